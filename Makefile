@@ -1,0 +1,36 @@
+# Two commands do everything: `make repro` and `make test`. Each sets up .venv first.
+PYTHON ?= python3
+ACTIVATE := . .venv/bin/activate
+
+.PHONY: repro test test-all bench readme clean-scratch
+
+repro: .venv/installed
+	$(ACTIVATE) && dvc repro
+	@echo "Done: open report.html; claims are in metrics/claims.json, figures in plots/."
+
+test: .venv/installed
+	$(ACTIVATE) && ruff check . && ruff format --check . && pyright && pytest -m "not slow"
+
+# The long tier too: kills and faults, a browser, the whole pipeline in a clone.
+test-all: .venv/installed
+	$(ACTIVATE) && pytest
+
+bench: .venv/bench
+	$(ACTIVATE) && dvc repro benchmarks/dvc.yaml
+
+# The parts of README.md that are made from files: the claims, the graph of stages.
+readme: .venv/installed
+	$(ACTIVATE) && python -m docs.readme
+
+# Finished and interrupted trainings are kept in scratch, so that they need not be trained again; this forgets them.
+clean-scratch:
+	rm -rf .dvc/tmp/scratch
+
+.venv/installed: requirements.txt
+	test -x .venv/bin/python || $(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	touch $@
+
+.venv/bench: .venv/installed pyproject.toml
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt
+	touch $@

@@ -1,0 +1,81 @@
+"""Singular values of matrices and of products, and the numbers that sum them up."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def singular_values(W: Float[Tensor, "*batch row col"]) -> Float[Tensor, "*batch rank"]:
+    """Singular values, largest first, computed in float64."""
+    return torch.linalg.svdvals(W.double())
+
+
+def product_singular_values(
+    A: Float[Tensor, "*batch row inner"], B: Float[Tensor, "*batch col inner"]
+) -> Float[Tensor, "*batch inner"]:
+    r"""The `inner` leading singular values of $A B^\top$ (padded by zeros), in float64.
+
+    For tall factors $A = Q_A R_A$, $B = Q_B R_B$ they are those of the small core $R_A R_B^\top$, which is exact and
+    never forms the product. Where the factors are not tall the product is formed: chosen by shape.
+    """
+    A, B = A.double(), B.double()
+    inner = A.shape[-1]
+    if inner < min(A.shape[-2], B.shape[-2]):
+        A, B = torch.linalg.qr(A, mode="r").R, torch.linalg.qr(B, mode="r").R
+    sigma = torch.linalg.svdvals(A @ B.mT)[..., :inner]
+    return torch.nn.functional.pad(sigma, (0, inner - sigma.shape[-1]))
+
+
+def update_factors(
+    A: Float[Tensor, "*batch row inner"],
+    B: Float[Tensor, "*batch col inner"],
+    A_0: Float[Tensor, "*batch row inner"],
+    B_0: Float[Tensor, "*batch col inner"],
+) -> tuple[Float[Tensor, "*batch row twice"], Float[Tensor, "*batch col twice"]]:
+    r"""Factors of the difference of products: $A B^\top - A_0 B_0^\top = [A - A_0,\ A_0]\,[B,\ B - B_0]^\top$.
+
+    The differences are taken in float64: in float32 the small singular values are lost.
+    """
+    A, B, A_0, B_0 = A.double(), B.double(), A_0.double(), B_0.double()
+    return torch.cat([A - A_0, A_0], -1), torch.cat([B, B - B_0], -1)
+
+
+def stable_rank(sigma: Float[Tensor, "*batch rank"]) -> Float[Tensor, "*batch"]:
+    r"""Stable rank $\|W\|_F^2 / \|W\|_2^2$ (Rudelson & Vershynin 2007) from the singular values; zero for $W = 0$.
+
+    At least 1 and at most the rank of $W$. Unlike the rank, it moves continuously with $W$, so that a run shows *when*
+    a direction starts to grow.
+    """
+    squares = sigma.square()
+    return torch.where(squares[..., 0] > 0, squares.sum(-1) / squares[..., 0], 0.0)
+
+
+def effective_rank(sigma: Float[Tensor, "*batch rank"]) -> Float[Tensor, "*batch"]:
+    r"""Effective rank $\exp H(\sigma / \sum \sigma)$, H the Shannon entropy (Roy & Vetterli 2007); zero for $W = 0$."""
+    total = sigma.sum(-1, keepdim=True)
+    p = sigma / torch.where(total > 0, total, 1.0)
+    return torch.where(total[..., 0] > 0, torch.special.entr(p).sum(-1).exp(), 0.0)
+
+
+def numerical_rank(sigma: Float[Tensor, "*batch rank"], rtol: float) -> Int[Tensor, "*batch"]:
+    r"""Numerical rank $\#\{i : \sigma_i > \mathrm{rtol} \cdot \sigma_1\}$."""
+    return (sigma > rtol * sigma[..., :1]).sum(-1)
+
+
+def energy_rank(sigma: Float[Tensor, "*batch rank"], share: float) -> Int[Tensor, "*batch"]:
+    r"""The least r with $\sum_{i \le r} \sigma_i^2 \ge \mathrm{share} \cdot \|W\|_F^2$; zero for $W = 0$.
+
+    It is the rank at which the best approximation of $W$ leaves a relative error of $\sqrt{1 - \mathrm{share}}$.
+    """
+    energy = sigma.square().cumsum(-1)
+    below = energy < share * energy[..., -1:] * (1 - 1e-12)
+    return torch.where(energy[..., -1] > 0, below.sum(-1) + 1, 0)
+
+
+def gaussian_of_equal_norm(
+    W: Float[Tensor, "*batch row col"], generator: torch.Generator
+) -> Float[Tensor, "*batch row col"]:
+    """A Gaussian matrix with the Frobenius norm of each W: what an update without structure would be."""
+    G = torch.randn(W.shape, generator=generator, dtype=torch.float64)
+    norm = torch.linalg.matrix_norm
+    return G * (norm(W.double()) / norm(G))[..., None, None]

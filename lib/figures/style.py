@@ -1,0 +1,74 @@
+"""The look that all figures share, and how they are written so that equal content gives equal bytes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.colors import Colormap, LinearSegmentedColormap
+from matplotlib.figure import Figure
+
+MATRIX_COLORS = {"W_KQ": "#2b6cb0", "W_VO": "#dd7b1a"}
+MATRIX_NAMES = {"W_KQ": r"$W_K W_Q^\top$", "W_VO": r"$W_V W_O^\top$"}
+INITIAL_COLOR = "#c53030"
+NULL_COLOR = "#718096"
+SEED_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+GREENS: Colormap = LinearSegmentedColormap.from_list("greens", ["#c6e8c1", "#59b36a", "#0b5d2e"])
+VIRIDIS: Colormap = matplotlib.colormaps["viridis"]
+
+_RC: Any = {
+    "figure.dpi": 110,
+    "figure.constrained_layout.use": True,
+    "font.size": 9.5,
+    "font.family": "DejaVu Sans",
+    "axes.titlesize": 10,
+    "axes.labelsize": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e2e8f0",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "lines.linewidth": 1.6,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "svg.hashsalt": "transformer dynamics",
+    "svg.fonttype": "path",
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw in the common style within the block."""
+    with plt.rc_context(_RC):
+        yield
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as SVG and as PNG (`path` with either ending), without dates or versions, and close it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with plt.rc_context(_RC):
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # solved once, not for each file
+        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None, "Creator": None})
+        figure.savefig(path.with_suffix(".png"), metadata={"Software": None}, dpi=150)
+    plt.close(figure)
+
+
+def band(axes: Axes, x: object, mean: object, deviation: object, **line: object) -> None:
+    """A line with a shaded band of one standard deviation to each side."""
+    (drawn,) = axes.plot(x, mean, **line)  # pyright: ignore
+    axes.fill_between(x, mean - deviation, mean + deviation, color=drawn.get_color(), alpha=0.16, lw=0)  # pyright: ignore
+
+
+def scale_label(init_scale: float) -> str:
+    """The init scale as the figures name it."""
+    return f"init scale {init_scale:g}"

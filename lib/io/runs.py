@@ -1,0 +1,184 @@
+"""A run on disk: the one thing that families share.
+
+A run is a folder with
+
+- `steps.parquet`: a row for each saved step (and seed), with `snapshot` (the number of the file), `step` or `time`,
+  and what was measured there (loss, accuracy, ...);
+- `snapshot-0000.safetensors`, ...: the weights at each saved step, snapshot 0 being the initial state. Matrices are
+  stored per head in the papers' row convention (`x W_Q`), with the axes `seed, layer, head, row, col` as far as they
+  exist. One metadata key, `run`, holds the `Layout` as sorted JSON;
+- `SHA256SUMS`: the digest of every other file, as `sha256sum --check` reads it.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from lib.io.files import InputError, atomic, sha256
+from lib.io.tables import read_table, write_table
+
+FORMAT = "transformer dynamics run 1"
+AXES = ("seed", "layer", "head", "row", "col")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the tensors of a run are.
+
+    `matrices` maps each matrix to its axes; `products` maps a product such as `W_KQ` to its factors (`W_K`, `W_Q`),
+    meaning W_K W_Qᵀ; `gauge` names the matrices of which a part is free, e.g. `{"W": "column shift"}`; `cell` holds
+    what tells this run from its neighbours (init scale, optimiser, ...); `seeds` are those of the seed axis.
+    """
+
+    family: str
+    matrices: dict[str, list[str]]
+    products: dict[str, list[str]] = field(default_factory=dict)
+    gauge: dict[str, str] = field(default_factory=dict)
+    cell: dict[str, Any] = field(default_factory=dict)
+    seeds: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for name, axes in self.matrices.items():
+            known = [axis for axis in AXES if axis in axes]
+            if list(axes) != known or known[-2:] != ["row", "col"]:
+                raise InputError(f"{name}: wanted axes in the order {AXES}, got {axes}")
+        for name, factors in self.products.items():
+            if len(factors) != 2 or any(factor not in self.matrices for factor in factors):
+                raise InputError(f"{name}: wanted two of {sorted(self.matrices)}, got {factors}")
+
+
+class RunWriter:
+    """Writes the snapshots of one run in order; see `write_run`."""
+
+    def __init__(self, folder: Path, layout: Layout):
+        self.folder = folder
+        self._metadata = {"run": json.dumps({"format": FORMAT, **asdict(layout)}, sort_keys=True)}
+        self._matrices = layout.matrices
+        self._rows: list[dict[str, Any]] = []
+        self._digests: dict[str, str] = {}
+
+    def add(self, weights: Mapping[str, Tensor], rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write one snapshot, and the rows (one a seed, or one) that `steps.parquet` gets for it."""
+        for name, axes in self._matrices.items():
+            if name not in weights or weights[name].ndim != len(axes):
+                got = list(weights[name].shape) if name in weights else sorted(weights)
+                raise InputError(f"{self.folder}: wanted {name} with axes {axes}, got {got}")
+        number = len(self._digests)
+        data = save(
+            {name: weights[name].detach().cpu().contiguous() for name in sorted(weights)},
+            self._metadata,
+        )
+        self._put(_snapshot_name(number), data)
+        self._rows += [{"snapshot": number, **row} for row in rows]
+
+    def _put(self, name: str, data: bytes) -> None:
+        with atomic(self.folder / name) as part:
+            part.write_bytes(data)
+        self._digests[name] = sha256(data)
+
+    def close(self) -> None:
+        """Write the table of steps and the digests; a folder without them is not a run."""
+        write_table(pd.DataFrame(self._rows), self.folder / "steps.parquet")
+        self._digests["steps.parquet"] = sha256(self.folder / "steps.parquet")
+        lines = [f"{digest}  {name}\n" for name, digest in sorted(self._digests.items())]
+        self._put("SHA256SUMS", "".join(lines).encode())
+
+
+@contextmanager
+def write_run(folder: Path, layout: Layout) -> Iterator[RunWriter]:
+    """Write a run into a folder, which is emptied first; it is complete when the block ends well."""
+    shutil.rmtree(folder, ignore_errors=True)
+    writer = RunWriter(folder, layout)
+    yield writer
+    writer.close()
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that was opened; snapshots are read, and verified, one at a time."""
+
+    folder: Path
+    layout: Layout
+    steps: pd.DataFrame
+    digests: dict[str, str]
+
+    @property
+    def snapshots(self) -> list[int]:
+        """The numbers of the snapshots, in order."""
+        return sorted(int(number) for number in self.steps["snapshot"].unique())
+
+    def weights(self, snapshot: int) -> dict[str, Tensor]:
+        """The tensors of a snapshot; -1 is the last. Raises `InputError` where the file is altered."""
+        number = self.snapshots[snapshot]
+        return _read_snapshot(self.folder, _snapshot_name(number), self.digests)[0]
+
+
+def open_run(folder: Path) -> Run:
+    """Open a run folder; raises `InputError` where it is missing, incomplete, foreign or altered."""
+    digests = _read_digests(folder)
+    for name in digests:
+        if not (folder / name).is_file():
+            raise InputError(f"{folder}: wanted the file {name}, which its SHA256SUMS lists")
+    if "steps.parquet" not in digests or sha256(folder / "steps.parquet") != digests["steps.parquet"]:
+        raise InputError(f"{folder}/steps.parquet: the content does not fit its SHA256SUMS")
+    steps = read_table(folder / "steps.parquet")
+    wanted = {_snapshot_name(number) for number in steps["snapshot"]} | {"steps.parquet"}
+    if wanted != set(digests):
+        raise InputError(f"{folder}: wanted the files {sorted(wanted)}, got {sorted(digests)}")
+    _, description = _read_snapshot(folder, _snapshot_name(0), digests)
+    return Run(folder, Layout(**description), steps, digests)
+
+
+def open_runs(folder: Path) -> list[Run]:
+    """Open every run in a folder of runs, by name; raises `InputError` where there is none."""
+    folders = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    if not folders:
+        raise InputError(f"{folder}: wanted a folder of runs, got none")
+    return [open_run(path) for path in folders]
+
+
+def _snapshot_name(number: int) -> str:
+    return f"snapshot-{number:04d}.safetensors"
+
+
+def _read_digests(folder: Path) -> dict[str, str]:
+    try:
+        lines = (folder / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{folder}: wanted a run (no SHA256SUMS is there), got: {error}") from error
+    digests = {}
+    for line in lines:
+        digest, separator, name = line.partition("  ")
+        if len(digest) != 64 or not separator or Path(name).name != name:
+            raise InputError(f"{folder}/SHA256SUMS: wanted 'digest  name' lines, got {line!r}")
+        digests[name] = digest
+    return digests
+
+
+def _read_snapshot(folder: Path, name: str, digests: dict[str, str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    path = folder / name
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: wanted a snapshot, got: {error}") from error
+    if name not in digests or sha256(data) != digests[name]:
+        raise InputError(f"{path}: the content does not fit the SHA256SUMS of its run")
+    try:
+        length = int.from_bytes(data[:8], "little")
+        description = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["run"])
+        tensors = load(data)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: wanted a snapshot of a run, got: {error!r}") from error
+    found = description.pop("format", None)
+    if found != FORMAT:
+        raise InputError(f"{path}: wanted the format {FORMAT!r}, got {found!r}")
+    return tensors, description

@@ -1,0 +1,123 @@
+"""The vision transformer of section 5 of Boix-Adserà et al. (2023), as a function of its weights.
+
+Pre-norm blocks, GELU, a class token, learned positions, no dropout (Dosovitskiy et al. 2021). The weights are a dict
+of tensors with the layers stacked, attention cut per head in the papers' row convention (see `attention`); so a
+snapshot of a training needs no translation. Attention has no biases [C], the MLP and the head have.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import gelu, layer_norm
+
+from lib.models.attention import attention
+
+Weights = dict[str, Tensor]
+Scaled = Literal["layers", "all but patch embedding"]
+
+MATRICES = {
+    **{name: ["layer", "head", "row", "col"] for name in ("W_Q", "W_K", "W_V", "W_O")},
+    **{name: ["layer", "row", "col"] for name in ("W_1", "W_2")},
+}
+LAYERS = ("W_Q", "W_K", "W_V", "W_O", "W_1", "b_1", "W_2", "b_2", "head", "head_bias")
+BLOCK = ("W_Q", "W_K", "W_V", "W_O", "W_1", "b_1", "W_2", "b_2")
+NORMS = ("norm_1", "norm_1_bias", "norm_2", "norm_2_bias")
+
+
+@dataclass(frozen=True)
+class ViT:
+    """The sizes of a vision transformer."""
+
+    patch_size: int
+    d_model: int
+    n_heads: int
+    d_head: int
+    d_mlp: int
+    n_layers: int
+
+    def initial_weights(
+        self,
+        image_shape: tuple[int, ...],
+        n_classes: int,
+        init_scale: float,
+        scaled: Scaled,
+        generator: torch.Generator,
+    ) -> Weights:
+        r"""The library's default initialisation, times `init_scale` where the paper scales it.
+
+        Weights and biases are uniform on $\pm 1/\sqrt{\mathrm{fan\ in}}$ (`torch.nn.Linear`), positions N(0, 0.1²),
+        the class token zero. "The initial value of every layer is multiplied" (section 5) leaves open what a layer is:
+        `scaled="layers"` multiplies q, k, v, o, MLP and head, weights and biases; `"all but patch embedding"` also
+        multiplies the norms, the positions and the class token.
+        """
+        channels, height, width = image_shape
+        if height % self.patch_size or width % self.patch_size:
+            raise ValueError(f"patch_size: wanted a divisor of {height} and {width}, got {self.patch_size}")
+        n_patches = (height // self.patch_size) * (width // self.patch_size)
+        d_patch = channels * self.patch_size**2
+        d, h, e, m, n = self.d_model, self.n_heads, self.d_head, self.d_mlp, self.n_layers
+
+        def uniform(*shape: int, fan_in: int) -> Tensor:
+            return (2 * torch.rand(shape, generator=generator) - 1) / math.sqrt(fan_in)
+
+        weights = {
+            "patch": uniform(d_patch, d, fan_in=d_patch),
+            "patch_bias": uniform(d, fan_in=d_patch),
+            "positions": 0.1 * torch.randn(n_patches + 1, d, generator=generator),
+            "class_token": torch.zeros(d),
+            "W_Q": uniform(n, h, d, e, fan_in=d),
+            "W_K": uniform(n, h, d, e, fan_in=d),
+            "W_V": uniform(n, h, d, e, fan_in=d),
+            "W_O": uniform(n, h, d, e, fan_in=h * e),
+            "W_1": uniform(n, d, m, fan_in=d),
+            "b_1": uniform(n, m, fan_in=d),
+            "W_2": uniform(n, m, d, fan_in=m),
+            "b_2": uniform(n, d, fan_in=m),
+            "norm_1": torch.ones(n, d),
+            "norm_1_bias": torch.zeros(n, d),
+            "norm_2": torch.ones(n, d),
+            "norm_2_bias": torch.zeros(n, d),
+            "norm": torch.ones(d),
+            "norm_bias": torch.zeros(d),
+            "head": uniform(d, n_classes, fan_in=d),
+            "head_bias": uniform(n_classes, fan_in=d),
+        }
+        patch = ("patch", "patch_bias")
+        chosen = LAYERS if scaled == "layers" else tuple(w for w in weights if w not in patch)
+        return {name: init_scale * weight if name in chosen else weight for name, weight in weights.items()}
+
+
+def patches(
+    images: Float[Tensor, "batch channel height width"], patch_size: int
+) -> Float[Tensor, "batch patch d_patch"]:
+    """Cut images into square patches, row by row, each flattened channel by channel."""
+    cut = images.unfold(2, patch_size, patch_size).unfold(3, patch_size, patch_size)
+    return cut.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
+
+
+def logits(weights: Weights, images: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch n_classes"]:
+    """Class logits of a batch of standardised images.
+
+    In the last block only the class token asks and is passed on, since nothing else is read: the same function for
+    about a sixth (six layers) to a fifth (three layers) less work.
+    """
+    d_model = weights["patch"].shape[1]
+    patch_size = math.isqrt(weights["patch"].shape[0] // images.shape[1])
+    X = patches(images, patch_size) @ weights["patch"] + weights["patch_bias"]
+    X = torch.cat([weights["class_token"].to(X.dtype).expand(len(X), 1, -1), X], 1)
+    X = X + weights["positions"]
+    blocks = list(zip(*(weights[name].unbind() for name in BLOCK + NORMS), strict=True))
+    for W_Q, W_K, W_V, W_O, W_1, b_1, W_2, b_2, norm_1, bias_1, norm_2, bias_2 in blocks:
+        N = layer_norm(X, (d_model,), norm_1, bias_1)
+        N_query = N
+        if W_Q is blocks[-1][0]:
+            X, N_query = X[:, :1], N[:, :1]
+        X = X + attention(N_query, N, W_Q, W_K, W_V, W_O)
+        N = layer_norm(X, (d_model,), norm_2, bias_2)
+        X = X + gelu(N @ W_1 + b_1) @ W_2 + b_2
+    X = layer_norm(X[:, 0], (d_model,), weights["norm"], weights["norm_bias"])
+    return X @ weights["head"] + weights["head_bias"]

@@ -1,0 +1,129 @@
+"""Singular values and ranks of every update of any family's runs: each matrix, each product, each saved step.
+
+Rows: `of` says what was measured: the `initial` matrix, its `update` W(t) - W(0) (for a product, the difference of the
+products), or the `gaussian` null, the product or matrix after Gaussian updates of the same norm. Layers and heads count
+from 1; 0 stands where a matrix has no such axis.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from lib.analysis.spectra import (
+    effective_rank,
+    energy_rank,
+    gaussian_of_equal_norm,
+    numerical_rank,
+    product_singular_values,
+    singular_values,
+    stable_rank,
+    update_factors,
+)
+from lib.io.command import run
+from lib.io.compute import advance, available_cores, generator, spread, use_threads
+from lib.io.params import Interval, Seed, read_params
+from lib.io.runs import Layout, Run, open_run, open_runs
+from lib.io.tables import write_table
+
+
+@dataclass(frozen=True)
+class Spectra:
+    rtol: Annotated[float, Interval("(0, 1)")]
+    null_seed: Seed
+
+
+def main(section: str, runs: Path, spectra: Path, ranks: Path) -> None:
+    use_threads(1)
+    params = read_params(section, Spectra)
+    opened = open_runs(runs)
+    tables = spread(
+        measure_run,
+        [(run.folder, params) for run in opened],
+        n_processes=available_cores(),
+        total=sum(len(run.snapshots) for run in opened),
+        label=section,
+        unit="snapshot",
+    )
+    table = pd.concat(tables, ignore_index=True)
+    write_table(table, spectra)
+    write_table(table.drop(columns="singular_values"), ranks)
+
+
+def measure_run(folder: Path, params: Spectra) -> pd.DataFrame:
+    """All rows of one run; one snapshot is in memory at a time, beside the initial state."""
+    run = open_run(folder)
+    clock = "step" if "step" in run.steps else "time"
+    when = run.steps.groupby("snapshot")[clock].first()
+    initial = run.weights(0)
+    tables = []
+    for snapshot, of, weights in states(run, initial, params):
+        for name in [*run.layout.matrices, *run.layout.products]:
+            sigma = spectrum(run.layout, name, weights, None if of == "initial" else initial)
+            labels = {**run.layout.cell, "matrix": name, "of": of, clock: when[snapshot]}
+            tables.append(describe(sigma, run.layout, name, labels, params.rtol))
+        if of != "gaussian":
+            advance()
+    return pd.concat(tables, ignore_index=True)
+
+
+def states(run: Run, initial: dict[str, Tensor], params: Spectra) -> Iterator[tuple[int, str, dict[str, Tensor]]]:
+    """Every saved state; after the last, the same with each matrix's update replaced by a Gaussian."""
+    yield run.snapshots[0], "initial", initial
+    weights = initial
+    for snapshot in run.snapshots[1:]:
+        weights = run.weights(snapshot)
+        yield snapshot, "update", weights
+    gaussian = {
+        name: initial[name]
+        + gaussian_of_equal_norm(
+            weights[name].double() - initial[name].double(),
+            generator(params.null_seed, run.folder.name, name),
+        )
+        for name in run.layout.matrices
+    }
+    yield run.snapshots[-1], "gaussian", gaussian
+
+
+def spectrum(layout: Layout, name: str, weights: dict[str, Tensor], initial: dict[str, Tensor] | None) -> Tensor:
+    """Singular values of a matrix or product, or of what was added to it since `initial`."""
+    if name in layout.products:
+        a, b = layout.products[name]
+        factors = weights[a], weights[b]
+        if initial is not None:
+            factors = update_factors(*factors, initial[a], initial[b])
+        return product_singular_values(*factors)
+    W = weights[name].double()
+    return singular_values(W if initial is None else W - initial[name].double())
+
+
+def describe(sigma: Tensor, layout: Layout, name: str, labels: dict[str, Any], rtol: float) -> pd.DataFrame:
+    """A row for each matrix of a stack: who it is, its norm and ranks, its singular values."""
+    axes = layout.matrices[layout.products[name][0] if name in layout.products else name][:-2]
+    places = dict(zip(axes, np.indices(sigma.shape[:-1]).reshape(len(axes), -1), strict=True))
+    seeds = np.array(layout.seeds)[places["seed"]] if "seed" in places else layout.seeds[0]
+    flat = sigma.reshape(-1, sigma.shape[-1])
+    return pd.DataFrame(
+        {
+            **labels,
+            "seed": seeds,
+            "layer": places["layer"] + 1 if "layer" in places else 0,
+            "head": places["head"] + 1 if "head" in places else 0,
+            "norm": flat.square().sum(-1).sqrt().numpy(),
+            "stable_rank": stable_rank(flat).numpy(),
+            "effective_rank": effective_rank(flat).numpy(),
+            "numerical_rank": numerical_rank(flat, rtol).numpy(),
+            "rank_90": energy_rank(flat, 0.90).numpy(),
+            "rank_95": energy_rank(flat, 0.95).numpy(),
+            "rank_99": energy_rank(flat, 0.99).numpy(),
+            "singular_values": list(flat.numpy()),
+        }
+    )
+
+
+if __name__ == "__main__":
+    run(main)
