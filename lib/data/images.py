@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -11,8 +11,6 @@ from jaxtyping import Float, Int, UInt8
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
-
-Augmentation = Literal["none", "crop_flip"]
 
 
 @dataclass(frozen=True)
@@ -54,20 +52,29 @@ def read_images(path: Path) -> Images:
         raise ValueError(f"{path}: wanted a data set of images, got: {error}") from error
 
 
-def digits(n_test: int, seed: int) -> Images:
-    """The 1797 real 8 × 8 handwritten digits that scikit-learn carries (values 0 to 16), split by class.
+def digits_file() -> bytes:
+    """The 1797 real 8 × 8 handwritten digits that scikit-learn carries, as its file `digits.csv.gz`.
 
-    Source: UCI Optical Recognition of Handwritten Digits, `sklearn.datasets.load_digits`.
+    Source: UCI Optical Recognition of Handwritten Digits (the official test set); see `sklearn.datasets.load_digits`.
     """
-    from sklearn.datasets import load_digits
+    return (files("sklearn.datasets.data") / "digits.csv.gz").read_bytes()
+
+
+def read_digits(folder: Path, n_test: int, seed: int) -> Images:
+    """The digits (values 0 to 16) from a folder that holds `digits.csv.gz`, split at random, class by class."""
     from sklearn.model_selection import train_test_split
 
-    values, classes = load_digits(return_X_y=True)  # pyright: ignore[reportCallIssue]
-    pictures = values.reshape(-1, 1, 8, 8).astype(np.uint8)
-    labels = classes.astype(np.int64)
-    train, test = train_test_split(np.arange(len(labels)), test_size=n_test, random_state=seed, stratify=labels)
-    tensors = [torch.from_numpy(a[i]) for i in (train, test) for a in (pictures, labels)]
-    return Images(*tensors)
+    path = folder / "digits.csv.gz"
+    try:
+        table = np.loadtxt(path, delimiter=",").astype(np.int64)
+    except (OSError, EOFError, ValueError) as error:
+        raise ValueError(f"{path}: wanted scikit-learn's digits, got: {error}") from error
+    if table.shape != (1797, 65) or table.min() < 0 or table[:, :64].max() > 16 or table[:, 64].max() > 9:
+        raise ValueError(f"{path}: wanted 1797 rows of 64 pixels in 0..16 and a class, got {table.shape}")
+    pictures = torch.from_numpy(table[:, :64].reshape(-1, 1, 8, 8).astype(np.uint8))
+    labels = torch.from_numpy(table[:, 64])
+    train, test = train_test_split(np.arange(len(labels)), test_size=n_test, random_state=seed, stratify=labels.numpy())
+    return Images(pictures[train], labels[train], pictures[test], labels[test])
 
 
 def channel_statistics(
@@ -97,20 +104,19 @@ def crop_and_flip(
     images: UInt8[Tensor, "batch channel height width"], padding: int, generator: torch.Generator
 ) -> UInt8[Tensor, "batch channel height width"]:
     """Each image shifted by up to `padding` pixels in each direction, zeros coming in, and half of them mirrored."""
-    n, _, height, width = images.shape
-    device = images.device
-    shift = torch.randint(0, 2 * padding + 1, (2, n, 1), generator=generator, device=device)
-    flip = torch.randint(0, 2, (n, 1), generator=generator, device=device)
-    rows = torch.arange(height, device=device) + shift[0]
-    cols = torch.arange(width, device=device)
-    cols = torch.where(flip == 1, width - 1 - cols, cols) + shift[1]
+    height, width = images.shape[2:]
+    n_shifts = 2 * padding + 1
+    # one number for (down, across, mirrored): the images of one number are cut out together
+    choice = torch.randint(0, 2 * n_shifts**2, (len(images),), generator=generator, device=images.device)
     padded = torch.nn.functional.pad(images, [padding] * 4)
-    return padded[
-        torch.arange(n, device=device)[:, None, None, None],
-        torch.arange(images.shape[1], device=device)[:, None, None],
-        rows[:, None, :, None],
-        cols[:, None, None, :],
-    ]
+    order = choice.argsort(stable=True)
+    counts = torch.bincount(choice, minlength=2 * n_shifts**2).tolist()
+    result = torch.empty_like(images)
+    for number, members in enumerate(order.split(counts)):
+        (down, across), mirrored = divmod(number // 2, n_shifts), number % 2
+        cut = padded[members, :, down : down + height, across : across + width]
+        result[members] = cut.flip(-1) if mirrored else cut
+    return result
 
 
 def permuted(labels: Int[Tensor, " n"], generator: torch.Generator) -> Int[Tensor, " n"]:
@@ -122,14 +128,14 @@ def batches(
     images: UInt8[Tensor, "n channel height width"],
     labels: Int[Tensor, " n"],
     batch_size: int,
-    augmentation: Augmentation,
+    augment: Callable[[Tensor, int], Tensor],
     generator: Callable[[str, int], torch.Generator],
     start: int = 0,
 ) -> Iterator[tuple[UInt8[Tensor, "batch channel height width"], Int[Tensor, " batch"]]]:
     """Minibatches from step `start` on, without end; each epoch is shuffled anew, the incomplete batch left out.
 
-    `generator(purpose, epoch)` gives the randomness of one epoch, so that batch t is the same
-    whether the training came there in one go or was resumed. Everything stays on the device of `images`.
+    `augment(images, epoch)` changes the images of an epoch, `generator("order", epoch)` shuffles it; so batch t is the
+    same whether the training came there in one go or was resumed. Everything stays on the device of `images`.
     """
     per_epoch = len(labels) // batch_size
     if per_epoch == 0:
@@ -137,9 +143,6 @@ def batches(
     for epoch in range(start // per_epoch, 2**62):
         order = torch.randperm(len(labels), generator=generator("order", epoch)).to(images.device)
         skipped = max(0, start - epoch * per_epoch)
-        epoch_images = images
-        if augmentation == "crop_flip":
-            padding = images.shape[-1] // 8
-            epoch_images = crop_and_flip(images, padding, generator("augmentation", epoch))
+        epoch_images = augment(images, epoch)
         for index in order[: per_epoch * batch_size].view(per_epoch, batch_size)[skipped:]:
             yield epoch_images[index], labels[index]

@@ -81,3 +81,59 @@ def rank_through_training(table: pd.DataFrame, init_scales: list[float]) -> Figu
     panels[0][0].legend()
     figure.suptitle("bold: mean over heads and seeds; band: sd over heads; thin: each seed")
     return figure
+
+
+def rank_against_nulls(table: pd.DataFrame, init_scale: float) -> Figure:
+    """Final stable ranks of the learned updates beside those of nulls and of SGD; a point a seed, a bar the mean."""
+    last = table["step"].max()
+    here = table[(table["init_scale"] == init_scale) & table["matrix"].isin(list(MATRIX_NAMES))]
+    plain, final = here[here["control"] == "none"], here[here["step"] == last]
+    shown = {
+        "learned": final[(final["control"] == "none") & (final["of"] == "update")],
+        "Gaussian of\nequal norm": final[(final["control"] == "none") & (final["of"] == "gaussian")],
+        "first step": plain[(plain["of"] == "update") & (plain["step"] == 1)],
+    }
+    names = {"labels=permuted": "permuted\nlabels", "optimizer=sgd": "SGD for Adam"}
+    for control in sorted(set(final["control"]) - {"none"}):
+        name = next((n for key, n in names.items() if control.startswith(key)), control)
+        shown[name] = final[(final["control"] == control) & (final["of"] == "update")]
+    figure, panels = plt.subplots(1, 2, figsize=(9.2, 3.4), sharey=True)
+    for axes, (matrix, name) in zip(panels, MATRIX_NAMES.items(), strict=True):
+        for x, (label, rows) in enumerate(shown.items()):
+            by_seed = rows[rows["matrix"] == matrix].groupby("seed")["stable_rank"].mean()
+            color = MATRIX_COLORS[matrix] if label == "learned" else NULL_COLOR
+            axes.hlines(by_seed.mean(), x - 0.3, x + 0.3, color=color, lw=2.5)
+            axes.plot([x] * len(by_seed), by_seed, "o", ms=4.5, mfc="none", color=color)
+        axes.set_xticks(range(len(shown)), labels=list(shown))
+        axes.set(title=rf"$\Delta$ {name}, {scale_label(init_scale)}", yscale="log")
+        axes.set_yticks([1, 2, 4, 8, 16], labels=["1", "2", "4", "8", "16"])
+        axes.minorticks_off()
+        axes.grid(visible=False, axis="x")
+    panels[0].set_ylabel("stable rank, mean over layers and heads")
+    return figure
+
+
+def readings_of_init_scale(training: pd.DataFrame, ranks: pd.DataFrame) -> Figure:
+    """What "the initial value of every layer" means matters: accuracy and stable ranks under both readings, by seed."""
+    other = "scaled=all-but-patch-embedding"
+    scales = sorted(ranks[ranks["control"] == other]["init_scale"].unique())
+    names = {"none": "layers", other: "all but patch\nembedding"}
+    last = ranks["step"].max()
+    final = ranks[(ranks["step"] == last) & (ranks["of"] == "update") & ranks["init_scale"].isin(scales)]
+    learned = training[(training["step"] == last) & training["init_scale"].isin(scales)]
+    figure, panels = plt.subplots(1, 3, figsize=(9.2, 3.2))
+    for x, control in enumerate(names):
+        accuracy = learned[learned["control"] == control]
+        panels[0].plot([x] * len(accuracy), accuracy["test_accuracy"], "o", ms=5, mfc="none", color="black")
+        for axes, (matrix, color) in zip(panels[1:], MATRIX_COLORS.items(), strict=True):
+            rows = final[(final["control"] == control) & (final["matrix"] == matrix)]
+            by_seed = rows.groupby(["seed", "init_scale"])["stable_rank"].mean()
+            axes.plot([x] * len(by_seed), by_seed, "o", ms=5, mfc="none", color=color)
+    panels[0].set(title="test accuracy", ylim=(0, 1.02))
+    for axes, name in zip(panels[1:], MATRIX_NAMES.values(), strict=True):
+        axes.set(title=rf"stable rank of $\Delta$ {name}")
+    for axes in panels:
+        axes.set_xticks(range(len(names)), labels=list(names.values()))
+        axes.set_xlim(-0.5, len(names) - 0.5)
+    figure.suptitle(f"what init scale {', '.join(f'{s:g}' for s in scales)} multiplies; a point a seed")
+    return figure

@@ -53,13 +53,11 @@ def styled() -> Iterator[None]:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as SVG and as PNG (`path` with either ending), without dates or versions, and close it."""
+    """Write a figure in the format that `path` ends in, without a date, versions or random ids, and close it."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else {"Software": None}
     with plt.rc_context(_RC):
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # solved once, not for each file
-        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None, "Creator": None})
-        figure.savefig(path.with_suffix(".png"), metadata={"Software": None}, dpi=150)
+        figure.savefig(path, metadata=metadata, dpi=150)
     plt.close(figure)
 
 

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -39,6 +40,19 @@ def use_device(name: str) -> torch.device:
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise InputError(f"device: wanted {name}, got a machine on which torch sees no GPU")
     return torch.device(name)
+
+
+def matmul_rate(device: torch.device, dtype: torch.dtype, size: int) -> float:
+    """Floating-point operations a second of a square matrix product on this device, measured in a moment."""
+    A, B = torch.randn(2, size, size, device=device).to(dtype)
+    times = []
+    for _ in range(6):
+        begin = time.perf_counter()
+        torch.mm(A, B)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    return 2 * size**3 / min(times)
 
 
 def generator(seed: int, *purpose: str | int, device: str | torch.device = "cpu") -> torch.Generator:

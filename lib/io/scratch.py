@@ -8,6 +8,7 @@ carry their digest, so that a file that was cut short or altered is noticed, ski
 import json
 import os
 import sys
+import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -99,6 +100,25 @@ class Scratch:
 
     def _files(self, prefix: str) -> list[Path]:
         return sorted(self.folder.glob(f"{prefix}*.safetensors"))
+
+
+class Pace:
+    """Says when the next checkpoint is due: after five seconds, or thirty times what the last one cost."""
+
+    def __init__(self) -> None:
+        self.cost = 0.0
+        self.end = time.monotonic()
+
+    def due(self) -> bool:
+        """Whether it is time."""
+        return time.monotonic() - self.end > max(5.0, 30 * self.cost)
+
+    def __enter__(self) -> None:
+        self.start = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self.end = time.monotonic()
+        self.cost = self.end - self.start
 
 
 def note_of(data: bytes) -> dict[str, Any]:

@@ -11,9 +11,18 @@ from torch import Tensor
 PRODUCTS = {"W_KQ": ["W_K", "W_Q"], "W_VO": ["W_V", "W_O"]}
 
 
-def merge_heads(W: Float[Tensor, "head d_model d_head"]) -> Float[Tensor, "d_model head*d_head"]:
+def merge_heads(
+    W: Float[Tensor, "*layer head d_model d_head"],
+) -> Float[Tensor, "*layer d_model head*d_head"]:
     """All heads' projections side by side, as one matrix."""
-    return W.transpose(0, 1).flatten(1)
+    return W.transpose(-3, -2).flatten(-2)
+
+
+def split_heads(
+    W: Float[Tensor, "*layer d_model inner"], n_heads: int
+) -> Float[Tensor, "*layer {n_heads} d_model d_head"]:
+    """The inverse of `merge_heads`."""
+    return W.unflatten(-1, (n_heads, -1)).transpose(-3, -2)
 
 
 def project(
@@ -35,10 +44,16 @@ def attention(
 
     The sum over heads of $\mathrm{softmax}(X_q W_Q W_K^\top X^\top / \sqrt{d_\mathrm{head}}) \, X W_V W_O^\top$.
     """
-    Q, K, V = project(X_query, W_Q), project(X, W_K), project(X, W_V)
-    if X.device.type == "cpu":  # on short sequences faster than the fused kernel
-        logits = Q @ K.transpose(-1, -2) * K.shape[-1] ** -0.5
-        Z = torch.softmax(logits, -1) @ V
-    else:
-        Z = torch.nn.functional.scaled_dot_product_attention(Q, K, V)
+    Z = attend(project(X_query, W_Q), project(X, W_K), project(X, W_V))
     return Z.transpose(1, 2).flatten(2) @ merge_heads(W_O).T
+
+
+def attend(
+    Q: Float[Tensor, "batch head query d_head"],
+    K: Float[Tensor, "batch head token d_head"],
+    V: Float[Tensor, "batch head token d_head"],
+) -> Float[Tensor, "batch head query d_head"]:
+    r"""$\mathrm{softmax}(Q K^\top / \sqrt{d_\mathrm{head}}) V$, by what is fastest on short sequences."""
+    if Q.device.type == "cpu":
+        return torch.softmax(Q @ K.transpose(-1, -2) * K.shape[-1] ** -0.5, -1) @ V
+    return torch.nn.functional.scaled_dot_product_attention(Q, K, V)

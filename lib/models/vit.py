@@ -10,21 +10,22 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import gelu, layer_norm
+from torch.nn.functional import cross_entropy, gelu, layer_norm
 
 from lib.models.attention import attention
 
 Weights = dict[str, Tensor]
 Scaled = Literal["layers", "all but patch embedding"]
 
+ATTENTION = ("W_Q", "W_K", "W_V", "W_O")
 MATRICES = {
-    **{name: ["layer", "head", "row", "col"] for name in ("W_Q", "W_K", "W_V", "W_O")},
+    **{name: ["layer", "head", "row", "col"] for name in ATTENTION},
     **{name: ["layer", "row", "col"] for name in ("W_1", "W_2")},
 }
-LAYERS = ("W_Q", "W_K", "W_V", "W_O", "W_1", "b_1", "W_2", "b_2", "head", "head_bias")
-BLOCK = ("W_Q", "W_K", "W_V", "W_O", "W_1", "b_1", "W_2", "b_2")
+BLOCK = (*ATTENTION, "W_1", "b_1", "W_2", "b_2")
+LAYERS = (*BLOCK, "head", "head_bias")
 NORMS = ("norm_1", "norm_1_bias", "norm_2", "norm_2_bias")
 
 
@@ -111,13 +112,65 @@ def logits(weights: Weights, images: Float[Tensor, "batch channel height width"]
     X = torch.cat([weights["class_token"].to(X.dtype).expand(len(X), 1, -1), X], 1)
     X = X + weights["positions"]
     blocks = list(zip(*(weights[name].unbind() for name in BLOCK + NORMS), strict=True))
-    for W_Q, W_K, W_V, W_O, W_1, b_1, W_2, b_2, norm_1, bias_1, norm_2, bias_2 in blocks:
+    for layer, block in enumerate(blocks, 1):
+        W_Q, W_K, W_V, W_O, W_1, b_1, W_2, b_2, norm_1, bias_1, norm_2, bias_2 = block
         N = layer_norm(X, (d_model,), norm_1, bias_1)
         N_query = N
-        if W_Q is blocks[-1][0]:
+        if layer == len(blocks):
             X, N_query = X[:, :1], N[:, :1]
         X = X + attention(N_query, N, W_Q, W_K, W_V, W_O)
         N = layer_norm(X, (d_model,), norm_2, bias_2)
         X = X + gelu(N @ W_1 + b_1) @ W_2 + b_2
     X = layer_norm(X[:, 0], (d_model,), weights["norm"], weights["norm_bias"])
     return X @ weights["head"] + weights["head_bias"]
+
+
+@torch.no_grad()
+def score(
+    weights: Weights,
+    images: Float[Tensor, "n channel height width"],
+    labels: Int[Tensor, " n"],
+    batch_size: int = 1000,
+) -> tuple[float, float]:
+    """Mean cross entropy and accuracy on standardised images."""
+    batches = zip(images.split(batch_size), labels.split(batch_size), strict=True)
+    found = [(logits(weights, x), y) for x, y in batches]
+    loss = sum(cross_entropy(z.float(), y, reduction="sum").double() for z, y in found)
+    right = sum((z.argmax(1) == y).sum() for z, y in found)
+    return float(loss) / len(labels), float(right) / len(labels)
+
+
+def forward_flops(weights: Weights, image_shape: tuple[int, ...]) -> int:
+    """Floating-point operations of `logits` for one image, a multiplication and an addition counted as two.
+
+    Matrix products only, as they are done: in the last block only the class token asks. A training step costs three
+    times as much.
+    """
+    n_layers, n_heads, d_model, d_head = weights["W_Q"].shape
+    d_mlp, n_tokens = weights["W_1"].shape[2], weights["positions"].shape[0]
+    d_inner = n_heads * d_head
+
+    def block(n_query: int) -> int:
+        projections = 2 * d_model * d_inner * (2 * n_query + 2 * n_tokens)
+        return projections + 4 * n_query * n_tokens * d_inner + 4 * n_query * d_model * d_mlp
+
+    ends = 2 * (n_tokens - 1) * weights["patch"].numel() + 2 * weights["head"].numel()
+    return ends + (n_layers - 1) * block(n_tokens) + block(1)
+
+
+def keep_units(
+    W: Float[Tensor, "layer ..."], units: Int[Tensor, "layer kept"], axis: int
+) -> Float[Tensor, "layer ..."]:
+    """W with only the chosen units of an axis, layer by layer: smaller, not masked."""
+    return torch.stack([w.index_select(axis - 1, kept) for w, kept in zip(W, units.to(W.device), strict=True)])
+
+
+def remove_neurons(weights: Weights, kept: Int[Tensor, "layer kept"]) -> Weights:
+    """The model with only these MLP neurons in each layer, really smaller."""
+    cut = {"W_1": 2, "b_1": 1, "W_2": 1}
+    return weights | {name: keep_units(weights[name], kept, axis) for name, axis in cut.items()}
+
+
+def remove_heads(weights: Weights, kept: Int[Tensor, "layer kept"]) -> Weights:
+    """The model with only these heads in each layer, really smaller."""
+    return weights | {name: keep_units(weights[name], kept, 1) for name in ATTENTION}

@@ -26,15 +26,24 @@ class Evaluate:
             raise ValueError(f"growth_scales: wanted two or more, rising, got {self.growth_scales}")
 
 
-def main(section: str, runs: Path, spectra: Path, ranks: Path, metrics: Path, curves: Path) -> None:
+def main(
+    section: str, runs: Path, spectra: Path, ranks: Path, truncate: Path, prune: Path, metrics: Path, curves: Path
+) -> None:
     params = read_params(section, Evaluate)
     training = pd.concat([run.steps.assign(**run.layout.cell) for run in open_runs(runs)], ignore_index=True)
-    rank_table = read_table(ranks)
-    write_table(small(training.drop(columns="snapshot")), metrics / "training.parquet")
-    write_table(small(rank_table), metrics / "ranks.parquet")
-    write_table(small(spectra_for_figures(read_table(spectra), params)), metrics / "spectra.parquet")
-    plain = training[training["control"] == "none"]
-    measured = measures(plain, rank_table[rank_table["control"] == "none"], params)
+    tables = {
+        "training": training.drop(columns="snapshot"),
+        "ranks": read_table(ranks),
+        "spectra": spectra_for_figures(read_table(spectra), params),
+        "truncate": read_table(truncate),
+        "prune": read_table(prune),
+    }
+    for name, table in tables.items():
+        write_table(small(table), metrics / f"{name}.parquet")
+    measured = {
+        **accuracy_and_ranks(tables["training"], tables["ranks"], params),
+        **truncation_and_pruning(tables["truncate"], tables["prune"], params),
+    }
     write_json(
         {name: {"mean": values.mean(), "sd": values.std()} for name, values in measured.items()},
         metrics / "summary.json",
@@ -43,9 +52,9 @@ def main(section: str, runs: Path, spectra: Path, ranks: Path, metrics: Path, cu
         {name: {"seeds": values.index.tolist(), "values": values.tolist()} for name, values in measured.items()},
         metrics / "measures.json",
     )
-    columns = ["step", "train_loss", "test_loss", "test_accuracy"]
-    by = plain.groupby(["variant", "step"], as_index=False)[columns[1:]].mean()
-    write_csv(by, curves)
+    plain = training[training["control"] == "none"]
+    columns = ["train_loss", "test_loss", "test_accuracy"]
+    write_csv(plain.groupby(["variant", "step"], as_index=False)[columns].mean(), curves)
 
 
 def small(table: pd.DataFrame) -> pd.DataFrame:
@@ -64,32 +73,63 @@ def spectra_for_figures(spectra: pd.DataFrame, params: Evaluate) -> pd.DataFrame
     return chosen[keep].assign(singular_values=leading)
 
 
-def measures(training: pd.DataFrame, ranks: pd.DataFrame, params: Evaluate) -> dict[str, pd.Series]:
+def accuracy_and_ranks(training: pd.DataFrame, ranks: pd.DataFrame, params: Evaluate) -> dict[str, pd.Series]:
     """What the claims judge, a value for each seed; stable ranks are means over layers and heads."""
-    last = training["step"].max()
-    final = ranks[ranks["step"] == last]
-
-    def stable_rank(of: str, matrix: str) -> pd.DataFrame:
-        """Final stable rank; rows seeds, columns init scales."""
-        chosen = final[(final["of"] == of) & (final["matrix"] == matrix)]
-        return chosen.pivot_table(index="seed", columns="init_scale", values="stable_rank")
-
-    learned, null = stable_rank("update", "W_KQ"), stable_rank("gaussian", "W_KQ")
-    scales, reference = list(params.growth_scales), params.reference_scale
-    updates = ranks[(ranks["of"] == "update") & (ranks["matrix"] == "W_VO")]
-    by_step = updates.pivot_table(index="step", columns=["seed", "init_scale"], values="stable_rank")
-    growth = by_step[by_step.index > 2 * last / 3].mean() / by_step[by_step.index <= last / 3].mean()
+    last, reference, scales = training["step"].max(), params.reference_scale, list(params.growth_scales)
+    means = ranks.groupby(["control", "of", "step", "matrix", "init_scale", "seed"])["stable_rank"].mean()
+    measured = {}
     accuracy = training[(training["step"] == last) & (training["init_scale"] == reference)]
+    for control, rows in accuracy.groupby("control"):
+        measured[named("test_accuracy", str(control))] = rows.set_index("seed")["test_accuracy"]
+    for matrix in ("KQ", "VO"):
+
+        def rank(of: str = "update", control: str = "none", step: int = last, matrix: str = matrix) -> pd.Series:
+            return means.loc[control, of, step, f"W_{matrix}"].unstack("init_scale")[reference]
+
+        learned = rank()
+        measured[f"stable_rank_{matrix}"] = learned
+        measured[f"gaussian_over_learned_{matrix}"] = rank(of="gaussian") / learned
+        measured[f"first_step_over_learned_{matrix}"] = rank(step=1) / learned
+        for control in sorted(set(accuracy["control"]) - {"none"}):
+            measured[named(f"stable_rank_{matrix}", control)] = rank(control=control)
+        if "labels=permuted" in set(accuracy["control"]):
+            measured[f"permuted_over_learned_{matrix}"] = rank(control="labels=permuted") / learned
+    final = means.loc["none", "update", last, "W_KQ"].unstack("init_scale")
+    ratios = [final[large] / final[small] for small, large in pairwise(scales)]
+    measured["rank_growth_with_init_scale"] = pd.concat(ratios, axis=1).min(axis=1)
+    by_step = means.loc["none", "update", :, "W_VO"].unstack("step")
+    early, late = by_step.loc[:, 1 : last / 3], by_step.loc[:, 2 * last / 3 + 1e-9 :]
+    growth = (late.mean(axis=1) / early.mean(axis=1)).unstack("init_scale")
+    measured["VO_growth_through_training"] = growth[scales[1:]].min(axis=1)
+    return measured
+
+
+def truncation_and_pruning(truncate: pd.DataFrame, prune: pd.DataFrame, params: Evaluate) -> dict[str, pd.Series]:
+    """Which rank and which pruning rate keep the accuracy of the run at the reference scale, a value for each seed."""
+    truncate, prune = (
+        table[(table["init_scale"] == params.reference_scale) & (table["control"] == "none")]
+        for table in (truncate, prune)
+    )
+    cut = truncate[truncate["kind"] == "all"].pivot_table(index="rank", columns="seed", values="test_accuracy")
+    full = cut.iloc[-1]
+    weights = prune[prune["what"] == "weights"].pivot_table(
+        index="rate", columns=["order", "seed"], values="test_accuracy"
+    )
+    smallest = weights["smallest"]
+    harmless = (smallest >= smallest.loc[0] - 0.01).cummin().sum()
+    better = {order: (smallest - weights[order]).mean() for order in ("random", "largest")}
     return {
-        "test_accuracy": accuracy.set_index("seed")["test_accuracy"],
-        "stable_rank_KQ": learned[reference],
-        "stable_rank_VO": stable_rank("update", "W_VO")[reference],
-        "rank_growth_with_init_scale": pd.concat(
-            [learned[large] / learned[small] for small, large in pairwise(scales)], axis=1
-        ).min(axis=1),
-        "gaussian_over_learned_KQ": null[reference] / learned[reference],
-        "VO_growth_through_training": growth.unstack()[scales[1:]].min(axis=1),
+        "rank_within_one_point": (cut >= full - 0.01).idxmax().astype(float),
+        "accuracy_at_rank_zero": cut.loc[0],
+        "pruning_within_one_point": pd.Series(weights.index.to_numpy()[harmless - 1], harmless.index),
+        "smallest_first_over_others": pd.DataFrame(better).T.min(),
     }
+
+
+def named(measure: str, control: str) -> str:
+    """The measure's name for a control, without the values of parameters."""
+    kinds = [part.split("=")[1] for part in control.split(",") if "=" in part and part.split("=")[0] != "learning_rate"]
+    return "_".join([measure, *kinds]).replace("-", "_")
 
 
 if __name__ == "__main__":

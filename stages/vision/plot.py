@@ -4,7 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from lib.figures.ranks import rank_against_init_scale, rank_through_training
+from lib.figures.low_rank import accuracy_against_pruning, accuracy_against_rank
+from lib.figures.ranks import (
+    rank_against_init_scale,
+    rank_against_nulls,
+    rank_through_training,
+    readings_of_init_scale,
+)
 from lib.figures.spectra import normalised_spectra, spectra_of_heads, spectra_through_training
 from lib.figures.style import save, styled
 from lib.figures.training import learning_curves
@@ -26,24 +32,28 @@ class Plot:
 
 def main(section: str, metrics: Path, figures: Path) -> None:
     params = read_params(section, Plot)
-    spectra, ranks, training = (
-        table[table["control"] == "none"]
-        for table in (read_table(metrics / f"{name}.parquet") for name in ("spectra", "ranks", "training"))
-    )
+    names = ("training", "ranks", "spectra", "truncate", "prune")
+    training, ranks, spectra, truncate, prune = (read_table(metrics / f"{name}.parquet") for name in names)
+    plain = {"training": training, "ranks": ranks, "spectra": spectra}
+    plain = {name: table[table["control"] == "none"] for name, table in plain.items()}
     reference, scales = params.reference_scale, list(params.trajectory_scales)
     place = params.layer, params.head
     with styled():
         drawn = {
-            "figure-1": normalised_spectra(spectra, reference, *place),
-            "figure-3": spectra_through_training(spectra, scales, *place, params.lines),
-            "figure-4": rank_against_init_scale(ranks),
-            "figure-5-KQ": spectra_of_heads(spectra, "W_KQ", reference),
-            "figure-5-VO": spectra_of_heads(spectra, "W_VO", reference),
-            "figure-12": rank_through_training(ranks, scales),
-            "learning-curves": learning_curves(training),
+            "figure-1": normalised_spectra(plain["spectra"], reference, *place),
+            "figure-3": spectra_through_training(plain["spectra"], scales, *place, params.lines),
+            "figure-4": rank_against_init_scale(plain["ranks"]),
+            "figure-5-KQ": spectra_of_heads(plain["spectra"], "W_KQ", reference),
+            "figure-5-VO": spectra_of_heads(plain["spectra"], "W_VO", reference),
+            "figure-12": rank_through_training(plain["ranks"], scales),
+            "learning-curves": learning_curves(plain["training"]),
+            "nulls": rank_against_nulls(ranks, reference),
+            "readings-of-init-scale": readings_of_init_scale(training, ranks),
+            "truncation": accuracy_against_rank(truncate),
+            "pruning": accuracy_against_pruning(prune),
         }
     for name, figure in drawn.items():
-        save(figure, figures / name)
+        save(figure, figures / f"{name}.svg")
 
 
 if __name__ == "__main__":

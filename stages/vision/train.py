@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,22 +11,24 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from lib.data.images import (
-    Augmentation,
+    Images,
     batches,
     channel_statistics,
+    crop_and_flip,
     permuted,
     read_images,
     standardise,
 )
+from lib.data.randaugment import randaugment
 from lib.dynamics.sgd import State, saved_steps, sgd
 from lib.io.command import run
-from lib.io.compute import advance, available_cores, generator, spread, use_device
-from lib.io.files import sha256
+from lib.io.compute import advance, available_cores, generator, matmul_rate, spread, use_device
+from lib.io.files import InputError, sha256
 from lib.io.params import Count, Interval, Positive, Seed, read_params
 from lib.io.runs import Layout, write_run
-from lib.io.scratch import Scratch, code_digest
+from lib.io.scratch import Pace, Scratch, code_digest
 from lib.models.attention import PRODUCTS
-from lib.models.vit import MATRICES, Scaled, ViT, logits
+from lib.models.vit import MATRICES, Scaled, ViT, forward_flops, logits, score
 
 Size = Annotated[int, Interval("[1, 16384]")]
 InitScale = Annotated[float, Interval("(0, 100]")]
@@ -74,12 +75,15 @@ class Variant:
 @dataclass(frozen=True)
 class Train:
     device: Literal["cpu", "cuda"]
+    precision: Literal["float32", "bfloat16"]
+    compile: bool
+    max_hours: Positive
     threads: Annotated[int, Interval("[1, 64]")]
     seeds: tuple[Seed, ...]
     init_scales: tuple[InitScale, ...]
     controls: tuple[Variant, ...]
     model: Model
-    augmentation: Augmentation
+    augmentation: Literal["none", "crop_flip", "crop_flip_randaugment"]
     batch_size: Annotated[int, Interval("[1, 65536]")]
     n_steps: Annotated[int, Interval("[1, 1e8]")]
     warmup_steps: Annotated[int, Interval("[0, 1e8]")]
@@ -103,27 +107,56 @@ class Train:
 def main(section: str, dataset: Path, runs: Path) -> None:
     params = read_params(section, Train)
     use_device(params.device)
-    read_images(dataset)
+    images = read_images(dataset)
     key = {"data": sha256(dataset), "code": code_digest()}
     cells = [(variant, seed) for variant in params.variants for seed in params.seeds]
-    trained = spread(
+    estimate(params, images, dataset)
+    trainings = spread(
         train_cell,
         [(dataset, params, variant, seed, key) for variant, seed in cells],
-        n_processes=1 if params.device == "cuda" else available_cores() // params.threads,
+        n_processes=1 if params.device == "cuda" else available_cores() // params.threads or 1,
         n_threads=params.threads,
         total=len(cells) * params.n_steps,
         label=section,
     )
-    for _ in trained:
-        pass
+    list(trainings)
     shutil.rmtree(runs, ignore_errors=True)
     for variant in params.variants:
         publish(runs / variant.name, params, variant, key)
 
 
+def estimate(params: Train, images: Images, dataset: Path) -> None:
+    """Say what the training will cost before it begins; raises `InputError` above `max_hours` or the free disk.
+
+    Time: the operations over 40 % of this device's rate for matrix products [C]; disk: every snapshot three times (in
+    scratch, in the run, in DVC's cache).
+    """
+    device, shape = use_device(params.device), tuple(images.train_images.shape[1:])
+    weights = ViT(**asdict(params.model)).initial_weights(shape, images.n_classes, 1.0, "layers", torch.Generator())
+    n_cells = len(params.variants) * len(params.seeds)
+    flops = 3 * forward_flops(weights, shape) * params.batch_size * params.n_steps * n_cells
+    dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[params.precision]
+    n_parallel = 1 if device.type == "cuda" else available_cores() // params.threads or 1
+    rate = 0.4 * n_parallel * matmul_rate(device, dtype, 8192 if device.type == "cuda" else 768)
+    hours = flops / rate / 3600
+    n_bytes = sum(w.numel() * w.element_size() for w in weights.values())
+    disk = 3 * n_bytes * n_cells * len(saved_steps(params.n_steps, params.snapshot_every))
+    print(
+        f"{n_cells} trainings of {params.n_steps} steps: {flops:.2g} operations, about {hours:.2g} h on this "
+        f"{params.device}; {disk / 1e9:.2g} GB of snapshots",
+        file=sys.stderr,
+        flush=True,
+    )
+    if hours > params.max_hours:
+        raise InputError(f"max_hours: wanted at most {params.max_hours:g} h, got about {hours:.3g} h")
+    free = shutil.disk_usage(dataset.parent).free
+    if disk > free:
+        raise InputError(f"disk: wanted {disk / 1e9:.3g} GB for snapshots, got {free / 1e9:.3g} free")
+
+
 def scratch_of(params: Train, variant: Variant, seed: int, key: dict[str, str]) -> Scratch:
     """The scratch of one variant and seed, which no other variant or seed has a part in."""
-    others = ("seeds", "init_scales", "controls")
+    others = ("seeds", "init_scales", "controls", "max_hours")
     shared = {name: value for name, value in asdict(params).items() if name not in others}
     return Scratch("vision", {**key, **shared, "variant": asdict(variant), "seed": seed})
 
@@ -144,16 +177,29 @@ def train_cell(dataset: Path, params: Train, variant: Variant, seed: int, key: d
             train_labels = permuted(train_labels, generator(seed, "permuted labels"))
 
         def loss(weights: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-            return cross_entropy(logits(weights, standardise(x, *statistics)), y)
+            with torch.autocast(device.type, torch.bfloat16, params.precision == "bfloat16"):
+                found = logits(weights, standardise(x, *statistics))
+            return cross_entropy(found.float(), y)
 
-        @torch.no_grad()
+        def augment(whole: Tensor, epoch: int) -> Tensor:
+            """A new version of the training images for an epoch, made on their device."""
+            if params.augmentation != "none":
+                source = generator(seed, "crop and flip", epoch, device=device)
+                whole = crop_and_flip(whole, whole.shape[-1] // 8, source)
+            if params.augmentation == "crop_flip_randaugment":
+                source = generator(seed, "randaugment", epoch, device=device)
+                whole = randaugment(whole, 2, 9, source)
+            return whole
+
+        test = standardise(test_images, *statistics)
+
         def save(state: State, tally: Tensor) -> None:
-            found = logits(state.weights, standardise(test_images, *statistics))
+            test_loss, test_accuracy = score(state.weights, test, test_labels)
             row = {
                 "step": state.step,
                 "train_loss": (tally[0] / tally[1]).item(),
-                "test_loss": cross_entropy(found, test_labels).item(),
-                "test_accuracy": (found.argmax(1) == test_labels).double().mean().item(),
+                "test_loss": test_loss,
+                "test_accuracy": test_accuracy,
             }
             scratch.save(snapshot_name(state.step), state.weights, row)
 
@@ -172,14 +218,14 @@ def train_cell(dataset: Path, params: Train, variant: Variant, seed: int, key: d
         tally = tally.to(device)
         advance(start.step)
         states = sgd(
-            loss,
+            torch.compile(loss) if params.compile else loss,
             start,
             batches(
                 train_images,
                 train_labels,
                 params.batch_size,
-                params.augmentation,
-                lambda purpose, epoch: generator(seed, purpose, epoch, device=device),
+                augment,
+                lambda purpose, epoch: generator(seed, purpose, epoch),
                 start.step,
             ),
             params.n_steps,
@@ -230,24 +276,6 @@ def resume(scratch: Scratch, steps: list[int], saved: list[int]) -> tuple[State,
             }
             return State(note["step"], **parts, loss=tensors["loss"]), tensors["tally"]
     return None
-
-
-class Pace:
-    """Says when the next checkpoint is due: after five seconds, or thirty times what the last one cost."""
-
-    def __init__(self) -> None:
-        self.cost = 0.0
-        self.end = time.monotonic()
-
-    def due(self) -> bool:
-        return time.monotonic() - self.end > max(5.0, 30 * self.cost)
-
-    def __enter__(self) -> None:
-        self.start = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        self.end = time.monotonic()
-        self.cost = self.end - self.start
 
 
 def publish(folder: Path, params: Train, variant: Variant, key: dict[str, str]) -> None:

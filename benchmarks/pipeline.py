@@ -1,0 +1,163 @@
+"""What the pipeline itself costs: DVC, start-up, and the way from an edited figure module to the new figure.
+
+All is measured in temporary clones of the last commit, with params so small that almost only the overhead is left.
+The shell that DVC starts for every command notes its time: what remains of `dvc repro` is DVC's own.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import Row, Spread, interleave, write_results
+from lib.io.command import run
+
+FIGURE_MODULE, FIGURE_STAGE = "lib/figures/ranks.py", "vision_plot@digits"
+
+# The params with which the project tests itself.
+MAKE_TINY = """
+import pathlib, sys
+sys.path[:0] = [".", "tests/pipeline"]
+import project, tiny
+clone = pathlib.Path.cwd()
+project.set_params(clone, tiny.tiny(project.params_of(clone)))
+"""
+
+TIMED_SHELL = """#!/bin/bash
+exec 3>&2
+TIMEFORMAT="$DVC_STAGE %R %U %S"
+{ time /bin/sh "$@" 2>&3; } 2>> "$COMMAND_TIMES"
+"""
+
+
+@dataclass(frozen=True)
+class Clone:
+    """A clone of a repository with its own settings: nothing that it does reaches the original."""
+
+    folder: Path
+    environment: Mapping[str, str]
+
+    @classmethod
+    def of(cls, repository: Path, commit: str, folder: Path) -> "Clone":
+        """Clone a commit of `repository` into `folder`, with the tiny params."""
+        folder.mkdir()
+        _command(["git", "clone", "--quiet", "--no-checkout", str(repository), "clone"], folder, os.environ)
+        _command(["git", "checkout", "--quiet", "--detach", commit], folder / "clone", os.environ)
+        shell = folder / "timed-shell"
+        shell.write_text(TIMED_SHELL)
+        shell.chmod(0o755)
+        # DVC may run this: what it told this process (DVC_ROOT!) must not reach the clone, nor settings of Python.
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("DVC_", "PYTHON"))} | {
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "SHELL": str(shell),
+            "COMMAND_TIMES": str(folder / "command-times"),
+            "DVC_SITE_CACHE_DIR": str(folder / "site-cache"),
+            "DVC_GLOBAL_CONFIG_DIR": str(folder / "config"),
+            "DVC_SYSTEM_CONFIG_DIR": str(folder / "config"),
+        }
+        clone = cls(folder / "clone", environment)
+        clone.run("python", "-c", MAKE_TINY)
+        return clone
+
+    def run(self, *command: str) -> str:
+        return _command(command, self.folder, self.environment)
+
+    def command_seconds(self) -> dict[str, np.ndarray]:
+        """The wall and CPU time of each stage's command since the last call."""
+        log = Path(self.environment["COMMAND_TIMES"])
+        lines = log.read_text().splitlines() if log.exists() else []
+        log.unlink(missing_ok=True)
+        seconds = {}
+        for stage, *times in map(str.split, lines):
+            wall, user, system = map(float, times)
+            seconds[stage.rpartition(":")[2]] = np.array([wall, user + system])
+        return seconds
+
+
+def _command(command: tuple[str, ...] | list[str], folder: Path, environment: Mapping[str, str]) -> str:
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}"[-4000:])
+    return done.stdout
+
+
+def cold_runs(repository: Path, commit: str, rounds: int, folder: Path) -> tuple[list[Row], Clone]:
+    """Run everything in `rounds` fresh clones; returns the rows and the last clone."""
+    clones = [Clone.of(repository, commit, folder / str(i)) for i in range(rounds)]
+    stages: list[dict[str, np.ndarray]] = []
+
+    def cold() -> None:
+        clone = clones[len(stages)]
+        clone.run("dvc", "repro")
+        stages.append(clone.command_seconds())
+
+    total = interleave({"cold": cold}, rounds)["cold"]
+    names = list(stages[0])
+    commands = np.array([[seconds[name] for seconds in stages] for name in names])  # stage, round, clock
+    rest = (np.stack([total.wall, total.cpu], axis=-1) - commands.sum(0)) / len(names)
+    rows = [
+        _row(f"cold dvc repro, {len(names)} stages", total.wall, total.cpu),
+        _row("DVC itself, a stage: cold less the commands", *rest.T),
+        *(_row(f"command of {name}", *seconds.T) for name, seconds in zip(names, commands, strict=True)),
+    ]
+    return rows, clones[-1]
+
+
+def warm_runs(clone: Clone, rounds: int) -> list[Row]:
+    """A repro with nothing to do, a figure after an edit, and the import of every stage's module."""
+
+    def redraw() -> None:
+        with (clone.folder / FIGURE_MODULE).open("a") as module:
+            module.write("# edited\n")
+        clone.run("dvc", "repro", FIGURE_STAGE)
+        if list(clone.command_seconds()) != [FIGURE_STAGE]:
+            raise RuntimeError(f"{FIGURE_MODULE}: wanted its edit to run {FIGURE_STAGE} alone")
+
+    modules = sorted(set(re.findall(r"python -m (stages[\w.]+)", (clone.folder / "dvc.yaml").read_text())))
+    imports: dict[str, Callable[[], Any]] = {
+        f"import {name}": lambda name=name: clone.run("python", "-c", f"import {name}") for name in modules
+    }
+    jobs = {
+        "no-op dvc repro": lambda: clone.run("dvc", "repro"),
+        f"edit {FIGURE_MODULE}, then dvc repro {FIGURE_STAGE}": redraw,
+        "start of Python": lambda: clone.run("python", "-c", "pass"),
+        **imports,
+    }
+    for job in jobs.values():  # warms up: bytecode, file caches
+        job()
+    times = interleave(jobs, rounds)
+    return [_row(name, measured.wall, measured.cpu) for name, measured in times.items()]
+
+
+def _row(what: str, wall: np.ndarray, cpu: np.ndarray) -> Row:
+    return {"what": what, "cpu_s": Spread.of(cpu), "wall_s": Spread.of(wall)}
+
+
+def main(results: Path, cold_rounds: int = 3, rounds: int = 7) -> None:
+    repository = Path.cwd()
+    commit = _command(["git", "rev-parse", "HEAD"], repository, os.environ).strip()
+    with tempfile.TemporaryDirectory() as folder:
+        cold, clone = cold_runs(repository, commit, cold_rounds, Path(folder))
+        warm = warm_runs(clone, rounds)
+    write_results(
+        results,
+        "The pipeline on tiny params, in a clone",
+        [*cold, *warm],
+        rounds,
+        ["dvc", "torch", "pandas", "matplotlib"],
+        notes=[
+            f"Cold: {cold_rounds} rounds, each in a fresh clone. An import includes Python's start; CPU time is of all "
+            "processes.",
+        ],
+    )
+
+
+if __name__ == "__main__":
+    run(main)

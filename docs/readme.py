@@ -1,0 +1,55 @@
+"""Write the parts of README.md that are made from files: `make readme`.
+
+A part stands between `<!-- NAME: made by make readme -->` and `<!-- end of NAME -->`.
+"""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+
+
+def claims_table(claims: dict[str, dict[str, Any]]) -> str:
+    """The claims as a Markdown table."""
+    lines = ["| claim | kind | value ± sd (n seeds) | bar | |", "|---|---|---|---|---|"]
+    for claim in claims.values():
+        value = "–"
+        if claim["state"] != "not run":
+            spread = f" ± {claim['spread']:.2g}" if claim["spread"] is not None else ""
+            value = f"{claim['value']:.4g}{spread} ({claim['n']})"
+        state = claim["state"] + (", as expected" if claim["state"] == "fails" and "expected" in claim else "")
+        state = f"[{state}]({claim['figure']})"
+        statement = f"{claim['statement']} ({claim['where']}) {claim['source']}"
+        lines.append(f"| {statement} | {claim['kind']} | {value} | {claim['over']} in {claim['bar']} | {state} |")
+    return "\n".join(lines)
+
+
+def graph() -> str:
+    """The graph of stages, as DVC draws it for Mermaid."""
+    command = ["dvc", "dag", "--collapse-foreach-matrix", "--md"]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def replaced(text: str, name: str, content: str) -> str:
+    """The text with the part of that name set to the content."""
+    begin, end = f"<!-- {name}: made by make readme -->", f"<!-- end of {name} -->"
+    pattern = re.escape(begin) + ".*?" + re.escape(end)
+    if not re.search(pattern, text, re.DOTALL):
+        raise ValueError(f"README.md: wanted a part between {begin} and {end}, got none")
+    return re.sub(pattern, lambda _: f"{begin}\n{content}\n{end}", text, flags=re.DOTALL)
+
+
+def main() -> None:
+    path = ROOT / "README.md"
+    claims = json.loads((ROOT / "metrics" / "claims.json").read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    text = replaced(text, "claims", claims_table(claims))
+    text = replaced(text, "stages", graph())
+    path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

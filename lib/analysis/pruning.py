@@ -1,0 +1,71 @@
+"""Which weights, neurons and heads to remove first, and removing them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Order = Literal["smallest", "random", "largest"]
+
+
+def n_pruned(n: int, rate: float) -> int:
+    """How many of n are removed at a rate: the nearest whole number, as `torch.nn.utils.prune` counts."""
+    return round(rate * n)
+
+
+def magnitude_masks(
+    weights: Mapping[str, Float[Tensor, "..."]],
+    rates: Sequence[float],
+    order: Order = "smallest",
+    generator: torch.Generator | None = None,
+) -> Iterator[tuple[float, dict[str, Bool[Tensor, "..."]]]]:
+    """Yield, for each rate, which weights stay when that share of all, ranked together, is removed.
+
+    Ranks exactly: on distinct magnitudes the masks are those of `torch.nn.utils.prune.global_unstructured` with
+    `L1Unstructured`; of equal ones the first go first. All rates share one partial sort: a magnitude's bits, read as an
+    integer, have its order. Raises `ValueError` for a rate outside 0..1 or a magnitude that is not a number.
+    """
+    if any(not 0 <= rate <= 1 for rate in rates):
+        raise ValueError(f"rate must lie in 0..1, got {list(rates)}")
+    flat = torch.cat([weight.detach().flatten() for weight in weights.values()]).float()
+    if not torch.isfinite(flat).all():
+        raise ValueError("wanted finite weights, got NaN or infinity")
+    keys = _rank_keys(flat, order, generator)
+    counts = [n_pruned(len(flat), rate) for rate in rates]
+    inner = sorted({count - 1 for count in counts if count > 0})
+    ordered = np.partition(keys, inner) if inner else keys
+    for rate, count in zip(rates, counts, strict=True):
+        stays = np.ones(len(keys), dtype=bool)
+        if count:
+            threshold = ordered[count - 1]
+            stays = keys > threshold
+            excess = len(keys) - int(stays.sum()) - count  # equal to the threshold, beyond the count
+            if excess:
+                stays[np.flatnonzero(keys == threshold)[-excess:]] = True
+        masks = torch.from_numpy(stays).to(flat.device).split([w.numel() for w in weights.values()])
+        yield (
+            rate,
+            {n: m.view(w.shape) for (n, w), m in zip(weights.items(), masks, strict=True)},
+        )
+
+
+def _rank_keys(flat: Float[Tensor, " n"], order: Order, generator: torch.Generator | None) -> np.ndarray:
+    """Integers whose order is the order of removal."""
+    if order == "random":
+        return torch.randperm(len(flat), generator=generator).int().numpy().view(np.uint32)
+    bits = flat.abs().cpu().numpy().view(np.uint32)
+    return bits if order == "smallest" else np.uint32(0xFFFFFFFF) - bits
+
+
+def removal_order(
+    magnitudes: Float[Tensor, "layer unit"], order: Order, generator: torch.Generator | None = None
+) -> Int[Tensor, "layer unit"]:
+    """The units of each layer in the order of their removal."""
+    if order == "random":
+        assert generator is not None
+        rows = [torch.randperm(magnitudes.shape[1], generator=generator) for _ in magnitudes]
+        return torch.stack(rows)
+    return magnitudes.argsort(dim=1, descending=order == "largest", stable=True)

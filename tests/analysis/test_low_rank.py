@@ -1,0 +1,51 @@
+"""Cutting an update to a rank: the best approximation of what was added, never of the weight itself."""
+
+import pytest
+import torch
+
+from lib.analysis.low_rank import truncated_updates
+
+
+@pytest.fixture
+def weights():
+    source = torch.Generator().manual_seed(0)
+    return torch.randn(2, 3, 7, 5, generator=source), 3 * torch.randn(2, 3, 7, 5, generator=source)
+
+
+def test_rank_zero_gives_the_initial_matrix_back_to_the_bit(weights):
+    W, W_0 = weights
+    assert torch.equal(dict(truncated_updates(W, W_0, [0]))[0], W_0)
+
+
+def test_a_rank_beyond_the_matrix_gives_the_trained_matrix_back_to_the_bit(weights):
+    W, W_0 = weights
+    for _, cut in truncated_updates(W, W_0, [5, 6, 1000]):
+        assert torch.equal(cut, W)
+
+
+def test_the_update_has_that_rank_and_the_weight_has_not(weights):
+    W, W_0 = (w.double() for w in weights)
+    for rank, cut in truncated_updates(W, W_0, [1, 2, 3]):
+        assert (torch.linalg.matrix_rank(cut - W_0) == rank).all()
+        assert (torch.linalg.matrix_rank(cut) == 5).all()
+
+
+def test_the_error_is_the_least_possible(weights):
+    """Eckart & Young 1936: the squared error is the sum of the squared singular values that are left out."""
+    W, W_0 = (w.double() for w in weights)
+    sigma = torch.linalg.svdvals(W - W_0)
+    for rank, cut in truncated_updates(W, W_0, [0, 1, 2, 3, 4]):
+        error = (W - cut).square().sum((-1, -2))
+        torch.testing.assert_close(error, sigma[..., rank:].square().sum(-1), rtol=1e-10, atol=1e-12)
+
+
+def test_cutting_the_weight_itself_would_give_another_matrix(weights):
+    W, W_0 = (w.double() for w in weights)
+    U, sigma, Vh = torch.linalg.svd(W, full_matrices=False)
+    wrong = U[..., :2] * sigma[..., None, :2] @ Vh[..., :2, :]
+    assert (dict(truncated_updates(W, W_0, [2]))[2] - wrong).abs().max() > 1
+
+
+def test_a_negative_rank_is_refused(weights):
+    with pytest.raises(ValueError, match="rank must not be negative, got"):
+        list(truncated_updates(*weights, [1, -1]))

@@ -1,0 +1,138 @@
+"""The order of removal is exact, and what is removed is really gone."""
+
+import pytest
+import torch
+from torch.nn.utils import prune
+from torch.utils.flop_counter import FlopCounterMode
+
+from lib.analysis.pruning import magnitude_masks, n_pruned, removal_order
+from lib.models.vit import ViT, forward_flops, keep_units, logits, remove_heads, remove_neurons, score
+
+RATES = [0.0, 0.05, 0.1, 0.3, 0.5, 0.77, 0.9, 0.999, 1.0]
+MODEL = ViT(patch_size=2, d_model=12, n_heads=3, d_head=5, d_mlp=7, n_layers=2)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture
+def model():
+    weights = MODEL.initial_weights((1, 6, 6), 4, 1.0, "layers", generator())
+    return {name: w.double() for name, w in weights.items()}
+
+
+@pytest.fixture
+def matrices():
+    source = generator(1)
+    return {"a": torch.randn(31, 17, generator=source), "b": 2 * torch.randn(2, 3, 50, generator=source)}
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_the_masks_are_those_of_torch(matrices, rate):
+    modules = {name: torch.nn.Module() for name in matrices}
+    for name, module in modules.items():
+        module.weight = torch.nn.Parameter(matrices[name].clone())
+    prune.global_unstructured(
+        [(module, "weight") for module in modules.values()], prune.L1Unstructured, amount=float(rate)
+    )
+    ((_, ours),) = magnitude_masks(matrices, [rate])
+    for name, module in modules.items():
+        assert torch.equal(ours[name], module.weight_mask.bool())
+
+
+def test_all_rates_at_once_give_what_each_gives_alone(matrices):
+    for rate, masks in magnitude_masks(matrices, RATES):
+        ((_, alone),) = magnitude_masks(matrices, [rate])
+        assert all(torch.equal(masks[name], alone[name]) for name in masks)
+
+
+def test_of_equal_magnitudes_exactly_as_many_go_as_the_rate_says_the_first_first():
+    weights = {"a": torch.tensor([2.0, -1.0, 1.0, 0.0, -1.0, 1.0, -0.0, 3.0])}
+    for rate, masks in magnitude_masks(weights, [0.125, 0.25, 0.5, 0.75]):
+        assert (~masks["a"]).sum() == n_pruned(8, rate)
+    assert dict(magnitude_masks(weights, [0.5]))[0.5]["a"].tolist() == [
+        True,
+        False,
+        False,
+        False,
+        True,
+        True,
+        False,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("order", ["smallest", "random", "largest"])
+def test_what_is_removed_at_a_rate_stays_removed_at_a_higher_one(matrices, order):
+    before = {name: torch.ones_like(w, dtype=torch.bool) for name, w in matrices.items()}
+    for _, masks in magnitude_masks(matrices, RATES, order, generator(2)):
+        assert all((masks[name] <= before[name]).all() for name in masks)
+        before = masks
+
+
+def test_largest_first_leaves_the_smallest(matrices):
+    ((_, masks),) = magnitude_masks(matrices, [0.6], "largest")
+    flat = torch.cat([w.abs().flatten() for w in matrices.values()])
+    stays = torch.cat([m.flatten() for m in masks.values()])
+    assert flat[stays].max() < flat[~stays].min()
+
+
+def test_a_rate_or_a_weight_that_makes_no_sense_is_refused(matrices):
+    with pytest.raises(ValueError, match=r"rate must lie in 0..1, got \[1.5\]"):
+        list(magnitude_masks(matrices, [1.5]))
+    with pytest.raises(ValueError, match="wanted finite weights"):
+        list(magnitude_masks({"a": torch.tensor([1.0, torch.nan])}, [0.5]))
+
+
+def test_units_are_ordered_within_their_layer():
+    magnitudes = torch.tensor([[3.0, 1.0, 2.0], [0.0, 5.0, 4.0]])
+    assert removal_order(magnitudes, "smallest").tolist() == [[1, 2, 0], [0, 2, 1]]
+    assert removal_order(magnitudes, "largest").tolist() == [[0, 2, 1], [1, 2, 0]]
+    assert removal_order(magnitudes, "random", generator()).sort(dim=1).values.tolist() == [[0, 1, 2]] * 2
+
+
+def test_each_layer_keeps_its_own_units():
+    W = torch.arange(12.0).view(2, 2, 3)
+    kept = keep_units(W, torch.tensor([[0, 2], [1, 2]]), 2)
+    assert kept.tolist() == [[[0.0, 2.0], [3.0, 5.0]], [[7.0, 8.0], [10.0, 11.0]]]
+
+
+def test_a_model_without_neurons_says_what_the_model_with_their_weights_at_zero_says(model):
+    images, kept = torch.randn(3, 1, 6, 6, generator=generator(3)).double(), torch.tensor([[0, 3, 6], [1, 2, 5]])
+    masked = {name: w.clone() for name, w in model.items()}
+    for layer, units in enumerate(kept):
+        gone = [unit for unit in range(7) if unit not in units]
+        masked["W_2"][layer, gone] = 0
+    torch.testing.assert_close(logits(remove_neurons(model, kept), images), logits(masked, images))
+
+
+def test_a_model_without_heads_says_what_the_model_with_their_output_at_zero_says(model):
+    images, kept = torch.randn(3, 1, 6, 6, generator=generator(3)).double(), torch.tensor([[0, 2], [1, 2]])
+    masked = {name: w.clone() for name, w in model.items()}
+    masked["W_O"][0, 1] = 0
+    masked["W_O"][1, 0] = 0
+    torch.testing.assert_close(logits(remove_heads(model, kept), images), logits(masked, images))
+
+
+def test_a_model_without_any_head_still_speaks(model):
+    none = remove_heads(model, torch.empty(2, 0, dtype=torch.long))
+    assert logits(none, torch.randn(3, 1, 6, 6).double()).isfinite().all()
+
+
+@pytest.mark.parametrize(("neurons", "heads"), [(7, 3), (4, 3), (7, 1), (0, 2)])
+def test_the_operations_are_those_that_torch_counts(model, neurons, heads):
+    cut = remove_neurons(model, torch.arange(neurons).expand(2, -1))
+    cut = remove_heads(cut, torch.arange(heads).expand(2, -1))
+    with FlopCounterMode(display=False) as counter:
+        logits(cut, torch.randn(5, 1, 6, 6).double())
+    assert counter.get_total_flops() == 5 * forward_flops(cut, (1, 6, 6))
+
+
+def test_a_score_is_the_loss_and_the_share_that_is_right_whatever_the_batches(model):
+    images, labels = torch.randn(11, 1, 6, 6).double(), torch.arange(11) % 4
+    found = logits(model, images)
+    loss = torch.nn.functional.cross_entropy(found.float(), labels).item()
+    accuracy = (found.argmax(1) == labels).double().mean().item()
+    for batch_size in (3, 11, 100):
+        assert score(model, images, labels, batch_size) == pytest.approx((loss, accuracy), rel=1e-6)

@@ -1,0 +1,259 @@
+"""Images come whole and split by class, augmentation only moves them, and every epoch shows each image once."""
+
+import gzip
+import math
+from itertools import islice, pairwise, product
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from lib.data.images import (
+    Images,
+    batches,
+    channel_statistics,
+    crop_and_flip,
+    digits_file,
+    permuted,
+    read_digits,
+    read_images,
+    standardise,
+)
+from lib.io.compute import generator
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("official")
+    (folder / "digits.csv.gz").write_bytes(digits_file())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def digits(folder):
+    return read_digits(folder, 360, 0)
+
+
+def bytes_of(shape, seed=0):
+    """Random uint8 images."""
+    return torch.randint(0, 256, shape, generator=generator(seed, "bytes")).byte()
+
+
+def test_the_digits_are_1797_small_grey_images_of_ten_classes(digits):
+    assert digits.train_images.shape == (1437, 1, 8, 8)
+    assert digits.test_images.shape == (360, 1, 8, 8)
+    assert digits.train_labels.shape == (1437,)
+    assert digits.test_labels.shape == (360,)
+    assert digits.n_classes == 10
+    assert 0 == digits.train_images.min() < digits.train_images.max() == 16
+
+
+def test_no_digit_is_lost_and_none_changes_its_label(digits):
+    from sklearn.datasets import load_digits
+
+    def rows(images, labels):
+        return np.column_stack([np.asarray(images).reshape(-1, 64), np.asarray(labels)]).astype(int).tolist()
+
+    found = rows(digits.train_images, digits.train_labels) + rows(digits.test_images, digits.test_labels)
+    bunch = load_digits()
+    assert sorted(found) == sorted(rows(bunch["images"], bunch["target"]))
+
+
+def test_the_digits_are_split_class_by_class(digits):
+    test = torch.bincount(digits.test_labels).double()
+    train = torch.bincount(digits.train_labels).double()
+    assert (test - (train + test) * 360 / 1797).abs().max() < 1
+
+
+def test_a_seed_splits_the_digits_always_alike_and_another_otherwise(folder, digits):
+    again, other = read_digits(folder, 360, 0), read_digits(folder, 360, 1)
+    assert torch.equal(again.test_images, digits.test_images)
+    assert torch.equal(again.train_labels, digits.train_labels)
+    assert not torch.equal(other.test_images, digits.test_images)
+
+
+@pytest.mark.filterwarnings("ignore:loadtxt. input contained no data")
+@pytest.mark.parametrize(
+    "content",
+    [None, b"", b"no gzip", digits_file()[:-100], gzip.compress(b"1,2\n3,4\n"), gzip.compress(b"a,b\n")],
+)
+def test_a_file_that_is_not_the_digits_is_refused(tmp_path, content):
+    if content is not None:
+        (tmp_path / "digits.csv.gz").write_bytes(content)
+    with pytest.raises(ValueError, match=r"digits\.csv\.gz: wanted "):
+        read_digits(tmp_path, 360, 0)
+
+
+def tensors():
+    """A small data set, as named tensors."""
+    return {
+        "train_images": bytes_of((6, 3, 4, 5)),
+        "train_labels": torch.tensor([0, 1, 2, 0, 1, 2]),
+        "test_images": bytes_of((2, 3, 4, 5)),
+        "test_labels": torch.tensor([2, 3]),
+    }
+
+
+def test_a_data_set_comes_back_as_it_was_written(tmp_path):
+    save_file(tensors(), tmp_path / "d.safetensors")
+    found = read_images(tmp_path / "d.safetensors")
+    assert all(torch.equal(getattr(found, name), tensor) for name, tensor in tensors().items())
+    assert found.n_classes == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"train_labels": None}, r"wanted a data set with \[.*\], got \['test_images'"),
+        ({"more": torch.ones(1)}, r"wanted a data set with \[.*\], got \['more'"),
+        ({"train_images": torch.ones(6, 3, 4, 5)}, r"train: wanted uint8 images .* got torch.float32 \[6, 3, 4, 5\]"),
+        ({"test_images": bytes_of((2, 4, 5))}, r"test: wanted uint8 images .* got torch.uint8 \[2, 4, 5\]"),
+        ({"test_images": bytes_of((2, 3, 5, 5))}, r"test: wanted uint8 images .* got torch.uint8 \[2, 3, 5, 5\]"),
+        ({"train_labels": torch.tensor([0, 1])}, "train: wanted uint8 images .* labels"),
+        ({"train_labels": torch.zeros(6, 1).long()}, "train: wanted uint8 images .* labels"),
+        ({"test_labels": torch.tensor([0.0, 1.0])}, "test: wanted uint8 images .* labels"),
+        ({"test_labels": torch.tensor([0, -1])}, "test: wanted one label or more, from 0 up"),
+    ],
+)
+def test_a_data_set_of_other_tensors_is_refused(tmp_path, change, message):
+    changed = {name: tensor for name, tensor in {**tensors(), **change}.items() if tensor is not None}
+    save_file(changed, tmp_path / "d.safetensors")
+    with pytest.raises(ValueError, match=r"d\.safetensors: wanted a data set of images, got: " + message):
+        read_images(tmp_path / "d.safetensors")
+
+
+@pytest.mark.parametrize("kept", [None, 0.0, 0.05, 0.5, 0.99])
+def test_a_missing_or_truncated_data_set_is_refused(tmp_path, kept):
+    path = tmp_path / "d.safetensors"
+    if kept is not None:
+        save_file(tensors(), path)
+        data = path.read_bytes()
+        path.write_bytes(data[: int(kept * len(data))])
+    with pytest.raises(ValueError, match=r"d\.safetensors: wanted a data set of images, got: "):
+        read_images(path)
+
+
+def test_channel_statistics_are_the_mean_and_deviation_over_all_pixels():
+    images = bytes_of((50, 3, 7, 5))
+    mean, deviation = channel_statistics(images)
+    assert mean.numpy() == pytest.approx(images.numpy().mean((0, 2, 3)), rel=1e-6)
+    assert deviation.numpy() == pytest.approx(images.numpy().std((0, 2, 3)), rel=1e-6)
+
+
+def test_standardised_images_have_mean_zero_and_deviation_one():
+    images = bytes_of((50, 3, 7, 5))
+    found = standardise(images, *channel_statistics(images)).double()
+    assert found.mean((0, 2, 3)).abs().max() < 1e-5
+    assert (found.std((0, 2, 3), correction=0) - 1).abs().max() < 1e-5
+
+
+def test_a_constant_channel_stays_finite():
+    images = torch.full((4, 2, 3, 3), 7, dtype=torch.uint8)
+    assert torch.equal(standardise(images, *channel_statistics(images)), torch.zeros(4, 2, 3, 3))
+
+
+def crops(image, padding):
+    """Every crop of an image of its own size, plain and mirrored, by slicing."""
+    _, height, width = image.shape
+    padded = torch.zeros(len(image), height + 2 * padding, width + 2 * padding, dtype=torch.uint8)
+    padded[:, padding : padding + height, padding : padding + width] = image
+    shifts = range(2 * padding + 1)
+    plain = [padded[:, y : y + height, x : x + width] for y, x in product(shifts, shifts)]
+    return plain + [crop.flip(-1) for crop in plain]
+
+
+@pytest.mark.parametrize(("padding", "shape"), [(0, (1, 3, 3)), (1, (3, 4, 5)), (2, (2, 6, 3))])
+def test_every_augmented_image_is_a_crop_and_every_crop_comes_up_evenly(padding, shape):
+    image, n = bytes_of(shape), 4000
+    found = crop_and_flip(image.expand(n, *shape), padding, generator(0, "crops"))
+    candidates = torch.stack(crops(image, padding)).flatten(1)
+    same = (found.flatten(1)[:, None] == candidates).all(-1)
+    assert same.sum(1).eq(1).all()
+    share = same.double().mean(0)
+    assert (share - 1 / len(candidates)).abs().max() < 5 * math.sqrt(1 / len(candidates) / n)
+
+
+def test_every_image_is_cropped_from_itself():
+    images = bytes_of((64, 3, 4, 5))
+    found = crop_and_flip(images, 1, generator(0, "crops"))
+    for before, after in zip(images, found, strict=True):
+        assert any(torch.equal(after, crop) for crop in crops(before, 1))
+
+
+def test_the_same_generator_crops_alike():
+    images = bytes_of((64, 1, 4, 5))
+    one, again, other = (crop_and_flip(images, 1, generator(seed, "crops")) for seed in (0, 0, 1))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
+def test_permuted_labels_keep_every_class_as_frequent():
+    labels = torch.arange(300) % 7
+    found = permuted(labels, generator(0, "permuted"))
+    assert torch.equal(torch.bincount(found), torch.bincount(labels))
+    assert (found == labels).double().mean() < 0.3
+    assert torch.equal(found, permuted(labels, generator(0, "permuted")))
+
+
+def numbered(n):
+    """Images that carry their number in every pixel, and labels that are ten times it."""
+    numbers = torch.arange(n)
+    return numbers.byte()[:, None, None, None].expand(n, 1, 8, 8).contiguous(), 10 * numbers
+
+
+def unchanged(images, epoch):
+    return images
+
+
+def cropped(images, epoch):
+    return crop_and_flip(images, 1, generator(0, "crops", epoch))
+
+
+def stream(n, batch_size, augment=unchanged, start=0):
+    draw = lambda purpose, epoch: generator(0, purpose, epoch)  # noqa: E731
+    return batches(*numbered(n), batch_size, augment, draw, start)
+
+
+def test_every_epoch_shows_each_image_once_with_its_label_in_a_new_order():
+    found = list(islice(stream(12, 3), 5 * 4))
+    epochs = []
+    for begin in range(0, 20, 4):
+        images, labels = (torch.cat(parts) for parts in zip(*found[begin : begin + 4], strict=True))
+        assert torch.equal(labels, 10 * images[:, 0, 0, 0].long())
+        assert sorted(labels.tolist()) == list(range(0, 120, 10))
+        epochs.append(labels.tolist())
+    assert all(one != next_one for one, next_one in pairwise(epochs))
+
+
+def test_the_incomplete_batch_of_an_epoch_is_left_out():
+    found = [labels.tolist() for _, labels in islice(stream(11, 4), 60)]
+    assert all(len(labels) == 4 for labels in found)
+    assert all(len({*one, *two}) == 8 for one, two in zip(found[::2], found[1::2], strict=True))
+    assert len({label for labels in found for label in labels}) == 11
+
+
+@pytest.mark.parametrize("augment", [unchanged, cropped])
+@pytest.mark.parametrize("start", [0, 1, 2, 3, 4, 11])
+def test_batches_from_a_step_on_are_those_of_one_run(start, augment):
+    through = list(islice(stream(11, 3, augment), start, start + 7))
+    resumed = list(islice(stream(11, 3, augment, start), 7))
+    for (images, labels), (images_2, labels_2) in zip(through, resumed, strict=True):
+        assert torch.equal(images, images_2)
+        assert torch.equal(labels, labels_2)
+
+
+def test_every_epoch_is_augmented_anew():
+    whole = islice(stream(9, 9, cropped), 3)
+    found = [images[labels.argsort()] for images, labels in whole]
+    assert all(not torch.equal(one, two) for one, two in pairwise(found))
+
+
+def test_a_batch_larger_than_the_data_is_refused():
+    with pytest.raises(ValueError, match="batch_size: wanted at most the 5 samples, got 6"):
+        next(stream(5, 6))
+
+
+def test_images_of_another_type_are_not_a_data_set():
+    with pytest.raises(ValueError, match="train: wanted uint8 images"):
+        Images.from_tensors({**tensors(), "train_images": tensors()["train_images"].int()})

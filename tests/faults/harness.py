@@ -1,0 +1,181 @@
+"""Disturb a stage while it works, run it again, and compare with a run that nobody disturbed.
+
+A family's own case is one call, with what shows that the work has begun:
+
+    kill_and_repeat(tiny_pipeline.folder, tmp_path / "project", stage, scratch_holds("vision/*/*.safetensors"))
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import psutil
+import yaml
+from project import PYTHON, Stage, contents, duplicate, environment, followers, stages
+
+Begun = Callable[[Path], bool]
+Victim = Literal["stage", "worker", "dvc"]
+
+
+class Reproduction:
+    """`dvc repro STAGE` as it runs, and the processes below it; none of them survives the `with` statement."""
+
+    def __init__(self, project: Path, stage: Stage, **variables: str):
+        self.project, self.stage = project, stage
+        self.log = project.with_name(f"{project.name}-{time.monotonic_ns()}.log")
+        with self.log.open("w") as log:
+            self.dvc = psutil.Popen(
+                [PYTHON, "-m", "dvc", "repro", stage.name],
+                cwd=project,
+                env=environment(project, **variables),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> "Reproduction":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self.processes():
+            process.kill()
+        self.dvc.wait()
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text(encoding="utf-8")
+
+    def processes(self) -> list[psutil.Process]:
+        """All of the session that are alive: an orphan has another parent, but the same session."""
+        return [process for process in psutil.process_iter() if _session(process) == self.dvc.pid and _alive(process)]
+
+    def find(self, what: Victim) -> list[psutil.Process]:
+        """DVC, the process of the stage, or its workers, as far as they are alive."""
+
+        def is_it(process: psutil.Process) -> bool:
+            command = _command(process)
+            if what == "dvc":
+                return process.pid == self.dvc.pid
+            if what == "worker":
+                return "--multiprocessing-fork" in command
+            return "-m" in command and self.stage.module in command
+
+        return [process for process in self.processes() if is_it(process)]
+
+    def until(self, begun: Begun) -> None:
+        """Wait until the work has begun."""
+        while not begun(self.project):
+            assert self.dvc.poll() is None, f"{self.stage.name} ended before it could be disturbed:\n{self.said}"
+            time.sleep(0.005)
+
+    def kill(self, victim: Victim) -> psutil.Process:
+        """Kill one process, with SIGKILL."""
+        found = self.find(victim)
+        assert found, f"{self.stage.name} ended before its {victim} could be killed:\n{self.said}"
+        os.kill(found[0].pid, signal.SIGKILL)
+        if victim == "dvc":
+            self.dvc.wait()  # a zombie would hold DVC's lock
+        return found[0]
+
+    def ended(self) -> str:
+        """What was said in all, once DVC and all that it started have ended."""
+        self.dvc.wait()
+        while self.processes():
+            time.sleep(0.05)
+        return self.said
+
+
+def _session(process: psutil.Process) -> int | None:
+    try:
+        return os.getsid(process.pid)
+    except OSError:
+        return None
+
+
+def _alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def scratch_holds(pattern: str, n: int = 1) -> Begun:
+    """Whether that many files in scratch fit the pattern."""
+    return lambda project: len(list((project / ".dvc" / "tmp" / "scratch").glob(pattern))) >= n
+
+
+def outs_hold(stage: Stage, pattern: str = "**/*", n: int = 1) -> Begun:
+    """Whether that many files fit the pattern in the folders in which a stage makes its outs: whole ones, or parts."""
+    folders = {Path(out.path).parent for out in stage.outs}
+    return lambda project: sum(path.is_file() for f in folders for path in (project / f).glob(pattern)) >= n
+
+
+def not_yet_run(undisturbed: Path, folder: Path, stage: Stage) -> Path:
+    """A copy of a project as it was before a stage ran: no outs of it, no scratch, and nothing that DVC remembers."""
+    duplicate(undisturbed, folder, "scratch")
+    shutil.rmtree(folder / ".dvc" / "cache" / "runs")
+    later = followers({stage.name}, stages(undisturbed))
+    lock = recorded(folder)
+    lock["stages"] = {name: entry for name, entry in lock["stages"].items() if name not in later}
+    (folder / "dvc.lock").write_text(yaml.safe_dump(lock, sort_keys=False), encoding="utf-8")
+    for out in stage.outs:
+        remove(folder / out.path)
+    return folder
+
+
+def recorded(project: Path) -> dict[str, Any]:
+    return yaml.safe_load((project / "dvc.lock").read_text(encoding="utf-8"))
+
+
+def remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def assert_same(project: Path, undisturbed: Path, stage: Stage) -> None:
+    """The stage made the same bytes in both, and DVC recorded the same."""
+    paths = [out.path for out in stage.outs]
+    made, wanted = contents(project, paths), contents(undisturbed, paths)
+    assert sorted(made) == sorted(wanted)
+    assert [name for name in wanted if made[name] != wanted[name]] == [], "not the bytes of an undisturbed run"
+    assert recorded(project)["stages"][stage.name] == recorded(undisturbed)["stages"][stage.name]
+
+
+def repeat(project: Path, undisturbed: Path, stage: Stage, **variables: str) -> str:
+    """Run `dvc repro` again after a fault; what it said as it made the same as in `undisturbed`."""
+    with Reproduction(project, stage, **variables) as again:
+        said = again.ended()
+        assert again.dvc.returncode == 0, said
+    assert_same(project, undisturbed, stage)
+    return said
+
+
+def kill_and_repeat(
+    undisturbed: Path, folder: Path, stage: Stage, begun: Begun, victim: Victim = "stage", **variables: str
+) -> tuple[str, str]:
+    """Kill a process while a stage works, wait for the others to end, and `repeat`; what both runs said."""
+    project = not_yet_run(undisturbed, folder, stage)
+    with Reproduction(project, stage, **variables) as first:
+        first.until(begun)
+        first.kill(victim)
+        said = first.ended()
+        assert first.dvc.returncode != 0, said
+    assert stage.name not in recorded(project)["stages"]
+    return said, repeat(project, undisturbed, stage, **variables)

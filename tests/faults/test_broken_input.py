@@ -1,0 +1,82 @@
+"""A run that is not whole, not altered and not of this format is refused by every stage that reads runs."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from alone import declared_files, run_alone
+from project import Stage, contents, stages
+
+pytestmark = pytest.mark.slow
+
+
+def of_runs(stage: Stage, folder: Path) -> list[Path]:
+    """The runs among what a stage reads."""
+    return sorted(sums.parent for dep in stage.deps for sums in (folder / dep).glob("**/SHA256SUMS"))
+
+
+def flip_a_bit(run: Path) -> None:
+    content = bytearray((run / "steps.parquet").read_bytes())
+    content[len(content) // 2] ^= 1
+    (run / "steps.parquet").write_bytes(content)
+
+
+def cut_a_snapshot_short(run: Path) -> None:
+    content = (run / "snapshot-0000.safetensors").read_bytes()
+    (run / "snapshot-0000.safetensors").write_bytes(content[: len(content) // 2])
+
+
+def lose_the_last_snapshot(run: Path) -> None:
+    max(run.glob("snapshot-*.safetensors")).unlink()
+
+
+def end_before_the_digests(run: Path) -> None:
+    (run / "SHA256SUMS").unlink()
+
+
+def belong_to_another_format(run: Path) -> None:
+    """Every snapshot of another version of the format, with digests to fit."""
+    for file in run.glob("snapshot-*.safetensors"):
+        before = file.read_bytes()
+        after = before.replace(b"transformer dynamics run 1", b"transformer dynamics run 0")
+        assert after != before
+        file.write_bytes(after)
+        sums = (run / "SHA256SUMS").read_text()
+        old, new = (hashlib.sha256(content).hexdigest() for content in (before, after))
+        (run / "SHA256SUMS").write_text(sums.replace(old, new))
+
+
+def be_replaced_by_notes(run: Path) -> None:
+    for file in run.iterdir():
+        file.unlink()
+    (run / "notes.txt").write_text("not a run")
+
+
+HARMS = [
+    (flip_a_bit, "steps.parquet: the content does not fit its SHA256SUMS"),
+    (cut_a_snapshot_short, "snapshot-0000.safetensors: the content does not fit the SHA256SUMS of its run"),
+    (lose_the_last_snapshot, "wanted the file snapshot-"),
+    (end_before_the_digests, "wanted a run (no SHA256SUMS is there)"),
+    (belong_to_another_format, "wanted the format 'transformer dynamics run 1', got 'transformer dynamics run 0'"),
+    (be_replaced_by_notes, "wanted a run (no SHA256SUMS is there)"),
+]
+READERS = [stage for stage in stages() if any(dep.endswith("/runs") for dep in stage.deps)]
+# All of them open runs by the same function: every harm to two of them, one to each of the others.
+CASES = [(s.name, *harm) for s in READERS for harm in (HARMS if s.verb in ("spectra", "evaluate") else HARMS[:1])]
+
+
+@pytest.mark.parametrize(("name", "harm", "message"), CASES)
+def test_a_harmed_run_is_refused_on_one_line(name, harm: Callable[[Path], None], message, tiny_pipeline, tmp_path):
+    [stage] = [stage for stage in tiny_pipeline.stages if stage.name == name]
+    folder = tmp_path / "alone"
+    declared_files(stage, tiny_pipeline.folder, folder)
+    run = of_runs(stage, folder)[-1]
+    harm(run)
+    given = contents(folder, ["."])
+    done = run_alone(stage, folder, tmp_path / "scratch")
+    assert done.returncode == 1, done.stdout + done.stderr
+    [error] = [line for line in done.stderr.splitlines() if line and "%|" not in line]
+    assert error.startswith(f"error: {run.relative_to(folder)}")
+    assert message in error
+    assert contents(folder, ["."]) == given, "it wrote something"

@@ -1,0 +1,124 @@
+"""Where and how a computation runs changes no bit of it, and no worker is left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from lib.analysis.spectra import singular_values
+from lib.io.compute import advance, available_cores, generator, spread, use_device, use_threads
+from lib.io.files import InputError
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_generator_of_a_purpose_is_the_same_on_every_machine():
+    assert generator(0, "epoch", 3).initial_seed() == 6042273707363361164
+    drawn = torch.randint(1000, (4,), generator=generator(7, "weights"))
+    assert drawn.tolist() == [605, 275, 386, 392]
+
+
+def test_every_seed_and_purpose_draws_for_itself():
+    purposes = [(0,), (1,), (0, "a"), (0, "b"), (0, "a", 1), (0, "a", "1"), (0, "a1"), (1, "a"), (0, 1)]
+    seeds = {generator(*purpose).initial_seed() for purpose in purposes}
+    assert len(seeds) == len(purposes)
+
+
+def test_a_generator_leaves_the_global_randomness_alone():
+    before = torch.get_rng_state()
+    torch.rand(3, generator=generator(0, "a"))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_threads_are_set_in_torch_and_in_blas():
+    try:
+        use_threads(2)
+        assert torch.get_num_threads() == 2
+        use_threads(1)
+        assert torch.get_num_threads() == 1
+        assert {pool["num_threads"] for pool in threadpool_info()} == {1}
+    finally:
+        torch.set_num_threads(1)
+        threadpool_limits(1)
+
+
+def test_a_process_has_some_cores():
+    assert 1 <= available_cores() <= os.cpu_count()
+
+
+def test_a_device_that_is_not_there_is_refused(monkeypatch):
+    assert use_device("cpu") == torch.device("cpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InputError, match="device: wanted cuda, got a machine on which torch sees no GPU"):
+        use_device("cuda")
+
+
+def test_work_without_a_parent_to_tell_is_done_all_the_same():
+    assert advance(3) is None
+
+
+@pytest.fixture(scope="module")
+def matrices():
+    g = torch.Generator().manual_seed(0)
+    sizes = [300, 2, 40, 3]  # so that the first ends last
+    return [torch.randn(size, size, generator=g) for size in sizes]
+
+
+def spread_quietly(function, jobs, n_processes):
+    return spread(function, jobs, n_processes=n_processes, total=len(jobs), label="toy")
+
+
+@pytest.mark.parametrize("n_processes", [1, 2])
+def test_any_number_of_processes_gives_the_bits_of_none_in_order(matrices, n_processes):
+    found = list(spread_quietly(singular_values, [(W,) for W in matrices], n_processes))
+    assert len(found) == len(matrices)
+    assert all(torch.equal(sigma, singular_values(W)) for sigma, W in zip(found, matrices, strict=True))
+
+
+def test_the_error_of_a_worker_is_raised_in_its_parent(matrices):
+    broken = torch.full((2, 2), torch.nan)
+    with pytest.raises(torch.linalg.LinAlgError, match="non-finite"):
+        list(spread_quietly(singular_values, [(matrices[0],), (broken,)], 1))
+
+
+def test_a_worker_that_dies_is_an_error_that_says_so():
+    with pytest.raises(RuntimeError, match="toy: a worker process died"):
+        list(spread_quietly(os._exit, [(3,)], 1))
+
+
+def test_no_jobs_need_no_process():
+    assert list(spread_quietly(os._exit, [], 2)) == []
+
+
+PARENT = """
+import os, time
+from lib.io.compute import spread
+
+def work():
+    print(os.getpid(), flush=True)
+    time.sleep(600)
+
+if __name__ == "__main__":
+    list(spread(work, [()], n_processes=1, total=1, label="toy"))
+"""
+
+
+def test_a_worker_ends_when_its_parent_is_killed(tmp_path):
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen([sys.executable, script], env=environment, **pipes) as parent:
+        worker = int(parent.stdout.readline())
+        try:
+            parent.send_signal(signal.SIGKILL)
+            # the pipe ends when the last process that holds it does, and the worker holds it
+            assert parent.communicate(timeout=60)[0] == ""
+        except subprocess.TimeoutExpired:
+            os.kill(worker, signal.SIGKILL)
+            raise

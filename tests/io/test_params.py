@@ -1,0 +1,435 @@
+"""Parameters are read exactly, or refused with a message that names section, key, what was wanted and what was got."""
+
+import math
+import re
+import shutil
+import types
+from collections import Counter
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from datetime import date
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints
+
+import pytest
+import torch
+import yaml
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from lib.data.images import Images
+from lib.io.compute import generator
+from lib.io.files import InputError
+from lib.io.params import Count, Fraction, Interval, Positive, Seed, load_yaml, parse, read_params
+from lib.io.runs import open_runs
+from stages.vision import train
+from stages.vision.train import Train
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Head:
+    width: Count
+    gain: float = 1.0
+
+
+@dataclass(frozen=True)
+class Toy:
+    rate: Positive
+    steps: Count
+    share: Fraction
+    seeds: tuple[Seed, ...]
+    rule: Literal["adam", "sgd"]
+    fast: bool
+    name: str
+    head: Head
+    heads: tuple[Head, ...]
+    limit: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit > self.rate:
+            raise ValueError(f"limit: wanted at most the rate {self.rate}, got {self.limit}")
+
+
+GOOD = """\
+toy:
+  train:
+    rate: 1e-4
+    steps: 10
+    share: 1
+    seeds:
+      - 3
+      - 1
+    rule: adam
+    fast: true
+    name: a toy
+    head:
+      width: 2
+    heads:
+      - width: 1
+        gain: -.5
+"""
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Reads a text as the params file of a toy."""
+
+    def read(text, section="toy.train", schema=Toy):
+        file = tmp_path / "params.yaml"
+        file.write_text(text, encoding="utf-8")
+        return read_params(section, schema, file)
+
+    return read
+
+
+def test_a_section_is_read_as_it_is_written(read):
+    assert read(GOOD) == Toy(
+        rate=1e-4,
+        steps=10,
+        share=1.0,
+        seeds=(3, 1),
+        rule="adam",
+        fast=True,
+        name="a toy",
+        head=Head(2, 1.0),
+        heads=(Head(1, -0.5),),
+        limit=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("steps: 10", "steps: ten", "toy.train.steps: wanted a whole number, got 'ten'"),
+        ("steps: 10", "steps: '10'", "toy.train.steps: wanted a whole number, got '10'"),
+        ("steps: 10", "steps: 10.0", "toy.train.steps: wanted a whole number, got 10.0"),
+        ("steps: 10", "steps: true", "toy.train.steps: wanted a whole number, got True"),
+        ("steps: 10", "steps:", "toy.train.steps: wanted a whole number, got None"),
+        ("steps: 10", "steps: 0", "toy.train.steps: wanted a number in [1, 1e9], got 0"),
+        ("steps: 10", "steps: 1000000001", "wanted a number in [1, 1e9], got 1000000001"),
+        ("rate: 1e-4", "rate: '1e-4'", "toy.train.rate: wanted a number, got '1e-4'"),
+        ("rate: 1e-4", "rate: false", "toy.train.rate: wanted a number, got False"),
+        ("rate: 1e-4", "rate: 0", "toy.train.rate: wanted a number in (0, 1e9], got 0"),
+        ("rate: 1e-4", "rate: .nan", "toy.train.rate: wanted a finite number, got nan"),
+        ("rate: 1e-4", "rate: -.inf", "toy.train.rate: wanted a finite number, got -inf"),
+        ("rate: 1e-4", f"rate: 1{'0' * 400}", "toy.train.rate: wanted a finite number, got inf"),
+        ("share: 1", "share: 1.5", "toy.train.share: wanted a number in [0, 1], got 1.5"),
+        ("- 1", "- -1", "toy.train.seeds[1]: wanted a number in [0, 4294967295], got -1"),
+        ("- 1", "- 3", "toy.train.seeds: wanted distinct values, got [3, 3]"),
+        ("rule: adam", "rule: Adam", "toy.train.rule: wanted one of ['adam', 'sgd'], got 'Adam'"),
+        ("fast: true", "fast: 1", "toy.train.fast: wanted true or false, got 1"),
+        ("name: a toy", "name: 7", "toy.train.name: wanted a text, got 7"),
+        ("width: 2", "width: 0", "toy.train.head.width: wanted a number in [1, 1e9], got 0"),
+        ("gain: -.5", "gain: x", "toy.train.heads[0].gain: wanted a number, got 'x'"),
+        ("gain: -.5", "loss: 1", "toy.train.heads[0]: unknown key 'loss', wanted ['gain', 'width']"),
+        ("    fast: true\n", "", "toy.train: missing key 'fast', got ['head', 'heads', "),
+        ("fast: true", "fast: true\n    7: 1", "toy.train: unknown key 7, wanted ['fast', 'head', "),
+        ("head:\n      width: 2", "head: 2", "toy.train.head: wanted a section of keys, got 2"),
+        ("fast: true", "fast: true\n    limit: 2", "limit: wanted at most the rate 0.0001, got 2.0"),
+        ("fast: true", "fast: true\n    limit: a", "toy.train.limit: wanted a number, got 'a'"),
+        ("  train:", "  tain:", "wanted the section toy.train, got ['tain'] at toy"),
+        ("toy:", "toi:", "wanted the section toy.train, got ['toi'] at the top level"),
+        ("fast: true", "fast: true\n    fast: true", "line 11: the key 'fast' stands twice"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_so_many_words(read, old, new, message):
+    assert GOOD.count(old) == 1
+    with pytest.raises(InputError, match=r"params\.yaml: .*" + re.escape(message)):
+        read(GOOD.replace(old, new))
+
+
+def test_a_list_in_place_of_a_section_and_a_number_in_place_of_a_list_are_refused(read):
+    with pytest.raises(InputError, match=r"toy: wanted a section of keys, got \[1, 2\]"):
+        read("toy:\n  - 1\n  - 2", "toy")
+    with pytest.raises(InputError, match=r"toy\.train\.seeds: wanted a list, got 3"):
+        read(re.sub(r"seeds:\n +- 3\n +- 1", "seeds: 3", GOOD))
+
+
+@dataclass(frozen=True)
+class Number:
+    x: float
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1e-4", 1e-4), ("1E5", 1e5), (".5", 0.5), ("-1.", -1.0), ("+2e+3", 2e3), ("3", 3.0), ("-.5E1", -5)],
+)
+def test_numbers_are_numbers_however_they_are_written(read, text, value):
+    found = read(f"n:\n  x: {text}", "n", Number).x
+    assert found == value
+    assert type(found) is float
+
+
+@pytest.mark.parametrize("text", ["1e", "1e-4x", "1.2.3", "e5", "1 e5", "--1", "."])
+def test_what_only_looks_like_a_number_is_text(read, text):
+    with pytest.raises(InputError, match=r"n\.x: wanted a number, got '"):
+        read(f"n:\n  x: {text}", "n", Number)
+
+
+# PyYAML alone reads YAML 1.1, where 010 is eight, 1:30 is ninety, and "on" is true.
+@pytest.mark.parametrize(
+    "text", ["010", "08", "0o10", "0x1F", "1:30", "1_000", "on", "no", "yes", "true", "False", "1e-4", "1E5", "-7"]
+)
+def test_no_number_or_truth_is_read_otherwise_than_dvc_reads_it(tmp_path, text):
+    serialize = pytest.importorskip("dvc.utils.serialize")
+    file = tmp_path / "params.yaml"
+    file.write_text(f"x: {text}")
+    found = load_yaml(file)["x"]
+    assert repr(found) in (repr(serialize.load_yaml(str(file))["x"]), repr(text))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        b"\xff\xfe\x00",
+        b"x: [1",
+        b"x: 1\n---\ny: 2",
+        b"x: {{ steps }}",
+        b"? [1]\n: 2",
+        b"x: 2024-13-45",
+        b"x: !!int ten",
+        b"x: !!bool maybe",
+        b"x: " + b"9" * 5000,
+        b"x: " + b"[" * 800,
+    ],
+)
+def test_a_file_that_is_no_yaml_is_refused(tmp_path, content):
+    file = tmp_path / "params.yaml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(InputError, match=r"params\.yaml: wanted a readable YAML file, got: "):
+        load_yaml(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "inside", "outside"),
+    [
+        ("[0, 1]", (0, 1, 0.5), (-1e-300, 1.0000001, math.nan)),
+        ("(0, 1]", (1e-300, 1), (0, 2)),
+        ("[1, 1e6)", (1, 999_999), (0, 1e6)),
+        ("(0, inf)", (1e-9, 1e300, 10**400), (0, math.inf)),
+    ],
+)
+def test_an_interval_holds_what_mathematics_says(text, inside, outside):
+    assert all(value in Interval(text) for value in inside)
+    assert not any(value in Interval(text) for value in outside)
+
+
+def schemas():
+    """Every section that a stage reads, as (stage, schema)."""
+    for file in sorted((ROOT / "stages").glob("*/*.py")):
+        for name in re.findall(r"read_params\([^,]+, (\w+)\)", file.read_text(encoding="utf-8")):
+            module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+            yield pytest.param(getattr(import_module(module), name), id=f"{module}.{name}")
+
+
+def bounds(wanted):
+    """The ends of the type's interval, and whether each belongs to it."""
+    (interval,) = (bound for bound in get_args(wanted)[1:] if isinstance(bound, Interval))
+    low, high = (float(end) for end in interval.text[1:-1].split(","))
+    return low, high, low in interval, high in interval
+
+
+def values(wanted, smaller=types.MappingProxyType({})):
+    """YAML values of a type; `smaller` names keys that are drawn from a strategy of their own."""
+    origin, arguments = get_origin(wanted), get_args(wanted)
+    if is_dataclass(wanted):
+        hints = get_type_hints(wanted, include_extras=True)
+        drawn = {name: smaller.get(name, values(hint, smaller)) for name, hint in hints.items()}
+        free = {field.name for field in fields(wanted) if field.default is not MISSING}
+        return st.fixed_dictionaries(
+            {name: value for name, value in drawn.items() if name not in free},
+            optional={name: value for name, value in drawn.items() if name in free},
+        )
+    if origin is Annotated:
+        low, high, with_low, with_high = bounds(wanted)
+        if arguments[0] is int:
+            low, high = math.ceil(low) + (not with_low), math.floor(high) - (not with_high)
+            return st.integers(low, high)
+        return st.floats(low, high, exclude_min=not with_low, exclude_max=not with_high)
+    if origin is Literal:
+        return st.sampled_from(arguments)
+    if origin is tuple:
+        return st.lists(values(arguments[0], smaller), max_size=2, unique_by=repr)
+    if origin in (Union, types.UnionType):
+        return st.none() | values(arguments[0], smaller)
+    plain = {bool: st.booleans(), str: st.text("ab é:#-1", max_size=5), int: st.integers()}
+    return plain.get(wanted, st.floats(allow_nan=False, allow_infinity=False))
+
+
+def fits(value, wanted):
+    """Whether a YAML value is of a type, in range and distinct where it is listed; a second opinion."""
+    origin, arguments = get_origin(wanted), get_args(wanted)
+    if is_dataclass(wanted):
+        hints = get_type_hints(wanted, include_extras=True)
+        needed = {field.name for field in fields(wanted) if field.default is MISSING}
+        return (
+            isinstance(value, dict)
+            and needed <= value.keys() <= hints.keys()
+            and all(fits(item, hints[key]) for key, item in value.items())
+        )
+    if origin is Annotated:
+        low, high, with_low, with_high = bounds(wanted)
+        return fits(value, arguments[0]) and (
+            low < value < high or (with_low and value == low) or (with_high and value == high)
+        )
+    if origin is Literal:
+        return value in arguments and type(value) in map(type, arguments)
+    if origin is tuple:
+        same = [a == b for i, a in enumerate(value) for b in value[:i]] if type(value) is list else [True]
+        return not any(same) and all(fits(item, arguments[0]) for item in value)
+    if origin in (Union, types.UnionType):
+        return value is None or fits(value, arguments[0])
+    if wanted is float:
+        return type(value) in (int, float) and -1.8e308 < value < 1.8e308
+    return type(value) is wanted
+
+
+JUNK = st.sampled_from(
+    [None, True, 0, -1, 1.5, 1e300, math.nan, math.inf, 10**400, "", "1e-4", "adam", date(2024, 1, 1), b"bytes"]
+) | st.sampled_from([[], [0], [1, 1], [[]], [None], {}, {"a": 1}, {1: 2}])
+
+
+@st.composite
+def faulty(draw, sections):
+    """A section as it was drawn, or with one fault, and the key where the fault is (or None)."""
+    section = draw(sections)
+    places = [(section, key) for key in section]
+    for item in section.values():
+        for inner in item if isinstance(item, list) else [item]:
+            places += [(inner, key) for key in inner] if isinstance(inner, dict) else []
+    place, key = draw(st.sampled_from(places))
+    fault = draw(st.sampled_from(["none", "none", "missing", "unknown", "junk", "junk"]))
+    if fault == "none":
+        return section, None
+    if fault == "missing":
+        del place[key]
+    elif fault == "unknown":
+        key = draw(st.sampled_from([key.upper(), key + "s_", 7, 1.5, True, "?", date(2024, 1, 1)]))
+        place[key] = draw(JUNK)
+    else:
+        place[key] = draw(JUNK)
+    return section, key
+
+
+def names(schema):
+    """Every key of a schema and of the sections in it."""
+    if is_dataclass(schema):
+        hints = get_type_hints(schema)
+        return set(hints).union(*(names(hint) for hint in hints.values()))
+    return set().union(*(names(argument) for argument in get_args(schema)))
+
+
+@pytest.mark.parametrize("schema", list(schemas()))
+def test_a_fuzzed_section_is_read_in_range_or_refused_by_its_key(schema):
+    seen = Counter()
+
+    @settings(max_examples=300 if schema is Train else 60)
+    @given(faulty(values(schema)))
+    def check(drawn):
+        section, key = drawn
+        try:
+            found = parse(section, schema, "a.b")
+        except InputError as error:
+            assert str(error).startswith("a.b")
+            message = str(error).removeprefix("a.b")
+            if fits(section, schema):  # then a relation between keys does not hold
+                assert any(name in message for name in names(schema))
+                seen["unrelated"] += 1
+            else:
+                assert repr(key) in message or str(key) in message
+                seen["refused"] += 1
+        else:
+            assert fits(section, schema)
+            assert type(found) is schema
+            assert all(getattr(found, name) == plain(item) for name, item in section.items())
+            seen["read"] += 1
+
+    def plain(item):
+        """What the reader makes of a YAML value, told by comparison alone."""
+        return tuple(plain(i) for i in item) if isinstance(item, list) else Like(item)
+
+    check()
+    assert seen["refused"] >= 10
+    assert seen["read"] + seen["unrelated"] >= 10
+
+
+class Like:
+    """Equal to a value, or to a dataclass whose fields equal the entries of a dict."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __eq__(self, other):
+        if isinstance(self.value, dict):
+            return all(getattr(other, key) == Like(item) for key, item in self.value.items())
+        return other == self.value
+
+
+TINY = {
+    "seeds": st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=2, unique=True),
+    "init_scales": st.lists(st.floats(1e-3, 100), max_size=1),
+    "device": st.just("cpu"),
+    "compile": st.just(False),  # minutes, and the machine's own affair
+    "max_hours": st.just(1.0),
+    "init_scale": st.floats(1e-3, 100),
+    "patch_size": st.sampled_from([1, 2, 4, 8]),
+    "d_model": st.integers(1, 8),
+    "n_heads": st.integers(1, 3),
+    "d_head": st.integers(1, 5),
+    "d_mlp": st.integers(1, 8),
+    "n_layers": st.integers(1, 2),
+    "batch_size": st.integers(1, 8),
+    "n_steps": st.integers(4, 8),
+    "warmup_steps": st.integers(0, 4),
+    "snapshot_every": st.integers(1, 20),
+}
+
+
+@pytest.mark.parametrize("n_sections", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_fuzzed_section_that_is_accepted_trains_to_a_readable_run(n_sections, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
+    monkeypatch.setattr(train, "spread", lambda function, jobs, **_: (function(*job) for job in jobs))
+    g = generator(0, "fuzzed training")
+    shapes = {"train_images": (30, 3, 8, 8), "test_images": (20, 3, 8, 8)}
+    tensors = {name: pixels(shape, g) for name, shape in shapes.items()}
+    tensors |= {"train_labels": pixels((30,), g).long() % 3, "test_labels": pixels((20,), g).long() % 3}
+    save_file(vars(Images.from_tensors(tensors)), tmp_path / "images.safetensors")
+    trained = []
+
+    @settings(max_examples=4 * n_sections, phases=[Phase.generate])
+    @given(values(Train, TINY))
+    def check(section):
+        if len(trained) == n_sections:
+            return
+        Path("params.yaml").write_text(yaml.safe_dump({"toy": section}), encoding="utf-8")
+        try:
+            params = read_params("toy", Train)
+        except InputError:
+            return
+        train.main("toy", Path("images.safetensors"), Path("runs"))
+        runs = {run.folder.name: run for run in open_runs(Path("runs"))}
+        assert sorted(runs) == sorted(variant.name for variant in params.variants)
+        model = params.model
+        for run in runs.values():
+            assert run.layout.seeds == list(params.seeds)
+            assert run.steps["step"].iloc[-1] == params.n_steps
+            assert len(run.steps) == len(params.seeds) * len(run.snapshots)
+            assert run.weights(-1)["W_Q"].shape == (
+                (len(params.seeds), model.n_layers, model.n_heads, model.d_model, model.d_head)
+            )
+        trained.append(section)
+        shutil.rmtree("runs")
+
+    check()
+    assert len(trained) == n_sections
+
+
+def pixels(shape, g):
+    """Random bytes."""
+    return torch.randint(0, 256, shape, generator=g).byte()

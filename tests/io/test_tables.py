@@ -1,0 +1,133 @@
+"""The bytes of a table depend on its content alone, and a broken table is refused."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from lib.io.files import InputError
+from lib.io.tables import read_json, read_table, significant, write_csv, write_json, write_table
+
+
+@pytest.fixture
+def frame():
+    return pd.DataFrame(
+        {
+            "step": np.arange(50),
+            "loss": np.geomspace(1, 1e-12, 50),
+            "name": [f"head {i % 3}" for i in range(50)],
+            "held": np.arange(50) % 2 == 0,
+        }
+    )
+
+
+def test_a_table_comes_back_as_it_was(frame, tmp_path):
+    frame.loc[3, "loss"] = math.nan
+    write_table(frame, tmp_path / "t.parquet")
+    pd.testing.assert_frame_equal(read_table(tmp_path / "t.parquet"), frame)
+
+
+def test_a_table_can_be_read_by_columns(frame, tmp_path):
+    write_table(frame, tmp_path / "t.parquet")
+    found = read_table(tmp_path / "t.parquet", ["loss", "step"])
+    assert sorted(found.columns) == ["loss", "step"]
+
+
+def test_a_missing_column_is_named(frame, tmp_path):
+    write_table(frame, tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=r"t\.parquet: wanted the columns \['gain'\], got \['step'"):
+        read_table(tmp_path / "t.parquet", ["gain", "step"])
+
+
+def test_the_same_content_gives_the_same_bytes(frame, tmp_path):
+    write_table(frame, tmp_path / "a.parquet")
+    shuffled_index = frame.set_index(np.arange(50) + 7)  # the index is not content
+    shuffled_index.attrs["made"] = "today"
+    write_table(shuffled_index, tmp_path / "b.parquet")
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+
+
+def test_no_library_metadata_enters_a_table(frame, tmp_path):
+    write_table(frame, tmp_path / "t.parquet")
+    assert pq.read_metadata(tmp_path / "t.parquet").metadata is None
+
+
+def test_a_missing_table_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"t\.parquet: wanted a whole Parquet table"):
+        read_table(tmp_path / "t.parquet")
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.01, 0.5, 0.9, 0.999])
+def test_a_truncated_table_is_refused(frame, tmp_path, kept):
+    path = tmp_path / "t.parquet"
+    write_table(frame, path)
+    data = path.read_bytes()
+    path.write_bytes(data[: int(kept * len(data))])
+    with pytest.raises(InputError, match=r"t\.parquet: wanted a whole Parquet table"):
+        read_table(path)
+
+
+@pytest.mark.parametrize("column", range(4))
+def test_a_flipped_bit_in_the_data_of_a_column_is_refused(frame, tmp_path, column):
+    path = tmp_path / "t.parquet"
+    write_table(frame, path)
+    chunk = pq.read_metadata(path).row_group(0).column(column)
+    end = (chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size
+    data = bytearray(path.read_bytes())
+    data[end - 1] ^= 1  # the last byte of the data page
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="CRC"):
+        read_table(path)
+
+
+def test_a_table_with_an_altered_footer_is_read_or_refused_but_never_a_crash(frame, tmp_path):
+    path = tmp_path / "t.parquet"
+    write_table(frame, path)
+    data, refused = path.read_bytes(), 0
+    footer = int.from_bytes(data[-8:-4], "little") + 8
+    for position in range(len(data) - footer, len(data)):
+        flipped = bytearray(data)
+        flipped[position] ^= 128
+        path.write_bytes(flipped)
+        try:
+            read_table(path)
+        except InputError:
+            refused += 1
+    assert refused > footer / 2
+
+
+def test_floats_are_rounded_to_six_significant_digits_and_only_floats():
+    value = {"a": [1.23456789e-20, -0.1 + 1e-9, True, 1234567], "b": (math.nan, -math.inf), "c": None}
+    assert significant(value) == {"a": [1.23457e-20, -0.1, True, 1234567], "b": [None, None], "c": None}
+    assert significant(np.float64(2 / 3)) == 0.666667
+
+
+def test_json_keeps_its_order_and_its_bytes(tmp_path):
+    value = {"z": 2 / 3, "a": {"β": [1, 2.0]}}
+    write_json(value, tmp_path / "m.json")
+    assert (tmp_path / "m.json").read_text(encoding="utf-8") == (
+        '{\n  "z": 0.666667,\n  "a": {\n    "β": [\n      1,\n      2.0\n    ]\n  }\n}\n'
+    )
+    assert read_json(tmp_path / "m.json") == significant(value)
+
+
+def test_json_without_numbers_for_nan_is_still_json(tmp_path):
+    write_json({"loss": math.nan}, tmp_path / "m.json")
+    assert json.loads((tmp_path / "m.json").read_text()) == {"loss": None}
+
+
+@pytest.mark.parametrize("content", [None, b"", b'{"a": 1', b"\xff\xfe"])
+def test_missing_or_broken_json_is_refused(tmp_path, content):
+    path = tmp_path / "m.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=r"m\.json: wanted a JSON file, got: "):
+        read_json(path)
+
+
+def test_csv_has_six_digits_and_plain_line_ends(tmp_path):
+    write_csv(pd.DataFrame({"step": [1, 2], "loss": [2 / 3, 1e-9]}), tmp_path / "t.csv")
+    assert (tmp_path / "t.csv").read_bytes() == b"step,loss\n1,0.666667\n2,1e-09\n"

@@ -1,0 +1,132 @@
+"""The commands with which a user of DVC compares and experiments work on this pipeline."""
+
+import csv
+import io
+import json
+import re
+import time
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from project import contents, duplicate, dvc, followers, git, params_of
+
+PLOT = "vision.digits.plot.lines"  # a param that only figures depend on
+TRAIN = "vision.digits.train.n_steps"  # a param that all depends on
+
+
+@pytest.fixture(scope="module")
+def copied(tiny_pipeline, tmp_path_factory) -> Path:
+    """The tiny pipeline with its data and its three commits, to be experimented with."""
+    return duplicate(tiny_pipeline.folder, tmp_path_factory.mktemp("commands") / "project", "scratch")
+
+
+@pytest.fixture
+def project(copied):
+    """The copy, to be experimented with; its workspace is put right again, its processes are ended."""
+    yield copied
+    working = [process for process in psutil.process_iter() if copied in folders(process)]
+    for process in psutil.wait_procs(working, timeout=60)[1]:
+        process.kill()
+    git("reset", "--quiet", "--hard", at=copied)
+    dvc("checkout", "--quiet", at=copied)
+
+
+def folders(process: psutil.Process) -> list[Path]:
+    try:
+        here = Path(process.cwd())
+    except (psutil.Error, OSError):
+        return []
+    return [here, *here.parents]
+
+
+def experiments(project: Path, key: str) -> dict[str, str]:
+    """The value of a param in every experiment, by name."""
+    said = dvc("exp", "show", "--csv", at=project)
+    rows = csv.DictReader(io.StringIO(said[said.index("Experiment,") :]))
+    return {row["Experiment"]: row[key] for row in rows if row["Experiment"]}
+
+
+def stages_run(said: str) -> list[str]:
+    return re.findall(r"^Running stage '(.+)':", said, re.MULTILINE)
+
+
+def value(project: Path, key: str) -> Any:
+    return reduce(lambda found, name: found[name], key.split("."), params_of(project))
+
+
+def test_metrics_of_two_commits_are_compared(tiny_pipeline):
+    files = json.loads(dvc("metrics", "diff", "--json", "HEAD~2", "HEAD", at=tiny_pipeline.folder))
+    assert all(name.startswith("metrics/") for name in files)
+    found = [metrics["test_accuracy.mean"] for metrics in files.values() if "test_accuracy.mean" in metrics]
+    assert found
+    assert all(accuracy["old"] > accuracy["new"] for accuracy in found), "as good after a few steps as after all"
+
+
+def test_params_of_two_commits_are_compared(tiny_pipeline):
+    files = json.loads(dvc("params", "diff", "--json", "HEAD~2", "HEAD", at=tiny_pipeline.folder))
+    changed = files["params.yaml"][TRAIN]
+    assert changed["new"] == value(tiny_pipeline.folder, TRAIN) < changed["old"]
+
+
+def test_plots_of_two_commits_are_compared(tiny_pipeline, tmp_path):
+    dvc("plots", "diff", "HEAD~2", "HEAD", "--out", str(tmp_path / "page"), at=tiny_pipeline.folder)
+    page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    drawn = [out.path for stage in tiny_pipeline.stages for out in stage.outs if out.path.startswith("plots/")]
+    for plot in drawn:
+        name = plot.replace("/", "_").replace(".", "_")
+        assert f'"{name}' in page, f"{plot} is not on the page"
+    shown = list((tmp_path / "page" / "static").iterdir())
+    assert len([image for image in shown if image.name.startswith("HEAD~2_")]) * 2 == len(shown) > 0
+
+
+def test_a_misspelt_key_is_refused(tiny_pipeline):
+    for how in ([], ["--queue"]):
+        said = dvc("exp", "run", *how, "-S", PLOT + "s=3", at=tiny_pipeline.folder, fails=True)
+        assert "Key 'liness' is not in struct" in said
+    assert git("status", "--porcelain", at=tiny_pipeline.folder) == ""
+
+
+@pytest.mark.slow
+def test_an_experiment_in_the_workspace_runs_only_what_its_param_changes(project, tiny_pipeline):
+    said = dvc("exp", "run", "--name", "here", "-S", f"{PLOT}=3", at=project)
+    [changed] = [stage.name for stage in tiny_pipeline.stages if PLOT.rsplit(".", 1)[0] in stage.params]
+    assert {changed} <= set(stages_run(said)) <= followers({changed}, tiny_pipeline.stages)
+    assert value(project, PLOT) == 3
+    assert experiments(project, PLOT)["here"] == "3"
+    assert [line for line in git("status", "--porcelain", at=project).splitlines() if line[:2] == "??"] == []
+
+
+@pytest.mark.slow
+def test_an_experiment_in_a_folder_of_its_own_trains_and_leaves_the_workspace_alone(project, tiny_pipeline):
+    outs = [out.path for stage in tiny_pipeline.stages for out in stage.outs]
+    before = contents(project, outs)
+    [trained] = [stage.name for stage in tiny_pipeline.stages if TRAIN.rsplit(".", 1)[0] in stage.params]
+    said = dvc("exp", "run", "--temp", "--name", "apart", "-S", f"{TRAIN}=4", trained, at=project)
+    assert stages_run(said) == [trained]
+    assert git("status", "--porcelain", at=project) == ""
+    assert contents(project, outs) == before
+    assert experiments(project, TRAIN)["apart"] == "4"
+    assert any((project / ".dvc" / "tmp" / "scratch").rglob("*.safetensors")), "scratch is not where the next run looks"
+    [saved] = [ref for ref in git("for-each-ref", "--format=%(refname)", at=project).split() if ref.endswith("/apart")]
+    assert "n_steps: 4" in git("show", f"{saved}:dvc.lock", at=project)
+
+
+@pytest.mark.slow
+def test_queued_experiments_run_one_after_the_other(project):
+    dvc("exp", "run", "--queue", "-S", f"{PLOT}=1,2", at=project)
+    assert len(queue(project)) == 2
+    dvc("queue", "start", at=project)
+    while set(queue(project)) & {"Queued", "Running"}:
+        time.sleep(3)
+    assert queue(project) == ["Success", "Success"], dvc("queue", "status", at=project)
+    assert {"1", "2"} <= set(experiments(project, PLOT).values())
+    assert git("status", "--porcelain", at=project) == ""
+
+
+def queue(project: Path) -> list[str]:
+    """The state of each task of the queue."""
+    said = dvc("queue", "status", at=project)
+    return re.findall(r"\b(Queued|Running|Success|Failed)\b", said)

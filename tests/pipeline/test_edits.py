@@ -1,0 +1,110 @@
+"""An edit reruns what depends on it and nothing else, also in a fresh clone without data."""
+
+import re
+from functools import reduce
+from pathlib import Path
+
+import pytest
+import yaml
+from project import (
+    DRAWS,
+    TRAINS,
+    Stage,
+    append,
+    clone,
+    contents,
+    duplicate,
+    dvc,
+    followers,
+    git,
+    params_of,
+    set_params,
+    would_run,
+)
+
+from lib.io.params import load_yaml
+
+
+@pytest.fixture(scope="module")
+def cloned(tiny_pipeline, tmp_path_factory) -> Path:
+    """A fresh clone of the tiny pipeline: what git keeps, no data and no cache."""
+    return clone(tiny_pipeline.folder, tmp_path_factory.mktemp("edits") / "clone")
+
+
+@pytest.fixture
+def project(cloned):
+    """The clone, to be changed; it is put right again."""
+    yield cloned
+    git("checkout", "--quiet", "--", ".", at=cloned)
+    git("clean", "--quiet", "--force", "-d", at=cloned)
+
+
+@pytest.fixture
+def listed(tiny_pipeline) -> dict[str, Stage]:
+    return {stage.name: stage for stage in tiny_pipeline.stages}
+
+
+def users(listed: dict[str, Stage], file: str) -> set[str]:
+    """The names of the stages that depend on a file."""
+    return {name for name, stage in listed.items() if file in stage.deps}
+
+
+def test_nothing_reruns_in_a_clone_without_data(project):
+    assert would_run(project) == []
+
+
+def test_editing_a_figure_module_reruns_only_plots_and_what_follows(project, listed):
+    file = "lib/figures/style.py"
+    append(project / file, "# a wider line\n")
+    rerun = set(would_run(project))
+    assert users(listed, file) <= rerun <= followers(users(listed, file), tuple(listed.values()))
+    assert {listed[name].verb for name in rerun} <= DRAWS
+
+
+def test_editing_the_spectra_retrains_nothing(project, listed, tiny_pipeline, tmp_path):
+    file = "lib/analysis/spectra.py"
+    for place in (project, duplicate(tiny_pipeline.folder, tmp_path / "with data")):
+        append(place / file, "# a note\n")
+        rerun = set(would_run(place))
+        assert rerun & users(listed, file)
+        assert rerun <= followers(users(listed, file), tuple(listed.values()))
+        assert not {listed[name].verb for name in rerun} & TRAINS
+    assert users(listed, file) <= rerun
+
+
+def test_editing_a_bar_reruns_only_claims_and_report(project):
+    claims = load_yaml(project / "claims.yaml")
+    next(iter(claims.values()))["bar"] = "(-1e300, 1e300)"
+    (project / "claims.yaml").write_text(yaml.safe_dump(claims, sort_keys=False))
+    rerun = would_run(project)
+    assert "claims" in rerun
+    assert set(rerun) <= {"claims", "report"}
+
+
+@pytest.mark.parametrize("verb", ["spectra", "plot"])
+def test_editing_a_param_reruns_the_stage_that_declares_it_and_what_follows(verb, project, listed):
+    stage = next(stage for stage in listed.values() if stage.verb == verb)
+    params = params_of(project)
+    section = reduce(lambda found, key: found[key], stage.params[0].split("."), params)
+    name = next(name for name, value in section.items() if type(value) in (int, float))
+    section[name] /= 2
+    set_params(project, params)
+    rerun = set(would_run(project))
+    assert {stage.name} <= rerun <= followers({stage.name}, tuple(listed.values()))
+
+
+def test_editing_a_remark_a_document_or_a_test_reruns_nothing(project):
+    append(project / "params.yaml", "# a remark\n")
+    append(project / "pyproject.toml", "# a remark\n")
+    (project / "tests" / "test_more.py").write_text("# a test\n")
+    assert would_run(project) == []
+
+
+@pytest.mark.slow
+def test_a_figure_is_drawn_anew_in_a_clone_without_data(project, listed):
+    before = contents(project, ["metrics", "plots"])
+    append(project / "lib/figures/style.py", "# a wider line\n")
+    plot = min(users(listed, "lib/figures/style.py"))
+    said = dvc("repro", "--allow-missing", plot, at=project)
+    assert re.findall("^Running stage '(.+)':", said, re.MULTILINE) == [plot]
+    assert contents(project, ["metrics", "plots"]) == before

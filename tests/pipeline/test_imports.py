@@ -1,0 +1,143 @@
+"""What a stage imports is what dvc.yaml says it depends on, and modules import only what the design lets them."""
+
+import dataclasses
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from imports import closure, imported, imports_by_name
+from project import DRAWS, ROOT, Stage, append, stages
+
+BASE = {"models": "attention", "analysis": "spectra", "figures": "style"}  # what the rest of the folder may import
+CODE = sorted(
+    path.relative_to(ROOT).as_posix() for folder in ("lib", "stages") for path in ROOT.glob(f"{folder}/**/*.py")
+)
+
+
+def differences(listed: Sequence[Stage], root: Path = ROOT) -> list[str]:
+    """Where the `.py` deps of a stage are not what its module imports, in words."""
+    found = []
+    for stage in listed:
+        file = stage.module.replace(".", "/") + ".py"
+        needed = closure(file, root)
+        for path in sorted(set(needed) - stage.code):
+            by = f", which {needed[path]} imports" if needed[path] else ""
+            found.append(f"{stage.name}: its deps in dvc.yaml lack {path}{by}")
+        for path in sorted(stage.code - set(needed)):
+            found.append(f"{stage.name}: its deps in dvc.yaml hold {path}, which {file} does not import")
+    return found
+
+
+def may_import(file: str, other: str) -> bool:
+    """Whether the design's table lets a file of lib or stages import another file of the repository."""
+    here, there = Path(file), Path(other)
+    if there.parts[0] != "lib":
+        return False
+    folder = there.parts[1]
+    if here.parts[0] == "stages":
+        return folder in (("figures", "io") if here.stem in DRAWS else ("data", "models", "dynamics", "analysis", "io"))
+    return here.parent == there.parent and (folder == "io" or there.stem == BASE.get(folder))
+
+
+def trespasses(files: Sequence[str], root: Path = ROOT) -> list[str]:
+    """Where a file imports what the design's table does not let it, in words."""
+    return [f"{file} imports {o}" for file in files for o in sorted(imported(file, root)) if not may_import(file, o)]
+
+
+@pytest.fixture
+def copied(tmp_path) -> Path:
+    """The code in a folder of its own, to be changed."""
+    for name in ("lib", "stages"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def test_the_code_that_a_stage_depends_on_is_the_code_that_it_imports():
+    problems = differences(stages())
+    assert not problems, "\n".join(problems)
+
+
+def test_modules_import_only_what_the_design_lets_them():
+    problems = trespasses(CODE)
+    assert not problems, "\n".join(problems)
+
+
+def test_no_module_imports_by_a_name_made_at_run_time():
+    problems = [f"{file}:{line}" for file in CODE for line in imports_by_name(file, ROOT)]
+    assert not problems, "such an import is seen by no reader of the source: " + ", ".join(problems)
+
+
+def test_every_module_of_a_stage_stands_in_the_pipeline():
+    used = {stage.module.replace(".", "/") + ".py" for stage in stages()}
+    idle = sorted(file for file in CODE if file.startswith("stages/") and not file.endswith("__init__.py"))
+    assert not set(idle) - used, f"no stage of dvc.yaml runs {sorted(set(idle) - used)}"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import lib.extra",
+        "from lib import extra",
+        "from lib.extra import thing",
+        "def later():\n    from lib.extra import thing\n",
+        "if TYPE_CHECKING:\n    from lib.extra import thing",
+        "from ..lib.extra import thing",
+        "try:\n    import torch\nexcept ImportError:\n    from lib import extra as torch",
+    ],
+)
+def test_an_import_added_anywhere_in_a_stage_is_noticed(copied, statement):
+    stage = stages()[0]
+    file = stage.module.replace(".", "/") + ".py"
+    (copied / "lib" / "extra.py").write_text("from lib.deeper import thing\n")
+    (copied / "lib" / "deeper.py").write_text("thing = 1\n")
+    if statement.startswith("from .."):
+        statement = statement.replace("..", "." * len(Path(file).parts))
+    append(copied / file, f"\n{statement}\n")
+    assert differences([stage], copied) == [
+        f"{stage.name}: its deps in dvc.yaml lack lib/deeper.py, which lib/extra.py imports",
+        f"{stage.name}: its deps in dvc.yaml lack lib/extra.py, which {file} imports",
+    ]
+
+
+def test_a_package_that_is_not_empty_is_a_dependency(copied):
+    stage = stages()[0]
+    assert "lib/__init__.py" not in closure("lib/io/params.py", copied)
+    append(copied / "lib" / "__init__.py", "from lib import extra\n")
+    (copied / "lib" / "extra.py").write_text("thing = 1\n")
+    lacking = [problem.split(",")[0] for problem in differences([stage], copied)]
+    assert lacking == [f"{stage.name}: its deps in dvc.yaml lack {f}" for f in ("lib/__init__.py", "lib/extra.py")]
+
+
+def test_a_dependency_that_is_dropped_from_or_added_to_dvc_yaml_is_noticed():
+    stage = next(stage for stage in stages() if len(stage.code) > 1)
+    dropped = sorted(stage.code)[0]
+    without = dataclasses.replace(stage, deps=tuple(dep for dep in stage.deps if dep != dropped))
+    [problem] = differences([without])
+    assert problem.startswith(f"{stage.name}: its deps in dvc.yaml lack {dropped}")
+    more = dataclasses.replace(stage, deps=(*stage.deps, "lib/extra.py"))
+    [problem] = differences([more])
+    assert problem.startswith(f"{stage.name}: its deps in dvc.yaml hold lib/extra.py, which ")
+
+
+@pytest.mark.parametrize(
+    ("file", "allowed", "refused"),
+    [
+        ("stages/any/train.py", "lib/models/vit.py", "lib/figures/style.py"),
+        ("stages/any/plot.py", "lib/figures/ranks.py", "lib/analysis/spectra.py"),
+        ("stages/report.py", "lib/io/tables.py", "stages/claims.py"),
+        ("stages/any/train.py", "lib/io/runs.py", "stages/any/evaluate.py"),
+        ("lib/models/vit.py", "lib/models/attention.py", "lib/models/one_layer_vit.py"),
+        ("lib/analysis/pruning.py", "lib/analysis/spectra.py", "lib/io/runs.py"),
+        ("lib/figures/ranks.py", "lib/figures/style.py", "lib/analysis/spectra.py"),
+        ("lib/io/runs.py", "lib/io/tables.py", "lib/data/images.py"),
+    ],
+)
+def test_the_table_of_imports(file, allowed, refused):
+    assert may_import(file, allowed)
+    assert not may_import(file, refused)
+
+
+@pytest.mark.parametrize("folder", ["data", "dynamics"])
+def test_data_and_dynamics_import_nothing_of_the_repository(folder):
+    assert not any(may_import(f"lib/{folder}/one.py", other) for other in [*CODE, f"lib/{folder}/other.py"])

@@ -1,0 +1,78 @@
+"""The whole pipeline made small: params for every family with which every stage takes seconds, and a run on them.
+
+Derived from the committed params.yaml, so that a new key needs a line here only where it makes work. A new family adds
+a function of its section to `FAMILIES`.
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from project import Stage, checkout, commit, dvc, git, params_of, set_params, stages
+
+Section = dict[str, Any]
+
+
+def tiny(params: dict[str, Section]) -> dict[str, Section]:
+    """The params with every family's seeds, steps, scales and sizes made small."""
+    unknown = sorted(set(params) - set(FAMILIES))
+    assert not unknown, f"{unknown}: wanted how to make the params of this family small in {__file__}, got nothing"
+    return {name: FAMILIES[name](copy.deepcopy(section)) for name, section in params.items()}
+
+
+def vision(section: Section) -> Section:
+    for name in section["datasets"]:
+        vision_dataset(section[name])
+    return section
+
+
+def vision_dataset(data: Section) -> None:
+    """Two scales, of which one is the reference, two seeds, a few steps of a transformer of two small layers."""
+    reference = data["evaluate"]["reference_scale"]
+    scales = sorted([reference, min(data["evaluate"]["growth_scales"])])
+    runs = [f"init_scale={reference:g}"]
+    replace(data, "generate", n_test=1600)
+    replace(data, "train", seeds=[0, 1], init_scales=scales, batch_size=16)
+    replace(data, "train", n_steps=30, warmup_steps=3, snapshot_every=15)
+    replace(data["train"], "model", d_model=8, n_heads=2, d_head=4, d_mlp=8, n_layers=2)
+    replace(data, "truncate", runs=runs, n_images=16, ranks=[0, 1, 8])
+    replace(data, "prune", runs=runs, n_images=16, rates=[0, 0.5])
+    replace(data, "evaluate", growth_scales=scales, figure_singular_values=4)
+    replace(data, "plot", trajectory_scales=scales, layer=2, head=1, lines=4)
+
+
+def replace(params: Section, section: str, **values: Any) -> None:
+    """Set those values of a section that it has already: a key that is not in params.yaml has no tiny value."""
+    if section in params:
+        params[section] |= {key: value for key, value in values.items() if key in params[section]}
+
+
+FAMILIES: dict[str, Callable[[Section], Section]] = {"vision": vision}
+
+
+@dataclass(frozen=True)
+class TinyPipeline:
+    """A repository of three commits: the project, its params made tiny, and what `dvc repro` then made."""
+
+    folder: Path
+    said: str  # by `dvc repro`
+    status: str  # of git, before the last commit
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return stages(self.folder)
+
+
+@lru_cache
+def tiny_pipeline(folder: Path) -> TinyPipeline:
+    """Run the pipeline on tiny params, once for every folder."""
+    checkout(folder)
+    set_params(folder, tiny(params_of(folder)))
+    commit(folder, "Tiny params")
+    said = dvc("repro", at=folder)
+    status = git("status", "--porcelain", "--untracked-files=all", at=folder)
+    commit(folder, "What dvc repro makes of them")
+    return TinyPipeline(folder, said, status)
