@@ -1,8 +1,8 @@
 """One GPU: images a second and share of the bf16 matrix rate, of our training by attention kernel and of a plain loop.
 
-Run on a machine with a GPU: `python -m benchmarks.gpu OUT.json`. The plain loop is a textbook ViT of the same sizes (the
-library's TransformerEncoder) under autocast, fed by DataLoader workers that crop and flip image by image, with Adam and
-a loss that is read at every step.
+Run on a machine with a GPU: `python -m benchmarks.gpu OUT.json`. The plain loop is a textbook ViT of the same sizes
+(the library's TransformerEncoder) under autocast, fed by DataLoader workers that crop and flip image by image, with
+Adam and a loss that is read at every step.
 """
 
 import json

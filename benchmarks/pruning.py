@@ -1,8 +1,8 @@
 """Pruning: masks of a magnitude sweep beside torch.nn.utils.prune, and what really smaller models save.
 
-The sweep: nine rates of the 9.4 million weights of the matrices of the paper's CIFAR transformer with head dimension 64,
-ranked together. The smaller models: the forward pass of that transformer with half of its heads, its MLP neurons or both
-removed, beside the operations that are left.
+The sweep: nine rates of the 9.4 million weights of the matrices of the paper's CIFAR transformer with head dimension
+64, ranked together. The smaller models: the forward pass of that transformer with half of its heads, its MLP neurons
+or both removed, beside the operations that are left.
 """
 
 from pathlib import Path

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from benchmarks.harness import Contender, race, write_results
-from lib.analysis.spectra import product_singular_values, update_factors
+from lib.analysis.spectra import initial_factor, update_factors, update_singular_values
 from lib.io.command import run
 
 N_SNAPSHOTS, N_LAYERS, N_HEADS, D_MODEL, D_HEAD = 4, 3, 8, 512, 64
@@ -90,7 +90,9 @@ def contenders(path: Trajectory) -> list[Contender]:
         return Contender(name, lambda: values(part), error_of(stride), bar, len(part), goal, f"{len(part)} a round")
 
     def ours() -> Tensor:
-        return torch.cat([product_singular_values(A, B).flatten(0, 1) for A, B in path.factors()])
+        K_0, Q_0 = initial_factor(path.W_K[0]), initial_factor(path.W_Q[0])
+        moved = zip(path.W_K[1:], path.W_Q[1:], strict=True)
+        return torch.cat([update_singular_values(K, Q, K_0, Q_0).flatten(0, 1) for K, Q in moved])
 
     def thin() -> Tensor:
         values = []

@@ -15,14 +15,16 @@ import pandas as pd
 from torch import Tensor
 
 from lib.analysis.spectra import (
+    Initial,
     effective_rank,
     energy_rank,
     gaussian_of_equal_norm,
+    initial_factor,
     numerical_rank,
     product_singular_values,
     singular_values,
     stable_rank,
-    update_factors,
+    update_singular_values,
 )
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread, use_threads
@@ -60,10 +62,11 @@ def measure_run(folder: Path, params: Spectra) -> pd.DataFrame:
     clock = "step" if "step" in run.steps else "time"
     when = run.steps.groupby("snapshot")[clock].first()
     initial = run.weights(0)
+    factors = {name: initial_factor(initial[name]) for pair in run.layout.products.values() for name in pair}
     tables = []
     for snapshot, of, weights in states(run, initial, params):
         for name in [*run.layout.matrices, *run.layout.products]:
-            sigma = spectrum(run.layout, name, weights, None if of == "initial" else initial)
+            sigma = spectrum(run.layout, name, weights, initial, factors, of)
             labels = {**run.layout.cell, "matrix": name, "of": of, clock: when[snapshot]}
             tables.append(describe(sigma, run.layout, name, labels, params.rtol))
         if of != "gaussian":
@@ -89,16 +92,22 @@ def states(run: Run, initial: dict[str, Tensor], params: Spectra) -> Iterator[tu
     yield run.snapshots[-1], "gaussian", gaussian
 
 
-def spectrum(layout: Layout, name: str, weights: dict[str, Tensor], initial: dict[str, Tensor] | None) -> Tensor:
-    """Singular values of a matrix or product, or of what was added to it since `initial`."""
+def spectrum(
+    layout: Layout,
+    name: str,
+    weights: dict[str, Tensor],
+    initial: dict[str, Tensor],
+    factors: dict[str, Initial],
+    of: str,
+) -> Tensor:
+    """Singular values of an initial matrix or product, or of what was added to it since."""
     if name in layout.products:
         a, b = layout.products[name]
-        factors = weights[a], weights[b]
-        if initial is not None:
-            factors = update_factors(*factors, initial[a], initial[b])
-        return product_singular_values(*factors)
+        if of == "initial":
+            return product_singular_values(weights[a], weights[b])
+        return update_singular_values(weights[a], weights[b], factors[a], factors[b])
     W = weights[name].double()
-    return singular_values(W if initial is None else W - initial[name].double())
+    return singular_values(W if of == "initial" else W - initial[name].double())
 
 
 def describe(sigma: Tensor, layout: Layout, name: str, labels: dict[str, Any], rtol: float) -> pd.DataFrame:

@@ -1,5 +1,7 @@
 """Singular values of matrices and of products, and the numbers that sum them up."""
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -40,14 +42,55 @@ def update_factors(
     return torch.cat([A - A_0, A_0], -1), torch.cat([B, B - B_0], -1)
 
 
+class Initial(NamedTuple):
+    """A factor at the start of a run, W = Q R, in float64."""
+
+    W: Float[Tensor, "*batch row inner"]
+    Q: Float[Tensor, "*batch row rank"]
+    R: Float[Tensor, "*batch rank inner"]
+
+
+def initial_factor(W: Float[Tensor, "*batch row inner"]) -> Initial:
+    """Decompose a factor once, for every snapshot of its run."""
+    W = W.double()
+    return Initial(W, *torch.linalg.qr(W))
+
+
+def update_singular_values(
+    A: Float[Tensor, "*batch row inner"], B: Float[Tensor, "*batch col inner"], A_0: Initial, B_0: Initial
+) -> Float[Tensor, "*batch rank"]:
+    r"""Singular values of $A B^\top - A_0 B_0^\top$, as those of `update_factors`, with less work along a run.
+
+    With $A - A_0 = [Q_{A_0}, Q_\perp] M_A$ and likewise for B, they are those of the small core
+    $M_A (M_B + [R_{B_0}; 0])^\top + [R_{A_0}; 0] M_B^\top$: only what moved out of the initial span is decomposed anew.
+    """
+    inner = A.shape[-1]
+    if 2 * inner >= min(A.shape[-2], B.shape[-2]):
+        return product_singular_values(*update_factors(A, B, A_0.W, B_0.W))
+    M_A, M_B = _moved(A, A_0), _moved(B, B_0)
+    from_start = A_0.R @ M_B.mT
+    M_B[..., :inner, :] += B_0.R
+    core = M_A @ M_B.mT
+    core[..., :inner, :] += from_start
+    return torch.linalg.svdvals(core)
+
+
+def _moved(W: Tensor, start: Initial) -> Tensor:
+    """W - W_0 in the basis [Q_0, Q_⊥]."""
+    move = W.double() - start.W
+    inside = start.Q.mT @ move
+    outside = torch.linalg.qr(move - start.Q @ inside, mode="r").R
+    return torch.cat([inside, outside], -2)
+
+
 def stable_rank(sigma: Float[Tensor, "*batch rank"]) -> Float[Tensor, "*batch"]:
     r"""Stable rank $\|W\|_F^2 / \|W\|_2^2$ (Rudelson & Vershynin 2007) from the singular values; zero for $W = 0$.
 
     At least 1 and at most the rank of $W$. Unlike the rank, it moves continuously with $W$, so that a run shows *when*
     a direction starts to grow.
     """
-    squares = sigma.square()
-    return torch.where(squares[..., 0] > 0, squares.sum(-1) / squares[..., 0], 0.0)
+    largest = sigma[..., :1]
+    return (sigma / torch.where(largest > 0, largest, 1.0)).square().sum(-1)
 
 
 def effective_rank(sigma: Float[Tensor, "*batch rank"]) -> Float[Tensor, "*batch"]:
@@ -67,7 +110,8 @@ def energy_rank(sigma: Float[Tensor, "*batch rank"], share: float) -> Int[Tensor
 
     It is the rank at which the best approximation of $W$ leaves a relative error of $\sqrt{1 - \mathrm{share}}$.
     """
-    energy = sigma.square().cumsum(-1)
+    largest = sigma[..., :1]
+    energy = (sigma / torch.where(largest > 0, largest, 1.0)).square().cumsum(-1)
     below = energy < share * energy[..., -1:] * (1 - 1e-12)
     return torch.where(energy[..., -1] > 0, below.sum(-1) + 1, 0)
 

@@ -28,15 +28,21 @@ class Images:
         names = list(cls.__dataclass_fields__)
         if sorted(tensors) != sorted(names):
             raise ValueError(f"wanted a data set with {sorted(names)}, got {sorted(tensors)}")
-        images = cls(**tensors)
         for part in ("train", "test"):
             pictures, labels = tensors[f"{part}_images"], tensors[f"{part}_labels"]
-            if pictures.dtype != torch.uint8 or pictures.ndim != 4 or len(pictures) != len(labels):
+            fits = pictures.dtype == torch.uint8 and labels.dtype == torch.int64 and pictures.ndim == 4
+            if (
+                not fits
+                or labels.shape != pictures.shape[:1]
+                or pictures.shape[1:] != tensors["train_images"].shape[1:]
+            ):
                 raise ValueError(
-                    f"{part}: wanted uint8 images [n, channel, height, width] and n labels, "
-                    f"got {pictures.dtype} {list(pictures.shape)} and {len(labels)} labels"
+                    f"{part}: wanted uint8 images [n, channel, height, width], in both parts alike, and n int64 "
+                    f"labels, got {pictures.dtype} {list(pictures.shape)} and {labels.dtype} {list(labels.shape)}"
                 )
-        return images
+            if len(labels) == 0 or labels.min() < 0:
+                raise ValueError(f"{part}: wanted one label or more, from 0 up, got {labels.unique().tolist()}")
+        return cls(**tensors)
 
     @property
     def n_classes(self) -> int:

@@ -1,8 +1,8 @@
 """The look that all figures share, and how they are written so that equal content gives equal bytes."""
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -52,13 +52,14 @@ def styled() -> Iterator[None]:
         yield
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write a figure in the format that `path` ends in, without a date, versions or random ids, and close it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else {"Software": None}
+def rendered(figure: Figure, kind: str = "svg") -> bytes:
+    """The figure as a file of that kind, without a date, versions or random ids; closes it."""
+    file = io.BytesIO()
+    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
     with plt.rc_context(_RC):
-        figure.savefig(path, metadata=metadata, dpi=150)
+        figure.savefig(file, format=kind, metadata=metadata, dpi=150)
     plt.close(figure)
+    return file.getvalue()
 
 
 def band(axes: Axes, x: object, mean: object, deviation: object, **line: object) -> None:

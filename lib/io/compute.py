@@ -89,8 +89,8 @@ def spread(
     pool = ProcessPoolExecutor(max(1, min(n_processes, len(jobs))), context, _start_worker, (counter, n_threads))
     every = 1 if sys.stderr.isatty() else 20
     with pool, tqdm(total=total, desc=label, unit=unit, mininterval=every) as bar:
-        futures: list[Future[Result]] = [pool.submit(function, *job) for job in jobs]
         try:
+            futures: list[Future[Result]] = [pool.submit(function, *job) for job in jobs]
             for future in futures:
                 while not future.done():
                     waiting = [f for f in futures if not f.done()]

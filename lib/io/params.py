@@ -39,18 +39,24 @@ Seed = Annotated[int, Interval("[0, 4294967295]")]
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1, except that `1e-4` is a number, as in YAML 1.2 and in DVC, and no key stands twice."""
+    """Numbers, true and false as in YAML 1.2 and in DVC: `1e-4` is a number, `on`, `1:30` and `010` are texts."""
 
 
+_PLAIN = {
+    "tag:yaml.org,2002:bool": ("true|True|TRUE|false|False|FALSE", "tTfF"),
+    "tag:yaml.org,2002:int": (r"[-+]?(?:0|[1-9][0-9]*)", "-+0123456789"),
+    "tag:yaml.org,2002:float": (
+        r"[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|\.(?:inf|Inf|INF))"
+        r"|\.(?:nan|NaN|NAN)",
+        "-+0123456789.",
+    ),
+}
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:float"]
+    first: [(tag, regexp) for tag, regexp in resolvers if tag not in _PLAIN]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][-+]?[0-9]+)?$|[-+]?\.(?:inf|Inf)$|\.nan$"),
-    list("-+0123456789."),
-)
+for _tag, (_pattern, _first) in _PLAIN.items():
+    _Loader.add_implicit_resolver(_tag, re.compile(f"(?:{_pattern})$"), list(_first))
 
 
 def _unique_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -58,8 +64,10 @@ def _unique_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     mapping: dict[Any, Any] = {}
     for key_node, value_node in node.value:
         key = loader.construct_object(key_node, deep=True)
+        line = key_node.start_mark.line + 1
+        if isinstance(key, dict | list | set):
+            raise yaml.YAMLError(f"line {line}: wanted a key that is a text, got {key!r}")
         if key in mapping:
-            line = key_node.start_mark.line + 1
             raise yaml.YAMLError(f"line {line}: the key {key!r} stands twice")
         mapping[key] = loader.construct_object(value_node, deep=True)
     return mapping
@@ -72,7 +80,7 @@ def load_yaml(path: Path) -> Any:
     """Read a YAML file as DVC reads it; raises `InputError` where it is missing or malformed."""
     try:
         return yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 (a SafeLoader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, RecursionError, yaml.YAMLError) as error:
         raise InputError(f"{path}: wanted a readable YAML file, got: {error}") from error
 
 

@@ -55,6 +55,13 @@ class Layout:
             if len(factors) != 2 or any(factor not in self.matrices for factor in factors):
                 raise InputError(f"{name}: wanted two of {sorted(self.matrices)}, got {factors}")
 
+    def check(self, weights: Mapping[str, Tensor], where: Path) -> None:
+        """Raise `InputError` where a matrix is missing or has other axes."""
+        for name, axes in self.matrices.items():
+            if name not in weights or weights[name].ndim != len(axes):
+                got = list(weights[name].shape) if name in weights else sorted(weights)
+                raise InputError(f"{where}: wanted {name} with axes {axes}, got {got}")
+
 
 class RunWriter:
     """Writes the snapshots of one run in order; see `write_run`."""
@@ -62,16 +69,13 @@ class RunWriter:
     def __init__(self, folder: Path, layout: Layout):
         self.folder = folder
         self._metadata = {"run": json.dumps({"format": FORMAT, **asdict(layout)}, sort_keys=True)}
-        self._matrices = layout.matrices
+        self._layout = layout
         self._rows: list[dict[str, Any]] = []
         self._digests: dict[str, str] = {}
 
     def add(self, weights: Mapping[str, Tensor], rows: Sequence[Mapping[str, Any]]) -> None:
         """Write one snapshot, and the rows (one a seed, or one) that `steps.parquet` gets for it."""
-        for name, axes in self._matrices.items():
-            if name not in weights or weights[name].ndim != len(axes):
-                got = list(weights[name].shape) if name in weights else sorted(weights)
-                raise InputError(f"{self.folder}: wanted {name} with axes {axes}, got {got}")
+        self._layout.check(weights, self.folder)
         number = len(self._digests)
         data = save(
             {name: weights[name].detach().cpu().contiguous() for name in sorted(weights)},
@@ -125,17 +129,21 @@ class Run:
 def open_run(folder: Path) -> Run:
     """Open a run folder; raises `InputError` where it is missing, incomplete, foreign or altered."""
     digests = _read_digests(folder)
-    for name in digests:
-        if not (folder / name).is_file():
-            raise InputError(f"{folder}: wanted the file {name}, which its SHA256SUMS lists")
+    present = {path.name for path in folder.iterdir() if path.is_file()} - {"SHA256SUMS"}
+    for name in sorted(digests.keys() - present):
+        raise InputError(f"{folder}: wanted the file {name}, which its SHA256SUMS lists")
+    for name in sorted(present - digests.keys()):
+        raise InputError(f"{folder}: wanted no file that its SHA256SUMS does not list, got {name}")
     if "steps.parquet" not in digests or sha256(folder / "steps.parquet") != digests["steps.parquet"]:
         raise InputError(f"{folder}/steps.parquet: the content does not fit its SHA256SUMS")
     steps = read_table(folder / "steps.parquet")
-    wanted = {_snapshot_name(number) for number in steps["snapshot"]} | {"steps.parquet"}
+    if "snapshot" not in steps or steps["snapshot"].dtype.kind != "i":
+        raise InputError(f"{folder}/steps.parquet: wanted a column snapshot of whole numbers, got {dict(steps.dtypes)}")
+    wanted = {_snapshot_name(number) for number in steps["snapshot"].tolist()} | {"steps.parquet"}
     if wanted != set(digests):
         raise InputError(f"{folder}: wanted the files {sorted(wanted)}, got {sorted(digests)}")
-    _, description = _read_snapshot(folder, _snapshot_name(0), digests)
-    return Run(folder, Layout(**description), steps, digests)
+    _, layout = _read_snapshot(folder, _snapshot_name(0), digests)
+    return Run(folder, layout, steps, digests)
 
 
 def open_runs(folder: Path) -> list[Run]:
@@ -152,10 +160,12 @@ def _snapshot_name(number: int) -> str:
 
 def _read_digests(folder: Path) -> dict[str, str]:
     try:
-        lines = (folder / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+        lines = (folder / "SHA256SUMS").read_bytes().decode().split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{folder}: wanted a run (no SHA256SUMS is there), got: {error}") from error
     digests = {}
+    if lines.pop() != "":
+        raise InputError(f"{folder}/SHA256SUMS: wanted lines that end, got a part of one")
     for line in lines:
         digest, separator, name = line.partition("  ")
         if len(digest) != 64 or not separator or Path(name).name != name:
@@ -164,7 +174,7 @@ def _read_digests(folder: Path) -> dict[str, str]:
     return digests
 
 
-def _read_snapshot(folder: Path, name: str, digests: dict[str, str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _read_snapshot(folder: Path, name: str, digests: dict[str, str]) -> tuple[dict[str, Tensor], Layout]:
     path = folder / name
     try:
         data = path.read_bytes()
@@ -175,10 +185,15 @@ def _read_snapshot(folder: Path, name: str, digests: dict[str, str]) -> tuple[di
     try:
         length = int.from_bytes(data[:8], "little")
         description = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["run"])
+        found = description.pop("format", None)
         tensors = load(data)
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: wanted a snapshot of a run, got: {error!r}") from error
-    found = description.pop("format", None)
     if found != FORMAT:
         raise InputError(f"{path}: wanted the format {FORMAT!r}, got {found!r}")
-    return tensors, description
+    try:
+        layout = Layout(**description)
+    except (TypeError, AttributeError) as error:
+        raise InputError(f"{path}: wanted the layout of a run, got: {error}") from error
+    layout.check(tensors, path)
+    return tensors, layout

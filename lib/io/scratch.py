@@ -82,7 +82,7 @@ class Scratch:
 
     def load(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The tensors and the note of that name, or None, with a warning where the file is broken."""
-        for path in self._files(name + "-"):
+        for path in self._files(name + "-" + 24 * "[0-9a-f]", ""):
             data = path.read_bytes()
             if sha256(data)[:24] == path.stem.rsplit("-", 1)[1]:
                 try:
@@ -95,11 +95,11 @@ class Scratch:
 
     def drop(self, name: str) -> None:
         """Remove the file of that name, if there is one."""
-        for path in self._files(name + "-"):
+        for path in self._files(name + "-" + 24 * "[0-9a-f]", ""):
             path.unlink()
 
-    def _files(self, prefix: str) -> list[Path]:
-        return sorted(self.folder.glob(f"{prefix}*.safetensors"))
+    def _files(self, prefix: str, rest: str = "*") -> list[Path]:
+        return sorted(self.folder.glob(f"{prefix}{rest}.safetensors"))
 
 
 class Pace:

@@ -30,7 +30,7 @@ def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
             if missing:
                 raise InputError(f"{path}: wanted the columns {sorted(missing)}, got {file.schema_arrow.names}")
             return file.read(columns).to_pandas()
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise InputError(f"{path}: wanted a whole Parquet table, got: {error}") from error
 
 

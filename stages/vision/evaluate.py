@@ -117,12 +117,12 @@ def truncation_and_pruning(truncate: pd.DataFrame, prune: pd.DataFrame, params: 
     )
     smallest = weights["smallest"]
     harmless = (smallest >= smallest.loc[0] - 0.01).cummin().sum()
-    better = {order: (smallest - weights[order]).mean() for order in ("random", "largest")}
+    average = weights.mean().unstack("order")
     return {
         "rank_within_one_point": (cut >= full - 0.01).idxmax().astype(float),
-        "accuracy_at_rank_zero": cut.loc[0],
+        "accuracy_at_rank_zero": cut.T[0],
         "pruning_within_one_point": pd.Series(weights.index.to_numpy()[harmless - 1], harmless.index),
-        "smallest_first_over_others": pd.DataFrame(better).T.min(),
+        "smallest_first_over_others": average["smallest"] - average[["random", "largest"]].max(axis=1),
     }
 
 

@@ -12,9 +12,10 @@ from lib.figures.ranks import (
     readings_of_init_scale,
 )
 from lib.figures.spectra import normalised_spectra, spectra_of_heads, spectra_through_training
-from lib.figures.style import save, styled
+from lib.figures.style import rendered, styled
 from lib.figures.training import learning_curves
 from lib.io.command import run
+from lib.io.files import atomic
 from lib.io.params import Interval, Positive, read_params
 from lib.io.tables import read_table
 
@@ -53,7 +54,8 @@ def main(section: str, metrics: Path, figures: Path) -> None:
             "pruning": accuracy_against_pruning(prune),
         }
     for name, figure in drawn.items():
-        save(figure, figures / f"{name}.svg")
+        with atomic(figures / f"{name}.svg") as part:
+            part.write_bytes(rendered(figure))
 
 
 if __name__ == "__main__":

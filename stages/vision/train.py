@@ -132,7 +132,13 @@ def estimate(params: Train, images: Images, dataset: Path) -> None:
     scratch, in the run, in DVC's cache).
     """
     device, shape = use_device(params.device), tuple(images.train_images.shape[1:])
-    weights = ViT(**asdict(params.model)).initial_weights(shape, images.n_classes, 1.0, "layers", torch.Generator())
+    if params.batch_size > len(images.train_labels):
+        raise InputError(f"batch_size: wanted at most {len(images.train_labels)} images, got {params.batch_size}")
+    try:
+        model = ViT(**asdict(params.model))
+        weights = model.initial_weights(shape, images.n_classes, 1.0, "layers", torch.Generator())
+    except ValueError as error:
+        raise InputError(str(error)) from error
     n_cells = len(params.variants) * len(params.seeds)
     flops = 3 * forward_flops(weights, shape) * params.batch_size * params.n_steps * n_cells
     dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[params.precision]
@@ -203,7 +209,7 @@ def train_cell(dataset: Path, params: Train, variant: Variant, seed: int, key: d
             }
             scratch.save(snapshot_name(state.step), state.weights, row)
 
-        begun = resume(scratch, steps, saved)
+        begun = resume(scratch, steps, saved, device)
         if begun is None:
             weights = ViT(**asdict(params.model)).initial_weights(
                 tuple(images.train_images.shape[1:]),
@@ -261,7 +267,7 @@ def checkpoint(scratch: Scratch, state: State, tally: Tensor) -> None:
         scratch.drop(name)
 
 
-def resume(scratch: Scratch, steps: list[int], saved: list[int]) -> tuple[State, Tensor] | None:
+def resume(scratch: Scratch, steps: list[int], saved: list[int], device: torch.device) -> tuple[State, Tensor] | None:
     """The newest whole checkpoint all of whose earlier snapshots are whole, or None."""
     for name in reversed(scratch.names("checkpoint")):
         loaded = scratch.load(name)
@@ -271,7 +277,11 @@ def resume(scratch: Scratch, steps: list[int], saved: list[int]) -> tuple[State,
         if all(step in saved for step in steps if step <= note["step"]):
             print(f"resumed at step {note['step']}: {scratch.folder}", file=sys.stderr, flush=True)
             parts = {
-                part: {k.removeprefix(part + " "): t for k, t in tensors.items() if k.startswith(part + " ")}
+                part: {
+                    key.removeprefix(part + " "): tensor.to(device)
+                    for key, tensor in tensors.items()
+                    if key.startswith(part + " ")
+                }
                 for part in ("weights", "moments")
             }
             return State(note["step"], **parts, loss=tensors["loss"]), tensors["tally"]

@@ -13,11 +13,13 @@ from lib.analysis.spectra import (
     effective_rank,
     energy_rank,
     gaussian_of_equal_norm,
+    initial_factor,
     numerical_rank,
     product_singular_values,
     singular_values,
     stable_rank,
     update_factors,
+    update_singular_values,
 )
 
 
@@ -192,3 +194,27 @@ def test_the_gaussian_null_has_the_norm_of_each_matrix_and_no_structure():
     assert (stable_rank(singular_values(W))[W[..., 0, 0] != 0] < 1.001).all()
     assert (stable_rank(singular_values(G))[W[..., 0, 0] != 0] > 5).all()
     assert torch.equal(G, gaussian_of_equal_norm(W, torch.Generator().manual_seed(3)))
+
+
+@pytest.mark.parametrize(("rows", "cols", "inner"), [(40, 30, 5), (12, 40, 6), (9, 9, 4), (8, 8, 8), (5, 7, 9)])
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e4])
+def test_the_update_along_a_run_has_the_singular_values_of_the_dense_difference(rows, cols, inner, size):
+    source = torch.Generator().manual_seed(rows + cols)
+    A_0, B_0 = (torch.randn(2, 3, n, inner, generator=source, dtype=torch.float64) for n in (rows, cols))
+    A, B = (W + size * torch.randn(W.shape, generator=source, dtype=torch.float64) for W in (A_0, B_0))
+    fast = update_singular_values(A, B, initial_factor(A_0), initial_factor(B_0))
+    dense = torch.linalg.svdvals((A - A_0) @ B.mT + A_0 @ (B - B_0).mT)
+    n = min(fast.shape[-1], dense.shape[-1])
+    assert ((fast[..., :n] - dense[..., :n]).abs() <= 1e-10 * dense[..., :1]).all()
+    assert (fast[..., n:].abs() <= 1e-10 * dense[..., :1]).all()
+
+
+def test_an_update_within_the_initial_span_or_none_is_exact():
+    source = torch.Generator().manual_seed(0)
+    A_0, B_0 = (torch.randn(30, 4, generator=source, dtype=torch.float64) for _ in range(2))
+    starts = initial_factor(A_0), initial_factor(B_0)
+    assert update_singular_values(A_0, B_0, *starts).abs().max() == 0
+    inside = A_0 + A_0 @ torch.randn(4, 4, generator=source, dtype=torch.float64)
+    dense = torch.linalg.svdvals((inside - A_0) @ B_0.mT)
+    fast = update_singular_values(inside, B_0, *starts)
+    assert ((fast - dense[:8]).abs() <= 1e-10 * dense[0]).all()

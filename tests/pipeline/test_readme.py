@@ -5,6 +5,7 @@ import re
 import subprocess
 
 import pytest
+
 from docs.readme import ROOT, claims_table, graph, replaced
 
 
