@@ -29,7 +29,7 @@ def claims_table(claims: dict[str, dict[str, Any]]) -> str:
 
 def graph() -> str:
     """The graph of stages, as DVC draws it for Mermaid."""
-    command = ["dvc", "dag", "--collapse-foreach-matrix", "--md"]
+    command = ["dvc", "dag", "--collapse-foreach-matrix", "--md", "report"]
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
 

@@ -21,7 +21,7 @@ class Fetch:
     source: Literal["digits", "cifar10", "cifar100"]
     urls: tuple[str, ...] = ()
     sha256: str = ""
-    size: Annotated[int, Interval("[0, 1e15]")] = 0
+    size: Annotated[int, Interval("[1, 1e15]")] | None = None
     source_folder: str | None = None
 
     def __post_init__(self) -> None:
@@ -31,6 +31,8 @@ class Fetch:
             return
         if not re.fullmatch("[0-9a-f]{64}", self.sha256):
             raise ValueError(f"sha256: wanted 64 hexadecimal digits, got {self.sha256!r}")
+        if self.size is None:
+            raise ValueError("size: wanted the archive's size in bytes, got none")
         if not self.urls and self.source_folder is None:
             raise ValueError("wanted at least one of urls, or a source_folder, got neither")
 
@@ -53,6 +55,7 @@ def main(section: str, folder: Path) -> None:
 
 def downloaded(params: Fetch) -> Iterator[tuple[str, bytes]]:
     """The files of the archive, which stays in scratch, so that it comes over the network once."""
+    assert params.size is not None
     with Scratch("downloads", {"sha256": params.sha256}) as scratch:
         archive = scratch.folder / OFFICIAL[params.source].archive
         download(params.urls, archive, params.sha256, params.size)
@@ -67,6 +70,7 @@ def local(params: Fetch) -> Iterator[tuple[str, bytes]]:
     if (folder / official.folder).is_dir():
         yield from folder_batches(folder / official.folder, params.source)
     elif archive.is_file():
+        assert params.size is not None
         difference = mismatch(archive, params.sha256, params.size)
         if difference:
             raise InputError(f"{archive}: wanted the official archive, got {difference}")
