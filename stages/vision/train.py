@@ -45,6 +45,12 @@ class Model:
 
 
 @dataclass(frozen=True)
+class RandAugment:
+    n_operations: Count
+    magnitude: Annotated[int, Interval("[0, 30]")]
+
+
+@dataclass(frozen=True)
 class Variant:
     """One way to train; every seed trains each."""
 
@@ -83,7 +89,8 @@ class Train:
     init_scales: tuple[InitScale, ...]
     controls: tuple[Variant, ...]
     model: Model
-    augmentation: Literal["none", "crop_flip", "crop_flip_randaugment"]
+    augmentation: Literal["none", "crop_flip"]
+    randaugment: RandAugment | None
     batch_size: Annotated[int, Interval("[1, 65536]")]
     n_steps: Annotated[int, Interval("[1, 1e8]")]
     warmup_steps: Annotated[int, Interval("[0, 1e8]")]
@@ -134,6 +141,8 @@ def estimate(params: Train, images: Images, dataset: Path) -> None:
     device, shape = use_device(params.device), tuple(images.train_images.shape[1:])
     if params.batch_size > len(images.train_labels):
         raise InputError(f"batch_size: wanted at most {len(images.train_labels)} images, got {params.batch_size}")
+    if params.randaugment is not None and shape[0] != 3:
+        raise InputError(f"randaugment: wanted images of 3 channels (or null), got {shape[0]}")
     try:
         model = ViT(**asdict(params.model))
         weights = model.initial_weights(shape, images.n_classes, 1.0, "layers", torch.Generator())
@@ -192,9 +201,9 @@ def train_cell(dataset: Path, params: Train, variant: Variant, seed: int, key: d
             if params.augmentation != "none":
                 source = generator(seed, "crop and flip", epoch, device=device)
                 whole = crop_and_flip(whole, whole.shape[-1] // 8, source)
-            if params.augmentation == "crop_flip_randaugment":
+            if params.randaugment is not None:
                 source = generator(seed, "randaugment", epoch, device=device)
-                whole = randaugment(whole, 2, 9, source)
+                whole = randaugment(whole, params.randaugment.n_operations, params.randaugment.magnitude, source)
             return whole
 
         test = standardise(test_images, *statistics)
