@@ -2,11 +2,15 @@
 PYTHON ?= python3
 ACTIVATE := . .venv/bin/activate
 
-.PHONY: repro test test-all bench readme clean-scratch
+.PHONY: repro report test test-all bench compare readme publish clean-scratch
 
 repro: .venv/installed
 	$(ACTIVATE) && dvc repro
 	@echo "Done: open report.html; claims are in metrics/claims.json, figures in plots/."
+
+# The report, made anew where something changed, in a browser.
+report: .venv/installed
+	$(ACTIVATE) && dvc repro report && python -m webbrowser -t report.html
 
 test: .venv/installed
 	$(ACTIVATE) && ruff check . && ruff format --check . && pyright && pytest -m "not slow"
@@ -18,9 +22,18 @@ test-all: .venv/installed
 bench: .venv/bench
 	$(ACTIVATE) && dvc repro benchmarks/dvc.yaml
 
+# What changed since a commit (make compare REV=HEAD~3), or between two (TO=...): a table here, compare.html side by side.
+REV ?= HEAD
+compare: .venv/installed
+	$(ACTIVATE) && python -m docs.compare '$(REV)' $(if $(TO),--new '$(TO)')
+
 # The parts of README.md that are made from files: the claims, the graph of stages.
 readme: .venv/installed
 	$(ACTIVATE) && python -m docs.readme
+
+# Keep the results of a long run, with where they come from: make publish DATASET=cifar10 HOURS=2.5 COMMAND="..."
+publish: .venv/installed
+	$(ACTIVATE) && python -m docs.publish '$(DATASET)' "$(COMMAND)" '$(HOURS)'
 
 # Finished and interrupted trainings are kept in scratch, so that they need not be trained again; this forgets them.
 clean-scratch:

@@ -13,18 +13,48 @@ ROOT = Path(__file__).parents[1]
 
 
 def claims_table(claims: dict[str, dict[str, Any]]) -> str:
-    """The claims as a Markdown table."""
-    lines = ["| claim | kind | value ± sd (n seeds) | bar | |", "|---|---|---|---|---|"]
-    for claim in claims.values():
+    """The claims as Markdown: a table a family, folded under how many of them hold."""
+    families = dict.fromkeys(claim["family"] for claim in claims.values())
+    return "\n\n".join(
+        family_table(family, [claim for claim in claims.values() if claim["family"] == family]) for family in families
+    )
+
+
+def family_table(family: str, claims: list[dict[str, Any]]) -> str:
+    """The claims of one family."""
+    failing = [claim for claim in claims if claim["state"] == "fails"]
+    counts = [f"{sum(claim['state'] == 'holds' for claim in claims)} of {len(claims)} claims hold"]
+    if failing:
+        counts.append(f"{len(failing)} fail, {sum('expected' in claim for claim in failing)} of them as expected")
+    not_run = sum(claim["state"] == "not run" for claim in claims)
+    if not_run:
+        counts.append(f"{not_run} not run")
+    lines = [
+        f"<details><summary><b>{family}</b>: {'; '.join(counts)}</summary>",
+        "",
+        "| claim | kind | value ± sd (n seeds) | bar | |",
+        "|---|---|---|---|---|",
+    ]
+    for claim in claims:
         value = "–"
         if claim["state"] != "not run":
             spread = f" ± {claim['spread']:.2g}" if claim["spread"] is not None else ""
             value = f"{claim['value']:.4g}{spread} ({claim['n']})"
         state = claim["state"] + (", as expected" if claim["state"] == "fails" and "expected" in claim else "")
         state = f"[{state}]({claim['figure']})"
-        statement = f"{claim['statement']} ({claim['where']}) {claim['source']}"
+        statement = f"{claim['statement']} ({claim['where']}) {claim['source']}{beats(claim)}".replace("|", "\\|")
         lines.append(f"| {statement} | {claim['kind']} | {value} | {claim['over']} in {claim['bar']} | {state} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", "</details>"])
+
+
+def beats(claim: dict[str, Any]) -> str:
+    """Which of its nulls a claim beats, and which not."""
+    nulls = claim.get("nulls", {})
+    said = {
+        "beats": [name for name, state in nulls.items() if state == "holds"],
+        "does not beat": [name for name, state in nulls.items() if state == "fails"],
+    }
+    return "".join(f"; {verb} {', '.join(names)}" for verb, names in said.items() if names)
 
 
 def graph() -> str:

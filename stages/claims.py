@@ -4,9 +4,9 @@ import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, median, stdev
 from typing import Any, Literal
 
+import numpy as np
 from scipy.stats import t as student
 
 from lib.io.command import run
@@ -27,12 +27,16 @@ class Claim:
     bar: str
     figure: str
     command: str
+    nulls: tuple[str, ...] = ()
     expected: str | None = None
 
     def __post_init__(self) -> None:
         if self.measure.count("#") != 1:
             raise ValueError(f"measure: wanted FILE#NAME, got {self.measure!r}")
-        Interval(self.bar).__contains__(0.0)
+        try:
+            _ = 0.0 in Interval(self.bar)
+        except ValueError:
+            raise ValueError(f"bar: wanted an interval such as '[1, 2)', got {self.bar!r}") from None
         if self.expected is not None and not self.expected.startswith("fails, because "):
             raise ValueError(f"expected: wanted 'fails, because ...', got {self.expected!r}")
 
@@ -42,7 +46,10 @@ def main(claims: Path, measures: list[Path], verdicts: Path) -> None:
     listed = load_yaml(claims)
     if not isinstance(listed, dict):
         raise InputError(f"{claims}: wanted claims by name, got {listed!r}")
-    judged = {name: judge(parse(entry, Claim, f"{claims}: {name}"), found, name) for name, entry in listed.items()}
+    parsed = {name: parse(entry, Claim, f"{claims}: {name}") for name, entry in listed.items()}
+    judged = {name: judge(claim, found, name) for name, claim in parsed.items()}
+    for name, claim in parsed.items():
+        compare_with_nulls(judged, name, claim)
     write_json(judged, verdicts)
     for state in ("holds", "fails", "not run"):
         names = [name for name, verdict in judged.items() if verdict["state"] == state]
@@ -53,32 +60,41 @@ def main(claims: Path, measures: list[Path], verdicts: Path) -> None:
 def judge(claim: Claim, found: dict[str, Any], name: str) -> dict[str, Any]:
     """The claim with its verdict: value, spread and interval over the seeds, and whether it meets its bar."""
     file, measure = claim.measure.split("#")
-    described = {key: value for key, value in vars(claim).items() if value is not None}
+    described = {key: value for key, value in vars(claim).items() if value is not None and key != "nulls"}
     if file not in found:
         return {**described, "state": "not run"}
     if measure not in found[file]:
         raise InputError(f"{name}: wanted a measure of {sorted(found[file])}, got {measure!r}")
     values = found[file][measure]["values"]
     numbers = [math.nan if value is None else float(value) for value in values]
-    summary = median(numbers) if claim.over == "median" else mean(numbers)
+    summary = float(np.median(numbers) if claim.over == "median" else np.mean(numbers))
     bar = Interval(claim.bar)
     holds = all(value in bar for value in numbers) if claim.over == "every" else summary in bar
     n = len(numbers)
-    spread = stdev(numbers) if n > 1 else math.nan
+    spread = float(np.std(numbers, ddof=1)) if n > 1 else math.nan
     half = student.ppf(0.975, n - 1) * spread / math.sqrt(n) if n > 1 else math.nan
     return {
         **described,
         "value": summary,
         "spread": spread,
         "interval_95": [summary - half, summary + half],
-        "min": min(numbers),
-        "max": max(numbers),
+        "min": float(np.min(numbers)),  # NaN where one of them is, unlike min
+        "max": float(np.max(numbers)),
         "n": n,
         "seeds": found[file][measure]["seeds"],
         "values": numbers,
         "state": "holds" if holds else "fails",
         "holds": holds,
     }
+
+
+def compare_with_nulls(judged: dict[str, dict[str, Any]], name: str, claim: Claim) -> None:
+    """Say of a claim which of its nulls, claims of their own, it beats: those that hold."""
+    unknown = sorted(set(claim.nulls) - set(judged))
+    if unknown:
+        raise InputError(f"{name}: nulls: wanted names of claims, got {unknown}")
+    if claim.nulls:
+        judged[name]["nulls"] = {null: judged[null]["state"] for null in claim.nulls}
 
 
 if __name__ == "__main__":

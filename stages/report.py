@@ -1,18 +1,23 @@
-"""One self-contained HTML page: the claims with their verdicts, and every figure."""
+"""One self-contained HTML page: for each paper a short why, its claims with their verdicts, each beside its figure."""
 
 import html
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
 from lib.io.command import run
-from lib.io.files import atomic
+from lib.io.files import InputError, atomic
 from lib.io.tables import read_json
+
+Claims = dict[str, dict[str, Any]]
 
 
 def main(claims: Path, template: Path, page: Path, figures: list[Path]) -> None:
+    """Write the page. A folder of figures is plots/<family>/...figures, or figures beside a provenance.json."""
     environment = Environment(
         loader=FileSystemLoader(template.parent),
         autoescape=select_autoescape(default=True),
@@ -20,22 +25,48 @@ def main(claims: Path, template: Path, page: Path, figures: list[Path]) -> None:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    drawn = {str(svg): inline(svg) for folder in figures for svg in sorted(folder.glob("*.svg"))}
-    text = environment.get_template(template.name).render(claims=read_json(claims), figures=drawn)
+    judged: Claims = read_json(claims)
+    drawn = [section(folder, judged) for folder in figures]
+    shown = {figure["path"] for part in drawn for figure in part["figures"]}
+    for name, claim in judged.items():
+        if claim["figure"] not in shown and claim["state"] != "not run":
+            raise InputError(f"{claims}: {name}: wanted one of the figures {sorted(shown)}, got {claim['figure']}")
+    text = environment.get_template(template.name).render(claims=judged, sections=drawn)
     with atomic(page) as part:
         part.write_text(text, encoding="utf-8")
-    print(f"the report is {page}")
+    print(f"the report is {page}: {len(judged)} claims, {len(shown)} figures")
 
 
-def inline(svg: Path) -> Markup:
-    """The figure as an SVG element whose ids are its own, with its name for screen readers."""
+def section(folder: Path, claims: Claims) -> dict[str, Any]:
+    """The figures of a folder, those first that a claim names, each with its claims; where they come from."""
+    source = folder.parent / "provenance.json"
+    named = [claim["figure"] for claim in claims.values()]
+    files = {str(svg): svg for svg in sorted(folder.glob("*.svg"))}
+    if not files:
+        raise InputError(f"{folder}: wanted figures, got none")
+    ordered = [path for path in dict.fromkeys(named) if path in files]
+    ordered += [path for path in files if path not in ordered]
+    beside = {path: {n: c for n, c in claims.items() if c["figure"] == path} for path in ordered}
+    return {
+        "family": folder.parts[1],
+        "name": folder.parent.name,
+        "provenance": read_json(source) if source.exists() else None,
+        "figures": [
+            {"path": path, "svg": inline(files[path], beside[path].values()), "claims": beside[path]}
+            for path in ordered
+        ],
+    }
+
+
+def inline(svg: Path, claims: Iterable[dict[str, Any]]) -> Markup:
+    """The figure as an SVG element whose ids are its own, with what it shows for screen readers."""
     text = svg.read_text(encoding="utf-8")
     text = text[text.index("<svg") :]
     key = re.sub(r"\W", "-", str(svg.with_suffix("")))
     text = re.sub(r'\bid="([^"]+)"', rf'id="{key}-\1"', text)
     text = re.sub(r'(xlink:href="#|url\(#)', rf"\1{key}-", text)
-    label = html.escape(f"{svg.parent.name}: {svg.stem.replace('-', ' ')}", quote=True)
-    return Markup(text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1))  # noqa: S704
+    label = ". ".join([f"{svg.parents[1].name}: {svg.stem.replace('-', ' ')}", *(c["statement"] for c in claims)])
+    return Markup(text.replace("<svg", f'<svg role="img" aria-label="{html.escape(label, quote=True)}"', 1))  # noqa: S704
 
 
 if __name__ == "__main__":

@@ -49,10 +49,11 @@ def main(section: str, metrics: Path, figures: Path) -> None:
             "figure-12": rank_through_training(plain["ranks"], scales),
             "learning-curves": learning_curves(plain["training"]),
             "nulls": rank_against_nulls(ranks, reference),
-            "readings-of-init-scale": readings_of_init_scale(training, ranks),
             "truncation": accuracy_against_rank(truncate),
             "pruning": accuracy_against_pruning(prune),
         }
+        if training["control"].str.startswith("scaled=").any():
+            drawn["readings-of-init-scale"] = readings_of_init_scale(training, ranks)
     for name, figure in drawn.items():
         with atomic(figures / f"{name}.svg") as part:
             part.write_bytes(rendered(figure))

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from project import contents, duplicate, dvc, followers, git, params_of
+from project import clone, contents, duplicate, dvc, followers, git, params_of
 
 PLOT = "vision.digits.plot.lines"  # a param that only figures depend on
 TRAIN = "vision.digits.train.n_steps"  # a param that all depends on
@@ -130,3 +130,27 @@ def queue(project: Path) -> list[str]:
     """The state of each task of the queue."""
     said = dvc("queue", "status", at=project)
     return re.findall(r"\b(Queued|Running|Success|Failed)\b", said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    ["exp show --json", "data status --json", "plots diff --json --split", "stage list --fail", "params diff --json"],
+)
+def test_what_an_editor_asks_of_dvc_is_answered(tiny_pipeline, command):
+    """The commands of the extension for VS Code."""
+    dvc(*command.split(), at=tiny_pipeline.folder)
+
+
+@pytest.mark.slow
+def test_who_clones_takes_the_runs_from_a_remote_instead_of_training(tiny_pipeline, tmp_path):
+    remote = tmp_path / "remote"
+    project = duplicate(tiny_pipeline.folder, tmp_path / "project", "scratch")
+    dvc("remote", "add", "--quiet", "--local", "--default", "shared", str(remote), at=project)
+    dvc("push", "--quiet", at=project)
+    other = clone(project, tmp_path / "other")
+    dvc("remote", "add", "--quiet", "--local", "--default", "shared", str(remote), at=other)
+    dvc("pull", "--quiet", at=other)
+    assert stages_run(dvc("repro", at=other)) == []
+    outs = [out.path for stage in tiny_pipeline.stages for out in stage.outs]
+    assert contents(other, outs) == contents(project, outs)

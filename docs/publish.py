@@ -1,0 +1,65 @@
+"""Keep the results of a long run under published/, with where they come from: `make publish DATASET=... HOURS=...`.
+
+Run it where the data set's stages have run, after a commit of the code that they ran with. Claims and report read
+published/ and never make it: nobody reruns days of training to see its numbers.
+"""
+
+import platform
+import shutil
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lib.data.images import read_images
+from lib.io.command import run
+from lib.io.files import InputError
+from lib.io.params import load_yaml
+from lib.io.tables import write_json
+
+PACKAGES = ["torch", "numpy", "pandas", "pyarrow", "safetensors", "scipy"]
+DETERMINES = ["lib", "stages", "dvc.yaml"]
+
+
+def main(dataset: str, command: str, hours: float) -> None:
+    """Copy what git keeps of a vision data set's results, and write how they came about beside it.
+
+    `command` made them, in `hours` of wall time. Raises `InputError` where the code is not that of a commit.
+    """
+    changed = _git("status", "--porcelain", "--", *DETERMINES)
+    if changed:
+        raise InputError(f"wanted the code of a commit, got changes:\n{changed}")
+    section = load_yaml(Path("params.yaml"))["vision"][dataset]
+    section["fetch"]["source_folder"] = None  # where this machine has the files says nothing: they are verified
+    folder = Path("published") / dataset
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(Path("metrics") / "vision" / dataset, folder)
+    shutil.copytree(Path("plots") / "vision" / dataset / "figures", folder / "figures")
+    n_images = len(read_images(Path("data") / "vision" / dataset / "images.safetensors").train_labels)
+    write_json(provenance(section, n_images) | {"command": command, "wall_hours": hours}, folder / "provenance.json")
+    print(f"published in {folder}")
+
+
+def provenance(section: dict[str, Any], n_images: int) -> dict[str, Any]:
+    """Device, versions, commit, what was trained for how many epochs."""
+    train = section["train"]
+    device = torch.cuda.get_device_name() if train["device"] == "cuda" else f"CPU, {platform.machine()}"
+    return {
+        "device": device,
+        "commit": _git("rev-parse", "HEAD"),
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+        "epochs": train["n_steps"] * train["batch_size"] / n_images,
+        "augmentation": train["augmentation"],
+        "seeds": train["seeds"],
+        "params": section,
+    }
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], check=True, capture_output=True, text=True).stdout.strip()
+
+
+if __name__ == "__main__":
+    run(main)
