@@ -2,7 +2,7 @@
 PYTHON ?= python3
 ACTIVATE := . .venv/bin/activate
 
-.PHONY: repro report test test-all bench compare readme publish clean-scratch
+.PHONY: repro report test test-all bench compare sweep readme publish clean-scratch
 
 repro: .venv/installed
 	$(ACTIVATE) && dvc repro
@@ -26,6 +26,10 @@ bench: .venv/bench
 REV ?= HEAD
 compare: .venv/installed
 	$(ACTIVATE) && python -m docs.compare '$(REV)' $(if $(TO),--new '$(TO)')
+
+# A metric of every experiment against a param: make sweep PARAM=vision.digits.train.learning_rate METRIC=vision/digits:test_accuracy
+sweep: .venv/installed
+	$(ACTIVATE) && python -m docs.sweep '$(PARAM)' '$(METRIC)'
 
 # The parts of README.md that are made from files: the claims, the graph of stages.
 readme: .venv/installed

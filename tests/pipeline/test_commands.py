@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from project import clone, contents, duplicate, dvc, followers, git, params_of
+from project import PYTHON, clone, contents, duplicate, dvc, followers, git, params_of, run
 
 PLOT = "vision.digits.plot.lines"  # a param that only figures depend on
 TRAIN = "vision.digits.train.n_steps"  # a param that all depends on
@@ -124,6 +124,12 @@ def test_queued_experiments_run_one_after_the_other(project):
     assert queue(project) == ["Success", "Success"], dvc("queue", "status", at=project)
     assert {"1", "2"} <= set(experiments(project, PLOT).values())
     assert git("status", "--porcelain", at=project) == ""
+    said = run(PYTHON, "-m", "docs.sweep", PLOT, "vision/digits:test_accuracy", at=project)
+    assert all(re.search(rf"│ {lines} +│", said) for lines in (1, 2)), said
+    assert (project / "sweep.svg").read_text(encoding="utf-8").startswith("<?xml")
+    assert "wanted experiments with the param nothing" in run(
+        PYTHON, "-m", "docs.sweep", "nothing", "vision/digits:test_accuracy", at=project, fails=True
+    )
 
 
 def queue(project: Path) -> list[str]:
