@@ -153,7 +153,17 @@ def values(section: Any, name: str = "") -> Iterator[tuple[str, str]]:
         for key, item in section.items():
             yield from values(item, f"{name}.{key}" if name else str(key))
     else:
-        yield name, json.dumps(section)
+        yield name, json.dumps(plain(section))
+
+
+def plain(value: Any) -> Any:
+    """The value with numbers that YAML 1.1 reads as texts, such as 1e-4, as numbers."""
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def figures(old: Tree, new: Tree) -> list[Figure]:
@@ -168,7 +178,7 @@ def address(svg: bytes | None) -> str:
 
 
 def main(old: str, new: str = "", page: Path = Path("compare.html"), root: Path = ROOT) -> None:
-    """Compare commit `old` with commit `new`, or with the working tree."""
+    """Compare a commit, or an experiment of DVC, with another, or with the working tree."""
     trees = Tree(root, resolved(root, old)), Tree(root, resolved(root, new) if new else None)
     parts = {"claims": list(claims(*trees)), "metrics": list(metrics(*trees)), "params": list(params(*trees))}
     drawn = figures(*trees)
@@ -201,8 +211,10 @@ def main(old: str, new: str = "", page: Path = Path("compare.html"), root: Path 
 
 
 def resolved(root: Path, revision: str) -> str:
-    """The commit that a name stands for; raises `InputError` where there is none."""
-    return git(root, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").decode().strip()
+    """The commit of a name, a DVC experiment's too; raises `InputError` where there is none."""
+    experiments = git(root, "for-each-ref", "--format=%(objectname)", f"refs/exps/*/*/{revision}").decode().split()
+    name = experiments[0] if experiments else revision
+    return git(root, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}").decode().strip()
 
 
 if __name__ == "__main__":

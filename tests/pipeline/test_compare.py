@@ -95,6 +95,13 @@ def test_the_working_tree_is_compared_where_no_second_commit_is_named(project, t
     assert marked(page)["claims"] == []
 
 
+def test_an_experiment_of_dvc_is_a_commit_too(project, tmp_path, capsys):
+    git("update-ref", "refs/exps/ab/cdef/brave-name", "HEAD", at=project)
+    said, page = compared(project, tmp_path, capsys, "HEAD~1", "brave-name")
+    assert "claims: 4 of 5 changed" in said
+    assert "<code>brave-name</code>" in page
+
+
 def test_a_commit_that_is_not_there_is_refused(project, tmp_path):
     with pytest.raises(InputError, match=r"rev-parse .*nowhere"):
         main("nowhere", "", tmp_path / "compare.html", project)
