@@ -44,13 +44,50 @@ def vision_dataset(data: Section) -> None:
     replace(data, "plot", trajectory_scales=scales, layer=2, head=1, lines=4)
 
 
+def low_rank_sparse(section: Section) -> Section:
+    """Two seeds of few neurons and steps; each sweep at two values, two labellings."""
+    replace(section, "generate", seeds=[0, 1], n_train=40, n_test=20, d_model=8, n_patterns=6, seq_len=12, n_relevant=4)
+    replace(section, "train", n_neurons=16, batch_size=10, snapshot_steps=[1, 2])
+    for configuration in section["train"]["configurations"]:
+        configuration |= {"n_steps": 6, "seeds": [0, 1]}
+    replace(section, "truncate", ranks=[0, 1, 2, 8])
+    replace(section, "prune", rates=[0, 0.25, 0.5], rates_of_large=[0, 0.5], rates_of_weights=[0, 0.5])
+    replace(section, "prune", n_rescale_samples=10)
+    replace(section, "adapt", batch_size=10)
+    section["adapt"]["adaptations"] = section["adapt"]["adaptations"][:1]
+    section["adapt"]["adaptations"][0] |= {"n_steps": 4, "ranks": [1], "seeds": [0, 1]}
+    small = {
+        "n_train": 40,
+        "n_test": 20,
+        "d_model": 12,
+        "n_patterns": 10,
+        "seq_len": 24,
+        "n_neurons": 16,
+        "batch_size": 10,
+    }
+    replace(section["sweep"], "base", **small)
+    replace(section, "sweep", seeds=[0, 1], n_neurons_of_labellings=16, fitted_loss=10)
+    easy = section["evaluate"]["easy_n_relevant"]
+    values = {"n_relevant": [easy // 2, easy], "n_confusion": [0, 1], "noise": [0, 0.1], "n_patterns": [8, 10]}
+    values |= {"n_neurons": [8, 16], "learning_rate": [0.5, 1]}
+    for sweep in section["sweep"]["sweeps"]:
+        sweep |= {"values": values[sweep["varies"]], "n_seeds": 2, "n_steps": 3}
+    kept = ("1|1", "1|1|1", section["evaluate"]["grouped_labels"])
+    section["sweep"]["labellings"] = [one for one in section["sweep"]["labellings"] if one["labels"] in kept]
+    for labelling in section["sweep"]["labellings"]:
+        labelling |= {"n_seeds": 2, "n_steps": 3}
+    replace(section, "evaluate", early_step=1)
+    replace(section, "plot", steps=[1, 2])
+    return section
+
+
 def replace(params: Section, section: str, **values: Any) -> None:
     """Set those values of a section that it has already: a key that is not in params.yaml has no tiny value."""
     if section in params:
         params[section] |= {key: value for key, value in values.items() if key in params[section]}
 
 
-FAMILIES: dict[str, Callable[[Section], Section]] = {"vision": vision}
+FAMILIES: dict[str, Callable[[Section], Section]] = {"low_rank_sparse": low_rank_sparse, "vision": vision}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,52 @@
+"""How magnitudes fall into a small and a large group, and what can be removed at which loss."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def otsu_threshold(values: Float[Tensor, " n"]) -> float:
+    r"""The threshold between two groups that are farthest apart (Otsu 1979), exactly.
+
+    Of the sorted values, the cut after the k smallest maximises $k (n - k) (m_0 - m_1)^2$, m the means of the groups;
+    the threshold is the middle between the neighbours of the cut. Raises `ValueError` for fewer than two values.
+    """
+    n = len(values)
+    if n < 2:
+        raise ValueError(f"wanted two values or more to part, got {n}")
+    ordered = values.double().sort().values
+    k = torch.arange(1, n, dtype=torch.float64)
+    below = ordered.cumsum(0)[:-1]
+    between = k * (n - k) * (below / k - (ordered.sum() - below) / (n - k)) ** 2
+    cut = int(between.argmax())
+    return float((ordered[cut] + ordered[cut + 1]) / 2)
+
+
+def bimodality_coefficient(values: Float[Tensor, " n"]) -> float:
+    """(skewness² + 1) / kurtosis by population moments: 5/9 for the uniform law, 1 for two points (Sarle)."""
+    z = values.double() - values.double().mean()
+    variance = z.square().mean()
+    skewness, kurtosis = (z**3).mean() / variance**1.5, (z**4).mean() / variance**2
+    return float((skewness**2 + 1) / kurtosis)
+
+
+def largest_of_each_group(W: Float[Tensor, "row col"], kept: int, group: int) -> Bool[Tensor, "row col"]:
+    """N:M sparsity: of every `group` consecutive columns of a row, the `kept` of largest magnitude stay.
+
+    Of equal ones the first stay. Raises `ValueError` where the columns do not fall into whole groups.
+    """
+    if W.shape[1] % group or not 0 <= kept <= group:
+        raise ValueError(f"wanted columns in groups of {group}, of which {kept} stay, got {W.shape[1]} columns")
+    grouped = W.abs().unflatten(1, (-1, group))
+    first = grouped.argsort(dim=-1, descending=True, stable=True)[..., :kept]
+    mask = torch.zeros_like(grouped, dtype=torch.bool).scatter(-1, first, True)
+    return mask.flatten(1)
+
+
+def harmless_rate(rates: Sequence[float], losses: Sequence[float], slack: float) -> float:
+    """The largest rate up to which every rate's loss is at most the first one's plus a slack; rates rise."""
+    harmful = np.flatnonzero(np.asarray(losses) > losses[0] + slack)
+    return rates[(harmful[0] if len(harmful) else len(rates)) - 1]

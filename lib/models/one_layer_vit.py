@@ -1,0 +1,251 @@
+r"""The one-layer Transformer of Li et al. (2024), and the exact gradient of its hinge loss.
+
+$$F_c(X) = \frac1L \sum_{l=1}^L a_{c,l}^\top \mathrm{ReLU}\Bigl(W_O \sum_s W_V x_s\,
+\mathrm{softmax}_s\bigl(x_s^\top W_K^\top W_Q x_l\bigr)\Bigr)$$
+
+No scale in the softmax, no bias, no residual. The readout a is fixed. The paper has one output and y = ±1: here class 0
+is y = +1. Its letter a_(l) can be read in two ways: `tied`, one a for all positions, or `untied`, one for each.
+
+The paper has tokens as columns. Here tokens are rows: with the paper's matrices transposed, $W_Q, W_K$ are
+d_model × d_head, $W_V$ is d_model × d_value, and a token acts as $x W_Q$; $W_O$ is as in the paper, one row a neuron,
+n_neurons × d_value. So $W_{KQ} = W_K W_Q^\top$ and $W_{VO} = W_V W_O^\top$, as for every model of this laboratory.
+
+All functions take further leading axes, alike in weights and samples (a stack of seeds), which are computed together.
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Weights = dict[str, Tensor]
+Readout = Literal["tied", "untied"]
+BLOCK = 10  # samples whose neurons are computed at a time: they fit into a core's cache
+MATRICES = {name: ["row", "col"] for name in ("W_Q", "W_K", "W_V", "W_O")}
+
+
+def initial_weights(
+    d_model: int,
+    n_neurons: int,
+    init_scale: float,
+    generator: torch.Generator,
+    *,
+    value_error: float = 0.0,
+    query_key_error: float = 0.0,
+) -> Weights:
+    r"""$W_Q = W_K = I$ and a random orthogonal $W_V$ (the "pre-trained" start), $W_O \sim N(0, \xi^2)$.
+
+    `init_scale` is ξ. `value_error` σ and `query_key_error` δ add $\sigma G / \sqrt d$ and $\delta G / \sqrt d$, G
+    standard Gaussian: with orthonormal patterns, Assumption 1 of Li et al. (2023) then holds up to these errors.
+    """
+
+    def gaussian(rows: int) -> Tensor:
+        return torch.randn(rows, d_model, generator=generator, dtype=torch.float64)
+
+    weights = {
+        "W_V": torch.linalg.qr(gaussian(d_model)).Q + value_error * gaussian(d_model) / d_model**0.5,
+        "W_O": init_scale * gaussian(n_neurons),
+    }
+    for name in ("W_Q", "W_K"):
+        weights[name] = torch.eye(d_model).double() + query_key_error * gaussian(d_model) / d_model**0.5
+    return {name: W.float() for name, W in weights.items()}
+
+
+def random_readout(
+    kind: Readout, n_outputs: int, seq_len: int, n_neurons: int, generator: torch.Generator
+) -> Float[Tensor, "output position neuron"]:
+    r"""The fixed $a_{(l)} \in \{\pm 1/\sqrt m\}^m$ of each output: for each position, or one for all."""
+    n_positions = 1 if kind == "tied" else seq_len
+    signs = torch.randint(0, 2, (n_outputs, n_positions, n_neurons), generator=generator)
+    return (2.0 * signs - 1) / n_neurons**0.5
+
+
+def attention_pattern(
+    weights: Weights, X: Float[Tensor, "*stack sample token d_model"]
+) -> Float[Tensor, "*stack sample query token"]:
+    r"""$\mathrm{softmax}_s(x_s^\top W_K^\top W_Q x_l)$, a row for each query l."""
+    return torch.softmax(_project(X, weights["W_Q"]) @ _project(X, weights["W_K"]).mT, -1)
+
+
+def relevant_attention(
+    S: Float[Tensor, "*stack sample query token"], is_relevant: Bool[Tensor, "*stack sample token"]
+) -> tuple[Float[Tensor, "*stack"], Float[Tensor, "*stack"]]:
+    """The attention on label-relevant tokens, summed: its mean over all queries, and over label-relevant queries."""
+    share = (S @ is_relevant.to(S.dtype)[..., None])[..., 0]
+    relevant = share * is_relevant
+    return share.mean((-1, -2)), relevant.sum((-1, -2)) / is_relevant.sum((-1, -2))
+
+
+def outputs(
+    weights: Weights,
+    readout: Float[Tensor, "*stack output position neuron"],
+    X: Float[Tensor, "*stack sample token d_model"],
+) -> Float[Tensor, "*stack sample output"]:
+    """F_c for every sample and output c."""
+    return _read_in_blocks(weights, readout, _project(attention_pattern(weights, X) @ X, weights["W_V"]))
+
+
+def score(
+    weights: Weights,
+    readout: Float[Tensor, "*stack output position neuron"],
+    X: Float[Tensor, "*stack sample token d_model"],
+    labels: Int[Tensor, "*stack sample"],
+    is_relevant: Bool[Tensor, "*stack sample token"],
+) -> dict[str, Float[Tensor, "*stack"]]:
+    """Mean hinge loss, accuracy, mean and least margin, and the attention on label-relevant tokens (of all queries, and
+    of label-relevant ones): what is measured of a model on samples.
+    """
+    S = attention_pattern(weights, X)
+    margin = margins(_read_in_blocks(weights, readout, _project(S @ X, weights["W_V"])), labels)
+    attention, of_relevant = relevant_attention(S, is_relevant)
+    return {
+        "hinge": hinge(margin).mean(-1),
+        "accuracy": (margin > 0).to(X.dtype).mean(-1),
+        "margin": margin.mean(-1),
+        "least_margin": margin.min(-1).values,
+        "attention": attention,
+        "attention_of_relevant": of_relevant,
+    }
+
+
+def neuron_outputs(
+    weights: Weights, readout: Float[Tensor, "output position neuron"], X: Float[Tensor, "sample token d_model"]
+) -> Float[Tensor, "sample output neuron"]:
+    r"""What each neuron adds to F: $\frac1L \sum_l a_{(l)i} \mathrm{ReLU}(W_{O,i} \cdot v_l)$; their sum is F.
+
+    A neuron is a row of W_O, and a row of zeros adds nothing: the output of the network without some neurons is the sum
+    over those that stay, so that one pass serves every way to prune neurons.
+    """
+    V = _project(attention_pattern(weights, X) @ X, weights["W_V"])
+    parts = []
+    for block in V.split(BLOCK):
+        R = _hidden(weights, block).relu()
+        parts.append(torch.stack([(R * a).sum(-2) for a in readout], -2))
+    return torch.cat(parts) / X.shape[-2]
+
+
+def margins(
+    F: Float[Tensor, "*stack sample output"], labels: Int[Tensor, "*stack sample"]
+) -> Float[Tensor, "*stack sample"]:
+    r"""How far an output is on the right side: $yF$ for one output, else $F_y - \max_{c \ne y} F_c$.
+
+    A sample is classified correctly where it is positive; the hinge loss is max(0, 1 - margin) (for several outputs,
+    that of Crammer & Singer 2001).
+    """
+    if F.shape[-1] == 1:
+        return _signs(F, labels) * F[..., 0]
+    true, wrong, _ = _true_and_wrong(F, labels)
+    return true - wrong
+
+
+def hinge(margin: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    """max(0, 1 - margin)."""
+    return (1 - margin).clamp_min(0)
+
+
+def loss_gradient(
+    weights: Weights,
+    readout: Float[Tensor, "*stack output position neuron"],
+    X: Float[Tensor, "*stack sample token d_model"],
+    labels: Int[Tensor, "*stack sample"],
+) -> tuple[Float[Tensor, "*stack"], Weights]:
+    r"""The mean hinge loss over the samples, those of zero loss included, and its exact gradient in closed form.
+
+    With $v_l = z_l W_V$, $z_l = \sum_s S_{ls} x_s$, $g_l = b_l \odot 1[v_l W_O^\top > 0]$ where b_l is the readout
+    weighted by the slopes of the loss, $u_l = g_l W_O$, $c_{ls} = u_l \cdot (x_s W_V)$ and
+    $A_{ls} = S_{ls}(c_{ls} - \sum_{s'} S_{ls'} c_{ls'})$, the sums over samples and queries l are
+
+        dW_O = Σ g_lᵀ v_l      dW_V = Σ z_lᵀ u_l      dW_Q = Σ x_lᵀ (A X)_l W_K      dW_K = Σ (A X)_lᵀ x_l W_Q
+
+    so that dW_K has its rows, and dW_Q its columns through W_K, in the span of the differences of tokens that the
+    softmax's centring leaves: the source of the low rank. Samples of zero loss are left out of the sums.
+    """
+    n_samples, n_tokens = X.shape[-3:-1]
+    S = attention_pattern(weights, X)
+    Z = S @ X
+    V = _project(Z, weights["W_V"])
+    H = _hidden(weights, V)
+    F = _read(H, readout)
+    margin = margins(F, labels)
+    slopes = _hinge_slopes(F, labels, margin) / (n_samples * n_tokens)
+    loss = hinge(margin).mean(-1)
+    active = (slopes != 0).any(-1).reshape(-1, n_samples).any(0).nonzero()[:, 0]
+    if len(active) == 0:
+        return loss, {name: torch.zeros_like(weights[name]) for name in MATRICES}
+    if len(active) < n_samples:
+        X, S, Z, V = (T.index_select(-3, active) for T in (X, S, Z, V))
+        H, slopes = H.index_select(-3, active), slopes.index_select(-2, active)
+    b = (slopes @ readout.flatten(-2)).unflatten(-1, readout.shape[-2:])
+    G = torch.where(H > 0, b, 0.0)
+    U = _flat(G) @ weights["W_O"]
+    C = U.unflatten(-2, X.shape[-3:-1]) @ _project(X, weights["W_V"]).mT
+    A = S * (C - (S * C).sum(-1, keepdim=True))
+    AX, X = _flat(A @ X), _flat(X)
+    return loss, {
+        "W_Q": X.mT @ (AX @ weights["W_K"]),
+        "W_K": AX.mT @ (X @ weights["W_Q"]),
+        "W_V": _flat(Z).mT @ U,
+        "W_O": _flat(G).mT @ _flat(V),
+    }
+
+
+def forward_flops(seq_len: int, d_model: int, n_neurons: int) -> int:
+    """Floating-point operations of one sample's forward pass, two a multiply-add; the softmax and ReLU are left out.
+
+    Three projections, scores and mixing of d_model channels, the neurons, and the readout of all positions.
+    """
+    return seq_len * (6 * d_model**2 + 4 * seq_len * d_model + 2 * n_neurons * d_model + 2 * n_neurons)
+
+
+def _flat(T: Float[Tensor, "*stack sample token col"]) -> Float[Tensor, "*stack row col"]:
+    """Samples and tokens as one axis: a product with a matrix is then one product."""
+    return T.flatten(-3, -2)
+
+
+def _project(
+    X: Float[Tensor, "*stack sample token row"], W: Float[Tensor, "*stack row col"]
+) -> Float[Tensor, "*stack sample token col"]:
+    return (_flat(X) @ W).unflatten(-2, X.shape[-3:-1])
+
+
+def _hidden(
+    weights: Weights, V: Float[Tensor, "*stack sample token d_value"]
+) -> Float[Tensor, "*stack sample token neuron"]:
+    """What the neurons get: W_O v."""
+    return _project(V, weights["W_O"].mT)
+
+
+def _read(
+    H: Float[Tensor, "*stack sample token neuron"], readout: Float[Tensor, "*stack output position neuron"]
+) -> Float[Tensor, "*stack sample output"]:
+    """The readout of ReLU(H), averaged over the tokens."""
+    R = H.relu()
+    R = R.sum(-2) if readout.shape[-2] == 1 else R.flatten(-2)
+    return R @ readout.flatten(-2).mT / H.shape[-2]
+
+
+def _read_in_blocks(weights: Weights, readout: Tensor, V: Tensor) -> Float[Tensor, "*stack sample output"]:
+    """The outputs, some samples at a time: the neurons of all of them need far more memory than all else."""
+    return torch.cat([_read(_hidden(weights, block), readout) for block in V.split(BLOCK, -3)], -2)
+
+
+def _signs(F: Tensor, labels: Tensor) -> Tensor:
+    return 1 - 2 * labels.to(F.dtype)
+
+
+def _true_and_wrong(F: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The output of the true class, the largest of the others, and which that is."""
+    true = F.gather(-1, labels[..., None])[..., 0]
+    largest = F.scatter(-1, labels[..., None], -torch.inf).max(-1)
+    return true, largest.values, largest.indices
+
+
+def _hinge_slopes(F: Tensor, labels: Tensor, margin: Tensor) -> Float[Tensor, "*stack sample output"]:
+    """The slope of each sample's hinge loss in each output; of equal wrong outputs, the first counts."""
+    active = (margin < 1).to(F.dtype)
+    if F.shape[-1] == 1:
+        return -(active * _signs(F, labels))[..., None]
+    _, _, wrong = _true_and_wrong(F, labels)
+    slopes = torch.zeros_like(F).scatter(-1, wrong[..., None], active[..., None])
+    return slopes.scatter(-1, labels[..., None], -active[..., None])

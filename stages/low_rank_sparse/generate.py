@@ -1,0 +1,57 @@
+"""Draw the sequences of patterns: for each seed its own patterns, training samples and test samples."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from safetensors.torch import save
+
+from lib.data.patterns import PatternTask, draw_samples, orthonormal_patterns, stacked
+from lib.io.command import run
+from lib.io.compute import generator, use_threads
+from lib.io.files import atomic
+from lib.io.params import Count, Interval, Seed, read_params
+
+Size = Annotated[int, Interval("[1, 16384]")]
+Tokens = Annotated[int, Interval("[0, 16384]")]
+
+
+@dataclass(frozen=True)
+class Generate:
+    seeds: tuple[Seed, ...]
+    n_train: Count
+    n_test: Count
+    d_model: Size
+    n_patterns: Size
+    seq_len: Size
+    n_relevant: Size
+    n_confusion: Tokens
+    noise: Annotated[float, Interval("[0, 100]")]
+
+    def __post_init__(self) -> None:
+        if not self.seeds:
+            raise ValueError("seeds: wanted at least one, got none")
+        self.task()
+
+    def task(self) -> PatternTask:
+        names = ("d_model", "n_patterns", "seq_len", "n_relevant", "n_confusion", "noise")
+        return PatternTask(**{name: getattr(self, name) for name in names})
+
+
+def main(section: str, dataset: Path) -> None:
+    use_threads(1)
+    params = read_params(section, Generate)
+    task, drawn = params.task(), []
+    for seed in params.seeds:
+        mu = orthonormal_patterns(task, generator(seed, "patterns"))
+        train = draw_samples(task, mu, params.n_train, generator(seed, "train"))
+        test = draw_samples(task, mu, params.n_test, generator(seed, "test"))
+        drawn.append((mu, train, test))
+    tensors = stacked(params.seeds, drawn).tensors()
+    with atomic(dataset) as part:
+        part.write_bytes(save({name: tensor.contiguous() for name, tensor in tensors.items()}))
+    print(f"{len(params.seeds)} seeds of {params.n_train} training and {params.n_test} test samples")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,82 @@
+"""Otsu's threshold is the exhaustive one, bimodality has its known values, N:M keeps what it says."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.analysis.sparsity import (
+    bimodality_coefficient,
+    harmless_rate,
+    largest_of_each_group,
+    otsu_threshold,
+)
+
+
+@given(st.lists(st.floats(0, 10, width=32), min_size=2, max_size=12))
+def test_otsu_parts_as_an_exhaustive_search_does(values):
+    """Least variance within the groups is the same as most between them."""
+    ordered = torch.tensor(sorted(values), dtype=torch.float64)
+    within = [
+        float((ordered[:k] - ordered[:k].mean()).square().sum() + (ordered[k:] - ordered[k:].mean()).square().sum())
+        for k in range(1, len(ordered))
+    ]
+    threshold = otsu_threshold(torch.tensor(values))
+    k = int((ordered <= threshold).sum())
+    if ordered[0] == ordered[-1]:
+        assert threshold == ordered[0]
+    else:
+        assert 0 < k < len(ordered)
+        assert within[k - 1] == pytest.approx(min(within), rel=1e-9, abs=1e-9)
+
+
+def test_otsu_finds_the_gap_of_two_modes():
+    g = torch.Generator().manual_seed(0)
+    values = torch.cat([0.05 + 0.01 * torch.randn(270, generator=g), 0.14 + 0.01 * torch.randn(730, generator=g)])
+    assert 0.07 < otsu_threshold(values) < 0.12
+    assert float((values > otsu_threshold(values)).float().mean()) == pytest.approx(0.73)
+
+
+def test_one_value_cannot_be_parted():
+    with pytest.raises(ValueError, match="wanted two values or more to part, got 1"):
+        otsu_threshold(torch.ones(1))
+
+
+def test_bimodality_of_known_laws():
+    assert bimodality_coefficient(torch.tensor([0.0, 1.0]).repeat(50)) == pytest.approx(1)
+    assert bimodality_coefficient(torch.linspace(0, 1, 100_001).double()) == pytest.approx(5 / 9, abs=1e-3)
+    normal = torch.distributions.Normal(0.0, 1.0).icdf(torch.linspace(1e-6, 1 - 1e-6, 100_001).double())
+    assert bimodality_coefficient(normal) == pytest.approx(1 / 3, abs=2e-3)
+
+
+@given(st.integers(1, 4), st.integers(0, 4), st.integers(0, 20))
+def test_each_group_of_a_row_keeps_its_largest(n_groups, kept, seed):
+    W = torch.randn(3, 4 * n_groups, generator=torch.Generator().manual_seed(seed))
+    mask = largest_of_each_group(W, kept, 4).view(3, n_groups, 4)
+    sizes = W.abs().view(3, n_groups, 4)
+    assert (mask.sum(-1) == kept).all()
+    smallest_kept = torch.where(mask, sizes, torch.inf).amin(-1)
+    largest_gone = torch.where(mask, 0.0, sizes).amax(-1)
+    assert (smallest_kept >= largest_gone).all()
+
+
+def test_of_equal_weights_the_first_stay():
+    assert largest_of_each_group(torch.ones(1, 4), 2, 4).tolist() == [[True, True, False, False]]
+
+
+def test_columns_that_make_no_whole_groups_are_refused():
+    with pytest.raises(ValueError, match="wanted columns in groups of 4, of which 2 stay, got 6 columns"):
+        largest_of_each_group(torch.ones(1, 6), 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("losses", "rate"),
+    [
+        ([0.0, 0.005, 0.01, 0.02], 0.2),
+        ([0.5, 0.4, 0.52, 0.1], 0.1),
+        ([0.0, 0.0, 0.0, 0.0], 0.3),
+        ([0.0, 1.0, 0.0, 0.0], 0.0),
+    ],
+)
+def test_a_rate_is_harmless_when_every_rate_up_to_it_is(losses, rate):
+    assert harmless_rate([0.0, 0.1, 0.2, 0.3], losses, 0.01) == rate

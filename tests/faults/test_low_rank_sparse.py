@@ -1,0 +1,28 @@
+"""Killed while it works, the training of the family low_rank_sparse is done again, with the same bytes."""
+
+import psutil
+import pytest
+from harness import kill_and_repeat
+from project import stages
+
+pytestmark = pytest.mark.slow
+
+
+def workers_are_there(project):
+    """Whether a worker process runs in the project."""
+    for process in psutil.process_iter():
+        try:
+            if "--multiprocessing-fork" in process.cmdline() and process.cwd() == str(project):
+                return True
+        except psutil.Error:
+            continue
+    return False
+
+
+@pytest.mark.parametrize("victim", ["stage", "worker"])
+def test_training_that_is_killed_ends_with_the_same_bytes_when_run_again(victim, tiny_pipeline, tmp_path):
+    project = tiny_pipeline.folder
+    [stage] = [stage for stage in stages(project) if stage.module == "stages.low_rank_sparse.train"]
+    said, _ = kill_and_repeat(project, tmp_path / "project", stage, workers_are_there, victim)
+    if victim == "worker":
+        assert "a worker process died" in said
