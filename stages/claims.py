@@ -64,7 +64,7 @@ def judge(claim: Claim, found: dict[str, Any], name: str) -> dict[str, Any]:
     bar = Interval(claim.bar)
     holds = all(value in bar for value in numbers) if claim.over == "every" else summary in bar
     n = len(numbers)
-    spread = stdev(numbers) if n > 1 else math.nan
+    spread = stdev(numbers) if n > 1 and all(map(math.isfinite, numbers)) else math.nan
     half = student.ppf(0.975, n - 1) * spread / math.sqrt(n) if n > 1 else math.nan
     return {
         **described,
