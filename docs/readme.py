@@ -37,7 +37,7 @@ def family_table(family: str, claims: list[dict[str, Any]]) -> str:
     ]
     for claim in claims:
         value = "–"
-        if claim["state"] != "not run":
+        if claim.get("value") is not None:
             spread = f" ± {claim['spread']:.2g}" if claim["spread"] is not None else ""
             value = f"{claim['value']:.4g}{spread} ({claim['n']})"
         state = claim["state"] + (", as expected" if claim["state"] == "fails" and "expected" in claim else "")

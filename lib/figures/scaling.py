@@ -94,6 +94,7 @@ def _power_law(
     axes.errorbar(by.index, by["mean"], by["std"], color=color, marker="o", ms=4.5, ls="none", capsize=3)
     fitted = rows[rows["value"] >= fit_from]
     x = np.array(sorted(fitted["value"].unique()))
+    slopes = [slope for slope in slopes if slope is not None]  # null where a training was not fitted
     slope = float(np.mean(slopes)) if slopes else float("nan")
     level = np.exp((np.log(fitted[column]) - slope * np.log(fitted["value"])).mean())
     deviation = float(np.std(slopes, ddof=1)) if len(slopes) > 1 else 0.0

@@ -262,8 +262,9 @@ def swept(sweep: pd.DataFrame, params: Evaluate) -> Measures:
             rows = rows[rows["value"] >= params.fit_from_n_patterns]
         fitted = {
             seed: log_log_slope(chosen["value"].tolist(), chosen[column].tolist())
-            for seed, chosen in rows.groupby("seed")
             if len(chosen) > 1 and (chosen[column] > 0).all()
+            else np.nan  # a training of the sweep was not fitted
+            for seed, chosen in rows.groupby("seed")
         }
         measures[measure] = pd.Series(fitted, dtype=float)
     easy = at(sweep, sweep="relevant_with_confusion", value=params.easy_n_relevant)
