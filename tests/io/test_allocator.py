@@ -1,4 +1,4 @@
-"""With the allocator set, tensors of megabytes that come and go fault once, not each time."""
+"""With the allocator set, large tensors that come and go fault once, not each time."""
 
 import subprocess
 import sys
@@ -12,8 +12,8 @@ from lib.io.allocator import keep_freed_memory
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
 def faults():
-    for _ in range(30):
-        tensors = [torch.zeros(2_000_000) for _ in range(4)]
+    for _ in range(10):
+        tensors = [torch.zeros(10_000_000) for _ in range(2)]
         del tensors
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 first = faults()
