@@ -46,7 +46,7 @@ class Model:
 
 @dataclass(frozen=True)
 class RandAugment:
-    n_operations: Count
+    n_operations: Annotated[int, Interval("[1, 14]")]
     magnitude: Annotated[int, Interval("[0, 30]")]
 
 

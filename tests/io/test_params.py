@@ -386,6 +386,7 @@ TINY = {
     "d_mlp": st.integers(1, 8),
     "n_layers": st.integers(1, 2),
     "batch_size": st.integers(1, 8),
+    "n_operations": st.integers(1, 2),
     "n_steps": st.integers(4, 8),
     "warmup_steps": st.integers(0, 4),
     "snapshot_every": st.integers(1, 20),
