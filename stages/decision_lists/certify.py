@@ -229,7 +229,7 @@ def describe(listed: dict[str, Task], opened: Any, params: Certify) -> pd.DataFr
     weights, seeds = opened.weights(-1), opened.layout.seeds
     rows = []
     for i, seed in enumerate(seeds):
-        one = {name: tensor[i] if tensor.ndim == 3 else tensor for name, tensor in weights.items()}
+        one = {name: tensor[i] for name, tensor in weights.items()}
         W = one["W"]
         V = one.get("V", label_matrix(task.permutation))
 

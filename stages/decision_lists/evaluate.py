@@ -181,9 +181,8 @@ def flow_measures(tables: dict[str, pd.DataFrame], params: Evaluate) -> Measures
     large = law[np.isfinite(law["scale"]) & (law["scale"] >= params.law_from)]
     time_ratio = large["rescaled_time"].fillna(math.inf) / large["task"].map(limit)
     errors = large.pivot_table(index="task", columns="scale", values="path_error")
-    decades = np.log(errors.columns.max() / errors.columns.min())
+    decades = math.log(float(errors.columns.max()) / float(errors.columns.min()))
     slope = np.log(errors.iloc[:, -1] / errors.iloc[:, 0]) / decades
-    slope = np.log(errors.iloc[:, -1] / errors.iloc[:, 0]) / np.log(scales[-1] / scales[0])
     reduced = many[~many["at_once"]]
     reduced = many[~many["at_once"]]
     return {
@@ -193,7 +192,7 @@ def flow_measures(tables: dict[str, pd.DataFrame], params: Evaluate) -> Measures
         "theorem_share_learned_and_not_exchangeable": [
             float(((theorem["law"] != "uniform") & ~theorem["at_once"]).mean())
         ],
-        "theorem_perfect_at_bound": theorem["perfect_at_bound"].astype(float).tolist(),
+        "theorem_perfect_at_bound": theorem["perfect_at_bound"].dropna().tolist(),
         "theorem_lost": [float((theorem["lost"] > 0).sum())],
         "theorem_largest_rise": [float(theorem["largest_rise"].max())],
         "theorem_largest_attention": [float(theorem["largest_attention"].max())],

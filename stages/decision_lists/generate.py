@@ -46,10 +46,6 @@ class Law:
     kind: Literal["uniform", "zipf", "log-normal", "frequent heads", "dirichlet"]
     value: Positive | None = None
 
-    def __post_init__(self) -> None:
-        if (self.value is None) != (self.kind in ("uniform", "dirichlet")):
-            raise ValueError(f"value: wanted one for zipf, log-normal, frequent heads alone, got {self.value}")
-
     @property
     def name(self) -> str:
         return self.kind if self.value is None else f"{self.kind} {self.value:g}"
@@ -72,6 +68,11 @@ class Group:
 @dataclass(frozen=True)
 class Generate:
     groups: tuple[Group, ...]
+
+    def __post_init__(self) -> None:
+        for law in (law for group in self.groups for law in group.laws):
+            if (law.value is None) != (law.kind in ("uniform", "dirichlet")):
+                raise ValueError(f"value: wanted one for zipf, log-normal and frequent heads alone, got {law}")
 
 
 def main(section: str, tasks: Path) -> None:

@@ -99,10 +99,6 @@ class Minibatch:
     certify_every: Count
     seeds: tuple[Seed, ...]
 
-    def __post_init__(self) -> None:
-        if max(self.seq_len, self.list_length) > self.n_tokens:
-            raise ValueError(f"n_tokens: wanted at least seq_len and list_length, got {self.n_tokens}")
-
 
 @dataclass(frozen=True)
 class Train:
@@ -114,6 +110,11 @@ class Train:
     alignment: Alignment
     controls: Controls
     minibatch: Minibatch
+
+    def __post_init__(self) -> None:
+        sizes = self.minibatch
+        if max(sizes.seq_len, sizes.list_length) > sizes.n_tokens:
+            raise ValueError(f"n_tokens: wanted at least seq_len and list_length, got {sizes.n_tokens}")
 
 
 def main(section: str, tasks: Path, tables: Path, runs: Path) -> None:

@@ -359,7 +359,7 @@ def test_a_fuzzed_section_is_read_in_range_or_refused_by_its_key(schema):
 
 
 class Like:
-    """Equal to a value, or to a dataclass whose fields equal the entries of a dict."""
+    """Equal to a value, to a dataclass whose fields equal the entries of a dict, or to a tuple of such."""
 
     def __init__(self, value):
         self.value = value
@@ -367,6 +367,8 @@ class Like:
     def __eq__(self, other):
         if isinstance(self.value, dict):
             return all(getattr(other, key) == Like(item) for key, item in self.value.items())
+        if isinstance(self.value, list):
+            return len(other) == len(self.value) and all(a == Like(b) for a, b in zip(other, self.value, strict=True))
         return other == self.value
 
 

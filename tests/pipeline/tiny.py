@@ -59,7 +59,7 @@ def decision_lists(section: Section) -> Section:
     flow, train = section["flow"], section["train"]
     flow["law"] |= {"scales": flow["law"]["scales"][-2:], "n_compared": 5, "rtol": 1e-7}
     flow["spectral"] |= {"n_snapshots": 4, "last_time": 10}
-    flow["many"] |= {"n_tokens": [30], "seq_lens": [5], "list_lengths": [2]}
+    flow["many"] |= {"sizes": flow["many"]["sizes"][:1], "list_lengths": [2]}
     flow["theorem"] |= {"rtol": 1e-6}
     section["descend"] |= {
         "attention_alone": [f"{group}-000" for group in flow["theorem"]["groups"]][:1],
