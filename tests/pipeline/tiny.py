@@ -44,6 +44,41 @@ def vision_dataset(data: Section) -> None:
     replace(data, "plot", trajectory_scales=scales, layer=2, head=1, lines=4)
 
 
+def decision_lists(section: Section) -> Section:
+    """Of every group the first settings and a seed, at the smallest sizes that its use allows; few steps and cases."""
+    small = {"n_tokens": 5, "seq_len": 2}
+    for group in section["generate"]["groups"]:
+        spectral = group["name"] in section["flow"]["spectral"]["groups"]
+        descent = group["name"] in section["descend"]["both"]
+        if not descent:
+            group["sizes"] = [{"n_tokens": 6, "seq_len": 2}] if spectral else [small]
+        group |= {key: group[key][:1] for key in ("sizes", "list_lengths", "lists", "laws", "seeds")}
+        group["laws"] = group["laws"][:1]
+        group["n_heads"] = group["n_heads"][: 2 if spectral else 1]
+    names = {group["name"] for group in section["generate"]["groups"]}
+    flow, train = section["flow"], section["train"]
+    flow["law"] |= {"scales": flow["law"]["scales"][-2:], "n_compared": 5, "rtol": 1e-7}
+    flow["spectral"] |= {"n_snapshots": 4, "last_time": 10}
+    flow["many"] |= {"sizes": flow["many"]["sizes"][:1], "list_lengths": [2]}
+    flow["theorem"] |= {"rtol": 1e-6}
+    section["descend"] |= {
+        "attention_alone": [f"{group}-000" for group in flow["theorem"]["groups"]][:1],
+        "both": sorted(names & set(section["descend"]["both"]))[:2],
+        "samples": 3,
+        "lanczos_iterations": 4,
+    }
+    train["joint"] |= {"seeds": train["joint"]["seeds"][:2], "n_steps": 8}
+    train["starts"] |= {"seeds": [0], "starts": train["starts"]["starts"][:2], "n_steps": 8}
+    train["alignment"]["n_steps"] = 8
+    train["controls"]["n_steps"] = 4
+    train["minibatch"] |= {"n_tokens": 8, "seq_len": 3, "n_steps": 4, "certify_every": 2, "batch_size": 8}
+    section["certify"] |= {"n_chunks": 2, "chunk": 20, "list_lengths": [1], "longest_sequence": 5}
+    section["certify"] |= {"monte_carlo_samples": [10, 100], "monte_carlo_repeats": 2}
+    section["evaluate"] |= {"paths": section["descend"]["attention_alone"], "shown_task": "joint-000"}
+    section["evaluate"]["shown_sequences"] = 2
+    return section
+
+
 def low_rank_sparse(section: Section) -> Section:
     """Two seeds of few neurons and steps; each sweep at two values, two labellings."""
     replace(section, "generate", seeds=[0, 1], n_train=40, n_test=20, d_model=8, n_patterns=6, seq_len=12, n_relevant=4)
@@ -87,7 +122,11 @@ def replace(params: Section, section: str, **values: Any) -> None:
         params[section] |= {key: value for key, value in values.items() if key in params[section]}
 
 
-FAMILIES: dict[str, Callable[[Section], Section]] = {"low_rank_sparse": low_rank_sparse, "vision": vision}
+FAMILIES: dict[str, Callable[[Section], Section]] = {
+    "decision_lists": decision_lists,
+    "low_rank_sparse": low_rank_sparse,
+    "vision": vision,
+}
 
 
 @dataclass(frozen=True)

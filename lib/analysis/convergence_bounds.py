@@ -1,0 +1,173 @@
+r"""The convergence theorems of softmax attention on decision lists: their constants, times and lemmas.
+
+The abstract leaves the law of the sequences, delta, gamma, m and A undefined. The definitions here are derived [D] (the
+proofs are in docs/decision_lists.md) and reproduce every constant that the abstract states; they are one consistent
+reading of it. Sequences are of n distinct tokens out of L, and logarithms are natural.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+def rarest_conflict(
+    counts: Float[Tensor, "class token"],
+    probability: Float[Tensor, " class"],
+    place: Int[Tensor, "class token"],
+    lists: Sequence[Sequence[int]],
+) -> float:
+    r"""$P_{\min}$: the least positive $P(F_{a,i,k})$ over the queries a, places i and tokens $k \notin \{a_1 .. a_i\}$.
+
+    F is that a, $a_i$ and k are in the sequence and none of $a_1 .. a_{i-1}$ is: k competes with the right token.
+    """
+    present = (counts > 0).double()
+    least = math.inf
+    for a, entries in enumerate(lists):
+        for i in range(1, len(entries) + 1):
+            chance = (probability * (place[:, a] == i)) @ present
+            chance[list(entries[:i])] = 0.0
+            if (chance > 0).any():
+                least = min(least, float(chance[chance > 0].min()))
+    return least
+
+
+@dataclass(frozen=True)
+class FlowBound:
+    """Theorem 1': gradient flow on W from 0 with V = scale · P is perfect at some time up to `time`."""
+
+    scale: float
+    delta: float
+    gamma: float
+    time: float
+
+
+def flow_bound(P_min: float, n_tokens: int, seq_len: int, length: int, share: float = 1.0) -> FlowBound:
+    r"""$c = 4n \log L / \delta$, $\gamma = (4 P_{\min} / (n\delta) - 1)^2$, time $4M / (\gamma \log L)$.
+
+    $\delta$ = `share` · $P_{\min} / n$, 0 < share < 4; with share 1, $\gamma = 9$. M is the length of the longest list.
+    """
+    if not 0 < share < 4:
+        raise ValueError(f"share must lie in (0, 4), got {share}")
+    delta = share * P_min / seq_len
+    gamma = (4 / share - 1) ** 2
+    log_L = math.log(n_tokens)
+    return FlowBound(4 * seq_len * log_L / delta, delta, gamma, 4 * length / (gamma * log_L))
+
+
+def initial_loss(n_tokens: int, seq_len: int, scale: float) -> float:
+    r"""$L_0 = \log(n + (L - n) e^{-c/n})$: the loss at W = 0, V = cP on distinct tokens; in [log n, log L]."""
+    return math.log(seq_len + (n_tokens - seq_len) * math.exp(-scale / seq_len))
+
+
+@dataclass(frozen=True)
+class DescentBound:
+    """The constants of the theorem on gradient descent on W and V.
+
+    The number of steps T lies in [`earliest`, `latest`] over the step size.
+    """
+
+    scale: float
+    delta: float
+    epsilon: float
+    L_0: float
+    A: float
+    length: int
+
+    @property
+    def earliest(self) -> float:
+        """2 m L_0 / A², to be divided by the step size."""
+        return 2 * self.length * self.L_0 / self.A**2
+
+    @property
+    def latest(self) -> float:
+        """ε / 2, to be divided by the step size."""
+        return self.epsilon / 2
+
+    @property
+    def met(self) -> bool:
+        """Whether the preconditions hold: L_0 − 6ε/n > A > 0 and A² > 4 m L_0 / ε."""
+        return self.A > 0 and 4 * self.length * self.L_0 / self.epsilon < self.A**2
+
+
+def descent_bound(delta: float, n_tokens: int, seq_len: int, length: int) -> DescentBound:
+    r"""The constants at V_0 = cP, with the best $\epsilon = n L_0 / 18$.
+
+    $A = (1 - 10^{-9})(L_0 - 6\epsilon/n)$ and $c = 10 n^2 L_0/\delta + 4\epsilon n$, where $L_0$ is the `initial_loss`
+    at c: a fixed point, found by iteration. `delta` is the least probability of a set.
+    """
+    L_0 = math.log(n_tokens)
+    epsilon = scale = 0.0
+    for _ in range(100):
+        epsilon = seq_len * L_0 / 18
+        scale = 10 * seq_len**2 * L_0 / delta + 4 * epsilon * seq_len
+        L_0 = initial_loss(n_tokens, seq_len, scale)
+    return DescentBound(scale, delta, epsilon, L_0, (1 - 1e-9) * (L_0 - 6 * epsilon / seq_len), length)
+
+
+def with_loss(bound: DescentBound, L_0: float, seq_len: int) -> DescentBound:
+    """The constants with another `L_0`, measured at a V_0 with noise, at the same epsilon."""
+    scale = 10 * seq_len**2 * L_0 / bound.delta + 4 * bound.epsilon * seq_len
+    return replace(bound, scale=scale, L_0=L_0, A=(1 - 1e-9) * (L_0 - 6 * bound.epsilon / seq_len))
+
+
+def least_feasible_length(length: int, most: int = 1000) -> int:
+    r"""The least n for which the preconditions of the descent theorem can be met, at V_0 = cP, L = n + 1, uniform law.
+
+    In closed form, nearly: $n \log^2 n > 162\, m$.
+    """
+    for seq_len in range(2, most):
+        if descent_bound(1 / (seq_len + 1), seq_len + 1, seq_len, length).met:
+            return seq_len
+    raise ValueError(f"most: wanted more than {most} for lists of length {length}")
+
+
+@dataclass(frozen=True)
+class Ascent:
+    """Both sides of a lemma: the derivative of the loss along −U, and what it is at least."""
+
+    query: int
+    place: int
+    derivative: float
+    bound: float
+
+
+def first_failing_place(
+    wrong: Bool[Tensor, " row"], query: Int[Tensor, " row"], place: Int[Tensor, " row"]
+) -> tuple[int, int] | None:
+    """A query with a misclassified row, and the smallest place of its list that determines one; None if all is right.
+
+    The first such query. The smallest place matters: with the largest, Lemma 1 is false.
+    """
+    if not wrong.any():
+        return None
+    a = int(query[wrong].min())
+    return a, int(place[wrong & (query == a)].min())
+
+
+def lemma_1(
+    gradient: Float[Tensor, "key query"],
+    attention_to_star: Float[Tensor, " row"],
+    weight: Float[Tensor, " row"],
+    wrong: Bool[Tensor, " row"],
+    query: Int[Tensor, " row"],
+    place: Int[Tensor, " row"],
+    lists: Sequence[Sequence[int]],
+    scale: float,
+    at: tuple[int, int],
+) -> Ascent:
+    r"""Lemma 1, V = cP: $-\langle \nabla_W, U \rangle \ge \frac{c}{2} \sum \mu\, \alpha_*$ over the wrong rows of a, i.
+
+    $U = \sum_{i' \le i} e_{a_{i'}}$ in column a, for a query a and the smallest place i of a misclassified row.
+    """
+    a, i = at
+    derivative = -float(gradient[list(lists[a][:i]), a].sum())
+    those = wrong & (query == a) & (place == i)
+    return Ascent(a, i, derivative, scale / 2 * float((weight * attention_to_star)[those].sum()))
+
+
+def lemma_2_bound(L_0: float, seq_len: int, epsilon: float) -> float:
+    r"""Lemma 2, V within $\epsilon$ of cP: $-\langle \nabla_W, U \rangle \ge 2.5 (1 - 1/n) L_0 - 3 \epsilon / n$."""
+    return 2.5 * (1 - 1 / seq_len) * L_0 - 3 * epsilon / seq_len

@@ -1,0 +1,34 @@
+"""The largest curvature of a loss: the step size below which gradient descent provably descends."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def largest_eigenvalue(apply: Callable[[Tensor], Tensor], start: Float[Tensor, " n"], n_iterations: int) -> float:
+    """Largest (algebraic) eigenvalue of the symmetric map `apply`, by Lanczos with full reorthogonalisation.
+
+    The Ritz value from the Krylov space of `start`: never above the eigenvalue but for rounding, and exact once the
+    space is invariant.
+    """
+    basis = [start / start.norm()]
+    diagonal, beside = [], []
+    for _ in range(min(n_iterations, len(start))):
+        image = apply(basis[-1])
+        diagonal.append(torch.dot(image, basis[-1]))
+        scale = image.norm()
+        Q = torch.stack(basis)
+        for _ in range(2):
+            image = image - Q.T @ (Q @ image)
+        left = image.norm()
+        if left <= 1e-12 * scale or not scale:
+            break
+        beside.append(left)
+        basis.append(image / left)
+    T = torch.diag(torch.stack(diagonal))
+    if len(diagonal) > 1:
+        off = torch.stack(beside[: len(diagonal) - 1])
+        T = T + torch.diag(off, 1) + torch.diag(off, -1)
+    return float(torch.linalg.eigvalsh(T)[-1])

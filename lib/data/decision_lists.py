@@ -1,0 +1,198 @@
+r"""Sequences of tokens, and labels that a decision list of each token determines.
+
+Tokens are 0 .. n_tokens - 1. The list of token a is $L_a = (a_1, \dots, a_m)$ with distinct entries and $a_m = a$. In
+a sequence s that holds a, the label of a is $\pi(a_{j^*})$ with $j^* = \min\{j : a_j \in s\}$: the first entry of the
+list that occurs anywhere in s determines it. The order of the tokens of s plays no part, so that sequences come as
+classes of equal counts: the subsets of the tokens (distinct tokens), or the multisets (tokens with repeats).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import combinations, combinations_with_replacement
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+Lists = tuple[tuple[int, ...], ...]
+
+
+def cyclic_lists(n_tokens: int, length: int) -> Lists:
+    """List of a: the `length` - 1 tokens before a on a circle, the farthest first, then a."""
+    _check_length(n_tokens, length)
+    return tuple(tuple((a - i) % n_tokens for i in reversed(range(length))) for a in range(n_tokens))
+
+
+def random_lists(n_tokens: int, length: int, generator: torch.Generator) -> Lists:
+    """List of a: `length` - 1 other tokens in random order, then a."""
+    _check_length(n_tokens, length)
+    lists = []
+    for a in range(n_tokens):
+        others = [b for b in torch.randperm(n_tokens, generator=generator).tolist() if b != a]
+        lists.append((*others[: length - 1], a))
+    return tuple(lists)
+
+
+def shared_heads_lists(n_tokens: int, length: int, n_heads: int, generator: torch.Generator) -> Lists:
+    """Lists whose first entries are the tokens 0 .. n_heads - 1, shared by all others in turn; a head's own is itself.
+
+    The others, in random order, take `length` - 1 consecutive heads of the circle of heads, each beginning one further
+    on: there are `n_heads` patterns, equally frequent up to one.
+    """
+    _check_length(n_tokens, length)
+    if not length - 1 <= n_heads < n_tokens:
+        raise ValueError(f"n_heads must lie in {length - 1}..{n_tokens - 1}, got {n_heads}")
+    lists: list[tuple[int, ...]] = [(a,) for a in range(n_tokens)]
+    for i, j in enumerate(torch.randperm(n_tokens - n_heads, generator=generator).tolist()):
+        a = n_heads + j
+        lists[a] = (*((i + h) % n_heads for h in range(length - 1)), a)
+    return tuple(lists)
+
+
+def _check_length(n_tokens: int, length: int) -> None:
+    if not 1 <= length <= n_tokens:
+        raise ValueError(f"length must lie in 1..{n_tokens}, got {length}")
+
+
+def random_permutation(n_tokens: int, generator: torch.Generator) -> tuple[int, ...]:
+    """A permutation that is not its own inverse where there is one, so that no transposition of it goes unseen."""
+    while True:
+        pi = torch.randperm(n_tokens, generator=generator)
+        if n_tokens < 3 or not torch.equal(pi[pi], torch.arange(n_tokens)):
+            return tuple(pi.tolist())
+
+
+def label_matrix(permutation: Sequence[int]) -> Float[Tensor, "token token"]:
+    r"""The permutation matrix P with $P_{\pi(b), b} = 1$: rows are labels, columns are tokens."""
+    P = torch.zeros(len(permutation), len(permutation), dtype=torch.float64)
+    P[list(permutation), range(len(permutation))] = 1
+    return P
+
+
+def subsets(n_tokens: int, seq_len: int) -> Float[Tensor, "class token"]:
+    """Counts of every sequence class of `seq_len` distinct tokens: zeros and ones."""
+    if not 1 <= seq_len <= n_tokens:
+        raise ValueError(f"seq_len must lie in 1..{n_tokens}, got {seq_len}")
+    return _counts(list(combinations(range(n_tokens), seq_len)), n_tokens)
+
+
+def multisets(n_tokens: int, seq_len: int) -> Float[Tensor, "class token"]:
+    """Counts of every sequence class of `seq_len` tokens that may repeat."""
+    return _counts(list(combinations_with_replacement(range(n_tokens), seq_len)), n_tokens)
+
+
+def _counts(classes: list[tuple[int, ...]], n_tokens: int) -> Float[Tensor, "class token"]:
+    counts = torch.zeros(len(classes), n_tokens, dtype=torch.float64)
+    tokens = torch.tensor(classes)
+    return counts.scatter_add_(1, tokens, torch.ones_like(tokens, dtype=torch.float64))
+
+
+def zipf_frequencies(n_tokens: int, exponent: float, generator: torch.Generator) -> Float[Tensor, " token"]:
+    r"""Frequencies $r^{-\mathrm{exponent}}$ of the ranks r = 1 .. n_tokens, given to the tokens in random order."""
+    ranks = torch.randperm(n_tokens, generator=generator).double() + 1
+    return ranks**-exponent
+
+
+def log_normal_frequencies(n_tokens: int, sigma: float, generator: torch.Generator) -> Float[Tensor, " token"]:
+    r"""Frequencies $e^{\sigma g}$, g standard normal."""
+    return (sigma * torch.randn(n_tokens, generator=generator, dtype=torch.float64)).exp()
+
+
+def frequent_heads(n_tokens: int, n_heads: int, ratio: float) -> Float[Tensor, " token"]:
+    """Frequency `ratio` for the tokens 0 .. n_heads - 1, one for the others."""
+    frequencies = torch.ones(n_tokens, dtype=torch.float64)
+    frequencies[:n_heads] = ratio
+    return frequencies
+
+
+def product_law(counts: Float[Tensor, "class token"], frequencies: Float[Tensor, " token"]) -> Float[Tensor, " class"]:
+    r"""Probabilities of the classes $\propto \prod_b \theta_b^{N_b} / N_b!$.
+
+    On multisets, the law of tokens drawn independently with the frequencies $\theta$; on subsets, that law given that
+    no token repeats.
+    """
+    weight = (counts @ frequencies.log() - torch.lgamma(counts + 1).sum(1)).exp()
+    return weight / weight.sum()
+
+
+def dirichlet_law(n_classes: int, generator: torch.Generator) -> Float[Tensor, " class"]:
+    """Probabilities of the classes drawn from the flat Dirichlet distribution: any law is as likely as any other."""
+    weight = -torch.log1p(-torch.rand(n_classes, generator=generator, dtype=torch.float64))
+    return weight / weight.sum()
+
+
+def determining_tokens(
+    counts: Float[Tensor, "class token"], lists: Lists
+) -> tuple[Int[Tensor, "class token"], Int[Tensor, "class token"]]:
+    """For each class and query token: the token that determines the label, and its place in the list, from 1.
+
+    Both are -1 and 0 where the query is not in the class.
+    """
+    present = counts > 0
+    star = torch.full(counts.shape, -1)
+    place = torch.zeros(counts.shape, dtype=torch.int64)
+    for a, entries in enumerate(lists):
+        for i, b in reversed(list(enumerate(entries, 1))):
+            here = present[:, a] & present[:, b]
+            star[here, a], place[here, a] = b, i
+    return star, place
+
+
+def random_subsets(
+    n_tokens: int, seq_len: int, n_samples: int, generator: torch.Generator
+) -> Float[Tensor, "sample token"]:
+    """Counts of sequences of distinct tokens, drawn uniformly."""
+    keys = torch.rand(n_samples, n_tokens, generator=generator)
+    counts = torch.zeros(n_samples, n_tokens, dtype=torch.float64)
+    return counts.scatter_(1, keys.argsort(1)[:, :seq_len], 1.0)
+
+
+@dataclass(frozen=True)
+class Task:
+    """Lists, labels, and the law of the sequences: of `seq_len` distinct tokens, or with `repeats`."""
+
+    name: str
+    group: str
+    n_tokens: int
+    seq_len: int
+    repeats: bool
+    lists: Lists
+    permutation: tuple[int, ...]
+    probability: tuple[float, ...]  # of each class, in the order of `subsets` or `multisets`
+    law: str = ""
+
+    @cached_property
+    def counts(self) -> Float[Tensor, "class token"]:
+        """The classes of sequences."""
+        return (multisets if self.repeats else subsets)(self.n_tokens, self.seq_len)
+
+    @cached_property
+    def chances(self) -> Float[Tensor, " class"]:
+        """The probability of each class."""
+        return torch.tensor(self.probability, dtype=torch.float64)
+
+    @property
+    def longest(self) -> int:
+        """M, the length of the longest list."""
+        return max(len(entries) for entries in self.lists)
+
+    def as_row(self) -> dict[str, Any]:
+        """The task as a row of a table."""
+        return asdict(self)
+
+    @classmethod
+    def from_row(cls, row: Mapping[Any, Any]) -> "Task":
+        """The task that a row of a table describes."""
+        return cls(
+            name=str(row["name"]),
+            group=str(row["group"]),
+            n_tokens=int(row["n_tokens"]),
+            seq_len=int(row["seq_len"]),
+            repeats=bool(row["repeats"]),
+            lists=tuple(tuple(int(b) for b in entries) for entries in row["lists"]),
+            permutation=tuple(int(b) for b in row["permutation"]),
+            probability=tuple(float(p) for p in row["probability"]),
+            law=str(row["law"]),
+        )

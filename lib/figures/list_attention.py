@@ -1,0 +1,126 @@
+"""What list attention has learned: W in the order of the lists, attention on sequences, V along P, spectra."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from lib.figures.style import INITIAL_COLOR, VIRIDIS
+
+ALIGNED, CENTRED = "#2b6cb0", "#dd7b1a"
+
+
+def weights_in_list_order(weights: pd.DataFrame) -> Figure:
+    """W with every column sorted by the list of its query, and beside it as it is."""
+    W = weights.pivot_table(index="key", columns="query", values="W").to_numpy()
+    sorted_W = weights.pivot_table(index="row", columns="query", values="W").to_numpy()
+    length = int(weights["place"].max())
+    limit = np.abs(W).max()
+    figure, panels = plt.subplots(1, 2, figsize=(9.4, 4.2))
+    image = None
+    for axes, values in zip(panels, (W, sorted_W), strict=True):
+        image = axes.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit)
+        axes.grid(visible=False)
+        axes.set_xlabel("query token a")
+        axes.set_xticks(range(W.shape[1]))
+    panels[0].set(title="W", ylabel="key token b")
+    panels[0].set_yticks(range(W.shape[0]))
+    labels = [f"$a_{{{i}}}$" for i in range(1, length)] + [f"$a_{{{length}}} = a$", "others"]
+    panels[1].set_yticks([*range(length), (length + W.shape[0] - 1) / 2], labels=labels)
+    panels[1].axhline(length - 0.5, color="black", lw=1)
+    panels[1].set(title="W, each column in the order of its list", ylabel="place of the key in the query's list")
+    assert image is not None
+    figure.colorbar(image, ax=panels, label="W[key, query]", shrink=0.85)
+    return figure
+
+
+def attention_before_after(attention: pd.DataFrame) -> Figure:
+    """Attention on some sequences at the start and at the end; a ring marks the token that determines the label."""
+    sequences = sorted(attention["sequence"].unique())
+    figure, panels = plt.subplots(
+        2, len(sequences), figsize=(1.0 + 2.3 * len(sequences), 4.9), squeeze=False, sharex="col", sharey="col"
+    )
+    image = None
+    for row, when in enumerate(("before", "after")):
+        for axes, sequence in zip(panels[row], sequences, strict=True):
+            rows = attention[(attention["sequence"] == sequence) & (attention["when"] == when)]
+            values = rows.pivot_table(index="key", columns="query", values="attention")
+            image = axes.imshow(values, cmap="viridis", vmin=0, vmax=1)
+            stars = rows.groupby("query")["star"].first()
+            keys = list(values.index)
+            axes.plot(range(len(stars)), [keys.index(star) for star in stars], "o", ms=13, mfc="none", color="white")
+            axes.set_xticks(range(len(keys)), labels=keys)
+            axes.set_yticks(range(len(keys)), labels=keys)
+            axes.grid(visible=False)
+            if row:
+                axes.set_xlabel("query token")
+            else:
+                axes.set_title(f"sequence {sequence + 1}")
+        panels[row][0].set_ylabel(f"{when} training\nkey token")
+    assert image is not None
+    figure.colorbar(image, ax=panels, label="attention", shrink=0.85)
+    return figure
+
+
+def values_under_uniform_attention(alignment: pd.DataFrame) -> Figure:
+    """With W = 0: cosines of V and P through training, raw and centred, and how many columns have the right argmax."""
+    figure, panels = plt.subplots(1, 3, figsize=(10.4, 3.3), sharey=True)
+    columns = {"cosine": "cos(V, P)", "centred_cosine": "cos(V, P), columns centred", "argmax_right": "argmax right"}
+    colors = {length: VIRIDIS(0.42 * (length - 1)) for length in sorted(alignment["length"].unique())}
+    for axes, (column, title) in zip(panels, columns.items(), strict=True):
+        for task in dict.fromkeys(alignment["task"]):
+            rows = alignment[alignment["task"] == task]
+            style = ":" if rows["repeats"].iloc[0] else "-"
+            axes.plot(rows["step"], rows[column], style, lw=1.3, color=colors[rows["length"].iloc[0]])
+        axes.set(xscale="log", xlabel="step of gradient descent on V", title=title, ylim=(0, 1.04))
+    for length, color in colors.items():
+        panels[0].plot([], [], color=color, label=f"lists of length {length}")
+    panels[0].plot([], [], ":", color="black", label="with repeats")
+    panels[0].set_ylabel("with W = 0: uniform attention")
+    panels[0].legend(fontsize=7.5, loc="lower right")
+    return figure
+
+
+def spectra_in_time(spectra: pd.DataFrame) -> Figure:
+    """Every singular value of W through the flow, and how many lie above a tenth of the largest."""
+    tasks = list(dict.fromkeys(spectra["task"]))
+    figure, panels = plt.subplots(
+        2, len(tasks), figsize=(2.3 * len(tasks) + 0.6, 4.6), sharex=True, sharey="row", squeeze=False
+    )
+    heads = 0
+    for column, task in enumerate(tasks):
+        rows = spectra[spectra["task"] == task].sort_values("time")
+        values = np.stack(list(rows["singular_values"]))
+        for i in reversed(range(values.shape[1])):
+            color = VIRIDIS(0.9 * np.sqrt(i / max(1, values.shape[1] - 1)))
+            panels[0][column].plot(rows["time"], values[:, i], color=color, lw=1.2)
+        panels[1][column].step(rows["time"], rows["numerical_rank"], color="black", where="mid", label="measured")
+        with_heads = rows["group"].iloc[0] == "heads"
+        heads += with_heads
+        expected = heads if with_heads else values.shape[1] - 1
+        panels[1][column].axhline(expected, color=INITIAL_COLOR, ls="--", lw=1.2,
+                                  label=f"{'heads' if with_heads else 'L − 1'}: {expected}")  # fmt: skip
+        title = f"{heads} frequent head{'s' * (heads > 1)}" if with_heads else "uniform law"
+        panels[0][column].set(title=title, xscale="log", yscale="log")
+        panels[0][column].set_ylim(values[values > 1e-9].min() / 2, values.max() * 2)
+        panels[1][column].set_xlabel("time t")
+        panels[1][column].legend(loc="upper left", fontsize=7.5)
+    panels[0][0].set_ylim(1e-6, None)
+    panels[0][0].set_ylabel("singular values of W")
+    panels[1][0].set(ylabel="number above $\\sigma_1 / 10$", ylim=(0, 15.5))
+    return figure
+
+
+def entries_that_matter(trained: pd.DataFrame) -> Figure:
+    """The entries of W that keep every sequence right, with W in its gauge and as it is, against those of the lists."""
+    figure, axes = plt.subplots(figsize=(4.8, 3.8))
+    for column, color, marker, label in (
+        ("kept_raw", CENTRED, "s", "W as it is"),
+        ("kept_in_gauge", ALIGNED, "o", "column medians removed"),
+    ):
+        axes.plot(trained["list_entries"], trained[column], marker, ms=5, mfc="none", color=color, label=label)
+    ends = [trained["list_entries"].min() - 2, trained["list_entries"].max() + 2]
+    axes.plot(ends, ends, color="black", ls="--", lw=1.2, label="as many as the lists have")
+    axes.set(xlabel="entries of all lists, Σ |L_a|", ylabel="fewest entries that keep all right")
+    axes.legend(fontsize=7.5)
+    return figure

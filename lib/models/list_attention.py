@@ -1,0 +1,213 @@
+r"""One attention layer on one-hot tokens, f(X) = softmax(V X softmax(Xᵀ W X)), and its exact population loss.
+
+The paper's convention: tokens are columns of X, and both softmaxes run down the columns. So $W_{b,a}$ is [key, query],
+$V_{k,b}$ is [label, token], and with $N_b$ copies of token b in the sequence the query a attends to
+
+$$\alpha_b(a, s) = \frac{N_b(s)\, e^{W_{b,a}}}{\sum_k N_k(s)\, e^{W_{k,a}}}, \qquad z(a, s) = V \alpha(a, s).$$
+
+All positions that hold a give the same output: the population loss is a sum over rows, a row being a class s of
+sequences and a query a in it, with weight $\mu_a(s) = P(s) N_a(s) / n$. Everything is float64.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import comb
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def sequence_outputs(
+    tokens: Int[Tensor, "sequence position"],
+    W: Float[Tensor, "key query"],
+    V: Float[Tensor, "label token"],
+    attend_over: Literal["keys", "queries"] = "keys",
+) -> Float[Tensor, "sequence label position"]:
+    r"""$\log f_{W,V}(X)$ for each sequence, position by position, as the paper writes it.
+
+    `attend_over` "queries" normalises the attention along the other axis: a control that must fail.
+    """
+    X = torch.nn.functional.one_hot(tokens, W.shape[0]).to(W.dtype).mT
+    scores = X.mT @ W @ X
+    attention = torch.softmax(scores, -2 if attend_over == "keys" else -1)
+    return torch.log_softmax(V @ X @ attention, -2)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a population loss: class and query, the token that determines the label, and the weight."""
+
+    counts: Float[Tensor, "row key"]
+    query: Int[Tensor, " row"]
+    star: Int[Tensor, " row"]
+    place: Int[Tensor, " row"]
+    weight: Float[Tensor, " row"]
+
+    @classmethod
+    def of(
+        cls,
+        counts: Float[Tensor, "class token"],
+        probability: Float[Tensor, " class"],
+        star: Int[Tensor, "class token"],
+        place: Int[Tensor, "class token"],
+    ) -> "Rows":
+        r"""All rows of positive weight $\mu_a(s) = P(s) N_a(s) / n$, sorted by query."""
+        mu = probability[:, None] * counts / counts.sum(1, keepdim=True)
+        query, chosen = torch.nonzero(mu.T > 0, as_tuple=True)
+        return cls(counts[chosen], query, star[chosen, query], place[chosen, query], mu[chosen, query])
+
+    def only(self, kept: Tensor) -> "Rows":
+        """The rows that are kept, at their weights."""
+        return Rows(self.counts[kept], self.query[kept], self.star[kept], self.place[kept], self.weight[kept])
+
+    @cached_property
+    def log_counts(self) -> Float[Tensor, "row key"]:
+        r"""$\log N_b$, $-\infty$ where the token is absent."""
+        return self.counts.log()
+
+    @cached_property
+    def others(self) -> Float[Tensor, "row key"]:
+        r"""$\log N_b$ of the tokens that do not determine the label."""
+        return self.log_counts.scatter(1, self.star[:, None], -torch.inf)
+
+
+def attention_rows(W: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor, "row key"]:
+    r"""$\alpha_b(a, s)$ of every row."""
+    return torch.softmax(rows.log_counts + W.T[rows.query], -1)
+
+
+def row_losses(
+    W: Float[Tensor, "key query"], V: Float[Tensor, "label token"], rows: Rows, permutation: Int[Tensor, " token"]
+) -> Float[Tensor, " row"]:
+    r"""$-\log f$ of the right label $\pi(b^*)$ in every row."""
+    z = attention_rows(W, rows) @ V.T
+    return _errors(z, permutation[rows.star])[0]
+
+
+def _errors(
+    z: Float[Tensor, "row label"], y: Int[Tensor, " row"]
+) -> tuple[Float[Tensor, " row"], Float[Tensor, "row label"], Float[Tensor, "row label"]]:
+    r"""$-\log p_y$, $p - e_y$ and $p = \mathrm{softmax}(z)$ of every row.
+
+    $1 - p_y$ is the sum of the others' probabilities: where it is small, p_y - 1 would be rounding alone.
+    """
+    y = y[:, None]
+    right = z.gather(1, y)
+    others = z.scatter(1, y, -torch.inf)
+    loss = torch.logaddexp(others.logsumexp(-1, keepdim=True) - right, torch.zeros_like(right))
+    p = torch.exp(others - right - loss)
+    return loss[:, 0], p.scatter(1, y, -p.sum(1, keepdim=True)), p.scatter(1, y, torch.exp(-loss))
+
+
+def loss_gradients(
+    W: Float[Tensor, "key query"], V: Float[Tensor, "label token"], rows: Rows, permutation: Int[Tensor, " token"]
+) -> tuple[Float[Tensor, ""], Float[Tensor, "key query"], Float[Tensor, "label token"]]:
+    r"""The population loss with its gradients in W and V.
+
+    With $G = \mu (p - e_y)$, $p = \mathrm{softmax}(z)$: $\nabla_V = \sum G \alpha^\top$, and in the column of the
+    query $\nabla_{w_b} = \sum \alpha_b (d_b - \langle \alpha, d \rangle)$, $d = V^\top G$. Columns of both sum to zero:
+    the column sums of W and V never move.
+    """
+    alpha = attention_rows(W, rows)
+    losses, error, _ = _errors(alpha @ V.T, permutation[rows.star])
+    G = error * rows.weight[:, None]
+    d = G @ V
+    pulled = alpha * (d - (alpha * d).sum(1, keepdim=True))
+    return rows.weight @ losses, _by_query(pulled, rows.query, W.shape[1]).T, G.T @ alpha
+
+
+def attention_curvature(
+    W: Float[Tensor, "key query"], V: Float[Tensor, "label token"], rows: Rows, permutation: Int[Tensor, " token"]
+) -> Float[Tensor, "query key key"]:
+    r"""The Hessian of the population loss in W: a block for each query, for at fixed V the columns do not interact.
+
+    A row adds $\mu\, B^\top (\mathrm{diag}\, p - p p^\top) B + \mathrm{diag}(g) - \alpha g^\top - g \alpha^\top$ with
+    $B_{kb} = (V_{kb} - z_k)\, \alpha_b$ and g the row's gradient.
+    """
+    alpha = attention_rows(W, rows)
+    z = alpha @ V.T
+    _, error, p = _errors(z, permutation[rows.star])
+    d = (error * rows.weight[:, None]) @ V
+    g = alpha * (d - (alpha * d).sum(1, keepdim=True))
+    B = (V - z[:, :, None]) * alpha[:, None, :]
+    mean = (p[:, :, None] * B).sum(1)
+    blocks = torch.einsum("rkb,rk,rkc->rbc", B, p * rows.weight[:, None], B)
+    blocks -= rows.weight[:, None, None] * mean[:, :, None] * mean[:, None, :]
+    blocks -= alpha[:, :, None] * g[:, None, :] + g[:, :, None] * alpha[:, None, :]
+    blocks += torch.diag_embed(g)
+    return _by_query(blocks.flatten(1), rows.query, W.shape[1]).unflatten(1, (W.shape[0], W.shape[0]))
+
+
+def _by_query(values: Float[Tensor, "row n"], query: Int[Tensor, " row"], n_tokens: int) -> Float[Tensor, "query n"]:
+    return torch.index_add(values.new_zeros(n_tokens, values.shape[1]), 0, query, values)
+
+
+def attention_margins(W: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor, " row"]:
+    r"""$\log N_{b^*} + W_{b^*, a} - \max_{b \ne b^*} (\log N_b + W_{b, a})$ over the tokens of each row.
+
+    With V = cP, c > 0, a row is right if and only if it is positive: the logits $c\, \alpha$ of two tokens may be equal
+    in floating point where these are not. Infinite where a row holds a single token.
+    """
+    scores = W.T[rows.query]
+    right = (rows.log_counts + scores).gather(1, rows.star[:, None])[:, 0]
+    return right - (rows.others + scores).amax(1)
+
+
+def logit_margins(
+    W: Float[Tensor, "key query"], V: Float[Tensor, "label token"], rows: Rows, permutation: Int[Tensor, " token"]
+) -> Float[Tensor, " row"]:
+    """The right label's logit less the largest of the others, in every row; a row is right if it is positive."""
+    z = attention_rows(W, rows) @ V.T
+    y = permutation[rows.star][:, None]
+    return z.gather(1, y)[:, 0] - z.scatter(1, y, -torch.inf).amax(1)
+
+
+def choice_gradient(u: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor, "key query"]:
+    r"""Gradient of the limit of large values: V = cP, u = cW, $\tau = c^2 t$, $c \to \infty$, distinct tokens.
+
+    There $\alpha_b = 1/n + O(1/c)$ and $z_b = c/n + (u_b - \bar u)/n$: the flow is that of the regression
+    $\dot u_b = \frac1n \sum \mu\, (1[b = b^*] - p_b)$, $p = \mathrm{softmax}(u / n)$ over the tokens of the sequence:
+    Luce's choice model, a convex problem.
+    """
+    n = rows.counts.sum(1, keepdim=True)
+    _, error, _ = _errors(rows.log_counts + u.T[rows.query] / n, rows.star)
+    return _by_query(error * (rows.weight[:, None] / n), rows.query, u.shape[1]).T
+
+
+def exchangeable_loss_gradient(
+    w: Float[Tensor, " place"], n_tokens: int, seq_len: int, scale: float
+) -> tuple[Float[Tensor, ""], Float[Tensor, " place"]]:
+    r"""Loss of one query, and its gradient, for uniform subsets and V = cP: $2^{m-1}$ terms for any number of tokens.
+
+    By symmetry the column of a query holds m + 1 values: w[0] for every token outside of its list, w[i] for the entry
+    $a_i$. The loss is the mean over sequences that hold the query; in the population loss each query counts
+    1 / n_tokens. The gradient in w[0] is that of each single token outside of the list.
+    """
+    m = len(w) - 1
+    outside = n_tokens - m
+    everything = comb(n_tokens - 1, seq_len - 1)
+    terms, present = [], []
+    for held in range(2 ** (m - 1)):
+        heads = [i for i in range(1, m) if held >> (i - 1) & 1]
+        rest = seq_len - 1 - len(heads)
+        if 0 <= rest <= outside:
+            terms.append((comb(outside, rest) / everything, float(rest)))
+            present.append([float(rest), *(float(i in heads) for i in range(1, m)), 1.0])
+    probability, rest = torch.tensor(terms, dtype=torch.float64).T
+    counts = torch.tensor(present, dtype=torch.float64)
+    star = counts[:, 1:].argmax(1, keepdim=True) + 1
+    alpha = torch.softmax(torch.where(counts > 0, 0.0, -torch.inf) + w + counts.clamp(min=1).log(), -1)
+    each = alpha / counts.clamp(min=1)  # of a single token
+    absent = n_tokens - seq_len
+    log_many = torch.cat([counts.log(), torch.full_like(rest[:, None], float(absent)).log()], 1)
+    z = torch.cat([scale * each, torch.zeros_like(rest[:, None])], 1)
+    total = torch.logsumexp(z + log_many, -1, keepdim=True)
+    loss = (probability * (total - z.gather(1, star))[:, 0]).sum()
+    p = (z - total).exp()[:, :-1]  # of a single token
+    d = scale * p.scatter_add(1, star, torch.full_like(total, -1.0))
+    pulled = each * (d - (alpha * d).sum(1, keepdim=True))
+    share = (counts > 0).double()
+    share[:, 0] = rest / max(outside, 1)  # the chance that a given outside token is in the sequence
+    return loss, (probability[:, None] * share * pulled).sum(0)

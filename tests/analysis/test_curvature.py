@@ -1,0 +1,42 @@
+"""Lanczos finds what a dense decomposition finds."""
+
+import pytest
+import torch
+
+from lib.analysis.curvature import largest_eigenvalue
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 40])
+def test_the_largest_eigenvalue_of_a_symmetric_matrix(n):
+    draw = torch.Generator().manual_seed(n)
+    A = torch.randn(n, n, generator=draw, dtype=torch.float64)
+    A = A + A.T
+    start = torch.randn(n, generator=draw, dtype=torch.float64)
+    wanted = float(torch.linalg.eigvalsh(A)[-1])
+    assert largest_eigenvalue(lambda x: A @ x, start, n) == pytest.approx(wanted, rel=1e-10)
+
+
+def test_it_is_the_algebraically_largest():
+    A = torch.diag(torch.tensor([-10.0, 1.0, 3.0], dtype=torch.float64))
+    start = torch.ones(3, dtype=torch.float64)
+    assert largest_eigenvalue(lambda x: A @ x, start, 3) == pytest.approx(3)
+
+
+def test_fewer_iterations_never_exceed_it_and_come_near():
+    draw = torch.Generator().manual_seed(0)
+    Q = torch.linalg.qr(torch.randn(200, 200, generator=draw, dtype=torch.float64)).Q
+    values = torch.linspace(-1, 1, 200, dtype=torch.float64)
+    values[-1] = 5.0
+    A = Q @ torch.diag(values) @ Q.T
+    start = torch.randn(200, generator=draw, dtype=torch.float64)
+    found = [largest_eigenvalue(lambda x: A @ x, start, k) for k in (2, 5, 10)]
+    assert found == sorted(found)
+    assert found[-1] <= 5 + 1e-9
+    assert found[-1] == pytest.approx(5, abs=1e-6)
+
+
+def test_an_invariant_space_ends_it():
+    A = torch.diag(torch.tensor([2.0, 1.0, 1.0], dtype=torch.float64))
+    start = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
+    assert largest_eigenvalue(lambda x: A @ x, start, 3) == pytest.approx(2)
+    assert largest_eigenvalue(lambda x: 0 * x, start, 3) == 0

@@ -1,0 +1,54 @@
+"""The flow follows known solutions, stiff or not, and finds the time of a crossing."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.linalg import expm
+
+from lib.dynamics.stiff_flow import first_crossing, stiff_flow
+
+
+def last(steps):
+    *_, step = steps
+    return step
+
+
+@pytest.mark.parametrize("rtol", [1e-5, 1e-8, 1e-11])
+def test_a_linear_flow_is_the_matrix_exponential(rtol):
+    A = np.array([[-1.0, 2.0, 0.0], [-2.0, -1.0, 0.5], [0.0, 0.5, -3.0]])
+    start = np.array([1.0, -1.0, 2.0])
+    step = last(stiff_flow(lambda x: A @ x, None, start, 2.0, rtol=rtol, atol=rtol))
+    assert step.time == 2.0
+    assert np.abs(step.state - expm(2 * A) @ start).max() < 30 * rtol
+
+
+def test_a_stiff_flow_takes_few_steps():
+    rates = np.array([-1.0, -1e6])
+    for jacobian in (None, lambda x: np.diag(rates)):
+        steps = list(stiff_flow(lambda x: rates * x, jacobian, np.ones(2), 10.0, rtol=1e-6, atol=1e-9))
+        assert len(steps) < 1000
+        assert steps[-1].state[0] == pytest.approx(math.exp(-10), rel=1e-3)
+
+
+def test_the_path_between_steps_is_as_good_as_the_steps():
+    for step in stiff_flow(lambda x: -x, None, np.ones(1), 3.0, rtol=1e-9, atol=1e-9):
+        for time in np.linspace(step.before, step.time, 5):
+            assert step.path(time)[0] == pytest.approx(math.exp(-time), rel=1e-6)
+
+
+def test_a_crossing_is_found_within_its_step():
+    for step in stiff_flow(lambda x: -x, None, np.ones(1), 3.0, rtol=1e-10, atol=1e-10):
+        if step.state[0] < 0.5:
+            assert first_crossing(step, lambda x: 0.5 - float(x[0])) == pytest.approx(math.log(2), rel=1e-8)
+            return
+    raise AssertionError("it falls below a half")
+
+
+@pytest.mark.filterwarnings("ignore:lsoda")
+def test_a_flow_that_blows_up_is_refused():
+    with (
+        np.errstate(over="ignore", invalid="ignore"),
+        pytest.raises(ArithmeticError, match="the flow stopped at time"),
+    ):
+        last(stiff_flow(lambda x: x**2, None, np.ones(1), 2.0, rtol=1e-8, atol=1e-8))

@@ -1,0 +1,208 @@
+"""The exact population loss is the literal one, its gradients are autograd's, its closed form is the enumeration's."""
+
+import pytest
+import torch
+
+from lib.data.decision_lists import (
+    cyclic_lists,
+    determining_tokens,
+    dirichlet_law,
+    label_matrix,
+    multisets,
+    product_law,
+    random_lists,
+    random_permutation,
+    subsets,
+)
+from lib.models.list_attention import (
+    Rows,
+    attention_curvature,
+    attention_margins,
+    attention_rows,
+    choice_gradient,
+    exchangeable_loss_gradient,
+    logit_margins,
+    loss_gradients,
+    row_losses,
+    sequence_outputs,
+)
+
+CASES = [(4, 3, 2, False), (5, 2, 3, False), (6, 4, 4, False), (4, 3, 2, True), (3, 4, 3, True)]
+
+
+def make(n_tokens, seq_len, length, repeats):
+    draw = torch.Generator().manual_seed(1 + n_tokens + 10 * seq_len)
+    counts = (multisets if repeats else subsets)(n_tokens, seq_len)
+    lists, pi = random_lists(n_tokens, length, draw), torch.tensor(random_permutation(n_tokens, draw))
+    law = dirichlet_law(len(counts), draw)
+    star, place = determining_tokens(counts, lists)
+    W, V = (2 * torch.randn(n_tokens, n_tokens, generator=draw, dtype=torch.float64) for _ in range(2))
+    return counts, law, star, pi, Rows.of(counts, law, star, place), W, V
+
+
+def sequences_of(counts):
+    return torch.stack([torch.repeat_interleave(torch.arange(counts.shape[1]), c.long()) for c in counts])
+
+
+def literal(tokens, W, V):
+    """f(X) of one sequence from the paper's formula, entry by entry."""
+    n = len(tokens)
+    out = torch.zeros(W.shape[0], n, dtype=torch.float64)
+    for j, a in enumerate(tokens):
+        weight = [torch.exp(W[b, a]) for b in tokens]
+        z = sum(w / sum(weight) * V[:, b] for w, b in zip(weight, tokens, strict=True))
+        out[:, j] = z - torch.log(torch.exp(z).sum())
+    return out
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_model_is_the_papers_formula(case):
+    counts, *_, W, V = make(*case)
+    tokens = sequences_of(counts)
+    found = sequence_outputs(tokens, W, V)
+    for sequence, log_f in zip(tokens.tolist(), found, strict=True):
+        torch.testing.assert_close(log_f, literal(sequence, W, V), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_population_loss_is_the_mean_over_sequences_and_positions(case):
+    counts, law, star, pi, rows, W, V = make(*case)
+    tokens = sequences_of(counts)
+    labels = pi[star.gather(1, tokens)]
+    log_f = sequence_outputs(tokens, W, V).gather(1, labels[:, None])[:, 0]
+    wanted = -float(law @ log_f.mean(1))
+    assert float(loss_gradients(W, V, rows, pi)[0]) == pytest.approx(wanted, abs=1e-12)
+    assert float(rows.weight @ row_losses(W, V, rows, pi)) == pytest.approx(wanted, abs=1e-12)
+    assert float(rows.weight.sum()) == pytest.approx(1, abs=1e-14)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_transposed_matrix_has_another_loss(case):
+    *_, pi, rows, W, V = make(*case)
+    loss = loss_gradients(W, V, rows, pi)[0]
+    assert abs(loss_gradients(W.T.contiguous(), V, rows, pi)[0] - loss) > 1e-3
+    assert abs(loss_gradients(W, V.T.contiguous(), rows, pi)[0] - loss) > 1e-3
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_equal_autograd(case):
+    *_, pi, rows, W, V = make(*case)
+    W, V = W.requires_grad_(), V.requires_grad_()
+    in_W, in_V = torch.autograd.grad(rows.weight @ row_losses(W, V, rows, pi), (W, V))
+    _, found_W, found_V = loss_gradients(W.detach(), V.detach(), rows, pi)
+    torch.testing.assert_close(found_W, in_W, rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(found_V, in_V, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_column_sums_of_both_gradients_are_zero(case):
+    *_, pi, rows, W, V = make(*case)
+    for gradient in loss_gradients(W, V, rows, pi)[1:]:
+        assert float(gradient.sum(0).abs().max()) < 1e-15
+
+
+@pytest.mark.parametrize("case", CASES[:3])
+def test_the_curvature_is_the_blocks_of_the_hessian_and_there_is_nothing_else(case):
+    *_, pi, rows, W, V = make(*case)
+    hessian = torch.autograd.functional.hessian(lambda W: rows.weight @ row_losses(W, V, rows, pi), W)
+    n = W.shape[0]
+    blocks = torch.zeros(n, n, n, n, dtype=torch.float64)
+    for a, block in enumerate(attention_curvature(W, V, rows, pi)):
+        blocks[:, a, :, a] = block
+    torch.testing.assert_close(hessian, blocks, rtol=1e-10, atol=1e-13)
+
+
+def test_a_small_loss_and_gradient_keep_their_digits():
+    """1 - p of a row that is right by far is not rounding: the gradient falls with the loss."""
+    counts = subsets(4, 2)
+    star, place = determining_tokens(counts, cyclic_lists(4, 2))
+    rows = Rows.of(counts, torch.full((6,), 1 / 6, dtype=torch.float64), star, place)
+    pi, W = torch.arange(4), torch.zeros(4, 4, dtype=torch.float64)
+    for a, entries in enumerate(cyclic_lists(4, 2)):
+        W[list(entries), a] = torch.tensor([8.0, 4.0], dtype=torch.float64)
+    for scale in (60.0, 120.0):
+        loss, gradient, _ = loss_gradients(W, scale * torch.eye(4, dtype=torch.float64), rows, pi)
+        assert 0 < float(loss) < 1e-15
+        assert 0 < float(gradient.abs().max()) < scale * float(loss)
+
+
+@pytest.mark.parametrize("seq_len", [2, 3, 5, 7])
+@pytest.mark.parametrize("length", [1, 2, 4])
+def test_the_closed_form_equals_the_enumeration_on_uniform_subsets(seq_len, length):
+    n_tokens, scale = 7, 6.0
+    draw = torch.Generator().manual_seed(seq_len)
+    lists = cyclic_lists(n_tokens, length)
+    counts = subsets(n_tokens, seq_len)
+    law = product_law(counts, torch.ones(n_tokens, dtype=torch.float64))
+    rows = Rows.of(counts, law, *determining_tokens(counts, lists))
+    w = torch.randn(length + 1, generator=draw, dtype=torch.float64)
+    W = w[0].repeat(n_tokens, n_tokens)
+    for a, entries in enumerate(lists):
+        W[list(entries), a] = w[1:]
+    V = scale * torch.eye(n_tokens, dtype=torch.float64)
+    loss, gradient, _ = loss_gradients(W, V, rows, torch.arange(n_tokens))
+    found, slope = exchangeable_loss_gradient(w, n_tokens, seq_len, scale)
+    assert float(found) == pytest.approx(float(loss), abs=1e-12)
+    outside = next(b for b in range(n_tokens) if b not in lists[0])
+    assert (slope / n_tokens).tolist() == pytest.approx(gradient[[outside, *lists[0]], 0].tolist(), abs=1e-12)
+
+
+def test_the_closed_form_serves_ten_thousand_tokens():
+    w = torch.tensor([0.0, 0.3, 0.2, 0.1], dtype=torch.float64)
+    loss, _ = exchangeable_loss_gradient(w, 10_000, 100, 50.0)
+    assert 0 < float(loss) < torch.log(torch.tensor(10_000.0))
+    size = 1e-4
+    for i in range(4):
+        step = size * torch.eye(4, dtype=torch.float64)[i]
+        up, down = (float(exchangeable_loss_gradient(w + s * step, 10_000, 100, 50.0)[0]) for s in (1, -1))
+        slope = exchangeable_loss_gradient(w, 10_000, 100, 50.0)[1][i]
+        assert (up - down) / 2 / size == pytest.approx(float(slope) * (9997 if i == 0 else 1), rel=1e-5, abs=1e-10)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_margins_say_which_rows_the_model_gets_right(case):
+    counts, _, star, pi, rows, W, V = make(*case)
+    tokens = sequences_of(counts)
+    labels = pi[star.gather(1, tokens)]
+    V = V + 4 * label_matrix(pi.tolist())
+    right = logit_margins(W, V, rows, pi) > 0
+    assert right.any()
+    assert not right.all()
+    predicted = sequence_outputs(tokens, W, V).argmax(1) == labels
+    share = torch.zeros(len(counts), counts.shape[1], dtype=torch.bool)
+    chosen = {tuple(c): i for i, c in enumerate(counts.tolist())}
+    for c, query, is_right in zip(rows.counts.tolist(), rows.query.tolist(), right.tolist(), strict=True):
+        share[chosen[tuple(c)], query] = is_right
+    assert torch.equal(share.gather(1, tokens), predicted)
+    cP = 5 * label_matrix(pi.tolist())
+    assert torch.equal(attention_margins(W, rows) > 0, logit_margins(W, cP, rows, pi) > 0)
+
+
+def test_a_tie_is_no_success():
+    counts = subsets(4, 2)
+    rows = Rows.of(counts, torch.full((6,), 1 / 6).double(), *determining_tokens(counts, cyclic_lists(4, 2)))
+    assert (attention_margins(torch.zeros(4, 4, dtype=torch.float64), rows) == 0).all()
+
+
+def test_attention_is_a_distribution_over_the_tokens_that_are_there():
+    *_, rows, W, _ = make(4, 3, 2, True)
+    alpha = attention_rows(W, rows)
+    torch.testing.assert_close(alpha.sum(1), torch.ones(len(alpha), dtype=torch.float64))
+    assert (alpha[rows.counts == 0] == 0).all()
+
+
+def test_the_limit_of_large_values_is_the_choice_model():
+    """-grad at W = u/c over c tends to the choice model's, with an error that falls as 1/c."""
+    *_, pi, rows, u, _ = make(6, 3, 3, False)
+    limit, errors = choice_gradient(u, rows), []
+    for scale in (1e3, 1e4, 1e5):
+        gradient = loss_gradients(u / scale, scale * label_matrix(pi.tolist()), rows, pi)[1] / scale
+        errors.append(float((gradient - limit).abs().max()))
+    assert errors[0] / errors[1] == pytest.approx(10, rel=0.05)
+    assert errors[1] / errors[2] == pytest.approx(10, rel=0.05)
+
+
+def test_attending_over_queries_is_another_model():
+    counts, *_, W, V = make(5, 2, 3, False)
+    tokens = sequences_of(counts)
+    assert (sequence_outputs(tokens, W, V, "queries") - sequence_outputs(tokens, W, V)).abs().max() > 0.1
