@@ -108,7 +108,7 @@ def outcomes(starts: pd.DataFrame, controls: pd.DataFrame) -> Figure:
         for y, name in enumerate(reversed(names)):
             values = table[table[key] == name]["accuracy"].to_numpy()
             offsets = np.linspace(-0.2, 0.2, len(values)) if len(values) > 1 else np.zeros(1)
-            right = values == 1
+            right = values > 1 - 1e-9
             axes.plot(values[right], y + offsets[right], "o", ms=4.5, color="#276749")
             axes.plot(values[~right], y + offsets[~right], "o", ms=4.5, mfc="none", color=NULL_COLOR)
         axes.set_yticks(range(len(names)), labels=list(reversed(names)))

@@ -61,7 +61,7 @@ def main(
     ranks = read_table(spectra)
     lemmas = pd.concat([lemma_ratios(read_table(certify / f"lemma_{i}.parquet"), i) for i in (1, 2)])
     tables = {
-        "theorem": read_table(flow / "theorem.parquet"),
+        "theorem": with_ties(read_table(flow / "theorem.parquet")),
         "paths": paths[paths["task"].isin(params.paths)],
         "law": read_table(flow / "law.parquet"),
         "repeats": read_table(flow / "repeats.parquet"),
@@ -125,6 +125,11 @@ def last_of(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     ):
         found[name] = table[right.astype(bool)].groupby(keys)["step"].min()
     return found.reset_index()
+
+
+def with_ties(theorem: pd.DataFrame) -> pd.DataFrame:
+    """Runs whose first velocity ties to rounding are right at once too: their rescaled time T c² is rounding alone."""
+    return theorem.assign(at_once=theorem["at_once"] | (theorem["first_time"] * theorem["scale"] ** 2 < 1e-6))
 
 
 def lemma_ratios(table: pd.DataFrame, number: int) -> pd.DataFrame:

@@ -44,7 +44,7 @@ class Law:
     """A law over sequences; `value` is the exponent of Zipf's law, the sigma of log-normal ones, the heads' ratio."""
 
     kind: Literal["uniform", "zipf", "log-normal", "frequent heads", "dirichlet"]
-    value: Positive | None = None
+    value: Positive | None
 
     @property
     def name(self) -> str:

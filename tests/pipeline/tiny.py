@@ -63,9 +63,7 @@ def decision_lists(section: Section) -> Section:
     flow["theorem"] |= {"rtol": 1e-6}
     section["descend"] |= {
         "attention_alone": [f"{group}-000" for group in flow["theorem"]["groups"]][:1],
-        "both": sorted(names & set(section["descend"]["both"]))[:2],
-        "samples": 3,
-        "lanczos_iterations": 4,
+        "both": sorted(names & set(section["descend"]["both"]))[:1],
     }
     train["joint"] |= {"seeds": train["joint"]["seeds"][:2], "n_steps": 8}
     train["starts"] |= {"seeds": [0], "starts": train["starts"]["starts"][:2], "n_steps": 8}

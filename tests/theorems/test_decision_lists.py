@@ -12,12 +12,14 @@ from lib.data.decision_lists import (
     cyclic_lists,
     determining_tokens,
     dirichlet_law,
+    frequent_heads,
     label_matrix,
     log_normal_frequencies,
     multisets,
     product_law,
     random_lists,
     random_permutation,
+    shared_heads_lists,
     subsets,
 )
 from lib.dynamics.stiff_flow import first_crossing, stiff_flow
@@ -220,3 +222,31 @@ def test_with_repeats_the_initial_loss_grows_with_the_scale():
         else:
             wanted = [math.log(3 + 2 * math.exp(-scale / 3)) for scale in (30.0, 60.0, 120.0)]
             assert losses == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize("heads", [False, True])
+def test_under_uniform_attention_the_minimum_has_every_label_on_top(heads):
+    """W = 0, V alone: a convex problem, whose minimum (partly at infinity) gradient descent may be slow to near."""
+    draw = torch.Generator().manual_seed(0)
+    if heads:
+        counts, lists = subsets(8, 4), shared_heads_lists(8, 3, 2, draw)
+        law = product_law(counts, frequent_heads(8, 2, 30.0))
+    else:
+        counts, lists = subsets(6, 3), random_lists(6, 3, draw)
+        law = dirichlet_law(len(counts), draw)
+    rows = Rows.of(counts, law, *determining_tokens(counts, lists))
+    L = counts.shape[1]
+    zero, pi = torch.zeros(L, L, dtype=torch.float64), torch.tensor(random_permutation(L, draw))
+    V = torch.zeros(L, L, dtype=torch.float64, requires_grad=True)
+    search = torch.optim.LBFGS(
+        [V], max_iter=4000, history_size=50, tolerance_grad=1e-9, tolerance_change=0, line_search_fn="strong_wolfe"
+    )
+
+    def closure():
+        search.zero_grad()
+        loss, _, gradient = loss_gradients(zero, V.detach(), rows, pi)
+        V.grad = gradient
+        return loss
+
+    search.step(closure)
+    assert torch.equal(V.detach().argmax(0), pi)
