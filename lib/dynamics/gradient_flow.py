@@ -1,0 +1,262 @@
+r"""Gradient flow of networks with diagonal weights, exactly reduced to one coordinate a pair.
+
+For a loss of the products $p = u \odot v$ with $g(p) = -\partial L / \partial p$, gradient flow (equations 3 and 4 of
+Boix-Adserà et al. 2023) is $\dot u = v \odot g$, $\dot v = u \odot g$. Then $w_\pm = |u \pm v|$ obey
+$\dot w_\pm = \pm g w_\pm$, the signs of u ± v and $c = w_+ w_- = |u^2 - v^2|$ (Lemma 4.1) stay, and with
+$y = \frac12 \log(w_+ / w_-)$
+
+    dy/dt = g(p),   p = (c/2) sinh 2y,   dp/dt = sqrt(c² + 4p²) g(p).
+
+Half the equations are left, and the scale of the start stands in log c alone: 1e-1000 is no harder than 1e-8. Times are
+those of the flow (step × learning rate); arrays are of float64.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from scipy.integrate import BDF
+from scipy.optimize import brentq
+
+Vector = Float[np.ndarray, " p"]
+
+CAP = 1e6  # of |p| within trial steps of the implicit solver, whose exponentials would overflow
+
+
+@runtime_checkable
+class Loss(Protocol):
+    """A twice differentiable loss of the products."""
+
+    def gradient(self, p: torch.Tensor) -> torch.Tensor:
+        """The negative gradient g(p)."""
+        ...
+
+    def hessian(self, p: torch.Tensor, support: torch.Tensor) -> torch.Tensor:
+        """The columns of the second derivatives in the support."""
+        ...
+
+
+class StalledError(ArithmeticError):
+    """The solver cannot go on: a step became too small, or the products left the range of numbers."""
+
+
+@dataclass(frozen=True)
+class LogCoordinates:
+    r"""A point (u, v) up to conserved signs: $y = \frac12 \log(|u+v| / |u-v|)$ and $\log c = \log|u^2 - v^2|$."""
+
+    y: Vector
+    log_c: Vector
+
+    @classmethod
+    def of(cls, u: Vector, v: Vector, log_scale: float = 0.0) -> "LogCoordinates":
+        """The coordinates of (e^log_scale u, e^log_scale v); raises `ValueError` where |u| = |v| (Assumption 4.2)."""
+        plus, minus = np.abs(u + v), np.abs(u - v)
+        if not (np.all(plus > 0) and np.all(minus > 0)):
+            raise ValueError("u, v: wanted |u| and |v| to differ in every coordinate, got equal ones")
+        return cls((np.log(plus) - np.log(minus)) / 2, 2 * log_scale + np.log(plus) + np.log(minus))
+
+    def products(self, y: Vector | None = None) -> Vector:
+        r"""$p = (c/2) \sinh 2y$, here or at another y of the same c; beyond `CAP` in size, `CAP`."""
+        y = self.y if y is None else y
+        exponent = np.minimum(self.log_c + 2 * np.abs(y), np.log(4 * CAP))
+        return np.sign(y) * np.exp(exponent) * -np.expm1(-4 * np.abs(y)) / 4
+
+    def speed(self, p: Vector) -> Vector:
+        r"""$dp/dy = \sqrt{c^2 + 4 p^2}$."""
+        return np.hypot(np.exp(np.minimum(self.log_c, np.log(CAP))), 2 * p)
+
+    def level(self, q: float) -> Vector:
+        r"""The |y| at which |p| = q: $Y(q) = \frac12 \operatorname{asinh}(2 q / c)$, by logarithms where c is tiny."""
+        log_ratio = np.log(2 * q) - self.log_c
+        large = log_ratio > 300
+        return np.where(large, log_ratio + np.log(2), np.arcsinh(np.exp(np.where(large, 0.0, log_ratio)))) / 2
+
+    def weights(self, y: Vector, plus: Vector, minus: Vector) -> tuple[Vector, Vector]:
+        r"""u and v of the flow at y, for the conserved signs of u + v and of u - v; zero where they underflow."""
+        w_plus, w_minus = (sign * np.exp(self.log_c / 2 + side * y) for side, sign in ((1, plus), (-1, minus)))
+        return (w_plus + w_minus) / 2, (w_plus - w_minus) / 2
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A step of the solver: the flow between two times, as a polynomial."""
+
+    begin: float
+    end: float
+    y_begin: Vector
+    y_end: Vector
+    dense: Any
+
+    def __call__(self, time: float) -> Vector:
+        """y at a time of the segment."""
+        return np.asarray(self.dense(time))
+
+    def root(self, coordinate: int, level: float) -> float:
+        """The time at which y_i is at a level between its values at both ends."""
+        if self.y_end[coordinate] == level:
+            return self.end
+        if self.y_begin[coordinate] == level:
+            return self.begin
+        return float(brentq(lambda t: self(t)[coordinate] - level, self.begin, self.end, xtol=1e-12, rtol=1e-12))
+
+
+def log_flow(
+    loss: Loss,
+    start: LogCoordinates,
+    end: float,
+    *,
+    rtol: float,
+    atol: float,
+    curvature: Loss | None = None,
+    active: Bool[np.ndarray, " p"] | None = None,
+    begin: float = 0.0,
+) -> Iterator[Segment]:
+    """Yield the flow from `begin` to `end`, a step of an implicit solver of variable order (BDF) at a time.
+
+    Its Newton matrix is built from the Hessian of `curvature`, a cheaper loss where there is one (a share of the
+    samples), in the coordinates whose products are not negligible: it changes the steps, not the solution. With
+    `active`, the products of the other coordinates are held at zero. Raises `StalledError`.
+    """
+    bent = loss if curvature is None else curvature
+    n = len(start.y)
+    mask = np.ones(n, bool) if active is None else active
+
+    def rate(_: float, y: np.ndarray) -> np.ndarray:
+        p = np.where(mask, start.products(y), 0.0)
+        return loss.gradient(torch.from_numpy(p)).numpy()
+
+    reached = [start.y]
+
+    def jacobian(*_: object) -> np.ndarray:
+        # Where the solver stands, not where it extrapolates to: there p may be large beyond all measure, and Newton's
+        # corrections so small that they pass for converged.
+        p = np.where(mask, start.products(reached[0]), 0.0)
+        speed = np.where(mask, start.speed(p), 0.0)
+        found = np.zeros((n, n))
+        support = np.flatnonzero(speed > 1e-6 * max(1e-6, speed.max(initial=0.0)))
+        if len(support):
+            H = bent.hessian(torch.from_numpy(p), torch.from_numpy(support)).numpy()
+            found[:, support] = -H * speed[support]
+        return found
+
+    solver = BDF(rate, begin, start.y, end, rtol=rtol, atol=atol, jac=jacobian)
+    while solver.status == "running":
+        y = reached[0] = solver.y
+        try:
+            message = solver.step()
+        except (ValueError, FloatingPointError) as error:  # a NaN that reached the linear algebra
+            raise StalledError(f"time {solver.t:.6g}: {error}") from error
+        if solver.status == "failed":
+            raise StalledError(f"time {solver.t:.6g}: {message}")
+        if not np.all(np.abs(start.products(solver.y)[mask]) < CAP / 2):
+            raise StalledError(f"time {solver.t:.6g}: wanted products below {CAP / 2:g}, got larger ones or NaN")
+        yield Segment(float(solver.t_old or begin), float(solver.t), y, solver.y, solver.dense_output())
+
+
+@dataclass(frozen=True)
+class Event:
+    """A coordinate enters (`rises`) or leaves the support."""
+
+    time: float
+    coordinate: int
+    sign: int
+    rises: bool
+
+
+def staged_flow(
+    loss: Loss,
+    start: LogCoordinates,
+    end: float,
+    *,
+    threshold: float,
+    stationary: float,
+    rtol: float,
+    atol: float,
+    max_events: int,
+    curvature: Loss | None = None,
+) -> Iterator[Event]:
+    r"""Algorithm 1 at a finite scale: predict every activation, $|p_i| \ge$ `threshold`, from the initial point alone.
+
+    A coordinate off the support has p = 0 in the gradient, and only its y moves. On the support the flow runs, with the
+    real c, until some coordinate rises to the threshold or falls below half of it, or until g on the support is
+    stationary (a share of the smaller of max|g(0)| and the g of the newest). From there g is constant, and the next
+    activation is at $\min_j (\mathrm{sign}(g_j) Y_j - y_j) / g_j$, Y = `start.level(threshold)`. Ends at `end`, where
+    nothing moves any more, or after `max_events` events (`StalledError`).
+
+    A coordinate beyond the threshold from the start is on the support without an event.
+
+    Unlike the greedy limit it counts the time inside of stages, and uses the c of the start: the prediction holds at
+    scales at which networks are trained. Departure: on the support $p = (c/2)\sinh 2y$, not $\pm e^x$ (c = 0), so that
+    it is right, too, where c is not small; and no Newton steps at the end of a stage, as rest is a share of the
+    smallest g.
+    """
+    up, down = start.level(threshold), start.level(threshold / 2)
+    y, time = start.y.copy(), 0.0
+    active = np.abs(y) >= up
+    first = float(np.max(np.abs(_gradient(loss, np.zeros_like(y)))))
+    newest = first
+    for _ in range(max_events):
+        found = None
+        if active.any():
+            if time >= end:
+                return
+            here = LogCoordinates(y, start.log_c)
+            tolerance = stationary * min(first, newest)
+            for segment in log_flow(
+                loss, here, end, rtol=rtol, atol=atol, curvature=curvature, active=active, begin=time
+            ):  # fmt: skip
+                found = _first_event(segment, active, up, down)
+                time = segment.end if found is None else found[0]
+                y = segment.y_end if found is None else segment(time)
+                if found is not None:
+                    break
+                g = _gradient(loss, np.where(active, start.products(y), 0.0))
+                if np.max(np.abs(g[active])) <= tolerance:
+                    break
+            else:
+                return
+        if found is not None:
+            _, i, rises = found
+            sign = int(np.sign(y[i]))
+            y[i] = sign * float((up if rises else down)[i])
+            active[i] = rises
+        else:
+            g = _gradient(loss, np.where(active, start.products(y), 0.0))
+            wait = np.full_like(y, np.inf)
+            moves = ~active & (g != 0)
+            wait[moves] = (np.sign(g[moves]) * up[moves] - y[moves]) / g[moves]
+            i = int(np.argmin(wait))
+            if not time + wait[i] < end:
+                return
+            y[~active] += g[~active] * wait[i]
+            time += float(wait[i])
+            sign, rises = int(np.sign(g[i])), True
+            y[i], active[i] = sign * up[i], True
+        if rises:
+            newest = float(abs(_gradient(loss, np.where(active, start.products(y), 0.0))[i])) or first
+        yield Event(time, i, sign, rises)
+    raise StalledError(f"time {time:.6g}: wanted at most {max_events} events, got more")
+
+
+def _gradient(loss: Loss, p: Vector) -> Vector:
+    g = loss.gradient(torch.from_numpy(p)).numpy()
+    if not np.isfinite(g).all():
+        raise StalledError("wanted a finite gradient, got infinity or NaN")
+    return g
+
+
+def _first_event(
+    segment: Segment, active: Bool[np.ndarray, " p"], up: Vector, down: Vector
+) -> tuple[float, int, bool] | None:
+    """The first time in a segment at which a coordinate rises to `up` or, active, falls to `down`."""
+    before, after = np.abs(segment.y_begin), np.abs(segment.y_end)
+    rising = np.flatnonzero(~active & (before < up) & (after >= up))
+    # A coordinate that changes its sign within a step falls below `down` too.
+    turned = segment.y_begin * segment.y_end < 0
+    falling = np.flatnonzero(active & (before > down) & ((after <= down) | turned))
+    found = [(segment.root(int(i), float(np.copysign(up[i], segment.y_end[i]))), int(i), True) for i in rising]
+    found += [(segment.root(int(i), float(np.copysign(down[i], segment.y_begin[i]))), int(i), False) for i in falling]
+    return min(found, default=None)

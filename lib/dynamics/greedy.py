@@ -1,0 +1,184 @@
+r"""Algorithm 1 of Boix-Adserà et al. (2023): the stages of gradient flow as the scale of its start goes to zero.
+
+Between stages nothing is seen: each coordinate off the support carries a charge $\beta_i \in [-1, 1]$ ($1 - b_i$ in the
+paper) that moves as $\dot\beta_i = g_i(\theta^k)$ in units of log(1 / init_scale), until the first reaches ±1. That
+coordinate joins the support with the sign of its g, and the flow on the support runs, in no time, to its next
+stationary point. The products p alone are followed: (u, v) is (|p|^½, sign(p) |p|^½) in the paper's gauge.
+"""
+
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from scipy.integrate import BDF
+
+Vector = Float[np.ndarray, " p"]
+OVERFLOW = math.log(1e6)  # of |p| in trial steps of the implicit solver
+GONE = 1e-8  # |p| below which a coordinate that still falls has left the support
+
+
+@runtime_checkable
+class Loss(Protocol):
+    """A twice differentiable loss of the products."""
+
+    def gradient(self, p: torch.Tensor) -> torch.Tensor:
+        """The negative gradient g(p)."""
+        ...
+
+    def hessian(self, p: torch.Tensor, support: torch.Tensor) -> torch.Tensor:
+        """The columns of the second derivatives in the support."""
+        ...
+
+
+class StalledError(ArithmeticError):
+    """A stage does not come to rest."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    r"""The plateau of stage k, from T_k on, in units of log(1 / init_scale); stage 0 is the start, with p = 0.
+
+    `coordinate` and `sign` are what joined the support at T_k (-1 and 0 at the start), `dropped` what then left it.
+    `next_time` is $T_{k+1}$, infinite where nothing will ever join; `gap` is how much later the second candidate would
+    join (Assumption 4.2: positive). `residual` is $\max_A |g|$ over $\max |g(0)|$.
+    """
+
+    k: int
+    time: float
+    coordinate: int
+    sign: int
+    p: Vector
+    support: Bool[np.ndarray, " p"]
+    dropped: tuple[int, ...]
+    g: Vector
+    residual: float
+    next_time: float
+    gap: float
+
+
+def greedy(
+    loss: Loss, size: int, *, kick: float, stationary: float, rtol: float, atol: float, curvature: Loss | None = None
+) -> Iterator[Stage]:
+    """Yield stage after stage, without end unless nothing joins any more.
+
+    A new coordinate starts from |p| = `kick`, and a stage is at rest when g on its support is `stationary`, a share of
+    the smaller of max|g(0)| and the newcomer's g; then Newton's method refines it. Raises `StalledError`.
+    """
+    p, charge, support = np.zeros(size), np.zeros(size), np.zeros(size, bool)
+    g = _gradient(loss, p)
+    first = float(np.abs(g).max())
+    k, time, newest, sign = 0, 0.0, -1, 0
+    dropped: tuple[int, ...] = ()
+    while True:
+        wait = _waits(charge, g, support)
+        order = np.argsort(wait, kind="stable")
+        step = float(wait[order[0]])
+        gap = float(wait[order[1]] - step) if size > 1 and math.isfinite(step) else math.inf
+        residual = float(np.abs(g[support]).max(initial=0.0)) / first if first else 0.0
+        yield Stage(
+            k, time, newest, sign, p.copy(), support.copy(), dropped, g.copy(), residual, time + step, gap
+        )  # fmt: skip
+        if not math.isfinite(step):
+            return
+        charge[~support] += g[~support] * step
+        newest, sign = int(order[0]), int(np.sign(g[order[0]]))
+        k, time = k + 1, time + step
+        before = support.copy()
+        p[newest], support[newest] = sign * kick, True
+        tolerance = stationary * min(first, abs(float(g[newest])))
+        p = _settle(loss, p, tolerance, rtol, atol, loss if curvature is None else curvature)
+        support = p != 0
+        dropped = tuple(np.flatnonzero((before | (np.arange(size) == newest)) & ~support).tolist())
+        if newest in dropped:
+            warnings.warn(f"stage {k}: coordinate {newest} left the support in the stage it joined", stacklevel=2)
+        charge[newest] = sign
+        charge[support] = np.sign(p[support])  # b is exactly 0 or 2 there, and where a coordinate has left
+        p = _refine(loss, p, 1e-12 * first)
+        g = _gradient(loss, p)
+
+
+def _waits(charge: Vector, g: Vector, support: Bool[np.ndarray, " p"]) -> Vector:
+    """How long until each coordinate off the support has the charge sign(g); for ever where g = 0."""
+    wait = np.full_like(g, np.inf)
+    moves = ~support & (g != 0)
+    wait[moves] = np.maximum(0.0, (np.sign(g[moves]) - charge[moves]) / g[moves])
+    return wait
+
+
+def _settle(loss: Loss, p: Vector, tolerance: float, rtol: float, atol: float, curvature: Loss) -> Vector:
+    """Follow d log|p_i| / dt = 2 sign(p_i) g_i on the support of p to rest; coordinates that fade become zero."""
+    support = np.flatnonzero(p)
+    sign = np.sign(p[support])
+
+    def place(x: np.ndarray) -> Vector:
+        q = np.zeros_like(p)
+        q[support] = sign * np.exp(np.minimum(x, OVERFLOW))
+        return q
+
+    def rate(_: float, x: np.ndarray) -> np.ndarray:
+        return 2 * sign * _gradient(loss, place(x))[support]
+
+    reached = [np.log(np.abs(p[support]))]
+
+    def jacobian(*_: object) -> np.ndarray:
+        q = place(reached[0])
+        H = curvature.hessian(torch.from_numpy(q), torch.from_numpy(support)).numpy()
+        return -2 * sign[:, None] * H[support] * q[support]
+
+    solver = BDF(rate, 0.0, reached[0], np.inf, rtol=rtol, atol=atol, jac=jacobian)
+    for _ in range(100_000):
+        reached[0] = solver.y
+        try:
+            message = solver.step()
+        except ValueError as error:  # a number that is not finite reached the linear algebra
+            raise StalledError(f"a stage with {len(support)} coordinates stalled: {error}") from error
+        if solver.status != "running":
+            raise StalledError(f"a stage with {len(support)} coordinates stalled: {message}")
+        x = solver.y
+        if not x.max() < OVERFLOW:
+            raise StalledError(f"a stage with {len(support)} coordinates grows without bound")
+        g = rate(0.0, x) / 2  # times the signs
+        fading = (x < math.log(GONE)) & (g < 0)
+        if fading.any():
+            q = place(x)
+            q[support[fading]] = 0.0
+            return q if fading.all() else _settle(loss, q, tolerance, rtol, atol, curvature)
+        if np.abs(g).max() < tolerance:
+            return place(x)
+    raise StalledError(f"a stage with {len(support)} coordinates did not come to rest in 100000 steps")
+
+
+def _refine(loss: Loss, p: Vector, tolerance: float) -> Vector:
+    """Newton's method for g = 0 on the support of p; a step is cut so that no sign changes, and taken if g shrinks."""
+    support = np.flatnonzero(p)
+    if not len(support):
+        return p
+    residual = np.abs(_gradient(loss, p)[support]).max()
+    for _ in range(20):
+        if residual <= tolerance:
+            break
+        H = loss.hessian(torch.from_numpy(p), torch.from_numpy(support)).numpy()
+        try:
+            move = np.linalg.solve(H[support], _gradient(loss, p)[support])
+        except np.linalg.LinAlgError:
+            break
+        worst = float(np.max(-move / p[support]))
+        q = p.copy()
+        q[support] += move * min(1.0, 0.9 / worst if worst > 0 else 1.0)
+        left = np.abs(_gradient(loss, q)[support]).max()
+        if not left < residual:
+            break
+        p, residual = q, left
+    return p
+
+
+def _gradient(loss: Loss, p: Vector) -> Vector:
+    g = loss.gradient(torch.from_numpy(p)).numpy()
+    if not np.isfinite(g).all():
+        raise StalledError("wanted a finite gradient, got infinity or NaN")
+    return g

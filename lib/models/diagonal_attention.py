@@ -1,0 +1,205 @@
+r"""Networks with diagonal weights (Definition 3.1 of Boix-Adserà et al. 2023), as losses of the products p = u ⊙ v.
+
+Tokens are rows. The attention head is equation (1) of the paper: no 1/√d, no residual, no bias,
+
+    attention(X; W_K, W_Q, W_V, W_O) = softmax(X W_K W_Qᵀ Xᵀ) X W_V W_Oᵀ,
+
+and its diagonal form has W_K = diag(w_K) and so on. It depends on the weights through the products a = w_K ⊙ w_Q and
+b = w_V ⊙ w_O alone; here p = (a, b), u = (w_K, w_V), v = (w_Q, w_O). Every loss offers its value, the negative
+gradient g(p) = -∂L/∂p, and a principal part of its Hessian; by automatic differentiation unless it has a closed form.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import gelu
+
+Products = Float[Tensor, "*batch p"]
+BLOCK = 1 << 16  # numbers in a block of samples: half a megabyte of float64
+
+
+class DiagonalLoss:
+    r"""The loss $L(p)$ of a network $h(x; u \odot v)$ whose weights are `size` pairs; float64.
+
+    A network is defined by its `value`; any twice differentiable one will do.
+    """
+
+    size: int
+
+    def value(self, p: Products) -> Float[Tensor, "*batch"]:
+        """L(p)."""
+        raise NotImplementedError
+
+    def gradient(self, p: Products) -> Products:
+        r"""$g(p) = -\partial L / \partial p$, so that gradient flow is $\dot u = v \odot g$, $\dot v = u \odot g$."""
+        with torch.enable_grad():
+            p = p.detach().requires_grad_()
+            return -torch.autograd.grad(self.value(p).sum(), p)[0]
+
+    def hessian(self, p: Float[Tensor, " p"], support: Int[Tensor, " k"]) -> Float[Tensor, "p k"]:
+        r"""The columns of $\partial^2 L / \partial p^2$ in the support, all rows."""
+        with torch.enable_grad():
+            p = p.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(self.value(p), p, create_graph=True)
+            columns = [torch.autograd.grad(slope[i], p, retain_graph=True)[0] for i in support]
+        return torch.stack(columns, -1) if columns else p.new_zeros(len(p), 0)
+
+
+class Quadratic(DiagonalLoss):
+    r"""$L(p) = \frac12 (p - p_*)^\top H (p - p_*)$: a linear network, whose stages can be worked out by hand."""
+
+    def __init__(self, H: Float[Tensor, "p p"], minimum: Float[Tensor, " p"]):
+        self.H, self.minimum, self.size = H.double(), minimum.double(), len(minimum)
+
+    def value(self, p: Products) -> Float[Tensor, "*batch"]:
+        """L(p)."""
+        off = p - self.minimum
+        return ((off @ self.H) * off).sum(-1) / 2
+
+    def gradient(self, p: Products) -> Products:
+        r"""$H (p_* - p)$."""
+        return (self.minimum - p) @ self.H
+
+    def hessian(self, p: Float[Tensor, " p"], support: Int[Tensor, " k"]) -> Float[Tensor, "p k"]:
+        """The columns of H in the support, for every p."""
+        return self.H[:, support]
+
+
+class DiagonalHead(DiagonalLoss):
+    r"""One diagonal attention head under the mean squared error over all samples, tokens and entries.
+
+    With `base` the trained products are added to frozen ones, $h(x; p_0 + u \odot v)$, as an adapter's are. Batch axes
+    of X, Y and p go together: an ensemble of heads, each with its own data.
+    """
+
+    def __init__(
+        self,
+        X: Float[Tensor, "*batch sample token d"],
+        Y: Float[Tensor, "*batch sample token d"],
+        base: Float[Tensor, "*batch p"] | None = None,
+    ):
+        self.X, self.Y, self.base = X.double(), Y.double(), base
+        self.size = 2 * X.shape[-1]
+        self._scale = 2.0 / (X.shape[-3] * X.shape[-2] * X.shape[-1])
+        split = max(1, BLOCK // (X.shape[-2] * X.shape[-1]))
+        pairs = zip(self.X.split(split, -3), self.Y.split(split, -3), strict=True)
+        self._blocks = [_Block(X, X.mT.contiguous(), -Y) for X, Y in pairs]
+
+    def value(self, p: Products) -> Float[Tensor, "*batch"]:
+        """Mean squared error."""
+        p = p if self.base is None else p + self.base
+        return (diagonal_head(self.X, p) - self.Y).square().mean((-3, -2, -1))
+
+    def gradient(self, p: Products) -> Products:
+        r"""$g(p)$ in closed form; see `_parts`."""
+        found = torch.zeros_like(p)
+        for block in self._blocks:
+            _, Z, _, R, D = self._parts(block, p)
+            g_a = ((D @ block.X) * block.X).sum((-3, -2))
+            g_b = (R * Z).sum((-3, -2))
+            found -= torch.cat([g_a, g_b], -1)
+        return found
+
+    def hessian(self, p: Float[Tensor, " p"], support: Int[Tensor, " k"]) -> Float[Tensor, "p k"]:
+        r"""Columns of the Hessian in closed form.
+
+        For query token i, attention weights $A_{ij}$ and mean token $z_i = \sum_j A_{ij} x_j$, write
+        $V_{ijl} = x_{il} (x_{jl} - z_{il})$, so that $\partial z_i / \partial a_l = \sum_j A_{ij} V_{ijl} x_j$. With
+        $R = \partial L / \partial f$, $s = \partial R / \partial f$ and D the gradient in the logits,
+
+        $H_{aa} = \sum_{ij} V_{ijl}
+        (\sum_{j'} s A_{ij} A_{ij'} x_j^\top \mathrm{diag}(b^2)\, x_{j'} V_{ij'k} + D_{ij} V_{ijk})$,
+        $H_{ab} = \sum_{ij} A_{ij} V_{ijl} x_{jm} (s z_{im} b_m + R_{im})$,
+        $H_{bb} = \mathrm{diag}\,(s \sum_i z_{im}^2)$.
+        """
+        d = self.size // 2
+        of_a = support < d
+        a, b = support[of_a], support[~of_a] - d
+        H_a, H_b = p.new_zeros(2 * d, len(a)), p.new_zeros(2 * d, len(b))
+        for block in self._blocks:
+            X = block.X
+            A, Z, w_VO, R, D = self._parts(block, p)
+            V = X[:, :, None] * (X[:, None] - Z[:, :, None])
+            flat = V.flatten(0, 2)
+            mixed = self._scale * Z * w_VO + R
+            H_b[:d] += (flat * A.reshape(-1, 1)).T @ (X[:, None, :, b] * mixed[:, :, None, b]).flatten(0, 2)
+            H_b[d + b, torch.arange(len(b))] += self._scale * Z[..., b].square().sum((0, 1))
+            if len(a):
+                V_a = V[..., a]
+                gram = (X * (self._scale * w_VO.square())) @ block.XT
+                curved = (A[..., :, None] * A[..., None, :] * gram[:, None]) @ V_a + D[..., None] * V_a
+                H_a[:d] += flat.T @ curved.flatten(0, 2)
+                H_a[d:] += ((A[..., None] * V_a).mT @ X[:, None] * mixed[:, :, None]).sum((0, 1)).T
+        found = p.new_zeros(2 * d, len(support))
+        found[:, of_a], found[:, ~of_a] = H_a, H_b
+        return found
+
+    def _parts(self, block: "_Block", p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        r"""A, Z = A X, b, $R = \partial L / \partial f$, and $D = \partial L / \partial S$ for the logits S."""
+        p = p if self.base is None else p + self.base
+        a, b = (half[..., None, None, :] for half in p.chunk(2, -1))
+        A = _softmax((block.X * a) @ block.XT)
+        Z = A @ block.X
+        R = torch.addcmul(block.negative_target, Z, b).mul_(self._scale)
+        back = (R * b) @ block.XT
+        D = A * (back - (A * back).sum(-1, keepdim=True))
+        return A, Z, b[..., 0, 0, :], R, D
+
+
+class _Block(NamedTuple):
+    """Some of the samples, few enough to stay in the processor's cache."""
+
+    X: Tensor
+    XT: Tensor
+    negative_target: Tensor
+
+
+def _softmax(S: Tensor) -> Tensor:
+    """Softmax of short rows; torch's own takes five times as long on them in float64."""
+    E = torch.exp(S - S.amax(-1, keepdim=True))
+    return E / E.sum(-1, keepdim=True)
+
+
+def diagonal_head(X: Float[Tensor, "*batch sample token d"], p: Products) -> Float[Tensor, "*batch sample token d"]:
+    r"""$\mathrm{softmax}(X\,\mathrm{diag}(a) X^\top) X\,\mathrm{diag}(b)$ for p = (a, b)."""
+    a, b = (half[..., None, None, :] for half in p.chunk(2, -1))
+    return _softmax((X * a) @ X.mT) @ X * b
+
+
+class DiagonalTransformer(DiagonalLoss):
+    r"""A transformer with diagonal attention weights and frozen feed-forward blocks (Example 3.2).
+
+    Each layer is $X \mapsto X + \sum_h \mathrm{head}_h(X)$, then $X \mapsto X + \mathrm{GELU}(X W_1) W_2$. Every head
+    is diagonal in its own frozen orthogonal frame $Q_h$ (its input is $X Q_h$, its output is turned back): in one
+    common frame two heads of a layer have the same gradient wherever their a vanish, the second activation is tied
+    with the first, and Assumption 4.2 fails. p = (a, b) of every head, layer by layer.
+    """
+
+    def __init__(
+        self,
+        X: Float[Tensor, "sample token d"],
+        frames: Float[Tensor, "layer head d d"],
+        W_1: Float[Tensor, "layer d d_mlp"],
+        W_2: Float[Tensor, "layer d_mlp d"],
+        Y: Float[Tensor, "sample token d"] | None = None,
+    ):
+        self.X, self.frames, self.W_1, self.W_2, self.Y = X, frames, W_1, W_2, Y
+        self.size = 2 * frames.shape[0] * frames.shape[1] * frames.shape[2]
+
+    def output(self, p: Float[Tensor, " p"]) -> Float[Tensor, "sample token d"]:
+        """The last layer's tokens."""
+        X = self.X
+        heads = p.reshape(*self.frames.shape[:2], -1)
+        for Q, W_1, W_2, layer in zip(self.frames, self.W_1, self.W_2, heads, strict=True):
+            X = X + sum(diagonal_head(X @ Q_h, p_h) @ Q_h.mT for Q_h, p_h in zip(Q, layer, strict=True))
+            X = X + gelu(X @ W_1) @ W_2
+        return X
+
+    def value(self, p: Products) -> Float[Tensor, "*batch"]:
+        """Mean squared error."""
+        if self.Y is None:
+            raise ValueError("Y: wanted the targets, got none")
+        rows = [(self.output(row) - self.Y).square().mean() for row in p.reshape(-1, p.shape[-1])]
+        return torch.stack(rows).reshape(p.shape[:-1])

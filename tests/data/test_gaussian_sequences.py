@@ -1,0 +1,40 @@
+"""Gaussian inputs and directions, from the generator alone."""
+
+import dataclasses
+
+import torch
+from safetensors.torch import save_file
+
+from lib.data.gaussian_sequences import Toy, gaussian_pair, gaussian_sequences, read_toy
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_tokens_are_standard_normal_and_repeatable():
+    X = gaussian_sequences(2000, 5, 3, generator())
+    assert X.dtype == torch.float64
+    assert abs(X.mean()) < 0.02
+    covariance = torch.cov(X.reshape(2000, 15).T)
+    assert (covariance - torch.eye(15)).abs().max() < 0.15
+    assert torch.equal(X, gaussian_sequences(2000, 5, 3, generator()))
+    assert not torch.equal(X, gaussian_sequences(2000, 5, 3, generator(1)))
+
+
+def test_the_two_arrays_of_a_pair_are_independent():
+    u, v = gaussian_pair((100, 100), generator())
+    assert u.shape == v.shape == (100, 100)
+    assert abs((u * v).mean()) < 0.05
+    assert abs(u.var() - 1) < 0.05
+    assert gaussian_pair(4, generator())[0].shape == (4,)
+
+
+def test_a_toy_is_read_as_it_was_written(tmp_path):
+    u, v = gaussian_pair((2, 6), generator())
+    X = torch.stack([gaussian_sequences(4, 5, 3, generator(seed)) for seed in (3, 8)])
+    toy = Toy(torch.tensor([3, 8]), X, 2 * X, u * v, u, v)
+    save_file(vars(toy), tmp_path / "toy.safetensors")
+    found = read_toy(tmp_path / "toy.safetensors")
+    for field in dataclasses.fields(Toy):
+        assert torch.equal(getattr(found, field.name), getattr(toy, field.name)), field.name

@@ -1,0 +1,104 @@
+"""Gradient descent on diagonal weights: three arithmetics of one flow, and the one that loses its way."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from lib.dynamics.diagonal_descent import descend, lost
+
+H = torch.tensor([[1, 0, 0.65], [0, 1, 0.65], [0.65, 0.65, 1]], dtype=torch.float64)
+MINIMUM = torch.tensor([1, 0.8, -0.2], dtype=torch.float64)
+U = torch.tensor([0.13, 0.64, 0.9], dtype=torch.float64)
+V = torch.tensor([0.6, -0.3, -1.3], dtype=torch.float64)
+LOG_1E32 = 32 * math.log(10)
+
+
+def gradient(p):
+    return (MINIMUM.to(p.dtype) - p) @ H.to(p.dtype)
+
+
+def after(n_steps, scale, learning_rate, form, u=U, v=V):
+    return next(itertools.islice(descend(gradient, scale * u, scale * v, learning_rate, form), n_steps, None))
+
+
+def weights(state, form):
+    """u and v in any form."""
+    if form == "plain":
+        return state.first, state.second
+    return (state.first + state.second) / 2, (state.first - state.second) / 2
+
+
+def test_a_plain_step_is_a_step_of_gradient_descent():
+    u, v = U.clone().requires_grad_(), V.clone().requires_grad_()
+    off = u * v - MINIMUM
+    (off @ H @ off / 2).backward()
+    state = after(1, 1.0, 0.1, "plain")
+    torch.testing.assert_close(state.first, (u - 0.1 * u.grad).detach(), rtol=1e-14, atol=0)
+    torch.testing.assert_close(state.second, (v - 0.1 * v.grad).detach(), rtol=1e-14, atol=0)
+
+
+def test_plain_and_factors_are_the_same_where_nothing_is_rounded_away():
+    plain, factors = (after(300, 1e-4, 0.1, form) for form in ("plain", "factors"))
+    assert plain.p.abs().max() > 0.1
+    torch.testing.assert_close(plain.p, factors.p, rtol=1e-6, atol=1e-12)
+    assert not lost(plain).any()
+
+
+@pytest.mark.parametrize("form", ["plain", "factors", "exponential"])
+def test_every_form_tends_to_the_same_flow(form):
+    def at_time_6(learning_rate):
+        return after(round(6 / learning_rate), 0.1, learning_rate, form).p
+
+    finest = after(6000, 0.1, 1e-3, "exponential").p
+    errors = [float((at_time_6(rate) - finest).abs().max()) for rate in (0.1, 0.05)]
+    assert errors[1] < 0.05
+    assert 0.4 < errors[1] / errors[0] < 0.6
+
+
+def test_the_exponential_form_alone_conserves_u2_minus_v2():
+    drift, n_steps, rate = {}, 200, 0.1
+    for form in ("plain", "factors", "exponential"):
+        u, v = weights(after(n_steps, 0.1, rate, form), form)
+        drift[form] = ((u**2 - v**2).abs().log() - (0.01 * (U**2 - V**2)).abs().log()).abs().max()
+    assert drift["exponential"] < 1e-8
+    states = itertools.islice(descend(gradient, 0.1 * U, 0.1 * V, rate, "factors"), n_steps)
+    wanted = sum((1 - (rate * gradient(state.p)) ** 2).log() for state in states).abs().max()
+    assert drift["factors"] == pytest.approx(float(wanted), rel=1e-8)
+    assert drift["plain"] == pytest.approx(float(wanted), rel=1e-4)
+    assert wanted > 0.05
+
+
+def test_descents_side_by_side_are_descents_alone():
+    rates = torch.tensor([[0.1], [0.2]], dtype=torch.float64)
+    both = after(50, 0.1, rates, "plain", torch.stack([U, V]), torch.stack([V, U - 1]))
+    for k, (u, v, rate) in enumerate([(U, V, 0.1), (V, U - 1, 0.2)]):
+        torch.testing.assert_close(both.p[k], after(50, 0.1, rate, "plain", u, v).p, rtol=1e-12, atol=1e-15)
+
+
+def first_negative(form, dtype, rate=0.3, until=72):
+    """When the third product falls below -0.01, and when the detector first speaks, over log(1 / init_scale)."""
+    detected = None
+    for state in descend(gradient, (1e-32 * U).to(dtype), (1e-32 * V).to(dtype), rate, form):
+        time = state.step * rate / LOG_1E32
+        if state.p[2] < -1e-2:
+            return time, detected, state
+        if time > until:
+            break
+        if detected is None and state.step % 100 == 0 and lost(state).any():
+            detected = time
+    return None, detected, state
+
+
+def test_from_1e_32_plain_descent_misses_a_coordinate_that_comes_back_and_the_detector_says_so():
+    time, detected, state = first_negative("plain", torch.float64)
+    assert time is None
+    assert lost(state).tolist() == [False, False, True]
+    assert detected < 40  # long before the activation at 67.3 that does not come
+    torch.testing.assert_close(state.p, torch.tensor([0.87, 0.67, 0], dtype=torch.float64), rtol=1e-6, atol=1e-6)
+
+
+def test_from_1e_32_the_exponential_form_finds_it_in_time():
+    time, _, _ = first_negative("exponential", torch.float64)
+    assert time == pytest.approx(67.3387, rel=0.02)  # 1 / log(1 / init_scale) away from the limit

@@ -1,0 +1,195 @@
+"""The flow in log coordinates is the flow of u and v, at scales that doubles hold and at those that they do not."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import solve_ivp
+
+from lib.dynamics.gradient_flow import LogCoordinates, Segment, StalledError, log_flow, staged_flow
+from lib.models.diagonal_attention import DiagonalHead, Quadratic, diagonal_head
+
+FINE = {"rtol": 1e-7, "atol": 1e-7}
+USUAL = {"rtol": 1e-6, "atol": 1e-4}
+STAGED = {**USUAL, "threshold": 1e-2, "stationary": 1e-6, "max_events": 100}
+H = torch.tensor([[1, 0, 0.65], [0, 1, 0.65], [0.65, 0.65, 1]], dtype=torch.float64)
+MINIMUM = torch.tensor([1, 0.8, -0.2], dtype=torch.float64)
+TIMES = [1.0309, 1.4614, 2.8226, 67.3387]  # of the limit
+U, V = np.random.default_rng(0).standard_normal((2, 3))
+
+
+def quadratic():
+    return Quadratic(H, MINIMUM)
+
+
+def head():
+    g = torch.Generator().manual_seed(0)
+    X, w = (torch.randn(*size, generator=g, dtype=torch.float64) for size in ((20, 4, 2), (4, 4)))
+    return DiagonalHead(X, diagonal_head(X, w[0] * w[1])), w[2].numpy(), w[3].numpy()
+
+
+def brute_force(loss, u, v, end):
+    """(u, v) at a time by equation (4) as it stands, with an explicit solver."""
+
+    def rate(_, uv):
+        u, v = np.split(uv, 2)
+        g = loss.gradient(torch.from_numpy(u * v)).numpy()
+        return np.concatenate([v * g, u * g])
+
+    found = solve_ivp(rate, (0, end), np.concatenate([u, v]), method="DOP853", rtol=1e-9, atol=1e-12)
+    return np.split(found.y[:, -1], 2)
+
+
+def crossings(loss, start, end, q=1e-2):
+    """(time, coordinate, rises) of all crossings of |p| = q."""
+    level, found = start.level(q), []
+    for segment in log_flow(loss, start, end, **USUAL):
+        before, after = np.abs(segment.y_begin), np.abs(segment.y_end)
+        for i in np.flatnonzero((before < level) != (after < level)):
+            rises = after[i] >= level[i]
+            y = (segment.y_end if rises else segment.y_begin)[i]
+            found.append((segment.root(int(i), float(np.copysign(level[i], y))), int(i), bool(rises)))
+    return sorted(found)
+
+
+def test_log_coordinates_hold_the_point():
+    start = LogCoordinates.of(U, V, math.log(0.1))
+    np.testing.assert_allclose(start.products(), 0.01 * U * V, rtol=1e-12)
+    np.testing.assert_allclose(np.exp(start.log_c), 0.01 * np.abs(U**2 - V**2), rtol=1e-12)
+    found = start.weights(start.y, np.sign(U + V), np.sign(U - V))
+    np.testing.assert_allclose(found, (0.1 * U, 0.1 * V), rtol=1e-12)
+    step = 1e-6
+    slope = (start.products(start.y + step) - start.products(start.y - step)) / (2 * step)
+    np.testing.assert_allclose(start.speed(start.products()), slope, rtol=1e-8)
+
+
+@pytest.mark.parametrize("log10_scale", [0, -4, -32, -160, -1000])
+def test_the_level_is_where_the_product_is_reached(log10_scale):
+    start = LogCoordinates.of(U, V, log10_scale * math.log(10))
+    for sign in (1, -1):
+        np.testing.assert_allclose(start.products(sign * start.level(1e-2)), sign * 1e-2, rtol=1e-10)
+
+
+def test_a_start_with_equal_weights_is_refused():
+    with pytest.raises(ValueError, match="to differ"):
+        LogCoordinates.of(np.array([1.0, 2.0]), np.array([0.5, -2.0]))
+
+
+def test_the_product_is_capped_and_not_infinite_far_out():
+    start = LogCoordinates.of(U, V)
+    assert np.isfinite(start.products(np.full(3, 1e5))).all()
+
+
+@pytest.mark.parametrize("end", [1.0, 8.0])
+def test_the_flow_is_that_of_u_and_v_and_conserves_u2_minus_v2(end):
+    for loss, u, v in ((quadratic(), U, V), head()):
+        start = LogCoordinates.of(u, v, math.log(1e-2))
+        *_, last = log_flow(loss, start, end, **FINE)
+        wanted = brute_force(loss, 1e-2 * u, 1e-2 * v, end)
+        np.testing.assert_allclose(np.abs(wanted[0] ** 2 - wanted[1] ** 2), np.exp(start.log_c), rtol=1e-4)
+        found = start.weights(last.y_end, np.sign(u + v), np.sign(u - v))
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-7)
+        assert last.end == end
+
+
+def test_a_cheaper_matrix_changes_the_steps_and_not_the_flow():
+    loss, u, v = head()
+    start = LogCoordinates.of(u, v, math.log(1e-2))
+    *_, exact = log_flow(loss, start, 10.0, **FINE)
+    few = DiagonalHead(loss.X[:8], loss.Y[:8])
+    *_, cheap = log_flow(loss, start, 10.0, curvature=few, **FINE)
+    np.testing.assert_allclose(cheap.y_end, exact.y_end, rtol=1e-5)
+
+
+def test_products_that_are_not_active_are_held_at_zero():
+    active = np.array([True, False, False])
+    start = LogCoordinates.of(U, V)
+    *_, last = log_flow(quadratic(), start, 50.0, active=active, begin=10.0, **FINE)
+    assert last.end == 50
+    p = np.where(active, start.products(last.y_end), 0)
+    np.testing.assert_allclose(p, [0.87, 0, 0], rtol=1e-6)  # g_0 = 0 there
+
+
+def test_a_root_is_found_for_the_side_on_which_the_level_lies():
+    segment = Segment(0.0, 2.0, np.array([3.0]), np.array([-3.0]), lambda t: np.array([3 - 3 * t]))
+    assert segment.root(0, 1.5) == pytest.approx(0.5)
+    assert segment.root(0, -1.5) == pytest.approx(1.5)
+    assert (segment.root(0, 3.0), segment.root(0, -3.0)) == (0, 2)
+
+
+def test_the_flow_from_1e_1000_activates_when_the_limit_says():
+    log_scale = -1000 * math.log(10)
+    found = crossings(quadratic(), LogCoordinates.of(U, V, log_scale), -70 * log_scale)
+    assert [(i, rises) for _, i, rises in found] == [(2, True), (0, True), (1, True), (2, False), (2, True)]
+    rising = [time / -log_scale for time, _, rises in found if rises]
+    np.testing.assert_allclose(rising, TIMES, rtol=2e-3)
+
+
+@pytest.mark.parametrize(("log10_scale", "bar"), [(-4, 6e-3), (-8, 3e-3), (-32, 1e-3)])
+def test_the_finite_scale_prediction_is_that_of_the_flow(log10_scale, bar):
+    log_scale = log10_scale * math.log(10)
+    start = LogCoordinates.of(U, V, log_scale)
+    measured = [found for found in crossings(quadratic(), start, -70 * log_scale) if found[2]]
+    events = list(staged_flow(quadratic(), start, -70 * log_scale, **STAGED))
+    predicted = [event for event in events if event.rises]
+    assert [event.coordinate for event in predicted] == [i for _, i, _ in measured] == [2, 0, 1, 2]
+    assert [event.sign for event in predicted] == [1, 1, 1, -1]
+    np.testing.assert_allclose([event.time for event in predicted], [time for time, _, _ in measured], rtol=bar)
+    assert [(event.coordinate, event.sign) for event in events if not event.rises] == [(2, 1)]
+
+
+def test_the_finite_scale_prediction_is_better_than_the_limit():
+    log_scale = -4 * math.log(10)
+    start = LogCoordinates.of(U, V, log_scale)
+    measured = np.array([time for time, _, rises in crossings(quadratic(), start, -70 * log_scale) if rises])
+    events = staged_flow(quadratic(), start, -70 * log_scale, **STAGED)
+    predicted = np.array([event.time for event in events if event.rises])
+    of_the_limit = np.array(TIMES) * -log_scale
+    assert np.median(np.abs(predicted - measured) / measured) < 0.1 * np.median(
+        np.abs(of_the_limit - measured) / measured
+    )  # fmt: skip
+
+
+def test_a_coordinate_beyond_the_threshold_at_the_start_is_active_without_an_event():
+    start = LogCoordinates.of(np.array([1.0, 0.01, 0.01]), np.array([0.5, 0.02, 0.005]))
+    risen = [event.coordinate for event in staged_flow(quadratic(), start, 200.0, **STAGED) if event.rises]
+    assert 0 not in risen
+    assert 1 in risen
+
+
+def test_where_nothing_moves_nothing_is_predicted():
+    still = Quadratic(H, torch.zeros(3, dtype=torch.float64))
+    start = LogCoordinates.of(U, V, -32 * math.log(10))
+    assert list(staged_flow(still, start, 1e9, **STAGED)) == []
+
+
+def test_predictions_end_at_the_end_and_at_the_most_events():
+    log_scale = -32 * math.log(10)
+    start = LogCoordinates.of(U, V, log_scale)
+    assert len(list(staged_flow(quadratic(), start, -2 * log_scale, **STAGED))) == 2
+    with pytest.raises(StalledError, match="at most 2 events"):
+        list(staged_flow(quadratic(), start, -70 * log_scale, **{**STAGED, "max_events": 2}))
+
+
+class Broken(Quadratic):
+    """A loss whose gradient is not a number beyond |p| = 0.1."""
+
+    def gradient(self, p):
+        return super().gradient(p) + torch.where(p.abs().max() > 0.1, math.nan, 0.0)
+
+
+def test_a_gradient_that_is_not_a_number_ends_in_a_clear_error():
+    start = LogCoordinates.of(U, V, -8 * math.log(10))
+    for flow in (
+        lambda: list(log_flow(Broken(H, MINIMUM), start, 1e3, **USUAL)),
+        lambda: list(staged_flow(Broken(H, MINIMUM), start, 1e3, **STAGED)),
+    ):
+        with pytest.raises(StalledError):
+            flow()
+
+
+def test_a_loss_without_a_minimum_ends_in_a_clear_error():
+    start = LogCoordinates.of(U, V, -8 * math.log(10))
+    with pytest.raises(StalledError, match="products below"):
+        list(log_flow(Quadratic(-H, MINIMUM), start, 1e4, **USUAL))

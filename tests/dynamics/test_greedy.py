@@ -1,0 +1,111 @@
+"""Algorithm 1 finds the stages that can be worked out by hand, and says when there is none."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from lib.dynamics.greedy import StalledError, greedy
+from lib.models.diagonal_attention import DiagonalHead, DiagonalTransformer, Quadratic, diagonal_head
+
+NUMBERS = {"kick": 1e-5, "stationary": 1e-5, "rtol": 1e-5, "atol": 1e-4}
+H = torch.tensor([[1, 0, 0.65], [0, 1, 0.65], [0.65, 0.65, 1]], dtype=torch.float64)
+MINIMUM = torch.tensor([1, 0.8, -0.2], dtype=torch.float64)
+
+
+def stages(loss, size, at_most=50):
+    return list(itertools.islice(greedy(loss, size, **NUMBERS), at_most))
+
+
+def test_the_stages_of_the_quadratic_are_those_worked_out_by_hand():
+    found = stages(Quadratic(H, MINIMUM), 3)
+    assert [stage.k for stage in found] == [0, 1, 2, 3, 4]
+    assert [(stage.coordinate, stage.sign) for stage in found] == [(-1, 0), (2, 1), (0, 1), (1, 1), (2, -1)]
+    assert [stage.dropped for stage in found] == [(), (), (), (2,), ()]
+    plateaus = [(0, 0, 0), (0, 0, 0.97), (0.23950 / 0.5775, 0, 0.4045 / 0.5775), (0.87, 0.67, 0), (1, 0.8, -0.2)]
+    np.testing.assert_allclose([stage.p for stage in found], plateaus, rtol=1e-9, atol=1e-12)
+    times = [stage.time for stage in found]
+    np.testing.assert_allclose(times, [0, 1.0309, 1.4614, 2.8226, 67.3387], atol=1e-4)
+    assert [stage.next_time for stage in found] == [*times[1:], math.inf]
+    assert all(stage.residual < 1e-10 for stage in found)
+    assert all(np.array_equal(stage.support, stage.p != 0) for stage in found)
+
+
+def test_the_first_activation_is_that_of_the_largest_slope_and_the_gap_that_to_the_second():
+    first = stages(Quadratic(H, MINIMUM), 3)[0]
+    g = np.sort((H @ MINIMUM).abs().numpy())[::-1]
+    assert first.next_time == pytest.approx(1 / g[0], rel=1e-12)
+    assert first.gap == pytest.approx(1 / g[1] - 1 / g[0], rel=1e-12)
+
+
+def test_a_separable_quadratic_learns_one_coordinate_after_another_each_at_1_over_its_slope():
+    minimum = torch.tensor([0.5, -2, 1, 0], dtype=torch.float64)
+    found = stages(Quadratic(torch.eye(4, dtype=torch.float64), minimum), 4)
+    assert [(stage.coordinate, stage.sign, stage.time) for stage in found[1:]] == [
+        (1, -1, pytest.approx(0.5)),
+        (2, 1, pytest.approx(1)),
+        (0, 1, pytest.approx(2)),
+    ]
+    assert found[-1].next_time == math.inf
+    np.testing.assert_allclose(found[-1].p, minimum, rtol=1e-9)
+
+
+def test_where_nothing_moves_there_is_the_start_alone():
+    [only] = stages(Quadratic(H, torch.zeros(3, dtype=torch.float64)), 3)
+    assert (only.time, only.next_time, only.gap, only.residual) == (0, math.inf, math.inf, 0)
+
+
+def test_the_sign_of_the_gradient_matters():
+    class Flipped(Quadratic):
+        def gradient(self, p):
+            return -super().gradient(p)
+
+    with pytest.raises(StalledError):
+        stages(Flipped(H, MINIMUM), 3)
+
+
+def test_a_gradient_that_is_not_a_number_ends_in_a_clear_error():
+    class Broken(Quadratic):
+        def gradient(self, p):
+            return super().gradient(p) + torch.where(p.abs().max() > self.beyond, math.nan, 0.0)
+
+    for beyond in (-1.0, 0.1):
+        loss = Broken(H, MINIMUM)
+        loss.beyond = beyond
+        with pytest.raises(StalledError):
+            stages(loss, 3)
+
+
+def test_a_head_learns_its_teacher_one_product_a_stage_values_first():
+    g = torch.Generator().manual_seed(2)
+    X, w = (torch.randn(*size, generator=g, dtype=torch.float64) for size in ((50, 5, 3), (2, 6)))
+    teacher = w[0] * w[1]
+    loss = DiagonalHead(X, diagonal_head(X, teacher))
+    found = stages(loss, 6)
+    assert found[1].coordinate >= 3  # at p = 0 the key-query products have no gradient
+    for before, after in itertools.pairwise(found):
+        assert not set(np.flatnonzero(after.support & ~before.support)) - {after.coordinate}
+        assert after.time > before.time
+        p, q = torch.from_numpy(before.p), torch.from_numpy(after.p)
+        assert loss.value(q) < loss.value(p)
+        assert after.residual < 1e-6
+    assert found[-1].next_time == math.inf or len(found) == 50
+    np.testing.assert_allclose(found[6].p, teacher, rtol=1e-6)
+
+
+def test_the_algorithm_takes_a_transformer_as_it_takes_a_head():
+    g = torch.Generator().manual_seed(0)
+    X, frames, W_1, W_2, w = (
+        torch.randn(*size, generator=g, dtype=torch.float64)
+        for size in ((20, 3, 2), (2, 2, 2, 2), (2, 2, 4), (2, 4, 2), (2, 16))
+    )
+    parts = (X, torch.linalg.qr(frames).Q, W_1 / 4, W_2 / 4)
+    loss = DiagonalTransformer(*parts, DiagonalTransformer(*parts).output(w[0] * w[1] / 4))
+    found = stages(loss, 16, at_most=6)
+    losses = [float(loss.value(torch.from_numpy(stage.p))) for stage in found]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < 0.5 * losses[0]
+    assert all(stage.residual < 1e-6 for stage in found)
+    assert all(stage.support.sum() <= stage.k for stage in found)
