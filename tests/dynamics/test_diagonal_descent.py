@@ -91,6 +91,7 @@ def first_negative(form, dtype, rate=0.3, until=72):
     return None, detected, state
 
 
+@pytest.mark.slow
 def test_from_1e_32_plain_descent_misses_a_coordinate_that_comes_back_and_the_detector_says_so():
     time, detected, state = first_negative("plain", torch.float64)
     assert time is None
@@ -99,6 +100,7 @@ def test_from_1e_32_plain_descent_misses_a_coordinate_that_comes_back_and_the_de
     torch.testing.assert_close(state.p, torch.tensor([0.87, 0.67, 0], dtype=torch.float64), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_from_1e_32_the_exponential_form_finds_it_in_time():
     time, _, _ = first_negative("exponential", torch.float64)
     assert time == pytest.approx(67.3387, rel=0.02)  # 1 / log(1 / init_scale) away from the limit

@@ -95,6 +95,7 @@ def test_a_head_learns_its_teacher_one_product_a_stage_values_first():
     np.testing.assert_allclose(found[6].p, teacher, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_algorithm_takes_a_transformer_as_it_takes_a_head():
     g = torch.Generator().manual_seed(0)
     X, frames, W_1, W_2, w = (
