@@ -113,9 +113,9 @@ def spectrum(
 def describe(sigma: Tensor, layout: Layout, name: str, labels: dict[str, Any], rtol: float) -> pd.DataFrame:
     """A row for each matrix of a stack: who it is, its norm and ranks, its singular values."""
     axes = layout.matrices[layout.products[name][0] if name in layout.products else name][:-2]
-    places = dict(zip(axes, np.indices(sigma.shape[:-1]).reshape(len(axes), -1), strict=True))
-    seeds = np.array(layout.seeds)[places["seed"]] if "seed" in places else layout.seeds[0]
     flat = sigma.reshape(-1, sigma.shape[-1])
+    places = dict(zip(axes, np.indices(sigma.shape[:-1]).reshape(len(axes), len(flat)), strict=True))
+    seeds = np.array(layout.seeds)[places["seed"]] if "seed" in places else next(iter(layout.seeds), 0)
     return pd.DataFrame(
         {
             **labels,

@@ -1,26 +1,40 @@
-"""Plain gradient descent with one constant step size, as a generator of states."""
+"""Plain gradient descent with constant step sizes, as a generator of its steps."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import repeat
+from typing import NamedTuple
 
 from torch import Tensor
 
 Weights = dict[str, Tensor]
 
 
+class Step(NamedTuple):
+    """The step from $W^{(t)}$, with the loss and its gradients there, to $W^{(t+1)}$."""
+
+    number: int
+    weights: Weights
+    loss: Tensor
+    gradients: Weights
+    after: Weights
+
+
 def gradient_descent(
     loss_gradient: Callable[..., tuple[Tensor, Weights]],
     start: Weights,
-    batches: Iterable[tuple[Tensor, ...]],
-    learning_rate: float,
-) -> Iterator[tuple[int, Tensor, Weights]]:
-    r"""Yield, for each batch, (t, loss, $W^{(t)}$): the number of updates done, the loss before the last of them, and
-    $W^{(t)} = W^{(t-1)} - \eta \nabla \mathrm{loss}(W^{(t-1)}; \mathrm{batch}_t)$.
+    learning_rate: float | Mapping[str, float],
+    batches: Iterable[tuple[Tensor, ...]] | None = None,
+) -> Iterator[Step]:
+    r"""Yield the steps $W^{(t+1)} = W^{(t)} - \eta \nabla \mathrm{loss}(W^{(t)}; \mathrm{batch}_t)$, t = 0, 1, ...
 
-    `loss_gradient(weights, *batch)` gives the batch's loss (or one for each of a stack) and the gradient of every
-    weight that is trained; the others stay. No tensor of a state is changed later.
+    `loss_gradient(weights, *batch)` gives the loss (or one for each of a stack) and the gradients. One η moves every
+    matrix that has a gradient; a mapping names the matrices that move, each with its own. Without batches the loss is
+    that of all data, and the steps have no end. No tensor of a step is changed later.
     """
     weights = dict(start)
-    for step, batch in enumerate(batches, 1):
-        loss, gradient = loss_gradient(weights, *batch)
-        weights = weights | {name: weights[name] - learning_rate * slope for name, slope in gradient.items()}
-        yield step, loss, weights
+    for number, batch in enumerate(repeat(()) if batches is None else batches):
+        loss, gradients = loss_gradient(weights, *batch)
+        rates = learning_rate if isinstance(learning_rate, Mapping) else dict.fromkeys(gradients, learning_rate)
+        after = weights | {name: weights[name] - rate * gradients[name] for name, rate in rates.items()}
+        yield Step(number, weights, loss, gradients, after)
+        weights = after

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import connection
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from lib.io.files import InputError
 
 Result = TypeVar("Result")
 
-_progress: Any = None  # a shared counter, set in each worker process
+_progress: Callable[[int], object] | None = None  # reports work done, to a bar here or in the parent process
 
 
 def use_threads(n_threads: int) -> None:
@@ -62,10 +63,9 @@ def generator(seed: int, *purpose: str | int, device: str | torch.device = "cpu"
 
 
 def advance(n: int = 1) -> None:
-    """Report `n` units of work done to the progress bar of the parent process, if there is one."""
+    """Report `n` units of work done to the progress bar of `spread`, if there is one."""
     if _progress is not None:
-        with _progress.get_lock():
-            _progress.value += n
+        _progress(n)
 
 
 def spread(
@@ -78,38 +78,68 @@ def spread(
     unit: str = "step",
     n_threads: int = 1,
 ) -> Iterator[Result]:
-    """Yield `function(*job)` for each job, in order, computed by worker processes of `n_threads` each.
+    """Yield `function(*job)` for each job, in order, computed with `n_threads` each, here or by worker processes.
 
-    A progress bar counts what the workers `advance`, up to `total`. The jobs are pure functions of their arguments,
-    so that the number of processes changes no bit. A worker ends when its parent does; the first error of a worker
-    is raised here, and what has not begun is cancelled.
+    A progress bar counts what the jobs `advance`, up to `total`. They are pure functions of their arguments, so that
+    the number of processes changes no bit. What needs one process alone is computed here, which saves its start. A
+    worker ends when its parent does; the first error of a worker is raised here, and what has not begun is cancelled.
     """
+    n_processes = min(n_processes, len(jobs))
+    every = 1 if sys.stderr.isatty() else 20
+    with tqdm(total=total, desc=label, unit=unit, mininterval=every) as bar:
+        if n_processes > 1:
+            yield from _spread_over_workers(function, jobs, n_processes, n_threads, label, bar)
+        else:
+            use_threads(n_threads)
+            for job in jobs:
+                with _reporting(bar.update):
+                    result = function(*job)
+                yield result
+
+
+@contextmanager
+def _reporting(report: Callable[[int], object]) -> Iterator[None]:
+    global _progress
+    before, _progress = _progress, report
+    try:
+        yield
+    finally:
+        _progress = before
+
+
+def _spread_over_workers(
+    function: Callable[..., Result], jobs: Sequence[tuple], n_processes: int, n_threads: int, label: str, bar: tqdm
+) -> Iterator[Result]:
     context = multiprocessing.get_context("spawn")
     counter = context.Value("q", 0)
-    pool = ProcessPoolExecutor(max(1, min(n_processes, len(jobs))), context, _start_worker, (counter, n_threads))
-    every = 1 if sys.stderr.isatty() else 20
-    with pool, tqdm(total=total, desc=label, unit=unit, mininterval=every) as bar:
-        try:
-            futures: list[Future[Result]] = [pool.submit(function, *job) for job in jobs]
-            for future in futures:
-                while not future.done():
-                    waiting = [f for f in futures if not f.done()]
-                    wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
-                    bar.update(counter.value - bar.n)
-                    for ended in futures:
-                        if ended.done() and ended.exception():
-                            ended.result()
+    pool = ProcessPoolExecutor(n_processes, context, _start_worker, (counter, n_threads))
+    try:
+        futures: list[Future[Result]] = [pool.submit(function, *job) for job in jobs]
+        for future in futures:
+            while not future.done():
+                waiting = [f for f in futures if not f.done()]
+                wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
                 bar.update(counter.value - bar.n)
-                yield future.result()
-        except BrokenProcessPool as error:
-            raise RuntimeError(f"{label}: a worker process died, see above; memory?") from error
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+                for ended in futures:
+                    if ended.done() and ended.exception():
+                        ended.result()
+            bar.update(counter.value - bar.n)
+            yield future.result()
+    except BrokenProcessPool as error:
+        raise RuntimeError(f"{label}: a worker process died, see above; memory?") from error
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)  # a worker in the middle of a job ends with this process
+        raise
+    pool.shutdown()
 
 
 def _start_worker(counter: Any, n_threads: int) -> None:
+    def report(n: int) -> None:
+        with counter.get_lock():
+            counter.value += n
+
     global _progress
-    _progress = counter
+    _progress = report
     use_threads(n_threads)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

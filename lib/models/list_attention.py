@@ -9,6 +9,7 @@ All positions that hold a give the same output: the population loss is a sum ove
 sequences and a query a in it, with weight $\mu_a(s) = P(s) N_a(s) / n$. Everything is float64.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
@@ -138,6 +139,34 @@ def attention_curvature(
     blocks -= alpha[:, :, None] * g[:, None, :] + g[:, :, None] * alpha[:, None, :]
     blocks += torch.diag_embed(g)
     return _by_query(blocks.flatten(1), rows.query, W.shape[1]).unflatten(1, (W.shape[0], W.shape[0]))
+
+
+def hessian_product(
+    W: Float[Tensor, "key query"], V: Float[Tensor, "label token"], rows: Rows, permutation: Int[Tensor, " token"]
+) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    r"""The Hessian of the population loss in W and V at a point, as a map of directions $(\dot W, \dot V)$.
+
+    It differentiates `loss_gradients` along the direction: $\dot s = \dot W_{\cdot, a}$,
+    $\dot\alpha = \alpha (\dot s - \langle \alpha, \dot s \rangle)$, $\dot z = V \dot\alpha + \dot V \alpha$,
+    $\dot G = \mu p (\dot z - \langle p, \dot z \rangle)$, and so on.
+    """
+    alpha = attention_rows(W, rows)
+    _, error, p = _errors(alpha @ V.T, permutation[rows.star])
+    G, weighted = error * rows.weight[:, None], p * rows.weight[:, None]
+    d = G @ V
+    centred = d - (alpha * d).sum(1, keepdim=True)
+
+    def apply(W_dot: Tensor, V_dot: Tensor) -> tuple[Tensor, Tensor]:
+        s = W_dot.T[rows.query]
+        alpha_dot = alpha * (s - (alpha * s).sum(1, keepdim=True))
+        z = alpha_dot @ V.T + alpha @ V_dot.T
+        G_dot = weighted * (z - (p * z).sum(1, keepdim=True))
+        d_dot = G_dot @ V + G @ V_dot
+        slope = d_dot - (alpha_dot * d + alpha * d_dot).sum(1, keepdim=True)
+        pulled = alpha_dot * centred + alpha * slope
+        return _by_query(pulled, rows.query, W.shape[1]).T, G_dot.T @ alpha + G.T @ alpha_dot
+
+    return apply
 
 
 def _by_query(values: Float[Tensor, "row n"], query: Int[Tensor, " row"], n_tokens: int) -> Float[Tensor, "query n"]:

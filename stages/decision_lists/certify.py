@@ -36,6 +36,7 @@ from lib.data.decision_lists import (
 )
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread, use_threads
+from lib.io.files import InputError
 from lib.io.params import Count, Interval, Seed, read_params
 from lib.io.runs import open_runs
 from lib.io.tables import read_table, write_table
@@ -63,18 +64,21 @@ def main(section: str, tasks: Path, flows: Path, joint: Path, tables: Path) -> N
     use_threads(1)
     params = read_params(section, Certify)
     listed = {str(row["name"]): Task.from_row(row) for row in read_table(tasks).to_dict("records")}
+    if params.monte_carlo_task not in listed:
+        raise InputError(f"{section}.monte_carlo_task: wanted one of {sorted(listed)}, got {params.monte_carlo_task!r}")
+    trained = [describe(listed, opened, params) for folder in (flows, joint) for opened in open_runs(folder)]
     questions = ("certificates", "lemma 1", "lemma 2")
     jobs = [(question, chunk, params) for question in questions for chunk in range(params.n_chunks)]
     done = spread(work, jobs, n_processes=available_cores(), total=len(jobs), label=section, unit="chunk")
     cases = pd.concat(list(done), ignore_index=True)
+    sampled = monte_carlo(listed[params.monte_carlo_task], params)
     shutil.rmtree(tables, ignore_errors=True)
     for question in questions:
         chosen = cases[cases["question"] == question].dropna(axis=1, how="all")
         write_table(chosen.drop(columns="question"), tables / f"{question.replace(' ', '_')}.parquet")
     feasible = [{"length": m, "least_n": least_feasible_length(m)} for m in params.list_lengths]
     write_table(pd.DataFrame(feasible), tables / "feasible.parquet")
-    write_table(monte_carlo(listed[params.monte_carlo_task], params), tables / "monte_carlo.parquet")
-    trained = [describe(listed, opened, params) for folder in (flows, joint) for opened in open_runs(folder)]
+    write_table(sampled, tables / "monte_carlo.parquet")
     write_table(pd.concat(trained, ignore_index=True), tables / "trained.parquet")
 
 

@@ -20,7 +20,8 @@ from lib.analysis.certificate import list_order_margin, logit_margin
 from lib.analysis.convergence_bounds import DescentBound, descent_bound, flow_bound, rarest_conflict, with_loss
 from lib.analysis.curvature import largest_eigenvalue
 from lib.data.decision_lists import Task, determining_tokens, label_matrix
-from lib.dynamics.descent import Descended, Weights, gradient_descent
+from lib.dynamics.gradient_descent import Step, Weights, gradient_descent
+from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread, use_device, use_threads
 from lib.io.files import InputError
@@ -31,6 +32,7 @@ from lib.models.list_attention import (
     attention_curvature,
     attention_margins,
     attention_rows,
+    hessian_product,
     logit_margins,
     loss_gradients,
 )
@@ -76,7 +78,8 @@ def main(section: str, tasks: Path, tables: Path) -> None:
 
 
 def work(task: Task, noise: Noise | None, params: Descend) -> dict[str, object]:
-    """One run, in a worker."""
+    """One run."""
+    keep_freed_memory()
     row = descend_alone(task, params) if noise is None else descend_both(task, noise, params)
     advance()
     return row
@@ -109,15 +112,14 @@ class Loss:
         """
         W, V = weights["W"], weights["V"]
 
-        def gradients(W: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
-            return loss_gradients(W, V, self.rows, self.permutation)[1:]
+        product = hessian_product(W, V, self.rows, self.permutation)
 
         def apply(direction: Tensor) -> Tensor:
-            along = direction[: W.numel()].view_as(W), direction[W.numel() :].view_as(V)
-            in_W, in_V = torch.func.jvp(gradients, (W, V), along)[1]
+            in_W, in_V = product(direction[: W.numel()].view_as(W), direction[W.numel() :].view_as(V))
             return torch.cat([in_W.flatten(), in_V.flatten()])
 
-        start = torch.cat([gradient.flatten() for gradient in gradients(W, V)])
+        gradients = loss_gradients(W, V, self.rows, self.permutation)[1:]
+        start = torch.cat([gradient.flatten() for gradient in gradients])
         random = torch.randn(start.shape, generator=generator(0, "curvature"), dtype=torch.float64)
         start = start / start.norm() + random / random.norm()
         return largest_eigenvalue(apply, start, n_iterations)
@@ -128,7 +130,7 @@ class Descent:
     """A descent whose step size is at most the inverse of the largest curvature that was found along it."""
 
     step_size: float
-    states: list[Descended]
+    steps: list[Step]
     largest: float  # curvature along the path
     initial: float  # curvature at its start
     n_failures: int  # of the descent lemma, beyond rounding
@@ -146,25 +148,25 @@ def compliant(
     initial = curvature(start)
     largest = initial
     for _ in range(params.max_repeats):
-        step_size, states = 1 / largest, []
-        for state in gradient_descent(loss, start, dict.fromkeys(names, step_size)):
-            if states:
-                before = states[-1].weights
+        step_size, steps = 1 / largest, []
+        for step in gradient_descent(loss, start, dict.fromkeys(names, step_size)):
+            if steps:
+                before = steps[-1].weights
                 for share in torch.linspace(0, 1, params.samples + 1).square().tolist()[1:]:
-                    between = {name: torch.lerp(before[name], state.weights[name], share) for name in names}
+                    between = {name: torch.lerp(before[name], step.weights[name], share) for name in names}
                     largest = max(largest, curvature(before | between))
-            states.append(state)
-            if right(state.weights) or state.step >= params.max_steps or largest * step_size > 1:
+            steps.append(step)
+            if right(step.weights) or step.number >= params.max_steps or largest * step_size > 1:
                 break
         if largest * step_size <= 1:
-            return Descent(step_size, states, largest, initial, failures(states, names, step_size))
+            return Descent(step_size, steps, largest, initial, failures(steps, names, step_size))
     raise ArithmeticError(f"wanted a step size that fits the curvature, got none in {params.max_repeats} descents")
 
 
-def failures(states: list[Descended], names: tuple[str, ...], step_size: float) -> int:
+def failures(steps: list[Step], names: tuple[str, ...], step_size: float) -> int:
     """At how many steps the loss is above what the descent lemma allows, L − step_size |∇L|² / 2, beyond rounding."""
     found = 0
-    for a, b in pairwise(states):
+    for a, b in pairwise(steps):
         square = sum(float(a.gradients[name].square().sum()) for name in names)
         found += float(b.loss) > float(a.loss) - step_size / 2 * square + 1e-13
     return found
@@ -188,14 +190,14 @@ def descend_alone(task: Task, params: Descend) -> dict[str, object]:
         loss.attention_curvature,
         params,
     )
-    last = found.states[-1]
+    last = found.steps[-1]
     certified = list_order_margin(last.weights["W"], task.lists, task.seq_len, repeats=False)
     return {
         "task": task.name,
         "law": task.law,
         "scale": bound.scale,
         "step_size": found.step_size,
-        "n_steps": last.step,
+        "n_steps": last.number,
         "bound": 2 * bound.time / found.step_size,
         "margin": certified,
         "failures": found.n_failures,
@@ -217,8 +219,8 @@ def descend_both(task: Task, noise: Noise, params: Descend) -> dict[str, object]
         lambda weights: loss.curvature(weights, params.lanczos_iterations),
         params,
     )
-    last = found.states[-1]
-    alpha = torch.stack([attention_rows(s.weights["W"], loss.rows).amax() for s in found.states])
+    last = found.steps[-1]
+    alpha = torch.stack([attention_rows(s.weights["W"], loss.rows).amax() for s in found.steps])
     margin = logit_margin(last.weights["W"], last.weights["V"], task.lists, task.permutation, task.seq_len, False)
     return {
         "task": task.name,
@@ -233,14 +235,14 @@ def descend_both(task: Task, noise: Noise, params: Descend) -> dict[str, object]
         "L_0": bound.L_0,
         "epsilon": bound.epsilon,
         "step_size": found.step_size,
-        "n_steps": last.step,
+        "n_steps": last.number,
         "earliest": bound.earliest / found.step_size,
         "latest": bound.latest / found.step_size,
         "margin": margin,
         "failures": found.n_failures,
         "curvature_growth": found.largest / found.initial,
         "start_deviation": float((V_0 - bound.scale * P).abs().max()),
-        "deviation": max(float((s.weights["V"] - bound.scale * P).abs().max()) for s in found.states),
+        "deviation": max(float((s.weights["V"] - bound.scale * P).abs().max()) for s in found.steps),
         "V_moved": float((last.weights["V"] - V_0).abs().max()),
         "largest_attention": float(alpha.max()) * task.seq_len,
     }

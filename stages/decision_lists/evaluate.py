@@ -15,7 +15,7 @@ from lib.io.command import run
 from lib.io.files import InputError
 from lib.io.params import Interval, Positive, Seed, read_params
 from lib.io.runs import open_run
-from lib.io.tables import read_table, write_csv, write_json, write_table
+from lib.io.tables import compact, read_table, write_csv, write_json, write_table
 from lib.models.list_attention import Rows, attention_rows
 
 Measures = dict[str, list[float]]
@@ -90,7 +90,8 @@ def main(
     }
     tables["certificates"] = tables["certificates"].value_counts().rename("n").reset_index()
     for name, table in tables.items():
-        write_table(small(table), metrics / f"{name}.parquet")
+        # Times span more decades than single precision has.
+        write_table(compact(table, single_precision=False), metrics / f"{name}.parquet")
     write_json(
         {
             name: {"mean": float(np.mean(v)), "min": float(np.min(v)), "max": float(np.max(v))}
@@ -106,12 +107,6 @@ def main(
         alignment.rename(columns={"task": "variant"})[["variant", "step", "cosine", "centred_cosine", "accuracy"]],
         curves,
     )
-
-
-def small(table: pd.DataFrame) -> pd.DataFrame:
-    """Texts as categories: for git. Numbers stay in double precision, for times span more decades than single has."""
-    texts = {c: "category" for c, t in table.dtypes.items() if str(t) in ("object", "str") and c != "singular_values"}
-    return table.astype(texts)
 
 
 def last_of(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

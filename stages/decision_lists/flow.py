@@ -19,6 +19,7 @@ from torch import Tensor
 from lib.analysis.convergence_bounds import flow_bound, rarest_conflict
 from lib.data.decision_lists import Task, determining_tokens, label_matrix
 from lib.dynamics.stiff_flow import Step, first_crossing, stiff_flow
+from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, spread, use_device, use_threads
 from lib.io.files import InputError
@@ -153,7 +154,8 @@ def main(section: str, tasks: Path, tables: Path, runs: Path) -> None:
 
 
 def work(kind: str, task: Any, params: Any) -> Any:
-    """One run, in a worker."""
+    """One run."""
+    keep_freed_memory()
     result = {"theorem": theorem, "law": law, "repeats": repeats, "spectral": spectral, "many": many}[kind](
         task, params
     )

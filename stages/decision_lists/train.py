@@ -23,8 +23,9 @@ from lib.data.decision_lists import (
     random_permutation,
     random_subsets,
 )
-from lib.dynamics.descent import Weights, gradient_descent
+from lib.dynamics.gradient_descent import Weights, gradient_descent
 from lib.dynamics.sgd import State, saved_steps, sgd
+from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread, use_device, use_threads
 from lib.io.files import InputError
@@ -157,7 +158,8 @@ def main(section: str, tasks: Path, tables: Path, runs: Path) -> None:
 
 
 def work(kind: str, what: Any, params: Train) -> Any:
-    """One run, in a worker."""
+    """One run."""
+    keep_freed_memory()
     if kind in ("joint", "starts"):
         section = params.joint if kind == "joint" else params.starts
         task, start, seed = what
@@ -231,17 +233,17 @@ def train_both(
     exact, size = Exact(task), params.step_per_token * task.n_tokens
     saved = set(saved_steps(n_steps, n_steps)) if whole else set()
     rows, states = [], []
-    for state in gradient_descent(exact, start_weights(task, start, seed), {"W": size, "V": size}):
-        row = {"step": state.step, "loss": float(state.loss)}
-        if state.step % params.every == 0 or state.step == n_steps:
-            row |= exact.measured(state.weights)
-            row["certified_sets"] = exact.certified(state.weights, repeats=False)
-            row["certified_all"] = exact.certified(state.weights, repeats=True)
-            row["gradient"] = float(torch.cat([g.flatten() for g in state.gradients.values()]).norm())
+    for step in gradient_descent(exact, start_weights(task, start, seed), size):
+        row = {"step": step.number, "loss": float(step.loss)}
+        if step.number % params.every == 0 or step.number == n_steps:
+            row |= exact.measured(step.weights)
+            row["certified_sets"] = exact.certified(step.weights, repeats=False)
+            row["certified_all"] = exact.certified(step.weights, repeats=True)
+            row["gradient"] = float(torch.cat([g.flatten() for g in step.gradients.values()]).norm())
             rows.append(row)
-        if state.step in saved:
-            states.append((state.weights, {"step": state.step, "loss": float(state.loss)}))
-        if state.step == n_steps or (not whole and rows[-1]["accuracy"] == 1.0):
+        if step.number in saved:
+            states.append((step.weights, {"step": step.number, "loss": float(step.loss)}))
+        if step.number == n_steps or (not whole and rows[-1]["accuracy"] == 1.0):
             break
     table = pd.DataFrame(rows).assign(task=task.name, start=start.name, seed=seed, law=task.law)
     return table.assign(n_tokens=task.n_tokens, length=task.longest), states
@@ -253,10 +255,10 @@ def align(task: Task, params: Train) -> pd.DataFrame:
     zero = torch.zeros(task.n_tokens, task.n_tokens, dtype=torch.float64)
     kept = set(saved_steps(params.alignment.n_steps, params.alignment.n_steps))
     rows = []
-    for state in gradient_descent(exact, {"W": zero, "V": zero}, {"V": size}):
-        if state.step in kept and state.step:
-            rows.append({"step": state.step, "loss": float(state.loss), **exact.measured(state.weights)})
-        if state.step == params.alignment.n_steps:
+    for step in gradient_descent(exact, {"W": zero, "V": zero}, {"V": size}):
+        if step.number in kept and step.number:
+            rows.append({"step": step.number, "loss": float(step.loss), **exact.measured(step.weights)})
+        if step.number == params.alignment.n_steps:
             break
     return pd.DataFrame(rows).assign(task=task.name, law=task.law, length=task.longest, repeats=task.repeats)
 

@@ -98,10 +98,10 @@ def adapt_seed(
         return loss, found
 
     final, fitted = start, -1
-    for step, loss, adapters in gradient_descent(slope, start, ((i,) for i in feed), adaptation.learning_rate):
-        if fitted < 0 and loss < params.fitted_loss:
-            fitted = step - 1
-        final = adapters
+    for step in gradient_descent(slope, start, adaptation.learning_rate, ((i,) for i in feed)):
+        if fitted < 0 and step.loss < params.fitted_loss:
+            fitted = step.number
+        final = step.after
         advance()
     found = score(adapted(initial, final), readout, test.tokens, test.labels, test.is_relevant)
     cell = {"configuration": adaptation.configuration, "rank": rank, "seed": seed, "fitted_step": fitted}

@@ -11,7 +11,7 @@ from lib.analysis.sparsity import harmless_rate
 from lib.io.command import run
 from lib.io.params import Fraction, read_params
 from lib.io.runs import open_runs
-from lib.io.tables import read_table, write_csv, write_json, write_table
+from lib.io.tables import compact, read_table, write_csv, write_json, write_table
 
 Measures = dict[str, pd.Series]  # a value for each seed
 MATRICES = ("W_Q", "W_K", "W_V", "W_O")
@@ -83,7 +83,7 @@ def main(
         measured |= {f"{name}_{key}": series for key, series in found.items()}
     measured |= swept(tables["sweep"], params) | relabelled(tables["sweep"], params)
     for name, table in tables.items():
-        write_table(small(table), metrics / f"{name}.parquet")
+        write_table(compact(table), metrics / f"{name}.parquet")
     write_json(
         {name: {"mean": series.mean(), "sd": series.std()} for name, series in measured.items()},
         metrics / "summary.json",
@@ -97,15 +97,6 @@ def main(
     )
     curve = training.groupby(["configuration", "step"], as_index=False)[["hinge", "attention_of_relevant"]].mean()
     write_csv(curve.rename(columns={"configuration": "variant"}), curves)
-
-
-def small(table: pd.DataFrame) -> pd.DataFrame:
-    """The table in single precision and short integers, texts as categories: for git."""
-    types = {"float64": "float32", "int64": "int32", "object": "category", "str": "category"}
-    lists = {column for column in table if len(table) and isinstance(table[column].iloc[0], np.ndarray)}
-    columns = {c: types[str(t)] for c, t in table.dtypes.items() if str(t) in types and c not in lists}
-    shortened = {str(c): [values.astype(np.float32) for values in table[c]] for c in lists}
-    return table.astype(columns).assign(**{c: shortened[c] for c in sorted(shortened)})
 
 
 def at(table: pd.DataFrame, **where: str | float) -> pd.DataFrame:

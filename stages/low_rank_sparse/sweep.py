@@ -190,10 +190,10 @@ def measure_cell(params: Sweeps, labels: dict[str, Any], problem: Problem, seed:
         index = index.to(device)
         return loss_gradient(weights, readout, train.tokens[index], train.labels[index])
 
-    for step, loss, weights in gradient_descent(slope, initial, ((i,) for i in feed), problem.learning_rate):
-        final = weights
-        if fitted < 0 and loss < params.fitted_loss:
-            fitted = step - 1
+    for step in gradient_descent(slope, initial, problem.learning_rate, ((i,) for i in feed)):
+        final = step.after
+        if fitted < 0 and step.loss < params.fitted_loss:
+            fitted = step.number
     advance()
     row = {**labels, "seed": seed, **asdict(problem), "fitted_step": fitted}
     return row | measured(initial, final, readout, test, task.n_discriminative) | neurons(final)

@@ -121,11 +121,11 @@ def train_chunk(dataset: Path, params: Train, configuration: Configuration, seed
     def slope(weights: dict[str, Tensor], X: Tensor, labels: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         return loss_gradient(weights, readout, X, labels)
 
-    for step, value, state in gradient_descent(slope, weights, feed, configuration.learning_rate):
-        weights, loss = state, value
-        fitted = torch.where((fitted < 0) & (loss < params.fitted_loss), step - 1, fitted)
-        if step in saved:
-            save(step)
+    for step in gradient_descent(slope, weights, configuration.learning_rate, feed):
+        weights, loss = step.after, step.loss
+        fitted = torch.where((fitted < 0) & (loss < params.fitted_loss), step.number, fitted)
+        if step.number + 1 in saved:
+            save(step.number + 1)
         advance(len(seeds))
     return snapshots
 

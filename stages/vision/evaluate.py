@@ -11,7 +11,7 @@ import pandas as pd
 from lib.io.command import run
 from lib.io.params import Interval, Positive, Seed, read_params
 from lib.io.runs import open_runs
-from lib.io.tables import read_table, write_csv, write_json, write_table
+from lib.io.tables import compact, read_table, write_csv, write_json, write_table
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def main(
         "prune": read_table(prune),
     }
     for name, table in tables.items():
-        write_table(small(table), metrics / f"{name}.parquet")
+        write_table(compact(table), metrics / f"{name}.parquet")
     measured = {
         **accuracy_and_ranks(tables["training"], tables["ranks"], params),
         **truncation_and_pruning(tables["truncate"], tables["prune"], params),
@@ -55,14 +55,6 @@ def main(
     plain = training[training["control"] == "none"]
     columns = ["train_loss", "test_loss", "test_accuracy"]
     write_csv(plain.groupby(["variant", "step"], as_index=False)[columns].mean(), curves)
-
-
-def small(table: pd.DataFrame) -> pd.DataFrame:
-    """The table in single precision and short integers, texts as categories: for git."""
-    types = {"float64": "float32", "int64": "int32", "object": "category", "str": "category"}
-    columns = {c: types[str(t)] for c, t in table.dtypes.items() if str(t) in types}
-    columns.pop("singular_values", None)
-    return table.astype(columns)
 
 
 def spectra_for_figures(spectra: pd.DataFrame, params: Evaluate) -> pd.DataFrame:

@@ -1,23 +1,37 @@
-"""Descent is the textbook's, leaves what it is given alone, and yields what came before each update."""
+"""Descent is the textbook's, moves what is named alone, and leaves what it is given as it was."""
 
+from itertools import islice
+
+import pytest
 import torch
 
 from lib.dynamics.gradient_descent import gradient_descent
 
 
-def loss_gradient(weights, x):
+def parabola(weights, x):
     return (weights["w"] - x).square().sum() / 2, {"w": weights["w"] - x}
+
+
+def quadratic(weights):
+    rates = {"W": 1.0, "V": 3.0}
+    loss = torch.stack([rate * weights[name].square().sum() / 2 for name, rate in rates.items()]).sum()
+    return loss, {name: rate * weights[name] for name, rate in rates.items()}
+
+
+@pytest.fixture
+def start():
+    return {"W": torch.ones(2, dtype=torch.float64), "V": torch.full((1,), 2.0, dtype=torch.float64)}
 
 
 def test_descent_on_a_parabola_is_geometric():
     start = {"w": torch.tensor([1.0, 2.0], dtype=torch.float64), "fixed": torch.ones(1)}
-    zero = torch.zeros(2, dtype=torch.float64)
-    states = list(gradient_descent(loss_gradient, start, [(zero,)] * 5, 0.1))
-    assert [step for step, _, _ in states] == [1, 2, 3, 4, 5]
-    for step, loss, weights in states:
-        torch.testing.assert_close(weights["w"], start["w"] * 0.9**step)
-        torch.testing.assert_close(loss, start["w"].square().sum() / 2 * 0.81 ** (step - 1))
-        assert weights["fixed"] is start["fixed"]
+    steps = list(gradient_descent(parabola, start, 0.1, [(torch.zeros(2, dtype=torch.float64),)] * 5))
+    assert [step.number for step in steps] == [0, 1, 2, 3, 4]
+    for step in steps:
+        torch.testing.assert_close(step.weights["w"], start["w"] * 0.9**step.number)
+        torch.testing.assert_close(step.after["w"], start["w"] * 0.9 ** (step.number + 1))
+        torch.testing.assert_close(step.loss, start["w"].square().sum() / 2 * 0.81**step.number)
+        assert step.after["fixed"] is start["fixed"]
     assert start["w"].tolist() == [1, 2]
 
 
@@ -26,14 +40,32 @@ def test_it_is_torchs_sgd():
     batches = [(torch.randn(3, generator=g),) for _ in range(6)]
     w = torch.zeros(3, requires_grad=True)
     rule = torch.optim.SGD([w], lr=0.3)
-    for (_, _, weights), batch in zip(
-        gradient_descent(loss_gradient, {"w": torch.zeros(3)}, batches, 0.3), batches, strict=True
-    ):
+    for step, batch in zip(gradient_descent(parabola, {"w": torch.zeros(3)}, 0.3, batches), batches, strict=True):
         rule.zero_grad()
-        loss_gradient({"w": w}, *batch)[0].backward()
+        parabola({"w": w}, *batch)[0].backward()
         rule.step()
-        torch.testing.assert_close(weights["w"], w.detach())
+        torch.testing.assert_close(step.after["w"], w.detach())
+
+
+def test_every_matrix_moves_at_its_own_rate_without_end(start):
+    for step in islice(gradient_descent(quadratic, start, {"W": 0.1, "V": 0.2}), 6):
+        torch.testing.assert_close(step.weights["W"], 0.9**step.number * start["W"])
+        torch.testing.assert_close(step.weights["V"], 0.4**step.number * start["V"])
+        torch.testing.assert_close(step.gradients["V"], 3 * step.weights["V"])
+
+
+def test_what_is_not_named_does_not_move(start):
+    *_, step = islice(gradient_descent(quadratic, start, {"V": 0.2}), 4)
+    assert torch.equal(step.after["W"], start["W"])
+    assert not torch.equal(step.after["V"], start["V"])
+
+
+def test_the_first_step_begins_at_the_start_and_steps_keep(start):
+    steps = list(islice(gradient_descent(quadratic, start, 0.1), 3))
+    assert torch.equal(steps[0].weights["W"], torch.ones(2, dtype=torch.float64))
+    assert torch.equal(start["W"], torch.ones(2, dtype=torch.float64))
+    assert float(steps[0].loss) == pytest.approx(7)
 
 
 def test_no_batch_is_no_step():
-    assert list(gradient_descent(loss_gradient, {"w": torch.zeros(1)}, [], 0.1)) == []
+    assert list(gradient_descent(parabola, {"w": torch.zeros(1)}, 0.1, [])) == []

@@ -8,7 +8,7 @@ import torch
 from lib.analysis.convergence_bounds import rarest_conflict
 from lib.analysis.spectra import singular_values, stable_rank
 from lib.data.decision_lists import Task, determining_tokens, frequent_heads, product_law, shared_heads_lists, subsets
-from lib.dynamics.descent import gradient_descent
+from lib.dynamics.gradient_descent import gradient_descent
 from lib.io.compute import generator
 from stages.decision_lists.flow import ScaledFlow, until_right
 from stages.decision_lists.train import Exact
@@ -35,11 +35,11 @@ def test_the_trained_weights_are_as_they_were(task):
     exact = Exact(task)
     draw = generator(0, "golden start")
     start = {name: 0.01 * torch.randn(6, 6, generator=draw, dtype=torch.float64) for name in ("W", "V")}
-    for state in gradient_descent(exact, start, {"W": 3.0, "V": 3.0}):
-        if state.step == 100:
+    for step in gradient_descent(exact, start, {"W": 3.0, "V": 3.0}):
+        if step.number == 100:
             break
-    assert float(state.loss) == pytest.approx(LOSS, rel=1e-4)
-    ranks = [float(stable_rank(singular_values(state.weights[name]))) for name in ("W", "V")]
+    assert float(step.loss) == pytest.approx(LOSS, rel=1e-4)
+    ranks = [float(stable_rank(singular_values(step.weights[name]))) for name in ("W", "V")]
     assert ranks == pytest.approx(RANKS, rel=1e-3)
 
 

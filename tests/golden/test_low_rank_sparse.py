@@ -19,9 +19,9 @@ def trained(request):
     readout = random_readout(request.param, 1, 16, 30, generator(0, "readout"))
     losses = []
     feed = ((train.tokens[i], train.labels[i]) for i in epochs(64, 16, 16, generator(0, "order")))
-    for _, loss, state in gradient_descent(lambda w, X, y: loss_gradient(w, readout, X, y), initial, feed, 2.0):
-        weights = state
-        losses.append(float(loss))
+    for step in gradient_descent(lambda w, X, y: loss_gradient(w, readout, X, y), initial, 2.0, feed):
+        weights = step.after
+        losses.append(float(step.loss))
     sigma = {name: torch.linalg.svdvals(weights[name].double() - initial[name].double())[:2] for name in MATRICES}
     found = score(weights, readout, test.tokens, test.labels, test.is_relevant)
     return (

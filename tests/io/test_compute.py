@@ -80,15 +80,29 @@ def test_any_number_of_processes_gives_the_bits_of_none_in_order(matrices, n_pro
     assert all(torch.equal(sigma, singular_values(W)) for sigma, W in zip(found, matrices, strict=True))
 
 
-def test_the_error_of_a_worker_is_raised_in_its_parent(matrices):
+@pytest.mark.parametrize("n_processes", [1, 2])
+def test_the_error_of_a_job_is_raised(matrices, n_processes):
     broken = torch.full((2, 2), torch.nan)
     with pytest.raises(torch.linalg.LinAlgError, match="non-finite"):
-        list(spread_quietly(singular_values, [(matrices[0],), (broken,)], 1))
+        list(spread_quietly(singular_values, [(matrices[0],), (broken,)], n_processes))
 
 
 def test_a_worker_that_dies_is_an_error_that_says_so():
     with pytest.raises(RuntimeError, match="toy: a worker process died"):
-        list(spread_quietly(os._exit, [(3,)], 1))
+        list(spread_quietly(os._exit, [(3,), (3,)], 2))
+
+
+def test_what_needs_one_process_is_computed_here():
+    assert list(spread_quietly(os.getpid, [()], 2)) == [os.getpid()]
+    assert list(spread_quietly(os.getpid, [(), ()], 1)) == [os.getpid()] * 2
+    assert os.getpid() not in list(spread_quietly(os.getpid, [(), ()], 2))
+
+
+@pytest.mark.parametrize("n_processes", [1, 2])
+def test_the_bar_counts_what_is_done(n_processes, capfd):
+    list(spread(advance, [(2,), (3,)], n_processes=n_processes, total=5, label="toy"))
+    assert "5/5" in capfd.readouterr().err
+    assert advance(3) is None
 
 
 def test_no_jobs_need_no_process():
@@ -104,7 +118,7 @@ def work():
     time.sleep(600)
 
 if __name__ == "__main__":
-    list(spread(work, [()], n_processes=1, total=1, label="toy"))
+    list(spread(work, [(), ()], n_processes=2, total=2, label="toy"))
 """
 
 
@@ -114,11 +128,12 @@ def test_a_worker_ends_when_its_parent_is_killed(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
     with subprocess.Popen([sys.executable, script], env=environment, **pipes) as parent:
-        worker = int(parent.stdout.readline())
+        workers = [int(parent.stdout.readline()) for _ in range(2)]
         try:
             parent.send_signal(signal.SIGKILL)
-            # the pipe ends when the last process that holds it does, and the worker holds it
+            # the pipe ends when the last process that holds it does, and the workers hold it
             assert parent.communicate(timeout=60)[0] == ""
         except subprocess.TimeoutExpired:
-            os.kill(worker, signal.SIGKILL)
+            for worker in workers:
+                os.kill(worker, signal.SIGKILL)
             raise

@@ -21,6 +21,7 @@ from lib.models.list_attention import (
     attention_rows,
     choice_gradient,
     exchangeable_loss_gradient,
+    hessian_product,
     logit_margins,
     loss_gradients,
     row_losses,
@@ -110,6 +111,16 @@ def test_the_curvature_is_the_blocks_of_the_hessian_and_there_is_nothing_else(ca
     for a, block in enumerate(attention_curvature(W, V, rows, pi)):
         blocks[:, a, :, a] = block
     torch.testing.assert_close(hessian, blocks, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_hessian_product_is_the_derivative_of_the_gradients_along_a_direction(case):
+    *_, pi, rows, W, V = make(*case)
+    draw = torch.Generator().manual_seed(0)
+    along = tuple(torch.randn(W.shape, generator=draw, dtype=torch.float64) for _ in range(2))
+    wanted = torch.autograd.functional.jvp(lambda W, V: loss_gradients(W, V, rows, pi)[1:], (W, V), along)[1]
+    found = hessian_product(W, V, rows, pi)(*along)
+    torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-13)
 
 
 def test_a_small_loss_and_gradient_keep_their_digits():

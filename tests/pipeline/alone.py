@@ -1,9 +1,7 @@
 """A stage run alone, in a folder with nothing but what dvc.yaml declares that it reads."""
 
-import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,17 +41,3 @@ def run_alone(stage: Stage, folder: Path, scratch: Path) -> subprocess.Completed
     """Run a stage's command as DVC does, with scratch of its own: nothing is found there that another run has done."""
     variables = environment(folder, DVC_ROOT=str(scratch), PYTHONDONTWRITEBYTECODE="1")
     return subprocess.run(stage.cmd, shell=True, cwd=folder, env=variables, capture_output=True, text=True, check=False)
-
-
-def cores() -> list[int]:
-    """Up to four of the cores that this process may use.
-
-    Stages that run alone have one each: another number of worker processes than in the pipeline, and the same bytes.
-    """
-    return sorted(os.sched_getaffinity(0))[-4:] if hasattr(os, "sched_setaffinity") else [0, 1]
-
-
-def pin(free: Iterator[int]) -> None:
-    """Let this thread, and the commands that it starts, have the next of the free cores, where the system can do so."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {next(free)})

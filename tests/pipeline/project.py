@@ -5,6 +5,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -119,6 +121,20 @@ def environment(project: Path, **changes: str) -> dict[str, str]:
         "GIT_COMMITTER_EMAIL": "tests@localhost",
         **changes,
     }
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Let the commands that are started here have one core, where the system can do so: they spread no work."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {max(before)})
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def run(*command: str, at: Path, fails: bool | None = False, **variables: str) -> str:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from project import Stage, checkout, commit, dvc, git, params_of, set_params, stages
+from project import Stage, checkout, commit, dvc, git, one_core, params_of, set_params, stages
 
 Section = dict[str, Any]
 
@@ -146,7 +146,8 @@ def tiny_pipeline(folder: Path) -> TinyPipeline:
     checkout(folder)
     set_params(folder, tiny(params_of(folder)))
     commit(folder, "Tiny params")
-    said = dvc("repro", at=folder)
+    with one_core():  # starting processes costs more than such work; each stage alone is then run on all cores
+        said = dvc("repro", at=folder)
     status = git("status", "--porcelain", "--untracked-files=all", at=folder)
     commit(folder, "What dvc repro makes of them")
     return TinyPipeline(folder, said, status)

@@ -52,9 +52,9 @@ class Trained:
         self.losses = []
         self.final = self.initial
         feed = ((i,) for i in epochs(200, 50, n_steps, generator(seed, "order")))
-        for _, loss, weights in gradient_descent(self.slope, self.initial, feed, rate):
-            self.final = weights
-            self.losses.append(float(loss))
+        for step in gradient_descent(self.slope, self.initial, rate, feed):
+            self.final = step.after
+            self.losses.append(float(step.loss))
 
     def slope(self, weights, index):
         return loss_gradient(weights, self.readout, self.X[index], self.labels[index])
