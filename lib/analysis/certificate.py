@@ -5,10 +5,10 @@ Columns of W are queries, rows are keys; columns of V are tokens, rows are label
 certified is every sequence, and so perfection on the support of a law only where the law gives all of them weight.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
@@ -22,20 +22,14 @@ def list_order_margin(
     each column by its list. With repeats k may take every free position: thr = $\log(n + 1 - |\{a, a_i, k\}|)$.
     Infinite where no sequence can be an error.
     """
-    n_tokens = W.shape[0]
-    least = torch.inf
-    for a, i, allowed in _cases(lists, n_tokens, seq_len, repeats):
-        best = lists[a][i]
-        rivals = allowed.clone()
-        rivals[best] = False
-        together = 2 if best == a else 3
-        held = torch.full((n_tokens,), float(together), dtype=torch.float64)
-        held[a] = 2.0  # k = a is held already
-        rivals &= held <= seq_len
-        if rivals.any():
-            threshold = (seq_len + 1 - held).log() if repeats else 0.0
-            least = min(least, float((W[best, a] - W[:, a] - threshold)[rivals].min()))
-    return least
+    query, best, allowed = _cases(lists, W.shape[0], seq_len, repeats)
+    token = torch.arange(W.shape[0])
+    together = torch.where(query == best, 2, 3)[:, None].expand(allowed.shape)
+    held = torch.where(token == query[:, None], 2, together)  # k = a is held already
+    rivals = allowed & (token != best[:, None]) & (held <= seq_len)
+    threshold = (seq_len + 1 - held).clamp(min=1).double().log() if repeats else 0.0
+    margin = W[best, query][:, None] - W.T[query] - threshold
+    return float(torch.where(rivals, margin, torch.inf).min()) if rivals.any() else torch.inf
 
 
 def logit_margin(
@@ -52,27 +46,26 @@ def logit_margin(
     positions go to the worst allowed token (repeats) or to the worst distinct ones. The weights $e^{W_{b,a}}$ are over
     the largest of those allowed.
     """
-    n_tokens = W.shape[0]
-    least = torch.inf
-    for a, i, allowed in _cases(lists, n_tokens, seq_len, repeats):
-        best = lists[a][i]
-        y = permutation[best]
-        column = torch.where(allowed, W[:, a], -torch.inf)
-        D = (column - column.max()).exp() * (V[y] - V)  # label, token
-        held = sorted({a, best})
-        free = seq_len - len(held)
-        if free < 0:
-            continue
-        margin = D[:, held].sum(1)
-        if free and repeats:
-            margin = margin + free * D[:, allowed].amin(1)
-        elif free:
-            others = allowed.clone()
-            others[held] = False
-            margin = margin + D[:, others].sort(1).values[:, :free].sum(1)
-        margin[y] = torch.inf
-        least = min(least, float(margin.min()))
-    return least
+    query, best, allowed = _cases(lists, W.shape[0], seq_len, repeats)
+    held = torch.zeros_like(allowed).scatter(1, torch.stack([query, best], 1), True)
+    free = seq_len - held.sum(1)
+    possible = free >= 0
+    if not possible.any():
+        return torch.inf
+    query, best, allowed, held, free = (each[possible] for each in (query, best, allowed, held, free))
+    y = torch.tensor(permutation)[best]
+    columns = torch.where(allowed, W.T[query], -torch.inf)
+    weights = (columns - columns.amax(1, keepdim=True)).exp()
+    D = weights[:, None] * (V[y][:, None] - V)  # case, label, token
+    margin = (D * held[:, None]).sum(2)
+    if repeats:
+        margin = margin + free[:, None] * torch.where(allowed[:, None], D, torch.inf).amin(2)
+    else:
+        others = (allowed & ~held)[:, None]
+        worst = torch.where(others, D, torch.inf).sort(2).values
+        chosen = (torch.arange(W.shape[0]) < free[:, None])[:, None] & worst.isfinite()
+        margin = margin + torch.where(chosen, worst, 0.0).sum(2)
+    return float(margin.scatter(1, y[:, None], torch.inf).min())
 
 
 def longest_certified(W: Float[Tensor, "key query"], lists: Sequence[Sequence[int]], most: int) -> int:
@@ -88,11 +81,16 @@ def longest_certified(W: Float[Tensor, "key query"], lists: Sequence[Sequence[in
 
 def _cases(
     lists: Sequence[Sequence[int]], n_tokens: int, seq_len: int, repeats: bool
-) -> Iterator[tuple[int, int, Tensor]]:
-    """Each query, place (from 0) of the determining token, and the tokens that may then occur, if any sequence can."""
-    for a, entries in enumerate(lists):
-        for i in range(len(entries)):
-            allowed = torch.ones(n_tokens, dtype=torch.bool)
-            allowed[list(entries[:i])] = False
-            if repeats or n_tokens - i >= seq_len:
-                yield a, i, allowed
+) -> tuple[Int[Tensor, " case"], Int[Tensor, " case"], Bool[Tensor, "case token"]]:
+    """Every query with every token that may determine its label, and the tokens that may then occur, if any can."""
+    found = [
+        (a, best, i)
+        for a, entries in enumerate(lists)
+        for i, best in enumerate(entries)
+        if repeats or n_tokens - i >= seq_len
+    ]
+    query, best, _ = torch.tensor(found, dtype=torch.long).view(-1, 3).T
+    excluded = torch.zeros(len(found), n_tokens, dtype=torch.bool)
+    for case, (a, _, i) in enumerate(found):
+        excluded[case, list(lists[a][:i])] = True
+    return query, best, ~excluded

@@ -134,10 +134,9 @@ def normal(draw: torch.Generator, n: int) -> Tensor:
 
 def in_list_order(lists: Lists) -> Tensor:
     """W that orders every column by its list: 0 outside, and one more for every place towards the head."""
-    W = torch.zeros(len(lists), len(lists), dtype=torch.float64)
-    for a, entries in enumerate(lists):
-        W[list(entries), a] = torch.arange(len(entries), 0, -1).double()
-    return W
+    places = [(b, a, len(entries) - i) for a, entries in enumerate(lists) for i, b in enumerate(entries)]
+    keys, queries, values = torch.tensor(places).T
+    return torch.zeros(len(lists), len(lists), dtype=torch.float64).index_put((keys, queries), values.double())
 
 
 def certificates(draw: torch.Generator, most_tokens: int) -> list[dict[str, Any]]:

@@ -33,6 +33,7 @@ from lib.models.list_attention import (
     choice_gradient,
     exchangeable_loss_gradient,
     loss_gradients,
+    row_losses,
 )
 
 Vector = np.ndarray
@@ -181,8 +182,11 @@ class ScaledFlow:
         W = self.matrix(x) / self.scale
         return -(loss_gradients(W, self.V, self.rows, self.permutation)[1] / self.scale).flatten().numpy()
 
-    def loss(self, x: Vector) -> float:
-        return float(loss_gradients(self.matrix(x) / self.scale, self.V, self.rows, self.permutation)[0])
+    def measured(self, x: Vector) -> dict[str, float]:
+        """The loss, the accuracy over the law, and the least margin."""
+        losses, margins = row_losses(self.matrix(x) / self.scale, self.V, self.rows, self.permutation), self.margins(x)
+        accuracy = self.rows.weight[margins > 0].sum()
+        return {"loss": float(self.rows.weight @ losses), "accuracy": float(accuracy), "margin": float(margins.min())}
 
     def margins(self, x: Vector) -> Tensor:
         """The margin of each row, in u; without repeats the logarithms of the counts are zero, and u alone decides."""
@@ -192,9 +196,6 @@ class ScaledFlow:
 
     def margin(self, x: Vector) -> float:
         return float(self.margins(x).min())
-
-    def accuracy(self, x: Vector) -> float:
-        return float(self.rows.weight[self.margins(x) > 0].sum())
 
     def largest_attention(self, x: Vector) -> float:
         """max n α over all rows."""
@@ -219,8 +220,7 @@ def theorem(task: Task, params: Theorem) -> tuple[pd.DataFrame, pd.DataFrame]:
     c2, end = bound.scale**2, bound.time * bound.scale**2
     first, rise, attention, lost = math.nan, -math.inf, 1.0, 0
     path, state, time, right = [], np.zeros(task.n_tokens**2), 0.0, False
-    before = flow.loss(state)
-    path.append({"time": 0.0, "loss": before, "accuracy": flow.accuracy(state), "margin": 0.0})
+    path.append({"time": 0.0, **flow.measured(state)})
     for accurate in (True, False):
         if not accurate and task.group not in params.to_bound:
             break
@@ -228,11 +228,10 @@ def theorem(task: Task, params: Theorem) -> tuple[pd.DataFrame, pd.DataFrame]:
         offset = time
         for step in flow.steps(end - offset, rtol, state):
             state, time = step.state, offset + step.time
-            loss, margin = flow.loss(state), flow.margin(state)
-            rise, before = max(rise, loss - before), loss
-            lost += right and margin <= 0
-            right = margin > 0
-            path.append({"time": time / c2, "loss": loss, "accuracy": flow.accuracy(state), "margin": margin})
+            path.append({"time": time / c2, **flow.measured(state)})
+            rise = max(rise, path[-1]["loss"] - path[-2]["loss"])
+            lost += right and path[-1]["margin"] <= 0
+            right = path[-1]["margin"] > 0
             if accurate:
                 attention = max(attention, flow.largest_attention(state))
                 if right:
@@ -322,8 +321,9 @@ def spectral(task: Task, params: Spectral) -> list[tuple[Tensor, dict[str, float
     states = along(list(flow.steps(times[-1] * c2 * (1 + 1e-9), params.rtol)), times * c2)
     kept = []
     for time, x in zip([0.0, *times], [np.zeros_like(states[0]), *states], strict=True):
-        row = {"time": time, "loss": flow.loss(x), "accuracy": flow.accuracy(x), "margin": flow.margin(x) / flow.scale}
-        kept.append((flow.matrix(x) / params.scale, row))
+        row = flow.measured(x)
+        row["margin"] /= flow.scale
+        kept.append((flow.matrix(x) / params.scale, {"time": time, **row}))
     return kept
 
 
