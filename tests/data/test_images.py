@@ -77,6 +77,7 @@ def test_a_seed_splits_the_digits_always_alike_and_another_otherwise(folder, dig
 @pytest.mark.parametrize(
     "content",
     [None, b"", b"no gzip", digits_file()[:-100], gzip.compress(b"1,2\n3,4\n"), gzip.compress(b"a,b\n")],
+    ids=["no file", "empty", "no gzip", "cut short", "another table", "a table of text"],
 )
 def test_a_file_that_is_not_the_digits_is_refused(tmp_path, content):
     if content is not None:
