@@ -43,9 +43,11 @@ publish: .venv/installed
 clean-scratch:
 	rm -rf .dvc/tmp/scratch
 
-.venv/installed: requirements.txt
+# The packages, and the page of `dvc plots show` that needs no network.
+.venv/installed: requirements.txt docs/plots.py docs/plots.html
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(ACTIVATE) && python -m docs.plots .venv/plots.html && dvc config --local plots.html_template ../.venv/plots.html
 	touch $@
 
 .venv/bench: .venv/installed pyproject.toml

@@ -24,6 +24,7 @@ from lib.dynamics.sgd import State, saved_steps, sgd
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, matmul_rate, spread, use_device
 from lib.io.files import InputError, sha256
+from lib.io.live import Curves
 from lib.io.params import Count, Interval, Positive, Seed, read_params
 from lib.io.runs import Layout, write_run
 from lib.io.scratch import Pace, Scratch, code_digest
@@ -120,7 +121,7 @@ def main(section: str, dataset: Path, runs: Path) -> None:
     estimate(params, images, dataset)
     trainings = spread(
         train_cell,
-        [(dataset, params, variant, seed, key) for variant, seed in cells],
+        [(dataset, params, variant, seed, key, section) for variant, seed in cells],
         n_processes=1 if params.device == "cuda" else available_cores() // params.threads or 1,
         n_threads=params.threads,
         total=len(cells) * params.n_steps,
@@ -176,13 +177,17 @@ def scratch_of(params: Train, variant: Variant, seed: int, key: dict[str, str]) 
     return Scratch("vision", {**key, **shared, "variant": asdict(variant), "seed": seed})
 
 
-def train_cell(dataset: Path, params: Train, variant: Variant, seed: int, key: dict[str, str]) -> None:
+def train_cell(dataset: Path, params: Train, variant: Variant, seed: int, key: dict[str, str], section: str) -> None:
     """Train one variant from one seed, going on where an interrupted training left off."""
     device = use_device(params.device)
     steps = saved_steps(params.n_steps, params.snapshot_every)
-    with scratch_of(params, variant, seed, key) as scratch:
-        saved = [step for step in steps if scratch.load(snapshot_name(step))]
+    cell = f"{section}/{variant.name}/seed={seed}"
+    with scratch_of(params, variant, seed, key) as scratch, Curves(cell) as curves:
+        rows = {step: snapshot[1] for step in steps for snapshot in [scratch.load(snapshot_name(step))] if snapshot}
+        saved = list(rows)
         if saved == steps:
+            for row in rows.values():
+                curves.log(row)
             advance(params.n_steps)
             return
         images = read_images(dataset)
@@ -217,6 +222,7 @@ def train_cell(dataset: Path, params: Train, variant: Variant, seed: int, key: d
                 "test_accuracy": test_accuracy,
             }
             scratch.save(snapshot_name(state.step), state.weights, row)
+            curves.log(row)
 
         begun = resume(scratch, steps, saved, device)
         if begun is None:
@@ -229,6 +235,10 @@ def train_cell(dataset: Path, params: Train, variant: Variant, seed: int, key: d
             )
             begun = State(0, {name: w.to(device) for name, w in weights.items()}), torch.zeros(2)
             save(*begun)
+        else:
+            for row in rows.values():
+                if row["step"] <= begun[0].step:
+                    curves.log(row)
         start, tally = begun
         tally = tally.to(device)
         advance(start.step)

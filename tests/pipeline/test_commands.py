@@ -11,7 +11,9 @@ from typing import Any
 
 import psutil
 import pytest
-from project import PYTHON, clone, contents, duplicate, dvc, followers, git, params_of, run
+from project import PYTHON, clone, contents, duplicate, dvc, followers, git, params_of, run, stages
+
+from lib.io.params import load_yaml
 
 PLOT = "vision.digits.plot.lines"  # a param that only figures depend on
 TRAIN = "vision.digits.train.n_steps"  # a param that all depends on
@@ -82,10 +84,14 @@ def test_plots_of_two_commits_are_compared(tiny_pipeline, tmp_path):
     assert len([image for image in shown if image.name.startswith("HEAD~2_")]) * 2 == len(shown) > 0
 
 
-def test_a_misspelt_key_is_refused(tiny_pipeline):
+@pytest.mark.parametrize("family", sorted({key.split(".")[0] for stage in stages() for key in stage.params}))
+def test_a_sweep_over_a_param_that_does_not_exist_is_refused(tiny_pipeline, family):
+    [key, *_] = [key for stage in tiny_pipeline.stages for key in stage.params if key.split(".")[0] == family]
     for how in ([], ["--queue"]):
-        said = dvc("exp", "run", *how, "-S", PLOT + "s=3", at=tiny_pipeline.folder, fails=True)
-        assert "Key 'liness' is not in struct" in said
+        said = dvc("exp", "run", *how, "-S", f"{key}.nothing=3", at=tiny_pipeline.folder, fails=True)
+        assert "Key 'nothing' is not in struct" in said
+        assert stages_run(said) == []
+        assert queue(tiny_pipeline.folder) == []
     assert git("status", "--porcelain", at=tiny_pipeline.folder) == ""
 
 
@@ -160,3 +166,12 @@ def test_who_clones_takes_the_runs_from_a_remote_instead_of_training(tiny_pipeli
     assert stages_run(dvc("repro", at=other)) == []
     outs = [out.path for stage in tiny_pipeline.stages for out in stage.outs]
     assert contents(other, outs) == contents(project, outs)
+
+
+@pytest.mark.slow
+def test_a_trained_run_is_got_by_the_name_and_version_of_its_card(project, tmp_path):
+    cards = load_yaml(project / "dvc.yaml")["artifacts"]
+    for name, card in cards.items():
+        git("tag", "--annotate", "--message", "tiny", f"{name}@v0.1.0", at=project)
+        dvc("artifacts", "get", str(project), name, "--rev", "v0.1.0", "--out", name, at=tmp_path)
+        assert contents(tmp_path / name, ["."]) == contents(project / card["path"], ["."])

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from browser import needs_browser, opened
 from project import append, commit, git
 
 from docs.compare import differs, main
@@ -29,6 +30,7 @@ NEW = {
     "metrics/a/summary.json": {"rank": {"mean": 2.2, "sd": 0.1}, "count": 8},
 }
 CIRCLE = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><circle r="{}"/></svg>'
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -115,9 +117,34 @@ def test_a_change_is_one_beyond_the_spread_and_a_thousandth():
     assert differs(0.0, 1e-9, 0.0)
 
 
-def test_the_two_last_results_of_this_repository_can_be_compared(tmp_path, capsys):
-    revisions = git("log", "--format=%H", "-2", "--", "metrics/claims.json", at=Path(__file__).parents[2]).split()
+def last_results() -> list[str]:
+    """The two newest commits of results in this repository, the older one first."""
+    revisions = git("log", "--format=%H", "-2", "--", "metrics/claims.json", at=ROOT).split()
     if len(revisions) < 2:
         pytest.skip("this clone holds no two commits of results")
-    main(revisions[1], revisions[0], tmp_path / "compare.html")
+    return revisions[::-1]
+
+
+def test_the_two_last_results_of_this_repository_can_be_compared(tmp_path, capsys):
+    main(*last_results(), tmp_path / "compare.html")
     assert "claims: " in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@needs_browser
+@pytest.mark.parametrize("width", [1280, 390], ids=["wide", "a phone"])
+def test_a_browser_shows_both_sides_of_every_figure(project, tmp_path, capsys, width):
+    for folder, revisions in ((project, ["HEAD~1", "HEAD"]), (ROOT, last_results())):
+        said, _ = compared(folder, tmp_path, capsys, *revisions)
+        with opened(tmp_path / "compare.html", width) as view:
+            images = view.eval_on_selector_all(
+                ".pair img",
+                "all => Promise.all(all.map(async e => (await e.decode(), e.getBoundingClientRect())))"
+                ".then(boxes => boxes.map(b => [b.left, b.right, b.height]))",
+            )
+            missing = view.locator(".pair p").count()
+            across = view.evaluate("document.documentElement.scrollWidth")
+        n_changed = int(re.findall(r"figures: (\d+) changed", said)[0])
+        assert len(images) + missing == 2 * n_changed > 0
+        assert [box for box in images if box[0] < 0 or box[1] > width or box[2] < 50] == []
+        assert across <= width

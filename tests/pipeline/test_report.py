@@ -2,13 +2,12 @@
 
 import re
 import shlex
-import shutil
 from pathlib import Path
 
 import pytest
+from browser import needs_browser, opened
 from project import ROOT, run, stages
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 WIDTHS = {"wide": 1280, "a phone": 390}
 
 
@@ -37,21 +36,11 @@ def svgs(folder: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+@needs_browser
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_browser_shows_all_of_it(page, width, scheme, tmp_path):
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        view = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        said: list[str] = []
-        asked: list[str] = []
-        view.on("console", lambda message: said.append(message.text))
-        view.on("pageerror", lambda error: said.append(str(error)))
-        view.on("request", lambda request: asked.append(request.url))
-        view.goto(page.as_uri())
+def test_a_browser_shows_all_of_it(page, width, scheme):
+    with opened(page, width, scheme) as view:
         boxes = view.eval_on_selector_all(
             "figure svg[role=img]",
             "all => all.map(e => e.getBoundingClientRect()).map(b => [b.left, b.right, b.height])",
@@ -63,9 +52,6 @@ def test_a_browser_shows_all_of_it(page, width, scheme, tmp_path):
         unnamed = view.eval_on_selector_all("svg[role=img]", "all => all.filter(e => !e.ariaLabel).length")
         across = view.evaluate("document.documentElement.scrollWidth")
         printed = view.pdf()
-        browser.close()
-    assert said == []
-    assert [url for url in asked if url != page.as_uri() and not url.startswith("data:")] == []
     assert len(boxes) > 10
     assert [box for box in boxes if box[0] < 0 or box[1] > width or box[2] < 50] == []
     assert across <= width

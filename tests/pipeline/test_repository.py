@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from project import ROOT, TRAINS, checkout, contents, dvc, git, run, stages, would_run
 
+from lib.io.params import load_yaml
+
 DETERMINES = ["lib", "stages", "params.yaml", "dvc.yaml", "dvc.lock", "claims.yaml", "metrics", "plots"]
 
 
@@ -45,6 +47,24 @@ def test_no_stage_depends_on_a_folder_that_holds_outs_of_others():
     outs = [out.path for stage in stages() for out in stage.outs]
     deps = [(stage.name, dep) for stage in stages() for dep in stage.deps]
     assert [(name, dep) for name, dep in deps if any(out.startswith(dep + "/") for out in outs)] == []
+
+
+def test_every_model_card_is_of_a_run_that_a_stage_trains():
+    cards = load_yaml(ROOT / "dvc.yaml")["artifacts"]
+    outs = [out.path for stage in stages() if stage.verb in TRAINS for out in stage.outs]
+    assert {name: card["path"] for name, card in cards.items() if card["path"] not in outs} == {}
+    for name, card in cards.items():
+        assert card["type"] == "model"
+        assert card["desc"], name
+        assert card["labels"], name
+        assert (ROOT / card["meta"]["docs"]).is_file(), name
+        assert "licence" in card["meta"], name
+
+
+def test_every_family_that_trains_has_a_model_card():
+    cards = load_yaml(ROOT / "dvc.yaml")["artifacts"]
+    carded = {Path(card["path"]).parts[1] for card in cards.values()}
+    assert carded == {stage.module.split(".")[1] for stage in stages() if stage.verb in TRAINS}
 
 
 def test_git_keeps_exactly_the_outs_that_dvc_does_not_cache(fresh):

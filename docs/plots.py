@@ -1,0 +1,25 @@
+"""The page of `dvc plots show` and `dvc plots diff`, with all scripts in it: it needs no network. Made at set-up.
+
+DVC's own page loads Vega, Vega-Lite and Vega-Embed from the network; vl-convert-python carries the same scripts.
+"""
+
+from pathlib import Path
+
+import vl_convert
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from lib.io.command import run
+from lib.io.files import atomic
+
+
+def main(template: Path) -> None:
+    """Write DVC's `plots.html_template` to TEMPLATE."""
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version="5.21")
+    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined)
+    text = environment.get_template("plots.html").render(vega=bundle.replace("</script", "<\\/script"))
+    with atomic(template) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    run(main)

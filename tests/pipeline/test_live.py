@@ -1,0 +1,63 @@
+"""With DVCLive a training draws itself while it runs; what it makes is the same with and without."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from alone import declared_files, run_alone
+from project import contents, dvc, git
+
+pytest.importorskip("dvclive", reason="DVCLive is not installed")
+
+
+@pytest.fixture(scope="module")
+def train(tiny_pipeline):
+    [stage] = [stage for stage in tiny_pipeline.stages if "lib/io/live.py" in stage.deps]
+    return stage
+
+
+def curves_of(root: Path) -> dict[str, pd.DataFrame]:
+    """Each training's curves, by variant and seed."""
+    folders = sorted((root / "dvclive").glob("*/*/*/seed=*/plots/metrics"))
+    tables = {
+        f"{folder.parts[-4]} {folder.parts[-3]}": [pd.read_csv(path, sep="\t", index_col="step") for path in files]
+        for folder in folders
+        if (files := sorted(folder.glob("*.tsv")))
+    }
+    return {name: pd.concat(columns, axis=1) for name, columns in tables.items()}
+
+
+def test_the_live_curves_are_those_of_the_run(tiny_pipeline, train):
+    curves = curves_of(tiny_pipeline.folder)
+    [out] = train.outs
+    runs = sorted((tiny_pipeline.folder / out.path).glob("*/steps.parquet"))
+    assert runs
+    for file in runs:
+        for seed, rows in pd.read_parquet(file).groupby("seed"):
+            live = curves.pop(f"{file.parent.name} seed={seed}")
+            wanted = rows.set_index("step")[live.columns]
+            assert set(live.columns) >= {"train_loss", "test_loss", "test_accuracy"}
+            pd.testing.assert_frame_equal(live, wanted, check_dtype=False, check_index_type=False, rtol=1e-12)
+    assert curves == {}
+
+
+def test_dvc_draws_them_and_git_does_not_see_them(tiny_pipeline):
+    folder = tiny_pipeline.folder
+    shown = [path.relative_to(folder).as_posix() for path in (folder / "dvclive").glob("*/*/*/seed=*/plots/metrics")]
+    found = json.loads(dvc("plots", "show", "--json", *shown, at=folder))
+    assert "errors" not in found
+    assert len(found["data"]) == 3 * len(shown)
+    assert git("status", "--porcelain", at=folder) == ""
+
+
+@pytest.mark.slow
+def test_without_dvclive_the_training_makes_the_same_bytes(tiny_pipeline, train, tmp_path):
+    declared_files(train, tiny_pipeline.folder, tmp_path / "alone")
+    (tmp_path / "alone" / "dvclive.py").write_text('raise ModuleNotFoundError("not installed", name="dvclive")\n')
+    done = run_alone(train, tmp_path / "alone", tmp_path / "root")
+    assert done.returncode == 0, done.stderr
+    assert "live" not in done.stderr
+    outs = [out.path for out in train.outs]
+    assert contents(tmp_path / "alone", outs) == contents(tiny_pipeline.folder, outs)
+    assert [path.name for path in (tmp_path / "root").iterdir()] == [".dvc"]

@@ -1,0 +1,51 @@
+"""The pages of `dvc plots show` and `dvc plots diff` as a browser shows them, with the template that `make` sets up."""
+
+import re
+from pathlib import Path
+
+import pytest
+from browser import needs_browser, opened
+from project import PYTHON, ROOT, dvc, run
+
+DRAWN = """all => all.map(e => [e.id, e.querySelectorAll("canvas, svg").length && e.getBoundingClientRect().height])"""
+INKED = """all => all.map(c => c.getContext("2d").getImageData(0, 0, c.width, c.height).data)
+    .map(d => new Set(Array.from({length: d.length / 4}, (_, i) => d.slice(4 * i, 4 * i + 4).join())).size)"""
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory) -> Path:
+    """The template, made by the command of the Makefile."""
+    [command] = re.findall(r"(python -m docs\.plots) \.venv/plots\.html", (ROOT / "Makefile").read_text())
+    path = tmp_path_factory.mktemp("template") / "plots.html"
+    run(PYTHON, *command.split()[1:], str(path), at=ROOT)
+    return path
+
+
+def test_the_template_asks_for_nothing_from_outside(template):
+    text = template.read_text(encoding="utf-8")
+    assert text.count("{plot_divs}") == 1
+    assert "{scripts}" not in text, "there DVC would put the addresses of its scripts"
+    outside_of_scripts = re.sub(r"(?s)<script>.*?</script>", "", text)
+    assert re.findall(r"""<script|(?:src|href)="(?!data:)""", outside_of_scripts) == []
+
+
+@pytest.mark.slow
+@needs_browser
+@pytest.mark.parametrize("command", ["show", "diff HEAD~2 HEAD"])
+def test_a_browser_without_a_network_draws_all_plots(tiny_pipeline, template, tmp_path, command):
+    page = tmp_path / "page"
+    dvc(
+        *["plots", *command.split(), "--out", str(page), "--html-template", str(template)],
+        at=tiny_pipeline.folder,
+    )
+    charts = [out.path for stage in tiny_pipeline.stages for out in stage.outs if out.path.endswith(".csv")]
+    with opened(page / "index.html", beside="static") as view:
+        view.wait_for_function("document.querySelectorAll('.vega-embed canvas').length == " + str(len(charts)))
+        boxes = dict(view.eval_on_selector_all(".vega-embed", DRAWN))
+        colours = view.eval_on_selector_all(".vega-embed canvas", INKED)
+        images = view.eval_on_selector_all("img", "all => all.map(e => e.complete && e.naturalWidth)")
+    assert len(boxes) == len(charts)
+    assert min(boxes.values()) > 100
+    assert min(colours) > 10, "a chart is blank"
+    assert images
+    assert all(images)
