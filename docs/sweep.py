@@ -1,4 +1,7 @@
-"""A metric of every experiment against a param, as a table and as a figure: `make sweep PARAM=... METRIC=...`."""
+"""A metric of the experiments over a param, as a table and as a figure: `make sweep PARAM=... METRIC=...`.
+
+An experiment with the same value as the commit that it began from is of another sweep, and left out.
+"""
 
 import json
 import subprocess
@@ -15,29 +18,37 @@ from lib.figures.style import rendered, styled
 from lib.io.command import run
 from lib.io.files import InputError, atomic
 
-Point = tuple[str, Any, float, float]  # experiment, the param's value, the metric's mean and spread over seeds
+Point = tuple[str, Any, float, float, float]  # experiment, the param's value, the metric's mean, low and high end
 
 
 def points(shown: list[dict[str, Any]], param: str, file: str, metric: str) -> Iterator[Point]:
-    """What `dvc exp show --json` says of every commit and experiment that has both; the workspace is left out."""
-    for state in states(shown):
-        data = state.get("data")
-        if state["rev"] == "workspace" or not data:
+    """What `dvc exp show --json` says of every commit and its experiments; the workspace is left out."""
+    for commit in shown:
+        if commit["rev"] == "workspace":
             continue
-        values = found(data["params"].get("params.yaml", {}).get("data"), param.split("."))
-        number = found(data["metrics"].get(file, {}).get("data"), metric.split("."))
-        if values is None or number is None:
-            continue
-        mean, sd = (number.get("mean"), number.get("sd")) if isinstance(number, dict) else (number, 0.0)
-        if mean is not None:
-            yield state.get("name") or state["rev"][:7], values, mean, sd or 0.0
+        begun = value_of(commit, param)
+        states = [state for experiment in commit.get("experiments") or [] for state in experiment["revs"]]
+        for state in [commit, *(state for state in states if value_of(state, param) != begun)]:
+            value, number = value_of(state, param), metric_of(state, file, metric)
+            if value is not None and number is not None:
+                yield state.get("name") or state["rev"][:7], value, *number
 
 
-def states(shown: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for state in shown:
-        yield state
-        for experiment in state.get("experiments") or []:
-            yield from experiment["revs"]
+def value_of(state: dict[str, Any], param: str) -> Any:
+    data = state.get("data") or {"params": {}}
+    return found(data["params"].get("params.yaml", {}).get("data"), param.split("."))
+
+
+def metric_of(state: dict[str, Any], file: str, metric: str) -> tuple[float, float, float] | None:
+    """The mean, and the ends of what it varies between: mean ± sd, else from the least to the largest."""
+    data = state.get("data") or {"metrics": {}}
+    number = found(data["metrics"].get(file, {}).get("data"), metric.split("."))
+    if not isinstance(number, dict):
+        return None if number is None else (number, number, number)
+    mean, sd = number.get("mean"), number.get("sd")
+    if mean is None:
+        return None
+    return mean, *((number.get("min", mean), number.get("max", mean)) if sd is None else (mean - sd, mean + sd))
 
 
 def found(tree: Any, keys: list[str]) -> Any:
@@ -49,14 +60,15 @@ def found(tree: Any, keys: list[str]) -> Any:
 
 
 def drawn(rows: list[Point], param: str, metric: str) -> Figure:
-    """Mean ± spread over seeds against the param: on an axis where it is a number, else one place a value."""
-    plain = all(isinstance(value, int | float) and not isinstance(value, bool) for _, value, _, _ in rows)
-    x = [value if plain else str(value) for _, value, _, _ in rows]
+    """Mean and spread against the param: on an axis where it is a number, else one place a value."""
+    plain = all(isinstance(value, int | float) and not isinstance(value, bool) for _, value, *_ in rows)
+    x = [value if plain else str(value) for _, value, *_ in rows]
+    ends = [[mean - low for *_, mean, low, _ in rows], [high - mean for *_, mean, _, high in rows]]
     figure, axes = plt.subplots(figsize=(5.4, 3.4))
-    axes.errorbar(x, [mean for _, _, mean, _ in rows], yerr=[sd for *_, sd in rows], fmt="o", capsize=3)
+    axes.errorbar(x, [mean for *_, mean, _, _ in rows], yerr=ends, fmt="o", capsize=3)
     if plain and min(x) > 0 and max(x) > 20 * min(x):
         axes.set_xscale("log")
-    axes.set(xlabel=param, ylabel=f"{metric.replace('_', ' ')}, mean ± sd over seeds")
+    axes.set(xlabel=param, ylabel=metric.replace("_", " "))
     return figure
 
 
@@ -71,10 +83,10 @@ def main(param: str, metric: str, figure: Path = Path("sweep.svg")) -> None:
     if not rows:
         raise InputError(f"wanted experiments with the param {param} and the metric {name} of {file}, got none")
     table = Table()
-    for column in ("experiment", param, name, "± sd"):
+    for column in ("experiment", param, name, "from", "to"):
         table.add_column(column)
     for row in rows:
-        table.add_row(row[0], str(row[1]), f"{row[2]:.4g}", f"{row[3]:.2g}")
+        table.add_row(row[0], str(row[1]), *(f"{number:.4g}" for number in row[2:]))
     Console().print(table)
     with styled(), atomic(figure) as part:
         part.write_bytes(rendered(drawn(rows, param, name)))
