@@ -11,7 +11,7 @@ Half the equations are left, and the scale of the start stands in log c alone: 1
 those of the flow (step × learning rate); arrays are of float64.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -43,6 +43,14 @@ class StalledError(ArithmeticError):
     """The solver cannot go on: a step became too small, or the products left the range of numbers."""
 
 
+def gradient(loss: Loss, p: Vector) -> Vector:
+    """g(p); raises `StalledError` where it is not finite."""
+    g = loss.gradient(torch.from_numpy(p)).numpy()
+    if not np.isfinite(g).all():
+        raise StalledError("wanted a finite gradient, got infinity or NaN")
+    return g
+
+
 @dataclass(frozen=True)
 class LogCoordinates:
     r"""A point (u, v) up to conserved signs: $y = \frac12 \log(|u+v| / |u-v|)$ and $\log c = \log|u^2 - v^2|$."""
@@ -68,8 +76,11 @@ class LogCoordinates:
         r"""$dp/dy = \sqrt{c^2 + 4 p^2}$."""
         return np.hypot(np.exp(np.minimum(self.log_c, np.log(CAP))), 2 * p)
 
-    def level(self, q: float) -> Vector:
-        r"""The |y| at which |p| = q: $Y(q) = \frac12 \operatorname{asinh}(2 q / c)$, by logarithms where c is tiny."""
+    def level(self, q: float | Vector) -> Vector:
+        r"""The |y| at which |p| = q: $Y(q) = \frac12 \operatorname{asinh}(2 q / c)$, by logarithms where c is tiny.
+
+        q is one for all, or one a coordinate.
+        """
         log_ratio = np.log(2 * q) - self.log_c
         large = log_ratio > 300
         return np.where(large, log_ratio + np.log(2), np.arcsinh(np.exp(np.where(large, 0.0, log_ratio)))) / 2
@@ -166,6 +177,42 @@ class Event:
     rises: bool
 
 
+def with_events(
+    flow: Iterable[Segment], start: LogCoordinates, threshold: float
+) -> Iterator[tuple[Segment, list[Event]]]:
+    """Yield each segment of a flow with what happens in it: a coordinate rises to the threshold or falls to half of it.
+
+    One level to rise and a lower one to fall, so that what lingers at the threshold is counted once. A coordinate
+    beyond the threshold from the start rises at the beginning of the flow.
+    """
+    up, down = start.level(threshold), start.level(threshold / 2)
+    active = np.zeros(len(up), bool)
+    for segment in flow:
+        begun = np.flatnonzero(~active & (np.abs(segment.y_begin) >= up))
+        events = [Event(segment.begin, int(i), int(np.sign(segment.y_begin[i])), True) for i in begun]
+        active[begun] = True
+        events += _events(segment, active, up, down)
+        for event in events:
+            active[event.coordinate] = event.rises
+        yield segment, events
+
+
+def _events(segment: Segment, active: Bool[np.ndarray, " p"], up: Vector, down: Vector) -> list[Event]:
+    """The events within a segment, in order; a coordinate that changes its sign falls, and may rise again."""
+    after = np.abs(segment.y_end)
+    turned = segment.y_begin * segment.y_end < 0
+    falling = active & ((after <= down) | turned)
+    rising = (~active | (falling & turned)) & (after >= up)
+    found = []
+    for i in np.flatnonzero(falling).tolist():
+        sign = int(np.sign(segment.y_begin[i]))
+        found.append(Event(segment.root(i, sign * float(down[i])), i, sign, False))
+    for i in np.flatnonzero(rising).tolist():
+        sign = int(np.sign(segment.y_end[i]))
+        found.append(Event(segment.root(i, sign * float(up[i])), i, sign, True))
+    return sorted(found, key=lambda event: (event.time, event.coordinate))
+
+
 def staged_flow(
     loss: Loss,
     start: LogCoordinates,
@@ -186,7 +233,7 @@ def staged_flow(
     activation is at $\min_j (\mathrm{sign}(g_j) Y_j - y_j) / g_j$, Y = `start.level(threshold)`. Ends at `end`, where
     nothing moves any more, or after `max_events` events (`StalledError`).
 
-    A coordinate beyond the threshold from the start is on the support without an event.
+    A coordinate beyond the threshold from the start is on the support at time 0.
 
     Unlike the greedy limit it counts the time inside of stages, and uses the c of the start: the prediction holds at
     scales at which networks are trained. Departure: on the support $p = (c/2)\sinh 2y$, not $\pm e^x$ (c = 0), so that
@@ -196,7 +243,8 @@ def staged_flow(
     up, down = start.level(threshold), start.level(threshold / 2)
     y, time = start.y.copy(), 0.0
     active = np.abs(y) >= up
-    first = float(np.max(np.abs(_gradient(loss, np.zeros_like(y)))))
+    yield from (Event(0.0, int(i), int(np.sign(y[i])), True) for i in np.flatnonzero(active))
+    first = float(np.max(np.abs(gradient(loss, np.zeros_like(y)))))
     newest = first
     for _ in range(max_events):
         found = None
@@ -208,23 +256,22 @@ def staged_flow(
             for segment in log_flow(
                 loss, here, end, rtol=rtol, atol=atol, curvature=curvature, active=active, begin=time
             ):  # fmt: skip
-                found = _first_event(segment, active, up, down)
-                time = segment.end if found is None else found[0]
+                found = next(iter(_events(segment, active, up, down)), None)
+                time = segment.end if found is None else found.time
                 y = segment.y_end if found is None else segment(time)
                 if found is not None:
                     break
-                g = _gradient(loss, np.where(active, start.products(y), 0.0))
+                g = gradient(loss, np.where(active, start.products(y), 0.0))
                 if np.max(np.abs(g[active])) <= tolerance:
                     break
             else:
                 return
         if found is not None:
-            _, i, rises = found
-            sign = int(np.sign(y[i]))
+            i, sign, rises = found.coordinate, found.sign, found.rises
             y[i] = sign * float((up if rises else down)[i])
             active[i] = rises
         else:
-            g = _gradient(loss, np.where(active, start.products(y), 0.0))
+            g = gradient(loss, np.where(active, start.products(y), 0.0))
             wait = np.full_like(y, np.inf)
             moves = ~active & (g != 0)
             wait[moves] = (np.sign(g[moves]) * up[moves] - y[moves]) / g[moves]
@@ -236,27 +283,6 @@ def staged_flow(
             sign, rises = int(np.sign(g[i])), True
             y[i], active[i] = sign * up[i], True
         if rises:
-            newest = float(abs(_gradient(loss, np.where(active, start.products(y), 0.0))[i])) or first
+            newest = float(abs(gradient(loss, np.where(active, start.products(y), 0.0))[i])) or first
         yield Event(time, i, sign, rises)
     raise StalledError(f"time {time:.6g}: wanted at most {max_events} events, got more")
-
-
-def _gradient(loss: Loss, p: Vector) -> Vector:
-    g = loss.gradient(torch.from_numpy(p)).numpy()
-    if not np.isfinite(g).all():
-        raise StalledError("wanted a finite gradient, got infinity or NaN")
-    return g
-
-
-def _first_event(
-    segment: Segment, active: Bool[np.ndarray, " p"], up: Vector, down: Vector
-) -> tuple[float, int, bool] | None:
-    """The first time in a segment at which a coordinate rises to `up` or, active, falls to `down`."""
-    before, after = np.abs(segment.y_begin), np.abs(segment.y_end)
-    rising = np.flatnonzero(~active & (before < up) & (after >= up))
-    # A coordinate that changes its sign within a step falls below `down` too.
-    turned = segment.y_begin * segment.y_end < 0
-    falling = np.flatnonzero(active & (before > down) & ((after <= down) | turned))
-    found = [(segment.root(int(i), float(np.copysign(up[i], segment.y_end[i]))), int(i), True) for i in rising]
-    found += [(segment.root(int(i), float(np.copysign(down[i], segment.y_begin[i]))), int(i), False) for i in falling]
-    return min(found, default=None)

@@ -10,33 +10,16 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from scipy.integrate import BDF
 
-Vector = Float[np.ndarray, " p"]
+from lib.dynamics.gradient_flow import Loss, StalledError, Vector, gradient
+
 OVERFLOW = math.log(1e6)  # of |p| in trial steps of the implicit solver
 GONE = 1e-8  # |p| below which a coordinate that still falls has left the support
-
-
-@runtime_checkable
-class Loss(Protocol):
-    """A twice differentiable loss of the products."""
-
-    def gradient(self, p: torch.Tensor) -> torch.Tensor:
-        """The negative gradient g(p)."""
-        ...
-
-    def hessian(self, p: torch.Tensor, support: torch.Tensor) -> torch.Tensor:
-        """The columns of the second derivatives in the support."""
-        ...
-
-
-class StalledError(ArithmeticError):
-    """A stage does not come to rest."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +53,7 @@ def greedy(
     the smaller of max|g(0)| and the newcomer's g; then Newton's method refines it. Raises `StalledError`.
     """
     p, charge, support = np.zeros(size), np.zeros(size), np.zeros(size, bool)
-    g = _gradient(loss, p)
+    g = gradient(loss, p)
     first = float(np.abs(g).max())
     k, time, newest, sign = 0, 0.0, -1, 0
     dropped: tuple[int, ...] = ()
@@ -99,7 +82,7 @@ def greedy(
         charge[newest] = sign
         charge[support] = np.sign(p[support])  # b is exactly 0 or 2 there, and where a coordinate has left
         p = _refine(loss, p, 1e-12 * first)
-        g = _gradient(loss, p)
+        g = gradient(loss, p)
 
 
 def _waits(charge: Vector, g: Vector, support: Bool[np.ndarray, " p"]) -> Vector:
@@ -121,7 +104,7 @@ def _settle(loss: Loss, p: Vector, tolerance: float, rtol: float, atol: float, c
         return q
 
     def rate(_: float, x: np.ndarray) -> np.ndarray:
-        return 2 * sign * _gradient(loss, place(x))[support]
+        return 2 * sign * gradient(loss, place(x))[support]
 
     reached = [np.log(np.abs(p[support]))]
 
@@ -158,27 +141,20 @@ def _refine(loss: Loss, p: Vector, tolerance: float) -> Vector:
     support = np.flatnonzero(p)
     if not len(support):
         return p
-    residual = np.abs(_gradient(loss, p)[support]).max()
+    residual = np.abs(gradient(loss, p)[support]).max()
     for _ in range(20):
         if residual <= tolerance:
             break
         H = loss.hessian(torch.from_numpy(p), torch.from_numpy(support)).numpy()
         try:
-            move = np.linalg.solve(H[support], _gradient(loss, p)[support])
+            move = np.linalg.solve(H[support], gradient(loss, p)[support])
         except np.linalg.LinAlgError:
             break
         worst = float(np.max(-move / p[support]))
         q = p.copy()
         q[support] += move * min(1.0, 0.9 / worst if worst > 0 else 1.0)
-        left = np.abs(_gradient(loss, q)[support]).max()
+        left = np.abs(gradient(loss, q)[support]).max()
         if not left < residual:
             break
         p, residual = q, left
     return p
-
-
-def _gradient(loss: Loss, p: Vector) -> Vector:
-    g = loss.gradient(torch.from_numpy(p)).numpy()
-    if not np.isfinite(g).all():
-        raise StalledError("wanted a finite gradient, got infinity or NaN")
-    return g

@@ -1,5 +1,6 @@
 """The flow in log coordinates is the flow of u and v, at scales that doubles hold and at those that they do not."""
 
+import itertools
 import math
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
-from lib.dynamics.gradient_flow import LogCoordinates, Segment, StalledError, log_flow, staged_flow
+from lib.dynamics.gradient_flow import LogCoordinates, Segment, StalledError, log_flow, staged_flow, with_events
 from lib.models.diagonal_attention import DiagonalHead, Quadratic, diagonal_head
 
 FINE = {"rtol": 1e-7, "atol": 1e-7}
@@ -151,11 +152,43 @@ def test_the_finite_scale_prediction_is_better_than_the_limit():
     )  # fmt: skip
 
 
-def test_a_coordinate_beyond_the_threshold_at_the_start_is_active_without_an_event():
+def test_a_coordinate_beyond_the_threshold_at_the_start_is_on_the_support_at_time_0():
     start = LogCoordinates.of(np.array([1.0, 0.01, 0.01]), np.array([0.5, 0.02, 0.005]))
-    risen = [event.coordinate for event in staged_flow(quadratic(), start, 200.0, **STAGED) if event.rises]
-    assert 0 not in risen
-    assert 1 in risen
+    for events in (staged_flow(quadratic(), start, 200.0, **STAGED), measured_events(start, 200.0)):
+        first, *later = events
+        assert (first.time, first.coordinate, first.sign, first.rises) == (0.0, 0, 1, True)
+        assert 1 in [event.coordinate for event in later if event.rises and event.time > 0]
+
+
+def measured_events(start, end):
+    flow = log_flow(quadratic(), start, end, **USUAL)
+    return [event for _, events in with_events(flow, start, STAGED["threshold"]) for event in events]
+
+
+def test_what_is_predicted_and_what_is_measured_rises_and_falls_at_the_same_levels():
+    log_scale = -32 * math.log(10)
+    start = LogCoordinates.of(U, V, log_scale)
+    measured = measured_events(start, -70 * log_scale)
+    predicted = list(staged_flow(quadratic(), start, -70 * log_scale, **STAGED))
+    assert [(e.coordinate, e.sign, e.rises) for e in measured] == [
+        (2, 1, True), (0, 1, True), (1, 1, True), (2, 1, False), (2, -1, True),
+    ]  # fmt: skip
+    assert [(e.coordinate, e.sign, e.rises) for e in predicted] == [(e.coordinate, e.sign, e.rises) for e in measured]
+    np.testing.assert_allclose([e.time for e in predicted], [e.time for e in measured], rtol=1e-3)
+
+
+def test_what_lingers_at_the_threshold_is_counted_once_and_what_turns_within_a_step_twice():
+    start = LogCoordinates(np.zeros(2), np.zeros(2))
+    high, low = 1.01 * start.level(0.1), 0.99 * start.level(0.1)
+    places = [0 * high, high, low, high, -high]
+    path = [
+        Segment(float(k), k + 1.0, a, b, lambda t, k=k, a=a, b=b: a + (t - k) * (b - a))
+        for k, (a, b) in enumerate(itertools.pairwise(places))
+    ]
+    events = [event for _, events in with_events(path, start, 0.1) for event in events if event.coordinate == 0]
+    assert [(event.sign, event.rises) for event in events] == [(1, True), (1, False), (-1, True)]
+    assert [int(event.time) for event in events] == [0, 3, 3]
+    assert events[1].time < events[2].time
 
 
 def test_where_nothing_moves_nothing_is_predicted():
