@@ -27,11 +27,11 @@ class Curves:
         if root:
             folder = Path(root, "dvclive", os.environ.get("DVC_EXP_NAME", "workspace"), self.name)
             try:
-                from dvclive import Live
+                from dvclive.live import Live
 
                 self._live = Live(str(folder), save_dvc_exp=False, dvcyaml=False)
             except ModuleNotFoundError as error:
-                if error.name != "dvclive":
+                if (error.name or "").split(".")[0] != "dvclive":
                     self._fails(error)
             except Exception as error:
                 self._fails(error)

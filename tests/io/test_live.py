@@ -49,7 +49,8 @@ def test_a_training_that_begins_anew_begins_its_curves_anew(project):
 
 
 def test_nothing_is_written_without_dvclive(project, monkeypatch):
-    monkeypatch.setitem(sys.modules, "dvclive", None)
+    for name in ("dvclive", "dvclive.live"):
+        monkeypatch.setitem(sys.modules, name, None)
     logged()
     assert written(project) == []
 
