@@ -64,10 +64,11 @@ def descend(
 def lost(state: State) -> Bool[Tensor, "*batch p"]:
     r"""Coordinates of a plain descent that rounding holds where they are: |u| = |v| to the bit, y not far out there.
 
-    With machine epsilon ε (2⁻⁵² in float64), (u, v) can tell $|y| < \frac12 \log(2 / \epsilon)$ apart. A coordinate
-    that has been further out, and whose exact y has come back inside (or is on the other side by now), should have
-    moved again and cannot: from here on the descent may take a wrong path.
+    With machine epsilon ε (2⁻⁵² in float64), (u, v) can tell $|y| < \frac12 \log(2 / \epsilon)$ apart, and less after
+    the rounding of many steps: 2 are taken off. A coordinate that has been further out, and whose exact y has come
+    back inside (or is on the other side by now), should have moved again and cannot: from here on the descent may
+    take a wrong path.
     """
-    reach = math.log(2 / torch.finfo(state.first.dtype).eps) / 2
+    reach = math.log(2 / torch.finfo(state.first.dtype).eps) / 2 - 2
     side = state.first.sign() * state.second.sign()
     return (state.first.abs() == state.second.abs()) & (side * state.charge < reach)

@@ -36,7 +36,7 @@ def disturbed_paths(paths: pd.DataFrame, kind: str) -> Figure:
         row[0].set_ylabel("products p = u ⊙ v")
     panels[0][0].plot([], [], color=VIRIDIS(0.3), label="disturbed")
     panels[0][0].plot([], [], "--", color="black", lw=0.8, label="undisturbed")
-    panels[0][0].legend(fontsize=7.5, loc="best")
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 
 

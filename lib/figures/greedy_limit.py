@@ -135,7 +135,7 @@ def _example(axes: Axes, drop: pd.DataFrame) -> None:
     axes.set_yticks(range(len(methods)), labels=labels, fontsize=7)
     axes.set(xscale="log", xlabel="time / log(1 / init scale)", ylim=(-0.6, len(methods) - 0.4))
     axes.set_title("three coordinates, the third leaves and returns", fontsize=9)
-    axes.legend(fontsize=6.5, loc="upper left", bbox_to_anchor=(0.28, 0.99), frameon=True, framealpha=0.9)
+    axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=5)
 
 
 def _by_seed(

@@ -12,7 +12,7 @@ import pandas as pd
 from lib.analysis.staircase import grows_by_one, order_agreement, rank_at, relative_errors
 from lib.io.command import run
 from lib.io.params import Interval, Positive, Seed, read_params
-from lib.io.tables import read_table, write_csv, write_json, write_table
+from lib.io.tables import compact, read_table, write_csv, write_json, write_table
 
 LOG10 = math.log(10)
 Table = pd.DataFrame
@@ -82,18 +82,11 @@ def main(
     tables["forecast"] = forecasts_of(read_table(forecast), params)
     measured |= forecast_measures(tables["forecast"], tables["small_ranks"])
     for name, table in tables.items():
-        write_table(small(table), metrics / f"{name}.parquet")
+        write_table(compact(table), metrics / f"{name}.parquet")
     write_measures(measured, metrics)
     loss = tables["small_trajectories"]
     loss = loss.assign(variant="init scale 1e" + loss["log10_init_scale"].map("{:g}".format))
     write_csv(loss[["variant", "rescaled_time", "loss"]].iloc[::4], curves)
-
-
-def small(table: Table) -> Table:
-    """The table in single precision and short integers, texts as categories: for git."""
-    types = {"float64": "float32", "int64": "int32", "object": "category", "str": "category"}
-    lists = {c for c in table if len(table) and isinstance(table[c].iloc[0], list | np.ndarray)}
-    return table.astype({c: types[str(t)] for c, t in table.dtypes.items() if str(t) in types and c not in lists})
 
 
 def write_measures(measured: Measures, metrics: Path) -> None:

@@ -20,7 +20,7 @@ from lib.io.params import load_yaml
 
 ROOT = Path(__file__).parents[2]
 DRAWS = {"plot", "claims", "report"}  # verbs of stages that read only what is in git
-TRAINS = {"train", "flow", "descend"}  # verbs of stages that cost too much to be done twice
+TRAINS = {"train", "flow", "descend", "full_weights"}  # verbs of stages that cost too much to be done twice
 PYTHON = str(Path(sys.executable).parent / "python")
 
 
