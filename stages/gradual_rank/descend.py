@@ -44,10 +44,6 @@ class Drop:
     rtol: Tolerance
     atol: Tolerance
 
-    def __post_init__(self) -> None:
-        if len(self.minimum) != 3:
-            raise ValueError(f"minimum: wanted three coordinates, got {self.minimum}")
-
 
 @dataclass(frozen=True)
 class Descend:
@@ -58,6 +54,10 @@ class Descend:
     margin: Positive
     max_steps: Count
     drop: Drop
+
+    def __post_init__(self) -> None:
+        if len(self.drop.minimum) != 3:
+            raise ValueError(f"minimum: wanted three coordinates, got {self.drop.minimum}")
 
 
 def main(section: str, task: Path, stages: Path, descents: Path) -> None:

@@ -37,16 +37,16 @@ class Solver:
     n_snapshots: Annotated[int, Interval("[2, 10000]")]
     n_times: Annotated[int, Interval("[2, 100000]")]
 
-    def __post_init__(self) -> None:
-        if not self.log10_init_scales:
-            raise ValueError("log10_init_scales: wanted at least one, got none")
-
 
 @dataclass(frozen=True)
 class Flow:
     control_log10_init_scale: LogScale
     small: Solver
     paper: Solver
+
+    def __post_init__(self) -> None:
+        if not (self.small.log10_init_scales and self.paper.log10_init_scales):
+            raise ValueError("log10_init_scales: wanted at least one, got none")
 
 
 class Trajectory(NamedTuple):

@@ -22,15 +22,15 @@ class Task:
     seq_len: Annotated[int, Interval("[2, 1000]")]
     d_model: Annotated[int, Interval("[1, 1000]")]
 
-    def __post_init__(self) -> None:
-        if not self.seeds:
-            raise ValueError("seeds: wanted at least one, got none")
-
 
 @dataclass(frozen=True)
 class Generate:
     small: Task
     paper: Task
+
+    def __post_init__(self) -> None:
+        if not (self.small.seeds and self.paper.seeds):
+            raise ValueError("seeds: wanted at least one, got none")
 
 
 def main(section: str, tasks: Path) -> None:
