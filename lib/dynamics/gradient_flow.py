@@ -77,7 +77,10 @@ class LogCoordinates:
         return np.hypot(np.exp(np.minimum(self.log_c, np.log(CAP))), 2 * p)
 
     def level(self, q: float | Vector) -> Vector:
-        r"""The |y| at which |p| = q, one for all or one a coordinate: $Y(q) = \frac12 \operatorname{asinh}(2 q / c)$, by logarithms where c is tiny."""
+        r"""The |y| at which |p| = q: $Y(q) = \frac12 \operatorname{asinh}(2 q / c)$, by logarithms where c is tiny.
+
+        q is one for all, or one a coordinate.
+        """
         log_ratio = np.log(2 * q) - self.log_c
         large = log_ratio > 300
         return np.where(large, log_ratio + np.log(2), np.arcsinh(np.exp(np.where(large, 0.0, log_ratio)))) / 2
@@ -177,7 +180,7 @@ class Event:
 def with_events(
     flow: Iterable[Segment], start: LogCoordinates, threshold: float
 ) -> Iterator[tuple[Segment, list[Event]]]:
-    """Yield each segment of a flow with what happens in it: a coordinate rises to the threshold, or falls below its half.
+    """Yield each segment of a flow with what happens in it: a coordinate rises to the threshold or falls to half of it.
 
     One level to rise and a lower one to fall, so that what lingers at the threshold is counted once. A coordinate
     beyond the threshold from the start rises at the beginning of the flow.

@@ -48,9 +48,9 @@ def first_rise(
 
     With $G = -\partial L/\partial W_{VO}$ at 0 and its leading $\sigma, u, v$, the flow near 0 is $\dot W_V = G W_O$,
     $\dot W_O = G^\top W_V$, so that $u^\top W_V + v^\top W_O$ grows as $e^{\sigma t}$. From $W_V, W_O$ times
-    $\alpha = e^{\mathrm{log\_scale}}$, $t = \log(4 q / (\alpha^2 \|u^\top W_V + v^\top W_O\|^2)) / 2 \sigma$; the limit is
-    $T_1 \log(1/\alpha)$ with $T_1 = 1/\sigma$, and gradient descent grows at $\log(1 + \eta \sigma) / \eta$ for σ. Times in
-    units of the flow.
+    $\alpha = e^{\mathrm{log\_scale}}$, $t = \log(4 q / (\alpha^2 \|u^\top W_V + v^\top W_O\|^2)) / 2 \sigma$.
+    The limit is $T_1 \log(1/\alpha)$ with $T_1 = 1/\sigma$, and gradient descent grows at
+    $\log(1 + \eta \sigma) / \eta$ for σ. Times in units of the flow.
     """
     U, sigma, Vh = torch.linalg.svd(G)
     joint = (U[..., :, :1].mT @ W_V + Vh[..., :1, :] @ W_O)[..., 0, :]

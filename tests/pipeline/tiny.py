@@ -77,6 +77,27 @@ def decision_lists(section: Section) -> Section:
     return section
 
 
+def gradual_rank(section: Section) -> Section:
+    """Two seeds of two tokens a head, few stages and scales, at coarse tolerances."""
+    small = {"n_samples": 8, "seq_len": 2, "d_model": 2}
+    replace(section["generate"], "small", seeds=[0, 1], **small)
+    replace(section["generate"], "paper", n_samples=8, seq_len=2, d_model=3)
+    coarse = {"rtol": 1e-3, "atol": 1e-2, "curvature_samples": 4}
+    for problem in ("small", "paper"):
+        replace(section["greedy"], problem, max_stages=3, log10_init_scales=[-4], **coarse)
+        scales = [-4, -8] if problem == "small" else [-4]
+        replace(section["flow"], problem, log10_init_scales=scales, n_snapshots=2, n_times=5, **coarse)
+    replace(section, "descend", seeds=[0], log10_init_scale=-4, variants=section["descend"]["variants"][-1:])
+    replace(section["descend"], "drop", log10_init_scale=-1, learning_rate=1, flow_log10_init_scales=[-4], rtol=1e-3)
+    replace(section, "full_weights", seeds=[0, 1], log10_init_scales=[-2], learning_rate=0.2, rescaled_end=20, **small)
+    replace(section, "full_weights", n_snapshots=3)
+    replace(section, "assumptions", seeds=[0], log10_init_scale=-4, duration=20, n_path_times=3, **coarse)
+    replace(section, "assumptions", n_random=1, n_rises=1, n_kicks=1)
+    replace(section, "forecast", log10_init_scales=[-4], n_changed=1, rescaled_end=10, **coarse)
+    replace(section, "compare", n_budgets=3)
+    return section
+
+
 def low_rank_sparse(section: Section) -> Section:
     """Two seeds of few neurons and steps; each sweep at two values, two labellings."""
     replace(section, "generate", seeds=[0, 1], n_train=40, n_test=20, d_model=8, n_patterns=6, seq_len=12, n_relevant=4)
@@ -122,6 +143,7 @@ def replace(params: Section, section: str, **values: Any) -> None:
 
 FAMILIES: dict[str, Callable[[Section], Section]] = {
     "decision_lists": decision_lists,
+    "gradual_rank": gradual_rank,
     "low_rank_sparse": low_rank_sparse,
     "vision": vision,
 }

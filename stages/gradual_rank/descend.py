@@ -1,0 +1,224 @@
+"""Gradient descent beside the flow: the toy head in three arithmetics, and an example where the plain one is lost."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from lib.data.gaussian_sequences import gaussian_pair, read_toy
+from lib.dynamics.diagonal_descent import Form, State, descend, lost
+from lib.dynamics.gradient_flow import LogCoordinates, log_flow, staged_flow, with_events
+from lib.dynamics.greedy import greedy
+from lib.io.command import run
+from lib.io.compute import advance, available_cores, generator, spread, use_threads
+from lib.io.files import InputError
+from lib.io.params import Count, Interval, Positive, Seed, read_params
+from lib.io.tables import read_table, write_table
+from lib.models.diagonal_attention import DiagonalHead, Quadratic
+
+LogScale = Annotated[float, Interval("[-1000, 0)")]
+RepresentableScale = Annotated[float, Interval("[-100, 0)")]
+Tolerance = Annotated[float, Interval("(0, 0.1]")]
+
+
+@dataclass(frozen=True)
+class Variant:
+    form: Literal["plain", "factors", "exponential"]
+    share_of_limit: Annotated[float, Interval("(0, 2]")]
+
+
+@dataclass(frozen=True)
+class Drop:
+    coupling: Annotated[float, Interval("(0, 0.7]")]
+    minimum: tuple[float, ...]
+    seed: Seed
+    learning_rate: Positive
+    log10_init_scale: RepresentableScale
+    flow_log10_init_scales: tuple[LogScale, ...]
+    rescaled_end: Positive
+    rtol: Tolerance
+    atol: Tolerance
+
+
+@dataclass(frozen=True)
+class Descend:
+    seeds: tuple[Seed, ...]
+    log10_init_scale: RepresentableScale
+    variants: tuple[Variant, ...]
+    threshold: Positive
+    margin: Positive
+    max_steps: Count
+    drop: Drop
+
+    def __post_init__(self) -> None:
+        if len(self.drop.minimum) != 3:
+            raise ValueError(f"minimum: wanted three coordinates, got {self.drop.minimum}")
+
+
+def main(section: str, task: Path, stages: Path, descents: Path) -> None:
+    """Write `events` and `ends` of the descents, and the `drop` example."""
+    use_threads(1)
+    params = read_params(section, Descend)
+    unknown = set(params.seeds) - set(read_toy(task).seeds.tolist())
+    if unknown:
+        raise InputError(f"{section}.seeds: wanted seeds of {task}, got {sorted(unknown)}")
+    jobs: list[tuple] = [(task, stages, params, variant) for variant in params.variants]
+    found = list(
+        spread(follow, jobs, n_processes=available_cores(), total=len(jobs), label=section, unit="descent")
+    )  # fmt: skip
+    forms = [("plain", "float64"), ("plain", "float32"), ("factors", "float64")]
+    examples = spread(
+        descend_example,
+        [(params, *form) for form in forms],
+        n_processes=available_cores(),
+        total=len(forms),
+        label=f"{section}: example",
+        unit="descent",
+    )
+    write_table(pd.DataFrame([row for events, _ in found for row in events]), descents / "events.parquet")
+    write_table(pd.DataFrame([row for _, rows in found for row in rows]), descents / "ends.parquet")
+    predicted = predict_example(params)
+    columns = ["method", "log10_init_scale", "coordinate", "sign", "rescaled_time", "lost"]
+    write_table(
+        pd.DataFrame([*predicted, *(row for rows in examples for row in rows)], columns=columns),
+        descents / "drop.parquet",
+    )
+
+
+def follow(
+    task: Path, stages: Path, params: Descend, variant: Variant
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """One form of descent of all seeds side by side: when products cross the threshold, and how each ends."""
+    toy, table = read_toy(task), read_table(stages)
+    places = [toy.seeds.tolist().index(seed) for seed in params.seeds]
+    loss = DiagonalHead(toy.X[places], toy.Y[places])
+    log_scale = params.log10_init_scale * math.log(10)
+    by_seed = table.groupby("seed")
+    limits = by_seed["learning_rate_limit"].min().loc[list(params.seeds)].to_numpy()
+    rates = variant.share_of_limit * limits
+    ends = by_seed["time"].max().loc[list(params.seeds)].to_numpy() * (-log_scale + params.margin)
+    n_steps = np.ceil(ends / rates).astype(int)
+    if n_steps.max() > params.max_steps:
+        raise InputError(f"max_steps: wanted at least {n_steps.max()} for a share of {variant.share_of_limit:g}")
+    u, v = (math.exp(log_scale) * w[places] for w in (toy.u, toy.v))
+    cell = {"form": variant.form, "share_of_limit": variant.share_of_limit, "log10_init_scale": params.log10_init_scale}
+    states = descend(loss.gradient, u, v, torch.from_numpy(rates)[:, None], variant.form)
+    events: list[dict[str, Any]] = []
+    rows: dict[int, dict[str, Any]] = {}
+    above, first_lost = torch.zeros(u.shape, dtype=torch.bool), [math.inf] * len(places)
+    log_c = torch.log((u + v).abs()) + torch.log((u - v).abs())
+    for state in states:
+        now = state.p.abs() >= torch.where(above, params.threshold / 2, params.threshold)
+        for row, i in (now != above).nonzero().tolist():
+            if state.step <= n_steps[row]:
+                time, sign = state.step * rates[row], int(torch.sign(state.p[row, i]))
+                rises = bool(now[row, i])
+                seed = params.seeds[row]
+                events.append(
+                    {**cell, "seed": seed, "time": time, "coordinate": i, "sign": sign, "rises": rises}
+                )  # fmt: skip
+        above = now
+        if variant.form == "plain" and state.step % 20 == 0:
+            for row in lost(state).any(-1).nonzero()[:, 0].tolist():
+                first_lost[row] = min(first_lost[row], state.step * rates[row])
+        for row in np.flatnonzero(n_steps == state.step).tolist():
+            rows[row] = {
+                **cell,
+                "seed": params.seeds[row],
+                "steps": state.step,
+                "learning_rate": rates[row],
+                "loss": float(loss.value(state.p)[row] / loss.value(torch.zeros_like(state.p))[row]),
+                "drift": drift(state, log_c, variant.form)[row],
+                "lost_at": first_lost[row],
+            }
+        if len(rows) == len(places):
+            break
+    advance()
+    return events, [rows[row] for row in sorted(rows)]
+
+
+def drift(state: State, log_c: Tensor, form: Form) -> list[float]:
+    """The largest change of log|u² − v²| (Lemma 4.1: none in the flow) where the arithmetic can still tell it."""
+    plus, minus = (state.first, state.second) if form != "plain" else (state.first + state.second,
+                                                                       state.first - state.second)  # fmt: skip
+    change = (plus.abs().log() + minus.abs().log() - log_c).abs()
+    return torch.where(change.isfinite(), change, 0.0).amax(-1).tolist()
+
+
+def example(params: Drop) -> tuple[Quadratic, np.ndarray, np.ndarray]:
+    """The quadratic in three coordinates whose third joins, leaves and joins again with the other sign; its start."""
+    H = torch.eye(3, dtype=torch.float64)
+    H[2, :2] = H[:2, 2] = params.coupling
+    u, v = gaussian_pair(3, generator(params.seed, "start of the example"))
+    return Quadratic(H, torch.tensor(params.minimum, dtype=torch.float64)), u.numpy(), v.numpy()
+
+
+def predict_example(params: Descend) -> list[dict[str, Any]]:
+    """The example's activations by Algorithm 1, by its finite-scale form, and by the flow in log coordinates."""
+    drop = params.drop
+    loss, u, v = example(drop)
+    rows = [
+        {"method": "Algorithm 1", "log10_init_scale": -math.inf, "coordinate": stage.coordinate, "sign": stage.sign,
+         "rescaled_time": stage.time, "lost": False}
+        for stage in greedy(loss, 3, kick=1e-6, stationary=1e-6, rtol=drop.rtol, atol=drop.atol) if stage.k
+    ]  # fmt: skip
+    for scale in drop.flow_log10_init_scales:
+        log_scale = scale * math.log(10)
+        start, end = LogCoordinates.of(u, v, log_scale), -log_scale * drop.rescaled_end
+        events = staged_flow(
+            loss, start, end, threshold=params.threshold, stationary=1e-6, rtol=drop.rtol, atol=drop.atol,
+            max_events=100
+        )  # fmt: skip
+        found = [("finite-scale Algorithm 1", e.coordinate, e.sign, e.time) for e in events if e.rises]
+        flow = log_flow(loss, start, end, rtol=drop.rtol, atol=drop.atol)
+        measured = [event for _, events in with_events(flow, start, params.threshold) for event in events]
+        found += [("flow in log coordinates", e.coordinate, e.sign, e.time) for e in measured if e.rises]
+        rows += [
+            {"method": method, "log10_init_scale": scale, "coordinate": i, "sign": sign,
+             "rescaled_time": time / -log_scale, "lost": False}
+            for method, i, sign, time in found
+        ]  # fmt: skip
+    return rows
+
+
+def descend_example(params: Descend, form: Form, precision: str) -> list[dict[str, Any]]:
+    """The example's activations by gradient descent in one arithmetic; a row more says when it was lost, if it was."""
+    drop = params.drop
+    loss, u, v = example(drop)
+    dtype = {"float64": torch.float64, "float32": torch.float32}[precision]
+    loss.H, loss.minimum = loss.H.to(dtype), loss.minimum.to(dtype)
+    log_scale = drop.log10_init_scale * math.log(10)
+    first, second = (torch.from_numpy(math.exp(log_scale) * w).to(dtype) for w in (u, v))
+    if not (first.abs().min() > 0 and second.abs().min() > 0):
+        raise InputError(
+            f"log10_init_scale: wanted a start that {precision} can write, got 1e{drop.log10_init_scale:g}"
+        )
+    n_steps = math.ceil(-log_scale * drop.rescaled_end / drop.learning_rate)
+    above, rows, first_lost = torch.zeros(3, dtype=torch.bool), [], math.inf
+    cell = {"method": f"{form} gradient descent, {precision}", "log10_init_scale": drop.log10_init_scale}
+    for state in descend(loss.gradient, first, second, drop.learning_rate, form):
+        rescaled = state.step * drop.learning_rate / -log_scale
+        now = state.p.abs() >= torch.where(above, params.threshold / 2, params.threshold)
+        if not torch.equal(now, above):
+            rows += [
+                {**cell, "coordinate": i, "sign": int(torch.sign(state.p[i])), "rescaled_time": rescaled, "lost": False}
+                for i in (now & ~above).nonzero()[:, 0].tolist()
+            ]  # fmt: skip
+            above = now
+        if form == "plain" and state.step % 100 == 0 and not math.isfinite(first_lost):
+            for i in lost(state).nonzero()[:, 0].tolist():
+                first_lost = rescaled
+                rows.append({**cell, "coordinate": i, "sign": 0, "rescaled_time": rescaled, "lost": True})
+        if state.step >= n_steps:
+            break
+    advance()
+    return rows
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,152 @@
+"""Train the head with full matrices by gradient descent from several scales; note when its first direction rises."""
+
+import math
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from lib.data.gaussian_sequences import gaussian_sequences
+from lib.io.command import run
+from lib.io.compute import advance, available_cores, generator, spread, use_threads
+from lib.io.files import InputError
+from lib.io.params import Count, Interval, Positive, Seed, read_params
+from lib.io.runs import Layout, write_run
+from lib.io.tables import write_table
+from lib.models.attention import PRODUCTS
+from lib.models.full_attention import FullHead, first_rise
+
+NAMES: tuple[str, ...] = ("W_K", "W_Q", "W_V", "W_O")
+
+
+@dataclass(frozen=True)
+class FullWeights:
+    seeds: tuple[Seed, ...]
+    n_samples: Annotated[int, Interval("[1, 1e6]")]
+    seq_len: Annotated[int, Interval("[2, 1000]")]
+    d_model: Annotated[int, Interval("[2, 1000]")]
+    log10_init_scales: tuple[Annotated[float, Interval("[-100, 0)")], ...]
+    learning_rate: Positive
+    rescaled_end: Positive
+    threshold: Positive
+    n_snapshots: Annotated[int, Interval("[2, 10000]")]
+    look_every: Count
+
+    def __post_init__(self) -> None:
+        if not self.seeds or not self.log10_init_scales:
+            raise ValueError("seeds, log10_init_scales: wanted at least one of each, got none")
+
+
+class Training(NamedTuple):
+    snapshots: list[dict[str, Tensor]]
+    rows: list[list[dict[str, Any]]]
+    rises: list[dict[str, Any]]
+
+
+def main(section: str, runs: Path, rises: Path) -> None:
+    use_threads(1)
+    params = read_params(section, FullWeights)
+    jobs = [(params, scale) for scale in params.log10_init_scales]
+    total = sum(n_steps(params, scale) for scale in params.log10_init_scales)
+    trainings = list(spread(train, jobs, n_processes=available_cores(), total=total, label=section))
+    shutil.rmtree(runs, ignore_errors=True)
+    for scale, training in zip(params.log10_init_scales, trainings, strict=True):
+        layout = Layout(
+            family="gradual_rank",
+            matrices={name: ["seed", "row", "col"] for name in NAMES},
+            products=PRODUCTS,
+            cell={
+                "variant": f"log10_init_scale={scale:g}",
+                "log10_init_scale": scale,
+                "learning_rate": params.learning_rate,
+            },
+            seeds=list(params.seeds),
+        )
+        with write_run(runs / f"log10_init_scale={scale:g}", layout) as writer:
+            for weights, rows in zip(training.snapshots, training.rows, strict=True):
+                writer.add(weights, rows)
+    write_table(pd.DataFrame([row for training in trainings for row in training.rises]), rises)
+
+
+def n_steps(params: FullWeights, log10_init_scale: float) -> int:
+    """The steps to the end, which is given in units of log(1 / init_scale)."""
+    return math.ceil(params.rescaled_end * -log10_init_scale * math.log(10) / params.learning_rate)
+
+
+def train(params: FullWeights, log10_init_scale: float) -> Training:
+    """Gradient descent of all seeds, side by side, from one scale of the start."""
+    d, rate, log_scale = params.d_model, params.learning_rate, log10_init_scale * math.log(10)
+    shape = params.n_samples, params.seq_len, d
+    X = torch.stack([gaussian_sequences(*shape, generator(seed, "tokens")) for seed in params.seeds])
+    teacher, unscaled = (
+        dict(
+            zip(
+                NAMES, torch.stack([square_matrices(d, generator(seed, name)) for seed in params.seeds], 1), strict=True
+            )
+        )
+        for name in ("full teacher", "full start")
+    )
+    products = [(teacher[a] @ teacher[b].mT) / d for a, b in PRODUCTS.values()]  # entries of the factors N(0, 1/d)
+    head = FullHead(X, torch.zeros_like(X))
+    head.Y = head.output(*products)
+    zero = torch.zeros(len(params.seeds), d, d, dtype=torch.float64)
+    initial, _, G = head.loss_and_gradients(zero, zero)
+    limit, finite, stepped = first_rise(G, unscaled["W_V"], unscaled["W_O"], log_scale, params.threshold, rate)
+    W = {name: math.exp(log_scale) * w for name, w in unscaled.items()}
+    last = n_steps(params, log10_init_scale)
+    saved = set(np.linspace(0, last, params.n_snapshots).round().astype(int).tolist())
+    found = Training([], [], [])
+    before, risen = torch.full((len(params.seeds),), -math.inf), [False] * len(params.seeds)
+    for step in range(last + 1):
+        W_KQ, W_VO = (W[a] @ W[b].mT for a, b in PRODUCTS.values())
+        loss, g_KQ, g_VO = head.loss_and_gradients(W_KQ, W_VO)
+        if not torch.isfinite(loss).all():
+            raise InputError(f"learning_rate: wanted one with which descent stays finite, got {rate:g} (step {step})")
+        if step in saved:
+            found.snapshots.append({name: w.clone() for name, w in W.items()})
+            times = {"step": step, "time": step * rate, "rescaled_time": step * rate / -log_scale}
+            found.rows.append(
+                [
+                    {"seed": seed, **times, "loss": float(one / start)}
+                    for seed, one, start in zip(params.seeds, loss, initial, strict=True)
+                ]
+            )
+        if step % params.look_every == 0:
+            now = torch.linalg.svdvals(W_VO)[:, 0].log() - math.log(params.threshold)
+            for i in np.flatnonzero(now.numpy() >= 0).tolist():
+                if not risen[i]:
+                    risen[i] = True
+                    share = float(now[i] / (now[i] - before[i]))  # log σ₁ is linear in time here
+                    found.rises.append(
+                        {
+                            "seed": params.seeds[i],
+                            "log10_init_scale": log10_init_scale,
+                            "time": (step - share * params.look_every) * rate,
+                            "limit": float(limit[i]),
+                            "finite": float(finite[i]),
+                            "stepped": float(stepped[i]),
+                        }
+                    )
+            before = now
+        W = {
+            "W_K": W["W_K"] + rate * g_KQ @ W["W_Q"],
+            "W_Q": W["W_Q"] + rate * g_KQ.mT @ W["W_K"],
+            "W_V": W["W_V"] + rate * g_VO @ W["W_O"],
+            "W_O": W["W_O"] + rate * g_VO.mT @ W["W_V"],
+        }
+        advance()
+    return found
+
+
+def square_matrices(d: int, source: torch.Generator) -> Tensor:
+    """Four d × d matrices of N(0, 1) entries."""
+    return torch.randn(4, d, d, generator=source, dtype=torch.float64)
+
+
+if __name__ == "__main__":
+    run(main)
