@@ -11,6 +11,7 @@ import pandas as pd
 
 from lib.data.gaussian_sequences import read_toy
 from lib.dynamics.gradient_flow import LogCoordinates, log_flow
+from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread, use_threads
 from lib.io.files import InputError
@@ -72,6 +73,7 @@ def main(section: str, task: Path, stages: Path, disturbed: Path) -> None:
 
 def disturb(task: Path, stages: Path, params: Assumptions, seed: int) -> Disturbed:
     """All disturbances of one seed."""
+    keep_freed_memory()
     toy = read_toy(task)
     index = toy.seeds.tolist().index(seed)
     X, Y, n = toy.X[index], toy.Y[index], params.curvature_samples

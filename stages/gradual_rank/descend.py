@@ -14,6 +14,7 @@ from lib.data.gaussian_sequences import gaussian_pair, read_toy
 from lib.dynamics.diagonal_descent import Form, State, descend, lost
 from lib.dynamics.gradient_flow import LogCoordinates, log_flow, staged_flow, with_events
 from lib.dynamics.greedy import greedy
+from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread, use_threads
 from lib.io.files import InputError
@@ -94,6 +95,7 @@ def follow(
     task: Path, stages: Path, params: Descend, variant: Variant
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """One form of descent of all seeds side by side: when products cross the threshold, and how each ends."""
+    keep_freed_memory()
     toy, table = read_toy(task), read_table(stages)
     places = [toy.seeds.tolist().index(seed) for seed in params.seeds]
     loss = DiagonalHead(toy.X[places], toy.Y[places])

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lib.data.gaussian_sequences import Toy, read_toy
 from lib.dynamics.gradient_flow import LogCoordinates, StalledError, log_flow, with_events
+from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, spread, use_threads
 from lib.io.params import Count, Interval, Positive, read_params
@@ -107,6 +108,7 @@ def main(section: str, tasks: Path, predictions: Path, runs: Path, flows: Path) 
 
 def follow(task: Path, stages: Path, params: Solver, index: int, log10_init_scale: float, uphill: bool) -> Trajectory:
     """The flow of one seed from one scale, to the middle of the last plateau that Algorithm 1 predicts."""
+    keep_freed_memory()
     toy = read_toy(task)
     u, v, seed = toy.u[index].numpy(), toy.v[index].numpy(), int(toy.seeds[index])
     X, Y, n = toy.X[index], toy.Y[index], params.curvature_samples

@@ -15,6 +15,7 @@ import torch
 
 from lib.data.gaussian_sequences import gaussian_pair, read_toy
 from lib.dynamics.gradient_flow import LogCoordinates, log_flow, staged_flow, with_events
+from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread, use_threads
 from lib.io.params import Count, Interval, Positive, read_params
@@ -49,6 +50,7 @@ def main(section: str, task: Path, events: Path) -> None:
 
 def fine_tune(task: Path, params: Forecast, index: int, log10_init_scale: float) -> list[dict[str, Any]]:
     """The forecast events and the measured ones of one seed and scale."""
+    keep_freed_memory()
     toy = read_toy(task)
     seed, base, X = int(toy.seeds[index]), toy.teacher[index], toy.X[index]
     changed = torch.randperm(len(base), generator=generator(seed, "changed coordinates"))[: params.n_changed]

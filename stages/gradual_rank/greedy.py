@@ -14,6 +14,7 @@ from lib.analysis.staircase import stability_limit, strong_minimum
 from lib.data.gaussian_sequences import Toy, read_toy
 from lib.dynamics.gradient_flow import LogCoordinates, staged_flow
 from lib.dynamics.greedy import greedy
+from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, spread, use_threads
 from lib.io.params import Count, Interval, Positive, read_params
@@ -79,6 +80,7 @@ def problem(toy: Toy, index: int, n_samples: int) -> tuple[DiagonalHead, Diagona
 
 def follow(task: Path, params: Prediction, index: int) -> pd.DataFrame:
     """A row a stage of one seed's Algorithm 1."""
+    keep_freed_memory()
     toy = read_toy(task)
     loss, curvature = problem(toy, index, params.curvature_samples)
     initial = float(loss.value(torch.zeros(loss.size, dtype=torch.float64)))
@@ -124,6 +126,7 @@ def follow(task: Path, params: Prediction, index: int) -> pd.DataFrame:
 
 def predict(task: Path, params: Prediction, index: int, log10_init_scale: float, last: float) -> list[dict[str, Any]]:
     """The events of one seed's finite-scale Algorithm 1, from its start at one scale."""
+    keep_freed_memory()
     toy = read_toy(task)
     loss, curvature = problem(toy, index, params.curvature_samples)
     log_scale = log10_init_scale * math.log(10)
