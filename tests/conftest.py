@@ -27,6 +27,7 @@ def tiny_pipeline(tmp_path_factory):
     return tiny_pipeline(tmp_path_factory.getbasetemp() / "tiny")
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items):
     """Side by side, one process first takes all that needs the tiny pipeline; the others take file by file."""
     items.sort(key=lambda item: not _needs_pipeline(item))
