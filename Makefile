@@ -13,11 +13,11 @@ report: .venv/installed
 	$(ACTIVATE) && dvc repro report && python -m webbrowser -t report.html
 
 test: .venv/installed
-	$(ACTIVATE) && ruff check . && ruff format --check . && pyright && pytest -n 2 --dist loadgroup -m "not slow"
+	$(ACTIVATE) && ruff check . && ruff format --check . && pyright && pytest -n 2 --no-loadscope-reorder -m "not slow"
 
 # The long tier too: kills and faults, a browser, the whole pipeline in a clone.
 test-all: .venv/installed
-	$(ACTIVATE) && pytest -n 2 --dist loadgroup
+	$(ACTIVATE) && pytest -n 2 --no-loadscope-reorder
 
 bench: .venv/bench
 	$(ACTIVATE) && dvc repro benchmarks/dvc.yaml

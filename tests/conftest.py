@@ -1,6 +1,7 @@
 """Every test computes with one thread, and every call into lib is checked against its types and shapes."""
 
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -27,15 +28,27 @@ def tiny_pipeline(tmp_path_factory):
     return tiny_pipeline(tmp_path_factory.getbasetemp() / "tiny")
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items):
-    """Side by side, one process first takes all that needs the tiny pipeline; the others take file by file."""
-    items.sort(key=lambda item: not _needs_pipeline(item))
+    """First what needs the tiny pipeline; and the first of that may take the time to make it."""
+    items.sort(key=lambda item: not _needs_pipeline(item.path))
     for item in items:
-        item.add_marker(pytest.mark.xdist_group("tiny pipeline" if _needs_pipeline(item) else item.path.name))
-        if _needs_pipeline(item):
-            item.add_marker(pytest.mark.timeout(1800))  # the first of them makes it
+        if "tiny_pipeline" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(1800))
 
 
-def _needs_pipeline(item):
-    return "tiny_pipeline" in getattr(item, "fixturenames", ())
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Side by side, one process takes every file that needs the tiny pipeline; the others take file by file."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.split("::")[0]
+            return "tiny pipeline" if _needs_pipeline(config.rootpath / file) else file
+
+    return ByFile(config, log)
+
+
+@lru_cache
+def _needs_pipeline(file):
+    return "tiny_pipeline" in file.read_text(encoding="utf-8")
