@@ -83,7 +83,7 @@ def test_editing_a_bar_reruns_only_claims_and_report(project):
 
 @pytest.mark.parametrize("verb", ["spectra", "plot"])
 def test_editing_a_param_reruns_the_stage_that_declares_it_and_what_follows(verb, project, listed):
-    stage = next(stage for stage in listed.values() if stage.verb == verb)
+    stage = next(stage for stage in listed.values() if stage.verb == verb and stage.params)
     params = params_of(project)
     section = reduce(lambda found, key: found[key], stage.params[0].split("."), params)
     name = next(name for name, value in section.items() if type(value) in (int, float))
