@@ -1,4 +1,4 @@
-"""Killed while it works, the training of the family low_rank_sparse is done again, with the same bytes."""
+"""Killed while they work, stages that do not resume are run again and end with the same bytes."""
 
 import psutil
 import pytest
@@ -20,9 +20,10 @@ def workers_are_there(project):
 
 
 @pytest.mark.parametrize("victim", ["stage", "worker"])
-def test_training_that_is_killed_ends_with_the_same_bytes_when_run_again(victim, tiny_pipeline, tmp_path):
+@pytest.mark.parametrize("module", ["gradual_rank.flow", "low_rank_sparse.train", "decision_lists.flow"])
+def test_a_stage_that_is_killed_ends_with_the_same_bytes_when_run_again(module, victim, tiny_pipeline, tmp_path):
     project = tiny_pipeline.folder
-    [stage] = [stage for stage in stages(project) if stage.module == "stages.low_rank_sparse.train"]
+    [stage] = [stage for stage in stages(project) if stage.module == f"stages.{module}"]
     said, _ = kill_and_repeat(project, tmp_path / "project", stage, workers_are_there, victim)
     if victim == "worker":
         assert "a worker process died" in said
