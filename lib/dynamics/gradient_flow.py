@@ -13,42 +13,14 @@ those of the flow (step × learning rate); arrays are of float64.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from scipy.integrate import BDF
-from scipy.optimize import brentq
 
-Vector = Float[np.ndarray, " p"]
+from lib.dynamics.stiff_flow import Loss, Method, StalledError, Step, Vector, crossing_of, gradient, stiff_flow
 
 CAP = 1e6  # of |p| within trial steps of the implicit solver, whose exponentials would overflow
-
-
-@runtime_checkable
-class Loss(Protocol):
-    """A twice differentiable loss of the products."""
-
-    def gradient(self, p: torch.Tensor) -> torch.Tensor:
-        """The negative gradient g(p)."""
-        ...
-
-    def hessian(self, p: torch.Tensor, support: torch.Tensor) -> torch.Tensor:
-        """The columns of the second derivatives in the support."""
-        ...
-
-
-class StalledError(ArithmeticError):
-    """The solver cannot go on: a step became too small, or the products left the range of numbers."""
-
-
-def gradient(loss: Loss, p: Vector) -> Vector:
-    """g(p); raises `StalledError` where it is not finite."""
-    g = loss.gradient(torch.from_numpy(p)).numpy()
-    if not np.isfinite(g).all():
-        raise StalledError("wanted a finite gradient, got infinity or NaN")
-    return g
 
 
 @dataclass(frozen=True)
@@ -91,29 +63,6 @@ class LogCoordinates:
         return (w_plus + w_minus) / 2, (w_plus - w_minus) / 2
 
 
-@dataclass(frozen=True)
-class Segment:
-    """A step of the solver: the flow between two times, as a polynomial."""
-
-    begin: float
-    end: float
-    y_begin: Vector
-    y_end: Vector
-    dense: Any
-
-    def __call__(self, time: float) -> Vector:
-        """y at a time of the segment."""
-        return np.asarray(self.dense(time))
-
-    def root(self, coordinate: int, level: float) -> float:
-        """The time at which y_i is at a level between its values at both ends."""
-        if self.y_end[coordinate] == level:
-            return self.end
-        if self.y_begin[coordinate] == level:
-            return self.begin
-        return float(brentq(lambda t: self(t)[coordinate] - level, self.begin, self.end, xtol=1e-12, rtol=1e-12))
-
-
 def log_flow(
     loss: Loss,
     start: LogCoordinates,
@@ -124,24 +73,24 @@ def log_flow(
     curvature: Loss | None = None,
     active: Bool[np.ndarray, " p"] | None = None,
     begin: float = 0.0,
-) -> Iterator[Segment]:
-    """Yield the flow from `begin` to `end`, a step of an implicit solver of variable order (BDF) at a time.
+    method: Method = "LSODA",
+) -> Iterator[Step]:
+    """Yield the flow from `begin` to `end`, a step of `stiff_flow` at a time.
 
-    Its Newton matrix is built from the Hessian of `curvature`, a cheaper loss where there is one (a share of the
-    samples), in the coordinates whose products are not negligible: it changes the steps, not the solution. With
-    `active`, the products of the other coordinates are held at zero. Raises `StalledError`.
+    Its Newton matrix, where it is stiff, is built from the Hessian of `curvature`, a cheaper loss where there is one (a
+    share of the samples), in the coordinates whose products are not negligible: it changes the steps, not the solution.
+    With `active`, the products of the other coordinates are held at zero. Raises `StalledError`.
     """
     bent = loss if curvature is None else curvature
     n = len(start.y)
     mask = np.ones(n, bool) if active is None else active
 
-    def rate(_: float, y: np.ndarray) -> np.ndarray:
-        p = np.where(mask, start.products(y), 0.0)
-        return loss.gradient(torch.from_numpy(p)).numpy()
+    def velocity(y: Vector) -> Vector:
+        return gradient(loss, np.where(mask, start.products(y), 0.0))
 
     reached = [start.y]
 
-    def jacobian(*_: object) -> np.ndarray:
+    def jacobian(_: Vector) -> Float[np.ndarray, "p p"]:
         # Where the solver stands, not where it extrapolates to: there p may be large beyond all measure, and Newton's
         # corrections so small that they pass for converged.
         p = np.where(mask, start.products(reached[0]), 0.0)
@@ -153,18 +102,11 @@ def log_flow(
             found[:, support] = -H * speed[support]
         return found
 
-    solver = BDF(rate, begin, start.y, end, rtol=rtol, atol=atol, jac=jacobian)
-    while solver.status == "running":
-        y = reached[0] = solver.y
-        try:
-            message = solver.step()
-        except (ValueError, FloatingPointError) as error:  # a NaN that reached the linear algebra
-            raise StalledError(f"time {solver.t:.6g}: {error}") from error
-        if solver.status == "failed":
-            raise StalledError(f"time {solver.t:.6g}: {message}")
-        if not np.all(np.abs(start.products(solver.y)[mask]) < CAP / 2):
-            raise StalledError(f"time {solver.t:.6g}: wanted products below {CAP / 2:g}, got larger ones or NaN")
-        yield Segment(float(solver.t_old or begin), float(solver.t), y, solver.y, solver.dense_output())
+    for step in stiff_flow(velocity, jacobian, start.y, end, rtol=rtol, atol=atol, begin=begin, method=method):
+        if not np.all(np.abs(start.products(step.state)[mask]) < CAP / 2):
+            raise StalledError(f"time {step.time:.6g}: wanted products below {CAP / 2:g}, got larger ones")
+        yield step
+        reached[0] = step.state
 
 
 @dataclass(frozen=True)
@@ -177,39 +119,37 @@ class Event:
     rises: bool
 
 
-def with_events(
-    flow: Iterable[Segment], start: LogCoordinates, threshold: float
-) -> Iterator[tuple[Segment, list[Event]]]:
-    """Yield each segment of a flow with what happens in it: a coordinate rises to the threshold or falls to half of it.
+def with_events(flow: Iterable[Step], start: LogCoordinates, threshold: float) -> Iterator[tuple[Step, list[Event]]]:
+    """Yield each step of a flow with what happens in it: a coordinate rises to the threshold or falls to half of it.
 
     One level to rise and a lower one to fall, so that what lingers at the threshold is counted once. A coordinate
     beyond the threshold from the start rises at the beginning of the flow.
     """
     up, down = start.level(threshold), start.level(threshold / 2)
     active = np.zeros(len(up), bool)
-    for segment in flow:
-        begun = np.flatnonzero(~active & (np.abs(segment.y_begin) >= up))
-        events = [Event(segment.begin, int(i), int(np.sign(segment.y_begin[i])), True) for i in begun]
+    for step in flow:
+        begun = np.flatnonzero(~active & (np.abs(step.origin) >= up))
+        events = [Event(step.before, int(i), int(np.sign(step.origin[i])), True) for i in begun]
         active[begun] = True
-        events += _events(segment, active, up, down)
+        events += _events(step, active, up, down)
         for event in events:
             active[event.coordinate] = event.rises
-        yield segment, events
+        yield step, events
 
 
-def _events(segment: Segment, active: Bool[np.ndarray, " p"], up: Vector, down: Vector) -> list[Event]:
-    """The events within a segment, in order; a coordinate that changes its sign falls, and may rise again."""
-    after = np.abs(segment.y_end)
-    turned = segment.y_begin * segment.y_end < 0
+def _events(step: Step, active: Bool[np.ndarray, " p"], up: Vector, down: Vector) -> list[Event]:
+    """The events within a step, in order; a coordinate that changes its sign falls, and may rise again."""
+    after = np.abs(step.state)
+    turned = step.origin * step.state < 0
     falling = active & ((after <= down) | turned)
     rising = (~active | (falling & turned)) & (after >= up)
     found = []
     for i in np.flatnonzero(falling).tolist():
-        sign = int(np.sign(segment.y_begin[i]))
-        found.append(Event(segment.root(i, sign * float(down[i])), i, sign, False))
+        sign = int(np.sign(step.origin[i]))
+        found.append(Event(crossing_of(step, i, sign * float(down[i])), i, sign, False))
     for i in np.flatnonzero(rising).tolist():
-        sign = int(np.sign(segment.y_end[i]))
-        found.append(Event(segment.root(i, sign * float(up[i])), i, sign, True))
+        sign = int(np.sign(step.state[i]))
+        found.append(Event(crossing_of(step, i, sign * float(up[i])), i, sign, True))
     return sorted(found, key=lambda event: (event.time, event.coordinate))
 
 
@@ -253,12 +193,12 @@ def staged_flow(
                 return
             here = LogCoordinates(y, start.log_c)
             tolerance = stationary * min(first, newest)
-            for segment in log_flow(
-                loss, here, end, rtol=rtol, atol=atol, curvature=curvature, active=active, begin=time
+            for step in log_flow(
+                loss, here, end, rtol=rtol, atol=atol, curvature=curvature, active=active, begin=time, method="BDF"
             ):  # fmt: skip
-                found = next(iter(_events(segment, active, up, down)), None)
-                time = segment.end if found is None else found.time
-                y = segment.y_end if found is None else segment(time)
+                found = next(iter(_events(step, active, up, down)), None)
+                time = step.time if found is None else found.time
+                y = step.state if found is None else step.path(time)
                 if found is not None:
                     break
                 g = gradient(loss, np.where(active, start.products(y), 0.0))

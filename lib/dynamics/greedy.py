@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool
-from scipy.integrate import BDF
+from jaxtyping import Bool, Float
 
-from lib.dynamics.gradient_flow import Loss, StalledError, Vector, gradient
+from lib.dynamics.stiff_flow import Loss, StalledError, Vector, gradient, stiff_flow
 
 OVERFLOW = math.log(1e6)  # of |p| in trial steps of the implicit solver
 GONE = 1e-8  # |p| below which a coordinate that still falls has left the support
@@ -103,29 +102,21 @@ def _settle(loss: Loss, p: Vector, tolerance: float, rtol: float, atol: float, c
         q[support] = sign * np.exp(np.minimum(x, OVERFLOW))
         return q
 
-    def rate(_: float, x: np.ndarray) -> np.ndarray:
+    def velocity(x: Vector) -> Vector:
         return 2 * sign * gradient(loss, place(x))[support]
 
     reached = [np.log(np.abs(p[support]))]
 
-    def jacobian(*_: object) -> np.ndarray:
+    def jacobian(_: Vector) -> Float[np.ndarray, "p p"]:
         q = place(reached[0])
         H = curvature.hessian(torch.from_numpy(q), torch.from_numpy(support)).numpy()
         return -2 * sign[:, None] * H[support] * q[support]
 
-    solver = BDF(rate, 0.0, reached[0], np.inf, rtol=rtol, atol=atol, jac=jacobian)
-    for _ in range(100_000):
-        reached[0] = solver.y
-        try:
-            message = solver.step()
-        except ValueError as error:  # a number that is not finite reached the linear algebra
-            raise StalledError(f"a stage with {len(support)} coordinates stalled: {error}") from error
-        if solver.status != "running":
-            raise StalledError(f"a stage with {len(support)} coordinates stalled: {message}")
-        x = solver.y
+    for step in stiff_flow(velocity, jacobian, reached[0], math.inf, rtol=rtol, atol=atol, method="BDF"):
+        x = reached[0] = step.state
         if not x.max() < OVERFLOW:
             raise StalledError(f"a stage with {len(support)} coordinates grows without bound")
-        g = rate(0.0, x) / 2  # times the signs
+        g = velocity(x) / 2  # times the signs
         fading = (x < math.log(GONE)) & (g < 0)
         if fading.any():
             q = place(x)
@@ -133,7 +124,7 @@ def _settle(loss: Loss, p: Vector, tolerance: float, rtol: float, atol: float, c
             return q if fading.all() else _settle(loss, q, tolerance, rtol, atol, curvature)
         if np.abs(g).max() < tolerance:
             return place(x)
-    raise StalledError(f"a stage with {len(support)} coordinates did not come to rest in 100000 steps")
+    raise StalledError(f"a stage with {len(support)} coordinates did not come to rest")
 
 
 def _refine(loss: Loss, p: Vector, tolerance: float) -> Vector:

@@ -2,20 +2,49 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from jaxtyping import Float
-from scipy.integrate import LSODA
+from scipy.integrate import BDF, LSODA
 
 Vector = Float[np.ndarray, " n"]
+Method = Literal["LSODA", "BDF"]
+
+
+class StalledError(ArithmeticError):
+    """The solver cannot go on: its steps vanish, or numbers left the range of floating point."""
+
+
+@runtime_checkable
+class Loss(Protocol):
+    """A twice differentiable loss of a vector p: of the products, for networks with diagonal weights."""
+
+    def gradient(self, p: torch.Tensor) -> torch.Tensor:
+        """The negative gradient g(p)."""
+        ...
+
+    def hessian(self, p: torch.Tensor, support: torch.Tensor) -> torch.Tensor:
+        """The columns of the second derivatives in the support."""
+        ...
+
+
+def gradient(loss: Loss, p: Vector) -> Vector:
+    """g(p); raises `StalledError` where it is not finite."""
+    g = loss.gradient(torch.from_numpy(p)).numpy()
+    if not np.isfinite(g).all():
+        raise StalledError("wanted a finite gradient, got infinity or NaN")
+    return g
 
 
 @dataclass(frozen=True)
 class Step:
-    """Where the flow stands at `time`, and the path since `before`, an interpolation of the solver's own order."""
+    """Where the flow was at `before` and is at `time`, and the path between, interpolated in the solver's own order."""
 
     before: float
     time: float
+    origin: Vector
     state: Vector
     path: Callable[[float], Vector]
 
@@ -28,20 +57,33 @@ def stiff_flow(
     *,
     rtol: float,
     atol: float,
+    begin: float = 0.0,
+    method: Method = "LSODA",
 ) -> Iterator[Step]:
-    """Yield every step of `dx/dt = velocity(x)` from 0 to `end`: Adams, and BDF where it is stiff (LSODA).
+    """Yield every step of `dx/dt = velocity(x)` from `begin` to `end`.
 
-    Local error below `rtol` |x| + `atol`. Raises `ArithmeticError` where the solver gives up.
+    Local error below `rtol` |x| + `atol`. LSODA (Adams, and BDF where it is stiff) needs the fewest velocities on a
+    long way. BDF begins anew at less cost, and its Newton iterations, two a step at least, come to rest at a stationary
+    point, about which LSODA wanders within the tolerance. Raises `StalledError` where the solver gives up.
     """
-    solver = LSODA(
-        lambda _, x: velocity(x), 0.0, start, end, jac=jacobian and (lambda _, x: jacobian(x)), rtol=rtol, atol=atol
+    solver = {"LSODA": LSODA, "BDF": BDF}[method](
+        lambda _, x: velocity(x),
+        begin,
+        start,
+        end,
+        rtol=rtol,
+        atol=atol,
+        jac=jacobian and (lambda _, x: jacobian(x)),
     )
     while solver.status == "running":
-        before = solver.t
-        message = solver.step()
+        before, state = solver.t, solver.y
+        try:
+            message = solver.step()
+        except ValueError as error:  # a number that is not finite reached the linear algebra
+            raise StalledError(f"the flow stopped at time {before:g} of {end:g}: {error}") from error
         if solver.status == "failed" or solver.t - before < 1e-14 * solver.t or not np.isfinite(solver.y).all():
-            raise ArithmeticError(f"the flow stopped at time {solver.t:g} of {end:g}: {message or 'its steps vanish'}")
-        yield Step(before, solver.t, solver.y.copy(), solver.dense_output())
+            raise StalledError(f"the flow stopped at time {solver.t:g} of {end:g}: {message or 'its steps vanish'}")
+        yield Step(before, solver.t, state, solver.y.copy(), solver.dense_output())
 
 
 def first_crossing(step: Step, value: Callable[[Vector], float], n_halvings: int = 60) -> float:
@@ -51,3 +93,9 @@ def first_crossing(step: Step, value: Callable[[Vector], float], n_halvings: int
         middle = (low + high) / 2
         low, high = (low, middle) if value(step.path(middle)) > 0 else (middle, high)
     return high
+
+
+def crossing_of(step: Step, coordinate: int, level: float) -> float:
+    """The time within the step at which a coordinate comes to a level that lies between its values at both ends."""
+    side = np.sign(step.state[coordinate] - level)
+    return first_crossing(step, lambda x: float(side * (x[coordinate] - level)))

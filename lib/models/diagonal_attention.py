@@ -9,6 +9,7 @@ b = w_V ⊙ w_O alone; here p = (a, b), u = (w_K, w_V), v = (w_Q, w_O). Every lo
 gradient g(p) = -∂L/∂p, and a principal part of its Hessian; by automatic differentiation unless it has a closed form.
 """
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ Products = Float[Tensor, "*batch p"]
 BLOCK = 1 << 16  # numbers in a block of samples: half a megabyte of float64
 
 
-class DiagonalLoss:
+class DiagonalLoss(ABC):
     r"""The loss $L(p)$ of a network $h(x; u \odot v)$ whose weights are `size` pairs; float64.
 
     A network is defined by its `value`; any twice differentiable one will do.
@@ -28,9 +29,9 @@ class DiagonalLoss:
 
     size: int
 
+    @abstractmethod
     def value(self, p: Products) -> Float[Tensor, "*batch"]:
         """L(p)."""
-        raise NotImplementedError
 
     def gradient(self, p: Products) -> Products:
         r"""$g(p) = -\partial L / \partial p$, so that gradient flow is $\dot u = v \odot g$, $\dot v = u \odot g$."""
@@ -89,30 +90,30 @@ class DiagonalHead(DiagonalLoss):
 
     def value(self, p: Products) -> Float[Tensor, "*batch"]:
         """Mean squared error."""
-        p = p if self.base is None else p + self.base
-        return (diagonal_head(self.X, p) - self.Y).square().mean((-3, -2, -1))
+        off = [self._residual(block, p)[-1].square().sum((-3, -2, -1)) for block in self._blocks]
+        return torch.stack(off).sum(0) * (self._scale / 2)
 
     def gradient(self, p: Products) -> Products:
         r"""$g(p)$ in closed form; see `_parts`."""
         found = torch.zeros_like(p)
         for block in self._blocks:
             _, Z, _, R, D = self._parts(block, p)
-            g_a = ((D @ block.X) * block.X).sum((-3, -2))
-            g_b = (R * Z).sum((-3, -2))
+            g_a = (D @ block.X).mul_(block.X).sum((-3, -2))
+            g_b = R.mul_(Z).sum((-3, -2))
             found -= torch.cat([g_a, g_b], -1)
-        return found
+        return found.mul_(self._scale)
 
     def hessian(self, p: Float[Tensor, " p"], support: Int[Tensor, " k"]) -> Float[Tensor, "p k"]:
         r"""Columns of the Hessian in closed form.
 
         For query token i, attention weights $A_{ij}$ and mean token $z_i = \sum_j A_{ij} x_j$, write
         $V_{ijl} = x_{il} (x_{jl} - z_{il})$, so that $\partial z_i / \partial a_l = \sum_j A_{ij} V_{ijl} x_j$. With
-        $R = \partial L / \partial f$, $s = \partial R / \partial f$ and D the gradient in the logits,
+        $R = f - Y$, $s = \partial^2 L / \partial f^2$, and s D the gradient in the logits,
 
-        $H_{aa} = \sum_{ij} V_{ijl}
-        (\sum_{j'} s A_{ij} A_{ij'} x_j^\top \mathrm{diag}(b^2)\, x_{j'} V_{ij'k} + D_{ij} V_{ijk})$,
-        $H_{ab} = \sum_{ij} A_{ij} V_{ijl} x_{jm} (s z_{im} b_m + R_{im})$,
-        $H_{bb} = \mathrm{diag}\,(s \sum_i z_{im}^2)$.
+        $H_{aa} = s \sum_{ij} V_{ijl}
+        (\sum_{j'} A_{ij} A_{ij'} x_j^\top \mathrm{diag}(b^2)\, x_{j'} V_{ij'k} + D_{ij} V_{ijk})$,
+        $H_{ab} = s \sum_{ij} A_{ij} V_{ijl} x_{jm} (z_{im} b_m + R_{im})$,
+        $H_{bb} = s\, \mathrm{diag}\,(\sum_i z_{im}^2)$.
         """
         d = self.size // 2
         of_a = support < d
@@ -123,29 +124,33 @@ class DiagonalHead(DiagonalLoss):
             A, Z, w_VO, R, D = self._parts(block, p)
             V = X[:, :, None] * (X[:, None] - Z[:, :, None])
             flat = V.flatten(0, 2)
-            mixed = self._scale * Z * w_VO + R
+            mixed = torch.addcmul(R, Z, w_VO)
             H_b[:d] += (flat * A.reshape(-1, 1)).T @ (X[:, None, :, b] * mixed[:, :, None, b]).flatten(0, 2)
-            H_b[d + b, torch.arange(len(b))] += self._scale * Z[..., b].square().sum((0, 1))
+            H_b[d + b, torch.arange(len(b))] += Z[..., b].square().sum((0, 1))
             if len(a):
                 V_a = V[..., a]
-                gram = (X * (self._scale * w_VO.square())) @ block.XT
+                gram = (X * w_VO.square()) @ block.XT
                 curved = (A[..., :, None] * A[..., None, :] * gram[:, None]) @ V_a + D[..., None] * V_a
                 H_a[:d] += flat.T @ curved.flatten(0, 2)
                 H_a[d:] += ((A[..., None] * V_a).mT @ X[:, None] * mixed[:, :, None]).sum((0, 1)).T
         found = p.new_zeros(2 * d, len(support))
         found[:, of_a], found[:, ~of_a] = H_a, H_b
-        return found
+        return found.mul_(self._scale)
 
     def _parts(self, block: "_Block", p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        r"""A, Z = A X, b, $R = \partial L / \partial f$, and $D = \partial L / \partial S$ for the logits S."""
+        r"""A, Z, b, R, and D: L changes by s R with the output f, and by s D with the logits."""
+        A, Z, b, R = self._residual(block, p)
+        back = ((R * b) @ block.XT).mul_(A)
+        D = torch.addcmul(back, A, back.sum(-1, keepdim=True), value=-1)
+        return A, Z, b[..., 0, 0, :], R, D
+
+    def _residual(self, block: "_Block", p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """A, Z = A X, b, and R = f - Y."""
         p = p if self.base is None else p + self.base
         a, b = (half[..., None, None, :] for half in p.chunk(2, -1))
         A = _softmax((block.X * a) @ block.XT)
         Z = A @ block.X
-        R = torch.addcmul(block.negative_target, Z, b).mul_(self._scale)
-        back = (R * b) @ block.XT
-        D = A * (back - (A * back).sum(-1, keepdim=True))
-        return A, Z, b[..., 0, 0, :], R, D
+        return A, Z, b, torch.addcmul(block.negative_target, Z, b)
 
 
 class _Block(NamedTuple):

@@ -19,26 +19,31 @@ class FullHead:
 
     def attended(self, W_KQ: Square) -> tuple[Tensor, Tensor]:
         r"""Attention weights $A = \mathrm{softmax}(X W_{KQ} X^\top)$ and mean tokens $Z = A X$."""
-        S = (self.X @ W_KQ[..., None, :, :]) @ self._XT
+        S = _project(self.X, W_KQ) @ self._XT
         E = torch.exp(S - S.amax(-1, keepdim=True))  # by hand: torch's softmax is slow on short rows in float64
         A = E / E.sum(-1, keepdim=True)
         return A, A @ self.X
 
     def output(self, W_KQ: Square, W_VO: Square) -> Float[Tensor, "*batch sample token d"]:
         r"""$\mathrm{softmax}(X W_{KQ} X^\top) X W_{VO}$."""
-        return self.attended(W_KQ)[1] @ W_VO[..., None, :, :]
+        return _project(self.attended(W_KQ)[1], W_VO)
 
     def loss_and_gradients(self, W_KQ: Square, W_VO: Square) -> tuple[Float[Tensor, "*batch"], Square, Square]:
         r"""The loss, $-\partial L / \partial W_{KQ}$ and $G = -\partial L / \partial W_{VO}$."""
         X = self.X
         A, Z = self.attended(W_KQ)
-        off = Z @ W_VO[..., None, :, :] - self.Y
+        off = _project(Z, W_VO) - self.Y
         R = off * (2.0 / (X.shape[-3] * X.shape[-2] * X.shape[-1]))
-        inner = (R @ W_VO.mT[..., None, :, :]) @ self._XT
+        inner = _project(R, W_VO.mT) @ self._XT
         D = A * (inner - (A * inner).sum(-1, keepdim=True))
         g_KQ = -X.flatten(-3, -2).mT @ (D @ X).flatten(-3, -2)
         g_VO = -Z.flatten(-3, -2).mT @ R.flatten(-3, -2)
         return off.square().mean((-3, -2, -1)), g_KQ, g_VO
+
+
+def _project(X: Float[Tensor, "*batch sample token d"], W: Square) -> Float[Tensor, "*batch sample token d"]:
+    """X W as one product, not one a sample."""
+    return (X.flatten(-3, -2) @ W).unflatten(-2, X.shape[-3:-1])
 
 
 def first_rise(

@@ -89,8 +89,8 @@ def row_losses(
 
 def _errors(
     z: Float[Tensor, "row label"], y: Int[Tensor, " row"]
-) -> tuple[Float[Tensor, " row"], Float[Tensor, "row label"], Float[Tensor, "row label"]]:
-    r"""$-\log p_y$, $p - e_y$ and $p = \mathrm{softmax}(z)$ of every row.
+) -> tuple[Float[Tensor, " row"], Float[Tensor, "row label"]]:
+    r"""$-\log p_y$ and $p - e_y$, $p = \mathrm{softmax}(z)$, of every row.
 
     $1 - p_y$ is the sum of the others' probabilities: where it is small, p_y - 1 would be rounding alone.
     """
@@ -98,8 +98,15 @@ def _errors(
     right = z.gather(1, y)
     others = z.scatter(1, y, -torch.inf)
     loss = torch.logaddexp(others.logsumexp(-1, keepdim=True) - right, torch.zeros_like(right))
-    p = torch.exp(others - right - loss)
-    return loss[:, 0], p.scatter(1, y, -p.sum(1, keepdim=True)), p.scatter(1, y, torch.exp(-loss))
+    p = torch.exp(others - (right + loss))
+    return loss[:, 0], p.scatter(1, y, -p.sum(1, keepdim=True))
+
+
+def _probabilities(
+    losses: Float[Tensor, " row"], error: Float[Tensor, "row label"], y: Int[Tensor, " row"]
+) -> Float[Tensor, "row label"]:
+    """p, from what `_errors` gives."""
+    return error.scatter(1, y[:, None], torch.exp(-losses)[:, None])
 
 
 def loss_gradients(
@@ -112,7 +119,7 @@ def loss_gradients(
     the column sums of W and V never move.
     """
     alpha = attention_rows(W, rows)
-    losses, error, _ = _errors(alpha @ V.T, permutation[rows.star])
+    losses, error = _errors(alpha @ V.T, permutation[rows.star])
     G = error * rows.weight[:, None]
     d = G @ V
     pulled = alpha * (d - (alpha * d).sum(1, keepdim=True))
@@ -128,8 +135,9 @@ def attention_curvature(
     $B_{kb} = (V_{kb} - z_k)\, \alpha_b$ and g the row's gradient.
     """
     alpha = attention_rows(W, rows)
-    z = alpha @ V.T
-    _, error, p = _errors(z, permutation[rows.star])
+    z, y = alpha @ V.T, permutation[rows.star]
+    losses, error = _errors(z, y)
+    p = _probabilities(losses, error, y)
     d = (error * rows.weight[:, None]) @ V
     g = alpha * (d - (alpha * d).sum(1, keepdim=True))
     B = (V - z[:, :, None]) * alpha[:, None, :]
@@ -151,8 +159,11 @@ def hessian_product(
     $\dot G = \mu p (\dot z - \langle p, \dot z \rangle)$, and so on.
     """
     alpha = attention_rows(W, rows)
-    _, error, p = _errors(alpha @ V.T, permutation[rows.star])
-    G, weighted = error * rows.weight[:, None], p * rows.weight[:, None]
+    y = permutation[rows.star]
+    losses, error = _errors(alpha @ V.T, y)
+    G = error * rows.weight[:, None]
+    p = _probabilities(losses, error, y)
+    weighted = p * rows.weight[:, None]
     d = G @ V
     centred = d - (alpha * d).sum(1, keepdim=True)
 
@@ -201,7 +212,7 @@ def choice_gradient(u: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor, 
     Luce's choice model, a convex problem.
     """
     n = rows.counts.sum(1, keepdim=True)
-    _, error, _ = _errors(rows.log_counts + u.T[rows.query] / n, rows.star)
+    _, error = _errors(rows.log_counts + u.T[rows.query] / n, rows.star)
     return _by_query(error * (rows.weight[:, None] / n), rows.query, u.shape[1]).T
 
 

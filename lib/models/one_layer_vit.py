@@ -120,7 +120,7 @@ def neuron_outputs(
     V = _project(attention_pattern(weights, X) @ X, weights["W_V"])
     parts = []
     for block in V.split(BLOCK):
-        R = _hidden(weights, block).relu()
+        R = _hidden(weights, block)
         parts.append(torch.stack([(R * a).sum(-2) for a in readout], -2))
     return torch.cat(parts) / X.shape[-2]
 
@@ -165,28 +165,35 @@ def loss_gradient(
     S = attention_pattern(weights, X)
     Z = S @ X
     V = _project(Z, weights["W_V"])
-    H = _hidden(weights, V)
-    F = _read(H, readout)
-    margin = margins(F, labels)
-    slopes = _hinge_slopes(F, labels, margin) / (n_samples * n_tokens)
-    loss = hinge(margin).mean(-1)
-    active = (slopes != 0).any(-1).reshape(-1, n_samples).any(0).nonzero()[:, 0]
-    if len(active) == 0:
-        return loss, {name: torch.zeros_like(weights[name]) for name in MATRICES}
+    dW_O = torch.zeros_like(weights["W_O"])
+    losses, actives, Us = [], [], []
+    for start in range(0, n_samples, BLOCK):
+        block = slice(start, start + BLOCK)
+        V_b, labels_b = V[..., block, :, :], labels[..., block]
+        R = _hidden(weights, V_b)
+        F = _read(R, readout)
+        margin = margins(F, labels_b)
+        losses.append(hinge(margin))
+        slopes = _hinge_slopes(F, labels_b, margin) / (n_samples * n_tokens)
+        active = (slopes != 0).any(-1).reshape(-1, margin.shape[-1]).any(0).nonzero()[:, 0]
+        if len(active) < margin.shape[-1]:
+            R, V_b, slopes = (T.index_select(dim, active) for T, dim in ((R, -3), (V_b, -3), (slopes, -2)))
+        b = (slopes @ readout.flatten(-2)).unflatten(-1, readout.shape[-2:])
+        G = _flat(R.sign_().mul_(b))  # b where a neuron is on, else 0; a quarter of the time of torch.where
+        dW_O += G.mT @ _flat(V_b)
+        Us.append((G @ weights["W_O"]).unflatten(-2, V_b.shape[-3:-1]))
+        actives.append(start + active)
+    U, active = torch.cat(Us, -3), torch.cat(actives)
     if len(active) < n_samples:
-        X, S, Z, V = (T.index_select(-3, active) for T in (X, S, Z, V))
-        H, slopes = H.index_select(-3, active), slopes.index_select(-2, active)
-    b = (slopes @ readout.flatten(-2)).unflatten(-1, readout.shape[-2:])
-    G = H.relu().sign_().mul_(b)  # b where H > 0, else 0; a quarter of the time of torch.where
-    U = _flat(G) @ weights["W_O"]
-    C = U.unflatten(-2, X.shape[-3:-1]) @ _project(X, weights["W_V"]).mT
+        X, S, Z = (T.index_select(-3, active) for T in (X, S, Z))
+    C = U @ _project(X, weights["W_V"]).mT
     A = S * (C - (S * C).sum(-1, keepdim=True))
     AX, X = _flat(A @ X), _flat(X)
-    return loss, {
+    return torch.cat(losses, -1).mean(-1), {
         "W_Q": X.mT @ (AX @ weights["W_K"]),
         "W_K": AX.mT @ (X @ weights["W_Q"]),
-        "W_V": _flat(Z).mT @ U,
-        "W_O": _flat(G).mT @ _flat(V),
+        "W_V": _flat(Z).mT @ _flat(U),
+        "W_O": dW_O,
     }
 
 
@@ -212,17 +219,17 @@ def _project(
 def _hidden(
     weights: Weights, V: Float[Tensor, "*stack sample token d_value"]
 ) -> Float[Tensor, "*stack sample token neuron"]:
-    """What the neurons get: W_O v."""
-    return _project(V, weights["W_O"].mT)
+    """What the neurons give: ReLU(W_O v)."""
+    return _project(V, weights["W_O"].mT).relu_()
 
 
 def _read(
-    H: Float[Tensor, "*stack sample token neuron"], readout: Float[Tensor, "*stack output position neuron"]
+    R: Float[Tensor, "*stack sample token neuron"], readout: Float[Tensor, "*stack output position neuron"]
 ) -> Float[Tensor, "*stack sample output"]:
-    """The readout of ReLU(H), averaged over the tokens."""
-    R = H.relu()
-    R = R.sum(-2) if readout.shape[-2] == 1 else R.flatten(-2)
-    return R @ readout.flatten(-2).mT / H.shape[-2]
+    """The readout of all neurons, averaged over the tokens."""
+    if readout.shape[-2] == 1:
+        return _project(R, readout[..., 0, :].mT).mean(-2)
+    return R.flatten(-2) @ readout.flatten(-2).mT / R.shape[-2]
 
 
 def _read_in_blocks(weights: Weights, readout: Tensor, V: Tensor) -> Float[Tensor, "*stack sample output"]:

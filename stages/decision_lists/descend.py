@@ -42,13 +42,18 @@ Noise = Literal["none", "uniform", "adversarial"]
 
 @dataclass(frozen=True)
 class Descend:
-    """`noise` is what V_0 − cP is made of, up to ε/2 an entry; `samples` of the curvature are taken in each segment."""
+    """`noise` is what V_0 − cP is made of, up to ε/2 an entry; `samples` of the curvature are taken in each segment.
+
+    A step size is the inverse of the largest curvature found, times 1 + `spare`: curvature creeps up along a path whose
+    step shrinks, and without something to spare nearly every descent is repeated twenty times.
+    """
 
     device: Literal["cpu"]
     attention_alone: tuple[str, ...]
     both: tuple[str, ...]
     noise: tuple[Noise, ...]
     noise_seed: Seed
+    spare: Annotated[float, Interval("[0, 1]")]
     samples: Annotated[int, Interval("[2, 100]")]
     lanczos_iterations: Annotated[int, Interval("[2, 200]")]
     max_steps: Count
@@ -148,7 +153,7 @@ def compliant(
     initial = curvature(start)
     largest = initial
     for _ in range(params.max_repeats):
-        step_size, steps = 1 / largest, []
+        step_size, steps = 1 / ((1 + params.spare) * largest), []
         for step in gradient_descent(loss, start, dict.fromkeys(names, step_size)):
             if steps:
                 before = steps[-1].weights

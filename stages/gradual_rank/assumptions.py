@@ -82,14 +82,14 @@ def disturb(task: Path, stages: Path, params: Assumptions, seed: int) -> Disturb
     predicted = table[table["seed"] == seed].sort_values("stage").reset_index(drop=True)
     found = Disturbed([], [], [])
 
+    to_rest: Any = {"rtol": params.rtol, "atol": params.atol, "curvature": curvature, "method": "BDF"}
+
     def flow(start: LogCoordinates, times: np.ndarray, active: np.ndarray | None = None) -> list[np.ndarray]:
         """y at rising times, the first of which is 0."""
         ys, k = [start.y], 1
-        for segment in log_flow(
-            loss, start, float(times[-1]), rtol=params.rtol, atol=params.atol, curvature=curvature, active=active
-        ):  # fmt: skip
-            while k < len(times) and times[k] <= segment.end:
-                ys.append(segment(times[k]))
+        for step in log_flow(loss, start, float(times[-1]), active=active, **to_rest):
+            while k < len(times) and times[k] <= step.time:
+                ys.append(step.path(times[k]))
                 k += 1
         return ys
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from lib.data.gaussian_sequences import Toy, read_toy
-from lib.dynamics.gradient_flow import LogCoordinates, StalledError, log_flow, with_events
+from lib.dynamics.gradient_flow import LogCoordinates, log_flow, with_events
+from lib.dynamics.stiff_flow import StalledError
 from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, spread, use_threads
@@ -146,10 +147,10 @@ def follow(task: Path, stages: Path, params: Solver, index: int, log10_init_scal
     bent = (Uphill(loss), Uphill(curvature)) if uphill else (loss, curvature)
     flow = log_flow(bent[0], start, end, rtol=params.rtol, atol=params.atol, curvature=bent[1])
     try:
-        for segment, events in with_events(flow, start, params.threshold):
-            while wanted and wanted[0][0] <= segment.end and not uphill:
+        for step, events in with_events(flow, start, params.threshold):
+            while wanted and wanted[0][0] <= step.time and not uphill:
                 time, kind, number = wanted.pop(0)
-                note(time, kind, number, start.y if time == 0 else segment(time))
+                note(time, kind, number, start.y if time == 0 else step.path(time))
             found.events.extend({**cell, **vars(event)} for event in events)
     except StalledError as error:
         if not uphill:  # whose products grow without bound

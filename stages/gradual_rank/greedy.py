@@ -54,22 +54,25 @@ def main(section: str, tasks: Path, predictions: Path) -> None:
     seeds = {name: len(read_toy(file).seeds) for name, file in files.items()}
     names = sorted(params, key=lambda name: seeds[name])  # few seeds are large ones: those first
     jobs = [(files[name], params[name], i) for name in names for i in range(seeds[name])]
-    common = {"n_processes": available_cores(), "label": section}
-    tables = iter(list(spread(follow, jobs, total=len(jobs), unit="seed", **common)))
-    stages = {name: pd.concat([next(tables) for _ in range(seeds[name])], ignore_index=True) for name in names}
-    last = {name: table.groupby("seed", sort=False)["time"].max().tolist() for name, table in stages.items()}
-    jobs = [
-        (files[name], params[name], i, scale, last[name][i])
-        for name in names
-        for scale in params[name].log10_init_scales
-        for i in range(seeds[name])
-    ]
-    runs = list(spread(predict, jobs, total=len(jobs), unit="run", **common))
-    columns = ["seed", "log10_init_scale", "time", "coordinate", "sign", "rises"]
+    n_processes = available_cores()
+    predicted = iter(list(spread(foretell, jobs, n_processes=n_processes, total=len(jobs), label=section, unit="seed")))
     for name in names:
-        write_table(stages[name], predictions / f"{name}_stages.parquet")
-        rows = [row for job, events in zip(jobs, runs, strict=True) if job[0] == files[name] for row in events]
+        stages, events = zip(*(next(predicted) for _ in range(seeds[name])), strict=True)
+        write_table(pd.concat(stages, ignore_index=True), predictions / f"{name}_stages.parquet")
+        rows = [row for of_seed in events for row in of_seed]
+        columns = ["seed", "log10_init_scale", "time", "coordinate", "sign", "rises"]
         write_table(pd.DataFrame(rows, columns=columns), predictions / f"{name}_events.parquet")
+
+
+def foretell(task: Path, params: Prediction, index: int) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
+    """One seed's stages by Algorithm 1, and the events of its finite-scale form from each scale."""
+    keep_freed_memory()
+    toy = read_toy(task)
+    stages = follow(toy, params, index)
+    last = float(stages["time"].max())
+    events = [predict(toy, params, index, scale, last) for scale in params.log10_init_scales]
+    advance()
+    return stages, list(itertools.chain.from_iterable(events))
 
 
 def problem(toy: Toy, index: int, n_samples: int) -> tuple[DiagonalHead, DiagonalHead]:
@@ -78,10 +81,8 @@ def problem(toy: Toy, index: int, n_samples: int) -> tuple[DiagonalHead, Diagona
     return DiagonalHead(X, Y), DiagonalHead(X[:n_samples], Y[:n_samples])
 
 
-def follow(task: Path, params: Prediction, index: int) -> pd.DataFrame:
+def follow(toy: Toy, params: Prediction, index: int) -> pd.DataFrame:
     """A row a stage of one seed's Algorithm 1."""
-    keep_freed_memory()
-    toy = read_toy(task)
     loss, curvature = problem(toy, index, params.curvature_samples)
     initial = float(loss.value(torch.zeros(loss.size, dtype=torch.float64)))
     rows: list[dict[str, Any]] = []
@@ -120,14 +121,11 @@ def follow(task: Path, params: Prediction, index: int) -> pd.DataFrame:
         rows.append(row)
         if row["loss"] < params.stop_loss:
             break
-    advance()
     return pd.DataFrame(rows)
 
 
-def predict(task: Path, params: Prediction, index: int, log10_init_scale: float, last: float) -> list[dict[str, Any]]:
+def predict(toy: Toy, params: Prediction, index: int, log10_init_scale: float, last: float) -> list[dict[str, Any]]:
     """The events of one seed's finite-scale Algorithm 1, from its start at one scale."""
-    keep_freed_memory()
-    toy = read_toy(task)
     loss, curvature = problem(toy, index, params.curvature_samples)
     log_scale = log10_init_scale * math.log(10)
     start = LogCoordinates.of(toy.u[index].numpy(), toy.v[index].numpy(), log_scale)
@@ -143,9 +141,7 @@ def predict(task: Path, params: Prediction, index: int, log10_init_scale: float,
         curvature=curvature,
     )
     cell = {"seed": int(toy.seeds[index]), "log10_init_scale": log10_init_scale}
-    found = [{**cell, **vars(event)} for event in events]
-    advance()
-    return found
+    return [{**cell, **vars(event)} for event in events]
 
 
 if __name__ == "__main__":

@@ -126,11 +126,12 @@ def prune_neurons(model: Weights, train: Samples, test: Samples, params: Prune, 
     ]
     shuffled = large[torch.randperm(len(large), generator=source("large neurons"))]
     for what, order, units in [*sequences, ("large neurons", "random", shuffled)]:
+        by_test, by_train = (margins_of_last(each, units) for each in (on_test, on_train))
         for rate in params.rates if what == "neurons" else params.rates_of_large:
-            kept = units[n_pruned(len(units), rate) :].sort().values
-            left = shares(model, test.tokens.shape[1], len(kept), len(kept) / len(norms))
+            kept = len(units) - n_pruned(len(units), rate)
+            left = shares(model, test.tokens.shape[1], kept, kept / len(norms))
             labels = {"what": what, "order": order, "rate": rate, **left}
-            yield labels, on_test[:, kept].sum(1), on_train[:, kept].sum(1)
+            yield labels, by_test[kept], by_train[kept]
 
 
 def prune_weights(model: Weights, train: Samples, test: Samples, params: Prune, source: Any) -> Pruned:
@@ -171,6 +172,11 @@ def each_neuron(model: Weights, samples: Samples) -> Tensor:
     """What each neuron adds to the margin of each sample, in float64."""
     parts = neuron_outputs(model, model["readout"], samples.tokens)[:, 0].double()
     return parts * (1 - 2 * samples.labels.double())[:, None]
+
+
+def margins_of_last(each: Tensor, units: Tensor) -> Tensor:
+    """Row k: the margins of every sample when the last k of these neurons alone are there."""
+    return torch.cat([each.new_zeros(1, len(each)), each[:, units.flip(0)].mT.cumsum(0)])
 
 
 def neurons_of(initial: Weights, model: Weights, mu: Tensor) -> pd.DataFrame:

@@ -8,7 +8,8 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
-from lib.dynamics.gradient_flow import LogCoordinates, Segment, StalledError, log_flow, staged_flow, with_events
+from lib.dynamics.gradient_flow import LogCoordinates, log_flow, staged_flow, with_events
+from lib.dynamics.stiff_flow import StalledError, Step, crossing_of
 from lib.models.diagonal_attention import DiagonalHead, Quadratic, diagonal_head
 
 FINE = {"rtol": 1e-7, "atol": 1e-7}
@@ -45,12 +46,12 @@ def brute_force(loss, u, v, end):
 def crossings(loss, start, end, q=1e-2):
     """(time, coordinate, rises) of all crossings of |p| = q."""
     level, found = start.level(q), []
-    for segment in log_flow(loss, start, end, **USUAL):
-        before, after = np.abs(segment.y_begin), np.abs(segment.y_end)
+    for step in log_flow(loss, start, end, **USUAL):
+        before, after = np.abs(step.origin), np.abs(step.state)
         for i in np.flatnonzero((before < level) != (after < level)):
             rises = after[i] >= level[i]
-            y = (segment.y_end if rises else segment.y_begin)[i]
-            found.append((segment.root(int(i), float(np.copysign(level[i], y))), int(i), bool(rises)))
+            y = (step.state if rises else step.origin)[i]
+            found.append((crossing_of(step, int(i), float(np.copysign(level[i], y))), int(i), bool(rises)))
     return sorted(found)
 
 
@@ -89,9 +90,9 @@ def test_the_flow_is_that_of_u_and_v_and_conserves_u2_minus_v2(end):
         *_, last = log_flow(loss, start, end, **FINE)
         wanted = brute_force(loss, 1e-2 * u, 1e-2 * v, end)
         np.testing.assert_allclose(np.abs(wanted[0] ** 2 - wanted[1] ** 2), np.exp(start.log_c), rtol=1e-4)
-        found = start.weights(last.y_end, np.sign(u + v), np.sign(u - v))
+        found = start.weights(last.state, np.sign(u + v), np.sign(u - v))
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-7)
-        assert last.end == end
+        assert last.time == end
 
 
 def test_a_cheaper_matrix_changes_the_steps_and_not_the_flow():
@@ -100,23 +101,16 @@ def test_a_cheaper_matrix_changes_the_steps_and_not_the_flow():
     *_, exact = log_flow(loss, start, 10.0, **FINE)
     few = DiagonalHead(loss.X[:8], loss.Y[:8])
     *_, cheap = log_flow(loss, start, 10.0, curvature=few, **FINE)
-    np.testing.assert_allclose(cheap.y_end, exact.y_end, rtol=1e-5)
+    np.testing.assert_allclose(cheap.state, exact.state, rtol=1e-5)
 
 
 def test_products_that_are_not_active_are_held_at_zero():
     active = np.array([True, False, False])
     start = LogCoordinates.of(U, V)
     *_, last = log_flow(quadratic(), start, 50.0, active=active, begin=10.0, **FINE)
-    assert last.end == 50
-    p = np.where(active, start.products(last.y_end), 0)
+    assert last.time == 50
+    p = np.where(active, start.products(last.state), 0)
     np.testing.assert_allclose(p, [0.87, 0, 0], rtol=1e-6)  # g_0 = 0 there
-
-
-def test_a_root_is_found_for_the_side_on_which_the_level_lies():
-    segment = Segment(0.0, 2.0, np.array([3.0]), np.array([-3.0]), lambda t: np.array([3 - 3 * t]))
-    assert segment.root(0, 1.5) == pytest.approx(0.5)
-    assert segment.root(0, -1.5) == pytest.approx(1.5)
-    assert (segment.root(0, 3.0), segment.root(0, -3.0)) == (0, 2)
 
 
 def test_the_flow_from_1e_1000_activates_when_the_limit_says():
@@ -182,7 +176,7 @@ def test_what_lingers_at_the_threshold_is_counted_once_and_what_turns_within_a_s
     high, low = 1.01 * start.level(0.1), 0.99 * start.level(0.1)
     places = [0 * high, high, low, high, -high]
     path = [
-        Segment(float(k), k + 1.0, a, b, lambda t, k=k, a=a, b=b: a + (t - k) * (b - a))
+        Step(float(k), k + 1.0, a, b, lambda t, k=k, a=a, b=b: a + (t - k) * (b - a))
         for k, (a, b) in enumerate(itertools.pairwise(places))
     ]
     events = [event for _, events in with_events(path, start, 0.1) for event in events if event.coordinate == 0]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from lib.dynamics.gradient_flow import StalledError
 from lib.dynamics.greedy import greedy
+from lib.dynamics.stiff_flow import StalledError
 from lib.models.diagonal_attention import DiagonalHead, DiagonalTransformer, Quadratic, diagonal_head
 
 NUMBERS = {"kick": 1e-5, "stationary": 1e-5, "rtol": 1e-5, "atol": 1e-4}

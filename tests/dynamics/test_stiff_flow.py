@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.linalg import expm
 
-from lib.dynamics.stiff_flow import first_crossing, stiff_flow
+from lib.dynamics.stiff_flow import StalledError, Step, crossing_of, first_crossing, stiff_flow
 
 
 def last(steps):
@@ -14,11 +14,11 @@ def last(steps):
     return step
 
 
-@pytest.mark.parametrize("rtol", [1e-5, 1e-8, 1e-11])
-def test_a_linear_flow_is_the_matrix_exponential(rtol):
+@pytest.mark.parametrize(("method", "rtol"), [("LSODA", 1e-5), ("LSODA", 1e-8), ("LSODA", 1e-11), ("BDF", 1e-8)])
+def test_a_linear_flow_is_the_matrix_exponential(method, rtol):
     A = np.array([[-1.0, 2.0, 0.0], [-2.0, -1.0, 0.5], [0.0, 0.5, -3.0]])
     start = np.array([1.0, -1.0, 2.0])
-    step = last(stiff_flow(lambda x: A @ x, None, start, 2.0, rtol=rtol, atol=rtol))
+    step = last(stiff_flow(lambda x: A @ x, None, start, 2.0, rtol=rtol, atol=rtol, method=method))
     assert step.time == 2.0
     assert np.abs(step.state - expm(2 * A) @ start).max() < 30 * rtol
 
@@ -45,10 +45,18 @@ def test_a_crossing_is_found_within_its_step():
     raise AssertionError("it falls below a half")
 
 
+def test_a_level_is_found_on_the_side_on_which_it_lies():
+    step = Step(0.0, 2.0, np.array([3.0]), np.array([-3.0]), lambda t: np.array([3 - 3 * t]))
+    assert crossing_of(step, 0, 1.5) == pytest.approx(0.5)
+    assert crossing_of(step, 0, -1.5) == pytest.approx(1.5)
+    assert [crossing_of(step, 0, level) for level in (3.0, -3.0)] == pytest.approx([0, 2])
+
+
 @pytest.mark.filterwarnings("ignore:lsoda")
-def test_a_flow_that_blows_up_is_refused():
+@pytest.mark.parametrize("method", ["LSODA", "BDF"])
+def test_a_flow_that_blows_up_is_refused(method):
     with (
         np.errstate(over="ignore", invalid="ignore"),
-        pytest.raises(ArithmeticError, match="the flow stopped at time"),
+        pytest.raises(StalledError, match="the flow stopped at time"),
     ):
-        last(stiff_flow(lambda x: x**2, None, np.ones(1), 2.0, rtol=1e-8, atol=1e-8))
+        last(stiff_flow(lambda x: x**2, None, np.ones(1), 2.0, rtol=1e-8, atol=1e-8, method=method))

@@ -10,7 +10,7 @@ from imports import closure, imported, imports_by_name
 from project import DRAWS, ROOT, Stage, append, stages
 
 # What the rest of the folder may import.
-BASE = {"models": "attention", "analysis": "spectra", "figures": "style", "dynamics": "gradient_flow"}
+BASE = {"models": "attention", "analysis": "spectra", "figures": "style", "dynamics": "stiff_flow"}
 CODE = sorted(
     path.relative_to(ROOT).as_posix() for folder in ("lib", "stages") for path in ROOT.glob(f"{folder}/**/*.py")
 )
@@ -131,7 +131,7 @@ def test_a_dependency_that_is_dropped_from_or_added_to_dvc_yaml_is_noticed():
         ("lib/models/vit.py", "lib/models/attention.py", "lib/models/one_layer_vit.py"),
         ("lib/analysis/pruning.py", "lib/analysis/spectra.py", "lib/io/runs.py"),
         ("lib/figures/ranks.py", "lib/figures/style.py", "lib/analysis/spectra.py"),
-        ("lib/dynamics/greedy.py", "lib/dynamics/gradient_flow.py", "lib/dynamics/sgd.py"),
+        ("lib/dynamics/greedy.py", "lib/dynamics/stiff_flow.py", "lib/dynamics/sgd.py"),
         ("lib/io/runs.py", "lib/io/tables.py", "lib/data/images.py"),
     ],
 )

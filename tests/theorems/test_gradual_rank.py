@@ -10,6 +10,7 @@ import torch
 from lib.analysis.staircase import grows_by_one, order_agreement, rate_constant, relative_errors, strong_minimum
 from lib.dynamics.gradient_flow import LogCoordinates, log_flow, staged_flow
 from lib.dynamics.greedy import greedy
+from lib.dynamics.stiff_flow import crossing_of
 from lib.models.diagonal_attention import DiagonalHead, diagonal_head
 
 SEEDS = [2, 3]
@@ -48,11 +49,11 @@ class Toy:
         """First activation times over log(1 / init_scale), and the last products."""
         start, log_scale = self.start(log10_scale)
         level, times = start.level(THRESHOLD), np.full(8, np.inf)
-        for segment in log_flow(self.loss, start, self.end(log_scale), **SOLVER):
-            for i in np.flatnonzero((np.abs(segment.y_begin) < level) & (np.abs(segment.y_end) >= level)):
-                root = segment.root(int(i), float(np.copysign(level[i], segment.y_end[i])))
+        for step in log_flow(self.loss, start, self.end(log_scale), **SOLVER):
+            for i in np.flatnonzero((np.abs(step.origin) < level) & (np.abs(step.state) >= level)):
+                root = crossing_of(step, int(i), float(np.copysign(level[i], step.state[i])))
                 times[i] = min(times[i], root / log_scale)
-            last = segment.y_end
+            last = step.state
         return times, start.products(last)
 
     def predicted(self):
@@ -153,5 +154,5 @@ def test_with_the_sign_of_the_gradient_flipped_nothing_of_this_holds(toys):
     first_stage = toy.stages[1]
     level = start.level(THRESHOLD)
     *_, last = log_flow(Flipped(toy.loss.X, toy.loss.Y), start, 0.9 * first_stage.time * log_scale, **SOLVER)
-    assert np.sign(last.y_end[first_stage.coordinate]) == -first_stage.sign
-    assert np.abs(last.y_end[first_stage.coordinate]) < level[first_stage.coordinate]
+    assert np.sign(last.state[first_stage.coordinate]) == -first_stage.sign
+    assert np.abs(last.state[first_stage.coordinate]) < level[first_stage.coordinate]
