@@ -81,7 +81,8 @@ def stiff_flow(
             message = solver.step()
         except ValueError as error:  # a number that is not finite reached the linear algebra
             raise StalledError(f"the flow stopped at time {before:g} of {end:g}: {error}") from error
-        if solver.status == "failed" or solver.t - before < 1e-14 * solver.t or not np.isfinite(solver.y).all():
+        vanished = solver.status == "running" and solver.t - before < 1e-14 * solver.t
+        if solver.status == "failed" or vanished or not np.isfinite(solver.y).all():
             raise StalledError(f"the flow stopped at time {solver.t:g} of {end:g}: {message or 'its steps vanish'}")
         yield Step(before, solver.t, state, solver.y.copy(), solver.dense_output())
 

@@ -37,6 +37,16 @@ def test_the_path_between_steps_is_as_good_as_the_steps():
             assert step.path(time)[0] == pytest.approx(math.exp(-time), rel=1e-6)
 
 
+@pytest.mark.parametrize("method", ["LSODA", "BDF"])
+def test_a_flow_may_end_a_rounding_after_a_step(method):
+    def steps(end):
+        return list(stiff_flow(lambda x: -x, None, np.ones(1), end, rtol=1e-6, atol=1e-9, method=method))
+
+    for step in steps(30.0)[1:-1]:
+        end = np.nextafter(step.time, np.inf)
+        assert steps(end)[-1].time == end
+
+
 def test_a_crossing_is_found_within_its_step():
     for step in stiff_flow(lambda x: -x, None, np.ones(1), 3.0, rtol=1e-10, atol=1e-10):
         if step.state[0] < 0.5:
