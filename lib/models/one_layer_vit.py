@@ -21,7 +21,7 @@ from torch import Tensor
 
 Weights = dict[str, Tensor]
 Readout = Literal["tied", "untied"]
-BLOCK = 10  # samples whose neurons are computed at a time: they fit into a core's cache
+BLOCK = 400_000  # outputs of neurons that are computed at a time: they fit into a core's cache
 MATRICES = {name: ["row", "col"] for name in ("W_Q", "W_K", "W_V", "W_O")}
 
 
@@ -119,7 +119,7 @@ def neuron_outputs(
     """
     V = _project(attention_pattern(weights, X) @ X, weights["W_V"])
     parts = []
-    for block in V.split(BLOCK):
+    for block in V.split(_block_size(weights, V.shape[-2])):
         R = _hidden(weights, block)
         parts.append(torch.stack([(R * a).sum(-2) for a in readout], -2))
     return torch.cat(parts) / X.shape[-2]
@@ -167,8 +167,9 @@ def loss_gradient(
     V = _project(Z, weights["W_V"])
     dW_O = torch.zeros_like(weights["W_O"])
     losses, actives, Us = [], [], []
-    for start in range(0, n_samples, BLOCK):
-        block = slice(start, start + BLOCK)
+    size = _block_size(weights, n_tokens)
+    for start in range(0, n_samples, size):
+        block = slice(start, start + size)
         V_b, labels_b = V[..., block, :, :], labels[..., block]
         R = _hidden(weights, V_b)
         F = _read(R, readout)
@@ -234,7 +235,13 @@ def _read(
 
 def _read_in_blocks(weights: Weights, readout: Tensor, V: Tensor) -> Float[Tensor, "*stack sample output"]:
     """The outputs, some samples at a time: the neurons of all of them need far more memory than all else."""
-    return torch.cat([_read(_hidden(weights, block), readout) for block in V.split(BLOCK, -3)], -2)
+    blocks = V.split(_block_size(weights, V.shape[-2]), -3)
+    return torch.cat([_read(_hidden(weights, block), readout) for block in blocks], -2)
+
+
+def _block_size(weights: Weights, n_tokens: int) -> int:
+    """How many samples are computed at a time."""
+    return max(1, BLOCK // (n_tokens * weights["W_O"].shape[-2]))
 
 
 def _signs(F: Tensor, labels: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from lib.models import one_layer_vit
 from lib.models.one_layer_vit import (
     MATRICES,
     attention_pattern,
@@ -129,13 +130,19 @@ def test_pruning_neurons_is_a_sum_over_those_that_stay(kind, n_outputs):
     torch.testing.assert_close(each[..., kept].sum(-1), removed, rtol=1e-12, atol=1e-14)
 
 
-def test_more_samples_than_fit_into_a_block_change_nothing():
-    weights, readout, X, _ = problem("untied", 1)
-    many = X.repeat(13, 1, 1)
-    torch.testing.assert_close(outputs(weights, readout, many), outputs(weights, readout, X).repeat(13, 1))
-    torch.testing.assert_close(
-        neuron_outputs(weights, readout, many), neuron_outputs(weights, readout, X).repeat(13, 1, 1)
-    )
+@pytest.mark.parametrize(("kind", "n_outputs"), CASES)
+@pytest.mark.parametrize("n_samples", [1, 4])
+def test_samples_that_do_not_fit_into_a_block_change_nothing(monkeypatch, kind, n_outputs, n_samples):
+    weights, readout, X, labels = problem(kind, n_outputs)
+
+    def everything():
+        loss, gradient = loss_gradient(weights, readout, X, labels)
+        return [loss, *gradient.values(), outputs(weights, readout, X), neuron_outputs(weights, readout, X)]
+
+    at_once = everything()
+    monkeypatch.setattr(one_layer_vit, "BLOCK", n_samples * SEQ_LEN * N_NEURONS)
+    for found, wanted in zip(everything(), at_once, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-14)
 
 
 def test_a_tied_readout_does_not_see_the_order_of_tokens_and_an_untied_one_does():
