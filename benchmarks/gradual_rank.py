@@ -170,7 +170,7 @@ def paper_size(n_stages: int) -> Row:
     return {**row, "ratio": None}
 
 
-def main(toy: Path, ensemble: Path, sizes: Path, rounds: int = 9, rounds_of_sizes: int = 3, n_stages: int = 60) -> None:
+def main(toy: Path, ensemble: Path, sizes: Path, rounds: int = 5, rounds_of_sizes: int = 2, n_stages: int = 60) -> None:
     notes = [
         "The unit is 2,000 steps of one scale. The autograd loop is measured on one unit and extrapolated: 600 units "
         "are six scales × 200,000 steps. Ours follows all six to the same times, to losses within 1 %."

@@ -6,6 +6,7 @@ coordinate joins the support with the sign of its g, and the flow on the support
 stationary point. The products p alone are followed: (u, v) is (|p|^½, sign(p) |p|^½) in the paper's gauge.
 """
 
+import itertools
 import math
 import warnings
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from lib.dynamics.stiff_flow import Loss, StalledError, Vector, gradient, stiff_
 
 OVERFLOW = math.log(1e6)  # of |p| in trial steps of the implicit solver
 GONE = 1e-8  # |p| below which a coordinate that still falls has left the support
+MAX_STEPS = 100_000  # of a stage on its way to rest
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,8 @@ def _settle(loss: Loss, p: Vector, tolerance: float, rtol: float, atol: float, c
         H = curvature.hessian(torch.from_numpy(q), torch.from_numpy(support)).numpy()
         return -2 * sign[:, None] * H[support] * q[support]
 
-    for step in stiff_flow(velocity, jacobian, reached[0], math.inf, rtol=rtol, atol=atol, method="BDF"):
+    flow = stiff_flow(velocity, jacobian, reached[0], math.inf, rtol=rtol, atol=atol, method="BDF")
+    for step in itertools.islice(flow, MAX_STEPS):
         x = reached[0] = step.state
         if not x.max() < OVERFLOW:
             raise StalledError(f"a stage with {len(support)} coordinates grows without bound")
@@ -124,7 +127,7 @@ def _settle(loss: Loss, p: Vector, tolerance: float, rtol: float, atol: float, c
             return q if fading.all() else _settle(loss, q, tolerance, rtol, atol, curvature)
         if np.abs(g).max() < tolerance:
             return place(x)
-    raise StalledError(f"a stage with {len(support)} coordinates did not come to rest")
+    raise StalledError(f"a stage with {len(support)} coordinates did not come to rest in {MAX_STEPS} steps")
 
 
 def _refine(loss: Loss, p: Vector, tolerance: float) -> Vector:

@@ -79,6 +79,12 @@ def test_a_gradient_that_is_not_a_number_ends_in_a_clear_error():
             stages(loss, 3)
 
 
+def test_a_stage_that_does_not_come_to_rest_ends_in_a_clear_error(monkeypatch):
+    monkeypatch.setattr("lib.dynamics.greedy.MAX_STEPS", 5)
+    with pytest.raises(StalledError, match="1 coordinates did not come to rest in 5 steps"):
+        stages(Quadratic(H, MINIMUM), 3)
+
+
 def test_a_head_learns_its_teacher_one_product_a_stage_values_first():
     g = torch.Generator().manual_seed(2)
     X, w = (torch.randn(*size, generator=g, dtype=torch.float64) for size in ((50, 5, 3), (2, 6)))
