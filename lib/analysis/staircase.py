@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.stats import kendalltau
 
 Vector = Float[np.ndarray, " n"]
 
@@ -25,6 +24,8 @@ def order_agreement(measured: Vector, predicted: Vector) -> float:
         return 1.0
     if not np.isfinite(measured).any():
         return 0.0
+    from scipy.stats import kendalltau  # a second's import, for what compares alone
+
     late = np.where(np.isfinite(measured), measured, np.finfo(float).max)
     return float(kendalltau(late, predicted).statistic)
 

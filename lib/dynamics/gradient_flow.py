@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
-from lib.dynamics.stiff_flow import Loss, Method, StalledError, Step, Vector, crossing_of, gradient, stiff_flow
+from lib.dynamics.stiff_flow import NEAR, Loss, Method, StalledError, Step, Vector, crossing_of, gradient, stiff_flow
 
 CAP = 1e6  # of |p| within trial steps of the implicit solver, whose exponentials would overflow
 
@@ -201,9 +201,10 @@ def staged_flow(
                 y = step.state if found is None else step.path(time)
                 if found is not None:
                     break
-                g = gradient(loss, np.where(active, start.products(y), 0.0))
-                if np.max(np.abs(g[active])) <= tolerance:
-                    break
+                if np.max(np.abs(step.mean_velocity[active])) <= NEAR * tolerance:
+                    g = gradient(loss, np.where(active, start.products(y), 0.0))
+                    if np.max(np.abs(g[active])) <= tolerance:
+                        break
             else:
                 return
         if found is not None:

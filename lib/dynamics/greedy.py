@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
-from lib.dynamics.stiff_flow import Loss, StalledError, Vector, gradient, stiff_flow
+from lib.dynamics.stiff_flow import NEAR, Restrictable, StalledError, Vector, gradient, stiff_flow
 
 OVERFLOW = math.log(1e6)  # of |p| in trial steps of the implicit solver
 GONE = 1e-8  # |p| below which a coordinate that still falls has left the support
@@ -46,7 +46,14 @@ class Stage:
 
 
 def greedy(
-    loss: Loss, size: int, *, kick: float, stationary: float, rtol: float, atol: float, curvature: Loss | None = None
+    loss: Restrictable,
+    size: int,
+    *,
+    kick: float,
+    stationary: float,
+    rtol: float,
+    atol: float,
+    curvature: Restrictable | None = None,
 ) -> Iterator[Stage]:
     """Yield stage after stage, without end unless nothing joins any more.
 
@@ -94,61 +101,79 @@ def _waits(charge: Vector, g: Vector, support: Bool[np.ndarray, " p"]) -> Vector
     return wait
 
 
-def _settle(loss: Loss, p: Vector, tolerance: float, rtol: float, atol: float, curvature: Loss) -> Vector:
+def _settle(
+    loss: Restrictable, p: Vector, tolerance: float, rtol: float, atol: float, curvature: Restrictable
+) -> Vector:
     """Follow d log|p_i| / dt = 2 sign(p_i) g_i on the support of p to rest; coordinates that fade become zero."""
     support = np.flatnonzero(p)
+    on, every = torch.from_numpy(support), torch.arange(len(support))
+    here, bent = loss.restricted(on), curvature.restricted(on)
     sign = np.sign(p[support])
+
+    def products(x: Vector) -> Vector:
+        return sign * np.exp(np.minimum(x, OVERFLOW))
 
     def place(x: np.ndarray) -> Vector:
         q = np.zeros_like(p)
-        q[support] = sign * np.exp(np.minimum(x, OVERFLOW))
+        q[support] = products(x)
         return q
 
     def velocity(x: Vector) -> Vector:
-        return 2 * sign * gradient(loss, place(x))[support]
+        return 2 * sign * gradient(here, products(x))
 
     reached = [np.log(np.abs(p[support]))]
 
     def jacobian(_: Vector) -> Float[np.ndarray, "p p"]:
-        q = place(reached[0])
-        H = curvature.hessian(torch.from_numpy(q), torch.from_numpy(support)).numpy()
-        return -2 * sign[:, None] * H[support] * q[support]
+        q = products(reached[0])
+        return -2 * sign[:, None] * bent.hessian(torch.from_numpy(q), every).numpy() * q
 
     flow = stiff_flow(velocity, jacobian, reached[0], math.inf, rtol=rtol, atol=atol, method="BDF")
     for step in itertools.islice(flow, MAX_STEPS):
         x = reached[0] = step.state
         if not x.max() < OVERFLOW:
             raise StalledError(f"a stage with {len(support)} coordinates grows without bound")
-        g = velocity(x) / 2  # times the signs
-        fading = (x < math.log(GONE)) & (g < 0)
+        speed = step.mean_velocity
+        fading = (x < math.log(GONE)) & (speed < 0)
         if fading.any():
             q = place(x)
             q[support[fading]] = 0.0
             return q if fading.all() else _settle(loss, q, tolerance, rtol, atol, curvature)
-        if np.abs(g).max() < tolerance:
+        rest = 2 * tolerance
+        if np.abs(speed).max() < NEAR * rest and np.abs(velocity(x)).max() < rest:
             return place(x)
     raise StalledError(f"a stage with {len(support)} coordinates did not come to rest in {MAX_STEPS} steps")
 
 
-def _refine(loss: Loss, p: Vector, tolerance: float) -> Vector:
-    """Newton's method for g = 0 on the support of p; a step is cut so that no sign changes, and taken if g shrinks."""
+def _refine(loss: Restrictable, p: Vector, tolerance: float) -> Vector:
+    """Newton's method for g = 0 on the support of p; a step is cut so that no sign changes, and taken if g shrinks.
+
+    The Hessian is kept for as long as g shrinks tenfold a step.
+    """
     support = np.flatnonzero(p)
     if not len(support):
         return p
-    residual = np.abs(gradient(loss, p)[support]).max()
+    here, q = loss.restricted(torch.from_numpy(support)), p[support]
+    g, H = gradient(here, q), None
     for _ in range(20):
-        if residual <= tolerance:
+        if np.abs(g).max() <= tolerance:
             break
-        H = loss.hessian(torch.from_numpy(p), torch.from_numpy(support)).numpy()
+        fresh = H is None
+        if H is None:
+            H = here.hessian(torch.from_numpy(q), torch.arange(len(q))).numpy()
         try:
-            move = np.linalg.solve(H[support], gradient(loss, p)[support])
+            move = np.linalg.solve(H, g)
         except np.linalg.LinAlgError:
             break
-        worst = float(np.max(-move / p[support]))
-        q = p.copy()
-        q[support] += move * min(1.0, 0.9 / worst if worst > 0 else 1.0)
-        left = np.abs(gradient(loss, q)[support]).max()
-        if not left < residual:
+        worst = float(np.max(-move / q))
+        moved = q + move * min(1.0, 0.9 / worst if worst > 0 else 1.0)
+        left = gradient(here, moved)
+        shrinks = np.abs(left).max() / np.abs(g).max()
+        if shrinks > 0.1:
+            H = None
+        if shrinks < 1:
+            q, g = moved, left
+        elif fresh:
             break
-        p, residual = q, left
+    p = p.copy()
+    p[support] = q
     return p

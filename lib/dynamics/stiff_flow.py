@@ -10,6 +10,7 @@ from jaxtyping import Float
 from scipy.integrate import BDF, LSODA
 
 Vector = Float[np.ndarray, " n"]
+NEAR = 10  # times the velocity of rest: a step that is slower on average may have come to rest
 Method = Literal["LSODA", "BDF"]
 
 
@@ -30,6 +31,15 @@ class Loss(Protocol):
         ...
 
 
+@runtime_checkable
+class Restrictable(Loss, Protocol):
+    """One that may be cheaper where most products are zero."""
+
+    def restricted(self, support: torch.Tensor) -> Loss:
+        """The loss of the products in the support (rising), the others zero."""
+        ...
+
+
 def gradient(loss: Loss, p: Vector) -> Vector:
     """g(p); raises `StalledError` where it is not finite."""
     g = loss.gradient(torch.from_numpy(p)).numpy()
@@ -47,6 +57,11 @@ class Step:
     origin: Vector
     state: Vector
     path: Callable[[float], Vector]
+
+    @property
+    def mean_velocity(self) -> Vector:
+        """Of the step: it shows for nothing whether a flow may be near rest."""
+        return (self.state - self.origin) / (self.time - self.before)
 
 
 def stiff_flow(

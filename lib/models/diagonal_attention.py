@@ -19,6 +19,7 @@ from torch.nn.functional import gelu
 
 Products = Float[Tensor, "*batch p"]
 BLOCK = 1 << 16  # numbers in a block of samples: half a megabyte of float64
+NEGLIGIBLE = 1e-18  # a product below it changes neither logits nor outputs in float64
 
 
 class DiagonalLoss(ABC):
@@ -47,6 +48,32 @@ class DiagonalLoss(ABC):
             columns = [torch.autograd.grad(slope[i], p, retain_graph=True)[0] for i in support]
         return torch.stack(columns, -1) if columns else p.new_zeros(len(p), 0)
 
+    def restricted(self, support: Int[Tensor, " k"]) -> "DiagonalLoss":
+        """The loss as a function of the k products in the support (rising), the others zero."""
+        return _Restricted(self, support)
+
+
+class _Restricted(DiagonalLoss):
+    """Any loss, restricted."""
+
+    def __init__(self, loss: DiagonalLoss, support: Int[Tensor, " k"]):
+        self.loss, self.support, self.size = loss, support, len(support)
+
+    def _whole(self, p: Products) -> Tensor:
+        return p.new_zeros(*p.shape[:-1], self.loss.size).index_copy(-1, self.support, p)
+
+    def value(self, p: Products) -> Float[Tensor, "*batch"]:
+        """L(p)."""
+        return self.loss.value(self._whole(p))
+
+    def gradient(self, p: Products) -> Products:
+        """g(p) in the support."""
+        return self.loss.gradient(self._whole(p))[..., self.support]
+
+    def hessian(self, p: Float[Tensor, " p"], support: Int[Tensor, " k"]) -> Float[Tensor, "p k"]:
+        """Columns of the second derivatives, all numbered within the support."""
+        return self.loss.hessian(self._whole(p), self.support[support])[self.support]
+
 
 class Quadratic(DiagonalLoss):
     r"""$L(p) = \frac12 (p - p_*)^\top H (p - p_*)$: a linear network, whose stages can be worked out by hand."""
@@ -68,39 +95,32 @@ class Quadratic(DiagonalLoss):
         return self.H[:, support]
 
 
-class DiagonalHead(DiagonalLoss):
-    r"""One diagonal attention head under the mean squared error over all samples, tokens and entries.
+class _HeadPart(DiagonalLoss):
+    r"""A head with some of its products, the others zero: `keys` of a, through whose columns of X tokens attend, and
+    `values` of b, the only columns of its output.
 
-    With `base` the trained products are added to frozen ones, $h(x; p_0 + u \odot v)$, as an adapter's are. Batch axes
-    of X, Y and p go together: an ensemble of heads, each with its own data.
+    Where few products are at work its derivatives cost few columns. Batch axes of X, Y and p go together.
     """
 
-    def __init__(
-        self,
-        X: Float[Tensor, "*batch sample token d"],
-        Y: Float[Tensor, "*batch sample token d"],
-        base: Float[Tensor, "*batch p"] | None = None,
-    ):
-        self.X, self.Y, self.base = X.double(), Y.double(), base
-        self.size = 2 * X.shape[-1]
+    def __init__(self, X: Tensor, Y: Tensor, keys: Tensor, values: Tensor, base: Tensor | None = None):
+        self.size, self._n_keys, self._base = len(keys) + len(values), len(keys), base
         self._scale = 2.0 / (X.shape[-3] * X.shape[-2] * X.shape[-1])
         split = max(1, BLOCK // (X.shape[-2] * X.shape[-1]))
-        pairs = zip(self.X.split(split, -3), self.Y.split(split, -3), strict=True)
-        self._blocks = [_Block(X, X.mT.contiguous(), -Y) for X, Y in pairs]
+        pairs = zip(X.split(split, -3), Y.split(split, -3), strict=True)
+        self._blocks = [_Block.of(*pair, keys, values) for pair in pairs]
+        self._elsewhere = Y.square().sum((-3, -2)).index_fill(-1, values, 0.0).sum(-1)  # where the output is zero
 
     def value(self, p: Products) -> Float[Tensor, "*batch"]:
         """Mean squared error."""
         off = [self._residual(block, p)[-1].square().sum((-3, -2, -1)) for block in self._blocks]
-        return torch.stack(off).sum(0) * (self._scale / 2)
+        return (self._elsewhere + torch.stack(off).sum(0)) * (self._scale / 2)
 
     def gradient(self, p: Products) -> Products:
-        r"""$g(p)$ in closed form; see `_parts`."""
+        r"""$g(p)$ in closed form; see `parts`."""
         found = torch.zeros_like(p)
         for block in self._blocks:
-            _, Z, _, R, D = self._parts(block, p)
-            g_a = (D @ block.X).mul_(block.X).sum((-3, -2))
-            g_b = R.mul_(Z).sum((-3, -2))
-            found -= torch.cat([g_a, g_b], -1)
+            _, Z, _, R, D = self.parts(block, p)
+            found -= torch.cat([_pulled(D, block.keys), R.mul_(Z).sum((-3, -2))], -1)
         return found.mul_(self._scale)
 
     def hessian(self, p: Float[Tensor, " p"], support: Int[Tensor, " k"]) -> Float[Tensor, "p k"]:
@@ -115,50 +135,107 @@ class DiagonalHead(DiagonalLoss):
         $H_{ab} = s \sum_{ij} A_{ij} V_{ijl} x_{jm} (z_{im} b_m + R_{im})$,
         $H_{bb} = s\, \mathrm{diag}\,(\sum_i z_{im}^2)$.
         """
-        d = self.size // 2
-        of_a = support < d
-        a, b = support[of_a], support[~of_a] - d
-        H_a, H_b = p.new_zeros(2 * d, len(a)), p.new_zeros(2 * d, len(b))
+        n = self._n_keys
+        of_a = support < n
+        a, b = support[of_a], support[~of_a] - n
+        H_a, H_b = p.new_zeros(self.size, len(a)), p.new_zeros(self.size, len(b))
         for block in self._blocks:
-            X = block.X
-            A, Z, w_VO, R, D = self._parts(block, p)
-            V = X[:, :, None] * (X[:, None] - Z[:, :, None])
+            K, X = block.keys, block.values
+            A, Z, w_VO, R, D = self.parts(block, p)
+            V = K[:, :, None] * (K[:, None] - (A @ K)[:, :, None])
             flat = V.flatten(0, 2)
             mixed = torch.addcmul(R, Z, w_VO)
-            H_b[:d] += (flat * A.reshape(-1, 1)).T @ (X[:, None, :, b] * mixed[:, :, None, b]).flatten(0, 2)
-            H_b[d + b, torch.arange(len(b))] += Z[..., b].square().sum((0, 1))
+            H_b[:n] += (flat * A.reshape(-1, 1)).T @ (X[:, None, :, b] * mixed[:, :, None, b]).flatten(0, 2)
+            H_b[n + b, torch.arange(len(b))] += Z[..., b].square().sum((0, 1))
             if len(a):
                 V_a = V[..., a]
-                gram = (X * w_VO.square()) @ block.XT
+                gram = (X * w_VO.square()) @ block.XT_values
                 curved = (A[..., :, None] * A[..., None, :] * gram[:, None]) @ V_a + D[..., None] * V_a
-                H_a[:d] += flat.T @ curved.flatten(0, 2)
-                H_a[d:] += ((A[..., None] * V_a).mT @ X[:, None] * mixed[:, :, None]).sum((0, 1)).T
-        found = p.new_zeros(2 * d, len(support))
+                H_a[:n] += flat.T @ curved.flatten(0, 2)
+                H_a[n:] += ((A[..., None] * V_a).mT @ X[:, None] * mixed[:, :, None]).sum((0, 1)).T
+        found = p.new_zeros(self.size, len(support))
         found[:, of_a], found[:, ~of_a] = H_a, H_b
         return found.mul_(self._scale)
 
-    def _parts(self, block: "_Block", p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def parts(self, block: "_Block", p: Products) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         r"""A, Z, b, R, and D: L changes by s R with the output f, and by s D with the logits."""
         A, Z, b, R = self._residual(block, p)
-        back = ((R * b) @ block.XT).mul_(A)
+        back = ((R * b) @ block.XT_values).mul_(A)
         D = torch.addcmul(back, A, back.sum(-1, keepdim=True), value=-1)
         return A, Z, b[..., 0, 0, :], R, D
 
-    def _residual(self, block: "_Block", p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _residual(self, block: "_Block", p: Products) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """A, Z = A X, b, and R = f - Y."""
-        p = p if self.base is None else p + self.base
-        a, b = (half[..., None, None, :] for half in p.chunk(2, -1))
-        A = _softmax((block.X * a) @ block.XT)
-        Z = A @ block.X
+        p = p if self._base is None else p + self._base
+        a, b = p[..., None, None, : self._n_keys], p[..., None, None, self._n_keys :]
+        A = _softmax((block.keys * a) @ block.XT_keys)
+        Z = A @ block.values
         return A, Z, b, torch.addcmul(block.negative_target, Z, b)
 
 
-class _Block(NamedTuple):
-    """Some of the samples, few enough to stay in the processor's cache."""
+class DiagonalHead(_HeadPart):
+    r"""One diagonal attention head under the mean squared error over all samples, tokens and entries.
 
-    X: Tensor
-    XT: Tensor
+    With `base` the trained products are added to frozen ones, $h(x; p_0 + u \odot v)$, as an adapter's are. Batch axes
+    of X, Y and p go together: an ensemble of heads, each with its own data.
+    """
+
+    def __init__(
+        self,
+        X: Float[Tensor, "*batch sample token d"],
+        Y: Float[Tensor, "*batch sample token d"],
+        base: Float[Tensor, "*batch p"] | None = None,
+    ):
+        self.X, self.Y, self.base = X.double(), Y.double(), base
+        every = torch.arange(X.shape[-1])
+        super().__init__(self.X, self.Y, every, every, base)
+        self._at_work: tuple[Tensor, _HeadPart] = torch.arange(self.size), self
+
+    def restricted(self, support: Int[Tensor, " k"]) -> DiagonalLoss:
+        """The loss of the products in the support (rising), the others zero, at the cost of their columns."""
+        return self._part(support) if self.base is None else super().restricted(support)
+
+    def _part(self, support: Int[Tensor, " k"]) -> _HeadPart:
+        d = self.X.shape[-1]
+        return _HeadPart(self.X, self.Y, support[support < d], support[support >= d] - d)
+
+    def gradient(self, p: Products) -> Products:
+        r"""$g(p)$ in closed form, from the few products that are at work."""
+        support = p.abs().gt(NEGLIGIBLE).nonzero()[:, 0] if p.ndim == 1 else torch.arange(self.size)
+        if self.base is not None or 2 * len(support) > self.size:
+            return super().gradient(p)
+        if not torch.equal(self._at_work[0], support):
+            self._at_work = support, self._part(support)
+        part = self._at_work[1]
+        found, b = torch.zeros_like(p), p[self.size // 2 :]
+        for few, block in zip(part._blocks, self._blocks, strict=True):
+            A, *_, D = part.parts(few, p[support])
+            Z = A @ block.values
+            R = torch.addcmul(block.negative_target, Z, b)
+            found -= torch.cat([_pulled(D, block.keys), R.mul_(Z).sum((-3, -2))], -1)
+        return found.mul_(self._scale)
+
+
+class _Block(NamedTuple):
+    """Some of the samples, few enough to stay in the processor's cache, in the columns that are at work."""
+
+    keys: Tensor
+    XT_keys: Tensor
+    values: Tensor
+    XT_values: Tensor
     negative_target: Tensor
+
+    @classmethod
+    def of(cls, X: Tensor, Y: Tensor, keys: Tensor, values: Tensor) -> "_Block":
+        K = X[..., keys]
+        V = K if torch.equal(keys, values) else X[..., values]
+        K_T = K.mT.contiguous()
+        return cls(K, K_T, V, K_T if V is K else V.mT.contiguous(), -Y[..., values])
+
+
+def _pulled(D: Tensor, X: Tensor) -> Tensor:
+    """The gradient in a from that in the logits: the sum of x_il D_ij x_jl over samples, i and j."""
+    return (D @ X).mul_(X).sum((-3, -2))
 
 
 def _softmax(S: Tensor) -> Tensor:

@@ -97,9 +97,12 @@ def _errors(
     y = y[:, None]
     right = z.gather(1, y)
     others = z.scatter(1, y, -torch.inf)
-    loss = torch.logaddexp(others.logsumexp(-1, keepdim=True) - right, torch.zeros_like(right))
-    p = torch.exp(others - (right + loss))
-    return loss[:, 0], p.scatter(1, y, -p.sum(1, keepdim=True))
+    largest = others.amax(1, keepdim=True).clamp(min=-1e300)  # finite where there is no other, too
+    E = torch.exp(others - largest)
+    total, ahead = E.sum(1, keepdim=True), largest - right
+    loss = torch.logaddexp(ahead + total.log(), torch.zeros_like(right))
+    share = torch.exp(ahead - loss)
+    return loss[:, 0], (E * share).scatter(1, y, -total * share)
 
 
 def _probabilities(

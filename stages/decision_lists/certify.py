@@ -38,7 +38,7 @@ from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread, use_threads
 from lib.io.files import InputError
 from lib.io.params import Count, Interval, Seed, read_params
-from lib.io.runs import open_runs
+from lib.io.runs import Run, open_runs
 from lib.io.tables import read_table, write_table
 from lib.models.list_attention import Rows, attention_margins, attention_rows, logit_margins, loss_gradients
 
@@ -66,33 +66,38 @@ def main(section: str, tasks: Path, flows: Path, joint: Path, tables: Path) -> N
     listed = {str(row["name"]): Task.from_row(row) for row in read_table(tasks).to_dict("records")}
     if params.monte_carlo_task not in listed:
         raise InputError(f"{section}.monte_carlo_task: wanted one of {sorted(listed)}, got {params.monte_carlo_task!r}")
-    trained = [describe(listed, opened, params) for folder in (flows, joint) for opened in open_runs(folder)]
-    questions = ("certificates", "lemma 1", "lemma 2")
-    jobs = [(question, chunk, params) for question in questions for chunk in range(params.n_chunks)]
-    done = spread(work, jobs, n_processes=available_cores(), total=len(jobs), label=section, unit="chunk")
-    cases = pd.concat(list(done), ignore_index=True)
+    opened = [one for folder in (flows, joint) for one in open_runs(folder)]
+    runs = [(describe, one, listed[one.layout.cell["task"]], params) for one in opened]
+    questions = {"certificates": certificates, "lemma 1": lemma_1_case, "lemma 2": lemma_2_case}
+    chunks = [(sample, ask, name, i, params) for name, ask in questions.items() for i in range(params.n_chunks)]
+    jobs = [*runs, *chunks]
+    done = list(spread(work, jobs, n_processes=available_cores(), total=len(jobs), label=section, unit="job"))
+    trained, cases = done[: len(runs)], done[len(runs) :]
     sampled = monte_carlo(listed[params.monte_carlo_task], params)
     shutil.rmtree(tables, ignore_errors=True)
-    for question in questions:
-        chosen = cases[cases["question"] == question].dropna(axis=1, how="all")
-        write_table(chosen.drop(columns="question"), tables / f"{question.replace(' ', '_')}.parquet")
+    for number, name in enumerate(questions):
+        here = cases[number * params.n_chunks : (number + 1) * params.n_chunks]
+        write_table(pd.concat(here, ignore_index=True), tables / f"{name.replace(' ', '_')}.parquet")
     feasible = [{"length": m, "least_n": least_feasible_length(m)} for m in params.list_lengths]
     write_table(pd.DataFrame(feasible), tables / "feasible.parquet")
     write_table(sampled, tables / "monte_carlo.parquet")
     write_table(pd.concat(trained, ignore_index=True), tables / "trained.parquet")
 
 
-def work(question: str, chunk: int, params: Certify) -> pd.DataFrame:
+def work(part: Callable[..., pd.DataFrame], *given: Any) -> pd.DataFrame:
+    """A part of the work."""
+    found = part(*given)
+    advance()
+    return found
+
+
+def sample(ask: Callable[..., list[dict[str, Any]]], question: str, chunk: int, params: Certify) -> pd.DataFrame:
     """One chunk of random cases of one question."""
     draw = generator(params.seed, question, chunk)
-    ask: Callable[..., list[dict[str, Any]]] = {
-        "certificates": certificates, "lemma 1": lemma_1_case, "lemma 2": lemma_2_case
-    }[question]  # fmt: skip
     rows: list[dict[str, Any]] = []
     while len(rows) < params.chunk:
         rows += ask(draw, params.most_tokens)
-    advance()
-    return pd.DataFrame(rows[: params.chunk]).assign(question=question)
+    return pd.DataFrame(rows[: params.chunk])
 
 
 @dataclass(frozen=True)
@@ -165,9 +170,9 @@ def lemma_1_case(draw: torch.Generator, most_tokens: int) -> list[dict[str, Any]
     scale = 10 ** uniform(draw, -1, 4)
     n_tokens, rows = len(case.lists), case.rows
     permutation, cP = torch.tensor(case.permutation), scale * label_matrix(case.permutation)
-    found = []
+    ordered, found = in_list_order(case.lists), []
     for _ in range(WEIGHTS_A_CASE):
-        W = 10 ** uniform(draw, -3, 0.7) * normal(draw, n_tokens) + uniform(draw, 0, 2) * in_list_order(case.lists)
+        W = 10 ** uniform(draw, -3, 0.7) * normal(draw, n_tokens) + uniform(draw, 0, 2) * ordered
         wrong = attention_margins(W, rows) <= 0
         at = first_failing_place(wrong, rows.query, rows.place)
         if at is None:
@@ -190,10 +195,10 @@ def lemma_2_case(draw: torch.Generator, most_tokens: int) -> list[dict[str, Any]
     if whole(draw, 0, 1):
         offset = epsilon * offset.sign()
     V = bound.scale * label_matrix(case.permutation) + offset
-    least = lemma_2_bound(bound.L_0, n, epsilon)
+    least, ordered = lemma_2_bound(bound.L_0, n, epsilon), in_list_order(case.lists)
     found = []
     for _ in range(WEIGHTS_A_CASE):
-        W = uniform(draw, 0, 2) * in_list_order(case.lists) + 10 ** uniform(draw, -1, 0.3) * normal(draw, n_tokens)
+        W = uniform(draw, 0, 2) * ordered + 10 ** uniform(draw, -1, 0.3) * normal(draw, n_tokens)
         W = W * 10 ** uniform(draw, 0, 2) / bound.scale
         wrong = logit_margins(W, V, rows, permutation) <= 0
         at = first_failing_place(wrong, rows.query, rows.place)
@@ -226,9 +231,8 @@ def monte_carlo(task: Task, params: Certify) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def describe(listed: dict[str, Task], opened: Any, params: Certify) -> pd.DataFrame:
+def describe(opened: Run, task: Task, params: Certify) -> pd.DataFrame:
     """What the last weights of a run are certified for, and how few entries of W that takes, a row a seed."""
-    task = listed[opened.layout.cell["task"]]
     weights, seeds = opened.weights(-1), opened.layout.seeds
     rows = []
     for i, seed in enumerate(seeds):

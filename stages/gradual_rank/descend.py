@@ -1,6 +1,7 @@
 """Gradient descent beside the flow: the toy head in three arithmetics, and an example where the plain one is lost."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -68,19 +69,11 @@ def main(section: str, task: Path, stages: Path, descents: Path) -> None:
     unknown = set(params.seeds) - set(read_toy(task).seeds.tolist())
     if unknown:
         raise InputError(f"{section}.seeds: wanted seeds of {task}, got {sorted(unknown)}")
-    jobs: list[tuple] = [(task, stages, params, variant) for variant in params.variants]
-    found = list(
-        spread(follow, jobs, n_processes=available_cores(), total=len(jobs), label=section, unit="descent")
-    )  # fmt: skip
     forms = [("plain", "float64"), ("plain", "float32"), ("factors", "float64")]
-    examples = spread(
-        descend_example,
-        [(params, *form) for form in forms],
-        n_processes=available_cores(),
-        total=len(forms),
-        label=f"{section}: example",
-        unit="descent",
-    )
+    heads = [(follow, task, stages, params, variant) for variant in params.variants]
+    jobs = [*heads, *((descend_example, params, *form) for form in forms)]
+    done = list(spread(work, jobs, n_processes=available_cores(), total=len(jobs), label=section, unit="descent"))
+    found, examples = done[: len(heads)], done[len(heads) :]
     write_table(pd.DataFrame([row for events, _ in found for row in events]), descents / "events.parquet")
     write_table(pd.DataFrame([row for _, rows in found for row in rows]), descents / "ends.parquet")
     predicted = predict_example(params)
@@ -91,11 +84,18 @@ def main(section: str, task: Path, stages: Path, descents: Path) -> None:
     )
 
 
+def work(part: Callable[..., Any], *given: Any) -> Any:
+    """One descent."""
+    keep_freed_memory()
+    found = part(*given)
+    advance()
+    return found
+
+
 def follow(
     task: Path, stages: Path, params: Descend, variant: Variant
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """One form of descent of all seeds side by side: when products cross the threshold, and how each ends."""
-    keep_freed_memory()
     toy, table = read_toy(task), read_table(stages)
     places = [toy.seeds.tolist().index(seed) for seed in params.seeds]
     loss = DiagonalHead(toy.X[places], toy.Y[places])
@@ -140,7 +140,6 @@ def follow(
             }
         if len(rows) == len(places):
             break
-    advance()
     return events, [rows[row] for row in sorted(rows)]
 
 
@@ -218,7 +217,6 @@ def descend_example(params: Descend, form: Form, precision: str) -> list[dict[st
                 rows.append({**cell, "coordinate": i, "sign": 0, "rescaled_time": rescaled, "lost": True})
         if state.step >= n_steps:
             break
-    advance()
     return rows
 
 
