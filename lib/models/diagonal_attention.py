@@ -19,7 +19,6 @@ from torch.nn.functional import gelu
 
 Products = Float[Tensor, "*batch p"]
 BLOCK = 1 << 16  # numbers in a block of samples: half a megabyte of float64
-NEGLIGIBLE = 1e-18  # a product below it changes neither logits nor outputs in float64
 
 
 class DiagonalLoss(ABC):
@@ -116,11 +115,13 @@ class _HeadPart(DiagonalLoss):
         return (self._elsewhere + torch.stack(off).sum(0)) * (self._scale / 2)
 
     def gradient(self, p: Products) -> Products:
-        r"""$g(p)$ in closed form; see `parts`."""
+        r"""$g(p)$ in closed form; see `_parts`."""
         found = torch.zeros_like(p)
         for block in self._blocks:
-            _, Z, _, R, D = self.parts(block, p)
-            found -= torch.cat([_pulled(D, block.keys), R.mul_(Z).sum((-3, -2))], -1)
+            _, Z, _, R, D = self._parts(block, p)
+            g_a = (D @ block.keys).mul_(block.keys).sum((-3, -2))
+            g_b = R.mul_(Z).sum((-3, -2))
+            found -= torch.cat([g_a, g_b], -1)
         return found.mul_(self._scale)
 
     def hessian(self, p: Float[Tensor, " p"], support: Int[Tensor, " k"]) -> Float[Tensor, "p k"]:
@@ -141,7 +142,7 @@ class _HeadPart(DiagonalLoss):
         H_a, H_b = p.new_zeros(self.size, len(a)), p.new_zeros(self.size, len(b))
         for block in self._blocks:
             K, X = block.keys, block.values
-            A, Z, w_VO, R, D = self.parts(block, p)
+            A, Z, w_VO, R, D = self._parts(block, p)
             V = K[:, :, None] * (K[:, None] - (A @ K)[:, :, None])
             flat = V.flatten(0, 2)
             mixed = torch.addcmul(R, Z, w_VO)
@@ -157,7 +158,7 @@ class _HeadPart(DiagonalLoss):
         found[:, of_a], found[:, ~of_a] = H_a, H_b
         return found.mul_(self._scale)
 
-    def parts(self, block: "_Block", p: Products) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def _parts(self, block: "_Block", p: Products) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         r"""A, Z, b, R, and D: L changes by s R with the output f, and by s D with the logits."""
         A, Z, b, R = self._residual(block, p)
         back = ((R * b) @ block.XT_values).mul_(A)
@@ -189,31 +190,13 @@ class DiagonalHead(_HeadPart):
         self.X, self.Y, self.base = X.double(), Y.double(), base
         every = torch.arange(X.shape[-1])
         super().__init__(self.X, self.Y, every, every, base)
-        self._at_work: tuple[Tensor, _HeadPart] = torch.arange(self.size), self
 
     def restricted(self, support: Int[Tensor, " k"]) -> DiagonalLoss:
         """The loss of the products in the support (rising), the others zero, at the cost of their columns."""
-        return self._part(support) if self.base is None else super().restricted(support)
-
-    def _part(self, support: Int[Tensor, " k"]) -> _HeadPart:
+        if self.base is not None:
+            return super().restricted(support)
         d = self.X.shape[-1]
         return _HeadPart(self.X, self.Y, support[support < d], support[support >= d] - d)
-
-    def gradient(self, p: Products) -> Products:
-        r"""$g(p)$ in closed form, from the few products that are at work."""
-        support = p.abs().gt(NEGLIGIBLE).nonzero()[:, 0] if p.ndim == 1 else torch.arange(self.size)
-        if self.base is not None or 2 * len(support) > self.size:
-            return super().gradient(p)
-        if not torch.equal(self._at_work[0], support):
-            self._at_work = support, self._part(support)
-        part = self._at_work[1]
-        found, b = torch.zeros_like(p), p[self.size // 2 :]
-        for few, block in zip(part._blocks, self._blocks, strict=True):
-            A, *_, D = part.parts(few, p[support])
-            Z = A @ block.values
-            R = torch.addcmul(block.negative_target, Z, b)
-            found -= torch.cat([_pulled(D, block.keys), R.mul_(Z).sum((-3, -2))], -1)
-        return found.mul_(self._scale)
 
 
 class _Block(NamedTuple):
@@ -231,11 +214,6 @@ class _Block(NamedTuple):
         V = K if torch.equal(keys, values) else X[..., values]
         K_T = K.mT.contiguous()
         return cls(K, K_T, V, K_T if V is K else V.mT.contiguous(), -Y[..., values])
-
-
-def _pulled(D: Tensor, X: Tensor) -> Tensor:
-    """The gradient in a from that in the logits: the sum of x_il D_ij x_jl over samples, i and j."""
-    return (D @ X).mul_(X).sum((-3, -2))
 
 
 def _softmax(S: Tensor) -> Tensor:
