@@ -81,32 +81,41 @@ def toys() -> list[Contender]:
     ]
 
 
-def ensembles(n_toys: int = 48) -> list[Contender]:
-    """Ours first: 48 descents side by side; a Python loop over them. The unit is a step of all."""
-    every = [Toy(seed) for seed in range(n_toys)]
-    X, Y = (torch.stack([getattr(toy.loss, name) for toy in every]) for name in "XY")
-    u, v = (0.1 * torch.stack([getattr(toy, name) for toy in every]) for name in "uv")
-    loss = DiagonalHead(X, Y)
+class Ensemble:
+    """Toys that descend side by side."""
 
-    def together(n_steps: int) -> Tensor:
-        return next(itertools.islice(descend(loss.gradient, u, v, RATE, "plain"), n_steps, None)).p
+    def __init__(self, n_toys: int):
+        self.toys = [Toy(seed) for seed in range(n_toys)]
+        X, Y = (torch.stack([getattr(toy.loss, name) for toy in self.toys]) for name in "XY")
+        self.u, self.v = (0.1 * torch.stack([getattr(toy, name) for toy in self.toys]) for name in "uv")
+        self.loss = DiagonalHead(X, Y)
 
-    def one_by_one(n_steps: int) -> Tensor:
-        return torch.stack([toy.plain(n_steps) for toy in every])
+    def together(self, n_steps: int) -> Tensor:
+        states = descend(self.loss.gradient, self.u, self.v, RATE, "plain")
+        return next(itertools.islice(states, n_steps, None)).p
 
-    few = 5
-    reference = one_by_one(few)
+    def one_by_one(self, n_steps: int) -> Tensor:
+        return torch.stack([toy.plain(n_steps) for toy in self.toys])
 
-    def error(_: Tensor) -> float:
-        return float((together(few) - reference).abs().max())
+    def gap(self, n_steps: int) -> float:
+        """Between the two, after so many steps."""
+        return float((self.together(n_steps) - self.one_by_one(n_steps)).abs().max())
 
-    def own_error(found: Tensor) -> float:
-        return float((found - reference).abs().max())
 
-    return [
-        Contender("ours: 48 descents side by side", partial(together, 500), error, 1e-10, 500),
-        Contender("a Python loop over 48 autograd steps", partial(one_by_one, few), own_error, 1e-10, few, 60),
-    ]
+def ensembles(sizes: tuple[int, ...] = (48, 12, 192), few: int = 5) -> list[Contender]:
+    """Ours first: 48 descents side by side, then fewer and more; a Python loop over 48. The unit is a step of all."""
+
+    def error(several: Ensemble, _: Tensor) -> float:
+        return several.gap(few)
+
+    every = [Ensemble(n_toys) for n_toys in sizes]
+    found = [
+        Contender(f"ours: {n} descents side by side", partial(several.together, 500), partial(error, several), 1e-10,
+                  500, None, f"{several.loss.X.nbytes / 1e3:.3g} kB of tokens")
+        for n, several in zip(sizes, every, strict=True)
+    ]  # fmt: skip
+    loop, alike = partial(every[0].one_by_one, few), partial(error, every[0])
+    return [*found, Contender(f"a Python loop over {sizes[0]} autograd steps", loop, alike, 1e-10, few, 60)]
 
 
 class Head:
