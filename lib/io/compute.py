@@ -126,6 +126,8 @@ def _spread_over_workers(
             bar.update(counter.value - bar.n)
             yield future.result()
     except BrokenProcessPool as error:
+        for worker in multiprocessing.active_children():  # one that began while the pool broke would be waited for
+            worker.kill()
         raise RuntimeError(f"{label}: a worker process died, see above; memory?") from error
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)  # a worker in the middle of a job ends with this process

@@ -1,9 +1,14 @@
 """Where and how a computation runs changes no bit of it, and no worker is left behind."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures.process import _ExecutorManagerThread
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
@@ -90,6 +95,25 @@ def test_the_error_of_a_job_is_raised(matrices, n_processes):
 def test_a_worker_that_dies_is_an_error_that_says_so():
     with pytest.raises(RuntimeError, match="toy: a worker process died"):
         list(spread_quietly(os._exit, [(3,), (3,)], 2))
+
+
+def test_a_worker_that_starts_while_another_dies_is_not_waited_for(monkeypatch):
+    start = SpawnProcess.start
+
+    def start_slowly(worker):
+        others = multiprocessing.active_children()
+        start(worker)
+        for other in others:
+            other.kill()
+            time.sleep(1)  # until the pool has noticed, and ended the workers that it knows
+
+    monkeypatch.setattr(SpawnProcess, "start", start_slowly)
+    with pytest.raises(RuntimeError, match="toy: a worker process died"):
+        list(spread_quietly(os.getpid, [(), ()], 2))
+    managers = [thread for thread in threading.enumerate() if isinstance(thread, _ExecutorManagerThread)]
+    for manager in managers:
+        manager.join(10)
+    assert not any(manager.is_alive() for manager in managers)
 
 
 def test_what_needs_one_process_is_computed_here():
