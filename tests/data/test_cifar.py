@@ -244,7 +244,7 @@ def archive_of(path: Path, members: dict[str, bytes], links: dict[str, str] | No
 @pytest.fixture
 def archive(official, tmp_path) -> Path:
     members = {f"{official.folder}/{name}": content for name, content in FILES.items()}
-    extra = {f"{official.folder}/readme.html": b"<html>", "../evil": b"evil", "/tmp/evil": b"evil"}
+    extra = {f"{official.folder}/readme.html": b"<html>", "../evil": b"evil", "/evil": b"evil"}
     return archive_of(tmp_path / "archive.tar.gz", {**extra, **members}, {"link": "/etc/passwd"})
 
 
