@@ -25,9 +25,8 @@ from torch import Tensor
 
 from benchmarks.harness import Contender, Row, Spread, race, write_results
 from lib.data.patterns import PatternTask, draw_samples, orthonormal_patterns
-from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
-from lib.io.compute import generator
+from lib.io.compute import generator, keep_freed_memory
 from lib.io.params import load_yaml
 from lib.models.one_layer_vit import (
     MATRICES,

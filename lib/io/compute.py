@@ -1,16 +1,19 @@
 """Threads, devices, worker processes and random generators: where and how a computation runs."""
 
+import ctypes
+import functools
 import hashlib
 import multiprocessing
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import connection
+from operator import call
 from typing import Any, TypeVar
 
 import torch
@@ -21,6 +24,8 @@ from lib.io.files import InputError
 
 Result = TypeVar("Result")
 
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of glibc's malloc.h
+
 _progress: Callable[[int], object] | None = None  # reports work done, to a bar here or in the parent process
 
 
@@ -28,6 +33,21 @@ def use_threads(n_threads: int) -> None:
     """Compute with `n_threads` from here on, in torch and in BLAS, whatever the machine's cores."""
     torch.set_num_threads(n_threads)
     threadpool_limits(n_threads)
+
+
+def keep_freed_memory(n_bytes: int = 1 << 30) -> bool:
+    """Keep up to `n_bytes` of freed memory for later use; False, and nothing done, where the C library is not glibc.
+
+    Else glibc gives large blocks back, every use of a new one faults, and a training whose temporary tensors have
+    megabytes spends a quarter of its time on page faults.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    options = {M_MMAP_THRESHOLD: n_bytes, M_TRIM_THRESHOLD: n_bytes, M_TOP_PAD: n_bytes >> 4}
+    return all(mallopt(option, value) == 1 for option, value in options.items())
 
 
 def available_cores() -> int:
@@ -73,17 +93,19 @@ def spread(
     jobs: Sequence[tuple],
     *,
     n_processes: int,
-    total: int,
     label: str,
+    total: int | None = None,
     unit: str = "step",
     n_threads: int = 1,
 ) -> Iterator[Result]:
     """Yield `function(*job)` for each job, in order, computed with `n_threads` each, here or by worker processes.
 
-    A progress bar counts what the jobs `advance`, up to `total`. They are pure functions of their arguments, so that
-    the number of processes changes no bit. What needs one process alone is computed here, which saves its start. A
+    A progress bar counts the jobs that are done, or, up to `total`, what they `advance`. They are pure functions of
+    their arguments, so that the number of processes changes no bit. What needs one process alone is computed here. A
     worker ends when its parent does; the first error of a worker is raised here, and what has not begun is cancelled.
     """
+    if total is None:
+        function, total = functools.partial(_counted, function), len(jobs)
     n_processes = min(n_processes, len(jobs))
     every = 1 if sys.stderr.isatty() else 20
     with tqdm(total=total, desc=label, unit=unit, mininterval=every) as bar:
@@ -91,10 +113,26 @@ def spread(
             yield from _spread_over_workers(function, jobs, n_processes, n_threads, label, bar)
         else:
             use_threads(n_threads)
+            keep_freed_memory()
             for job in jobs:
                 with _reporting(bar.update):
                     result = function(*job)
                 yield result
+
+
+def spread_kinds(
+    jobs: Mapping[str, Sequence[tuple]], *, n_processes: int, label: str, unit: str
+) -> dict[str, list[Any]]:
+    """What jobs (function, *arguments) of several kinds give, a list of results a kind; all are spread together."""
+    every = [job for alike in jobs.values() for job in alike]
+    done = iter(list(spread(call, every, n_processes=n_processes, label=label, unit=unit)))
+    return {kind: [next(done) for _ in alike] for kind, alike in jobs.items()}
+
+
+def _counted(function: Callable[..., Result], *job: Any) -> Result:
+    result = function(*job)
+    advance()
+    return result
 
 
 @contextmanager
@@ -110,20 +148,20 @@ def _reporting(report: Callable[[int], object]) -> Iterator[None]:
 def _spread_over_workers(
     function: Callable[..., Result], jobs: Sequence[tuple], n_processes: int, n_threads: int, label: str, bar: tqdm
 ) -> Iterator[Result]:
-    context = multiprocessing.get_context("spawn")
-    counter = context.Value("q", 0)
-    pool = ProcessPoolExecutor(n_processes, context, _start_worker, (counter, n_threads))
+    # A fork saves the imports of every worker, some seconds; but the threads of OpenMP do not survive it.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" and n_threads == 1 else "spawn")
+    advanced = context.Value("q", 0)
+    pool = ProcessPoolExecutor(n_processes, context, _start_worker, (advanced, n_threads))
     try:
-        futures: list[Future[Result]] = [pool.submit(function, *job) for job in jobs]
+        futures = _submitted(pool, function, jobs)
         for future in futures:
             while not future.done():
-                waiting = [f for f in futures if not f.done()]
-                wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
-                bar.update(counter.value - bar.n)
+                wait([f for f in futures if not f.done()], timeout=0.5, return_when=FIRST_COMPLETED)
+                bar.update(advanced.value - bar.n)
                 for ended in futures:
                     if ended.done() and ended.exception():
                         ended.result()
-            bar.update(counter.value - bar.n)
+            bar.update(advanced.value - bar.n)
             yield future.result()
     except BrokenProcessPool as error:
         for worker in multiprocessing.active_children():  # one that began while the pool broke would be waited for
@@ -135,14 +173,24 @@ def _spread_over_workers(
     pool.shutdown()
 
 
-def _start_worker(counter: Any, n_threads: int) -> None:
+def _submitted(
+    pool: ProcessPoolExecutor, function: Callable[..., Result], jobs: Sequence[tuple]
+) -> list[Future[Result]]:
+    try:
+        return [pool.submit(function, *job) for job in jobs]
+    except OSError as error:  # "handle is closed" says a pool that breaks meanwhile
+        raise BrokenProcessPool(str(error)) from error
+
+
+def _start_worker(advanced: Any, n_threads: int) -> None:
     def report(n: int) -> None:
-        with counter.get_lock():
-            counter.value += n
+        with advanced.get_lock():
+            advanced.value += n
 
     global _progress
     _progress = report
     use_threads(n_threads)
+    keep_freed_memory()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -210,7 +210,7 @@ class _Block(NamedTuple):
 
     @classmethod
     def of(cls, X: Tensor, Y: Tensor, keys: Tensor, values: Tensor) -> "_Block":
-        K = X[..., keys]
+        K = X if len(keys) == X.shape[-1] else X[..., keys]
         V = K if torch.equal(keys, values) else X[..., values]
         K_T = K.mT.contiguous()
         return cls(K, K_T, V, K_T if V is K else V.mT.contiguous(), -Y[..., values])

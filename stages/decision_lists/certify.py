@@ -35,7 +35,7 @@ from lib.data.decision_lists import (
     subsets,
 )
 from lib.io.command import run
-from lib.io.compute import advance, available_cores, generator, spread, use_threads
+from lib.io.compute import available_cores, generator, spread_kinds, use_threads
 from lib.io.files import InputError
 from lib.io.params import Count, Interval, Seed, read_params
 from lib.io.runs import Run, open_runs
@@ -67,28 +67,18 @@ def main(section: str, tasks: Path, flows: Path, joint: Path, tables: Path) -> N
     if params.monte_carlo_task not in listed:
         raise InputError(f"{section}.monte_carlo_task: wanted one of {sorted(listed)}, got {params.monte_carlo_task!r}")
     opened = [one for folder in (flows, joint) for one in open_runs(folder)]
-    runs = [(describe, one, listed[one.layout.cell["task"]], params) for one in opened]
     questions = {"certificates": certificates, "lemma 1": lemma_1_case, "lemma 2": lemma_2_case}
-    chunks = [(sample, ask, name, i, params) for name, ask in questions.items() for i in range(params.n_chunks)]
-    jobs = [*runs, *chunks]
-    done = list(spread(work, jobs, n_processes=available_cores(), total=len(jobs), label=section, unit="job"))
-    trained, cases = done[: len(runs)], done[len(runs) :]
-    sampled = monte_carlo(listed[params.monte_carlo_task], params)
+    jobs = {
+        "trained": [(describe, one, listed[one.layout.cell["task"]], params) for one in opened],
+        **{q: [(sample, ask, q, i, params) for i in range(params.n_chunks)] for q, ask in questions.items()},
+        "monte carlo": [(monte_carlo, listed[params.monte_carlo_task], params)],
+    }
+    found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="job")
     shutil.rmtree(tables, ignore_errors=True)
-    for number, name in enumerate(questions):
-        here = cases[number * params.n_chunks : (number + 1) * params.n_chunks]
-        write_table(pd.concat(here, ignore_index=True), tables / f"{name.replace(' ', '_')}.parquet")
+    for name, parts in found.items():
+        write_table(pd.concat(parts, ignore_index=True), tables / f"{name.replace(' ', '_')}.parquet")
     feasible = [{"length": m, "least_n": least_feasible_length(m)} for m in params.list_lengths]
     write_table(pd.DataFrame(feasible), tables / "feasible.parquet")
-    write_table(sampled, tables / "monte_carlo.parquet")
-    write_table(pd.concat(trained, ignore_index=True), tables / "trained.parquet")
-
-
-def work(part: Callable[..., pd.DataFrame], *given: Any) -> pd.DataFrame:
-    """A part of the work."""
-    found = part(*given)
-    advance()
-    return found
 
 
 def sample(ask: Callable[..., list[dict[str, Any]]], question: str, chunk: int, params: Certify) -> pd.DataFrame:

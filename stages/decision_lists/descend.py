@@ -21,9 +21,8 @@ from lib.analysis.convergence_bounds import DescentBound, descent_bound, flow_bo
 from lib.analysis.curvature import largest_eigenvalue
 from lib.data.decision_lists import Task, determining_tokens, label_matrix
 from lib.dynamics.gradient_descent import Step, Weights, gradient_descent
-from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
-from lib.io.compute import advance, available_cores, generator, spread, use_device, use_threads
+from lib.io.compute import available_cores, generator, spread_kinds, use_device, use_threads
 from lib.io.files import InputError
 from lib.io.params import Count, Interval, Seed, read_params
 from lib.io.tables import read_table, write_table
@@ -70,24 +69,14 @@ def main(section: str, tasks: Path, tables: Path) -> None:
         if name not in listed and name not in groups:
             raise InputError(f"{section}: wanted a task or group of {tasks}, got {name!r}")
     both = [task for task in listed.values() if {task.group, task.name} & set(params.both)]
-    jobs: list[tuple[Task, Noise | None, Descend]] = [(listed[name], None, params) for name in params.attention_alone]
-    for task in both:
-        for noise in params.noise:
-            jobs.append((task, noise, params))
-    done = spread(work, jobs, n_processes=available_cores(), total=len(jobs), label=section, unit="run")
-    results = list(zip(jobs, done, strict=True))
+    jobs = {
+        "attention_alone": [(descend_alone, listed[name], params) for name in params.attention_alone],
+        "both": [(descend_both, task, noise, params) for task in both for noise in params.noise],
+    }
+    found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="run")
     shutil.rmtree(tables, ignore_errors=True)
-    for name, wanted in (("attention_alone", True), ("both", False)):
-        rows = [row for (_, noise, _), row in results if (noise is None) == wanted]
+    for name, rows in found.items():
         write_table(pd.DataFrame(rows), tables / f"{name}.parquet")
-
-
-def work(task: Task, noise: Noise | None, params: Descend) -> dict[str, object]:
-    """One run."""
-    keep_freed_memory()
-    row = descend_alone(task, params) if noise is None else descend_both(task, noise, params)
-    advance()
-    return row
 
 
 class Loss:

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
@@ -19,9 +19,8 @@ from torch import Tensor
 from lib.analysis.convergence_bounds import flow_bound, rarest_conflict
 from lib.data.decision_lists import Task, determining_tokens, label_matrix
 from lib.dynamics.stiff_flow import Step, first_crossing, stiff_flow
-from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
-from lib.io.compute import advance, available_cores, spread, use_device, use_threads
+from lib.io.compute import available_cores, spread_kinds, use_device, use_threads
 from lib.io.files import InputError
 from lib.io.params import Count, Interval, Positive, read_params
 from lib.io.runs import Layout, write_run
@@ -122,46 +121,28 @@ def main(section: str, tasks: Path, tables: Path, runs: Path) -> None:
             raise InputError(f"{section}: wanted groups of {sorted({t.group for t in listed})}, got {sorted(missing)}")
         return [task for task in listed if task.group in groups]
 
-    many = [
+    of_many = [
         (sizes.n_tokens, sizes.seq_len, length)
         for sizes in params.many.sizes
         for length in params.many.list_lengths
         if sizes.seq_len + length <= sizes.n_tokens
     ]
-    jobs: list[tuple[str, Any, Any]] = [
-        *(("theorem", task, params.theorem) for task in of(params.theorem.groups)),
-        *(("law", task, params.law) for task in of(params.law.groups)),
-        *(("repeats", task, params.repeats) for task in of(params.repeats.groups)),
-        *(("spectral", task, params.spectral) for task in of(params.spectral.groups)),
-        *(("many", sizes, params.many) for sizes in many),
-    ]
-    done = spread(work, jobs, n_processes=available_cores(), total=len(jobs), label=section, unit="run")
-    results = [(kind, task, result) for (kind, task, _), result in zip(jobs, done, strict=True)]
-
-    def table(kind: str, part: int | None = None) -> pd.DataFrame:
-        found = [result if part is None else result[part] for k, _, result in results if k == kind]
-        return pd.concat(found, ignore_index=True)
-
+    jobs = {
+        "theorem": [(theorem, task, params.theorem) for task in of(params.theorem.groups)],
+        "law": [(law, task, params.law) for task in of(params.law.groups)],
+        "repeats": [(repeats, task, params.repeats) for task in of(params.repeats.groups)],
+        "spectral": [(spectral, task, params.spectral) for task in of(params.spectral.groups)],
+        "many": [(many, sizes, params.many) for sizes in of_many],
+    }
+    found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="run")
+    theorems, paths = zip(*found["theorem"], strict=True)
     shutil.rmtree(tables, ignore_errors=True)
-    write_table(table("theorem", 0), tables / "theorem.parquet")
-    write_table(table("theorem", 1), tables / "paths.parquet")
-    write_table(table("law"), tables / "law.parquet")
-    write_table(table("repeats"), tables / "repeats.parquet")
-    write_table(table("many"), tables / "many.parquet")
+    for name, parts in {**found, "theorem": theorems, "paths": paths}.items():
+        if name != "spectral":
+            write_table(pd.concat(parts, ignore_index=True), tables / f"{name}.parquet")
     shutil.rmtree(runs, ignore_errors=True)
-    for kind, task, result in results:
-        if kind == "spectral":
-            publish(runs / task.name, task, params.spectral, result)
-
-
-def work(kind: str, task: Any, params: Any) -> Any:
-    """One run."""
-    keep_freed_memory()
-    result = {"theorem": theorem, "law": law, "repeats": repeats, "spectral": spectral, "many": many}[kind](
-        task, params
-    )
-    advance()
-    return result
+    for (_, task, _), snapshots in zip(jobs["spectral"], found["spectral"], strict=True):
+        publish(runs / task.name, task, params.spectral, snapshots)
 
 
 class ScaledFlow:

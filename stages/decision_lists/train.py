@@ -6,9 +6,9 @@ Gradient descent here takes steps of `step_per_token` · n_tokens: a column's gr
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import islice, repeat
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pandas as pd
 import torch
@@ -25,9 +25,8 @@ from lib.data.decision_lists import (
 )
 from lib.dynamics.gradient_descent import Weights, gradient_descent
 from lib.dynamics.sgd import State, saved_steps, sgd
-from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
-from lib.io.compute import advance, available_cores, generator, spread, use_device, use_threads
+from lib.io.compute import available_cores, generator, spread_kinds, use_device, use_threads
 from lib.io.files import InputError
 from lib.io.params import Count, Interval, Positive, Seed, read_params
 from lib.io.runs import Layout, write_run
@@ -132,42 +131,32 @@ def main(section: str, tasks: Path, tables: Path, runs: Path) -> None:
 
     joint, starts = params.joint, params.starts
     gaussian = Start("small Gaussian", "gaussian", joint.init_scale, "gaussian", joint.init_scale)
-    jobs: list[tuple[str, Any, Train]] = [
-        *(("joint", (task, gaussian, seed), params) for task in of(joint.groups) for seed in joint.seeds),
-        *(("starts", (t, s, seed), params) for t in of(starts.groups) for s in starts.starts for seed in starts.seeds),
-        *(("alignment", task, params) for task in of(params.alignment.groups)),
-        *(("controls", task, params) for task in of(params.controls.groups)),
-        *(("minibatch", seed, params) for seed in params.minibatch.seeds),
-    ]
-    done = spread(work, jobs, n_processes=available_cores(), total=len(jobs), label=section, unit="run")
-    results = [(kind, what, result) for (kind, what, _), result in zip(jobs, done, strict=True)]
-    shutil.rmtree(tables, ignore_errors=True)
+    jobs = {
+        "joint": [
+            (train_both, task, gaussian, seed, joint.n_steps, True, params)
+            for task in of(joint.groups)
+            for seed in joint.seeds
+        ],
+        "starts": [
+            (train_both, task, start, seed, starts.n_steps, False, params)
+            for task in of(starts.groups)
+            for start in starts.starts
+            for seed in starts.seeds
+        ],
+        "alignment": [(align, task, params) for task in of(params.alignment.groups)],
+        "controls": [(control, task, params) for task in of(params.controls.groups)],
+        "minibatch": [(minibatch, seed, params) for seed in params.minibatch.seeds],
+    }
+    found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="run")
+    states = iter([kept for _, kept in found["joint"]])
     for name in ("joint", "starts"):
-        write_table(
-            pd.concat([r[0] for kind, _, r in results if kind == name], ignore_index=True), tables / f"{name}.parquet"
-        )
-    for name in ("alignment", "controls", "minibatch"):
-        write_table(
-            pd.concat([r for kind, _, r in results if kind == name], ignore_index=True), tables / f"{name}.parquet"
-        )
+        found[name] = [course for course, _ in found[name]]
+    shutil.rmtree(tables, ignore_errors=True)
+    for name, parts in found.items():
+        write_table(pd.concat(parts, ignore_index=True), tables / f"{name}.parquet")
     shutil.rmtree(runs, ignore_errors=True)
     for task in of(joint.groups):
-        publish(
-            runs / task.name, task, joint, [r[1] for kind, what, r in results if kind == "joint" and what[0] == task]
-        )
-
-
-def work(kind: str, what: Any, params: Train) -> Any:
-    """One run."""
-    keep_freed_memory()
-    if kind in ("joint", "starts"):
-        section = params.joint if kind == "joint" else params.starts
-        task, start, seed = what
-        result = train_both(task, start, seed, section.n_steps, kind == "joint", params)
-    else:
-        result = {"alignment": align, "controls": control, "minibatch": minibatch}[kind](what, params)
-    advance()
-    return result
+        publish(runs / task.name, task, joint, list(islice(states, len(joint.seeds))))
 
 
 class Exact:

@@ -11,9 +11,8 @@ import pandas as pd
 
 from lib.data.gaussian_sequences import read_toy
 from lib.dynamics.gradient_flow import LogCoordinates, log_flow
-from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
-from lib.io.compute import advance, available_cores, generator, spread, use_threads
+from lib.io.compute import available_cores, generator, spread, use_threads
 from lib.io.files import InputError
 from lib.io.params import Count, Interval, Positive, Seed, read_params
 from lib.io.tables import read_table, write_table
@@ -66,14 +65,13 @@ def main(section: str, task: Path, stages: Path, disturbed: Path) -> None:
     if not set(params.seeds) <= set(known):
         raise InputError(f"{section}.seeds: wanted seeds of {known}, got {list(params.seeds)}")
     jobs = [(task, stages, params, seed) for seed in params.seeds]
-    found = list(spread(disturb, jobs, n_processes=available_cores(), total=len(jobs), label=section, unit="seed"))
+    found = list(spread(disturb, jobs, n_processes=available_cores(), label=section, unit="seed"))
     for name in Disturbed._fields:
         write_table(pd.DataFrame([row for one in found for row in getattr(one, name)]), disturbed / f"{name}.parquet")
 
 
 def disturb(task: Path, stages: Path, params: Assumptions, seed: int) -> Disturbed:
     """All disturbances of one seed."""
-    keep_freed_memory()
     toy = read_toy(task)
     index = toy.seeds.tolist().index(seed)
     X, Y, n = toy.X[index], toy.Y[index], params.curvature_samples
@@ -116,7 +114,6 @@ def disturb(task: Path, stages: Path, params: Assumptions, seed: int) -> Disturb
                 for t, a, b in zip(times, p, p_base, strict=True)
             )
     found.kicks.extend(begin_elsewhere(flow, predicted, params, seed))
-    advance()
     return found
 
 

@@ -1,7 +1,6 @@
 """Gradient descent beside the flow: the toy head in three arithmetics, and an example where the plain one is lost."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,9 +14,8 @@ from lib.data.gaussian_sequences import gaussian_pair, read_toy
 from lib.dynamics.diagonal_descent import Form, State, descend, lost
 from lib.dynamics.gradient_flow import LogCoordinates, log_flow, staged_flow, with_events
 from lib.dynamics.greedy import greedy
-from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
-from lib.io.compute import advance, available_cores, generator, spread, use_threads
+from lib.io.compute import available_cores, generator, spread_kinds, use_threads
 from lib.io.files import InputError
 from lib.io.params import Count, Interval, Positive, Seed, read_params
 from lib.io.tables import read_table, write_table
@@ -70,26 +68,17 @@ def main(section: str, task: Path, stages: Path, descents: Path) -> None:
     if unknown:
         raise InputError(f"{section}.seeds: wanted seeds of {task}, got {sorted(unknown)}")
     forms = [("plain", "float64"), ("plain", "float32"), ("factors", "float64")]
-    heads = [(follow, task, stages, params, variant) for variant in params.variants]
-    jobs = [*heads, *((descend_example, params, *form) for form in forms)]
-    done = list(spread(work, jobs, n_processes=available_cores(), total=len(jobs), label=section, unit="descent"))
-    found, examples = done[: len(heads)], done[len(heads) :]
-    write_table(pd.DataFrame([row for events, _ in found for row in events]), descents / "events.parquet")
-    write_table(pd.DataFrame([row for _, rows in found for row in rows]), descents / "ends.parquet")
-    predicted = predict_example(params)
+    jobs = {
+        "heads": [(follow, task, stages, params, variant) for variant in params.variants],
+        "drop": [(predict_example, params), *((descend_example, params, *form) for form in forms)],
+    }
+    found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="descent")
+    write_table(pd.DataFrame([row for events, _ in found["heads"] for row in events]), descents / "events.parquet")
+    write_table(pd.DataFrame([row for _, rows in found["heads"] for row in rows]), descents / "ends.parquet")
     columns = ["method", "log10_init_scale", "coordinate", "sign", "rescaled_time", "lost"]
     write_table(
-        pd.DataFrame([*predicted, *(row for rows in examples for row in rows)], columns=columns),
-        descents / "drop.parquet",
+        pd.DataFrame([row for rows in found["drop"] for row in rows], columns=columns), descents / "drop.parquet"
     )
-
-
-def work(part: Callable[..., Any], *given: Any) -> Any:
-    """One descent."""
-    keep_freed_memory()
-    found = part(*given)
-    advance()
-    return found
 
 
 def follow(

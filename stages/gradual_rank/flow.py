@@ -14,9 +14,8 @@ from torch import Tensor
 from lib.data.gaussian_sequences import Toy, read_toy
 from lib.dynamics.gradient_flow import LogCoordinates, log_flow, with_events
 from lib.dynamics.stiff_flow import StalledError
-from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
-from lib.io.compute import advance, available_cores, spread, use_threads
+from lib.io.compute import available_cores, spread, use_threads
 from lib.io.params import Count, Interval, Positive, read_params
 from lib.io.runs import Layout, write_run
 from lib.io.tables import read_table, write_table
@@ -91,7 +90,7 @@ def main(section: str, tasks: Path, predictions: Path, runs: Path, flows: Path) 
         (*files["small"], params.small, i, params.control_log10_init_scale, True)
         for i in range(len(toys["small"].seeds))
     ]  # fmt: skip
-    found = iter(list(spread(follow, jobs, n_processes=available_cores(), total=len(jobs), label=section, unit="flow")))
+    found = iter(list(spread(follow, jobs, n_processes=available_cores(), label=section, unit="flow")))
     shutil.rmtree(runs, ignore_errors=True)
     for name, solver in solvers.items():
         kept: list[Trajectory] = []
@@ -109,7 +108,6 @@ def main(section: str, tasks: Path, predictions: Path, runs: Path, flows: Path) 
 
 def follow(task: Path, stages: Path, params: Solver, index: int, log10_init_scale: float, uphill: bool) -> Trajectory:
     """The flow of one seed from one scale, to the middle of the last plateau that Algorithm 1 predicts."""
-    keep_freed_memory()
     toy = read_toy(task)
     u, v, seed = toy.u[index].numpy(), toy.v[index].numpy(), int(toy.seeds[index])
     X, Y, n = toy.X[index], toy.Y[index], params.curvature_samples
@@ -155,7 +153,6 @@ def follow(task: Path, stages: Path, params: Solver, index: int, log10_init_scal
     except StalledError as error:
         if not uphill:  # whose products grow without bound
             raise StalledError(f"seed {seed}, init scale 1e{log10_init_scale:g}: {error}") from error
-    advance()
     return found
 
 

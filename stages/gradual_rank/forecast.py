@@ -15,9 +15,8 @@ import torch
 
 from lib.data.gaussian_sequences import gaussian_pair, read_toy
 from lib.dynamics.gradient_flow import LogCoordinates, log_flow, staged_flow, with_events
-from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
-from lib.io.compute import advance, available_cores, generator, spread, use_threads
+from lib.io.compute import available_cores, generator, spread, use_threads
 from lib.io.params import Count, Interval, Positive, read_params
 from lib.io.tables import write_table
 from lib.models.diagonal_attention import DiagonalHead, diagonal_head
@@ -43,14 +42,13 @@ def main(section: str, task: Path, events: Path) -> None:
     params = read_params(section, Forecast)
     n_seeds = len(read_toy(task).seeds)
     jobs = [(task, params, i, scale) for scale in params.log10_init_scales for i in range(n_seeds)]
-    found = spread(fine_tune, jobs, n_processes=available_cores(), total=len(jobs), label=section, unit="run")
+    found = spread(fine_tune, jobs, n_processes=available_cores(), label=section, unit="run")
     columns = ["seed", "log10_init_scale", "source", "time", "end", "coordinate", "sign", "rises"]
     write_table(pd.DataFrame([row for rows in found for row in rows], columns=columns), events)
 
 
 def fine_tune(task: Path, params: Forecast, index: int, log10_init_scale: float) -> list[dict[str, Any]]:
     """The forecast events and the measured ones of one seed and scale."""
-    keep_freed_memory()
     toy = read_toy(task)
     seed, base, X = int(toy.seeds[index]), toy.teacher[index], toy.X[index]
     changed = torch.randperm(len(base), generator=generator(seed, "changed coordinates"))[: params.n_changed]
@@ -75,7 +73,6 @@ def fine_tune(task: Path, params: Forecast, index: int, log10_init_scale: float)
     rows = [{**cell, "source": "forecast", **vars(event)} for event in predicted]
     measured = with_events(log_flow(loss, start, end, **tolerances), start, params.threshold)
     rows += [{**cell, "source": "measured", **vars(event)} for _, events in measured for event in events]
-    advance()
     return rows
 
 

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from lib.data.gaussian_sequences import gaussian_sequences
-from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread, use_threads
 from lib.io.files import InputError
@@ -81,7 +80,6 @@ def n_steps(params: FullWeights, log10_init_scale: float) -> int:
 
 def train(params: FullWeights, log10_init_scale: float) -> Training:
     """Gradient descent of all seeds, side by side, from one scale of the start."""
-    keep_freed_memory()
     d, rate, log_scale = params.d_model, params.learning_rate, log10_init_scale * math.log(10)
     shape = params.n_samples, params.seq_len, d
     X = torch.stack([gaussian_sequences(*shape, generator(seed, "tokens")) for seed in params.seeds])

@@ -14,9 +14,8 @@ from lib.analysis.staircase import stability_limit, strong_minimum
 from lib.data.gaussian_sequences import Toy, read_toy
 from lib.dynamics.gradient_flow import LogCoordinates, staged_flow
 from lib.dynamics.greedy import greedy
-from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
-from lib.io.compute import advance, available_cores, spread, use_threads
+from lib.io.compute import available_cores, spread, use_threads
 from lib.io.params import Count, Interval, Positive, read_params
 from lib.io.tables import write_table
 from lib.models.diagonal_attention import DiagonalHead
@@ -55,7 +54,7 @@ def main(section: str, tasks: Path, predictions: Path) -> None:
     names = sorted(params, key=lambda name: seeds[name])  # few seeds are large ones: those first
     jobs = [(files[name], params[name], i) for name in names for i in range(seeds[name])]
     n_processes = available_cores()
-    predicted = iter(list(spread(foretell, jobs, n_processes=n_processes, total=len(jobs), label=section, unit="seed")))
+    predicted = iter(list(spread(foretell, jobs, n_processes=n_processes, label=section, unit="seed")))
     for name in names:
         stages, events = zip(*(next(predicted) for _ in range(seeds[name])), strict=True)
         write_table(pd.concat(stages, ignore_index=True), predictions / f"{name}_stages.parquet")
@@ -66,12 +65,10 @@ def main(section: str, tasks: Path, predictions: Path) -> None:
 
 def foretell(task: Path, params: Prediction, index: int) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
     """One seed's stages by Algorithm 1, and the events of its finite-scale form from each scale."""
-    keep_freed_memory()
     toy = read_toy(task)
     stages = follow(toy, params, index)
     last = float(stages["time"].max())
     events = [predict(toy, params, index, scale, last) for scale in params.log10_init_scales]
-    advance()
     return stages, list(itertools.chain.from_iterable(events))
 
 

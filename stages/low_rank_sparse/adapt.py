@@ -10,7 +10,6 @@ from torch import Tensor
 
 from lib.data.patterns import epochs, read_patterns
 from lib.dynamics.gradient_descent import gradient_descent
-from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread, use_device
 from lib.io.files import InputError
@@ -69,7 +68,6 @@ def adapt_seed(
     dataset: Path, folder: Path, params: Adapt, adaptation: Adaptation, rank: int, seed: int
 ) -> dict[str, str | float]:
     """Train the adapters of one rank from one seed; a row of what came of it."""
-    keep_freed_memory()
     device = use_device(params.device)
     opened = open_run(folder)
     if seed not in opened.layout.seeds:

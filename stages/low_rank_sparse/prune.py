@@ -19,9 +19,8 @@ from torch.linalg import vector_norm
 from lib.analysis.pruning import Order, magnitude_masks, n_pruned, removal_order
 from lib.analysis.sparsity import bimodality_coefficient, largest_of_each_group, otsu_threshold
 from lib.data.patterns import Samples, read_patterns
-from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
-from lib.io.compute import advance, available_cores, generator, spread, use_device
+from lib.io.compute import available_cores, generator, spread, use_device
 from lib.io.files import InputError
 from lib.io.params import Count, Fraction, Interval, Seed, read_params
 from lib.io.runs import open_run, open_runs
@@ -63,7 +62,6 @@ def main(section: str, dataset: Path, runs: Path, table: Path, neurons: Path) ->
         prune_seed,
         jobs,
         n_processes=1 if params.device == "cuda" else available_cores(),
-        total=len(jobs),
         label=section,
         unit="seed",
     )
@@ -74,7 +72,6 @@ def main(section: str, dataset: Path, runs: Path, table: Path, neurons: Path) ->
 
 def prune_seed(dataset: Path, folder: Path, params: Prune, number: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Every pruning of one seed of one run, and its neurons."""
-    keep_freed_memory()
     device = use_device(params.device)
     opened = open_run(folder)
     seed = opened.layout.seeds[number]
@@ -105,7 +102,6 @@ def prune_seed(dataset: Path, folder: Path, params: Prune, number: int) -> tuple
                     "rescaled_hinge": hinge(factor * margin).mean().item(),
                 }
             )
-    advance()
     return pd.DataFrame(rows).assign(**cell), neurons_of(initial, model, mu.to(device)).assign(**cell)
 
 

@@ -18,9 +18,8 @@ from lib.analysis.spectra import singular_values
 from lib.analysis.subspaces import leading_energy, nuclear_tail
 from lib.data.patterns import PatternTask, Samples, draw_samples, epochs, orthonormal_patterns
 from lib.dynamics.gradient_descent import gradient_descent
-from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
-from lib.io.compute import advance, available_cores, generator, spread, use_device
+from lib.io.compute import available_cores, generator, spread, use_device
 from lib.io.params import Count, Interval, Positive, Seed, read_params
 from lib.io.tables import write_table
 from lib.models.one_layer_vit import (
@@ -163,7 +162,6 @@ def main(section: str, table: Path) -> None:
         measure_cell,
         [(params, *cell) for cell in cells],
         n_processes=1 if params.device == "cuda" else available_cores(),
-        total=len(cells),
         label=section,
         unit="training",
     )
@@ -172,7 +170,6 @@ def main(section: str, table: Path) -> None:
 
 def measure_cell(params: Sweeps, labels: dict[str, Any], problem: Problem, seed: int) -> dict[str, Any]:
     """Train one problem from one seed; a row of what came of it."""
-    keep_freed_memory()
     device = use_device(params.device)
     task = problem.task()
     mu = orthonormal_patterns(task, generator(seed, "patterns"))
@@ -194,7 +191,6 @@ def measure_cell(params: Sweeps, labels: dict[str, Any], problem: Problem, seed:
         final = step.after
         if fitted < 0 and step.loss < params.fitted_loss:
             fitted = step.number
-    advance()
     row = {**labels, "seed": seed, **asdict(problem), "fitted_step": fitted}
     return row | measured(initial, final, readout, test, task.n_discriminative) | neurons(final)
 

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from lib.data.patterns import Samples, epochs, read_patterns
 from lib.dynamics.gradient_descent import gradient_descent
-from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread, use_device
 from lib.io.files import InputError
@@ -91,7 +90,6 @@ def main(section: str, dataset: Path, runs: Path) -> None:
 
 def train_chunk(dataset: Path, params: Train, configuration: Configuration, seeds: tuple[int, ...]) -> list[Snapshot]:
     """Train some seeds together: the weights at the saved steps, and what is measured of them on the test samples."""
-    keep_freed_memory()
     device = use_device(params.device)
     try:
         data = read_patterns(dataset)

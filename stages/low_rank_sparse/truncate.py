@@ -16,9 +16,8 @@ from torch import Tensor
 from lib.analysis.low_rank import truncated_updates
 from lib.analysis.subspaces import alignment, energy_inside, leading_directions
 from lib.data.patterns import read_patterns
-from lib.io.allocator import keep_freed_memory
 from lib.io.command import run
-from lib.io.compute import advance, available_cores, spread, use_device
+from lib.io.compute import available_cores, spread, use_device
 from lib.io.files import InputError
 from lib.io.params import Interval, read_params
 from lib.io.runs import Run, open_run, open_runs
@@ -44,7 +43,6 @@ def main(section: str, dataset: Path, runs: Path, table: Path, directions: Path)
         truncate_seed,
         jobs,
         n_processes=1 if params.device == "cuda" else available_cores(),
-        total=len(jobs),
         label=section,
         unit="seed",
     )
@@ -55,7 +53,6 @@ def main(section: str, dataset: Path, runs: Path, table: Path, directions: Path)
 
 def truncate_seed(dataset: Path, folder: Path, params: Truncate, number: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Every cut of one seed of one run, and the directions of its updates."""
-    keep_freed_memory()
     device = use_device(params.device)
     opened = open_run(folder)
     seed = opened.layout.seeds[number]
@@ -70,7 +67,6 @@ def truncate_seed(dataset: Path, folder: Path, params: Truncate, number: int) ->
     for kind, rank, weights in cuts(initial, final, params):
         measured = score(weights, readout, test.tokens, test.labels, test.is_relevant)
         rows.append({"kind": kind, "rank": rank, **{name: value.item() for name, value in measured.items()}})
-    advance()
     cell = {**opened.layout.cell, "seed": seed}
     return pd.DataFrame(rows).assign(**cell), directions_of(opened, number, mu).assign(**cell)
 

@@ -61,12 +61,11 @@ class Reproduction:
         """DVC, the process of the stage, or its workers, as far as they are alive."""
 
         def is_it(process: psutil.Process) -> bool:
-            command = _command(process)
             if what == "dvc":
                 return process.pid == self.dvc.pid
             if what == "worker":
-                return "--multiprocessing-fork" in command
-            return "-m" in command and self.stage.module in command
+                return is_worker(process)
+            return self.stage.module in _command(process) and not is_worker(process)
 
         return [process for process in self.processes() if is_it(process)]
 
@@ -107,11 +106,19 @@ def _alive(process: psutil.Process) -> bool:
         return False
 
 
-def _command(process: psutil.Process) -> list[str]:
+def _command(process: psutil.Process | None) -> list[str]:
     try:
-        return process.cmdline()
+        return process.cmdline() if process else []
     except psutil.Error:
         return []
+
+
+def is_worker(process: psutil.Process) -> bool:
+    """Whether it is a child of a stage: a fork of it has the same command."""
+    try:
+        return any(argument.startswith("stages.") for argument in _command(process.parent()))
+    except psutil.Error:
+        return False
 
 
 def scratch_holds(pattern: str, n: int = 1) -> Begun:

@@ -2,7 +2,7 @@
 
 import psutil
 import pytest
-from harness import kill_and_repeat
+from harness import is_worker, kill_and_repeat
 from project import stages
 
 pytestmark = pytest.mark.slow
@@ -12,7 +12,7 @@ def workers_are_there(project):
     """Whether a worker process runs in the project."""
     for process in psutil.process_iter():
         try:
-            if "--multiprocessing-fork" in process.cmdline() and process.cwd() == str(project):
+            if is_worker(process) and process.cwd() == str(project):
                 return True
         except psutil.Error:
             continue

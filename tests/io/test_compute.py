@@ -7,16 +7,17 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import _ExecutorManagerThread
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
 import torch
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_info
 
 from lib.analysis.spectra import singular_values
-from lib.io.compute import advance, available_cores, generator, spread, use_device, use_threads
+from lib.io.compute import advance, available_cores, generator, spread, spread_kinds, use_device, use_threads
 from lib.io.files import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -44,12 +45,10 @@ def test_threads_are_set_in_torch_and_in_blas():
     try:
         use_threads(2)
         assert torch.get_num_threads() == 2
-        use_threads(1)
-        assert torch.get_num_threads() == 1
-        assert {pool["num_threads"] for pool in threadpool_info()} == {1}
     finally:
-        torch.set_num_threads(1)
-        threadpool_limits(1)
+        use_threads(1)
+    assert torch.get_num_threads() == 1
+    assert {pool["num_threads"] for pool in threadpool_info()} == {1}
 
 
 def test_a_process_has_some_cores():
@@ -74,15 +73,22 @@ def matrices():
     return [torch.randn(size, size, generator=g) for size in sizes]
 
 
-def spread_quietly(function, jobs, n_processes):
-    return spread(function, jobs, n_processes=n_processes, total=len(jobs), label="toy")
+def spread_quietly(function, jobs, n_processes, n_threads=1):
+    return spread(function, jobs, n_processes=n_processes, label="toy", n_threads=n_threads)
 
 
-@pytest.mark.parametrize("n_processes", [1, 2])
-def test_any_number_of_processes_gives_the_bits_of_none_in_order(matrices, n_processes):
-    found = list(spread_quietly(singular_values, [(W,) for W in matrices], n_processes))
-    assert len(found) == len(matrices)
-    assert all(torch.equal(sigma, singular_values(W)) for sigma, W in zip(found, matrices, strict=True))
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_any_number_of_processes_gives_the_bits_of_none_in_order(matrices, n_threads):
+    jobs = [(W,) for W in matrices]
+    try:
+        use_threads(n_threads)
+        wanted = [singular_values(W) for W in matrices]
+        for n_processes in (1, 2):
+            found = list(spread_quietly(singular_values, jobs, n_processes, n_threads))
+            assert len(found) == len(matrices)
+            assert all(torch.equal(sigma, other) for sigma, other in zip(found, wanted, strict=True))
+    finally:
+        use_threads(1)
 
 
 @pytest.mark.parametrize("n_processes", [1, 2])
@@ -92,9 +98,38 @@ def test_the_error_of_a_job_is_raised(matrices, n_processes):
         list(spread_quietly(singular_values, [(matrices[0],), (broken,)], n_processes))
 
 
-def test_a_worker_that_dies_is_an_error_that_says_so():
+def product_and_slope(W):
+    """By BLAS, by torch's own kernels and by autograd."""
+    X = W.clone().requires_grad_()
+    (X.sigmoid() @ X).sum().backward()
+    return X.grad
+
+
+def test_a_worker_computes_after_threads_have_computed_here(matrices):
+    """A fork has none of them, and must not wait for them."""
+    W = torch.randn(1500, 1500)
+    try:
+        use_threads(2)
+        product_and_slope(W), W.numpy() @ W.numpy()
+        found = list(spread_quietly(product_and_slope, [(W,) for W in matrices], 2))
+    finally:
+        use_threads(1)
+    assert all(torch.equal(slope, product_and_slope(W)) for slope, W in zip(found, matrices, strict=True))
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_a_worker_that_dies_is_an_error_that_says_so(n_threads):
     with pytest.raises(RuntimeError, match="toy: a worker process died"):
-        list(spread_quietly(os._exit, [(3,), (3,)], 2))
+        list(spread_quietly(os._exit, [(3,), (3,)], 2, n_threads))
+
+
+def test_a_pool_that_breaks_while_it_is_given_work_says_so(monkeypatch):
+    def closed(*_):
+        raise OSError("handle is closed")
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", closed)
+    with pytest.raises(RuntimeError, match="toy: a worker process died"):
+        list(spread_quietly(os.getpid, [(), ()], 2))
 
 
 def test_a_worker_that_starts_while_another_dies_is_not_waited_for(monkeypatch):
@@ -109,7 +144,7 @@ def test_a_worker_that_starts_while_another_dies_is_not_waited_for(monkeypatch):
 
     monkeypatch.setattr(SpawnProcess, "start", start_slowly)
     with pytest.raises(RuntimeError, match="toy: a worker process died"):
-        list(spread_quietly(os.getpid, [(), ()], 2))
+        list(spread_quietly(os.getpid, [(), ()], 2, n_threads=2))  # who are not forked but started
     managers = [thread for thread in threading.enumerate() if isinstance(thread, _ExecutorManagerThread)]
     for manager in managers:
         manager.join(10)
@@ -129,12 +164,25 @@ def test_the_bar_counts_what_is_done(n_processes, capfd):
     assert advance(3) is None
 
 
+@pytest.mark.parametrize("n_processes", [1, 2])
+def test_jobs_of_several_kinds_are_spread_as_one(n_processes):
+    jobs = {"powers": [(pow, 2, n) for n in range(4)], "none": [], "largest": [(max, 3, 5)]}
+    found = spread_kinds(jobs, n_processes=n_processes, label="toy", unit="job")
+    assert found == {"powers": [1, 2, 4, 8], "none": [], "largest": [5]}
+
+
+@pytest.mark.parametrize("n_processes", [1, 2])
+def test_without_a_total_the_bar_counts_jobs(n_processes, capfd):
+    list(spread_quietly(os.getpid, [(), (), ()], n_processes))
+    assert "3/3" in capfd.readouterr().err
+
+
 def test_no_jobs_need_no_process():
     assert list(spread_quietly(os._exit, [], 2)) == []
 
 
 PARENT = """
-import os, time
+import os, sys, time
 from lib.io.compute import spread
 
 def work():
@@ -142,16 +190,17 @@ def work():
     time.sleep(600)
 
 if __name__ == "__main__":
-    list(spread(work, [(), ()], n_processes=2, total=2, label="toy"))
+    list(spread(work, [(), ()], n_processes=2, label="toy", n_threads=int(sys.argv[1])))
 """
 
 
-def test_a_worker_ends_when_its_parent_is_killed(tmp_path):
+@pytest.mark.parametrize("n_threads", ["1", "2"])
+def test_a_worker_ends_when_its_parent_is_killed(tmp_path, n_threads):
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-    with subprocess.Popen([sys.executable, script], env=environment, **pipes) as parent:
+    with subprocess.Popen([sys.executable, script, n_threads], env=environment, **pipes) as parent:
         workers = [int(parent.stdout.readline()) for _ in range(2)]
         try:
             parent.send_signal(signal.SIGKILL)
@@ -161,3 +210,29 @@ def test_a_worker_ends_when_its_parent_is_killed(tmp_path):
             for worker in workers:
                 os.kill(worker, signal.SIGKILL)
             raise
+
+
+SCRIPT = """
+import resource, sys
+import torch
+from lib.io.compute import keep_freed_memory
+if sys.argv[1] == "keep":
+    assert keep_freed_memory()
+def faults():
+    for _ in range(10):
+        tensors = [torch.zeros(10_000_000) for _ in range(2)]
+        del tensors
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+first = faults()
+print(faults() - first)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's malloc")
+def test_freed_memory_is_used_again_without_faults():
+    found = {
+        how: int(subprocess.run([sys.executable, "-c", SCRIPT, how], capture_output=True, text=True, check=True).stdout)
+        for how in ("keep", "leave")
+    }
+    assert found["keep"] < 1000
+    assert found["leave"] > 10 * max(found["keep"], 100), "or this setting is no longer needed"
