@@ -32,7 +32,7 @@ def family_table(family: str, claims: list[dict[str, Any]]) -> str:
     lines = [
         f"<details><summary><b>{family}</b>: {'; '.join(counts)}</summary>",
         "",
-        "| claim | kind | value ± sd (n seeds) | bar | |",
+        "| claim | kind | value ± sd (n) | bar | |",
         "|---|---|---|---|---|",
     ]
     for claim in claims:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from scipy.stats import quantile_test
 from scipy.stats import t as student
 
 from lib.io.command import run
@@ -70,12 +71,11 @@ def judge(claim: Claim, found: dict[str, Any]) -> dict[str, Any]:
     holds = all(value in bar for value in numbers) if claim.over == "every" else summary in bar
     n = len(numbers)
     spread = float(np.std(numbers, ddof=1)) if n > 1 else math.nan
-    half = student.ppf(0.975, n - 1) * spread / math.sqrt(n) if n > 1 else math.nan
     return {
         **described,
         "value": summary,
         "spread": spread,
-        "interval_95": [summary - half, summary + half],
+        "interval_95": interval_95(numbers, claim.over),
         "min": float(np.min(numbers)),  # NaN where one of them is, unlike min
         "max": float(np.max(numbers)),
         "n": n,
@@ -84,6 +84,16 @@ def judge(claim: Claim, found: dict[str, Any]) -> dict[str, Any]:
         "state": "holds" if holds else "fails",
         "holds": holds,
     }
+
+
+def interval_95(numbers: list[float], over: str) -> list[float]:
+    """The 95 % interval of the mean by Student's t, or of the median by ranks; NaN where there are too few."""
+    n = len(numbers)
+    if over == "median":
+        found: Any = quantile_test(numbers, p=0.5)
+        return [float(end) for end in found.confidence_interval(0.95)]
+    half = student.ppf(0.975, n - 1) * np.std(numbers, ddof=1) / math.sqrt(n) if n > 1 else math.nan
+    return [float(np.mean(numbers) - half), float(np.mean(numbers) + half)]
 
 
 def compare_with_nulls(judged: dict[str, dict[str, Any]], name: str, claim: Claim) -> None:

@@ -30,11 +30,6 @@ def order_agreement(measured: Vector, predicted: Vector) -> float:
     return float(kendalltau(late, predicted).statistic)
 
 
-def rate_constant(errors: Vector, log_scales: Vector) -> float:
-    r"""The C of error = C / log(1 / init_scale), as the median of error × log(1 / init_scale)."""
-    return float(np.median(errors * log_scales))
-
-
 def rank_at(times: Vector, joins: Float[np.ndarray, " joined"], leaves: Float[np.ndarray, " left"]) -> Vector:
     """How many have joined and not left at each time."""
     joined, left = (np.searchsorted(np.sort(moments), times, side="right") for moments in (joins, leaves))

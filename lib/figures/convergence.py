@@ -21,7 +21,7 @@ def courses_with_bound(paths: pd.DataFrame, runs: pd.DataFrame) -> Figure:
         rows = rows[rows["time"] > run["first_time"] / 1e4]
         loss, accuracy = panels[0][column], panels[1][column]
         loss.plot(rows["time"], rows["loss"], color=LOSS_COLOR, label="population loss")
-        accuracy.plot(rows["time"], rows["accuracy"], color=ACCURACY_COLOR, label="share of sequences right")
+        accuracy.plot(rows["time"], rows["accuracy"], color=ACCURACY_COLOR, label="share of positions right")
         for axes in (loss, accuracy):
             axes.axvline(run["first_time"], color="black", lw=1, label="measured: all sequences right")
             axes.axvline(run["bound"], color=INITIAL_COLOR, ls="--", lw=1.4, label="theorem: by this time")
@@ -29,7 +29,7 @@ def courses_with_bound(paths: pd.DataFrame, runs: pd.DataFrame) -> Figure:
         loss.set_title(f"{run['law']}, L = {run['n_tokens']}, n = {run['seq_len']}, M = {run['length']}")
         accuracy.set(xlabel="time t of the gradient flow", ylim=(0, 1.03))
     panels[0][0].set_ylabel("population loss")
-    panels[1][0].set_ylabel("share of sequences right")
+    panels[1][0].set_ylabel("share of positions right")
     panels[0][0].legend(loc="lower left", fontsize=7.5)
     return figure
 
@@ -112,6 +112,6 @@ def outcomes(starts: pd.DataFrame, controls: pd.DataFrame) -> Figure:
             axes.plot(values[right], y + offsets[right], "o", ms=4.5, color="#276749")
             axes.plot(values[~right], y + offsets[~right], "o", ms=4.5, mfc="none", color=NULL_COLOR)
         axes.set_yticks(range(len(names)), labels=list(reversed(names)))
-        axes.set(title=title, xlabel="share of sequences right at the end", xlim=(-0.02, 1.04))
+        axes.set(title=title, xlabel="share of positions right at the end", xlim=(-0.02, 1.04))
     figure.suptitle("filled: all sequences right")
     return figure

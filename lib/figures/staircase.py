@@ -12,8 +12,6 @@ from matplotlib.figure import Figure
 
 from lib.figures.style import MATRIX_COLORS, MATRIX_NAMES, NULL_COLOR, VIRIDIS
 
-LEARNED = 0.05  # entries that stay below are drawn in grey
-
 
 def entries_and_singular_values(trajectory: pd.DataFrame, stages: pd.DataFrame, full: pd.DataFrame) -> Figure:
     """Figure 2: the diagonals' entries by rescaled time, and the singular values of a head with full matrices."""

@@ -16,7 +16,7 @@ from math import comb
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
@@ -205,6 +205,22 @@ def logit_margins(
     z = attention_rows(W, rows) @ V.T
     y = permutation[rows.star][:, None]
     return z.gather(1, y)[:, 0] - z.scatter(1, y, -torch.inf).amax(1)
+
+
+class PopulationLoss:
+    """The population loss of weights {"W", "V"} with its gradients, as a descent asks for it."""
+
+    def __init__(self, rows: Rows, permutation: Int[Tensor, " token"]):
+        self.rows, self.permutation = rows, permutation
+
+    def __call__(self, weights: dict[str, Tensor]) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+        """The loss, and its gradients in W and V."""
+        loss, W, V = loss_gradients(weights["W"], weights["V"], self.rows, self.permutation)
+        return loss, {"W": W, "V": V}
+
+    def right(self, weights: dict[str, Tensor]) -> Bool[Tensor, " row"]:
+        """Which rows are right; a tie is not."""
+        return logit_margins(weights["W"], weights["V"], self.rows, self.permutation) > 0
 
 
 def choice_gradient(u: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor, "key query"]:

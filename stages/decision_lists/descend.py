@@ -27,12 +27,12 @@ from lib.io.files import InputError
 from lib.io.params import Count, Interval, Seed, read_params
 from lib.io.tables import read_table, write_table
 from lib.models.list_attention import (
+    PopulationLoss,
     Rows,
     attention_curvature,
     attention_margins,
     attention_rows,
     hessian_product,
-    logit_margins,
     loss_gradients,
 )
 
@@ -79,20 +79,12 @@ def main(section: str, tasks: Path, tables: Path) -> None:
         write_table(pd.DataFrame(rows), tables / f"{name}.parquet")
 
 
-class Loss:
-    """The population loss of a task, for `gradient_descent`, with its curvatures."""
+class Loss(PopulationLoss):
+    """The population loss of a task with its curvatures."""
 
     def __init__(self, task: Task):
-        self.rows = Rows.of(task.counts, task.chances, *determining_tokens(task.counts, task.lists))
-        self.permutation = torch.tensor(task.permutation)
-
-    def __call__(self, weights: Weights) -> tuple[Tensor, Weights]:
-        loss, W, V = loss_gradients(weights["W"], weights["V"], self.rows, self.permutation)
-        return loss, {"W": W, "V": V}
-
-    def right(self, weights: Weights) -> bool:
-        """Whether every row is right; a tie is not."""
-        return bool((logit_margins(weights["W"], weights["V"], self.rows, self.permutation) > 0).all())
+        rows = Rows.of(task.counts, task.chances, *determining_tokens(task.counts, task.lists))
+        super().__init__(rows, torch.tensor(task.permutation))
 
     def attention_curvature(self, weights: Weights) -> float:
         """The largest eigenvalue of the Hessian in W, from all its blocks."""
@@ -209,7 +201,7 @@ def descend_both(task: Task, noise: Noise, params: Descend) -> dict[str, object]
         loss,
         start,
         ("W", "V"),
-        loss.right,
+        lambda weights: bool(loss.right(weights).all()),
         lambda weights: loss.curvature(weights, params.lanczos_iterations),
         params,
     )

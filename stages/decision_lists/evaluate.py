@@ -92,11 +92,9 @@ def main(
     for name, table in tables.items():
         # Times span more decades than single precision has.
         write_table(compact(table, single_precision=False), metrics / f"{name}.parquet")
+    described = {name: pd.Series(v, dtype=float).agg(["mean", "std", "min", "max"]) for name, v in measured.items()}
     write_json(
-        {
-            name: {"mean": float(np.mean(v)), "min": float(np.min(v)), "max": float(np.max(v))}
-            for name, v in measured.items()
-        },
+        {name: dict(zip(("mean", "sd", "min", "max"), found, strict=True)) for name, found in described.items()},
         metrics / "summary.json",
     )
     write_json(
@@ -184,7 +182,6 @@ def flow_measures(tables: dict[str, pd.DataFrame], params: Evaluate) -> Measures
     decades = math.log(float(errors.columns.max()) / float(errors.columns.min()))
     slope = np.log(errors.iloc[:, -1] / errors.iloc[:, 0]) / decades
     reduced = many[~many["at_once"]]
-    reduced = many[~many["at_once"]]
     return {
         "theorem_ratio": ratio.tolist(),
         "theorem_ratio_median": [float(ratio.median())],
@@ -207,12 +204,11 @@ def descent_measures(tables: dict[str, pd.DataFrame]) -> Measures:
     alone, both = tables["alone"], tables["both"]
     met = both[both["preconditions"]]
     return {
-        "alone_ratio": (alone["n_steps"] / alone["bound"]).tolist(),
-        "alone_certified": (alone["margin"] > 0).astype(float).tolist(),
+        "alone_ratio": (alone["n_steps"] / alone["bound"]).where(alone["margin"] > 0, math.inf).tolist(),
         "alone_failures": alone["failures"].astype(float).tolist(),
         "both_runs": [float(len(met))],
         "both_list_lengths": [float(met["length"].nunique())],
-        "both_ratio": (met["n_steps"] / met["earliest"]).tolist(),
+        "both_ratio": (met["n_steps"] / met["earliest"]).where(met["margin"] > 0, math.inf).tolist(),
         "both_certified": (met["margin"] > 0).astype(float).tolist(),
         "both_failures": met["failures"].astype(float).tolist(),
         "both_deviation": (met["deviation"] / met["epsilon"]).tolist(),

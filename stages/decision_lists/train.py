@@ -32,10 +32,10 @@ from lib.io.params import Count, Interval, Positive, Seed, read_params
 from lib.io.runs import Layout, write_run
 from lib.io.tables import read_table, write_table
 from lib.models.list_attention import (
+    PopulationLoss,
     Rows,
     attention_rows,
     logit_margins,
-    loss_gradients,
     row_losses,
     sequence_outputs,
 )
@@ -159,21 +159,13 @@ def main(section: str, tasks: Path, tables: Path, runs: Path) -> None:
         publish(runs / task.name, task, joint, list(islice(states, len(joint.seeds))))
 
 
-class Exact:
-    """The exact population loss of a task."""
+class Exact(PopulationLoss):
+    """The exact population loss of a task, and what is measured of weights."""
 
     def __init__(self, task: Task):
-        self.task = task
-        self.rows = Rows.of(task.counts, task.chances, *determining_tokens(task.counts, task.lists))
-        self.permutation = torch.tensor(task.permutation)
-        self.P = label_matrix(task.permutation)
-
-    def __call__(self, weights: Weights) -> tuple[Tensor, Weights]:
-        loss, W, V = loss_gradients(weights["W"], weights["V"], self.rows, self.permutation)
-        return loss, {"W": W, "V": V}
-
-    def right(self, weights: Weights) -> Tensor:
-        return logit_margins(weights["W"], weights["V"], self.rows, self.permutation) > 0
+        rows = Rows.of(task.counts, task.chances, *determining_tokens(task.counts, task.lists))
+        super().__init__(rows, torch.tensor(task.permutation))
+        self.task, self.P = task, label_matrix(task.permutation)
 
     def measured(self, weights: Weights) -> dict[str, float]:
         """Accuracy over the law, and how far V is along P: raw, and with the columns of both centred."""

@@ -21,7 +21,8 @@ Measures = dict[str, Any]  # a value a seed or case, by its number
 
 @dataclass(frozen=True)
 class Compare:
-    """What is counted: a coordinate of a `significant` product, a plateau that stands `apart` or is `lasting`.
+    """What is counted: a coordinate of a `significant` product, a plateau that stands `apart` or is `lasting`, a
+    direction of the full matrices whose singular value has `risen`.
 
     Shares of its time: apart, by which the candidate after the next stage's is later (Assumption 4.2); lasting, how
     long it lasts. The figures show the trajectories of `figure_scales` on the paper's size and one seed of the rest.
@@ -31,6 +32,7 @@ class Compare:
     apart: Annotated[float, Interval("[0, 1)")]
     lasting: Annotated[float, Interval("[0, 1]")]
     n_budgets: Annotated[int, Interval("[2, 100000]")]
+    risen: Positive
     figure_seed: Seed
 
 
@@ -65,11 +67,11 @@ def main(
             f"{problem}_ranks": ranks_of(events, predicted, stages, params),
         }
         measured |= theorem_measures(errors, stages, events, problem)
-    stages = read_table(predictions / "small_stages.parquet")
+        measured |= plateau_measures(stages, plateaus, problem, params)
     measured |= control_measures(read_table(flows / "control.parquet"), tables["small_activations"])
     returns, kicks, paths = (read_table(disturbed / f"{name}.parquet") for name in ("returns", "kicks", "paths"))
-    measured |= assumption_measures(stages, returns, kicks)
-    shown = paths[(paths["seed"] == params.figure_seed) & (paths["noise"] == "balanced")]
+    measured |= assumption_measures(returns, kicks, paths)
+    shown = paths[(paths["seed"] == params.figure_seed) & (paths["noise"] == "independent")]
     tables |= {"returns": returns, "kicks": kicks, "paths": shown}
     ends, drop = (read_table(descents / f"{name}.parquet") for name in ("ends", "drop"))
     events = read_table(flows / "small_events.parquet")
@@ -78,7 +80,7 @@ def main(
     full = read_table(spectra)
     full = full.assign(time=full["step"] * full["learning_rate"])
     tables |= {"rises": read_table(rises), "full_weights": full_for_git(full, params)}
-    measured |= full_measures(tables["rises"], full)
+    measured |= full_measures(tables["rises"], full, params)
     tables["forecast"] = forecasts_of(read_table(forecast), params)
     measured |= forecast_measures(tables["forecast"], tables["small_ranks"])
     for name, table in tables.items():
@@ -243,6 +245,27 @@ def theorem_measures(errors: Table, stages: Table, events: Table, problem: str) 
     return {f"{problem}_{name}": values for name, values in found.items() if len(values)}
 
 
+def plateau_measures(stages: Table, plateaus: Table, problem: str, params: Compare) -> Measures:
+    """Assumptions 4.2 and 4.3 at every stage, a value for each seed; and whether the flow has Algorithm 1's supports.
+
+    Those of the plateaus that last, at 1e-64: the share at which the significant products are the same.
+    """
+    later, finite = stages[stages["stage"] > 0], stages[np.isfinite(stages["next_time"])]
+    lasting = later[later["next_time"] / later["time"] - 1 > params.lasting]
+    both = lasting.merge(plateaus[plateaus["log10_init_scale"] == -64], on=["seed", "stage"], suffixes=("", "_flow"))
+    same = [
+        np.array_equal(np.abs(p) > params.significant, np.abs(q) > params.significant)
+        for p, q in zip(both["p"], both["p_flow"], strict=True)
+    ]
+    found: Measures = {
+        "relative_gap": (finite["gap"] / finite["next_time"]).groupby(finite["seed"]).min(),
+        "strictness_products": later.groupby("seed")["strictness_products"].min(),
+        "strictness_weights": later.groupby("seed")["strictness_weights"].min(),
+        "supports_of_the_flow_1e64": pd.Series(same, both["seed"], dtype=float).groupby(level=0).mean(),
+    }
+    return {f"{problem}_{name}": values for name, values in found.items() if len(values)}
+
+
 def control_measures(control: Table, activations: Table) -> Measures:
     """The share of the predicted activations, coordinate and sign, that the flow with g's sign flipped makes."""
     made = set(zip(*(control.loc[control["rises"], c] for c in ("seed", "coordinate", "sign")), strict=True))
@@ -251,25 +274,30 @@ def control_measures(control: Table, activations: Table) -> Measures:
     return {"control_flipped_share": pd.Series(hit, wanted["seed"], dtype=float).groupby(level=0).mean()}
 
 
-def assumption_measures(stages: Table, returns: Table, kicks: Table) -> Measures:
-    """Assumptions 4.2, 4.3 and 4.4: a value for each seed, and for each disturbance."""
-    later = stages[stages["stage"] > 0]
-    finite = stages[np.isfinite(stages["next_time"])]
-    random = returns[returns["kind"] == "random"]
-    found: Measures = {
-        "relative_gap": (finite["gap"] / finite["next_time"]).groupby(finite["seed"]).min(),
-        "strictness_products": later.groupby("seed")["strictness_products"].min(),
-        "strictness_weights": later.groupby("seed")["strictness_weights"].min(),
-        "kick_error_none": kicks[kicks["noise"] == "none"]["error"],
-    }
+def assumption_measures(returns: Table, kicks: Table, paths: Table) -> Measures:
+    """Assumptions 4.3 and 4.4 by disturbances: a value for each, or, of the shares, for each seed.
+
+    Where a coordinate rises, the disturbed products are as small as the noise squared, and what it moves later may be
+    larger: there the distance at the end is taken, of the coordinates that were disturbed.
+    """
+    random, rises = (returns[returns["kind"] == kind] for kind in ("random", "rise"))
+    ends = paths[(paths["kind"] == "rise") & (paths["after"] == paths["after"].max())]
+    apart = pd.Series(
+        [float(np.abs(a - b).max()) for a, b in zip(ends["p"], ends["p_undisturbed"], strict=True)], ends.index, float
+    )
+    found: Measures = {"kick_error_none": kicks[kicks["noise"] == "none"]["error"]}
     for noise in ("balanced", "independent"):
         back, begun = random[random["noise"] == noise], kicks[kicks["noise"] == noise]
+        risen = apart[ends["noise"] == noise]
+        found[f"rise_distance_{noise}"] = risen
+        found[f"rise_share_{noise}"] = (risen < 0.05).groupby(ends.loc[risen.index, "seed"]).mean()
+        found[f"rise_ratio_{noise}"] = rises.loc[rises["noise"] == noise, "ratio_products"]
         found[f"return_ratio_{noise}"] = back["ratio_products"]
         found[f"return_share_{noise}"] = (back["ratio_products"] < 1e-2).groupby(back["seed"]).mean()
         found[f"weights_return_ratio_{noise}"] = back["ratio_weights"]
         found[f"kick_error_{noise}"] = begun["error"]
         found[f"kick_share_{noise}"] = (begun["error"] < 0.05).groupby(begun["seed"]).mean()
-    cases = ("kick_error", "return_ratio", "weights_return")
+    cases = ("kick_error", "return_ratio", "weights_return", "rise_distance", "rise_ratio")
     return {
         name: values.reset_index(drop=True) if name.startswith(cases) else values
         for name, values in found.items()
@@ -278,14 +306,15 @@ def assumption_measures(stages: Table, returns: Table, kicks: Table) -> Measures
 
 
 def descents_of(descents: Table, ends: Table, flow: Table) -> Table:
-    """A row for each descent: its time error against the flow, and how it ended."""
+    """A row for each descent: its median time error against the flow, 1 where it never activates, and how it ended."""
     key = ["form", "share_of_limit", "seed"]
     scale = float(ends["log10_init_scale"].iloc[0])
     flow = flow[flow["rises"] & (flow["log10_init_scale"] == scale)]
     truth = flow.groupby(["seed", "coordinate"])["time"].min().rename("flow")
-    times = descents[descents["rises"]].groupby([*key, "coordinate"])["time"].min().reset_index()
-    both = times.merge(truth.reset_index(), on=["seed", "coordinate"])
-    error = (both["time"] / both["flow"] - 1).abs().groupby([both[k] for k in key]).median().rename("time_error")
+    times = descents[descents["rises"]].groupby([*key, "coordinate"])["time"].min()
+    both = ends[key].merge(truth.reset_index(), on="seed").join(times, on=[*key, "coordinate"])
+    both["error"] = relative_errors(*(both[name].fillna(math.inf).to_numpy() for name in ("time", "flow", "flow")))
+    error = both.groupby(key)["error"].median().rename("time_error")
     return ends.merge(error.reset_index(), on=key, how="left")
 
 
@@ -307,6 +336,7 @@ def descent_measures(descents: Table, drop: Table) -> Measures:
     return {
         "exponential_time_error": exponential["time_error"],
         "exponential_drift": exponential["drift"],
+        "factors_drift": descents[descents["form"] == "factors"].set_index("seed")["drift"],
         "plain_time_error_large_rate": fast,
         "plain_time_error_small_rate": slow,
         "drop_flow_time_error": {0: error("flow in log coordinates")},
@@ -327,24 +357,33 @@ def full_for_git(spectra: Table, params: Compare) -> Table:
     return kept.assign(rescaled_time=rescaled, singular_values=values)
 
 
-def full_measures(rises: Table, spectra: Table) -> Measures:
+def full_measures(rises: Table, spectra: Table, params: Compare) -> Measures:
     """When the first direction of the full matrices rises against theory: the worst over the scales, for each seed.
 
-    And the stable rank of both products, at the first snapshot after that rise and at the end, at the smallest scale.
+    At the smallest scale, the stable rank of both products at the first snapshot after that rise and at the end, and
+    when the second direction of W_VO and the first of W_KQ rise, over when the first of W_VO does, by the snapshots.
     """
     found: Measures = {}
+    runs = spectra[["seed", "log10_init_scale"]].drop_duplicates().set_index(["seed", "log10_init_scale"]).index
+    risen = rises.set_index(["seed", "log10_init_scale"]).reindex(runs)
     for name in ("limit", "finite", "stepped"):
-        error = (rises[name] / rises["time"] - 1).abs()
-        found[f"full_first_rise_{name}"] = error.groupby(rises["seed"]).max()
+        error = (risen[name] / risen["time"] - 1).abs().fillna(math.inf)
+        found[f"full_first_rise_{name}"] = error.groupby(level="seed").max()
     scale = spectra["log10_init_scale"].min()
     kept = spectra[(spectra["of"] == "update") & (spectra["log10_init_scale"] == scale)]
     first = rises[rises["log10_init_scale"] == scale].set_index("seed")["time"]
+    begins = {}
     for matrix in ("KQ", "VO"):
         rows = kept[kept["matrix"] == f"W_{matrix}"].sort_values("step")
+        above = rows["singular_values"].map(lambda sigma: (np.asarray(sigma) > params.risen).sum())
+        begins[matrix] = {k: rows.loc[above >= k, ["seed", "time"]].groupby("seed")["time"].min() for k in (1, 2)}
         if matrix == "VO":
             after = rows[rows["time"] >= rows["seed"].map(first)]
             found["full_first_stable_rank_VO"] = after.groupby("seed")["stable_rank"].first()
         found[f"full_final_stable_rank_{matrix}"] = rows.groupby("seed")["stable_rank"].last()
+    one = begins["VO"][1]
+    found["full_second_over_first_VO"] = (begins["VO"][2] / one).reindex(one.index).fillna(math.inf)
+    found["full_first_KQ_over_first_VO"] = (begins["KQ"][1] / one).reindex(one.index).fillna(math.inf)
     return found
 
 

@@ -1,6 +1,7 @@
 """Gradient descent beside the flow: the toy head in three arithmetics, and an example where the plain one is lost."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -99,6 +100,7 @@ def follow(
     u, v = (math.exp(log_scale) * w[places] for w in (toy.u, toy.v))
     cell = {"form": variant.form, "share_of_limit": variant.share_of_limit, "log10_init_scale": params.log10_init_scale}
     states = descend(loss.gradient, u, v, torch.from_numpy(rates)[:, None], variant.form)
+    states = while_finite(states, f"share_of_limit, {variant.form}")
     events: list[dict[str, Any]] = []
     rows: dict[int, dict[str, Any]] = {}
     above, first_lost = torch.zeros(u.shape, dtype=torch.bool), [math.inf] * len(places)
@@ -132,12 +134,22 @@ def follow(
     return events, [rows[row] for row in sorted(rows)]
 
 
+def while_finite(states: Iterator[State], what: str) -> Iterator[State]:
+    """The states; raises `InputError` at one that overflows."""
+    for state in states:
+        if not bool(state.p.isfinite().all()):
+            raise InputError(
+                f"{what}: wanted a learning rate at which descent stays finite, got overflow at step {state.step}"
+            )
+        yield state
+
+
 def drift(state: State, log_c: Tensor, form: Form) -> list[float]:
-    """The largest change of log|u² − v²| (Lemma 4.1: none in the flow) where the arithmetic can still tell it."""
+    """The largest change of log|u² − v²| (Lemma 4.1: none in the flow); infinite where rounding makes |u| = |v|."""
     plus, minus = (state.first, state.second) if form != "plain" else (state.first + state.second,
                                                                        state.first - state.second)  # fmt: skip
     change = (plus.abs().log() + minus.abs().log() - log_c).abs()
-    return torch.where(change.isfinite(), change, 0.0).amax(-1).tolist()
+    return change.amax(-1).tolist()
 
 
 def example(params: Drop) -> tuple[Quadratic, np.ndarray, np.ndarray]:
@@ -191,7 +203,8 @@ def descend_example(params: Descend, form: Form, precision: str) -> list[dict[st
     n_steps = math.ceil(-log_scale * drop.rescaled_end / drop.learning_rate)
     above, rows, first_lost = torch.zeros(3, dtype=torch.bool), [], math.inf
     cell = {"method": f"{form} gradient descent, {precision}", "log10_init_scale": drop.log10_init_scale}
-    for state in descend(loss.gradient, first, second, drop.learning_rate, form):
+    states = descend(loss.gradient, first, second, drop.learning_rate, form)
+    for state in while_finite(states, f"drop.learning_rate, {form}, {precision}"):
         rescaled = state.step * drop.learning_rate / -log_scale
         now = state.p.abs() >= torch.where(above, params.threshold / 2, params.threshold)
         if not torch.equal(now, above):

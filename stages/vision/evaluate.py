@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from lib.io.command import run
+from lib.io.files import InputError
 from lib.io.params import Interval, Positive, Seed, read_params
 from lib.io.runs import open_runs
 from lib.io.tables import compact, read_table, write_csv, write_json, write_table
@@ -31,6 +32,11 @@ def main(
 ) -> None:
     params = read_params(section, Evaluate)
     training = pd.concat([run.steps.assign(**run.layout.cell) for run in open_runs(runs)], ignore_index=True)
+    trained = sorted(training.loc[training["control"] == "none", "init_scale"].unique())
+    if params.reference_scale not in trained:
+        raise InputError(
+            f"{section}.reference_scale: wanted one that was trained, {trained}; got {params.reference_scale:g}"
+        )
     tables = {
         "training": training.drop(columns="snapshot"),
         "ranks": read_table(ranks),
@@ -58,16 +64,22 @@ def main(
 
 
 def spectra_for_figures(spectra: pd.DataFrame, params: Evaluate) -> pd.DataFrame:
-    """The leading singular values of the products, of one seed."""
-    chosen = spectra[spectra["matrix"].isin(["W_KQ", "W_VO"]) & (spectra["seed"] == params.figure_seed)]
+    """The leading singular values of the products, of one seed: the figures', or the first where it was not trained."""
+    seed = min(spectra["seed"].unique(), key=lambda seed: (seed != params.figure_seed, seed))
+    chosen = spectra[spectra["matrix"].isin(["W_KQ", "W_VO"]) & (spectra["seed"] == seed)]
     keep = ["variant", "init_scale", "control", "matrix", "of", "step", "seed", "layer", "head"]
     leading = [values[: params.figure_singular_values].astype(np.float32) for values in chosen["singular_values"]]
     return chosen[keep].assign(singular_values=leading)
 
 
 def accuracy_and_ranks(training: pd.DataFrame, ranks: pd.DataFrame, params: Evaluate) -> dict[str, pd.Series]:
-    """What the claims judge, a value for each seed; stable ranks are means over layers and heads."""
-    last, reference, scales = training["step"].max(), params.reference_scale, list(params.growth_scales)
+    """What the claims judge, a value for each seed; stable ranks are means over layers and heads.
+
+    Growth is from scale to scale, of the `growth_scales` that were trained.
+    """
+    last, reference = training["step"].max(), params.reference_scale
+    trained = set(training.loc[training["control"] == "none", "init_scale"])
+    scales = [scale for scale in params.growth_scales if scale in trained]
     means = ranks.groupby(["control", "of", "step", "matrix", "init_scale", "seed"])["stable_rank"].mean()
     measured = {}
     accuracy = training[(training["step"] == last) & (training["init_scale"] == reference)]
@@ -87,21 +99,29 @@ def accuracy_and_ranks(training: pd.DataFrame, ranks: pd.DataFrame, params: Eval
         if "labels=permuted" in set(accuracy["control"]):
             measured[f"permuted_over_learned_{matrix}"] = rank(control="labels=permuted") / learned
     final = means.loc["none", "update", last, "W_KQ"].unstack("init_scale")
-    ratios = [final[large] / final[small] for small, large in pairwise(scales)]
-    measured["rank_growth_with_init_scale"] = pd.concat(ratios, axis=1).min(axis=1)
+    if len(scales) > 1:
+        ratios = [final[large] / final[small] for small, large in pairwise(scales)]
+        measured["rank_growth_with_init_scale"] = pd.concat(ratios, axis=1).min(axis=1)
     by_step = means.loc["none", "update", :, "W_VO"].unstack("step")
     early, late = by_step.loc[:, 1 : last / 3], by_step.loc[:, 2 * last / 3 + 1e-9 :]
     growth = (late.mean(axis=1) / early.mean(axis=1)).unstack("init_scale")
-    measured["VO_growth_through_training"] = growth[scales[1:]].min(axis=1)
+    larger = [scale for scale in scales if scale > min(params.growth_scales)]
+    if larger:
+        measured["VO_growth_through_training"] = growth[larger].min(axis=1)
     return measured
 
 
 def truncation_and_pruning(truncate: pd.DataFrame, prune: pd.DataFrame, params: Evaluate) -> dict[str, pd.Series]:
-    """Which rank and which pruning rate keep the accuracy of the run at the reference scale, a value for each seed."""
+    """Which rank and which pruning rate keep the accuracy of the run at the reference scale, a value for each seed.
+
+    Nothing where that run was not cut.
+    """
     truncate, prune = (
         table[(table["init_scale"] == params.reference_scale) & (table["control"] == "none")]
         for table in (truncate, prune)
     )
+    if truncate.empty or prune.empty:
+        return {}
     cut = truncate[truncate["kind"] == "all"].pivot_table(index="rank", columns="seed", values="test_accuracy")
     full = cut.iloc[-1]
     weights = prune[prune["what"] == "weights"].pivot_table(

@@ -37,7 +37,8 @@ def main(section: str, metrics: Path, figures: Path) -> None:
     training, ranks, spectra, truncate, prune = (read_table(metrics / f"{name}.parquet") for name in names)
     plain = {"training": training, "ranks": ranks, "spectra": spectra}
     plain = {name: table[table["control"] == "none"] for name, table in plain.items()}
-    reference, scales = params.reference_scale, list(params.trajectory_scales)
+    reference, trained = params.reference_scale, plain["training"]["init_scale"]
+    scales = [scale for scale in params.trajectory_scales if (trained == scale).any()] or [reference]
     place = params.layer, params.head
     with styled():
         drawn = {

@@ -9,7 +9,6 @@ from lib.analysis.staircase import (
     grows_by_one,
     order_agreement,
     rank_at,
-    rate_constant,
     relative_errors,
     stability_limit,
     strong_minimum,
@@ -44,11 +43,6 @@ def test_the_agreement_of_orders_is_the_share_of_pairs_in_order_less_that_out_of
 
 def test_a_single_activation_is_in_order():
     assert order_agreement(array(INF), array(1)) == 1
-
-
-def test_the_rate_constant_of_errors_that_fall_as_1_over_the_logarithm():
-    logs = array(10, 20, 40)
-    assert rate_constant(0.7 / logs, logs) == pytest.approx(0.7)
 
 
 def test_the_rank_counts_those_that_joined_and_did_not_leave():

@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from lib.dynamics.diagonal_descent import descend, lost
+from lib.io.files import InputError
+from stages.gradual_rank.descend import while_finite
 
 H = torch.tensor([[1, 0, 0.65], [0, 1, 0.65], [0.65, 0.65, 1]], dtype=torch.float64)
 MINIMUM = torch.tensor([1, 0.8, -0.2], dtype=torch.float64)
@@ -55,6 +57,12 @@ def test_every_form_tends_to_the_same_flow(form):
     errors = [float((at_time_6(rate) - finest).abs().max()) for rate in (0.1, 0.05)]
     assert errors[1] < 0.05
     assert 0.4 < errors[1] / errors[0] < 0.6
+
+
+def test_a_descent_that_overflows_ends_in_a_clear_error():
+    states = while_finite(descend(gradient, U, V, 9.0, "plain"), "learning_rate")
+    with pytest.raises(InputError, match=r"learning_rate: wanted a learning rate .*, got overflow at step \d+"):
+        list(itertools.islice(states, 100))
 
 
 def test_the_exponential_form_alone_conserves_u2_minus_v2():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from lib.dynamics.gradient_flow import LogCoordinates, log_flow, staged_flow, with_events
 from lib.dynamics.greedy import greedy
 from lib.dynamics.stiff_flow import StalledError
 from lib.models.diagonal_attention import DiagonalHead, DiagonalTransformer, Quadratic, diagonal_head
@@ -102,15 +103,39 @@ def test_a_head_learns_its_teacher_one_product_a_stage_values_first():
     np.testing.assert_allclose(found[6].p, teacher, rtol=1e-6)
 
 
-@pytest.mark.slow
-def test_the_algorithm_takes_a_transformer_as_it_takes_a_head():
+def test_a_newcomer_that_leaves_at_once_is_reported(monkeypatch):
+    monkeypatch.setattr("lib.dynamics.greedy._settle", lambda loss, p, *_: np.zeros_like(p))
+    with pytest.warns(UserWarning, match="stage 1: coordinate 2 left the support in the stage it joined"):
+        stages(Quadratic(H, MINIMUM), 3, at_most=2)
+
+
+def transformer():
+    """Two layers of two heads, a teacher of the same kind, and where a learner may start."""
     g = torch.Generator().manual_seed(0)
     X, frames, W_1, W_2, w = (
         torch.randn(*size, generator=g, dtype=torch.float64)
-        for size in ((20, 3, 2), (2, 2, 2, 2), (2, 2, 4), (2, 4, 2), (2, 16))
+        for size in ((20, 3, 2), (2, 2, 2, 2), (2, 2, 4), (2, 4, 2), (4, 16))
     )
     parts = (X, torch.linalg.qr(frames).Q, W_1 / 4, W_2 / 4)
-    loss = DiagonalTransformer(*parts, DiagonalTransformer(*parts).output(w[0] * w[1] / 4))
+    return DiagonalTransformer(*parts, DiagonalTransformer(*parts).output(w[0] * w[1] / 4)), w[2].numpy(), w[3].numpy()
+
+
+def test_the_finite_scale_form_takes_a_transformer_as_it_takes_a_head():
+    loss, u, v = transformer()
+    start = LogCoordinates.of(u, v, -8 * math.log(10))
+    end = 1.05 * 8 * math.log(10) * stages(loss, 16, at_most=3)[2].next_time
+    usual = {"rtol": 1e-5, "atol": 1e-3}
+    flow = with_events(log_flow(loss, start, end, **usual), start, 1e-2)
+    measured = [event for _, events in flow for event in events]
+    predicted = list(staged_flow(loss, start, end, threshold=1e-2, stationary=1e-4, max_events=20, **usual))
+    assert len(measured) >= 3
+    assert [(e.coordinate, e.sign, e.rises) for e in predicted] == [(e.coordinate, e.sign, e.rises) for e in measured]
+    np.testing.assert_allclose([e.time for e in predicted], [e.time for e in measured], rtol=0.01)
+
+
+@pytest.mark.slow
+def test_the_algorithm_takes_a_transformer_as_it_takes_a_head():
+    loss, _, _ = transformer()
     found = stages(loss, 16, at_most=6)
     losses = [float(loss.value(torch.from_numpy(stage.p))) for stage in found]
     assert losses == sorted(losses, reverse=True)

@@ -126,12 +126,6 @@ def scratch_holds(pattern: str, n: int = 1) -> Begun:
     return lambda project: len(list((project / ".dvc" / "tmp" / "scratch").glob(pattern))) >= n
 
 
-def outs_hold(stage: Stage, pattern: str = "**/*", n: int = 1) -> Begun:
-    """Whether that many files fit the pattern in the folders in which a stage makes its outs: whole ones, or parts."""
-    folders = {Path(out.path).parent for out in stage.outs}
-    return lambda project: sum(path.is_file() for f in folders for path in (project / f).glob(pattern)) >= n
-
-
 def not_yet_run(undisturbed: Path, folder: Path, stage: Stage) -> Path:
     """A copy of a project as it was before a stage ran: no outs of it, no scratch, and nothing that DVC remembers."""
     duplicate(undisturbed, folder, "scratch")

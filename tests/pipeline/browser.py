@@ -1,13 +1,16 @@
 """A page as a reader's browser shows it."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+READABLE = 4.5  # the contrast that WCAG 2.2 asks of texts (1.4.3)
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 
@@ -35,3 +38,87 @@ def opened(page: Path, width: int = 1280, scheme: str = "light", beside: str = "
     own = (f"{page.parent.as_uri()}/{beside}/",) if beside else ()
     assert [url for url in asked if url != page.as_uri() and not url.startswith(("data:", *own))] == []
     assert said == []
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image, or an inline drawing, and the box that it fills."""
+
+    name: str  # what a screen reader says
+    left: float
+    right: float
+    height: float
+    drawn: float  # the lesser side of what it shows; zero where it, or an image within it, did not load
+
+
+PICTURES = """all => {
+    const side = image => image.decode().then(
+        () => image.complete ? Math.min(image.naturalWidth, image.naturalHeight) : 0, () => 0);
+    const loaded = address => side(Object.assign(new Image(), {src: address}));
+    const content = async svg => {
+        const box = svg.getBBox();
+        const images = [...svg.querySelectorAll("image")].map(e => loaded(e.href.baseVal));
+        return Math.min(box.width, box.height, ...await Promise.all(images));
+    };
+    return Promise.all(all.map(async e => {
+        const drawn = await (e instanceof HTMLImageElement ? side(e) : content(e));
+        const {left, right, height} = e.getBoundingClientRect();
+        return {name: (e.alt ?? e.ariaLabel ?? "").trim(), left, right, height, drawn};
+    }));
+}"""
+
+
+def pictures(view: Any, selector: str) -> list[Picture]:
+    """The images and drawings of a page, each when it is loaded."""
+    return [Picture(**found) for found in view.eval_on_selector_all(selector, PICTURES)]
+
+
+def misdrawn(found: list[Picture], width: int) -> list[Picture]:
+    """Those without a name, without content, too flat to be seen, or not within the width of the page."""
+    return [p for p in found if not p.name or p.drawn <= 0 or p.height < 50 or p.left < 0 or p.right > width]
+
+
+INKED = """all => all.map(svg => {
+    const ink = colour => !["none", "rgb(255, 255, 255)"].includes(colour);
+    const seen = e => {
+        const {width, height} = e.getBoundingClientRect(), {fill, stroke, visibility} = getComputedStyle(e);
+        return width + height > 0 && visibility === "visible" && (e.matches("image") || ink(fill) || ink(stroke));
+    };
+    return [...svg.querySelectorAll("path, use, image, text")].filter(seen).length;
+})"""
+
+
+def n_shapes(view: Any, selector: str) -> list[int]:
+    """How many shapes of each drawing have an extent and a colour other than white."""
+    return view.eval_on_selector_all(selector, INKED)
+
+
+TEXTS = """() => {
+    const paper = e => {
+        while (e && getComputedStyle(e).backgroundColor === "rgba(0, 0, 0, 0)") e = e.parentElement;
+        return e ? getComputedStyle(e).backgroundColor : "none";
+    };
+    const written = e => [...e.childNodes].some(n => n.nodeType === Node.TEXT_NODE && n.data.trim());
+    const texts = [...document.querySelectorAll("body *:not(svg, svg *)")].filter(written);
+    return [document.body, ...texts].map(e => [getComputedStyle(e).color, paper(e)]);
+}"""
+
+
+def colours_of_texts(view: Any) -> list[tuple[str, str]]:
+    """The colour of a text and that behind it, each pair once; the first pair is the page's own."""
+    return list(dict.fromkeys((ink, paper) for ink, paper in view.evaluate(TEXTS)))
+
+
+def contrast(a: str, b: str) -> float:
+    """(L₁ + 0.05) / (L₂ + 0.05), L₁ ≥ L₂ the colours' luminances: 1 to 21, WCAG 2.2."""
+    dark, light = sorted((luminance(a), luminance(b)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: str) -> float:
+    """The relative luminance of an opaque colour `rgb(r, g, b)`, WCAG 2.2."""
+    found = re.fullmatch(r"rgb\((\d+), (\d+), (\d+)\)", colour)
+    assert found, f"wanted an opaque colour rgb(r, g, b), got {colour!r}"
+    shares = [int(part) / 255 for part in found.groups()]
+    linear = [s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

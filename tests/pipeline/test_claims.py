@@ -58,6 +58,14 @@ def test_a_spread_and_an_interval_are_those_of_the_seeds(verdicts):
     assert claim["interval_95"] == pytest.approx([2 - 4.30265 / math.sqrt(3), 2 + 4.30265 / math.sqrt(3)], rel=1e-5)
 
 
+def test_the_interval_of_a_median_is_made_of_values(verdicts):
+    """A binomial law says how many of eight are below the median: two or more, and six or fewer, in 93 % alone."""
+    claim = verdicts([1, 2, 3, 4, 5, 6, 7, 1000], median={"over": "median"})["median"]
+    assert (claim["value"], claim["interval_95"]) == (4.5, [1, 1000])
+    twelve = verdicts([*range(1, 12), 1000], median={"over": "median"})["median"]
+    assert twelve["interval_95"] == [3, 10]
+
+
 def test_one_seed_has_no_spread(verdicts):
     claim = verdicts([1.5], one={})["one"]
     assert (claim["state"], claim["spread"], claim["interval_95"]) == ("holds", None, [None, None])

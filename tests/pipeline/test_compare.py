@@ -1,13 +1,16 @@
 """What `make compare` says of two commits."""
 
+import html
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from browser import needs_browser, opened
-from project import append, commit, git
+from browser import misdrawn, needs_browser, opened, pictures
+from project import ROOT, append, commit, git
 
-from docs.compare import differs, main
+from docs.compare import differs, main, numbers
 from lib.io.files import InputError
 from lib.io.tables import write_json
 
@@ -29,8 +32,15 @@ NEW = {
     },
     "metrics/a/summary.json": {"rank": {"mean": 2.2, "sd": 0.1}, "count": 8},
 }
+RADII = [  # of the circle that each figure draws
+    {"plots/same.svg": 5, "plots/moved.svg": 1, "plots/gone.svg": 3},
+    {"plots/same.svg": 5, "plots/moved.svg": 2, "published/run/figures/fresh.svg": 4},
+]
 CIRCLE = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><circle r="{}"/></svg>'
-ROOT = Path(__file__).parents[2]
+SVGS = (":(glob)plots/**/*.svg", ":(glob)published/**/*.svg")
+CELL = r"<td[^>]*>(.*?)</td>"
+ROW = re.compile(rf'<tr class="(added|removed|changed|same)">{CELL}{CELL}{CELL}')
+Row = tuple[str, str, str, str]
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +48,16 @@ def project(tmp_path_factory) -> Path:
     """A repository of two commits."""
     folder = tmp_path_factory.mktemp("compared")
     git("init", "--quiet", at=folder)
-    for radius, files in ((1, OLD), (2, NEW)):
+    for steps, files, radii in zip((100, 200), (OLD, NEW), RADII, strict=True):
         for name, content in files.items():
             write_json(content, folder / name)
-        (folder / "plots").mkdir(exist_ok=True)
-        (folder / "plots" / "same.svg").write_text(CIRCLE.format(5))
-        (folder / "plots" / "moved.svg").write_text(CIRCLE.format(radius))
-        (folder / "params.yaml").write_text(f"a:\n  steps: {radius}00\n  seeds:\n    - 0\n")
-        commit(folder, f"Radius {radius}")
+        for figure in folder.rglob("*.svg"):
+            figure.unlink()
+        for name, radius in radii.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(CIRCLE.format(radius))
+        (folder / "params.yaml").write_text(f"a:\n  steps: {steps}\n  seeds:\n    - 0\n")
+        commit(folder, f"{steps} steps")
     return folder
 
 
@@ -55,28 +67,48 @@ def compared(project: Path, tmp_path: Path, capsys, old: str = "HEAD~1", new: st
     return capsys.readouterr().out, (tmp_path / "compare.html").read_text(encoding="utf-8")
 
 
-def marked(page: str) -> dict[str, list[tuple[str, str]]]:
-    """The rows of each part that are marked: what, and how."""
+def rows_of(page: str) -> dict[str, list[Row]]:
+    """The rows of each part: what, before, after, and how it is marked."""
     parts = re.split(r'<h2 id="(\w+)">', page)[1:]
-    row = re.compile(r'<tr class="(added|removed|changed)"><td>(.+?)</td>')
-    return {name: [(n, mark) for mark, n in row.findall(text)] for name, text in zip(*2 * [iter(parts)], strict=True)}
+    found = {name: ROW.findall(text) for name, text in zip(*2 * [iter(parts)], strict=True)}
+    return {part: [(*map(html.unescape, cells), mark) for mark, *cells in rows] for part, rows in found.items()}
+
+
+def marked(page: str) -> dict[str, list[tuple[str, str]]]:
+    """What is marked as not the same, and how."""
+    return {part: [(row[0], row[3]) for row in rows if row[3] != "same"] for part, rows in rows_of(page).items()}
 
 
 def test_only_what_moved_beyond_its_spread_is_marked(project, tmp_path, capsys):
     said, page = compared(project, tmp_path, capsys)
-    assert marked(page) == {
-        "claims": [("moved", "changed"), ("flipped", "changed"), ("gone", "removed"), ("fresh", "added")],
-        "metrics": [("metrics/a: count", "changed")],
-        "params": [("a.steps", "changed")],
+    assert rows_of(page) == {
+        "claims": [
+            ("moved", "holds 1 ± 0.1", "holds 1.3 ± 0.1", "changed"),
+            ("flipped", "holds 1", "fails 1", "changed"),
+            ("gone", "not run –", "– –", "removed"),
+            ("fresh", "– –", "holds 3", "added"),
+            ("noisy", "holds 1 ± 0.1", "holds 1.05 ± 0.1", "same"),
+        ],
+        "metrics": [
+            ("metrics/a: count", "7", "8", "changed"),
+            ("metrics/a: rank", "2 ± 0.5", "2.2 ± 0.1", "same"),
+        ],
+        "params": [("a.steps", "100", "200", "changed"), ("a.seeds", "[0]", "[0]", "same")],
         "figures": [],
     }
     assert "claims: 4 of 5 changed" in said
-    assert "figures: 1 changed\n  plots/moved.svg\n" in said
+    assert "figures: 3 changed\n  plots/gone.svg\n  plots/moved.svg\n  published/run/figures/fresh.svg\n" in said
 
 
 def test_figures_that_changed_stand_side_by_side_within_the_page(project, tmp_path, capsys):
     _, page = compared(project, tmp_path, capsys)
-    assert page.count('<img src="data:image/svg+xml;base64,') == 2
+    assert re.findall(r'<img src="data:image/svg\+xml;base64,[^"]+" alt="([^"]+)">', page) == [
+        "plots/gone.svg of HEAD~1",
+        "plots/moved.svg of HEAD~1",
+        "plots/moved.svg of HEAD",
+        "published/run/figures/fresh.svg of HEAD",
+    ]
+    assert page.count("<p>none</p>") == 2
     assert "plots/same.svg" not in page
     assert "http" not in page
 
@@ -109,42 +141,102 @@ def test_a_commit_that_is_not_there_is_refused(project, tmp_path):
         main("nowhere", "", tmp_path / "compare.html", project)
 
 
-def test_a_change_is_one_beyond_the_spread_and_a_thousandth():
-    assert differs(1.0, 1.2, 0.1)
-    assert not differs(1.0, 1.05, 0.1)
-    assert not differs(1.0, 1.0009, 0.0)
-    assert differs(1.0, 1.002, 0.0)
-    assert differs(0.0, 1e-9, 0.0)
+@pytest.mark.parametrize(
+    ("old", "new", "spread", "changed"),
+    [
+        (1.0, 1.2, 0.1, True),
+        (1.2, 1.0, 0.1, True),
+        (-1.0, 1.0, 0.1, True),
+        (1.0, 1.05, 0.1, False),
+        (1.0, 1.5, 0.5, False),  # as much as the spread
+        (1000.0, 1002.0, 5.0, False),  # beyond a thousandth alone
+        (1000.0, 1000.5, 0.1, False),  # beyond the spread alone
+        (1000.0, 1002.0, 0.1, True),
+        (1.0, 1.0009, 0.0, False),
+        (1.0, 1.002, 0.0, True),
+        (-1.0, -1.0009, 0.0, False),
+        (-1.0, -1.002, 0.0, True),
+        (0.0, 1e-9, 0.0, True),
+        (0.0, 0.0, 0.0, False),
+    ],
+)
+def test_a_change_is_one_beyond_both_the_spread_and_a_thousandth(old, new, spread, changed):
+    assert differs(old, new, spread) is changed
 
 
-def last_results() -> list[str]:
-    """The two newest commits of results in this repository, the older one first."""
-    revisions = git("log", "--format=%H", "-2", "--", "metrics/claims.json", at=ROOT).split()
-    if len(revisions) < 2:
-        pytest.skip("this clone holds no two commits of results")
-    return revisions[::-1]
+@pytest.mark.parametrize(("before", "after"), [(0.1, 0.5), (0.5, 0.1)])
+def test_the_larger_of_two_spreads_counts(before, after):
+    old, new = ({"inside": (1.0, s), "beyond": (1.0, s)} for s in (before, after))
+    new["inside"], new["beyond"] = (1.4, after), (1.6, after)
+    assert [(row.name, row.mark) for row in numbers(old, new)] == [("inside", "same"), ("beyond", "changed")]
 
 
-def test_the_two_last_results_of_this_repository_can_be_compared(tmp_path, capsys):
-    main(*last_results(), tmp_path / "compare.html")
-    assert "claims: " in capsys.readouterr().out
+def edits(*paths: str) -> list[str]:
+    """The commits of this repository that changed files which were there before, the newest first."""
+    return git("log", "--no-merges", "--diff-filter=M", "--format=%h", "--", *paths, at=ROOT).split()
+
+
+def judged(revision: str) -> dict[str, Any]:
+    """The claims of a commit of this repository, named as the page names them."""
+    claims = json.loads(git("show", f"{revision}:metrics/claims.json", at=ROOT))
+    return {name.replace("_", " "): claim for name, claim in claims.items()}
+
+
+def certain_marks(old: dict[str, Any], new: dict[str, Any]) -> dict[str, str]:
+    """The marks of the claims of which only one commit knows, whose verdict is another, or that did not move at all."""
+    marks = dict.fromkeys(old.keys() - new.keys(), "removed") | dict.fromkeys(new.keys() - old.keys(), "added")
+    for name in old.keys() & new.keys():
+        if old[name]["state"] != new[name]["state"]:
+            marks[name] = "changed"
+        elif old[name] == new[name]:
+            marks[name] = "same"
+    return marks
+
+
+def test_claims_that_came_went_or_turned_in_this_repository_are_marked_so(tmp_path, capsys):
+    for revision in edits("metrics/claims.json"):
+        old, new = judged(f"{revision}^"), judged(revision)
+        wanted = certain_marks(old, new)
+        if {"same"} < set(wanted.values()):
+            break
+    else:
+        pytest.skip("in this clone no commit adds, removes or turns some of the claims")
+    said, page = compared(ROOT, tmp_path, capsys, f"{revision}^", revision)
+    rows = rows_of(page)["claims"]
+    marks = {name: mark for name, _, _, mark in rows}
+    assert sorted(row[0] for row in rows) == sorted(old | new)
+    assert {name: marks[name] for name in wanted} == wanted
+    assert {marks[name] for name in marks.keys() - wanted.keys()} <= {"same", "changed"}
+    for name, *texts, _ in rows:
+        for claims, text in zip((old, new), texts, strict=True):
+            assert text.startswith(f"{claims[name]['state'] if name in claims else '–'} "), name
+    assert f"claims: {len(marked(page)['claims'])} of {len(rows)} changed" in said
+
+
+def sides(project: Path, old: str, new: str) -> list[str]:
+    """The names of the images that compare two commits: each figure that git calls another, of each commit with it."""
+    listed = git("diff", "--no-renames", "--name-status", old, new, "--", *SVGS, at=project).splitlines()
+    having = {"M": (old, new), "A": (new,), "D": (old,)}
+    return [f"{path} of {side}" for status, path in map(str.split, listed) for side in having[status]]
 
 
 @pytest.mark.slow
 @needs_browser
 @pytest.mark.parametrize("width", [1280, 390], ids=["wide", "a phone"])
-def test_a_browser_shows_both_sides_of_every_figure(project, tmp_path, capsys, width):
-    for folder, revisions in ((project, ["HEAD~1", "HEAD"]), (ROOT, last_results())):
-        said, _ = compared(folder, tmp_path, capsys, *revisions)
-        with opened(tmp_path / "compare.html", width) as view:
-            images = view.eval_on_selector_all(
-                ".pair img",
-                "all => Promise.all(all.map(async e => (await e.decode(), e.getBoundingClientRect())))"
-                ".then(boxes => boxes.map(b => [b.left, b.right, b.height]))",
-            )
-            missing = view.locator(".pair p").count()
-            across = view.evaluate("document.documentElement.scrollWidth")
-        n_changed = int(re.findall(r"figures: (\d+) changed", said)[0])
-        assert len(images) + missing == 2 * n_changed > 0
-        assert [box for box in images if box[0] < 0 or box[1] > width or box[2] < 50] == []
-        assert across <= width
+@pytest.mark.parametrize("real", [False, True], ids=["toy", "the last change of a figure"])
+def test_a_browser_shows_both_sides_of_every_figure(project, tmp_path, capsys, width, real):
+    last = edits(*SVGS)[:1] if real else ["HEAD"]
+    if not last:
+        pytest.skip("in this clone no commit changes a figure")
+    folder, old, new = ROOT if real else project, f"{last[0]}^", last[0]
+    compared(folder, tmp_path, capsys, old, new)
+    with opened(tmp_path / "compare.html", width) as view:
+        images = pictures(view, "img, svg")
+        n_pairs, n_missing = view.locator(".pair").count(), view.locator(".pair p").count()
+        across = view.evaluate("document.documentElement.scrollWidth")
+    wanted = sides(folder, old, new)
+    assert wanted
+    assert [image.name for image in images] == wanted
+    assert len(wanted) + n_missing == 2 * n_pairs
+    assert misdrawn(images, width) == []
+    assert across <= width

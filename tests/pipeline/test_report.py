@@ -1,14 +1,29 @@
 """The report as a reader's browser shows it: everything is on the page, nothing comes from outside, links work."""
 
+import html
+import json
 import re
 import shlex
 from pathlib import Path
 
 import pytest
-from browser import needs_browser, opened
+from browser import (
+    READABLE,
+    colours_of_texts,
+    contrast,
+    luminance,
+    misdrawn,
+    n_shapes,
+    needs_browser,
+    opened,
+    pictures,
+)
 from project import ROOT, run, stages
 
 WIDTHS = {"wide": 1280, "a phone": 390}
+FIGURE = re.compile(r'(?s)<figure id="([^"]+)">(<svg .*?</svg>)')
+SECTION = re.compile(r'(?s)<section class="figure">\s*<figure id="([^"]+)">(.*?)</section>')
+ROW = re.compile(r'(?s)<tr id="([^"]+)">\s*<td>(.*?)<br>.*?<td data-label="verdict"><span class="([^"]+)">(.*?)</span>')
 
 
 @pytest.fixture(scope="module")
@@ -21,18 +36,54 @@ def page(tmp_path_factory) -> Path:
     return folder / out.path
 
 
-def test_every_claim_and_every_figure_stands_on_the_page_once(page):
-    text = page.read_text(encoding="utf-8")
-    figures = [path for stage in stages() if stage.verb == "plot" for out in stage.outs for path in svgs(out.path)]
-    assert figures
-    for svg in figures:
-        assert text.count(f'<figure id="{svg}">') == 1
+@pytest.fixture(scope="module")
+def text(page) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def figures() -> list[str]:
+    """Every figure of the pipeline and of the published runs."""
+    found = [path for folder in ("plots", "published") for path in (ROOT / folder).glob("**/figures/*.svg")]
+    assert found
+    return sorted(path.relative_to(ROOT).as_posix() for path in found)
+
+
+def unnamed(svg: str) -> str:
+    """A drawing without its ids, what refers to them, and its label: those are the page's."""
+    svg = re.sub(r'^<svg role="img" aria-label="[^"]*"', "<svg", svg)
+    return re.sub(r'(\bid="|href="#|url\(#)[^")]*', r"\1", svg)
+
+
+def test_every_claim_stands_once_beside_its_figure_with_its_verdict(text):
+    judged = json.loads((ROOT / "metrics" / "claims.json").read_text(encoding="utf-8"))
+    rows = [
+        (figure, name, html.unescape(statement), mark, state)
+        for figure, section in SECTION.findall(text)
+        for name, statement, mark, state in ROW.findall(section)
+    ]
+    beside = {name: claim for name, claim in judged.items() if claim["figure"] in figures()}
+    assert sorted(rows) == sorted(
+        (claim["figure"], name, claim["statement"], claim["state"].replace(" ", "-"), claim["state"])
+        for name, claim in beside.items()
+    )
+    assert {judged[name]["state"] for name in judged.keys() - beside.keys()} <= {"not run"}
+    listed = re.findall(r"<li>(.*?) <small>", text.partition('<h2 id="not-run">')[2])
+    missing = [claim["statement"] for claim in judged.values() if claim["state"] == "not run"]
+    assert sorted(map(html.unescape, listed)) == sorted(missing)
+
+
+def test_every_figure_stands_once_as_its_file_draws_it(text):
+    drawn = FIGURE.findall(text)
+    assert sorted(path for path, _ in drawn) == figures()
+    for path, svg in drawn:
+        file = (ROOT / path).read_text(encoding="utf-8")
+        assert unnamed(svg) == unnamed(file[file.index("<svg") :].strip()), path
+
+
+def test_every_id_is_there_once_and_nothing_refers_to_one_that_is_missing(text):
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(set(ids)) == len(ids)
-
-
-def svgs(folder: str) -> list[str]:
-    return [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / folder).glob("*.svg"))]
+    assert set(re.findall(r'(?:href="|url\()#([^")]+)', text)) - set(ids) == set()
 
 
 @pytest.mark.slow
@@ -41,20 +92,30 @@ def svgs(folder: str) -> list[str]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_shows_all_of_it(page, width, scheme):
     with opened(page, width, scheme) as view:
-        boxes = view.eval_on_selector_all(
-            "figure svg[role=img]",
-            "all => all.map(e => e.getBoundingClientRect()).map(b => [b.left, b.right, b.height])",
-        )
-        broken = view.eval_on_selector_all(
-            "a[href^='#']",
-            "all => all.map(e => e.getAttribute('href').slice(1)).filter(id => !document.getElementById(id))",
-        )
-        unnamed = view.eval_on_selector_all("svg[role=img]", "all => all.filter(e => !e.ariaLabel).length")
+        shown = view.eval_on_selector_all("figure:has(> svg[role=img])", "all => all.map(e => e.id)")
+        drawings = pictures(view, "svg, img")
+        shapes = dict(zip(shown, n_shapes(view, "figure > svg"), strict=True))
         across = view.evaluate("document.documentElement.scrollWidth")
         printed = view.pdf()
-    assert len(boxes) > 10
-    assert [box for box in boxes if box[0] < 0 or box[1] > width or box[2] < 50] == []
+    assert sorted(shown) == figures()
+    assert len(drawings) == len(shown)
+    assert misdrawn(drawings, width) == []
+    assert [path for path, n in shapes.items() if n <= 50] == [], "a figure is blank"
     assert across <= width
-    assert broken == []
-    assert unnamed == 0
     assert printed.startswith(b"%PDF")
+
+
+@pytest.mark.slow
+@needs_browser
+def test_every_text_can_be_read_on_a_light_and_on_a_dark_page(page):
+    colours = {}
+    for scheme in ("light", "dark"):
+        with opened(page, scheme=scheme) as view:
+            colours[scheme] = colours_of_texts(view)
+        assert len(colours[scheme]) > 1
+        assert [pair for pair in colours[scheme] if contrast(*pair) < READABLE] == [], scheme
+    (light_ink, light_paper), (dark_ink, dark_paper) = colours["light"][0], colours["dark"][0]
+    assert luminance(light_ink) < luminance(light_paper)
+    assert luminance(dark_ink) > luminance(dark_paper)
+    assert contrast(light_paper, dark_paper) > READABLE
+    assert contrast(light_ink, dark_ink) > READABLE

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from lib.analysis.staircase import grows_by_one, order_agreement, rate_constant, relative_errors, strong_minimum
+from lib.analysis.staircase import grows_by_one, order_agreement, relative_errors, strong_minimum
 from lib.dynamics.gradient_flow import LogCoordinates, log_flow, staged_flow
 from lib.dynamics.greedy import greedy
 from lib.dynamics.stiff_flow import crossing_of
@@ -83,8 +83,7 @@ def test_activation_times_are_those_of_algorithm_1_up_to_a_constant_over_the_log
             constants.append(np.median(scaled))
             assert np.median(scaled) < 2
             assert np.max(scaled) < 4
-    logs = -np.log(10) * np.array(LOG10_SCALES * len(SEEDS), float)
-    assert rate_constant(np.array(constants) / logs, logs) < 1
+    assert np.median(constants) < 1
 
 
 def test_the_error_halves_where_the_scale_is_squared(toys):
