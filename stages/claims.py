@@ -62,9 +62,9 @@ def judge(claim: Claim, found: dict[str, Any]) -> dict[str, Any]:
     """The claim with its verdict: value, spread and interval over the seeds, and whether it meets its bar."""
     file, measure = claim.measure.split("#")
     described = {key: value for key, value in vars(claim).items() if value is not None and key != "nulls"}
-    if measure not in found.get(file, {}):
+    values = found.get(file, {}).get(measure, {}).get("values")
+    if not values:
         return {**described, "state": "not run"}
-    values = found[file][measure]["values"]
     numbers = [math.nan if value is None else float(value) for value in values]
     summary = float(np.median(numbers) if claim.over == "median" else np.mean(numbers))
     bar = Interval(claim.bar)

@@ -381,9 +381,8 @@ def full_measures(rises: Table, spectra: Table, params: Compare) -> Measures:
             after = rows[rows["time"] >= rows["seed"].map(first)]
             found["full_first_stable_rank_VO"] = after.groupby("seed")["stable_rank"].first()
         found[f"full_final_stable_rank_{matrix}"] = rows.groupby("seed")["stable_rank"].last()
-    one = begins["VO"][1]
-    found["full_second_over_first_VO"] = (begins["VO"][2] / one).reindex(one.index).fillna(math.inf)
-    found["full_first_KQ_over_first_VO"] = (begins["KQ"][1] / one).reindex(one.index).fillna(math.inf)
+    for name, later in (("second_over_first_VO", begins["VO"][2]), ("first_KQ_over_first_VO", begins["KQ"][1])):
+        found[f"full_{name}"] = (later / begins["VO"][1]).reindex(kept["seed"].unique()).fillna(math.inf)
     return found
 
 

@@ -66,6 +66,10 @@ def test_the_interval_of_a_median_is_made_of_values(verdicts):
     assert twelve["interval_95"] == [3, 10]
 
 
+def test_a_measure_without_values_was_not_run(verdicts):
+    assert verdicts([], none={})["none"]["state"] == "not run"
+
+
 def test_one_seed_has_no_spread(verdicts):
     claim = verdicts([1.5], one={})["one"]
     assert (claim["state"], claim["spread"], claim["interval_95"]) == ("holds", None, [None, None])
