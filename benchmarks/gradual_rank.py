@@ -17,7 +17,7 @@ from torch import Tensor
 from benchmarks.harness import Contender, Row, race, write_results
 from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
 from lib.dynamics.diagonal_descent import descend
-from lib.dynamics.gradient_flow import LogCoordinates, log_flow, staged_flow
+from lib.dynamics.gradient_flow import Event, LogCoordinates, log_flow, staged_flow, with_events
 from lib.dynamics.greedy import greedy
 from lib.io.command import run
 from lib.io.compute import generator
@@ -144,12 +144,22 @@ class Head:
         first, at_end = (self.loss.value(torch.from_numpy(p)) for p in (0 * self.u, start.products(last.state)))
         return float(at_end / first)
 
-    def predicted(self, end: float) -> float:
-        """Minus the number of events of the finite-scale form."""
-        return -float(
-            len(list(staged_flow(self.loss, self.start(), end, threshold=1e-2, stationary=1e-4, max_events=500,
-                                 curvature=self.curvature, **STAGED)))
-        )  # fmt: skip
+    def predicted(self, end: float) -> list[Event]:
+        """The events of the finite-scale form."""
+        numbers = {"threshold": 1e-2, "stationary": 1e-4, "max_events": 500, "curvature": self.curvature, **STAGED}
+        return list(staged_flow(self.loss, self.start(), end, **numbers))
+
+    def off(self, end: float, predicted: list[Event]) -> float:
+        """The median error of predicted activation times, against the flow's; infinite for one that is missing."""
+        start = self.start()
+        flow = with_events(log_flow(self.loss, start, end, curvature=self.curvature, **COARSE), start, 1e-2)
+        wanted, found = first_times([event for _, events in flow for event in events]), first_times(predicted)
+        return float(np.median([abs(found.get(i, math.inf) / time - 1) for i, time in wanted.items()]))
+
+
+def first_times(events: list[Event]) -> dict[int, float]:
+    """When each coordinate first rises."""
+    return {event.coordinate: event.time for event in reversed(events) if event.rises}
 
 
 def own(value: float) -> float:
@@ -162,7 +172,9 @@ def growth() -> list[Contender]:
     small = Head(200, 8)
     end = 40 * 32 * math.log(10)
     found = [Contender("flow from 1e-32, d = 8, N = 200, to T = 40", partial(small.flow, end), own, 0.5, 1)]
-    found.append(Contender("finite-scale form, the same", partial(small.predicted, end), own, 0, 1))
+    found.append(
+        Contender("finite-scale form, the same", partial(small.predicted, end), partial(small.off, end), 0.01, 1)
+    )
     for n_samples, d_model in ((200, 8), (400, 8), (800, 8), (200, 16), (200, 32)):
         head = Head(n_samples, d_model)
         name = f"5 greedy stages, d = {d_model}, N = {n_samples}"

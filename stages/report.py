@@ -38,7 +38,10 @@ def main(claims: Path, template: Path, page: Path, figures: list[Path]) -> None:
 
 
 def section(folder: Path, claims: Claims) -> dict[str, Any]:
-    """The figures of a folder, those first that a claim names, each with its claims; where they come from."""
+    """The figures of a folder, those first that a claim names, each with its claims; where they come from.
+
+    A figure without a claim is made by the commands that make the folder's others.
+    """
     source = folder.parent / "provenance.json"
     named = [claim["figure"] for claim in claims.values()]
     files = {str(svg): svg for svg in sorted(folder.glob("*.svg"))}
@@ -47,12 +50,19 @@ def section(folder: Path, claims: Claims) -> dict[str, Any]:
     ordered = [path for path in dict.fromkeys(named) if path in files]
     ordered += [path for path in files if path not in ordered]
     beside = {path: {n: c for n, c in claims.items() if c["figure"] == path} for path in ordered}
+    commands = {path: list(dict.fromkeys(c["command"] for c in own.values())) for path, own in beside.items()}
+    every = list(dict.fromkeys(command for own in commands.values() for command in own))
     return {
         "family": folder.parts[1],
         "name": folder.parent.name,
         "provenance": read_json(source) if source.exists() else None,
         "figures": [
-            {"path": path, "svg": inline(files[path], beside[path].values()), "claims": beside[path]}
+            {
+                "path": path,
+                "svg": inline(files[path], beside[path].values()),
+                "claims": beside[path],
+                "commands": commands[path] or every,
+            }
             for path in ordered
         ],
     }
