@@ -113,8 +113,8 @@ def claims(old: Tree, new: Tree) -> Iterator[Row]:
             mark = "added" if states[0] is None else "removed"
         elif states[0] != states[1]:
             mark = "changed"
-        texts = [f"{state or '–'} {text}" for state, text in zip(states, (row.old, row.new), strict=True)]
-        yield Row(name, *texts, mark)
+        before, after = (state or "–" for state in states)
+        yield Row(name, f"{before} {row.old}", f"{after} {row.new}", mark)
 
 
 def metrics(old: Tree, new: Tree) -> Iterator[Row]:

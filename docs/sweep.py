@@ -62,7 +62,7 @@ def found(tree: Any, keys: list[str]) -> Any:
 def drawn(rows: list[Point], param: str, metric: str) -> Figure:
     """Mean and spread against the param: on an axis where it is a number, else one place a value."""
     plain = all(isinstance(value, int | float) and not isinstance(value, bool) for _, value, *_ in rows)
-    x = [value if plain else str(value) for _, value, *_ in rows]
+    x: list[Any] = [value if plain else str(value) for _, value, *_ in rows]
     ends = [[mean - low for *_, mean, low, _ in rows], [high - mean for *_, mean, _, high in rows]]
     figure, axes = plt.subplots(figsize=(5.4, 3.4))
     axes.errorbar(x, [mean for *_, mean, _, _ in rows], yerr=ends, fmt="o", capsize=3)

@@ -30,6 +30,7 @@ from lib.models.list_attention import (
     choice_gradient,
     loss_gradients,
 )
+from stages.decision_lists.certify import lemma_2_case
 
 
 class Flow:
@@ -177,6 +178,13 @@ def test_lemma_1_holds_at_the_smallest_place(repeats):
             assert sides.derivative >= sides.bound * (1 - 1e-12) > 0
             tested += 1
     assert tested > 40
+
+
+def test_lemma_2_bounds_the_descent_where_v_is_near_cp():
+    draw = torch.Generator().manual_seed(0)
+    cases = [case for _ in range(100) for case in lemma_2_case(draw, 5)]
+    assert len(cases) > 100
+    assert all(case["derivative"] >= case["bound"] >= case["abstract"] for case in cases)
 
 
 def test_lemma_1_would_be_false_with_the_largest_place():
