@@ -25,7 +25,7 @@ class Compare:
     direction of the full matrices whose singular value has `risen`.
 
     Shares of its time: apart, by which the candidate after the next stage's is later (Assumption 4.2); lasting, how
-    long it lasts. The figures show the trajectories of `figure_scales` on the paper's size and one seed of the rest.
+    long it lasts. The figures show the trajectories of one seed, `figure_seed` where it was run.
     """
 
     significant: Positive
