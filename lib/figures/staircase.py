@@ -82,15 +82,20 @@ def draw_entries(axes: Axes, rows: pd.DataFrame, stages: pd.DataFrame, matrix: s
 
 
 def stage_table(name: str, stages: pd.DataFrame, activations: pd.DataFrame, scale: float) -> Figure:
-    """The stages of one run: what joins and when, by Algorithm 1, by its finite-scale form, and in the flow."""
+    """The stages of one run: what joins and when, by Algorithm 1, by its finite-scale form, and in the flow.
+
+    Where there is a control, the flow with the sign of g flipped, its times of the same coordinate and sign, too.
+    """
     half = len(stages["p"].iloc[0]) // 2
-    timed = activations[activations["log10_init_scale"] == scale].set_index("stage")
-    header = ["stage", "joins", "T: limit", f"finite {power(scale)}", f"flow {power(scale)}", "relative gap",
-              "lr limit", "loss / loss at 0", "leaves"]  # fmt: skip
+    at_scale = activations[activations["log10_init_scale"] == scale].set_index("stage")
+    timed = {f"finite {power(scale)}": at_scale["finite"], f"flow {power(scale)}": at_scale["measured"]}
+    if "flipped" in activations:
+        control = activations[activations["flipped"].notna()].set_index("stage")
+        timed |= {f"g flipped {power(s)}": rows["flipped"] for s, rows in control.groupby("log10_init_scale")}  # pyright: ignore
+    header = ["stage", "joins", "T: limit", *timed, "relative gap", "lr limit", "loss / loss at 0", "leaves"]
     rows = []
     for stage in stages[stages["stage"] > 0].to_dict("records"):
-        known = timed.loc[[stage["stage"]]] if stage["stage"] in timed.index else timed.iloc[:0]
-        times = [float(t) for column in ("finite", "measured") for t in known[column]] or [np.inf, np.inf]
+        times = [float(column.get(stage["stage"], np.inf)) for column in timed.values()]
         gap, limit = float(stage["gap"] / stage["next_time"]), float(stage["learning_rate_limit"])
         rows.append(
             [
@@ -104,7 +109,7 @@ def stage_table(name: str, stages: pd.DataFrame, activations: pd.DataFrame, scal
                 ", ".join(_entry(i, half) for i in stage["dropped"]),
             ]
         )
-    figure, axes = plt.subplots(figsize=(8.6, 0.8 + 0.24 * (len(rows) + 1)))
+    figure, axes = plt.subplots(figsize=(len(header) - 0.4, 0.8 + 0.24 * (len(rows) + 1)))
     axes.axis("off")
     axes.set_title(f"{name}: the stages of one seed, times over log(1 / init scale)")
     table = axes.table(rows, colLabels=header, loc="upper center", cellLoc="center", edges="horizontal")

@@ -146,12 +146,19 @@ def open_run(folder: Path) -> Run:
     return Run(folder, layout, steps, digests)
 
 
-def open_runs(folder: Path) -> list[Run]:
-    """Open every run in a folder of runs, by name; raises `InputError` where there is none."""
+def open_runs(folder: Path, chosen: Sequence[str] | None = None) -> list[Run]:
+    """Open the runs in a folder of runs in the order of their names, all or those chosen that are there.
+
+    Raises `InputError` where there is none.
+    """
     folders = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
     if not folders:
         raise InputError(f"{folder}: wanted a folder of runs, got none")
-    return [open_run(path) for path in folders]
+    names = [path.name for path in folders]
+    wanted = names if chosen is None else [name for name in names if name in chosen]
+    if not wanted:
+        raise InputError(f"{folder}: wanted some of the runs {names}, got {chosen}")
+    return [open_run(folder / name) for name in wanted]
 
 
 def _snapshot_name(number: int) -> str:

@@ -68,7 +68,8 @@ def main(
         }
         measured |= theorem_measures(errors, stages, events, problem)
         measured |= plateau_measures(stages, plateaus, problem, params)
-    measured |= control_measures(read_table(flows / "control.parquet"), tables["small_activations"])
+    tables["small_activations"] = with_control(tables["small_activations"], read_table(flows / "control.parquet"))
+    measured |= control_measures(tables["small_activations"])
     returns, kicks, paths = (read_table(disturbed / f"{name}.parquet") for name in ("returns", "kicks", "paths"))
     measured |= assumption_measures(returns, kicks, paths)
     shown = paths[(paths["seed"] == params.figure_seed) & (paths["noise"] == "independent")]
@@ -266,12 +267,20 @@ def plateau_measures(stages: Table, plateaus: Table, problem: str, params: Compa
     return {f"{problem}_{name}": values for name, values in found.items() if len(values)}
 
 
-def control_measures(control: Table, activations: Table) -> Measures:
+def with_control(activations: Table, control: Table) -> Table:
+    """Beside each activation, at the control's scale, when the flow with the sign of g flipped makes it, if ever."""
+    key = ["seed", "log10_init_scale", "coordinate", "sign"]
+    made = control[control["rises"]].groupby(key)["time"].min().rename("flipped")
+    rows = activations.join(made, on=key)
+    controlled = rows["log10_init_scale"].isin(control["log10_init_scale"].unique())
+    time = rows["flipped"].fillna(math.inf) / (-rows["log10_init_scale"] * LOG10)
+    return rows.assign(flipped=np.where(controlled, time, math.nan))
+
+
+def control_measures(activations: Table) -> Measures:
     """The share of the predicted activations, coordinate and sign, that the flow with g's sign flipped makes."""
-    made = set(zip(*(control.loc[control["rises"], c] for c in ("seed", "coordinate", "sign")), strict=True))
-    wanted = activations.drop_duplicates(["seed", "coordinate"])
-    hit = [key in made for key in zip(*(wanted[c] for c in ("seed", "coordinate", "sign")), strict=True)]
-    return {"control_flipped_share": pd.Series(hit, wanted["seed"], dtype=float).groupby(level=0).mean()}
+    flipped = activations["flipped"].dropna()
+    return {"control_flipped_share": (flipped < math.inf).groupby(activations["seed"]).mean()}
 
 
 def assumption_measures(returns: Table, kicks: Table, paths: Table) -> Measures:

@@ -19,7 +19,6 @@ from lib.analysis.pruning import Order, magnitude_masks, n_pruned, removal_order
 from lib.data.images import channel_statistics, read_images, standardise
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread, use_device
-from lib.io.files import InputError
 from lib.io.params import Count, Fraction, Seed, read_params
 from lib.io.runs import open_run, open_runs
 from lib.io.tables import write_table
@@ -38,10 +37,7 @@ class Prune:
 def main(section: str, dataset: Path, runs: Path, table: Path) -> None:
     params = read_params(section, Prune)
     use_device(params.device)
-    chosen = [opened for opened in open_runs(runs) if opened.layout.cell["variant"] in params.runs]
-    if not chosen:
-        trained = [opened.layout.cell["variant"] for opened in open_runs(runs)]
-        raise InputError(f"{section}.runs: wanted some of those that were trained, {trained}; got {list(params.runs)}")
+    chosen = open_runs(runs, params.runs)
     jobs = [(dataset, opened.folder, params, i) for opened in chosen for i in range(len(opened.layout.seeds))]
     tables = spread(
         prune_seed,

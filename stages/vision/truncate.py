@@ -16,7 +16,6 @@ from lib.analysis.low_rank import truncated_updates
 from lib.data.images import channel_statistics, read_images, standardise
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, spread, use_device
-from lib.io.files import InputError
 from lib.io.params import Count, Interval, read_params
 from lib.io.runs import open_run, open_runs
 from lib.io.tables import write_table
@@ -35,10 +34,7 @@ class Truncate:
 def main(section: str, dataset: Path, runs: Path, table: Path) -> None:
     params = read_params(section, Truncate)
     use_device(params.device)
-    chosen = [opened for opened in open_runs(runs) if opened.layout.cell["variant"] in params.runs]
-    if not chosen:
-        trained = [opened.layout.cell["variant"] for opened in open_runs(runs)]
-        raise InputError(f"{section}.runs: wanted some of those that were trained, {trained}; got {list(params.runs)}")
+    chosen = open_runs(runs, params.runs)
     jobs = [(dataset, opened.folder, params, i) for opened in chosen for i in range(len(opened.layout.seeds))]
     tables = spread(
         truncate_seed,

@@ -328,6 +328,9 @@ def test_a_folder_of_runs_is_opened_by_name(tmp_path):
     for name in ("b", "a"):
         write_toy(tmp_path / name)
     assert [run.folder.name for run in open_runs(tmp_path)] == ["a", "b"]
+    assert [run.folder.name for run in open_runs(tmp_path, ["c", "b"])] == ["b"]
+    with pytest.raises(InputError, match=r"wanted some of the runs \['a', 'b'\], got \['c'\]"):
+        open_runs(tmp_path, ["c"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="empty: wanted a folder of runs, got none"):
         open_runs(tmp_path / "empty")
