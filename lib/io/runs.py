@@ -146,19 +146,28 @@ def open_run(folder: Path) -> Run:
     return Run(folder, layout, steps, digests)
 
 
-def open_runs(folder: Path, chosen: Sequence[str] | None = None) -> list[Run]:
-    """Open the runs in a folder of runs in the order of their names, all or those chosen that are there.
+def open_runs(folder: Path) -> list[Run]:
+    """Open every run in a folder of runs, by name; raises `InputError` where there is none."""
+    return [open_run(folder / name) for name in _runs_in(folder)]
 
-    Raises `InputError` where there is none.
+
+def open_chosen(folder: Path, chosen: Sequence[str], where: str) -> list[Run]:
+    """Open the chosen runs of a folder that are there, by name; raises `InputError` where none is.
+
+    `where`, the param that chooses, begins its message.
     """
-    folders = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-    if not folders:
-        raise InputError(f"{folder}: wanted a folder of runs, got none")
-    names = [path.name for path in folders]
-    wanted = names if chosen is None else [name for name in names if name in chosen]
+    names = _runs_in(folder)
+    wanted = [name for name in names if name in chosen]
     if not wanted:
-        raise InputError(f"{folder}: wanted some of the runs {names}, got {chosen}")
+        raise InputError(f"{where}: wanted some of {names}, the runs in {folder}; got {list(chosen)}")
     return [open_run(folder / name) for name in wanted]
+
+
+def _runs_in(folder: Path) -> list[str]:
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    if not names:
+        raise InputError(f"{folder}: wanted a folder of runs, got none")
+    return names
 
 
 def _snapshot_name(number: int) -> str:

@@ -20,7 +20,7 @@ from lib.data.images import channel_statistics, read_images, standardise
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread, use_device
 from lib.io.params import Count, Fraction, Seed, read_params
-from lib.io.runs import open_run, open_runs
+from lib.io.runs import open_chosen, open_run
 from lib.io.tables import write_table
 from lib.models.vit import MATRICES, Weights, forward_flops, remove_heads, remove_neurons, score
 
@@ -37,7 +37,7 @@ class Prune:
 def main(section: str, dataset: Path, runs: Path, table: Path) -> None:
     params = read_params(section, Prune)
     use_device(params.device)
-    chosen = open_runs(runs, params.runs)
+    chosen = open_chosen(runs, params.runs, f"{section}.runs")
     jobs = [(dataset, opened.folder, params, i) for opened in chosen for i in range(len(opened.layout.seeds))]
     tables = spread(
         prune_seed,

@@ -17,7 +17,7 @@ from lib.data.images import channel_statistics, read_images, standardise
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, spread, use_device
 from lib.io.params import Count, Interval, read_params
-from lib.io.runs import open_run, open_runs
+from lib.io.runs import open_chosen, open_run
 from lib.io.tables import write_table
 from lib.models.attention import merge_heads, split_heads
 from lib.models.vit import ATTENTION, MATRICES, score
@@ -34,7 +34,7 @@ class Truncate:
 def main(section: str, dataset: Path, runs: Path, table: Path) -> None:
     params = read_params(section, Truncate)
     use_device(params.device)
-    chosen = open_runs(runs, params.runs)
+    chosen = open_chosen(runs, params.runs, f"{section}.runs")
     jobs = [(dataset, opened.folder, params, i) for opened in chosen for i in range(len(opened.layout.seeds))]
     tables = spread(
         truncate_seed,

@@ -15,7 +15,7 @@ from safetensors.torch import save
 
 from lib.io import runs
 from lib.io.files import InputError, sha256
-from lib.io.runs import Layout, open_run, open_runs, write_run
+from lib.io.runs import Layout, open_chosen, open_run, open_runs, write_run
 from lib.io.tables import write_table
 
 ROOT = Path(__file__).parents[2]
@@ -328,9 +328,9 @@ def test_a_folder_of_runs_is_opened_by_name(tmp_path):
     for name in ("b", "a"):
         write_toy(tmp_path / name)
     assert [run.folder.name for run in open_runs(tmp_path)] == ["a", "b"]
-    assert [run.folder.name for run in open_runs(tmp_path, ["c", "b"])] == ["b"]
-    with pytest.raises(InputError, match=r"wanted some of the runs \['a', 'b'\], got \['c'\]"):
-        open_runs(tmp_path, ["c"])
+    assert [run.folder.name for run in open_chosen(tmp_path, ["c", "b"], "x.runs")] == ["b"]
+    with pytest.raises(InputError, match=r"x\.runs: wanted some of \['a', 'b'\], the runs in .*; got \['c'\]"):
+        open_chosen(tmp_path, ["c"], "x.runs")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="empty: wanted a folder of runs, got none"):
         open_runs(tmp_path / "empty")
