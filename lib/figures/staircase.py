@@ -84,14 +84,13 @@ def draw_entries(axes: Axes, rows: pd.DataFrame, stages: pd.DataFrame, matrix: s
 def stage_table(name: str, stages: pd.DataFrame, activations: pd.DataFrame, scale: float) -> Figure:
     """The stages of one run: what joins and when, by Algorithm 1, by its finite-scale form, and in the flow.
 
-    Where there is a control, the flow with the sign of g flipped, its times of the same coordinate and sign, too.
+    Beside it, where there is a control: when the flow with the sign of g flipped makes the same activation.
     """
     half = len(stages["p"].iloc[0]) // 2
     at_scale = activations[activations["log10_init_scale"] == scale].set_index("stage")
     timed = {f"finite {power(scale)}": at_scale["finite"], f"flow {power(scale)}": at_scale["measured"]}
     if "flipped" in activations:
-        control = activations[activations["flipped"].notna()].set_index("stage")
-        timed |= {f"g flipped {power(s)}": rows["flipped"] for s, rows in control.groupby("log10_init_scale")}  # pyright: ignore
+        timed["g flipped"] = at_scale["flipped"]
     header = ["stage", "joins", "T: limit", *timed, "relative gap", "lr limit", "loss / loss at 0", "leaves"]
     rows = []
     for stage in stages[stages["stage"] > 0].to_dict("records"):

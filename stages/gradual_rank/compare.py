@@ -268,19 +268,18 @@ def plateau_measures(stages: Table, plateaus: Table, problem: str, params: Compa
 
 
 def with_control(activations: Table, control: Table) -> Table:
-    """Beside each activation, at the control's scale, when the flow with the sign of g flipped makes it, if ever."""
-    key = ["seed", "log10_init_scale", "coordinate", "sign"]
-    made = control[control["rises"]].groupby(key)["time"].min().rename("flipped")
+    """Beside each activation, when the flow with the sign of g flipped makes it at the control's scale, if ever."""
+    key = ["seed", "coordinate", "sign"]
+    risen = control[control["rises"]]
+    made = risen.assign(flipped=risen["time"] / (-risen["log10_init_scale"] * LOG10)).groupby(key)["flipped"].min()
     rows = activations.join(made, on=key)
-    controlled = rows["log10_init_scale"].isin(control["log10_init_scale"].unique())
-    time = rows["flipped"].fillna(math.inf) / (-rows["log10_init_scale"] * LOG10)
-    return rows.assign(flipped=np.where(controlled, time, math.nan))
+    return rows.assign(flipped=rows["flipped"].fillna(math.inf))
 
 
 def control_measures(activations: Table) -> Measures:
     """The share of the predicted activations, coordinate and sign, that the flow with g's sign flipped makes."""
-    flipped = activations["flipped"].dropna()
-    return {"control_flipped_share": (flipped < math.inf).groupby(activations["seed"]).mean()}
+    wanted = activations.drop_duplicates(["seed", "coordinate"])
+    return {"control_flipped_share": (wanted["flipped"] < math.inf).groupby(wanted["seed"]).mean()}
 
 
 def assumption_measures(returns: Table, kicks: Table, paths: Table) -> Measures:

@@ -4,6 +4,7 @@ import itertools
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -12,6 +13,7 @@ from lib.dynamics.gradient_flow import LogCoordinates, log_flow, staged_flow
 from lib.dynamics.greedy import greedy
 from lib.dynamics.stiff_flow import crossing_of
 from lib.models.diagonal_attention import DiagonalHead, diagonal_head
+from stages.gradual_rank.compare import control_measures, with_control
 
 SEEDS = [2, 3]
 LOG10_SCALES = [-16, -32, -64]
@@ -155,3 +157,17 @@ def test_with_the_sign_of_the_gradient_flipped_nothing_of_this_holds(toys):
     *_, last = log_flow(Flipped(toy.loss.X, toy.loss.Y), start, 0.9 * first_stage.time * log_scale, **SOLVER)
     assert np.sign(last.state[first_stage.coordinate]) == -first_stage.sign
     assert np.abs(last.state[first_stage.coordinate]) < level[first_stage.coordinate]
+
+
+def test_the_control_is_judged_at_its_own_scale_whichever_scales_the_flow_has():
+    rows = [(0, 3, 1), (0, 5, -1), (1, 2, 1)]
+    activations = pd.DataFrame(rows, columns=["seed", "coordinate", "sign"]).merge(
+        pd.DataFrame({"log10_init_scale": [-4.0, -32.0]}), how="cross"
+    )
+    control = pd.DataFrame(
+        [(0, 3, 1, 20.0, True), (0, 3, 1, 10.0, True), (0, 5, 1, 10.0, True), (1, 2, 1, 10.0, False)],
+        columns=["seed", "coordinate", "sign", "time", "rises"],
+    ).assign(log10_init_scale=-8.0)
+    found = with_control(activations, control)
+    assert found["flipped"].tolist() == pytest.approx([10 / (8 * math.log(10))] * 2 + [math.inf] * 4)
+    assert control_measures(found)["control_flipped_share"].to_dict() == {0: 0.5, 1: 0.0}
