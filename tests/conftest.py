@@ -17,7 +17,8 @@ settings.register_profile(
     "repeatable", derandomize=True, deadline=None, database=None, phases=[Phase.generate, Phase.shrink]
 )
 settings.load_profile("repeatable")
-sys.path[:0] = [str(Path(__file__).parent / folder) for folder in ("faults", "pipeline")]  # what their tests share
+# What the tests of these folders share.
+sys.path[:0] = [str(Path(__file__).parent / folder) for folder in ("faults", "pipeline", "stages")]
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,63 @@
+"""What the tests of stages share, written anew from the descriptions of the formats: nothing of lib is in it.
+
+A test of a stage makes its input with this, runs its `main` by the fixture `stage`, and compares all that it wrote with
+a reference of its own: brute force, autograd, or a table made by hand.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+Weights = dict[str, Tensor]
+
+
+def generator(seed: int, *purpose: str | int) -> torch.Generator:
+    """The random generator of a seed's purpose: its seed is the first 8 bytes of a SHA-256, halved."""
+    digest = hashlib.sha256(repr((seed, *purpose)).encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") // 2)
+
+
+def write_run(
+    folder: Path, layout: Mapping[str, Any], snapshots: Sequence[Weights], steps: Sequence[Mapping[str, Any]]
+) -> Path:
+    """A run in a folder: its snapshots, its table of steps (rows with `snapshot`), their digests.
+
+    `layout` has `family` and `matrices` (name to axes), and may have `products`, `gauge`, `cell` and `seeds`.
+    """
+    folder.mkdir(parents=True)
+    described = {"products": {}, "gauge": {}, "cell": {}, "seeds": [], **layout, "format": "transformer dynamics run 1"}
+    for number, weights in enumerate(snapshots):
+        held = {name: tensor.contiguous().clone() for name, tensor in weights.items()}
+        save_file(held, folder / f"snapshot-{number:04d}.safetensors", {"run": json.dumps(described)})
+    pd.DataFrame(steps).to_parquet(folder / "steps.parquet")
+    digests = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in sorted(folder.iterdir())]
+    (folder / "SHA256SUMS").write_text("".join(digests))
+    return folder
+
+
+def read_run(folder: Path) -> tuple[dict[str, Any], list[Weights], pd.DataFrame]:
+    """The layout, the snapshots and the steps of a run, whose digests are right and whose files are no others."""
+    sums = [line.split("  ") for line in (folder / "SHA256SUMS").read_text().splitlines()]
+    found = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
+    del found["SHA256SUMS"]
+    assert {name: digest for digest, name in sums} == found
+    layouts, snapshots = [], []
+    for file in sorted(folder.glob("snapshot-*.safetensors")):
+        with safe_open(file, "pt") as opened:
+            layouts.append(json.loads(opened.metadata()["run"]))
+            snapshots.append({name: opened.get_tensor(name) for name in opened.keys()})  # noqa: SIM118 (no mapping)
+    assert all(layout == layouts[0] for layout in layouts)
+    return layouts[0], snapshots, pd.read_parquet(folder / "steps.parquet")
+
+
+def files(folder: Path) -> list[str]:
+    """Every file below a folder, by its path from there."""
+    return sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())

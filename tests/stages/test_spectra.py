@@ -1,0 +1,90 @@
+"""The common stage of spectra: every singular value and rank of every update, against numpy's on the whole matrices."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from made import files, generator, read_run, write_run
+
+SECTION, RTOL, NULL_SEED = "any.family.spectra", 0.05, 3
+SEEDS, LAYERS, HEADS, STEPS = [4, 2], 2, 3, [0, 5, 20]
+PER_HEAD = ["seed", "layer", "head", "row", "col"]
+MATRICES = {"W_K": PER_HEAD, "W_Q": PER_HEAD, "W": ["seed", "row", "col"]}
+CELL = {"init_scale": 0.5, "labels": "true"}
+
+
+def shape(name):
+    return (len(SEEDS), 6, 4) if name == "W" else (len(SEEDS), LAYERS, HEADS, 6, 2)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of two seeds: a matrix, and a product of two factors in every layer and head, at three steps."""
+    draw = torch.Generator().manual_seed(0)
+    weights = [{name: torch.randn(shape(name), generator=draw) for name in MATRICES} for _ in STEPS]
+    rows = [{"snapshot": i, "seed": seed, "step": step} for i, step in enumerate(STEPS) for seed in SEEDS]
+    layout = {"family": "any", "matrices": MATRICES, "products": {"W_KQ": ["W_K", "W_Q"]}, "cell": CELL, "seeds": SEEDS}
+    return write_run(tmp_path / "runs" / "one", layout, weights, rows)
+
+
+def gaussians(weights):
+    """The last weights with each update replaced by a Gaussian of the same norm, matrix by matrix."""
+    null = {}
+    for name in MATRICES:
+        first, last = (weights[i][name].double() for i in (0, -1))
+        noise = torch.randn(shape(name), generator=generator(NULL_SEED, "one", name), dtype=torch.float64)
+        norms = [torch.linalg.matrix_norm(W, keepdim=True) for W in (last - first, noise)]
+        null[name] = first + noise * norms[0] / norms[1]
+    return null
+
+
+def expected(weights):
+    """Every row that the table must have, by what it is of, as (singular values, ranks)."""
+    updates = [("update", step, state) for step, state in zip(STEPS[1:], weights[1:], strict=True)]
+    for of, step, state in [("initial", 0, weights[0]), *updates, ("gaussian", STEPS[-1], gaussians(weights))]:
+        for matrix, i in itertools.product([*MATRICES, "W_KQ"], range(len(SEEDS))):
+            W = whole(state, matrix, i) - (0 if of == "initial" else whole(weights[0], matrix, i))
+            places = [()] if matrix == "W" else np.ndindex(LAYERS, HEADS)
+            for place in places:
+                layer, head = (n + 1 for n in place) if place else (0, 0)
+                yield (of, step, matrix, SEEDS[i], layer, head), np.linalg.svd(W[place])[1]
+
+
+def whole(weights, matrix, i):
+    """A matrix or the product of one seed, in every layer and head."""
+    if matrix == "W_KQ":
+        return np.einsum("lhij,lhkj->lhik", whole(weights, "W_K", i), whole(weights, "W_Q", i))
+    return weights[matrix].double().numpy()[i]
+
+
+def share(sigma, fraction):
+    """The least number of directions that hold this share of the energy."""
+    return next(r for r in range(1, len(sigma) + 1) if (sigma[:r] ** 2).sum() >= fraction * (sigma**2).sum())
+
+
+def test_every_row_is_what_numpy_says_of_the_whole_matrices(stage, run, tmp_path):
+    params = {SECTION: {"rtol": RTOL, "null_seed": NULL_SEED}}
+    stage("spectra", params, SECTION, run.parent, tmp_path / "s", tmp_path / "r")
+    table = pd.read_parquet(tmp_path / "s")
+    rows = {(r.of, r.step, r.matrix, r.seed, r.layer, r.head): r for r in table.itertuples()}
+    wanted = dict(expected(read_run(run)[1]))
+    assert len(table) == len(rows)
+    assert rows.keys() == wanted.keys()
+    for key, sigma in wanted.items():
+        found = rows[key]
+        kept = len(found.singular_values)  # of a product, those that its factors leave
+        np.testing.assert_allclose(found.singular_values, sigma[:kept], atol=1e-12)
+        np.testing.assert_allclose(sigma[kept:], 0, atol=1e-12)
+        p = sigma / sigma.sum()
+        assert found.norm == pytest.approx(np.sqrt((sigma**2).sum()))
+        assert found.stable_rank == pytest.approx((sigma**2).sum() / sigma[0] ** 2)
+        assert found.effective_rank == pytest.approx(np.exp(-sum(x * np.log(x) for x in p if x > 1e-14)))
+        assert found.numerical_rank == (sigma > RTOL * sigma[0]).sum()
+        ranks = found.rank_90, found.rank_95, found.rank_99
+        assert ranks == tuple(share(sigma, fraction) for fraction in (0.9, 0.95, 0.99))
+        assert (found.init_scale, found.labels) == (0.5, "true")
+    assert {len(s) for s in table[table["matrix"] == "W_KQ"]["singular_values"]} == {2, 4}
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "r"), table.drop(columns="singular_values"))
+    assert files(tmp_path) == ["params.yaml", "r", *(f"runs/one/{name}" for name in files(run)), "s"]
