@@ -1,16 +1,12 @@
 """One self-contained HTML page: for each paper a short why, its claims with their verdicts, each beside its figure."""
 
-import html
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
-from markupsafe import Markup
-
 from lib.io.command import run
-from lib.io.files import InputError, atomic
+from lib.io.files import InputError
+from lib.io.page import image, write_page
 from lib.io.tables import read_json
 
 Claims = dict[str, dict[str, Any]]
@@ -18,22 +14,13 @@ Claims = dict[str, dict[str, Any]]
 
 def main(claims: Path, template: Path, page: Path, figures: list[Path]) -> None:
     """Write the page. A folder of figures is plots/<family>/...figures, or figures beside a provenance.json."""
-    environment = Environment(
-        loader=FileSystemLoader(template.parent),
-        autoescape=select_autoescape(default=True),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     judged: Claims = read_json(claims)
     drawn = [section(folder, judged) for folder in figures]
     shown = {figure["path"] for part in drawn for figure in part["figures"]}
     for name, claim in judged.items():
         if claim["figure"] not in shown and claim["state"] != "not run":
             raise InputError(f"{claims}: {name}: wanted one of the figures {sorted(shown)}, got {claim['figure']}")
-    text = environment.get_template(template.name).render(claims=judged, sections=drawn)
-    with atomic(page) as part:
-        part.write_text(text, encoding="utf-8")
+    write_page(template, page, claims=judged, sections=drawn)
     print(f"the report is {page}: {len(judged)} claims, {len(shown)} figures")
 
 
@@ -59,7 +46,8 @@ def section(folder: Path, claims: Claims) -> dict[str, Any]:
         "figures": [
             {
                 "path": path,
-                "svg": inline(files[path], beside[path].values()),
+                "image": image(files[path].read_bytes()),
+                "description": described(files[path], beside[path].values()),
                 "claims": beside[path],
                 "commands": commands[path] or every,
             }
@@ -68,15 +56,9 @@ def section(folder: Path, claims: Claims) -> dict[str, Any]:
     }
 
 
-def inline(svg: Path, claims: Iterable[dict[str, Any]]) -> Markup:
-    """The figure as an SVG element whose ids are its own, with what it shows for screen readers."""
-    text = svg.read_text(encoding="utf-8")
-    text = text[text.index("<svg") :]
-    key = re.sub(r"\W", "-", str(svg.with_suffix("")))
-    text = re.sub(r'\bid="([^"]+)"', rf'id="{key}-\1"', text)
-    text = re.sub(r'(xlink:href="#|url\(#)', rf"\1{key}-", text)
-    label = ". ".join([f"{svg.parents[1].name}: {svg.stem.replace('-', ' ')}", *(c["statement"] for c in claims)])
-    return Markup(text.replace("<svg", f'<svg role="img" aria-label="{html.escape(label, quote=True)}"', 1))  # noqa: S704
+def described(figure: Path, claims: Iterable[dict[str, Any]]) -> str:
+    """What a figure shows, for those who do not see it."""
+    return ". ".join([f"{figure.parents[1].name}: {figure.stem.replace('-', ' ')}", *(c["statement"] for c in claims)])
 
 
 if __name__ == "__main__":

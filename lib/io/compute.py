@@ -20,6 +20,7 @@ import torch
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
+from lib.io.command import kill_with_parent
 from lib.io.files import InputError
 
 Result = TypeVar("Result")
@@ -189,6 +190,7 @@ def _start_worker(advanced: Any, n_threads: int) -> None:
 
     global _progress
     _progress = report
+    kill_with_parent()
     use_threads(n_threads)
     keep_freed_memory()
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -1,7 +1,8 @@
 """Read a section of params.yaml into a plain frozen dataclass, and refuse what does not fit.
 
 A schema is a dataclass whose fields are `int`, `float`, `bool`, `str`, `Literal[...]`, another such dataclass,
-`tuple[T, ...]` (a YAML list of distinct values) or `T | None`; `Annotated[T, Interval("(0, 1]")]` bounds a number.
+`tuple[T, ...]` (a YAML list of distinct values) or `T | None`; `Annotated[T, Interval("(0, 1]")]` bounds a number, and
+`Name` is a text that becomes a part of a path.
 A relation between fields is checked by the dataclass's own `__post_init__`, which raises `ValueError`.
 """
 
@@ -14,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 
-from lib.io.files import InputError
+from lib.io.files import InputError, file_name
 
 Schema = TypeVar("Schema")
 
@@ -36,6 +37,7 @@ Fraction = Annotated[float, Interval("[0, 1]")]
 Positive = Annotated[float, Interval("(0, 1e9]")]
 Count = Annotated[int, Interval("[1, 1e9]")]
 Seed = Annotated[int, Interval("[0, 4294967295]")]
+Name = Annotated[str, file_name]
 
 
 class _Loader(yaml.SafeLoader):
@@ -108,11 +110,16 @@ def parse(value: Any, wanted: Any, where: str) -> Any:
         return _parse_section(value, wanted, where)
     origin, arguments = get_origin(wanted), get_args(wanted)
     if origin is Annotated:
-        number = parse(value, arguments[0], where)
+        found = parse(value, arguments[0], where)
         for bound in arguments[1:]:
-            if isinstance(bound, Interval) and number not in bound:
+            if isinstance(bound, Interval) and found not in bound:
                 raise InputError(f"{where}: wanted a number in {bound.text}, got {value!r}")
-        return number
+            if bound is file_name:
+                try:
+                    file_name(found)
+                except InputError as error:
+                    raise InputError(f"{where}: {error}") from error
+        return found
     if origin is Literal:
         if not any(value == choice and type(value) is type(choice) for choice in arguments):
             raise InputError(f"{where}: wanted one of {list(arguments)}, got {value!r}")

@@ -11,7 +11,6 @@ A run is a folder with
 """
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -23,11 +22,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from lib.io.files import InputError, atomic, sha256
+from lib.io.files import InputError, atomic, clear, file_name, sha256
 from lib.io.tables import read_table, write_table
 
 FORMAT = "transformer dynamics run 1"
 AXES = ("seed", "layer", "head", "row", "col")
+FILES = ("snapshot-*.safetensors", "steps.parquet", "SHA256SUMS")  # all that a run holds
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,22 @@ class RunWriter:
         self._put("SHA256SUMS", "".join(lines).encode())
 
 
+def clear_runs(folder: Path) -> None:
+    """Remove the runs of a folder of runs; raises `InputError`, and removes nothing, where it holds anything else."""
+    clear(folder, *(f"*/{name}" for name in FILES))
+
+
 @contextmanager
-def write_run(folder: Path, layout: Layout) -> Iterator[RunWriter]:
-    """Write a run into a folder, which is emptied first; it is complete when the block ends well."""
-    shutil.rmtree(folder, ignore_errors=True)
+def write_run(runs: Path, name: str, layout: Layout) -> Iterator[RunWriter]:
+    """Write a run into the folder of that name in a folder of runs; it is complete when the block ends well.
+
+    A run of that name is replaced. Raises `InputError` where the name is none that stays in the folder (`..`, an
+    absolute path), and where its place, or the folder of runs, is a link or holds anything but runs.
+    """
+    folder = runs / file_name(name)
+    if runs.is_symlink():
+        raise InputError(f"{runs}: wanted a folder to write in, got a link to {runs.resolve()}")
+    clear(folder, *FILES)
     writer = RunWriter(folder, layout)
     yield writer
     writer.close()

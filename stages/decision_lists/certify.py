@@ -4,7 +4,6 @@ A random case is a task of a few tokens with any law, and weights of any size ar
 right and wrong ones both occur.
 """
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +35,7 @@ from lib.data.decision_lists import (
 )
 from lib.io.command import run
 from lib.io.compute import available_cores, generator, spread_kinds, use_threads
-from lib.io.files import InputError
+from lib.io.files import InputError, clear
 from lib.io.params import Count, Interval, Seed, read_params
 from lib.io.runs import Run, open_runs
 from lib.io.tables import read_table, write_table
@@ -74,7 +73,7 @@ def main(section: str, tasks: Path, flows: Path, joint: Path, tables: Path) -> N
         "monte carlo": [(monte_carlo, listed[params.monte_carlo_task], params)],
     }
     found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="job")
-    shutil.rmtree(tables, ignore_errors=True)
+    clear(tables, "*.parquet")
     for name, parts in found.items():
         write_table(pd.concat(parts, ignore_index=True), tables / f"{name.replace(' ', '_')}.parquet")
     feasible = [{"length": m, "least_n": least_feasible_length(m)} for m in params.list_lengths]

@@ -5,7 +5,6 @@ The path depends on the step size: where the curvature found along it exceeds 1 
 with the inverse of what was found, until it does not.
 """
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,7 +22,7 @@ from lib.data.decision_lists import Task, determining_tokens, label_matrix
 from lib.dynamics.gradient_descent import Step, Weights, gradient_descent
 from lib.io.command import run
 from lib.io.compute import available_cores, generator, spread_kinds, use_device, use_threads
-from lib.io.files import InputError
+from lib.io.files import InputError, clear
 from lib.io.params import Count, Interval, Seed, read_params
 from lib.io.tables import read_table, write_table
 from lib.models.list_attention import (
@@ -74,7 +73,7 @@ def main(section: str, tasks: Path, tables: Path) -> None:
         "both": [(descend_both, task, noise, params) for task in both for noise in params.noise],
     }
     found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="run")
-    shutil.rmtree(tables, ignore_errors=True)
+    clear(tables, "*.parquet")
     for name, rows in found.items():
         write_table(pd.DataFrame(rows), tables / f"{name}.parquet")
 

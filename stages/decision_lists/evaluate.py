@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lib.data.decision_lists import Task, determining_tokens
 from lib.io.command import run
-from lib.io.files import InputError
+from lib.io.files import InputError, file_name
 from lib.io.params import Interval, Positive, Seed, read_params
 from lib.io.runs import open_run
 from lib.io.tables import compact, read_table, write_csv, write_json, write_table
@@ -135,7 +135,7 @@ def lemma_ratios(table: pd.DataFrame, number: int) -> pd.DataFrame:
 
 def shown(task: Task, runs: Path, params: Evaluate) -> dict[str, pd.DataFrame]:
     """W of one run by the places of each list, and the attention on a few sequences before and after."""
-    opened = open_run(runs / task.name)
+    opened = open_run(runs / file_name(task.name))
     if params.shown_seed not in opened.layout.seeds:
         raise InputError(f"shown_seed: wanted one of {opened.layout.seeds}, got {params.shown_seed}")
     seed = opened.layout.seeds.index(params.shown_seed)

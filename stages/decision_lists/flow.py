@@ -5,7 +5,6 @@ $\dot u = -\nabla_W(u / c) / c$.
 """
 
 import math
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +20,9 @@ from lib.data.decision_lists import Task, determining_tokens, label_matrix
 from lib.dynamics.stiff_flow import Step, first_crossing, stiff_flow
 from lib.io.command import run
 from lib.io.compute import available_cores, spread_kinds, use_device, use_threads
-from lib.io.files import InputError
+from lib.io.files import InputError, clear
 from lib.io.params import Count, Interval, Positive, read_params
-from lib.io.runs import Layout, write_run
+from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.tables import read_table, write_table
 from lib.models.list_attention import (
     Rows,
@@ -136,13 +135,13 @@ def main(section: str, tasks: Path, tables: Path, runs: Path) -> None:
     }
     found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="run")
     theorems, paths = zip(*found["theorem"], strict=True)
-    shutil.rmtree(tables, ignore_errors=True)
+    clear(tables, "*.parquet")
     for name, parts in {**found, "theorem": theorems, "paths": paths}.items():
         if name != "spectral":
             write_table(pd.concat(parts, ignore_index=True), tables / f"{name}.parquet")
-    shutil.rmtree(runs, ignore_errors=True)
+    clear_runs(runs)
     for (_, task, _), snapshots in zip(jobs["spectral"], found["spectral"], strict=True):
-        publish(runs / task.name, task, params.spectral, snapshots)
+        publish(runs, task, params.spectral, snapshots)
 
 
 class ScaledFlow:
@@ -308,7 +307,7 @@ def spectral(task: Task, params: Spectral) -> list[tuple[Tensor, dict[str, float
     return kept
 
 
-def publish(folder: Path, task: Task, params: Spectral, kept: list[tuple[Tensor, dict[str, float]]]) -> None:
+def publish(runs: Path, task: Task, params: Spectral, kept: list[tuple[Tensor, dict[str, float]]]) -> None:
     """Write the run of one task."""
     layout = Layout(
         family="decision_lists",
@@ -317,7 +316,7 @@ def publish(folder: Path, task: Task, params: Spectral, kept: list[tuple[Tensor,
         cell={"task": task.name, "group": task.group, "law": task.law, "scale": params.scale},
         seeds=[0],
     )
-    with write_run(folder, layout) as run:
+    with write_run(runs, task.name, layout) as run:
         for W, row in kept:
             run.add({"W": W[None]}, [row])
 

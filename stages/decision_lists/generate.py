@@ -27,7 +27,7 @@ from lib.data.decision_lists import (
 from lib.io.command import run
 from lib.io.compute import generator, use_threads
 from lib.io.files import InputError
-from lib.io.params import Interval, Positive, Seed, read_params
+from lib.io.params import Interval, Name, Positive, Seed, read_params
 from lib.io.tables import write_table
 
 Size = Annotated[int, Interval("[1, 64]")]
@@ -55,7 +55,7 @@ class Law:
 class Group:
     """All combinations of these settings."""
 
-    name: str
+    name: Name
     sizes: tuple[Sizes, ...]
     list_lengths: tuple[Size, ...]
     lists: tuple[Literal["cyclic", "random", "shared heads"], ...]

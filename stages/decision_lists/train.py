@@ -3,7 +3,6 @@ r"""Train beyond the theorems: W and V together from many starts, V under unifor
 Gradient descent here takes steps of `step_per_token` · n_tokens: a column's gradient is of the order of 1 / n_tokens.
 """
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice, repeat
@@ -27,9 +26,9 @@ from lib.dynamics.gradient_descent import Weights, gradient_descent
 from lib.dynamics.sgd import State, saved_steps, sgd
 from lib.io.command import run
 from lib.io.compute import available_cores, generator, spread_kinds, use_device, use_threads
-from lib.io.files import InputError
+from lib.io.files import InputError, clear
 from lib.io.params import Count, Interval, Positive, Seed, read_params
-from lib.io.runs import Layout, write_run
+from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.tables import read_table, write_table
 from lib.models.list_attention import (
     PopulationLoss,
@@ -151,12 +150,12 @@ def main(section: str, tasks: Path, tables: Path, runs: Path) -> None:
     states = iter([kept for _, kept in found["joint"]])
     for name in ("joint", "starts"):
         found[name] = [course for course, _ in found[name]]
-    shutil.rmtree(tables, ignore_errors=True)
+    clear(tables, "*.parquet")
     for name, parts in found.items():
         write_table(pd.concat(parts, ignore_index=True), tables / f"{name}.parquet")
-    shutil.rmtree(runs, ignore_errors=True)
+    clear_runs(runs)
     for task in of(joint.groups):
-        publish(runs / task.name, task, joint, list(islice(states, len(joint.seeds))))
+        publish(runs, task, joint, list(islice(states, len(joint.seeds))))
 
 
 class Exact(PopulationLoss):
@@ -336,7 +335,7 @@ def minibatch(seed: int, params: Train) -> pd.DataFrame:
     return pd.DataFrame(found).assign(seed=seed)
 
 
-def publish(folder: Path, task: Task, joint: Joint, runs: list[list[tuple[Weights, dict[str, float]]]]) -> None:
+def publish(runs: Path, task: Task, joint: Joint, courses: list[list[tuple[Weights, dict[str, float]]]]) -> None:
     """Write the runs of one task, stacked over the seeds."""
     layout = Layout(
         family="decision_lists",
@@ -345,8 +344,8 @@ def publish(folder: Path, task: Task, joint: Joint, runs: list[list[tuple[Weight
         cell={"task": task.name, "group": task.group, "law": task.law, "init_scale": joint.init_scale},
         seeds=list(joint.seeds),
     )
-    with write_run(folder, layout) as writer:
-        for states in zip(*runs, strict=True):
+    with write_run(runs, task.name, layout) as writer:
+        for states in zip(*courses, strict=True):
             weights = {name: torch.stack([state[name] for state, _ in states]) for name in ("W", "V")}
             writer.add(weights, [{"seed": s, **row} for s, (_, row) in zip(joint.seeds, states, strict=True)])
 

@@ -1,7 +1,6 @@
 """Follow gradient flow of the diagonal head, for every seed and scale of the start, to the end of its last stage."""
 
 import math
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -17,7 +16,7 @@ from lib.dynamics.stiff_flow import StalledError
 from lib.io.command import run
 from lib.io.compute import available_cores, spread, use_threads
 from lib.io.params import Count, Interval, Positive, read_params
-from lib.io.runs import Layout, write_run
+from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.tables import read_table, write_table
 from lib.models.attention import PRODUCTS
 from lib.models.diagonal_attention import DiagonalHead
@@ -91,8 +90,8 @@ def main(section: str, tasks: Path, predictions: Path, runs: Path, flows: Path) 
         for i in range(len(toys["small"].seeds))
     ]  # fmt: skip
     found = iter(list(spread(follow, jobs, n_processes=available_cores(), label=section, unit="flow")))
-    shutil.rmtree(runs, ignore_errors=True)
     for name, solver in solvers.items():
+        clear_runs(runs / name)
         kept: list[Trajectory] = []
         for scale in sorted(solver.log10_init_scales):
             here = [next(found) for _ in toys[name].seeds]
@@ -171,7 +170,7 @@ def publish(runs: Path, log10_init_scale: float, toy: Toy, flows: list[Trajector
         for u, v in zip(toy.u, toy.v, strict=True)
     ]  # fmt: skip
     log_c = torch.tensor(np.stack([start.log_c for start in starts]))
-    with write_run(runs / f"log10_init_scale={log10_init_scale:g}", layout) as writer:
+    with write_run(runs, f"log10_init_scale={log10_init_scale:g}", layout) as writer:
         for k in range(len(flows[0].snapshots)):
             u, v, y, p = (
                 torch.from_numpy(np.stack([flow.snapshots[k][name] for flow in flows])) for name in ("u", "v", "y", "p")

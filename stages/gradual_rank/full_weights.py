@@ -1,7 +1,6 @@
 """Train the head with full matrices by gradient descent from several scales; note when its first direction rises."""
 
 import math
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -16,7 +15,7 @@ from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread, use_threads
 from lib.io.files import InputError
 from lib.io.params import Count, Interval, Positive, Seed, read_params
-from lib.io.runs import Layout, write_run
+from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.tables import write_table
 from lib.models.attention import PRODUCTS
 from lib.models.full_attention import FullHead, first_rise
@@ -54,7 +53,7 @@ def main(section: str, runs: Path, rises: Path) -> None:
     jobs = [(params, scale) for scale in params.log10_init_scales]
     total = sum(n_steps(params, scale) for scale in params.log10_init_scales)
     trainings = list(spread(train, jobs, n_processes=available_cores(), total=total, label=section))
-    shutil.rmtree(runs, ignore_errors=True)
+    clear_runs(runs)
     for scale, training in zip(params.log10_init_scales, trainings, strict=True):
         layout = Layout(
             family="gradual_rank",
@@ -67,7 +66,7 @@ def main(section: str, runs: Path, rises: Path) -> None:
             },
             seeds=list(params.seeds),
         )
-        with write_run(runs / f"log10_init_scale={scale:g}", layout) as writer:
+        with write_run(runs, f"log10_init_scale={scale:g}", layout) as writer:
             for weights, rows in zip(training.snapshots, training.rows, strict=True):
                 writer.add(weights, rows)
     write_table(pd.DataFrame([row for training in trainings for row in training.rises]), rises)

@@ -13,7 +13,7 @@ from lib.dynamics.gradient_descent import gradient_descent
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread, use_device
 from lib.io.files import InputError
-from lib.io.params import Count, Interval, Positive, Seed, read_params
+from lib.io.params import Count, Interval, Name, Positive, Seed, read_params
 from lib.io.runs import open_run
 from lib.io.tables import write_table
 from lib.models.adapters import adapter_gradient, initial_adapter
@@ -24,7 +24,7 @@ from lib.models.one_layer_vit import MATRICES, Weights, loss_gradient, score
 class Adaptation:
     """Adapters for one configuration of the trainings, with the same step size and number of steps."""
 
-    configuration: str
+    configuration: Name
     learning_rate: Positive
     n_steps: Annotated[int, Interval("[1, 1e6]")]
     ranks: tuple[Annotated[int, Interval("[1, 16384]")], ...]
@@ -37,11 +37,6 @@ class Adapt:
     adaptations: tuple[Adaptation, ...]
     batch_size: Count
     fitted_loss: Positive
-
-    def __post_init__(self) -> None:
-        names = [adaptation.configuration for adaptation in self.adaptations]
-        if not all(name.isidentifier() for name in names):
-            raise ValueError(f"adaptations: wanted the configuration of each to be the name of a run, got {names}")
 
     def jobs(self) -> Iterator[tuple[Adaptation, int, int]]:
         for adaptation in self.adaptations:

@@ -1,6 +1,5 @@
 """Train the one-layer Transformer by SGD for every configuration and seed; write their snapshots."""
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,8 @@ from lib.dynamics.gradient_descent import gradient_descent
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread, use_device
 from lib.io.files import InputError
-from lib.io.params import Count, Interval, Positive, Seed, read_params
-from lib.io.runs import Layout, write_run
+from lib.io.params import Count, Interval, Name, Positive, Seed, read_params
+from lib.io.runs import Layout, clear_runs, write_run
 from lib.models.attention import PRODUCTS
 from lib.models.one_layer_vit import MATRICES, initial_weights, loss_gradient, random_readout, score
 
@@ -27,7 +26,7 @@ Error = Annotated[float, Interval("[0, 100]")]
 class Configuration:
     """One way to train; `readout` is the reading of the paper's a_(l)."""
 
-    name: str
+    name: Name
     readout: Literal["tied", "untied"]
     learning_rate: Positive
     n_steps: Annotated[int, Interval("[1, 1e6]")]
@@ -51,8 +50,6 @@ class Train:
         names = [configuration.name for configuration in self.configurations]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"configurations: wanted one or more with names of their own, got {names}")
-        if not all(name.isidentifier() for name in names):
-            raise ValueError(f"configurations: wanted names of letters, digits and _, got {names}")
         if not all(configuration.seeds for configuration in self.configurations):
             raise ValueError("configurations: wanted at least one of seeds in each, got none")
 
@@ -83,9 +80,9 @@ def main(section: str, dataset: Path, runs: Path) -> None:
     parts: dict[str, list[list[Snapshot]]] = {}
     for (configuration, _), snapshots in zip(chunks, trained, strict=True):
         parts.setdefault(configuration.name, []).append(snapshots)
-    shutil.rmtree(runs, ignore_errors=True)
+    clear_runs(runs)
     for configuration in params.configurations:
-        publish(runs / configuration.name, configuration, parts[configuration.name])
+        publish(runs, configuration, parts[configuration.name])
 
 
 def train_chunk(dataset: Path, params: Train, configuration: Configuration, seeds: tuple[int, ...]) -> list[Snapshot]:
@@ -160,7 +157,7 @@ def batches(
         yield train.tokens[which, index], train.labels[which, index]
 
 
-def publish(folder: Path, configuration: Configuration, chunks: list[list[Snapshot]]) -> None:
+def publish(runs: Path, configuration: Configuration, chunks: list[list[Snapshot]]) -> None:
     """Write all seeds of one configuration as one run."""
     layout = Layout(
         family="low_rank_sparse",
@@ -169,7 +166,7 @@ def publish(folder: Path, configuration: Configuration, chunks: list[list[Snapsh
         cell={"configuration": configuration.name, "readout": configuration.readout},
         seeds=list(configuration.seeds),
     )
-    with write_run(folder, layout) as run:
+    with write_run(runs, configuration.name, layout) as run:
         for parts in zip(*chunks, strict=True):
             weights = {name: torch.cat([w[name] for w, _ in parts]) for name in parts[0][0]}
             run.add(weights, [row for _, rows in parts for row in rows])

@@ -26,7 +26,7 @@ from lib.io.compute import advance, available_cores, generator, matmul_rate, spr
 from lib.io.files import InputError, sha256
 from lib.io.live import Curves
 from lib.io.params import Count, Interval, Positive, Seed, read_params
-from lib.io.runs import Layout, write_run
+from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.scratch import Pace, Scratch, code_digest
 from lib.models.attention import PRODUCTS
 from lib.models.vit import MATRICES, Scaled, ViT, forward_flops, logits, score
@@ -128,9 +128,9 @@ def main(section: str, dataset: Path, runs: Path) -> None:
         label=section,
     )
     list(trainings)
-    shutil.rmtree(runs, ignore_errors=True)
+    clear_runs(runs)
     for variant in params.variants:
-        publish(runs / variant.name, params, variant, key)
+        publish(runs, params, variant, key)
 
 
 def estimate(params: Train, images: Images, dataset: Path) -> None:
@@ -307,7 +307,7 @@ def resume(scratch: Scratch, steps: list[int], saved: list[int], device: torch.d
     return None
 
 
-def publish(folder: Path, params: Train, variant: Variant, key: dict[str, str]) -> None:
+def publish(runs: Path, params: Train, variant: Variant, key: dict[str, str]) -> None:
     """Stack the seeds' snapshots of one variant into one run."""
     layout = Layout(
         family="vision",
@@ -320,7 +320,7 @@ def publish(folder: Path, params: Train, variant: Variant, key: dict[str, str]) 
         },
         seeds=list(params.seeds),
     )
-    with write_run(folder, layout) as run:
+    with write_run(runs, variant.name, layout) as run:
         for step in saved_steps(params.n_steps, params.snapshot_every):
             parts = []
             for seed in params.seeds:

@@ -3,6 +3,7 @@
 import math
 import re
 import shutil
+import string
 import types
 from collections import Counter
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -21,7 +22,7 @@ from safetensors.torch import save_file
 from lib.data.images import Images
 from lib.io.compute import generator
 from lib.io.files import InputError
-from lib.io.params import Count, Fraction, Interval, Positive, Seed, load_yaml, parse, read_params
+from lib.io.params import Count, Fraction, Interval, Name, Positive, Seed, load_yaml, parse, read_params
 from lib.io.runs import open_runs
 from stages.vision import train
 from stages.vision.train import Train
@@ -245,6 +246,8 @@ def values(wanted, smaller=types.MappingProxyType({})):
             {name: value for name, value in drawn.items() if name not in free},
             optional={name: value for name, value in drawn.items() if name in free},
         )
+    if wanted == Name:
+        return st.builds("{}{}".format, st.sampled_from("aZ_9"), st.text("aZ_9=.,+-", max_size=3))
     if origin is Annotated:
         low, high, with_low, with_high = bounds(wanted)
         if arguments[0] is int:
@@ -261,6 +264,9 @@ def values(wanted, smaller=types.MappingProxyType({})):
     return plain.get(wanted, st.floats(allow_nan=False, allow_infinity=False))
 
 
+NAMED = {*string.ascii_letters, *string.digits, *"_.,=+-"}
+
+
 def fits(value, wanted):
     """Whether a YAML value is of a type, in range and distinct where it is listed; a second opinion."""
     origin, arguments = get_origin(wanted), get_args(wanted)
@@ -272,6 +278,8 @@ def fits(value, wanted):
             and needed <= value.keys() <= hints.keys()
             and all(fits(item, hints[key]) for key, item in value.items())
         )
+    if wanted == Name:
+        return type(value) is str and 0 < len(value) <= 100 and value[0] not in ".,=+-" and set(value) <= NAMED
     if origin is Annotated:
         low, high, with_low, with_high = bounds(wanted)
         return fits(value, arguments[0]) and (

@@ -43,7 +43,7 @@ def toy_weights(step):
 
 
 def write_toy(folder):
-    with write_run(folder, toy_layout()) as run:
+    with write_run(folder.parent, folder.name, toy_layout()) as run:
         for step in (0, 1, 10):
             rows = [{"seed": seed, "step": step, "loss": 1 / (1 + step + seed)} for seed in (4, 2)]
             run.add(toy_weights(step), rows)
@@ -94,7 +94,7 @@ def test_the_last_snapshot_is_minus_one(written):
 def test_weights_keep_their_bits_and_their_type(tmp_path, dtype):
     weight = torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(0)).mT.to(dtype)
     weight.requires_grad_()
-    with write_run(tmp_path / "run", Layout("toy", {"W": ["seed", "row", "col"]})) as run:
+    with write_run(tmp_path, "run", Layout("toy", {"W": ["seed", "row", "col"]})) as run:
         run.add({"W": weight}, [{"step": 0}])
     found = open_run(tmp_path / "run").weights(0)["W"]
     assert found.dtype == dtype
@@ -114,7 +114,7 @@ def test_writing_a_run_empties_its_folder_first(folder):
 
 
 def test_a_run_whose_writer_failed_is_refused(tmp_path):
-    with pytest.raises(ZeroDivisionError), write_run(tmp_path / "run", toy_layout()) as run:
+    with pytest.raises(ZeroDivisionError), write_run(tmp_path, "run", toy_layout()) as run:
         run.add(toy_weights(0), [{"step": 0}])
         raise ZeroDivisionError
     with pytest.raises(InputError, match=r"run: wanted a run \(no SHA256SUMS is there\)"):
@@ -139,7 +139,7 @@ def test_the_same_run_has_the_same_bytes(written, tmp_path):
 def test_the_order_of_names_means_nothing(written, tmp_path):
     layout = toy_layout()
     turned = {name: dict(reversed(vars(layout)[name].items())) for name in ("matrices", "gauge", "cell")}
-    with write_run(tmp_path / "turned", replace(layout, **turned)) as run:
+    with write_run(tmp_path, "turned", replace(layout, **turned)) as run:
         run.add(dict(reversed(toy_weights(0).items())), [{"step": 0}])
     name = "snapshot-0000.safetensors"
     assert (tmp_path / "turned" / name).read_bytes() == (written / name).read_bytes()
@@ -314,7 +314,7 @@ def test_a_product_of_other_than_two_known_matrices_is_refused(factors):
 
 def test_weights_that_do_not_fit_the_layout_are_refused(tmp_path):
     def add(weights):
-        with write_run(tmp_path / "run", toy_layout()) as run:
+        with write_run(tmp_path, "run", toy_layout()) as run:
             run.add(weights, [{"step": 0}])
 
     weights = toy_weights(0)

@@ -42,34 +42,28 @@ def opened(page: Path, width: int = 1280, scheme: str = "light", beside: str = "
 
 @dataclass(frozen=True)
 class Picture:
-    """An image, or an inline drawing, and the box that it fills."""
+    """An image, and the box that it fills."""
 
     name: str  # what a screen reader says
     left: float
     right: float
     height: float
-    drawn: float  # the lesser side of what it shows; zero where it, or an image within it, did not load
+    drawn: float  # the lesser side of what it shows; zero where it did not load
 
 
 PICTURES = """all => {
     const side = image => image.decode().then(
         () => image.complete ? Math.min(image.naturalWidth, image.naturalHeight) : 0, () => 0);
-    const loaded = address => side(Object.assign(new Image(), {src: address}));
-    const content = async svg => {
-        const box = svg.getBBox();
-        const images = [...svg.querySelectorAll("image")].map(e => loaded(e.href.baseVal));
-        return Math.min(box.width, box.height, ...await Promise.all(images));
-    };
     return Promise.all(all.map(async e => {
-        const drawn = await (e instanceof HTMLImageElement ? side(e) : content(e));
+        const drawn = await side(e);
         const {left, right, height} = e.getBoundingClientRect();
-        return {name: (e.alt ?? e.ariaLabel ?? "").trim(), left, right, height, drawn};
+        return {name: e.alt.trim(), left, right, height, drawn};
     }));
 }"""
 
 
 def pictures(view: Any, selector: str) -> list[Picture]:
-    """The images and drawings of a page, each when it is loaded."""
+    """The images of a page, each when it is loaded."""
     return [Picture(**found) for found in view.eval_on_selector_all(selector, PICTURES)]
 
 
@@ -78,18 +72,17 @@ def misdrawn(found: list[Picture], width: int) -> list[Picture]:
     return [p for p in found if not p.name or p.drawn <= 0 or p.height < 50 or p.left < 0 or p.right > width]
 
 
-INKED = """all => all.map(svg => {
-    const ink = colour => !["none", "rgb(255, 255, 255)"].includes(colour);
-    const seen = e => {
-        const {width, height} = e.getBoundingClientRect(), {fill, stroke, visibility} = getComputedStyle(e);
-        return width + height > 0 && visibility === "visible" && (e.matches("image") || ink(fill) || ink(stroke));
-    };
-    return [...svg.querySelectorAll("path, use, image, text")].filter(seen).length;
+INKED = """all => all.map(image => {
+    const canvas = Object.assign(document.createElement("canvas"), {width: 400, height: 300});
+    const context = canvas.getContext("2d");
+    context.drawImage(image, 0, 0, 400, 300);
+    const data = context.getImageData(0, 0, 400, 300).data;
+    return new Set(Array.from({length: data.length / 4}, (_, i) => data.slice(4 * i, 4 * i + 4).join())).size;
 })"""
 
 
-def n_shapes(view: Any, selector: str) -> list[int]:
-    """How many shapes of each drawing have an extent and a colour other than white."""
+def n_colours(view: Any, selector: str) -> list[int]:
+    """How many colours the pixels of each image have; one if it is blank."""
     return view.eval_on_selector_all(selector, INKED)
 
 

@@ -148,11 +148,11 @@ def test_queued_experiments_run_one_after_the_other(project):
     assert queue(project) == ["Success", "Success"], dvc("queue", "status", at=project)
     assert {"1", "2"} <= set(experiments(project, PLOT).values())
     assert git("status", "--porcelain", at=project) == ""
-    said = run(PYTHON, "-m", "docs.sweep", PLOT, "vision/digits:test_accuracy", at=project)
+    said = run(PYTHON, "-m", "tools.sweep", PLOT, "vision/digits:test_accuracy", at=project)
     assert all(re.search(rf"│ {lines} +│", said) for lines in (1, 2)), said
     assert (project / "sweep.svg").read_text(encoding="utf-8").startswith("<?xml")
     assert "wanted experiments with the param nothing" in run(
-        PYTHON, "-m", "docs.sweep", "nothing", "vision/digits:test_accuracy", at=project, fails=True
+        PYTHON, "-m", "tools.sweep", "nothing", "vision/digits:test_accuracy", at=project, fails=True
     )
 
 

@@ -10,9 +10,9 @@ import pytest
 from browser import misdrawn, needs_browser, opened, pictures
 from project import ROOT, append, commit, git
 
-from docs.compare import differs, main, numbers
 from lib.io.files import InputError
 from lib.io.tables import write_json
+from tools.compare import differs, main, numbers
 
 OLD = {
     "metrics/claims.json": {
@@ -110,7 +110,7 @@ def test_figures_that_changed_stand_side_by_side_within_the_page(project, tmp_pa
     ]
     assert page.count("<p>none</p>") == 2
     assert "plots/same.svg" not in page
-    assert "http" not in page
+    assert "://" not in page
 
 
 def test_a_commit_does_not_differ_from_itself(project, tmp_path, capsys):

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from docs.readme import ROOT, claims_table, graph, replaced
+from tools.readme import ROOT, claims_table, graph, replaced
 
 
 def part(name: str) -> str:

@@ -88,3 +88,24 @@ def test_every_row_is_what_numpy_says_of_the_whole_matrices(stage, run, tmp_path
     assert {len(s) for s in table[table["matrix"] == "W_KQ"]["singular_values"]} == {2, 4}
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "r"), table.drop(columns="singular_values"))
     assert files(tmp_path) == ["params.yaml", "r", *(f"runs/one/{name}" for name in files(run)), "s"]
+
+
+@pytest.mark.parametrize(("axes", "seeds"), [([], []), ([], [7]), (["seed"], [7, 9]), (["seed", "layer", "head"], [7])])
+def test_an_update_is_measured_wherever_it_stands(axes, seeds, stage, tmp_path):
+    start, update = torch.diag(torch.tensor([3.0, 2.0, 0.0])), torch.diag(torch.tensor([0.0, 0.0, 4.0]))
+    stack = [{"seed": len(seeds), "layer": 2, "head": 3}[axis] for axis in axes]
+    layout = {"family": "any", "matrices": {"W": [*axes, "row", "col"]}, "seeds": seeds}
+    snapshots = [{"W": W.expand(*stack, 3, 3)} for W in (start, start + update)]
+    steps = [{"snapshot": i, "time": 2.5 * i} for i in range(2)]  # of a flow: its clock is the time
+    write_run(tmp_path / "runs" / "one", layout, snapshots, steps)
+    params = {SECTION: {"rtol": RTOL, "null_seed": NULL_SEED}}
+    stage("spectra", params, SECTION, tmp_path / "runs", tmp_path / "s", tmp_path / "r")
+    table = pd.read_parquet(tmp_path / "s")
+    rows = table[table["of"] == "update"]
+    wanted = [(seed, layer, head) for seed in seeds or [0] for layer in (1, 2) for head in (1, 2, 3)]
+    places = wanted if "layer" in axes else [(seed, 0, 0) for seed in seeds or [0]]
+    assert [tuple(place) for place in rows[["seed", "layer", "head"]].to_numpy()] == places
+    assert rows["time"].tolist() == [2.5] * len(places)
+    assert rows["stable_rank"].tolist() == pytest.approx([1] * len(places))
+    for sigma in rows["singular_values"]:
+        assert sigma == pytest.approx([4, 0, 0], abs=1e-12)

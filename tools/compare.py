@@ -4,22 +4,22 @@ A number has changed where it moved by more than its spread over seeds (the larg
 its size: less is what another machine would change too.
 """
 
-import base64
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import typer
 import yaml
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rich.console import Console
 from rich.table import Table
 
 from lib.io.command import run
-from lib.io.files import InputError, atomic
+from lib.io.files import InputError
+from lib.io.page import image, write_page
 
 ROOT = Path(__file__).parents[1]
 RELATIVE = 1e-3
@@ -38,11 +38,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure that changed, as `data:` addresses; empty where a commit has none."""
+    """A figure that changed, as images; None where a commit has none."""
 
     path: str
-    old: str
-    new: str
+    old: str | None
+    new: str | None
 
 
 @dataclass(frozen=True)
@@ -170,14 +170,19 @@ def figures(old: Tree, new: Tree) -> list[Figure]:
     """The figures whose bytes changed."""
     names = sorted(n for n in old.names("plots", "published") | new.names("plots", "published") if n.endswith(".svg"))
     contents = [(name, old.read(name), new.read(name)) for name in names]
-    return [Figure(name, address(before), address(after)) for name, before, after in contents if before != after]
+    return [
+        Figure(name, *(None if svg is None else image(svg) for svg in sides))
+        for name, *sides in contents
+        if sides[0] != sides[1]
+    ]
 
 
-def address(svg: bytes | None) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode() if svg else ""
-
-
-def main(old: str, new: str = "", page: Path = Path("compare.html"), root: Path = ROOT) -> None:
+def main(
+    old: Annotated[str, typer.Argument(envvar="REV")] = "HEAD",
+    new: Annotated[str, typer.Option(envvar="TO")] = "",
+    page: Path = Path("compare.html"),
+    root: Path = ROOT,
+) -> None:
     """Compare a commit, or an experiment of DVC, with another, or with the working tree."""
     trees = Tree(root, resolved(root, old)), Tree(root, resolved(root, new) if new else None)
     parts = {"claims": list(claims(*trees)), "metrics": list(metrics(*trees)), "params": list(params(*trees))}
@@ -195,18 +200,8 @@ def main(old: str, new: str = "", page: Path = Path("compare.html"), root: Path 
         else:
             console.print(f"{title}: none of {len(rows)} changed")
     console.print(f"figures: {len(drawn)} changed", *(figure.path for figure in drawn), sep="\n  ")
-    environment = Environment(
-        loader=FileSystemLoader([Path(__file__).parent, ROOT / "stages"]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    text = environment.get_template("compare.html").render(
-        old=old, new=new or "working tree", parts=parts, figures=drawn
-    )
-    with atomic(page) as part:
-        part.write_text(text, encoding="utf-8")
+    template, style = Path(__file__).with_name("compare.html"), ROOT / "stages"
+    write_page(template, page, [style], old=old, new=new or "working tree", parts=parts, figures=drawn)
     console.print(f"side by side: {page}")
 
 

@@ -9,13 +9,14 @@ import shutil
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+import typer
 
 from lib.data.images import read_images
 from lib.io.command import run
-from lib.io.files import InputError
+from lib.io.files import InputError, clear, file_name
 from lib.io.params import load_yaml
 from lib.io.tables import write_json
 
@@ -23,7 +24,11 @@ PACKAGES = ["torch", "numpy", "pandas", "pyarrow", "safetensors", "scipy"]
 DETERMINES = ["lib", "stages", "dvc.yaml"]
 
 
-def main(dataset: str, command: str, hours: float) -> None:
+def main(
+    dataset: Annotated[str, typer.Argument(envvar="DATASET")],
+    command: Annotated[str, typer.Argument(envvar="COMMAND")],
+    hours: Annotated[float, typer.Argument(envvar="HOURS")],
+) -> None:
     """Copy what git keeps of a vision data set's results, and write how they came about beside it.
 
     `command` made them, in `hours` of wall time. Raises `InputError` where the code is not that of a commit.
@@ -31,12 +36,16 @@ def main(dataset: str, command: str, hours: float) -> None:
     changed = _git("status", "--porcelain", "--", *DETERMINES)
     if changed:
         raise InputError(f"wanted the code of a commit, got changes:\n{changed}")
-    section = load_yaml(Path("params.yaml"))["vision"][dataset]
+    sections = load_yaml(Path("params.yaml"))["vision"]
+    if dataset not in sections or not isinstance(sections[dataset], dict):
+        known = [name for name, value in sections.items() if isinstance(value, dict)]
+        raise InputError(f"DATASET: wanted one of {known}, the sections of vision in params.yaml, got {dataset!r}")
+    section = sections[dataset]
     section["fetch"]["source_folder"] = None  # where this machine has the files says nothing: they are verified
-    folder = Path("published") / dataset
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(Path("metrics") / "vision" / dataset, folder)
-    shutil.copytree(Path("plots") / "vision" / dataset / "figures", folder / "figures")
+    folder = Path("published") / file_name(dataset)
+    clear(folder, "*.json", "*.parquet", "*.csv", "figures/*.svg")
+    shutil.copytree(Path("metrics") / "vision" / dataset, folder, dirs_exist_ok=True)
+    shutil.copytree(Path("plots") / "vision" / dataset / "figures", folder / "figures", dirs_exist_ok=True)
     n_images = len(read_images(Path("data") / "vision" / dataset / "images.safetensors").train_labels)
     write_json(provenance(section, n_images) | {"command": command, "wall_hours": hours}, folder / "provenance.json")
     print(f"published in {folder}")

@@ -7,9 +7,10 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import matplotlib.pyplot as plt
+import typer
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
@@ -72,7 +73,11 @@ def drawn(rows: list[Point], param: str, metric: str) -> Figure:
     return figure
 
 
-def main(param: str, metric: str, figure: Path = Path("sweep.svg")) -> None:
+def main(
+    param: Annotated[str, typer.Argument(envvar="PARAM")],
+    metric: Annotated[str, typer.Argument(envvar="METRIC")],
+    figure: Path = Path("sweep.svg"),
+) -> None:
     """PARAM as in params.yaml, METRIC as FOLDER:NAME, e.g. vision/digits:test_accuracy."""
     folder, separator, name = metric.partition(":")
     if not separator:

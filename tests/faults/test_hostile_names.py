@@ -1,0 +1,157 @@
+"""A name that comes from params, a table or a command line never leads out of its folder, and nothing is lost by it."""
+
+import itertools
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from project import ROOT
+
+from lib.data.decision_lists import Task
+from lib.io.files import InputError, clear, file_name
+from lib.io.params import load_yaml, parse
+from lib.io.runs import Layout, clear_runs, open_run, write_run
+from stages.decision_lists import evaluate, flow, generate
+from stages.decision_lists import train as train_lists
+from stages.low_rank_sparse import adapt, train
+from stages.vision.train import Variant
+from tools import publish
+
+LAYOUT = Layout("toy", {"W": ["row", "col"]})
+KEPT = {"victim/file": "precious", "runs/beside": "precious", "file": "precious"}
+
+
+def hostile_names() -> list[str]:
+    """Two hundred names, none of which may name a folder here."""
+    names = ["..", "../victim", "../../victim", "./..", "a/../../victim", "victim/", "a/b", "~", "~root", "-rf", "."]
+    names += ["{here}/victim", "/victim", "//victim", "C:\\victim", "..\\victim", "file:///victim", "", " ", "a b"]
+    names += ["a\n", "\0", "a\0b", "a\x1b[2J", "\u2025/victim", "\uff0e\uff0e", "\u202evictim", "a:b", "a*", "?"]
+    names += ["$(id)", "`id`", "a;b", "a|b", "a&b", "'a'", '"a"', ".hidden", ".git", ".dvc", "a" * 101, "a/" * 60]
+    names += ["\ud800", "é", "%2e%2e"]
+    draw = random.Random(0)
+    parts = ["..", ".", "/", "\\", "victim", "\t", "\0", "~", " ", "a", "//", "{here}"]
+    while len(names) < 200:
+        name = "/".join(draw.choices(parts, k=draw.randint(2, 5)))
+        names += [name] * (name not in names)
+    return [name.replace("{here}", str(Path.cwd())) for name in names]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    """A folder with a folder of runs, something beside it, and links out of it."""
+    folder = tmp_path / "here"
+    for name, content in KEPT.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def refused(function, *arguments, match: str = "wanted a name") -> None:
+    with pytest.raises(InputError, match=match):
+        function(*arguments)
+
+
+def begin(runs: Path, name: str) -> None:
+    with write_run(runs, name, LAYOUT) as run:
+        run.add({"W": torch.eye(2)}, [{"step": 0}])
+
+
+def task(name: str) -> Task:
+    return Task(name, "g", 2, 1, False, ((1,), (0,)), (0, 1), (0.5, 0.5), "uniform")
+
+
+PARAMS = [
+    ("decision_lists.generate", generate.Generate, "groups", "name"),
+    ("low_rank_sparse.train", train.Train, "configurations", "name"),
+    ("low_rank_sparse.adapt", adapt.Adapt, "adaptations", "configuration"),
+]
+
+
+def test_no_hostile_name_is_a_name(here):
+    names = hostile_names()
+    assert len(set(names)) == 200
+    for name in names:
+        refused(file_name, name)
+
+
+@pytest.mark.parametrize("name", ["init_scale=0.1,labels=permuted", "law-000", "log10_init_scale=-64", "_", "a" * 100])
+def test_the_names_that_the_project_uses_are_names(name):
+    assert file_name(name) == name
+
+
+def test_every_variant_of_vision_has_a_name():
+    for scale, rate, kind in itertools.product((1e-9, 0.1, 1, 1e9), (None, 1e-9, 0.5, 1e9), ("true", "permuted")):
+        assert file_name(Variant(scale, kind, "sgd", rate, "heads").name)
+
+
+@pytest.mark.parametrize(("section", "schema", "key", "named"), PARAMS, ids=[section for section, *_ in PARAMS])
+def test_a_param_that_becomes_a_part_of_a_path_is_checked_as_a_name(section, schema, key, named, here):
+    family, stage = section.split(".")
+    value = load_yaml(ROOT / "params.yaml")[family][stage]
+    parse(value, schema, section)
+    for name in hostile_names():
+        value[key][-1][named] = name
+        refused(parse, value, schema, section, match=rf"^{section}\.\w+\[\d+\]\.\w+: wanted a name")
+
+
+def test_a_run_of_a_hostile_name_is_neither_written_nor_removes_anything(here):
+    for name in hostile_names():
+        refused(begin, Path("runs"), name)
+        refused(flow.publish, Path("runs"), task(name), flow.Spectral((), 1, 2, 1, 1, 2), [])
+        refused(train_lists.publish, Path("runs"), task(name), train_lists.Joint((), 1.0, (0,), 1), [])
+        refused(evaluate.shown, task(name), Path("runs"), None)
+    assert {str(path.relative_to(here)) for path in here.rglob("*") if path.is_file()} == set(KEPT)
+
+
+def test_results_of_a_hostile_data_set_are_not_published(here, monkeypatch):
+    monkeypatch.setattr(publish, "_git", lambda *_: "")
+    (here / "params.yaml").write_text("vision:\n  ../victim:\n    fetch: {}\n  digits:\n    fetch: {}\n")
+    for name in hostile_names():
+        match = "wanted a name" if name == "../victim" else r"DATASET: wanted one of \['../victim', 'digits'\]"
+        refused(publish.main, name, "command", 1.0, match=match)
+    assert (here / "victim" / "file").read_text() == "precious"
+
+
+@pytest.mark.parametrize("linked", ["runs", "runs/one"])
+def test_a_run_is_not_written_through_a_link(linked, here):
+    (here / "runs" / "beside").unlink()
+    (here / "runs").rmdir()
+    (here / linked).parent.mkdir(exist_ok=True)
+    (here / linked).symlink_to(here / "victim", target_is_directory=True)
+    refused(begin, Path("runs"), "one", match="wanted a folder to write in, got a link to")
+    refused(clear_runs, Path("runs"), match="wanted ")
+    assert (here / "victim" / "file").read_text() == "precious"
+
+
+@pytest.mark.parametrize("beside", ["notes.txt", "sub/steps.parquet", "snapshot-0000.safetensors.bak"])
+def test_a_folder_that_holds_more_than_a_run_is_not_emptied(beside, here):
+    begin(Path("own"), "one")
+    (here / "own/one" / beside).parent.mkdir(exist_ok=True)
+    (here / "own/one" / beside).write_text("precious")
+    refused(begin, Path("own"), "one", match=f"own/one: wanted an empty folder, .* got own/one/{beside}")
+    refused(clear_runs, Path("own"), match=f"got own/one/{beside}")
+    assert (here / "own/one" / beside).read_text() == "precious"
+    assert (here / "own/one/SHA256SUMS").exists()
+
+
+def test_a_run_whose_writer_was_killed_is_replaced(here):
+    begin(Path("own"), "one")
+    (here / "own/one/SHA256SUMS").unlink()
+    (here / "own/one/.snapshot-0001.safetensors.4711.part").write_text("half")
+    begin(Path("own"), "one")
+    assert torch.equal(open_run(Path("own/one")).weights(0)["W"], torch.eye(2))
+    assert len(list((here / "own/one").iterdir())) == 3
+    clear_runs(Path("own"))
+    assert list((here / "own").iterdir()) == []
+
+
+def test_a_folder_is_cleared_of_what_fits_and_of_nothing_else(here):
+    clear(Path("absent"), "*")
+    refused(clear, Path("victim"), "*.parquet", match="victim: wanted an empty folder, .* got victim/file")
+    refused(clear, Path("file"), "*", match="file: wanted a folder to write in, got a file")
+    (here / "victim" / "link").symlink_to(here / "runs", target_is_directory=True)
+    clear(Path("victim"), "file", "link")
+    assert list((here / "victim").iterdir()) == []
+    assert (here / "runs" / "beside").exists()

@@ -1,0 +1,136 @@
+"""A stage ends when the DVC that started it does, at any moment, also while it imports; no orphan trains on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from harness import Reproduction, not_yet_run
+from project import ROOT
+
+from lib.io import command
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows gives an orphan no other parent")
+
+# A package in the place of torch that says that the stage imports it, and takes a minute.
+SLOW = "import pathlib, time; pathlib.Path(__file__).with_name('importing').touch(); time.sleep(60)"
+# In the place of DVC: starts a stage as DVC does, through a shell, says its process, and waits or ends.
+PARENT = """
+import os, subprocess, sys, time
+child = subprocess.Popen(["/bin/sh", "-c", sys.argv[1]], env={**os.environ, **eval(sys.argv[2])})
+print(child.pid, flush=True)
+time.sleep(float(sys.argv[3]))
+"""
+STAGE = f"exec {sys.executable} -m stages.vision.train any data runs"
+
+
+@pytest.fixture
+def importing(tmp_path) -> Path:
+    """Is there once the stage imports torch."""
+    (tmp_path / "torch.py").write_text(SLOW)
+    return tmp_path / "importing"
+
+
+def start(importing: Path, shell: str = STAGE, waits: float = 60, **variables: str) -> tuple[subprocess.Popen, int]:
+    """A parent that started a stage, and the stage's process."""
+    path = os.pathsep.join([str(importing.parent), str(ROOT)])
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("DVC_")}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, shell, repr({"PYTHONPATH": path, **variables}), str(waits)],
+        env=inherited, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+    )  # fmt: skip
+    return parent, int(parent.stdout.readline())
+
+
+def until(true, seconds: float) -> bool:
+    """Whether it became true in that time."""
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.02)
+    return true()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def end(parent: subprocess.Popen, stage: int) -> None:
+    if alive(stage):
+        os.kill(stage, signal.SIGKILL)
+    parent.kill()
+    parent.communicate()
+
+
+def test_a_stage_whose_dvc_is_killed_while_it_imports_ends(importing):
+    parent, stage = start(importing, DVC_ROOT="here")
+    try:
+        assert until(importing.exists, 60)
+        parent.kill()
+        assert until(lambda: not alive(stage), 2)
+    finally:
+        end(parent, stage)
+
+
+def test_a_stage_whose_dvc_is_gone_before_it_begins_does_not_begin(importing):
+    parent, stage = start(importing, f"sleep 1; {STAGE}", waits=0, DVC_ROOT="here")
+    try:
+        parent.wait(10)
+        assert until(lambda: not alive(stage), 10)
+        assert not importing.exists()
+    finally:
+        end(parent, stage)
+
+
+def test_a_stage_that_a_person_started_goes_on_without_its_shell(importing):
+    parent, stage = start(importing)
+    try:
+        assert until(importing.exists, 60)
+        parent.kill()
+        assert not until(lambda: not alive(stage), 1)
+    finally:
+        end(parent, stage)
+
+
+def test_where_the_kernel_does_not_tell_a_thread_looks(importing, tmp_path):
+    script = tmp_path / "watched.py"
+    lines = ["from lib.io import command", "command.kill_with_parent = lambda: False", "command.end_with_parent()"]
+    script.write_text("\n".join([*lines, "import torch"]))
+    parent, child = start(importing, f"exec {sys.executable} {script}")
+    try:
+        assert until(importing.exists, 60)
+        parent.kill()
+        assert until(lambda: not alive(child), 5)
+    finally:
+        end(parent, child)
+
+
+@pytest.mark.parametrize(("group", "adopts"), [(7, True), (3, False)], ids=["an init", "DVC in a container"])
+def test_the_first_process_is_no_parent_unless_it_leads_our_group(group, adopts, monkeypatch):
+    monkeypatch.setattr(os, "getpgid", lambda pid: {1: group}[pid])
+    monkeypatch.setattr(os, "getpgrp", lambda: 3)
+    assert command._adopts_orphans(1) is adopts
+
+
+def test_a_process_that_is_none_of_these_is_a_parent():
+    assert not command._adopts_orphans(os.getpid())
+
+
+@pytest.mark.slow
+def test_nothing_is_alive_two_seconds_after_dvc_was_killed_at_any_moment_of_a_stage(tiny_pipeline, tmp_path):
+    [stage] = [stage for stage in tiny_pipeline.stages if stage.module == "stages.gradual_rank.flow"]
+    project = not_yet_run(tiny_pipeline.folder, tmp_path / "project", stage)
+    for moment in range(10):
+        with Reproduction(project, stage) as work:
+            work.until(lambda _, work=work: "Running stage" in work.said)
+            time.sleep(0.1 + 2.9 * moment / 9)
+            if not work.find("dvc"):
+                continue
+            work.kill("dvc")
+            assert until(lambda work=work: not work.processes(), 2), [p.cmdline() for p in work.processes()]

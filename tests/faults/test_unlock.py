@@ -1,0 +1,106 @@
+"""What a killed DVC left half written is set aside, and the next DVC begins; what is whole stays."""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from dvc.schema import COMPILED_LOCKFILE_SCHEMA
+from project import PYTHON, ROOT, duplicate, dvc, run
+from ruamel.yaml import YAML
+
+from lib.io.files import InputError
+from tools import unlock
+
+RWLOCK = json.dumps({"write": {"/a/b": {"pid": 4711, "cmd": "dvc repro"}}, "read": {"/a/c": [{"pid": 1, "cmd": "x"}]}})
+
+
+@pytest.fixture
+def project(tmp_path) -> Path:
+    """A project whose two files are whole."""
+    (tmp_path / ".dvc" / "tmp").mkdir(parents=True)
+    (tmp_path / ".dvc" / "tmp" / "rwlock").write_text(RWLOCK)
+    (tmp_path / "dvc.lock").write_text((ROOT / "dvc.lock").read_text(encoding="utf-8"), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("content", [RWLOCK, "{}", '{"write": {}, "read": {}}', None])
+def test_whole_files_stay_and_nothing_is_said(project, content, capsys):
+    if content is None:
+        (project / ".dvc" / "tmp" / "rwlock").unlink()
+        (project / "dvc.lock").unlink()
+    else:
+        (project / ".dvc" / "tmp" / "rwlock").write_text(content)
+    before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
+    unlock.main(project)
+    assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == before
+    assert capsys.readouterr().out == ""
+
+
+def test_a_lock_that_was_cut_short_anywhere_is_set_aside_with_one_line(project, capsys):
+    path = project / ".dvc" / "tmp" / "rwlock"
+    for n_bytes in range(0, len(RWLOCK), 9):
+        path.write_text(RWLOCK[:n_bytes])
+        unlock.main(project)
+        assert not path.exists()
+        assert path.with_name("rwlock.unreadable").read_text() == RWLOCK[:n_bytes]
+        [line] = capsys.readouterr().out.splitlines()
+        assert line.startswith(f"{path} cannot be read")
+
+
+def test_what_is_left_of_a_cut_dvc_lock_is_read_by_dvc_or_set_aside(tmp_path):
+    entry = {"cmd": "python -m a b", "deps": [{"path": "a/b", "hash": "md5", "md5": "0a" * 16, "size": 12}]}
+    entry |= {"params": {"params.yaml": {"a.b": {"c": [1, 2], "d": "e f", "g": None}}}, "outs": entry["deps"]}
+    YAML().dump({"schema": "2.0", "stages": {"one": entry, "two": {"cmd": "b"}}}, tmp_path / "whole")
+    text = (tmp_path / "whole").read_text()
+    kept = 0
+    for n_bytes in range(0, len(text), 3):
+        (tmp_path / "dvc.lock").write_text(text[:n_bytes])
+        unlock.main(tmp_path)
+        if (tmp_path / "dvc.lock").exists():
+            kept += 1
+            COMPILED_LOCKFILE_SCHEMA(YAML(typ="safe").load(tmp_path / "dvc.lock"))
+    assert 0 < kept < len(text) / 3
+
+
+def test_the_committed_dvc_lock_is_whole_and_parts_of_it_are_not(project):
+    text = (project / "dvc.lock").read_text(encoding="utf-8")
+    draw = random.Random(0)
+    unlock.main(project)
+    assert (project / "dvc.lock").exists()
+    (project / "dvc.lock").write_text(text[: text.index("\n    - path: ", draw.randrange(len(text) // 2)) + 10])
+    unlock.main(project)
+    assert (project / "dvc.lock.unreadable").exists()
+
+
+def test_nothing_is_set_aside_while_dvc_works_there(project, tmp_path):
+    (project / ".dvc" / "tmp" / "rwlock").write_text("{")
+    (project / "below").mkdir()
+    (tmp_path / "dvc").write_text("print(1, flush=True); import time; time.sleep(60)")
+    with subprocess.Popen([sys.executable, tmp_path / "dvc"], cwd=project / "below", stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        with pytest.raises(InputError, match=rf"rwlock: .* while DVC works here \(process {other.pid}\)"):
+            unlock.main(project)
+        other.kill()
+    unlock.main(project)
+    assert not (project / ".dvc" / "tmp" / "rwlock").exists()
+
+
+def test_make_repro_sets_aside_first():
+    said = run("make", "-n", "repro", at=ROOT)
+    assert "python -m tools.unlock && dvc repro" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("torn", [".dvc/tmp/rwlock", "dvc.lock"])
+def test_dvc_goes_on_after_a_file_of_its_own_was_cut_short(torn, tiny_pipeline, tmp_path):
+    project = duplicate(tiny_pipeline.folder, tmp_path / "project", "scratch")
+    dvc("status", "claims", at=project)
+    whole = (project / torn).read_bytes() if (project / torn).exists() else RWLOCK.encode()
+    end = whole.index(b"\n    - path: ", len(whole) // 2) + 10 if torn == "dvc.lock" else len(whole) // 2
+    (project / torn).write_bytes(whole[:end])
+    assert "ERROR" in dvc("repro", "claims", at=project, fails=True)
+    assert "set aside" in run(PYTHON, "-m", "tools.unlock", at=project)
+    dvc("repro", "claims", at=project)

@@ -1,0 +1,90 @@
+"""No script that a figure or a text holds runs in a page of the project."""
+
+import base64
+import json
+import re
+from pathlib import Path
+
+import pytest
+from browser import needs_browser, opened
+from project import PYTHON, ROOT, commit, git, run
+
+from lib.io.page import image
+from stages import report
+from tools import compare
+
+HOSTILE = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9" onload="document.title = 'ran'">
+<script>document.title = 'ran'; parent.document.title = 'ran'</script>
+<a href="javascript:document.title = 'ran'"><circle r="{}" onclick="document.title = 'ran'"/></a></svg>"""
+TEXT = "</code><script>document.title = 'ran'</script><img src=x onerror=\"document.title = 'ran'\">"
+FIGURES = Path("plots/any/figures")
+POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]+)">')
+
+
+def reported(folder: Path) -> Path:
+    """A report of a hostile figure and a claim of hostile texts."""
+    (folder / FIGURES).mkdir(parents=True)
+    (folder / FIGURES / "a.svg").write_text(HOSTILE.format(4))
+    texts = dict.fromkeys(("statement", "where", "source", "kind", "command", "bar", "over"), TEXT)
+    claim = {**texts, "family": "any", "figure": str(FIGURES / "a.svg"), "state": "not run"}
+    (folder / "claims.json").write_text(json.dumps({"one": claim}))
+    report.main(Path("claims.json"), ROOT / "stages" / "report.html", folder / "report.html", [FIGURES])
+    return folder / "report.html"
+
+
+def compared(folder: Path) -> Path:
+    """Two commits with a hostile figure and a hostile param."""
+    git("init", "--quiet", at=folder)
+    for radius in (3, 4):
+        (folder / FIGURES).mkdir(parents=True, exist_ok=True)
+        (folder / FIGURES / "a.svg").write_text(HOSTILE.format(radius))
+        (folder / "params.yaml").write_text(json.dumps({TEXT: f"{TEXT}{radius}"}))
+        commit(folder, str(radius))
+    compare.main("HEAD~1", "HEAD", folder / "compare.html", folder)
+    return folder / "compare.html"
+
+
+def plotted(folder: Path) -> Path:
+    """A page of `dvc plots diff`, which shows a hostile figure as DVC does."""
+    run(PYTHON, "-m", "tools.plots", str(folder / "template.html"), at=ROOT)
+    (folder / "static").mkdir()
+    (folder / "static" / "a.svg").write_text(HOSTILE.format(4))
+    text = (folder / "template.html").read_text(encoding="utf-8")
+    shown = '<div><p>a.svg</p><img src="static/a.svg"></div>'
+    (folder / "plots.html").write_text(text.replace("{plot_divs}", shown).replace("{refresh_tag}", ""))
+    return folder / "plots.html"
+
+
+PAGES = [reported, compared, plotted]
+
+
+@pytest.fixture(params=PAGES, ids=lambda make: make.__name__)
+def page(request, tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return request.param(tmp_path)
+
+
+def test_a_figure_is_an_image_and_a_text_is_a_text(page):
+    text = page.read_text(encoding="utf-8")
+    [policy] = POLICY.findall(text)
+    assert policy.startswith("default-src 'none'; ")
+    if page.stem != "plots":  # whose charts are drawn by the scripts in it
+        assert "script-src" not in policy
+        assert re.findall(r"<script|<svg|<img src=x|javascript:", text) == []
+        shown = re.findall(r'<img src="data:image/svg\+xml;base64,([^"]+)"', text)
+        assert base64.b64decode(shown[-1]).decode() == HOSTILE.format(4)
+
+
+def test_the_address_of_an_image_is_the_image():
+    assert image(b"<svg/>") == "data:image/svg+xml;base64,PHN2Zy8+"
+
+
+@pytest.mark.slow
+@needs_browser
+def test_no_script_of_a_figure_runs_in_a_browser(page):
+    before = re.findall("(?s)<title>(.*?)</title>", page.read_text(encoding="utf-8"))[0]
+    with opened(page, beside="static") as view:
+        assert view.evaluate("Promise.all([...document.images].map(i => i.decode().then(() => i.naturalWidth)))")
+        for picture in view.query_selector_all("img"):
+            picture.click()
+        assert view.title() == before

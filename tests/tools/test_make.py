@@ -1,0 +1,69 @@
+"""What people give to make is data: it reaches Python as it was typed, and nothing in it is run on the way."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from project import PYTHON, ROOT
+
+NAMES = ("REV", "TO", "PARAM", "METRIC", "DATASET", "COMMAND", "HOURS")
+VALUES = {
+    "a single quote": "HEAD'; touch ran; '",
+    "a double quote": 'HEAD"; touch ran; "',
+    "backticks": "`touch ran`",
+    "a command substitution": "$(touch ran)",
+    "a function of make": "$(shell touch ran)",
+    "more of make": "$(eval x:=$(shell touch ran)) $(error ran) ${HOME} $$ $@",
+    "newlines": "one\ntouch ran\n\ttouch ran",
+    "a command": """dvc exp run -S 'a=[1,"2"]' --name "x y" && echo `date` $HOME # not a comment""",
+    "an option": "--help",
+    "spaces and signs": "a  b \\ % ; | & < > * ? ~ é ∞  ",
+}
+# In the place of python: says the module it was to run and the variables that it was given.
+ECHO = """#!{python} -I
+import json, os, sys
+print("GOT" + json.dumps([sys.argv[1:], {{name: os.environ.get(name) for name in {names}}}]))
+"""
+
+
+@pytest.fixture
+def project(tmp_path) -> Path:
+    """The Makefile in a folder in which all is set up, and whose python echoes."""
+    for name in ("requirements.txt", "tools/plots.py", "tools/plots.html", ".venv/installed", ".venv/bin/activate"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    os.utime(tmp_path / ".venv" / "installed", (2**32, 2**32))
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / ".venv" / "bin" / "activate").write_text(f"PATH={tmp_path}/.venv/bin:$PATH\n")
+    (tmp_path / ".venv" / "bin" / "python").write_text(ECHO.format(python=PYTHON, names=NAMES))
+    (tmp_path / ".venv" / "bin" / "python").chmod(0o755)
+    return tmp_path
+
+
+def made(project: Path, *arguments: str, **variables: str) -> tuple[list[str], dict[str, str]]:
+    """How make ran the echoing python."""
+    inherited = {name: value for name, value in os.environ.items() if name not in (*NAMES, "MAKEFLAGS")}
+    done = subprocess.run(
+        ["make", *arguments], cwd=project, env=inherited | variables, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("GOT")]
+    return json.loads(line.removeprefix("GOT"))
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+@pytest.mark.parametrize("target", ["compare", "sweep", "publish"])
+def test_a_value_reaches_python_as_it_was_typed(target, value, project):
+    given = {name: f"{value}{i}" for i, name in enumerate(NAMES)}
+    for how in ([f"{name}={text}" for name, text in given.items()], []):
+        command, found = made(project, target, *how, **({} if how else given))
+        assert command == ["-m", f"tools.{target}"]
+        assert found == given
+    assert not (project / "ran").exists()
+
+
+def test_what_is_not_given_is_empty(project):
+    assert made(project, "compare")[1] == dict.fromkeys(NAMES, "")

@@ -1,0 +1,115 @@
+"""`make sweep` says and draws a metric of every experiment against a param."""
+
+import json
+import os
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from project import PYTHON
+
+from lib.io.files import InputError
+from tools import sweep
+
+FILE = "metrics/any/summary.json"
+
+
+def state(rev, rate, metrics, name=None):
+    """A commit or an experiment as `dvc exp show --json` has it."""
+    data = {
+        "params": {"params.yaml": {"data": {"any": {"train": {"rate": rate, "kind": f"k{rate:g}"}}}}},
+        "metrics": {FILE: {"data": metrics}},
+    }
+    return {"rev": rev, "name": name, "data": data}
+
+
+def many(mean, **others):
+    return {"loss": {"deep": {"mean": mean, **others}}}
+
+
+SHOWN = [
+    state("workspace", 7.0, many(70.0, sd=1.0)),
+    state("a" * 40, 0.5, many(3.0, sd=0.25), "main")
+    | {
+        "experiments": [
+            {"revs": [state("b" * 40, 10.0, many(1.5, min=1.0, max=4.0), "tenth")]},
+            {"revs": [state("c" * 40, 0.5, many(9.0, sd=1.0), "of another sweep")]},
+            {"revs": [state("d" * 40, 2.0, many(None), "not measured"), state("e" * 40, 3.0, many(2.5), "bare")]},
+            {"revs": [state("f" * 40, 4.0, {"loss": {"deep": 6.0}}, None)]},
+            {"revs": [{"rev": "0" * 40, "name": "broken"}]},
+        ]
+    },
+    state("b" * 40, 10.0, many(1.5, min=1.0, max=4.0), "tenth") | {"experiments": None},
+]
+# The rows that come of it, by the param: name, value, mean, low and high end.
+ROWS = [
+    ("main", 0.5, 3.0, 2.75, 3.25),
+    ("bare", 3.0, 2.5, 2.5, 2.5),
+    ("fffffff", 4.0, 6.0, 6.0, 6.0),
+    ("tenth", 10.0, 1.5, 1.0, 4.0),
+]
+
+
+@pytest.fixture
+def dvc(tmp_path, monkeypatch) -> Path:
+    """A command that shows these experiments, in the place of DVC."""
+    (tmp_path / "shown.json").write_text(json.dumps(SHOWN))
+    echo = f"#!{PYTHON}\nimport sys\nassert sys.argv[1:] == ['exp', 'show', '--json']\nprint(open('shown.json').read())"
+    (tmp_path / "dvc").write_text(echo)
+    (tmp_path / "dvc").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def drawn(monkeypatch) -> list:
+    """The figures that are rendered, before they are closed."""
+    kept = []
+    monkeypatch.setattr(sweep, "rendered", lambda figure: kept.append(figure) or b"<svg/>")
+    yield kept
+    plt.close("all")
+
+
+def test_every_experiment_is_a_row_and_a_point(dvc, drawn, capsys):
+    sweep.main("any.train.rate", "any:loss.deep")
+    said = [line.replace("│", " ").split() for line in capsys.readouterr().out.splitlines() if "│" in line]
+    assert said == [[name, str(value), *(f"{number:g}" for number in numbers)] for name, value, *numbers in ROWS]
+    [figure] = drawn
+    [axes] = figure.axes
+    [bars] = axes.containers
+    line, _, [ends] = bars
+    np.testing.assert_array_equal(line.get_xydata(), [row[1:3] for row in ROWS])
+    segments = [[[value, low], [value, high]] for _, value, _, low, high in ROWS]
+    np.testing.assert_allclose(np.array(ends.get_segments()), segments)
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_xscale()) == ("any.train.rate", "loss.deep", "linear")
+    assert (dvc / "sweep.svg").read_bytes() == b"<svg/>"
+
+
+def test_a_param_that_is_no_number_has_a_place_for_each_value(dvc, drawn, capsys):
+    sweep.main("any.train.kind", "any:loss.deep", dvc / "other.svg")
+    [axes] = drawn[0].axes
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["k0.5", "k10", "k3", "k4"]
+    np.testing.assert_array_equal(axes.containers[0][0].get_ydata(), [3.0, 1.5, 2.5, 6.0])
+    assert (dvc / "other.svg").exists()
+
+
+def test_numbers_far_apart_stand_on_a_logarithmic_axis(drawn):
+    for low, scale in ((0.49, "log"), (0.5, "linear"), (-1, "linear")):
+        figure = sweep.drawn([("a", low, 1, 1, 1), ("b", 10, 1, 1, 1)], "p", "m")
+        assert figure.axes[0].get_xscale() == scale
+
+
+@pytest.mark.parametrize(
+    ("param", "metric", "message"),
+    [
+        ("any.train.rate", "loss", "METRIC: wanted FOLDER:NAME such as .*, got 'loss'"),
+        ("nothing", "any:loss.deep", "wanted experiments with the param nothing and the metric loss.deep"),
+        ("any.train.rate", "any:nothing", f"the metric nothing of {FILE}, got none"),
+        ("any.train.rate", "other:loss.deep", "of metrics/other/summary.json, got none"),
+    ],
+)
+def test_what_no_experiment_has_is_refused(dvc, param, metric, message):
+    with pytest.raises(InputError, match=message):
+        sweep.main(param, metric)

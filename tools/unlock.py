@@ -1,0 +1,68 @@
+"""Set aside what a killed DVC left half written, so that the next one can begin: the first step of `make repro`.
+
+DVC writes `.dvc/tmp/rwlock` and `dvc.lock` in place. Killed meanwhile, it leaves a part, and every later command fails.
+DVC makes both anew; what a stage had made already comes back from its run cache.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import IO
+
+import psutil
+import yaml
+from dvc.schema import COMPILED_LOCKFILE_SCHEMA
+from voluptuous import Invalid, Schema
+
+from lib.io.command import run
+from lib.io.files import InputError
+
+
+def check_rwlock(file: IO[str]) -> None:
+    """Who reads and who writes which path."""
+    Schema({str: dict})(json.load(file))
+
+
+def check_dvc_lock(file: IO[str]) -> None:
+    """What every stage was when it ran."""
+    COMPILED_LOCKFILE_SCHEMA(yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+
+
+CHECKS = {".dvc/tmp/rwlock": check_rwlock, "dvc.lock": check_dvc_lock}
+
+
+def main(project: Path = Path()) -> None:
+    """Rename each of the two files that is not what DVC reads; raises `InputError` while DVC works in the project."""
+    for name, check in CHECKS.items():
+        path = project / name
+        try:
+            with path.open(encoding="utf-8") as file:
+                check(file)
+            continue
+        except FileNotFoundError:
+            continue
+        except (ValueError, yaml.YAMLError, Invalid):
+            pass
+        for pid in running(project):
+            raise InputError(f"{path}: wanted a whole file, got a part, while DVC works here (process {pid})")
+        aside = path.with_name(path.name + ".unreadable")
+        os.replace(path, aside)
+        print(f"{path} cannot be read, as if DVC was killed while it wrote it: set aside as {aside.name}")
+
+
+def running(project: Path) -> list[int]:
+    """The processes of DVC that work in the project or below it."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            command, folder = process.cmdline(), Path(process.cwd())
+        except (psutil.Error, OSError):
+            continue
+        named = any(Path(argument).stem == "dvc" for argument in command[:3])
+        if named and folder.is_relative_to(project.resolve()):
+            found.append(process.pid)
+    return found
+
+
+if __name__ == "__main__":
+    run(main)
