@@ -1,0 +1,111 @@
+"""Tasks of decision lists made by hand, and what brute force over their sequences says: nothing of lib is in it."""
+
+import itertools
+import math
+
+import pandas as pd
+import torch
+
+Task = dict[str, object]
+
+
+def task(name, group, n_tokens, seq_len, lists, permutation, weights, repeats=False, law="some law"):
+    """A task as a row of the table: classes of sequences have chances in proportion to `weights`, repeated in turn."""
+    n_classes = math.comb(n_tokens + seq_len - 1, seq_len) if repeats else math.comb(n_tokens, seq_len)
+    weights = list(itertools.islice(itertools.cycle(weights), n_classes))
+    chances = [weight / sum(weights) for weight in weights]
+    names = ("name", "group", "n_tokens", "seq_len", "repeats", "lists", "permutation", "probability", "law")
+    values = (name, group, n_tokens, seq_len, repeats, lists, permutation, chances, law)
+    return dict(zip(names, values, strict=True))
+
+
+def write_tasks(path, *tasks):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame(list(tasks)).to_parquet(path)
+    return path
+
+
+def classes(n_tokens, seq_len, repeats):
+    """Every class of sequences, by its tokens in order."""
+    kind = itertools.combinations_with_replacement if repeats else itertools.combinations
+    return list(kind(range(n_tokens), seq_len))
+
+
+def every_sequence(task, repeats):
+    """The task with another law: all sequences, with repeats or without, equally likely."""
+    n_classes = len(classes(task["n_tokens"], task["seq_len"], repeats))
+    return task | {"repeats": repeats, "probability": [1 / n_classes] * n_classes}
+
+
+class Brute:
+    """The loss of a task and what else is asked of weights, from a loop over its sequences and the tokens in them.
+
+    W is [key, query], V is [label, token]; a row is a class of sequences of positive chance and a token a in it.
+    """
+
+    def __init__(self, task):
+        self.L, self.n, self.lists, self.pi = task["n_tokens"], task["seq_len"], task["lists"], task["permutation"]
+        found = []
+        for tokens, chance in zip(
+            classes(self.L, self.n, task["repeats"]), [float(p) for p in task["probability"]], strict=True
+        ):
+            for a in sorted(set(tokens)):
+                place = next(i for i, b in enumerate(self.lists[a]) if b in tokens)
+                counts = [float(tokens.count(b)) for b in range(self.L)]
+                if chance > 0:
+                    found.append((counts, a, self.lists[a][place], place + 1, chance * tokens.count(a) / self.n))
+        counts, query, star, place, weight = zip(*found, strict=True)
+        self.counts, self.weight = (torch.tensor(each, dtype=torch.float64) for each in (counts, weight))
+        self.query, self.star, self.place = (torch.tensor(each) for each in (query, star, place))
+        self.label = torch.tensor(self.pi)[self.star]
+        self.every = torch.arange(len(found))
+        self.P = torch.zeros(self.L, self.L, dtype=torch.float64)
+        for b in range(self.L):
+            self.P[self.pi[b], b] = 1
+
+    def attention(self, W):
+        scores = self.counts * W.T[self.query].exp()
+        return scores / scores.sum(1, keepdim=True)
+
+    def losses(self, W, V):
+        return -torch.log_softmax(self.attention(W) @ V.T, 1)[self.every, self.label]
+
+    def loss(self, W, V):
+        return (self.weight * self.losses(W, V)).sum()
+
+    def gradients(self, W, V):
+        W, V = (X.clone().requires_grad_() for X in (W, V))
+        return torch.autograd.grad(self.loss(W, V), (W, V))
+
+    def attention_to_star(self, W):
+        return self.attention(W)[self.every, self.star]
+
+    def margins(self, W):
+        """How far the label's token is ahead of every other, in log N + W."""
+        scores = self.counts.log() + W.T[self.query]
+        rivals = scores.clone()
+        rivals[self.every, self.star] = -torch.inf
+        return scores[self.every, self.star] - rivals.amax(1)
+
+    def logit_margins(self, W, V):
+        z = self.attention(W) @ V.T
+        rivals = z.clone()
+        rivals[self.every, self.label] = -torch.inf
+        return z[self.every, self.label] - rivals.amax(1)
+
+    def accuracy(self, W, V):
+        return float(self.weight[self.logit_margins(W, V) > 0].sum())
+
+    def first_failing(self, wrong):
+        """The first query with a wrong row, and the smallest place of its list that determines one."""
+        return min((int(a), int(i)) for a, i in zip(self.query[wrong], self.place[wrong], strict=True))
+
+
+def certified(task, W, V, repeats):
+    """Whether every sequence is right: of distinct tokens, or of any."""
+    return bool((Brute(every_sequence(task, repeats)).logit_margins(W, V) > 0).all())
+
+
+def order_margin(task, W):
+    """The least lead in W of the label's token, over all sequences of distinct tokens."""
+    return float(Brute(every_sequence(task, False)).margins(W).min())

@@ -1,0 +1,158 @@
+"""Trainings on made samples are SGD by autograd on the hinge loss, from the same draws: every snapshot and row."""
+
+import low_rank_sparse_made as reference
+import pandas as pd
+import pytest
+import torch
+from made import files, generator, read_run
+from safetensors.torch import save_file
+
+from lib.io.files import InputError
+
+SECTION = "family.train"
+N_TRAIN, N_TEST, SEQ_LEN, D_MODEL = 13, 9, 6, 8
+DATA_SEEDS = [8, 5, 2, 11, 3]
+TIED = {"name": "one", "readout": "tied", "learning_rate": 0.5, "n_steps": 7, "seeds": [3, 8, 5]}
+UNTIED = {"name": "each", "readout": "untied", "learning_rate": 2, "n_steps": 5, "seeds": [11, 3]}
+PARAMS = {
+    "device": "cpu",
+    "seeds_together": 2,
+    "configurations": [TIED, UNTIED],
+    "n_neurons": 10,
+    "init_scale": 0.4,
+    "value_error": 0.3,
+    "query_key_error": 0.7,
+    "batch_size": 4,
+    "snapshot_steps": [6, 2, 50],
+    "fitted_loss": 0.8,
+}
+SAVED = {"one": [0, 2, 6, 7], "each": [0, 2, 5]}
+MATRICES = ["W_Q", "W_K", "W_V", "W_O"]
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    """Samples of five seeds, in which nothing is equal: two classes, tokens of four patterns, no structure."""
+    draw = torch.Generator().manual_seed(5)
+    tensors = {"seeds": torch.tensor(DATA_SEEDS), "patterns": 0.7 * torch.randn(5, 4, D_MODEL, generator=draw)}
+    for part, n in (("train", N_TRAIN), ("test", N_TEST)):
+        relevant = torch.randint(0, 2, (5, n), generator=draw)
+        patterns = torch.randint(0, 4, (5, n, SEQ_LEN), generator=draw)
+        patterns[..., 1] = relevant  # a sample has label-relevant tokens
+        labels = torch.where(torch.rand(5, n, generator=draw) < 0.8, relevant, 1 - relevant)
+        noise = torch.randn(5, n, SEQ_LEN, D_MODEL, generator=draw)
+        tokens = torch.stack([tensors["patterns"][i][patterns[i]] for i in range(5)]) + 0.3 * noise
+        parts = {"tokens": tokens, "labels": labels, "patterns": patterns, "relevant": relevant}
+        tensors |= {f"{part}_{name}": tensor for name, tensor in parts.items()}
+    save_file(tensors, tmp_path / "samples")
+    return tensors
+
+
+def of_seed(dataset, part, seed):
+    names = ("tokens", "labels", "patterns", "relevant")
+    return {name: dataset[f"{part}_{name}"][DATA_SEEDS.index(seed)] for name in names}
+
+
+def training(dataset, params, configuration, seed):
+    """The weights, the readout and the losses of a training from one seed, after every step."""
+    errors = params["value_error"], params["query_key_error"]
+    start = reference.start(D_MODEL, params["n_neurons"], params["init_scale"], generator(seed, "weights"), *errors)
+    source = generator(seed, "readout")
+    a = reference.readout(configuration["readout"], 1, SEQ_LEN, params["n_neurons"], source)
+    steps = reference.batches(N_TRAIN, params["batch_size"], configuration["n_steps"], generator(seed, "order"))
+    data = of_seed(dataset, "train", seed)
+    return a, *reference.trained(start, dict, a, data, steps, configuration["learning_rate"])
+
+
+def check(dataset, params, configuration, saved, folder):
+    """A run is what the trainings from its seeds give; returns its table."""
+    layout, snapshots, table = read_run(folder)
+    seeds = configuration["seeds"]
+    trainings = {seed: training(dataset, params, configuration, seed) for seed in seeds}
+    rows = []
+    assert len(snapshots) == len(saved)
+    for number, (step, weights) in enumerate(zip(saved, snapshots, strict=True)):
+        assert sorted(weights) == sorted([*MATRICES, "readout"])
+        for i, seed in enumerate(seeds):
+            a, states, losses = trainings[seed]
+            for name, W in states[step].items():
+                torch.testing.assert_close(weights[name][i], W.float(), rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(weights["readout"][i], a)
+            row = {"snapshot": number, "step": step, "seed": seed, "loss": losses[step - 1] if step else float("nan")}
+            row["fitted_step"] = reference.fitted_step(losses[:step], params["fitted_loss"])
+            rows.append(row | reference.scores(states[step], a, of_seed(dataset, "test", seed)))
+        assert all(len(W) == len(seeds) for W in weights.values())
+    pd.testing.assert_frame_equal(table, pd.DataFrame(rows), rtol=1e-4, atol=1e-5)  # of float32, after some steps
+    assert layout == {
+        "family": "low_rank_sparse",
+        "matrices": {name: ["seed", "row", "col"] for name in MATRICES},
+        "products": {"W_KQ": ["W_K", "W_Q"], "W_VO": ["W_V", "W_O"]},
+        "gauge": {},
+        "cell": {"configuration": configuration["name"], "readout": configuration["readout"]},
+        "seeds": seeds,
+        "format": "transformer dynamics run 1",
+    }
+    return table
+
+
+def test_every_snapshot_and_row_is_that_of_autograd(stage, tmp_path, dataset):
+    """Also of a seed that is trained beside another one, or in another configuration."""
+    old = tmp_path / "runs" / "older" / "steps.parquet"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    stage("low_rank_sparse.train", {SECTION: PARAMS}, SECTION, tmp_path / "samples", tmp_path / "runs")
+    runs = {one["name"]: one for one in PARAMS["configurations"]}
+    tables = [check(dataset, PARAMS, runs[name], SAVED[name], tmp_path / "runs" / name) for name in runs]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == sorted(runs)
+    # Fitted soon, late, and never within the steps.
+    assert set(pd.concat(tables)["fitted_step"]) == {-1, 1, 5, 6}
+
+
+def test_a_batch_at_the_threshold_is_not_yet_fitted(stage, tmp_path, dataset):
+    """Neurons that begin at almost nothing give the loss 1, to the last bit."""
+    params = PARAMS | {"init_scale": 1e-30, "fitted_loss": 1, "snapshot_steps": [], "seeds_together": 7}
+    stage("low_rank_sparse.train", {SECTION: params}, SECTION, tmp_path / "samples", tmp_path / "runs")
+    table = check(dataset, params, TIED, [0, 7], tmp_path / "runs" / "one")
+    assert -1 in set(table["fitted_step"])
+    assert 0 not in set(table["fitted_step"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"configurations": []}, "configurations: wanted one or more with names of their own, got"),
+        ({"configurations": [TIED, UNTIED | {"name": "one"}]}, "names of their own, got .'one', 'one'"),
+        ({"configurations": [TIED | {"name": "../one"}]}, r"configurations\[0\].name: wanted a name"),
+        ({"configurations": [TIED, UNTIED | {"seeds": []}]}, "configurations: wanted at least one of seeds in each"),
+        ({"configurations": [TIED | {"seeds": [3, 4]}]}, r"seeds: wanted seeds of the data set, \[8, 5, .*, got 4"),
+        ({"snapshot_steps": [2, -1]}, r"snapshot_steps\[1\]: wanted a number in \[0, 1e6\], got -1"),
+        ({"value_error": -0.1}, r"value_error: wanted a number in \[0, 100\], got -0.1"),
+        ({"query_key_error": 101}, r"query_key_error: wanted a number in \[0, 100\], got 101"),
+        ({"device": "cuda"}, "device: wanted cuda, got a machine on which torch sees no GPU"),
+    ],
+)
+def test_params_of_no_training_are_refused(stage, tmp_path, dataset, monkeypatch, change, message):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InputError, match=message):
+        stage("low_rank_sparse.train", {SECTION: PARAMS | change}, SECTION, tmp_path / "samples", tmp_path / "runs")
+    assert files(tmp_path) == ["params.yaml", "samples"]
+
+
+def test_a_batch_may_be_all_samples_and_be_fitted_at_once(stage, tmp_path, dataset):
+    params = PARAMS | {"batch_size": N_TRAIN, "configurations": [UNTIED], "fitted_loss": 9}
+    stage("low_rank_sparse.train", {SECTION: params}, SECTION, tmp_path / "samples", tmp_path / "runs")
+    table = check(dataset, params, UNTIED, [0, 2, 5], tmp_path / "runs" / "each")
+    assert table["fitted_step"].tolist() == [-1, -1, 0, 0, 0, 0]
+
+
+def test_a_batch_of_more_than_all_samples_is_refused(stage, tmp_path, dataset):
+    params = {SECTION: PARAMS | {"batch_size": N_TRAIN + 1}}
+    with pytest.raises(ValueError, match="batch_size: wanted at most the 13 samples, got 14"):
+        stage("low_rank_sparse.train", params, SECTION, tmp_path / "samples", tmp_path / "runs")
+    assert files(tmp_path) == ["params.yaml", "samples"]
+
+
+def test_a_broken_data_set_is_refused(stage, tmp_path):
+    (tmp_path / "samples").write_bytes(b"none")
+    with pytest.raises(InputError, match="samples: wanted a data set of patterns"):
+        stage("low_rank_sparse.train", {SECTION: PARAMS}, SECTION, tmp_path / "samples", tmp_path / "runs")

@@ -1,0 +1,333 @@
+"""The figures of a data set: their lines, bands, points and texts, against plain loops over made tables."""
+
+import itertools
+import random
+from statistics import mean, stdev
+
+import numpy as np
+import pandas as pd
+import pytest
+from made import files
+from matplotlib.figure import Figure
+
+SECTION = "any.plot"
+PARAMS = {
+    "reference_scale": 0.5,
+    "trajectory_scales": [4, 8, 0.1],  # 8 was not trained
+    "layer": 2,
+    "head": 3,
+    "lines": 3,
+}
+SEEDS, STEPS, LAST = [5, 2, 7], [1, 6, 9], 9
+SPECTRA_STEPS = [9, 1, 2, 3, 4, 5, 6, 7]  # not in order
+SCALES = [0.1, 0.5, 4]
+PERMUTED, SGD, SCALED = "labels=permuted", "optimizer=sgd,learning_rate=0.3", "scaled=all-but-patch-embedding"
+CELLS = [(4, "none"), (0.1, "none"), (0.5, "none"), (0.5, PERMUTED), (0.5, SGD), (0.1, SCALED)]
+MATRICES, LAYERS, HEADS = ["W_KQ", "W_VO"], [1, 2], [1, 2, 3]
+NAMES = {"W_KQ": r"$W_K W_Q^\top$", "W_VO": r"$W_V W_O^\top$"}
+RATES, RANKS, ORDERS = [0.5, 0, 0.9], [4, 0, 1], ["smallest", "random", "largest"]
+FIGURES = [
+    *("figure-1", "figure-3", "figure-4", "figure-5-KQ", "figure-5-VO", "figure-12"),
+    *("learning-curves", "nulls", "truncation", "pruning"),
+]
+
+
+def every(draw, value, **keys):
+    """Rows, one for each combination of the keys, with a random value; keys that are joined by _and_ vary together."""
+    rows = []
+    for combination in itertools.product(*keys.values()):
+        row = {}
+        for name, found in zip(keys, combination, strict=True):
+            names = name.split("_and_")
+            row.update(zip(names, found if len(names) > 1 else [found], strict=True))
+        rows.append({**row, value: draw.uniform(1, 9)})
+    return rows
+
+
+@pytest.fixture
+def cells():
+    """The init scale and control of each run."""
+    return CELLS
+
+
+@pytest.fixture
+def tables(cells):
+    """Tables as the stage before writes them, as rows; no two numbers are alike."""
+    draw = random.Random(0)
+    per_head = {"layer": LAYERS, "head": HEADS, "init_scale_and_control": cells}
+    kinds = [("initial", 0), ("gaussian", LAST), *(("update", step) for step in STEPS)]
+    ranks = every(draw, "stable_rank", matrix=[*MATRICES, "W_K"], of_and_step=kinds, seed=SEEDS, **per_head)
+    kinds[2:] = [("update", step) for step in SPECTRA_STEPS]
+    spectra = [
+        {**row, "singular_values": np.array([draw.uniform(1, 9) for _ in range(4)], dtype="float32")}
+        for row in every(draw, "norm", matrix=MATRICES, of_and_step=kinds, seed=[7], **per_head)
+    ]
+    training = [
+        {**row, "test_loss": draw.uniform(1, 9), "train_loss": draw.uniform(1, 9) if row["step"] else np.nan}
+        for row in every(draw, "test_accuracy", seed=SEEDS, step=[9, 0, 1, 6], init_scale_and_control=cells)
+    ]
+    variants = [f"init_scale={scale}" for scale in SCALES[1:]]
+    truncate = every(draw, "test_accuracy", variant=variants, kind=["W_Q", "all", "W_1"], rank=RANKS, seed=SEEDS)
+    what = ["heads", "weights", "neurons"]
+    prune = every(draw, "test_accuracy", variant=variants, what=what, order=ORDERS, rate=RATES, seed=SEEDS)
+    return {
+        "ranks": ranks,
+        "spectra": spectra,
+        "training": training,
+        "truncate": truncate,
+        "prune": prune,
+    }
+
+
+@pytest.fixture
+def plot(stage, drawn, tables, tmp_path, monkeypatch):
+    """Call `plot(**params)` runs the stage with these params changed; it returns the figures by name."""
+    # Files are told apart by their bytes; to render them would take longer than all the rest.
+    number = itertools.count()
+    monkeypatch.setattr(Figure, "savefig", lambda _, file, **options: file.write(f"figure {next(number)}".encode()))
+
+    def run(**params):
+        (tmp_path / "metrics").mkdir()
+        for name, rows in tables.items():
+            table = pd.DataFrame(rows)
+            types = {c: f"{t.name[:-2]}32" for c, t in table.dtypes.items() if t.name in ("float64", "int64")}
+            types["init_scale"] = "float64"  # the label of a scale is typed as that of a float, which no float32 is
+            types = {c: t for c, t in types.items() if c in table}
+            table.astype(types).to_parquet(tmp_path / "metrics" / f"{name}.parquet")
+        params = {SECTION: {**PARAMS, **params}}
+        stage("vision.plot", params, SECTION, tmp_path / "metrics", tmp_path / "figures")
+        names = [name.removesuffix(".svg") for name in files(tmp_path / "figures")]
+        return {name: drawn[(tmp_path / "figures" / f"{name}.svg").read_bytes()] for name in names}
+
+    return run
+
+
+def of(rows, value, **keys):
+    """The values of the rows that have these keys."""
+    found = [row[value] for row in rows if all(row[name] == wanted for name, wanted in keys.items())]
+    assert found, keys
+    return found
+
+
+def mean_and_deviation(rows, value, by, places, **keys):
+    """Of the rows that have these keys, by a column; of one row, the deviation is none."""
+    found = [of(rows, value, **{by: place}, **keys) for place in places]
+    return [mean(values) for values in found], [stdev(values) if len(values) > 1 else 0 for values in found]
+
+
+def check_lines(axes, *wanted):
+    """The axes hold lines of these x and y, in this order, and no others."""
+    assert len(axes.lines) == len(wanted)
+    for line, (x, y) in zip(axes.lines, wanted, strict=True):
+        np.testing.assert_allclose(line.get_xydata(), np.column_stack([x, y]), rtol=1e-5)
+
+
+def check_bands(axes, *wanted):
+    """The axes hold bands about these means of these half-widths, in this order, and no others."""
+    assert len(axes.collections) == len(wanted)
+    for band, (x, y, deviation) in zip(axes.collections, wanted, strict=True):
+        corners = band.get_paths()[0].vertices
+        for place, middle, half in zip(x, y, deviation, strict=True):
+            ends = corners[np.isclose(corners[:, 0], place), 1]
+            found = (ends.min(), ends.max())
+            np.testing.assert_allclose(found, (middle - half, middle + half), rtol=1e-5, atol=1e-5)
+
+
+def legend(axes):
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def labels(ticks):
+    return [tick.get_text() for tick in ticks]
+
+
+def grid(figure, *shape):
+    return np.reshape(figure.axes, shape)
+
+
+def test_every_figure_draws_its_table(plot, tables):
+    figures = plot()
+    assert set(figures) == {*FIGURES, "readings-of-init-scale"}
+    normalised(figures["figure-1"], tables["spectra"])
+    through_training(figures["figure-3"], tables["spectra"], [4, 0.1])
+    against_init_scale(figures["figure-4"], tables["ranks"])
+    of_heads(figures["figure-5-KQ"], tables["spectra"], "W_KQ")
+    of_heads(figures["figure-5-VO"], tables["spectra"], "W_VO")
+    ranks_through_training(figures["figure-12"], tables["ranks"], [4, 0.1])
+    learning_curves(figures["learning-curves"], tables["training"])
+    nulls(figures["nulls"], tables["ranks"])
+    truncation(figures["truncation"], tables["truncate"])
+    pruning(figures["pruning"], tables["prune"])
+    readings(figures["readings-of-init-scale"], tables["training"], tables["ranks"])
+
+
+@pytest.mark.parametrize("cells", [[cell for cell in CELLS if cell[1] in ("none", PERMUTED)]])
+def test_without_wanted_scales_or_another_reading_the_reference_is_drawn_and_nothing_of_the_reading(plot, tables):
+    figures = plot(trajectory_scales=[8, 3])
+    assert set(figures) == set(FIGURES)
+    through_training(figures["figure-3"], tables["spectra"], [0.5])
+    ranks_through_training(figures["figure-12"], tables["ranks"], [0.5])
+    assert labels(figures["nulls"].axes[0].get_xticklabels())[3:] == ["permuted\nlabels"]
+
+
+def normalised(figure, spectra):
+    for axes, matrix in zip(figure.axes, MATRICES, strict=True):
+        here = {"matrix": matrix, "init_scale": 0.5, "control": "none", "layer": 2, "head": 3}
+        kinds = [("update", step) for step in (1, 2, 4, 5, 7, 9)] + [("initial", 0)]  # six of eight steps
+        values = [of(spectra, "singular_values", of=kind, step=step, **here)[0] for kind, step in kinds]
+        check_lines(axes, *(([1, 2, 3, 4], v / v[0]) for v in values))
+        assert axes.get_title() == NAMES[matrix]
+    assert legend(axes) == [*(f"update, step {step}" for _, step in kinds[:-1]), "initial state"]
+    assert figure.get_suptitle() == "init scale 0.5, layer 2, head 3, seed 7"
+
+
+def through_training(figure, spectra, scales):
+    for row, matrix in zip(grid(figure, 2, len(scales)), MATRICES, strict=True):
+        for axes, scale in zip(row, scales, strict=True):
+            here = {"matrix": matrix, "init_scale": scale, "control": "none", "layer": 2, "head": 3, "of": "update"}
+            steps = sorted(SPECTRA_STEPS)
+            values = [of(spectra, "singular_values", step=step, **here)[0] for step in steps]
+            check_lines(axes, *((steps, [v[i] for v in values]) for i in (2, 1, 0)))
+            assert axes.get_title() == (f"init scale {scale}" if matrix == "W_KQ" else "")
+        assert row[0].get_ylabel() == rf"singular values of $\Delta$ {NAMES[matrix]}"
+    assert figure.get_suptitle() == "layer 2, head 3, seed 7; each line a singular value"
+
+
+def against_init_scale(figure, ranks):
+    for row, matrix in zip(grid(figure, 2, 2), MATRICES, strict=True):
+        for axes, layer in zip(row, LAYERS, strict=True):
+            here = {"control": "none", "matrix": matrix, "layer": layer, "step": LAST}
+            bands = [
+                (SCALES, *mean_and_deviation(ranks, "stable_rank", "init_scale", SCALES, of=kind, **here))
+                for kind in ("gaussian", "update")
+            ]
+            by_seed = [
+                [mean(of(ranks, "stable_rank", seed=seed, init_scale=scale, of="update", **here)) for scale in SCALES]
+                for seed in sorted(SEEDS)
+            ]
+            check_lines(axes, *(band[:2] for band in bands), *((SCALES, values) for values in by_seed))
+            check_bands(axes, *bands)
+            assert axes.get_title() == (f"layer {layer}" if matrix == "W_KQ" else "")
+        assert row[0].get_ylabel() == rf"stable rank of $\Delta$ {NAMES[matrix]}"
+    wanted = ["Gaussian of equal norm", "update, mean ± sd over heads", *(f"mean of seed {seed}" for seed in (2, 5, 7))]
+    assert legend(figure.axes[1]) == wanted
+
+
+def of_heads(figure, spectra, matrix):
+    for row, layer in zip(grid(figure, 2, 3), LAYERS, strict=True):
+        for axes, head in zip(row, HEADS, strict=True):
+            here = {"matrix": matrix, "init_scale": 0.5, "control": "none", "layer": layer, "head": head}
+            initial, final = (
+                of(spectra, "singular_values", of=kind, step=step, **here)[0]
+                for kind, step in (("initial", 0), ("update", LAST))
+            )
+            check_lines(axes, ([1, 2, 3, 4], initial), ([1, 2, 3, 4], final))
+            assert axes.get_title() == f"layer {layer}, head {head}"
+    assert legend(figure.axes[2]) == ["initial state", "update after 9 steps"]
+    assert figure.get_suptitle() == "init scale 0.5, seed 7"
+    assert figure.get_supylabel() == f"singular values of {NAMES[matrix]}"
+
+
+def ranks_through_training(figure, ranks, scales):
+    for row, scale in zip(grid(figure, len(scales), 2), scales, strict=True):
+        for axes, layer in zip(row, LAYERS, strict=True):
+            lines, bands = [], []
+            for matrix in MATRICES:
+                here = {"control": "none", "of": "update", "matrix": matrix, "layer": layer, "init_scale": scale}
+                found = [
+                    mean_and_deviation(ranks, "stable_rank", "step", STEPS, seed=seed, **here) for seed in sorted(SEEDS)
+                ]
+                means, deviations = (np.mean([by_seed[i] for by_seed in found], axis=0) for i in (0, 1))
+                lines += [(STEPS, by_step) for by_step, _ in found] + [(STEPS, means)]
+                bands.append((STEPS, means, deviations))
+            check_lines(axes, *lines)
+            check_bands(axes, *bands)
+        assert row[0].get_ylabel() == f"stable rank\ninit scale {scale}"
+    assert [axes.get_title() for axes in figure.axes[:2]] == ["layer 1", "layer 2"]
+    assert legend(figure.axes[0]) == [rf"$\Delta$ {NAMES[matrix]}" for matrix in MATRICES]
+
+
+def learning_curves(figure, training):
+    for axes, value in zip(figure.axes, ("train_loss", "test_loss", "test_accuracy"), strict=True):
+        steps = [1, 6, 9] if value == "train_loss" else [0, 1, 6, 9]
+        bands = [
+            (steps, *mean_and_deviation(training, value, "step", steps, init_scale=scale, control="none"))
+            for scale in SCALES
+        ]
+        check_lines(axes, *(band[:2] for band in bands))
+        check_bands(axes, *bands)
+    assert legend(axes) == ["init scale 0.1", "init scale 0.5", "init scale 4"]
+    titles = ["training loss (since the last point)", "test loss", "test accuracy"]
+    assert [axes.get_title() for axes in figure.axes] == titles
+
+
+def nulls(figure, ranks):
+    kinds = {
+        "learned": ("none", "update", LAST),
+        "Gaussian of\nequal norm": ("none", "gaussian", LAST),
+        "first step": ("none", "update", 1),
+        "permuted\nlabels": (PERMUTED, "update", LAST),
+        "SGD for Adam": (SGD, "update", LAST),
+    }
+    for axes, matrix in zip(figure.axes, MATRICES, strict=True):
+        points = []
+        for control, kind, step in kinds.values():
+            here = {"matrix": matrix, "init_scale": 0.5, "control": control, "of": kind, "step": step}
+            points.append([mean(of(ranks, "stable_rank", seed=seed, **here)) for seed in sorted(SEEDS)])
+        check_lines(axes, *(([x] * 3, values) for x, values in enumerate(points)))
+        for x, (bar, values) in enumerate(zip(axes.collections, points, strict=True)):
+            ends = [(x - 0.3, mean(values)), (x + 0.3, mean(values))]
+            np.testing.assert_allclose(bar.get_segments()[0], ends, rtol=1e-5)
+        assert labels(axes.get_xticklabels()) == list(kinds)
+        assert axes.get_title() == rf"$\Delta$ {NAMES[matrix]}, init scale 0.5"
+
+
+def truncation(figure, truncate):
+    ranks = sorted(RANKS)
+    for axes, scale in zip(figure.axes, SCALES[1:], strict=True):
+        alone, together, other = (
+            mean_and_deviation(truncate, "test_accuracy", "rank", ranks, variant=f"init_scale={scale}", kind=kind)
+            for kind in ("W_Q", "all", "W_1")
+        )
+        check_lines(axes, *((ranks, means) for means, _ in (alone, other, together)))
+        check_bands(axes, (ranks, *together))
+        assert axes.get_title() == f"init scale {scale}"
+        assert labels(axes.get_xticklabels()) == ["0", "1", "4"]
+    assert legend(axes) == ["$W_Q$ alone", "$W_1$ alone", "all matrices, mean ± sd"]
+
+
+def pruning(figure, prune):
+    rates = sorted(RATES)
+    for row, scale in zip(grid(figure, 2, 3), SCALES[1:], strict=True):
+        for axes, what in zip(row, ("weights", "neurons", "heads"), strict=True):
+            here = {"variant": f"init_scale={scale}", "what": what}
+            bands = [
+                (rates, *mean_and_deviation(prune, "test_accuracy", "rate", rates, order=order, **here))
+                for order in ORDERS
+            ]
+            check_lines(axes, *(band[:2] for band in bands))
+            check_bands(axes, *bands)
+        assert row[0].get_ylabel() == f"test accuracy\ninit scale {scale}"
+    titles = ["weights, ranked together", "MLP neurons of each layer", "heads of each layer"]
+    assert [axes.get_title() for axes in figure.axes[:3]] == titles
+    assert legend(figure.axes[2]) == ["smallest first", "at random", "largest first"]
+
+
+def readings(figure, training, ranks):
+    accuracy, *of_ranks = figure.axes
+    both = ["none", SCALED]
+    here = {"step": LAST, "init_scale": 0.1}
+    found = [of(training, "test_accuracy", control=control, **here) for control in both]
+    check_lines(accuracy, *(([x] * 3, values) for x, values in enumerate(found)))
+    for axes, matrix in zip(of_ranks, MATRICES, strict=True):
+        means = [
+            [
+                mean(of(ranks, "stable_rank", matrix=matrix, of="update", control=control, seed=seed, **here))
+                for seed in sorted(SEEDS)
+            ]
+            for control in both
+        ]
+        check_lines(axes, *(([x] * 3, values) for x, values in enumerate(means)))
+        assert axes.get_title() == rf"stable rank of $\Delta$ {NAMES[matrix]}"
+    assert labels(accuracy.get_xticklabels()) == ["layers", "all but patch\nembedding"]
+    assert figure.get_suptitle() == "what init scale 0.1 multiplies; a point a seed"

@@ -1,0 +1,471 @@
+"""Training of vision transformers, repeated by autograd through a plain model: every snapshot, row and layout."""
+
+import math
+import os
+import shutil
+import sys
+import time
+from collections import namedtuple
+from contextlib import nullcontext
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from made import generator, read_run
+from PIL import Image, ImageEnhance, ImageOps
+from torch.nn.functional import pad
+from vit_made import LAYOUT, SIZES, cross_entropy, logits, make_images, operations, scored, shapes, standardised
+
+from lib.io.files import InputError
+
+SECTION, IMAGE_SHAPE, N_CLASSES = "vision.any.train", (3, 8, 16), 4
+SAVED = [0, 1, 2, 3, 5]  # powers of two below 3, multiples of 3, the last
+CONTROLS = {
+    "labels=permuted,optimizer=sgd": {"init_scale": 0.5, "labels": "permuted", "optimizer": "sgd"},
+    "learning_rate=0.025,scaled=all-but-patch-embedding": {
+        "init_scale": 1.5,
+        "learning_rate": 0.025,
+        "scaled": "all but patch embedding",
+    },
+}
+PARAMS = {
+    "device": "cpu",
+    "precision": "float32",
+    "compile": False,
+    "max_hours": 1,
+    "threads": 1,
+    "seeds": [5, 2],
+    "init_scales": [2, 0.5],
+    "controls": list(CONTROLS.values()),
+    "model": SIZES,
+    "augmentation": "none",
+    "randaugment": None,
+    "batch_size": 5,
+    "n_steps": 5,
+    "warmup_steps": 2,
+    "learning_rate": 0.01,
+    "snapshot_every": 3,
+}
+VARIANTS = {
+    "init_scale=2": ("none", {"init_scale": 2}),
+    "init_scale=0.5": ("none", {"init_scale": 0.5}),
+    **{f"init_scale={v['init_scale']},{control}": (control, v) for control, v in CONTROLS.items()},
+}
+ONE = PARAMS | {"seeds": [3], "init_scales": [1.5], "controls": []}  # for what does not differ between variants
+SHORT = ONE | {"n_steps": 1, "warmup_steps": 0}
+ONLY = "init_scale=1.5"
+RANDAUGMENT = {"n_operations": 2, "magnitude": 25}
+Usage = namedtuple("Usage", ["total", "used", "free"])
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch):
+    """Matrix products with which a stage measures the machine take longer than all of its training here."""
+    monkeypatch.setattr(torch, "mm", lambda A, B: None)
+
+
+@pytest.fixture
+def data(tmp_path):
+    """13 images, of which an epoch of two batches leaves out three."""
+    return make_images(tmp_path / "images", 13, 9, N_CLASSES, IMAGE_SHAPE)
+
+
+@pytest.fixture
+def train(stage, data, tmp_path):
+    """Trains with params; gives the folder of runs."""
+
+    def run(params):
+        stage("vision.train", {SECTION: params}, SECTION, tmp_path / "images", tmp_path / "runs")
+        return tmp_path / "runs"
+
+    return run
+
+
+@pytest.fixture
+def updates(monkeypatch):
+    """How many updates were `made`; more than are `allowed` stop the stage."""
+    count, original = SimpleNamespace(made=0, allowed=math.inf), torch.Tensor.backward
+
+    def backward(*arguments, **options):
+        if count.made == count.allowed:
+            raise KeyboardInterrupt
+        count.made += 1
+        original(*arguments, **options)
+
+    monkeypatch.setattr(torch.Tensor, "backward", backward)
+    return count
+
+
+def initial(seed, scale, scaled, image_shape):
+    """The library's uniform initial values, times the init scale where it applies."""
+    draw = generator(seed, "weights")
+    d, m, inner = SIZES["d_model"], SIZES["d_mlp"], SIZES["n_heads"] * SIZES["d_head"]
+    d_patch = image_shape[0] * SIZES["patch_size"] ** 2
+    fans_in = {"patch": d_patch, "patch_bias": d_patch, "W_O": inner, "W_2": m, "b_2": m}
+    weights = {}
+    for name, shape in shapes(SIZES, image_shape, N_CLASSES).items():
+        no_layer = name.startswith(("norm", "positions", "class_token"))
+        if name == "positions":
+            W = 0.1 * torch.randn(shape, generator=draw)
+        elif no_layer:
+            W = torch.zeros(shape) if name.endswith(("token", "bias")) else torch.ones(shape)
+        else:
+            W = (2 * torch.rand(shape, generator=draw) - 1) / math.sqrt(fans_in.get(name, d))
+        kept = name.startswith("patch") or (no_layer and scaled == "layers")
+        weights[name] = (W if kept else scale * W).double().requires_grad_()
+    return weights
+
+
+def repeated(data, params, seed, init_scale, labels="true", optimizer="adam", learning_rate=None, scaled="layers"):
+    """A training in float64, as (weights, row) at the saved steps."""
+    images, test = data["train_images"], standardised(data["test_images"], data["train_images"])
+    y = data["train_labels"]
+    if labels == "permuted":
+        y = y[torch.randperm(len(y), generator=generator(seed, "permuted labels"))]
+    weights, losses = initial(seed, init_scale, scaled, images.shape[1:]), []
+    means, squares = dict.fromkeys(weights, 0), dict.fromkeys(weights, 0)
+    n_steps, warmup, size = params["n_steps"], params["warmup_steps"], params["batch_size"]
+    for step in range(n_steps + 1):
+        if step in SAVED:
+            loss, accuracy = scored(weights, test, data["test_labels"])
+            row = {"step": step, "train_loss": np.mean(losses or np.nan), "test_loss": loss, "test_accuracy": accuracy}
+            yield {name: w.detach() for name, w in weights.items()}, row
+            losses = []
+        epoch, batch = divmod(step, len(y) // size)
+        chosen = torch.randperm(len(y), generator=generator(seed, "order", epoch))[batch * size :][:size]
+        x = standardised(augmented(images, params, seed, epoch)[chosen], images)
+        loss = cross_entropy(logits(weights, x), y[chosen])
+        losses.append(loss.item())
+        rate = learning_rate or params["learning_rate"]
+        if step < warmup:
+            rate *= (step + 1) / warmup
+        elif n_steps > warmup:
+            rate *= (1 + math.cos(math.pi * (step - warmup) / (n_steps - warmup))) / 2
+        gradients = torch.autograd.grad(loss, list(weights.values()))
+        for (name, w), change in zip(weights.items(), gradients, strict=True):
+            if optimizer == "adam":
+                means[name] = 0.9 * means[name] + 0.1 * change
+                squares[name] = 0.999 * squares[name] + 0.001 * change**2
+                mean, square = means[name] / (1 - 0.9 ** (step + 1)), squares[name] / (1 - 0.999 ** (step + 1))
+                change = mean / (square.sqrt() + 1e-8)
+            weights[name] = (w - rate * change).detach().requires_grad_()
+
+
+def augmented(images, params, seed, epoch):
+    """The images of an epoch: cropped and mirrored one by one, then changed one by one by Pillow."""
+    height, width = images.shape[2:]
+    if params["augmentation"] == "crop_flip":
+        padding = width // 8
+        n = 2 * padding + 1
+        draws = torch.randint(0, 2 * n * n, (len(images),), generator=generator(seed, "crop and flip", epoch))
+        shifted = []
+        for image, number in zip(pad(images, [padding] * 4), draws.tolist(), strict=True):
+            down, across, mirrored = number // 2 // n, number // 2 % n, number % 2
+            window = image[:, down : down + height, across : across + width]
+            shifted.append(window.flip(2) if mirrored else window)
+        images = torch.stack(shifted)
+    if params["randaugment"]:
+        draw = generator(seed, "randaugment", epoch)
+        changes = [change for signs in PILLOW for change in signs]
+        for _ in range(params["randaugment"]["n_operations"]):
+            draws = torch.randint(0, len(changes), (len(images),), generator=draw).tolist()
+            pictures = [Image.fromarray(pixels) for pixels in images.permute(0, 2, 3, 1).contiguous().numpy()]
+            changed = [np.asarray(changes[k](picture)) for k, picture in zip(draws, pictures, strict=True)]
+            images = torch.from_numpy(np.stack(changed)).permute(0, 3, 1, 2)
+    return images
+
+
+def moved(*matrix):
+    return lambda image: image.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.NEAREST)
+
+
+def blended(enhancer):
+    return [lambda image, factor=factor: enhancer(image).enhance(factor) for factor in (1.75, 0.25)]
+
+
+# torchvision's 14 operations, each with both signs, on 8 × 16 pixels at magnitude 25 of 30. There the factors of blends
+# are binary fractions, so that every machine rounds alike.
+PILLOW = [
+    2 * [lambda image: image],
+    [moved(1, x, 0, 0, 1, 0) for x in (0.25, -0.25)],
+    [moved(1, 0, 0, x, 1, 0) for x in (0.25, -0.25)],
+    [moved(1, 0, x, 0, 1, 0) for x in (6, -6)],
+    [moved(1, 0, 0, 0, 1, x) for x in (3, -3)],
+    [lambda image, x=x: image.rotate(x, Image.Resampling.NEAREST) for x in (25, -25)],
+    blended(ImageEnhance.Brightness),
+    blended(ImageEnhance.Color),
+    blended(ImageEnhance.Contrast),
+    blended(ImageEnhance.Sharpness),
+    2 * [lambda image: ImageOps.posterize(image, 5)],
+    2 * [lambda image: ImageOps.solarize(image, 42.5)],
+    2 * [ImageOps.autocontrast],
+    2 * [ImageOps.equalize],
+]
+
+
+def assert_repeats(run, data, params, control, variant):
+    """Layout, snapshots and rows are those of trainings repeated from the seeds; gives the rows."""
+    layout, snapshots, steps = read_run(run)
+    cell = {"variant": run.name, "init_scale": variant["init_scale"], "control": control}
+    described = {"gauge": {}, "cell": cell, "seeds": params["seeds"], "format": "transformer dynamics run 1"}
+    assert layout == LAYOUT | described
+    trainings = [list(repeated(data, params, seed, **variant)) for seed in params["seeds"]]
+    assert len(snapshots) == len(trainings[0])
+    rows = []
+    for number, (found, parts) in enumerate(zip(snapshots, zip(*trainings, strict=True), strict=True)):
+        rows += [{"snapshot": number, "seed": s, **row} for s, (_, row) in zip(params["seeds"], parts, strict=True)]
+        for name, wanted in parts[0][0].items():
+            wanted = torch.stack([weights[name] for weights, _ in parts]).float()
+            # single precision, whose errors Adam carries from step to step
+            torch.testing.assert_close(found.pop(name), wanted, rtol=1e-5, atol=1e-6)
+        assert found == {}
+    pd.testing.assert_frame_equal(steps, pd.DataFrame(rows), rtol=1e-5, check_like=True)
+    return steps
+
+
+def test_every_variant_is_trained_from_every_seed_as_autograd_trains_it(train, data, tmp_path):
+    (tmp_path / "runs" / "old").mkdir(parents=True)
+    runs = train(PARAMS)
+    assert sorted(path.name for path in runs.iterdir()) == sorted(VARIANTS)
+    for name, (control, variant) in VARIANTS.items():
+        steps = assert_repeats(runs / name, data, PARAMS, control, variant)
+        assert list(steps["step"].unique()) == SAVED
+
+
+@pytest.mark.parametrize(("augmentation", "randaugment"), [("crop_flip", None), ("crop_flip", RANDAUGMENT)])
+def test_images_are_augmented_anew_in_every_epoch(train, data, augmentation, randaugment):
+    params = ONE | {"augmentation": augmentation, "randaugment": randaugment}
+    assert_repeats(train(params) / ONLY, data, params, "none", {"init_scale": 1.5})
+
+
+def test_one_batch_may_be_all_images_and_all_steps_warm_up(train, data):
+    params = ONE | {"batch_size": 13, "n_steps": 2, "warmup_steps": 2, "snapshot_every": 1}
+    assert_repeats(train(params) / ONLY, data, params, "none", {"init_scale": 1.5})
+
+
+def test_bfloat16_rounds_the_training_but_neither_the_start_nor_the_scores(train, data):
+    _, snapshots, steps = read_run(train(ONE | {"precision": "bfloat16"}) / ONLY)
+    wanted = list(repeated(data, ONE, 3, 1.5))
+    for name, W in wanted[0][0].items():
+        torch.testing.assert_close(snapshots[0][name][0], W.float())
+    exact = pd.DataFrame([row for _, row in wanted])
+    assert steps["test_loss"][0] == pytest.approx(exact["test_loss"][0], rel=1e-5)
+    assert steps["train_loss"][1] == pytest.approx(exact["train_loss"][1], rel=1e-2)  # eight bits of a number
+    assert steps["train_loss"][1] != pytest.approx(exact["train_loss"][1], rel=1e-5)
+
+
+def test_compile_trains_what_the_compiler_makes_of_the_loss(train, data, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda loss: lambda *arguments: 3 * loss(*arguments))
+    control = {"init_scale": 1.5, "optimizer": "sgd", "learning_rate": 0.25}
+    params = ONE | {"init_scales": [], "controls": [control], "compile": True}
+    steps = read_run(train(params) / f"{ONLY},optimizer=sgd,learning_rate=0.25")[2]
+    faster = repeated(data, params, 3, 1.5, optimizer="sgd", learning_rate=0.75)
+    wanted = pd.DataFrame([row for _, row in faster])
+    np.testing.assert_allclose(steps["train_loss"], 3 * wanted["train_loss"], rtol=1e-5)
+    np.testing.assert_allclose(steps["test_loss"], wanted["test_loss"], rtol=1e-5)
+
+
+class Curves:
+    """In place of DVCLive: what each training drew, by its folder."""
+
+    drawn: dict[str, list] = {}  # noqa: RUF012
+
+    def __init__(self, folder, **_):
+        self.rows = Curves.drawn[folder] = []
+        self.step, self.row = 0, {}
+
+    def log_metric(self, name, value):
+        self.row[name] = value
+
+    def next_step(self):
+        self.rows.append({"step": self.step, **self.row})
+
+    def end(self):
+        self.rows.append("end")
+
+
+@pytest.fixture
+def curves(monkeypatch, tmp_path):
+    live = ModuleType("dvclive.live")
+    live.Live = Curves
+    monkeypatch.setitem(sys.modules, "dvclive", ModuleType("dvclive"))
+    monkeypatch.setitem(sys.modules, "dvclive.live", live)
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
+    monkeypatch.setattr(Curves, "drawn", {})
+    return Curves.drawn
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """A clock of which each look takes a hundred times as long as all before: every checkpoint is due."""
+    now = [1]
+
+    def monotonic():
+        now[0] *= 100
+        return now[0]
+
+    monkeypatch.setattr(time, "monotonic", monotonic)
+
+
+def checkpoints(tmp_path):
+    return sorted((tmp_path / ".dvc" / "tmp" / "scratch" / "vision").glob("*/checkpoint-*.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("lost", "resumed"), [("nothing", 4), ("the newest checkpoint", 3), ("the snapshot at step 3", None)]
+)
+def test_an_interrupted_training_goes_on_and_ends_as_one_in_one_go(
+    train, data, updates, curves, hasty, tmp_path, capsys, lost, resumed
+):
+    updates.allowed = 4
+    with pytest.raises(KeyboardInterrupt):
+        train(ONE)
+    assert not (tmp_path / "runs").exists()
+    assert [int(file.name.split("-")[1]) for file in checkpoints(tmp_path)] == [3, 4]
+    [drawn] = curves.values()
+    assert [row["step"] for row in drawn[:-1]] == [0, 1, 2, 3]
+    curves.clear()
+    if lost == "the newest checkpoint":
+        checkpoints(tmp_path)[1].write_bytes(b"")
+    elif lost != "nothing":
+        [snapshot] = tmp_path.glob(".dvc/tmp/scratch/vision/*/snapshot-000000003-*")
+        snapshot.unlink()
+    capsys.readouterr()
+    updates.made, updates.allowed = 0, math.inf
+    with pytest.warns(UserWarning, match="cut short or altered") if "check" in lost else nullcontext():
+        runs = train(ONE)
+    assert updates.made == 5 - (resumed or 0)
+    assert (f"resumed at step {resumed}: " in capsys.readouterr().err) == (resumed is not None)
+    assert checkpoints(tmp_path) == []
+    steps = assert_repeats(runs / ONLY, data, ONE, "none", {"init_scale": 1.5})
+    assert_drawn(curves, f"{SECTION}/{ONLY}/seed=3", steps)
+
+
+def assert_drawn(curves, name, steps):
+    """The curves of one training, and of no other, are the rows of its run."""
+    [(folder, rows)] = curves.items()
+    assert folder.endswith(f"/dvclive/workspace/{name}")
+    assert rows.pop() == "end"
+    pd.testing.assert_frame_equal(pd.DataFrame(rows), steps.drop(columns=["snapshot", "seed"]), check_like=True)
+
+
+def test_what_is_trained_is_not_trained_again(train, data, updates, curves):
+    train(SHORT | {"seeds": [8, 3]})
+    curves.clear()
+    updates.made = 0
+    runs = train(SHORT | {"max_hours": 2})
+    assert updates.made == 0
+    steps = assert_repeats(runs / ONLY, data, SHORT, "none", {"init_scale": 1.5})
+    assert_drawn(curves, f"{SECTION}/{ONLY}/seed=3", steps)
+
+
+def test_a_training_on_other_images_or_params_is_another(train, tmp_path):
+    train(SHORT)
+    data = make_images(tmp_path / "images", 13, 9, N_CLASSES, IMAGE_SHAPE, seed=1)
+    assert_repeats(train(SHORT) / ONLY, data, SHORT, "none", {"init_scale": 1.5})
+    params = SHORT | {"learning_rate": 0.02}
+    assert_repeats(train(params) / ONLY, data, params, "none", {"init_scale": 1.5})
+
+
+def test_a_training_with_another_torch_is_another(train, updates, monkeypatch):
+    train(SHORT)
+    monkeypatch.setattr(torch, "__version__", f"{torch.__version__}0")
+    train(SHORT)
+    assert updates.made == 2
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine of five cores, of which each does 4e6 operations per second in float32, and twice as many in bfloat16.
+
+    Its first product takes longer, as on a true machine.
+    """
+    made = SimpleNamespace(now=0.0, first=1.0)
+
+    def mm(A, B):
+        n, inner = A.shape
+        rate = {torch.float32: 4e6, torch.bfloat16: 8e6}[A.dtype]
+        made.now += made.first + 2 * n * inner * B.shape[1] / rate
+        made.first = 0.0
+
+    monkeypatch.setattr(torch, "mm", mm)
+    monkeypatch.setattr(time, "perf_counter", lambda: made.now)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(5)), raising=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rate"),
+    [
+        ({"threads": 1}, 5 * 4e6),
+        ({"threads": 2}, 2 * 4e6),
+        ({"threads": 8}, 4e6),
+        ({"threads": 4, "precision": "bfloat16"}, 8e6),
+    ],
+)
+def test_a_training_that_takes_too_long_is_refused_with_its_cost(train, machine, capsys, changes, rate):
+    weights = {name: torch.zeros(shape) for name, shape in shapes(SIZES, IMAGE_SHAPE, N_CLASSES).items()}
+    n_trainings = 2 * 4  # seeds and variants
+    flops = 3 * operations(weights, IMAGE_SHAPE) * 5 * 5 * n_trainings  # three times forward, of each of 5 images
+    hours = flops / (0.4 * rate) / 3600
+    gigabytes = 3 * n_trainings * len(SAVED) * 4 * sum(w.numel() for w in weights.values()) / 1e9
+    with pytest.raises(InputError) as refused:
+        train(PARAMS | changes | {"max_hours": 1e-5})
+    assert str(refused.value) == f"max_hours: wanted at most 1e-05 h, got about {hours:.3g} h"
+    said = (
+        f"8 trainings of 5 steps: {flops:.2g} operations, about {hours:.2g} h on this cpu; "
+        f"{gigabytes:.2g} GB of snapshots"
+    )
+    assert said in capsys.readouterr().err
+
+
+def test_snapshots_that_find_no_room_are_refused(train, monkeypatch, tmp_path):
+    shape = shapes(SIZES, IMAGE_SHAPE, N_CLASSES)
+    n_bytes = 3 * 8 * len(SAVED) * 4 * sum(math.prod(sizes) for sizes in shape.values())
+    asked = []
+
+    def usage(path):
+        asked.append(path)
+        return Usage(10 * n_bytes, 9 * n_bytes, n_bytes - 1)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    with pytest.raises(InputError, match=f"disk: wanted {n_bytes / 1e9:.3g} GB for snapshots, got "):
+        train(PARAMS)
+    assert asked == [tmp_path]
+
+
+def test_snapshots_may_fill_the_disk(train, monkeypatch):
+    shape = shapes(SIZES, IMAGE_SHAPE, N_CLASSES)
+    n_bytes = 3 * 2 * 4 * sum(math.prod(sizes) for sizes in shape.values())  # two snapshots of one training
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10 * n_bytes, 9 * n_bytes, n_bytes))
+    assert train(SHORT).exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"device": "cuda"}, "device: wanted cuda, got a machine on which torch sees no GPU"),
+        ({"batch_size": 14}, "batch_size: wanted at most 13 images, got 14"),
+        ({"model": SIZES | {"patch_size": 3}}, "patch_size: wanted a divisor of 8 and 16, got 3"),
+        ({"warmup_steps": 6}, "warmup_steps: wanted at most n_steps, got 6"),
+        ({"model": SIZES | {"d_head": 0}}, "d_head: wanted a number in"),
+        ({"init_scales": [100.5]}, "init_scales.*: wanted a number in"),
+        ({"seeds": []}, "seeds, init_scales: wanted at least one of each, got none"),
+        ({"init_scales": [], "controls": []}, "seeds, init_scales: wanted at least one of each, got none"),
+        ({"controls": [{"init_scale": 0.5}]}, "controls: wanted variants that differ, got .*init_scale=0.5"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_and_runs_stay(train, tmp_path, monkeypatch, changes, message):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    (tmp_path / "runs" / "old").mkdir(parents=True)
+    with pytest.raises(InputError, match=message):
+        train(PARAMS | changes)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["old"]
+
+
+def test_grey_images_are_trained_on_but_not_changed_by_randaugment(train, tmp_path):
+    data = make_images(tmp_path / "images", 13, 9, N_CLASSES, (1, 8, 16))
+    assert_repeats(train(SHORT) / ONLY, data, SHORT, "none", {"init_scale": 1.5})
+    with pytest.raises(InputError, match=r"randaugment: wanted images of 3 channels \(or null\), got 1"):
+        train(SHORT | {"randaugment": RANDAUGMENT})
