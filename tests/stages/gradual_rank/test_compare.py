@@ -4,10 +4,12 @@ import itertools
 import json
 import math
 import statistics
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from made import files
 
 SECTION = "any.family.compare"
@@ -694,6 +696,13 @@ def test_every_table_measure_and_curve_is_what_loops_over_the_input_give(stage, 
     assert curves["variant"].tolist() == [f"init scale 1e{row['log10_init_scale']:.0f}" for row in shown]
     for name in ("rescaled_time", "loss"):
         np.testing.assert_allclose(curves[name], [row[name] for row in shown], rtol=6e-6)
+
+
+def test_every_measure_that_a_claim_reads_is_compared(tables):
+    claims = yaml.safe_load((Path(__file__).parents[3] / "claims.yaml").read_text(encoding="utf-8")).values()
+    read = {claim["measure"].split("#")[1] for claim in claims if claim["family"] == "gradual_rank"}
+    assert len(read) > 40
+    assert read <= all_measures(tables).keys()
 
 
 # As above.
