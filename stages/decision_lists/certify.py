@@ -72,8 +72,8 @@ def main(section: str, tasks: Path, flows: Path, joint: Path, tables: Path) -> N
         **{q: [(sample, ask, q, i, params) for i in range(params.n_chunks)] for q, ask in questions.items()},
         "monte carlo": [(monte_carlo, listed[params.monte_carlo_task], params)],
     }
-    found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="job")
     clear(tables, "*.parquet")
+    found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="job")
     for name, parts in found.items():
         write_table(pd.concat(parts, ignore_index=True), tables / f"{name.replace(' ', '_')}.parquet")
     feasible = [{"length": m, "least_n": least_feasible_length(m)} for m in params.list_lengths]

@@ -72,8 +72,8 @@ def main(section: str, tasks: Path, tables: Path) -> None:
         "attention_alone": [(descend_alone, listed[name], params) for name in params.attention_alone],
         "both": [(descend_both, task, noise, params) for task in both for noise in params.noise],
     }
-    found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="run")
     clear(tables, "*.parquet")
+    found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="run")
     for name, rows in found.items():
         write_table(pd.DataFrame(rows), tables / f"{name}.parquet")
 

@@ -133,13 +133,13 @@ def main(section: str, tasks: Path, tables: Path, runs: Path) -> None:
         "spectral": [(spectral, task, params.spectral) for task in of(params.spectral.groups)],
         "many": [(many, sizes, params.many) for sizes in of_many],
     }
+    clear(tables, "*.parquet")
+    clear_runs(runs)
     found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="run")
     theorems, paths = zip(*found["theorem"], strict=True)
-    clear(tables, "*.parquet")
     for name, parts in {**found, "theorem": theorems, "paths": paths}.items():
         if name != "spectral":
             write_table(pd.concat(parts, ignore_index=True), tables / f"{name}.parquet")
-    clear_runs(runs)
     for (_, task, _), snapshots in zip(jobs["spectral"], found["spectral"], strict=True):
         publish(runs, task, params.spectral, snapshots)
 

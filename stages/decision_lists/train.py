@@ -146,14 +146,14 @@ def main(section: str, tasks: Path, tables: Path, runs: Path) -> None:
         "controls": [(control, task, params) for task in of(params.controls.groups)],
         "minibatch": [(minibatch, seed, params) for seed in params.minibatch.seeds],
     }
+    clear(tables, "*.parquet")
+    clear_runs(runs)
     found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="run")
     states = iter([kept for _, kept in found["joint"]])
     for name in ("joint", "starts"):
         found[name] = [course for course, _ in found[name]]
-    clear(tables, "*.parquet")
     for name, parts in found.items():
         write_table(pd.concat(parts, ignore_index=True), tables / f"{name}.parquet")
-    clear_runs(runs)
     for task in of(joint.groups):
         publish(runs, task, joint, list(islice(states, len(joint.seeds))))
 

@@ -89,9 +89,10 @@ def main(section: str, tasks: Path, predictions: Path, runs: Path, flows: Path) 
         (*files["small"], params.small, i, params.control_log10_init_scale, True)
         for i in range(len(toys["small"].seeds))
     ]  # fmt: skip
+    for name in solvers:
+        clear_runs(runs / name)
     found = iter(list(spread(follow, jobs, n_processes=available_cores(), label=section, unit="flow")))
     for name, solver in solvers.items():
-        clear_runs(runs / name)
         kept: list[Trajectory] = []
         for scale in sorted(solver.log10_init_scales):
             here = [next(found) for _ in toys[name].seeds]

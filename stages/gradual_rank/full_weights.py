@@ -52,8 +52,8 @@ def main(section: str, runs: Path, rises: Path) -> None:
     params = read_params(section, FullWeights)
     jobs = [(params, scale) for scale in params.log10_init_scales]
     total = sum(n_steps(params, scale) for scale in params.log10_init_scales)
-    trainings = list(spread(train, jobs, n_processes=available_cores(), total=total, label=section))
     clear_runs(runs)
+    trainings = list(spread(train, jobs, n_processes=available_cores(), total=total, label=section))
     for scale, training in zip(params.log10_init_scales, trainings, strict=True):
         layout = Layout(
             family="gradual_rank",

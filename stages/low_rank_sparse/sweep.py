@@ -221,7 +221,7 @@ def measured(initial: Weights, final: Weights, readout: Tensor, test: Samples, k
             f"{name}_gap": (sigma[k] / sigma[k - 1]).item() if largest else float("nan"),
             f"{name}_gap_2": (sigma[2] / sigma[1]).item() if largest else float("nan"),
             f"{name}_next": sigma[k].item(),
-            f"{name}_tail": sigma[k:].square().sum().sqrt().item() / sigma.square().sum().sqrt().item(),
+            f"{name}_tail": (sigma[k:].square().sum().sqrt() / sigma.square().sum().sqrt()).item(),
             f"{name}_singular_values": sigma.numpy(),
         }
     return row

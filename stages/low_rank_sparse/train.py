@@ -70,6 +70,7 @@ def main(section: str, dataset: Path, runs: Path) -> None:
         for configuration in params.configurations
         for i in range(0, len(configuration.seeds), params.seeds_together)
     ]
+    clear_runs(runs)
     trained = spread(
         train_chunk,
         [(dataset, params, configuration, seeds) for configuration, seeds in chunks],
@@ -80,7 +81,6 @@ def main(section: str, dataset: Path, runs: Path) -> None:
     parts: dict[str, list[list[Snapshot]]] = {}
     for (configuration, _), snapshots in zip(chunks, trained, strict=True):
         parts.setdefault(configuration.name, []).append(snapshots)
-    clear_runs(runs)
     for configuration in params.configurations:
         publish(runs, configuration, parts[configuration.name])
 
@@ -92,12 +92,14 @@ def train_chunk(dataset: Path, params: Train, configuration: Configuration, seed
         data = read_patterns(dataset)
         index = torch.tensor([data.index(seed) for seed in seeds])
         train, test = data.train[index].to(device), data.test[index].to(device)
-        feed = batches(train, params, configuration, seeds)
+        if params.batch_size > train.labels.shape[1]:
+            raise ValueError(f"batch_size: wanted at most the {train.labels.shape[1]} samples, got {params.batch_size}")
         weights = start(params, configuration, seeds, train)
     except ValueError as error:
         raise InputError(str(error)) from error
     weights = {name: tensor.to(device) for name, tensor in weights.items()}
     readout = weights.pop("readout")
+    feed = batches(train, params, configuration, seeds)
     saved = params.saved_steps(configuration)
     snapshots: list[Snapshot] = []
     loss, fitted = torch.full((len(seeds),), torch.nan, device=device), torch.full((len(seeds),), -1, device=device)
@@ -148,8 +150,6 @@ def batches(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """The batches of some seeds, stacked, each seed in its own order."""
     n_samples = train.labels.shape[1]
-    if params.batch_size > n_samples:
-        raise ValueError(f"batch_size: wanted at most the {n_samples} samples, got {params.batch_size}")
     orders = [epochs(n_samples, params.batch_size, configuration.n_steps, generator(seed, "order")) for seed in seeds]
     which = torch.arange(len(seeds), device=train.labels.device)[:, None]
     for chosen in zip(*orders, strict=True):

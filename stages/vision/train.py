@@ -119,6 +119,7 @@ def main(section: str, dataset: Path, runs: Path) -> None:
     key = {"data": sha256(dataset), "code": code_digest()}
     cells = [(variant, seed) for variant in params.variants for seed in params.seeds]
     estimate(params, images, dataset)
+    clear_runs(runs)
     trainings = spread(
         train_cell,
         [(dataset, params, variant, seed, key, section) for variant, seed in cells],
@@ -128,7 +129,6 @@ def main(section: str, dataset: Path, runs: Path) -> None:
         label=section,
     )
     list(trainings)
-    clear_runs(runs)
     for variant in params.variants:
         publish(runs, params, variant, key)
 

@@ -180,6 +180,17 @@ def test_a_batch_at_the_threshold_is_not_yet_fitted(stage, tmp_path):
     assert pd.read_parquet(tmp_path / "t")["fitted_step"].tolist() == [-1, -1, -1]
 
 
+def test_a_matrix_that_does_not_move_has_no_shares_of_its_update(stage, tmp_path):
+    """Steps of 1e-30 change no weight in single precision."""
+    labelling = LABELLINGS[0] | {"learning_rate": 1e-30}
+    params = PARAMS | {"sweeps": [], "labellings": [labelling]}
+    stage("low_rank_sparse.sweep", {SECTION: params}, SECTION, tmp_path / "t")
+    found = pd.read_parquet(tmp_path / "t")
+    for name in ["W_O"]:  # a zero of the others moves by any step
+        assert found[[f"{name}_gap", f"{name}_gap_2", f"{name}_tail"]].isna().all(axis=None)
+        assert (found[f"{name}_next"] == 0).all()
+
+
 def test_a_batch_may_be_all_samples_and_be_fitted_at_once(stage, tmp_path):
     params = PARAMS | {"base": BASE | {"batch_size": 13}, "sweeps": [], "labellings": LABELLINGS[:1], "fitted_loss": 9}
     stage("low_rank_sparse.sweep", {SECTION: params}, SECTION, tmp_path / "t")

@@ -147,7 +147,7 @@ def test_a_batch_may_be_all_samples_and_be_fitted_at_once(stage, tmp_path, datas
 
 def test_a_batch_of_more_than_all_samples_is_refused(stage, tmp_path, dataset):
     params = {SECTION: PARAMS | {"batch_size": N_TRAIN + 1}}
-    with pytest.raises(ValueError, match="batch_size: wanted at most the 13 samples, got 14"):
+    with pytest.raises(InputError, match="batch_size: wanted at most the 13 samples, got 14"):
         stage("low_rank_sparse.train", params, SECTION, tmp_path / "samples", tmp_path / "runs")
     assert files(tmp_path) == ["params.yaml", "samples"]
 
