@@ -109,3 +109,15 @@ def certified(task, W, V, repeats):
 def order_margin(task, W):
     """The least lead in W of the label's token, over all sequences of distinct tokens."""
     return float(Brute(every_sequence(task, False)).margins(W).min())
+
+
+def rarest(task):
+    """The least positive chance that a query, the entry that determines its label and a rival come together."""
+    sets = classes(task["n_tokens"], task["seq_len"], task["repeats"])
+    found = []
+    for a, entries in enumerate(task["lists"]):
+        for i, best in enumerate(entries):
+            for k in set(range(task["n_tokens"])) - set(entries[: i + 1]):
+                held = [{a, best, k} <= set(s) and not set(entries[:i]) & set(s) for s in sets]
+                found.append(sum(p for p, here in zip(task["probability"], held, strict=True) if here))
+    return min(p for p in found if p > 0)

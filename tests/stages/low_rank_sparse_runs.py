@@ -12,6 +12,12 @@ CELLS = {
     "early": {"configuration": "first", "readout": "untied", "seeds": [2], "steps": [0, 7]},
     "late": {"configuration": "second", "readout": "tied", "seeds": [9, 4], "steps": [0, 3, 8]},
 }
+# The place of each seed of each run, by what a table says of it.
+KEYS = {
+    (cell["configuration"], cell["readout"], seed): (name, i)
+    for name, cell in CELLS.items()
+    for i, seed in enumerate(cell["seeds"])
+}
 
 
 def write_samples(path):

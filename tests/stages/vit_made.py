@@ -5,6 +5,7 @@ from itertools import product
 from pathlib import Path
 
 import torch
+from made import write_run
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -126,3 +127,28 @@ def standardised(images: Tensor, train: Tensor) -> Tensor:
         pixels = train[:, c].double()
         channels.append((images[:, c].double() - pixels.mean()) / pixels.std(correction=0))
     return torch.stack(channels, 1)
+
+
+# Three runs that truncation and pruning cut.
+IMAGE_SHAPE, N_CLASSES = (3, 8, 16), 4
+CELLS = {
+    "a": {"variant": "a", "init_scale": 2.0, "control": "labels=permuted"},
+    "b": {"variant": "b", "init_scale": 0.5, "control": "none"},
+    "c": {"variant": "c", "init_scale": 3.0, "control": "none"},
+}
+SEEDS = {"a": [7], "b": [1], "c": [4, 1]}
+
+
+def write_runs(folder: Path, n_snapshots: int, seed: int) -> dict[str, list[dict[str, Tensor]]]:
+    """Write runs in whose snapshots every tensor changes; the snapshots of each."""
+    draw = torch.Generator().manual_seed(seed)
+    wanted = shapes(SIZES, IMAGE_SHAPE, N_CLASSES).items()
+    made = {}
+    for name, seeds in SEEDS.items():
+        made[name] = [
+            {tensor: torch.randn(len(seeds), *shape, generator=draw) / 2 for tensor, shape in wanted}
+            for _ in range(n_snapshots)
+        ]
+        steps = [{"snapshot": i, "seed": one, "step": 5 * i} for i in range(n_snapshots) for one in seeds]
+        write_run(folder / name, {**LAYOUT, "cell": CELLS[name], "seeds": seeds}, made[name], steps)
+    return made

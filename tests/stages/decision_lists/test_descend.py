@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pandas as pd
 import pytest
 import torch
-from decision_lists_made import Brute, classes, every_sequence, order_margin, task, write_tasks
+from decision_lists_made import Brute, every_sequence, order_margin, rarest, task, write_tasks
 from made import files, generator
 from scipy.optimize import brentq
 
@@ -147,18 +147,6 @@ def both(one, noise, params):
         return brute.logit_margins(W, V).min() > 0
 
     return c, epsilon, Descent(brute, W, V, (1, 1), right, in_both(brute, params["lanczos_iterations"]), params)
-
-
-def rarest(task):
-    """The least positive chance that a query, the entry that determines its label and a rival come together."""
-    sets = classes(task["n_tokens"], task["seq_len"], task["repeats"])
-    found = []
-    for a, entries in enumerate(task["lists"]):
-        for i, best in enumerate(entries):
-            for k in set(range(task["n_tokens"])) - set(entries[: i + 1]):
-                held = [{a, best, k} <= set(s) and not set(entries[:i]) & set(s) for s in sets]
-                found.append(sum(p for p, here in zip(task["probability"], held, strict=True) if here))
-    return min(p for p in found if p > 0)
 
 
 def least_margin(one, W, V):

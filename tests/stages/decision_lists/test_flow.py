@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from decision_lists_made import Brute, classes, task, write_tasks
+from decision_lists_made import Brute, classes, rarest, task, write_tasks
 from made import files, read_run
 from scipy.integrate import solve_ivp
 from scipy.optimize import brentq
@@ -146,18 +146,6 @@ def of_choices(task, end):
         return torch.autograd.grad((brute.weight * losses).sum(), u)[0]
 
     return Flow(brute, gradient, end)
-
-
-def rarest(task):
-    """The least positive chance that a query, the entry that determines its label and a rival come together."""
-    sets = classes(task["n_tokens"], task["seq_len"], task["repeats"])
-    found = []
-    for a, entries in enumerate(task["lists"]):
-        for i, best in enumerate(entries):
-            for k in set(range(task["n_tokens"])) - set(entries[: i + 1]):
-                held = [{a, best, k} <= set(s) and not set(entries[:i]) & set(s) for s in sets]
-                found.append(sum(p for p, here in zip(task["probability"], held, strict=True) if here))
-    return min(p for p in found if p > 0)
 
 
 def theorem(task):

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from low_rank_sparse_runs import CELLS, NEURONS, SEEDS, D, L, margins, of_seed, write_runs, write_samples
+from low_rank_sparse_runs import KEYS, NEURONS, SEEDS, D, L, margins, of_seed, write_runs, write_samples
 from made import files, generator
 from safetensors.numpy import save_file
 
@@ -26,11 +26,6 @@ PARAMS = {
     "random_seed": 11,
 }
 CELL = ["configuration", "readout", "seed"]
-KEYS = {
-    (cell["configuration"], cell["readout"], seed): (name, i)
-    for name, cell in CELLS.items()
-    for i, seed in enumerate(cell["seeds"])
-}
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from low_rank_sparse_runs import CELLS, MATRICES, SEEDS, forward, of_seed, write_runs, write_samples
+from low_rank_sparse_runs import CELLS, KEYS, MATRICES, SEEDS, forward, of_seed, write_runs, write_samples
 from made import files
 from safetensors.numpy import save_file
 
@@ -86,13 +86,6 @@ def directions(mu, first, now):
                     "energy": squared_cosines(span_of_images, whole),
                 },
             )
-
-
-KEYS = {
-    (cell["configuration"], cell["readout"], seed): (name, i)
-    for name, cell in CELLS.items()
-    for i, seed in enumerate(cell["seeds"])
-}
 
 
 @pytest.fixture

@@ -3,8 +3,19 @@
 import pandas as pd
 import pytest
 import torch
-from made import files, generator, write_run
-from vit_made import ATTENTION, LAYOUT, SIZES, make_images, operations, scored, shapes, standardised
+from made import files, generator
+from vit_made import (
+    ATTENTION,
+    CELLS,
+    IMAGE_SHAPE,
+    N_CLASSES,
+    SEEDS,
+    make_images,
+    operations,
+    scored,
+    standardised,
+    write_runs,
+)
 
 from lib.io.files import InputError
 
@@ -16,14 +27,7 @@ PARAMS = {
     "rates": RATES,
     "random_seed": RANDOM_SEED,
 }
-IMAGE_SHAPE, N_CLASSES = (3, 8, 16), 4
 MATRICES = (*ATTENTION, "W_1", "W_2")
-CELLS = {
-    "a": {"variant": "a", "init_scale": 2.0, "control": "labels=permuted"},
-    "b": {"variant": "b", "init_scale": 0.5, "control": "none"},
-    "c": {"variant": "c", "init_scale": 3.0, "control": "none"},
-}
-SEEDS = {"a": [7], "b": [1], "c": [4, 1]}
 
 
 @pytest.fixture
@@ -33,19 +37,8 @@ def data(tmp_path):
 
 @pytest.fixture
 def runs(tmp_path):
-    """Three runs of two snapshots in which every tensor changes; the last snapshots by run."""
-    draw = torch.Generator().manual_seed(8)
-    wanted = shapes(SIZES, IMAGE_SHAPE, N_CLASSES).items()
-    made = {}
-    for name, seeds in SEEDS.items():
-        first, last = (
-            {tensor: torch.randn(len(seeds), *shape, generator=draw) / 2 for tensor, shape in wanted} for _ in range(2)
-        )
-        steps = [{"snapshot": i, "seed": seed, "step": 5 * i} for i in range(2) for seed in seeds]
-        layout = {**LAYOUT, "cell": CELLS[name], "seeds": seeds}
-        write_run(tmp_path / "runs" / name, layout, [first, last], steps)
-        made[name] = last
-    return made
+    """Three runs; their last snapshots, by name."""
+    return {name: snapshots[-1] for name, snapshots in write_runs(tmp_path / "runs", 2, seed=8).items()}
 
 
 def ordered(magnitudes, order, source):

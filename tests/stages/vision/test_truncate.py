@@ -4,21 +4,23 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from made import files, write_run
-from vit_made import LAYOUT, SIZES, make_images, scored, shapes, standardised
+from made import files
+from vit_made import (
+    CELLS,
+    IMAGE_SHAPE,
+    N_CLASSES,
+    SEEDS,
+    make_images,
+    scored,
+    standardised,
+    write_runs,
+)
 
 from lib.io.files import InputError
 
 SECTION, N_IMAGES, RANKS = "vision.any.truncate", 31, [3, 0, 12, 7]
 PARAMS = {"device": "cpu", "runs": ["c", "a", "absent"], "n_images": N_IMAGES, "ranks": RANKS}
-IMAGE_SHAPE, N_CLASSES = (3, 8, 16), 4
 MATRICES = ("W_Q", "W_K", "W_V", "W_O", "W_1", "W_2")
-CELLS = {
-    "a": {"variant": "a", "init_scale": 2.0, "control": "labels=permuted"},
-    "b": {"variant": "b", "init_scale": 0.5, "control": "none"},
-    "c": {"variant": "c", "init_scale": 3.0, "control": "none"},
-}
-SEEDS = {"a": [7], "b": [1], "c": [4, 1]}
 
 
 @pytest.fixture
@@ -28,17 +30,8 @@ def data(tmp_path):
 
 @pytest.fixture
 def runs(tmp_path):
-    """Three runs of three snapshots in which every tensor changes; the snapshots by run."""
-    draw = torch.Generator().manual_seed(5)
-    wanted = shapes(SIZES, IMAGE_SHAPE, N_CLASSES).items()
-    made = {}
-    for name, seeds in SEEDS.items():
-        made[name] = [
-            {tensor: torch.randn(len(seeds), *shape, generator=draw) / 2 for tensor, shape in wanted} for _ in range(3)
-        ]
-        steps = [{"snapshot": i, "seed": seed, "step": 5 * i} for i in range(3) for seed in seeds]
-        write_run(tmp_path / "runs" / name, {**LAYOUT, "cell": CELLS[name], "seeds": seeds}, made[name], steps)
-    return made
+    """Three runs; their snapshots, by name."""
+    return write_runs(tmp_path / "runs", 3, seed=5)
 
 
 def cut(W_0, W, rank):
