@@ -42,22 +42,34 @@ def run(main: Callable[..., Any]) -> None:
 def end_with_parent() -> None:
     """End this process when the one that started it ends, at once where it has ended already.
 
-    So no orphan of a killed DVC goes on, and writes outputs beside the next run.
+    So no orphan of a killed DVC goes on, and writes outputs beside the next run. DVC starts a command through a shell,
+    and one that does not hand its process over to the command stays between the two: then its parent counts too.
     """
-    parent = os.getppid()
-    if _adopts_orphans(parent):
+    ancestors = _ancestors()
+    if any(map(_adopts_orphans, ancestors)):
         os._exit(1)
-    if kill_with_parent():
-        if os.getppid() != parent:  # it ended before the kernel was asked
-            os._exit(1)
-    else:
-        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+    killed = kill_with_parent()
+    if _ancestors() != ancestors:  # one ended before the kernel was asked
+        os._exit(1)
+    if not killed or len(ancestors) > 1:
+        threading.Thread(target=_watch, args=(ancestors,), daemon=True).start()
 
 
 def kill_with_parent() -> bool:
     """Have the kernel kill this process when its parent ends; False where the system is not Linux."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None) if sys.platform.startswith("linux") else None
     return prctl is not None and prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0
+
+
+def _ancestors() -> list[int]:
+    """The parent, and its parent too where it is a shell that runs one command (on Linux, which tells what it is)."""
+    parent = os.getppid()
+    try:
+        *_, option, _command, _end = Path(f"/proc/{parent}/cmdline").read_bytes().split(b"\0")
+        name, _, fields = Path(f"/proc/{parent}/stat").read_text().partition("(")[2].rpartition(") ")
+    except (OSError, ValueError):
+        return [parent]
+    return [parent, int(fields.split()[1])] if name.endswith("sh") and option == b"-c" else [parent]
 
 
 def _adopts_orphans(parent: int) -> bool:
@@ -70,7 +82,7 @@ def _adopts_orphans(parent: int) -> bool:
         return False
 
 
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
+def _watch(ancestors: list[int]) -> None:
+    while _ancestors() == ancestors:
         time.sleep(0.2)
     os._exit(1)

@@ -78,14 +78,27 @@ def test_a_stage_whose_dvc_is_killed_while_it_imports_ends(importing):
         end(parent, stage)
 
 
-def test_a_stage_whose_dvc_is_gone_before_it_begins_does_not_begin(importing):
-    parent, stage = start(importing, f"sleep 1; {STAGE}", waits=0, DVC_ROOT="here")
+def test_a_stage_whose_shell_stays_between_it_and_its_dvc_ends(importing):
+    parent, shell = start(importing, f"{STAGE.removeprefix('exec ')}; true", DVC_ROOT="here")
+    try:
+        assert until(importing.exists, 60)
+        [stage] = psutil.Process(shell).children()
+        parent.kill()
+        assert until(lambda: not alive(stage.pid), 2)
+        assert until(lambda: not alive(shell), 2)
+    finally:
+        end(parent, shell)
+
+
+@pytest.mark.parametrize("shell", [f"sleep 1; {STAGE}", f"sleep 1; {STAGE.removeprefix('exec ')}; true"])
+def test_a_stage_whose_dvc_is_gone_before_it_begins_does_not_begin(shell, importing):
+    parent, started = start(importing, shell, waits=0, DVC_ROOT="here")
     try:
         parent.wait(10)
-        assert until(lambda: not alive(stage), 10)
+        assert until(lambda: not alive(started), 10)
         assert not importing.exists()
     finally:
-        end(parent, stage)
+        end(parent, started)
 
 
 def test_a_stage_that_a_person_started_goes_on_without_its_shell(importing):
@@ -123,11 +136,12 @@ def test_a_process_that_is_none_of_these_is_a_parent():
 
 
 @pytest.mark.slow
-def test_nothing_is_alive_two_seconds_after_dvc_was_killed_at_any_moment_of_a_stage(tiny_pipeline, tmp_path):
+@pytest.mark.parametrize("shell", ["/bin/sh", "/bin/bash"])  # Debian's sh stays beside its command, bash does not
+def test_nothing_is_alive_two_seconds_after_dvc_was_killed_at_any_moment_of_a_stage(shell, tiny_pipeline, tmp_path):
     [stage] = [stage for stage in tiny_pipeline.stages if stage.module == "stages.gradual_rank.flow"]
     project = not_yet_run(tiny_pipeline.folder, tmp_path / "project", stage)
     for moment in range(10):
-        with Reproduction(project, stage) as work:
+        with Reproduction(project, stage, SHELL=shell) as work:
             work.until(lambda _, work=work: "Running stage" in work.said)
             time.sleep(0.1 + 2.9 * moment / 9)
             if not work.find("dvc"):
