@@ -1,8 +1,9 @@
-# Two commands do everything: `make repro` and `make test`. Each sets up .venv first.
+# Two commands do everything: `make repro` and `make test`. Each sets up .venv first. `make help` lists the others, by
+# the line above each.
 PYTHON ?= python3
 ACTIVATE := . .venv/bin/activate
 
-.PHONY: repro report test test-slow test-all bench compare sweep readme publish clean-scratch
+.PHONY: repro report test test-slow test-all bench compare sweep deps readme generated publish clean-scratch help
 
 # What people give is data: it reaches Python as it was typed, in the environment, and no shell and no make reads it.
 override REV := $(value REV)
@@ -14,45 +15,62 @@ override COMMAND := $(value COMMAND)
 override HOURS := $(value HOURS)
 export REV TO PARAM METRIC DATASET COMMAND HOURS
 
+# The whole pipeline: data, runs, metrics, figures, claims, report.html
 repro: .venv/installed
 	$(ACTIVATE) && python -m tools.unlock && dvc repro
 	@echo "Done: open report.html; claims are in metrics/claims.json, figures in plots/."
 
-# The report, made anew where something changed, in a browser.
+# The report, made anew where something changed, in a browser
 report: .venv/installed
 	$(ACTIVATE) && python -m tools.unlock && dvc repro report && python -m webbrowser -t report.html
 
+# Lint, types and the quick tests
 test: .venv/installed
 	$(ACTIVATE) && ruff check . && ruff format --check . && pyright && pytest -n 2 --no-loadscope-reorder -m "not slow"
 
-# The long tier alone: kills and faults, a browser, the whole pipeline in a clone.
+# The long tests alone: kills and faults, a browser, the whole pipeline in a clone
 test-slow: .venv/installed
 	$(ACTIVATE) && pytest -n 2 --no-loadscope-reorder -m slow
 
+# Both tiers of tests
 test-all: test test-slow
 
+# Side-by-side measurements, half an hour: benchmarks/README.md
 bench: .venv/bench
-	$(ACTIVATE) && python -m tools.unlock && dvc repro benchmarks/dvc.yaml
+	$(ACTIVATE) && python -m tools.unlock --project benchmarks && cd benchmarks && dvc repro
 
-# What changed since a commit (make compare REV=HEAD~3), or between two (TO=...): a table here, compare.html side by side.
+# What changed since a commit (REV=HEAD~3), or between two (TO=...): a table here, compare.html side by side
 compare: .venv/installed
 	$(ACTIVATE) && python -m tools.compare
 
-# A metric of every experiment against a param: make sweep PARAM=vision.digits.train.learning_rate METRIC=vision/digits:test_accuracy
+# A metric of every experiment against a param: PARAM=vision.digits.train.learning_rate METRIC=vision/digits:test_accuracy
 sweep: .venv/installed
 	$(ACTIVATE) && python -m tools.sweep
 
-# The parts of README.md that are made from files: the claims, the graph of stages.
+# In dvc.yaml, the code that each stage imports
+deps: .venv/installed
+	$(ACTIVATE) && python -m tools.deps
+
+# In README.md, the claims with their verdicts and the graph of stages
 readme: .venv/installed
 	$(ACTIVATE) && python -m tools.readme
 
-# Keep the results of a long run, with where they come from: make publish DATASET=cifar10 HOURS=2.5 COMMAND="..."
+# All that is written from other files: deps, then readme. Before a commit.
+generated: .venv/installed
+	$(ACTIVATE) && python -m tools.deps && python -m tools.readme
+
+# Keep the results of a long run, with where they come from: DATASET=cifar10 HOURS=2.5 COMMAND="..."
 publish: .venv/installed
 	$(ACTIVATE) && python -m tools.publish
 
-# Finished and interrupted trainings are kept in scratch, so that they need not be trained again; this forgets them.
+# Forget finished and interrupted trainings, which are kept so that they need not be trained again
 clean-scratch:
 	rm -rf .dvc/tmp/scratch
+
+# This list
+help:
+	@awk '/^# /{said = substr($$0, 3); next} /^[a-z-]+:/{sub(":.*", ""); printf "make %-14s %s\n", $$0, said} {said = ""}' \
+		Makefile
 
 # The packages, and the page of `dvc plots show` that needs no network.
 .venv/installed: requirements.txt tools/plots.py tools/plots.html

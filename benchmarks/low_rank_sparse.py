@@ -152,19 +152,22 @@ def smaller() -> list[Contender]:
 def stages_of_tied(rounds: int) -> list[Row]:
     """CPU and wall time of the family's stages for the twenty seeds of the tied configuration, and of all together."""
     params = load_yaml(ROOT / "params.yaml")["low_rank_sparse"]
-    params["train"]["configurations"] = params["train"]["configurations"][:1]
+    lines = (ROOT / params["cases"]["configurations"]).read_text(encoding="utf-8").splitlines()
+    header, tied, *_ = [line for line in lines if not line.startswith("#")]
+    section, samples = "low_rank_sparse", "samples.safetensors"
     args = {
-        "generate": "samples.safetensors",
-        "train": "samples.safetensors runs",
-        "truncate": "samples.safetensors runs truncate.parquet directions.parquet",
-        "prune": "samples.safetensors runs prune.parquet neurons.parquet",
+        "generate": f"{section}.generate {samples}",
+        "train": f"{section}.train configurations.tsv {samples} runs",
+        "cut": f"{section}.cut {section}.train.device {samples} runs truncate.parquet directions.parquet prune.parquet "
+        "neurons.parquet",
     }
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in [*args, "all"]}
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "params.yaml").write_text(yaml.safe_dump({"low_rank_sparse": params}))
+        (Path(folder) / "params.yaml").write_text(yaml.safe_dump({section: params}))
+        (Path(folder) / "configurations.tsv").write_text(f"{header}\n{tied}\n", encoding="utf-8")
         for _ in range(rounds):
             for name, files in args.items():
-                command = [sys.executable, "-m", f"stages.low_rank_sparse.{name}", f"low_rank_sparse.{name}"]
+                command = [sys.executable, "-m", f"stages.low_rank_sparse.{name}"]
                 before = resource.getrusage(resource.RUSAGE_CHILDREN)
                 start = time.perf_counter()
                 subprocess.run(

@@ -1,4 +1,4 @@
-"""Singular values and ranks of every update of any family's runs: each matrix, each product, each saved step.
+"""Singular values of every update of any family's runs: each matrix, each product, each saved step.
 
 Rows: `of` says what was measured: the `initial` matrix, its `update` W(t) - W(0) (for a product, the difference of the
 products), or the `gaussian` null, the product or matrix after Gaussian updates of the same norm. Layers and heads count
@@ -6,9 +6,8 @@ from 1; 0 stands where a matrix has no such axis.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,47 +15,35 @@ from torch import Tensor
 
 from lib.analysis.spectra import (
     Initial,
-    effective_rank,
-    energy_rank,
     gaussian_of_equal_norm,
     initial_factor,
-    numerical_rank,
     product_singular_values,
     singular_values,
-    stable_rank,
     update_singular_values,
 )
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread, use_threads
-from lib.io.params import Interval, Seed, read_params
 from lib.io.runs import Layout, Run, open_run, open_runs
 from lib.io.tables import write_table
 
-
-@dataclass(frozen=True)
-class Spectra:
-    rtol: Annotated[float, Interval("(0, 1)")]
-    null_seed: Seed
+NULL_SEED = 0  # of the Gaussian null: every matrix of a run has a draw of its own
 
 
-def main(section: str, runs: Path, spectra: Path, ranks: Path) -> None:
+def main(runs: Path, spectra: Path) -> None:
     use_threads(1)
-    params = read_params(section, Spectra)
     opened = open_runs(runs)
     tables = spread(
         measure_run,
-        [(run.folder, params) for run in opened],
+        [(run.folder,) for run in opened],
         n_processes=available_cores(),
         total=sum(len(run.snapshots) for run in opened),
-        label=section,
+        label=f"singular values of {runs}",
         unit="snapshot",
     )
-    table = pd.concat(tables, ignore_index=True)
-    write_table(table, spectra)
-    write_table(table.drop(columns="singular_values"), ranks)
+    write_table(pd.concat(tables, ignore_index=True), spectra)
 
 
-def measure_run(folder: Path, params: Spectra) -> pd.DataFrame:
+def measure_run(folder: Path) -> pd.DataFrame:
     """All rows of one run; one snapshot is in memory at a time, beside the initial state."""
     run = open_run(folder)
     clock = "step" if "step" in run.steps else "time"
@@ -64,17 +51,17 @@ def measure_run(folder: Path, params: Spectra) -> pd.DataFrame:
     initial = run.weights(0)
     factors = {name: initial_factor(initial[name]) for pair in run.layout.products.values() for name in pair}
     tables = []
-    for snapshot, of, weights in states(run, initial, params):
+    for snapshot, of, weights in states(run, initial):
         for name in [*run.layout.matrices, *run.layout.products]:
             sigma = spectrum(run.layout, name, weights, initial, factors, of)
             labels = {**run.layout.cell, "matrix": name, "of": of, clock: when[snapshot]}
-            tables.append(describe(sigma, run.layout, name, labels, params.rtol))
+            tables.append(describe(sigma, run.layout, name, labels))
         if of != "gaussian":
             advance()
     return pd.concat(tables, ignore_index=True)
 
 
-def states(run: Run, initial: dict[str, Tensor], params: Spectra) -> Iterator[tuple[int, str, dict[str, Tensor]]]:
+def states(run: Run, initial: dict[str, Tensor]) -> Iterator[tuple[int, str, dict[str, Tensor]]]:
     """Every saved state; after the last, the same with each matrix's update replaced by a Gaussian."""
     yield run.snapshots[0], "initial", initial
     weights = initial
@@ -85,7 +72,7 @@ def states(run: Run, initial: dict[str, Tensor], params: Spectra) -> Iterator[tu
         name: initial[name]
         + gaussian_of_equal_norm(
             weights[name].double() - initial[name].double(),
-            generator(params.null_seed, run.folder.name, name),
+            generator(NULL_SEED, run.folder.name, name),
         )
         for name in run.layout.matrices
     }
@@ -110,8 +97,8 @@ def spectrum(
     return singular_values(W if of == "initial" else W - initial[name].double())
 
 
-def describe(sigma: Tensor, layout: Layout, name: str, labels: dict[str, Any], rtol: float) -> pd.DataFrame:
-    """A row for each matrix of a stack: who it is, its norm and ranks, its singular values."""
+def describe(sigma: Tensor, layout: Layout, name: str, labels: dict[str, Any]) -> pd.DataFrame:
+    """One row per matrix of a stack: whose it is, and its singular values."""
     axes = layout.matrices[layout.products[name][0] if name in layout.products else name][:-2]
     flat = sigma.reshape(-1, sigma.shape[-1])
     places = dict(zip(axes, np.indices(sigma.shape[:-1]).reshape(len(axes), len(flat)), strict=True))
@@ -122,13 +109,6 @@ def describe(sigma: Tensor, layout: Layout, name: str, labels: dict[str, Any], r
             "seed": seeds,
             "layer": places["layer"] + 1 if "layer" in places else 0,
             "head": places["head"] + 1 if "head" in places else 0,
-            "norm": flat.square().sum(-1).sqrt().numpy(),
-            "stable_rank": stable_rank(flat).numpy(),
-            "effective_rank": effective_rank(flat).numpy(),
-            "numerical_rank": numerical_rank(flat, rtol).numpy(),
-            "rank_90": energy_rank(flat, 0.90).numpy(),
-            "rank_95": energy_rank(flat, 0.95).numpy(),
-            "rank_99": energy_rank(flat, 0.99).numpy(),
             "singular_values": list(flat.numpy()),
         }
     )

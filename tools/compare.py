@@ -10,9 +10,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import typer
 import yaml
 from rich.console import Console
 from rich.table import Table
@@ -177,14 +176,9 @@ def figures(old: Tree, new: Tree) -> list[Figure]:
     ]
 
 
-def main(
-    old: Annotated[str, typer.Argument(envvar="REV")] = "HEAD",
-    new: Annotated[str, typer.Option(envvar="TO")] = "",
-    page: Path = Path("compare.html"),
-    root: Path = ROOT,
-) -> None:
+def main(rev: str = "HEAD", to: str = "", page: Path = Path("compare.html"), root: Path = ROOT) -> None:
     """Compare a commit, or an experiment of DVC, with another, or with the working tree."""
-    trees = Tree(root, resolved(root, old)), Tree(root, resolved(root, new) if new else None)
+    trees = Tree(root, resolved(root, rev)), Tree(root, resolved(root, to) if to else None)
     parts = {"claims": list(claims(*trees)), "metrics": list(metrics(*trees)), "params": list(params(*trees))}
     drawn = figures(*trees)
     console = Console(width=None if sys.stdout.isatty() else 160)
@@ -192,7 +186,7 @@ def main(
         marked = [row for row in rows if row.mark != "same"]
         if marked:
             table = Table(title=f"{title}: {len(marked)} of {len(rows)} changed", title_justify="left")
-            for column in (title, old, new or "working tree", ""):
+            for column in (title, rev, to or "working tree", ""):
                 table.add_column(column, overflow="fold")
             for row in marked:
                 table.add_row(row.name, row.old, row.new, row.mark)
@@ -201,7 +195,7 @@ def main(
             console.print(f"{title}: none of {len(rows)} changed")
     console.print(f"figures: {len(drawn)} changed", *(figure.path for figure in drawn), sep="\n  ")
     template, style = Path(__file__).with_name("compare.html"), ROOT / "stages"
-    write_page(template, page, [style], old=old, new=new or "working tree", parts=parts, figures=drawn)
+    write_page(template, page, [style], old=rev, new=to or "working tree", parts=parts, figures=drawn)
     console.print(f"side by side: {page}")
 
 
@@ -213,4 +207,4 @@ def resolved(root: Path, revision: str) -> str:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, environment=True)

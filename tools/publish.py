@@ -37,13 +37,13 @@ def main(
     if changed:
         raise InputError(f"wanted the code of a commit, got changes:\n{changed}")
     sections = load_yaml(Path("params.yaml"))["vision"]
-    if dataset not in sections or not isinstance(sections[dataset], dict):
-        known = [name for name, value in sections.items() if isinstance(value, dict)]
-        raise InputError(f"DATASET: wanted one of {known}, the sections of vision in params.yaml, got {dataset!r}")
+    known = [name for name, value in sections.items() if isinstance(value, dict) and "data" in value]
+    if dataset not in known:
+        raise InputError(f"DATASET: wanted one of {known}, the data sets of vision in params.yaml, got {dataset!r}")
     section = sections[dataset]
-    section["fetch"]["source_folder"] = None  # where this machine has the files says nothing: they are verified
+    section["data"].pop("source_folder", None)  # where this machine has the files says nothing: they are verified
     folder = Path("published") / file_name(dataset)
-    clear(folder, "*.json", "*.parquet", "*.csv", "figures/*.svg")
+    clear(folder, "*.json", "tables/*.parquet", "figures/*.svg")
     shutil.copytree(Path("metrics") / "vision" / dataset, folder, dirs_exist_ok=True)
     shutil.copytree(Path("plots") / "vision" / dataset / "figures", folder / "figures", dirs_exist_ok=True)
     n_images = len(read_images(Path("data") / "vision" / dataset / "images.safetensors").train_labels)
@@ -54,6 +54,7 @@ def main(
 def provenance(section: dict[str, Any], n_images: int) -> dict[str, Any]:
     """Device, versions, commit, what was trained for how many epochs."""
     train = section["train"]
+    first = train.get("first_seed", 0)
     device = torch.cuda.get_device_name() if train["device"] == "cuda" else f"CPU, {platform.machine()}"
     return {
         "device": device,
@@ -61,7 +62,7 @@ def provenance(section: dict[str, Any], n_images: int) -> dict[str, Any]:
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         "epochs": train["n_steps"] * train["batch_size"] / n_images,
         "augmentation": train["augmentation"],
-        "seeds": train["seeds"],
+        "seeds": list(range(first, first + train["n_seeds"])),
         "params": section,
     }
 

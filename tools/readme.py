@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def claims_table(claims: dict[str, dict[str, Any]]) -> str:
-    """The claims as Markdown: a table a family, folded under how many of them hold."""
+    """The claims as Markdown: one table per family, folded under how many of them hold."""
     families = dict.fromkeys(claim["family"] for claim in claims.values())
     return "\n\n".join(
         family_table(family, [claim for claim in claims.values() if claim["family"] == family]) for family in families

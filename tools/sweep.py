@@ -7,10 +7,9 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import matplotlib.pyplot as plt
-import typer
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
@@ -61,7 +60,7 @@ def found(tree: Any, keys: list[str]) -> Any:
 
 
 def drawn(rows: list[Point], param: str, metric: str) -> Figure:
-    """Mean and spread against the param: on an axis where it is a number, else one place a value."""
+    """Mean and spread against the param: on an axis where it is a number, else one place per value."""
     plain = all(isinstance(value, int | float) and not isinstance(value, bool) for _, value, *_ in rows)
     x: list[Any] = [value if plain else str(value) for _, value, *_ in rows]
     ends = [[mean - low for *_, mean, low, _ in rows], [high - mean for *_, mean, _, high in rows]]
@@ -73,11 +72,7 @@ def drawn(rows: list[Point], param: str, metric: str) -> Figure:
     return figure
 
 
-def main(
-    param: Annotated[str, typer.Argument(envvar="PARAM")],
-    metric: Annotated[str, typer.Argument(envvar="METRIC")],
-    figure: Path = Path("sweep.svg"),
-) -> None:
+def main(param: str, metric: str, figure: Path = Path("sweep.svg")) -> None:
     """PARAM as in params.yaml, METRIC as FOLDER:NAME, e.g. vision/digits:test_accuracy."""
     folder, separator, name = metric.partition(":")
     if not separator:
@@ -104,4 +99,4 @@ def set_once(rows: Iterator[Point]) -> list[Point]:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, environment=True)

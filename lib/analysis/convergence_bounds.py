@@ -6,8 +6,9 @@ reading of it. Sequences are of n distinct tokens out of L, and logarithms are n
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -32,6 +33,18 @@ def rarest_conflict(
             if (chance > 0).any():
                 least = min(least, float(chance[chance > 0].min()))
     return least
+
+
+def rarest_conflict_of_uniform(n_tokens: int, seq_len: int, length: int) -> float:
+    r"""$P_{\min}$ of uniform subsets and lists of one length: some 2 or 3 tokens occur and i - 1 others do not."""
+    chances = []
+    for i in range(1, length + 1):
+        held = 2 if i == length else 3
+        for together in {held, 2}:
+            if together <= seq_len <= n_tokens - (i - 1):
+                possible = math.comb(n_tokens - (i - 1) - together, seq_len - together)
+                chances.append(possible / math.comb(n_tokens, seq_len))
+    return min(chances)
 
 
 @dataclass(frozen=True)
@@ -113,15 +126,32 @@ def with_loss(bound: DescentBound, L_0: float, seq_len: int) -> DescentBound:
     return replace(bound, scale=scale, L_0=L_0, A=(1 - 1e-9) * (L_0 - 6 * bound.epsilon / seq_len))
 
 
+def with_noise(
+    bound: DescentBound, loss_at: Callable[[float], float], seq_len: int, n_iterations: int = 60
+) -> tuple[DescentBound, float]:
+    r"""The constants at a V_0 with noise, and the relative residual of $c = 10 n^2 L_0/\delta + 4\epsilon n$.
+
+    `loss_at` measures $L_0$ at the scale c, which is a fixed point.
+    """
+    for _ in range(n_iterations):
+        bound = with_loss(bound, loss_at(bound.scale), seq_len)
+    return bound, abs(with_loss(bound, loss_at(bound.scale), seq_len).scale / bound.scale - 1)
+
+
 def least_feasible_length(length: int, most: int = 1000) -> int:
     r"""The least n for which the preconditions of the descent theorem can be met, at V_0 = cP, L = n + 1, uniform law.
 
-    In closed form, nearly: $n \log^2 n > 162\, m$.
+    In closed form, nearly, it is the `closed_form_length`.
     """
     for seq_len in range(2, most):
         if descent_bound(1 / (seq_len + 1), seq_len + 1, seq_len, length).met:
             return seq_len
     raise ValueError(f"most: wanted more than {most} for lists of length {length}")
+
+
+def closed_form_length(length: int) -> int:
+    r"""The least n with $n \log^2 n > 162\, m$."""
+    return next(n for n in count(2) if n * math.log(n) ** 2 > 162 * length)
 
 
 @dataclass(frozen=True)

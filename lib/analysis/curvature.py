@@ -7,6 +7,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 
+def largest_curvature(
+    hessian: Callable[[Tensor], Tensor], gradient: Float[Tensor, " n"], draw: Float[Tensor, " n"], n_iterations: int
+) -> float:
+    """The largest eigenvalue of a Hessian, as `largest_eigenvalue` finds it.
+
+    From the direction of the gradient, which alone may lie in a space that misses it, and as much of a random one.
+    """
+    return largest_eigenvalue(hessian, gradient / gradient.norm() + draw / draw.norm(), n_iterations)
+
+
 def largest_eigenvalue(apply: Callable[[Tensor], Tensor], start: Float[Tensor, " n"], n_iterations: int) -> float:
     """Largest (algebraic) eigenvalue of the symmetric map `apply`, by Lanczos with full reorthogonalisation.
 

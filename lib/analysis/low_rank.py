@@ -7,6 +7,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 
+def doubling_ranks(largest: int) -> list[int]:
+    """The ranks to cut at: 0, the powers of two below the largest, and the largest."""
+    return [0, *(2**k for k in range(largest.bit_length()) if 2**k < largest), largest]
+
+
 def truncated_updates(
     W: Float[Tensor, "*batch row col"], W_0: Float[Tensor, "*batch row col"], ranks: Sequence[int]
 ) -> Iterator[tuple[int, Float[Tensor, "*batch row col"]]]:

@@ -1,6 +1,6 @@
 """Which weights, neurons and heads to remove first, and removing them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -9,6 +9,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Order = Literal["smallest", "random", "largest"]
+
+
+def pruning_rates(step: float) -> list[float]:
+    """The rates 0, step, 2 step, ... below 1, each the number that its decimals say: 3 times 0.1 is 0.3."""
+    rates = (round(k * step, 10) for k in range(round(1 / step) + 1))
+    return [rate for rate in rates if rate < 1]
 
 
 def n_pruned(n: int, rate: float) -> int:
@@ -50,6 +56,16 @@ def magnitude_masks(
             rate,
             {n: m.view(w.shape) for (n, w), m in zip(weights.items(), masks, strict=True)},
         )
+
+
+def fewest_kept(W: Float[Tensor, "row col"], perfect: Callable[[Tensor], bool]) -> int:
+    """The least number of entries of W, largest first, with which all is right, and with every larger number too."""
+    fewest, n = W.numel() + 1, W.numel()
+    for rate, masks in magnitude_masks({"W": W}, [removed / n for removed in range(n + 1)]):
+        if not perfect(W * masks["W"]):
+            break
+        fewest = n - round(rate * n)
+    return fewest
 
 
 def _rank_keys(flat: Float[Tensor, " n"], order: Order, generator: torch.Generator | None) -> np.ndarray:

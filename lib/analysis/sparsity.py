@@ -1,10 +1,7 @@
-"""How magnitudes fall into a small and a large group, and what can be removed at which loss."""
+"""How magnitudes fall into a small and a large group, and what remains when some units are removed."""
 
-from collections.abc import Sequence
-
-import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
@@ -46,7 +43,19 @@ def largest_of_each_group(W: Float[Tensor, "row col"], kept: int, group: int) ->
     return mask.flatten(1)
 
 
-def harmless_rate(rates: Sequence[float], losses: Sequence[float], slack: float) -> float:
-    """The largest rate up to which every rate's loss is at most the first one's plus a slack; rates rise."""
-    harmful = np.flatnonzero(np.asarray(losses) > losses[0] + slack)
-    return rates[(harmful[0] if len(harmful) else len(rates)) - 1]
+def norm_groups(norms: Float[Tensor, " n"]) -> dict[str, float]:
+    """How norms part into small and large ones at Otsu's threshold."""
+    threshold = otsu_threshold(norms)
+    large = norms > threshold
+    return {
+        "threshold": threshold,
+        "small_share": 1 - large.double().mean().item(),
+        "small_norm": norms[~large].mean().item(),
+        "large_norm": norms[large].mean().item(),
+        "bimodality": bimodality_coefficient(norms),
+    }
+
+
+def sums_of_last(parts: Float[Tensor, "sample unit"], units: Int[Tensor, " ordered"]) -> Float[Tensor, "kept sample"]:
+    """Row k: the sum, for every sample, of what the last k of these units add; row 0 is zero."""
+    return torch.cat([parts.new_zeros(1, len(parts)), parts[:, units.flip(0)].mT.cumsum(0)])

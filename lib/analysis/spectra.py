@@ -1,9 +1,9 @@
-"""Singular values of matrices and of products, and the numbers that sum them up."""
+"""Singular values of matrices, of products, and of what was added to a product; the Gaussian null."""
 
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 
@@ -81,39 +81,6 @@ def _moved(W: Tensor, start: Initial) -> Tensor:
     inside = start.Q.mT @ move
     outside = torch.linalg.qr(move - start.Q @ inside, mode="r").R
     return torch.cat([inside, outside], -2)
-
-
-def stable_rank(sigma: Float[Tensor, "*batch rank"]) -> Float[Tensor, "*batch"]:
-    r"""Stable rank $\|W\|_F^2 / \|W\|_2^2$ (Rudelson & Vershynin 2007) from the singular values; zero for $W = 0$.
-
-    At least 1 and at most the rank of $W$. Unlike the rank, it moves continuously with $W$, so that a run shows *when*
-    a direction starts to grow.
-    """
-    largest = sigma[..., :1]
-    return (sigma / torch.where(largest > 0, largest, 1.0)).square().sum(-1)
-
-
-def effective_rank(sigma: Float[Tensor, "*batch rank"]) -> Float[Tensor, "*batch"]:
-    r"""Effective rank $\exp H(\sigma / \sum \sigma)$, H the Shannon entropy (Roy & Vetterli 2007); zero for $W = 0$."""
-    total = sigma.sum(-1, keepdim=True)
-    p = sigma / torch.where(total > 0, total, 1.0)
-    return torch.where(total[..., 0] > 0, torch.special.entr(p).sum(-1).exp(), 0.0)
-
-
-def numerical_rank(sigma: Float[Tensor, "*batch rank"], rtol: float) -> Int[Tensor, "*batch"]:
-    r"""Numerical rank $\#\{i : \sigma_i > \mathrm{rtol} \cdot \sigma_1\}$."""
-    return (sigma > rtol * sigma[..., :1]).sum(-1)
-
-
-def energy_rank(sigma: Float[Tensor, "*batch rank"], share: float) -> Int[Tensor, "*batch"]:
-    r"""The least r with $\sum_{i \le r} \sigma_i^2 \ge \mathrm{share} \cdot \|W\|_F^2$; zero for $W = 0$.
-
-    It is the rank at which the best approximation of $W$ leaves a relative error of $\sqrt{1 - \mathrm{share}}$.
-    """
-    largest = sigma[..., :1]
-    energy = (sigma / torch.where(largest > 0, largest, 1.0)).square().cumsum(-1)
-    below = energy < share * energy[..., -1:] * (1 - 1e-12)
-    return torch.where(energy[..., -1] > 0, below.sum(-1) + 1, 0)
 
 
 def gaussian_of_equal_norm(

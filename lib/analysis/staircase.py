@@ -1,39 +1,13 @@
-r"""Learning by stages: when coordinates join, in which order, how stable each plateau is, and how far theory is off."""
+r"""The plateaus of learning by stages: how stable and how strict each is, how it grows, and how near the flow comes."""
 
 import math
+from typing import cast
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Bool, Float
 
-Vector = Float[np.ndarray, " n"]
-
-
-def relative_errors(measured: Vector, predicted: Vector, unit: Vector) -> Vector:
-    """|measured − predicted| / unit; 1 where what was predicted was not measured at all (infinite)."""
-    with np.errstate(invalid="ignore"):
-        error = np.abs(measured - predicted) / unit
-    return np.where(np.isfinite(measured), error, 1.0)
-
-
-def order_agreement(measured: Vector, predicted: Vector) -> float:
-    """Kendall's tau of the two orders; what was not measured (infinite) comes last.
-
-    1 where there is one alone, 0 where nothing was measured.
-    """
-    if len(measured) < 2:
-        return 1.0
-    if not np.isfinite(measured).any():
-        return 0.0
-    from scipy.stats import kendalltau  # a second's import, for what compares alone
-
-    late = np.where(np.isfinite(measured), measured, np.finfo(float).max)
-    return float(kendalltau(late, predicted).statistic)
-
-
-def rank_at(times: Vector, joins: Float[np.ndarray, " joined"], leaves: Float[np.ndarray, " left"]) -> Vector:
-    """How many have joined and not left at each time."""
-    joined, left = (np.searchsorted(np.sort(moments), times, side="right") for moments in (joins, leaves))
-    return (joined - left).astype(float)
+Table = pd.DataFrame
 
 
 def stability_limit(H: Float[np.ndarray, "k k"], p: Float[np.ndarray, " k"]) -> float:
@@ -64,3 +38,67 @@ def strong_minimum(H: Float[np.ndarray, "k k"], p: Float[np.ndarray, " k"]) -> t
 def grows_by_one(before: Bool[np.ndarray, " n"], after: Bool[np.ndarray, " n"], joined: int) -> bool:
     """Whether the new support lies in the old one and the coordinate that joined (Theorem 4.5)."""
     return not (after & ~before)[np.arange(len(after)) != joined].any()
+
+
+def growth_shares(stages: Table) -> pd.Series:
+    """The share of each seed's stages that grow by their own coordinate alone; 1 where there is none."""
+    shares = {}
+    for seed, rows in stages.groupby("seed"):
+        supports, joined = [np.asarray(s, bool) for s in rows["support"]], rows["coordinate"].tolist()
+        kept = [grows_by_one(a, b, i) for a, b, i in zip(supports[:-1], supports[1:], joined[1:], strict=True)]
+        shares[seed] = float(np.mean(kept)) if kept else 1.0
+    return pd.Series(shares, dtype=float)
+
+
+def relative_gaps(stages: Table) -> pd.Series:
+    """The least gap between the next stage and its second candidate, over its time, by seed (Assumption 4.2)."""
+    followed = stages[np.isfinite(stages["next_time"])]
+    return (followed["gap"] / followed["next_time"]).groupby(followed["seed"]).min()
+
+
+def plateau_errors(stages: Table, plateaus: Table, apart: float, lasting: float) -> Table:
+    """How far the flow in the middle of its plateaus is from Algorithm 1's, one row per seed and scale.
+
+    Medians over the plateaus, and over those that stand `apart`: whose next stage leads its rival by more than this
+    share of its time. The final products are those of the last plateau that lasts more than a share of its time.
+    """
+    theory = stages[["seed", "stage", "loss", "p", "gap", "next_time"]].assign(begin=stages["time"])
+    met = plateaus[plateaus["stage"] > 0].merge(theory, on=["seed", "stage"], suffixes=("", "_theory"))
+    met = met.assign(
+        loss_error=(met["loss"] - met["loss_theory"]).abs(),
+        product_error=[float(np.abs(a - b).max()) for a, b in zip(met["p"], met["p_theory"], strict=True)],
+        apart=met["gap"] / met["next_time"] > apart,
+        lasting=met["next_time"] / met["begin"] - 1 > lasting,
+    )
+    rows = []
+    for cell, here in met.groupby(["seed", "log10_init_scale"]):
+        seed, scale = cast("tuple[int, float]", cell)
+        final = here[here["lasting"] & (here["stage"] == here.loc[here["lasting"], "stage"].max())]
+        rows.append(
+            {
+                "seed": seed,
+                "log10_init_scale": scale,
+                "plateau_loss_error": float(here["loss_error"].median()),
+                "plateau_loss_error_apart": float(here.loc[here["apart"], "loss_error"].median()),
+                "plateau_product_error": float(here["product_error"].median()),
+                "final_product_error": float(final["product_error"].max()),
+                "final_stage": float(final["stage"].max()),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def same_supports(stages: Table, plateaus: Table, lasting: float, significant: float) -> Table:
+    """The share of the lasting plateaus at which the flow has Algorithm 1's significant products: `same`.
+
+    One row per seed and scale.
+    """
+    later = stages[stages["stage"] > 0]
+    long = later[later["next_time"] / later["time"] - 1 > lasting]
+    both = long.merge(plateaus, on=["seed", "stage"], suffixes=("", "_flow"))
+    same = [
+        np.array_equal(np.abs(p) > significant, np.abs(q) > significant)
+        for p, q in zip(both["p"], both["p_flow"], strict=True)
+    ]
+    both = both.assign(same=pd.Series(same, both.index, float))
+    return both.groupby(["seed", "log10_init_scale"])["same"].mean().reset_index()

@@ -5,24 +5,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-def leading_energy(sigma: Float[Tensor, "*batch rank"], k: int) -> Float[Tensor, "*batch"]:
-    r"""$e_k = \sum_{i \le k} \sigma_i^2 / \sum_i \sigma_i^2$; one for $W = 0$, of which nothing is left out."""
-    return 1 - _share(sigma.square(), k)
-
-
-def nuclear_tail(sigma: Float[Tensor, "*batch rank"], k: int) -> Float[Tensor, "*batch"]:
-    r"""$\sum_{i > k} \sigma_i / \sum_i \sigma_i$; zero for $W = 0$.
-
-    It weighs many small singular values far more than `leading_energy` does: e_2 may be 0.98 while this is 0.27.
-    """
-    return _share(sigma, k)
-
-
-def _share(values: Tensor, k: int) -> Tensor:
-    total = values.sum(-1)
-    return torch.where(total > 0, values[..., k:].sum(-1) / torch.where(total > 0, total, 1.0), 0.0)
-
-
 def leading_directions(
     W: Float[Tensor, "*batch row col"], k: int
 ) -> tuple[Float[Tensor, "*batch row {k}"], Float[Tensor, "*batch col {k}"]]:
@@ -46,3 +28,15 @@ def energy_inside(W: Float[Tensor, "dim col"], span: Float[Tensor, "n dim"]) -> 
     Q = torch.linalg.qr(span.double().mT).Q
     total = W.square().sum()
     return torch.where(total > 0, (Q.mT @ W).square().sum() / torch.where(total > 0, total, 1.0), 1.0)
+
+
+def place(update: Float[Tensor, "dim col"], span: Float[Tensor, "n dim"]) -> dict[str, float]:
+    """How an update lies to the span of some rows: `alignment` is that of its two leading directions, `energy` that of
+    the whole update, `dimension` that of the space.
+    """
+    leading, _ = leading_directions(update, 2)
+    return {
+        "alignment": alignment(leading, span).item(),
+        "dimension": span.shape[1],
+        "energy": energy_inside(update, span).item(),
+    }

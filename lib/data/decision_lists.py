@@ -6,7 +6,8 @@ list that occurs anywhere in s determines it. The order of the tokens of s plays
 classes of equal counts: the subsets of the tokens (distinct tokens), or the multisets (tokens with repeats).
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import combinations, combinations_with_replacement
@@ -71,6 +72,13 @@ def label_matrix(permutation: Sequence[int]) -> Float[Tensor, "token token"]:
     return P
 
 
+def in_list_order(lists: Lists) -> Float[Tensor, "key query"]:
+    """W that orders every column by its list: 0 outside of it, 1 at its end, one more per place towards the head."""
+    places = [(b, a, len(entries) - i) for a, entries in enumerate(lists) for i, b in enumerate(entries)]
+    keys, queries, values = torch.tensor(places).T
+    return torch.zeros(len(lists), len(lists), dtype=torch.float64).index_put((keys, queries), values.double())
+
+
 def subsets(n_tokens: int, seq_len: int) -> Float[Tensor, "class token"]:
     """Counts of every sequence class of `seq_len` distinct tokens: zeros and ones."""
     if not 1 <= seq_len <= n_tokens:
@@ -123,6 +131,50 @@ def dirichlet_law(n_classes: int, generator: torch.Generator) -> Float[Tensor, "
     return weight / weight.sum()
 
 
+@dataclass(frozen=True)
+class Law:
+    """A law over sequences, with its number: Zipf's exponent, the sigma of log-normal frequencies, the heads' ratio."""
+
+    kind: str
+    value: float | None = None
+
+    def __post_init__(self) -> None:
+        alone, numbered = ("uniform", "dirichlet"), ("zipf", "log-normal", "frequent heads")
+        fits = self.kind in alone if self.value is None else self.kind in numbered and 0 < self.value < math.inf
+        if not fits:
+            wanted = f"{', '.join(alone)}, or {', '.join(numbered)} with a number above 0, such as zipf 1"
+            raise ValueError(f"law: wanted {wanted}, got {self.name!r}")
+
+    @classmethod
+    def named(cls, name: str) -> "Law":
+        """The law of a name such as `uniform` or `zipf 1`."""
+        kind, _, number = name.rpartition(" ")
+        try:
+            return cls(kind, float(number))
+        except ValueError:
+            return cls(name)
+
+    @property
+    def name(self) -> str:
+        """The name that `named` reads."""
+        return self.kind if self.value is None else f"{self.kind} {self.value:g}"
+
+    def probabilities(
+        self, counts: Float[Tensor, "class token"], n_heads: int, generator: torch.Generator
+    ) -> Float[Tensor, " class"]:
+        """The probability of each class of sequences; frequent heads are the first `n_heads` tokens."""
+        n_tokens, value = counts.shape[1], self.value or 1.0
+        if self.kind == "dirichlet":
+            return dirichlet_law(len(counts), generator)
+        frequencies = {
+            "uniform": lambda: torch.ones(n_tokens, dtype=torch.float64),
+            "zipf": lambda: zipf_frequencies(n_tokens, value, generator),
+            "log-normal": lambda: log_normal_frequencies(n_tokens, value, generator),
+            "frequent heads": lambda: frequent_heads(n_tokens, n_heads, value),
+        }
+        return product_law(counts, frequencies[self.kind]())
+
+
 def determining_tokens(
     counts: Float[Tensor, "class token"], lists: Lists
 ) -> tuple[Int[Tensor, "class token"], Int[Tensor, "class token"]]:
@@ -162,6 +214,7 @@ class Task:
     permutation: tuple[int, ...]
     probability: tuple[float, ...]  # of each class, in the order of `subsets` or `multisets`
     law: str = ""
+    use: str = ""  # in which experiment it takes part
 
     @cached_property
     def counts(self) -> Float[Tensor, "class token"]:
@@ -172,6 +225,36 @@ class Task:
     def chances(self) -> Float[Tensor, " class"]:
         """The probability of each class."""
         return torch.tensor(self.probability, dtype=torch.float64)
+
+    @cached_property
+    def star(self) -> Int[Tensor, "class token"]:
+        """For each class and query in it, the token that determines the label."""
+        return determining_tokens(self.counts, self.lists)[0]
+
+    @cached_property
+    def place(self) -> Int[Tensor, "class token"]:
+        """Its place in the list, from 1."""
+        return determining_tokens(self.counts, self.lists)[1]
+
+    @property
+    def classes(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What is to be known of the classes: counts, probabilities, determining tokens, their places."""
+        return self.counts, self.chances, self.star, self.place
+
+    @property
+    def labels(self) -> Int[Tensor, " token"]:
+        """The label of each token, where it determines one."""
+        return torch.tensor(self.permutation)
+
+    @property
+    def label_matrix(self) -> Float[Tensor, "token token"]:
+        """The permutation matrix P of the labels."""
+        return label_matrix(self.permutation)
+
+    @property
+    def heads(self) -> set[int]:
+        """The first entries of the lists that hold more than their own token."""
+        return {entries[0] for entries in self.lists if len(entries) > 1}
 
     @property
     def longest(self) -> int:
@@ -195,4 +278,28 @@ class Task:
             permutation=tuple(int(b) for b in row["permutation"]),
             probability=tuple(float(p) for p in row["probability"]),
             law=str(row["law"]),
+            use=str(row["use"]),
         )
+
+    @classmethod
+    def drawn(cls, most_tokens: int, generator: torch.Generator, repeats: bool | None = None) -> "Task":
+        """A random task: 3 to `most_tokens` tokens, sequences of 2 to 5, lists of 1 to 4, any law; perhaps repeats."""
+        n_tokens = whole(3, most_tokens, generator)
+        repeats = bool(whole(0, 1, generator)) if repeats is None else repeats
+        seq_len = whole(2, min(5, n_tokens - 1), generator)
+        lists = random_lists(n_tokens, whole(1, min(4, n_tokens), generator), generator)
+        lists = tuple(entries[whole(0, len(entries) - 1, generator) :] for entries in lists)  # of any lengths
+        n_classes = math.comb(n_tokens + seq_len - 1, seq_len) if repeats else math.comb(n_tokens, seq_len)
+        probability = tuple(dirichlet_law(n_classes, generator).tolist())
+        permutation = random_permutation(n_tokens, generator)
+        return cls("", "", n_tokens, seq_len, repeats, lists, permutation, probability, "dirichlet")
+
+
+def whole(low: int, high: int, generator: torch.Generator) -> int:
+    """A random whole number, both ends possible."""
+    return int(torch.randint(low, high + 1, (), generator=generator))
+
+
+def tasks_by_name(rows: Iterable[Mapping[Any, Any]]) -> dict[str, Task]:
+    """The tasks that the rows of a table describe, in order."""
+    return {task.name: task for task in map(Task.from_row, rows)}

@@ -1,11 +1,9 @@
-"""Labelled images: where they come from, and how they are fed to a training, resident on its device."""
+"""Labelled images, and how they are fed to a training, resident on its device."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int, UInt8
 from safetensors import SafetensorError
@@ -58,31 +56,6 @@ def read_images(path: Path) -> Images:
         return Images.from_tensors(load_file(path))
     except (OSError, SafetensorError, ValueError) as error:
         raise ValueError(f"{path}: wanted a data set of images, got: {error}") from error
-
-
-def digits_file() -> bytes:
-    """The 1797 real 8 × 8 handwritten digits that scikit-learn carries, as its file `digits.csv.gz`.
-
-    Source: UCI Optical Recognition of Handwritten Digits (the official test set); see `sklearn.datasets.load_digits`.
-    """
-    return (files("sklearn.datasets.data") / "digits.csv.gz").read_bytes()
-
-
-def read_digits(folder: Path, n_test: int, seed: int) -> Images:
-    """The digits (values 0 to 16) from a folder that holds `digits.csv.gz`, split at random, class by class."""
-    from sklearn.model_selection import train_test_split
-
-    path = folder / "digits.csv.gz"
-    try:
-        table = np.loadtxt(path, delimiter=",").astype(np.int64)
-    except (OSError, EOFError, ValueError) as error:
-        raise ValueError(f"{path}: wanted scikit-learn's digits, got: {error}") from error
-    if table.shape != (1797, 65) or table.min() < 0 or table[:, :64].max() > 16 or table[:, 64].max() > 9:
-        raise ValueError(f"{path}: wanted 1797 rows of 64 pixels in 0..16 and a class, got {table.shape}")
-    pictures = torch.from_numpy(table[:, :64].reshape(-1, 1, 8, 8).astype(np.uint8))
-    labels = torch.from_numpy(table[:, 64])
-    train, test = train_test_split(np.arange(len(labels)), test_size=n_test, random_state=seed, stratify=labels.numpy())
-    return Images(pictures[train], labels[train], pictures[test], labels[test])
 
 
 def channel_statistics(

@@ -20,7 +20,44 @@ from jaxtyping import Bool, Float
 
 from lib.dynamics.stiff_flow import NEAR, Loss, Method, StalledError, Step, Vector, crossing_of, gradient, stiff_flow
 
+BOUNDS = {  # of what a solver may be given: above the first, at most the second
+    "threshold": (0, 1e9),
+    "margin": (0, 1e9),
+    "kick": (1e-8, 1e-2),
+    "stationary": (0, 0.1),
+    "max_events": (0, 1e9),
+    "rtol": (0, 0.1),
+    "atol": (0, 0.1),
+    "curvature_share": (0, 1),
+}
 CAP = 1e6  # of |p| within trial steps of the implicit solver, whose exponentials would overflow
+
+
+@dataclass(frozen=True)
+class Solver:
+    """How flows are followed and stages are predicted: what counts as learned, where to end, and how accurately.
+
+    `kick` is the |p| at which a new coordinate starts, `stationary` the share of g at which a stage is at rest,
+    `curvature_share` that of the samples from which the implicit solver builds its matrix.
+    """
+
+    threshold: float
+    margin: float
+    kick: float
+    stationary: float
+    max_events: int
+    rtol: float
+    atol: float
+    curvature_share: float
+
+    def __post_init__(self) -> None:
+        for name, (above, most) in BOUNDS.items():
+            if not above < getattr(self, name) <= most:
+                raise ValueError(f"{name}: wanted a number in ({above:g}, {most:g}], got {getattr(self, name)!r}")
+
+    def end(self, last: float, log_scale: float) -> float:
+        """When to end, from the time of Algorithm 1's last stage: that, in log(1 / init_scale) plus the margin."""
+        return last * (-log_scale + self.margin)
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,12 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd as descend
 
 Weights = dict[str, Tensor]
 
@@ -23,6 +25,21 @@ class State:
     weights: Weights
     moments: Weights = field(default_factory=dict)
     loss: Tensor = field(default_factory=lambda: torch.tensor(math.nan))
+
+    def tensors(self) -> Weights:
+        """All its tensors under one name each, from which `from_tensors` makes it again."""
+        weights = {f"weights {name}": weight for name, weight in self.weights.items()}
+        moments = {f"moments {name}": moment for name, moment in self.moments.items()}
+        return {**weights, **moments, "loss": self.loss}
+
+    @classmethod
+    def from_tensors(cls, step: int, tensors: Weights, device: torch.device) -> "State":
+        """The state after `step` updates from its tensors, on that device; tensors of other names are passed over."""
+        weights, moments = (
+            {name.removeprefix(kind): t.to(device) for name, t in tensors.items() if name.startswith(kind)}
+            for kind in ("weights ", "moments ")
+        )
+        return cls(step, weights, moments, tensors["loss"].to(device))
 
 
 def warmup_cosine(step: int, warmup_steps: int, n_steps: int) -> float:
@@ -55,39 +72,53 @@ def sgd(
     a state that it has yielded, with the batches that follow, it goes on bit for bit.
     """
     weights = {name: w.detach().clone().requires_grad_() for name, w in start.weights.items()}
-    fused = all(weight.is_floating_point() for weight in weights.values())
-    rule: Any = (
-        torch.optim.Adam(weights.values(), lr=learning_rate, fused=fused)
-        if optimizer == "adam"
-        else torch.optim.SGD(weights.values(), lr=learning_rate, fused=fused)
-    )
-    _restore(rule, weights, start.moments)
-    state = State(start.step, weights, {}, start.loss)
+    moments = {name: moment.detach().clone() for name, moment in start.moments.items()}
+    update = _adam if optimizer == "adam" else _plain
+    state = State(start.step, weights, moments, start.loss)
     for batch in batches:
         if state.step >= n_steps:
             return
-        for group in rule.param_groups:
-            group["lr"] = learning_rate * warmup_cosine(state.step, warmup_steps, n_steps)
         value = loss(weights, *batch)
         value.backward()
-        rule.step()
-        rule.zero_grad()
+        with torch.no_grad():
+            update(weights, moments, learning_rate * warmup_cosine(state.step, warmup_steps, n_steps))
+        for weight in weights.values():
+            weight.grad = None
         state.step += 1
         state.loss = value.detach()
-        state.moments = _moments(rule, weights)
         yield state
 
 
-def _moments(rule: torch.optim.Optimizer, weights: Weights) -> Weights:
-    return {
-        f"{kind} {name}": value
-        for name, weight in weights.items()
-        for kind, value in rule.state[weight].items()
-        if isinstance(value, Tensor)
-    }
+# torch.optim's rules as functions: the first object of its classes would import torch's compiler, two seconds of work.
 
 
-def _restore(rule: torch.optim.Optimizer, weights: Weights, moments: Weights) -> None:
-    for key, value in moments.items():
-        kind, name = key.split(" ", 1)
-        rule.state[weights[name]][kind] = value.detach().clone()
+def _adam(weights: Weights, moments: Weights, learning_rate: float) -> None:
+    learned, gradients = _learned(weights)
+    for name, weight in learned.items():
+        if f"step {name}" not in moments:
+            moments[f"step {name}"] = torch.zeros((), dtype=torch.float32, device=weight.device)
+            moments[f"exp_avg {name}"] = torch.zeros_like(weight)
+            moments[f"exp_avg_sq {name}"] = torch.zeros_like(weight)
+    first, second, steps = ([moments[f"{k} {n}"] for n in learned] for k in ("exp_avg", "exp_avg_sq", "step"))
+    adam(
+        list(learned.values()), gradients, first, second, [], steps, fused=_fused(weights), foreach=False,
+        amsgrad=False, beta1=0.9, beta2=0.999, lr=learning_rate, weight_decay=0.0, eps=1e-8, maximize=False,
+    )  # fmt: skip
+
+
+def _plain(weights: Weights, moments: Weights, learning_rate: float) -> None:
+    learned, gradients = _learned(weights)
+    descend(
+        list(learned.values()), gradients, [None] * len(learned), fused=_fused(weights), foreach=False,
+        weight_decay=0.0, momentum=0.0, lr=learning_rate, dampening=0.0, nesterov=False, maximize=False,
+    )  # fmt: skip
+
+
+def _learned(weights: Weights) -> tuple[Weights, list[Tensor]]:
+    """The weights that the loss depends on, and their gradients."""
+    found = {name: (weight, weight.grad) for name, weight in weights.items() if weight.grad is not None}
+    return {name: weight for name, (weight, _) in found.items()}, [gradient for _, gradient in found.values()]
+
+
+def _fused(weights: Weights) -> bool:
+    return all(weight.is_floating_point() for weight in weights.values())

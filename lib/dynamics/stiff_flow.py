@@ -1,6 +1,6 @@
 """Gradient flow of small stiff systems, step by step, with the path between the steps."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -109,6 +109,22 @@ def first_crossing(step: Step, value: Callable[[Vector], float], n_halvings: int
         middle = (low + high) / 2
         low, high = (low, middle) if value(step.path(middle)) > 0 else (middle, high)
     return high
+
+
+def until_positive(steps: Iterable[Step], value: Callable[[Vector], float]) -> tuple[float, list[Step]] | None:
+    """The first time at which `value` is positive, with the steps up to it; None where it is so at no step's end."""
+    passed = []
+    for step in steps:
+        passed.append(step)
+        if value(step.state) > 0:
+            return first_crossing(step, value), passed
+    return None
+
+
+def along(steps: Sequence[Step], times: Float[np.ndarray, " time"]) -> Float[np.ndarray, "time n"]:
+    """The states at rising times within the steps."""
+    ends = np.array([step.time for step in steps])
+    return np.stack([steps[int(np.searchsorted(ends, t))].path(t) for t in times])
 
 
 def crossing_of(step: Step, coordinate: int, level: float) -> float:

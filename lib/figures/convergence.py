@@ -98,7 +98,7 @@ def lemma_ratios(lemmas: pd.DataFrame) -> Figure:
 
 
 def outcomes(starts: pd.DataFrame, controls: pd.DataFrame) -> Figure:
-    """From which starts training ends with everything right, and what the controls reach; a point a run."""
+    """From which starts training ends with everything right, and what the controls reach; one point per run."""
     figure, panels = plt.subplots(1, 2, figsize=(10.4, 3.4))
     for axes, table, key, title in (
         (panels[0], starts, "start", "both trained, from these starts"),

@@ -36,7 +36,7 @@ def hinge_and_attention_against_rank(table: pd.DataFrame) -> Figure:
 
 
 def cuts_of_parts(table: pd.DataFrame) -> Figure:
-    """The hinge loss when only a part is cut, and controls: a point a seed, the mean a bar."""
+    """The hinge loss when only a part is cut, and controls: one point per seed, a bar at the mean."""
     parts = [
         ("all", 1, "all, r = 1"),
         ("all", 2, "all, r = 2"),
@@ -59,7 +59,7 @@ def cuts_of_parts(table: pd.DataFrame) -> Figure:
                 x + spread, values, ".", color=color, ms=3.5, label=f"{configuration} readout" if not place else None
             )
     axes.set_xticks(range(len(parts)), labels=[name for *_, name in parts], fontsize=8, rotation=20, ha="right")
-    axes.set(ylabel="test hinge loss", ylim=(0, 1.08), title="what is cut; a point a seed, a bar their mean")
+    axes.set(ylabel="test hinge loss", ylim=(0, 1.08), title="what is cut; one point per seed, a bar at their mean")
     axes.legend(loc="upper center", markerscale=2)
     return figure
 

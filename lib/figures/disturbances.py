@@ -40,8 +40,13 @@ def disturbed_paths(paths: pd.DataFrame, kind: str) -> Figure:
     return figure
 
 
-def assumption_checks(stages: pd.DataFrame, returns: pd.DataFrame, kicks: pd.DataFrame) -> Figure:
-    """Assumption 4.2 by gaps, 4.3 by strictness and by what comes back, 4.4 by stages begun elsewhere."""
+def assumption_checks(
+    stages: pd.DataFrame, returns: pd.DataFrame, kicks: pd.DataFrame, returned: float, near: float
+) -> Figure:
+    """Assumption 4.2 by gaps, 4.3 by strictness and by what comes back, 4.4 by stages begun elsewhere.
+
+    Dashed: the share of a disturbance at which products are back, and the error of those on the same plateau.
+    """
     figure, (gaps, strict, back, begun) = plt.subplots(1, 4, figsize=(14.2, 3.5), sharey=True)
     finite = stages[np.isfinite(stages["next_time"]) & np.isfinite(stages["gap"])]
     later = stages[stages["stage"] > 0]
@@ -55,12 +60,12 @@ def assumption_checks(stages: pd.DataFrame, returns: pd.DataFrame, kicks: pd.Dat
         rows = random[random["noise"] == noise]
         _shares(back, rows["ratio_products"], NOISE_COLORS[noise], f"products, {noise} noise")
         _shares(back, rows["ratio_weights"], NOISE_COLORS[noise], f"(u, v), {noise} noise", ls=":")
-    back.axvline(1e-2, color=INITIAL_COLOR, ls="--", lw=1)
+    back.axvline(returned, color=INITIAL_COLOR, ls="--", lw=1)
     back.set(xlabel="distance from the undisturbed, end / start", title="4.3: what is disturbed comes back")
     for noise in ("none", "balanced", "independent"):
         rows = kicks[kicks["noise"] == noise]
         _shares(begun, rows["error"].clip(lower=1e-8), NOISE_COLORS[noise], f"{noise} noise".replace("none", "no"))
-    begun.axvline(0.05, color=INITIAL_COLOR, ls="--", lw=1)
+    begun.axvline(near, color=INITIAL_COLOR, ls="--", lw=1)
     begun.set(xlabel="error of the products at the end", title="4.4: a stage begun nearby ends the same")
     gaps.set_ylabel("share of cases below")
     for axes in (gaps, strict, back, begun):

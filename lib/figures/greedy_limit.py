@@ -12,15 +12,20 @@ from lib.figures.style import INITIAL_COLOR, MATRIX_COLORS, NULL_COLOR, VIRIDIS,
 LIMIT, FINITE, LARGE = MATRIX_COLORS["W_KQ"], MATRIX_COLORS["W_VO"], "#2f855a"
 
 
-def errors_by_scale(small: pd.DataFrame, large: pd.DataFrame) -> Figure:
-    """Times, order, plateaus and final products against the init scale; a line a seed, the paper's size in green."""
+def errors_by_scale(
+    small: pd.DataFrame, large: pd.DataFrame, name: str, large_name: str, log10_init_scale: float
+) -> Figure:
+    """Times, order, plateaus and final products against the init scale; one line per seed, the large head in green.
+
+    The law, C / log(1 / init scale), is that of the small head from this init scale on.
+    """
     figure, panels = plt.subplots(1, 4, figsize=(14.2, 3.7))
     times, order, plateaus, products = panels
-    _by_seed(times, small, "time_error_median", LIMIT, "Algorithm 1, d = 8")
-    _by_seed(times, small, "finite_error_median", FINITE, "finite-scale form, d = 8")
-    _by_seed(times, large, "time_error_median", LARGE, "Algorithm 1, d = 50", marker="D")
-    _by_seed(times, large, "finite_error_median", "#9ae6b4", "finite-scale form, d = 50", marker="D")
-    tiny = small[small["log10_init_scale"] <= -4]
+    _by_seed(times, small, "time_error_median", LIMIT, f"Algorithm 1, {name}")
+    _by_seed(times, small, "finite_error_median", FINITE, f"finite-scale form, {name}")
+    _by_seed(times, large, "time_error_median", LARGE, f"Algorithm 1, {large_name}", marker="D")
+    _by_seed(times, large, "finite_error_median", "#9ae6b4", f"finite-scale form, {large_name}", marker="D")
+    tiny = small[small["log10_init_scale"] <= log10_init_scale]
     constant = float((tiny["time_error_median"] * tiny["log_scale"]).median())
     logs = np.geomspace(2.3, max(small["log_scale"].max(), large["log_scale"].max()), 50)
     times.plot(logs / np.log(10), constant / logs, "--", color="black", lw=1.2,
@@ -34,7 +39,7 @@ def errors_by_scale(small: pd.DataFrame, large: pd.DataFrame) -> Figure:
     _by_seed(plateaus, large, "plateau_loss_error", LARGE, marker="D")
     plateaus.set(yscale="log", ylabel="loss error at mid-plateau / loss at 0")
     _by_seed(products, small, "final_product_error", LIMIT)
-    products.set(yscale="log", ylabel="error of the final products (d = 8)")
+    products.set(yscale="log", ylabel=f"error of the final products ({name})")
     for axes in panels:
         axes.set(xscale="log", xlabel="init scale")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"$10^{{-{x:.0f}}}$"))
@@ -97,7 +102,7 @@ def descents_beside_the_flow(descents: pd.DataFrame, stages: pd.DataFrame, drop:
     )
     error.set(xscale="log", xlabel="error of activation times, median", ylim=(-0.5, len(kinds) - 0.5))
     scale = descents["log10_init_scale"].iloc[0]
-    error.set_title(f"descent from $10^{{{scale:g}}}$, a point a seed", fontsize=9)
+    error.set_title(f"descent from $10^{{{scale:g}}}$, one point per seed", fontsize=9)
     form, share = max(kinds, key=lambda kind: kind[1])
     for i, seed in enumerate(sorted(descents["seed"].unique())):
         own = stages[(stages["seed"] == seed) & (stages["stage"] > 0)]
@@ -141,7 +146,7 @@ def _example(axes: Axes, drop: pd.DataFrame) -> None:
 def _by_seed(
     axes: Axes, table: pd.DataFrame, column: str, color: str, label: str | None = None, marker: str = "o"
 ) -> None:
-    """A thin line a seed, and the median over the seeds, against log10(1 / init scale)."""
+    """One thin line per seed, and the median over the seeds, against log10(1 / init scale)."""
     wide = table.pivot_table(index="log10_init_scale", columns="seed", values=column).sort_index(ascending=False)
     wide = wide.dropna(how="all")
     wide.index = -wide.index

@@ -82,12 +82,12 @@ def values_under_uniform_attention(alignment: pd.DataFrame) -> Figure:
 
 
 def spectra_in_time(spectra: pd.DataFrame) -> Figure:
-    """Every singular value of W through the flow, and how many lie above a tenth of the largest."""
+    """Every singular value of W through the flow from its start, and how many lie above a tenth of the largest."""
+    spectra = spectra[spectra["time"] > 0]
     tasks = list(dict.fromkeys(spectra["task"]))
     figure, panels = plt.subplots(
         2, len(tasks), figsize=(2.3 * len(tasks) + 0.6, 4.6), sharex=True, sharey="row", squeeze=False
     )
-    heads = 0
     for column, task in enumerate(tasks):
         rows = spectra[spectra["task"] == task].sort_values("time")
         values = np.stack(list(rows["singular_values"]))
@@ -95,12 +95,10 @@ def spectra_in_time(spectra: pd.DataFrame) -> Figure:
             color = VIRIDIS(0.9 * np.sqrt(i / max(1, values.shape[1] - 1)))
             panels[0][column].plot(rows["time"], values[:, i], color=color, lw=1.2)
         panels[1][column].step(rows["time"], rows["numerical_rank"], color="black", where="mid", label="measured")
-        with_heads = rows["group"].iloc[0] == "heads"
-        heads += with_heads
-        expected = heads if with_heads else values.shape[1] - 1
+        uniform, expected = rows["law"].iloc[0] == "uniform", int(rows["expected_rank"].iloc[0])
         panels[1][column].axhline(expected, color=INITIAL_COLOR, ls="--", lw=1.2,
-                                  label=f"{'heads' if with_heads else 'L − 1'}: {expected}")  # fmt: skip
-        title = f"{heads} frequent head{'s' * (heads > 1)}" if with_heads else "uniform law"
+                                  label=f"{'L − 1' if uniform else 'heads'}: {expected}")  # fmt: skip
+        title = "uniform law" if uniform else f"{expected} frequent head{'s' * (expected > 1)}"
         panels[0][column].set(title=title, xscale="log", yscale="log")
         panels[0][column].set_ylim(values[values > 1e-9].min() / 2, values.max() * 2)
         panels[1][column].set_xlabel("time t")

@@ -15,7 +15,7 @@ from lib.figures.style import (
 
 
 def rank_against_init_scale(table: pd.DataFrame) -> Figure:
-    """Figure 4: final stable rank of the update against the init scale; mean ± sd over heads, a marker a seed."""
+    """Figure 4: final stable rank of the update against the init scale; mean ± sd over heads, one marker per seed."""
     last = table["step"].max()
     final = table[(table["step"] == last) & table["matrix"].isin(list(MATRIX_NAMES))]
     layers = sorted(final["layer"].unique())
@@ -84,7 +84,7 @@ def rank_through_training(table: pd.DataFrame, init_scales: list[float]) -> Figu
 
 
 def rank_against_nulls(table: pd.DataFrame, init_scale: float) -> Figure:
-    """Final stable ranks of the learned updates beside those of nulls and of SGD; a point a seed, a bar the mean."""
+    """Final stable ranks of learned updates beside those of nulls and SGD; one point per seed, a bar at their mean."""
     last = table["step"].max()
     here = table[(table["init_scale"] == init_scale) & table["matrix"].isin(list(MATRIX_NAMES))]
     plain, final = here[here["control"] == "none"], here[here["step"] == last]
@@ -135,5 +135,5 @@ def readings_of_init_scale(training: pd.DataFrame, ranks: pd.DataFrame) -> Figur
     for axes in panels:
         axes.set_xticks(range(len(names)), labels=list(names.values()))
         axes.set_xlim(-0.5, len(names) - 0.5)
-    figure.suptitle(f"what init scale {', '.join(f'{s:g}' for s in scales)} multiplies; a point a seed")
+    figure.suptitle(f"what init scale {', '.join(f'{s:g}' for s in scales)} multiplies; one point per seed")
     return figure

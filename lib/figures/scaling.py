@@ -11,8 +11,11 @@ from lib.figures.style import VIRIDIS, band
 ALPHA, CONFUSION = r"$\alpha_*$", r"$\alpha_\#$"
 
 
-def sweeps(table: pd.DataFrame, measures: dict[str, dict[str, list[float]]], fit_from_n_patterns: int) -> Figure:
-    """Steps to fit against α* and η, tails against M, c₀ and α#, neurons against m; mean ± sd over seeds."""
+def sweeps(table: pd.DataFrame, measures: dict[str, dict[str, list]]) -> Figure:
+    """Steps to fit against α* and η, tails against M, c₀ and α#, neurons against m; mean ± sd over seeds.
+
+    `in_fit` says which trainings count for the power laws.
+    """
     figure, panels = plt.subplots(2, 3, figsize=(11, 6.6))
     seq_len = table["seq_len"].iloc[0]
     steps = [
@@ -40,7 +43,7 @@ def sweeps(table: pd.DataFrame, measures: dict[str, dict[str, list[float]]], fit
         ("W_K_next", "slope_of_third_in_patterns", r"$\sigma_3(\Delta W_K)$", 0.15),
         ("W_K_tail", "slope_of_tail_in_patterns", r"tail $(\sum_{i>2} \sigma_i^2)^{1/2}$ / norm", 0.6),
     ):
-        _power_law(panels[0][2], rows, column, measures[measure]["values"], label, shade, fit_from_n_patterns)
+        _power_law(panels[0][2], rows, column, measures[measure]["values"], label, shade)
     _ticks(panels[0][2], np.unique(rows["value"]))
     panels[0][2].set(xlabel="number of patterns M", ylabel=r"of $\Delta W_K$")
     for axes, name, label in (
@@ -85,14 +88,12 @@ def _ticks(axes: Axes, values: np.ndarray) -> None:
     axes.minorticks_off()
 
 
-def _power_law(
-    axes: Axes, rows: pd.DataFrame, column: str, slopes: list[float], label: str, shade: float, fit_from: float = 0
-) -> None:
+def _power_law(axes: Axes, rows: pd.DataFrame, column: str, slopes: list[float], label: str, shade: float) -> None:
     """Points with their spread, and the mean of the seeds' fits, its exponent with its standard deviation."""
     by = rows.groupby("value")[column].agg(["mean", "std"]).fillna(0)
     color = VIRIDIS(shade)
     axes.errorbar(by.index, by["mean"], by["std"], color=color, marker="o", ms=4.5, ls="none", capsize=3)
-    fitted = rows[rows["value"] >= fit_from]
+    fitted = rows[rows["in_fit"]]
     x = np.array(sorted(fitted["value"].unique()))
     slopes = [slope for slope in slopes if slope is not None]  # null where a training was not fitted
     slope = float(np.mean(slopes)) if slopes else float("nan")

@@ -37,7 +37,7 @@ def entries_and_singular_values(trajectory: pd.DataFrame, stages: pd.DataFrame, 
 
 
 def losses_by_scale(cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]]) -> Figure:
-    """Figure 6: the loss by rescaled time, a panel a scale; a row a problem (name, trajectories, stages, errors)."""
+    """Figure 6: the loss by rescaled time; one column per scale, one row per problem, as (name, trajectories, ...)."""
     figure, panels = _grid(cases)
     for row, (name, trajectory, stages, errors) in zip(panels, cases, strict=True):
         for axes, scale in zip(row, _scales(trajectory), strict=False):
@@ -53,7 +53,7 @@ def losses_by_scale(cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFr
 
 
 def entries_by_scale(cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]], matrix: str) -> Figure:
-    """Figures 7 and 8: the diagonal entries of one product by rescaled time, a panel a scale, a row a problem."""
+    """Figures 7 and 8: diagonal entries of a product by rescaled time; one column per scale, one row per problem."""
     figure, panels = _grid(cases)
     for row, (name, trajectory, stages, errors) in zip(panels, cases, strict=True):
         for axes, scale in zip(row, _scales(trajectory), strict=False):

@@ -40,13 +40,11 @@ def singular_values_of_steps(spectra: pd.DataFrame, matrix: str, steps: list[int
 def rank_follows_patterns(sweep: pd.DataFrame, matrices: list[str]) -> Figure:
     """Singular values over the largest, of all four updates: C classes with an output each; two grouped classes.
 
-    A dashed line stands behind the number k of label-relevant patterns; mean ± sd over seeds.
+    A ring stands at the k-th, k the number of label-relevant patterns; mean ± sd over seeds.
     """
-    rows = sweep[sweep["sweep"] == "labels"]
-    classes = rows[(rows["n_outputs"] > 1) & (rows["readout"] == "tied")]
-    grouped = rows[rows["n_outputs"] == 1]
     figure, panels = plt.subplots(2, len(matrices), figsize=(2.7 * len(matrices), 5.4), sharex=True, sharey=True)
-    for line, chosen in enumerate((classes, grouped)):
+    for line, name in enumerate(("classes_tied", "grouped")):
+        chosen = sweep[sweep["sweep"] == name]
         labels = sorted(chosen["labels"].unique(), key=lambda text: (sum(map(int, text.split("|"))), text))
         for axes, matrix in zip(panels[line], matrices, strict=True):
             for i, label in enumerate(labels):
@@ -55,7 +53,7 @@ def rank_follows_patterns(sweep: pd.DataFrame, matrices: list[str]) -> Figure:
                 sigma = sigma / sigma[:, :1]
                 color = VIRIDIS(0.9 * i / max(1, len(labels) - 1))
                 k = int(of["value"].iloc[0])
-                name = f"{k} classes" if line == 0 else f"patterns {label} (k = {k})"
+                text = f"{k} classes" if line == 0 else f"patterns {label} (k = {k})"
                 band(
                     axes,
                     np.arange(1, sigma.shape[1] + 1),
@@ -64,14 +62,14 @@ def rank_follows_patterns(sweep: pd.DataFrame, matrices: list[str]) -> Figure:
                     color=color,
                     marker="o",
                     ms=3,
-                    label=name,
+                    label=text,
                 )
                 axes.plot([k], sigma.mean(0)[k - 1 : k], "o", ms=8, mfc="none", color=color)
             if line == 0:
                 axes.set_title(rf"$\Delta {matrix[0]}_{matrix[2:]}$")
             else:
                 axes.set(xlabel="index i", xticks=range(1, 9))
-    panels[0][0].set_ylabel("an output a class\n" + r"$\sigma_i / \sigma_1$")
+    panels[0][0].set_ylabel("one output per class\n" + r"$\sigma_i / \sigma_1$")
     panels[1][0].set_ylabel("two classes, one output\n" + r"$\sigma_i / \sigma_1$")
     panels[0][0].set_yscale("log")
     panels[0][0].set_ylim(1e-3, 1.4)
@@ -83,7 +81,7 @@ def rank_follows_patterns(sweep: pd.DataFrame, matrices: list[str]) -> Figure:
     return figure
 
 
-def directions_of_updates(directions: pd.DataFrame, configuration: str, n_dimensions: int) -> Figure:
+def directions_of_updates(directions: pd.DataFrame, configuration: str) -> Figure:
     """How far the two leading directions of each update lie in the span of the patterns, through training."""
     rows = directions[directions["configuration"] == configuration]
     places = [("W_K", "input"), ("W_Q", "output"), ("W_V", "input"), ("W_V", "output"), ("W_O", "input")]
@@ -95,9 +93,10 @@ def directions_of_updates(directions: pd.DataFrame, configuration: str, n_dimens
     for axes, (matrix, side) in zip(panels, places, strict=True):
         chosen = rows[(rows["matrix"] == matrix) & (rows["side"] == side)]
         for span, (color, name, n) in spans.items():
-            by = chosen[chosen["span"] == span].groupby("step")["alignment"].agg(["mean", "std"]).fillna(0)
+            of = chosen[chosen["span"] == span]
+            by = of.groupby("step")["alignment"].agg(["mean", "std"]).fillna(0)
             band(axes, by.index, by["mean"], by["std"], color=color, marker="o", ms=3, label=name)
-            axes.axhline(n / n_dimensions, color=color, ls="--", lw=1)
+            axes.axhline(n / of["dimension"].iloc[0], color=color, ls="--", lw=1)
         axes.set(title=rf"$\Delta {matrix[0]}_{matrix[2:]}$, {side} side", xlabel="step t", ylim=(0, 1.04))
     panels[0].set_ylabel("mean squared cosine of the two\nleading directions with the span")
     panels[-1].legend(loc="center right", fontsize=7.5)

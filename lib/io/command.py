@@ -12,25 +12,37 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from lib.io.files import InputError
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 
 
-def run(main: Callable[..., Any]) -> None:
-    """Run `main` on the command line's arguments, as its signature types them.
+def run(main: Callable[..., Any], *, environment: bool = False) -> None:
+    """Run `main` on the command line's arguments, as its signature types them: a text, a number, a path or paths.
+
+    A parameter with a default is an option, `--name`. With `environment`, what is not given there is taken from the
+    variable of its name in capitals, where that is not empty.
 
     Bad input (`InputError`) and a full disk end the process with one line; everything else, a fault of ours, with a
     traceback.
     """
-    import typer
+    import argparse
+    import inspect
 
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
+    parser = argparse.ArgumentParser(description=main.__doc__, allow_abbrev=False)
+    for name, parameter in inspect.signature(main, eval_str=True).parameters.items():
+        several = get_args(parameter.annotation)  # of list[Path]
+        kind = several[0] if several else parameter.annotation
+        given = os.environ.get(name.upper()) if environment else None
+        if parameter.default is parameter.empty:
+            parser.add_argument(name, type=kind, nargs="+" if several else "?" if given else None, default=given)
+        else:
+            parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=given or parameter.default)
+    arguments = vars(parser.parse_args())
     try:
-        app()
+        main(**arguments)
     except InputError as error:
         sys.exit(f"error: {error}")
     except OSError as error:

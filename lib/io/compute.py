@@ -57,6 +57,11 @@ def available_cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
+def n_parallel(device: str, n_threads: int = 1) -> int:
+    """How many jobs of `n_threads` this machine computes side by side: one on a GPU, one per so many cores on a CPU."""
+    return 1 if device == "cuda" else available_cores() // n_threads or 1
+
+
 def use_device(name: str) -> torch.device:
     """The torch device of that name; raises `InputError` where this machine has none."""
     if name.startswith("cuda") and not torch.cuda.is_available():
@@ -65,7 +70,7 @@ def use_device(name: str) -> torch.device:
 
 
 def matmul_rate(device: torch.device, dtype: torch.dtype, size: int) -> float:
-    """Floating-point operations a second of a square matrix product on this device, measured in a moment."""
+    """Floating-point operations per second of a square matrix product on this device, measured in a moment."""
     A, B = torch.randn(2, size, size, device=device).to(dtype)
     times = []
     for _ in range(6):
@@ -124,7 +129,7 @@ def spread(
 def spread_kinds(
     jobs: Mapping[str, Sequence[tuple]], *, n_processes: int, label: str, unit: str
 ) -> dict[str, list[Any]]:
-    """What jobs (function, *arguments) of several kinds give, a list of results a kind; all are spread together."""
+    """What jobs (function, *arguments) of several kinds give, one list of results per kind; all are spread together."""
     every = [job for alike in jobs.values() for job in alike]
     done = iter(list(spread(call, every, n_processes=n_processes, label=label, unit=unit)))
     return {kind: [next(done) for _ in alike] for kind, alike in jobs.items()}

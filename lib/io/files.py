@@ -3,7 +3,7 @@
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
@@ -28,6 +28,13 @@ def atomic(path: Path) -> Iterator[Path]:
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files by name into a folder, each whole or not at all."""
+    for name, content in contents.items():
+        with atomic(folder / name) as part:
+            part.write_bytes(content)
 
 
 def sha256(data: bytes | Path) -> str:

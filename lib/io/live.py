@@ -1,4 +1,4 @@
-"""Live curves: what a training says of itself while it runs, as files that DVC plots, for who has DVCLive installed.
+"""Live curves of a training while it runs, as files that DVC plots; written only where DVCLive is installed.
 
 They lie in `dvclive/<experiment, or workspace>/` of the project, which git ignores, and nothing is computed from them.
 Where DVCLive is missing (it is the extra `live`), or DVC does not run the stage, nothing is written.

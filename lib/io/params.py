@@ -1,19 +1,23 @@
-"""Read a section of params.yaml into a plain frozen dataclass, and refuse what does not fit.
+"""Read a section of params.yaml, or a table of cases, into plain frozen dataclasses, and refuse what does not fit.
 
 A schema is a dataclass whose fields are `int`, `float`, `bool`, `str`, `Literal[...]`, another such dataclass,
-`tuple[T, ...]` (a YAML list of distinct values) or `T | None`; `Annotated[T, Interval("(0, 1]")]` bounds a number, and
-`Name` is a text that becomes a part of a path.
-A relation between fields is checked by the dataclass's own `__post_init__`, which raises `ValueError`.
+`tuple[T, ...]` (a list of distinct values), `dict[str, T]` or `T | None`; `Annotated[T, Interval("(0, 1]")]` bounds a
+number, and `Name` is a text that becomes a part of a path. A relation between fields is checked by the dataclass's own
+`__post_init__`, which raises `ValueError`. Files are read by DVC's parser and checked by pydantic, whose messages are
+put in our words.
 """
 
-import math
-import re
-import types
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
-import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, create_model
+from pydantic_core import CoreSchema, ErrorDetails
+from pydantic_core.core_schema import no_info_after_validator_function
+from ruamel.yaml import YAML, YAMLError
 
 from lib.io.files import InputError, file_name
 
@@ -32,63 +36,47 @@ class Interval:
         below = value <= high if self.text[-1] == "]" else value < high
         return above and below
 
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_after_validator_function(self._bound, handler(source))
+
+    def _bound(self, value: float) -> float:
+        if value not in self:
+            raise ValueError(f"wanted a number in {self.text}, got {value!r}")
+        return value
+
 
 Fraction = Annotated[float, Interval("[0, 1]")]
 Positive = Annotated[float, Interval("(0, 1e9]")]
 Count = Annotated[int, Interval("[1, 1e9]")]
 Seed = Annotated[int, Interval("[0, 4294967295]")]
-Name = Annotated[str, file_name]
+Name = Annotated[str, AfterValidator(file_name)]
 
 
-class _Loader(yaml.SafeLoader):
-    """Numbers, true and false as in YAML 1.2 and in DVC: `1e-4` is a number, `on`, `1:30` and `010` are texts."""
+@dataclass(frozen=True, kw_only=True)
+class Seeds:
+    """Consecutive seeds: how many, and the first."""
 
+    n_seeds: Annotated[int, Interval("[1, 100000]")]
+    first_seed: Annotated[int, Interval("[0, 4e9]")] = 0
 
-_PLAIN = {
-    "tag:yaml.org,2002:bool": ("true|True|TRUE|false|False|FALSE", "tTfF"),
-    "tag:yaml.org,2002:int": (r"[-+]?(?:0|[1-9][0-9]*)", "-+0123456789"),
-    "tag:yaml.org,2002:float": (
-        r"[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|\.(?:inf|Inf|INF))"
-        r"|\.(?:nan|NaN|NAN)",
-        "-+0123456789.",
-    ),
-}
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in resolvers if tag not in _PLAIN]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-for _tag, (_pattern, _first) in _PLAIN.items():
-    _Loader.add_implicit_resolver(_tag, re.compile(f"(?:{_pattern})$"), list(_first))
-
-
-def _unique_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    loader.flatten_mapping(node)
-    mapping: dict[Any, Any] = {}
-    for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        line = key_node.start_mark.line + 1
-        if isinstance(key, dict | list | set):
-            raise yaml.YAMLError(f"line {line}: wanted a key that is a text, got {key!r}")
-        if key in mapping:
-            raise yaml.YAMLError(f"line {line}: the key {key!r} stands twice")
-        mapping[key] = loader.construct_object(value_node, deep=True)
-    return mapping
-
-
-_Loader.add_constructor("tag:yaml.org,2002:map", _unique_mapping)
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds themselves."""
+        return tuple(range(self.first_seed, self.first_seed + self.n_seeds))
 
 
 def load_yaml(path: Path) -> Any:
     """Read a YAML file as DVC reads it; raises `InputError` where it is missing or malformed."""
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 (a SafeLoader)
-    except (OSError, ValueError, KeyError, AttributeError, RecursionError, yaml.YAMLError) as error:
+        return _yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: wanted a readable YAML file, got: {error}") from error
 
 
-def read_params(section: str, schema: type[Schema], file: Path = Path("params.yaml")) -> Schema:
-    """Read the dotted `section` of the params file into `schema`.
+def read_params(section: str, schema: type[Schema], file: Path = Path("params.yaml"), *, part: bool = False) -> Schema:
+    """Read the dotted `section` of the params file into `schema`; a `part` leaves out keys that the schema lacks.
 
+    A stage reads a part of another stage's section, whose other keys are that stage's to check.
     Raises `InputError` for an unknown or missing key, a wrong type, or a value out of range; the
     message names the file, the section and key, what was wanted and what was got.
     """
@@ -101,73 +89,140 @@ def read_params(section: str, schema: type[Schema], file: Path = Path("params.ya
             raise InputError(f"{file}: wanted the section {section}, got {got} at {where}")
         value = value[name]
         seen.append(name)
-    return parse(value, schema, f"{file}: {section}")
+    return parse(_known(value, schema) if part else value, schema, f"{file}: {section}")
 
 
-def parse(value: Any, wanted: Any, where: str) -> Any:
-    """Check `value` against the type `wanted`, recursively; `where` begins every error message."""
-    if is_dataclass(wanted):
-        return _parse_section(value, wanted, where)
-    origin, arguments = get_origin(wanted), get_args(wanted)
-    if origin is Annotated:
-        found = parse(value, arguments[0], where)
-        for bound in arguments[1:]:
-            if isinstance(bound, Interval) and found not in bound:
-                raise InputError(f"{where}: wanted a number in {bound.text}, got {value!r}")
-            if bound is file_name:
-                try:
-                    file_name(found)
-                except InputError as error:
-                    raise InputError(f"{where}: {error}") from error
-        return found
-    if origin is Literal:
-        if not any(value == choice and type(value) is type(choice) for choice in arguments):
-            raise InputError(f"{where}: wanted one of {list(arguments)}, got {value!r}")
-        return value
-    if origin is tuple:
-        return _parse_list(value, arguments[0], where)
-    if origin in (Union, types.UnionType):
-        (inner,) = (argument for argument in arguments if argument is not type(None))
-        return None if value is None else parse(value, inner, where)
-    return _parse_plain(value, wanted, where)
+def read_cases(file: Path, schema: type[Schema], *, part: bool = False) -> tuple[Schema, ...]:
+    """Read a table of cases, tab-separated, with a line of column names and one line per case, into a schema per line.
 
-
-def _parse_section(value: Any, schema: Any, where: str) -> Any:
-    if not isinstance(value, dict):
-        raise InputError(f"{where}: wanted a section of keys, got {value!r}")
-    hints = get_type_hints(schema, include_extras=True)
-    unknown = [key for key in value if key not in hints]
-    if unknown:
-        raise InputError(f"{where}: unknown key {unknown[0]!r}, wanted {sorted(hints)}")
-    missing = [f.name for f in fields(schema) if f.name not in value and f.default is MISSING]
-    if missing:
-        raise InputError(f"{where}: missing key {missing[0]!r}, got {sorted(value)}")
-    parsed = {key: parse(item, hints[key], f"{where}.{key}") for key, item in value.items()}
+    A cell is written as a value of params.yaml; an empty one leaves its key out; a line that begins with # is a
+    comment. A `part` leaves out columns that the schema lacks. Raises `InputError` for what does not fit, and where two
+    cases have the same `name`; the message names the file, line and column, what was wanted and what was got.
+    """
     try:
-        return schema(**parsed)
+        lines = file.read_text(encoding="utf-8-sig").split("\n")  # a spreadsheet may write a byte order mark
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file}: wanted a readable table of cases, got: {error}") from error
+    numbered = [(n, line) for n, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
+    header = numbered[0][1].split("\t") if numbered else []
+    if len(set(header)) < len(header) or len(numbered) < 2:
+        raise InputError(f"{file}: wanted a line of distinct column names and a line for each case, got {lines[:3]}")
+    for column in [] if part else sorted(set(header) - set(_keys(schema, ()))):
+        raise InputError(f"{file}: unknown column {column!r}, wanted {sorted(_keys(schema, ()))}")
+    cases: dict[Any, Schema] = {}
+    for number, line in numbered[1:]:
+        where = f"{file}: line {number}"
+        cells = line.split("\t")
+        if len(cells) != len(header):
+            raise InputError(f"{where}: wanted {len(header)} cells, one for each column, got {len(cells)}")
+        row = {column: _cell(cell, f"{where}, column {column}") for column, cell in zip(header, cells, strict=True)}
+        row = {column: value for column, value in row.items() if value is not None}
+        case = parse(_known(row, schema) if part else row, schema, where, ", column ")
+        name = getattr(case, "name", repr(case))
+        if name in cases:
+            raise InputError(f"{where}: wanted a case of its own, got {name!r} again")
+        cases[name] = case
+    return tuple(cases.values())
+
+
+def parse(value: Any, wanted: type[Schema], where: str, separator: str = ".") -> Schema:
+    """Check a value, as YAML gives it, against the type `wanted`; `where` begins every error message."""
+    for place, wrong in _not_plain(value):
+        raise InputError(f"{where}{_path(place, separator)}: {wrong}")
+    try:
+        return _model(wanted).model_validate_json(json.dumps({"value": value})).value  # pyright: ignore
+    except ValidationError as error:
+        first = min(error.errors(), key=_rank)
+        raise InputError(f"{where}{_in_words(first, wanted, separator)}") from error
+
+
+def _known(value: Any, schema: Any) -> Any:
+    """The keys of a section that a schema has."""
+    names = [field.name for field in fields(schema)]
+    return {key: item for key, item in value.items() if key in names} if isinstance(value, dict) else value
+
+
+@cache
+def _model(wanted: Any) -> type[BaseModel]:
+    config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+    return create_model("Section", value=(wanted, ...), __config__=config)
+
+
+def _yaml(text: str) -> Any:
+    try:
+        return YAML(typ="safe").load(text)
+    except (YAMLError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        raise ValueError(f"line {mark.line + 1}: {problem}" if mark and problem else str(error)) from error
+
+
+def _cell(text: str, where: str) -> Any:
+    try:
+        return _yaml(text)
     except ValueError as error:
-        raise InputError(f"{where}: {error}") from error
+        raise InputError(f"{where}: wanted a value as in params.yaml, got {text!r}") from error
 
 
-def _parse_list(value: Any, item: Any, where: str) -> tuple[Any, ...]:
-    if not isinstance(value, list):
-        raise InputError(f"{where}: wanted a list, got {value!r}")
-    parsed = tuple(parse(entry, item, f"{where}[{i}]") for i, entry in enumerate(value))
-    if len(set(parsed)) < len(parsed):
-        raise InputError(f"{where}: wanted distinct values, got {value!r}")
-    return parsed
+def _not_plain(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """What of a value no schema can hold: keys that are no texts, dates and the like, a value twice in a list."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                yield place, f"wanted keys that are texts, got the key {key!r}"
+            yield from _not_plain(item, (*place, key))
+    elif isinstance(value, list):
+        if any(item in value[:i] for i, item in enumerate(value)):
+            yield place, f"wanted distinct values, got {value!r}"
+        for i, item in enumerate(value):
+            yield from _not_plain(item, (*place, i))
+    elif not isinstance(value, str | int | float | None):
+        yield place, f"wanted a text, a number, or true or false, got {value!r}"
+    elif isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
+        yield place, f"wanted a name or text of whole characters, got {value!r}"
 
 
-def _parse_plain(value: Any, wanted: Any, where: str) -> Any:
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    fits = type(value) is wanted or (wanted is float and type(value) is int)
-    if not fits:
-        raise InputError(f"{where}: wanted {names[wanted]}, got {value!r}")
-    if wanted is float:
-        try:
-            value = float(value)
-        except OverflowError:
-            value = math.inf
-        if not math.isfinite(value):
-            raise InputError(f"{where}: wanted a finite number, got {value!r}")
-    return value
+_WANTED = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "a text",
+    "tuple_type": "a list",
+    "dataclass_type": "a section of keys",
+    "dict_type": "a section of keys",
+}
+
+
+def _rank(error: ErrorDetails) -> int:
+    """Unknown keys are said first, and relations between the keys of a section last."""
+    relation = error["type"] == "value_error" and isinstance(error["input"], dict)
+    return 0 if error["type"] == "unexpected_keyword_argument" else 1 + relation
+
+
+def _in_words(error: ErrorDetails, schema: Any, separator: str) -> str:
+    """What pydantic found: where, what was wanted, what was got."""
+    place, got, kind = error["loc"][1:], error["input"], error["type"]
+    if kind in ("missing", "unexpected_keyword_argument"):
+        *place, key = place
+        if kind == "missing":
+            return f"{_path(place, separator)}: missing key {key!r}, got {sorted(got)}"
+        return f"{_path(place, separator)}: unknown key {key!r}, wanted {sorted(_keys(schema, place))}"
+    path = _path(place, separator)
+    if kind == "value_error":
+        return f"{path}: {error['ctx']['error']}"  # pyright: ignore
+    wanted = f"one of {error['ctx']['expected']}" if kind == "literal_error" else _WANTED.get(kind, error["msg"])  # pyright: ignore
+    return f"{path}: wanted {wanted}, got {got!r}"
+
+
+def _keys(schema: Any, place: Sequence[str | int]) -> list[str]:
+    """The keys of the section at that place of a schema."""
+    for step in place:
+        schema = get_type_hints(schema)[str(step)] if is_dataclass(schema) else get_args(schema)[-isinstance(step, str)]
+        while get_origin(schema) not in (None, tuple, dict):
+            schema = get_args(schema)[0]
+    return [field.name for field in fields(schema)]
+
+
+def _path(place: Sequence[str | int], separator: str) -> str:
+    parts = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in place]
+    return "".join(parts).replace(".", separator, 1) if parts else ""

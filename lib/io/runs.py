@@ -18,15 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from safetensors import SafetensorError
-from safetensors.torch import load, save
-from torch import Tensor
 
 from lib.io.files import InputError, atomic, clear, file_name, sha256
 from lib.io.tables import read_table, write_table
 
 FORMAT = "transformer dynamics run 1"
 AXES = ("seed", "layer", "head", "row", "col")
+Weights = Mapping[str, Any]  # torch's tensors by name; only who reads or writes them loads torch
 FILES = ("snapshot-*.safetensors", "steps.parquet", "SHA256SUMS")  # all that a run holds
 
 
@@ -55,11 +53,11 @@ class Layout:
             if len(factors) != 2 or any(factor not in self.matrices for factor in factors):
                 raise InputError(f"{name}: wanted two of {sorted(self.matrices)}, got {factors}")
 
-    def check(self, weights: Mapping[str, Tensor], where: Path) -> None:
+    def check(self, shapes: Mapping[str, Sequence[int]], where: Path) -> None:
         """Raise `InputError` where a matrix is missing or has other axes."""
         for name, axes in self.matrices.items():
-            if name not in weights or weights[name].ndim != len(axes):
-                got = list(weights[name].shape) if name in weights else sorted(weights)
+            if name not in shapes or len(shapes[name]) != len(axes):
+                got = list(shapes[name]) if name in shapes else sorted(shapes)
                 raise InputError(f"{where}: wanted {name} with axes {axes}, got {got}")
 
 
@@ -73,9 +71,11 @@ class RunWriter:
         self._rows: list[dict[str, Any]] = []
         self._digests: dict[str, str] = {}
 
-    def add(self, weights: Mapping[str, Tensor], rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write one snapshot, and the rows (one a seed, or one) that `steps.parquet` gets for it."""
-        self._layout.check(weights, self.folder)
+    def add(self, weights: Weights, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write one snapshot, and the rows (one per seed, or one) that `steps.parquet` gets for it."""
+        from safetensors.torch import save
+
+        self._layout.check({name: tensor.shape for name, tensor in weights.items()}, self.folder)
         number = len(self._digests)
         data = save(
             {name: weights[name].detach().cpu().contiguous() for name in sorted(weights)},
@@ -132,10 +132,17 @@ class Run:
         """The numbers of the snapshots, in order."""
         return sorted(int(number) for number in self.steps["snapshot"].unique())
 
-    def weights(self, snapshot: int) -> dict[str, Tensor]:
+    def weights(self, snapshot: int) -> dict[str, Any]:
         """The tensors of a snapshot; -1 is the last. Raises `InputError` where the file is altered."""
-        number = self.snapshots[snapshot]
-        return _read_snapshot(self.folder, _snapshot_name(number), self.digests)[0]
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        name = _snapshot_name(self.snapshots[snapshot])
+        data, _ = _read_snapshot(self.folder, name, self.digests)
+        try:
+            return load(data)
+        except (SafetensorError, ValueError, KeyError) as error:
+            raise InputError(f"{self.folder / name}: wanted a snapshot of a run, got: {error!r}") from error
 
 
 def open_run(folder: Path) -> Run:
@@ -202,7 +209,8 @@ def _read_digests(folder: Path) -> dict[str, str]:
     return digests
 
 
-def _read_snapshot(folder: Path, name: str, digests: dict[str, str]) -> tuple[dict[str, Tensor], Layout]:
+def _read_snapshot(folder: Path, name: str, digests: dict[str, str]) -> tuple[bytes, Layout]:
+    """The bytes of a snapshot, verified, and the layout that its header holds."""
     path = folder / name
     try:
         data = path.read_bytes()
@@ -211,11 +219,11 @@ def _read_snapshot(folder: Path, name: str, digests: dict[str, str]) -> tuple[di
     if name not in digests or sha256(data) != digests[name]:
         raise InputError(f"{path}: the content does not fit the SHA256SUMS of its run")
     try:
-        length = int.from_bytes(data[:8], "little")
-        description = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["run"])
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        description = json.loads(header.pop("__metadata__")["run"])
         found = description.pop("format", None)
-        tensors = load(data)
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        shapes = {tensor: list(entry["shape"]) for tensor, entry in header.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: wanted a snapshot of a run, got: {error!r}") from error
     if found != FORMAT:
         raise InputError(f"{path}: wanted the format {FORMAT!r}, got {found!r}")
@@ -223,5 +231,5 @@ def _read_snapshot(folder: Path, name: str, digests: dict[str, str]) -> tuple[di
         layout = Layout(**description)
     except (TypeError, AttributeError) as error:
         raise InputError(f"{path}: wanted the layout of a run, got: {error}") from error
-    layout.check(tensors, path)
-    return tensors, layout
+    layout.check(shapes, path)
+    return data, layout

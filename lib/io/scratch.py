@@ -1,4 +1,4 @@
-"""Scratch: where an interrupted training finds its way back, outside of every declared output.
+"""Checkpoints from which an interrupted training resumes, outside of every declared output.
 
 A cell of scratch is a folder keyed by a hash of all that determines its content (parameters, data, code), so that
 stale state can never leak into another run. It is locked while it is used, and holds safetensors files whose names
@@ -15,13 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import torch
 from filelock import FileLock, Timeout
-from safetensors import SafetensorError
-from safetensors.torch import load, save
-from torch import Tensor
 
 from lib.io.files import atomic, sha256
+
+Tensors = Mapping[str, Any]  # torch's, by name; only who saves or loads them loads torch
 
 
 def scratch_root() -> Path:
@@ -31,6 +29,8 @@ def scratch_root() -> Path:
 
 def code_digest() -> str:
     """Digest of the source of every module of this repository that is loaded now, and of torch's version."""
+    import torch
+
     root = Path(__file__).parents[2]
     names = [name for name in sys.modules if name.split(".")[0] in ("lib", "stages", "__main__")]
     files = {getattr(sys.modules[name], "__file__", None) for name in names}
@@ -70,8 +70,10 @@ class Scratch:
         """The names of the files with that prefix, sorted."""
         return sorted(path.name.rsplit("-", 1)[0] for path in self._files(prefix))
 
-    def save(self, name: str, tensors: Mapping[str, Tensor], note: Mapping[str, Any]) -> None:
+    def save(self, name: str, tensors: Tensors, note: Mapping[str, Any]) -> None:
         """Save tensors and a note under a name, whole or not at all."""
+        from safetensors.torch import save
+
         data = save(
             {key: value.detach().cpu().contiguous() for key, value in tensors.items()},
             {"note": json.dumps(note, sort_keys=True)},
@@ -80,8 +82,11 @@ class Scratch:
         with atomic(self.folder / f"{name}-{sha256(data)[:24]}.safetensors") as part:
             part.write_bytes(data)
 
-    def load(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    def load(self, name: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """The tensors and the note of that name, or None, with a warning where the file is broken."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
         for path in self._files(name + "-" + 24 * "[0-9a-f]", ""):
             data = path.read_bytes()
             if sha256(data)[:24] == path.stem.rsplit("-", 1)[1]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,13 @@ def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
             return file.read(columns).to_pandas()
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise InputError(f"{path}: wanted a whole Parquet table, got: {error}") from error
+
+
+def pick(table: pd.DataFrame, *, by: str = "seed", **where: Any) -> pd.DataFrame:
+    """The cases of a table whose columns have these values, indexed and sorted by the column that names them."""
+    for column, value in where.items():
+        table = table[table[column] == value]
+    return table.set_index(by).sort_index()
 
 
 def compact(frame: pd.DataFrame, *, single_precision: bool = True) -> pd.DataFrame:
@@ -70,6 +78,31 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: wanted a JSON file, got: {error}") from error
+
+
+def write_measures(measured: Mapping[str, pd.Series | Mapping[str, pd.Series]], metrics: Path) -> None:
+    """Write what the claims judge, `measures.json`, and what `dvc metrics` compares, `summary.json`.
+
+    A measure has a value per case, by the name of the case (a seed, a task), or such values by init scale, under names
+    such as `1e-8`, the smallest last. The summary has the mean and standard deviation of each; of one by init scale,
+    those at the smallest scale, so that no name of a metric holds the value of a param.
+    """
+
+    def described(cases: pd.Series) -> dict[str, Any]:
+        return {"cases": [str(case) for case in cases.index], "values": [float(value) for value in cases]}
+
+    measures, summary = {}, {}
+    for name, one in measured.items():
+        by_scale = one if isinstance(one, Mapping) else {"": one}
+        numbers = list(by_scale.values())[-1].to_numpy(float)
+        finite = len(numbers) > 0 and np.isfinite(numbers).all()
+        mean = numbers.mean() if finite else math.nan
+        spread = numbers.std(ddof=1) if finite and len(numbers) > 1 else math.nan
+        measures[name] = {scale: described(cases) for scale, cases in by_scale.items()}
+        measures[name] = measures[name].get("", measures[name])
+        summary[name] = {"mean": float(mean), "sd": float(spread)}
+    write_json(measures, metrics / "measures.json")
+    write_json(summary, metrics / "summary.json")
 
 
 def write_csv(frame: pd.DataFrame, path: Path) -> None:

@@ -191,6 +191,11 @@ class DiagonalHead(_HeadPart):
         every = torch.arange(X.shape[-1])
         super().__init__(self.X, self.Y, every, every, base)
 
+    def on_share(self, share: float) -> "DiagonalHead":
+        """The loss on the first of the samples, one at least: a cheaper one of nearly the same curvature."""
+        n = max(1, round(share * self.X.shape[-3]))
+        return DiagonalHead(self.X[..., :n, :, :], self.Y[..., :n, :, :], self.base)
+
     def restricted(self, support: Int[Tensor, " k"]) -> DiagonalLoss:
         """The loss of the products in the support (rising), the others zero, at the cost of their columns."""
         if self.base is not None:

@@ -9,12 +9,14 @@ All positions that hold a give the same output: the population loss is a sum ove
 sequences and a query a in it, with weight $\mu_a(s) = P(s) N_a(s) / n$. Everything is float64.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -77,6 +79,25 @@ class Rows:
 def attention_rows(W: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor, "row key"]:
     r"""$\alpha_b(a, s)$ of every row."""
     return torch.softmax(rows.log_counts + W.T[rows.query], -1)
+
+
+def attention_to_star(W: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor, " row"]:
+    r"""$\alpha_{b^*}(a, s)$ of every row: the attention to the token that determines the label."""
+    return attention_rows(W, rows).gather(1, rows.star[:, None])[:, 0]
+
+
+def attention_on_sequences(W: Float[Tensor, "key query"], rows: Rows) -> list[dict[str, float]]:
+    """The attention of each query to each key of its sequence, with the token that determines the label.
+
+    Sequences are numbered in the order of their counts.
+    """
+    sequences = {tuple(c.tolist()): i for i, c in enumerate(torch.unique(rows.counts, dim=0))}
+    found = []
+    alpha = attention_rows(W, rows)
+    for weights, counts, query, star in zip(alpha, rows.counts, rows.query.tolist(), rows.star.tolist(), strict=True):
+        place = {"sequence": sequences[tuple(counts.tolist())], "query": query, "star": star}
+        found += [{**place, "key": b, "attention": float(weights[b])} for b in torch.nonzero(counts)[:, 0].tolist()]
+    return found
 
 
 def row_losses(
@@ -218,9 +239,89 @@ class PopulationLoss:
         loss, W, V = loss_gradients(weights["W"], weights["V"], self.rows, self.permutation)
         return loss, {"W": W, "V": V}
 
+    def value(self, weights: dict[str, Tensor]) -> Float[Tensor, ""]:
+        """The loss alone, for autograd."""
+        return self.rows.weight @ row_losses(weights["W"], weights["V"], self.rows, self.permutation)
+
     def right(self, weights: dict[str, Tensor]) -> Bool[Tensor, " row"]:
         """Which rows are right; a tie is not."""
         return logit_margins(weights["W"], weights["V"], self.rows, self.permutation) > 0
+
+    def accuracy(self, weights: dict[str, Tensor]) -> float:
+        """The share of these rows, by their weights, that are right."""
+        return float(self.rows.weight[self.right(weights)].sum() / self.rows.weight.sum())
+
+    def measured(self, weights: dict[str, Tensor]) -> dict[str, float]:
+        """Accuracy over the law, how far V is along P, raw and with the columns of both centred, attention to the star.
+
+        The accuracy is 1 if and only if every row is right, whatever the rounding of the weights' sum.
+        """
+        V, right, P = weights["V"], self.right(weights), _label_matrix(self.permutation)
+        return {
+            "accuracy": float(self.rows.weight[right].sum()) if not bool(right.all()) else 1.0,
+            "cosine": _cosine(V, P),
+            "centred_cosine": _cosine(V - V.mean(0), P - P.mean(0)),
+            "argmax_right": float((V.argmax(0) == self.permutation).double().mean()),
+            "attention_to_star": float(self.rows.weight @ attention_to_star(weights["W"], self.rows)),
+        }
+
+    def attention_curvature(self, weights: dict[str, Tensor]) -> float:
+        """The largest eigenvalue of the Hessian in W, from all its blocks."""
+        blocks = attention_curvature(weights["W"], weights["V"], self.rows, self.permutation)
+        return float(torch.linalg.eigvalsh(blocks)[:, -1].max())
+
+    def hessian(self, weights: dict[str, Tensor]) -> tuple[Callable[[Tensor], Tensor], Float[Tensor, " n"]]:
+        """The Hessian in W and V together as a map of flat vectors, W first, and the gradient as such a vector."""
+        W, V = weights["W"], weights["V"]
+        product = hessian_product(W, V, self.rows, self.permutation)
+
+        def apply(direction: Tensor) -> Tensor:
+            in_W, in_V = product(direction[: W.numel()].view_as(W), direction[W.numel() :].view_as(V))
+            return torch.cat([in_W.flatten(), in_V.flatten()])
+
+        gradients = loss_gradients(W, V, self.rows, self.permutation)[1:]
+        return apply, torch.cat([gradient.flatten() for gradient in gradients])
+
+
+class SequenceLoss:
+    """The same loss on sequences of distinct tokens, position by position, by `sequence_outputs`."""
+
+    def __init__(
+        self,
+        counts: Float[Tensor, "class token"],
+        chances: Float[Tensor, " class"],
+        star: Int[Tensor, "class token"],
+        permutation: Int[Tensor, " token"],
+        attend_over: Literal["keys", "queries"],
+    ):
+        self.tokens = torch.nonzero(counts)[:, 1].view(len(counts), -1)
+        self.labels = permutation[star.gather(1, self.tokens)]
+        self.chances = chances
+        self.attend_over: Literal["keys", "queries"] = attend_over
+
+    def value(self, weights: dict[str, Tensor]) -> Float[Tensor, ""]:
+        """The loss, for autograd."""
+        right = self._outputs(weights).gather(1, self.labels[:, None])[:, 0]
+        return -(self.chances @ right.mean(1))
+
+    def accuracy(self, weights: dict[str, Tensor]) -> float:
+        """The share of positions that are right, by the chances of the sequences."""
+        right = self._outputs(weights).argmax(1) == self.labels
+        return float(self.chances @ right.double().mean(1))
+
+    def _outputs(self, weights: dict[str, Tensor]) -> Float[Tensor, "sequence label position"]:
+        return sequence_outputs(self.tokens, weights["W"], weights["V"], self.attend_over)
+
+
+def _label_matrix(permutation: Int[Tensor, " token"]) -> Float[Tensor, "label token"]:
+    P = torch.zeros(len(permutation), len(permutation), dtype=torch.float64)
+    P[permutation, torch.arange(len(permutation))] = 1
+    return P
+
+
+def _cosine(A: Tensor, B: Tensor) -> float:
+    norms = float(A.norm() * B.norm())
+    return float((A * B).sum()) / norms if norms else 0.0
 
 
 def choice_gradient(u: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor, "key query"]:
@@ -270,3 +371,85 @@ def exchangeable_loss_gradient(
     share = (counts > 0).double()
     share[:, 0] = rest / max(outside, 1)  # the chance that a given outside token is in the sequence
     return loss, (probability[:, None] * share * pulled).sum(0)
+
+
+class ScaledFlow:
+    r"""Gradient flow on W at V = cP in u = cW and $\tau = c^2 t$, whose scale does not depend on c; ∞ is the limit.
+
+    $\dot u = -\nabla_W(u / c) / c$, and minus the `choice_gradient` in the limit. States are flat arrays.
+    """
+
+    def __init__(self, rows: Rows, permutation: Int[Tensor, " token"], scale: float):
+        self.rows, self.permutation, self.scale = rows, permutation, scale
+        self.n_tokens, self.seq_len = rows.counts.shape[1], float(rows.counts[0].sum())
+        self.repeats = bool((rows.counts > 1).any())
+        self.V = _label_matrix(permutation) * (1.0 if math.isinf(scale) else scale)
+
+    @property
+    def start(self) -> Float[np.ndarray, " n"]:
+        """W = 0."""
+        return np.zeros(self.n_tokens**2)
+
+    def matrix(self, x: Float[np.ndarray, " n"]) -> Float[Tensor, "key query"]:
+        """The state as a matrix: u = cW."""
+        return torch.from_numpy(x).view(self.n_tokens, self.n_tokens)
+
+    def velocity(self, x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        r"""$\dot u$."""
+        if math.isinf(self.scale):
+            return -choice_gradient(self.matrix(x), self.rows).flatten().numpy()
+        W = self.matrix(x) / self.scale
+        return -(loss_gradients(W, self.V, self.rows, self.permutation)[1] / self.scale).flatten().numpy()
+
+    def measured(self, x: Float[np.ndarray, " n"]) -> dict[str, float]:
+        """The loss, the accuracy over the law, and the least margin, in u."""
+        losses, margins = row_losses(self.matrix(x) / self.scale, self.V, self.rows, self.permutation), self.margins(x)
+        accuracy = self.rows.weight[margins > 0].sum()
+        return {"loss": float(self.rows.weight @ losses), "accuracy": float(accuracy), "margin": float(margins.min())}
+
+    def margins(self, x: Float[np.ndarray, " n"]) -> Float[Tensor, " row"]:
+        """The margin of each row, in u; without repeats the logarithms of the counts are zero, and u alone decides."""
+        if not self.repeats:
+            return attention_margins(self.matrix(x), self.rows)
+        return attention_margins(self.matrix(x) / self.scale, self.rows) * self.scale
+
+    def margin(self, x: Float[np.ndarray, " n"]) -> float:
+        """The least margin."""
+        return float(self.margins(x).min())
+
+    def largest_attention(self, x: Float[np.ndarray, " n"]) -> float:
+        r"""$\max n \alpha$ over all rows: 1 where attention is uniform."""
+        return float(attention_rows(self.matrix(x) / self.scale, self.rows).max()) * self.seq_len
+
+    def attention_to_star(self, x: Float[np.ndarray, " n"]) -> float:
+        """The mean attention to the token that determines the label."""
+        return float(self.rows.weight @ attention_to_star(self.matrix(x) / self.scale, self.rows))
+
+    def at_once(self) -> bool:
+        """Whether all is right at every small time after 0: the first velocity orders every column strictly."""
+        return self.margin(self.velocity(self.start)) > 0 and not self.repeats
+
+
+class ExchangeableFlow:
+    """The same flow for uniform subsets, in the m + 1 values that a column holds (`exchangeable_loss_gradient`)."""
+
+    def __init__(self, n_tokens: int, seq_len: int, length: int, scale: float):
+        self.n_tokens, self.seq_len, self.length, self.scale = n_tokens, seq_len, length, scale
+
+    @property
+    def start(self) -> Float[np.ndarray, " place"]:
+        """W = 0."""
+        return np.zeros(self.length + 1)
+
+    def velocity(self, u: Float[np.ndarray, " place"]) -> Float[np.ndarray, " place"]:
+        r"""$\dot u$."""
+        w, c = torch.from_numpy(u) / self.scale, self.scale
+        return -exchangeable_loss_gradient(w, self.n_tokens, self.seq_len, c)[1].numpy() / (c * self.n_tokens)
+
+    def margin(self, u: Float[np.ndarray, " place"]) -> float:
+        """The least lead of an entry of the list over what comes after it, and over the tokens outside."""
+        return float(min(u[i] - max([u[0], *u[i + 1 :]]) for i in range(1, self.length + 1)))
+
+    def at_once(self) -> bool:
+        """Whether all is right at every small time after 0."""
+        return self.margin(self.velocity(self.start)) > 0

@@ -7,7 +7,7 @@ No scale in the softmax, no bias, no residual. The readout a is fixed. The paper
 is y = +1. Its letter a_(l) can be read in two ways: `tied`, one a for all positions, or `untied`, one for each.
 
 The paper has tokens as columns. Here tokens are rows: with the paper's matrices transposed, $W_Q, W_K$ are
-d_model × d_head, $W_V$ is d_model × d_value, and a token acts as $x W_Q$; $W_O$ is as in the paper, one row a neuron,
+d_model × d_head, $W_V$ is d_model × d_value, and a token acts as $x W_Q$; $W_O$ is as in the paper, one row per neuron,
 n_neurons × d_value. So $W_{KQ} = W_K W_Q^\top$ and $W_{VO} = W_V W_O^\top$, as for every model of this laboratory.
 
 All functions take further leading axes, alike in weights and samples (a stack of seeds), which are computed together.
@@ -123,6 +123,44 @@ def neuron_outputs(
         R = _hidden(weights, block)
         parts.append(torch.stack([(R * a).sum(-2) for a in readout], -2))
     return torch.cat(parts) / X.shape[-2]
+
+
+def neuron_margins(
+    weights: Weights,
+    readout: Float[Tensor, "1 position neuron"],
+    X: Float[Tensor, "sample token d_model"],
+    labels: Int[Tensor, " sample"],
+) -> Float[Tensor, "sample neuron"]:
+    """What each neuron adds to the margin of each sample, for one output, in float64."""
+    parts = neuron_outputs(weights, readout, X)[:, 0].double()
+    return parts * _signs(parts, labels)[:, None]
+
+
+def value_cosines(
+    weights: Weights, readout: Float[Tensor, "1 1 neuron"], mu: Float[Tensor, "pattern d_model"]
+) -> Float[Tensor, " neuron"]:
+    """The cosine of each neuron with the value vector of the pattern that its sign in a tied readout stands for."""
+    values = torch.nn.functional.normalize(mu[:2] @ weights["W_V"], dim=1)
+    own = values[(readout[0, 0] < 0).long()]
+    return (torch.nn.functional.normalize(weights["W_O"], dim=1) * own).sum(1)
+
+
+def token_images(initial: Weights) -> dict[tuple[str, str], Float[Tensor, "d_model dim"]]:
+    """Under which map of tokens each side of each matrix's update is seen, by matrix and side.
+
+    The inputs of W_Q, W_K and W_V are tokens; their outputs, and the inputs of W_O, are seen as images of tokens: under
+    W_Q(0) for W_K, under W_K(0) for W_Q, under W_V(0) for W_V and W_O.
+    """
+    tokens = torch.eye(len(initial["W_Q"])).to(initial["W_Q"])
+    return {
+        ("W_Q", "input"): tokens,
+        ("W_Q", "output"): initial["W_K"],
+        ("W_K", "input"): tokens,
+        ("W_K", "output"): initial["W_Q"],
+        ("W_V", "input"): tokens,
+        ("W_V", "output"): initial["W_V"],
+        ("W_O", "input"): initial["W_V"],
+    }
 
 
 def margins(

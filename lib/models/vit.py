@@ -19,6 +19,8 @@ from lib.models.attention import attention
 Weights = dict[str, Tensor]
 Scaled = Literal["layers", "all but patch embedding"]
 
+LARGEST_SIZE, MOST_LAYERS = 16384, 256
+
 ATTENTION = ("W_Q", "W_K", "W_V", "W_O")
 MATRICES = {
     **{name: ["layer", "head", "row", "col"] for name in ATTENTION},
@@ -39,6 +41,12 @@ class ViT:
     d_head: int
     d_mlp: int
     n_layers: int
+
+    def __post_init__(self) -> None:
+        for name, size in vars(self).items():
+            largest = MOST_LAYERS if name == "n_layers" else LARGEST_SIZE
+            if not 1 <= size <= largest:
+                raise ValueError(f"{name}: wanted a number in [1, {largest}], got {size}")
 
     def initial_weights(
         self,
@@ -92,6 +100,12 @@ class ViT:
         return {name: init_scale * weight if name in chosen else weight for name, weight in weights.items()}
 
 
+def training_cost(model: ViT, image_shape: tuple[int, ...], n_classes: int) -> tuple[int, int]:
+    """Floating-point operations of a training step per image, and the bytes of the weights."""
+    weights = model.initial_weights(image_shape, n_classes, 1.0, "layers", torch.Generator())
+    return 3 * forward_flops(weights, image_shape), sum(w.numel() * w.element_size() for w in weights.values())
+
+
 def patches(
     images: Float[Tensor, "batch channel height width"], patch_size: int
 ) -> Float[Tensor, "batch patch d_patch"]:
@@ -103,8 +117,8 @@ def patches(
 def logits(weights: Weights, images: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch n_classes"]:
     """Class logits of a batch of standardised images.
 
-    In the last block only the class token asks and is passed on, since nothing else is read: the same function for
-    about a sixth (six layers) to a fifth (three layers) less work.
+    In the last block only the class token's query is computed, and only its output is passed on, since nothing else is
+    read: the same function for about a sixth (six layers) to a fifth (three layers) less work.
     """
     d_model = weights["patch"].shape[1]
     patch_size = math.isqrt(weights["patch"].shape[0] // images.shape[1])
@@ -125,6 +139,15 @@ def logits(weights: Weights, images: Float[Tensor, "batch channel height width"]
     return X @ weights["head"] + weights["head_bias"]
 
 
+def training_loss(
+    weights: Weights, images: Float[Tensor, "n channel height width"], labels: Int[Tensor, " n"], precision: str
+) -> Float[Tensor, ""]:
+    """Mean cross entropy on standardised images; the logits are computed in `float32` or `bfloat16`."""
+    with torch.autocast(images.device.type, torch.bfloat16, precision == "bfloat16"):
+        found = logits(weights, images)
+    return cross_entropy(found.float(), labels)
+
+
 @torch.no_grad()
 def score(
     weights: Weights,
@@ -143,8 +166,8 @@ def score(
 def forward_flops(weights: Weights, image_shape: tuple[int, ...]) -> int:
     """Floating-point operations of `logits` for one image, a multiplication and an addition counted as two.
 
-    Matrix products only, as they are done: in the last block only the class token asks. A training step costs three
-    times as much.
+    Matrix products only, as they are done: in the last block only the class token's query is computed. A training step
+    costs three times as much.
     """
     n_layers, n_heads, d_model, d_head = weights["W_Q"].shape
     d_mlp, n_tokens = weights["W_1"].shape[2], weights["positions"].shape[0]

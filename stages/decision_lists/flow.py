@@ -1,137 +1,99 @@
 r"""Follow gradient flow on W from 0 at V = cP: the theorem's runs, the law of the time, the runs whose spectra matter.
 
-The flow is followed in u = cW and $\tau = c^2 t$, whose scale does not depend on c:
-$\dot u = -\nabla_W(u / c) / c$.
+The flow is followed in u = cW and $\tau = c^2 t$ (`ScaledFlow`).
 """
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-import torch
 from torch import Tensor
 
-from lib.analysis.convergence_bounds import flow_bound, rarest_conflict
-from lib.data.decision_lists import Task, determining_tokens, label_matrix
-from lib.dynamics.stiff_flow import Step, first_crossing, stiff_flow
+from lib.analysis.convergence_bounds import FlowBound, flow_bound, rarest_conflict, rarest_conflict_of_uniform
+from lib.data.decision_lists import Task, tasks_by_name
+from lib.dynamics.stiff_flow import Step, along, first_crossing, stiff_flow, until_positive
 from lib.io.command import run
-from lib.io.compute import available_cores, spread_kinds, use_device, use_threads
+from lib.io.compute import available_cores, spread_kinds, use_threads
 from lib.io.files import InputError, clear
-from lib.io.params import Count, Interval, Positive, read_params
+from lib.io.params import Count, Interval, Positive, read_cases, read_params
 from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.tables import read_table, write_table
-from lib.models.list_attention import (
-    Rows,
-    attention_margins,
-    attention_rows,
-    choice_gradient,
-    exchangeable_loss_gradient,
-    loss_gradients,
-    row_losses,
-)
+from lib.models.list_attention import ExchangeableFlow, Rows, ScaledFlow
 
-Vector = np.ndarray
 Tolerance = Annotated[float, Interval("[1e-12, 1e-2]")]
 Size = Annotated[int, Interval("[1, 1000000]")]
 LARGEST_SCALE = 1e12  # above it, attention that differs from uniform by 1/c is lost to rounding
 
 
 @dataclass(frozen=True)
-class Theorem:
-    """Runs at the theorem's scale until all is right; some go on to its bound, less accurately (`rtol_after`)."""
-
-    groups: tuple[str, ...]
-    to_bound: tuple[str, ...]
-    rtol: Tolerance
-    rtol_after: Tolerance
-
-
-@dataclass(frozen=True)
-class TimeLaw:
-    """Runs at several scales until all is right, beside the limit of large scales."""
-
-    groups: tuple[str, ...]
-    scales: tuple[Positive, ...]
-    rtol: Tolerance
-    longest: Positive
-    n_compared: Count
-
-
-@dataclass(frozen=True)
-class Repeats:
-    """Runs on sequences with repeats, to which the theorem does not apply: until all is right, or `longest` time."""
-
-    groups: tuple[str, ...]
-    scale: Positive
-    rtol: Tolerance
-    longest: Positive
-
-
-@dataclass(frozen=True)
 class Spectral:
     """Runs whose snapshots are kept, at times evenly spaced in the logarithm."""
 
-    groups: tuple[str, ...]
     scale: Positive
     first_time: Positive
     last_time: Positive
     n_snapshots: Annotated[int, Interval("[2, 1000]")]
-    rtol: Tolerance
 
 
 @dataclass(frozen=True)
-class Sizes:
-    n_tokens: Size
-    seq_len: Size
+class Flow:
+    """The scales of the runs that the theorem does not set: for the law of the time, on sequences with repeats."""
+
+    law_scales: tuple[Positive, ...]
+    repeats_scale: Positive
+    spectral: Spectral
+
+
+@dataclass(frozen=True)
+class Solver:
+    """Relative tolerances; the longest runs, of the law in the rescaled time; at how many times paths are compared."""
+
+    rtol_theorem: Tolerance
+    rtol_to_bound: Tolerance  # once all is right
+    rtol_law: Tolerance
+    rtol_repeats: Tolerance
+    rtol_spectral: Tolerance
+    rtol_many: Tolerance
+    longest_law: Positive
+    longest_repeats: Positive
+    n_compared: Count
 
 
 @dataclass(frozen=True)
 class Many:
     """Uniform subsets of many tokens, in the closed form."""
 
-    sizes: tuple[Sizes, ...]
-    list_lengths: tuple[Annotated[int, Interval("[1, 12]")], ...]
-    rtol: Tolerance
+    n_tokens: Size
+    seq_len: Annotated[int, Interval("[2, 1000000]")]  # one token decides nothing
+    list_length: Annotated[int, Interval("[1, 12]")]
+
+    def __post_init__(self) -> None:
+        if self.seq_len + self.list_length > self.n_tokens:
+            raise ValueError(f"n_tokens: wanted at least seq_len + list_length, got {self.n_tokens}")
+        if self.bound.scale > LARGEST_SCALE:
+            raise ValueError(f"n_tokens: wanted a scale c of at most {LARGEST_SCALE:g}, got {self.bound.scale:.3g}")
+
+    @property
+    def bound(self) -> FlowBound:
+        P_min = rarest_conflict_of_uniform(self.n_tokens, self.seq_len, self.list_length)
+        return flow_bound(P_min, self.n_tokens, self.seq_len, self.list_length)
 
 
-@dataclass(frozen=True)
-class Flow:
-    device: Literal["cpu"]
-    theorem: Theorem
-    law: TimeLaw
-    repeats: Repeats
-    spectral: Spectral
-    many: Many
-
-
-def main(section: str, tasks: Path, tables: Path, runs: Path) -> None:
+def main(section: str, solver: str, tasks: Path, of_many: Path, tables: Path, runs: Path) -> None:
     use_threads(1)
-    params = read_params(section, Flow)
-    use_device(params.device)
-    listed = [Task.from_row(row) for row in read_table(tasks).to_dict("records")]
-
-    def of(groups: tuple[str, ...]) -> list[Task]:
-        missing = set(groups) - {task.group for task in listed}
-        if missing:
-            raise InputError(f"{section}: wanted groups of {sorted({t.group for t in listed})}, got {sorted(missing)}")
-        return [task for task in listed if task.group in groups]
-
-    of_many = [
-        (sizes.n_tokens, sizes.seq_len, length)
-        for sizes in params.many.sizes
-        for length in params.many.list_lengths
-        if sizes.seq_len + length <= sizes.n_tokens
-    ]
+    params, solve = read_params(section, Flow), read_params(solver, Solver)
+    listed = tasks_by_name(read_table(tasks).to_dict("records")).values()
+    spectra = [task for task in listed if task.use == "spectral"]
     jobs = {
-        "theorem": [(theorem, task, params.theorem) for task in of(params.theorem.groups)],
-        "law": [(law, task, params.law) for task in of(params.law.groups)],
-        "repeats": [(repeats, task, params.repeats) for task in of(params.repeats.groups)],
-        "spectral": [(spectral, task, params.spectral) for task in of(params.spectral.groups)],
-        "many": [(many, sizes, params.many) for sizes in of_many],
+        "theorem": [(theorem, task, solve) for task in listed if task.use in ("theorem", "bound")],
+        "law": [(law, task, params.law_scales, solve) for task in listed if task.use == "law"],
+        "repeats": [(repeats, task, params.repeats_scale, solve) for task in listed if task.use == "repeats"],
+        "spectral": [(spectral, task, params.spectral, solve) for task in spectra],
+        "many": [(many, case, solve) for case in read_cases(of_many, Many)],
     }
     clear(tables, "*.parquet")
     clear_runs(runs)
@@ -140,73 +102,31 @@ def main(section: str, tasks: Path, tables: Path, runs: Path) -> None:
     for name, parts in {**found, "theorem": theorems, "paths": paths}.items():
         if name != "spectral":
             write_table(pd.concat(parts, ignore_index=True), tables / f"{name}.parquet")
-    for (_, task, _), snapshots in zip(jobs["spectral"], found["spectral"], strict=True):
-        publish(runs, task, params.spectral, snapshots)
+    for task, snapshots in zip(spectra, found["spectral"], strict=True):
+        publish(runs, task, params.spectral.scale, snapshots)
 
 
-class ScaledFlow:
-    """The flow of u = cW in tau = c² t, for a task and a scale c; `math.inf` is the limit."""
-
-    def __init__(self, task: Task, scale: float):
-        self.task, self.scale, self.L = task, scale, task.n_tokens
-        self.rows = Rows.of(task.counts, task.chances, *determining_tokens(task.counts, task.lists))
-        self.permutation = torch.tensor(task.permutation)
-        self.V = label_matrix(task.permutation) * (1.0 if math.isinf(scale) else scale)
-
-    def matrix(self, x: Vector) -> Tensor:
-        return torch.from_numpy(x).view(self.L, self.L)
-
-    def velocity(self, x: Vector) -> Vector:
-        if math.isinf(self.scale):
-            return -choice_gradient(self.matrix(x), self.rows).flatten().numpy()
-        W = self.matrix(x) / self.scale
-        return -(loss_gradients(W, self.V, self.rows, self.permutation)[1] / self.scale).flatten().numpy()
-
-    def measured(self, x: Vector) -> dict[str, float]:
-        """The loss, the accuracy over the law, and the least margin."""
-        losses, margins = row_losses(self.matrix(x) / self.scale, self.V, self.rows, self.permutation), self.margins(x)
-        accuracy = self.rows.weight[margins > 0].sum()
-        return {"loss": float(self.rows.weight @ losses), "accuracy": float(accuracy), "margin": float(margins.min())}
-
-    def margins(self, x: Vector) -> Tensor:
-        """The margin of each row, in u; without repeats the logarithms of the counts are zero, and u alone decides."""
-        if not self.task.repeats:
-            return attention_margins(self.matrix(x), self.rows)
-        return attention_margins(self.matrix(x) / self.scale, self.rows) * self.scale
-
-    def margin(self, x: Vector) -> float:
-        return float(self.margins(x).min())
-
-    def largest_attention(self, x: Vector) -> float:
-        """max n α over all rows."""
-        alpha = attention_rows(self.matrix(x) / self.scale, self.rows)
-        return float(alpha.max()) * self.task.seq_len
-
-    def steps(self, end: float, rtol: float, start: Vector | None = None) -> Iterator[Step]:
-        begin = np.zeros(self.L * self.L) if start is None else start
-        return stiff_flow(self.velocity, None, begin, end, rtol=rtol, atol=rtol)
-
-    def at_once(self) -> bool:
-        """Whether all is right at every small time after 0: the first velocity orders every column strictly."""
-        return self.margin(self.velocity(np.zeros(self.L * self.L))) > 0 and not self.task.repeats
+def flow_of(task: Task, scale: float) -> ScaledFlow:
+    return ScaledFlow(Rows.of(*task.classes), task.labels, scale)
 
 
-def theorem(task: Task, params: Theorem) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """A run at the theorem's scale: when all is right, and whether it still is at the bound."""
-    place = determining_tokens(task.counts, task.lists)[1]
-    P_min = rarest_conflict(task.counts, task.chances, place, task.lists)
+def steps_of(flow: ScaledFlow | ExchangeableFlow, end: float, rtol: float) -> Iterator[Step]:
+    return stiff_flow(flow.velocity, None, flow.start, end, rtol=rtol, atol=rtol)
+
+
+def theorem(task: Task, solve: Solver) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A run at the theorem's scale: when all is right, and whether it still is at the bound, where it is followed."""
+    P_min = rarest_conflict(task.counts, task.chances, task.place, task.lists)
     bound = flow_bound(P_min, task.n_tokens, task.seq_len, task.longest)
-    flow = ScaledFlow(task, bound.scale)
+    flow = flow_of(task, bound.scale)
     c2, end = bound.scale**2, bound.time * bound.scale**2
     first, rise, attention, lost = math.nan, -math.inf, 1.0, 0
-    path, state, time, right = [], np.zeros(task.n_tokens**2), 0.0, False
-    path.append({"time": 0.0, **flow.measured(state)})
-    for accurate in (True, False):
-        if not accurate and task.group not in params.to_bound:
-            break
-        rtol = params.rtol if accurate else params.rtol_after
+    state, time, right, to_bound = flow.start, 0.0, False, task.use == "bound"
+    path = [{"time": 0.0, **flow.measured(state)}]
+    for accurate in (True, False) if to_bound else (True,):
+        rtol = solve.rtol_theorem if accurate else solve.rtol_to_bound
         offset = time
-        for step in flow.steps(end - offset, rtol, state):
+        for step in stiff_flow(flow.velocity, None, state, end - offset, rtol=rtol, atol=rtol):
             state, time = step.state, offset + step.time
             path.append({"time": time / c2, **flow.measured(state)})
             rise = max(rise, path[-1]["loss"] - path[-2]["loss"])
@@ -217,139 +137,83 @@ def theorem(task: Task, params: Theorem) -> tuple[pd.DataFrame, pd.DataFrame]:
                 if right:
                     first = first_crossing(step, flow.margin) / c2
                     break
-    row = {
-        "task": task.name,
-        "group": task.group,
-        "n_tokens": task.n_tokens,
-        "seq_len": task.seq_len,
-        "length": task.longest,
-        "law": task.law,
-        "P_min": P_min,
-        "scale": bound.scale,
-        "bound": bound.time,
-        "at_once": flow.at_once(),
-        "first_time": first,
-        "perfect_at_bound": float(right) if task.group in params.to_bound else math.nan,
-        "lost": lost,
-        "largest_rise": rise,
-        "largest_attention": attention,
-        "n_steps": len(path),
-    }
+    row = {"task": task.name, "group": task.group, "n_tokens": task.n_tokens, "seq_len": task.seq_len}
+    row |= {"length": task.longest, "law": task.law, "P_min": P_min, "scale": bound.scale, "bound": bound.time}
+    at_bound = float(right) if to_bound else math.nan
+    row |= {"at_once": flow.at_once(), "first_time": first, "perfect_at_bound": at_bound, "lost": lost}
+    row |= {"largest_rise": rise, "largest_attention": attention, "n_steps": len(path)}
     return pd.DataFrame([row]), pd.DataFrame(path).assign(task=task.name)
 
 
-def law(task: Task, params: TimeLaw) -> pd.DataFrame:
+def law(task: Task, scales: tuple[float, ...], solve: Solver) -> pd.DataFrame:
     """The rescaled time T c² at every scale, and how far each trajectory is from the limit's."""
-    limit = until_right(ScaledFlow(task, math.inf), params.longest, params.rtol)
+    flow, rtol, longest = flow_of(task, math.inf), solve.rtol_law, solve.longest_law
+    limit = until_positive(steps_of(flow, longest, rtol), flow.margin)
     if limit is None:
-        raise InputError(f"{task.name}: wanted all right by the rescaled time {params.longest:g}, got errors")
+        raise InputError(f"{task.name}: wanted all right by the rescaled time {longest:g}, got errors")
     end, steps = limit
-    times = np.geomspace(end / 1000, end, params.n_compared)
+    times = np.geomspace(end / 1000, end, solve.n_compared)
     wanted = along(steps, times)
     rows = [{"task": task.name, "scale": math.inf, "rescaled_time": end}]
-    for scale in params.scales:
-        flow = ScaledFlow(task, scale)
-        row = {"task": task.name, "scale": scale}
-        found = until_right(flow, params.longest, params.rtol)
-        got = along(list(flow.steps(end, params.rtol)), times)
+    for scale in scales:
+        flow = flow_of(task, scale)
+        row: dict[str, Any] = {"task": task.name, "scale": scale}
+        found = until_positive(steps_of(flow, longest, rtol), flow.margin)
+        got = along(list(steps_of(flow, end, rtol)), times)
         error = np.linalg.norm(got - wanted, axis=1) / np.linalg.norm(wanted, axis=1)
         row["path_error"] = float(error.max())
         if found is not None:
             row["rescaled_time"], steps = found
             state = steps[-1].path(found[0])
-            alpha = attention_rows(flow.matrix(state) / scale, flow.rows)
-            to_star = alpha.gather(1, flow.rows.star[:, None])[:, 0]
             row["largest_attention"] = flow.largest_attention(state)
-            row["attention_to_star"] = float(flow.rows.weight @ to_star)
+            row["attention_to_star"] = flow.attention_to_star(state)
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def until_right(flow: ScaledFlow, longest: float, rtol: float) -> tuple[float, list[Step]] | None:
-    """The first rescaled time at which every row is right, with the steps up to it; None if `longest` passes."""
-    steps = []
-    for step in flow.steps(longest, rtol):
-        steps.append(step)
-        if flow.margin(step.state) > 0:
-            return first_crossing(step, flow.margin), steps
-    return None
-
-
-def along(steps: list[Step], times: Vector) -> Vector:
-    """The states at rising times within the steps."""
-    ends = np.array([step.time for step in steps])
-    return np.stack([steps[int(np.searchsorted(ends, t))].path(t) for t in times])
-
-
-def repeats(task: Task, params: Repeats) -> pd.DataFrame:
-    """A run on sequences with repeats at a given scale."""
-    flow = ScaledFlow(task, params.scale)
-    found = until_right(flow, params.longest * params.scale**2, params.rtol)
-    row = {"task": task.name, "law": task.law, "n_tokens": task.n_tokens, "seq_len": task.seq_len}
+def repeats(task: Task, scale: float, solve: Solver) -> pd.DataFrame:
+    """A run on sequences with repeats, to which the theorem does not apply, at a given scale."""
+    flow = flow_of(task, scale)
+    found = until_positive(steps_of(flow, solve.longest_repeats * scale**2, solve.rtol_repeats), flow.margin)
+    row: dict[str, Any] = {"task": task.name, "law": task.law, "n_tokens": task.n_tokens, "seq_len": task.seq_len}
     row["first_time"] = math.nan
     if found is not None:
-        W = flow.matrix(found[1][-1].path(found[0])) / params.scale
-        row |= {"first_time": found[0] / params.scale**2, "largest_W": float(W.abs().max())}
+        W = flow.matrix(found[1][-1].path(found[0])) / scale
+        row |= {"first_time": found[0] / scale**2, "largest_W": float(W.abs().max())}
     return pd.DataFrame([row])
 
 
-def spectral(task: Task, params: Spectral) -> list[tuple[Tensor, dict[str, float]]]:
+def spectral(task: Task, params: Spectral, solve: Solver) -> list[tuple[Tensor, dict[str, float]]]:
     """W at times evenly spaced in the logarithm, 0 first, with loss, accuracy and margin there."""
-    flow = ScaledFlow(task, params.scale)
+    flow = flow_of(task, params.scale)
     times = np.geomspace(params.first_time, params.last_time, params.n_snapshots)
     c2 = params.scale**2
-    states = along(list(flow.steps(times[-1] * c2 * (1 + 1e-9), params.rtol)), times * c2)
+    steps = list(steps_of(flow, times[-1] * c2 * (1 + 1e-9), solve.rtol_spectral))
     kept = []
-    for time, x in zip([0.0, *times], [np.zeros_like(states[0]), *states], strict=True):
+    for time, x in zip([0.0, *times], [flow.start, *along(steps, times * c2)], strict=True):
         row = flow.measured(x)
         row["margin"] /= flow.scale
         kept.append((flow.matrix(x) / params.scale, {"time": time, **row}))
     return kept
 
 
-def publish(runs: Path, task: Task, params: Spectral, kept: list[tuple[Tensor, dict[str, float]]]) -> None:
+def publish(runs: Path, task: Task, scale: float, kept: list[tuple[Tensor, dict[str, float]]]) -> None:
     """Write the run of one task."""
-    layout = Layout(
-        family="decision_lists",
-        matrices={"W": ["seed", "row", "col"]},
-        gauge={"W": "column shift"},
-        cell={"task": task.name, "group": task.group, "law": task.law, "scale": params.scale},
-        seeds=[0],
-    )
+    cell = {"task": task.name, "group": task.group, "law": task.law, "scale": scale}
+    layout = Layout("decision_lists", {"W": ["seed", "row", "col"]}, gauge={"W": "column shift"}, cell=cell, seeds=[0])
     with write_run(runs, task.name, layout) as run:
         for W, row in kept:
             run.add({"W": W[None]}, [row])
 
 
-def many(sizes: tuple[int, int, int], params: Many) -> pd.DataFrame:
+def many(case: Many, solve: Solver) -> pd.DataFrame:
     """A run at the theorem's scale on uniform subsets, in the m + 1 values that a column holds."""
-    L, n, m = sizes
-    # The rarest conflict, in closed form: every F_{a,i,k} is that some 2 or 3 tokens occur and i - 1 others do not.
-    chances = []
-    for i in range(1, m + 1):
-        held = 2 if i == m else 3
-        for together in {held, 2}:
-            if together <= n <= L - (i - 1):
-                chances.append(math.comb(L - (i - 1) - together, n - together) / math.comb(L, n))
-    bound = flow_bound(min(chances), L, n, m)
-    c = bound.scale
-    if c > LARGEST_SCALE:
-        raise InputError(f"many: wanted a scale of at most {LARGEST_SCALE:g}, got {c:.3g} at L = {L}, n = {n}, m = {m}")
-
-    def velocity(u: Vector) -> Vector:
-        return -exchangeable_loss_gradient(torch.from_numpy(u) / c, L, n, c)[1].numpy() / (c * L)
-
-    def margin(u: Vector) -> float:
-        return float(min(u[i] - max([u[0], *u[i + 1 :]]) for i in range(1, m + 1)))
-
-    end, first = bound.time * c**2, math.nan
-    for step in stiff_flow(velocity, None, np.zeros(m + 1), end, rtol=params.rtol, atol=params.rtol):
-        if margin(step.state) > 0:
-            first = first_crossing(step, margin) / c**2
-            break
-    at_once = margin(velocity(np.zeros(m + 1))) > 0
-    row = {"n_tokens": L, "seq_len": n, "length": m, "scale": c, "bound": bound.time, "first_time": first}
-    return pd.DataFrame([{**row, "at_once": at_once}])
+    bound = case.bound
+    flow = ExchangeableFlow(case.n_tokens, case.seq_len, case.list_length, bound.scale)
+    found = until_positive(steps_of(flow, bound.time * bound.scale**2, solve.rtol_many), flow.margin)
+    row = {"n_tokens": case.n_tokens, "seq_len": case.seq_len, "length": case.list_length, "scale": bound.scale}
+    row |= {"bound": bound.time, "first_time": found[0] / bound.scale**2 if found else math.nan}
+    return pd.DataFrame([row | {"at_once": flow.at_once()}])
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 """Draw the family's figures from tables in git."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from lib.figures.convergence import bound_ratios, courses_with_bound, lemma_ratios, outcomes, scale_crossover
 from lib.figures.list_attention import (
@@ -14,42 +12,31 @@ from lib.figures.list_attention import (
 )
 from lib.figures.style import rendered, styled
 from lib.io.command import run
-from lib.io.files import atomic
-from lib.io.params import Interval, read_params
+from lib.io.files import write_files
 from lib.io.tables import read_table
 
-
-@dataclass(frozen=True)
-class Plot:
-    """`first_time` begins the axis of the spectra."""
-
-    first_time: Annotated[float, Interval("[0, 1e6]")]
+TABLES = (
+    "theorem", "paths", "law", "starts", "controls", "alignment", "lemmas", "weights", "attention", "trained",
+    "spectra",
+)  # fmt: skip
 
 
-def main(section: str, metrics: Path, figures: Path) -> None:
-    params = read_params(section, Plot)
-    names = (
-        "theorem", "paths", "law", "starts", "controls", "alignment", "lemmas", "weights", "attention", "trained",
-        "spectra",
-    )  # fmt: skip
-    tables = {name: read_table(metrics / f"{name}.parquet") for name in names}
-    spectra = tables["spectra"]
+def main(tables: Path, figures: Path) -> None:
+    read = {name: read_table(tables / f"{name}.parquet") for name in TABLES}
     with styled():
         drawn = {
-            "bound": courses_with_bound(tables["paths"], tables["theorem"]),
-            "ratios": bound_ratios(tables["theorem"]),
-            "crossover": scale_crossover(tables["law"]),
-            "lemmas": lemma_ratios(tables["lemmas"]),
-            "outcomes": outcomes(tables["starts"], tables["controls"]),
-            "weights": weights_in_list_order(tables["weights"]),
-            "attention": attention_before_after(tables["attention"]),
-            "alignment": values_under_uniform_attention(tables["alignment"]),
-            "spectra": spectra_in_time(spectra[spectra["time"] >= params.first_time]),
-            "pruning": entries_that_matter(tables["trained"]),
+            "bound": courses_with_bound(read["paths"], read["theorem"]),
+            "ratios": bound_ratios(read["theorem"]),
+            "crossover": scale_crossover(read["law"]),
+            "lemmas": lemma_ratios(read["lemmas"]),
+            "outcomes": outcomes(read["starts"], read["controls"]),
+            "weights": weights_in_list_order(read["weights"]),
+            "attention": attention_before_after(read["attention"]),
+            "alignment": values_under_uniform_attention(read["alignment"]),
+            "spectra": spectra_in_time(read["spectra"]),
+            "pruning": entries_that_matter(read["trained"]),
         }
-    for name, figure in drawn.items():
-        with atomic(figures / f"{name}.svg") as part:
-            part.write_bytes(rendered(figure))
+    write_files(figures, {f"{name}.svg": rendered(figure) for name, figure in drawn.items()})
 
 
 if __name__ == "__main__":

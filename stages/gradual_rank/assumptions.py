@@ -10,20 +10,17 @@ import numpy as np
 import pandas as pd
 
 from lib.data.gaussian_sequences import read_toy
-from lib.dynamics.gradient_flow import LogCoordinates, log_flow
+from lib.dynamics.gradient_flow import LogCoordinates, Solver, log_flow
 from lib.io.command import run
 from lib.io.compute import available_cores, generator, spread, use_threads
 from lib.io.files import InputError
-from lib.io.params import Count, Interval, Positive, Seed, read_params
+from lib.io.params import Interval, Positive, Seeds, read_params
 from lib.io.tables import read_table, write_table
 from lib.models.diagonal_attention import DiagonalHead
 
-Tolerance = Annotated[float, Interval("(0, 0.1]")]
-
 
 @dataclass(frozen=True)
-class Assumptions:
-    seeds: tuple[Seed, ...]
+class Assumptions(Seeds):
     log10_init_scale: Annotated[float, Interval("[-100, 0)")]
     nonnegligible: Positive
     noise: Positive
@@ -32,9 +29,6 @@ class Assumptions:
     n_rises: Annotated[int, Interval("[0, 1000]")]
     n_kicks: Annotated[int, Interval("[0, 1000]")]
     n_path_times: Annotated[int, Interval("[2, 10000]")]
-    rtol: Tolerance
-    atol: Tolerance
-    curvature_samples: Count
 
 
 class Disturbed(NamedTuple):
@@ -57,30 +51,30 @@ class Point(NamedTuple):
         return np.concatenate(self.here.weights(y, self.plus, self.minus))
 
 
-def main(section: str, task: Path, stages: Path, disturbed: Path) -> None:
+def main(section: str, solver: str, task: Path, stages: Path, disturbed: Path) -> None:
     """Write `returns`, `paths` and `kicks`."""
     use_threads(1)
-    params = read_params(section, Assumptions)
+    params, accuracy = read_params(section, Assumptions), read_params(solver, Solver)
     known = read_toy(task).seeds.tolist()
     if not set(params.seeds) <= set(known):
-        raise InputError(f"{section}.seeds: wanted seeds of {known}, got {list(params.seeds)}")
-    jobs = [(task, stages, params, seed) for seed in params.seeds]
+        raise InputError(f"{section}: wanted seeds of {known}, got {list(params.seeds)}")
+    jobs = [(task, stages, params, accuracy, seed) for seed in params.seeds]
     found = list(spread(disturb, jobs, n_processes=available_cores(), label=section, unit="seed"))
     for name in Disturbed._fields:
         write_table(pd.DataFrame([row for one in found for row in getattr(one, name)]), disturbed / f"{name}.parquet")
 
 
-def disturb(task: Path, stages: Path, params: Assumptions, seed: int) -> Disturbed:
+def disturb(task: Path, stages: Path, params: Assumptions, solver: Solver, seed: int) -> Disturbed:
     """All disturbances of one seed."""
     toy = read_toy(task)
     index = toy.seeds.tolist().index(seed)
-    X, Y, n = toy.X[index], toy.Y[index], params.curvature_samples
-    loss, curvature = DiagonalHead(X, Y), DiagonalHead(X[:n], Y[:n])
+    loss = DiagonalHead(toy.X[index], toy.Y[index])
+    curvature = loss.on_share(solver.curvature_share)
     table = read_table(stages)
     predicted = table[table["seed"] == seed].sort_values("stage").reset_index(drop=True)
     found = Disturbed([], [], [])
 
-    to_rest: Any = {"rtol": params.rtol, "atol": params.atol, "curvature": curvature, "method": "BDF"}
+    to_rest: Any = {"rtol": solver.rtol, "atol": solver.atol, "curvature": curvature, "method": "BDF"}
 
     def flow(start: LogCoordinates, times: np.ndarray, active: np.ndarray | None = None) -> list[np.ndarray]:
         """y at rising times, the first of which is 0."""

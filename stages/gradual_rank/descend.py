@@ -13,18 +13,20 @@ from torch import Tensor
 
 from lib.data.gaussian_sequences import gaussian_pair, read_toy
 from lib.dynamics.diagonal_descent import Form, State, descend, lost
-from lib.dynamics.gradient_flow import LogCoordinates, log_flow, staged_flow, with_events
+from lib.dynamics.gradient_flow import LogCoordinates, Solver, log_flow, staged_flow, with_events
 from lib.dynamics.greedy import greedy
 from lib.io.command import run
 from lib.io.compute import available_cores, generator, spread_kinds, use_threads
 from lib.io.files import InputError
-from lib.io.params import Count, Interval, Positive, Seed, read_params
+from lib.io.params import Interval, Positive, Seed, Seeds, read_cases, read_params
 from lib.io.tables import read_table, write_table
 from lib.models.diagonal_attention import DiagonalHead, Quadratic
 
 LogScale = Annotated[float, Interval("[-1000, 0)")]
 RepresentableScale = Annotated[float, Interval("[-100, 0)")]
-Tolerance = Annotated[float, Interval("(0, 0.1]")]
+REST = 1e-6  # of the example: where its coordinates start, and when a stage is at rest
+TOLERANCES: Any = {"rtol": 1e-6, "atol": 1e-4}  # of the example, which costs little
+MAX_STEPS = 200_000
 
 
 @dataclass(frozen=True)
@@ -42,36 +44,32 @@ class Drop:
     log10_init_scale: RepresentableScale
     flow_log10_init_scales: tuple[LogScale, ...]
     rescaled_end: Positive
-    rtol: Tolerance
-    atol: Tolerance
+
+    def __post_init__(self) -> None:
+        if len(self.minimum) != 3:
+            raise ValueError(f"minimum: wanted three coordinates, got {self.minimum}")
 
 
 @dataclass(frozen=True)
-class Descend:
-    seeds: tuple[Seed, ...]
+class Descend(Seeds):
     log10_init_scale: RepresentableScale
-    variants: tuple[Variant, ...]
-    threshold: Positive
-    margin: Positive
-    max_steps: Count
     drop: Drop
 
-    def __post_init__(self) -> None:
-        if len(self.drop.minimum) != 3:
-            raise ValueError(f"minimum: wanted three coordinates, got {self.drop.minimum}")
 
-
-def main(section: str, task: Path, stages: Path, descents: Path) -> None:
+def main(section: str, solver: str, variants: Path, task: Path, stages: Path, descents: Path) -> None:
     """Write `events` and `ends` of the descents, and the `drop` example."""
     use_threads(1)
-    params = read_params(section, Descend)
+    params, followed, cases = read_params(section, Descend), read_params(solver, Solver), read_cases(variants, Variant)
     unknown = set(params.seeds) - set(read_toy(task).seeds.tolist())
     if unknown:
-        raise InputError(f"{section}.seeds: wanted seeds of {task}, got {sorted(unknown)}")
+        raise InputError(f"{section}: wanted seeds of {task}, got {sorted(unknown)}")
     forms = [("plain", "float64"), ("plain", "float32"), ("factors", "float64")]
     jobs = {
-        "heads": [(follow, task, stages, params, variant) for variant in params.variants],
-        "drop": [(predict_example, params), *((descend_example, params, *form) for form in forms)],
+        "heads": [(follow, task, stages, params, followed, variant) for variant in cases],
+        "drop": [
+            (predict_example, params.drop, followed.threshold),
+            *((descend_example, params.drop, followed.threshold, *form) for form in forms),
+        ],
     }
     found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="descent")
     write_table(pd.DataFrame([row for events, _ in found["heads"] for row in events]), descents / "events.parquet")
@@ -83,7 +81,7 @@ def main(section: str, task: Path, stages: Path, descents: Path) -> None:
 
 
 def follow(
-    task: Path, stages: Path, params: Descend, variant: Variant
+    task: Path, stages: Path, params: Descend, solver: Solver, variant: Variant
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """One form of descent of all seeds side by side: when products cross the threshold, and how each ends."""
     toy, table = read_toy(task), read_table(stages)
@@ -93,10 +91,12 @@ def follow(
     by_seed = table.groupby("seed")
     limits = by_seed["learning_rate_limit"].min().loc[list(params.seeds)].to_numpy()
     rates = variant.share_of_limit * limits
-    ends = by_seed["time"].max().loc[list(params.seeds)].to_numpy() * (-log_scale + params.margin)
+    lasts = by_seed["time"].max().loc[list(params.seeds)].tolist()
+    ends = np.array([solver.end(last, log_scale) for last in lasts])
     n_steps = np.ceil(ends / rates).astype(int)
-    if n_steps.max() > params.max_steps:
-        raise InputError(f"max_steps: wanted at least {n_steps.max()} for a share of {variant.share_of_limit:g}")
+    if n_steps.max() > MAX_STEPS:
+        share = f"share_of_limit {variant.share_of_limit:g}"
+        raise InputError(f"{share}: wanted a share that needs at most {MAX_STEPS} steps, got {n_steps.max()}")
     u, v = (math.exp(log_scale) * w[places] for w in (toy.u, toy.v))
     cell = {"form": variant.form, "share_of_limit": variant.share_of_limit, "log10_init_scale": params.log10_init_scale}
     states = descend(loss.gradient, u, v, torch.from_numpy(rates)[:, None], variant.form)
@@ -106,15 +106,12 @@ def follow(
     above, first_lost = torch.zeros(u.shape, dtype=torch.bool), [math.inf] * len(places)
     log_c = torch.log((u + v).abs()) + torch.log((u - v).abs())
     for state in states:
-        now = state.p.abs() >= torch.where(above, params.threshold / 2, params.threshold)
+        now = state.p.abs() >= torch.where(above, solver.threshold / 2, solver.threshold)
         for row, i in (now != above).nonzero().tolist():
             if state.step <= n_steps[row]:
-                time, sign = state.step * rates[row], int(torch.sign(state.p[row, i]))
-                rises = bool(now[row, i])
-                seed = params.seeds[row]
-                events.append(
-                    {**cell, "seed": seed, "time": time, "coordinate": i, "sign": sign, "rises": rises}
-                )  # fmt: skip
+                sign, rises = int(torch.sign(state.p[row, i])), bool(now[row, i])
+                when = {"seed": params.seeds[row], "time": state.step * rates[row]}
+                events.append({**cell, **when, "coordinate": i, "sign": sign, "rises": rises})
         above = now
         if variant.form == "plain" and state.step % 20 == 0:
             for row in lost(state).any(-1).nonzero()[:, 0].tolist():
@@ -160,25 +157,21 @@ def example(params: Drop) -> tuple[Quadratic, np.ndarray, np.ndarray]:
     return Quadratic(H, torch.tensor(params.minimum, dtype=torch.float64)), u.numpy(), v.numpy()
 
 
-def predict_example(params: Descend) -> list[dict[str, Any]]:
+def predict_example(drop: Drop, threshold: float) -> list[dict[str, Any]]:
     """The example's activations by Algorithm 1, by its finite-scale form, and by the flow in log coordinates."""
-    drop = params.drop
     loss, u, v = example(drop)
     rows = [
         {"method": "Algorithm 1", "log10_init_scale": -math.inf, "coordinate": stage.coordinate, "sign": stage.sign,
          "rescaled_time": stage.time, "lost": False}
-        for stage in greedy(loss, 3, kick=1e-6, stationary=1e-6, rtol=drop.rtol, atol=drop.atol) if stage.k
+        for stage in greedy(loss, 3, kick=REST, stationary=REST, **TOLERANCES) if stage.k
     ]  # fmt: skip
     for scale in drop.flow_log10_init_scales:
         log_scale = scale * math.log(10)
         start, end = LogCoordinates.of(u, v, log_scale), -log_scale * drop.rescaled_end
-        events = staged_flow(
-            loss, start, end, threshold=params.threshold, stationary=1e-6, rtol=drop.rtol, atol=drop.atol,
-            max_events=100
-        )  # fmt: skip
+        events = staged_flow(loss, start, end, threshold=threshold, stationary=REST, max_events=100, **TOLERANCES)
         found = [("finite-scale Algorithm 1", e.coordinate, e.sign, e.time) for e in events if e.rises]
-        flow = log_flow(loss, start, end, rtol=drop.rtol, atol=drop.atol)
-        measured = [event for _, events in with_events(flow, start, params.threshold) for event in events]
+        flow = log_flow(loss, start, end, **TOLERANCES)
+        measured = [event for _, events in with_events(flow, start, threshold) for event in events]
         found += [("flow in log coordinates", e.coordinate, e.sign, e.time) for e in measured if e.rises]
         rows += [
             {"method": method, "log10_init_scale": scale, "coordinate": i, "sign": sign,
@@ -188,9 +181,8 @@ def predict_example(params: Descend) -> list[dict[str, Any]]:
     return rows
 
 
-def descend_example(params: Descend, form: Form, precision: str) -> list[dict[str, Any]]:
+def descend_example(drop: Drop, threshold: float, form: Form, precision: str) -> list[dict[str, Any]]:
     """The example's activations by gradient descent in one arithmetic; a row more says when it was lost, if it was."""
-    drop = params.drop
     loss, u, v = example(drop)
     dtype = {"float64": torch.float64, "float32": torch.float32}[precision]
     loss.H, loss.minimum = loss.H.to(dtype), loss.minimum.to(dtype)
@@ -206,7 +198,7 @@ def descend_example(params: Descend, form: Form, precision: str) -> list[dict[st
     states = descend(loss.gradient, first, second, drop.learning_rate, form)
     for state in while_finite(states, f"drop.learning_rate, {form}, {precision}"):
         rescaled = state.step * drop.learning_rate / -log_scale
-        now = state.p.abs() >= torch.where(above, params.threshold / 2, params.threshold)
+        now = state.p.abs() >= torch.where(above, threshold / 2, threshold)
         if not torch.equal(now, above):
             rows += [
                 {**cell, "coordinate": i, "sign": int(torch.sign(state.p[i])), "rescaled_time": rescaled, "lost": False}

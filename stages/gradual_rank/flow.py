@@ -1,7 +1,7 @@
 """Follow gradient flow of the diagonal head, for every seed and scale of the start, to the end of its last stage."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -11,38 +11,36 @@ import torch
 from torch import Tensor
 
 from lib.data.gaussian_sequences import Toy, read_toy
-from lib.dynamics.gradient_flow import LogCoordinates, log_flow, with_events
+from lib.dynamics.gradient_flow import LogCoordinates, Solver, log_flow, with_events
 from lib.dynamics.stiff_flow import StalledError
 from lib.io.command import run
 from lib.io.compute import available_cores, spread, use_threads
-from lib.io.params import Count, Interval, Positive, read_params
+from lib.io.params import Interval, Positive, read_params
 from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.tables import read_table, write_table
 from lib.models.attention import PRODUCTS
 from lib.models.diagonal_attention import DiagonalHead
 
 LogScale = Annotated[float, Interval("[-1000, 0)")]
-Tolerance = Annotated[float, Interval("(0, 0.1]")]
 
 
 @dataclass(frozen=True)
-class Solver:
+class Problem:
+    """How a problem is followed; `curvature_share` where it is another than the solver's."""
+
     log10_init_scales: tuple[LogScale, ...]
-    threshold: Positive
-    margin: Positive
-    rest: Positive
-    rtol: Tolerance
-    atol: Tolerance
-    curvature_samples: Count
     n_snapshots: Annotated[int, Interval("[2, 10000]")]
     n_times: Annotated[int, Interval("[2, 100000]")]
+    curvature_share: Annotated[float, Interval("(0, 1]")] | None = None
 
 
 @dataclass(frozen=True)
 class Flow:
+    small: Problem
+    paper: Problem
     control_log10_init_scale: LogScale
-    small: Solver
-    paper: Solver
+    rest: Positive
+    rtol: Annotated[float, Interval("(0, 0.1]")]
 
     def __post_init__(self) -> None:
         if not (self.small.log10_init_scales and self.paper.log10_init_scales):
@@ -72,29 +70,28 @@ class Uphill:
         return -self.loss.hessian(p, support)
 
 
-def main(section: str, tasks: Path, predictions: Path, runs: Path, flows: Path) -> None:
-    """Write, for each problem, the runs, and `trajectories`, `plateaus` and `events`; and the events of the control."""
+def main(section: str, solver: str, tasks: Path, predictions: Path, runs: Path, flows: Path) -> None:
+    """Write, for each problem, the runs, and `times`, `plateaus` and `events`; and the events of the control."""
     use_threads(1)
-    params = read_params(section, Flow)
-    solvers = {"paper": params.paper, "small": params.small}  # the larger first
-    files = {name: (tasks / f"{name}.safetensors", predictions / f"{name}_stages.parquet") for name in solvers}
+    params, common = read_params(section, Flow), read_params(solver, Solver)
+    problems = {"paper": params.paper, "small": params.small}  # the larger first
+    files = {name: (tasks / f"{name}.safetensors", predictions / f"{name}_stages.parquet") for name in problems}
     toys = {name: read_toy(task) for name, (task, _) in files.items()}
+    shares = {name: problem.curvature_share or common.curvature_share for name, problem in problems.items()}
+    solvers = {name: replace(common, rtol=params.rtol, curvature_share=share) for name, share in shares.items()}
+    cells = [(name, scale, False) for name, problem in problems.items() for scale in sorted(problem.log10_init_scales)]
+    cells.append(("small", params.control_log10_init_scale, True))
     jobs = [
-        (*files[name], solver, i, scale, False)
-        for name, solver in solvers.items()
-        for scale in sorted(solver.log10_init_scales)
+        (*files[name], problems[name], params.rest, solvers[name], i, scale, uphill)
+        for name, scale, uphill in cells
         for i in range(len(toys[name].seeds))
     ]
-    jobs += [
-        (*files["small"], params.small, i, params.control_log10_init_scale, True)
-        for i in range(len(toys["small"].seeds))
-    ]  # fmt: skip
-    for name in solvers:
+    for name in problems:
         clear_runs(runs / name)
     found = iter(list(spread(follow, jobs, n_processes=available_cores(), label=section, unit="flow")))
-    for name, solver in solvers.items():
+    for name, problem in problems.items():
         kept: list[Trajectory] = []
-        for scale in sorted(solver.log10_init_scales):
+        for scale in sorted(problem.log10_init_scales):
             here = [next(found) for _ in toys[name].seeds]
             publish(runs / name, scale, toys[name], here)
             kept += here
@@ -106,19 +103,28 @@ def main(section: str, tasks: Path, predictions: Path, runs: Path, flows: Path) 
     write_table(pd.DataFrame(control, columns=columns), flows / "control.parquet")
 
 
-def follow(task: Path, stages: Path, params: Solver, index: int, log10_init_scale: float, uphill: bool) -> Trajectory:
+def follow(
+    task: Path,
+    stages: Path,
+    params: Problem,
+    rest: float,
+    solver: Solver,
+    index: int,
+    log10_init_scale: float,
+    uphill: bool,
+) -> Trajectory:
     """The flow of one seed from one scale, to the middle of the last plateau that Algorithm 1 predicts."""
     toy = read_toy(task)
     u, v, seed = toy.u[index].numpy(), toy.v[index].numpy(), int(toy.seeds[index])
-    X, Y, n = toy.X[index], toy.Y[index], params.curvature_samples
-    loss, curvature = DiagonalHead(X, Y), DiagonalHead(X[:n], Y[:n])
+    loss = DiagonalHead(toy.X[index], toy.Y[index])
+    curvature = loss.on_share(solver.curvature_share)
     table = read_table(stages)
     predicted = table[table["seed"] == seed].sort_values("stage")
     log_scale = log10_init_scale * math.log(10)
     start = LogCoordinates.of(u, v, log_scale)
     last = float(predicted["time"].max())
-    middles = (predicted["time"] + predicted["next_time"].clip(upper=(1 + 2 * params.rest) * last)) / 2 * -log_scale
-    end = max(last * (-log_scale + params.margin), float(middles.max()))
+    middles = (predicted["time"] + predicted["next_time"].clip(upper=(1 + 2 * rest) * last)) / 2 * -log_scale
+    end = max(solver.end(last, log_scale), float(middles.max()))
     cell = {"seed": seed, "log10_init_scale": log10_init_scale}
     wanted = [
         *((time, "snapshot", i) for i, time in enumerate(np.linspace(0.0, end, params.n_snapshots).tolist())),
@@ -143,9 +149,9 @@ def follow(task: Path, stages: Path, params: Solver, index: int, log10_init_scal
             found.plateaus.append({**cell, **row, "stage": number, "p": p})
 
     bent = (Uphill(loss), Uphill(curvature)) if uphill else (loss, curvature)
-    flow = log_flow(bent[0], start, end, rtol=params.rtol, atol=params.atol, curvature=bent[1])
+    flow = log_flow(bent[0], start, end, rtol=solver.rtol, atol=solver.atol, curvature=bent[1])
     try:
-        for step, events in with_events(flow, start, params.threshold):
+        for step, events in with_events(flow, start, solver.threshold):
             while wanted and wanted[0][0] <= step.time and not uphill:
                 time, kind, number = wanted.pop(0)
                 note(time, kind, number, start.y if time == 0 else step.path(time))

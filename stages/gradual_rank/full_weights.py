@@ -14,7 +14,7 @@ from lib.data.gaussian_sequences import gaussian_sequences
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread, use_threads
 from lib.io.files import InputError
-from lib.io.params import Count, Interval, Positive, Seed, read_params
+from lib.io.params import Count, Interval, Positive, Seeds, read_params
 from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.tables import write_table
 from lib.models.attention import PRODUCTS
@@ -24,8 +24,7 @@ NAMES: tuple[str, ...] = ("W_K", "W_Q", "W_V", "W_O")
 
 
 @dataclass(frozen=True)
-class FullWeights:
-    seeds: tuple[Seed, ...]
+class FullWeights(Seeds):
     n_samples: Annotated[int, Interval("[1, 1e6]")]
     seq_len: Annotated[int, Interval("[2, 1000]")]
     d_model: Annotated[int, Interval("[2, 1000]")]
@@ -37,8 +36,8 @@ class FullWeights:
     look_every: Count
 
     def __post_init__(self) -> None:
-        if not self.seeds or not self.log10_init_scales:
-            raise ValueError("seeds, log10_init_scales: wanted at least one of each, got none")
+        if not self.log10_init_scales:
+            raise ValueError("log10_init_scales: wanted at least one, got none")
 
 
 class Training(NamedTuple):

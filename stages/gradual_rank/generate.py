@@ -10,16 +10,14 @@ from safetensors.torch import save
 from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
 from lib.io.command import run
 from lib.io.compute import generator, use_threads
-from lib.io.files import atomic
-from lib.io.params import Interval, Seed, read_params
+from lib.io.files import write_files
+from lib.io.params import Interval, Seeds, read_params
 from lib.models.diagonal_attention import diagonal_head
 
 
 @dataclass(frozen=True)
-class Task:
-    seeds: tuple[Seed, ...]
+class Task(Seeds):
     n_samples: Annotated[int, Interval("[1, 1e6]")]
-    seq_len: Annotated[int, Interval("[2, 1000]")]
     d_model: Annotated[int, Interval("[1, 1000]")]
 
 
@@ -27,27 +25,23 @@ class Task:
 class Generate:
     small: Task
     paper: Task
-
-    def __post_init__(self) -> None:
-        if not (self.small.seeds and self.paper.seeds):
-            raise ValueError("seeds: wanted at least one, got none")
+    seq_len: Annotated[int, Interval("[2, 1000]")]
 
 
 def main(section: str, tasks: Path) -> None:
     use_threads(1)
     params = read_params(section, Generate)
-    for name, task in vars(params).items():
-        with atomic(tasks / f"{name}.safetensors") as part:
-            part.write_bytes(make(task))
-        print(f"{name}: {len(task.seeds)} seeds of {task.n_samples} sequences")
+    for name, task in (("small", params.small), ("paper", params.paper)):
+        write_files(tasks, {f"{name}.safetensors": make(task, params.seq_len)})
+        print(f"{name}: {task.n_seeds} seeds of {task.n_samples} sequences")
 
 
-def make(task: Task) -> bytes:
+def make(task: Task, seq_len: int) -> bytes:
     """The tensors of a `Toy`, as a safetensors file."""
     size = 2 * task.d_model
     rows = []
     for seed in task.seeds:
-        X = gaussian_sequences(task.n_samples, task.seq_len, task.d_model, generator(seed, "tokens"))
+        X = gaussian_sequences(task.n_samples, seq_len, task.d_model, generator(seed, "tokens"))
         w_u, w_v = gaussian_pair(size, generator(seed, "teacher"))
         u, v = gaussian_pair(size, generator(seed, "start"))
         teacher = w_u * w_v

@@ -1,5 +1,6 @@
 """Draw the family's figures from tables in git."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -9,7 +10,8 @@ from lib.figures.greedy_limit import descents_beside_the_flow, errors_by_scale, 
 from lib.figures.staircase import entries_and_singular_values, entries_by_scale, losses_by_scale, stage_table
 from lib.figures.style import rendered, styled
 from lib.io.command import run
-from lib.io.files import atomic
+from lib.io.files import write_files
+from lib.io.params import read_params
 from lib.io.tables import read_table
 
 NAMES = (
@@ -19,7 +21,17 @@ NAMES = (
 )  # fmt: skip
 
 
-def main(metrics: Path, figures: Path) -> None:
+@dataclass(frozen=True)
+class Bars:
+    """The init scale from which the error is C / log(1 / init_scale), and when what is disturbed has come back."""
+
+    log10_init_scale: float
+    returned: float
+    near: float
+
+
+def main(bars: str, metrics: Path, figures: Path) -> None:
+    bar = read_params(bars, Bars)
     tables = {name: read_table(metrics / f"{name}.parquet") for name in NAMES}
     cases = [case(tables, problem) for problem in ("paper", "small")]
     _, small, small_stages, _ = cases[1]
@@ -32,8 +44,12 @@ def main(metrics: Path, figures: Path) -> None:
             "figure-8": entries_by_scale(cases, "W_VO"),
             "figure-9": disturbed_paths(tables["paths"], "random"),
             "figure-10": disturbed_paths(tables["paths"], "rise"),
-            "errors": errors_by_scale(tables["small_errors"], tables["paper_errors"]),
-            "assumptions": assumption_checks(tables["small_stages"], tables["returns"], tables["kicks"]),
+            "errors": errors_by_scale(
+                tables["small_errors"], tables["paper_errors"], cases[1][0], cases[0][0], bar.log10_init_scale
+            ),
+            "assumptions": assumption_checks(
+                tables["small_stages"], tables["returns"], tables["kicks"], bar.returned, bar.near
+            ),
             "forecast": ranks_by_budget(tables["small_ranks"], tables["forecast"], seed),
             "descent": descents_beside_the_flow(tables["descents"], tables["small_stages"], tables["drop"]),
         }
@@ -42,9 +58,7 @@ def main(metrics: Path, figures: Path) -> None:
             timed = timed[timed["seed"] == stages["seed"].iloc[0]]
             scale = timed.loc[timed["finite"].notna(), "log10_init_scale"].min()
             drawn[f"stages-{problem}"] = stage_table(name, stages, timed, scale)
-    for name, figure in drawn.items():
-        with atomic(figures / f"{name}.svg") as part:
-            part.write_bytes(rendered(figure))
+    write_files(figures, {f"{name}.svg": rendered(figure) for name, figure in drawn.items()})
 
 
 def case(tables: dict[str, pd.DataFrame], problem: str) -> tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]:

@@ -1,6 +1,5 @@
 """Train low-rank adapters (LoRA) of rank r on all four matrices, from the same start and data as the full trainings."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,7 +12,7 @@ from lib.dynamics.gradient_descent import gradient_descent
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread, use_device
 from lib.io.files import InputError
-from lib.io.params import Count, Interval, Name, Positive, Seed, read_params
+from lib.io.params import Count, Interval, Name, Positive, Seeds, read_cases, read_params
 from lib.io.runs import open_run
 from lib.io.tables import write_table
 from lib.models.adapters import adapter_gradient, initial_adapter
@@ -21,46 +20,58 @@ from lib.models.one_layer_vit import MATRICES, Weights, loss_gradient, score
 
 
 @dataclass(frozen=True)
-class Adaptation:
-    """Adapters for one configuration of the trainings, with the same step size and number of steps."""
+class Training:
+    """What is read of the trainings' section."""
 
-    configuration: Name
-    learning_rate: Positive
-    n_steps: Annotated[int, Interval("[1, 1e6]")]
-    ranks: tuple[Annotated[int, Interval("[1, 16384]")], ...]
-    seeds: tuple[Seed, ...]
-
-
-@dataclass(frozen=True)
-class Adapt:
     device: Literal["cpu", "cuda"]
-    adaptations: tuple[Adaptation, ...]
     batch_size: Count
     fitted_loss: Positive
 
-    def jobs(self) -> Iterator[tuple[Adaptation, int, int]]:
-        for adaptation in self.adaptations:
-            for rank in adaptation.ranks:
-                for seed in adaptation.seeds:
-                    yield adaptation, rank, seed
+
+@dataclass(frozen=True)
+class Configuration:
+    """What is read of a configuration of the trainings."""
+
+    name: Name
+    learning_rate: Positive
+    n_steps: Annotated[int, Interval("[1, 1e6]")]
 
 
-def main(section: str, dataset: Path, runs: Path, table: Path) -> None:
-    params = read_params(section, Adapt)
+@dataclass(frozen=True)
+class Adaptation(Seeds):
+    """Adapters for one configuration, with the same step size and number of steps."""
+
+    configuration: str
+    ranks: tuple[Annotated[int, Interval("[1, 16384]")], ...]
+
+
+def main(training: str, configurations: Path, adaptations: Path, dataset: Path, runs: Path, table: Path) -> None:
+    params = read_params(training, Training, part=True)
+    known = {one.name: one for one in read_cases(configurations, Configuration, part=True)}
     use_device(params.device)
-    jobs = list(params.jobs())
+    jobs = []
+    for adaptation in read_cases(adaptations, Adaptation):
+        if adaptation.configuration not in known:
+            wanted = f"a configuration of {list(known)}"
+            raise InputError(f"{adaptations}: wanted {wanted}, got {adaptation.configuration!r}")
+        way = known[adaptation.configuration]
+        jobs += [
+            (dataset, runs / way.name, params, way, rank, seed)
+            for rank in adaptation.ranks
+            for seed in adaptation.seeds
+        ]
     rows = spread(
         adapt_seed,
-        [(dataset, runs / job[0].configuration, params, *job) for job in jobs],
+        jobs,
         n_processes=1 if params.device == "cuda" else available_cores(),
-        total=sum(adaptation.n_steps for adaptation, _, _ in jobs),
-        label=section,
+        total=sum(way.n_steps for *_, way, _, _ in jobs),
+        label="adapters",
     )
     write_table(pd.DataFrame(list(rows)), table)
 
 
 def adapt_seed(
-    dataset: Path, folder: Path, params: Adapt, adaptation: Adaptation, rank: int, seed: int
+    dataset: Path, folder: Path, params: Training, way: Configuration, rank: int, seed: int
 ) -> dict[str, str | float]:
     """Train the adapters of one rank from one seed; a row of what came of it."""
     device = use_device(params.device)
@@ -71,7 +82,7 @@ def adapt_seed(
     try:
         _, train, test = read_patterns(dataset).of(seed)
         order = generator(seed, "order")
-        feed = list(epochs(len(train.labels), params.batch_size, adaptation.n_steps, order))
+        feed = list(epochs(len(train.labels), params.batch_size, way.n_steps, order))
     except ValueError as error:
         raise InputError(str(error)) from error
     train, test, readout = train.to(device), test.to(device), initial.pop("readout")
@@ -91,13 +102,13 @@ def adapt_seed(
         return loss, found
 
     final, fitted = start, -1
-    for step in gradient_descent(slope, start, adaptation.learning_rate, ((i,) for i in feed)):
+    for step in gradient_descent(slope, start, way.learning_rate, ((i,) for i in feed)):
         if fitted < 0 and step.loss < params.fitted_loss:
             fitted = step.number
         final = step.after
         advance()
     found = score(adapted(initial, final), readout, test.tokens, test.labels, test.is_relevant)
-    cell = {"configuration": adaptation.configuration, "rank": rank, "seed": seed, "fitted_step": fitted}
+    cell = {"configuration": way.name, "rank": rank, "seed": seed, "fitted_step": fitted}
     return cell | {name: value.item() for name, value in found.items()}
 
 

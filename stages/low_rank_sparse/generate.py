@@ -10,15 +10,14 @@ from lib.data.patterns import PatternTask, draw_samples, orthonormal_patterns, s
 from lib.io.command import run
 from lib.io.compute import generator, use_threads
 from lib.io.files import atomic
-from lib.io.params import Count, Interval, Seed, read_params
+from lib.io.params import Count, Interval, Seeds, read_params
 
 Size = Annotated[int, Interval("[1, 16384]")]
 Tokens = Annotated[int, Interval("[0, 16384]")]
 
 
 @dataclass(frozen=True)
-class Generate:
-    seeds: tuple[Seed, ...]
+class Generate(Seeds):
     n_train: Count
     n_test: Count
     d_model: Size
@@ -29,8 +28,6 @@ class Generate:
     noise: Annotated[float, Interval("[0, 100]")]
 
     def __post_init__(self) -> None:
-        if not self.seeds:
-            raise ValueError("seeds: wanted at least one, got none")
         self.task()
 
     def task(self) -> PatternTask:

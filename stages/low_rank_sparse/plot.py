@@ -15,22 +15,20 @@ from lib.figures.scaling import sweeps
 from lib.figures.style import rendered, styled
 from lib.figures.updates import directions_of_updates, rank_follows_patterns, singular_values_of_steps
 from lib.io.command import run
-from lib.io.files import atomic
-from lib.io.params import Count, Interval, read_params
+from lib.io.files import write_files
+from lib.io.params import Interval, read_params
 from lib.io.tables import read_json, read_table
 
 
 @dataclass(frozen=True)
 class Plot:
     steps: tuple[Annotated[int, Interval("[1, 1e6]")], ...]
-    n_dimensions: Count
-    fit_from_n_patterns: int
 
 
 def main(section: str, metrics: Path, figures: Path) -> None:
     params = read_params(section, Plot)
     names = ("training", "spectra", "truncate", "directions", "prune", "neurons", "adapt", "sweep")
-    tables = {name: read_table(metrics / f"{name}.parquet") for name in names}
+    tables = {name: read_table(metrics / "tables" / f"{name}.parquet") for name in names}
     measures = read_json(metrics / "measures.json")
     with styled():
         drawn = {
@@ -40,15 +38,13 @@ def main(section: str, metrics: Path, figures: Path) -> None:
             "corollary-1": corollary(tables["prune"]),
             "attention": attention_through_training(tables["training"]),
             "cuts": cuts_of_parts(tables["truncate"]),
-            "directions": directions_of_updates(tables["directions"], "tied", params.n_dimensions),
-            "sweeps": sweeps(tables["sweep"], measures, params.fit_from_n_patterns),
+            "directions": directions_of_updates(tables["directions"], "tied"),
+            "sweeps": sweeps(tables["sweep"], measures),
             "patterns": rank_follows_patterns(tables["sweep"], ["W_Q", "W_K", "W_V", "W_O"]),
             "adapters": adapters_against_cuts(tables["adapt"], tables["truncate"]),
             "compression": what_to_prune(tables["prune"]),
         }
-    for name, figure in drawn.items():
-        with atomic(figures / f"{name}.svg") as part:
-            part.write_bytes(rendered(figure))
+    write_files(figures, {f"{name}.svg": rendered(figure) for name, figure in drawn.items()})
 
 
 if __name__ == "__main__":

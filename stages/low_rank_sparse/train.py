@@ -13,7 +13,7 @@ from lib.dynamics.gradient_descent import gradient_descent
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread, use_device
 from lib.io.files import InputError
-from lib.io.params import Count, Interval, Name, Positive, Seed, read_params
+from lib.io.params import Count, Interval, Name, Positive, Seeds, read_cases, read_params
 from lib.io.runs import Layout, clear_runs, write_run
 from lib.models.attention import PRODUCTS
 from lib.models.one_layer_vit import MATRICES, initial_weights, loss_gradient, random_readout, score
@@ -23,21 +23,19 @@ Error = Annotated[float, Interval("[0, 100]")]
 
 
 @dataclass(frozen=True)
-class Configuration:
+class Configuration(Seeds):
     """One way to train; `readout` is the reading of the paper's a_(l)."""
 
     name: Name
     readout: Literal["tied", "untied"]
     learning_rate: Positive
     n_steps: Annotated[int, Interval("[1, 1e6]")]
-    seeds: tuple[Seed, ...]
 
 
 @dataclass(frozen=True)
 class Train:
     device: Literal["cpu", "cuda"]
     seeds_together: Annotated[int, Interval("[1, 65536]")]
-    configurations: tuple[Configuration, ...]
     n_neurons: Count
     init_scale: Positive
     value_error: Error
@@ -45,13 +43,6 @@ class Train:
     batch_size: Count
     snapshot_steps: tuple[Step, ...]
     fitted_loss: Positive
-
-    def __post_init__(self) -> None:
-        names = [configuration.name for configuration in self.configurations]
-        if not names or len(set(names)) < len(names):
-            raise ValueError(f"configurations: wanted one or more with names of their own, got {names}")
-        if not all(configuration.seeds for configuration in self.configurations):
-            raise ValueError("configurations: wanted at least one of seeds in each, got none")
 
     def saved_steps(self, configuration: Configuration) -> list[int]:
         """The steps to save: those asked for, the first and the last."""
@@ -62,12 +53,12 @@ class Train:
 Snapshot = tuple[dict[str, Tensor], list[dict[str, Any]]]
 
 
-def main(section: str, dataset: Path, runs: Path) -> None:
-    params = read_params(section, Train)
+def main(section: str, configurations: Path, dataset: Path, runs: Path) -> None:
+    params, ways = read_params(section, Train), read_cases(configurations, Configuration)
     use_device(params.device)
     chunks = [
         (configuration, configuration.seeds[i : i + params.seeds_together])
-        for configuration in params.configurations
+        for configuration in ways
         for i in range(0, len(configuration.seeds), params.seeds_together)
     ]
     clear_runs(runs)
@@ -81,7 +72,7 @@ def main(section: str, dataset: Path, runs: Path) -> None:
     parts: dict[str, list[list[Snapshot]]] = {}
     for (configuration, _), snapshots in zip(chunks, trained, strict=True):
         parts.setdefault(configuration.name, []).append(snapshots)
-    for configuration in params.configurations:
+    for configuration in ways:
         publish(runs, configuration, parts[configuration.name])
 
 

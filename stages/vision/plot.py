@@ -15,8 +15,8 @@ from lib.figures.spectra import normalised_spectra, spectra_of_heads, spectra_th
 from lib.figures.style import rendered, styled
 from lib.figures.training import learning_curves
 from lib.io.command import run
-from lib.io.files import atomic
-from lib.io.params import Interval, Positive, read_params
+from lib.io.files import write_files
+from lib.io.params import Interval, read_params
 from lib.io.tables import read_table
 
 Place = Annotated[int, Interval("[1, 1000]")]
@@ -24,21 +24,19 @@ Place = Annotated[int, Interval("[1, 1000]")]
 
 @dataclass(frozen=True)
 class Plot:
-    reference_scale: Positive
-    trajectory_scales: tuple[Positive, ...]
     layer: Place
     head: Place
     lines: Annotated[int, Interval("[1, 1000]")]
 
 
-def main(section: str, metrics: Path, figures: Path) -> None:
+def main(section: str, tables: Path, figures: Path) -> None:
     params = read_params(section, Plot)
     names = ("training", "ranks", "spectra", "truncate", "prune")
-    training, ranks, spectra, truncate, prune = (read_table(metrics / f"{name}.parquet") for name in names)
+    training, ranks, spectra, truncate, prune = (read_table(tables / f"{name}.parquet") for name in names)
     plain = {"training": training, "ranks": ranks, "spectra": spectra}
     plain = {name: table[table["control"] == "none"] for name, table in plain.items()}
-    reference, trained = params.reference_scale, plain["training"]["init_scale"]
-    scales = [scale for scale in params.trajectory_scales if (trained == scale).any()] or [reference]
+    compared = read_table(tables / "scales.parquet").groupby("use")["init_scale"].agg(list)
+    [reference], scales = compared["reference"], compared.get("growth", compared["reference"])
     place = params.layer, params.head
     with styled():
         drawn = {
@@ -55,9 +53,7 @@ def main(section: str, metrics: Path, figures: Path) -> None:
         }
         if training["control"].str.startswith("scaled=").any():
             drawn["readings-of-init-scale"] = readings_of_init_scale(training, ranks)
-    for name, figure in drawn.items():
-        with atomic(figures / f"{name}.svg") as part:
-            part.write_bytes(rendered(figure))
+    write_files(figures, {f"{name}.svg": rendered(figure) for name, figure in drawn.items()})
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from lib.analysis.convergence_bounds import (
+    closed_form_length,
     descent_bound,
     first_failing_place,
     flow_bound,
@@ -13,7 +14,9 @@ from lib.analysis.convergence_bounds import (
     least_feasible_length,
     lemma_1,
     rarest_conflict,
+    rarest_conflict_of_uniform,
     with_loss,
+    with_noise,
 )
 from lib.data.decision_lists import cyclic_lists, determining_tokens, dirichlet_law, random_lists, subsets
 
@@ -110,3 +113,28 @@ def test_both_sides_of_lemma_1_are_what_it_says():
     sides = lemma_1(gradient, to_star, weight, wrong, query, place, ((0,), (2, 1), (2,)), 10.0, (1, 2))
     assert sides.derivative == -(gradient[2, 1] + gradient[1, 1])
     assert sides.bound == pytest.approx(5 * 0.5 * 0.1)
+
+
+@pytest.mark.parametrize(("L", "n", "m"), [(7, 3, 1), (7, 3, 2), (7, 3, 4), (5, 2, 1), (5, 2, 3), (6, 4, 2)])
+def test_the_rarest_conflict_of_uniform_subsets_is_that_of_the_enumeration(L, n, m):
+    counts, lists = subsets(L, n), cyclic_lists(L, m)
+    law = torch.full((len(counts),), 1 / len(counts), dtype=torch.float64)
+    place = determining_tokens(counts, lists)[1]
+    assert rarest_conflict_of_uniform(L, n, m) == pytest.approx(rarest_conflict(counts, law, place, lists), rel=1e-12)
+
+
+def test_the_closed_form_says_the_least_feasible_lengths():
+    assert [closed_form_length(m) for m in (1, 2, 3, 4, 5, 8)] == [19, 29, 38, 45, 52, 72]
+
+
+def test_the_scale_with_noise_is_a_fixed_point():
+    plain = descent_bound(0.1, 5, 4, 2)
+
+    def loss_at(scale):
+        return math.log(3) + math.exp(-scale / 1000)
+
+    bound, residual = with_noise(plain, loss_at, 4)
+    assert residual < 1e-14
+    assert pytest.approx(loss_at(bound.scale), rel=1e-12) == bound.L_0
+    assert bound.scale == pytest.approx(10 * 16 * bound.L_0 / 0.1 + 16 * plain.epsilon, rel=1e-12)
+    assert bound.epsilon == plain.epsilon

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lib.analysis.curvature import largest_eigenvalue
+from lib.analysis.curvature import largest_curvature, largest_eigenvalue
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 40])
@@ -40,3 +40,13 @@ def test_an_invariant_space_ends_it():
     start = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
     assert largest_eigenvalue(lambda x: A @ x, start, 3) == pytest.approx(2)
     assert largest_eigenvalue(lambda x: 0 * x, start, 3) == 0
+
+
+def test_the_largest_curvature_is_found_from_a_gradient_that_misses_it():
+    A = torch.diag(torch.tensor([5.0, 2.0, 1.0], dtype=torch.float64))
+    gradient = torch.tensor([0.0, 30.0, 40.0], dtype=torch.float64)
+    draw = torch.tensor([2.0, 1.0, 2.0], dtype=torch.float64)
+    assert largest_curvature(lambda x: A @ x, gradient, draw, 3) == pytest.approx(5)
+    start = torch.tensor([2 / 3, 0.6 + 1 / 3, 0.8 + 2 / 3], dtype=torch.float64)  # as much of both
+    one_step = float(start @ A @ start / (start @ start))
+    assert largest_curvature(lambda x: A @ x, gradient, draw, 1) == pytest.approx(one_step)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lib.analysis.low_rank import truncated_updates
+from lib.analysis.low_rank import doubling_ranks, truncated_updates
 
 
 @pytest.fixture
@@ -49,3 +49,10 @@ def test_cutting_the_weight_itself_would_give_another_matrix(weights):
 def test_a_negative_rank_is_refused(weights):
     with pytest.raises(ValueError, match="rank must not be negative, got"):
         list(truncated_updates(*weights, [1, -1]))
+
+
+@pytest.mark.parametrize(
+    ("largest", "ranks"), [(1, [0, 1]), (2, [0, 1, 2]), (10, [0, 1, 2, 4, 8, 10]), (64, [0, 1, 2, 4, 8, 16, 32, 64])]
+)
+def test_ranks_double_up_to_the_largest(largest, ranks):
+    assert doubling_ranks(largest) == ranks

@@ -5,7 +5,7 @@ import torch
 from torch.nn.utils import prune
 from torch.utils.flop_counter import FlopCounterMode
 
-from lib.analysis.pruning import magnitude_masks, n_pruned, removal_order
+from lib.analysis.pruning import fewest_kept, magnitude_masks, n_pruned, pruning_rates, removal_order
 from lib.models.vit import ViT, forward_flops, keep_units, logits, remove_heads, remove_neurons, score
 
 RATES = [0.0, 0.05, 0.1, 0.3, 0.5, 0.77, 0.9, 0.999, 1.0]
@@ -136,3 +136,34 @@ def test_a_score_is_the_loss_and_the_share_that_is_right_whatever_the_batches(mo
     accuracy = (found.argmax(1) == labels).double().mean().item()
     for batch_size in (3, 11, 100):
         assert score(model, images, labels, batch_size) == pytest.approx((loss, accuracy), rel=1e-6)
+
+
+def test_the_fewest_entries_are_those_with_which_and_with_every_more_all_is_right():
+    W = torch.tensor([[5.0, -4.0], [3.0, 0.5]])
+    for kept, perfect in [
+        (2, lambda pruned: bool(pruned[0, 1])),  # the second largest
+        (4, lambda pruned: bool(pruned[1, 1])),
+        (0, lambda pruned: True),
+        (5, lambda pruned: False),  # not even with all
+        (3, lambda pruned: int((pruned != 0).sum()) != 2),  # right again with one, but not with two
+    ]:
+        assert fewest_kept(W, perfect) == kept
+
+
+@pytest.mark.parametrize(
+    ("step", "rates"),
+    [
+        (0.1, [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]),
+        (0.3, [0, 0.3, 0.6, 0.9]),
+        (0.35, [0, 0.35, 0.7]),
+        (0.4, [0, 0.4, 0.8]),
+        (1, [0]),
+    ],
+)
+def test_rates_are_the_multiples_below_one_to_the_digit(step, rates):
+    assert pruning_rates(step) == rates
+
+
+@pytest.mark.parametrize("n", [3, 7, 49, 100, 1000])
+def test_a_share_of_one_nth_has_n_rates(n):
+    assert len(pruning_rates(1 / n)) == n

@@ -1,4 +1,4 @@
-"""Otsu's threshold is the exhaustive one, bimodality has its known values, N:M keeps what it says."""
+"""Otsu's threshold is the exhaustive one, bimodality has its known values, N:M keeps what it says; sums are loops."""
 
 import pytest
 import torch
@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from lib.analysis.sparsity import (
     bimodality_coefficient,
-    harmless_rate,
     largest_of_each_group,
+    norm_groups,
     otsu_threshold,
+    sums_of_last,
 )
 
 
@@ -69,14 +70,16 @@ def test_columns_that_make_no_whole_groups_are_refused():
         largest_of_each_group(torch.ones(1, 6), 2, 4)
 
 
-@pytest.mark.parametrize(
-    ("losses", "rate"),
-    [
-        ([0.0, 0.005, 0.01, 0.02], 0.2),
-        ([0.5, 0.4, 0.52, 0.1], 0.1),
-        ([0.0, 0.0, 0.0, 0.0], 0.3),
-        ([0.0, 1.0, 0.0, 0.0], 0.0),
-    ],
-)
-def test_a_rate_is_harmless_when_every_rate_up_to_it_is(losses, rate):
-    assert harmless_rate([0.0, 0.1, 0.2, 0.3], losses, 0.01) == rate
+def test_two_groups_of_norms_are_told_apart():
+    norms = torch.tensor([3.0, 0.1, 3.4, 0.3])
+    wanted = {"threshold": 1.65, "small_share": 0.5, "small_norm": 0.2, "large_norm": 3.2}
+    assert norm_groups(norms) == pytest.approx(wanted | {"bimodality": bimodality_coefficient(norms)})
+
+
+def test_the_sums_of_the_last_units_are_those_of_a_loop():
+    parts = torch.randn(3, 5, generator=torch.Generator().manual_seed(1)).double()
+    units = [4, 0, 3]
+    found = sums_of_last(parts, torch.tensor(units))
+    for kept in range(4):
+        wanted = [sum(row[unit] for unit in units[3 - kept :]) for row in parts.tolist()]
+        assert found[kept].tolist() == pytest.approx(wanted)

@@ -1,15 +1,17 @@
-"""The measures of learning by stages, on cases that can be worked out by hand."""
+"""The plateaus of learning by stages, on cases that can be worked out by hand."""
 
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from lib.analysis.staircase import (
     grows_by_one,
-    order_agreement,
-    rank_at,
-    relative_errors,
+    growth_shares,
+    plateau_errors,
+    relative_gaps,
+    same_supports,
     stability_limit,
     strong_minimum,
 )
@@ -19,35 +21,6 @@ INF = math.inf
 
 def array(*values):
     return np.array(values, dtype=float)
-
-
-def test_an_activation_that_never_came_has_an_error_of_1():
-    found = relative_errors(array(1.1, INF, 1.5), array(1, 2, 3), array(1, 2, 3))
-    np.testing.assert_allclose(found, [0.1, 1, 0.5], rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("measured", "wanted"),
-    [
-        ((1, 2, 3, 4), 1),
-        ((4, 3, 2, 1), -1),
-        ((2, 1, 3, 4), 2 / 3),
-        ((1, 2, 3, INF), 1),
-        ((INF, 2, 3, 4), 0),
-        ((INF, INF, INF, INF), 0),
-    ],
-)
-def test_the_agreement_of_orders_is_the_share_of_pairs_in_order_less_that_out_of_it(measured, wanted):
-    assert order_agreement(array(*measured), array(1, 2, 3, 4)) == pytest.approx(wanted)
-
-
-def test_a_single_activation_is_in_order():
-    assert order_agreement(array(INF), array(1)) == 1
-
-
-def test_the_rank_counts_those_that_joined_and_did_not_leave():
-    found = rank_at(array(0, 1, 2.5, 3, 9), joins=array(3, 1, 2), leaves=array(4))
-    np.testing.assert_array_equal(found, [0, 1, 2, 3, 2])
 
 
 def hessian_in_weights(H, u, v):
@@ -87,3 +60,55 @@ def test_a_strong_minimum_bounds_the_loss_from_below_by_its_constants():
 def test_a_support_may_gain_the_coordinate_that_joined_and_lose_any(after, grows):
     before = np.array([1, 0, 0, 0], bool)
     assert grows_by_one(before, np.array(after, bool), joined=2) == grows
+
+
+def stages(rows):
+    """Stages of one seed: time, what joins, products, loss, gap; the next stage's time follows."""
+    columns = ["time", "coordinate", "p", "loss", "gap"]
+    table = pd.DataFrame(rows, columns=columns).assign(seed=3, stage=range(len(rows)))
+    supports = pd.Series([np.array(p) != 0 for p in table["p"]])
+    return table.assign(next_time=[*table["time"][1:], INF], support=supports, p=table["p"].map(np.array))
+
+
+STAGES = [
+    (0.0, -1, [0.0, 0, 0], 1.0, 0.5),
+    (2.0, 1, [0, 0.5, 0], 0.7, 0.1),
+    (2.5, 0, [0.3, 0.6, 0], 0.4, 1.0),
+    (5.0, 2, [0, 0.6, 0.9], 0.1, INF),
+]
+
+
+def test_every_stage_that_gains_another_coordinate_lowers_the_share_that_grow_by_one():
+    assert growth_shares(stages(STAGES)).to_dict() == {3: 1.0}
+    assert growth_shares(stages([*STAGES[:2], (2.5, 0, [0.3, 0.6, 0.1], 0.4, 1.0)])).to_dict() == {3: 0.5}
+    assert growth_shares(stages(STAGES[:1])).to_dict() == {3: 1.0}
+
+
+def test_the_relative_gap_is_the_least_over_the_stages_that_something_follows():
+    assert relative_gaps(stages(STAGES)).to_dict() == {3: pytest.approx(0.1 / 2.5)}
+
+
+def plateaus(scale, losses, products):
+    table = pd.DataFrame({"stage": range(len(losses)), "loss": losses, "p": [array(*p) for p in products]})
+    return table.assign(seed=3, log10_init_scale=scale)
+
+
+def test_the_errors_of_plateaus_are_those_in_loss_and_products_the_last_of_the_last_that_lasts():
+    flow = plateaus(-8.0, [9.0, 0.72, 0.41, 0.5], [[0, 0, 0], [0, 0.5, 0.1], [0.3, 0.8, 0], [0, 0.6, 0.4]])
+    [found] = plateau_errors(stages(STAGES), flow, apart=0.1, lasting=0.5).to_dict("records")
+    assert found["plateau_loss_error"] == pytest.approx(0.02)  # of 0.02, 0.01 and 0.4
+    assert found["plateau_loss_error_apart"] == pytest.approx(0.01)  # of the second stage alone: 1.0 / 5
+    assert found["plateau_product_error"] == pytest.approx(0.2)
+    assert (found["final_stage"], found["final_product_error"]) == (3, pytest.approx(0.5))  # it lasts for ever
+    [found] = plateau_errors(stages(STAGES), flow.iloc[:2], apart=0.1, lasting=0.5).to_dict("records")
+    assert math.isnan(found["final_product_error"])  # stage 1 lasts a quarter of its time
+    assert math.isnan(found["plateau_loss_error_apart"])
+
+
+def test_supports_are_the_same_where_the_same_products_are_significant_on_the_plateaus_that_last():
+    flow = plateaus(-8.0, [1.0] * 4, [[0, 0, 0], [0.9, 0, 0], [0.4, 0.4, 0], [0.2, 0.6, 0.3]])
+    flow = pd.concat([flow, flow.assign(log10_init_scale=-4.0, p=[array(0.5, 0.5, 0.5)] * 4)])
+    found = same_supports(stages(STAGES), flow, lasting=0.5, significant=0.25)
+    assert found.to_dict("list") == {"seed": [3, 3], "log10_init_scale": [-8.0, -4.0], "same": [1.0, 0.0]}
+    found = same_supports(stages(STAGES), flow, lasting=0.2, significant=0.25)
+    assert found["same"].tolist() == pytest.approx([2 / 3, 0])  # stage 1 counts, too

@@ -1,39 +1,13 @@
-"""Energies and directions agree with what defines them, and are invariant where they should be."""
+"""Directions agree with what defines them, and are invariant where they should be."""
 
 import pytest
 import torch
 
-from lib.analysis.subspaces import (
-    alignment,
-    energy_inside,
-    leading_directions,
-    leading_energy,
-    nuclear_tail,
-)
+from lib.analysis.subspaces import alignment, energy_inside, leading_directions, place
 
 
 def random(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def test_energy_and_tail_of_known_values():
-    sigma = torch.tensor([[4.0, 3.0, 2.0, 1.0], [0.0, 0.0, 0.0, 0.0]])
-    torch.testing.assert_close(leading_energy(sigma, 2), torch.tensor([25 / 30, 1.0]))
-    torch.testing.assert_close(nuclear_tail(sigma, 2), torch.tensor([0.3, 0.0]))
-
-
-def test_many_equal_small_values_weigh_little_in_energy_and_much_in_the_nuclear_tail():
-    """The trap of the paper's sum of trailing singular values: 12 values of a tenth."""
-    sigma = torch.tensor([1.0, 0.4, *[0.045] * 12])
-    assert leading_energy(sigma, 2) > 0.97
-    assert nuclear_tail(sigma, 2) > 0.27
-
-
-def test_leading_energy_is_what_the_best_approximation_keeps():
-    W = random(9, 6)
-    left, _ = leading_directions(W, 2)
-    kept = (left.T @ W).square().sum() / W.square().sum()
-    torch.testing.assert_close(leading_energy(torch.linalg.svdvals(W), 2), kept)
 
 
 def test_directions_of_a_known_matrix():
@@ -65,3 +39,10 @@ def test_energy_inside_a_span_is_one_inside_and_for_nothing():
     share = inside.square().sum() / (inside + outside).square().sum()
     torch.testing.assert_close(energy_inside(inside + outside, span), share)
     assert energy_inside(torch.zeros(10, 6), span) == 1
+
+
+def test_the_place_of_an_update_is_its_alignment_and_energy():
+    update, span = random(7, 4), random(2, 7, seed=1)
+    leading, _ = leading_directions(update, 2)
+    wanted = {"alignment": float(alignment(leading, span)), "energy": float(energy_inside(update, span))}
+    assert place(update, span) == wanted | {"dimension": 7}

@@ -1,5 +1,6 @@
 """Lists, labels and laws are what their definitions say, read literally."""
 
+import math
 from itertools import permutations, product
 from math import comb
 
@@ -7,11 +8,13 @@ import pytest
 import torch
 
 from lib.data.decision_lists import (
+    Law,
     Task,
     cyclic_lists,
     determining_tokens,
     dirichlet_law,
     frequent_heads,
+    in_list_order,
     label_matrix,
     log_normal_frequencies,
     multisets,
@@ -21,6 +24,8 @@ from lib.data.decision_lists import (
     random_subsets,
     shared_heads_lists,
     subsets,
+    tasks_by_name,
+    whole,
     zipf_frequencies,
 )
 
@@ -161,3 +166,68 @@ def test_a_task_comes_back_from_its_row(draw):
     assert task.counts.shape == (10, 5)
     assert task.longest == 2
     assert task.chances.tolist() == list(law)
+    assert tasks_by_name([task.as_row()]) == {"one": task}
+
+
+def test_a_task_knows_its_classes_and_what_determines_their_labels():
+    task = Task("one", "some", 3, 2, False, ((1, 0), (1,), (1, 0, 2)), (1, 2, 0), (0.5, 0.3, 0.2))
+    counts, chances, star, place = task.classes
+    assert counts.tolist() == [[1, 1, 0], [1, 0, 1], [0, 1, 1]]
+    assert chances.tolist() == [0.5, 0.3, 0.2]
+    assert star.tolist() == [[1, 1, -1], [0, -1, 0], [-1, 1, 1]]
+    assert place.tolist() == [[1, 1, 0], [2, 0, 2], [0, 1, 1]]
+    assert task.labels.tolist() == [1, 2, 0]
+    assert task.label_matrix.tolist() == [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
+    assert task.heads == {1}  # the list of the token 1 holds nothing else
+
+
+def test_lists_order_the_columns_of_a_matrix():
+    assert in_list_order(((1, 0), (1,), (1, 0, 2))).tolist() == [[1, 0, 2], [2, 1, 3], [0, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "value"),
+    [("uniform", "uniform", None), ("zipf 1", "zipf", 1), ("log-normal 0.3", "log-normal", 0.3),
+     ("frequent heads 100", "frequent heads", 100), ("dirichlet", "dirichlet", None)],
+)  # fmt: skip
+def test_a_law_has_a_name_that_says_all_of_it(name, kind, value):
+    law = Law.named(name)
+    assert (law.kind, law.value, law.name) == (kind, value, name)
+    assert Law.named(name.replace("100", "100.0")) == law
+
+
+@pytest.mark.parametrize("name", ["", "zipf", "uniform 1", "zipf 0", "zipf -1", "zipf nan", "zipf inf", "Zipf 1", "1"])
+def test_what_is_no_law_is_refused(name):
+    with pytest.raises(ValueError, match=r"law: wanted uniform, dirichlet, or zipf, .* with a number above 0, .* got"):
+        Law.named(name)
+
+
+def test_laws_are_those_of_their_frequencies():
+    counts, seeded = subsets(5, 2), lambda: torch.Generator().manual_seed(3)
+    wanted = {
+        "uniform": torch.full((10,), 0.1, dtype=torch.float64),
+        "zipf 1.5": product_law(counts, zipf_frequencies(5, 1.5, seeded())),
+        "log-normal 0.3": product_law(counts, log_normal_frequencies(5, 0.3, seeded())),
+        "frequent heads 7": product_law(counts, frequent_heads(5, 2, 7.0)),
+        "dirichlet": dirichlet_law(10, seeded()),
+    }
+    for name, chances in wanted.items():
+        torch.testing.assert_close(Law.named(name).probabilities(counts, 2, seeded()), chances)
+
+
+def test_drawn_tasks_are_of_every_kind_within_their_bounds(draw):
+    tasks = [Task.drawn(5, draw) for _ in range(300)]
+    assert {task.n_tokens for task in tasks} == {3, 4, 5}
+    assert {task.seq_len for task in tasks} == {2, 3, 4}
+    assert {task.repeats for task in tasks} == {False, True}
+    assert {len(entries) for task in tasks for entries in task.lists} == {1, 2, 3, 4}
+    for task in tasks:
+        assert len(task.probability) == len(task.counts)
+        assert math.isclose(sum(task.probability), 1)
+        assert task.seq_len < task.n_tokens
+        assert all(entries[-1] == a and len(set(entries)) == len(entries) for a, entries in enumerate(task.lists))
+    assert {Task.drawn(5, draw, repeats=True).repeats for _ in range(20)} == {True}
+
+
+def test_whole_numbers_are_drawn_with_both_ends(draw):
+    assert {whole(2, 4, draw) for _ in range(100)} == {2, 3, 4}

@@ -1,10 +1,8 @@
-"""Images come whole and split by class, augmentation only moves them, and every epoch shows each image once."""
+"""Images come whole, augmentation only moves them, and every epoch shows each image once."""
 
-import gzip
 import math
 from itertools import islice, pairwise, product
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -14,76 +12,16 @@ from lib.data.images import (
     batches,
     channel_statistics,
     crop_and_flip,
-    digits_file,
     permuted,
-    read_digits,
     read_images,
     standardise,
 )
 from lib.io.compute import generator
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("official")
-    (folder / "digits.csv.gz").write_bytes(digits_file())
-    return folder
-
-
-@pytest.fixture(scope="module")
-def digits(folder):
-    return read_digits(folder, 360, 0)
-
-
 def bytes_of(shape, seed=0):
     """Random uint8 images."""
     return torch.randint(0, 256, shape, generator=generator(seed, "bytes")).byte()
-
-
-def test_the_digits_are_1797_small_grey_images_of_ten_classes(digits):
-    assert digits.train_images.shape == (1437, 1, 8, 8)
-    assert digits.test_images.shape == (360, 1, 8, 8)
-    assert digits.train_labels.shape == (1437,)
-    assert digits.test_labels.shape == (360,)
-    assert digits.n_classes == 10
-    assert 0 == digits.train_images.min() < digits.train_images.max() == 16
-
-
-def test_no_digit_is_lost_and_none_changes_its_label(digits):
-    from sklearn.datasets import load_digits
-
-    def rows(images, labels):
-        return np.column_stack([np.asarray(images).reshape(-1, 64), np.asarray(labels)]).astype(int).tolist()
-
-    found = rows(digits.train_images, digits.train_labels) + rows(digits.test_images, digits.test_labels)
-    bunch = load_digits()
-    assert sorted(found) == sorted(rows(bunch["images"], bunch["target"]))
-
-
-def test_the_digits_are_split_class_by_class(digits):
-    test = torch.bincount(digits.test_labels).double()
-    train = torch.bincount(digits.train_labels).double()
-    assert (test - (train + test) * 360 / 1797).abs().max() < 1
-
-
-def test_a_seed_splits_the_digits_always_alike_and_another_otherwise(folder, digits):
-    again, other = read_digits(folder, 360, 0), read_digits(folder, 360, 1)
-    assert torch.equal(again.test_images, digits.test_images)
-    assert torch.equal(again.train_labels, digits.train_labels)
-    assert not torch.equal(other.test_images, digits.test_images)
-
-
-@pytest.mark.filterwarnings("ignore:loadtxt. input contained no data")
-@pytest.mark.parametrize(
-    "content",
-    [None, b"", b"no gzip", digits_file()[:-100], gzip.compress(b"1,2\n3,4\n"), gzip.compress(b"a,b\n")],
-    ids=["no file", "empty", "no gzip", "cut short", "another table", "a table of text"],
-)
-def test_a_file_that_is_not_the_digits_is_refused(tmp_path, content):
-    if content is not None:
-        (tmp_path / "digits.csv.gz").write_bytes(content)
-    with pytest.raises(ValueError, match=r"digits\.csv\.gz: wanted "):
-        read_digits(tmp_path, 360, 0)
 
 
 def tensors():

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
-from lib.dynamics.gradient_flow import LogCoordinates, log_flow, staged_flow, with_events
+from lib.dynamics.gradient_flow import LogCoordinates, Solver, log_flow, staged_flow, with_events
 from lib.dynamics.stiff_flow import StalledError, Step, crossing_of
 from lib.models.diagonal_attention import DiagonalHead, Quadratic, diagonal_head
 
@@ -220,3 +220,19 @@ def test_a_loss_without_a_minimum_ends_in_a_clear_error():
     start = LogCoordinates.of(U, V, -8 * math.log(10))
     with pytest.raises(StalledError, match="products below"):
         list(log_flow(Quadratic(-H, MINIMUM), start, 1e4, **USUAL))
+
+
+SOLVER = {**STAGED, "margin": 4, "kick": 1e-4, "curvature_share": 0.25}
+
+
+def test_a_run_ends_by_the_margin_after_the_last_stage():
+    assert Solver(**SOLVER).end(3.0, -8 * math.log(10)) == pytest.approx(3 * (8 * math.log(10) + 4))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("kick", 1e-8), ("rtol", 0.2), ("atol", 0), ("curvature_share", 1.1), ("threshold", math.nan), ("max_events", 0)],
+)
+def test_what_no_solver_can_be_given_is_refused(name, value):
+    with pytest.raises(ValueError, match=rf"{name}: wanted a number in \(.*\], got {value!r}"):
+        Solver(**{**SOLVER, name: value})

@@ -1,5 +1,7 @@
 """Training is Adam or gradient descent as PyTorch has it, and goes on bit for bit from any state."""
 
+import subprocess
+import sys
 from itertools import pairwise
 
 import pytest
@@ -152,3 +154,37 @@ def test_the_saved_steps_rise_from_zero_to_the_last(n_steps, every):
     assert {*range(0, n_steps, every)} <= {*steps}
     odd = [step for step in steps[:-1] if step % every]
     assert odd == [2**k for k in range(len(odd))] or every & (every - 1) == 0
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_state_is_made_again_from_its_tensors(optimizer):
+    weights, batches = problem(torch.float64)
+    state = trained(State(0, weights), batches, optimizer, 3)[-1]
+    found = State.from_tensors(3, {**state.tensors(), "of another": torch.ones(1)}, torch.device("cpu"))
+    assert found.step == 3
+    assert torch.equal(found.loss, state.loss)
+    for one, other in ((found.weights, state.weights), (found.moments, state.moments)):
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[name], other[name]) for name in other)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_weights_that_the_loss_does_not_depend_on_stay(optimizer):
+    weights, batches = problem(torch.float64)
+    unused = torch.ones(2, dtype=torch.float64)
+    found = trained(State(0, weights | {"unused": unused}), batches, optimizer)[-1]
+    wanted = trained(State(0, weights), batches, optimizer)[-1]
+    assert torch.equal(found.weights.pop("unused"), unused)
+    assert all(torch.equal(found.weights[name], wanted.weights[name]) for name in weights)
+
+
+def test_training_does_not_wait_for_the_compiler_to_be_imported():
+    script = """
+import sys, torch
+from lib.dynamics.sgd import State, sgd
+for optimizer in ("adam", "sgd"):
+    start = State(0, {"w": torch.ones(2)})
+    list(sgd(lambda w: w["w"].sum(), start, [()], 1, optimizer=optimizer, learning_rate=1.0, warmup_steps=0))
+sys.exit("torch._dynamo" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0

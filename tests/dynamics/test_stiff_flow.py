@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.linalg import expm
 
-from lib.dynamics.stiff_flow import StalledError, Step, crossing_of, first_crossing, stiff_flow
+from lib.dynamics.stiff_flow import StalledError, Step, along, crossing_of, first_crossing, stiff_flow, until_positive
 
 
 def last(steps):
@@ -70,3 +70,17 @@ def test_a_flow_that_blows_up_is_refused(method):
         pytest.raises(StalledError, match="the flow stopped at time"),
     ):
         last(stiff_flow(lambda x: x**2, None, np.ones(1), 2.0, rtol=1e-8, atol=1e-8, method=method))
+
+
+def test_a_flow_is_followed_until_a_value_is_positive_and_read_off_along_its_steps():
+    def steps(end):
+        return stiff_flow(lambda x: x, None, np.ones(1), end, rtol=1e-10, atol=1e-10)
+
+    found = until_positive(steps(5.0), lambda x: float(x[0]) - 3)
+    assert found is not None
+    time, passed = found
+    assert time == pytest.approx(math.log(3), rel=1e-8)
+    assert passed[-1].before <= time <= passed[-1].time < 5
+    times = np.array([0.0, 0.01, 0.5, time])
+    np.testing.assert_allclose(along(passed, times)[:, 0], np.exp(times), rtol=1e-8)
+    assert until_positive(steps(1.0), lambda x: float(x[0]) - 3) is None

@@ -1,7 +1,9 @@
 """A name that comes from params, a table or a command line never leads out of its folder, and nothing is lost by it."""
 
 import itertools
+import json
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from project import ROOT
 
 from lib.data.decision_lists import Task
 from lib.io.files import InputError, clear, file_name
-from lib.io.params import load_yaml, parse
+from lib.io.params import read_cases
 from lib.io.runs import Layout, clear_runs, open_run, write_run
 from stages.decision_lists import evaluate, flow, generate
 from stages.decision_lists import train as train_lists
@@ -62,10 +64,10 @@ def task(name: str) -> Task:
     return Task(name, "g", 2, 1, False, ((1,), (0,)), (0, 1), (0.5, 0.5), "uniform")
 
 
-PARAMS = [
-    ("decision_lists.generate", generate.Generate, "groups", "name"),
-    ("low_rank_sparse.train", train.Train, "configurations", "name"),
-    ("low_rank_sparse.adapt", adapt.Adapt, "adaptations", "configuration"),
+CASES = [
+    ("decision_lists/groups", generate.Group, "group"),
+    ("low_rank_sparse/configurations", train.Configuration, "name"),
+    ("low_rank_sparse/configurations", adapt.Configuration, "name"),
 ]
 
 
@@ -83,31 +85,32 @@ def test_the_names_that_the_project_uses_are_names(name):
 
 def test_every_variant_of_vision_has_a_name():
     for scale, rate, kind in itertools.product((1e-9, 0.1, 1, 1e9), (None, 1e-9, 0.5, 1e9), ("true", "permuted")):
-        assert file_name(Variant(scale, kind, "sgd", rate, "heads").name)
+        assert file_name(Variant(scale, kind, "sgd", rate, "heads").run)
 
 
-@pytest.mark.parametrize(("section", "schema", "key", "named"), PARAMS, ids=[section for section, *_ in PARAMS])
-def test_a_param_that_becomes_a_part_of_a_path_is_checked_as_a_name(section, schema, key, named, here):
-    family, stage = section.split(".")
-    value = load_yaml(ROOT / "params.yaml")[family][stage]
-    parse(value, schema, section)
+@pytest.mark.parametrize(("table", "schema", "column"), CASES)
+def test_a_cell_that_becomes_a_part_of_a_path_is_checked_as_a_name(table, schema, column, here):
+    lines = (ROOT / "stages" / f"{table}.tsv").read_text(encoding="utf-8").splitlines()
+    header, *_, last = [line.split("\t") for line in lines if not line.startswith("#")]
     for name in hostile_names():
-        value[key][-1][named] = name
-        refused(parse, value, schema, section, match=rf"^{section}\.\w+\[\d+\]\.\w+: wanted a name")
+        last[header.index(column)] = json.dumps(name)
+        Path("cases").write_text("\t".join(header) + "\n" + "\t".join(last) + "\n")
+        refused(partial(read_cases, part=True), Path("cases"), schema, match=f"line 2, column {column}: wanted a")
+    Path("cases").unlink()
 
 
 def test_a_run_of_a_hostile_name_is_neither_written_nor_removes_anything(here):
     for name in hostile_names():
         refused(begin, Path("runs"), name)
-        refused(flow.publish, Path("runs"), task(name), flow.Spectral((), 1, 2, 1, 1, 2), [])
-        refused(train_lists.publish, Path("runs"), task(name), train_lists.Joint((), 1.0, (0,), 1), [])
+        refused(flow.publish, Path("runs"), task(name), 1.0, [])
+        refused(train_lists.publish, Path("runs"), task(name), train_lists.Joint(1.0, 1, n_seeds=1), [])
         refused(evaluate.shown, task(name), Path("runs"), None)
     assert {str(path.relative_to(here)) for path in here.rglob("*") if path.is_file()} == set(KEPT)
 
 
 def test_results_of_a_hostile_data_set_are_not_published(here, monkeypatch):
     monkeypatch.setattr(publish, "_git", lambda *_: "")
-    (here / "params.yaml").write_text("vision:\n  ../victim:\n    fetch: {}\n  digits:\n    fetch: {}\n")
+    (here / "params.yaml").write_text("vision:\n  ../victim:\n    data: {}\n  digits:\n    data: {}\n")
     for name in hostile_names():
         match = "wanted a name" if name == "../victim" else r"DATASET: wanted one of \['../victim', 'digits'\]"
         refused(publish.main, name, "command", 1.0, match=match)

@@ -6,12 +6,14 @@ import pytest
 import torch
 
 from lib.analysis.convergence_bounds import rarest_conflict
-from lib.analysis.spectra import singular_values, stable_rank
-from lib.data.decision_lists import Task, determining_tokens, frequent_heads, product_law, shared_heads_lists, subsets
+from lib.analysis.ranks import stable_rank
+from lib.analysis.spectra import singular_values
+from lib.data.decision_lists import Task, frequent_heads, product_law, shared_heads_lists, subsets
 from lib.dynamics.gradient_descent import gradient_descent
+from lib.dynamics.stiff_flow import until_positive
 from lib.io.compute import generator
-from stages.decision_lists.flow import ScaledFlow, until_right
-from stages.decision_lists.train import Exact
+from stages.decision_lists.flow import flow_of, steps_of
+from stages.decision_lists.train import loss_of
 
 
 @pytest.fixture(scope="module")
@@ -23,23 +25,22 @@ def task():
 
 
 def test_the_times_are_as_they_were(task):
-    place = determining_tokens(task.counts, task.lists)[1]
-    assert rarest_conflict(task.counts, task.chances, place, task.lists) == pytest.approx(P_MIN, rel=1e-5)
+    assert rarest_conflict(task.counts, task.chances, task.place, task.lists) == pytest.approx(P_MIN, rel=1e-5)
     for scale, wanted in TIMES.items():
-        found = until_right(ScaledFlow(task, scale), 1e6, 1e-8)
+        flow = flow_of(task, scale)
+        found = until_positive(steps_of(flow, 1e6, 1e-8), flow.margin)
         assert found is not None
         assert found[0] == pytest.approx(wanted, rel=1e-4)
 
 
 def test_the_trained_weights_are_as_they_were(task):
-    exact = Exact(task)
     draw = generator(0, "golden start")
     start = {name: 0.01 * torch.randn(6, 6, generator=draw, dtype=torch.float64) for name in ("W", "V")}
-    for step in gradient_descent(exact, start, {"W": 3.0, "V": 3.0}):
+    for step in gradient_descent(loss_of(task), start, {"W": 3.0, "V": 3.0}):
         if step.number == 100:
             break
     assert float(step.loss) == pytest.approx(LOSS, rel=1e-4)
-    ranks = [float(stable_rank(singular_values(step.weights[name]))) for name in ("W", "V")]
+    ranks = [float(stable_rank(singular_values(step.weights[name])[None].numpy())[0]) for name in ("W", "V")]
     assert ranks == pytest.approx(RANKS, rel=1e-3)
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from lib.io.files import atomic, sha256
+from lib.io.files import atomic, sha256, write_files
 
 
 def test_an_atomic_write_makes_its_folder_and_leaves_nothing_else(tmp_path):
@@ -66,6 +66,20 @@ def test_a_block_that_writes_nothing_is_an_error_and_leaves_the_old_file(tmp_pat
     with pytest.raises(FileNotFoundError, match="file"), atomic(path):
         pass
     assert path.read_text() == "old"
+
+
+def test_files_are_written_by_name_and_replaced_whole(tmp_path):
+    (tmp_path / "a.svg").write_bytes(b"old")
+    (tmp_path / "kept.svg").write_bytes(b"of another")
+    write_files(tmp_path, {"b.svg": b"two", "a.svg": b"one"})
+    found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert found == {"a.svg": b"one", "b.svg": b"two", "kept.svg": b"of another"}
+
+
+def test_a_folder_is_made_for_the_files_that_are_written_in_it(tmp_path):
+    write_files(tmp_path / "new" / "figures", {"a.svg": b"\x00\xff"})
+    assert (tmp_path / "new" / "figures" / "a.svg").read_bytes() == b"\x00\xff"
+    assert [path.name for path in (tmp_path / "new" / "figures").iterdir()] == ["a.svg"]
 
 
 def test_bytes_and_files_have_the_digest_that_the_standard_names(tmp_path):

@@ -121,6 +121,16 @@ def test_a_run_whose_writer_failed_is_refused(tmp_path):
         open_run(tmp_path / "run")
 
 
+def test_the_steps_of_a_run_are_read_without_torch(written):
+    script = (
+        "import sys; from pathlib import Path; from lib.io.runs import open_run\n"
+        "run = open_run(Path(sys.argv[1]))\n"
+        "print(run.layout.family, run.snapshots, run.steps['loss'].sum(), *{'torch', 'safetensors'} & {*sys.modules})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, written], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout == f"toy [0, 1, 2] {open_run(written).steps['loss'].sum()}\n"
+
+
 def test_the_digests_are_what_sha256sum_checks(written):
     if shutil.which("sha256sum") is None:
         pytest.skip("this machine has no sha256sum")
@@ -246,10 +256,30 @@ def metadata(**changes):
     return {"run": json.dumps({key: value for key, value in description.items() if value is not None})}
 
 
+def headed(header, data=b""):
+    """The bytes of a safetensors file of this header."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+TENSOR = {"dtype": "F64", "shape": [2, 2], "data_offsets": [0, 32]}
+
+
 @pytest.mark.parametrize(
     "foreign",
     [
         b"",
+        b"\x08\x00",
+        (2**64 - 1).to_bytes(8, "little") + b"{}",
+        save({"W": torch.ones(2, 2)}, metadata())[:40],
+        save({"W": torch.ones(2, 2)}, metadata())[:-1],
+        headed(b"[" * 100_000),
+        headed(b'{"a":' * 100_000),
+        headed([TENSOR]),
+        headed({"W": TENSOR, "__metadata__": metadata(matrices={"W": 3})}),
+        headed({"W": TENSOR, "__metadata__": {"run": "[" * 100_000}}),
+        headed({"W": TENSOR | {"shape": 2}, "__metadata__": metadata()}),
+        headed({"W": [2, 2], "__metadata__": metadata()}),
         b"not a tensor in sight",
         b"\xff" * 64,
         save({"W": torch.ones(2, 2)}),

@@ -9,7 +9,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from lib.io.files import InputError
-from lib.io.tables import read_json, read_table, significant, write_csv, write_json, write_table
+from lib.io.tables import (
+    pick,
+    read_json,
+    read_table,
+    significant,
+    write_csv,
+    write_json,
+    write_measures,
+    write_table,
+)
 
 
 @pytest.fixture
@@ -126,6 +135,83 @@ def test_missing_or_broken_json_is_refused(tmp_path, content):
         path.write_bytes(content)
     with pytest.raises(InputError, match=r"m\.json: wanted a JSON file, got: "):
         read_json(path)
+
+
+@pytest.fixture
+def measured(tmp_path):
+    """Writes measures and reads back measures.json and summary.json."""
+
+    def measured(**measures):
+        write_measures(measures, tmp_path / "metrics" / "any")
+        assert sorted(path.name for path in (tmp_path / "metrics" / "any").iterdir()) == [
+            "measures.json",
+            "summary.json",
+        ]
+        return [read_json(tmp_path / "metrics" / "any" / f"{name}.json") for name in ("measures", "summary")]
+
+    return measured
+
+
+def test_a_measure_has_a_value_per_case_by_its_name_and_a_mean_and_a_spread(measured):
+    seeds = pd.Series([1.0, 2.0, 4.0 + 1e-9], index=pd.Index([4, 2, 7], name="seed"))
+    tasks = pd.Series([3, 5], index=["joint-000", "alone"])
+    measures, summary = measured(rank=seeds, count=tasks)
+    assert measures == {
+        "rank": {"cases": ["4", "2", "7"], "values": [1.0, 2.0, 4.0]},
+        "count": {"cases": ["joint-000", "alone"], "values": [3.0, 5.0]},
+    }
+    assert summary == {"rank": {"mean": 2.33333, "sd": 1.52753}, "count": {"mean": 4.0, "sd": 1.41421}}
+
+
+def test_the_order_of_measures_of_cases_and_of_scales_is_kept(measured):
+    series = pd.Series([1.0, 0.0], index=["b", "a"])
+    measures, summary = measured(z=series, a={"1e-4": series, "1e-8": series}, m=series)
+    assert list(measures) == list(summary) == ["z", "a", "m"]
+    assert list(measures["a"]) == ["1e-4", "1e-8"]
+    assert measures["z"]["cases"] == ["b", "a"]
+
+
+def test_a_measure_by_scale_is_summed_up_at_the_last_of_them(measured):
+    scales = {"1e-4": pd.Series([1.0, 2.0]), "1e-8": pd.Series([5.0, 7.0]), "1e-16": pd.Series([4.0, 6.0, 8.0])}
+    measures, summary = measured(error=scales)
+    assert measures["error"] == {
+        "1e-4": {"cases": ["0", "1"], "values": [1.0, 2.0]},
+        "1e-8": {"cases": ["0", "1"], "values": [5.0, 7.0]},
+        "1e-16": {"cases": ["0", "1", "2"], "values": [4.0, 6.0, 8.0]},
+    }
+    assert summary == {"error": {"mean": 6.0, "sd": 2.0}}
+
+
+def test_one_value_has_no_spread_and_what_is_not_finite_is_null_without_a_warning(measured):
+    measures, summary = measured(
+        one=pd.Series([2.5], index=[3]),
+        infinite=pd.Series([1.0, math.inf], index=[0, 1]),
+        missing=pd.Series([1.0, math.nan], index=[0, 1]),
+        both=pd.Series([math.inf, -math.inf], index=[0, 1]),
+        empty=pd.Series([], dtype=float),
+    )
+    assert measures["one"] == {"cases": ["3"], "values": [2.5]}
+    assert [measures[name]["values"] for name in ("infinite", "missing", "both")] == [[1.0, None]] * 2 + [[None, None]]
+    assert measures["empty"] == {"cases": [], "values": []}
+    nothing = {"mean": None, "sd": None}
+    assert summary == {"one": {"mean": 2.5, "sd": None}} | dict.fromkeys(list(measures)[1:], nothing)
+
+
+def test_truths_and_whole_numbers_are_values_too(measured):
+    measures, summary = measured(held=pd.Series([True, False]), count=pd.Series([np.int64(3), np.int64(5)]))
+    assert measures["held"]["values"] == [1.0, 0.0]
+    assert summary["count"] == {"mean": 4.0, "sd": 1.41421}
+
+
+def test_the_cases_with_these_values_are_picked_and_sorted_by_their_name():
+    table = pd.DataFrame(
+        {"seed": [2, 1, 0, 2], "law": ["a", "b", "a", "b"], "scale": [0.1, 0.1, 0.1, 0.2], "loss": [1.0, 2.0, 3.0, 4.0]}
+    )
+    assert pick(table, law="a", scale=0.1)["loss"].to_dict() == {0: 3.0, 2: 1.0}
+    assert list(pick(table, law="a").index) == [0, 2]
+    assert pick(table, by="law", seed=2)["loss"].to_dict() == {"a": 1.0, "b": 4.0}
+    assert pick(table, law="none").empty
+    assert list(table["seed"]) == [2, 1, 0, 2]
 
 
 def test_csv_has_six_digits_and_plain_line_ends(tmp_path):

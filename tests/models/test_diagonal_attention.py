@@ -140,3 +140,10 @@ def test_a_transformer_without_targets_has_an_output_but_no_loss():
     assert learner.value(p) == 0
     with pytest.raises(ValueError, match="wanted the targets"):
         teacher.value(p)
+
+
+@pytest.mark.parametrize(("share", "n"), [(0.5, 4), (0.01, 1), (1, 7)])
+def test_the_loss_on_a_share_of_the_samples_is_that_of_the_first_of_them(share, n):
+    whole, p = head(base=True), draws(3)(6)
+    first = DiagonalHead(whole.X[:n], whole.Y[:n], whole.base)
+    assert torch.equal(whole.on_share(share).value(p), first.value(p))

@@ -1,5 +1,8 @@
 """The exact population loss is the literal one, its gradients are autograd's, its closed form is the enumeration's."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
 
@@ -15,10 +18,16 @@ from lib.data.decision_lists import (
     subsets,
 )
 from lib.models.list_attention import (
+    ExchangeableFlow,
+    PopulationLoss,
     Rows,
+    ScaledFlow,
+    SequenceLoss,
     attention_curvature,
     attention_margins,
+    attention_on_sequences,
     attention_rows,
+    attention_to_star,
     choice_gradient,
     exchangeable_loss_gradient,
     hessian_product,
@@ -217,3 +226,124 @@ def test_attending_over_queries_is_another_model():
     counts, *_, W, V = make(5, 2, 3, False)
     tokens = sequences_of(counts)
     assert (sequence_outputs(tokens, W, V, "queries") - sequence_outputs(tokens, W, V)).abs().max() > 0.1
+
+
+def test_attention_is_read_off_by_sequence_query_and_key():
+    counts, law, star, _, rows, W, _ = make(5, 2, 3, False)
+    found = attention_on_sequences(W, rows)
+    assert len(found) == 10 * 2 * 2
+    by_counts = sorted(counts.int().tolist())
+    for one in found:
+        tokens = [b for b in range(5) if by_counts[one["sequence"]][b]]
+        assert one["query"] in tokens
+        scores = {b: math.exp(W[b, one["query"]]) for b in tokens}
+        assert one["attention"] == pytest.approx(scores[one["key"]] / sum(scores.values()))
+        i = counts.int().tolist().index(by_counts[one["sequence"]])
+        assert one["star"] == star[i, one["query"]]
+    to_star = attention_to_star(W, rows)
+    assert sorted(to_star.tolist()) == pytest.approx(sorted(o["attention"] for o in found if o["key"] == o["star"]))
+    assert len(law) == 10
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_measured_of_weights(case):
+    *_, pi, rows, W, V = make(*case)
+    P = label_matrix(pi.tolist())
+    loss, noisy = PopulationLoss(rows, pi), {"W": W, "V": V}
+    found = loss.measured(noisy)
+    right = logit_margins(W, V, rows, pi) > 0
+    assert found["accuracy"] == pytest.approx(loss.accuracy(noisy)) == pytest.approx(float(rows.weight[right].sum()))
+    assert found["cosine"] == pytest.approx(float(torch.cosine_similarity(V.flatten(), P.flatten(), dim=0)))
+    centred = [(X - X.mean(0)).flatten() for X in (V, P)]
+    assert found["centred_cosine"] == pytest.approx(float(torch.cosine_similarity(*centred, dim=0)))
+    assert found["argmax_right"] == sum(int(V[:, b].argmax()) == pi[b] for b in range(len(P))) / len(P)
+    assert found["attention_to_star"] == pytest.approx(float(rows.weight @ attention_to_star(W, rows)))
+    assert loss.value(noisy).item() == pytest.approx(loss(noisy)[0].item())
+    zero = loss.measured({"W": W, "V": 0 * V})
+    assert (zero["cosine"], zero["centred_cosine"], zero["accuracy"]) == (0, 0, 0)
+
+
+def test_accuracy_over_some_rows_is_their_share():
+    *_, pi, rows, W, V = make(5, 2, 3, False)
+    kept = rows.only(rows.place == 1)
+    right = (logit_margins(W, V, rows, pi) > 0)[rows.place == 1]
+    found = PopulationLoss(kept, pi).accuracy({"W": W, "V": V})
+    assert found == pytest.approx(float(kept.weight[right].sum() / kept.weight.sum()))
+
+
+def test_the_flat_hessian_is_that_of_autograd_and_so_is_its_part_in_attention():
+    *_, pi, rows, W, V = make(4, 3, 2, False)
+    loss, n = PopulationLoss(rows, pi), W.numel()
+
+    def of_flat(x):
+        return rows.weight @ row_losses(x[:n].view_as(W), x[n:].view_as(V), rows, pi)
+
+    flat = torch.cat([W.flatten(), V.flatten()])
+    H = torch.autograd.functional.hessian(of_flat, flat)
+    apply, gradient = loss.hessian({"W": W, "V": V})
+    torch.testing.assert_close(torch.stack([apply(e) for e in torch.eye(2 * n, dtype=torch.float64)]), H)
+    torch.testing.assert_close(gradient, torch.autograd.functional.jacobian(of_flat, flat))
+    in_W = float(torch.linalg.eigvalsh(H[:n, :n])[-1])
+    assert loss.attention_curvature({"W": W, "V": V}) == pytest.approx(in_W)
+
+
+@pytest.mark.parametrize("attend_over", ["keys", "queries"])
+def test_the_loss_on_sequences_is_that_of_the_model_as_written(attend_over):
+    counts, law, star, pi, rows, W, V = make(5, 2, 3, False)
+    loss, weights = SequenceLoss(counts, law, star, pi, attend_over), {"W": W, "V": V}
+    value = accuracy = 0.0
+    for tokens, chance, stars in zip(sequences_of(counts), law, star, strict=True):
+        logs = sequence_outputs(tokens[None], W, V, attend_over)[0]
+        for position, a in enumerate(tokens.tolist()):
+            y = int(pi[stars[a]])
+            value -= float(chance * logs[y, position]) / 2
+            accuracy += float(chance) / 2 * (int(logs[:, position].argmax()) == y)
+    assert float(loss.value(weights)) == pytest.approx(value)
+    assert loss.accuracy(weights) == pytest.approx(accuracy)
+    if attend_over == "keys":
+        exact = PopulationLoss(rows, pi)
+        assert float(loss.value(weights)) == pytest.approx(float(exact.value(weights)))
+        assert loss.accuracy(weights) == pytest.approx(exact.accuracy(weights))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_scaled_flow_is_the_flow_of_the_loss(case):
+    *_, pi, rows, W, _ = make(*case)
+    c, n = 7.0, case[1]
+    flow, V = ScaledFlow(rows, pi, c), c * label_matrix(pi.tolist())
+    x = (c * W).flatten().numpy()
+    loss, gradient, _ = loss_gradients(W, V, rows, pi)
+    np.testing.assert_allclose(flow.velocity(x), -gradient.flatten() / c, rtol=1e-12, atol=1e-14)  # du/dτ = dW/dt / c
+    margins, found = c * attention_margins(W, rows), flow.measured(x)
+    assert found["loss"] == pytest.approx(float(loss))
+    assert found["margin"] == pytest.approx(float(margins.min())) == pytest.approx(flow.margin(x))
+    assert found["accuracy"] == pytest.approx(float(rows.weight[margins > 0].sum()))
+    assert flow.largest_attention(x) == pytest.approx(n * float(attention_rows(W, rows).max()))
+    assert flow.attention_to_star(x) == pytest.approx(float(rows.weight @ attention_to_star(W, rows)))
+    assert flow.largest_attention(flow.start) == pytest.approx(float(rows.counts.max()))
+    torch.testing.assert_close(flow.matrix(x), c * W)
+    limit = ScaledFlow(rows, pi, math.inf)
+    np.testing.assert_array_equal(limit.velocity(x), -choice_gradient(c * W, rows).flatten())
+
+
+@pytest.mark.parametrize(("L", "n", "m"), [(7, 3, 2), (6, 4, 2), (7, 3, 1)])
+def test_the_flow_of_few_values_is_that_of_the_whole_matrix(L, n, m):
+    counts, lists = subsets(L, n), cyclic_lists(L, m)
+    law = torch.full((len(counts),), 1 / len(counts), dtype=torch.float64)
+    rows = Rows.of(counts, law, *determining_tokens(counts, lists))
+    whole, few = ScaledFlow(rows, torch.arange(L), 50.0), ExchangeableFlow(L, n, m, 50.0)
+    u = np.linspace(-0.3, 2, m + 1)
+    x = torch.full((L, L), u[0], dtype=torch.float64)
+    for a, entries in enumerate(lists):
+        for i, b in enumerate(entries, 1):
+            x[b, a] = u[i]
+    velocity = whole.matrix(whole.velocity(x.flatten().numpy()))
+    for a, entries in enumerate(lists):
+        outside = next(b for b in range(L) if b not in entries)
+        np.testing.assert_allclose(few.velocity(u), velocity[[outside, *entries], a], rtol=1e-9, atol=1e-12)
+    assert few.at_once() == whole.at_once() == (m == 1 or 2 * n > L)
+    for point in (u, u[::-1].copy()):
+        x = torch.full((L, L), point[0], dtype=torch.float64)
+        for a, entries in enumerate(lists):
+            x[list(entries), a] = torch.from_numpy(point[1:])
+        assert (few.margin(point) > 0) == (whole.margin(x.flatten().numpy()) > 0)

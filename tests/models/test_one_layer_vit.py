@@ -12,11 +12,13 @@ from lib.models.one_layer_vit import (
     initial_weights,
     loss_gradient,
     margins,
+    neuron_margins,
     neuron_outputs,
     outputs,
     random_readout,
     relevant_attention,
     score,
+    value_cosines,
 )
 
 D, N_NEURONS, SEQ_LEN, N_SAMPLES = 6, 10, 7, 9
@@ -128,6 +130,24 @@ def test_pruning_neurons_is_a_sum_over_those_that_stay(kind, n_outputs):
     kept = torch.tensor([0, 3, 4, 8])
     removed = outputs(weights | {"W_O": weights["W_O"][kept]}, readout[..., kept], X)
     torch.testing.assert_close(each[..., kept].sum(-1), removed, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", ["tied", "untied"])
+def test_the_neurons_add_up_to_the_margin(kind):
+    weights, readout, X, labels = problem(kind, 1)
+    wanted = margins(outputs(weights, readout, X), labels)
+    torch.testing.assert_close(neuron_margins(weights, readout, X, labels).sum(1), wanted, rtol=1e-12, atol=1e-14)
+
+
+def test_a_neuron_along_the_value_of_its_pattern_has_the_cosine_one():
+    weights, readout, _, _ = problem("tied", 1)
+    mu = torch.eye(D).double()[:4]
+    signs = readout[0, 0].sign()
+    own = torch.where(signs[:, None] > 0, mu[0] @ weights["W_V"], mu[1] @ weights["W_V"])
+    assert set(signs.tolist()) == {1, -1}
+    found = value_cosines(weights | {"W_O": 3 * own}, readout, mu)
+    torch.testing.assert_close(found, torch.ones(N_NEURONS).double())
+    torch.testing.assert_close(value_cosines(weights | {"W_O": -own}, readout, mu), -found)
 
 
 @pytest.mark.parametrize(("kind", "n_outputs"), CASES)

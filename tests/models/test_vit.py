@@ -8,7 +8,7 @@ from torch.func import functional_call
 from torch.nn.functional import conv2d, gelu, layer_norm
 
 from lib.models.attention import attention
-from lib.models.vit import MATRICES, ViT, logits, patches
+from lib.models.vit import MATRICES, ViT, logits, patches, training_cost, training_loss
 
 SHAPE = (3, 8, 4)  # channels, height, width
 
@@ -201,3 +201,34 @@ def test_patches_that_do_not_fill_the_image_are_refused():
     model = ViT(patch_size=3, d_model=8, n_heads=2, d_head=3, d_mlp=5, n_layers=1)
     with pytest.raises(ValueError, match="patch_size: wanted a divisor of 8 and 4, got 3"):
         initial(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("patch_size", 0), ("d_model", -1), ("d_mlp", 16385), ("n_layers", 0), ("n_layers", 257)]
+)
+def test_a_size_out_of_range_is_refused(name, size):
+    sizes = {"patch_size": 2, "d_model": 8, "n_heads": 2, "d_head": 3, "d_mlp": 5, "n_layers": 1}
+    with pytest.raises(ValueError, match=rf"{name}: wanted a number in \[1, \d+\], got {size}"):
+        ViT(**sizes | {name: size})
+
+
+def test_a_training_step_costs_three_times_a_forward_pass_and_weights_four_bytes_each():
+    model, n_patches, d_patch = ViT(patch_size=2, d_model=8, n_heads=1, d_head=3, d_mlp=5, n_layers=1), 4, 12
+    products = n_patches * d_patch * 8 + 8 * 10  # the patches, the head
+    products += 2 * 1 * 8 * 3 + 2 * 5 * 8 * 3  # query and output of the class token, keys and values of all five
+    products += 2 * 5 * 3 + 2 * 8 * 5  # attention, the MLP
+    n_weights = (d_patch + 1) * 8 + 5 * 8 + 8 + 4 * 8 * 3 + 8 * 5 + 5 + 5 * 8 + 8 + 6 * 8 + 8 * 10 + 10
+    assert training_cost(model, (3, 4, 4), 10) == (3 * 2 * products, 4 * n_weights)
+
+
+def test_the_loss_is_the_mean_cross_entropy_whose_logits_bfloat16_rounds(images):
+    weights = initial(ViT(patch_size=2, d_model=8, n_heads=2, d_head=3, d_mlp=5, n_layers=2), shape=images.shape[1:])
+    weights, x = {name: w.float() for name, w in weights.items()}, images.float()
+    labels = torch.arange(len(x)) % logits(weights, x).shape[1]
+    log_shares = logits(weights, x).double().log_softmax(1)
+    wanted = -log_shares[torch.arange(len(x)), labels].mean()
+    assert training_loss(weights, x, labels, "float32").item() == pytest.approx(wanted.item(), rel=1e-6)
+    rounded = training_loss(weights, x, labels, "bfloat16")
+    assert rounded.dtype == torch.float32
+    assert rounded.item() == pytest.approx(wanted.item(), rel=2e-2)
+    assert rounded.item() != pytest.approx(wanted.item(), rel=1e-6)

@@ -1,5 +1,6 @@
 """How claims are judged, and that the committed verdicts are those that claims.yaml expects."""
 
+import copy
 import json
 import math
 
@@ -11,32 +12,38 @@ from lib.io.files import InputError
 from lib.io.params import load_yaml
 from stages.claims import main
 
+GROUP = {"family": "vision", "figures": "plots/any", "command": "dvc repro a"}
 ENTRY = {
     "statement": "It is so",
     "where": "theorem 1",
-    "family": "vision",
     "kind": "theorem",
     "source": "[P]",
-    "measure": "{measures}#rank",
+    "measure": "rank",
     "over": "every",
     "bar": "[1, 2]",
-    "figure": "plots/a.svg",
-    "command": "dvc repro a",
+    "figure": "a",
 }
 
 
 @pytest.fixture
 def verdicts(tmp_path):
-    """Judges claims, each given as what differs from `ENTRY`, by the values of the measure `rank`."""
+    """Judges claims of one group, each given as what differs from `ENTRY`, by the values of the measure `rank`."""
 
     def judge(values: list[float | None], **claims: dict[str, object]) -> dict[str, dict]:
+        return of_groups(values, any=GROUP | {"claims": {name: ENTRY | changes for name, changes in claims.items()}})
+
+    def of_groups(values: list[float | None], **groups: object) -> dict[str, dict]:
         measures = tmp_path / "measures.json"
-        measures.write_text(json.dumps({"rank": {"seeds": list(range(len(values))), "values": values}}))
-        listed = {name: ENTRY | {"measure": f"{measures}#rank"} | changes for name, changes in claims.items()}
-        (tmp_path / "claims.yaml").write_text(yaml.safe_dump(listed, sort_keys=False))
+        one = {"cases": list(map(str, range(len(values)))), "values": values}
+        measures.write_text(json.dumps({"rank": one, "error": {"1e-4": one}}))
+        for group in groups.values():
+            if isinstance(group, dict):
+                group.setdefault("measures", str(measures))
+        (tmp_path / "claims.yaml").write_text(yaml.safe_dump(groups, sort_keys=False))
         main(tmp_path / "claims.yaml", [measures], tmp_path / "out" / "claims.json")
         return json.loads((tmp_path / "out" / "claims.json").read_text())
 
+    judge.of_groups = of_groups
     return judge
 
 
@@ -81,9 +88,42 @@ def test_a_value_that_is_not_a_number_meets_no_bar(verdicts):
 
 
 def test_a_claim_whose_measures_are_not_there_was_not_run(verdicts):
-    claim = verdicts([1], elsewhere={"measure": "published/gpu/measures.json#rank"})["elsewhere"]
+    elsewhere = GROUP | {"measures": "published/gpu/measures.json", "claims": {"elsewhere": ENTRY}}
+    claim = verdicts.of_groups([1], gpu=elsewhere)["elsewhere"]
     assert claim["state"] == "not run"
     assert "holds" not in claim
+
+
+@pytest.mark.parametrize(
+    ("measure", "state"), [("error@1e-4", "holds"), ("error@1e-8", "not run"), ("error", "not run")]
+)
+def test_a_measure_by_init_scale_is_judged_at_the_scale_that_a_claim_names(verdicts, measure, state):
+    claim = verdicts([1, 2], one={"measure": measure})["one"]
+    assert claim["state"] == state
+    assert claim["measure"].endswith(f"measures.json#{measure}")
+
+
+def test_a_verdict_names_its_cases_its_file_of_measures_and_its_figure(verdicts, tmp_path):
+    claim = verdicts([1, 1.5], one={})["one"]
+    assert claim["cases"] == ["0", "1"]
+    assert claim["measure"] == f"{tmp_path / 'measures.json'}#rank"
+    assert (claim["figure"], claim["family"], claim["command"]) == ("plots/any/a.svg", "vision", "dvc repro a")
+
+
+def test_claims_of_several_groups_stand_in_their_order_and_may_be_nulls_of_each_other(verdicts):
+    groups = {
+        "b": GROUP | {"claims": {"two": ENTRY | {"nulls": ["one"]}}},
+        "a": GROUP | {"claims": {"one": ENTRY, "three": ENTRY}},
+    }
+    judged = verdicts.of_groups([1], **groups)
+    assert list(judged) == ["two", "one", "three"]
+    assert judged["two"]["nulls"] == {"one": "holds"}
+
+
+def test_a_claim_of_the_name_of_another_in_another_group_is_refused(verdicts):
+    groups = {name: GROUP | {"claims": {"one": ENTRY}} for name in ("a", "b")}
+    with pytest.raises(InputError, match=r"claims\.yaml: wanted claims of different names, got 2 of 1 names"):
+        verdicts.of_groups([1], **groups)
 
 
 def test_a_claim_says_which_of_its_nulls_it_beats(verdicts):
@@ -95,26 +135,57 @@ def test_a_claim_says_which_of_its_nulls_it_beats(verdicts):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"bar": "about 3"}, "interval"),
-        ({"kind": "hope"}, "kind: wanted one of"),
-        ({"expected": "fails, somehow"}, "wanted 'fails, because"),
-        ({"measure": "measures.json"}, "wanted FILE#NAME"),
-        ({"nulls": ["nobody"]}, r"nulls: wanted names of claims, got \['nobody'\]"),
-        ({"colour": "red"}, "unknown key 'colour'"),
+        ({"bar": "about 3"}, r"any\.claims\.one: bar: wanted an interval such as '\[1, 2\)', got 'about 3'"),
+        ({"kind": "hope"}, r"any\.claims\.one\.kind: wanted one of 'theorem', "),
+        ({"over": 3}, r"any\.claims\.one\.over: wanted one of 'every', 'mean' or 'median', got 3"),
+        ({"expected": "fails, somehow"}, r"any\.claims\.one: expected: wanted 'fails, because"),
+        ({"measure": 3}, r"any\.claims\.one\.measure: wanted a text, got 3"),
+        ({"nulls": ["nobody"]}, r"one: nulls: wanted names of claims, got \['nobody'\]"),
+        ({"colour": "red"}, r"any\.claims\.one: unknown key 'colour', wanted \['bar', 'expected', 'figure', 'kind', "),
+        ({"family": "vision"}, r"any\.claims\.one: unknown key 'family', wanted "),
     ],
 )
-def test_a_claim_that_is_not_one_is_refused(verdicts, changes, message):
+def test_a_claim_that_is_not_one_is_refused_by_its_place(verdicts, changes, message):
     with pytest.raises(InputError, match=message):
-        verdicts([1], claim=changes)
+        verdicts([1], one=changes)
 
 
-def test_a_claim_whose_measure_was_not_taken_was_not_run(verdicts, tmp_path):
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (
+            {"any": GROUP | {"claims": {}, "colour": "red"}},
+            r"claims\.yaml: any: unknown key 'colour', wanted \['claims', ",
+        ),
+        (
+            {"any": GROUP},
+            r"claims\.yaml: any: missing key 'claims', got \['command', 'family', 'figures', 'measures'\]",
+        ),
+        ({"any": GROUP | {"claims": [ENTRY]}}, r"claims\.yaml: any\.claims: wanted a section of keys, got \[\{"),
+        (
+            {"any": GROUP | {"claims": {7: ENTRY}}},
+            r"claims\.yaml: any\.claims: wanted keys that are texts, got the key 7",
+        ),
+        ({"any": 3}, r"claims\.yaml: any: wanted a section of keys, got 3"),
+    ],
+)
+def test_a_group_that_is_not_one_is_refused_by_its_place(verdicts, groups, message):
+    with pytest.raises(InputError, match=message):
+        verdicts.of_groups([1], **copy.deepcopy(groups))
+
+
+@pytest.mark.parametrize("text", ["", "- one\n", "3\n"])
+def test_a_file_without_groups_is_refused(tmp_path, text):
+    (tmp_path / "claims.yaml").write_text(text)
+    with pytest.raises(InputError, match=r"claims\.yaml: wanted groups of claims by name, got "):
+        main(tmp_path / "claims.yaml", [], tmp_path / "claims.json")
+
+
+def test_a_claim_whose_measure_was_not_taken_was_not_run(verdicts):
     """As in a sweep without a control; in git, no name is wrong."""
-    assert verdicts([1], claim={"measure": f"{tmp_path / 'measures.json'}#control"})["claim"]["state"] == "not run"
-    missing = [name for name, claim in committed().items() if claim["state"] == "not run"]
-    assert [
-        name for name in missing if (ROOT / load_yaml(ROOT / "claims.yaml")[name]["measure"].split("#")[0]).exists()
-    ] == []
+    assert verdicts([1], claim={"measure": "control"})["claim"]["state"] == "not run"
+    missing = [claim for claim in committed().values() if claim["state"] == "not run"]
+    assert [claim["measure"] for claim in missing if (ROOT / claim["measure"].split("#")[0]).exists()] == []
 
 
 def committed() -> dict[str, dict]:
@@ -123,8 +194,16 @@ def committed() -> dict[str, dict]:
 
 def test_the_verdicts_in_git_are_those_that_claims_yaml_expects():
     """An expected failure that holds now, or a claim that fails now, is news either way."""
-    listed = load_yaml(ROOT / "claims.yaml")
+    groups = load_yaml(ROOT / "claims.yaml").values()
+    listed = {name: claim for group in groups for name, claim in group["claims"].items()}
     judged = committed()
     assert list(judged) == list(listed)
     states = {name: claim["state"] for name, claim in judged.items() if claim["state"] != "not run"}
     assert states == {name: "fails" if "expected" in listed[name] else "holds" for name in states}
+
+
+def test_measures_that_do_not_name_their_cases_are_refused(tmp_path, verdicts):
+    verdicts([1], claim={})
+    (tmp_path / "measures.json").write_text(json.dumps({"rank": {"seeds": [0], "values": [1]}}))
+    with pytest.raises(InputError, match=r"rank: wanted a case for each of 1 values, got {'seeds'"):
+        main(tmp_path / "claims.yaml", [tmp_path / "measures.json"], tmp_path / "out" / "claims.json")

@@ -74,7 +74,7 @@ def test_editing_the_spectra_retrains_nothing(project, listed, tiny_pipeline, tm
 
 def test_editing_a_bar_reruns_only_claims_and_report(project):
     claims = load_yaml(project / "claims.yaml")
-    next(iter(claims.values()))["bar"] = "(-1e300, 1e300)"
+    next(iter(claims["gradual_rank"]["claims"].values()))["bar"] = "(-1e300, 1e300)"
     (project / "claims.yaml").write_text(yaml.safe_dump(claims, sort_keys=False))
     rerun = would_run(project)
     assert "claims" in rerun
@@ -83,11 +83,12 @@ def test_editing_a_bar_reruns_only_claims_and_report(project):
 
 @pytest.mark.parametrize("verb", ["spectra", "plot"])
 def test_editing_a_param_reruns_the_stage_that_declares_it_and_what_follows(verb, project, listed):
-    stage = next(stage for stage in listed.values() if stage.verb == verb and stage.params)
+    declared = [name for stage in listed.values() for name in stage.params]
+    stage = next(s for s in listed.values() if s.verb == verb and [declared.count(name) for name in s.params] == [1])
     params = params_of(project)
     section = reduce(lambda found, key: found[key], stage.params[0].split("."), params)
     name = next(name for name, value in section.items() if type(value) in (int, float))
-    section[name] /= 2
+    section[name] += 1
     set_params(project, params)
     rerun = set(would_run(project))
     assert {stage.name} <= rerun <= followers({stage.name}, tuple(listed.values()))

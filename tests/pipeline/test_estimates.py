@@ -17,7 +17,7 @@ Usage = namedtuple("Usage", ["total", "used", "free"])
 
 @pytest.fixture
 def params() -> train.Train:
-    return dataclasses.replace(read_params("vision.digits.train", train.Train), seeds=(0,), init_scales=(1.0,))
+    return dataclasses.replace(read_params("vision.digits.train", train.Train), init_scales=(1.0,))
 
 
 @pytest.fixture
@@ -27,9 +27,9 @@ def images() -> Images:
 
 
 def test_the_estimate_names_operations_hours_and_disk(params, images, tmp_path, capsys):
-    train.estimate(params, images, tmp_path / "images")
+    train.estimate(params, 4, images, tmp_path)
     said = capsys.readouterr().err
-    assert f"{1 + len(params.controls)} trainings of {params.n_steps} steps" in said
+    assert f"4 trainings of {params.n_steps} steps" in said
     assert "operations" in said
     assert "h on this cpu" in said
     assert "GB of snapshots" in said
@@ -38,27 +38,27 @@ def test_the_estimate_names_operations_hours_and_disk(params, images, tmp_path, 
 def test_a_training_that_would_take_too_long_is_refused(params, images, tmp_path):
     long = dataclasses.replace(params, n_steps=10**8, snapshot_every=10**8, max_hours=0.5)
     with pytest.raises(InputError, match=r"max_hours: wanted at most 0.5 h, got about"):
-        train.estimate(long, images, tmp_path / "images")
+        train.estimate(long, 1, images, tmp_path)
 
 
 def test_a_training_whose_snapshots_find_no_room_is_refused(params, images, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(2**40, 2**40 - 1000, 1000))
     with pytest.raises(InputError, match=r"disk: wanted .* GB for snapshots, got 1e-06 free"):
-        train.estimate(params, images, tmp_path / "images")
+        train.estimate(params, 1, images, tmp_path)
 
 
 def test_a_batch_larger_than_the_data_set_is_refused(params, images, tmp_path):
     with pytest.raises(InputError, match="batch_size: wanted at most 80 images, got 81"):
-        train.estimate(dataclasses.replace(params, batch_size=81), images, tmp_path / "images")
+        train.estimate(dataclasses.replace(params, batch_size=81), 1, images, tmp_path)
 
 
 def test_randaugment_is_for_images_in_colour(params, images, tmp_path):
     coloured = dataclasses.replace(params, randaugment=train.RandAugment(n_operations=2, magnitude=9))
     with pytest.raises(InputError, match=r"randaugment: wanted images of 3 channels .* got 1"):
-        train.estimate(coloured, images, tmp_path / "images")
+        train.estimate(coloured, 1, images, tmp_path)
 
 
 def test_a_patch_that_does_not_divide_the_image_is_refused(params, images, tmp_path):
     model = dataclasses.replace(params.model, patch_size=3)
     with pytest.raises(InputError, match="patch_size"):
-        train.estimate(dataclasses.replace(params, model=model), images, tmp_path / "images")
+        train.estimate(dataclasses.replace(params, model=model), 1, images, tmp_path)

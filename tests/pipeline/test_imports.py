@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from imports import closure, imported, imports_by_name
 from project import DRAWS, ROOT, Stage, append, stages
+
+from tools.imports import closure, imported, imports_by_name
 
 # What the rest of the folder may import.
 BASE = {"models": "attention", "analysis": "spectra", "figures": "style", "dynamics": "stiff_flow"}

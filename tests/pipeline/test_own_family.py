@@ -1,15 +1,18 @@
 """The page on adding a family is true: its files, put where it says, run and obey the rules."""
 
+import io
 import json
 import re
 from pathlib import Path
 
 import pytest
-from project import ROOT, append, checkout, dvc, stages
+from project import PYTHON, ROOT, append, checkout, dvc, git, run, stages
+from ruamel.yaml import YAML
 from test_imports import differences
 
 PAGE = ROOT / "docs" / "add_a_family.md"
 BLOCK = re.compile(r"^`([\w/.]+)`\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHARED = "  # what all families share\n"
 FOLDERS = ["metrics/deep_linear/measures.json", "plots/deep_linear/figures"]
 
 
@@ -21,7 +24,9 @@ def project(tmp_path_factory) -> Path:
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         if name == "dvc.yaml":
-            whole = file.read_text(encoding="utf-8").replace("\nstages:\n", f"\nstages:\n{text}", 1)
+            whole = file.read_text(encoding="utf-8")
+            assert whole.count(SHARED) == 1
+            whole = whole.replace(SHARED, text + SHARED)
             for path, before in zip(FOLDERS, ("claims.yaml\n", "metrics/claims.json\n"), strict=True):
                 whole = whole.replace(f"    deps:\n      - {before}", f"    deps:\n      - {path}\n      - {before}", 1)
             whole = whole.replace(
@@ -33,6 +38,7 @@ def project(tmp_path_factory) -> Path:
             append(file, text)
         else:
             file.write_text(text, encoding="utf-8")
+    run(PYTHON, "-m", "tools.deps", at=folder)
     return folder
 
 
@@ -40,6 +46,25 @@ def test_its_stages_depend_on_what_they_import(project):
     own = [stage for stage in stages(project) if "deep_linear" in stage.name]
     assert len(own) == 4
     assert differences(own, project) == []
+    changed = git("diff", "--unified=0", "dvc.yaml", at=project)
+    assert re.findall(r"^-(?!--).*", changed, re.MULTILINE) == re.findall(
+        r"^-.*stages\.(?:claims|report).*", changed, re.MULTILINE
+    )
+
+
+def test_its_params_are_as_dvc_writes_them():
+    [text] = [text for name, text in BLOCK.findall(PAGE.read_text(encoding="utf-8")) if name == "params.yaml"]
+    written = io.StringIO()
+    yaml = YAML()
+    yaml.dump(yaml.load(text), written)
+    assert written.getvalue() == text
+
+
+def test_its_metrics_are_compared_by_dvc(project):
+    [evaluate] = [stage for stage in stages(project) if stage.name == "deep_linear_evaluate"]
+    assert {out.path for out in evaluate.outs if out.in_git} == {
+        f"metrics/deep_linear/{name}" for name in ("measures.json", "summary.json", "tables")
+    }
 
 
 @pytest.mark.slow
@@ -48,6 +73,8 @@ def test_it_runs_and_its_claim_stands_in_the_report(project):
     dvc("repro", "--single-item", "claims", "report", at=project)
     claim = json.loads((project / "metrics" / "claims.json").read_text())["deep_linear_rank"]
     assert (claim["state"], claim["values"]) == ("holds", [3, 3, 3])
+    summary = json.loads((project / "metrics" / "deep_linear" / "summary.json").read_text())
+    assert summary == {"rank": {"mean": 3.0, "sd": 0.0}}
     page = (project / "report.html").read_text(encoding="utf-8")
     assert '<figure id="plots/deep_linear/figures/singular-values.svg">' in page
     assert "the update has the rank of the map, three" in page

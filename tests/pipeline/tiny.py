@@ -5,15 +5,19 @@ a function of its section to `FAMILIES`.
 """
 
 import copy
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from project import Stage, checkout, commit, dvc, git, one_core, params_of, set_params, stages
+from project import ROOT, Stage, checkout, commit, dvc, git, one_core, params_of, set_params, stages
+from ruamel.yaml import YAML
 
 Section = dict[str, Any]
+
+TABLES: dict[str, str] = {}  # small tables of cases, by their paths in the project
 
 
 def tiny(params: dict[str, Section]) -> dict[str, Section]:
@@ -33,106 +37,114 @@ def vision_dataset(data: Section) -> None:
     """Two scales, of which one is the reference, two seeds, a few steps of a transformer of two small layers."""
     reference = data["evaluate"]["reference_scale"]
     scales = sorted([reference, min(data["evaluate"]["growth_scales"])])
-    runs = [f"init_scale={reference:g}"]
-    replace(data, "generate", n_test=1600)
-    replace(data, "train", seeds=[0, 1], init_scales=scales, batch_size=16)
+    replace(data, "data", n_test=1600)
+    replace(data, "train", n_seeds=2, init_scales=scales, batch_size=16)
     replace(data, "train", n_steps=30, warmup_steps=3, snapshot_every=15)
     replace(data["train"], "model", d_model=8, n_heads=2, d_head=4, d_mlp=8, n_layers=2)
-    replace(data, "truncate", runs=runs, n_images=16, ranks=[0, 1, 8])
-    replace(data, "prune", runs=runs, n_images=16, rates=[0, 0.5])
+    replace(data, "cut", init_scales=[reference], rate_step=0.5)
+    data["cut"]["n_images"] = 16
     replace(data, "evaluate", growth_scales=scales, figure_singular_values=4)
-    replace(data, "plot", trajectory_scales=scales, layer=2, head=1, lines=4)
+    replace(data, "plot", layer=2, head=1, lines=4)
 
 
 def decision_lists(section: Section) -> Section:
     """Of every group the first settings and a seed, at the smallest sizes that its use allows; few steps and cases."""
-    small = {"n_tokens": 5, "seq_len": 2}
-    for group in section["generate"]["groups"]:
-        spectral = group["name"] in section["flow"]["spectral"]["groups"]
-        descent = group["name"] in section["descend"]["both"]
-        if not descent:
-            group["sizes"] = [{"n_tokens": 6, "seq_len": 2}] if spectral else [small]
-        group |= {key: group[key][:1] for key in ("sizes", "list_lengths", "lists", "laws", "seeds")}
-        group["laws"] = group["laws"][:1]
-        group["n_heads"] = group["n_heads"][: 2 if spectral else 1]
-    names = {group["name"] for group in section["generate"]["groups"]}
+    groups: dict[str, Section] = {}
+    for group in read_rows(section["cases"]["groups"]):
+        if group["group"] in groups:
+            continue
+        spectral = group["use"] == "spectral"
+        if group["use"] != "both":
+            group |= {"n_tokens": 6 if spectral else 5, "seq_len": 2}
+        group |= {key: group[key][:1] for key in ("list_lengths", "lists", "laws")}
+        groups[group["group"]] = group | {"n_heads": group["n_heads"][: 2 if spectral else 1], "n_seeds": 1}
+    descents = [name for name, group in groups.items() if group["use"] == "both"]
+    write_rows(section["cases"]["groups"], [group for name, group in groups.items() if name not in descents[1:]])
+    for table, n_rows in (("starts", 2), ("many", 1)):
+        write_rows(section["cases"][table], read_rows(section["cases"][table])[:n_rows])
     flow, train = section["flow"], section["train"]
-    flow["law"] |= {"scales": flow["law"]["scales"][-2:], "n_compared": 5, "rtol": 1e-7}
-    flow["spectral"] |= {"n_snapshots": 4, "last_time": 10}
-    flow["many"] |= {"sizes": flow["many"]["sizes"][:1], "list_lengths": [2]}
-    flow["theorem"] |= {"rtol": 1e-6}
-    section["descend"] |= {
-        "attention_alone": [f"{group}-000" for group in flow["theorem"]["groups"]][:1],
-        "both": sorted(names & set(section["descend"]["both"]))[:1],
-    }
-    train["joint"] |= {"seeds": train["joint"]["seeds"][:2], "n_steps": 8}
-    train["starts"] |= {"seeds": [0], "starts": train["starts"]["starts"][:2], "n_steps": 8}
-    train["alignment"]["n_steps"] = 8
-    train["controls"]["n_steps"] = 4
-    train["minibatch"] |= {"n_tokens": 8, "seq_len": 3, "n_steps": 4, "certify_every": 2, "batch_size": 8}
-    section["certify"] |= {"n_chunks": 2, "chunk": 20, "list_lengths": [1], "longest_sequence": 5}
-    section["certify"] |= {"monte_carlo_samples": [10, 100], "monte_carlo_repeats": 2}
-    section["evaluate"] |= {"paths": section["descend"]["attention_alone"], "shown_task": "joint-000"}
-    section["evaluate"]["shown_sequences"] = 2
+    flow["law_scales"] = flow["law_scales"][-2:]
+    replace(flow, "spectral", n_snapshots=4, last_time=10)
+    replace(section, "descend", attention_alone=["theorem-000"])
+    replace(train, "joint", n_seeds=2, n_steps=8)
+    replace(train, "starts", n_seeds=1, n_steps=8)
+    replace(section, "train", alignment_steps=8)
+    replace(train, "minibatch", n_tokens=8, seq_len=3, n_steps=4, certify_every=2, batch_size=8)
+    replace(section, "control", n_steps=4)
+    replace(section, "certify", n_cases=20, list_lengths=[1], longest_sequence=5)
+    replace(section, "certify", monte_carlo_samples=[10, 100], monte_carlo_repeats=2)
+    replace(section, "evaluate", paths=["theorem-000"], shown_task="joint-000", shown_sequences=2)
+    replace(section["solver"], "flow", n_compared=5)
     return section
 
 
 def gradual_rank(section: Section) -> Section:
-    """Two seeds of two tokens a head, few stages and scales, at coarse tolerances."""
-    small = {"n_samples": 8, "seq_len": 2, "d_model": 2}
-    replace(section["generate"], "small", seeds=[0, 1], **small)
-    replace(section["generate"], "paper", n_samples=8, seq_len=2, d_model=3)
-    coarse = {"rtol": 1e-3, "atol": 1e-2, "curvature_samples": 4}
+    """Two seeds of two tokens a head, few stages and scales, at coarse tolerances; the last form of descent alone."""
+    small = {"n_samples": 8, "d_model": 2}
+    replace(section, "generate", seq_len=2)
+    replace(section["generate"], "small", n_seeds=2, **small)
+    replace(section["generate"], "paper", n_samples=8, d_model=3)
+    replace(section, "solver", rtol=1e-3, atol=1e-2, curvature_share=0.5)
     for problem in ("small", "paper"):
-        replace(section["greedy"], problem, max_stages=3, log10_init_scales=[-4], **coarse)
+        replace(section["greedy"], problem, max_stages=3, log10_init_scales=[-4], atol=1e-2)
         scales = [-4, -8] if problem == "small" else [-4]
-        replace(section["flow"], problem, log10_init_scales=scales, n_snapshots=2, n_times=5, **coarse)
-    replace(section, "descend", seeds=[0], log10_init_scale=-4, variants=section["descend"]["variants"][-1:])
-    replace(section["descend"], "drop", log10_init_scale=-1, learning_rate=1, flow_log10_init_scales=[-4], rtol=1e-3)
-    replace(section, "full_weights", seeds=[0, 1], log10_init_scales=[-2], learning_rate=0.2, rescaled_end=20, **small)
-    replace(section, "full_weights", n_snapshots=3)
-    replace(section, "assumptions", seeds=[0], log10_init_scale=-4, duration=20, n_path_times=3, **coarse)
+        replace(section["flow"], problem, log10_init_scales=scales, n_snapshots=2, n_times=5)
+    replace(section, "flow", rtol=1e-3)
+    replace(section, "descend", n_seeds=1, log10_init_scale=-4)
+    replace(section["descend"], "drop", log10_init_scale=-1, learning_rate=1, flow_log10_init_scales=[-4])
+    replace(section, "full_weights", n_seeds=2, log10_init_scales=[-2], learning_rate=0.2, rescaled_end=20, **small)
+    replace(section, "full_weights", seq_len=2, n_snapshots=3)
+    replace(section, "assumptions", n_seeds=1, log10_init_scale=-4, duration=20, n_path_times=3)
     replace(section, "assumptions", n_random=1, n_rises=1, n_kicks=1)
-    replace(section, "forecast", log10_init_scales=[-4], n_changed=1, rescaled_end=10, **coarse)
-    replace(section, "compare", n_budgets=3)
+    replace(section, "forecast", log10_init_scales=[-4], n_changed=1, rescaled_end=10)
+    replace(section, "evaluate", n_budgets=3)
+    descents = section["cases"]["descents"]
+    header, *_, last = (ROOT / descents).read_text(encoding="utf-8").splitlines()
+    TABLES[descents] = f"{header}\n{last}\n"
     return section
 
 
 def low_rank_sparse(section: Section) -> Section:
-    """Two seeds of few neurons and steps; each sweep at two values, two labellings."""
-    replace(section, "generate", seeds=[0, 1], n_train=40, n_test=20, d_model=8, n_patterns=6, seq_len=12, n_relevant=4)
+    """Two seeds of few neurons and steps; each sweep at two values, three labellings of at most two kinds."""
+    replace(section, "generate", n_seeds=2, n_train=40, n_test=20, d_model=12, n_patterns=10, seq_len=24, n_relevant=4)
     replace(section, "train", n_neurons=16, batch_size=10, snapshot_steps=[1, 2])
-    for configuration in section["train"]["configurations"]:
-        configuration |= {"n_steps": 6, "seeds": [0, 1]}
-    replace(section, "truncate", ranks=[0, 1, 2, 8])
-    replace(section, "prune", rates=[0, 0.25, 0.5], rates_of_large=[0, 0.5], rates_of_weights=[0, 0.5])
-    replace(section, "prune", n_rescale_samples=10)
-    replace(section, "adapt", batch_size=10)
-    section["adapt"]["adaptations"] = section["adapt"]["adaptations"][:1]
-    section["adapt"]["adaptations"][0] |= {"n_steps": 4, "ranks": [1], "seeds": [0, 1]}
-    small = {
-        "n_train": 40,
-        "n_test": 20,
-        "d_model": 12,
-        "n_patterns": 10,
-        "seq_len": 24,
-        "n_neurons": 16,
-        "batch_size": 10,
-    }
-    replace(section["sweep"], "base", **small)
-    replace(section, "sweep", seeds=[0, 1], n_neurons_of_labellings=16, fitted_loss=10)
-    easy = section["evaluate"]["easy_n_relevant"]
-    values = {"n_relevant": [easy // 2, easy], "n_confusion": [0, 1], "noise": [0, 0.1], "n_patterns": [8, 10]}
-    values |= {"n_neurons": [8, 16], "learning_rate": [0.5, 1]}
-    for sweep in section["sweep"]["sweeps"]:
-        sweep |= {"values": values[sweep["varies"]], "n_seeds": 2, "n_steps": 3}
-    kept = ("1|1", "1|1|1", section["evaluate"]["grouped_labels"])
-    section["sweep"]["labellings"] = [one for one in section["sweep"]["labellings"] if one["labels"] in kept]
-    for labelling in section["sweep"]["labellings"]:
-        labelling |= {"n_seeds": 2, "n_steps": 3}
+    replace(section, "cut", ranks=[0, 1, 2, 12], rate_step=0.25, large_rate_step=0.5, rates_of_weights=[0, 0.5])
+    replace(section, "cut", n_rescale_samples=10)
+    replace(section, "sweep", n_neurons=16, fitted_loss=10)
     replace(section, "evaluate", early_step=1)
     replace(section, "plot", steps=[1, 2])
+    cases, evaluate = section["cases"], section["evaluate"]
+    configurations = [row | {"n_steps": 6, "n_seeds": 2} for row in read_rows(cases["configurations"])]
+    write_rows(cases["configurations"], configurations)
+    write_rows(
+        cases["adaptations"], [row | {"ranks": [1], "n_seeds": 2} for row in read_rows(cases["adaptations"])[:1]]
+    )
+    easy, grouped = evaluate["easy_n_relevant"], evaluate["grouped_labels"]
+    values = {"n_relevant": [easy // 2, easy], "n_confusion": [0, 1], "noise": [0, 0.1], "n_neurons": [8, 16]}
+    values |= {"n_patterns": [evaluate["fit_from_n_patterns"], 10], "learning_rate": [0.5, 1]}
+    sweeps = []
+    for row in read_rows(cases["sweeps"]):
+        if row["labels"]:
+            row["labels"] = [grouped] if grouped in row["labels"] else ["1|1", "1|1|1"]
+        else:
+            row["values"] = values[row["varies"]]
+        row["n_neurons"] = row["n_neurons"] and 16
+        sweeps.append(row | {"n_seeds": 2, "n_steps": 3})
+    write_rows(cases["sweeps"], sweeps)
     return section
+
+
+def read_rows(path: str) -> list[Section]:
+    """The lines of a committed table of cases, by their columns."""
+    lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+    header, *rows = [line.split("\t") for line in lines if not line.startswith("#")]
+    return [dict(zip(header, map(YAML(typ="safe").load, row), strict=True)) for row in rows]
+
+
+def write_rows(path: str, rows: list[Section]) -> None:
+    """Have the tiny checkout hold this table of cases at that path."""
+    lines = [list(rows[0]), *([json.dumps(cell) for cell in row.values()] for row in rows)]
+    TABLES[path] = "".join("\t".join(line) + "\n" for line in lines)
 
 
 def replace(params: Section, section: str, **values: Any) -> None:
@@ -167,6 +179,8 @@ def tiny_pipeline(folder: Path) -> TinyPipeline:
     """Run the pipeline on tiny params, once for every folder."""
     checkout(folder)
     set_params(folder, tiny(params_of(folder)))
+    for path, text in TABLES.items():
+        (folder / path).write_text(text, encoding="utf-8")
     commit(folder, "Tiny params")
     with one_core():  # starting processes costs more than such work; each stage alone is then run on all cores
         said = dvc("repro", at=folder)

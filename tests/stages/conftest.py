@@ -46,10 +46,10 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[bytes, Figure]:
     """
     kept: dict[bytes, Figure] = {}
 
-    def save(figure: Figure, file: IO[bytes], **_: Any) -> None:
+    def save(figure: Figure, file: IO[bytes]) -> None:
         data = f"figure {len(kept)}".encode()
         kept[data] = figure
         file.write(data)
 
-    monkeypatch.setattr(Figure, "savefig", save)
+    monkeypatch.setattr("lib.figures.style._write_svg", save)
     return kept

@@ -9,13 +9,13 @@ import torch
 Task = dict[str, object]
 
 
-def task(name, group, n_tokens, seq_len, lists, permutation, weights, repeats=False, law="some law"):
+def task(name, group, n_tokens, seq_len, lists, permutation, weights, repeats=False, law="some law", use="none"):
     """A task as a row of the table: classes of sequences have chances in proportion to `weights`, repeated in turn."""
     n_classes = math.comb(n_tokens + seq_len - 1, seq_len) if repeats else math.comb(n_tokens, seq_len)
     weights = list(itertools.islice(itertools.cycle(weights), n_classes))
     chances = [weight / sum(weights) for weight in weights]
-    names = ("name", "group", "n_tokens", "seq_len", "repeats", "lists", "permutation", "probability", "law")
-    values = (name, group, n_tokens, seq_len, repeats, lists, permutation, chances, law)
+    names = ("name", "group", "n_tokens", "seq_len", "repeats", "lists", "permutation", "probability", "law", "use")
+    values = (name, group, n_tokens, seq_len, repeats, lists, permutation, chances, law, use)
     return dict(zip(names, values, strict=True))
 
 

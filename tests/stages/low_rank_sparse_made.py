@@ -3,6 +3,10 @@
 Written in float64, sample by sample where it costs nothing, from the equations of Li et al. (2024).
 """
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -130,3 +134,10 @@ def scores(W: Weights, a: Tensor, data: Weights) -> dict[str, float]:
         "attention": sum(of_all) / len(of_all),
         "attention_of_relevant": sum(of_relevant) / len(of_relevant),
     }
+
+
+def write_cases(path: Path, cases: Sequence[Mapping[str, Any]]) -> None:
+    """A table of cases: tab-separated, a line of column names, a line per case; what a case lacks is an empty cell."""
+    columns = list(dict.fromkeys(name for case in cases for name in case))
+    cells = [[str(case[name]).replace("'", "") if name in case else "" for name in columns] for case in cases]
+    path.write_text("".join("\t".join(line) + "\n" for line in [columns, *cells]))

@@ -1,4 +1,4 @@
-"""Made input that the tests of truncate and prune share: a data set, two runs on it, and the paper's model in loops."""
+"""Made input that the test of cut uses: a data set, two runs on it, and the paper's model in loops."""
 
 import numpy as np
 import torch

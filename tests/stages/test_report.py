@@ -26,7 +26,7 @@ def claim(family, figure, state, **others):
         "command": f"dvc repro {family}_plot",
     }  # fmt: skip
     if state != "not run":
-        made |= {"value": 1.23456, "spread": 0.1234, "interval_95": [1.0, None], "n": 2, "seeds": [4, 2]}
+        made |= {"value": 1.23456, "spread": 0.1234, "interval_95": [1.0, None], "n": 2, "cases": ["4", "joint"]}
         made |= {"values": [1.5, None], "holds": state == "holds"}
     return made | others
 
@@ -72,7 +72,7 @@ def plain(text: str) -> str:
 
 def test_every_claim_has_a_row_with_all_that_its_verdict_says(report):
     rows = {name: [plain(cell) for cell in CELL.findall(row)] for name, row in ROW.findall(report())}
-    value = "(2) seeds 4: 1.5, 2: –"
+    value = "(2) cases 4: 1.5, joint: –"
     assert rows == {
         "b_holds": ["holds & <vision> theorem 1 [P] does not beat a fails", "theorem", f"1.235 ± 0.12 {value}",
                     "1 … –", "mean in [1, 2)", "holds"],

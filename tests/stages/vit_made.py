@@ -129,7 +129,7 @@ def standardised(images: Tensor, train: Tensor) -> Tensor:
     return torch.stack(channels, 1)
 
 
-# Three runs that truncation and pruning cut.
+# Three runs, of which the plain ones are cut.
 IMAGE_SHAPE, N_CLASSES = (3, 8, 16), 4
 CELLS = {
     "a": {"variant": "a", "init_scale": 2.0, "control": "labels=permuted"},

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 import torch
 
-from lib.analysis.staircase import grows_by_one, order_agreement, relative_errors, strong_minimum
+from lib.analysis.activation_times import control_shares, order_agreement, relative_errors, with_control
+from lib.analysis.staircase import grows_by_one, strong_minimum
 from lib.dynamics.gradient_flow import LogCoordinates, log_flow, staged_flow
 from lib.dynamics.greedy import greedy
 from lib.dynamics.stiff_flow import crossing_of
 from lib.models.diagonal_attention import DiagonalHead, diagonal_head
-from stages.gradual_rank.compare import control_measures, with_control
 
 SEEDS = [2, 3]
 LOG10_SCALES = [-16, -32, -64]
@@ -170,4 +170,4 @@ def test_the_control_is_judged_at_its_own_scale_whichever_scales_the_flow_has():
     ).assign(log10_init_scale=-8.0)
     found = with_control(activations, control)
     assert found["flipped"].tolist() == pytest.approx([10 / (8 * math.log(10))] * 2 + [math.inf] * 4)
-    assert control_measures(found)["control_flipped_share"].to_dict() == {0: 0.5, 1: 0.0}
+    assert control_shares(found).to_dict() == {0: 0.5, 1: 0.0}

@@ -9,8 +9,9 @@ import itertools
 import pytest
 import torch
 
+from lib.analysis.energy import leading_energy
 from lib.analysis.low_rank import truncated_updates
-from lib.analysis.subspaces import alignment, leading_directions, leading_energy
+from lib.analysis.subspaces import alignment, leading_directions
 from lib.data.patterns import PatternTask, draw_samples, epochs, orthonormal_patterns
 from lib.dynamics.gradient_descent import gradient_descent
 from lib.io.compute import generator

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -67,3 +68,21 @@ def test_a_value_reaches_python_as_it_was_typed(target, value, project):
 
 def test_what_is_not_given_is_empty(project):
     assert made(project, "compare")[1] == dict.fromkeys(NAMES, "")
+
+
+def said(project: Path, *arguments: str) -> list[str]:
+    done = subprocess.run(["make", *arguments], cwd=project, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def test_help_lists_every_target_with_a_line(project):
+    [targets] = re.findall(r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    listed = [re.fullmatch(r"make (\S+) +(\S.+)", line) for line in said(project, "help")]
+    assert all(listed)
+    assert sorted(line[1] for line in listed if line) == sorted(targets.split())
+
+
+def test_all_that_is_written_from_other_files_is_written_by_one_command(project):
+    """First the deps, which do not change the graph of stages that the README then shows."""
+    ran = [json.loads(line.removeprefix("GOT"))[0] for line in said(project, "generated") if line.startswith("GOT")]
+    assert ran == [["-m", "tools.deps"], ["-m", "tools.readme"]]

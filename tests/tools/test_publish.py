@@ -14,8 +14,9 @@ from safetensors.torch import save_file
 from lib.io.files import InputError
 from tools import publish
 
-TRAIN = {"device": "cpu", "n_steps": 30, "batch_size": 8, "augmentation": "crop_flip", "seeds": [4, 2]}
-SECTION = {"fetch": {"source": "any", "source_folder": "somewhere/here"}, "train": TRAIN}
+TRAIN = {"device": "cpu", "n_steps": 30, "batch_size": 8, "augmentation": "crop_flip", "n_seeds": 2, "first_seed": 4}
+SECTION = {"data": {"source": "any", "source_folder": "somewhere/here"}, "train": TRAIN}
+VISION = {"datasets": ["digits"], "cases": {"controls": "a.tsv"}, "digits": SECTION, "other": SECTION}
 COMMAND = """dvc exp run -S 'a=[1,"2"]' `date` $(id) \\ \n # end"""
 
 
@@ -25,8 +26,8 @@ def project(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name, content in {
         "lib/a.py": "", "stages/b.py": "", "dvc.yaml": "stages: {}\n",
-        "params.yaml": yaml.safe_dump({"vision": {"datasets": ["digits"], "digits": SECTION, "other": SECTION}}),
-        "metrics/vision/digits/summary.json": "{}", "metrics/vision/digits/training.parquet": "rows",
+        "params.yaml": yaml.safe_dump({"vision": VISION}),
+        "metrics/vision/digits/summary.json": "{}", "metrics/vision/digits/tables/training.parquet": "rows",
         "metrics/vision/other/summary.json": "other", "plots/vision/digits/figures/figure-1.svg": "<svg/>",
         "plots/vision/digits/training.csv": "a",
     }.items():  # fmt: skip
@@ -51,7 +52,7 @@ def test_results_are_kept_with_where_they_come_from(project):
     provenance = json.loads(found.pop("published/digits/provenance.json"))
     assert found == {
         "published/digits/summary.json": "{}",
-        "published/digits/training.parquet": "rows",
+        "published/digits/tables/training.parquet": "rows",
         "published/digits/figures/figure-1.svg": "<svg/>",
     }
     packages = ["torch", "numpy", "pandas", "pyarrow", "safetensors", "scipy"]
@@ -61,8 +62,8 @@ def test_results_are_kept_with_where_they_come_from(project):
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
         "epochs": 20,  # 30 steps of 8 of 12 images
         "augmentation": "crop_flip",
-        "seeds": [4, 2],
-        "params": SECTION | {"fetch": {"source": "any", "source_folder": None}},
+        "seeds": [4, 5],
+        "params": SECTION | {"data": {"source": "any"}},
         "command": COMMAND,
         "wall_hours": 1.5,
     }
@@ -71,7 +72,8 @@ def test_results_are_kept_with_where_they_come_from(project):
 def test_results_published_before_are_replaced(project):
     (project / "published/digits/figures").mkdir(parents=True)
     (project / "published/digits/figures/old.svg").write_text("old")
-    (project / "published/digits/old.parquet").write_text("old")
+    (project / "published/digits/tables").mkdir()
+    (project / "published/digits/tables/old.parquet").write_text("old")
     publish.main("digits", COMMAND, 1.5)
     assert not [name for name in published(project) if "old" in name]
 
@@ -89,4 +91,11 @@ def test_code_that_is_of_no_commit_is_refused(changed, project):
     (project / changed).write_text("changed")
     with pytest.raises(InputError, match=f"(?s)wanted the code of a commit, got changes:.*{changed}"):
         publish.main("digits", COMMAND, 1.5)
+    assert not (project / "published").exists()
+
+
+@pytest.mark.parametrize("name", ["absent", "cases", "datasets"])
+def test_what_is_no_data_set_is_refused(name, project):
+    with pytest.raises(InputError, match=rf"DATASET: wanted one of \['digits', 'other'\], .* got '{name}'"):
+        publish.main(name, COMMAND, 1.5)
     assert not (project / "published").exists()

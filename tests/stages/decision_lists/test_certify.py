@@ -17,8 +17,7 @@ SECOND = task("second", "other", 3, 2, [[1, 0], [2, 1], [2]], [1, 2, 0], [1, 6, 
 TASKS = (SECOND, FIRST)
 PARAMS = {
     "seed": 9,
-    "n_chunks": 2,
-    "chunk": 35,
+    "n_cases": 60,
     "most_tokens": 5,
     "list_lengths": [3, 1, 8, 5],
     "longest_sequence": 6,
@@ -69,15 +68,17 @@ def certify(stage, folder, **changed):
     stage("decision_lists.certify", {SECTION: PARAMS | changed}, SECTION, tasks, *folders)
 
 
+CHUNKS = (35, 25)  # a chunk is made to hold 35 cases
 KEPT = {}  # what one run of the stage wrote
 
 
 @pytest.fixture
-def tables(stage, tmp_path):
+def tables(stage, tmp_path, monkeypatch):
     """Every table that the stage makes, in a folder with something old in it."""
     if not KEPT:
         KEPT["runs"] = write_runs(tmp_path)
         write_tasks(tmp_path / "tables" / "old.parquet", FIRST)
+        monkeypatch.setattr("stages.decision_lists.certify.CASES_A_CHUNK", CHUNKS[0])
         certify(stage, tmp_path)
         KEPT["files"] = files(tmp_path / "tables")
         KEPT.update({file.stem: pd.read_parquet(file) for file in (tmp_path / "tables").iterdir()})
@@ -128,16 +129,16 @@ def test_trained_weights_are_certified_by_every_sequence_and_pruned_entry_by_ent
 
 def drawn(question):
     """The generators of the chunks of a question, with a case's numbers."""
-    return [generator(PARAMS["seed"], question, chunk) for chunk in range(PARAMS["n_chunks"])]
+    return [generator(PARAMS["seed"], question, chunk) for chunk in range(len(CHUNKS))]
 
 
 def chunks(question, ask):
     rows = []
-    for draw in drawn(question):
+    for n_cases, draw in zip(CHUNKS, drawn(question), strict=True):
         found = []
-        while len(found) < PARAMS["chunk"]:
+        while len(found) < n_cases:
             found += ask(draw)
-        rows += found[: PARAMS["chunk"]]
+        rows += found[:n_cases]
     return rows
 
 

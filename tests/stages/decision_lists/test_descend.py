@@ -13,25 +13,26 @@ from scipy.optimize import brentq
 
 from lib.io.files import InputError
 
-SECTION = "decision_lists.descend"
-ONE = task("one", "small", 4, 2, [[3, 1, 0], [2, 1], [2], [1, 3]], [2, 0, 3, 1], [5, 1, 3, 2, 7, 4], law="first law")
-TWO = task("two", "large", 4, 3, [[2, 0], [0, 1], [1, 3, 2], [3]], [1, 3, 0, 2], [2, 4, 1, 9], law="second law")
-STEEP = task("steep", "steep", 4, 3, [[1, 0], [2, 3, 1], [2], [0, 3]], [3, 0, 2, 1], [9, 4, 8, 4], law="third law")
+SECTIONS = ("decision_lists.descend", "decision_lists.control", "decision_lists.solver.descend")
+ONE = task(
+    "one", "small", 4, 2, [[3, 1, 0], [2, 1], [2], [1, 3]], [2, 0, 3, 1], [5, 1, 3, 2, 7, 4],
+    law="first law", use="both",
+)  # fmt: skip
+TWO = task(
+    "two", "large", 4, 3, [[2, 0], [0, 1], [1, 3, 2], [3]], [1, 3, 0, 2], [2, 4, 1, 9], law="second law", use="both"
+)  # fmt: skip
+STEEP = task(
+    "steep", "steep", 4, 3, [[1, 0], [2, 3, 1], [2], [0, 3]], [3, 0, 2, 1], [9, 4, 8, 4], law="third law", use="both"
+)  # fmt: skip
 # Long sequences of few tokens, whose lists decide nothing: here the theorem's conditions hold.
-LONG = task("long", "long", 20, 19, [[a] for a in range(20)], [*range(1, 20), 0], [3, 4, 5], law="fourth law")
+LONG = task(
+    "long", "long", 20, 19, [[a] for a in range(20)], [*range(1, 20), 0], [3, 4, 5], law="fourth law", use="both"
+)  # fmt: skip
 TASKS = (LONG, STEEP, TWO, ONE)
-PARAMS = {
-    "device": "cpu",
-    "attention_alone": ["two", "one"],
-    "both": ["small", "steep", "two", "long"],
-    "noise": ["adversarial", "none", "uniform"],
-    "noise_seed": 5,
-    "spare": 0.01,
-    "samples": 2,
-    "lanczos_iterations": 2,
-    "max_steps": 6,
-    "max_repeats": 15,
-}
+OTHERS = tuple(ONE | {"name": f"for {use}", "use": use} for use in ("theorem", "joint"))
+PARAMS = {"attention_alone": ["two", "one"], "noise": ["adversarial", "none", "uniform"], "noise_seed": 5}
+CONTROL = {"scale": 1, "learning_rate": 1, "n_steps": 1}  # see test_control.py
+SOLVE = {"spare": 0.01, "n_samples": 2, "max_steps": 6, "max_repeats": 15, "lanczos_iterations": 2}
 
 
 class Descent:
@@ -44,7 +45,7 @@ class Descent:
             self.eta = 1 / ((1 + params["spare"]) * self.largest)
             self.path = [(W, V)]
             while not right(*self.path[-1]) and len(self.path) <= params["max_steps"] and self.fits():
-                self.step(params["samples"], curvature)
+                self.step(params["n_samples"], curvature)
             if self.fits():
                 break
 
@@ -162,30 +163,26 @@ def least_margin(one, W, V):
     return min(found)
 
 
-def descend(stage, folder, tasks, params):
-    written = write_tasks(folder / "tasks", *tasks)
-    stage("decision_lists.descend", {SECTION: params}, SECTION, written, folder / "tables")
+def descend(stage, folder, tasks, **changed):
+    own, solve = ({k: changed.get(k, v) for k, v in section.items()} for section in (PARAMS, SOLVE))
+    params = dict(zip(SECTIONS, (own, CONTROL, solve), strict=True))
+    stage("decision_lists.descend", params, *SECTIONS, write_tasks(folder / "tasks", *tasks), folder / "tables")
 
 
 @pytest.fixture
 def tables(stage, tmp_path):
     """Both tables, beside nothing that was there before."""
     write_tasks(tmp_path / "tables" / "old.parquet", ONE)
-    stage(
-        "decision_lists.descend",
-        {SECTION: PARAMS},
-        SECTION,
-        write_tasks(tmp_path / "tasks", *TASKS),
-        tmp_path / "tables",
-    )
-    assert files(tmp_path) == ["params.yaml", "tables/attention_alone.parquet", "tables/both.parquet", "tasks"]
-    return [pd.read_parquet(tmp_path / "tables" / f"{name}.parquet") for name in ("attention_alone", "both")]
+    descend(stage, tmp_path, (*OTHERS, *TASKS))
+    assert files(tmp_path / "tables") == ["alone.parquet", "both.parquet", "controls.parquet"]
+    assert files(tmp_path) == ["params.yaml", *(f"tables/{name}" for name in files(tmp_path / "tables")), "tasks"]
+    return [pd.read_parquet(tmp_path / "tables" / f"{name}.parquet") for name in ("alone", "both")]
 
 
 def test_every_descent_is_that_of_autograd_and_stands_beside_its_bounds(tables):
     wanted = []
     for one in (TWO, ONE):
-        c, found = alone(one, PARAMS)
+        c, found = alone(one, SOLVE)
         L, m = one["n_tokens"], max(len(entries) for entries in one["lists"])
         row = {"task": one["name"], "law": one["law"], "scale": c, "step_size": found.eta}
         row |= {"n_steps": len(found.path) - 1, "bound": 2 * 4 * m / (9 * math.log(L)) / found.eta}
@@ -202,7 +199,7 @@ def test_every_descent_is_that_of_autograd_and_stands_beside_its_bounds(tables):
 
 
 def row_of_both(one, noise):
-    c, epsilon, found = both(one, noise, PARAMS)
+    c, epsilon, found = both(one, noise, PARAMS | SOLVE)
     brute, n, m = found.brute, one["seq_len"], max(len(entries) for entries in one["lists"])
     (W_0, V_0), (W, V) = found.path[0], found.path[-1]
     L_0 = float(brute.loss(W_0, V_0))
@@ -218,16 +215,15 @@ def row_of_both(one, noise):
     return row | {"largest_attention": max(n * float(brute.attention(W).max()) for W, _ in found.path)}
 
 
-@pytest.mark.parametrize("which", ["attention_alone", "both"])
-def test_a_task_or_group_that_is_not_there_is_refused(stage, tmp_path, which):
-    with pytest.raises(InputError, match=r"decision_lists\.descend: wanted a task or group of .*tasks, got 'none'"):
-        descend(stage, tmp_path, TASKS, PARAMS | {which: ["one", "none"]})
+def test_a_task_that_is_not_there_is_refused(stage, tmp_path):
+    said = r"decision_lists\.descend\.attention_alone: wanted tasks of .*tasks, got 'none'"
+    with pytest.raises(InputError, match=said):
+        descend(stage, tmp_path, TASKS, attention_alone=["one", "none"])
     assert files(tmp_path) == ["params.yaml", "tasks"]
 
 
 def test_a_step_size_that_never_fits_its_path_is_an_error(stage, tmp_path):
-    params = PARAMS | {"attention_alone": ["two"], "both": []}
-    assert not alone(TWO, params | {"max_repeats": 1})[1].fits()
-    for n_repeats, fits in [(1, False), (15, True)]:
-        with nullcontext() if fits else pytest.raises(ArithmeticError, match=f"got none in {n_repeats} descents"):
-            descend(stage, tmp_path, [TWO], params | {"max_repeats": n_repeats})
+    assert not alone(TWO, SOLVE | {"max_repeats": 1})[1].fits()
+    for n, fits in [(1, False), (15, True)]:
+        with nullcontext() if fits else pytest.raises(ArithmeticError, match=f"got none in {n} descents"):
+            descend(stage, tmp_path, [TWO | {"use": "theorem"}], attention_alone=["two"], max_repeats=n)

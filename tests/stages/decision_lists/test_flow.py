@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 
 from lib.io.files import InputError
 
-SECTION = "decision_lists.flow"
+SECTION, SOLVER = "decision_lists.flow", "decision_lists.solver.flow"
 LISTS = [[3, 1, 0], [2, 1], [2], [1, 3]]
 PI = [2, 0, 3, 1]
 WEIGHTS = [5, 1, 3, 2, 7, 4]
@@ -28,43 +28,47 @@ def cyclic(L, m):
 LOST_CHANCES = {(0, 3, 4, 5): 100, (0, 1, 2, 4): 3.5, (0, 2, 6, 7): 1}
 LOST = task(
     "lost", "far", 8, 4, [[1, 2, 3, 0], *([q] for q in range(1, 8))], [1, 2, 3, 4, 5, 6, 7, 0],
-    [LOST_CHANCES.get(s, 0) for s in classes(8, 4, False)], law="three sets",
+    [LOST_CHANCES.get(s, 0) for s in classes(8, 4, False)], law="three sets", use="bound",
 )  # fmt: skip
 FAR = task(
     "far-0", "far", 5, 2, [[3, 0], [4, 2, 1], [0, 2], [3], [2, 4]], [2, 0, 3, 4, 1], [1, 4, 2, 8, 3, 5, 7, 6, 9, 2],
-    law="ten sets",
+    law="ten sets", use="bound",
 )  # fmt: skip
-NEAR = task("near-0", "near", 4, 2, LISTS, PI, WEIGHTS, law="first law")
-OTHER = task("other-0", "other", 4, 3, [[2, 0], [0, 1], [1, 3, 2], [3]], PI, [2, 4, 1, 9], law="second law")
-TWICE = task("twice-0", "twice", 3, 3, [[2, 1, 0], [0, 1], [2]], [2, 0, 1], [1, 4, 3, 2], repeats=True, law="triples")
-THRICE = task("twice-1", "twice", 3, 3, [[1, 0], [1], [0, 2]], [1, 2, 0], [2, 3, 1], repeats=True, law="others")
-AGAIN = task("again", "again", 2, 4, [[1, 0], [1]], [1, 0], [1, 0.001, 5, 3, 2], repeats=True, law="pairs")
-TASKS = (NEAR, LOST, THRICE, FAR, AGAIN, TWICE, OTHER)
+NEAR = task("near-0", "near", 4, 2, LISTS, PI, WEIGHTS, law="first law", use="theorem")
+OTHER = task(
+    "other-0", "other", 4, 3, [[2, 0], [0, 1], [1, 3, 2], [3]], PI, [2, 4, 1, 9], law="second law", use="theorem"
+)  # fmt: skip
+AGAIN = task(
+    "again", "again", 2, 4, [[1, 0], [1]], [1, 0], [1, 0.001, 5, 3, 2], repeats=True, law="pairs", use="bound"
+)  # fmt: skip
+TWICE, THRICE = (
+    task(name, "twice", 3, 3, lists, pi, weights, repeats=True, law=law, use="repeats")
+    for name, lists, pi, weights, law in (
+        ("twice-0", [[2, 1, 0], [0, 1], [2]], [2, 0, 1], [1, 4, 3, 2], "triples"),
+        ("twice-1", [[1, 0], [1], [0, 2]], [1, 2, 0], [2, 3, 1], "others"),
+    )
+)
+TIMED = NEAR | {"name": "timed", "use": "law"}
+SEEN = [one | {"name": f"{one['name']}-seen", "use": "spectral"} for one in (NEAR, AGAIN, OTHER)]
+IDLE = NEAR | {"name": "idle", "use": "controls"}
+TASKS = (NEAR, LOST, THRICE, IDLE, *SEEN[:1], FAR, TIMED, AGAIN, TWICE, *SEEN[1:], OTHER)
 PARAMS = {
-    "device": "cpu",
-    "theorem": {
-        "groups": ["other", "far", "near", "again"],
-        "to_bound": ["far", "again"],
-        "rtol": 1e-8,
-        "rtol_after": 1e-4,
-    },
-    "law": {"groups": ["near"], "scales": [4, 25], "rtol": 1e-8, "longest": 400, "n_compared": 7},
-    "repeats": {"groups": ["twice"], "scale": 3, "rtol": 1e-8, "longest": 37},
-    "spectral": {
-        "groups": ["other", "again", "near"],
-        "scale": 6,
-        "first_time": 0.03,
-        "last_time": 5,
-        "n_snapshots": 4,
-        "rtol": 1e-8,
-    },
-    "many": {
-        "sizes": [{"n_tokens": 7, "seq_len": 3}, {"n_tokens": 5, "seq_len": 2}],
-        "list_lengths": [1, 4, 2],
-        "rtol": 1e-8,
-    },
+    "law_scales": [4, 25],
+    "repeats_scale": 3,
+    "spectral": {"scale": 6, "first_time": 0.03, "last_time": 5, "n_snapshots": 4},
 }
-TO_BOUND = PARAMS["theorem"]["to_bound"]
+SOLVE = {
+    "rtol_theorem": 1e-8,
+    "rtol_to_bound": 1e-4,
+    "rtol_law": 1e-8,
+    "rtol_repeats": 1e-8,
+    "rtol_spectral": 1e-8,
+    "rtol_many": 1e-8,
+    "longest_law": 400,
+    "longest_repeats": 37,
+    "n_compared": 7,
+}
+MANY = [(7, 3, 1), (7, 3, 4), (7, 3, 2), (5, 2, 1), (5, 2, 2)]
 KEPT = {}  # what one run of the stage wrote
 
 
@@ -74,23 +78,20 @@ def tables(stage, tmp_path):
     if not KEPT:
         for old in ("tables/old.parquet", "runs/old/steps.parquet"):
             write_tasks(tmp_path / old, NEAR)
-        stage(
-            "decision_lists.flow",
-            {SECTION: PARAMS},
-            SECTION,
-            write_tasks(tmp_path / "tasks", *TASKS),
-            tmp_path / "tables",
-            tmp_path / "runs",
-        )
+        follow(stage, tmp_path)
         KEPT.update({file.stem: pd.read_parquet(file) for file in (tmp_path / "tables").iterdir()})
         KEPT["files"] = [*files(tmp_path / "tables"), *(file.name for file in sorted((tmp_path / "runs").iterdir()))]
         KEPT["runs"] = {folder.name: read_run(folder) for folder in (tmp_path / "runs").iterdir()}
     return KEPT
 
 
-def follow(stage, tmp_path, params):
-    tasks = write_tasks(tmp_path / "tasks", *TASKS)
-    stage("decision_lists.flow", {SECTION: params}, SECTION, tasks, tmp_path / "tables", tmp_path / "runs")
+def follow(stage, folder, tasks=TASKS, many=MANY, **solve):
+    lines = ["n_tokens\tseq_len\tlist_length", *("\t".join(map(str, sizes)) for sizes in many)]
+    (folder / "many.tsv").write_text("\n".join(lines) + "\n")
+    params, written = {SECTION: PARAMS, SOLVER: SOLVE | solve}, write_tasks(folder / "tasks", *tasks)
+    stage(
+        "decision_lists.flow", params, SECTION, SOLVER, written, folder / "many.tsv", folder / "tables", folder / "runs"
+    )  # fmt: skip
 
 
 class Flow:
@@ -166,7 +167,7 @@ def row_of_theorem(one, path, flow):
     row = {"task": one["name"], "group": one["group"], "n_tokens": one["n_tokens"], "seq_len": one["seq_len"]}
     row |= {"length": max(len(entries) for entries in one["lists"]), "law": one["law"], "P_min": P_min, "scale": c}
     row |= {"bound": bound, "at_once": flow.at_once(), "first_time": flow.first()}
-    row["perfect_at_bound"] = float(flow.margin(bound) > 0) if one["group"] in TO_BOUND else math.nan
+    row["perfect_at_bound"] = float(flow.margin(bound) > 0) if one["use"] == "bound" else math.nan
     row["lost"] = sum(a > 0 >= b for a, b in itertools.pairwise(margins))
     row["largest_rise"] = max(b - a for a, b in itertools.pairwise(losses))
     row["largest_attention"] = max(one["seq_len"] * float(flow.brute.attention(flow.at(t)).max()) for t in accurate)
@@ -193,13 +194,13 @@ def test_the_runs_at_the_theorems_scale_are_the_flow_of_the_loss(tables):
         _, c, bound = theorem(one)
         path = tables["paths"][tables["paths"]["task"] == one["name"]]
         times, first = path["time"].tolist(), first_right(path["margin"].tolist())
-        flow = of_loss(one, c, bound if one["group"] in TO_BOUND else times[-1])
+        flow = of_loss(one, c, bound if one["use"] == "bound" else times[-1])
         wanted.append(row_of_theorem(one, path, flow))
         errors = list(errors_along(path, flow, c))
         assert max(errors[: first + 1]) < 2e-6
         assert times[0] == 0
         assert times == sorted(times)
-        if one["group"] in TO_BOUND:
+        if one["use"] == "bound":
             assert times[-1] == pytest.approx(bound, rel=1e-12)
             assert max(errors[first:]) < 0.02
         else:
@@ -215,7 +216,7 @@ def test_the_runs_at_the_theorems_scale_are_the_flow_of_the_loss(tables):
 
 def test_the_law_of_the_time_is_that_of_each_scale_and_of_the_limit(tables):
     wanted = []
-    for one in named("near-0"):
+    for one in named("timed"):
         limit = of_choices(one, 400)
         end = limit.first()
         times = np.geomspace(end / 1000, end, 7)
@@ -250,8 +251,7 @@ def test_sequences_with_repeats_are_followed_until_all_is_right_or_the_longest_t
 
 def test_the_runs_that_are_kept_hold_the_flow_at_times_evenly_spaced_in_the_logarithm(tables):
     times = [0, 0.03, 0.03 * (5 / 0.03) ** (1 / 3), 0.03 * (5 / 0.03) ** (2 / 3), 5]
-    tasks = named("near-0", "again", "other-0")
-    for one in tasks:
+    for one in SEEN:
         layout, snapshots, steps = tables["runs"][one["name"]]
         assert layout == {
             "family": "decision_lists", "matrices": {"W": ["seed", "row", "col"]}, "products": {},
@@ -267,12 +267,12 @@ def test_the_runs_that_are_kept_hold_the_flow_at_times_evenly_spaced_in_the_loga
             row = {"snapshot": number, "time": t, "loss": loss, "accuracy": accuracy}
             wanted.append(row | {"margin": float(brute.margins(W).min())})
         pd.testing.assert_frame_equal(steps, pd.DataFrame(wanted), rtol=1e-6, atol=1e-7)
-    assert tables["runs"].keys() == {one["name"] for one in tasks}
+    assert tables["runs"].keys() == {one["name"] for one in SEEN}
 
 
 def test_many_tokens_flow_as_the_whole_matrix_does_under_the_uniform_law(tables):
     wanted = []
-    for L, n, m in [(7, 3, 1), (7, 3, 4), (7, 3, 2), (5, 2, 1), (5, 2, 2)]:
+    for L, n, m in MANY:
         one = task("all", "all", L, n, cyclic(L, m), list(range(L)), [1])
         _, c, bound = theorem(one)
         horizon = 1.1 * float(tables["many"]["first_time"][len(wanted)]) or bound / 1e6
@@ -284,33 +284,22 @@ def test_many_tokens_flow_as_the_whole_matrix_does_under_the_uniform_law(tables)
 
 def test_what_is_written_is_nothing_else(tables):
     names = ["law.parquet", "many.parquet", "paths.parquet", "repeats.parquet", "theorem.parquet"]
-    assert tables["files"] == [*names, "again", "near-0", "other-0"]
+    assert tables["files"] == [*names, "again-seen", "near-0-seen", "other-0-seen"]
 
 
 @pytest.mark.parametrize(
-    ("section", "changed", "said"),
+    ("changed", "said"),
     [
+        ({"longest_law": 300}, "timed: wanted all right by the rescaled time 300, got errors"),
         (
-            "repeats",
-            {"groups": ["twice", "none"]},
-            r"of \['again', 'far', 'near', 'other', 'twice'\], got \['none'\]",
+            {"many": [(7, 3, 2), (10000, 3, 2)]},
+            r"many\.tsv: line 3: n_tokens: wanted a scale c of at most 1e\+12, got ",
         ),
-        ("law", {"longest": 300}, "near-0: wanted all right by the rescaled time 300, got errors"),
-        ("many", {"sizes": [{"n_tokens": 10000, "seq_len": 3}], "list_lengths": [2]}, "scale of at most 1e"),
+        ({"many": [(7, 3, 5)]}, "line 2: n_tokens: wanted at least seq_len \\+ list_length, got 7"),
+        ({"many": []}, "a line for each case"),
     ],
 )
-def test_flows_that_cannot_be_followed_are_refused_and_nothing_is_written(stage, tmp_path, section, changed, said):
-    few = {"theorem": {"groups": ["far"], "to_bound": []}, "repeats": {"groups": []}, "spectral": {"groups": []}}
-    few["law"] = {"groups": ["near"] if section == "law" else []}
-    params = {k: v | few.get(k, {}) if isinstance(v, dict) else v for k, v in PARAMS.items()}
-    params[section] |= changed
+def test_flows_that_cannot_be_followed_are_refused_and_nothing_is_written(stage, tmp_path, changed, said):
     with pytest.raises(InputError, match=said):
-        stage(
-            "decision_lists.flow",
-            {SECTION: params},
-            SECTION,
-            write_tasks(tmp_path / "tasks", *TASKS),
-            tmp_path / "tables",
-            tmp_path / "runs",
-        )
-    assert files(tmp_path) == ["params.yaml", "tasks"]
+        follow(stage, tmp_path, **({"tasks": [NEAR, TIMED]} | changed))
+    assert files(tmp_path) == ["many.tsv", "params.yaml", "tasks"]

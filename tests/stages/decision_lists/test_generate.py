@@ -1,6 +1,7 @@
 """The tasks that the stage makes, against lists made by hand and laws summed over every sequence."""
 
 import itertools
+import json
 import math
 
 import pandas as pd
@@ -10,49 +11,56 @@ from made import files, generator
 
 from lib.io.files import InputError
 
-SECTION = "decision_lists.generate"
-ONES = [{"kind": "uniform", "value": None}]
-GROUPS = [
-    {
-        "name": "first",
-        "sizes": [{"n_tokens": 5, "seq_len": 3}, {"n_tokens": 4, "seq_len": 2}],
-        "list_lengths": [3, 2],
-        "lists": ["shared heads", "cyclic", "random"],
-        "n_heads": [3, 2],
-        "laws": [*ONES, {"kind": "zipf", "value": 1.5}, {"kind": "frequent heads", "value": 7}],
-        "repeats": False,
-        "seeds": [4, 1],
-    },
-    {
-        "name": "second",
-        "sizes": [{"n_tokens": 4, "seq_len": 3}],
-        "list_lengths": [2],
-        "lists": ["random", "cyclic"],
-        "n_heads": [1],
-        "laws": [
-            {"kind": "dirichlet", "value": None},
-            {"kind": "log-normal", "value": 0.7},
-            {"kind": "frequent heads", "value": 100},
-            {"kind": "zipf", "value": 2},
-            *ONES,
-        ],
-        "repeats": True,
-        "seeds": [2],
-    },
-]
+USES = ("theorem", "bound", "law", "repeats", "spectral", "both", "joint", "starts", "alignment", "controls")
+FIRST = {
+    "group": "first",
+    "use": "joint",
+    "n_tokens": 5,
+    "seq_len": 3,
+    "repeats": False,
+    "list_lengths": [3, 2],
+    "lists": ["shared heads", "cyclic", "random"],
+    "n_heads": [3, 2],
+    "laws": ["uniform", "zipf 1.5", "frequent heads 7"],
+    "first_seed": 4,
+    "n_seeds": 2,
+}
+SECOND = {
+    "group": "second",
+    "use": "law",
+    "n_tokens": 4,
+    "seq_len": 3,
+    "repeats": True,
+    "list_lengths": [2],
+    "lists": ["random", "cyclic"],
+    "n_heads": [1],
+    "laws": ["dirichlet", "log-normal 0.7", "frequent heads 100", "zipf 2", "uniform"],
+    "first_seed": None,
+    "n_seeds": 1,
+}
+SMALL = FIRST | {"list_lengths": [1], "lists": ["cyclic"], "laws": ["uniform"], "n_tokens": 3, "seq_len": 2}
+# The group "first" has a second size, whose tasks are numbered on; every use has a group.
+GROUPS = [FIRST, FIRST | {"n_tokens": 4, "seq_len": 2}, SECOND]
+GROUPS += [SMALL | {"group": use, "use": use} for use in USES if use not in ("joint", "law")]
 
 
-def law_name(law):
-    return law["kind"] if law["value"] is None else f"{law['kind']} {law['value']:g}"
+def write_groups(file, groups):
+    """The table of groups: tab-separated, lists as in YAML, nothing where a key has its default."""
+    columns = list(FIRST)
+    cells = [[group[column] for column in columns] for group in groups]
+    texts = [["" if c is None else c if isinstance(c, str) else json.dumps(c) for c in line] for line in cells]
+    file.write_text("".join("\t".join(line) + "\n" for line in [columns, ["# a comment"], *texts]))
+    return file
 
 
 def settings_of(group):
     """All combinations in their order; a number of heads is one only where heads are used."""
-    for size, length, kind, law in itertools.product(*(group[k] for k in ("sizes", "list_lengths", "lists", "laws"))):
-        used = kind == "shared heads" or law["kind"] == "frequent heads"
+    for length, kind, law in itertools.product(*(group[k] for k in ("list_lengths", "lists", "laws"))):
+        used = kind == "shared heads" or law.startswith("frequent heads")
         for n_heads in group["n_heads"] if used else [group["n_heads"][0]]:
-            for seed in group["seeds"]:
-                yield size["n_tokens"], size["seq_len"], length, kind, law, n_heads, seed
+            first = group["first_seed"] or 0
+            for seed in range(first, first + group["n_seeds"]):
+                yield group["n_tokens"], group["seq_len"], length, kind, law, n_heads, seed
 
 
 def lists_of(kind, L, length, n_heads, draw):
@@ -77,7 +85,9 @@ def permutation_of(L, draw):
 
 def law_of(law, L, n, n_heads, repeats, draw):
     """The chance of every class of sequences: what its sequences have together, token by token."""
-    kind, value = law["kind"], law["value"]
+    kind, value = law, math.nan
+    if law[-1].isdigit():
+        kind, value = law.rsplit(" ", 1)[0], float(law.rsplit(" ", 1)[1])
     sequences = [s for s in itertools.product(range(L), repeat=n) if repeats or len(set(s)) == n]
     if kind == "dirichlet":
         n_classes = len({tuple(sorted(s)) for s in sequences})
@@ -97,21 +107,28 @@ def law_of(law, L, n, n_heads, repeats, draw):
     return [chances[s] / sum(chances.values()) for s in sorted(chances)]
 
 
-def expected(group):
-    for number, (L, n, length, kind, law, n_heads, seed) in enumerate(settings_of(group)):
-        draw = generator(seed, "task", f"{L}, {n}, {length}, {kind}, {n_heads}, {law_name(law)}")
-        row = {"name": f"{group['name']}-{number:03d}", "group": group["name"], "n_tokens": L, "seq_len": n}
-        row |= {"repeats": group["repeats"], "lists": lists_of(kind, L, length, n_heads, draw)}
-        row["permutation"] = permutation_of(L, draw)
-        row["probability"] = law_of(law, L, n, n_heads, group["repeats"], draw)
-        yield row | {"law": law_name(law)}
+def expected(groups):
+    numbers = dict.fromkeys([group["group"] for group in groups], 0)
+    for group in groups:
+        for L, n, length, kind, law, n_heads, seed in settings_of(group):
+            draw = generator(seed, "task", f"{L}, {n}, {length}, {kind}, {n_heads}, {law}")
+            row = {"name": f"{group['group']}-{numbers[group['group']]:03d}", "group": group["group"], "n_tokens": L}
+            row |= {"seq_len": n, "repeats": group["repeats"], "lists": lists_of(kind, L, length, n_heads, draw)}
+            row["permutation"] = permutation_of(L, draw)
+            row["probability"] = law_of(law, L, n, n_heads, group["repeats"], draw)
+            numbers[group["group"]] += 1
+            yield row | {"law": law, "use": group["use"]}
+
+
+def generate(stage, folder, groups):
+    stage("decision_lists.generate", {}, write_groups(folder / "groups.tsv", groups), folder / "tasks")
 
 
 def test_every_task_is_a_setting_with_its_own_lists_labels_and_law(stage, tmp_path, capsys):
-    stage("decision_lists.generate", {SECTION: {"groups": GROUPS}}, SECTION, tmp_path / "tasks")
+    generate(stage, tmp_path, GROUPS)
     table = pd.read_parquet(tmp_path / "tasks")
-    wanted = [row for group in GROUPS for row in expected(group)]
-    assert len(wanted) == 2 * 2 * 2 * (2 * 3 + 2 * (1 + 1 + 2)) + 2 * 5
+    wanted = list(expected(GROUPS))
+    assert len(wanted) == 2 * 2 * 2 * (2 * 3 + 2 * (1 + 1 + 2)) + 2 * 5 + 8 * 2
     assert list(table) == list(wanted[0])
     assert len(table) == len(wanted)
     for found, row in zip(table.to_dict("records"), wanted, strict=True):
@@ -119,36 +136,47 @@ def test_every_task_is_a_setting_with_its_own_lists_labels_and_law(stage, tmp_pa
         assert [entries.tolist() for entries in found["lists"]] == row.pop("lists")
         assert found["permutation"].tolist() == row.pop("permutation")
         assert {name: found[name] for name in row} == row
-    assert capsys.readouterr().out == f"{len(wanted)} tasks in 2 groups\n"
-    assert files(tmp_path) == ["params.yaml", "tasks"]
+    assert capsys.readouterr().out == f"{len(wanted)} tasks in 10 groups\n"
+    assert files(tmp_path) == ["groups.tsv", "params.yaml", "tasks"]
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
         (
-            {"laws": [{"kind": "uniform", "value": 2}]},
-            "value: wanted one for zipf, log-normal and frequent heads",
+            {"laws": ["uniform 2"]},
+            "line 3: laws: law: wanted uniform, dirichlet, or zipf, log-normal, frequent heads with",
         ),
-        ({"laws": [{"kind": "dirichlet", "value": 2}]}, "value: wanted one for zipf"),
-        ({"laws": [{"kind": "zipf", "value": None}]}, "value: wanted one for zipf"),
-        ({"laws": [{"kind": "log-normal", "value": None}]}, "value: wanted one for zipf"),
-        ({"laws": [{"kind": "frequent heads", "value": None}]}, "value: wanted one for zipf"),
-        ({"list_lengths": [6]}, r"decision_lists\.generate\.groups: length must lie in 1\.\.5, got 6"),
-        ({"n_heads": [5]}, r"decision_lists\.generate\.groups: n_heads must lie in 2\.\.4, got 5"),
-        ({"sizes": [{"n_tokens": 5, "seq_len": 6}]}, r"decision_lists\.generate\.groups: seq_len must lie in 1\.\.5"),
-        ({"sizes": [{"n_tokens": 65, "seq_len": 2}]}, r"n_tokens: wanted a number in \[1, 64\], got 65"),
-        ({"seeds": []}, r"decision_lists\.generate\.groups: wanted tasks, got none"),
+        ({"laws": ["dirichlet 2"]}, "law: wanted uniform, .* got 'dirichlet 2'"),
+        ({"laws": ["zipf"]}, "law: wanted uniform, .* got 'zipf'"),
+        ({"laws": ["log-normal"]}, "law: wanted uniform, .* got 'log-normal'"),
+        ({"laws": ["uniform", "frequent heads"]}, "law: wanted uniform, .* got 'frequent heads'"),
+        ({"laws": ["zipf 0"]}, "law: wanted uniform, .* with a number above 0, such as zipf 1, got 'zipf 0'"),
+        ({"laws": ["zipf inf"]}, "law: wanted uniform, .* got 'zipf inf'"),
+        ({"list_lengths": [6]}, r"groups\.tsv: first: length must lie in 1\.\.5, got 6"),
+        ({"n_heads": [5]}, r"groups\.tsv: first: n_heads must lie in 2\.\.4, got 5"),
+        ({"seq_len": 6}, r"groups\.tsv: first: seq_len must lie in 1\.\.5"),
+        ({"n_tokens": 65}, r"line 3, column n_tokens: wanted a number in \[1, 64\], got 65"),
+        ({"n_seeds": 0}, r"line 3, column n_seeds: wanted a number in \[1, 100000\], got 0"),
+        ({"use": "training"}, "line 3, column use: wanted one of .*'theorem'.*, got 'training'"),
+        ({"use": "law"}, r"groups\.tsv: wanted a group for every use, got none for \['joint'\]"),
+        ({"group": "../first"}, "line 3, column group: wanted a name"),
     ],
 )
 def test_settings_that_give_no_task_are_refused_and_nothing_is_written(stage, tmp_path, changed, said):
     with pytest.raises(InputError, match=said):
-        stage("decision_lists.generate", {SECTION: {"groups": [GROUPS[0] | changed]}}, SECTION, tmp_path / "tasks")
-    assert files(tmp_path) == ["params.yaml"]
+        generate(stage, tmp_path, [FIRST | changed, *GROUPS[2:]])
+    assert files(tmp_path) == ["groups.tsv", "params.yaml"]
+
+
+def test_a_line_that_is_there_twice_is_refused(stage, tmp_path):
+    with pytest.raises(InputError, match="line 4: wanted a case of its own"):
+        generate(stage, tmp_path, [FIRST, *GROUPS])
 
 
 def test_tokens_that_may_repeat_allow_sequences_longer_than_the_number_of_tokens(stage, tmp_path):
-    group = GROUPS[1] | {"sizes": [{"n_tokens": 3, "seq_len": 5}], "lists": ["cyclic"], "laws": ONES}
-    stage("decision_lists.generate", {SECTION: {"groups": [group]}}, SECTION, tmp_path / "tasks")
-    (found,) = pd.read_parquet(tmp_path / "tasks")["probability"]
+    group = SECOND | {"n_tokens": 3, "seq_len": 5, "lists": ["cyclic"], "laws": ["uniform"]}
+    generate(stage, tmp_path, [FIRST, group, *GROUPS[3:]])
+    tasks = pd.read_parquet(tmp_path / "tasks").set_index("name")
+    found = tasks["probability"]["second-000"]
     assert sorted(set((found * 3**5).round(9))) == [1, 5, 10, 20, 30]  # orders of a multiset of five

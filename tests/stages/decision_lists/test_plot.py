@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from made import files
 
-SECTION, FIRST_TIME = "any.plot", 0.5
 FIGURES = [
     *("bound", "ratios", "crossover", "lemmas", "outcomes"),
     *("weights", "attention", "alignment", "spectra", "pruning"),
@@ -118,15 +117,15 @@ TABLES = {
         ("t-2", 1, 16, 16, 30),
     ),
     "spectra": frame(
-        "group task time numerical_rank singular_values",
-        ("heads", "heads-1", 0.25, 3, np.array([1.0, 0.5, 0.25])),  # before the axis begins
-        ("heads", "heads-1", 0.5, 1, np.array([2.0, 0.125, 0.0625])),
-        ("heads", "heads-1", 8.0, 2, np.array([4.0, 0.75, 0.375])),
-        ("no-heads", "uniform", 8.0, 4, np.array([7.0, 6.0, 5.0, 1e-12])),
-        ("no-heads", "uniform", 2.0, 3, np.array([3.0, 2.5, 2.25, 1e-13])),
-        ("no-heads", "uniform", 0.0, 0, np.array([0.0, 0.0, 0.0, 0.0])),
-        ("heads", "heads-2", 1.0, 2, np.array([9.0, 8.0, 0.5])),
-        ("heads", "heads-2", 4.0, 3, np.array([10.0, 8.5, 1.25])),
+        "law task time numerical_rank expected_rank singular_values",
+        ("zipf 1", "heads-1", 0.0, 3, 1, np.array([1.0, 0.5, 0.25])),  # a logarithmic axis has no 0
+        ("zipf 1", "heads-1", 0.5, 1, 1, np.array([2.0, 0.125, 0.0625])),
+        ("zipf 1", "heads-1", 8.0, 2, 1, np.array([4.0, 0.75, 0.375])),
+        ("uniform", "uniform", 8.0, 4, 3, np.array([7.0, 6.0, 5.0, 1e-12])),
+        ("uniform", "uniform", 2.0, 3, 3, np.array([3.0, 2.5, 2.25, 1e-13])),
+        ("uniform", "uniform", 0.0, 0, 3, np.array([0.0, 0.0, 0.0, 0.0])),
+        ("zipf 1", "heads-2", 1.0, 2, 4, np.array([9.0, 8.0, 0.5])),
+        ("zipf 1", "heads-2", 4.0, 3, 4, np.array([10.0, 8.5, 1.25])),
     ),
 }
 
@@ -135,10 +134,9 @@ TABLES = {
 def figures(stage, drawn, tmp_path):
     """The figures by name, drawn on the made tables."""
     for name, table in TABLES.items():
-        (tmp_path / "metrics").mkdir(exist_ok=True)
-        table.to_parquet(tmp_path / "metrics" / f"{name}.parquet")
-    params = {SECTION: {"first_time": FIRST_TIME}}
-    stage("decision_lists.plot", params, SECTION, tmp_path / "metrics", tmp_path / "figures")
+        (tmp_path / "tables").mkdir(exist_ok=True)
+        table.to_parquet(tmp_path / "tables" / f"{name}.parquet")
+    stage("decision_lists.plot", {}, tmp_path / "tables", tmp_path / "figures")
     assert files(tmp_path / "figures") == sorted(f"{name}.svg" for name in FIGURES)
     return {name: drawn[(tmp_path / "figures" / f"{name}.svg").read_bytes()] for name in FIGURES}
 
@@ -316,14 +314,14 @@ def spectra(figure):
     wanted = [
         ([0.5, 8], [(2, 0.125, 0.0625), (4, 0.75, 0.375)], (1, 2), 1, "1 frequent head"),
         ([2, 8], [(3, 2.5, 2.25, 1e-13), (7, 6, 5, 1e-12)], (3, 4), 3, "uniform law"),
-        ([1, 4], [(9, 8, 0.5), (10, 8.5, 1.25)], (2, 3), 2, "2 frequent heads"),
+        ([1, 4], [(9, 8, 0.5), (10, 8.5, 1.25)], (2, 3), 4, "4 frequent heads"),
     ]
     for over, under, (times, values, ranks, expected, title) in zip(above, below, wanted, strict=True):
         check_lines(over, *((times, course) for course in reversed(list(zip(*values, strict=True)))))
         check_lines(under, (times, ranks), along(expected))
         assert over.get_title() == title
         assert (over.get_xscale(), over.get_yscale()) == ("log", "log")
-    assert [legend(axes)[1] for axes in below] == ["heads: 1", "L − 1: 3", "heads: 2"]
+    assert [legend(axes)[1] for axes in below] == ["heads: 1", "L − 1: 3", "heads: 4"]
 
 
 def pruning(figure):

@@ -14,7 +14,7 @@ from lib.io.files import InputError
 
 SIZES, NOISE = (4, 3, 2), 0.3
 # Seed, time and limit of the learning rate of every stage, in no order; the least limit and the latest time count.
-STAGES = [(6, 0, math.inf), (2, 11, 0.5), (6, 5, 0.7), (2, 0, math.inf), (2, 4, 0.9), (6, 9, 1.1), (8, 90, 40)]
+STAGES = [(6, 0, math.inf), (7, 11, 0.5), (6, 5, 0.7), (7, 0, math.inf), (7, 4, 0.9), (6, 9, 1.1), (8, 90, 40)]
 VARIANTS = [("exponential", 0.9), ("plain", 0.6), ("factors", 1.2), ("plain", 1.0)]
 DROP = {
     "coupling": 0.65,
@@ -24,32 +24,36 @@ DROP = {
     "log10_init_scale": -14,
     "flow_log10_init_scales": [-9, -14],
     "rescaled_end": 26,
-    "rtol": 1e-5,
-    "atol": 1e-5,
 }
-PARAMS = {
-    "seeds": [6, 2],
-    "log10_init_scale": -1.5,
-    "variants": [{"form": form, "share_of_limit": share} for form, share in VARIANTS],
+PARAMS = {"n_seeds": 2, "first_seed": 6, "log10_init_scale": -1.5}
+SOLVER = {
     "threshold": 0.02,
     "margin": 3,
-    "max_steps": 5000,
+    "kick": 1e-4,
+    "stationary": 1e-4,
+    "max_events": 9,
+    "rtol": 1e-4,
+    "atol": 1e-4,
+    "curvature_share": 1,
 }
-SHORT = {**DROP, "flow_log10_init_scales": [], "rescaled_end": 0.5, "rtol": 1e-2, "atol": 1e-2}
-ONE = {"seeds": [6], "variants": [{"form": "plain", "share_of_limit": 0.7}]}
+SHORT = {**DROP, "flow_log10_init_scales": [], "rescaled_end": 0.5}
+ONE = {"n_seeds": 1, "variants": [("plain", 0.7)]}
 EPS = {np.float64: 2.0**-52, np.float32: 2.0**-23}
 
 
-def run(stage, tmp_path, of=((2, 8, 6), (39, 1, 44)), **params):
+def run(stage, tmp_path, of=((7, 8, 6), (39, 1, 44)), variants=VARIANTS, **params):
     """The three tables, and the task: seeds, and the numbers from which they are drawn."""
+    lines = ["form\tshare_of_limit", *(f"{form}\t{share}" for form, share in variants)]
+    (tmp_path / "variants").write_text("\n".join(lines))
     toy = draw_toy(tmp_path / "task", list(of[0]), SIZES, of[1], NOISE)
     table = pd.DataFrame(STAGES, columns=["seed", "time", "learning_rate_limit"]).astype({"time": float})
     table.to_parquet(tmp_path / "stages")
     stage(
         "gradual_rank.descend",
-        {"a.b": {**PARAMS, **params}},
+        {"a.b": {**PARAMS, **params}, "a.solver": SOLVER},
         "a.b",
-        *(tmp_path / name for name in ("task", "stages", "d")),
+        "a.solver",
+        *(tmp_path / name for name in ("variants", "task", "stages", "d")),
     )
     assert files(tmp_path / "d") == ["drop.parquet", "ends.parquet", "events.parquet"]
     return [pd.read_parquet(tmp_path / f"d/{name}.parquet") for name in ("events", "ends", "drop")], toy
@@ -85,7 +89,7 @@ def follow(toy, seed, form, share, scale):
     loss = Head(toy["X"][i], toy["Y"][i])
     L = -scale * math.log(10)
     rate = share * min(limit for s, _, limit in STAGES if s == seed)
-    n_steps = math.ceil(max(time for s, time, _ in STAGES if s == seed) * (L + PARAMS["margin"]) / rate)
+    n_steps = math.ceil(max(time for s, time, _ in STAGES if s == seed) * (L + SOLVER["margin"]) / rate)
     u, v = (math.exp(-L) * toy[name][i].numpy() for name in "uv")
     log_c = np.log(np.abs(u * u - v * v))
     cell = {"form": form, "share_of_limit": share, "log10_init_scale": scale, "seed": seed}
@@ -126,7 +130,7 @@ def follow_all(toy, variants, scale):
     """The two tables of all variants. All seeds take their first step, then all their second; so are the events."""
     events, ends = [], []
     for form, share in variants:
-        both = [follow(toy, seed, form, share, scale) for seed in (6, 2)]
+        both = [follow(toy, seed, form, share, scale) for seed in (6, 7)]
         order = sorted((k, place, j, row) for place, (rows, _) in enumerate(both) for k, j, row in rows)
         events += [row for *_, row in order]
         ends += [end for _, end in both]
@@ -143,7 +147,7 @@ def test_every_form_of_descent_is_that_of_a_loop(stage, tmp_path):
 
 
 def test_plain_descent_from_a_tiny_start_is_lost_and_the_table_says_when(stage, tmp_path):
-    chosen = {"variants": [{"form": "plain", "share_of_limit": 1}], "log10_init_scale": -12}
+    chosen = {"variants": [("plain", 1)], "log10_init_scale": -12}
     (events, ends, _), toy = run(stage, tmp_path, drop=SHORT, **chosen)
     wanted = follow_all(toy, [("plain", 1)], -12)
     compare(events, wanted[0], rtol=1e-9)
@@ -222,9 +226,11 @@ def test_the_example_ends_with_its_last_step(stage, tmp_path):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"seeds": [6, 5]}, r"a\.b\.seeds: wanted seeds of .*task, got \[5\]"),
-        ({"max_steps": 118}, "max_steps: wanted at least 119 for a share of 0.7"),
-        ({"seeds": [8], "variants": [{"form": "factors", "share_of_limit": 2}]}, "share_of_limit, factors: wanted"),
+        ({"first_seed": 5}, r"a\.b: wanted seeds of .*task, got \[5\]"),
+        ({"variants": [("plain", 2e-4)]}, r"share_of_limit 0\.0002: wanted .* at most 200000 steps, got 414893"),
+        ({"first_seed": 8, "variants": [("factors", 2)]}, "share_of_limit, factors: wanted"),
+        ({"variants": [("plain", 0.7), ("euler", 0.7)]}, "variants: line 3, column form: wanted one of"),
+        ({"variants": [("plain", 0.7), ("plain", 0.7)]}, "variants: line 3: wanted a case of its own"),
         ({"drop": {**SHORT, "learning_rate": 20, "rescaled_end": 50}}, "drop.learning_rate, plain, float64: wanted a"),
         ({"drop": {**SHORT, "log10_init_scale": -60}}, "wanted a start that float32 can write, got 1e-60"),
         ({"drop": {**SHORT, "minimum": [1, 2]}}, "minimum: wanted three coordinates, got"),
@@ -235,6 +241,12 @@ def test_what_cannot_be_computed_is_refused(stage, tmp_path, params, message):
         run(stage, tmp_path, of=([6, 8], [44, 1]), **{"drop": SHORT, **ONE, **params})
 
 
-def test_as_many_steps_as_are_allowed_are_taken(stage, tmp_path):
-    (_, ends, _), _ = run(stage, tmp_path, of=([6], [44]), drop=SHORT, **{**ONE, "max_steps": 119})
-    assert ends["steps"].tolist() == [119]
+@pytest.mark.parametrize("most", [118, 119])
+def test_as_many_steps_as_are_allowed_are_taken(stage, tmp_path, monkeypatch, most):
+    monkeypatch.setattr("stages.gradual_rank.descend.MAX_STEPS", most)
+    if most < 119:
+        with pytest.raises(InputError, match="wanted a share that needs at most 118 steps, got 119"):
+            run(stage, tmp_path, of=([6], [44]), drop=SHORT, **ONE)
+    else:
+        (_, ends, _), _ = run(stage, tmp_path, of=([6], [44]), drop=SHORT, **ONE)
+        assert ends["steps"].tolist() == [119]

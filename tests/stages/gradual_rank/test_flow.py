@@ -14,12 +14,13 @@ from safetensors.torch import save_file
 from lib.dynamics.stiff_flow import StalledError
 from lib.io.files import InputError
 
-SOLVER = {"rtol": 1e-7, "atol": 1e-7, "curvature_samples": 4, "rest": 0.4}
-SMALL = {**SOLVER, "log10_init_scales": [-3, -6], "threshold": 0.02, "margin": 4, "n_snapshots": 3, "n_times": 6}
+SOLVER = {"threshold": 0.02, "margin": 4, "kick": 1e-4, "stationary": 1e-4, "max_events": 9, "rtol": 1e-2,
+          "atol": 1e-7, "curvature_share": 0.6}  # fmt: skip
+SMALL = {"log10_init_scales": [-3, -6], "n_snapshots": 3, "n_times": 6}
 # Here something is above the threshold from the start.
-PAPER = {**SOLVER, "log10_init_scales": [-0.7], "threshold": 0.03, "margin": 3, "n_snapshots": 2, "n_times": 4}
-PARAMS = {"paper": PAPER, "small": SMALL}
-CONTROL = -2
+PAPER = {"log10_init_scales": [-0.7], "n_snapshots": 2, "n_times": 4, "curvature_share": 1}
+CONTROL, REST = -2, 0.4
+PARAMS = {"paper": PAPER, "small": SMALL, "control_log10_init_scale": CONTROL, "rest": REST, "rtol": 1e-7}
 TASKS = {"small": ([6, 2], (3, 2, 2), [9, 36]), "paper": ([4], (4, 3, 2), [39])}
 # Seed, stage, time and next time, in no order. Small's seed 6 ends with the middle of a plateau without end at 1e-6,
 # and with the margin at 1e-3; seed 2 always with the margin, as its last plateau is short.
@@ -39,20 +40,20 @@ def write(tmp_path):
     return {name: draw_toy(tmp_path / f"t/{name}.safetensors", *task, 0.3) for name, task in TASKS.items()}
 
 
-def run(stage, tmp_path, **params):
+def run(stage, tmp_path, solver=SOLVER, **params):
     folders = [tmp_path / name for name in "tprf"]
-    stage("gradual_rank.flow", {"a.b": {**PARAMS, "control_log10_init_scale": CONTROL, **params}}, "a.b", *folders)
+    stage("gradual_rank.flow", {"a.b": {**PARAMS, **params}, "a.solver": solver}, "a.b", "a.solver", *folders)
     return {file.stem: pd.read_parquet(file) for file in sorted((tmp_path / "f").iterdir())}
 
 
 def plan(name, seed, scale):
     """When a flow ends, and the middles of its plateaus by stage."""
-    L, params = -scale * math.log(10), PARAMS[name]
+    L = -scale * math.log(10)
     plateaus = sorted((stage, time, following) for s, stage, time, following in STAGES[name] if s == seed)
     last = plateaus[-1][1]
-    longest = last * (1 + 2 * params["rest"])
+    longest = last * (1 + 2 * REST)
     middles = [L * (time + min(following, longest)) / 2 for _, time, following in plateaus]
-    return max(last * (L + params["margin"]), *middles), middles
+    return max(last * (L + SOLVER["margin"]), *middles), middles
 
 
 class Followed:
@@ -69,7 +70,7 @@ class Followed:
             [end * (k / (n - 1)) for k in range(n)] for n in (params["n_snapshots"], params["n_times"])
         )
         every = sorted({*self.snapshots, *self.times, *self.middles})
-        path, self.events = flow(self.loss, self.start, end, params["threshold"], every)
+        path, self.events = flow(self.loss, self.start, end, SOLVER["threshold"], every)
         self.path = dict(zip(every, path, strict=True))
 
     def row(self, time):
@@ -171,7 +172,7 @@ def check_control(found, toy):
     rows = []
     for i, seed in enumerate(toy["seeds"].tolist()):
         loss, start = Head(toy["X"][i], toy["Y"][i]), Start(toy["u"][i].numpy(), toy["v"][i].numpy(), CONTROL)
-        events = flow(loss, start, plan("small", seed, CONTROL)[0], SMALL["threshold"], direction=-1)[1]
+        events = flow(loss, start, plan("small", seed, CONTROL)[0], SOLVER["threshold"], direction=-1)[1]
         rows += events_of(seed, CONTROL, events)
     assert {row["seed"] for row in rows} == set(toy["seeds"].tolist())
     compare(found, rows)
@@ -181,8 +182,8 @@ def test_a_control_without_events_has_its_columns(stage, tmp_path):
     write(tmp_path)
     for name in TASKS:
         draw_toy(tmp_path / f"t/{name}.safetensors", [{"small": 2, "paper": 4}[name]], (2, 2, 2), [36], 0.3)
-    above_all = {**SMALL, "log10_init_scales": [-1], "threshold": 1e9, "rtol": 1e-2, "atol": 1e-2}
-    control = run(stage, tmp_path, small=above_all, paper=above_all)["control"]
+    one, above_all = {**SMALL, "log10_init_scales": [-1]}, {**SOLVER, "threshold": 1e9, "atol": 1e-2}
+    control = run(stage, tmp_path, above_all, small=one, paper=one, rtol=1e-2)["control"]
     assert list(control) == ["seed", "log10_init_scale", "time", "coordinate", "sign", "rises"]
     assert control.empty
 

@@ -11,26 +11,31 @@ from made import files, generator
 
 from lib.dynamics.stiff_flow import StalledError
 
-PARAMS = {
-    "log10_init_scales": [-2, -4],
-    "n_changed": 2,
-    "rescaled_end": 12,
+# One stage of a head that is learned at once: the stage predicts heads, too (test_greedy.py).
+PROBLEM = {"max_stages": 1, "log10_init_scales": []}
+GREEDY = {"small": PROBLEM, "paper": PROBLEM, "stop_loss": 0.9}
+PARAMS = {"log10_init_scales": [-2, -4], "n_changed": 2, "rescaled_end": 12}
+SOLVER = {
     "threshold": 0.03,
+    "margin": 4,
+    "kick": 1e-4,
     "stationary": 1e-5,
+    "max_events": 30,
     "rtol": 1e-6,
     "atol": 1e-6,
-    "curvature_samples": 3,
-    "max_events": 30,
+    "curvature_share": 0.75,
 }
 SEEDS = [5, 3]
 COLUMNS = ["seed", "log10_init_scale", "source", "time", "end", "coordinate", "sign", "rises"]
 
 
-def run(stage, tmp_path, **params):
+def run(stage, tmp_path, solver=SOLVER, **params):
     """The table, and the task; its targets, and the v of its starts, are not the adapter's."""
-    toy = draw_toy(tmp_path / "task", SEEDS, (4, 3, 2), [20, 4], 0.3)
-    stage("gradual_rank.forecast", {"a.b": {**PARAMS, **params}}, "a.b", tmp_path / "task", tmp_path / "forecast")
-    return pd.read_parquet(tmp_path / "forecast"), toy
+    toy = draw_toy(tmp_path / "t/small.safetensors", SEEDS, (4, 3, 2), [20, 4], 0.3)
+    draw_toy(tmp_path / "t/paper.safetensors", [2], (3, 2, 2), [36], 0.3)
+    sections = {"a.greedy": GREEDY, "a.b": {**PARAMS, **params}, "a.solver": solver}
+    stage("gradual_rank.greedy", sections, *sections, tmp_path / "t", tmp_path / "p")
+    return pd.read_parquet(tmp_path / "p/forecast.parquet"), toy
 
 
 def fine_tune(toy, i, scale):
@@ -60,7 +65,8 @@ def test_forecast_and_measurement_are_those_of_scipy(stage, tmp_path):
     np.testing.assert_allclose(found["time"], wanted["time"], rtol=1e-4)
     np.testing.assert_allclose(found["end"], wanted["end"], rtol=1e-12)
     assert len(found.groupby(["seed", "log10_init_scale", "source"])) == 8
-    assert files(tmp_path) == ["forecast", "params.yaml", "task"]
+    written = [f"{name}_{kind}.parquet" for name in ("paper", "small") for kind in ("events", "stages")]
+    assert files(tmp_path / "p") == ["forecast.parquet", *written]
 
 
 def test_a_table_without_events_has_its_columns(stage, tmp_path):
@@ -71,4 +77,4 @@ def test_a_table_without_events_has_its_columns(stage, tmp_path):
 
 def test_more_events_than_are_allowed_end_in_an_error(stage, tmp_path):
     with pytest.raises(StalledError, match="wanted at most 1 events, got more"):
-        run(stage, tmp_path, max_events=1)
+        run(stage, tmp_path, {**SOLVER, "max_events": 1})

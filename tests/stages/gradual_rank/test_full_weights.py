@@ -12,7 +12,8 @@ from lib.io.files import InputError
 
 SECTION = "any.family.full_weights"
 PARAMS = {
-    "seeds": [5, 2, 1],
+    "n_seeds": 3,
+    "first_seed": 3,
     "n_samples": 7,
     "seq_len": 3,
     "d_model": 4,
@@ -23,6 +24,7 @@ PARAMS = {
     "n_snapshots": 4,
     "look_every": 3,
 }
+SEEDS = [3, 4, 5]
 NAMES = ("W_K", "W_Q", "W_V", "W_O")
 
 
@@ -108,14 +110,14 @@ def test_every_snapshot_loss_and_rise_is_that_of_descent_by_automatic_differenti
         assert layout["matrices"] == {name: ["seed", "row", "col"] for name in NAMES}
         assert layout["products"] == {"W_KQ": ["W_K", "W_Q"], "W_VO": ["W_V", "W_O"]}
         cell = {"variant": f"log10_init_scale={scale}", "log10_init_scale": scale, "learning_rate": 0.35}
-        assert (layout["cell"], layout["seeds"]) == (cell, PARAMS["seeds"])
-        descents = [trained(seed, scale) for seed in PARAMS["seeds"]]
+        assert (layout["cell"], layout["seeds"]) == (cell, SEEDS)
+        descents = [trained(seed, scale) for seed in SEEDS]
         saved = [round(k * (len(descents[0]) - 1) / 3) for k in range(4)]
         assert len(snapshots) == 4
         assert len(rows) == 4 * 3
         for number, step in enumerate(saved):
             assert set(snapshots[number]) == set(NAMES)
-            for i, seed in enumerate(PARAMS["seeds"]):
+            for i, seed in enumerate(SEEDS):
                 loss, W, _ = descents[i][step]
                 (row,) = rows[(rows["snapshot"] == number) & (rows["seed"] == seed)].to_dict("records")
                 time = step * 0.35
@@ -124,7 +126,7 @@ def test_every_snapshot_loss_and_rise_is_that_of_descent_by_automatic_differenti
                 assert row == pytest.approx({**numbers, "loss": loss}, rel=1e-9)
                 for name in NAMES:
                     torch.testing.assert_close(snapshots[number][name][i], W[name], rtol=1e-8, atol=1e-12)
-        for seed, found in zip(PARAMS["seeds"], descents, strict=True):
+        for seed, found in zip(SEEDS, descents, strict=True):
             time = rise(found)
             if time is not None:
                 wanted.append({"seed": seed, "log10_init_scale": scale, "time": time, **forecast(seed, scale)})
@@ -146,7 +148,10 @@ def test_descent_that_overflows_names_its_learning_rate_and_the_step(stage, tmp_
     assert files(tmp_path) == ["params.yaml"]
 
 
-@pytest.mark.parametrize("name", ["seeds", "log10_init_scales"])
-def test_without_a_seed_or_a_scale_there_is_nothing_to_train(stage, tmp_path, name):
-    with pytest.raises(InputError, match="wanted at least one of each, got none"):
-        stage("gradual_rank.full_weights", {SECTION: {**PARAMS, name: []}}, SECTION, tmp_path / "r", tmp_path / "s")
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [("n_seeds", 0, "n_seeds: wanted a number in"), ("log10_init_scales", [], "init_scales: wanted at least one, got")],
+)
+def test_without_a_seed_or_a_scale_there_is_nothing_to_train(stage, tmp_path, name, value, message):
+    with pytest.raises(InputError, match=message):
+        stage("gradual_rank.full_weights", {SECTION: {**PARAMS, name: value}}, SECTION, tmp_path / "r", tmp_path / "s")

@@ -9,8 +9,10 @@ from safetensors import safe_open
 
 from lib.io.files import InputError
 
-SMALL = {"seeds": [7, 3], "n_samples": 3, "seq_len": 4, "d_model": 2}
-PAPER = {"seeds": [5], "n_samples": 2, "seq_len": 5, "d_model": 3}
+SMALL = {"n_seeds": 2, "first_seed": 6, "n_samples": 3, "d_model": 2}
+PAPER = {"n_seeds": 1, "n_samples": 2, "d_model": 3}
+PARAMS = {"small": SMALL, "paper": PAPER, "seq_len": 4}
+SEEDS = {"small": [6, 7], "paper": [0]}
 
 
 def answer(X, p):
@@ -26,17 +28,17 @@ def answer(X, p):
 
 
 def test_a_task_holds_the_draws_of_its_seeds_and_the_answers_of_their_teachers(stage, tmp_path):
-    stage("gradual_rank.generate", {"any.generate": {"small": SMALL, "paper": PAPER}}, "any.generate", tmp_path / "t")
+    stage("gradual_rank.generate", {"any.generate": PARAMS}, "any.generate", tmp_path / "t")
     assert files(tmp_path) == ["params.yaml", "t/paper.safetensors", "t/small.safetensors"]
     for name, task in {"small": SMALL, "paper": PAPER}.items():
         with safe_open(tmp_path / "t" / f"{name}.safetensors", "pt") as opened:
             found = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 (no mapping)
         assert found.keys() == {"seeds", "X", "Y", "teacher", "u", "v"}
         assert found["seeds"].dtype == torch.int64
-        assert found["seeds"].tolist() == task["seeds"]
-        assert {len(tensor) for tensor in found.values()} == {len(task["seeds"])}
-        size, d = (task["n_samples"], task["seq_len"], task["d_model"]), task["d_model"]
-        for i, seed in enumerate(task["seeds"]):
+        assert found["seeds"].tolist() == SEEDS[name]
+        assert {len(tensor) for tensor in found.values()} == {len(SEEDS[name])}
+        size, d = (task["n_samples"], 4, task["d_model"]), task["d_model"]
+        for i, seed in enumerate(SEEDS[name]):
             X = torch.randn(size, generator=generator(seed, "tokens"), dtype=torch.float64)
             u, v = torch.randn(2, 2 * d, generator=generator(seed, "teacher"), dtype=torch.float64)
             start = torch.randn(2, 2 * d, generator=generator(seed, "start"), dtype=torch.float64)
@@ -49,13 +51,12 @@ def test_a_task_holds_the_draws_of_its_seeds_and_the_answers_of_their_teachers(s
 
 @pytest.mark.parametrize("name", ["small", "paper"])
 def test_a_task_without_seeds_is_refused(stage, tmp_path, name):
-    tasks = {"small": SMALL, "paper": PAPER}
-    tasks[name] = {**tasks[name], "seeds": []}
-    with pytest.raises(InputError, match="seeds: wanted at least one, got none"):
+    tasks = {**PARAMS, name: {**PARAMS[name], "n_seeds": 0}}
+    with pytest.raises(InputError, match=rf"any\.generate\.{name}\.n_seeds: wanted a number in .*, got 0"):
         stage("gradual_rank.generate", {"any.generate": tasks}, "any.generate", tmp_path / "t")
     assert files(tmp_path) == ["params.yaml"]
 
 
 def test_what_is_printed_names_every_task_with_its_seeds_and_sequences(stage, tmp_path, capsys):
-    stage("gradual_rank.generate", {"any.generate": {"small": SMALL, "paper": PAPER}}, "any.generate", tmp_path / "t")
+    stage("gradual_rank.generate", {"any.generate": PARAMS}, "any.generate", tmp_path / "t")
     assert capsys.readouterr().out == "small: 2 seeds of 3 sequences\npaper: 1 seeds of 2 sequences\n"

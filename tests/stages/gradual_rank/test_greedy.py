@@ -11,13 +11,16 @@ from gradual_rank_reference import Head, Start, algorithm_1, draw_toy, staged_ev
 from made import files
 
 from lib.dynamics.stiff_flow import StalledError
+from lib.io.files import InputError
 
-SOLVER = {"rtol": 1e-5, "atol": 1e-5, "stationary": 1e-5, "kick": 1e-4, "curvature_samples": 4, "max_events": 20}
+SOLVER = {"threshold": 0.02, "margin": 3, "kick": 1e-4, "stationary": 1e-5, "max_events": 20, "rtol": 1e-5,
+          "atol": 1e-4, "curvature_share": 0.7}  # fmt: skip
 # The first seed of small loses a coordinate and ends by its stages, the second ends by its loss; at the larger scale
 # of paper something is above the threshold from the start.
-SMALL = {**SOLVER, "max_stages": 3, "stop_loss": 0.03, "log10_init_scales": [-3, -6], "threshold": 0.02, "margin": 3}
-PAPER = {**SOLVER, "max_stages": 9, "stop_loss": 0.0, "log10_init_scales": [-0.7], "threshold": 0.03, "margin": 2}
-PARAMS = {"small": SMALL, "paper": PAPER}
+SMALL = {"max_stages": 3, "log10_init_scales": [-3, -6], "atol": 1e-5}
+PAPER = {"max_stages": 9, "log10_init_scales": [-0.7]}
+PARAMS = {"small": SMALL, "paper": PAPER, "stop_loss": 0.03}
+ADAPTER = {"log10_init_scales": [], "n_changed": 1, "rescaled_end": 1}  # see test_forecast.py
 TASKS = {"small": ([6, 2], (3, 2, 2), [9, 36]), "paper": ([4], (4, 3, 2), [39])}
 
 
@@ -27,9 +30,10 @@ def toys(tmp_path):
     return {name: draw_toy(tmp_path / f"t/{name}.safetensors", *task, 0.3) for name, task in TASKS.items()}
 
 
-def run(stage, tmp_path, params):
+def run(stage, tmp_path, params, **solver):
     """The tables of the stage."""
-    stage("gradual_rank.greedy", {"a.b": params}, "a.b", tmp_path / "t", tmp_path / "p")
+    sections = {"a.b": params, "a.adapter": ADAPTER, "a.solver": {**SOLVER, **solver}}
+    stage("gradual_rank.greedy", sections, *sections, tmp_path / "t", tmp_path / "p")
     return {file.stem: pd.read_parquet(file) for file in sorted((tmp_path / "p").iterdir())}
 
 
@@ -39,7 +43,7 @@ def stages_of(toy, i, params):
     kept = []
     for stage in itertools.islice(algorithm_1(loss), params["max_stages"] + 1):
         kept.append({**stage, "loss": loss.relative(stage["p"])})
-        if kept[-1]["loss"] < params["stop_loss"]:
+        if kept[-1]["loss"] < PARAMS["stop_loss"]:
             break
     return kept
 
@@ -112,8 +116,8 @@ def events_of(toys, name, tables):
         last = stages.loc[stages["seed"] == seed, "time"].max()
         for scale in params["log10_init_scales"]:
             start = Start(toys[name]["u"][i].numpy(), toys[name]["v"][i].numpy(), scale)
-            end = last * (-scale * math.log(10) + params["margin"])
-            yield from ((seed, scale, *event) for event in staged_events(loss, start, end, params["threshold"]))
+            end = last * (-scale * math.log(10) + SOLVER["margin"])
+            yield from ((seed, scale, *event) for event in staged_events(loss, start, end, SOLVER["threshold"]))
 
 
 def check_events(tables, toys):
@@ -131,21 +135,23 @@ def check_events(tables, toys):
 
 def test_the_stages_and_the_events_are_those_of_scipy(stage, tmp_path, toys):
     tables = run(stage, tmp_path, PARAMS)
-    assert files(tmp_path / "p") == [f"{n}_{kind}.parquet" for n in ("paper", "small") for kind in ("events", "stages")]
+    written = [f"{name}_{kind}.parquet" for name in ("paper", "small") for kind in ("events", "stages")]
+    assert files(tmp_path / "p") == ["forecast.parquet", *written]
     check_stages(tables, toys)
     check_events(tables, toys)
 
 
-def run_shortly(stage, tmp_path, **changes):
-    """One seed to its second stage, with some params of small changed."""
-    for name in PARAMS:
+def run_shortly(stage, tmp_path, scales=(-1,), **solver):
+    """One seed to its second stage, small's from other scales."""
+    for name in TASKS:
         draw_toy(tmp_path / f"t/{name}.safetensors", [2], (3, 2, 2), [36], 0.3)
     quick = {**SMALL, "max_stages": 2, "log10_init_scales": [-1]}
-    return run(stage, tmp_path, {"small": {**quick, **changes}, "paper": quick})
+    small = {**quick, "log10_init_scales": list(scales)}
+    return run(stage, tmp_path, {**PARAMS, "small": small, "paper": quick}, **solver)
 
 
 def test_a_table_without_events_has_its_columns(stage, tmp_path):
-    found = run_shortly(stage, tmp_path, log10_init_scales=[])
+    found = run_shortly(stage, tmp_path, scales=[])
     assert len(found["paper_events"])
     assert list(found["small_events"]) == list(found["paper_events"])
     assert found["small_events"].empty
@@ -154,3 +160,9 @@ def test_a_table_without_events_has_its_columns(stage, tmp_path):
 def test_more_events_than_are_allowed_end_in_an_error(stage, tmp_path):
     with pytest.raises(StalledError, match="wanted at most 1 events, got more"):
         run_shortly(stage, tmp_path, max_events=1)
+
+
+@pytest.mark.parametrize(("name", "got"), [("kick", 1e-9), ("rtol", 0), ("curvature_share", 1.5), ("max_events", 0)])
+def test_a_solver_out_of_range_is_refused(stage, tmp_path, name, got):
+    with pytest.raises(InputError, match=rf"a\.solver: {name}: wanted a number in \(.*\], got {got}"):
+        run_shortly(stage, tmp_path, **{name: got})

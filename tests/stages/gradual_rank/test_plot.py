@@ -12,6 +12,7 @@ from made import files
 SEEDS = {"small": [7, 5, 2], "paper": [3, 4]}
 SHOWN = {"small": 5, "paper": 4}  # neither the first nor the least of the seeds that have stages
 HALF = {"small": 2, "paper": 3}
+TINY, RETURNED, NEAR = -8, 0.03, 0.07
 SCALES = {"small": [-8.0, -1.0], "paper": [-4.0]}
 # When which coordinate joins, of the seed that is shown; the others are some 10 times later.
 JOINS = {
@@ -226,7 +227,8 @@ def figures(stage, drawn, tmp_path):
     (tmp_path / "metrics").mkdir()
     for name, rows in made.items():
         pd.DataFrame(rows).to_parquet(tmp_path / "metrics" / f"{name}.parquet")
-    stage("gradual_rank.plot", {}, tmp_path / "metrics", tmp_path / "figures")
+    bars = {"log10_init_scale": TINY, "returned": RETURNED, "near": NEAR}
+    stage("gradual_rank.plot", {"a.bars": bars}, "a.bars", tmp_path / "metrics", tmp_path / "figures")
     assert files(tmp_path / "figures") == sorted(f"{name}.svg" for name in NAMES)
     return made, {name: drawn[(tmp_path / "figures" / f"{name}.svg").read_bytes()] for name in NAMES}
 
@@ -301,13 +303,13 @@ def check_paths(made, drawn):
 def check_errors(made, figure):
     """A line a seed and their median; the law is that of the small head's tiny scales."""
     small, large = made["small_errors"], made["paper_errors"]
-    tiny = [row for row in small if row["log10_init_scale"] <= -4]
+    tiny = [row for row in small if row["log10_init_scale"] <= TINY]
     C = statistics.median(row["time_error_median"] * row["log_scale"] for row in tiny)
     logs = np.geomspace(2.3, 16 * math.log(10), 50)
     law = f"C / log(1 / init scale), C = {C:.2f}", "--", logs / math.log(10), C / logs
     of_time = [
         medians(rows, name, f"{label}, d = {d}")
-        for rows, d in ((small, 8), (large, 50))
+        for rows, d in ((small, HALF["small"]), (large, HALF["paper"]))
         for name, label in (("time_error_median", "Algorithm 1"), ("finite_error_median", "finite-scale form"))
     ]
     times, order, plateaus, products = figure.axes
@@ -335,7 +337,7 @@ def check_assumptions(made, figure):
     assert_drawn(
         strict, [shares(column(later, f"strictness_{kind}"), f"in {kind}") for kind in ("products", "weights")]
     )
-    wanted = [("", "--", [1e-2, 1e-2], [0, 1])]
+    wanted = [("", "--", [RETURNED, RETURNED], [0, 1])]
     for noise in ("balanced", "independent"):
         rows = where(made["returns"], kind="random", noise=noise)
         wanted += [
@@ -343,7 +345,7 @@ def check_assumptions(made, figure):
             shares(column(rows, "ratio_weights"), f"(u, v), {noise} noise", ":"),
         ]
     assert_drawn(back, wanted)
-    wanted = [("", "--", [0.05, 0.05], [0, 1])]
+    wanted = [("", "--", [NEAR, NEAR], [0, 1])]
     for noise, label in (("none", "no noise"), ("balanced", "balanced noise"), ("independent", "independent noise")):
         wanted.append(shares([max(1e-8, x) for x in column(where(made["kicks"], noise=noise), "error")], label))
     assert_drawn(begun, wanted)
@@ -399,7 +401,7 @@ def check_descents(made, figure):
         ],
     )
     assert [label.get_text() for label in error.get_yticklabels()] == [f"{f}, {s:g} of the limit" for f, s in kinds]
-    assert error.get_title() == "descent from $10^{-32}$, a point a seed"
+    assert error.get_title() == "descent from $10^{-32}$, one point per seed"
     wanted = [("unstable above", "--", [0, 1], [1, 1])]
     for seed in (5, 7):
         rows = [row for row in where(made["small_stages"], seed=seed) if row["stage"] > 0]

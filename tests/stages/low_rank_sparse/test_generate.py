@@ -10,7 +10,8 @@ from lib.io.files import InputError
 
 SECTION = "family.generate"
 PARAMS = {
-    "seeds": [7, 3],
+    "n_seeds": 2,
+    "first_seed": 6,
     "n_train": 9,
     "n_test": 6,
     "d_model": 8,
@@ -25,7 +26,7 @@ PARAMS = {
 def expected(params):
     """Every tensor of the file, the seeds stacked."""
     parts = []
-    for seed in params["seeds"]:
+    for seed in (6, 7):
         mu = reference.orthonormal(params["d_model"], params["n_patterns"], generator(seed, "patterns"))
         of_seed = {"seeds": torch.tensor(seed), "patterns": mu}
         for part in ("train", "test"):
@@ -64,7 +65,7 @@ def test_samples_are_those_of_the_paper(stage, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seeds": []}, "seeds: wanted at least one, got none"),
+        ({"n_seeds": 0}, r"n_seeds: wanted a number in \[1, 100000\], got 0"),
         ({"n_patterns": 9}, "n_patterns: wanted more than the 2 discriminative patterns and at most d_model = 8"),
         ({"n_patterns": 2}, "n_patterns: wanted more than the 2 discriminative patterns"),
         ({"n_patterns": 0}, r"n_patterns: wanted a number in \[1, 16384\], got 0"),

@@ -11,7 +11,7 @@ import pytest
 from made import files
 
 SECTION = "any.family.plot"
-PARAMS = {"steps": [2, 9, 40], "n_dimensions": 16, "fit_from_n_patterns": 8}
+PARAMS = {"steps": [2, 9, 40]}
 SEEDS = {"tied": [3, 1, 2], "untied": [4, 0]}
 STEPS = {"tied": [0, 2, 9], "untied": [0, 2, 7, 40]}
 SEQ_LEN = 20
@@ -45,7 +45,7 @@ def made_tables():
                 sigma = np.sort(draw.uniform(0.01, 2, 6))[::-1]
                 rows["spectra"] += [{"matrix": matrix, "step": step, "singular_values": sigma, **cell}]
             for matrix, side, span in itertools.product(MATRICES, ("input", "output"), SPANS):
-                place = {"matrix": matrix, "side": side, "span": span, "step": step}
+                place = {"matrix": matrix, "side": side, "span": span, "step": step, "dimension": 16}
                 rows["directions"] += [{**place, **numbers("alignment", "energy"), **cell}]
         kinds = [("all", rank) for rank in (0, 1, 2, 5, 20)] + PARTS[2:] + [("W_V", 2), ("W_O", 0)]
         rows["truncate"] += [{"kind": kind, "rank": rank, **numbers(*SCORES), **cell} for kind, rank in kinds]
@@ -63,19 +63,19 @@ def made_tables():
     values |= {"patterns": [5, 7, 8, 10], "noise": [0, 0.1], "confusion": [0, 2, 3], "neurons": [20, 50]}
     columns = ["hinge", "hinge_at_rank_2", "small_share", "W_K_next", "W_K_tail", "W_K_gap", "W_V_gap"]
     trainings = [(name, value, "1|1", 1, "tied") for name in values for value in values[name]]
-    trainings += [
-        ("labels", 2, "1|1", 2, "tied"),
-        ("labels", 3, "1|1|1", 2, "tied"),
-        ("labels", 3, "1|1|1", 2, "untied"),
-    ]
-    trainings += [("labels", 3, "2|1", 1, "tied"), ("labels", 6, "3|3", 1, "tied"), ("labels", 4, "2|2", 1, "tied")]
+    trainings += [("classes_tied", 2, "1|1", 2, "tied"), ("classes_tied", 3, "1|1|1", 2, "tied")]
+    trainings += [("classes_untied", 3, "1|1|1", 2, "untied"), ("grouped", 3, "2|1", 1, "tied")]
+    trainings += [("grouped", 6, "3|3", 1, "tied"), ("grouped", 4, "2|2", 1, "tied")]
     for (name, value, labels, n, readout), seed in itertools.product(trainings, (6, 0, 3)):
         row = {"sweep": name, "value": value, "labels": labels, "n_outputs": n, "readout": readout, "seed": seed}
         row |= numbers(*columns) | {"fitted_step": int(draw.integers(4, 80)), "seq_len": SEQ_LEN}
+        row["in_fit"] = name != "patterns" or value >= 8
         row["fitted_step"] = -1 if (name, value, seed) == ("relevant", 4, 0) else row["fitted_step"]
         sigma = {f"{matrix}_singular_values": np.sort(draw.uniform(0.1, 2, 9))[::-1] for matrix in MATRICES}
         rows["sweep"] += [row | sigma]
-    slopes = {f"slope_{name}": {"seeds": [0, 3, 6], "values": draw.uniform(-2, -0.5, 3).tolist()} for name in SLOPES}
+    slopes = {
+        f"slope_{name}": {"cases": ["0", "3", "6"], "values": draw.uniform(-2, -0.5, 3).tolist()} for name in SLOPES
+    }
 
     return {name: [table[i] for i in draw.permutation(len(table))] for name, table in rows.items()}, slopes
 
@@ -132,9 +132,9 @@ def texts(axes):
 def plotted(stage, drawn, tmp_path):
     """The made rows and slopes, and each figure by the name of its file."""
     rows, slopes = made_tables()
-    (tmp_path / "metrics").mkdir()
+    (tmp_path / "metrics" / "tables").mkdir(parents=True)
     for name, table in rows.items():
-        pd.DataFrame(table).to_parquet(tmp_path / "metrics" / f"{name}.parquet")
+        pd.DataFrame(table).to_parquet(tmp_path / "metrics" / "tables" / f"{name}.parquet")
     (tmp_path / "metrics" / "measures.json").write_text(json.dumps(slopes))
     stage("low_rank_sparse.plot", {SECTION: PARAMS}, SECTION, tmp_path / "metrics", tmp_path / "figures")
     assert files(tmp_path / "figures") == sorted(f"{name}.svg" for name in FIGURES)
@@ -281,9 +281,9 @@ def sweeps(table, slopes, panels):
 
 def patterns(table, panels):
     lines = [
-        {"n_outputs": 2, "labels": {"1|1": 2, "1|1|1": 3}, "names": ["2 classes", "3 classes"]},
+        {"sweep": "classes_tied", "labels": {"1|1": 2, "1|1|1": 3}, "names": ["2 classes", "3 classes"]},
         {
-            "n_outputs": 1,
+            "sweep": "grouped",
             "labels": {"2|1": 3, "2|2": 4, "3|3": 6},
             "names": ["patterns 2|1 (k = 3)", "patterns 2|2 (k = 4)", "patterns 3|3 (k = 6)"],
         },
@@ -292,7 +292,7 @@ def patterns(table, panels):
         for axes, matrix in zip(line, MATRICES, strict=True):
             wanted = []
             for labels, k in row["labels"].items():
-                of = chosen(table, sweep="labels", labels=labels, n_outputs=row["n_outputs"], readout="tied")
+                of = chosen(table, sweep=row["sweep"], labels=labels)
                 sigma = np.array([one[f"{matrix}_singular_values"] for one in of])
                 share = (sigma / sigma[:, :1])[:, :8]
                 wanted += [(np.arange(1, 9), share.mean(0), share.std(0)), ([k], [share.mean(0)[k - 1]])]

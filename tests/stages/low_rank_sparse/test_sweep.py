@@ -9,8 +9,8 @@ from made import files, generator
 
 from lib.io.files import InputError
 
-SECTION, SEEDS = "family.sweep", [6, 1, 4]
-BASE = {
+SECTION, DATA, TRAINING = "family.sweep", "family.data", "family.train"
+DRAWN = {
     "n_train": 13,
     "n_test": 12,
     "d_model": 7,
@@ -19,77 +19,55 @@ BASE = {
     "n_relevant": 4,
     "n_confusion": 1,
     "noise": 0.4,
-    "labels": "1|1",
-    "n_outputs": 1,
-    "readout": "tied",
-    "n_neurons": 8,
-    "init_scale": 0.3,
-    "batch_size": 4,
-    "learning_rate": 0.8,
-    "n_steps": 9,
 }
-RELEVANT = {"name": "a", "varies": "n_relevant", "values": [5, 3], "n_seeds": 2, "n_steps": 4, "n_confusion": 0}
-NOISE = {"name": "b", "varies": "noise", "values": [0.5, 0.2], "n_seeds": 1, "n_steps": 3}
-STEP_SIZE = {"name": "c", "varies": "learning_rate", "values": [1.5], "n_seeds": 3, "n_steps": 2, "n_confusion": None}
-NEURONS = {"name": "d", "varies": "n_neurons", "values": [5], "n_seeds": 1, "n_steps": 5, "n_confusion": 2}
-LABELLINGS = [
-    {"labels": labels, "n_outputs": n, "readout": kind, "learning_rate": rate, "n_seeds": n_seeds, "n_steps": n_steps}
-    for labels, n, kind, rate, n_seeds, n_steps in (
-        ("1|1|1", 3, "untied", 2.5, 2, 3),
-        ("2|1", 1, "untied", 1.5, 1, 4),
-        ("1|1", 2, "tied", 1.2, 1, 5),
-    )
+TRAINED = {"device": "cpu", "init_scale": 0.3, "batch_size": 4}
+PARAMS = {"n_neurons": 8, "fitted_loss": 0.9}
+WAYS = [
+    {"name": "slow", "readout": "tied", "learning_rate": 0.8, "n_steps": 9},
+    {"name": "fast", "readout": "untied", "learning_rate": 2.5, "n_steps": 9},
 ]
-PARAMS = {
-    "device": "cpu",
-    "seeds": SEEDS,
-    "base": BASE,
-    "sweeps": [RELEVANT, NOISE, STEP_SIZE, NEURONS],
-    "labellings": LABELLINGS,
-    "n_neurons_of_labellings": 10,
-    "fitted_loss": 0.9,
-}
+# In the order of a problem's columns.
+BASE = DRAWN | {"labels": "1|1", "n_outputs": 1, "readout": "tied", "n_neurons": 8, "init_scale": 0.3, "batch_size": 4}
+BASE |= {"learning_rate": 0.8, "n_steps": 9}
+SLOW, FAST = {"configuration": "slow", "outputs": "one"}, {"configuration": "fast", "outputs": "each"}
+RELEVANT = SLOW | {"name": "a", "varies": "n_relevant", "values": [5, 3], "n_seeds": 2, "n_steps": 4, "n_confusion": 0}
+NOISE = SLOW | {"name": "b", "varies": "noise", "values": [0.5, 0.2], "n_seeds": 1, "n_steps": 3, "first_seed": 6}
+STEP_SIZE = SLOW | {"name": "c", "varies": "learning_rate", "values": [1.5], "n_seeds": 3, "n_steps": 2}
+NEURONS = SLOW | {"name": "d", "varies": "n_neurons", "values": [5], "n_seeds": 1, "n_steps": 5, "n_confusion": 2}
+CLASSES = FAST | {"name": "e", "varies": "labels", "labels": ["1|1|1", "1|1"], "n_seeds": 2, "n_steps": 3}
+CLASSES |= {"n_neurons": 10}
+GROUPED = SLOW | {"name": "f", "varies": "labels", "labels": ["2|1"], "n_seeds": 1, "n_steps": 4}
+SWEEPS = [RELEVANT, NOISE, STEP_SIZE, NEURONS, CLASSES, GROUPED]
 # What each cell is: its columns, what it changes of the base, the patterns of its classes, its seeds. By hand.
 TWO = [[0], [1]]
+UNTIED = {"readout": "untied", "learning_rate": 2.5, "n_neurons": 10, "n_steps": 3}
 CELLS = [
-    ("a", "n_relevant", 5.0, {"n_relevant": 5, "n_confusion": 0, "n_steps": 4}, TWO, [6, 1]),
-    ("a", "n_relevant", 3.0, {"n_relevant": 3, "n_confusion": 0, "n_steps": 4}, TWO, [6, 1]),
+    ("a", "n_relevant", 5.0, {"n_relevant": 5, "n_confusion": 0, "n_steps": 4}, TWO, [0, 1]),
+    ("a", "n_relevant", 3.0, {"n_relevant": 3, "n_confusion": 0, "n_steps": 4}, TWO, [0, 1]),
     ("b", "noise", 0.5, {"noise": 0.5, "n_steps": 3}, TWO, [6]),
     ("b", "noise", 0.2, {"noise": 0.2, "n_steps": 3}, TWO, [6]),
-    ("c", "learning_rate", 1.5, {"learning_rate": 1.5, "n_steps": 2}, TWO, [6, 1, 4]),
-    ("d", "n_neurons", 5.0, {"n_neurons": 5, "n_confusion": 2, "n_steps": 5}, TWO, [6]),
-    (
-        "labels",
-        "1|1|1 untied an output a class",
-        3.0,
-        {
-            "labels": "1|1|1",
-            "n_outputs": 3,
-            "readout": "untied",
-            "learning_rate": 2.5,
-            "n_neurons": 10,
-            "n_steps": 3,
-        },
-        [[0], [1], [2]],
-        [6, 1],
-    ),
-    (
-        "labels",
-        "2|1 untied one output",
-        3.0,
-        {"labels": "2|1", "readout": "untied", "learning_rate": 1.5, "n_neurons": 10, "n_steps": 4},
-        [[0, 1], [2]],
-        [6],
-    ),
-    (
-        "labels",
-        "1|1 tied an output a class",
-        2.0,
-        {"n_outputs": 2, "learning_rate": 1.2, "n_neurons": 10, "n_steps": 5},
-        TWO,
-        [6],
-    ),
+    ("c", "learning_rate", 1.5, {"learning_rate": 1.5, "n_steps": 2}, TWO, [0, 1, 2]),
+    ("d", "n_neurons", 5.0, {"n_neurons": 5, "n_confusion": 2, "n_steps": 5}, TWO, [0]),
+    ("e", "labels", 3.0, UNTIED | {"labels": "1|1|1", "n_outputs": 3}, [[0], [1], [2]], [0, 1]),
+    ("e", "labels", 2.0, UNTIED | {"n_outputs": 2}, TWO, [0, 1]),
+    ("f", "labels", 3.0, {"labels": "2|1", "n_steps": 4}, [[0, 1], [2]], [0]),
 ]
+
+
+@pytest.fixture
+def sweep(stage, tmp_path):
+    """Run the stage on a table of sweeps; its table."""
+
+    def run(*sweeps, data=DRAWN, training=TRAINED, **changed):
+        reference.write_cases(tmp_path / "configurations", WAYS)
+        reference.write_cases(tmp_path / "sweeps", sweeps)
+        others = {"n_seeds": 2}, {"snapshot_steps": [1]}  # what these stages read of their own sections
+        params = {SECTION: PARAMS | changed, DATA: data | others[0], TRAINING: training | others[1]}
+        paths = [tmp_path / name for name in ("configurations", "sweeps", "t")]
+        stage("low_rank_sparse.sweep", params, SECTION, DATA, TRAINING, *paths)
+        return pd.read_parquet(tmp_path / "t")
+
+    return run
 
 
 def training(problem, classes, seed):
@@ -139,16 +117,16 @@ def measured(a, test, first, last, k):
     n, mean = len(norms), np.mean
     # Otsu's two groups: the split of the sorted norms with the most variance between them.
     small = max(range(1, n), key=lambda s: s * (n - s) * (mean(norms[:s]) - mean(norms[s:])) ** 2)
-    return row | {"small_share": small / n, "large_over_small": mean(norms[small:]) / mean(norms[:small])}
+    return row | {"small_share": small / n}
 
 
-def expected(params, cells):
+def expected(cells, fitted_loss=0.9, **base):
     rows = []
     for sweep, varies, value, changes, classes, seeds in cells:
-        problem = params["base"] | changes
+        problem = BASE | base | changes
         for seed in seeds:
             *trained, losses = training(problem, classes, seed)
-            fitted = reference.fitted_step(losses, params["fitted_loss"])
+            fitted = reference.fitted_step(losses, fitted_loss)
             row = {"sweep": sweep, "varies": varies, "value": value, "seed": seed, **problem, "fitted_step": fitted}
             rows.append(row | measured(*trained, sum(len(own) for own in classes)))
     return pd.DataFrame(rows)
@@ -164,62 +142,77 @@ def check(found, wanted):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=2e-6)
 
 
-def test_every_row_is_what_autograd_and_numpy_say(stage, tmp_path):
-    stage("low_rank_sparse.sweep", {SECTION: PARAMS}, SECTION, tmp_path / "t")
-    found, wanted = pd.read_parquet(tmp_path / "t"), expected(PARAMS, CELLS)
-    assert set(wanted["fitted_step"]) == {-1, 1, 2, 3}
+def test_every_row_is_what_autograd_and_numpy_say(sweep, tmp_path):
+    found, wanted = sweep(*SWEEPS), expected(CELLS)
+    assert len(set(wanted["fitted_step"])) > 2
+    assert -1 in set(wanted["fitted_step"])
     check(found, wanted)
-    assert files(tmp_path) == ["params.yaml", "t"]
+    assert files(tmp_path) == ["configurations", "params.yaml", "sweeps", "t"]
 
 
-def test_a_batch_at_the_threshold_is_not_yet_fitted(stage, tmp_path):
+def test_a_batch_at_the_threshold_is_not_yet_fitted(sweep):
     """Neurons that begin at almost nothing give the loss 1, to the last bit of float32; great steps move them yet."""
-    sweep = STEP_SIZE | {"values": [1e8], "n_steps": 1}
-    params = PARAMS | {"base": BASE | {"init_scale": 1e-10}, "sweeps": [sweep], "labellings": [], "fitted_loss": 1}
-    stage("low_rank_sparse.sweep", {SECTION: params}, SECTION, tmp_path / "t")
-    assert pd.read_parquet(tmp_path / "t")["fitted_step"].tolist() == [-1, -1, -1]
+    great = STEP_SIZE | {"values": [1e8], "n_steps": 1}
+    found = sweep(great, training=TRAINED | {"init_scale": 1e-10}, fitted_loss=1)
+    assert found["fitted_step"].tolist() == [-1, -1, -1]
 
 
-def test_a_matrix_that_does_not_move_has_no_shares_of_its_update(stage, tmp_path):
+def test_a_matrix_that_does_not_move_has_no_shares_of_its_update(sweep):
     """Steps of 1e-30 change no weight in single precision."""
-    labelling = LABELLINGS[0] | {"learning_rate": 1e-30}
-    params = PARAMS | {"sweeps": [], "labellings": [labelling]}
-    stage("low_rank_sparse.sweep", {SECTION: params}, SECTION, tmp_path / "t")
-    found = pd.read_parquet(tmp_path / "t")
+    found = sweep(STEP_SIZE | {"values": [1e-30]})
     for name in ["W_O"]:  # a zero of the others moves by any step
         assert found[[f"{name}_gap", f"{name}_gap_2", f"{name}_tail"]].isna().all(axis=None)
         assert (found[f"{name}_next"] == 0).all()
 
 
-def test_a_batch_may_be_all_samples_and_be_fitted_at_once(stage, tmp_path):
-    params = PARAMS | {"base": BASE | {"batch_size": 13}, "sweeps": [], "labellings": LABELLINGS[:1], "fitted_loss": 9}
-    stage("low_rank_sparse.sweep", {SECTION: params}, SECTION, tmp_path / "t")
-    wanted = expected(params, CELLS[6:7])
-    assert wanted["fitted_step"].tolist() == [0, 0]
-    check(pd.read_parquet(tmp_path / "t"), wanted)
+def test_a_batch_may_be_all_samples_and_be_fitted_at_once(sweep):
+    found = sweep(CLASSES, training=TRAINED | {"batch_size": 13}, fitted_loss=9)
+    wanted = expected(CELLS[6:8], 9, batch_size=13)
+    assert wanted["fitted_step"].tolist() == [0] * 4
+    check(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        (RELEVANT | {"values": [5, 3.5]}, "sweeps: sweep a.n_relevant: wanted a whole number, got 3.5"),
+        (RELEVANT | {"values": [10]}, "n_relevant: wanted more than n_confusion, and both to fit into 9"),
+        (RELEVANT | {"n_confusion": -1}, r"line 2, column n_confusion: wanted a number in \[0, 16384\], got -1"),
+        (RELEVANT | {"n_seeds": 0}, r"line 2, column n_seeds: wanted a number in \[1, 100000\], got 0"),
+        (NOISE | {"varies": "n_train"}, "varies: wanted one of .*'n_relevant', 'n_confusion', 'noise',"),
+        (NOISE | {"values": ["much"]}, r"line 2, column values\[0\]: wanted a number, got 'much'"),
+        (NOISE | {"configuration": "third"}, r"sweep b: wanted a configuration of \['slow', 'fast'\], got 'third'"),
+        (CLASSES | {"labels": ["1|x"]}, "labels: wanted numbers of patterns such as .*, got '1.x'"),
+        (CLASSES | {"labels": [11]}, r"line 2, column labels\[0\]: wanted a text, got 11"),
+        (CLASSES | {"values": [1]}, "values: wanted them, or labels where these vary, got"),
+        (NOISE | {"varies": "labels"}, "values: wanted them, or labels where these vary, got"),
+        (NOISE | {"values": []}, "values: wanted them, or labels where these vary, got"),
+        (CLASSES | {"outputs": "one"}, r"outputs: wanted each, as there are more classes than two, 1\|1\|1, got one"),
+        (GROUPED | {"labels": ["3|3"]}, "n_patterns: wanted more than the 6 discriminative"),
+    ],
+)
+def test_a_table_of_no_sweep_is_refused(sweep, tmp_path, case, message):
+    with pytest.raises(InputError, match=message):
+        sweep(case)
+    assert not (tmp_path / "t").exists()
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seeds": [6, 1]}, "seeds: wanted at least the n_seeds of every sweep, 3, got 2"),
-        ({"seeds": [6], "sweeps": []}, "seeds: wanted at least the n_seeds of every sweep, 2, got 1"),
-        ({"sweeps": [RELEVANT | {"values": [5, 3.5]}]}, r"values: wanted whole numbers for n_relevant, got .5.0, 3.5"),
-        ({"sweeps": [RELEVANT | {"values": [10]}]}, "n_relevant: wanted more than n_confusion, and both to fit into 9"),
-        ({"sweeps": [RELEVANT | {"n_confusion": -1}]}, r"n_confusion: wanted a number in \[0, 16384\], got -1"),
-        ({"sweeps": [NOISE | {"varies": "n_train"}]}, "varies: wanted one of .'n_relevant', 'n_confusion', 'noise',"),
-        ({"base": BASE | {"labels": "1|x"}}, "labels: wanted numbers of patterns such as .*, got '1.x'"),
-        ({"base": BASE | {"n_outputs": 3}}, "n_outputs: wanted one for each class of 1.1, or 1 for two, got 3"),
-        ({"base": BASE | {"n_patterns": 0}}, r"n_patterns: wanted a number in \[1, 16384\], got 0"),
-        ({"base": BASE | {"batch_size": 14}}, "batch_size: wanted at most n_train = 13, got 14"),
-        ({"labellings": [LABELLINGS[0] | {"n_outputs": 1}]}, r"n_outputs: wanted one for each .*1\|1\|1.*, got 1"),
-        ({"labellings": [LABELLINGS[0] | {"n_outputs": 2}]}, r"n_outputs: wanted one for each .*1\|1\|1.*, got 2"),
-        ({"labellings": [LABELLINGS[2] | {"labels": "3|3"}]}, "n_patterns: wanted more than the 6 discriminative"),
-        ({"device": "cuda"}, "device: wanted cuda, got a machine on which torch sees no GPU"),
+        ({"data": DRAWN | {"n_patterns": 0}}, r"family.data.n_patterns: wanted a number in \[1, 16384\], got 0"),
+        ({"training": TRAINED | {"batch_size": 14}}, "batch_size: wanted at most n_train = 13, got 14"),
+        ({"n_neurons": 0}, r"family.sweep.n_neurons: wanted a number in \[1, 1e9\], got 0"),
+        ({"training": TRAINED | {"device": "cuda"}}, "device: wanted cuda, got a machine on which torch sees no GPU"),
     ],
 )
-def test_params_of_no_sweep_are_refused(stage, tmp_path, monkeypatch, change, message):
+def test_params_of_no_sweep_are_refused(sweep, tmp_path, monkeypatch, change, message):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match=message):
-        stage("low_rank_sparse.sweep", {SECTION: PARAMS | change}, SECTION, tmp_path / "t")
-    assert files(tmp_path) == ["params.yaml"]
+        sweep(RELEVANT, **change)
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_sweep_of_a_name_twice_is_refused(sweep):
+    with pytest.raises(InputError, match="sweeps: line 3: wanted a case of its own, got 'b' again"):
+        sweep(NOISE, NOISE | {"values": [0.1]})

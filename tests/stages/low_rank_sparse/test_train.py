@@ -11,13 +11,12 @@ from lib.io.files import InputError
 
 SECTION = "family.train"
 N_TRAIN, N_TEST, SEQ_LEN, D_MODEL = 13, 9, 6, 8
-DATA_SEEDS = [8, 5, 2, 11, 3]
-TIED = {"name": "one", "readout": "tied", "learning_rate": 0.5, "n_steps": 7, "seeds": [3, 8, 5]}
-UNTIED = {"name": "each", "readout": "untied", "learning_rate": 2, "n_steps": 5, "seeds": [11, 3]}
+DATA_SEEDS = [4, 5, 2, 11, 3]
+TIED = {"name": "one", "readout": "tied", "learning_rate": 0.5, "n_steps": 7, "n_seeds": 3, "first_seed": 3}
+UNTIED = {"name": "each", "readout": "untied", "learning_rate": 2, "n_steps": 5, "n_seeds": 2, "first_seed": 2}
 PARAMS = {
     "device": "cpu",
     "seeds_together": 2,
-    "configurations": [TIED, UNTIED],
     "n_neurons": 10,
     "init_scale": 0.4,
     "value_error": 0.3,
@@ -48,6 +47,18 @@ def dataset(tmp_path):
     return tensors
 
 
+@pytest.fixture
+def train(stage, tmp_path):
+    """Run the stage on the made samples."""
+
+    def run(params, *configurations):
+        reference.write_cases(tmp_path / "configurations", configurations)
+        paths = [tmp_path / name for name in ("configurations", "samples", "runs")]
+        stage("low_rank_sparse.train", {SECTION: params}, SECTION, *paths)
+
+    return run
+
+
 def of_seed(dataset, part, seed):
     names = ("tokens", "labels", "patterns", "relevant")
     return {name: dataset[f"{part}_{name}"][DATA_SEEDS.index(seed)] for name in names}
@@ -67,7 +78,7 @@ def training(dataset, params, configuration, seed):
 def check(dataset, params, configuration, saved, folder):
     """A run is what the trainings from its seeds give; returns its table."""
     layout, snapshots, table = read_run(folder)
-    seeds = configuration["seeds"]
+    seeds = list(range(configuration["first_seed"], configuration["first_seed"] + configuration["n_seeds"]))
     trainings = {seed: training(dataset, params, configuration, seed) for seed in seeds}
     rows = []
     assert len(snapshots) == len(saved)
@@ -95,23 +106,23 @@ def check(dataset, params, configuration, saved, folder):
     return table
 
 
-def test_every_snapshot_and_row_is_that_of_autograd(stage, tmp_path, dataset):
+def test_every_snapshot_and_row_is_that_of_autograd(train, tmp_path, dataset):
     """Also of a seed that is trained beside another one, or in another configuration."""
     old = tmp_path / "runs" / "older" / "steps.parquet"
     old.parent.mkdir(parents=True)
     old.touch()
-    stage("low_rank_sparse.train", {SECTION: PARAMS}, SECTION, tmp_path / "samples", tmp_path / "runs")
-    runs = {one["name"]: one for one in PARAMS["configurations"]}
+    train(PARAMS, TIED, UNTIED)
+    runs = {one["name"]: one for one in (TIED, UNTIED)}
     tables = [check(dataset, PARAMS, runs[name], SAVED[name], tmp_path / "runs" / name) for name in runs]
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == sorted(runs)
     # Fitted soon, late, and never within the steps.
     assert set(pd.concat(tables)["fitted_step"]) == {-1, 1, 5, 6}
 
 
-def test_a_batch_at_the_threshold_is_not_yet_fitted(stage, tmp_path, dataset):
+def test_a_batch_at_the_threshold_is_not_yet_fitted(train, tmp_path, dataset):
     """Neurons that begin at almost nothing give the loss 1, to the last bit."""
     params = PARAMS | {"init_scale": 1e-30, "fitted_loss": 1, "snapshot_steps": [], "seeds_together": 7}
-    stage("low_rank_sparse.train", {SECTION: params}, SECTION, tmp_path / "samples", tmp_path / "runs")
+    train(params, TIED, UNTIED)
     table = check(dataset, params, TIED, [0, 7], tmp_path / "runs" / "one")
     assert -1 in set(table["fitted_step"])
     assert 0 not in set(table["fitted_step"])
@@ -120,39 +131,51 @@ def test_a_batch_at_the_threshold_is_not_yet_fitted(stage, tmp_path, dataset):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"configurations": []}, "configurations: wanted one or more with names of their own, got"),
-        ({"configurations": [TIED, UNTIED | {"name": "one"}]}, "names of their own, got .'one', 'one'"),
-        ({"configurations": [TIED | {"name": "../one"}]}, r"configurations\[0\].name: wanted a name"),
-        ({"configurations": [TIED, UNTIED | {"seeds": []}]}, "configurations: wanted at least one of seeds in each"),
-        ({"configurations": [TIED | {"seeds": [3, 4]}]}, r"seeds: wanted seeds of the data set, \[8, 5, .*, got 4"),
         ({"snapshot_steps": [2, -1]}, r"snapshot_steps\[1\]: wanted a number in \[0, 1e6\], got -1"),
         ({"value_error": -0.1}, r"value_error: wanted a number in \[0, 100\], got -0.1"),
         ({"query_key_error": 101}, r"query_key_error: wanted a number in \[0, 100\], got 101"),
         ({"device": "cuda"}, "device: wanted cuda, got a machine on which torch sees no GPU"),
     ],
 )
-def test_params_of_no_training_are_refused(stage, tmp_path, dataset, monkeypatch, change, message):
+def test_params_of_no_training_are_refused(train, tmp_path, dataset, monkeypatch, change, message):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match=message):
-        stage("low_rank_sparse.train", {SECTION: PARAMS | change}, SECTION, tmp_path / "samples", tmp_path / "runs")
-    assert files(tmp_path) == ["params.yaml", "samples"]
+        train(PARAMS | change, TIED, UNTIED)
+    assert files(tmp_path) == ["configurations", "params.yaml", "samples"]
 
 
-def test_a_batch_may_be_all_samples_and_be_fitted_at_once(stage, tmp_path, dataset):
-    params = PARAMS | {"batch_size": N_TRAIN, "configurations": [UNTIED], "fitted_loss": 9}
-    stage("low_rank_sparse.train", {SECTION: params}, SECTION, tmp_path / "samples", tmp_path / "runs")
+@pytest.mark.parametrize(
+    ("configurations", "message"),
+    [
+        ([], "configurations: wanted a line of distinct column names and a line for each case, got"),
+        ([TIED, UNTIED | {"name": "one"}], "configurations: line 3: wanted a case of its own, got 'one' again"),
+        ([TIED | {"name": "../one"}], "configurations: line 2, column name: wanted a name"),
+        ([TIED, UNTIED | {"n_seeds": 0}], r"line 3, column n_seeds: wanted a number in \[1, 100000\], got 0"),
+        ([TIED | {"n_seeds": 4}], r"seeds: wanted seeds of the data set, \[4, 5, .*, got 6"),
+        ([TIED | {"readout": "other"}], "column readout: wanted one of 'tied' or 'untied', got 'other'"),
+        ([TIED | {"batch_size": 4}], "unknown column 'batch_size'"),
+    ],
+)
+def test_a_table_of_no_configurations_is_refused(train, tmp_path, dataset, configurations, message):
+    with pytest.raises(InputError, match=message):
+        train(PARAMS, *configurations)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_batch_may_be_all_samples_and_be_fitted_at_once(train, tmp_path, dataset):
+    params = PARAMS | {"batch_size": N_TRAIN, "fitted_loss": 9}
+    train(params, UNTIED)
     table = check(dataset, params, UNTIED, [0, 2, 5], tmp_path / "runs" / "each")
     assert table["fitted_step"].tolist() == [-1, -1, 0, 0, 0, 0]
 
 
-def test_a_batch_of_more_than_all_samples_is_refused(stage, tmp_path, dataset):
-    params = {SECTION: PARAMS | {"batch_size": N_TRAIN + 1}}
+def test_a_batch_of_more_than_all_samples_is_refused(train, tmp_path, dataset):
     with pytest.raises(InputError, match="batch_size: wanted at most the 13 samples, got 14"):
-        stage("low_rank_sparse.train", params, SECTION, tmp_path / "samples", tmp_path / "runs")
-    assert files(tmp_path) == ["params.yaml", "samples"]
+        train(PARAMS | {"batch_size": N_TRAIN + 1}, TIED, UNTIED)
+    assert files(tmp_path) == ["configurations", "params.yaml", "samples"]
 
 
-def test_a_broken_data_set_is_refused(stage, tmp_path):
+def test_a_broken_data_set_is_refused(train, tmp_path):
     (tmp_path / "samples").write_bytes(b"none")
     with pytest.raises(InputError, match="samples: wanted a data set of patterns"):
-        stage("low_rank_sparse.train", {SECTION: PARAMS}, SECTION, tmp_path / "samples", tmp_path / "runs")
+        train(PARAMS, TIED, UNTIED)

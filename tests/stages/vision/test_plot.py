@@ -10,13 +10,7 @@ import pytest
 from made import files
 
 SECTION = "any.plot"
-PARAMS = {
-    "reference_scale": 0.5,
-    "trajectory_scales": [4, 8, 0.1],  # 8 was not trained
-    "layer": 2,
-    "head": 3,
-    "lines": 3,
-}
+PARAMS = {"layer": 2, "head": 3, "lines": 3}
 SEEDS, STEPS, LAST = [5, 2, 7], [1, 6, 9], 9
 SPECTRA_STEPS = [9, 1, 2, 3, 4, 5, 6, 7]  # not in order
 SCALES = [0.1, 0.5, 4]
@@ -50,7 +44,13 @@ def cells():
 
 
 @pytest.fixture
-def tables(cells):
+def growth():
+    """The init scales along which ranks grow."""
+    return [4.0, 0.1]
+
+
+@pytest.fixture
+def tables(cells, growth):
     """Tables as the stage before writes them, as rows; no two numbers are alike."""
     draw = random.Random(0)
     per_head = {"layer": LAYERS, "head": HEADS, "init_scale_and_control": cells}
@@ -75,14 +75,15 @@ def tables(cells):
         "training": training,
         "truncate": truncate,
         "prune": prune,
+        "scales": [{"use": "reference", "init_scale": 0.5}, *({"use": "growth", "init_scale": s} for s in growth)],
     }
 
 
 @pytest.fixture
 def plot(stage, drawn, tables, tmp_path):
-    """Call `plot(**params)` runs the stage with these params changed; it returns the figures by name."""
+    """Call `plot()` runs the stage; it returns the figures by name."""
 
-    def run(**params):
+    def run():
         (tmp_path / "metrics").mkdir()
         for name, rows in tables.items():
             table = pd.DataFrame(rows)
@@ -90,8 +91,7 @@ def plot(stage, drawn, tables, tmp_path):
             types["init_scale"] = "float64"  # the label of a scale is typed as that of a float, which no float32 is
             types = {c: t for c, t in types.items() if c in table}
             table.astype(types).to_parquet(tmp_path / "metrics" / f"{name}.parquet")
-        params = {SECTION: {**PARAMS, **params}}
-        stage("vision.plot", params, SECTION, tmp_path / "metrics", tmp_path / "figures")
+        stage("vision.plot", {SECTION: PARAMS}, SECTION, tmp_path / "metrics", tmp_path / "figures")
         names = [name.removesuffix(".svg") for name in files(tmp_path / "figures")]
         return {name: drawn[(tmp_path / "figures" / f"{name}.svg").read_bytes()] for name in names}
 
@@ -157,9 +157,10 @@ def test_every_figure_draws_its_table(plot, tables):
     readings(figures["readings-of-init-scale"], tables["training"], tables["ranks"])
 
 
+@pytest.mark.parametrize("growth", [[]])
 @pytest.mark.parametrize("cells", [[cell for cell in CELLS if cell[1] in ("none", PERMUTED)]])
 def test_without_wanted_scales_or_another_reading_the_reference_is_drawn_and_nothing_of_the_reading(plot, tables):
-    figures = plot(trajectory_scales=[8, 3])
+    figures = plot()
     assert set(figures) == set(FIGURES)
     through_training(figures["figure-3"], tables["spectra"], [0.5])
     ranks_through_training(figures["figure-12"], tables["ranks"], [0.5])
@@ -326,4 +327,4 @@ def readings(figure, training, ranks):
         check_lines(axes, *(([x] * 3, values) for x, values in enumerate(means)))
         assert axes.get_title() == rf"stable rank of $\Delta$ {NAMES[matrix]}"
     assert labels(accuracy.get_xticklabels()) == ["layers", "all but patch\nembedding"]
-    assert figure.get_suptitle() == "what init scale 0.1 multiplies; a point a seed"
+    assert figure.get_suptitle() == "what init scale 0.1 multiplies; one point per seed"

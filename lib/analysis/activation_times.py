@@ -1,0 +1,118 @@
+r"""When coordinates join: by Algorithm 1, by its finite-scale form, and in the flow, and how far apart.
+
+Tables of stages and events are those that the dynamics give, one row per stage or event. Times of stages, and all that
+stand in the tables made here, are over log(1 / init_scale); what never happened is infinite.
+"""
+
+import math
+from typing import cast
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+Vector = Float[np.ndarray, " n"]
+Table = pd.DataFrame
+LOG10 = math.log(10)
+CELL = ["seed", "log10_init_scale"]
+
+
+def relative_errors(measured: Vector, predicted: Vector, unit: Vector) -> Vector:
+    """|measured − predicted| / unit; 1 where what was predicted was not measured at all (infinite)."""
+    with np.errstate(invalid="ignore"):
+        error = np.abs(measured - predicted) / unit
+    return np.where(np.isfinite(measured), error, 1.0)
+
+
+def order_agreement(measured: Vector, predicted: Vector) -> float:
+    """Kendall's tau-b of the two orders; what was not measured (infinite) comes last.
+
+    1 where there is one alone, 0 where nothing was measured.
+    """
+    if len(measured) < 2:
+        return 1.0
+    if not np.isfinite(measured).any():
+        return 0.0
+    late = np.where(np.isfinite(measured), measured, np.finfo(float).max)
+    i, j = np.triu_indices(len(late), 1)
+    first, second = (np.sign(times[i] - times[j]) for times in (late, predicted))
+    tau = (first @ second) / np.sqrt(np.count_nonzero(first)) / np.sqrt(np.count_nonzero(second))
+    return float(np.clip(tau, -1, 1))
+
+
+def activations(stages: Table, events: Table, predicted: Table, significant: float) -> Table:
+    """When each coordinate joins, one row per seed, scale and coordinate whose product is then significant.
+
+    `predicted` is the time of its stage, `measured` that in the flow, `finite` that by the finite-scale form, NaN at
+    the scales that were not forecast.
+    """
+    later = stages[stages["stage"] > 0]
+    product = np.array([abs(p[i]) for p, i in zip(later["p"], later["coordinate"], strict=True)])
+    first = later[product > significant].drop_duplicates(["seed", "coordinate"])
+    key = [*CELL, "coordinate"]
+    measured = events[events["rises"]].groupby(key)["time"].min().rename("measured")
+    finite = predicted[predicted["rises"]].groupby(key)["time"].min().rename("finite")
+    scales = pd.DataFrame({"log10_init_scale": sorted(events["log10_init_scale"].unique())})
+    rows = first[["seed", "coordinate", "sign", "stage", "time"]].rename(columns={"time": "predicted"})
+    rows = rows.merge(scales, how="cross").join(measured, on=key).join(finite, on=key)
+    unit = -rows["log10_init_scale"] * LOG10
+    forecast = rows["log10_init_scale"].isin(predicted["log10_init_scale"].unique())
+    return rows.assign(
+        measured=rows["measured"].fillna(math.inf) / unit,
+        finite=np.where(forecast, rows["finite"].fillna(math.inf) / unit, math.nan),
+    )
+
+
+def with_control(activated: Table, control: Table) -> Table:
+    """Beside each activation, when the control makes it, with the same sign and at its own scale: `flipped`."""
+    key = ["seed", "coordinate", "sign"]
+    risen = control[control["rises"]]
+    made = risen.assign(flipped=risen["time"] / (-risen["log10_init_scale"] * LOG10)).groupby(key)["flipped"].min()
+    rows = activated.join(made, on=key)
+    return rows.assign(flipped=rows["flipped"].fillna(math.inf))
+
+
+def control_shares(activated: Table) -> pd.Series:
+    """The share of each seed's activations that the control makes, too."""
+    wanted = activated.drop_duplicates(["seed", "coordinate"])
+    return (wanted["flipped"] < math.inf).groupby(wanted["seed"]).mean()
+
+
+def time_errors(activated: Table) -> Table:
+    """How far Algorithm 1 and its finite-scale form are from the flow, one row per seed and scale."""
+    rows = []
+    for cell, part in activated.groupby(CELL):
+        seed, scale = cast("tuple[int, float]", cell)
+        predicted, measured, finite = (part[name].to_numpy() for name in ("predicted", "measured", "finite"))
+        error = relative_errors(measured, predicted, predicted)
+        seen = np.isfinite(measured) & (measured > 0)
+        off = relative_errors(finite[seen], measured[seen], measured[seen])
+        forecast = not np.isnan(finite).all()
+        rows.append(
+            {
+                "seed": seed,
+                "log10_init_scale": scale,
+                "log_scale": -scale * LOG10,
+                "time_error_median": float(np.median(error)),
+                "time_error_max": float(error.max()),
+                "order_agreement": order_agreement(measured, predicted),
+                "exact_order": bool(np.array_equal(np.argsort(measured, kind="stable"), np.argsort(predicted))),
+                "finite_error_median": float(np.median(off)) if forecast else math.nan,
+                "finite_error_max": float(off.max(initial=0.0)) if forecast else math.nan,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def constants(errors: Table, log10_init_scale: float) -> tuple[pd.Series, pd.Series]:
+    """C of error = C / log(1 / init_scale) at this scale and below, by seed: of the median error, and of the worst."""
+    tiny = errors[errors["log10_init_scale"] <= log10_init_scale]
+    median = (tiny["time_error_median"] * tiny["log_scale"]).groupby(tiny["seed"]).median()
+    return median, (tiny["time_error_max"] * tiny["log_scale"]).groupby(tiny["seed"]).max()
+
+
+def halvings(errors: Table, log10_init_scale: float) -> pd.Series:
+    """The error at a scale squared over that at the scale, from this scale on; errors are medians over seeds."""
+    medians = errors.groupby("log10_init_scale")["time_error_median"].median()
+    scales = [s for s in medians.index if s <= log10_init_scale and 2 * s in medians.index]
+    return pd.Series({f"1e{s:g}": medians[2 * s] / medians[s] for s in scales}, dtype=float)

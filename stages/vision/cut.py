@@ -1,0 +1,159 @@
+"""Test accuracy when updates are cut to rank r, and when weights, MLP neurons or heads are removed.
+
+Truncation: the update of a matrix is W(T) - W(0), over all heads at once (d_model × heads · d_head), as a LoRA adapter
+would see it; all matrices are cut together, and each kind alone. What is not a matrix of a block (embedding, norms,
+biases, head) stays as trained. r = 0 puts the initial matrices back.
+
+Pruning: smallest first, at random, largest first. Weights: those of all matrices of the blocks, ranked together by
+magnitude, are set to zero. Neurons: of each layer's MLP, by the product of the norms of what feeds a neuron and of what
+it feeds. Heads: of each layer, by the norm of W_VO. Neurons and heads are really removed: the model has fewer
+parameters and does fewer operations.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.linalg import vector_norm
+
+from lib.analysis.low_rank import doubling_ranks, truncated_updates
+from lib.analysis.pruning import Order, magnitude_masks, n_pruned, pruning_rates, removal_order
+from lib.data.images import channel_statistics, read_images, standardise
+from lib.io.command import run
+from lib.io.compute import generator, n_parallel, spread, use_device
+from lib.io.files import InputError
+from lib.io.params import Count, Interval, Positive, Seed, read_params
+from lib.io.runs import open_run, open_runs
+from lib.io.tables import write_table
+from lib.models.attention import merge_heads, split_heads
+from lib.models.vit import ATTENTION, MATRICES, Weights, forward_flops, remove_heads, remove_neurons, score
+
+Pruned = Iterator[tuple[float, Weights]]
+
+
+@dataclass(frozen=True)
+class Cut:
+    init_scales: tuple[Positive, ...]
+    device: Literal["cpu", "cuda"]
+    rate_step: Annotated[float, Interval("[1e-3, 1]")]
+    random_seed: Seed
+    n_images: Count | None = None  # of the test images; without it all
+
+
+def main(section: str, dataset: Path, runs: Path, truncate: Path, prune: Path) -> None:
+    params = read_params(section, Cut)
+    use_device(params.device)
+    plain = {one.layout.cell["init_scale"]: one for one in open_runs(runs) if one.layout.cell["control"] == "none"}
+    chosen = [one for scale, one in plain.items() if scale in params.init_scales]
+    if not chosen:
+        raise InputError(
+            f"{section}.init_scales: wanted some of {sorted(plain)}, the plain runs in {runs}; "
+            f"got {list(params.init_scales)}"
+        )
+    jobs = [(dataset, one.folder, params, i) for one in chosen for i in range(len(one.layout.seeds))]
+    tables = spread(cut_seed, jobs, n_processes=n_parallel(params.device), label=section, unit="seed")
+    for path, parts in zip((truncate, prune), zip(*tables, strict=True), strict=True):
+        write_table(pd.concat(parts, ignore_index=True), path)
+
+
+def cut_seed(dataset: Path, folder: Path, params: Cut, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Every truncation, and every pruning, of one seed of one run."""
+    device = use_device(params.device)
+    images, opened = read_images(dataset), open_run(folder)
+    statistics = channel_statistics(images.train_images)
+    test = standardise(images.test_images[: params.n_images], *statistics).to(device)
+    labels = images.test_labels[: params.n_images].to(device)
+    initial, final = ({name: tensor[seed].to(device) for name, tensor in opened.weights(i).items()} for i in (0, -1))
+    number, rates, shape = opened.layout.seeds[seed], pruning_rates(params.rate_step), tuple(test.shape[1:])
+
+    def source(what: str) -> torch.Generator:
+        return generator(params.random_seed, what, number)
+
+    def scored(model: Weights) -> dict[str, float]:
+        return dict(zip(("test_loss", "test_accuracy"), score(model, test, labels), strict=True))
+
+    def labelled(rows: Iterator[dict[str, Any]]) -> pd.DataFrame:
+        return pd.DataFrame(rows).assign(**opened.layout.cell, seed=number)
+
+    truncations = (row | scored(model) for row, model in truncated(initial, final))
+    prunings = (row | scored(model) | costs(model, final, shape) for row, model in pruned(final, rates, source))
+    return labelled(truncations), labelled(prunings)
+
+
+def truncated(initial: Weights, final: Weights) -> Iterator[tuple[dict[str, Any], Weights]]:
+    """The model with updates cut to each rank: of all matrices together, then of each kind alone."""
+    updates = {name: (whole(final[name], name), whole(initial[name], name)) for name in MATRICES}
+    ranks = doubling_ranks(max(min(W.shape[-2:]) for W, _ in updates.values()))
+    cut: dict[str, dict[int, Tensor]] = {name: {} for name in MATRICES}
+    for name, (W, W_0) in updates.items():
+        for rank, smaller in truncated_updates(W, W_0, ranks):
+            cut[name][rank] = split_heads(smaller, final[name].shape[1]) if name in ATTENTION else smaller
+    for kind in ("all", *MATRICES):
+        for rank in ranks:
+            names = list(MATRICES) if kind == "all" else [kind]
+            yield {"kind": kind, "rank": rank}, final | {name: cut[name][rank] for name in names}
+
+
+def whole(W: Tensor, name: str) -> Tensor:
+    """The matrix over all heads."""
+    return merge_heads(W) if name in ATTENTION else W
+
+
+def pruned(
+    model: Weights, rates: list[float], source: Callable[[str], torch.Generator]
+) -> Iterator[tuple[dict[str, Any], Weights]]:
+    """The model without a share of its weights, neurons or heads, in each order of removal, at each rate."""
+    for what, prune in (("weights", prune_weights), ("neurons", prune_neurons), ("heads", prune_heads)):
+        for order in get_args(Order):
+            for rate, smaller in prune(model, rates, order, source(what)):
+                yield {"what": what, "order": order, "rate": rate}, smaller
+
+
+def costs(pruned: Weights, model: Weights, image_shape: tuple[int, ...]) -> dict[str, float]:
+    """Parameters and operations of a pruned model, over those of the whole one."""
+    return {
+        "parameters": sum(w.numel() for w in pruned.values()) / sum(w.numel() for w in model.values()),
+        "flops": forward_flops(pruned, image_shape) / forward_flops(model, image_shape),
+    }
+
+
+def prune_weights(model: Weights, rates: list[float], order: Order, source: torch.Generator) -> Pruned:
+    """The matrices with that share of all their weights set to zero."""
+    matrices = {name: model[name] for name in MATRICES}
+    for rate, masks in magnitude_masks(matrices, rates, order, source):
+        yield rate, model | {name: matrices[name] * masks[name] for name in MATRICES}
+
+
+def prune_neurons(model: Weights, rates: list[float], order: Order, source: torch.Generator) -> Pruned:
+    """The model without that share of the neurons of every layer."""
+    magnitudes = vector_norm(model["W_1"], dim=1) * vector_norm(model["W_2"], dim=2)
+    yield from without(model, magnitudes, rates, order, source, remove_neurons)
+
+
+def prune_heads(model: Weights, rates: list[float], order: Order, source: torch.Generator) -> Pruned:
+    """The model without that share of the heads of every layer."""
+    magnitudes = vector_norm(model["W_V"] @ model["W_O"].mT, dim=(2, 3))
+    yield from without(model, magnitudes, rates, order, source, remove_heads)
+
+
+def without(
+    model: Weights,
+    magnitudes: Tensor,
+    rates: list[float],
+    order: Order,
+    source: torch.Generator,
+    remove: Callable[[Weights, Tensor], Weights],
+) -> Pruned:
+    """The model without the first units of each layer in the order of removal; those that stay keep their places."""
+    units = removal_order(magnitudes.cpu(), order, source)
+    for rate in rates:
+        kept = units[:, n_pruned(units.shape[1], rate) :].sort(dim=1).values
+        yield rate, remove(model, kept)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,46 @@
+"""A stage reads, of another stage's section or table, what it uses; the rest is not its to check."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from lib.io.files import InputError
+from lib.io.params import Count, read_cases, read_params
+
+
+@dataclass(frozen=True)
+class Part:
+    batch_size: Count
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "params.yaml"
+    path.write_text("train:\n  batch_size: 3\n  other: -1\nwrong:\n  batch_size: 0\nlacking:\n  other: 1\nnone: 1\n")
+    return path
+
+
+def test_other_keys_are_left_out_of_a_part_and_else_refused(file):
+    assert read_params("train", Part, file, part=True) == Part(3)
+    with pytest.raises(InputError, match="train: unknown key 'other'"):
+        read_params("train", Part, file)
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("wrong", r"wrong.batch_size: wanted a number in \[1, 1e9\], got 0"),
+        ("lacking", "lacking: missing key 'batch_size'"),
+        ("none", "none: wanted a section of keys, got 1"),
+    ],
+)
+def test_the_keys_of_a_part_are_checked(file, section, message):
+    with pytest.raises(InputError, match=message):
+        read_params(section, Part, file, part=True)
+
+
+def test_other_columns_are_left_out_of_a_part_of_a_table_and_else_refused(tmp_path):
+    (tmp_path / "cases").write_text("other\tbatch_size\nx\t3\n\t4\n")
+    assert read_cases(tmp_path / "cases", Part, part=True) == (Part(3), Part(4))
+    with pytest.raises(InputError, match="unknown column 'other'"):
+        read_cases(tmp_path / "cases", Part)

@@ -1,0 +1,109 @@
+"""`dvc exp run -S` changes one line of params.yaml and loses no comment: the file is what DVC's writer makes of it."""
+
+import difflib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dvc.utils.hydra import apply_overrides
+from dvc.utils.serialize import modify_yaml
+from project import ROOT
+
+from lib.io.params import load_yaml
+
+MOST_LINES, MOST_NODES = 650, 1100
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    return tmp_path / "params.yaml"
+
+
+def first_of_each_section(params: dict[str, Any], *above: str) -> Iterator[tuple[str, Any]]:
+    """The dotted name and the value of the first plain key of every section, at any depth."""
+    plain = {key: value for key, value in params.items() if not isinstance(value, dict | list)}
+    if plain:
+        key = next(iter(plain))
+        yield ".".join([*above, key]), plain[key]
+    for key, value in params.items():
+        if isinstance(value, dict):
+            yield from first_of_each_section(value, *above, key)
+
+
+def lists(params: dict[str, Any], *above: str) -> Iterator[tuple[str, list[Any]]]:
+    """The dotted name and the value of every list."""
+    for key, value in params.items():
+        if isinstance(value, dict):
+            yield from lists(value, *above, key)
+        elif isinstance(value, list):
+            yield ".".join([*above, key]), value
+
+
+def nodes(value: Any) -> int:
+    """The nodes of the YAML tree: every key, value, list and section."""
+    if isinstance(value, dict):
+        return 1 + sum(1 + nodes(item) for item in value.values())
+    return 1 + sum(map(nodes, value)) if isinstance(value, list) else 1
+
+
+def other(value: Any) -> str:
+    """Another value of the same kind, as it is written on a command line."""
+    if isinstance(value, bool):
+        return str(not value).lower()
+    return "another" if isinstance(value, str) else repr(type(value)(value + 1))
+
+
+def changed(before: str, after: str) -> tuple[list[str], list[str]]:
+    """The lines that went and the lines that came."""
+    lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm=""))[2:]
+    return [line[1:] for line in lines if line[0] == "-"], [line[1:] for line in lines if line[0] == "+"]
+
+
+def comments(text: str) -> list[str]:
+    return [line[line.index("#") :] for line in text.splitlines() if "#" in line]
+
+
+PARAMS = load_yaml(ROOT / "params.yaml")
+SECTIONS = dict(first_of_each_section(PARAMS))
+LISTS = dict(lists(PARAMS))
+
+
+def test_dvc_writes_the_file_as_it_stands(file):
+    with modify_yaml(file):
+        pass
+    assert changed((ROOT / "params.yaml").read_text(), file.read_text()) == ([], [])
+
+
+def test_the_file_can_be_read_from_top_to_bottom():
+    assert len((ROOT / "params.yaml").read_text().splitlines()) <= MOST_LINES
+    assert nodes(PARAMS) <= MOST_NODES
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_an_override_changes_one_line(name, file):
+    before = file.read_text()
+    apply_overrides(file, [f"{name}={other(SECTIONS[name])}"])
+    went, came = changed(before, file.read_text())
+    key = name.split(".")[-1]
+    assert [line.strip().split(":")[0] for line in (*went, *came)] == [key, key]
+    assert comments(before) == comments(file.read_text())
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_an_override_of_a_list_changes_its_items_alone(name, file):
+    before = file.read_text()
+    [first, *rest] = LISTS[name]
+    apply_overrides(file, [f"{name}=[{first}]"])
+    went, came = changed(before, file.read_text())
+    assert (len(went), came) == (len(rest), [])
+    assert all(line.lstrip().startswith("- ") for line in went)
+    assert comments(before) == comments(file.read_text())
+    apply_overrides(file, [f"{name}=[]"])  # a comment behind the key would make this file unreadable
+    went, came = changed(before, file.read_text())
+    assert [line.split(":")[0].strip() for line in came] == [name.split(".")[-1]]
+    assert len(went) == len(came) + len(LISTS[name])
+    assert comments(before) == comments(file.read_text())
+    assert nodes(load_yaml(file)) == nodes(PARAMS) - len(LISTS[name])

@@ -1,0 +1,39 @@
+"""The hooks for pre-commit are parsed, run what is in .venv, and need no other repository."""
+
+import re
+import shlex
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+import yaml
+from project import ROOT
+
+CONFIG = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+HOOKS = [hook for repository in CONFIG["repos"] for hook in repository["hooks"]]
+
+
+def test_the_hooks_come_from_this_repository_and_run_what_is_installed():
+    assert [repository["repo"] for repository in CONFIG["repos"]] == ["local"]
+    assert len({hook["id"] for hook in HOOKS}) == len(HOOKS) == 3
+    for hook in HOOKS:
+        assert hook["language"] == "system"
+        program, *arguments = shlex.split(hook["entry"])
+        assert Path(program).parent == Path(".venv/bin")
+        if Path(program).name == "python":
+            assert arguments[0] == "-m"
+            assert find_spec(arguments[1])
+        else:
+            assert Path(program).name in (ROOT / "requirements.txt").read_text(encoding="utf-8")
+            command = [Path(program).name, *arguments, "--help"]
+            subprocess.run(command, check=True, capture_output=True)
+
+
+def test_the_hook_of_deps_runs_where_an_import_or_dvc_yaml_changes_and_nowhere_else():
+    [deps] = [hook for hook in HOOKS if hook["id"] == "deps"]
+    assert deps["pass_filenames"] is False
+    assert deps["entry"].endswith("python -m tools.deps")
+    for name in ("dvc.yaml", "lib/io/params.py", "stages/vision/train.py", "stages/claims.py"):
+        assert re.search(deps["files"], name), name
+    for name in ("benchmarks/dvc.yaml", "tests/io/test_params.py", "params.yaml", "lib/io/page.css"):
+        assert not re.search(deps["files"], name), name

@@ -1,0 +1,56 @@
+"""Write the code that each stage imports into its deps in dvc.yaml, and change nothing else: `make deps`.
+
+A stage that has no `.py` dep yet gets them too. `deps` is a list of paths between brackets, first what is no code.
+"""
+
+import re
+from pathlib import Path
+from textwrap import fill
+
+from ruamel.yaml import YAML
+
+from lib.io.files import InputError
+from tools.imports import closure
+
+ROOT = Path(__file__).parents[1]
+STAGE = re.compile(r"^  ([\w.-]+):\n((?:(?:    .*)?\n)+)", re.MULTILINE)  # a key, and all that is indented below it
+DEPS = re.compile(r"^    deps:.*\n(?:      .*\n)*", re.MULTILINE)
+MODULE = re.compile(r"\bpython -m (stages\.[\w.]+)")
+
+
+def with_deps(text: str, root: Path) -> str:
+    """The text of a dvc.yaml in which the `.py` deps of each stage are what its module imports, in order."""
+
+    def rewritten(stage: re.Match[str]) -> str:
+        module, deps = MODULE.search(stage[0]), DEPS.search(stage[0])
+        if not module or not deps:
+            return stage[0]
+        listed = YAML(typ="safe").load(deps[0])["deps"]
+        if "#" in deps[0] or not isinstance(listed, list) or not all(isinstance(path, str) for path in listed):
+            raise InputError(f"{stage[1]}: wanted deps that are a list of paths without comments, got {listed!r}")
+        others = [path for path in listed if not path.endswith(".py")]
+        code = closure(module[1].replace(".", "/") + ".py", root)
+        return stage[0].replace(deps[0], f"    deps: {_in_brackets(others, list(code))}\n")
+
+    return STAGE.sub(rewritten, text)
+
+
+def _in_brackets(*groups: list[str]) -> str:
+    """A YAML list of paths on as few lines as hold it, each group sorted and begun on a line of its own."""
+    quoted = [[f'"{path}"' if "{" in path else path for path in sorted(group)] for group in groups if group]
+    wide = {"width": 119, "break_long_words": False, "break_on_hyphens": False}
+    lines = [fill(", ".join(group), initial_indent=" " * 11, subsequent_indent=" " * 11, **wide) for group in quoted]
+    return "[" + ",\n".join(lines).lstrip() + "]"
+
+
+def main() -> None:
+    path = ROOT / "dvc.yaml"
+    before = path.read_text(encoding="utf-8")
+    after = with_deps(before, ROOT)
+    if after != before:
+        path.write_text(after, encoding="utf-8")
+        print("dvc.yaml: the deps of stages are those of their code again")
+
+
+if __name__ == "__main__":
+    main()
