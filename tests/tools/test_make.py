@@ -71,7 +71,9 @@ def test_what_is_not_given_is_empty(project):
 
 
 def said(project: Path, *arguments: str) -> list[str]:
-    done = subprocess.run(["make", *arguments], cwd=project, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["make", "--no-print-directory", *arguments], cwd=project, capture_output=True, text=True, check=True
+    )
     return done.stdout.splitlines()
 
 
