@@ -208,9 +208,8 @@ def staged_flow(
     real c, until some coordinate rises to the threshold or falls below half of it, or until g on the support is
     stationary (a share of the smaller of max|g(0)| and the g of the newest). From there g is constant, and the next
     activation is at $\min_j (\mathrm{sign}(g_j) Y_j - y_j) / g_j$, Y = `start.level(threshold)`. Ends at `end`, where
-    nothing moves any more, or after `max_events` events (`StalledError`).
-
-    A coordinate beyond the threshold from the start is on the support at time 0.
+    nothing moves any more, or after `max_events` events (`StalledError`). A coordinate beyond the threshold from the
+    start is on the support at time 0.
 
     Unlike the greedy limit it counts the time inside of stages, and uses the c of the start: the prediction holds at
     scales at which networks are trained. Departure: on the support $p = (c/2)\sinh 2y$, not $\pm e^x$ (c = 0), so that
@@ -250,17 +249,23 @@ def staged_flow(
             active[i] = rises
         else:
             g = gradient(loss, np.where(active, start.products(y), 0.0))
-            wait = np.full_like(y, np.inf)
-            moves = ~active & (g != 0)
-            wait[moves] = (np.sign(g[moves]) * up[moves] - y[moves]) / g[moves]
-            i = int(np.argmin(wait))
-            if not time + wait[i] < end:
+            i, wait = _next_to_rise(g, y, active, up)
+            if not time + wait < end:
                 return
-            y[~active] += g[~active] * wait[i]
-            time += float(wait[i])
+            y[~active] += g[~active] * wait
+            time += wait
             sign, rises = int(np.sign(g[i])), True
             y[i], active[i] = sign * up[i], True
         if rises:
             newest = float(abs(gradient(loss, np.where(active, start.products(y), 0.0))[i])) or first
         yield Event(time, i, sign, rises)
     raise StalledError(f"time {time:.6g}: wanted at most {max_events} events, got more")
+
+
+def _next_to_rise(g: np.ndarray, y: np.ndarray, active: np.ndarray, up: np.ndarray) -> tuple[int, float]:
+    """The coordinate off the support that reaches its level first at constant velocity g, and after how long."""
+    wait = np.full_like(y, np.inf)
+    moves = ~active & (g != 0)
+    wait[moves] = (np.sign(g[moves]) * up[moves] - y[moves]) / g[moves]
+    i = int(np.argmin(wait))
+    return i, float(wait[i])
