@@ -9,10 +9,9 @@ import shutil
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-import typer
 
 from lib.data.images import read_images
 from lib.io.command import run
@@ -24,11 +23,7 @@ PACKAGES = ["torch", "numpy", "pandas", "pyarrow", "safetensors", "scipy"]
 DETERMINES = ["lib", "stages", "dvc.yaml"]
 
 
-def main(
-    dataset: Annotated[str, typer.Argument(envvar="DATASET")],
-    command: Annotated[str, typer.Argument(envvar="COMMAND")],
-    hours: Annotated[float, typer.Argument(envvar="HOURS")],
-) -> None:
+def main(dataset: str, command: str, hours: float) -> None:
     """Copy what git keeps of a vision data set's results, and write how they came about beside it.
 
     `command` made them, in `hours` of wall time. Raises `InputError` where the code is not that of a commit.
@@ -72,4 +67,4 @@ def _git(*arguments: str) -> str:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, environment=True)

@@ -88,3 +88,16 @@ def test_all_that_is_written_from_other_files_is_written_by_one_command(project)
     """First the deps, which do not change the graph of stages that the README then shows."""
     ran = [json.loads(line.removeprefix("GOT"))[0] for line in said(project, "generated") if line.startswith("GOT")]
     assert ran == [["-m", "tools.deps"], ["-m", "tools.readme"]]
+
+
+@pytest.mark.parametrize("tool", sorted(path.stem for path in (ROOT / "tools").glob("*.py") if path.stem != "imports"))
+def test_every_program_behind_make_can_be_loaded_with_the_packages_of_the_lock(tool):
+    loaded = subprocess.run([PYTHON, "-c", f"import tools.{tool}"], cwd=ROOT, capture_output=True, text=True)
+    assert loaded.returncode == 0, loaded.stderr
+
+
+def test_publish_takes_what_make_was_given_from_the_environment():
+    given = {**os.environ, "DATASET": "nobody's", "COMMAND": "a command", "HOURS": "soon"}
+    command = [PYTHON, "-m", "tools.publish"]
+    said = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True)
+    assert "argument hours: invalid float value: 'soon'" in said.stderr
