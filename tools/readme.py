@@ -32,14 +32,15 @@ def family_table(family: str, claims: list[dict[str, Any]]) -> str:
     lines = [
         f"<details><summary><b>{family}</b>: {'; '.join(counts)}</summary>",
         "",
-        "| claim | kind | value ± sd (n) | bar | |",
+        "| claim | kind | value ± spread (n) | bar | |",
         "|---|---|---|---|---|",
     ]
     for claim in claims:
         value = "–"
         if claim.get("value") is not None:
             spread = f" ± {claim['spread']:.2g}" if claim["spread"] is not None else ""
-            value = f"{claim['value']:.4g}{spread} ({claim['n']})"
+            at = f" at {claim['scale']}" if "scale" in claim else ""
+            value = f"{claim['value']:.4g}{spread}{at} ({claim['n']})"
         state = claim["state"] + (", as expected" if claim["state"] == "fails" and "expected" in claim else "")
         state = f"[{state}]({claim['figure']})"
         statement = f"{claim['statement']} ({claim['where']}) {claim['source']}{beats(claim)}".replace("|", "\\|")

@@ -30,10 +30,20 @@ class Interval:
 
     text: str
 
+    @property
+    def low(self) -> float:
+        """The lower end."""
+        return float(self.text[1:-1].split(",")[0])
+
+    @property
+    def high(self) -> float:
+        """The upper end."""
+        _, high = self.text[1:-1].split(",")
+        return float(high)
+
     def __contains__(self, value: float) -> bool:
-        low, high = (float(end) for end in self.text[1:-1].split(","))
-        above = value >= low if self.text[0] == "[" else value > low
-        below = value <= high if self.text[-1] == "]" else value < high
+        above = value >= self.low if self.text[0] == "[" else value > self.low
+        below = value <= self.high if self.text[-1] == "]" else value < self.high
         return above and below
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -80,18 +80,25 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path}: wanted a JSON file, got: {error}") from error
 
 
-def write_measures(measured: Mapping[str, pd.Series | Mapping[str, pd.Series]], metrics: Path) -> None:
+def write_measures(
+    measured: Mapping[str, pd.Series | Mapping[str, pd.Series]],
+    metrics: Path,
+    setup: Mapping[str, float | str] | None = None,
+) -> None:
     """Write what the claims judge, `measures.json`, and what `dvc metrics` compares, `summary.json`.
 
     A measure has a value per case, by the name of the case (a seed, a task), or such values by init scale, under names
     such as `1e-8`, the smallest last. The summary has the mean and standard deviation of each; of one by init scale,
-    those at the smallest scale, so that no name of a metric holds the value of a param.
+    those at the smallest scale, so that no name of a metric holds the value of a param. The setup is what statements of
+    claims name: sizes and the like, as they were when the measures were taken.
     """
 
     def described(cases: pd.Series) -> dict[str, Any]:
         return {"cases": [str(case) for case in cases.index], "values": [float(value) for value in cases]}
 
     measures, summary = {}, {}
+    if setup:
+        measures["setup"] = dict(setup)
     for name, one in measured.items():
         by_scale = one if isinstance(one, Mapping) else {"": one}
         numbers = list(by_scale.values())[-1].to_numpy(float)

@@ -163,6 +163,12 @@ def test_a_measure_has_a_value_per_case_by_its_name_and_a_mean_and_a_spread(meas
     assert summary == {"rank": {"mean": 2.33333, "sd": 1.52753}, "count": {"mean": 4.0, "sd": 1.41421}}
 
 
+def test_the_setup_stands_beside_the_measures(tmp_path):
+    write_measures({"a": pd.Series([1.0])}, tmp_path, {"d": 8, "scale": 1e-8, "law": "zipf"})
+    assert read_json(tmp_path / "measures.json")["setup"] == {"d": 8, "scale": 1e-8, "law": "zipf"}
+    assert list(read_json(tmp_path / "summary.json")) == ["a"]
+
+
 def test_the_order_of_measures_of_cases_and_of_scales_is_kept(measured):
     series = pd.Series([1.0, 0.0], index=["b", "a"])
     measures, summary = measured(z=series, a={"1e-4": series, "1e-8": series}, m=series)

@@ -1,13 +1,17 @@
 """A verdict holds the claim, its numbers over seeds, and whether they meet the bar; nothing else is written."""
 
 import json
-import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 import yaml
 from made import files
+from scipy.special import ndtr, ndtri
 from scipy.stats import quantile_test
+
+from lib.io.files import InputError
 
 DESCRIBED = {"where": "figure 2", "source": "[C]"}
 GROUPS = {
@@ -17,29 +21,25 @@ GROUPS = {
 }
 MEASURES = {
     "metrics/a.json": {
+        "setup": {"d": 8, "scale": 0.01, "law": "zipf"},
         "skewed": {"cases": ["3", "1", "2"], "values": [1.0, 1.25, 3.9375]},
         "two": {"cases": ["joint", "alone"], "values": [0.5, 0.25]},
         "gap": {"cases": ["0", "1"], "values": [1.5, None]},
         "scaled": {
             "1e-4": {"cases": ["0", "1"], "values": [0.5, 0.25]},
             "1e-8": {"cases": ["4"], "values": [-2.0]},
+            "1e-1000": {"cases": [], "values": []},
         },
     },
     "metrics/b.json": {
+        "setup": {"d": 8, "scale": 0.000025, "law": "flat"},
         "skewed": {"cases": ["6"], "values": [-2.0]},
         "empty": {"cases": [], "values": []},
         "scaled": {"1e-4": {"cases": [], "values": []}},
     },
 }
-# By the claim: group, measure, over, bar, kind; then what is found: value, spread, 95 % interval, whether it holds.
-STUDENT = {2: 12.706204736432095, 3: 4.302652729911275}  # the 97.5 % quantile at n - 1 degrees of freedom
+# By the claim: group, measure, over, bar, kind; then what is found: value, spread, whether it holds, at which scale.
 SKEWED = [1.0, 1.25, 3.9375]
-
-
-def around_mean(values):
-    half = STUDENT[len(values)] * np.std(values, ddof=1) / math.sqrt(len(values))
-    return [np.mean(values) - half, np.mean(values) + half]
-
 
 CLAIMS = {
     "mean_in": ("first", "skewed", "mean", "(1.25, 2.0625]", "theorem"),
@@ -52,23 +52,30 @@ CLAIMS = {
     "coarse": ("first", "scaled@1e-4", "mean", "(0, 1)", "our bar"),
     "fine": ("first", "scaled@1e-8", "every", "(0, 1)", "our bar"),
     "finer": ("first", "scaled@1e-16", "every", "(0, 1)", "our bar"),
-    "no_scale": ("first", "scaled", "every", "(0, 1)", "our bar"),
+    "every_scale": ("first", "scaled", "mean", "(-3, 1)", "assumption"),
+    "no_scale_beyond": ("first", "scaled@>=1e-3", "every", "(0, 1)", "our bar"),
+    "down_from": ("first", "scaled@<=1e-4", "every", "(0, 1)", "our bar"),
+    "up_from": ("first", "scaled@>=1e-5", "every", "(0, 1)", "our bar"),
     "scale_of_none": ("first", "two@1e-4", "every", "(0, 1)", "our bar"),
     "empty_scale": ("second", "scaled@1e-4", "every", "(0, 1)", "our bar"),
     "empty": ("second", "empty", "mean", "[0, 1]", "our bar"),
     "absent": ("second", "absent", "mean", "[0, 1]", "our bar"),
     "elsewhere": ("third", "skewed", "mean", "[0, 1]", "our bar"),
 }
+BOTH = {"1e-4": 0.375, "1e-8": -2.0}
 FOUND = {
-    "mean_in": (np.mean(SKEWED), np.std(SKEWED, ddof=1), around_mean(SKEWED), True),
-    "not_every": (np.mean(SKEWED), np.std(SKEWED, ddof=1), around_mean(SKEWED), False),
-    "every": (np.mean(SKEWED), np.std(SKEWED, ddof=1), around_mean(SKEWED), True),
-    "median_out": (1.25, np.std(SKEWED, ddof=1), [None, None], False),  # three ranks are too few for 95 %
-    "two": (0.375, np.std([0.5, 0.25], ddof=1), around_mean([0.5, 0.25]), True),
-    "one": (-2.0, None, [None, None], True),
-    "gap": (None, None, [None, None], False),
-    "coarse": (0.375, np.std([0.5, 0.25], ddof=1), around_mean([0.5, 0.25]), True),
-    "fine": (-2.0, None, [None, None], False),
+    "mean_in": (np.mean(SKEWED), np.std(SKEWED, ddof=1), True, None),
+    "not_every": (np.mean(SKEWED), np.std(SKEWED, ddof=1), False, None),
+    "every": (np.mean(SKEWED), np.std(SKEWED, ddof=1), True, None),
+    "median_out": (1.25, (2.59375 - 1.125) / 2, False, None),  # half the distance of the quartiles
+    "two": (0.375, np.std([0.5, 0.25], ddof=1), True, None),
+    "one": (-2.0, None, True, None),
+    "gap": (None, None, False, None),
+    "coarse": (0.375, np.std([0.5, 0.25], ddof=1), True, {"1e-4": 0.375}),
+    "fine": (-2.0, None, False, {"1e-8": -2.0}),
+    "every_scale": (0.375, np.std([0.5, 0.25], ddof=1), True, BOTH),  # 0.625 from the bar's end, the other 1
+    "down_from": (-2.0, None, False, BOTH),
+    "up_from": (0.375, np.std([0.5, 0.25], ddof=1), True, {"1e-4": 0.375}),
 }
 
 
@@ -80,18 +87,25 @@ def grouped(claims, groups=GROUPS):
     }
 
 
-def found(measure):
-    """The cases and values of a measure, by NAME or NAME@SCALE, in its file."""
+def found(measure, scale):
+    """The cases and values of a measure in its file, at a scale where there are any."""
     file, name = measure.split("#")
-    name, _, scale = name.partition("@")
-    return MEASURES[file][name][scale] if scale else MEASURES[file][name]
+    measure = MEASURES[file][name.partition("@")[0]]
+    return measure[scale] if scale else measure
 
 
 def test_every_verdict_is_worked_out_by_hand(stage, tmp_path, capsys):
-    listed = {
+    listed: dict[str, tuple[str, dict[str, Any]]] = {
         name: (
             group,
-            {**DESCRIBED, "statement": f"It is {name}", "measure": measure, "over": over, "bar": bar, "kind": kind}
+            {
+                **DESCRIBED,
+                "statement": f"It is {name} at {{d}}, {{scale}}, {{law}}",
+                "measure": measure,
+                "over": over,
+                "bar": bar,
+                "kind": kind,
+            }
             | {"figure": f"of-{name}"},
         )
         for name, (group, measure, over, bar, kind) in CLAIMS.items()
@@ -108,7 +122,9 @@ def test_every_verdict_is_worked_out_by_hand(stage, tmp_path, capsys):
     assert list(judged) == sorted(CLAIMS, key=lambda name: list(GROUPS).index(CLAIMS[name][0]))  # group by group
     for name, (home, claim) in listed.items():
         group = GROUPS[home]
+        filled = {"first": "8, 0.01, zipf", "second": "8, 2.5e-05, flat", "third": "…, …, …"}[home]
         described = {key: value for key, value in claim.items() if key != "nulls"} | {
+            "statement": f"It is {name} at {filled}",
             "family": group["family"],
             "measure": f"{group['measures']}#{claim['measure']}",
             "figure": f"{group['figures']}/of-{name}.svg",
@@ -117,11 +133,15 @@ def test_every_verdict_is_worked_out_by_hand(stage, tmp_path, capsys):
         if name not in FOUND:
             assert judged[name] == described | {"state": "not run"}
             continue
-        one, (value, spread, interval, holds) = found(described["measure"]), FOUND[name]
-        numbers = {"value": value, "spread": spread, "interval_95": interval}
+        value, spread, holds, scales = FOUND[name]
+        nearest = scales and ("1e-4" if holds else "1e-8")
+        one = found(described["measure"], nearest)
+        numbers = {"value": value, "spread": spread, "interval_95": [None, None]}  # of fewer than five cases
         numbers |= dict.fromkeys(("min", "max")) if None in one["values"] else {
             "min": min(one["values"]), "max": max(one["values"])
         }  # fmt: skip
+        if scales:
+            described |= {"scale": nearest, "scales": scales}
         wanted = described | one | {"n": len(one["values"]), "holds": holds, "state": "holds" if holds else "fails"}
         if name == "two":
             wanted["nulls"] = {"not_every": "fails", "one": "holds", "empty": "not run"}
@@ -130,18 +150,20 @@ def test_every_verdict_is_worked_out_by_hand(stage, tmp_path, capsys):
             written, number = np.array(judged[name][key], float), np.array(number, float)  # None is no number
             np.testing.assert_allclose(written, number, rtol=1e-5, err_msg=f"{name} {key}")
     assert capsys.readouterr().out.splitlines() == [
-        "5 holds",
-        "4 fails: not_every, median_out, gap, fine",
-        "7 not run: finer, no_scale, scale_of_none, empty_scale, empty, absent, elsewhere",
+        "7 holds",
+        "5 fails: not_every, median_out, gap, fine, down_from",
+        "7 not run: finer, no_scale_beyond, scale_of_none, empty_scale, empty, absent, elsewhere",
     ]
 
 
-def judged(stage, folder, values):
-    """The verdict on the median of these values."""
-    claim = {**DESCRIBED, "statement": "It is", "measure": "a", "over": "median", "bar": "[12, 12]", "figure": "a"}
+def judged(stage, folder, values, over="median", bar="[12, 12]"):
+    """The verdict on these values, or on those of each scale."""
+    claim = {**DESCRIBED, "statement": "It is", "measure": "a", "over": over, "bar": bar, "figure": "a"}
     groups = grouped({"one": ("first", claim | {"kind": "control"})}, {"first": GROUPS["first"] | {"measures": "m"}})
     (folder / "claims.yaml").write_text(yaml.safe_dump(groups))
-    (folder / "m").write_text(json.dumps({"a": {"cases": list(map(str, range(len(values)))), "values": values}}))
+    by_scale = values if isinstance(values, dict) else {"": values}
+    by_scale = {scale: {"cases": [str(i) for i in range(len(v))], "values": v} for scale, v in by_scale.items()}
+    (folder / "m").write_text(json.dumps({"a": by_scale.get("", by_scale)}))
     stage("claims", {}, Path("claims.yaml"), [Path("m")], Path("c.json"))
     return json.loads((folder / "c.json").read_text())["one"]
 
@@ -153,8 +175,70 @@ def test_the_interval_of_a_median_is_between_ranks_of_its_values(stage, tmp_path
 
 
 def test_the_interval_of_a_median_is_scipys(stage, tmp_path):
-    for n in range(1, 41):
+    for n in range(5, 41):
         values = np.random.default_rng(n).permutation(np.arange(n) ** 2.0)
         wanted = quantile_test(values, q=0.0, p=0.5).confidence_interval(0.95)
+        ends = [wanted.low, wanted.high]  # pyright: ignore[reportAttributeAccessIssue]
         found = np.array(judged(stage, tmp_path, values.tolist())["interval_95"], float)
-        np.testing.assert_array_equal(found, [wanted.low, wanted.high], err_msg=f"{n} values")
+        np.testing.assert_array_equal(found, ends, err_msg=f"{n} values")
+
+
+def test_the_interval_of_a_mean_is_that_of_the_bootstrap_corrected_for_bias_and_skewness(stage, tmp_path):
+    """Efron's BCa: quantiles of the means of resamples, at levels that the bias and the jackknife's skewness shift."""
+    for n in (5, 8, 20):
+        values = np.exp(np.random.default_rng(n).normal(size=n))
+        means = np.random.default_rng(1).choice(values, (200_000, n)).mean(axis=1)
+        z0 = ndtri(np.mean(means < values.mean()))
+        left = values.mean() - (values.sum() - values) / (n - 1)  # of each jackknife
+        a = np.sum(left**3) / (6 * np.sum(left**2) ** 1.5)
+        z = z0 + ndtri([0.025, 0.975])
+        wanted = np.quantile(means, ndtr(z0 + z / (1 - a * z)))
+        found = judged(stage, tmp_path, values.tolist(), "mean")["interval_95"]
+        np.testing.assert_allclose(found, wanted, rtol=0.03, err_msg=f"{n} values")
+
+
+@pytest.mark.parametrize("over", ["mean", "every", "median"])
+@pytest.mark.parametrize(
+    "values", [[1.0, 0.9, 1.0, 1.0, 1.0, 1.0, 1.0, 0.95], [1e-12, 3e-9, 1e-3, 1e-8, 0.0, 1e-7, 1e-9]]
+)
+def test_an_interval_of_shares_or_of_positive_values_holds_none_that_cannot_be(stage, tmp_path, values, over):
+    low, high = judged(stage, tmp_path, values, over)["interval_95"]
+    assert min(values) <= low < high <= max(values)
+
+
+@pytest.mark.parametrize("values", [[0.5, 1.0, 0.25, 0.75], [0.5] * 8])
+@pytest.mark.parametrize("over", ["mean", "median"])
+def test_fewer_than_five_values_or_equal_ones_have_no_interval(stage, tmp_path, values, over):
+    assert judged(stage, tmp_path, values, over)["interval_95"] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("bar", "over", "values", "scale"),
+    [
+        ("[0, 5]", "mean", {"1e-2": [1], "1e-4": [4], "1e-8": [0]}, "1e-4"),  # an error is not too small
+        ("[0.5, 1]", "mean", {"1e-2": [0.6], "1e-4": [0.9], "1e-8": [1]}, "1e-2"),  # a share is not too large
+        ("[0.4, 0.7]", "mean", {"1e-2": [0.5], "1e-4": [0.69], "1e-8": [0.45]}, "1e-4"),
+        ("(0, inf)", "mean", {"1e-2": [3], "1e-4": [2], "1e-8": [9]}, "1e-4"),
+        ("[0, 5]", "every", {"1e-2": [0, 4.5], "1e-4": [3, 3]}, "1e-2"),
+        ("[0, 5]", "mean", {"1e-2": [0, 4.5], "1e-4": [3, 3]}, "1e-4"),
+        ("[0, 5]", "mean", {"1e-2": [6, 7], "1e-4": [3, 3], "1e-1000": [9, 0]}, "1e-2"),
+        ("[0, 5]", "every", {"1e-2": [6, 7], "1e-4": [3, None]}, "1e-4"),
+    ],
+)
+def test_of_several_scales_that_is_shown_which_is_nearest_to_failing(stage, tmp_path, bar, over, values, scale):
+    claim = judged(stage, tmp_path, values, over, bar)
+    assert claim["scale"] == scale
+    assert claim["scales"].keys() == values.keys()
+    assert claim["holds"] is all(
+        value is not None and (value if over == "every" else np.mean(each)) <= float(bar[1:-1].split(",")[1])
+        for each in values.values() for value in each
+    )  # fmt: skip
+
+
+def test_a_statement_that_names_what_the_setup_lacks_is_refused(stage, tmp_path):
+    claim = {**DESCRIBED, "statement": "{d} or {n}", "measure": "a", "over": "mean", "bar": "[0, 1]", "figure": "a"}
+    groups = grouped({"one": ("first", claim | {"kind": "control"})}, {"first": GROUPS["first"] | {"measures": "m"}})
+    (tmp_path / "claims.yaml").write_text(yaml.safe_dump(groups))
+    (tmp_path / "m").write_text(json.dumps({"setup": {"d": 8}}))
+    with pytest.raises(InputError, match=r"m: setup: wanted 'n' for a statement, got \['d'\]"):
+        stage("claims", {}, Path("claims.yaml"), [Path("m")], Path("c.json"))

@@ -19,12 +19,13 @@ CLAIMS = {
     },
     "four": {
         "family": "a", "statement": "It fails", "where": "figure 4", "source": "[G]", "kind": "control", "value": 0.5,
-        "spread": 0.0, "n": 2, "over": "median", "bar": "[0, 1]", "state": "fails", "figure": "plots/a/4.svg",
+        "spread": 0.0, "scale": "1e-8", "n": 2, "over": "median", "bar": "[0, 1]", "state": "fails",
+        "figure": "plots/a/4.svg",
     },
 }  # fmt: skip
 TABLE = r"""<details><summary><b>b</b>: 1 of 1 claims hold</summary>
 
-| claim | kind | value ± sd (n) | bar | |
+| claim | kind | value ± spread (n) | bar | |
 |---|---|---|---|---|
 | The rank \| is two (theorem 1) [P]; beats weak; does not beat strong | theorem | 2 ± 0.12 (3) | mean in [1, 3] | [holds](plots/b/1.svg) |
 
@@ -32,11 +33,11 @@ TABLE = r"""<details><summary><b>b</b>: 1 of 1 claims hold</summary>
 
 <details><summary><b>a</b>: 0 of 3 claims hold; 2 fail, 1 of them as expected; 1 not run</summary>
 
-| claim | kind | value ± sd (n) | bar | |
+| claim | kind | value ± spread (n) | bar | |
 |---|---|---|---|---|
 | It falls (figure 2) [C] | our bar | 1.235e+04 (1) | every in (0, 1] | [fails, as expected](plots/a/2.svg) |
 | It was not run (figure 3) [G] | control | – | median in [0, 1] | [not run](plots/a/3.svg) |
-| It fails (figure 4) [G] | control | 0.5 ± 0 (2) | median in [0, 1] | [fails](plots/a/4.svg) |
+| It fails (figure 4) [G] | control | 0.5 ± 0 at 1e-8 (2) | median in [0, 1] | [fails](plots/a/4.svg) |
 
 </details>"""  # noqa: E501
 

@@ -1,0 +1,109 @@
+"""A claim of what a paper says is drawn in the figure that it names: another number makes another figure."""
+
+import importlib
+import inspect
+import shlex
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from project import ROOT, stages
+
+from lib.figures.style import rendered, styled
+from lib.io.params import load_yaml
+from lib.io.tables import read_table, write_table
+
+PAPERS_OWN = ("theorem", "paper's figure")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A column of a table, and a figure that shows it, of the stage that draws into a folder."""
+
+    family: str
+    folder: str
+    figure: str
+    drawn: str
+
+
+def claims() -> dict[str, Any]:
+    """Every claim with the family and the folder of figures of its group."""
+    groups = load_yaml(ROOT / "claims.yaml").values()
+    return {
+        name: {**claim, "family": group["family"], "folder": group["figures"]}
+        for group in groups
+        for name, claim in group["claims"].items()
+    }
+
+
+SHOWN = sorted(
+    {Shown(c["family"], c["folder"], c["figure"], c["drawn"]) for c in claims().values() if "drawn" in c}, key=repr
+)
+
+
+def test_what_a_paper_says_is_drawn():
+    assert [name for name, claim in claims().items() if claim["kind"] in PAPERS_OWN and "drawn" not in claim] == []
+
+
+def drawings(family: str, folder: str) -> tuple[Callable[..., dict[str, Callable[[], Figure]]], list[Any]]:
+    """The function that draws a family's figures, and the arguments with which dvc.yaml calls it.
+
+    A published run has tables beside its figures, and a section of its name.
+    """
+    stage = importlib.import_module(f"stages.{family}.plot")
+    parts = Path(folder).parts
+    if parts[0] == "published":
+        given = [f"{family}.{parts[1]}.plot", f"published/{parts[1]}/tables"]
+    else:
+        [command] = [s.cmd for s in stages() if any(out.path == folder for out in s.outs)]
+        given = shlex.split(command)[3:-1]
+    kinds = [parameter.annotation for parameter in inspect.signature(stage.drawings).parameters.values()]
+    return stage.drawings, [ROOT / value if kind is Path else value for kind, value in zip(kinds, given, strict=True)]
+
+
+@cache
+def committed(family: str, folder: str, figure: str) -> bytes:
+    """The figure of the tables in git."""
+    draw, given = drawings(family, folder)
+    with styled():
+        return rendered(draw(*given)[figure]())
+
+
+def moved(values: pd.Series) -> list[Any]:
+    """The numbers of a column, each by three tenths of itself larger, or by a tenth where it is 0; a truth inverted."""
+
+    def one(value: Any) -> Any:
+        if isinstance(value, bool | np.bool_):
+            return not value
+        number = np.asarray(value, float)
+        found = np.where(number == 0, 0.1, 1.3 * number)
+        return found if found.ndim else float(found)
+
+    return [one(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    "shown", SHOWN, ids=lambda shown: f"{Path(shown.folder).parent.name}-{shown.figure}-{shown.drawn}"
+)
+def test_another_number_makes_another_figure(shown, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    draw, given = drawings(shown.family, shown.folder)
+    name, column = shown.drawn.split(".")
+    for i, value in enumerate(given):
+        if isinstance(value, Path) and value.is_dir():
+            given[i] = shutil.copytree(value, tmp_path / value.name)
+    [file] = tmp_path.rglob(f"{name}.parquet")
+    table = read_table(file, None)
+    write_table(table.assign(**{column: moved(table[column])}), file)
+    with styled():
+        changed = rendered(draw(*given)[shown.figure]())
+    # The comparison itself is not asserted: its message would print both figures.
+    same = changed == committed(shown.family, shown.folder, shown.figure)
+    assert not same, f"{shown.figure} does not show {shown.drawn}"
