@@ -1,9 +1,11 @@
 """What changed between two commits: claims, metrics, params and figures. `make compare REV=HEAD~3`.
 
-A number has changed where it moved by more than its spread over seeds (the larger of the two) and by more than 1e-3 of
-its size: less is what another machine would change too.
+A number has changed where it moved by more than its spread over seeds (the larger of the two), by more than 1e-3 of its
+size, and by more than what rounding leaves of a zero. A figure has changed where the tables behind it have, by the same
+measures: less is what another machine would change too.
 """
 
+import io
 import json
 import subprocess
 import sys
@@ -12,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
 import yaml
 from rich.console import Console
 from rich.table import Table
@@ -22,6 +27,7 @@ from lib.io.page import image, write_page
 
 ROOT = Path(__file__).parents[1]
 RELATIVE = 1e-3
+FLOOR = 1e-10  # residuals of double precision end near 1e-13, and differ by as much as they are
 Mark = Literal["added", "removed", "changed", "same"]
 
 
@@ -74,8 +80,8 @@ def git(root: Path, *arguments: str) -> bytes:
 
 
 def differs(old: float, new: float, spread: float) -> bool:
-    """Whether a number moved by more than its spread, and by more than a thousandth."""
-    return abs(new - old) > max(spread, RELATIVE * max(abs(old), abs(new)))
+    """Whether a number moved by more than its spread, by more than a thousandth, and by more than rounding does."""
+    return abs(new - old) > max(spread, RELATIVE * max(abs(old), abs(new)), FLOOR)
 
 
 def numbers(old: dict[str, tuple[float, float]], new: dict[str, tuple[float, float]]) -> Iterator[Row]:
@@ -165,22 +171,67 @@ def plain(value: Any) -> Any:
         return value
 
 
-def figures(old: Tree, new: Tree) -> list[Figure]:
-    """The figures whose bytes changed."""
+def figures(old: Tree, new: Tree) -> tuple[list[Figure], list[str]]:
+    """The figures that changed, and the names of those that were drawn anew from the same numbers.
+
+    A figure whose bytes differ has changed where the tables of its family have, or where it has none.
+    """
     names = sorted(n for n in old.names("plots", "published") | new.names("plots", "published") if n.endswith(".svg"))
     contents = [(name, old.read(name), new.read(name)) for name in names]
-    return [
-        Figure(name, *(None if svg is None else image(svg) for svg in sides))
-        for name, *sides in contents
-        if sides[0] != sides[1]
-    ]
+    redrawn = [(name, *sides) for name, *sides in contents if sides[0] != sides[1]]
+    folders = {
+        name: Path(name).parents[1].as_posix().replace("plots/", "metrics/", 1) + "/tables" for name, *_ in redrawn
+    }
+    moved = {folder for folder in set(folders.values()) if tables_differ(old, new, folder)}
+    changed = [row for row in redrawn if None in row or folders[row[0]] in moved]
+    same = [row[0] for row in redrawn if row not in changed]
+    return [Figure(name, *(None if svg is None else image(svg) for svg in sides)) for name, *sides in changed], same
+
+
+def tables_differ(old: Tree, new: Tree, folder: str) -> bool:
+    """Whether a folder has other tables, or one with other columns, rows or numbers; also where there are none."""
+    names = [{name for name in tree.names(folder) if name.endswith(".parquet")} for tree in (old, new)]
+    if names[0] != names[1] or not names[0]:
+        return True
+    return any(table_differs(old.read(name) or b"", new.read(name) or b"") for name in names[0])
+
+
+def table_differs(old: bytes, new: bytes) -> bool:
+    """Whether two tables differ in columns, rows, texts or numbers."""
+    if old == new:
+        return False
+    before, after = (pq.read_table(io.BytesIO(table)) for table in (old, new))
+    if before.column_names != after.column_names or len(before) != len(after):
+        return True
+    return any(
+        column_differs(a, b)
+        for (_, a), (_, b) in zip(*(table.to_pandas().items() for table in (before, after)), strict=True)
+    )
+
+
+def column_differs(old: pd.Series, new: pd.Series) -> bool:
+    """Whether two columns differ: texts at all, numbers and lists of them by a thousandth of the column's largest."""
+    if old.map(np.size).tolist() != new.map(np.size).tolist():
+        return True
+    try:
+        before, after = (
+            np.hstack([np.ravel(value) for value in column] or [[]]).astype(float) for column in (old, new)
+        )
+    except (TypeError, ValueError):
+        return old.map(str).tolist() != new.map(str).tolist()
+    known = np.isfinite(before) & np.isfinite(after)
+    if not np.array_equal(before[~known], after[~known], equal_nan=True):
+        return True
+    before, after = before[known], after[known]
+    largest = np.abs([before, after]).max(initial=0)
+    return bool((np.abs(after - before) > max(RELATIVE * largest, FLOOR)).any())
 
 
 def main(rev: str = "HEAD", to: str = "", page: Path = Path("compare.html"), root: Path = ROOT) -> None:
     """Compare a commit, or an experiment of DVC, with another, or with the working tree."""
     trees = Tree(root, resolved(root, rev)), Tree(root, resolved(root, to) if to else None)
     parts = {"claims": list(claims(*trees)), "metrics": list(metrics(*trees)), "params": list(params(*trees))}
-    drawn = figures(*trees)
+    drawn, redrawn = figures(*trees)
     console = Console(width=None if sys.stdout.isatty() else 160)
     for title, rows in parts.items():
         marked = [row for row in rows if row.mark != "same"]
@@ -194,8 +245,11 @@ def main(rev: str = "HEAD", to: str = "", page: Path = Path("compare.html"), roo
         else:
             console.print(f"{title}: none of {len(rows)} changed")
     console.print(f"figures: {len(drawn)} changed", *(figure.path for figure in drawn), sep="\n  ")
+    if redrawn:
+        console.print(f"figures: {len(redrawn)} drawn anew from the same numbers")
     template, style = Path(__file__).with_name("compare.html"), ROOT / "stages"
-    write_page(template, page, [style], old=rev, new=to or "working tree", parts=parts, figures=drawn)
+    sides = {"old": rev, "new": to or "working tree"}
+    write_page(template, page, [style], **sides, parts=parts, figures=drawn, redrawn=redrawn)
     console.print(f"side by side: {page}")
 
 

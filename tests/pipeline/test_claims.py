@@ -96,7 +96,8 @@ def test_a_claim_whose_measures_are_not_there_was_not_run(verdicts):
 
 
 @pytest.mark.parametrize(
-    ("measure", "state"), [("error@1e-4", "holds"), ("error@1e-8", "not run"), ("error", "holds"), ("error@<=1e-8", "not run")]
+    ("measure", "state"),
+    [("error@1e-4", "holds"), ("error@1e-8", "not run"), ("error", "holds"), ("error@<=1e-8", "not run")],
 )
 def test_a_measure_by_init_scale_is_judged_at_the_scale_that_a_claim_names(verdicts, measure, state):
     claim = verdicts([1, 2], one={"measure": measure})["one"]

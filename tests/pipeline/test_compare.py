@@ -2,16 +2,19 @@
 
 import html
 import json
+import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from browser import misdrawn, needs_browser, opened, pictures
 from project import ROOT, append, commit, git
 
 from lib.io.files import InputError
-from lib.io.tables import write_json
+from lib.io.tables import write_json, write_table
 from tools.compare import differs, main, numbers
 
 OLD = {
@@ -157,6 +160,8 @@ def test_a_commit_that_is_not_there_is_refused(project, tmp_path):
         (-1.0, -1.0009, 0.0, False),
         (-1.0, -1.002, 0.0, True),
         (0.0, 1e-9, 0.0, True),
+        (1e-13, 9e-13, 0.0, False),  # residuals
+        (0.0, 9e-11, 0.0, False),
         (0.0, 0.0, 0.0, False),
     ],
 )
@@ -169,6 +174,79 @@ def test_the_larger_of_two_spreads_counts(before, after):
     old, new = ({"inside": (1.0, s), "beyond": (1.0, s)} for s in (before, after))
     new["inside"], new["beyond"] = (1.4, after), (1.6, after)
     assert [(row.name, row.mark) for row in numbers(old, new)] == [("inside", "same"), ("beyond", "changed")]
+
+
+TABLE = pd.DataFrame(
+    {
+        "seed": [0, 1, 2],
+        "law": ["zipf", "zipf", "flat"],
+        "right": [True, False, True],
+        "loss": [0.5, 1e-6, 0.125],
+        "residual": [1e-13, 4e-14, 0.0],
+        "error": [math.nan, 0.25, math.inf],
+        "sigma": [[3.0, 1e-9], [2.0], []],
+    }
+)
+NUMBER = {"cases": ["0"], "value": 2.0, "spread": 0.0, "state": "holds"}
+
+
+def of_another_machine(column: pd.Series) -> pd.Series:
+    """Residuals that are others altogether, and other last digits."""
+    if column.name == "residual":
+        return pd.Series([3e-13, 0.0, 8e-13])
+    return column if column.dtype != float else column * (1 + 3e-7)
+
+
+@pytest.fixture
+def two_machines(tmp_path):
+    """Commits the results of one machine, then those of another, whose table the test may change further."""
+
+    def commits(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Path:
+        folder = tmp_path / "made"
+        folder.mkdir()
+        git("init", "--quiet", at=folder)
+        for machine, scale in (("one", 1.0), ("other", 1 + 2e-7)):
+            table = TABLE if machine == "one" else change(TABLE.apply(of_another_machine))
+            write_table(table, folder / "metrics/a/b/tables/runs.parquet")
+            tiny = {"value": 2e-13 if machine == "one" else 7e-14, "spread": 0.0, "state": "holds"}
+            write_json({"loss": {**NUMBER, "value": 2.0 * scale}, "tiny": tiny}, folder / "metrics/claims.json")
+            write_json({"loss": 2.0 * scale, "residual": tiny["value"]}, folder / "metrics/a/b/summary.json")
+            figure = folder / "plots/a/b/figures/f.svg"
+            figure.parent.mkdir(parents=True, exist_ok=True)
+            figure.write_text(CIRCLE.format(scale))
+            (folder / "params.yaml").write_text("a: 1\n")
+            commit(folder, machine)
+        return folder
+
+    return commits
+
+
+def test_nothing_is_marked_where_residuals_and_last_digits_alone_differ(two_machines, tmp_path, capsys):
+    said, page = compared(two_machines(lambda table: table), tmp_path, capsys)
+    assert not any(marked(page).values())
+    assert "figures: 0 changed\nfigures: 1 drawn anew from the same numbers" in said.replace("\n  \n", "\n")
+    assert "<img" not in page
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table.assign(loss=[0.5, 1e-6, 0.126]),
+        lambda table: table.assign(loss=[0.5, math.nan, 0.125]),
+        lambda table: table.assign(residual=[1e-13, 4e-9, 0.0]),
+        lambda table: table.assign(law=["zipf", "flat", "zipf"]),
+        lambda table: table.assign(right=[True, True, True]),
+        lambda table: table.assign(sigma=[[3.0, 1.0], [2.0], []]),
+        lambda table: table.assign(sigma=[[3.0], [1e-9, 2.0], []]),
+        lambda table: table.iloc[:2],
+        lambda table: table.rename(columns={"loss": "losses"}),
+        lambda table: table.assign(more=1),
+    ],
+)
+def test_a_figure_has_changed_where_a_table_behind_it_has(two_machines, tmp_path, capsys, change):
+    said, page = compared(two_machines(change), tmp_path, capsys)
+    assert "figures: 1 changed\n  plots/a/b/figures/f.svg" in said
+    assert page.count("<img") == 2
 
 
 def edits(*paths: str) -> list[str]:
