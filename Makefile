@@ -50,7 +50,7 @@ sweep: .venv/installed
 deps: .venv/installed
 	$(ACTIVATE) && python -m tools.deps
 
-# In README.md, the claims with their verdicts and the graph of stages
+# In README.md the headline claims, in docs/claims.md all claims with their verdicts
 readme: .venv/installed
 	$(ACTIVATE) && python -m tools.readme
 

@@ -157,7 +157,7 @@ def stages_of_tied(rounds: int) -> list[Row]:
     section, samples = "low_rank_sparse", "samples.safetensors"
     args = {
         "generate": f"{section}.generate {samples}",
-        "train": f"{section}.train configurations.tsv {samples} runs",
+        "train": f"{section}.train configurations.tsv {samples} runs losses.parquet",
         "cut": f"{section}.cut {section}.train.device {samples} runs truncate.parquet directions.parquet prune.parquet "
         "neurons.parquet",
     }

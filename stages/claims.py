@@ -28,7 +28,8 @@ class Claim:
     """A statement, who says so, and the bar that a measure must meet, at every scale where it is one by scale.
 
     `measure` is NAME, or NAME@SCALE, NAME@<=SCALE, NAME@>=SCALE for some of the scales. `{name}` in the statement is a
-    number of the setup in the measures' file. What a paper says is `drawn` in the figure, as TABLE.COLUMN.
+    number of the setup in the measures' file. What a paper says is `drawn` in the figure, as TABLE.COLUMN. The README
+    shows the headlines.
     """
 
     statement: str
@@ -40,6 +41,7 @@ class Claim:
     bar: str
     figure: str
     drawn: str | None = None
+    headline: bool = False
     nulls: tuple[str, ...] = ()
     expected: str | None = None
 
@@ -84,7 +86,7 @@ class Group:
 
     def described(self, claim: Claim, setup: dict[str, Any]) -> dict[str, Any]:
         """All that is said of a claim before it is judged, but for its nulls; numbers of the setup are put in."""
-        said = {key: value for key, value in vars(claim).items() if value is not None and key != "nulls"}
+        said = {key: value for key, value in vars(claim).items() if value not in (None, False) and key != "nulls"}
 
         def number(match: re.Match[str]) -> str:
             if match[1] not in setup:
@@ -152,7 +154,7 @@ def judge(claim: Claim, group: Group, measures: dict[str, Any]) -> dict[str, Any
     if not among:
         return {**said, "state": "not run"}
     found = {scale: verdict(claim, group, values) for scale, values in among.items()}
-    worst = min(found, key=lambda scale: room(claim, found[scale]))
+    worst = min(found, key=lambda scale: (found[scale]["holds"], room(claim, found[scale])))
     at = {"scale": worst, "scales": {scale: one["value"] for scale, one in found.items()}} if worst else {}
     holds = found[worst]["holds"]
     return {**said, **at, **found[worst], "state": "holds" if holds else "fails"}
@@ -189,16 +191,17 @@ def verdict(claim: Claim, group: Group, measure: Values) -> dict[str, Any]:
 def room(claim: Claim, verdict: dict[str, Any]) -> float:
     """How far the numbers that decide are from the bar's ends, negative where one is beyond.
 
-    Where the bar begins at a 0 or ends at a 1 that is part of it, the other end counts alone.
+    Within a bar that begins at 0 the upper end counts alone, and else, where it ends at a 1 that is part of it, the
+    lower: an error is never too small, and a share never too large.
     """
     if not verdict["holds"] and any(map(math.isnan, verdict["values"])):
         return -math.inf
     bar = Interval(claim.bar)
     deciding = (verdict["min"], verdict["max"]) if claim.over == "every" else (verdict["value"],)
     below, above = min(deciding) - bar.low, bar.high - max(deciding)
-    if claim.bar.startswith("[0,") and bar.high < math.inf:
+    if verdict["holds"] and bar.low == 0 and bar.high < math.inf:
         return above
-    return below if claim.bar.endswith(" 1]") else min(below, above)
+    return below if verdict["holds"] and claim.bar.endswith(" 1]") else min(below, above)
 
 
 def interval_95(numbers: list[float], over: str) -> list[float]:

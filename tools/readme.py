@@ -1,23 +1,38 @@
-"""Write the parts of README.md that are made from files: `make readme`.
+"""Write what README.md and docs/claims.md say of the claims, from their verdicts: `make readme`.
 
-A part stands between `<!-- NAME: made by make readme -->` and `<!-- end of NAME -->`.
+A part of README.md stands between `<!-- NAME: made by make readme -->` and `<!-- end of NAME -->`.
 """
 
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+PAGE = """# Claims
+
+Every claim of [claims.yaml](../claims.yaml) with its verdict, made by `make readme` from `metrics/claims.json`.
+`report.html` shows each beside its figure, with the command that makes it and the value of every seed. A claim that
+fails is shown, and stops nothing.
+
+The kinds are told apart. A *theorem* is what a paper, or a page of ours with its proof, proves; a *paper's figure*,
+what it shows; an *assumption* is one of the paper's, checked where it is used. *Our bar* was set by us, from a
+prototype or after a first run: it describes what came out and guards the implementation; it does not confirm the
+paper. A *control* must come out so if the measurement means anything, or is a null that a claim may or may not beat.
+A value stands with its standard deviation over the cases or, a median, with half the distance of the quartiles. A
+claim over several scales must hold at each; the one nearest to failing is shown.
+
+[P] stated in the paper, [S] its abstract, summary or captions, [SL] the authors' public slides, [D] derived here, [R]
+recalled and not verified, [G] guessed, [C] chosen here.
+
+"""
 
 
-def claims_table(claims: dict[str, dict[str, Any]]) -> str:
-    """The claims as Markdown: one table per family, folded under how many of them hold."""
+def page(claims: dict[str, dict[str, Any]]) -> str:
+    """All claims as Markdown: one table per family, below how many of them hold."""
     families = dict.fromkeys(claim["family"] for claim in claims.values())
-    return "\n\n".join(
-        family_table(family, [claim for claim in claims.values() if claim["family"] == family]) for family in families
-    )
+    tables = [family_table(name, [c for c in claims.values() if c["family"] == name]) for name in families]
+    return PAGE + "\n\n".join(tables) + "\n"
 
 
 def family_table(family: str, claims: list[dict[str, Any]]) -> str:
@@ -30,22 +45,37 @@ def family_table(family: str, claims: list[dict[str, Any]]) -> str:
     if not_run:
         counts.append(f"{not_run} not run")
     lines = [
-        f"<details><summary><b>{family}</b>: {'; '.join(counts)}</summary>",
+        f"## {family}: {'; '.join(counts)}",
         "",
         "| claim | kind | value ± spread (n) | bar | |",
         "|---|---|---|---|---|",
     ]
     for claim in claims:
-        value = "–"
-        if claim.get("value") is not None:
-            spread = f" ± {claim['spread']:.2g}" if claim["spread"] is not None else ""
-            at = f" at {claim['scale']}" if "scale" in claim else ""
-            value = f"{claim['value']:.4g}{spread}{at} ({claim['n']})"
         state = claim["state"] + (", as expected" if claim["state"] == "fails" and "expected" in claim else "")
-        state = f"[{state}]({claim['figure']})"
-        statement = f"{claim['statement']} ({claim['where']}) {claim['source']}{beats(claim)}".replace("|", "\\|")
-        lines.append(f"| {statement} | {claim['kind']} | {value} | {claim['over']} in {claim['bar']} | {state} |")
-    return "\n".join([*lines, "", "</details>"])
+        why = f" *{claim['expected']}*" if claim["state"] == "fails" and "expected" in claim else ""
+        statement = f"{claim['statement']} ({claim['where']}) {claim['source']}{beats(claim)}{why}".replace("|", "\\|")
+        bar = f"{claim['over']} in {claim['bar']}"
+        lines.append(f"| {statement} | {claim['kind']} | {value(claim)} | {bar} | [{state}](../{claim['figure']}) |")
+    return "\n".join(lines)
+
+
+def headlines(claims: dict[str, dict[str, Any]]) -> str:
+    """The claims that a reader should see first, as a list."""
+    shown = [claim for claim in claims.values() if claim.get("headline")]
+    return "\n".join(
+        f"- {claim['statement'].rstrip('.')}: **{value(claim)}**, {claim['over']} in {claim['bar']}; "
+        f"[{claim['state']}]({claim['figure']}) ({claim['kind']})."
+        for claim in shown
+    )
+
+
+def value(claim: dict[str, Any]) -> str:
+    """The number of a claim with its spread, its scale where it has one, and the count of its cases."""
+    if claim.get("value") is None:
+        return "–"
+    spread = f" ± {claim['spread']:.2g}" if claim["spread"] is not None else ""
+    at = f" at {claim['scale']}" if "scale" in claim else ""
+    return f"{claim['value']:.4g}{spread}{at} ({claim['n']})"
 
 
 def beats(claim: dict[str, Any]) -> str:
@@ -58,12 +88,6 @@ def beats(claim: dict[str, Any]) -> str:
     return "".join(f"; {verb} {', '.join(names)}" for verb, names in said.items() if names)
 
 
-def graph() -> str:
-    """The graph of stages, as DVC draws it for Mermaid."""
-    command = ["dvc", "dag", "--collapse-foreach-matrix", "--md", "report"]
-    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
-
-
 def replaced(text: str, name: str, content: str) -> str:
     """The text with the part of that name set to the content."""
     begin, end = f"<!-- {name}: made by make readme -->", f"<!-- end of {name} -->"
@@ -74,12 +98,10 @@ def replaced(text: str, name: str, content: str) -> str:
 
 
 def main() -> None:
-    path = ROOT / "README.md"
+    readme = ROOT / "README.md"
     claims = json.loads((ROOT / "metrics" / "claims.json").read_text(encoding="utf-8"))
-    text = path.read_text(encoding="utf-8")
-    text = replaced(text, "claims", claims_table(claims))
-    text = replaced(text, "stages", graph())
-    path.write_text(text, encoding="utf-8")
+    readme.write_text(replaced(readme.read_text(encoding="utf-8"), "headlines", headlines(claims)), encoding="utf-8")
+    (ROOT / "docs" / "claims.md").write_text(page(claims), encoding="utf-8")
 
 
 if __name__ == "__main__":

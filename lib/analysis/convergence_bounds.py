@@ -79,7 +79,8 @@ def initial_loss(n_tokens: int, seq_len: int, scale: float) -> float:
 class DescentBound:
     """The constants of the theorem on gradient descent on W and V.
 
-    The number of steps T lies in [`earliest`, `latest`] over the step size.
+    The number of steps T lies in [`earliest`, `latest`] over the step size. All are preconditions of it: `feasible`
+    constants, a start within ε / 2 of cP, and a step size up to the inverse of the largest curvature on the way.
     """
 
     scale: float
@@ -100,9 +101,14 @@ class DescentBound:
         return self.epsilon / 2
 
     @property
-    def met(self) -> bool:
-        """Whether the preconditions hold: L_0 − 6ε/n > A > 0 and A² > 4 m L_0 / ε."""
+    def feasible(self) -> bool:
+        """Whether the constants allow a T: L_0 − 6ε/n > A > 0 and A² > 4 m L_0 / ε."""
         return self.A > 0 and 4 * self.length * self.L_0 / self.epsilon < self.A**2
+
+    def met(self, residual: float, start_deviation: float, step_size: float, curvature: float) -> bool:
+        """Whether every precondition holds; `residual` is that of c = 10 n² L_0 / δ + 4 ε n, relative."""
+        near = start_deviation <= self.epsilon / 2 * (1 + 1e-9) + 1e-15 * self.scale  # the rounding of c in V_0
+        return self.feasible and residual <= 1e-9 and near and step_size * curvature <= 1
 
 
 def descent_bound(delta: float, n_tokens: int, seq_len: int, length: int) -> DescentBound:
@@ -138,20 +144,43 @@ def with_noise(
     return bound, abs(with_loss(bound, loss_at(bound.scale), seq_len).scale / bound.scale - 1)
 
 
-def least_feasible_length(length: int, most: int = 1000) -> int:
-    r"""The least n for which the preconditions of the descent theorem can be met, at V_0 = cP, L = n + 1, uniform law.
+def least_feasible_length(length: int, most: int = 1000, n_epsilons: int = 1000) -> int:
+    r"""The least n for which some $\epsilon$ meets the preconditions of the descent theorem, at V_0 = cP, L = n + 1.
 
-    In closed form, nearly, it is the `closed_form_length`.
+    $L_0 - 6\epsilon/n > A > 0$ and $A^2 > 4 m L_0 / \epsilon$, for `n_epsilons` values of $\epsilon$ evenly spaced
+    up to $n L_0 / 6$, $L_0$ being the `initial_loss` at the c of each, under the uniform law ($\delta = 1 / L$). That
+    the best is $\epsilon = n L_0 / 18$, and n the `closed_form_length`, is for the comparison to say.
     """
-    for seq_len in range(2, most):
-        if descent_bound(1 / (seq_len + 1), seq_len + 1, seq_len, length).met:
-            return seq_len
+    for n in range(2, most):
+        for k in range(1, n_epsilons):
+            share, L_0 = k / n_epsilons, math.log(n)
+            epsilon = share * n * L_0 / 6
+            L_0 = initial_loss(n + 1, n, 10 * n**2 * L_0 * (n + 1) + 4 * epsilon * n)
+            A = (1 - 1e-9) * (L_0 - 6 * epsilon / n)
+            if A > 0 and 4 * length * L_0 / epsilon < A**2:
+                return n
     raise ValueError(f"most: wanted more than {most} for lists of length {length}")
 
 
 def closed_form_length(length: int) -> int:
     r"""The least n with $n \log^2 n > 162\, m$."""
     return next(n for n in count(2) if n * math.log(n) ** 2 > 162 * length)
+
+
+def late_loss_constant(lists: Sequence[Sequence[int]], n_tokens: int, seq_len: int) -> float:
+    r"""The limit of $c^2 t\,$ loss: $|\hat u|^2$, $\hat u$ the least u whose every order in a row has a lead of n.
+
+    In the limit of large scales the flow is that of a separable regression, whose loss falls as $|\hat u|^2 / \tau$
+    (Soudry et al. 2018), whatever the law, if every sequence of distinct tokens is possible. From n = 3 on a column of
+    $\hat u$ has n for a, one n more for each place before it, and 0 elsewhere, less the mean; with n = 2 no third token
+    is there, and all places before a are equal.
+    """
+    total = 0.0
+    for entries in lists:
+        m = len(entries)
+        steps = range(1, m + 1) if seq_len > 2 else [1, *[2] * (m - 1)]
+        total += sum(i * i for i in steps) - sum(steps) ** 2 / n_tokens
+    return seq_len**2 * total
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """What a curve of each seed along a parameter is summed up to: one number per seed."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -43,19 +44,66 @@ def harmless_rates(table: pd.DataFrame, loss: str, slack: float) -> pd.Series:
     return pd.Series({seed: harmless_rate(list(of["rate"]), list(of[loss]), slack) for seed, of in by_seed})
 
 
-def worst(curves: pd.DataFrame, *, largest: bool = True) -> pd.Series:
-    """Of a table with a row per seed, the column whose mean is the largest in size, or the smallest."""
-    means = curves.mean().abs()
-    return curves[means.idxmax() if largest else means.idxmin()].dropna()
+def least_rise(hinge: pd.DataFrame, least_rate: float) -> pd.Series:
+    r"""The least of $(\mathrm{loss}(R) - \mathrm{loss}(0)) / R$ over the shares R from the least rate on, by seed.
 
-
-def beyond_scale_law(hinge: pd.DataFrame, margin: pd.Series, least_rate: float) -> pd.DataFrame:
-    r"""Hinge loss less $\max(0, 1 - (1 - R) \lvert F_0 \rvert)$: what removal costs beyond the output's scale.
-
-    `hinge` has a row per seed and a column per share R of removed units, `margin` the mean margin F_0 at R = 0; columns
-    below the least rate are left out. Units that are removed at random scale every output by 1 - R on average
-    (corollary 1 of Li et al. 2024).
+    `hinge` has a row per seed and a column per share R of removed units, 0 among them. A loss of order R, the second
+    half of corollary 1 of Li et al. (2024), has it above a constant; where nothing matters it is near zero.
     """
     rates = hinge.columns.to_numpy(float)
-    beyond = hinge - np.maximum(0, 1 - np.outer(margin, 1 - rates))
-    return beyond.loc[:, rates >= least_rate - 1e-6]
+    judged = rates >= max(least_rate - 1e-6, rates[rates > 0].min())
+    rises = hinge.sub(hinge[0.0], axis=0).loc[:, judged] / rates[judged]
+    return rises.min(axis=1)
+
+
+def needed(numbers: Sequence[float], losses: Sequence[float], threshold: float) -> float:
+    """From which number of samples on the loss stays at or below a threshold, between two numbers by logarithms of
+    both; the least number where it is so from there on, NaN where the last number does not suffice. Numbers rise.
+    """
+    above = np.flatnonzero(np.asarray(losses) > threshold)
+    if not len(above):
+        return float(numbers[0])
+    last = int(above[-1])
+    if last + 1 == len(numbers):
+        return float("nan")
+    # A loss of zero has no logarithm: a hundredth of the threshold is as good as none.
+    before, after = (math.log(max(losses[i], threshold / 100) / threshold) for i in (last, last + 1))
+    share = before / (before - after)
+    return float(numbers[last] ** (1 - share) * numbers[last + 1] ** share)
+
+
+def by_value(table: pd.DataFrame, column: str, value: str = "value") -> dict[str, pd.Series]:
+    """A column of each seed, for each value of another one, under names such as `0.01`, values rising."""
+    return {
+        f"{number:g}": of.set_index("seed")[column].astype(float).sort_index() for number, of in table.groupby(value)
+    }
+
+
+def numbers_needed(scored: pd.DataFrame, threshold: float) -> pd.DataFrame:
+    """How many training samples bring the test hinge loss down to a threshold, `n_needed`: by sweep, number of
+    label-relevant tokens and seed. The table has one row per training, with its number of samples, `n_train`.
+    """
+    rows = scored.sort_values("n_train")
+    by = rows.groupby(["sweep", "n_relevant", "seq_len", "seed"])[["n_train", "hinge"]]
+    found = by.apply(lambda of: needed(list(of["n_train"]), list(of["hinge"]), threshold))
+    return found.rename("n_needed").reset_index()
+
+
+def of_sweep(rows: pd.DataFrame, pairs: Mapping[str, Sequence[str]]) -> dict[str, dict[str, pd.Series]]:
+    """What a sweep shows, by the value that varies, one value per seed: the loss, and what rank 2 adds to it.
+
+    Of the matrices that are judged together, by the worse of them: the energy in the leading k directions, k the number
+    of label-relevant patterns, and the gap behind them. Where k varies, also the losses at rank k and k - 1 and the
+    energy and gap at 2; else how the neurons part.
+    """
+    varies = (rows["varies"] == "labels").all()
+    columns = {"hinge": rows["hinge"], "rank_2_cost": rows["hinge_at_rank_2"] - rows["hinge"]}
+    for name, letters in pairs.items():
+        columns[f"energy_{name}"] = rows[[f"W_{letter}_energy" for letter in letters]].min(axis=1)
+        columns[f"gap_{name}"] = rows[[f"W_{letter}_gap" for letter in letters]].max(axis=1)
+        if varies:
+            columns[f"energy_2_{name}"] = rows[[f"W_{letter}_energy_2" for letter in letters]].min(axis=1)
+            columns[f"gap_2_{name}"] = rows[[f"W_{letter}_gap_2" for letter in letters]].min(axis=1)
+    own = ("hinge_at_rank_below", "hinge_at_rank_k") if varies else ("small_share", "large_over_small")
+    columns |= {name: rows[name] for name in own}
+    return {key: by_value(rows.assign(of=column), "of") for key, column in columns.items()}

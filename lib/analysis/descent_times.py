@@ -1,5 +1,7 @@
 """When gradient descent activates what the flow does, and when what had left returns."""
 
+import math
+
 import pandas as pd
 
 Table = pd.DataFrame
@@ -22,3 +24,34 @@ def return_errors(returns: Table, truth: str) -> pd.Series:
     """The relative error of the time at which something returned, by method, at its smallest scale."""
     first = returns.sort_values("log10_init_scale", kind="stable").groupby("method")["rescaled_time"].first()
     return (first / float(first[truth]) - 1).abs()
+
+
+def descent_measures(descents: Table) -> dict[str, pd.Series]:
+    """Gradient descent against the flow; of the plain form at its largest and smallest rate."""
+    shares = descents.loc[descents["form"] == "plain", "share_of_limit"]
+    return {
+        "exponential_time_error": _by_seed(descents, "time_error", form="exponential"),
+        "factors_drift": _by_seed(descents, "drift", form="factors"),
+        "plain_time_error_large_rate": _by_seed(descents, "time_error", form="plain", share_of_limit=shares.max()),
+        "plain_time_error_small_rate": _by_seed(descents, "time_error", form="plain", share_of_limit=shares.min()),
+    }
+
+
+def example_measures(drop: Table) -> dict[str, pd.Series]:
+    """The example whose third coordinate comes back with the other sign, against Algorithm 1, by method."""
+    errors = return_errors(drop[(drop["coordinate"] == 2) & (drop["sign"] < 0)], "Algorithm 1")
+    plain = ["plain gradient descent, float64", "plain gradient descent, float32"]
+    return {
+        "drop_flow_time_error": errors.reindex(["flow in log coordinates"], fill_value=math.inf),
+        "drop_finite_time_error": errors.reindex(["finite-scale Algorithm 1"], fill_value=math.inf),
+        "drop_factors_time_error": errors.reindex(["factors gradient descent, float64"], fill_value=math.inf),
+        "drop_reached_by_plain": errors.reindex(plain, fill_value=math.inf) < math.inf,
+        "drop_loss_detected": drop.groupby("method")["lost"].any().reindex(plain, fill_value=False),
+    }
+
+
+def _by_seed(table: Table, column: str, **where: object) -> pd.Series:
+    """A column of the rows whose other columns have these values, by seed."""
+    for name, value in where.items():
+        table = table[table[name] == value]
+    return table.set_index("seed").sort_index()[column]

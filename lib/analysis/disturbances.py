@@ -26,3 +26,25 @@ def by_case(table: Table, column: str, number: str) -> pd.Series:
 def share_below(table: Table, column: str, bar: float) -> pd.Series:
     """The share of each seed's cases that are below the bar."""
     return (table[column] < bar).groupby(table["seed"]).mean()
+
+
+def assumption_measures(
+    returns: Table, kicks: Table, ends: Table, returned: float, near: float
+) -> dict[str, pd.Series]:
+    """Assumptions 4.3 and 4.4 by disturbances: a value for each, or, of the shares, for each seed."""
+    found = {"kick_error_none": by_case(kicks[kicks["noise"] == "none"], "error", "stage")}
+    for noise in ("balanced", "independent"):
+        back, begun, ended = (table[table["noise"] == noise] for table in (returns, kicks, ends))
+        random, rises = (back[back["kind"] == kind] for kind in ("random", "rise"))
+        risen = ended[ended["kind"] == "rise"]
+        found |= {
+            f"rise_distance_{noise}": by_case(risen, "distance", "point"),
+            f"rise_share_{noise}": share_below(risen, "distance", near),
+            f"rise_ratio_{noise}": by_case(rises, "ratio_products", "point"),
+            f"return_ratio_{noise}": by_case(random, "ratio_products", "point"),
+            f"return_share_{noise}": share_below(random, "ratio_products", returned),
+            f"weights_return_ratio_{noise}": by_case(random, "ratio_weights", "point"),
+            f"kick_error_{noise}": by_case(begun, "error", "stage"),
+            f"kick_share_{noise}": share_below(begun, "error", near),
+        }
+    return found

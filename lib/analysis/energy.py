@@ -1,7 +1,10 @@
 r"""Shares of the singular values, of arrays or tensors alike: stored values are summed up without torch."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
 
@@ -17,3 +20,47 @@ def nuclear_tail(sigma: Float[Any, "*batch rank"], k: int) -> Float[Any, "*batch
     """
     total = sigma.sum(-1)
     return sigma[..., k:].sum(-1) / (total + (total == 0))
+
+
+def padded(sigma: Float[np.ndarray, "*batch rank"], n: int) -> Float[np.ndarray, "*batch padded"]:
+    """Singular values with zeros up to n of them: a matrix of fewer rows than that has no others."""
+    missing = max(0, n - sigma.shape[-1])
+    return np.pad(sigma, [(0, 0)] * (sigma.ndim - 1) + [(0, missing)])
+
+
+def gap(sigma: Float[np.ndarray, "*batch rank"], k: int) -> Float[np.ndarray, "*batch"]:
+    r"""$\sigma_{k+1} / \sigma_k$, near zero where the rank is k in effect; NaN for $\sigma_k = 0$."""
+    sigma = padded(sigma, k + 1)
+    at = sigma[..., k - 1]
+    return np.where(at > 0, sigma[..., k] / np.where(at > 0, at, 1.0), np.nan)
+
+
+def around(sigma: Float[np.ndarray, " rank"], k: int) -> dict[str, float]:
+    r"""What is behind the k-th singular value, and behind the second: $e_k$, $e_2$, the gaps there, $\sigma_{k+1}$, the
+    nuclear tail, and the Frobenius tail $(\sum_{i>k} \sigma_i^2 / \sum_i \sigma_i^2)^{1/2}$ (NaN for $W = 0$).
+    """
+    sigma = padded(sigma, k + 1)
+    square = np.square(sigma)
+    return {
+        "energy": float(leading_energy(sigma, k)),
+        "energy_2": float(leading_energy(sigma, 2)),
+        "nuclear_tail": float(nuclear_tail(sigma, k)),
+        "gap": float(gap(sigma, k)),
+        "gap_2": float(gap(sigma, 2)),
+        "next": float(sigma[k]),
+        "tail": float(np.sqrt(square[k:].sum() / square.sum())) if square.any() else np.nan,
+    }
+
+
+def of_matrices(
+    spectra: pd.DataFrame, matrices: Sequence[str], summary: Callable[[np.ndarray, int], Any]
+) -> pd.DataFrame:
+    """A summary of what is behind the second singular value of each matrix, by its letter; one row per seed.
+
+    `spectra` has one row per seed and matrix, with its `singular_values`.
+    """
+    columns = {}
+    for matrix in matrices:
+        rows = spectra[spectra["matrix"] == matrix].set_index("seed").sort_index()
+        columns[matrix[-1]] = pd.Series(summary(np.stack(list(rows["singular_values"])), 2), rows.index)
+    return pd.DataFrame(columns)

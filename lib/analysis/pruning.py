@@ -1,7 +1,7 @@
 """Which weights, neurons and heads to remove first, and removing them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -85,3 +85,24 @@ def removal_order(
         rows = [torch.randperm(magnitudes.shape[1], generator=generator) for _ in magnitudes]
         return torch.stack(rows)
     return magnitudes.argsort(dim=1, descending=order == "largest", stable=True)
+
+
+def removals(
+    norms: Float[Tensor, " unit"], is_large: Bool[Tensor, " unit"], source: Callable[[str], torch.Generator]
+) -> Iterator[tuple[str, str, Int[Tensor, " ordered"], int]]:
+    """In which ways neurons go: what, in which order, the units in it (those that never go last), and how many may go.
+
+    All neurons, in each order; as many of all as are small, in each order; the large ones at random, small ones being
+    gone already; and the small ones alone, at random. `source` has a generator for each kind of random order.
+    """
+    large, small = (
+        units[torch.randperm(len(units), generator=source(name))]
+        for name, units in (("large neurons", is_large.nonzero()[:, 0]), ("small neurons", (~is_large).nonzero()[:, 0]))
+    )
+    orders = {order: removal_order(norms[None], order, source("neurons"))[0] for order in get_args(Order)}
+    for order, units in orders.items():
+        yield "neurons", order, units, len(units)
+    yield "large neurons", "random", large, len(large)
+    yield "small neurons", "random", torch.cat([small, large]), len(small)
+    for order, units in orders.items():
+        yield "as many as small", order, units, len(small)

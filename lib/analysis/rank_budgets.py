@@ -20,7 +20,7 @@ def rank_at(times: Vector, joins: Float[np.ndarray, " joined"], leaves: Float[np
 
 def rank_of(events: Table, times: Vector) -> Vector:
     """How many coordinates are above the threshold at each time, by a table of events."""
-    rises, when = events["rises"].to_numpy(bool), events["time"].to_numpy()
+    rises, when = events["rises"].to_numpy(bool), events["time"].to_numpy(float)
     return rank_at(times, when[rises], when[~rises])
 
 
@@ -52,13 +52,13 @@ def ranks_of_head(events: Table, predicted: Table, stages: Table, n_budgets: int
 
 def ranks_of_adapter(events: Table, n_budgets: int) -> Table:
     """The rank at every budget up to the end of its run, forecast and measured, by the `source` of the events."""
-    tables = []
+    tables = [pd.DataFrame(columns=[*CELL, "time", "forecast", "measured"], dtype=float)]
     for cell, part in events.groupby(CELL):
         seed, scale = cast("tuple[int, float]", cell)
         times = np.linspace(0, part["end"].iloc[0], n_budgets)
         ranks = {name: rank_of(part[part["source"] == name], times) for name in ("forecast", "measured")}
         tables.append(pd.DataFrame({"seed": seed, "log10_init_scale": scale, "time": times, **ranks}))
-    return pd.concat(tables, ignore_index=True)
+    return pd.concat(tables[1:] or tables, ignore_index=True)
 
 
 def departures(events: Table, seeds: np.ndarray) -> Table:

@@ -40,16 +40,6 @@ def grows_by_one(before: Bool[np.ndarray, " n"], after: Bool[np.ndarray, " n"], 
     return not (after & ~before)[np.arange(len(after)) != joined].any()
 
 
-def growth_shares(stages: Table) -> pd.Series:
-    """The share of each seed's stages that grow by their own coordinate alone; 1 where there is none."""
-    shares = {}
-    for seed, rows in stages.groupby("seed"):
-        supports, joined = [np.asarray(s, bool) for s in rows["support"]], rows["coordinate"].tolist()
-        kept = [grows_by_one(a, b, i) for a, b, i in zip(supports[:-1], supports[1:], joined[1:], strict=True)]
-        shares[seed] = float(np.mean(kept)) if kept else 1.0
-    return pd.Series(shares, dtype=float)
-
-
 def relative_gaps(stages: Table) -> pd.Series:
     """The least gap between the next stage and its second candidate, over its time, by seed (Assumption 4.2)."""
     followed = stages[np.isfinite(stages["next_time"])]
@@ -85,20 +75,5 @@ def plateau_errors(stages: Table, plateaus: Table, apart: float, lasting: float)
                 "final_stage": float(final["stage"].max()),
             }
         )
-    return pd.DataFrame(rows)
-
-
-def same_supports(stages: Table, plateaus: Table, lasting: float, significant: float) -> Table:
-    """The share of the lasting plateaus at which the flow has Algorithm 1's significant products: `same`.
-
-    One row per seed and scale.
-    """
-    later = stages[stages["stage"] > 0]
-    long = later[later["next_time"] / later["time"] - 1 > lasting]
-    both = long.merge(plateaus, on=["seed", "stage"], suffixes=("", "_flow"))
-    same = [
-        np.array_equal(np.abs(p) > significant, np.abs(q) > significant)
-        for p, q in zip(both["p"], both["p_flow"], strict=True)
-    ]
-    both = both.assign(same=pd.Series(same, both.index, float))
-    return both.groupby(["seed", "log10_init_scale"])["same"].mean().reset_index()
+    columns = ["seed", "log10_init_scale", "plateau_loss_error", "plateau_loss_error_apart", "plateau_product_error"]
+    return pd.DataFrame(rows, columns=[*columns, "final_product_error", "final_stage"])

@@ -1,5 +1,8 @@
 r"""Where the leading directions of an update lie, and how much of it they hold."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -30,13 +33,26 @@ def energy_inside(W: Float[Tensor, "dim col"], span: Float[Tensor, "n dim"]) -> 
     return torch.where(total > 0, (Q.mT @ W).square().sum() / torch.where(total > 0, total, 1.0), 1.0)
 
 
-def place(update: Float[Tensor, "dim col"], span: Float[Tensor, "n dim"]) -> dict[str, float]:
-    """How an update lies to the span of some rows: `alignment` is that of its two leading directions, `energy` that of
-    the whole update, `dimension` that of the space.
+def place(update: Float[Tensor, "dim col"], spans: Mapping[str, Float[Tensor, "n dim"]]) -> list[dict[str, Any]]:
+    """How an update lies to the span of some rows, for each of several spans, by its name `span`: `alignment` is that
+    of its two leading directions, `energy` that of the whole update, `dimension` that of the space.
     """
     leading, _ = leading_directions(update, 2)
-    return {
-        "alignment": alignment(leading, span).item(),
-        "dimension": span.shape[1],
-        "energy": energy_inside(update, span).item(),
-    }
+    return [
+        {
+            "span": name,
+            "alignment": alignment(leading, span).item(),
+            "dimension": span.shape[1],
+            "energy": energy_inside(update, span).item(),
+        }
+        for name, span in spans.items()
+    ]
+
+
+def in_random_directions(
+    W: Float[Tensor, "*batch row col"], k: int, generator: torch.Generator
+) -> Float[Tensor, "*batch row col"]:
+    """W projected on k random directions of its rows' space, in float64: what is left of it at rank k by chance."""
+    G = torch.randn(W.shape[-1], k, generator=generator, dtype=torch.float64)
+    Q = torch.linalg.qr(G).Q.to(W.device)
+    return W.double() @ Q @ Q.mT

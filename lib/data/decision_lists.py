@@ -19,6 +19,8 @@ from torch import Tensor
 
 Lists = tuple[tuple[int, ...], ...]
 
+OWN_LAWS = ("frequencies", "sequences")
+
 
 def cyclic_lists(n_tokens: int, length: int) -> Lists:
     """List of a: the `length` - 1 tokens before a on a circle, the farthest first, then a."""
@@ -50,6 +52,19 @@ def shared_heads_lists(n_tokens: int, length: int, n_heads: int, generator: torc
         a = n_heads + j
         lists[a] = (*((i + h) % n_heads for h in range(length - 1)), a)
     return tuple(lists)
+
+
+def own_lists(text: str, n_tokens: int) -> Lists:
+    """Lists that somebody wrote down, such as `2 1 0 / 1 / 0 2`: that of token 0 first, each ending with its token."""
+    lists = tuple(tuple(int(b) if b.isdigit() else -1 for b in entries.split()) for entries in text.split("/"))
+    if len(lists) != n_tokens:
+        raise ValueError(f"own lists: wanted one per token, {n_tokens}, between slashes, got {len(lists)}")
+    for a, entries in enumerate(lists):
+        distinct = len(set(entries)) == len(entries) and all(0 <= b < n_tokens for b in entries)
+        if not distinct or entries[-1:] != (a,):
+            wanted = f"distinct tokens below {n_tokens}, the last of them {a}"
+            raise ValueError(f"own lists: wanted for token {a} {wanted}, got {text.split('/')[a].strip()!r}")
+    return lists
 
 
 def _check_length(n_tokens: int, length: int) -> None:
@@ -125,6 +140,35 @@ def product_law(counts: Float[Tensor, "class token"], frequencies: Float[Tensor,
     return weight / weight.sum()
 
 
+def own_frequencies(text: str, n_tokens: int) -> Float[Tensor, " token"]:
+    """Frequencies that somebody wrote down, such as `3 1 1`: one per token, above 0."""
+    try:
+        frequencies = torch.tensor([float(number) for number in text.split()], dtype=torch.float64)
+    except ValueError:
+        frequencies = torch.zeros(0)
+    if len(frequencies) != n_tokens or not bool(((frequencies > 0) & frequencies.isfinite()).all()):
+        raise ValueError(f"frequencies: wanted {n_tokens} numbers above 0, one per token, got {text!r}")
+    return frequencies
+
+
+def own_law(counts: Float[Tensor, "class token"], text: str) -> Float[Tensor, " class"]:
+    """Probabilities that somebody wrote down, such as `0 1 = 3 / 1 2 = 1`: of some classes, in proportion."""
+    classes = {tuple(row): i for i, row in enumerate(counts.int().tolist())}
+    weight = torch.zeros(len(counts), dtype=torch.float64)
+    for part in text.split("/"):
+        tokens, _, number = part.partition("=")
+        try:
+            found = torch.bincount(torch.tensor([int(b) for b in tokens.split()]), minlength=counts.shape[1])
+            at, weight_of_it = classes[tuple(found.tolist())], float(number)
+        except (ValueError, RuntimeError, KeyError):
+            at, weight_of_it = -1, -1.0
+        if not 0 < weight_of_it < math.inf or weight[at] > 0:
+            wanted = "sequences of the group's length, each once and with a weight above 0, such as 0 1 = 3"
+            raise ValueError(f"sequences: wanted {wanted}, got {part.strip()!r}")
+        weight[at] = weight_of_it
+    return weight / weight.sum()
+
+
 def dirichlet_law(n_classes: int, generator: torch.Generator) -> Float[Tensor, " class"]:
     """Probabilities of the classes drawn from the flat Dirichlet distribution: any law is as likely as any other."""
     weight = -torch.log1p(-torch.rand(n_classes, generator=generator, dtype=torch.float64))
@@ -133,21 +177,30 @@ def dirichlet_law(n_classes: int, generator: torch.Generator) -> Float[Tensor, "
 
 @dataclass(frozen=True)
 class Law:
-    """A law over sequences, with its number: Zipf's exponent, the sigma of log-normal frequencies, the heads' ratio."""
+    """A law over sequences, with its number: Zipf's exponent, the sigma of log-normal frequencies, the heads' ratio.
+
+    `frequencies` has the frequency of each token in `own`, and `sequences` the weights of some, all others being
+    impossible: `0 1 = 3 / 1 2 = 1`.
+    """
 
     kind: str
     value: float | None = None
+    own: str = ""
 
     def __post_init__(self) -> None:
         alone, numbered = ("uniform", "dirichlet"), ("zipf", "log-normal", "frequent heads")
         fits = self.kind in alone if self.value is None else self.kind in numbered and 0 < self.value < math.inf
-        if not fits:
+        if not fits and not (self.kind in OWN_LAWS and self.own):
             wanted = f"{', '.join(alone)}, or {', '.join(numbered)} with a number above 0, such as zipf 1"
-            raise ValueError(f"law: wanted {wanted}, got {self.name!r}")
+            own = "or frequencies 3 1 1, or sequences 0 1 = 3 / 1 2 = 1"
+            raise ValueError(f"law: wanted {wanted}, {own}, got {self.name!r}")
 
     @classmethod
     def named(cls, name: str) -> "Law":
-        """The law of a name such as `uniform` or `zipf 1`."""
+        """The law of a name such as `uniform`, `zipf 1` or `frequencies 3 1 1`."""
+        kind, _, own = name.partition(" ")
+        if kind in OWN_LAWS:
+            return cls(kind, own=own)
         kind, _, number = name.rpartition(" ")
         try:
             return cls(kind, float(number))
@@ -157,7 +210,14 @@ class Law:
     @property
     def name(self) -> str:
         """The name that `named` reads."""
+        if self.own:
+            return f"{self.kind} {self.own}"
         return self.kind if self.value is None else f"{self.kind} {self.value:g}"
+
+    @property
+    def label(self) -> str:
+        """The name, short: without what somebody wrote down."""
+        return f"own {self.kind}" if self.own else self.name
 
     def probabilities(
         self, counts: Float[Tensor, "class token"], n_heads: int, generator: torch.Generator
@@ -166,11 +226,14 @@ class Law:
         n_tokens, value = counts.shape[1], self.value or 1.0
         if self.kind == "dirichlet":
             return dirichlet_law(len(counts), generator)
+        if self.kind == "sequences":
+            return own_law(counts, self.own)
         frequencies = {
             "uniform": lambda: torch.ones(n_tokens, dtype=torch.float64),
             "zipf": lambda: zipf_frequencies(n_tokens, value, generator),
             "log-normal": lambda: log_normal_frequencies(n_tokens, value, generator),
             "frequent heads": lambda: frequent_heads(n_tokens, n_heads, value),
+            "frequencies": lambda: own_frequencies(self.own, n_tokens),
         }
         return product_law(counts, frequencies[self.kind]())
 
@@ -213,7 +276,7 @@ class Task:
     lists: Lists
     permutation: tuple[int, ...]
     probability: tuple[float, ...]  # of each class, in the order of `subsets` or `multisets`
-    law: str = ""
+    law: str = ""  # its label
     use: str = ""  # in which experiment it takes part
 
     @cached_property

@@ -1,12 +1,18 @@
 """Sequences of independent Gaussian tokens, and random points of the size of a network."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
 from safetensors.torch import load_file
 from torch import Tensor
+
+Law = Literal["gaussian", "uniform"]
+Pair = tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]
 
 
 def gaussian_sequences(
@@ -16,18 +22,33 @@ def gaussian_sequences(
     return torch.randn(n_samples, seq_len, d_model, generator=generator, dtype=torch.float64)
 
 
-def gaussian_pair(
-    shape: int | tuple[int, ...], generator: torch.Generator
-) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
+def gaussian_pair(shape: int | tuple[int, ...], generator: torch.Generator) -> Pair:
     """Two arrays u, v of independent N(0, 1) entries, in float64: a teacher's weights or the direction of a start."""
     size = (shape,) if isinstance(shape, int) else shape
     u, v = torch.randn(2, *size, generator=generator, dtype=torch.float64)
     return u, v
 
 
+def uniform_pair(shape: int | tuple[int, ...], generator: torch.Generator) -> Pair:
+    r"""Two arrays of independent entries, uniform on $(-\sqrt 3, \sqrt 3)$: their variance is 1, too."""
+    size = (shape,) if isinstance(shape, int) else shape
+    u, v = math.sqrt(3) * (2 * torch.rand(2, *size, generator=generator, dtype=torch.float64) - 1)
+    return u, v
+
+
+PAIRS: dict[Law, Callable[[int | tuple[int, ...], torch.Generator], Pair]] = {
+    "gaussian": gaussian_pair,
+    "uniform": uniform_pair,
+}
+assert set(PAIRS) == set(get_args(Law))
+
+
 @dataclass(frozen=True)
 class Toy:
-    """The toy task of every seed: tokens X, targets Y = teacher(X), teacher's products, a start's direction (u, v)."""
+    """The toy task of every seed: tokens X, targets Y = teacher(X), teacher's products, a start's direction (u, v).
+
+    A transformer has the frames of its heads and its frozen feed-forward blocks besides.
+    """
 
     seeds: Int[Tensor, " seed"]
     X: Float[Tensor, "seed sample token d_model"]
@@ -35,6 +56,14 @@ class Toy:
     teacher: Float[Tensor, "seed p"]
     u: Float[Tensor, "seed p"]
     v: Float[Tensor, "seed p"]
+    frames: Float[Tensor, "seed layer head d_model d_model"] | None = None
+    W_1: Float[Tensor, "seed layer d_model d_mlp"] | None = None
+    W_2: Float[Tensor, "seed layer d_mlp d_model"] | None = None
+
+    def network(self, index: int) -> dict[str, Tensor]:
+        """The data of one seed's network: its tokens, targets, frames and blocks, as far as there are."""
+        parts = {name: getattr(self, name) for name in ("X", "Y", "frames", "W_1", "W_2")}
+        return {name: tensor[index] for name, tensor in parts.items() if tensor is not None}
 
 
 def read_toy(path: Path) -> Toy:

@@ -56,6 +56,17 @@ class PatternTask:
         return sum(self.patterns_of_classes)
 
 
+def patterns_of_classes(labels: str) -> tuple[int, ...]:
+    """How many label-relevant patterns each class has, of a labelling such as "1|1" or "2|1".
+
+    Raises `ValueError` for a text that is none.
+    """
+    try:
+        return tuple(int(part) for part in labels.split("|"))
+    except ValueError as error:
+        raise ValueError(f"labels: wanted numbers of patterns such as 1|1, got {labels!r}") from error
+
+
 @dataclass(frozen=True)
 class Samples:
     """Samples; `patterns` is the pattern of each token, `relevant` the label-relevant pattern of each sample.

@@ -1,11 +1,9 @@
 """Plain gradient descent with constant step sizes, as a generator of its steps."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import pairwise, repeat
+from itertools import repeat
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 Weights = dict[str, Tensor]
@@ -42,57 +40,15 @@ def gradient_descent(
         weights = after
 
 
-@dataclass(frozen=True)
-class CompliantDescent:
-    """A descent whose step size is at most the inverse of the largest curvature that was found along it."""
+def until_rest(steps: Iterable[Step], at_rest: Callable[[Weights], bool], every: int) -> Iterator[Step]:
+    """Yield steps up to the first without loss after which the weights are at rest: no later step would move them.
 
-    step_size: float
-    steps: list[Step]
-    largest: float  # curvature along the path
-    initial: float  # curvature at its start
-    n_failures: int  # of the descent lemma, beyond rounding
-
-
-def compliant_descent(
-    loss_gradient: Callable[[Weights], tuple[Tensor, Weights]],
-    start: Weights,
-    names: tuple[str, ...],
-    right: Callable[[Weights], bool],
-    curvature: Callable[[Weights], float],
-    *,
-    spare: float,
-    n_samples: int,
-    max_steps: int,
-    max_repeats: int,
-) -> CompliantDescent:
-    """Descend until all is `right`, with a step size that the curvature along the whole path allows.
-
-    The path depends on the step size: where the curvature found along it, at `n_samples` points of each segment,
-    exceeds 1 / step size, the descent is repeated with the inverse of what was found, times 1 + `spare`. Curvature
-    creeps up along a path whose step shrinks: without something to spare nearly every descent is repeated many times.
-    Raises `ArithmeticError` where `max_repeats` descents do not suffice.
+    A step without loss asks `at_rest(weights)`, at most once in so many steps: it costs as much as some of them.
     """
-    initial = largest = curvature(start)
-    for _ in range(max_repeats):
-        step_size, steps = 1 / ((1 + spare) * largest), []
-        for step in gradient_descent(loss_gradient, start, dict.fromkeys(names, step_size)):
-            if steps:
-                before = steps[-1].weights
-                for share in torch.linspace(0, 1, n_samples + 1).square().tolist()[1:]:
-                    between = {name: torch.lerp(before[name], step.weights[name], share) for name in names}
-                    largest = max(largest, curvature(before | between))
-            steps.append(step)
-            if right(step.weights) or step.number >= max_steps or largest * step_size > 1:
-                break
-        if largest * step_size <= 1:
-            return CompliantDescent(step_size, steps, largest, initial, descent_failures(steps, names, step_size))
-    raise ArithmeticError(f"wanted a step size that fits the curvature, got none in {max_repeats} descents")
-
-
-def descent_failures(steps: Iterable[Step], names: tuple[str, ...], step_size: float) -> int:
-    """At how many steps the loss is above what the descent lemma allows, L − step_size |∇L|² / 2, beyond rounding."""
-    found = 0
-    for a, b in pairwise(steps):
-        square = sum(float(a.gradients[name].square().sum()) for name in names)
-        found += float(b.loss) > float(a.loss) - step_size / 2 * square + 1e-13
-    return found
+    next_check = 0
+    for step in steps:
+        yield step
+        if step.number >= next_check and not step.loss.any():
+            if at_rest(step.after):
+                return
+            next_check = step.number + every

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from lib.dynamics.stiff_flow import NEAR, Loss, Method, StalledError, Step, Vector, crossing_of, gradient, stiff_flow
 
@@ -93,6 +93,16 @@ class LogCoordinates:
         log_ratio = np.log(2 * q) - self.log_c
         large = log_ratio > 300
         return np.where(large, log_ratio + np.log(2), np.arcsinh(np.exp(np.where(large, 0.0, log_ratio)))) / 2
+
+    def shares(self, which: Int[np.ndarray, " k"], sign: int) -> Float[np.ndarray, " k"]:
+        r"""The shares of coordinates with one g in what they grow to together, as far as p is large beside c.
+
+        Their y grow by the same amount G, and $p_i \approx s\, c_i e^{2 s (y_i + s G)} / 4$: the ratios are those of
+        $w_{\pm,i}^2 = c_i e^{\pm 2 y_i}$ here, whatever the scale of the start.
+        """
+        exponent = self.log_c[which] + 2 * sign * self.y[which]
+        share = np.exp(exponent - exponent.max())
+        return share / share.sum()
 
     def weights(self, y: Vector, plus: Vector, minus: Vector) -> tuple[Vector, Vector]:
         r"""u and v of the flow at y, for the conserved signs of u + v and of u - v; zero where they underflow."""

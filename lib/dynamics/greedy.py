@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float
 from lib.dynamics.stiff_flow import NEAR, Restrictable, StalledError, Vector, gradient, stiff_flow
 
 OVERFLOW = math.log(1e6)  # of |p| in trial steps of the implicit solver
+ROUNDING = 1e-11  # a share of max|g(0)|: a smaller g is one that vanishes, as of the twin of what is at rest
 GONE = 1e-8  # |p| below which a coordinate that still falls has left the support
 MAX_STEPS = 100_000  # of a stage on its way to rest
 
@@ -29,7 +30,7 @@ class Stage:
 
     `coordinate` and `sign` are what joined the support at T_k (-1 and 0 at the start), `dropped` what then left it.
     `next_time` is $T_{k+1}$, infinite where nothing will ever join; `gap` is how much later the second candidate would
-    join (Assumption 4.2: positive). `residual` is $\max_A |g|$ over $\max |g(0)|$.
+    join (Assumption 4.2: positive). `residual` is $\max_A |g|$ over $\max |g(0)|$. `charge` is β at T_k.
     """
 
     k: int
@@ -40,6 +41,7 @@ class Stage:
     support: Bool[np.ndarray, " p"]
     dropped: tuple[int, ...]
     g: Vector
+    charge: Vector
     residual: float
     next_time: float
     gap: float
@@ -66,14 +68,13 @@ def greedy(
     k, time, newest, sign = 0, 0.0, -1, 0
     dropped: tuple[int, ...] = ()
     while True:
-        wait = _waits(charge, g, support)
+        wait = _waits(charge, np.where(np.abs(g) > ROUNDING * first, g, 0.0), support)
         order = np.argsort(wait, kind="stable")
         step = float(wait[order[0]])
         gap = float(wait[order[1]] - step) if size > 1 and math.isfinite(step) else math.inf
         residual = float(np.abs(g[support]).max(initial=0.0)) / first if first else 0.0
-        yield Stage(
-            k, time, newest, sign, p.copy(), support.copy(), dropped, g.copy(), residual, time + step, gap
-        )  # fmt: skip
+        here = p.copy(), support.copy(), dropped, g.copy(), charge.copy()
+        yield Stage(k, time, newest, sign, *here, residual, time + step, gap)
         if not math.isfinite(step):
             return
         charge[~support] += g[~support] * step

@@ -1,14 +1,16 @@
 """What a model is worth when its updates are cut to a low rank (figure 1 of Li et al. 2024), and adapters beside it."""
 
+from collections.abc import Sequence
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.figures.style import INITIAL_COLOR, NULL_COLOR, band
+from lib.figures.style import GREENS, INITIAL_COLOR, NULL_COLOR, ranged
 
-READOUT_COLORS = {"tied": "#2b6cb0", "untied": "#dd7b1a"}
+COLORS = ("#2b6cb0", "#dd7b1a", "#276749", "#805ad5", "#c53030")  # of configurations, in turn
 QUANTITIES = {
     "hinge": "test hinge loss",
     "attention": "attention on label-relevant tokens,\nall queries",
@@ -16,26 +18,33 @@ QUANTITIES = {
 }
 
 
-def hinge_and_attention_against_rank(table: pd.DataFrame) -> Figure:
-    """Figure 1: all four updates cut to rank r; mean ± sd over seeds, the uncut model dashed."""
-    rows = table[table["kind"] == "all"]
-    ranks = sorted(rows["rank"].unique())
+def hinge_and_attention_against_rank(table: pd.DataFrame, configurations: Sequence[str]) -> Figure:
+    """Figure 1: all four updates cut to rank r, beside two random directions of each; mean over seeds, least to largest
+    shaded.
+    """
+    ranks = sorted(table[table["kind"] == "all"]["rank"].unique())
+    table = table.assign(place=table["rank"].map({rank: place for place, rank in enumerate(ranks)}))
     figure, panels = plt.subplots(1, 3, figsize=(10.6, 3.4))
     for axes, (column, name) in zip(panels, QUANTITIES.items(), strict=True):
-        for configuration, color in READOUT_COLORS.items():
-            by = rows[rows["configuration"] == configuration].groupby("rank")[column].agg(["mean", "std"]).fillna(0)
-            n = rows[rows["configuration"] == configuration]["seed"].nunique()
-            band(axes, range(len(by)), by["mean"], by["std"], color=color, marker="o", ms=4,
-                 label=f"{configuration} readout ({n} seeds)")  # fmt: skip
+        for configuration, color in zip(configurations, COLORS, strict=False):
+            rows = table[table["configuration"] == configuration]
+            n = rows["seed"].nunique()
+            ranged(axes, rows[rows["kind"] == "all"], "place", column, color=color, marker="o", ms=4,
+                   label=f"{configuration} readout ({n} seeds)")  # fmt: skip
+            null = rows[rows["kind"] == "random directions"]
+            axes.plot(null["place"].mean(), null[column].mean(), "x", color=color, ms=7, mew=1.8,
+                      label="two random directions of each")  # fmt: skip
         axes.set_xticks(range(len(ranks)), labels=[str(rank) for rank in ranks])
         axes.set(xlabel="rank r of every update", title=name)
         axes.set_ylim(0, 1.04)
-    panels[0].legend(loc="upper right")
-    figure.suptitle(r"$W(0) + $SVD$_r(W(T) - W(0))$ for all of $W_Q, W_K, W_V, W_O$; mean ± sd over seeds")
+    panels[0].legend(loc="center right", fontsize=7.5)
+    figure.suptitle(
+        r"$W(0) + $SVD$_r(W(T) - W(0))$ for all of $W_Q, W_K, W_V, W_O$; mean over seeds, least to largest shaded"
+    )
     return figure
 
 
-def cuts_of_parts(table: pd.DataFrame) -> Figure:
+def cuts_of_parts(truncate: pd.DataFrame, prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
     """The hinge loss when only a part is cut, and controls: one point per seed, a bar at the mean."""
     parts = [
         ("all", 1, "all, r = 1"),
@@ -46,66 +55,93 @@ def cuts_of_parts(table: pd.DataFrame) -> Figure:
         ("W_O", 1, "$W_O$: r = 1"),
         ("weights, not updates", 2, "weights, not\nupdates: r = 2"),
         ("pairs 3 and 4", 2, "singular pairs 3, 4\ninstead of 1, 2"),
+        ("random directions", 2, "two random\ndirections of each"),
+        ("gaussian", None, "Gaussian updates\nof equal norm"),
     ]
-    figure, axes = plt.subplots(figsize=(8.6, 3.6))
-    for i, (configuration, color) in enumerate(READOUT_COLORS.items()):
-        rows = table[table["configuration"] == configuration]
-        for place, (kind, rank, _) in enumerate(parts):
-            values = rows[(rows["kind"] == kind) & (rows["rank"] == rank)]["hinge"].to_numpy()
-            x = place + 0.36 * (i - 0.5)
-            axes.bar(x, values.mean(), 0.32, color=color, alpha=0.35, lw=0)
-            spread = np.linspace(-0.1, 0.1, len(values)) if len(values) > 1 else np.zeros(len(values))
-            axes.plot(
-                x + spread, values, ".", color=color, ms=3.5, label=f"{configuration} readout" if not place else None
-            )
-    axes.set_xticks(range(len(parts)), labels=[name for *_, name in parts], fontsize=8, rotation=20, ha="right")
+    values_rate = prune[prune["what"] == "rows of W_V"]["rate"].max()
+    figure, axes = plt.subplots(figsize=(10.4, 3.9))
+    for i, (configuration, color) in enumerate(zip(configurations, COLORS, strict=False)):
+        rows = truncate[truncate["configuration"] == configuration]
+        removed = prune[(prune["configuration"] == configuration) & (prune["what"] == "rows of W_V")]
+        hinges = [rows[(rows["kind"] == kind) & ((rows["rank"] == r) | (r is None))]["hinge"] for kind, r, _ in parts]
+        for place, values in enumerate([*hinges, removed["hinge"]]):
+            x = place + 0.72 / len(configurations) * (i - 0.5 * (len(configurations) - 1))
+            label = f"{configuration} readout" if not place else None
+            _points(axes, x, values.to_numpy(), color=color, width=0.64 / len(configurations), label=label)
+    names = [*(name for *_, name in parts), f"without {values_rate:.0%}\nof $W_V$'s rows"]
+    axes.set_xticks(range(len(names)), labels=names, fontsize=7.5, rotation=25, ha="right")
     axes.set(ylabel="test hinge loss", ylim=(0, 1.08), title="what is cut; one point per seed, a bar at their mean")
     axes.legend(loc="upper center", markerscale=2)
     return figure
 
 
-def adapters_against_cuts(adapt: pd.DataFrame, truncate: pd.DataFrame) -> Figure:
-    """Adapters trained at rank r beside full training cut to rank r: hinge loss and attention; mean ± sd over seeds."""
-    figure, panels = plt.subplots(1, 2, figsize=(8.4, 3.4))
-    for axes, column in zip(panels, ("hinge", "attention_of_relevant"), strict=True):
-        for configuration, color in READOUT_COLORS.items():
-            trained = adapt[adapt["configuration"] == configuration]
+def adapters_against_cuts(adapt: pd.DataFrame, truncate: pd.DataFrame, configurations: Sequence[str]) -> Figure:
+    """Adapters trained at rank r beside full training cut to rank r: hinge loss and attention of every seed."""
+    shown = [name for name in configurations if name in set(adapt["configuration"])]
+    figure, panels = plt.subplots(2, max(1, len(shown)), figsize=(4.2 * max(1, len(shown)), 5.2), squeeze=False)
+    for column, line in zip(("hinge", "attention_of_relevant"), panels, strict=True):
+        for axes, configuration in zip(line, shown, strict=False):
+            own = adapt[adapt["configuration"] == configuration]
+            ranks = sorted(own["rank"].unique())
             cut = truncate[(truncate["configuration"] == configuration) & (truncate["kind"] == "all")]
-            cut = cut[(cut["rank"] > 0) & (cut["rank"] <= max(5, int(adapt["rank"].max())))]
-            for rows, style, name in ((cut, ":", "full training, cut"), (trained, "-", "adapters of rank r (LoRA)")):
-                by = rows.groupby("rank")[column].agg(["mean", "std"]).fillna(0)
-                band(axes, by.index, by["mean"], by["std"], color=color, ls=style, marker="o", ms=4,
-                     label=f"{configuration}: {name}")  # fmt: skip
-        axes.set(xlabel="rank r", title=QUANTITIES[column], ylim=(-0.02, None))
-        axes.set_xticks(range(1, 6))
-    panels[0].legend(loc="upper right")
-    panels[1].set_ylim(0, 1.04)
+            sources = [
+                (cut, NULL_COLOR, "full training, cut to rank r"),
+                (own, "#276749", "adapters of rank r (LoRA)"),
+            ]
+            for i, (rows, color, name) in enumerate(sources):
+                for place, rank in enumerate(ranks):
+                    values = rows[rows["rank"] == rank][column].to_numpy()
+                    if len(values):
+                        _points(axes, place + 0.36 * (i - 0.5), values, color=color, width=0.32, label=name)
+                        name = None
+            axes.set_xticks(range(len(ranks)), labels=[str(rank) for rank in ranks])
+            axes.set(xlabel="rank r", ylim=(0, 1.04), title=f"{configuration} readout")
+        line[0].set_ylabel(QUANTITIES[column])
+    panels[0][0].legend(loc="upper right", fontsize=7.5)
+    figure.suptitle("one point per seed, a bar at their mean")
     return figure
 
 
-def attention_through_training(training: pd.DataFrame) -> Figure:
-    """The attention on label-relevant tokens, and the test hinge loss, against the step; mean ± sd over seeds."""
-    figure, panels = plt.subplots(1, 2, figsize=(8.4, 3.3), sharey=True)
-    for axes, (configuration, color) in zip(panels, READOUT_COLORS.items(), strict=True):
-        rows = training[training["configuration"] == configuration]
-        lines: list[tuple[str, str, str, str]] = [
+def attention_through_training(
+    training: pd.DataFrame, losses: pd.DataFrame, configurations: Sequence[str], fitted_loss: float
+) -> Figure:
+    """The training loss of every step; attention on label-relevant tokens, test hinge loss and accuracy where saved."""
+    figure, panels = plt.subplots(2, len(configurations), figsize=(4.6 * len(configurations), 5.6), squeeze=False)
+    for (upper, lower), configuration, color in zip(panels.T, configurations, COLORS, strict=False):
+        rows, every = (table[table["configuration"] == configuration] for table in (training, losses))
+        floor = fitted_loss / 100
+        shown = every.assign(loss=every["loss"].clip(lower=floor))
+        ranged(upper, shown, "step", "loss", color=color, label="training loss of the batch")
+        upper.axhline(fitted_loss, color=NULL_COLOR, ls="--", lw=1, label=f"fitted: below {fitted_loss:g}")
+        lines = [
             ("attention_of_relevant", color, "-", "attention, label-relevant queries"),
             ("attention", color, "-.", "attention, all queries"),
             ("hinge", INITIAL_COLOR, "-", "test hinge loss"),
+            ("accuracy", GREENS(0.85), ":", "test accuracy"),
         ]
         for column, shade, style, name in lines:
-            by = rows.groupby("step")[column].agg(["mean", "std"]).fillna(0)
-            band(axes, by.index, by["mean"], by["std"], color=shade, ls=style, marker="o", ms=3, label=name)
-        fitted = rows[rows["step"] == rows["step"].max()]["fitted_step"].to_numpy()
-        _mark(axes, fitted)
-        axes.set(title=f"{configuration} readout", xlabel="step t", ylim=(0, 1.04))
-    panels[0].legend(loc="center right", bbox_to_anchor=(1, 0.46), fontsize=7.5)
+            ranged(lower, rows, "step", column, color=shade, ls=style, marker="o", ms=3, label=name)
+        for axes in (upper, lower):
+            _mark(axes, rows[rows["step"] == rows["step"].max()]["fitted_step"].to_numpy())
+            axes.set(xlabel="step t")
+        upper.set(title=f"{configuration} readout", yscale="log", ylim=(0.7 * floor, 2))
+        lower.set(ylim=(0, 1.04))
+    panels[0][0].set_ylabel(f"training loss (below {fitted_loss / 100:g} as that)")
+    panels[0][0].legend(loc="lower left", fontsize=7.5)
+    panels[1][-1].legend(loc=(0.03, 0.46), fontsize=7)
+    figure.suptitle("mean over seeds, least to largest shaded; shaded grey: where the seeds' batches are first fitted")
     return figure
 
 
+def _points(axes: Axes, x: float, values: np.ndarray, *, color: str, width: float, label: str | None) -> None:
+    """One point per seed, and a bar at their mean."""
+    axes.bar(x, values.mean() if len(values) else 0.0, width, color=color, alpha=0.35, lw=0)
+    spread = np.linspace(-0.3, 0.3, len(values)) * width if len(values) > 1 else np.zeros(len(values))
+    axes.plot(x + spread, values, ".", color=color, ms=3.5, label=label)
+
+
 def _mark(axes: Axes, fitted: np.ndarray) -> None:
-    """A grey line where the seeds' training loss first vanished, on average."""
+    """A grey band over the steps at which the seeds' batches were first fitted."""
     reached = fitted[fitted >= 0]
     if len(reached):
-        axes.axvline(reached.mean(), color=NULL_COLOR, lw=1, ls=(0, (1, 2)))
-        axes.text(reached.mean(), 1.01, " training loss ≈ 0", color=NULL_COLOR, fontsize=7.5, va="top")
+        axes.axvspan(reached.min(), reached.max(), color=NULL_COLOR, alpha=0.25, lw=0)

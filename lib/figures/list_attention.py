@@ -63,26 +63,36 @@ def attention_before_after(attention: pd.DataFrame) -> Figure:
 
 
 def values_under_uniform_attention(alignment: pd.DataFrame) -> Figure:
-    """With W = 0: cosines of V and P through training, raw and centred, and how many columns have the right argmax."""
-    figure, panels = plt.subplots(1, 3, figsize=(10.4, 3.3), sharey=True)
-    columns = {"cosine": "cos(V, P)", "centred_cosine": "cos(V, P), columns centred", "argmax_right": "argmax right"}
-    colors = {length: VIRIDIS(0.42 * (length - 1)) for length in sorted(alignment["length"].unique())}
+    """With W = 0: how fast V moves along P, cosines, raw and centred, and how many columns have the right argmax."""
+    figure, panels = plt.subplots(1, 4, figsize=(15, 3.4))
+    columns = {
+        "along_P": "mean of ⟨−∇, P⟩ over the steps so far",
+        "cosine": "cos(V, P)",
+        "centred_cosine": "cos(V, P), columns centred",
+        "argmax_right": "share of columns with the right argmax",
+    }
+    lengths = sorted(alignment["length"].unique())
+    colors = {length: VIRIDIS(0.85 * i / max(1, len(lengths) - 1)) for i, length in enumerate(lengths)}
     for axes, (column, title) in zip(panels, columns.items(), strict=True):
         for task in dict.fromkeys(alignment["task"]):
             rows = alignment[alignment["task"] == task]
             style = ":" if rows["repeats"].iloc[0] else "-"
             axes.plot(rows["step"], rows[column], style, lw=1.3, color=colors[rows["length"].iloc[0]])
-        axes.set(xscale="log", xlabel="step of gradient descent on V", title=title, ylim=(0, 1.04))
+        axes.set(xscale="log", xlabel="step of gradient descent on V", ylim=(0, None if column == "along_P" else 1.04))
+        axes.set_title(title, fontsize=9)
+    for i, least in enumerate(sorted(alignment["least_rate"].unique())):
+        label = "" if i else "theorem: at least 1/n − 1/L at step 1"
+        panels[0].axhline(least, color=INITIAL_COLOR, ls="--", lw=1, label=label)
     for length, color in colors.items():
         panels[0].plot([], [], color=color, label=f"lists of length {length}")
     panels[0].plot([], [], ":", color="black", label="with repeats")
     panels[0].set_ylabel("with W = 0: uniform attention")
-    panels[0].legend(fontsize=7.5, loc="lower right")
+    figure.legend(*panels[0].get_legend_handles_labels(), fontsize=7.5, loc="outside right upper")
     return figure
 
 
 def spectra_in_time(spectra: pd.DataFrame) -> Figure:
-    """Every singular value of W through the flow from its start, and how many lie above a tenth of the largest."""
+    """Every singular value of W through the flow, and how many count as its rank; shaded: where that is judged."""
     spectra = spectra[spectra["time"] > 0]
     tasks = list(dict.fromkeys(spectra["task"]))
     figure, panels = plt.subplots(
@@ -95,17 +105,22 @@ def spectra_in_time(spectra: pd.DataFrame) -> Figure:
             color = VIRIDIS(0.9 * np.sqrt(i / max(1, values.shape[1] - 1)))
             panels[0][column].plot(rows["time"], values[:, i], color=color, lw=1.2)
         panels[1][column].step(rows["time"], rows["numerical_rank"], color="black", where="mid", label="measured")
-        uniform, expected = rows["law"].iloc[0] == "uniform", int(rows["expected_rank"].iloc[0])
+        law, expected = str(rows["law"].iloc[0]), int(rows["expected_rank"].iloc[0])
+        early = rows["time"][rows["early"]]
+        if len(early):
+            for axes in panels[:, column]:
+                axes.axvspan(early.min(), early.max(), color="#edf2f7", zorder=0)
         panels[1][column].axhline(expected, color=INITIAL_COLOR, ls="--", lw=1.2,
-                                  label=f"{'L − 1' if uniform else 'heads'}: {expected}")  # fmt: skip
-        title = "uniform law" if uniform else f"{expected} frequent head{'s' * (expected > 1)}"
-        panels[0][column].set(title=title, xscale="log", yscale="log")
+                                  label=f"{'L − 1' if law == 'uniform' else 'heads of lists'}: {expected}")  # fmt: skip
+        panels[0][column].set(xscale="log", yscale="log")
+        panels[0][column].set_title(f"{law}\n{task}", fontsize=9)
         panels[0][column].set_ylim(values[values > 1e-9].min() / 2, values.max() * 2)
         panels[1][column].set_xlabel("time t")
         panels[1][column].legend(loc="upper left", fontsize=7.5)
     panels[0][0].set_ylim(1e-6, None)
     panels[0][0].set_ylabel("singular values of W")
-    panels[1][0].set(ylabel="number above $\\sigma_1 / 10$", ylim=(0, 15.5))
+    highest = max(spectra["numerical_rank"].max(), spectra["expected_rank"].max())
+    panels[1][0].set(ylabel=f"number above {spectra['rtol'].iloc[0]:g} $\\sigma_1$", ylim=(0, 1.4 * highest))
     return figure
 
 
@@ -120,5 +135,20 @@ def entries_that_matter(trained: pd.DataFrame) -> Figure:
     ends = [trained["list_entries"].min() - 2, trained["list_entries"].max() + 2]
     axes.plot(ends, ends, color="black", ls="--", lw=1.2, label="as many as the lists have")
     axes.set(xlabel="entries of all lists, Σ |L_a|", ylabel="fewest entries that keep all right")
+    axes.legend(fontsize=7.5)
+    return figure
+
+
+def longest_sequences(lengths: pd.DataFrame) -> Figure:
+    """Up to which length W is certified on all sequences, through the flow; dashed: the length it is trained at."""
+    figure, axes = plt.subplots(figsize=(5.6, 3.6))
+    tasks = list(dict.fromkeys(lengths["task"].astype(str)))
+    for i, task in enumerate(tasks):
+        rows = lengths[(lengths["task"] == task) & (lengths["time"] > 0)].sort_values("time")
+        color = VIRIDIS(0.92 * i / max(1, len(tasks) - 1))
+        axes.step(rows["time"], rows["longest"], where="post", color=color, label=f"{task}: {rows['law'].iloc[0]}")
+    for seq_len in sorted(lengths["seq_len"].unique()):
+        axes.axhline(seq_len, color="black", ls="--", lw=1.2, label=f"trained at n = {seq_len}")
+    axes.set(xscale="log", xlabel="time t", ylabel="certified on all sequences up to this length", ylim=(0, None))
     axes.legend(fontsize=7.5)
     return figure

@@ -11,6 +11,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import Colormap, LinearSegmentedColormap
@@ -99,6 +100,13 @@ def band(axes: Axes, x: object, mean: object, deviation: object, **line: object)
     """A line with a shaded band of one standard deviation to each side."""
     (drawn,) = axes.plot(x, mean, **line)  # pyright: ignore
     axes.fill_between(x, mean - deviation, mean + deviation, color=drawn.get_color(), alpha=0.16, lw=0)  # pyright: ignore
+
+
+def ranged(axes: Axes, rows: pd.DataFrame, by: str, column: str, **line: object) -> None:
+    """The mean of a column at each value of another, with a shaded band from the least to the largest."""
+    found = rows.groupby(by)[column].agg(["mean", "min", "max"])
+    (drawn,) = axes.plot(found.index, found["mean"], **line)  # pyright: ignore
+    axes.fill_between(found.index, found["min"], found["max"], color=drawn.get_color(), alpha=0.16, lw=0)
 
 
 def scale_label(init_scale: float) -> str:

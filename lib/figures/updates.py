@@ -1,104 +1,213 @@
 """The singular values of updates of whole matrices, and where their leading directions lie."""
 
+from collections.abc import Mapping, Sequence
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.figures.style import GREENS, INITIAL_COLOR, NULL_COLOR, VIRIDIS, band
+from lib.figures.style import GREENS, INITIAL_COLOR, NULL_COLOR, VIRIDIS, ranged
+
+MATRICES = ("W_Q", "W_K", "W_V", "W_O")
+FLOOR = 1e-9  # below it a share is rounding
+PERMUTED_COLOR = INITIAL_COLOR
 
 
-def singular_values_of_steps(spectra: pd.DataFrame, matrix: str, steps: list[int]) -> Figure:
-    """Figure 2: the singular values of a matrix's update at several steps; mean ± sd over seeds."""
-    configurations = sorted(spectra["configuration"].unique())
+def singular_values_of_steps(
+    spectra: pd.DataFrame, matrix: str, steps: Sequence[int], configurations: Sequence[str]
+) -> Figure:
+    """Figure 2: the singular values of a matrix's update at several steps and at the last; bars at the mean over seeds,
+    whiskers from the least to the largest.
+    """
+    chosen = spectra[(spectra["matrix"] == matrix) & (spectra["of"] == "update")]
     figure, panels = plt.subplots(
-        1, len(configurations), figsize=(4.4 * len(configurations), 3.5), sharey=True, squeeze=False
-    )
-    for axes, configuration in zip(panels[0], configurations, strict=True):
-        rows = spectra[(spectra["configuration"] == configuration) & (spectra["matrix"] == matrix)]
-        for i, step in enumerate(step for step in steps if step in set(rows["step"])):
-            values = np.stack(list(rows[rows["step"] == step]["singular_values"]))
-            index = np.arange(1, values.shape[1] + 1)
-            color = GREENS(i / max(1, len(steps) - 1))
-            logs = np.log10(np.maximum(values, 1e-9))
-            mean, deviation = logs.mean(0), logs.std(0)
-            axes.plot(index, 10**mean, color=color, marker="o", ms=3, label=f"t = {step}")
-            axes.fill_between(index, 10 ** (mean - deviation), 10 ** (mean + deviation), color=color, alpha=0.2, lw=0)
-        axes.axvline(2.5, color=NULL_COLOR, lw=1, ls="--")
-        axes.set(
-            title=f"{configuration} readout", xlabel="index i of the singular value", yscale="log", ylim=(1e-6, 10)
-        )
-        axes.set_xticks([1, 2, 5, 10, 15, 20])
-    name = f"${matrix[0]}_{matrix[2:]}$"
-    panels[0][0].set_ylabel(rf"singular value $\sigma_i$ of $\Delta${name}$(t)$")
-    panels[0][0].text(2.7, 5, "2 label-relevant\npatterns", color=NULL_COLOR, fontsize=8, va="top")
-    panels[0][-1].legend(loc="upper right")
-    figure.suptitle("geometric mean and standard deviation over seeds")
+        len(configurations), len(steps) + 1, figsize=(2.5 * len(steps) + 2.5, 2.7 * len(configurations)),
+        sharex=True, sharey=True, squeeze=False,
+    )  # fmt: skip
+    for line, configuration in zip(panels, configurations, strict=True):
+        rows = chosen[chosen["configuration"] == configuration]
+        last = rows["step"].max()
+        for axes, step in zip(line, [*steps, last], strict=True):
+            of = rows[rows["step"] == step]
+            if len(of):
+                sigma = np.stack(list(of["singular_values"])).astype(float)
+                mean = sigma.mean(0)
+                shades = [GREENS(0.95) if i < 2 else GREENS(0.35) for i in range(len(mean))]
+                axes.bar(np.arange(1, len(mean) + 1), mean, color=shades, width=0.8)
+                reach = [mean - sigma.min(0), sigma.max(0) - mean]
+                axes.errorbar(np.arange(1, len(mean) + 1), mean, reach, ls="none", color="#2d3748", lw=0.9)
+            axes.set(title=f"t = {step}" + (" (the last)" if step == last else ""), yscale="log", ylim=(1e-7, 10))
+            axes.set_xticks([1, 2, 5, 10, 15, 20])
+        line[0].set_ylabel(f"{configuration} readout\n" + rf"$\sigma_i$ of $\Delta {matrix[0]}_{matrix[2:]}(t)$")
+    for axes in panels[-1]:
+        axes.set_xlabel("index i")
+    figure.suptitle("dark: the two of the label-relevant patterns; bars: mean over seeds, whiskers: least to largest")
     return figure
 
 
-def rank_follows_patterns(sweep: pd.DataFrame, matrices: list[str]) -> Figure:
-    """Singular values over the largest, of all four updates: C classes with an output each; two grouped classes.
-
-    A ring stands at the k-th, k the number of label-relevant patterns; mean ± sd over seeds.
+def spectra_and_nulls(spectra: pd.DataFrame, permuted: Mapping[str, str]) -> Figure:
+    """The singular values of all four updates at the end, over the largest, beside those of Gaussian updates and of
+    trainings on permuted labels; mean over seeds, least to largest shaded.
     """
-    figure, panels = plt.subplots(2, len(matrices), figsize=(2.7 * len(matrices), 5.4), sharex=True, sharey=True)
-    for line, name in enumerate(("classes_tied", "grouped")):
+    figure, panels = _panels(len(permuted), 2.6)
+    for line, (configuration, null) in zip(panels, permuted.items(), strict=True):
+        sources = [
+            (configuration, "update", GREENS(0.85), "-", "trained"),
+            (null, "update", PERMUTED_COLOR, "--", "trained on permuted labels"),
+            (configuration, "gaussian", NULL_COLOR, ":", "Gaussian of equal norm"),
+        ]
+        for axes, matrix in zip(line, MATRICES, strict=True):
+            for name, of, color, style, label in sources:
+                rows = spectra[(spectra["configuration"] == name) & (spectra["of"] == of)]
+                rows = rows[(rows["matrix"] == matrix) & (rows["step"] == rows["step"].max())]
+                _spectrum(axes, rows, color=color, ls=style, marker="o", ms=2.5, label=label)
+            axes.axvline(2.5, color=NULL_COLOR, lw=0.8)
+            axes.set(yscale="log", ylim=(1e-5, 1.5))
+        line[0].set_ylabel(f"{configuration} readout\n" + r"$\sigma_i / \sigma_1$ at the end")
+    for axes, matrix in zip(panels[0], MATRICES, strict=True):
+        axes.set_title(rf"$\Delta {matrix[0]}_{matrix[2:]}$")
+    for axes in panels[-1]:
+        axes.set_xlabel("index i")
+    panels[0][0].legend(loc="lower left", fontsize=7)
+    figure.suptitle("mean over seeds, least to largest shaded; the line is behind the second")
+    return figure
+
+
+def beyond_two(spectra: pd.DataFrame, permuted: Mapping[str, str]) -> Figure:
+    """The share of each update's squared singular values beyond the second, 1 - e_2, through training."""
+    rows = spectra.assign(beyond=[_beyond(np.asarray(sigma, float)) for sigma in spectra["singular_values"]])
+    figure, panels = _panels(len(permuted), 2.5)
+    for line, (configuration, null) in zip(panels, permuted.items(), strict=True):
+        for axes, matrix in zip(line, MATRICES, strict=True):
+            of = rows[rows["matrix"] == matrix]
+            for name, color, label in (
+                (configuration, GREENS(0.85), "trained"),
+                (null, PERMUTED_COLOR, "permuted labels"),
+            ):
+                chosen = of[(of["configuration"] == name) & (of["of"] == "update")]
+                ranged(axes, chosen, "step", "beyond", color=color, marker="o", ms=3, label=label)
+            gaussian = of[(of["configuration"] == configuration) & (of["of"] == "gaussian")]["beyond"]
+            axes.axhline(gaussian.mean(), color=NULL_COLOR, ls=":", label="Gaussian of equal norm")
+            axes.set(yscale="log", ylim=(5e-6, 1.5))
+        line[0].set_ylabel(f"{configuration} readout\n" + r"$1 - e_2$")
+    for axes, matrix in zip(panels[0], MATRICES, strict=True):
+        axes.set_title(rf"$\Delta {matrix[0]}_{matrix[2:]}$")
+    for axes in panels[-1]:
+        axes.set_xlabel("step t")
+    panels[0][0].legend(loc="lower left", fontsize=7)
+    figure.suptitle(
+        "the share of the squares beyond the second singular value; mean over seeds, least to largest shaded"
+    )
+    return figure
+
+
+def singular_values_by_noise(sweep: pd.DataFrame) -> Figure:
+    """The singular values of the update of W_K at each noise of the tokens: without noise there are M - 1."""
+    rows = sweep[sweep["sweep"] == "noise"]
+    noises = sorted(rows["value"].unique())
+    figure, axes = plt.subplots(figsize=(6, 3.6))
+    for i, noise in enumerate(noises):
+        sigma = np.stack(list(rows[rows["value"] == noise]["W_K_singular_values"])).astype(float)
+        index, color = np.arange(1, sigma.shape[1] + 1), VIRIDIS(0.9 * i / max(1, len(noises) - 1))
+        axes.plot(index, sigma.mean(0), color=color, marker="o", ms=3, label=f"noise $c_0$ = {noise:g}")
+        axes.fill_between(index, sigma.min(0), sigma.max(0), color=color, alpha=0.16, lw=0)
+    n_patterns = int(rows["n_patterns"].iloc[0])
+    axes.axvline(n_patterns - 0.5, color=NULL_COLOR, ls="--", lw=1, label=f"behind M - 1 = {n_patterns - 1}")
+    axes.set(yscale="log", xlabel="index i", ylabel=r"$\sigma_i$ of $\Delta W_K$ at the end")
+    axes.locator_params(axis="x", integer=True)
+    axes.legend(fontsize=7.5, loc="lower left")
+    axes.set_title("mean over seeds, least to largest shaded")
+    return figure
+
+
+def rank_follows_patterns(sweep: pd.DataFrame, labelled: Mapping[str, str]) -> Figure:
+    """Singular values over the largest, of all four updates, with a ring at the k-th, k the number of label-relevant
+    patterns; and the hinge loss with all updates cut to ranks k, k - 1 and 2. A row per sweep, by its description.
+    """
+    figure, panels = plt.subplots(
+        len(labelled), len(MATRICES) + 1, figsize=(2.6 * len(MATRICES) + 3, 2.7 * len(labelled)), squeeze=False
+    )
+    for line, (name, text) in zip(panels, labelled.items(), strict=True):
         chosen = sweep[sweep["sweep"] == name]
-        labels = sorted(chosen["labels"].unique(), key=lambda text: (sum(map(int, text.split("|"))), text))
-        for axes, matrix in zip(panels[line], matrices, strict=True):
+        labels = list(chosen.sort_values("value")["labels"].unique())
+        for axes, matrix in zip(line, MATRICES, strict=False):
             for i, label in enumerate(labels):
                 of = chosen[chosen["labels"] == label]
-                sigma = np.stack(list(of[f"{matrix}_singular_values"]))[:, :8]
-                sigma = sigma / sigma[:, :1]
-                color = VIRIDIS(0.9 * i / max(1, len(labels) - 1))
-                k = int(of["value"].iloc[0])
-                text = f"{k} classes" if line == 0 else f"patterns {label} (k = {k})"
-                band(
-                    axes,
-                    np.arange(1, sigma.shape[1] + 1),
-                    sigma.mean(0),
-                    sigma.std(0),
-                    color=color,
-                    marker="o",
-                    ms=3,
-                    label=text,
+                color, k = VIRIDIS(0.9 * i / max(1, len(labels) - 1)), int(of["value"].iloc[0])
+                sigma = _spectrum(
+                    axes, of, f"{matrix}_singular_values", 8, color=color, marker="o", ms=3, label=f"{label} (k = {k})"
                 )
-                axes.plot([k], sigma.mean(0)[k - 1 : k], "o", ms=8, mfc="none", color=color)
-            if line == 0:
-                axes.set_title(rf"$\Delta {matrix[0]}_{matrix[2:]}$")
-            else:
-                axes.set(xlabel="index i", xticks=range(1, 9))
-    panels[0][0].set_ylabel("one output per class\n" + r"$\sigma_i / \sigma_1$")
-    panels[1][0].set_ylabel("two classes, one output\n" + r"$\sigma_i / \sigma_1$")
-    panels[0][0].set_yscale("log")
-    panels[0][0].set_ylim(1e-3, 1.4)
-    panels[0][-1].legend(loc="upper right", fontsize=7.5)
-    panels[1][-1].legend(loc="upper right", fontsize=7.5)
-    figure.suptitle(
-        "the ring is the k-th singular value, k the number of label-relevant patterns; mean ± sd over seeds"
-    )
+                axes.plot([k], sigma[k - 1 : k], "o", ms=8, mfc="none", color=color)
+            axes.set(yscale="log", ylim=(1e-3, 1.5), xticks=range(1, 9), title=rf"$\Delta {matrix[0]}_{matrix[2:]}$")
+        for column, color, mark, what in (
+            ("hinge_at_rank_below", INITIAL_COLOR, "v", "rank k - 1"),
+            ("hinge_at_rank_2", NULL_COLOR, "s", "rank 2"),
+            ("hinge_at_rank_k", GREENS(0.85), "o", "rank k"),
+        ):
+            ranged(line[-1], chosen, "value", column, color=color, marker=mark, ms=4, label=what)
+        line[-1].set(xticks=sorted(chosen["value"].unique()), ylim=(-0.03, 1.03), title="test hinge loss at")
+        line[-1].legend(fontsize=7.5)
+        line[0].set_ylabel(f"{text}\n" + r"$\sigma_i / \sigma_1$")
+        line[0].legend(fontsize=7, loc="lower left")
+    for axes in panels[-1][:-1]:
+        axes.set_xlabel("index i")
+    panels[-1][-1].set_xlabel("label-relevant patterns k")
+    figure.suptitle("the ring is the k-th singular value; mean over seeds, least to largest shaded")
     return figure
 
 
-def directions_of_updates(directions: pd.DataFrame, configuration: str) -> Figure:
+def directions_of_updates(directions: pd.DataFrame, permuted: Mapping[str, str]) -> Figure:
     """How far the two leading directions of each update lie in the span of the patterns, through training."""
-    rows = directions[directions["configuration"] == configuration]
     places = [("W_K", "input"), ("W_Q", "output"), ("W_V", "input"), ("W_V", "output"), ("W_O", "input")]
     spans = {
         "discriminative": (INITIAL_COLOR, r"span{$\mu_1, \mu_2$}", 2),
         "with mean irrelevant": (GREENS(0.85), r"span{$\mu_1, \mu_2$, mean irrelevant}", 3),
     }
-    figure, panels = plt.subplots(1, len(places), figsize=(2.3 * len(places), 3.2), sharey=True)
-    for axes, (matrix, side) in zip(panels, places, strict=True):
-        chosen = rows[(rows["matrix"] == matrix) & (rows["side"] == side)]
-        for span, (color, name, n) in spans.items():
-            of = chosen[chosen["span"] == span]
-            by = of.groupby("step")["alignment"].agg(["mean", "std"]).fillna(0)
-            band(axes, by.index, by["mean"], by["std"], color=color, marker="o", ms=3, label=name)
-            axes.axhline(n / of["dimension"].iloc[0], color=color, ls="--", lw=1)
-        axes.set(title=rf"$\Delta {matrix[0]}_{matrix[2:]}$, {side} side", xlabel="step t", ylim=(0, 1.04))
-    panels[0].set_ylabel("mean squared cosine of the two\nleading directions with the span")
-    panels[-1].legend(loc="center right", fontsize=7.5)
-    figure.suptitle(f"{configuration} readout, mean ± sd over seeds; dashed: random directions")
+    figure, panels = plt.subplots(
+        len(permuted), len(places), figsize=(2.3 * len(places), 2.9 * len(permuted)), sharey=True, squeeze=False
+    )
+    for line, (configuration, null) in zip(panels, permuted.items(), strict=True):
+        for axes, (matrix, side) in zip(line, places, strict=True):
+            chosen = directions[(directions["matrix"] == matrix) & (directions["side"] == side)]
+            for span, (color, name, n) in spans.items():
+                of = chosen[chosen["span"] == span]
+                own = of[of["configuration"] == configuration]
+                ranged(axes, own, "step", "alignment", color=color, marker="o", ms=3, label=name)
+                axes.axhline(n / of["dimension"].iloc[0], color=color, ls="--", lw=1)
+            of = chosen[(chosen["span"] == "with mean irrelevant") & (chosen["configuration"] == null)]
+            ranged(axes, of, "step", "alignment", color=NULL_COLOR, ls=":", label="the same, permuted labels")
+            axes.set(title=rf"$\Delta {matrix[0]}_{matrix[2:]}$, {side} side", ylim=(0, 1.04))
+        line[0].set_ylabel(f"{configuration} readout\nmean squared cosine of the two\nleading directions with the span")
+    for axes in panels[-1]:
+        axes.set_xlabel("step t")
+    panels[0][-1].legend(loc="center right", fontsize=6.5)
+    figure.suptitle("mean over seeds, least to largest shaded; dashed: random directions")
     return figure
+
+
+def _panels(n_rows: int, height: float) -> tuple[Figure, np.ndarray]:
+    return plt.subplots(
+        n_rows, len(MATRICES), figsize=(2.7 * len(MATRICES), height * n_rows + 0.3), sharey=True, squeeze=False
+    )
+
+
+def _spectrum(
+    axes: Axes, rows: pd.DataFrame, column: str = "singular_values", top: int | None = None, **line: object
+) -> np.ndarray:
+    """Singular values over the largest: the mean over rows, with a band from the least to the largest; the mean."""
+    if rows.empty:
+        return np.zeros(0)
+    sigma = np.stack(list(rows[column])).astype(float)[:, :top]
+    sigma = np.maximum(sigma / np.where(sigma[:, :1] > 0, sigma[:, :1], 1), FLOOR)
+    index = np.arange(1, sigma.shape[1] + 1)
+    (drawn,) = axes.plot(index, sigma.mean(0), **line)  # pyright: ignore
+    axes.fill_between(index, sigma.min(0), sigma.max(0), color=drawn.get_color(), alpha=0.16, lw=0)
+    return sigma.mean(0)
+
+
+def _beyond(sigma: np.ndarray) -> float:
+    """1 - e_2, not below the floor."""
+    total = np.square(sigma).sum()
+    return float(max(np.square(sigma[2:]).sum() / total, FLOOR)) if total > 0 else 1.0

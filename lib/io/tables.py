@@ -44,14 +44,21 @@ def pick(table: pd.DataFrame, *, by: str = "seed", **where: Any) -> pd.DataFrame
 
 
 def compact(frame: pd.DataFrame, *, single_precision: bool = True) -> pd.DataFrame:
-    """A frame made small for git: texts as categories and, where wanted, numbers and lists of them in 32 bits."""
+    """A frame made small for git: texts as categories and, where wanted, numbers and lists of them in 32 bits.
+
+    Whole numbers stay whole.
+    """
     types = {"object": "category", "str": "category"}
     if single_precision:
         types |= {"float64": "float32", "int64": "int32"}
     lists = [str(name) for name in frame if len(frame) and isinstance(frame[name].iloc[0], np.ndarray)]
     columns = {name: types[str(t)] for name, t in frame.dtypes.items() if str(t) in types and name not in lists}
-    shortened = {name: [values.astype(np.float32) for values in frame[name]] for name in lists if single_precision}
+    shortened = {name: [_in_32_bits(values) for values in frame[name]] for name in lists if single_precision}
     return frame.astype(columns).assign(**shortened)
+
+
+def _in_32_bits(values: np.ndarray) -> Any:
+    return values.astype({"i": np.int32, "b": bool}.get(values.dtype.kind, np.float32))
 
 
 def significant(value: Any, digits: int = 6) -> Any:
@@ -98,7 +105,7 @@ def write_measures(
 
     measures, summary = {}, {}
     if setup:
-        measures["setup"] = dict(setup)
+        measures["setup"] = dict(sorted(setup.items()))
     for name, one in measured.items():
         by_scale = one if isinstance(one, Mapping) else {"": one}
         numbers = list(by_scale.values())[-1].to_numpy(float)

@@ -44,8 +44,11 @@ class DiagonalLoss(ABC):
         with torch.enable_grad():
             p = p.detach().requires_grad_()
             (slope,) = torch.autograd.grad(self.value(p), p, create_graph=True)
-            columns = [torch.autograd.grad(slope[i], p, retain_graph=True)[0] for i in support]
-        return torch.stack(columns, -1) if columns else p.new_zeros(len(p), 0)
+            if not len(support):
+                return p.new_zeros(len(p), 0)
+            units = torch.eye(len(p), dtype=p.dtype)[support]
+            (rows,) = torch.autograd.grad(slope, p, units, is_grads_batched=True)
+        return rows.T.contiguous()
 
     def restricted(self, support: Int[Tensor, " k"]) -> "DiagonalLoss":
         """The loss as a function of the k products in the support (rising), the others zero."""
@@ -116,13 +119,14 @@ class _HeadPart(DiagonalLoss):
 
     def gradient(self, p: Products) -> Products:
         r"""$g(p)$ in closed form; see `_parts`."""
-        found = torch.zeros_like(p)
+        found = None
         for block in self._blocks:
             _, Z, _, R, D = self._parts(block, p)
-            g_a = (D @ block.keys).mul_(block.keys).sum((-3, -2))
+            g_a = _product(D, block.keys).mul_(block.keys).sum((-3, -2))
             g_b = R.mul_(Z).sum((-3, -2))
-            found -= torch.cat([g_a, g_b], -1)
-        return found.mul_(self._scale)
+            here = torch.cat([g_a, g_b], -1)
+            found = here if found is None else found.add_(here)
+        return torch.zeros_like(p) if found is None else found.mul_(-self._scale)
 
     def hessian(self, p: Float[Tensor, " p"], support: Int[Tensor, " k"]) -> Float[Tensor, "p k"]:
         r"""Columns of the Hessian in closed form.
@@ -161,7 +165,7 @@ class _HeadPart(DiagonalLoss):
     def _parts(self, block: "_Block", p: Products) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         r"""A, Z, b, R, and D: L changes by s R with the output f, and by s D with the logits."""
         A, Z, b, R = self._residual(block, p)
-        back = ((R * b) @ block.XT_values).mul_(A)
+        back = _product(R * b, block.XT_values).mul_(A)
         D = torch.addcmul(back, A, back.sum(-1, keepdim=True), value=-1)
         return A, Z, b[..., 0, 0, :], R, D
 
@@ -169,8 +173,8 @@ class _HeadPart(DiagonalLoss):
         """A, Z = A X, b, and R = f - Y."""
         p = p if self._base is None else p + self._base
         a, b = p[..., None, None, : self._n_keys], p[..., None, None, self._n_keys :]
-        A = _softmax((block.keys * a) @ block.XT_keys)
-        Z = A @ block.values
+        A = _softmax(_product(block.keys * a, block.XT_keys))
+        Z = _product(A, block.values)
         return A, Z, b, torch.addcmul(block.negative_target, Z, b)
 
 
@@ -222,9 +226,16 @@ class _Block(NamedTuple):
 
 
 def _softmax(S: Tensor) -> Tensor:
-    """Softmax of short rows; torch's own takes five times as long on them in float64."""
-    E = torch.exp(S - S.amax(-1, keepdim=True))
+    """Softmax of short rows, which are overwritten; torch's own takes five times as long on them in float64."""
+    E = S.sub_(S.detach().amax(-1, keepdim=True)).exp_()  # what is taken off has no slope: softmax does not know it
     return E / E.sum(-1, keepdim=True)
+
+
+def _product(A: Tensor, B: Tensor) -> Tensor:
+    """A B of many small matrices, by the call that costs least beside them; batch axes are equal."""
+    if A.dim() == 3:
+        return torch.bmm(A, B)
+    return torch.bmm(A.flatten(0, -3), B.flatten(0, -3)).unflatten(0, A.shape[:-2])
 
 
 def diagonal_head(X: Float[Tensor, "*batch sample token d"], p: Products) -> Float[Tensor, "*batch sample token d"]:
@@ -253,12 +264,19 @@ class DiagonalTransformer(DiagonalLoss):
         self.X, self.frames, self.W_1, self.W_2, self.Y = X, frames, W_1, W_2, Y
         self.size = 2 * frames.shape[0] * frames.shape[1] * frames.shape[2]
 
+    def on_share(self, share: float) -> "DiagonalTransformer":
+        """The loss on the first of the samples, one at least."""
+        n = max(1, round(share * len(self.X)))
+        return DiagonalTransformer(
+            self.X[:n], self.frames, self.W_1, self.W_2, None if self.Y is None else self.Y[:n]
+        )  # fmt: skip
+
     def output(self, p: Float[Tensor, " p"]) -> Float[Tensor, "sample token d"]:
         """The last layer's tokens."""
         X = self.X
         heads = p.reshape(*self.frames.shape[:2], -1)
         for Q, W_1, W_2, layer in zip(self.frames, self.W_1, self.W_2, heads, strict=True):
-            X = X + sum(diagonal_head(X @ Q_h, p_h) @ Q_h.mT for Q_h, p_h in zip(Q, layer, strict=True))
+            X = X + (diagonal_head(X @ Q[:, None], layer) @ Q.mT[:, None]).sum(0)
             X = X + gelu(X @ W_1) @ W_2
         return X
 
@@ -268,3 +286,37 @@ class DiagonalTransformer(DiagonalLoss):
             raise ValueError("Y: wanted the targets, got none")
         rows = [(self.output(row) - self.Y).square().mean() for row in p.reshape(-1, p.shape[-1])]
         return torch.stack(rows).reshape(p.shape[:-1])
+
+
+def diagonal_network(
+    X: Float[Tensor, "sample token d"],
+    Y: Float[Tensor, "sample token d"] | None = None,
+    frames: Float[Tensor, "layer head d d"] | None = None,
+    W_1: Float[Tensor, "layer d d_mlp"] | None = None,
+    W_2: Float[Tensor, "layer d_mlp d"] | None = None,
+) -> DiagonalHead | DiagonalTransformer:
+    """The loss of one head, or, where its frames and feed-forward blocks are given, of a transformer of Example 3.2."""
+    if frames is None or W_1 is None or W_2 is None:
+        return DiagonalHead(X, torch.zeros_like(X) if Y is None else Y)
+    return DiagonalTransformer(X, frames, W_1, W_2, Y)
+
+
+def taught(p: Float[Tensor, " p"], **network: Tensor) -> Float[Tensor, "sample token d"]:
+    """The output of a network of `diagonal_network` with products p: the targets that a teacher gives."""
+    loss = diagonal_network(**network)
+    return loss.output(p) if isinstance(loss, DiagonalTransformer) else diagonal_head(network["X"], p)
+
+
+class Uphill:
+    """A loss with the sign of its gradient flipped: a control."""
+
+    def __init__(self, loss: DiagonalLoss):
+        self.loss = loss
+
+    def gradient(self, p: Tensor) -> Tensor:
+        """-g(p)."""
+        return -self.loss.gradient(p)
+
+    def hessian(self, p: Tensor, support: Tensor) -> Tensor:
+        """The columns of the second derivatives, of the other sign."""
+        return -self.loss.hessian(p, support)

@@ -86,17 +86,20 @@ def attention_to_star(W: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor
     return attention_rows(W, rows).gather(1, rows.star[:, None])[:, 0]
 
 
-def attention_on_sequences(W: Float[Tensor, "key query"], rows: Rows) -> list[dict[str, float]]:
+def attention_on_sequences(
+    W: Float[Tensor, "key query"], counts: Float[Tensor, "sequence token"], star: Int[Tensor, "sequence token"]
+) -> list[dict[str, float]]:
     """The attention of each query to each key of its sequence, with the token that determines the label.
 
-    Sequences are numbered in the order of their counts.
+    Sequences are numbered in the order in which they are given, and come one after the other.
     """
-    sequences = {tuple(c.tolist()): i for i, c in enumerate(torch.unique(rows.counts, dim=0))}
+    alpha = torch.softmax(counts.log()[:, :, None] + W, 1)  # sequence, key, query
     found = []
-    alpha = attention_rows(W, rows)
-    for weights, counts, query, star in zip(alpha, rows.counts, rows.query.tolist(), rows.star.tolist(), strict=True):
-        place = {"sequence": sequences[tuple(counts.tolist())], "query": query, "star": star}
-        found += [{**place, "key": b, "attention": float(weights[b])} for b in torch.nonzero(counts)[:, 0].tolist()]
+    for number, (present, weights, stars) in enumerate(zip(counts > 0, alpha, star.tolist(), strict=True)):
+        tokens = torch.nonzero(present)[:, 0].tolist()
+        for a in tokens:
+            place = {"sequence": number, "query": a, "star": stars[a]}
+            found += [{**place, "key": b, "attention": float(weights[b, a])} for b in tokens]
     return found
 
 

@@ -22,6 +22,7 @@ from torch import Tensor
 Weights = dict[str, Tensor]
 Readout = Literal["tied", "untied"]
 BLOCK = 400_000  # outputs of neurons that are computed at a time: they fit into a core's cache
+SPARE = 1e-5  # of a margin of 1 in float32, so that no other grouping of the samples makes it less than 1
 MATRICES = {name: ["row", "col"] for name in ("W_Q", "W_K", "W_V", "W_O")}
 
 
@@ -81,9 +82,11 @@ def outputs(
     weights: Weights,
     readout: Float[Tensor, "*stack output position neuron"],
     X: Float[Tensor, "*stack sample token d_model"],
+    S: Float[Tensor, "*stack sample query token"] | None = None,
 ) -> Float[Tensor, "*stack sample output"]:
-    """F_c for every sample and output c."""
-    return _read_in_blocks(weights, readout, _project(attention_pattern(weights, X) @ X, weights["W_V"]))
+    """F_c for every sample and output c; S is their attention pattern, where it is known."""
+    S = attention_pattern(weights, X) if S is None else S
+    return _read_in_blocks(weights, readout, _project(S @ X, weights["W_V"]))
 
 
 def score(
@@ -92,12 +95,13 @@ def score(
     X: Float[Tensor, "*stack sample token d_model"],
     labels: Int[Tensor, "*stack sample"],
     is_relevant: Bool[Tensor, "*stack sample token"],
+    S: Float[Tensor, "*stack sample query token"] | None = None,
 ) -> dict[str, Float[Tensor, "*stack"]]:
     """Mean hinge loss, accuracy, mean and least margin, and the attention on label-relevant tokens (of all queries, and
-    of label-relevant ones): what is measured of a model on samples.
+    of label-relevant ones): what is measured of a model on samples. S is their attention, where it is known.
     """
-    S = attention_pattern(weights, X)
-    margin = margins(_read_in_blocks(weights, readout, _project(S @ X, weights["W_V"])), labels)
+    S = attention_pattern(weights, X) if S is None else S
+    margin = margins(outputs(weights, readout, X, S), labels)
     attention, of_relevant = relevant_attention(S, is_relevant)
     return {
         "hinge": hinge(margin).mean(-1),
@@ -109,15 +113,30 @@ def score(
     }
 
 
+def scores(
+    weights: Weights,
+    readout: Float[Tensor, "output position neuron"],
+    X: Float[Tensor, "sample token d_model"],
+    labels: Int[Tensor, " sample"],
+    is_relevant: Bool[Tensor, "sample token"],
+    S: Float[Tensor, "sample query token"] | None = None,
+) -> dict[str, float]:
+    """What `score` measures, of one model as numbers."""
+    return {name: value.item() for name, value in score(weights, readout, X, labels, is_relevant, S).items()}
+
+
 def neuron_outputs(
-    weights: Weights, readout: Float[Tensor, "output position neuron"], X: Float[Tensor, "sample token d_model"]
+    weights: Weights,
+    readout: Float[Tensor, "output position neuron"],
+    X: Float[Tensor, "sample token d_model"],
+    S: Float[Tensor, "sample query token"] | None = None,
 ) -> Float[Tensor, "sample output neuron"]:
     r"""What each neuron adds to F: $\frac1L \sum_l a_{(l)i} \mathrm{ReLU}(W_{O,i} \cdot v_l)$; their sum is F.
 
     A neuron is a row of W_O, and a row of zeros adds nothing: the output of the network without some neurons is the sum
     over those that stay, so that one pass serves every way to prune neurons.
     """
-    V = _project(attention_pattern(weights, X) @ X, weights["W_V"])
+    V = _project((attention_pattern(weights, X) if S is None else S) @ X, weights["W_V"])
     parts = []
     for block in V.split(_block_size(weights, V.shape[-2])):
         R = _hidden(weights, block)
@@ -130,9 +149,10 @@ def neuron_margins(
     readout: Float[Tensor, "1 position neuron"],
     X: Float[Tensor, "sample token d_model"],
     labels: Int[Tensor, " sample"],
+    S: Float[Tensor, "sample query token"] | None = None,
 ) -> Float[Tensor, "sample neuron"]:
     """What each neuron adds to the margin of each sample, for one output, in float64."""
-    parts = neuron_outputs(weights, readout, X)[:, 0].double()
+    parts = neuron_outputs(weights, readout, X, S)[:, 0].double()
     return parts * _signs(parts, labels)[:, None]
 
 
@@ -180,6 +200,22 @@ def margins(
 def hinge(margin: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
     """max(0, 1 - margin)."""
     return (1 - margin).clamp_min(0)
+
+
+def at_rest(
+    weights: Weights,
+    readout: Float[Tensor, "*stack output position neuron"],
+    X: Float[Tensor, "*stack sample token d_model"],
+    labels: Int[Tensor, "*stack sample"],
+) -> bool:
+    """Whether every sample has a margin of 1 and a little more: then no batch of them has a gradient any more."""
+    return bool((margins(outputs(weights, readout, X), labels) >= 1 + SPARE).all())
+
+
+def of_margins(margin: Float[Tensor, " sample"]) -> dict[str, float]:
+    """Mean hinge loss, accuracy, mean and least margin of samples, as numbers."""
+    means = {"hinge": hinge(margin).mean(), "accuracy": (margin > 0).double().mean(), "margin": margin.mean()}
+    return {name: value.item() for name, value in (means | {"least_margin": margin.min()}).items()}
 
 
 def loss_gradient(

@@ -1,26 +1,23 @@
-r"""Follow gradient flow on W from 0 at V = cP: the theorem's runs, the law of the time, the runs whose spectra matter.
+r"""Follow gradient flow on W from 0 at V = cP, at the theorem's scale c: until all is right, and on to its bound.
 
 The flow is followed in u = cW and $\tau = c^2 t$ (`ScaledFlow`).
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import pandas as pd
-from torch import Tensor
 
 from lib.analysis.convergence_bounds import FlowBound, flow_bound, rarest_conflict, rarest_conflict_of_uniform
 from lib.data.decision_lists import Task, tasks_by_name
-from lib.dynamics.stiff_flow import Step, along, first_crossing, stiff_flow, until_positive
+from lib.dynamics.stiff_flow import first_crossing, stiff_flow, until_positive
 from lib.io.command import run
 from lib.io.compute import available_cores, spread_kinds, use_threads
-from lib.io.files import InputError, clear
-from lib.io.params import Count, Interval, Positive, read_cases, read_params
-from lib.io.runs import Layout, clear_runs, write_run
+from lib.io.files import clear
+from lib.io.params import Interval, Positive, read_cases, read_params
 from lib.io.tables import read_table, write_table
 from lib.models.list_attention import ExchangeableFlow, Rows, ScaledFlow
 
@@ -30,37 +27,22 @@ LARGEST_SCALE = 1e12  # above it, attention that differs from uniform by 1/c is 
 
 
 @dataclass(frozen=True)
-class Spectral:
-    """Runs whose snapshots are kept, at times evenly spaced in the logarithm."""
-
-    scale: Positive
-    first_time: Positive
-    last_time: Positive
-    n_snapshots: Annotated[int, Interval("[2, 1000]")]
-
-
-@dataclass(frozen=True)
 class Flow:
-    """The scales of the runs that the theorem does not set: for the law of the time, on sequences with repeats."""
+    """The scale of the runs on sequences with repeats; delta over P_min / n of the runs whose gamma varies."""
 
-    law_scales: tuple[Positive, ...]
     repeats_scale: Positive
-    spectral: Spectral
+    gamma_shares: tuple[Annotated[float, Interval("(0, 4)")], ...]
 
 
 @dataclass(frozen=True)
 class Solver:
-    """Relative tolerances; the longest runs, of the law in the rescaled time; at how many times paths are compared."""
+    """Relative tolerances; the longest run on sequences with repeats."""
 
     rtol_theorem: Tolerance
     rtol_to_bound: Tolerance  # once all is right
-    rtol_law: Tolerance
     rtol_repeats: Tolerance
-    rtol_spectral: Tolerance
     rtol_many: Tolerance
-    longest_law: Positive
     longest_repeats: Positive
-    n_compared: Count
 
 
 @dataclass(frozen=True)
@@ -83,134 +65,110 @@ class Many:
         return flow_bound(P_min, self.n_tokens, self.seq_len, self.list_length)
 
 
-def main(section: str, solver: str, tasks: Path, of_many: Path, tables: Path, runs: Path) -> None:
+def main(section: str, solver: str, tasks: Path, of_many: Path, tables: Path) -> None:
     use_threads(1)
     params, solve = read_params(section, Flow), read_params(solver, Solver)
     listed = tasks_by_name(read_table(tasks).to_dict("records")).values()
-    spectra = [task for task in listed if task.use == "spectral"]
     jobs = {
-        "theorem": [(theorem, task, solve) for task in listed if task.use in ("theorem", "bound")],
-        "law": [(law, task, params.law_scales, solve) for task in listed if task.use == "law"],
+        "theorem": [(theorem, task, 1.0, solve) for task in listed if task.use in ("theorem", "bound")],
+        "gamma": [
+            (theorem, task, share, solve) for task in listed if task.use == "gamma" for share in params.gamma_shares
+        ],
         "repeats": [(repeats, task, params.repeats_scale, solve) for task in listed if task.use == "repeats"],
-        "spectral": [(spectral, task, params.spectral, solve) for task in spectra],
         "many": [(many, case, solve) for case in read_cases(of_many, Many)],
     }
     clear(tables, "*.parquet")
-    clear_runs(runs)
     found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="run")
-    theorems, paths = zip(*found["theorem"], strict=True)
-    for name, parts in {**found, "theorem": theorems, "paths": paths}.items():
-        if name != "spectral":
-            write_table(pd.concat(parts, ignore_index=True), tables / f"{name}.parquet")
-    for task, snapshots in zip(spectra, found["spectral"], strict=True):
-        publish(runs, task, params.spectral.scale, snapshots)
+    paths = [path for _, path in found["theorem"]]
+    parts = {name: [row for row, _ in found[name]] for name in ("theorem", "gamma")}
+    for name, of_it in {**found, **parts, "paths": paths}.items():
+        if of_it:
+            write_table(pd.concat(of_it, ignore_index=True), tables / f"{name}.parquet")
 
 
-def flow_of(task: Task, scale: float) -> ScaledFlow:
-    return ScaledFlow(Rows.of(*task.classes), task.labels, scale)
+@dataclass
+class Course:
+    """A flow from W = 0: its path, when all is right for the first time, when no longer, and when last again."""
+
+    flow: ScaledFlow
+    path: list[dict[str, float]] = field(default_factory=list)
+    first: float = math.nan
+    lost: float = math.nan
+    regained: float = math.nan
+    n_lost: int = 0
+    largest_attention: float = 1.0
+
+    def __post_init__(self) -> None:
+        self.state, self.end = self.flow.start, 0.0
+        self.path.append({"time": 0.0, **self.flow.measured(self.state)})
+
+    @property
+    def right(self) -> bool:
+        return self.path[-1]["margin"] > 0
+
+    def follow(self, end: float, rtol: float, *, until_right: bool) -> None:
+        """On from where it is to the rescaled time `end`, or until all is right."""
+        flow, c2 = self.flow, self.flow.scale**2
+        for step in stiff_flow(flow.velocity, None, self.state, end, rtol=rtol, atol=rtol, begin=self.end):
+            was, self.state, self.end = self.right, step.state, step.time
+            self.path.append({"time": step.time / c2, **flow.measured(step.state)})
+            if self.right != was:
+                sign = 1 if self.right else -1
+                self._crossed(first_crossing(step, lambda x, sign=sign: sign * flow.margin(x)) / c2)
+            if until_right:
+                self.largest_attention = max(self.largest_attention, flow.largest_attention(step.state))
+                if self.right:
+                    break
+
+    def _crossed(self, time: float) -> None:
+        if not self.right:
+            self.lost, self.n_lost = time, self.n_lost + 1
+        elif math.isnan(self.first):
+            self.first = time
+        else:
+            self.regained = time
 
 
-def steps_of(flow: ScaledFlow | ExchangeableFlow, end: float, rtol: float) -> Iterator[Step]:
-    return stiff_flow(flow.velocity, None, flow.start, end, rtol=rtol, atol=rtol)
-
-
-def theorem(task: Task, solve: Solver) -> tuple[pd.DataFrame, pd.DataFrame]:
+def theorem(task: Task, share: float, solve: Solver) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A run at the theorem's scale: when all is right, and whether it still is at the bound, where it is followed."""
     P_min = rarest_conflict(task.counts, task.chances, task.place, task.lists)
-    bound = flow_bound(P_min, task.n_tokens, task.seq_len, task.longest)
-    flow = flow_of(task, bound.scale)
-    c2, end = bound.scale**2, bound.time * bound.scale**2
-    first, rise, attention, lost = math.nan, -math.inf, 1.0, 0
-    state, time, right, to_bound = flow.start, 0.0, False, task.use == "bound"
-    path = [{"time": 0.0, **flow.measured(state)}]
-    for accurate in (True, False) if to_bound else (True,):
-        rtol = solve.rtol_theorem if accurate else solve.rtol_to_bound
-        offset = time
-        for step in stiff_flow(flow.velocity, None, state, end - offset, rtol=rtol, atol=rtol):
-            state, time = step.state, offset + step.time
-            path.append({"time": time / c2, **flow.measured(state)})
-            rise = max(rise, path[-1]["loss"] - path[-2]["loss"])
-            lost += right and path[-1]["margin"] <= 0
-            right = path[-1]["margin"] > 0
-            if accurate:
-                attention = max(attention, flow.largest_attention(state))
-                if right:
-                    first = first_crossing(step, flow.margin) / c2
-                    break
+    bound = flow_bound(P_min, task.n_tokens, task.seq_len, task.longest, share)
+    flow = ScaledFlow(Rows.of(*task.classes), task.labels, bound.scale)
+    course, end, to_bound = Course(flow), bound.time * bound.scale**2, task.use == "bound"
+    course.follow(end, solve.rtol_theorem, until_right=True)
+    if to_bound and course.end < end:
+        course.follow(end, solve.rtol_to_bound, until_right=False)
+    losses = [point["loss"] for point in course.path]
     row = {"task": task.name, "group": task.group, "n_tokens": task.n_tokens, "seq_len": task.seq_len}
-    row |= {"length": task.longest, "law": task.law, "P_min": P_min, "scale": bound.scale, "bound": bound.time}
-    at_bound = float(right) if to_bound else math.nan
-    row |= {"at_once": flow.at_once(), "first_time": first, "perfect_at_bound": at_bound, "lost": lost}
-    row |= {"largest_rise": rise, "largest_attention": attention, "n_steps": len(path)}
-    return pd.DataFrame([row]), pd.DataFrame(path).assign(task=task.name)
-
-
-def law(task: Task, scales: tuple[float, ...], solve: Solver) -> pd.DataFrame:
-    """The rescaled time T c² at every scale, and how far each trajectory is from the limit's."""
-    flow, rtol, longest = flow_of(task, math.inf), solve.rtol_law, solve.longest_law
-    limit = until_positive(steps_of(flow, longest, rtol), flow.margin)
-    if limit is None:
-        raise InputError(f"{task.name}: wanted all right by the rescaled time {longest:g}, got errors")
-    end, steps = limit
-    times = np.geomspace(end / 1000, end, solve.n_compared)
-    wanted = along(steps, times)
-    rows = [{"task": task.name, "scale": math.inf, "rescaled_time": end}]
-    for scale in scales:
-        flow = flow_of(task, scale)
-        row: dict[str, Any] = {"task": task.name, "scale": scale}
-        found = until_positive(steps_of(flow, longest, rtol), flow.margin)
-        got = along(list(steps_of(flow, end, rtol)), times)
-        error = np.linalg.norm(got - wanted, axis=1) / np.linalg.norm(wanted, axis=1)
-        row["path_error"] = float(error.max())
-        if found is not None:
-            row["rescaled_time"], steps = found
-            state = steps[-1].path(found[0])
-            row["largest_attention"] = flow.largest_attention(state)
-            row["attention_to_star"] = flow.attention_to_star(state)
-        rows.append(row)
-    return pd.DataFrame(rows)
+    row |= {"length": task.longest, "law": task.law, "P_min": P_min, "gamma": bound.gamma, "scale": bound.scale}
+    row |= {"bound": bound.time, "at_once": flow.at_once(), "first_time": course.first}
+    row |= {"perfect_at_bound": float(course.right) if to_bound else math.nan}
+    row |= {"lost": course.n_lost, "lost_time": course.lost, "regained_time": course.regained}
+    row |= {"largest_rise": max(b - a for a, b in pairwise(losses))}
+    row |= {"largest_attention": course.largest_attention, "n_steps": len(course.path)}
+    return pd.DataFrame([row]), pd.DataFrame(course.path).assign(task=task.name)
 
 
 def repeats(task: Task, scale: float, solve: Solver) -> pd.DataFrame:
     """A run on sequences with repeats, to which the theorem does not apply, at a given scale."""
-    flow = flow_of(task, scale)
-    found = until_positive(steps_of(flow, solve.longest_repeats * scale**2, solve.rtol_repeats), flow.margin)
+    flow = ScaledFlow(Rows.of(*task.classes), task.labels, scale)
+    end, rtol = solve.longest_repeats * scale**2, solve.rtol_repeats
+    found = until_positive(stiff_flow(flow.velocity, None, flow.start, end, rtol=rtol, atol=rtol), flow.margin)
     row: dict[str, Any] = {"task": task.name, "law": task.law, "n_tokens": task.n_tokens, "seq_len": task.seq_len}
-    row["first_time"] = math.nan
+    row |= {"length": task.longest, "first_time": math.nan, "largest_W": math.nan, "attention_to_star": math.nan}
     if found is not None:
-        W = flow.matrix(found[1][-1].path(found[0])) / scale
-        row |= {"first_time": found[0] / scale**2, "largest_W": float(W.abs().max())}
+        u = found[1][-1].path(found[0])
+        row |= {"first_time": found[0] / scale**2, "largest_W": float(flow.matrix(u).abs().max()) / scale}
+        row["attention_to_star"] = flow.attention_to_star(u)
     return pd.DataFrame([row])
-
-
-def spectral(task: Task, params: Spectral, solve: Solver) -> list[tuple[Tensor, dict[str, float]]]:
-    """W at times evenly spaced in the logarithm, 0 first, with loss, accuracy and margin there."""
-    flow = flow_of(task, params.scale)
-    times = np.geomspace(params.first_time, params.last_time, params.n_snapshots)
-    c2 = params.scale**2
-    steps = list(steps_of(flow, times[-1] * c2 * (1 + 1e-9), solve.rtol_spectral))
-    kept = []
-    for time, x in zip([0.0, *times], [flow.start, *along(steps, times * c2)], strict=True):
-        row = flow.measured(x)
-        row["margin"] /= flow.scale
-        kept.append((flow.matrix(x) / params.scale, {"time": time, **row}))
-    return kept
-
-
-def publish(runs: Path, task: Task, scale: float, kept: list[tuple[Tensor, dict[str, float]]]) -> None:
-    """Write the run of one task."""
-    cell = {"task": task.name, "group": task.group, "law": task.law, "scale": scale}
-    layout = Layout("decision_lists", {"W": ["seed", "row", "col"]}, gauge={"W": "column shift"}, cell=cell, seeds=[0])
-    with write_run(runs, task.name, layout) as run:
-        for W, row in kept:
-            run.add({"W": W[None]}, [row])
 
 
 def many(case: Many, solve: Solver) -> pd.DataFrame:
     """A run at the theorem's scale on uniform subsets, in the m + 1 values that a column holds."""
-    bound = case.bound
+    bound, rtol = case.bound, solve.rtol_many
     flow = ExchangeableFlow(case.n_tokens, case.seq_len, case.list_length, bound.scale)
-    found = until_positive(steps_of(flow, bound.time * bound.scale**2, solve.rtol_many), flow.margin)
+    steps = stiff_flow(flow.velocity, None, flow.start, bound.time * bound.scale**2, rtol=rtol, atol=rtol)
+    found = until_positive(steps, flow.margin)
     row = {"n_tokens": case.n_tokens, "seq_len": case.seq_len, "length": case.list_length, "scale": bound.scale}
     row |= {"bound": bound.time, "first_time": found[0] / bound.scale**2 if found else math.nan}
     return pd.DataFrame([row | {"at_once": flow.at_once()}])

@@ -15,6 +15,7 @@ from lib.data.decision_lists import (
     Task,
     cyclic_lists,
     multisets,
+    own_lists,
     random_lists,
     random_permutation,
     shared_heads_lists,
@@ -27,10 +28,13 @@ from lib.io.params import Interval, Name, Seeds, read_cases
 from lib.io.tables import write_table
 
 Size = Annotated[int, Interval("[1, 64]")]
-ListsKind = Literal["cyclic", "random", "shared heads"]
-Use = Literal[
-    "theorem", "bound", "law", "repeats", "spectral", "both", "joint", "starts", "alignment", "controls"
-]  # fmt: skip
+KINDS, OWN = ("cyclic", "random", "shared heads"), "own "
+ForFlow = Literal["theorem", "bound", "gamma", "repeats"]
+ForScales = Literal["law", "spectral"]
+ForDescent = Literal["alone", "both"]
+ForTraining = Literal["joint", "starts", "alignment", "controls"]
+Use = Literal[ForFlow, ForScales, ForDescent, ForTraining]
+NEEDED = ("spectral", "joint")  # their runs are opened by stages that want some
 
 
 @dataclass(frozen=True)
@@ -43,11 +47,14 @@ class Group(Seeds):
     seq_len: Size
     repeats: bool
     list_lengths: tuple[Size, ...]
-    lists: tuple[ListsKind, ...]
+    lists: tuple[str, ...]
     n_heads: tuple[Size, ...]
     laws: tuple[str, ...]
 
     def __post_init__(self) -> None:
+        for kind in self.lists:
+            if kind not in KINDS and not kind.startswith(OWN):
+                raise ValueError(f"lists: wanted {', '.join(KINDS)}, or such as own 1 0 / 1, got {kind!r}")
         for law in self.laws:
             try:
                 Law.named(law)
@@ -57,11 +64,13 @@ class Group(Seeds):
     def tasks(self) -> Iterator[Task]:
         """The tasks, each with its group's name; the number of heads matters where there are heads."""
         for length, kind, law in product(self.list_lengths, self.lists, map(Law.named, self.laws)):
+            if kind.startswith(OWN) and length != self.list_lengths[0]:
+                continue  # own lists are as long as they are
             heads = kind == "shared heads" or law.kind == "frequent heads"
             for n_heads, seed in product(self.n_heads if heads else self.n_heads[:1], self.seeds):
                 yield self.task(length, kind, law, n_heads, seed)
 
-    def task(self, length: int, kind: ListsKind, law: Law, n_heads: int, seed: int) -> Task:
+    def task(self, length: int, kind: str, law: Law, n_heads: int, seed: int) -> Task:
         n_tokens, seq_len = self.n_tokens, self.seq_len
         draw = generator(seed, "task", f"{n_tokens}, {seq_len}, {length}, {kind}, {n_heads}, {law.name}")
         counts = (multisets if self.repeats else subsets)(n_tokens, seq_len)
@@ -70,21 +79,24 @@ class Group(Seeds):
             lists = cyclic_lists(n_tokens, length)
         elif kind == "random":
             lists = random_lists(n_tokens, length, draw)
-        else:
+        elif kind == "shared heads":
             lists = shared_heads_lists(n_tokens, length, n_heads, draw)
+        else:
+            lists = own_lists(kind.removeprefix(OWN), n_tokens)
         permutation = random_permutation(n_tokens, draw)
         probability = tuple(law.probabilities(counts, n_heads, draw).tolist())
         return Task(
-            self.group, self.group, n_tokens, seq_len, self.repeats, lists, permutation, probability, law.name, self.use
-        )
+            self.group, self.group, n_tokens, seq_len, self.repeats, lists, permutation, probability, law.label,
+            self.use,
+        )  # fmt: skip
 
 
-def main(groups: Path, tasks: Path) -> None:
+def main(groups: Path, flow: Path, scales: Path, descend: Path, train: Path) -> None:
     use_threads(1)
     listed = read_cases(groups, Group)
-    unused = sorted(set(get_args(Use)) - {group.use for group in listed})
-    if unused:
-        raise InputError(f"{groups}: wanted a group for every use, got none for {unused}")
+    missing = sorted(set(NEEDED) - {group.use for group in listed})
+    if missing:
+        raise InputError(f"{groups}: wanted a group for each of {list(NEEDED)}, got none for {missing}")
     made: list[Task] = []
     for group in listed:
         try:
@@ -96,7 +108,10 @@ def main(groups: Path, tasks: Path) -> None:
     for task in made:
         rows.append(task.as_row() | {"name": f"{task.group}-{numbers[task.group]:03d}"})
         numbers[task.group] += 1
-    write_table(pd.DataFrame(rows), tasks)
+    columns = list(made[0].as_row())
+    # A file for the stages that read it: a change of one group leaves what the others are for as it is.
+    for file, uses in ((flow, ForFlow), (scales, ForScales), (descend, ForDescent), (train, ForTraining)):
+        write_table(pd.DataFrame([row for row in rows if row["use"] in get_args(uses)], columns=columns), file)
     print(f"{len(made)} tasks in {len(numbers)} groups")
 
 

@@ -1,42 +1,88 @@
 """Draw the family's figures from tables in git."""
 
+from collections.abc import Callable
 from pathlib import Path
 
-from lib.figures.convergence import bound_ratios, courses_with_bound, lemma_ratios, outcomes, scale_crossover
+from matplotlib.figure import Figure
+
+from lib.figures.convergence import (
+    bound_ratios,
+    courses_with_bound,
+    late_losses,
+    many_tokens,
+    other_gammas,
+    perfection_lost,
+    scale_crossover,
+    sequences_with_repeats,
+)
 from lib.figures.list_attention import (
     attention_before_after,
     entries_that_matter,
+    longest_sequences,
     spectra_in_time,
     values_under_uniform_attention,
     weights_in_list_order,
 )
+from lib.figures.list_descents import descents_alone, descents_on_both, minibatches, outcomes
+from lib.figures.list_proofs import (
+    certificates,
+    constants_by_hand,
+    feasible_lengths,
+    gradients_from_samples,
+    lemma_ratios,
+    lists_represented,
+)
 from lib.figures.style import rendered, styled
 from lib.io.command import run
-from lib.io.files import write_files
+from lib.io.files import clear, write_files
 from lib.io.tables import read_table
 
-TABLES = (
-    "theorem", "paths", "law", "starts", "controls", "alignment", "lemmas", "weights", "attention", "trained",
-    "spectra",
-)  # fmt: skip
+# The tables of each figure; outcomes and lost take what there is.
+FIGURES: dict[str, tuple[Callable[..., Figure], tuple[str, ...]]] = {
+    "bound": (courses_with_bound, ("paths", "theorem")),
+    "ratios": (bound_ratios, ("theorem",)),
+    "late": (late_losses, ("late",)),
+    "gamma": (other_gammas, ("gamma",)),
+    "lost": (perfection_lost, ("paths", "theorem")),
+    "many": (many_tokens, ("many",)),
+    "repeats": (sequences_with_repeats, ("repeats",)),
+    "crossover": (scale_crossover, ("law",)),
+    "lemmas": (lemma_ratios, ("lemmas",)),
+    "certificates": (certificates, ("certificates",)),
+    "represent": (lists_represented, ("represent",)),
+    "constants": (constants_by_hand, ("constants",)),
+    "feasible": (feasible_lengths, ("feasible",)),
+    "samples": (gradients_from_samples, ("monte_carlo",)),
+    "descents": (descents_on_both, ("both", "courses")),
+    "descents-alone": (descents_alone, ("alone",)),
+    "minibatches": (minibatches, ("minibatch",)),
+    "weights": (weights_in_list_order, ("weights",)),
+    "attention": (attention_before_after, ("attention",)),
+    "alignment": (values_under_uniform_attention, ("alignment",)),
+    "spectra": (spectra_in_time, ("spectra",)),
+    "lengths": (longest_sequences, ("lengths",)),
+    "pruning": (entries_that_matter, ("trained",)),
+}
+
+
+def drawings(tables: Path) -> dict[str, Callable[[], Figure]]:
+    """What draws each figure whose tables are there, by its name: a use that was not run has none."""
+    read = {file.stem: read_table(file) for file in sorted(tables.glob("*.parquet"))}
+    found = {
+        name: lambda draw=draw, needed=needed: draw(*(read[table] for table in needed))
+        for name, (draw, needed) in FIGURES.items()
+        if set(needed) <= set(read)
+    }
+    if "theorem" in read and not (read["theorem"]["lost"] > 0).any():
+        found.pop("lost", None)
+    return found | {"outcomes": lambda: outcomes(read)}
 
 
 def main(tables: Path, figures: Path) -> None:
-    read = {name: read_table(tables / f"{name}.parquet") for name in TABLES}
     with styled():
-        drawn = {
-            "bound": courses_with_bound(read["paths"], read["theorem"]),
-            "ratios": bound_ratios(read["theorem"]),
-            "crossover": scale_crossover(read["law"]),
-            "lemmas": lemma_ratios(read["lemmas"]),
-            "outcomes": outcomes(read["starts"], read["controls"]),
-            "weights": weights_in_list_order(read["weights"]),
-            "attention": attention_before_after(read["attention"]),
-            "alignment": values_under_uniform_attention(read["alignment"]),
-            "spectra": spectra_in_time(read["spectra"]),
-            "pruning": entries_that_matter(read["trained"]),
-        }
-    write_files(figures, {f"{name}.svg": rendered(figure) for name, figure in drawn.items()})
+        drawn = {f"{name}.svg": rendered(draw()) for name, draw in drawings(tables).items()}
+    clear(figures, "*.svg")
+    write_files(figures, drawn)
 
 
 if __name__ == "__main__":

@@ -87,8 +87,7 @@ class Train:
 
 def main(section: str, tasks: Path, starts: Path, tables: Path, runs: Path) -> None:
     use_threads(1)
-    params = read_params(section, Train)
-    cases = read_cases(starts, Start)
+    params, cases = read_params(section, Train), read_cases(starts, Start)
     listed = tasks_by_name(read_table(tasks).to_dict("records")).values()
     by_use = {use: [task for task in listed if task.use == use] for use in ("joint", "starts", "alignment")}
     joint, others = params.joint, params.starts
@@ -105,10 +104,10 @@ def main(section: str, tasks: Path, starts: Path, tables: Path, runs: Path) -> N
     clear_runs(runs)
     found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="run")
     states = iter([kept for _, kept in found["joint"]])
-    for name in ("joint", "starts"):
-        found[name] = [course for course, _ in found[name]]
+    found |= {name: [course for course, _ in found[name]] for name in ("joint", "starts")}
     for name, parts in found.items():
-        write_table(pd.concat(parts, ignore_index=True), tables / f"{name}.parquet")
+        if parts:
+            write_table(pd.concat(parts, ignore_index=True), tables / f"{name}.parquet")
     for task in by_use["joint"]:
         publish(runs, task, joint, list(islice(states, joint.n_seeds)))
 
@@ -127,8 +126,7 @@ def start_weights(task: Task, start: Start, seed: int) -> Weights:
         return {"W": W, "V": start.V_scale * torch.randn(L, L, generator=draw, dtype=torch.float64)}
     P = task.label_matrix
     V = {"P": P, "-P": -P, "wrong P": P.roll(1, 0)}[start.V] * start.V_scale
-    jitter = 0.01 * torch.randn(L, L, generator=draw, dtype=torch.float64)  # so that seeds differ
-    return {"W": W, "V": V + jitter}
+    return {"W": W, "V": V + 0.01 * torch.randn(L, L, generator=draw, dtype=torch.float64)}  # off any symmetry
 
 
 def certified(task: Task, weights: Weights, repeats: bool) -> bool:
@@ -159,14 +157,17 @@ def train_both(
 
 
 def align(task: Task, params: Train) -> pd.DataFrame:
-    """Descend on V from 0 with W = 0, uniform attention."""
+    """Descend on V from 0 with W = 0. `along_P`, the mean of ⟨−∇L, P⟩ so far, is at V = 0 at least `least_rate`."""
     exact, size = loss_of(task), params.step_per_token * task.n_tokens
+    least_rate, P = 1 / task.seq_len - 1 / task.n_tokens, task.label_matrix
     zero = torch.zeros(task.n_tokens, task.n_tokens, dtype=torch.float64)
     kept = set(saved_steps(params.alignment_steps, params.alignment_steps))
     rows = []
     for step in gradient_descent(exact, {"W": zero, "V": zero}, {"V": size}):
         if step.number in kept and step.number:
-            rows.append({"step": step.number, "loss": float(step.loss), **exact.measured(step.weights)})
+            along_P = float((step.weights["V"] * P).sum()) / (step.number * size)
+            row = {"step": step.number, "loss": float(step.loss), "along_P": along_P, "least_rate": least_rate}
+            rows.append(row | exact.measured(step.weights))
         if step.number == params.alignment_steps:
             break
     return pd.DataFrame(rows).assign(task=task.name, law=task.law, length=task.longest, repeats=task.repeats)
@@ -201,7 +202,7 @@ def minibatch(seed: int, params: Minibatch) -> pd.DataFrame:
             for name, repeats in (("certified_sets", False), ("certified_all", True)):
                 row[name] = logit_margin(W, V, lists, permutation, n, repeats) > 0
             found.append(row)
-    return pd.DataFrame(found).assign(seed=seed)
+    return pd.DataFrame(found).assign(seed=seed, n_tokens=L, batch_size=params.batch_size)
 
 
 def publish(runs: Path, task: Task, joint: Joint, courses: list[list[tuple[Weights, dict[str, float]]]]) -> None:

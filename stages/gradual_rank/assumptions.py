@@ -1,4 +1,4 @@
-"""Test Assumptions 4.3 and 4.4 on the small head: disturb the flow and starts of stages, and see what comes back."""
+"""Test Assumptions 4.3 and 4.4 on a problem: disturb the flow and starts of stages, and see what comes back."""
 
 import math
 from collections.abc import Iterator
@@ -11,16 +11,25 @@ import pandas as pd
 
 from lib.data.gaussian_sequences import read_toy
 from lib.dynamics.gradient_flow import LogCoordinates, Solver, log_flow
+from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import run
-from lib.io.compute import available_cores, generator, spread, use_threads
+from lib.io.compute import available_cores, generator, use_threads
 from lib.io.files import InputError
 from lib.io.params import Interval, Positive, Seeds, read_params
 from lib.io.tables import read_table, write_table
-from lib.models.diagonal_attention import DiagonalHead
+from lib.models.diagonal_attention import diagonal_network
+
+COLUMNS = {
+    "returns": ["seed", "point", "kind", "time", "noise", "ratio_products", "ratio_weights", "baseline_moves"],
+    "paths": ["seed", "point", "kind", "time", "noise", "after", "coordinates", "p", "p_undisturbed"],
+    "kicks": ["seed", "stage", "noise", "error"],
+}
 
 
 @dataclass(frozen=True)
 class Assumptions(Seeds):
+    """Where flows are disturbed and by how much, and how accurately they are followed: what comes back is small."""
+
     log10_init_scale: Annotated[float, Interval("[-100, 0)")]
     nonnegligible: Positive
     noise: Positive
@@ -29,14 +38,8 @@ class Assumptions(Seeds):
     n_rises: Annotated[int, Interval("[0, 1000]")]
     n_kicks: Annotated[int, Interval("[0, 1000]")]
     n_path_times: Annotated[int, Interval("[2, 10000]")]
-
-
-class Disturbed(NamedTuple):
-    """Rows of three tables: products that come back, paths for figures, and stages that begin elsewhere."""
-
-    returns: list[dict[str, Any]]
-    paths: list[dict[str, Any]]
-    kicks: list[dict[str, Any]]
+    rtol: Annotated[float, Interval("(0, 0.1]")]
+    atol: Annotated[float, Interval("(0, 0.1]")]
 
 
 class Point(NamedTuple):
@@ -58,23 +61,24 @@ def main(section: str, solver: str, task: Path, stages: Path, disturbed: Path) -
     known = read_toy(task).seeds.tolist()
     if not set(params.seeds) <= set(known):
         raise InputError(f"{section}: wanted seeds of {known}, got {list(params.seeds)}")
-    jobs = [(task, stages, params, accuracy, seed) for seed in params.seeds]
-    found = list(spread(disturb, jobs, n_processes=available_cores(), label=section, unit="seed"))
-    for name in Disturbed._fields:
-        write_table(pd.DataFrame([row for one in found for row in getattr(one, name)]), disturbed / f"{name}.parquet")
+    jobs = {"seeds": [(disturb, task, stages, params, accuracy.curvature_share, seed) for seed in params.seeds]}
+    found = spread_cells(
+        jobs, stage="gradual_rank_assumptions", n_processes=available_cores(), label=section, unit="seed"
+    )  # fmt: skip
+    for name in COLUMNS:
+        write_table(joined(found["seeds"], name), disturbed / f"{name}.parquet")
 
 
-def disturb(task: Path, stages: Path, params: Assumptions, solver: Solver, seed: int) -> Disturbed:
-    """All disturbances of one seed."""
+def disturb(task: Path, stages: Path, params: Assumptions, curvature_share: float, seed: int) -> Tables:
+    """All disturbances of one seed: what comes back, the paths, and stages that begin elsewhere."""
     toy = read_toy(task)
     index = toy.seeds.tolist().index(seed)
-    loss = DiagonalHead(toy.X[index], toy.Y[index])
-    curvature = loss.on_share(solver.curvature_share)
+    loss = diagonal_network(**toy.network(index))
     table = read_table(stages)
     predicted = table[table["seed"] == seed].sort_values("stage").reset_index(drop=True)
-    found = Disturbed([], [], [])
-
-    to_rest: Any = {"rtol": solver.rtol, "atol": solver.atol, "curvature": curvature, "method": "BDF"}
+    returns: list[dict[str, Any]] = []
+    paths: list[dict[str, Any]] = []
+    to_rest: Any = {"rtol": params.rtol, "atol": params.atol, "curvature": loss.on_share(curvature_share)}
 
     def flow(start: LogCoordinates, times: np.ndarray, active: np.ndarray | None = None) -> list[np.ndarray]:
         """y at rising times, the first of which is 0."""
@@ -85,13 +89,16 @@ def disturb(task: Path, stages: Path, params: Assumptions, solver: Solver, seed:
                 k += 1
         return ys
 
-    times = np.linspace(0.0, params.duration, params.n_path_times)
+    # Most of a return is over soon: half of the times are within an eighth of the duration.
+    times = params.duration * np.linspace(0.0, 1.0, params.n_path_times) ** 3
     points = along(flow, predicted, params, toy.u[index].numpy(), toy.v[index].numpy(), seed)
     for number, (kind, time, point) in enumerate(points):
         base = flow(point.here, times)
         p_base = [point.here.products(y) for y in base]
         for noise in ("balanced", "independent"):
             moved, touched = move(point, noise, params, seed, number)
+            if not touched.any():
+                continue  # no weight that is not negligible: nothing is disturbed, and nothing can come back
             path = flow(moved.here, times)
             p = [moved.here.products(y) for y in path]
             gaps = [float(np.abs(a - b).max()) for a, b in zip(p, p_base, strict=True)]
@@ -99,22 +106,27 @@ def disturb(task: Path, stages: Path, params: Assumptions, solver: Solver, seed:
                 float(np.linalg.norm(moved.weights(path[k]) - point.weights(base[k]))) for k in (0, -1)
             )  # fmt: skip
             row = {"seed": seed, "point": number, "kind": kind, "time": time, "noise": noise}
-            found.returns.append(
+            returns.append(
                 {**row, "ratio_products": gaps[-1] / gaps[0], "ratio_weights": near / far,
                  "baseline_moves": float(np.abs(p_base[-1] - p_base[0]).max()) / gaps[0]}
             )  # fmt: skip
-            found.paths.extend(
-                {**row, "after": t, "p": a[touched].astype(np.float32), "p_undisturbed": b[touched].astype(np.float32)}
+            shown = {"coordinates": np.flatnonzero(touched)}
+            paths.extend(
+                {**row, "after": t, **shown, "p": a[touched].astype(np.float32),
+                 "p_undisturbed": b[touched].astype(np.float32)}
                 for t, a, b in zip(times, p, p_base, strict=True)
-            )
-    found.kicks.extend(begin_elsewhere(flow, predicted, params, seed))
-    return found
+            )  # fmt: skip
+    kicks = list(begin_elsewhere(flow, predicted, params, seed))
+    rows = {"returns": returns, "paths": paths, "kicks": kicks}
+    return {name: pd.DataFrame(rows[name], columns=columns) for name, columns in COLUMNS.items()}
 
 
 def along(
     flow: Any, predicted: pd.DataFrame, params: Assumptions, u: np.ndarray, v: np.ndarray, seed: int
 ) -> Iterator[tuple[str, float, Point]]:
     """Points of the undisturbed flow: at random times, and where a coordinate's weight stops being negligible."""
+    if len(predicted) < 2:
+        return  # nothing ever joins
     log_scale = params.log10_init_scale * math.log(10)
     start = LogCoordinates.of(u, v, log_scale)
     first, last = (float(predicted["time"].iloc[k]) * -log_scale for k in (1, -1))

@@ -75,9 +75,8 @@ def main(section: str, solver: str, variants: Path, task: Path, stages: Path, de
     write_table(pd.DataFrame([row for events, _ in found["heads"] for row in events]), descents / "events.parquet")
     write_table(pd.DataFrame([row for _, rows in found["heads"] for row in rows]), descents / "ends.parquet")
     columns = ["method", "log10_init_scale", "coordinate", "sign", "rescaled_time", "lost"]
-    write_table(
-        pd.DataFrame([row for rows in found["drop"] for row in rows], columns=columns), descents / "drop.parquet"
-    )
+    drop = pd.DataFrame([row for rows in found["drop"] for row in rows], columns=columns)
+    write_table(drop, descents / "drop.parquet")
 
 
 def follow(
@@ -85,14 +84,17 @@ def follow(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """One form of descent of all seeds side by side: when products cross the threshold, and how each ends."""
     toy, table = read_toy(task), read_table(stages)
+    if toy.frames is not None:
+        raise InputError(f"{task}: wanted a problem of one head to descend on, got a transformer")
     places = [toy.seeds.tolist().index(seed) for seed in params.seeds]
     loss = DiagonalHead(toy.X[places], toy.Y[places])
     log_scale = params.log10_init_scale * math.log(10)
     by_seed = table.groupby("seed")
     limits = by_seed["learning_rate_limit"].min().loc[list(params.seeds)].to_numpy()
+    if not np.isfinite(limits).all():
+        raise InputError(f"{stages}: wanted seeds that have a stage with a limit of the learning rate, got {limits}")
     rates = variant.share_of_limit * limits
-    lasts = by_seed["time"].max().loc[list(params.seeds)].tolist()
-    ends = np.array([solver.end(last, log_scale) for last in lasts])
+    ends = np.array([solver.end(last, log_scale) for last in by_seed["time"].max().loc[list(params.seeds)].tolist()])
     n_steps = np.ceil(ends / rates).astype(int)
     if n_steps.max() > MAX_STEPS:
         share = f"share_of_limit {variant.share_of_limit:g}"

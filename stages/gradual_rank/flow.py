@@ -1,122 +1,123 @@
 """Follow gradient flow of the diagonal head, for every seed and scale of the start, to the end of its last stage."""
 
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
 
 from lib.data.gaussian_sequences import Toy, read_toy
 from lib.dynamics.gradient_flow import LogCoordinates, Solver, log_flow, with_events
 from lib.dynamics.stiff_flow import StalledError
+from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import run
-from lib.io.compute import available_cores, spread, use_threads
-from lib.io.params import Interval, Positive, read_params
+from lib.io.compute import available_cores, use_threads
+from lib.io.files import InputError, clear
+from lib.io.params import Interval, Name, Positive, read_cases, read_params
 from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.tables import read_table, write_table
 from lib.models.attention import PRODUCTS
-from lib.models.diagonal_attention import DiagonalHead
+from lib.models.diagonal_attention import Uphill, diagonal_network
 
 LogScale = Annotated[float, Interval("[-1000, 0)")]
+EVENT = {"seed": int, "log10_init_scale": float, "time": float, "coordinate": int, "sign": int, "rises": bool}
+TWIN = {"seed": int, "log10_init_scale": float, "head": int, "share": float, "predicted": float}
 
 
 @dataclass(frozen=True)
 class Problem:
     """How a problem is followed; `curvature_share` where it is another than the solver's."""
 
-    log10_init_scales: tuple[LogScale, ...]
+    name: Name
+    flow_scales: tuple[LogScale, ...]
     n_snapshots: Annotated[int, Interval("[2, 10000]")]
     n_times: Annotated[int, Interval("[2, 100000]")]
     curvature_share: Annotated[float, Interval("(0, 1]")] | None = None
 
+    def __post_init__(self) -> None:
+        if not self.flow_scales:
+            raise ValueError("flow_scales: wanted at least one, got none")
+
 
 @dataclass(frozen=True)
 class Flow:
-    small: Problem
-    paper: Problem
+    """`grown` is the |p| at which a rise that began at the solver's threshold is over."""
+
     control_log10_init_scale: LogScale
     rest: Positive
+    grown: Positive
     rtol: Annotated[float, Interval("(0, 0.1]")]
-
-    def __post_init__(self) -> None:
-        if not (self.small.log10_init_scales and self.paper.log10_init_scales):
-            raise ValueError("log10_init_scales: wanted at least one, got none")
+    atol: Annotated[float, Interval("(0, 0.1]")]
 
 
-class Trajectory(NamedTuple):
-    """One flow: what it was at the times that were asked for, and when coordinates joined and left."""
-
-    snapshots: list[dict[str, np.ndarray]]
-    snapshot_rows: list[dict[str, Any]]
-    times: list[dict[str, Any]]
-    plateaus: list[dict[str, Any]]
-    events: list[dict[str, Any]]
-
-
-class Uphill:
-    """A loss with the sign of its gradient flipped: a control."""
-
-    def __init__(self, loss: DiagonalHead):
-        self.loss = loss
-
-    def gradient(self, p: Tensor) -> Tensor:
-        return -self.loss.gradient(p)
-
-    def hessian(self, p: Tensor, support: Tensor) -> Tensor:
-        return -self.loss.hessian(p, support)
-
-
-def main(section: str, solver: str, tasks: Path, predictions: Path, runs: Path, flows: Path) -> None:
-    """Write, for each problem, the runs, and `times`, `plateaus` and `events`; and the events of the control."""
+def main(
+    section: str, solver: str, studied: str, problems: Path, tasks: Path, predictions: Path, runs: Path, flows: Path
+) -> None:
+    """Write, for each problem, the runs of heads, and `times`, `plateaus`, `events`, `grown` and `twins`; a control."""
     use_threads(1)
-    params, common = read_params(section, Flow), read_params(solver, Solver)
-    problems = {"paper": params.paper, "small": params.small}  # the larger first
-    files = {name: (tasks / f"{name}.safetensors", predictions / f"{name}_stages.parquet") for name in problems}
+    params, common, base = read_params(section, Flow), read_params(solver, Solver), read_params(studied, str)
+    common = replace(common, rtol=params.rtol, atol=params.atol)
+    cases = {problem.name: problem for problem in read_cases(problems, Problem, part=True)}
+    if base not in cases:
+        raise InputError(f"{studied}: wanted one of the problems {sorted(cases)}, got {base!r}")
+    files = {name: (tasks / f"{name}.safetensors", predictions / f"{name}_stages.parquet") for name in cases}
     toys = {name: read_toy(task) for name, (task, _) in files.items()}
-    shares = {name: problem.curvature_share or common.curvature_share for name, problem in problems.items()}
-    solvers = {name: replace(common, rtol=params.rtol, curvature_share=share) for name, share in shares.items()}
-    cells = [(name, scale, False) for name, problem in problems.items() for scale in sorted(problem.log10_init_scales)]
-    cells.append(("small", params.control_log10_init_scale, True))
-    jobs = [
-        (*files[name], problems[name], params.rest, solvers[name], i, scale, uphill)
-        for name, scale, uphill in cells
-        for i in range(len(toys[name].seeds))
-    ]
-    for name in problems:
+    cells = [(name, scale, False) for name in sorted(cases, key=cost(cases, toys)) for scale in scales_of(cases[name])]
+    cells.append((base, params.control_log10_init_scale, True))
+    jobs: dict[str, list[tuple]] = {}
+    for name, scale, uphill in cells:
+        used = replace(common, curvature_share=cases[name].curvature_share or common.curvature_share)
+        counts = cases[name].n_snapshots, cases[name].n_times
+        jobs[f"{name} {scale} {uphill}"] = [
+            (follow, *files[name], *counts, params.rest, params.grown, used, i, scale, uphill)
+            for i in range(len(toys[name].seeds))
+        ]
+    found = spread_cells(
+        jobs, stage="gradual_rank_flow", n_processes=available_cores(), label=section, unit="flow"
+    )  # fmt: skip
+    clear(flows, "*.parquet")
+    for name, problem in cases.items():
         clear_runs(runs / name)
-    found = iter(list(spread(follow, jobs, n_processes=available_cores(), label=section, unit="flow")))
-    for name, problem in problems.items():
-        kept: list[Trajectory] = []
-        for scale in sorted(problem.log10_init_scales):
-            here = [next(found) for _ in toys[name].seeds]
-            publish(runs / name, scale, toys[name], here)
-            kept += here
-        for table in ("times", "plateaus", "events"):
-            rows = [row for flow in kept for row in getattr(flow, table)]
-            write_table(pd.DataFrame(rows), flows / f"{name}_{table}.parquet")
-    control = [row for flow in found for row in flow.events]
-    columns = ["seed", "log10_init_scale", "time", "coordinate", "sign", "rises"]
-    write_table(pd.DataFrame(control, columns=columns), flows / "control.parquet")
+        here = {scale: found[f"{name} {scale} False"] for scale in scales_of(problem)}
+        for scale, parts in here.items():
+            if toys[name].frames is None:
+                publish(runs / name, scale, toys[name], parts)
+        for table in ("times", "plateaus", "events", "grown", "twins"):
+            write_table(joined(list(itertools.chain(*here.values())), table), flows / f"{name}_{table}.parquet")
+    write_table(joined(found[f"{base} {params.control_log10_init_scale} True"], "events"), flows / "control.parquet")
+
+
+def scales_of(problem: Problem) -> list[float]:
+    """The smallest, which take the longest, first."""
+    return sorted(problem.flow_scales)
+
+
+def cost(cases: dict[str, Problem], toys: dict[str, Toy]) -> Any:
+    """A key that puts problems with large data first: workers begin with what takes long."""
+    return lambda name: (-toys[name].X[0].numel(), list(cases).index(name))
 
 
 def follow(
     task: Path,
     stages: Path,
-    params: Problem,
+    n_snapshots: int,
+    n_times: int,
     rest: float,
+    grown: float,
     solver: Solver,
     index: int,
     log10_init_scale: float,
     uphill: bool,
-) -> Trajectory:
+) -> Tables:
     """The flow of one seed from one scale, to the middle of the last plateau that Algorithm 1 predicts."""
     toy = read_toy(task)
     u, v, seed = toy.u[index].numpy(), toy.v[index].numpy(), int(toy.seeds[index])
-    loss = DiagonalHead(toy.X[index], toy.Y[index])
+    loss = diagonal_network(**toy.network(index))
     curvature = loss.on_share(solver.curvature_share)
     table = read_table(stages)
     predicted = table[table["seed"] == seed].sort_values("stage")
@@ -125,44 +126,67 @@ def follow(
     last = float(predicted["time"].max())
     middles = (predicted["time"] + predicted["next_time"].clip(upper=(1 + 2 * rest) * last)) / 2 * -log_scale
     end = max(solver.end(last, log_scale), float(middles.max()))
-    cell = {"seed": seed, "log10_init_scale": log10_init_scale}
     wanted = [
-        *((time, "snapshot", i) for i, time in enumerate(np.linspace(0.0, end, params.n_snapshots).tolist())),
-        *((time, "time", i) for i, time in enumerate(np.linspace(0.0, end, params.n_times).tolist())),
-        *((time, "plateau", stage) for stage, time in zip(predicted["stage"], middles, strict=True)),
+        *((time, "snapshots", i) for i, time in enumerate(np.linspace(0.0, end, n_snapshots).tolist())),
+        *((time, "times", i) for i, time in enumerate(np.linspace(0.0, end, n_times).tolist())),
+        *((time, "plateaus", stage) for stage, time in zip(predicted["stage"], middles, strict=True)),
     ]
     wanted.sort()
     initial = float(loss.value(torch.zeros(loss.size, dtype=torch.float64)))
-    found = Trajectory([], [], [], [], [])
+    kinds = "snapshots", "times", "plateaus", "events", "grown"
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in kinds}
+    cell = {"seed": seed, "log10_init_scale": log10_init_scale}
 
     def note(time: float, kind: str, number: int, y: np.ndarray) -> None:
         p = start.products(y)
         relative = float(loss.value(torch.from_numpy(p))) / initial
-        row = {"time": time, "rescaled_time": time / -log_scale, "loss": relative}
-        if kind == "snapshot":
+        row = {**cell, "time": time, "rescaled_time": time / -log_scale, "loss": relative, "p": p}
+        if kind == "snapshots":
             w_u, w_v = start.weights(y, np.sign(u + v), np.sign(u - v))
-            found.snapshots.append({"u": w_u, "v": w_v, "y": y.copy(), "p": p})
-            found.snapshot_rows.append({"seed": seed, **row})
-        elif kind == "time":
-            found.times.append({**cell, **row, "p": p.astype(np.float32)})
+            row |= {"u": w_u, "v": w_v, "y": y.copy()}
+        elif kind == "times":
+            row |= {"p": p.astype(np.float32), "charge": (y / -log_scale).astype(np.float32)}
         else:
-            found.plateaus.append({**cell, **row, "stage": number, "p": p})
+            row |= {"stage": number, "charge": y / -log_scale}
+        found[kind].append(row)
 
     bent = (Uphill(loss), Uphill(curvature)) if uphill else (loss, curvature)
     flow = log_flow(bent[0], start, end, rtol=solver.rtol, atol=solver.atol, curvature=bent[1])
+    first, second = itertools.tee(flow)
+    levels = with_events(first, start, solver.threshold), with_events(second, start, grown)
     try:
-        for step, events in with_events(flow, start, solver.threshold):
+        for (step, events), (_, higher) in zip(*levels, strict=True):
             while wanted and wanted[0][0] <= step.time and not uphill:
                 time, kind, number = wanted.pop(0)
                 note(time, kind, number, start.y if time == 0 else step.path(time))
-            found.events.extend({**cell, **vars(event)} for event in events)
+            for kind, passed in (("events", events), ("grown", higher)):
+                found[kind].extend({**cell, **vars(event)} for event in passed)
     except StalledError as error:
         if not uphill:  # whose products grow without bound
             raise StalledError(f"seed {seed}, init scale 1e{log10_init_scale:g}: {error}") from error
-    return found
+    tables = {name: pd.DataFrame(rows) for name, rows in found.items()}
+    for kind in ("events", "grown"):
+        tables[kind] = pd.DataFrame(found[kind], columns=list(EVENT)).astype(EVENT)
+    return tables | {"twins": twins(toy, start, predicted, found["plateaus"], cell)}
 
 
-def publish(runs: Path, log10_init_scale: float, toy: Toy, flows: list[Trajectory]) -> None:
+def twins(
+    toy: Toy, start: LogCoordinates, predicted: pd.DataFrame, plateaus: Sequence[dict[str, Any]], cell: dict[str, Any]
+) -> pd.DataFrame:
+    """How the heads of a common frame share what the first of them learns, and how they must by the start alone."""
+    if toy.frames is None or len(predicted) < 2 or not plateaus or not bool((toy.frames == toy.frames[:, :, :1]).all()):
+        return pd.DataFrame(columns=list(TWIN)).astype(TWIN)
+    _, n_layers, n_heads, d, _ = toy.frames.shape
+    places = np.arange(len(start.y)).reshape(n_layers, n_heads, 2 * d)
+    layer, _, entry = (int(k[0]) for k in np.nonzero(places == predicted["coordinate"].iloc[1]))
+    heads = places[layer, :, entry]
+    p = next(row["p"] for row in plateaus if row["stage"] == 1)[heads]
+    shares = start.shares(heads, int(predicted["sign"].iloc[1]))
+    rows = [{**cell, "head": h, "share": p[h] / p.sum(), "predicted": shares[h]} for h in range(n_heads)]
+    return pd.DataFrame(rows).astype(TWIN)
+
+
+def publish(runs: Path, log10_init_scale: float, toy: Toy, flows: list[Tables]) -> None:
     """Write the flows of all seeds from one scale as one run: diagonal matrices, and y, p and log c as they are."""
     d = toy.X.shape[-1]
     layout = Layout(
@@ -178,13 +202,13 @@ def publish(runs: Path, log10_init_scale: float, toy: Toy, flows: list[Trajector
     ]  # fmt: skip
     log_c = torch.tensor(np.stack([start.log_c for start in starts]))
     with write_run(runs, f"log10_init_scale={log10_init_scale:g}", layout) as writer:
-        for k in range(len(flows[0].snapshots)):
-            u, v, y, p = (
-                torch.from_numpy(np.stack([flow.snapshots[k][name] for flow in flows])) for name in ("u", "v", "y", "p")
-            )
+        for k in range(len(flows[0]["snapshots"])):
+            rows = [flow["snapshots"].iloc[k] for flow in flows]
+            u, v, y, p = (torch.from_numpy(np.stack([row[name] for row in rows])) for name in ("u", "v", "y", "p"))
             weights = {"W_K": u[:, :d], "W_Q": v[:, :d], "W_V": u[:, d:], "W_O": v[:, d:]}
             diagonal = {name: torch.diag_embed(w) for name, w in weights.items()}
-            writer.add({**diagonal, "y": y, "p": p, "log_c": log_c}, [flow.snapshot_rows[k] for flow in flows])
+            told = [{name: row[name] for name in ("seed", "time", "rescaled_time", "loss")} for row in rows]
+            writer.add({**diagonal, "y": y, "p": p, "log_c": log_c}, told)
 
 
 if __name__ == "__main__":

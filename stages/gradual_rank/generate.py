@@ -1,53 +1,84 @@
-"""Make the toy tasks: Gaussian tokens, a diagonal teacher head, and one direction of the start for all scales."""
+"""Make the toy tasks: Gaussian tokens, a diagonal teacher, and one direction of the start for all scales."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from safetensors.torch import save
+from torch import Tensor
 
-from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
+from lib.data.gaussian_sequences import PAIRS, Law, gaussian_sequences
 from lib.io.command import run
 from lib.io.compute import generator, use_threads
-from lib.io.files import write_files
-from lib.io.params import Interval, Seeds, read_params
-from lib.models.diagonal_attention import diagonal_head
+from lib.io.files import clear, write_files
+from lib.io.params import Interval, Name, Seeds, read_cases
+from lib.models.diagonal_attention import taught
+
+Size = Annotated[int, Interval("[1, 1000]")]
 
 
-@dataclass(frozen=True)
-class Task(Seeds):
+@dataclass(frozen=True, kw_only=True)
+class Problem(Seeds):
+    """A head of width `d_model`, or a transformer of so many layers and heads, and its feed-forward blocks' width."""
+
+    name: Name
     n_samples: Annotated[int, Interval("[1, 1e6]")]
-    d_model: Annotated[int, Interval("[1, 1000]")]
-
-
-@dataclass(frozen=True)
-class Generate:
-    small: Task
-    paper: Task
     seq_len: Annotated[int, Interval("[2, 1000]")]
+    d_model: Size
+    n_layers: Size | None = None
+    n_heads: Size | None = None
+    d_mlp: Size | None = None
+    frames: Literal["own", "common"] | None = None
+    teacher: Law = "gaussian"
+    start: Law = "gaussian"
+
+    def __post_init__(self) -> None:
+        given = {name: getattr(self, name) for name in ("n_layers", "n_heads", "d_mlp", "frames")}
+        if len({value is None for value in given.values()}) > 1:
+            raise ValueError(f"wanted all of {list(given)} for a transformer, or none for a head, got {given}")
+
+    @property
+    def size(self) -> int:
+        """The number of products: two for each entry of each head."""
+        return 2 * (self.n_layers or 1) * (self.n_heads or 1) * self.d_model
 
 
-def main(section: str, tasks: Path) -> None:
+def main(problems: Path, tasks: Path) -> None:
     use_threads(1)
-    params = read_params(section, Generate)
-    for name, task in (("small", params.small), ("paper", params.paper)):
-        write_files(tasks, {f"{name}.safetensors": make(task, params.seq_len)})
-        print(f"{name}: {task.n_seeds} seeds of {task.n_samples} sequences")
+    cases = read_cases(problems, Problem, part=True)
+    clear(tasks, "*.safetensors")
+    for problem in cases:
+        write_files(tasks, {f"{problem.name}.safetensors": make(problem)})
+        print(f"{problem.name}: {problem.n_seeds} seeds of {problem.n_samples} sequences")
 
 
-def make(task: Task, seq_len: int) -> bytes:
+def make(problem: Problem) -> bytes:
     """The tensors of a `Toy`, as a safetensors file."""
-    size = 2 * task.d_model
     rows = []
-    for seed in task.seeds:
-        X = gaussian_sequences(task.n_samples, seq_len, task.d_model, generator(seed, "tokens"))
-        w_u, w_v = gaussian_pair(size, generator(seed, "teacher"))
-        u, v = gaussian_pair(size, generator(seed, "start"))
-        teacher = w_u * w_v
-        rows.append({"X": X, "Y": diagonal_head(X, teacher), "teacher": teacher, "u": u, "v": v})
+    for seed in problem.seeds:
+        X = gaussian_sequences(problem.n_samples, problem.seq_len, problem.d_model, generator(seed, "tokens"))
+        w_u, w_v = PAIRS[problem.teacher](problem.size, generator(seed, "teacher"))
+        u, v = PAIRS[problem.start](problem.size, generator(seed, "start"))
+        teacher, blocks = w_u * w_v, frozen_parts(problem, seed)
+        rows.append({"X": X, "Y": taught(teacher, X=X, **blocks), "teacher": teacher, "u": u, "v": v, **blocks})
     tensors = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
-    return save({**tensors, "seeds": torch.tensor(task.seeds)})
+    return save({**tensors, "seeds": torch.tensor(problem.seeds)})
+
+
+def frozen_parts(problem: Problem, seed: int) -> dict[str, Tensor]:
+    """A transformer's orthogonal frames and feed-forward blocks, whose entries are N(0, 1 / rows); a head has none."""
+    if problem.n_layers is None or problem.n_heads is None or problem.d_mlp is None:
+        return {}
+    source, n_frames = generator(seed, "frozen"), problem.n_heads if problem.frames == "own" else 1
+    d, d_mlp, n_layers = problem.d_model, problem.d_mlp, problem.n_layers
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=source, dtype=torch.float64)
+
+    frames = torch.linalg.qr(normal(n_layers, n_frames, d, d)).Q.expand(-1, problem.n_heads, -1, -1)
+    W_1, W_2 = normal(n_layers, d, d_mlp) / d**0.5, normal(n_layers, d_mlp, d) / d_mlp**0.5
+    return {"frames": frames.contiguous(), "W_1": W_1, "W_2": W_2}
 
 
 if __name__ == "__main__":

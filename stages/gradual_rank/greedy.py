@@ -2,12 +2,13 @@
 
 The stages are those of Algorithm 1, which knows no scale, and of its finite-scale form. The adapter fine-tunes a head
 that is trained already, `base`, towards a teacher that differs in a few coordinates, by diagonal pairs u ⊙ v that begin
-as LoRA does: u random, v = 0. Then |u² − v²| = u² is not small: every coordinate has its own c.
+as LoRA does: u random, v = 0; at scale 1 as LoRA itself, whose u is of order 1. Then |u² − v²| = u² is not small: every
+coordinate has its own c.
 """
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,28 +21,32 @@ from lib.analysis.staircase import stability_limit, strong_minimum
 from lib.data.gaussian_sequences import Toy, gaussian_pair, read_toy
 from lib.dynamics.gradient_flow import Event, LogCoordinates, Solver, log_flow, staged_flow, with_events
 from lib.dynamics.greedy import greedy
+from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import run
-from lib.io.compute import available_cores, generator, spread_kinds, use_threads
-from lib.io.params import Count, Interval, Positive, read_params
+from lib.io.compute import available_cores, generator, use_threads
+from lib.io.files import InputError
+from lib.io.params import Count, Interval, Name, Positive, read_cases, read_params
 from lib.io.tables import write_table
-from lib.models.diagonal_attention import DiagonalHead, diagonal_head
+from lib.models.diagonal_attention import DiagonalHead, DiagonalTransformer, diagonal_head, diagonal_network
 
 LogScale = Annotated[float, Interval("[-1000, 0)")]
+EVENT = {"time": float, "coordinate": int, "sign": int, "rises": bool}
+CELL = {"seed": int, "log10_init_scale": float}
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is predicted of a problem; `atol` where it is another than the solver's."""
+    """What is predicted of a problem; `atol` and `curvature_share` where they are others than the solver's."""
 
-    log10_init_scales: tuple[LogScale, ...]
+    name: Name
     max_stages: Count
+    forecast_scales: tuple[LogScale, ...]
     atol: Annotated[float, Interval("(0, 0.1]")] | None = None
+    curvature_share: Annotated[float, Interval("(0, 1]")] | None = None
 
 
 @dataclass(frozen=True)
 class Greedy:
-    small: Problem
-    paper: Problem
     stop_loss: Annotated[float, Interval("[0, 1)")]
 
 
@@ -49,56 +54,61 @@ class Greedy:
 class Forecast:
     """An adapter: from which scales, how many coordinates its teacher changes, and until when."""
 
-    log10_init_scales: tuple[Annotated[float, Interval("[-100, 0)")], ...]
+    log10_init_scales: tuple[Annotated[float, Interval("[-100, 0]")], ...]
     n_changed: Count
     rescaled_end: Positive
 
 
-def main(section: str, forecast: str, solver: str, tasks: Path, predictions: Path) -> None:
+def main(
+    section: str, forecast: str, solver: str, studied: str, problems: Path, tasks: Path, predictions: Path
+) -> None:
     """Write, for each problem, `stages` (Algorithm 1) and `events` (its finite-scale form), and the `forecast`."""
     use_threads(1)
     params, common = read_params(section, Greedy), read_params(solver, Solver)
-    adapter = read_params(forecast, Forecast)
-    problems = {"small": params.small, "paper": params.paper}
-    files = {name: tasks / f"{name}.safetensors" for name in problems}
-    seeds = {name: len(read_toy(file).seeds) for name, file in files.items()}
-    names = sorted(problems, key=lambda name: seeds[name])  # few seeds are large ones: those first
-    solvers = {name: replace(common, atol=problems[name].atol or common.atol) for name in names}
-    jobs: dict[str, list[tuple]] = {
-        name: [(foretell, files[name], problems[name], params.stop_loss, solvers[name], i) for i in range(seeds[name])]
-        for name in names
-    }
-    cells = itertools.product(adapter.log10_init_scales, range(seeds["small"]))
-    jobs["forecast"] = [(fine_tune, files["small"], adapter, common, i, scale) for scale, i in cells]
-    found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="run")
-    event = ["time", "coordinate", "sign", "rises"]
-    for name in names:
-        stages, events = zip(*found[name], strict=True)
-        write_table(pd.concat(stages, ignore_index=True), predictions / f"{name}_stages.parquet")
-        write_rows(events, ["seed", "log10_init_scale", *event], predictions / f"{name}_events.parquet")
-    columns = ["seed", "log10_init_scale", "source", "time", "end", *event[1:]]
-    write_rows(found["forecast"], columns, predictions / "forecast.parquet")
+    adapter, base = read_params(forecast, Forecast), tasks / f"{read_params(studied, str)}.safetensors"
+    jobs: dict[str, list[tuple]] = {"forecast": []}
+    for problem in read_cases(problems, Problem, part=True):
+        file = tasks / f"{problem.name}.safetensors"
+        own = {"atol": problem.atol, "curvature_share": problem.curvature_share}
+        used = replace(common, **{name: value for name, value in own.items() if value})
+        seeds = range(len(read_toy(file).seeds))
+        jobs[problem.name] = [
+            (foretell, file, problem.max_stages, problem.forecast_scales, params.stop_loss, used, i) for i in seeds
+        ]
+    cells = itertools.product(adapter.log10_init_scales, range(len(read_toy(base).seeds)))
+    numbers = adapter.n_changed, adapter.rescaled_end
+    jobs["forecast"] = [(fine_tune, base, *numbers, common, i, scale) for scale, i in cells]
+    jobs = dict(sorted(jobs.items(), key=lambda one: len(one[1])))  # few seeds are large ones: those first
+    found = spread_cells(
+        jobs, stage="gradual_rank_greedy", n_processes=available_cores(), label=section, unit="run"
+    )  # fmt: skip
+    for name, parts in found.items():
+        for table in ("stages", "events") if name != "forecast" else ():
+            write_table(joined(parts, table), predictions / f"{name}_{table}.parquet")
+    adapted = joined(found["forecast"], "forecast") if found["forecast"] else events_of([], source=str, end=float)
+    write_table(adapted, predictions / "forecast.parquet")
 
 
-def write_rows(parts: Iterable[list[dict[str, Any]]], columns: list[str], path: Path) -> None:
-    """One table of the rows of all parts; without rows, it has its columns."""
-    write_table(pd.DataFrame(list(itertools.chain.from_iterable(parts)), columns=columns), path)
+def events_of(rows: list[dict[str, Any]], **more: type) -> pd.DataFrame:
+    """A table of events, whose columns have their types where there are no rows, too."""
+    types = CELL | more | EVENT
+    return pd.DataFrame(rows, columns=list(types)).astype(types)
 
 
 def foretell(
-    task: Path, params: Problem, stop_loss: float, solver: Solver, index: int
-) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
+    task: Path, max_stages: int, scales: tuple[float, ...], stop_loss: float, solver: Solver, index: int
+) -> Tables:
     """One seed's stages by Algorithm 1, and the events of its finite-scale form from each scale."""
     toy = read_toy(task)
-    stages = follow(toy, params.max_stages, stop_loss, solver, index)
+    stages = follow(toy, max_stages, stop_loss, solver, index)
     last = float(stages["time"].max())
-    events = [predict(toy, solver, index, scale, last) for scale in params.log10_init_scales]
-    return stages, list(itertools.chain.from_iterable(events))
+    events = [event for scale in scales for event in predict(toy, solver, index, scale, last)]
+    return {"stages": stages, "events": events_of(events)}
 
 
 def follow(toy: Toy, max_stages: int, stop_loss: float, solver: Solver, index: int) -> pd.DataFrame:
     """One seed's Algorithm 1, one row per stage."""
-    loss = DiagonalHead(toy.X[index], toy.Y[index])
+    loss = diagonal_network(**toy.network(index))
     initial = float(loss.value(torch.zeros(loss.size, dtype=torch.float64)))
     rows: list[dict[str, Any]] = []
     found = greedy(
@@ -126,10 +136,13 @@ def follow(toy: Toy, max_stages: int, stop_loss: float, solver: Solver, index: i
             "loss": float(loss.value(p)) / initial,
             "residual": stage.residual,
             "n_active": len(on),
-            "dropped": list(stage.dropped),
+            "dropped": np.array(stage.dropped, np.int64),
+            "n_dropped": len(stage.dropped),
             "learning_rate_limit": stability_limit(H, stage.p[on]),
             "strictness_products": in_products,
             "strictness_weights": in_weights,
+            "g": stage.g,
+            "charge": stage.charge,
             "p": stage.p,
             "support": stage.support,
         }
@@ -141,7 +154,7 @@ def follow(toy: Toy, max_stages: int, stop_loss: float, solver: Solver, index: i
 
 def predict(toy: Toy, solver: Solver, index: int, log10_init_scale: float, last: float) -> list[dict[str, Any]]:
     """The events of one seed's finite-scale Algorithm 1, from its start at one scale."""
-    loss = DiagonalHead(toy.X[index], toy.Y[index])
+    loss = diagonal_network(**toy.network(index))
     log_scale = log10_init_scale * math.log(10)
     start = LogCoordinates.of(toy.u[index].numpy(), toy.v[index].numpy(), log_scale)
     events = staged(loss, start, solver.end(last, log_scale), solver)
@@ -149,7 +162,9 @@ def predict(toy: Toy, solver: Solver, index: int, log10_init_scale: float, last:
     return [{**cell, **vars(event)} for event in events]
 
 
-def staged(loss: DiagonalHead, start: LogCoordinates, end: float, solver: Solver) -> Iterator[Event]:
+def staged(
+    loss: DiagonalHead | DiagonalTransformer, start: LogCoordinates, end: float, solver: Solver
+) -> Iterator[Event]:
     """The events of the finite-scale Algorithm 1."""
     return staged_flow(
         loss,
@@ -165,25 +180,27 @@ def staged(loss: DiagonalHead, start: LogCoordinates, end: float, solver: Solver
 
 
 def fine_tune(
-    task: Path, params: Forecast, solver: Solver, index: int, log10_init_scale: float
-) -> list[dict[str, Any]]:
+    task: Path, n_changed: int, rescaled_end: float, solver: Solver, index: int, log10_init_scale: float
+) -> Tables:
     """The events of one seed's adapter from one scale, forecast and measured."""
     toy = read_toy(task)
+    if toy.frames is not None:
+        raise InputError(f"{task}: wanted a problem of one head to adapt, got a transformer")
     seed, base, X = int(toy.seeds[index]), toy.teacher[index], toy.X[index]
-    changed = torch.randperm(len(base), generator=generator(seed, "changed coordinates"))[: params.n_changed]
+    changed = torch.randperm(len(base), generator=generator(seed, "changed coordinates"))[:n_changed]
     w_u, w_v = gaussian_pair(len(base), generator(seed, "change"))
     target = base.index_add(0, changed, (w_u * w_v)[changed])
     loss = DiagonalHead(X, diagonal_head(X, target), base)
     log_scale = log10_init_scale * math.log(10)
     start = LogCoordinates.of(toy.u[index].numpy(), np.zeros(len(base)), log_scale)
-    end = -log_scale * params.rescaled_end
+    end = solver.end(rescaled_end, log_scale)
     cell = {"seed": seed, "log10_init_scale": log10_init_scale, "end": end}
     rows = [{**cell, "source": "forecast", **vars(event)} for event in staged(loss, start, end, solver)]
     curvature = loss.on_share(solver.curvature_share)
     course = log_flow(loss, start, end, rtol=solver.rtol, atol=solver.atol, curvature=curvature)
     measured = with_events(course, start, solver.threshold)
     rows += [{**cell, "source": "measured", **vars(event)} for _, events in measured for event in events]
-    return rows
+    return {"forecast": events_of(rows, source=str, end=float)}
 
 
 if __name__ == "__main__":

@@ -1,23 +1,34 @@
 """Draw the family's figures from tables in git."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from lib.figures.disturbances import assumption_checks, disturbed_paths
-from lib.figures.greedy_limit import descents_beside_the_flow, errors_by_scale, ranks_by_budget
-from lib.figures.staircase import entries_and_singular_values, entries_by_scale, losses_by_scale, stage_table
+from lib.figures.forecasts import descents_beside_the_flow, ranks_by_budget
+from lib.figures.greedy_limit import charges_and_rises, errors_by_scale, label, supports_by_scale
+from lib.figures.heads import several_heads
+from lib.figures.staircase import (
+    entries_and_singular_values,
+    entries_by_scale,
+    full_matrices,
+    losses_by_scale,
+    stage_table,
+)
 from lib.figures.style import rendered, styled
 from lib.io.command import run
-from lib.io.files import write_files
+from lib.io.files import clear, write_files
 from lib.io.params import read_params
 from lib.io.tables import read_table
 
+Tables = dict[str, pd.DataFrame]
 NAMES = (
-    "descents", "drop", "forecast", "full_weights", "kicks", "paper_activations", "paper_errors", "paper_stages",
-    "paper_trajectories", "paths", "returns", "small_activations", "small_errors", "small_ranks", "small_stages",
-    "small_trajectories",
+    "activations", "charges", "departed", "descents", "drop", "errors", "forecast", "full_ratios", "full_weights",
+    "kicks", "path_ends", "paths", "problems", "ranks", "returns", "rises", "stages", "trajectories", "twins",
 )  # fmt: skip
 
 
@@ -30,44 +41,64 @@ class Bars:
     near: float
 
 
-def main(bars: str, metrics: Path, figures: Path) -> None:
-    bar = read_params(bars, Bars)
-    tables = {name: read_table(metrics / f"{name}.parquet") for name in NAMES}
-    cases = [case(tables, problem) for problem in ("paper", "small")]
-    _, small, small_stages, _ = cases[1]
-    seed = int(small["seed"].iloc[0])
+def main(bars: str, full_d_model: str, metrics: Path, figures: Path) -> None:
     with styled():
-        drawn = {
-            "figure-2": entries_and_singular_values(small, small_stages, tables["full_weights"]),
-            "figure-6": losses_by_scale(cases),
-            "figure-7": entries_by_scale(cases, "W_KQ"),
-            "figure-8": entries_by_scale(cases, "W_VO"),
-            "figure-9": disturbed_paths(tables["paths"], "random"),
-            "figure-10": disturbed_paths(tables["paths"], "rise"),
-            "errors": errors_by_scale(
-                tables["small_errors"], tables["paper_errors"], cases[1][0], cases[0][0], bar.log10_init_scale
-            ),
-            "assumptions": assumption_checks(
-                tables["small_stages"], tables["returns"], tables["kicks"], bar.returned, bar.near
-            ),
-            "forecast": ranks_by_budget(tables["small_ranks"], tables["forecast"], seed),
-            "descent": descents_beside_the_flow(tables["descents"], tables["small_stages"], tables["drop"]),
-        }
-        for problem, (name, _, stages, _) in zip(("paper", "small"), cases, strict=True):
-            timed = tables[f"{problem}_activations"]
-            timed = timed[timed["seed"] == stages["seed"].iloc[0]]
-            scale = timed.loc[timed["finite"].notna(), "log10_init_scale"].min()
-            drawn[f"stages-{problem}"] = stage_table(name, stages, timed, scale)
-    write_files(figures, {f"{name}.svg": rendered(figure) for name, figure in drawn.items()})
+        drawn = {f"{name}.svg": rendered(draw()) for name, draw in drawings(bars, full_d_model, metrics).items()}
+    clear(figures, "*.svg")
+    write_files(figures, drawn)
 
 
-def case(tables: dict[str, pd.DataFrame], problem: str) -> tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """The name of a problem and, of the seed that is drawn, its trajectories, stages and errors."""
-    trajectories = tables[f"{problem}_trajectories"]
+def drawings(bars: str, full_d_model: str, metrics: Path) -> dict[str, Callable[[], Figure]]:
+    """How each figure is drawn."""
+    bar, d_full = read_params(bars, Bars), read_params(full_d_model, int)
+    t = {name: read_table(metrics / f"{name}.parquet") for name in NAMES}
+    problems, errors = t["problems"], t["errors"]
+    cases = [case(t, name) for name in problems.loc[problems["drawn"], "name"]]
+    base = problems.loc[problems["studied"], "name"].iloc[0]
+    _, small, stages, _ = case(t, base)
+    own = t["stages"][t["stages"]["problem"] == base]
+    seed, d = int(small["seed"].iloc[0]), len(small["p"].iloc[0]) // 2
+    drawn: dict[str, Callable[[], Figure]] = {
+        "figure-2": partial(entries_and_singular_values, small, stages, t["full_weights"], t["rises"], d_full),
+        "figure-6": partial(losses_by_scale, cases),
+        "figure-7": partial(entries_by_scale, cases, "W_KQ"),
+        "figure-8": partial(entries_by_scale, cases, "W_VO"),
+        "figure-9": partial(disturbed_paths, t["paths"], "random", d),
+        "figure-10": partial(disturbed_paths, t["paths"], "rise", d),
+        "full-weights": partial(full_matrices, t["rises"], t["full_ratios"]),
+        "errors": partial(errors_by_scale, errors, problems, bar.log10_init_scale),
+        "supports": partial(supports_by_scale, errors, t["stages"], t["departed"], problems),
+        "charges": partial(charges_and_rises, t["charges"], t["stages"], errors, problems),
+        "assumptions": partial(
+            assumption_checks, t["stages"], t["returns"], t["kicks"], t["path_ends"], bar.returned, bar.near
+        ),
+        "forecast": partial(ranks_by_budget, t["ranks"], t["forecast"], seed),
+        "descent": partial(descents_beside_the_flow, t["descents"], own, t["drop"]),
+    }
+    for name in problems.loc[problems["drawn"], "name"]:
+        _, _, of_seed, _ = case(t, name)
+        timed = t["activations"][(t["activations"]["problem"] == name)]
+        timed = timed[timed["seed"] == of_seed["seed"].iloc[0]]
+        scale = float(timed.loc[timed["finite"].notna(), "log10_init_scale"].min())
+        drawn[f"stages-{name}"] = partial(stage_table, label(name, problems), of_seed, timed, scale)
+    tied = t["twins"]["problem"].unique() if len(t["twins"]) else []
+    free = problems.loc[problems["n_layers"].notna() & ~problems["name"].isin(tied), "name"]
+    if len(free) and len(tied):
+        (_, rows, theory, _), (_, together, first, _) = case(t, free.iloc[0]), case(t, tied[0])
+        twins, names = t["twins"][t["twins"]["problem"] == tied[0]], (free.iloc[0], tied[0])
+        said = [label(name, problems) for name in names]
+        drawn["example-3-2"] = partial(several_heads, said[0], rows, theory, said[1], together, first, twins)
+    return drawn
+
+
+def case(tables: Tables, problem: str) -> tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """How a problem is named and, of the seed that is drawn, its trajectories, stages and errors."""
+    trajectories, stages, errors = (
+        table[table["problem"] == problem] for table in (tables["trajectories"], tables["stages"], tables["errors"])
+    )
     seed = trajectories["seed"].iloc[0]
-    stages, errors = (tables[f"{problem}_{name}"] for name in ("stages", "errors"))
-    d = len(stages["p"].iloc[0]) // 2
-    return f"d = {d}", trajectories, stages[stages["seed"] == seed].sort_values("stage"), errors[errors["seed"] == seed]
+    name = label(problem, tables["problems"])
+    return name, trajectories, stages[stages["seed"] == seed].sort_values("stage"), errors[errors["seed"] == seed]
 
 
 if __name__ == "__main__":

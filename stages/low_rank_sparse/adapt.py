@@ -8,15 +8,15 @@ import pandas as pd
 from torch import Tensor
 
 from lib.data.patterns import epochs, read_patterns
-from lib.dynamics.gradient_descent import gradient_descent
+from lib.dynamics.gradient_descent import gradient_descent, until_rest
 from lib.io.command import run
-from lib.io.compute import advance, available_cores, generator, spread, use_device
+from lib.io.compute import advance, generator, n_parallel, spread, use_device
 from lib.io.files import InputError
 from lib.io.params import Count, Interval, Name, Positive, Seeds, read_cases, read_params
 from lib.io.runs import open_run
 from lib.io.tables import write_table
 from lib.models.adapters import adapter_gradient, initial_adapter
-from lib.models.one_layer_vit import MATRICES, Weights, loss_gradient, score
+from lib.models.one_layer_vit import MATRICES, Weights, at_rest, loss_gradient, scores
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def main(training: str, configurations: Path, adaptations: Path, dataset: Path, 
     rows = spread(
         adapt_seed,
         jobs,
-        n_processes=1 if params.device == "cuda" else available_cores(),
+        n_processes=n_parallel(params.device),
         total=sum(way.n_steps for *_, way, _, _ in jobs),
         label="adapters",
     )
@@ -82,7 +82,7 @@ def adapt_seed(
     try:
         _, train, test = read_patterns(dataset).of(seed)
         order = generator(seed, "order")
-        feed = list(epochs(len(train.labels), params.batch_size, way.n_steps, order))
+        feed = [(i.to(device),) for i in epochs(len(train.labels), params.batch_size, way.n_steps, order)]
     except ValueError as error:
         raise InputError(str(error)) from error
     train, test, readout = train.to(device), test.to(device), initial.pop("readout")
@@ -93,7 +93,6 @@ def adapt_seed(
         start |= {f"A {name}": A.to(device), f"B {name}": B.to(device)}
 
     def slope(adapters: Weights, index: Tensor) -> tuple[Tensor, Weights]:
-        index = index.to(device)
         loss, slopes = loss_gradient(adapted(initial, adapters), readout, train.tokens[index], train.labels[index])
         found: Weights = {}
         for name in MATRICES:
@@ -101,15 +100,19 @@ def adapt_seed(
             found |= {f"A {name}": A, f"B {name}": B}
         return loss, found
 
-    final, fitted = start, -1
-    for step in gradient_descent(slope, start, way.learning_rate, ((i,) for i in feed)):
+    def resting(adapters: Weights) -> bool:
+        return at_rest(adapted(initial, adapters), readout, train.tokens, train.labels)
+
+    steps = gradient_descent(slope, start, way.learning_rate, feed)
+    final, fitted, number = start, -1, 0
+    for step in until_rest(steps, resting, len(train.labels) // params.batch_size):
         if fitted < 0 and step.loss < params.fitted_loss:
             fitted = step.number
-        final = step.after
+        final, number = step.after, step.number + 1
         advance()
-    found = score(adapted(initial, final), readout, test.tokens, test.labels, test.is_relevant)
-    cell = {"configuration": way.name, "rank": rank, "seed": seed, "fitted_step": fitted}
-    return cell | {name: value.item() for name, value in found.items()}
+    advance(way.n_steps - number)
+    found = scores(adapted(initial, final), readout, test.tokens, test.labels, test.is_relevant)
+    return {"configuration": way.name, "rank": rank, "seed": seed, "fitted_step": fitted, **found}
 
 
 def in_paper(weights: Weights, name: str) -> Tensor:

@@ -1,42 +1,44 @@
 """What the models are worth when ranks, neurons or weights are cut; where updates lie, and how the neurons' norms fall.
 
-Ranks (figure 1 of Li et al. 2024): of all four updates, of parts of them, of the singular pairs 3 and 4 in place of 1
-and 2, and, as a control of the path, of the weights themselves. Neurons are rows of W_O (figure 3 and corollary 1).
-Every pruned model is also measured with one factor on its output, from a few training samples: it tells what pruning
-took from the scale and what from the information.
+Ranks (figure 1 of Li et al. 2024): of all updates, of parts, of other singular pairs, of the weights themselves, and
+nulls. Neurons are rows of W_O (figure 3, corollary 1). Every pruned model is also measured with one factor on its
+output, from a few training samples: it tells what pruning took from the scale and what from the information.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import pandas as pd
 import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from lib.analysis.low_rank import truncated_updates
-from lib.analysis.pruning import Order, magnitude_masks, n_pruned, pruning_rates, removal_order
+from lib.analysis.low_rank import low_rank_models, other_updates
+from lib.analysis.pruning import magnitude_masks, n_pruned, pruning_rates, removal_order, removals
 from lib.analysis.sparsity import largest_of_each_group, norm_groups, otsu_threshold, sums_of_last
-from lib.analysis.subspaces import place
+from lib.analysis.spectra import gaussian_of_equal_norm
+from lib.analysis.subspaces import in_random_directions, place
 from lib.data.patterns import Samples, read_patterns
 from lib.io.command import run
-from lib.io.compute import available_cores, generator, spread, use_device
+from lib.io.compute import advance, generator, n_parallel, spread, use_device
 from lib.io.files import InputError
 from lib.io.params import Count, Fraction, Interval, Seed, read_params
-from lib.io.runs import Run, open_run, open_runs
+from lib.io.runs import open_run, open_runs
 from lib.io.tables import write_table
 from lib.models.one_layer_vit import (
     MATRICES,
     Weights,
+    attention_pattern,
     forward_flops,
     hinge,
     margins,
     neuron_margins,
+    of_margins,
     outputs,
-    score,
+    scores,
     token_images,
     value_cosines,
 )
@@ -46,6 +48,8 @@ Step = Annotated[float, Interval("[0.001, 1]")]
 ALONE = {"W_Q and W_K": ("W_Q", "W_K"), "W_V": ("W_V",), "W_O": ("W_O",)}
 Cell = dict[str, Any]
 Pruned = Iterator[tuple[Cell, Tensor, Tensor]]  # labels, margins on test samples, and on those to rescale by
+Known = Sequence[tuple[Samples, Tensor]]  # the same two kinds of samples, with their attention patterns
+TOGETHER = 5  # seeds that share the reading of their run
 
 
 @dataclass(frozen=True)
@@ -71,111 +75,111 @@ def main(
 ) -> None:
     params, device = read_params(section, Cut), read_params(device, str)
     use_device(device)
-    tables = spread(
-        cut_seed,
-        [(dataset, one.folder, params, device, i) for one in open_runs(runs) for i in range(len(one.layout.seeds))],
-        n_processes=1 if device == "cuda" else available_cores(),
-        label=section,
-        unit="seed",
-    )
-    for parts, path in zip(zip(*tables, strict=True), (truncate, directions, prune, neurons), strict=True):
-        write_table(pd.concat(parts, ignore_index=True), path)
+    jobs = [
+        (dataset, one.folder, params, device, range(len(one.layout.seeds))[i : i + TOGETHER])
+        for one in open_runs(runs)
+        for i in range(0, len(one.layout.seeds), TOGETHER)
+    ]
+    n_seeds = sum(len(numbers) for *_, numbers in jobs)
+    tables = spread(cut_seeds, jobs, n_processes=n_parallel(device), label=section, unit="seed", total=n_seeds)
+    parts = zip(*(of_seed for of_job in tables for of_seed in of_job), strict=True)
+    for part, path in zip(parts, (truncate, directions, prune, neurons), strict=True):
+        write_table(pd.concat(part, ignore_index=True), path)
 
 
-def cut_seed(dataset: Path, folder: Path, params: Cut, device_name: str, number: int) -> list[pd.DataFrame]:
-    """Every cut of one seed of one run, the directions of its updates, every pruning, and its neurons."""
+def cut_seeds(
+    dataset: Path, folder: Path, params: Cut, device_name: str, numbers: Sequence[int]
+) -> list[list[pd.DataFrame]]:
+    """Of some seeds of one run: every cut, the directions of its updates, every pruning, and its neurons."""
     device = use_device(device_name)
     opened = open_run(folder)
-    seed = opened.layout.seeds[number]
-    try:
-        mu, train, test = read_patterns(dataset).of(seed)
-    except ValueError as error:
-        raise InputError(str(error)) from error
-    train, test = train[: params.n_rescale_samples].to(device), test.to(device)
-    initial, model = ({name: W[number].to(device) for name, W in opened.weights(i).items()} for i in (0, -1))
-    tables = (
-        truncations(initial, model, test, params),
-        directions_of(opened, number, mu.double()),
-        prunings(model, train, test, params, seed),
-        [neurons_of(initial, model, mu.to(device))],
-    )
-    return [pd.DataFrame(rows).assign(**opened.layout.cell, seed=seed) for rows in tables]
-
-
-def truncations(initial: Weights, model: Weights, test: Samples, params: Cut) -> Iterator[Cell]:
-    """What each cut to a rank leaves."""
-    for kind, rank, weights in low_rank_models(initial, model, params):
-        found = score(weights, model["readout"], test.tokens, test.labels, test.is_relevant)
-        yield {"kind": kind, "rank": rank, **{name: value.item() for name, value in found.items()}}
-
-
-def low_rank_models(initial: Weights, model: Weights, params: Cut) -> Iterator[tuple[str, int, Weights]]:
-    """What was cut, to which rank, and the weights then."""
-    ranks = sorted({*params.ranks, *params.ranks_alone, 2, 4})
-    cut = {name: dict(truncated_updates(model[name], initial[name], ranks)) for name in MATRICES}
-    whole = {name: dict(truncated_updates(model[name], 0 * model[name], params.ranks_alone)) for name in MATRICES}
-    for rank in params.ranks:
-        yield "all", rank, {name: cut[name][rank] for name in MATRICES}
-    for rank in params.ranks_alone:
-        yield "weights, not updates", rank, {name: whole[name][rank] for name in MATRICES}
-    for kind, names in ALONE.items():
-        for rank in params.ranks_alone:
-            yield kind, rank, model | {name: cut[name][rank] for name in names}
-    yield "pairs 3 and 4", 2, {name: initial[name] + cut[name][4] - cut[name][2] for name in MATRICES}
-
-
-def directions_of(opened: Run, number: int, mu: Tensor) -> Iterator[Cell]:
-    """At each snapshot after the first, how the updates lie to the span of the discriminative patterns."""
-    first = {name: W[number].double() for name, W in opened.weights(0).items()}
     when = opened.steps.groupby("snapshot")["step"].first()
+    snapshots = {when[i]: opened.weights(i) for i in opened.snapshots}
+    found = []
+    for number in numbers:
+        seed = opened.layout.seeds[number]
+        try:
+            mu, train, test = read_patterns(dataset).of(seed)
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        train, test = train[: params.n_rescale_samples].to(device), test.to(device)
+        path = [{name: W[number].to(device) for name, W in weights.items()} for weights in snapshots.values()]
+        tables = (
+            truncations(path[0], path[-1], test, params, seed),
+            directions_of(dict(zip(snapshots, path, strict=True)), mu.double()),
+            prunings(path[-1], train, test, params, seed),
+            [neurons_of(path[0], path[-1], mu.to(device))],
+        )
+        found.append([pd.DataFrame(rows).assign(**opened.layout.cell, seed=seed) for rows in tables])
+        advance()
+    return found
+
+
+def truncations(initial: Weights, model: Weights, test: Samples, params: Cut, seed: int) -> Iterator[Cell]:
+    """What each cut to a rank leaves, and each null of it."""
+    a, of_test = model["readout"], (test.tokens, test.labels, test.is_relevant)
+    S = attention_pattern(model, test.tokens)
+    dense = scores(model, a, *of_test, S)
+    begun, ended = ({name: weights[name] for name in MATRICES} for weights in (initial, model))
+    cut = low_rank_models(ended, begun, params.ranks, params.ranks_alone, ALONE)
+    for kind, rank, weights in [*cut, *random_models(ended, begun, params, seed)]:
+        same = {name for name in MATRICES if weights[name] is model[name]}
+        found = dense if len(same) == 4 else scores(weights, a, *of_test, S if {"W_Q", "W_K"} <= same else None)
+        yield {"kind": kind, "rank": rank, **found}
+
+
+def random_models(model: Weights, initial: Weights, params: Cut, seed: int) -> Iterator[tuple[str, int, Weights]]:
+    """The nulls of a cut: two random directions of each update, and Gaussian updates of the same norms."""
+    nulls = {
+        "random directions": (2, lambda W, source: in_random_directions(W, 2, source)),
+        "gaussian": (min(model["W_O"].shape), gaussian_of_equal_norm),
+    }
+    for kind, (rank, change) in nulls.items():
+        source = partial(generator, params.random_seed, kind, seed)
+        yield kind, rank, other_updates(model, initial, lambda name, W, c=change, s=source: c(W, s(name)))
+
+
+def directions_of(path: dict[int, Weights], mu: Tensor) -> Iterator[Cell]:
+    """At each saved step after the first, how the updates lie to the span of the discriminative patterns."""
+    first, *later = ({name: W.cpu().double() for name, W in weights.items()} for weights in path.values())
     spans = {"discriminative": mu[:2], "with mean irrelevant": torch.cat([mu[:2], mu[2:].mean(0, keepdim=True)])}
-    for snapshot in opened.snapshots[1:]:
-        weights = opened.weights(snapshot)
+    for step, weights in zip(list(path)[1:], later, strict=True):
         for (name, side), image in token_images(first).items():
-            update = weights[name][number].double() - first[name]
+            update = weights[name] - first[name]
             if side == "output" or name == "W_O":
                 update = update.mT  # its rows are now the side that is looked at
-            for span, vectors in spans.items():
-                labels = {"step": when[snapshot], "matrix": name, "side": side, "span": span}
-                yield labels | place(update, vectors @ image)
+            for found in place(update, {span: vectors @ image for span, vectors in spans.items()}):
+                yield {"step": step, "matrix": name, "side": side, **found}
 
 
 def prunings(model: Weights, train: Samples, test: Samples, params: Cut, seed: int) -> Iterator[Cell]:
     """What each pruning leaves, and what it leaves with the factor that restores the mean margin on other samples."""
-    pruned = [*without_neurons(model, train, test, params, seed), *without_weights(model, train, test, params)]
+    known = [(of, attention_pattern(model, of.tokens)) for of in (test, train)]
+    pruned = [*without_neurons(model, known, params, seed), *without_weights(model, known, params)]
     dense = pruned[0][2].mean()  # the first is of a rate of zero
     for labels, margin, on_train in pruned:
         factor = dense / on_train.mean() if on_train.mean() > 0 else torch.tensor(torch.nan)
-        yield labels | {
-            "hinge": hinge(margin).mean().item(),
-            "accuracy": (margin > 0).double().mean().item(),
-            "margin": margin.mean().item(),
-            "least_margin": margin.min().item(),
-            "factor": factor.item(),
-            "rescaled_hinge": hinge(factor * margin).mean().item(),
-        }
+        rescaled = hinge(factor * margin).mean().item()
+        yield labels | of_margins(margin) | {"factor": factor.item(), "rescaled_hinge": rescaled}
 
 
-def without_neurons(model: Weights, train: Samples, test: Samples, params: Cut, seed: int) -> Pruned:
-    """Without a share of all neurons, in each order; and of the large ones, at random, when all small ones are gone."""
-    by_test, by_train = (neuron_margins(model, model["readout"], of.tokens, of.labels) for of in (test, train))
+def without_neurons(model: Weights, known: Known, params: Cut, seed: int) -> Pruned:
+    """Without neurons, in every way of `removals`: each share of those that may go, or all of them at once."""
+    by_test, by_train = (neuron_margins(model, model["readout"], of.tokens, of.labels, S) for of, S in known)
     norms = vector_norm(model["W_O"], dim=1).cpu()
-    large = (norms > otsu_threshold(norms)).nonzero()[:, 0]
-    sequences = [
-        ("neurons", order, removal_order(norms[None], order, generator(params.random_seed, "neurons", seed))[0])
-        for order in get_args(Order)
-    ]
-    shuffled = large[torch.randperm(len(large), generator=generator(params.random_seed, "large neurons", seed))]
-    flops = partial(forward_flops, *test.tokens.shape[1:])
-    for what, order, units in [*sequences, ("large neurons", "random", shuffled)]:
+    flops = partial(forward_flops, *known[0][0].tokens.shape[1:])
+    of_part = pruning_rates(params.large_rate_step)
+    rates = {"neurons": pruning_rates(params.rate_step), "large neurons": of_part, "small neurons": [*of_part, 1.0]}
+    ways = removals(norms, norms > otsu_threshold(norms), lambda name: generator(params.random_seed, name, seed))
+    for what, order, units, n in ways:
         on_test, on_train = sums_of_last(by_test, units), sums_of_last(by_train, units)
-        for rate in pruning_rates(params.rate_step if what == "neurons" else params.large_rate_step):
-            kept = len(units) - n_pruned(len(units), rate)
+        for rate in rates.get(what, [1.0]):
+            kept = len(units) - n_pruned(n, rate)
             left = {"flops": flops(kept) / flops(len(norms)), "weights": kept / len(norms)}
             yield {"what": what, "order": order, "rate": rate, **left}, on_test[kept], on_train[kept]
 
 
-def without_weights(model: Weights, train: Samples, test: Samples, params: Cut) -> Pruned:
+def without_weights(model: Weights, known: Known, params: Cut) -> Pruned:
     """Without the smallest entries of W_O, of all or of each group in a row; without columns of W_V, the paper's rows.
 
     Only removed neurons save operations.
@@ -192,7 +196,7 @@ def without_weights(model: Weights, train: Samples, test: Samples, params: Cut) 
     for what, rate, name, mask in masks:
         left = {"flops": 1.0, "weights": mask.double().mean().item() if name == "W_O" else 1.0}
         pruned = model | {name: model[name] * mask}
-        on_test, on_train = (margins(outputs(pruned, model["readout"], of.tokens), of.labels) for of in (test, train))
+        on_test, on_train = (margins(outputs(pruned, model["readout"], of.tokens, S), of.labels) for of, S in known)
         yield {"what": what, "order": "smallest", "rate": rate, **left}, on_test, on_train
 
 

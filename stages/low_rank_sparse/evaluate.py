@@ -1,27 +1,31 @@
 """What git keeps of the runs: small tables for the figures, metrics to compare, measures for the claims."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from lib.analysis.curves import beyond_scale_law, exponents, harmless_rates, nearest, worst
-from lib.analysis.energy import leading_energy, nuclear_tail
+from lib.analysis.curves import by_value, exponents, harmless_rates, least_rise, nearest, numbers_needed, of_sweep
+from lib.analysis.energy import gap, leading_energy, nuclear_tail, of_matrices
 from lib.analysis.ranks import summaries
 from lib.io.command import run
-from lib.io.params import Fraction, read_params
+from lib.io.params import Fraction, Positive, read_params
 from lib.io.runs import open_runs
 from lib.io.tables import compact, pick, read_table, write_csv, write_measures, write_table
 
-Measures = dict[str, pd.Series]  # a value for each seed
-MATRICES = ("W_Q", "W_K", "W_V", "W_O")
+Measures = dict[str, pd.Series | Mapping[str, pd.Series]]  # a value for each seed, or such values by what varies
+PAIRS = {"QK": ["Q", "K"], "VO": ["V", "O"]}  # matrices that are judged together, by the worse
+MATRICES = [f"W_{letter}" for pair in PAIRS.values() for letter in pair]
+EXPONENTS = {f"steps_in_{name}": (name, "n_batches") for name in ("relevant", "relevant_with_confusion", "step_size")}
+EXPONENTS |= {f"{what}_in_patterns": ("patterns", f"W_K_{key}") for what, key in (("third", "next"), ("tail", "tail"))}
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The pruning rates at which the claims look at a configuration."""
+    """The configuration with permuted labels, a null, and the pruning rates at which the claims look."""
 
+    permuted: str
     pruning_rate: Fraction
     moderate_rate: Fraction
     strong_rate: Fraction
@@ -31,189 +35,185 @@ class Judged:
 class Evaluate:
     judged: dict[str, Judged]
     rtol: Fraction
-    early_step: int
+    steps: tuple[int, ...]
     harmless_slack: Fraction
+    generalised_loss: Positive
     corollary_from: Fraction
     easy_n_relevant: int
     fit_from_n_patterns: int
-    grouped_labels: str
 
 
-def main(section: str, runs: Path, data: list[Path], metrics: Path, curves: Path) -> None:
+def main(
+    section: str, generate: str, train: str, sweep: str, runs: Path, tables: list[Path], metrics: Path, curves: Path
+) -> None:
     params = read_params(section, Evaluate)
-    training = pd.concat([opened.steps.assign(**opened.layout.cell) for opened in open_runs(runs)], ignore_index=True)
-    tables = {"training": training.drop(columns="snapshot")} | {path.stem: read_table(path) for path in data}
-    tables["spectra"] = updates(tables["spectra"], params.rtol)
-    sweep = tables.pop("sweep")
-    sweep["in_fit"] = (sweep["sweep"] != "patterns") | (sweep["value"] >= params.fit_from_n_patterns)
+    setup: dict = {key: value for key, value in vars(params).items() if isinstance(value, int | float)}
+    for prefix, other in (("", generate), ("", train), ("swept_", sweep)):
+        numbers = read_params(other, dict)  # of sections that their own stages check
+        setup |= {prefix + key: value for key, value in numbers.items() if isinstance(value, int | float)}
+    steps = pd.concat([opened.steps.assign(**opened.layout.cell) for opened in open_runs(runs)], ignore_index=True)
+    kept = {"training": steps.drop(columns="snapshot")} | {path.stem: read_table(path) for path in tables}
+    kept["spectra"] = updates(kept["spectra"], params.rtol)
+    of_values = kept["prune"]["what"] == "rows of W_V"
+    setup |= {"judged_steps": ", ".join(map(str, params.steps)), "values_rate": kept["prune"]["rate"][of_values].max()}
+    sweeps = kept.pop("sweep")
+    # The number of the first batch that is fitted, from 1 on.
+    sweeps["n_batches"] = sweeps["fitted_step"].where(sweeps["fitted_step"] >= 0) + 1
+    sweeps["in_fit"] = (sweeps["sweep"] != "patterns") | (sweeps["value"] >= params.fit_from_n_patterns)
     measured: Measures = {}
     for name, judged in params.judged.items():
-        of = {key: table[table["configuration"] == name] for key, table in tables.items()}
+        of, null = ({k: t[t["configuration"] == c] for k, t in kept.items()} for c in (name, judged.permuted))
         found = {
-            **trained(of["training"]),
-            **low_rank(of["spectra"], of["training"]["step"].max(), params.early_step),
+            **trained(of["training"], of["losses"]),
+            **low_rank(of["spectra"], params.steps, setup["n_patterns"]),
+            **nulls(null),
             **truncated(of["truncate"]),
             **directed(of["directions"]),
             **sparse(of["neurons"]),
             **pruned(of["prune"], judged, params),
-            **adapted(of["adapt"], of["truncate"]),
+            **adapted(of["adapt"]),
         }
         measured |= {f"{name}_{key}": series for key, series in found.items()}
-    measured |= swept(sweep, params) | relabelled(sweep, params)
-    for name, table in {**tables, "sweep": sweep}.items():
+        setup |= {f"{name}_{key}": value for key, value in vars(judged).items()}
+        setup |= {f"{name}_steps": int(of["training"]["step"].max()), f"{name}_seeds": of["training"]["seed"].nunique()}
+    # Where the number of samples varies, updates are not looked at.
+    scored, sweeps = (of.dropna(axis=1, how="all") for _, of in sweeps.groupby(sweeps["varies"] != "n_train"))
+    kept |= {"sweep": sweeps, "generalisation": scored, "samples": numbers_needed(scored, params.generalised_loss)}
+    measured |= swept(sweeps, kept["samples"], params.easy_n_relevant, setup["n_patterns"])
+    for name, table in kept.items():
         write_table(compact(table), metrics / "tables" / f"{name}.parquet")
-    write_measures(measured, metrics)
-    curve = training.groupby(["configuration", "step"], as_index=False)[["hinge", "attention_of_relevant"]].mean()
-    write_csv(curve.rename(columns={"configuration": "variant"}), curves)
+    write_measures(measured, metrics, setup)
+    curve = steps.rename(columns={"configuration": "variant"}).groupby(["variant", "step"], as_index=False)
+    write_csv(curve[["hinge", "attention_of_relevant"]].mean(), curves)
 
 
 def updates(spectra: pd.DataFrame, rtol: float) -> pd.DataFrame:
-    """The spectra of the updates of the four matrices."""
-    rows = spectra[spectra["matrix"].isin(MATRICES) & (spectra["of"] == "update")]
-    rows = rows[["configuration", "matrix", "step", "seed", "singular_values"]]
+    """The spectra of the updates of the four matrices, and of Gaussian ones of the same norms."""
+    rows = spectra[spectra["matrix"].isin(MATRICES) & spectra["of"].isin(["update", "gaussian"])]
+    rows = rows[["configuration", "matrix", "of", "step", "seed", "singular_values"]]
     return rows.assign(numerical_rank=summaries(list(rows["singular_values"]), rtol)["numerical_rank"])
 
 
-def trained(training: pd.DataFrame) -> Measures:
-    """What the training reached."""
-    first, last = pick(training, step=0), pick(training, step=training["step"].max())
-    names = ["hinge", "accuracy", "margin", "least_margin", "attention", "attention_of_relevant"]
-    measures = {name: last[name] for name in [*names, "fitted_step"]}
-    return measures | {f"initial_{name}": first[name] for name in names[-2:]}
+def trained(training: pd.DataFrame, losses: pd.DataFrame) -> Measures:
+    """What the training reached, and the largest loss of a batch after the first that was fitted."""
+    last = pick(training, step=training["step"].max())
+    names = ["hinge", "accuracy", "margin", "attention", "attention_of_relevant", "fitted_step"]
+    after = losses[losses["step"] >= losses["seed"].map(last["fitted_step"].where(last["fitted_step"] >= 0))]
+    highest = after.groupby("seed")["loss"].max().reindex(last.index)
+    return {**{name: last[name] for name in names}, "loss_once_fitted": highest}
 
 
-def low_rank(spectra: pd.DataFrame, last_step: int, early_step: int) -> Measures:
-    """The spectra of the updates at the end, and of W_K's early on."""
-    measures: Measures = {}
-    for matrix in MATRICES:
-        rows = pick(spectra, matrix=matrix, step=last_step)
-        sigma, letter = np.stack(list(rows["singular_values"])), matrix[-1]
-        named = {
-            f"energy_{letter}": leading_energy(sigma, 2),
-            f"gap_{letter}": sigma[:, 2] / sigma[:, 1],
-            f"nuclear_tail_{letter}": nuclear_tail(sigma, 2),
-            f"numerical_rank_{letter}": rows["numerical_rank"].to_numpy(float),
-        }
-        measures |= {name: pd.Series(numbers, rows.index) for name, numbers in named.items()}
-    early = pick(spectra, matrix="W_K", step=early_step)["singular_values"]
-    if len(early):
-        measures["early_energy_K"] = pd.Series(leading_energy(np.stack(list(early)), 2), early.index)
+def low_rank(spectra: pd.DataFrame, steps: tuple[int, ...], n_patterns: int) -> Measures:
+    """The spectra of the updates at the end, also of Gaussian ones, and on the way, by step."""
+    moved = spectra[spectra["of"] == "update"]
+    ends = moved[moved["step"] == spectra["step"].max()]
+    energy, gaps, tails = (of_matrices(ends, MATRICES, summary) for summary in (leading_energy, gap, nuclear_tail))
+    measures: Measures = {f"energy_{letter}": energy[letter] for letter in energy}
+    measures |= {f"numerical_rank_{matrix[-1]}": pick(ends, matrix=matrix)["numerical_rank"] for matrix in MATRICES}
+    measures["rank_beyond_K"] = pick(ends, matrix="W_K")["numerical_rank"] - (n_patterns - 1)
+    noise = of_matrices(spectra[spectra["of"] == "gaussian"], MATRICES, leading_energy)
+    measures["gaussian_energy"] = noise.max(axis=1)
+    on_the_way = {
+        str(step): of_matrices(of, MATRICES, leading_energy) for step, of in moved.groupby("step") if step in steps
+    }
+    for name, pair in PAIRS.items():
+        measures |= {f"gap_{name}": gaps[pair].max(axis=1), f"nuclear_tail_{name}": tails[pair].max(axis=1)}
+        measures[f"energy_{name}_by_step"] = {step: of[pair].min(axis=1) for step, of in on_the_way.items()}
     return measures
+
+
+def nulls(of: Mapping[str, pd.DataFrame]) -> Measures:
+    """The same of trainings on permuted labels."""
+    if of["spectra"].empty:
+        return {}
+    ends = of["spectra"][(of["spectra"]["step"] == of["spectra"]["step"].max()) & (of["spectra"]["of"] == "update")]
+    energy = of_matrices(ends, MATRICES, leading_energy)
+    measures: Measures = {f"permuted_energy_{letter}": energy[letter] for letter in energy}
+    measures["permuted_alignment_K"] = directed(of["directions"])["alignment_K"]
+    return measures | {"permuted_bimodality": pick(of["neurons"])["bimodality"]}
 
 
 def truncated(table: pd.DataFrame) -> Measures:
     """What cuts of the updates cost."""
-    names = ["hinge", "attention", "attention_of_relevant"]
-    cost = pick(table, kind="all", rank=2)[names] - pick(table, kind="all", rank=table["rank"].max())[names]
-    return {
-        "rank_2_cost": cost["hinge"],
-        "rank_2_attention": cost["attention"],
-        "rank_2_attention_of_relevant": cost["attention_of_relevant"],
-        "rank_1_hinge": pick(table, kind="all", rank=1)["hinge"],
-        "rank_1_accuracy": pick(table, kind="all", rank=1)["accuracy"],
-        "rank_0_hinge": pick(table, kind="all", rank=0)["hinge"],
-        "pairs_3_and_4_hinge": pick(table, kind="pairs 3 and 4")["hinge"],
-        "without_attention_hinge": pick(table, kind="W_Q and W_K", rank=0)["hinge"],
-        "rank_1_attention_hinge": pick(table, kind="W_Q and W_K", rank=1)["hinge"],
-        "rank_0_attention": pick(table, kind="all", rank=0)["attention"],
-        "rank_0_attention_of_weights": pick(table, kind="weights, not updates", rank=0)["attention"],
-        "rank_2_hinge_of_weights": pick(table, kind="weights, not updates", rank=2)["hinge"],
+    names, whole = ["hinge", "attention", "attention_of_relevant"], table[table["kind"] == "all"]["rank"].max()
+    cost = pick(table, kind="all", rank=2)[names] - pick(table, kind="all", rank=whole)[names]
+    hinges = {
+        **{f"rank_{rank}": {"kind": "all", "rank": rank} for rank in (0, 1)},
+        "pairs_3_and_4": {"kind": "pairs 3 and 4"},
+        "random_directions": {"kind": "random directions"},
+        "gaussian": {"kind": "gaussian"},
+        "without_attention": {"kind": "W_Q and W_K", "rank": 0},
+        "rank_1_attention": {"kind": "W_Q and W_K", "rank": 1},
     }
+    measures: Measures = {f"rank_2_{name if name != 'hinge' else 'cost'}": cost[name] for name in names}
+    return measures | {f"{name}_hinge": pick(table, **where)["hinge"] for name, where in hinges.items()}
 
 
 def directed(table: pd.DataFrame) -> Measures:
-    """Where the leading directions of W_K's update lie, in the space of its tokens."""
-    names = {"alignment": "with mean irrelevant", "alignment_without_mean": "discriminative"}
-    where = {"matrix": "W_K", "side": "input", "step": table["step"].max()}
-    return {name: pick(table, span=span, **where)["alignment"] for name, span in names.items()}
+    """Where the two leading directions of the updates lie: of W_K on its tokens' side, of the others on each side."""
+    last = table[table["step"] == table["step"].max()]
+    of_all = last[last["span"] == "with mean irrelevant"]
+    others = of_all[(of_all["matrix"] != "W_K") & ~((of_all["matrix"] == "W_Q") & (of_all["side"] == "input"))]
+    return {
+        "alignment_K": pick(of_all, matrix="W_K", side="input")["alignment"],
+        "alignment_QVO": others.groupby("seed")["alignment"].min(),
+        "alignment_without_mean": pick(last, matrix="W_K", side="input", span="discriminative")["alignment"],
+    }
 
 
 def sparse(table: pd.DataFrame) -> Measures:
     """How the neurons part."""
     rows = pick(table)
-    ratio = rows["large_norm"] / rows["small_norm"]
-    measures = {"small_share": rows["small_share"], "large_over_small": ratio, "bimodality": rows["bimodality"]}
-    return measures | ({"cosine": rows["cosine"]} if rows["cosine"].notna().all() else {})
+    measures: Measures = {"small_share": rows["small_share"], "bimodality": rows["bimodality"]}
+    measures |= {"large_over_small": rows["large_norm"] / rows["small_norm"]}
+    return measures | {"small_over_initial": rows["small_norm"] / rows["initial_norm"]}
 
 
 def pruned(table: pd.DataFrame, judged: Judged, params: Evaluate) -> Measures:
-    """What can be removed, and corollary 1."""
+    """What can be removed, and the two halves of corollary 1: all small neurons, then a share of the large ones."""
 
     def near(rows: pd.DataFrame, rate: float) -> pd.DataFrame:
         """The rows of the nearest rate in the table."""
         return pick(rows, rate=nearest(list(rows["rate"]), rate))
 
-    neurons, weights, large = (table[table["what"] == what] for what in ("neurons", "weights", "large neurons"))
+    neurons, large = (table[table["what"] == what] for what in ("neurons", "large neurons"))
     measures: Measures = {}
     for order in ("smallest", "random", "largest"):
         rows = neurons[neurons["order"] == order]
         measures[f"harmless_{order}"] = harmless_rates(rows, "hinge", params.harmless_slack)
         measures[f"pruned_{order}"] = near(rows, judged.pruning_rate)["hinge"]
+        measures[f"as_many_{order}"] = pick(table, what="as many as small", order=order)["hinge"]
     smallest = neurons[neurons["order"] == "smallest"]
     for name, rate in {"moderate": judged.moderate_rate, "strong": judged.strong_rate}.items():
-        measures |= {
-            f"neurons_{name}": near(smallest, rate)["hinge"],
-            f"neurons_{name}_rescaled": near(smallest, rate)["rescaled_hinge"],
-            f"weights_{name}": near(weights, rate)["hinge"],
-        }
-    groups = pick(table[table["what"].str.contains(":")])
-    if len(groups):
-        measures["groups"] = groups["hinge"]
-    measures["values"] = pick(table, what="rows of W_V")["hinge"]
-    hinge, start = large.pivot_table(index="seed", columns="rate", values="hinge"), pick(large, rate=0)["margin"]
+        measures[f"neurons_{name}_rescaled"] = near(smallest, rate)["rescaled_hinge"]
+    hinge = large.pivot_table(index="seed", columns="rate", values="hinge")
     return measures | {
-        "margin_without_small": start,
-        "corollary_deviation": worst(beyond_scale_law(hinge, start, params.corollary_from)),
-        "corollary_least_rise": hinge.T.diff().iloc[1:].min(),
+        "values": pick(table, what="rows of W_V")["hinge"],
+        "without_small_cost": hinge[0.0] - pick(smallest, rate=0)["hinge"],
+        "large_least_rise": least_rise(hinge, params.corollary_from),
     }
 
 
-def adapted(table: pd.DataFrame, truncate: pd.DataFrame) -> Measures:
-    """Adapters of the smallest rank beside updates cut to it, and the worst adapter."""
-    if table.empty:
-        return {}
-    hinges = table.pivot_table(index="seed", columns="rank", values="hinge")
-    least = int(table["rank"].min())
-    cut = pick(truncate, kind="all", rank=least)["hinge"]
-    return {
-        "adapter_hinge": worst(hinges),
-        "adapter_hinge_of_least_rank": hinges[least],
-        "cut_hinge_of_least_rank": cut[cut.index.isin(hinges.index)],
-    }
+def adapted(table: pd.DataFrame) -> Measures:
+    """Adapters, by rank."""
+    return {"adapter_hinge": by_value(table, "hinge", "rank")} if len(table) else {}
 
 
-def swept(sweep: pd.DataFrame, params: Evaluate) -> Measures:
-    """Exponents of each seed, and what the sweeps control for."""
-    fits = {
-        "slope_of_steps_in_relevant": ("relevant", "fitted_step"),
-        "slope_of_steps_in_relevant_with_confusion": ("relevant_with_confusion", "fitted_step"),
-        "slope_of_steps_in_step_size": ("step_size", "fitted_step"),
-        "slope_of_third_in_patterns": ("patterns", "W_K_next"),
-        "slope_of_tail_in_patterns": ("patterns", "W_K_tail"),
-    }
-    fitted = sweep[sweep["in_fit"]]
-    measures = {key: exponents(fitted[fitted["sweep"] == name], "value", y) for key, (name, y) in fits.items()}
-    easy = pick(sweep, sweep="relevant_with_confusion", value=params.easy_n_relevant)
-    measures["easy_without_attention_hinge"] = easy["hinge_without_attention"]
-    noise = sweep[sweep["sweep"] == "noise"]
-    noise = noise.assign(cost=noise["hinge_at_rank_2"] - noise["hinge"])
-    measures["noise_rank_2_cost"] = worst(noise.pivot_table(index="seed", columns="value", values="cost"))
-    return measures
-
-
-def relabelled(sweep: pd.DataFrame, params: Evaluate) -> Measures:
-    """Whether the rank follows the number of label-relevant patterns."""
+def swept(sweep: pd.DataFrame, samples: pd.DataFrame, easy_n_relevant: int, n_patterns: int) -> Measures:
+    """The exponents of each seed's power laws, what each sweep shows by its values, and two controls."""
     measures: Measures = {}
-    for name in ("classes_tied", "classes_untied"):
-        columns = {"hinge_below": "hinge_at_rank_below", "hinge_at": "hinge_at_rank_k", "hinge": "hinge"}
-        columns |= {f"energy_{matrix[-1]}": f"{matrix}_energy" for matrix in MATRICES}
-        for key, column in columns.items():
-            of = sweep[sweep["sweep"] == name].pivot_table(index="seed", columns="labels", values=column)
-            measures[f"{name}_{key}"] = worst(of, largest=key in ("hinge_at", "hinge"))
-    grouped = pick(sweep, sweep="grouped", labels=params.grouped_labels)
-    columns = {"gap_K": "W_K_gap", "second_gap_K": "W_K_gap_2", "energy_V": "W_V_energy_2", "energy_O": "W_O_energy_2"}
-    columns |= {"rank_2_hinge": "hinge_at_rank_2"}
-    return measures | {f"grouped_{key}": grouped[column] for key, column in columns.items()}
+    for name, rows in sweep.groupby("sweep"):
+        measures |= {f"{name}_{key}": series for key, series in of_sweep(rows, PAIRS).items()}
+    laws = {
+        name: (sweep[sweep["in_fit"] & (sweep["sweep"] == one)], "value", y) for name, (one, y) in EXPONENTS.items()
+    }
+    laws |= {f"{name}_in_relevant": (of, "n_relevant", "n_needed") for name, of in samples.groupby("sweep")}
+    measures |= {f"slope_of_{name}": exponents(*law) for name, law in laws.items()}
+    easy = pick(sweep, sweep="relevant_with_confusion", value=easy_n_relevant)
+    clean = pick(sweep, sweep="noise", value=0)
+    beyond = [sigma[n_patterns - 1] / sigma[0] for sigma in clean["W_K_singular_values"]]
+    measures["beyond_patterns_without_noise"] = pd.Series(beyond, clean.index, dtype=float)
+    return measures | {"easy_without_attention_hinge": easy["hinge_without_attention"]}
 
 
 if __name__ == "__main__":

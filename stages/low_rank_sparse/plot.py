@@ -1,8 +1,11 @@
 """Draw figures 1, 2 and 3 of Li et al. (2024), corollary 1, and ours beside them, from tables in git."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
+
+from matplotlib.figure import Figure
 
 from lib.figures.cuts import (
     adapters_against_cuts,
@@ -11,13 +14,27 @@ from lib.figures.cuts import (
     hinge_and_attention_against_rank,
 )
 from lib.figures.neurons import corollary, norms_and_pruning, what_to_prune
-from lib.figures.scaling import sweeps
+from lib.figures.scaling import DATA, TRAINING, power_laws, robustness
 from lib.figures.style import rendered, styled
-from lib.figures.updates import directions_of_updates, rank_follows_patterns, singular_values_of_steps
+from lib.figures.updates import (
+    beyond_two,
+    directions_of_updates,
+    rank_follows_patterns,
+    singular_values_by_noise,
+    singular_values_of_steps,
+    spectra_and_nulls,
+)
 from lib.io.command import run
 from lib.io.files import write_files
 from lib.io.params import Interval, read_params
 from lib.io.tables import read_json, read_table
+
+TABLES = ("training", "losses", "spectra", "truncate", "directions", "prune", "neurons", "adapt", "sweep")
+LABELLED = {
+    "classes_tied": "one output per class, tied",
+    "classes_untied": "one output per class, untied",
+    "grouped": "two classes, one output, tied",
+}
 
 
 @dataclass(frozen=True)
@@ -26,25 +43,39 @@ class Plot:
 
 
 def main(section: str, metrics: Path, figures: Path) -> None:
-    params = read_params(section, Plot)
-    names = ("training", "spectra", "truncate", "directions", "prune", "neurons", "adapt", "sweep")
-    tables = {name: read_table(metrics / "tables" / f"{name}.parquet") for name in names}
-    measures = read_json(metrics / "measures.json")
     with styled():
-        drawn = {
-            "figure-1": hinge_and_attention_against_rank(tables["truncate"]),
-            "figure-2": singular_values_of_steps(tables["spectra"], "W_K", list(params.steps)),
-            "figure-3": norms_and_pruning(tables["neurons"], tables["prune"]),
-            "corollary-1": corollary(tables["prune"]),
-            "attention": attention_through_training(tables["training"]),
-            "cuts": cuts_of_parts(tables["truncate"]),
-            "directions": directions_of_updates(tables["directions"], "tied"),
-            "sweeps": sweeps(tables["sweep"], measures),
-            "patterns": rank_follows_patterns(tables["sweep"], ["W_Q", "W_K", "W_V", "W_O"]),
-            "adapters": adapters_against_cuts(tables["adapt"], tables["truncate"]),
-            "compression": what_to_prune(tables["prune"]),
-        }
-    write_files(figures, {f"{name}.svg": rendered(figure) for name, figure in drawn.items()})
+        drawn = {f"{name}.svg": rendered(draw()) for name, draw in drawings(section, metrics).items()}
+    write_files(figures, drawn)
+
+
+def drawings(section: str, metrics: Path) -> dict[str, Callable[[], Figure]]:
+    """How each figure is drawn."""
+    params = read_params(section, Plot)
+    of = {name: read_table(metrics / "tables" / f"{name}.parquet") for name in (*TABLES, "generalisation", "samples")}
+    measures = read_json(metrics / "measures.json")
+    setup = measures["setup"]
+    # The configurations that are judged, each with its null.
+    permuted = {name.removesuffix("_permuted"): null for name, null in setup.items() if name.endswith("_permuted")}
+    names = list(permuted)
+    losses = setup["swept_fitted_loss"], setup["generalised_loss"]
+    return {
+        "figure-1": lambda: hinge_and_attention_against_rank(of["truncate"], names),
+        "figure-2": lambda: singular_values_of_steps(of["spectra"], "W_K", params.steps, names),
+        "figure-3": lambda: norms_and_pruning(of["neurons"], of["prune"], permuted),
+        "corollary-1": lambda: corollary(of["prune"], names),
+        "attention": lambda: attention_through_training(of["training"], of["losses"], names, setup["fitted_loss"]),
+        "cuts": lambda: cuts_of_parts(of["truncate"], of["prune"], names),
+        "spectra": lambda: spectra_and_nulls(of["spectra"], permuted),
+        "energies": lambda: beyond_two(of["spectra"], permuted),
+        "directions": lambda: directions_of_updates(of["directions"], permuted),
+        "sweeps": lambda: power_laws(of["sweep"], of["generalisation"], of["samples"], measures, *losses),
+        "robustness-data": lambda: robustness(of["sweep"], DATA),
+        "robustness-training": lambda: robustness(of["sweep"], TRAINING),
+        "noise": lambda: singular_values_by_noise(of["sweep"]),
+        "patterns": lambda: rank_follows_patterns(of["sweep"], LABELLED),
+        "adapters": lambda: adapters_against_cuts(of["adapt"], of["truncate"], names),
+        "compression": lambda: what_to_prune(of["prune"], names),
+    }
 
 
 if __name__ == "__main__":

@@ -1,22 +1,24 @@
-"""Train the one-layer Transformer by SGD for every configuration and seed; write their snapshots."""
+"""Train the one-layer Transformer for every configuration and seed; write snapshots and the loss of each step."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import pandas as pd
 import torch
 from torch import Tensor
 
 from lib.data.patterns import Samples, epochs, read_patterns
-from lib.dynamics.gradient_descent import gradient_descent
+from lib.dynamics.gradient_descent import gradient_descent, until_rest
 from lib.io.command import run
-from lib.io.compute import advance, available_cores, generator, spread, use_device
+from lib.io.compute import advance, generator, n_parallel, spread, use_device
 from lib.io.files import InputError
 from lib.io.params import Count, Interval, Name, Positive, Seeds, read_cases, read_params
 from lib.io.runs import Layout, clear_runs, write_run
+from lib.io.tables import write_table
 from lib.models.attention import PRODUCTS
-from lib.models.one_layer_vit import MATRICES, initial_weights, loss_gradient, random_readout, score
+from lib.models.one_layer_vit import MATRICES, Weights, at_rest, initial_weights, loss_gradient, random_readout, score
 
 Step = Annotated[int, Interval("[0, 1e6]")]
 Error = Annotated[float, Interval("[0, 100]")]
@@ -24,19 +26,20 @@ Error = Annotated[float, Interval("[0, 100]")]
 
 @dataclass(frozen=True)
 class Configuration(Seeds):
-    """One way to train; `readout` is the reading of the paper's a_(l)."""
+    """One way to train; `readout` is the reading of the paper's a_(l), `permuted` labels those of a null."""
 
     name: Name
     readout: Literal["tied", "untied"]
     learning_rate: Positive
     n_steps: Annotated[int, Interval("[1, 1e6]")]
+    labels: Literal["given", "permuted"] = "given"
 
 
 @dataclass(frozen=True)
 class Train:
     device: Literal["cpu", "cuda"]
     seeds_together: Annotated[int, Interval("[1, 65536]")]
-    n_neurons: Count
+    n_neurons: Annotated[int, Interval("[2, 1e9]")]
     init_scale: Positive
     value_error: Error
     query_key_error: Error
@@ -50,10 +53,15 @@ class Train:
         return sorted({0, n_steps, *(step for step in self.snapshot_steps if step < n_steps)})
 
 
-Snapshot = tuple[dict[str, Tensor], list[dict[str, Any]]]
+@dataclass(frozen=True)
+class Trained:
+    """Some seeds of one configuration: weights and rows at each saved step, and the training loss before each step."""
+
+    snapshots: list[tuple[Weights, list[dict[str, Any]]]]
+    losses: pd.DataFrame
 
 
-def main(section: str, configurations: Path, dataset: Path, runs: Path) -> None:
+def main(section: str, configurations: Path, dataset: Path, runs: Path, losses: Path) -> None:
     params, ways = read_params(section, Train), read_cases(configurations, Configuration)
     use_device(params.device)
     chunks = [
@@ -65,57 +73,92 @@ def main(section: str, configurations: Path, dataset: Path, runs: Path) -> None:
     trained = spread(
         train_chunk,
         [(dataset, params, configuration, seeds) for configuration, seeds in chunks],
-        n_processes=1 if params.device == "cuda" else available_cores(),
+        n_processes=n_parallel(params.device),
         total=sum(configuration.n_steps * len(seeds) for configuration, seeds in chunks),
         label=section,
     )
-    parts: dict[str, list[list[Snapshot]]] = {}
-    for (configuration, _), snapshots in zip(chunks, trained, strict=True):
-        parts.setdefault(configuration.name, []).append(snapshots)
+    parts: dict[str, list[Trained]] = {}
+    for (configuration, _), part in zip(chunks, trained, strict=True):
+        parts.setdefault(configuration.name, []).append(part)
     for configuration in ways:
         publish(runs, configuration, parts[configuration.name])
+    write_table(pd.concat([part.losses for of in parts.values() for part in of], ignore_index=True), losses)
 
 
-def train_chunk(dataset: Path, params: Train, configuration: Configuration, seeds: tuple[int, ...]) -> list[Snapshot]:
-    """Train some seeds together: the weights at the saved steps, and what is measured of them on the test samples."""
+def train_chunk(dataset: Path, params: Train, configuration: Configuration, seeds: tuple[int, ...]) -> Trained:
+    """Train some seeds together, up to their rest: what comes after, up to the last step, is what they rest at."""
     device = use_device(params.device)
     try:
         data = read_patterns(dataset)
         index = torch.tensor([data.index(seed) for seed in seeds])
         train, test = data.train[index].to(device), data.test[index].to(device)
-        if params.batch_size > train.labels.shape[1]:
-            raise ValueError(f"batch_size: wanted at most the {train.labels.shape[1]} samples, got {params.batch_size}")
+        n_samples = train.labels.shape[1]
+        if params.batch_size > n_samples:
+            raise ValueError(f"batch_size: wanted at most the {n_samples} samples, got {params.batch_size}")
         weights = start(params, configuration, seeds, train)
     except ValueError as error:
         raise InputError(str(error)) from error
     weights = {name: tensor.to(device) for name, tensor in weights.items()}
     readout = weights.pop("readout")
-    feed = batches(train, params, configuration, seeds)
-    saved = params.saved_steps(configuration)
-    snapshots: list[Snapshot] = []
-    loss, fitted = torch.full((len(seeds),), torch.nan, device=device), torch.full((len(seeds),), -1, device=device)
+    labels = train.labels
+    if configuration.labels == "permuted":
+        labels = torch.stack([permuted(of, seed) for of, seed in zip(labels, seeds, strict=True)])
+    n_steps, saved = configuration.n_steps, params.saved_steps(configuration)
+    losses = torch.zeros(n_steps, len(seeds), device=device)  # that of a training at rest
+    fitted = torch.full((len(seeds),), -1, device=device)
+    found = Trained([], pd.DataFrame())
 
     def save(step: int) -> None:
         measured = score(weights, readout, test.tokens, test.labels, test.is_relevant)
+        loss = losses[step - 1] if step else torch.full_like(losses[0], torch.nan)
         columns = {"loss": loss, "fitted_step": fitted, **measured}
         rows = [
             {"step": step, "seed": seed, **{name: values[i].item() for name, values in columns.items()}}
             for i, seed in enumerate(seeds)
         ]
-        snapshots.append(({name: W.cpu() for name, W in (weights | {"readout": readout}).items()}, rows))
+        found.snapshots.append(({name: W.cpu() for name, W in (weights | {"readout": readout}).items()}, rows))
+
+    def rest(step: int) -> None:
+        """Nothing has moved since the last: the weights and what is measured of them are the same, the loss is zero."""
+        kept, rows = found.snapshots[-1]
+        found.snapshots.append((kept, [row | {"step": step, "loss": 0.0} for row in rows]))
 
     save(0)
 
-    def slope(weights: dict[str, Tensor], X: Tensor, labels: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def slope(weights: Weights, X: Tensor, labels: Tensor) -> tuple[Tensor, Weights]:
         return loss_gradient(weights, readout, X, labels)
 
-    for step in gradient_descent(slope, weights, configuration.learning_rate, feed):
-        weights, loss = step.after, step.loss
-        fitted = torch.where((fitted < 0) & (loss < params.fitted_loss), step.number, fitted)
-        if step.number + 1 in saved:
-            save(step.number + 1)
+    def resting(weights: Weights) -> bool:
+        return at_rest(weights, readout, train.tokens, labels)
+
+    steps = gradient_descent(
+        slope, weights, configuration.learning_rate, batches(train.tokens, labels, params, configuration, seeds)
+    )
+    number = 0
+    for step in until_rest(steps, resting, n_samples // params.batch_size):
+        weights, number = step.after, step.number + 1
+        losses[step.number] = step.loss
+        fitted = torch.where((fitted < 0) & (step.loss < params.fitted_loss), step.number, fitted)
+        if number in saved:
+            save(number)
         advance(len(seeds))
-    return snapshots
+    for i, later in enumerate(step for step in saved if step > number):
+        rest(later) if i else save(later)
+    advance((n_steps - number) * len(seeds))
+    return Trained(found.snapshots, table_of(losses, configuration, seeds))
+
+
+def permuted(labels: Tensor, seed: int) -> Tensor:
+    """The labels of a seed in random order: what is learned of them is no rule."""
+    return labels[torch.randperm(len(labels), generator=generator(seed, "permuted labels"))]
+
+
+def table_of(losses: Tensor, configuration: Configuration, seeds: tuple[int, ...]) -> pd.DataFrame:
+    """The training loss of each batch before its step, one row per step and seed."""
+    columns = {"configuration": configuration.name, "step": range(len(losses))}
+    return pd.concat(
+        [pd.DataFrame({**columns, "seed": seed, "loss": losses[:, i].cpu().numpy()}) for i, seed in enumerate(seeds)]
+    )
 
 
 def start(params: Train, configuration: Configuration, seeds: tuple[int, ...], train: Samples) -> dict[str, Tensor]:
@@ -137,30 +180,31 @@ def start(params: Train, configuration: Configuration, seeds: tuple[int, ...], t
 
 
 def batches(
-    train: Samples, params: Train, configuration: Configuration, seeds: tuple[int, ...]
+    tokens: Tensor, labels: Tensor, params: Train, configuration: Configuration, seeds: tuple[int, ...]
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """The batches of some seeds, stacked, each seed in its own order."""
-    n_samples = train.labels.shape[1]
+    n_samples = labels.shape[1]
     orders = [epochs(n_samples, params.batch_size, configuration.n_steps, generator(seed, "order")) for seed in seeds]
-    which = torch.arange(len(seeds), device=train.labels.device)[:, None]
+    which = torch.arange(len(seeds), device=labels.device)[:, None]
     for chosen in zip(*orders, strict=True):
-        index = torch.stack(chosen).to(train.labels.device)
-        yield train.tokens[which, index], train.labels[which, index]
+        index = torch.stack(chosen).to(labels.device)
+        yield tokens[which, index], labels[which, index]
 
 
-def publish(runs: Path, configuration: Configuration, chunks: list[list[Snapshot]]) -> None:
+def publish(runs: Path, configuration: Configuration, parts: list[Trained]) -> None:
     """Write all seeds of one configuration as one run."""
+    names = {"configuration": configuration.name, "readout": configuration.readout, "labels": configuration.labels}
     layout = Layout(
         family="low_rank_sparse",
         matrices={name: ["seed", *axes] for name, axes in MATRICES.items()},
         products=PRODUCTS,
-        cell={"configuration": configuration.name, "readout": configuration.readout},
+        cell=names,
         seeds=list(configuration.seeds),
     )
     with write_run(runs, configuration.name, layout) as run:
-        for parts in zip(*chunks, strict=True):
-            weights = {name: torch.cat([w[name] for w, _ in parts]) for name in parts[0][0]}
-            run.add(weights, [row for _, rows in parts for row in rows])
+        for chunks in zip(*(part.snapshots for part in parts), strict=True):
+            weights = {name: torch.cat([w[name] for w, _ in chunks]) for name in chunks[0][0]}
+            run.add(weights, [row for _, rows in chunks for row in rows])
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from lib.analysis.activation_times import (
     halvings,
     order_agreement,
     relative_errors,
+    rise_durations,
     time_errors,
     with_control,
 )
@@ -71,7 +72,8 @@ STAGES = pd.DataFrame(
 
 
 def events(*rows):
-    return pd.DataFrame([(4, *row) for row in rows], columns=EVENTS)
+    types = dict(zip(EVENTS, (int, float, int, int, float, bool), strict=True))
+    return pd.DataFrame([(4, *row) for row in rows], columns=EVENTS).astype(types)
 
 
 @pytest.fixture
@@ -82,6 +84,7 @@ def activated():
         (-2.0, 1, 1, 4.4 * LN10, True),
         (-2.0, 1, 1, 1.0, False),
         (-4.0, 0, -1, 13.2 * LN10, True),
+        (-4.0, 1, -1, 3.0, True),  # with the other sign: it has not joined
         (-4.0, 1, 1, 16 * LN10, True),
     )
     return activations(STAGES, flow, events((-2.0, 1, 1, 4.8 * LN10, True)), significant=0.25)
@@ -114,7 +117,27 @@ def test_the_control_makes_an_activation_where_coordinate_and_sign_are_the_same(
     control = events((-8.0, 1, -1, 8 * LN10, True), (-8.0, 0, -1, 16 * LN10, True), (-8.0, 0, -1, 1.0, False))
     found = with_control(activated, control).sort_values(["coordinate", "log10_init_scale"])
     assert found["flipped"].tolist() == [pytest.approx(2), pytest.approx(2), INF, INF]
+    assert found["flipped_scale"].tolist() == [-8.0] * 4
     assert control_shares(found).to_dict() == {4: 0.5}
+    none = with_control(activated, control.iloc[:0])
+    assert none["flipped_scale"].isna().all()
+    assert control_shares(none).to_dict() == {4: 0.0}
+
+
+def test_the_first_rise_lasts_from_its_threshold_to_where_it_is_over_and_is_compared_with_the_smallest_scale():
+    first = STAGES.iloc[:2]  # coordinate 1 with sign +
+    begin = events((-2.0, 1, 1, 5.0, True), (-2.0, 1, 1, 9.0, True), (-8.0, 1, 1, 6.0, True), (-4.0, 1, 1, 2.0, True))
+    end = events((-2.0, 1, 1, 8.0, True), (-2.0, 0, -1, 1.0, True), (-8.0, 1, 1, 10.0, True), (-4.0, 1, -1, 3.0, True))
+    found = rise_durations(begin, end, first)
+    assert found.to_dict("list") == {
+        "seed": [4, 4], "log10_init_scale": [-8.0, -2.0], "duration": [4.0, 3.0], "ratio": [1.0, 0.75]
+    }  # fmt: skip
+
+
+def test_without_activations_there_are_the_columns_of_errors():
+    none = time_errors(activations(STAGES.iloc[:1], events(), events(), significant=0.25))
+    assert none.empty
+    assert {"seed", "log10_init_scale", "time_error_median", "finite_error_max"} <= set(none)
 
 
 def test_the_constant_of_the_rate_and_the_halving_of_its_error():

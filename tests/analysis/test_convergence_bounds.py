@@ -11,6 +11,7 @@ from lib.analysis.convergence_bounds import (
     first_failing_place,
     flow_bound,
     initial_loss,
+    late_loss_constant,
     least_feasible_length,
     lemma_1,
     rarest_conflict,
@@ -138,3 +139,36 @@ def test_the_scale_with_noise_is_a_fixed_point():
     assert pytest.approx(loss_at(bound.scale), rel=1e-12) == bound.L_0
     assert bound.scale == pytest.approx(10 * 16 * bound.L_0 / 0.1 + 16 * plain.epsilon, rel=1e-12)
     assert bound.epsilon == plain.epsilon
+
+
+def test_every_precondition_counts():
+    bound = descent_bound(1 / 30, 30, 29, 2)
+    near, curvature = bound.epsilon / 2, 4.0
+    assert bound.feasible
+    assert bound.met(0.0, near, 0.25, curvature)
+    assert not bound.met(1e-6, near, 0.25, curvature)
+    assert not bound.met(0.0, 1.001 * near, 0.25, curvature)
+    assert not bound.met(0.0, near, 0.2501, curvature)
+    assert not descent_bound(1 / 29, 29, 28, 2).feasible
+    assert not descent_bound(1 / 29, 29, 28, 2).met(0.0, 0.0, 0.25, curvature)
+
+
+@pytest.mark.parametrize(("L", "n", "m"), [(5, 3, 2), (6, 3, 3), (5, 2, 2), (6, 2, 3)])
+def test_the_late_loss_is_the_least_norm_with_margins_of_n(L, n, m):
+    """Against a quadratic programme, by projected ascent on its dual: min |u|² with every order of a row apart by n."""
+    lists = cyclic_lists(L, m)
+    a, entries = 0, lists[0]
+    pairs = set()
+    for s in subsets(L, n).int().tolist():
+        present = [b for b in range(L) if s[b]]
+        if a in present:
+            star = next(b for b in entries if b in present)
+            pairs |= {(star, k) for k in present if k != star}
+    D = torch.zeros(len(pairs), L, dtype=torch.float64)
+    for row, (star, k) in zip(D, sorted(pairs), strict=True):
+        row[star], row[k] = 1, -1
+    dual = torch.zeros(len(pairs), dtype=torch.float64)
+    for _ in range(40000):
+        dual = (dual + 0.1 * (n - D @ (D.T @ dual))).clamp(min=0)
+    least = float((D.T @ dual).square().sum())
+    assert late_loss_constant(lists, L, n) == pytest.approx(L * least, rel=1e-4)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 
-from lib.analysis.list_measures import flow_measures, lemma_ratios, with_ties
+from lib.analysis.list_measures import flow_measures, law_measures, lemma_ratios, thinned, with_ties
 
 
 def theorem(**columns):
@@ -28,15 +28,34 @@ def test_ratios_of_a_lemma_are_counted_in_twentieths_of_decades():
 
 def test_a_run_that_is_never_right_takes_for_ever():
     runs = theorem(at_once=False, first_time=[1.0, math.nan], perfect_at_bound=math.nan, lost=[0, 2])
-    runs = runs.assign(largest_rise=[-1.0, -2.0], largest_attention=[1.0, 1.5])
-    law = pd.DataFrame({"task": "c", "scale": [math.inf, 10.0, 100.0], "rescaled_time": [50.0, math.nan, 51.0]})
-    law["path_error"] = [math.nan, 0.1, 0.01]
+    runs = runs.assign(largest_rise=[-1.0, -2.0], largest_attention=[1.0, 1.5], regained_time=math.nan)
     many = pd.DataFrame({"n_tokens": [9], "seq_len": 3, "length": 2, "bound": 2.0, "first_time": 1.0, "at_once": False})
     repeats = pd.DataFrame({"task": ["d"], "first_time": [math.nan]})
-    found = flow_measures({"theorem": runs, "law": law, "many": many, "repeats": repeats}, 10)
+    found = flow_measures({"theorem": runs, "many": many, "repeats": repeats})
     assert found["theorem_ratio"].to_dict() == {"a": 0.25, "b": math.inf}
-    assert found["theorem_lost"].to_dict() == {"all": 1}
-    assert found["law_time_over_limit"].to_dict() == {"c, c = 10": math.inf, "c, c = 100": 1.02}
-    assert round(found["law_error_slope"]["c"], 12) == -1
+    assert found["theorem_runs_that_lose_it"].to_dict() == {"all": 1}
+    assert found["theorem_regained_over_bound"].to_dict() == {"b": math.inf}
     assert found["many_ratio"].to_dict() == {"L = 9, n = 3, M = 2": 0.5}
     assert found["repeats_right"].to_dict() == {"d": False}
+
+
+def law(scales, times):
+    columns = {"task": "c", "at_once": False, "scale": [math.inf, *scales], "rescaled_time": [50.0, *times]}
+    return {"law": pd.DataFrame(columns).assign(path_error=[math.nan, *(1 / c for c in scales)])}
+
+
+def test_a_law_of_one_scale_has_no_exponent_and_one_of_tasks_right_at_once_none():
+    found = law_measures(law([1.0, 10.0, 100.0], [90.0, 52.0, 50.2]), 10)
+    assert {name: round(values["c"], 12) for name, values in found.items()} == {
+        "law_time_slope": -1, "law_error_slope": -1
+    }  # fmt: skip
+    assert law_measures(law([1.0, 10.0], [90.0, 52.0]), 10) == {}
+    at_once = law([10.0, 100.0], [52.0, 50.2])["law"].assign(at_once=True)
+    assert law_measures({"law": at_once}, 10) == {}
+
+
+def test_a_thinned_course_keeps_both_ends():
+    path = pd.DataFrame({"step": range(100)})
+    assert thinned(path, 4)["step"].tolist() == [0, 33, 66, 99]
+    assert thinned(path, 3, logarithmic=True)["step"].tolist() == [0, 9, 99]
+    assert thinned(path.head(2), 9)["step"].tolist() == [0, 1]

@@ -8,10 +8,8 @@ import pytest
 
 from lib.analysis.staircase import (
     grows_by_one,
-    growth_shares,
     plateau_errors,
     relative_gaps,
-    same_supports,
     stability_limit,
     strong_minimum,
 )
@@ -78,12 +76,6 @@ STAGES = [
 ]
 
 
-def test_every_stage_that_gains_another_coordinate_lowers_the_share_that_grow_by_one():
-    assert growth_shares(stages(STAGES)).to_dict() == {3: 1.0}
-    assert growth_shares(stages([*STAGES[:2], (2.5, 0, [0.3, 0.6, 0.1], 0.4, 1.0)])).to_dict() == {3: 0.5}
-    assert growth_shares(stages(STAGES[:1])).to_dict() == {3: 1.0}
-
-
 def test_the_relative_gap_is_the_least_over_the_stages_that_something_follows():
     assert relative_gaps(stages(STAGES)).to_dict() == {3: pytest.approx(0.1 / 2.5)}
 
@@ -103,12 +95,3 @@ def test_the_errors_of_plateaus_are_those_in_loss_and_products_the_last_of_the_l
     [found] = plateau_errors(stages(STAGES), flow.iloc[:2], apart=0.1, lasting=0.5).to_dict("records")
     assert math.isnan(found["final_product_error"])  # stage 1 lasts a quarter of its time
     assert math.isnan(found["plateau_loss_error_apart"])
-
-
-def test_supports_are_the_same_where_the_same_products_are_significant_on_the_plateaus_that_last():
-    flow = plateaus(-8.0, [1.0] * 4, [[0, 0, 0], [0.9, 0, 0], [0.4, 0.4, 0], [0.2, 0.6, 0.3]])
-    flow = pd.concat([flow, flow.assign(log10_init_scale=-4.0, p=[array(0.5, 0.5, 0.5)] * 4)])
-    found = same_supports(stages(STAGES), flow, lasting=0.5, significant=0.25)
-    assert found.to_dict("list") == {"seed": [3, 3], "log10_init_scale": [-8.0, -4.0], "same": [1.0, 0.0]}
-    found = same_supports(stages(STAGES), flow, lasting=0.2, significant=0.25)
-    assert found["same"].tolist() == pytest.approx([2 / 3, 0])  # stage 1 counts, too

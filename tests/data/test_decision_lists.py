@@ -18,6 +18,7 @@ from lib.data.decision_lists import (
     label_matrix,
     log_normal_frequencies,
     multisets,
+    own_lists,
     product_law,
     random_lists,
     random_permutation,
@@ -231,3 +232,14 @@ def test_drawn_tasks_are_of_every_kind_within_their_bounds(draw):
 
 def test_whole_numbers_are_drawn_with_both_ends(draw):
     assert {whole(2, 4, draw) for _ in range(100)} == {2, 3, 4}
+
+
+def test_lists_and_laws_of_ones_own():
+    assert own_lists("2 1 0 / 1 / 0 2", 3) == ((2, 1, 0), (1,), (0, 2))
+    law = Law.named("frequencies 3 1 1")
+    assert (law.name, law.label) == ("frequencies 3 1 1", "own frequencies")
+    counts, draw = subsets(3, 2), torch.Generator()
+    assert law.probabilities(counts, 1, draw).tolist() == pytest.approx([3 / 7, 3 / 7, 1 / 7])
+    law = Law.named("sequences 0 0 = 1 / 2 1 = 3")
+    assert law.label == "own sequences"
+    assert law.probabilities(multisets(3, 2), 1, draw).tolist() == pytest.approx([0.25, 0, 0, 0, 0.75, 0])

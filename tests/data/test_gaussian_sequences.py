@@ -5,7 +5,7 @@ import dataclasses
 import torch
 from safetensors.torch import save_file
 
-from lib.data.gaussian_sequences import Toy, gaussian_pair, gaussian_sequences, read_toy
+from lib.data.gaussian_sequences import PAIRS, Toy, gaussian_pair, gaussian_sequences, read_toy, uniform_pair
 
 
 def generator(seed=0):
@@ -34,7 +34,25 @@ def test_a_toy_is_read_as_it_was_written(tmp_path):
     u, v = gaussian_pair((2, 6), generator())
     X = torch.stack([gaussian_sequences(4, 5, 3, generator(seed)) for seed in (3, 8)])
     toy = Toy(torch.tensor([3, 8]), X, 2 * X, u * v, u, v)
-    save_file(vars(toy), tmp_path / "toy.safetensors")
-    found = read_toy(tmp_path / "toy.safetensors")
-    for field in dataclasses.fields(Toy):
-        assert torch.equal(getattr(found, field.name), getattr(toy, field.name)), field.name
+    parts = {"frames": torch.eye(3).double().expand(2, 1, 2, 3, 3).contiguous()}
+    parts |= {"W_1": torch.ones(2, 1, 3, 4).double(), "W_2": torch.zeros(2, 1, 4, 3).double()}
+    for more in ({}, parts):
+        held = {name: tensor for name, tensor in {**vars(toy), **more}.items() if tensor is not None}
+        save_file(held, tmp_path / "toy.safetensors")
+        found = read_toy(tmp_path / "toy.safetensors")
+        for field in dataclasses.fields(Toy):
+            if field.name in held:
+                assert torch.equal(getattr(found, field.name), held[field.name]), field.name
+            else:
+                assert getattr(found, field.name) is None
+        assert found.network(1).keys() == {"X", "Y", *more}
+        assert all(torch.equal(tensor, held[name][1]) for name, tensor in found.network(1).items())
+
+
+def test_every_law_of_pairs_has_mean_0_and_variance_1():
+    for law, pair in PAIRS.items():
+        for w in pair((100, 100), generator()):
+            assert w.dtype == torch.float64
+            assert abs(w.mean()) < 0.05, law
+            assert abs(w.var() - 1) < 0.05, law
+    assert max(w.abs().max() for w in uniform_pair(1000, generator())) < 3**0.5

@@ -13,6 +13,7 @@ from lib.data.patterns import (
     draw_samples,
     epochs,
     orthonormal_patterns,
+    patterns_of_classes,
     read_patterns,
     stacked,
 )
@@ -154,3 +155,9 @@ def test_a_file_that_is_no_such_data_set_is_refused(tmp_path):
             read_patterns(tmp_path / name)
     with pytest.raises(ValueError, match="wanted tokens, labels and patterns that fit one another"):
         read_patterns(tmp_path / "unfit")
+
+
+def test_a_labelling_says_how_many_patterns_each_class_has():
+    assert patterns_of_classes("2|1|1") == (2, 1, 1)
+    with pytest.raises(ValueError, match=r"labels: wanted numbers of patterns such as 1\|1, got '2,1'"):
+        patterns_of_classes("2,1")

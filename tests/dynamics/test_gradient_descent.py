@@ -5,7 +5,7 @@ from itertools import islice
 import pytest
 import torch
 
-from lib.dynamics.gradient_descent import compliant_descent, descent_failures, gradient_descent
+from lib.dynamics.gradient_descent import gradient_descent, until_rest
 
 
 def parabola(weights, x):
@@ -71,45 +71,21 @@ def test_no_batch_is_no_step():
     assert list(gradient_descent(parabola, {"w": torch.zeros(1)}, 0.1, [])) == []
 
 
-def quartic(weights):
-    """x^4 / 4, whose curvature 3 x^2 is largest where |x| is."""
-    x = weights["x"]
-    return (x**4).sum() / 4, {"x": x**3}
+def test_steps_end_at_the_first_without_loss_after_which_all_is_at_rest():
+    """The weights fall by one in each step; a batch has a loss above its own bar, all have none at 3 and below."""
 
+    def slope(weights, bar):
+        return (weights["w"] - bar).clamp_min(0).sum(), {"w": torch.ones(1)}
 
-def descend_quartic(curvature, **changed):
-    settings = {"spare": 0.01, "n_samples": 4, "max_steps": 1000, "max_repeats": 20} | changed
-    start = {"x": torch.tensor([2.0], dtype=torch.float64)}
-    return compliant_descent(quartic, start, ("x",), lambda weights: float(weights["x"]) < 0.5, curvature, **settings)
+    asked = []
 
+    def at_rest(weights):
+        asked.append(float(weights["w"]))
+        return asked[-1] <= 3
 
-def test_a_descent_whose_curvature_falls_takes_steps_of_the_inverse_of_the_first():
-    found = descend_quartic(lambda weights: 3 * float(weights["x"]) ** 2)
-    assert found.initial == found.largest == 12
-    assert found.step_size == pytest.approx(1 / (1.01 * 12))
-    assert found.n_failures == 0
-    assert float(found.steps[-1].weights["x"]) < 0.5 <= float(found.steps[-2].weights["x"])
-
-
-def test_a_descent_is_repeated_until_its_step_fits_the_curvature_along_all_of_it():
-    def rising(weights):
-        return 12 + 20 * (2 - float(weights["x"]))
-
-    found = descend_quartic(rising, spare=0.3)
-    assert found.initial == 12
-    assert found.largest >= max(rising(step.weights) for step in found.steps)
-    assert found.step_size <= 1 / found.largest
-    with pytest.raises(ArithmeticError, match="wanted a step size that fits the curvature, got none in 1 descents"):
-        descend_quartic(rising, spare=0.3, max_repeats=1)
-
-
-def test_a_descent_ends_after_as_many_steps_as_it_may_take():
-    assert descend_quartic(lambda _: 1000.0, max_steps=7).steps[-1].number == 7
-
-
-def test_steps_that_descend_less_than_the_lemma_says_are_failures():
-    start = {"w": torch.ones(1, dtype=torch.float64)}
-    batches = [(torch.zeros(1, dtype=torch.float64),)] * 4
-    for rate, failures in ((0.5, 0), (1.0, 0), (1.5, 3)):  # the curvature is 1
-        steps = list(gradient_descent(parabola, start, rate, batches))
-        assert descent_failures(steps, ("w",), rate) == failures
+    bars = [(torch.tensor([float(bar)]),) for bar in (0, 9, 0, 9, 9, 9, 9, 9, 9, 0)]
+    steps = gradient_descent(slope, {"w": torch.tensor([9.0])}, 1.0, bars)
+    assert [step.number for step in until_rest(steps, at_rest, 3)] == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert asked == [7, 4, 1]  # after steps 1, 4 and 7: no oftener than every three
+    again = gradient_descent(slope, {"w": torch.tensor([9.0])}, 1.0, bars)
+    assert len(list(until_rest(again, lambda _: False, 1))) == len(bars)

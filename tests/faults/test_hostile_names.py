@@ -14,7 +14,7 @@ from lib.data.decision_lists import Task
 from lib.io.files import InputError, clear, file_name
 from lib.io.params import read_cases
 from lib.io.runs import Layout, clear_runs, open_run, write_run
-from stages.decision_lists import evaluate, flow, generate
+from stages.decision_lists import evaluate, generate, scales
 from stages.decision_lists import train as train_lists
 from stages.low_rank_sparse import adapt, train
 from stages.vision.train import Variant
@@ -102,7 +102,7 @@ def test_a_cell_that_becomes_a_part_of_a_path_is_checked_as_a_name(table, schema
 def test_a_run_of_a_hostile_name_is_neither_written_nor_removes_anything(here):
     for name in hostile_names():
         refused(begin, Path("runs"), name)
-        refused(flow.publish, Path("runs"), task(name), 1.0, [])
+        refused(scales.publish, Path("runs"), task(name), 1.0, [])
         refused(train_lists.publish, Path("runs"), task(name), train_lists.Joint(1.0, 1, n_seeds=1), [])
         refused(evaluate.shown, task(name), Path("runs"), None)
     assert {str(path.relative_to(here)) for path in here.rglob("*") if path.is_file()} == set(KEPT)

@@ -12,7 +12,7 @@ from lib.data.decision_lists import Task, frequent_heads, product_law, shared_he
 from lib.dynamics.gradient_descent import gradient_descent
 from lib.dynamics.stiff_flow import until_positive
 from lib.io.compute import generator
-from stages.decision_lists.flow import flow_of, steps_of
+from stages.decision_lists.scales import flow_of, steps_of
 from stages.decision_lists.train import loss_of
 
 

@@ -6,6 +6,8 @@ import torch
 from lib.models import one_layer_vit
 from lib.models.one_layer_vit import (
     MATRICES,
+    SPARE,
+    at_rest,
     attention_pattern,
     forward_flops,
     hinge,
@@ -18,6 +20,7 @@ from lib.models.one_layer_vit import (
     random_readout,
     relevant_attention,
     score,
+    scores,
     value_cosines,
 )
 
@@ -224,3 +227,30 @@ def test_operations_of_a_forward_pass():
         outputs(weights, readout, X)
     assert counter.get_total_flops() == 3 * forward_flops(40, 20, 100)
     assert forward_flops(40, 20, 1000) == 1_904_000
+
+
+@pytest.mark.parametrize(("kind", "n_outputs"), CASES)
+def test_what_is_known_of_the_attention_changes_no_bit(kind, n_outputs):
+    weights, readout, X, labels = problem(kind, n_outputs)
+    S, is_relevant = attention_pattern(weights, X), X[..., 0] > 0
+    torch.testing.assert_close(outputs(weights, readout, X, S), outputs(weights, readout, X), rtol=0, atol=0)
+    found = scores(weights, readout, X, labels, is_relevant, S)
+    wanted = score(weights, readout, X, labels, is_relevant)
+    assert found == pytest.approx({name: float(value) for name, value in wanted.items()}, rel=0, abs=0)
+    if n_outputs == 1:
+        known = neuron_margins(weights, readout, X, labels, S)
+        torch.testing.assert_close(known, neuron_margins(weights, readout, X, labels), rtol=0, atol=0)
+
+
+def test_weights_rest_where_every_sample_has_a_margin_of_one_and_a_little():
+    """One output of one neuron per sign: its scale is the margin's."""
+    weights, readout, X, _ = problem("tied", 1)
+    labels = (outputs(weights, readout, X)[:, 0] < 0).long()
+    least = float(margins(outputs(weights, readout, X), labels).min())
+    for spare, rests in ((2 * SPARE, True), (0.5 * SPARE, False), (-0.1, False)):
+        scaled = weights | {"W_O": weights["W_O"] * (1 + spare) / least}
+        assert at_rest(scaled, readout, X, labels) is rests
+    scaled = weights | {"W_O": weights["W_O"] * (1 + 2 * SPARE) / least}
+    loss, slopes = loss_gradient(scaled, readout, X, labels)
+    assert float(loss) == 0
+    assert all(not slope.any() for slope in slopes.values())

@@ -1,33 +1,56 @@
-"""The parts of the README that are made from files are those that these files make."""
+"""README.md and docs/claims.md say what the verdicts say, are short, and name what is there."""
 
 import json
 import re
 
 import pytest
-from project import dvc, stages
+from project import dvc, params_of, stages
 
 from lib.io.params import load_yaml
-from tools.readme import ROOT, claims_table, graph, replaced
+from tools.readme import ROOT, headlines, page, replaced
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def part(name: str) -> str:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = re.search(f"<!-- {name}: made by make readme -->\n(.*?)\n<!-- end of {name} -->", text, re.DOTALL)
-    assert found is not None, f"README.md: no part {name}"
-    return found[1]
-
-
-def test_the_claims_are_those_that_were_judged():
-    """Of the working tree, so that `make generated` is followed by tests that pass before the commit too.
+def judged() -> dict[str, dict]:
+    """The verdicts of the working tree, so that `make generated` is followed by tests that pass before the commit too.
 
     That is enough: a commit of one without the other fails here for whoever checks it out.
     """
-    judged = json.loads((ROOT / "metrics" / "claims.json").read_text(encoding="utf-8"))
-    assert part("claims") == claims_table(judged)
+    return json.loads((ROOT / "metrics" / "claims.json").read_text(encoding="utf-8"))
 
 
-def test_the_graph_of_stages_is_dvcs():
-    assert part("stages") == graph()
+def test_the_page_of_claims_is_that_of_the_verdicts():
+    same = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8") == page(judged())
+    assert same, "docs/claims.md: run make readme"
+
+
+def test_the_headlines_are_those_that_were_judged():
+    found = re.search("<!-- headlines: made by make readme -->\n(.*?)\n<!-- end of headlines -->", README, re.DOTALL)
+    assert found is not None
+    assert found[1] == headlines(judged())
+
+
+def test_the_readme_is_short():
+    assert len(README.encode()) <= 11 * 1024
+    assert 10 <= sum("headline" in claim for claim in judged().values()) <= 14
+
+
+def test_the_graph_of_verbs_has_those_of_the_stages():
+    [graph] = re.findall("```mermaid\n(.*?)```", README, re.DOTALL)
+    nodes = dict(re.findall(r'(\w+)\["([^"]+)"\]', graph))
+    assert 5 <= len(nodes) <= 12
+    verbs = {word for text in nodes.values() for word in text.partition(":")[0].removesuffix(".html").split(", ")}
+    assert verbs - {stage.verb for stage in stages()} == set()
+
+
+def test_what_the_readme_sets_is_a_param():
+    set_here = re.findall(r"-S '?([\w.]+)=", README)
+    assert set_here
+    for name in set_here:
+        value = params_of(ROOT)
+        for key in name.split("."):
+            value = value[key]
 
 
 def test_all_stages_are_those_of_the_pipeline_without_its_benchmarks():
@@ -46,13 +69,13 @@ def test_the_benchmarks_are_a_pipeline_of_their_own():
     )
 
 
-def test_every_figure_and_file_that_the_readme_names_is_there():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if not link.startswith("http")]
-    assert len(links) > 10
-    assert [link for link in links if not (ROOT / link).exists()] == []
+def test_every_figure_and_file_that_a_page_names_is_there():
+    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        found = re.findall(r"\]\(([^)#\s]+)\)", path.read_text(encoding="utf-8"))
+        links = [link for link in found if not link.startswith("http")]
+        assert [link for link in links if not (path.parent / link).exists()] == [], path
 
 
 def test_a_missing_part_is_an_error():
     with pytest.raises(ValueError, match="wanted a part between"):
-        replaced("no parts here", "claims", "")
+        replaced("no parts here", "headlines", "")

@@ -5,6 +5,8 @@ import math
 
 import pandas as pd
 import torch
+from scipy.integrate import solve_ivp
+from scipy.optimize import brentq
 
 Task = dict[str, object]
 
@@ -121,3 +123,58 @@ def rarest(task):
                 held = [{a, best, k} <= set(s) and not set(entries[:i]) & set(s) for s in sets]
                 found.append(sum(p for p, here in zip(task["probability"], held, strict=True) if here))
     return min(p for p in found if p > 0)
+
+
+class Flow:
+    """dx/dt = -gradient(x) from 0 up to `end`; x is a matrix of values of about `size`."""
+
+    def __init__(self, brute, gradient, end, size=1.0):
+        self.brute, self.zero = brute, torch.zeros_like(brute.P)
+        self.velocity = lambda x: -gradient(torch.from_numpy(x).view(self.zero.shape)).flatten().numpy()
+        solved = solve_ivp(
+            lambda _, x: self.velocity(x), (0, end), self.zero.flatten().numpy(), "LSODA",
+            rtol=1e-10, atol=1e-10 * size, dense_output=True,
+        )  # fmt: skip
+        self.times, self.path = solved.t, solved.sol
+
+    def at(self, t):
+        return torch.from_numpy(self.path(t)).view(self.zero.shape) if t else self.zero
+
+    def margin(self, t):
+        return float(self.brute.margins(self.at(t)).min())
+
+    def at_once(self):
+        return margin_of(self.brute, torch.from_numpy(self.velocity(self.zero.flatten().numpy())).view(self.zero.shape))
+
+    def first(self):
+        """The first time at which all is right; NaN where there is none."""
+        if self.at_once():
+            return 0.0
+        for a, b in itertools.pairwise(self.times):
+            if self.margin(b) > 0:
+                return brentq(self.margin, a, b, xtol=1e-14 * b, rtol=1e-14)
+        return math.nan
+
+
+def margin_of(brute, velocity):
+    """Whether the first velocity alone puts every row right."""
+    return not (brute.counts > 1).any() and float(brute.margins(velocity).min()) > 0
+
+
+def of_loss(task, c, end):
+    """The flow of W on the loss, at V = cP."""
+    brute = Brute(task)
+    return Flow(brute, lambda W: brute.gradients(W, c * brute.P)[0], end, 1 / c)
+
+
+def of_choices(task, end):
+    """The limit: Luce's choice model among the tokens of a sequence, their values u / n."""
+    brute = Brute(task)
+
+    def gradient(u):
+        u = u.clone().requires_grad_()
+        logits = brute.counts.log() + u.T[brute.query] / brute.n
+        losses = -torch.log_softmax(logits, 1)[brute.every, brute.star]
+        return torch.autograd.grad((brute.weight * losses).sum(), u)[0]
+
+    return Flow(brute, gradient, end)

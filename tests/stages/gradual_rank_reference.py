@@ -31,6 +31,15 @@ def draw_toy(path, seeds, sizes, numbers, noise):
     return toy
 
 
+def write_problems(path, problems):
+    """A table of problems, one line each, by their names; what one lacks is an empty cell."""
+    columns = ["name", *dict.fromkeys(key for problem in problems.values() for key in problem)]
+    rows = [{"name": name, **problem} for name, problem in problems.items()]
+    lines = ["\t".join(columns), *("\t".join(str(row.get(key, "")) for key in columns) for row in rows)]
+    path.write_text("\n".join(lines))
+    return path
+
+
 def head(X, p):
     """The output of a head with diagonal weights, whose products are p, one matrix after the other."""
     W_KQ, W_VO = (torch.diag(half) for half in p.chunk(2))
@@ -175,7 +184,7 @@ def algorithm_1(loss):
         first, second = np.sort(wait)[:2]
         gap = second - first if math.isfinite(second) else math.inf
         yield {"time": time, "next_time": time + first, "gap": gap, "coordinate": joined, "sign": sign,
-               "dropped": dropped, "p": p}  # fmt: skip
+               "dropped": dropped, "p": p, "g": loss.g(p), "charge": charge.copy()}  # fmt: skip
         if not math.isfinite(first):
             return
         charge, time = charge + g * first, time + first
@@ -186,6 +195,7 @@ def algorithm_1(loss):
         before = p + sign * 1e-6 * (np.arange(loss.size) == joined)
         p = rest(loss, before)
         dropped = np.flatnonzero((p == 0) & (before != 0)).tolist()
+        charge[p != 0] = np.sign(p[p != 0])
 
 
 def rest(loss, p):

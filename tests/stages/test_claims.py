@@ -217,6 +217,7 @@ def test_fewer_than_five_values_or_equal_ones_have_no_interval(stage, tmp_path, 
     ("bar", "over", "values", "scale"),
     [
         ("[0, 5]", "mean", {"1e-2": [1], "1e-4": [4], "1e-8": [0]}, "1e-4"),  # an error is not too small
+        ("(0, 1]", "mean", {"1e-2": [0.1], "1e-4": [0.4], "1e-8": [0.2]}, "1e-4"),  # a ratio is not too small
         ("[0.5, 1]", "mean", {"1e-2": [0.6], "1e-4": [0.9], "1e-8": [1]}, "1e-2"),  # a share is not too large
         ("[0.4, 0.7]", "mean", {"1e-2": [0.5], "1e-4": [0.69], "1e-8": [0.45]}, "1e-4"),
         ("(0, inf)", "mean", {"1e-2": [3], "1e-4": [2], "1e-8": [9]}, "1e-4"),

@@ -10,6 +10,7 @@ import pytest
 from project import ROOT
 
 from lib.io.files import InputError
+from stages.report import items_of
 
 ROW = re.compile(r'(?s)<tr id="([^"]+)">\n(.*?)</tr>')
 CELL = re.compile(r"(?s)<td[^>]*>(.*?)</td>")
@@ -105,12 +106,62 @@ def test_every_figure_is_drawn_once_those_with_claims_first(report):
         assert [name for name, _ in ROW.findall(section)] == beside
 
 
+def where(place, kind, state="holds"):
+    return {"where": place, "kind": kind, "state": state}
+
+
+def test_every_item_of_a_paper_stands_in_its_order_with_whose_claims_hold():
+    claims = {
+        "a": where("A 2023, theorem 4.5 and figure 6; the rate is ours", "our bar"),
+        "b": where("A 2023, theorem 4.5", "theorem", "fails"),
+        "c": where("A 2023, figures 10, 2 (c, d)", "paper's figure"),
+        "d": where("ours, beside section 5, figure 2", "control", "not run"),
+        "e": where("A 2023, Lemma D.4, and the third part of assumption 4.2", "assumption"),
+        "f": where("A 2023, equations (10) and (17)", "our bar"),
+        "g": where("B 2024, theorem 1 (ii), figure 3(A)", "our bar"),
+        "h": where("ours (A 2023, theorem 1)", "our bar"),
+        "i": where("ours", "our bar"),
+        "j": where("algorithm 1", "control"),
+    }
+    counted = [
+        (row["item"], *(" ".join(row["counts"][who]) for who in ("paper", "ours", "controls")), row["name"])
+        for row in items_of(claims)
+    ]
+    assert counted == [
+        ("theorem 1", "", "holds", "", "h"),
+        ("theorem 1 (ii)", "", "holds", "", "g"),
+        ("algorithm 1", "", "", "holds", "j"),
+        ("assumption 4.2", "holds", "", "", "e"),
+        ("theorem 4.5", "fails", "holds", "", "b"),
+        ("equation (10)", "", "holds", "", "f"),
+        ("equation (17)", "", "holds", "", "f"),
+        ("lemma D.4", "holds", "", "", "e"),
+        ("section 5", "", "", "not run", "d"),
+        ("figure 2", "holds", "", "not run", "c"),
+        ("figure 3", "", "holds", "", "g"),
+        ("figure 6", "", "holds", "", "a"),
+        ("figure 10", "holds", "", "", "c"),
+    ]
+
+
+def test_the_page_opens_with_the_items_of_each_paper(report):
+    text = report()
+    rows = [
+        [plain(cell) for cell in CELL.findall(row)]
+        for row in text.split('class="items"')[1:]
+        for row in row.split("<tr>")[2:]
+    ]
+    assert rows[0] == ["theorem 1", "1 of 3", "–", "–", "holds & <vision> : 1.235 ± 0.12"]
+    assert rows[1] == ["theorem 1", "1 of 2", "–", "–", "holds & <own_family> : 1.235 ± 0.12"]
+    assert text.index('class="items"') < text.index("<figure")
+
+
 def test_the_families_are_counted(report):
     [table] = re.findall(r"(?s)<tbody>\n(.*?)</tbody>", report())[:1]
     rows = [[plain(cell) for cell in CELL.findall(row)] for row in table.split("<tr>")[1:]]
     assert rows == [
-        ["own_family", "2", "1", "0", "1"],
         ["Vision transformers: does it carry over?", "3", "1", "2 (1 as expected)", "0"],
+        ["own_family", "2", "1", "0", "1"],
     ]
 
 

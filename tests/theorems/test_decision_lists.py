@@ -7,7 +7,13 @@ import pytest
 import torch
 
 from lib.analysis.certificate import list_order_margin
-from lib.analysis.convergence_bounds import first_failing_place, flow_bound, lemma_1, rarest_conflict
+from lib.analysis.convergence_bounds import (
+    first_failing_place,
+    flow_bound,
+    late_loss_constant,
+    lemma_1,
+    rarest_conflict,
+)
 from lib.data.decision_lists import (
     cyclic_lists,
     determining_tokens,
@@ -30,7 +36,7 @@ from lib.models.list_attention import (
     choice_gradient,
     loss_gradients,
 )
-from stages.decision_lists.certify import lemma_2_case
+from stages.decision_lists.check import lemma_2_case
 
 
 class Flow:
@@ -258,3 +264,31 @@ def test_under_uniform_attention_the_minimum_has_every_label_on_top(heads):
 
     search.step(closure)
     assert torch.equal(V.detach().argmax(0), pi)
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_under_uniform_attention_v_goes_along_p_at_a_rate_that_no_law_changes(repeats):
+    draw = torch.Generator().manual_seed(5)
+    counts, lists, pi = (multisets if repeats else subsets)(6, 3), random_lists(6, 3, draw), random_permutation(6, draw)
+    rows = Rows.of(counts, dirichlet_law(len(counts), draw), *determining_tokens(counts, lists))
+    zero, rates = torch.zeros(6, 6, dtype=torch.float64), []
+    V = zero
+    for _ in range(5):
+        gradient = loss_gradients(zero, V, rows, torch.tensor(pi))[2]
+        rates.append(-float((gradient * label_matrix(pi)).sum()))
+        V = V - 3 * gradient
+    if repeats:
+        assert rates[0] > 1 / 3 - 1 / 6
+    else:
+        assert rates[0] == pytest.approx(1 / 3 - 1 / 6, rel=1e-12)
+    assert min(rates) > 0
+
+
+def test_long_after_all_is_right_the_loss_is_the_least_norm_over_the_rescaled_time():
+    counts, law, lists = task(2, 6, 3, 2)
+    flow, end = Flow(counts, law, lists, math.inf), 1e7
+    *_, last = flow.steps(end, rtol=1e-7)
+    u = flow.matrix(last.state)
+    chosen = torch.log_softmax(torch.where(flow.rows.counts > 0, u.T[flow.rows.query] / 3, -torch.inf), 1)
+    loss = -float(flow.rows.weight @ chosen.gather(1, flow.rows.star[:, None])[:, 0])
+    assert loss * end == pytest.approx(late_loss_constant(lists, 6, 3), rel=0.03)

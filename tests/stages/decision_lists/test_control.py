@@ -17,13 +17,8 @@ WIDE = task(
     [50, 1, 20, 1, 30, 2, 90, 1, 10, 3], use="controls",
 )  # fmt: skip
 OTHER = FIRST | {"name": "other", "use": "joint"}
-SECTIONS = {
-    "decision_lists.descend": {"attention_alone": [], "noise": [], "noise_seed": 0},  # see test_descend.py
-    "decision_lists.control": {"scale": 20, "learning_rate": 0.1, "n_steps": 6},
-    "decision_lists.solver.descend": {
-        "spare": 0, "n_samples": 2, "max_steps": 1, "max_repeats": 1, "lanczos_iterations": 2
-    },
-}  # fmt: skip
+SECTION = "decision_lists.control"
+PARAMS = {"scale": 20, "learning_rate": 0.1, "n_steps": 6}
 
 
 def adam(loss, weights, rate, n_steps):
@@ -79,8 +74,9 @@ def controls(one, c, rate, n_steps):
 
 
 def test_controls_are_trained_by_adam_and_scored_on_every_sequence(stage, tmp_path):
+    write_tasks(tmp_path / "tables" / "old.parquet", FIRST)
     tasks = write_tasks(tmp_path / "tasks", SECOND, OTHER, WIDE, FIRST)
-    stage("decision_lists.descend", SECTIONS, *SECTIONS, tasks, tmp_path / "tables")
+    stage("decision_lists.control", {SECTION: PARAMS}, SECTION, tasks, tmp_path / "tables")
     rows = []
     for one in (SECOND, WIDE, FIRST):
         found = controls(one, 20, 0.1, 6)
@@ -88,6 +84,9 @@ def test_controls_are_trained_by_adam_and_scored_on_every_sequence(stage, tmp_pa
     assert any(row["control"] == "trained" and row["accuracy"] < 1 for row in rows)
     found = pd.read_parquet(tmp_path / "tables" / "controls.parquet")
     pd.testing.assert_frame_equal(found, pd.DataFrame(rows), rtol=1e-8, atol=1e-12)
-    assert files(tmp_path) == [
-        "params.yaml", *(f"tables/{name}.parquet" for name in ("alone", "both", "controls")), "tasks"
-    ]  # fmt: skip
+    assert files(tmp_path) == ["params.yaml", "tables/controls.parquet", "tasks"]
+
+
+def test_without_a_control_there_is_no_table(stage, tmp_path):
+    stage("decision_lists.control", {SECTION: PARAMS}, SECTION, write_tasks(tmp_path / "tasks", OTHER), tmp_path / "t")
+    assert files(tmp_path) == ["params.yaml", "tasks"]

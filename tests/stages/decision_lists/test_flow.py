@@ -6,11 +6,8 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-import torch
-from decision_lists_made import Brute, classes, rarest, task, write_tasks
-from made import files, read_run
-from scipy.integrate import solve_ivp
-from scipy.optimize import brentq
+from decision_lists_made import classes, of_loss, rarest, task, write_tasks
+from made import files
 
 from lib.io.files import InputError
 
@@ -48,40 +45,23 @@ TWICE, THRICE = (
         ("twice-1", [[1, 0], [1], [0, 2]], [1, 2, 0], [2, 3, 1], "others"),
     )
 )
-TIMED = NEAR | {"name": "timed", "use": "law"}
-SEEN = [one | {"name": f"{one['name']}-seen", "use": "spectral"} for one in (NEAR, AGAIN, OTHER)]
+STEEP = NEAR | {"name": "steep", "use": "gamma"}
 IDLE = NEAR | {"name": "idle", "use": "controls"}
-TASKS = (NEAR, LOST, THRICE, IDLE, *SEEN[:1], FAR, TIMED, AGAIN, TWICE, *SEEN[1:], OTHER)
-PARAMS = {
-    "law_scales": [4, 25],
-    "repeats_scale": 3,
-    "spectral": {"scale": 6, "first_time": 0.03, "last_time": 5, "n_snapshots": 4},
-}
-SOLVE = {
-    "rtol_theorem": 1e-8,
-    "rtol_to_bound": 1e-4,
-    "rtol_law": 1e-8,
-    "rtol_repeats": 1e-8,
-    "rtol_spectral": 1e-8,
-    "rtol_many": 1e-8,
-    "longest_law": 400,
-    "longest_repeats": 37,
-    "n_compared": 7,
-}
+TASKS = (NEAR, LOST, THRICE, IDLE, STEEP, FAR, AGAIN, TWICE, OTHER)
+PARAMS = {"repeats_scale": 3, "gamma_shares": [2, 0.5]}
+SOLVE = {"rtol_theorem": 1e-8, "rtol_to_bound": 1e-4, "rtol_repeats": 1e-8, "rtol_many": 1e-8, "longest_repeats": 37}
 MANY = [(7, 3, 1), (7, 3, 4), (7, 3, 2), (5, 2, 1), (5, 2, 2)]
 KEPT = {}  # what one run of the stage wrote
 
 
 @pytest.fixture
 def tables(stage, tmp_path):
-    """Every table and run that the stage makes of all tasks, in folders with something old in them."""
+    """Every table that the stage makes of all tasks, in a folder with something old in it."""
     if not KEPT:
-        for old in ("tables/old.parquet", "runs/old/steps.parquet"):
-            write_tasks(tmp_path / old, NEAR)
+        write_tasks(tmp_path / "tables" / "old.parquet", NEAR)
         follow(stage, tmp_path)
         KEPT.update({file.stem: pd.read_parquet(file) for file in (tmp_path / "tables").iterdir()})
-        KEPT["files"] = [*files(tmp_path / "tables"), *(file.name for file in sorted((tmp_path / "runs").iterdir()))]
-        KEPT["runs"] = {folder.name: read_run(folder) for folder in (tmp_path / "runs").iterdir()}
+        KEPT["files"] = files(tmp_path / "tables")
     return KEPT
 
 
@@ -89,86 +69,38 @@ def follow(stage, folder, tasks=TASKS, many=MANY, **solve):
     lines = ["n_tokens\tseq_len\tlist_length", *("\t".join(map(str, sizes)) for sizes in many)]
     (folder / "many.tsv").write_text("\n".join(lines) + "\n")
     params, written = {SECTION: PARAMS, SOLVER: SOLVE | solve}, write_tasks(folder / "tasks", *tasks)
-    stage(
-        "decision_lists.flow", params, SECTION, SOLVER, written, folder / "many.tsv", folder / "tables", folder / "runs"
-    )  # fmt: skip
+    stage("decision_lists.flow", params, SECTION, SOLVER, written, folder / "many.tsv", folder / "tables")
 
 
-class Flow:
-    """dx/dt = -gradient(x) from 0 up to `end`; x is a matrix of values of about `size`."""
-
-    def __init__(self, brute, gradient, end, size=1.0):
-        self.brute, self.zero = brute, torch.zeros_like(brute.P)
-        self.velocity = lambda x: -gradient(torch.from_numpy(x).view(self.zero.shape)).flatten().numpy()
-        solved = solve_ivp(
-            lambda _, x: self.velocity(x), (0, end), self.zero.flatten().numpy(), "LSODA",
-            rtol=1e-10, atol=1e-10 * size, dense_output=True,
-        )  # fmt: skip
-        self.times, self.path = solved.t, solved.sol
-
-    def at(self, t):
-        return torch.from_numpy(self.path(t)).view(self.zero.shape) if t else self.zero
-
-    def margin(self, t):
-        return float(self.brute.margins(self.at(t)).min())
-
-    def at_once(self):
-        return margin_of(self.brute, torch.from_numpy(self.velocity(self.zero.flatten().numpy())).view(self.zero.shape))
-
-    def first(self):
-        """The first time at which all is right; NaN where there is none."""
-        if self.at_once():
-            return 0.0
-        for a, b in itertools.pairwise(self.times):
-            if self.margin(b) > 0:
-                return brentq(self.margin, a, b, xtol=1e-14 * b, rtol=1e-14)
-        return math.nan
-
-
-def margin_of(brute, velocity):
-    """Whether the first velocity alone puts every row right."""
-    return not (brute.counts > 1).any() and float(brute.margins(velocity).min()) > 0
-
-
-def of_loss(task, c, end):
-    """The flow of W on the loss, at V = cP."""
-    brute = Brute(task)
-    return Flow(brute, lambda W: brute.gradients(W, c * brute.P)[0], end, 1 / c)
-
-
-def of_choices(task, end):
-    """The limit: Luce's choice model among the tokens of a sequence, their values u / n."""
-    brute = Brute(task)
-
-    def gradient(u):
-        u = u.clone().requires_grad_()
-        logits = brute.counts.log() + u.T[brute.query] / brute.n
-        losses = -torch.log_softmax(logits, 1)[brute.every, brute.star]
-        return torch.autograd.grad((brute.weight * losses).sum(), u)[0]
-
-    return Flow(brute, gradient, end)
-
-
-def theorem(task):
-    """Its P_min, scale and bound with δ = P_min / n, so that γ = 9."""
+def theorem(task, share=1):
+    """Its P_min, γ, scale and bound with δ = share P_min / n, so that γ = (4 / share - 1)²."""
     L, n, M, P_min = task["n_tokens"], task["seq_len"], max(len(entries) for entries in task["lists"]), rarest(task)
-    return P_min, 4 * n * n * math.log(L) / P_min, 4 * M / (9 * math.log(L))
+    gamma = {0.5: 49, 1: 9, 2: 1}[share]
+    return P_min, gamma, 4 * n * n * math.log(L) / (share * P_min), 4 * M / (gamma * math.log(L))
 
 
 def named(*names):
     return [one for one in TASKS if one["name"] in names]
 
 
-def row_of_theorem(one, path, flow):
+def row_of_theorem(one, path, flow, share=1):
     """What the table must say of a run whose path is this."""
-    P_min, c, bound = theorem(one)
+    P_min, gamma, c, bound = theorem(one, share)
     times, losses, margins = (path[name].tolist() for name in ("time", "loss", "margin"))
     accurate = times[: first_right(margins) + 1]
     row = {"task": one["name"], "group": one["group"], "n_tokens": one["n_tokens"], "seq_len": one["seq_len"]}
-    row |= {"length": max(len(entries) for entries in one["lists"]), "law": one["law"], "P_min": P_min, "scale": c}
+    row |= {
+        "length": max(len(entries) for entries in one["lists"]),
+        "law": one["law"],
+        "P_min": P_min,
+        "gamma": gamma,
+        "scale": c,
+    }
     row |= {"bound": bound, "at_once": flow.at_once(), "first_time": flow.first()}
     row["perfect_at_bound"] = float(flow.margin(bound) > 0) if one["use"] == "bound" else math.nan
     row["lost"] = sum(a > 0 >= b for a, b in itertools.pairwise(margins))
+    # The example of docs/decision_lists.md, from a solution of its own.
+    row["lost_time"], row["regained_time"] = (1.2012e-06, 1.6223e-05) if one is LOST else (math.nan, math.nan)
     row["largest_rise"] = max(b - a for a, b in itertools.pairwise(losses))
     row["largest_attention"] = max(one["seq_len"] * float(flow.brute.attention(flow.at(t)).max()) for t in accurate)
     return row | {"n_steps": len(path)}
@@ -191,7 +123,7 @@ def errors_along(path, flow, c):
 def test_the_runs_at_the_theorems_scale_are_the_flow_of_the_loss(tables):
     wanted = []
     for one in named("near-0", "lost", "far-0", "again", "other-0"):
-        _, c, bound = theorem(one)
+        _, _, c, bound = theorem(one)
         path = tables["paths"][tables["paths"]["task"] == one["name"]]
         times, first = path["time"].tolist(), first_right(path["margin"].tolist())
         flow = of_loss(one, c, bound if one["use"] == "bound" else times[-1])
@@ -209,72 +141,44 @@ def test_the_runs_at_the_theorems_scale_are_the_flow_of_the_loss(tables):
             assert max(errors[first:]) > 1e-4  # the rest of the way is less accurate
     assert [row["lost"] for row in wanted] == [0, 1, 0, 0, 0]
     assert [row["perfect_at_bound"] for row in wanted[1:4]] == [1, 1, 0]
-    pd.testing.assert_frame_equal(tables["theorem"], pd.DataFrame(wanted), rtol=1e-6, atol=1e-10, check_dtype=False)
+    rows, found = pd.DataFrame(wanted), tables["theorem"]
+    assert list(found) == list(rows)
+    for name in ("lost_time", "regained_time"):  # on the less accurate way
+        np.testing.assert_allclose(found.pop(name), rows.pop(name), rtol=2e-3)
+    pd.testing.assert_frame_equal(found, rows, rtol=1e-6, atol=1e-10, check_dtype=False)
     assert list(tables["paths"]) == ["time", "loss", "accuracy", "margin", "task"]
     assert tables["paths"]["task"].unique().tolist() == [row["task"] for row in wanted]
 
 
-def test_the_law_of_the_time_is_that_of_each_scale_and_of_the_limit(tables):
-    wanted = []
-    for one in named("timed"):
-        limit = of_choices(one, 400)
-        end = limit.first()
-        times = np.geomspace(end / 1000, end, 7)
-        wanted.append({"task": one["name"], "scale": math.inf, "rescaled_time": end})
-        for c in (4, 25):
-            flow = of_loss(one, c, 400 / c**2)
-            brute, first = flow.brute, flow.first()
-            u = [limit.at(t) for t in times]
-            row = {"task": one["name"], "scale": c, "rescaled_time": first * c**2}
-            row["path_error"] = max(
-                float((c * flow.at(t / c**2) - x).norm() / x.norm()) for t, x in zip(times, u, strict=True)
-            )
-            if not math.isnan(first):
-                W = flow.at(first)
-                row["largest_attention"] = one["seq_len"] * float(brute.attention(W).max())
-                row["attention_to_star"] = float(brute.weight @ brute.attention_to_star(W))
-            wanted.append(row)
-    assert pd.DataFrame(wanted)["rescaled_time"].isna().tolist() == [False, True, False]
-    pd.testing.assert_frame_equal(tables["law"], pd.DataFrame(wanted), rtol=1e-6, check_dtype=False)
+def test_another_delta_has_another_gamma_scale_and_bound(tables):
+    for share, found in zip((2, 0.5), tables["gamma"].to_dict("records"), strict=True):
+        P_min, gamma, c, bound = theorem(STEEP, share)
+        flow = of_loss(STEEP, c, 1.5 * found["first_time"])
+        wanted = {"task": "steep", "P_min": P_min, "gamma": gamma, "scale": c, "bound": bound, "lost": 0}
+        assert {name: found[name] for name in wanted} == pytest.approx(wanted)
+        assert found["first_time"] == pytest.approx(flow.first(), rel=1e-5)
 
 
 def test_sequences_with_repeats_are_followed_until_all_is_right_or_the_longest_time(tables):
     wanted = []
     for one in named("twice-0", "twice-1"):
         flow = of_loss(one, 3, 37)
-        row = {"task": one["name"], "law": one["law"], "n_tokens": 3, "seq_len": 3, "first_time": flow.first()}
+        row = {"task": one["name"], "law": one["law"], "n_tokens": 3, "seq_len": 3}
+        row |= {"length": max(len(entries) for entries in one["lists"]), "first_time": flow.first()}
+        row |= {"largest_W": math.nan, "attention_to_star": math.nan}
         if not math.isnan(row["first_time"]):
-            row["largest_W"] = float(flow.at(row["first_time"]).abs().max())
+            W = flow.at(row["first_time"])
+            row["largest_W"] = float(W.abs().max())
+            row["attention_to_star"] = float(flow.brute.weight @ flow.brute.attention_to_star(W))
         wanted.append(row)
     pd.testing.assert_frame_equal(tables["repeats"], pd.DataFrame(wanted), rtol=1e-6)
-
-
-def test_the_runs_that_are_kept_hold_the_flow_at_times_evenly_spaced_in_the_logarithm(tables):
-    times = [0, 0.03, 0.03 * (5 / 0.03) ** (1 / 3), 0.03 * (5 / 0.03) ** (2 / 3), 5]
-    for one in SEEN:
-        layout, snapshots, steps = tables["runs"][one["name"]]
-        assert layout == {
-            "family": "decision_lists", "matrices": {"W": ["seed", "row", "col"]}, "products": {},
-            "gauge": {"W": "column shift"}, "seeds": [0], "format": "transformer dynamics run 1",
-            "cell": {"task": one["name"], "group": one["group"], "law": one["law"], "scale": 6},
-        }  # fmt: skip
-        flow = of_loss(one, 6, 5.1)
-        brute, wanted = flow.brute, []
-        for number, (t, weights) in enumerate(zip(times, snapshots, strict=True)):
-            W = flow.at(t)
-            torch.testing.assert_close(weights, {"W": W[None]}, rtol=1e-6, atol=1e-7)
-            loss, accuracy = float(brute.loss(W, 6 * brute.P)), brute.accuracy(W, 6 * brute.P)
-            row = {"snapshot": number, "time": t, "loss": loss, "accuracy": accuracy}
-            wanted.append(row | {"margin": float(brute.margins(W).min())})
-        pd.testing.assert_frame_equal(steps, pd.DataFrame(wanted), rtol=1e-6, atol=1e-7)
-    assert tables["runs"].keys() == {one["name"] for one in SEEN}
 
 
 def test_many_tokens_flow_as_the_whole_matrix_does_under_the_uniform_law(tables):
     wanted = []
     for L, n, m in MANY:
         one = task("all", "all", L, n, cyclic(L, m), list(range(L)), [1])
-        _, c, bound = theorem(one)
+        _, _, c, bound = theorem(one)
         horizon = 1.1 * float(tables["many"]["first_time"][len(wanted)]) or bound / 1e6
         flow = of_loss(one, c, horizon)
         row = {"n_tokens": L, "seq_len": n, "length": m, "scale": c, "bound": bound, "first_time": flow.first()}
@@ -283,14 +187,18 @@ def test_many_tokens_flow_as_the_whole_matrix_does_under_the_uniform_law(tables)
 
 
 def test_what_is_written_is_nothing_else(tables):
-    names = ["law.parquet", "many.parquet", "paths.parquet", "repeats.parquet", "theorem.parquet"]
-    assert tables["files"] == [*names, "again-seen", "near-0-seen", "other-0-seen"]
+    names = ("gamma", "many", "paths", "repeats", "theorem")
+    assert tables["files"] == [f"{name}.parquet" for name in names]
+
+
+def test_a_use_without_tasks_has_no_table(stage, tmp_path):
+    follow(stage, tmp_path, [IDLE, TWICE], MANY[:1])
+    assert files(tmp_path / "tables") == ["many.parquet", "repeats.parquet"]
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"longest_law": 300}, "timed: wanted all right by the rescaled time 300, got errors"),
         (
             {"many": [(7, 3, 2), (10000, 3, 2)]},
             r"many\.tsv: line 3: n_tokens: wanted a scale c of at most 1e\+12, got ",
@@ -301,5 +209,5 @@ def test_what_is_written_is_nothing_else(tables):
 )
 def test_flows_that_cannot_be_followed_are_refused_and_nothing_is_written(stage, tmp_path, changed, said):
     with pytest.raises(InputError, match=said):
-        follow(stage, tmp_path, **({"tasks": [NEAR, TIMED]} | changed))
+        follow(stage, tmp_path, **({"tasks": [NEAR]} | changed))
     assert files(tmp_path) == ["many.tsv", "params.yaml", "tasks"]

@@ -11,7 +11,12 @@ from made import files, generator
 
 from lib.io.files import InputError
 
-USES = ("theorem", "bound", "law", "repeats", "spectral", "both", "joint", "starts", "alignment", "controls")
+FILES = {  # the uses of each file
+    "flow": ("theorem", "bound", "gamma", "repeats"),
+    "scales": ("law", "spectral"),
+    "descend": ("alone", "both"),
+    "train": ("joint", "starts", "alignment", "controls"),
+}
 FIRST = {
     "group": "first",
     "use": "joint",
@@ -39,9 +44,16 @@ SECOND = {
     "n_seeds": 1,
 }
 SMALL = FIRST | {"list_lengths": [1], "lists": ["cyclic"], "laws": ["uniform"], "n_tokens": 3, "seq_len": 2}
-# The group "first" has a second size, whose tasks are numbered on; every use has a group.
-GROUPS = [FIRST, FIRST | {"n_tokens": 4, "seq_len": 2}, SECOND]
-GROUPS += [SMALL | {"group": use, "use": use} for use in USES if use not in ("joint", "law")]
+OWN = SMALL | {
+    "group": "own",
+    "use": "bound",
+    "list_lengths": [2, 3],  # which own lists do not have
+    "lists": ["own 1 2 0 / 1 / 1 2"],
+    "laws": ["frequencies 2 0.5 3", "sequences 1 2 = 3 / 0 1 = 1.5"],
+}
+# The group "first" has a second size, whose tasks are numbered on; no group is there for "starts" and others.
+GROUPS = [FIRST, FIRST | {"n_tokens": 4, "seq_len": 2}, SECOND, OWN]
+GROUPS += [SMALL | {"group": use, "use": use} for use in ("theorem", "gamma", "spectral", "both", "controls")]
 
 
 def write_groups(file, groups):
@@ -55,7 +67,8 @@ def write_groups(file, groups):
 
 def settings_of(group):
     """All combinations in their order; a number of heads is one only where heads are used."""
-    for length, kind, law in itertools.product(*(group[k] for k in ("list_lengths", "lists", "laws"))):
+    lengths = group["list_lengths"][:1] if group["lists"][0].startswith("own") else group["list_lengths"]
+    for length, kind, law in itertools.product(lengths, group["lists"], group["laws"]):
         used = kind == "shared heads" or law.startswith("frequent heads")
         for n_heads in group["n_heads"] if used else [group["n_heads"][0]]:
             first = group["first_seed"] or 0
@@ -64,6 +77,8 @@ def settings_of(group):
 
 
 def lists_of(kind, L, length, n_heads, draw):
+    if kind.startswith("own"):
+        return [[int(b) for b in entries.split()] for entries in kind[4:].split("/")]
     if kind == "cyclic":
         return [[(a - back) % L for back in range(length - 1, -1, -1)] for a in range(L)]
     if kind == "random":
@@ -85,8 +100,12 @@ def permutation_of(L, draw):
 
 def law_of(law, L, n, n_heads, repeats, draw):
     """The chance of every class of sequences: what its sequences have together, token by token."""
+    if law.startswith("sequences"):
+        return [1 / 3, 0, 2 / 3]
     kind, value = law, math.nan
-    if law[-1].isdigit():
+    if law.startswith("frequencies"):
+        kind = "frequencies"
+    elif law[-1].isdigit():
         kind, value = law.rsplit(" ", 1)[0], float(law.rsplit(" ", 1)[1])
     sequences = [s for s in itertools.product(range(L), repeat=n) if repeats or len(set(s)) == n]
     if kind == "dirichlet":
@@ -100,6 +119,7 @@ def law_of(law, L, n, n_heads, repeats, draw):
             math.exp(value * g) for g in torch.randn(L, generator=draw, dtype=torch.float64).tolist()
         ],
         "frequent heads": lambda: [value if b < n_heads else 1.0 for b in range(L)],
+        "frequencies": lambda: [float(number) for number in law.split()[1:]],
     }[kind]()
     chances: dict[tuple[int, ...], float] = {}
     for s in sequences:
@@ -117,27 +137,39 @@ def expected(groups):
             row["permutation"] = permutation_of(L, draw)
             row["probability"] = law_of(law, L, n, n_heads, group["repeats"], draw)
             numbers[group["group"]] += 1
-            yield row | {"law": law, "use": group["use"]}
+            own = law.split()[0] if law.split()[0] in ("frequencies", "sequences") else ""
+            yield row | {"law": f"own {own}" if own else law, "use": group["use"]}
 
 
 def generate(stage, folder, groups):
-    stage("decision_lists.generate", {}, write_groups(folder / "groups.tsv", groups), folder / "tasks")
+    stage(
+        "decision_lists.generate", {}, write_groups(folder / "groups.tsv", groups), *(folder / name for name in FILES)
+    )
 
 
 def test_every_task_is_a_setting_with_its_own_lists_labels_and_law(stage, tmp_path, capsys):
     generate(stage, tmp_path, GROUPS)
-    table = pd.read_parquet(tmp_path / "tasks")
     wanted = list(expected(GROUPS))
-    assert len(wanted) == 2 * 2 * 2 * (2 * 3 + 2 * (1 + 1 + 2)) + 2 * 5 + 8 * 2
-    assert list(table) == list(wanted[0])
-    assert len(table) == len(wanted)
-    for found, row in zip(table.to_dict("records"), wanted, strict=True):
-        assert found["probability"].tolist() == pytest.approx(row.pop("probability"), rel=1e-12)
-        assert [entries.tolist() for entries in found["lists"]] == row.pop("lists")
-        assert found["permutation"].tolist() == row.pop("permutation")
-        assert {name: found[name] for name in row} == row
-    assert capsys.readouterr().out == f"{len(wanted)} tasks in 10 groups\n"
-    assert files(tmp_path) == ["groups.tsv", "params.yaml", "tasks"]
+    assert len(wanted) == 2 * 2 * 2 * (2 * 3 + 2 * (1 + 1 + 2)) + 2 * 5 + 2 * 2 + 5 * 2
+    assert capsys.readouterr().out == f"{len(wanted)} tasks in 8 groups\n"
+    assert files(tmp_path) == sorted(["groups.tsv", "params.yaml", *FILES])
+    for name, uses in FILES.items():
+        table, rows = pd.read_parquet(tmp_path / name), [row for row in wanted if row["use"] in uses]
+        assert list(table) == list(wanted[0])
+        assert len(table) == len(rows) > 0
+        for found, row in zip(table.to_dict("records"), rows, strict=True):
+            assert found["probability"].tolist() == pytest.approx(row.pop("probability"), rel=1e-12)
+            assert [entries.tolist() for entries in found["lists"]] == row.pop("lists")
+            assert found["permutation"].tolist() == row.pop("permutation")
+            assert {name: found[name] for name in row} == row
+
+
+def test_a_file_whose_uses_have_no_group_is_empty_and_the_others_do_not_change(stage, tmp_path):
+    generate(stage, tmp_path, GROUPS)
+    before = {name: (tmp_path / name).read_bytes() for name in FILES}
+    generate(stage, tmp_path, [group for group in GROUPS if group["use"] != "both"])
+    assert len(pd.read_parquet(tmp_path / "descend")) == 0
+    assert [name for name in FILES if (tmp_path / name).read_bytes() != before[name]] == ["descend"]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +183,21 @@ def test_every_task_is_a_setting_with_its_own_lists_labels_and_law(stage, tmp_pa
         ({"laws": ["zipf"]}, "law: wanted uniform, .* got 'zipf'"),
         ({"laws": ["log-normal"]}, "law: wanted uniform, .* got 'log-normal'"),
         ({"laws": ["uniform", "frequent heads"]}, "law: wanted uniform, .* got 'frequent heads'"),
-        ({"laws": ["zipf 0"]}, "law: wanted uniform, .* with a number above 0, such as zipf 1, got 'zipf 0'"),
+        ({"laws": ["zipf 0"]}, "law: wanted uniform, .* with a number above 0, such as zipf 1, .* got 'zipf 0'"),
+        ({"laws": ["frequencies"]}, "law: wanted uniform, .* got 'frequencies'"),
+        ({"laws": ["frequencies 1 2 3"]}, "first: frequencies: wanted 5 numbers above 0, one per token, got '1 2 3'"),
+        ({"laws": ["frequencies 1 2 3 4 0"]}, "first: frequencies: wanted 5 numbers above 0"),
+        ({"laws": ["sequences 0 1 2 = 1 / 0 1 = 2"]}, "first: sequences: wanted sequences .* got '0 1 = 2'"),
+        ({"laws": ["sequences 0 1 2 = 1 / 2 1 0 = 2"]}, "first: sequences: wanted .* each once .* got '2 1 0 = 2'"),
+        ({"laws": ["sequences 0 1 2 = -1"]}, "first: sequences: wanted .* got '0 1 2 = -1'"),
+        ({"lists": ["any"]}, "line 3: lists: wanted cyclic, random, shared heads, or such as own .* got 'any'"),
+        ({"lists": ["own 0 / 1 / 2"]}, "first: own lists: wanted one per token, 5, between slashes, got 3"),
+        (
+            {"lists": ["own 1 0 / 1 / 2 / 0 / 4"]},
+            "own lists: wanted for token 3 distinct .* the last of them 3, got '0'",
+        ),
+        ({"lists": ["own 5 0 / 1 / 2 / 3 / 4"]}, "own lists: wanted for token 0 distinct tokens below 5, .* got '5 0'"),
+        ({"lists": ["own 1 1 0 / 1 / 2 / 3 / 4"]}, "own lists: wanted for token 0 distinct .* got '1 1 0'"),
         ({"laws": ["zipf inf"]}, "law: wanted uniform, .* got 'zipf inf'"),
         ({"list_lengths": [6]}, r"groups\.tsv: first: length must lie in 1\.\.5, got 6"),
         ({"n_heads": [5]}, r"groups\.tsv: first: n_heads must lie in 2\.\.4, got 5"),
@@ -159,7 +205,7 @@ def test_every_task_is_a_setting_with_its_own_lists_labels_and_law(stage, tmp_pa
         ({"n_tokens": 65}, r"line 3, column n_tokens: wanted a number in \[1, 64\], got 65"),
         ({"n_seeds": 0}, r"line 3, column n_seeds: wanted a number in \[1, 100000\], got 0"),
         ({"use": "training"}, "line 3, column use: wanted one of .*'theorem'.*, got 'training'"),
-        ({"use": "law"}, r"groups\.tsv: wanted a group for every use, got none for \['joint'\]"),
+        ({"use": "law"}, r"groups\.tsv: wanted a group for each of \['spectral', 'joint'\], got none for \['joint'\]"),
         ({"group": "../first"}, "line 3, column group: wanted a name"),
     ],
 )
@@ -177,6 +223,6 @@ def test_a_line_that_is_there_twice_is_refused(stage, tmp_path):
 def test_tokens_that_may_repeat_allow_sequences_longer_than_the_number_of_tokens(stage, tmp_path):
     group = SECOND | {"n_tokens": 3, "seq_len": 5, "lists": ["cyclic"], "laws": ["uniform"]}
     generate(stage, tmp_path, [FIRST, group, *GROUPS[3:]])
-    tasks = pd.read_parquet(tmp_path / "tasks").set_index("name")
+    tasks = pd.read_parquet(tmp_path / "scales").set_index("name")
     found = tasks["probability"]["second-000"]
     assert sorted(set((found * 3**5).round(9))) == [1, 5, 10, 20, 30]  # orders of a multiset of five

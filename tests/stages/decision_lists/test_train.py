@@ -194,7 +194,10 @@ def test_alignment_is_descent_on_the_labels_under_uniform_attention(tables):
         path = descent(brute, 0 * brute.P, 0 * brute.P, 4 * one["n_tokens"], (0, 1))
         for step, ((W, V), _) in enumerate(itertools.islice(path, 7)):
             if step in (1, 2, 4, 6):
-                row = {"step": step, "loss": float(brute.loss(W, V)), **measured(brute, W, V), "task": one["name"]}
+                row = {"step": step, "loss": float(brute.loss(W, V))}
+                row["along_P"] = float((V * brute.P).sum()) / (step * 4 * one["n_tokens"])
+                row["least_rate"] = 1 / one["seq_len"] - 1 / one["n_tokens"]
+                row |= {**measured(brute, W, V), "task": one["name"]}
                 row |= {"law": one["law"], "length": max(len(entries) for entries in one["lists"])}
                 rows.append(row | {"repeats": one["repeats"]})
     equal(tables["alignment"], rows)
@@ -221,7 +224,7 @@ def minibatches(seed):
         if step % settings["certify_every"] == 0 or step == settings["n_steps"]:
             row = {"step": step, "loss": loss}
             row |= {f"certified_{name}": certified(one, W, V, name == "all") for name in ("sets", "all")}
-            yield row | {"seed": seed}
+            yield row | {"seed": seed, "n_tokens": L, "batch_size": settings["batch_size"]}
 
 
 def test_minibatches_are_fresh_subsets_and_their_weights_are_certified(tables):

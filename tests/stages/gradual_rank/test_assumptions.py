@@ -24,6 +24,8 @@ PARAMS = {
     "n_rises": 1,
     "n_kicks": 2,
     "n_path_times": 3,
+    "rtol": 2e-7,
+    "atol": 1e-7,
 }
 SOLVER = {
     "threshold": 0.01,
@@ -31,8 +33,8 @@ SOLVER = {
     "kick": 1e-4,
     "stationary": 1e-4,
     "max_events": 9,
-    "rtol": 2e-7,
-    "atol": 1e-7,
+    "rtol": 1e-2,
+    "atol": 1e-2,
     "curvature_share": 0.6,
 }
 KNOWN, SEEDS = [9, 8, 7], (8, 9)
@@ -120,7 +122,7 @@ def disturbed(u, v, noise, draw):
 def expected(task, u, v, seed):
     """The rows of the returns, the paths and the kicks of a seed."""
     returns, paths, kicks = [], [], []
-    times = np.linspace(0, PARAMS["duration"], PARAMS["n_path_times"])
+    times = PARAMS["duration"] * np.linspace(0, 1, PARAMS["n_path_times"]) ** 3
     for number, (kind, time, here_u, here_v) in enumerate(points(task, u, v, seed)):
         still = flow(task, here_u, here_v, times)
         q = still[0] * still[1]
@@ -135,7 +137,8 @@ def expected(task, u, v, seed):
             ratios = {"ratio_products": apart[1] / apart[0], "ratio_weights": far[1] / far[0]}
             returns.append({**row, **ratios, "baseline_moves": abs(q[:, -1] - q[:, 0]).max() / apart[0]})
             for k, after in enumerate(times):
-                paths.append({**row, "after": after, "p": p[touched, k], "p_undisturbed": q[touched, k]})
+                known = {"coordinates": np.flatnonzero(touched), "p": p[touched, k], "p_undisturbed": q[touched, k]}
+                paths.append({**row, "after": after, **known})
     n_stages, stages = len(STAGES[seed]) - 1, STAGES[seed]
     for k in sorted({1 + i * n_stages // PARAMS["n_kicks"] for i in range(PARAMS["n_kicks"])}):
         _, newcomer, sign, end = stages[k]
@@ -184,6 +187,25 @@ def test_what_is_disturbed_and_begun_elsewhere_moves_as_its_weights_do(stage, tm
                     np.testing.assert_allclose(
                         row[key], value, rtol=TOLERANCE, atol=TOLERANCE, err_msg=f"{key} {wanted}"
                     )
+
+
+def test_where_no_weight_is_large_enough_nothing_is_disturbed(stage, tmp_path):
+    run(stage, tmp_path, {**PARAMS, "nonnegligible": 1e3, "n_kicks": 1})
+    tables = {name: pd.read_parquet(tmp_path / "out" / f"{name}.parquet") for name in ("returns", "paths", "kicks")}
+    assert tables["returns"].empty
+    assert tables["paths"].empty
+    assert list(tables["returns"]) == [
+        "seed", "point", "kind", "time", "noise", "ratio_products", "ratio_weights", "baseline_moves"
+    ]  # fmt: skip
+    assert len(tables["kicks"]) == 6
+
+
+def test_a_seed_in_which_nothing_ever_joins_has_no_points_and_no_stages(stage, tmp_path, monkeypatch):
+    monkeypatch.setitem(STAGES, 8, STAGES[8][:1])
+    monkeypatch.setitem(STAGES, 9, STAGES[9][:1])
+    run(stage, tmp_path)
+    for name in ("returns", "paths", "kicks"):
+        assert pd.read_parquet(tmp_path / "out" / f"{name}.parquet").empty
 
 
 def test_seeds_without_a_task_are_refused(stage, tmp_path):

@@ -6,15 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from gradual_rank_reference import Head, Start, draw_toy, flow, head, staged_events
+from gradual_rank_reference import Head, Start, draw_toy, flow, head, staged_events, write_problems
 from made import files, generator
 
 from lib.dynamics.stiff_flow import StalledError
 
 # One stage of a head that is learned at once: the stage predicts heads, too (test_greedy.py).
-PROBLEM = {"max_stages": 1, "log10_init_scales": []}
-GREEDY = {"small": PROBLEM, "paper": PROBLEM, "stop_loss": 0.9}
-PARAMS = {"log10_init_scales": [-2, -4], "n_changed": 2, "rescaled_end": 12}
+PROBLEM = {"max_stages": 1, "forecast_scales": []}
+PARAMS = {"log10_init_scales": [0, -2, -4], "n_changed": 2, "rescaled_end": 12}
 SOLVER = {
     "threshold": 0.03,
     "margin": 4,
@@ -26,15 +25,16 @@ SOLVER = {
     "curvature_share": 0.75,
 }
 SEEDS = [5, 3]
-COLUMNS = ["seed", "log10_init_scale", "source", "time", "end", "coordinate", "sign", "rises"]
+COLUMNS = ["seed", "log10_init_scale", "source", "end", "time", "coordinate", "sign", "rises"]
 
 
 def run(stage, tmp_path, solver=SOLVER, **params):
     """The table, and the task; its targets, and the v of its starts, are not the adapter's."""
     toy = draw_toy(tmp_path / "t/small.safetensors", SEEDS, (4, 3, 2), [20, 4], 0.3)
     draw_toy(tmp_path / "t/paper.safetensors", [2], (3, 2, 2), [36], 0.3)
-    sections = {"a.greedy": GREEDY, "a.b": {**PARAMS, **params}, "a.solver": solver}
-    stage("gradual_rank.greedy", sections, *sections, tmp_path / "t", tmp_path / "p")
+    sections = {"a.greedy": {"stop_loss": 0.9}, "a.b": {**PARAMS, **params}, "a.solver": solver, "a.studied": "small"}
+    problems = write_problems(tmp_path / "problems.tsv", {"paper": PROBLEM, "small": PROBLEM})
+    stage("gradual_rank.greedy", sections, *sections, problems, tmp_path / "t", tmp_path / "p")
     return pd.read_parquet(tmp_path / "p/forecast.parquet"), toy
 
 
@@ -48,31 +48,32 @@ def fine_tune(toy, i, scale):
         target[j] += u[j] * v[j]
     loss = Head(X, head(X, target), base)
     start = Start(toy["u"][i].numpy(), np.zeros(4), scale)
-    end = -scale * math.log(10) * 12
+    end = 12 * (-scale * math.log(10) + SOLVER["margin"])
     sources = {"forecast": staged_events(loss, start, end, 0.03), "measured": flow(loss, start, end, 0.03)[1]}
     for source, events in sources.items():
         for time, j, sign, rises in events:
-            yield seed, scale, source, time, end, j, sign, rises
+            yield seed, scale, source, end, time, j, sign, rises
 
 
 def test_forecast_and_measurement_are_those_of_scipy(stage, tmp_path):
     found, toy = run(stage, tmp_path)
-    rows = [row for scale in (-2, -4) for i in range(2) for row in fine_tune(toy, i, scale)]
+    rows = [row for scale in (0, -2, -4) for i in range(2) for row in fine_tune(toy, i, scale)]
     wanted = pd.DataFrame(rows, columns=COLUMNS)
     assert list(found) == COLUMNS
     exact = ["seed", "log10_init_scale", "source", "coordinate", "sign", "rises"]
     assert found[exact].values.tolist() == wanted[exact].values.tolist()
-    np.testing.assert_allclose(found["time"], wanted["time"], rtol=1e-4)
+    np.testing.assert_allclose(found["time"], wanted["time"], rtol=1e-4, atol=5e-6)
     np.testing.assert_allclose(found["end"], wanted["end"], rtol=1e-12)
-    assert len(found.groupby(["seed", "log10_init_scale", "source"])) == 8
+    assert len(found.groupby(["seed", "log10_init_scale", "source"])) == 12
     written = [f"{name}_{kind}.parquet" for name in ("paper", "small") for kind in ("events", "stages")]
     assert files(tmp_path / "p") == ["forecast.parquet", *written]
 
 
 def test_a_table_without_events_has_its_columns(stage, tmp_path):
-    found, _ = run(stage, tmp_path, rescaled_end=0.01)
-    assert list(found) == COLUMNS
-    assert found.empty
+    for none in ({"rescaled_end": 0.01, "log10_init_scales": [-4]}, {"log10_init_scales": []}):
+        found, _ = run(stage, tmp_path, **none)
+        assert list(found) == COLUMNS
+        assert found.empty
 
 
 def test_more_events_than_are_allowed_end_in_an_error(stage, tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from gradual_rank_reference import Head, Start, algorithm_1, draw_toy, staged_events
+from gradual_rank_reference import Head, Start, algorithm_1, draw_toy, staged_events, write_problems
 from made import files
 
 from lib.dynamics.stiff_flow import StalledError
@@ -17,9 +17,10 @@ SOLVER = {"threshold": 0.02, "margin": 3, "kick": 1e-4, "stationary": 1e-5, "max
           "atol": 1e-4, "curvature_share": 0.7}  # fmt: skip
 # The first seed of small loses a coordinate and ends by its stages, the second ends by its loss; at the larger scale
 # of paper something is above the threshold from the start.
-SMALL = {"max_stages": 3, "log10_init_scales": [-3, -6], "atol": 1e-5}
-PAPER = {"max_stages": 9, "log10_init_scales": [-0.7]}
-PARAMS = {"small": SMALL, "paper": PAPER, "stop_loss": 0.03}
+SMALL = {"max_stages": 3, "forecast_scales": [-3, -6], "atol": 1e-5, "curvature_share": 0.9}
+PAPER = {"max_stages": 9, "forecast_scales": [-0.7]}
+PARAMS = {"small": SMALL, "paper": PAPER}
+STOP_LOSS = 0.03
 ADAPTER = {"log10_init_scales": [], "n_changed": 1, "rescaled_end": 1}  # see test_forecast.py
 TASKS = {"small": ([6, 2], (3, 2, 2), [9, 36]), "paper": ([4], (4, 3, 2), [39])}
 
@@ -32,8 +33,10 @@ def toys(tmp_path):
 
 def run(stage, tmp_path, params, **solver):
     """The tables of the stage."""
-    sections = {"a.b": params, "a.adapter": ADAPTER, "a.solver": {**SOLVER, **solver}}
-    stage("gradual_rank.greedy", sections, *sections, tmp_path / "t", tmp_path / "p")
+    sections = {"a.b": {"stop_loss": STOP_LOSS}, "a.adapter": ADAPTER, "a.solver": {**SOLVER, **solver}}
+    sections["a.studied"] = "small"
+    problems = write_problems(tmp_path / "problems.tsv", params)
+    stage("gradual_rank.greedy", sections, *sections, problems, tmp_path / "t", tmp_path / "p")
     return {file.stem: pd.read_parquet(file) for file in sorted((tmp_path / "p").iterdir())}
 
 
@@ -43,7 +46,7 @@ def stages_of(toy, i, params):
     kept = []
     for stage in itertools.islice(algorithm_1(loss), params["max_stages"] + 1):
         kept.append({**stage, "loss": loss.relative(stage["p"])})
-        if kept[-1]["loss"] < PARAMS["stop_loss"]:
+        if kept[-1]["loss"] < STOP_LOSS:
             break
     return kept
 
@@ -80,6 +83,13 @@ def check_stages(tables, toys):
         for key in ("time", "next_time", "gap", "loss"):
             np.testing.assert_allclose(found[key], [row[key] for _, row in flat], rtol=1e-7)
         assert [list(dropped) for dropped in found["dropped"]] == [row["dropped"] for _, row in flat]
+        assert {dropped.dtype.kind for dropped in found["dropped"]} == {"i"}
+        assert found["n_dropped"].tolist() == [len(row["dropped"]) for _, row in flat]
+        largest = max(np.abs(row["g"]).max() for _, row in flat)
+        for key in ("g", "charge"):
+            np.testing.assert_allclose(
+                np.stack(found[key]), [row[key] for _, row in flat], rtol=1e-6, atol=1e-9 * max(1, largest)
+            )
         p = np.array([row["p"] for _, row in flat])
         np.testing.assert_allclose(np.stack(found["p"]), p, rtol=1e-7)
         assert np.array_equal(np.stack(found["support"]), p != 0)
@@ -96,6 +106,9 @@ def check_stages(tables, toys):
             "sign",
             "loss",
             "dropped",
+            "n_dropped",
+            "g",
+            "charge",
             "p",
             "support",
             "n_active",
@@ -114,7 +127,7 @@ def events_of(toys, name, tables):
     for i, seed in enumerate(toys[name]["seeds"].tolist()):
         loss = Head(toys[name]["X"][i], toys[name]["Y"][i])
         last = stages.loc[stages["seed"] == seed, "time"].max()
-        for scale in params["log10_init_scales"]:
+        for scale in params["forecast_scales"]:
             start = Start(toys[name]["u"][i].numpy(), toys[name]["v"][i].numpy(), scale)
             end = last * (-scale * math.log(10) + SOLVER["margin"])
             yield from ((seed, scale, *event) for event in staged_events(loss, start, end, SOLVER["threshold"]))
@@ -145,9 +158,8 @@ def run_shortly(stage, tmp_path, scales=(-1,), **solver):
     """One seed to its second stage, small's from other scales."""
     for name in TASKS:
         draw_toy(tmp_path / f"t/{name}.safetensors", [2], (3, 2, 2), [36], 0.3)
-    quick = {**SMALL, "max_stages": 2, "log10_init_scales": [-1]}
-    small = {**quick, "log10_init_scales": list(scales)}
-    return run(stage, tmp_path, {**PARAMS, "small": small, "paper": quick}, **solver)
+    quick = {**SMALL, "max_stages": 2, "forecast_scales": [-1]}
+    return run(stage, tmp_path, {"small": {**quick, "forecast_scales": list(scales)}, "paper": quick}, **solver)
 
 
 def test_a_table_without_events_has_its_columns(stage, tmp_path):
@@ -166,3 +178,18 @@ def test_more_events_than_are_allowed_end_in_an_error(stage, tmp_path):
 def test_a_solver_out_of_range_is_refused(stage, tmp_path, name, got):
     with pytest.raises(InputError, match=rf"a\.solver: {name}: wanted a number in \(.*\], got {got}"):
         run_shortly(stage, tmp_path, **{name: got})
+
+
+def test_a_problem_more_is_a_line_and_costs_the_others_nothing(stage, tmp_path, toys, monkeypatch):
+    """What was computed for the other problems is read from scratch: the same tables, by no call of the algorithm."""
+    before = run(stage, tmp_path, PARAMS)
+    begun = []
+    monkeypatch.setattr("stages.gradual_rank.greedy.greedy", lambda loss, size, **how: begun.append(size) or iter(()))
+    draw_toy(tmp_path / "t/new.safetensors", [3], (3, 2, 2), [36], 0.3)
+    after = run(stage, tmp_path, PARAMS)
+    assert begun == []
+    for name, table in before.items():
+        pd.testing.assert_frame_equal(after[name], table)
+    with pytest.raises(KeyError):  # no stage: the made algorithm has none
+        run(stage, tmp_path, {**PARAMS, "new": {"max_stages": 1, "forecast_scales": []}})
+    assert begun == [4]

@@ -77,7 +77,7 @@ def best(W, rank):
     return sum((sigma[i] * np.outer(U[:, i], Vh[i]) for i in range(min(rank, len(sigma)))), np.zeros_like(W))
 
 
-def low_rank(first, last):
+def low_rank(first, last, seed):
     """Every (kind, rank) with its weights."""
     update = {name: last[name] - first[name] for name in MATRICES}
     for rank in RANKS:
@@ -88,6 +88,16 @@ def low_rank(first, last):
             yield (kind, rank), {name: first[name] + best(update[name], rank) for name in names}
     third = {name: best(update[name], 4) - best(update[name], 2) for name in MATRICES}
     yield ("pairs 3 and 4", 2), {name: first[name] + third[name] for name in MATRICES}
+    projected, noise = {}, {}
+    for name, W in update.items():
+        source = generator(11, "random directions", seed, name)
+        two = torch.randn(W.shape[1], 2, generator=source, dtype=torch.float64).numpy()
+        projected[name] = first[name] + W @ two @ np.linalg.pinv(two)
+        source = generator(11, "gaussian", seed, name)
+        G = torch.randn(W.shape, generator=source, dtype=torch.float64).numpy()
+        noise[name] = first[name] + G * np.sqrt((W**2).sum() / (G**2).sum())
+    yield ("random directions", 2), projected
+    yield ("gaussian", min(NEURONS, D)), noise
 
 
 def scored(weights, samples):
@@ -176,13 +186,17 @@ def pruned(weights, seed):
             kept = NEURONS - len(gone)
             yield ("neurons", order, rate), weights | {"W_O": without(W, gone)}, kept, kept / NEURONS
     n_small, _ = otsu(norms)
-    large = sorted(rising[n_small:])
-    source = generator(11, "large neurons", seed)
-    units = [large[i] for i in torch.randperm(len(large), generator=source).tolist()]
-    for rate in LARGE_RATES:
-        gone = [*rising[:n_small], *first(units, rate)]
-        kept = NEURONS - len(gone)
-        yield ("large neurons", "random", rate), weights | {"W_O": without(W, gone)}, kept, kept / NEURONS
+    parts = {"large": sorted(rising[n_small:]), "small": sorted(rising[:n_small])}
+    for size, part in parts.items():
+        source = generator(11, f"{size} neurons", seed)
+        units = [part[i] for i in torch.randperm(len(part), generator=source).tolist()]
+        for rate in LARGE_RATES if size == "large" else [*LARGE_RATES, 1.0]:
+            gone = [*(parts["small"] if size == "large" else []), *first(units, rate)]
+            kept = NEURONS - len(gone)
+            yield (f"{size} neurons", "random", rate), weights | {"W_O": without(W, gone)}, kept, kept / NEURONS
+    for order, units in {"smallest": rising, "random": shuffled, "largest": rising[::-1]}.items():
+        left = weights | {"W_O": without(W, units[:n_small])}
+        yield ("as many as small", order, 1.0), left, NEURONS - n_small, 1 - n_small / NEURONS
     entries = sorted(np.ndindex(W.shape), key=lambda place: abs(W[place]))
     for rate in PARAMS["rates_of_weights"]:
         left = W.copy()
@@ -246,7 +260,7 @@ def test_every_cut_is_scored_on_the_test_samples_and_every_direction_is_numpys(c
         snapshots = [{m: W[i] for m, W in weights.items()} for weights in written[name]]
         test, mu = of_seed(samples, "test", key[2]), samples["patterns"][SEEDS.index(key[2])].astype(float)
         rows = cuts_found[key].drop(columns=CELL).set_index(["kind", "rank"])
-        wanted = dict(low_rank(snapshots[0], snapshots[-1]))
+        wanted = dict(low_rank(snapshots[0], snapshots[-1], key[2]))
         assert sorted(rows.index) == sorted(wanted)
         for place, weights in wanted.items():
             numbers = scored(snapshots[-1] | weights, test)
@@ -299,7 +313,8 @@ def test_every_pruned_model_is_measured_as_if_it_stood_alone_and_every_neuron_co
 
 def test_columns_that_fall_into_no_whole_groups_are_not_pruned_by_groups(cut, made):
     table = cut(group=4, kept_of_group=2, rate_step=1, large_rate_step=1)[2]
-    assert set(table["what"]) == {"neurons", "large neurons", "weights", "rows of W_V"}
+    of_neurons = {"neurons", "large neurons", "small neurons", "as many as small"}
+    assert set(table["what"]) == {*of_neurons, "weights", "rows of W_V"}
 
 
 def test_the_groups_are_named_after_what_stays_of_them(cut, made):

@@ -7,6 +7,7 @@ import torch
 from made import files, generator, read_run
 from safetensors.torch import save_file
 
+from lib.dynamics import gradient_descent
 from lib.io.files import InputError
 
 SECTION = "family.train"
@@ -25,7 +26,8 @@ PARAMS = {
     "snapshot_steps": [6, 2, 50],
     "fitted_loss": 0.8,
 }
-SAVED = {"one": [0, 2, 6, 7], "each": [0, 2, 5]}
+PERMUTED = TIED | {"name": "chance", "labels": "permuted", "n_seeds": 2, "n_steps": 3}
+SAVED = {"one": [0, 2, 6, 7], "each": [0, 2, 5], "chance": [0, 2, 3]}
 MATRICES = ["W_Q", "W_K", "W_V", "W_O"]
 
 
@@ -53,7 +55,7 @@ def train(stage, tmp_path):
 
     def run(params, *configurations):
         reference.write_cases(tmp_path / "configurations", configurations)
-        paths = [tmp_path / name for name in ("configurations", "samples", "runs")]
+        paths = [tmp_path / name for name in ("configurations", "samples", "runs", "losses")]
         stage("low_rank_sparse.train", {SECTION: params}, SECTION, *paths)
 
     return run
@@ -72,11 +74,14 @@ def training(dataset, params, configuration, seed):
     a = reference.readout(configuration["readout"], 1, SEQ_LEN, params["n_neurons"], source)
     steps = reference.batches(N_TRAIN, params["batch_size"], configuration["n_steps"], generator(seed, "order"))
     data = of_seed(dataset, "train", seed)
+    if configuration.get("labels") == "permuted":
+        order = torch.randperm(N_TRAIN, generator=generator(seed, "permuted labels")).tolist()
+        data |= {"labels": torch.stack([data["labels"][i] for i in order])}
     return a, *reference.trained(start, dict, a, data, steps, configuration["learning_rate"])
 
 
-def check(dataset, params, configuration, saved, folder):
-    """A run is what the trainings from its seeds give; returns its table."""
+def check(dataset, params, configuration, saved, folder, atol=1e-5):
+    """A run and its losses are what the trainings from its seeds give; returns its table."""
     layout, snapshots, table = read_run(folder)
     seeds = list(range(configuration["first_seed"], configuration["first_seed"] + configuration["n_seeds"]))
     trainings = {seed: training(dataset, params, configuration, seed) for seed in seeds}
@@ -87,22 +92,32 @@ def check(dataset, params, configuration, saved, folder):
         for i, seed in enumerate(seeds):
             a, states, losses = trainings[seed]
             for name, W in states[step].items():
-                torch.testing.assert_close(weights[name][i], W.float(), rtol=1e-5, atol=1e-5)
+                torch.testing.assert_close(weights[name][i], W.float(), rtol=1e-5, atol=atol)
             torch.testing.assert_close(weights["readout"][i], a)
             row = {"snapshot": number, "step": step, "seed": seed, "loss": losses[step - 1] if step else float("nan")}
             row["fitted_step"] = reference.fitted_step(losses[:step], params["fitted_loss"])
             rows.append(row | reference.scores(states[step], a, of_seed(dataset, "test", seed)))
         assert all(len(W) == len(seeds) for W in weights.values())
-    pd.testing.assert_frame_equal(table, pd.DataFrame(rows), rtol=1e-4, atol=1e-5)  # of float32, after some steps
+    pd.testing.assert_frame_equal(table, pd.DataFrame(rows), rtol=1e-4, atol=atol)  # of float32, after some steps
     assert layout == {
         "family": "low_rank_sparse",
         "matrices": {name: ["seed", "row", "col"] for name in MATRICES},
         "products": {"W_KQ": ["W_K", "W_Q"], "W_VO": ["W_V", "W_O"]},
         "gauge": {},
-        "cell": {"configuration": configuration["name"], "readout": configuration["readout"]},
+        "cell": {
+            "configuration": configuration["name"],
+            "readout": configuration["readout"],
+            "labels": configuration.get("labels", "given"),
+        },
         "seeds": seeds,
         "format": "transformer dynamics run 1",
     }
+    every = pd.read_parquet(folder.parents[1] / "losses")
+    every = every[every["configuration"] == configuration["name"]]
+    wanted = [(seed, step, loss) for seed in seeds for step, loss in enumerate(trainings[seed][2])]
+    wanted = pd.DataFrame(wanted, columns=["seed", "step", "loss"])
+    found = every[["seed", "step", "loss"]].sort_values(["seed", "step"], ignore_index=True)
+    pd.testing.assert_frame_equal(found, wanted, check_dtype=False, rtol=1e-4, atol=atol)
     return table
 
 
@@ -111,12 +126,29 @@ def test_every_snapshot_and_row_is_that_of_autograd(train, tmp_path, dataset):
     old = tmp_path / "runs" / "older" / "steps.parquet"
     old.parent.mkdir(parents=True)
     old.touch()
-    train(PARAMS, TIED, UNTIED)
-    runs = {one["name"]: one for one in (TIED, UNTIED)}
+    train(PARAMS, TIED, UNTIED, PERMUTED)
+    runs = {one["name"]: one for one in (TIED, UNTIED, PERMUTED)}
     tables = [check(dataset, PARAMS, runs[name], SAVED[name], tmp_path / "runs" / name) for name in runs]
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == sorted(runs)
     # Fitted soon, late, and never within the steps.
     assert set(pd.concat(tables)["fitted_step"]) == {-1, 1, 5, 6}
+
+
+def test_a_training_at_rest_is_what_all_its_steps_would_make_of_it(train, tmp_path, dataset, monkeypatch):
+    """It ends early, yet each later snapshot, row and loss is that of autograd over every step."""
+    numbers = []
+    whole = gradient_descent.gradient_descent
+    monkeypatch.setattr(
+        "stages.low_rank_sparse.train.gradient_descent",
+        lambda *args: (numbers.append(step.number) or step for step in whole(*args)),
+    )
+    long = TIED | {"n_steps": 120, "n_seeds": 1, "learning_rate": 1}
+    params = PARAMS | {"batch_size": 6, "snapshot_steps": [3, 100]}
+    train(params, long)
+    table = check(dataset, params, long, [0, 3, 100, 120], tmp_path / "runs" / "one", atol=1e-3)
+    assert max(numbers) < 90
+    assert table["loss"].tolist()[-2:] == [0, 0]
+    assert table["least_margin"].nunique() == 3
 
 
 def test_a_batch_at_the_threshold_is_not_yet_fitted(train, tmp_path, dataset):
@@ -131,6 +163,7 @@ def test_a_batch_at_the_threshold_is_not_yet_fitted(train, tmp_path, dataset):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"n_neurons": 1}, r"n_neurons: wanted a number in \[2, 1e9\], got 1"),
         ({"snapshot_steps": [2, -1]}, r"snapshot_steps\[1\]: wanted a number in \[0, 1e6\], got -1"),
         ({"value_error": -0.1}, r"value_error: wanted a number in \[0, 100\], got -0.1"),
         ({"query_key_error": 101}, r"query_key_error: wanted a number in \[0, 100\], got 101"),
@@ -154,6 +187,7 @@ def test_params_of_no_training_are_refused(train, tmp_path, dataset, monkeypatch
         ([TIED | {"n_seeds": 4}], r"seeds: wanted seeds of the data set, \[4, 5, .*, got 6"),
         ([TIED | {"readout": "other"}], "column readout: wanted one of 'tied' or 'untied', got 'other'"),
         ([TIED | {"batch_size": 4}], "unknown column 'batch_size'"),
+        ([TIED | {"labels": "none"}], "column labels: wanted one of 'given' or 'permuted', got 'none'"),
     ],
 )
 def test_a_table_of_no_configurations_is_refused(train, tmp_path, dataset, configurations, message):

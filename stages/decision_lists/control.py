@@ -1,0 +1,72 @@
+"""What must fail and what must not, by Adam on the exact loss: W transposed, trained on some rows, V alone."""
+
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from lib.data.decision_lists import Task, tasks_by_name
+from lib.dynamics.gradient_descent import Weights
+from lib.dynamics.sgd import State, sgd
+from lib.io.command import run
+from lib.io.compute import available_cores, spread, use_threads
+from lib.io.files import clear
+from lib.io.params import Count, Positive, read_params
+from lib.io.tables import read_table, write_table
+from lib.models.list_attention import PopulationLoss, Rows, SequenceLoss
+
+
+@dataclass(frozen=True)
+class Control:
+    """By Adam, on the exact loss: V = `scale` · P and W trained from 0, or V alone."""
+
+    scale: Positive
+    learning_rate: Positive
+    n_steps: Count
+
+
+def main(section: str, tasks: Path, tables: Path) -> None:
+    use_threads(1)
+    params = read_params(section, Control)
+    listed = tasks_by_name(read_table(tasks).to_dict("records")).values()
+    jobs = [(task, params) for task in listed if task.use == "controls"]
+    clear(tables, "*.parquet")
+    tables.mkdir(parents=True, exist_ok=True)
+    found = list(spread(control, jobs, n_processes=available_cores(), label=section, unit="task"))
+    if found:
+        write_table(pd.concat(found, ignore_index=True), tables / "controls.parquet")
+
+
+def control(task: Task, params: Control) -> pd.DataFrame:
+    """Accuracy over all sequences of the law."""
+    exact = PopulationLoss(Rows.of(*task.classes), task.labels)
+    with_head = PopulationLoss(exact.rows.only(exact.rows.place == 1), task.labels)
+    sequences = (task.counts, task.chances, task.star, task.labels)
+    over_keys, over_queries = SequenceLoss(*sequences, "keys"), SequenceLoss(*sequences, "queries")
+    zero = torch.zeros_like(task.label_matrix)
+    fixed = {"W": zero, "V": params.scale * task.label_matrix}
+
+    def trained(loss: PopulationLoss | SequenceLoss, name: str = "W") -> Weights:
+        *_, last = sgd(
+            lambda weights: loss.value(fixed | weights), State(0, {name: zero}), repeat(()), params.n_steps,
+            optimizer="adam", learning_rate=params.learning_rate, warmup_steps=0,
+        )  # fmt: skip
+        return fixed | {name: last.weights[name].detach()}
+
+    weights, from_heads = trained(exact), trained(with_head)
+    found = {
+        "trained": exact.accuracy(weights),
+        "trained on sequences": over_keys.accuracy(trained(over_keys)),
+        "W transposed": exact.accuracy(weights | {"W": weights["W"].T.contiguous()}),
+        "softmax over queries": over_queries.accuracy(trained(over_queries)),
+        "only rows whose head is present": exact.accuracy(from_heads),
+        "the same, on those rows": with_head.accuracy(from_heads),
+        "W = 0 with the best V": exact.accuracy(trained(exact, "V")),
+    }
+    return pd.DataFrame([{"task": task.name, "control": name, "accuracy": value} for name, value in found.items()])
+
+
+if __name__ == "__main__":
+    run(main)
