@@ -17,8 +17,7 @@ export REV TO PARAM METRIC DATASET COMMAND HOURS
 
 # The whole pipeline: data, runs, metrics, figures, claims, report.html
 repro: .venv/installed
-	$(ACTIVATE) && python -m tools.unlock && dvc repro
-	@echo "Done: open report.html; claims are in metrics/claims.json, figures in plots/."
+	$(ACTIVATE) && python -m tools.repro
 
 # The report, made anew where something changed, in a browser
 report: .venv/installed

@@ -45,9 +45,9 @@ class Claim:
 
     def __post_init__(self) -> None:
         try:
-            _ = 0.0 in Interval(self.bar)
-        except ValueError:
-            raise ValueError(f"bar: wanted an interval such as '[1, 2)', got {self.bar!r}") from None
+            Interval(self.bar)
+        except ValueError as error:
+            raise ValueError(f"bar: {error}") from None
         if self.expected is not None and not self.expected.startswith("fails, because "):
             raise ValueError(f"expected: wanted 'fails, because ...', got {self.expected!r}")
         try:
@@ -82,13 +82,11 @@ class Group:
     command: str
     claims: dict[str, Claim]
 
-    def described(self, claim: Claim, setup: dict[str, Any] | None) -> dict[str, Any]:
+    def described(self, claim: Claim, setup: dict[str, Any]) -> dict[str, Any]:
         """All that is said of a claim before it is judged, but for its nulls; numbers of the setup are put in."""
         said = {key: value for key, value in vars(claim).items() if value is not None and key != "nulls"}
 
         def number(match: re.Match[str]) -> str:
-            if setup is None:
-                return "…"
             if match[1] not in setup:
                 raise InputError(f"{self.measures}: setup: wanted {match[1]!r} for a statement, got {sorted(setup)}")
             value = setup[match[1]]
@@ -108,9 +106,15 @@ def main(claims: Path, measures: list[Path], verdicts: Path) -> None:
     listed = load_yaml(claims)
     if not isinstance(listed, dict):
         raise InputError(f"{claims}: wanted groups of claims by name, got {listed!r}")
-    groups = [parse(entry, Group, f"{claims}: {name}") for name, entry in listed.items()]
+    groups = [grouped(claims, name, entry) for name, entry in listed.items()]
+    for group in groups:
+        if group.measures not in found:
+            raise InputError(
+                f"{claims}, line {line_of(claims, group.measures)}: wanted a file that a stage makes, one of "
+                f"{sorted(found)}; got {group.measures}"
+            )
     every = [(name, group, claim) for group in groups for name, claim in group.claims.items()]
-    judged = {name: judge(claim, group, found.get(group.measures)) for name, group, claim in every}
+    judged = {name: judge(claim, group, found[group.measures]) for name, group, claim in every}
     if len(judged) < len(every):
         raise InputError(f"{claims}: wanted claims of different names, got {len(every)} of {len(judged)} names")
     for name, _, claim in every:
@@ -122,13 +126,29 @@ def main(claims: Path, measures: list[Path], verdicts: Path) -> None:
     sys.stdout.flush()
 
 
-def judge(claim: Claim, group: Group, measures: dict[str, Any] | None) -> dict[str, Any]:
+def grouped(claims: Path, name: str, entry: Any) -> Group:
+    """The group of that name; what is wrong with it is said with the line of the claim."""
+    try:
+        return parse(entry, Group, f"{claims}: {name}")
+    except InputError as error:
+        place = re.search(r"\.claims\.(\w+)", str(error))
+        line = line_of(claims, f"{place[1]}:" if place else f"{name}:")
+        raise InputError(str(error).replace(f"{claims}: ", f"{claims}, line {line}: ", 1)) from error
+
+
+def line_of(file: Path, text: str) -> int:
+    """The number of the first line that begins with a text, or ends with it, apart from spaces."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return next((n for n, line in enumerate(lines, 1) if line.strip().startswith(text) or line.endswith(text)), 1)
+
+
+def judge(claim: Claim, group: Group, measures: dict[str, Any]) -> dict[str, Any]:
     """The claim with its verdict: value, spread and interval over the cases, and whether it meets its bar.
 
     Of several scales, at each of which the claim must hold, the numbers are those of the scale nearest to failing.
     """
-    said = group.described(claim, None if measures is None else measures.get("setup", {}))
-    among = claim.among(measures or {})
+    said = group.described(claim, measures.get("setup", {}))
+    among = claim.among(measures)
     if not among:
         return {**said, "state": "not run"}
     found = {scale: verdict(claim, group, values) for scale, values in among.items()}

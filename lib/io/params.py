@@ -8,8 +8,10 @@ put in our words.
 """
 
 import json
+import math
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -26,20 +28,26 @@ Schema = TypeVar("Schema")
 
 @dataclass(frozen=True)
 class Interval:
-    """A range of numbers as it is written in mathematics: `"(0, 1]"`, `"[1, 1e6]"`, `"(0, inf)"`."""
+    """A range of numbers as it is written in mathematics: `"(0, 1]"`, `"[1, 1e6]"`, `"(0, inf)"`.
+
+    Raises `ValueError` for what is no range, or an empty one.
+    """
 
     text: str
+    low: float = field(init=False, repr=False, compare=False)
+    high: float = field(init=False, repr=False, compare=False)
 
-    @property
-    def low(self) -> float:
-        """The lower end."""
-        return float(self.text[1:-1].split(",")[0])
-
-    @property
-    def high(self) -> float:
-        """The upper end."""
-        _, high = self.text[1:-1].split(",")
-        return float(high)
+    def __post_init__(self) -> None:
+        found = re.fullmatch(r"([\[(])([^,]+),([^,]+)([\])])", self.text)
+        try:
+            low, high = (float(found[2]), float(found[3])) if found else (math.nan, math.nan)
+        except ValueError:
+            low = high = math.nan
+        closed = self.text.startswith("[") and self.text.endswith("]")
+        if not (low < high or (low == high and closed and math.isfinite(low))):
+            raise ValueError(f"wanted an interval such as '[1, 2)', got {self.text!r}")
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
 
     def __contains__(self, value: float) -> bool:
         above = value >= self.low if self.text[0] == "[" else value > self.low

@@ -266,6 +266,14 @@ def test_an_interval_holds_what_mathematics_says(text, inside, outside):
     assert not any(value in Interval(text) for value in outside)
 
 
+@pytest.mark.parametrize(
+    "text", ["", "1, 2", "[2, 1]", "{1, 2}", "(1, 1)", "[1, 1)", "[nan, 1]", "[1, 2, 3]", "[1]", "[a, b]", "[inf, inf]"]
+)
+def test_what_is_no_range_is_no_interval(text):
+    with pytest.raises(ValueError, match=re.escape(f"wanted an interval such as '[1, 2)', got {text!r}")):
+        Interval(text)
+
+
 @dataclass(frozen=True)
 class Sown(Seeds):
     width: Count

@@ -88,11 +88,13 @@ def test_a_value_that_is_not_a_number_meets_no_bar(verdicts):
     assert [claim["state"] for claim in judged.values()] == ["fails", "fails"]
 
 
-def test_a_claim_whose_measures_are_not_there_was_not_run(verdicts):
+def test_a_group_whose_measures_no_stage_makes_is_refused_by_its_line(verdicts, tmp_path):
     elsewhere = GROUP | {"measures": "published/gpu/measures.json", "claims": {"elsewhere": ENTRY}}
-    claim = verdicts.of_groups([1], gpu=elsewhere)["elsewhere"]
-    assert claim["state"] == "not run"
-    assert "holds" not in claim
+    with pytest.raises(
+        InputError, match=r"claims\.yaml, line 5: wanted a file that a stage makes, one of .*; got published/gpu/meas"
+    ):
+        verdicts.of_groups([1], gpu=elsewhere)
+    assert (tmp_path / "claims.yaml").read_text().splitlines()[4] == "  measures: published/gpu/measures.json"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,13 @@ def test_a_claim_says_which_of_its_nulls_it_beats(verdicts):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"bar": "about 3"}, r"any\.claims\.one: bar: wanted an interval such as '\[1, 2\)', got 'about 3'"),
+        (
+            {"bar": "about 3"},
+            r"line 6: any\.claims\.one: bar: wanted an interval such as '\[1, 2\)', got 'about 3'",
+        ),
+        ({"bar": "{1, 2}"}, r"any\.claims\.one: bar: wanted an interval such as '\[1, 2\)', got '{1, 2}'"),
+        ({"bar": "[2, 1]"}, r"any\.claims\.one: bar: wanted an interval such as '\[1, 2\)', got '\[2, 1\]'"),
+        ({"bar": "[nan, 1]"}, r"any\.claims\.one: bar: wanted an interval such as '\[1, 2\)', got '\[nan, 1\]'"),
         ({"kind": "hope"}, r"any\.claims\.one\.kind: wanted one of 'theorem', "),
         ({"over": 3}, r"any\.claims\.one\.over: wanted one of 'every', 'mean' or 'median', got 3"),
         ({"expected": "fails, somehow"}, r"any\.claims\.one: expected: wanted 'fails, because"),
@@ -158,18 +166,21 @@ def test_a_claim_that_is_not_one_is_refused_by_its_place(verdicts, changes, mess
     [
         (
             {"any": GROUP | {"claims": {}, "colour": "red"}},
-            r"claims\.yaml: any: unknown key 'colour', wanted \['claims', ",
+            r"claims\.yaml, line 1: any: unknown key 'colour', wanted \['claims', ",
         ),
         (
             {"any": GROUP},
-            r"claims\.yaml: any: missing key 'claims', got \['command', 'family', 'figures', 'measures'\]",
+            r"claims\.yaml, line 1: any: missing key 'claims', got \['command', 'family', 'figures', 'measures'\]",
         ),
-        ({"any": GROUP | {"claims": [ENTRY]}}, r"claims\.yaml: any\.claims: wanted a section of keys, got \[\{"),
+        (
+            {"any": GROUP | {"claims": [ENTRY]}},
+            r"claims\.yaml, line 1: any\.claims: wanted a section of keys, got \[\{",
+        ),
         (
             {"any": GROUP | {"claims": {7: ENTRY}}},
-            r"claims\.yaml: any\.claims: wanted keys that are texts, got the key 7",
+            r"claims\.yaml, line 1: any\.claims: wanted keys that are texts, got the key 7",
         ),
-        ({"any": 3}, r"claims\.yaml: any: wanted a section of keys, got 3"),
+        ({"any": 3}, r"claims\.yaml, line 1: any: wanted a section of keys, got 3"),
     ],
 )
 def test_a_group_that_is_not_one_is_refused_by_its_place(verdicts, groups, message):

@@ -1,0 +1,108 @@
+"""What `make repro` says: a line per stage that runs, the time that is left, and the claims that turned."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from project import PYTHON, ROOT, commit, git
+
+from tools.repro import Progress, verdicts
+
+SAID = """Stage 'a_generate' didn't change, skipping
+Running stage 'a_train@x':
+> python -m stages.a.train
+what it says
+Updating lock file 'dvc.lock'
+
+Running stage 'plot':
+> python -m stages.a.plot
+Stage 'claims' is cached - skipping run, checking out outputs
+To track the changes with git, run:
+"""
+NAMES = ["a_generate", "a_train@x", "claims", "plot"]
+# In the place of `python -m dvc`: says what a run says, and ends as it is told.
+DVC = """import os, sys, time
+assert sys.argv[1:] == ["repro"], sys.argv
+for line in open("said"):
+    sys.stdout.write(line)
+    sys.stdout.flush()
+sys.exit(int(os.environ["ENDS"]))
+"""
+
+
+def test_each_stage_that_runs_is_a_line_with_the_time_that_those_ahead_took():
+    progress = Progress(NAMES, {"a_train@x": 65.0, "plot": 10.0, "claims": 2.4})
+    told = [progress.read(line, now) for now, line in enumerate(SAID.splitlines(), 100)]
+    progress.end(200.0)
+    assert [line for line in told if line] == [
+        "stage 2 of 4: a_train@x (at most about 1:17 left)",
+        "stage 3 of 4: plot (at most about 0:12 left)",
+    ]
+    assert progress.took == {"a_train@x": 5.0, "plot": 2.0, "claims": 2.4}  # seconds between the lines
+    assert (progress.seen, progress.n_run) == (["a_generate", "a_train@x", "plot", "claims"], 2)
+
+
+def test_nothing_is_said_of_the_time_where_a_stage_never_ran():
+    progress = Progress(NAMES, {"plot": 10.0})
+    assert progress.read("Running stage 'a_train@x':\n", 0.0) == "stage 1 of 4: a_train@x"
+    assert Progress([], {}).read("Running stage 'new':", 0.0) == "stage 1 of 1: new"
+
+
+def test_a_claim_that_turned_is_named_with_its_figure():
+    claims = {
+        "same": {"state": "holds", "figure": "a.svg"},
+        "turned": {"state": "fails", "figure": "b.svg"},
+        "new": {"state": "not run", "figure": "c.svg"},
+        "known": {"state": "fails", "expected": "fails, because", "figure": "d.svg"},
+    }
+    before = {"same": {"state": "holds"}, "turned": {"state": "holds"}, "known": {"state": "fails"}}
+    assert list(verdicts(claims, before)) == [
+        "4 claims: 1 hold, 2 fail (1 as expected), 1 not run",
+        "  turned: holds in the last commit, fails now: b.svg",
+    ]
+
+
+@pytest.fixture
+def project(tmp_path) -> Path:
+    """A project whose DVC says what it is given."""
+    (tmp_path / "dvc").mkdir()
+    (tmp_path / "dvc" / "__init__.py").touch()
+    (tmp_path / "dvc" / "__main__.py").write_text(DVC)
+    (tmp_path / "said").write_text(SAID)
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "metrics" / "claims.json").write_text(json.dumps({"a": {"state": "holds", "figure": "a.svg"}}))
+    (tmp_path / "dvc.lock").write_text("stages:\n" + "".join(f"  {name}: {{cmd: a}}\n" for name in NAMES))
+    git("init", "--quiet", at=tmp_path)
+    commit(tmp_path, "The project")
+    return tmp_path
+
+
+def made(project: Path, ends: int) -> subprocess.CompletedProcess[str]:
+    """Runs the program in the project; the check before it needs the real DVC, and is left out."""
+    code = "import tools.unlock; tools.unlock.main = lambda: None; import tools.repro; tools.repro.main()"
+    return subprocess.run(
+        [PYTHON, "-c", f"import sys; sys.path[0] = {str(ROOT)!r}; {code}"],
+        cwd=project, env={**os.environ, "ENDS": str(ends)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_a_run_ends_with_the_counts_and_where_to_look(project):
+    done = made(project, 0)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "stage 2 of 4: a_train@x",
+        "stage 3 of 4: plot",
+        "4 stages are up to date; 2 of them ran.",
+        "1 claims: 1 hold, 0 fail (0 as expected), 0 not run",
+        "Open report.html (or: make report); claims are in metrics/claims.json, figures in plots/.",
+    ]
+    assert json.loads((project / ".dvc" / "tmp" / "stage_times.json").read_text()).keys() == {"a_train@x", "plot"}
+
+
+def test_a_run_that_fails_shows_what_was_said_and_ends_as_it_did(project):
+    done = made(project, 3)
+    assert done.returncode == 3
+    assert done.stdout.endswith(SAID)
+    assert "up to date" not in done.stdout

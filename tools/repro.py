@@ -1,0 +1,134 @@
+"""The whole pipeline with a line per stage: which of how many, and how long it may take: `make repro`.
+
+It is `dvc repro`, whose output it reads, after a check that a killed DVC left nothing half written. The time that is
+left is at most that of the stages to come, each as long as it took last here; on a first run nothing is known of it.
+The bars of long stages go to the screen by themselves; what else a stage says is shown where it fails.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lib.io.command import run
+from lib.io.files import atomic
+from lib.io.tables import read_json
+from tools import unlock
+
+TIMES = Path(".dvc/tmp/stage_times.json")  # seconds of every stage, when it ran last here
+BEGINS = re.compile(r"Running stage '(.+)':$")
+SKIPS = re.compile(r"Stage '(.+)' (?:didn't change|is cached)")
+SHOWN_ON_FAILURE = 60  # lines
+
+
+@dataclass
+class Progress:
+    """What is known of a run while it goes: the names of its stages, and seconds, as they took last or now."""
+
+    names: list[str]
+    took: dict[str, float]
+    seen: list[str] = field(default_factory=list)
+    n_run: int = 0
+    running: str | None = None
+    began: float = 0.0
+
+    def read(self, line: str, now: float) -> str | None:
+        """What to say of a line of DVC's output, if anything."""
+        begins, skips = BEGINS.match(line), SKIPS.match(line)
+        if not begins and not skips:
+            return None
+        self.end(now)
+        [name] = (begins or skips).groups()  # pyright: ignore[reportOptionalMemberAccess]
+        self.seen.append(name)
+        if skips:
+            return None
+        self.running, self.began, self.n_run = name, now, self.n_run + 1
+        return f"stage {len(self.seen)} of {max(len(self.names), len(self.seen))}: {name}{self.left()}"
+
+    def end(self, now: float) -> None:
+        """The stage that runs has ended."""
+        if self.running:
+            self.took[self.running] = round(now - self.began, 2)
+        self.running = None
+
+    def left(self) -> str:
+        """How long this stage and those to come took last, where that is known of all."""
+        ahead = [*self.seen[-1:], *(name for name in self.names if name not in self.seen)]
+        if any(name not in self.took for name in ahead):
+            return ""
+        minutes, seconds = divmod(round(sum(self.took[name] for name in ahead)), 60)
+        return f" (at most about {minutes}:{seconds:02} left)"
+
+
+def main() -> None:
+    unlock.main()
+    progress = Progress(names_of_stages(), times())
+    said: deque[str] = deque(maxlen=SHOWN_ON_FAILURE)
+    with subprocess.Popen([sys.executable, "-m", "dvc", "repro"], stdout=subprocess.PIPE, text=True) as dvc:
+        try:
+            for line in dvc.stdout or ():
+                said.append(line)
+                told = progress.read(line, time.monotonic())
+                if told:
+                    print(told, flush=True)
+        except KeyboardInterrupt:  # DVC was told too, and ends its stage
+            sys.exit(dvc.wait() or 130)
+    if dvc.returncode == 0:
+        progress.end(time.monotonic())
+    with atomic(TIMES) as part:
+        part.write_text(json.dumps(progress.took))
+    if dvc.returncode:
+        print(*said, sep="", end="")
+        sys.exit(dvc.returncode)
+    print(
+        f"{len(progress.seen)} stages are up to date; {progress.n_run} of them ran.", *closing(), sep="\n", flush=True
+    )
+
+
+def names_of_stages() -> list[str]:
+    """The stages that dvc.lock, which git has, knows; none where it is not there."""
+    try:
+        with Path("dvc.lock").open(encoding="utf-8") as file:
+            return list(yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader))["stages"])
+    except OSError:
+        return []
+
+
+def times() -> dict[str, float]:
+    """The seconds that every stage took when it ran last here; none where that is not known."""
+    try:
+        found = json.loads(TIMES.read_text())
+        return {str(name): float(seconds) for name, seconds in found.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def closing() -> Iterator[str]:
+    """How many claims hold, which turned since the last commit, and where to look."""
+    found = subprocess.run(["git", "show", "HEAD:metrics/claims.json"], capture_output=True, check=False)
+    yield from verdicts(read_json(Path("metrics/claims.json")), json.loads(found.stdout or "{}"))
+    yield "Open report.html (or: make report); claims are in metrics/claims.json, figures in plots/."
+
+
+def verdicts(claims: dict[str, Any], before: dict[str, Any]) -> Iterator[str]:
+    """Counts of the verdicts, and a line for each that is another than before."""
+    states = [claim["state"] for claim in claims.values()]
+    expected = sum(claim["state"] == "fails" and "expected" in claim for claim in claims.values())
+    counts = f"{states.count('holds')} hold, {states.count('fails')} fail ({expected} as expected)"
+    yield f"{len(states)} claims: {counts}, {states.count('not run')} not run"
+    for name, claim in claims.items():
+        old = before.get(name, claim)["state"]
+        if old != claim["state"]:
+            yield f"  {name}: {old} in the last commit, {claim['state']} now: {claim['figure']}"
+
+
+if __name__ == "__main__":
+    run(main)
