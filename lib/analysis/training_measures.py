@@ -63,10 +63,10 @@ def derived(tables: Tables) -> dict[str, pd.DataFrame]:
     tables = {name: plain_typed(tables[name]) for name in ("training", "ranks")}
     updates = mean_ranks(tables["ranks"]).loc[PRODUCTS].xs("update", level="of").unstack("step")
     growth = growth_through_training(updates.columns.to_numpy(float), updates.to_numpy())
-    losses = tables["training"].set_index(["control", "init_scale", "seed", "step"])["train_loss"].unstack("step")
-    rows = []
+    losses = tables["training"].set_index(["control", "init_scale", "seed", "step"])["train_loss"].unstack("step").T
+    rows, ranks_of = [], updates.T
     for matrix, scale, seed in updates.xs(PERMUTED, level="control").index:
-        both = [(losses.loc[c, scale, seed][updates.columns], updates.loc[matrix, c, scale, seed]) for c in LABELS]
+        both = [(losses[c, scale, seed][updates.columns], ranks_of[matrix, c, scale, seed]) for c in LABELS]
         level = max(float(loss.min()) for loss, _ in both)
         ranks = [at_loss(loss.to_numpy(), rank.to_numpy(), level) for loss, rank in both]
         rows.append((matrix, scale, seed, level, *ranks))
@@ -148,7 +148,7 @@ def growth_with_init_scale(tables: Tables, wanted: list[float]) -> Measures:
     for matrix in PRODUCTS:
         letters = matrix[2:]
         plain = means.loc[matrix, "none"].unstack("step")
-        fell = losses.loc[plain.index, plain.columns]
+        fell = pd.DataFrame(losses.loc[plain.index, plain.columns])
         levels = fell.min(axis="columns").groupby("seed").transform("max")
         equal = [at_loss(fell.loc[i].to_numpy(), plain.loc[i].to_numpy(), levels[i]) for i in plain.index]
         of = {"": plain[last], "_first_step": plain[1], "_at_equal_loss": pd.Series(equal, plain.index)}
@@ -165,7 +165,8 @@ def growth_with_init_scale(tables: Tables, wanted: list[float]) -> Measures:
 def between(by_scale: pd.DataFrame, wanted: list[float]) -> pd.Series:
     """The value at each wanted scale over that at the one before."""
     chosen = by_scale[[scale for scale in wanted if scale in by_scale]]
-    return (chosen / chosen.shift(axis="columns")).T.stack().dropna().rename_axis(["init_scale", "seed"])
+    ratios = (chosen / chosen.shift(axis="columns")).T.stack()
+    return ratios.dropna().rename_axis(["init_scale", "seed"])  # pyright: ignore[reportReturnType]
 
 
 def cuts(truncate: pd.DataFrame, prune: pd.DataFrame) -> Measures:
@@ -177,13 +178,13 @@ def cuts(truncate: pd.DataFrame, prune: pd.DataFrame) -> Measures:
     keys = ["init_scale", "seed"]
     cut = truncate[truncate["kind"] == "all"].set_index([*keys, "rank"])["test_accuracy"].unstack("rank")
     kept = weights.set_index(["order", *keys, "rate"])["test_accuracy"].unstack("rate")
-    smallest = kept.loc["smallest"]
-    harmless = smallest.ge(smallest[0.0] - ONE_POINT, axis=0).cummin(axis="columns").sum(axis="columns")
+    smallest = pd.DataFrame(kept.loc["smallest"])
+    harmless = pd.Series(smallest.ge(smallest[0.0] - ONE_POINT, axis=0).cummin(axis="columns").sum(axis="columns"))
     average = kept.mean(axis="columns").unstack("order")
     return {
         "rank_within_one_point": cut.ge(cut.iloc[:, -1] - ONE_POINT, axis=0).idxmax(axis="columns").astype(float),
         "accuracy_at_rank_zero": cut[0],
-        "pruning_within_one_point": harmless.map(lambda n: float(kept.columns[n - 1])),
+        "pruning_within_one_point": pd.Series([float(kept.columns[int(n) - 1]) for n in harmless], harmless.index),
         "smallest_first_over_others": average["smallest"] - average[["random", "largest"]].max(axis="columns"),
     }
 

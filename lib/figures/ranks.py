@@ -29,7 +29,7 @@ def rank_against_init_scale(table: pd.DataFrame, training: pd.DataFrame, trained
         "permuted labels": (table[final & (table["control"] == PERMUTED) & (table["of"] == "update")], "--"),
         "first step": (table[plain & (table["of"] == "update") & (table["step"] == 1)], ":"),
     }
-    layers = sorted(table["layer"].unique())
+    layers = [int(layer) for layer in sorted(table["layer"].unique())]
     size = 1.0 + 2.7 * len(layers), 5.6
     figure, panels = plt.subplots(2, len(layers), figsize=size, sharex=True, sharey="row", squeeze=False)
     for row, (matrix, name) in enumerate(MATRIX_NAMES.items()):
@@ -67,7 +67,7 @@ def rank_through_training(table: pd.DataFrame, init_scales: list[float]) -> Figu
     Bold: mean over heads and seeds; thin: each seed; the band is from the lowest head to the highest, means over seeds.
     """
     chosen = table[(table["of"] == "update") & table["matrix"].isin(list(MATRIX_NAMES))]
-    layers = sorted(chosen["layer"].unique())
+    layers = [int(layer) for layer in sorted(chosen["layer"].unique())]
     size = 1.0 + 2.6 * len(layers), 0.5 + 2.2 * len(init_scales)
     figure, panels = plt.subplots(len(init_scales), len(layers), figsize=size, sharex=True, sharey="row", squeeze=False)
     for row, scale in enumerate(init_scales):

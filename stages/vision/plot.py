@@ -59,7 +59,7 @@ def drawings(section: str, tables: Path) -> dict[str, Callable[[], Figure]]:
         "figure-5-VO": lambda: spectra_of_heads(plain["spectra"], "W_VO", reference),
         "figure-12": lambda: rank_through_training(ranks, scales),
         "growth": lambda: growth_against_null(found["growth"]),
-        "learning-curves": lambda: learning_curves(plain["training"]),
+        "learning-curves": lambda: learning_curves(training),
         "nulls": lambda: rank_against_nulls(ranks, scales),
         "truncation": lambda: accuracy_against_rank(found["truncate"]),
         "pruning": lambda: accuracy_against_pruning(found["prune"]),
