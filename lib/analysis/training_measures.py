@@ -65,7 +65,8 @@ def derived(tables: Tables) -> dict[str, pd.DataFrame]:
     growth = growth_through_training(updates.columns.to_numpy(float), updates.to_numpy())
     losses = tables["training"].set_index(["control", "init_scale", "seed", "step"])["train_loss"].unstack("step").T
     rows, ranks_of = [], updates.T
-    for matrix, scale, seed in updates.xs(PERMUTED, level="control").index:
+    permuted = updates[updates.index.get_level_values("control") == PERMUTED]
+    for matrix, _, scale, seed in permuted.index:
         both = [(losses[c, scale, seed][updates.columns], ranks_of[matrix, c, scale, seed]) for c in LABELS]
         level = max(float(loss.min()) for loss, _ in both)
         ranks = [at_loss(loss.to_numpy(), rank.to_numpy(), level) for loss, rank in both]
