@@ -347,7 +347,7 @@ def test_every_table_and_the_curves_hold_what_the_stages_before_found(evaluate, 
 
 def check_derived(folder, training, spectra):
     """The measures are ratios of these tables."""
-    wanted = by_loops(training, [summarised(row) for row in spectra])
+    wanted = by_loops(training, [summarised(row) for row in spectra], growth=())
     names = {"none": "", PERMUTED: "_permuted", SGD: "_sgd", SCALED: "_all_but_patch_embedding"}
     growth = pd.read_parquet(folder / "growth.parquet")
     for row in growth.itertuples():
