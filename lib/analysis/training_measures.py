@@ -74,7 +74,7 @@ def derived(tables: Tables) -> dict[str, pd.DataFrame]:
     columns = ["matrix", "init_scale", "seed", "train_loss", "learned", "permuted"]
     return {
         "growth": updates.index.to_frame(index=False).assign(growth=growth),
-        "equal_loss": pd.DataFrame(rows, columns=columns).astype({name: float for name in columns[3:]}),
+        "equal_loss": pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(columns[3:], float)),
     }
 
 

@@ -50,15 +50,27 @@ def joined(batches: Sequence[Iterable[tuple[Tensor, ...]]]) -> Iterator[tuple[Te
 class Losses:
     """The sum of the losses of `n` trainings, whose gradient in the weights of one is that of its own loss.
 
-    `latest` are the losses of the latest batches, one for each training.
+    `tally` holds the sum and the number of each training's losses since their means were asked for.
     """
 
-    def __init__(self, loss: Callable[..., Tensor], n: int, wrap: Callable[[Callable], Callable] = lambda loss: loss):
+    def __init__(
+        self,
+        loss: Callable[..., Tensor],
+        n: int,
+        device: torch.device | str = "cpu",
+        wrap: Callable[[Callable], Callable] = lambda loss: loss,
+    ):
         self._each = wrap(loss if n == 1 else vmap(loss))
-        self.latest: Float[Tensor, "*training"] = torch.zeros(())
+        self.tally: Float[Tensor, "*training 2"] = torch.zeros(n, 2, device=device).squeeze(0)
 
     def __call__(self, weights: Tensors, *batch: Tensor) -> Float[Tensor, ""]:
         """The sum, on a batch of each."""
         losses = self._each(weights, *batch)
-        self.latest = losses.detach()
+        self.tally += torch.stack([losses.detach(), torch.ones_like(losses)], -1)
         return losses.sum()
+
+    def means(self) -> Float[Tensor, "*training"]:
+        """The mean loss of each training over the batches since they were last asked for; NaN where there was none."""
+        found = self.tally[..., 0] / self.tally[..., 1]
+        self.tally.zero_()
+        return found

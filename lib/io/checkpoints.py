@@ -1,14 +1,16 @@
 """What a training keeps in scratch: a snapshot with a row of numbers per saved step, and its newest checkpoints."""
 
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
 
 from lib.io.live import Curves
 from lib.io.scratch import Pace, Scratch, Tensors
 
 KEPT = 2  # checkpoints: where the newest is broken, the one before is used
 Row = dict[str, Any]
+Training = TypeVar("Training", bound=Hashable)
 
 
 class Checkpoints:
@@ -70,6 +72,22 @@ class Checkpoints:
     def _drop(self, names: list[str]) -> None:
         for name in names:
             self._scratch.drop(name)
+
+
+@contextmanager
+def unfinished(
+    trainings: Mapping[Training, tuple[Scratch, Curves]], steps: Sequence[int]
+) -> Iterator[dict[Training, Checkpoints]]:
+    """What those trainings keep that are not complete yet; at the end of the `with` statement they are."""
+    with ExitStack() as opened:
+        found = {}
+        for training, (scratch, curves) in trainings.items():
+            kept = Checkpoints(opened.enter_context(scratch), steps, opened.enter_context(curves))
+            if not kept.complete():
+                found[training] = kept
+        yield found
+        for kept in found.values():
+            kept.end()
 
 
 def newest(trainings: Sequence[Checkpoints]) -> tuple[int, list[dict[str, Any]]] | None:

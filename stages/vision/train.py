@@ -1,11 +1,10 @@
 """Train a vision transformer for every variant (init scale, optimiser, labels) and seed; write their snapshots."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import torch
 from torch import Tensor
@@ -15,19 +14,21 @@ from lib.data.randaugment import randaugment
 from lib.dynamics.sgd import State, saved_steps, sgd
 from lib.dynamics.stacked import Losses, apart, groups, joined, together
 from lib.io.budget import check_budget
-from lib.io.checkpoints import Checkpoints, newest, stacked
+from lib.io.cases import chosen_cases, differences
+from lib.io.checkpoints import Checkpoints, newest, stacked, unfinished
 from lib.io.command import run
 from lib.io.compute import advance, generator, n_parallel, spread
 from lib.io.device import Device, kind_of, use_device
 from lib.io.files import InputError, sha256
 from lib.io.live import Curves
-from lib.io.params import Count, Interval, Positive, Seeds, read_cases, read_params
+from lib.io.params import Count, Interval, Positive, Seeds, read_params
 from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.scratch import Scratch, code_digest
 from lib.models.attention import PRODUCTS
 from lib.models.vit import MATRICES, Scaled, ViT, Weights, score, training_cost, training_loss
 
 InitScale = Annotated[float, Interval("(0, 100]")]
+Cell = tuple["Variant", int]  # and its seed
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,7 @@ class RandAugment:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to train; `name` is that of a case, what it leaves out is as in the plain training.
-
-    A case without an init scale stands for one at every scale of the plain training.
-    """
+    """One way to train: a case of a table, without an init scale one at every scale of the plain training."""
 
     init_scale: InitScale | None = None
     labels: Literal["true", "permuted"] = "true"
@@ -53,19 +51,12 @@ class Variant:
     @property
     def control(self) -> str:
         """What differs from the plain training at this init scale, or `none`."""
-        plain = asdict(Variant(self.init_scale, name=self.name))
-        differs = {key: value for key, value in asdict(self).items() if value != plain[key]}
-        parts = [f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in differs.items()]
-        return ",".join(parts).replace(" ", "-") or "none"
+        return differences(self, Variant(self.init_scale, name=self.name))
 
     @property
     def run(self) -> str:
         """The init scale and the control: the run's folder."""
-        run = f"init_scale={self.init_scale:g}"
-        return run if self.control == "none" else f"{run},{self.control}"
-
-
-Cell = tuple[Variant, int]  # and its seed
+        return f"init_scale={self.init_scale:g},{self.control}".removesuffix(",none")
 
 
 @dataclass(frozen=True)
@@ -103,7 +94,6 @@ class Train(Seeds):
 def main(section: str, controls: Path, dataset: Path, runs: Path) -> None:
     params = read_params(section, Train)
     variants = chosen(params, controls)
-    use_device(params.device)
     n_processes = n_parallel(kind_of(params.device), params.threads)
     key = {"data": sha256(dataset), "code": code_digest()}
     estimate(params, len(variants) * params.n_seeds, read_images(dataset), dataset.parent)
@@ -118,11 +108,8 @@ def main(section: str, controls: Path, dataset: Path, runs: Path) -> None:
 
 def chosen(params: Train, controls: Path) -> list[Variant]:
     """The plain training at every init scale, and the cases of the table that the params name."""
-    cases = {case.name: case for case in read_cases(controls, Variant)}
-    if not cases.keys() >= set(params.controls):
-        raise InputError(f"controls: wanted some of {list(cases)}, the cases of {controls}; got {params.controls}")
     variants = [Variant(scale) for scale in params.init_scales]
-    for case in (cases[name] for name in params.controls):
+    for case in chosen_cases(controls, Variant, params.controls, "controls"):
         scales = params.init_scales if case.init_scale is None else [case.init_scale]
         variants += [replace(case, init_scale=scale) for scale in scales]
     if len({variant.run for variant in variants}) < len(variants):
@@ -141,8 +128,7 @@ def estimate(params: Train, n_cells: int, images: Images, folder: Path) -> None:
         flops, n_bytes = training_cost(params.model, shape, images.n_classes)
     except ValueError as error:
         raise InputError(str(error)) from error
-    flops *= params.batch_size * params.n_steps * n_cells
-    n_bytes *= n_cells * len(params.steps)
+    flops, n_bytes = flops * params.batch_size * params.n_steps * n_cells, n_bytes * n_cells * len(params.steps)
     machine = use_device(params.device), params.precision, n_parallel(kind_of(params.device), params.threads)
     what = f"{n_cells} trainings of {params.n_steps} steps"
     check_budget(what, flops, n_bytes, *machine, max_hours=params.max_hours, folder=folder)
@@ -157,27 +143,17 @@ def scratch_of(params: Train, variant: Variant, seed: int, key: dict[str, str]) 
 
 def train_cells(section: str, dataset: Path, params: Train, cells: list[Cell], key: dict[str, str]) -> None:
     """Train variants from their seeds, as one where there are several, going on where an interrupted one left off."""
-    with ExitStack() as entered:
-        wanted = {}
-        for variant, seed in cells:
-            scratch = entered.enter_context(scratch_of(params, variant, seed, key))
-            curves = entered.enter_context(Curves(f"{section}/{variant.run}/seed={seed}"))
-            kept = Checkpoints(scratch, params.steps, curves)
-            if kept.complete():
-                advance(params.n_steps)
-            else:
-                wanted[variant, seed] = kept
+    places = [(scratch_of(params, *cell, key), Curves(f"{section}/{cell[0].run}/seed={cell[1]}")) for cell in cells]
+    with unfinished(dict(zip(cells, places, strict=True)), params.steps) as wanted:
+        advance(params.n_steps * (len(cells) - len(wanted)))
         if wanted:
             train(read_images(dataset), params, wanted)
 
 
 def train(images: Images, params: Train, wanted: dict[Cell, Checkpoints]) -> None:
-    """Train from the newest checkpoint to the last step; snapshots, scores and checkpoints are kept on the way.
-
-    Several are trained as one stacked model, each on its own batches: what is kept of each is as if alone, but for
-    rounding. On a GPU the host waits for the device only where something is saved.
-    """
+    """Train from the newest checkpoint to the last step, several as one; a GPU is waited for only to save something."""
     device, cells, kept = use_device(params.device, params.deterministic), list(wanted), list(wanted.values())
+    variant, n, saved = cells[0][0], len(cells), set(params.steps)
     statistics = [s.to(device) for s in channel_statistics(images.train_images)]
     x, y, test_images, test_labels = (tensor.to(device) for tensor in vars(images).values())
     test = standardise(test_images, *statistics)
@@ -185,61 +161,46 @@ def train(images: Images, params: Train, wanted: dict[Cell, Checkpoints]) -> Non
     def loss(weights: Weights, x: Tensor, y: Tensor) -> Tensor:
         return training_loss(weights, standardise(x, *statistics), y, params.precision)
 
-    def save(state: State, tally: Tensor) -> None:
-        means = apart({"train_loss": tally[..., 0] / tally[..., 1]}, len(cells))
-        for one, weights, mean in zip(kept, apart(state.weights, len(cells)), means, strict=True):
+    def save(state: State) -> None:
+        means = apart({"train_loss": losses.means()}, n)
+        for one, weights, mean in zip(kept, apart(state.weights, n), means, strict=True):
             one.save(state.step, weights, mean | score(weights, test, test_labels, params.precision))
 
-    resumed = newest(kept)
+    losses, resumed = Losses(loss, n, device, *([torch.compile] if params.compile else [])), newest(kept)
     if resumed is None:
-        weights = together([first_weights(images, params, *cell) for cell in cells])
-        start = State(0, {name: w.to(device) for name, w in weights.items()})
-        tally = torch.zeros(len(cells), 2, device=device).squeeze(0)
-        save(start, tally)
+        begin = partial(params.model.initial_weights, tuple(x.shape[1:]), images.n_classes)
+        first = [begin(cast(float, v.init_scale), v.scaled, generator(seed, "weights")) for v, seed in cells]
+        start = State(0, {name: w.to(device) for name, w in together(first).items()})
+        save(start)
     else:
         tensors = together(resumed[1])
-        start, tally = State.from_tensors(resumed[0], tensors, device), tensors["tally"].to(device)
-    advance(start.step * len(cells))
-    losses = Losses(loss, len(cells), *([torch.compile] if params.compile else []))
-    saved, variant = set(params.steps), cells[0][0]
+        start, losses.tally = State.from_tensors(resumed[0], tensors, device), tensors["tally"].to(device)
+    advance(start.step * n)
     feeds = joined([feed(x, y, params, *cell, start.step) for cell in cells])
     rate = variant.learning_rate or params.learning_rate
     rule = {"optimizer": variant.optimizer, "learning_rate": rate, "warmup_steps": params.warmup_steps}
     for state in sgd(losses, start, feeds, params.n_steps, **rule):
-        tally += torch.stack([losses.latest, torch.ones_like(losses.latest)], -1)
         if state.step in saved:
-            save(state, tally)
-            tally.zero_()
+            save(state)
         if kept[0].due():
-            for one, tensors in zip(kept, apart(state.tensors() | {"tally": tally}, len(cells)), strict=True):
+            for one, tensors in zip(kept, apart(state.tensors() | {"tally": losses.tally}, n), strict=True):
                 one.checkpoint(state.step, tensors)
-        advance(len(cells))
-    for one in kept:
-        one.end()
-
-
-def first_weights(images: Images, params: Train, variant: Variant, seed: int) -> Weights:
-    """Where the training of a variant from a seed begins."""
-    assert variant.init_scale is not None
-    sizes = tuple(images.train_images.shape[1:]), images.n_classes, variant.init_scale, variant.scaled
-    return params.model.initial_weights(*sizes, generator(seed, "weights"))
+        advance(n)
 
 
 def feed(x: Tensor, y: Tensor, params: Train, variant: Variant, seed: int, start: int) -> Iterator[tuple]:
     """The batches of a variant and seed from a step on; random numbers are drawn on the CPU for every device."""
+
+    def augmented(whole: Tensor, epoch: int) -> Tensor:
+        if params.augmentation != "none":
+            whole = crop_and_flip(whole, whole.shape[-1] // 8, generator(seed, "crop and flip", epoch))
+        if params.randaugment is not None:
+            whole = randaugment(whole, *astuple(params.randaugment), generator(seed, "randaugment", epoch))
+        return whole
+
     if variant.labels == "permuted":
         y = permuted(y, generator(seed, "permuted labels"))
-    return batches(x, y, params.batch_size, partial(augmented, params, seed), partial(generator, seed), start)
-
-
-def augmented(params: Train, seed: int, whole: Tensor, epoch: int) -> Tensor:
-    """A new version of the training images for an epoch, made on their device."""
-    if params.augmentation != "none":
-        whole = crop_and_flip(whole, whole.shape[-1] // 8, generator(seed, "crop and flip", epoch))
-    if params.randaugment is not None:
-        source = generator(seed, "randaugment", epoch)
-        whole = randaugment(whole, params.randaugment.n_operations, params.randaugment.magnitude, source)
-    return whole
+    return batches(x, y, params.batch_size, augmented, partial(generator, seed), start)
 
 
 def publish(runs: Path, variant: Variant, params: Train, key: dict[str, str]) -> None:

@@ -33,20 +33,26 @@ def test_each_loss_and_its_gradient_are_those_alone(n):
     whole = {"A": together(made)["A"].requires_grad_()}
     losses = Losses(loss, n)
     [batch] = joined([[one] for one in batches])
-    losses(whole, *batch).backward()
+    assert losses.means().isnan().all()
+    for _ in range(2):
+        whole["A"].grad = None
+        losses(whole, *batch).backward()
+    means = losses.means().reshape((n,))
+    assert not losses.tally.any()
     for i, (part, (X, y)) in enumerate(zip(made, batches, strict=True)):
         A = part["A"].requires_grad_()
         value = loss({"A": A}, X, y)
         value.backward()
-        torch.testing.assert_close(losses.latest.reshape(n)[i], value.detach())
+        torch.testing.assert_close(means[i], value.detach())
         torch.testing.assert_close(whole["A"].grad.reshape(n, 4, 3)[i], A.grad)
 
 
 def test_what_compiles_is_the_loss_of_all():
-    losses = Losses(lambda weights, x: weights["A"].sum() * x, 2, lambda each: lambda *given: 3 * each(*given))
+    losses = Losses(lambda weights, x: weights["A"].sum() * x, 2, wrap=lambda each: lambda *given: 3 * each(*given))
     whole = {"A": torch.tensor([[1.0], [2.0]])}
     assert losses(whole, torch.tensor([1.0, 10.0])).item() == 63
-    assert losses.latest.tolist() == [3, 60]
+    assert losses(whole, torch.tensor([2.0, 20.0])).item() == 126
+    assert losses.means().tolist() == [4.5, 90]
 
 
 def test_a_group_has_one_rule_and_a_largest_size():

@@ -328,9 +328,6 @@ class Unread(Checkpoints):
         assert {tensor.device.type for tensor in tensors.values()} == {"meta"}
         self.written += 1
 
-    def end(self):
-        self.written *= -1
-
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_the_loop_neither_reads_a_number_from_its_device_nor_mixes_devices(data, monkeypatch, n):
@@ -350,7 +347,7 @@ def test_the_loop_neither_reads_a_number_from_its_device_nor_mixes_devices(data,
     scores = ["test_accuracy", "test_loss", "train_loss"]
     for kept in cells.values():
         assert kept.saved == [(step, scores) for step in (0, 1, 2, 3, 6, 9, 12)]
-        assert kept.written == -12
+        assert kept.written == 12
 
 
 @pytest.mark.slow
