@@ -3,7 +3,7 @@
 PYTHON ?= python3
 ACTIVATE := . .venv/bin/activate
 
-.PHONY: repro report test test-slow test-all bench compare sweep deps readme generated publish clean-scratch help
+.PHONY: repro report test test-slow test-all bench compare sweep deps readme generated publish gpu clean-scratch help
 
 # What people give is data: it reaches Python as it was typed, in the environment, and no shell and no make reads it.
 override REV := $(value REV)
@@ -13,7 +13,11 @@ override METRIC := $(value METRIC)
 override DATASET := $(value DATASET)
 override COMMAND := $(value COMMAND)
 override HOURS := $(value HOURS)
-export REV TO PARAM METRIC DATASET COMMAND HOURS
+override MINUTES := $(value MINUTES)
+override FOLDER := $(value FOLDER)
+override SOURCE := $(value SOURCE)
+override EPOCHS := $(value EPOCHS)
+export REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS
 
 # The whole pipeline: data, runs, metrics, figures, claims, report.html
 repro: .venv/installed
@@ -61,6 +65,10 @@ generated: .venv/installed
 # Keep the results of a long run, with where they come from: DATASET=cifar10 HOURS=2.5 COMMAND="..."
 publish: .venv/installed
 	$(ACTIVATE) && python -m tools.publish
+
+# With a GPU: checks, speed, and the paper's CIFAR trainings, as far as the minutes go: MINUTES=25, SOURCE=folder of CIFAR
+gpu: .venv/installed
+	$(ACTIVATE) && python -m tools.gpu
 
 # Forget finished and interrupted trainings, which are kept so that they need not be trained again
 clean-scratch:
