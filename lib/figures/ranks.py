@@ -195,7 +195,7 @@ def rank_against_loss(ranks: pd.DataFrame, training: pd.DataFrame, compared: pd.
             else:
                 axes.set_xlabel("training loss")
         panels[row][0].set_ylabel(rf"stable rank of $\Delta$ {name}")
-        panels[row][0].legend(fontsize=7.5)
+        panels[row][0].legend(fontsize=8)
     panels[0][0].invert_xaxis()
     return figure
 

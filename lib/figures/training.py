@@ -36,5 +36,5 @@ def learning_curves(table: pd.DataFrame) -> Figure:
     panels[2].set_yticks(np.arange(0, 1.01, 0.2))
     if (table["control"] == "labels=permuted").any():
         panels[2].plot([], [], "--", color="black", label="permuted labels")
-    panels[2].legend(loc="center right", fontsize=7.5)
+    panels[2].legend(loc="center right")
     return figure
