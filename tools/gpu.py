@@ -233,9 +233,7 @@ class Work:
 
     def carry_out(self, step: Step) -> None:
         """Train, analyse, draw and publish, if that is not done; raises `OutOfTimeError` where the clock ends it."""
-        published = self.folder / "published" / step.dataset
-        provenance = published / "provenance.json"
-        if provenance.exists() and json.loads(provenance.read_text())["params"] == recorded(step.section):
+        if self._is_published(step):
             return
         print(f"{step.dataset}: init scales {step.section['train']['init_scales']}", flush=True)
         data, metrics = f"data/vision/{step.dataset}", f"metrics/vision/{step.dataset}"
@@ -257,6 +255,15 @@ class Work:
                 if (self.folder / name).exists():
                     packed.add(self.folder / name, name)
         return archive
+
+    def _is_published(self, step: Step) -> bool:
+        """Whether all of it, or more init scales of the same, were published."""
+        provenance = self.folder / "published" / step.dataset / "provenance.json"
+        if not provenance.exists():
+            return False
+        found, wanted = json.loads(provenance.read_text())["params"], recorded(step.section)
+        scales = [set(section["train"].pop("init_scales")) for section in (found, wanted)]
+        return found == wanted and scales[0] >= scales[1]
 
     def _publish(self, step: Step) -> None:
         from tools.publish import keep, provenance
@@ -304,8 +311,10 @@ class Work:
 
 
 def recorded(section: Section) -> Section:
-    """The section without where this machine has the official files: they are verified."""
-    return section | {"data": {key: value for key, value in section["data"].items() if key != "source_folder"}}
+    """A copy of the section without where this machine has the official files: they are verified."""
+    section = deepcopy(section)
+    section["data"].pop("source_folder", None)
+    return section
 
 
 if __name__ == "__main__":

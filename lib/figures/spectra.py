@@ -83,10 +83,11 @@ def spectra_of_heads(table: pd.DataFrame, matrix: str, init_scale: float) -> Fig
         axes.plot(_index(initial), initial, color=INITIAL_COLOR, label="initial state")
         axes.plot(_index(final), final, color=GREENS(0.85), label=f"update after {last} steps")
         axes.set_title(f"layer {layer}, head {head}", fontsize=8.5)
-    panels[0][-1].legend(fontsize=7.5)
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="upper right", ncols=len(labels), borderaxespad=0.1)
     figure.supxlabel(_index_label(chosen), fontsize=9.5)
     figure.supylabel(rf"singular values of {MATRIX_NAMES[matrix]}", fontsize=9.5)
-    figure.suptitle(f"{scale_label(init_scale)}, seed {table['seed'].iloc[0]}")
+    figure.suptitle(f"{scale_label(init_scale)}, seed {table['seed'].iloc[0]}", x=0.02, ha="left")
     return figure
 
 

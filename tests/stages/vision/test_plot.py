@@ -253,7 +253,7 @@ def of_heads(figure, spectra, matrix):
             )
             check_lines(axes, ([1, 2, 3, 4], initial), ([1, 2, 3, 4], final))
             assert axes.get_title() == f"layer {layer}, head {head}"
-    assert legend(figure.axes[2]) == ["initial state", "update after 9 steps"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["initial state", "update after 9 steps"]
     assert figure.get_suptitle() == "init scale 0.5, seed 7"
     assert figure.get_supylabel() == f"singular values of {NAMES[matrix]}"
 

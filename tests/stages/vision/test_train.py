@@ -1,8 +1,10 @@
 """Training of vision transformers, repeated by autograd through a plain model: every snapshot, row and layout."""
 
+import json
 import math
 import os
 import shutil
+import subprocess
 import sys
 import time
 from collections import namedtuple
@@ -15,6 +17,7 @@ import pytest
 import torch
 from made import generator, read_run
 from PIL import Image, ImageEnhance, ImageOps
+from project import PYTHON, ROOT
 from torch.nn.functional import pad
 from vit_made import LAYOUT, SIZES, cross_entropy, logits, make_images, operations, scored, shapes, standardised
 
@@ -350,28 +353,40 @@ def test_the_loop_neither_reads_a_number_from_its_device_nor_mixes_devices(data,
         assert kept.written == 12
 
 
+# A process of its own: the checks of types and shapes, which tests put into every function, cannot be compiled.
+COMPILED = """
+import sys
+from pathlib import Path
+
+import torch
+from torch._dynamo import config, utils
+
+from stages.vision.train import main
+
+original = torch.compile
+torch.compile = lambda loss: original(loss, fullgraph=True)
+with config.patch(error_on_recompile=True):
+    main(sys.argv[1], *map(Path, sys.argv[2:]))
+print("graphs:", utils.counters["stats"]["unique_graphs"])
+"""
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("n", [1, 2])
-def test_what_is_compiled_in_bfloat16_trains_alike_without_a_break_or_a_second_compilation(train, data, monkeypatch, n):
+def test_what_is_compiled_in_bfloat16_trains_alike_without_a_break_or_a_second_compilation(train, tmp_path, n):
     """The compiler refuses a graph that breaks; a second graph, or one more for other shapes, is an error."""
-    compiled = []
-
-    def whole(loss):
-        compiled.append(loss)
-        return original(loss, fullgraph=True)
-
-    original = torch.compile
-    params = ONE | {"precision": "bfloat16", "n_seeds": n, "cells_together": n}
-    wanted = [read_run(train(params) / ONLY)[2]]
-    monkeypatch.setattr(torch, "compile", whole)
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    with torch._dynamo.config.patch(error_on_recompile=True):
-        found = read_run(train(params | {"compile": True}) / ONLY)[2]
-    assert len(compiled) == 1
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    params = ONE | {"precision": "bfloat16", "n_seeds": n, "cells_together": n, "augmentation": "crop_flip"}
+    wanted = read_run(train(params) / ONLY)[2]
+    (tmp_path / "params.yaml").write_text(json.dumps({"vision": {"any": {"train": params | {"compile": True}}}}))
+    command = [PYTHON, "-c", COMPILED, SECTION, "controls.tsv", "images", "compiled"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-2:] == ["graphs:", "1"]
+    found = read_run(tmp_path / "compiled" / ONLY)[2]
     for value in ("train_loss", "test_loss"):
-        np.testing.assert_allclose(found[value], wanted[0][value], rtol=2e-2)
+        np.testing.assert_allclose(found[value], wanted[value], rtol=2e-2)
 
 
 def test_compile_trains_what_the_compiler_makes_of_the_loss(train, data, monkeypatch):
