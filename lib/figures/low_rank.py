@@ -15,7 +15,8 @@ ORDER_COLORS = {"smallest": "#276749", "random": "#718096", "largest": INITIAL_C
 def accuracy_against_rank(table: pd.DataFrame) -> Figure:
     """Test accuracy against the rank that updates are cut to, all together and each alone; means over seeds."""
     runs = sorted(table["variant"].unique())
-    figure, panels = plt.subplots(1, len(runs), figsize=(4.4 * len(runs), 3.6), sharey=True, squeeze=False)
+    size = max(6.2, 4.4 * len(runs)), 4.2
+    figure, panels = plt.subplots(1, len(runs), figsize=size, sharey=True, squeeze=False)
     for axes, variant in zip(panels[0], runs, strict=True):
         rows = table[table["variant"] == variant]
         kinds = [kind for kind in rows["kind"].unique() if kind != "all"]
@@ -34,16 +35,18 @@ def accuracy_against_rank(table: pd.DataFrame) -> Figure:
             xlabel="rank r of the update, $W(0) + $SVD$_r(\\Delta W)$",
         )
     panels[0][0].set(ylabel="test accuracy", ylim=(0, 1.02))
-    panels[0][-1].legend(loc="lower right")
+    handles, labels = panels[0][-1].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4)
     return figure
 
 
 def accuracy_against_pruning(table: pd.DataFrame) -> Figure:
     """Test accuracy against the share removed, smallest first, at random, largest first; mean and range over seeds.
 
-    The share is what is really removed: of few heads a rate is rounded to a number of them.
+    The share is what is really removed: of few heads a rate is rounded to a number of them. Tables that have only the
+    rates say so.
     """
-    share = "removed" if "removed" in table else "rate"
+    share, named = ("removed", "share removed") if "removed" in table else ("rate", "rate of removal")
     runs = sorted(table["variant"].unique())
     kinds = {
         "weights": "weights, ranked together",
@@ -63,7 +66,7 @@ def accuracy_against_pruning(table: pd.DataFrame) -> Figure:
             if row == 0:
                 axes.set_title(name)
             if row == len(runs) - 1:
-                axes.set_xlabel("share removed")
+                axes.set_xlabel(named)
         panels[row][0].set_ylabel(f"test accuracy\n{variant.replace('_', ' ').replace('=', ' ')}")
     panels[0][0].set_ylim(0, 1.02)
     panels[0][-1].legend()

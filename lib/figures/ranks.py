@@ -91,8 +91,9 @@ def rank_through_training(table: pd.DataFrame, init_scales: list[float]) -> Figu
             if row == len(init_scales) - 1:
                 axes.set_xlabel("step")
         panels[row][0].set_ylabel(f"stable rank\n{scale_label(scale)}")
-    handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=7.5)
+    found = [dict(zip(*row[0].get_legend_handles_labels()[::-1], strict=True)) for row in panels]
+    labels = max(found, key=len)  # some init scales may have no permuted labels
+    figure.legend(labels.values(), labels.keys(), loc="outside lower center", ncols=len(labels), fontsize=7.5)
     figure.suptitle("bold: mean over heads and seeds; band: lowest to highest head; thin: each seed", fontsize=9.5)
     return figure
 

@@ -18,7 +18,7 @@ def learning_curves(table: pd.DataFrame) -> Figure:
         "test_loss": "test loss",
         "test_accuracy": "test accuracy",
     }
-    figure, panels = plt.subplots(1, 3, figsize=(10.2, 3.2))
+    figure, panels = plt.subplots(1, 3, figsize=(10.2, 3.5))
     scales = sorted(table[table["control"] == "none"]["init_scale"].unique())
     for axes, (column, name) in zip(panels, quantities.items(), strict=True):
         for i, scale in enumerate(scales):
@@ -36,5 +36,6 @@ def learning_curves(table: pd.DataFrame) -> Figure:
     panels[2].set_yticks(np.arange(0, 1.01, 0.2))
     if (table["control"] == "labels=permuted").any():
         panels[2].plot([], [], "--", color="black", label="permuted labels")
-    panels[2].legend(loc="center right")
+    handles, labels = panels[2].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     return figure

@@ -153,6 +153,10 @@ def legend(axes):
     return [text.get_text() for text in axes.get_legend().get_texts()]
 
 
+def legend_beside(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
 def labels(ticks):
     return [tick.get_text() for tick in ticks]
 
@@ -187,6 +191,11 @@ def test_without_wanted_scales_or_another_reading_the_reference_is_drawn_and_not
     through_training(figures["figure-3"], tables["spectra"], [0.5])
     ranks_through_training(figures["figure-12"], tables["ranks"], [0.5])
     nulls(figures["nulls"], tables["ranks"], [0.5], sgd=False)
+
+
+@pytest.mark.parametrize("growth", [[0.1, 0.5]])
+def test_permuted_labels_are_in_the_legend_where_only_some_scales_have_them(plot, tables):
+    ranks_through_training(plot()["figure-12"], tables["ranks"], [0.1, 0.5])
 
 
 def normalised(figure, spectra):
@@ -239,7 +248,7 @@ def against_init_scale(figure, ranks, training):
             assert axes.get_title() == (f"layer {layer}" if matrix == "W_KQ" else "")
         assert row[0].get_ylabel() == rf"stable rank of $\Delta$ {NAMES[matrix]}"
     wanted = ["Gaussian factors of equal norm", "permuted labels", "first step", "update; band: range over heads"]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == wanted
+    assert legend_beside(figure) == wanted
     assert figure.get_suptitle() == "one marker per seed; hollow: training loss above 5"
 
 
@@ -253,7 +262,7 @@ def of_heads(figure, spectra, matrix):
             )
             check_lines(axes, ([1, 2, 3, 4], initial), ([1, 2, 3, 4], final))
             assert axes.get_title() == f"layer {layer}, head {head}"
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["initial state", "update after 9 steps"]
+    assert legend_beside(figure) == ["initial state", "update after 9 steps"]
     assert figure.get_suptitle() == "init scale 0.5, seed 7"
     assert figure.get_supylabel() == f"singular values of {NAMES[matrix]}"
 
@@ -278,6 +287,8 @@ def ranks_through_training(figure, ranks, scales):
             check_bands(axes, *bands)
         assert row[0].get_ylabel() == f"stable rank\ninit scale {scale}"
     assert [axes.get_title() for axes in figure.axes[:2]] == ["layer 1", "layer 2"]
+    kinds = ("", ", permuted labels") if 0.5 in scales else ("",)
+    assert legend_beside(figure) == [rf"$\Delta$ {NAMES[matrix]}{kind}" for matrix in MATRICES for kind in kinds]
 
 
 def learning_curves(figure, training):
@@ -291,7 +302,7 @@ def learning_curves(figure, training):
         ]
         check_lines(axes, *((steps, means) for means, _, _ in found))
         check_bands(axes, *((steps, low, high) for _, low, high in found))
-    assert legend(axes) == ["init scale 0.1", "init scale 0.5", "init scale 4", "permuted labels"]
+    assert legend_beside(figure) == ["init scale 0.1", "init scale 0.5", "init scale 4", "permuted labels"]
     titles = ["training loss (since the last point)", "test loss", "test accuracy"]
     assert [axes.get_title() for axes in figure.axes] == titles
 
@@ -366,7 +377,7 @@ def truncation(figure, truncate):
         check_bands(axes, (ranks, *together[1:]))
         assert axes.get_title() == f"init scale {scale}"
         assert labels(axes.get_xticklabels()) == ["0", "1", "4"]
-    assert legend(axes) == ["$W_Q$ alone", "$W_1$ alone", "all matrices, mean and range"]
+    assert legend_beside(figure) == ["$W_Q$ alone", "$W_1$ alone", "all matrices, mean and range"]
 
 
 def pruning(figure, prune):
@@ -380,6 +391,7 @@ def pruning(figure, prune):
             check_lines(axes, *((removed, means) for means, _, _ in found))
             check_bands(axes, *((removed, low, high) for _, low, high in found))
         assert row[0].get_ylabel() == f"test accuracy\ninit scale {scale}"
+        assert {axes.get_xlabel() for axes in row} == {"share removed" if scale == SCALES[-1] else ""}
     titles = ["weights, ranked together", "MLP neurons of each layer", "heads of each layer"]
     assert [axes.get_title() for axes in figure.axes[:3]] == titles
     assert legend(figure.axes[2]) == ["smallest first", "at random", "largest first"]
