@@ -10,7 +10,7 @@ from pathlib import Path
 from lib.io.command import run
 from lib.io.params import read_params
 from lib.io.tables import compact, read_table, write_measures, write_table
-from stages.vision.evaluate import Evaluate, Sizes, derived, measured, setup_of
+from stages.vision.evaluate import HEADLINES, Evaluate, Sizes, derived, measured, setup_of
 
 TABLES = ("training", "ranks", "truncate", "prune")
 
@@ -23,7 +23,7 @@ def main(dataset: str) -> None:
     tables |= {name: compact(table) for name, table in derived(tables).items()}
     for name in tables.keys() - set(TABLES):
         write_table(tables[name], folder / "tables" / f"{name}.parquet")
-    write_measures(measured(tables, params), folder, setup_of(params, sizes))
+    write_measures(measured(tables, params), folder, setup_of(params, sizes), HEADLINES)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from lib.io.runs import open_runs
 from lib.io.tables import compact, read_table, write_csv, write_measures, write_table
 
 NULL_SEED = 0  # of the Gaussian products
+HEADLINES = ["test_accuracy", "stable_rank_KQ"]  # DVC's metrics, at the reference scale
 CURVES = ["train_loss", "test_loss", "test_accuracy"]
 
 
@@ -77,7 +78,7 @@ def main(section: str, runs: Path, spectra: Path, truncate: Path, prune: Path, m
     tables |= {name: compact(table) for name, table in derived(tables).items()}
     for name, table in tables.items():
         write_table(table, metrics / "tables" / f"{name}.parquet")
-    write_measures(measured(tables, params), metrics, setup_of(params, sizes))
+    write_measures(measured(tables, params), metrics, setup_of(params, sizes), HEADLINES)
     write_csv(plain.groupby(["variant", "step"], as_index=False)[CURVES].mean(), curves)
 
 

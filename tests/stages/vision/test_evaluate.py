@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import yaml
 from made import files, write_run
 
+from lib.io.claims import read_claims
 from lib.io.files import InputError
 
 SECTION = "any.evaluate"
@@ -267,8 +267,8 @@ def test_every_measure_is_that_of_plain_loops_and_every_claim_has_one(evaluate, 
     wanted = by_loops(training, [summarised(row) for row in spectra])
     wanted |= {name: {0.5: by_seed} for name, by_seed in CUT_MEASURES.items()}
     check_measures(tmp_path / "metrics", wanted, 0.5)
-    groups = yaml.safe_load((Path(__file__).parents[3] / "claims.yaml").read_text(encoding="utf-8")).values()
-    read = {c["measure"] for group in groups if group["family"] == "vision" for c in group["claims"].values()}
+    listed = read_claims(Path(__file__).parents[3] / "claims.yaml").values()
+    read = {claim.measure for claim in listed if claim.family == "vision"}
     assert len(read) > 15
     found = json.loads((tmp_path / "metrics" / "measures.json").read_text(encoding="utf-8"))
     assert {name.partition("@")[0] for name in read} <= found.keys()
@@ -339,7 +339,7 @@ def test_every_table_and_the_curves_hold_what_the_stages_before_found(evaluate, 
         )
     check_derived(tmp_path / "metrics" / "tables", training.to_dict("records"), spectra.to_dict("records"))
     tables = [*wanted, "scales", "growth", "equal_loss"]
-    kept = sorted(["measures.json", "summary.json", *(f"tables/{name}.parquet" for name in tables)])
+    kept = sorted(["headlines.json", "measures.json", "summary.json", *(f"tables/{name}.parquet" for name in tables)])
     assert files(tmp_path / "metrics") == kept
     assert files(tmp_path / "plots") == ["curves.csv"]
     check_curves(pd.read_csv(tmp_path / "plots" / "curves.csv"), cells, training.to_dict("records"))
