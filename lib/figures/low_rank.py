@@ -4,9 +4,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lib.figures.style import INITIAL_COLOR, VIRIDIS, band
-
-ORDER_COLORS = {"smallest": "#276749", "random": "#718096", "largest": INITIAL_COLOR}
+from lib.figures.style import ORDER_COLORS, VIRIDIS, band
 
 
 def accuracy_against_rank(table: pd.DataFrame) -> Figure:
