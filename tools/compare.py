@@ -186,7 +186,7 @@ def figures(old: Tree, new: Tree) -> tuple[list[Figure], list[str]]:
     moved = {folder for folder in set(folders.values()) if tables_differ(old, new, folder)}
     changed = [row for row in redrawn if None in row or folders[row[0]] in moved]
     same = [row[0] for row in redrawn if row not in changed]
-    pictured = [(name, [svg and picture(svg, name, SIDE) for svg in sides]) for name, *sides in changed]
+    pictured = [(name, [picture(svg, name, SIDE) if svg else None for svg in sides]) for name, *sides in changed]
     return [Figure(name, *sides) for name, sides in pictured], same
 
 
