@@ -119,11 +119,10 @@ def low_rank_sparse(section: Section) -> Section:
     replace(section, "evaluate", steps=[1, 2])
     replace(section, "plot", steps=[1, 2])
     cases, evaluate = section["cases"], section["evaluate"]
+    replace(section, "adapt", n_seeds=2)
     configurations = [row | {"n_steps": 6, "n_seeds": 2} for row in read_rows(cases["configurations"])]
     write_rows(cases["configurations"], configurations)
-    write_rows(
-        cases["adaptations"], [row | {"ranks": [1], "n_seeds": 2} for row in read_rows(cases["adaptations"])[:1]]
-    )
+    write_rows(cases["adaptations"], [row | {"ranks": [1]} for row in read_rows(cases["adaptations"])[:1]])
     easy = evaluate["easy_n_relevant"]
     values = {"n_relevant": [easy // 2, easy], "n_confusion": [0, 1], "noise": [0, 0.1], "n_neurons": [8, 16]}
     values |= {"n_patterns": [evaluate["fit_from_n_patterns"], 10], "learning_rate": [0.5, 1], "batch_size": [5, 10]}
