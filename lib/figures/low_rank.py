@@ -7,9 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.figures.style import INITIAL_COLOR, VIRIDIS
-
-ORDER_COLORS = {"smallest": "#276749", "random": "#718096", "largest": INITIAL_COLOR}
+from lib.figures.style import ORDER_COLORS, VIRIDIS
 
 
 def accuracy_against_rank(table: pd.DataFrame) -> Figure:

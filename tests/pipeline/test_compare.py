@@ -105,7 +105,7 @@ def test_only_what_moved_beyond_its_spread_is_marked(project, tmp_path, capsys):
 
 def test_figures_that_changed_stand_side_by_side_within_the_page(project, tmp_path, capsys):
     _, page = compared(project, tmp_path, capsys)
-    assert re.findall(r'<img src="data:image/svg\+xml;base64,[^"]+" alt="([^"]+)">', page) == [
+    assert re.findall(r'<img src="data:image/webp;base64,[^"]+" width="\d+" height="\d+" alt="([^"]+)"', page) == [
         "plots/gone.svg of HEAD~1",
         "plots/moved.svg of HEAD~1",
         "plots/moved.svg of HEAD",
