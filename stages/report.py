@@ -155,7 +155,8 @@ def section(folder: Path, claims: Claims, papers: dict[str, Paper]) -> dict[str,
     """The figures of a folder in the order of their captions, each with its claims; where they come from.
 
     A figure without a caption comes behind the others, those first that a claim names; a figure without a claim is made
-    by the commands that make the folder's others. A published run is of the family whose claims name its figures.
+    by the commands that make the folder's others. A published run is of the family whose claims name its figures, and
+    shows these alone, if there are any.
     """
     source = folder.parent / "provenance.json"
     files = {svg.stem: svg for svg in sorted(folder.glob("*.svg"))}
@@ -166,6 +167,8 @@ def section(folder: Path, claims: Claims, papers: dict[str, Paper]) -> dict[str,
     family = folder.parts[1] if folder.parts[0] == "plots" else next(iter(of_claims), folder.parent.name)
     captions = papers[family].figures if family in papers else {}
     named = [Path(claim["figure"]).stem for own in beside.values() for claim in own.values()]
+    if source.exists() and named:
+        files = {stem: svg for stem, svg in files.items() if stem in named}
     commands = {stem: list(dict.fromkeys(c["command"] for c in own.values())) for stem, own in beside.items()}
     every = list(dict.fromkeys(command for own in commands.values() for command in own))
     return {
