@@ -170,6 +170,8 @@ def rank_against_loss(ranks: pd.DataFrame, training: pd.DataFrame, compared: pd.
     """
     scales = sorted(compared["init_scale"].unique())
     keys = ["init_scale", "control", "seed", "step"]
+    losses = training[training["control"].isin(["none", PERMUTED])]["train_loss"]
+    ticks = (1, 2, 5) if losses.max() < 300 * losses.min() else (1,)
     size = 1.2 + 2.8 * len(scales), 5.4
     figure, panels = plt.subplots(2, len(scales), figsize=size, sharex=True, sharey="row", squeeze=False)
     for row, (matrix, name) in enumerate(MATRIX_NAMES.items()):
@@ -188,7 +190,7 @@ def rank_against_loss(ranks: pd.DataFrame, training: pd.DataFrame, compared: pd.
                 label = "true labels" if kind == "learned" else "permuted labels"
                 axes.plot(at["train_loss"], at[kind], "x", ms=7, mew=1.6, color=color, label=label)
             axes.set_xscale("log")
-            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_locator(LogLocator(subs=ticks))
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axes.xaxis.set_minor_formatter(NullFormatter())
             if row == 0:

@@ -69,10 +69,12 @@ def text(page) -> str:
 
 
 def figures() -> list[str]:
-    """Every figure of the pipeline and of the published runs."""
-    found = [path for folder in ("plots", "published") for path in (ROOT / folder).glob("**/figures/*.svg")]
-    assert found
-    return sorted(path.relative_to(ROOT).as_posix() for path in found)
+    """Every figure of the pipeline, and those of the published runs that a claim names."""
+    drawn, kept = ((ROOT / folder).glob("**/figures/*.svg") for folder in ("plots", "published"))
+    judged = json.loads((ROOT / "metrics" / "claims.json").read_text(encoding="utf-8")).values()
+    named = {claim["figure"] for claim in judged}
+    found = [path.relative_to(ROOT).as_posix() for path in (*drawn, *kept)]
+    return sorted(path for path in found if path.startswith("plots/") or path in named)
 
 
 def test_every_claim_stands_once_beside_its_figure_with_its_verdict(text):
