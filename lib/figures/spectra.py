@@ -33,9 +33,8 @@ def normalised_spectra(table: pd.DataFrame, init_scale: float, layer: int, head:
 
 def spectra_through_training(table: pd.DataFrame, init_scales: list[float], layer: int, head: int, top: int) -> Figure:
     """Figure 3: every singular value of the update of one head against the step, for several init scales."""
-    figure, panels = plt.subplots(
-        2, len(init_scales), figsize=(3.0 * len(init_scales), 5.2), sharex=True, squeeze=False
-    )
+    size = max(5.8, 3.0 * len(init_scales)), 5.2  # the title needs the width
+    figure, panels = plt.subplots(2, len(init_scales), figsize=size, sharex=True, squeeze=False)
     for row, (matrix, name) in enumerate(MATRIX_NAMES.items()):
         for axes, scale in zip(panels[row], init_scales, strict=True):
             rows = table[
