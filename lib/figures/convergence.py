@@ -44,7 +44,8 @@ def courses_with_bound(paths: pd.DataFrame, runs: pd.DataFrame) -> Figure:
         accuracy.set(xlabel="time t of the gradient flow", ylim=(0, 1.03))
     panels[0][0].set_ylabel("population loss")
     panels[1][0].set_ylabel("share of positions right")
-    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    drawn = {line.get_label(): line for axes in panels[0] for line in axes.get_legend_handles_labels()[0]}
+    figure.legend(drawn.values(), drawn.keys(), loc="outside lower center", ncols=4)
     return figure
 
 

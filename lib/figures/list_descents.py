@@ -45,14 +45,13 @@ def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
         lemma.plot(rows["failures"], at, "o", ms=4.5, color=color)
     hard.set(xscale="log", yscale="log", xlabel="δ: the rarest sequence's probability")
     hard.set_ylabel("steps until all is right")
-    for axes, at, rule in ((ratio, 1, "at most 1"), (near, 1, "at most 1"), (lemma, 0, "none")):
-        axes.axvline(at, color=INITIAL_COLOR, ls="--")
-        axes.set_title(f"theorem: {rule}", color=INITIAL_COLOR, fontsize=9)
     ratio.set(xscale="log", xlabel="steps until all is right ÷ the earliest T")
     ratio.set_yticks(range(len(order)), labels=list(reversed(names)), fontsize=7.5)
     near.set(xlabel="largest |V − cP| ÷ ε", xlim=(-0.05, 1.1))
     lemma.set(xlabel="steps that break the descent lemma", xlim=(-0.5, max(3, runs["failures"].max() + 0.5)))
-    for axes in (ratio, near, lemma):
+    for axes, at, rule in ((ratio, 1, "at most 1"), (near, 1, "at most 1"), (lemma, 0, "none")):
+        axes.axvline(at, color=INITIAL_COLOR, ls="--")
+        axes.set_title(f"theorem: {rule}", color=INITIAL_COLOR, fontsize=9)
         axes.set_ylim(-0.6, len(order) - 0.4)
     for axes in (near, lemma):
         axes.set_yticks(range(len(order)), labels=[])
