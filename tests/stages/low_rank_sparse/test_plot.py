@@ -11,7 +11,7 @@ import pytest
 from made import files
 
 SECTION = "any.family.evaluate"
-PARAMS = {"steps": [2, 9, 40]}
+PARAMS = {"steps": [2, 9, 40], "rtol": "the stage evaluate's"}
 SEEDS = {"tied": [3, 1, 2], "untied": [4, 0], "chance": [3, 1]}
 STEPS = {"tied": [0, 2, 9], "untied": [0, 2, 7, 40], "chance": [0, 9]}
 SEQ_LEN = 20
