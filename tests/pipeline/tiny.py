@@ -168,6 +168,13 @@ FAMILIES: dict[str, Callable[[Section], Section]] = {
 }
 
 
+def make_tiny(folder: Path) -> None:
+    """Give the project in that folder the tiny params and tables of cases."""
+    set_params(folder, tiny(params_of(folder)))
+    for path, text in TABLES.items():
+        (folder / path).write_text(text, encoding="utf-8")
+
+
 @dataclass(frozen=True)
 class TinyPipeline:
     """A repository of three commits: the project, its params made tiny, and what `dvc repro` then made."""
@@ -185,9 +192,7 @@ class TinyPipeline:
 def tiny_pipeline(folder: Path) -> TinyPipeline:
     """Run the pipeline on tiny params, once for every folder."""
     checkout(folder)
-    set_params(folder, tiny(params_of(folder)))
-    for path, text in TABLES.items():
-        (folder / path).write_text(text, encoding="utf-8")
+    make_tiny(folder)
     commit(folder, "Tiny params")
     with one_core():  # starting processes costs more than such work; each stage alone is then run on all cores
         said = dvc("repro", at=folder)
