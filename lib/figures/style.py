@@ -103,7 +103,7 @@ def _write_svg(figure: Figure, file: io.BytesIO) -> None:
         figure.dpi = 72  # that of SVG, in which texts are measured
         engine.execute(figure)
         figure.set_layout_engine("none")
-        for axes in figure.axes:  # the layout's last digits follow its solver's memory addresses, and clip ids follow them
+        for axes in figure.axes:  # the last digits follow addresses in the solver's memory, and clip ids follow them
             axes.set_position(Bbox(np.round(axes.get_position(original=True).get_points(), 6)), which="original")
     figure.dpi = DPI  # of images inside
     canvas.print_svg(file, metadata={"Date": None, "Creator": None})

@@ -28,23 +28,21 @@ def tiny(params: dict[str, Section]) -> dict[str, Section]:
 
 
 def vision(section: Section) -> Section:
+    replace(section, "cut", rate_step=0.5)
+    replace(section, "plot", layer=2, head=1, lines=4)
     for name in section["datasets"]:
-        vision_dataset(section[name])
+        vision_dataset(section[name], section["evaluate"]["reference_scale"])
     return section
 
 
-def vision_dataset(data: Section) -> None:
+def vision_dataset(data: Section, reference: float) -> None:
     """Two scales, of which one is the reference, two seeds, a few steps of a transformer of two small layers."""
-    reference = data["evaluate"]["reference_scale"]
     scales = sorted([reference, min(data["train"]["init_scales"])])
     replace(data, "data", n_test=1600)
     replace(data, "train", n_seeds=2, init_scales=scales, batch_size=16)
     replace(data, "train", n_steps=30, warmup_steps=3, snapshot_every=15)
     replace(data["train"], "model", d_model=8, n_heads=2, d_head=4, d_mlp=8, n_layers=2)
-    replace(data, "cut", init_scales=[reference], rate_step=0.5)
-    data["cut"]["n_images"] = 16
-    replace(data, "evaluate", figure_singular_values=4)
-    replace(data, "plot", layer=2, head=1, lines=4)
+    data["cut"] |= {"init_scales": [reference], "n_images": 16}
 
 
 def decision_lists(section: Section) -> Section:
