@@ -9,6 +9,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import psutil
 import pytest
 from project import PYTHON, clone, contents, duplicate, dvc, followers, git, params_of, run, stages
@@ -129,6 +130,22 @@ def test_a_sweep_of_few_init_scales_and_seeds_goes_to_its_end(project):
     assert "growth_with_init_scale_KQ" not in measured
     claims = json.loads((project / "metrics" / "claims.json").read_text())
     assert claims["vision_digits_rank_grows_with_init_scale_KQ"]["state"] == "not run"
+
+
+@pytest.mark.slow
+def test_what_cases_share_is_swept_for_the_head_that_leaves_it_to_the_params(project):
+    """One seed and one scale of the studied head; the other heads, whose lines have numbers, stay as they were."""
+    measures = project / "metrics" / "gradual_rank" / "tables" / "errors.parquet"
+    before = pd.read_parquet(measures)
+    shared = [
+        argument for key in ("n_seeds=1", "flow_scales=[-4]") for argument in ("-S", f"gradual_rank.problem.{key}")
+    ]
+    dvc("exp", "run", *shared, "gradual_rank_plot", at=project)
+    after, studied = pd.read_parquet(measures), params_of(project)["gradual_rank"]["studied"]
+    assert len(before[before["problem"] == studied]) > 1
+    assert len(after[after["problem"] == studied]) == 1
+    others = [table[table["problem"] != studied].reset_index(drop=True) for table in (before, after)]
+    pd.testing.assert_frame_equal(*others)
 
 
 @pytest.mark.slow
