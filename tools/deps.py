@@ -1,6 +1,7 @@
 """Write the code that each stage imports into its deps in dvc.yaml, and change nothing else: `make deps`.
 
-A command may run several modules, one after another. A stage that has no `.py` dep yet gets them too. `deps` is a list of paths between brackets, first what is no code.
+A command may run several modules, one after another. A stage that has no `.py` dep yet gets them too. `deps` is a list
+of paths between brackets, first what is no code.
 """
 
 import re

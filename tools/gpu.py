@@ -210,8 +210,9 @@ class Work:
         dataset = f"data/vision/{step.dataset}/images.safetensors"
         official = f"data/vision/{step.dataset}/official"
         if not (self.folder / dataset).exists():
-            self._stage(step, "fetch", "data", official)
-            self._stage(step, "generate", "data", official, dataset)
+            data = f"vision.{step.dataset}.data"
+            self._run(step, ["stages.vision.fetch", data, official])
+            self._run(step, ["stages.vision.generate", data, official, dataset])
         return len(read_images(self.folder / dataset).train_labels)
 
     def speed(self, step: Step) -> dict[str, Any]:
