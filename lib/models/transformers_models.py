@@ -1,0 +1,218 @@
+"""Live models of the transformers library: made from a config, or read from a folder; their linear modules and their loss.
+
+The library is loaded here alone, and only when a model is wanted. peft knows modules by their names in the live model,
+which are not always those of the tensors on disk: here the two are matched by content, and what matches nothing is
+refused by name.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+Kind = Literal["llama", "gpt2"]
+Batch = dict[str, Tensor]
+NEVER = ("lm_head", "embed_out", "score", "classifier", "pooler", "wte", "wpe", "router", "gate")  # never adapted
+
+
+def small_model(
+    kind: Kind,
+    *,
+    d_model: int,
+    n_layers: int,
+    n_heads: int,
+    n_kv_heads: int,
+    d_mlp: int,
+    init_scale: float,
+    seq_len: int,
+    seed: int,
+) -> torch.nn.Module:
+    """A small causal language model over bytes: Llama-like (rotary positions, grouped heads), or GPT-2-like."""
+    with _quiet():
+        from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
+
+        shared: dict[str, Any] = {
+            "vocab_size": 256,
+            "initializer_range": init_scale,
+            "bos_token_id": None,
+            "eos_token_id": None,
+        }
+        config = (
+            LlamaConfig(
+                hidden_size=d_model,
+                intermediate_size=d_mlp,
+                num_hidden_layers=n_layers,
+                num_attention_heads=n_heads,
+                num_key_value_heads=n_kv_heads,
+                max_position_embeddings=seq_len,
+                pad_token_id=None,
+                **shared,
+            )
+            if kind == "llama"
+            else GPT2Config(
+                n_embd=d_model,
+                n_inner=d_mlp,
+                n_layer=n_layers,
+                n_head=n_heads,
+                n_positions=seq_len,
+                resid_pdrop=0.0,
+                embd_pdrop=0.0,
+                attn_pdrop=0.0,
+                **shared,
+            )
+        )
+        with torch.random.fork_rng():  # the library draws the initial weights from the global generator
+            torch.manual_seed(seed)
+            return AutoModelForCausalLM.from_config(config)
+
+
+def open_model(folder: Path, config: Mapping[str, Any], dtype: torch.dtype | None = None) -> torch.nn.Module:
+    """The model of a checkpoint, in evaluation mode; raises `ValueError` for an architecture that transformers lacks."""
+    with _quiet():
+        import transformers
+
+        names = config.get("architectures") or []
+        found = getattr(transformers, names[0], None) if names else None
+        if found is None:
+            raise ValueError(
+                f"{folder}: wanted an architecture that transformers {transformers.__version__} has, got {names}"
+            )
+        model, told = found.from_pretrained(
+            folder, dtype=dtype or "auto", local_files_only=True, output_loading_info=True
+        )
+        if told["missing_keys"]:
+            raise ValueError(f"{folder}: wanted every weight of {names[0]}, got none for {sorted(told['missing_keys'])}")
+        return model.eval()
+
+
+def save_model(model: Any, folder: Path) -> None:
+    """Write config.json and safetensors, as transformers does."""
+    with _quiet():
+        model.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+
+
+def linear_modules(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """The linear layers that an adapter may change, by name: no embedding, no head (it may be tied to one), no router."""
+    head: Any = getattr(model, "get_output_embeddings", lambda: None)()
+    found = {}
+    for name, module in model.named_modules():
+        linear = type(module).__name__ in ("Linear", "Conv1D") and isinstance(module.weight, Tensor)
+        if linear and module is not head and not set(name.split(".")) & set(NEVER):
+            found[name] = module
+    return found
+
+
+def stored_as_columns(module: torch.nn.Module) -> bool:
+    """Whether the weight is stored as in × out (transformers' Conv1D)."""
+    return type(module).__name__ == "Conv1D"
+
+
+def matched_by_content(model: torch.nn.Module, tensors: Iterator[tuple[str, Tensor]]) -> dict[str, str]:
+    """For each linear module, the name of the one tensor on disk that its weight equals to the bit.
+
+    The model must have been read in the types of its checkpoint. Raises `ValueError`, naming the module, where no tensor
+    or more than one is equal: then names would have to be guessed.
+    """
+    by_digest: dict[str, list[str]] = {}
+    for name, tensor in tensors:
+        if tensor.dim() == 2:
+            by_digest.setdefault(_digest(tensor), []).append(name)
+    matched = {}
+    for name, module in linear_modules(model).items():
+        equal = by_digest.get(_digest(module.weight.detach()), [])  # pyright: ignore[reportArgumentType]
+        if len(equal) != 1:
+            raise ValueError(f"{name}: wanted one tensor of the checkpoint that equals this module's weight, got {equal}")
+        matched[name] = equal[0]
+    return matched
+
+
+def loss(model: torch.nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+    """The model's own loss of a batch: a mean over tokens, or over samples, in nats."""
+    given = dict(batch)
+    if "labels" not in given:
+        given["labels"] = given["input_ids"]
+    return model(**given).loss
+
+
+@torch.no_grad()
+def mean_loss(model: torch.nn.Module, batches: list[Batch]) -> float:
+    """The mean of the loss over batches of equal size, summed in float64."""
+    return sum(float(loss(model, batch)) for batch in batches) / len(batches)
+
+
+def read_batches(
+    folder: Path, config: Mapping[str, Any], text: Path, seq_len: int, batch_size: int, n_batches: int
+) -> list[Batch]:
+    """The first batches of a text: windows of `seq_len` tokens that do not overlap, or the samples of a safetensors file.
+
+    A safetensors file holds the model's own arguments by name (`input_ids`, `pixel_values`, ...; `labels`, which a causal
+    model may lack), samples along the first axis. Raises `ValueError` where there is too little, or a token that the
+    vocabulary lacks.
+    """
+    if text.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        samples = load_file(text)
+    else:
+        tokens = token_ids(folder, text.read_bytes(), int(config.get("vocab_size", 0)))
+        samples = {"input_ids": tokens[: len(tokens) // seq_len * seq_len].view(-1, seq_len)}
+    n, wanted = min(map(len, samples.values()), default=0), n_batches * batch_size
+    if n < wanted:
+        raise ValueError(
+            f"{text}: wanted {wanted} samples ({n_batches} batches of {batch_size}, windows of {seq_len} tokens), got {n}"
+        )
+    ids, n_words = samples.get("input_ids"), int(config.get("vocab_size", 0))
+    if ids is not None and not 0 <= int(ids[:wanted].min()) <= int(ids[:wanted].max()) < n_words:
+        raise ValueError(f"{text}: wanted tokens in 0..{n_words - 1}, got {int(ids.min())}..{int(ids.max())}")
+    return [
+        {name: values[start : start + batch_size] for name, values in samples.items()}
+        for start in range(0, wanted, batch_size)
+    ]
+
+
+def token_ids(folder: Path, text: bytes, vocab_size: int) -> Int[Tensor, " token"]:
+    """A text in the tokens of a checkpoint's tokenizer; bytes, where it has none and its vocabulary is 256.
+
+    Raises `ValueError` where it has neither.
+    """
+    if (folder / "tokenizer.json").is_file() or (folder / "tokenizer_config.json").is_file():
+        with _quiet():
+            from transformers import AutoTokenizer
+
+            tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return torch.tensor(tokenizer(text.decode("utf-8"), add_special_tokens=False)["input_ids"])
+    if vocab_size != 256:
+        raise ValueError(f"{folder}: wanted a tokenizer, or a vocabulary of 256 bytes, got neither ({vocab_size} words)")
+    return torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
+
+
+def versions() -> dict[str, str]:
+    """The versions of the libraries that an adapter's reader may want to know."""
+    import peft
+    import transformers
+
+    return {"torch": torch.__version__, "transformers": transformers.__version__, "peft": peft.__version__}
+
+
+def _digest(weight: Float[Tensor, "row col"]) -> str:
+    data = weight.detach().cpu().contiguous()
+    shape = f"{tuple(data.shape)} {data.dtype}".encode()
+    return hashlib.sha256(shape + data.view(torch.uint8).numpy().tobytes()).hexdigest()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No network, no progress bars and no talk of the library; what it finds missing is asked for and refused here."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    yield
