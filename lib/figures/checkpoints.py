@@ -91,12 +91,22 @@ def rounding(table: pd.DataFrame) -> Figure:
     by = ["model", "run", "step"]
     columns = ["relative_update", "rank_90", "rank_90_stored", "above_edge", "above_edge_stored"]
     means = table.groupby(by, observed=True)[columns].mean().reset_index()
-    pairs = ((left, "rank_90", "rank that holds 90 % of the energy"), (right, "above_edge", "singular values above the edge"))
+    pairs = (
+        (left, "rank_90", "rank that holds 90 % of the energy"),
+        (right, "above_edge", "singular values above the edge"),
+    )
     for axes, name, label in pairs:
         for marker, (model, rows) in zip("os", means.groupby("model", observed=True), strict=False):
-            axes.plot(rows["relative_update"], rows[name], marker, ms=6, mfc="none", color="black", label=f"{model}, as it is")
             axes.plot(
-                rows["relative_update"], rows[f"{name}_stored"], marker, ms=3.5, color=INITIAL_COLOR, label=f"{model}, in bf16"
+                rows["relative_update"], rows[name], marker, ms=6, mfc="none", color="black", label=f"{model}, as it is"
+            )
+            axes.plot(
+                rows["relative_update"],
+                rows[f"{name}_stored"],
+                marker,
+                ms=3.5,
+                color=INITIAL_COLOR,
+                label=f"{model}, in bf16",
             )
         axes.set(xscale="log", xlabel=r"$\|\Delta W\|_F\,/\,\|W\|_F$, mean over matrices", ylabel=label, ylim=(0, None))
     left.legend(fontsize=7.5)
@@ -141,7 +151,7 @@ def heads_through_training(heads: pd.DataFrame) -> Figure:
                     axes.plot(means.index, means, style, marker=marker, ms=3.5, color=color, label=name)
         axes.set(xscale="log", xlabel="step", title=model)
     panels[0][0].set_ylabel("stable rank of the update, mean over heads")
-    panels[0][0].legend(fontsize=7)
+    panels[0][-1].legend(fontsize=7)
     return figure
 
 
@@ -177,7 +187,8 @@ def _kinds(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """The rows of each model and kind of fine-tune, all seeds together."""
     kind = table["run"].astype(str).str.rsplit("-", n=1).str[0]
     return [
-        (f"{model}, {name}", rows) for (model, name), rows in table.groupby([table["model"].astype(str), kind.rename("kind")])
+        (f"{model}, {name}", rows)
+        for (model, name), rows in table.groupby([table["model"].astype(str), kind.rename("kind")])
     ]
 
 

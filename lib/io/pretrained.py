@@ -5,6 +5,7 @@ no such checkpoint is refused in one line: pickles, quantised weights, an adapte
 """
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -117,9 +118,7 @@ def check_pair(base: Checkpoint, tuned: Checkpoint) -> dict[str, int]:
     if base.folder.resolve() == tuned.folder.resolve():
         raise InputError(f"{tuned.folder}: wanted a checkpoint tuned from the base, got the base itself")
     if base.model_type != tuned.model_type:
-        raise InputError(
-            f"{tuned.folder}: wanted the base's model_type {base.model_type!r}, got {tuned.model_type!r}"
-        )
+        raise InputError(f"{tuned.folder}: wanted the base's model_type {base.model_type!r}, got {tuned.model_type!r}")
     rows = {}
     sizes = base.config.get("vocab_size"), tuned.config.get("vocab_size")
     for name in sorted(set(base.tensors) & set(tuned.tensors)):
@@ -141,6 +140,15 @@ def layer_of(name: str) -> int:
     """The layer that a tensor is of, counted from 1: the first whole number of its name; 0 where it has none."""
     found = re.search(r"(?:^|\.)(\d+)\.", name)
     return int(found[1]) + 1 if found else 0
+
+
+def available_memory() -> int:
+    """The bytes of memory that are free or can be freed; what the machine has where Linux does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _step(name: str) -> int:

@@ -165,7 +165,9 @@ def rotation(config: Mapping[str, Any], offset: int) -> Float[Tensor, "d_head d_
     if rotary.get("rope_type", rotary.get("type", "default")) != "default":
         return None
     theta = float(rotary.get("rope_theta") or config.get("rope_theta") or config.get("rotary_emb_base") or 10000.0)
-    share = rotary.get("partial_rotary_factor") or config.get("partial_rotary_factor") or config.get("rotary_pct") or 1.0
+    share = (
+        rotary.get("partial_rotary_factor") or config.get("partial_rotary_factor") or config.get("rotary_pct") or 1.0
+    )
     n = int(d_head * float(share))
     angles = offset * theta ** (-torch.arange(0, n, 2).double() / n)
     R = torch.eye(d_head).double()

@@ -9,6 +9,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
@@ -87,7 +88,9 @@ def open_model(folder: Path, config: Mapping[str, Any], dtype: torch.dtype | Non
             folder, dtype=dtype or "auto", local_files_only=True, output_loading_info=True
         )
         if told["missing_keys"]:
-            raise ValueError(f"{folder}: wanted every weight of {names[0]}, got none for {sorted(told['missing_keys'])}")
+            raise ValueError(
+                f"{folder}: wanted every weight of {names[0]}, got none for {sorted(told['missing_keys'])}"
+            )
         return model.eval()
 
 
@@ -128,7 +131,9 @@ def matched_by_content(model: torch.nn.Module, tensors: Iterator[tuple[str, Tens
     for name, module in linear_modules(model).items():
         equal = by_digest.get(_digest(module.weight.detach()), [])  # pyright: ignore[reportArgumentType]
         if len(equal) != 1:
-            raise ValueError(f"{name}: wanted one tensor of the checkpoint that equals this module's weight, got {equal}")
+            raise ValueError(
+                f"{name}: wanted one tensor of the checkpoint that equals this module's weight, got {equal}"
+            )
         matched[name] = equal[0]
     return matched
 
@@ -152,6 +157,7 @@ def read_batches(
 ) -> list[Batch]:
     """The first batches of a text: windows of `seq_len` tokens that do not overlap, or the samples of a safetensors file.
 
+    Windows are no longer than the positions that the model was made for.
     A safetensors file holds the model's own arguments by name (`input_ids`, `pixel_values`, ...; `labels`, which a causal
     model may lack), samples along the first axis. Raises `ValueError` where there is too little, or a token that the
     vocabulary lacks.
@@ -162,6 +168,7 @@ def read_batches(
         samples = load_file(text)
     else:
         tokens = token_ids(folder, text.read_bytes(), int(config.get("vocab_size", 0)))
+        seq_len = min(seq_len, int(config.get("max_position_embeddings") or config.get("n_positions") or seq_len))
         samples = {"input_ids": tokens[: len(tokens) // seq_len * seq_len].view(-1, seq_len)}
     n, wanted = min(map(len, samples.values()), default=0), n_batches * batch_size
     if n < wanted:
@@ -189,16 +196,24 @@ def token_ids(folder: Path, text: bytes, vocab_size: int) -> Int[Tensor, " token
             tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         return torch.tensor(tokenizer(text.decode("utf-8"), add_special_tokens=False)["input_ids"])
     if vocab_size != 256:
-        raise ValueError(f"{folder}: wanted a tokenizer, or a vocabulary of 256 bytes, got neither ({vocab_size} words)")
+        raise ValueError(
+            f"{folder}: wanted a tokenizer, or a vocabulary of 256 bytes, got neither ({vocab_size} words)"
+        )
     return torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
 
 
 def versions() -> dict[str, str]:
     """The versions of the libraries that an adapter's reader may want to know."""
-    import peft
-    import transformers
+    return {"torch": torch.__version__, "transformers": metadata.version("transformers")}
 
-    return {"torch": torch.__version__, "transformers": transformers.__version__, "peft": peft.__version__}
+
+def known_architecture(config: Mapping[str, Any]) -> bool:
+    """Whether transformers can make the model of a config."""
+    with _quiet():
+        import transformers
+
+        names = config.get("architectures") or []
+        return bool(names) and hasattr(transformers, names[0])
 
 
 def _digest(weight: Float[Tensor, "row col"]) -> str:

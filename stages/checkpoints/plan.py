@@ -5,9 +5,10 @@ moved is measured apart. `share_lost` is 0 for the whole update of the linear mo
 parameters, stated as the uniform rank that costs as much. Without TEXT (`-`) nothing is measured.
 """
 
-import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,12 +20,12 @@ from lib.analysis.attribution import path_attribution
 from lib.analysis.pruning import magnitude_masks
 from lib.analysis.rank_plans import Module, Ranks, Rule, budget_of, least_budget, parameters, plan, shuffled
 from lib.analysis.update_spectra import leading_triplets, update_of
-from lib.io.adapters import lora_config, write_adapter
+from lib.io.adapters import FILES, lora_config, write_adapter
 from lib.io.command import run
 from lib.io.compute import available_cores, generator, spread, use_device
-from lib.io.files import InputError, write_files
+from lib.io.files import InputError, clear, write_files
 from lib.io.params import Count, Fraction, Interval, Seed, read_params
-from lib.io.pretrained import Checkpoint, check_pair, open_checkpoint, open_snapshots
+from lib.io.pretrained import Checkpoint, available_memory, check_pair, open_checkpoint, open_snapshots
 from lib.io.tables import read_table, write_json, write_table
 from lib.models.linear_updates import Factors, LinearUpdates
 from lib.models.transformers_models import (
@@ -40,6 +41,8 @@ from lib.models.transformers_models import (
 from lib.models.transformers_models import loss as model_loss
 
 Rank = Annotated[int, Interval("[1, 65536]")]
+COPIES = 7  # of the weights in float32: tuned model, base model, both kept, updates, gradients, factors
+COPIES_UNMEASURED = 4
 TABLES = ("plans", "modules", "losses", "pruning", "budgets")
 Tables = dict[str, pd.DataFrame]
 
@@ -75,15 +78,36 @@ def main(section: str, base: Path, tuned: Path, text: str, spectra: Path, plans:
         (params, base, one.checkpoint.folder, text, table[(table["run"] == name) & (table["step"] == one.step)], name)
         for name, one in last.items()
     ]
-    for folder in (plans, adapters):
-        shutil.rmtree(folder, ignore_errors=True)
-    n_processes = 1 if params.device != "cpu" else available_cores()
+    clear(plans, *(f"{name}.parquet" for name in TABLES))
+    clear(
+        adapters,
+        *(depth + name for depth in ("rank-*/", "*/rank-*/") for name in FILES),
+        "versions.json",
+        "*/versions.json",
+    )
+    n_processes = min(available_cores(), check_memory(begun, params, text)) if params.device == "cpu" else 1
     parts: list[Tables] = []
-    for name, (tables, made) in zip(last, spread(planned, jobs, n_processes=n_processes, label=f"plans of {tuned}", unit="run"), strict=True):
+    done = spread(planned, jobs, n_processes=n_processes, label=f"plans of {tuned}", unit="run")
+    for name, (tables, made) in zip(last, done, strict=True):
         parts.append(tables)
         write_adapters(adapters / name if len(last) > 1 else adapters, begun, made)
     for name in TABLES:
         write_table(pd.concat([part[name] for part in parts], ignore_index=True), plans / f"{name}.parquet")
+
+
+def check_memory(base: Checkpoint, params: Plan, text: str) -> int:
+    """Say what memory a plan takes, and how many fit side by side; raises `InputError` where none does."""
+    n_bytes = (
+        4 * sum(prod(entry.shape) for entry in base.tensors.values()) * (COPIES if text != "-" else COPIES_UNMEASURED)
+    )
+    free = available_memory()
+    print(
+        f"plan: about {n_bytes / 1e9:.2g} GB of memory for each checkpoint, {free / 1e9:.3g} GB are free",
+        file=sys.stderr,
+    )
+    if n_bytes > free:
+        raise InputError(f"memory: wanted {n_bytes / 1e9:.3g} GB to plan on this machine, got {free / 1e9:.3g} free")
+    return max(1, int(free // n_bytes))
 
 
 def planned(
@@ -100,6 +124,10 @@ def planned(
     tables["losses"] = pd.DataFrame([measure.losses(earned or {}) if measure else {"gain": np.nan}])
     tables["pruning"] = pd.DataFrame(list(prunings(params, linear, measure)), columns=["what", "rate", "loss"])
     tables["budgets"] = bisection(params, modules, measure, earned)
+    if batches:
+        alone = losses_on_base(params, begun, linear, modules, tables["plans"], batches[1])
+        tables["losses"]["loss_base"] = alone.pop()
+        tables["plans"]["loss_on_base"] = alone
     made = list(adapters_of(tables["plans"], modules, linear, model, begun))
     return {key: table.assign(run=name) for key, table in tables.items()}, made
 
@@ -139,7 +167,12 @@ def read_text(params: Plan, text: str, base: Checkpoint) -> tuple[list[Batch], l
         return None
     try:
         batches = read_batches(
-            base.folder, base.config, Path(text), params.seq_len, params.batch_size, params.n_batches + params.n_measured_batches
+            base.folder,
+            base.config,
+            Path(text),
+            params.seq_len,
+            params.batch_size,
+            params.n_batches + params.n_measured_batches,
         )
     except (ValueError, OSError) as error:
         raise InputError(str(error)) from error
@@ -192,6 +225,30 @@ class Measures:
         none = self.now(0)
         self.linear.set(self.linear.tuned)
         return {**found, "attributed": sum(earned.values()), "drop": none - self.now(0)}
+
+
+def losses_on_base(
+    params: Plan,
+    base: Checkpoint,
+    linear: LinearUpdates,
+    modules: Mapping[str, Module],
+    plans: pd.DataFrame,
+    batches: list[Batch],
+) -> list[float]:
+    """The loss of the base with each plan's cut added and nothing else tuned, as an adapter gives it; last, of the base.
+
+    Shuffles and rules that make no adapter are not measured.
+    """
+    model = open_model(base.folder, base.config).float().to(params.device)
+    live = linear_modules(model)
+    on_base = LinearUpdates({name: live[name].weight for name in modules}, linear.base, linear.factors)  # pyright: ignore
+    losses = []
+    for _, row in plans.iterrows():
+        made = row["shuffle"] == 0 and row["rule"] in ("attributed", "uniform")
+        on_base.set_ranks(dict(zip(modules, map(int, row["ranks"]), strict=True)))
+        losses.append(mean_loss(model, batches) if made else np.nan)
+    on_base.set(on_base.base)
+    return [*losses, mean_loss(model, batches)]
 
 
 def plan_rows(
@@ -293,6 +350,7 @@ def adapters_of(
                 factors[name] = (left.mT, right.mT) if by_columns[name] else (right, left)
         yield {
             **row[["budget", "rule", "parameters", "share_lost"]],
+            "loss_on_base": row.get("loss_on_base", np.nan),
             "factors": factors,
             "config": lora_config(ranks, fan_in_fan_out=any(by_columns.values())),
             "causal": str((base.config.get("architectures") or [""])[0]).endswith("ForCausalLM"),
@@ -305,10 +363,11 @@ def write_adapters(folder: Path, base: Checkpoint, made: Sequence[dict[str, Any]
         at = folder / f"rank-{one['budget']}"
         lost = one["share_lost"]
         said = "nothing was measured" if np.isnan(lost) else f"{lost:.1%} of the gain of the linear layers is lost"
+        alone = "" if np.isnan(lost) else f"The base with this adapter has a loss of {one['loss_on_base']:.4g} there."
         card = (
             f"# LoRA adapter cut from a full fine-tune\n\nRule: {one['rule']}; {one['parameters']} parameters, those of a "
             f"uniform rank {one['budget']}. On the text that was given, {said} (embeddings, head, norms and biases as "
-            f"tuned; this adapter does not carry them).\n\n"
+            f"tuned; this adapter does not carry them). {alone}\n\n"
             f"`PeftModel.from_pretrained(base, folder)` adds it to the base, {base.folder.name}.\n"
         )
         write_adapter(

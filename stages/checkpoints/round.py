@@ -20,9 +20,7 @@ RTOL = 1e-3  # of a summary that is not used here
 
 def main(base: Path, tuned: Path, rounding: Path) -> None:
     jobs = [(base, one.checkpoint.folder, one.run, one.step) for one in open_snapshots(tuned)]
-    tables = spread(
-        rounded, jobs, n_processes=available_cores(), label=f"rounding of {tuned}", unit="snapshot"
-    )
+    tables = spread(rounded, jobs, n_processes=available_cores(), label=f"rounding of {tuned}", unit="snapshot")
     write_table(pd.concat(list(tables), ignore_index=True), rounding)
 
 

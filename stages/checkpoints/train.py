@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread
-from lib.io.files import InputError
+from lib.io.files import InputError, clear
 from lib.io.params import Count, Fraction, Interval, Positive, Seeds, read_params
 from lib.io.pretrained import open_checkpoint
 from lib.models.transformers_models import loss, open_model, save_model, small_model
@@ -64,8 +64,8 @@ def main(section: str, kind: str, texts: Path, base: Path, tuned: Path, pretrain
     params = read_params(section, Train)
     if kind not in ("llama", "gpt2"):
         raise InputError(f"kind: wanted llama or gpt2, got {kind}")
-    for folder in (base, tuned, pretrained):
-        shutil.rmtree(folder, ignore_errors=True)
+    for folder, depth in ((base, ""), (tuned, "*/*/"), (pretrained, "*/*/")):
+        clear(folder, *(depth + name for name in ("config.json", "model.safetensors")))
     first: list[tuple] = [
         (params, params.base, kind, texts / f"{name}.txt", None, pretrained / name, ("base", name))
         for name in ("language", "permuted")

@@ -21,7 +21,11 @@ def best(values, modules, budget):
     """By trying all ranks: those whose bought value is the largest, for equal costs."""
     names = list(modules)
     most = [range(modules[name].limit + 1) for name in names]
-    allowed = [ranks for ranks in itertools.product(*most) if parameters(modules, dict(zip(names, ranks, strict=True))) <= budget]
+    allowed = [
+        ranks
+        for ranks in itertools.product(*most)
+        if parameters(modules, dict(zip(names, ranks, strict=True))) <= budget
+    ]
     worth = lambda ranks: sum(values[name][:rank].sum() for name, rank in zip(names, ranks, strict=True))  # noqa: E731
     return max(map(worth, allowed))
 
@@ -31,7 +35,9 @@ def test_water_filling_is_the_best_of_all_plans_where_modules_cost_alike(budget)
     modules = {"a": module([5, 4, 1]), "b": module([3, 2, 0.5]), "c": module([2, 2, 2])}
     values = {name: one.sigma**2 for name, one in modules.items()}
     ranks = plan("water-filling", modules, budget)
-    assert sum(values[name][:rank].sum() for name, rank in ranks.items()) == pytest.approx(best(values, modules, budget))
+    assert sum(values[name][:rank].sum() for name, rank in ranks.items()) == pytest.approx(
+        best(values, modules, budget)
+    )
 
 
 def test_attributed_spends_where_loss_was_earned_and_nothing_where_none_was():
@@ -50,7 +56,11 @@ def test_attributed_by_hand():
 
 
 def test_what_does_not_fit_is_skipped_and_the_next_is_bought():
-    assert fill({"a": np.array([3.0]), "c": np.array([2.0]), "b": np.array([1.0])}, THREE, 16) == {"a": 1, "b": 1, "c": 0}
+    assert fill({"a": np.array([3.0]), "c": np.array([2.0]), "b": np.array([1.0])}, THREE, 16) == {
+        "a": 1,
+        "b": 1,
+        "c": 0,
+    }
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
@@ -79,7 +89,9 @@ def test_attributed_without_attribution_is_refused():
 MODULES = st.dictionaries(
     st.text("abcdef", min_size=1, max_size=2),
     st.builds(
-        lambda sigma, rows, cols, limit: module(sorted(sigma, reverse=True)[: min(rows, cols)], (rows, cols), min(limit, rows, cols, len(sigma))),
+        lambda sigma, rows, cols, limit: module(
+            sorted(sigma, reverse=True)[: min(rows, cols)], (rows, cols), min(limit, rows, cols, len(sigma))
+        ),
         st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=6),
         st.integers(1, 9),
         st.integers(1, 9),

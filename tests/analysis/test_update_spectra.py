@@ -95,7 +95,12 @@ def test_blocks_of_rows_cover_every_row(small_limit):
 
 @pytest.mark.parametrize(
     ("shape", "wanted", "method"),
-    [((8, 9), "auto", "full"), ((9000, 9000), "auto", "randomised"), ((9000, 2), "auto", "full"), ((8, 8), "gram", "gram")],
+    [
+        ((8, 9), "auto", "full"),
+        ((9000, 9000), "auto", "randomised"),
+        ((9000, 2), "auto", "full"),
+        ((8, 8), "gram", "gram"),
+    ],
 )
 def test_the_method_of_a_shape(shape, wanted, method):
     assert chosen_method(shape, wanted) == method

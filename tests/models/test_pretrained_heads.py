@@ -67,7 +67,11 @@ def test_values_and_outputs_are_the_models_own(kind, tmp_path):
     parts = attention_tensors(opened.config, opened.tensors)
     cut = heads(opened.config, parts[1], opened.load, fold_norms=True)
     seen = {}
-    module = next(m for name, m in model.named_modules() if name.endswith(("layers.0.self_attn", "layers.0.attention", "h.0.attn")))
+    module = next(
+        m
+        for name, m in model.named_modules()
+        if name.endswith(("layers.0.self_attn", "layers.0.attention", "h.0.attn"))
+    )
     module.register_forward_hook(lambda _, __, output: seen.update(out=output[0]))
     with torch.no_grad():
         out = model(input_ids=torch.tensor([[5]]), output_hidden_states=True)  # one token attends to itself
