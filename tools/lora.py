@@ -1,8 +1,8 @@
 """From a base and a fine-tuned checkpoint to adapters and a page: `make lora BASE=... TUNED=... TEXT=my.txt OUT=out`.
 
-TUNED is a checkpoint or a folder of snapshots; TEXT is UTF-8, or a safetensors file of the model's own arguments. Without
-TEXT nothing is measured: there are spectra, and uniform and energy plans. The params are those of `checkpoints.own`. In OUT stand
-`spectra.parquet`, `plans/`, `adapters/` and `page.html`.
+TUNED is a checkpoint or a folder of snapshots; TEXT is UTF-8, or a safetensors file of the model's own arguments.
+Without TEXT nothing is measured: there are spectra, and uniform and energy plans. The params are those of
+`checkpoints.own`. In OUT stand `spectra.parquet`, `plans/`, `pruning.parquet`, `adapters/` and `page.html`.
 """
 
 import subprocess
@@ -26,7 +26,7 @@ from lib.io.tables import read_json, read_table
 from lib.models.transformers_models import known_architecture, read_batches
 
 ROOT = Path(__file__).parents[1]
-NAMES = ("plans", "modules", "losses", "pruning", "budgets")
+NAMES = ("plans", "modules", "losses", "budgets")
 PIXELS = 115  # of an inch of a figure, at most
 
 
@@ -45,7 +45,9 @@ def main(base: Path, tuned: Path, out: Path, text: str = "-", section: str = "ch
     begun, plannable = checked(base, tuned, out, text, section)
     call("spectra", f"{section}.spectra", base, tuned, out / "spectra.parquet")
     if plannable:
-        call("plan", f"{section}.plan", base, tuned, text, out / "spectra.parquet", out / "plans", out / "adapters")
+        call("plan", f"{section}.plan", base, tuned, text, out / "spectra.parquet", out / "plans")
+        call("prune", f"{section}.prune", base, tuned, text, out / "pruning.parquet")
+        call("adapt", f"{section}.plan", base, tuned, out / "plans", out / "adapters")
     share = read_params(f"{section}.plan", Text, part=True).max_loss_share
     page(begun, tuned, text, out, share, planned=plannable)
     print(f"the page is {out / 'page.html'}")
@@ -76,7 +78,7 @@ def checked(base: Path, tuned: Path, out: Path, text: str, section: str) -> tupl
 def call(stage: str, *arguments: object) -> None:
     """Run a stage of the family, with its own bar; its error is this program's."""
     command = [sys.executable, "-m", f"stages.checkpoints.{stage}", *map(str, arguments)]
-    done = subprocess.run(command, check=False)  # noqa: S603
+    done = subprocess.run(command, check=False)
     if done.returncode:
         sys.exit(done.returncode)
 
@@ -90,6 +92,7 @@ def page(base: Checkpoint, tuned: Path, text: str, out: Path, max_share: float, 
         values: dict[str, Any] = {"plans": [], "losses": [], "least": [], "configs": []}
         if planned:
             tables = {name: read_table(out / "plans" / f"{name}.parquet") for name in NAMES}
+            tables["pruning"] = read_table(out / "pruning.parquet")
             figures = [*plan_figures(tables, text != "-"), *figures]
             values = plan_values(tables, out, several=len(runs) > 1)
     measured = planned and text != "-"

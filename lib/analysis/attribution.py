@@ -20,11 +20,11 @@ def path_attribution(
     r"""$g_i = -\int_0^1 \langle \nabla_{W_i} L(W_0 + t\,\Delta W), \Delta W_i \rangle\, dt$, in units of the loss.
 
     The integral is the mean over the midpoints of `n_points` equal parts of the path, the gradient the mean over the
-    batches; `n_points` × batches backward passes. The sum over modules is the drop $L(W_0) - L(W_0 + \Delta W)$, up to the error of
-    the midpoint rule (integrated gradients, Sundararajan et al. 2017, of weights in place of inputs).
+    batches: `n_points` × batches backward passes. The sum over modules is the drop $L(W_0) - L(W_0 + \Delta W)$, up to
+    the error of the midpoint rule (integrated gradients, Sundararajan et al. 2017, of weights in place of inputs).
 
-    `parameters` hold $W_0 + \Delta W$, are moved along the path in place, and are left as they were, to the bit. Whatever
-    else the loss depends on stays as it is.
+    `parameters` hold $W_0 + \Delta W$, are moved along the path in place, and are left as they were, to the bit.
+    Whatever else the loss depends on stays as it is.
     """
     ended = {name: parameter.detach().clone() for name, parameter in parameters.items()}
     earned = dict.fromkeys(parameters, 0.0)

@@ -1,13 +1,13 @@
 r"""Which rank each module's update is given, when all together may spend a number of parameters.
 
-A module of shape m × n costs $c = m + n$ parameters per rank. Every rule gives each next direction of each module a value,
-and buys in the order of falling value what still fits (`fill`):
+A module of shape m × n costs $c = m + n$ parameters per rank. Every rule gives each next direction of each module a
+value, and buys in the order of falling value what still fits (`fill`):
 
-- `attributed`: $v_{ij} = \max(g_i, 0)\, \sigma_{ij}^2 / \|\Delta W_i\|_F^2 / c_i$, where $g_i$ is the loss that module i earned
-  (`lib/analysis/attribution.py`): ours;
+- `attributed`: $v_{ij} = \max(g_i, 0)\, \sigma_{ij}^2 / \|\Delta W_i\|_F^2 / c_i$, where $g_i$ is the loss that module
+  i earned (`lib/analysis/attribution.py`): ours;
 - `water-filling`: $v_{ij} = \sigma_{ij}^2 / c_i$, one threshold for all modules;
-- `energy`: minus the share of $\|\Delta W_i\|_F^2$ that the directions before hold: every module keeps an equal share (peft's
-  `convert_to_lora`);
+- `energy`: minus the share of $\|\Delta W_i\|_F^2$ that the directions before hold: every module keeps an equal share
+  (peft's `convert_to_lora`);
 - `uniform`: the number of directions before: one rank for all.
 """
 
@@ -25,7 +25,7 @@ Ranks = dict[str, int]
 
 @dataclass(frozen=True)
 class Module:
-    """What a rule knows of a module: shape, leading singular values, squared norm, the largest rank that it may have."""
+    """What a rule knows of a module: shape, leading singular values, squared norm, the largest rank it may have."""
 
     shape: tuple[int, int]
     sigma: Float[np.ndarray, " rank"]
@@ -110,7 +110,8 @@ def least_budget(
 ) -> tuple[int | None, Sequence[tuple[int, float]]]:
     """The least budget, by bisection, that loses at most a share of the gain, and what was tried; None where none does.
 
-    It takes the loss for falling in the budget: where it is not, some budget that keeps the share is found, not the least.
+    It takes the loss for falling in the budget: where it is not, some budget that keeps the share is found, not the
+    least.
     """
     tried = [(most, lost(most))]
     if tried[0][1] > max_share:

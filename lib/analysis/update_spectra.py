@@ -21,7 +21,7 @@ class Triplets(NamedTuple):
 
 
 def update_of(W: Float[Tensor, "row col"], W_0: Float[Tensor, "row col"]) -> Float[Tensor, "row col"]:
-    """The update W - W_0, each difference taken in float64; kept in float64 where it is decomposed whole, else in float32."""
+    """The update W - W_0, differences taken in float64; kept so where it is decomposed whole, else in float32."""
     if min(W.shape) <= LARGEST_FULL:
         return W.double() - W_0.double()
     update = torch.empty(W.shape, dtype=torch.float32)
@@ -51,12 +51,12 @@ def gram_singular_values(A: Float[Tensor, "row col"]) -> Float[Tensor, " rank"]:
 def leading_triplets(
     A: Float[Tensor, "row col"], rank: int, oversample: int, passes: int, generator: torch.Generator
 ) -> Triplets:
-    r"""The `rank` leading triplets: exact for a small matrix, else of a randomised range (Halko, Martinsson & Tropp 2011).
+    r"""The `rank` leading triplets: exact for a small matrix, else of a randomised range (Halko et al. 2011).
 
     The range is that of $(A A^\top)^{passes} A \Omega$, Gaussian $\Omega$ with `rank + oversample` columns, made
     orthonormal after each product. The cut $U \Sigma V^\top$ is a projection of A, so that its squared error is
-    $\|A\|_F^2 - \sum \sigma_i^2$ exactly, and that is an upper bound of the best one. Single $\sigma_i$ are good to some
-    percent where the spectrum is flat.
+    $\|A\|_F^2 - \sum \sigma_i^2$ exactly, and that is an upper bound of the best one. Single $\sigma_i$ are good to
+    some percent where the spectrum is flat.
     """
     n = min(A.shape)
     if n <= LARGEST_FULL or rank + oversample >= n:
@@ -73,7 +73,7 @@ def leading_triplets(
 def update_singular_values(
     A: Float[Tensor, "row col"], method: Method, rank: int, oversample: int, passes: int, generator: torch.Generator
 ) -> Float[Tensor, " rank"]:
-    """Singular values of an update by one of the methods: all by `full` and `gram`, the leading ones by `randomised`."""
+    """Singular values of an update by one of the methods: all by `full` and `gram`, else the leading ones."""
     if method == "full":
         return torch.linalg.svdvals(A.double())
     if method == "gram":

@@ -86,7 +86,7 @@ def ranks_of_modules(plans: pd.DataFrame, modules: pd.DataFrame, budget: int) ->
 
 
 def rounding(table: pd.DataFrame) -> Figure:
-    """Ranks of updates, of the weights and of the weights stored in bfloat16, against the relative size of the update."""
+    """Ranks of updates, of weights as they are and as stored in bfloat16, against the relative size of the update."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3.4))
     by = ["model", "run", "step"]
     columns = ["relative_update", "rank_90", "rank_90_stored", "above_edge", "above_edge_stored"]

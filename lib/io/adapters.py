@@ -1,8 +1,9 @@
 r"""LoRA adapters as peft reads them: `adapter_config.json`, `adapter_model.safetensors` and a model card.
 
-A module's update $\Delta W \approx U \Sigma V^\top$ (out × in) is written as B A with $B = U \Sigma^{1/2}$ and $A = \Sigma^{1/2} V^\top$; alpha = r for
-every module, so that peft adds B A as it is. Modules are named in full, and the keys of the patterns, which peft reads
-as regular expressions, are escaped: a name such as `c_proj` stands in attention and MLP.
+A module's update $\Delta W \approx U \Sigma V^\top$ (out × in) is written as B A with $B = U \Sigma^{1/2}$ and
+$A = \Sigma^{1/2} V^\top$; alpha = r for every module, so that peft adds B A as it is. Modules are named in full, and
+the keys of the patterns, which peft reads as regular expressions, are escaped: a name such as `c_proj` stands in
+attention and MLP.
 """
 
 import json
@@ -42,7 +43,10 @@ def write_adapter(
     card: str,
     task_type: str | None,
 ) -> None:
-    """Write an adapter from the factors (A of r × in, B of out × r) of each target module."""
+    """Write an adapter from the factors (A of r × in, B of out × r) of each target module.
+
+    `plan.json` is the config alone, for `LoraConfig(**...)`.
+    """
     from safetensors.torch import save
 
     tensors = {}
@@ -61,6 +65,7 @@ def write_adapter(
         "adapter_model.safetensors": save(tensors, {"format": "pt"}),
         "adapter_config.json": json.dumps(written, indent=2, sort_keys=True).encode() + b"\n",
         "README.md": (front + card).encode(),
+        "plan.json": json.dumps(config, indent=2, sort_keys=True).encode() + b"\n",
     }
     for name, data in contents.items():
         with atomic(folder / name) as part:

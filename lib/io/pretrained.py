@@ -7,8 +7,10 @@ no such checkpoint is refused in one line: pickles, quantised weights, an adapte
 import json
 import os
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +144,21 @@ def layer_of(name: str) -> int:
     return int(found[1]) + 1 if found else 0
 
 
-def available_memory() -> int:
+def check_memory(checkpoint: Checkpoint, n_copies: int, what: str) -> int:
+    """Say what `n_copies` of the weights in float32 take of this machine's memory; return how many such jobs fit.
+
+    Raises `InputError` where none does.
+    """
+    n_bytes = 4 * n_copies * sum(prod(entry.shape) for entry in checkpoint.tensors.values())
+    free = _available_memory()
+    said = f"{n_bytes / 1e9:.2g} GB of memory for each checkpoint"
+    print(f"{what}: about {said}, {free / 1e9:.3g} GB are free", file=sys.stderr, flush=True)
+    if n_bytes > free:
+        raise InputError(f"memory: wanted {said}, got {free / 1e9:.3g} GB that are free")
+    return max(1, int(free // max(1, n_bytes)))
+
+
+def _available_memory() -> int:
     """The bytes of memory that are free or can be freed; what the machine has where Linux does not say."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()

@@ -1,7 +1,8 @@
 r"""The heads of checkpoints as transformers stores them, cut into the house's convention (`x W_Q`, a matrix per head).
 
 A layout says, for an architecture, which tensors hold the projections of a layer, how they are joined, and what stands
-before them: a norm's gain (and the centring of a LayerNorm) is folded in, so that a head's score of two normalised rows is
+before them: a norm's gain (and the centring of a LayerNorm) is folded in, so that a head's score of two normalised rows
+is
 
 $$ s_{ij} = x_i\, W_Q R_{i-j} W_K^\top x_j^\top \qquad (x \text{ centred, or not, over its norm; biases left out}) $$
 
@@ -152,11 +153,11 @@ def head_sizes(config: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def rotation(config: Mapping[str, Any], offset: int) -> Float[Tensor, "d_head d_head"] | None:
-    r"""$R_\delta$ with which the score of rows at positions i and $j = i - \delta$ is $x_i W_Q R_\delta W_K^\top x_j^\top$.
+    r"""$R_\delta$ of the score $x_i W_Q R_\delta W_K^\top x_j^\top$ of rows at positions i and $j = i - \delta$.
 
     A row q at position i becomes $q R(i)$, where R(i) turns the pair (k, k + n/2) of its first n entries by the angle
-    $i\,\theta^{-2k/n}$ (Su et al. 2021, in the order of halves); $R_\delta = R(i) R(j)^\top = R(\delta)$. The identity where the
-    architecture has no rotary positions; None where they are scaled in a way that is not written here.
+    $i\,\theta^{-2k/n}$ (Su et al. 2021, in the order of halves); $R_\delta = R(i) R(j)^\top = R(\delta)$. The identity
+    where the architecture has no rotary positions; None where they are scaled in a way that is not written here.
     """
     d_head = head_sizes(config)[2]
     if not LAYOUTS[str(config["model_type"])].rotary or offset == 0:

@@ -1,4 +1,4 @@
-"""Live models of the transformers library: made from a config, or read from a folder; their linear modules and their loss.
+"""Live models of the transformers library: made from a config or read from a folder, their linear modules, their loss.
 
 The library is loaded here alone, and only when a model is wanted. peft knows modules by their names in the live model,
 which are not always those of the tensors on disk: here the two are matched by content, and what matches nothing is
@@ -7,11 +7,10 @@ refused by name.
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -19,6 +18,7 @@ from torch import Tensor
 
 Kind = Literal["llama", "gpt2"]
 Batch = dict[str, Tensor]
+Weight = Float[Tensor, "_ _"]
 NEVER = ("lm_head", "embed_out", "score", "classifier", "pooler", "wte", "wpe", "router", "gate")  # never adapted
 
 
@@ -74,7 +74,7 @@ def small_model(
 
 
 def open_model(folder: Path, config: Mapping[str, Any], dtype: torch.dtype | None = None) -> torch.nn.Module:
-    """The model of a checkpoint, in evaluation mode; raises `ValueError` for an architecture that transformers lacks."""
+    """The model of a checkpoint, in evaluation mode; raises `ValueError` for one that transformers does not know."""
     with _quiet():
         import transformers
 
@@ -102,12 +102,16 @@ def save_model(model: Any, folder: Path) -> None:
 
 
 def linear_modules(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
-    """The linear layers that an adapter may change, by name: no embedding, no head (it may be tied to one), no router."""
-    head: Any = getattr(model, "get_output_embeddings", lambda: None)()
+    """The linear layers that an adapter may change, by name: no embedding, no head (which may be tied), no router."""
+    whole: Any = model
+    head = whole.get_output_embeddings() if hasattr(whole, "get_output_embeddings") else None
     found = {}
     for name, module in model.named_modules():
-        linear = type(module).__name__ in ("Linear", "Conv1D") and isinstance(module.weight, Tensor)
-        if linear and module is not head and not set(name.split(".")) & set(NEVER):
+        if (
+            type(module).__name__ in ("Linear", "Conv1D")
+            and module is not head
+            and not set(name.split(".")) & set(NEVER)
+        ):
             found[name] = module
     return found
 
@@ -117,11 +121,11 @@ def stored_as_columns(module: torch.nn.Module) -> bool:
     return type(module).__name__ == "Conv1D"
 
 
-def matched_by_content(model: torch.nn.Module, tensors: Iterator[tuple[str, Tensor]]) -> dict[str, str]:
+def matched_by_content(model: torch.nn.Module, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
     """For each linear module, the name of the one tensor on disk that its weight equals to the bit.
 
-    The model must have been read in the types of its checkpoint. Raises `ValueError`, naming the module, where no tensor
-    or more than one is equal: then names would have to be guessed.
+    The model must have been read in the types of its checkpoint. Raises `ValueError`, naming the module, where no
+    tensor or more than one is equal: then names would have to be guessed.
     """
     by_digest: dict[str, list[str]] = {}
     for name, tensor in tensors:
@@ -131,11 +135,83 @@ def matched_by_content(model: torch.nn.Module, tensors: Iterator[tuple[str, Tens
     for name, module in linear_modules(model).items():
         equal = by_digest.get(_digest(module.weight.detach()), [])  # pyright: ignore[reportArgumentType]
         if len(equal) != 1:
-            raise ValueError(
-                f"{name}: wanted one tensor of the checkpoint that equals this module's weight, got {equal}"
-            )
+            wanted = "wanted one tensor of the checkpoint that equals this module's weight"
+            raise ValueError(f"{name}: {wanted}, got {equal}")
         matched[name] = equal[0]
     return matched
+
+
+class Factors(NamedTuple):
+    """An update as a product of two thin matrices, best first: U diag(sigma) Vh."""
+
+    U: Float[Tensor, "row rank"]
+    sigma: Float[Tensor, " rank"]
+    Vh: Float[Tensor, "rank col"]
+
+    def cut(self, rank: int) -> Weight:
+        """The sum of the first `rank` terms."""
+        return (self.U[:, :rank] * self.sigma[:rank]) @ self.Vh[:rank]
+
+
+class LinearUpdates:
+    """The linear modules of a live model, moved in place between their base and what they were tuned to."""
+
+    def __init__(self, model: torch.nn.Module, base: Mapping[str, Weight]):
+        live = linear_modules(model)
+        self.model = model
+        self.parameters: dict[str, Any] = {name: live[name].weight for name in base}
+        self.base = {name: W_0.to(self.parameters[name]) for name, W_0 in base.items()}
+        self.tuned = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
+
+    @property
+    def updates(self) -> dict[str, Weight]:
+        """What training added to each."""
+        return {name: tuned - self.base[name] for name, tuned in self.tuned.items()}
+
+    def set(self, weights: Mapping[str, Weight]) -> None:
+        """Have the model compute with these weights."""
+        with torch.no_grad():
+            for name, weight in weights.items():
+                self.parameters[name].copy_(weight)
+
+    def set_ranks(self, ranks: Mapping[str, int], factors: Mapping[str, Factors]) -> None:
+        """Have the model compute with every update cut to its rank; a module that is not named keeps its base."""
+        self.set(
+            {
+                name: W_0 + factors[name].cut(ranks[name]).to(W_0) if ranks.get(name) else W_0
+                for name, W_0 in self.base.items()
+            }
+        )
+
+    def mean_loss(self, batches: Sequence[Batch]) -> float:
+        """The mean of the loss over batches of equal size, with the weights as they are set."""
+        with torch.no_grad():
+            return sum(float(loss(self.model, batch)) for batch in batches) / len(batches)
+
+
+class GainMeasure:
+    """What the linear updates of a model gain on a text, and what of it a cut of them loses; the rest is tuned."""
+
+    def __init__(self, linear: LinearUpdates, factors: Mapping[str, Factors], batches: Sequence[Batch]):
+        self.linear, self.factors, self.batches = linear, factors, batches
+        linear.set(linear.tuned)
+        self.tuned = linear.mean_loss(batches)
+        linear.set(linear.base)
+        self.none = linear.mean_loss(batches)
+
+    @property
+    def gain(self) -> float:
+        """By how much the linear updates lower the loss."""
+        return self.none - self.tuned
+
+    def of(self, ranks: Mapping[str, int]) -> float:
+        """The loss with every update cut to its rank."""
+        self.linear.set_ranks(ranks, self.factors)
+        return self.linear.mean_loss(self.batches)
+
+    def share_lost(self, loss: float) -> float:
+        """0 with the whole update of the linear layers, 1 with none."""
+        return (loss - self.tuned) / self.gain
 
 
 def loss(model: torch.nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
@@ -146,21 +222,20 @@ def loss(model: torch.nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
     return model(**given).loss
 
 
-@torch.no_grad()
-def mean_loss(model: torch.nn.Module, batches: list[Batch]) -> float:
-    """The mean of the loss over batches of equal size, summed in float64."""
-    return sum(float(loss(model, batch)) for batch in batches) / len(batches)
-
-
 def read_batches(
-    folder: Path, config: Mapping[str, Any], text: Path, seq_len: int, batch_size: int, n_batches: int
+    folder: Path,
+    config: Mapping[str, Any],
+    text: Path,
+    seq_len: int,
+    batch_size: int,
+    n_batches: int,
+    device: str = "cpu",
 ) -> list[Batch]:
-    """The first batches of a text: windows of `seq_len` tokens that do not overlap, or the samples of a safetensors file.
+    """The first batches of a text: windows of `seq_len` tokens that do not overlap, or samples of a safetensors file.
 
-    Windows are no longer than the positions that the model was made for.
-    A safetensors file holds the model's own arguments by name (`input_ids`, `pixel_values`, ...; `labels`, which a causal
-    model may lack), samples along the first axis. Raises `ValueError` where there is too little, or a token that the
-    vocabulary lacks.
+    Windows are no longer than the positions that the model was made for. A safetensors file holds the model's own
+    arguments by name (`input_ids`, `pixel_values`, ...; `labels`, which a causal model may lack), samples along the
+    first axis. Raises `ValueError` where there is too little, or a token that the vocabulary lacks.
     """
     if text.suffix == ".safetensors":
         from safetensors.torch import load_file
@@ -172,14 +247,13 @@ def read_batches(
         samples = {"input_ids": tokens[: len(tokens) // seq_len * seq_len].view(-1, seq_len)}
     n, wanted = min(map(len, samples.values()), default=0), n_batches * batch_size
     if n < wanted:
-        raise ValueError(
-            f"{text}: wanted {wanted} samples ({n_batches} batches of {batch_size}, windows of {seq_len} tokens), got {n}"
-        )
+        sizes = f"{n_batches} batches of {batch_size}, windows of {seq_len} tokens"
+        raise ValueError(f"{text}: wanted {wanted} samples ({sizes}), got {n}")
     ids, n_words = samples.get("input_ids"), int(config.get("vocab_size", 0))
     if ids is not None and not 0 <= int(ids[:wanted].min()) <= int(ids[:wanted].max()) < n_words:
         raise ValueError(f"{text}: wanted tokens in 0..{n_words - 1}, got {int(ids.min())}..{int(ids.max())}")
     return [
-        {name: values[start : start + batch_size] for name, values in samples.items()}
+        {name: values[start : start + batch_size].to(device) for name, values in samples.items()}
         for start in range(0, wanted, batch_size)
     ]
 
@@ -200,11 +274,6 @@ def token_ids(folder: Path, text: bytes, vocab_size: int) -> Int[Tensor, " token
             f"{folder}: wanted a tokenizer, or a vocabulary of 256 bytes, got neither ({vocab_size} words)"
         )
     return torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
-
-
-def versions() -> dict[str, str]:
-    """The versions of the libraries that an adapter's reader may want to know."""
-    return {"torch": torch.__version__, "transformers": metadata.version("transformers")}
 
 
 def known_architecture(config: Mapping[str, Any]) -> bool:

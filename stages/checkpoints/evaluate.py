@@ -27,7 +27,7 @@ def main(section: str, metrics: Path, models: list[Path]) -> None:
         "plans": stacked(models, "plans/plans"),
         "modules": stacked(models, "plans/modules"),
         "losses": stacked(models, "plans/losses"),
-        "pruning": stacked(models, "plans/pruning"),
+        "pruning": stacked(models, "pruning"),
         "budgets": stacked(models, "plans/budgets"),
         "rounding": stacked(models, "rounding"),
         "ranks": module_ranks(stacked(models, "spectra")),
@@ -68,7 +68,7 @@ def head_ranks(spectra: pd.DataFrame) -> pd.DataFrame:
 
 
 def budgets_in_words(plans: pd.DataFrame) -> str:
-    *first, last = (str(budget) for budget in sorted(plans["budget"].unique()))
+    *first, last = (str(budget) for budget in sorted(set(plans["budget"])))
     return f"{', '.join(first)} and {last}" if first else last
 
 
@@ -81,7 +81,7 @@ def of_plans(plans: pd.DataFrame) -> dict[str, pd.Series]:
     """By model, run and budget: the share of the gain that one rule loses less that of another."""
     lost = plans[plans["shuffle"] == 0].pivot_table(index=CELL, columns="rule", values="share_lost", observed=True)
     if not {"attributed", "uniform", "energy", "water-filling"} <= set(lost):
-        raise InputError(f"rules: wanted uniform, energy, water-filling and attributed, got {sorted(lost)}")
+        raise InputError(f"rules: wanted uniform, energy, water-filling and attributed, got {list(lost.columns)}")
     null = plans[plans["shuffle"] > 0].groupby(CELL)["share_lost"].min().reindex(lost.index)
     names = named(lost.reset_index(), CELL)
     differences = {
@@ -101,7 +101,7 @@ def of_losses(losses: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 def of_rounding(rounding: pd.DataFrame, slight: float) -> dict[str, pd.Series]:
-    """By snapshot: energy ranks of rounded weights over the true ones, of slight and of other updates; noise over edge."""
+    """By snapshot: energy ranks of rounded weights over true ones, of slight and of other updates; noise over edge."""
     by = ["model", "run", "step"]
     found = rounding.groupby(by)[["relative_update", "rank_90", "rank_90_stored"]].mean()
     ratio = (found["rank_90_stored"] / found["rank_90"]).set_axis(named(found.reset_index(), by))
@@ -121,7 +121,7 @@ def of_pruning(pruning: pd.DataFrame, losses: pd.DataFrame, rate: float) -> dict
     """What taking back a share of the entries of the updates costs, in nats: at random over smallest first."""
     at = pruning[np.isclose(pruning["rate"], rate)]
     if at.empty:
-        raise InputError(f"pruning_rate: wanted one of {sorted(pruning['rate'].unique())}, got {rate:g}")
+        raise InputError(f"pruning_rate: wanted one of {sorted(set(pruning['rate']))}, got {rate:g}")
     cost = at.pivot_table(index=["model", "run"], columns="what", values="loss", observed=True)
     cost = cost.sub(losses.set_index(["model", "run"])["loss_tuned"], axis=0)
     ratio = cost["updates, at random"] / cost["updates, smallest first"]
@@ -139,7 +139,7 @@ def of_ranks(ranks: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 def of_heads(heads: pd.DataFrame) -> dict[str, pd.Series]:
-    """By model, at the end: mean stable rank of a head's update under the text in random order, over that of the text."""
+    """By model, at the end: mean stable rank of heads' updates under the text in random order, over the text's."""
     final = heads[(heads["step"] == heads["step"].max()) & (heads["offset"] == 0)]
     means = final.groupby(["module", "text", "model"])["stable_rank"].mean()
     return {

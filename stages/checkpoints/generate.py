@@ -1,4 +1,4 @@
-"""Make the texts: of a language to begin with, the same in random order, of a second language to tune to, and of that to measure on."""
+"""Make the texts: of one language, the same bytes in random order, of a second language to tune to and measure on."""
 
 from dataclasses import dataclass
 from pathlib import Path

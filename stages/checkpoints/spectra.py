@@ -1,9 +1,9 @@
 """Spectra of what a training added to every matrix of a checkpoint, and to the products of every attention head.
 
 Weights are read shard by shard, a layer at a time; a layer that an earlier call has measured is not measured again.
-Rows of matrices are of the `update` W - W_0; rows of products (`W_KQ` at each offset of rotary positions, `W_VO`) of the
-product at the base (`initial`, in the rows of each run's first step alone) and of its `update`. Layers and heads count
-from 1; 0 stands where there is none.
+Rows of matrices are of the `update` W - W_0; rows of products (`W_KQ` at each offset of rotary positions, `W_VO`) of
+the product at the base (`initial`, beside each run's first step alone) and of its `update`. Layers and heads count from
+1; 0 stands where there is none.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Train a small transformer on a text and on the same text in random order, then tune it to a second one, largely and gently.
+"""Train a small transformer on a text and on the same in random order, then tune it to another, largely and gently.
 
 All is written as transformers writes it: `base`, `tuned/NAME-SEED/step-N`, `pretrained/{language,permuted}/step-N`.
 """

@@ -101,7 +101,7 @@ def test_qwen3_has_heads_of_their_own_width_and_gains_folded_in(tmp_path):
 
 @pytest.mark.parametrize(("kind", "centred"), [("bert", False), ("vit", True)])
 def test_encoders_are_cut_by_their_names_on_disk(kind, centred, tmp_path):
-    model, _, cut, opened, parts = read(kind, tmp_path)
+    _, _, cut, opened, parts = read(kind, tmp_path)
     W_Q = opened.load(next(name for part, name in parts[1].items() if part.endswith("query.weight")))
     plain = W_Q.double().T.reshape(32, 4, 8).movedim(1, 0)
     if centred:
