@@ -133,7 +133,8 @@ def matched_by_content(model: torch.nn.Module, tensors: Iterable[tuple[str, Tens
             by_digest.setdefault(_digest(tensor), []).append(name)
     matched = {}
     for name, module in linear_modules(model).items():
-        equal = by_digest.get(_digest(module.weight.detach()), [])  # pyright: ignore[reportArgumentType]
+        weight: Any = module.weight
+        equal = by_digest.get(_digest(weight), [])
         if len(equal) != 1:
             wanted = "wanted one tensor of the checkpoint that equals this module's weight"
             raise ValueError(f"{name}: {wanted}, got {equal}")
