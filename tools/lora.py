@@ -23,7 +23,7 @@ from lib.io.page import image, write_page
 from lib.io.params import Count, read_params
 from lib.io.pretrained import Checkpoint, check_pair, open_checkpoint, open_snapshots
 from lib.io.tables import read_json, read_table
-from lib.models.transformers_models import known_architecture, read_batches
+from lib.models.transformers_models import ModelError, known_architecture, read_batches
 
 ROOT = Path(__file__).parents[1]
 NAMES = ("plans", "modules", "losses", "budgets")
@@ -70,7 +70,7 @@ def checked(base: Path, tuned: Path, out: Path, text: str, section: str) -> tupl
         n_batches = wanted.n_batches + wanted.n_measured_batches
         try:
             read_batches(base, begun.config, Path(text), wanted.seq_len, wanted.batch_size, n_batches)
-        except (OSError, ValueError) as error:
+        except (ModelError, OSError) as error:
             raise InputError(f"TEXT: {error}") from error
     return begun, plannable
 

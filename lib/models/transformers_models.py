@@ -74,21 +74,21 @@ def small_model(
 
 
 def open_model(folder: Path, config: Mapping[str, Any], dtype: torch.dtype | None = None) -> torch.nn.Module:
-    """The model of a checkpoint, in evaluation mode; raises `ValueError` for one that transformers does not know."""
+    """The model of a checkpoint, in evaluation mode; raises `ModelError` for one that transformers does not know."""
     with _quiet():
         import transformers
 
         names = config.get("architectures") or []
         found = getattr(transformers, names[0], None) if names else None
         if found is None:
-            raise ValueError(
+            raise ModelError(
                 f"{folder}: wanted an architecture that transformers {transformers.__version__} has, got {names}"
             )
         model, told = found.from_pretrained(
             folder, dtype=dtype or "auto", local_files_only=True, output_loading_info=True
         )
         if told["missing_keys"]:
-            raise ValueError(
+            raise ModelError(
                 f"{folder}: wanted every weight of {names[0]}, got none for {sorted(told['missing_keys'])}"
             )
         return model.eval()
@@ -124,7 +124,7 @@ def stored_as_columns(module: torch.nn.Module) -> bool:
 def matched_by_content(model: torch.nn.Module, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
     """For each linear module, the name of the one tensor on disk that its weight equals to the bit.
 
-    The model must have been read in the types of its checkpoint. Raises `ValueError`, naming the module, where no
+    The model must have been read in the types of its checkpoint. Raises `ModelError`, naming the module, where no
     tensor or more than one is equal: then names would have to be guessed.
     """
     by_digest: dict[str, list[str]] = {}
@@ -137,9 +137,13 @@ def matched_by_content(model: torch.nn.Module, tensors: Iterable[tuple[str, Tens
         equal = by_digest.get(_digest(weight), [])
         if len(equal) != 1:
             wanted = "wanted one tensor of the checkpoint that equals this module's weight"
-            raise ValueError(f"{name}: {wanted}, got {equal}")
+            raise ModelError(f"{name}: {wanted}, got {equal}")
         matched[name] = equal[0]
     return matched
+
+
+class ModelError(ValueError):
+    """A checkpoint or a text that does not fit; the message says what was wanted, what was got, and where."""
 
 
 class Factors(NamedTuple):
@@ -236,7 +240,7 @@ def read_batches(
 
     Windows are no longer than the positions that the model was made for. A safetensors file holds the model's own
     arguments by name (`input_ids`, `pixel_values`, ...; `labels`, which a causal model may lack), samples along the
-    first axis. Raises `ValueError` where there is too little, or a token that the vocabulary lacks.
+    first axis. Raises `ModelError` where there is too little, or a token that the vocabulary lacks.
     """
     if text.suffix == ".safetensors":
         from safetensors.torch import load_file
@@ -249,10 +253,10 @@ def read_batches(
     n, wanted = min(map(len, samples.values()), default=0), n_batches * batch_size
     if n < wanted:
         sizes = f"{n_batches} batches of {batch_size}, windows of {seq_len} tokens"
-        raise ValueError(f"{text}: wanted {wanted} samples ({sizes}), got {n}")
+        raise ModelError(f"{text}: wanted {wanted} samples ({sizes}), got {n}")
     ids, n_words = samples.get("input_ids"), int(config.get("vocab_size", 0))
     if ids is not None and not 0 <= int(ids[:wanted].min()) <= int(ids[:wanted].max()) < n_words:
-        raise ValueError(f"{text}: wanted tokens in 0..{n_words - 1}, got {int(ids.min())}..{int(ids.max())}")
+        raise ModelError(f"{text}: wanted tokens in 0..{n_words - 1}, got {int(ids.min())}..{int(ids.max())}")
     return [
         {name: values[start : start + batch_size].to(device) for name, values in samples.items()}
         for start in range(0, wanted, batch_size)
@@ -262,7 +266,7 @@ def read_batches(
 def token_ids(folder: Path, text: bytes, vocab_size: int) -> Int[Tensor, " token"]:
     """A text in the tokens of a checkpoint's tokenizer; bytes, where it has none and its vocabulary is 256.
 
-    Raises `ValueError` where it has neither.
+    Raises `ModelError` where it has neither.
     """
     if (folder / "tokenizer.json").is_file() or (folder / "tokenizer_config.json").is_file():
         with _quiet():
@@ -271,7 +275,7 @@ def token_ids(folder: Path, text: bytes, vocab_size: int) -> Int[Tensor, " token
             tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         return torch.tensor(tokenizer(text.decode("utf-8"), add_special_tokens=False)["input_ids"])
     if vocab_size != 256:
-        raise ValueError(
+        raise ModelError(
             f"{folder}: wanted a tokenizer, or a vocabulary of 256 bytes, got neither ({vocab_size} words)"
         )
     return torch.frombuffer(bytearray(text), dtype=torch.uint8).long()

@@ -27,6 +27,7 @@ from lib.models.transformers_models import (
     Factors,
     GainMeasure,
     LinearUpdates,
+    ModelError,
     linear_modules,
     loss,
     matched_by_content,
@@ -85,7 +86,7 @@ def planned(params: Plan, base: Path, tuned: Path, text: str, rows: pd.DataFrame
         n_all = params.n_batches + params.n_measured_batches
         wanted = Path(text), params.seq_len, params.batch_size, n_all
         read = [] if text == "-" else read_batches(base, begun.config, *wanted, device=params.device)
-    except (ValueError, OSError) as error:
+    except (ModelError, OSError) as error:
         raise InputError(str(error)) from error
     measure = GainMeasure(linear, factors, read[params.n_batches :]) if read else None
     if measure and not measure.gain > 0:
@@ -114,7 +115,8 @@ def opened(
     model = open_model(tuned.folder, tuned.config)
     places = matched_by_content(model, ((name, tuned.load(name)) for name in tuned.tensors))
     live = linear_modules(model)
-    measured = rows[rows["of"] == "update"].set_index("module").to_dict("index")
+    matrices = rows[(rows["of"] == "update") & (rows["head"] == 0)]
+    measured = matrices.set_index("module").to_dict("index")
     factors, modules, begun, described = {}, {}, {}, []
     for name, place in places.items():
         if place not in measured:

@@ -17,7 +17,7 @@ from lib.io.files import InputError
 from lib.io.params import Count, Fraction, Interval, Seed, read_params
 from lib.io.pretrained import check_memory, check_pair, open_checkpoint, open_snapshots
 from lib.io.tables import write_table
-from lib.models.transformers_models import LinearUpdates, matched_by_content, open_model, read_batches
+from lib.models.transformers_models import LinearUpdates, ModelError, matched_by_content, open_model, read_batches
 
 COPIES = 5  # of the weights: the model, both kept, updates, masks
 COLUMNS = ["what", "rate", "loss", "run"]
@@ -64,7 +64,7 @@ def pruned(params: Prune, base: Path, tuned: Path, text: str, name: str) -> list
         places = matched_by_content(model, ((tensor, ended.load(tensor)) for tensor in ended.tensors))
         wanted = Path(text), params.seq_len, params.batch_size, params.n_batches
         batches = read_batches(base, begun.config, *wanted, device=params.device)
-    except (ValueError, OSError) as error:
+    except (ModelError, OSError) as error:
         raise InputError(str(error)) from error
     model = model.float().to(params.device)
     linear = LinearUpdates(model, {module: begun.load(place) for module, place in places.items()})

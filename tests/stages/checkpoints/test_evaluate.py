@@ -1,0 +1,137 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lib.figures.checkpoints import RULES
+from lib.io.files import InputError
+
+RUNS = ("large-0", "large-1", "gentle-0", "gentle-1")
+PARAMS = {"pruning_rate": 0.5, "slight": 0.01}
+
+
+def number(*key):
+    """A number in (0, 1) that only its key determines."""
+    return float(np.random.default_rng([sum(map(ord, str(part))) for part in key]).random())
+
+
+def written(folder: Path, model: str) -> Path:
+    at = folder / model
+    (at / "plans").mkdir(parents=True)
+    plans, modules, losses, budgets, pruning, rounding, spectra = ([] for _ in range(7))
+    for run in RUNS:
+        for budget in (1, 2):
+            for rule in RULES:
+                for shuffle in range(3 if rule == "attributed" else 1):
+                    share = number(model, run, budget, rule, shuffle)
+                    row = {"budget": budget, "rule": rule, "shuffle": shuffle, "parameters": 100 * budget}
+                    plans.append(row | {"loss": 1 + share, "share_lost": share, "ranks": [1, 0], "run": run})
+        sizes = {"rows": 8, "cols": 4, "run": run}
+        modules += [{"module": f"layers.{i}.up", "tensor": f"layers.{i}.up.weight", **sizes} for i in (0, 1)]
+        loss = {"loss_tuned": 1.0, "loss_without_linear": 2.0, "gain": 1.0, "drop": 1.0}
+        losses.append(loss | {"attributed": 1 + 0.1 * number(model, run), "loss_base": 2.5, "run": run})
+        budgets.append({"parameters": 10, "share_lost": 0.1, "least": True, "run": run})
+        for what in ("weights, smallest first", "updates, smallest first", "updates, at random"):
+            pruning += [
+                {"what": what, "rate": rate, "loss": 1 + number(model, run, what, rate), "run": run}
+                for rate in (0.3, 0.5)
+            ]
+        for step, size in ((1, 0.001), (9, 0.1)):
+            for i in range(3):
+                rounding.append({
+                    "module": f"layers.{i}.up", "relative_update": size, "rank_90": 5 + i, "rank_90_stored": 9 + i + step,
+                    "above_edge": 3, "above_edge_stored": 3 + i, "noise_over_edge": number(model, run, step, i), "run": run, "step": step,
+                })  # fmt: skip
+                spectra.append({
+                    "run": run, "step": step, "layer": i + 1, "module": f"layers.{i}.up", "head": 0, "offset": 0, "of": "update",
+                    "rows": 8, "cols": 4, "norm": 1.0, "base_norm": 2.0, "stable_rank": 1.0, "rank_90": int(9 * number(model, run, step, i, "r")),
+                    "edge": 0.1, "rank_above_edge": 2, "method": "full", "singular_values": [1.0],
+                })  # fmt: skip
+    for name, rows in (("plans", plans), ("modules", modules), ("losses", losses), ("budgets", budgets)):
+        pd.DataFrame(rows).to_parquet(at / "plans" / f"{name}.parquet")
+    for name, rows in (("pruning", pruning), ("rounding", rounding), ("spectra", spectra)):
+        pd.DataFrame(rows).to_parquet(at / f"{name}.parquet")
+    for text in ("language", "permuted"):
+        heads = [
+            {"step": step, "layer": 1, "head": head, "module": product, "offset": offset, "of": of, "norm": 1.0,
+             "stable_rank": 1 + number(model, text, step, head, product, offset, of), "rank_90": 2}
+            for step in (1, 8) for head in (1, 2) for product in ("W_KQ", "W_VO") for offset in (0, 16) for of in ("initial", "update")
+        ]  # fmt: skip
+        pd.DataFrame(heads).to_parquet(at / f"{text}.parquet")
+    return at
+
+
+@pytest.fixture
+def measures(stage, tmp_path):
+    models = [written(tmp_path, model) for model in ("llama", "gpt2")]
+    stage("checkpoints.evaluate", {"e": PARAMS}, "e", Path("metrics"), models)
+    return json.loads(Path("metrics/measures.json").read_text())
+
+
+def values(measures, name):
+    return dict(zip(measures[name]["cases"], measures[name]["values"], strict=True))
+
+
+def test_plans_are_compared_in_every_cell(measures):
+    pairs = {
+        "attributed_less_uniform": ("attributed", "uniform"),
+        "attributed_less_energy": ("attributed", "energy"),
+        "energy_less_uniform": ("energy", "uniform"),
+        "water_filling_less_uniform": ("water-filling", "uniform"),
+    }
+    for name, (one, other) in pairs.items():
+        found = values(measures, name)
+        assert len(found) == 2 * 4 * 2
+        for cell, value in found.items():
+            model, run, budget = cell.split()
+            wanted = number(model, run, int(budget), one, 0) - number(model, run, int(budget), other, 0)
+            assert value == pytest.approx(wanted, abs=1e-5)
+    for cell, value in values(measures, "attributed_less_shuffled").items():
+        model, run, budget = cell.split()
+        shares = [number(model, run, int(budget), "attributed", shuffle) for shuffle in range(3)]
+        assert value == pytest.approx(shares[0] - min(shares[1:]), abs=1e-5)
+
+
+def test_the_other_measures_by_hand(measures):
+    for cell, value in values(measures, "attribution_error").items():
+        assert value == pytest.approx(0.1 * number(*cell.split()), rel=1e-4)
+    for name, wanted in (("rounded_over_exact_rank_slight", 11 / 6), ("rounded_over_exact_rank", 19 / 6)):
+        assert list(values(measures, name).values()) == pytest.approx([wanted] * 8, rel=1e-5)
+    assert set(values(measures, "counted_above_edge").values()) == {1.0}
+    for cell, value in values(measures, "noise_over_edge").items():
+        model, run, step = cell.split()
+        assert value == pytest.approx(max(number(model, run, int(step), i) for i in range(3)), rel=1e-5)
+    for cell, value in values(measures, "random_over_smallest").items():
+        random, smallest = (number(*cell.split(), f"updates, {how}", 0.5) for how in ("at random", "smallest first"))
+        assert value == pytest.approx(random / smallest, rel=1e-4)
+    for product in ("KQ", "VO"):
+        for model, value in values(measures, f"permuted_over_learned_{product}").items():
+            means = [
+                np.mean([1 + number(model, text, 8, head, f"W_{product}", 0, "update") for head in (1, 2)])
+                for text in ("permuted", "language")
+            ]
+            assert value == pytest.approx(means[0] / means[1], rel=1e-5)
+    assert measures["setup"] == {"budgets": "1 and 2", "n_seeds": 2.0, "pruning_rate": "50%", "slight": "0.01"}
+
+
+def test_early_order_is_spearmans_correlation(measures):
+    for cell, value in values(measures, "early_rank_order").items():
+        model, run = cell.split()
+        ranks = [pd.Series([int(9 * number(model, run, step, i, "r")) for i in range(3)]).rank() for step in (1, 9)]
+        assert value == pytest.approx(np.corrcoef(*ranks)[0, 1], abs=1e-5)
+
+
+def test_tables_for_the_figures_are_small_and_whole(measures):
+    tables = {path.stem: pd.read_parquet(path) for path in Path("metrics/tables").iterdir()}
+    assert set(tables) == {"plans", "modules", "losses", "pruning", "budgets", "rounding", "ranks", "heads"}
+    assert len(tables["plans"]) == 2 * 4 * 2 * 6
+    assert set(tables["heads"]["text"]) == {"language", "permuted"}
+    assert set(tables["ranks"]["module"]) == {f"layers.{i}.up" for i in range(3)}
+
+
+def test_a_rate_that_was_not_pruned_at_is_refused(stage, tmp_path):
+    models = [written(tmp_path, "llama")]
+    with pytest.raises(InputError, match=r"pruning_rate: wanted one of \[0.3, 0.5\], got 0.4"):
+        stage("checkpoints.evaluate", {"e": PARAMS | {"pruning_rate": 0.4}}, "e", Path("metrics"), models)
