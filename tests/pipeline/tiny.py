@@ -154,6 +154,24 @@ def write_rows(path: str, rows: list[Section]) -> None:
     TABLES[path] = "".join("\t".join(line) + "\n" for line in lines)
 
 
+def checkpoints(section: Section) -> Section:
+    """Two tiny models of two layers, two seeds, a few steps, one budget and little text."""
+    example = section["example"]
+    replace(example, "generate", n_bytes=4000, n_measured_bytes=1000)
+    train = example["train"]
+    replace(train, "model", d_model=16, n_layers=2, n_heads=2, n_kv_heads=1, d_mlp=16)
+    replace(example, "train", n_seeds=2, seq_len=16, batch_size=4, warmup_steps=2)
+    replace(train, "base", n_steps=8, snapshot_steps=[0, 2])
+    for tuned in train["tuned"].values():
+        tuned |= {"n_steps": 6, "learning_rate": 1e-2, "snapshot_steps": [1]}
+    small = {"batch_size": 4, "seq_len": 16}
+    replace(example, "plan", budgets=[1], n_shuffles=1, n_points=1, n_batches=2, bisection_steps=1, **small)
+    replace(example, "plan", n_measured_batches=4)
+    rate = example["evaluate"]["pruning_rate"]
+    replace(example, "prune", rates=[rate], n_batches=2, **small)
+    return section
+
+
 def replace(params: Section, section: str, **values: Any) -> None:
     """Set those values of a section that it has already: a key that is not in params.yaml has no tiny value."""
     if section in params:
@@ -161,6 +179,7 @@ def replace(params: Section, section: str, **values: Any) -> None:
 
 
 FAMILIES: dict[str, Callable[[Section], Section]] = {
+    "checkpoints": checkpoints,
     "decision_lists": decision_lists,
     "gradual_rank": gradual_rank,
     "low_rank_sparse": low_rank_sparse,
