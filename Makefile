@@ -83,7 +83,7 @@ help:
 .venv/installed: requirements.txt tools/plots.py tools/plots.html
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	$(ACTIVATE) && python -m tools.plots .venv/plots.html && dvc config --local plots.html_template ../.venv/plots.html
+	$(ACTIVATE) && python -m tools.plots .dvc/tmp/plots.html && dvc config --local plots.html_template tmp/plots.html
 	touch $@
 
 .venv/bench: .venv/installed pyproject.toml

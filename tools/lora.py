@@ -27,6 +27,7 @@ from lib.models.transformers_models import ModelError, known_architecture, read_
 
 ROOT = Path(__file__).parents[1]
 NAMES = ("plans", "modules", "losses", "budgets")
+SECTIONS = ("checkpoints.plan", "checkpoints.own")  # of params.yaml
 PIXELS = 115  # of an inch of a figure, at most
 
 
@@ -38,22 +39,28 @@ class Text:
     batch_size: Count
     n_batches: Count
     n_measured_batches: Count
+
+
+@dataclass(frozen=True)
+class Share:
+    """What share of the gain the least budget may lose."""
+
     max_loss_share: float
 
 
-def main(base: Path, tuned: Path, out: Path, text: str = "-", section: str = "checkpoints.own") -> None:
-    begun, plannable = checked(base, tuned, out, text, section)
-    call("spectra", f"{section}.spectra", base, tuned, out / "spectra.parquet")
+def main(base: Path, tuned: Path, out: Path, text: str = "-") -> None:
+    begun, plannable = checked(base, tuned, out, text)
+    call("spectra", "checkpoints.spectra", base, tuned, out / "spectra.parquet")
     if plannable:
-        call("plan", f"{section}.plan", base, tuned, text, out / "spectra.parquet", out / "plans")
-        call("prune", f"{section}.prune", base, tuned, text, out / "pruning.parquet")
-        call("adapt", f"{section}.plan", base, tuned, out / "plans", out / "adapters")
-    share = read_params(f"{section}.plan", Text, part=True).max_loss_share
+        call("plan", *SECTIONS, base, tuned, text, out / "spectra.parquet", out / "plans")
+        call("prune", *SECTIONS, base, tuned, text, out / "pruning.parquet")
+        call("adapt", base, tuned, out / "plans", out / "adapters")
+    share = read_params("checkpoints.plan", Share, part=True).max_loss_share
     page(begun, tuned, text, out, share, planned=plannable)
     print(f"the page is {out / 'page.html'}")
 
 
-def checked(base: Path, tuned: Path, out: Path, text: str, section: str) -> tuple[Checkpoint, bool]:
+def checked(base: Path, tuned: Path, out: Path, text: str) -> tuple[Checkpoint, bool]:
     """The base, and whether its architecture can be planned for; all that is wrong with the input is said here."""
     begun = open_checkpoint(base)
     for one in open_snapshots(tuned):
@@ -66,7 +73,7 @@ def checked(base: Path, tuned: Path, out: Path, text: str, section: str) -> tupl
         names = begun.config.get("architectures")
         print(f"{base}: transformers has no {names}: spectra only, no plan and no adapter", file=sys.stderr)
     elif text != "-":
-        wanted = read_params(f"{section}.plan", Text, part=True)
+        wanted = read_params("checkpoints.own", Text, part=True)
         n_batches = wanted.n_batches + wanted.n_measured_batches
         try:
             read_batches(base, begun.config, Path(text), wanted.seq_len, wanted.batch_size, n_batches)

@@ -61,7 +61,9 @@ def family_table(family: str, claims: list[dict[str, Any]]) -> str:
 
 def headlines(claims: dict[str, dict[str, Any]]) -> str:
     """The claims that a reader should see first, as a list."""
-    shown = [claim for claim in claims.values() if claim.get("headline")]
+    families = list(dict.fromkeys(claim["family"] for claim in claims.values()))
+    listed = [claim for claim in claims.values() if claim.get("headline")]
+    shown = sorted(listed, key=lambda claim: (families.index(claim["family"]), claim["headline"]))
     return "\n".join(
         f"- {claim['statement'].rstrip('.')}: **{value(claim)}**, {claim['over']} in {claim['bar']}; "
         f"[{claim['state']}]({claim['figure']}) ({claim['kind']})."

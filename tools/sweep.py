@@ -1,4 +1,4 @@
-"""A metric of the experiments over a param, as a table and as a figure: `make sweep PARAM=... METRIC=...`.
+"""A measure of the experiments over a param, as a table and as a figure: `make sweep PARAM=... METRIC=...`.
 
 An experiment with the same value as the commit that it began from is of another sweep, and left out.
 """
@@ -29,7 +29,8 @@ def points(shown: list[dict[str, Any]], param: str, file: str, metric: str) -> I
         begun = value_of(commit, param)
         states = [state for experiment in commit.get("experiments") or [] for state in experiment["revs"]]
         for state in [commit, *(state for state in states if value_of(state, param) != begun)]:
-            value, number = value_of(state, param), metric_of(state, file, metric)
+            value = value_of(state, param)
+            number = None if value is None else metric_of(state["rev"], file, metric)
             if value is not None and number is not None:
                 yield state.get("name") or state["rev"][:7], value, *number
 
@@ -39,10 +40,10 @@ def value_of(state: dict[str, Any], param: str) -> Any:
     return found(data["params"].get("params.yaml", {}).get("data"), param.split("."))
 
 
-def metric_of(state: dict[str, Any], file: str, metric: str) -> tuple[float, float, float] | None:
-    """The mean, and the ends of what it varies between: mean ± sd, else from the least to the largest."""
-    data = state.get("data") or {"metrics": {}}
-    number = found(data["metrics"].get(file, {}).get("data"), metric.split("."))
+def metric_of(rev: str, file: str, metric: str) -> tuple[float, float, float] | None:
+    """The mean in a commit, and the ends of what it varies between: mean ± sd, else from the least to the largest."""
+    shown = subprocess.run(["git", "show", f"{rev}:{file}"], capture_output=True, text=True, check=False)
+    number = found(json.loads(shown.stdout or "null"), metric.split("."))
     if not isinstance(number, dict):
         return None if number is None else (number, number, number)
     mean, sd = number.get("mean"), number.get("sd")

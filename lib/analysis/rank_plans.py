@@ -11,9 +11,9 @@ value, and buys in the order of falling value what still fits (`fill`):
 - `uniform`: the number of directions before: one rank for all.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -103,6 +103,27 @@ def shuffled(ranks: Mapping[str, int], modules: Mapping[str, Module], generator:
         for name, other in zip(names, order, strict=True):
             given[name] = min(ranks[names[other]], modules[name].limit)
     return {name: given[name] for name in ranks}
+
+
+def candidates(
+    modules: Mapping[str, Module],
+    budget: int,
+    earned: Mapping[str, float] | None,
+    n_shuffles: int,
+    source: Callable[[int, int], torch.Generator],
+) -> Iterator[tuple[Rule, int, Ranks]]:
+    """The plans of a budget, a uniform rank: rule, the number of the shuffle (0 for the plan itself), ranks.
+
+    The attributed plan, and its shuffles, are there where it is known what was earned. `source` has a generator for the
+    budget and the number of a shuffle.
+    """
+    for rule in get_args(Rule):
+        if rule == "attributed" and earned is None:
+            continue
+        ranks = plan(rule, modules, budget_of(modules, budget), earned)
+        yield rule, 0, ranks
+        for shuffle in range(1, n_shuffles + 1 if rule == "attributed" else 1):
+            yield rule, shuffle, shuffled(ranks, modules, source(budget, shuffle))
 
 
 def least_budget(

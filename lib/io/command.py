@@ -51,6 +51,19 @@ def run(main: Callable[..., Any], *, environment: bool = False) -> None:
         sys.exit(f"error: {error}: wanted room to write, got none; what is unfinished is removed")
 
 
+def refuse_shallow_clone() -> None:
+    """End with one line where DVC runs an experiment in a folder of its own, begun in a shallow clone.
+
+    DVC saves no experiment there (`exp run --temp` or `--queue`), and says so nowhere.
+    """
+    root = os.environ.get("DVC_ROOT", "")
+    if "DVC_EXP_NAME" in os.environ and not Path(root).samefile(".") and Path(root, ".git", "shallow").exists():
+        sys.exit(
+            f"error: wanted a clone with its history for an experiment in a folder of its own, got the shallow clone "
+            f"{root}, in which DVC saves none: run `git fetch --unshallow` first, or leave out --temp"
+        )
+
+
 def end_with_parent() -> None:
     """End this process when the one that started it ends, at once where it has ended already.
 

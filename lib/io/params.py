@@ -10,7 +10,7 @@ put in our words.
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -110,12 +110,16 @@ def read_params(section: str, schema: type[Schema], file: Path = Path("params.ya
     return parse(_known(value, schema) if part else value, schema, f"{file}: {section}")
 
 
-def read_cases(file: Path, schema: type[Schema], *, part: bool = False) -> tuple[Schema, ...]:
+def read_cases(
+    file: Path, schema: type[Schema], *, part: bool = False, shared: Mapping[str, Any] | None = None
+) -> tuple[Schema, ...]:
     """Read a table of cases, tab-separated, with a line of column names and one line per case, into a schema per line.
 
     A cell is written as a value of params.yaml; an empty one leaves its key out; a line that begins with # is a
-    comment. A `part` leaves out columns that the schema lacks. Raises `InputError` for what does not fit, and where two
-    cases have the same `name`; the message names the file, line and column, what was wanted and what was got.
+    comment. What a line leaves out is taken from the `shared` values, those of a section of params.yaml, where the
+    schema knows them: `-S` varies them. A `part` leaves out columns that the schema lacks. Raises `InputError` for what
+    does not fit, and where two cases have the same `name`; the message names the file, line and column, what was
+    wanted and what was got.
     """
     try:
         lines = file.read_text(encoding="utf-8-sig").split("\n")  # a spreadsheet may write a byte order mark
@@ -134,7 +138,7 @@ def read_cases(file: Path, schema: type[Schema], *, part: bool = False) -> tuple
         if len(cells) != len(header):
             raise InputError(f"{where}: wanted {len(header)} cells, one for each column, got {len(cells)}")
         row = {column: _cell(cell, f"{where}, column {column}") for column, cell in zip(header, cells, strict=True)}
-        row = {column: value for column, value in row.items() if value is not None}
+        row = {**_known(shared or {}, schema), **{column: value for column, value in row.items() if value is not None}}
         case = parse(_known(row, schema) if part else row, schema, where, ", column ")
         name = getattr(case, "name", repr(case))
         if name in cases:

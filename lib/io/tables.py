@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,13 +91,15 @@ def write_measures(
     measured: Mapping[str, pd.Series | Mapping[str, pd.Series]],
     metrics: Path,
     setup: Mapping[str, float | str] | None = None,
+    headlines: Sequence[str] = (),
 ) -> None:
-    """Write what the claims judge, `measures.json`, and what `dvc metrics` compares, `summary.json`.
+    """Write what claims judge, `measures.json`, all in short, `summary.json`, and DVC's metrics, `headlines.json`.
 
     A measure has a value per case, by the name of the case (a seed, a task), or such values by init scale, under names
     such as `1e-8`, the smallest last. The summary has the mean and standard deviation of each; of one by init scale,
     those at the smallest scale, so that no name of a metric holds the value of a param. The setup is what statements of
-    claims name: sizes and the like, as they were when the measures were taken.
+    claims name: sizes and the like, as they were when the measures were taken. The headlines are the means of a few
+    measures, those that were taken, in three digits: so `dvc metrics show` fits a screen, and rounding moves nothing.
     """
 
     def described(cases: pd.Series) -> dict[str, Any]:
@@ -117,6 +119,8 @@ def write_measures(
         summary[name] = {"mean": float(mean), "sd": float(spread)}
     write_json(measures, metrics / "measures.json")
     write_json(summary, metrics / "summary.json")
+    means = {name: summary[name]["mean"] for name in headlines if name in summary}
+    write_json(significant(means, 3), metrics / "headlines.json")
 
 
 def write_csv(frame: pd.DataFrame, path: Path) -> None:

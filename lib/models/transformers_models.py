@@ -91,7 +91,7 @@ def open_model(folder: Path, config: Mapping[str, Any], dtype: torch.dtype | Non
             raise ModelError(
                 f"{folder}: wanted every weight of {names[0]}, got none for {sorted(told['missing_keys'])}"
             )
-        return model.eval()
+        return model.train(False)
 
 
 def save_model(model: Any, folder: Path) -> None:

@@ -4,9 +4,8 @@ Weights alone are read. An adapter is the update of the linear modules, cut: no 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,20 +16,13 @@ from lib.io.adapters import FILES, lora_config, write_adapter
 from lib.io.command import run
 from lib.io.compute import available_cores, generator, spread
 from lib.io.files import clear
-from lib.io.params import Interval, Seed, read_params
 from lib.io.pretrained import Checkpoint, open_checkpoint, open_snapshots
 from lib.io.tables import read_table
 
-
-@dataclass(frozen=True)
-class Adapt:
-    oversample: Annotated[int, Interval("[0, 1024]")]
-    passes: Annotated[int, Interval("[0, 16]")]
-    random_seed: Seed
+SEED = 0  # of randomised ranges, as those of the plan
 
 
-def main(section: str, base: Path, tuned: Path, plans: Path, adapters: Path) -> None:
-    params = read_params(section, Adapt, part=True)
+def main(base: Path, tuned: Path, plans: Path, adapters: Path) -> None:
     begun = open_checkpoint(base)
     last = {one.run: one.checkpoint for one in open_snapshots(tuned)}
     all_plans, all_modules = (read_table(plans / f"{name}.parquet") for name in ("plans", "modules"))
@@ -40,7 +32,7 @@ def main(section: str, base: Path, tuned: Path, plans: Path, adapters: Path) -> 
         plan, modules = (table[table["run"] == name] for table in (all_plans, all_modules))
         plan = plan[plan["shuffle"] == 0]
         rule = "attributed" if (plan["rule"] == "attributed").any() else "uniform"
-        jobs.append((params, begun, checkpoint, plan[plan["rule"] == rule], modules))
+        jobs.append((begun, checkpoint, plan[plan["rule"] == rule], modules))
     made = spread(factored, jobs, n_processes=available_cores(), label=f"adapters of {tuned}", unit="checkpoint")
     for name, (*_, plan, modules), factors in zip(last, jobs, made, strict=True):
         for row in plan.to_dict("records"):
@@ -58,16 +50,16 @@ def main(section: str, base: Path, tuned: Path, plans: Path, adapters: Path) -> 
 
 
 def factored(
-    params: Adapt, base: Checkpoint, tuned: Checkpoint, plan: pd.DataFrame, modules: pd.DataFrame
+    base: Checkpoint, tuned: Checkpoint, plan: pd.DataFrame, modules: pd.DataFrame
 ) -> dict[str, tuple[Tensor, Tensor]]:
     """For each module A (rank × in) and B (out × rank), at the largest of its ranks; of others, a part is used."""
     most = np.stack(plan["ranks"].tolist()).max(0)
     found = {}
     for row, rank in zip(modules.to_dict("records"), most, strict=True):
         place, limit = row["tensor"], max(int(row["limit"]), 1)
-        source = generator(params.random_seed, "factors", place)
+        source = generator(SEED, "factors", place)
         update = update_of(tuned.load(place), base.load(place))
-        U, sigma, Vh = leading_triplets(update, limit, params.oversample, params.passes, source)
+        U, sigma, Vh = leading_triplets(update, limit, source)
         B, A = U[:, :rank] * sigma[:rank].sqrt(), sigma[:rank, None].sqrt() * Vh[:rank]
         A, B = (B.mT, A.mT) if row["by_columns"] else (A, B)
         found[row["module"]] = (A.float(), B.float())

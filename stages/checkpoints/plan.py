@@ -5,8 +5,9 @@ moved is measured apart. `share_lost` is 0 for the whole update of the linear mo
 parameters, stated as the uniform rank that costs as much. Without TEXT (`-`) nothing is measured.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,12 +15,12 @@ import numpy as np
 import pandas as pd
 
 from lib.analysis.attribution import path_attribution
-from lib.analysis.rank_plans import Module, Ranks, Rule, budget_of, least_budget, parameters, plan, shuffled
+from lib.analysis.rank_plans import Module, candidates, least_budget, parameters, plan
 from lib.analysis.update_spectra import leading_triplets, update_of
 from lib.io.command import run
 from lib.io.compute import available_cores, generator, spread, use_device
 from lib.io.files import InputError, clear
-from lib.io.params import Count, Fraction, Interval, Seed, read_params
+from lib.io.params import Count, Fraction, Interval, read_params
 from lib.io.pretrained import Checkpoint, check_memory, check_pair, open_checkpoint, open_snapshots
 from lib.io.tables import read_table, write_table
 from lib.models.transformers_models import (
@@ -37,30 +38,31 @@ from lib.models.transformers_models import (
 )
 
 COPIES = 7  # of the weights: tuned model, base model, both kept, updates, gradients, factors
+BISECTIONS = 7
+SEED = 0  # of shuffles and randomised ranges
 TABLES = ("plans", "modules", "losses", "budgets")
 Tables = dict[str, pd.DataFrame]
 
 
 @dataclass(frozen=True)
 class Plan:
-    budgets: tuple[Annotated[int, Interval("[1, 65536]")], ...]
-    rules: tuple[Rule, ...]
     n_shuffles: Annotated[int, Interval("[0, 1000]")]
     n_points: Count
+    max_loss_share: Fraction
+    device: str
+
+
+@dataclass(frozen=True)
+class Measure:
+    budgets: tuple[Annotated[int, Interval("[1, 65536]")], ...]
     n_batches: Count
     n_measured_batches: Count
     batch_size: Count
     seq_len: Annotated[int, Interval("[2, 1e6]")]
-    max_loss_share: Fraction
-    bisection_steps: Annotated[int, Interval("[0, 64]")]
-    oversample: Annotated[int, Interval("[0, 1024]")]
-    passes: Annotated[int, Interval("[0, 16]")]
-    random_seed: Seed
-    device: str
 
 
-def main(section: str, base: Path, tuned: Path, text: str, spectra: Path, plans: Path) -> None:
-    params = read_params(section, Plan)
+def main(section: str, measure: str, base: Path, tuned: Path, text: str, spectra: Path, plans: Path) -> None:
+    params, sizes = read_params(section, Plan, part=True), read_params(measure, Measure)
     use_device(params.device)
     begun, table = open_checkpoint(base), read_table(spectra)
     last = {one.run: one for one in open_snapshots(tuned)}
@@ -69,7 +71,15 @@ def main(section: str, base: Path, tuned: Path, text: str, spectra: Path, plans:
     clear(plans, *(f"{name}.parquet" for name in TABLES))
     n_fit = check_memory(begun, COPIES, "plan")
     jobs = [
-        (params, base, one.checkpoint.folder, text, table[(table["run"] == name) & (table["step"] == one.step)], name)
+        (
+            params,
+            sizes,
+            base,
+            one.checkpoint.folder,
+            text,
+            table[(table["run"] == name) & (table["step"] == one.step)],
+            name,
+        )
         for name, one in last.items()
     ]
     n_processes = min(available_cores(), n_fit) if params.device == "cpu" else 1
@@ -78,26 +88,26 @@ def main(section: str, base: Path, tuned: Path, text: str, spectra: Path, plans:
         write_table(pd.concat([part[name] for part in parts], ignore_index=True), plans / f"{name}.parquet")
 
 
-def planned(params: Plan, base: Path, tuned: Path, text: str, rows: pd.DataFrame, name: str) -> Tables:
+def planned(params: Plan, sizes: Measure, base: Path, tuned: Path, text: str, rows: pd.DataFrame, name: str) -> Tables:
     """The tables of one tuned checkpoint."""
     begun, ended = open_checkpoint(base), open_checkpoint(tuned)
     try:
         linear, factors, modules, described = opened(params, begun, ended, rows)
-        n_all = params.n_batches + params.n_measured_batches
-        wanted = Path(text), params.seq_len, params.batch_size, n_all
+        n_all = sizes.n_batches + sizes.n_measured_batches
+        wanted = Path(text), sizes.seq_len, sizes.batch_size, n_all
         read = [] if text == "-" else read_batches(base, begun.config, *wanted, device=params.device)
     except (ModelError, OSError) as error:
         raise InputError(str(error)) from error
-    measure = GainMeasure(linear, factors, read[params.n_batches :]) if read else None
+    measure = GainMeasure(linear, factors, read[sizes.n_batches :]) if read else None
     if measure and not measure.gain > 0:
         got = f"got {measure.none:.4g} without their updates and {measure.tuned:.4g} with them"
         raise InputError(f"TEXT: wanted a text on which the tuned linear layers lower the loss, {got}")
-    earned = attributed(params, linear, read[: params.n_batches]) if measure else None
-    plans = pd.DataFrame(list(plan_rows(params, modules, measure, earned)))
+    earned = attributed(params, linear, read[: sizes.n_batches]) if measure else None
+    plans = pd.DataFrame(list(plan_rows(params, sizes.budgets, modules, measure, earned)))
     losses = {"gain": np.nan}
     if measure and earned:
         losses = {"loss_tuned": measure.tuned, "loss_without_linear": measure.none, "gain": measure.gain}
-        losses |= {"attributed": sum(earned.values()), "drop": drop(linear, read[: params.n_batches])}
+        losses |= {"attributed": sum(earned.values()), "drop": drop(linear, read[: sizes.n_batches])}
         *plans["loss_on_base"], losses["loss_base"] = losses_on_base(params, begun, measure, modules, plans)
     tables = {
         "plans": plans,
@@ -124,9 +134,9 @@ def opened(
         row, begun[name] = measured[place], base.load(place)
         sigma, shape = np.asarray(row["singular_values"]), (int(row["rows"]), int(row["cols"]))
         limit = min(int(row["rank_above_edge"]), len(sigma))
-        source = generator(params.random_seed, "factors", place)
+        source = generator(SEED, "factors", place)
         update = update_of(tuned.load(place), begun[name])
-        found = leading_triplets(update, max(limit, 1), params.oversample, params.passes, source)
+        found = leading_triplets(update, max(limit, 1), source)
         factors[name] = Factors(*(part.float().to(params.device) for part in found))
         modules[name] = Module(shape, sigma, float(row["norm"]) ** 2, limit)
         kept = {key: row[key] for key in ("rows", "cols", "norm", "base_norm")}
@@ -152,10 +162,15 @@ def drop(linear: LinearUpdates, batches: list[Batch]) -> float:
 
 
 def plan_rows(
-    params: Plan, modules: Mapping[str, Module], measure: GainMeasure | None, earned: Mapping[str, float] | None
+    params: Plan,
+    budgets: Sequence[int],
+    modules: Mapping[str, Module],
+    measure: GainMeasure | None,
+    earned: Mapping[str, float] | None,
 ) -> Iterator[dict[str, Any]]:
     """Every rule and, of the attributed one, its nulls, at every budget."""
-    every = ((budget, one) for budget in params.budgets for one in candidates(params, modules, budget, earned))
+    source = partial(generator, SEED, "shuffle")
+    every = ((b, one) for b in budgets for one in candidates(modules, b, earned, params.n_shuffles, source))
     for budget, (rule, shuffle, ranks) in every:
         measured = measure.of(ranks) if measure else np.nan
         yield {
@@ -167,19 +182,6 @@ def plan_rows(
             "share_lost": measure.share_lost(measured) if measure else np.nan,
             "ranks": np.array([ranks[name] for name in modules]),
         }
-
-
-def candidates(
-    params: Plan, modules: Mapping[str, Module], budget: int, earned: Mapping[str, float] | None
-) -> Iterator[tuple[Rule, int, Ranks]]:
-    """The plans of a budget: rule, the number of the shuffle (0 for the plan itself), ranks."""
-    for rule in params.rules:
-        if rule == "attributed" and earned is None:
-            continue
-        ranks = plan(rule, modules, budget_of(modules, budget), earned)
-        yield rule, 0, ranks
-        for shuffle in range(1, params.n_shuffles + 1 if rule == "attributed" else 1):
-            yield rule, shuffle, shuffled(ranks, modules, generator(params.random_seed, "shuffle", budget, shuffle))
 
 
 def losses_on_base(
@@ -211,7 +213,7 @@ def bisection(
         return measure.share_lost(measure.of(plan("attributed", modules, budget, earned)))
 
     most = sum(module.cost * module.limit for module in modules.values())
-    least, tried = least_budget(lost, most, params.max_loss_share, params.bisection_steps)
+    least, tried = least_budget(lost, most, params.max_loss_share, BISECTIONS)
     return pd.DataFrame([(budget, share, budget == least) for budget, share in tried], columns=columns)
 
 

@@ -31,11 +31,13 @@ from lib.io.cells import joined, spread_cells
 from lib.io.command import run
 from lib.io.compute import available_cores, generator
 from lib.io.files import InputError
-from lib.io.params import Interval, Seed, read_params
+from lib.io.params import Interval, read_params
 from lib.io.pretrained import Checkpoint, check_pair, layer_of, load_tensor, open_checkpoint, open_snapshots
 from lib.io.tables import write_table
 from lib.models.pretrained_heads import attention_tensors, heads, rotation
 
+SEED = 0  # of randomised ranges: every matrix has a draw of its own
+RTOL = 1e-3  # of the numerical rank
 NUMBERS = ("norm", "stable_rank", "effective_rank", "numerical_rank", "rank_90", "rank_95", "rank_99")
 
 
@@ -43,12 +45,7 @@ NUMBERS = ("norm", "stable_rank", "effective_rank", "numerical_rank", "rank_90",
 class Spectra:
     method: Literal["auto", "full", "gram", "randomised"]
     rank: Annotated[int, Interval("[1, 65536]")]
-    oversample: Annotated[int, Interval("[0, 1024]")]
-    passes: Annotated[int, Interval("[0, 16]")]
-    random_seed: Seed
     rotary_offsets: tuple[Annotated[int, Interval("[0, 1e7]")], ...]
-    fold_norms: bool
-    rtol: Annotated[float, Interval("(0, 1)")]
 
 
 def main(section: str, base: Path, snapshots: Path, spectra: Path) -> None:
@@ -125,8 +122,8 @@ def matrix_row(params: Spectra, name: str, W_0: Tensor, W: Tensor) -> dict[str, 
     """What is said of a matrix's update."""
     method = chosen_method((W.shape[0], W.shape[1]), params.method)
     update = update_of(W, W_0)
-    source = generator(params.random_seed, name)
-    sigma = update_singular_values(update, method, params.rank, params.oversample, params.passes, source).numpy()
+    source = generator(SEED, name)
+    sigma = update_singular_values(update, method, params.rank, source).numpy()
     total, edge = squared_norm(update), rounding_edge(W_0, W)
     complete = len(sigma) == min(W.shape)
     return {
@@ -136,7 +133,7 @@ def matrix_row(params: Spectra, name: str, W_0: Tensor, W: Tensor) -> dict[str, 
         "of": "update",
         "rows": W.shape[0],
         "cols": W.shape[1],
-        **numbers(sigma, total, params.rtol, complete),
+        **numbers(sigma, total, RTOL, complete),
         "base_norm": squared_norm(W_0) ** 0.5,
         "tail": 0.0 if complete else max(total - float(np.square(sigma).sum()), 0.0),
         "edge": edge,
@@ -154,7 +151,7 @@ def head_rows(
     initial: bool,
 ) -> Iterator[dict[str, Any]]:
     """The products of every head, at each offset of rotary positions: at the base, and what training added."""
-    begun, ended = (heads(config, parts, loader(which), fold_norms=params.fold_norms) for which in (0, 1))
+    begun, ended = (heads(config, parts, loader(which), fold_norms=True) for which in (0, 1))
     turns = {offset: rotation(config, offset) for offset in (*params.rotary_offsets,)}
     factors = {
         ("W_KQ", offset): [(one.W_Q @ R, one.W_K) for one in (begun, ended)]
@@ -175,7 +172,7 @@ def head_rows(
                     "of": of,
                     "rows": A.shape[-2],
                     "cols": A.shape[-2],
-                    **numbers(values, float(np.square(values).sum()), params.rtol, complete=True),
+                    **numbers(values, float(np.square(values).sum()), RTOL, complete=True),
                     "tail": 0.0,
                     "method": "full",
                     "singular_values": values,

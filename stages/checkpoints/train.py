@@ -15,30 +15,19 @@ from torch import Tensor
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread
 from lib.io.files import InputError, clear
-from lib.io.params import Count, Fraction, Interval, Positive, Seeds, read_params
+from lib.io.params import Count, Interval, Name, Positive, Seeds, read_cases, read_params
 from lib.io.pretrained import open_checkpoint
 from lib.models.transformers_models import loss, open_model, save_model, small_model
 
 Size = Annotated[int, Interval("[1, 65536]")]
-
-
-@dataclass(frozen=True)
-class Model:
-    d_model: Size
-    n_layers: Size
-    n_heads: Size
-    n_kv_heads: Size
-    d_mlp: Size
-    init_scale: Positive
-
-    def __post_init__(self) -> None:
-        if self.d_model % self.n_heads or self.n_heads % self.n_kv_heads:
-            wanted = "n_heads: wanted a divisor of d_model and a multiple of n_kv_heads"
-            raise ValueError(f"{wanted}, got {self.n_heads} for {self.d_model} and {self.n_kv_heads}")
+WARMUP_STEPS = 20
+FINAL_RATE = 0.1  # of the learning rate, at the end
+BETA_2 = 0.99  # of AdamW: of a training this short, more would remember its start
 
 
 @dataclass(frozen=True)
 class Training:
+    name: Name
     n_steps: Count
     learning_rate: Positive
     snapshot_steps: tuple[Annotated[int, Interval("[0, 1e9]")], ...]  # besides the last
@@ -50,31 +39,40 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class Train(Seeds):
-    model: Model
+    d_model: Size
+    n_layers: Size
+    n_heads: Size
+    n_kv_heads: Size
+    d_mlp: Size
+    init_scale: Positive
     seq_len: Size
     batch_size: Size
-    warmup_steps: Count
-    final_rate: Fraction
-    beta_2: Annotated[float, Interval("[0, 1)")]
-    base: Training
-    tuned: dict[str, Training]
+
+    def __post_init__(self) -> None:
+        if self.d_model % self.n_heads or self.n_heads % self.n_kv_heads:
+            wanted = "n_heads: wanted a divisor of d_model and a multiple of n_kv_heads"
+            raise ValueError(f"{wanted}, got {self.n_heads} for {self.d_model} and {self.n_kv_heads}")
 
 
-def main(section: str, kind: str, texts: Path, base: Path, tuned: Path, pretrained: Path) -> None:
+def main(section: str, trainings: Path, kind: str, texts: Path, base: Path, tuned: Path, pretrained: Path) -> None:
     params = read_params(section, Train)
+    cases = {one.name: one for one in read_cases(trainings, Training)}
+    if "base" not in cases or len(cases) < 2:
+        raise InputError(f"{trainings}: wanted a case named base and one or more that are tuned, got {list(cases)}")
     if kind not in ("llama", "gpt2"):
         raise InputError(f"kind: wanted llama or gpt2, got {kind}")
     for folder, depth in ((base, ""), (tuned, "*/*/"), (pretrained, "*/*/")):
         clear(folder, *(depth + name for name in ("config.json", "model.safetensors")))
+    scratch = cases.pop("base")
     first: list[tuple] = [
-        (params, params.base, kind, texts / f"{name}.txt", None, pretrained / name, ("base", name))
+        (params, scratch, kind, texts / f"{name}.txt", None, pretrained / name, ("base", name))
         for name in ("language", "permuted")
     ]
     compute(first, f"{kind}: base and its null")
-    shutil.copytree(pretrained / "language" / step_name(params.base.n_steps), base)
+    shutil.copytree(pretrained / "language" / step_name(scratch.n_steps), base)
     then = [
         (params, training, kind, texts / "tuned.txt", base, tuned / f"{name}-{seed}", (name, seed))
-        for name, training in params.tuned.items()
+        for name, training in cases.items()
         for seed in params.seeds
     ]
     compute(then, f"{kind}: tuned")
@@ -92,7 +90,7 @@ def train(
     """One training by AdamW without weight decay; the rate rises, then falls on a line."""
     model = open_model(start, open_checkpoint(start).config) if start else fresh(params, kind)
     tokens = torch.frombuffer(bytearray(text.read_bytes()), dtype=torch.uint8).long()
-    optimiser = torch.optim.AdamW(model.parameters(), betas=(0.9, params.beta_2), weight_decay=0.0)
+    optimiser = torch.optim.AdamW(model.parameters(), betas=(0.9, BETA_2), weight_decay=0.0)
     source = generator(params.first_seed, "batches", *purpose)
     model.train()
     for step in range(training.n_steps + 1):
@@ -101,8 +99,8 @@ def train(
         if step == training.n_steps:
             break
         share = step / training.n_steps
-        rate = training.learning_rate * min(1.0, (step + 1) / params.warmup_steps)
-        optimiser.param_groups[0]["lr"] = rate * (1 - share * (1 - params.final_rate))
+        rate = training.learning_rate * min(1.0, (step + 1) / WARMUP_STEPS)
+        optimiser.param_groups[0]["lr"] = rate * (1 - share * (1 - FINAL_RATE))
         optimiser.zero_grad()
         loss(model, {"input_ids": windows(tokens, params, source)}).backward()
         optimiser.step()
@@ -110,8 +108,8 @@ def train(
 
 
 def fresh(params: Train, kind: Any) -> torch.nn.Module:
-    sizes = vars(params.model) | {"seq_len": params.seq_len}
-    return small_model(kind, **sizes, seed=params.first_seed)
+    names = ("d_model", "n_layers", "n_heads", "n_kv_heads", "d_mlp", "init_scale", "seq_len")
+    return small_model(kind, **{name: getattr(params, name) for name in names}, seed=params.first_seed)
 
 
 def windows(tokens: Tensor, params: Train, source: torch.Generator) -> Tensor:

@@ -140,8 +140,8 @@ def main(
     clear(metrics / "tables", "*.parquet")
     for name, table in tables.items():
         write_table(compact(table), metrics / "tables" / f"{name}.parquet")
-    said = setup(cases, tables, bar, matrices)
-    write_measures({name: values for name, values in measured.items() if len(values)}, metrics, said)
+    taken = {name: values for name, values in measured.items() if len(values)}
+    write_measures(taken, metrics, setup(cases, tables, bar, matrices), [f"{base}_time_constant"])
     loss = tables["trajectories"][tables["trajectories"]["problem"] == base]
     loss = loss.assign(variant="init scale 1e" + loss["log10_init_scale"].map("{:g}".format))
     write_csv(loss[["variant", "rescaled_time", "loss"]].iloc[::4], curves)

@@ -18,6 +18,8 @@ from lib.io.tables import write_table
 from lib.models.adapters import adapter_gradient, initial_adapter
 from lib.models.one_layer_vit import MATRICES, Weights, at_rest, loss_gradient, scores
 
+Steps = Annotated[int, Interval("[1, 1e6]")]
+
 
 @dataclass(frozen=True)
 class Training:
@@ -25,6 +27,8 @@ class Training:
 
     device: Literal["cpu", "cuda"]
     batch_size: Count
+    learning_rate: Positive
+    n_steps: Steps
     fitted_loss: Positive
 
 
@@ -34,7 +38,7 @@ class Configuration:
 
     name: Name
     learning_rate: Positive
-    n_steps: Annotated[int, Interval("[1, 1e6]")]
+    n_steps: Steps
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,14 @@ class Adaptation(Seeds):
     ranks: tuple[Annotated[int, Interval("[1, 16384]")], ...]
 
 
-def main(training: str, configurations: Path, adaptations: Path, dataset: Path, runs: Path, table: Path) -> None:
-    params = read_params(training, Training, part=True)
-    known = {one.name: one for one in read_cases(configurations, Configuration, part=True)}
+def main(
+    section: str, training: str, configurations: Path, adaptations: Path, dataset: Path, runs: Path, table: Path
+) -> None:
+    params, seeds = read_params(training, Training, part=True), read_params(section, Seeds)
+    known = {one.name: one for one in read_cases(configurations, Configuration, part=True, shared=vars(params))}
     use_device(params.device)
     jobs = []
-    for adaptation in read_cases(adaptations, Adaptation):
+    for adaptation in read_cases(adaptations, Adaptation, shared=vars(seeds)):
         if adaptation.configuration not in known:
             wanted = f"a configuration of {list(known)}"
             raise InputError(f"{adaptations}: wanted {wanted}, got {adaptation.configuration!r}")

@@ -60,6 +60,7 @@ class Training:
     value_error: Error
     query_key_error: Error
     batch_size: Count
+    learning_rate: Positive
 
 
 @dataclass(frozen=True)
@@ -78,14 +79,14 @@ class Sweep(Seeds):
     name: str
     varies: Varied
     configuration: str
-    outputs: Literal["one", "each"]  # one output for two classes, or one for each class
     n_steps: Steps
+    n_neurons: Neurons
+    outputs: Literal["one", "each"] = "one"  # one for two classes, or one for each class
     values: tuple[float, ...] = ()
     labels: tuple[str, ...] = ()
     crossed: Varied | None = None
     crossed_values: tuple[float, ...] = ()
     n_confusion: Tokens | None = None
-    n_neurons: Neurons | None = None
     full_batch: bool = False  # every batch is all samples
     spectra: bool = True  # without, the model is scored and its updates are neither cut nor decomposed
 
@@ -97,7 +98,11 @@ class Sweep(Seeds):
 
 
 @dataclass(frozen=True)
-class Sweeps:
+class Sweeps(Seeds):
+    """What is shared by the sweeps that name no other, and the loss at which a training counts as fitted."""
+
+    configuration: str
+    n_steps: Steps
     n_neurons: Neurons
     fitted_loss: Positive
 
@@ -128,10 +133,9 @@ class Problem(Training, Data):
 def main(section: str, data: str, training: str, configurations: Path, sweeps: Path, table: Path) -> None:
     params, device = read_params(section, Sweeps), read_params(f"{training}.device", str)
     base = asdict(read_params(data, Data, part=True)) | asdict(read_params(training, Training, part=True))
-    base["n_neurons"] = params.n_neurons
-    ways = {one.name: one for one in read_cases(configurations, Configuration, part=True)}
+    ways = {one.name: one for one in read_cases(configurations, Configuration, part=True, shared=base)}
     cells = []
-    for sweep in read_cases(sweeps, Sweep):
+    for sweep in read_cases(sweeps, Sweep, shared=asdict(params)):
         where = f"{sweeps}: sweep {sweep.name}"
         if sweep.configuration not in ways:
             raise InputError(f"{where}: wanted a configuration of {list(ways)}, got {sweep.configuration!r}")
@@ -144,8 +148,9 @@ def main(section: str, data: str, training: str, configurations: Path, sweeps: P
 
 def problems(sweep: Sweep, base: dict[str, Any], way: Configuration, where: str) -> Iterator[tuple[dict, Problem]]:
     """The problem of each value of a sweep, or of each pair of values, with what tells it apart."""
-    own = {"labels": "1|1", "readout": way.readout, "learning_rate": way.learning_rate, "n_steps": sweep.n_steps}
-    own |= {name: value for name in ("n_confusion", "n_neurons") if (value := getattr(sweep, name)) is not None}
+    own = {"labels": "1|1", "readout": way.readout, "learning_rate": way.learning_rate}
+    own |= {"n_steps": sweep.n_steps, "n_neurons": sweep.n_neurons}
+    own |= {"n_confusion": sweep.n_confusion} if sweep.n_confusion is not None else {}
     for value, crossed in product(sweep.labels or map(whole, sweep.values), map(whole, sweep.crossed_values or (0,))):
         given = base | own | {sweep.varies: value} | ({sweep.crossed: crossed} if sweep.crossed else {})
         given |= {"batch_size": given["n_train"]} if sweep.full_batch else {}

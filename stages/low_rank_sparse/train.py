@@ -21,6 +21,7 @@ from lib.models.attention import PRODUCTS
 from lib.models.one_layer_vit import MATRICES, Weights, at_rest, initial_weights, loss_gradient, random_readout, score
 
 Step = Annotated[int, Interval("[0, 1e6]")]
+Steps = Annotated[int, Interval("[1, 1e6]")]
 Error = Annotated[float, Interval("[0, 100]")]
 
 
@@ -31,12 +32,14 @@ class Configuration(Seeds):
     name: Name
     readout: Literal["tied", "untied"]
     learning_rate: Positive
-    n_steps: Annotated[int, Interval("[1, 1e6]")]
+    n_steps: Steps
     labels: Literal["given", "permuted"] = "given"
 
 
 @dataclass(frozen=True)
 class Train:
+    """`learning_rate` and `n_steps` are those of configurations that name no others."""
+
     device: Literal["cpu", "cuda"]
     seeds_together: Annotated[int, Interval("[1, 65536]")]
     n_neurons: Annotated[int, Interval("[2, 1e9]")]
@@ -44,6 +47,8 @@ class Train:
     value_error: Error
     query_key_error: Error
     batch_size: Count
+    learning_rate: Positive
+    n_steps: Steps
     snapshot_steps: tuple[Step, ...]
     fitted_loss: Positive
 
@@ -61,8 +66,10 @@ class Trained:
     losses: pd.DataFrame
 
 
-def main(section: str, configurations: Path, dataset: Path, runs: Path, losses: Path) -> None:
-    params, ways = read_params(section, Train), read_cases(configurations, Configuration)
+def main(section: str, n_seeds: str, configurations: Path, dataset: Path, runs: Path, losses: Path) -> None:
+    params = read_params(section, Train)
+    shared = {**vars(params), "n_seeds": read_params(n_seeds, int)}
+    ways = read_cases(configurations, Configuration, shared=shared)
     use_device(params.device)
     chunks = [
         (configuration, configuration.seeds[i : i + params.seeds_together])

@@ -61,7 +61,7 @@ def main(section: str, runs: Path, spectra: Path, truncate: Path, prune: Path, m
         **growth(means, params),
         **cuts(tables["truncate"], tables["prune"], params),
     }
-    write_measures(measured, metrics)
+    write_measures(measured, metrics, headlines=["test_accuracy", "stable_rank_KQ"])
     write_csv(plain.groupby(["variant", "step"], as_index=False)[CURVES].mean(), curves)
 
 

@@ -37,14 +37,14 @@ def decaying(rows, cols, power=1.0, seed=0):
 @pytest.mark.parametrize("method", ["full", "gram"])
 def test_all_singular_values_are_numpys(small_limit, shape, method):
     A = torch.randn(shape, generator=gen(), dtype=torch.float64)
-    found = update_singular_values(A, method, 1, 0, 0, gen())
+    found = update_singular_values(A, method, 1, gen())
     np.testing.assert_allclose(found, np.linalg.svd(A.numpy(), compute_uv=False), rtol=1e-9)
 
 
 @pytest.mark.parametrize("shape", [(300, 200), (200, 300)])
 def test_a_randomised_cut_has_exactly_the_error_that_its_tail_says(small_limit, shape):
     A, _ = decaying(*shape, power=0.7)
-    found = leading_triplets(A, 20, 16, 2, gen())
+    found = leading_triplets(A, 20, gen())
     cut = (found.U * found.sigma) @ found.Vh
     tail = squared_norm(A) - float(found.sigma.square().sum())
     assert tail == pytest.approx(float((A - cut).square().sum()), rel=1e-5)
@@ -52,32 +52,32 @@ def test_a_randomised_cut_has_exactly_the_error_that_its_tail_says(small_limit, 
 
 def test_two_passes_leave_a_tail_near_the_best(small_limit):
     A, sigma = decaying(400, 300, power=0.7)
-    found = leading_triplets(A, 64, 16, 2, gen())
+    found = leading_triplets(A, 64, gen())
     tail = squared_norm(A) - float(found.sigma.square().sum())
     assert 1 - 1e-9 <= tail / float(sigma[64:].square().sum()) <= 1.02
     assert float(found.sigma[0]) == pytest.approx(float(sigma[0]), rel=1e-6)
-    none = leading_triplets(A, 64, 16, 0, gen())
+    none = leading_triplets(A, 64, gen(), passes=0)
     assert squared_norm(A) - float(none.sigma.square().sum()) > 1.02 * tail, "what passes are for"
 
 
 def test_a_planted_rank_is_found_and_no_more(small_limit):
     U, V = torch.randn(300, 5, generator=gen()), torch.randn(5, 200, generator=gen())
     W_0 = torch.randn(300, 200, generator=gen(1))
-    sigma = leading_triplets(update_of(W_0 + 0.01 * U @ V, W_0), 20, 8, 2, gen()).sigma
+    sigma = leading_triplets(update_of(W_0 + 0.01 * U @ V, W_0), 20, gen()).sigma
     assert sigma[4] > 0.5
     assert sigma[5] < 1e-4
 
 
 def test_small_matrices_are_decomposed_whole_and_padded_by_nothing():
     A = torch.randn(6, 4, generator=gen())
-    found = leading_triplets(A, 9, 16, 2, gen())
+    found = leading_triplets(A, 9, gen())
     assert found.sigma.shape == (4,)
     torch.testing.assert_close((found.U * found.sigma) @ found.Vh, A.double())
 
 
 def test_the_random_draw_is_the_generators(small_limit):
     A, _ = decaying(100, 90)
-    same = [leading_triplets(A, 8, 4, 1, gen(3)).sigma for _ in range(2)]
+    same = [leading_triplets(A, 8, gen(3), oversample=4, passes=1).sigma for _ in range(2)]
     assert torch.equal(*same)
 
 

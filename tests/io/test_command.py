@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lib.io.command import run
+from lib.io.command import refuse_shallow_clone, run
 from lib.io.files import InputError
 
 
@@ -131,6 +131,31 @@ def test_a_fault_is_not_hidden(called, error):
 
     with pytest.raises(type(error), match=re.escape(error.args[-1])):
         called(main)
+
+
+@pytest.mark.parametrize(
+    ("inside", "experiment", "shallow", "refused"),
+    [
+        ("exps/tmp", True, True, True),
+        ("exps/tmp", True, False, False),
+        ("", True, True, False),
+        ("exps/tmp", False, True, False),
+    ],
+)
+def test_an_experiment_beside_a_shallow_clone_is_refused(tmp_path, monkeypatch, inside, experiment, shallow, refused):
+    """In the clone itself, or with all its history, DVC saves experiments."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "exps" / "tmp").mkdir(parents=True)
+    if shallow:
+        (tmp_path / ".git" / "shallow").touch()
+    monkeypatch.chdir(tmp_path / inside)
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
+    monkeypatch.setenv("DVC_EXP_NAME", "one") if experiment else monkeypatch.delenv("DVC_EXP_NAME", raising=False)
+    if refused:
+        with pytest.raises(SystemExit, match=f"got the shallow clone {tmp_path}, in .* run `git fetch --unshallow`"):
+            refuse_shallow_clone()
+    else:
+        refuse_shallow_clone()
 
 
 def test_to_start_a_program_loads_nothing_but_the_standard_library():

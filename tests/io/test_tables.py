@@ -139,17 +139,27 @@ def test_missing_or_broken_json_is_refused(tmp_path, content):
 
 @pytest.fixture
 def measured(tmp_path):
-    """Writes measures and reads back measures.json and summary.json."""
+    """Writes measures and reads back measures.json and summary.json, beside headlines of none."""
 
     def measured(**measures):
         write_measures(measures, tmp_path / "metrics" / "any")
         assert sorted(path.name for path in (tmp_path / "metrics" / "any").iterdir()) == [
+            "headlines.json",
             "measures.json",
             "summary.json",
         ]
+        assert read_json(tmp_path / "metrics" / "any" / "headlines.json") == {}
         return [read_json(tmp_path / "metrics" / "any" / f"{name}.json") for name in ("measures", "summary")]
 
     return measured
+
+
+def test_headlines_are_the_means_of_those_that_were_taken_in_three_digits(tmp_path):
+    by_scale = {"1e-4": pd.Series([1.0]), "1e-8": pd.Series([0.98765, 1.0])}
+    write_measures(
+        {"a": pd.Series([1234.5, 1236.5]), "b": by_scale, "c": pd.Series([1.0])}, tmp_path, headlines=["b", "a", "x"]
+    )
+    assert list(read_json(tmp_path / "headlines.json").items()) == [("b", 0.994), ("a", 1240.0)]
 
 
 def test_a_measure_has_a_value_per_case_by_its_name_and_a_mean_and_a_spread(measured):

@@ -8,21 +8,18 @@ import pytest
 import yaml
 from project import ROOT
 
+from lib.io.claims import read_claims
 from lib.io.files import InputError
-from lib.io.params import load_yaml
 from stages.claims import main
 
+PLACE = r"any\.claims\[0\]\.claims\.one"
 GROUP = {"family": "vision", "figures": "plots/any", "command": "dvc repro a"}
-ENTRY = {
-    "statement": "It is so",
-    "where": "theorem 1",
-    "kind": "theorem",
-    "source": "[P]",
-    "measure": "rank",
-    "over": "every",
-    "bar": "[1, 2]",
-    "figure": "a",
-}
+ENTRY = {"statement": "It is so", "source": "theorem [P], theorem 1", "test": "every rank in [1, 2]", "figure": "a"}
+
+
+def part(claims, **shared):
+    """The claims of a group, in one part."""
+    return {"claims": [{**shared, "claims": claims}]}
 
 
 @pytest.fixture
@@ -30,7 +27,8 @@ def verdicts(tmp_path):
     """Judges claims of one group, each given as what differs from `ENTRY`, by the values of the measure `rank`."""
 
     def judge(values: list[float | None], **claims: dict[str, object]) -> dict[str, dict]:
-        return of_groups(values, any=GROUP | {"claims": {name: ENTRY | changes for name, changes in claims.items()}})
+        judged = of_groups(values, any=GROUP | part({name: ENTRY | changes for name, changes in claims.items()}))
+        return {name.removeprefix("vision_"): claim for name, claim in judged.items()}
 
     def of_groups(values: list[float | None], **groups: object) -> dict[str, dict]:
         measures = tmp_path / "measures.json"
@@ -48,7 +46,9 @@ def verdicts(tmp_path):
 
 
 def test_every_seed_must_meet_the_bar_or_their_mean_or_their_median(verdicts):
-    judged = verdicts([1, 1.5, 4], every={}, mean={"over": "mean"}, median={"over": "median"})
+    judged = verdicts(
+        [1, 1.5, 4], every={}, mean={"test": "mean rank in [1, 2]"}, median={"test": "median rank in [1, 2]"}
+    )
     assert {name: claim["state"] for name, claim in judged.items()} == {
         "every": "fails",
         "mean": "fails",
@@ -60,7 +60,7 @@ def test_every_seed_must_meet_the_bar_or_their_mean_or_their_median(verdicts):
 
 
 def test_a_spread_and_an_interval_are_those_of_the_seeds(verdicts):
-    claim = verdicts([1, 2, 3, 4, 5], mean={"over": "mean"})["mean"]
+    claim = verdicts([1, 2, 3, 4, 5], mean={"test": "mean rank in [1, 2]"})["mean"]
     assert claim["spread"] == pytest.approx(math.sqrt(2.5), rel=1e-5)
     low, high = claim["interval_95"]
     assert 1 <= low < 3 < high <= 5
@@ -68,9 +68,9 @@ def test_a_spread_and_an_interval_are_those_of_the_seeds(verdicts):
 
 def test_the_interval_of_a_median_is_made_of_values(verdicts):
     """A binomial law says how many of eight are below the median: two or more, and six or fewer, in 93 % alone."""
-    claim = verdicts([1, 2, 3, 4, 5, 6, 7, 1000], median={"over": "median"})["median"]
+    claim = verdicts([1, 2, 3, 4, 5, 6, 7, 1000], median={"test": "median rank in [1, 2]"})["median"]
     assert (claim["value"], claim["interval_95"]) == (4.5, [1, 1000])
-    twelve = verdicts([*range(1, 12), 1000], median={"over": "median"})["median"]
+    twelve = verdicts([*range(1, 12), 1000], median={"test": "median rank in [1, 2]"})["median"]
     assert twelve["interval_95"] == [3, 10]
 
 
@@ -84,12 +84,12 @@ def test_one_seed_has_no_spread(verdicts):
 
 
 def test_a_value_that_is_not_a_number_meets_no_bar(verdicts):
-    judged = verdicts([1, None], every={"bar": "(-inf, inf)"}, mean={"over": "mean", "bar": "(-inf, inf)"})
+    judged = verdicts([1, None], every={"test": "every rank in (-inf, inf)"}, mean={"test": "mean rank in (-inf, inf)"})
     assert [claim["state"] for claim in judged.values()] == ["fails", "fails"]
 
 
 def test_a_group_whose_measures_no_stage_makes_is_refused_by_its_line(verdicts, tmp_path):
-    elsewhere = GROUP | {"measures": "published/gpu/measures.json", "claims": {"elsewhere": ENTRY}}
+    elsewhere = GROUP | {"measures": "published/gpu/measures.json", **part({"elsewhere": ENTRY})}
     with pytest.raises(
         InputError, match=r"claims\.yaml, line 5: wanted a file that a stage makes, one of .*; got published/gpu/meas"
     ):
@@ -102,7 +102,7 @@ def test_a_group_whose_measures_no_stage_makes_is_refused_by_its_line(verdicts, 
     [("error@1e-4", "holds"), ("error@1e-8", "not run"), ("error", "holds"), ("error@<=1e-8", "not run")],
 )
 def test_a_measure_by_init_scale_is_judged_at_the_scale_that_a_claim_names(verdicts, measure, state):
-    claim = verdicts([1, 2], one={"measure": measure})["one"]
+    claim = verdicts([1, 2], one={"test": f"every {measure} in [1, 2]"})["one"]
     assert claim["state"] == state
     assert claim["measure"].endswith(f"measures.json#{measure}")
 
@@ -116,44 +116,51 @@ def test_a_verdict_names_its_cases_its_file_of_measures_and_its_figure(verdicts,
 
 def test_claims_of_several_groups_stand_in_their_order_and_may_be_nulls_of_each_other(verdicts):
     groups = {
-        "b": GROUP | {"claims": {"two": ENTRY | {"nulls": ["one"]}}},
-        "a": GROUP | {"claims": {"one": ENTRY, "three": ENTRY}},
+        "b": GROUP | part({"two": ENTRY | {"nulls": ["one"]}}),
+        "a": GROUP | part({"one": ENTRY, "three": ENTRY}),
     }
     judged = verdicts.of_groups([1], **groups)
-    assert list(judged) == ["two", "one", "three"]
-    assert judged["two"]["nulls"] == {"one": "holds"}
+    assert list(judged) == ["vision_two", "vision_one", "vision_three"]
+    assert judged["vision_two"]["nulls"] == {"vision_one": "holds"}
 
 
 def test_a_claim_of_the_name_of_another_in_another_group_is_refused(verdicts):
-    groups = {name: GROUP | {"claims": {"one": ENTRY}} for name in ("a", "b")}
-    with pytest.raises(InputError, match=r"claims\.yaml: wanted claims of different names, got 2 of 1 names"):
+    groups = {name: GROUP | part({"one": ENTRY}) for name in ("a", "b")}
+    with pytest.raises(InputError, match=r"claims\.yaml, line 7: wanted claims of different names, got 'vision_one' "):
         verdicts.of_groups([1], **groups)
 
 
 def test_a_claim_says_which_of_its_nulls_it_beats(verdicts):
-    judged = verdicts([1], low={"nulls": ["weak", "strong"]}, weak={}, strong={"bar": "[5, 6]"})
-    assert judged["low"]["nulls"] == {"weak": "holds", "strong": "fails"}
+    judged = verdicts([1], low={"nulls": ["weak", "strong"]}, weak={}, strong={"test": "every rank in [5, 6]"})
+    assert judged["low"]["nulls"] == {"vision_weak": "holds", "vision_strong": "fails"}
     assert "nulls" not in judged["weak"]
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"test": "every rank in about 3"}, rf"line 7: {PLACE}: test: wanted an interval such as .*, got 'about 3'"),
+        ({"test": "every rank in {1, 2}"}, rf"line 7: {PLACE}: test: wanted an interval such as .*, got '{{1, 2}}'"),
+        ({"test": "every rank in [2, 1]"}, rf"line 7: {PLACE}: test: wanted an interval such as .*, got '\[2, 1\]'"),
         (
-            {"bar": "about 3"},
-            r"line 6: any\.claims\.one: bar: wanted an interval such as '\[1, 2\)', got 'about 3'",
+            {"test": "every rank in [nan, 1]"},
+            rf"line 7: {PLACE}: test: wanted an interval such as .*, got '\[nan, 1\]'",
         ),
-        ({"bar": "{1, 2}"}, r"any\.claims\.one: bar: wanted an interval such as '\[1, 2\)', got '{1, 2}'"),
-        ({"bar": "[2, 1]"}, r"any\.claims\.one: bar: wanted an interval such as '\[1, 2\)', got '\[2, 1\]'"),
-        ({"bar": "[nan, 1]"}, r"any\.claims\.one: bar: wanted an interval such as '\[1, 2\)', got '\[nan, 1\]'"),
-        ({"kind": "hope"}, r"any\.claims\.one\.kind: wanted one of 'theorem', "),
-        ({"over": 3}, r"any\.claims\.one\.over: wanted one of 'every', 'mean' or 'median', got 3"),
-        ({"expected": "fails, somehow"}, r"any\.claims\.one: expected: wanted 'fails, because"),
-        ({"measure": "a@x"}, r"any\.claims\.one: measure: wanted NAME or NAME@SCALE, .*, got 'a@x'"),
-        ({"measure": 3}, r"any\.claims\.one\.measure: wanted a text, got 3"),
-        ({"nulls": ["nobody"]}, r"one: nulls: wanted names of claims, got \['nobody'\]"),
-        ({"colour": "red"}, r"any\.claims\.one: unknown key 'colour', wanted \['bar', 'drawn', 'expected', 'figure', "),
-        ({"family": "vision"}, r"any\.claims\.one: unknown key 'family', wanted "),
+        (
+            {"test": "all rank in [0, 1]"},
+            rf"{PLACE}: test: wanted every, mean or median, .*, got 'all rank in \[0, 1\]'",
+        ),
+        ({"test": "every rank"}, rf"{PLACE}: test: wanted every, .* and in INTERVAL, got 'every rank'"),
+        ({"test": "every a@x in [0, 1]"}, rf"{PLACE}: test: wanted every, .*, MEASURE@SCALE, .*, got 'every a@x in"),
+        ({"test": 3}, rf"{PLACE}\.test: wanted a text, got 3"),
+        ({"source": "hope [P], theorem 1"}, rf"{PLACE}: source: wanted theorem, .* got 'hope \[P\], theorem 1'"),
+        ({"source": "theorem, 1"}, rf"{PLACE}: source: wanted theorem, .* a tag, and where, .* got 'theorem, 1'"),
+        ({"figure": "a from b"}, rf"{PLACE}: figure: wanted NAME, or NAME, from TABLE.COLUMN, got 'a from b'"),
+        ({"bars": {"one": "[0, 1]"}}, r"line 7: one: bars: wanted some of \[''\], got \['one'\]"),
+        ({"bars": {"one": "0"}}, rf"{PLACE}: test: wanted an interval such as .*, got '0'"),
+        ({"nulls": ["nobody"]}, r"line 7: one: nulls: wanted names of claims, got \['vision_nobody'\]"),
+        ({"colour": "red"}, rf"{PLACE}: unknown key 'colour', wanted \['bars', 'figure', 'nulls', 'source', "),
+        ({"family": "vision"}, rf"{PLACE}: unknown key 'family', wanted "),
     ],
 )
 def test_a_claim_that_is_not_one_is_refused_by_its_place(verdicts, changes, message):
@@ -165,20 +172,34 @@ def test_a_claim_that_is_not_one_is_refused_by_its_place(verdicts, changes, mess
     ("groups", "message"),
     [
         (
-            {"any": GROUP | {"claims": {}, "colour": "red"}},
+            {"any": GROUP | {"claims": [], "colour": "red"}},
             r"claims\.yaml, line 1: any: unknown key 'colour', wanted \['claims', ",
         ),
         (
             {"any": GROUP},
             r"claims\.yaml, line 1: any: missing key 'claims', got \['command', 'family', 'figures', 'measures'\]",
         ),
+        ({"any": GROUP | {"claims": ENTRY}}, r"claims\.yaml, line 1: any\.claims: wanted a list, got \{"),
         (
-            {"any": GROUP | {"claims": [ENTRY]}},
-            r"claims\.yaml, line 1: any\.claims: wanted a section of keys, got \[\{",
+            {"any": GROUP | {"claims": [{"claims": {7: ENTRY}}]}},
+            r"claims\.yaml, line 1: any\.claims\[0\]\.claims: wanted keys that are texts, got the key 7",
         ),
         (
-            {"any": GROUP | {"claims": {7: ENTRY}}},
-            r"claims\.yaml, line 1: any\.claims: wanted keys that are texts, got the key 7",
+            {"any": GROUP | part({"one": {k: v for k, v in ENTRY.items() if k != "source"}})},
+            r"claims\.yaml, line 7: one: missing key 'source', of the claim or of its part",
+        ),
+        ({"any": GROUP | part({"<case>_one": ENTRY})}, r"<case>_one: each: wanted the cases of <case>, got none"),
+        (
+            {"any": GROUP | part({"one": ENTRY | {"statement": "It is <case>"}}, each="a b")},
+            r"line 8: one: wanted <case> in the name, or nowhere, got it in the claim",
+        ),
+        (
+            {"any": GROUP | {"headlines": ["two"]} | part({"one": ENTRY})},
+            r"any: wanted a claim of the group, got 'two'",
+        ),
+        (
+            {"any": GROUP | {"fails": {"two": "so"}} | part({"one": ENTRY})},
+            r"any: wanted a claim of the group, got 'two'",
         ),
         ({"any": 3}, r"claims\.yaml, line 1: any: wanted a section of keys, got 3"),
     ],
@@ -197,9 +218,31 @@ def test_a_file_without_groups_is_refused(tmp_path, text):
 
 def test_a_claim_whose_measure_was_not_taken_was_not_run(verdicts):
     """As in a sweep without a control; in git, no name is wrong."""
-    assert verdicts([1], claim={"measure": "control"})["claim"]["state"] == "not run"
+    assert verdicts([1], claim={"test": "every control in [0, 1]"})["claim"]["state"] == "not run"
     missing = [claim for claim in committed().values() if claim["state"] == "not run"]
     assert [claim["measure"] for claim in missing if (ROOT / claim["measure"].split("#")[0]).exists()] == []
+
+
+def test_a_claim_of_several_cases_is_a_claim_for_each_with_its_own_bar(verdicts):
+    claim = {
+        "statement": "The <case> one is from {low} to {high}",
+        "test": "every <case> in [1, 2]",
+        "bars": {"error": "[0.5, 3)"},
+        "nulls": ["<case>_null"],
+    }
+    alone = ENTRY | {"test": "every rank in [5, 6]"}
+    shared = {"source": "our bar [C], <case>", "figure": "of-<case>, from table.<case>", "each": "rank error"}
+    claims = {"<case>_one": claim, "<case>_null": claim | {"nulls": []}, "alone": alone}
+    group = GROUP | {"headlines": ["error_one"], "fails": {"alone": "it is so"}} | part(claims, **shared)
+    judged = verdicts.of_groups([1, 2], any=group)
+    assert list(judged) == [f"vision_{name}" for name in ("rank_one", "error_one", "rank_null", "error_null", "alone")]
+    error = judged["vision_error_one"]
+    assert (error["statement"], error["bar"], error["where"]) == ("The error one is from 0.5 to 3", "[0.5, 3)", "error")
+    assert (error["figure"], error["drawn"], error["headline"]) == ("plots/any/of-error.svg", "table.error", 1)
+    assert error["nulls"] == {"vision_error_null": "holds"}
+    assert judged["vision_rank_one"]["bar"] == "[1, 2]"
+    assert "headline" not in judged["vision_rank_one"]
+    assert judged["vision_alone"]["expected"] == "fails, because it is so"
 
 
 def committed() -> dict[str, dict]:
@@ -208,12 +251,10 @@ def committed() -> dict[str, dict]:
 
 def test_the_verdicts_in_git_are_those_that_claims_yaml_expects():
     """An expected failure that holds now, or a claim that fails now, is news either way."""
-    groups = load_yaml(ROOT / "claims.yaml").values()
-    listed = {name: claim for group in groups for name, claim in group["claims"].items()}
-    judged = committed()
+    listed, judged = read_claims(ROOT / "claims.yaml"), committed()
     assert list(judged) == list(listed)
     states = {name: claim["state"] for name, claim in judged.items() if claim["state"] != "not run"}
-    assert states == {name: "fails" if "expected" in listed[name] else "holds" for name in states}
+    assert states == {name: "fails" if listed[name].expected else "holds" for name in states}
 
 
 def test_measures_that_do_not_name_their_cases_are_refused(tmp_path, verdicts):

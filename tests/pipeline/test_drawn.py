@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from project import ROOT, stages
 
 from lib.figures.style import rendered, styled
-from lib.io.params import load_yaml
+from lib.io.claims import read_claims
 from lib.io.tables import read_table, write_table
 
 PAPERS_OWN = ("theorem", "paper's figure")
@@ -33,23 +33,19 @@ class Shown:
     drawn: str
 
 
-def claims() -> dict[str, Any]:
-    """Every claim with the family and the folder of figures of its group."""
-    groups = load_yaml(ROOT / "claims.yaml").values()
-    return {
-        name: {**claim, "family": group["family"], "folder": group["figures"]}
-        for group in groups
-        for name, claim in group["claims"].items()
-    }
-
-
+CLAIMS = read_claims(ROOT / "claims.yaml")
 SHOWN = sorted(
-    {Shown(c["family"], c["folder"], c["figure"], c["drawn"]) for c in claims().values() if "drawn" in c}, key=repr
+    {
+        Shown(claim.family, str(Path(claim.figure).parent), Path(claim.figure).stem, claim.drawn)
+        for claim in CLAIMS.values()
+        if claim.drawn
+    },
+    key=repr,
 )
 
 
 def test_what_a_paper_says_is_drawn():
-    assert [name for name, claim in claims().items() if claim["kind"] in PAPERS_OWN and "drawn" not in claim] == []
+    assert [name for name, claim in CLAIMS.items() if claim.kind in PAPERS_OWN and not claim.drawn] == []
 
 
 def drawings(family: str, folder: str) -> tuple[Callable[..., dict[str, Callable[[], Figure]]], list[Any]]:

@@ -65,7 +65,7 @@ def test_its_params_are_as_dvc_writes_them():
 def test_its_metrics_are_compared_by_dvc(project):
     [evaluate] = [stage for stage in stages(project) if stage.name == "deep_linear_evaluate"]
     assert {out.path for out in evaluate.outs if out.in_git} == {
-        f"metrics/deep_linear/{name}" for name in ("measures.json", "summary.json", "tables")
+        f"metrics/deep_linear/{name}" for name in ("headlines.json", "measures.json", "summary.json", "tables")
     }
 
 

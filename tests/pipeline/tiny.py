@@ -119,11 +119,10 @@ def low_rank_sparse(section: Section) -> Section:
     replace(section, "evaluate", steps=[1, 2])
     replace(section, "plot", steps=[1, 2])
     cases, evaluate = section["cases"], section["evaluate"]
+    replace(section, "adapt", n_seeds=2)
     configurations = [row | {"n_steps": 6, "n_seeds": 2} for row in read_rows(cases["configurations"])]
     write_rows(cases["configurations"], configurations)
-    write_rows(
-        cases["adaptations"], [row | {"ranks": [1], "n_seeds": 2} for row in read_rows(cases["adaptations"])[:1]]
-    )
+    write_rows(cases["adaptations"], [row | {"ranks": [1]} for row in read_rows(cases["adaptations"])[:1]])
     easy = evaluate["easy_n_relevant"]
     values = {"n_relevant": [easy // 2, easy], "n_confusion": [0, 1], "noise": [0, 0.1], "n_neurons": [8, 16]}
     values |= {"n_patterns": [evaluate["fit_from_n_patterns"], 10], "learning_rate": [0.5, 1], "batch_size": [5, 10]}
@@ -156,19 +155,14 @@ def write_rows(path: str, rows: list[Section]) -> None:
 
 def checkpoints(section: Section) -> Section:
     """Two tiny models of two layers, two seeds, a few steps, one budget and little text."""
-    example = section["example"]
+    example, cases = section["example"], section["cases"]
     replace(example, "generate", n_bytes=4000, n_measured_bytes=1000)
-    train = example["train"]
-    replace(train, "model", d_model=16, n_layers=2, n_heads=2, n_kv_heads=1, d_mlp=16)
-    replace(example, "train", n_seeds=2, seq_len=16, batch_size=4, warmup_steps=2)
-    replace(train, "base", n_steps=8, snapshot_steps=[0, 2])
-    for tuned in train["tuned"].values():
-        tuned |= {"n_steps": 6, "learning_rate": 1e-2, "snapshot_steps": [1]}
-    small = {"batch_size": 4, "seq_len": 16}
-    replace(example, "plan", budgets=[1], n_shuffles=1, n_points=1, n_batches=2, bisection_steps=1, **small)
-    replace(example, "plan", n_measured_batches=4)
-    rate = example["evaluate"]["pruning_rate"]
-    replace(example, "prune", rates=[rate], n_batches=2, **small)
+    replace(example, "train", d_model=16, n_layers=2, n_heads=2, n_kv_heads=1, d_mlp=16)
+    replace(example, "train", n_seeds=2, seq_len=16, batch_size=4)
+    small = {"n_steps": 6, "learning_rate": 1e-2}
+    write_rows(cases["trainings"], [row | small | {"snapshot_steps": [0, 2]} for row in read_rows(cases["trainings"])])
+    replace(example, "measure", budgets=[1], n_batches=2, n_measured_batches=4, batch_size=4, seq_len=16)
+    replace(section, "plan", n_shuffles=1, n_points=1, pruning_rates=[0.5])
     return section
 
 

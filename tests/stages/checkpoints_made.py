@@ -1,37 +1,13 @@
-"""Checkpoints and params for the tests of the stages of `checkpoints`: tiny models, tuned by noise or by a few steps."""
+"""Checkpoints and params for tests of the stages of `checkpoints`: tiny models, tuned by noise or by a few steps."""
 
 from pathlib import Path
 
 import torch
 from transformers_made import made, moved, saved
 
-SPECTRA = {
-    "method": "auto",
-    "rank": 8,
-    "oversample": 4,
-    "passes": 2,
-    "random_seed": 0,
-    "rotary_offsets": [0, 3],
-    "fold_norms": True,
-    "rtol": 1e-3,
-}
-PLAN = {
-    "budgets": [1, 3],
-    "rules": ["uniform", "energy", "water-filling", "attributed"],
-    "n_shuffles": 2,
-    "n_points": 2,
-    "n_batches": 2,
-    "n_measured_batches": 2,
-    "batch_size": 4,
-    "seq_len": 16,
-    "max_loss_share": 0.5,
-    "bisection_steps": 4,
-    "oversample": 4,
-    "passes": 2,
-    "random_seed": 0,
-    "device": "cpu",
-}
-PRUNE = {"rates": [0.0, 0.5], "n_batches": 2, "batch_size": 4, "seq_len": 16, "random_seed": 0, "device": "cpu"}
+SPECTRA = {"method": "auto", "rank": 8, "rotary_offsets": [0, 3]}
+PLAN = {"n_shuffles": 2, "n_points": 2, "max_loss_share": 0.5, "pruning_rates": [0.0, 0.5], "device": "cpu"}
+MEASURE = {"budgets": [1, 3], "n_batches": 2, "n_measured_batches": 2, "batch_size": 4, "seq_len": 16}
 TEXT = (b"the cat sat on the mat. " * 30)[:512]
 
 

@@ -136,8 +136,13 @@ def scores(W: Weights, a: Tensor, data: Weights) -> dict[str, float]:
     }
 
 
-def write_cases(path: Path, cases: Sequence[Mapping[str, Any]]) -> None:
-    """A table of cases: tab-separated, a line of column names, a line per case; what a case lacks is an empty cell."""
+def write_cases(path: Path, cases: Sequence[Mapping[str, Any]], shared: Mapping[str, Any] | None = None) -> None:
+    """A table of cases: tab-separated, a line of column names, a line per case.
+
+    A cell is empty where a case has no such value, or that of a section whose values are shared.
+    """
+    shared = shared or {}
+    cases = [{key: value for key, value in case.items() if shared.get(key) != value} for case in cases]
     columns = list(dict.fromkeys(name for case in cases for name in case))
     cells = [[str(case[name]).replace("'", "") if name in case else "" for name in columns] for case in cases]
     path.write_text("".join("\t".join(line) + "\n" for line in [columns, *cells]))

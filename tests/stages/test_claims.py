@@ -82,10 +82,21 @@ FOUND = {
 
 def grouped(claims, groups=GROUPS):
     """The groups with their claims, as in claims.yaml, from claims that name their group."""
-    return {
-        name: group | {"claims": {key: claim for key, (home, claim) in claims.items() if home == name}}
-        for name, group in groups.items()
-    }
+    found = {}
+    for name, group in groups.items():
+        own = {key: claim for key, (home, claim) in claims.items() if home == name}
+        fails = {
+            key: claim["expected"].removeprefix("fails, because ") for key, claim in own.items() if "expected" in claim
+        }
+        found[name] = group | {"fails": fails, "claims": [{"claims": {key: written(c) for key, c in own.items()}}]}
+    return found
+
+
+def written(claim):
+    """A claim as it is written, from what its verdict says of it."""
+    kept = {key: claim[key] for key in ("statement", "nulls", "figure") if key in claim}
+    source = f"{claim['kind']} {claim['source']}, {claim['where']}"
+    return kept | {"source": source, "test": f"{claim['over']} {claim['measure']} in {claim['bar']}"}
 
 
 def found(measure, scale):
@@ -120,7 +131,9 @@ def test_every_verdict_is_worked_out_by_hand(stage, tmp_path, capsys):
     stage("claims", {}, Path("claims.yaml"), [Path(name) for name in MEASURES], Path("out/claims.json"))
     assert files(tmp_path) == sorted(["claims.yaml", *MEASURES, "out/claims.json", "params.yaml"])
     judged = json.loads((tmp_path / "out" / "claims.json").read_text())
-    assert list(judged) == sorted(CLAIMS, key=lambda name: list(GROUPS).index(CLAIMS[name][0]))  # group by group
+    in_order = sorted(CLAIMS, key=lambda name: list(GROUPS).index(CLAIMS[name][0]))  # group by group
+    assert list(judged) == [f"{GROUPS[CLAIMS[name][0]]['family']}_{name}" for name in in_order]
+    judged = {name.partition("_")[2]: claim for name, claim in judged.items()}
     for name, (home, claim) in listed.items():
         group = GROUPS[home]
         filled = {"first": "8, 0.01, zipf", "second": "8, 2.5e-05, flat", "third": "1, 2.5, any"}[home]
@@ -145,15 +158,16 @@ def test_every_verdict_is_worked_out_by_hand(stage, tmp_path, capsys):
             described |= {"scale": nearest, "scales": scales}
         wanted = described | one | {"n": len(one["values"]), "holds": holds, "state": "holds" if holds else "fails"}
         if name == "two":
-            wanted["nulls"] = {"not_every": "fails", "one": "holds", "empty": "not run"}
+            wanted["nulls"] = {"toy_not_every": "fails", "toy_one": "holds", "toy_empty": "not run"}
         assert {key: entry for key, entry in judged[name].items() if key not in numbers} == wanted
         for key, number in numbers.items():
             written, number = np.array(judged[name][key], float), np.array(number, float)  # None is no number
             np.testing.assert_allclose(written, number, rtol=1e-5, err_msg=f"{name} {key}")
     assert capsys.readouterr().out.splitlines() == [
         "7 holds",
-        "5 fails: not_every, median_out, gap, fine, down_from",
-        "7 not run: finer, no_scale_beyond, scale_of_none, empty_scale, empty, absent, elsewhere",
+        "5 fails: toy_not_every, toy_median_out, toy_gap, toy_fine, toy_down_from",
+        "7 not run: toy_finer, toy_no_scale_beyond, toy_scale_of_none, toy_empty_scale, toy_empty, toy_absent, "
+        "far_elsewhere",
     ]
 
 
@@ -166,7 +180,7 @@ def judged(stage, folder, values, over="median", bar="[12, 12]"):
     by_scale = {scale: {"cases": [str(i) for i in range(len(v))], "values": v} for scale, v in by_scale.items()}
     (folder / "m").write_text(json.dumps({"a": by_scale.get("", by_scale)}))
     stage("claims", {}, Path("claims.yaml"), [Path("m")], Path("c.json"))
-    return json.loads((folder / "c.json").read_text())["one"]
+    return json.loads((folder / "c.json").read_text())["toy_one"]
 
 
 def test_the_interval_of_a_median_is_between_ranks_of_its_values(stage, tmp_path):

@@ -43,11 +43,11 @@ def test_every_claim_is_a_row_with_its_value_and_verdict():
     assert readme.page(CLAIMS) == readme.PAGE + TABLES
 
 
-def test_the_headlines_are_the_claims_that_say_so_in_whole_sentences():
+def test_the_headlines_are_the_claims_that_say_so_in_their_order():
     chosen = {
         "one": CLAIMS["one"],
-        "four": {**CLAIMS["four"], "headline": True},
-        "two": CLAIMS["two"] | {"headline": True},
+        "two": CLAIMS["two"] | {"headline": 2},
+        "four": {**CLAIMS["four"], "headline": 1},
     }
     assert readme.headlines(chosen) == (
         "- It fails: **0.5 ± 0 at 1e-8 (2)**, median in [0, 1]; [fails](plots/a/4.svg) (control).\n"

@@ -15,12 +15,13 @@ from tools import sweep
 FILE = "metrics/any/summary.json"
 
 
+MEASURED = {}  # the measures of each commit
+
+
 def state(rev, rate, metrics, name=None):
-    """A commit or an experiment as `dvc exp show --json` has it."""
-    data = {
-        "params": {"params.yaml": {"data": {"any": {"train": {"rate": rate, "kind": f"k{rate:g}"}}}}},
-        "metrics": {FILE: {"data": metrics}},
-    }
+    """A commit or an experiment as `dvc exp show --json` has it; its measures are in git."""
+    MEASURED[rev] = metrics
+    data = {"params": {"params.yaml": {"data": {"any": {"train": {"rate": rate, "kind": f"k{rate:g}"}}}}}}
     return {"rev": rev, "name": name, "data": data}
 
 
@@ -53,11 +54,17 @@ ROWS = [
 
 @pytest.fixture
 def dvc(tmp_path, monkeypatch) -> Path:
-    """A command that shows these experiments, in the place of DVC."""
+    """Commands that show these experiments and their measures, in the places of DVC and git."""
     (tmp_path / "shown.json").write_text(json.dumps(SHOWN))
     echo = f"#!{PYTHON}\nimport sys\nassert sys.argv[1:] == ['exp', 'show', '--json']\nprint(open('shown.json').read())"
     (tmp_path / "dvc").write_text(echo)
-    (tmp_path / "dvc").chmod(0o755)
+    for rev, metrics in MEASURED.items():
+        (tmp_path / rev).write_text(json.dumps(metrics))
+    show = "import sys\nverb, file = sys.argv[1:]\nassert verb == 'show'\nrev, _, name = file.partition(':')\n"
+    show += f"if name == {FILE!r}:\n    print(open(rev).read())\nelse:\n    sys.exit(128)"
+    (tmp_path / "git").write_text(f"#!{PYTHON}\n{show}")
+    for name in ("dvc", "git"):
+        (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -1,11 +1,7 @@
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
-from lib.io.files import InputError
-
-PARAMS = {"language": 0, "tuned_language": 1, "n_bytes": 5000, "n_measured_bytes": 1000}
+PARAMS = {"n_bytes": 5000, "n_measured_bytes": 1000}
 
 
 def test_texts_of_two_languages_and_a_null(stage):
@@ -19,8 +15,3 @@ def test_texts_of_two_languages_and_a_null(stage):
     assert len(words["language.txt"] & words["tuned.txt"]) < 0.1 * len(words["tuned.txt"])
     assert Counter(texts["permuted.txt"]) == Counter(texts["language.txt"])
     assert texts["measured.txt"] not in texts["tuned.txt"]
-
-
-def test_one_language_for_both_is_refused(stage):
-    with pytest.raises(InputError, match="tuned_language: wanted another than language, got 0 for both"):
-        stage("checkpoints.generate", {"example": PARAMS | {"tuned_language": 0}}, "example", Path("texts"))

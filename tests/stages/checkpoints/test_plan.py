@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from checkpoints_made import PLAN, PRUNE, SPECTRA, TEXT, taught
+from checkpoints_made import MEASURE, PLAN, SPECTRA, TEXT, taught
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from lib.io.files import InputError
 
-SECTIONS = {"s": SPECTRA, "p": PLAN, "r": PRUNE}
+SECTIONS = {"s": SPECTRA, "p": PLAN, "m": MEASURE}
 
 
 @pytest.fixture(params=["llama", "gpt2"])
@@ -29,9 +29,9 @@ def pair(kind, tmp_path):
 
 
 def plan(stage, base, tuned, text="text.txt", **changes):
-    sections = SECTIONS | {"p": PLAN | changes}
-    stage("checkpoints.spectra", sections, "s", base, tuned, Path("spectra.parquet"))
-    stage("checkpoints.plan", sections, "p", base, tuned, text, Path("spectra.parquet"), Path("plans"))
+    changed = {key: values | {k: v for k, v in changes.items() if k in values} for key, values in SECTIONS.items()}
+    stage("checkpoints.spectra", changed, "s", base, tuned, Path("spectra.parquet"))
+    stage("checkpoints.plan", changed, "p", "m", base, tuned, text, Path("spectra.parquet"), Path("plans"))
     return {path.stem: pd.read_parquet(path) for path in Path("plans").glob("*.parquet")}
 
 
@@ -121,9 +121,9 @@ def test_without_a_text_nothing_is_measured_and_adapters_are_uniform(stage, pair
     assert set(tables["plans"]["rule"]) == {"uniform", "energy", "water-filling"}
     assert tables["plans"][["loss", "share_lost"]].isna().all(axis=None)
     assert len(tables["budgets"]) == 0
-    stage("checkpoints.prune", SECTIONS, "r", *pair, "-", Path("pruning.parquet"))
+    stage("checkpoints.prune", SECTIONS, "p", "m", *pair, "-", Path("pruning.parquet"))
     assert list(pd.read_parquet("pruning.parquet")) == ["what", "rate", "loss", "run"]
-    stage("checkpoints.adapt", SECTIONS, "p", *pair, Path("plans"), Path("adapters"))
+    stage("checkpoints.adapt", SECTIONS, *pair, Path("plans"), Path("adapters"))
     config = json.loads(Path("adapters/rank-3/adapter_config.json").read_text())
     assert set(config["rank_pattern"].values()) == {3}
     assert "nothing was measured" in Path("adapters/rank-3/README.md").read_text()
@@ -132,7 +132,7 @@ def test_without_a_text_nothing_is_measured_and_adapters_are_uniform(stage, pair
 def test_adapters_give_the_loss_that_their_card_says(stage, pair):
     base, tuned = pair
     plans = plan(stage, base, tuned)["plans"]
-    stage("checkpoints.adapt", SECTIONS, "p", base, tuned, Path("plans"), Path("adapters"))
+    stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"))
     assert sorted(path.name for path in Path("adapters").iterdir()) == ["rank-1", "rank-3"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -152,7 +152,7 @@ def test_adapters_give_the_loss_that_their_card_says(stage, pair):
 
 def test_pruning_has_the_losses_of_models_pruned_by_hand(stage, pair):
     base, tuned = pair
-    stage("checkpoints.prune", SECTIONS, "r", base, tuned, "text.txt", Path("pruning.parquet"))
+    stage("checkpoints.prune", SECTIONS, "p", "m", base, tuned, "text.txt", Path("pruning.parquet"))
     table = pd.read_parquet("pruning.parquet").set_index(["what", "rate"])["loss"]
     W_0, W = tensors(base), tensors(tuned)
     model = AutoModelForCausalLM.from_pretrained(tuned)
@@ -179,7 +179,7 @@ def test_pruning_has_the_losses_of_models_pruned_by_hand(stage, pair):
     ("changes", "message"),
     [
         ({"n_batches": 9}, r"text.txt: wanted 44 samples \(11 batches of 4, windows of 16 tokens\), got 32"),
-        ({"rules": ["best"]}, r"p.rules\[0\]: wanted one of"),
+        ({"max_loss_share": 2.0}, r"p.max_loss_share: wanted a number in \[0, 1\], got 2.0"),
     ],
 )
 def test_what_does_not_fit_is_refused(stage, tmp_path, changes, message):
@@ -208,4 +208,4 @@ def test_spectra_of_another_checkpoint_are_refused(stage, tmp_path):
     table = pd.read_parquet("spectra.parquet")
     table.assign(run="other").to_parquet("spectra.parquet")
     with pytest.raises(InputError, match=r"wanted its spectrum, got none: measure spectra of .*tuned first"):
-        stage("checkpoints.plan", SECTIONS, "p", base, tuned, "-", Path("spectra.parquet"), Path("plans"))
+        stage("checkpoints.plan", SECTIONS, "p", "m", base, tuned, "-", Path("spectra.parquet"), Path("plans"))

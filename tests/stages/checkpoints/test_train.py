@@ -10,17 +10,11 @@ from lib.io.compute import generator
 from lib.io.files import InputError
 from lib.io.pretrained import open_snapshots
 
-PARAMS = {
-    "n_seeds": 2,
-    "model": {"d_model": 16, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "d_mlp": 24, "init_scale": 0.1},
-    "seq_len": 16,
-    "batch_size": 4,
-    "warmup_steps": 2,
-    "final_rate": 0.5,
-    "beta_2": 0.99,
-    "base": {"n_steps": 4, "learning_rate": 1e-2, "snapshot_steps": [0, 2]},
-    "tuned": {"large": {"n_steps": 3, "learning_rate": 1e-2, "snapshot_steps": [1]}},
-}
+SIZES = {"d_model": 16, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "d_mlp": 24, "init_scale": 0.1}
+PARAMS = {"n_seeds": 2, **SIZES, "seq_len": 16, "batch_size": 4}
+HEADER = "name\tn_steps\tlearning_rate\tsnapshot_steps\n"
+BASE, LARGE = "base\t4\t1e-2\t[0, 2]\n", "large\t3\t1e-2\t[1]\n"
+TRAININGS = {"base": (4, 1e-2), "large": (3, 1e-2)}
 
 
 @pytest.fixture
@@ -32,9 +26,10 @@ def texts(tmp_path):
     return folder
 
 
-def train(stage, texts, kind="llama", **changes):
+def train(stage, texts, kind="llama", cases=HEADER + BASE + LARGE, **changes):
+    Path("cases.tsv").write_text(cases)
     folders = [Path(kind) / name for name in ("base", "tuned", "pretrained")]
-    stage("checkpoints.train", {"example": PARAMS | changes}, "example", kind, texts, *folders)
+    stage("checkpoints.train", {"example": PARAMS | changes}, "example", Path("cases.tsv"), kind, texts, *folders)
     return folders
 
 
@@ -44,14 +39,15 @@ def read(folder):
 
 def reference(model, text, training, purpose):
     """The same training, written out."""
+    n_steps, learning_rate = TRAININGS[training]
     tokens = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
     optimiser = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.99), weight_decay=0.0)
     source = generator(0, "batches", *purpose)
     model.train()
-    for step in range(training["n_steps"]):
+    for step in range(n_steps):
         begin = torch.randint(len(tokens) - 16, (4,), generator=source)
         rows = torch.stack([tokens[i : i + 16] for i in begin.tolist()])
-        rate = training["learning_rate"] * min(1, (step + 1) / 2) * (1 - step / training["n_steps"] * 0.5)
+        rate = learning_rate * min(1, (step + 1) / 20) * (1 - step / n_steps * 0.9)
         for group in optimiser.param_groups:
             group["lr"] = rate
         logits = model(input_ids=rows).logits
@@ -76,11 +72,11 @@ def test_base_null_and_tuned_are_trainings_of_their_texts(stage, texts, kind):
         for p, q in zip(begun.parameters(), read(pretrained / "permuted" / "step-00000").parameters(), strict=True)
     )
     wanted = {
-        base: reference(copy.deepcopy(begun), TEXT, PARAMS["base"], ("base", "language")),
+        base: reference(copy.deepcopy(begun), TEXT, "base", ("base", "language")),
         pretrained / "permuted" / "step-00004": reference(
-            copy.deepcopy(begun), bytes(sorted(TEXT)), PARAMS["base"], ("base", "permuted")
+            copy.deepcopy(begun), bytes(sorted(TEXT)), "base", ("base", "permuted")
         ),
-        tuned / "large-1" / "step-00003": reference(read(base), TEXT[::-1], PARAMS["tuned"]["large"], ("large", 1)),
+        tuned / "large-1" / "step-00003": reference(read(base), TEXT[::-1], "large", ("large", 1)),
     }
     for folder, model in wanted.items():
         for (name, value), other in zip(read(folder).named_parameters(), model.parameters(), strict=True):
@@ -90,11 +86,12 @@ def test_base_null_and_tuned_are_trainings_of_their_texts(stage, texts, kind):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": PARAMS["model"] | {"n_kv_heads": 3}}, "n_heads: wanted a divisor of d_model and a multiple of"),
-        ({"base": PARAMS["base"] | {"snapshot_steps": [9]}}, "snapshot_steps: wanted steps below n_steps = 4"),
+        ({"n_kv_heads": 3}, "n_heads: wanted a divisor of d_model and a multiple of n_kv_heads, got 4 for 16 and 3"),
+        ({"cases": HEADER + BASE.replace("[0, 2]", "[9]") + LARGE}, "snapshot_steps: wanted steps below n_steps = 4"),
+        ({"cases": HEADER + LARGE}, r"wanted a case named base and one or more that are tuned, got \['large'\]"),
     ],
 )
-def test_sizes_that_do_not_fit_are_refused(stage, texts, changes, message):
+def test_sizes_and_cases_that_do_not_fit_are_refused(stage, texts, changes, message):
     with pytest.raises(InputError, match=message):
         train(stage, texts, **changes)
 

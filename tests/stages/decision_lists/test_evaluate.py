@@ -10,12 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import yaml
 from made import files, write_run
 
+from lib.io.claims import read_claims
 from lib.io.files import InputError
 
 SECTION, INF, NAN = "any.evaluate", math.inf, math.nan
+LISTED = read_claims(Path(__file__).parents[3] / "claims.yaml").values()
+CLAIMS = [claim for claim in LISTED if claim.family == "decision_lists"]
 PARAMS = {
     "law_from": 100,
     "early_begin": 1.5,
@@ -485,16 +487,13 @@ def in_json(values):
 
 
 def test_every_claim_has_a_measure_that_is_tested_here():
-    groups = yaml.safe_load((Path(__file__).parents[3] / "claims.yaml").read_text(encoding="utf-8")).values()
-    read = {c["measure"] for group in groups if group["family"] == "decision_lists" for c in group["claims"].values()}
+    read = {claim.measure for claim in CLAIMS}
     assert len(read) > 30
     assert read <= MEASURES.keys()
 
 
 def test_every_number_that_a_statement_names_is_tested_here():
-    groups = yaml.safe_load((Path(__file__).parents[3] / "claims.yaml").read_text(encoding="utf-8")).values()
-    statements = [c["statement"] for g in groups if g["family"] == "decision_lists" for c in g["claims"].values()]
-    assert {name for statement in statements for name in re.findall(r"{(\w+)}", statement)} <= SETUP.keys()
+    assert {name for claim in CLAIMS for name in re.findall(r"{(\w+)}", claim.statement)} <= SETUP.keys()
 
 
 def test_every_measure_is_the_one_worked_out_by_hand_and_is_summed_up(evaluate, tmp_path):
@@ -577,7 +576,7 @@ def test_every_table_and_the_curves_hold_what_the_stages_before_found(evaluate, 
         rows = rows.reset_index(drop=True)
         pd.testing.assert_frame_equal(found[list(rows)], rows, rtol=1e-13, atol=0, obj=name)
     names = {*wanted, "weights", "attention"}
-    kept = sorted([f"tables/{name}.parquet" for name in names] + ["measures.json", "summary.json"])
+    kept = sorted([f"tables/{name}.parquet" for name in names] + ["headlines.json", "measures.json", "summary.json"])
     assert files(tmp_path / "metrics") == kept
     assert files(tmp_path / "plots") == ["curves.csv"]
     wanted = ALIGNMENT[["task", "step", "cosine", "centred_cosine", "accuracy"]].rename(columns={"task": "variant"})

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from lib.io.files import InputError
 
-TRAINING = "family.train"
+SECTION, TRAINING = "family.adapt", "family.train"
 N_TRAIN, N_TEST, SEQ_LEN, D_MODEL, D_HEAD, D_VALUE, N_NEURONS = 11, 8, 5, 6, 4, 3, 9
 DATA_SEEDS, RUN_SEEDS = [8, 5, 2, 3, 6], {"one": [6, 8, 5], "each": [3, 9, 2]}
 SHAPES = {"W_Q": (D_MODEL, D_HEAD), "W_K": (D_MODEL, D_HEAD), "W_V": (D_MODEL, D_VALUE), "W_O": (N_NEURONS, D_VALUE)}
@@ -17,6 +17,7 @@ WAYS = {"one": {"learning_rate": 0.6, "n_steps": 6}, "each": {"learning_rate": 1
 ONE = {"configuration": "one", "ranks": [2, 1], "n_seeds": 2, "first_seed": 5}
 EACH = {"configuration": "each", "ranks": [5], "n_seeds": 2, "first_seed": 2}
 PARAMS = {"device": "cpu", "batch_size": 3, "fitted_loss": 0.97, "n_neurons": "another stage's"}
+PARAMS |= {"learning_rate": 0.6, "n_steps": 3}
 
 
 @pytest.fixture
@@ -72,10 +73,11 @@ def adapt(stage, tmp_path):
 
     def run(params, *adaptations, runs="runs", **changed):
         ways = [{"name": name, "readout": "another stage's", **way} for name, way in (WAYS | changed).items()]
-        reference.write_cases(tmp_path / "configurations", ways)
-        reference.write_cases(tmp_path / "adaptations", adaptations)
+        reference.write_cases(tmp_path / "configurations", ways, params)
+        reference.write_cases(tmp_path / "adaptations", adaptations, {"n_seeds": 2, "first_seed": 2})
         paths = [tmp_path / name for name in ("configurations", "adaptations", "samples", runs, "t")]
-        stage("low_rank_sparse.adapt", {TRAINING: params}, TRAINING, *paths)
+        sections = {SECTION: {"n_seeds": 2, "first_seed": 2}, TRAINING: params}
+        stage("low_rank_sparse.adapt", sections, SECTION, TRAINING, *paths)
         return pd.read_parquet(tmp_path / "t")
 
     return run

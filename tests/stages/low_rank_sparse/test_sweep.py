@@ -20,8 +20,8 @@ DRAWN = {
     "n_confusion": 1,
     "noise": 0.4,
 }
-TRAINED = {"init_scale": 0.3, "value_error": 0.0, "query_key_error": 0.0, "batch_size": 4}
-PARAMS = {"n_neurons": 8, "fitted_loss": 0.9}
+TRAINED = {"init_scale": 0.3, "value_error": 0.0, "query_key_error": 0.0, "batch_size": 4, "learning_rate": 2.5}
+PARAMS = {"n_neurons": 8, "fitted_loss": 0.9, "configuration": "slow", "n_seeds": 1, "n_steps": 4}
 WAYS = [
     {"name": "slow", "readout": "tied", "learning_rate": 0.8, "n_steps": 9},
     {"name": "fast", "readout": "untied", "learning_rate": 2.5, "n_steps": 9},
@@ -74,8 +74,8 @@ def sweep(stage, tmp_path):
     """Run the stage on a table of sweeps; its table."""
 
     def run(*sweeps, data=DRAWN, training=TRAINED, **changed):
-        reference.write_cases(tmp_path / "configurations", WAYS)
-        reference.write_cases(tmp_path / "sweeps", sweeps)
+        reference.write_cases(tmp_path / "configurations", WAYS, training)
+        reference.write_cases(tmp_path / "sweeps", sweeps, PARAMS | {"outputs": "one"})
         others = {"n_seeds": 2}, {"snapshot_steps": [1]}  # what these stages read of their own sections
         params = {SECTION: PARAMS | changed, DATA: data | others[0]}
         params[TRAINING] = {"device": "cpu"} | training | others[1]

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from lib.dynamics import gradient_descent
 from lib.io.files import InputError
 
-SECTION = "family.train"
+SECTION, N_SEEDS = "family.train", "data.n_seeds"
 N_TRAIN, N_TEST, SEQ_LEN, D_MODEL = 13, 9, 6, 8
 DATA_SEEDS = [4, 5, 2, 11, 3]
 TIED = {"name": "one", "readout": "tied", "learning_rate": 0.5, "n_steps": 7, "n_seeds": 3, "first_seed": 3}
@@ -23,6 +23,8 @@ PARAMS = {
     "value_error": 0.3,
     "query_key_error": 0.7,
     "batch_size": 4,
+    "learning_rate": 2,
+    "n_steps": 7,
     "snapshot_steps": [6, 2, 50],
     "fitted_loss": 0.8,
 }
@@ -54,9 +56,9 @@ def train(stage, tmp_path):
     """Run the stage on the made samples."""
 
     def run(params, *configurations):
-        reference.write_cases(tmp_path / "configurations", configurations)
+        reference.write_cases(tmp_path / "configurations", configurations, params | {"n_seeds": 2})
         paths = [tmp_path / name for name in ("configurations", "samples", "runs", "losses")]
-        stage("low_rank_sparse.train", {SECTION: params}, SECTION, *paths)
+        stage("low_rank_sparse.train", {SECTION: params, "data": {"n_seeds": 2}}, SECTION, N_SEEDS, *paths)
 
     return run
 
@@ -186,7 +188,7 @@ def test_params_of_no_training_are_refused(train, tmp_path, dataset, monkeypatch
         ([TIED, UNTIED | {"n_seeds": 0}], r"line 3, column n_seeds: wanted a number in \[1, 100000\], got 0"),
         ([TIED | {"n_seeds": 4}], r"seeds: wanted seeds of the data set, \[4, 5, .*, got 6"),
         ([TIED | {"readout": "other"}], "column readout: wanted one of 'tied' or 'untied', got 'other'"),
-        ([TIED | {"batch_size": 4}], "unknown column 'batch_size'"),
+        ([TIED | {"batch_size": 5}], "unknown column 'batch_size'"),
         ([TIED | {"labels": "none"}], "column labels: wanted one of 'given' or 'permuted', got 'none'"),
     ],
 )

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import yaml
 from made import files, write_run
 
+from lib.io.claims import read_claims
 from lib.io.files import InputError
 
 SECTION = "any.evaluate"
@@ -219,8 +219,8 @@ def test_every_measure_is_that_of_plain_loops_and_every_claim_has_one(evaluate, 
     training, spectra = (table.to_dict("records") for table in evaluate())
     wanted = {**by_loops(training, [summarised(row) for row in spectra]), **CUT_MEASURES}
     check_measures(tmp_path / "metrics", wanted)
-    groups = yaml.safe_load((Path(__file__).parents[3] / "claims.yaml").read_text(encoding="utf-8")).values()
-    read = {c["measure"] for group in groups if group["family"] == "vision" for c in group["claims"].values()}
+    listed = read_claims(Path(__file__).parents[3] / "claims.yaml").values()
+    read = {claim.measure for claim in listed if claim.family == "vision"}
     assert len(read) > 15
     assert read <= wanted.keys()
 
@@ -270,10 +270,8 @@ def test_every_table_and_the_curves_hold_what_the_stages_before_found(evaluate, 
         pd.testing.assert_frame_equal(
             found[list(rows)], rows.reset_index(drop=True), rtol=1e-7 if name == "ranks" else 0, atol=0, obj=name
         )
-    kept = sorted(
-        ["measures.json", "summary.json", "tables/scales.parquet", *(f"tables/{name}.parquet" for name in wanted)]
-    )
-    assert files(tmp_path / "metrics") == kept
+    kept = [f"tables/{name}.parquet" for name in ("scales", *wanted)]
+    assert files(tmp_path / "metrics") == sorted(["headlines.json", "measures.json", "summary.json", *kept])
     assert files(tmp_path / "plots") == ["curves.csv"]
     check_curves(pd.read_csv(tmp_path / "plots" / "curves.csv"), cells, training.to_dict("records"))
 
