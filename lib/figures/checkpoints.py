@@ -9,7 +9,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.figures.style import GREENS, INITIAL_COLOR, MATRIX_COLORS, MATRIX_NAMES, NULL_COLOR, VIRIDIS, ranged
+from lib.figures.style import (
+    GREENS,
+    INITIAL_COLOR,
+    MATRIX_COLORS,
+    MATRIX_NAMES,
+    NULL_COLOR,
+    SEED_MARKERS,
+    VIRIDIS,
+    ranged,
+)
 
 RULES = {
     "attributed": ("#276749", "o"),
@@ -51,8 +60,10 @@ def share_lost(plans: pd.DataFrame) -> Figure:
     return figure
 
 
-def ranks_of_modules(plans: pd.DataFrame, modules: pd.DataFrame, budget: int) -> Figure:
-    """The ranks of the attributed plan at one budget, layers by kinds of module; a cell without a number has none."""
+def ranks_of_modules(plans: pd.DataFrame, modules: pd.DataFrame) -> Figure:
+    """The ranks of the attributed plan at the middle budget, layers by kinds of module, of the first run of a model."""
+    budgets = sorted(set(plans["budget"]))
+    budget = budgets[len(budgets) // 2]
     groups = [("", plans, modules)]
     if "model" in plans:
         first = plans.groupby("model")["run"].first()
@@ -135,7 +146,7 @@ def pruned(pruning: pd.DataFrame, losses: pd.DataFrame) -> Figure:
 def heads_through_training(heads: pd.DataFrame) -> Figure:
     """Stable rank of what training from scratch adds to the products of heads, and under the text in random order."""
     models = sorted(heads["model"].unique())
-    figure, panels = plt.subplots(1, len(models), figsize=(4.4 * len(models), 3.3), sharey=True, squeeze=False)
+    figure, panels = plt.subplots(1, len(models), figsize=(4.4 * len(models), 3.7), sharey=True, squeeze=False)
     for axes, model in zip(panels[0], models, strict=True):
         rows = heads[heads["model"] == model]
         for text, style in (("language", "-"), ("permuted", "--")):
@@ -151,7 +162,28 @@ def heads_through_training(heads: pd.DataFrame) -> Figure:
                     axes.plot(means.index, means, style, marker=marker, ms=3.5, color=color, label=name)
         axes.set(xscale="log", xlabel="step", title=model)
     panels[0][0].set_ylabel("stable rank of the update, mean over heads")
-    panels[0][-1].legend(fontsize=7)
+    figure.legend(
+        *max((axes.get_legend_handles_labels() for axes in panels[0]), key=lambda found: len(found[1])),
+        loc="outside lower center",
+        ncols=3,
+        fontsize=7,
+    )
+    return figure
+
+
+def early_ranks(ranks: pd.DataFrame) -> Figure:
+    """The rank of every matrix's update at the end of a fine-tune against that at its first snapshot, every seed."""
+    groups = _kinds(ranks)
+    figure, panels = _panels(len(groups), height=3.2, width=3.4)
+    for axes, (title, rows) in zip(panels, groups, strict=True):
+        by_step = rows.pivot_table(index=["run", "module"], columns="step", values="rank_90", observed=True)
+        first, last = by_step.columns[0], by_step.columns[-1]
+        for marker, (name, part) in zip(SEED_MARKERS, by_step.groupby("run", observed=True), strict=False):
+            axes.plot(part[first], part[last], marker, ms=4, mfc="none", color="#276749", label=str(name))
+        end = float(by_step.max().max()) + 1
+        axes.plot([0, end], [0, end], color=NULL_COLOR, ls="--", lw=1)
+        axes.set(xlabel=f"rank at step {first}", ylabel=f"rank at step {last}", title=title)
+        axes.legend(fontsize=7)
     return figure
 
 

@@ -38,8 +38,7 @@ from lib.models.transformers_models import (
 )
 
 COPIES = 7  # of the weights: tuned model, base model, both kept, updates, gradients, factors
-BISECTIONS = 7
-SEED = 0  # of shuffles and randomised ranges
+BISECTIONS, SEED = 7, 0  # the seed is that of shuffles and randomised ranges
 TABLES = ("plans", "modules", "losses", "budgets")
 Tables = dict[str, pd.DataFrame]
 

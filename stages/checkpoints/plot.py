@@ -1,26 +1,48 @@
 """Draw the example's figures from tables in git."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from lib.figures.checkpoints import heads_through_training, pruned, ranks_of_modules, rounding, share_lost
+from matplotlib.figure import Figure
+
+from lib.figures.checkpoints import (
+    early_ranks,
+    heads_through_training,
+    pruned,
+    ranks_of_modules,
+    rounding,
+    share_lost,
+)
 from lib.figures.style import rendered, styled
 from lib.io.command import run
-from lib.io.files import write_files
+from lib.io.files import clear, write_files
 from lib.io.tables import read_table
+
+# The tables of each figure.
+FIGURES: dict[str, tuple[Callable[..., Figure], tuple[str, ...]]] = {
+    "plans": (share_lost, ("plans",)),
+    "ranks": (ranks_of_modules, ("plans", "modules")),
+    "pruning": (pruned, ("pruning", "losses")),
+    "rounding": (rounding, ("rounding",)),
+    "ranks-through-tuning": (early_ranks, ("ranks",)),
+    "heads": (heads_through_training, ("heads",)),
+}
 
 
 def main(tables: Path, figures: Path) -> None:
-    names = ("plans", "modules", "losses", "pruning", "rounding", "heads")
-    plans, modules, losses, pruning, rounded, heads = (read_table(tables / f"{name}.parquet") for name in names)
     with styled():
-        drawn = {
-            "plans": share_lost(plans),
-            "ranks": ranks_of_modules(plans, modules, int(plans["budget"].median())),
-            "pruning": pruned(pruning, losses),
-            "rounding": rounding(rounded),
-            "heads": heads_through_training(heads),
-        }
-        write_files(figures, {f"{name}.svg": rendered(figure) for name, figure in drawn.items()})
+        drawn = {f"{name}.svg": rendered(draw()) for name, draw in drawings(tables).items()}
+    clear(figures, "*.svg")
+    write_files(figures, drawn)
+
+
+def drawings(tables: Path) -> dict[str, Callable[[], Figure]]:
+    """How each figure is drawn."""
+    read = {
+        name: read_table(tables / f"{name}.parquet") for name in {n for _, names in FIGURES.values() for n in names}
+    }
+    return {name: partial(draw, *(read[n] for n in names)) for name, (draw, names) in FIGURES.items()}
 
 
 if __name__ == "__main__":

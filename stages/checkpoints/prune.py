@@ -37,6 +37,7 @@ class Prune:
 
 @dataclass(frozen=True)
 class Measure:
+    n_batches: Count  # which plans are made by: not measured on
     n_measured_batches: Count
     batch_size: Count
     seq_len: Annotated[int, Interval("[2, 1e6]")]
@@ -68,8 +69,8 @@ def pruned(
     try:
         model = open_model(tuned, ended.config)
         places = matched_by_content(model, ((tensor, ended.load(tensor)) for tensor in ended.tensors))
-        wanted = Path(text), sizes.seq_len, sizes.batch_size, sizes.n_measured_batches
-        batches = read_batches(base, begun.config, *wanted, device=params.device)
+        wanted = Path(text), sizes.seq_len, sizes.batch_size, sizes.n_batches + sizes.n_measured_batches
+        batches = read_batches(base, begun.config, *wanted, device=params.device)[sizes.n_batches :]
     except (ModelError, OSError) as error:
         raise InputError(str(error)) from error
     model = model.float().to(params.device)
