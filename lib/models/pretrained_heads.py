@@ -50,10 +50,9 @@ _LLAMA = Layout(
     rotary=True,
 )
 LAYOUTS: dict[str, Layout] = {
-    **dict.fromkeys(("llama", "mistral", "qwen2", "smollm3", "olmo"), _LLAMA),
+    **dict.fromkeys(("llama", "mistral", "qwen2"), _LLAMA),
     "qwen3": replace(_LLAMA, head_norms=("self_attn.q_norm.weight", "self_attn.k_norm.weight")),
     "gemma": replace(_LLAMA, gain_offset=1.0),
-    "gemma2": replace(_LLAMA, gain_offset=1.0),
     "phi3": replace(_LLAMA, projections=("self_attn.qkv_proj.weight",), joined="blocks"),
     "gpt2": Layout(
         layer="h",
@@ -86,7 +85,6 @@ LAYOUTS: dict[str, Layout] = {
         centred=True,
     ),
 }
-del LAYOUTS["olmo"]  # its norms have no gain
 
 
 class Heads(NamedTuple):

@@ -6,7 +6,7 @@ import torch
 
 SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 KINDS = ("llama", "qwen3", "gpt2", "gpt_neox", "phi3", "bert", "vit")
-ATTENTION = ("llama", "qwen3", "gpt2", "gpt_neox", "phi3", "bert", "vit")
+ATTENTION = ("llama", "mistral", "qwen2", "gemma", "gpt2", "gpt_neox", "phi3")
 
 
 def made(kind: str, seed: int = 0, **changes):
@@ -17,6 +17,9 @@ def made(kind: str, seed: int = 0, **changes):
     grouped = {**SIZES, **words, "num_key_value_heads": 2}
     config = {
         "llama": lambda: t.LlamaConfig(**grouped | changes),
+        "mistral": lambda: t.MistralConfig(**grouped | {"head_dim": 8} | changes),
+        "qwen2": lambda: t.Qwen2Config(**grouped | changes),
+        "gemma": lambda: t.GemmaConfig(**grouped | {"head_dim": 8} | changes),
         "qwen3": lambda: t.Qwen3Config(**grouped | {"head_dim": 16} | changes),
         "gpt2": lambda: t.GPT2Config(**words | {"n_embd": 32, "n_layer": 2, "n_head": 4} | changes),
         "gpt_neox": lambda: t.GPTNeoXConfig(**SIZES | words | changes),

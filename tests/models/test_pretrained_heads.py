@@ -1,6 +1,6 @@
 import pytest
 import torch
-from transformers_made import made, saved
+from transformers_made import ATTENTION, made, saved
 
 from lib.io.pretrained import open_checkpoint
 from lib.models.pretrained_heads import attention_tensors, head_sizes, heads, rotation
@@ -30,7 +30,7 @@ def normalised(x, centred):
     return x / x.square().mean(-1, keepdim=True).sqrt()
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "gpt_neox", "phi3"])
+@pytest.mark.parametrize("kind", ATTENTION)
 def test_products_are_the_models_own_attention(kind, tmp_path):
     """Attention is a softmax: logarithms of its entries differ within a row as the scores do."""
     tiny_eps = {"layer_norm_epsilon": 1e-14} if kind == "gpt2" else {}
@@ -58,7 +58,7 @@ def test_products_are_the_models_own_attention(kind, tmp_path):
             torch.testing.assert_close(scores[0] - scores[1], own, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "gpt_neox", "phi3"])
+@pytest.mark.parametrize("kind", ATTENTION)
 def test_values_and_outputs_are_the_models_own(kind, tmp_path):
     """With attention put on each row itself, what the layer adds is the sum over heads of x W_V W_Oᵀ."""
     tiny_eps = {"gpt2": "layer_norm_epsilon", "gpt_neox": "layer_norm_eps"}.get(kind, "rms_norm_eps")
