@@ -3,7 +3,7 @@
 PYTHON ?= python3
 ACTIVATE := . .venv/bin/activate
 
-.PHONY: repro report test test-slow test-all bench compare sweep lora deps readme generated publish clean-scratch help
+.PHONY: repro report test test-slow test-all bench compare sweep lora deps readme generated publish gpu clean-scratch docs help
 
 # What people give is data: it reaches Python as it was typed, in the environment, and no shell and no make reads it.
 override REV := $(value REV)
@@ -17,7 +17,11 @@ override BASE := $(value BASE)
 override TUNED := $(value TUNED)
 override TEXT := $(value TEXT)
 override OUT := $(value OUT)
-export REV TO PARAM METRIC DATASET COMMAND HOURS BASE TUNED TEXT OUT
+override MINUTES := $(value MINUTES)
+override FOLDER := $(value FOLDER)
+override SOURCE := $(value SOURCE)
+override EPOCHS := $(value EPOCHS)
+export REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS BASE TUNED TEXT OUT
 
 # The whole pipeline: data, runs, metrics, figures, claims, report.html
 repro: .venv/installed
@@ -70,6 +74,14 @@ generated: .venv/installed
 publish: .venv/installed
 	$(ACTIVATE) && python -m tools.publish
 
+# With a GPU: checks, speed, and the paper's CIFAR trainings, as far as the minutes go: MINUTES=25, SOURCE=folder of CIFAR
+gpu: .venv/installed
+	$(ACTIVATE) && python -m tools.gpu
+
+# A site of README, docs and the API, in site/: `python -m http.server -d site` shows it
+docs: .venv/docs
+	$(ACTIVATE) && python -m tools.site
+
 # Forget finished and interrupted trainings, which are kept so that they need not be trained again
 clean-scratch:
 	rm -rf .dvc/tmp/scratch
@@ -84,6 +96,10 @@ help:
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	$(ACTIVATE) && python -m tools.plots .dvc/tmp/plots.html && dvc config --local plots.html_template tmp/plots.html
+	touch $@
+
+.venv/docs: .venv/installed pyproject.toml
+	$(ACTIVATE) && python -m tools.site --packages | xargs python -m pip install --quiet --disable-pip-version-check -c requirements.txt
 	touch $@
 
 .venv/bench: .venv/installed pyproject.toml

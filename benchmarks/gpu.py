@@ -1,173 +1,193 @@
-"""One GPU: images a second and share of the bf16 matrix rate, of our training by attention kernel and of a plain loop.
+"""The training stage of vision beside a plain loop: images a second, and their share of the rate for matrix products.
 
-Run on a machine with a GPU: `python -m benchmarks.gpu OUT.json`. The plain loop is a textbook ViT of the same sizes
-(the library's TransformerEncoder) under autocast, fed by DataLoader workers that crop and flip image by image, with
-Adam and a loss that is read at every step.
+`python -m benchmarks.gpu SECTION IMAGES OUT.json` on a machine with a GPU, e.g. `vision.cifar10.train`, or as a part of
+`make gpu`. The stage's own loop (its batches, loss, compilation and update) is measured compiled and not; the plain
+loop is a textbook ViT of the same sizes under autocast, with torch's Adam, whose images come one by one, cropped and
+mirrored, from the workers of a DataLoader, and whose loss is read at every step.
 """
 
-import json
-import sys
+import platform
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import cross_entropy
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attention
 from torch.utils.data import DataLoader, Dataset
 
-import lib.models.attention as attention_module
-from lib.data.images import batches, channel_statistics, crop_and_flip, standardise
+from lib.data.images import Images, channel_statistics, read_images, standardise
 from lib.dynamics.sgd import State, sgd
-from lib.io.compute import generator, matmul_rate
-from lib.models.vit import ViT, forward_flops, logits
+from lib.dynamics.stacked import Losses
+from lib.io.command import run
+from lib.io.compute import available_cores, generator, matmul_rate
+from lib.io.device import use_device
+from lib.io.params import read_params
+from lib.io.tables import write_json
+from lib.models.vit import ViT, forward_flops, training_loss
+from stages.vision.train import Train, Variant, feed
 
-N, BATCH, SHAPE = 25600, 512, (3, 32, 32)
-MODEL = ViT(patch_size=4, d_model=512, n_heads=8, d_head=128, d_mlp=512, n_layers=6)
-
-
-def ours(images, labels, steps, *, compiled=True, augment=True, profile=None):
-    """Images a second of the training loop as the stage runs it."""
-    device = images.device
-    statistics = channel_statistics(images)
-    weights = MODEL.initial_weights(SHAPE, 10, 1.0, "layers", generator(0, "weights"))
-    weights = {name: w.to(device) for name, w in weights.items()}
-
-    def loss(weights, x, y):
-        with torch.autocast(device.type, torch.bfloat16):
-            found = logits(weights, standardise(x, *statistics))
-        return cross_entropy(found.float(), y)
-
-    def changed(whole, epoch):
-        return crop_and_flip(whole, 4, generator(0, epoch, device=device)) if augment else whole
-
-    feed = batches(images, labels, BATCH, changed, lambda p, e: generator(0, p, e))
-    torch._dynamo.reset()
-    states = sgd(torch.compile(loss) if compiled else loss, State(0, weights), feed, 10**9,
-                 optimizer="adam", learning_rate=1e-4, warmup_steps=100)  # fmt: skip
-    return rate(states, steps, profile)
+WARM_UP = 5  # steps, which compile and fill caches
+MOST_WORKERS = 14
 
 
-def rate(states, steps, profile=None):
-    """Images a second, after a warm-up that compiles."""
-    for _ in range(10):
-        state = next(states)
-    torch.cuda.synchronize()
-    begin = time.perf_counter()
-    for _ in range(steps):
-        state = next(states)
-    torch.cuda.synchronize()
-    seconds = time.perf_counter() - begin
-    if profile is not None:
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as trace:
-            for _ in range(5):
-                next(states)
-            torch.cuda.synchronize()
-        events = sorted(trace.key_averages(), key=lambda e: -e.self_device_time_total)[:25]
-        profile += [(e.key[:90], e.self_device_time_total / 5e3, e.count / 5) for e in events]
-    del state
-    return steps * BATCH / seconds
+def measured(params: Train, images: Images, seconds: float) -> dict[str, Any]:
+    """Rates of the training and of the plain loop, each taken over `seconds`."""
+    device = use_device(params.device)
+    weights = initial(params, images)
+    flops = 3 * forward_flops(weights)
+    peak = matmul_rate(device, getattr(torch, params.precision), 8192 if device.type == "cuda" else 512)
+    loops = {"compiled": lambda: ours(params, images, weights, device)} if params.compile else {}
+    loops |= {
+        "not compiled": lambda: ours(replace(params, compile=False), images, weights, device),
+        "plain loop": lambda: plain(params, images, device),
+    }
+    rates = {name: params.batch_size * steps_per_second(loop(), device, seconds) for name, loop in loops.items()}
+    best = max(rates[name] for name in rates if name != "plain loop")
+    return {
+        **machine(device),
+        "precision": params.precision,
+        "batch_size": params.batch_size,
+        "matmul_flops_per_second": peak,
+        "training_flops_per_image": flops,
+        "images_per_second": rates,
+        "share_of_matmul_rate": {name: rate * flops / peak for name, rate in rates.items()},
+        "over_plain_loop": best / rates["plain loop"],
+    }
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """What computes: the device and the versions."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {platform.machine()}"
+    return {"device": name, "torch": torch.__version__, "cuda": torch.version.cuda, "cores": available_cores()}
+
+
+def initial(params: Train, images: Images) -> dict[str, Tensor]:
+    """The weights of the first seed at init scale 1."""
+    sizes = tuple(images.train_images.shape[1:]), images.n_classes
+    return params.model.initial_weights(*sizes, 1.0, "layers", generator(0, "weights"))
+
+
+def steps_per_second(steps: Iterator[object], device: torch.device, seconds: float) -> float:
+    """The rate of an endless loop after its warm-up."""
+
+    def wait() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    for _ in range(WARM_UP):
+        next(steps)
+    wait()
+    begin, n = time.perf_counter(), 0
+    while time.perf_counter() - begin < seconds:
+        for _ in range(WARM_UP):
+            next(steps)
+        wait()
+        n += WARM_UP
+    return n / (time.perf_counter() - begin)
+
+
+def ours(params: Train, images: Images, weights: dict[str, Tensor], device: torch.device) -> Iterator[State]:
+    """The states of the training as the stage runs it."""
+    statistics = [s.to(device) for s in channel_statistics(images.train_images)]
+    x, y = images.train_images.to(device), images.train_labels.to(device)
+
+    def loss(weights: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return training_loss(weights, standardise(x, *statistics), y, params.precision)
+
+    wrap: list[Callable] = [torch.compile] if params.compile else []
+    start = State(0, {name: w.to(device) for name, w in weights.items()})
+    batches = feed(x, y, params, Variant(1.0), 0, 0)
+    yield from sgd(
+        Losses(loss, 1, device, *wrap), start, batches, 10**9,
+        optimizer="adam", learning_rate=params.learning_rate, warmup_steps=params.warmup_steps,
+    )  # fmt: skip
+
+
+class Block(nn.Module):
+    """A pre-norm block of heads of any width."""
+
+    def __init__(self, model: ViT):
+        super().__init__()
+        inner = model.n_heads * model.d_head
+        self.n_heads = model.n_heads
+        self.norms = nn.ModuleList(nn.LayerNorm(model.d_model) for _ in range(2))
+        self.qkv = nn.Linear(model.d_model, 3 * inner, bias=False)
+        self.out = nn.Linear(inner, model.d_model, bias=False)
+        self.up, self.down = nn.Linear(model.d_model, model.d_mlp), nn.Linear(model.d_mlp, model.d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(self.norms[0](x)).unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
+        x = x + self.out(scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        return x + self.down(gelu(self.up(self.norms[1](x))))
 
 
 class Textbook(nn.Module):
-    """The same sizes with the library's encoder (head dimension 64: it ties it to the width)."""
+    """A vision transformer of these sizes, written down as in a textbook."""
 
-    def __init__(self):
+    def __init__(self, model: ViT, shape: tuple[int, ...], n_classes: int):
         super().__init__()
-        self.patch = nn.Conv2d(3, 512, 4, 4)
-        self.token = nn.Parameter(torch.zeros(1, 1, 512))
-        self.positions = nn.Parameter(0.1 * torch.randn(1, 65, 512))
-        layer = nn.TransformerEncoderLayer(512, 8, 512, 0.0, "gelu", batch_first=True, norm_first=True)
-        self.blocks = nn.TransformerEncoder(layer, 6, nn.LayerNorm(512), enable_nested_tensor=False)
-        self.head = nn.Linear(512, 10)
+        channels, height, width = shape
+        n_patches = (height // model.patch_size) * (width // model.patch_size)
+        self.patch = nn.Conv2d(channels, model.d_model, model.patch_size, model.patch_size)
+        self.token = nn.Parameter(torch.zeros(1, 1, model.d_model))
+        self.positions = nn.Parameter(0.1 * torch.randn(1, n_patches + 1, model.d_model))
+        self.blocks = nn.Sequential(*(Block(model) for _ in range(model.n_layers)))
+        self.norm, self.head = nn.LayerNorm(model.d_model), nn.Linear(model.d_model, n_classes)
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         x = self.patch(x).flatten(2).transpose(1, 2)
         x = torch.cat([self.token.expand(len(x), -1, -1), x], 1) + self.positions
-        return self.head(self.blocks(x)[:, 0])
+        return self.head(self.norm(self.blocks(x)[:, 0]))
 
 
 class OneByOne(Dataset):
-    """Image by image, with crop and flip, as a plain data set does it."""
+    """Image by image, cropped and mirrored as a plain data set does it."""
 
-    def __init__(self, images, labels):
-        self.images, self.labels = images, labels
+    def __init__(self, images: Images, augment: bool):
+        self.images, self.labels, self.augment = images.train_images, images.train_labels, augment
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, i):
-        x = nn.functional.pad(self.images[i], [4] * 4)
-        down, across = torch.randint(0, 9, (2,)).tolist()
-        x = x[:, down : down + 32, across : across + 32]
-        x = x.flip(-1) if torch.rand(()) < 0.5 else x
-        return (x.float() / 255 - 0.5) / 0.25, self.labels[i]
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        x = self.images[index]
+        if self.augment:
+            height, width = x.shape[1:]
+            padding = width // 8
+            down, across = torch.randint(0, 2 * padding + 1, (2,)).tolist()
+            x = nn.functional.pad(x, [padding] * 4)[:, down : down + height, across : across + width]
+            x = x.flip(-1) if torch.rand(()) < 0.5 else x
+        return (x.float() / 255 - 0.5) / 0.25, self.labels[index]
 
 
-def plain(images, labels, device, workers=14):
-    """Images a second of the plain loop, over an epoch after the first batches."""
-    model = Textbook().to(device)
-    rule = torch.optim.Adam(model.parameters(), lr=1e-4)
-    loader = DataLoader(OneByOne(images, labels), BATCH, shuffle=True, num_workers=workers, drop_last=True,
-                        persistent_workers=True, pin_memory=True)  # fmt: skip
-    for _ in range(2):
-        begin = time.perf_counter()
+def plain(params: Train, images: Images, device: torch.device) -> Iterator[float]:
+    """The losses of the plain loop, read step by step."""
+    model = Textbook(params.model, tuple(images.train_images.shape[1:]), images.n_classes).to(device)
+    rule = torch.optim.Adam(model.parameters(), lr=params.learning_rate)
+    n_workers = min(MOST_WORKERS, max(0, available_cores() - 2))
+    loader = DataLoader(
+        OneByOne(images, params.augmentation != "none"), params.batch_size, shuffle=True, drop_last=True,
+        num_workers=n_workers, persistent_workers=n_workers > 0, pin_memory=device.type == "cuda",
+    )  # fmt: skip
+    while True:
         for x, y in loader:
-            with torch.autocast("cuda", torch.bfloat16):
+            with torch.autocast(device.type, torch.bfloat16, enabled=params.precision == "bfloat16"):
                 loss = cross_entropy(model(x.to(device)), y.to(device))
             loss.backward()
             rule.step()
             rule.zero_grad()
-            loss.item()
-        torch.cuda.synchronize()
-        seconds = time.perf_counter() - begin
-    return len(loader) * BATCH / seconds
+            yield loss.item()
 
 
-def explicit(Q, K, V):
-    """softmax(QKᵀ)V as two matrix products."""
-    return torch.softmax(Q @ K.transpose(-1, -2) * K.shape[-1] ** -0.5, -1) @ V
-
-
-def main(out: Path, steps: int = 100) -> None:
-    device = torch.device("cuda")
-    images = torch.randint(0, 256, (N, *SHAPE), dtype=torch.uint8)
-    labels = torch.randint(0, 10, (N,))
-    there = images.to(device), labels.to(device)
-    peak = matmul_rate(device, torch.bfloat16, 8192)
-    weights = MODEL.initial_weights(SHAPE, 10, 1.0, "layers", generator(0, "weights"))
-    flops = 3 * forward_flops(weights, SHAPE)
-    found = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "batch": BATCH,
-             "bf16_matmul_tflops": peak / 1e12, "training_gflop_per_image": flops / 1e9, "rates": {}}  # fmt: skip
-
-    def note(name, images_per_second):
-        share = images_per_second * flops / peak
-        found["rates"][name] = {"images_per_second": images_per_second, "share_of_bf16_rate": share}
-        print(f"{name:40s} {images_per_second:10.0f} images/s {100 * share:5.1f} %", flush=True)
-        out.write_text(json.dumps(found, indent=2) + "\n")
-
-    kernels = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
-               "efficient": SDPBackend.EFFICIENT_ATTENTION}  # fmt: skip
-    profile: list = []
-    for name, kernel in kernels.items():
-        try:
-            with sdpa_kernel(kernel):
-                note(f"compiled, {name}", ours(*there, steps, profile=profile if name == "flash" else None))
-        except RuntimeError as error:
-            print(f"{name}: {error}", file=sys.stderr)
-    kept = attention_module.attend
-    attention_module.attend = explicit
-    note("compiled, explicit", ours(*there, steps))
-    attention_module.attend = kept
-    note("compiled, library's choice", ours(*there, steps))
-    note("compiled, no augmentation", ours(*there, steps, augment=False))
-    note("not compiled", ours(*there, steps, compiled=False))
-    note("plain loop", plain(images, labels, device))
-    found["kernels_ms_per_step"] = profile
-    out.write_text(json.dumps(found, indent=2) + "\n")
-    for row in profile:
-        print(f"{row[1]:8.3f} ms {row[2]:6.1f} × {row[0]}")
+def main(section: str, images: Path, out: Path, seconds: float = 20.0) -> None:
+    found = measured(read_params(section, Train), read_images(images), seconds)
+    for name, rate in found["images_per_second"].items():
+        print(f"{name:14s} {rate:10.0f} images/s {100 * found['share_of_matmul_rate'][name]:6.1f} % of the matrix rate")
+    write_json(found, out)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run(main)

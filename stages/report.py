@@ -1,16 +1,19 @@
 """One self-contained HTML page: what became of each paper's items, then its claims, each beside its figure."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lib.io.command import run
 from lib.io.files import InputError
-from lib.io.page import image, write_page
+from lib.io.page import picture, write_page
+from lib.io.params import load_yaml, parse
 from lib.io.tables import read_json
 
 Claims = dict[str, dict[str, Any]]
+THUMBNAIL = 350  # CSS pixels, of a finding's figure, which leads to the whole one
 
 # A paper's items, in the order in which a reader looks for them: what is proved by number, then what is shown.
 PROVED = (
@@ -30,18 +33,87 @@ NUMBER = r"(?:\(\d+\)|(?:[A-Z]\.)?\d+(?:\.\d+)*)(?: ?\((?:i+|[a-zA-Z](?:, [a-zA-
 ITEM = re.compile(rf"\b({'|'.join(PROVED + SHOWN)})s? ({NUMBER}(?:(?:, | and ){NUMBER})*)", re.IGNORECASE)
 
 
-def main(claims: Path, template: Path, page: Path, figures: list[Path]) -> None:
+@dataclass(frozen=True)
+class Caption:
+    """What a figure shows and what to see there; `of` names what of the paper it is, and a figure without it is ours.
+
+    Ours are folded, and those that say so.
+    """
+
+    title: str
+    caption: str
+    of: str | None = None
+    folded: bool = False
+
+
+@dataclass(frozen=True)
+class Paper:
+    """What is said of a family: why one looks, what its paper leaves open, and its figures in the order of reading."""
+
+    title: str
+    source: str
+    why: str
+    unsaid: str
+    figures: dict[str, Caption]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What contradicts or sharpens a paper, with the figure that shows it and the claims that say it."""
+
+    family: str
+    text: str
+    figure: str
+    claims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Captions:
+    findings: tuple[Finding, ...]
+    families: dict[str, Paper]
+
+
+def main(claims: Path, captions: Path, template: Path, page: Path, figures: list[Path]) -> None:
     """Write the page. A folder of figures is plots/<family>/...figures, or figures beside a provenance.json."""
     judged: Claims = read_json(claims)
-    drawn = [section(folder, judged) for folder in figures]
-    shown = {figure["path"] for part in drawn for figure in part["figures"]}
+    said = parse(load_yaml(captions), Captions, str(captions))
+    drawn = [section(folder, judged, said.families) for folder in figures]
+    shown = {figure["path"]: figure for part in drawn for figure in part["figures"]}
     for name, claim in judged.items():
         if claim["figure"] not in shown and claim["state"] != "not run":
             raise InputError(f"{claims}: {name}: wanted one of the figures {sorted(shown)}, got {claim['figure']}")
-    families = dict.fromkeys(claim["family"] for claim in judged.values())
-    items = {family: list(items_of({n: c for n, c in judged.items() if c["family"] == family})) for family in families}
-    write_page(template, page, claims=judged, sections=drawn, items=items)
-    print(f"the report is {page}: {len(judged)} claims, {len(shown)} figures")
+    families = list(dict.fromkeys(claim["family"] for claim in judged.values()))
+    papers = list(said.families)
+    families.sort(key=lambda family: papers.index(family) if family in papers else len(papers))
+    drawn.sort(key=lambda part: papers.index(part["family"]) if part["family"] in papers else len(papers))
+    write_page(
+        template,
+        page,
+        claims=judged,
+        sections=drawn,
+        papers=said.families,
+        findings=[found for finding in said.findings if (found := shown_finding(finding, drawn, judged))],
+        items={
+            family: list(items_of({n: c for n, c in judged.items() if c["family"] == family})) for family in families
+        },
+    )
+    print(f"the report is {page}: {len(judged)} claims, {len(shown)} figures, {page.stat().st_size / 1e6:.2f} MB")
+
+
+def shown_finding(finding: Finding, sections: list[dict[str, Any]], claims: Claims) -> dict[str, Any] | None:
+    """A finding with its figure and its claims; None where the family has no section, as in a part of the pipeline."""
+    own = [figure for part in sections if part["family"] == finding.family for figure in part["figures"]]
+    if not own:
+        return None
+    found = [figure for figure in own if Path(figure["path"]).stem == finding.figure]
+    missing = [name for name in finding.claims if name not in claims]
+    if not found or missing:
+        wanted = f"one of its claims, got {missing}" if found else f"one of its figures, got {finding.figure!r}"
+        raise InputError(f"findings of {finding.family}: {finding.text[:40]!r}: wanted {wanted}")
+    path = found[0]["path"]
+    thumbnail = picture(Path(path).read_bytes(), path, THUMBNAIL)
+    claimed = {name: claims[name] for name in finding.claims}
+    return {"text": finding.text, "figure": found[0], "thumbnail": thumbnail, "claims": claimed}
 
 
 def items_of(claims: Claims) -> Iterator[dict[str, Any]]:
@@ -79,41 +151,42 @@ def place(item: tuple[str, str]) -> tuple[Any, ...]:
     )
 
 
-def section(folder: Path, claims: Claims) -> dict[str, Any]:
-    """The figures of a folder, those first that a claim names, each with its claims; where they come from.
+def section(folder: Path, claims: Claims, papers: dict[str, Paper]) -> dict[str, Any]:
+    """The figures of a folder in the order of their captions, each with its claims; where they come from.
 
-    A figure without a claim is made by the commands that make the folder's others.
+    A figure without a caption comes behind the others, those first that a claim names; a figure without a claim is made
+    by the commands that make the folder's others. A published run is of the family whose claims name its figures, and
+    shows these alone, if there are any.
     """
     source = folder.parent / "provenance.json"
-    named = [claim["figure"] for claim in claims.values()]
-    files = {str(svg): svg for svg in sorted(folder.glob("*.svg"))}
+    files = {svg.stem: svg for svg in sorted(folder.glob("*.svg"))}
     if not files:
         raise InputError(f"{folder}: wanted figures, got none")
-    ordered = [path for path in dict.fromkeys(named) if path in files]
-    ordered += [path for path in files if path not in ordered]
-    beside = {path: {n: c for n, c in claims.items() if c["figure"] == path} for path in ordered}
-    commands = {path: list(dict.fromkeys(c["command"] for c in own.values())) for path, own in beside.items()}
+    beside = {stem: {n: c for n, c in claims.items() if c["figure"] == str(svg)} for stem, svg in files.items()}
+    of_claims = [claim["family"] for own in beside.values() for claim in own.values()]
+    family = folder.parts[1] if folder.parts[0] == "plots" else next(iter(of_claims), folder.parent.name)
+    captions = papers[family].figures if family in papers else {}
+    named = [Path(claim["figure"]).stem for own in beside.values() for claim in own.values()]
+    if source.exists() and named:
+        files = {stem: svg for stem, svg in files.items() if stem in named}
+    commands = {stem: list(dict.fromkeys(c["command"] for c in own.values())) for stem, own in beside.items()}
     every = list(dict.fromkeys(command for own in commands.values() for command in own))
     return {
-        "family": folder.parts[1],
+        "family": family,
         "name": folder.parent.name,
         "provenance": read_json(source) if source.exists() else None,
         "figures": [
             {
-                "path": path,
-                "image": image(files[path].read_bytes()),
-                "description": described(files[path], beside[path].values()),
-                "claims": beside[path],
-                "commands": commands[path] or every,
+                "path": str(files[stem]),
+                "picture": picture(files[stem].read_bytes(), str(files[stem])),
+                "said": captions.get(stem, Caption(stem.replace("-", " ").capitalize(), "")),
+                "claims": beside[stem],
+                "commands": commands[stem] or every,
             }
-            for path in ordered
+            for stem in dict.fromkeys([*captions, *named, *files])
+            if stem in files
         ],
     }
-
-
-def described(figure: Path, claims: Iterable[dict[str, Any]]) -> str:
-    """What a figure shows, for those who do not see it."""
-    return ". ".join([f"{figure.parents[1].name}: {figure.stem.replace('-', ' ')}", *(c["statement"] for c in claims)])
 
 
 if __name__ == "__main__":

@@ -23,11 +23,12 @@ from rich.table import Table
 
 from lib.io.command import run
 from lib.io.files import InputError
-from lib.io.page import image, write_page
+from lib.io.page import Picture, picture, write_page
 
 ROOT = Path(__file__).parents[1]
 RELATIVE = 1e-3
 FLOOR = 1e-10  # residuals of double precision end near 1e-13, and differ by as much as they are
+SIDE = 720  # CSS pixels: the width of a figure beside another
 Mark = Literal["added", "removed", "changed", "same"]
 
 
@@ -46,8 +47,8 @@ class Figure:
     """A figure that changed, as images; None where a commit has none."""
 
     path: str
-    old: str | None
-    new: str | None
+    old: Picture | None
+    new: Picture | None
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,8 @@ def figures(old: Tree, new: Tree) -> tuple[list[Figure], list[str]]:
     moved = {folder for folder in set(folders.values()) if tables_differ(old, new, folder)}
     changed = [row for row in redrawn if None in row or folders[row[0]] in moved]
     same = [row[0] for row in redrawn if row not in changed]
-    return [Figure(name, *(None if svg is None else image(svg) for svg in sides)) for name, *sides in changed], same
+    pictured = [(name, [picture(svg, name, SIDE) if svg else None for svg in sides]) for name, *sides in changed]
+    return [Figure(name, *sides) for name, sides in pictured], same
 
 
 def tables_differ(old: Tree, new: Tree, folder: str) -> bool:

@@ -37,29 +37,42 @@ def main(dataset: str, command: str, hours: float) -> None:
         raise InputError(f"DATASET: wanted one of {known}, the data sets of vision in params.yaml, got {dataset!r}")
     section = sections[dataset]
     section["data"].pop("source_folder", None)  # where this machine has the files says nothing: they are verified
-    folder = Path("published") / file_name(dataset)
-    clear(folder, "*.json", "tables/*.parquet", "figures/*.svg")
-    shutil.copytree(Path("metrics") / "vision" / dataset, folder, dirs_exist_ok=True)
-    shutil.copytree(Path("plots") / "vision" / dataset / "figures", folder / "figures", dirs_exist_ok=True)
     n_images = len(read_images(Path("data") / "vision" / dataset / "images.safetensors").train_labels)
-    write_json(provenance(section, n_images) | {"command": command, "wall_hours": hours}, folder / "provenance.json")
-    print(f"published in {folder}")
+    keep(dataset, provenance(section, n_images) | {"command": command, "wall_hours": hours})
+
+
+def keep(dataset: str, note: dict[str, Any], root: Path = Path()) -> None:
+    """Copy a data set's results to the folder `published` beside them, with the note of where they come from."""
+    folder = root / "published" / file_name(dataset)
+    clear(folder, "*.json", "tables/*.parquet", "figures/*.svg")
+    shutil.copytree(root / "metrics" / "vision" / dataset, folder, dirs_exist_ok=True)
+    shutil.copytree(root / "plots" / "vision" / dataset / "figures", folder / "figures", dirs_exist_ok=True)
+    write_json(note, folder / "provenance.json")
+    print(f"published in {folder}", flush=True)
 
 
 def provenance(section: dict[str, Any], n_images: int) -> dict[str, Any]:
     """Device, versions, commit, what was trained for how many epochs."""
     train = section["train"]
     first = train.get("first_seed", 0)
-    device = torch.cuda.get_device_name() if train["device"] == "cuda" else f"CPU, {platform.machine()}"
+    device = torch.cuda.get_device_name(train["device"]) if train["device"] != "cpu" else f"CPU, {platform.machine()}"
     return {
         "device": device,
-        "commit": _git("rev-parse", "HEAD"),
+        "commit": commit(),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         "epochs": train["n_steps"] * train["batch_size"] / n_images,
         "augmentation": train["augmentation"],
         "seeds": list(range(first, first + train["n_seeds"])),
         "params": section,
     }
+
+
+def commit() -> str:
+    """The commit of this code, with a mark where files that determine results differ from it; `unknown` without git."""
+    try:
+        return _git("rev-parse", "HEAD") + (", changed" if _git("status", "--porcelain", "--", *DETERMINES) else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
 
 
 def _git(*arguments: str) -> str:

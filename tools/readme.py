@@ -1,6 +1,7 @@
-"""Write what README.md and docs/claims.md say of the claims, from their verdicts: `make readme`.
+"""Write what README.md and docs/ say of claims, findings and figures, from verdicts and captions.yaml: `make readme`.
 
-A part of README.md stands between `<!-- NAME: made by make readme -->` and `<!-- end of NAME -->`.
+A part of README.md stands between `<!-- NAME: made by make readme -->` and `<!-- end of NAME -->`. On every page a
+figure of a family has its title, and below it, in italics, its caption.
 """
 
 import json
@@ -8,7 +9,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from ruamel.yaml import YAML
+
 ROOT = Path(__file__).parents[1]
+FIGURE = re.compile(r"^!\[[^\]\n]*\]\(([^)\n]*plots/(\w+)/[^)\n]*?([\w-]+)\.svg)\)(?:\n+\*[^*\n]+\*)?$", re.MULTILINE)
 PAGE = """# Claims
 
 Every claim of [claims.yaml](../claims.yaml) with its verdict, made by `make readme` from `metrics/claims.json`.
@@ -99,11 +103,39 @@ def replaced(text: str, name: str, content: str) -> str:
     return re.sub(pattern, lambda _: f"{begin}\n{content}\n{end}", text, flags=re.DOTALL)
 
 
+def captioned(text: str, families: dict[str, Any]) -> str:
+    """The text in which every figure of a family has the title and the caption of captions.yaml."""
+
+    def said(figure: re.Match[str]) -> str:
+        caption = families.get(figure[2], {}).get("figures", {}).get(figure[3])
+        return f"![{caption['title']}]({figure[1]})\n\n*{caption['caption']}*" if caption else figure[0]
+
+    return re.sub(r"\*\n!\[", "*\n\n![", FIGURE.sub(said, text))
+
+
+def findings(captions: dict[str, Any]) -> str:
+    """What was found, as a numbered list; the family is named where it begins."""
+    lines, before = [], None
+    for n, finding in enumerate(captions["findings"], 1):
+        family = finding["family"]
+        named = f"*{family.replace('_', ' ').capitalize()}.* " if family != before else ""
+        lines.append(f"{n}. {named}{finding['text']}")
+        before = family
+    return "\n".join(lines)
+
+
 def main() -> None:
-    readme = ROOT / "README.md"
     claims = json.loads((ROOT / "metrics" / "claims.json").read_text(encoding="utf-8"))
-    readme.write_text(replaced(readme.read_text(encoding="utf-8"), "headlines", headlines(claims)), encoding="utf-8")
+    captions = YAML(typ="safe").load(ROOT / "captions.yaml")
+    readme = ROOT / "README.md"
+    text = replaced(readme.read_text(encoding="utf-8"), "headlines", headlines(claims))
+    readme.write_text(replaced(text, "findings", findings(captions)), encoding="utf-8")
     (ROOT / "docs" / "claims.md").write_text(page(claims), encoding="utf-8")
+    for path in (readme, *sorted((ROOT / "docs").glob("*.md"))):
+        before = path.read_text(encoding="utf-8")
+        after = captioned(before, captions["families"])
+        if after != before:
+            path.write_text(after, encoding="utf-8")
 
 
 if __name__ == "__main__":

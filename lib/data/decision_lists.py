@@ -251,7 +251,8 @@ def determining_tokens(
     for a, entries in enumerate(lists):
         for i, b in reversed(list(enumerate(entries, 1))):
             here = present[:, a] & present[:, b]
-            star[here, a], place[here, a] = b, i
+            star[:, a].masked_fill_(here, b)
+            place[:, a].masked_fill_(here, i)
     return star, place
 
 
@@ -290,14 +291,18 @@ class Task:
         return torch.tensor(self.probability, dtype=torch.float64)
 
     @cached_property
+    def _determined(self) -> tuple[Int[Tensor, "class token"], Int[Tensor, "class token"]]:
+        return determining_tokens(self.counts, self.lists)
+
+    @property
     def star(self) -> Int[Tensor, "class token"]:
         """For each class and query in it, the token that determines the label."""
-        return determining_tokens(self.counts, self.lists)[0]
+        return self._determined[0]
 
-    @cached_property
+    @property
     def place(self) -> Int[Tensor, "class token"]:
         """Its place in the list, from 1."""
-        return determining_tokens(self.counts, self.lists)[1]
+        return self._determined[1]
 
     @property
     def classes(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:

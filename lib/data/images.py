@@ -84,24 +84,25 @@ def standardise(
 def crop_and_flip(
     images: UInt8[Tensor, "batch channel height width"], padding: int, generator: torch.Generator
 ) -> UInt8[Tensor, "batch channel height width"]:
-    """Each image shifted by up to `padding` pixels in each direction, zeros coming in, and half of them mirrored."""
+    """Each image shifted by up to `padding` pixels in each direction, zeros coming in, and half of them mirrored.
+
+    One gather per chunk of images, where they lie. The numbers are drawn on the generator's device, the CPU: every
+    device sees the same images, and none waits for another.
+    """
     height, width = images.shape[2:]
     n_shifts = 2 * padding + 1
-    # one number for (down, across, mirrored): the images of one number lie together, and are cut out together
-    choice = torch.randint(0, 2 * n_shifts**2, (len(images),), generator=generator, device=images.device)
-    result = torch.empty_like(images)
-    parts = zip(images.split(CHUNK), choice.split(CHUNK), result.split(CHUNK), strict=True)
-    for part, numbers, changed in parts:
-        order = numbers.argsort(stable=True)
-        counts = torch.bincount(numbers, minlength=2 * n_shifts**2).tolist()
-        padded = torch.nn.functional.pad(part.index_select(0, order), [padding] * 4)
-        cut = torch.empty_like(part)
-        for number, (source, target) in enumerate(zip(padded.split(counts), cut.split(counts), strict=True)):
-            (down, across), mirrored = divmod(number // 2, n_shifts), number % 2
-            window = source[:, :, down : down + height, across : across + width]
-            target.copy_(window.flip(-1) if mirrored else window)
-        torch.index_select(cut, 0, order.argsort(), out=changed)
-    return result
+    choice = torch.randint(0, 2 * n_shifts**2, (len(images),), generator=generator).to(images.device)
+    down, across, mirrored = choice // 2 // n_shifts, choice // 2 % n_shifts, choice % 2
+    row, column = (torch.arange(size, device=images.device) for size in (height, width))
+    rows = down[:, None] + row
+    columns = across[:, None] + torch.where(mirrored[:, None] == 1, width - 1 - column, column)
+    every, channel = (torch.arange(n, device=images.device) for n in (min(CHUNK, len(images)), images.shape[1]))
+    changed = []
+    for part, r, c in zip(images.split(CHUNK), rows.split(CHUNK), columns.split(CHUNK), strict=True):
+        padded = torch.nn.functional.pad(part, [padding] * 4)
+        image = every[: len(part), None, None, None]
+        changed.append(padded[image, channel[:, None, None], r[:, None, :, None], c[:, None, None, :]])
+    return torch.cat(changed) if changed else images.clone()
 
 
 def permuted(labels: Int[Tensor, " n"], generator: torch.Generator) -> Int[Tensor, " n"]:

@@ -39,9 +39,9 @@ def randaugment(
     signed = [(change, level) for change, levels in operations(magnitude, *images.shape[2:]) for level in levels]
     together = max(1, CHUNK // images.shape[1:].numel())
     for _ in range(n_operations):
-        choice = torch.randint(0, len(signed), (len(images),), generator=generator, device=images.device)
-        counts = torch.bincount(choice, minlength=len(signed)).tolist()
-        groups = choice.argsort(stable=True).split(counts)
+        choice = torch.randint(0, len(signed), (len(images),), generator=generator)
+        counts = torch.bincount(choice, minlength=len(signed)).tolist()  # on the CPU: no device is waited for
+        groups = choice.argsort(stable=True).to(images.device).split(counts)
         for (change, level), group in zip(signed, groups, strict=True):
             for members in group.split(together):
                 result[members] = change(result[members], level)
@@ -202,8 +202,9 @@ def equalize(images: Pictures, _level: float = 0) -> Pictures:
     values = images.flatten(2).long()
     n, n_channels = values.shape[:2]
     channel = torch.arange(n * n_channels, device=images.device).view(n, n_channels, 1)
-    histogram = torch.bincount((values + 256 * channel).flatten(), minlength=256 * n * n_channels)
-    histogram = histogram.view(n, n_channels, 256)
+    places = (values + 256 * channel).flatten()
+    zeros = torch.zeros(256 * n * n_channels, dtype=torch.int64, device=images.device)
+    histogram = zeros.scatter_add_(0, places, torch.ones_like(places)).view(n, n_channels, 256)
     below = histogram.cumsum(2) - histogram
     step = below.gather(2, values.amax(2, keepdim=True)) // 255
     even = ((step // 2 + below) // step.clamp_min(1)).clamp_max(255)

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.figures.style import INITIAL_COLOR, MATRIX_COLORS, VIRIDIS
+from lib.figures.style import INITIAL_COLOR, MATRIX_COLORS, VIRIDIS, sized
 
 LOSS_COLOR, ACCURACY_COLOR = MATRIX_COLORS["W_KQ"], MATRIX_COLORS["W_VO"]
 
@@ -22,7 +22,7 @@ def courses_with_bound(paths: pd.DataFrame, runs: pd.DataFrame) -> Figure:
     """Loss and accuracy against time for a few runs; where all is right first, the theorem's bound, the late law."""
     tasks = list(dict.fromkeys(paths["task"]))
     figure, panels = plt.subplots(
-        2, len(tasks), figsize=(3.1 * len(tasks), 4.8), sharex="col", sharey="row", squeeze=False
+        2, len(tasks), figsize=sized(3.1 * len(tasks), 4.8), sharex="col", sharey="row", squeeze=False
     )
     for column, task in enumerate(tasks):
         rows, run = paths[paths["task"] == task], runs[runs["task"] == task].iloc[0]
@@ -44,7 +44,8 @@ def courses_with_bound(paths: pd.DataFrame, runs: pd.DataFrame) -> Figure:
         accuracy.set(xlabel="time t of the gradient flow", ylim=(0, 1.03))
     panels[0][0].set_ylabel("population loss")
     panels[1][0].set_ylabel("share of positions right")
-    panels[0][0].legend(loc="lower left", fontsize=7)
+    drawn = {line.get_label(): line for axes in panels[0] for line in axes.get_legend_handles_labels()[0]}
+    figure.legend(drawn.values(), drawn.keys(), loc="outside lower center", ncols=4)
     return figure
 
 
@@ -106,7 +107,7 @@ def other_gammas(gamma: pd.DataFrame) -> Figure:
         axes.plot(rows["gamma"], rows["first_time"] / rows["bound"], "o-", ms=3.5, color=color, label=label)
     axes.axhline(1, color=INITIAL_COLOR, ls="--", label="theorem: at most 1")
     axes.set(xscale="log", yscale="log", xlabel="γ", ylabel="time at which all is right ÷ bound")
-    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.legend(fontsize=7.5, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
 

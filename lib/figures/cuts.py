@@ -7,14 +7,21 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from lib.figures.style import GREENS, INITIAL_COLOR, NULL_COLOR, ranged
+from lib.figures.style import BLUE, GREEN, MAGENTA, NULL_COLOR, ORANGE, RED, TEAL, ranged
 
-COLORS = ("#2b6cb0", "#dd7b1a", "#276749", "#805ad5", "#c53030")  # of configurations, in turn
+COLORS = (BLUE, ORANGE, GREEN, MAGENTA, TEAL)  # of configurations, in turn
 QUANTITIES = {
     "hinge": "test hinge loss",
     "attention": "attention on label-relevant tokens,\nall queries",
     "attention_of_relevant": "attention on label-relevant tokens,\nlabel-relevant queries",
+}
+COURSES = {  # what is drawn through training: colour, or that of the configuration; line; name
+    "attention_of_relevant": (None, "-", "attention, label-relevant queries"),
+    "attention": (None, "-.", "attention, all queries"),
+    "hinge": (RED, "-", "test hinge loss"),
+    "accuracy": (GREEN, ":", "test accuracy"),
 }
 
 
@@ -86,7 +93,7 @@ def adapters_against_cuts(adapt: pd.DataFrame, truncate: pd.DataFrame, configura
             cut = truncate[(truncate["configuration"] == configuration) & (truncate["kind"] == "all")]
             sources = [
                 (cut, NULL_COLOR, "full training, cut to rank r"),
-                (own, "#276749", "adapters of rank r (LoRA)"),
+                (own, GREEN, "adapters of rank r (LoRA)"),
             ]
             for i, (rows, color, name) in enumerate(sources):
                 for place, rank in enumerate(ranks):
@@ -113,14 +120,8 @@ def attention_through_training(
         shown = every.assign(loss=every["loss"].clip(lower=floor))
         ranged(upper, shown, "step", "loss", color=color, label="training loss of the batch")
         upper.axhline(fitted_loss, color=NULL_COLOR, ls="--", lw=1, label=f"fitted: below {fitted_loss:g}")
-        lines = [
-            ("attention_of_relevant", color, "-", "attention, label-relevant queries"),
-            ("attention", color, "-.", "attention, all queries"),
-            ("hinge", INITIAL_COLOR, "-", "test hinge loss"),
-            ("accuracy", GREENS(0.85), ":", "test accuracy"),
-        ]
-        for column, shade, style, name in lines:
-            ranged(lower, rows, "step", column, color=shade, ls=style, marker="o", ms=3, label=name)
+        for column, (shade, style, _) in COURSES.items():
+            ranged(lower, rows, "step", column, color=shade or color, ls=style, marker="o", ms=3)
         for axes in (upper, lower):
             _mark(axes, rows[rows["step"] == rows["step"].max()]["fitted_step"].to_numpy())
             axes.set(xlabel="step t")
@@ -128,7 +129,8 @@ def attention_through_training(
         lower.set(ylim=(0, 1.04))
     panels[0][0].set_ylabel(f"training loss (below {fitted_loss / 100:g} as that)")
     panels[0][0].legend(loc="lower left", fontsize=7.5)
-    panels[1][-1].legend(loc=(0.03, 0.46), fontsize=7)
+    lines = [Line2D([], [], color=shade or "black", ls=style) for shade, style, _ in COURSES.values()]
+    figure.legend(lines, [name for *_, name in COURSES.values()], loc="outside lower center", ncols=4)
     figure.suptitle("mean over seeds, least to largest shaded; shaded grey: where the seeds' batches are first fitted")
     return figure
 

@@ -6,11 +6,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.figures.style import INITIAL_COLOR, MATRIX_COLORS, NULL_COLOR, VIRIDIS
+from lib.figures.style import INITIAL_COLOR, MATRIX_COLORS, NULL_COLOR, PROBLEM_COLORS, READ_WIDTH, VIRIDIS
 
 NOISE_COLORS = {"balanced": MATRIX_COLORS["W_KQ"], "independent": MATRIX_COLORS["W_VO"], "none": NULL_COLOR}
 
-PROBLEM_COLORS = ("#2f855a", MATRIX_COLORS["W_KQ"], "#805ad5", MATRIX_COLORS["W_VO"], "#b83280", "#319795", "#744210")
 SMALLEST = 1e-6  # of a gap, where a tie is drawn
 
 
@@ -58,7 +57,7 @@ def assumption_checks(
     The first three of every problem. Dashed: the share of a disturbance at which products are back, and the error of
     those on the same plateau.
     """
-    figure, panels = plt.subplots(2, 3, figsize=(12.6, 7.0), sharey=True)
+    figure, panels = plt.subplots(2, 3, figsize=(READ_WIDTH, 7.4), sharey=True)
     gaps, strict, rest, back, risen, begun = panels.flat
     finite = stages[np.isfinite(stages["next_time"]) & np.isfinite(stages["gap"])]
     for n, problem in enumerate(dict.fromkeys(stages["problem"])):
@@ -93,8 +92,9 @@ def assumption_checks(
     for row in panels:
         row[0].set_ylabel("share of cases below")
     for axes in panels.flat:
-        axes.set(xscale="log", ylim=(0, 1.03))
-        axes.legend(fontsize=7, loc="upper left")
+        axes.set(xscale="log", ylim=(0, 1.5))  # legends stand above the curves
+        axes.set_yticks(np.arange(0, 1.01, 0.2))
+        axes.legend(fontsize=7.5, loc="upper left")
     return figure
 
 

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.figures.style import INITIAL_COLOR, MATRIX_COLORS, NULL_COLOR, VIRIDIS
+from lib.figures.style import INITIAL_COLOR, MATRIX_COLORS, NULL_COLOR, READ_WIDTH, VIRIDIS, sized
 
 LIMIT, FINITE = MATRIX_COLORS["W_KQ"], MATRIX_COLORS["W_VO"]
 
@@ -17,21 +17,20 @@ def ranks_by_budget(ranks: pd.DataFrame, forecast: pd.DataFrame, seed: int) -> F
     chosen = [scales[0], scales[len(scales) // 2], scales[-1]] if len(scales) > 3 else scales
     own = sorted(forecast["log10_init_scale"].unique(), reverse=True)
     columns = max(len(chosen), len(own), 1)
-    figure, panels = plt.subplots(2, columns + 1, figsize=(3.3 * (columns + 1), 6.2), squeeze=False)
+    figure, panels = plt.subplots(2, columns + 1, figsize=sized(3.3 * (columns + 1), 6.2), squeeze=False)
     for axes in panels[:, :-1].flat:
         axes.axis("off")
     for axes, scale in zip(panels[0], chosen, strict=False):
         rows = ranks[(ranks["log10_init_scale"] == scale) & (ranks["seed"] == seed)]
         _staircase(axes, rows, "rescaled_time", {"measured": "measured", "finite": "forecast, finite scale",
                                                  "limit": "Algorithm 1, the limit"})  # fmt: skip
-        axes.set(title=f"head from 0, init scale $10^{{{scale:g}}}$", xlabel="time / log(1 / init scale)")
+        axes.set(title=f"head from 0,\ninit scale $10^{{{scale:g}}}$", xlabel="time / log(1 / init scale)")
     for axes, scale in zip(panels[1], own, strict=False):
         rows = forecast[(forecast["log10_init_scale"] == scale) & (forecast["seed"] == seed)]
         _staircase(axes, rows, "time", {"measured": "measured", "forecast": "forecast, finite scale"})
-        axes.set(title=f"adapter (v = 0), init scale $10^{{{scale:g}}}$", xlabel="time t of the flow")
+        axes.set(title=f"adapter (v = 0),\ninit scale $10^{{{scale:g}}}$", xlabel="time t of the flow")
     for row in panels:
         row[0].set_ylabel("rank: products above the threshold")
-        row[0].legend(loc="lower right", fontsize=7.5)
     sources = (("limit", ranks, "limit", NULL_COLOR), ("finite scale", ranks, "finite", FINITE))
     scales: list[float] = []
     for axes, listed in ((panels[0][-1], sources), (panels[1][-1], (("finite scale", forecast, "forecast", FINITE),))):
@@ -44,16 +43,15 @@ def ranks_by_budget(ranks: pd.DataFrame, forecast: pd.DataFrame, seed: int) -> F
             axes.fill_between(range(len(scales)), least, most, color=color, alpha=0.16, lw=0)
         axes.set(xlabel="init scale", ylabel="mean |forecast − measured rank|", ylim=(0, None))
         axes.set_xticks(range(len(scales)), labels=[f"$10^{{{x:g}}}$" for x in scales])
-        axes.set_title("error: mean, least and largest of the seeds", fontsize=9)
+        axes.set_title("error over seeds:\nmean, least, largest", fontsize=9)
         axes.legend()
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
 
 def descents_beside_the_flow(descents: pd.DataFrame, stages: pd.DataFrame, drop: pd.DataFrame) -> Figure:
     """Gradient descent in three arithmetics: its error, how close to the edge it runs, where one is lost."""
-    figure, (error, drift, edge, example) = plt.subplots(
-        1, 4, figsize=(16.4, 4.1), width_ratios=[1, 0.9, 1, 1.4], layout="constrained"
-    )
+    figure, ((error, drift), (edge, example)) = plt.subplots(2, 2, figsize=(READ_WIDTH, 6.6), width_ratios=[1, 1.2])
     kinds = list(dict.fromkeys(zip(descents["form"], descents["share_of_limit"], strict=True)))
     for y, (form, share) in enumerate(reversed(kinds)):
         rows = descents[(descents["form"] == form) & (descents["share_of_limit"] == share)]
@@ -104,7 +102,7 @@ def _example(axes: Axes, drop: pd.DataFrame) -> None:
     axes.plot([], [], "o", color=FINITE, ls="", ms=5, label="coordinate 3 joins with the other sign")
     axes.plot([], [], "x", color=INITIAL_COLOR, ls="", ms=7, mew=1.8, label="lost to rounding, by our detector")
     labels = [m if np.isinf(s) else f"{m}, $10^{{{s:g}}}$" for m, s in reversed(methods)]
-    axes.set_yticks(range(len(methods)), labels=labels, fontsize=7)
+    axes.set_yticks(range(len(methods)), labels=labels, fontsize=7.5)
     axes.set(xscale="log", xlabel="time / log(1 / init scale)", ylim=(-0.6, len(methods) - 0.4))
     axes.set_title("three coordinates, the third leaves and returns", fontsize=9)
     axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=5)

@@ -10,10 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from lib.figures.style import INITIAL_COLOR, MATRIX_COLORS, NULL_COLOR, VIRIDIS
+from lib.figures.style import INITIAL_COLOR, MATRIX_COLORS, NULL_COLOR, PROBLEM_COLORS, READ_WIDTH, VIRIDIS
 
 LIMIT, FINITE = MATRIX_COLORS["W_KQ"], MATRIX_COLORS["W_VO"]
-COLORS = ("#2f855a", LIMIT, "#805ad5", FINITE, "#b83280", "#319795", "#744210", NULL_COLOR)
 MARKERS = ("D", "o", "s", "^", "v", "P", "X", "*")
 
 
@@ -33,7 +32,7 @@ def errors_by_scale(errors: pd.DataFrame, problems: pd.DataFrame, log10_init_sca
 
     The law, C / log(1 / init scale), is that of the studied problem from this init scale on.
     """
-    figure, panels = plt.subplots(2, 3, figsize=(12.6, 7.0))
+    figure, panels = plt.subplots(2, 3, figsize=(READ_WIDTH, 6.6))
     times, finite, order, losses, products, final = panels.flat
     columns = {
         times: "time_error_median",
@@ -58,7 +57,7 @@ def errors_by_scale(errors: pd.DataFrame, problems: pd.DataFrame, log10_init_sca
     order.set(ylabel="agreement of the order, Kendall's τ", ylim=(None, 1.03))
     losses.set(yscale="log", ylabel="loss error at mid-plateau / loss at 0")
     products.set(yscale="log", ylabel="error of the products at mid-plateau")
-    final.set(yscale="log", ylabel="error of the products on the last lasting plateau")
+    final.set(yscale="log", ylabel="product error, last lasting plateau")
     for axes in panels.flat:
         _scale_axis(axes, errors)
     figure.legend(*times.get_legend_handles_labels(), loc="outside lower center", ncols=3)
@@ -69,7 +68,7 @@ def supports_by_scale(
     errors: pd.DataFrame, stages: pd.DataFrame, departed: pd.DataFrame, problems: pd.DataFrame
 ) -> Figure:
     """Whether the flow has Algorithm 1's support on its plateaus, how the support grows, and what leaves it."""
-    figure, (share, size, pull) = plt.subplots(1, 3, figsize=(12.6, 4.1), width_ratios=[1, 1.2, 0.8])
+    figure, (share, size, pull) = plt.subplots(1, 3, figsize=(READ_WIDTH, 4.1), width_ratios=[1, 1.2, 0.8])
     _by_problem(share, errors, problems, "same")
     share.set(ylabel="share of plateaus with Algorithm 1's support", ylim=(-0.02, 1.03))
     _scale_axis(share, errors)
@@ -77,12 +76,18 @@ def supports_by_scale(
     for n, problem in enumerate(names):
         own = stages[stages["problem"] == problem]
         for _, rows in own.sort_values("stage").groupby("seed"):
-            size.plot(rows["stage"], rows["n_active"], color=COLORS[n % len(COLORS)], lw=1, alpha=0.7)
+            size.plot(rows["stage"], rows["n_active"], color=PROBLEM_COLORS[n % len(PROBLEM_COLORS)], lw=1, alpha=0.7)
             left = rows[rows["n_dropped"] > 0]
             look = {"s": 18 * left["n_dropped"], "color": INITIAL_COLOR, "marker": "x", "zorder": 3}
             size.scatter(left["stage"], left["n_active"], **look)
         gone = departed[departed["problem"] == problem]
-        pull.plot(np.full(len(gone), n), gone["pull"], MARKERS[n % len(MARKERS)], color=COLORS[n % len(COLORS)], ms=5)
+        pull.plot(
+            np.full(len(gone), n),
+            gone["pull"],
+            MARKERS[n % len(MARKERS)],
+            color=PROBLEM_COLORS[n % len(PROBLEM_COLORS)],
+            ms=5,
+        )
     size.plot([], [], "x", color=INITIAL_COLOR, label="a coordinate leaves")
     size.set(xlabel="stage of Algorithm 1", ylabel="active coordinates", title="one line per seed")
     size.legend(loc="upper left")
@@ -104,7 +109,7 @@ def charges_and_rises(
 
     In the flow b = 1 − y / log(1 / init_scale); an active coordinate has 0 or 2, and all begin near 1.
     """
-    figure, (course, constant, rise) = plt.subplots(1, 3, figsize=(12.6, 4.1), width_ratios=[1.5, 1, 1])
+    figure, (course, constant, rise) = plt.subplots(1, 3, figsize=(READ_WIDTH, 4.1), width_ratios=[1.5, 1, 1])
     scale = charges["log10_init_scale"].min()
     rows = charges[charges["log10_init_scale"] == scale].sort_values("rescaled_time")
     own = stages[(stages["problem"] == charges["problem"].iloc[0]) & (stages["seed"] == charges["seed"].iloc[0])]
@@ -119,7 +124,7 @@ def charges_and_rises(
     name = label(charges["problem"].iloc[0], problems)
     course.set_title(f"{name}, init scale $10^{{{scale:g}}}$; dashed: Algorithm 1")
     _by_problem(constant, errors, problems, "constant")
-    constant.set(ylabel="error of b at mid-plateau × log(1 / init scale)", ylim=(0, None))
+    constant.set(ylabel="error of b × log(1 / init scale)", ylim=(0, None))
     _by_problem(rise, errors, problems, "ratio")
     rise.set(ylabel="duration of the first rise / at the least scale", ylim=(0.5, 1.15))
     for axes in (constant, rise):
@@ -134,7 +139,7 @@ def _by_problem(axes: Axes, table: pd.DataFrame, problems: pd.DataFrame, column:
         wide = table[table["problem"] == problem].pivot_table(index="log10_init_scale", columns="seed", values=column)
         wide = wide.sort_index(ascending=False).dropna(how="all")
         wide.index = -wide.index
-        color = COLORS[n % len(COLORS)]
+        color = PROBLEM_COLORS[n % len(PROBLEM_COLORS)]
         if wide.shape[1] > 1:
             axes.plot(wide.index, wide, color=color, lw=0.5, alpha=0.35, ls=ls)
         look = {"color": color, "ls": ls, "marker": MARKERS[n % len(MARKERS)], "ms": 4}
@@ -146,4 +151,4 @@ def _scale_axis(axes: Axes, table: pd.DataFrame) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"$10^{{-{x:g}}}$"))
     axes.set_xticks(sorted(-table["log10_init_scale"].unique()))
     axes.minorticks_off()
-    axes.tick_params(axis="x", labelsize=6.5)
+    axes.tick_params(axis="x", labelsize=7.5)

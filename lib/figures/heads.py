@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.figures.style import MATRIX_COLORS, VIRIDIS
+from lib.figures.style import MATRIX_COLORS, READ_WIDTH, VIRIDIS
 
 
 def several_heads(
@@ -25,12 +25,12 @@ def several_heads(
 
     The trajectories are of one seed, stages too; `first` is the tied problem's; the shares are of all its seeds.
     """
-    figure, panels = plt.subplots(1, 4, figsize=(15.6, 4.0), width_ratios=[1.3, 1, 1, 1])
+    figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.6), width_ratios=[1.3, 1, 1, 1])
     _products(panels[0], trajectory, stages)
-    panels[0].set_title(name, fontsize=9)
+    panels[0].set_title(name.replace(", ", ",\n"), fontsize=9)
     _losses(panels[1], trajectory, stages)
     _products(panels[2], tied, first)
-    panels[2].set_title(tied_name, fontsize=9)
+    panels[2].set_title(tied_name.replace(", ", ",\n"), fontsize=9)
     _shares(panels[3], twins)
     return figure
 
@@ -58,7 +58,7 @@ def _products(axes: Axes, trajectory: pd.DataFrame, stages: pd.DataFrame) -> Non
         axes.plot(rows["rescaled_time"], p[:, i], color=VIRIDIS(0.95 * i / max(1, p.shape[1] - 1)), lw=1.3)
         if np.abs(theory[:, i]).max() > 0:
             axes.plot(time, theory[:, i], "--", color="black", lw=0.8)
-    axes.set(xlabel=f"time / log(1 / init scale), from $10^{{{scale:g}}}$", ylabel="products of all heads")
+    axes.set(xlabel=f"time / log(1 / init scale),\nfrom $10^{{{scale:g}}}$", ylabel="products of all heads")
     axes.set_xlim(_window(stages))
 
 
@@ -74,7 +74,7 @@ def _shares(axes: Axes, twins: pd.DataFrame) -> None:
     axes.set(xscale="log", xlabel="init scale", ylabel="share in the first product", ylim=(-0.02, 1.15))
     axes.set_xticks(scales, labels=[f"$10^{{{-x:g}}}$" for x in scales])
     axes.minorticks_off()
-    axes.set_title("shares of tied heads (dashed: by the start)", fontsize=9)
+    axes.set_title("shares of tied heads\n(dashed: by the start)", fontsize=9)
     axes.legend(loc="upper center", ncols=2)
 
 

@@ -5,9 +5,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lib.figures.style import INITIAL_COLOR, VIRIDIS
+from lib.figures.style import BLUE, INITIAL_COLOR, ORANGE, READ_WIDTH, SHADE, VIRIDIS, sized
 
-ALIGNED, CENTRED = "#2b6cb0", "#dd7b1a"
+ALIGNED, CENTRED = BLUE, ORANGE
 
 
 def weights_in_list_order(weights: pd.DataFrame) -> Figure:
@@ -64,12 +64,12 @@ def attention_before_after(attention: pd.DataFrame) -> Figure:
 
 def values_under_uniform_attention(alignment: pd.DataFrame) -> Figure:
     """With W = 0: how fast V moves along P, cosines, raw and centred, and how many columns have the right argmax."""
-    figure, panels = plt.subplots(1, 4, figsize=(15, 3.4))
+    figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.4))
     columns = {
-        "along_P": "mean of ⟨−∇, P⟩ over the steps so far",
+        "along_P": "mean of ⟨−∇, P⟩ so far",
         "cosine": "cos(V, P)",
         "centred_cosine": "cos(V, P), columns centred",
-        "argmax_right": "share of columns with the right argmax",
+        "argmax_right": "share of columns, argmax right",
     }
     lengths = sorted(alignment["length"].unique())
     colors = {length: VIRIDIS(0.85 * i / max(1, len(lengths) - 1)) for i, length in enumerate(lengths)}
@@ -87,7 +87,7 @@ def values_under_uniform_attention(alignment: pd.DataFrame) -> Figure:
         panels[0].plot([], [], color=color, label=f"lists of length {length}")
     panels[0].plot([], [], ":", color="black", label="with repeats")
     panels[0].set_ylabel("with W = 0: uniform attention")
-    figure.legend(*panels[0].get_legend_handles_labels(), fontsize=7.5, loc="outside right upper")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
     return figure
 
 
@@ -96,7 +96,7 @@ def spectra_in_time(spectra: pd.DataFrame) -> Figure:
     spectra = spectra[spectra["time"] > 0]
     tasks = list(dict.fromkeys(spectra["task"]))
     figure, panels = plt.subplots(
-        2, len(tasks), figsize=(2.3 * len(tasks) + 0.6, 4.6), sharex=True, sharey="row", squeeze=False
+        2, len(tasks), figsize=sized(2.3 * len(tasks) + 0.6, 4.6), sharex=True, sharey="row", squeeze=False
     )
     for column, task in enumerate(tasks):
         rows = spectra[spectra["task"] == task].sort_values("time")
@@ -109,7 +109,7 @@ def spectra_in_time(spectra: pd.DataFrame) -> Figure:
         early = rows["time"][rows["early"]]
         if len(early):
             for axes in panels[:, column]:
-                axes.axvspan(early.min(), early.max(), color="#edf2f7", zorder=0)
+                axes.axvspan(early.min(), early.max(), color=SHADE, zorder=0)
         panels[1][column].axhline(expected, color=INITIAL_COLOR, ls="--", lw=1.2,
                                   label=f"{'L − 1' if law == 'uniform' else 'heads of lists'}: {expected}")  # fmt: skip
         panels[0][column].set(xscale="log", yscale="log")

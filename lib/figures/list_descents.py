@@ -6,15 +6,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.figures.style import INITIAL_COLOR, NULL_COLOR, VIRIDIS
+from lib.figures.style import BLUE, GREEN, INITIAL_COLOR, NULL_COLOR, ORANGE, READ_WIDTH, VIRIDIS, sized
 
-NOISE_COLORS = {"none": "#2b6cb0", "uniform": "#59b36a", "adversarial": "#dd7b1a"}
-RIGHT = "#276749"
+NOISE_COLORS = {"none": BLUE, "uniform": GREEN, "adversarial": ORANGE}
+RIGHT = GREEN
 
 
 def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
     """Part 2: the loss, the step size times the curvature, the steps that were needed, and what the theorem says."""
-    figure, ((loss, curvature, hard), (ratio, near, lemma)) = plt.subplots(2, 3, figsize=(12, 7.2))
+    figure, ((loss, curvature, hard), (ratio, near, lemma)) = plt.subplots(2, 3, figsize=(READ_WIDTH, 7.2))
     for (task, noise), rows in courses.groupby(["task", "noise"], sort=False, observed=True):
         uniform = both["law"][both["task"] == task].iloc[0] == "uniform"
         line = {"color": NOISE_COLORS[str(noise)], "lw": 1.1, "ls": ":" if uniform else "-"}
@@ -25,7 +25,7 @@ def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
         loss.plot([], [], color=color, label=f"noise of V₀: {noise}")
     loss.plot([], [], ":", color="black", label="uniform law")
     loss.plot([], [], "o", ms=3.5, color="black", label="all sequences right")
-    loss.legend(fontsize=7)
+    loss.legend(fontsize=7.5)
     loss.set(xscale="log", yscale="log", xlabel="step + 1", ylabel="population loss")
     curvature.axhline(1, color=INITIAL_COLOR, ls="--", label="assumption: at most 1 on the way")
     curvature.set(xscale="log", yscale="log", xlabel="step + 1", ylabel="step size · largest curvature, at the steps")
@@ -45,15 +45,13 @@ def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
         lemma.plot(rows["failures"], at, "o", ms=4.5, color=color)
     hard.set(xscale="log", yscale="log", xlabel="δ: the rarest sequence's probability")
     hard.set_ylabel("steps until all is right")
-    ratio.axvline(1, color=INITIAL_COLOR, ls="--", label="theorem: at most 1")
     ratio.set(xscale="log", xlabel="steps until all is right ÷ the earliest T")
-    ratio.set_yticks(range(len(order)), labels=list(reversed(names)), fontsize=7)
-    near.axvline(1, color=INITIAL_COLOR, ls="--", label="theorem: at most 1")
+    ratio.set_yticks(range(len(order)), labels=list(reversed(names)), fontsize=7.5)
     near.set(xlabel="largest |V − cP| ÷ ε", xlim=(-0.05, 1.1))
-    lemma.axvline(0, color=INITIAL_COLOR, ls="--", label="theorem: none")
     lemma.set(xlabel="steps that break the descent lemma", xlim=(-0.5, max(3, runs["failures"].max() + 0.5)))
-    for axes in (ratio, near, lemma):
-        axes.legend(fontsize=7.5)
+    for axes, at, rule in ((ratio, 1, "at most 1"), (near, 1, "at most 1"), (lemma, 0, "none")):
+        axes.axvline(at, color=INITIAL_COLOR, ls="--")
+        axes.set_title(f"theorem: {rule}", color=INITIAL_COLOR, fontsize=9)
         axes.set_ylim(-0.6, len(order) - 0.4)
     for axes in (near, lemma):
         axes.set_yticks(range(len(order)), labels=[])
@@ -75,9 +73,9 @@ def descents_alone(alone: pd.DataFrame) -> Figure:
         right = (alone["margin"] > 0).to_numpy()
         for chosen, fill in ((right, NOISE_COLORS["none"]), (~right, "none")):
             axes.plot(values[chosen], y[chosen], "o", ms=5, color=NOISE_COLORS["none"], mfc=fill)
-        axes.axvline(at, color=INITIAL_COLOR, ls="--", label=rule)
+        axes.axvline(at, color=INITIAL_COLOR, ls="--")
         axes.set(xlabel=label)
-        axes.legend(fontsize=7.5)
+        axes.set_title(rule, color=INITIAL_COLOR, fontsize=9)
     panels[0].set(xscale="log")
     panels[1].set(xlim=(0.9, 1.02))
     panels[2].set(xlim=(-0.5, max(3, alone["failures"].max() + 0.5)))
@@ -98,7 +96,7 @@ def outcomes(tables: dict[str, pd.DataFrame]) -> Figure:
         )
         if name in tables
     ]
-    figure, panels = plt.subplots(1, len(shown) + 1, figsize=(5.0 * (len(shown) + 1), 3.6), squeeze=False)
+    figure, panels = plt.subplots(1, len(shown) + 1, figsize=sized(5.0 * (len(shown) + 1), 3.6), squeeze=False)
     for axes, (name, key, title) in zip(panels[0], shown, strict=False):
         table = tables[name]
         names = list(dict.fromkeys(table[key].astype(str)))
@@ -128,8 +126,8 @@ def _certified(axes: Axes, joint: pd.DataFrame) -> None:
         axes.plot(steps[certified], np.full(certified.sum(), y), "o", ms=4, color=RIGHT)
         axes.plot(steps[~certified], np.full((~certified).sum(), y), "o", ms=4, mfc="none", color=NULL_COLOR)
     axes.set_yticks(range(len(tasks)), labels=list(reversed(tasks)), fontsize=7.5)
-    axes.set(title="both trained, from small random starts", xlim=(0, None))
-    axes.set_xlabel("step at which all of $[L]^n$ is certified right")
+    axes.set(title="both trained, small starts", xlim=(0, None))
+    axes.set_xlabel("step at which all of $[L]^n$ is certified")
 
 
 def minibatches(table: pd.DataFrame) -> Figure:

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lib.figures.style import INITIAL_COLOR, MATRIX_COLORS, NULL_COLOR, VIRIDIS
+from lib.figures.style import GREEN, INITIAL_COLOR, MATRIX_COLORS, NULL_COLOR, VIRIDIS
 
 COLOR, OTHER = MATRIX_COLORS["W_KQ"], MATRIX_COLORS["W_VO"]
 
@@ -35,7 +35,7 @@ def certificates(cases: pd.DataFrame) -> Figure:
     figure, axes = plt.subplots(figsize=(7.2, 3.2))
     kinds = sorted({(str(c), bool(r)) for c, r in zip(cases["certificate"], cases["repeats"], strict=True)})
     outcomes = {
-        (True, True): ("certified, and every sequence right", "#276749"),
+        (True, True): ("certified, and every sequence right", GREEN),
         (False, False): ("not certified, and one wrong", NULL_COLOR),
         (True, False): ("certified, but one wrong", INITIAL_COLOR),
         (False, True): ("not certified, but every sequence right", OTHER),

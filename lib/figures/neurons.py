@@ -8,12 +8,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.figures.style import INITIAL_COLOR, NULL_COLOR, ranged
+from lib.figures.style import BLUE, GREEN, INITIAL_COLOR, NULL_COLOR, ORANGE, ORDER_COLORS, PERMUTED_COLOR, ranged
 
 ORDERS = {
-    "smallest": ("#276749", "smallest first"),
-    "random": (NULL_COLOR, "at random"),
-    "largest": (INITIAL_COLOR, "largest first"),
+    "smallest": (ORDER_COLORS["smallest"], "smallest first"),
+    "random": (ORDER_COLORS["random"], "at random"),
+    "largest": (ORDER_COLORS["largest"], "largest first"),
 }
 SEEDS = "mean over seeds, least to largest shaded"
 
@@ -75,8 +75,8 @@ def corollary(prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
                    label=rf"max(0, 1 − (1 − R) |F$_0$|), F$_0$ = {start:.2f}")  # fmt: skip
         for of, column, color, name in (
             (large, "hinge", INITIAL_COLOR, "without R of the large ones and all small ones"),
-            (large, "rescaled_hinge", "#2b6cb0", "the same, one factor on the output"),
-            (small, "hinge", "#276749", "without R of the small ones alone"),
+            (large, "rescaled_hinge", BLUE, "the same, one factor on the output"),
+            (small, "hinge", GREEN, "without R of the small ones alone"),
         ):
             ranged(right, of, "rate", column, color=color, marker="o", ms=3.5, label=name)
         right.set(title=f"{configuration} readout", xlabel="share R removed at random", ylim=(-0.02, 1.04))
@@ -90,7 +90,7 @@ def what_to_prune(prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
     figure, panels = plt.subplots(
         1, len(configurations), figsize=(4.6 * len(configurations), 3.5), sharey=True, squeeze=False
     )
-    kinds = [("neurons", "#2b6cb0", "neurons: rows of $W_O$"), ("weights", "#276749", "single weights of $W_O$")]
+    kinds = [("neurons", BLUE, "neurons: rows of $W_O$"), ("weights", GREEN, "single weights of $W_O$")]
     for axes, configuration in zip(panels[0], configurations, strict=True):
         rows = prune[(prune["configuration"] == configuration) & (prune["order"] == "smallest")]
         rows = rows.assign(left=1 - rows["rate"])
@@ -103,7 +103,7 @@ def what_to_prune(prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
         for what, of in grouped.groupby(grouped["what"].astype(str)):
             hinge = of["hinge"]
             reach = [[hinge.mean() - hinge.min()], [hinge.max() - hinge.mean()]]
-            axes.errorbar([of["weights"].mean()], [hinge.mean()], reach, color="#dd7b1a", marker="D", ms=5, capsize=3,
+            axes.errorbar([of["weights"].mean()], [hinge.mean()], reach, color=ORANGE, marker="D", ms=5, capsize=3,
                           lw=1.4, ls="none", label=f"{what} in each row")  # fmt: skip
         axes.set(title=f"{configuration} readout", xlabel="share of $W_O$ that is left", ylim=(-0.02, 1.04))
         axes.set_xlim(1.02, 0)
@@ -117,12 +117,12 @@ def _norms(axes: Axes, of: pd.DataFrame, of_null: pd.DataFrame) -> None:
     """How the norms of all neurons are distributed, and those of the null."""
     norms = np.concatenate(list(of["norms"]))
     bins = np.histogram_bin_edges(norms, 60).tolist()
-    axes.hist(norms, bins=bins, color="#2b6cb0", alpha=0.75, weights=np.full(len(norms), 1 / len(norms)),
+    axes.hist(norms, bins=bins, color=BLUE, alpha=0.75, weights=np.full(len(norms), 1 / len(norms)),
               label=f"bimodality {of['bimodality'].mean():.2f}, large / small "
               f"{(of['large_norm'] / of['small_norm']).mean():.2f}")  # fmt: skip
     if len(of_null):
         null = np.concatenate(list(of_null["norms"]))
-        axes.hist(null, bins=bins, histtype="step", color=INITIAL_COLOR, weights=np.full(len(null), 1 / len(null)),
+        axes.hist(null, bins=bins, histtype="step", color=PERMUTED_COLOR, weights=np.full(len(null), 1 / len(null)),
                   label=f"permuted labels: bimodality {of_null['bimodality'].mean():.2f}")  # fmt: skip
     axes.axvline(of["threshold"].mean(), color="black", ls="--", lw=1.4, ymax=0.62,
                  label=f"Otsu's threshold: {of['small_share'].mean():.0%} are small")  # fmt: skip
@@ -131,5 +131,5 @@ def _norms(axes: Axes, of: pd.DataFrame, of_null: pd.DataFrame) -> None:
                  label=f"mean norm at the start; the small have {kept:.2f} of it")  # fmt: skip
     axes.set(xlabel="norm of a neuron, a row of $W_O$")
     axes.locator_params(axis="x", nbins=6)
-    axes.legend(loc="upper right", fontsize=6.5)
+    axes.legend(loc="upper right", fontsize=7)
     axes.set_ylim(top=1.65 * axes.get_ylim()[1])

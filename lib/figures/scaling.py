@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.figures.style import GREENS, INITIAL_COLOR, NULL_COLOR, VIRIDIS, ranged
+from lib.figures.style import GREENS, INITIAL_COLOR, NULL_COLOR, VIRIDIS, ranged, sized
 
 ALPHA, CONFUSION = r"$\alpha_*$", r"$\alpha_\#$"
 LETTERS = {"Q": VIRIDIS(0.0), "K": VIRIDIS(0.35), "V": VIRIDIS(0.65), "O": VIRIDIS(0.88)}
@@ -91,7 +91,7 @@ def robustness(sweep: pd.DataFrame, varied: Mapping[str, tuple[str, str]]) -> Fi
     shaded. `varied` has the label of each sweep and the scale of its axis.
     """
     shown = {name: of for name, of in varied.items() if name in set(sweep["sweep"])}
-    figure, panels = plt.subplots(4, len(shown), figsize=(2.5 * len(shown), 8.4), sharey="row", squeeze=False)
+    figure, panels = plt.subplots(4, len(shown), figsize=sized(2.9 * len(shown), 8.4), sharey="row", squeeze=False)
     for (upper, gaps, middle, lower), (name, (label, scale)) in zip(panels.T, shown.items(), strict=True):
         rows = sweep[sweep["sweep"] == name]
         for letter, color in LETTERS.items():
@@ -111,7 +111,7 @@ def robustness(sweep: pd.DataFrame, varied: Mapping[str, tuple[str, str]]) -> Fi
         for axes in (upper, gaps, middle, lower):
             axes.set_xscale(scale)
             values = np.unique(rows["value"])
-            axes.set_xticks(values, labels=[f"{value:g}" for value in values], fontsize=7, rotation=60)
+            axes.set_xticks(values, labels=[f"{value:g}" for value in values], fontsize=7.5, rotation=60)
             axes.minorticks_off()
         lower.set_xlabel(label)
     panels[0][0].set(ylabel=r"$e_2$, share of the squares")
@@ -119,7 +119,7 @@ def robustness(sweep: pd.DataFrame, varied: Mapping[str, tuple[str, str]]) -> Fi
     panels[2][0].set(ylabel="test hinge loss")
     panels[3][0].set(ylabel="neurons", ylim=(0, 1))
     for line in panels:
-        line[0].legend(fontsize=7)
+        line[0].legend(fontsize=7.5)
     figure.suptitle("tied readout but where it is said; mean over seeds, least to largest shaded")
     return figure
 

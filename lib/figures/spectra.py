@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from lib.figures.style import GREENS, INITIAL_COLOR, MATRIX_NAMES, VIRIDIS, scale_label
 
@@ -22,9 +23,9 @@ def normalised_spectra(table: pd.DataFrame, init_scale: float, layer: int, head:
             shade = GREENS(i / max(1, len(updates) - 1))
             axes.plot(_index(values), values / values[0], color=shade, label=f"update, step {step}")
         axes.plot(_index(initial), initial / initial[0], color=INITIAL_COLOR, label="initial state")
-        axes.set(title=name, xlabel="index of the singular value")
+        axes.set(title=name, xlabel=_index_label(chosen))
     panels[0].set_ylabel(r"singular value / largest, $\sigma_i/\sigma_1$")
-    panels[1].legend()
+    panels[1].legend(fontsize=7.5)
     seed = table["seed"].iloc[0]
     figure.suptitle(f"{scale_label(init_scale)}, layer {layer}, head {head}, seed {seed}")
     return figure
@@ -32,9 +33,8 @@ def normalised_spectra(table: pd.DataFrame, init_scale: float, layer: int, head:
 
 def spectra_through_training(table: pd.DataFrame, init_scales: list[float], layer: int, head: int, top: int) -> Figure:
     """Figure 3: every singular value of the update of one head against the step, for several init scales."""
-    figure, panels = plt.subplots(
-        2, len(init_scales), figsize=(3.0 * len(init_scales), 5.2), sharex=True, squeeze=False
-    )
+    size = max(5.8, 3.0 * len(init_scales)), 5.2  # the title needs the width
+    figure, panels = plt.subplots(2, len(init_scales), figsize=size, sharex=True, squeeze=False)
     for row, (matrix, name) in enumerate(MATRIX_NAMES.items()):
         for axes, scale in zip(panels[row], init_scales, strict=True):
             rows = table[
@@ -49,13 +49,16 @@ def spectra_through_training(table: pd.DataFrame, init_scales: list[float], laye
                 color = VIRIDIS(0.9 * np.sqrt(i / max(1, values.shape[1] - 1)))
                 axes.plot(rows["step"], values[:, i], color=color, lw=1.2)
             axes.set_ylim(bottom=0)
+            axes.xaxis.set_major_locator(MaxNLocator(4, prune="upper"))
             if row == 0:
                 axes.set_title(scale_label(scale))
             else:
                 axes.set_xlabel("step")
         panels[row][0].set_ylabel(rf"singular values of $\Delta$ {name}")
-    seed = table["seed"].iloc[0]
-    figure.suptitle(f"layer {layer}, head {head}, seed {seed}; each line a singular value")
+    seed, n_values = table["seed"].iloc[0], max(map(len, table["singular_values"]))
+    figure.suptitle(
+        f"layer {layer}, head {head}, seed {seed}; each line one of the {min(top, n_values)} largest singular values"
+    )
     return figure
 
 
@@ -79,11 +82,21 @@ def spectra_of_heads(table: pd.DataFrame, matrix: str, init_scale: float) -> Fig
         axes.plot(_index(initial), initial, color=INITIAL_COLOR, label="initial state")
         axes.plot(_index(final), final, color=GREENS(0.85), label=f"update after {last} steps")
         axes.set_title(f"layer {layer}, head {head}", fontsize=8.5)
-    panels[0][-1].legend(fontsize=7.5)
-    figure.supxlabel("index of the singular value", fontsize=9.5)
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="upper right", ncols=len(labels), borderaxespad=0.1)
+    figure.supxlabel(_index_label(chosen), fontsize=9.5)
     figure.supylabel(rf"singular values of {MATRIX_NAMES[matrix]}", fontsize=9.5)
-    figure.suptitle(f"{scale_label(init_scale)}, seed {table['seed'].iloc[0]}")
+    figure.suptitle(f"{scale_label(init_scale)}, seed {table['seed'].iloc[0]}", x=0.02, ha="left")
     return figure
+
+
+def _index_label(table: pd.DataFrame) -> str:
+    """What the x axis counts; it says so where the table has the largest values only."""
+    shown = max(map(len, table["singular_values"]))
+    every = table["n_singular_values"].max() if "n_singular_values" in table else None
+    if every == shown:
+        return "index of the singular value"
+    return f"index of the singular value, the {shown} largest" + (f" of {every}" if every else "")
 
 
 def _index(values: np.ndarray) -> np.ndarray:

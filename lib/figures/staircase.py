@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.figures.style import MATRIX_COLORS, MATRIX_NAMES, NULL_COLOR, VIRIDIS
+from lib.figures.style import MATRIX_COLORS, MATRIX_NAMES, NULL_COLOR, VIRIDIS, sized
 
 
 def entries_and_singular_values(
@@ -20,8 +20,8 @@ def entries_and_singular_values(
 
     Dotted: when the first direction of the full matrices must rise, by the finite-scale form.
     """
-    figure, panels = plt.subplots(2, 2, figsize=(9.6, 6.4))
-    scale, full_scale = (table["log10_init_scale"].min() for table in (trajectory, full))
+    figure, panels = plt.subplots(2, 2, figsize=(9.6, 5.8))
+    scale, full_scale = (float(table["log10_init_scale"].min()) for table in (trajectory, full))
     d = len(trajectory["p"].iloc[0]) // 2
     own = rises[(rises["log10_init_scale"] == full_scale) & rises["seed"].isin(full["seed"])]
     rows, full = (t[t["log10_init_scale"] == s] for t, s in ((trajectory, scale), (full, full_scale)))
@@ -91,14 +91,14 @@ def losses_by_scale(cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFr
     for row, (name, trajectory, stages, errors) in zip(panels, cases, strict=True):
         for axes, scale in zip(row, _scales(trajectory), strict=False):
             rows = trajectory[trajectory["log10_init_scale"] == scale]
-            time, loss = _steps(stages, rows["rescaled_time"].max(), [[x] for x in stages["loss"]])
+            time, loss = _steps(stages, float(rows["rescaled_time"].max()), [[x] for x in stages["loss"]])
             axes.plot(rows["rescaled_time"], rows["loss"], color=MATRIX_COLORS["W_KQ"], label="gradient flow")
             axes.plot(time, loss[:, 0], "--", color="black", lw=0.9, label="Algorithm 1")
             axes.set(ylim=(0, None), xlim=_window(stages))
             _mark_end(axes, stages)
             _describe(axes, scale, errors, name)
         row[0].set_ylabel(f"{name}\nloss / loss at 0")
-    panels[0][0].legend(loc="lower left", fontsize=7.5)
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return figure
 
 
@@ -121,7 +121,7 @@ def entries_by_scale(cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataF
 def draw_entries(axes: Axes, rows: pd.DataFrame, stages: pd.DataFrame, matrix: str) -> None:
     """The entries of one diagonal by rescaled time, coloured in the order in which they join."""
     p = np.stack(list(rows["p"]))
-    time, theory = _steps(stages, rows["rescaled_time"].max(), stages["p"])
+    time, theory = _steps(stages, float(rows["rescaled_time"].max()), stages["p"])
     half = p.shape[1] // 2
     own = range(half) if matrix == "W_KQ" else range(half, 2 * half)
     order = [i for i in dict.fromkeys(stages["coordinate"].tolist()) if i in own]
@@ -186,7 +186,7 @@ def _entry(i: int, half: int, sign: str = "") -> str:
 
 
 def _scales(trajectory: pd.DataFrame) -> list[float]:
-    return sorted(trajectory["log10_init_scale"].unique(), reverse=True)
+    return sorted(map(float, trajectory["log10_init_scale"].unique()), reverse=True)
 
 
 def _window(stages: pd.DataFrame) -> tuple[float, float]:
@@ -214,13 +214,16 @@ def _steps(stages: pd.DataFrame, end: float, values: object) -> tuple[np.ndarray
 def _grid(cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]]) -> tuple[Figure, np.ndarray]:
     columns = max(len(_scales(case[1])) for case in cases)
     figure, panels = plt.subplots(
-        len(cases), columns, figsize=(1.0 + 2.0 * columns, 0.6 + 2.4 * len(cases)), sharey="row", squeeze=False
+        len(cases),
+        columns,
+        figsize=sized(1.0 + 2.0 * columns, 0.9 + 2.1 * len(cases)),
+        sharey="row",
+        squeeze=False,
     )
     for row, case in zip(panels, cases, strict=True):
         for axes in row[len(_scales(case[1])) :]:
             axes.axis("off")
-    for axes in panels[-1]:
-        axes.set_xlabel("time / log(1 / init scale)", fontsize=8)
+    figure.supxlabel("time / log(1 / init scale)", fontsize=9.5)
     return figure, panels
 
 
@@ -228,4 +231,4 @@ def _describe(axes: Axes, scale: float, errors: pd.DataFrame, name: str) -> None
     """The scale, and how far the flow is from the plateaus."""
     found = errors[errors["log10_init_scale"] == scale]["plateau_loss_error"]
     error = float(found.iloc[0]) if len(found) else np.nan
-    axes.set_title(f"{power(scale)}: loss off\nby {error:.1g} (median)", fontsize=8)
+    axes.set_title(f"{power(scale)}: loss\noff by {error:.1g}", fontsize=9)

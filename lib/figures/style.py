@@ -4,7 +4,7 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, SupportsFloat
 
 import matplotlib
 
@@ -17,13 +17,22 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-MATRIX_COLORS = {"W_KQ": "#2b6cb0", "W_VO": "#dd7b1a"}
+# One palette. A quantity has one colour in all figures, under a name of its own here or in its module.
+BLUE, ORANGE, GREEN, PURPLE, MAGENTA = "#2b6cb0", "#dd7b1a", "#276749", "#805ad5", "#b83280"
+TEAL, BROWN, RED, GREY, SHADE = "#319795", "#744210", "#c53030", "#718096", "#edf2f7"
+MATRIX_COLORS = {"W_KQ": BLUE, "W_VO": ORANGE}
 MATRIX_NAMES = {"W_KQ": r"$W_K W_Q^\top$", "W_VO": r"$W_V W_O^\top$"}
-INITIAL_COLOR = "#c53030"
-NULL_COLOR = "#718096"
+INITIAL_COLOR = RED  # the initial state, and what a theorem or an assumption allows
+NULL_COLOR = GREY  # a null that nothing was trained for: Gaussian, random, at random
+PERMUTED_COLOR = PURPLE  # training on permuted labels
+PROBLEM_COLORS = (GREEN, BLUE, PURPLE, ORANGE, MAGENTA, TEAL, BROWN)
+ORDER_COLORS = {"smallest": GREEN, "random": NULL_COLOR, "largest": RED}  # in which order something is pruned
 SEED_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GREENS: Colormap = LinearSegmentedColormap.from_list("greens", ["#c6e8c1", "#59b36a", "#0b5d2e"])
 VIRIDIS: Colormap = matplotlib.colormaps["viridis"]
+TRAINED_COLOR = GREENS(0.85)
+READ_WIDTH = 11.875  # inches: a figure as wide as the report's column, 1140 CSS pixels of 1/96 inch; none is wider
+LEAST_TEXT = 7.0  # points, of every text in a figure, where it is read
 
 DPI = 150  # of PNGs, and of images inside an SVG
 
@@ -96,6 +105,11 @@ def _write_svg(figure: Figure, file: io.BytesIO) -> None:
     canvas.print_svg(file, metadata={"Date": None, "Creator": None})
 
 
+def sized(width: float, height: float) -> tuple[float, float]:
+    """The size of a figure in inches, which is never wider than it is read."""
+    return min(width, READ_WIDTH), height
+
+
 def band(axes: Axes, x: object, mean: object, deviation: object, **line: object) -> None:
     """A line with a shaded band of one standard deviation to each side."""
     (drawn,) = axes.plot(x, mean, **line)  # pyright: ignore
@@ -109,6 +123,6 @@ def ranged(axes: Axes, rows: pd.DataFrame, by: str, column: str, **line: object)
     axes.fill_between(found.index, found["min"], found["max"], color=drawn.get_color(), alpha=0.16, lw=0)
 
 
-def scale_label(init_scale: float) -> str:
+def scale_label(init_scale: SupportsFloat) -> str:
     """The init scale as the figures name it."""
-    return f"init scale {init_scale:g}"
+    return f"init scale {float(init_scale):g}"

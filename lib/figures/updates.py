@@ -8,11 +8,21 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.figures.style import GREENS, INITIAL_COLOR, NULL_COLOR, VIRIDIS, ranged
+from lib.figures.style import (
+    BLUE,
+    GREENS,
+    INITIAL_COLOR,
+    NULL_COLOR,
+    PERMUTED_COLOR,
+    READ_WIDTH,
+    TRAINED_COLOR,
+    VIRIDIS,
+    ranged,
+    sized,
+)
 
 MATRICES = ("W_Q", "W_K", "W_V", "W_O")
 FLOOR = 1e-9  # below it a share is rounding
-PERMUTED_COLOR = INITIAL_COLOR
 
 
 def singular_values_of_steps(
@@ -23,7 +33,7 @@ def singular_values_of_steps(
     """
     chosen = spectra[(spectra["matrix"] == matrix) & (spectra["of"] == "update")]
     figure, panels = plt.subplots(
-        len(configurations), len(steps) + 1, figsize=(2.5 * len(steps) + 2.5, 2.7 * len(configurations)),
+        len(configurations), len(steps) + 1, figsize=sized(2.5 * len(steps) + 2.5, 2.7 * len(configurations)),
         sharex=True, sharey=True, squeeze=False,
     )  # fmt: skip
     for line, configuration in zip(panels, configurations, strict=True):
@@ -37,7 +47,7 @@ def singular_values_of_steps(
                 shades = [GREENS(0.95) if i < 2 else GREENS(0.35) for i in range(len(mean))]
                 axes.bar(np.arange(1, len(mean) + 1), mean, color=shades, width=0.8)
                 reach = [mean - sigma.min(0), sigma.max(0) - mean]
-                axes.errorbar(np.arange(1, len(mean) + 1), mean, reach, ls="none", color="#2d3748", lw=0.9)
+                axes.errorbar(np.arange(1, len(mean) + 1), mean, reach, ls="none", color="black", lw=0.9)
             axes.set(title=f"t = {step}" + (" (the last)" if step == last else ""), yscale="log", ylim=(1e-7, 10))
             axes.set_xticks([1, 2, 5, 10, 15, 20])
         line[0].set_ylabel(f"{configuration} readout\n" + rf"$\sigma_i$ of $\Delta {matrix[0]}_{matrix[2:]}(t)$")
@@ -54,7 +64,7 @@ def spectra_and_nulls(spectra: pd.DataFrame, permuted: Mapping[str, str]) -> Fig
     figure, panels = _panels(len(permuted), 2.6)
     for line, (configuration, null) in zip(panels, permuted.items(), strict=True):
         sources = [
-            (configuration, "update", GREENS(0.85), "-", "trained"),
+            (configuration, "update", TRAINED_COLOR, "-", "trained"),
             (null, "update", PERMUTED_COLOR, "--", "trained on permuted labels"),
             (configuration, "gaussian", NULL_COLOR, ":", "Gaussian of equal norm"),
         ]
@@ -83,7 +93,7 @@ def beyond_two(spectra: pd.DataFrame, permuted: Mapping[str, str]) -> Figure:
         for axes, matrix in zip(line, MATRICES, strict=True):
             of = rows[rows["matrix"] == matrix]
             for name, color, label in (
-                (configuration, GREENS(0.85), "trained"),
+                (configuration, TRAINED_COLOR, "trained"),
                 (null, PERMUTED_COLOR, "permuted labels"),
             ):
                 chosen = of[(of["configuration"] == name) & (of["of"] == "update")]
@@ -127,7 +137,7 @@ def rank_follows_patterns(sweep: pd.DataFrame, labelled: Mapping[str, str]) -> F
     patterns; and the hinge loss with all updates cut to ranks k, k - 1 and 2. A row per sweep, by its description.
     """
     figure, panels = plt.subplots(
-        len(labelled), len(MATRICES) + 1, figsize=(2.6 * len(MATRICES) + 3, 2.7 * len(labelled)), squeeze=False
+        len(labelled), len(MATRICES) + 1, figsize=(READ_WIDTH, 2.7 * len(labelled)), squeeze=False
     )
     for line, (name, text) in zip(panels, labelled.items(), strict=True):
         chosen = sweep[sweep["sweep"] == name]
@@ -144,7 +154,7 @@ def rank_follows_patterns(sweep: pd.DataFrame, labelled: Mapping[str, str]) -> F
         for column, color, mark, what in (
             ("hinge_at_rank_below", INITIAL_COLOR, "v", "rank k - 1"),
             ("hinge_at_rank_2", NULL_COLOR, "s", "rank 2"),
-            ("hinge_at_rank_k", GREENS(0.85), "o", "rank k"),
+            ("hinge_at_rank_k", TRAINED_COLOR, "o", "rank k"),
         ):
             ranged(line[-1], chosen, "value", column, color=color, marker=mark, ms=4, label=what)
         line[-1].set(xticks=sorted(chosen["value"].unique()), ylim=(-0.03, 1.03), title="test hinge loss at")
@@ -162,8 +172,8 @@ def directions_of_updates(directions: pd.DataFrame, permuted: Mapping[str, str])
     """How far the two leading directions of each update lie in the span of the patterns, through training."""
     places = [("W_K", "input"), ("W_Q", "output"), ("W_V", "input"), ("W_V", "output"), ("W_O", "input")]
     spans = {
-        "discriminative": (INITIAL_COLOR, r"span{$\mu_1, \mu_2$}", 2),
-        "with mean irrelevant": (GREENS(0.85), r"span{$\mu_1, \mu_2$, mean irrelevant}", 3),
+        "discriminative": (BLUE, r"span{$\mu_1, \mu_2$}", 2),
+        "with mean irrelevant": (TRAINED_COLOR, r"span{$\mu_1, \mu_2$, mean irrelevant}", 3),
     }
     figure, panels = plt.subplots(
         len(permuted), len(places), figsize=(2.3 * len(places), 2.9 * len(permuted)), sharey=True, squeeze=False
@@ -177,12 +187,12 @@ def directions_of_updates(directions: pd.DataFrame, permuted: Mapping[str, str])
                 ranged(axes, own, "step", "alignment", color=color, marker="o", ms=3, label=name)
                 axes.axhline(n / of["dimension"].iloc[0], color=color, ls="--", lw=1)
             of = chosen[(chosen["span"] == "with mean irrelevant") & (chosen["configuration"] == null)]
-            ranged(axes, of, "step", "alignment", color=NULL_COLOR, ls=":", label="the same, permuted labels")
+            ranged(axes, of, "step", "alignment", color=PERMUTED_COLOR, ls=":", label="the same, permuted labels")
             axes.set(title=rf"$\Delta {matrix[0]}_{matrix[2:]}$, {side} side", ylim=(0, 1.04))
         line[0].set_ylabel(f"{configuration} readout\nmean squared cosine of the two\nleading directions with the span")
     for axes in panels[-1]:
         axes.set_xlabel("step t")
-    panels[0][-1].legend(loc="center right", fontsize=6.5)
+    figure.legend(*panels[0][-1].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     figure.suptitle("mean over seeds, least to largest shaded; dashed: random directions")
     return figure
 

@@ -1,14 +1,16 @@
 """What a training keeps in scratch: a snapshot with a row of numbers per saved step, and its newest checkpoints."""
 
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
 
 from lib.io.live import Curves
 from lib.io.scratch import Pace, Scratch, Tensors
 
 KEPT = 2  # checkpoints: where the newest is broken, the one before is used
 Row = dict[str, Any]
+Training = TypeVar("Training", bound=Hashable)
 
 
 class Checkpoints:
@@ -30,30 +32,32 @@ class Checkpoints:
         return complete
 
     def save(self, step: int, tensors: Tensors, scores: Row) -> None:
-        """Save the snapshot of a step, with a row of the step and its scores."""
-        row = {"step": step, **scores}
+        """Save the snapshot of a step, with a row of the step and its scores, numbers that are read here."""
+        row = {"step": step, **{name: float(score) for name, score in scores.items()}}
         self._scratch.save(_snapshot(step), tensors, row)
         self._curves.log(row)
 
-    def newest(self) -> tuple[int, dict[str, Any]] | None:
-        """Step and tensors of the newest whole checkpoint all of whose earlier snapshots are whole, or None."""
-        for name in reversed(self._scratch.names("checkpoint")):
-            loaded = self._scratch.load(name)
-            if loaded is None:
-                continue
-            tensors, note = loaded
-            if all(step in self._rows for step in self._steps if step <= note["step"]):
-                print(f"resumed at step {note['step']}: {self._scratch.folder}", file=sys.stderr, flush=True)
-                self._draw(note["step"])
-                return note["step"], tensors
-        return None
+    def steps(self) -> list[int]:
+        """The steps of the checkpoints, the newest last."""
+        return [int(name.split("-")[1]) for name in self._scratch.names("checkpoint")]
+
+    def load(self, step: int) -> dict[str, Any] | None:
+        """The tensors of the checkpoint of a step; None where it, or a snapshot up to it, is not whole."""
+        loaded = self._scratch.load(_checkpoint(step))
+        if loaded is None or any(saved not in self._rows for saved in self._steps if saved <= step):
+            return None
+        print(f"resumed at step {step}: {self._scratch.folder}", file=sys.stderr, flush=True)
+        self._draw(step)
+        return loaded[0]
+
+    def due(self) -> bool:
+        """Whether it is time for a checkpoint."""
+        return self._pace.due()
 
     def checkpoint(self, step: int, tensors: Tensors) -> None:
-        """Where it is time, save all that the training needs to go on; the newest are kept."""
-        if not self._pace.due():
-            return
+        """Save all that the training needs to go on; the newest are kept."""
         with self._pace:
-            self._scratch.save(f"checkpoint-{step:09d}", tensors, {"step": step})
+            self._scratch.save(_checkpoint(step), tensors, {"step": step})
             self._drop(self._scratch.names("checkpoint")[:-KEPT])
 
     def end(self) -> None:
@@ -68,6 +72,32 @@ class Checkpoints:
     def _drop(self, names: list[str]) -> None:
         for name in names:
             self._scratch.drop(name)
+
+
+@contextmanager
+def unfinished(
+    trainings: Mapping[Training, tuple[Scratch, Curves]], steps: Sequence[int]
+) -> Iterator[dict[Training, Checkpoints]]:
+    """What those trainings keep that are not complete yet; at the end of the `with` statement they are."""
+    with ExitStack() as opened:
+        found = {}
+        for training, (scratch, curves) in trainings.items():
+            kept = Checkpoints(opened.enter_context(scratch), steps, opened.enter_context(curves))
+            if not kept.complete():
+                found[training] = kept
+        yield found
+        for kept in found.values():
+            kept.end()
+
+
+def newest(trainings: Sequence[Checkpoints]) -> tuple[int, list[dict[str, Any]]] | None:
+    """The newest step of which every training has a whole checkpoint, and its tensors in each; None where none is."""
+    steps = set.intersection(*(set(training.steps()) for training in trainings))
+    for step in sorted(steps, reverse=True):
+        found = [training.load(step) for training in trainings]
+        if None not in found:
+            return step, [tensors for tensors in found if tensors is not None]
+    return None
 
 
 def stacked(trainings: Mapping[int, Scratch], step: int) -> tuple[dict[str, Any], list[Row]]:
@@ -87,6 +117,10 @@ def stacked(trainings: Mapping[int, Scratch], step: int) -> tuple[dict[str, Any]
     parts = [tensors for tensors, _ in found.values()]
     rows = [{"seed": seed, **row} for seed, (_, row) in found.items()]
     return {name: torch.stack([part[name] for part in parts]) for name in parts[0]}, rows
+
+
+def _checkpoint(step: int) -> str:
+    return f"checkpoint-{step:09d}"
 
 
 def _snapshot(step: int) -> str:

@@ -8,7 +8,7 @@ case of its part's `each`; its bar may differ by case. All names begin with that
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from lib.io.params import Interval, load_yaml, parse
 
 SOURCE = re.compile(r"(theorem|paper's figure|assumption|our bar|control) (\[[A-Z]+\]), (.+)")
 TEST = re.compile(r"(every|mean|median) ([^\s@]+)(?:@(<=|>=|)(\S+))? in (.+)")
+OWN_BAR = re.compile(r", (\w+) (?=[\[(])")
 FIGURE = re.compile(r"([\w.<>-]+)(?:, from ([\w<>]+\.[\w<>]+))?")
 
 
@@ -40,12 +41,12 @@ class Shared:
 class Entry(Shared):
     """A claim as it is written: `test` is how it is judged, such as `mean errors@<=1e-8 in [0, 1]`.
 
-    `bars` are those of cases that have their own; `{low}` and `{high}` in the statement are the ends of the bar.
+    Behind the bar stand those of cases that have their own: `in [0, 1], untied [0, 2]`. `{low}` and `{high}` in the
+    statement are the ends of the bar.
     """
 
     statement: str
     test: str
-    bars: dict[str, str] = field(default_factory=dict)
     nulls: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -54,7 +55,7 @@ class Entry(Shared):
         if not found or (found[4] and not _is_number(found[4])):
             measure = "MEASURE, MEASURE@SCALE, MEASURE@<=SCALE or MEASURE@>=SCALE"
             raise ValueError(f"test: wanted every, mean or median, {measure}, and in INTERVAL, got {self.test!r}")
-        for bar in (found[5], *self.bars.values()):
+        for bar in bars(found[5]).values():
             try:
                 Interval(bar)
             except ValueError as error:
@@ -73,11 +74,11 @@ class Part(Shared):
 class Group:
     """What claims share: the file of their measures, the folder of their figures, the command that makes both."""
 
-    family: str
     measures: str
     figures: str
     command: str
     claims: tuple[Part, ...]
+    family: str = ""  # that of the group's name
     headlines: tuple[str, ...] = ()
     fails: dict[str, str] = field(default_factory=dict)
 
@@ -144,6 +145,12 @@ def read_claims(file: Path) -> dict[str, Claim]:
     return found
 
 
+def bars(text: str) -> dict[str, str]:
+    """The bar of every case, by "", and those of cases that have their own, by the names of these."""
+    first, *own = OWN_BAR.split(text)
+    return {"": first, **dict(zip(own[::2], own[1::2], strict=True))}
+
+
 def line_of(file: Path, text: str) -> int:
     """The number of the first line that begins with a text, or ends with it, apart from spaces and dashes."""
     lines = file.read_text(encoding="utf-8").splitlines()
@@ -152,7 +159,8 @@ def line_of(file: Path, text: str) -> int:
 
 def _group(file: Path, title: str, entry: Any) -> Group:
     try:
-        return parse(entry, Group, f"{file}: {title}")
+        group = parse(entry, Group, f"{file}: {title}")
+        return replace(group, family=group.family or title)
     except InputError as error:
         place = re.search(r"\]\.claims\.([\w<>]+)", str(error))
         line = line_of(file, f"{place[1]}:" if place else f"{title}:")
@@ -163,9 +171,9 @@ def _expanded(file: Path, group: Group) -> Iterator[tuple[str, Claim]]:
     for part in group.claims:
         for name, entry in part.claims.items():
             cases = part.each.split() if "<case>" in name else [""]
-            unknown = sorted(set(entry.bars) - set(cases))
+            unknown = sorted({*bars(TEST.fullmatch(entry.test)[5])} - {"", *cases})  # pyright: ignore
             if not cases or unknown:
-                wanted = "each: wanted the cases of <case>" if not cases else f"bars: wanted some of {cases}"
+                wanted = "each: wanted the cases of <case>" if not cases else f"test: wanted bars of {cases}"
                 raise _wrong(file, f"{name}:", f"{name}: {wanted}, got {unknown or 'none'}")
             said = {one.name: getattr(entry, one.name) or getattr(part, one.name) for one in fields(Shared)}
             missing = [key for key, value in said.items() if value is None]
@@ -185,8 +193,8 @@ def _claim(group: Group, name: str, case: str, entry: Entry, said: dict[str, str
     def of_case(text: str) -> str:
         return text.replace("<case>", case)
 
-    over, measure, side, scale, bar = TEST.fullmatch(of_case(entry.test)).groups()  # pyright: ignore[reportOptionalMemberAccess]
-    bar = entry.bars.get(case, bar)
+    over, measure, side, scale, text = TEST.fullmatch(of_case(entry.test)).groups()  # pyright: ignore[reportOptionalMemberAccess]
+    bar = bars(text).get(case, bars(text)[""])
     low, high = bar[1:-1].split(",")
     kind, source, where = SOURCE.fullmatch(of_case(said["source"])).groups()  # pyright: ignore[reportOptionalMemberAccess]
     figure, drawn = FIGURE.fullmatch(of_case(said["figure"])).groups()  # pyright: ignore[reportOptionalMemberAccess]

@@ -178,10 +178,10 @@ def attention_curvature(
 
 def hessian_product(
     W: Float[Tensor, "key query"], V: Float[Tensor, "label token"], rows: Rows, permutation: Int[Tensor, " token"]
-) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    r"""The Hessian of the population loss in W and V at a point, as a map of directions $(\dot W, \dot V)$.
+) -> tuple[Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], tuple[Tensor, Tensor]]:
+    r"""The Hessian of the population loss in W and V at a point, as a map of directions, and the gradients.
 
-    It differentiates `loss_gradients` along the direction: $\dot s = \dot W_{\cdot, a}$,
+    It differentiates `loss_gradients` along $(\dot W, \dot V)$: $\dot s = \dot W_{\cdot, a}$,
     $\dot\alpha = \alpha (\dot s - \langle \alpha, \dot s \rangle)$, $\dot z = V \dot\alpha + \dot V \alpha$,
     $\dot G = \mu p (\dot z - \langle p, \dot z \rangle)$, and so on.
     """
@@ -204,7 +204,7 @@ def hessian_product(
         pulled = alpha_dot * centred + alpha * slope
         return _by_query(pulled, rows.query, W.shape[1]).T, G_dot.T @ alpha + G.T @ alpha_dot
 
-    return apply
+    return apply, (_by_query(alpha * centred, rows.query, W.shape[1]).T, G.T @ alpha)
 
 
 def _by_query(values: Float[Tensor, "row n"], query: Int[Tensor, " row"], n_tokens: int) -> Float[Tensor, "query n"]:
@@ -276,13 +276,12 @@ class PopulationLoss:
     def hessian(self, weights: dict[str, Tensor]) -> tuple[Callable[[Tensor], Tensor], Float[Tensor, " n"]]:
         """The Hessian in W and V together as a map of flat vectors, W first, and the gradient as such a vector."""
         W, V = weights["W"], weights["V"]
-        product = hessian_product(W, V, self.rows, self.permutation)
+        product, gradients = hessian_product(W, V, self.rows, self.permutation)
 
         def apply(direction: Tensor) -> Tensor:
             in_W, in_V = product(direction[: W.numel()].view_as(W), direction[W.numel() :].view_as(V))
             return torch.cat([in_W.flatten(), in_V.flatten()])
 
-        gradients = loss_gradients(W, V, self.rows, self.permutation)[1:]
         return apply, torch.cat([gradient.flatten() for gradient in gradients])
 
 

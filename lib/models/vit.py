@@ -103,7 +103,7 @@ class ViT:
 def training_cost(model: ViT, image_shape: tuple[int, ...], n_classes: int) -> tuple[int, int]:
     """Floating-point operations of a training step per image, and the bytes of the weights."""
     weights = model.initial_weights(image_shape, n_classes, 1.0, "layers", torch.Generator())
-    return 3 * forward_flops(weights, image_shape), sum(w.numel() * w.element_size() for w in weights.values())
+    return 3 * forward_flops(weights), sum(w.numel() * w.element_size() for w in weights.values())
 
 
 def patches(
@@ -143,9 +143,15 @@ def training_loss(
     weights: Weights, images: Float[Tensor, "n channel height width"], labels: Int[Tensor, " n"], precision: str
 ) -> Float[Tensor, ""]:
     """Mean cross entropy on standardised images; the logits are computed in `float32` or `bfloat16`."""
-    with torch.autocast(images.device.type, torch.bfloat16, precision == "bfloat16"):
-        found = logits(weights, images)
-    return cross_entropy(found.float(), labels)
+    return cross_entropy(computed_logits(weights, images, precision), labels)
+
+
+def computed_logits(weights: Weights, images: Tensor, precision: str) -> Tensor:
+    """The logits, in float32, of matrix products in that precision."""
+    if precision == "float32":
+        return logits(weights, images)
+    with torch.autocast(images.device.type, torch.bfloat16):
+        return logits(weights, images).float()
 
 
 @torch.no_grad()
@@ -153,17 +159,22 @@ def score(
     weights: Weights,
     images: Float[Tensor, "n channel height width"],
     labels: Int[Tensor, " n"],
+    precision: str = "float32",
     batch_size: int = 1000,
-) -> tuple[float, float]:
-    """Mean cross entropy and accuracy on standardised images."""
-    batches = zip(images.split(batch_size), labels.split(batch_size), strict=True)
-    found = [(logits(weights, x), y) for x, y in batches]
-    loss = sum(cross_entropy(z.float(), y, reduction="sum").double() for z, y in found)
-    right = sum((z.argmax(1) == y).sum() for z, y in found)
-    return float(loss) / len(labels), float(right) / len(labels)
+) -> dict[str, Float[Tensor, ""]]:
+    """Mean cross entropy and accuracy on standardised images, in float64, of logits computed as in training.
+
+    Tensors on the images' device: who reads them waits for it.
+    """
+    loss, right = torch.zeros(2, dtype=torch.float64, device=images.device)
+    for x, y in zip(images.split(batch_size), labels.split(batch_size), strict=True):
+        found = computed_logits(weights, x, precision)
+        loss = loss + cross_entropy(found, y, reduction="sum")
+        right = right + (found.argmax(1) == y).sum()
+    return {"test_loss": loss / len(labels), "test_accuracy": right / len(labels)}
 
 
-def forward_flops(weights: Weights, image_shape: tuple[int, ...]) -> int:
+def forward_flops(weights: Weights) -> int:
     """Floating-point operations of `logits` for one image, a multiplication and an addition counted as two.
 
     Matrix products only, as they are done: in the last block only the class token's query is computed. A training step

@@ -29,7 +29,6 @@ class Constants:
     law: str
     P_min: Positive
     delta: Positive
-    gamma: Positive
     c: Positive
     bound: Positive
     P_set: Positive
@@ -40,6 +39,11 @@ class Constants:
 
     def __post_init__(self) -> None:
         _ = self.task.chances
+
+    @property
+    def gamma(self) -> float:
+        """(4 P_min / (n delta) - 1)² by hand, the same for every task: delta is P_min / n."""
+        return 9.0
 
     @property
     def task(self) -> Task:

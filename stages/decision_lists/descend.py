@@ -130,13 +130,15 @@ def descend_both(task: Task, noise: Noise, noise_seed: int, solve: Solver) -> tu
     loss = PopulationLoss(Rows.of(*task.classes), task.labels)
     bound, residual, V_0 = start_of(task, noise, loss, noise_seed)
     P = task.label_matrix
-    draw = torch.randn(2 * P.numel(), generator=generator(0, "curvature"), dtype=torch.float64)
+    draw, near = torch.randn(2 * P.numel(), generator=generator(0, "curvature"), dtype=torch.float64), None
 
     def right(weights: Weights) -> bool:
         return bool(loss.right(weights).all())
 
     def curvature(weights: Weights, known: float) -> float:
-        return largest_curvature(*loss.hessian(weights), draw, solve.lanczos_iterations, known)
+        nonlocal near
+        value, near = largest_curvature(*loss.hessian(weights), draw, solve.lanczos_iterations, known, near)
+        return value
 
     found = descend(loss, {"W": torch.zeros_like(P), "V": V_0}, ("W", "V"), right, curvature, solve)
     last, eta = found.steps[-1], found.step_size

@@ -80,6 +80,7 @@ def main(
     bars: str,
     full_weights: str,
     studied: str,
+    usual: str,
     problems: Path,
     predictions: Path,
     flows: Path,
@@ -93,7 +94,7 @@ def main(
     """Write `tables`, `measures.json` and `summary.json` in metrics, and the curves of the loss."""
     params, bar = read_params(section, Evaluate), read_params(bars, Bars)
     matrices = read_params(full_weights, Full, part=True)
-    base, cases = read_params(studied, str), read_cases(problems, Problem, part=True)
+    base, cases = read_params(studied, str), read_cases(problems, Problem, part=True, shared=read_params(usual, dict))
     if base not in [problem.name for problem in cases]:
         raise InputError(f"{studied}: wanted one of the problems of {problems}, got {base!r}")
     found: dict[str, list[Table]] = {}

@@ -56,13 +56,22 @@ class Flow:
 
 
 def main(
-    section: str, solver: str, studied: str, problems: Path, tasks: Path, predictions: Path, runs: Path, flows: Path
+    section: str,
+    solver: str,
+    studied: str,
+    usual: str,
+    problems: Path,
+    tasks: Path,
+    predictions: Path,
+    runs: Path,
+    flows: Path,
 ) -> None:
     """Write, for each problem, the runs of heads, and `times`, `plateaus`, `events`, `grown` and `twins`; a control."""
     use_threads(1)
     params, common, base = read_params(section, Flow), read_params(solver, Solver), read_params(studied, str)
     common = replace(common, rtol=params.rtol, atol=params.atol)
-    cases = {problem.name: problem for problem in read_cases(problems, Problem, part=True)}
+    listed = read_cases(problems, Problem, part=True, shared=read_params(usual, dict))
+    cases = {problem.name: problem for problem in listed}
     if base not in cases:
         raise InputError(f"{studied}: wanted one of the problems {sorted(cases)}, got {base!r}")
     files = {name: (tasks / f"{name}.safetensors", predictions / f"{name}_stages.parquet") for name in cases}
@@ -77,9 +86,7 @@ def main(
             (follow, *files[name], *counts, params.rest, params.grown, used, i, scale, uphill)
             for i in range(len(toys[name].seeds))
         ]
-    found = spread_cells(
-        jobs, stage="gradual_rank_flow", n_processes=available_cores(), label=section, unit="flow"
-    )  # fmt: skip
+    found = spread_cells(jobs, stage="gradual_rank_flow", n_processes=available_cores(), label=section, unit="flow")
     clear(flows, "*.parquet")
     for name, problem in cases.items():
         clear_runs(runs / name)
@@ -196,11 +203,9 @@ def publish(runs: Path, log10_init_scale: float, toy: Toy, flows: list[Tables]) 
         cell={"variant": f"log10_init_scale={log10_init_scale:g}", "log10_init_scale": log10_init_scale},
         seeds=toy.seeds.tolist(),
     )
-    starts = [
-        LogCoordinates.of(u.numpy(), v.numpy(), log10_init_scale * math.log(10))
-        for u, v in zip(toy.u, toy.v, strict=True)
-    ]  # fmt: skip
-    log_c = torch.tensor(np.stack([start.log_c for start in starts]))
+    scale = log10_init_scale * math.log(10)
+    both = zip(toy.u.numpy(), toy.v.numpy(), strict=True)
+    log_c = torch.tensor(np.stack([LogCoordinates.of(u, v, scale).log_c for u, v in both]))
     with write_run(runs, f"log10_init_scale={log10_init_scale:g}", layout) as writer:
         for k in range(len(flows[0]["snapshots"])):
             rows = [flow["snapshots"].iloc[k] for flow in flows]

@@ -49,11 +49,14 @@ class Training(NamedTuple):
 def main(section: str, runs: Path, rises: Path) -> None:
     use_threads(1)
     params = read_params(section, FullWeights)
-    jobs = [(params, scale) for scale in params.log10_init_scales]
-    total = sum(n_steps(params, scale) for scale in params.log10_init_scales)
+    scales = sorted(params.log10_init_scales)  # the smallest, which take the most steps, first
+    jobs = [(params, scale) for scale in scales]
+    total = sum(n_steps(params, scale) for scale in scales)
     clear_runs(runs)
-    trainings = list(spread(train, jobs, n_processes=available_cores(), total=total, label=section))
-    for scale, training in zip(params.log10_init_scales, trainings, strict=True):
+    found = spread(train, jobs, n_processes=available_cores(), total=total, label=section)
+    trainings = dict(zip(scales, found, strict=True))
+    for scale in params.log10_init_scales:
+        training = trainings[scale]
         layout = Layout(
             family="gradual_rank",
             matrices={name: ["seed", "row", "col"] for name in NAMES},
@@ -68,7 +71,7 @@ def main(section: str, runs: Path, rises: Path) -> None:
         with write_run(runs, f"log10_init_scale={scale:g}", layout) as writer:
             for weights, rows in zip(training.snapshots, training.rows, strict=True):
                 writer.add(weights, rows)
-    write_table(pd.DataFrame([row for training in trainings for row in training.rises]), rises)
+    write_table(pd.DataFrame([row for scale in params.log10_init_scales for row in trainings[scale].rises]), rises)
 
 
 def n_steps(params: FullWeights, log10_init_scale: float) -> int:

@@ -12,7 +12,7 @@ from lib.data.gaussian_sequences import PAIRS, Law, gaussian_sequences
 from lib.io.command import run
 from lib.io.compute import generator, use_threads
 from lib.io.files import clear, write_files
-from lib.io.params import Interval, Name, Seeds, read_cases
+from lib.io.params import Interval, Name, Seeds, read_cases, read_params
 from lib.models.diagonal_attention import taught
 
 Size = Annotated[int, Interval("[1, 1000]")]
@@ -26,12 +26,12 @@ class Problem(Seeds):
     n_samples: Annotated[int, Interval("[1, 1e6]")]
     seq_len: Annotated[int, Interval("[2, 1000]")]
     d_model: Size
+    teacher: Law
+    start: Law
     n_layers: Size | None = None
     n_heads: Size | None = None
     d_mlp: Size | None = None
     frames: Literal["own", "common"] | None = None
-    teacher: Law = "gaussian"
-    start: Law = "gaussian"
 
     def __post_init__(self) -> None:
         given = {name: getattr(self, name) for name in ("n_layers", "n_heads", "d_mlp", "frames")}
@@ -44,9 +44,10 @@ class Problem(Seeds):
         return 2 * (self.n_layers or 1) * (self.n_heads or 1) * self.d_model
 
 
-def main(problems: Path, tasks: Path) -> None:
+def main(usual: str, problems: Path, tasks: Path) -> None:
+    """Write the task of each problem; cells of the table that are empty are as in the section `usual`."""
     use_threads(1)
-    cases = read_cases(problems, Problem, part=True)
+    cases = read_cases(problems, Problem, part=True, shared=read_params(usual, dict))
     clear(tasks, "*.safetensors")
     for problem in cases:
         write_files(tasks, {f"{problem.name}.safetensors": make(problem)})

@@ -60,14 +60,14 @@ class Forecast:
 
 
 def main(
-    section: str, forecast: str, solver: str, studied: str, problems: Path, tasks: Path, predictions: Path
+    section: str, forecast: str, solver: str, studied: str, usual: str, problems: Path, tasks: Path, predictions: Path
 ) -> None:
     """Write, for each problem, `stages` (Algorithm 1) and `events` (its finite-scale form), and the `forecast`."""
     use_threads(1)
     params, common = read_params(section, Greedy), read_params(solver, Solver)
     adapter, base = read_params(forecast, Forecast), tasks / f"{read_params(studied, str)}.safetensors"
     jobs: dict[str, list[tuple]] = {"forecast": []}
-    for problem in read_cases(problems, Problem, part=True):
+    for problem in read_cases(problems, Problem, part=True, shared=read_params(usual, dict)):
         file = tasks / f"{problem.name}.safetensors"
         own = {"atol": problem.atol, "curvature_share": problem.curvature_share}
         used = replace(common, **{name: value for name, value in own.items() if value})

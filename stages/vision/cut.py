@@ -13,7 +13,7 @@ parameters and does fewer operations.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 
 import pandas as pd
 import torch
@@ -24,7 +24,8 @@ from lib.analysis.low_rank import doubling_ranks, truncated_updates
 from lib.analysis.pruning import Order, magnitude_masks, n_pruned, pruning_rates, removal_order
 from lib.data.images import channel_statistics, read_images, standardise
 from lib.io.command import run
-from lib.io.compute import generator, n_parallel, spread, use_device
+from lib.io.compute import generator, n_parallel, spread
+from lib.io.device import Device, kind_of, use_device
 from lib.io.files import InputError
 from lib.io.params import Count, Interval, Positive, Seed, read_params
 from lib.io.runs import open_run, open_runs
@@ -38,7 +39,7 @@ Pruned = Iterator[tuple[float, Weights]]
 @dataclass(frozen=True)
 class Cut:
     init_scales: tuple[Positive, ...]
-    device: Literal["cpu", "cuda"]
+    device: Device
     rate_step: Annotated[float, Interval("[1e-3, 1]")]
     random_seed: Seed
     n_images: Count | None = None  # of the test images; without it all
@@ -55,7 +56,7 @@ def main(section: str, dataset: Path, runs: Path, truncate: Path, prune: Path) -
             f"got {list(params.init_scales)}"
         )
     jobs = [(dataset, one.folder, params, i) for one in chosen for i in range(len(one.layout.seeds))]
-    tables = spread(cut_seed, jobs, n_processes=n_parallel(params.device), label=section, unit="seed")
+    tables = spread(cut_seed, jobs, n_processes=n_parallel(kind_of(params.device)), label=section, unit="seed")
     for path, parts in zip((truncate, prune), zip(*tables, strict=True), strict=True):
         write_table(pd.concat(parts, ignore_index=True), path)
 
@@ -68,19 +69,19 @@ def cut_seed(dataset: Path, folder: Path, params: Cut, seed: int) -> tuple[pd.Da
     test = standardise(images.test_images[: params.n_images], *statistics).to(device)
     labels = images.test_labels[: params.n_images].to(device)
     initial, final = ({name: tensor[seed].to(device) for name, tensor in opened.weights(i).items()} for i in (0, -1))
-    number, rates, shape = opened.layout.seeds[seed], pruning_rates(params.rate_step), tuple(test.shape[1:])
+    number, rates = opened.layout.seeds[seed], pruning_rates(params.rate_step)
 
     def source(what: str) -> torch.Generator:
         return generator(params.random_seed, what, number)
 
     def scored(model: Weights) -> dict[str, float]:
-        return dict(zip(("test_loss", "test_accuracy"), score(model, test, labels), strict=True))
+        return {name: float(value) for name, value in score(model, test, labels).items()}
 
     def labelled(rows: Iterator[dict[str, Any]]) -> pd.DataFrame:
         return pd.DataFrame(rows).assign(**opened.layout.cell, seed=number)
 
     truncations = (row | scored(model) for row, model in truncated(initial, final))
-    prunings = (row | scored(model) | costs(model, final, shape) for row, model in pruned(final, rates, source))
+    prunings = (row | scored(model) | costs(model, final) for row, model in pruned(final, rates, source))
     return labelled(truncations), labelled(prunings)
 
 
@@ -110,14 +111,23 @@ def pruned(
     for what, prune in (("weights", prune_weights), ("neurons", prune_neurons), ("heads", prune_heads)):
         for order in get_args(Order):
             for rate, smaller in prune(model, rates, order, source(what)):
-                yield {"what": what, "order": order, "rate": rate}, smaller
+                yield {"what": what, "order": order, "rate": rate, "removed": removed(what, smaller, model)}, smaller
 
 
-def costs(pruned: Weights, model: Weights, image_shape: tuple[int, ...]) -> dict[str, float]:
+def removed(what: str, smaller: Weights, model: Weights) -> float:
+    """The share that is really removed: of few heads, a rate is rounded to a number of them."""
+    if what == "weights":
+        kept = sum(int(smaller[name].count_nonzero()) for name in MATRICES)
+        return 1 - kept / sum(model[name].numel() for name in MATRICES)
+    name, axis = {"neurons": ("W_1", 2), "heads": ("W_Q", 1)}[what]
+    return 1 - smaller[name].shape[axis] / model[name].shape[axis]
+
+
+def costs(pruned: Weights, model: Weights) -> dict[str, float]:
     """Parameters and operations of a pruned model, over those of the whole one."""
     return {
         "parameters": sum(w.numel() for w in pruned.values()) / sum(w.numel() for w in model.values()),
-        "flops": forward_flops(pruned, image_shape) / forward_flops(model, image_shape),
+        "flops": forward_flops(pruned) / forward_flops(model),
     }
 
 

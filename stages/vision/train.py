@@ -1,9 +1,10 @@
 """Train a vision transformer for every variant (init scale, optimiser, labels) and seed; write their snapshots."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import torch
 from torch import Tensor
@@ -11,19 +12,23 @@ from torch import Tensor
 from lib.data.images import Images, batches, channel_statistics, crop_and_flip, permuted, read_images, standardise
 from lib.data.randaugment import randaugment
 from lib.dynamics.sgd import State, saved_steps, sgd
+from lib.dynamics.stacked import Losses, apart, groups, joined, together
 from lib.io.budget import check_budget
-from lib.io.checkpoints import Checkpoints, stacked
+from lib.io.cases import chosen_cases, differences
+from lib.io.checkpoints import Checkpoints, newest, stacked, unfinished
 from lib.io.command import run
-from lib.io.compute import advance, generator, n_parallel, spread, use_device
+from lib.io.compute import advance, generator, n_parallel, spread
+from lib.io.device import Device, kind_of, use_device
 from lib.io.files import InputError, sha256
 from lib.io.live import Curves
-from lib.io.params import Count, Interval, Positive, Seeds, read_cases, read_params
+from lib.io.params import Count, Interval, Positive, Seeds, read_params
 from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.scratch import Scratch, code_digest
 from lib.models.attention import PRODUCTS
 from lib.models.vit import MATRICES, Scaled, ViT, Weights, score, training_cost, training_loss
 
 InitScale = Annotated[float, Interval("(0, 100]")]
+Cell = tuple["Variant", int]  # and its seed
 
 
 @dataclass(frozen=True)
@@ -34,9 +39,9 @@ class RandAugment:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to train; `name` is that of a case, what it leaves out is as in the plain training."""
+    """One way to train: a case of a table, without an init scale one at every scale of the plain training."""
 
-    init_scale: InitScale
+    init_scale: InitScale | None = None
     labels: Literal["true", "permuted"] = "true"
     optimizer: Literal["adam", "sgd"] = "adam"
     learning_rate: Positive | None = None
@@ -46,23 +51,19 @@ class Variant:
     @property
     def control(self) -> str:
         """What differs from the plain training at this init scale, or `none`."""
-        plain = asdict(Variant(self.init_scale, name=self.name))
-        differs = {key: value for key, value in asdict(self).items() if value != plain[key]}
-        parts = [f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in differs.items()]
-        return ",".join(parts).replace(" ", "-") or "none"
+        return differences(self, Variant(self.init_scale, name=self.name))
 
     @property
     def run(self) -> str:
         """The init scale and the control: the run's folder."""
-        run = f"init_scale={self.init_scale:g}"
-        return run if self.control == "none" else f"{run},{self.control}"
+        return f"init_scale={self.init_scale:g},{self.control}".removesuffix(",none")
 
 
 @dataclass(frozen=True)
 class Train(Seeds):
     init_scales: tuple[InitScale, ...]
     controls: tuple[str, ...]
-    device: Literal["cpu", "cuda"]
+    device: Device
     precision: Literal["float32", "bfloat16"]
     compile: bool
     max_hours: Positive
@@ -74,6 +75,8 @@ class Train(Seeds):
     learning_rate: Positive
     snapshot_every: Count
     threads: Annotated[int, Interval("[1, 64]")] = 1
+    cells_together: Count = 1  # of seeds and variants: so many are trained as one stacked model
+    deterministic: bool = False
     randaugment: RandAugment | None = None
 
     def __post_init__(self) -> None:
@@ -91,23 +94,24 @@ class Train(Seeds):
 def main(section: str, controls: Path, dataset: Path, runs: Path) -> None:
     params = read_params(section, Train)
     variants = chosen(params, controls)
-    use_device(params.device)
+    n_processes = n_parallel(kind_of(params.device), params.threads)
     key = {"data": sha256(dataset), "code": code_digest()}
     estimate(params, len(variants) * params.n_seeds, read_images(dataset), dataset.parent)
     clear_runs(runs)
-    jobs = [(section, dataset, params, variant, seed, key) for variant in variants for seed in params.seeds]
-    n_processes, total = n_parallel(params.device, params.threads), len(jobs) * params.n_steps
-    list(spread(train_cell, jobs, n_processes=n_processes, n_threads=params.threads, total=total, label=section))
+    every = [(variant, seed) for variant in variants for seed in params.seeds]
+    grouped = groups(every, lambda cell: (cell[0].optimizer, cell[0].learning_rate), params.cells_together)
+    jobs, total = [(section, dataset, params, cells, key) for cells in grouped], len(every) * params.n_steps
+    list(spread(train_cells, jobs, n_processes=n_processes, n_threads=params.threads, total=total, label=section))
     for variant in variants:
         publish(runs, variant, params, key)
 
 
 def chosen(params: Train, controls: Path) -> list[Variant]:
     """The plain training at every init scale, and the cases of the table that the params name."""
-    cases = {case.name: case for case in read_cases(controls, Variant)}
-    if not cases.keys() >= set(params.controls):
-        raise InputError(f"controls: wanted some of {list(cases)}, the cases of {controls}; got {params.controls}")
-    variants = [Variant(scale) for scale in params.init_scales] + [cases[name] for name in params.controls]
+    variants = [Variant(scale) for scale in params.init_scales]
+    for case in chosen_cases(controls, Variant, params.controls, "controls"):
+        scales = params.init_scales if case.init_scale is None else [case.init_scale]
+        variants += [replace(case, init_scale=scale) for scale in scales]
     if len({variant.run for variant in variants}) < len(variants):
         raise InputError(f"controls: wanted variants that differ, got {[variant.run for variant in variants]}")
     return variants
@@ -124,9 +128,8 @@ def estimate(params: Train, n_cells: int, images: Images, folder: Path) -> None:
         flops, n_bytes = training_cost(params.model, shape, images.n_classes)
     except ValueError as error:
         raise InputError(str(error)) from error
-    flops *= params.batch_size * params.n_steps * n_cells
-    n_bytes *= n_cells * len(params.steps)
-    machine = use_device(params.device), params.precision, n_parallel(params.device, params.threads)
+    flops, n_bytes = flops * params.batch_size * params.n_steps * n_cells, n_bytes * n_cells * len(params.steps)
+    machine = use_device(params.device), params.precision, n_parallel(kind_of(params.device), params.threads)
     what = f"{n_cells} trainings of {params.n_steps} steps"
     check_budget(what, flops, n_bytes, *machine, max_hours=params.max_hours, folder=folder)
 
@@ -138,70 +141,67 @@ def scratch_of(params: Train, variant: Variant, seed: int, key: dict[str, str]) 
     return Scratch("vision", {**key, **shared, "variant": asdict(variant), "seed": seed})
 
 
-def train_cell(section: str, dataset: Path, params: Train, variant: Variant, seed: int, key: dict[str, str]) -> None:
-    """Train one variant from one seed, going on where an interrupted training left off."""
-    with scratch_of(params, variant, seed, key) as scratch, Curves(f"{section}/{variant.run}/seed={seed}") as curves:
-        kept = Checkpoints(scratch, params.steps, curves)
-        if kept.complete():
-            advance(params.n_steps)
-        else:
-            train(read_images(dataset), params, variant, seed, kept)
+def train_cells(section: str, dataset: Path, params: Train, cells: list[Cell], key: dict[str, str]) -> None:
+    """Train variants from their seeds, as one where there are several, going on where an interrupted one left off."""
+    places = [(scratch_of(params, *cell, key), Curves(f"{section}/{cell[0].run}/seed={cell[1]}")) for cell in cells]
+    with unfinished(dict(zip(cells, places, strict=True)), params.steps) as wanted:
+        advance(params.n_steps * (len(cells) - len(wanted)))
+        if wanted:
+            train(read_images(dataset), params, wanted)
 
 
-def train(images: Images, params: Train, variant: Variant, seed: int, kept: Checkpoints) -> None:
-    """Train from the newest checkpoint to the last step; snapshots, scores and checkpoints are kept on the way."""
-    device = use_device(params.device)
+def train(images: Images, params: Train, wanted: dict[Cell, Checkpoints]) -> None:
+    """Train from the newest checkpoint to the last step, several as one; a GPU is waited for only to save something."""
+    device, cells, kept = use_device(params.device, params.deterministic), list(wanted), list(wanted.values())
+    variant, n, saved = cells[0][0], len(cells), set(params.steps)
     statistics = [s.to(device) for s in channel_statistics(images.train_images)]
     x, y, test_images, test_labels = (tensor.to(device) for tensor in vars(images).values())
-    if variant.labels == "permuted":
-        y = permuted(y, generator(seed, "permuted labels"))
     test = standardise(test_images, *statistics)
 
     def loss(weights: Weights, x: Tensor, y: Tensor) -> Tensor:
         return training_loss(weights, standardise(x, *statistics), y, params.precision)
 
-    def save(state: State, tally: Tensor) -> None:
-        scores = dict(zip(("test_loss", "test_accuracy"), score(state.weights, test, test_labels), strict=True))
-        kept.save(state.step, state.weights, {"train_loss": (tally[0] / tally[1]).item(), **scores})
+    def save(state: State) -> None:
+        means = apart({"train_loss": losses.means()}, n)
+        for one, weights, mean in zip(kept, apart(state.weights, n), means, strict=True):
+            one.save(state.step, weights, mean | score(weights, test, test_labels, params.precision))
 
-    newest = kept.newest()
-    if newest is None:
-        sizes = tuple(x.shape[1:]), images.n_classes, variant.init_scale, variant.scaled
-        weights = params.model.initial_weights(*sizes, generator(seed, "weights"))
-        start, tally = State(0, {name: w.to(device) for name, w in weights.items()}), torch.zeros(2, device=device)
-        save(start, tally)
+    losses, resumed = Losses(loss, n, device, *([torch.compile] if params.compile else [])), newest(kept)
+    if resumed is None:
+        begin = partial(params.model.initial_weights, tuple(x.shape[1:]), images.n_classes)
+        first = [begin(cast(float, v.init_scale), v.scaled, generator(seed, "weights")) for v, seed in cells]
+        start = State(0, {name: w.to(device) for name, w in together(first).items()})
+        save(start)
     else:
-        start, tally = State.from_tensors(*newest, device), newest[1]["tally"].to(device)
-    advance(start.step)
-    states = sgd(
-        torch.compile(loss) if params.compile else loss,
-        start,
-        batches(x, y, params.batch_size, partial(augmented, params, seed), partial(generator, seed), start.step),
-        params.n_steps,
-        optimizer=variant.optimizer,
-        learning_rate=variant.learning_rate or params.learning_rate,
-        warmup_steps=params.warmup_steps,
-    )
-    saved = set(params.steps)
-    for state in states:
-        tally += torch.stack([state.loss, torch.ones_like(state.loss)])
+        tensors = together(resumed[1])
+        start, losses.tally = State.from_tensors(resumed[0], tensors, device), tensors["tally"].to(device)
+    advance(start.step * n)
+    feeds = joined([feed(x, y, params, *cell, start.step) for cell in cells])
+    rate = variant.learning_rate or params.learning_rate
+    rule = {"optimizer": variant.optimizer, "learning_rate": rate, "warmup_steps": params.warmup_steps}
+    for state in sgd(losses, start, feeds, params.n_steps, **rule):
         if state.step in saved:
-            save(state, tally)
-            tally.zero_()
-        kept.checkpoint(state.step, state.tensors() | {"tally": tally})
-        advance()
-    kept.end()
+            save(state)
+        if kept[0].due():
+            for one, tensors in zip(kept, apart(state.tensors() | {"tally": losses.tally}, n), strict=True):
+                one.checkpoint(state.step, tensors)
+        advance(n)
 
 
-def augmented(params: Train, seed: int, whole: Tensor, epoch: int) -> Tensor:
-    """A new version of the training images for an epoch, made on their device."""
-    if params.augmentation != "none":
-        source = generator(seed, "crop and flip", epoch, device=whole.device)
-        whole = crop_and_flip(whole, whole.shape[-1] // 8, source)
-    if params.randaugment is not None:
-        source = generator(seed, "randaugment", epoch, device=whole.device)
-        whole = randaugment(whole, params.randaugment.n_operations, params.randaugment.magnitude, source)
-    return whole
+def feed(x: Tensor, y: Tensor, params: Train, variant: Variant, seed: int, start: int) -> Iterator[tuple]:
+    """The batches of a variant and seed from a step on; random numbers are drawn on the CPU for every device."""
+
+    def augmented(whole: Tensor, epoch: int) -> Tensor:
+        if params.augmentation != "none":
+            whole = crop_and_flip(whole, whole.shape[-1] // 8, generator(seed, "crop and flip", epoch))
+        if params.randaugment is not None:
+            n, magnitude = astuple(params.randaugment)
+            whole = randaugment(whole, n, magnitude, generator(seed, "randaugment", epoch))
+        return whole
+
+    if variant.labels == "permuted":
+        y = permuted(y, generator(seed, "permuted labels"))
+    return batches(x, y, params.batch_size, augmented, partial(generator, seed), start)
 
 
 def publish(runs: Path, variant: Variant, params: Train, key: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lib.io import scratch as scratch_module
-from lib.io.checkpoints import Checkpoints, stacked
+from lib.io.checkpoints import Checkpoints, newest, stacked
 from lib.io.live import Curves
 from lib.io.scratch import Scratch
 
@@ -45,7 +45,7 @@ def opened(scratch):
 
 def save(kept, *steps):
     for step in steps:
-        kept.save(step, {"W": torch.tensor([float(step)])}, {"loss": step / 2})
+        kept.save(step, {"W": torch.tensor([float(step)])}, {"loss": torch.tensor(step / 2)})
 
 
 def test_a_training_is_complete_when_every_snapshot_is_there_and_then_drawn_again(scratch):
@@ -69,7 +69,7 @@ def test_two_checkpoints_are_kept_and_the_newest_is_used_and_drawn_up_to(hasty, 
     assert scratch.names("checkpoint") == ["checkpoint-000000003", "checkpoint-000000004"]
     save(kept, 5)
     again, curves = opened(scratch)
-    step, tensors = again.newest()
+    step, [tensors] = newest([again])
     assert (step, tensors["W"].item()) == (4, 4)
     assert f"resumed at step 4: {scratch.folder}" in capsys.readouterr().err
     assert [row["step"] for row in curves.rows] == [0, 1]
@@ -82,20 +82,45 @@ def test_a_checkpoint_that_is_broken_or_lacks_a_snapshot_before_it_is_passed_ove
     save(kept, 0)
     for step in (0, 2):
         kept.checkpoint(step, {"W": torch.tensor([float(step)])})
-    assert opened(scratch)[0].newest()[0] == 0  # snapshot 1 is missing
+    assert newest([opened(scratch)[0]])[0] == 0  # snapshot 1 is missing
     save(kept, 1)
-    assert opened(scratch)[0].newest()[0] == 2
-    [newest] = scratch.folder.glob("checkpoint-000000002-*")
-    newest.write_bytes(b"")
+    assert newest([opened(scratch)[0]])[0] == 2
+    [file] = scratch.folder.glob("checkpoint-000000002-*")
+    file.write_bytes(b"")
     with pytest.warns(UserWarning, match="cut short or altered"):
-        assert opened(scratch)[0].newest()[0] == 0
+        assert newest([opened(scratch)[0]])[0] == 0
 
 
-def test_no_checkpoint_is_written_before_it_is_time(scratch):
+def test_no_checkpoint_is_due_at_once_or_after_one(scratch):
     kept, _ = opened(scratch)
+    assert not kept.due()
     kept.checkpoint(3, {"W": torch.zeros(1)})
-    assert scratch.names("checkpoint") == []
-    assert kept.newest() is None
+    assert not kept.due()
+    assert kept.steps() == [3]
+
+
+def test_a_checkpoint_is_due_when_time_has_passed(hasty, scratch):
+    assert opened(scratch)[0].due()
+
+
+def test_trainings_together_go_on_from_the_newest_step_that_all_have(tmp_path, capsys):
+    cells = [Scratch("toy", {"seed": seed}, tmp_path) for seed in (0, 1)]
+    with cells[0] as one, cells[1] as other:
+        kept = [opened(one)[0], opened(other)[0]]
+        for training in kept:
+            save(training, 0, 1)
+        assert newest(kept) is None
+        for training, steps in zip(kept, [(2, 3), (1, 2)], strict=True):
+            for step in steps:
+                training.checkpoint(step, {"W": torch.tensor([float(step)])})
+        kept = [opened(one)[0], opened(other)[0]]
+        step, tensors = newest(kept)
+        assert (step, [float(found["W"]) for found in tensors]) == (2, [2, 2])
+        assert capsys.readouterr().err.count("resumed at step 2") == 2
+        [file] = other.folder.glob("checkpoint-000000002-*")
+        file.write_bytes(b"")
+        with pytest.warns(UserWarning, match="cut short or altered"):
+            assert newest(kept) is None
 
 
 def test_the_snapshots_of_a_step_are_stacked_by_seed(tmp_path):

@@ -44,3 +44,23 @@ def test_other_columns_are_left_out_of_a_part_of_a_table_and_else_refused(tmp_pa
     assert read_cases(tmp_path / "cases", Part, part=True) == (Part(3), Part(4))
     with pytest.raises(InputError, match="unknown column 'other'"):
         read_cases(tmp_path / "cases", Part)
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    batch_size: Count
+    rates: tuple[float, ...] = ()
+
+
+def test_what_a_line_leaves_out_is_that_of_the_section_as_far_as_the_schema_knows_it(tmp_path):
+    """A line's own value, a list too, wins; a column that is nowhere in the table is shared by all."""
+    shared = {"batch_size": 7, "rates": [0.5, 0.25], "device": "cpu"}
+    (tmp_path / "cases").write_text("name\trates\na\t\nb\t[1, 2]\nc\t[]\n")
+    found = read_cases(tmp_path / "cases", Case, shared=shared)
+    assert found == (Case("a", 7, (0.5, 0.25)), Case("b", 7, (1, 2)), Case("c", 7, ()))
+    (tmp_path / "cases").write_text("name\tbatch_size\na\t\nb\t0\n")
+    with pytest.raises(InputError, match=r"cases: line 3, column batch_size: wanted a number in \[1, 1e9\], got 0"):
+        read_cases(tmp_path / "cases", Case, shared=shared)
+    with pytest.raises(InputError, match="cases: line 2: missing key 'batch_size'"):
+        read_cases(tmp_path / "cases", Case)

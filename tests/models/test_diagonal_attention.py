@@ -90,6 +90,12 @@ def test_the_closed_forms_of_a_head_are_those_of_automatic_differentiation(base,
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("common_frame", [False, True])
+def test_the_gradient_of_a_transformer_is_that_of_automatic_differentiation(common_frame):
+    loss, p = transformer(common_frame), draws(3)(2, 24)
+    torch.testing.assert_close(loss.gradient(p), DiagonalLoss.gradient(loss, p), rtol=1e-11, atol=1e-13)
+
+
 def test_a_diagonal_head_is_equation_1_with_diagonal_matrices():
     draw = draws()
     X, w_K, w_Q, w_V, w_O = draw(5, 4, 3), *draw(4, 3)

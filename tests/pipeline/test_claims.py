@@ -156,10 +156,11 @@ def test_a_claim_says_which_of_its_nulls_it_beats(verdicts):
         ({"source": "hope [P], theorem 1"}, rf"{PLACE}: source: wanted theorem, .* got 'hope \[P\], theorem 1'"),
         ({"source": "theorem, 1"}, rf"{PLACE}: source: wanted theorem, .* a tag, and where, .* got 'theorem, 1'"),
         ({"figure": "a from b"}, rf"{PLACE}: figure: wanted NAME, or NAME, from TABLE.COLUMN, got 'a from b'"),
-        ({"bars": {"one": "[0, 1]"}}, r"line 7: one: bars: wanted some of \[''\], got \['one'\]"),
-        ({"bars": {"one": "0"}}, rf"{PLACE}: test: wanted an interval such as .*, got '0'"),
+        ({"test": "every a in [0, 1], one [0, 2]"}, r"line 7: one: test: wanted bars of \[''\], got \['one'\]"),
+        ({"test": "every a in [0, 1], b (2, 1]"}, rf"{PLACE}: test: wanted an interval such as .*, got '\(2, 1\]'"),
+        ({"test": "every a in [0, 1], b 2"}, rf"{PLACE}: test: wanted an interval such as .*, got '\[0, 1\], b 2'"),
         ({"nulls": ["nobody"]}, r"line 7: one: nulls: wanted names of claims, got \['vision_nobody'\]"),
-        ({"colour": "red"}, rf"{PLACE}: unknown key 'colour', wanted \['bars', 'figure', 'nulls', 'source', "),
+        ({"colour": "red"}, rf"{PLACE}: unknown key 'colour', wanted \['figure', 'nulls', 'source', "),
         ({"family": "vision"}, rf"{PLACE}: unknown key 'family', wanted "),
     ],
 )
@@ -226,8 +227,7 @@ def test_a_claim_whose_measure_was_not_taken_was_not_run(verdicts):
 def test_a_claim_of_several_cases_is_a_claim_for_each_with_its_own_bar(verdicts):
     claim = {
         "statement": "The <case> one is from {low} to {high}",
-        "test": "every <case> in [1, 2]",
-        "bars": {"error": "[0.5, 3)"},
+        "test": "every <case> in [1, 2], error [0.5, 3)",
         "nulls": ["<case>_null"],
     }
     alone = ENTRY | {"test": "every rank in [5, 6]"}

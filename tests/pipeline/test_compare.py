@@ -39,7 +39,7 @@ RADII = [  # of the circle that each figure draws
     {"plots/same.svg": 5, "plots/moved.svg": 1, "plots/gone.svg": 3},
     {"plots/same.svg": 5, "plots/moved.svg": 2, "published/run/figures/fresh.svg": 4},
 ]
-CIRCLE = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><circle r="{}"/></svg>'
+CIRCLE = '<svg xmlns="http://www.w3.org/2000/svg" width="90pt" height="90pt" viewBox="0 0 9 9"><circle r="{}"/></svg>'
 SVGS = (":(glob)plots/**/*.svg", ":(glob)published/**/*.svg")
 CELL = r"<td[^>]*>(.*?)</td>"
 ROW = re.compile(rf'<tr class="(added|removed|changed|same)">{CELL}{CELL}{CELL}')
@@ -105,7 +105,7 @@ def test_only_what_moved_beyond_its_spread_is_marked(project, tmp_path, capsys):
 
 def test_figures_that_changed_stand_side_by_side_within_the_page(project, tmp_path, capsys):
     _, page = compared(project, tmp_path, capsys)
-    assert re.findall(r'<img src="data:image/svg\+xml;base64,[^"]+" alt="([^"]+)">', page) == [
+    assert re.findall(r'<img src="data:image/webp;base64,[^"]+" width="\d+" height="\d+" alt="([^"]+)"', page) == [
         "plots/gone.svg of HEAD~1",
         "plots/moved.svg of HEAD~1",
         "plots/moved.svg of HEAD",

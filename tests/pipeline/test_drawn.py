@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import re
 import shlex
 import shutil
 from collections.abc import Callable
@@ -10,14 +11,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from project import ROOT, stages
 
-from lib.figures.style import rendered, styled
+from lib.figures.style import LEAST_TEXT, READ_WIDTH, rendered, styled
 from lib.io.claims import read_claims
+from lib.io.page import COLUMN
 from lib.io.tables import read_table, write_table
 
 PAPERS_OWN = ("theorem", "paper's figure")
@@ -103,3 +107,43 @@ def test_another_number_makes_another_figure(shown, tmp_path, monkeypatch):
     # The comparison itself is not asserted: its message would print both figures.
     same = changed == committed(shown.family, shown.folder, shown.figure)
     assert not same, f"{shown.figure} does not show {shown.drawn}"
+
+
+FOLDERS = sorted({(shown.family, shown.folder) for shown in SHOWN})
+
+
+@pytest.mark.parametrize(("family", "folder"), FOLDERS, ids=lambda value: value.split("/")[-2] if "/" in value else "")
+def test_every_text_is_at_least_seven_points_where_the_figure_is_read(family, folder):
+    """In the report's column, into which no figure needs to be shrunk; the ticks' texts and the legends' included."""
+    draw, given = drawings(family, folder)
+    small = {}
+    with styled():
+        for name, make in draw(*given).items():
+            figure = make()
+            for axes in figure.axes:
+                for axis in (axes.xaxis, axes.yaxis):
+                    axis.get_ticklabels(which="both")
+            shrunk = min(1, READ_WIDTH / figure.get_figwidth())
+            texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
+            assert len(texts) > 3, name
+            small |= {
+                (name, text.get_text()): round(text.get_fontsize() * shrunk, 1)
+                for text in texts
+                if text.get_fontsize() * shrunk < LEAST_TEXT
+            }
+            assert shrunk == 1, f"{name} is {figure.get_figwidth()} inches wide"
+            plt.close(figure)
+    assert small == {}
+
+
+def test_a_figure_is_as_wide_as_the_column_of_the_report():
+    assert READ_WIDTH * 96 == COLUMN
+
+
+def test_colours_have_one_palette():
+    """No figure brings its own: a colour stands in lib/figures/style.py, under the name of what it shows."""
+    own = {
+        file.name: re.findall(r"#[0-9a-fA-F]{6}\b", file.read_text()) for file in (ROOT / "lib/figures").glob("*.py")
+    }
+    assert len(own.pop("style.py")) > 5
+    assert {name: found for name, found in own.items() if found} == {}

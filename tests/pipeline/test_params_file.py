@@ -1,6 +1,7 @@
 """`dvc exp run -S` changes one line of params.yaml and loses no comment: the file is what DVC's writer makes of it."""
 
 import difflib
+import itertools
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,11 @@ import pytest
 from dvc.utils.hydra import apply_overrides
 from dvc.utils.serialize import modify_yaml
 from project import ROOT
+from ruamel.yaml import YAML
+from tiny import read_rows
 
-from lib.io.params import load_yaml
+from lib.io.params import load_yaml, read_cases, read_params
+from stages.gradual_rank import flow, generate, greedy
 
 MOST_LINES, MOST_NODES = 650, 1100
 
@@ -107,3 +111,38 @@ def test_an_override_of_a_list_changes_its_items_alone(name, file):
     assert len(went) == len(came) + len(LISTS[name])
     assert comments(before) == comments(file.read_text())
     assert nodes(load_yaml(file)) == nodes(PARAMS) - len(LISTS[name])
+
+
+SIZES = {
+    "n_seeds=3",
+    "n_samples=11",
+    "seq_len=4",
+    "d_model=5",
+    "max_stages=2",
+    "flow_scales=[-3]",
+    "forecast_scales=[]",
+}
+
+
+@pytest.mark.parametrize("change", sorted(SIZES | {"teacher=uniform", "start=uniform", "n_times=9", "n_snapshots=3"}))
+def test_an_override_changes_the_problems_that_leave_it_empty(change, file, monkeypatch):
+    monkeypatch.chdir(file.parent)
+    path, readers, (key, text) = (
+        PARAMS["gradual_rank"]["cases"]["problems"],
+        (generate, greedy, flow),
+        change.split("="),
+    )
+
+    def problems() -> list[Any]:
+        shared = read_params("gradual_rank.problem", dict)
+        tables = (read_cases(ROOT / path, one.Problem, part=True, shared=shared) for one in readers)
+        return list(itertools.chain(*tables))
+
+    before = problems()
+    apply_overrides(file, [f"gradual_rank.problem.{change}"])
+    changed = [b for a, b in zip(before, problems(), strict=True) if a != b]
+    wanted = YAML(typ="safe").load(text)
+    assert {getattr(one, key) for one in changed} == {tuple(wanted) if isinstance(wanted, list) else wanted}
+    assert {one.name for one in changed} == {row["name"] for row in read_rows(path) if row.get(key) is None}
+    if change in SIZES:  # of the studied head alone
+        assert {one.name for one in changed} == {PARAMS["gradual_rank"]["studied"]}

@@ -7,7 +7,7 @@ import pytest
 from project import dvc, params_of, stages
 
 from lib.io.params import load_yaml
-from tools.readme import ROOT, headlines, page, replaced
+from tools.readme import ROOT, captioned, findings, headlines, page, replaced
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -29,6 +29,28 @@ def test_the_headlines_are_those_that_were_judged():
     found = re.search("<!-- headlines: made by make readme -->\n(.*?)\n<!-- end of headlines -->", README, re.DOTALL)
     assert found is not None
     assert found[1] == headlines(judged())
+
+
+def test_findings_and_captions_are_those_of_the_one_place():
+    captions = load_yaml(ROOT / "captions.yaml")
+    found = re.search("<!-- findings: made by make readme -->\n(.*?)\n<!-- end of findings -->", README, re.DOTALL)
+    assert found is not None
+    assert found[1] == findings(captions)
+    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        text = path.read_text(encoding="utf-8")
+        assert text == captioned(text, captions["families"]), f"{path.name}: run make readme"
+
+
+def test_every_figure_of_a_page_has_its_title_and_its_caption_below():
+    families = {"a": {"figures": {"x": {"title": "An x", "caption": "See x."}}}}
+    before = "![old](../plots/a/figures/x.svg)\n![y](../plots/a/figures/y.svg)\n"
+    before += "![o](plots/a/b/figures/x.svg)\n\n*old*\n\ntext"
+    after = (
+        "![An x](../plots/a/figures/x.svg)\n\n*See x.*\n\n![y](../plots/a/figures/y.svg)\n"
+        "![An x](plots/a/b/figures/x.svg)\n\n*See x.*\n\ntext"
+    )
+    assert captioned(before, families) == after
+    assert captioned(after, families) == after
 
 
 def test_the_readme_is_short():

@@ -84,13 +84,15 @@ def decision_lists(section: Section) -> Section:
 def gradual_rank(section: Section) -> Section:
     """Two seeds of two tokens a head, few stages and scales, at coarse tolerances; the last form of descent alone."""
     small = {"n_samples": 8, "d_model": 2}
-    quick = {"max_stages": 3, "forecast_scales": [-4], "n_snapshots": 2, "n_times": 5, "atol": 1e-2, "seq_len": 2}
+    quick = {"max_stages": 3, "forecast_scales": [-4], "n_snapshots": 2, "n_times": 5, "seq_len": 2}
+    replace(section, "problem", n_seeds=2, flow_scales=[-4, -8], **small, **quick)
     problems = []
     for row in read_rows(section["cases"]["problems"]):
-        scales = [-4, -8] if row["name"] == section["studied"] else [-4]
-        row |= small | quick | {"flow_scales": scales, "n_seeds": min(2, row["n_seeds"])}
-        row["forecast_scales"] = [] if row["name"] == "draws" else [-4]
-        row["max_stages"] = min(row["max_stages"], 1 if row["frames"] else 3)
+        row["atol"] = 1e-2
+        if row["name"] != section["studied"]:  # whose cells are empty
+            row |= small | quick | {"flow_scales": [-4], "n_seeds": min(2, row["n_seeds"])}
+            row["forecast_scales"] = [] if row["name"] == "draws" else [-4]
+            row["max_stages"] = 1 if row["frames"] else 3
         problems.append(row)
     write_rows(section["cases"]["problems"], problems)
     replace(section, "solver", rtol=1e-3, atol=1e-2, curvature_share=0.5)

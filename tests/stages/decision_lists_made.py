@@ -21,6 +21,15 @@ def task(name, group, n_tokens, seq_len, lists, permutation, weights, repeats=Fa
     return dict(zip(names, values, strict=True))
 
 
+def ordered(lists):
+    """0 outside of a list, and one more for each place towards its head."""
+    W = torch.zeros(len(lists), len(lists), dtype=torch.float64)
+    for a, entries in enumerate(lists):
+        for place, b in enumerate(entries):
+            W[b, a] = len(entries) - place
+    return W
+
+
 def write_tasks(path, *tasks):
     path.parent.mkdir(parents=True, exist_ok=True)
     pd.DataFrame(list(tasks)).to_parquet(path)

@@ -2,21 +2,25 @@
 
 import base64
 import html
+import io
 import json
 import re
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from project import ROOT
 
 from lib.io.files import InputError
 from stages.report import items_of
 
-ROW = re.compile(r'(?s)<tr id="([^"]+)">\n(.*?)</tr>')
+ROW = re.compile(r'(?s)<tr id="([^"]+)" data-state="([\w-]+)" data-kind="([\w-]+)">\n(.*?)</tr>')
 CELL = re.compile(r"(?s)<td[^>]*>(.*?)</td>")
 FIGURE = re.compile(
-    r'(?s)<figure id="([^"]+)"><img src="data:image/svg\+xml;base64,([^"]+)" alt="([^"]+)">(.*?)</figure>'
+    r'(?s)<(section|details) class="figure" id="([^"]+)">(.*?)<figure><img src="data:image/webp;base64,([^"]+)" '
+    r'width="(\d+)" height="(\d+)" alt="([^"]+)"[^>]*><figcaption>(.*?)</figcaption></figure>(.*?)\n</\1>'
 )
+CARD = re.compile(r'(?s)<div class="card"><a href="#([^"]+)"><img src="data:image/webp[^>]*></a>(.*?)</div>')
 
 
 def claim(family, figure, state, **others):
@@ -43,6 +47,28 @@ CLAIMS = {
 }
 FIGURES = ["plots/vision/toy/figures/a.svg", "plots/vision/toy/figures/b.svg", "plots/own_family/figures/x.svg"]
 FIGURES += ["published/long/figures/p.svg"]
+COLOURS = {path: (10 + 60 * k, 90, 200 - 40 * k) for k, path in enumerate(FIGURES)}
+DRAWING = """<svg xmlns="http://www.w3.org/2000/svg" width="60pt" height="30pt" viewBox="0 0 60 30">
+<rect width="60" height="30" fill="rgb{}"/></svg>"""
+SAID = {"title": "Vision & <sight>", "source": "a paper", "why": "we <look>", "unsaid": "much"}
+CAPTIONS = {
+    "findings": [
+        {"family": "vision", "text": "It <fails>.", "figure": "b", "claims": ["a_fails"]},
+        {"family": "absent", "text": "Not here.", "figure": "c"},
+    ],
+    "families": {
+        "absent": {**SAID, "figures": {}},
+        "vision": {
+            **SAID,
+            "figures": {
+                "a": {"title": "First & <last>", "caption": "See <a>.", "of": "figure 2"},
+                "b": {"title": "Second", "caption": "See b."},
+                "p": {"title": "Third", "caption": "See p.", "of": "figure 3"},
+                "c": {"title": "Not drawn", "caption": "Nothing."},
+            },
+        },
+    },
+}
 PROVENANCE = {
     "epochs": 4.6912, "device": "a <GPU>", "wall_hours": 0.123, "augmentation": "none", "seeds": [7, 1],
     "commit": "0123456789abcdef", "command": "dvc 'x'", "versions": {"torch": "2"}, "params": {"rate": 0.5},
@@ -51,16 +77,18 @@ PROVENANCE = {
 
 @pytest.fixture
 def report(stage, tmp_path):
-    """Makes the page of these claims, some of them changed, and of the figures."""
+    """Makes the page of these claims, some of them changed, of the figures and of what is said of them."""
 
-    def make(**changes) -> str:
+    def make(captions=CAPTIONS, **changes) -> str:
         for path in FIGURES:
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / path).write_text(f"<svg>{path}</svg>")
+            (tmp_path / path).write_text(DRAWING.format(COLOURS[path]))
+        (tmp_path / "captions.yaml").write_text(json.dumps(captions))
         (tmp_path / "published/long/provenance.json").write_text(json.dumps(PROVENANCE))
         (tmp_path / "claims.json").write_text(json.dumps(CLAIMS | changes))
         folders = [Path(folder) for folder in dict.fromkeys(path.rpartition("/")[0] for path in FIGURES)]
-        stage("report", {}, Path("claims.json"), ROOT / "stages" / "report.html", Path("report.html"), folders)
+        template = ROOT / "stages" / "report.html"
+        stage("report", {}, Path("claims.json"), Path("captions.yaml"), template, Path("report.html"), folders)
         return (tmp_path / "report.html").read_text(encoding="utf-8")
 
     return make
@@ -72,7 +100,9 @@ def plain(text: str) -> str:
 
 
 def test_every_claim_has_a_row_with_all_that_its_verdict_says(report):
-    rows = {name: [plain(cell) for cell in CELL.findall(row)] for name, row in ROW.findall(report())}
+    found = ROW.findall(report())
+    assert {(state, kind) for _, state, kind, _ in found} == {("holds", "theorem"), ("fails", "theorem")}
+    rows = {name: [plain(cell) for cell in CELL.findall(row)] for name, _, _, row in found}
     value = "(2) cases 4: 1.5, joint: –"
     assert rows == {
         "b_holds": ["holds & <vision> theorem 1 [P] does not beat a fails", "theorem", f"1.235 ± 0.12 {value}",
@@ -86,24 +116,67 @@ def test_every_claim_has_a_row_with_all_that_its_verdict_says(report):
     }  # fmt: skip
 
 
-def test_every_figure_is_drawn_once_those_with_claims_first(report):
+def test_every_figure_is_drawn_once_in_the_order_of_the_captions_with_its_claims(report):
     text = report()
-    found = {path: (base64.b64decode(svg).decode(), said, below) for path, svg, said, below in FIGURE.findall(text)}
     a, b, own, published = FIGURES
-    assert list(found) == [b, a, own, published]
-    assert {path: svg for path, (svg, _, _) in found.items()} == {path: f"<svg>{path}</svg>" for path in FIGURES}
-    assert {path: html.unescape(said) for path, (_, said, _) in found.items()} == {
-        a: "toy: a",
-        b: "toy: b. holds & <vision>. fails & <vision>",
-        own: "own_family: x. holds & <own_family>",
-        published: "long: p. fails & <vision>",
-    }
-    made_by = {path: plain(below).split(" · made by ")[1:] for path, (_, _, below) in found.items()}
+    found = {path: (tag, head, pixel(shown), (w, h), alt, said, below)
+             for tag, path, head, shown, w, h, alt, said, below in FIGURE.findall(text)}  # fmt: skip
+    assert list(found) == [a, b, own, published]
+    assert text.count('class="figure"') == 4
+    assert {path: one[2] for path, one in found.items()} == COLOURS
+    assert {one[3] for one in found.values()} == {("80", "40")}
+    assert {path: (tag, plain(head), html.unescape(alt), plain(said)) for path, (tag, head, _, _, alt, said, _)
+            in found.items()} == {
+        a: ("section", "Figure 2. First & <last>", "First & <last>", "See <a>."),
+        b: ("details", "Second 2 claims: 1 holds 1 fails", "Second", "See b."),
+        own: ("details", "X 1 claim: 1 holds", "X", ""),
+        published: ("details", "Third (figure 3) 1 claim: 1 fails", "Third", "See p."),
+    }  # fmt: skip
+    made_by = {path: plain(one[-1]).split(" · made by ")[1:] for path, one in found.items()}
     repro = ["dvc repro vision_plot"]
     assert made_by == {a: repro, b: repro, own: ["make x"], published: repro}
-    for path, section in re.findall(r'(?s)<section class="figure">\n<figure id="([^"]+)">(.*?)</section>', text):
-        beside = [name for name, one in CLAIMS.items() if one["figure"] == path]
-        assert [name for name, _ in ROW.findall(section)] == beside
+    for path, one in found.items():
+        beside = [name for name, claimed in CLAIMS.items() if claimed["figure"] == path]
+        assert [name for name, *_ in ROW.findall(one[-1])] == beside
+
+
+def pixel(webp: str) -> tuple[int, ...]:
+    """The colour in the middle of a picture."""
+    return Image.open(io.BytesIO(base64.b64decode(webp))).convert("RGB").getpixel((40, 20))
+
+
+def test_a_finding_stands_with_its_figure_and_the_verdicts_on_it(report):
+    [(figure, said)] = CARD.findall(report())
+    assert figure == FIGURES[1]
+    assert plain(said) == "It <fails>. A claim on it fails , 1.235"
+    assert re.findall('href="#([^"]+)"', said) == ["a_fails"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"figure": "z"}, "wanted one of its figures, got 'z'"),
+        ({"claims": ["a_fails", "never"]}, r"wanted one of its claims, got \['never'\]"),
+    ],
+)
+def test_a_finding_without_its_figure_or_claim_is_refused(report, changed, message):
+    finding = CAPTIONS["findings"][0] | changed
+    with pytest.raises(InputError, match=f"findings of vision: 'It <fails>.': {message}"):
+        report({**CAPTIONS, "findings": [finding]})
+
+
+def test_what_is_said_of_a_figure_must_be_known(report):
+    figures = {"a": {"title": "A", "captoin": "See a."}}
+    with pytest.raises(InputError, match=r"captions.yaml.families.vision.figures.a: unknown key 'captoin', wanted"):
+        report({"findings": [], "families": {"vision": {**SAID, "figures": figures}}})
+
+
+def test_families_stand_in_the_order_of_their_papers(report):
+    text = report()
+    assert re.findall(r'<h2 id="(\w+)">', text)[2:4] == ["vision", "own_family"]
+    assert plain(text).count("Vision & <sight>") == 3
+    assert "we <look>" in plain(text)
+    assert "What the paper does not say. much" in plain(text)
 
 
 def where(place, kind, state="holds"):
@@ -160,14 +233,14 @@ def test_the_families_are_counted(report):
     [table] = re.findall(r"(?s)<tbody>\n(.*?)</tbody>", report())[:1]
     rows = [[plain(cell) for cell in CELL.findall(row)] for row in table.split("<tr>")[1:]]
     assert rows == [
-        ["Vision transformers: does it carry over?", "3", "1", "2 (1 as expected)", "0"],
+        ["Vision & <sight>", "3", "1", "2 (1 as expected)", "0"],
         ["own_family", "2", "1", "0", "1"],
     ]
 
 
 def test_a_published_run_says_where_it_comes_from_and_the_rest_comes_before_it(report):
     before, _, after = report().partition('<h2 id="published">')
-    assert [path for path, *_ in FIGURE.findall(after)] == FIGURES[3:]
+    assert [path for _, path, *_ in FIGURE.findall(after)] == FIGURES[3:]
     assert "<h3>toy</h3>" in before
     assert "<h3>own_family</h3>" not in before
     said = plain(after[: after.index("<details>")])
@@ -177,7 +250,8 @@ def test_a_published_run_says_where_it_comes_from_and_the_rest_comes_before_it(r
 
 
 def test_what_was_not_run_is_listed(report):
-    assert re.findall("<li>(.*?)</li>", report()) == ["not run &amp; &lt;own_family&gt; <small>theorem 1</small>"]
+    listed = report().partition('<h2 id="not-run">')[2]
+    assert re.findall("<li>(.*?)</li>", listed) == ["not run &amp; &lt;own_family&gt; <small>theorem 1</small>"]
 
 
 def test_a_claim_whose_figure_is_not_there_is_refused(report):
@@ -187,6 +261,8 @@ def test_a_claim_whose_figure_is_not_there_is_refused(report):
 
 def test_a_folder_without_figures_is_refused(stage, tmp_path):
     (tmp_path / "claims.json").write_text("{}")
+    (tmp_path / "captions.yaml").write_text(json.dumps(CAPTIONS))
     (tmp_path / "plots").mkdir()
+    template = ROOT / "stages" / "report.html"
     with pytest.raises(InputError, match="plots: wanted figures, got none"):
-        stage("report", {}, Path("claims.json"), ROOT / "stages" / "report.html", Path("report.html"), [Path("plots")])
+        stage("report", {}, Path("claims.json"), Path("captions.yaml"), template, Path("out.html"), [Path("plots")])

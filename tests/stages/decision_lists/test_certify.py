@@ -3,22 +3,13 @@
 import pandas as pd
 import pytest
 import torch
-from decision_lists_made import Brute, certified, every_sequence, task, write_tasks
+from decision_lists_made import Brute, certified, every_sequence, ordered, task, write_tasks
 from made import files, generator, write_run
 
 SECTION = "decision_lists.certify"
 LISTS, PI, WEIGHTS = [[3, 1, 0], [2, 1], [2], [1, 3]], [2, 0, 3, 1], [5, 1, 3, 2, 7, 4]
 FIRST = task("first", "some", 4, 3, LISTS, PI, WEIGHTS, law="first law")
 SECOND = task("second", "other", 3, 2, [[1, 0], [2, 1], [2]], [1, 2, 0], [1, 6, 4], law="second law")
-
-
-def ordered(lists):
-    """0 outside of a list, and one more for each place towards its head."""
-    W = torch.zeros(len(lists), len(lists), dtype=torch.float64)
-    for a, entries in enumerate(lists):
-        for place, b in enumerate(entries):
-            W[b, a] = len(entries) - place
-    return W
 
 
 def noise(name, *shape):

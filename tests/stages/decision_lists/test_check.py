@@ -5,21 +5,12 @@ import math
 import pandas as pd
 import pytest
 import torch
-from decision_lists_made import Brute, classes, every_sequence, task, write_tasks
+from decision_lists_made import Brute, classes, every_sequence, ordered, task, write_tasks
 from made import files, generator
 
 SECTION = "decision_lists.check"
 PARAMS = {"seed": 9, "n_cases": 60, "most_tokens": 5}
 OLD = task("old", "old", 3, 2, [[1, 0], [2, 1], [2]], [1, 2, 0], [1, 6, 4])
-
-
-def ordered(lists):
-    """0 outside of a list, and one more for each place towards its head."""
-    W = torch.zeros(len(lists), len(lists), dtype=torch.float64)
-    for a, entries in enumerate(lists):
-        for place, b in enumerate(entries):
-            W[b, a] = len(entries) - place
-    return W
 
 
 CHUNKS = (35, 25)  # a chunk is made to hold 35 cases

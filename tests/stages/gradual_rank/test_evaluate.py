@@ -13,7 +13,7 @@ from made import files
 
 from lib.io.claims import read_claims
 
-SECTIONS = ["any.evaluate", "any.bars", "any.full", "any.studied"]
+SECTIONS = ["any.evaluate", "any.bars", "any.full", "any.studied", "any.usual"]
 # Bars that some of the made numbers meet exactly: such ones do not pass.
 SIGNIFICANT, APART, LASTING, RISEN, N_BUDGETS = 0.25, 0.0625, 0.25, 0.5, 9
 TINY, RETURNED, NEAR = -4, 0.01, 0.05
@@ -39,7 +39,7 @@ JOINS = {
 }
 TABLE = """name\tn_seeds\tn_samples\td_model\tn_layers\tn_heads\tdrawn\tteacher
 paper\t3\t9\t2\t\t\tfalse\tgaussian
-small\t4\t7\t3\t2\t5\ttrue\tuniform
+small\t4\t7\t\t2\t5\ttrue\tuniform
 """
 KEYS = {
     "stages": ["problem", "seed", "stage"],
@@ -782,13 +782,9 @@ def ran(stage, folder, made, figure_seed):
     (folder / "problems.tsv").write_text(TABLE)
     params = {"significant": SIGNIFICANT, "apart": APART, "lasting": LASTING, "n_budgets": N_BUDGETS}
     bars = {"log10_init_scale": TINY, "returned": RETURNED, "near": NEAR}
-    sections = dict(
-        zip(
-            SECTIONS,
-            ({**params, "figure_seed": figure_seed}, bars, {"d_model": 11, "threshold": RISEN, "n_seeds": 3}, "small"),
-            strict=True,
-        )
-    )
+    full, usual = {"d_model": 11, "threshold": RISEN, "n_seeds": 3}, {"d_model": 3, "n_samples": 1}
+    values = {**params, "figure_seed": figure_seed}, bars, full, "small", usual
+    sections = dict(zip(SECTIONS, values, strict=True))
     folders = [folder / name for name in ("predictions", "flows", "descents", "disturbed")]
     alone = [folder / f"{name}.parquet" for name in ("rises", "spectra")]
     out = folder / "metrics", folder / "curves.csv"

@@ -19,7 +19,7 @@ SOLVER = {"threshold": 0.02, "margin": 4, "kick": 1e-4, "stationary": 1e-4, "max
 SMALL = {"flow_scales": [-3, -6], "n_snapshots": 3, "n_times": 6}
 # Here something is above the threshold from the start.
 PAPER = {"flow_scales": [-0.7], "n_snapshots": 2, "n_times": 4, "curvature_share": 1}
-CONTROL, REST = -2, 0.4
+CONTROL, REST, NOTHING = -2, 0.4, {}
 GROWN = 0.15
 PARAMS = {"control_log10_init_scale": CONTROL, "rest": REST, "grown": GROWN, "rtol": 1e-7, "atol": 1e-7}
 PROBLEMS = {"paper": PAPER, "small": SMALL}
@@ -42,10 +42,10 @@ def write(tmp_path):
     return {name: draw_toy(tmp_path / f"t/{name}.safetensors", *task, 0.3) for name, task in TASKS.items()}
 
 
-def run(stage, tmp_path, solver=SOLVER, problems=PROBLEMS, **params):
+def run(stage, tmp_path, solver=SOLVER, problems=PROBLEMS, usual=NOTHING, **params):
     folders = [tmp_path / name for name in "tprf"]
     table = write_problems(tmp_path / "problems.tsv", problems)
-    sections = {"a.b": {**PARAMS, **params}, "a.solver": solver, "a.studied": "small"}
+    sections = {"a.b": {**PARAMS, **params}, "a.solver": solver, "a.studied": "small", "a.usual": usual}
     stage("gradual_rank.flow", sections, *sections, table, *folders)
     return {file.stem: pd.read_parquet(file) for file in sorted((tmp_path / "f").iterdir())}
 

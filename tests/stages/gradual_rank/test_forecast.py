@@ -33,6 +33,7 @@ def run(stage, tmp_path, solver=SOLVER, **params):
     toy = draw_toy(tmp_path / "t/small.safetensors", SEEDS, (4, 3, 2), [20, 4], 0.3)
     draw_toy(tmp_path / "t/paper.safetensors", [2], (3, 2, 2), [36], 0.3)
     sections = {"a.greedy": {"stop_loss": 0.9}, "a.b": {**PARAMS, **params}, "a.solver": solver, "a.studied": "small"}
+    sections["a.usual"] = {}
     problems = write_problems(tmp_path / "problems.tsv", {"paper": PROBLEM, "small": PROBLEM})
     stage("gradual_rank.greedy", sections, *sections, problems, tmp_path / "t", tmp_path / "p")
     return pd.read_parquet(tmp_path / "p/forecast.parquet"), toy

@@ -29,8 +29,8 @@ def write(folder, rows):
     return folder / "problems.tsv"
 
 
-def make(stage, folder, rows=TABLE):
-    stage("gradual_rank.generate", {}, write(folder, rows), folder / "t")
+def make(stage, folder, rows=TABLE, **usual):
+    stage("gradual_rank.generate", {"a.usual": usual}, "a.usual", write(folder, rows), folder / "t")
     found = {}
     for file in sorted((folder / "t").iterdir()):
         with safe_open(file, "pt") as opened:
@@ -96,6 +96,16 @@ def test_a_transformer_has_frames_and_frozen_blocks_and_adds_what_its_heads_say(
                 hidden = X @ W_1[layer]
                 X = X + (hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2) @ W_2[layer]
             torch.testing.assert_close(X, Y, rtol=1e-11, atol=1e-13)
+
+
+def test_what_a_line_leaves_empty_is_as_usual(stage, tmp_path):
+    usual = {"n_seeds": 1, "n_samples": 3, "d_model": 9, "start": "uniform", "max_stages": 5}
+    first, *others = TABLE
+    line = [first[0], "", first[2], "", *first[4:11], "", *first[12:]]
+    found = make(stage, tmp_path, [line, *others], **usual)
+    whole = make(stage, tmp_path, [[first[0], 1, *first[2:]], *others])
+    assert found["one"].keys() == whole["one"].keys()
+    assert all(torch.equal(found[name][key], whole[name][key]) for name in whole for key in whole[name])
 
 
 def test_a_task_without_seeds_is_refused(stage, tmp_path):

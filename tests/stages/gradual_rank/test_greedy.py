@@ -34,7 +34,7 @@ def toys(tmp_path):
 def run(stage, tmp_path, params, **solver):
     """The tables of the stage."""
     sections = {"a.b": {"stop_loss": STOP_LOSS}, "a.adapter": ADAPTER, "a.solver": {**SOLVER, **solver}}
-    sections["a.studied"] = "small"
+    sections |= {"a.studied": "small", "a.usual": {"max_stages": 7}}
     problems = write_problems(tmp_path / "problems.tsv", params)
     stage("gradual_rank.greedy", sections, *sections, problems, tmp_path / "t", tmp_path / "p")
     return {file.stem: pd.read_parquet(file) for file in sorted((tmp_path / "p").iterdir())}

@@ -138,6 +138,13 @@ def truncations(data, made, n_images):
                 yield {"kind": kind, "rank": rank, **scores(model, data, n_images), **labels}
 
 
+def units(model, what):
+    """How many weights that are not zero, neurons or heads a model has."""
+    if what == "weights":
+        return sum(int((model[name] != 0).sum()) for name in MATRICES)
+    return model["W_2"].shape[1] if what == "neurons" else model["W_O"].shape[1]
+
+
 def prunings(data, made, n_images):
     """Every row of the table: what is removed, the orders and the rates."""
     removals = {"weights": without_weights, "neurons": without_neurons, "heads": without_heads}
@@ -151,6 +158,7 @@ def prunings(data, made, n_images):
                         "what": what,
                         "order": order,
                         "rate": rate,
+                        "removed": 1 - units(pruned, what) / units(model, what),
                         **scores(pruned, data, n_images),
                         "parameters": sum(w.numel() for w in pruned.values()) / n_weights,
                         "flops": operations(pruned, IMAGE_SHAPE) / operations(model, IMAGE_SHAPE),

@@ -23,11 +23,13 @@ PARAMS = {
     "rtol": 0.3,
     "figure_singular_values": 2,
 }
+SIZES = {"d_model": 5, "d_head": 2, "n_heads": 9}
 SEEDS, STEPS, LAST = [5, 2, 7], [0, 1, 2, 3, 4, 6, 7, 8, 9], 9
 PERMUTED, SGD, SCALED = "labels=permuted", "optimizer=sgd,learning_rate=0.3", "scaled=all-but-patch-embedding"
 CELLS = [
     *((scale, "none") for scale in (0.25, 0.5, 2.0, 4.0)),
     *((0.5, control) for control in (PERMUTED, SGD)),
+    (2.0, PERMUTED),
     (0.25, SCALED),
 ]
 CUT = "kind rank test_accuracy init_scale control seed"
@@ -48,8 +50,6 @@ TRUNCATE = [
     ("W_K", 4, 0.99, 0.5, "none", 5),
     ("W_K", 0, 0.98, 0.5, "none", 2),
     ("W_K", 4, 0.96, 0.5, "none", 2),
-    ("all", 0, 0.1, 2.0, "none", 5),
-    ("all", 4, 0.15, 2.0, "none", 2),
     ("all", 0, 0.85, 0.5, PERMUTED, 5),
     ("all", 4, 0.05, 0.5, PERMUTED, 2),
 ]
@@ -66,10 +66,9 @@ PRUNE = {  # accuracies at these rates
     ("weights", "largest", 0.5, "none", 2): (0.4, 0.8, 0.1, 0.5),
     ("neurons", "smallest", 0.5, "none", 5): (0.6, 0.7, 0.4, 0.5),
     ("neurons", "random", 0.5, "none", 2): (0.7, 0.75, 0.95, 0.85),
-    ("weights", "smallest", 0.25, "none", 5): (0.99, 0.98, 0.97, 0.96),
     ("weights", "largest", 0.5, PERMUTED, 2): (0.995, 0.985, 0.975, 0.965),
 }
-CUT_MEASURES = {  # worked out by hand
+CUT_MEASURES = {  # at 0.5, worked out by hand
     "rank_within_one_point": {5: 2, 2: 1, 7: 4},
     "accuracy_at_rank_zero": {5: 0.3, 2: 0.2, 7: 0.6},
     "pruning_within_one_point": {5: 0.25, 2: 0.5, 7: 0},
@@ -136,7 +135,14 @@ def evaluate(stage, cells, truncate, prune, tmp_path):
         prune.to_parquet(tmp_path / "prune.parquet")
         inputs = [tmp_path / f"{name}.parquet" for name in ("spectra", "truncate", "prune")]
         outputs = [tmp_path / "metrics", tmp_path / "plots" / "curves.csv"]
-        stage("vision.evaluate", {SECTION: {**PARAMS, **params}}, SECTION, tmp_path / "runs", *inputs, *outputs)
+        stage(
+            "vision.evaluate",
+            {SECTION: {**PARAMS, **params}, "any.train.model": SIZES},
+            SECTION,
+            tmp_path / "runs",
+            *inputs,
+            *outputs,
+        )
         return found
 
     return run
@@ -157,72 +163,132 @@ def summarised(row):
     }
 
 
-def by_loops(training, ranks, reference=0.5, growth=(0.25, 0.5, 2.0)):
-    """Every measure of accuracies and ranks, by seed; `growth` are the scales along which there is some to measure."""
+def by_loops(training, ranks, growth=(0.25, 0.5, 2.0)):
+    """Every measure of accuracies and ranks, by name, scale and seed; `growth` are scales from one to the next."""
+    measured = {}
 
-    def rank(matrix, seed, scale=reference, control="none", of="update", step=LAST):
+    def put(name, scale, seed, value):
+        measured.setdefault(name, {}).setdefault(scale, {})[seed] = value
+
+    def rank(matrix, seed, scale, control="none", of="update", step=LAST):
         wanted = (matrix, seed, scale, control, of, step)
         columns = ("matrix", "seed", "init_scale", "control", "of", "step")
         found = [row["stable_rank"] for row in ranks if tuple(row[c] for c in columns) == wanted]
         assert len(found) == 4
         return mean(found)
 
-    measured = {}
-    for seed in SEEDS:
-        found = {}
-        for row in training:
-            if (row["seed"], row["step"], row["init_scale"]) == (seed, LAST, reference):
-                name = {"none": "", PERMUTED: "_permuted", SGD: "_sgd", SCALED: "_all_but_patch_embedding"}
-                found["test_accuracy" + name[row["control"]]] = row["test_accuracy"]
-        for matrix in ("KQ", "VO"):
-            learned = rank(f"W_{matrix}", seed)
-            found[f"stable_rank_{matrix}"] = learned
-            found[f"gaussian_over_learned_{matrix}"] = rank(f"W_{matrix}", seed, of="gaussian") / learned
-            found[f"first_step_over_learned_{matrix}"] = rank(f"W_{matrix}", seed, step=1) / learned
-            if reference == 0.5:
-                permuted = rank(f"W_{matrix}", seed, control=PERMUTED)
-                found[f"stable_rank_{matrix}_permuted"] = permuted
-                found[f"permuted_over_learned_{matrix}"] = permuted / learned
-                found[f"stable_rank_{matrix}_sgd"] = rank(f"W_{matrix}", seed, control=SGD)
-            else:
-                found[f"stable_rank_{matrix}_all_but_patch_embedding"] = rank(f"W_{matrix}", seed, control=SCALED)
-        final = [rank("W_KQ", seed, scale) for scale in growth]
-        if len(growth) > 1:
-            found["rank_growth_with_init_scale"] = min(b / a for a, b in itertools.pairwise(final))
-        through = []
-        for scale in (scale for scale in growth if scale > 0.25):
-            early, late = (
-                mean(rank("W_VO", seed, scale, step=step) for step in steps) for steps in ((1, 2, 3), (7, 8, 9))
-            )
-            through.append(late / early)
-        if through:
-            found["VO_growth_through_training"] = min(through)
-        for name, value in found.items():
-            measured.setdefault(name, {})[seed] = value
+    def grown(*place):
+        early, late = (mean(rank(*place, step=step) for step in steps) for steps in ((1, 2, 3), (7, 8, 9)))
+        return late / early
+
+    def losses(seed, scale, control):
+        rows = [r for r in training if (r["seed"], r["init_scale"], r["control"]) == (seed, scale, control)]
+        return {row["step"]: row["train_loss"] for row in rows if row["step"]}
+
+    def at_loss(level, matrix, seed, scale, control="none"):
+        fell = losses(seed, scale, control)
+        before = None
+        for step, loss in fell.items():
+            if loss <= level:
+                value = rank(matrix, seed, scale, control, step=step)
+                if before is None:
+                    return value
+                then = rank(matrix, seed, scale, control, step=before)
+                return then + (fell[before] - level) / (fell[before] - loss) * (value - then)
+            before = step
+        raise AssertionError
+
+    names = {"none": "", PERMUTED: "_permuted", SGD: "_sgd", SCALED: "_all_but_patch_embedding"}
+    cells = {(row["init_scale"], row["control"]) for row in training}
+    plain = [scale for scale, control in cells if control == "none"]
+    for row in training:
+        if row["step"] == LAST:
+            for value in ("train_loss", "test_accuracy"):
+                put(value + names[row["control"]], row["init_scale"], row["seed"], row[value])
+    for seed, matrix in itertools.product(SEEDS, ("W_KQ", "W_VO")):
+        letters = matrix[2:]
+        for scale, control in cells:
+            put(f"stable_rank_{letters}{names[control]}", scale, seed, rank(matrix, seed, scale, control))
+            put(f"growth_through_training_{letters}{names[control]}", scale, seed, grown(matrix, seed, scale, control))
+            place = matrix, seed, scale
+            if control == "none":
+                for name, of, step in (("gaussian", "gaussian", LAST), ("first_step", "update", 1)):
+                    ratio = rank(*place, of=of, step=step) / rank(*place)
+                    put(f"{name}_over_learned_{letters}", scale, seed, ratio)
+            if control == PERMUTED:
+                put(f"permuted_over_learned_{letters}", scale, seed, rank(*place, PERMUTED) / rank(*place))
+                ratio = grown(*place) / grown(*place, PERMUTED)
+                put(f"growth_through_training_over_permuted_{letters}", scale, seed, ratio)
+                level = max(min(losses(seed, scale, c).values()) for c in ("none", PERMUTED))
+                ratio = at_loss(level, *place, PERMUTED) / at_loss(level, *place)
+                put(f"permuted_over_learned_at_equal_loss_{letters}", scale, seed, ratio)
+        level = max(min(losses(seed, scale, "none").values()) for scale in plain)
+        for small, large in itertools.pairwise(growth):
+            found = {
+                "": [rank(matrix, seed, scale) for scale in (small, large)],
+                "_first_step": [rank(matrix, seed, scale, step=1) for scale in (small, large)],
+                "_at_equal_loss": [at_loss(level, matrix, seed, scale) for scale in (small, large)],
+            }
+            if {(small, PERMUTED), (large, PERMUTED)} <= cells:
+                found["_permuted"] = [rank(matrix, seed, scale, PERMUTED) for scale in (small, large)]
+            ratios = {name: after / before for name, (before, after) in found.items()}
+            for name, ratio in ratios.items():
+                put(f"growth_with_init_scale_{letters}{name}", large, seed, ratio)
+            for null in ("_first_step", "_permuted"):
+                if null in ratios:
+                    over = ratios[""] / ratios[null]
+                    put(f"growth_with_init_scale_over{null}_{letters}", large, seed, over)
     return measured
 
 
-def check_measures(folder, wanted):
+def check_measures(folder, wanted, reference):
+    """By scale, the reference last; the Gaussian products have a test of their own."""
     measured, summary = (
         json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in ("measures", "summary")
     )
-    assert measured.keys() == summary.keys() == wanted.keys()
-    for name, by_seed in wanted.items():
-        found = measured[name]
-        assert found["cases"] == [str(seed) for seed in sorted(SEEDS)], name
-        assert found["values"] == pytest.approx([by_seed[seed] for seed in sorted(SEEDS)], rel=6e-6), name
-        values = list(by_seed.values())
-        assert summary[name] == pytest.approx({"mean": mean(values), "sd": stdev(values)}, rel=1e-5), name
+    assert measured.pop("setup") == {"reference_scale": reference, "d_model": 5, "possible_rank": 4}
+    assert measured.keys() == summary.keys()
+    for letters in ("KQ", "VO"):
+        del measured[f"gaussian_product_over_learned_{letters}"]
+    assert measured.keys() == wanted.keys()
+    for name, by_scale in wanted.items():
+        order = sorted(by_scale, key=lambda scale: (scale == reference, scale))
+        assert list(measured[name]) == [f"{scale:g}" for scale in order]
+        for scale in order:
+            found, by_seed = measured[name][f"{scale:g}"], by_scale[scale]
+            assert found["cases"] == [str(seed) for seed in sorted(SEEDS)], name
+            assert found["values"] == pytest.approx([by_seed[seed] for seed in sorted(SEEDS)], rel=2e-5), name
+        values = list(by_scale[order[-1]].values())
+        assert summary[name] == pytest.approx({"mean": mean(values), "sd": stdev(values)}, rel=1e-4, abs=1e-5), name
 
 
 def test_every_measure_is_that_of_plain_loops_and_every_claim_has_one(evaluate, tmp_path):
     training, spectra = (table.to_dict("records") for table in evaluate())
-    wanted = {**by_loops(training, [summarised(row) for row in spectra]), **CUT_MEASURES}
-    check_measures(tmp_path / "metrics", wanted)
+    wanted = by_loops(training, [summarised(row) for row in spectra])
+    wanted |= {name: {0.5: by_seed} for name, by_seed in CUT_MEASURES.items()}
+    check_measures(tmp_path / "metrics", wanted, 0.5)
     listed = read_claims(Path(__file__).parents[3] / "claims.yaml").values()
     read = {claim.measure for claim in listed if claim.family == "vision"}
     assert len(read) > 15
-    assert read <= wanted.keys()
+    found = json.loads((tmp_path / "metrics" / "measures.json").read_text(encoding="utf-8"))
+    assert {name.partition("@")[0] for name in read} <= found.keys()
+
+
+@pytest.mark.parametrize("cells", [CELLS])
+def test_a_gaussian_of_the_norm_of_a_product_has_the_stable_rank_of_a_gaussian_matrix(evaluate, tmp_path):
+    evaluate()
+    ranks = pd.read_parquet(tmp_path / "metrics" / "tables" / "ranks.parquet")
+    keys = ["matrix", "init_scale", "control", "seed", "layer", "head"]
+    found = ranks[ranks["of"] == "gaussian product"].set_index(keys)
+    updates = ranks[(ranks["of"] == "update") & (ranks["step"] == LAST)].set_index(keys)
+    updates = updates.loc[["W_VO", "W_KQ"]]
+    assert set(found.index) == set(updates.index)
+    np.testing.assert_allclose(found["norm"], updates.loc[found.index, "norm"], rtol=1e-5)
+    draw = np.random.default_rng(1)
+    sigma = np.linalg.svd(draw.standard_normal((4000, 5, 5)), compute_uv=False)
+    expected = (sigma**2).sum(1) / sigma[:, 0] ** 2
+    assert found["stable_rank"].mean() == pytest.approx(expected.mean(), abs=4 * expected.std() / len(found) ** 0.5)
+    assert found["stable_rank"].nunique() == len(found)
 
 
 @pytest.mark.parametrize(
@@ -233,21 +299,21 @@ def test_every_measure_is_that_of_plain_loops_and_every_claim_has_one(evaluate, 
         ([(2.0, "none"), (0.25, "none"), (0.25, SCALED), (0.5, "none")], 0.25, (0.25, 2.0)),
     ],
 )
-def test_growth_is_along_the_wanted_scales_that_were_trained_and_cuts_are_at_the_reference(
-    evaluate, tmp_path, reference, growth
-):
+def test_growth_is_along_the_wanted_scales_that_were_trained(evaluate, tmp_path, reference, growth):
     scales = [0.25, 2] if len(growth) == 2 else PARAMS["growth_scales"]
     found = evaluate(reference_scale=reference, growth_scales=scales)
     training, spectra = (table.to_dict("records") for table in found)
-    wanted = by_loops(training, [summarised(row) for row in spectra], reference, growth)
-    check_measures(tmp_path / "metrics", {**wanted, **(CUT_MEASURES if reference == 0.5 else {})})
+    wanted = by_loops(training, [summarised(row) for row in spectra], growth)
+    wanted |= {name: {0.5: by_seed} for name, by_seed in CUT_MEASURES.items()}
+    check_measures(tmp_path / "metrics", wanted, reference)
 
 
 @pytest.mark.parametrize("cells", [CELLS, CELLS[1:2]])
 def test_every_table_and_the_curves_hold_what_the_stages_before_found(evaluate, cells, truncate, prune, tmp_path):
-    """The figures show the least seed."""
+    """The figures show the least seed of the plain runs."""
     training, spectra = evaluate()
     of_figures = spectra[spectra["matrix"].isin(["W_VO", "W_KQ"]) & (spectra["seed"] == min(SEEDS))]
+    of_figures = of_figures[of_figures["control"] == "none"].assign(n_singular_values=3)
     of_figures = of_figures.assign(singular_values=[values[:2] for values in of_figures["singular_values"]])
     training = training.sort_values("variant", kind="stable")  # runs are read by name
     wanted = {
@@ -263,6 +329,7 @@ def test_every_table_and_the_curves_hold_what_the_stages_before_found(evaluate, 
     for name, rows in wanted.items():
         found = pd.read_parquet(tmp_path / "metrics" / "tables" / f"{name}.parquet")
         assert set(found) == set(rows), name
+        found = found[found["of"] != "gaussian product"] if name == "ranks" else found
         rows = rows.astype({c: f"{t.name[:-2]}32" for c, t in rows.dtypes.items() if t.name in ("float64", "int64")})
         if name == "spectra":
             assert all(values.dtype == np.float32 for values in found["singular_values"])
@@ -270,10 +337,28 @@ def test_every_table_and_the_curves_hold_what_the_stages_before_found(evaluate, 
         pd.testing.assert_frame_equal(
             found[list(rows)], rows.reset_index(drop=True), rtol=1e-7 if name == "ranks" else 0, atol=0, obj=name
         )
-    kept = [f"tables/{name}.parquet" for name in ("scales", *wanted)]
-    assert files(tmp_path / "metrics") == sorted(["headlines.json", "measures.json", "summary.json", *kept])
+    check_derived(tmp_path / "metrics" / "tables", training.to_dict("records"), spectra.to_dict("records"))
+    tables = [*wanted, "scales", "growth", "equal_loss"]
+    kept = sorted(["headlines.json", "measures.json", "summary.json", *(f"tables/{name}.parquet" for name in tables)])
+    assert files(tmp_path / "metrics") == kept
     assert files(tmp_path / "plots") == ["curves.csv"]
     check_curves(pd.read_csv(tmp_path / "plots" / "curves.csv"), cells, training.to_dict("records"))
+
+
+def check_derived(folder, training, spectra):
+    """The measures are ratios of these tables."""
+    wanted = by_loops(training, [summarised(row) for row in spectra], growth=())
+    names = {"none": "", PERMUTED: "_permuted", SGD: "_sgd", SCALED: "_all_but_patch_embedding"}
+    growth = pd.read_parquet(folder / "growth.parquet")
+    for row in growth.itertuples():
+        name = f"growth_through_training_{row.matrix[2:]}{names[row.control]}"
+        assert row.growth == pytest.approx(wanted[name][round(row.init_scale, 6)][row.seed], rel=2e-5)
+    assert len(growth) == 2 * len({(row["init_scale"], row["control"], row["seed"]) for row in training})
+    equal = pd.read_parquet(folder / "equal_loss.parquet")
+    for row in equal.itertuples():
+        ratio = wanted[f"permuted_over_learned_at_equal_loss_{row.matrix[2:]}"][row.init_scale][row.seed]
+        assert row.permuted / row.learned == pytest.approx(ratio, rel=2e-5)
+    assert len(equal) == 2 * len({(r["init_scale"], r["seed"]) for r in training if r["control"] == PERMUTED})
 
 
 def check_curves(found, cells, training):

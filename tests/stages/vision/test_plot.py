@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from statistics import mean, stdev
+from statistics import mean
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,7 @@ import pytest
 from made import files
 
 SECTION = "any.plot"
-PARAMS = {"layer": 2, "head": 3, "lines": 3}
+PARAMS = {"layer": 2, "head": 3, "lines": 3, "trained_loss": 5}
 SEEDS, STEPS, LAST = [5, 2, 7], [1, 6, 9], 9
 SPECTRA_STEPS = [9, 1, 2, 3, 4, 5, 6, 7]  # not in order
 SCALES = [0.1, 0.5, 4]
@@ -21,7 +21,7 @@ NAMES = {"W_KQ": r"$W_K W_Q^\top$", "W_VO": r"$W_V W_O^\top$"}
 RATES, RANKS, ORDERS = [0.5, 0, 0.9], [4, 0, 1], ["smallest", "random", "largest"]
 FIGURES = [
     *("figure-1", "figure-3", "figure-4", "figure-5-KQ", "figure-5-VO", "figure-12"),
-    *("learning-curves", "nulls", "truncation", "pruning"),
+    *("learning-curves", "nulls", "truncation", "pruning", "growth", "equal-loss"),
 ]
 
 
@@ -54,11 +54,15 @@ def tables(cells, growth):
     """Tables as the stage before writes them, as rows; no two numbers are alike."""
     draw = random.Random(0)
     per_head = {"layer": LAYERS, "head": HEADS, "init_scale_and_control": cells}
-    kinds = [("initial", 0), ("gaussian", LAST), *(("update", step) for step in STEPS)]
+    kinds = [("initial", 0), ("gaussian", LAST), ("gaussian product", LAST), *(("update", step) for step in STEPS)]
     ranks = every(draw, "stable_rank", matrix=[*MATRICES, "W_K"], of_and_step=kinds, seed=SEEDS, **per_head)
-    kinds[2:] = [("update", step) for step in SPECTRA_STEPS]
+    kinds[1:] = [("gaussian", LAST), *(("update", step) for step in SPECTRA_STEPS)]
     spectra = [
-        {**row, "singular_values": np.array([draw.uniform(1, 9) for _ in range(4)], dtype="float32")}
+        {
+            **row,
+            "n_singular_values": 6,
+            "singular_values": np.array([draw.uniform(1, 9) for _ in range(4)], dtype="float32"),
+        }
         for row in every(draw, "norm", matrix=MATRICES, of_and_step=kinds, seed=[7], **per_head)
     ]
     training = [
@@ -69,7 +73,14 @@ def tables(cells, growth):
     truncate = every(draw, "test_accuracy", variant=variants, kind=["W_Q", "all", "W_1"], rank=RANKS, seed=SEEDS)
     what = ["heads", "weights", "neurons"]
     prune = every(draw, "test_accuracy", variant=variants, what=what, order=ORDERS, rate=RATES, seed=SEEDS)
+    prune = [row | {"removed": 0.9 * row["rate"]} for row in prune]
+    grown_rows = every(draw, "growth", matrix=MATRICES, seed=SEEDS, init_scale_and_control=cells)
+    scales = [scale for scale, control in cells if control == PERMUTED]
+    equal_loss = every(draw, "learned", matrix=MATRICES, seed=SEEDS, init_scale=scales)
+    equal_loss = [{**row, "permuted": draw.uniform(1, 9), "train_loss": draw.uniform(1, 9)} for row in equal_loss]
     return {
+        "growth": grown_rows,
+        "equal_loss": equal_loss or [dict.fromkeys(["matrix", "seed", "init_scale", "permuted", "train_loss"])],
         "ranks": ranks,
         "spectra": spectra,
         "training": training,
@@ -105,32 +116,45 @@ def of(rows, value, **keys):
     return found
 
 
-def mean_and_deviation(rows, value, by, places, **keys):
-    """Of the rows that have these keys, by a column; of one row, the deviation is none."""
+def mean_and_range(rows, value, by, places, **keys):
+    """Of the rows that have these keys, by a column: the mean, the least, the largest."""
     found = [of(rows, value, **{by: place}, **keys) for place in places]
-    return [mean(values) for values in found], [stdev(values) if len(values) > 1 else 0 for values in found]
+    return tuple([summary(values) for values in found] for summary in (mean, min, max))
 
 
 def check_lines(axes, *wanted):
-    """The axes hold lines of these x and y, in this order, and no others."""
-    assert len(axes.lines) == len(wanted)
-    for line, (x, y) in zip(axes.lines, wanted, strict=True):
+    """The axes hold lines of these x and y, in this order, and no others but those of a legend, which are empty."""
+    drawn = [line for line in axes.lines if len(line.get_xdata())]
+    assert len(drawn) == len(wanted)
+    for line, (x, y) in zip(drawn, wanted, strict=True):
         np.testing.assert_allclose(line.get_xydata(), np.column_stack([x, y]), rtol=1e-5)
 
 
 def check_bands(axes, *wanted):
-    """The axes hold bands about these means of these half-widths, in this order, and no others."""
+    """The axes hold bands between these ends, in this order, and no others."""
     assert len(axes.collections) == len(wanted)
-    for band, (x, y, deviation) in zip(axes.collections, wanted, strict=True):
+    for band, (x, low, high) in zip(axes.collections, wanted, strict=True):
         corners = band.get_paths()[0].vertices
-        for place, middle, half in zip(x, y, deviation, strict=True):
-            ends = corners[np.isclose(corners[:, 0], place), 1]
-            found = (ends.min(), ends.max())
-            np.testing.assert_allclose(found, (middle - half, middle + half), rtol=1e-5, atol=1e-5)
+        for place, *ends in zip(x, low, high, strict=True):
+            y = corners[np.isclose(corners[:, 0], place), 1]
+            np.testing.assert_allclose((y.min(), y.max()), ends, rtol=1e-5, atol=1e-5)
+
+
+def check_points(axes, *wanted):
+    """The axes hold a bar at the mean of each of these groups of values at x of that half-width, and its values."""
+    bars = axes.collections
+    assert len(bars) == len(wanted)
+    for bar, (x, half, values) in zip(bars, wanted, strict=True):
+        ends = [(x - half, mean(values)), (x + half, mean(values))]
+        np.testing.assert_allclose(bar.get_segments()[0], ends, rtol=1e-5)
 
 
 def legend(axes):
     return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def legend_beside(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 def labels(ticks):
@@ -146,12 +170,14 @@ def test_every_figure_draws_its_table(plot, tables):
     assert set(figures) == {*FIGURES, "readings-of-init-scale"}
     normalised(figures["figure-1"], tables["spectra"])
     through_training(figures["figure-3"], tables["spectra"], [4, 0.1])
-    against_init_scale(figures["figure-4"], tables["ranks"])
+    against_init_scale(figures["figure-4"], tables["ranks"], tables["training"])
     of_heads(figures["figure-5-KQ"], tables["spectra"], "W_KQ")
     of_heads(figures["figure-5-VO"], tables["spectra"], "W_VO")
     ranks_through_training(figures["figure-12"], tables["ranks"], [4, 0.1])
     learning_curves(figures["learning-curves"], tables["training"])
-    nulls(figures["nulls"], tables["ranks"])
+    nulls(figures["nulls"], tables["ranks"], [4, 0.1])
+    grown(figures["growth"], tables["growth"])
+    equal_loss(figures["equal-loss"], tables)
     truncation(figures["truncation"], tables["truncate"])
     pruning(figures["pruning"], tables["prune"])
     readings(figures["readings-of-init-scale"], tables["training"], tables["ranks"])
@@ -164,7 +190,12 @@ def test_without_wanted_scales_or_another_reading_the_reference_is_drawn_and_not
     assert set(figures) == set(FIGURES)
     through_training(figures["figure-3"], tables["spectra"], [0.5])
     ranks_through_training(figures["figure-12"], tables["ranks"], [0.5])
-    assert labels(figures["nulls"].axes[0].get_xticklabels())[3:] == ["permuted\nlabels"]
+    nulls(figures["nulls"], tables["ranks"], [0.5], sgd=False)
+
+
+@pytest.mark.parametrize("growth", [[0.1, 0.5]])
+def test_permuted_labels_are_in_the_legend_where_only_some_scales_have_them(plot, tables):
+    ranks_through_training(plot()["figure-12"], tables["ranks"], [0.1, 0.5])
 
 
 def normalised(figure, spectra):
@@ -174,6 +205,7 @@ def normalised(figure, spectra):
         values = [of(spectra, "singular_values", of=kind, step=step, **here)[0] for kind, step in kinds]
         check_lines(axes, *(([1, 2, 3, 4], v / v[0]) for v in values))
         assert axes.get_title() == NAMES[matrix]
+        assert axes.get_xlabel() == "index of the singular value, the 4 largest of 6"
     assert legend(axes) == [*(f"update, step {step}" for _, step in kinds[:-1]), "initial state"]
     assert figure.get_suptitle() == "init scale 0.5, layer 2, head 3, seed 7"
 
@@ -187,27 +219,37 @@ def through_training(figure, spectra, scales):
             check_lines(axes, *((steps, [v[i] for v in values]) for i in (2, 1, 0)))
             assert axes.get_title() == (f"init scale {scale}" if matrix == "W_KQ" else "")
         assert row[0].get_ylabel() == rf"singular values of $\Delta$ {NAMES[matrix]}"
-    assert figure.get_suptitle() == "layer 2, head 3, seed 7; each line a singular value"
+    assert figure.get_suptitle() == "layer 2, head 3, seed 7; each line one of the 3 largest singular values"
 
 
-def against_init_scale(figure, ranks):
+def against_init_scale(figure, ranks, training):
+    """A seed's marker is hollow where the mean training loss of its scale ends above 5."""
     for row, matrix in zip(grid(figure, 2, 2), MATRICES, strict=True):
         for axes, layer in zip(row, LAYERS, strict=True):
-            here = {"control": "none", "matrix": matrix, "layer": layer, "step": LAST}
-            bands = [
-                (SCALES, *mean_and_deviation(ranks, "stable_rank", "init_scale", SCALES, of=kind, **here))
-                for kind in ("gaussian", "update")
+            here = {"matrix": matrix, "layer": layer}
+            lines = []
+            for control, kind, step in (("none", "gaussian", LAST), (PERMUTED, "update", LAST), ("none", "update", 1)):
+                places = SCALES if control == "none" else [0.5]
+                keys = {"control": control, "of": kind, "step": step, **here}
+                lines.append((places, mean_and_range(ranks, "stable_rank", "init_scale", places, **keys)[0]))
+            here |= {"control": "none", "of": "update", "step": LAST}
+            by_head = [
+                [mean(of(ranks, "stable_rank", init_scale=scale, head=head, **here)) for head in HEADS]
+                for scale in SCALES
             ]
-            by_seed = [
-                [mean(of(ranks, "stable_rank", seed=seed, init_scale=scale, of="update", **here)) for scale in SCALES]
-                for seed in sorted(SEEDS)
-            ]
-            check_lines(axes, *(band[:2] for band in bands), *((SCALES, values) for values in by_seed))
-            check_bands(axes, *bands)
+            lines.append((SCALES, [mean(heads) for heads in by_head]))
+            for scale in SCALES:
+                by_seed = [mean(of(ranks, "stable_rank", init_scale=scale, seed=s, **here)) for s in sorted(SEEDS)]
+                lines.append(([scale] * 3, by_seed))
+            check_lines(axes, *lines)
+            check_bands(axes, (SCALES, [min(heads) for heads in by_head], [max(heads) for heads in by_head]))
+            losses = [mean(of(training, "train_loss", control="none", init_scale=s, step=LAST)) for s in SCALES]
+            assert [line.get_fillstyle() == "none" for line in axes.lines[-3:]] == [loss > 5 for loss in losses]
             assert axes.get_title() == (f"layer {layer}" if matrix == "W_KQ" else "")
         assert row[0].get_ylabel() == rf"stable rank of $\Delta$ {NAMES[matrix]}"
-    wanted = ["Gaussian of equal norm", "update, mean ± sd over heads", *(f"mean of seed {seed}" for seed in (2, 5, 7))]
-    assert legend(figure.axes[1]) == wanted
+    wanted = ["Gaussian factors of equal norm", "permuted labels", "first step", "update; band: range over heads"]
+    assert legend_beside(figure) == wanted
+    assert figure.get_suptitle() == "one marker per seed; hollow: training loss above 5"
 
 
 def of_heads(figure, spectra, matrix):
@@ -220,7 +262,7 @@ def of_heads(figure, spectra, matrix):
             )
             check_lines(axes, ([1, 2, 3, 4], initial), ([1, 2, 3, 4], final))
             assert axes.get_title() == f"layer {layer}, head {head}"
-    assert legend(figure.axes[2]) == ["initial state", "update after 9 steps"]
+    assert legend_beside(figure) == ["initial state", "update after 9 steps"]
     assert figure.get_suptitle() == "init scale 0.5, seed 7"
     assert figure.get_supylabel() == f"singular values of {NAMES[matrix]}"
 
@@ -230,81 +272,126 @@ def ranks_through_training(figure, ranks, scales):
         for axes, layer in zip(row, LAYERS, strict=True):
             lines, bands = [], []
             for matrix in MATRICES:
-                here = {"control": "none", "of": "update", "matrix": matrix, "layer": layer, "init_scale": scale}
+                here = {"of": "update", "matrix": matrix, "layer": layer, "init_scale": scale}
                 found = [
-                    mean_and_deviation(ranks, "stable_rank", "step", STEPS, seed=seed, **here) for seed in sorted(SEEDS)
+                    mean_and_range(ranks, "stable_rank", "step", STEPS, seed=seed, control="none", **here)
+                    for seed in sorted(SEEDS)
                 ]
-                means, deviations = (np.mean([by_seed[i] for by_seed in found], axis=0) for i in (0, 1))
-                lines += [(STEPS, by_step) for by_step, _ in found] + [(STEPS, means)]
-                bands.append((STEPS, means, deviations))
+                means, low, high = (np.mean([by_seed[i] for by_seed in found], axis=0) for i in range(3))
+                lines += [(STEPS, by_seed[0]) for by_seed in found] + [(STEPS, means)]
+                bands.append((STEPS, low, high))
+                if scale == 0.5:
+                    permuted = mean_and_range(ranks, "stable_rank", "step", STEPS, control=PERMUTED, **here)
+                    lines.append((STEPS, permuted[0]))
             check_lines(axes, *lines)
             check_bands(axes, *bands)
         assert row[0].get_ylabel() == f"stable rank\ninit scale {scale}"
     assert [axes.get_title() for axes in figure.axes[:2]] == ["layer 1", "layer 2"]
-    assert legend(figure.axes[0]) == [rf"$\Delta$ {NAMES[matrix]}" for matrix in MATRICES]
+    kinds = ("", ", permuted labels") if 0.5 in scales else ("",)
+    assert legend_beside(figure) == [rf"$\Delta$ {NAMES[matrix]}{kind}" for matrix in MATRICES for kind in kinds]
 
 
 def learning_curves(figure, training):
     for axes, value in zip(figure.axes, ("train_loss", "test_loss", "test_accuracy"), strict=True):
         steps = [1, 6, 9] if value == "train_loss" else [0, 1, 6, 9]
-        bands = [
-            (steps, *mean_and_deviation(training, value, "step", steps, init_scale=scale, control="none"))
-            for scale in SCALES
+        kinds = [(scale, control) for scale in SCALES for control in ("none", PERMUTED)]
+        found = [
+            mean_and_range(training, value, "step", steps, init_scale=scale, control=control)
+            for scale, control in kinds
+            if control == "none" or scale == 0.5
         ]
-        check_lines(axes, *(band[:2] for band in bands))
-        check_bands(axes, *bands)
-    assert legend(axes) == ["init scale 0.1", "init scale 0.5", "init scale 4"]
+        check_lines(axes, *((steps, means) for means, _, _ in found))
+        check_bands(axes, *((steps, low, high) for _, low, high in found))
+    assert legend_beside(figure) == ["init scale 0.1", "init scale 0.5", "init scale 4", "permuted labels"]
     titles = ["training loss (since the last point)", "test loss", "test accuracy"]
     assert [axes.get_title() for axes in figure.axes] == titles
 
 
-def nulls(figure, ranks):
+def nulls(figure, ranks, scales, sgd=True):
     kinds = {
         "learned": ("none", "update", LAST),
-        "Gaussian of\nequal norm": ("none", "gaussian", LAST),
+        "permuted labels": (PERMUTED, "update", LAST),
         "first step": ("none", "update", 1),
-        "permuted\nlabels": (PERMUTED, "update", LAST),
-        "SGD for Adam": (SGD, "update", LAST),
+        "Gaussian factors": ("none", "gaussian", LAST),
+        "Gaussian product": ("none", "gaussian product", LAST),
+        **({"SGD for Adam": (SGD, "update", LAST)} if sgd else {}),
     }
+    for row, matrix in zip(grid(figure, 2, len(scales)), MATRICES, strict=True):
+        for axes, scale in zip(row, scales, strict=True):
+            points = []
+            for x, (control, kind, step) in enumerate(kinds.values()):
+                here = {"matrix": matrix, "init_scale": scale, "control": control, "of": kind, "step": step}
+                if control == "none" or scale == 0.5:
+                    by_seed = [mean(of(ranks, "stable_rank", seed=seed, **here)) for seed in sorted(SEEDS)]
+                    points.append((x, 0.3, by_seed))
+            check_lines(axes, *(([x] * 3, values) for x, _, values in points))
+            check_points(axes, *points)
+            assert labels(axes.get_xticklabels()) == (list(kinds) if matrix == "W_VO" else [])
+            assert axes.get_title() == (f"init scale {scale}" if matrix == "W_KQ" else "")
+        assert row[0].get_ylabel() == rf"stable rank of $\Delta$ {NAMES[matrix]}"
+
+
+def grown(figure, growth):
     for axes, matrix in zip(figure.axes, MATRICES, strict=True):
         points = []
-        for control, kind, step in kinds.values():
-            here = {"matrix": matrix, "init_scale": 0.5, "control": control, "of": kind, "step": step}
-            points.append([mean(of(ranks, "stable_rank", seed=seed, **here)) for seed in sorted(SEEDS)])
-        check_lines(axes, *(([x] * 3, values) for x, values in enumerate(points)))
-        for x, (bar, values) in enumerate(zip(axes.collections, points, strict=True)):
-            ends = [(x - 0.3, mean(values)), (x + 0.3, mean(values))]
-            np.testing.assert_allclose(bar.get_segments()[0], ends, rtol=1e-5)
-        assert labels(axes.get_xticklabels()) == list(kinds)
-        assert axes.get_title() == rf"$\Delta$ {NAMES[matrix]}, init scale 0.5"
+        for shift, control in ((-0.15, "none"), (0.15, PERMUTED)):
+            for x, scale in enumerate(SCALES):
+                if control == "none" or scale == 0.5:
+                    values = of(growth, "growth", matrix=matrix, control=control, init_scale=scale)
+                    points.append((x + shift, 0.12, values))
+        *drawn, one = [line for line in axes.lines if len(line.get_xdata())]
+        assert list(one.get_ydata()) == [1, 1]
+        for line, (x, _, values) in zip(drawn, points, strict=True):
+            np.testing.assert_allclose(line.get_xydata(), np.column_stack([[x] * 3, values]), rtol=1e-5)
+        check_points(axes, *points)
+        assert labels(axes.get_xticklabels()) == ["0.1", "0.5", "4"]
+        assert legend(axes) == ["true labels", "permuted labels"]
+        assert axes.get_title() == rf"stable rank of $\Delta$ {NAMES[matrix]}"
+
+
+def equal_loss(figure, tables):
+    for axes, matrix in zip(figure.axes, MATRICES, strict=True):
+        lines = []
+        for control, name in (("none", "learned"), (PERMUTED, "permuted")):
+            here = {"init_scale": 0.5, "control": control}
+            for seed in sorted(SEEDS):
+                of_matrix = {"matrix": matrix, "of": "update", "seed": seed, **here}
+                ranks = [mean(of(tables["ranks"], "stable_rank", step=step, **of_matrix)) for step in STEPS]
+                losses = [of(tables["training"], "train_loss", step=step, seed=seed, **here)[0] for step in STEPS]
+                lines.append((losses, ranks))
+            where = {"matrix": matrix, "init_scale": 0.5}
+            lines.append([of(tables["equal_loss"], value, **where) for value in ("train_loss", name)])
+        check_lines(axes, *lines)
+        assert axes.get_ylabel() == rf"stable rank of $\Delta$ {NAMES[matrix]}"
+    assert legend(axes) == ["true labels", "permuted labels"]
 
 
 def truncation(figure, truncate):
     ranks = sorted(RANKS)
     for axes, scale in zip(figure.axes, SCALES[1:], strict=True):
         alone, together, other = (
-            mean_and_deviation(truncate, "test_accuracy", "rank", ranks, variant=f"init_scale={scale}", kind=kind)
+            mean_and_range(truncate, "test_accuracy", "rank", ranks, variant=f"init_scale={scale}", kind=kind)
             for kind in ("W_Q", "all", "W_1")
         )
-        check_lines(axes, *((ranks, means) for means, _ in (alone, other, together)))
-        check_bands(axes, (ranks, *together))
+        check_lines(axes, *((ranks, found[0]) for found in (alone, other, together)))
+        check_bands(axes, (ranks, *together[1:]))
         assert axes.get_title() == f"init scale {scale}"
         assert labels(axes.get_xticklabels()) == ["0", "1", "4"]
-    assert legend(axes) == ["$W_Q$ alone", "$W_1$ alone", "all matrices, mean ± sd"]
+    assert legend_beside(figure) == ["$W_Q$ alone", "$W_1$ alone", "all matrices, mean and range"]
 
 
 def pruning(figure, prune):
+    """Against the share that is really removed, nine tenths of the rate here."""
     rates = sorted(RATES)
     for row, scale in zip(grid(figure, 2, 3), SCALES[1:], strict=True):
         for axes, what in zip(row, ("weights", "neurons", "heads"), strict=True):
             here = {"variant": f"init_scale={scale}", "what": what}
-            bands = [
-                (rates, *mean_and_deviation(prune, "test_accuracy", "rate", rates, order=order, **here))
-                for order in ORDERS
-            ]
-            check_lines(axes, *(band[:2] for band in bands))
-            check_bands(axes, *bands)
+            found = [mean_and_range(prune, "test_accuracy", "rate", rates, order=order, **here) for order in ORDERS]
+            removed = [0.9 * rate for rate in rates]
+            check_lines(axes, *((removed, means) for means, _, _ in found))
+            check_bands(axes, *((removed, low, high) for _, low, high in found))
         assert row[0].get_ylabel() == f"test accuracy\ninit scale {scale}"
+        assert {axes.get_xlabel() for axes in row} == {"share removed" if scale == SCALES[-1] else ""}
     titles = ["weights, ranked together", "MLP neurons of each layer", "heads of each layer"]
     assert [axes.get_title() for axes in figure.axes[:3]] == titles
     assert legend(figure.axes[2]) == ["smallest first", "at random", "largest first"]

@@ -1,8 +1,10 @@
 """Training of vision transformers, repeated by autograd through a plain model: every snapshot, row and layout."""
 
+import json
 import math
 import os
 import shutil
+import subprocess
 import sys
 import time
 from collections import namedtuple
@@ -15,10 +17,14 @@ import pytest
 import torch
 from made import generator, read_run
 from PIL import Image, ImageEnhance, ImageOps
+from project import PYTHON, ROOT
 from torch.nn.functional import pad
 from vit_made import LAYOUT, SIZES, cross_entropy, logits, make_images, operations, scored, shapes, standardised
 
+from lib.data.images import Images
+from lib.io.checkpoints import Checkpoints
 from lib.io.files import InputError
+from lib.models.vit import ViT
 
 SECTION, IMAGE_SHAPE, N_CLASSES = "vision.any.train", (3, 8, 16), 4
 SAVED = [0, 1, 2, 3, 5]  # powers of two below 3, multiples of 3, the last
@@ -37,6 +43,7 @@ other reading\t1.5\t\t\t0.025\tall but patch embedding
 faster\t1.5\t\tsgd\t0.25\tlayers
 permuted\t0.5\tpermuted\tsgd\t\tlayers
 plain\t0.5\t\tadam\t\tlayers
+everywhere\t\tpermuted\t\t\t
 """
 PARAMS = {
     "device": "cpu",
@@ -220,7 +227,7 @@ PILLOW = [
 ]
 
 
-def assert_repeats(run, data, params, control, variant):
+def assert_repeats(run, data, params, control, variant, atol=1e-6):
     """Layout, snapshots and rows are those of trainings repeated from the seeds; gives the rows."""
     layout, snapshots, steps = read_run(run)
     cell = {"variant": run.name, "init_scale": variant["init_scale"], "control": control}
@@ -235,7 +242,7 @@ def assert_repeats(run, data, params, control, variant):
         for name, wanted in parts[0][0].items():
             wanted = torch.stack([weights[name] for weights, _ in parts]).float()
             # single precision, whose errors Adam carries from step to step
-            torch.testing.assert_close(found.pop(name), wanted, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(found.pop(name), wanted, rtol=1e-5, atol=atol)
         assert found == {}
     pd.testing.assert_frame_equal(steps, pd.DataFrame(rows), rtol=1e-5, check_like=True)
     return steps
@@ -261,15 +268,125 @@ def test_one_batch_may_be_all_images_and_all_steps_warm_up(train, data):
     assert_repeats(train(params) / ONLY, data, params, "none", {"init_scale": 1.5})
 
 
-def test_bfloat16_rounds_the_training_but_neither_the_start_nor_the_scores(train, data):
+def test_bfloat16_rounds_the_training_and_the_scores_but_not_the_weights(train, data):
     _, snapshots, steps = read_run(train(ONE | {"precision": "bfloat16"}) / ONLY)
     wanted = list(repeated(data, ONE, 3, 1.5))
     for name, W in wanted[0][0].items():
         torch.testing.assert_close(snapshots[0][name][0], W.float())
     exact = pd.DataFrame([row for _, row in wanted])
-    assert steps["test_loss"][0] == pytest.approx(exact["test_loss"][0], rel=1e-5)
-    assert steps["train_loss"][1] == pytest.approx(exact["train_loss"][1], rel=1e-2)  # eight bits of a number
-    assert steps["train_loss"][1] != pytest.approx(exact["train_loss"][1], rel=1e-5)
+    for value, step in (("test_loss", 0), ("train_loss", 1)):
+        assert steps[value][step] == pytest.approx(exact[value][step], rel=1e-2)  # eight bits of a number
+        assert steps[value][step] != pytest.approx(exact[value][step], rel=1e-5)
+
+
+def test_a_case_without_an_init_scale_is_trained_at_every_one(train, data):
+    runs = train(SHORT | {"init_scales": [2, 0.5], "controls": ["everywhere"]})
+    named = {f"init_scale={scale}{control}" for scale in (2, 0.5) for control in ("", ",labels=permuted")}
+    assert {path.name for path in runs.iterdir()} == named
+    for scale in (2, 0.5):
+        variant = {"init_scale": scale, "labels": "permuted"}
+        assert_repeats(runs / f"init_scale={scale},labels=permuted", data, SHORT, "labels=permuted", variant)
+
+
+@pytest.mark.parametrize("n", [3, 50])
+def test_trainings_together_are_those_alone(train, data, updates, n):
+    """Eight with two optimisers, of which the one with its own rate takes its own updates."""
+    runs = train(PARAMS | {"cells_together": n, "augmentation": "crop_flip"})
+    assert updates.made == 5 * {3: 2 + 1 + 1, 50: 3}[n]
+    for name, (control, variant) in VARIANTS.items():
+        assert_repeats(runs / name, data, PARAMS | {"augmentation": "crop_flip"}, control, variant, atol=3e-6)
+
+
+def test_trainings_together_go_on_together(train, data, updates, hasty, capsys):
+    params = PARAMS | {"controls": [], "cells_together": 4}
+    updates.allowed = 4
+    with pytest.raises(KeyboardInterrupt):
+        train(params)
+    updates.made, updates.allowed = 0, math.inf
+    runs = train(params)
+    assert updates.made == 1
+    assert capsys.readouterr().err.count("resumed at step 4: ") == 4
+    for scale in (2, 0.5):
+        assert_repeats(runs / f"init_scale={scale}", data, params, "none", {"init_scale": scale}, atol=3e-6)
+
+
+class Unread(Checkpoints):
+    """In place of checkpoints: what is saved is counted, and no number is read."""
+
+    def __init__(self):
+        self.saved, self.written = [], 0
+
+    def steps(self):
+        return []
+
+    def due(self):
+        return True
+
+    def save(self, step, weights, scores):
+        assert {tensor.device.type for tensor in [*weights.values(), *scores.values()]} == {"meta"}
+        assert all(tensor.shape == () for tensor in scores.values())
+        self.saved.append((step, sorted(scores)))
+
+    def checkpoint(self, step, tensors):
+        assert {tensor.device.type for tensor in tensors.values()} == {"meta"}
+        self.written += 1
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_the_loop_neither_reads_a_number_from_its_device_nor_mixes_devices(data, monkeypatch, n):
+    """On a device that holds no numbers either is an error: a GPU would wait at the first, and fail at the second.
+
+    Twelve steps are six epochs, so that images are augmented anew as well. (There torch has neither autocast nor its
+    fused plain descent.)
+    """
+    from stages.vision import train as stage
+
+    monkeypatch.setattr(stage, "use_device", lambda *_: torch.device("meta"))
+    changes = {"n_steps": 12, "augmentation": "crop_flip", "model": ViT(**SIZES)}
+    fields = {key: value for key, value in (PARAMS | changes).items() if key in stage.Train.__dataclass_fields__}
+    params = stage.Train(**fields, randaugment=stage.RandAugment(**RANDAUGMENT))
+    cells = {(stage.Variant(0.5, "permuted"), seed): Unread() for seed in range(n)}
+    stage.train(Images(**data), params, cells)
+    scores = ["test_accuracy", "test_loss", "train_loss"]
+    for kept in cells.values():
+        assert kept.saved == [(step, scores) for step in (0, 1, 2, 3, 6, 9, 12)]
+        assert kept.written == 12
+
+
+# A process of its own: the checks of types and shapes, which tests put into every function, cannot be compiled.
+COMPILED = """
+import sys
+from pathlib import Path
+
+import torch
+from torch._dynamo import config, utils
+
+from stages.vision.train import main
+
+original = torch.compile
+torch.compile = lambda loss: original(loss, fullgraph=True)
+with config.patch(error_on_recompile=True):
+    main(sys.argv[1], *map(Path, sys.argv[2:]))
+print("graphs:", utils.counters["stats"]["unique_graphs"])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("n", [1, 2])
+def test_what_is_compiled_in_bfloat16_trains_alike_without_a_break_or_a_second_compilation(train, tmp_path, n):
+    """The compiler refuses a graph that breaks; a second graph, or one more for other shapes, is an error."""
+    params = ONE | {"precision": "bfloat16", "n_seeds": n, "cells_together": n, "augmentation": "crop_flip"}
+    wanted = read_run(train(params) / ONLY)[2]
+    (tmp_path / "params.yaml").write_text(json.dumps({"vision": {"any": {"train": params | {"compile": True}}}}))
+    command = [PYTHON, "-c", COMPILED, SECTION, "controls.tsv", "images", "compiled"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-2:] == ["graphs:", "1"]
+    found = read_run(tmp_path / "compiled" / ONLY)[2]
+    for value in ("train_loss", "test_loss"):
+        np.testing.assert_allclose(found[value], wanted[value], rtol=2e-2)
 
 
 def test_compile_trains_what_the_compiler_makes_of_the_loss(train, data, monkeypatch):
@@ -461,6 +578,8 @@ def test_snapshots_may_fill_the_disk(train, monkeypatch):
     ("changes", "message"),
     [
         ({"device": "cuda"}, "device: wanted cuda, got a machine on which torch sees no GPU"),
+        ({"device": "cuda:1"}, "device: wanted cuda:1, got a machine on which torch sees no GPU"),
+        ({"device": "gpu"}, "device: wanted cpu, cuda, or the number of a GPU as in cuda:1, got 'gpu'"),
         ({"batch_size": 14}, "batch_size: wanted at most 13 images, got 14"),
         ({"model": SIZES | {"patch_size": 3}}, "patch_size: wanted a divisor of 8 and 16, got 3"),
         ({"warmup_steps": 6}, "warmup_steps: wanted at most n_steps, got 6"),

@@ -1,0 +1,47 @@
+"""One GPU of several may be named, and one that is not there is refused."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from lib.io.device import kind_of, use_device
+from lib.io.files import InputError
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    """A machine that says it has two; what is set on it is kept."""
+    made = SimpleNamespace(deterministic=False, attention=[])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda mode: setattr(made, "deterministic", mode))
+    for name in ("flash", "mem_efficient", "cudnn"):
+        off = lambda on, name=name: made.attention.append((name, on))  # noqa: E731
+        monkeypatch.setattr(torch.backends.cuda, f"enable_{name}_sdp", off)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    return made
+
+
+def test_a_device_is_that_of_its_name(two_gpus):
+    assert use_device("cpu") == torch.device("cpu")
+    assert use_device("cuda") == torch.device("cuda")
+    assert use_device("cuda:1") == torch.device("cuda", 1)
+    assert [kind_of(name) for name in ("cpu", "cuda", "cuda:1")] == ["cpu", "cuda", "cuda"]
+    assert not two_gpus.deterministic
+
+
+def test_a_gpu_that_is_not_there_is_refused(two_gpus):
+    with pytest.raises(InputError, match="device: wanted cuda:2, got a machine of 2 GPUs"):
+        use_device("cuda:2")
+
+
+def test_the_same_bits_are_asked_of_a_gpu_alone(two_gpus):
+    use_device("cpu", deterministic=True)
+    assert not two_gpus.deterministic
+    use_device("cuda", deterministic=True)
+    assert two_gpus.deterministic
+    assert two_gpus.attention == [("flash", False), ("mem_efficient", False), ("cudnn", False)]
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"

@@ -1,0 +1,42 @@
+"""The measures of a published run are those of its tables in git, and are taken again from nothing else."""
+
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from project import ROOT
+
+from lib.io.files import InputError
+from tools import remeasure
+
+PUBLISHED = sorted(path.name for path in (ROOT / "published").iterdir())
+DERIVED = ("growth", "equal_loss")
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """The params and what is published."""
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    shutil.copytree(ROOT / "published", tmp_path / "published")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_measures_are_made_again_from_the_tables_that_no_other_is_computed_from(project, name):
+    folder, committed = Path("published") / name, ROOT / "published" / name
+    for file in [*(folder / f"tables/{table}.parquet" for table in DERIVED), folder / "summary.json"]:
+        file.unlink()
+    (folder / "measures.json").write_text("{}")
+    remeasure.main(name)
+    for file in ("measures.json", "summary.json"):
+        assert (folder / file).read_text() == (committed / file).read_text()
+    for table in DERIVED:
+        found, wanted = (pd.read_parquet(one / f"tables/{table}.parquet") for one in (folder, committed))
+        pd.testing.assert_frame_equal(found, wanted)
+
+
+def test_what_is_no_data_set_is_refused(project):
+    with pytest.raises(InputError, match=r"wanted the section vision.absent.evaluate, got .* at vision"):
+        remeasure.main("absent")

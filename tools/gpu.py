@@ -1,0 +1,321 @@
+"""All that waits for a GPU, for the day on which one is at hand: `make gpu MINUTES=25`.
+
+It checks the machine, measures the speed of the training beside a plain loop (benchmarks/gpu.py), and trains the
+paper's CIFAR-10 at init scale 1, each init scale with its null of permuted labels, then at .1, then at the others;
+then CIFAR-100. What the minutes do not suffice for is stopped, and goes on when the command is given again. After
+every init scale the tables and figures are published, and `results.tar.gz` in the folder holds all that is to be kept.
+
+How many epochs (at most the paper's 500) is chosen once, from the measured speed, so that the first init scale is done
+within the minutes; EPOCHS chooses it by hand. No DVC is needed: with `python -m tools.gpu 25` python, torch and the
+packages that the checks name suffice. `--device cpu` rehearses on a CPU.
+"""
+
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lib.io.command import run
+from lib.io.files import InputError, atomic
+
+ROOT = Path(__file__).parents[1]
+EPOCHS = (500, 300, 200, 150, 100, 70, 50, 30, 20, 10, 5, 3, 2, 1)
+FOR_TRAINING = 0.6  # of the minutes that are left when the speed is known; the others start, compile and analyse
+LONGEST_MEASUREMENT = 20  # seconds for each loop
+WARMUP_SHARE = 0.1  # at most, of the steps
+SNAPSHOTS = 20
+PACKAGES = {
+    "torch": "torch", "numpy": "numpy", "pandas": "pandas", "pyarrow": "pyarrow", "safetensors": "safetensors",
+    "pydantic": "pydantic", "ruamel.yaml": "ruamel.yaml", "jaxtyping": "jaxtyping", "tqdm": "tqdm",
+    "filelock": "filelock", "threadpoolctl": "threadpoolctl", "scipy": "scipy", "matplotlib": "matplotlib",
+}  # fmt: skip
+Section = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A data set with some of its init scales: what is published at a time."""
+
+    dataset: str
+    section: Section
+
+
+class OutOfTimeError(Exception):
+    """The minutes are over."""
+
+
+class Clock:
+    """The minutes that were given."""
+
+    def __init__(self, minutes: float):
+        self.end = time.monotonic() + 60 * minutes
+
+    @property
+    def left(self) -> float:
+        """Seconds, at least 0."""
+        return max(0.0, self.end - time.monotonic())
+
+
+def main(
+    minutes: float,
+    folder: Path = Path("gpu"),
+    params: Path = ROOT / "params.yaml",
+    datasets: str = "cifar10 cifar100",
+    source: str = "",
+    epochs: int = 0,
+    device: str = "cuda",
+) -> None:
+    """Check, measure, train and publish within `minutes`; all lies in `folder`, and is found there by the next call.
+
+    `source` is a folder with the official files or archives of CIFAR; without it they are downloaded.
+    """
+    clock = Clock(minutes)
+    check_packages()
+    sections = {name: given(params, name, device, source) for name in datasets.split()}
+    check_device(device)
+    folder.mkdir(parents=True, exist_ok=True)
+    work = Work(folder.absolute(), clock)
+    try:
+        first = next(iter(sections))
+        n_images = work.images(Step(first, sections[first]))
+        speed = work.speed(Step(first, sections[first]))
+        chosen = work.epochs(epochs, sections[first], n_images, speed)
+        for step in steps(sections, chosen, work):
+            work.carry_out(step)
+    except OutOfTimeError:
+        work.pack()
+        print(f"{minutes:g} minutes are over; the same command goes on where it stopped", flush=True)
+    else:
+        print(f"all is done: {work.pack()}", flush=True)
+
+
+def check_packages() -> None:
+    """Raises `InputError` that names the packages which are missing."""
+    missing = [package for name, package in PACKAGES.items() if not there(name)]
+    if missing:
+        raise InputError(
+            f"packages: wanted all that stages import, got none of: {' '.join(missing)} (pip install them)"
+        )
+
+
+def there(module: str) -> bool:
+    """Whether a module can be imported."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def given(params: Path, dataset: str, device: str, source: str) -> Section:
+    """The section of a data set in the params file, for that device."""
+    from lib.io.params import load_yaml
+
+    sections = load_yaml(params)["vision"]
+    known = [name for name, value in sections.items() if isinstance(value, dict) and "train" in value]
+    if dataset not in known:
+        raise InputError(f"DATASETS: wanted some of {known}, the data sets of vision in {params}, got {dataset!r}")
+    section = deepcopy(sections[dataset])
+    section["train"]["device"] = section["cut"]["device"] = device
+    if source:
+        section["data"]["source_folder"] = str(Path(source).absolute())
+    return section
+
+
+def check_device(device: str) -> None:
+    """Say what the device is; raises `InputError` where torch has none, or where it computes something else."""
+    import torch
+
+    from lib.io.device import use_device
+
+    found = use_device(device)
+    draw = torch.Generator().manual_seed(0)
+    A, B = torch.randn(2, 256, 256, generator=draw).bfloat16()
+    error = ((A.to(found) @ B.to(found)).float().cpu() - A.float() @ B.float()).abs().max().item()
+    if not error < 1:  # of entries near 16, with 8 bits
+        raise InputError(f"{device}: wanted a product of matrices in bfloat16 right to 1, got an error of {error:.3g}")
+    print(f"python {platform.python_version()}, torch {torch.__version__}, CUDA {torch.version.cuda}", flush=True)
+    if found.type == "cuda":
+        properties = torch.cuda.get_device_properties(found)
+        print(f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB, driver {driver()}", flush=True)
+
+
+def driver() -> str:
+    """The version of NVIDIA's driver, where its tool is there to say it."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")[0]
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def steps(sections: dict[str, Section], epochs: int, work: "Work") -> Iterator[Step]:
+    """What is done one after another: of each data set the reference scale, then with each next scale beside it."""
+    for dataset, section in sections.items():
+        n_images = work.images(Step(dataset, section))
+        reference = section["evaluate"]["reference_scale"]
+        others = sorted((s for s in section["train"]["init_scales"] if s != reference), reverse=True)
+        for n in range(len(others) + 1):
+            yield Step(dataset, shaped(section, [reference, *others[:n]], epochs, n_images))
+
+
+def shaped(section: Section, scales: list[float], epochs: int, n_images: int) -> Section:
+    """The section with these init scales, trained for so many epochs."""
+    section = deepcopy(section)
+    train = section["train"]
+    n_steps = epochs * (n_images // train["batch_size"])
+    train |= {
+        "init_scales": scales,
+        "n_steps": n_steps,
+        "warmup_steps": min(train["warmup_steps"], int(WARMUP_SHARE * n_steps)),
+        "snapshot_every": max(1, n_steps // SNAPSHOTS),
+    }
+    return section
+
+
+def affordable(seconds: float, trainings: int, n_images: int, images_per_second: float) -> int:
+    """The most epochs of `EPOCHS` that so many trainings can have in the seconds; at least one."""
+    possible = seconds * images_per_second / (trainings * n_images)
+    return next((epochs for epochs in EPOCHS if epochs <= possible), EPOCHS[-1])
+
+
+class Work:
+    """The folder in which stages run as in the repository, with its own params, data, scratch and results."""
+
+    def __init__(self, folder: Path, clock: Clock):
+        self.folder, self.clock = folder, clock
+        self.seconds: dict[str, float] = self._kept("seconds.json", {})  # of wall time, by data set
+
+    def images(self, step: Step) -> int:
+        """Fetch and make the data set where it is not there; the number of its training images."""
+        from lib.data.images import read_images
+
+        dataset = f"data/vision/{step.dataset}/images.safetensors"
+        official = f"data/vision/{step.dataset}/official"
+        if not (self.folder / dataset).exists():
+            self._stage(step, "fetch", "data", official)
+            self._stage(step, "generate", "data", official, dataset)
+        return len(read_images(self.folder / dataset).train_labels)
+
+    def speed(self, step: Step) -> dict[str, Any]:
+        """The measured rates, once for a machine."""
+        from benchmarks.gpu import machine
+        from lib.io.device import use_device
+
+        here = machine(use_device(step.section["train"]["device"]))
+        found = self._kept("speed.json", {})
+        if any(found.get(name) != value for name, value in here.items()):
+            seconds = min(LONGEST_MEASUREMENT, self.clock.left / 60)
+            arguments = [f"vision.{step.dataset}.train", f"data/vision/{step.dataset}/images.safetensors", "speed.json"]
+            self._run(step, ["benchmarks.gpu", *arguments, "--seconds", f"{seconds:g}"])
+            found = self._kept("speed.json", {})
+        return found
+
+    def epochs(self, wanted: int, section: Section, n_images: int, speed: dict[str, Any]) -> int:
+        """How many epochs: those that are wanted, those of the call before, or what the speed and the time allow."""
+        chosen = wanted or self._kept("epochs.json", 0)
+        if not chosen:
+            train = section["train"]
+            trainings = train["n_seeds"] * (1 + len(train["controls"]))
+            rate = speed["images_per_second"].get("compiled", speed["images_per_second"]["not compiled"])
+            chosen = affordable(FOR_TRAINING * self.clock.left, trainings, n_images, rate)
+        self._keep("epochs.json", chosen)
+        print(f"{chosen} epochs", flush=True)
+        return chosen
+
+    def carry_out(self, step: Step) -> None:
+        """Train, analyse, draw and publish, if that is not done; raises `OutOfTimeError` where the clock ends it."""
+        if self._is_published(step):
+            return
+        print(f"{step.dataset}: init scales {step.section['train']['init_scales']}", flush=True)
+        data, metrics = f"data/vision/{step.dataset}", f"metrics/vision/{step.dataset}"
+        plots = f"plots/vision/{step.dataset}"
+        images, runs, spectra = f"{data}/images.safetensors", f"{data}/runs", f"{data}/spectra.parquet"
+        cuts = [f"{data}/truncate.parquet", f"{data}/prune.parquet"]
+        self._stage(step, "train", "train", str(ROOT / "stages/vision/controls.tsv"), images, runs)
+        self._run(step, ["stages.spectra", runs, spectra])
+        self._stage(step, "cut", "cut", images, runs, *cuts)
+        self._stage(step, "evaluate", "evaluate", runs, spectra, *cuts, metrics, f"{plots}/training.csv")
+        self._stage(step, "plot", "plot", f"{metrics}/tables", f"{plots}/figures")
+        self._publish(step)
+
+    def pack(self) -> Path:
+        """One archive of the measured speed and of all that is published."""
+        archive = self.folder / "results.tar.gz"
+        with atomic(archive) as part, tarfile.open(part, "w:gz") as packed:
+            for name in ("speed.json", "published"):
+                if (self.folder / name).exists():
+                    packed.add(self.folder / name, name)
+        return archive
+
+    def _is_published(self, step: Step) -> bool:
+        """Whether all of it, or more init scales of the same, were published."""
+        provenance = self.folder / "published" / step.dataset / "provenance.json"
+        if not provenance.exists():
+            return False
+        found, wanted = json.loads(provenance.read_text())["params"], recorded(step.section)
+        scales = [set(section["train"].pop("init_scales")) for section in (found, wanted)]
+        return found == wanted and scales[0] >= scales[1]
+
+    def _publish(self, step: Step) -> None:
+        from tools.publish import keep, provenance
+
+        n_images = self.images(step)
+        note = provenance(recorded(step.section), n_images) | {
+            "command": " ".join(["python -m tools.gpu", *sys.argv[1:]]),
+            "wall_hours": self.seconds[step.dataset] / 3600,
+        }
+        keep(step.dataset, note, self.folder)
+        self.pack()
+
+    def _stage(self, step: Step, stage: str, part: str, *arguments: str) -> None:
+        self._run(step, [f"stages.vision.{stage}", f"vision.{step.dataset}.{part}", *arguments])
+
+    def _run(self, step: Step, command: list[str]) -> None:
+        """Run a module in the folder, with the step's params, until the clock ends it."""
+        (self.folder / "params.yaml").write_text(json.dumps({"vision": {step.dataset: step.section}}, indent=1))
+        environment = {name: value for name, value in os.environ.items() if name != "DVC_ROOT"}
+        environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        begin = time.monotonic()
+        if not self.clock.left:
+            raise OutOfTimeError
+        try:
+            subprocess.run(
+                [sys.executable, "-m", *command], cwd=self.folder, env=environment, check=True, timeout=self.clock.left
+            )
+        except subprocess.TimeoutExpired as over:
+            raise OutOfTimeError from over
+        except subprocess.CalledProcessError as error:
+            raise InputError(
+                f"{command[0]}: wanted a stage that ends well, got the exit code {error.returncode}"
+            ) from error
+        finally:
+            self.seconds[step.dataset] = self.seconds.get(step.dataset, 0.0) + time.monotonic() - begin
+            self._keep("seconds.json", self.seconds)
+
+    def _kept(self, name: str, otherwise: Any) -> Any:
+        file = self.folder / name
+        return json.loads(file.read_text()) if file.exists() else otherwise
+
+    def _keep(self, name: str, value: Any) -> None:
+        with atomic(self.folder / name) as part:
+            part.write_text(json.dumps(value))
+
+
+def recorded(section: Section) -> Section:
+    """A copy of the section without where this machine has the official files: they are verified."""
+    section = deepcopy(section)
+    section["data"].pop("source_folder", None)
+    return section
+
+
+if __name__ == "__main__":
+    run(main, environment=True)

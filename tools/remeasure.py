@@ -1,0 +1,30 @@
+"""Take the measures of a published run anew from its tables in git: `python -m tools.remeasure cifar10_short`.
+
+For when a measure is added or changed: no training is needed. The tables that are computed from others, the measures
+and their summary are written; nothing else is touched. Figures are drawn by the stage that draws them:
+`python -m stages.vision.plot vision.NAME.plot published/NAME/tables published/NAME/figures`.
+"""
+
+from pathlib import Path
+
+from lib.io.command import run
+from lib.io.params import read_params
+from lib.io.tables import compact, read_table, write_measures, write_table
+from stages.vision.evaluate import HEADLINES, Evaluate, Sizes, derived, measured, setup_of
+
+TABLES = ("training", "ranks", "truncate", "prune")
+
+
+def main(dataset: str) -> None:
+    folder = Path("published") / dataset
+    params = read_params(f"vision.{dataset}.evaluate", Evaluate)
+    sizes = read_params(f"vision.{dataset}.train.model", Sizes, part=True)
+    tables = {name: read_table(folder / "tables" / f"{name}.parquet") for name in TABLES}
+    tables |= {name: compact(table) for name, table in derived(tables).items()}
+    for name in tables.keys() - set(TABLES):
+        write_table(tables[name], folder / "tables" / f"{name}.parquet")
+    write_measures(measured(tables, params), folder, setup_of(params, sizes), HEADLINES)
+
+
+if __name__ == "__main__":
+    run(main)
