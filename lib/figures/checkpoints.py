@@ -10,25 +10,30 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lib.figures.style import (
+    BLUE,
+    GREEN,
     GREENS,
     INITIAL_COLOR,
     MATRIX_COLORS,
     MATRIX_NAMES,
     NULL_COLOR,
+    ORANGE,
+    PURPLE,
     SEED_MARKERS,
     VIRIDIS,
     ranged,
+    sized,
 )
 
 RULES = {
-    "attributed": ("#276749", "o"),
-    "uniform": ("#2b6cb0", "s"),
-    "energy": ("#dd7b1a", "^"),
-    "water-filling": ("#805ad5", "v"),
+    "attributed": (GREEN, "o"),
+    "uniform": (BLUE, "s"),
+    "energy": (ORANGE, "^"),
+    "water-filling": (PURPLE, "v"),
 }
 PRUNED = {
-    "weights, smallest first": "#2b6cb0",
-    "updates, smallest first": "#276749",
+    "weights, smallest first": BLUE,
+    "updates, smallest first": GREEN,
     "updates, at random": NULL_COLOR,
 }
 
@@ -55,7 +60,8 @@ def share_lost(plans: pd.DataFrame) -> Figure:
         axes.set_xticks(budgets, labels=[f"{n:,}\nrank {budget}" for budget, n in budgets.items()])
         axes.minorticks_off()
         axes.axhline(0, color="black", lw=0.8)
-    panels[0].set_ylabel("share of the gain that is lost")
+    for axes in panels[::2]:
+        axes.set_ylabel("share of the gain that is lost")
     panels[0].legend(fontsize=7.5)
     return figure
 
@@ -138,7 +144,8 @@ def pruned(pruning: pd.DataFrame, losses: pd.DataFrame) -> Figure:
         axes.axhline(part["loss_tuned"].mean(), color="black", lw=0.9, ls="--", label="tuned")
         axes.axhline(part["loss_without_linear"].mean(), color=INITIAL_COLOR, lw=0.9, ls="--", label="no linear update")
         axes.set(xlabel="share that is removed", title=title)
-    panels[0].set_ylabel("loss, nats")
+    for axes in panels[::2]:
+        axes.set_ylabel("loss, nats")
     panels[0].legend(fontsize=7)
     return figure
 
@@ -146,7 +153,7 @@ def pruned(pruning: pd.DataFrame, losses: pd.DataFrame) -> Figure:
 def heads_through_training(heads: pd.DataFrame) -> Figure:
     """Stable rank of what training from scratch adds to the products of heads, and under the text in random order."""
     models = sorted(heads["model"].unique())
-    figure, panels = plt.subplots(1, len(models), figsize=(4.4 * len(models), 3.7), sharey=True, squeeze=False)
+    figure, panels = plt.subplots(1, len(models), figsize=sized(4.4 * len(models), 3.7), sharey=True, squeeze=False)
     for axes, model in zip(panels[0], models, strict=True):
         rows = heads[heads["model"] == model]
         for text, style in (("language", "-"), ("permuted", "--")):
@@ -179,7 +186,7 @@ def early_ranks(ranks: pd.DataFrame) -> Figure:
         by_step = rows.pivot_table(index=["run", "module"], columns="step", values="rank_90", observed=True)
         first, last = by_step.columns[0], by_step.columns[-1]
         for marker, (name, part) in zip(SEED_MARKERS, by_step.groupby("run", observed=True), strict=False):
-            axes.plot(part[first], part[last], marker, ms=4, mfc="none", color="#276749", label=str(name))
+            axes.plot(part[first], part[last], marker, ms=4, mfc="none", color=GREEN, label=str(name))
         end = float(by_step.max().max()) + 1
         axes.plot([0, end], [0, end], color=NULL_COLOR, ls="--", lw=1)
         axes.set(xlabel=f"rank at step {first}", ylabel=f"rank at step {last}", title=title)
@@ -201,16 +208,17 @@ def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: in
         axes.axhline(final["edge"], color=NULL_COLOR, ls="--", lw=1, label="edge of rounding")
         axes.set(yscale="log", xlabel="number")
         axes.set_title(str(final["module"]).removesuffix(".weight"), fontsize=7)
-    panels[0].set_ylabel("singular value of the update")
+    for axes in panels[::2]:
+        axes.set_ylabel("singular value of the update")
     panels[0].legend(fontsize=7)
     return figure
 
 
 def _panels(n: int, *, height: float, width: float = 4.0, share_y: bool = False) -> tuple[Figure, Sequence[Axes]]:
-    columns = min(n, 4)
+    columns = min(n, 2)
     lines = -(-n // columns)
     figure, panels = plt.subplots(
-        lines, columns, figsize=(width * columns + 0.6, height * lines), squeeze=False, sharey=share_y
+        lines, columns, figsize=sized(width * columns + 0.6, height * lines), squeeze=False, sharey=share_y
     )
     return figure, list(panels.flat)[:n]
 
