@@ -19,7 +19,7 @@ from lib.figures.checkpoints import pruned, ranks_of_modules, share_lost, spectr
 from lib.figures.style import rendered, styled
 from lib.io.command import run
 from lib.io.files import InputError
-from lib.io.page import image, write_page
+from lib.io.page import picture, write_page
 from lib.io.params import Count, read_params
 from lib.io.pretrained import Checkpoint, check_pair, open_checkpoint, open_snapshots
 from lib.io.tables import read_json, read_table
@@ -28,7 +28,6 @@ from lib.models.transformers_models import ModelError, known_architecture, read_
 ROOT = Path(__file__).parents[1]
 NAMES = ("plans", "modules", "losses", "budgets")
 SECTIONS = ("checkpoints.plan", "checkpoints.own")  # of params.yaml
-PIXELS = 115  # of an inch of a figure, at most
 
 
 @dataclass(frozen=True)
@@ -120,8 +119,7 @@ def page(base: Checkpoint, tuned: Path, text: str, out: Path, max_share: float, 
 
 
 def drawn(title: str, figure: Figure) -> dict[str, Any]:
-    width = round(PIXELS * figure.get_figwidth())
-    return {"title": title, "image": image(rendered(figure)), "width": width}
+    return {"title": title, "picture": picture(rendered(figure), title)}
 
 
 def plan_figures(tables: dict[str, pd.DataFrame], measured: bool) -> list[dict[str, Any]]:
