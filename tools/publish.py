@@ -37,6 +37,7 @@ def main(dataset: str, command: str, hours: float) -> None:
         raise InputError(f"DATASET: wanted one of {known}, the data sets of vision in params.yaml, got {dataset!r}")
     section = sections[dataset]
     section["data"].pop("source_folder", None)  # where this machine has the files says nothing: they are verified
+    file_name(dataset)
     n_images = len(read_images(Path("data") / "vision" / dataset / "images.safetensors").train_labels)
     keep(dataset, provenance(section, n_images) | {"command": command, "wall_hours": hours})
 

@@ -133,8 +133,8 @@ def against_nulls(tables: Tables) -> Measures:
     return found
 
 
-def growth_with_init_scale(tables: Tables, wanted: list[float]) -> Measures:
-    """How stable ranks grow from each init scale to the next of those that are wanted, by the larger of the two.
+def growth_with_init_scale(tables: Tables) -> Measures:
+    """How stable ranks grow from each init scale to the next, by the larger of the two.
 
     So under permuted labels, in the first step, and where the training loss is the highest of the scales' final ones.
     """
@@ -155,7 +155,7 @@ def growth_with_init_scale(tables: Tables, wanted: list[float]) -> Measures:
         of = {"": plain[last], "_first_step": plain[1], "_at_equal_loss": pd.Series(equal, plain.index)}
         if PERMUTED in means.loc[matrix].index.get_level_values("control"):
             of["_permuted"] = means.loc[matrix, PERMUTED].unstack("step")[last]
-        ratios = {name: between(ranks.unstack("init_scale"), wanted) for name, ranks in of.items()}
+        ratios = {name: between(ranks.unstack("init_scale")) for name, ranks in of.items()}
         found |= {f"growth_with_init_scale_{letters}{name}": ratio for name, ratio in ratios.items()}
         for null in ("_first_step", "_permuted"):
             over = (ratios[""] / ratios.get(null, ratios[""][:0])).dropna()
@@ -163,10 +163,9 @@ def growth_with_init_scale(tables: Tables, wanted: list[float]) -> Measures:
     return found
 
 
-def between(by_scale: pd.DataFrame, wanted: list[float]) -> pd.Series:
-    """The value at each wanted scale over that at the one before."""
-    chosen = by_scale[[scale for scale in wanted if scale in by_scale]]
-    ratios = (chosen / chosen.shift(axis="columns")).T.stack()
+def between(by_scale: pd.DataFrame) -> pd.Series:
+    """The value at each scale over that at the one before."""
+    ratios = (by_scale / by_scale.shift(axis="columns")).T.stack()
     return ratios.dropna().rename_axis(["init_scale", "seed"])  # pyright: ignore[reportReturnType]
 
 

@@ -38,7 +38,9 @@ LABELLED = {
 
 
 @dataclass(frozen=True)
-class Plot:
+class Shown:
+    """The steps of figure 2, those that claims look at."""
+
     steps: tuple[Annotated[int, Interval("[1, 1e6]")], ...]
 
 
@@ -50,7 +52,7 @@ def main(section: str, metrics: Path, figures: Path) -> None:
 
 def drawings(section: str, metrics: Path) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn."""
-    params = read_params(section, Plot)
+    shown = read_params(section, Shown, part=True)
     of = {name: read_table(metrics / "tables" / f"{name}.parquet") for name in (*TABLES, "generalisation", "samples")}
     measures = read_json(metrics / "measures.json")
     setup = measures["setup"]
@@ -60,7 +62,7 @@ def drawings(section: str, metrics: Path) -> dict[str, Callable[[], Figure]]:
     losses = setup["swept_fitted_loss"], setup["generalised_loss"]
     return {
         "figure-1": lambda: hinge_and_attention_against_rank(of["truncate"], names),
-        "figure-2": lambda: singular_values_of_steps(of["spectra"], "W_K", params.steps, names),
+        "figure-2": lambda: singular_values_of_steps(of["spectra"], "W_K", shown.steps, names),
         "figure-3": lambda: norms_and_pruning(of["neurons"], of["prune"], permuted),
         "corollary-1": lambda: corollary(of["prune"], names),
         "attention": lambda: attention_through_training(of["training"], of["losses"], names, setup["fitted_loss"]),

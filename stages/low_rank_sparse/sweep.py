@@ -1,8 +1,7 @@
 """Train small models over grids of the data's and the training's parameters, and with other labels; measure each.
 
-A sweep varies one parameter of a configuration's training on the data's sizes, at fewer neurons, and may cross it with
-another. A labelling says how many label-relevant patterns each class has ("1|1|1": three classes of one pattern, "2|2":
-two of two patterns each).
+A sweep varies one parameter of a configuration's training, at fewer neurons, and may cross it with another. A labelling
+says how many label-relevant patterns each class has ("1|1|1": three classes of one pattern, "2|2": two of two each).
 """
 
 from collections.abc import Iterator
@@ -64,9 +63,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Configuration:
-    """What is read of a configuration of the trainings."""
-
+class Configuration:  # what is read of it
     name: str
     readout: Literal["tied", "untied"]
     learning_rate: Positive
@@ -81,12 +78,12 @@ class Sweep(Seeds):
     configuration: str
     n_steps: Steps
     n_neurons: Neurons
+    n_confusion: Tokens
     outputs: Literal["one", "each"] = "one"  # one for two classes, or one for each class
     values: tuple[float, ...] = ()
     labels: tuple[str, ...] = ()
     crossed: Varied | None = None
     crossed_values: tuple[float, ...] = ()
-    n_confusion: Tokens | None = None
     full_batch: bool = False  # every batch is all samples
     spectra: bool = True  # without, the model is scored and its updates are neither cut nor decomposed
 
@@ -98,9 +95,7 @@ class Sweep(Seeds):
 
 
 @dataclass(frozen=True)
-class Sweeps(Seeds):
-    """What is shared by the sweeps that name no other, and the loss at which a training counts as fitted."""
-
+class Sweeps(Seeds):  # shared by the sweeps that name no other; and the loss at which a training counts as fitted
     configuration: str
     n_steps: Steps
     n_neurons: Neurons
@@ -135,7 +130,7 @@ def main(section: str, data: str, training: str, configurations: Path, sweeps: P
     base = asdict(read_params(data, Data, part=True)) | asdict(read_params(training, Training, part=True))
     ways = {one.name: one for one in read_cases(configurations, Configuration, part=True, shared=base)}
     cells = []
-    for sweep in read_cases(sweeps, Sweep, shared=asdict(params)):
+    for sweep in read_cases(sweeps, Sweep, shared=base | asdict(params)):
         where = f"{sweeps}: sweep {sweep.name}"
         if sweep.configuration not in ways:
             raise InputError(f"{where}: wanted a configuration of {list(ways)}, got {sweep.configuration!r}")
@@ -149,8 +144,7 @@ def main(section: str, data: str, training: str, configurations: Path, sweeps: P
 def problems(sweep: Sweep, base: dict[str, Any], way: Configuration, where: str) -> Iterator[tuple[dict, Problem]]:
     """The problem of each value of a sweep, or of each pair of values, with what tells it apart."""
     own = {"labels": "1|1", "readout": way.readout, "learning_rate": way.learning_rate}
-    own |= {"n_steps": sweep.n_steps, "n_neurons": sweep.n_neurons}
-    own |= {"n_confusion": sweep.n_confusion} if sweep.n_confusion is not None else {}
+    own |= {name: getattr(sweep, name) for name in ("n_steps", "n_neurons", "n_confusion")}
     for value, crossed in product(sweep.labels or map(whole, sweep.values), map(whole, sweep.crossed_values or (0,))):
         given = base | own | {sweep.varies: value} | ({sweep.crossed: crossed} if sweep.crossed else {})
         given |= {"batch_size": given["n_train"]} if sweep.full_batch else {}

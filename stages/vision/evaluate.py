@@ -36,14 +36,9 @@ CURVES = ["train_loss", "test_loss", "test_accuracy"]
 
 @dataclass(frozen=True)
 class Evaluate:
-    growth_scales: tuple[Positive, ...]
     reference_scale: Positive
     rtol: Annotated[float, Interval("(0, 1)")]
     figure_singular_values: Annotated[int, Interval("[1, 65536]")]
-
-    def __post_init__(self) -> None:
-        if len(self.growth_scales) < 2 or list(self.growth_scales) != sorted(self.growth_scales):
-            raise ValueError(f"growth_scales: wanted two or more, rising, got {self.growth_scales}")
 
 
 @dataclass(frozen=True)
@@ -70,8 +65,7 @@ def main(section: str, runs: Path, spectra: Path, truncate: Path, prune: Path, m
         "truncate": read_table(truncate),
         "prune": read_table(prune),
     }
-    compared = {"growth": [scale for scale in params.growth_scales if scale in trained]}
-    compared |= {"reference": [params.reference_scale]}
+    compared = {"growth": trained, "reference": [params.reference_scale]}
     rows = [{"use": use, "init_scale": scale} for use, scales in compared.items() for scale in scales]
     write_table(pd.DataFrame(rows), metrics / "tables" / "scales.parquet")
     tables = {name: compact(table) for name, table in tables.items()}
@@ -118,7 +112,7 @@ def measured(tables: Tables, params: Evaluate) -> dict[str, dict[str, pd.Series]
     found: Measures = {
         **finals(tables["training"]),
         **against_nulls(tables),
-        **growth_with_init_scale(tables, [*params.growth_scales]),
+        **growth_with_init_scale(tables),
         **cuts(tables["truncate"], tables["prune"]),
     }
     by_scale: dict[str, dict[str, pd.Series]] = {}

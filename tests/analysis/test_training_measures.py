@@ -110,7 +110,7 @@ def test_ranks_and_growth_stand_beside_their_nulls(tables):
 
 
 def test_growth_with_the_init_scale_stands_beside_that_of_the_nulls_and_at_equal_loss(tables):
-    found = growth_with_init_scale(tables, [0.5, 1.0])
+    found = growth_with_init_scale(tables)
     wanted = {"": 8 / 4, "_first_step": 2, "_permuted": 3 / 6}
     wanted |= {"_at_equal_loss": 6 / 4}  # at .25, to which the smaller scale comes down at the end
     for matrix in ("KQ", "VO"):
@@ -122,15 +122,16 @@ def test_growth_with_the_init_scale_stands_beside_that_of_the_nulls_and_at_equal
     without = {
         name: table[table["control"] == "none"] if "control" in table else table for name, table in tables.items()
     }
-    assert "growth_with_init_scale_KQ_permuted" not in growth_with_init_scale(without, [0.5, 1.0])
+    assert "growth_with_init_scale_KQ_permuted" not in growth_with_init_scale(without)
 
 
-def test_growth_is_from_each_wanted_scale_to_the_next():
+def test_growth_is_from_each_scale_to_the_next():
     by_scale = pd.DataFrame({0.1: [1.0, 2.0], 0.3: [5.0, 5.0], 1.0: [3.0, 8.0]}, index=pd.Index([0, 1], name="seed"))
     by_scale.columns.name = "init_scale"
-    assert between(by_scale, [0.1, 1.0, 2.0]).to_dict() == {(1.0, 0): 3, (1.0, 1): 4}
-    assert between(by_scale, [0.1, 0.3, 1.0]).xs(1.0).tolist() == [0.6, 1.6]
-    assert between(by_scale, [1.0]).empty
+    assert between(by_scale[[0.1, 1.0]]).to_dict() == {(1.0, 0): 3, (1.0, 1): 4}
+    assert between(by_scale).xs(1.0).tolist() == [0.6, 1.6]
+    assert between(by_scale).xs(0.3).tolist() == [5, 2.5]
+    assert between(by_scale[[1.0]]).empty
 
 
 def test_final_scores_are_those_of_the_last_step(tables):

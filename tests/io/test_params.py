@@ -23,6 +23,7 @@ from safetensors.torch import save_file
 
 from lib.data.images import Images
 from lib.io.compute import generator
+from lib.io.device import Device
 from lib.io.files import InputError
 from lib.io.params import (
     Count,
@@ -456,6 +457,8 @@ def values(wanted, smaller=types.MappingProxyType({})):
             {name: value for name, value in drawn.items() if name not in free},
             optional={name: value for name, value in drawn.items() if name in free},
         )
+    if wanted == Device:
+        return st.sampled_from(["cpu", "cuda", "cuda:0", "cuda:15"])
     if wanted == Name:
         return st.builds("{}{}".format, st.sampled_from("aZ_9"), st.text("aZ_9=.,+-", max_size=3))
     if origin is Annotated:
@@ -490,6 +493,9 @@ def fits(value, wanted):
             and needed <= value.keys() <= hints.keys()
             and all(fits(item, hints[key]) for key, item in value.items())
         )
+    if wanted == Device:
+        number = value[5:] if type(value) is str and value.startswith("cuda:") else ""
+        return value in ("cpu", "cuda") or (0 < len(number) <= 3 and set(number) <= set("0123456789"))
     if wanted == Name:
         return type(value) is str and 0 < len(value) <= 100 and value[0] not in ".,=+-" and set(value) <= NAMED
     if origin is Annotated:

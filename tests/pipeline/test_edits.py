@@ -90,7 +90,7 @@ def test_editing_a_param_reruns_the_stage_that_declares_it_and_what_follows(verb
         for key in stage.params
         if stage.verb == verb and declared.count(key) == 1
         for section in [reduce(lambda found, part: found[part], key.split("."), params)]
-        for name, value in section.items()
+        for name, value in (section.items() if isinstance(section, dict) else ())
         if type(value) in (int, float)
     )
     section[name] += 1

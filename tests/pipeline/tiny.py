@@ -36,14 +36,14 @@ def vision(section: Section) -> Section:
 def vision_dataset(data: Section) -> None:
     """Two scales, of which one is the reference, two seeds, a few steps of a transformer of two small layers."""
     reference = data["evaluate"]["reference_scale"]
-    scales = sorted([reference, min(data["evaluate"]["growth_scales"])])
+    scales = sorted([reference, min(data["train"]["init_scales"])])
     replace(data, "data", n_test=1600)
     replace(data, "train", n_seeds=2, init_scales=scales, batch_size=16)
     replace(data, "train", n_steps=30, warmup_steps=3, snapshot_every=15)
     replace(data["train"], "model", d_model=8, n_heads=2, d_head=4, d_mlp=8, n_layers=2)
     replace(data, "cut", init_scales=[reference], rate_step=0.5)
     data["cut"]["n_images"] = 16
-    replace(data, "evaluate", growth_scales=scales, figure_singular_values=4)
+    replace(data, "evaluate", figure_singular_values=4)
     replace(data, "plot", layer=2, head=1, lines=4)
 
 
@@ -119,7 +119,6 @@ def low_rank_sparse(section: Section) -> Section:
     replace(section, "cut", n_rescale_samples=10)
     replace(section, "sweep", n_neurons=16, fitted_loss=10)
     replace(section, "evaluate", steps=[1, 2])
-    replace(section, "plot", steps=[1, 2])
     cases, evaluate = section["cases"], section["evaluate"]
     replace(section, "adapt", n_seeds=2)
     configurations = [row | {"n_steps": 6, "n_seeds": 2} for row in read_rows(cases["configurations"])]

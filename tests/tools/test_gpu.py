@@ -33,7 +33,7 @@ TINY = {
     "data": {"source": "digits", "n_test": 1600, "seed": 0},
     "train": TRAIN,
     "cut": {"init_scales": [0.5, 1], "device": "cuda", "rate_step": 0.5, "random_seed": 0},
-    "evaluate": {"growth_scales": [0.5, 1], "reference_scale": 0.5, "rtol": 1e-3, "figure_singular_values": 8},
+    "evaluate": {"reference_scale": 0.5, "rtol": 1e-3, "figure_singular_values": 8},
     "plot": {"layer": 1, "head": 1, "lines": 4, "trained_loss": 0.1},
 }
 TWO_SCALES = TINY | {"train": TRAIN | {"init_scales": [0.5, 1]}}

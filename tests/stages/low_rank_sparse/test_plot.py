@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from made import files
 
-SECTION = "any.family.plot"
-PARAMS = {"steps": [2, 9, 40]}
+SECTION = "any.family.evaluate"
+PARAMS = {"steps": [2, 9, 40], "rtol": "the stage evaluate's"}
 SEEDS = {"tied": [3, 1, 2], "untied": [4, 0], "chance": [3, 1]}
 STEPS = {"tied": [0, 2, 9], "untied": [0, 2, 7, 40], "chance": [0, 9]}
 SEQ_LEN = 20
@@ -164,7 +164,13 @@ def plotted(stage, drawn, tmp_path):
     for name, table in rows.items():
         pd.DataFrame(table).to_parquet(tmp_path / "metrics" / "tables" / f"{name}.parquet")
     (tmp_path / "metrics" / "measures.json").write_text(json.dumps(slopes))
-    stage("low_rank_sparse.plot", {SECTION: PARAMS}, SECTION, tmp_path / "metrics", tmp_path / "figures")
+    stage(
+        "low_rank_sparse.plot",
+        {SECTION: PARAMS | {"rtol": "another stage's"}},
+        SECTION,
+        tmp_path / "metrics",
+        tmp_path / "figures",
+    )
     assert files(tmp_path / "figures") == sorted(f"{name}.svg" for name in FIGURES)
     figures = {name: drawn[(tmp_path / "figures" / f"{name}.svg").read_bytes()] for name in FIGURES}
     assert not plt.get_fignums()

@@ -18,7 +18,6 @@ from lib.io.files import InputError
 
 SECTION = "any.evaluate"
 PARAMS = {
-    "growth_scales": [0.25, 0.5, 2, 8],  # 8 was not trained, 4 was
     "reference_scale": 0.5,
     "rtol": 0.3,
     "figure_singular_values": 2,
@@ -163,8 +162,8 @@ def summarised(row):
     }
 
 
-def by_loops(training, ranks, growth=(0.25, 0.5, 2.0)):
-    """Every measure of accuracies and ranks, by name, scale and seed; `growth` are scales from one to the next."""
+def by_loops(training, ranks, growth=None):
+    """Every measure of accuracies and ranks, by name, scale and seed; `growth` are scales from one to the next: all."""
     measured = {}
 
     def put(name, scale, seed, value):
@@ -223,7 +222,7 @@ def by_loops(training, ranks, growth=(0.25, 0.5, 2.0)):
                 ratio = at_loss(level, *place, PERMUTED) / at_loss(level, *place)
                 put(f"permuted_over_learned_at_equal_loss_{letters}", scale, seed, ratio)
         level = max(min(losses(seed, scale, "none").values()) for scale in plain)
-        for small, large in itertools.pairwise(growth):
+        for small, large in itertools.pairwise(sorted(plain) if growth is None else growth):
             found = {
                 "": [rank(matrix, seed, scale) for scale in (small, large)],
                 "_first_step": [rank(matrix, seed, scale, step=1) for scale in (small, large)],
@@ -292,18 +291,17 @@ def test_a_gaussian_of_the_norm_of_a_product_has_the_stable_rank_of_a_gaussian_m
 
 
 @pytest.mark.parametrize(
-    ("cells", "reference", "growth"),
+    ("cells", "reference"),
     [
-        ([cell for cell in CELLS if cell[0] == 0.5], 0.5, (0.5,)),
-        ([(4.0, "none"), (0.25, "none"), (0.25, SCALED)], 0.25, (0.25,)),
-        ([(2.0, "none"), (0.25, "none"), (0.25, SCALED), (0.5, "none")], 0.25, (0.25, 2.0)),
+        ([cell for cell in CELLS if cell[0] == 0.5], 0.5),
+        ([(4.0, "none"), (0.25, "none"), (0.25, SCALED)], 0.25),
+        ([(2.0, "none"), (0.25, "none"), (0.25, SCALED), (0.5, "none")], 0.25),
     ],
 )
-def test_growth_is_along_the_wanted_scales_that_were_trained(evaluate, tmp_path, reference, growth):
-    scales = [0.25, 2] if len(growth) == 2 else PARAMS["growth_scales"]
-    found = evaluate(reference_scale=reference, growth_scales=scales)
+def test_growth_is_along_the_scales_that_were_trained(evaluate, tmp_path, reference):
+    found = evaluate(reference_scale=reference)
     training, spectra = (table.to_dict("records") for table in found)
-    wanted = by_loops(training, [summarised(row) for row in spectra], growth)
+    wanted = by_loops(training, [summarised(row) for row in spectra])
     wanted |= {name: {0.5: by_seed} for name, by_seed in CUT_MEASURES.items()}
     check_measures(tmp_path / "metrics", wanted, reference)
 
@@ -324,7 +322,7 @@ def test_every_table_and_the_curves_hold_what_the_stages_before_found(evaluate, 
         "prune": prune,
     }
     scales = pd.read_parquet(tmp_path / "metrics" / "tables" / "scales.parquet")
-    growth = [scale for scale in (0.25, 0.5, 2.0) if (scale, "none") in cells]
+    growth = sorted(scale for scale, control in cells if control == "none")
     assert list(scales.itertuples(index=False, name=None)) == [*(("growth", s) for s in growth), ("reference", 0.5)]
     for name, rows in wanted.items():
         found = pd.read_parquet(tmp_path / "metrics" / "tables" / f"{name}.parquet")
@@ -377,12 +375,11 @@ def check_curves(found, cells, training):
     ("params", "message"),
     [
         ({"reference_scale": 3}, r"any.evaluate.reference_scale: wanted one that was trained, .*4.0.*; got 3"),
-        ({"growth_scales": [2, 0.5]}, r"growth_scales: wanted two or more, rising, got \(2.0, 0.5\)"),
-        ({"growth_scales": [2]}, r"growth_scales: wanted two or more, rising, got \(2.0,\)"),
+        ({"growth_scales": [2]}, "unknown key 'growth_scales'"),
     ],
 )
 @pytest.mark.parametrize("cells", [[(4.0, "none"), (3.0, PERMUTED)]])
-def test_scales_that_were_not_trained_or_do_not_rise_are_refused(evaluate, tmp_path, params, message):
+def test_a_scale_that_was_not_trained_and_unknown_keys_are_refused(evaluate, tmp_path, params, message):
     with pytest.raises(InputError, match=message):
         evaluate(**params)
     assert not (tmp_path / "metrics").exists()
