@@ -21,7 +21,7 @@ from lib.io.command import run
 from lib.io.files import InputError
 from lib.io.page import picture, write_page
 from lib.io.params import Count, read_params
-from lib.io.pretrained import Checkpoint, check_pair, open_checkpoint, open_snapshots
+from lib.io.pretrained import Checkpoint, check_disk, check_pair, open_checkpoint, open_snapshots
 from lib.io.tables import read_json, read_table
 from lib.models.transformers_models import ModelError, known_architecture, read_batches
 
@@ -31,9 +31,10 @@ SECTIONS = ("checkpoints.plan", "checkpoints.own")  # of params.yaml
 
 
 @dataclass(frozen=True)
-class Text:
-    """What of the plan's params says how much text is wanted."""
+class Own:
+    """What of the plan's params says how much text is wanted, and how large adapters are."""
 
+    budgets: tuple[int, ...]
     seq_len: Count
     batch_size: Count
     n_batches: Count
@@ -62,23 +63,31 @@ def main(base: Path, tuned: Path, out: Path, text: str = "-") -> None:
 def checked(base: Path, tuned: Path, out: Path, text: str) -> tuple[Checkpoint, bool]:
     """The base, and whether its architecture can be planned for; all that is wrong with the input is said here."""
     begun = open_checkpoint(base)
-    for one in open_snapshots(tuned):
-        if one.checkpoint.folder.resolve() != begun.folder.resolve():
-            check_pair(begun, one.checkpoint)
+    snapshots = [one for one in open_snapshots(tuned) if one.checkpoint.folder.resolve() != begun.folder.resolve()]
+    for one in snapshots:
+        check_pair(begun, one.checkpoint)
     if out.exists() and not out.is_dir():
         raise InputError(f"OUT: wanted a folder, got the file {out}")
+    wanted = read_params("checkpoints.own", Own, part=True)
+    check_disk(out, room(begun, len(snapshots), len({one.run for one in snapshots}), wanted.budgets), "OUT")
     plannable = known_architecture(begun.config)
     if not plannable:
         names = begun.config.get("architectures")
         print(f"{base}: transformers has no {names}: spectra only, no plan and no adapter", file=sys.stderr)
     elif text != "-":
-        wanted = read_params("checkpoints.own", Text, part=True)
         n_batches = wanted.n_batches + wanted.n_measured_batches
         try:
             read_batches(base, begun.config, Path(text), wanted.seq_len, wanted.batch_size, n_batches)
         except (ModelError, OSError) as error:
             raise InputError(f"TEXT: {error}") from error
     return begun, plannable
+
+
+def room(base: Checkpoint, n_snapshots: int, n_runs: int, budgets: tuple[int, ...]) -> float:
+    """About the bytes that are written: singular values, in OUT and in scratch, and the adapters of every budget."""
+    shapes = [entry.shape for entry in base.tensors.values() if len(entry.shape) == 2]
+    spectra = 2 * 8 * n_snapshots * sum(map(min, shapes))
+    return spectra + 4.0 * n_runs * sum(budgets) * sum(map(sum, shapes))
 
 
 def call(stage: str, *arguments: object) -> None:

@@ -1,4 +1,4 @@
-"""Figures of a fine-tune: what plans lose, ranks of its modules, rounding, pruning, and heads through training."""
+"""Figures of a fine-tune: what plans lose, ranks of modules, rounding, pruning, trained adapters, heads in training."""
 
 import re
 from collections.abc import Sequence
@@ -31,6 +31,7 @@ RULES = {
     "energy": (ORANGE, "^"),
     "water-filling": (PURPLE, "v"),
 }
+TRAINED = {"attributed": GREEN, "shuffled": NULL_COLOR, "uniform, longer": BLUE}
 PRUNED = {
     "weights, smallest first": BLUE,
     "updates, smallest first": GREEN,
@@ -191,6 +192,28 @@ def early_ranks(ranks: pd.DataFrame) -> Figure:
         axes.plot([0, end], [0, end], color=NULL_COLOR, ls="--", lw=1)
         axes.set(xlabel=f"rank at step {first}", ylabel=f"rank at step {last}", title=title)
         axes.legend(fontsize=7)
+    return figure
+
+
+def trained_adapters(trained: pd.DataFrame) -> Figure:
+    """The loss of the base with a trained adapter, less that of the uniform rank's of the same seed, by rule."""
+    rows = trained[trained["part"] == "measured"]
+    keys = ["kind", "model", "seed"]
+    losses = rows.pivot_table(index=keys, columns="rule", values="loss", observed=True)
+    rules = [rule for rule in TRAINED if rule in losses]
+    groups = list(losses.groupby(["model", "kind"], observed=True))
+    figure, panels = _panels(len(groups), height=2.6)
+    for axes, ((model, kind), part) in zip(panels, groups, strict=True):
+        for place, rule in enumerate(rules):
+            values = (part[rule] - part["uniform"]).to_numpy()
+            spots = place + np.linspace(-0.18, 0.18, len(values))
+            axes.plot(values, spots, "o", ms=4, mfc="none", color=TRAINED[rule])
+            axes.plot([values.mean()], [place], "|", ms=22, mew=2, color=TRAINED[rule])
+        axes.axvline(0, color=BLUE, lw=1)
+        axes.set_yticks(range(len(rules)), labels=rules)
+        axes.set(
+            ylim=(len(rules) - 0.5, -0.5), title=f"{model}, {kind}", xlabel="loss less that of the uniform rank, nats"
+        )
     return figure
 
 

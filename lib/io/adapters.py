@@ -17,17 +17,20 @@ from lib.io.files import atomic
 FILES = ("adapter_config.json", "adapter_model.safetensors", "README.md", "plan.json")
 
 
-def lora_config(ranks: Mapping[str, int], *, fan_in_fan_out: bool) -> dict[str, Any]:
-    """The keyword arguments of peft's `LoraConfig` for these ranks by module; a rank of 0 is no target."""
+def lora_config(ranks: Mapping[str, int], *, fan_in_fan_out: bool, scale: int = 1) -> dict[str, Any]:
+    """The keyword arguments of peft's `LoraConfig` for these ranks by module; a rank of 0 is no target.
+
+    `scale` is alpha over rank: 1 for a cut.
+    """
     targets = {name: rank for name, rank in ranks.items() if rank > 0}
     most = max(targets.values(), default=1)
     pattern = {f"^{re.escape(name)}$": rank for name, rank in targets.items()}
     return {
         "r": most,
-        "lora_alpha": most,
+        "lora_alpha": scale * most,
         "target_modules": sorted(targets),
         "rank_pattern": pattern,
-        "alpha_pattern": pattern,
+        "alpha_pattern": {key: scale * rank for key, rank in pattern.items()},
         "fan_in_fan_out": fan_in_fan_out,
         "lora_dropout": 0.0,
         "bias": "none",

@@ -7,6 +7,7 @@ no such checkpoint is refused in one line: pickles, quantised weights, an adapte
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -156,6 +157,16 @@ def check_memory(checkpoint: Checkpoint, n_copies: int, what: str) -> int:
     if n_bytes > free:
         raise InputError(f"memory: wanted {said}, got {free / 1e9:.3g} GB that are free")
     return max(1, int(free // max(1, n_bytes)))
+
+
+def check_disk(folder: Path, n_bytes: float, what: str) -> None:
+    """Raise `InputError` where the disk of a folder, which need not be there yet, has less room than that."""
+    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    if n_bytes > free:
+        raise InputError(
+            f"{what}: wanted {n_bytes / 1e9:.2g} GB of disk, got {free / 1e9:.3g} GB that are free in {place}"
+        )
 
 
 def _available_memory() -> int:

@@ -7,6 +7,7 @@ refused by name.
 
 import hashlib
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -101,6 +102,21 @@ def save_model(model: Any, folder: Path) -> None:
     (folder / "generation_config.json").unlink(missing_ok=True)
 
 
+def with_adapter(model: torch.nn.Module, config: Mapping[str, Any], seed: int) -> torch.nn.Module:
+    """The model with a new LoRA adapter of peft's, to be trained: all else of it is frozen.
+
+    `config` holds the arguments of `LoraConfig`; A is drawn from the seed, B is zero.
+    """
+    with _quiet():
+        from peft import LoraConfig, get_peft_model
+
+        whole: Any = model
+        with torch.random.fork_rng(), warnings.catch_warnings():  # peft draws from the global generator
+            warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)  # peft reads it yet
+            torch.manual_seed(seed)
+            return get_peft_model(whole, LoraConfig(**config))
+
+
 def linear_modules(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     """The linear layers that an adapter may change, by name: no embedding, no head (which may be tied), no router."""
     whole: Any = model
@@ -193,6 +209,13 @@ class LinearUpdates:
         with torch.no_grad():
             return sum(float(loss(self.model, batch)) for batch in batches) / len(batches)
 
+    def drop(self, batches: Sequence[Batch]) -> float:
+        """By how much the updates lower the loss; the weights are left as tuned."""
+        self.set(self.base)
+        before = self.mean_loss(batches)
+        self.set(self.tuned)
+        return before - self.mean_loss(batches)
+
 
 class GainMeasure:
     """What the linear updates of a model gain on a text, and what of it a cut of them loses; the rest is tuned."""
@@ -243,9 +266,13 @@ def read_batches(
     first axis. Raises `ModelError` where there is too little, or a token that the vocabulary lacks.
     """
     if text.suffix == ".safetensors":
+        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        samples = load_file(text)
+        try:
+            samples = load_file(text)
+        except SafetensorError as error:
+            raise ModelError(f"{text}: wanted a safetensors file, got: {error}") from error
     else:
         tokens = token_ids(folder, text.read_bytes(), int(config.get("vocab_size", 0)))
         seq_len = min(seq_len, int(config.get("max_position_embeddings") or config.get("n_positions") or seq_len))
@@ -273,7 +300,11 @@ def token_ids(folder: Path, text: bytes, vocab_size: int) -> Int[Tensor, " token
             from transformers import AutoTokenizer
 
             tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        return torch.tensor(tokenizer(text.decode("utf-8"), add_special_tokens=False)["input_ids"])
+        try:
+            words = text.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ModelError(f"wanted a text in UTF-8, got: {error}") from error
+        return torch.tensor(tokenizer(words, add_special_tokens=False)["input_ids"])
     if vocab_size != 256:
         raise ModelError(
             f"{folder}: wanted a tokenizer, or a vocabulary of 256 bytes, got neither ({vocab_size} words)"

@@ -6,7 +6,7 @@ parameters, stated as the uniform rank that costs as much. Without TEXT (`-`) no
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +19,8 @@ from lib.analysis.rank_plans import Module, candidates, least_budget, parameters
 from lib.analysis.update_spectra import leading_triplets, update_of
 from lib.io.command import run
 from lib.io.compute import available_cores, generator, spread, use_device
-from lib.io.files import InputError, clear
+from lib.io.files import InputError, clear, sha256
+from lib.io.kept import Keep, kept
 from lib.io.params import Count, Fraction, Interval, read_params
 from lib.io.pretrained import Checkpoint, check_memory, check_pair, open_checkpoint, open_snapshots
 from lib.io.tables import read_table, write_table
@@ -69,18 +70,8 @@ def main(section: str, measure: str, base: Path, tuned: Path, text: str, spectra
         check_pair(begun, one.checkpoint)
     clear(plans, *(f"{name}.parquet" for name in TABLES))
     n_fit = check_memory(begun, COPIES, "plan")
-    jobs = [
-        (
-            params,
-            sizes,
-            base,
-            one.checkpoint.folder,
-            text,
-            table[(table["run"] == name) & (table["step"] == one.step)],
-            name,
-        )
-        for name, one in last.items()
-    ]
+    rows = {name: table[(table["run"] == name) & (table["step"] == one.step)] for name, one in last.items()}
+    jobs = [(params, sizes, base, one.checkpoint.folder, text, rows[name], name) for name, one in last.items()]
     n_processes = min(available_cores(), n_fit) if params.device == "cpu" else 1
     parts = list(spread(planned, jobs, n_processes=n_processes, label=f"plans of {tuned}", unit="checkpoint"))
     for name in TABLES:
@@ -101,18 +92,25 @@ def planned(params: Plan, sizes: Measure, base: Path, tuned: Path, text: str, ro
     if measure and not measure.gain > 0:
         got = f"got {measure.none:.4g} without their updates and {measure.tuned:.4g} with them"
         raise InputError(f"TEXT: wanted a text on which the tuned linear layers lower the loss, {got}")
-    earned = attributed(params, linear, read[: sizes.n_batches]) if measure else None
-    plans = pd.DataFrame(list(plan_rows(params, sizes.budgets, modules, measure, earned)))
-    losses = {"gain": np.nan}
-    if measure and earned:
-        losses = {"loss_tuned": measure.tuned, "loss_without_linear": measure.none, "gain": measure.gain}
-        losses |= {"attributed": sum(earned.values()), "drop": drop(linear, read[: sizes.n_batches])}
-        *plans["loss_on_base"], losses["loss_base"] = losses_on_base(params, begun, measure, modules, plans)
+    files = sorted({entry.file for one in (begun, ended) for entry in one.tensors.values()})
+    files += [*sorted(base.glob("*.json")), *sorted(tuned.glob("*.json")), *([Path(text)] if read else [])]
+    given = {"params": asdict(params), "sizes": asdict(sizes), "spectra": sha256(rows.to_json().encode())}
+    with kept("checkpoints_plan", files, given) as keep:
+        attribution = partial(attributed, params, linear, read[: sizes.n_batches])
+        earned = keep("attribution", attribution) if measure else None
+        plans = pd.DataFrame(list(plan_rows(params, sizes.budgets, modules, measure, earned, keep)))
+        losses = {"gain": np.nan}
+        if measure and earned:
+            summed, fallen = sum(earned[module] for module in modules), linear.drop(read[: sizes.n_batches])
+            losses = {"loss_tuned": measure.tuned, "loss_without_linear": measure.none, "gain": measure.gain}
+            losses |= {"attributed": summed, "drop": fallen}
+            *plans["loss_on_base"], losses["loss_base"] = losses_on_base(params, begun, measure, modules, plans, keep)
+        budgets = bisection(params, modules, measure, earned, keep)
     tables = {
         "plans": plans,
         "modules": described.assign(earned=[earned[module] if earned else np.nan for module in modules]),
         "losses": pd.DataFrame([losses]),
-        "budgets": bisection(params, modules, measure, earned),
+        "budgets": budgets,
     }
     return {key: table.assign(run=name) for key, table in tables.items()}
 
@@ -147,17 +145,8 @@ def opened(
 def attributed(params: Plan, linear: LinearUpdates, batches: list[Batch]) -> dict[str, float]:
     """What each module earned, on batches that measure no plan."""
     linear.set(linear.tuned)
-    return path_attribution(
-        linear.parameters, linear.updates, batches, lambda batch: loss(linear.model, batch), params.n_points
-    )
-
-
-def drop(linear: LinearUpdates, batches: list[Batch]) -> float:
-    """By how much the linear updates lower the loss."""
-    linear.set(linear.base)
-    before = linear.mean_loss(batches)
-    linear.set(linear.tuned)
-    return before - linear.mean_loss(batches)
+    of_batch = partial(loss, linear.model)
+    return path_attribution(linear.parameters, linear.updates, batches, of_batch, params.n_points)
 
 
 def plan_rows(
@@ -166,12 +155,13 @@ def plan_rows(
     modules: Mapping[str, Module],
     measure: GainMeasure | None,
     earned: Mapping[str, float] | None,
+    keep: Keep,
 ) -> Iterator[dict[str, Any]]:
     """Every rule and, of the attributed one, its nulls, at every budget."""
     source = partial(generator, SEED, "shuffle")
     every = ((b, one) for b in budgets for one in candidates(modules, b, earned, params.n_shuffles, source))
     for budget, (rule, shuffle, ranks) in every:
-        measured = measure.of(ranks) if measure else np.nan
+        measured = keep(f"{ranks}", partial(measure.of, ranks)) if measure else np.nan
         yield {
             "budget": budget,
             "rule": rule,
@@ -184,7 +174,7 @@ def plan_rows(
 
 
 def losses_on_base(
-    params: Plan, base: Checkpoint, measure: GainMeasure, modules: Mapping[str, Module], plans: pd.DataFrame
+    params: Plan, base: Checkpoint, measure: GainMeasure, modules: Mapping[str, Module], plans: pd.DataFrame, keep: Keep
 ) -> Iterator[float]:
     """The loss of the base with a plan's cut and nothing else tuned, as its adapter gives it; last, of the base alone.
 
@@ -192,16 +182,24 @@ def losses_on_base(
     """
     model = open_model(base.folder, base.config).float().to(params.device)
     on_base = LinearUpdates(model, measure.linear.base)
-    for rule, shuffle, ranks in zip(plans["rule"], plans["shuffle"], plans["ranks"], strict=True):
-        on_base.set_ranks(dict(zip(modules, map(int, ranks), strict=True)), measure.factors)
+
+    def lost(ranks: Mapping[str, int]) -> float:
+        on_base.set_ranks(ranks, measure.factors)
+        return on_base.mean_loss(measure.batches)
+
+    for rule, shuffle, values in zip(plans["rule"], plans["shuffle"], plans["ranks"], strict=True):
+        ranks = dict(zip(modules, map(int, values), strict=True))
         made = shuffle == 0 and rule in ("attributed", "uniform")
-        yield on_base.mean_loss(measure.batches) if made else np.nan
-    on_base.set(on_base.base)
-    yield on_base.mean_loss(measure.batches)
+        yield keep(f"on the base {ranks}", partial(lost, ranks)) if made else np.nan
+    yield keep("the base", partial(lost, {}))
 
 
 def bisection(
-    params: Plan, modules: Mapping[str, Module], measure: GainMeasure | None, earned: Mapping[str, float] | None
+    params: Plan,
+    modules: Mapping[str, Module],
+    measure: GainMeasure | None,
+    earned: Mapping[str, float] | None,
+    keep: Keep,
 ) -> pd.DataFrame:
     """The least budget of the attributed plan that loses at most `max_loss_share`, and what was tried."""
     columns = ["parameters", "share_lost", "least"]
@@ -209,7 +207,8 @@ def bisection(
         return pd.DataFrame(columns=columns).astype({"parameters": int, "share_lost": float, "least": bool})
 
     def lost(budget: int) -> float:
-        return measure.share_lost(measure.of(plan("attributed", modules, budget, earned)))
+        ranks = plan("attributed", modules, budget, earned)
+        return measure.share_lost(keep(f"{ranks}", partial(measure.of, ranks)))
 
     most = sum(module.cost * module.limit for module in modules.values())
     least, tried = least_budget(lost, most, params.max_loss_share, BISECTIONS)

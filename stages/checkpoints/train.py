@@ -4,7 +4,7 @@ All is written as transformers writes it: `base`, `tuned/NAME-SEED/step-N`, `pre
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -87,24 +87,31 @@ def compute(jobs: Sequence[tuple], label: str) -> None:
 def train(
     params: Train, training: Training, kind: Any, text: Path, start: Path | None, folder: Path, purpose: tuple[Any, ...]
 ) -> None:
-    """One training by AdamW without weight decay; the rate rises, then falls on a line."""
+    """One training by AdamW without weight decay; the rate rises, then falls on a line. Its snapshots are written."""
     model = open_model(start, open_checkpoint(start).config) if start else fresh(params, kind)
-    tokens = torch.frombuffer(bytearray(text.read_bytes()), dtype=torch.uint8).long()
-    optimiser = torch.optim.AdamW(model.parameters(), betas=(0.9, BETA_2), weight_decay=0.0)
     source = generator(params.first_seed, "batches", *purpose)
-    model.train()
-    for step in range(training.n_steps + 1):
+    for step in descent(model, text, params, training.n_steps, training.learning_rate, source):
         if step in (*training.snapshot_steps, training.n_steps):
             save_model(model, folder / step_name(step))
-        if step == training.n_steps:
-            break
-        share = step / training.n_steps
-        rate = training.learning_rate * min(1.0, (step + 1) / WARMUP_STEPS)
-        optimiser.param_groups[0]["lr"] = rate * (1 - share * (1 - FINAL_RATE))
+        advance(step > 0)
+
+
+def descent(
+    model: torch.nn.Module, text: Path, params: Train, n_steps: int, learning_rate: float, source: torch.Generator
+) -> Iterator[int]:
+    """Train what of the model asks for a gradient; yields the number of steps that are done, from 0 to all of them."""
+    tokens = torch.frombuffer(bytearray(text.read_bytes()), dtype=torch.uint8).long()
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimiser = torch.optim.AdamW(trained, betas=(0.9, BETA_2), weight_decay=0.0)
+    model.train()
+    for step in range(n_steps):
+        yield step
+        rate = learning_rate * min(1.0, (step + 1) / WARMUP_STEPS)
+        optimiser.param_groups[0]["lr"] = rate * (1 - step / n_steps * (1 - FINAL_RATE))
         optimiser.zero_grad()
         loss(model, {"input_ids": windows(tokens, params, source)}).backward()
         optimiser.step()
-        advance()
+    yield n_steps
 
 
 def fresh(params: Train, kind: Any) -> torch.nn.Module:

@@ -120,6 +120,17 @@ def test_a_text_that_does_not_fit_is_refused(tmp_path, config, n_batches, messag
         read_batches(base, config, tmp_path / "text", 10, 4, n_batches)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("text.txt", "wanted a text in UTF-8, got: .*0xff"), ("ids.safetensors", "wanted a safetensors file")],
+)
+def test_a_text_that_is_none_is_refused(tmp_path, name, message):
+    (tmp_path / name).write_bytes(b"\xff\xfe" * 50)
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "ByT5Tokenizer"}')
+    with pytest.raises(ValueError, match=message):
+        read_batches(tmp_path, {"vocab_size": 384}, tmp_path / name, 10, 1, 1)
+
+
 def test_samples_of_a_file_are_the_models_own_arguments(tmp_path):
     base, _ = pair("vit", tmp_path)
     config = open_checkpoint(base).config

@@ -6,12 +6,14 @@ import os
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 import yaml
 from checkpoints_made import MEASURE, PLAN, SPECTRA, TEXT, taught
 from project import ROOT
+from safetensors.torch import load_file
 
 from lib.io.files import InputError
 from tools import lora
@@ -106,6 +108,16 @@ def test_too_little_text_and_a_file_as_folder_are_refused(folder, never):
         run()
     (folder / "out").write_text("mine")
     with pytest.raises(InputError, match="OUT: wanted a folder, got the file out"):
+        run("-")
+
+
+def test_too_little_room_is_said_before_any_work(folder, never, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    weights = load_file("base/model.safetensors").values()
+    adapters = 4 * sum(MEASURE["budgets"]) * sum(sum(W.shape) for W in weights if W.dim() == 2)
+    spectra = 16 * sum(min(W.shape) for W in weights if W.dim() == 2)
+    room = f"{(adapters + spectra) / 1e9:.2g} GB of disk"
+    with pytest.raises(InputError, match=f"OUT: wanted {room}, got 1e-06 GB that are free in {folder}"):
         run("-")
 
 

@@ -1,6 +1,8 @@
 """Plans, pruning and adapters of one tiny model that was taught a text, against models built and measured by hand."""
 
 import json
+import re
+import shutil
 import warnings
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from lib.io.files import InputError
+from lib.models.transformers_models import GainMeasure
+from stages.checkpoints import plan as module
 
 SECTIONS = {"s": SPECTRA, "p": PLAN, "m": MEASURE}
 
@@ -116,6 +120,47 @@ def test_the_least_budget_loses_at_most_the_share(stage, pair):
     assert (below["share_lost"] > 0.5).all()
 
 
+def test_a_plan_that_was_stopped_goes_on_and_gives_the_same_bytes(stage, pair, monkeypatch):
+    def bytes_of():
+        return {path.name: path.read_bytes() for path in Path("plans").iterdir()}
+
+    measured, attribution = GainMeasure.of, module.path_attribution
+    calls = []
+
+    def counted(name, function, most):
+        def call(*arguments):
+            if len(calls) == most:
+                raise KeyboardInterrupt
+            calls.append(name)
+            return function(*arguments)
+
+        return call
+
+    def begin(most=None):
+        calls.clear()
+        monkeypatch.setattr(GainMeasure, "of", counted("loss", measured, most))
+        monkeypatch.setattr(module, "path_attribution", counted("attribution", attribution, most))
+
+    begin(most=5)
+    with pytest.raises(KeyboardInterrupt):
+        plan(stage, *pair)
+    begin()
+    plan(stage, *pair)
+    resumed, n_resumed = bytes_of(), len(calls)
+    assert "attribution" not in calls
+    begin()
+    plan(stage, *pair)
+    assert (calls, bytes_of()) == ([], resumed), "all is kept"
+    shutil.rmtree(".dvc")
+    begin()
+    plan(stage, *pair)
+    assert (calls.count("attribution"), len(calls)) == (1, n_resumed + 5)
+    assert bytes_of() == resumed
+    begin()
+    plan(stage, *pair, n_points=3)
+    assert calls.count("attribution") == 1, "of other params nothing is taken"
+
+
 def test_without_a_text_nothing_is_measured_and_adapters_are_uniform(stage, pair):
     tables = plan(stage, *pair, text="-")
     assert set(tables["plans"]["rule"]) == {"uniform", "energy", "water-filling"}
@@ -146,6 +191,9 @@ def test_adapters_give_the_loss_that_their_card_says(stage, pair):
     chosen = plans[(plans["rule"] == "attributed") & (plans["shuffle"] == 0) & (plans["budget"] == 3)]
     assert found == pytest.approx(chosen["loss_on_base"].item(), rel=1e-4)
     assert f"a loss of {found:.3g}"[:-1] in Path("adapters/rank-3/README.md").read_text()
+    carried = set(pd.read_parquet("plans/modules.parquet")["tensor"])
+    rest = {re.sub(r"\.\d+\.", ".*.", name) for name, W in tensors(tuned).items() if name not in carried}
+    assert f"not carried: {', '.join(sorted(rest))}." in Path("adapters/rank-3/README.md").read_text()
     weights = load_file("adapters/rank-3/adapter_model.safetensors")
     assert sum(W.numel() for W in weights.values()) == chosen["parameters"].item()
 

@@ -1,11 +1,16 @@
 """The figures of checkpoints: their lines, points and numbers, against the made-up numbers of their tables."""
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from checkpoints_made import RULES, RUNS, number, written
 from made import files
+from project import ROOT
+
+from lib.io.files import InputError
 
 NAMES = ["heads", "plans", "pruning", "ranks", "ranks-through-tuning", "rounding"]
 GROUPS = [(model, kind) for model in ("gpt2", "llama") for kind in ("gentle", "large")]
@@ -91,3 +96,23 @@ def test_heads_are_means_through_training_solid_and_their_nulls_dashed(figures):
 def mean_rank(model, text, step, product, offset):
     ranks = [1 + number(model, text, step, head, product, offset, "update") for head in (1, 2)]
     return round(float(np.mean(ranks)), 4)
+
+
+def test_the_figure_of_the_published_run_shows_every_pair(stage, tmp_path, drawn):
+    folder = ROOT / "published" / "rank_patterns"
+    shutil.copytree(folder / "tables", tmp_path / "tables")
+    stage("checkpoints.plot", {}, Path("tables"), Path("figures"))
+    assert files(Path("figures")) == ["adapters.svg"]
+    [figure] = drawn.values()
+    measures = json.loads((folder / "measures.json").read_text())
+    shown = np.sort(np.concatenate([line.get_xdata() for axes in figure.axes for line in axes.get_lines()[:-1]]))
+    for name in ("attributed_less_uniform", "shuffled_less_uniform", "longer_less_uniform"):
+        for kind in ("large", "gentle"):
+            for value in measures[f"{name}_{kind}"]["values"]:
+                assert np.abs(shown - value).min() < 1e-5
+
+
+def test_a_folder_without_tables_is_refused(stage):
+    Path("tables").mkdir()
+    with pytest.raises(InputError, match=r"tables: wanted the tables of a figure, got \[\]"):
+        stage("checkpoints.plot", {}, Path("tables"), Path("figures"))
