@@ -10,7 +10,7 @@ they come from are kept in published/rank_patterns, which claims and report read
 
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -47,7 +47,7 @@ from tools.publish import PACKAGES, commit
 
 MODELS = ("llama", "gpt2")
 RULES = ("uniform", "attributed", "shuffled", "uniform, longer")
-RATES = (1e-3, 3e-3, 1e-2, 3e-2)
+RATES = (1e-2, 3e-2, 1e-1)
 BUDGET, SCALE, LONGER = 2, 2, 1.25  # a uniform rank, alpha over rank, and the steps of the control over the others'
 N_POINTS, WINDOWS = 4, 32  # of the path; of a batch of the measured text
 ATTRIBUTED, TUNED, MEASURED = slice(0, 4), slice(4, 8), slice(8, 16)  # batches of the measured text
@@ -83,10 +83,12 @@ def main(n_seeds: int = 6) -> None:
     kinds = {one.name: one for one in trainings if one.name != "base"}
     places = [(m, one, f) for m in MODELS for one in kinds.values() for f in params.seeds]
     found = compute("patterns", [pattern_job(*place) for place in places])
-    ranks = dict(list(joined(found, "ranks").groupby(["model", "kind", "fine_tune"])))
+    ranks = dict(list(joined(found, "patterns").groupby(["model", "kind", "fine_tune"])))
     fine_tunes = params.seeds
 
-    def adapters(seeds: Sequence[int], rates: dict[tuple[str, str, str], Sequence[float]], part: str) -> pd.DataFrame:
+    def adapters(
+        seeds: Sequence[int], rates: Mapping[tuple[str, str, str], Sequence[float]], part: str
+    ) -> pd.DataFrame:
         chosen = [
             Adapter(m, kind.name, rule, fine_tunes[i % len(fine_tunes)], seed, steps_of(kind, rule), rate, part)
             for m in MODELS
@@ -98,12 +100,12 @@ def main(n_seeds: int = 6) -> None:
         jobs = [adapter_job(params, one, ranks[one.model, one.kind, one.fine_tune]) for one in chosen]
         return joined(compute(f"{part} adapters", jobs), "trained")
 
-    every = {(m, kind, rule): RATES for m in MODELS for kind in kinds for rule in RULES}
+    every = {(m, str(kind), rule): RATES for m in MODELS for kind in kinds for rule in RULES}
     tuning = adapters(TUNING_SEEDS, every, "tuned")
     best = tuning.groupby(["model", "kind", "rule", "learning_rate"])["loss"].mean()
     chosen = {key: [float(best.loc[key].idxmin())] for key in every}
     trained = pd.concat([tuning, adapters(range(n_seeds), chosen, "measured")], ignore_index=True)
-    for name, table in (("trained", trained), ("ranks", joined(found, "ranks"))):
+    for name, table in (("trained", trained), ("patterns", joined(found, "patterns"))):
         write_table(compact(table), OUT / "tables" / f"{name}.parquet")
     setup = {"n_pairs": float(n_seeds), "budget": f"{BUDGET}", "longer": f"{LONGER - 1:.0%}"}
     write_measures(measured(trained), OUT, setup, headlines=["attributed_less_uniform_large"])
@@ -162,7 +164,7 @@ def pattern(names: dict[str, Any], base: Path, early: Path, text: Path) -> dict[
         }
         for name, module in modules.items()
     ]
-    return {"ranks": pd.DataFrame(rows)}
+    return {"patterns": pd.DataFrame(rows)}
 
 
 def adapter_job(params: Train, one: Adapter, ranks: pd.DataFrame) -> Job:

@@ -101,7 +101,7 @@ def reference(folder, row, ranks):
 @pytest.mark.parametrize("rule", ["uniform", "attributed", "uniform, longer"])
 def test_an_adapter_is_trained_as_it_is_written_out_here(trained, model, rule):
     folder, table = trained
-    ranks = pd.read_parquet(folder / "published/rank_patterns/tables/ranks.parquet")
+    ranks = pd.read_parquet(folder / "published/rank_patterns/tables/patterns.parquet")
     at = chosen(ranks, model=model, kind="large").set_index("module")
     given = at["attributed" if rule == "attributed" else "uniform"].to_dict()
     for part, seed in (("tuned", 1001), ("measured", 1)):
