@@ -53,6 +53,7 @@ N_POINTS, WINDOWS = 4, 32  # of the path; of a batch of the measured text
 ATTRIBUTED, TUNED, MEASURED = slice(0, 4), slice(4, 8), slice(8, 16)  # batches of the measured text
 TUNING_SEEDS = (1000, 1001)
 DATA, OUT = Path("data/checkpoints"), Path("published/rank_patterns")
+Rates = Mapping[tuple[str, str, str], Sequence[float]]  # by model, kind and rule
 
 
 @dataclass(frozen=True)
