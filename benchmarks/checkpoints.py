@@ -94,7 +94,7 @@ def matrix(shape: tuple[int, int]) -> Contender:
 
 def minutes(rows: list[Row]) -> Iterator[str]:
     """What the matrices of whole models take, by the measured time of each of their shapes."""
-    seconds = {row["contender"]: row["cpu_ms"]["median"] / 1000 for row in rows}
+    seconds = {row["contender"]: row["cpu_ms"].median / 1000 for row in rows}
     for name, (n_layers, counts, n_bytes) in LAYERS.items():
         layer = sum(n * seconds[f"{a} × {b}"] for (a, b), n in counts.items())
         n = n_layers * sum(counts.values())
