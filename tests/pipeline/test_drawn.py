@@ -65,6 +65,8 @@ def drawings(family: str, folder: str) -> tuple[Callable[..., dict[str, Callable
         [command] = [s.cmd for s in stages() if any(out.path == folder for out in s.outs)]
         given = shlex.split(command)[3:-1]
     kinds = [parameter.annotation for parameter in inspect.signature(stage.drawings).parameters.values()]
+    if parts[0] == "published":
+        given = given[-len(kinds) :]
     return stage.drawings, [ROOT / value if kind is Path else value for kind, value in zip(kinds, given, strict=True)]
 
 

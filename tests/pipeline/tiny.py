@@ -152,6 +152,19 @@ def write_rows(path: str, rows: list[Section]) -> None:
     TABLES[path] = "".join("\t".join(line) + "\n" for line in lines)
 
 
+def checkpoints(section: Section) -> Section:
+    """Two tiny models of two layers, two seeds, a few steps, one budget and little text."""
+    example, cases = section["example"], section["cases"]
+    replace(example, "generate", n_bytes=4000, n_measured_bytes=1000)
+    replace(example, "train", d_model=16, n_layers=2, n_heads=2, n_kv_heads=1, d_mlp=16)
+    replace(example, "train", n_seeds=2, seq_len=16, batch_size=4)
+    small = {"n_steps": 6, "learning_rate": 1e-2}
+    write_rows(cases["trainings"], [row | small | {"snapshot_steps": [0, 2]} for row in read_rows(cases["trainings"])])
+    replace(example, "measure", budgets=[1], n_batches=2, n_measured_batches=4, batch_size=4, seq_len=16)
+    replace(section, "plan", n_shuffles=1, n_points=1, pruning_rates=[0.5])
+    return section
+
+
 def replace(params: Section, section: str, **values: Any) -> None:
     """Set those values of a section that it has already: a key that is not in params.yaml has no tiny value."""
     if section in params:
@@ -159,6 +172,7 @@ def replace(params: Section, section: str, **values: Any) -> None:
 
 
 FAMILIES: dict[str, Callable[[Section], Section]] = {
+    "checkpoints": checkpoints,
     "decision_lists": decision_lists,
     "gradual_rank": gradual_rank,
     "low_rank_sparse": low_rank_sparse,

@@ -10,7 +10,7 @@ from project import ROOT
 from lib.io.files import InputError
 from tools import remeasure
 
-PUBLISHED = sorted(path.name for path in (ROOT / "published").iterdir())
+PUBLISHED = sorted(path.parent.parent.name for path in (ROOT / "published").glob("*/tables/training.parquet"))
 DERIVED = ("growth", "equal_loss")
 
 
