@@ -18,7 +18,9 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PAGES = {
     "Home": "README.md",
-    "Families": [f"docs/{name}.md" for name in ("gradual_rank", "low_rank_sparse", "decision_lists", "vision")],
+    "Families": [
+        f"docs/{name}.md" for name in ("gradual_rank", "optimisers", "low_rank_sparse", "decision_lists", "vision")
+    ],
     "Claims": "docs/claims.md",
     "Working with it": [
         f"docs/{name}.md"

@@ -17,7 +17,7 @@ from tiny import read_rows
 from lib.io.params import load_yaml, read_cases, read_params
 from stages.gradual_rank import flow, generate, greedy
 
-MOST_LINES, MOST_NODES = 650, 1100
+MOST_LINES, MOST_NODES = 680, 1150
 
 
 @pytest.fixture
