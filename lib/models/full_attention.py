@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 Square = Float[Tensor, "*batch d d"]
-BLOCK = 1 << 15  # numbers of the tokens of heads that are computed together: a quarter of a megabyte
+BLOCK = 1 << 17  # numbers of the tokens of heads that are computed together: a megabyte
 
 
 class FullHead:
