@@ -3,7 +3,7 @@
 PYTHON ?= python3
 ACTIVATE := . .venv/bin/activate
 
-.PHONY: repro report test test-slow test-all bench compare sweep deps readme generated publish gpu clean-scratch docs help
+.PHONY: repro report test test-slow test-all bench compare sweep lora deps readme generated publish gpu clean-scratch docs help
 
 # What people give is data: it reaches Python as it was typed, in the environment, and no shell and no make reads it.
 override REV := $(value REV)
@@ -13,11 +13,15 @@ override METRIC := $(value METRIC)
 override DATASET := $(value DATASET)
 override COMMAND := $(value COMMAND)
 override HOURS := $(value HOURS)
+override BASE := $(value BASE)
+override TUNED := $(value TUNED)
+override TEXT := $(value TEXT)
+override OUT := $(value OUT)
 override MINUTES := $(value MINUTES)
 override FOLDER := $(value FOLDER)
 override SOURCE := $(value SOURCE)
 override EPOCHS := $(value EPOCHS)
-export REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS
+export REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS BASE TUNED TEXT OUT
 
 # The whole pipeline: data, runs, metrics, figures, claims, report.html
 repro: .venv/installed
@@ -49,6 +53,10 @@ compare: .venv/installed
 # A metric of every experiment against a param: PARAM=vision.digits.train.learning_rate METRIC=vision/digits:test_accuracy
 sweep: .venv/installed
 	$(ACTIVATE) && python -m tools.sweep
+
+# Adapters and a page from your own checkpoints: BASE=folder TUNED=folder TEXT=my.txt OUT=out
+lora: .venv/installed
+	$(ACTIVATE) && python -m tools.lora
 
 # In dvc.yaml, the code that each stage imports
 deps: .venv/installed

@@ -21,13 +21,12 @@ from lib.io.command import run
 FIGURE_MODULE, FIGURE_STAGE = "lib/figures/ranks.py", "vision_plot@digits"
 TRAINING = "stages.vision.train"
 
-# The params with which the project tests itself.
+# The params and tables with which the project tests itself.
 MAKE_TINY = """
 import pathlib, sys
 sys.path[:0] = [".", "tests/pipeline"]
-import project, tiny
-clone = pathlib.Path.cwd()
-project.set_params(clone, tiny.tiny(project.params_of(clone)))
+import tiny
+tiny.make_tiny(pathlib.Path.cwd())
 """
 
 TIMED_SHELL = """#!/bin/bash

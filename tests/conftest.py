@@ -18,7 +18,7 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")
 # What the tests of these folders share.
-sys.path[:0] = [str(Path(__file__).parent / folder) for folder in ("faults", "pipeline", "stages")]
+sys.path[:0] = [str(Path(__file__).parent / folder) for folder in ("faults", "pipeline", "stages", "checkpoints")]
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Write the code that each stage imports into its deps in dvc.yaml, and change nothing else: `make deps`.
 
-A stage that has no `.py` dep yet gets them too. `deps` is a list of paths between brackets, first what is no code.
+A command may run several modules, one after another. A stage that has no `.py` dep yet gets them too. `deps` is a list
+of paths between brackets, first what is no code.
 """
 
 import re
@@ -19,17 +20,17 @@ MODULE = re.compile(r"\bpython -m (stages\.[\w.]+)")
 
 
 def with_deps(text: str, root: Path) -> str:
-    """The text of a dvc.yaml in which the `.py` deps of each stage are what its module imports, in order."""
+    """The text of a dvc.yaml in which the `.py` deps of each stage are what its modules import, in order."""
 
     def rewritten(stage: re.Match[str]) -> str:
-        module, deps = MODULE.search(stage[0]), DEPS.search(stage[0])
-        if not module or not deps:
+        modules, deps = MODULE.findall(stage[0]), DEPS.search(stage[0])
+        if not modules or not deps:
             return stage[0]
         listed = YAML(typ="safe").load(deps[0])["deps"]
         if "#" in deps[0] or not isinstance(listed, list) or not all(isinstance(path, str) for path in listed):
             raise InputError(f"{stage[1]}: wanted deps that are a list of paths without comments, got {listed!r}")
         others = [path for path in listed if not path.endswith(".py")]
-        code = closure(module[1].replace(".", "/") + ".py", root)
+        code = {path for module in modules for path in closure(module.replace(".", "/") + ".py", root)}
         return stage[0].replace(deps[0], f"    deps: {_in_brackets(others, list(code))}\n")
 
     return STAGE.sub(rewritten, text)

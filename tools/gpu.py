@@ -83,7 +83,7 @@ def main(
     sections = {name: given(params, name, device, source) for name in datasets.split()}
     check_device(device)
     folder.mkdir(parents=True, exist_ok=True)
-    work = Work(folder.absolute(), clock)
+    work = Work(folder.absolute(), clock, shared(params))
     try:
         first = next(iter(sections))
         n_images = work.images(Step(first, sections[first]))
@@ -124,10 +124,19 @@ def given(params: Path, dataset: str, device: str, source: str) -> Section:
     if dataset not in known:
         raise InputError(f"DATASETS: wanted some of {known}, the data sets of vision in {params}, got {dataset!r}")
     section = deepcopy(sections[dataset])
-    section["train"]["device"] = section["cut"]["device"] = device
+    section["train"]["device"] = device
     if source:
         section["data"]["source_folder"] = str(Path(source).absolute())
     return section
+
+
+def shared(params: Path) -> Section:
+    """What the params file says of all data sets."""
+    from lib.io.params import load_yaml
+    from tools.publish import SHARED
+
+    sections = load_yaml(params)["vision"]
+    return {part: sections[part] for part in SHARED}
 
 
 def check_device(device: str) -> None:
@@ -161,7 +170,7 @@ def steps(sections: dict[str, Section], epochs: int, work: "Work") -> Iterator[S
     """What is done one after another: of each data set the reference scale, then with each next scale beside it."""
     for dataset, section in sections.items():
         n_images = work.images(Step(dataset, section))
-        reference = section["evaluate"]["reference_scale"]
+        reference = work.shared["evaluate"]["reference_scale"]
         others = sorted((s for s in section["train"]["init_scales"] if s != reference), reverse=True)
         for n in range(len(others) + 1):
             yield Step(dataset, shaped(section, [reference, *others[:n]], epochs, n_images))
@@ -190,8 +199,8 @@ def affordable(seconds: float, trainings: int, n_images: int, images_per_second:
 class Work:
     """The folder in which stages run as in the repository, with its own params, data, scratch and results."""
 
-    def __init__(self, folder: Path, clock: Clock):
-        self.folder, self.clock = folder, clock
+    def __init__(self, folder: Path, clock: Clock, shared: Section):
+        self.folder, self.clock, self.shared = folder, clock, shared
         self.seconds: dict[str, float] = self._kept("seconds.json", {})  # of wall time, by data set
 
     def images(self, step: Step) -> int:
@@ -201,8 +210,9 @@ class Work:
         dataset = f"data/vision/{step.dataset}/images.safetensors"
         official = f"data/vision/{step.dataset}/official"
         if not (self.folder / dataset).exists():
-            self._stage(step, "fetch", "data", official)
-            self._stage(step, "generate", "data", official, dataset)
+            data = f"vision.{step.dataset}.data"
+            self._run(step, ["stages.vision.fetch", data, official])
+            self._run(step, ["stages.vision.generate", data, official, dataset])
         return len(read_images(self.folder / dataset).train_labels)
 
     def speed(self, step: Step) -> dict[str, Any]:
@@ -240,11 +250,15 @@ class Work:
         plots = f"plots/vision/{step.dataset}"
         images, runs, spectra = f"{data}/images.safetensors", f"{data}/runs", f"{data}/spectra.parquet"
         cuts = [f"{data}/truncate.parquet", f"{data}/prune.parquet"]
-        self._stage(step, "train", "train", str(ROOT / "stages/vision/controls.tsv"), images, runs)
+        ours, model = f"vision.{step.dataset}", f"vision.{step.dataset}.train.model"
+        controls = str(ROOT / "stages/vision/controls.tsv")
+        self._run(step, ["stages.vision.train", f"{ours}.train", controls, images, runs])
         self._run(step, ["stages.spectra", runs, spectra])
-        self._stage(step, "cut", "cut", images, runs, *cuts)
-        self._stage(step, "evaluate", "evaluate", runs, spectra, *cuts, metrics, f"{plots}/training.csv")
-        self._stage(step, "plot", "plot", f"{metrics}/tables", f"{plots}/figures")
+        of = [f"{ours}.cut", "vision.cut", f"{ours}.train.device"]
+        self._run(step, ["stages.vision.cut", *of, images, runs, *cuts])
+        made = [runs, spectra, *cuts, metrics, f"{plots}/training.csv"]
+        self._run(step, ["stages.vision.evaluate", "vision.evaluate", model, *made])
+        self._run(step, ["stages.vision.plot", "vision.plot", f"{metrics}/tables", f"{plots}/figures"])
         self._publish(step)
 
     def pack(self) -> Path:
@@ -261,7 +275,7 @@ class Work:
         provenance = self.folder / "published" / step.dataset / "provenance.json"
         if not provenance.exists():
             return False
-        found, wanted = json.loads(provenance.read_text())["params"], recorded(step.section)
+        found, wanted = json.loads(provenance.read_text())["params"], self._recorded(step)
         scales = [set(section["train"].pop("init_scales")) for section in (found, wanted)]
         return found == wanted and scales[0] >= scales[1]
 
@@ -269,19 +283,25 @@ class Work:
         from tools.publish import keep, provenance
 
         n_images = self.images(step)
-        note = provenance(recorded(step.section), n_images) | {
+        note = provenance(self._recorded(step), n_images) | {
             "command": " ".join(["python -m tools.gpu", *sys.argv[1:]]),
             "wall_hours": self.seconds[step.dataset] / 3600,
         }
         keep(step.dataset, note, self.folder)
         self.pack()
 
-    def _stage(self, step: Step, stage: str, part: str, *arguments: str) -> None:
-        self._run(step, [f"stages.vision.{stage}", f"vision.{step.dataset}.{part}", *arguments])
+    def _recorded(self, step: Step) -> Section:
+        """What is published of the params: not where this machine has the official files, which are verified."""
+        from tools.publish import with_shared
+
+        section = deepcopy(with_shared(step.section, self.shared))
+        section["data"].pop("source_folder", None)
+        return section
 
     def _run(self, step: Step, command: list[str]) -> None:
         """Run a module in the folder, with the step's params, until the clock ends it."""
-        (self.folder / "params.yaml").write_text(json.dumps({"vision": {step.dataset: step.section}}, indent=1))
+        params = {"vision": self.shared | {step.dataset: step.section}}
+        (self.folder / "params.yaml").write_text(json.dumps(params, indent=1))
         environment = {name: value for name, value in os.environ.items() if name != "DVC_ROOT"}
         environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         begin = time.monotonic()
@@ -308,13 +328,6 @@ class Work:
     def _keep(self, name: str, value: Any) -> None:
         with atomic(self.folder / name) as part:
             part.write_text(json.dumps(value))
-
-
-def recorded(section: Section) -> Section:
-    """A copy of the section without where this machine has the official files: they are verified."""
-    section = deepcopy(section)
-    section["data"].pop("source_folder", None)
-    return section
 
 
 if __name__ == "__main__":

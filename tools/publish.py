@@ -21,6 +21,7 @@ from lib.io.tables import write_json
 
 PACKAGES = ["torch", "numpy", "pandas", "pyarrow", "safetensors", "scipy"]
 DETERMINES = ["lib", "stages", "dvc.yaml"]
+SHARED = ["cut", "evaluate", "plot"]
 
 
 def main(dataset: str, command: str, hours: float) -> None:
@@ -35,11 +36,16 @@ def main(dataset: str, command: str, hours: float) -> None:
     known = [name for name, value in sections.items() if isinstance(value, dict) and "data" in value]
     if dataset not in known:
         raise InputError(f"DATASET: wanted one of {known}, the data sets of vision in params.yaml, got {dataset!r}")
-    section = sections[dataset]
+    section = with_shared(sections[dataset], sections)
     section["data"].pop("source_folder", None)  # where this machine has the files says nothing: they are verified
     file_name(dataset)
     n_images = len(read_images(Path("data") / "vision" / dataset / "images.safetensors").train_labels)
     keep(dataset, provenance(section, n_images) | {"command": command, "wall_hours": hours})
+
+
+def with_shared(section: dict[str, Any], vision: dict[str, Any]) -> dict[str, Any]:
+    """The section of a data set with what all data sets share."""
+    return section | {part: vision[part] | section.get(part, {}) for part in SHARED}
 
 
 def keep(dataset: str, note: dict[str, Any], root: Path = Path()) -> None:

@@ -2,7 +2,7 @@
 
 For when a measure is added or changed: no training is needed. The tables that are computed from others, the measures
 and their summary are written; nothing else is touched. Figures are drawn by the stage that draws them:
-`python -m stages.vision.plot vision.NAME.plot published/NAME/tables published/NAME/figures`.
+`python -m stages.vision.plot vision.plot published/NAME/tables published/NAME/figures`.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ TABLES = ("training", "ranks", "truncate", "prune")
 
 def main(dataset: str) -> None:
     folder = Path("published") / dataset
-    params = read_params(f"vision.{dataset}.evaluate", Evaluate)
+    params = read_params("vision.evaluate", Evaluate)
     sizes = read_params(f"vision.{dataset}.train.model", Sizes, part=True)
     tables = {name: read_table(folder / "tables" / f"{name}.parquet") for name in TABLES}
     tables |= {name: compact(table) for name, table in derived(tables).items()}

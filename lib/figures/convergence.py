@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.figures.style import INITIAL_COLOR, MATRIX_COLORS, VIRIDIS, sized
+from lib.figures.style import BOUND_COLOR, MATRIX_COLORS, VIRIDIS, sized
 
 LOSS_COLOR, ACCURACY_COLOR = MATRIX_COLORS["W_KQ"], MATRIX_COLORS["W_VO"]
 
@@ -34,7 +34,7 @@ def courses_with_bound(paths: pd.DataFrame, runs: pd.DataFrame) -> Figure:
         for axes in (loss, accuracy):
             if run["first_time"] > begin:
                 axes.axvline(run["first_time"], color="black", lw=1, label="measured: all sequences right")
-            axes.axvline(run["bound"], color=INITIAL_COLOR, ls="--", lw=1.4, label="theorem: by this time")
+            axes.axvline(run["bound"], color=BOUND_COLOR, ls="--", lw=1.4, label="theorem: by this time")
         late = rows["time"][rows["time"] > max(run["first_time"], run["bound"] / 1e4)]
         if np.isfinite(run["late_limit"]) and len(late):
             level = run["late_limit"] / run["scale"] ** 2
@@ -61,7 +61,7 @@ def bound_ratios(runs: pd.DataFrame) -> Figure:
     axes.hist([ratio[kinds == kind].dropna() for kind in colors], bins=bins.tolist(), stacked=True,
               color=list(colors.values()),
               label=[f"{kind} ({(kinds == kind).sum()} runs)" for kind in colors])  # fmt: skip
-    axes.axvline(0, color=INITIAL_COLOR, ls="--", label="theorem: at most 1")
+    axes.axvline(0, color=BOUND_COLOR, ls="--", label="theorem: at most 1")
     median = ratio.fillna(np.inf).median()  # a run that is never right takes for ever
     if np.isfinite(median):
         axes.axvline(median, color="black", lw=1.2, label=f"measured median, {10**median:.2g}")
@@ -105,7 +105,7 @@ def other_gammas(gamma: pd.DataFrame) -> Figure:
         rows = learned[learned["task"] == task].sort_values("gamma")
         label = f"{rows['law'].iloc[0]}, L = {rows['n_tokens'].iloc[0]}, M = {rows['length'].iloc[0]}"
         axes.plot(rows["gamma"], rows["first_time"] / rows["bound"], "o-", ms=3.5, color=color, label=label)
-    axes.axhline(1, color=INITIAL_COLOR, ls="--", label="theorem: at most 1")
+    axes.axhline(1, color=BOUND_COLOR, ls="--", label="theorem: at most 1")
     axes.set(xscale="log", yscale="log", xlabel="γ", ylabel="time at which all is right ÷ bound")
     axes.legend(fontsize=7.5, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
@@ -122,7 +122,7 @@ def perfection_lost(paths: pd.DataFrame, runs: pd.DataFrame) -> Figure:
         axes.axhline(0, color="black", lw=0.8)
         axes.axvline(run["lost_time"], color=ACCURACY_COLOR, lw=1.2, label=f"lost at {run['lost_time']:.3g}")
         axes.axvline(run["regained_time"], color="black", lw=1.2, label=f"right again at {run['regained_time']:.3g}")
-        axes.axvline(run["bound"], color=INITIAL_COLOR, ls="--", label=f"theorem: right before {run['bound']:.3g}")
+        axes.axvline(run["bound"], color=BOUND_COLOR, ls="--", label=f"theorem: right before {run['bound']:.3g}")
         axes.set(xscale="log", xlabel="time t of the gradient flow", ylabel="above 0: all sequences right")
         axes.set_yscale("symlog", linthresh=0.01)
         axes.set_title(f"{run['law']}, L = {run['n_tokens']}, n = {run['seq_len']}, M = {run['length']}")
@@ -139,7 +139,7 @@ def many_tokens(many: pd.DataFrame) -> Figure:
         axes.plot(
             rows["n_tokens"], rows["first_time"] / rows["bound"], "o-", ms=4.5, color=color, label=f"M = {length}"
         )
-    axes.axhline(1, color=INITIAL_COLOR, ls="--", label="theorem: at most 1")
+    axes.axhline(1, color=BOUND_COLOR, ls="--", label="theorem: at most 1")
     axes.set(xscale="log", yscale="log", xlabel="number of tokens L", ylabel="time at which all is right ÷ bound")
     axes.legend(fontsize=7.5)
     return figure

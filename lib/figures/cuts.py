@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from lib.figures.style import BLUE, GREEN, MAGENTA, NULL_COLOR, ORANGE, RED, TEAL, ranged
+from lib.figures.style import BLUE, GREEN, HINGE_COLOR, MAGENTA, NULL_COLOR, ORANGE, TEAL, ranged
 
 COLORS = (BLUE, ORANGE, GREEN, MAGENTA, TEAL)  # of configurations, in turn
 QUANTITIES = {
@@ -20,7 +20,7 @@ QUANTITIES = {
 COURSES = {  # what is drawn through training: colour, or that of the configuration; line; name
     "attention_of_relevant": (None, "-", "attention, label-relevant queries"),
     "attention": (None, "-.", "attention, all queries"),
-    "hinge": (RED, "-", "test hinge loss"),
+    "hinge": (HINGE_COLOR, "-", "test hinge loss"),
     "accuracy": (GREEN, ":", "test accuracy"),
 }
 

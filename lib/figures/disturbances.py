@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.figures.style import INITIAL_COLOR, MATRIX_COLORS, NULL_COLOR, PROBLEM_COLORS, READ_WIDTH, VIRIDIS
+from lib.figures.style import BOUND_COLOR, MATRIX_COLORS, NULL_COLOR, PROBLEM_COLORS, READ_WIDTH, VIRIDIS
 
 NOISE_COLORS = {"balanced": MATRIX_COLORS["W_KQ"], "independent": MATRIX_COLORS["W_VO"], "none": NULL_COLOR}
 
@@ -88,7 +88,7 @@ def assumption_checks(
         _shares(begun, rows["error"].clip(lower=1e-8), NOISE_COLORS[noise], f"{noise} noise".replace("none", "no"))
     begun.set(xlabel="error of the products at the end", title="4.4: a stage begun nearby ends the same")
     for axes, bar in ((back, returned), (risen, near), (begun, near)):
-        axes.axvline(bar, color=INITIAL_COLOR, ls="--", lw=1)
+        axes.axvline(bar, color=BOUND_COLOR, ls="--", lw=1)
     for row in panels:
         row[0].set_ylabel("share of cases below")
     for axes in panels.flat:

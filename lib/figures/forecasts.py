@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.figures.style import INITIAL_COLOR, MATRIX_COLORS, NULL_COLOR, READ_WIDTH, VIRIDIS, sized
+from lib.figures.style import BOUND_COLOR, LOST_COLOR, MATRIX_COLORS, NULL_COLOR, READ_WIDTH, VIRIDIS, sized
 
 LIMIT, FINITE = MATRIX_COLORS["W_KQ"], MATRIX_COLORS["W_VO"]
 
@@ -58,7 +58,7 @@ def descents_beside_the_flow(descents: pd.DataFrame, stages: pd.DataFrame, drop:
         error.plot(rows["time_error"], np.full(len(rows), y), "o", color=LIMIT, ms=5)
         moved = rows["drift"].clip(lower=1e-15, upper=1e4)
         for marker, own in (("o", moved[np.isfinite(rows["drift"])]), ("x", moved[np.isinf(rows["drift"])])):
-            color = LIMIT if marker == "o" else INITIAL_COLOR
+            color = LIMIT if marker == "o" else LOST_COLOR
             drift.plot(own, np.full(len(own), y), marker, color=color, ms=6, mew=1.5)
     drift.set(xscale="log", xlabel="largest change of log|u² − v²|", ylim=(-0.5, len(kinds) - 0.5), yticks=[])
     drift.set_title("Lemma 4.1: 0 in the flow (×: lost, |u| = |v|)", fontsize=9)
@@ -74,7 +74,7 @@ def descents_beside_the_flow(descents: pd.DataFrame, stages: pd.DataFrame, drop:
         row = descents[(descents["form"] == form) & (descents["share_of_limit"] == share) & (descents["seed"] == seed)]
         ratio = row["learning_rate"].iloc[0] / own["learning_rate_limit"]
         edge.step(own["stage"], ratio, where="mid", color=VIRIDIS(0.2 + 0.5 * i), label=f"seed {seed}")
-    edge.axhline(1, color=INITIAL_COLOR, ls="--", lw=1.2, label="unstable above")
+    edge.axhline(1, color=BOUND_COLOR, ls="--", lw=1.2, label="unstable above")
     edge.set(xlabel="stage", ylabel="learning rate / its limit on the plateau", ylim=(0, 1.08))
     edge.set_title(f"one rate, {share:g} of the least limit", fontsize=9)
     edge.legend(loc="lower right", fontsize=7.5)
@@ -89,7 +89,7 @@ def _example(axes: Axes, drop: pd.DataFrame) -> None:
         rows = drop[(drop["method"] == method) & (drop["log10_init_scale"] == scale)]
         for row in rows.itertuples():
             if row.lost:
-                axes.plot(row.rescaled_time, y, "x", color=INITIAL_COLOR, ms=7, mew=1.8)
+                axes.plot(row.rescaled_time, y, "x", color=LOST_COLOR, ms=7, mew=1.8)
             else:
                 marker = markers[row.coordinate][0]
                 negative = row.sign < 0
@@ -100,7 +100,7 @@ def _example(axes: Axes, drop: pd.DataFrame) -> None:
     for marker, label in markers.values():
         axes.plot([], [], marker, color=LIMIT, ls="", ms=5, label=label)
     axes.plot([], [], "o", color=FINITE, ls="", ms=5, label="coordinate 3 joins with the other sign")
-    axes.plot([], [], "x", color=INITIAL_COLOR, ls="", ms=7, mew=1.8, label="lost to rounding, by our detector")
+    axes.plot([], [], "x", color=LOST_COLOR, ls="", ms=7, mew=1.8, label="lost to rounding, by our detector")
     labels = [m if np.isinf(s) else f"{m}, $10^{{{s:g}}}$" for m, s in reversed(methods)]
     axes.set_yticks(range(len(methods)), labels=labels, fontsize=7.5)
     axes.set(xscale="log", xlabel="time / log(1 / init scale)", ylim=(-0.6, len(methods) - 0.4))

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from lib.figures.style import INITIAL_COLOR, MATRIX_COLORS, NULL_COLOR, PROBLEM_COLORS, READ_WIDTH, VIRIDIS
+from lib.figures.style import LOST_COLOR, MATRIX_COLORS, NULL_COLOR, PROBLEM_COLORS, READ_WIDTH, VIRIDIS
 
 LIMIT, FINITE = MATRIX_COLORS["W_KQ"], MATRIX_COLORS["W_VO"]
 MARKERS = ("D", "o", "s", "^", "v", "P", "X", "*")
@@ -54,7 +54,7 @@ def errors_by_scale(errors: pd.DataFrame, problems: pd.DataFrame, log10_init_sca
     order.axhline(1, color="black", ls="--", lw=1.2)
     times.set(yscale="log", ylabel="error of activation times, median", title="Algorithm 1")
     finite.set(yscale="log", ylabel="error of activation times", title="finite-scale form: median, and worst (dotted)")
-    order.set(ylabel="agreement of the order, Kendall's τ", ylim=(None, 1.03))
+    order.set(ylabel="agreement of the order, Kendall's τ", ylim=(None, 1.03), title="Algorithm 1")
     losses.set(yscale="log", ylabel="loss error at mid-plateau / loss at 0")
     products.set(yscale="log", ylabel="error of the products at mid-plateau")
     final.set(yscale="log", ylabel="product error, last lasting plateau")
@@ -78,7 +78,7 @@ def supports_by_scale(
         for _, rows in own.sort_values("stage").groupby("seed"):
             size.plot(rows["stage"], rows["n_active"], color=PROBLEM_COLORS[n % len(PROBLEM_COLORS)], lw=1, alpha=0.7)
             left = rows[rows["n_dropped"] > 0]
-            look = {"s": 18 * left["n_dropped"], "color": INITIAL_COLOR, "marker": "x", "zorder": 3}
+            look = {"s": 18 * left["n_dropped"], "color": LOST_COLOR, "marker": "x", "zorder": 3}
             size.scatter(left["stage"], left["n_active"], **look)
         gone = departed[departed["problem"] == problem]
         pull.plot(
@@ -88,7 +88,7 @@ def supports_by_scale(
             color=PROBLEM_COLORS[n % len(PROBLEM_COLORS)],
             ms=5,
         )
-    size.plot([], [], "x", color=INITIAL_COLOR, label="a coordinate leaves")
+    size.plot([], [], "x", color=LOST_COLOR, label="a coordinate leaves")
     size.set(xlabel="stage of Algorithm 1", ylabel="active coordinates", title="one line per seed")
     size.legend(loc="upper left")
     pull.axhline(0, color="black", ls="--", lw=1.2)

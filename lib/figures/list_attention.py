@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lib.figures.style import BLUE, INITIAL_COLOR, ORANGE, READ_WIDTH, SHADE, VIRIDIS, sized
+from lib.figures.style import BLUE, BOUND_COLOR, ORANGE, READ_WIDTH, SHADE, VIRIDIS, sized
 
 ALIGNED, CENTRED = BLUE, ORANGE
 
@@ -82,7 +82,7 @@ def values_under_uniform_attention(alignment: pd.DataFrame) -> Figure:
         axes.set_title(title, fontsize=9)
     for i, least in enumerate(sorted(alignment["least_rate"].unique())):
         label = "" if i else "theorem: at least 1/n − 1/L at step 1"
-        panels[0].axhline(least, color=INITIAL_COLOR, ls="--", lw=1, label=label)
+        panels[0].axhline(least, color=BOUND_COLOR, ls="--", lw=1, label=label)
     for length, color in colors.items():
         panels[0].plot([], [], color=color, label=f"lists of length {length}")
     panels[0].plot([], [], ":", color="black", label="with repeats")
@@ -110,7 +110,7 @@ def spectra_in_time(spectra: pd.DataFrame) -> Figure:
         if len(early):
             for axes in panels[:, column]:
                 axes.axvspan(early.min(), early.max(), color=SHADE, zorder=0)
-        panels[1][column].axhline(expected, color=INITIAL_COLOR, ls="--", lw=1.2,
+        panels[1][column].axhline(expected, color=BOUND_COLOR, ls="--", lw=1.2,
                                   label=f"{'L − 1' if law == 'uniform' else 'heads of lists'}: {expected}")  # fmt: skip
         panels[0][column].set(xscale="log", yscale="log")
         panels[0][column].set_title(f"{law}\n{task}", fontsize=9)

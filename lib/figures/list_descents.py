@@ -5,8 +5,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from lib.figures.style import BLUE, GREEN, INITIAL_COLOR, NULL_COLOR, ORANGE, READ_WIDTH, VIRIDIS, sized
+from lib.figures.style import BLUE, BOUND_COLOR, GREEN, NULL_COLOR, ORANGE, READ_WIDTH, VIRIDIS, sized
 
 NOISE_COLORS = {"none": BLUE, "uniform": GREEN, "adversarial": ORANGE}
 RIGHT = GREEN
@@ -21,13 +22,13 @@ def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
         loss.plot(rows["step"] + 1, rows["loss"], **line)
         loss.plot(rows["step"].iloc[-1] + 1, rows["loss"].iloc[-1], "o", ms=3.5, color=line["color"])
         curvature.plot(rows["step"] + 1, rows["step_times_curvature"], **line)
-    for noise, color in NOISE_COLORS.items():
-        loss.plot([], [], color=color, label=f"noise of V₀: {noise}")
+    noises = [Line2D([], [], color=color, label=f"noise of V₀: {noise}") for noise, color in NOISE_COLORS.items()]
+    figure.legend(handles=noises, loc="outside upper center", ncols=3)
     loss.plot([], [], ":", color="black", label="uniform law")
     loss.plot([], [], "o", ms=3.5, color="black", label="all sequences right")
     loss.legend(fontsize=7.5)
     loss.set(xscale="log", yscale="log", xlabel="step + 1", ylabel="population loss")
-    curvature.axhline(1, color=INITIAL_COLOR, ls="--", label="assumption: at most 1 on the way")
+    curvature.axhline(1, color=BOUND_COLOR, ls="--", label="assumption: at most 1 on the way")
     curvature.set(xscale="log", yscale="log", xlabel="step + 1", ylabel="step size · largest curvature, at the steps")
     curvature.legend(fontsize=7.5, loc="lower left")
     runs = both.reset_index(drop=True)
@@ -50,8 +51,8 @@ def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
     near.set(xlabel="largest |V − cP| ÷ ε", xlim=(-0.05, 1.1))
     lemma.set(xlabel="steps that break the descent lemma", xlim=(-0.5, max(3, runs["failures"].max() + 0.5)))
     for axes, at, rule in ((ratio, 1, "at most 1"), (near, 1, "at most 1"), (lemma, 0, "none")):
-        axes.axvline(at, color=INITIAL_COLOR, ls="--")
-        axes.set_title(f"theorem: {rule}", color=INITIAL_COLOR, fontsize=9)
+        axes.axvline(at, color=BOUND_COLOR, ls="--")
+        axes.set_title(f"theorem: {rule}", color=BOUND_COLOR, fontsize=9)
         axes.set_ylim(-0.6, len(order) - 0.4)
     for axes in (near, lemma):
         axes.set_yticks(range(len(order)), labels=[])
@@ -73,9 +74,9 @@ def descents_alone(alone: pd.DataFrame) -> Figure:
         right = (alone["margin"] > 0).to_numpy()
         for chosen, fill in ((right, NOISE_COLORS["none"]), (~right, "none")):
             axes.plot(values[chosen], y[chosen], "o", ms=5, color=NOISE_COLORS["none"], mfc=fill)
-        axes.axvline(at, color=INITIAL_COLOR, ls="--")
+        axes.axvline(at, color=BOUND_COLOR, ls="--")
         axes.set(xlabel=label)
-        axes.set_title(rule, color=INITIAL_COLOR, fontsize=9)
+        axes.set_title(rule, color=BOUND_COLOR, fontsize=9)
     panels[0].set(xscale="log")
     panels[1].set(xlim=(0.9, 1.02))
     panels[2].set(xlim=(-0.5, max(3, alone["failures"].max() + 0.5)))

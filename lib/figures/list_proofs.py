@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lib.figures.style import GREEN, INITIAL_COLOR, MATRIX_COLORS, NULL_COLOR, VIRIDIS
+from lib.figures.style import BOUND_COLOR, GREEN, LOST_COLOR, MATRIX_COLORS, NULL_COLOR, VIRIDIS
 
 COLOR, OTHER = MATRIX_COLORS["W_KQ"], MATRIX_COLORS["W_VO"]
 
@@ -18,7 +18,7 @@ def lemma_ratios(lemmas: pd.DataFrame) -> Figure:
         axes.bar(10 ** (rows["bin"] / 20), rows["size"], width=10 ** (rows["bin"] / 20) * (10**0.05 - 1),
                  align="edge", color=COLOR)  # fmt: skip
         least = rows["min"].min()
-        axes.axvline(1, color=INITIAL_COLOR, ls="--", label=f"Lemma {number}: at least 1")
+        axes.axvline(1, color=BOUND_COLOR, ls="--", label=f"Lemma {number}: at least 1")
         if least > 0:
             axes.axvline(least, color="black", lw=1, label=f"measured least, {least:.5g}")
         cases = int(rows["cases"].iloc[0])
@@ -37,7 +37,7 @@ def certificates(cases: pd.DataFrame) -> Figure:
     outcomes = {
         (True, True): ("certified, and every sequence right", GREEN),
         (False, False): ("not certified, and one wrong", NULL_COLOR),
-        (True, False): ("certified, but one wrong", INITIAL_COLOR),
+        (True, False): ("certified, but one wrong", LOST_COLOR),
         (False, True): ("not certified, but every sequence right", OTHER),
     }
     left = np.zeros(len(kinds))
@@ -64,7 +64,7 @@ def lists_represented(cases: pd.DataFrame) -> Figure:
         color = VIRIDIS(0.28 * i)
         axes.plot(rows["wanted"], rows["margin"], "o", ms=3, mfc="none", color=color, label=f"n = {n}")
     ends = [cases["wanted"].min(), cases["wanted"].max()]
-    axes.plot(ends, ends, color=INITIAL_COLOR, ls="--", lw=1.2, label="theorem: equal")
+    axes.plot(ends, ends, color=BOUND_COLOR, ls="--", lw=1.2, label="theorem: equal")
     axes.axhline(0, color="black", lw=0.8)
     axes.axvline(0, color="black", lw=0.8)
     axes.set(xlabel="κ − log(n − 1)", ylabel="least margin over all of $[L]^n$; above 0: all right")
@@ -84,7 +84,7 @@ def constants_by_hand(constants: pd.DataFrame) -> Figure:
         axes.plot(np.array(at) + offset, rows["found"] / rows["by_hand"], "o", ms=4,
                   color=VIRIDIS(0.92 * i / max(1, len(tasks) - 1)), label=task)  # fmt: skip
     for factor in (0.5, 2):
-        axes.axhline(factor, color=INITIAL_COLOR, ls=":", lw=1.2)
+        axes.axhline(factor, color=BOUND_COLOR, ls=":", lw=1.2)
     axes.axhline(1, color="black", ls="--", lw=1)
     written = {"P_min": "$P_{min}$", "delta": "δ", "gamma": "γ", "P_set": "δ of part 2", "epsilon": "ε",
                "c_of_part_2": "c of part 2", "earliest": "2 m L₀ / A²", "latest": "ε / 2"}  # fmt: skip

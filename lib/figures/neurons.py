@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.figures.style import BLUE, GREEN, INITIAL_COLOR, NULL_COLOR, ORANGE, ORDER_COLORS, PERMUTED_COLOR, ranged
+from lib.figures.style import BLUE, GREEN, HINGE_COLOR, NULL_COLOR, ORANGE, ORDER_COLORS, PERMUTED_COLOR, ranged
 
 ORDERS = {
     "smallest": (ORDER_COLORS["smallest"], "smallest first"),
@@ -74,7 +74,7 @@ def corollary(prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
         right.plot(R, np.maximum(0, 1 - (1 - R) * start), color="black", ls="--", lw=1.3,
                    label=rf"max(0, 1 − (1 − R) |F$_0$|), F$_0$ = {start:.2f}")  # fmt: skip
         for of, column, color, name in (
-            (large, "hinge", INITIAL_COLOR, "without R of the large ones and all small ones"),
+            (large, "hinge", HINGE_COLOR, "without R of the large ones and all small ones"),
             (large, "rescaled_hinge", BLUE, "the same, one factor on the output"),
             (small, "hinge", GREEN, "without R of the small ones alone"),
         ):

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from lib.figures.style import MATRIX_COLORS, MATRIX_NAMES, NULL_COLOR, scale_label
+from lib.figures.style import MATRIX_COLORS, MATRIX_NAMES, NULL_COLOR, PERMUTED_COLOR, scale_label
 
 PERMUTED = "labels=permuted"
 FITTED, UNFITTED = "full", "none"  # of a marker
@@ -36,7 +36,8 @@ def rank_against_init_scale(table: pd.DataFrame, training: pd.DataFrame, trained
         for axes, layer in zip(panels[row], layers, strict=True):
             for label, (rows, style) in nulls.items():
                 means = _here(rows, matrix, layer).groupby("init_scale")["stable_rank"].mean()
-                axes.plot(means.index, means, style, color=NULL_COLOR, marker=".", label=label)
+                shade = PERMUTED_COLOR if label == "permuted labels" else NULL_COLOR
+                axes.plot(means.index, means, style, color=shade, marker=".", label=label)
             learned = _here(table[final & plain & (table["of"] == "update")], matrix, layer)
             by_head = learned.groupby(["init_scale", "head"])["stable_rank"].mean().unstack("head")
             color = MATRIX_COLORS[matrix]
@@ -123,7 +124,8 @@ def rank_against_nulls(table: pd.DataFrame, init_scales: list[float]) -> Figure:
             for x, (label, chosen) in enumerate(shown.items()):
                 by_seed = table[here & chosen].groupby("seed")["stable_rank"].mean()
                 if len(by_seed):
-                    color = MATRIX_COLORS[matrix] if label == "learned" else NULL_COLOR
+                    shades = {"learned": MATRIX_COLORS[matrix], "permuted labels": PERMUTED_COLOR}
+                    color = shades.get(label, NULL_COLOR)
                     axes.hlines(by_seed.mean(), x - 0.3, x + 0.3, color=color, lw=2.5)
                     axes.plot([x] * len(by_seed), by_seed, "o", ms=4, mfc="none", color=color)
             axes.set_xticks(range(len(shown)), labels=list(shown), rotation=40, ha="right")
@@ -146,7 +148,7 @@ def growth_against_null(table: pd.DataFrame) -> Figure:
     figure, panels = plt.subplots(1, 2, figsize=(9.2, 3.6), sharey=True)
     for axes, (matrix, name) in zip(panels, MATRIX_NAMES.items(), strict=True):
         for shift, (control, label) in zip((-0.15, 0.15), kinds.items(), strict=True):
-            color = MATRIX_COLORS[matrix] if control == "none" else NULL_COLOR
+            color = MATRIX_COLORS[matrix] if control == "none" else PERMUTED_COLOR
             for x, scale in enumerate(scales):
                 chosen = (table["matrix"] == matrix) & (table["control"] == control)
                 values = table[chosen & (table["init_scale"] == scale)]["growth"]
@@ -181,7 +183,7 @@ def rank_against_loss(ranks: pd.DataFrame, training: pd.DataFrame, compared: pd.
         for axes, scale in zip(panels[row], scales, strict=True):
             for control, kind, color in (
                 ("none", "learned", MATRIX_COLORS[matrix]),
-                (PERMUTED, "permuted", NULL_COLOR),
+                (PERMUTED, "permuted", PERMUTED_COLOR),
             ):
                 here = joined[(joined["init_scale"] == scale) & (joined["control"] == control)]
                 for _, rows in here.groupby("seed"):

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.figures.style import GREENS, INITIAL_COLOR, NULL_COLOR, VIRIDIS, ranged, sized
+from lib.figures.style import GREENS, HINGE_COLOR, NULL_COLOR, VIRIDIS, ranged, sized
 
 ALPHA, CONFUSION = r"$\alpha_*$", r"$\alpha_\#$"
 LETTERS = {"Q": VIRIDIS(0.0), "K": VIRIDIS(0.35), "V": VIRIDIS(0.65), "O": VIRIDIS(0.88)}
@@ -99,7 +99,7 @@ def robustness(sweep: pd.DataFrame, varied: Mapping[str, tuple[str, str]]) -> Fi
             ranged(upper, rows, "value", f"W_{letter}_energy_2", **style)
             ranged(gaps, rows, "value", f"W_{letter}_gap_2", **style)
         for column, color, text in (
-            ("hinge_at_rank_2", INITIAL_COLOR, "updates cut to rank 2"),
+            ("hinge_at_rank_2", HINGE_COLOR, "updates cut to rank 2"),
             ("hinge", "black", "whole"),
         ):
             ranged(middle, rows, "value", column, color=color, marker="o", ms=3, label=text)

@@ -216,7 +216,7 @@ def _grid(cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]]) -> 
     figure, panels = plt.subplots(
         len(cases),
         columns,
-        figsize=sized(1.0 + 2.0 * columns, 0.9 + 2.1 * len(cases)),
+        figsize=sized(1.0 + 2.0 * columns, 0.9 + 2.6 * len(cases)),
         sharey="row",
         squeeze=False,
     )

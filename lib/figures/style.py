@@ -24,11 +24,14 @@ BLUE, ORANGE, GREEN, PURPLE, MAGENTA = "#2b6cb0", "#dd7b1a", "#276749", "#805ad5
 TEAL, BROWN, RED, GREY, SHADE = "#319795", "#744210", "#c53030", "#718096", "#edf2f7"
 MATRIX_COLORS = {"W_KQ": BLUE, "W_VO": ORANGE}
 MATRIX_NAMES = {"W_KQ": r"$W_K W_Q^\top$", "W_VO": r"$W_V W_O^\top$"}
-INITIAL_COLOR = RED  # the initial state, and what a theorem or an assumption allows
+INITIAL_COLOR = BROWN  # the initial state
+BOUND_COLOR = RED  # what a theorem or an assumption allows, dashed
+LOST_COLOR = MAGENTA  # what leaves, is lost or goes wrong
+HINGE_COLOR = TEAL  # the hinge loss
 NULL_COLOR = GREY  # a null that nothing was trained for: Gaussian, random, at random
 PERMUTED_COLOR = PURPLE  # training on permuted labels
 PROBLEM_COLORS = (GREEN, BLUE, PURPLE, ORANGE, MAGENTA, TEAL, BROWN)
-ORDER_COLORS = {"smallest": GREEN, "random": NULL_COLOR, "largest": RED}  # in which order something is pruned
+ORDER_COLORS = {"smallest": GREEN, "random": NULL_COLOR, "largest": "black"}  # in which order something is pruned
 SEED_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GREENS: Colormap = LinearSegmentedColormap.from_list("greens", ["#c6e8c1", "#59b36a", "#0b5d2e"])
 VIRIDIS: Colormap = matplotlib.colormaps["viridis"]
@@ -103,7 +106,7 @@ def _write_svg(figure: Figure, file: io.BytesIO) -> None:
         figure.dpi = 72  # that of SVG, in which texts are measured
         engine.execute(figure)
         figure.set_layout_engine("none")
-        for axes in figure.axes:  # the layout's last digits follow its solver's memory addresses, and clip ids follow them
+        for axes in figure.axes:  # the last digits follow addresses in the solver's memory, and clip ids follow them
             axes.set_position(Bbox(np.round(axes.get_position(original=True).get_points(), 6)), which="original")
     figure.dpi = DPI  # of images inside
     canvas.print_svg(file, metadata={"Date": None, "Creator": None})

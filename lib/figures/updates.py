@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from lib.figures.style import (
     BLUE,
     GREENS,
-    INITIAL_COLOR,
+    HINGE_COLOR,
     NULL_COLOR,
     PERMUTED_COLOR,
     READ_WIDTH,
@@ -152,7 +152,7 @@ def rank_follows_patterns(sweep: pd.DataFrame, labelled: Mapping[str, str]) -> F
                 axes.plot([k], sigma[k - 1 : k], "o", ms=8, mfc="none", color=color)
             axes.set(yscale="log", ylim=(1e-3, 1.5), xticks=range(1, 9), title=rf"$\Delta {matrix[0]}_{matrix[2:]}$")
         for column, color, mark, what in (
-            ("hinge_at_rank_below", INITIAL_COLOR, "v", "rank k - 1"),
+            ("hinge_at_rank_below", HINGE_COLOR, "v", "rank k - 1"),
             ("hinge_at_rank_2", NULL_COLOR, "s", "rank 2"),
             ("hinge_at_rank_k", TRAINED_COLOR, "o", "rank k"),
         ):

@@ -25,7 +25,7 @@ from lib.analysis.pruning import Order, magnitude_masks, n_pruned, pruning_rates
 from lib.data.images import channel_statistics, read_images, standardise
 from lib.io.command import run
 from lib.io.compute import generator, n_parallel, spread
-from lib.io.device import Device, kind_of, use_device
+from lib.io.device import kind_of, use_device
 from lib.io.files import InputError
 from lib.io.params import Count, Interval, Positive, Seed, read_params
 from lib.io.runs import open_run, open_runs
@@ -39,15 +39,20 @@ Pruned = Iterator[tuple[float, Weights]]
 @dataclass(frozen=True)
 class Cut:
     init_scales: tuple[Positive, ...]
-    device: Device
-    rate_step: Annotated[float, Interval("[1e-3, 1]")]
-    random_seed: Seed
     n_images: Count | None = None  # of the test images; without it all
 
 
-def main(section: str, dataset: Path, runs: Path, truncate: Path, prune: Path) -> None:
-    params = read_params(section, Cut)
-    use_device(params.device)
+@dataclass(frozen=True)
+class Prune:
+    """What all data sets share."""
+
+    rate_step: Annotated[float, Interval("[1e-3, 1]")]
+    random_seed: Seed
+
+
+def main(section: str, pruning: str, device: str, dataset: Path, runs: Path, truncate: Path, prune: Path) -> None:
+    params, shared, device = read_params(section, Cut), read_params(pruning, Prune), read_params(device, str)
+    use_device(device)
     plain = {one.layout.cell["init_scale"]: one for one in open_runs(runs) if one.layout.cell["control"] == "none"}
     chosen = [one for scale, one in plain.items() if scale in params.init_scales]
     if not chosen:
@@ -55,24 +60,26 @@ def main(section: str, dataset: Path, runs: Path, truncate: Path, prune: Path) -
             f"{section}.init_scales: wanted some of {sorted(plain)}, the plain runs in {runs}; "
             f"got {list(params.init_scales)}"
         )
-    jobs = [(dataset, one.folder, params, i) for one in chosen for i in range(len(one.layout.seeds))]
-    tables = spread(cut_seed, jobs, n_processes=n_parallel(kind_of(params.device)), label=section, unit="seed")
+    jobs = [(dataset, one.folder, params, shared, device, i) for one in chosen for i in range(len(one.layout.seeds))]
+    tables = spread(cut_seed, jobs, n_processes=n_parallel(kind_of(device)), label=section, unit="seed")
     for path, parts in zip((truncate, prune), zip(*tables, strict=True), strict=True):
         write_table(pd.concat(parts, ignore_index=True), path)
 
 
-def cut_seed(dataset: Path, folder: Path, params: Cut, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+def cut_seed(
+    dataset: Path, folder: Path, params: Cut, shared: Prune, device_name: str, seed: int
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Every truncation, and every pruning, of one seed of one run."""
-    device = use_device(params.device)
+    device = use_device(device_name)
     images, opened = read_images(dataset), open_run(folder)
     statistics = channel_statistics(images.train_images)
     test = standardise(images.test_images[: params.n_images], *statistics).to(device)
     labels = images.test_labels[: params.n_images].to(device)
     initial, final = ({name: tensor[seed].to(device) for name, tensor in opened.weights(i).items()} for i in (0, -1))
-    number, rates = opened.layout.seeds[seed], pruning_rates(params.rate_step)
+    number, rates = opened.layout.seeds[seed], pruning_rates(shared.rate_step)
 
     def source(what: str) -> torch.Generator:
-        return generator(params.random_seed, what, number)
+        return generator(shared.random_seed, what, number)
 
     def scored(model: Weights) -> dict[str, float]:
         return {name: float(value) for name, value in score(model, test, labels).items()}

@@ -38,7 +38,6 @@ CURVES = ["train_loss", "test_loss", "test_accuracy"]
 class Evaluate:
     reference_scale: Positive
     rtol: Annotated[float, Interval("(0, 1)")]
-    figure_singular_values: Annotated[int, Interval("[1, 65536]")]
 
 
 @dataclass(frozen=True)
@@ -47,9 +46,10 @@ class Sizes:
     d_head: Count
 
 
-def main(section: str, runs: Path, spectra: Path, truncate: Path, prune: Path, metrics: Path, curves: Path) -> None:
-    params = read_params(section, Evaluate)
-    sizes = read_params(f"{section.rpartition('.')[0]}.train.model", Sizes, part=True)
+def main(
+    section: str, model: str, runs: Path, spectra: Path, truncate: Path, prune: Path, metrics: Path, curves: Path
+) -> None:
+    params, sizes = read_params(section, Evaluate), read_params(model, Sizes, part=True)
     training = pd.concat([run.steps.assign(**run.layout.cell) for run in open_runs(runs)], ignore_index=True)
     plain = training[training["control"] == "none"]
     trained = sorted(plain["init_scale"].unique())
@@ -61,7 +61,7 @@ def main(section: str, runs: Path, spectra: Path, truncate: Path, prune: Path, m
     tables = {
         "training": training.drop(columns="snapshot"),
         "ranks": ranks_of(found, params, sizes),
-        "spectra": spectra_for_figures(found, params.figure_singular_values),
+        "spectra": spectra_for_figures(found, 2 * sizes.d_head),
         "truncate": read_table(truncate),
         "prune": read_table(prune),
     }
@@ -98,7 +98,10 @@ def ranks_of(spectra: pd.DataFrame, params: Evaluate, sizes: Sizes) -> pd.DataFr
 
 
 def spectra_for_figures(spectra: pd.DataFrame, n_singular_values: int) -> pd.DataFrame:
-    """The leading singular values of the products of the plain runs, of the first seed, and how many there are."""
+    """The leading singular values of the products of the plain runs, of the first seed, and how many there are.
+
+    An update of a product has at most 2 d_head that are not zero.
+    """
     chosen = spectra["matrix"].isin(PRODUCTS) & (spectra["seed"] == spectra["seed"].min())
     chosen = spectra[chosen & (spectra["control"] == "none")]
     keep = ["variant", "init_scale", "control", "matrix", "of", "step", "seed", "layer", "head"]

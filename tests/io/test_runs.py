@@ -368,3 +368,20 @@ def test_a_folder_of_runs_is_opened_by_name(tmp_path):
         open_runs(tmp_path / "gone")
     with pytest.raises(InputError, match=r"empty: wanted a run \(no SHA256SUMS is there\)"):
         open_runs(tmp_path)
+
+
+def test_the_example_of_the_docs_reads_a_run(tmp_path, monkeypatch, capsys):
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    [folder] = re.findall(r'open_runs\(Path\("(.+?)"\)\)', example)
+    assert len(example.strip().splitlines()) <= 10
+    with write_run(tmp_path / folder, "one", toy_layout()) as writer:
+        for step in (0, 7):
+            writer.add(toy_weights(step), [{"step": step, "seed": seed} for seed in (4, 2)])
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "docs/architecture.md", "exec"), {})
+    begun, ended = toy_weights(0), toy_weights(7)
+    products = [weights["W_K"] @ weights["W_Q"].mT for weights in (begun, ended)]
+    sigma = torch.linalg.svdvals(products[1] - products[0])[..., :3]
+    said = capsys.readouterr().out
+    assert said == f"one {toy_layout().cell} ['snapshot', 'step', 'seed']\nW_KQ {sigma}\n"

@@ -46,15 +46,20 @@ class Stage:
     frozen: bool
 
     @property
+    def modules(self) -> list[str]:
+        """The modules that `python -m` runs, one after another."""
+        found = [re.match(r"python -m (\S+)", part) for part in self.cmd.split(" && ")]
+        assert all(found), f"{self.name}: wanted 'python -m MODULE ... && ...', got {self.cmd!r}"
+        return [one[1] for one in found if one]
+
+    @property
     def module(self) -> str:
-        """The module that `python -m` runs."""
-        found = re.match(r"python -m (\S+)", self.cmd)
-        assert found, f"{self.name}: wanted 'python -m MODULE ...', got {self.cmd!r}"
-        return found[1]
+        """The first of them, which names the stage."""
+        return self.modules[0]
 
     @property
     def verb(self) -> str:
-        """What the stage does: the last word of its module."""
+        """What the stage does: the last word of its first module."""
         return self.module.rsplit(".", 1)[-1]
 
     @property

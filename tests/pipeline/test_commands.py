@@ -9,13 +9,14 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import psutil
 import pytest
 from project import PYTHON, clone, contents, duplicate, dvc, followers, git, params_of, run, stages
 
 from lib.io.params import load_yaml
 
-PLOT = "vision.digits.plot.lines"  # a param that only figures depend on
+PLOT = "vision.plot.lines"  # a param that only figures depend on
 TRAIN = "vision.digits.train.n_steps"  # a param that all depends on
 
 
@@ -132,10 +133,26 @@ def test_a_sweep_of_few_init_scales_and_seeds_goes_to_its_end(project):
 
 
 @pytest.mark.slow
+def test_what_cases_share_is_swept_for_the_head_that_leaves_it_to_the_params(project):
+    """One seed and one scale of the studied head; the other heads, whose lines have numbers, stay as they were."""
+    measures = project / "metrics" / "gradual_rank" / "tables" / "errors.parquet"
+    before = pd.read_parquet(measures)
+    shared = [
+        argument for key in ("n_seeds=1", "flow_scales=[-4]") for argument in ("-S", f"gradual_rank.problem.{key}")
+    ]
+    dvc("exp", "run", *shared, "gradual_rank_plot", at=project)
+    after, studied = pd.read_parquet(measures), params_of(project)["gradual_rank"]["studied"]
+    assert len(before[before["problem"] == studied]) > 1
+    assert len(after[after["problem"] == studied]) == 1
+    others = [table[table["problem"] != studied].reset_index(drop=True) for table in (before, after)]
+    pd.testing.assert_frame_equal(*others)
+
+
+@pytest.mark.slow
 def test_a_sweep_without_the_init_scales_that_are_cut_and_judged_says_so(project):
     trained = f"{TRAIN.rpartition('.')[0]}.init_scales"
     said = dvc("exp", "run", "-S", f"{trained}=[0.1]", at=project, fails=True)
-    assert re.search(r"error: vision.digits.\w+.(init_scales|reference_scale): wanted .*0.1.*; got ", said), said
+    assert re.search(r"error: vision.\w+.?\w+.(init_scales|reference_scale): wanted .*0.1.*; got ", said), said
 
 
 @pytest.mark.slow

@@ -55,16 +55,18 @@ def test_what_a_paper_says_is_drawn():
 def drawings(family: str, folder: str) -> tuple[Callable[..., dict[str, Callable[[], Figure]]], list[Any]]:
     """The function that draws a family's figures, and the arguments with which dvc.yaml calls it.
 
-    A published run has tables beside its figures, and a section of its name.
+    A published run has tables beside its figures.
     """
     stage = importlib.import_module(f"stages.{family}.plot")
     parts = Path(folder).parts
     if parts[0] == "published":
-        given = [f"{family}.{parts[1]}.plot", f"published/{parts[1]}/tables"]
+        given = [f"{family}.plot", f"published/{parts[1]}/tables"]
     else:
         [command] = [s.cmd for s in stages() if any(out.path == folder for out in s.outs)]
         given = shlex.split(command)[3:-1]
     kinds = [parameter.annotation for parameter in inspect.signature(stage.drawings).parameters.values()]
+    if parts[0] == "published":
+        given = given[-len(kinds) :]
     return stage.drawings, [ROOT / value if kind is Path else value for kind, value in zip(kinds, given, strict=True)]
 
 

@@ -28,23 +28,21 @@ def tiny(params: dict[str, Section]) -> dict[str, Section]:
 
 
 def vision(section: Section) -> Section:
+    replace(section, "cut", rate_step=0.5)
+    replace(section, "plot", layer=2, head=1, lines=4)
     for name in section["datasets"]:
-        vision_dataset(section[name])
+        vision_dataset(section[name], section["evaluate"]["reference_scale"])
     return section
 
 
-def vision_dataset(data: Section) -> None:
+def vision_dataset(data: Section, reference: float) -> None:
     """Two scales, of which one is the reference, two seeds, a few steps of a transformer of two small layers."""
-    reference = data["evaluate"]["reference_scale"]
     scales = sorted([reference, min(data["train"]["init_scales"])])
     replace(data, "data", n_test=1600)
     replace(data, "train", n_seeds=2, init_scales=scales, batch_size=16)
     replace(data, "train", n_steps=30, warmup_steps=3, snapshot_every=15)
     replace(data["train"], "model", d_model=8, n_heads=2, d_head=4, d_mlp=8, n_layers=2)
-    replace(data, "cut", init_scales=[reference], rate_step=0.5)
-    data["cut"]["n_images"] = 16
-    replace(data, "evaluate", figure_singular_values=4)
-    replace(data, "plot", layer=2, head=1, lines=4)
+    data["cut"] |= {"init_scales": [reference], "n_images": 16}
 
 
 def decision_lists(section: Section) -> Section:
@@ -158,6 +156,19 @@ def write_rows(path: str, rows: list[Section]) -> None:
     TABLES[path] = "".join("\t".join(line) + "\n" for line in lines)
 
 
+def checkpoints(section: Section) -> Section:
+    """Two tiny models of two layers, two seeds, a few steps, one budget and little text."""
+    example, cases = section["example"], section["cases"]
+    replace(example, "generate", n_bytes=4000, n_measured_bytes=1000)
+    replace(example, "train", d_model=16, n_layers=2, n_heads=2, n_kv_heads=1, d_mlp=16)
+    replace(example, "train", n_seeds=2, seq_len=16, batch_size=4)
+    small = {"n_steps": 6, "learning_rate": 1e-2}
+    write_rows(cases["trainings"], [row | small | {"snapshot_steps": [0, 2]} for row in read_rows(cases["trainings"])])
+    replace(example, "measure", budgets=[1], n_batches=2, n_measured_batches=4, batch_size=4, seq_len=16)
+    replace(section, "plan", n_shuffles=1, n_points=1, pruning_rates=[0.5])
+    return section
+
+
 def replace(params: Section, section: str, **values: Any) -> None:
     """Set those values of a section that it has already: a key that is not in params.yaml has no tiny value."""
     if section in params:
@@ -165,11 +176,19 @@ def replace(params: Section, section: str, **values: Any) -> None:
 
 
 FAMILIES: dict[str, Callable[[Section], Section]] = {
+    "checkpoints": checkpoints,
     "decision_lists": decision_lists,
     "gradual_rank": gradual_rank,
     "low_rank_sparse": low_rank_sparse,
     "vision": vision,
 }
+
+
+def make_tiny(folder: Path) -> None:
+    """Give the project in that folder the tiny params and tables of cases."""
+    set_params(folder, tiny(params_of(folder)))
+    for path, text in TABLES.items():
+        (folder / path).write_text(text, encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -189,9 +208,7 @@ class TinyPipeline:
 def tiny_pipeline(folder: Path) -> TinyPipeline:
     """Run the pipeline on tiny params, once for every folder."""
     checkout(folder)
-    set_params(folder, tiny(params_of(folder)))
-    for path, text in TABLES.items():
-        (folder / path).write_text(text, encoding="utf-8")
+    make_tiny(folder)
     commit(folder, "Tiny params")
     with one_core():  # starting processes costs more than such work; each stage alone is then run on all cores
         said = dvc("repro", at=folder)

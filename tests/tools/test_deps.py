@@ -70,6 +70,10 @@ stages:
       - z.py
       - a.py
 
+  both:
+    cmd: python -m stages.any.plot here && python -m stages.spectra there
+    deps: [here]
+
   bare:
     cmd: python -m stages.spectra
 
@@ -110,6 +114,15 @@ AFTER = (
 """,
         """\
     deps: [stages/__init__.py, stages/spectra.py]
+""",
+    )
+    .replace(
+        """\
+    deps: [here]
+""",
+        """\
+    deps: [here,
+           lib/three.py, lib/two.py, stages/__init__.py, stages/any/plot.py, stages/spectra.py]
 """,
     )
 )

@@ -32,8 +32,11 @@ TRAIN = {
 TINY = {
     "data": {"source": "digits", "n_test": 1600, "seed": 0},
     "train": TRAIN,
-    "cut": {"init_scales": [0.5, 1], "device": "cuda", "rate_step": 0.5, "random_seed": 0},
-    "evaluate": {"reference_scale": 0.5, "rtol": 1e-3, "figure_singular_values": 8},
+    "cut": {"init_scales": [0.5, 1]},
+}
+SHARED = {
+    "cut": {"rate_step": 0.5, "random_seed": 0},
+    "evaluate": {"reference_scale": 0.5, "rtol": 1e-3},
     "plot": {"layer": 1, "head": 1, "lines": 4, "trained_loss": 0.1},
 }
 TWO_SCALES = TINY | {"train": TRAIN | {"init_scales": [0.5, 1]}}
@@ -43,13 +46,13 @@ TWO_SCALES = TINY | {"train": TRAIN | {"init_scales": [0.5, 1]}}
 def params(tmp_path):
     """A params file with a tiny data set for a GPU, beside other sections."""
     file = tmp_path / "params.yaml"
-    file.write_text(json.dumps({"vision": {"datasets": ["tiny"], "cases": {"a": "b"}, "tiny": TWO_SCALES}}))
+    file.write_text(json.dumps({"vision": {"datasets": ["tiny"], "cases": {"a": "b"}, "tiny": TWO_SCALES, **SHARED}}))
     return file
 
 
 @pytest.fixture
 def work(tmp_path):
-    return gpu.Work(tmp_path, gpu.Clock(10))
+    return gpu.Work(tmp_path, gpu.Clock(10), SHARED)
 
 
 @pytest.mark.parametrize(("images_per_second", "epochs"), [(1e9, 500), (50_000, 500), (40_000, 300), (90, 1), (9, 1)])
@@ -64,7 +67,7 @@ def test_the_choice_of_epochs_counts_every_seed_and_null_and_is_kept_for_the_nex
     seconds = 0.6 * 600  # of ten minutes
     wanted = max(epochs for epochs in gpu.EPOCHS if epochs <= seconds * 4000 / (4 * 3000))
     assert work.epochs(0, section, 3000, speed) == wanted == 100
-    later = gpu.Work(tmp_path, gpu.Clock(1))
+    later = gpu.Work(tmp_path, gpu.Clock(1), SHARED)
     assert later.epochs(0, section, 3000, speed) == wanted
     assert later.epochs(7, section, 3000, speed) == 7
     assert later.epochs(0, section, 3000, speed) == 7
@@ -92,8 +95,8 @@ def test_a_section_is_taken_for_the_device_and_the_folder_of_official_files(para
     section = gpu.given(params, "tiny", "cpu", "cifar")
     assert section["data"] == TINY["data"] | {"source_folder": str(tmp_path / "cifar")}
     assert section["train"] == TWO_SCALES["train"] | {"device": "cpu"}
-    assert section["cut"] == TINY["cut"] | {"device": "cpu"}
-    assert gpu.recorded(section)["data"] == TINY["data"]
+    assert section["cut"] == TINY["cut"]
+    assert gpu.shared(params) == SHARED
     assert gpu.given(params, "tiny", "cuda", "") == TWO_SCALES
     with pytest.raises(InputError, match=r"DATASETS: wanted some of \['tiny'\], .*params.yaml, got 'cases'"):
         gpu.given(params, "cases", "cpu", "")
@@ -123,7 +126,7 @@ def test_a_device_that_multiplies_wrongly_is_refused(monkeypatch):
 
 def test_a_module_that_runs_when_the_minutes_are_over_is_ended(tmp_path):
     (tmp_path / "endless.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(600)\n")
-    work = gpu.Work(tmp_path, gpu.Clock(1 / 60))
+    work = gpu.Work(tmp_path, gpu.Clock(1 / 60), SHARED)
     begin = time.monotonic()
     with pytest.raises(gpu.OutOfTimeError):
         work._run(gpu.Step("tiny", TINY), ["endless"])
@@ -177,6 +180,10 @@ def test_a_rehearsal_measures_trains_publishes_and_goes_on_where_it_stopped(para
     assert {f"published/tiny/{name}" for name in ("measures.json", "summary.json", "provenance.json")} < files
     assert {"published/tiny/tables/ranks.parquet", "published/tiny/figures/nulls.svg"} < files
     provenance = json.loads((folder / "published/tiny/provenance.json").read_text())
+    assert provenance["params"] == TINY | SHARED | {
+        "train": provenance["params"]["train"],
+        "cut": TINY["cut"] | SHARED["cut"],
+    }
     assert provenance["params"]["train"]["init_scales"] == [0.5, 1]
     assert provenance["epochs"] == pytest.approx(4 * 6 * 32 / 197)  # the last images make no batch
     training = pd.read_parquet(folder / "published/tiny/tables/training.parquet")

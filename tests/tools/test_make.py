@@ -11,6 +11,7 @@ import pytest
 from project import PYTHON, ROOT
 
 NAMES = ("REV", "TO", "PARAM", "METRIC", "DATASET", "COMMAND", "HOURS", "MINUTES", "FOLDER", "SOURCE", "EPOCHS")
+NAMES += ("BASE", "TUNED", "TEXT", "OUT")
 VALUES = {
     "a single quote": "HEAD'; touch ran; '",
     "a double quote": 'HEAD"; touch ran; "',
@@ -56,7 +57,7 @@ def made(project: Path, *arguments: str, **variables: str) -> tuple[list[str], d
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
-@pytest.mark.parametrize("target", ["compare", "sweep", "publish", "gpu"])
+@pytest.mark.parametrize("target", ["compare", "sweep", "publish", "gpu", "lora"])
 def test_a_value_reaches_python_as_it_was_typed(target, value, project):
     given = {name: f"{value}{i}" for i, name in enumerate(NAMES)}
     for how in ([f"{name}={text}" for name, text in given.items()], []):

@@ -10,7 +10,7 @@ from project import ROOT
 from lib.io.files import InputError
 from tools import remeasure
 
-PUBLISHED = sorted(path.name for path in (ROOT / "published").iterdir())
+PUBLISHED = sorted(path.parent.parent.name for path in (ROOT / "published").glob("*/tables/training.parquet"))
 DERIVED = ("growth", "equal_loss")
 
 
@@ -38,5 +38,5 @@ def test_measures_are_made_again_from_the_tables_that_no_other_is_computed_from(
 
 
 def test_what_is_no_data_set_is_refused(project):
-    with pytest.raises(InputError, match=r"wanted the section vision.absent.evaluate, got .* at vision"):
+    with pytest.raises(InputError, match=r"wanted the section vision.absent.train.model, got .* at vision"):
         remeasure.main("absent")

@@ -25,11 +25,9 @@ RANKS = [0, 1, 2, 4, 8, 10]  # powers of two, and that of all matrices over all 
 RATES = [0, 0.45, 0.9]
 PARAMS = {
     "init_scales": [7, 3, 0.5, 2],  # 7 was not trained, of 2 there is a control alone
-    "device": "cpu",
     "n_images": N_IMAGES,
-    "rate_step": 0.45,
-    "random_seed": RANDOM_SEED,
 }
+SHARED = {"rate_step": 0.45, "random_seed": RANDOM_SEED}
 MATRICES = (*ATTENTION, "W_1", "W_2")
 
 
@@ -48,10 +46,11 @@ def runs(tmp_path):
 def cuts(stage, data, runs, tmp_path):
     """Call `cuts(**changes)` runs the stage; it returns the tables of truncations and prunings."""
 
-    def run(**changes):
+    def run(device="cpu", rate_step=0.45, **changes):
         params = {key: value for key, value in (PARAMS | changes).items() if value is not None}
+        sections = {SECTION: params, "vision.cut": SHARED | {"rate_step": rate_step}, "vision.any.train.device": device}
         tables = tmp_path / "truncate", tmp_path / "prune"
-        stage("vision.cut", {SECTION: params}, SECTION, tmp_path / "images", tmp_path / "runs", *tables)
+        stage("vision.cut", sections, *sections, tmp_path / "images", tmp_path / "runs", *tables)
         return [pd.read_parquet(table) for table in tables]
 
     return run

@@ -1,0 +1,31 @@
+"""Values that are kept: what an interrupted stage has computed one by one, an equal call goes on from."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from lib.io.files import sha256
+from lib.io.scratch import Scratch, code_digest
+
+
+class Keep(Protocol):
+    """Gives the value of a key, which it computes where no earlier call has; a value is what JSON can say."""
+
+    def __call__(self, key: str, compute: Callable[[], Any]) -> Any: ...  # noqa: D102
+
+
+@contextmanager
+def kept(stage: str, files: Sequence[Path], arguments: Mapping[str, Any]) -> Iterator[Keep]:
+    """Values in a cell of scratch, for as long as arguments, the content of the files, and the code stay the same."""
+    with Scratch(stage, {"code": code_digest(), "files": [sha256(file) for file in files], **arguments}) as scratch:
+
+        def keep(key: str, compute: Callable[[], Any]) -> Any:
+            name = sha256(key.encode())[:24]
+            if (found := scratch.load(name)) is not None:
+                return found[1]["value"]
+            value = compute()
+            scratch.save(name, {}, {"value": value})
+            return value
+
+        yield keep

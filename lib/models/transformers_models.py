@@ -1,0 +1,338 @@
+"""Live models of the transformers library: made from a config or read from a folder, their linear modules, their loss.
+
+The library is loaded here alone, and only when a model is wanted. peft knows modules by their names in the live model,
+which are not always those of the tensors on disk: here the two are matched by content, and what matches nothing is
+refused by name.
+"""
+
+import hashlib
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+Kind = Literal["llama", "gpt2"]
+Batch = dict[str, Tensor]
+Weight = Float[Tensor, "_ _"]
+NEVER = ("lm_head", "embed_out", "score", "classifier", "pooler", "wte", "wpe", "router", "gate")  # never adapted
+
+
+def small_model(
+    kind: Kind,
+    *,
+    d_model: int,
+    n_layers: int,
+    n_heads: int,
+    n_kv_heads: int,
+    d_mlp: int,
+    init_scale: float,
+    seq_len: int,
+    seed: int,
+) -> torch.nn.Module:
+    """A small causal language model over bytes: Llama-like (rotary positions, grouped heads), or GPT-2-like."""
+    with _quiet():
+        from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
+
+        shared: dict[str, Any] = {
+            "vocab_size": 256,
+            "initializer_range": init_scale,
+            "bos_token_id": None,
+            "eos_token_id": None,
+        }
+        config = (
+            LlamaConfig(
+                hidden_size=d_model,
+                intermediate_size=d_mlp,
+                num_hidden_layers=n_layers,
+                num_attention_heads=n_heads,
+                num_key_value_heads=n_kv_heads,
+                max_position_embeddings=seq_len,
+                pad_token_id=None,
+                **shared,
+            )
+            if kind == "llama"
+            else GPT2Config(
+                n_embd=d_model,
+                n_inner=d_mlp,
+                n_layer=n_layers,
+                n_head=n_heads,
+                n_positions=seq_len,
+                resid_pdrop=0.0,
+                embd_pdrop=0.0,
+                attn_pdrop=0.0,
+                **shared,
+            )
+        )
+        with torch.random.fork_rng():  # the library draws the initial weights from the global generator
+            torch.manual_seed(seed)
+            return AutoModelForCausalLM.from_config(config)
+
+
+def open_model(folder: Path, config: Mapping[str, Any], dtype: torch.dtype | None = None) -> torch.nn.Module:
+    """The model of a checkpoint, in evaluation mode; raises `ModelError` for one that transformers does not know."""
+    with _quiet():
+        import transformers
+
+        names = config.get("architectures") or []
+        found = getattr(transformers, names[0], None) if names else None
+        if found is None:
+            raise ModelError(
+                f"{folder}: wanted an architecture that transformers {transformers.__version__} has, got {names}"
+            )
+        model, told = found.from_pretrained(
+            folder, dtype=dtype or "auto", local_files_only=True, output_loading_info=True
+        )
+        if told["missing_keys"]:
+            raise ModelError(
+                f"{folder}: wanted every weight of {names[0]}, got none for {sorted(told['missing_keys'])}"
+            )
+        return model.train(False)
+
+
+def save_model(model: Any, folder: Path) -> None:
+    """Write config.json and safetensors, as transformers does."""
+    with _quiet():
+        model.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+
+
+def with_adapter(model: torch.nn.Module, config: Mapping[str, Any], seed: int) -> torch.nn.Module:
+    """The model with a new LoRA adapter of peft's, to be trained: all else of it is frozen.
+
+    `config` holds the arguments of `LoraConfig`; A is drawn from the seed, B is zero.
+    """
+    with _quiet():
+        from peft import LoraConfig, get_peft_model
+
+        whole: Any = model
+        with torch.random.fork_rng(), warnings.catch_warnings():  # peft draws from the global generator
+            warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)  # peft reads it yet
+            torch.manual_seed(seed)
+            return get_peft_model(whole, LoraConfig(**config))
+
+
+def linear_modules(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """The linear layers that an adapter may change, by name: no embedding, no head (which may be tied), no router."""
+    whole: Any = model
+    head = whole.get_output_embeddings() if hasattr(whole, "get_output_embeddings") else None
+    found = {}
+    for name, module in model.named_modules():
+        if (
+            type(module).__name__ in ("Linear", "Conv1D")
+            and module is not head
+            and not set(name.split(".")) & set(NEVER)
+        ):
+            found[name] = module
+    return found
+
+
+def stored_as_columns(module: torch.nn.Module) -> bool:
+    """Whether the weight is stored as in × out (transformers' Conv1D)."""
+    return type(module).__name__ == "Conv1D"
+
+
+def matched_by_content(model: torch.nn.Module, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
+    """For each linear module, the name of the one tensor on disk that its weight equals to the bit.
+
+    The model must have been read in the types of its checkpoint. Raises `ModelError`, naming the module, where no
+    tensor or more than one is equal: then names would have to be guessed.
+    """
+    by_digest: dict[str, list[str]] = {}
+    for name, tensor in tensors:
+        if tensor.dim() == 2:
+            by_digest.setdefault(_digest(tensor), []).append(name)
+    matched = {}
+    for name, module in linear_modules(model).items():
+        weight: Any = module.weight
+        equal = by_digest.get(_digest(weight), [])
+        if len(equal) != 1:
+            wanted = "wanted one tensor of the checkpoint that equals this module's weight"
+            raise ModelError(f"{name}: {wanted}, got {equal}")
+        matched[name] = equal[0]
+    return matched
+
+
+class ModelError(ValueError):
+    """A checkpoint or a text that does not fit; the message says what was wanted, what was got, and where."""
+
+
+class Factors(NamedTuple):
+    """An update as a product of two thin matrices, best first: U diag(sigma) Vh."""
+
+    U: Float[Tensor, "row rank"]
+    sigma: Float[Tensor, " rank"]
+    Vh: Float[Tensor, "rank col"]
+
+    def cut(self, rank: int) -> Weight:
+        """The sum of the first `rank` terms."""
+        return (self.U[:, :rank] * self.sigma[:rank]) @ self.Vh[:rank]
+
+
+class LinearUpdates:
+    """The linear modules of a live model, moved in place between their base and what they were tuned to."""
+
+    def __init__(self, model: torch.nn.Module, base: Mapping[str, Weight]):
+        live = linear_modules(model)
+        self.model = model
+        self.parameters: dict[str, Any] = {name: live[name].weight for name in base}
+        self.base = {name: W_0.to(self.parameters[name]) for name, W_0 in base.items()}
+        self.tuned = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
+
+    @property
+    def updates(self) -> dict[str, Weight]:
+        """What training added to each."""
+        return {name: tuned - self.base[name] for name, tuned in self.tuned.items()}
+
+    def set(self, weights: Mapping[str, Weight]) -> None:
+        """Have the model compute with these weights."""
+        with torch.no_grad():
+            for name, weight in weights.items():
+                self.parameters[name].copy_(weight)
+
+    def set_ranks(self, ranks: Mapping[str, int], factors: Mapping[str, Factors]) -> None:
+        """Have the model compute with every update cut to its rank; a module that is not named keeps its base."""
+        self.set(
+            {
+                name: W_0 + factors[name].cut(ranks[name]).to(W_0) if ranks.get(name) else W_0
+                for name, W_0 in self.base.items()
+            }
+        )
+
+    def mean_loss(self, batches: Sequence[Batch]) -> float:
+        """The mean of the loss over batches of equal size, with the weights as they are set."""
+        with torch.no_grad():
+            return sum(float(loss(self.model, batch)) for batch in batches) / len(batches)
+
+    def drop(self, batches: Sequence[Batch]) -> float:
+        """By how much the updates lower the loss; the weights are left as tuned."""
+        self.set(self.base)
+        before = self.mean_loss(batches)
+        self.set(self.tuned)
+        return before - self.mean_loss(batches)
+
+
+class GainMeasure:
+    """What the linear updates of a model gain on a text, and what of it a cut of them loses; the rest is tuned."""
+
+    def __init__(self, linear: LinearUpdates, factors: Mapping[str, Factors], batches: Sequence[Batch]):
+        self.linear, self.factors, self.batches = linear, factors, batches
+        linear.set(linear.tuned)
+        self.tuned = linear.mean_loss(batches)
+        linear.set(linear.base)
+        self.none = linear.mean_loss(batches)
+
+    @property
+    def gain(self) -> float:
+        """By how much the linear updates lower the loss."""
+        return self.none - self.tuned
+
+    def of(self, ranks: Mapping[str, int]) -> float:
+        """The loss with every update cut to its rank."""
+        self.linear.set_ranks(ranks, self.factors)
+        return self.linear.mean_loss(self.batches)
+
+    def share_lost(self, loss: float) -> float:
+        """0 with the whole update of the linear layers, 1 with none."""
+        return (loss - self.tuned) / self.gain
+
+
+def loss(model: torch.nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+    """The model's own loss of a batch: a mean over tokens, or over samples, in nats."""
+    given = dict(batch)
+    if "labels" not in given:
+        given["labels"] = given["input_ids"]
+    return model(**given).loss
+
+
+def read_batches(
+    folder: Path,
+    config: Mapping[str, Any],
+    text: Path,
+    seq_len: int,
+    batch_size: int,
+    n_batches: int,
+    device: str = "cpu",
+) -> list[Batch]:
+    """The first batches of a text: windows of `seq_len` tokens that do not overlap, or samples of a safetensors file.
+
+    Windows are no longer than the positions that the model was made for. A safetensors file holds the model's own
+    arguments by name (`input_ids`, `pixel_values`, ...; `labels`, which a causal model may lack), samples along the
+    first axis. Raises `ModelError` where there is too little, or a token that the vocabulary lacks.
+    """
+    if text.suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            samples = load_file(text)
+        except SafetensorError as error:
+            raise ModelError(f"{text}: wanted a safetensors file, got: {error}") from error
+    else:
+        tokens = token_ids(folder, text.read_bytes(), int(config.get("vocab_size", 0)))
+        seq_len = min(seq_len, int(config.get("max_position_embeddings") or config.get("n_positions") or seq_len))
+        samples = {"input_ids": tokens[: len(tokens) // seq_len * seq_len].view(-1, seq_len)}
+    n, wanted = min(map(len, samples.values()), default=0), n_batches * batch_size
+    if n < wanted:
+        sizes = f"{n_batches} batches of {batch_size}, windows of {seq_len} tokens"
+        raise ModelError(f"{text}: wanted {wanted} samples ({sizes}), got {n}")
+    ids, n_words = samples.get("input_ids"), int(config.get("vocab_size", 0))
+    if ids is not None and not 0 <= int(ids[:wanted].min()) <= int(ids[:wanted].max()) < n_words:
+        raise ModelError(f"{text}: wanted tokens in 0..{n_words - 1}, got {int(ids.min())}..{int(ids.max())}")
+    return [
+        {name: values[start : start + batch_size].to(device) for name, values in samples.items()}
+        for start in range(0, wanted, batch_size)
+    ]
+
+
+def token_ids(folder: Path, text: bytes, vocab_size: int) -> Int[Tensor, " token"]:
+    """A text in the tokens of a checkpoint's tokenizer; bytes, where it has none and its vocabulary is 256.
+
+    Raises `ModelError` where it has neither.
+    """
+    if (folder / "tokenizer.json").is_file() or (folder / "tokenizer_config.json").is_file():
+        with _quiet():
+            from transformers import AutoTokenizer
+
+            tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        try:
+            words = text.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ModelError(f"wanted a text in UTF-8, got: {error}") from error
+        return torch.tensor(tokenizer(words, add_special_tokens=False)["input_ids"])
+    if vocab_size != 256:
+        raise ModelError(
+            f"{folder}: wanted a tokenizer, or a vocabulary of 256 bytes, got neither ({vocab_size} words)"
+        )
+    return torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
+
+
+def known_architecture(config: Mapping[str, Any]) -> bool:
+    """Whether transformers can make the model of a config."""
+    with _quiet():
+        import transformers
+
+        names = config.get("architectures") or []
+        return bool(names) and hasattr(transformers, names[0])
+
+
+def _digest(weight: Float[Tensor, "row col"]) -> str:
+    data = weight.detach().cpu().contiguous()
+    shape = f"{tuple(data.shape)} {data.dtype}".encode()
+    return hashlib.sha256(shape + data.view(torch.uint8).numpy().tobytes()).hexdigest()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No network, no progress bars and no talk of the library; what it finds missing is asked for and refused here."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    yield

@@ -1,0 +1,140 @@
+"""What git keeps of the example: plans, ranks, rounding, pruning and heads as small tables, measures for the claims."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.stats import spearmanr
+
+from lib.io.command import run
+from lib.io.tables import compact, read_table, write_measures, write_table
+
+SLIGHT = 0.02  # of |W|: updates below it are slight, and rounding to bfloat16 shows
+CELL = ["model", "run", "budget"]
+
+
+def main(metrics: Path, models: list[Path]) -> None:
+    tables = {
+        "plans": stacked(models, "plans/plans"),
+        "modules": stacked(models, "plans/modules"),
+        "losses": stacked(models, "plans/losses"),
+        "pruning": stacked(models, "pruning"),
+        "budgets": stacked(models, "plans/budgets"),
+        "rounding": stacked(models, "rounding"),
+        "ranks": module_ranks(stacked(models, "spectra")),
+        "heads": pd.concat([head_ranks(stacked(models, text)).assign(text=text) for text in ("language", "permuted")]),
+    }
+    for name, table in tables.items():
+        write_table(compact(table.reset_index(drop=True)), metrics / "tables" / f"{name}.parquet")
+    rate = float(np.sort(tables["pruning"]["rate"].unique())[tables["pruning"]["rate"].nunique() // 2])
+    measured = {
+        **of_plans(tables["plans"]),
+        **of_losses(tables["losses"]),
+        **of_rounding(tables["rounding"], SLIGHT),
+        **of_pruning(tables["pruning"], tables["losses"], rate),
+        **of_ranks(tables["ranks"]),
+        **of_heads(tables["heads"]),
+    }
+    kinds = tables["losses"]["run"].str.rsplit("-", n=1, expand=True)
+    setup = {"n_seeds": float(kinds[1].nunique()), "budgets": budgets_in_words(tables["plans"])}
+    setup |= {"slight": f"{SLIGHT:g}", "pruning_rate": f"{rate:.0%}"}
+    write_measures(measured, metrics, setup, headlines=["attributed_less_uniform", "attributed_less_shuffled"])
+
+
+def stacked(models: list[Path], name: str) -> pd.DataFrame:
+    """The tables of that name of all models, one after another."""
+    return pd.concat([read_table(model / f"{name}.parquet").assign(model=model.name) for model in models])
+
+
+def module_ranks(spectra: pd.DataFrame) -> pd.DataFrame:
+    """Of the matrices of layers: size and ranks of their updates."""
+    found = spectra[(spectra["of"] == "update") & (spectra["head"] == 0) & (spectra["layer"] > 0)]
+    keep = ["model", "run", "step", "layer", "module", "rows", "cols", "norm", "base_norm", "stable_rank", "rank_90"]
+    return found[[*keep, "edge", "rank_above_edge", "method"]]
+
+
+def head_ranks(spectra: pd.DataFrame) -> pd.DataFrame:
+    """Of the products of heads: stable ranks of their updates, through training."""
+    found = spectra[(spectra["of"] == "update") & (spectra["head"] > 0)]
+    return found[["model", "step", "layer", "head", "module", "offset", "norm", "stable_rank", "rank_90"]]
+
+
+def budgets_in_words(plans: pd.DataFrame) -> str:
+    *first, last = (str(budget) for budget in sorted(set(plans["budget"])))
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def named(table: pd.DataFrame, columns: list[str]) -> pd.Index:
+    """One name per row, of those columns."""
+    return pd.Index(table[columns].astype(str).agg(" ".join, axis=1))
+
+
+def of_plans(plans: pd.DataFrame) -> dict[str, pd.Series]:
+    """By model, run and budget: the share of the gain that one rule loses less that of another."""
+    lost = plans[plans["shuffle"] == 0].pivot_table(index=CELL, columns="rule", values="share_lost", observed=True)
+    null = plans[plans["shuffle"] > 0].groupby(CELL)["share_lost"].min().reindex(lost.index)
+    names = named(lost.reset_index(), CELL)
+    differences = {
+        "attributed_less_uniform": lost["attributed"] - lost["uniform"],
+        "attributed_less_shuffled": lost["attributed"] - null,
+        "attributed_less_energy": lost["attributed"] - lost["energy"],
+        "energy_less_uniform": lost["energy"] - lost["uniform"],
+        "water_filling_less_uniform": lost["water-filling"] - lost["uniform"],
+    }
+    return {name: values.set_axis(names) for name, values in differences.items()}
+
+
+def of_losses(losses: pd.DataFrame) -> dict[str, pd.Series]:
+    """How far the attributed losses are from summing to the measured drop, as a share of it."""
+    error = (losses["attributed"] / losses["drop"] - 1).abs()
+    return {"attribution_error": error.set_axis(named(losses, ["model", "run"]))}
+
+
+def of_rounding(rounding: pd.DataFrame, slight: float) -> dict[str, pd.Series]:
+    """By snapshot: energy ranks of rounded weights over true ones, of slight and of other updates; noise over edge."""
+    by = ["model", "run", "step"]
+    found = rounding.groupby(by)[["relative_update", "rank_90", "rank_90_stored"]].mean()
+    ratio = (found["rank_90_stored"] / found["rank_90"]).set_axis(named(found.reset_index(), by))
+    is_slight = (found["relative_update"] < slight).to_numpy()
+    worst = rounding.groupby(by)["noise_over_edge"].max()
+    beyond = rounding["above_edge_stored"] - rounding["above_edge"]
+    counted = beyond.groupby([rounding[name] for name in by]).mean()
+    return {
+        "rounded_over_exact_rank_slight": ratio[is_slight],
+        "rounded_over_exact_rank": ratio[~is_slight],
+        "noise_over_edge": worst.set_axis(named(worst.reset_index(), by)),
+        "counted_above_edge": counted.set_axis(named(counted.reset_index(), by))[is_slight],
+    }
+
+
+def of_pruning(pruning: pd.DataFrame, losses: pd.DataFrame, rate: float) -> dict[str, pd.Series]:
+    """What taking back a share of the entries of the updates costs, in nats: at random over smallest first."""
+    at = pruning[np.isclose(pruning["rate"], rate)]
+    cost = at.pivot_table(index=["model", "run"], columns="what", values="loss", observed=True)
+    cost = cost.sub(losses.set_index(["model", "run"])["loss_tuned"], axis=0)
+    ratio = cost["updates, at random"] / cost["updates, smallest first"]
+    return {"random_over_smallest": ratio.set_axis(named(cost.reset_index(), ["model", "run"]))}
+
+
+def of_ranks(ranks: pd.DataFrame) -> dict[str, pd.Series]:
+    """How early ranks order the modules as the last ones do: Spearman's correlation of 90 % energy ranks, by run."""
+    found = {}
+    for (model, name), rows in ranks.groupby(["model", "run"]):
+        by_step = rows.pivot_table(index="module", columns="step", values="rank_90", observed=True)
+        if by_step.shape[1] > 1:
+            found[f"{model} {name}"] = spearmanr(by_step.iloc[:, 0], by_step.iloc[:, -1]).statistic
+    return {"early_rank_order": pd.Series(found, dtype=float)}
+
+
+def of_heads(heads: pd.DataFrame) -> dict[str, pd.Series]:
+    """By model, at the end: mean stable rank of heads' updates under the text in random order, over the text's."""
+    final = heads[(heads["step"] == heads["step"].max()) & (heads["offset"] == 0)]
+    means = final.groupby(["module", "text", "model"])["stable_rank"].mean()
+    return {
+        f"permuted_over_learned_{product}": means[f"W_{product}", "permuted"] / means[f"W_{product}", "language"]
+        for product in ("KQ", "VO")
+    }
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,36 @@
+"""Make the texts: of one language, the same bytes in random order, of a second language to tune to and measure on."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from lib.data.grammar import shuffled, text
+from lib.io.command import run
+from lib.io.files import write_files
+from lib.io.params import Interval, read_params
+
+Bytes = Annotated[int, Interval("[1000, 1e9]")]
+FIRST, SECOND = 0, 1  # seeds of the languages
+TRAINED, MEASURED = 0, 1  # streams of a language: other texts
+
+
+@dataclass(frozen=True)
+class Generate:
+    n_bytes: Bytes
+    n_measured_bytes: Bytes
+
+
+def main(section: str, texts: Path) -> None:
+    params = read_params(section, Generate)
+    begun = text(FIRST, params.n_bytes, TRAINED)
+    made = {
+        "language.txt": begun,
+        "permuted.txt": shuffled(begun, FIRST),
+        "tuned.txt": text(SECOND, params.n_bytes, TRAINED),
+        "measured.txt": text(SECOND, params.n_measured_bytes, MEASURED),
+    }
+    write_files(texts, made)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,219 @@
+"""Which ranks keep what a training gained: plans by several rules at equal budgets, and their measured loss.
+
+A plan cuts the update of every linear module to a rank; embeddings, heads, norms and biases stay tuned, and what they
+moved is measured apart. `share_lost` is 0 for the whole update of the linear modules and 1 for none of it. Budgets are
+parameters, stated as the uniform rank that costs as much. Without TEXT (`-`) nothing is measured.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+
+from lib.analysis.attribution import path_attribution
+from lib.analysis.rank_plans import Module, candidates, least_budget, parameters, plan
+from lib.analysis.update_spectra import leading_triplets, update_of
+from lib.io.command import run
+from lib.io.compute import available_cores, generator, spread, use_device
+from lib.io.files import InputError, clear, sha256
+from lib.io.kept import Keep, kept
+from lib.io.params import Count, Fraction, Interval, read_params
+from lib.io.pretrained import Checkpoint, check_memory, check_pair, open_checkpoint, open_snapshots
+from lib.io.tables import read_table, write_table
+from lib.models.transformers_models import (
+    Batch,
+    Factors,
+    GainMeasure,
+    LinearUpdates,
+    ModelError,
+    linear_modules,
+    loss,
+    matched_by_content,
+    open_model,
+    read_batches,
+    stored_as_columns,
+)
+
+COPIES = 7  # of the weights: tuned model, base model, both kept, updates, gradients, factors
+BISECTIONS, SEED = 7, 0  # the seed is that of shuffles and randomised ranges
+TABLES = ("plans", "modules", "losses", "budgets")
+Tables = dict[str, pd.DataFrame]
+
+
+@dataclass(frozen=True)
+class Plan:
+    n_shuffles: Annotated[int, Interval("[0, 1000]")]
+    n_points: Count
+    max_loss_share: Fraction
+    device: str
+
+
+@dataclass(frozen=True)
+class Measure:
+    budgets: tuple[Annotated[int, Interval("[1, 65536]")], ...]
+    n_batches: Count
+    n_measured_batches: Count
+    batch_size: Count
+    seq_len: Annotated[int, Interval("[2, 1e6]")]
+
+
+def main(section: str, measure: str, base: Path, tuned: Path, text: str, spectra: Path, plans: Path) -> None:
+    params, sizes = read_params(section, Plan, part=True), read_params(measure, Measure)
+    use_device(params.device)
+    begun, table = open_checkpoint(base), read_table(spectra)
+    last = {one.run: one for one in open_snapshots(tuned)}
+    for one in last.values():
+        check_pair(begun, one.checkpoint)
+    clear(plans, *(f"{name}.parquet" for name in TABLES))
+    n_fit = check_memory(begun, COPIES, "plan")
+    rows = {name: table[(table["run"] == name) & (table["step"] == one.step)] for name, one in last.items()}
+    jobs = [(params, sizes, base, one.checkpoint.folder, text, rows[name], name) for name, one in last.items()]
+    n_processes = min(available_cores(), n_fit) if params.device == "cpu" else 1
+    parts = list(spread(planned, jobs, n_processes=n_processes, label=f"plans of {tuned}", unit="checkpoint"))
+    for name in TABLES:
+        write_table(pd.concat([part[name] for part in parts], ignore_index=True), plans / f"{name}.parquet")
+
+
+def planned(params: Plan, sizes: Measure, base: Path, tuned: Path, text: str, rows: pd.DataFrame, name: str) -> Tables:
+    """The tables of one tuned checkpoint."""
+    begun, ended = open_checkpoint(base), open_checkpoint(tuned)
+    try:
+        linear, factors, modules, described = opened(params, begun, ended, rows)
+        n_all = sizes.n_batches + sizes.n_measured_batches
+        wanted = Path(text), sizes.seq_len, sizes.batch_size, n_all
+        read = [] if text == "-" else read_batches(base, begun.config, *wanted, device=params.device)
+    except (ModelError, OSError) as error:
+        raise InputError(str(error)) from error
+    measure = GainMeasure(linear, factors, read[sizes.n_batches :]) if read else None
+    if measure and not measure.gain > 0:
+        got = f"got {measure.none:.4g} without their updates and {measure.tuned:.4g} with them"
+        raise InputError(f"TEXT: wanted a text on which the tuned linear layers lower the loss, {got}")
+    files = sorted({entry.file for one in (begun, ended) for entry in one.tensors.values()})
+    files += [*sorted(base.glob("*.json")), *sorted(tuned.glob("*.json")), *([Path(text)] if read else [])]
+    given = {"params": asdict(params), "sizes": asdict(sizes), "spectra": sha256(rows.to_json().encode())}
+    with kept("checkpoints_plan", files, given) as keep:
+        attribution = partial(attributed, params, linear, read[: sizes.n_batches])
+        earned = keep("attribution", attribution) if measure else None
+        plans = pd.DataFrame(list(plan_rows(params, sizes.budgets, modules, measure, earned, keep)))
+        losses = {"gain": np.nan}
+        if measure and earned:
+            summed, fallen = sum(earned[module] for module in modules), linear.drop(read[: sizes.n_batches])
+            losses = {"loss_tuned": measure.tuned, "loss_without_linear": measure.none, "gain": measure.gain}
+            losses |= {"attributed": summed, "drop": fallen}
+            *plans["loss_on_base"], losses["loss_base"] = losses_on_base(params, begun, measure, modules, plans, keep)
+        budgets = bisection(params, modules, measure, earned, keep)
+    tables = {
+        "plans": plans,
+        "modules": described.assign(earned=[earned[module] if earned else np.nan for module in modules]),
+        "losses": pd.DataFrame([losses]),
+        "budgets": budgets,
+    }
+    return {key: table.assign(run=name) for key, table in tables.items()}
+
+
+def opened(
+    params: Plan, base: Checkpoint, tuned: Checkpoint, rows: pd.DataFrame
+) -> tuple[LinearUpdates, dict[str, Factors], dict[str, Module], pd.DataFrame]:
+    """The tuned model, its updates in factors, what the rules know of its modules, and the table that says it."""
+    model = open_model(tuned.folder, tuned.config)
+    places = matched_by_content(model, ((name, tuned.load(name)) for name in tuned.tensors))
+    live = linear_modules(model)
+    matrices = rows[(rows["of"] == "update") & (rows["head"] == 0)]
+    measured = matrices.set_index("module").to_dict("index")
+    factors, modules, begun, described = {}, {}, {}, []
+    for name, place in places.items():
+        if place not in measured:
+            raise InputError(f"{place}: wanted its spectrum, got none: measure spectra of {tuned.folder} first")
+        row, begun[name] = measured[place], base.load(place)
+        sigma, shape = np.asarray(row["singular_values"]), (int(row["rows"]), int(row["cols"]))
+        limit = min(int(row["rank_above_edge"]), len(sigma))
+        source = generator(SEED, "factors", place)
+        update = update_of(tuned.load(place), begun[name])
+        found = leading_triplets(update, max(limit, 1), source)
+        factors[name] = Factors(*(part.float().to(params.device) for part in found))
+        modules[name] = Module(shape, sigma, float(row["norm"]) ** 2, limit)
+        kept = {key: row[key] for key in ("rows", "cols", "norm", "base_norm")}
+        by_columns = stored_as_columns(live[name])
+        described.append({"module": name, "tensor": place, **kept, "limit": limit, "by_columns": by_columns})
+    return LinearUpdates(model.float().to(params.device), begun), factors, modules, pd.DataFrame(described)
+
+
+def attributed(params: Plan, linear: LinearUpdates, batches: list[Batch]) -> dict[str, float]:
+    """What each module earned, on batches that measure no plan."""
+    linear.set(linear.tuned)
+    of_batch = partial(loss, linear.model)
+    return path_attribution(linear.parameters, linear.updates, batches, of_batch, params.n_points)
+
+
+def plan_rows(
+    params: Plan,
+    budgets: Sequence[int],
+    modules: Mapping[str, Module],
+    measure: GainMeasure | None,
+    earned: Mapping[str, float] | None,
+    keep: Keep,
+) -> Iterator[dict[str, Any]]:
+    """Every rule and, of the attributed one, its nulls, at every budget."""
+    source = partial(generator, SEED, "shuffle")
+    every = ((b, one) for b in budgets for one in candidates(modules, b, earned, params.n_shuffles, source))
+    for budget, (rule, shuffle, ranks) in every:
+        measured = keep(f"{ranks}", partial(measure.of, ranks)) if measure else np.nan
+        yield {
+            "budget": budget,
+            "rule": rule,
+            "shuffle": shuffle,
+            "parameters": parameters(modules, ranks),
+            "loss": measured,
+            "share_lost": measure.share_lost(measured) if measure else np.nan,
+            "ranks": np.array([ranks[name] for name in modules]),
+        }
+
+
+def losses_on_base(
+    params: Plan, base: Checkpoint, measure: GainMeasure, modules: Mapping[str, Module], plans: pd.DataFrame, keep: Keep
+) -> Iterator[float]:
+    """The loss of the base with a plan's cut and nothing else tuned, as its adapter gives it; last, of the base alone.
+
+    Only plans of which adapters are made are measured: the attributed and the uniform ones.
+    """
+    model = open_model(base.folder, base.config).float().to(params.device)
+    on_base = LinearUpdates(model, measure.linear.base)
+
+    def lost(ranks: Mapping[str, int]) -> float:
+        on_base.set_ranks(ranks, measure.factors)
+        return on_base.mean_loss(measure.batches)
+
+    for rule, shuffle, values in zip(plans["rule"], plans["shuffle"], plans["ranks"], strict=True):
+        ranks = dict(zip(modules, map(int, values), strict=True))
+        made = shuffle == 0 and rule in ("attributed", "uniform")
+        yield keep(f"on the base {ranks}", partial(lost, ranks)) if made else np.nan
+    yield keep("the base", partial(lost, {}))
+
+
+def bisection(
+    params: Plan,
+    modules: Mapping[str, Module],
+    measure: GainMeasure | None,
+    earned: Mapping[str, float] | None,
+    keep: Keep,
+) -> pd.DataFrame:
+    """The least budget of the attributed plan that loses at most `max_loss_share`, and what was tried."""
+    columns = ["parameters", "share_lost", "least"]
+    if measure is None or earned is None:
+        return pd.DataFrame(columns=columns).astype({"parameters": int, "share_lost": float, "least": bool})
+
+    def lost(budget: int) -> float:
+        ranks = plan("attributed", modules, budget, earned)
+        return measure.share_lost(keep(f"{ranks}", partial(measure.of, ranks)))
+
+    most = sum(module.cost * module.limit for module in modules.values())
+    least, tried = least_budget(lost, most, params.max_loss_share, BISECTIONS)
+    return pd.DataFrame([(budget, share, budget == least) for budget, share in tried], columns=columns)
+
+
+if __name__ == "__main__":
+    run(main)

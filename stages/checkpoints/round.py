@@ -1,0 +1,54 @@
+"""What storing in bfloat16 does to the spectrum of an update: the same weights, as they are and rounded."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from lib.analysis.ranks import summaries
+from lib.analysis.spectra import singular_values
+from lib.analysis.update_spectra import rounding_edge, update_of
+from lib.io.command import run
+from lib.io.compute import available_cores, spread
+from lib.io.pretrained import check_pair, layer_of, open_checkpoint, open_snapshots
+from lib.io.tables import write_table
+
+RTOL = 1e-3  # of a summary that is not used here
+
+
+def main(base: Path, tuned: Path, rounding: Path) -> None:
+    jobs = [(base, one.checkpoint.folder, one.run, one.step) for one in open_snapshots(tuned)]
+    tables = spread(rounded, jobs, n_processes=available_cores(), label=f"rounding of {tuned}", unit="snapshot")
+    write_table(pd.concat(list(tables), ignore_index=True), rounding)
+
+
+def rounded(base: Path, tuned: Path, name: str, step: int) -> pd.DataFrame:
+    """A row for each matrix of a layer: ranks of its update, of that of the rounded weights, and the noise between."""
+    return pd.DataFrame(rows(base, tuned)).assign(run=name, step=step)
+
+
+def rows(base: Path, tuned: Path) -> Iterator[dict[str, Any]]:
+    begun, ended = open_checkpoint(base), open_checkpoint(tuned)
+    for name in check_pair(begun, ended):
+        W_0, W = begun.load(name), ended.load(name)
+        if W.dim() != 2 or layer_of(name) == 0:
+            continue
+        exact, stored = update_of(W, W_0), update_of(W.bfloat16(), W_0.bfloat16())
+        edge = rounding_edge(W.bfloat16(), W_0.bfloat16())
+        sigma, sigma_stored = singular_values(exact), singular_values(stored)
+        ranks = [int(summaries([values.numpy()], RTOL)["rank_90"][0]) for values in (sigma, sigma_stored)]
+        yield {
+            "module": name,
+            "relative_update": float(exact.norm() / W_0.double().norm()),
+            "rank_90": ranks[0],
+            "rank_90_stored": ranks[1],
+            "above_edge": int((sigma > edge).sum()),
+            "above_edge_stored": int((sigma_stored > edge).sum()),
+            "noise_over_edge": float(torch.linalg.matrix_norm(stored - exact, 2) / edge),
+        }
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,133 @@
+"""Train a small transformer on a text and on the same in random order, then tune it to another, largely and gently.
+
+All is written as transformers writes it: `base`, `tuned/NAME-SEED/step-N`, `pretrained/{language,permuted}/step-N`.
+"""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from torch import Tensor
+
+from lib.io.command import run
+from lib.io.compute import advance, available_cores, generator, spread
+from lib.io.files import InputError, clear
+from lib.io.params import Count, Interval, Name, Positive, Seeds, read_cases, read_params
+from lib.io.pretrained import open_checkpoint
+from lib.models.transformers_models import loss, open_model, save_model, small_model
+
+Size = Annotated[int, Interval("[1, 65536]")]
+WARMUP_STEPS = 20
+FINAL_RATE = 0.1  # of the learning rate, at the end
+BETA_2 = 0.99  # of AdamW: of a training this short, more would remember its start
+
+
+@dataclass(frozen=True)
+class Training:
+    name: Name
+    n_steps: Count
+    learning_rate: Positive
+    snapshot_steps: tuple[Annotated[int, Interval("[0, 1e9]")], ...]  # besides the last
+
+    def __post_init__(self) -> None:
+        if any(step >= self.n_steps for step in self.snapshot_steps):
+            raise ValueError(f"snapshot_steps: wanted steps below n_steps = {self.n_steps}, got {self.snapshot_steps}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(Seeds):
+    d_model: Size
+    n_layers: Size
+    n_heads: Size
+    n_kv_heads: Size
+    d_mlp: Size
+    init_scale: Positive
+    seq_len: Size
+    batch_size: Size
+
+    def __post_init__(self) -> None:
+        if self.d_model % self.n_heads or self.n_heads % self.n_kv_heads:
+            wanted = "n_heads: wanted a divisor of d_model and a multiple of n_kv_heads"
+            raise ValueError(f"{wanted}, got {self.n_heads} for {self.d_model} and {self.n_kv_heads}")
+
+
+def main(section: str, trainings: Path, kind: str, texts: Path, base: Path, tuned: Path, pretrained: Path) -> None:
+    params = read_params(section, Train)
+    cases = {one.name: one for one in read_cases(trainings, Training)}
+    if "base" not in cases or len(cases) < 2:
+        raise InputError(f"{trainings}: wanted a case named base and one or more that are tuned, got {list(cases)}")
+    if kind not in ("llama", "gpt2"):
+        raise InputError(f"kind: wanted llama or gpt2, got {kind}")
+    for folder, depth in ((base, ""), (tuned, "*/*/"), (pretrained, "*/*/")):
+        clear(folder, *(depth + name for name in ("config.json", "model.safetensors")))
+    scratch = cases.pop("base")
+    first: list[tuple] = [
+        (params, scratch, kind, texts / f"{name}.txt", None, pretrained / name, ("base", name))
+        for name in ("language", "permuted")
+    ]
+    compute(first, f"{kind}: base and its null")
+    shutil.copytree(pretrained / "language" / step_name(scratch.n_steps), base)
+    then = [
+        (params, training, kind, texts / "tuned.txt", base, tuned / f"{name}-{seed}", (name, seed))
+        for name, training in cases.items()
+        for seed in params.seeds
+    ]
+    compute(then, f"{kind}: tuned")
+
+
+def compute(jobs: Sequence[tuple], label: str) -> None:
+    total = sum(training.n_steps for _, training, *_ in jobs)
+    for _ in spread(train, jobs, n_processes=available_cores(), label=label, total=total):
+        pass
+
+
+def train(
+    params: Train, training: Training, kind: Any, text: Path, start: Path | None, folder: Path, purpose: tuple[Any, ...]
+) -> None:
+    """One training by AdamW without weight decay; the rate rises, then falls on a line. Its snapshots are written."""
+    model = open_model(start, open_checkpoint(start).config) if start else fresh(params, kind)
+    source = generator(params.first_seed, "batches", *purpose)
+    for step in descent(model, text, params, training.n_steps, training.learning_rate, source):
+        if step in (*training.snapshot_steps, training.n_steps):
+            save_model(model, folder / step_name(step))
+        advance(step > 0)
+
+
+def descent(
+    model: torch.nn.Module, text: Path, params: Train, n_steps: int, learning_rate: float, source: torch.Generator
+) -> Iterator[int]:
+    """Train what of the model asks for a gradient; yields the number of steps that are done, from 0 to all of them."""
+    tokens = torch.frombuffer(bytearray(text.read_bytes()), dtype=torch.uint8).long()
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimiser = torch.optim.AdamW(trained, betas=(0.9, BETA_2), weight_decay=0.0)
+    model.train()
+    for step in range(n_steps):
+        yield step
+        rate = learning_rate * min(1.0, (step + 1) / WARMUP_STEPS)
+        optimiser.param_groups[0]["lr"] = rate * (1 - step / n_steps * (1 - FINAL_RATE))
+        optimiser.zero_grad()
+        loss(model, {"input_ids": windows(tokens, params, source)}).backward()
+        optimiser.step()
+    yield n_steps
+
+
+def fresh(params: Train, kind: Any) -> torch.nn.Module:
+    names = ("d_model", "n_layers", "n_heads", "n_kv_heads", "d_mlp", "init_scale", "seq_len")
+    return small_model(kind, **{name: getattr(params, name) for name in names}, seed=params.first_seed)
+
+
+def windows(tokens: Tensor, params: Train, source: torch.Generator) -> Tensor:
+    """Windows of the text that begin anywhere."""
+    begin = torch.randint(len(tokens) - params.seq_len, (params.batch_size,), generator=source)
+    return tokens[begin[:, None] + torch.arange(params.seq_len)]
+
+
+def step_name(step: int) -> str:
+    return f"step-{step:05d}"
+
+
+if __name__ == "__main__":
+    run(main)

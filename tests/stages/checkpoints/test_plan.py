@@ -1,0 +1,259 @@
+"""Plans, pruning and adapters of one tiny model that was taught a text, against models built and measured by hand."""
+
+import json
+import re
+import shutil
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from checkpoints_made import MEASURE, PLAN, SPECTRA, TEXT, taught
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from lib.io.files import InputError
+from lib.models.transformers_models import GainMeasure
+from stages.checkpoints import plan as module
+
+SECTIONS = {"s": SPECTRA, "p": PLAN, "m": MEASURE}
+
+
+@pytest.fixture(params=["llama", "gpt2"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def pair(kind, tmp_path):
+    (tmp_path / "text.txt").write_bytes(TEXT)
+    return taught(kind, tmp_path)
+
+
+def plan(stage, base, tuned, text="text.txt", **changes):
+    changed = {key: values | {k: v for k, v in changes.items() if k in values} for key, values in SECTIONS.items()}
+    stage("checkpoints.spectra", changed, "s", base, tuned, Path("spectra.parquet"))
+    stage("checkpoints.plan", changed, "p", "m", base, tuned, text, Path("spectra.parquet"), Path("plans"))
+    return {path.stem: pd.read_parquet(path) for path in Path("plans").glob("*.parquet")}
+
+
+def windows():
+    return torch.frombuffer(bytearray(TEXT), dtype=torch.uint8).long().view(-1, 16)
+
+
+def loss_of(folder, weights=None, rows=slice(8, 16)):
+    """The loss on the measured windows with some weights in place of others."""
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        for name, weight in (weights or {}).items():
+            model.get_parameter(name).copy_(weight)
+        logits = model(input_ids=windows()[rows]).logits
+        wanted = windows()[rows][:, 1:]
+        return float(torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), wanted.flatten()))
+
+
+def tensors(folder):
+    return {name: W.double() for name, W in load_file(folder / "model.safetensors").items()}
+
+
+def cut(base, tuned, name, rank):
+    U, sigma, Vh = torch.linalg.svd(tuned[name] - base[name], full_matrices=False)
+    return base[name] + (U[:, :rank] * sigma[:rank]) @ Vh[:rank]
+
+
+def test_plans_have_the_losses_of_models_built_by_hand(stage, pair):
+    base, tuned = pair
+    tables = plan(stage, base, tuned)
+    plans, modules, [losses] = tables["plans"], tables["modules"], tables["losses"].to_dict("records")
+    W_0, W = tensors(base), tensors(tuned)
+    names = list(modules["module"] + ".weight")
+    assert names == list(modules["tensor"])
+    none = loss_of(tuned, {name: W_0[name] for name in names})
+    assert losses["loss_tuned"] == pytest.approx(loss_of(tuned), rel=1e-5)
+    assert losses["loss_without_linear"] == pytest.approx(none, rel=1e-5)
+    assert losses["loss_base"] == pytest.approx(loss_of(base), rel=1e-5)
+    cost = (modules["rows"] + modules["cols"]).to_numpy()
+    for _, row in plans.iterrows():
+        assert row["parameters"] == (cost * row["ranks"]).sum() <= row["budget"] * cost.sum()
+    for _, row in plans[plans["rule"].isin(["uniform", "attributed"])].iloc[:4].iterrows():
+        made = {name: cut(W_0, W, name, rank) for name, rank in zip(names, row["ranks"], strict=True)}
+        lost = loss_of(tuned, made)
+        assert row["loss"] == pytest.approx(lost, rel=1e-5)
+        assert row["share_lost"] == pytest.approx((lost - loss_of(tuned)) / (none - loss_of(tuned)), abs=1e-3)
+        if row["shuffle"] == 0:
+            assert row["loss_on_base"] == pytest.approx(loss_of(base, made), rel=1e-5)
+    assert (plans["rule"] == "attributed").sum() == 2 * 3, "a plan and two shuffles at each of two budgets"
+    assert (plans[plans["rule"] == "uniform"]["ranks"].map(np.unique).map(list).tolist()) == [[1], [3]]
+
+
+def test_attribution_is_a_path_integral_over_other_windows(stage, pair):
+    base, tuned = pair
+    tables = plan(stage, base, tuned, n_points=3)
+    W_0, W = tensors(base), tensors(tuned)
+    names = list(tables["modules"]["tensor"])
+    earned = dict.fromkeys(names, 0.0)
+    for point in range(3):
+        model = AutoModelForCausalLM.from_pretrained(tuned)
+        with torch.no_grad():
+            for name in names:
+                model.get_parameter(name).copy_(W_0[name] + (point + 0.5) / 3 * (W[name] - W_0[name]))
+        logits = model(input_ids=windows()[:8]).logits
+        wanted = windows()[:8][:, 1:].flatten()
+        torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), wanted).backward()
+        for name in names:
+            earned[name] -= float((model.get_parameter(name).grad.double() * (W[name] - W_0[name])).sum()) / 3
+    np.testing.assert_allclose(tables["modules"]["earned"], list(earned.values()), rtol=1e-3, atol=1e-6)
+    [losses] = tables["losses"].to_dict("records")
+    drop = loss_of(tuned, {name: W_0[name] for name in names}, slice(0, 8)) - loss_of(tuned, None, slice(0, 8))
+    assert losses["drop"] == pytest.approx(drop, rel=1e-4)
+    assert losses["attributed"] == pytest.approx(sum(earned.values()), rel=1e-3)
+
+
+def test_the_least_budget_loses_at_most_the_share(stage, pair):
+    budgets = plan(stage, *pair)["budgets"]
+    [least] = budgets[budgets["least"]].to_dict("records")
+    assert least["share_lost"] <= 0.5
+    assert least["parameters"] == budgets[budgets["share_lost"] <= 0.5]["parameters"].min()
+    below = budgets[budgets["parameters"] < least["parameters"]]
+    assert (below["share_lost"] > 0.5).all()
+
+
+def test_a_plan_that_was_stopped_goes_on_and_gives_the_same_bytes(stage, pair, monkeypatch):
+    def bytes_of():
+        return {path.name: path.read_bytes() for path in Path("plans").iterdir()}
+
+    measured, attribution = GainMeasure.of, module.path_attribution
+    calls = []
+
+    def counted(name, function, most):
+        def call(*arguments):
+            if len(calls) == most:
+                raise KeyboardInterrupt
+            calls.append(name)
+            return function(*arguments)
+
+        return call
+
+    def begin(most=None):
+        calls.clear()
+        monkeypatch.setattr(GainMeasure, "of", counted("loss", measured, most))
+        monkeypatch.setattr(module, "path_attribution", counted("attribution", attribution, most))
+
+    begin(most=5)
+    with pytest.raises(KeyboardInterrupt):
+        plan(stage, *pair)
+    begin()
+    plan(stage, *pair)
+    resumed, n_resumed = bytes_of(), len(calls)
+    assert "attribution" not in calls
+    begin()
+    plan(stage, *pair)
+    assert (calls, bytes_of()) == ([], resumed), "all is kept"
+    shutil.rmtree(".dvc")
+    begin()
+    plan(stage, *pair)
+    assert (calls.count("attribution"), len(calls)) == (1, n_resumed + 5)
+    assert bytes_of() == resumed
+    begin()
+    plan(stage, *pair, n_points=3)
+    assert calls.count("attribution") == 1, "of other params nothing is taken"
+
+
+def test_without_a_text_nothing_is_measured_and_adapters_are_uniform(stage, pair):
+    tables = plan(stage, *pair, text="-")
+    assert set(tables["plans"]["rule"]) == {"uniform", "energy", "water-filling"}
+    assert tables["plans"][["loss", "share_lost"]].isna().all(axis=None)
+    assert len(tables["budgets"]) == 0
+    stage("checkpoints.prune", SECTIONS, "p", "m", *pair, "-", Path("pruning.parquet"))
+    assert list(pd.read_parquet("pruning.parquet")) == ["what", "rate", "loss", "run"]
+    stage("checkpoints.adapt", SECTIONS, *pair, Path("plans"), Path("adapters"))
+    config = json.loads(Path("adapters/rank-3/adapter_config.json").read_text())
+    assert set(config["rank_pattern"].values()) == {3}
+    assert "nothing was measured" in Path("adapters/rank-3/README.md").read_text()
+
+
+def test_adapters_give_the_loss_that_their_card_says(stage, pair):
+    base, tuned = pair
+    plans = plan(stage, base, tuned)["plans"]
+    stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"))
+    assert sorted(path.name for path in Path("adapters").iterdir()) == ["rank-1", "rank-3"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from peft import PeftModel
+
+        model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), "adapters/rank-3")
+    with torch.no_grad():
+        logits = model(input_ids=windows()[8:16]).logits
+    wanted = windows()[8:16][:, 1:]
+    found = float(torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), wanted.flatten()))
+    chosen = plans[(plans["rule"] == "attributed") & (plans["shuffle"] == 0) & (plans["budget"] == 3)]
+    assert found == pytest.approx(chosen["loss_on_base"].item(), rel=1e-4)
+    assert f"a loss of {found:.3g}"[:-1] in Path("adapters/rank-3/README.md").read_text()
+    carried = set(pd.read_parquet("plans/modules.parquet")["tensor"])
+    rest = {re.sub(r"\.\d+\.", ".*.", name) for name, W in tensors(tuned).items() if name not in carried}
+    assert f"not carried: {', '.join(sorted(rest))}." in Path("adapters/rank-3/README.md").read_text()
+    weights = load_file("adapters/rank-3/adapter_model.safetensors")
+    assert sum(W.numel() for W in weights.values()) == chosen["parameters"].item()
+
+
+def test_pruning_has_the_losses_of_models_pruned_by_hand(stage, pair):
+    base, tuned = pair
+    stage("checkpoints.prune", SECTIONS, "p", "m", base, tuned, "text.txt", Path("pruning.parquet"))
+    table = pd.read_parquet("pruning.parquet").set_index(["what", "rate"])["loss"]
+    W_0, W = tensors(base), tensors(tuned)
+    model = AutoModelForCausalLM.from_pretrained(tuned)
+    kinds = (
+        torch.nn.Linear,
+        type(model.get_submodule("transformer.h.0.mlp.c_fc")) if hasattr(model, "transformer") else torch.nn.Linear,
+    )
+    names = [f"{n}.weight" for n, m in model.named_modules() if isinstance(m, kinds) and n != "lm_head"]
+
+    def removed(values, back):
+        threshold = torch.cat([values[name].float().abs().flatten() for name in names]).median()
+        return {name: torch.where(values[name].float().abs() <= threshold, back(name), W[name]) for name in names}
+
+    rows = slice(8, 16)
+    assert table["weights, smallest first", 0.0] == pytest.approx(loss_of(tuned, None, rows), rel=1e-5)
+    pruned = removed(W, lambda name: torch.zeros_like(W[name]))
+    assert table["weights, smallest first", 0.5] == pytest.approx(loss_of(tuned, pruned, rows), rel=1e-3)
+    reverted = removed({name: W[name] - W_0[name] for name in names}, W_0.__getitem__)
+    assert table["updates, smallest first", 0.5] == pytest.approx(loss_of(tuned, reverted, rows), rel=1e-3)
+    assert table["updates, at random", 0.5] > table["updates, smallest first", 0.5]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_batches": 9}, r"text.txt: wanted 44 samples \(11 batches of 4, windows of 16 tokens\), got 32"),
+        ({"max_loss_share": 2.0}, r"p.max_loss_share: wanted a number in \[0, 1\], got 2.0"),
+    ],
+)
+def test_what_does_not_fit_is_refused(stage, tmp_path, changes, message):
+    (tmp_path / "text.txt").write_bytes(TEXT)
+    with pytest.raises(InputError, match=message):
+        plan(stage, *taught("llama", tmp_path), **changes)
+
+
+def test_a_text_on_which_the_tuned_model_is_no_better_is_refused(stage, tmp_path):
+    base, tuned = taught("llama", tmp_path)
+    save_file({"input_ids": torch.randint(128, 256, (32, 16))}, tmp_path / "noise.safetensors")
+    with pytest.raises(InputError, match="TEXT: wanted a text on which the tuned linear layers lower the loss, got"):
+        plan(stage, base, tuned, text="noise.safetensors")
+
+
+def test_too_little_memory_is_said_before_any_work(stage, tmp_path, monkeypatch):
+    base, tuned = taught("llama", tmp_path, 1)
+    monkeypatch.setattr("lib.io.pretrained._available_memory", lambda: 1000)
+    with pytest.raises(InputError, match=r"memory: wanted .* GB of memory for each checkpoint, got 1e-06 GB that are"):
+        plan(stage, base, tuned, text="-")
+
+
+def test_spectra_of_another_checkpoint_are_refused(stage, tmp_path):
+    base, tuned = taught("llama", tmp_path, 1)
+    plan(stage, base, tuned, text="-")
+    table = pd.read_parquet("spectra.parquet")
+    table.assign(run="other").to_parquet("spectra.parquet")
+    with pytest.raises(InputError, match=r"wanted its spectrum, got none: measure spectra of .*tuned first"):
+        stage("checkpoints.plan", SECTIONS, "p", "m", base, tuned, "-", Path("spectra.parquet"), Path("plans"))

@@ -1,0 +1,132 @@
+"""The program behind `make lora`, on a tiny model: what it writes, what it says, what it refuses before any work."""
+
+import importlib
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+import yaml
+from checkpoints_made import MEASURE, PLAN, SPECTRA, TEXT, taught
+from project import ROOT
+from safetensors.torch import load_file
+
+from lib.io.files import InputError
+from tools import lora
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kept")
+    taught("gpt2", folder)
+    (folder / "my.txt").write_bytes(TEXT)
+    params = {"spectra": SPECTRA, "plan": PLAN, "own": MEASURE}
+    (folder / "params.yaml").write_text(yaml.safe_dump({"checkpoints": params}))
+    return folder
+
+
+@pytest.fixture
+def folder(kept, tmp_path, monkeypatch):
+    """A folder to work in, where stages run in this process: what processes of their own do is one slow test."""
+    at = shutil.copytree(kept, tmp_path / "made")
+    monkeypatch.chdir(at)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.delenv("DVC_ROOT", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+
+    def call(stage, *arguments):
+        importlib.import_module(f"stages.checkpoints.{stage}").main(*arguments)
+
+    monkeypatch.setattr(lora, "call", call)
+    return at
+
+
+@pytest.fixture
+def never(monkeypatch):
+    monkeypatch.setattr(lora, "call", lambda *_: pytest.fail("work began"))
+
+
+def run(text="my.txt", base="base", tuned="tuned"):
+    lora.main(Path(base), Path(tuned), Path("out"), text)
+    return Path("out/page.html").read_text()
+
+
+def test_a_page_that_needs_no_network_and_adapters_for_every_budget(folder):
+    page = run()
+    assert re.findall(r'(?:src|href)="(?!data:|#)', page) == []
+    assert "<script" not in page
+    assert page.count("<figure>") == 4
+    plans = pd.read_parquet("out/plans/plans.parquet")
+    for _, row in plans[plans["shuffle"] == 0].iterrows():
+        assert f"{row['parameters']:,}</td>" in page
+        assert f"{100 * row['share_lost']:.1f} %" in page
+    for budget in MEASURE["budgets"]:
+        assert f"adapters/rank-{budget}" in page
+        assert json.loads(Path(f"out/adapters/rank-{budget}/plan.json").read_text())["target_modules"]
+    assert "That is experimental and saves no compute" in page, "of training an adapter"
+    assert "Nothing was measured" not in page
+
+
+def test_without_a_text_the_page_says_that_nothing_was_measured(folder):
+    page = run("-")
+    assert "<strong>Nothing was measured:</strong>" in page
+    assert page.count("<figure>") == 2
+    assert "<h2>Pruning</h2>" not in page
+    assert Path("out/adapters/rank-3/adapter_model.safetensors").is_file()
+
+
+def test_an_architecture_that_transformers_lacks_has_spectra_alone(folder, capfd):
+    for name in ("base", "tuned"):
+        config = json.loads((folder / name / "config.json").read_text()) | {"architectures": ["MyOwn"]}
+        (folder / name / "config.json").write_text(json.dumps(config))
+    page = run()
+    assert "transformers has no ['MyOwn']: spectra only, no plan and no adapter" in capfd.readouterr().err
+    assert "<strong>Spectra only:</strong>" in page
+    assert not Path("out/plans").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"text": "missing.txt"}, r"TEXT: .*No such file"),
+        ({"base": "nowhere"}, "nowhere: wanted a checkpoint with a config.json, got none"),
+        ({"tuned": "nowhere"}, "nowhere: wanted a checkpoint, or a folder of them, got no config.json"),
+    ],
+)
+def test_what_is_wrong_is_said_before_any_work(folder, never, given, message):
+    with pytest.raises(InputError, match=message):
+        run(**given)
+
+
+def test_too_little_text_and_a_file_as_folder_are_refused(folder, never):
+    (folder / "my.txt").write_bytes(TEXT[:100])
+    with pytest.raises(InputError, match=r"TEXT: my.txt: wanted 16 samples .*, got 6"):
+        run()
+    (folder / "out").write_text("mine")
+    with pytest.raises(InputError, match="OUT: wanted a folder, got the file out"):
+        run("-")
+
+
+def test_too_little_room_is_said_before_any_work(folder, never, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    weights = load_file("base/model.safetensors").values()
+    adapters = 4 * sum(MEASURE["budgets"]) * sum(sum(W.shape) for W in weights if W.dim() == 2)
+    spectra = 16 * sum(min(W.shape) for W in weights if W.dim() == 2)
+    room = f"{(adapters + spectra) / 1e9:.2g} GB of disk"
+    with pytest.raises(InputError, match=f"OUT: wanted {room}, got 1e-06 GB that are free in {folder}"):
+        run("-")
+
+
+@pytest.mark.slow
+def test_stages_are_processes_of_their_own_and_their_error_is_that_of_the_program(folder, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    assert "How to load an adapter" in run()
+    with pytest.raises(SystemExit) as ended:
+        run("-", tuned=str(shutil.copytree("base", "copy")))
+    assert ended.value.code == 1

@@ -1,0 +1,194 @@
+"""From a base and a fine-tuned checkpoint to adapters and a page: `make lora BASE=... TUNED=... TEXT=my.txt OUT=out`.
+
+TUNED is a checkpoint or a folder of snapshots; TEXT is UTF-8, or a safetensors file of the model's own arguments.
+Without TEXT nothing is measured: there are spectra, and uniform and energy plans. The params are those of
+`checkpoints.own`. In OUT stand `spectra.parquet`, `plans/`, `pruning.parquet`, `adapters/` and `page.html`.
+"""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from lib.figures.checkpoints import pruned, ranks_of_modules, share_lost, spectra_of_snapshots
+from lib.figures.style import rendered, styled
+from lib.io.command import run
+from lib.io.files import InputError
+from lib.io.page import picture, write_page
+from lib.io.params import Count, read_params
+from lib.io.pretrained import Checkpoint, check_disk, check_pair, open_checkpoint, open_snapshots
+from lib.io.tables import read_json, read_table
+from lib.models.transformers_models import ModelError, known_architecture, read_batches
+
+ROOT = Path(__file__).parents[1]
+NAMES = ("plans", "modules", "losses", "budgets")
+SECTIONS = ("checkpoints.plan", "checkpoints.own")  # of params.yaml
+
+
+@dataclass(frozen=True)
+class Own:
+    """What of the plan's params says how much text is wanted, and how large adapters are."""
+
+    budgets: tuple[int, ...]
+    seq_len: Count
+    batch_size: Count
+    n_batches: Count
+    n_measured_batches: Count
+
+
+@dataclass(frozen=True)
+class Share:
+    """What share of the gain the least budget may lose."""
+
+    max_loss_share: float
+
+
+def main(base: Path, tuned: Path, out: Path, text: str = "-") -> None:
+    begun, plannable = checked(base, tuned, out, text)
+    call("spectra", "checkpoints.spectra", base, tuned, out / "spectra.parquet")
+    if plannable:
+        call("plan", *SECTIONS, base, tuned, text, out / "spectra.parquet", out / "plans")
+        call("prune", *SECTIONS, base, tuned, text, out / "pruning.parquet")
+        call("adapt", base, tuned, out / "plans", out / "adapters")
+    share = read_params("checkpoints.plan", Share, part=True).max_loss_share
+    page(begun, tuned, text, out, share, planned=plannable)
+    print(f"the page is {out / 'page.html'}")
+
+
+def checked(base: Path, tuned: Path, out: Path, text: str) -> tuple[Checkpoint, bool]:
+    """The base, and whether its architecture can be planned for; all that is wrong with the input is said here."""
+    begun = open_checkpoint(base)
+    snapshots = [one for one in open_snapshots(tuned) if one.checkpoint.folder.resolve() != begun.folder.resolve()]
+    for one in snapshots:
+        check_pair(begun, one.checkpoint)
+    if out.exists() and not out.is_dir():
+        raise InputError(f"OUT: wanted a folder, got the file {out}")
+    wanted = read_params("checkpoints.own", Own, part=True)
+    check_disk(out, room(begun, len(snapshots), len({one.run for one in snapshots}), wanted.budgets), "OUT")
+    plannable = known_architecture(begun.config)
+    if not plannable:
+        names = begun.config.get("architectures")
+        print(f"{base}: transformers has no {names}: spectra only, no plan and no adapter", file=sys.stderr)
+    elif text != "-":
+        n_batches = wanted.n_batches + wanted.n_measured_batches
+        try:
+            read_batches(base, begun.config, Path(text), wanted.seq_len, wanted.batch_size, n_batches)
+        except (ModelError, OSError) as error:
+            raise InputError(f"TEXT: {error}") from error
+    return begun, plannable
+
+
+def room(base: Checkpoint, n_snapshots: int, n_runs: int, budgets: tuple[int, ...]) -> float:
+    """About the bytes that are written: singular values, in OUT and in scratch, and the adapters of every budget."""
+    shapes = [entry.shape for entry in base.tensors.values() if len(entry.shape) == 2]
+    spectra = 2 * 8 * n_snapshots * sum(map(min, shapes))
+    return spectra + 4.0 * n_runs * sum(budgets) * sum(map(sum, shapes))
+
+
+def call(stage: str, *arguments: object) -> None:
+    """Run a stage of the family, with its own bar; its error is this program's."""
+    command = [sys.executable, "-m", f"stages.checkpoints.{stage}", *map(str, arguments)]
+    done = subprocess.run(command, check=False)
+    if done.returncode:
+        sys.exit(done.returncode)
+
+
+def page(base: Checkpoint, tuned: Path, text: str, out: Path, max_share: float, *, planned: bool) -> None:
+    """Write the page: figures, the plans at each budget, how to load the adapters, what was not measured."""
+    spectra = read_table(out / "spectra.parquet")
+    runs = sorted(spectra["run"].unique())
+    with styled():
+        figures = [drawn("Spectra of the largest updates", spectra_of_snapshots(spectra[spectra["run"] == runs[-1]]))]
+        values: dict[str, Any] = {"plans": [], "losses": [], "least": [], "configs": []}
+        if planned:
+            tables = {name: read_table(out / "plans" / f"{name}.parquet") for name in NAMES}
+            tables["pruning"] = read_table(out / "pruning.parquet")
+            figures = [*plan_figures(tables, text != "-"), *figures]
+            values = plan_values(tables, out, several=len(runs) > 1)
+    measured = planned and text != "-"
+    write_page(
+        ROOT / "tools" / "lora.html",
+        out / "page.html",
+        beside=[ROOT / "stages"],
+        base=base.folder.name,
+        tuned=tuned.name,
+        text=text,
+        measured=measured,
+        planned=planned,
+        figures=figures,
+        modules=module_table(spectra),
+        max_share=max_share,
+        **values,
+    )
+
+
+def drawn(title: str, figure: Figure) -> dict[str, Any]:
+    return {"title": title, "picture": picture(rendered(figure), title)}
+
+
+def plan_figures(tables: dict[str, pd.DataFrame], measured: bool) -> list[dict[str, Any]]:
+    first = tables["plans"]["run"].iloc[0]
+    plans, modules = (tables[name][tables[name]["run"] == first] for name in ("plans", "modules"))
+    budgets = sorted(set(plans["budget"]))
+    title = f"Ranks at the budget of a uniform rank {budgets[len(budgets) // 2]}"
+    figures = [drawn(title, ranks_of_modules(plans, modules))]
+    if measured:
+        figures.insert(0, drawn("Share of the gain that is lost", share_lost(tables["plans"])))
+        figures.append(drawn("Loss when weights or updates are removed", pruned(tables["pruning"], tables["losses"])))
+    return figures
+
+
+def plan_values(tables: dict[str, pd.DataFrame], out: Path, *, several: bool) -> dict[str, Any]:
+    """What the page says of plans: a row per budget and rule, the losses, the least budgets, the adapters."""
+    plans = tables["plans"]
+    plain = plans[plans["shuffle"] == 0]
+    null = plans[plans["shuffle"] > 0].groupby(["run", "budget"])["share_lost"].agg(["min", "max"])
+    rows = [
+        {
+            **row[["run", "budget", "rule", "parameters", "loss", "share_lost"]],
+            "loss_on_base": row.get("loss_on_base", np.nan),
+            "null": tuple(null.loc[(row["run"], row["budget"])])
+            if row["rule"] == "attributed" and (row["run"], row["budget"]) in null.index
+            else None,
+        }
+        for _, row in plain.iterrows()
+    ]
+    budgets = tables["budgets"]
+    least = budgets[budgets["least"].astype(bool)].to_dict("records")
+    where = [out / "adapters" / run if several else out / "adapters" for run in plain["run"].unique()]
+    configs = [
+        {"folder": str(folder.relative_to(out)), "n": len(read_json(folder / "plan.json")["target_modules"])}
+        for folder in (path for parent in where for path in sorted(parent.glob("rank-*"), key=_budget))
+    ]
+    losses = tables["losses"].to_dict("records")
+    return {"plans": rows, "losses": losses, "least": least, "configs": configs}
+
+
+def module_table(spectra: pd.DataFrame) -> list[dict[str, Any]]:
+    """Of the last snapshot of each run: size, rank and edge of every matrix's update."""
+    chosen = spectra[(spectra["of"] == "update") & (spectra["head"] == 0)]
+    last = chosen[chosen["step"] == chosen.groupby("run")["step"].transform("max")]
+    return [
+        {
+            **{
+                name: row[name]
+                for name in ("run", "module", "rows", "cols", "stable_rank", "rank_above_edge", "method")
+            },
+            "relative": row["norm"] / row["base_norm"] if row["base_norm"] else np.nan,
+            "rank_90": None if np.isnan(row["rank_90"]) else int(row["rank_90"]),
+        }
+        for _, row in last.iterrows()
+    ]
+
+
+def _budget(folder: Path) -> int:
+    return int(folder.name.removeprefix("rank-"))
+
+
+if __name__ == "__main__":
+    run(main, environment=True)

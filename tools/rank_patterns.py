@@ -1,0 +1,252 @@
+"""Train adapters of attributed ranks beside those of one uniform rank: `python -m tools.rank_patterns`.
+
+The base models of the example (`dvc repro checkpoints_train`) get adapters of equal size, trained on the text and for
+the steps of a full fine-tune. The attributed ranks are those of the fine-tune at its first snapshot, a tenth of its
+steps. Beside them stand one uniform rank, the attributed ranks shuffled within a shape, and the uniform rank with a
+quarter more steps, which is more than the pattern costs. Every rule has a learning rate of its own: that with the
+lowest mean loss over two tuning seeds, on windows on which nothing else is measured. Tables, figure, measures and where
+they come from are kept in published/rank_patterns, which claims and report read. Some minutes of one CPU core.
+"""
+
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from lib.analysis.attribution import path_attribution
+from lib.analysis.rank_plans import Module, budget_of, parameters, plan, shuffled
+from lib.analysis.update_spectra import update_of
+from lib.io.adapters import lora_config
+from lib.io.cells import Job, joined, spread_cells
+from lib.io.command import run
+from lib.io.compute import available_cores, generator
+from lib.io.params import Name, load_yaml, read_cases, read_params
+from lib.io.pretrained import open_checkpoint
+from lib.io.tables import compact, write_json, write_measures, write_table
+from lib.models.transformers_models import (
+    Batch,
+    LinearUpdates,
+    linear_modules,
+    loss,
+    matched_by_content,
+    open_model,
+    read_batches,
+    stored_as_columns,
+    with_adapter,
+)
+from stages.checkpoints import plot
+from stages.checkpoints.train import Train, Training, descent, step_name
+from tools.publish import PACKAGES, commit
+
+MODELS = ("llama", "gpt2")
+RULES = ("uniform", "attributed", "shuffled", "uniform, longer")
+RATES = (1e-2, 3e-2, 1e-1)
+BUDGET, SCALE, LONGER = 2, 2, 1.25  # a uniform rank, alpha over rank, and the steps of the control over the others'
+N_POINTS, WINDOWS = 4, 32  # of the path; of a batch of the measured text
+ATTRIBUTED, TUNED, MEASURED = slice(0, 4), slice(4, 8), slice(8, 16)  # batches of the measured text
+TUNING_SEEDS = (1000, 1001)
+DATA, OUT = Path("data/checkpoints"), Path("published/rank_patterns")
+Rates = Mapping[tuple[str, str, str], Sequence[float]]  # by model, kind and rule
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Where the trainings stand."""
+
+    trainings: str
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """One training of an adapter, by name; the ranks are those of a fine-tune of the same model and kind."""
+
+    model: Name
+    kind: Name
+    rule: str
+    fine_tune: int
+    seed: int
+    n_steps: int
+    learning_rate: float
+    part: str  # the batches on which it is measured: tuned or measured
+
+
+def main(n_seeds: int = 6) -> None:
+    begun = time.monotonic()
+    params = read_params("checkpoints.example.train", Train)
+    trainings = read_cases(Path(read_params("checkpoints.cases", Cases).trainings), Training)
+    kinds = {one.name: one for one in trainings if one.name != "base"}
+    places = [(m, one, f) for m in MODELS for one in kinds.values() for f in params.seeds]
+    found = compute("patterns", [pattern_job(*place) for place in places])
+    ranks = dict(list(joined(found, "patterns").groupby(["model", "kind", "fine_tune"])))
+    fine_tunes = params.seeds
+
+    def adapters(
+        seeds: Sequence[int], rates: Mapping[tuple[str, str, str], Sequence[float]], part: str
+    ) -> pd.DataFrame:
+        chosen = [
+            Adapter(m, kind.name, rule, fine_tunes[i % len(fine_tunes)], seed, steps_of(kind, rule), rate, part)
+            for m in MODELS
+            for kind in kinds.values()
+            for rule in RULES
+            for i, seed in enumerate(seeds)
+            for rate in rates[m, kind.name, rule]
+        ]
+        jobs = [adapter_job(params, one, ranks[one.model, one.kind, one.fine_tune]) for one in chosen]
+        return joined(compute(f"{part} adapters", jobs), "trained")
+
+    every = {(m, str(kind), rule): RATES for m in MODELS for kind in kinds for rule in RULES}
+    tuning = adapters(TUNING_SEEDS, every, "tuned")
+    best = tuning.groupby(["model", "kind", "rule", "learning_rate"])["loss"].mean()
+    chosen = {key: [float(best.loc[key].idxmin())] for key in every}
+    trained = pd.concat([tuning, adapters(range(n_seeds), chosen, "measured")], ignore_index=True)
+    for name, table in (("trained", trained), ("patterns", joined(found, "patterns"))):
+        write_table(compact(table), OUT / "tables" / f"{name}.parquet")
+    setup = {"n_pairs": float(n_seeds), "budget": f"{BUDGET}", "longer": f"{LONGER - 1:.0%}"}
+    write_measures(measured(trained), OUT, setup, headlines=["attributed_less_uniform_large"])
+    plot.main(OUT / "tables", OUT / "figures")
+    write_json(provenance(n_seeds, (time.monotonic() - begun) / 3600), OUT / "provenance.json")
+
+
+def compute(label: str, jobs: Sequence[Job]) -> list[dict[str, pd.DataFrame]]:
+    jobs_of = {label: jobs}
+    return spread_cells(jobs_of, stage="rank_patterns", n_processes=available_cores(), label=label, unit="cell")[label]
+
+
+def steps_of(kind: Training, rule: str) -> int:
+    return round(LONGER * kind.n_steps) if rule == "uniform, longer" else kind.n_steps
+
+
+def file_of(folder: Path) -> Path:
+    """The file of a checkpoint: it stands for the checkpoint among the arguments of a cell, by its content."""
+    return folder / "model.safetensors"
+
+
+def pattern_job(model: str, kind: Training, fine_tune: int) -> Job:
+    at = DATA / model
+    early = at / "tuned" / f"{kind.name}-{fine_tune}" / step_name(min(kind.snapshot_steps))
+    names = {"model": model, "kind": kind.name, "fine_tune": fine_tune}
+    return (pattern, names, file_of(at / "base"), file_of(early), DATA / "texts" / "measured.txt")
+
+
+def pattern(names: dict[str, Any], base: Path, early: Path, text: Path) -> dict[str, pd.DataFrame]:
+    """The uniform and the attributed rank of every linear module."""
+    begun, ended = open_checkpoint(base.parent), open_checkpoint(early.parent)
+    model = open_model(early.parent, ended.config)
+    places = matched_by_content(model, ((name, ended.load(name)) for name in ended.tensors))
+    linear = LinearUpdates(model, {name: begun.load(place) for name, place in places.items()})
+    modules = {}
+    for name, place in places.items():
+        update = update_of(ended.load(place), begun.load(place))
+        sigma = torch.linalg.svdvals(update)
+        shape = (update.shape[0], update.shape[1])
+        modules[name] = Module(shape, sigma.numpy(), float(sigma.square().sum()), min(shape))
+    batches = batches_of(base.parent, text)[ATTRIBUTED]
+    earned = path_attribution(
+        linear.parameters, linear.updates, batches, lambda batch: loss(linear.model, batch), N_POINTS
+    )
+    budget = budget_of(modules, BUDGET)
+    uniform, attributed = plan("uniform", modules, budget), plan("attributed", modules, budget, earned)
+    rows = [
+        {
+            **names,
+            "module": name,
+            "rows": module.shape[0],
+            "cols": module.shape[1],
+            "uniform": uniform[name],
+            "attributed": attributed[name],
+            "earned": earned[name],
+        }
+        for name, module in modules.items()
+    ]
+    return {"patterns": pd.DataFrame(rows)}
+
+
+def adapter_job(params: Train, one: Adapter, ranks: pd.DataFrame) -> Job:
+    given = ranks[["module", "rows", "cols", "uniform", "attributed"]].to_dict("list")
+    text = DATA / "texts"
+    return (adapter, params, one, given, file_of(DATA / one.model / "base"), text / "tuned.txt", text / "measured.txt")
+
+
+def adapter(
+    params: Train, one: Adapter, ranks: dict[str, list[Any]], base: Path, text: Path, measured_text: Path
+) -> dict[str, pd.DataFrame]:
+    """The loss of the base with one adapter, trained."""
+    begun = open_checkpoint(base.parent)
+    model = open_model(base.parent, begun.config)
+    chosen = ranks_of(one, ranks)
+    by_columns = any(map(stored_as_columns, linear_modules(model).values()))
+    config = lora_config(chosen, fan_in_fan_out=by_columns, scale=SCALE)
+    adapted = with_adapter(model, config, one.seed)
+    source = generator(one.seed, "batches of an adapter", one.model, one.kind)
+    for _ in descent(adapted, text, params, one.n_steps, one.learning_rate, source):
+        pass
+    adapted.train(False)
+    batches = batches_of(base.parent, measured_text)[TUNED if one.part == "tuned" else MEASURED]
+    with torch.no_grad():
+        losses = [float(loss(adapted, batch)) for batch in batches]
+    n = sum(value.numel() for value in adapted.parameters() if value.requires_grad)
+    row = {**vars(one), "parameters": n, "loss": float(np.mean(losses))}
+    return {"trained": pd.DataFrame([row])}
+
+
+def ranks_of(one: Adapter, ranks: dict[str, list[Any]]) -> dict[str, int]:
+    """The ranks of a rule; each seed has a shuffle of its own."""
+    rule = "uniform" if one.rule.startswith("uniform") else "attributed"
+    found = dict(zip(ranks["module"], ranks[rule], strict=True))
+    if one.rule != "shuffled":
+        return found
+    shapes = zip(ranks["module"], ranks["rows"], ranks["cols"], strict=True)
+    modules = {name: Module((rows, cols), np.zeros(0), 0.0, min(rows, cols)) for name, rows, cols in shapes}
+    drawn = shuffled(found, modules, generator(one.seed, "shuffle", one.model, one.kind))
+    if parameters(modules, drawn) != parameters(modules, found):
+        raise ValueError("wanted a shuffle that costs as much as the plan")
+    return drawn
+
+
+def batches_of(base: Path, text: Path) -> list[Batch]:
+    """All batches of the measured text that are used, in windows as long as the model's."""
+    return read_batches(base, open_checkpoint(base).config, text, 1 << 20, WINDOWS, MEASURED.stop)
+
+
+def measured(trained: pd.DataFrame) -> dict[str, pd.Series]:
+    """By kind of fine-tune, over models and seeds: the loss of one rule less that of another, of the same seed."""
+    rows = trained[trained["part"] == "measured"]
+    losses = rows.pivot_table(index=["kind", "model", "seed"], columns="rule", values="loss", observed=True)
+    pairs = {
+        "attributed_less_uniform": ("attributed", "uniform"),
+        "attributed_less_shuffled": ("attributed", "shuffled"),
+        "shuffled_less_uniform": ("shuffled", "uniform"),
+        "longer_less_uniform": ("uniform, longer", "uniform"),
+        "attributed_less_longer": ("attributed", "uniform, longer"),
+    }
+    found = {}
+    for kind, part in losses.groupby("kind"):
+        names = [f"{model} {seed}" for _, model, seed in part.index]
+        for name, (a, b) in pairs.items():
+            found[f"{name}_{kind}"] = (part[a] - part[b]).set_axis(names)
+    return found
+
+
+def provenance(n_seeds: int, hours: float) -> dict[str, Any]:
+    """Where the numbers come from."""
+    return {
+        "device": f"CPU, {platform.machine()}",
+        "commit": commit(),
+        "versions": {"python": platform.python_version()}
+        | {name: version(name) for name in [*PACKAGES, "transformers", "peft"]},
+        "seeds": list(range(n_seeds)),
+        "params": {"example": load_yaml(Path("params.yaml"))["checkpoints"]["example"], "learning_rates": list(RATES)},
+        "command": "python -m tools.rank_patterns",
+        "wall_hours": hours,
+    }
+
+
+if __name__ == "__main__":
+    run(main)
