@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-FAMILIES = ("gradual_rank", "low_rank_sparse", "decision_lists", "vision", "checkpoints")
+FAMILIES = ("gradual_rank", "optimisers", "low_rank_sparse", "decision_lists", "vision", "checkpoints")
 PAGES = {
     "Home": "README.md",
     "Families": [f"docs/{name}.md" for name in FAMILIES],

@@ -3,11 +3,13 @@ r"""The attention head of Boix-Adserà et al. (2023), equation (1), with full d 
 attention(X; W_K, W_Q, W_V, W_O) = softmax(X W_K W_Qᵀ Xᵀ) X W_V W_Oᵀ: no 1/√d, no residual, no bias.
 """
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 Square = Float[Tensor, "*batch d d"]
+BLOCK = 1 << 17  # numbers of the tokens of heads that are computed together: a megabyte
 
 
 class FullHead:
@@ -30,15 +32,40 @@ class FullHead:
 
     def loss_and_gradients(self, W_KQ: Square, W_VO: Square) -> tuple[Float[Tensor, "*batch"], Square, Square]:
         r"""The loss, $-\partial L / \partial W_{KQ}$ and $G = -\partial L / \partial W_{VO}$."""
-        X = self.X
-        A, Z = self.attended(W_KQ)
-        off = _project(Z, W_VO) - self.Y
-        R = off * (2.0 / (X.shape[-3] * X.shape[-2] * X.shape[-1]))
-        inner = _project(R, W_VO.mT) @ self._XT
-        D = A * (inner - (A * inner).sum(-1, keepdim=True))
-        g_KQ = -X.flatten(-3, -2).mT @ (D @ X).flatten(-3, -2)
-        g_VO = -Z.flatten(-3, -2).mT @ R.flatten(-3, -2)
-        return off.square().mean((-3, -2, -1)), g_KQ, g_VO
+        batch, size = self.X.shape[:-3], self.X.shape[-3:]
+        together = max(1, BLOCK // size.numel())
+        of_data = (T.reshape(-1, *T.shape[-3:]).split(together) for T in (self.X, self._XT, self.Y))
+        of_weights = (W.reshape(-1, size[-1], size[-1]).split(together) for W in (W_KQ, W_VO))
+        found = [_heads(*parts) for parts in zip(*of_data, *of_weights, strict=True)]
+        loss, g_KQ, g_VO = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return loss.reshape(batch), g_KQ.reshape(W_KQ.shape), g_VO.reshape(W_VO.shape)
+
+    def loss_and_slopes(self, W: dict[str, Tensor]) -> tuple[Float[Tensor, "*batch"], dict[str, Tensor]]:
+        r"""The loss, and minus its gradient in each of W_K, W_Q, W_V and W_O: $G W_Q$ in W_K, $G^\top W_K$ in W_Q."""
+        loss, g_KQ, g_VO = self.loss_and_gradients(W["W_K"] @ W["W_Q"].mT, W["W_V"] @ W["W_O"].mT)
+        slopes = {"W_K": g_KQ @ W["W_Q"], "W_Q": g_KQ.mT @ W["W_K"], "W_V": g_VO @ W["W_O"], "W_O": g_VO.mT @ W["W_V"]}
+        return loss, slopes
+
+
+def _heads(X: Tensor, XT: Tensor, Y: Tensor, W_KQ: Tensor, W_VO: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The loss and slopes of some heads side by side."""
+    flat = X.flatten(1, 2)
+    A = _small_products((flat @ W_KQ).view_as(X), XT)
+    A.sub_(A.amax(-1, keepdim=True)).exp_()
+    A /= A.sum(-1, keepdim=True)
+    Z = _small_products(A, X).flatten(1, 2)
+    off = torch.baddbmm(Y.flatten(1, 2), Z, W_VO, beta=-1)
+    R = off * (2.0 / Y[0].numel())
+    inner = _small_products((R @ W_VO.mT).view_as(X), XT).mul_(A)
+    D = torch.addcmul(inner, A, inner.sum(-1, keepdim=True), value=-1)
+    g_KQ = flat.mT @ _small_products(D, X).flatten(1, 2)
+    return (off * R).sum((-2, -1)) / 2, -g_KQ, -(Z.mT @ R)
+
+
+def _small_products(A: Tensor, B: Tensor) -> Tensor:
+    """A B of many small matrices, by numpy, whose BLAS takes half of the time of torch's bmm on them."""
+    with np.errstate(all="ignore"):  # what is not finite goes on as such, as with torch
+        return torch.from_numpy(np.matmul(A.numpy(), B.numpy()))
 
 
 def _project(X: Float[Tensor, "*batch sample token d"], W: Square) -> Float[Tensor, "*batch sample token d"]:

@@ -12,6 +12,7 @@ from lib.figures.disturbances import assumption_checks, disturbed_paths
 from lib.figures.forecasts import descents_beside_the_flow, ranks_by_budget
 from lib.figures.greedy_limit import charges_and_rises, errors_by_scale, label, supports_by_scale
 from lib.figures.heads import several_heads
+from lib.figures.optimizers import courses, properties, signs, what_the_path_decides
 from lib.figures.staircase import (
     entries_and_singular_values,
     entries_by_scale,
@@ -31,6 +32,10 @@ NAMES = (
     "kicks", "path_ends", "paths", "problems", "ranks", "returns", "rises", "stages", "trajectories", "twins",
 )  # fmt: skip
 
+COMPARED = (
+    "changes", "courses", "descent", "distances", "few", "flow", "noisy_paths", "optimizers", "slopes",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Bars:
@@ -41,17 +46,20 @@ class Bars:
     near: float
 
 
-def main(bars: str, full_d_model: str, metrics: Path, figures: Path) -> None:
+def main(bars: str, full_d_model: str, metrics: Path, optimizers: Path, figures: Path) -> None:
     with styled():
-        drawn = {f"{name}.svg": rendered(draw()) for name, draw in drawings(bars, full_d_model, metrics).items()}
+        drawn = {
+            f"{name}.svg": rendered(draw()) for name, draw in drawings(bars, full_d_model, metrics, optimizers).items()
+        }
     clear(figures, "*.svg")
     write_files(figures, drawn)
 
 
-def drawings(bars: str, full_d_model: str, metrics: Path) -> dict[str, Callable[[], Figure]]:
+def drawings(bars: str, full_d_model: str, metrics: Path, optimizers: Path) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn."""
     bar, d_full = read_params(bars, Bars), read_params(full_d_model, int)
     t = {name: read_table(metrics / f"{name}.parquet") for name in NAMES}
+    c = {name: read_table(optimizers / f"{name}.parquet") for name in COMPARED}
     problems, errors = t["problems"], t["errors"]
     cases = [case(t, name) for name in problems.loc[problems["drawn"], "name"]]
     base = problems.loc[problems["studied"], "name"].iloc[0]
@@ -73,6 +81,10 @@ def drawings(bars: str, full_d_model: str, metrics: Path) -> dict[str, Callable[
             assumption_checks, t["stages"], t["returns"], t["kicks"], t["path_ends"], bar.returned, bar.near
         ),
         "forecast": partial(ranks_by_budget, t["ranks"], t["forecast"], seed),
+        "optimizers": partial(courses, c["courses"]),
+        "properties": partial(properties, c["optimizers"]),
+        "few-tokens": partial(what_the_path_decides, c["few"], c["noisy_paths"]),
+        "sign-flow": partial(signs, c["flow"], c["descent"], c["changes"], c["distances"], c["slopes"]),
         "descent": partial(descents_beside_the_flow, t["descents"], own, t["drop"]),
     }
     for name in problems.loc[problems["drawn"], "name"]:

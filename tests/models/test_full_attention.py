@@ -46,6 +46,26 @@ def test_the_gradients_are_those_of_autograd(case):
         torch.testing.assert_close(-ours, theirs, rtol=1e-9, atol=1e-14)
 
 
+def test_the_slopes_of_the_four_matrices_are_those_of_autograd(case):
+    head, g = case[0], torch.Generator().manual_seed(4)
+    drawn = torch.randn(4, 2, 3, 3, generator=g, dtype=torch.float64)
+    W = {name: w.requires_grad_() for name, w in zip(("W_K", "W_Q", "W_V", "W_O"), drawn, strict=True)}
+    value = (head.output(W["W_K"] @ W["W_Q"].mT, W["W_V"] @ W["W_O"].mT) - head.Y).square().mean((-3, -2, -1))
+    wanted = torch.autograd.grad(value.sum(), list(W.values()))
+    loss, found = head.loss_and_slopes({name: w.detach() for name, w in W.items()})
+    torch.testing.assert_close(loss, value.detach(), rtol=1e-12, atol=0)
+    for name, theirs in zip(W, wanted, strict=True):
+        torch.testing.assert_close(-found[name], theirs, rtol=1e-9, atol=1e-14)
+
+
+def test_heads_that_do_not_fit_together_are_computed_one_after_another(monkeypatch, case):
+    head, W_KQ, W_VO = case
+    together = head.loss_and_gradients(W_KQ, W_VO)
+    monkeypatch.setattr("lib.models.full_attention.BLOCK", 1)
+    for one, other in zip(together, head.loss_and_gradients(W_KQ, W_VO), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-15)
+
+
 def test_at_zero_the_keys_and_queries_have_no_gradient(case):
     head, zero = case[0], torch.zeros(2, 3, 3, dtype=torch.float64)
     _, g_KQ, G = head.loss_and_gradients(zero, zero)

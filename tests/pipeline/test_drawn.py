@@ -100,7 +100,7 @@ def test_another_number_makes_another_figure(shown, tmp_path, monkeypatch):
     name, column = shown.drawn.split(".")
     for i, value in enumerate(given):
         if isinstance(value, Path) and value.is_dir():
-            given[i] = shutil.copytree(value, tmp_path / value.name)
+            given[i] = shutil.copytree(value, tmp_path / f"{i}-{value.name}")
     [file] = tmp_path.rglob(f"{name}.parquet")
     table = read_table(file, None)
     write_table(table.assign(**{column: moved(table[column])}), file)

@@ -99,10 +99,14 @@ def gradual_rank(section: Section) -> Section:
     replace(section["descend"], "drop", log10_init_scale=-1, learning_rate=1, flow_log10_init_scales=[-4])
     replace(section, "full_weights", n_seeds=2, log10_init_scales=[-2], learning_rate=0.2, rescaled_end=20, **small)
     replace(section, "full_weights", seq_len=2, n_snapshots=3)
+    replace(section, "optimizers", n_seeds=2, log10_init_scales=[-2, -4], n_samples=8, teacher_rank=1, n_test=4)
+    replace(section, "signs", n_seeds=2, end=0.2, learning_rate=0.01)
     replace(section, "assumptions", n_seeds=1, log10_init_scale=-4, duration=20, n_path_times=3)
     replace(section, "assumptions", n_random=1, n_rises=1, n_kicks=1, rtol=1e-3, atol=1e-2)
     replace(section, "forecast", log10_init_scales=[-4], n_changed=1, rescaled_end=10)
     replace(section, "evaluate", n_budgets=3)
+    optimizers = section["cases"]["optimizers"]
+    write_rows(optimizers, [row | {"n_steps": 40, "rescaled_end": 0} for row in read_rows(optimizers)])
     descents = section["cases"]["descents"]
     header, *_, last = (ROOT / descents).read_text(encoding="utf-8").splitlines()
     TABLES[descents] = f"{header}\n{last}\n"

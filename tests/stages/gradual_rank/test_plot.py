@@ -7,6 +7,8 @@ import statistics
 import numpy as np
 import pandas as pd
 import pytest
+from gradual_rank_optimizers import FIGURES as OPTIMIZERS
+from gradual_rank_optimizers import check_optimizers, made_optimizers
 from made import files
 
 SEEDS = {"small": [7, 5, 2], "paper": [3, 4]}
@@ -22,6 +24,7 @@ JOINS = {
 NAMES = {
     "figure-2", "figure-6", "figure-7", "figure-8", "figure-9", "figure-10", "errors", "assumptions", "forecast",
     "descent", "stages-paper", "stages-small", "full-weights", "supports", "charges", "example-3-2",
+    *OPTIMIZERS,
 }  # fmt: skip
 LABELS = {"paper": "paper: d = 3", "small": "small: d = 2", "free": "free: d = 2, 2 layers of 1 head",
           "tied": "tied: d = 2, 1 layer of 2 heads"}  # fmt: skip
@@ -319,7 +322,12 @@ def figures(stage, drawn, tmp_path):
             pd.DataFrame(rows).to_parquet(tmp_path / "metrics" / f"{name}.parquet")
     bars = {"log10_init_scale": TINY, "returned": RETURNED, "near": NEAR}
     sections = {"a.bars": bars, "a.full.d_model": 3}
-    stage("gradual_rank.plot", sections, *sections, tmp_path / "metrics", tmp_path / "figures")
+    made["compared"] = made_optimizers()
+    (tmp_path / "optimizers").mkdir()
+    for name, rows in made["compared"].items():
+        pd.DataFrame(rows).to_parquet(tmp_path / "optimizers" / f"{name}.parquet")
+    folders = [tmp_path / name for name in ("metrics", "optimizers", "figures")]
+    stage("gradual_rank.plot", sections, *sections, *folders)
     assert files(tmp_path / "figures") == sorted(f"{name}.svg" for name in NAMES)
     return made, {name: drawn[(tmp_path / "figures" / f"{name}.svg").read_bytes()] for name in NAMES}
 
@@ -328,6 +336,7 @@ def test_every_figure_shows_what_stands_in_the_tables(figures):
     """One test, as one run draws them all."""
     made, drawn = figures
     check_figure_2(made, drawn["figure-2"])
+    check_optimizers(made["compared"], drawn)
     check_scales(made, drawn)
     check_paths(made, drawn)
     check_errors(made, drawn["errors"])

@@ -1,0 +1,75 @@
+r"""What a training shows of gradual rank: the delay, the order and the separation of the directions of a product.
+
+A course is the singular values of a product, largest first, at each of rising times τ, the sum of the learning rates.
+A direction is one place in that order; those count whose last singular value is significant.
+"""
+
+import math
+
+import numpy as np
+from jaxtyping import Float
+from scipy.stats import kendalltau
+
+Vector = Float[np.ndarray, " _"]
+Course = Float[np.ndarray, "_ _"]
+
+BEGUN, ENDED = 0.1, 0.9  # shares of its last value at which a direction has begun, and has ended
+SLOW = 0.1  # of the mean speed: below it the loss is on a plateau
+
+
+def first_time(times: Vector, values: Vector, threshold: float) -> float:
+    """When the values first reach the threshold, on the straight line of their logarithm; infinite where never."""
+    above = np.flatnonzero(values >= threshold)
+    if not len(above):
+        return math.inf
+    k = int(above[0])
+    if k == 0:
+        return float(times[0])
+    before, after = np.log(values[k - 1]), np.log(values[k])
+    return float(times[k] - (after - np.log(threshold)) / (after - before) * (times[k] - times[k - 1]))
+
+
+def direction_times(times: Vector, sigma: Course, significant: float) -> tuple[Vector, Vector, Vector]:
+    """The last singular values that are significant, and when each has begun and ended."""
+    last = sigma[-1][sigma[-1] > significant]
+    begun, ended = (
+        np.array([first_time(times, sigma[:, i], share * value) for i, value in enumerate(last)])
+        for share in (BEGUN, ENDED)
+    )
+    return last, begun, ended
+
+
+def order(last: Vector, ended: Vector) -> float:
+    """Kendall's tau of size and earliness: 1 where the largest direction ends first; NaN for less than two."""
+    return float(kendalltau(last, -ended).statistic) if len(last) > 1 else math.nan
+
+
+def separate(begun: Vector, ended: Vector) -> float:
+    """The share of directions, but the first, that begin after the one that ended before them has; NaN for one."""
+    if len(ended) < 2:
+        return math.nan
+    places = np.argsort(ended, kind="stable")
+    return float(np.mean(begun[places[1:]] >= ended[places[:-1]]))
+
+
+def plateau_share(times: Vector, loss: Vector) -> float:
+    """The share of the time from a tenth to nine tenths of the drop in which it falls at under a tenth of its speed.
+
+    NaN for a loss that does not fall.
+    """
+    if not loss.min() < loss[0]:
+        return math.nan
+    fallen = (loss[0] - loss) / (loss[0] - loss.min())
+    begin, end = (int(np.flatnonzero(fallen >= share)[0]) for share in (BEGUN, ENDED))
+    if end <= begin + 1:
+        return 0.0
+    t, height = times[begin : end + 1], fallen[begin : end + 1]
+    speed = (height[-1] - height[0]) / (t[-1] - t[0])
+    steps = np.diff(t)
+    return float(steps[np.diff(height) / steps < SLOW * speed].sum() / (t[-1] - t[0]))
+
+
+def slopes(times: Vector, sigma: Course, n: int, window: tuple[float, float]) -> Vector:
+    """How fast each of the n largest singular values of a factor grows per τ, over a window of times."""
+    rows = np.array([[np.interp(t, times, sigma[:, i]) for t in window] for i in range(n)]).reshape(n, 2)
+    return (rows[:, 1] - rows[:, 0]) / (window[1] - window[0])

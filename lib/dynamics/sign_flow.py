@@ -1,0 +1,179 @@
+r"""Sign descent on a diagonal network from an infinitesimal start, event by event: the counterpart of Algorithm 1.
+
+The flow is $\dot u = \mathrm{sign}(v g)$, $\dot v = \mathrm{sign}(u g)$ with $g = -\partial L/\partial p$, p = u ⊙ v.
+It keeps ||u| - |v||, which is zero in the limit: then $p = q |q|$ with the signed root q, and
+
+$$\dot q_i = \mathrm{sign}\, g_i(q |q|).$$
+
+All coordinates leave zero at once along a ray, q = s τ. Where g_i comes to 0 its two sides may push towards each other:
+then q_i slides along g_i = 0, with a velocity $e_i \in [-1, 1]$ that keeps it there (Filippov), and is free again where
+|e_i| comes to 1. Else it turns. No init scale stands in it.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from scipy.integrate import RK23
+from scipy.optimize import brentq
+from torch import Tensor
+
+Vector = Float[np.ndarray, " p"]
+Mask = Bool[np.ndarray, " p"]
+Path = Callable[[float], Vector]
+RAY = 1e-4  # the time until which all coordinates are on the first ray: what has no gradient at 0 has one there
+LONGEST = 0.02  # step of the solver, so that a coordinate seldom has two events in one
+
+
+@runtime_checkable
+class Loss(Protocol):
+    """What of a loss of products is needed: g and the columns of the Hessian of L."""
+
+    size: int
+
+    def gradient(self, p: Tensor) -> Tensor:
+        """g(p)."""
+        ...
+
+    def hessian(self, p: Tensor, support: Tensor) -> Tensor:
+        """Columns of the second derivatives of L."""
+        ...
+
+
+class Event(NamedTuple):
+    """What happens to a coordinate at a time: g_i comes to 0 and it slides or turns, it is free, or p_i passes 0."""
+
+    time: float
+    coordinate: int
+    kind: Literal["slides", "turns", "leaves", "passes"]
+
+
+class Piece(NamedTuple):
+    """The flow up to a time: q there, and the events since the piece before."""
+
+    time: float
+    q: Vector
+    events: list[Event]
+
+
+def first_ray(loss: Loss) -> tuple[Vector, Vector]:
+    """The signs with which all coordinates leave zero, and g at a small time along them.
+
+    What has a gradient at 0 follows its sign; the others that of the gradient that the former make.
+    """
+    g = _gradient(loss, np.zeros(loss.size))
+    s = np.where(np.abs(g) > 1e-9 * np.abs(g).max(), np.sign(g), 0.0)
+    found = _gradient(loss, RAY * s)
+    return np.where(s != 0, s, np.sign(found)), found
+
+
+def first_change(loss: Loss, end: float, n_looks: int = 200) -> tuple[float, int]:
+    """When and where g first changes its sign, from the first ray alone: infinity and -1 where not until the end."""
+    s, _ = first_ray(loss)
+    times = np.linspace(RAY, end, n_looks)
+    before = RAY
+    for time in times[1:]:
+        changed = np.flatnonzero(s * _gradient(loss, time * s) < 0)
+        if len(changed):
+            roots = [
+                brentq(lambda t, i=i: float(s[i] * _gradient(loss, t * s)[i]), before, float(time)) for i in changed
+            ]
+            first = int(np.argmin(roots))
+            return float(roots[first]), int(changed[first])
+        before = float(time)
+    return np.inf, -1
+
+
+def sign_flow(loss: Loss, end: float, *, rtol: float, atol: float) -> Iterator[Piece]:
+    """Yield the flow from zero to the end, piece by piece; a piece ends at an event or where the solver steps."""
+    s, _ = first_ray(loss)
+    q, time, sliding = RAY * s, RAY, np.zeros(loss.size, bool)
+    yield Piece(time, q, [])
+    while time < end:
+
+        def velocity(_: float, q: Vector, s: Vector = s, sliding: Mask = sliding) -> Vector:
+            return _velocity(loss, q, s, sliding)
+
+        solver = RK23(velocity, time, q, end, rtol=rtol, atol=atol, max_step=LONGEST)
+        while solver.status == "running":
+            solver.step()
+            path = solver.dense_output()
+            found = _first_event(loss, path, solver.t_old, solver.t, s, sliding)
+            passed = _passed(path, solver.t_old, found[0] if found else solver.t)
+            if found is not None:
+                break
+            time, q = solver.t, solver.y.copy()
+            yield Piece(time, q, passed)
+        else:
+            return
+        time, i = found
+        q = path(time)
+        s, sliding, kind = _after(loss, q, s, sliding, i)
+        yield Piece(time, q, [*passed, Event(time, i, kind)])
+        if sliding.all():  # g = 0: a minimum
+            yield Piece(end, q, [])
+            return
+
+
+def _gradient(loss: Loss, q: Vector) -> Vector:
+    return loss.gradient(torch.from_numpy(q * np.abs(q))).numpy()
+
+
+def _velocity(loss: Loss, q: Vector, s: Vector, sliding: Mask) -> Vector:
+    """±1 where a coordinate is free; where it slides, what keeps all g that are 0 at 0."""
+    if not sliding.any():
+        return s
+    of = np.flatnonzero(sliding)
+    J = loss.hessian(torch.from_numpy(q * np.abs(q)), torch.from_numpy(of)).numpy().T * (2 * np.abs(q))
+    free = np.where(sliding, 0.0, s)
+    found = free.copy()
+    found[of] = np.linalg.lstsq(J[:, of], -J @ free, rcond=None)[0]
+    return found
+
+
+def _first_event(
+    loss: Loss, path: Path, begin: float, end: float, s: Vector, sliding: Mask
+) -> tuple[float, int] | None:
+    """The first time in a step at which the g of a free coordinate comes to 0, or a sliding one to full speed."""
+
+    def margin(time: float) -> Vector:
+        q = path(time)
+        return np.where(sliding, 1 - np.abs(_velocity(loss, q, s, sliding)), s * _gradient(loss, q))
+
+    last = margin(end)
+    found = []
+    for i in np.flatnonzero(last < 0):
+        if margin(begin)[i] <= 0:  # it has just begun to be so: an event of this time
+            found.append((begin, int(i)))
+        else:
+            found.append((float(brentq(lambda t, i=i: float(margin(t)[i]), begin, end, xtol=1e-12)), int(i)))
+    return min(found) if found else None
+
+
+def _passed(path: Path, begin: float, end: float) -> list[Event]:
+    """Coordinates whose product changes its sign in a part of a step."""
+    before, after = path(begin), path(end)
+    found = []
+    for i in np.flatnonzero(before * after < 0):
+        time = brentq(lambda t, i=i: float(path(t)[i]), begin, end)
+        found.append(Event(float(time), int(i), "passes"))
+    return sorted(found)
+
+
+def _after(
+    loss: Loss, q: Vector, s: Vector, sliding: Mask, i: int
+) -> tuple[Vector, Mask, Literal["slides", "turns", "leaves"]]:
+    """Signs and sliding coordinates after the event of one: it slides where it can, else it turns; or it leaves."""
+    s, sliding = s.copy(), sliding.copy()
+    if sliding[i]:
+        s[i] = np.sign(_velocity(loss, q, s, sliding)[i])
+        sliding[i] = False
+        return s, sliding, "leaves"
+    sliding[i] = True
+    if abs(_velocity(loss, q, s, sliding)[i]) < 1:
+        return s, sliding, "slides"
+    sliding[i] = False
+    s[i] = -s[i]
+    return s, sliding, "turns"

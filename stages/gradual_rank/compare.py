@@ -1,0 +1,73 @@
+"""Compare optimisers: what git keeps of their trainings, tables for the figures and measures for the claims."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lib.analysis.optimizer_measures import (
+    few_measures,
+    flow_distances,
+    flow_measures,
+    sign_measures,
+    training_measures,
+)
+from lib.io.command import run
+from lib.io.files import clear
+from lib.io.params import Count, Positive, read_params
+from lib.io.tables import compact, read_table, write_measures, write_table
+
+HEADLINES = ("gd_delay_full", "muon_best_over_gd")
+
+
+@dataclass(frozen=True)
+class Said:
+    """What statements say of the trainings."""
+
+    n_seeds: Count
+    n_samples: Count
+    teacher_rank: Count
+    noisy_samples: Count
+    noise: Positive
+
+
+def main(section: str, trained: Path, followed: Path, metrics: Path) -> None:
+    """Write `tables`, `measures.json` and `summary.json` in metrics."""
+    said = read_params(section, Said, part=True)
+    runs, courses, few, paths = (
+        read_table(trained / f"{name}.parquet") for name in ("runs", "courses", "few", "paths")
+    )
+    changes, events, descents, slopes, diagonal = (
+        read_table(followed / f"{name}.parquet") for name in ("changes", "events", "paths", "slopes", "diagonal")
+    )
+    small, large = runs["log10_init_scale"].min(), runs["log10_init_scale"].max()
+    full, seed = runs["teacher_rank"].max(), runs["seed"].min()
+    of_one = (courses["seed"] == seed) & (courses["teacher_rank"] == full) & (courses["log10_init_scale"] == small)
+    distances = flow_distances(descents, events)
+    shown = descents[descents["seed"] == seed]
+    shown = shown[shown["log10_init_scale"] == shown["log10_init_scale"].where(shown["method"] == "weights").min()]
+    flow = descents[(descents["seed"] == seed) & (descents["method"] == "flow")]
+    tables = {
+        "optimizers": runs,
+        "courses": courses[of_one].drop(columns=["seed", "teacher_rank", "W_KQ"]),
+        "few": few,
+        "noisy_paths": paths[paths["noise"] > 0].drop(columns=["n_samples", "noise"]),
+        "changes": changes.drop(columns="times"),
+        "events": events,
+        "flow": flow.drop(columns=["log10_init_scale", "seed"]),
+        "descent": shown.drop(columns=["seed"]),
+        "distances": distances,
+        "slopes": slopes,
+        "diagonal": diagonal,
+    }
+    clear(metrics / "tables", "*.parquet")
+    for name, table in tables.items():
+        write_table(compact(table), metrics / "tables" / f"{name}.parquet")
+    measured = training_measures(runs) | few_measures(few) | sign_measures(changes, slopes, diagonal)
+    measured |= flow_measures(distances)
+    middle = sorted(runs["log10_init_scale"].unique())[:2][-1]
+    scales = {"small": small, "middle": middle, "large": large, "sign_small": changes["log10_init_scale"].min()}
+    setup: dict[str, float | str] = {name: f"1e{scale:g}" for name, scale in scales.items()}
+    write_measures({n: v for n, v in measured.items() if len(v)}, metrics, setup | vars(said), HEADLINES)
+
+
+if __name__ == "__main__":
+    run(main)

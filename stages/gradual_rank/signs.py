@@ -1,0 +1,204 @@
+"""Follow sign descent, Adam and gradient descent on the diagonal head, and sign flow event by event beside them."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import pandas as pd
+import torch
+
+from lib.analysis.optimizer_courses import order
+from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
+from lib.dynamics.optimizers import Adam, annealed, descend_diagonal, signs, slopes, warmed_up
+from lib.dynamics.sign_flow import Event, first_change, first_ray, sign_flow
+from lib.io.cells import Tables, joined, spread_cells
+from lib.io.command import run
+from lib.io.compute import available_cores, generator, use_threads
+from lib.io.params import Count, Interval, Positive, Seeds, read_params
+from lib.io.tables import write_table
+from lib.models.diagonal_attention import DiagonalHead, diagonal_head
+
+WARM_UP = 20, 1.05  # the first rate is the init scale over 20 and grows by 5 % a step: no coordinate is lost at once
+SLOPE_STEPS = 100, 200  # ten and twenty times the memory of Adam's m, a tenth and a fifth of that of its v
+EARLY = 0.9  # the share of the first loss at which coordinates are counted
+RTOL, ATOL = 1e-5, 1e-6  # of sign flow
+MOST_STEPS = 20_000  # of gradient descent, which ends when a tenth of the loss is gone
+N_LOOKS = 101  # points of the paths that are kept
+TABLES = ("changes", "events", "paths", "slopes", "diagonal")
+
+
+@dataclass(frozen=True)
+class Signs(Seeds):
+    """Where sign descent starts and ends, in τ, and the rates: of it and of Adam, of Adam's slope, and of descent."""
+
+    log10_init_scales: tuple[Annotated[float, Interval("[-30, 0)")], ...]
+    end: Positive
+    learning_rate: Positive
+    slope_rate: Positive
+    descent_rate: Positive
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the head, those of the small one; `threshold`, of the solver, is the |p| that counts as learned."""
+
+    n_samples: Count
+    seq_len: Count
+    d_model: Count
+
+
+@dataclass(frozen=True)
+class Learned:
+    threshold: Positive
+
+
+def main(section: str, problem: str, solver: str, followed: Path) -> None:
+    use_threads(1)
+    params, sizes = read_params(section, Signs), read_params(problem, Sizes, part=True)
+    learned = read_params(solver, Learned, part=True).threshold
+    jobs = {
+        "descents": [(roots, params, sizes)]
+        + [(changes, params, sizes, scale) for scale in params.log10_init_scales]
+        + [(trained, params, sizes, learned, name) for name in ("gd", "adam")]
+        + [(adam_slopes, params, sizes, beta_2) for beta_2 in (0.999, 0.9)],
+        "flows": [(flow, params, sizes, seed) for seed in params.seeds],
+    }
+    found = spread_cells(jobs, stage="gradual_rank_signs", n_processes=available_cores(), label=section, unit="descent")
+    for name in TABLES:
+        write_table(joined(found["descents"] + found["flows"], name), followed / f"{name}.parquet")
+
+
+def head(sizes: Sizes, seeds: tuple[int, ...]) -> tuple[DiagonalHead, torch.Tensor, torch.Tensor]:
+    """The heads of some seeds on their teachers' targets, and the directions of their starts."""
+    shape, p = (sizes.n_samples, sizes.seq_len, sizes.d_model), 2 * sizes.d_model
+    X = torch.stack([gaussian_sequences(*shape, generator(seed, "tokens")) for seed in seeds])
+    teachers = torch.stack([torch.mul(*gaussian_pair(p, generator(seed, "teacher"))) for seed in seeds])
+    u, v = torch.stack([torch.stack(gaussian_pair(p, generator(seed, "start"))) for seed in seeds], 1)
+    return DiagonalHead(X, diagonal_head(X, teachers)), u, v
+
+
+def one(loss: DiagonalHead, n: int) -> DiagonalHead:
+    return DiagonalHead(loss.X[n], loss.Y[n])
+
+
+def changes(params: Signs, sizes: Sizes, log10_scale: float) -> Tables:
+    """Sign descent from one scale: when each g first changes its sign, beside the ray's forecast; the products."""
+    loss, u, v = head(sizes, params.seeds)
+    scale = 10**log10_scale
+    rates = warmed_up(scale / WARM_UP[0], WARM_UP[1], params.learning_rate, params.end)
+    s = torch.stack([torch.from_numpy(first_ray(one(loss, n))[0]) for n in range(len(params.seeds))])
+    times, before, last = np.full(s.shape, np.inf), torch.zeros_like(s), 0.0
+    knots, products = [], []
+    for step in descend_diagonal(loss.gradient, scale * u, scale * v, signs, rates):
+        now = s * step.g
+        changed = (now < 0).numpy() & np.isinf(times) & (before > 0).numpy()
+        share = (before / (before - now)).numpy()
+        times = np.where(changed, last + share * (step.time - last), times)
+        before, last = now, step.time
+        knots.append(step.time)
+        products.append((step.u * step.v).numpy())
+    rows = []
+    for n, seed in enumerate(params.seeds):
+        predicted, coordinate = first_change(one(loss, n), params.end)
+        found = int(np.argmin(times[n]))
+        rows.append(
+            {"seed": seed, "log10_init_scale": log10_scale, "predicted": predicted, "predicted_coordinate": coordinate,
+             "measured": float(times[n, found]), "measured_coordinate": found, "times": times[n]}
+        )  # fmt: skip
+    method = {"method": "weights", "log10_init_scale": log10_scale}
+    return {"changes": pd.DataFrame(rows), "paths": looked_at(params, np.array(knots), np.stack(products, 1), **method)}
+
+
+def roots(params: Signs, sizes: Sizes) -> Tables:
+    """Sign descent of the signed roots from zero, whose small steps are sign flow's own."""
+    loss, u, _ = head(sizes, params.seeds)
+    q, rate = torch.zeros_like(u), params.learning_rate
+    knots, products = [], []
+    for k in range(round(params.end / rate) + 1):
+        p = q * q.abs()
+        knots.append(k * rate)
+        products.append(p.numpy())
+        q = q + rate * loss.gradient(p).sign()
+    path = looked_at(params, np.array(knots), np.stack(products, 1), method="roots", log10_init_scale=-np.inf)
+    return {"paths": path}
+
+
+def looked_at(params: Signs, knots: np.ndarray, products: np.ndarray, **cell: object) -> pd.DataFrame:
+    """Products [seed, knot, p] at the looks."""
+    looks = np.linspace(0, params.end, N_LOOKS)
+    return pd.DataFrame(
+        [
+            {**cell, "seed": seed, "time": time, "p": np.array([np.interp(time, knots, column) for column in own.T])}
+            for seed, own in zip(params.seeds, products, strict=True)
+            for time in looks.tolist()
+        ]
+    )
+
+
+def trained(params: Signs, sizes: Sizes, learned: float, name: str) -> Tables:
+    """Adam or gradient descent from the largest scale: what is learned when a tenth of the loss is gone, the order."""
+    loss, u, v = head(sizes, params.seeds)
+    scale = max(params.log10_init_scales)
+    n_steps = round(params.end / params.learning_rate)
+    rates = annealed(params.learning_rate, n_steps, 0.4) if name == "adam" else [params.descent_rate] * MOST_STEPS
+    first = loss.value(torch.zeros_like(u))
+    rank, activated = np.full(len(u), -1), np.full(len(u), np.inf)
+    kept, times = [], []
+    for step in descend_diagonal(
+        loss.gradient, 10**scale * u, 10**scale * v, Adam() if name == "adam" else slopes, rates
+    ):
+        p = step.u * step.v
+        count = (p.abs() > learned).sum(-1).numpy()
+        activated = np.where((count > 0) & np.isinf(activated), step.time, activated)
+        if step.number % 5 == 0:
+            kept.append(p.abs().numpy())
+            times.append(step.time)
+            below = (loss.value(p) <= EARLY * first).numpy()
+            rank = np.where(below & (rank < 0), count, rank)
+            if name == "gd" and (rank >= 0).all():
+                break
+    p = np.stack(kept, 1)
+    orders = [order_of(np.array(times), one) if name == "adam" else np.nan for one in p]
+    return {
+        "diagonal": pd.DataFrame(
+            {"optimizer": name, "log10_init_scale": scale, "seed": list(params.seeds), "first_activation": activated,
+             "rank_early": rank, "order": orders}
+        )
+    }  # fmt: skip
+
+
+def order_of(times: np.ndarray, p: np.ndarray) -> float:
+    """Kendall's tau of the last |p| and the earliness of nine tenths of it."""
+    ended = times[np.argmax(p >= 0.9 * p[-1], axis=0)]
+    return order(p[-1], ended)
+
+
+def adam_slopes(params: Signs, sizes: Sizes, beta_2: float) -> Tables:
+    """How fast √|p| grows per τ in early steps of Adam: the medians over the coordinates of both products."""
+    loss, u, v = head(sizes, params.seeds)
+    rate, scale = params.slope_rate, 10 ** max(params.log10_init_scales)
+    rates = [rate] * SLOPE_STEPS[1]
+    descent = descend_diagonal(loss.gradient, scale * u, scale * v, Adam(beta_2=beta_2), rates)
+    begin, end = ((s.u * s.v).abs().sqrt() for s in descent if s.number in SLOPE_STEPS)
+    slope = ((end - begin) / (rate * (SLOPE_STEPS[1] - SLOPE_STEPS[0]))).unflatten(-1, (2, -1)).median(-1).values
+    columns = {"seed": list(params.seeds), "beta_2": beta_2, "slope_KQ": slope[:, 0], "slope_VO": slope[:, 1]}
+    return {"slopes": pd.DataFrame(columns)}
+
+
+def flow(params: Signs, sizes: Sizes, seed: int) -> Tables:
+    """Sign flow of one seed: its events, and its products."""
+    loss, *_ = head(sizes, (seed,))
+    pieces = list(sign_flow(one(loss, 0), params.end, rtol=RTOL, atol=ATOL))
+    rows = [(seed, *event) for piece in pieces for event in piece.events]
+    events = pd.DataFrame(rows, columns=["seed", *Event._fields])
+    q = np.stack([piece.q for piece in pieces])
+    path = looked_at(
+        replace(params, n_seeds=1, first_seed=seed), np.array([piece.time for piece in pieces]), (q * np.abs(q))[None],
+        method="flow", log10_init_scale=-np.inf,
+    )  # fmt: skip
+    return {"events": events, "paths": path}
+
+
+if __name__ == "__main__":
+    run(main)

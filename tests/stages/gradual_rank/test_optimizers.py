@@ -1,0 +1,192 @@
+"""The training by several optimisers: courses, rows and test losses, against autograd and torch.optim."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from made import generator
+
+from lib.io.files import InputError
+
+SECTION, HEAD = "any.family.optimizers", "any.family.full"
+PARAMS = {
+    "n_seeds": 2,
+    "first_seed": 5,
+    "log10_init_scales": [-1, -2],
+    "n_samples": 9,
+    "teacher_rank": 2,
+    "significant": 0.05,
+    "few_samples": [1],
+    "few_log10_init_scale": -1,
+    "noisy_samples": 3,
+    "noise": 0.5,
+    "noisy_longer": 2,
+    "n_test": 4,
+}
+SIZES = {"d_model": 3, "seq_len": 4, "threshold": 0.04, "look_every": 5}
+TABLE = """# name is what measures say
+name\trule\tlearning_rate\tn_steps\trescaled_end\tannealed
+gd\tslopes\t0.3\t10\t2\t0
+sign\tsigns\t0.01\t30\t0\t0.4
+adam\tadam\t0.01\t40\t0\t0
+muon\tpolar_factors\t0.02\t30\t0\t0.5
+"""
+SEEDS, NAMES, D = (5, 6), ("W_K", "W_Q", "W_V", "W_O"), 3
+RATES = {"gd": 0.3, "sign": 0.01, "adam": 0.01, "muon": 0.02}
+
+
+def output(X, W_KQ, W_VO):
+    return torch.softmax(X @ W_KQ @ X.mT, -1) @ X @ W_VO
+
+
+def four(seed, purpose):
+    drawn = torch.randn(4, D, D, generator=generator(seed, purpose), dtype=torch.float64)
+    return dict(zip(NAMES, drawn, strict=True))
+
+
+def task(seed, rank, n_samples, noise=0.0):
+    """Tokens, targets and test data; the teacher's factors have as many columns as its rank."""
+    W = {name: w[:, :rank] for name, w in four(seed, "full teacher").items()}
+    products = [W[a] @ W[b].T / math.sqrt(D * rank) for a, b in (("W_K", "W_Q"), ("W_V", "W_O"))]
+    X, X_test = (
+        torch.randn(n, 4, D, generator=generator(seed, purpose), dtype=torch.float64)
+        for n, purpose in ((n_samples, "tokens"), (4, "test tokens"))
+    )
+    Y = output(X, *products)
+    if noise:
+        Y = Y + noise * Y.std() * torch.randn(Y.shape, generator=generator(seed, "noise"), dtype=torch.float64)
+    return X, Y, X_test, output(X_test, *products)
+
+
+def rates(name, scale, longer=1):
+    if name == "gd":
+        n = longer * (10 + math.ceil(2 * -scale * math.log(10) / 0.3))
+        return [0.3] * n
+    n, share = {"sign": (30, 0.4), "adam": (40, 0.0), "muon": (30, 0.5)}[name]
+    falling = round(share * n * longer)
+    return [RATES[name] * min(1, (n * longer - k) / (falling + 1)) for k in range(n * longer)]
+
+
+def trained(name, X, Y, seed, scale, longer=1):
+    """τ, the loss and the weights before every step and after the last; torch.optim.Adam makes Adam's steps."""
+    W = {key: (10**scale * w).requires_grad_() for key, w in four(seed, "full start").items()}
+    adam = torch.optim.Adam(list(W.values()), lr=1.0)
+    time, found = 0.0, []
+    for rate in [*rates(name, scale, longer), 0.0]:
+        loss = (output(X, W["W_K"] @ W["W_Q"].T, W["W_V"] @ W["W_O"].T) - Y).square().mean()
+        found.append((time, float(loss.detach()), {key: w.detach().clone() for key, w in W.items()}))
+        adam.zero_grad()
+        loss.backward()
+        adam.param_groups[0]["lr"] = rate
+        if name == "adam":
+            adam.step()
+        with torch.no_grad():
+            for w in W.values() if name != "adam" else ():
+                if name == "muon":
+                    U, _, Vh = np.linalg.svd(w.grad.numpy())
+                    w -= rate * torch.from_numpy(U @ Vh)
+                else:
+                    w -= rate * (w.grad if name == "gd" else w.grad.sign())
+        time += rate
+    return found
+
+
+def sigma(W, a, b):
+    return np.linalg.svd((W[a] @ W[b].T).numpy(), compute_uv=False)
+
+
+def effective(values):
+    shares = values / values.sum()
+    return math.exp(-(shares * np.log(shares)).sum())
+
+
+@pytest.fixture
+def tables(stage, tmp_path):
+    (tmp_path / "optimizers.tsv").write_text(TABLE)
+    sections = {SECTION: PARAMS, HEAD: SIZES}
+    stage("gradual_rank.optimizers", sections, SECTION, HEAD, tmp_path / "optimizers.tsv", tmp_path / "trained")
+    return {
+        name: pd.read_parquet(tmp_path / "trained" / f"{name}.parquet") for name in ("runs", "courses", "few", "paths")
+    }
+
+
+def test_courses_rows_and_test_losses_are_those_of_automatic_differentiation(tables):
+    """One test, as one run trains all."""
+    runs, courses = tables["runs"], tables["courses"]
+    assert len(runs) == 4 * 2 * 2 * 2
+    for row in runs.to_dict("records"):
+        cell = {key: row[key] for key in ("optimizer", "teacher_rank", "log10_init_scale", "seed")}
+        X, Y, *_ = task(row["seed"], row["teacher_rank"], 9)
+        steps = trained(row["optimizer"], X, Y, row["seed"], row["log10_init_scale"])
+        own = courses[np.logical_and.reduce([courses[key] == value for key, value in cell.items()])].sort_values("step")
+        assert own["step"].tolist() == list(range(len(steps)))  # so few are all kept
+        for look, (time, _, W) in zip(own.to_dict("records"), steps, strict=True):
+            assert look["time"] == pytest.approx(time, abs=1e-12)
+            for product, pair in (("W_KQ", ("W_K", "W_Q")), ("W_VO", ("W_V", "W_O"))):
+                np.testing.assert_allclose(look[product], sigma(W, *pair), rtol=1e-5, atol=1e-9)
+        check_row(row, steps)
+    check_few(tables)
+
+
+def check_row(row, steps):
+    """What the row says of the course."""
+    loss = [one for _, one, _ in steps]
+    VO = np.stack([sigma(W, "W_V", "W_O") for *_, W in steps])
+    assert row["loss"] == pytest.approx(loss[-1] / loss[0], rel=1e-5)
+    half = next((k for k, one in enumerate(loss) if one <= loss[0] / 2), -1)
+    stable = [(values**2).sum() / values[0] ** 2 for values in VO]
+    assert (row["stable_rank_half"], row["stable_rank_end"]) == pytest.approx((stable[half], stable[-1]), rel=1e-5)
+    risen = [k for k in range(len(steps)) if VO[k, 0] >= SIZES["threshold"]]
+    if risen:
+        k = risen[0]
+        begin = steps[max(0, k - 1)][0] if k else 0.0
+        assert begin - 1e-12 <= row["first_rise"] <= steps[k][0] + 1e-12
+    else:
+        assert row["first_rise"] == math.inf
+    assert row["n_directions"] == (VO[-1] > PARAMS["significant"]).sum()
+    X, Y, *_ = task(row["seed"], row["teacher_rank"], 9)
+    W_VO = torch.zeros(D, D, dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad((X.mean(-2, keepdim=True).expand_as(X) @ W_VO - Y).square().mean(), W_VO)
+    rate = RATES[row["optimizer"]]
+    assert row["growth"] == pytest.approx(math.log1p(rate * np.linalg.svd(slope)[1][0]) / rate, rel=1e-9)
+
+
+def check_few(tables):
+    few, paths = tables["few"], tables["paths"]
+    assert len(few) == 4 * 2 * 2
+    for row in few.to_dict("records"):
+        X, Y, X_test, Y_test = task(row["seed"], 2, row["n_samples"], row["noise"])
+        steps = trained(row["optimizer"], X, Y, row["seed"], -1, 2 if row["noise"] else 1)
+        tested = [
+            float(
+                (output(X_test, W["W_K"] @ W["W_Q"].T, W["W_V"] @ W["W_O"].T) - Y_test).square().mean()
+                / Y_test.square().mean()
+            )
+            for *_, W in steps
+        ]
+        own = paths[
+            (paths["seed"] == row["seed"]) & (paths["optimizer"] == row["optimizer"]) & (paths["noise"] == row["noise"])
+        ]
+        np.testing.assert_allclose(own.sort_values("step")["test_loss"], tested, rtol=1e-5)
+        np.testing.assert_allclose(
+            own.sort_values("step")["loss"], [one / steps[0][1] for _, one, _ in steps], rtol=1e-5
+        )
+        assert row["best_test_loss"] == pytest.approx(min(tested), rel=1e-5)
+        assert (row["last_test_loss"], row["loss"]) == pytest.approx((tested[-1], steps[-1][1] / steps[0][1]), rel=1e-5)
+        W = steps[-1][2]
+        assert row["effective_rank_KQ"] == pytest.approx(effective(sigma(W, "W_K", "W_Q")), rel=1e-5)
+        assert row["effective_rank_VO"] == pytest.approx(effective(sigma(W, "W_V", "W_O")), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"noise": 0}, "noise: wanted a number in"), ({"n_test": 0}, "n_test: wanted a number in"),
+     ({"more": 1}, "unknown key 'more'")],
+)  # fmt: skip
+def test_params_that_make_no_training_are_refused(stage, tmp_path, change, message):
+    (tmp_path / "optimizers.tsv").write_text(TABLE)
+    sections = {SECTION: PARAMS | change, HEAD: SIZES}
+    with pytest.raises(InputError, match=message):
+        stage("gradual_rank.optimizers", sections, SECTION, HEAD, tmp_path / "optimizers.tsv", tmp_path / "trained")

@@ -1,0 +1,168 @@
+"""The diagonal head under sign descent, Adam and gradient descent, and its sign flow, against plain loops."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from made import generator
+
+SECTION, PROBLEM, SOLVER = "any.signs", "any.problem", "any.solver"
+PARAMS = {
+    "n_seeds": 2,
+    "first_seed": 3,
+    "log10_init_scales": [-4, -6],
+    "end": 0.5,
+    "learning_rate": 0.005,
+    "slope_rate": 2e-4,
+    "descent_rate": 0.5,
+}
+SIZES = {"n_samples": 12, "seq_len": 4, "d_model": 2, "n_times": 3}
+D, SEEDS = 2, (3, 4)
+
+
+def head(seed):
+    """The gradient of the loss in the products, minus it, and the loss; the start's direction."""
+    X = torch.randn(12, 4, D, generator=generator(seed, "tokens"), dtype=torch.float64)
+
+    def output(p):
+        return torch.softmax(X * p[:D] @ X.mT, -1) @ X * p[D:]
+
+    u, v = torch.randn(2, 2 * D, generator=generator(seed, "teacher"), dtype=torch.float64)
+    Y = output(u * v)
+
+    def loss(p):
+        return (output(p) - Y).square().mean()
+
+    def g(p):
+        p = p.detach().requires_grad_()
+        return -torch.autograd.grad(loss(p), p)[0]
+
+    return g, loss, torch.randn(2, 2 * D, generator=generator(seed, "start"), dtype=torch.float64)
+
+
+def sign_descent(seed, scale):
+    """τ, the products and g at every step: rates from the scale over 20 that grow by 5 % up to the largest."""
+    g, _, start = head(seed)
+    (u, v), time, n, found = 10**scale * start, 0.0, 0, []
+    while True:
+        slope = g(u * v)
+        found.append((time, (u * v).numpy(), slope.numpy()))
+        if time >= PARAMS["end"]:
+            return found
+        rate = min(PARAMS["learning_rate"], 10**scale / 20 * 1.05**n)
+        u, v = u + rate * (v * slope).sign(), v + rate * (u * slope).sign()
+        time, n = time + rate, n + 1
+
+
+def first_ray(g):
+    """The signs of the first ray, q = s τ, p = q |q|: those of g at 0, and of g on the way for the others."""
+    s = g(torch.zeros(2 * D, dtype=torch.float64)).sign()
+    s[:D] = 0
+    return torch.where(s != 0, s, g(1e-8 * s).sign())
+
+
+@pytest.fixture
+def tables(stage, tmp_path):
+    sections = {SECTION: PARAMS, PROBLEM: SIZES, SOLVER: {"threshold": 1e-3, "rtol": 1e-5}}
+    stage("gradual_rank.signs", sections, SECTION, PROBLEM, SOLVER, tmp_path / "signs")
+    names = ("changes", "events", "paths", "slopes", "diagonal")
+    return {name: pd.read_parquet(tmp_path / "signs" / f"{name}.parquet") for name in names}
+
+
+def test_every_table_is_that_of_plain_loops(tables):
+    """One test, as one run follows all."""
+    check_changes(tables["changes"])
+    check_paths(tables)
+    check_slopes(tables["slopes"])
+    check_diagonal(tables["diagonal"])
+
+
+def check_changes(changes):
+    assert sorted(zip(changes["seed"], changes["log10_init_scale"], strict=True)) == [
+        (3, -6),
+        (3, -4),
+        (4, -6),
+        (4, -4),
+    ]
+    for row in changes.to_dict("records"):
+        g, *_ = head(row["seed"])
+        s = first_ray(g)
+        steps = sign_descent(row["seed"], row["log10_init_scale"])
+        for i in range(2 * D):
+            signs = [float(s[i]) * slope[i] for _, _, slope in steps]
+            k = next((k for k in range(1, len(steps)) if signs[k] < 0 < signs[k - 1]), None)
+            if k is None:
+                assert row["times"][i] == math.inf
+            else:
+                share = signs[k - 1] / (signs[k - 1] - signs[k])
+                wanted = steps[k - 1][0] + share * (steps[k][0] - steps[k - 1][0])
+                assert row["times"][i] == pytest.approx(wanted, rel=1e-6)
+        assert row["measured"] == min(row["times"])
+        if row["predicted"] < math.inf:
+            at = [s * g(s * time**2) for time in (row["predicted"] - 1e-6, row["predicted"] + 1e-6)]
+            i = row["predicted_coordinate"]
+            assert at[0][i] > 0 > at[1][i]
+            assert (torch.cat([at[0][:i], at[0][i + 1 :]]) > 0).all()
+
+
+def check_paths(tables):
+    paths = tables["paths"]
+    for (method, scale, seed), own in paths.groupby(["method", "log10_init_scale", "seed"]):
+        looks = own.sort_values("time")
+        assert looks["time"].iloc[-1] == pytest.approx(0.5)
+        p = np.stack(list(looks["p"]))
+        if method == "weights":
+            steps = sign_descent(seed, scale)
+            for i in range(2 * D):
+                wanted = np.interp(looks["time"], [t for t, *_ in steps], [one[i] for _, one, _ in steps])
+                np.testing.assert_allclose(p[:, i], wanted, rtol=1e-6, atol=1e-12)
+        else:  # many small steps of the signed roots
+            g, q, rate = head(seed)[0], torch.zeros(2 * D, dtype=torch.float64), 1e-3
+            found = []
+            for _ in range(501):
+                found.append(q.numpy().copy())
+                q = q + rate * g(q * q.abs()).sign()
+            roots = np.stack(found)[np.rint(looks["time"] / rate).astype(int)]
+            off = np.abs(roots * np.abs(roots) - p).max()
+            assert off < (0.004 if method == "flow" else 0.01)
+    assert {kind for kind, _ in paths.groupby("method")} == {"weights", "roots", "flow"}
+    assert set(tables["events"]["seed"]) == set(SEEDS)
+
+
+def check_slopes(slopes):
+    for row in slopes.to_dict("records"):
+        g, _, start = head(row["seed"])
+        w = [(1e-4 * one).requires_grad_() for one in start]
+        adam, rate = torch.optim.Adam(w, lr=2e-4, betas=(0.9, row["beta_2"])), 2e-4
+        roots = []
+        for n in range(201):
+            if n in (100, 200):
+                roots.append((w[0] * w[1]).detach().abs().sqrt())
+            slope = g(w[0] * w[1])
+            w[0].grad, w[1].grad = -(w[1].detach() * slope), -(w[0].detach() * slope)
+            adam.step()
+        wanted = ((roots[1] - roots[0]) / (100 * rate)).unflatten(0, (2, D)).median(-1).values
+        assert (row["slope_KQ"], row["slope_VO"]) == pytest.approx(tuple(wanted.tolist()), rel=1e-6)
+
+
+def check_diagonal(diagonal):
+    rows = diagonal[diagonal["optimizer"] == "gd"].set_index("seed")
+    for seed in SEEDS:
+        g, loss, start = head(seed)
+        (u, v), n, first = 1e-4 * start, 0, None
+        begin = loss(torch.zeros(2 * D, dtype=torch.float64))
+        while True:
+            p = u * v
+            count = int((p.abs() > 1e-3).sum())
+            first = n if first is None and count else first
+            if n % 5 == 0 and loss(p) <= 0.9 * begin:
+                break
+            slope = g(p)
+            u, v, n = u + 0.5 * v * slope, v + 0.5 * u * slope, n + 1
+        assert rows.loc[seed, "first_activation"] == pytest.approx(0.5 * first)
+        assert rows.loc[seed, "rank_early"] == count
+    adam = diagonal[diagonal["optimizer"] == "adam"]
+    assert len(adam) == 2
+    assert adam["order"].between(-1, 1).all()
