@@ -36,9 +36,9 @@ def main(dataset: str, command: str, hours: float) -> None:
     known = [name for name, value in sections.items() if isinstance(value, dict) and "data" in value]
     if dataset not in known:
         raise InputError(f"DATASET: wanted one of {known}, the data sets of vision in params.yaml, got {dataset!r}")
+    file_name(dataset)
     section = with_shared(sections[dataset], sections)
     section["data"].pop("source_folder", None)  # where this machine has the files says nothing: they are verified
-    file_name(dataset)
     n_images = len(read_images(Path("data") / "vision" / dataset / "images.safetensors").train_labels)
     keep(dataset, provenance(section, n_images) | {"command": command, "wall_hours": hours})
 

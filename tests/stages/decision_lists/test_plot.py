@@ -424,7 +424,7 @@ def descents(figure):
     loss, curvature, hard, ratio, near, lemma = panels(figure)
     courses = [([1, 3], [2, 1]), ([1, 7], [4, 3]), ([1, 10], [2.5, 0.5])]
     ends = [([3], [1]), ([7], [3]), ([10], [0.5])]
-    check_lines(loss, *(line for both in zip(courses, ends, strict=True) for line in both), *[([], [])] * 5)
+    check_lines(loss, *(line for both in zip(courses, ends, strict=True) for line in both), *[([], [])] * 2)
     assert [loss.lines[i].get_linestyle() for i in (0, 2, 4)] == [":", ":", "-"]
     check_lines(curvature, ([1, 3], [0.5, 0.25]), ([1, 7], [0.125, 0.75]), ([1, 10], [0.375, 0.0625]), along(1))
     nothing = [], []
