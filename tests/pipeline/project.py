@@ -75,6 +75,11 @@ def stages(project: Path = ROOT, file: str = "dvc.yaml") -> tuple[Stage, ...]:
         return tuple(_stage(stage, project) for stage in Index.from_file(repo, str(project / file)).stages)
 
 
+def different_stages() -> list[Stage]:
+    """The stages of the project's dvc.yaml, of each matrix the last one alone."""
+    return list({stage.name.partition("@")[0]: stage for stage in stages()}.values())
+
+
 def _stage(stage: Any, project: Path) -> Stage:
     def path(item: Any) -> str:
         return Path(item.fs_path).relative_to(project).as_posix()

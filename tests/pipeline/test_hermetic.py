@@ -8,9 +8,9 @@ from subprocess import CompletedProcess
 
 import pytest
 from alone import Contents, declared_files, run_alone
-from project import contents, stages
+from project import contents, different_stages
 
-NAMES = list({stage.name.partition("@")[0]: stage.name for stage in stages()}.values())  # of a matrix, the last alone
+NAMES = [stage.name for stage in different_stages()]
 
 
 @pytest.fixture(scope="module")
