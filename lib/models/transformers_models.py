@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -96,10 +97,14 @@ def open_model(folder: Path, config: Mapping[str, Any], dtype: torch.dtype | Non
 
 
 def save_model(model: Any, folder: Path) -> None:
-    """Write config.json and safetensors, as transformers does."""
-    with _quiet():
-        model.save_pretrained(folder)
-    (folder / "generation_config.json").unlink(missing_ok=True)
+    """Write config.json and safetensors, as transformers does; of a model that does not fit on the disk nothing is left."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _quiet(), TemporaryDirectory(dir=folder.parent) as part:
+        model.save_pretrained(part)
+        (Path(part) / "generation_config.json").unlink(missing_ok=True)
+        folder.mkdir(exist_ok=True)
+        for file in Path(part).iterdir():
+            file.replace(folder / file.name)
 
 
 def with_adapter(model: torch.nn.Module, config: Mapping[str, Any], seed: int) -> torch.nn.Module:
