@@ -97,7 +97,7 @@ def open_model(folder: Path, config: Mapping[str, Any], dtype: torch.dtype | Non
 
 
 def save_model(model: Any, folder: Path) -> None:
-    """Write config.json and safetensors, as transformers does; of a model that does not fit on the disk nothing is left."""
+    """Write config.json and safetensors, as transformers does; of what does not fit on the disk nothing is left."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _quiet(), TemporaryDirectory(dir=folder.parent) as part:
         model.save_pretrained(part)
