@@ -14,6 +14,7 @@ from lib.figures.style import (
     GREEN,
     GREENS,
     INITIAL_COLOR,
+    LOST_COLOR,
     MATRIX_COLORS,
     MATRIX_NAMES,
     NULL_COLOR,
@@ -123,7 +124,7 @@ def rounding(table: pd.DataFrame) -> Figure:
                 rows[f"{name}_stored"],
                 marker,
                 ms=3.5,
-                color=INITIAL_COLOR,
+                color=LOST_COLOR,
                 label=f"{model}, in bf16",
             )
         axes.set(xscale="log", xlabel=r"$\|\Delta W\|_F\,/\,\|W\|_F$, mean over matrices", ylabel=label, ylim=(0, None))
@@ -175,6 +176,7 @@ def heads_through_training(heads: pd.DataFrame) -> Figure:
         loc="outside lower center",
         ncols=3,
         fontsize=7,
+        handlelength=3.5,
     )
     return figure
 

@@ -57,7 +57,7 @@ def rank_against_init_scale(table: pd.DataFrame, training: pd.DataFrame, trained
                 axes.set_xlabel("init scale (1 = library default)")
         panels[row][0].set_ylabel(rf"stable rank of $\Delta$ {name}")
     handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=7.5)
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=7.5, handlelength=3.5)
     figure.suptitle(f"one marker per seed; hollow: training loss above {trained_loss:g}", fontsize=9.5)
     return figure
 
