@@ -17,11 +17,12 @@ override BASE := $(value BASE)
 override TUNED := $(value TUNED)
 override TEXT := $(value TEXT)
 override OUT := $(value OUT)
+override MODULES_TO_SAVE := $(value MODULES_TO_SAVE)
 override MINUTES := $(value MINUTES)
 override FOLDER := $(value FOLDER)
 override SOURCE := $(value SOURCE)
 override EPOCHS := $(value EPOCHS)
-export REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS BASE TUNED TEXT OUT
+export REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS BASE TUNED TEXT OUT MODULES_TO_SAVE
 
 # The whole pipeline: data, runs, metrics, figures, claims, report.html
 repro: .venv/installed
@@ -54,7 +55,7 @@ compare: .venv/installed
 sweep: .venv/installed
 	$(ACTIVATE) && python -m tools.sweep
 
-# Adapters and a page from your own checkpoints: BASE=folder TUNED=folder TEXT=my.txt OUT=out
+# Adapters and a page from your own checkpoints: BASE=folder TUNED=folder TEXT=my.txt OUT=out [MODULES_TO_SAVE=yes]
 lora: .venv/installed
 	$(ACTIVATE) && python -m tools.lora
 

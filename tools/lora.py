@@ -1,10 +1,12 @@
 """From a base and a fine-tuned checkpoint to adapters and a page: `make lora BASE=... TUNED=... TEXT=my.txt OUT=out`.
 
 TUNED is a checkpoint or a folder of snapshots; TEXT is UTF-8, or a safetensors file of the model's own arguments.
-Without TEXT nothing is measured: there are spectra, and uniform and energy plans. The params are those of
-`checkpoints.own`. In OUT stand `spectra.parquet`, `plans/`, `pruning.parquet`, `adapters/` and `page.html`.
+Without TEXT nothing is measured: there are spectra, and uniform and energy plans. With MODULES_TO_SAVE=yes an adapter
+carries whole what else was tuned (embeddings, head, norms, biases). The params are those of `checkpoints.own`. In OUT
+stand `spectra.parquet`, `plans/`, `pruning.parquet`, `adapters/` and `page.html`.
 """
 
+import math
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ from lib.io.params import Count, read_params
 from lib.io.pretrained import Checkpoint, check_disk, check_pair, open_checkpoint, open_snapshots
 from lib.io.tables import read_json, read_table
 from lib.models.transformers_models import ModelError, known_architecture, read_batches
+from stages.checkpoints.adapt import whether
 
 ROOT = Path(__file__).parents[1]
 NAMES = ("plans", "modules", "losses", "budgets")
@@ -48,19 +51,20 @@ class Share:
     max_loss_share: float
 
 
-def main(base: Path, tuned: Path, out: Path, text: str = "-") -> None:
-    begun, plannable = checked(base, tuned, out, text)
+def main(base: Path, tuned: Path, out: Path, text: str = "-", modules_to_save: str = "no") -> None:
+    saved = whether("MODULES_TO_SAVE", modules_to_save)
+    begun, plannable = checked(base, tuned, out, text, saved=saved)
     call("spectra", "checkpoints.spectra", base, tuned, out / "spectra.parquet")
     if plannable:
         call("plan", *SECTIONS, base, tuned, text, out / "spectra.parquet", out / "plans")
         call("prune", *SECTIONS, base, tuned, text, out / "pruning.parquet")
-        call("adapt", base, tuned, out / "plans", out / "adapters")
+        call("adapt", base, tuned, out / "plans", out / "adapters", f"--modules-to-save={modules_to_save}")
     share = read_params("checkpoints.plan", Share, part=True).max_loss_share
-    page(begun, tuned, text, out, share, planned=plannable)
+    page(begun, tuned, text, out, share, planned=plannable, saved=saved)
     print(f"the page is {out / 'page.html'}")
 
 
-def checked(base: Path, tuned: Path, out: Path, text: str) -> tuple[Checkpoint, bool]:
+def checked(base: Path, tuned: Path, out: Path, text: str, *, saved: bool) -> tuple[Checkpoint, bool]:
     """The base, and whether its architecture can be planned for; all that is wrong with the input is said here."""
     begun = open_checkpoint(base)
     snapshots = [one for one in open_snapshots(tuned) if one.checkpoint.folder.resolve() != begun.folder.resolve()]
@@ -69,7 +73,8 @@ def checked(base: Path, tuned: Path, out: Path, text: str) -> tuple[Checkpoint, 
     if out.exists() and not out.is_dir():
         raise InputError(f"OUT: wanted a folder, got the file {out}")
     wanted = read_params("checkpoints.own", Own, part=True)
-    check_disk(out, room(begun, len(snapshots), len({one.run for one in snapshots}), wanted.budgets), "OUT")
+    n_bytes = room(begun, len(snapshots), len({one.run for one in snapshots}), wanted.budgets, saved=saved)
+    check_disk(out, n_bytes, "OUT")
     plannable = known_architecture(begun.config)
     if not plannable:
         names = begun.config.get("architectures")
@@ -83,11 +88,17 @@ def checked(base: Path, tuned: Path, out: Path, text: str) -> tuple[Checkpoint, 
     return begun, plannable
 
 
-def room(base: Checkpoint, n_snapshots: int, n_runs: int, budgets: tuple[int, ...]) -> float:
-    """About the bytes that are written: singular values, in OUT and in scratch, and the adapters of every budget."""
+def room(base: Checkpoint, n_snapshots: int, n_runs: int, budgets: tuple[int, ...], *, saved: bool) -> float:
+    """About the bytes that are written: singular values, in OUT and in scratch, and the adapters of every budget.
+
+    What an adapter carries whole (`saved`) is counted as embeddings and all that is no matrix; a tied head as another.
+    """
     shapes = [entry.shape for entry in base.tensors.values() if len(entry.shape) == 2]
     spectra = 2 * 8 * n_snapshots * sum(map(min, shapes))
-    return spectra + 4.0 * n_runs * sum(budgets) * sum(map(sum, shapes))
+    vocabulary = base.config.get("vocab_size")
+    whole = [e.shape for e in base.tensors.values() if len(e.shape) != 2 or e.shape[0] == vocabulary]
+    rest = 2 * sum(map(math.prod, whole)) if saved else 0
+    return spectra + 4.0 * n_runs * (sum(budgets) * sum(map(sum, shapes)) + len(budgets) * rest)
 
 
 def call(stage: str, *arguments: object) -> None:
@@ -98,7 +109,7 @@ def call(stage: str, *arguments: object) -> None:
         sys.exit(done.returncode)
 
 
-def page(base: Checkpoint, tuned: Path, text: str, out: Path, max_share: float, *, planned: bool) -> None:
+def page(base: Checkpoint, tuned: Path, text: str, out: Path, max_share: float, *, planned: bool, saved: bool) -> None:
     """Write the page: figures, the plans at each budget, how to load the adapters, what was not measured."""
     spectra = read_table(out / "spectra.parquet")
     runs = sorted(spectra["run"].unique())
@@ -120,6 +131,7 @@ def page(base: Checkpoint, tuned: Path, text: str, out: Path, max_share: float, 
         text=text,
         measured=measured,
         planned=planned,
+        saved=saved,
         figures=figures,
         modules=module_table(spectra),
         max_share=max_share,

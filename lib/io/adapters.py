@@ -45,14 +45,20 @@ def write_adapter(
     base: str,
     card: str,
     task_type: str | None,
+    saved: Mapping[str, Any] | None = None,
 ) -> None:
     """Write an adapter from the factors (A of r × in, B of out × r) of each target module.
 
+    `saved` are the parameters by name that it carries whole, those of the config's `modules_to_save` and biases.
     `plan.json` is the config alone, for `LoraConfig(**...)`.
     """
     from safetensors.torch import save
 
     tensors = {}
+    for name, tensor in (saved or {}).items():
+        module, _, own = name.rpartition(".")
+        place = f"{module}.base_layer.{own}" if module in factors else name  # peft wraps what it adapts
+        tensors[f"base_model.model.{place}"] = tensor.contiguous()
     for name, (A, B) in sorted(factors.items()):
         tensors[f"base_model.model.{name}.lora_A.weight"] = A.float().contiguous()
         tensors[f"base_model.model.{name}.lora_B.weight"] = B.float().contiguous()

@@ -163,6 +163,51 @@ def matched_by_content(model: torch.nn.Module, tensors: Iterable[tuple[str, Tens
     return matched
 
 
+class Rest(NamedTuple):
+    """What tuning changed beside the weights of linear layers, as peft's `modules_to_save` and `bias` carry it."""
+
+    modules: list[str]  # saved whole
+    parameters: dict[str, Tensor]  # of these modules, and the biases of linear layers
+    biases: bool  # whether a bias of a linear layer is among them
+    tied: bool  # whether peft must tie a saved head and embedding
+    left: list[str]  # parameters that cannot be carried so: of other shapes, or beside linear layers in one module
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The arguments of `LoraConfig`."""
+        tying = {"ensure_weight_tying": True} if self.tied else {}
+        return {"modules_to_save": self.modules, "bias": "all" if self.biases else "none", **tying}
+
+
+def beside_linear_layers(base: torch.nn.Module, tuned: torch.nn.Module) -> Rest:
+    """What differs between two models beside the weights of linear layers; a tied head goes with its embedding."""
+    linear, before, after = linear_modules(tuned), dict(base.named_parameters()), dict(tuned.named_parameters())
+    moved = [n for n, p in after.items() if n not in before or not p.equal(before[n])]
+    owners = {name: name.rpartition(".")[0] for name in moved}
+    biases = [n for n in moved if owners[n] in linear and not n.endswith(".weight")]
+    rest = [n for n in moved if owners[n] not in linear]
+    refused = [
+        n
+        for n in rest
+        if n not in before
+        or after[n].shape != before[n].shape
+        or any(name.startswith(f"{owners[n]}.") for name in linear)
+    ]
+    owned = {owners[n] for n in rest if n not in refused}
+    modules = {m for m in owned if not any(m.startswith(f"{other}.") for other in owned)}
+    whole: Any = tuned
+    names = {module: name for name, module in tuned.named_modules()}
+    head, embedding = whole.get_output_embeddings(), whole.get_input_embeddings()
+    if head is not None and head.weight is embedding.weight and names[embedding] in modules:
+        modules.add(names[head])
+    told = any(name.split(".")[-1] in ("embed_tokens", "lm_head") for name in modules)  # peft knows these alone
+    parameters = {f"{m}.{n}": p for m in sorted(modules) for n, p in tuned.get_submodule(m).named_parameters()}
+    parameters |= {name: after[name] for name in biases}
+    parameters = {name: parameter.detach().clone() for name, parameter in parameters.items()}  # none shared
+    tied = told and bool(whole.config.get_text_config().tie_word_embeddings)
+    return Rest(sorted(modules), parameters, bool(biases), tied, refused)
+
+
 class ModelError(ValueError):
     """A checkpoint or a text that does not fit; the message says what was wanted, what was got, and where."""
 

@@ -1,6 +1,7 @@
 """Write a LoRA adapter for each budget of a plan: the attributed ranks, or one rank for all where nothing was measured.
 
-Weights alone are read. An adapter is the update of the linear modules, cut: no embedding, head, norm or bias.
+An adapter is the update of the linear modules, cut. With `modules_to_save` it carries whole what else was tuned:
+embeddings, head, norms, biases; then live models are opened, where else weights alone are read.
 """
 
 import re
@@ -17,14 +18,16 @@ from lib.analysis.update_spectra import leading_triplets, update_of
 from lib.io.adapters import FILES, lora_config, write_adapter
 from lib.io.command import run
 from lib.io.compute import available_cores, generator, spread
-from lib.io.files import clear
+from lib.io.files import InputError, clear
 from lib.io.pretrained import Checkpoint, check_pair, open_checkpoint, open_snapshots
 from lib.io.tables import read_table
+from lib.models.transformers_models import ModelError, Rest, beside_linear_layers, open_model
 
 SEED = 0  # of randomised ranges, as those of the plan
 
 
-def main(base: Path, tuned: Path, plans: Path, adapters: Path) -> None:
+def main(base: Path, tuned: Path, plans: Path, adapters: Path, modules_to_save: str = "no") -> None:
+    carried = whether("modules_to_save", modules_to_save)
     begun = open_checkpoint(base)
     last = {one.run: one.checkpoint for one in open_snapshots(tuned)}
     all_plans, all_modules = (read_table(plans / f"{name}.parquet") for name in ("plans", "modules"))
@@ -37,7 +40,8 @@ def main(base: Path, tuned: Path, plans: Path, adapters: Path) -> None:
         jobs.append((begun, checkpoint, plan[plan["rule"] == rule], modules))
     made = spread(factored, jobs, n_processes=available_cores(), label=f"adapters of {tuned}", unit="checkpoint")
     for name, (_, checkpoint, plan, modules), factors in zip(last, jobs, made, strict=True):
-        left = left_out(begun, checkpoint, set(modules["tensor"]))
+        rest = carried_whole(begun, checkpoint) if carried else None
+        left = rest.left if rest else left_out(begun, checkpoint, set(modules["tensor"]))
         for row in plan.to_dict("records"):
             ranks = dict(zip(modules["module"], map(int, row["ranks"]), strict=True))
             folder = (adapters / name if len(last) > 1 else adapters) / f"rank-{row['budget']}"
@@ -45,11 +49,27 @@ def main(base: Path, tuned: Path, plans: Path, adapters: Path) -> None:
             write_adapter(
                 folder,
                 {module: (A[:rank], B[:, :rank]) for module, (A, B) in factors.items() if (rank := ranks[module])},
-                lora_config(ranks, fan_in_fan_out=fan_in_fan_out),
+                lora_config(ranks, fan_in_fan_out=fan_in_fan_out) | (rest.config if rest else {}),
                 base=begun.folder.name,
-                card=card(row, begun.folder.name, left),
+                card=card(row, begun.folder.name, left, rest),
                 task_type="CAUSAL_LM" if str(begun.config.get("architectures")).endswith("ForCausalLM']") else None,
+                saved=rest.parameters if rest else None,
             )
+
+
+def whether(name: str, answer: str) -> bool:
+    """Raises `InputError` for what is neither yes nor no."""
+    if answer not in ("yes", "no"):
+        raise InputError(f"{name}: wanted yes or no, got {answer}")
+    return answer == "yes"
+
+
+def carried_whole(base: Checkpoint, tuned: Checkpoint) -> Rest:
+    """What of a fine-tune is no update of a linear layer; raises `InputError` for a model that cannot be opened."""
+    try:
+        return beside_linear_layers(*(open_model(one.folder, one.config) for one in (base, tuned)))
+    except (ModelError, OSError) as error:
+        raise InputError(str(error)) from error
 
 
 def factored(
@@ -76,18 +96,27 @@ def left_out(base: Checkpoint, tuned: Checkpoint, carried: AbstractSet[str]) -> 
     return sorted({re.sub(r"(?<=\.)\d+(?=\.)", "*", name) for name in moved})
 
 
-def card(row: Mapping[str, Any], base: str, left: Sequence[str]) -> str:
-    """The model card: what the adapter is, and what was measured of it."""
+def card(row: Mapping[str, Any], base: str, left: Sequence[str], rest: Rest | None = None) -> str:
+    """The model card: what the adapter is, what it carries, and what was measured of it."""
     said = "No text was given, and nothing was measured: how much of the gain it keeps is not known."
     if not np.isnan(row["loss"]):
         said = (
             f"On the text that was given, cutting the linear layers so loses {row['share_lost']:.1%} of what their "
-            f"updates gained, all else as tuned; {base} with this adapter has a loss of {row['loss_on_base']:.4g}."
+            f"updates gained, all else as tuned"
         )
-    rest = f" Tuned too and not carried: {', '.join(left)}. `modules_to_save` would train them." if left else ""
+        if rest is None or not left:  # with all else carried, the plan's own loss is that of the adapter
+            said += f"; {base} with this adapter has a loss of {row['loss' if rest else 'loss_on_base']:.4g}"
+        said += "."
+    carries = " It carries no embedding, head, norm or bias."
+    missing = f" Tuned too and not carried: {', '.join(left)}." if left else ""
+    if rest:
+        n = sum(parameter.numel() for parameter in rest.parameters.values())
+        carries = f" It carries whole what else was tuned: {n} parameters of {len(rest.modules)} modules and of biases."
+    elif left:
+        missing += " `modules_to_save` would train them."
     return (
         f"# LoRA adapter cut from a full fine-tune of {base}\n\nRule: {row['rule']}; {row['parameters']} parameters, "
-        f"those of a uniform rank {row['budget']}. {said} It carries no embedding, head, norm or bias.{rest}\n\n"
+        f"those of a uniform rank {row['budget']}. {said}{carries}{missing}\n\n"
         f"`PeftModel.from_pretrained(base_model, folder)` adds it; `plan.json` goes into `LoraConfig(**...)`.\n"
     )
 

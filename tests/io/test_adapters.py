@@ -8,11 +8,23 @@ from transformers_made import KINDS, pair
 from lib.analysis.update_spectra import leading_triplets, update_of
 from lib.io.adapters import lora_config, write_adapter
 from lib.io.pretrained import open_checkpoint
-from lib.models.transformers_models import linear_modules, matched_by_content, open_model, stored_as_columns
+from lib.models.transformers_models import (
+    beside_linear_layers,
+    linear_modules,
+    matched_by_content,
+    open_model,
+    stored_as_columns,
+)
 
 
+def all_parameters(model):
+    """Those that are tied too, each by its own name."""
+    return model.named_parameters(remove_duplicate=False)
+
+
+@pytest.mark.parametrize("saves", [False, True], ids=["linear layers", "all"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_peft_merges_an_adapter_to_the_base_plus_the_cut(kind, tmp_path):
+def test_peft_merges_an_adapter_to_the_base_plus_the_cut(kind, saves, tmp_path):
     """Odd ranks, and modules of rank 0, which are no targets; every warning is an error, but for one of peft's own."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -25,25 +37,36 @@ def test_peft_merges_an_adapter_to_the_base_plus_the_cut(kind, tmp_path):
     assert set(places) == set(live)
     by_columns = {name: stored_as_columns(module) for name, module in live.items()}
     assert any(by_columns.values()) == (kind == "gpt2")
-    wanted = {name: module.weight.detach().double().clone() for name, module in live.items()}
+    wanted = {name: parameter.detach().double().clone() for name, parameter in all_parameters(model)}
     ranks, factors = {name: (0, 1, 3, 5)[i % 4] for i, name in enumerate(places)}, {}
     for name, place in places.items():
         if ranks[name]:
             update = update_of(tuned.load(place), base.load(place))
             U, sigma, Vh = leading_triplets(update, ranks[name], torch.Generator())
-            wanted[name] += (U * sigma) @ Vh
+            wanted[f"{name}.weight"] += (U * sigma) @ Vh
             B, A = U * sigma.sqrt(), sigma.sqrt()[:, None] * Vh
             factors[name] = (B.mT, A.mT) if by_columns[name] else (A, B)
-    config = lora_config(ranks, fan_in_fan_out=any(by_columns.values()))
-    write_adapter(tmp_path / "adapter", factors, config, base="base", card="card", task_type=None)
+    config, saved = lora_config(ranks, fan_in_fan_out=any(by_columns.values())), {}
+    if saves:
+        after = open_model(tuned.folder, tuned.config)
+        rest = beside_linear_layers(model, after)
+        assert rest.left == (["cls.predictions.bias"] if kind == "bert" else [])
+        config, saved = config | rest.config, rest.parameters
+        linear = {f"{name}.weight" for name in live}
+        wanted |= {n: p.detach().double() for n, p in all_parameters(after) if n not in {*linear, *rest.left}}
+    write_adapter(tmp_path / "adapter", factors, config, base="base", card="card", task_type=None, saved=saved)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
-        merged = PeftModel.from_pretrained(model, tmp_path / "adapter").merge_and_unload()
-    found = linear_modules(merged)
+        adapted = PeftModel.from_pretrained(model, tmp_path / "adapter")
+        if saves and kind == "bert":  # peft ties saved weights of the names embed_tokens and lm_head alone
+            warnings.filterwarnings("ignore", "Input and output embeddings are no longer tied", UserWarning)
+        merged = adapted.merge_and_unload()
+    assert set(linear_modules(merged)) == set(live)
+    found = dict(all_parameters(merged))
     assert set(found) == set(wanted)
     for name, W in wanted.items():
-        error = (found[name].weight.detach().double() - W).abs().max()
+        error = (found[name].detach().double() - W).abs().max()
         assert float(error) <= 1e-6, name
 
 

@@ -39,7 +39,10 @@ def folder(kept, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
 
     def call(stage, *arguments):
-        importlib.import_module(f"stages.checkpoints.{stage}").main(*arguments)
+        options = dict(a.removeprefix("--").split("=") for a in arguments if str(a).startswith("--"))
+        given = [a for a in arguments if not str(a).startswith("--")]
+        named = {name.replace("-", "_"): value for name, value in options.items()}
+        importlib.import_module(f"stages.checkpoints.{stage}").main(*given, **named)
 
     monkeypatch.setattr(lora, "call", call)
     return at
@@ -50,8 +53,8 @@ def never(monkeypatch):
     monkeypatch.setattr(lora, "call", lambda *_: pytest.fail("work began"))
 
 
-def run(text="my.txt", base="base", tuned="tuned"):
-    lora.main(Path(base), Path(tuned), Path("out"), text)
+def run(text="my.txt", base="base", tuned="tuned", **options):
+    lora.main(Path(base), Path(tuned), Path("out"), text, **options)
     return Path("out/page.html").read_text()
 
 
@@ -79,6 +82,15 @@ def test_without_a_text_the_page_says_that_nothing_was_measured(folder):
     assert Path("out/adapters/rank-3/adapter_model.safetensors").is_file()
 
 
+def test_with_modules_to_save_an_adapter_carries_all_that_was_tuned(folder):
+    page = run(modules_to_save="yes")
+    assert "it carries whole, beside the parameters in the table" in page
+    assert "which each adapter here carries whole" in page
+    assert "loss of base + adapter" not in page
+    plan = json.loads(Path("out/adapters/rank-3/plan.json").read_text())
+    assert {"transformer.wte", "lm_head"} <= set(plan["modules_to_save"])
+
+
 def test_an_architecture_that_transformers_lacks_has_spectra_alone(folder, capfd):
     for name in ("base", "tuned"):
         config = json.loads((folder / name / "config.json").read_text()) | {"architectures": ["MyOwn"]}
@@ -94,6 +106,7 @@ def test_an_architecture_that_transformers_lacks_has_spectra_alone(folder, capfd
     [
         ({"text": "missing.txt"}, r"TEXT: .*No such file"),
         ({"base": "nowhere"}, "nowhere: wanted a checkpoint with a config.json, got none"),
+        ({"modules_to_save": "all"}, "MODULES_TO_SAVE: wanted yes or no, got all"),
         ({"tuned": "nowhere"}, "nowhere: wanted a checkpoint, or a folder of them, got no config.json"),
     ],
 )

@@ -257,3 +257,27 @@ def test_spectra_of_another_checkpoint_are_refused(stage, tmp_path):
     table.assign(run="other").to_parquet("spectra.parquet")
     with pytest.raises(InputError, match=r"wanted its spectrum, got none: measure spectra of .*tuned first"):
         stage("checkpoints.plan", SECTIONS, "p", "m", base, tuned, "-", Path("spectra.parquet"), Path("plans"))
+
+
+def test_with_all_carried_the_base_and_the_adapter_have_the_loss_of_the_plan(stage, pair):
+    base, tuned = pair
+    plans = plan(stage, base, tuned)["plans"]
+    stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"), "yes")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from peft import PeftModel
+
+        model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), "adapters/rank-3")
+    with torch.no_grad():
+        logits = model(input_ids=windows()[8:16]).logits
+    wanted = windows()[8:16][:, 1:]
+    found = float(torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), wanted.flatten()))
+    chosen = plans[(plans["rule"] == "attributed") & (plans["shuffle"] == 0) & (plans["budget"] == 3)]
+    assert found == pytest.approx(chosen["loss"].item(), rel=1e-4)
+    assert abs(chosen["loss"].item() - chosen["loss_on_base"].item()) > 1e-2
+    card = Path("adapters/rank-3/README.md").read_text()
+    assert f"a loss of {found:.3g}"[:-1] in card
+    assert "It carries whole what else was tuned" in card
+    assert "not carried" not in card
+    with pytest.raises(InputError, match="modules_to_save: wanted yes or no, got some"):
+        stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"), "some")
