@@ -4,6 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from lib.figures.style import BLUE, BOUND_COLOR, ORANGE, READ_WIDTH, SHADE, VIRIDIS, sized
 
@@ -121,6 +122,7 @@ def spectra_in_time(spectra: pd.DataFrame) -> Figure:
     panels[0][0].set_ylabel("singular values of W")
     highest = max(spectra["numerical_rank"].max(), spectra["expected_rank"].max())
     panels[1][0].set(ylabel=f"number above {spectra['rtol'].iloc[0]:g} $\\sigma_1$", ylim=(0, 1.4 * highest))
+    panels[1][0].yaxis.set_major_locator(MaxNLocator(6, integer=True))
     return figure
 
 
@@ -134,7 +136,8 @@ def entries_that_matter(trained: pd.DataFrame) -> Figure:
         axes.plot(trained["list_entries"], trained[column], marker, ms=5, mfc="none", color=color, label=label)
     ends = [trained["list_entries"].min() - 2, trained["list_entries"].max() + 2]
     axes.plot(ends, ends, color="black", ls="--", lw=1.2, label="as many as the lists have")
-    axes.set(xlabel="entries of all lists, Σ |L_a|", ylabel="fewest entries that keep all right")
+    axes.set(xlabel=r"entries of all lists, $\sum_a |L_a|$", ylabel="fewest entries that keep all right")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(fontsize=7.5)
     return figure
 
