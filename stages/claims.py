@@ -1,5 +1,6 @@
 """Judge every claim of claims.yaml by the numbers in git: does it hold, fail, or was it not run?"""
 
+import difflib
 import math
 import re
 import sys
@@ -38,6 +39,12 @@ def main(claims: Path, measures: list[Path], verdicts: Path) -> None:
         names = [name for name, verdict in judged.items() if verdict["state"] == state]
         print(f"{len(names)} {state}" + (f": {', '.join(names)}" if state != "holds" else ""))
     sys.stdout.flush()
+    for name, claim in listed.items():
+        measure, known = claim.measure.partition("@")[0], found[claim.measures]
+        if measure not in known:
+            near = difflib.get_close_matches(measure, known, n=3, cutoff=0.8)
+            like = f"; nearly so called: {', '.join(near)}" if near else ""
+            print(f"{claims}: {name}: {claim.measures} has no measure {measure!r}{like}", file=sys.stderr)
 
 
 def described(claim: Claim, setup: dict[str, Any]) -> dict[str, Any]:

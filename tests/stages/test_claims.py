@@ -163,12 +163,28 @@ def test_every_verdict_is_worked_out_by_hand(stage, tmp_path, capsys):
         for key, number in numbers.items():
             written, number = np.array(judged[name][key], float), np.array(number, float)  # None is no number
             np.testing.assert_allclose(written, number, rtol=1e-5, err_msg=f"{name} {key}")
-    assert capsys.readouterr().out.splitlines() == [
+    said = capsys.readouterr()
+    assert said.out.splitlines() == [
         "7 holds",
         "5 fails: toy_not_every, toy_median_out, toy_gap, toy_fine, toy_down_from",
         "7 not run: toy_finer, toy_no_scale_beyond, toy_scale_of_none, toy_empty_scale, toy_empty, toy_absent, "
         "far_elsewhere",
     ]
+    assert said.err.splitlines() == [
+        "claims.yaml: toy_absent: metrics/b.json has no measure 'absent'",
+        "claims.yaml: far_elsewhere: published/c.json has no measure 'skewed'",
+    ]
+
+
+def test_a_mistyped_measure_is_named_beside_those_that_are_nearly_so_called(stage, tmp_path, capsys):
+    listed = {"typed": ("first", {**DESCRIBED, "statement": "S", "kind": "our bar", "measure": "skwed", "over": "every",
+                                  "bar": "[0, 1]", "figure": "f"})}  # fmt: skip
+    Path("claims.yaml").write_text(yaml.safe_dump(grouped(listed), sort_keys=False))
+    Path("metrics").mkdir()
+    Path("metrics/a.json").write_text(json.dumps(MEASURES["metrics/a.json"]))
+    stage("claims", {}, Path("claims.yaml"), [Path("metrics/a.json")], Path("out/claims.json"))
+    said = "claims.yaml: toy_typed: metrics/a.json has no measure 'skwed'; nearly so called: skewed\n"
+    assert capsys.readouterr().err == said
 
 
 def judged(stage, folder, values, over="median", bar="[12, 12]"):
