@@ -86,7 +86,7 @@ def connect(address: str) -> None:
     try:
         import ray  # pyright: ignore[reportMissingImports]
     except ModuleNotFoundError as error:
-        wanted = "wanted the package ray (python -m pip install '.[ray]')"
+        wanted = "wanted the package ray (make .venv/ray)"
         raise InputError(f"{compute.WORKERS}: {wanted}, got none") from error
     if _shipped and ray.is_initialized():
         return
