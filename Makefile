@@ -103,6 +103,10 @@ help:
 	$(ACTIVATE) && python -m tools.site --packages | xargs python -m pip install --quiet --disable-pip-version-check -c requirements.txt
 	touch $@
 
+.venv/ray: .venv/installed pyproject.toml
+	$(ACTIVATE) && python -m tools.site --packages ray | xargs python -m pip install --quiet --disable-pip-version-check -c requirements.txt
+	touch $@
+
 .venv/bench: .venv/installed pyproject.toml
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt
 	touch $@

@@ -95,15 +95,15 @@ def on_page_content(content: str, **_: object) -> str:
     return MATHS.sub(drawn, content)
 
 
-def packages() -> list[str]:
-    """What the site needs beside the lock: the extra `docs`."""
+def packages(extra: str = "docs") -> list[str]:
+    """What an extra needs beside the lock; what the site needs is the extra `docs`."""
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"][
-        "docs"
+        extra
     ]
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--packages"]:
-        print(*packages())
+    if sys.argv[1:2] == ["--packages"]:
+        print(*packages(*sys.argv[2:]))
     else:
         main(*map(Path, sys.argv[1:]))

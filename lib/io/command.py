@@ -19,14 +19,18 @@ from lib.io.files import InputError
 PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 
 
+class StoppedError(RuntimeError):
+    """Why the work has ended, whole in one line: no fault of the code or of what came in, such as a lost worker."""
+
+
 def run(main: Callable[..., Any], *, environment: bool = False) -> None:
     """Run `main` on the command line's arguments, as its signature types them: a text, a number, a path or paths.
 
     A parameter with a default is an option, `--name`. With `environment`, what is not given there is taken from the
     variable of its name in capitals, where that is not empty.
 
-    Bad input (`InputError`) and a full disk end the process with one line; everything else, a fault of ours, with a
-    traceback.
+    Bad input (`InputError`), lost workers (`StoppedError`) and a full disk end the process with one line; everything
+    else, a fault of ours, with a traceback.
     """
     import argparse
     import inspect
@@ -43,7 +47,7 @@ def run(main: Callable[..., Any], *, environment: bool = False) -> None:
     arguments = vars(parser.parse_args())
     try:
         main(**arguments)
-    except InputError as error:
+    except (InputError, StoppedError) as error:
         sys.exit(f"error: {error}")
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

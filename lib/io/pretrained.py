@@ -150,13 +150,18 @@ def check_memory(checkpoint: Checkpoint, n_copies: int, what: str) -> int:
 
     Raises `InputError` where none does.
     """
-    n_bytes = 4 * n_copies * sum(prod(entry.shape) for entry in checkpoint.tensors.values())
+    n_bytes = memory_of(checkpoint, n_copies)
     free = _available_memory()
     said = f"{n_bytes / 1e9:.2g} GB of memory for each checkpoint"
     print(f"{what}: about {said}, {free / 1e9:.3g} GB are free", file=sys.stderr, flush=True)
     if n_bytes > free:
         raise InputError(f"memory: wanted {said}, got {free / 1e9:.3g} GB that are free")
     return max(1, int(free // max(1, n_bytes)))
+
+
+def memory_of(checkpoint: Checkpoint, n_copies: int) -> int:
+    """The bytes of `n_copies` of the weights in float32."""
+    return 4 * n_copies * sum(prod(entry.shape) for entry in checkpoint.tensors.values())
 
 
 def check_disk(folder: Path, n_bytes: float, what: str) -> None:

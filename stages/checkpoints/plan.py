@@ -22,7 +22,7 @@ from lib.io.compute import available_cores, generator, spread, use_device
 from lib.io.files import InputError, clear, sha256
 from lib.io.kept import Keep, kept
 from lib.io.params import Count, Fraction, Interval, read_params
-from lib.io.pretrained import Checkpoint, check_memory, check_pair, open_checkpoint, open_snapshots
+from lib.io.pretrained import Checkpoint, check_memory, check_pair, memory_of, open_checkpoint, open_snapshots
 from lib.io.tables import read_table, write_table
 from lib.models.transformers_models import (
     Batch,
@@ -72,8 +72,9 @@ def main(section: str, measure: str, base: Path, tuned: Path, text: str, spectra
     n_fit = check_memory(begun, COPIES, "plan")
     rows = {name: table[(table["run"] == name) & (table["step"] == one.step)] for name, one in last.items()}
     jobs = [(params, sizes, base, one.checkpoint.folder, text, rows[name], name) for name, one in last.items()]
-    n_processes = min(available_cores(), n_fit) if params.device == "cpu" else 1
-    parts = list(spread(planned, jobs, n_processes=n_processes, label=f"plans of {tuned}", unit="checkpoint"))
+    where = {"device": params.device, "n_processes": min(available_cores(), n_fit) if params.device == "cpu" else 1}
+    where["n_bytes"] = memory_of(begun, COPIES)
+    parts = list(spread(planned, jobs, **where, label=f"plans of {tuned}", unit="checkpoint"))
     for name in TABLES:
         write_table(pd.concat([part[name] for part in parts], ignore_index=True), plans / f"{name}.parquet")
 

@@ -15,7 +15,7 @@ from lib.io.command import run
 from lib.io.compute import available_cores, generator, spread, use_device
 from lib.io.files import InputError
 from lib.io.params import Count, Fraction, Interval, read_params
-from lib.io.pretrained import check_memory, check_pair, open_checkpoint, open_snapshots
+from lib.io.pretrained import check_memory, check_pair, memory_of, open_checkpoint, open_snapshots
 from lib.io.tables import write_table
 from lib.models.transformers_models import LinearUpdates, ModelError, matched_by_content, open_model, read_batches
 
@@ -53,9 +53,10 @@ def main(section: str, measure: str, base: Path, tuned: Path, text: str, pruning
     rows = []
     if text != "-":
         n_fit = check_memory(begun, COPIES, "prune")
-        n_processes = min(available_cores(), n_fit) if params.device == "cpu" else 1
+        where = {"device": params.device, "n_processes": min(available_cores(), n_fit) if params.device == "cpu" else 1}
+        where["n_bytes"] = memory_of(begun, COPIES)
         jobs = [(params, sizes, base, checkpoint.folder, text, name) for name, checkpoint in last.items()]
-        parts = spread(pruned, jobs, n_processes=n_processes, label=f"pruning of {tuned}", unit="checkpoint")
+        parts = spread(pruned, jobs, **where, label=f"pruning of {tuned}", unit="checkpoint")
         rows = [row for part in parts for row in part]
     types = {"what": str, "rate": float, "loss": float, "run": str}
     write_table(pd.DataFrame(rows, columns=COLUMNS).astype(types), pruning)

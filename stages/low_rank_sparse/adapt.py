@@ -69,6 +69,7 @@ def main(
     rows = spread(
         adapt_seed,
         jobs,
+        device=params.device,
         n_processes=n_parallel(params.device),
         total=sum(way.n_steps for *_, way, _, _ in jobs),
         label="adapters",

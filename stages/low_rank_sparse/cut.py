@@ -81,7 +81,8 @@ def main(
         for i in range(0, len(one.layout.seeds), TOGETHER)
     ]
     n_seeds = sum(len(numbers) for *_, numbers in jobs)
-    tables = spread(cut_seeds, jobs, n_processes=n_parallel(device), label=section, unit="seed", total=n_seeds)
+    where = {"device": device, "n_processes": n_parallel(device)}
+    tables = spread(cut_seeds, jobs, **where, label=section, unit="seed", total=n_seeds)
     parts = zip(*(of_seed for of_job in tables for of_seed in of_job), strict=True)
     for part, path in zip(parts, (truncate, directions, prune, neurons), strict=True):
         write_table(pd.concat(part, ignore_index=True), path)

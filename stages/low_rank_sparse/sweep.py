@@ -137,7 +137,8 @@ def main(section: str, data: str, training: str, configurations: Path, sweeps: P
         for labels, problem in problems(sweep, base, ways[sweep.configuration], where):
             cells += [(device, params, labels, problem, sweep.spectra, seed) for seed in sweep.seeds]
     use_device(device)
-    rows = spread(measure_cell, cells, n_processes=n_parallel(device), label=section, unit="training")
+    where = {"device": device, "n_processes": n_parallel(device)}
+    rows = spread(measure_cell, cells, **where, label=section, unit="training")
     write_table(pd.DataFrame(list(rows)), table)
 
 

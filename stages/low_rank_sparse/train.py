@@ -80,6 +80,7 @@ def main(section: str, n_seeds: str, configurations: Path, dataset: Path, runs: 
     trained = spread(
         train_chunk,
         [(dataset, params, configuration, seeds) for configuration, seeds in chunks],
+        device=params.device,
         n_processes=n_parallel(params.device),
         total=sum(configuration.n_steps * len(seeds) for configuration, seeds in chunks),
         label=section,

@@ -61,7 +61,8 @@ def main(section: str, pruning: str, device: str, dataset: Path, runs: Path, tru
             f"got {list(params.init_scales)}"
         )
     jobs = [(dataset, one.folder, params, shared, device, i) for one in chosen for i in range(len(one.layout.seeds))]
-    tables = spread(cut_seed, jobs, n_processes=n_parallel(kind_of(device)), label=section, unit="seed")
+    where = {"device": device, "n_processes": n_parallel(kind_of(device))}
+    tables = spread(cut_seed, jobs, **where, label=section, unit="seed")
     for path, parts in zip((truncate, prune), zip(*tables, strict=True), strict=True):
         write_table(pd.concat(parts, ignore_index=True), path)
 

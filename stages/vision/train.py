@@ -94,14 +94,15 @@ class Train(Seeds):
 def main(section: str, controls: Path, dataset: Path, runs: Path) -> None:
     params = read_params(section, Train)
     variants = chosen(params, controls)
-    n_processes = n_parallel(kind_of(params.device), params.threads)
+    where = {"device": params.device, "n_threads": params.threads}
+    where |= {"n_processes": n_parallel(kind_of(params.device), params.threads)}
     key = {"data": sha256(dataset), "code": code_digest()}
     estimate(params, len(variants) * params.n_seeds, read_images(dataset), dataset.parent)
     clear_runs(runs)
     every = [(variant, seed) for variant in variants for seed in params.seeds]
     grouped = groups(every, lambda cell: (cell[0].optimizer, cell[0].learning_rate), params.cells_together)
     jobs, total = [(section, dataset, params, cells, key) for cells in grouped], len(every) * params.n_steps
-    list(spread(train_cells, jobs, n_processes=n_processes, n_threads=params.threads, total=total, label=section))
+    list(spread(train_cells, jobs, **where, total=total, label=section))
     for variant in variants:
         publish(runs, variant, params, key)
 

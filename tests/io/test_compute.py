@@ -1,5 +1,7 @@
 """Where and how a computation runs changes no bit of it, and no worker is left behind."""
 
+import _multiprocessing
+import errno
 import multiprocessing
 import os
 import signal
@@ -17,7 +19,8 @@ import torch
 from threadpoolctl import threadpool_info
 
 from lib.analysis.spectra import singular_values
-from lib.io.compute import advance, available_cores, generator, spread, spread_kinds, use_device, use_threads
+from lib.io.command import StoppedError
+from lib.io.compute import advance, available_cores, cluster, generator, spread, spread_kinds, use_device, use_threads
 from lib.io.files import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -119,8 +122,120 @@ def test_a_worker_computes_after_threads_have_computed_here(matrices):
 
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_a_worker_that_dies_is_an_error_that_says_so(n_threads):
-    with pytest.raises(RuntimeError, match="toy: a worker process died"):
+    died = r"^toy: a worker process died: process \d+ ended with exit code 3, and not by an error of its work$"
+    with pytest.raises(StoppedError, match=died):
         list(spread_quietly(os._exit, [(3,), (3,)], 2, n_threads))
+
+
+@pytest.mark.parametrize(
+    ("signum", "why"),
+    [
+        (signal.SIGKILL, r"SIGKILL, as the system does where memory is short \(.*\d GB are free now\), or by hand$"),
+        (signal.SIGBUS, r"SIGBUS, a fault in compiled code \(a package, or memory\)$"),
+        (signal.SIGTERM, "SIGTERM$"),
+    ],
+)
+def test_a_worker_that_is_killed_is_an_error_that_says_by_what(signum, why):
+    with pytest.raises(StoppedError, match=rf"^toy: a worker process died: process \d+ was ended by {why}"):
+        list(spread_quietly(signal.raise_signal, [(signum,), (signum,)], 2))
+
+
+STAGE = """
+import os
+from lib.io.command import run
+from lib.io.compute import spread
+
+def main() -> None:
+    list(spread(os.abort, [(), ()], n_processes=2, label="toy"))
+
+if __name__ == "__main__":
+    run(main)
+"""
+
+
+def stage_says(tmp_path, *command):
+    """What the stage of one dead worker says when it ends badly, but for its progress bar."""
+    (tmp_path / "stage.py").write_text(STAGE)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LAB_WORKERS": "local"}
+    how = {"env": environment, "capture_output": True, "text": True, "check": False}
+    done = subprocess.run([*command, sys.executable, tmp_path / "stage.py"], **how)
+    assert done.returncode != 0
+    return [line for line in done.stderr.splitlines() if line and not line.startswith("toy: ")]
+
+
+def test_a_stage_whose_worker_dies_ends_with_one_line(tmp_path):
+    [line] = stage_says(tmp_path)
+    assert line.startswith("error: toy: a worker process died: process ")
+    assert line.endswith("was ended by SIGABRT, a fault in compiled code (a package, or memory)")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(errno.EROFS, "Read-only file system"), ImportError("no sem_open"), OSError(errno.EMFILE, "Too many")],
+)
+def test_without_semaphores_one_process_computes_and_says_so(error, monkeypatch, capfd):
+    def refused(*_):
+        raise error
+
+    monkeypatch.setattr(_multiprocessing, "SemLock", refused)
+    assert list(spread_quietly(os.getpid, [(), ()], 2)) == [os.getpid()] * 2
+    said = [line.split("\r")[-1] for line in capfd.readouterr().err.splitlines() if "no worker processes" in line]
+    assert said == [f"toy: this system has no worker processes ({error}); one process computes"]
+
+
+ALONE = """
+import os
+from lib.io.compute import spread
+assert list(spread(os.getpid, [(), ()], n_processes=2, label="toy")) == [os.getpid()] * 2
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mounts of Linux")
+def test_without_dev_shm_one_process_computes():
+    how = {"env": {**os.environ, "PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True, "check": False}
+    hidden = "mount -t tmpfs -o ro none /dev/shm"
+    if subprocess.run(["unshare", "--mount", "sh", "-c", hidden], **how).returncode:
+        pytest.skip("this user may not mount a file system of its own")
+    script = f"{hidden} && exec {sys.executable} -c '{ALONE}'"
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", script], **how)
+    assert done.returncode == 0, done.stderr
+    assert "toy: this system has no worker processes ([Errno 30] Read-only file system" in done.stderr
+
+
+@pytest.mark.parametrize("named", ["", "local"])
+def test_without_a_name_of_a_cluster_this_machine_computes(named):
+    assert cluster(named) is None
+
+
+@pytest.mark.parametrize(
+    ("named", "address"),
+    [("ray:auto", "auto"), ("ray:10.0.0.1:6379", "10.0.0.1:6379"), ("ray://10.0.0.1:10001", "ray://10.0.0.1:10001")],
+)
+def test_the_environment_names_a_cluster(named, address):
+    assert cluster(named) == address
+
+
+@pytest.mark.parametrize("named", ["ray", "ray:", "ray://", "dask:auto", "2", "auto"])
+def test_a_name_of_no_cluster_is_refused_before_any_job(named, monkeypatch):
+    monkeypatch.setenv("LAB_WORKERS", named)
+    with pytest.raises(InputError, match=f"LAB_WORKERS: wanted local, ray:auto, .*, got '{named}'"):
+        list(spread_quietly(os._exit, [(3,)], 1))
+
+
+def test_a_cluster_without_ray_is_refused_in_words(monkeypatch):
+    monkeypatch.setenv("LAB_WORKERS", "ray:auto")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"LAB_WORKERS: wanted the package ray \(.*\), got none"):
+        list(spread_quietly(os._exit, [(3,)], 1))
+
+
+def test_a_stage_that_is_asked_for_no_cluster_does_not_import_ray():
+    script = (
+        "import os, sys; from lib.io.compute import spread; list(spread(os.getpid, [()], n_processes=1, label='toy')); "
+    )
+    script += "assert not [name for name in sys.modules if name.split('.')[0] == 'ray' or 'ray_workers' in name]"
+    subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
 
 
 def test_a_pool_that_breaks_while_it_is_given_work_says_so(monkeypatch):
