@@ -5,6 +5,7 @@ import functools
 import hashlib
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import time
@@ -195,6 +196,7 @@ def _start_worker(advanced: Any, n_threads: int) -> None:
 
     global _progress
     _progress = report
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to say
     kill_with_parent()
     use_threads(n_threads)
     keep_freed_memory()

@@ -124,7 +124,7 @@ def test_bad_input_and_a_full_disk_end_in_one_line(called, error, said):
     assert "\n" not in str(ended.value)
 
 
-@pytest.mark.parametrize("error", [ValueError("a fault"), OSError(errno.EACCES, "Permission denied")])
+@pytest.mark.parametrize("error", [ValueError("a fault"), OSError(errno.ENOENT, "No such file or directory")])
 def test_a_fault_is_not_hidden(called, error):
     def main() -> None:
         raise error
