@@ -50,12 +50,15 @@ def run(main: Callable[..., Any], *, environment: bool = False) -> None:
     A parameter with a default is an option, `--name`. With `environment`, what is not given there is taken from the
     variable of its name in capitals, where that is not empty.
 
-    What is to be written is tried before `main` begins: the place of each path that is not there yet. Bad input
+    Before `main` begins, data sets that are read are verified (`verify`), and what is to be written is tried: the place
+    of each path that is not there yet. Bad input
     (`InputError`), what the machine lacks (`WANTED`) and Ctrl-C end the process with one line; everything else, a fault
     of ours, with a traceback.
     """
     import argparse
     import inspect
+
+    from lib.io.inputs import verify
 
     parser = argparse.ArgumentParser(description=main.__doc__, allow_abbrev=False)
     for name, parameter in inspect.signature(main, eval_str=True).parameters.items():
@@ -69,9 +72,11 @@ def run(main: Callable[..., Any], *, environment: bool = False) -> None:
     arguments = vars(parser.parse_args())
     try:
         with _interruptible():
-            for path in arguments.values():
-                if isinstance(path, Path) and not path.exists():
-                    _try_to_write(path)
+            for value in arguments.values():
+                if isinstance(value, Path) and not value.exists():
+                    _try_to_write(value)
+                for path in [value] if isinstance(value, Path) else _paths(value):
+                    verify(path)
             main(**arguments)
     except KeyboardInterrupt:
         _end_interrupted()
@@ -93,6 +98,12 @@ def lacking(error: BaseException) -> str | None:
     if isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "can't allocate memory" in text:
         return f"{text[:300] or kind}: wanted {WANTED[errno.ENOMEM]}"
     return None
+
+
+def _paths(value: Any) -> list[Path]:
+    """The files that a list or a text names; a text may be a file beside other things."""
+    values = value if isinstance(value, list) else [value] if isinstance(value, str) and os.sep in value else []
+    return [path for path in map(Path, values) if path.is_file()]
 
 
 def _try_to_write(path: Path) -> None:

@@ -103,7 +103,7 @@ def test_a_file_where_a_folder_is_wanted_is_noticed_before_the_work(tmp_path):
         ("Path('file').write_text(''); Path('file').mkdir()", "a folder, where a file is"),
         ("out.mkdir(); out.write_text('')", "a file, where a folder is"),
         (
-            "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (20, 20)); kept = [open('/dev/null') for _ in 'x' * 20]",
+            "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (20, 20)); a = [open('/dev/null') for _ in 'x' * 20]",
             "more open files",
         ),
     ],
@@ -226,8 +226,10 @@ def test_ctrl_c_under_dvc_ends_a_stage_and_its_workers_within_five_seconds(begun
             work.until(lambda _: bool(work.find("stage")))
         os.killpg(work.dvc.pid, signal.SIGINT)
         begin = time.monotonic()
-        said = work.ended()
+        while any(map(work.find, ("worker", "stage"))):
+            time.sleep(0.05)
         assert time.monotonic() - begin < 5
+        said = work.ended()
         assert work.dvc.returncode != 0
     assert "Traceback" not in said
     if begun == "works":
