@@ -3,8 +3,10 @@
 import os
 import sys
 
-from lib.io.command import end_with_parent, refuse_shallow_clone
+from lib.io.command import end_with_parent, interrupt_at_once, refuse_shallow_clone
 
-if sys.argv[0] == "-m" and "DVC_ROOT" in os.environ:  # python -m is looking for the module that it will run
-    refuse_shallow_clone()
-    end_with_parent()
+if sys.argv[0] == "-m":  # python is looking for the module that it will run
+    interrupt_at_once()
+    if "DVC_ROOT" in os.environ:
+        refuse_shallow_clone()
+        end_with_parent()

@@ -1,4 +1,4 @@
-"""How a stage starts and ends: with its parent, on a typed command line, in one line for bad input or a full disk.
+"""How a stage starts and ends: with its parent, on a typed command line, in one line for bad input or a poor machine.
 
 `stages/__init__.py` imports this before anything else is imported: what it needs at once must load at once.
 """
@@ -10,13 +10,38 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
 from lib.io.files import InputError
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
+PATIENCE = 3.0  # seconds after Ctrl-C in which a long computation may still tidy up
+
+ROOM, PERMISSION, FILES = (
+    "room to write, got none",
+    "the permission for it",
+    "more open files (`ulimit -n` says how many)",
+)
+WANTED = {  # of the machine, by the error that it gave
+    errno.ENOSPC: ROOM,
+    errno.EDQUOT: ROOM,
+    errno.EFBIG: ROOM,
+    errno.EROFS: "a disk that can be written to",
+    errno.EACCES: PERMISSION,
+    errno.EPERM: PERMISSION,
+    errno.ENOTDIR: "a folder, where a file is",
+    errno.EEXIST: "a folder, where a file is",
+    errno.EISDIR: "a file, where a folder is",
+    errno.ENOLCK: "a disk on which files can be locked",
+    errno.EMFILE: FILES,
+    errno.ENFILE: FILES,
+    errno.EAGAIN: "more processes (`ulimit -u` says how many)",
+    errno.ENOMEM: "more memory",
+    errno.EIO: "a disk without faults",
+}
 
 
 class StoppedError(RuntimeError):
@@ -29,11 +54,14 @@ def run(main: Callable[..., Any], *, environment: bool = False) -> None:
     A parameter with a default is an option, `--name`. With `environment`, what is not given there is taken from the
     variable of its name in capitals, where that is not empty.
 
-    Bad input (`InputError`), lost workers (`StoppedError`) and a full disk end the process with one line; everything
-    else, a fault of ours, with a traceback.
+    Before `main` begins, data sets that are read are verified (`verify`), and what is to be written is tried: the place
+    of each path that is not there yet. Bad input (`InputError`), lost workers (`StoppedError`), what the machine lacks
+    (`WANTED`) and Ctrl-C end the process with one line; everything else, a fault of ours, with a traceback.
     """
     import argparse
     import inspect
+
+    from lib.io.inputs import verify
 
     parser = argparse.ArgumentParser(description=main.__doc__, allow_abbrev=False)
     for name, parameter in inspect.signature(main, eval_str=True).parameters.items():
@@ -46,13 +74,100 @@ def run(main: Callable[..., Any], *, environment: bool = False) -> None:
             parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=given or parameter.default)
     arguments = vars(parser.parse_args())
     try:
-        main(**arguments)
+        with _interruptible():
+            for value in arguments.values():
+                if isinstance(value, Path) and not value.exists():
+                    _try_to_write(value)
+                for path in [value] if isinstance(value, Path) else _paths(value):
+                    verify(path)
+            main(**arguments)
+    except KeyboardInterrupt:
+        _end_interrupted()
     except (InputError, StoppedError) as error:
         sys.exit(f"error: {error}")
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    except Exception as error:
+        said = lacking(error)
+        if said is None:
             raise
-        sys.exit(f"error: {error}: wanted room to write, got none; what is unfinished is removed")
+        sys.exit(f"error: {said}; what is unfinished is removed")
+
+
+def lacking(error: BaseException) -> str | None:
+    """What this machine lacks, as an error says it, on one line; None where the error is of another kind."""
+    text = " ".join(str(error).split())
+    if isinstance(error, OSError) and error.errno in WANTED:
+        return f"{text}: wanted {WANTED[error.errno]}"
+    kind = type(error).__name__  # torch's has no type of its own on a CPU
+    if isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "can't allocate memory" in text:
+        return f"{text[:300] or kind}: wanted {WANTED[errno.ENOMEM]}"
+    return None
+
+
+def _paths(value: Any) -> list[Path]:
+    """The files that a list or a text names; a text may be a file beside other things, also one that a user has made.
+
+    So a safetensors file that is given as a text need not have the digest of a data set.
+    """
+    if isinstance(value, str):
+        file = Path(value)
+        return [file] if os.sep in value and file.suffix != ".safetensors" and file.is_file() else []
+    return [path for path in map(Path, value if isinstance(value, list) else []) if path.is_file()]
+
+
+def _try_to_write(path: Path) -> None:
+    """Raise what writing there will raise; nothing is left."""
+    place = next(place for place in path.absolute().parents if place.exists())
+    if not place.is_dir():
+        raise InputError(f"{path}: wanted a folder to write in, got the file {place}")
+    probe = place / f".{path.name[:99]}.{os.getpid()}.part"
+    os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    probe.unlink()
+
+
+def interrupt_at_once() -> None:
+    """Have Ctrl-C end this process without a word, until `run` begins: it imports, and has nothing to tidy up."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Have Ctrl-C raise `KeyboardInterrupt`, and end this process where nothing comes of that in a while.
+
+    Python raises it when a call into C returns, which may take minutes; a thread waits beside.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def wait() -> None:
+        while told := os.read(reader, 1)[0]:  # the number of the signal; zero once `main` has ended
+            if told == signal.SIGINT and not ended.wait(PATIENCE):
+                _end_interrupted()
+
+    ended = threading.Event()
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        ended.set()
+        os.write(writer, b"\0")
+        waiting.join()
+        os.close(writer)
+        os.close(reader)
+
+
+def _end_interrupted() -> None:
+    """End as a shell expects it of Ctrl-C, and wait for nobody: workers end with this process."""
+    os.write(2, b"\nerror: interrupted; what is unfinished is removed\n")
+    os._exit(130)
 
 
 def refuse_shallow_clone() -> None:

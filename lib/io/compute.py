@@ -285,6 +285,7 @@ def _start_worker(advanced: Any, n_threads: int) -> None:
 
     global _progress
     _progress = report
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to say
     kill_with_parent()
     use_threads(n_threads)
     keep_freed_memory()

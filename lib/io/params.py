@@ -7,6 +7,7 @@ number, and `Name` is a text that becomes a part of a path. A relation between f
 put in our words.
 """
 
+import itertools
 import json
 import math
 import re
@@ -20,10 +21,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, ErrorDetails
 from pydantic_core.core_schema import no_info_after_validator_function
 from ruamel.yaml import YAML, YAMLError
+from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 
 from lib.io.files import InputError, file_name
 
 Schema = TypeVar("Schema")
+
+MOST_YAML, MOST_DEPTH, MOST_VALUES = 1 << 24, 50, 1_000_000  # characters, values in one another, values
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,15 @@ class Seeds:
 def load_yaml(path: Path) -> Any:
     """Read a YAML file as DVC reads it; raises `InputError` where it is missing or malformed."""
     try:
-        return _yaml(path.read_text(encoding="utf-8"))
+        return _yaml(_text(path))
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: wanted a readable YAML file, got: {error}") from error
+
+
+def _text(file: Path) -> str:
+    if file.stat().st_size > MOST_YAML:
+        raise ValueError(f"{file.stat().st_size} bytes, more than {MOST_YAML}")
+    return file.read_text(encoding="utf-8")
 
 
 def read_params(section: str, schema: type[Schema], file: Path = Path("params.yaml"), *, part: bool = False) -> Schema:
@@ -122,7 +132,7 @@ def read_cases(
     wanted and what was got.
     """
     try:
-        lines = file.read_text(encoding="utf-8-sig").split("\n")  # a spreadsheet may write a byte order mark
+        lines = _text(file).removeprefix("\ufeff").split("\n")  # a spreadsheet may write a byte order mark
     except (OSError, ValueError) as error:
         raise InputError(f"{file}: wanted a readable table of cases, got: {error}") from error
     numbered = [(n, line) for n, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
@@ -172,10 +182,30 @@ def _model(wanted: Any) -> type[BaseModel]:
 
 def _yaml(text: str) -> Any:
     try:
-        return YAML(typ="safe").load(text)
+        _check_depth(text)
+        found = YAML(typ="safe").load(text)
+        if next(itertools.islice(_values(found), MOST_VALUES, None), None) is not None:
+            raise ValueError(f"more than {MOST_VALUES} values, those of aliases counted")
+        return found
     except (YAMLError, KeyError, AttributeError, TypeError, RecursionError) as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         raise ValueError(f"line {mark.line + 1}: {problem}" if mark and problem else str(error)) from error
+
+
+def _check_depth(text: str) -> None:
+    """Raise `ValueError` where values lie too deep in one another for the parser, which is in C and would crash."""
+    depth = 0
+    for event in YAML(typ="safe").parse(text):
+        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        if depth > MOST_DEPTH:
+            raise ValueError(f"more than {MOST_DEPTH} values that lie in one another")
+
+
+def _values(value: Any) -> Iterator[bool]:
+    """One for each value in a value."""
+    yield True
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _values(item)
 
 
 def _cell(text: str, where: str) -> Any:

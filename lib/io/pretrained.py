@@ -4,10 +4,7 @@ Headers are read at once, tensors one at a time, so that the memory does not dep
 no such checkpoint is refused in one line: pickles, quantised weights, an adapter in place of a model, a part of a file.
 """
 
-import json
-import os
 import re
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,21 +12,14 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from lib.io.files import InputError
+from lib.io.files import InputError, file_name
+from lib.io.inputs import Entry, read_header, read_json
+from lib.io.memory import available_memory
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 QUANTISED = ("I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3", "F6_E3M2")
 INDEX, WHOLE = "model.safetensors.index.json", "model.safetensors"
 CONVERT = "AutoModel....from_pretrained(FOLDER).save_pretrained(OUT)"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Where a tensor is, and what it is."""
-
-    file: Path
-    shape: tuple[int, ...]
-    dtype: str
 
 
 @dataclass(frozen=True)
@@ -151,7 +141,7 @@ def check_memory(checkpoint: Checkpoint, n_copies: int, what: str) -> int:
     Raises `InputError` where none does.
     """
     n_bytes = memory_of(checkpoint, n_copies)
-    free = _available_memory()
+    free = available_memory()
     said = f"{n_bytes / 1e9:.2g} GB of memory for each checkpoint"
     print(f"{what}: about {said}, {free / 1e9:.3g} GB are free", file=sys.stderr, flush=True)
     if n_bytes > free:
@@ -162,25 +152,6 @@ def check_memory(checkpoint: Checkpoint, n_copies: int, what: str) -> int:
 def memory_of(checkpoint: Checkpoint, n_copies: int) -> int:
     """The bytes of `n_copies` of the weights in float32."""
     return 4 * n_copies * sum(prod(entry.shape) for entry in checkpoint.tensors.values())
-
-
-def check_disk(folder: Path, n_bytes: float, what: str) -> None:
-    """Raise `InputError` where the disk of a folder, which need not be there yet, has less room than that."""
-    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    free = shutil.disk_usage(place).free
-    if n_bytes > free:
-        raise InputError(
-            f"{what}: wanted {n_bytes / 1e9:.2g} GB of disk, got {free / 1e9:.3g} GB that are free in {place}"
-        )
-
-
-def _available_memory() -> int:
-    """The bytes of memory that are free or can be freed; what the machine has where Linux does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _step(name: str) -> int:
@@ -194,10 +165,10 @@ def _indexed(folder: Path) -> dict[str, Entry]:
     if not isinstance(placed, dict) or not placed:
         raise InputError(f"{folder / INDEX}: wanted a weight_map of tensors and shards, got {placed!r}")
     headers = {}
-    for shard in sorted(set(placed.values())):
+    for shard in sorted({file_name(str(shard)) for shard in placed.values()}):
         if not (folder / shard).is_file():
             raise InputError(f"{folder}: wanted the shard {shard}, which its index names, got none")
-        headers[shard] = _header(folder / shard)
+        headers[shard] = read_header(folder / shard)
     for name, shard in placed.items():
         if name not in headers[shard]:
             raise InputError(f"{folder / shard}: wanted the tensor {name}, which the index gives to it, got none")
@@ -206,37 +177,15 @@ def _indexed(folder: Path) -> dict[str, Entry]:
 
 def _whole(folder: Path) -> dict[str, Entry]:
     if (folder / WHOLE).is_file():
-        return dict(sorted(_header(folder / WHOLE).items()))
+        return dict(sorted(read_header(folder / WHOLE).items()))
     pickles: Sequence[Path] = sorted([*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")])
     if pickles:
         raise InputError(f"{folder}: wanted safetensors, got the pickle {pickles[0].name}: convert it, {CONVERT}")
     raise InputError(f"{folder}: wanted {WHOLE} or {INDEX}, got {sorted(path.name for path in folder.iterdir())}")
 
 
-def _header(file: Path) -> dict[str, Entry]:
-    """The tensors of a safetensors file, by its header alone; its length tells a part of a file."""
-    size = file.stat().st_size
-    try:
-        with file.open("rb") as opened:
-            length = int.from_bytes(opened.read(8), "little")
-            if length > size:
-                raise ValueError(f"a header of {length} bytes in {size}")
-            header = json.loads(opened.read(length))
-        header.pop("__metadata__", None)
-        entries = {name: Entry(file, tuple(one["shape"]), one["dtype"]) for name, one in header.items()}
-        end = max((one["data_offsets"][1] for one in header.values()), default=0)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{file}: wanted a safetensors file, got: {error}") from error
-    if 8 + length + end != size:
-        raise InputError(f"{file}: wanted {8 + length + end} bytes, as its header says, got {size}")
-    return entries
-
-
 def _json(file: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file}: wanted a JSON file, got: {error}") from error
+    value = read_json(file)
     if not isinstance(value, dict):
         raise InputError(f"{file}: wanted a JSON object, got {type(value).__name__}")
     return value

@@ -20,6 +20,7 @@ from typing import Any
 import pandas as pd
 
 from lib.io.files import InputError, atomic, clear, file_name, sha256
+from lib.io.inputs import read_sums
 from lib.io.tables import read_table, write_table
 
 FORMAT = "transformer dynamics run 1"
@@ -147,11 +148,8 @@ class Run:
 
 def open_run(folder: Path) -> Run:
     """Open a run folder; raises `InputError` where it is missing, incomplete, foreign or altered."""
-    digests = _read_digests(folder)
-    present = {path.name for path in folder.iterdir() if path.is_file()} - {"SHA256SUMS"}
-    for name in sorted(digests.keys() - present):
-        raise InputError(f"{folder}: wanted the file {name}, which its SHA256SUMS lists")
-    for name in sorted(present - digests.keys()):
+    digests = read_sums(folder, "a run")
+    for name in sorted({path.name for path in folder.iterdir() if path.is_file()} - {"SHA256SUMS", *digests}):
         raise InputError(f"{folder}: wanted no file that its SHA256SUMS does not list, got {name}")
     if "steps.parquet" not in digests or sha256(folder / "steps.parquet") != digests["steps.parquet"]:
         raise InputError(f"{folder}/steps.parquet: the content does not fit its SHA256SUMS")
@@ -191,22 +189,6 @@ def _runs_in(folder: Path) -> list[str]:
 
 def _snapshot_name(number: int) -> str:
     return f"snapshot-{number:04d}.safetensors"
-
-
-def _read_digests(folder: Path) -> dict[str, str]:
-    try:
-        lines = (folder / "SHA256SUMS").read_bytes().decode().split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{folder}: wanted a run (no SHA256SUMS is there), got: {error}") from error
-    digests = {}
-    if lines.pop() != "":
-        raise InputError(f"{folder}/SHA256SUMS: wanted lines that end, got a part of one")
-    for line in lines:
-        digest, separator, name = line.partition("  ")
-        if len(digest) != 64 or not separator or Path(name).name != name:
-            raise InputError(f"{folder}/SHA256SUMS: wanted 'digest  name' lines, got {line!r}")
-        digests[name] = digest
-    return digests
 
 
 def _read_snapshot(folder: Path, name: str, digests: dict[str, str]) -> tuple[bytes, Layout]:

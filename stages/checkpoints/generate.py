@@ -7,6 +7,7 @@ from typing import Annotated
 from lib.data.grammar import shuffled, text
 from lib.io.command import run
 from lib.io.files import write_files
+from lib.io.inputs import write_sums
 from lib.io.params import Interval, read_params
 
 Bytes = Annotated[int, Interval("[1000, 1e9]")]
@@ -30,6 +31,7 @@ def main(section: str, texts: Path) -> None:
         "measured.txt": text(SECOND, params.n_measured_bytes, MEASURED),
     }
     write_files(texts, made)
+    write_sums(texts)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from torch import Tensor
 from lib.io.command import run
 from lib.io.compute import advance, available_cores, generator, spread
 from lib.io.files import InputError, clear
+from lib.io.inputs import write_sums
 from lib.io.params import Count, Interval, Name, Positive, Seeds, read_cases, read_params
 from lib.io.pretrained import open_checkpoint
 from lib.models.transformers_models import loss, open_model, save_model, small_model
@@ -62,7 +63,7 @@ def main(section: str, trainings: Path, kind: str, texts: Path, base: Path, tune
     if kind not in ("llama", "gpt2"):
         raise InputError(f"kind: wanted llama or gpt2, got {kind}")
     for folder, depth in ((base, ""), (tuned, "*/*/"), (pretrained, "*/*/")):
-        clear(folder, *(depth + name for name in ("config.json", "model.safetensors")))
+        clear(folder, *(depth + name for name in ("config.json", "model.safetensors", "SHA256SUMS")))
     scratch = cases.pop("base")
     first: list[tuple] = [
         (params, scratch, kind, texts / f"{name}.txt", None, pretrained / name, ("base", name))
@@ -93,6 +94,7 @@ def train(
     for step in descent(model, text, params, training.n_steps, training.learning_rate, source):
         if step in (*training.snapshot_steps, training.n_steps):
             save_model(model, folder / step_name(step))
+            write_sums(folder / step_name(step))
         advance(step > 0)
 
 

@@ -12,6 +12,7 @@ from lib.data.gaussian_sequences import PAIRS, Law, gaussian_sequences
 from lib.io.command import run
 from lib.io.compute import generator, use_threads
 from lib.io.files import clear, write_files
+from lib.io.inputs import with_digest
 from lib.io.params import Interval, Name, Seeds, read_cases, read_params
 from lib.models.diagonal_attention import taught
 
@@ -64,7 +65,7 @@ def make(problem: Problem) -> bytes:
         teacher, blocks = w_u * w_v, frozen_parts(problem, seed)
         rows.append({"X": X, "Y": taught(teacher, X=X, **blocks), "teacher": teacher, "u": u, "v": v, **blocks})
     tensors = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
-    return save({**tensors, "seeds": torch.tensor(problem.seeds)})
+    return with_digest(save({**tensors, "seeds": torch.tensor(problem.seeds)}))
 
 
 def frozen_parts(problem: Problem, seed: int) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ from lib.data.patterns import PatternTask, draw_samples, orthonormal_patterns, s
 from lib.io.command import run
 from lib.io.compute import generator, use_threads
 from lib.io.files import atomic
+from lib.io.inputs import with_digest
 from lib.io.params import Count, Interval, Seeds, read_params
 
 Size = Annotated[int, Interval("[1, 16384]")]
@@ -46,7 +47,7 @@ def main(section: str, dataset: Path) -> None:
         drawn.append((mu, train, test))
     tensors = stacked(params.seeds, drawn).tensors()
     with atomic(dataset) as part:
-        part.write_bytes(save({name: tensor.contiguous() for name, tensor in tensors.items()}))
+        part.write_bytes(with_digest(save({name: tensor.contiguous() for name, tensor in tensors.items()})))
     print(f"{len(params.seeds)} seeds of {params.n_train} training and {params.n_test} test samples")
 
 

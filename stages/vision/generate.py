@@ -10,6 +10,7 @@ from lib.data.digits import read_digits
 from lib.data.sources import Source
 from lib.io.command import run
 from lib.io.files import InputError, atomic
+from lib.io.inputs import with_digest
 from lib.io.params import read_params
 
 
@@ -20,7 +21,7 @@ def main(section: str, official: Path, dataset: Path) -> None:
     except ValueError as error:
         raise InputError(str(error)) from error
     with atomic(dataset) as part:
-        part.write_bytes(save(images))
+        part.write_bytes(with_digest(save(images)))
     print(f"{len(images['train_labels'])} training and {len(images['test_labels'])} test images")
 
 

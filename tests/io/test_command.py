@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from lib.io.command import refuse_shallow_clone, run
 from lib.io.files import InputError
@@ -40,6 +42,21 @@ def test_arguments_have_the_types_of_the_signature(called):
         ("a.b", 0.5, Path("data/runs"), [Path("one"), Path("two")], 3, ""),
         ("a.b", 0.001, Path("data/runs"), [Path("one")], 7, "x y"),
     ]
+
+
+def test_a_text_may_name_a_file_of_the_users_own_and_a_path_a_data_set_alone(called, tmp_path):
+    def text(text: str) -> None:
+        found.append(text)
+
+    def path(path: Path) -> None:
+        found.append(path)
+
+    found, own = [], tmp_path / "own.safetensors"
+    save_file({"input_ids": torch.zeros(2, 3)}, own)
+    called(text, str(own))
+    assert found == [str(own)]
+    with pytest.raises(SystemExit, match="own.safetensors: wanted a data set with its digest"):
+        called(path, str(own))
 
 
 def test_a_list_may_stand_between_others(called):
@@ -124,7 +141,7 @@ def test_bad_input_and_a_full_disk_end_in_one_line(called, error, said):
     assert "\n" not in str(ended.value)
 
 
-@pytest.mark.parametrize("error", [ValueError("a fault"), OSError(errno.EACCES, "Permission denied")])
+@pytest.mark.parametrize("error", [ValueError("a fault"), OSError(errno.ENOENT, "No such file or directory")])
 def test_a_fault_is_not_hidden(called, error):
     def main() -> None:
         raise error

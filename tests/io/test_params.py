@@ -671,3 +671,33 @@ def test_a_fuzzed_section_that_is_accepted_trains_to_a_readable_run(n_sections, 
 def pixels(shape, g):
     """Random bytes."""
     return torch.randint(0, 256, shape, generator=g).byte()
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefg", "bcdefgh", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[" * 100_000, "more than 50 values that lie in one another"),
+        ("{a: " * 100_000, "more than 50 values that lie in one another"),
+        ("- " * 100_000 + "1", "more than 50 values that lie in one another"),
+        ("".join(f"{' ' * i}a:\n" for i in range(1000)), "more than 50 values that lie in one another"),
+        (BOMB, "more than 1000000 values, those of aliases counted"),
+        ("a: &a [*a]", ""),
+        ("#" * (1 << 24) + "\n", "16777217 bytes, more than 16777216"),
+    ],
+    ids=["lists", "sections", "dashes", "lines", "aliases", "itself", "long"],
+)
+def test_yaml_that_would_take_all_the_memory_or_crash_the_parser_is_refused_in_one_line(text, said, tmp_path):
+    path = tmp_path / "params.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=f"params.yaml: wanted a readable YAML file, got: .*{said}") as found:
+        load_yaml(path)
+    assert "\n" not in str(found.value)
+    if len(text) < 1 << 24:
+        path.write_text("name\n" + text.replace("\n", " ") + "\n")
+        with pytest.raises(InputError, match="wanted"):
+            read_cases(path, Toy)

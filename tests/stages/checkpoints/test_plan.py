@@ -245,7 +245,7 @@ def test_a_text_on_which_the_tuned_model_is_no_better_is_refused(stage, tmp_path
 
 def test_too_little_memory_is_said_before_any_work(stage, tmp_path, monkeypatch):
     base, tuned = taught("llama", tmp_path, 1)
-    monkeypatch.setattr("lib.io.pretrained._available_memory", lambda: 1000)
+    monkeypatch.setattr("lib.io.pretrained.available_memory", lambda: 1000)
     with pytest.raises(InputError, match=r"memory: wanted .* GB of memory for each checkpoint, got 1e-06 GB that are"):
         plan(stage, base, tuned, text="-")
 
