@@ -55,7 +55,7 @@ def test_a_text_may_name_a_file_of_the_users_own_and_a_path_a_data_set_alone(cal
     save_file({"input_ids": torch.zeros(2, 3)}, own)
     called(text, str(own))
     assert found == [str(own)]
-    with pytest.raises(SystemExit, match="own.safetensors: wanted a data set with its digest"):
+    with pytest.raises(SystemExit, match=r"own\.safetensors: wanted a data set with its digest"):
         called(path, str(own))
 
 
