@@ -6,7 +6,7 @@ PARAMS = {"n_bytes": 5000, "n_measured_bytes": 1000}
 
 def test_texts_of_two_languages_and_a_null(stage):
     stage("checkpoints.generate", {"example": PARAMS}, "example", Path("texts"))
-    texts = {path.name: path.read_bytes() for path in Path("texts").iterdir()}
+    texts = {path.name: path.read_bytes() for path in Path("texts").glob("*.txt")}
     assert {name: len(text) for name, text in texts.items()} == {
         "language.txt": 5000, "permuted.txt": 5000, "tuned.txt": 5000, "measured.txt": 1000
     }  # fmt: skip
