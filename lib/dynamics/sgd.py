@@ -49,8 +49,16 @@ def warmup_cosine(step: int, warmup_steps: int, n_steps: int) -> float:
     return (1 + math.cos(math.pi * (step - warmup_steps) / max(1, n_steps - warmup_steps))) / 2
 
 
+MOST_SAVED = 1_000_000  # snapshots of a training
+
+
 def saved_steps(n_steps: int, every: int) -> list[int]:
-    """The steps to save: 0, powers of two below `every`, multiples of `every`, and the last."""
+    """The steps to save: 0, powers of two below `every`, multiples of `every`, and the last.
+
+    Raises `ValueError` for more than any run can hold.
+    """
+    if n_steps // every > MOST_SAVED:
+        raise ValueError(f"snapshot_every: wanted at most {MOST_SAVED} snapshots, got {n_steps // every}")
     powers = [2**k for k in range(n_steps.bit_length()) if 2**k < min(every, n_steps)]
     return sorted({0, *powers, *range(every, n_steps, every), n_steps})
 

@@ -1,6 +1,5 @@
 """What a long training will cost is said before it begins; what is too much is refused."""
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import torch
 
 from lib.io.compute import matmul_rate
 from lib.io.files import InputError
+from lib.io.memory import check_disk
 
 SHARE_OF_RATE = 0.4  # of a device's rate for matrix products, which a training reaches [C]
 COPIES = 3  # of every snapshot: in scratch, in the run, in DVC's cache
@@ -28,6 +28,7 @@ def check_budget(
 
     The rate is measured here, in this precision. Raises `InputError` above `max_hours` or the free disk.
     """
+    check_disk(folder, COPIES * n_bytes, "snapshots")
     size = 8192 if device.type == "cuda" else 768
     rate = SHARE_OF_RATE * n_parallel * matmul_rate(device, getattr(torch, precision), size)
     hours, gigabytes = flops / rate / 3600, COPIES * n_bytes / 1e9
@@ -35,6 +36,3 @@ def check_budget(
     print(f"{what}: {cost}", file=sys.stderr, flush=True)
     if hours > max_hours:
         raise InputError(f"max_hours: wanted at most {max_hours:g} h, got about {hours:.3g} h")
-    free = shutil.disk_usage(folder).free
-    if COPIES * n_bytes > free:
-        raise InputError(f"disk: wanted {gigabytes:.3g} GB for snapshots, got {free / 1e9:.3g} free")

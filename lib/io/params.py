@@ -24,6 +24,7 @@ from ruamel.yaml import YAML, YAMLError
 from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 
 from lib.io.files import InputError, file_name
+from lib.io.memory import check_memory
 
 Schema = TypeVar("Schema")
 
@@ -162,10 +163,18 @@ def parse(value: Any, wanted: type[Schema], where: str, separator: str = ".") ->
     for place, wrong in _not_plain(value):
         raise InputError(f"{where}{_path(place, separator)}: {wrong}")
     try:
-        return _model(wanted).model_validate_json(json.dumps({"value": value})).value  # pyright: ignore
+        found = _model(wanted).model_validate_json(json.dumps({"value": value})).value  # pyright: ignore
     except ValidationError as error:
         first = min(error.errors(), key=_rank)
         raise InputError(f"{where}{_in_words(first, wanted, separator)}") from error
+    check_memory(where, _memory(found))
+    return found
+
+
+def _memory(value: Any) -> float:
+    """The bytes that a value says its work takes, and those of its parts."""
+    parts = [getattr(value, field.name) for field in fields(value)] if is_dataclass(value) else ()
+    return getattr(value, "memory", 0) + sum(map(_memory, parts)) if is_dataclass(value) else 0
 
 
 def _known(value: Any, schema: Any) -> Any:

@@ -13,7 +13,8 @@ n_neurons × d_value. So $W_{KQ} = W_K W_Q^\top$ and $W_{VO} = W_V W_O^\top$, as
 All functions take further leading axes, alike in weights and samples (a stack of seeds), which are computed together.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -123,6 +124,19 @@ def scores(
 ) -> dict[str, float]:
     """What `score` measures, of one model as numbers."""
     return {name: value.item() for name, value in score(weights, readout, X, labels, is_relevant, S).items()}
+
+
+def training_memory(dataset: Mapping[str, Any], n_neurons: int, n_saved: int, n_losses: int) -> int:
+    """About the bytes that trainings hold, by the shapes of their data set; one trains at a time.
+
+    These are the saved states of all, a loss per step, and of one its weights, slopes and copies, values and attention.
+    """
+    n_all, n_samples, seq_len, d_model = dataset["train_tokens"].shape
+    of_readout = n_neurons * seq_len  # at most: one entry for each place
+    weights = 3 * d_model * d_model + n_neurons * d_model + of_readout
+    of_seed = 8 * weights + 2 * n_samples * seq_len * (4 * d_model + seq_len)
+    data = n_all * n_samples * seq_len * (d_model + 2)
+    return 4 * (n_saved * weights + of_seed + 2 * data) + 40 * n_losses
 
 
 def neuron_outputs(

@@ -102,8 +102,17 @@ class ViT:
 
 def training_cost(model: ViT, image_shape: tuple[int, ...], n_classes: int) -> tuple[int, int]:
     """Floating-point operations of a training step per image, and the bytes of the weights."""
-    weights = model.initial_weights(image_shape, n_classes, 1.0, "layers", torch.Generator())
+    with torch.device("meta"):  # shapes alone
+        weights = model.initial_weights(image_shape, n_classes, 1.0, "layers", torch.Generator("cpu"))
     return 3 * forward_flops(weights), sum(w.numel() * w.element_size() for w in weights.values())
+
+
+def training_memory(model: ViT, image_shape: tuple[int, ...], n_bytes: int, batch_size: int) -> int:
+    """About the bytes that a training holds: weights of `n_bytes` with slopes, Adam's moments and copies; a batch's."""
+    channels, height, width = image_shape
+    n_tokens = height * width // model.patch_size**2 + 1
+    of_token = 12 * model.d_model + 4 * model.n_heads * model.d_head + 3 * model.d_mlp + 3 * model.n_heads * n_tokens
+    return 8 * n_bytes + 4 * batch_size * n_tokens * (model.n_layers * of_token + channels * model.patch_size**2)
 
 
 def patches(

@@ -20,6 +20,11 @@ class Generate:
     n_bytes: Bytes
     n_measured_bytes: Bytes
 
+    @property
+    def memory(self) -> int:
+        """Bytes: the texts, and the parts of which the longest is made."""
+        return 2 * (self.n_bytes + self.n_measured_bytes) + 6 * max(self.n_bytes, self.n_measured_bytes)
+
 
 def main(section: str, texts: Path) -> None:
     params = read_params(section, Generate)

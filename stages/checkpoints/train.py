@@ -49,6 +49,14 @@ class Train(Seeds):
     seq_len: Size
     batch_size: Size
 
+    @property
+    def memory(self) -> int:
+        """Bytes: weights, slopes and moments of AdamW, a copy that is saved, and what a batch leaves for its slopes."""
+        d, tokens = self.d_model, self.batch_size * self.seq_len
+        n_weights = 256 * 2 * d + self.seq_len * d + self.n_layers * (4 * d * d + 3 * d * self.d_mlp)
+        of_layer = 12 * d + 4 * self.d_mlp + 3 * self.n_heads * self.seq_len
+        return 4 * (6 * n_weights + tokens * (self.n_layers * of_layer + 4 * 256))
+
     def __post_init__(self) -> None:
         if self.d_model % self.n_heads or self.n_heads % self.n_kv_heads:
             wanted = "n_heads: wanted a divisor of d_model and a multiple of n_kv_heads"

@@ -51,6 +51,11 @@ class Check:
     n_cases: Annotated[int, Interval("[1, 10000000]")]
     most_tokens: Annotated[int, Interval("[4, 9]")]
 
+    @property
+    def memory(self) -> int:
+        """Bytes: a row per case and question, as it is drawn and in its table."""
+        return 4 * 150 * self.n_cases
+
 
 def main(section: str, tables: Path) -> None:
     use_threads(1)

@@ -1,5 +1,6 @@
 """Make the tasks: lists, labels, and a law over sequences, for every group of settings and every seed."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -60,6 +61,14 @@ class Group(Seeds):
                 Law.named(law)
             except ValueError as error:
                 raise ValueError(f"laws: {error}") from error
+
+    @property
+    def memory(self) -> int:
+        """Bytes: the sequences of the law, as counts and as texts on the way to a table, and every task's law."""
+        n_free = self.n_tokens + (self.seq_len - 1 if self.repeats else 0)
+        n_classes = math.comb(n_free, self.seq_len)
+        n_tasks = len(self.list_lengths) * len(self.lists) * len(self.laws) * len(self.n_heads) * self.n_seeds
+        return n_classes * (56 + 16 * self.seq_len + 32 * self.n_tokens + 64 * n_tasks) + n_tasks * 500
 
     def tasks(self) -> Iterator[Task]:
         """The tasks, each with its group's name; the number of heads matters where there are heads."""

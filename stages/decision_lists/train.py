@@ -70,6 +70,11 @@ class Minibatch(Seeds):
     n_steps: Count
     certify_every: Count
 
+    @property
+    def memory(self) -> int:
+        """Bytes: a batch, its counts over the tokens and their slopes, and the weights."""
+        return 8 * self.n_tokens * (8 * self.batch_size + 10 * self.n_tokens)
+
     def __post_init__(self) -> None:
         if max(self.seq_len, self.list_length, 2) > self.n_tokens:
             raise ValueError(f"n_tokens: wanted at least 2, seq_len and list_length, got {self.n_tokens}")

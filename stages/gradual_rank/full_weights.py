@@ -35,6 +35,13 @@ class FullWeights(Seeds):
     n_snapshots: Annotated[int, Interval("[2, 10000]")]
     look_every: Count
 
+    @property
+    def memory(self) -> int:
+        """Bytes: the tokens, their attention and its slopes, and the snapshots of every scale."""
+        tokens, d = self.n_samples * self.seq_len, self.d_model
+        snapshots = 2 * len(self.log10_init_scales) * self.n_snapshots * 4 * d * d
+        return 8 * self.n_seeds * (tokens * (6 * d + 3 * self.seq_len) + snapshots)
+
     def __post_init__(self) -> None:
         if not self.log10_init_scales:
             raise ValueError("log10_init_scales: wanted at least one, got none")

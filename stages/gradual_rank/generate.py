@@ -40,6 +40,14 @@ class Problem(Seeds):
             raise ValueError(f"wanted all of {list(given)} for a transformer, or none for a head, got {given}")
 
     @property
+    def memory(self) -> int:
+        """Bytes: of each seed its tokens and targets, in all copies on the way to the file, its frames and blocks."""
+        tokens, layers = self.n_samples * self.seq_len, self.n_layers or 0
+        frozen = layers * self.d_model * ((self.n_heads or 0) * self.d_model + 2 * (self.d_mlp or 0))
+        of_teacher = tokens * (4 * self.seq_len + 4 * self.d_model)
+        return 8 * (self.n_seeds * 6 * (2 * tokens * self.d_model + frozen) + of_teacher)
+
+    @property
     def size(self) -> int:
         """The number of products: two for each entry of each head."""
         return 2 * (self.n_layers or 1) * (self.n_heads or 1) * self.d_model

@@ -20,6 +20,7 @@ from lib.dynamics.optimizers import RULES, Weights, annealed, descend
 from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import run
 from lib.io.compute import available_cores, generator, use_threads
+from lib.io.memory import check_memory
 from lib.io.params import Count, Fraction, Interval, Name, Positive, Seeds, read_cases, read_params
 from lib.io.tables import write_table
 from lib.models.attention import PRODUCTS
@@ -77,6 +78,7 @@ def main(section: str, head: str, optimizers: Path, trained: Path) -> None:
     use_threads(1)
     params, sizes = read_params(section, Optimizers), read_params(head, Head, part=True)
     cases = read_cases(optimizers, Optimizer)
+    check_memory(section, memory(params, sizes))
     ranks = sorted({sizes.d_model, min(params.teacher_rank, sizes.d_model)}, reverse=True)
     few = [(n, 0.0) for n in params.few_samples] + [(params.noisy_samples, params.noise)]
     cells = product(sorted(params.log10_init_scales), ranks, cases)  # the smallest, which take the most steps, first
@@ -88,6 +90,12 @@ def main(section: str, head: str, optimizers: Path, trained: Path) -> None:
     found = spread_cells(jobs, n_processes=available_cores(), **how)
     for name in TABLES:
         write_table(joined(found["many"] + found["few"], name), trained / f"{name}.parquet")
+
+
+def memory(params: Optimizers, sizes: Head) -> int:
+    """Bytes: the tokens of all seeds, their attention and its slopes."""
+    n, d = max(params.n_samples, params.n_test, params.noisy_samples, *params.few_samples), sizes.d_model
+    return 8 * params.n_seeds * n * sizes.seq_len * (12 * d + 3 * sizes.seq_len)
 
 
 def task(params: Optimizers, sizes: Head, rank: int, n_samples: int, noise: float = 0.0) -> tuple[FullHead, FullHead]:

@@ -15,6 +15,7 @@ from lib.dynamics.sign_flow import Event, first_change, first_ray, sign_flow
 from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import run
 from lib.io.compute import available_cores, generator, use_threads
+from lib.io.memory import check_memory
 from lib.io.params import Count, Interval, Positive, Seeds, read_params
 from lib.io.tables import write_table
 from lib.models.diagonal_attention import DiagonalHead, diagonal_head
@@ -57,6 +58,8 @@ def main(section: str, problem: str, solver: str, followed: Path) -> None:
     use_threads(1)
     params, sizes = read_params(section, Signs), read_params(problem, Sizes, part=True)
     learned = read_params(solver, Learned, part=True).threshold
+    tokens = sizes.n_samples * sizes.seq_len
+    check_memory(section, 8 * params.n_seeds * tokens * (6 * sizes.d_model + 3 * sizes.seq_len))
     jobs = {
         "descents": [(roots, params, sizes)]
         + [(changes, params, sizes, scale) for scale in params.log10_init_scales]

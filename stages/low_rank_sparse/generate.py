@@ -31,6 +31,12 @@ class Generate(Seeds):
     def __post_init__(self) -> None:
         self.task()
 
+    @property
+    def memory(self) -> int:
+        """Bytes: tokens, and the pattern of each, in all copies on the way to the file; the patterns themselves."""
+        tokens = (self.n_train + self.n_test) * self.seq_len
+        return self.n_seeds * (5 * tokens * (4 * self.d_model + 8) + 12 * self.d_model**2)
+
     def task(self) -> PatternTask:
         names = ("d_model", "n_patterns", "seq_len", "n_relevant", "n_confusion", "noise")
         return PatternTask(**{name: getattr(self, name) for name in names})

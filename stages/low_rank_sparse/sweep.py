@@ -119,6 +119,12 @@ class Problem(Training, Data):
         if self.batch_size > self.n_train:
             raise ValueError(f"batch_size: wanted at most n_train = {self.n_train}, got {self.batch_size}")
 
+    @property
+    def memory(self) -> int:
+        """Bytes: the samples, their drawing, their attention and values, and the weights with their slopes."""
+        samples = (self.n_train + self.n_test) * self.seq_len * (20 * self.d_model + 4 * self.seq_len + 40)
+        return samples + 4 * self.n_neurons * (10 * self.d_model + 3 * self.n_outputs * self.seq_len)
+
     def task(self) -> PatternTask:
         """The data's part, `labels` read as numbers of patterns."""
         known = {name: value for name, value in vars(self).items() if name in vars(PatternTask)["__annotations__"]}

@@ -14,11 +14,22 @@ from lib.dynamics.gradient_descent import gradient_descent, until_rest
 from lib.io.command import run
 from lib.io.compute import advance, generator, n_parallel, spread, use_device
 from lib.io.files import InputError
+from lib.io.inputs import read_header
+from lib.io.memory import check_memory
 from lib.io.params import Count, Interval, Name, Positive, Seeds, read_cases, read_params
 from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.tables import write_table
 from lib.models.attention import PRODUCTS
-from lib.models.one_layer_vit import MATRICES, Weights, at_rest, initial_weights, loss_gradient, random_readout, score
+from lib.models.one_layer_vit import (
+    MATRICES,
+    Weights,
+    at_rest,
+    initial_weights,
+    loss_gradient,
+    random_readout,
+    score,
+    training_memory,
+)
 
 Step = Annotated[int, Interval("[0, 1e6]")]
 Steps = Annotated[int, Interval("[1, 1e6]")]
@@ -71,6 +82,9 @@ def main(section: str, n_seeds: str, configurations: Path, dataset: Path, runs: 
     shared = {**vars(params), "n_seeds": read_params(n_seeds, int)}
     ways = read_cases(configurations, Configuration, shared=shared)
     use_device(params.device)
+    n_saved = sum(way.n_seeds * len(params.saved_steps(way)) for way in ways)
+    n_losses = sum(way.n_seeds * way.n_steps for way in ways)
+    check_memory(section, training_memory(read_header(dataset), params.n_neurons, n_saved, n_losses))
     chunks = [
         (configuration, configuration.seeds[i : i + params.seeds_together])
         for configuration in ways

@@ -10,6 +10,7 @@ from lib.data.sources import Source
 from lib.io.command import run
 from lib.io.download import download, mismatch
 from lib.io.files import InputError, write_files
+from lib.io.inputs import write_sums
 from lib.io.params import read_params
 from lib.io.scratch import Scratch
 
@@ -18,6 +19,7 @@ def main(section: str, folder: Path) -> None:
     params = read_params(section, Source)
     if params.source == "digits":
         write_files(folder, {"digits.csv.gz": digits_file().read_bytes()})
+        write_sums(folder)
         return
     batches = downloaded(params.source) if params.source_folder is None else local(params.source, params.source_folder)
     try:

@@ -21,11 +21,12 @@ from lib.io.compute import advance, generator, n_parallel, spread
 from lib.io.device import Device, kind_of, use_device
 from lib.io.files import InputError, sha256
 from lib.io.live import Curves
+from lib.io.memory import check_memory
 from lib.io.params import Count, Interval, Positive, Seeds, read_params
 from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.scratch import Scratch, code_digest
 from lib.models.attention import PRODUCTS
-from lib.models.vit import MATRICES, Scaled, ViT, Weights, score, training_cost, training_loss
+from lib.models.vit import MATRICES, Scaled, ViT, Weights, score, training_cost, training_loss, training_memory
 
 InitScale = Annotated[float, Interval("(0, 100]")]
 Cell = tuple["Variant", int]  # and its seed
@@ -126,10 +127,11 @@ def estimate(params: Train, n_cells: int, images: Images, folder: Path) -> None:
     if params.randaugment is not None and shape[0] != 3:
         raise InputError(f"randaugment: wanted images of 3 channels (or no randaugment), got {shape[0]}")
     try:
-        flops, n_bytes = training_cost(params.model, shape, images.n_classes)
+        flops, of_weights = training_cost(params.model, shape, images.n_classes)
+        flops, n_bytes = flops * params.batch_size * params.n_steps * n_cells, of_weights * n_cells * len(params.steps)
     except ValueError as error:
         raise InputError(str(error)) from error
-    flops, n_bytes = flops * params.batch_size * params.n_steps * n_cells, n_bytes * n_cells * len(params.steps)
+    check_memory("model", training_memory(params.model, shape, of_weights, params.batch_size))
     machine = use_device(params.device), params.precision, n_parallel(kind_of(params.device), params.threads)
     what = f"{n_cells} trainings of {params.n_steps} steps"
     check_budget(what, flops, n_bytes, *machine, max_hours=params.max_hours, folder=folder)

@@ -43,7 +43,7 @@ def test_a_training_that_would_take_too_long_is_refused(params, images, tmp_path
 
 def test_a_training_whose_snapshots_find_no_room_is_refused(params, images, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(2**40, 2**40 - 1000, 1000))
-    with pytest.raises(InputError, match=r"disk: wanted .* GB for snapshots, got 1e-06 free"):
+    with pytest.raises(InputError, match=r"snapshots: wanted .* GB of disk, got 1e-06 GB that are free"):
         train.estimate(params, 1, images, tmp_path)
 
 

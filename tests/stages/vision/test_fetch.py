@@ -54,7 +54,7 @@ def params(folder):
 
 def test_the_digits_are_those_of_scikit_learn(stage, tmp_path):
     stage("vision.fetch", {SECTION: DIGITS}, SECTION, tmp_path / "official")
-    assert files(tmp_path) == ["official/digits.csv.gz", "params.yaml"]
+    assert files(tmp_path) == ["official/SHA256SUMS", "official/digits.csv.gz", "params.yaml"]
     content = (tmp_path / "official" / "digits.csv.gz").read_bytes()
     assert content == (resources.files("sklearn.datasets.data") / "digits.csv.gz").read_bytes()
     digits = load_digits()

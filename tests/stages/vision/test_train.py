@@ -562,7 +562,7 @@ def test_snapshots_that_find_no_room_are_refused(train, monkeypatch, tmp_path):
         return Usage(10 * n_bytes, 9 * n_bytes, n_bytes - 1)
 
     monkeypatch.setattr(shutil, "disk_usage", usage)
-    with pytest.raises(InputError, match=f"disk: wanted {n_bytes / 1e9:.3g} GB for snapshots, got "):
+    with pytest.raises(InputError, match=f"snapshots: wanted {n_bytes / 1e9:.3g} GB of disk, got "):
         train(PARAMS)
     assert asked == [tmp_path]
 
