@@ -5,7 +5,7 @@ products), or the `gaussian` null, the product or matrix after Gaussian updates 
 from 1; 0 stands where a matrix has no such axis.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,58 +21,68 @@ from lib.analysis.spectra import (
     singular_values,
     update_singular_values,
 )
+from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import run
-from lib.io.compute import advance, available_cores, generator, spread, use_threads
+from lib.io.compute import advance, available_cores, generator, use_threads
 from lib.io.runs import Layout, Run, open_run, open_runs
 from lib.io.tables import write_table
 
 NULL_SEED = 0  # of the Gaussian null: every matrix of a run has a draw of its own
+TOGETHER = 10  # snapshots that share the decomposition of the initial state
 
 
 def main(runs: Path, spectra: Path) -> None:
     use_threads(1)
-    opened = open_runs(runs)
-    tables = spread(
-        measure_run,
-        [(run.folder,) for run in opened],
+    jobs = [
+        (measure_part, run.folder.name, run.folder, *run.snapshots[i : i + TOGETHER])
+        for run in open_runs(runs)
+        for i in range(0, len(run.snapshots), TOGETHER)
+    ]
+    found = spread_cells(
+        {"parts": jobs},
+        stage="spectra",
         n_processes=available_cores(),
-        total=sum(len(run.snapshots) for run in opened),
         label=f"singular values of {runs}",
         unit="snapshot",
+        size=lambda name, folder, *snapshots: len(snapshots),
     )
-    write_table(pd.concat(tables, ignore_index=True), spectra)
+    write_table(joined(found["parts"], "spectra"), spectra)
 
 
-def measure_run(folder: Path) -> pd.DataFrame:
-    """All rows of one run; one snapshot is in memory at a time, beside the initial state."""
+def measure_part(name: str, folder: Path, *snapshots: int) -> Tables:
+    """All rows of some snapshots of the run of that name; one is in memory at a time, beside the initial state."""
     run = open_run(folder)
     clock = "step" if "step" in run.steps else "time"
     when = run.steps.groupby("snapshot")[clock].first()
     initial = run.weights(0)
-    factors = {name: initial_factor(initial[name]) for pair in run.layout.products.values() for name in pair}
+    factors = {matrix: initial_factor(initial[matrix]) for pair in run.layout.products.values() for matrix in pair}
     tables = []
-    for snapshot, of, weights in states(run, initial):
-        for name in [*run.layout.matrices, *run.layout.products]:
-            sigma = spectrum(run.layout, name, weights, initial, factors, of)
-            labels = {**run.layout.cell, "matrix": name, "of": of, clock: when[snapshot]}
-            tables.append(describe(sigma, run.layout, name, labels))
+    for snapshot, of, weights in states(run, name, initial, snapshots):
+        for matrix in [*run.layout.matrices, *run.layout.products]:
+            sigma = spectrum(run.layout, matrix, weights, initial, factors, of)
+            labels = {**run.layout.cell, "matrix": matrix, "of": of, clock: when[snapshot]}
+            tables.append(describe(sigma, run.layout, matrix, labels))
         if of != "gaussian":
             advance()
-    return pd.concat(tables, ignore_index=True)
+    return {"spectra": pd.concat(tables, ignore_index=True)}
 
 
-def states(run: Run, initial: dict[str, Tensor]) -> Iterator[tuple[int, str, dict[str, Tensor]]]:
-    """Every saved state; after the last, the same with each matrix's update replaced by a Gaussian."""
-    yield run.snapshots[0], "initial", initial
+def states(
+    run: Run, run_name: str, initial: dict[str, Tensor], snapshots: Sequence[int]
+) -> Iterator[tuple[int, str, dict[str, Tensor]]]:
+    """Each of these states; after the last of the run, it with each matrix's update replaced by a Gaussian."""
     weights = initial
-    for snapshot in run.snapshots[1:]:
-        weights = run.weights(snapshot)
-        yield snapshot, "update", weights
+    for snapshot in snapshots:
+        if snapshot != run.snapshots[0]:
+            weights = run.weights(snapshot)
+        yield snapshot, "update" if snapshot != run.snapshots[0] else "initial", weights
+    if snapshots[-1] != run.snapshots[-1]:
+        return
     gaussian = {
         name: initial[name]
         + gaussian_of_equal_norm(
             weights[name].double() - initial[name].double(),
-            generator(NULL_SEED, run.folder.name, name),
+            generator(NULL_SEED, run_name, name),
         )
         for name in run.layout.matrices
     }

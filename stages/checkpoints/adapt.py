@@ -5,21 +5,21 @@ embeddings, head, norms, biases; then live models are opened, where else weights
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from torch import Tensor
 
 from lib.analysis.update_spectra import leading_triplets, update_of
 from lib.io.adapters import FILES, lora_config, write_adapter
+from lib.io.cells import Course, spread_cells
 from lib.io.command import run
-from lib.io.compute import available_cores, generator, spread
+from lib.io.compute import available_cores, generator
 from lib.io.files import InputError, clear
-from lib.io.pretrained import Checkpoint, check_pair, open_checkpoint, open_snapshots
+from lib.io.pretrained import Checkpoint, check_pair, load_tensor, open_checkpoint, open_snapshots
 from lib.io.tables import read_table
 from lib.models.transformers_models import ModelError, Rest, beside_linear_layers, open_model
 
@@ -32,23 +32,30 @@ def main(base: Path, tuned: Path, plans: Path, adapters: Path, modules_to_save: 
     last = {one.run: one.checkpoint for one in open_snapshots(tuned)}
     all_plans, all_modules = (read_table(plans / f"{name}.parquet") for name in ("plans", "modules"))
     clear(adapters, *(depth + name for depth in ("rank-*/", "*/rank-*/") for name in FILES))
-    jobs = []
+    used, jobs = {}, {}
     for name, checkpoint in last.items():
         plan, modules = (table[table["run"] == name] for table in (all_plans, all_modules))
         plan = plan[plan["shuffle"] == 0]
         rule = "attributed" if (plan["rule"] == "attributed").any() else "uniform"
-        jobs.append((begun, checkpoint, plan[plan["rule"] == rule], modules))
-    made = spread(factored, jobs, n_processes=available_cores(), label=f"adapters of {tuned}", unit="checkpoint")
-    for name, (_, checkpoint, plan, modules), factors in zip(last, jobs, made, strict=True):
-        rest = carried_whole(begun, checkpoint) if carried else None
-        left = rest.left if rest else left_out(begun, checkpoint, set(modules["tensor"]))
+        used[name] = plan[plan["rule"] == rule], modules
+        jobs[name] = list(factors_of(begun, checkpoint, *used[name]))
+    how = {"stage": "checkpoints_adapt", "label": f"adapters of {tuned}", "unit": "module"}
+    made = spread_cells(jobs, n_processes=available_cores(), **how)
+    for name, (plan, modules) in used.items():
+        rest = carried_whole(begun, last[name]) if carried else None
+        left = rest.left if rest else left_out(begun, last[name], set(modules["tensor"]))
+        factors = {module: course.states[0][0] for module, course in zip(modules["module"], made[name], strict=True)}
         for row in plan.to_dict("records"):
             ranks = dict(zip(modules["module"], map(int, row["ranks"]), strict=True))
             folder = (adapters / name if len(last) > 1 else adapters) / f"rank-{row['budget']}"
             fan_in_fan_out = bool(modules["by_columns"].any())
             write_adapter(
                 folder,
-                {module: (A[:rank], B[:, :rank]) for module, (A, B) in factors.items() if (rank := ranks[module])},
+                {
+                    module: (of["A"][:rank], of["B"][:, :rank])
+                    for module, of in factors.items()
+                    if (rank := ranks[module])
+                },
                 lora_config(ranks, fan_in_fan_out=fan_in_fan_out) | (rest.config if rest else {}),
                 base=begun.folder.name,
                 card=card(row, begun.folder.name, left, rest),
@@ -72,21 +79,22 @@ def carried_whole(base: Checkpoint, tuned: Checkpoint) -> Rest:
         raise InputError(str(error)) from error
 
 
-def factored(
-    base: Checkpoint, tuned: Checkpoint, plan: pd.DataFrame, modules: pd.DataFrame
-) -> dict[str, tuple[Tensor, Tensor]]:
-    """For each module A (rank × in) and B (out × rank), at the largest of its ranks; of others, a part is used."""
-    most = np.stack(plan["ranks"].tolist()).max(0)
-    found = {}
+def factors_of(base: Checkpoint, tuned: Checkpoint, plan: pd.DataFrame, modules: pd.DataFrame) -> Iterator[tuple]:
+    """For each module, how it is factored at the largest of its ranks; of others, a part is used."""
+    most = np.stack(plan["ranks"].tolist()).max(0).tolist()
     for row, rank in zip(modules.to_dict("records"), most, strict=True):
-        place, limit = row["tensor"], max(int(row["limit"]), 1)
-        source = generator(SEED, "factors", place)
-        update = update_of(tuned.load(place), base.load(place))
-        U, sigma, Vh = leading_triplets(update, limit, source)
-        B, A = U[:, :rank] * sigma[:rank].sqrt(), sigma[:rank, None].sqrt() * Vh[:rank]
-        A, B = (B.mT, A.mT) if row["by_columns"] else (A, B)
-        found[row["module"]] = (A.float(), B.float())
-    return found
+        place, limit, by_columns = row["tensor"], max(int(row["limit"]), 1), bool(row["by_columns"])
+        files = (one.tensors[place].file for one in (base, tuned))
+        yield (factored, *files, place, limit, rank, by_columns)
+
+
+def factored(base: Path, tuned: Path, place: str, limit: int, rank: int, by_columns: bool) -> Course:
+    """A (rank × in) and B (out × rank) of the update of one tensor."""
+    update = update_of(load_tensor(tuned, place), load_tensor(base, place))
+    U, sigma, Vh = leading_triplets(update, limit, generator(SEED, "factors", place))
+    B, A = U[:, :rank] * sigma[:rank].sqrt(), sigma[:rank, None].sqrt() * Vh[:rank]
+    A, B = (B.mT, A.mT) if by_columns else (A, B)
+    return Course({}, [({"A": A.float(), "B": B.float()}, [])])
 
 
 def left_out(base: Checkpoint, tuned: Checkpoint, carried: AbstractSet[str]) -> list[str]:

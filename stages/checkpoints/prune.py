@@ -4,7 +4,8 @@ All linear modules are ranked together. Nothing is measured without TEXT (`-`): 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from lib.analysis.pruning import Order, magnitude_masks
 from lib.io.command import run
 from lib.io.compute import available_cores, generator, spread, use_device
 from lib.io.files import InputError
+from lib.io.kept import kept
 from lib.io.params import Count, Fraction, Interval, read_params
 from lib.io.pretrained import check_memory, check_pair, memory_of, open_checkpoint, open_snapshots
 from lib.io.tables import write_table
@@ -76,7 +78,11 @@ def pruned(
         raise InputError(str(error)) from error
     model = model.float().to(params.device)
     linear = LinearUpdates(model, {module: begun.load(place) for module, place in places.items()})
-    return [(what, rate, linear.mean_loss(batches), name) for what, rate in states(params, linear)]
+    files = sorted({entry.file for one in (begun, ended) for entry in one.tensors.values()})
+    files += [*sorted(base.glob("*.json")), *sorted(tuned.glob("*.json")), Path(text)]
+    with kept("checkpoints_prune", files, {"params": asdict(params), "sizes": asdict(sizes)}) as keep:
+        measured = partial(linear.mean_loss, batches)
+        return [(what, rate, keep(f"{what} {rate}", measured), name) for what, rate in states(params, linear)]
 
 
 def states(params: Prune, linear: LinearUpdates) -> Iterator[tuple[str, float]]:

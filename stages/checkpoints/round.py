@@ -10,8 +10,9 @@ import torch
 from lib.analysis.ranks import summaries
 from lib.analysis.spectra import singular_values
 from lib.analysis.update_spectra import rounding_edge, update_of
+from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import run
-from lib.io.compute import available_cores, spread
+from lib.io.compute import available_cores
 from lib.io.pretrained import check_pair, layer_of, open_checkpoint, open_snapshots
 from lib.io.tables import write_table
 
@@ -19,14 +20,15 @@ RTOL = 1e-3  # of a summary that is not used here
 
 
 def main(base: Path, tuned: Path, rounding: Path) -> None:
-    jobs = [(base, one.checkpoint.folder, one.run, one.step) for one in open_snapshots(tuned)]
-    tables = spread(rounded, jobs, n_processes=available_cores(), label=f"rounding of {tuned}", unit="snapshot")
-    write_table(pd.concat(list(tables), ignore_index=True), rounding)
+    jobs = [(rounded, base, one.checkpoint.folder, one.run, one.step) for one in open_snapshots(tuned)]
+    how = {"stage": "checkpoints_round", "label": f"rounding of {tuned}", "unit": "snapshot"}
+    found = spread_cells({"snapshots": jobs}, n_processes=available_cores(), **how)
+    write_table(joined(found["snapshots"], "rounding"), rounding)
 
 
-def rounded(base: Path, tuned: Path, name: str, step: int) -> pd.DataFrame:
+def rounded(base: Path, tuned: Path, name: str, step: int) -> Tables:
     """A row for each matrix of a layer: ranks of its update, of that of the rounded weights, and the noise between."""
-    return pd.DataFrame(rows(base, tuned)).assign(run=name, step=step)
+    return {"rounding": pd.DataFrame(rows(base, tuned)).assign(run=name, step=step)}
 
 
 def rows(base: Path, tuned: Path) -> Iterator[dict[str, Any]]:

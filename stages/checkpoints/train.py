@@ -4,16 +4,17 @@ All is written as transformers writes it: `base`, `tuned/NAME-SEED/step-N`, `pre
 """
 
 import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
+from lib.io.cells import Course, spread_cells
 from lib.io.command import run
-from lib.io.compute import advance, available_cores, generator, spread
+from lib.io.compute import advance, available_cores, generator
 from lib.io.files import InputError, clear
 from lib.io.inputs import write_sums
 from lib.io.params import Count, Interval, Name, Positive, Seeds, read_cases, read_params
@@ -21,6 +22,7 @@ from lib.io.pretrained import open_checkpoint
 from lib.models.transformers_models import loss, open_model, save_model, small_model
 
 Size = Annotated[int, Interval("[1, 65536]")]
+NULLS = ("language", "permuted")  # the text that the base is trained on, and its null
 WARMUP_STEPS = 20
 FINAL_RATE = 0.1  # of the learning rate, at the end
 BETA_2 = 0.99  # of AdamW: of a training this short, more would remember its start
@@ -73,37 +75,45 @@ def main(section: str, trainings: Path, kind: str, texts: Path, base: Path, tune
     for folder, depth in ((base, ""), (tuned, "*/*/"), (pretrained, "*/*/")):
         clear(folder, *(depth + name for name in ("config.json", "model.safetensors", "SHA256SUMS")))
     scratch = cases.pop("base")
-    first: list[tuple] = [
-        (params, scratch, kind, texts / f"{name}.txt", None, pretrained / name, ("base", name))
-        for name in ("language", "permuted")
-    ]
-    compute(first, f"{kind}: base and its null")
+    first = {pretrained / name: (scratch, kind, texts / f"{name}.txt", None, "base", name) for name in NULLS}
+    compute(params, first, f"{kind}: base and its null")
     shutil.copytree(pretrained / "language" / step_name(scratch.n_steps), base)
-    then = [
-        (params, training, kind, texts / "tuned.txt", base, tuned / f"{name}-{seed}", (name, seed))
+    then = {
+        tuned / f"{name}-{seed}": (training, kind, texts / "tuned.txt", base, name, seed)
         for name, training in cases.items()
         for seed in params.seeds
-    ]
-    compute(then, f"{kind}: tuned")
+    }
+    compute(params, then, f"{kind}: tuned")
 
 
-def compute(jobs: Sequence[tuple], label: str) -> None:
-    total = sum(training.n_steps for _, training, *_ in jobs)
-    for _ in spread(train, jobs, n_processes=available_cores(), label=label, total=total):
-        pass
+def compute(params: Train, trainings: Mapping[Path, tuple], label: str) -> None:
+    """Train, and write the snapshots of each training into its folder."""
+    how = {"stage": "checkpoints_train", "label": label, "unit": "step", "size": lambda _, one, *rest: one.n_steps}
+    jobs = [(train, replace(params, n_seeds=1), *arguments) for arguments in trainings.values()]
+    courses: list[Course] = spread_cells({"": jobs}, n_processes=available_cores(), **how)[""]
+    for (folder, (_, kind, _, start, *_)), course in zip(trainings.items(), courses, strict=True):
+        model = begun(params, kind, start)
+        for weights, [row] in course.states:
+            model.load_state_dict(weights)
+            save_model(model, folder / step_name(row["step"]))
+            write_sums(folder / step_name(row["step"]))
 
 
-def train(
-    params: Train, training: Training, kind: Any, text: Path, start: Path | None, folder: Path, purpose: tuple[Any, ...]
-) -> None:
-    """One training by AdamW without weight decay; the rate rises, then falls on a line. Its snapshots are written."""
-    model = open_model(start, open_checkpoint(start).config) if start else fresh(params, kind)
+def train(params: Train, training: Training, kind: Any, text: Path, start: Path | None, *purpose: str | int) -> Course:
+    """One training by AdamW without weight decay; the rate rises, then falls on a line. Its snapshots."""
+    model, states = begun(params, kind, start), []
     source = generator(params.first_seed, "batches", *purpose)
     for step in descent(model, text, params, training.n_steps, training.learning_rate, source):
         if step in (*training.snapshot_steps, training.n_steps):
-            save_model(model, folder / step_name(step))
-            write_sums(folder / step_name(step))
+            weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+            states.append((weights, [{"step": step}]))
         advance(step > 0)
+    return Course({}, states)
+
+
+def begun(params: Train, kind: Any, start: Path | None) -> torch.nn.Module:
+    """The model before its first step: that of a checkpoint, or a new one."""
+    return open_model(start, open_checkpoint(start).config) if start else fresh(params, kind)
 
 
 def descent(

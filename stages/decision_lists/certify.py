@@ -10,11 +10,12 @@ from torch import Tensor
 from lib.analysis.certificate import logit_margin, longest_certified
 from lib.analysis.pruning import fewest_kept
 from lib.data.decision_lists import Task, tasks_by_name
+from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import run
-from lib.io.compute import available_cores, spread_kinds, use_threads
+from lib.io.compute import available_cores, use_threads
 from lib.io.files import clear
 from lib.io.params import Interval, read_params
-from lib.io.runs import Run, open_runs
+from lib.io.runs import open_run, open_runs
 from lib.io.tables import read_table, write_table
 
 
@@ -32,18 +33,19 @@ def main(section: str, of_flows: Path, of_joint: Path, flows: Path, joint: Path,
     listed = tasks_by_name(read)
     of_flow, of_both = open_runs(flows), open_runs(joint)
     jobs = {
-        "trained": [(describe, one, listed[one.layout.cell["task"]], most) for one in [*of_flow, *of_both]],
-        "lengths": [(lengths, one, listed[one.layout.cell["task"]], most) for one in of_flow],
+        "trained": [(describe, one.folder, listed[one.layout.cell["task"]], most) for one in [*of_flow, *of_both]],
+        "lengths": [(lengths, one.folder, listed[one.layout.cell["task"]], most) for one in of_flow],
     }
     clear(tables, "*.parquet")
-    found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="run")
+    found = spread_cells(jobs, stage="decision_lists_certify", n_processes=available_cores(), label=section, unit="run")
     for name, parts in found.items():
-        write_table(pd.concat(parts, ignore_index=True), tables / f"{name}.parquet")
+        write_table(joined(parts, name), tables / f"{name}.parquet")
 
 
-def describe(opened: Run, task: Task, longest_sequence: int) -> pd.DataFrame:
+def describe(folder: Path, task: Task, longest_sequence: int) -> Tables:
     """What the last weights of a run are certified for, and how few entries of W that takes: one row per seed."""
-    weights, rows = opened.weights(-1), []
+    opened, rows = open_run(folder), []
+    weights = opened.weights(-1)
     for i, seed in enumerate(opened.layout.seeds):
         W = weights["W"][i]
         V = weights["V"][i] if "V" in weights else task.label_matrix
@@ -58,15 +60,17 @@ def describe(opened: Run, task: Task, longest_sequence: int) -> pd.DataFrame:
         row["kept_in_gauge"] = fewest_kept(W - W.median(0).values, perfect)
         row["kept_raw"] = fewest_kept(W, perfect)
         rows.append(row)
-    return pd.DataFrame(rows)
+    return {"trained": pd.DataFrame(rows)}
 
 
-def lengths(opened: Run, task: Task, longest_sequence: int) -> pd.DataFrame:
+def lengths(folder: Path, task: Task, longest_sequence: int) -> Tables:
     """For which lengths of sequences the weights of a flow are certified, at every time."""
+    opened = open_run(folder)
     times = opened.steps.groupby("snapshot")["time"].first()
     found = [longest_certified(opened.weights(i)["W"][0], task.lists, longest_sequence) for i in opened.snapshots]
     table = pd.DataFrame({"time": times[opened.snapshots].to_numpy(), "longest": found})
-    return table.assign(task=task.name, law=task.law, seq_len=task.seq_len, n_heads=len(task.heads))
+    about = {"task": task.name, "law": task.law, "seq_len": task.seq_len, "n_heads": len(task.heads)}
+    return {"lengths": table.assign(**about)}
 
 
 if __name__ == "__main__":

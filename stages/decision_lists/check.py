@@ -26,8 +26,9 @@ from lib.data.decision_lists import (
     in_list_order,
     whole,
 )
+from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import run
-from lib.io.compute import available_cores, generator, spread_kinds, use_threads
+from lib.io.compute import available_cores, generator, use_threads
 from lib.io.files import clear
 from lib.io.params import Interval, Seed, read_params
 from lib.io.tables import write_table
@@ -60,28 +61,22 @@ class Check:
 def main(section: str, tables: Path) -> None:
     use_threads(1)
     params = read_params(section, Check)
-    questions = {
-        "certificates": certificates,
-        "represent": represent,
-        "lemma_1": lemma_1_case,
-        "lemma_2": lemma_2_case,
-    }
     starts = range(0, params.n_cases, CASES_A_CHUNK)
-    jobs = {name: [(sample, ask, name, start, params) for start in starts] for name, ask in questions.items()}
+    jobs = {name: [(sample, name, start, params) for start in starts] for name in QUESTIONS}
     clear(tables, "*.parquet")
-    found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="chunk")
+    found = spread_cells(jobs, stage="decision_lists_check", n_processes=available_cores(), label=section, unit="chunk")
     for name, parts in found.items():
-        write_table(pd.concat(parts, ignore_index=True), tables / f"{name}.parquet")
+        write_table(joined(parts, "cases"), tables / f"{name}.parquet")
 
 
-def sample(ask: Callable[..., list[dict[str, Any]]], question: str, start: int, params: Check) -> pd.DataFrame:
+def sample(question: str, start: int, params: Check) -> Tables:
     """One chunk of random cases of one question, from the case `start` on."""
     draw = generator(params.seed, question.replace("_", " "), start // CASES_A_CHUNK)
     wanted = min(CASES_A_CHUNK, params.n_cases - start)
     rows: list[dict[str, Any]] = []
     while len(rows) < wanted:
-        rows += ask(draw, params.most_tokens)
-    return pd.DataFrame(rows[:wanted])
+        rows += QUESTIONS[question](draw, params.most_tokens)
+    return {"cases": pd.DataFrame(rows[:wanted])}
 
 
 def uniform(draw: torch.Generator, low: float, high: float) -> float:
@@ -159,6 +154,14 @@ def lemma_2_case(draw: torch.Generator, most_tokens: int) -> list[dict[str, Any]
         abstract = bound.L_0 - 6 * epsilon / n
         found.append({"derivative": derivative, "bound": least, "L_0": bound.L_0, "abstract": abstract})
     return found
+
+
+QUESTIONS: dict[str, Callable[[torch.Generator, int], list[dict[str, Any]]]] = {
+    "certificates": certificates,
+    "represent": represent,
+    "lemma_1": lemma_1_case,
+    "lemma_2": lemma_2_case,
+}
 
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from lib.analysis.convergence_bounds import descent_bound, flow_bound, least_feasible_length, rarest_conflict
 from lib.data.decision_lists import Law, Task, own_lists, subsets
+from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import run
-from lib.io.compute import available_cores, generator, spread_kinds, use_threads
+from lib.io.compute import available_cores, generator, use_threads
 from lib.io.files import InputError, clear
 from lib.io.params import Count, Interval, Positive, Seed, read_cases, read_params
 from lib.io.tables import write_table
@@ -79,12 +80,13 @@ def main(section: str, by_hand: Path, tables: Path) -> None:
         "monte_carlo": [(monte_carlo, constants[params.monte_carlo_task].task, params)],
     }
     clear(tables, "*.parquet")
-    found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="job")
+    how = {"stage": "decision_lists_constants", "label": section, "unit": "job"}
+    found = spread_cells(jobs, n_processes=available_cores(), **how)
     for name, parts in found.items():
-        write_table(pd.concat(parts, ignore_index=True), tables / f"{name}.parquet")
+        write_table(joined(parts, name), tables / f"{name}.parquet")
 
 
-def compared(case: Constants) -> pd.DataFrame:
+def compared(case: Constants) -> Tables:
     """The constants of both theorems for one task, beside those derived by hand."""
     task = case.task
     P_min = rarest_conflict(task.counts, task.chances, task.place, task.lists)
@@ -104,15 +106,15 @@ def compared(case: Constants) -> pd.DataFrame:
         "latest": descent.latest,
     }
     rows = [{"constant": name, "found": value, "by_hand": getattr(case, name)} for name, value in found.items()]
-    return pd.DataFrame(rows).assign(task=case.name)
+    return {"constants": pd.DataFrame(rows).assign(task=case.name)}
 
 
-def feasible(length: int) -> pd.DataFrame:
+def feasible(length: int) -> Tables:
     """The least n at which part 2 can be met, whichever ε is chosen, for lists of that length."""
-    return pd.DataFrame([{"length": length, "least_n": least_feasible_length(length)}])
+    return {"feasible": pd.DataFrame([{"length": length, "least_n": least_feasible_length(length)}])}
 
 
-def monte_carlo(task: Task, params: Settings) -> pd.DataFrame:
+def monte_carlo(task: Task, params: Settings) -> Tables:
     """The relative error of the gradient in W at W = 0 from samples of the law, beside the exact one."""
     W, V = torch.zeros(task.n_tokens, task.n_tokens, dtype=torch.float64), 10 * task.label_matrix
 
@@ -128,7 +130,7 @@ def monte_carlo(task: Task, params: Settings) -> pd.DataFrame:
             share = torch.bincount(sampled, minlength=len(task.chances)).double() / n_samples
             error = (gradient(share) - exact).norm() / exact.norm()
             found.append({"n_samples": n_samples, "error": float(error)})
-    return pd.DataFrame(found)
+    return {"monte_carlo": pd.DataFrame(found)}
 
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ import torch
 from lib.data.decision_lists import Task, tasks_by_name
 from lib.dynamics.gradient_descent import Weights
 from lib.dynamics.sgd import State, sgd
+from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import run
-from lib.io.compute import available_cores, spread, use_threads
+from lib.io.compute import available_cores, use_threads
 from lib.io.files import clear
 from lib.io.params import Count, Positive, read_params
 from lib.io.tables import read_table, write_table
@@ -31,15 +32,16 @@ def main(section: str, tasks: Path, tables: Path) -> None:
     use_threads(1)
     params = read_params(section, Control)
     listed = tasks_by_name(read_table(tasks).to_dict("records")).values()
-    jobs = [(task, params) for task in listed if task.use == "controls"]
+    jobs = [(control, task, params) for task in listed if task.use == "controls"]
     clear(tables, "*.parquet")
     tables.mkdir(parents=True, exist_ok=True)
-    found = list(spread(control, jobs, n_processes=available_cores(), label=section, unit="task"))
+    how = {"stage": "decision_lists_control", "label": section, "unit": "task"}
+    found = spread_cells({"tasks": jobs}, n_processes=available_cores(), **how)["tasks"]
     if found:
-        write_table(pd.concat(found, ignore_index=True), tables / "controls.parquet")
+        write_table(joined(found, "controls"), tables / "controls.parquet")
 
 
-def control(task: Task, params: Control) -> pd.DataFrame:
+def control(task: Task, params: Control) -> Tables:
     """Accuracy over all sequences of the law."""
     exact = PopulationLoss(Rows.of(*task.classes), task.labels)
     with_head = PopulationLoss(exact.rows.only(exact.rows.place == 1), task.labels)
@@ -65,7 +67,8 @@ def control(task: Task, params: Control) -> pd.DataFrame:
         "the same, on those rows": with_head.accuracy(from_heads),
         "W = 0 with the best V": exact.accuracy(trained(exact, "V")),
     }
-    return pd.DataFrame([{"task": task.name, "control": name, "accuracy": value} for name, value in found.items()])
+    rows = [{"task": task.name, "control": name, "accuracy": value} for name, value in found.items()]
+    return {"controls": pd.DataFrame(rows)}
 
 
 if __name__ == "__main__":

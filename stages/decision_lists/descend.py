@@ -17,8 +17,9 @@ from lib.analysis.curvature import largest_curvature
 from lib.data.decision_lists import Task, tasks_by_name
 from lib.dynamics.compliant_descent import CompliantDescent, compliant_descent
 from lib.dynamics.gradient_descent import Step, Weights, gradient_descent
+from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import run
-from lib.io.compute import available_cores, generator, spread_kinds, use_threads
+from lib.io.compute import available_cores, generator, use_threads
 from lib.io.files import clear
 from lib.io.params import Count, Interval, Seed, read_params
 from lib.io.tables import read_table, write_table
@@ -61,14 +62,11 @@ def main(section: str, solver: str, tasks: Path, tables: Path) -> None:
     }
     clear(tables, "*.parquet")
     tables.mkdir(parents=True, exist_ok=True)
-    found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="run")
-    courses = [course for _, course in found["both"]]
-    rows = {"alone": found["alone"], "both": [row for row, _ in found["both"]]}
-    for name, of_it in rows.items():
-        if of_it:
-            write_table(pd.DataFrame(of_it), tables / f"{name}.parquet")
-    if courses:
-        write_table(pd.concat(courses, ignore_index=True), tables / "courses.parquet")
+    how = {"stage": "decision_lists_descend", "label": section, "unit": "run"}
+    found = spread_cells(jobs, n_processes=available_cores(), **how)
+    for kind, name in (("alone", "alone"), ("both", "both"), ("both", "courses")):
+        if found[kind]:
+            write_table(joined(found[kind], name), tables / f"{name}.parquet")
 
 
 def descend(
@@ -106,7 +104,7 @@ def described(task: Task, found: CompliantDescent) -> dict[str, Any]:
     }
 
 
-def descend_alone(task: Task, solve: Solver) -> dict[str, Any]:
+def descend_alone(task: Task, solve: Solver) -> Tables:
     """Part 1 by gradient descent: the descent lemma gives twice the flow's bound, over the step size."""
     loss = PopulationLoss(Rows.of(*task.classes), task.labels)
     P_min = rarest_conflict(task.counts, task.chances, task.place, task.lists)
@@ -122,10 +120,10 @@ def descend_alone(task: Task, solve: Solver) -> dict[str, Any]:
     found = descend(loss, {"W": torch.zeros_like(P), "V": bound.scale * P}, ("W",), right, curvature, solve)
     certified = list_order_margin(found.steps[-1].weights["W"], task.lists, task.seq_len, repeats=False)
     limits = {"scale": bound.scale, "bound": 2 * bound.time / found.step_size}
-    return described(task, found) | limits | {"margin": certified}
+    return {"alone": pd.DataFrame([described(task, found) | limits | {"margin": certified}])}
 
 
-def descend_both(task: Task, noise: Noise, noise_seed: int, solve: Solver) -> tuple[dict[str, Any], pd.DataFrame]:
+def descend_both(task: Task, noise: Noise, noise_seed: int, solve: Solver) -> Tables:
     """Part 2: W_0 = 0, V_0 within ε/2 of cP, until all is right: what is to be said of the run, and its course."""
     loss = PopulationLoss(Rows.of(*task.classes), task.labels)
     bound, residual, V_0 = start_of(task, noise, loss, noise_seed)
@@ -170,7 +168,7 @@ def descend_both(task: Task, noise: Noise, noise_seed: int, solve: Solver) -> tu
         "wrong": [1 - loss.accuracy(step.weights) for step in found.steps],
         "step_times_curvature": eta * looked,
     }
-    return row, pd.DataFrame(course).assign(task=task.name, noise=noise)
+    return {"both": pd.DataFrame([row]), "courses": pd.DataFrame(course).assign(task=task.name, noise=noise)}
 
 
 def start_of(task: Task, noise: Noise, loss: PopulationLoss, seed: int) -> tuple[DescentBound, float, Tensor]:

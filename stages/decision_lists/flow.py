@@ -14,8 +14,9 @@ import pandas as pd
 from lib.analysis.convergence_bounds import FlowBound, flow_bound, rarest_conflict, rarest_conflict_of_uniform
 from lib.data.decision_lists import Task, tasks_by_name
 from lib.dynamics.stiff_flow import first_crossing, stiff_flow, until_positive
+from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import run
-from lib.io.compute import available_cores, spread_kinds, use_threads
+from lib.io.compute import available_cores, use_threads
 from lib.io.files import clear
 from lib.io.params import Interval, Positive, read_cases, read_params
 from lib.io.tables import read_table, write_table
@@ -78,12 +79,10 @@ def main(section: str, solver: str, tasks: Path, of_many: Path, tables: Path) ->
         "many": [(many, case, solve) for case in read_cases(of_many, Many)],
     }
     clear(tables, "*.parquet")
-    found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="run")
-    paths = [path for _, path in found["theorem"]]
-    parts = {name: [row for row, _ in found[name]] for name in ("theorem", "gamma")}
-    for name, of_it in {**found, **parts, "paths": paths}.items():
-        if of_it:
-            write_table(pd.concat(of_it, ignore_index=True), tables / f"{name}.parquet")
+    found = spread_cells(jobs, stage="decision_lists_flow", n_processes=available_cores(), label=section, unit="run")
+    for name, parts in {**found, "paths": found["theorem"]}.items():
+        if parts:
+            write_table(joined(parts, "paths" if name == "paths" else "rows"), tables / f"{name}.parquet")
 
 
 @dataclass
@@ -129,7 +128,7 @@ class Course:
             self.regained = time
 
 
-def theorem(task: Task, share: float, solve: Solver) -> tuple[pd.DataFrame, pd.DataFrame]:
+def theorem(task: Task, share: float, solve: Solver) -> Tables:
     """A run at the theorem's scale: when all is right, and whether it still is at the bound, where it is followed."""
     P_min = rarest_conflict(task.counts, task.chances, task.place, task.lists)
     bound = flow_bound(P_min, task.n_tokens, task.seq_len, task.longest, share)
@@ -146,10 +145,10 @@ def theorem(task: Task, share: float, solve: Solver) -> tuple[pd.DataFrame, pd.D
     row |= {"lost": course.n_lost, "lost_time": course.lost, "regained_time": course.regained}
     row |= {"largest_rise": max(b - a for a, b in pairwise(losses))}
     row |= {"largest_attention": course.largest_attention, "n_steps": len(course.path)}
-    return pd.DataFrame([row]), pd.DataFrame(course.path).assign(task=task.name)
+    return {"rows": pd.DataFrame([row]), "paths": pd.DataFrame(course.path).assign(task=task.name)}
 
 
-def repeats(task: Task, scale: float, solve: Solver) -> pd.DataFrame:
+def repeats(task: Task, scale: float, solve: Solver) -> Tables:
     """A run on sequences with repeats, to which the theorem does not apply, at a given scale."""
     flow = ScaledFlow(Rows.of(*task.classes), task.labels, scale)
     end, rtol = solve.longest_repeats * scale**2, solve.rtol_repeats
@@ -160,10 +159,10 @@ def repeats(task: Task, scale: float, solve: Solver) -> pd.DataFrame:
         u = found[1][-1].path(found[0])
         row |= {"first_time": found[0] / scale**2, "largest_W": float(flow.matrix(u).abs().max()) / scale}
         row["attention_to_star"] = flow.attention_to_star(u)
-    return pd.DataFrame([row])
+    return {"rows": pd.DataFrame([row])}
 
 
-def many(case: Many, solve: Solver) -> pd.DataFrame:
+def many(case: Many, solve: Solver) -> Tables:
     """A run at the theorem's scale on uniform subsets, in the m + 1 values that a column holds."""
     bound, rtol = case.bound, solve.rtol_many
     flow = ExchangeableFlow(case.n_tokens, case.seq_len, case.list_length, bound.scale)
@@ -171,7 +170,7 @@ def many(case: Many, solve: Solver) -> pd.DataFrame:
     found = until_positive(steps, flow.margin)
     row = {"n_tokens": case.n_tokens, "seq_len": case.seq_len, "length": case.list_length, "scale": bound.scale}
     row |= {"bound": bound.time, "first_time": found[0] / bound.scale**2 if found else math.nan}
-    return pd.DataFrame([row | {"at_once": flow.at_once()}])
+    return {"rows": pd.DataFrame([row | {"at_once": flow.at_once()}])}
 
 
 if __name__ == "__main__":

@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-from torch import Tensor
 
 from lib.data.decision_lists import Task, tasks_by_name
 from lib.dynamics.stiff_flow import Step, along, stiff_flow, until_positive
+from lib.io.cells import Course, Saved, Tables, joined, spread_cells
 from lib.io.command import run
-from lib.io.compute import available_cores, spread_kinds, use_threads
+from lib.io.compute import available_cores, use_threads
 from lib.io.files import InputError, clear
 from lib.io.params import Count, Interval, Positive, read_params
 from lib.io.runs import Layout, clear_runs, write_run
@@ -65,12 +65,12 @@ def main(section: str, solver: str, tasks: Path, tables: Path, runs: Path) -> No
     }
     clear(tables, "*.parquet")
     clear_runs(runs)
-    found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="run")
+    found = spread_cells(jobs, stage="decision_lists_scales", n_processes=available_cores(), label=section, unit="run")
     tables.mkdir(parents=True, exist_ok=True)
     if found["law"]:
-        write_table(pd.concat(found["law"], ignore_index=True), tables / "law.parquet")
-    for task, snapshots in zip(spectra, found["spectral"], strict=True):
-        publish(runs, task, params.spectral.scale, snapshots)
+        write_table(joined(found["law"], "law"), tables / "law.parquet")
+    for task, course in zip(spectra, found["spectral"], strict=True):
+        publish(runs, task, params.spectral.scale, course.states)
 
 
 def flow_of(task: Task, scale: float) -> ScaledFlow:
@@ -81,7 +81,7 @@ def steps_of(flow: ScaledFlow, end: float, rtol: float) -> Iterator[Step]:
     return stiff_flow(flow.velocity, None, flow.start, end, rtol=rtol, atol=rtol)
 
 
-def law(task: Task, scales: tuple[float, ...], solve: Solver) -> pd.DataFrame:
+def law(task: Task, scales: tuple[float, ...], solve: Solver) -> Tables:
     """The rescaled time T c² at every scale, and how far each trajectory is from the limit's.
 
     Of a task that is right at once at any scale there is no time to compare: a row that says so, and no more.
@@ -89,7 +89,7 @@ def law(task: Task, scales: tuple[float, ...], solve: Solver) -> pd.DataFrame:
     flow, rtol, longest = flow_of(task, math.inf), solve.rtol_law, solve.longest_law
     about: dict[str, Any] = {"task": task.name, "law": task.law, "n_tokens": task.n_tokens, "seq_len": task.seq_len}
     if flow.at_once():
-        return pd.DataFrame([about | {"scale": math.inf, "at_once": True, "rescaled_time": 0.0}])
+        return {"law": pd.DataFrame([about | {"scale": math.inf, "at_once": True, "rescaled_time": 0.0}])}
     limit = until_positive(steps_of(flow, longest, rtol), flow.margin)
     if limit is None:
         raise InputError(f"{task.name}: wanted all right by the rescaled time {longest:g}, got errors")
@@ -110,30 +110,30 @@ def law(task: Task, scales: tuple[float, ...], solve: Solver) -> pd.DataFrame:
             row["largest_attention"] = flow.largest_attention(state)
             row["attention_to_star"] = flow.attention_to_star(state)
         rows.append(row)
-    return pd.DataFrame(rows)
+    return {"law": pd.DataFrame(rows)}
 
 
-def spectral(task: Task, params: Spectral, solve: Solver) -> list[tuple[Tensor, dict[str, float]]]:
+def spectral(task: Task, params: Spectral, solve: Solver) -> Course:
     """W at times evenly spaced in the logarithm, 0 first, with loss, accuracy and margin there."""
     flow = flow_of(task, params.scale)
     times = np.geomspace(params.first_time, params.last_time, params.n_snapshots)
     c2 = params.scale**2
     steps = list(steps_of(flow, times[-1] * c2 * (1 + 1e-9), solve.rtol_spectral))
-    kept = []
+    states: list[Saved] = []
     for time, x in zip([0.0, *times], [flow.start, *along(steps, times * c2)], strict=True):
         row = flow.measured(x)
         row["margin"] /= flow.scale
-        kept.append((flow.matrix(x) / params.scale, {"time": time, **row}))
-    return kept
+        states.append(({"W": flow.matrix(x)[None] / params.scale}, [{"time": time, **row}]))
+    return Course({}, states)
 
 
-def publish(runs: Path, task: Task, scale: float, kept: list[tuple[Tensor, dict[str, float]]]) -> None:
+def publish(runs: Path, task: Task, scale: float, states: list[Saved]) -> None:
     """Write the run of one task."""
     cell = {"task": task.name, "group": task.group, "law": task.law, "scale": scale}
     layout = Layout("decision_lists", {"W": ["seed", "row", "col"]}, gauge={"W": "column shift"}, cell=cell, seeds=[0])
     with write_run(runs, task.name, layout) as run:
-        for W, row in kept:
-            run.add({"W": W[None]}, [row])
+        for weights, rows in states:
+            run.add(weights, rows)
 
 
 if __name__ == "__main__":

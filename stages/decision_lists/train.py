@@ -25,8 +25,9 @@ from lib.data.decision_lists import (
 )
 from lib.dynamics.gradient_descent import Weights, gradient_descent
 from lib.dynamics.sgd import State, saved_steps, sgd
+from lib.io.cells import Course, Saved, Tables, joined, spread_cells
 from lib.io.command import run
-from lib.io.compute import available_cores, generator, spread_kinds, use_threads
+from lib.io.compute import available_cores, generator, use_threads
 from lib.io.files import clear
 from lib.io.params import Count, Interval, Positive, Seeds, read_cases, read_params
 from lib.io.runs import Layout, clear_runs, write_run
@@ -107,12 +108,12 @@ def main(section: str, tasks: Path, starts: Path, tables: Path, runs: Path) -> N
     }
     clear(tables, "*.parquet")
     clear_runs(runs)
-    found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="run")
-    states = iter([kept for _, kept in found["joint"]])
-    found |= {name: [course for course, _ in found[name]] for name in ("joint", "starts")}
+    found = spread_cells(jobs, stage="decision_lists_train", n_processes=available_cores(), label=section, unit="run")
+    states = iter([course.states for course in found["joint"]])
+    found |= {name: [course.tables for course in found[name]] for name in ("joint", "starts")}
     for name, parts in found.items():
         if parts:
-            write_table(pd.concat(parts, ignore_index=True), tables / f"{name}.parquet")
+            write_table(joined(parts, "rows"), tables / f"{name}.parquet")
     for task in by_use["joint"]:
         publish(runs, task, joint, list(islice(states, joint.n_seeds)))
 
@@ -138,13 +139,11 @@ def certified(task: Task, weights: Weights, repeats: bool) -> bool:
     return logit_margin(weights["W"], weights["V"], task.lists, task.permutation, task.seq_len, repeats) > 0
 
 
-def train_both(
-    task: Task, start: Start, seed: int, n_steps: int, whole: bool, params: Train
-) -> tuple[pd.DataFrame, list[tuple[Weights, dict[str, float]]]]:
+def train_both(task: Task, start: Start, seed: int, n_steps: int, whole: bool, params: Train) -> Course:
     """Descend on W and V; the course and the saved states. Unless `whole`, it ends when all is right."""
     exact, size = loss_of(task), params.step_per_token * task.n_tokens
     saved = set(saved_steps(n_steps, n_steps)) if whole else set()
-    rows, states = [], []
+    rows, states = [], list[Saved]()
     for step in gradient_descent(exact, start_weights(task, start, seed), size):
         row = {"step": step.number, "loss": float(step.loss)}
         if step.number % params.every == 0 or step.number == n_steps:
@@ -154,14 +153,14 @@ def train_both(
             row["gradient"] = float(torch.cat([g.flatten() for g in step.gradients.values()]).norm())
             rows.append(row)
         if step.number in saved:
-            states.append((step.weights, {"step": step.number, "loss": float(step.loss)}))
+            states.append((step.weights, [{"seed": seed, "step": step.number, "loss": float(step.loss)}]))
         if step.number == n_steps or (not whole and rows[-1]["accuracy"] == 1.0):
             break
     table = pd.DataFrame(rows).assign(task=task.name, start=start.name, seed=seed, law=task.law)
-    return table.assign(n_tokens=task.n_tokens, length=task.longest), states
+    return Course({"rows": table.assign(n_tokens=task.n_tokens, length=task.longest)}, states)
 
 
-def align(task: Task, params: Train) -> pd.DataFrame:
+def align(task: Task, params: Train) -> Tables:
     """Descend on V from 0 with W = 0. `along_P`, the mean of ⟨−∇L, P⟩ so far, is at V = 0 at least `least_rate`."""
     exact, size = loss_of(task), params.step_per_token * task.n_tokens
     least_rate, P = 1 / task.seq_len - 1 / task.n_tokens, task.label_matrix
@@ -175,10 +174,11 @@ def align(task: Task, params: Train) -> pd.DataFrame:
             rows.append(row | exact.measured(step.weights))
         if step.number == params.alignment_steps:
             break
-    return pd.DataFrame(rows).assign(task=task.name, law=task.law, length=task.longest, repeats=task.repeats)
+    about = {"task": task.name, "law": task.law, "length": task.longest, "repeats": task.repeats}
+    return {"rows": pd.DataFrame(rows).assign(**about)}
 
 
-def minibatch(seed: int, params: Minibatch) -> pd.DataFrame:
+def minibatch(seed: int, params: Minibatch) -> Tables:
     """Stochastic gradient descent on W and V from a small random start, each batch of fresh uniform subsets."""
     L, n = params.n_tokens, params.seq_len
     draw = generator(seed, "minibatch")
@@ -207,10 +207,10 @@ def minibatch(seed: int, params: Minibatch) -> pd.DataFrame:
             for name, repeats in (("certified_sets", False), ("certified_all", True)):
                 row[name] = logit_margin(W, V, lists, permutation, n, repeats) > 0
             found.append(row)
-    return pd.DataFrame(found).assign(seed=seed, n_tokens=L, batch_size=params.batch_size)
+    return {"rows": pd.DataFrame(found).assign(seed=seed, n_tokens=L, batch_size=params.batch_size)}
 
 
-def publish(runs: Path, task: Task, joint: Joint, courses: list[list[tuple[Weights, dict[str, float]]]]) -> None:
+def publish(runs: Path, task: Task, joint: Joint, courses: list[list[Saved]]) -> None:
     """Write the runs of one task, stacked over the seeds."""
     axes = ["seed", "row", "col"]
     cell = {"task": task.name, "group": task.group, "law": task.law, "init_scale": joint.init_scale}
@@ -218,7 +218,7 @@ def publish(runs: Path, task: Task, joint: Joint, courses: list[list[tuple[Weigh
     with write_run(runs, task.name, layout) as writer:
         for states in zip(*courses, strict=True):
             weights = {name: torch.stack([state[name] for state, _ in states]) for name in ("W", "V")}
-            writer.add(weights, [{"seed": s, **row} for s, (_, row) in zip(joint.seeds, states, strict=True)])
+            writer.add(weights, [row for _, rows in states for row in rows])
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ from lib.data.gaussian_sequences import gaussian_pair, read_toy
 from lib.dynamics.diagonal_descent import Form, State, descend, lost
 from lib.dynamics.gradient_flow import LogCoordinates, Solver, log_flow, staged_flow, with_events
 from lib.dynamics.greedy import greedy
+from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import run
-from lib.io.compute import available_cores, generator, spread_kinds, use_threads
+from lib.io.compute import available_cores, generator, use_threads
 from lib.io.files import InputError
 from lib.io.params import Interval, Positive, Seed, Seeds, read_cases, read_params
 from lib.io.tables import read_table, write_table
@@ -27,6 +28,7 @@ RepresentableScale = Annotated[float, Interval("[-100, 0)")]
 REST = 1e-6  # of the example: where its coordinates start, and when a stage is at rest
 TOLERANCES: Any = {"rtol": 1e-6, "atol": 1e-4}  # of the example, which costs little
 MAX_STEPS = 200_000
+DROP = ["method", "log10_init_scale", "coordinate", "sign", "rescaled_time", "lost"]
 
 
 @dataclass(frozen=True)
@@ -71,17 +73,13 @@ def main(section: str, solver: str, variants: Path, task: Path, stages: Path, de
             *((descend_example, params.drop, followed.threshold, *form) for form in forms),
         ],
     }
-    found = spread_kinds(jobs, n_processes=available_cores(), label=section, unit="descent")
-    write_table(pd.DataFrame([row for events, _ in found["heads"] for row in events]), descents / "events.parquet")
-    write_table(pd.DataFrame([row for _, rows in found["heads"] for row in rows]), descents / "ends.parquet")
-    columns = ["method", "log10_init_scale", "coordinate", "sign", "rescaled_time", "lost"]
-    drop = pd.DataFrame([row for rows in found["drop"] for row in rows], columns=columns)
-    write_table(drop, descents / "drop.parquet")
+    how = {"stage": "gradual_rank_descend", "label": section, "unit": "descent"}
+    found = spread_cells(jobs, n_processes=available_cores(), **how)
+    for kind, name in (("heads", "events"), ("heads", "ends"), ("drop", "drop")):
+        write_table(joined(found[kind], name), descents / f"{name}.parquet")
 
 
-def follow(
-    task: Path, stages: Path, params: Descend, solver: Solver, variant: Variant
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def follow(task: Path, stages: Path, params: Descend, solver: Solver, variant: Variant) -> Tables:
     """One form of descent of all seeds side by side: when products cross the threshold, and how each ends."""
     toy, table = read_toy(task), read_table(stages)
     if toy.frames is not None:
@@ -130,7 +128,7 @@ def follow(
             }
         if len(rows) == len(places):
             break
-    return events, [rows[row] for row in sorted(rows)]
+    return {"events": pd.DataFrame(events), "ends": pd.DataFrame([rows[row] for row in sorted(rows)])}
 
 
 def while_finite(states: Iterator[State], what: str) -> Iterator[State]:
@@ -159,7 +157,7 @@ def example(params: Drop) -> tuple[Quadratic, np.ndarray, np.ndarray]:
     return Quadratic(H, torch.tensor(params.minimum, dtype=torch.float64)), u.numpy(), v.numpy()
 
 
-def predict_example(drop: Drop, threshold: float) -> list[dict[str, Any]]:
+def predict_example(drop: Drop, threshold: float) -> Tables:
     """The example's activations by Algorithm 1, by its finite-scale form, and by the flow in log coordinates."""
     loss, u, v = example(drop)
     rows = [
@@ -180,10 +178,10 @@ def predict_example(drop: Drop, threshold: float) -> list[dict[str, Any]]:
              "rescaled_time": time / -log_scale, "lost": False}
             for method, i, sign, time in found
         ]  # fmt: skip
-    return rows
+    return {"drop": pd.DataFrame(rows, columns=DROP)}
 
 
-def descend_example(drop: Drop, threshold: float, form: Form, precision: str) -> list[dict[str, Any]]:
+def descend_example(drop: Drop, threshold: float, form: Form, precision: str) -> Tables:
     """The example's activations by gradient descent in one arithmetic; a row more says when it was lost, if it was."""
     loss, u, v = example(drop)
     dtype = {"float64": torch.float64, "float32": torch.float32}[precision]
@@ -213,7 +211,7 @@ def descend_example(drop: Drop, threshold: float, form: Form, precision: str) ->
                 rows.append({**cell, "coordinate": i, "sign": 0, "rescaled_time": rescaled, "lost": True})
         if state.step >= n_steps:
             break
-    return rows
+    return {"drop": pd.DataFrame(rows, columns=DROP)}
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Train the head with full matrices by gradient descent from several scales; note when its first direction rises."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from lib.data.gaussian_sequences import gaussian_sequences
+from lib.io.cells import Course, Saved, joined, spread_cells
 from lib.io.command import run
-from lib.io.compute import advance, available_cores, generator, spread, use_threads
+from lib.io.compute import advance, available_cores, generator, use_threads
 from lib.io.files import InputError
 from lib.io.params import Count, Interval, Positive, Seeds, read_params
 from lib.io.runs import Layout, clear_runs, write_run
@@ -47,21 +48,21 @@ class FullWeights(Seeds):
             raise ValueError("log10_init_scales: wanted at least one, got none")
 
 
-class Training(NamedTuple):
-    snapshots: list[dict[str, Tensor]]
-    rows: list[list[dict[str, Any]]]
-    rises: list[dict[str, Any]]
-
-
 def main(section: str, runs: Path, rises: Path) -> None:
     use_threads(1)
     params = read_params(section, FullWeights)
     scales = sorted(params.log10_init_scales)  # the smallest, which take the most steps, first
-    jobs = [(params, scale) for scale in scales]
-    total = sum(n_steps(params, scale) for scale in scales)
+    shared = replace(params, log10_init_scales=(0.0,))  # a scale that is added changes no other
     clear_runs(runs)
-    found = spread(train, jobs, n_processes=available_cores(), total=total, label=section)
-    trainings = dict(zip(scales, found, strict=True))
+    found = spread_cells(
+        {"scales": [(train, shared, scale) for scale in scales]},
+        stage="gradual_rank_full_weights",
+        n_processes=available_cores(),
+        label=section,
+        unit="step",
+        size=n_steps,
+    )
+    trainings: dict[float, Course] = dict(zip(scales, found["scales"], strict=True))
     for scale in params.log10_init_scales:
         training = trainings[scale]
         layout = Layout(
@@ -76,9 +77,9 @@ def main(section: str, runs: Path, rises: Path) -> None:
             seeds=list(params.seeds),
         )
         with write_run(runs, f"log10_init_scale={scale:g}", layout) as writer:
-            for weights, rows in zip(training.snapshots, training.rows, strict=True):
+            for weights, rows in training.states:
                 writer.add(weights, rows)
-    write_table(pd.DataFrame([row for scale in params.log10_init_scales for row in trainings[scale].rises]), rises)
+    write_table(joined([trainings[scale].tables for scale in params.log10_init_scales], "rises"), rises)
 
 
 def n_steps(params: FullWeights, log10_init_scale: float) -> int:
@@ -86,7 +87,7 @@ def n_steps(params: FullWeights, log10_init_scale: float) -> int:
     return math.ceil(params.rescaled_end * -log10_init_scale * math.log(10) / params.learning_rate)
 
 
-def train(params: FullWeights, log10_init_scale: float) -> Training:
+def train(params: FullWeights, log10_init_scale: float) -> Course:
     """Gradient descent of all seeds, side by side, from one scale of the start."""
     d, rate, log_scale = params.d_model, params.learning_rate, log10_init_scale * math.log(10)
     shape = params.n_samples, params.seq_len, d
@@ -108,7 +109,8 @@ def train(params: FullWeights, log10_init_scale: float) -> Training:
     W = {name: math.exp(log_scale) * w for name, w in unscaled.items()}
     last = n_steps(params, log10_init_scale)
     saved = set(np.linspace(0, last, params.n_snapshots).round().astype(int).tolist())
-    found = Training([], [], [])
+    states: list[Saved] = []
+    rises: list[dict[str, Any]] = []
     before, risen = torch.full((len(params.seeds),), -math.inf), [False] * len(params.seeds)
     for step in range(last + 1):
         W_KQ, W_VO = (W[a] @ W[b].mT for a, b in PRODUCTS.values())
@@ -116,21 +118,19 @@ def train(params: FullWeights, log10_init_scale: float) -> Training:
         if not torch.isfinite(loss).all():
             raise InputError(f"learning_rate: wanted one with which descent stays finite, got {rate:g} (step {step})")
         if step in saved:
-            found.snapshots.append({name: w.clone() for name, w in W.items()})
             times = {"step": step, "time": step * rate, "rescaled_time": step * rate / -log_scale}
-            found.rows.append(
-                [
-                    {"seed": seed, **times, "loss": float(one / start)}
-                    for seed, one, start in zip(params.seeds, loss, initial, strict=True)
-                ]
-            )
+            rows = [
+                {"seed": seed, **times, "loss": float(one / start)}
+                for seed, one, start in zip(params.seeds, loss, initial, strict=True)
+            ]
+            states.append(({name: w.clone() for name, w in W.items()}, rows))
         if step % params.look_every == 0:
             now = torch.linalg.svdvals(W_VO)[:, 0].log() - math.log(params.threshold)
             for i in np.flatnonzero(now.numpy() >= 0).tolist():
                 if not risen[i]:
                     risen[i] = True
                     share = float(now[i] / (now[i] - before[i]))  # log σ₁ is linear in time here
-                    found.rises.append(
+                    rises.append(
                         {
                             "seed": params.seeds[i],
                             "log10_init_scale": log10_init_scale,
@@ -148,7 +148,7 @@ def train(params: FullWeights, log10_init_scale: float) -> Training:
             "W_O": W["W_O"] + rate * g_VO.mT @ W["W_V"],
         }
         advance()
-    return found
+    return Course({"rises": pd.DataFrame(rises)}, states)
 
 
 def square_matrices(d: int, source: torch.Generator) -> Tensor:

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from lib.data.patterns import epochs, read_patterns
 from lib.dynamics.gradient_descent import gradient_descent, until_rest
+from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import run
-from lib.io.compute import advance, generator, n_parallel, spread, use_device
+from lib.io.compute import advance, generator, n_parallel, use_device
 from lib.io.files import InputError
 from lib.io.params import Count, Interval, Name, Positive, Seeds, read_cases, read_params
 from lib.io.runs import open_run
@@ -62,24 +63,23 @@ def main(
             raise InputError(f"{adaptations}: wanted {wanted}, got {adaptation.configuration!r}")
         way = known[adaptation.configuration]
         jobs += [
-            (dataset, runs / way.name, params, way, rank, seed)
+            (adapt_seed, dataset, runs / way.name, params, way, rank, seed)
             for rank in adaptation.ranks
             for seed in adaptation.seeds
         ]
-    rows = spread(
-        adapt_seed,
-        jobs,
+    found = spread_cells(
+        {"adapters": jobs},
+        stage="low_rank_sparse_adapt",
         device=params.device,
         n_processes=n_parallel(params.device),
-        total=sum(way.n_steps for *_, way, _, _ in jobs),
         label="adapters",
+        unit="step",
+        size=lambda dataset, folder, params, way, *_: way.n_steps,
     )
-    write_table(pd.DataFrame(list(rows)), table)
+    write_table(joined(found["adapters"], "adapters"), table)
 
 
-def adapt_seed(
-    dataset: Path, folder: Path, params: Training, way: Configuration, rank: int, seed: int
-) -> dict[str, str | float]:
+def adapt_seed(dataset: Path, folder: Path, params: Training, way: Configuration, rank: int, seed: int) -> Tables:
     """Train the adapters of one rank from one seed; a row of what came of it."""
     device = use_device(params.device)
     opened = open_run(folder)
@@ -119,7 +119,8 @@ def adapt_seed(
         advance()
     advance(way.n_steps - number)
     found = scores(adapted(initial, final), readout, test.tokens, test.labels, test.is_relevant)
-    return {"configuration": way.name, "rank": rank, "seed": seed, "fitted_step": fitted, **found}
+    row = {"configuration": way.name, "rank": rank, "seed": seed, "fitted_step": fitted, **found}
+    return {"adapters": pd.DataFrame([row])}
 
 
 def in_paper(weights: Weights, name: str) -> Tensor:

@@ -22,8 +22,9 @@ from lib.analysis.sparsity import largest_of_each_group, norm_groups, otsu_thres
 from lib.analysis.spectra import gaussian_of_equal_norm
 from lib.analysis.subspaces import in_random_directions, place
 from lib.data.patterns import Samples, read_patterns
+from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import run
-from lib.io.compute import advance, generator, n_parallel, spread, use_device
+from lib.io.compute import advance, generator, n_parallel, use_device
 from lib.io.files import InputError
 from lib.io.params import Count, Fraction, Interval, Seed, read_params
 from lib.io.runs import open_run, open_runs
@@ -50,6 +51,7 @@ Cell = dict[str, Any]
 Pruned = Iterator[tuple[Cell, Tensor, Tensor]]  # labels, margins on test samples, and on those to rescale by
 Known = Sequence[tuple[Samples, Tensor]]  # the same two kinds of samples, with their attention patterns
 TOGETHER = 5  # seeds that share the reading of their run
+TABLES = ("truncate", "directions", "prune", "neurons")
 
 
 @dataclass(frozen=True)
@@ -76,27 +78,24 @@ def main(
     params, device = read_params(section, Cut), read_params(device, str)
     use_device(device)
     jobs = [
-        (dataset, one.folder, params, device, range(len(one.layout.seeds))[i : i + TOGETHER])
+        (cut_seeds, dataset, one.folder, params, device, *range(len(one.layout.seeds))[i : i + TOGETHER])
         for one in open_runs(runs)
         for i in range(0, len(one.layout.seeds), TOGETHER)
     ]
-    n_seeds = sum(len(numbers) for *_, numbers in jobs)
+    how = {"stage": "low_rank_sparse_cut", "label": section, "unit": "seed", "size": lambda *given: len(given[4:])}
     where = {"device": device, "n_processes": n_parallel(device)}
-    tables = spread(cut_seeds, jobs, **where, label=section, unit="seed", total=n_seeds)
-    parts = zip(*(of_seed for of_job in tables for of_seed in of_job), strict=True)
-    for part, path in zip(parts, (truncate, directions, prune, neurons), strict=True):
-        write_table(pd.concat(part, ignore_index=True), path)
+    parts = spread_cells({"seeds": jobs}, **where, **how)["seeds"]
+    for name, path in zip(TABLES, (truncate, directions, prune, neurons), strict=True):
+        write_table(joined(parts, name), path)
 
 
-def cut_seeds(
-    dataset: Path, folder: Path, params: Cut, device_name: str, numbers: Sequence[int]
-) -> list[list[pd.DataFrame]]:
+def cut_seeds(dataset: Path, folder: Path, params: Cut, device_name: str, *numbers: int) -> Tables:
     """Of some seeds of one run: every cut, the directions of its updates, every pruning, and its neurons."""
     device = use_device(device_name)
     opened = open_run(folder)
     when = opened.steps.groupby("snapshot")["step"].first()
     snapshots = {when[i]: opened.weights(i) for i in opened.snapshots}
-    found = []
+    found: list[Tables] = []
     for number in numbers:
         seed = opened.layout.seeds[number]
         try:
@@ -111,9 +110,10 @@ def cut_seeds(
             prunings(path[-1], train, test, params, seed),
             [neurons_of(path[0], path[-1], mu.to(device))],
         )
-        found.append([pd.DataFrame(rows).assign(**opened.layout.cell, seed=seed) for rows in tables])
+        of_seed = (pd.DataFrame(rows).assign(**opened.layout.cell, seed=seed) for rows in tables)
+        found.append(dict(zip(TABLES, of_seed, strict=True)))
         advance()
-    return found
+    return {name: joined(found, name) for name in TABLES}
 
 
 def truncations(initial: Weights, model: Weights, test: Samples, params: Cut, seed: int) -> Iterator[Cell]:

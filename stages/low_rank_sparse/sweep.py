@@ -19,8 +19,9 @@ from lib.analysis.sparsity import norm_groups
 from lib.analysis.spectra import singular_values
 from lib.data.patterns import PatternTask, draw_samples, epochs, orthonormal_patterns, patterns_of_classes
 from lib.dynamics.gradient_descent import gradient_descent, until_rest
+from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import run
-from lib.io.compute import generator, n_parallel, spread, use_device
+from lib.io.compute import generator, n_parallel, use_device
 from lib.io.files import InputError
 from lib.io.params import Count, Interval, Positive, Seeds, parse, read_cases, read_params
 from lib.io.tables import write_table
@@ -133,6 +134,7 @@ class Problem(Training, Data):
 
 def main(section: str, data: str, training: str, configurations: Path, sweeps: Path, table: Path) -> None:
     params, device = read_params(section, Sweeps), read_params(f"{training}.device", str)
+    use_device(device)
     base = asdict(read_params(data, Data, part=True)) | asdict(read_params(training, Training, part=True))
     ways = {one.name: one for one in read_cases(configurations, Configuration, part=True, shared=base)}
     cells = []
@@ -141,11 +143,10 @@ def main(section: str, data: str, training: str, configurations: Path, sweeps: P
         if sweep.configuration not in ways:
             raise InputError(f"{where}: wanted a configuration of {list(ways)}, got {sweep.configuration!r}")
         for labels, problem in problems(sweep, base, ways[sweep.configuration], where):
-            cells += [(device, params, labels, problem, sweep.spectra, seed) for seed in sweep.seeds]
-    use_device(device)
-    where = {"device": device, "n_processes": n_parallel(device)}
-    rows = spread(measure_cell, cells, **where, label=section, unit="training")
-    write_table(pd.DataFrame(list(rows)), table)
+            cells.append((measure, device, params.fitted_loss, labels, problem, sweep.spectra, *sweep.seeds))
+    how = {"stage": "low_rank_sparse_sweep", "label": section, "unit": "problem"}
+    found = spread_cells({"": cells}, device=device, n_processes=n_parallel(device), **how)[""]
+    write_table(joined(found, "trainings"), table)
 
 
 def problems(sweep: Sweep, base: dict[str, Any], way: Configuration, where: str) -> Iterator[tuple[dict, Problem]]:
@@ -166,11 +167,14 @@ def whole(value: float) -> float:
     return int(value) if value == int(value) else value
 
 
-def measure_cell(
-    device_name: str, params: Sweeps, labels: dict[str, Any], problem: Problem, spectra: bool, seed: int
-) -> dict:
-    """Train one problem from one seed; a row of what came of it."""
-    device = use_device(device_name)
+def measure(device: str, fitted_loss: float, labels: dict, problem: Problem, spectra: bool, *seeds: int) -> Tables:
+    """Train one problem from every seed; a row each of what came of it."""
+    rows = [labels | measure_seed(use_device(device), fitted_loss, problem, spectra, seed) for seed in seeds]
+    return {"trainings": pd.DataFrame(rows)}
+
+
+def measure_seed(device: Any, fitted_loss: float, problem: Problem, spectra: bool, seed: int) -> dict[str, Any]:
+    """Train one problem from one seed."""
     task = problem.task()
     mu = orthonormal_patterns(task, generator(seed, "patterns"))
     train = draw_samples(task, mu, problem.n_train, generator(seed, "train")).to(device)
@@ -193,13 +197,12 @@ def measure_cell(
     final, fitted = initial, -1
     for step in until_rest(steps, resting, problem.n_train // problem.batch_size):
         final = step.after
-        if fitted < 0 and step.loss < params.fitted_loss:
+        if fitted < 0 and step.loss < fitted_loss:
             fitted = step.number
-    row = {**labels, "seed": seed, **asdict(problem), "fitted_step": fitted, **scores(final, readout, *of_test)}
+    row = {"seed": seed, **asdict(problem), "fitted_step": fitted, **scores(final, readout, *of_test)}
     row |= measured(initial, final, readout, of_test, task.n_discriminative) if spectra else {}
-    groups = norm_groups(final["W_O"].norm(dim=1).cpu())
-    ratio = groups["large_norm"] / groups["small_norm"]
-    return row | {"small_share": groups["small_share"], "large_over_small": ratio}
+    of = norm_groups(final["W_O"].norm(dim=1).cpu())
+    return row | {"small_share": of["small_share"], "large_over_small": of["large_norm"] / of["small_norm"]}
 
 
 def measured(initial: Weights, final: Weights, readout: Tensor, test: tuple[Tensor, ...], k: int) -> dict[str, Any]:
@@ -209,16 +212,13 @@ def measured(initial: Weights, final: Weights, readout: Tensor, test: tuple[Tens
     """
     ranks = {"rank_2": 2, "rank_below": k - 1, "rank_k": k}
     cut = {name: dict(truncated_updates(final[name], initial[name], sorted(set(ranks.values())))) for name in MATRICES}
-    hinges = {
-        r: scores({name: cut[name][r] for name in MATRICES}, readout, *test)["hinge"] for r in set(ranks.values())
-    }
+    hinges = {r: scores({n: cut[n][r] for n in MATRICES}, readout, *test)["hinge"] for r in set(ranks.values())}
     row: dict[str, Any] = {f"hinge_at_{key}": hinges[rank] for key, rank in ranks.items()}
-    without = final | {"W_Q": initial["W_Q"], "W_K": initial["W_K"]}
-    row["hinge_without_attention"] = scores(without, readout, *test)["hinge"]
+    without = {name: initial[name] for name in ("W_Q", "W_K")}
+    row["hinge_without_attention"] = scores(final | without, readout, *test)["hinge"]
     for name in MATRICES:
         sigma = singular_values(final[name].cpu().double() - initial[name].cpu().double()).numpy()
-        row |= {f"{name}_{key}": value for key, value in around(sigma, k).items()}
-        row[f"{name}_singular_values"] = sigma
+        row |= {f"{name}_{key}": value for key, value in (around(sigma, k) | {"singular_values": sigma}).items()}
     return row
 
 

@@ -1,9 +1,9 @@
 """Train the one-layer Transformer for every configuration and seed; write snapshots and the loss of each step."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pandas as pd
 import torch
@@ -11,8 +11,9 @@ from torch import Tensor
 
 from lib.data.patterns import Samples, epochs, read_patterns
 from lib.dynamics.gradient_descent import gradient_descent, until_rest
+from lib.io.cells import Course, Saved, joined, spread_cells
 from lib.io.command import run
-from lib.io.compute import advance, generator, n_parallel, spread, use_device
+from lib.io.compute import advance, generator, n_parallel, use_device
 from lib.io.files import InputError
 from lib.io.inputs import read_header
 from lib.io.memory import check_memory
@@ -69,14 +70,6 @@ class Train:
         return sorted({0, n_steps, *(step for step in self.snapshot_steps if step < n_steps)})
 
 
-@dataclass(frozen=True)
-class Trained:
-    """Some seeds of one configuration: weights and rows at each saved step, and the training loss before each step."""
-
-    snapshots: list[tuple[Weights, list[dict[str, Any]]]]
-    losses: pd.DataFrame
-
-
 def main(section: str, n_seeds: str, configurations: Path, dataset: Path, runs: Path, losses: Path) -> None:
     params = read_params(section, Train)
     shared = {**vars(params), "n_seeds": read_params(n_seeds, int)}
@@ -85,31 +78,35 @@ def main(section: str, n_seeds: str, configurations: Path, dataset: Path, runs: 
     n_saved = sum(way.n_seeds * len(params.saved_steps(way)) for way in ways)
     n_losses = sum(way.n_seeds * way.n_steps for way in ways)
     check_memory(section, training_memory(read_header(dataset), params.n_neurons, n_saved, n_losses))
-    chunks = [
-        (configuration, configuration.seeds[i : i + params.seeds_together])
-        for configuration in ways
-        for i in range(0, len(configuration.seeds), params.seeds_together)
-    ]
+    jobs = {
+        way.name: [
+            (train_chunk, dataset, params, replace(way, first_seed=seeds[0], n_seeds=len(seeds)))
+            for i in range(0, len(way.seeds), params.seeds_together)
+            if (seeds := way.seeds[i : i + params.seeds_together])
+        ]
+        for way in ways
+    }
     clear_runs(runs)
-    trained = spread(
-        train_chunk,
-        [(dataset, params, configuration, seeds) for configuration, seeds in chunks],
+    parts: dict[str, list[Course]] = spread_cells(
+        jobs,
+        stage="low_rank_sparse_train",
         device=params.device,
         n_processes=n_parallel(params.device),
-        total=sum(configuration.n_steps * len(seeds) for configuration, seeds in chunks),
         label=section,
+        unit="step",
+        size=lambda dataset, params, way: way.n_steps * way.n_seeds,
     )
-    parts: dict[str, list[Trained]] = {}
-    for (configuration, _), part in zip(chunks, trained, strict=True):
-        parts.setdefault(configuration.name, []).append(part)
     for configuration in ways:
         publish(runs, configuration, parts[configuration.name])
-    write_table(pd.concat([part.losses for of in parts.values() for part in of], ignore_index=True), losses)
+    write_table(joined([part.tables for of in parts.values() for part in of], "losses"), losses)
 
 
-def train_chunk(dataset: Path, params: Train, configuration: Configuration, seeds: tuple[int, ...]) -> Trained:
-    """Train some seeds together, up to their rest: what comes after, up to the last step, is what they rest at."""
-    device = use_device(params.device)
+def train_chunk(dataset: Path, params: Train, configuration: Configuration) -> Course:
+    """Train some seeds together, up to their rest: what comes after, up to the last step, is what they rest at.
+
+    Weights and rows at each saved step, and the training loss before each step.
+    """
+    device, seeds = use_device(params.device), configuration.seeds
     try:
         data = read_patterns(dataset)
         index = torch.tensor([data.index(seed) for seed in seeds])
@@ -128,7 +125,7 @@ def train_chunk(dataset: Path, params: Train, configuration: Configuration, seed
     n_steps, saved = configuration.n_steps, params.saved_steps(configuration)
     losses = torch.zeros(n_steps, len(seeds), device=device)  # that of a training at rest
     fitted = torch.full((len(seeds),), -1, device=device)
-    found = Trained([], pd.DataFrame())
+    states: list[Saved] = []
 
     def save(step: int) -> None:
         measured = score(weights, readout, test.tokens, test.labels, test.is_relevant)
@@ -138,12 +135,12 @@ def train_chunk(dataset: Path, params: Train, configuration: Configuration, seed
             {"step": step, "seed": seed, **{name: values[i].item() for name, values in columns.items()}}
             for i, seed in enumerate(seeds)
         ]
-        found.snapshots.append(({name: W.cpu() for name, W in (weights | {"readout": readout}).items()}, rows))
+        states.append(({name: W.cpu() for name, W in (weights | {"readout": readout}).items()}, rows))
 
     def rest(step: int) -> None:
         """Nothing has moved since the last: the weights and what is measured of them are the same, the loss is zero."""
-        kept, rows = found.snapshots[-1]
-        found.snapshots.append((kept, [row | {"step": step, "loss": 0.0} for row in rows]))
+        kept, rows = states[-1]
+        states.append((kept, [row | {"step": step, "loss": 0.0} for row in rows]))
 
     save(0)
 
@@ -167,7 +164,7 @@ def train_chunk(dataset: Path, params: Train, configuration: Configuration, seed
     for i, later in enumerate(step for step in saved if step > number):
         rest(later) if i else save(later)
     advance((n_steps - number) * len(seeds))
-    return Trained(found.snapshots, table_of(losses, configuration, seeds))
+    return Course({"losses": table_of(losses, configuration, seeds)}, states)
 
 
 def permuted(labels: Tensor, seed: int) -> Tensor:
@@ -213,7 +210,7 @@ def batches(
         yield tokens[which, index], labels[which, index]
 
 
-def publish(runs: Path, configuration: Configuration, parts: list[Trained]) -> None:
+def publish(runs: Path, configuration: Configuration, parts: list[Course]) -> None:
     """Write all seeds of one configuration as one run."""
     names = {"configuration": configuration.name, "readout": configuration.readout, "labels": configuration.labels}
     layout = Layout(
@@ -224,7 +221,7 @@ def publish(runs: Path, configuration: Configuration, parts: list[Trained]) -> N
         seeds=list(configuration.seeds),
     )
     with write_run(runs, configuration.name, layout) as run:
-        for chunks in zip(*(part.snapshots for part in parts), strict=True):
+        for chunks in zip(*(part.states for part in parts), strict=True):
             weights = {name: torch.cat([w[name] for w, _ in chunks]) for name in chunks[0][0]}
             run.add(weights, [row for _, rows in chunks for row in rows])
 

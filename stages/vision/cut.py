@@ -23,8 +23,9 @@ from torch.linalg import vector_norm
 from lib.analysis.low_rank import doubling_ranks, truncated_updates
 from lib.analysis.pruning import Order, magnitude_masks, n_pruned, pruning_rates, removal_order
 from lib.data.images import channel_statistics, read_images, standardise
+from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import run
-from lib.io.compute import generator, n_parallel, spread
+from lib.io.compute import generator, n_parallel
 from lib.io.device import kind_of, use_device
 from lib.io.files import InputError
 from lib.io.params import Count, Interval, Positive, Seed, read_params
@@ -60,22 +61,24 @@ def main(section: str, pruning: str, device: str, dataset: Path, runs: Path, tru
             f"{section}.init_scales: wanted some of {sorted(plain)}, the plain runs in {runs}; "
             f"got {list(params.init_scales)}"
         )
-    jobs = [(dataset, one.folder, params, shared, device, i) for one in chosen for i in range(len(one.layout.seeds))]
+    jobs = [
+        (cut_seed, dataset, one.folder, params.n_images, shared, device, i)
+        for one in chosen
+        for i in range(len(one.layout.seeds))
+    ]
     where = {"device": device, "n_processes": n_parallel(kind_of(device))}
-    tables = spread(cut_seed, jobs, **where, label=section, unit="seed")
-    for path, parts in zip((truncate, prune), zip(*tables, strict=True), strict=True):
-        write_table(pd.concat(parts, ignore_index=True), path)
+    parts = spread_cells({"": jobs}, stage="vision_cut", **where, label=section, unit="seed")[""]
+    for name, path in (("truncate", truncate), ("prune", prune)):
+        write_table(joined(parts, name), path)
 
 
-def cut_seed(
-    dataset: Path, folder: Path, params: Cut, shared: Prune, device_name: str, seed: int
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def cut_seed(dataset: Path, folder: Path, n_images: int | None, shared: Prune, device_name: str, seed: int) -> Tables:
     """Every truncation, and every pruning, of one seed of one run."""
     device = use_device(device_name)
     images, opened = read_images(dataset), open_run(folder)
     statistics = channel_statistics(images.train_images)
-    test = standardise(images.test_images[: params.n_images], *statistics).to(device)
-    labels = images.test_labels[: params.n_images].to(device)
+    test = standardise(images.test_images[:n_images], *statistics).to(device)
+    labels = images.test_labels[:n_images].to(device)
     initial, final = ({name: tensor[seed].to(device) for name, tensor in opened.weights(i).items()} for i in (0, -1))
     number, rates = opened.layout.seeds[seed], pruning_rates(shared.rate_step)
 
@@ -90,7 +93,7 @@ def cut_seed(
 
     truncations = (row | scored(model) for row, model in truncated(initial, final))
     prunings = (row | scored(model) | costs(model, final) for row, model in pruned(final, rates, source))
-    return labelled(truncations), labelled(prunings)
+    return {"truncate": labelled(truncations), "prune": labelled(prunings)}
 
 
 def truncated(initial: Weights, final: Weights) -> Iterator[tuple[dict[str, Any], Weights]]:

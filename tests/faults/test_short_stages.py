@@ -1,4 +1,4 @@
-"""Killed while they work, stages that do not resume are run again and end with the same bytes."""
+"""Killed by one of their processes while they work, stages of seconds are run again and end with the same bytes."""
 
 import psutil
 import pytest

@@ -59,5 +59,6 @@ def read_run(folder: Path) -> tuple[dict[str, Any], list[Weights], pd.DataFrame]
 
 
 def files(folder: Path) -> list[str]:
-    """Every file below a folder, by its path from there."""
-    return sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+    """Every file below a folder but scratch, by its path from there."""
+    found = (file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+    return sorted(name for name in found if not name.startswith(".dvc/tmp/scratch/"))
