@@ -251,7 +251,7 @@ def of_optimizers(tables: Tables) -> Measures:
 
 def first_steps(ranks: pd.DataFrame) -> Measures:
     """The stable ranks of the update after the first step, plain and of every control."""
-    first = mean_ranks(ranks).xs(("update", 1), level=["of", "step"])
+    first = mean_ranks(ranks).xs("update", level="of").xs(1, level="step")
     return {
         named(f"first_step_rank_{matrix[2:]}", str(control)): first.loc[matrix, control]
         for matrix in PRODUCTS

@@ -100,8 +100,8 @@ def ranks_of_optimizers(ranks: pd.DataFrame) -> Figure:
                 for x, rule in enumerate(rules):
                     values = chosen[chosen["rule"] == rule]["stable_rank"]
                     axes.hlines(values.mean(), x + shift - 0.11, x + shift + 0.11, color=color, lw=2.5)
-                    points = axes.plot([x + shift] * len(values), values, "o", ms=3.5, mfc="none", color=color)
-                points[0].set_label(label)
+                    axes.plot([x + shift] * len(values), values, "o", ms=3.5, mfc="none", color=color)
+                axes.plot([], [], "o", ms=3.5, mfc="none", color=color, label=label)
             axes.set_xticks(range(len(rules)), labels=[name_of(rule) for rule in rules])
             axes.grid(visible=False, axis="x")
             _powers_of_two(axes)

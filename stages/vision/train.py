@@ -206,7 +206,8 @@ def feed(x: Tensor, y: Tensor, params: Train, variant: Variant, seed: int, start
         if params.augmentation != "none":
             whole = crop_and_flip(whole, whole.shape[-1] // 8, generator(seed, "crop and flip", epoch))
         if params.randaugment is not None:
-            whole = randaugment(whole, *astuple(params.randaugment), generator(seed, "randaugment", epoch))
+            n, magnitude = astuple(params.randaugment)
+            whole = randaugment(whole, n, magnitude, generator(seed, "randaugment", epoch))
         return whole
 
     y = permuted(y, generator(seed, "permuted labels")) if variant.labels == "permuted" else y

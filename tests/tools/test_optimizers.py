@@ -118,7 +118,8 @@ def test_updates_are_cut_where_a_training_first_has_the_accuracy(made):
     images = read_images(made / "work" / "data" / "images.safetensors")
     test = standardise(images.test_images, *channel_statistics(images.train_images))
     reached = 0
-    for (control, scale, seed), steps in trained.groupby(["control", "init_scale", "seed"], observed=True):
+    for cell, steps in trained.groupby(["control", "init_scale", "seed"], observed=True):
+        control, scale, seed = str(cell[0]), float(cell[1]), int(cell[2])
         cut = truncate[(truncate["control"] == control) & (truncate["init_scale"] == scale)]
         cut = cut[cut["seed"] == seed]
         first = steps[steps["test_accuracy"] >= COMPARED["test_accuracy"]]["step"].min()
