@@ -14,6 +14,9 @@ ONE_POINT = 0.01 + 1e-6  # of accuracy, which a cut may cost; tables in git are 
 PRODUCTS = ["W_KQ", "W_VO"]
 PERMUTED = "labels=permuted"
 LABELS = ("none", PERMUTED)
+NUMBERS = ("learning_rate", "weight_decay")  # of a control, which names of measures leave out
+RULE = ("optimizer", "muon_of", *NUMBERS)  # what a control says of an optimiser
+OVER_PLAIN = ("stable_rank_KQ", "stable_rank_VO", "first_step_rank_KQ", "first_step_rank_VO", "rank_at_equal_accuracy")
 
 Tables = Mapping[str, pd.DataFrame]
 Measures = dict[str, pd.Series]
@@ -176,20 +179,93 @@ def cuts(truncate: pd.DataFrame, prune: pd.DataFrame) -> Measures:
     if truncate.empty or weights.empty:
         return {}
     keys = ["init_scale", "seed"]
-    cut = truncate[truncate["kind"] == "all"].set_index([*keys, "rank"])["test_accuracy"].unstack("rank")
+    cut = by_rank(truncate[truncate["kind"] == "all"])
     kept = weights.set_index(["order", *keys, "rate"])["test_accuracy"].unstack("rate")
     smallest = pd.DataFrame(kept.loc["smallest"])
     harmless = pd.Series(smallest.ge(smallest[0.0] - ONE_POINT, axis=0).cummin(axis="columns").sum(axis="columns"))
     average = kept.mean(axis="columns").unstack("order")
     return {
-        "rank_within_one_point": cut.ge(cut.iloc[:, -1] - ONE_POINT, axis=0).idxmax(axis="columns").astype(float),
+        "rank_within_one_point": rank_needed(cut),
         "accuracy_at_rank_zero": cut[0],
         "pruning_within_one_point": pd.Series([float(kept.columns[int(n) - 1]) for n in harmless], harmless.index),
         "smallest_first_over_others": average["smallest"] - average[["random", "largest"]].max(axis="columns"),
     }
 
 
+def by_rank(truncate: pd.DataFrame) -> pd.DataFrame:
+    """The test accuracy of every init scale and seed at every rank that the updates were cut to."""
+    return truncate.set_index(["init_scale", "seed", "rank"])["test_accuracy"].unstack("rank")
+
+
+def rank_needed(cut: pd.DataFrame) -> pd.Series:
+    """The least rank that costs at most a point of the accuracy at the largest, which is no cut."""
+    return cut.ge(cut.iloc[:, -1] - ONE_POINT, axis=0).idxmax(axis="columns").astype(float)
+
+
+def by_optimizer(tables: Tables) -> dict[str, dict[str, pd.DataFrame]]:
+    """The tables of every optimiser, in which it is the plain one, by what names of measures say of it.
+
+    The optimiser of the plain training has an empty name.
+    """
+    found: dict[str, dict[str, pd.DataFrame]] = {}
+    for kind, table in tables.items():
+        table = plain_typed(table)
+        parts = {control: apart(control) for control in table["control"].unique()}
+        for name in dict.fromkeys(name for name, _ in parts.values()):
+            own = {control: rest for control, (of, rest) in parts.items() if of == name}
+            rows = table[table["control"].isin(own)]
+            found.setdefault(name, {})[kind] = rows.assign(control=rows["control"].map(own))
+    return found
+
+
+def apart(control: str) -> tuple[str, str]:
+    """What names of measures say of a control's optimiser, and the control without it."""
+    parts = control.split(",")
+    if not any(part.startswith("optimizer=") for part in parts):
+        return "", control
+    rule = [part for part in parts if part.split("=")[0] in RULE]
+    return named("", ",".join(rule)), ",".join(part for part in parts if part not in rule) or "none"
+
+
+def of_optimizers(tables: Tables) -> Measures:
+    """The measures of every optimiser beside its own nulls, its name behind theirs.
+
+    Some also over those of the plain training at the same init scale and seed.
+    """
+    found, plain = {}, {}
+    for name, part in by_optimizer(tables).items():
+        part |= derived(part)
+        own = {
+            **finals(part["training"]),
+            **against_nulls(part),
+            **growth_with_init_scale(part),
+            **first_steps(part["ranks"]),
+            **where_equally_accurate(part["truncate"]),
+        }
+        plain = plain or own
+        found |= {f"{measure}{name}": values for measure, values in own.items()}
+        if name:
+            found |= {f"{m}_over_plain{name}": (own[m] / plain[m]).dropna() for m in OVER_PLAIN}
+    return found
+
+
+def first_steps(ranks: pd.DataFrame) -> Measures:
+    """The stable ranks of the update after the first step, plain and of every control."""
+    first = mean_ranks(ranks).xs("update", level="of").xs(1, level="step")
+    return {
+        named(f"first_step_rank_{matrix[2:]}", str(control)): first.loc[matrix, control]
+        for matrix in PRODUCTS
+        for control in sorted(set(first.loc[matrix].index.get_level_values("control")))
+    }
+
+
+def where_equally_accurate(truncate: pd.DataFrame) -> Measures:
+    """Of updates cut where a training first has a given test accuracy: that accuracy, and the rank that keeps it."""
+    cut = by_rank(truncate[truncate["control"] == "none"])
+    return {"accuracy_where_cut": cut.iloc[:, -1], "rank_at_equal_accuracy": rank_needed(cut)}
+
+
 def named(measure: str, control: str) -> str:
     """The measure's name for a control, without the values of parameters."""
-    kinds = [part.split("=")[1] for part in control.split(",") if "=" in part and part.split("=")[0] != "learning_rate"]
+    kinds = [part.split("=")[1] for part in control.split(",") if "=" in part and part.split("=")[0] not in NUMBERS]
     return "_".join([measure, *kinds]).replace("-", "_")

@@ -100,7 +100,7 @@ def rank_through_training(table: pd.DataFrame, init_scales: list[float]) -> Figu
 
 
 def rank_against_nulls(table: pd.DataFrame, init_scales: list[float]) -> Figure:
-    """Final stable ranks of learned updates beside those of nulls and SGD, at every init scale.
+    """Final stable ranks of learned updates beside those of nulls, SGD and Muon, at every init scale.
 
     Means over layers and heads: one point per seed, a bar at their mean.
     """
@@ -114,6 +114,7 @@ def rank_against_nulls(table: pd.DataFrame, init_scales: list[float]) -> Figure:
         "Gaussian factors": plain & (table["of"] == "gaussian"),
         "Gaussian product": plain & (table["of"] == "gaussian product"),
         "SGD for Adam": table["control"].str.startswith("optimizer=sgd") & update & (table["step"] == last),
+        "Muon for Adam": table["control"].str.startswith("optimizer=muon") & update & (table["step"] == last),
     }
     shown = {name: chosen for name, chosen in shown.items() if chosen.any()}
     size = 1.0 + 2.9 * len(init_scales), 5.8

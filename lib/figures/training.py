@@ -1,11 +1,35 @@
-"""Loss and accuracy through training."""
+"""Loss and accuracy through training, and optimisers side by side."""
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from lib.figures.style import VIRIDIS, scale_label
+from lib.figures.style import (
+    BLUE,
+    BROWN,
+    GREEN,
+    MAGENTA,
+    MATRIX_COLORS,
+    MATRIX_NAMES,
+    NULL_COLOR,
+    PERMUTED_COLOR,
+    READ_WIDTH,
+    TEAL,
+    VIRIDIS,
+    ranged,
+    scale_label,
+)
+
+OPTIMIZERS = {
+    "adam": ("Adam", MAGENTA),
+    "adamw": ("AdamW", BROWN),
+    "sgd": ("SGD", BLUE),
+    "muon": ("Muon", GREEN),
+    "muon_heads": ("Muon,\nper head", TEAL),
+}
 
 
 def learning_curves(table: pd.DataFrame) -> Figure:
@@ -39,3 +63,108 @@ def learning_curves(table: pd.DataFrame) -> Figure:
     handles, labels = panels[2].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     return figure
+
+
+def name_of(rule: str) -> str:
+    """How figures name an optimiser."""
+    return OPTIMIZERS.get(rule, (rule, ""))[0]
+
+
+def color_of(rule: str) -> str:
+    """Its colour where optimisers share a panel."""
+    return OPTIMIZERS.get(rule, ("", NULL_COLOR))[1]
+
+
+def ranks_of_optimizers(ranks: pd.DataFrame) -> Figure:
+    """Stable ranks of updates by optimiser and init scale: after the first step, at the end, and on permuted labels.
+
+    Means over layers and heads: one point per seed, a bar at their mean.
+    """
+    updates = ranks[ranks["of"] == "update"]
+    rules, scales, last = (
+        list(dict.fromkeys(updates["rule"])),
+        sorted(updates["init_scale"].unique()),
+        ranks["step"].max(),
+    )
+    figure, panels = plt.subplots(2, len(scales), figsize=(READ_WIDTH, 6.4), sharex=True, sharey="row", squeeze=False)
+    for row, (matrix, name) in enumerate(MATRIX_NAMES.items()):
+        kinds = {
+            "first step": (1, "true", NULL_COLOR),
+            "last step": (last, "true", MATRIX_COLORS[matrix]),
+            "last step, permuted labels": (last, "permuted", PERMUTED_COLOR),
+        }
+        for axes, scale in zip(panels[row], scales, strict=True):
+            here = updates[(updates["matrix"] == matrix) & (updates["init_scale"] == scale)]
+            for shift, (label, (step, labels, color)) in zip((-0.27, 0, 0.27), kinds.items(), strict=True):
+                chosen = here[(here["step"] == step) & (here["labels"] == labels)]
+                for x, rule in enumerate(rules):
+                    values = chosen[chosen["rule"] == rule]["stable_rank"]
+                    axes.hlines(values.mean(), x + shift - 0.11, x + shift + 0.11, color=color, lw=2.5)
+                    axes.plot([x + shift] * len(values), values, "o", ms=3.5, mfc="none", color=color)
+                axes.plot([], [], "o", ms=3.5, mfc="none", color=color, label=label)
+            axes.set_xticks(range(len(rules)), labels=[name_of(rule) for rule in rules])
+            axes.grid(visible=False, axis="x")
+            _powers_of_two(axes)
+            if row == 0:
+                axes.set_title(scale_label(float(f"{scale:g}")))
+        panels[row][0].set_ylabel(rf"stable rank of $\Delta$ {name}")
+        panels[row][0].legend(loc="upper left")
+    return figure
+
+
+def ranks_at_loss(ranks: pd.DataFrame, trained: pd.DataFrame, init_scale: float) -> Figure:
+    """Stable ranks of updates against the training loss that falls, by optimiser, for both labels; a line is a seed."""
+    keys = ["rule", "labels", "init_scale", "seed", "step"]
+    updates = ranks[(ranks["of"] == "update") & np.isclose(ranks["init_scale"], init_scale)]
+    told = updates.merge(trained[[*keys, "train_loss"]], on=keys).sort_values("step")
+    rules = list(dict.fromkeys(ranks["rule"]))
+    figure, panels = plt.subplots(2, len(rules), figsize=(READ_WIDTH, 5.4), sharex=True, sharey="row", squeeze=False)
+    for row, (matrix, name) in enumerate(MATRIX_NAMES.items()):
+        for axes, rule in zip(panels[row], rules, strict=True):
+            kinds = {"true": (MATRIX_COLORS[matrix], "-"), "permuted": (PERMUTED_COLOR, "--")}
+            for labels, (color, style) in kinds.items():
+                here = told[(told["matrix"] == matrix) & (told["rule"] == rule) & (told["labels"] == labels)]
+                for i, (_, rows) in enumerate(here.groupby("seed")):
+                    label = None if i else f"{labels} labels"
+                    axes.plot(rows["train_loss"], rows["stable_rank"], style, color=color, lw=1, label=label)
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1,)))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            _powers_of_two(axes)
+            if row == 0:
+                axes.set_title(name_of(rule).replace("\n", " "))
+            else:
+                axes.set_xlabel("training loss")
+        panels[row][0].set_ylabel(rf"stable rank of $\Delta$ {name}")
+        panels[row][0].legend(loc="upper left")
+    panels[0][0].invert_xaxis()
+    return figure
+
+
+def cuts_and_rates(truncate: pd.DataFrame, rates: pd.DataFrame, init_scale: float) -> Figure:
+    """What truncation costs where trainings are equally accurate; the training loss at every rate that was tried."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(READ_WIDTH, 4.2))
+    at = truncate[(truncate["labels"] == "true") & np.isclose(truncate["init_scale"], init_scale)]
+    for rule in dict.fromkeys(rates["rule"]):
+        line = {"color": color_of(rule), "marker": "o", "ms": 4, "label": name_of(rule).replace("\n", " ")}
+        ranged(left, at[at["rule"] == rule], "rank", "test_accuracy", **line)
+        tried = rates[rates["rule"] == rule].groupby("learning_rate")["train_loss"].mean()
+        right.plot(tried.index, tried, **line)
+        right.plot(tried.idxmin(), tried.min(), "o", ms=11, mfc="none", color=color_of(rule))
+    kept = sorted(at["rank"].unique())
+    left.set_xscale("symlog", base=2, linthresh=1)
+    left.set_xticks(kept, labels=[str(rank) for rank in kept])
+    left.minorticks_off()
+    left.set(xlabel="rank r that all updates are cut to", ylabel="test accuracy", ylim=(0, 1.02))
+    right.set(xscale="log", yscale="log", xlabel="learning rate", ylabel="final training loss")
+    right.set_title("tuning seeds; a ring is the rate that is used")
+    left.set_title(f"where a training is first as accurate as all; {scale_label(init_scale)}")
+    left.legend(loc="lower right")
+    return figure
+
+
+def _powers_of_two(axes: Axes) -> None:
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.minorticks_off()

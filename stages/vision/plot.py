@@ -18,7 +18,7 @@ from lib.figures.ranks import (
 )
 from lib.figures.spectra import normalised_spectra, spectra_of_heads, spectra_through_training
 from lib.figures.style import rendered, styled
-from lib.figures.training import learning_curves
+from lib.figures.training import cuts_and_rates, learning_curves, ranks_at_loss, ranks_of_optimizers
 from lib.io.command import run
 from lib.io.files import write_files
 from lib.io.params import Interval, Positive, read_params
@@ -42,8 +42,10 @@ def main(section: str, tables: Path, figures: Path) -> None:
 
 
 def drawings(section: str, tables: Path) -> dict[str, Callable[[], Figure]]:
-    """How each figure is drawn."""
+    """How each figure is drawn; those of tools.optimizers of its tables, which are others."""
     params = read_params(section, Plot)
+    if (tables / "rates.parquet").exists():
+        return of_optimizers(tables)
     names = ("training", "ranks", "spectra", "truncate", "prune", "growth", "equal_loss")
     found = {name: read_table(tables / f"{name}.parquet") for name in names}
     training, ranks = found["training"], found["ranks"]
@@ -69,6 +71,19 @@ def drawings(section: str, tables: Path) -> dict[str, Callable[[], Figure]]:
     if training["control"].str.startswith("scaled=").any():
         drawn["readings-of-init-scale"] = lambda: readings_of_init_scale(training, ranks)
     return drawn
+
+
+def of_optimizers(tables: Path) -> dict[str, Callable[[], Figure]]:
+    """How the figures of several optimisers are drawn; those of one init scale at that of the rates' choice."""
+    trained, ranks, truncate, rates = (
+        read_table(tables / f"{name}.parquet") for name in ("trained", "ranks", "truncate", "rates")
+    )
+    [scale] = rates["init_scale"].unique()
+    return {
+        "optimizers": lambda: ranks_of_optimizers(ranks),
+        "optimizers-equal-loss": lambda: ranks_at_loss(ranks, trained, scale),
+        "optimizers-truncation": lambda: cuts_and_rates(truncate, rates, scale),
+    }
 
 
 if __name__ == "__main__":

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import torch
 from torch import Tensor
 
 from lib.data.images import Images, batches, channel_statistics, crop_and_flip, permuted, read_images, standardise
 from lib.data.randaugment import randaugment
-from lib.dynamics.sgd import State, saved_steps, sgd
+from lib.dynamics.sgd import Optimizer, State, saved_steps, sgd
 from lib.dynamics.stacked import Losses, apart, groups, joined, together
 from lib.io.budget import check_budget
 from lib.io.cases import chosen_cases, differences
@@ -44,10 +44,22 @@ class Variant:
 
     init_scale: InitScale | None = None
     labels: Literal["true", "permuted"] = "true"
-    optimizer: Literal["adam", "sgd"] = "adam"
+    optimizer: Optimizer = "adam"
     learning_rate: Positive | None = None
+    weight_decay: Positive | None = None  # of adamw
+    muon_of: Literal["matrices", "heads"] = "matrices"  # what muon orthogonalises: whole, or head by head
     scaled: Scaled = "layers"
     name: str = "plain"
+
+    def __post_init__(self) -> None:
+        if (self.weight_decay is None) == (self.optimizer == "adamw"):
+            raise ValueError(f"weight_decay: wanted it of adamw alone, got {self.weight_decay} of {self.optimizer}")
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        """What is special of its updates."""
+        matrices = {name: len(axes) - 1 if self.muon_of == "matrices" else 2 for name, axes in MATRICES.items()}
+        return {"optimizer": self.optimizer, "weight_decay": self.weight_decay or 0.0, "matrices": matrices}
 
     @property
     def control(self) -> str:
@@ -101,7 +113,7 @@ def main(section: str, controls: Path, dataset: Path, runs: Path) -> None:
     estimate(params, len(variants) * params.n_seeds, read_images(dataset), dataset.parent)
     clear_runs(runs)
     every = [(variant, seed) for variant in variants for seed in params.seeds]
-    grouped = groups(every, lambda cell: (cell[0].optimizer, cell[0].learning_rate), params.cells_together)
+    grouped = groups(every, lambda cell: (cell[0].learning_rate, str(cell[0].rule)), params.cells_together)
     jobs, total = [(section, dataset, params, cells, key) for cells in grouped], len(every) * params.n_steps
     list(spread(train_cells, jobs, **where, total=total, label=section))
     for variant in variants:
@@ -133,8 +145,8 @@ def estimate(params: Train, n_cells: int, images: Images, folder: Path) -> None:
         raise InputError(str(error)) from error
     check_memory("model", training_memory(params.model, shape, of_weights, params.batch_size))
     machine = use_device(params.device), params.precision, n_parallel(kind_of(params.device), params.threads)
-    what = f"{n_cells} trainings of {params.n_steps} steps"
-    check_budget(what, flops, n_bytes, *machine, max_hours=params.max_hours, folder=folder)
+    trainings = f"{n_cells} trainings of {params.n_steps} steps"
+    check_budget(trainings, flops, n_bytes, *machine, max_hours=params.max_hours, folder=folder)
 
 
 def scratch_of(params: Train, variant: Variant, seed: int, key: dict[str, str]) -> Scratch:
@@ -180,9 +192,8 @@ def train(images: Images, params: Train, wanted: dict[Cell, Checkpoints]) -> Non
         start, losses.tally = State.from_tensors(resumed[0], tensors, device), tensors["tally"].to(device)
     advance(start.step * n)
     feeds = joined([feed(x, y, params, *cell, start.step) for cell in cells])
-    rate = variant.learning_rate or params.learning_rate
-    rule = {"optimizer": variant.optimizer, "learning_rate": rate, "warmup_steps": params.warmup_steps}
-    for state in sgd(losses, start, feeds, params.n_steps, **rule):
+    rate, warmup = variant.learning_rate or params.learning_rate, params.warmup_steps
+    for state in sgd(losses, start, feeds, params.n_steps, learning_rate=rate, warmup_steps=warmup, **variant.rule):
         if state.step in saved:
             save(state)
         if kept[0].due():
@@ -202,8 +213,7 @@ def feed(x: Tensor, y: Tensor, params: Train, variant: Variant, seed: int, start
             whole = randaugment(whole, n, magnitude, generator(seed, "randaugment", epoch))
         return whole
 
-    if variant.labels == "permuted":
-        y = permuted(y, generator(seed, "permuted labels"))
+    y = permuted(y, generator(seed, "permuted labels")) if variant.labels == "permuted" else y
     return batches(x, y, params.batch_size, augmented, partial(generator, seed), start)
 
 

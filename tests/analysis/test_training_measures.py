@@ -7,8 +7,10 @@ import pytest
 from lib.analysis.training_measures import (
     PERMUTED,
     against_nulls,
+    apart,
     at_loss,
     between,
+    by_optimizer,
     cuts,
     derived,
     finals,
@@ -16,6 +18,7 @@ from lib.analysis.training_measures import (
     growth_through_training,
     growth_with_init_scale,
     named,
+    of_optimizers,
     plain_typed,
 )
 
@@ -187,3 +190,63 @@ def test_tables_of_single_precision_keep_the_init_scales_that_were_written():
 )
 def test_names_of_measures_hold_no_numbers_of_params(control, name):
     assert named("accuracy", control) == name
+
+
+@pytest.mark.parametrize(
+    ("control", "wanted"),
+    [
+        ("none", ("", "none")),
+        (PERMUTED, ("", PERMUTED)),
+        ("learning_rate=0.1,scaled=all-but-patch-embedding", ("", "learning_rate=0.1,scaled=all-but-patch-embedding")),
+        ("optimizer=sgd,learning_rate=0.3", ("_sgd", "none")),
+        (f"{PERMUTED},optimizer=adamw,learning_rate=0.01,weight_decay=0.1", ("_adamw", PERMUTED)),
+        (
+            f"{PERMUTED},optimizer=muon,learning_rate=0.01,muon_of=heads,scaled=x",
+            ("_muon_heads", f"{PERMUTED},scaled=x"),
+        ),
+    ],
+)
+def test_a_control_is_taken_apart_into_its_optimiser_and_the_rest(control, wanted):
+    assert apart(control) == wanted
+
+
+@pytest.fixture
+def compared(tables):
+    """Beside the plain trainings those of another optimiser, whose ranks are three times as large, at half the loss."""
+    told = {"none": "optimizer=muon,learning_rate=0.5", PERMUTED: f"{PERMUTED},optimizer=muon,learning_rate=0.5"}
+    others = {name: tables[name].assign(control=tables[name]["control"].map(told)) for name in ("training", "ranks")}
+    others["ranks"]["stable_rank"] *= 3
+    others["training"]["train_loss"] /= 2
+    rows = [
+        (scale, control, 0, rank, accuracy)
+        for scale in (0.5, 1.0)
+        for control, accuracies in (("none", (0.1, 0.895, 0.9)), (PERMUTED, (0, 0, 0)), (told["none"], (0.1, 0.5, 0.9)))
+        for rank, accuracy in zip((0, 4, 8), accuracies, strict=True)
+    ]
+    truncate = pd.DataFrame(rows, columns=["init_scale", "control", "seed", "rank", "test_accuracy"])
+    return {name: pd.concat([tables[name], rows]) for name, rows in others.items()} | {"truncate": truncate}
+
+
+def test_every_optimiser_is_the_plain_one_among_its_own_trainings(compared, tables):
+    found = by_optimizer(compared)
+    assert list(found) == ["", "_muon"]
+    for name, factor in (("", 1), ("_muon", 3)):
+        wanted = tables["ranks"].assign(stable_rank=factor * tables["ranks"]["stable_rank"])
+        pd.testing.assert_frame_equal(found[name]["ranks"], wanted, check_dtype=False)
+
+
+def test_an_optimiser_has_every_measure_beside_its_own_nulls_and_some_over_the_plain_one(compared, tables):
+    found = of_optimizers(compared)
+    plain = {**finals(tables["training"]), **against_nulls(tables), **growth_with_init_scale(tables)}
+    assert {f"{name}{of}" for name in plain for of in ("", "_muon")} <= found.keys()
+    for name, values in plain.items():
+        factor = 3 if name.startswith("stable_rank") else 0.5 if name.startswith("train_loss") else 1
+        pd.testing.assert_series_equal(found[name], values, check_names=False)
+        pd.testing.assert_series_equal(found[f"{name}_muon"], factor * values, check_names=False)
+    assert value(found["first_step_rank_KQ"], 0.5) == 1
+    assert value(found["first_step_rank_VO_permuted_muon"], 1.0) == 18
+    assert value(found["first_step_rank_KQ_over_plain_muon"], 1.0) == 3
+    assert value(found["stable_rank_VO_over_plain_muon"], 0.5) == 3
+    assert value(found["rank_at_equal_accuracy"], 0.5) == 4
+    assert value(found["rank_at_equal_accuracy_over_plain_muon"], 0.5) == 2
+    assert value(found["accuracy_where_cut_muon"], 1.0) == pytest.approx(0.9)

@@ -15,7 +15,8 @@ SEEDS, STEPS, LAST = [5, 2, 7], [1, 6, 9], 9
 SPECTRA_STEPS = [9, 1, 2, 3, 4, 5, 6, 7]  # not in order
 SCALES = [0.1, 0.5, 4]
 PERMUTED, SGD, SCALED = "labels=permuted", "optimizer=sgd,learning_rate=0.3", "scaled=all-but-patch-embedding"
-CELLS = [(4, "none"), (0.1, "none"), (0.5, "none"), (0.5, PERMUTED), (0.5, SGD), (0.1, SCALED)]
+MUON = "optimizer=muon,learning_rate=0.01"
+CELLS = [(4, "none"), (0.1, "none"), (0.5, "none"), (0.5, PERMUTED), (0.5, SGD), (0.5, MUON), (0.1, SCALED)]
 MATRICES, LAYERS, HEADS = ["W_KQ", "W_VO"], [1, 2], [1, 2, 3]
 NAMES = {"W_KQ": r"$W_K W_Q^\top$", "W_VO": r"$W_V W_O^\top$"}
 RATES, RANKS, ORDERS = [0.5, 0, 0.9], [4, 0, 1], ["smallest", "random", "largest"]
@@ -190,7 +191,7 @@ def test_without_wanted_scales_or_another_reading_the_reference_is_drawn_and_not
     assert set(figures) == set(FIGURES)
     through_training(figures["figure-3"], tables["spectra"], [0.5])
     ranks_through_training(figures["figure-12"], tables["ranks"], [0.5])
-    nulls(figures["nulls"], tables["ranks"], [0.5], sgd=False)
+    nulls(figures["nulls"], tables["ranks"], [0.5], others=False)
 
 
 @pytest.mark.parametrize("growth", [[0.1, 0.5]])
@@ -307,14 +308,14 @@ def learning_curves(figure, training):
     assert [axes.get_title() for axes in figure.axes] == titles
 
 
-def nulls(figure, ranks, scales, sgd=True):
+def nulls(figure, ranks, scales, others=True):
     kinds = {
         "learned": ("none", "update", LAST),
         "permuted labels": (PERMUTED, "update", LAST),
         "first step": ("none", "update", 1),
         "Gaussian factors": ("none", "gaussian", LAST),
         "Gaussian product": ("none", "gaussian product", LAST),
-        **({"SGD for Adam": (SGD, "update", LAST)} if sgd else {}),
+        **({"SGD for Adam": (SGD, "update", LAST), "Muon for Adam": (MUON, "update", LAST)} if others else {}),
     }
     for row, matrix in zip(grid(figure, 2, len(scales)), MATRICES, strict=True):
         for axes, scale in zip(row, scales, strict=True):
@@ -415,3 +416,62 @@ def readings(figure, training, ranks):
         assert axes.get_title() == rf"stable rank of $\Delta$ {NAMES[matrix]}"
     assert labels(accuracy.get_xticklabels()) == ["layers", "all but patch\nembedding"]
     assert figure.get_suptitle() == "what init scale 0.1 multiplies; one point per seed"
+
+
+def test_several_optimisers_are_drawn_of_the_tables_that_compare_them(stage, drawn, tmp_path):
+    """Ranks: three steps and labels of each; what is cut or tried: a line of each, at the init scale of the rates."""
+    draw = random.Random(1)
+    keys = {"rule": ["sgd", "own"], "labels": ["true", "permuted"], "init_scale": [0.5, 2.0], "seed": [3, 4]}
+    cells = [dict(zip(keys, values, strict=True)) for values in itertools.product(*keys.values())]
+    ranks = [
+        {**cell, "matrix": matrix, "of": of, "step": step, "stable_rank": draw.uniform(1, 9)}
+        for cell in cells
+        for matrix in MATRICES
+        for of, step in (("update", 1), ("update", 3), ("update", 5), ("gaussian", 5))
+    ]
+    trained = [{**cell, "step": step, "train_loss": draw.uniform(1, 9)} for cell in cells for step in (1, 3, 5)]
+    truncate = [{**cell, "rank": rank, "test_accuracy": draw.random()} for cell in cells for rank in (0, 1, 4)]
+    rates = [
+        {"rule": rule, "init_scale": 2.0, "seed": seed, "learning_rate": rate, "train_loss": draw.uniform(1, 9)}
+        for rule in keys["rule"]
+        for rate in (0.1, 1.0)
+        for seed in (3, 4)
+    ]
+    rows = {"ranks": ranks, "trained": trained, "truncate": truncate, "rates": rates}
+    for name, table in rows.items():
+        (tmp_path / "metrics").mkdir(exist_ok=True)
+        pd.DataFrame(table).to_parquet(tmp_path / "metrics" / f"{name}.parquet")
+    stage("vision.plot", {SECTION: PARAMS}, SECTION, tmp_path / "metrics", tmp_path / "figures")
+    names = ["optimizers", "optimizers-equal-loss", "optimizers-truncation"]
+    assert files(tmp_path / "figures") == sorted(f"{name}.svg" for name in names)
+    first, second, third = (drawn[(tmp_path / "figures" / f"{name}.svg").read_bytes()] for name in names)
+
+    def values(rows, column, **where):
+        return [row[column] for row in rows if all(row[key] == value for key, value in where.items())]
+
+    for axes, (matrix, scale) in zip(first.axes, itertools.product(MATRICES, (0.5, 2.0)), strict=True):
+        wanted = [
+            values(
+                ranks, "stable_rank", rule=rule, labels=kind, step=step, of="update", matrix=matrix, init_scale=scale
+            )
+            for step, kind in ((1, "true"), (5, "true"), (5, "permuted"))
+            for rule in keys["rule"]
+        ]
+        found = [list(line.get_ydata()) for line in axes.lines if len(line.get_ydata())]
+        assert found == wanted
+    for axes, (matrix, rule) in zip(second.axes, itertools.product(MATRICES, keys["rule"]), strict=True):
+        wanted = []
+        for kind, seed in itertools.product(("true", "permuted"), (3, 4)):
+            of = {"rule": rule, "labels": kind, "seed": seed, "init_scale": 2.0}
+            y = values(ranks, "stable_rank", of="update", matrix=matrix, **of)
+            wanted.append((values(trained, "train_loss", **of), y))
+        assert [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines] == wanted
+    left, right = third.axes
+    for rule, line in zip(keys["rule"], left.lines, strict=True):
+        of = {"rule": rule, "labels": "true", "init_scale": 2.0}
+        means = [mean(values(truncate, "test_accuracy", rank=rank, **of)) for rank in (0, 1, 4)]
+        assert list(line.get_ydata()) == pytest.approx(means)
+    for rule, line, ring in zip(keys["rule"], right.lines[::2], right.lines[1::2], strict=True):
+        means = [mean(values(rates, "train_loss", rule=rule, learning_rate=rate)) for rate in (0.1, 1.0)]
+        assert list(line.get_ydata()) == pytest.approx(means)
+        assert list(ring.get_ydata()) == pytest.approx([min(means)])

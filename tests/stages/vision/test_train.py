@@ -45,6 +45,18 @@ permuted\t0.5\tpermuted\tsgd\t\tlayers
 plain\t0.5\t\tadam\t\tlayers
 everywhere\t\tpermuted\t\t\t
 """
+MORE = {  # other optimisers, in a table of their own
+    "optimizer=adamw,weight_decay=0.5": {"optimizer": "adamw", "weight_decay": 0.5},
+    "labels=permuted,optimizer=muon": {"labels": "permuted", "optimizer": "muon"},
+    "optimizer=muon,muon_of=heads": {"optimizer": "muon", "muon_of": "heads"},
+}
+MORE_TABLE = """\
+name\tinit_scale\tlabels\toptimizer\tweight_decay\tmuon_of
+adamw\t1.5\t\tadamw\t0.5\t
+muon\t1.5\tpermuted\tmuon\t\tmatrices
+heads\t1.5\t\tmuon\t\theads
+"""
+REFUSED = {"decayed": "decayed\t1.5\t\tmuon\t0.5\t\n", "plain adamw": "plain adamw\t1.5\t\tadamw\t\t\n"}
 PARAMS = {
     "device": "cpu",
     "precision": "float32",
@@ -96,8 +108,8 @@ def data(tmp_path):
 def train(stage, data, tmp_path):
     """Trains with params; gives the folder of runs."""
 
-    def run(params):
-        (tmp_path / "controls.tsv").write_text(TABLE)
+    def run(params, table=TABLE):
+        (tmp_path / "controls.tsv").write_text(table)
         paths = [tmp_path / name for name in ("controls.tsv", "images", "runs")]
         stage("vision.train", {SECTION: params}, SECTION, *paths)
         return tmp_path / "runs"
@@ -140,7 +152,30 @@ def initial(seed, scale, scaled, image_shape):
     return weights
 
 
-def repeated(data, params, seed, init_scale, labels="true", optimizer="adam", learning_rate=None, scaled="layers"):
+def orthogonalised(name, G, muon_of):
+    """What Muon makes of the mean of a matrix of every layer: whole, or head by head."""
+
+    def by_svd(G):
+        U, sigma, Vh = np.linalg.svd(G.numpy(), full_matrices=False)
+        sigma = sigma / np.sqrt((sigma**2).sum())
+        for _ in range(5):
+            sigma = 3.4445 * sigma - 4.775 * sigma**3 + 2.0315 * sigma**5
+        return 0.2 * max(G.shape) ** 0.5 * torch.from_numpy((U * sigma) @ Vh)
+
+    def of_layer(g):
+        if name in ("W_1", "W_2"):
+            return by_svd(g)
+        if muon_of == "heads":
+            return torch.stack([by_svd(head) for head in g])
+        return torch.stack(by_svd(torch.cat(list(g), 1)).split(g.shape[-1], 1))
+
+    return torch.stack([of_layer(g) for g in G])
+
+
+def repeated(
+    data, params, seed, init_scale, labels="true", optimizer="adam", learning_rate=None, scaled="layers",
+    weight_decay=0, muon_of="matrices",
+):  # fmt: skip
     """A training in float64, as (weights, row) at the saved steps."""
     images, test = data["train_images"], standardised(data["test_images"], data["train_images"])
     y = data["train_labels"]
@@ -167,11 +202,14 @@ def repeated(data, params, seed, init_scale, labels="true", optimizer="adam", le
             rate *= (1 + math.cos(math.pi * (step - warmup) / (n_steps - warmup))) / 2
         gradients = torch.autograd.grad(loss, list(weights.values()))
         for (name, w), change in zip(weights.items(), gradients, strict=True):
-            if optimizer == "adam":
+            if optimizer == "muon" and name in ("W_Q", "W_K", "W_V", "W_O", "W_1", "W_2"):
+                means[name] = 0.95 * means[name] + 0.05 * change
+                change = orthogonalised(name, 0.95 * means[name] + 0.05 * change, muon_of)
+            elif optimizer != "sgd":
                 means[name] = 0.9 * means[name] + 0.1 * change
                 squares[name] = 0.999 * squares[name] + 0.001 * change**2
                 mean, square = means[name] / (1 - 0.9 ** (step + 1)), squares[name] / (1 - 0.999 ** (step + 1))
-                change = mean / (square.sqrt() + 1e-8)
+                change = mean / (square.sqrt() + 1e-8) + weight_decay * w.detach()
             weights[name] = (w - rate * change).detach().requires_grad_()
 
 
@@ -310,6 +348,41 @@ def test_trainings_together_go_on_together(train, data, updates, hasty, capsys):
         assert_repeats(runs / f"init_scale={scale}", data, params, "none", {"init_scale": scale}, atol=3e-6)
 
 
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("control", MORE)
+def test_other_optimisers_train_as_written_out_alone_and_together(train, data, control, n):
+    name = {"adamw": "adamw", "muon": "heads" if "heads" in control else "muon"}[MORE[control]["optimizer"]]
+    params = ONE | {"init_scales": [], "controls": [name], "n_seeds": 2, "cells_together": n}
+    runs = train(params, MORE_TABLE)
+    assert_repeats(runs / f"{ONLY},{control}", data, params, control, {"init_scale": 1.5, **MORE[control]}, atol=3e-6)
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon", "heads"])
+def test_other_optimisers_go_on_where_they_were_interrupted(train, updates, hasty, capsys, tmp_path, name):
+    params = ONE | {"init_scales": [], "controls": [name]}
+    updates.allowed = 4
+    with pytest.raises(KeyboardInterrupt):
+        train(params, MORE_TABLE)
+    updates.made, updates.allowed = 0, math.inf
+    resumed = files_of(train(params, MORE_TABLE))
+    assert updates.made == 1
+    assert "resumed at step 4: " in capsys.readouterr().err
+    shutil.rmtree(tmp_path / ".dvc" / "tmp" / "scratch")
+    assert files_of(train(params, MORE_TABLE)) == resumed
+    assert updates.made == 1 + 5
+
+
+def files_of(runs):
+    return {file.relative_to(runs): file.read_bytes() for file in runs.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize(("name", "got"), [("decayed", "0.5 of muon"), ("plain adamw", "None of adamw")])
+def test_weight_decay_is_of_adamw_alone(train, name, got):
+    table = MORE_TABLE.splitlines(keepends=True)[0] + REFUSED[name]
+    with pytest.raises(InputError, match=rf"line 2: weight_decay: wanted it of adamw alone, got {got}"):
+        train(ONE | {"init_scales": [], "controls": [name]}, table)
+
+
 class Unread(Checkpoints):
     """In place of checkpoints: what is saved is counted, and no number is read."""
 
@@ -332,8 +405,9 @@ class Unread(Checkpoints):
         self.written += 1
 
 
+@pytest.mark.parametrize("rule", [{}, *MORE.values()])
 @pytest.mark.parametrize("n", [1, 2])
-def test_the_loop_neither_reads_a_number_from_its_device_nor_mixes_devices(data, monkeypatch, n):
+def test_the_loop_neither_reads_a_number_from_its_device_nor_mixes_devices(data, monkeypatch, n, rule):
     """On a device that holds no numbers either is an error: a GPU would wait at the first, and fail at the second.
 
     Twelve steps are six epochs, so that images are augmented anew as well. (There torch has neither autocast nor its
@@ -345,7 +419,8 @@ def test_the_loop_neither_reads_a_number_from_its_device_nor_mixes_devices(data,
     changes = {"n_steps": 12, "augmentation": "crop_flip", "model": ViT(**SIZES)}
     fields = {key: value for key, value in (PARAMS | changes).items() if key in stage.Train.__dataclass_fields__}
     params = stage.Train(**fields, randaugment=stage.RandAugment(**RANDAUGMENT))
-    cells = {(stage.Variant(0.5, "permuted"), seed): Unread() for seed in range(n)}
+    variant = stage.Variant(**{"init_scale": 0.5, "labels": "permuted", **rule})
+    cells = {(variant, seed): Unread() for seed in range(n)}
     stage.train(Images(**data), params, cells)
     scores = ["test_accuracy", "test_loss", "train_loss"]
     for kept in cells.values():

@@ -1,0 +1,170 @@
+"""Optimisers side by side, on tiny models: which rates are chosen, what is trained, cut and measured, and kept."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from project import ROOT
+from vit_made import scored
+
+from lib.analysis.ranks import stable_rank
+from lib.data.images import channel_statistics, read_images, standardise
+from lib.io.params import read_cases
+from lib.io.runs import open_run
+from tools import optimizers
+
+MODEL = {"patch_size": 4, "d_model": 8, "n_heads": 2, "d_head": 3, "d_mlp": 8, "n_layers": 2}
+TRAIN = {
+    "init_scales": [0.5, 1],
+    "n_seeds": 2,
+    "device": "cpu",
+    "precision": "float32",
+    "compile": False,
+    "threads": 1,
+    "max_hours": 1,
+    "model": MODEL,
+    "augmentation": "none",
+    "batch_size": 64,
+    "n_steps": 99,
+    "warmup_steps": 1,
+    "learning_rate": 77,
+    "snapshot_every": 99,
+}
+COMPARED = {"n_steps": 6, "snapshot_every": 3, "test_accuracy": 0.13}
+PUBLISHED = ROOT / "published" / "digits_optimizers"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The folder where all was made, twice: the second call trains nothing."""
+    folder = tmp_path_factory.mktemp("optimizers")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(optimizers, "available_cores", lambda: 1)
+        patch.setattr(optimizers.plot, "main", lambda *_: None)
+        data = {"source": "digits", "n_test": 360, "seed": 0}
+        vision = {"digits_long": {"data": data, "train": TRAIN}, "digits_optimizers": COMPARED}
+        Path("params.yaml").write_text(yaml.safe_dump({"vision": vision}))
+        optimizers.main(Path("work"))
+        before = {path: path.read_bytes() for path in (folder / "published").rglob("*.*") if path.suffix != ".tmp"}
+        patch.setattr(optimizers.subprocess, "run", lambda *_, **__: pytest.fail("a stage runs again"))
+        patch.setattr("tools.publish._git", lambda *_: "")
+        optimizers.main(Path("work"))
+        for path, content in before.items():
+            assert path.name == "provenance.json" or path.read_bytes() == content
+    return folder
+
+
+def table(folder, name):
+    return pd.read_parquet(folder / "published" / "digits_optimizers" / "tables" / f"{name}.parquet")
+
+
+def test_the_rate_of_each_optimiser_is_that_of_the_lowest_mean_loss(made):
+    rates = table(made, "rates")
+    assert set(rates["seed"]) == {100, 101}
+    [params] = [json.loads((made / "published/digits_optimizers/provenance.json").read_text())["params"]]
+    for rule in read_cases(ROOT / "tools/optimizers.tsv", optimizers.Rule):
+        means = {}
+        for rate in rule.learning_rates:
+            found = rates[(rates["rule"] == rule.name) & np.isclose(rates["learning_rate"], rate)]
+            assert len(found) == 2
+            means[rate] = found["train_loss"].mean()
+        assert params["learning_rates"][rule.name] == min(means, key=lambda rate: means[rate])
+    assert params["train"]["learning_rate"] == params["learning_rates"]["adam"]
+
+
+def test_a_rate_that_diverged_is_not_chosen():
+    rows = [("a", 0.1, 2.0), ("a", 0.1, np.nan), ("a", 1.0, 3.0), ("a", 1.0, 3.0), ("b", 1.0, 1.0), ("b", 2.0, 0.5)]
+    assert optimizers.chosen(pd.DataFrame(rows, columns=["rule", "learning_rate", "train_loss"])) == {"a": 1, "b": 2}
+
+
+def test_every_optimiser_is_trained_on_both_labels_from_every_scale_and_seed(made):
+    trained = table(made, "trained")
+    cells = trained.groupby(["rule", "labels", "init_scale", "seed"], observed=True)["step"].agg(list)
+    assert len(cells) == 5 * 2 * 2 * 2
+    assert all(steps == [0, 1, 2, 3, 6] for steps in cells)
+    plain = trained[(trained["rule"] == "adam") & (trained["labels"] == "true")]
+    assert set(plain["control"]) == {"none"}
+    heads = trained[(trained["rule"] == "muon_heads") & (trained["labels"] == "permuted")]
+    assert all("labels=permuted,optimizer=muon" in control for control in heads["control"])
+    assert all("muon_of=heads" in control for control in heads["control"])
+
+
+def run_of(made, control):
+    return open_run(made / "work" / "trained" / f"init_scale=1,{control}".removesuffix(",none"))
+
+
+def test_ranks_are_means_over_layers_and_heads_of_the_products_updates(made):
+    ranks = table(made, "ranks")
+    for control in set(ranks["control"]):
+        one = run_of(made, control)
+        first, last = one.weights(0), one.weights(-1)
+        at = ranks[(ranks["control"] == control) & np.isclose(ranks["init_scale"], 1)]
+        at = at[(at["of"] == "update") & (at["step"] == 6)].set_index(["matrix", "seed"])["stable_rank"]
+        for matrix, (a, b) in {"W_KQ": ("W_K", "W_Q"), "W_VO": ("W_V", "W_O")}.items():
+            change = (last[a].double() @ last[b].double().mT) - (first[a].double() @ first[b].double().mT)
+            for i, seed in enumerate(one.layout.seeds):
+                wanted = stable_rank(torch.linalg.svdvals(change[i]).numpy()).mean()
+                assert at[matrix, seed] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_updates_are_cut_where_a_training_first_has_the_accuracy(made):
+    truncate, trained = table(made, "truncate"), table(made, "trained")
+    images = read_images(made / "work" / "data" / "images.safetensors")
+    test = standardise(images.test_images, *channel_statistics(images.train_images))
+    reached = 0
+    for cell, steps in trained.groupby(["control", "init_scale", "seed"], observed=True):
+        control, scale, seed = str(cell[0]), float(cell[1]), int(cell[2])
+        cut = truncate[(truncate["control"] == control) & (truncate["init_scale"] == scale)]
+        cut = cut[cut["seed"] == seed]
+        first = steps[steps["test_accuracy"] >= COMPARED["test_accuracy"]]["step"].min()
+        assert set(cut["step"]) == (set() if np.isnan(first) else {first})
+        if len(cut):
+            reached += 1
+            whole = cut[cut["rank"] == cut["rank"].max()]["test_accuracy"].item()
+            assert whole == pytest.approx(steps[steps["step"] == first]["test_accuracy"].item(), abs=1e-6)
+            if scale == 1:
+                one = run_of(made, control)
+                begun = {n: w[one.layout.seeds.index(seed)].double() for n, w in one.weights(0).items()}
+                then = one.steps[one.steps["step"] == first]["snapshot"].iloc[0]
+                ended = {n: w[one.layout.seeds.index(seed)].double() for n, w in one.weights(int(then)).items()}
+                matrices = {n: begun[n] for n in ("W_Q", "W_K", "W_V", "W_O", "W_1", "W_2")}
+                loss, accuracy = scored(ended | matrices, test.double(), images.test_labels)
+                none = cut[cut["rank"] == 0]
+                assert none["test_loss"].item() == pytest.approx(loss, rel=1e-4)
+                assert none["test_accuracy"].item() == pytest.approx(accuracy, abs=0.006)
+    assert 0 < reached < len(trained) / 5
+
+
+def test_measures_are_kept_with_the_setup_and_where_they_come_from(made):
+    folder = made / "published" / "digits_optimizers"
+    measures = json.loads((folder / "measures.json").read_text())
+    assert measures.pop("setup") == {"possible_rank": 6, "n_steps": 6, "test_accuracy": 0.13}
+    tables = {name: table(made, name) for name in ("trained", "ranks", "truncate")}
+    assert measures.keys() == optimizers.measured(tables).keys()
+    at = table(made, "ranks")
+    at = at[(at["rule"] == "muon") & (at["labels"] == "permuted") & (at["matrix"] == "W_VO") & (at["of"] == "update")]
+    wanted = at[(at["step"] == 1) & (at["init_scale"] == 0.5)].sort_values("seed")["stable_rank"]
+    assert measures["first_step_rank_VO_permuted_muon"]["0.5"]["values"] == pytest.approx(list(wanted), rel=1e-5)
+    note = json.loads((folder / "provenance.json").read_text())
+    assert note["params"]["train"]["n_steps"] == 6
+    assert note["params"]["data"]["source"] == "digits"
+    assert (note["seeds"], note["command"]) == ([0, 1], "python -m tools.optimizers")
+
+
+@pytest.mark.skipif(not PUBLISHED.exists(), reason="nothing is published")
+def test_what_is_published_is_measured_of_its_tables_at_the_rates_of_the_grid(tmp_path):
+    names = ("trained", "ranks", "truncate", "rates")
+    tables = {name: pd.read_parquet(PUBLISHED / "tables" / f"{name}.parquet") for name in names}
+    note = json.loads((PUBLISHED / "provenance.json").read_text())
+    assert optimizers.chosen(tables["rates"]) == note["params"]["learning_rates"]
+    setup = json.loads((PUBLISHED / "measures.json").read_text())["setup"]
+    optimizers.write_measures(optimizers.measured(tables), tmp_path, setup, optimizers.HEADLINES)
+    for name in ("measures.json", "summary.json", "headlines.json"):
+        assert (tmp_path / name).read_text() == (PUBLISHED / name).read_text()
+    shutil.rmtree(tmp_path)
