@@ -119,7 +119,7 @@ def ranks(sums: Path) -> dict[str, pd.DataFrame]:
     initial, steps = one.weights(0), one.steps.groupby("snapshot")["step"].first()
     factors = {name: initial_factor(initial[name]) for pair in one.layout.products.values() for name in pair}
     rows = []
-    for snapshot, of, weights in states(one, initial):
+    for snapshot, of, weights in states(one, one.folder.name, initial, one.snapshots):
         for matrix in one.layout.products if of != "initial" else ():
             sigma = spectrum(one.layout, matrix, weights, initial, factors, of)
             means = stable_rank(sigma.numpy()).mean((1, 2))
