@@ -159,7 +159,7 @@ def cuts_and_rates(truncate: pd.DataFrame, rates: pd.DataFrame, init_scale: floa
     left.set(xlabel="rank r that all updates are cut to", ylabel="test accuracy", ylim=(0, 1.02))
     right.set(xscale="log", yscale="log", xlabel="learning rate", ylabel="final training loss")
     right.set_title("tuning seeds; a ring is the rate that is used")
-    left.set_title(f"where a training is first as accurate as all; {scale_label(init_scale)}")
+    left.set_title(f"first saved step above one test accuracy; {scale_label(init_scale)}")
     left.legend(loc="lower right")
     return figure
 
