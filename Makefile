@@ -93,14 +93,18 @@ help:
 		Makefile
 
 # The packages, and the page of `dvc plots show` that needs no network.
-.venv/installed: requirements.txt tools/plots.py tools/plots.html
+.venv/installed: requirements.txt requirements.cuda.txt requirements.pip.txt tools/plots.py tools/plots.html
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.pip.txt
+	sed -n '/^torch==/,/[^\\]$$/p' requirements.txt > .venv/torch.txt  # its wheel for a CPU, where pip's settings name a folder of it
+	.venv/bin/python -m pip install --quiet --no-index --no-deps --require-hashes -r .venv/torch.txt >.venv/torch.log 2>&1 || true
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	sed -n 's/^\([^#][^ ]*==[^ ]*\).*/\1/p' requirements.txt > .venv/versions.txt
 	$(ACTIVATE) && python -m tools.plots .dvc/tmp/plots.html && dvc config --local plots.html_template tmp/plots.html
 	touch $@
 
 .venv/docs: .venv/installed pyproject.toml
-	$(ACTIVATE) && python -m tools.site --packages | xargs python -m pip install --quiet --disable-pip-version-check -c requirements.txt
+	$(ACTIVATE) && python -m tools.site --packages | xargs python -m pip install --quiet --disable-pip-version-check -c .venv/versions.txt
 	touch $@
 
 .venv/ray: .venv/installed pyproject.toml
@@ -108,5 +112,5 @@ help:
 	touch $@
 
 .venv/bench: .venv/installed pyproject.toml
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c .venv/versions.txt -r benchmarks/requirements.txt
 	touch $@

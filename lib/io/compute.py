@@ -5,11 +5,13 @@ import functools
 import hashlib
 import multiprocessing
 import os
+import re
 import resource
 import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -69,9 +71,26 @@ def n_parallel(device: str, n_threads: int = 1) -> int:
 
 def use_device(name: str) -> torch.device:
     """The torch device of that name; raises `InputError` where this machine has none."""
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError(f"device: wanted {name}, got a machine on which torch sees no GPU")
+    with warnings.catch_warnings():  # what torch warns of is said here
+        warnings.simplefilter("ignore")
+        if name.startswith("cuda") and not torch.cuda.is_available():
+            raise InputError(f"device: wanted {name}, got {_why_no_gpu()}")
     return torch.device(name)
+
+
+def _why_no_gpu() -> str:
+    """What keeps torch from the GPU, as far as it says so."""
+    if torch.version.cuda is None:
+        return "a torch made for the CPU alone, which sees no GPU"
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        found = re.search(r"driver.*too old.*found version (\d+)", str(error), re.DOTALL)
+        if found:
+            driver = f"{int(found[1]) // 1000}.{int(found[1]) % 1000 // 10}"
+            newer = f"older than CUDA {torch.version.cuda}, for which this torch is made"
+            return f"a driver for CUDA {driver}, {newer}: install a newer driver, or a torch made for CUDA {driver}"
+    return "a machine on which torch sees no GPU"
 
 
 def matmul_rate(device: torch.device, dtype: torch.dtype, size: int) -> float:

@@ -3,8 +3,9 @@
 A schema is a dataclass whose fields are `int`, `float`, `bool`, `str`, `Literal[...]`, another such dataclass,
 `tuple[T, ...]` (a list of distinct values), `dict[str, T]` or `T | None`; `Annotated[T, Interval("(0, 1]")]` bounds a
 number, and `Name` is a text that becomes a part of a path. A relation between fields is checked by the dataclass's own
-`__post_init__`, which raises `ValueError`. Files are read by DVC's parser and checked by pydantic, whose messages are
-put in our words.
+`__post_init__`, which raises `ValueError`. Where it has a property `memory`, the bytes that its work holds at
+once, more than is free is refused. Files are read by DVC's parser and checked by pydantic, whose messages are put in
+our words.
 """
 
 import itertools
@@ -172,9 +173,10 @@ def parse(value: Any, wanted: type[Schema], where: str, separator: str = ".") ->
 
 
 def _memory(value: Any) -> float:
-    """The bytes that a value says its work takes, and those of its parts."""
-    parts = [getattr(value, field.name) for field in fields(value)] if is_dataclass(value) else ()
-    return getattr(value, "memory", 0) + sum(map(_memory, parts)) if is_dataclass(value) else 0
+    """The bytes that a section says its work takes, and those of its parts."""
+    if not is_dataclass(value):
+        return 0
+    return getattr(value, "memory", 0) + sum(_memory(getattr(value, field.name)) for field in fields(value))
 
 
 def _known(value: Any, schema: Any) -> Any:

@@ -1,11 +1,14 @@
 """One GPU of several may be named, and one that is not there is refused."""
 
 import os
+import re
+import warnings
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from lib.io import compute
 from lib.io.device import kind_of, use_device
 from lib.io.files import InputError
 
@@ -45,3 +48,32 @@ def test_the_same_bits_are_asked_of_a_gpu_alone(two_gpus):
     assert two_gpus.deterministic
     assert two_gpus.attention == [("flash", False), ("mem_efficient", False), ("cudnn", False)]
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+
+
+@pytest.mark.parametrize(
+    ("cuda", "error", "said"),
+    [
+        (None, "", "got a torch made for the CPU alone, which sees no GPU"),
+        ("13.0", "No CUDA GPUs are available", "got a machine on which torch sees no GPU"),
+        (
+            "13.0",
+            "The NVIDIA driver on your system is too old (found version 12020).\nPlease update your GPU driver",
+            "got a driver for CUDA 12.2, older than CUDA 13.0, for which this torch is made: install a newer ",
+        ),
+    ],
+)
+def test_why_torch_sees_no_gpu_is_said_in_one_line(cuda, error, said, monkeypatch):
+    def fails() -> None:
+        raise RuntimeError(error)
+
+    def none() -> bool:
+        warnings.warn("CUDA initialization: ...", UserWarning, stacklevel=1)
+        return False
+
+    monkeypatch.setattr(torch.cuda, "is_available", none)
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(torch.cuda, "init", fails)
+    for use in (use_device, compute.use_device):
+        with pytest.raises(InputError, match=re.escape(f"device: wanted cuda, {said}")) as found:
+            use("cuda")
+        assert "\n" not in str(found.value)

@@ -34,7 +34,8 @@ print("GOT" + json.dumps([sys.argv[1:], {{name: os.environ.get(name) for name in
 @pytest.fixture
 def project(tmp_path) -> Path:
     """The Makefile in a folder in which all is set up, and whose python echoes."""
-    for name in ("requirements.txt", "tools/plots.py", "tools/plots.html", ".venv/installed", ".venv/bin/activate"):
+    needed = ("requirements.txt", "requirements.cuda.txt", "requirements.pip.txt", "tools/plots.py", "tools/plots.html")
+    for name in (*needed, ".venv/installed", ".venv/bin/activate"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     os.utime(tmp_path / ".venv" / "installed", (2**32, 2**32))
