@@ -131,6 +131,8 @@ def _terms(n_threads: int) -> Iterator[Terms]:
     shared = scratch_root().absolute() / "ray" / token
     marks = [shared / "mark", home / ".dvc" / "tmp" / f"{token}.mark"]
     main = {key: value for key, value in spawn.get_preparation_data("").items() if key.startswith("init_main")}
+    if not main.get("init_main_from_name", "stages.").startswith("stages."):
+        main = {}  # a program that is not shipped, such as pytest: its own functions cannot be jobs
     variables = {**{name: os.environ.get(name) for name in VARIABLES}, compute.WORKERS: None}  # a job spreads no jobs
     mixed = os.environ.get("LAB_MIXED_CPUS", "") not in ("", "0")
     try:

@@ -3,6 +3,9 @@
 import dataclasses
 import os
 import pickle
+import shlex
+import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,10 @@ import pytest
 from lib.io import ray_workers
 from lib.io.command import StoppedError
 from lib.io.files import InputError
+from lib.io.params import load_yaml
 from lib.io.ray_workers import differences, machine
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -157,3 +163,34 @@ def test_a_job_that_loses_its_worker_in_every_try_ends_the_work(capfd, monkeypat
         StoppedError, match="toy: job 7: its worker was lost, the last time by RuntimeEnvSetupError: no"
     ):
         ray_workers._lost(RuntimeEnvSetupError(), 7, 1, "toy")
+
+
+def test_the_script_for_slurm_parses_and_starts_ray_as_ray_takes_it():
+    file = ROOT / "docs" / "clusters" / "slurm.sh"
+    subprocess.run(["bash", "-n", file], check=True)
+    script = file.read_text(encoding="utf-8").replace("\\\n", " ")
+    [command] = [line for line in script.splitlines() if "ray symmetric-run" in line]
+    words = shlex.split(command)
+    before, after = words[words.index("symmetric-run") : words.index("--")], words[words.index("--") + 1 :]
+    assert before[1:3] == ["--address", "$head:6379"]
+    assert not {word.split("=")[0] for word in before} & {"--head", "--node-ip-address", "--port", "--block"}
+    assert after == ["dvc", "repro", "$@"]
+    assert "export LAB_WORKERS=ray:auto" in script
+    assert "#SBATCH --ntasks-per-node=1" in script
+
+
+def test_the_file_for_kubernetes_parses_and_gives_every_pod_the_shared_folder_at_one_place():
+    made = load_yaml(ROOT / "docs" / "clusters" / "kuberay.yaml")
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert (made["apiVersion"], made["kind"]) == ("ray.io/v1", "RayCluster")
+    assert extra["ray"] == [f"ray=={made['spec']['rayVersion']}"]
+    head, [workers] = made["spec"]["headGroupSpec"], made["spec"]["workerGroupSpecs"]
+    assert head["rayStartParams"]["num-cpus"] == "0"
+    assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
+    pods = [group["template"]["spec"] for group in (head, workers)]
+    for pod in pods:
+        [container] = pod["containers"]
+        assert container["volumeMounts"] == [{"name": "project", "mountPath": "/project"}]
+        assert [volume["name"] for volume in pod["volumes"]] == ["project"]
+        assert container["resources"]["requests"] == container["resources"]["limits"]
+    assert len({pod["volumes"][0]["persistentVolumeClaim"]["claimName"] for pod in pods}) == 1
