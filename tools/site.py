@@ -24,7 +24,8 @@ PAGES = {
     "Working with it": [
         f"docs/{name}.md"
         for name in (
-            "architecture", "changing_things", "sweeps", "comparing", "data_sets", "beyond_one_machine", "add_a_family",
+            "architecture", "changing_things", "sweeps", "comparing", "data_sets", "beyond_one_machine", "faults",
+            "add_a_family",
         )
     ] + ["CONTRIBUTING.md", "CHANGELOG.md"],
 }  # fmt: skip

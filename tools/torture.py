@@ -23,7 +23,6 @@ import psutil
 import yaml
 
 from lib.io.command import run
-from lib.io.files import InputError
 from tools import unlock
 
 ROOT = Path(__file__).parents[1]
@@ -94,10 +93,13 @@ def main(faults: int = 60, seed: int = 0) -> None:
         pipeline = made(Path(folder) / "pipeline")
         print(f"{len(pipeline.listed)} stages made in {time.monotonic() - begin:.0f} s", flush=True)
         begun, found = time.monotonic(), []
-        for number, outcome in enumerate(torment(pipeline, faults, seed), 1):
-            found.append(outcome)
-            kind, stage, said = outcome
-            print(f"{number} of {faults}: {kind}: {stage}: {said or 'survived'}", flush=True)
+        try:
+            for number, outcome in enumerate(torment(pipeline, faults, seed), 1):
+                found.append(outcome)
+                kind, stage, said = outcome
+                print(f"{number} of {faults}: {kind}: {stage}: {said or 'survived'}", flush=True)
+        except KeyboardInterrupt:
+            print(f"stopped after {len(found)} of {faults} faults")
     print(f"\n{table(found)}\n")
     print(f"{len(found)} faults, seed {seed}: {time.monotonic() - begun:.0f} s, {_cpu() - cpu:.0f} CPU seconds in all")
     if not namespaces():
@@ -141,8 +143,8 @@ def torment(pipeline: Pipeline, n_faults: int, seed: int) -> Iterator[tuple[str,
                 never |= {(kind, stage.name)} if kind == "SIGKILL to a worker" else set()
                 continue  # the run had ended before
             said = ""
-        except (Lost, AssertionError, InputError) as error:
-            said = " ".join(str(error).split())[:400] or type(error).__name__
+        except Exception as error:  # whatever goes wrong is a loss
+            said = " ".join(f"{type(error).__name__}: {error}".split())[:400]
             again(pipeline, stage)
         struck += 1
         yield kind, where, said
@@ -178,7 +180,7 @@ def strike(pipeline: Pipeline, kind: str, stage: Stage, moment: str, draw: rando
         two(pipeline.folder, stage, draw.random())
     elif kind == "bit flip in scratch":
         kill(pipeline.folder, stage, "all", signal.SIGKILL, at_a_cell, draw)
-        struck = flip(draw, [file for file in (pipeline.folder / SCRATCH).glob("*/*/*") if file.stat().st_size])
+        struck = flip(draw, list((pipeline.folder / SCRATCH).glob("*/*/*")))
     elif kind == "bit flip in data":
         data = [pipeline.folder / dep for dep in stage.deps if dep.startswith("data/")]
         struck = flip(draw, [file for path in data for file in (path, *path.rglob("*")) if file.is_file()])
@@ -288,6 +290,7 @@ def two(folder: Path, stage: Stage, apart: float) -> None:
 
 def flip(draw: random.Random, files: list[Path]) -> bool:
     """Flip one bit of one file; whether there was a file."""
+    files = [file for file in files if file.stat().st_size]
     if not files:
         return False
     file = draw.choice(sorted(files))
