@@ -3,7 +3,7 @@
 PYTHON ?= python3
 ACTIVATE := . .venv/bin/activate
 
-.PHONY: repro report test test-slow test-all bench compare sweep lora deps readme generated publish gpu clean-scratch docs help
+.PHONY: repro report test test-slow test-all torture bench compare sweep lora deps readme generated publish gpu clean-scratch docs help
 
 # What people give is data: it reaches Python as it was typed, in the environment, and no shell and no make reads it.
 override REV := $(value REV)
@@ -22,7 +22,9 @@ override MINUTES := $(value MINUTES)
 override FOLDER := $(value FOLDER)
 override SOURCE := $(value SOURCE)
 override EPOCHS := $(value EPOCHS)
-export REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS BASE TUNED TEXT OUT MODULES_TO_SAVE
+override FAULTS := $(value FAULTS)
+override SEED := $(value SEED)
+export REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS BASE TUNED TEXT OUT MODULES_TO_SAVE FAULTS SEED
 
 # The whole pipeline: data, runs, metrics, figures, claims, report.html
 repro: .venv/installed
@@ -42,6 +44,10 @@ test-slow: .venv/installed
 
 # Both tiers of tests
 test-all: test test-slow
+
+# Faults, one after another, on a tiny pipeline, and a table of what became of them: FAULTS=60 SEED=0
+torture: .venv/installed
+	$(ACTIVATE) && python -m tools.torture
 
 # Side-by-side measurements, half an hour: benchmarks/README.md
 bench: .venv/bench

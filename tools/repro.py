@@ -21,7 +21,7 @@ import yaml
 from lib.io.command import run
 from lib.io.files import atomic
 from lib.io.tables import read_json
-from tools import unlock
+from tools import scratch, unlock
 
 TIMES = Path(".dvc/tmp/stage_times.json")  # seconds of every stage, when it ran last here
 BEGINS = re.compile(r"Running stage '(.+)':$")
@@ -88,6 +88,7 @@ def main() -> None:
     if dvc.returncode:
         print(*said, sep="", end="")
         sys.exit(dvc.returncode)
+    scratch.main()
     print(
         f"{len(progress.seen)} stages are up to date; {progress.n_run} of them ran.", *closing(), sep="\n", flush=True
     )

@@ -54,6 +54,7 @@ class Scratch:
         except Timeout:
             print(f"waiting: another process works in {self.folder}", file=sys.stderr, flush=True)
             self._lock.acquire()
+        os.utime(self._lock.lock_file)  # when it was used last: `tools.scratch` looks there
         for part in self.folder.glob(".*.part"):
             part.unlink()
         return self
