@@ -25,6 +25,7 @@ PAGES = {
         f"docs/{name}.md"
         for name in (
             "architecture", "changing_things", "sweeps", "comparing", "data_sets", "beyond_one_machine", "add_a_family",
+            "licences",
         )
     ] + ["CONTRIBUTING.md", "CHANGELOG.md"],
 }  # fmt: skip
