@@ -25,7 +25,7 @@ PAGES = {
         f"docs/{name}.md"
         for name in (
             "architecture", "changing_things", "sweeps", "comparing", "data_sets", "many_machines",
-            "beyond_one_machine", "faults", "add_a_family",
+            "beyond_one_machine", "faults", "licences", "add_a_family",
         )
     ] + ["CONTRIBUTING.md", "CHANGELOG.md"],
 }  # fmt: skip

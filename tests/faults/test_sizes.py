@@ -107,7 +107,7 @@ def started(at: Path, stage: str, section: str, values: dict, limit: int) -> sub
         (at / "stages").symlink_to(ROOT / "stages")
     command = [sys.executable, "-c", CHILD, f"stages.{stage}", str(limit), *STAGES[stage]]
     return subprocess.run(
-        command, cwd=at, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True, timeout=120
+        command, cwd=at, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True, timeout=60
     )
 
 
