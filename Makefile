@@ -114,7 +114,7 @@ help:
 	touch $@
 
 .venv/ray: .venv/installed pyproject.toml
-	$(ACTIVATE) && python -m tools.site --packages ray | xargs python -m pip install --quiet --disable-pip-version-check -c requirements.txt
+	$(ACTIVATE) && python -m tools.site --packages ray | xargs python -m pip install --quiet --disable-pip-version-check -c .venv/versions.txt
 	touch $@
 
 .venv/bench: .venv/installed pyproject.toml
