@@ -13,7 +13,7 @@ from PIL import Image
 from lib.io.files import InputError, atomic
 
 COLUMN = 1140  # the width of a page's column, in CSS pixels: a figure is never shown wider
-COLOURS = 56  # of a picture: a drawing looks the same in fewer bytes, and no tint takes another one's place
+COLOURS = 44  # of a picture: a drawing looks the same in fewer bytes, and no tint takes another one's place
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def picture(svg: bytes, where: str, width: int = COLUMN) -> Picture:
         raise InputError(f"{where}: wanted an SVG drawing, got {svg[:60]!r}: {said}") from error
     few = drawn.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).convert("RGB")
     file = io.BytesIO()
-    few.save(file, format="WEBP", lossless=True, quality=80, method=4)
+    few.save(file, format="WEBP", lossless=True, quality=100, method=4)
     address = "data:image/webp;base64," + base64.b64encode(file.getvalue()).decode()
     return Picture(address, few.width, few.height)
 

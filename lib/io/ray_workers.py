@@ -6,6 +6,7 @@ and a worker that finds it otherwise refuses its job. What is large goes through
 Ray's store of objects. An error of a job ends the work, as it does here; a job whose worker is lost is tried again.
 """
 
+import logging
 import os
 import pickle
 import platform
@@ -98,7 +99,7 @@ def connect(address: str) -> None:
         if Path("params.yaml").is_file():
             shutil.copy2("params.yaml", folder)
         try:
-            ray.init(address, runtime_env={"working_dir": folder}, logging_level="error")
+            ray.init(address, runtime_env={"working_dir": folder}, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError, ImportError) as error:
             said = str(error).strip().split("\n")[0]
             raise InputError(f"{compute.WORKERS}: wanted a Ray cluster at {address}, got: {said}") from error
@@ -145,7 +146,7 @@ def _terms(n_threads: int) -> Iterator[Terms]:
         shutil.rmtree(shared, ignore_errors=True)  # a worker may be ending in it
 
 
-def _results(terms: Terms, jobs: list[bytes], needs: Mapping[str, int], label: str, bar: tqdm) -> Iterator[Any]:
+def _results(terms: Terms, jobs: list[bytes], needs: Mapping[str, Any], label: str, bar: tqdm) -> Iterator[Any]:
     """What each job gave, in order; the first error is raised, and a job that lost its worker is tried again."""
     import ray  # pyright: ignore[reportMissingImports]
     from ray.exceptions import RayError  # pyright: ignore[reportMissingImports]
