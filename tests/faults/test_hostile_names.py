@@ -85,7 +85,8 @@ def test_the_names_that_the_project_uses_are_names(name):
 
 def test_every_variant_of_vision_has_a_name():
     for scale, rate, kind in itertools.product((1e-9, 0.1, 1, 1e9), (None, 1e-9, 0.5, 1e9), ("true", "permuted")):
-        assert file_name(Variant(scale, kind, "sgd", rate, "heads").run)
+        assert file_name(Variant(scale, kind, "muon", rate, muon_of="heads").run)
+        assert file_name(Variant(scale, kind, "adamw", rate, 0.1).run)
 
 
 @pytest.mark.parametrize(("table", "schema", "column"), CASES)

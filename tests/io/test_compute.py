@@ -61,7 +61,7 @@ def test_a_process_has_some_cores():
 def test_a_device_that_is_not_there_is_refused(monkeypatch):
     assert use_device("cpu") == torch.device("cpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match="device: wanted cuda, got a machine on which torch sees no GPU"):
+    with pytest.raises(InputError, match=r"device: wanted cuda, got .* sees no GPU"):
         use_device("cuda")
 
 

@@ -111,7 +111,7 @@ def test_missing_packages_are_named_before_any_work(params, tmp_path, monkeypatc
 
 def test_a_machine_without_a_gpu_is_refused_before_any_work(params, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match="device: wanted cuda, got a machine on which torch sees no GPU"):
+    with pytest.raises(InputError, match=r"device: wanted cuda, got .* sees no GPU"):
         gpu.main(1, tmp_path / "gpu", params, "tiny")
     assert not (tmp_path / "gpu").exists()
 

@@ -140,7 +140,7 @@ def test_a_batch_may_be_all_samples_and_be_fitted_at_once(adapt, dataset, initia
     [
         ({"batch_size": N_TRAIN + 1}, "batch_size: wanted at most the 11 samples, got 12"),
         ({"batch_size": 0}, r"family.train.batch_size: wanted a number in \[1, 1e9\], got 0"),
-        ({"device": "cuda"}, "device: wanted cuda, got a machine on which torch sees no GPU"),
+        ({"device": "cuda"}, "device: wanted cuda, got .* sees no GPU"),
     ],
 )
 def test_params_of_no_adapters_are_refused(adapt, tmp_path, dataset, initial, monkeypatch, change, message):

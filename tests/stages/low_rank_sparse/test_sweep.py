@@ -257,7 +257,7 @@ def test_a_table_of_no_sweep_is_refused(sweep, tmp_path, case, message):
         ({"data": DRAWN | {"n_patterns": 0}}, r"family.data.n_patterns: wanted a number in \[1, 16384\], got 0"),
         ({"training": TRAINED | {"batch_size": 14}}, "batch_size: wanted at most n_train = 13, got 14"),
         ({"n_neurons": 1}, r"family.sweep.n_neurons: wanted a number in \[2, 1e9\], got 1"),
-        ({"training": TRAINED | {"device": "cuda"}}, "device: wanted cuda, got a machine on which torch sees no GPU"),
+        ({"training": TRAINED | {"device": "cuda"}}, "device: wanted cuda, got .* sees no GPU"),
     ],
 )
 def test_params_of_no_sweep_are_refused(sweep, tmp_path, monkeypatch, change, message):

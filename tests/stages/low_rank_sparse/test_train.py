@@ -169,7 +169,7 @@ def test_a_batch_at_the_threshold_is_not_yet_fitted(train, tmp_path, dataset):
         ({"snapshot_steps": [2, -1]}, r"snapshot_steps\[1\]: wanted a number in \[0, 1e6\], got -1"),
         ({"value_error": -0.1}, r"value_error: wanted a number in \[0, 100\], got -0.1"),
         ({"query_key_error": 101}, r"query_key_error: wanted a number in \[0, 100\], got 101"),
-        ({"device": "cuda"}, "device: wanted cuda, got a machine on which torch sees no GPU"),
+        ({"device": "cuda"}, "device: wanted cuda, got .* sees no GPU"),
     ],
 )
 def test_params_of_no_training_are_refused(train, tmp_path, dataset, monkeypatch, change, message):

@@ -189,7 +189,7 @@ def test_every_cut_scores_as_a_model_cut_by_numpy_or_loops_does(cuts, data, runs
     [
         ({"init_scales": [7, 2]}, r"vision.any.cut.init_scales: wanted some of \[0.5, 3.0\].* got \[7.0, 2.0\]"),
         ({"init_scales": []}, r"vision.any.cut.init_scales: wanted some of \[0.5, 3.0\].* got \[\]"),
-        ({"device": "cuda"}, "device: wanted cuda, got a machine on which torch sees no GPU"),
+        ({"device": "cuda"}, "device: wanted cuda, got .* sees no GPU"),
         ({"rate_step": 1.5}, "rate_step: wanted a number in"),
         ({"rate_step": 0}, "rate_step: wanted a number in"),
     ],

@@ -652,8 +652,8 @@ def test_snapshots_may_fill_the_disk(train, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"device": "cuda"}, "device: wanted cuda, got a machine on which torch sees no GPU"),
-        ({"device": "cuda:1"}, "device: wanted cuda:1, got a machine on which torch sees no GPU"),
+        ({"device": "cuda"}, "device: wanted cuda, got .* sees no GPU"),
+        ({"device": "cuda:1"}, "device: wanted cuda:1, got .* sees no GPU"),
         ({"device": "gpu"}, "device: wanted cpu, cuda, or the number of a GPU as in cuda:1, got 'gpu'"),
         ({"batch_size": 14}, "batch_size: wanted at most 13 images, got 14"),
         ({"model": SIZES | {"patch_size": 3}}, "patch_size: wanted a divisor of 8 and 16, got 3"),
