@@ -174,11 +174,8 @@ def test_without_a_text_nothing_is_measured_and_adapters_are_uniform(stage, pair
     assert "nothing was measured" in Path("adapters/rank-3/README.md").read_text()
 
 
-def test_adapters_give_the_loss_that_their_card_says(stage, pair):
-    base, tuned = pair
-    plans = plan(stage, base, tuned)["plans"]
-    stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"))
-    assert sorted(path.name for path in Path("adapters").iterdir()) == ["rank-1", "rank-3"]
+def loss_with_adapter(base: Path) -> float:
+    """On the windows that are measured, of the base with the adapter of rank 3."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from peft import PeftModel
@@ -187,7 +184,15 @@ def test_adapters_give_the_loss_that_their_card_says(stage, pair):
     with torch.no_grad():
         logits = model(input_ids=windows()[8:16]).logits
     wanted = windows()[8:16][:, 1:]
-    found = float(torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), wanted.flatten()))
+    return float(torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), wanted.flatten()))
+
+
+def test_adapters_give_the_loss_that_their_card_says(stage, pair):
+    base, tuned = pair
+    plans = plan(stage, base, tuned)["plans"]
+    stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"))
+    assert sorted(path.name for path in Path("adapters").iterdir()) == ["rank-1", "rank-3"]
+    found = loss_with_adapter(base)
     chosen = plans[(plans["rule"] == "attributed") & (plans["shuffle"] == 0) & (plans["budget"] == 3)]
     assert found == pytest.approx(chosen["loss_on_base"].item(), rel=1e-4)
     assert f"a loss of {found:.3g}"[:-1] in Path("adapters/rank-3/README.md").read_text()
@@ -263,15 +268,7 @@ def test_with_all_carried_the_base_and_the_adapter_have_the_loss_of_the_plan(sta
     base, tuned = pair
     plans = plan(stage, base, tuned)["plans"]
     stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"), "yes")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from peft import PeftModel
-
-        model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), "adapters/rank-3")
-    with torch.no_grad():
-        logits = model(input_ids=windows()[8:16]).logits
-    wanted = windows()[8:16][:, 1:]
-    found = float(torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), wanted.flatten()))
+    found = loss_with_adapter(base)
     chosen = plans[(plans["rule"] == "attributed") & (plans["shuffle"] == 0) & (plans["budget"] == 3)]
     assert found == pytest.approx(chosen["loss"].item(), rel=1e-4)
     assert abs(chosen["loss"].item() - chosen["loss_on_base"].item()) > 1e-2
