@@ -42,7 +42,8 @@ def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
     except InputError:
         raise
     except (OSError, ValueError, MemoryError, pa.ArrowException) as error:
-        raise InputError(f"{path}: wanted a whole Parquet table, got: {error}") from error
+        said = " ".join(str(error).split())  # on one line
+        raise InputError(f"{path}: wanted a whole Parquet table, got: {said}") from error
 
 
 def _check_footer(file: pq.ParquetFile, path: Path) -> None:
