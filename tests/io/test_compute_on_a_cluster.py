@@ -25,7 +25,7 @@ def terms(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
     monkeypatch.setenv("LAB_WORKERS", "ray:auto")
-    monkeypatch.setattr(ray_workers.lib, "__path__", ["/tmp/ray/session/runtime_resources/working_dir_files/x/lib"])
+    monkeypatch.setattr(ray_workers.lib, "__path__", ["/ray/session/runtime_resources/working_dir_files/x/lib"])
     with ray_workers._terms(1) as terms:
         yield terms
 
