@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from lib.io.command import run
+from lib.io.compute import spread_by_name
 from lib.io.files import InputError
-from lib.io.page import picture, write_page
+from lib.io.page import COLUMN, Picture, picture, write_page
 from lib.io.params import load_yaml, parse
 from lib.io.tables import read_json
 
@@ -79,6 +80,9 @@ def main(claims: Path, captions: Path, template: Path, page: Path, figures: list
     said = parse(load_yaml(captions), Captions, str(captions))
     drawn = [section(folder, judged, said.families) for folder in figures]
     shown = {figure["path"]: figure for part in drawn for figure in part["figures"]}
+    pictures = spread_by_name(pictured, {path: (path,) for path in shown}, label="pictures", unit="picture")
+    for path, figure in shown.items():
+        figure["picture"] = pictures[path]
     for name, claim in judged.items():
         if claim["figure"] not in shown and claim["state"] != "not run":
             raise InputError(f"{claims}: {name}: wanted one of the figures {sorted(shown)}, got {claim['figure']}")
@@ -100,6 +104,11 @@ def main(claims: Path, captions: Path, template: Path, page: Path, figures: list
     print(f"the report is {page}: {len(judged)} claims, {len(shown)} figures, {page.stat().st_size / 1e6:.2f} MB")
 
 
+def pictured(path: str, width: int = COLUMN) -> Picture:
+    """The picture of a figure's file."""
+    return picture(Path(path).read_bytes(), path, width)
+
+
 def shown_finding(finding: Finding, sections: list[dict[str, Any]], claims: Claims) -> dict[str, Any] | None:
     """A finding with its figure and its claims; None where the family has no section, as in a part of the pipeline."""
     own = [figure for part in sections if part["family"] == finding.family for figure in part["figures"]]
@@ -111,7 +120,7 @@ def shown_finding(finding: Finding, sections: list[dict[str, Any]], claims: Clai
         wanted = f"one of its claims, got {missing}" if found else f"one of its figures, got {finding.figure!r}"
         raise InputError(f"findings of {finding.family}: {finding.text[:40]!r}: wanted {wanted}")
     path = found[0]["path"]
-    thumbnail = picture(Path(path).read_bytes(), path, THUMBNAIL)
+    thumbnail = pictured(path, THUMBNAIL)
     claimed = {name: claims[name] for name in finding.claims}
     return {"text": finding.text, "figure": found[0], "thumbnail": thumbnail, "claims": claimed}
 
@@ -152,7 +161,7 @@ def place(item: tuple[str, str]) -> tuple[Any, ...]:
 
 
 def section(folder: Path, claims: Claims, papers: dict[str, Paper]) -> dict[str, Any]:
-    """The figures of a folder in the order of their captions, each with its claims; where they come from.
+    """The figures of a folder in the order of their captions, each with its claims, without its picture; its origin.
 
     A figure without a caption comes behind the others, those first that a claim names; a figure without a claim is made
     by the commands that make the folder's others. A published run is of the family whose claims name its figures, and
@@ -178,7 +187,6 @@ def section(folder: Path, claims: Claims, papers: dict[str, Paper]) -> dict[str,
         "figures": [
             {
                 "path": str(files[stem]),
-                "picture": picture(files[stem].read_bytes(), str(files[stem])),
                 "said": captions.get(stem, Caption(stem.replace("-", " ").capitalize(), "")),
                 "claims": beside[stem],
                 "commands": commands[stem] or every,

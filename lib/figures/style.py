@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, SupportsFloat
 
@@ -81,6 +81,12 @@ def rendered(figure: Figure, kind: str = "svg") -> bytes:
             figure.savefig(file, format=kind, metadata={"Software": None}, dpi=DPI)
     plt.close(figure)
     return rounded(file.getvalue()) if kind == "svg" else file.getvalue()
+
+
+def as_svg(draw: Callable[[], Figure]) -> bytes:
+    """The file of the figure that `draw` gives, in the common style."""
+    with styled():
+        return rendered(draw())
 
 
 def rounded(svg: bytes) -> bytes:

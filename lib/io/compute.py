@@ -20,14 +20,16 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from operator import call
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from lib.io.command import StoppedError, kill_with_parent
 from lib.io.files import InputError
+
+if TYPE_CHECKING:  # it takes a second or two to load, and what draws or judges needs none of it
+    import torch
 
 Result = TypeVar("Result")
 
@@ -38,8 +40,9 @@ _progress: Callable[[int], object] | None = None  # reports work done, to a bar 
 
 
 def use_threads(n_threads: int) -> None:
-    """Compute with `n_threads` from here on, in torch and in BLAS, whatever the machine's cores."""
-    torch.set_num_threads(n_threads)
+    """Compute with `n_threads` from here on, in BLAS and in torch (if loaded), whatever the machine's cores."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(n_threads)
     threadpool_limits(n_threads)
 
 
@@ -69,8 +72,10 @@ def n_parallel(device: str, n_threads: int = 1) -> int:
     return 1 if device == "cuda" else available_cores() // n_threads or 1
 
 
-def use_device(name: str) -> torch.device:
+def use_device(name: str) -> "torch.device":
     """The torch device of that name; raises `InputError` where this machine has none."""
+    import torch
+
     with warnings.catch_warnings():  # what torch warns of is said here
         warnings.simplefilter("ignore")
         if name.startswith("cuda") and not torch.cuda.is_available():
@@ -80,6 +85,8 @@ def use_device(name: str) -> torch.device:
 
 def _why_no_gpu() -> str:
     """What keeps torch from the GPU, as far as it says so."""
+    import torch
+
     if torch.version.cuda is None:
         return "a torch made for the CPU alone, which sees no GPU"
     try:
@@ -93,8 +100,10 @@ def _why_no_gpu() -> str:
     return "a machine on which torch sees no GPU"
 
 
-def matmul_rate(device: torch.device, dtype: torch.dtype, size: int) -> float:
+def matmul_rate(device: "torch.device", dtype: "torch.dtype", size: int) -> float:
     """Floating-point operations per second of a square matrix product on this device, measured in a moment."""
+    import torch
+
     A, B = torch.randn(2, size, size, device=device).to(dtype)
     times = []
     for _ in range(6):
@@ -106,8 +115,10 @@ def matmul_rate(device: torch.device, dtype: torch.dtype, size: int) -> float:
     return 2 * size**3 / min(times)
 
 
-def generator(seed: int, *purpose: str | int, device: str | torch.device = "cpu") -> torch.Generator:
+def generator(seed: int, *purpose: str | int, device: "str | torch.device" = "cpu") -> "torch.Generator":
     """A generator of its own for each named purpose of a seed, e.g. `generator(0, "epoch", 3)`."""
+    import torch
+
     digest = hashlib.sha256(repr((seed, *purpose)).encode()).digest()
     return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 
@@ -178,6 +189,14 @@ def spread_kinds(
     every = [job for alike in jobs.values() for job in alike]
     done = iter(list(spread(call, every, n_processes=n_processes, label=label, unit=unit)))
     return {kind: [next(done) for _ in alike] for kind, alike in jobs.items()}
+
+
+def spread_by_name(
+    function: Callable[..., Result], jobs: Mapping[str, tuple], *, label: str, unit: str
+) -> dict[str, Result]:
+    """What `function(*job)` gives for each job, by the job's name, computed on all cores."""
+    done = spread(function, list(jobs.values()), n_processes=available_cores(), label=label, unit=unit)
+    return dict(zip(jobs, done, strict=True))
 
 
 def _counted(function: Callable[..., Result], *job: Any) -> Result:

@@ -15,8 +15,9 @@ from lib.figures.checkpoints import (
     share_lost,
     trained_adapters,
 )
-from lib.figures.style import rendered, styled
+from lib.figures.style import as_svg
 from lib.io.command import run
+from lib.io.compute import spread_by_name
 from lib.io.files import InputError, clear, write_files
 from lib.io.tables import read_table
 
@@ -33,8 +34,8 @@ FIGURES: dict[str, tuple[Callable[..., Figure], tuple[str, ...]]] = {
 
 
 def main(tables: Path, figures: Path) -> None:
-    with styled():
-        drawn = {f"{name}.svg": rendered(draw()) for name, draw in drawings(tables).items()}
+    jobs = {f"{name}.svg": (draw,) for name, draw in drawings(tables).items()}
+    drawn = spread_by_name(as_svg, jobs, label="figures", unit="figure")
     clear(figures, "*.svg")
     write_files(figures, drawn)
 

@@ -1,6 +1,7 @@
 """Draw the family's figures from tables in git."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -32,8 +33,9 @@ from lib.figures.list_proofs import (
     lemma_ratios,
     lists_represented,
 )
-from lib.figures.style import rendered, styled
+from lib.figures.style import as_svg
 from lib.io.command import run
+from lib.io.compute import spread_by_name
 from lib.io.files import clear, write_files
 from lib.io.tables import read_table
 
@@ -69,18 +71,18 @@ def drawings(tables: Path) -> dict[str, Callable[[], Figure]]:
     """What draws each figure whose tables are there, by its name: a use that was not run has none."""
     read = {file.stem: read_table(file) for file in sorted(tables.glob("*.parquet"))}
     found = {
-        name: lambda draw=draw, needed=needed: draw(*(read[table] for table in needed))
+        name: partial(draw, *(read[table] for table in needed))
         for name, (draw, needed) in FIGURES.items()
         if set(needed) <= set(read)
     }
     if "theorem" in read and not (read["theorem"]["lost"] > 0).any():
         found.pop("lost", None)
-    return found | {"outcomes": lambda: outcomes(read)}
+    return found | {"outcomes": partial(outcomes, read)}
 
 
 def main(tables: Path, figures: Path) -> None:
-    with styled():
-        drawn = {f"{name}.svg": rendered(draw()) for name, draw in drawings(tables).items()}
+    jobs = {f"{name}.svg": (draw,) for name, draw in drawings(tables).items()}
+    drawn = spread_by_name(as_svg, jobs, label="figures", unit="figure")
     clear(figures, "*.svg")
     write_files(figures, drawn)
 

@@ -20,8 +20,9 @@ from lib.figures.staircase import (
     losses_by_scale,
     stage_table,
 )
-from lib.figures.style import rendered, styled
+from lib.figures.style import as_svg
 from lib.io.command import run
+from lib.io.compute import spread_by_name
 from lib.io.files import clear, write_files
 from lib.io.params import read_params
 from lib.io.tables import read_table
@@ -47,10 +48,8 @@ class Bars:
 
 
 def main(bars: str, full_d_model: str, metrics: Path, optimizers: Path, figures: Path) -> None:
-    with styled():
-        drawn = {
-            f"{name}.svg": rendered(draw()) for name, draw in drawings(bars, full_d_model, metrics, optimizers).items()
-        }
+    jobs = {f"{name}.svg": (draw,) for name, draw in drawings(bars, full_d_model, metrics, optimizers).items()}
+    drawn = spread_by_name(as_svg, jobs, label="figures", unit="figure")
     clear(figures, "*.svg")
     write_files(figures, drawn)
 

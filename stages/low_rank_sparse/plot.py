@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from lib.figures.cuts import (
 )
 from lib.figures.neurons import corollary, norms_and_pruning, what_to_prune
 from lib.figures.scaling import DATA, TRAINING, power_laws, robustness
-from lib.figures.style import rendered, styled
+from lib.figures.style import as_svg
 from lib.figures.updates import (
     beyond_two,
     directions_of_updates,
@@ -25,6 +26,7 @@ from lib.figures.updates import (
     spectra_and_nulls,
 )
 from lib.io.command import run
+from lib.io.compute import spread_by_name
 from lib.io.files import write_files
 from lib.io.params import Interval, read_params
 from lib.io.tables import read_json, read_table
@@ -45,8 +47,8 @@ class Shown:
 
 
 def main(section: str, metrics: Path, figures: Path) -> None:
-    with styled():
-        drawn = {f"{name}.svg": rendered(draw()) for name, draw in drawings(section, metrics).items()}
+    jobs = {f"{name}.svg": (draw,) for name, draw in drawings(section, metrics).items()}
+    drawn = spread_by_name(as_svg, jobs, label="figures", unit="figure")
     write_files(figures, drawn)
 
 
@@ -61,22 +63,22 @@ def drawings(section: str, metrics: Path) -> dict[str, Callable[[], Figure]]:
     names = list(permuted)
     losses = setup["swept_fitted_loss"], setup["generalised_loss"]
     return {
-        "figure-1": lambda: hinge_and_attention_against_rank(of["truncate"], names),
-        "figure-2": lambda: singular_values_of_steps(of["spectra"], "W_K", shown.steps, names),
-        "figure-3": lambda: norms_and_pruning(of["neurons"], of["prune"], permuted),
-        "corollary-1": lambda: corollary(of["prune"], names),
-        "attention": lambda: attention_through_training(of["training"], of["losses"], names, setup["fitted_loss"]),
-        "cuts": lambda: cuts_of_parts(of["truncate"], of["prune"], names),
-        "spectra": lambda: spectra_and_nulls(of["spectra"], permuted),
-        "energies": lambda: beyond_two(of["spectra"], permuted),
-        "directions": lambda: directions_of_updates(of["directions"], permuted),
-        "sweeps": lambda: power_laws(of["sweep"], of["generalisation"], of["samples"], measures, *losses),
-        "robustness-data": lambda: robustness(of["sweep"], DATA),
-        "robustness-training": lambda: robustness(of["sweep"], TRAINING),
-        "noise": lambda: singular_values_by_noise(of["sweep"]),
-        "patterns": lambda: rank_follows_patterns(of["sweep"], LABELLED),
-        "adapters": lambda: adapters_against_cuts(of["adapt"], of["truncate"], names),
-        "compression": lambda: what_to_prune(of["prune"], names),
+        "figure-1": partial(hinge_and_attention_against_rank, of["truncate"], names),
+        "figure-2": partial(singular_values_of_steps, of["spectra"], "W_K", shown.steps, names),
+        "figure-3": partial(norms_and_pruning, of["neurons"], of["prune"], permuted),
+        "corollary-1": partial(corollary, of["prune"], names),
+        "attention": partial(attention_through_training, of["training"], of["losses"], names, setup["fitted_loss"]),
+        "cuts": partial(cuts_of_parts, of["truncate"], of["prune"], names),
+        "spectra": partial(spectra_and_nulls, of["spectra"], permuted),
+        "energies": partial(beyond_two, of["spectra"], permuted),
+        "directions": partial(directions_of_updates, of["directions"], permuted),
+        "sweeps": partial(power_laws, of["sweep"], of["generalisation"], of["samples"], measures, *losses),
+        "robustness-data": partial(robustness, of["sweep"], DATA),
+        "robustness-training": partial(robustness, of["sweep"], TRAINING),
+        "noise": partial(singular_values_by_noise, of["sweep"]),
+        "patterns": partial(rank_follows_patterns, of["sweep"], LABELLED),
+        "adapters": partial(adapters_against_cuts, of["adapt"], of["truncate"], names),
+        "compression": partial(what_to_prune, of["prune"], names),
     }
 
 

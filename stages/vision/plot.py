@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,9 +18,10 @@ from lib.figures.ranks import (
     readings_of_init_scale,
 )
 from lib.figures.spectra import normalised_spectra, spectra_of_heads, spectra_through_training
-from lib.figures.style import rendered, styled
+from lib.figures.style import as_svg
 from lib.figures.training import cuts_and_rates, learning_curves, ranks_at_loss, ranks_of_optimizers
 from lib.io.command import run
+from lib.io.compute import spread_by_name
 from lib.io.files import write_files
 from lib.io.params import Interval, Positive, read_params
 from lib.io.tables import read_table
@@ -36,8 +38,8 @@ class Plot:
 
 
 def main(section: str, tables: Path, figures: Path) -> None:
-    with styled():
-        drawn = {f"{name}.svg": rendered(draw()) for name, draw in drawings(section, tables).items()}
+    jobs = {f"{name}.svg": (draw,) for name, draw in drawings(section, tables).items()}
+    drawn = spread_by_name(as_svg, jobs, label="figures", unit="figure")
     write_files(figures, drawn)
 
 
@@ -54,22 +56,22 @@ def drawings(section: str, tables: Path) -> dict[str, Callable[[], Figure]]:
     [reference], scales = compared["reference"], compared.get("growth", compared["reference"])
     place = params.layer, params.head
     drawn = {
-        "figure-1": lambda: normalised_spectra(plain["spectra"], reference, *place),
-        "figure-3": lambda: spectra_through_training(plain["spectra"], scales, *place, params.lines),
-        "figure-4": lambda: rank_against_init_scale(ranks, training, params.trained_loss),
-        "figure-5-KQ": lambda: spectra_of_heads(plain["spectra"], "W_KQ", reference),
-        "figure-5-VO": lambda: spectra_of_heads(plain["spectra"], "W_VO", reference),
-        "figure-12": lambda: rank_through_training(ranks, scales),
-        "growth": lambda: growth_against_null(found["growth"]),
-        "learning-curves": lambda: learning_curves(training),
-        "nulls": lambda: rank_against_nulls(ranks, scales),
-        "truncation": lambda: accuracy_against_rank(found["truncate"]),
-        "pruning": lambda: accuracy_against_pruning(found["prune"]),
+        "figure-1": partial(normalised_spectra, plain["spectra"], reference, *place),
+        "figure-3": partial(spectra_through_training, plain["spectra"], scales, *place, params.lines),
+        "figure-4": partial(rank_against_init_scale, ranks, training, params.trained_loss),
+        "figure-5-KQ": partial(spectra_of_heads, plain["spectra"], "W_KQ", reference),
+        "figure-5-VO": partial(spectra_of_heads, plain["spectra"], "W_VO", reference),
+        "figure-12": partial(rank_through_training, ranks, scales),
+        "growth": partial(growth_against_null, found["growth"]),
+        "learning-curves": partial(learning_curves, training),
+        "nulls": partial(rank_against_nulls, ranks, scales),
+        "truncation": partial(accuracy_against_rank, found["truncate"]),
+        "pruning": partial(accuracy_against_pruning, found["prune"]),
     }
     if len(found["equal_loss"]):
-        drawn["equal-loss"] = lambda: rank_against_loss(ranks, training, found["equal_loss"])
+        drawn["equal-loss"] = partial(rank_against_loss, ranks, training, found["equal_loss"])
     if training["control"].str.startswith("scaled=").any():
-        drawn["readings-of-init-scale"] = lambda: readings_of_init_scale(training, ranks)
+        drawn["readings-of-init-scale"] = partial(readings_of_init_scale, training, ranks)
     return drawn
 
 
@@ -80,9 +82,9 @@ def of_optimizers(tables: Path) -> dict[str, Callable[[], Figure]]:
     )
     [scale] = rates["init_scale"].unique()
     return {
-        "optimizers": lambda: ranks_of_optimizers(ranks),
-        "optimizers-equal-loss": lambda: ranks_at_loss(ranks, trained, scale),
-        "optimizers-truncation": lambda: cuts_and_rates(truncate, rates, scale),
+        "optimizers": partial(ranks_of_optimizers, ranks),
+        "optimizers-equal-loss": partial(ranks_at_loss, ranks, trained, scale),
+        "optimizers-truncation": partial(cuts_and_rates, truncate, rates, scale),
     }
 
 
