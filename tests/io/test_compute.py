@@ -20,7 +20,17 @@ from threadpoolctl import threadpool_info
 
 from lib.analysis.spectra import singular_values
 from lib.io.command import StoppedError
-from lib.io.compute import advance, available_cores, cluster, generator, spread, spread_kinds, use_device, use_threads
+from lib.io.compute import (
+    advance,
+    available_cores,
+    cluster,
+    generator,
+    spread,
+    spread_by_name,
+    spread_kinds,
+    use_device,
+    use_threads,
+)
 from lib.io.files import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -290,6 +300,10 @@ def test_jobs_of_several_kinds_are_spread_as_one(n_processes):
 def test_without_a_total_the_bar_counts_jobs(n_processes, capfd):
     list(spread_quietly(os.getpid, [(), (), ()], n_processes))
     assert "3/3" in capfd.readouterr().err
+
+
+def test_what_jobs_give_stands_under_their_names():
+    assert spread_by_name(pow, {"four": (2, 2), "nine": (3, 2)}, label="powers", unit="power") == {"four": 4, "nine": 9}
 
 
 def test_no_jobs_need_no_process():

@@ -2,6 +2,8 @@
 
 import dataclasses
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -74,6 +76,14 @@ def test_every_module_of_a_stage_stands_in_the_pipeline():
     used = {module.replace(".", "/") + ".py" for stage in stages() for module in stage.modules}
     idle = sorted(file for file in CODE if file.startswith("stages/") and not file.endswith("__init__.py"))
     assert not set(idle) - used, f"no stage of dvc.yaml runs {sorted(set(idle) - used)}"
+
+
+def test_what_draws_or_judges_does_not_load_torch():
+    """It takes a second or two, in every process."""
+    modules = sorted({stage.module for stage in stages() if stage.verb in DRAWS})
+    loaded = f"import sys, {', '.join(modules)}; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", loaded], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n", modules
 
 
 @pytest.mark.parametrize(
