@@ -33,7 +33,7 @@ from lib.figures.list_proofs import (
     lists_represented,
 )
 from lib.figures.style import rendered, styled
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.files import clear, write_files
 from lib.io.tables import read_table
 
@@ -78,7 +78,7 @@ def drawings(tables: Path) -> dict[str, Callable[[], Figure]]:
     return found | {"outcomes": lambda: outcomes(read)}
 
 
-def main(tables: Path, figures: Path) -> None:
+def main(tables: Path, figures: OutFolder) -> None:
     with styled():
         drawn = {f"{name}.svg": rendered(draw()) for name, draw in drawings(tables).items()}
     clear(figures, "*.svg")

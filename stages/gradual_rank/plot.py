@@ -21,7 +21,7 @@ from lib.figures.staircase import (
     stage_table,
 )
 from lib.figures.style import rendered, styled
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.files import clear, write_files
 from lib.io.params import read_params
 from lib.io.tables import read_table
@@ -46,7 +46,7 @@ class Bars:
     near: float
 
 
-def main(bars: str, full_d_model: str, metrics: Path, optimizers: Path, figures: Path) -> None:
+def main(bars: str, full_d_model: str, metrics: Path, optimizers: Path, figures: OutFolder) -> None:
     with styled():
         drawn = {
             f"{name}.svg": rendered(draw()) for name, draw in drawings(bars, full_d_model, metrics, optimizers).items()

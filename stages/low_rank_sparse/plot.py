@@ -24,7 +24,7 @@ from lib.figures.updates import (
     singular_values_of_steps,
     spectra_and_nulls,
 )
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.files import write_files
 from lib.io.params import Interval, read_params
 from lib.io.tables import read_json, read_table
@@ -44,7 +44,7 @@ class Shown:
     steps: tuple[Annotated[int, Interval("[1, 1e6]")], ...]
 
 
-def main(section: str, metrics: Path, figures: Path) -> None:
+def main(section: str, metrics: Path, figures: OutFolder) -> None:
     with styled():
         drawn = {f"{name}.svg": rendered(draw()) for name, draw in drawings(section, metrics).items()}
     write_files(figures, drawn)

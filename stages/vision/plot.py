@@ -19,7 +19,7 @@ from lib.figures.ranks import (
 from lib.figures.spectra import normalised_spectra, spectra_of_heads, spectra_through_training
 from lib.figures.style import rendered, styled
 from lib.figures.training import cuts_and_rates, learning_curves, ranks_at_loss, ranks_of_optimizers
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.files import write_files
 from lib.io.params import Interval, Positive, read_params
 from lib.io.tables import read_table
@@ -35,7 +35,7 @@ class Plot:
     trained_loss: Positive
 
 
-def main(section: str, tables: Path, figures: Path) -> None:
+def main(section: str, tables: Path, figures: OutFolder) -> None:
     with styled():
         drawn = {f"{name}.svg": rendered(draw()) for name, draw in drawings(section, tables).items()}
     write_files(figures, drawn)
