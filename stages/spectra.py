@@ -29,7 +29,7 @@ from lib.io.runs import FIRST_SNAPSHOT, Layout, Run, open_run, open_runs
 from lib.io.tables import write_table
 
 NULL_SEED = 0  # of the Gaussian null: every matrix of a run has a draw of its own
-COPIES = 16  # of a state: it and the initial one, in float64 too, the factors of that, and what decompositions need
+COPIES = 36  # of a state in float32, measured: two of them in float64, their factors, and what decompositions need
 TOGETHER = 10  # snapshots that share the decomposition of the initial state
 
 

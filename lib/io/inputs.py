@@ -64,7 +64,7 @@ def read_as(what: str, reader: Callable[[Path], Read], file: Path) -> Read:
     """What a reader makes of a file; raises `InputError`, with what is in the file, where that is something else."""
     try:
         return reader(file)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, FileNotFoundError) as error:
         if isinstance(error, InputError):
             raise
         got = f"tensors {sorted(read_header(file, what))[:9]}" if file.suffix == ".safetensors" else repr(error)

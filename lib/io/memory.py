@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lib.io.files import InputError
 
-ROW = 1000  # bytes of a row of a table on its way: a mapping of some ten values, and those in its columns [C]
+ROW = 1500  # bytes of a row of a table on its way, some ten values, as a mapping and in columns [C]
 COPIES = 3  # on disk, of what a stage writes: in scratch, in its outs, in DVC's cache
 
 
@@ -43,7 +43,7 @@ def check_memory(what: str, n_bytes: float) -> None:
 
 def table_memory(n_rows: float, n_values: float = 0.0) -> float:
     """About the bytes of a table that is collected row by row, and of the numbers in arrays of its rows, as float64."""
-    return ROW * n_rows + 3 * 8 * n_values  # as they are computed, as Arrow has them, and as they are read back
+    return ROW * n_rows + 4 * 8 * n_values  # as computed, as Arrow has them, as they are read back and joined
 
 
 def size_of(path: Path) -> int:

@@ -28,7 +28,6 @@ from lib.io.tables import read_table, write_table
 from lib.models.list_attention import PopulationLoss, Rows, attention_margins, attention_rows
 
 Noise = Literal["none", "uniform", "adversarial"]
-OF_STEP = 2000  # bytes of a step that is kept, beside its numbers
 FLIPS = 20  # rounds in which the signs of the adversarial noise settle; a few suffice
 ROUNDING = 1e-12  # below it, an entry of the gradient has no sign
 
@@ -75,9 +74,11 @@ def main(section: str, solver: str, tasks: Path, tables: OutFolder) -> None:
 
 
 def memory(task: Task, solve: Solver) -> int:
-    """Bytes: the loss, its curvature, and every step of a descent, with its weights and gradients."""
-    of_curvature = 2 * solve.lanczos_iterations * 2 * task.n_tokens**2
-    return task.memory + 8 * of_curvature + solve.max_steps * (OF_STEP + 8 * 4 * task.n_tokens**2)
+    """Bytes: the loss's curvature, with pairs of tokens, and every step, with its weights and gradients."""
+    n_pairs = task.n_tokens**2
+    return (
+        task.memory * task.n_tokens // 2 + 16 * solve.lanczos_iterations * n_pairs + solve.max_steps * 4 * 8 * n_pairs
+    )
 
 
 def descend(
