@@ -45,9 +45,7 @@ KILLS = {
 OTHERS = ("disk full", "bit flip in scratch", "bit flip in data", "DVC's file cut short", "two at once")
 LONGEST = 120.0  # seconds that a run may take, on a loaded machine
 LINGERS = 20.0  # seconds after which a process of a disturbed run that is alive is an orphan, where it had the time
-NEEDED = (
-    5.0  # CPU seconds in which all of a disturbed run ends: some 1 s is what it takes, but others may have the machine
-)
+NEEDED = 5.0  # CPU seconds in which a disturbed run surely ends; it takes about one
 FREE = (0, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20)  # bytes that are left on a full disk
 
 
