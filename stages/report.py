@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lib.io.command import run
+from lib.io.command import OutFile, run
 from lib.io.compute import spread_by_name
 from lib.io.files import InputError
 from lib.io.page import COLUMN, Picture, picture, write_page
@@ -74,7 +74,7 @@ class Captions:
     families: dict[str, Paper]
 
 
-def main(claims: Path, captions: Path, template: Path, page: Path, figures: list[Path]) -> None:
+def main(claims: Path, captions: Path, template: Path, page: OutFile, figures: list[Path]) -> None:
     """Write the page. A folder of figures is plots/<family>/...figures, or figures beside a provenance.json."""
     judged: Claims = read_json(claims)
     said = parse(load_yaml(captions), Captions, str(captions))

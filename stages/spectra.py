@@ -22,27 +22,31 @@ from lib.analysis.spectra import (
     update_singular_values,
 )
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFile, run
 from lib.io.compute import advance, available_cores, generator, use_threads
-from lib.io.runs import Layout, Run, open_run, open_runs
+from lib.io.memory import check_memory, size_of
+from lib.io.runs import FIRST_SNAPSHOT, Layout, Run, open_run, open_runs
 from lib.io.tables import write_table
 
 NULL_SEED = 0  # of the Gaussian null: every matrix of a run has a draw of its own
+COPIES = 36  # of a state in float32, measured: two of them in float64, their factors, and what decompositions need
 TOGETHER = 10  # snapshots that share the decomposition of the initial state
 
 
-def main(runs: Path, spectra: Path) -> None:
+def main(runs: Path, spectra: OutFile) -> None:
     use_threads(1)
+    opened, what = open_runs(runs), f"singular values of {runs}"
+    check_memory(what, COPIES * max(size_of(run.folder / FIRST_SNAPSHOT) for run in opened))
     jobs = [
         (measure_part, run.folder.name, run.folder, *run.snapshots[i : i + TOGETHER])
-        for run in open_runs(runs)
+        for run in opened
         for i in range(0, len(run.snapshots), TOGETHER)
     ]
     found = spread_cells(
         {"parts": jobs},
         stage="spectra",
         n_processes=available_cores(),
-        label=f"singular values of {runs}",
+        label=what,
         unit="snapshot",
         size=lambda name, folder, *snapshots: len(snapshots),
     )

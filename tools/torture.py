@@ -3,7 +3,7 @@
 A stage is made as if it had not run, it is disturbed while `dvc repro` makes it, and `dvc repro` runs again as after
 `make repro`'s first step. A fault is survived where nothing of the first run lives on, the second ends well, and every
 out and what DVC recorded of it are, byte for byte, those of a run that nobody disturbed. The next fault meets what this
-one left. The stages are those that keep finished cells or checkpoints, but for `checkpoints`, whose start takes long.
+one left. The stages are those that keep finished cells, values or checkpoints, of each matrix the last.
 """
 
 import os
@@ -32,7 +32,7 @@ from harness import Reproduction, recorded, remove  # noqa: E402
 from project import PYTHON, Stage, checkout, commit, contents, dvc, environment, one_core, stages  # noqa: E402
 from tiny import make_tiny  # noqa: E402
 
-KEEPS = {"lib/io/cells.py", "lib/io/checkpoints.py"}
+KEEPS = {"lib/io/cells.py", "lib/io/kept.py", "lib/io/checkpoints.py"}
 SCRATCH = Path(".dvc", "tmp", "scratch")
 KILLS = {
     "SIGKILL to the stage": ("stage", signal.SIGKILL),
@@ -44,7 +44,8 @@ KILLS = {
 }
 OTHERS = ("disk full", "bit flip in scratch", "bit flip in data", "DVC's file cut short", "two at once")
 LONGEST = 120.0  # seconds that a run may take, on a loaded machine
-LINGERS = 20.0  # seconds after which a process of a disturbed run that is alive is an orphan
+LINGERS = 20.0  # seconds after which a process of a disturbed run that is alive is an orphan, where it had the time
+NEEDED = 5.0  # CPU seconds in which a disturbed run surely ends; it takes about one
 FREE = (0, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20)  # bytes that are left on a full disk
 
 
@@ -122,8 +123,9 @@ def made(folder: Path) -> Pipeline:
 
 
 def disturbed(folder: Path) -> list[Stage]:
-    """The stages that keep what they have computed, but for those of `checkpoints`."""
-    return [stage for stage in stages(folder) if KEEPS & stage.code and not stage.module.startswith("stages.check")]
+    """The stages that keep what they have computed, of each matrix the last."""
+    keep = [stage for stage in stages(folder) if KEEPS & stage.code]
+    return list({stage.name.partition("@")[0]: stage for stage in keep}.values())
 
 
 def torment(pipeline: Pipeline, n_faults: int, seed: int) -> Iterator[tuple[str, str, str]]:
@@ -216,14 +218,37 @@ def kill(
 
 
 def within(reproduction: Reproduction, seconds: float) -> str:
-    """What was said, once DVC and all that it started have ended; raises `Lost` where that takes longer."""
-    end = time.monotonic() + seconds
+    """What was said, once DVC and all that it started have ended; raises `Lost` where that takes longer.
+
+    On a loaded machine seconds say little: whoever has not had `NEEDED` CPU seconds may have `LONGEST`.
+    """
+    begin = time.monotonic()
+    before = {process.pid: _seconds(process) for process in reproduction.processes()}
     while reproduction.dvc.poll() is None or reproduction.processes():
-        if time.monotonic() > end:
-            alive = [" ".join(process.cmdline()[:4]) for process in reproduction.processes()]
-            raise Lost(f"after {seconds:.0f} s these were alive: {alive}")
+        took, alive = time.monotonic() - begin, reproduction.processes()
+        had = {process.pid: _seconds(process) - before.get(process.pid, 0.0) for process in alive}
+        if took > LONGEST or (took > seconds and sum(had.values()) > NEEDED):
+            raise Lost(
+                f"after {took:.0f} s these were alive: {[_about(process, had[process.pid]) for process in alive]}"
+            )
         time.sleep(0.02)
     return reproduction.said
+
+
+def _seconds(process: psutil.Process) -> float:
+    try:
+        return sum(process.cpu_times()[:2])
+    except psutil.Error:
+        return 0.0
+
+
+def _about(process: psutil.Process, had: float) -> str:
+    """A process that should have ended: its command, its state and where it waits, and the CPU seconds that it had."""
+    try:
+        waits = Path(f"/proc/{process.pid}/wchan").read_text() if sys.platform == "linux" else ""
+        return f"{' '.join(process.cmdline()[:5])} ({process.status()} {waits}, {had:.1f} CPU s since)"
+    except (psutil.Error, OSError):
+        return f"process {process.pid}, which has ended now"
 
 
 def waits(true: Callable[[Reproduction], object]) -> Callable[[Reproduction], bool]:

@@ -310,6 +310,12 @@ class Task:
         return self.counts, self.chances, self.star, self.place
 
     @property
+    def memory(self) -> int:
+        """Bytes of work on the exact loss: a row per class and token in it, of a number per token, in all copies."""
+        n_rows = len(self.probability) * min(self.seq_len, self.n_tokens)
+        return 8 * 12 * n_rows * self.n_tokens
+
+    @property
     def labels(self) -> Int[Tensor, " token"]:
         """The label of each token, where it determines one."""
         return torch.tensor(self.permutation)

@@ -16,6 +16,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+# What a data set is, and the tensors by whose names it is known.
+PATTERNS = "a data set of patterns", ("patterns", "train_tokens", "train_labels", "test_tokens", "test_labels")
+
 
 @dataclass(frozen=True)
 class PatternTask:

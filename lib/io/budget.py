@@ -7,10 +7,9 @@ import torch
 
 from lib.io.compute import matmul_rate
 from lib.io.files import InputError
-from lib.io.memory import check_disk
+from lib.io.memory import COPIES, check_disk
 
 SHARE_OF_RATE = 0.4  # of a device's rate for matrix products, which a training reaches [C]
-COPIES = 3  # of every snapshot: in scratch, in the run, in DVC's cache
 
 
 def check_budget(

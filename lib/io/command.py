@@ -13,9 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 from lib.io.files import InputError
+
+OutFile, OutFolder = Annotated[Path, "a file that is written"], Annotated[Path, "a folder that is written"]
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 PATIENCE = 3.0  # seconds after Ctrl-C in which a long computation may still tidy up
@@ -51,12 +53,15 @@ class StoppedError(RuntimeError):
 def run(main: Callable[..., Any], *, environment: bool = False) -> None:
     """Run `main` on the command line's arguments, as its signature types them: a text, a number, a path or paths.
 
+    A path that `main` writes is an `OutFile` or an `OutFolder`; every other is read, where it is there.
+
     A parameter with a default is an option, `--name`. With `environment`, what is not given there is taken from the
     variable of its name in capitals, where that is not empty.
 
     Before `main` begins, data sets that are read are verified (`verify`), and what is to be written is tried: the place
-    of each path that is not there yet. Bad input (`InputError`), lost workers (`StoppedError`), what the machine lacks
-    (`WANTED`) and Ctrl-C end the process with one line; everything else, a fault of ours, with a traceback.
+    of each path that is written, or that is not there yet. Bad input (`InputError`), lost workers (`StoppedError`),
+    what the machine lacks (`WANTED`) and Ctrl-C end the process with one line; everything else, a fault of ours, with a
+    traceback.
     """
     import argparse
     import inspect
@@ -64,9 +69,10 @@ def run(main: Callable[..., Any], *, environment: bool = False) -> None:
     from lib.io.inputs import verify
 
     parser = argparse.ArgumentParser(description=main.__doc__, allow_abbrev=False)
-    for name, parameter in inspect.signature(main, eval_str=True).parameters.items():
-        several = get_args(parameter.annotation)  # of list[Path]
-        kind = several[0] if several else parameter.annotation
+    parameters = inspect.signature(main, eval_str=True).parameters
+    for name, parameter in parameters.items():
+        kind, *_ = get_args(parameter.annotation) or [parameter.annotation]  # of list[Path], of an OutFile
+        several = get_origin(parameter.annotation) is list
         given = os.environ.get(name.upper()) if environment else None
         if parameter.default is parameter.empty:
             parser.add_argument(name, type=kind, nargs="+" if several else "?" if given else None, default=given)
@@ -75,9 +81,11 @@ def run(main: Callable[..., Any], *, environment: bool = False) -> None:
     arguments = vars(parser.parse_args())
     try:
         with _interruptible():
-            for value in arguments.values():
-                if isinstance(value, Path) and not value.exists():
-                    _try_to_write(value)
+            for name, value in arguments.items():
+                kind = parameters[name].annotation
+                if isinstance(value, Path) and (kind in (OutFile, OutFolder) or not value.exists()):
+                    _try_to_write(value, kind)
+                    continue
                 for path in [value] if isinstance(value, Path) else _paths(value):
                     verify(path)
             main(**arguments)
@@ -114,14 +122,21 @@ def _paths(value: Any) -> list[Path]:
     return [path for path in map(Path, value if isinstance(value, list) else []) if path.is_file()]
 
 
-def _try_to_write(path: Path) -> None:
-    """Raise what writing there will raise; nothing is left."""
-    place = next(place for place in path.absolute().parents if place.exists())
-    if not place.is_dir():
-        raise InputError(f"{path}: wanted a folder to write in, got the file {place}")
-    probe = place / f".{path.name[:99]}.{os.getpid()}.part"
-    os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-    probe.unlink()
+def _try_to_write(path: Path, kind: Any) -> None:
+    """Raise what writing there will raise; nothing is left. Files are replaced as wholes (`atomic`), so that their
+    folder alone must be one to write in; in a folder that is there, all of its folders."""
+    if kind == OutFile and path.is_dir():
+        raise InputError(f"{path}: wanted a file to write, got a folder")
+    if kind == OutFolder and path.exists() and not path.is_dir():
+        raise InputError(f"{path}: wanted a folder to write in, got a file")
+    first = path if path.is_dir() else next(place for place in path.absolute().parents if place.exists())
+    if not first.is_dir():
+        raise InputError(f"{path}: wanted a folder to write in, got the file {first}")
+    inside = [one for one in first.rglob("*") if one.is_dir() and not one.is_symlink()] if first == path else []
+    for place in (first, *inside):
+        probe = place / f".{path.name[:99]}.{os.getpid()}.part"
+        os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        probe.unlink()
 
 
 def interrupt_at_once() -> None:

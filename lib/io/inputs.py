@@ -7,14 +7,16 @@ other files has `SHA256SUMS`, as runs have. This needs the standard library alon
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lib.io.files import InputError, atomic, sha256
 from lib.io.memory import available_memory
+
+Read = TypeVar("Read")
 
 SUMS = "SHA256SUMS"
 MOST_HEADER = 100_000_000  # bytes, as safetensors itself has it
@@ -46,13 +48,27 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path}: wanted a JSON file, got: {error}") from error
 
 
-def read_header(file: Path) -> dict[str, Entry]:
+def read_header(file: Path, what: str = "a safetensors file", names: Collection[str] = ()) -> dict[str, Entry]:
     """The tensors of a safetensors file, by its header alone, whose sizes are those of the file.
 
-    Raises `InputError` where it is no such file, or a part of one.
+    Raises `InputError` where it is no such file, or a part of one, or has no tensors of the `names` that make it what
+    is wanted.
     """
-    entries, _, _ = _opened(file)
+    entries, _, _ = _opened(file, what)
+    if not set(names) <= set(entries):
+        raise InputError(f"{file}: wanted {what}, with tensors {sorted(names)}, got {sorted(entries)[:9]}")
     return {name: Entry(file, tuple(one["shape"]), one["dtype"]) for name, one in entries.items()}
+
+
+def read_as(what: str, reader: Callable[[Path], Read], file: Path) -> Read:
+    """What a reader makes of a file; raises `InputError`, with what is in the file, where that is something else."""
+    try:
+        return reader(file)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, FileNotFoundError) as error:
+        if isinstance(error, InputError):
+            raise
+        got = f"tensors {sorted(read_header(file, what))[:9]}" if file.suffix == ".safetensors" else repr(error)
+        raise InputError(f"{file}: wanted {what}, got {got}") from error
 
 
 def with_digest(data: bytes) -> bytes:
@@ -145,7 +161,7 @@ def _digest(entries: Mapping[str, Any], content: bytes) -> str:
     return found.hexdigest()
 
 
-def _opened(file: Path) -> tuple[dict[str, Any], dict[str, Any], int]:
+def _opened(file: Path, what: str = "a safetensors file") -> tuple[dict[str, Any], dict[str, Any], int]:
     """The entries of a safetensors file's header, its metadata, and where its content starts."""
     try:
         with file.open("rb") as opened:
@@ -159,7 +175,7 @@ def _opened(file: Path) -> tuple[dict[str, Any], dict[str, Any], int]:
         if not isinstance(metadata, dict):
             raise TypeError("metadata that are no texts by name")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"{file}: wanted a safetensors file, got: {error or type(error).__name__}") from error
+        raise InputError(f"{file}: wanted {what}, got: {error or type(error).__name__}") from error
     end = 0
     for first, last in spans:
         if first != end:

@@ -4,8 +4,8 @@ A schema is a dataclass whose fields are `int`, `float`, `bool`, `str`, `Literal
 `tuple[T, ...]` (a list of distinct values), `dict[str, T]` or `T | None`; `Annotated[T, Interval("(0, 1]")]` bounds a
 number, and `Name` is a text that becomes a part of a path. A relation between fields is checked by the dataclass's own
 `__post_init__`, which raises `ValueError`. Where it has a property `memory`, the bytes that its work holds at
-once, more than is free is refused. Files are read by DVC's parser and checked by pydantic, whose messages are put in
-our words.
+once, or `disk`, those that it writes, more than is free is refused. Files are read by DVC's parser and checked by
+pydantic, whose messages are put in our words.
 """
 
 import itertools
@@ -25,7 +25,7 @@ from ruamel.yaml import YAML, YAMLError
 from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 
 from lib.io.files import InputError, file_name
-from lib.io.memory import check_memory
+from lib.io.memory import COPIES, check_disk, check_memory
 
 Schema = TypeVar("Schema")
 
@@ -72,6 +72,9 @@ class Interval:
 Fraction = Annotated[float, Interval("[0, 1]")]
 Positive = Annotated[float, Interval("(0, 1e9]")]
 Count = Annotated[int, Interval("[1, 1e9]")]
+# Of one training, which is serial: a step takes 0.1 to 10 ms, and a million of them two minutes to three hours. More is
+# a slip; and what is kept of a step (a loss, a row) stays small beside it.
+Steps = Annotated[int, Interval("[1, 1e6]")]
 Seed = Annotated[int, Interval("[0, 4294967295]")]
 Name = Annotated[str, AfterValidator(file_name)]
 
@@ -168,15 +171,17 @@ def parse(value: Any, wanted: type[Schema], where: str, separator: str = ".") ->
     except ValidationError as error:
         first = min(error.errors(), key=_rank)
         raise InputError(f"{where}{_in_words(first, wanted, separator)}") from error
-    check_memory(where, _memory(found))
+    check_memory(where, _bytes(found, "memory"))
+    if n_bytes := COPIES * _bytes(found, "disk"):
+        check_disk(Path(), n_bytes, where)
     return found
 
 
-def _memory(value: Any) -> float:
-    """The bytes that a section says its work takes, and those of its parts."""
+def _bytes(value: Any, of: str) -> float:
+    """The bytes of memory or disk that a section says its work takes, and those of its parts."""
     if not is_dataclass(value):
         return 0
-    return getattr(value, "memory", 0) + sum(_memory(getattr(value, field.name)) for field in fields(value))
+    return getattr(value, of, 0) + sum(_bytes(getattr(value, field.name), of) for field in fields(value))
 
 
 def _known(value: Any, schema: Any) -> Any:

@@ -25,6 +25,7 @@ from lib.io.tables import read_table, write_table
 
 FORMAT = "transformer dynamics run 1"
 AXES = ("seed", "layer", "head", "row", "col")
+FIRST_SNAPSHOT = "snapshot-0000.safetensors"
 Weights = Mapping[str, Any]  # torch's tensors by name; only who reads or writes them loads torch
 FILES = ("snapshot-*.safetensors", "steps.parquet", "SHA256SUMS")  # all that a run holds
 
@@ -146,8 +147,8 @@ class Run:
             raise InputError(f"{self.folder / name}: wanted a snapshot of a run, got: {error!r}") from error
 
 
-def open_run(folder: Path) -> Run:
-    """Open a run folder; raises `InputError` where it is missing, incomplete, foreign or altered."""
+def open_run(folder: Path, family: str | None = None) -> Run:
+    """Open a run folder; raises `InputError` where it is missing, incomplete, altered, foreign or of another family."""
     digests = read_sums(folder, "a run")
     for name in sorted({path.name for path in folder.iterdir() if path.is_file()} - {"SHA256SUMS", *digests}):
         raise InputError(f"{folder}: wanted no file that its SHA256SUMS does not list, got {name}")
@@ -160,12 +161,14 @@ def open_run(folder: Path) -> Run:
     if wanted != set(digests):
         raise InputError(f"{folder}: wanted the files {sorted(wanted)}, got {sorted(digests)}")
     _, layout = _read_snapshot(folder, _snapshot_name(0), digests)
+    if family is not None and layout.family != family:
+        raise InputError(f"{folder}: wanted a run of {family}, got one of {layout.family}")
     return Run(folder, layout, steps, digests)
 
 
-def open_runs(folder: Path) -> list[Run]:
-    """Open every run in a folder of runs, by name; raises `InputError` where there is none."""
-    return [open_run(folder / name) for name in _runs_in(folder)]
+def open_runs(folder: Path, family: str | None = None) -> list[Run]:
+    """Open every run in a folder of runs, by name; raises `InputError` where none is, or one of another family."""
+    return [open_run(folder / name, family) for name in _runs_in(folder)]
 
 
 def open_chosen(folder: Path, chosen: Sequence[str], where: str) -> list[Run]:

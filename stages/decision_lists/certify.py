@@ -11,7 +11,7 @@ from lib.analysis.certificate import logit_margin, longest_certified
 from lib.analysis.pruning import fewest_kept
 from lib.data.decision_lists import Task, tasks_by_name
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, use_threads
 from lib.io.files import clear
 from lib.io.params import Interval, read_params
@@ -26,12 +26,12 @@ class Certify:
     longest_sequence: Annotated[int, Interval("[2, 1000]")]
 
 
-def main(section: str, of_flows: Path, of_joint: Path, flows: Path, joint: Path, tables: Path) -> None:
+def main(section: str, of_flows: Path, of_joint: Path, flows: Path, joint: Path, tables: OutFolder) -> None:
     use_threads(1)
     most = read_params(section, Certify).longest_sequence
     read = [row for file in (of_flows, of_joint) for row in read_table(file).to_dict("records")]
     listed = tasks_by_name(read)
-    of_flow, of_both = open_runs(flows), open_runs(joint)
+    of_flow, of_both = open_runs(flows, "decision_lists"), open_runs(joint, "decision_lists")
     jobs = {
         "trained": [(describe, one.folder, listed[one.layout.cell["task"]], most) for one in [*of_flow, *of_both]],
         "lengths": [(lengths, one.folder, listed[one.layout.cell["task"]], most) for one in of_flow],

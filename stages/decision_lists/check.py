@@ -7,7 +7,6 @@ right and wrong ones both occur.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import pandas as pd
@@ -27,7 +26,7 @@ from lib.data.decision_lists import (
     whole,
 )
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
 from lib.io.files import clear
 from lib.io.params import Interval, Seed, read_params
@@ -58,7 +57,7 @@ class Check:
         return 4 * 150 * self.n_cases
 
 
-def main(section: str, tables: Path) -> None:
+def main(section: str, tables: OutFolder) -> None:
     use_threads(1)
     params = read_params(section, Check)
     starts = range(0, params.n_cases, CASES_A_CHUNK)

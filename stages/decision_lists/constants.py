@@ -11,9 +11,10 @@ from torch import Tensor
 from lib.analysis.convergence_bounds import descent_bound, flow_bound, least_feasible_length, rarest_conflict
 from lib.data.decision_lists import Law, Task, own_lists, subsets
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
 from lib.io.files import InputError, clear
+from lib.io.memory import table_memory
 from lib.io.params import Count, Interval, Positive, Seed, read_cases, read_params
 from lib.io.tables import write_table
 from lib.models.list_attention import Rows, loss_gradients
@@ -67,8 +68,14 @@ class Settings:
     monte_carlo_repeats: Count
     monte_carlo_task: str
 
+    @property
+    def memory(self) -> float:
+        """Bytes: the sequences of one sample, as they are drawn and counted, and a row for each sample."""
+        n_rows = len(self.monte_carlo_samples) * self.monte_carlo_repeats
+        return 3 * 8 * max(self.monte_carlo_samples, default=0) + table_memory(n_rows)
 
-def main(section: str, by_hand: Path, tables: Path) -> None:
+
+def main(section: str, by_hand: Path, tables: OutFolder) -> None:
     use_threads(1)
     params, constants = read_params(section, Settings), {case.name: case for case in read_cases(by_hand, Constants)}
     if params.monte_carlo_task not in constants:

@@ -1,5 +1,6 @@
 """What must fail and what must not, by Adam on the exact loss: W transposed, trained on some rows, V alone."""
 
+from collections import deque
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -11,10 +12,12 @@ from lib.data.decision_lists import Task, tasks_by_name
 from lib.dynamics.gradient_descent import Weights
 from lib.dynamics.sgd import State, sgd
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, use_threads
 from lib.io.files import clear
-from lib.io.params import Count, Positive, read_params
+from lib.io.inputs import read_as
+from lib.io.memory import check_memory
+from lib.io.params import Positive, Steps, read_params
 from lib.io.tables import read_table, write_table
 from lib.models.list_attention import PopulationLoss, Rows, SequenceLoss
 
@@ -25,13 +28,15 @@ class Control:
 
     scale: Positive
     learning_rate: Positive
-    n_steps: Count
+    n_steps: Steps
 
 
-def main(section: str, tasks: Path, tables: Path) -> None:
+def main(section: str, tasks: Path, tables: OutFolder) -> None:
     use_threads(1)
     params = read_params(section, Control)
-    listed = tasks_by_name(read_table(tasks).to_dict("records")).values()
+    rows = read_table(tasks).to_dict("records")
+    listed = read_as("a table of tasks", lambda _: tasks_by_name(rows), tasks).values()
+    check_memory(section, max((task.memory for task in listed), default=0))
     jobs = [(control, task, params) for task in listed if task.use == "controls"]
     clear(tables, "*.parquet")
     tables.mkdir(parents=True, exist_ok=True)
@@ -51,10 +56,11 @@ def control(task: Task, params: Control) -> Tables:
     fixed = {"W": zero, "V": params.scale * task.label_matrix}
 
     def trained(loss: PopulationLoss | SequenceLoss, name: str = "W") -> Weights:
-        *_, last = sgd(
+        states = sgd(
             lambda weights: loss.value(fixed | weights), State(0, {name: zero}), repeat(()), params.n_steps,
             optimizer="adam", learning_rate=params.learning_rate, warmup_steps=0,
         )  # fmt: skip
+        [last] = deque(states, maxlen=1)
         return fixed | {name: last.weights[name].detach()}
 
     weights, from_heads = trained(exact), trained(with_head)

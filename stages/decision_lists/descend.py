@@ -18,10 +18,12 @@ from lib.data.decision_lists import Task, tasks_by_name
 from lib.dynamics.compliant_descent import CompliantDescent, compliant_descent
 from lib.dynamics.gradient_descent import Step, Weights, gradient_descent
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
 from lib.io.files import clear
-from lib.io.params import Count, Interval, Seed, read_params
+from lib.io.inputs import read_as
+from lib.io.memory import check_memory
+from lib.io.params import Interval, Seed, Steps, read_params
 from lib.io.tables import read_table, write_table
 from lib.models.list_attention import PopulationLoss, Rows, attention_margins, attention_rows
 
@@ -45,15 +47,17 @@ class Solver:
     spare: Annotated[float, Interval("[0, 1]")]
     tolerance: Annotated[float, Interval("[1e-6, 1]")]
     n_checked: Annotated[int, Interval("[2, 1000]")]
-    max_steps: Count
+    max_steps: Steps
     max_repeats: Annotated[int, Interval("[1, 100]")]
     lanczos_iterations: Annotated[int, Interval("[2, 200]")]
 
 
-def main(section: str, solver: str, tasks: Path, tables: Path) -> None:
+def main(section: str, solver: str, tasks: Path, tables: OutFolder) -> None:
     use_threads(1)
     params, solve = read_params(section, Descend), read_params(solver, Solver)
-    listed = tasks_by_name(read_table(tasks).to_dict("records")).values()
+    rows = read_table(tasks).to_dict("records")
+    listed = read_as("a table of tasks", lambda _: tasks_by_name(rows), tasks).values()
+    check_memory(section, max((memory(task, solve) for task in listed), default=0))
     both = [(task, noise) for task in listed if task.use == "both" for noise in params.noise]
     both.sort(key=lambda one: -one[0].n_tokens)  # the longest first, so that no process waits for one
     jobs = {
@@ -67,6 +71,14 @@ def main(section: str, solver: str, tasks: Path, tables: Path) -> None:
     for kind, name in (("alone", "alone"), ("both", "both"), ("both", "courses")):
         if found[kind]:
             write_table(joined(found[kind], name), tables / f"{name}.parquet")
+
+
+def memory(task: Task, solve: Solver) -> int:
+    """Bytes: the loss's curvature, with pairs of tokens, and every step, with its weights and gradients."""
+    n_pairs = task.n_tokens**2
+    return (
+        task.memory * task.n_tokens // 2 + 16 * solve.lanczos_iterations * n_pairs + solve.max_steps * 4 * 8 * n_pairs
+    )
 
 
 def descend(

@@ -23,7 +23,7 @@ from lib.analysis.list_measures import (
 )
 from lib.analysis.ranks import summaries
 from lib.data.decision_lists import Task, tasks_by_name
-from lib.io.command import run
+from lib.io.command import OutFile, OutFolder, run
 from lib.io.files import InputError, clear, file_name
 from lib.io.params import Fraction, Interval, Positive, Seed, read_params
 from lib.io.runs import open_run
@@ -68,8 +68,8 @@ def main(
     certify: Path,
     joint: Path,
     spectra: Path,
-    metrics: Path,
-    curves: Path,
+    metrics: OutFolder,
+    curves: OutFile,
 ) -> None:
     params = read_params(section, Evaluate)
     files = of_flow, of_scales, of_train

@@ -15,9 +15,11 @@ from lib.analysis.convergence_bounds import FlowBound, flow_bound, rarest_confli
 from lib.data.decision_lists import Task, tasks_by_name
 from lib.dynamics.stiff_flow import first_crossing, stiff_flow, until_positive
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, use_threads
 from lib.io.files import clear
+from lib.io.inputs import read_as
+from lib.io.memory import check_memory
 from lib.io.params import Interval, Positive, read_cases, read_params
 from lib.io.tables import read_table, write_table
 from lib.models.list_attention import ExchangeableFlow, Rows, ScaledFlow
@@ -66,10 +68,12 @@ class Many:
         return flow_bound(P_min, self.n_tokens, self.seq_len, self.list_length)
 
 
-def main(section: str, solver: str, tasks: Path, of_many: Path, tables: Path) -> None:
+def main(section: str, solver: str, tasks: Path, of_many: Path, tables: OutFolder) -> None:
     use_threads(1)
     params, solve = read_params(section, Flow), read_params(solver, Solver)
-    listed = tasks_by_name(read_table(tasks).to_dict("records")).values()
+    rows = read_table(tasks).to_dict("records")
+    listed = read_as("a table of tasks", lambda _: tasks_by_name(rows), tasks).values()
+    check_memory(section, max((task.memory for task in listed), default=0))
     jobs = {
         "theorem": [(theorem, task, 1.0, solve) for task in listed if task.use in ("theorem", "bound")],
         "gamma": [

@@ -22,7 +22,7 @@ from lib.data.decision_lists import (
     shared_heads_lists,
     subsets,
 )
-from lib.io.command import run
+from lib.io.command import OutFile, run
 from lib.io.compute import generator, use_threads
 from lib.io.files import InputError
 from lib.io.params import Interval, Name, Seeds, read_cases
@@ -100,7 +100,7 @@ class Group(Seeds):
         )  # fmt: skip
 
 
-def main(groups: Path, flow: Path, scales: Path, descend: Path, train: Path) -> None:
+def main(groups: Path, flow: OutFile, scales: OutFile, descend: OutFile, train: OutFile) -> None:
     use_threads(1)
     listed = read_cases(groups, Group)
     missing = sorted(set(NEEDED) - {group.use for group in listed})

@@ -34,7 +34,7 @@ from lib.figures.list_proofs import (
     lists_represented,
 )
 from lib.figures.style import as_svg
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import spread_by_name
 from lib.io.files import clear, write_files
 from lib.io.tables import read_table
@@ -80,7 +80,7 @@ def drawings(tables: Path) -> dict[str, Callable[[], Figure]]:
     return found | {"outcomes": partial(outcomes, read)}
 
 
-def main(tables: Path, figures: Path) -> None:
+def main(tables: Path, figures: OutFolder) -> None:
     jobs = {f"{name}.svg": (draw,) for name, draw in drawings(tables).items()}
     drawn = spread_by_name(as_svg, jobs, label="figures", unit="figure")
     clear(figures, "*.svg")

@@ -15,9 +15,11 @@ import pandas as pd
 from lib.data.decision_lists import Task, tasks_by_name
 from lib.dynamics.stiff_flow import Step, along, stiff_flow, until_positive
 from lib.io.cells import Course, Saved, Tables, joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, use_threads
 from lib.io.files import InputError, clear
+from lib.io.inputs import read_as
+from lib.io.memory import COPIES, check_disk, check_memory
 from lib.io.params import Count, Interval, Positive, read_params
 from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.tables import read_table, write_table
@@ -54,11 +56,14 @@ class Solver:
     n_compared: Count
 
 
-def main(section: str, solver: str, tasks: Path, tables: Path, runs: Path) -> None:
+def main(section: str, solver: str, tasks: Path, tables: OutFolder, runs: OutFolder) -> None:
     use_threads(1)
     params, solve = read_params(section, Scales), read_params(solver, Solver)
-    listed = tasks_by_name(read_table(tasks).to_dict("records")).values()
+    rows = read_table(tasks).to_dict("records")
+    listed = read_as("a table of tasks", lambda _: tasks_by_name(rows), tasks).values()
+    check_memory(section, max((memory(task, params, solve) for task in listed), default=0))
     spectra = [task for task in listed if task.use == "spectral"]
+    check_disk(runs, COPIES * sum(8 * params.spectral.n_snapshots * task.n_tokens**2 for task in spectra), section)
     jobs = {
         "law": [(law, task, params.law_scales, solve) for task in listed if task.use == "law"],
         "spectral": [(spectral, task, params.spectral, solve) for task in spectra],
@@ -71,6 +76,12 @@ def main(section: str, solver: str, tasks: Path, tables: Path, runs: Path) -> No
         write_table(joined(found["law"], "law"), tables / "law.parquet")
     for task, course in zip(spectra, found["spectral"], strict=True):
         publish(runs, task, params.spectral.scale, course.states)
+
+
+def memory(task: Task, params: Scales, solve: Solver) -> int:
+    """Bytes: the loss, and two paths at the times at which they are compared, or the snapshots."""
+    n_states = {"law": 3 * solve.n_compared, "spectral": 2 * params.spectral.n_snapshots}.get(task.use, 0)
+    return task.memory + 8 * n_states * task.n_tokens**2
 
 
 def flow_of(task: Task, scale: float) -> ScaledFlow:

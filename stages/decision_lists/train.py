@@ -26,10 +26,12 @@ from lib.data.decision_lists import (
 from lib.dynamics.gradient_descent import Weights, gradient_descent
 from lib.dynamics.sgd import State, saved_steps, sgd
 from lib.io.cells import Course, Saved, Tables, joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
 from lib.io.files import clear
-from lib.io.params import Count, Interval, Positive, Seeds, read_cases, read_params
+from lib.io.inputs import read_as
+from lib.io.memory import table_memory
+from lib.io.params import Count, Interval, Positive, Seeds, Steps, read_cases, read_params
 from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.tables import read_table, write_table
 from lib.models.list_attention import PopulationLoss, Rows
@@ -52,12 +54,12 @@ class Start:
 @dataclass(frozen=True)
 class Joint(Seeds):
     init_scale: Positive
-    n_steps: Count
+    n_steps: Steps
 
 
 @dataclass(frozen=True)
 class Starts(Seeds):
-    n_steps: Count
+    n_steps: Steps
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Minibatch(Seeds):
     init_scale: Positive
     batch_size: Count
     learning_rate: Positive
-    n_steps: Count
+    n_steps: Steps
     certify_every: Count
 
     @property
@@ -87,14 +89,21 @@ class Train:
     every: Count
     joint: Joint
     starts: Starts
-    alignment_steps: Count
+    alignment_steps: Steps
     minibatch: Minibatch
 
+    @property
+    def memory(self) -> float:
+        """Bytes of the courses of one task, of which every so many steps give a row."""
+        trainings = (self.joint, self.every), (self.starts, self.every), (self.minibatch, self.minibatch.certify_every)
+        return table_memory(sum(one.n_seeds * (2 + one.n_steps / every) for one, every in trainings))
 
-def main(section: str, tasks: Path, starts: Path, tables: Path, runs: Path) -> None:
+
+def main(section: str, tasks: Path, starts: Path, tables: OutFolder, runs: OutFolder) -> None:
     use_threads(1)
     params, cases = read_params(section, Train), read_cases(starts, Start)
-    listed = tasks_by_name(read_table(tasks).to_dict("records")).values()
+    rows = read_table(tasks).to_dict("records")
+    listed = read_as("a table of tasks", lambda _: tasks_by_name(rows), tasks).values()
     by_use = {use: [task for task in listed if task.use == use] for use in ("joint", "starts", "alignment")}
     joint, others = params.joint, params.starts
     small = Start("small Gaussian", "gaussian", joint.init_scale, "gaussian", joint.init_scale)

@@ -12,9 +12,11 @@ import pandas as pd
 from lib.data.gaussian_sequences import read_toy
 from lib.dynamics.gradient_flow import LogCoordinates, Solver, log_flow
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
 from lib.io.files import InputError
+from lib.io.inputs import read_as
+from lib.io.memory import COPIES, check_disk, check_memory, table_memory
 from lib.io.params import Interval, Positive, Seeds, read_params
 from lib.io.tables import read_table, write_table
 from lib.models.diagonal_attention import diagonal_network
@@ -54,13 +56,17 @@ class Point(NamedTuple):
         return np.concatenate(self.here.weights(y, self.plus, self.minus))
 
 
-def main(section: str, solver: str, task: Path, stages: Path, disturbed: Path) -> None:
+def main(section: str, solver: str, task: Path, stages: Path, disturbed: OutFolder) -> None:
     """Write `returns`, `paths` and `kicks`."""
     use_threads(1)
     params, accuracy = read_params(section, Assumptions), read_params(solver, Solver)
-    known = read_toy(task).seeds.tolist()
+    toy = read_as("a toy task", read_toy, task)
+    known = toy.seeds.tolist()
     if not set(params.seeds) <= set(known):
         raise InputError(f"{section}: wanted seeds of {known}, got {list(params.seeds)}")
+    n_rows = params.n_seeds * 2 * (params.n_random + params.n_rises) * params.n_path_times  # both kinds of noise
+    check_memory(section, toy.memory(toy.size) + table_memory(n_rows, 3 * n_rows * toy.size))
+    check_disk(disturbed, COPIES * 16 * n_rows * toy.size, section)
     jobs = {"seeds": [(disturb, task, stages, params, accuracy.curvature_share, seed) for seed in params.seeds]}
     found = spread_cells(
         jobs, stage="gradual_rank_assumptions", n_processes=available_cores(), label=section, unit="seed"

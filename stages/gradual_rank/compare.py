@@ -10,7 +10,7 @@ from lib.analysis.optimizer_measures import (
     sign_measures,
     training_measures,
 )
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.files import clear
 from lib.io.params import Count, Positive, read_params
 from lib.io.tables import compact, read_table, write_measures, write_table
@@ -29,7 +29,7 @@ class Said:
     noise: Positive
 
 
-def main(section: str, trained: Path, followed: Path, metrics: Path) -> None:
+def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> None:
     """Write `tables`, `measures.json` and `summary.json` in metrics."""
     said = read_params(section, Said, part=True)
     runs, courses, few, paths = (

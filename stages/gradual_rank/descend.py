@@ -16,9 +16,10 @@ from lib.dynamics.diagonal_descent import Form, State, descend, lost
 from lib.dynamics.gradient_flow import LogCoordinates, Solver, log_flow, staged_flow, with_events
 from lib.dynamics.greedy import greedy
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
 from lib.io.files import InputError
+from lib.io.inputs import read_as
 from lib.io.params import Interval, Positive, Seed, Seeds, read_cases, read_params
 from lib.io.tables import read_table, write_table
 from lib.models.diagonal_attention import DiagonalHead, Quadratic
@@ -50,6 +51,14 @@ class Drop:
     def __post_init__(self) -> None:
         if len(self.minimum) != 3:
             raise ValueError(f"minimum: wanted three coordinates, got {self.minimum}")
+        if self.n_steps > MAX_STEPS:
+            wanted = f"rescaled_end, learning_rate: wanted an end that takes at most {MAX_STEPS} steps"
+            raise ValueError(f"{wanted}, got {self.n_steps:.6g}")
+
+    @property
+    def n_steps(self) -> float:
+        """Of the descents."""
+        return math.ceil(-self.log10_init_scale * math.log(10) * self.rescaled_end / self.learning_rate)
 
 
 @dataclass(frozen=True)
@@ -58,11 +67,11 @@ class Descend(Seeds):
     drop: Drop
 
 
-def main(section: str, solver: str, variants: Path, task: Path, stages: Path, descents: Path) -> None:
+def main(section: str, solver: str, variants: Path, task: Path, stages: Path, descents: OutFolder) -> None:
     """Write `events` and `ends` of the descents, and the `drop` example."""
     use_threads(1)
     params, followed, cases = read_params(section, Descend), read_params(solver, Solver), read_cases(variants, Variant)
-    unknown = set(params.seeds) - set(read_toy(task).seeds.tolist())
+    unknown = set(params.seeds) - set(read_as("a toy task", read_toy, task).seeds.tolist())
     if unknown:
         raise InputError(f"{section}: wanted seeds of {task}, got {sorted(unknown)}")
     forms = [("plain", "float64"), ("plain", "float32"), ("factors", "float64")]
@@ -192,7 +201,6 @@ def descend_example(drop: Drop, threshold: float, form: Form, precision: str) ->
         raise InputError(
             f"log10_init_scale: wanted a start that {precision} can write, got 1e{drop.log10_init_scale:g}"
         )
-    n_steps = math.ceil(-log_scale * drop.rescaled_end / drop.learning_rate)
     above, rows, first_lost = torch.zeros(3, dtype=torch.bool), [], math.inf
     cell = {"method": f"{form} gradient descent, {precision}", "log10_init_scale": drop.log10_init_scale}
     states = descend(loss.gradient, first, second, drop.learning_rate, form)
@@ -209,7 +217,7 @@ def descend_example(drop: Drop, threshold: float, form: Form, precision: str) ->
             for i in lost(state).nonzero()[:, 0].tolist():
                 first_lost = rescaled
                 rows.append({**cell, "coordinate": i, "sign": 0, "rescaled_time": rescaled, "lost": True})
-        if state.step >= n_steps:
+        if state.step >= drop.n_steps:
             break
     return {"drop": pd.DataFrame(rows, columns=DROP)}
 

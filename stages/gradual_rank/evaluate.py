@@ -23,7 +23,7 @@ from lib.analysis.plateau_measures import by_scale, departed, measures_by_scale,
 from lib.analysis.rank_budgets import departures, rank_errors, ranks_of_adapter, ranks_of_head
 from lib.analysis.ranks import stable_rank
 from lib.analysis.staircase import plateau_errors, relative_gaps
-from lib.io.command import run
+from lib.io.command import OutFile, OutFolder, run
 from lib.io.files import InputError, clear
 from lib.io.params import Count, Fraction, Interval, Name, Positive, Seed, read_cases, read_params
 from lib.io.tables import compact, read_table, write_csv, write_measures, write_table
@@ -88,8 +88,8 @@ def main(
     disturbed: Path,
     rises: Path,
     spectra: Path,
-    metrics: Path,
-    curves: Path,
+    metrics: OutFolder,
+    curves: OutFile,
 ) -> None:
     """Write `tables`, `measures.json` and `summary.json` in metrics, and the curves of the loss."""
     params, bar = read_params(section, Evaluate), read_params(bars, Bars)

@@ -15,9 +15,11 @@ from lib.data.gaussian_sequences import Toy, read_toy
 from lib.dynamics.gradient_flow import LogCoordinates, Solver, log_flow, with_events
 from lib.dynamics.stiff_flow import StalledError
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, use_threads
 from lib.io.files import InputError, clear
+from lib.io.inputs import read_as
+from lib.io.memory import COPIES, check_disk, check_memory, table_memory
 from lib.io.params import Interval, Name, Positive, read_cases, read_params
 from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.tables import read_table, write_table
@@ -43,6 +45,18 @@ class Problem:
         if not self.flow_scales:
             raise ValueError("flow_scales: wanted at least one, got none")
 
+    def written(self, toy: Toy) -> float:
+        """Bytes that are written: the curves of every flow and, of a head, its matrices at every snapshot."""
+        matrices = self.n_snapshots * 4 * toy.X.shape[-1] ** 2 if toy.frames is None else 0
+        n_values = 2 * matrices + (4 * self.n_snapshots + self.n_times) * toy.size
+        return 8 * len(toy.seeds) * len(self.flow_scales) * n_values
+
+    def held(self, toy: Toy) -> float:
+        """Bytes: one flow's work, and the curves of all."""
+        n_flows = len(toy.seeds) * len(self.flow_scales)
+        n_values = n_flows * (4 * self.n_snapshots + self.n_times) * toy.size
+        return toy.memory(toy.size) + table_memory(n_flows * (self.n_snapshots + self.n_times), n_values)
+
 
 @dataclass(frozen=True)
 class Flow:
@@ -63,8 +77,8 @@ def main(
     problems: Path,
     tasks: Path,
     predictions: Path,
-    runs: Path,
-    flows: Path,
+    runs: OutFolder,
+    flows: OutFolder,
 ) -> None:
     """Write, for each problem, the runs of heads, and `times`, `plateaus`, `events`, `grown` and `twins`; a control."""
     use_threads(1)
@@ -75,7 +89,9 @@ def main(
     if base not in cases:
         raise InputError(f"{studied}: wanted one of the problems {sorted(cases)}, got {base!r}")
     files = {name: (tasks / f"{name}.safetensors", predictions / f"{name}_stages.parquet") for name in cases}
-    toys = {name: read_toy(task) for name, (task, _) in files.items()}
+    toys = {name: read_as("a toy task", read_toy, task) for name, (task, _) in files.items()}
+    check_memory(section, sum(cases[name].held(toy) for name, toy in toys.items()))
+    check_disk(runs, COPIES * sum(cases[name].written(toy) for name, toy in toys.items()), section)
     cells = [(name, scale, False) for name in sorted(cases, key=cost(cases, toys)) for scale in scales_of(cases[name])]
     cells.append((base, params.control_log10_init_scale, True))
     jobs: dict[str, list[tuple]] = {}

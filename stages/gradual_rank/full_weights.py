@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from lib.data.gaussian_sequences import gaussian_sequences
 from lib.io.cells import Course, Saved, joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFile, OutFolder, run
 from lib.io.compute import advance, available_cores, generator, use_threads
 from lib.io.files import InputError
 from lib.io.params import Count, Interval, Positive, Seeds, read_params
@@ -40,15 +39,19 @@ class FullWeights(Seeds):
     def memory(self) -> int:
         """Bytes: the tokens, their attention and its slopes, and the snapshots of every scale."""
         tokens, d = self.n_samples * self.seq_len, self.d_model
-        snapshots = 2 * len(self.log10_init_scales) * self.n_snapshots * 4 * d * d
-        return 8 * self.n_seeds * (tokens * (6 * d + 3 * self.seq_len) + snapshots)
+        return 8 * self.n_seeds * tokens * (6 * d + 3 * self.seq_len) + 2 * self.disk
+
+    @property
+    def disk(self) -> int:
+        """Bytes: the matrices of every scale, seed and snapshot."""
+        return 8 * len(self.log10_init_scales) * self.n_seeds * self.n_snapshots * 4 * self.d_model**2
 
     def __post_init__(self) -> None:
         if not self.log10_init_scales:
             raise ValueError("log10_init_scales: wanted at least one, got none")
 
 
-def main(section: str, runs: Path, rises: Path) -> None:
+def main(section: str, runs: OutFolder, rises: OutFile) -> None:
     use_threads(1)
     params = read_params(section, FullWeights)
     scales = sorted(params.log10_init_scales)  # the smallest, which take the most steps, first

@@ -9,7 +9,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from lib.data.gaussian_sequences import PAIRS, Law, gaussian_sequences
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import generator, use_threads
 from lib.io.files import clear, write_files
 from lib.io.inputs import with_digest
@@ -48,12 +48,17 @@ class Problem(Seeds):
         return 8 * (self.n_seeds * 6 * (2 * tokens * self.d_model + frozen) + of_teacher)
 
     @property
+    def disk(self) -> int:
+        """Bytes: the tokens and targets of all seeds."""
+        return 8 * self.n_seeds * 2 * self.n_samples * self.seq_len * self.d_model
+
+    @property
     def size(self) -> int:
         """The number of products: two for each entry of each head."""
         return 2 * (self.n_layers or 1) * (self.n_heads or 1) * self.d_model
 
 
-def main(usual: str, problems: Path, tasks: Path) -> None:
+def main(usual: str, problems: Path, tasks: OutFolder) -> None:
     """Write the task of each problem; cells of the table that are empty are as in the section `usual`."""
     use_threads(1)
     cases = read_cases(problems, Problem, part=True, shared=read_params(usual, dict))

@@ -22,9 +22,11 @@ from lib.data.gaussian_sequences import Toy, gaussian_pair, read_toy
 from lib.dynamics.gradient_flow import Event, LogCoordinates, Solver, log_flow, staged_flow, with_events
 from lib.dynamics.greedy import greedy
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
 from lib.io.files import InputError
+from lib.io.inputs import read_as
+from lib.io.memory import check_memory, table_memory
 from lib.io.params import Count, Interval, Name, Positive, read_cases, read_params
 from lib.io.tables import write_table
 from lib.models.diagonal_attention import DiagonalHead, DiagonalTransformer, diagonal_head, diagonal_network
@@ -44,6 +46,11 @@ class Problem:
     atol: Annotated[float, Interval("(0, 0.1]")] | None = None
     curvature_share: Annotated[float, Interval("(0, 1]")] | None = None
 
+    def held(self, toy: Toy) -> float:
+        """Bytes: one seed's work, and the stages of all, hardly more than there are products."""
+        n_stages = len(toy.seeds) * min(self.max_stages, 4 * toy.size)
+        return toy.memory(self.max_stages) + table_memory(n_stages, 4 * n_stages * toy.size)
+
 
 @dataclass(frozen=True)
 class Greedy:
@@ -60,7 +67,14 @@ class Forecast:
 
 
 def main(
-    section: str, forecast: str, solver: str, studied: str, usual: str, problems: Path, tasks: Path, predictions: Path
+    section: str,
+    forecast: str,
+    solver: str,
+    studied: str,
+    usual: str,
+    problems: Path,
+    tasks: Path,
+    predictions: OutFolder,
 ) -> None:
     """Write, for each problem, `stages` (Algorithm 1) and `events` (its finite-scale form), and the `forecast`."""
     use_threads(1)
@@ -71,11 +85,13 @@ def main(
         file = tasks / f"{problem.name}.safetensors"
         own = {"atol": problem.atol, "curvature_share": problem.curvature_share}
         used = replace(common, **{name: value for name, value in own.items() if value})
-        seeds = range(len(read_toy(file).seeds))
+        toy = read_as("a toy task", read_toy, file)
+        check_memory(f"{section}: {problem.name}", problem.held(toy))
+        seeds = range(len(toy.seeds))
         jobs[problem.name] = [
             (foretell, file, problem.max_stages, problem.forecast_scales, params.stop_loss, used, i) for i in seeds
         ]
-    cells = itertools.product(adapter.log10_init_scales, range(len(read_toy(base).seeds)))
+    cells = itertools.product(adapter.log10_init_scales, range(len(read_as("a toy task", read_toy, base).seeds)))
     numbers = adapter.n_changed, adapter.rescaled_end
     jobs["forecast"] = [(fine_tune, base, *numbers, common, i, scale) for scale, i in cells]
     jobs = dict(sorted(jobs.items(), key=lambda one: len(one[1])))  # few seeds are large ones: those first

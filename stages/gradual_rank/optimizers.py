@@ -18,7 +18,7 @@ from lib.analysis.ranks import effective_rank, numerical_rank, stable_rank
 from lib.data.gaussian_sequences import gaussian_sequences
 from lib.dynamics.optimizers import RULES, Weights, annealed, descend
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
 from lib.io.memory import check_memory
 from lib.io.params import Count, Fraction, Interval, Name, Positive, Seeds, read_cases, read_params
@@ -73,7 +73,7 @@ class Optimizers(Seeds):
     n_test: Count
 
 
-def main(section: str, head: str, optimizers: Path, trained: Path) -> None:
+def main(section: str, head: str, optimizers: Path, trained: OutFolder) -> None:
     """Write a row a training, `runs`, its course, `courses`, and `few` and `paths` of those on few tokens."""
     use_threads(1)
     params, sizes = read_params(section, Optimizers), read_params(head, Head, part=True)

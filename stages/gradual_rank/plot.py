@@ -21,7 +21,7 @@ from lib.figures.staircase import (
     stage_table,
 )
 from lib.figures.style import as_svg
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import spread_by_name
 from lib.io.files import clear, write_files
 from lib.io.params import read_params
@@ -47,7 +47,7 @@ class Bars:
     near: float
 
 
-def main(bars: str, full_d_model: str, metrics: Path, optimizers: Path, figures: Path) -> None:
+def main(bars: str, full_d_model: str, metrics: Path, optimizers: Path, figures: OutFolder) -> None:
     jobs = {f"{name}.svg": (draw,) for name, draw in drawings(bars, full_d_model, metrics, optimizers).items()}
     drawn = spread_by_name(as_svg, jobs, label="figures", unit="figure")
     clear(figures, "*.svg")

@@ -1,7 +1,6 @@
 """Follow sign descent, Adam and gradient descent on the diagonal head, and sign flow event by event beside them."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -13,7 +12,7 @@ from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
 from lib.dynamics.optimizers import Adam, annealed, descend_diagonal, signs, slopes, warmed_up
 from lib.dynamics.sign_flow import Event, first_change, first_ray, sign_flow
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
 from lib.io.memory import check_memory
 from lib.io.params import Count, Interval, Positive, Seeds, read_params
@@ -54,7 +53,7 @@ class Learned:
     threshold: Positive
 
 
-def main(section: str, problem: str, solver: str, followed: Path) -> None:
+def main(section: str, problem: str, solver: str, followed: OutFolder) -> None:
     use_threads(1)
     params, sizes = read_params(section, Signs), read_params(problem, Sizes, part=True)
     learned = read_params(solver, Learned, part=True).threshold

@@ -7,19 +7,19 @@ from typing import Annotated, Literal
 import pandas as pd
 from torch import Tensor
 
-from lib.data.patterns import epochs, read_patterns
+from lib.data.patterns import PATTERNS, epochs, read_patterns
 from lib.dynamics.gradient_descent import gradient_descent, until_rest
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFile, run
 from lib.io.compute import advance, generator, n_parallel, use_device
 from lib.io.files import InputError
-from lib.io.params import Count, Interval, Name, Positive, Seeds, read_cases, read_params
-from lib.io.runs import open_run
+from lib.io.inputs import read_header
+from lib.io.memory import check_memory
+from lib.io.params import Count, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
+from lib.io.runs import FIRST_SNAPSHOT, open_run
 from lib.io.tables import write_table
 from lib.models.adapters import adapter_gradient, initial_adapter
-from lib.models.one_layer_vit import MATRICES, Weights, at_rest, loss_gradient, scores
-
-Steps = Annotated[int, Interval("[1, 1e6]")]
+from lib.models.one_layer_vit import MATRICES, Weights, at_rest, loss_gradient, scores, training_memory
 
 
 @dataclass(frozen=True)
@@ -51,17 +51,21 @@ class Adaptation(Seeds):
 
 
 def main(
-    section: str, training: str, configurations: Path, adaptations: Path, dataset: Path, runs: Path, table: Path
+    section: str, training: str, configurations: Path, adaptations: Path, dataset: Path, runs: Path, table: OutFile
 ) -> None:
     params, seeds = read_params(training, Training, part=True), read_params(section, Seeds)
     known = {one.name: one for one in read_cases(configurations, Configuration, part=True, shared=vars(params))}
     use_device(params.device)
-    jobs = []
+    jobs, header = [], read_header(dataset, *PATTERNS)
     for adaptation in read_cases(adaptations, Adaptation, shared=vars(seeds)):
         if adaptation.configuration not in known:
             wanted = f"a configuration of {list(known)}"
             raise InputError(f"{adaptations}: wanted {wanted}, got {adaptation.configuration!r}")
         way = known[adaptation.configuration]
+        folder = open_run(runs / way.name, "low_rank_sparse").folder
+        n_seeds, n_neurons, d_model = read_header(folder / FIRST_SNAPSHOT)["W_O"].shape
+        of_adapters = 16 * max(adaptation.ranks, default=0) * (7 * d_model + n_neurons)  # with their slopes and steps
+        check_memory(section, training_memory(header, n_neurons, n_seeds, 0) + of_adapters)
         jobs += [
             (adapt_seed, dataset, runs / way.name, params, way, rank, seed)
             for rank in adaptation.ranks
@@ -88,10 +92,12 @@ def adapt_seed(dataset: Path, folder: Path, params: Training, way: Configuration
     initial = {name: W[opened.layout.seeds.index(seed)].to(device) for name, W in opened.weights(0).items()}
     try:
         _, train, test = read_patterns(dataset).of(seed)
-        order = generator(seed, "order")
-        feed = [(i.to(device),) for i in epochs(len(train.labels), params.batch_size, way.n_steps, order)]
     except ValueError as error:
         raise InputError(str(error)) from error
+    if params.batch_size > len(train.labels):
+        raise InputError(f"batch_size: wanted at most the {len(train.labels)} samples, got {params.batch_size}")
+    order = generator(seed, "order")
+    feed = ((i.to(device),) for i in epochs(len(train.labels), params.batch_size, way.n_steps, order))
     train, test, readout = train.to(device), test.to(device), initial.pop("readout")
     start: Weights = {}
     for name in MATRICES:

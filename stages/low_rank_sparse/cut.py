@@ -21,13 +21,15 @@ from lib.analysis.pruning import magnitude_masks, n_pruned, pruning_rates, remov
 from lib.analysis.sparsity import largest_of_each_group, norm_groups, otsu_threshold, sums_of_last
 from lib.analysis.spectra import gaussian_of_equal_norm
 from lib.analysis.subspaces import in_random_directions, place
-from lib.data.patterns import Samples, read_patterns
+from lib.data.patterns import PATTERNS, Samples, read_patterns
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFile, run
 from lib.io.compute import advance, generator, n_parallel, use_device
 from lib.io.files import InputError
+from lib.io.inputs import Entry, read_header
+from lib.io.memory import check_memory, size_of
 from lib.io.params import Count, Fraction, Interval, Seed, read_params
-from lib.io.runs import open_run, open_runs
+from lib.io.runs import FIRST_SNAPSHOT, open_run, open_runs
 from lib.io.tables import write_table
 from lib.models.one_layer_vit import (
     MATRICES,
@@ -41,6 +43,7 @@ from lib.models.one_layer_vit import (
     outputs,
     scores,
     token_images,
+    training_memory,
     value_cosines,
 )
 
@@ -73,13 +76,22 @@ class Cut:
 
 
 def main(
-    section: str, device: str, dataset: Path, runs: Path, truncate: Path, directions: Path, prune: Path, neurons: Path
+    section: str,
+    device: str,
+    dataset: Path,
+    runs: Path,
+    truncate: OutFile,
+    directions: OutFile,
+    prune: OutFile,
+    neurons: OutFile,
 ) -> None:
     params, device = read_params(section, Cut), read_params(device, str)
     use_device(device)
+    header, opened = read_header(dataset, *PATTERNS), open_runs(runs, "low_rank_sparse")
+    check_memory(section, max(memory(one.folder, header, params.n_rescale_samples) for one in opened))
     jobs = [
         (cut_seeds, dataset, one.folder, params, device, *range(len(one.layout.seeds))[i : i + TOGETHER])
-        for one in open_runs(runs)
+        for one in opened
         for i in range(0, len(one.layout.seeds), TOGETHER)
     ]
     how = {"stage": "low_rank_sparse_cut", "label": section, "unit": "seed", "size": lambda *given: len(given[4:])}
@@ -87,6 +99,14 @@ def main(
     parts = spread_cells({"seeds": jobs}, **where, **how)["seeds"]
     for name, path in zip(TABLES, (truncate, directions, prune, neurons), strict=True):
         write_table(joined(parts, name), path)
+
+
+def memory(folder: Path, dataset: dict[str, Entry], n_rescale_samples: int) -> int:
+    """Bytes: all states of a run, one seed's attention and values, and what each neuron adds to each sample."""
+    _, n_neurons, _ = read_header(folder / FIRST_SNAPSHOT)["W_O"].shape
+    (_, n_train), (_, n_test) = (dataset[f"{part}_labels"].shape for part in ("train", "test"))
+    of_neurons = 5 * 8 * n_neurons * (n_test + min(n_train, n_rescale_samples))
+    return 2 * size_of(folder) + training_memory(dataset, n_neurons, 0, 0) + of_neurons
 
 
 def cut_seeds(dataset: Path, folder: Path, params: Cut, device_name: str, *numbers: int) -> Tables:

@@ -51,7 +51,8 @@ def main(
     for prefix, other in (("", generate), ("", train), ("swept_", sweep)):
         numbers = read_params(other, dict)  # of sections that their own stages check
         setup |= {prefix + key: value for key, value in numbers.items() if isinstance(value, int | float)}
-    steps = pd.concat([opened.steps.assign(**opened.layout.cell) for opened in open_runs(runs)], ignore_index=True)
+    every = open_runs(runs, "low_rank_sparse")
+    steps = pd.concat([opened.steps.assign(**opened.layout.cell) for opened in every], ignore_index=True)
     kept = {"training": steps.drop(columns="snapshot")} | {path.stem: read_table(path) for path in tables}
     kept["spectra"] = updates(kept["spectra"], params.rtol)
     of_values = kept["prune"]["what"] == "rows of W_V"

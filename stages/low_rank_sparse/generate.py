@@ -1,13 +1,12 @@
 """Draw the sequences of patterns: for each seed its own patterns, training samples and test samples."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 from safetensors.torch import save
 
 from lib.data.patterns import PatternTask, draw_samples, orthonormal_patterns, stacked
-from lib.io.command import run
+from lib.io.command import OutFile, run
 from lib.io.compute import generator, use_threads
 from lib.io.files import atomic
 from lib.io.inputs import with_digest
@@ -37,12 +36,17 @@ class Generate(Seeds):
         tokens = (self.n_train + self.n_test) * self.seq_len
         return self.n_seeds * (5 * tokens * (4 * self.d_model + 8) + 12 * self.d_model**2)
 
+    @property
+    def disk(self) -> int:
+        """Bytes: tokens, and the pattern of each."""
+        return self.n_seeds * (self.n_train + self.n_test) * self.seq_len * (4 * self.d_model + 8)
+
     def task(self) -> PatternTask:
         names = ("d_model", "n_patterns", "seq_len", "n_relevant", "n_confusion", "noise")
         return PatternTask(**{name: getattr(self, name) for name in names})
 
 
-def main(section: str, dataset: Path) -> None:
+def main(section: str, dataset: OutFile) -> None:
     use_threads(1)
     params = read_params(section, Generate)
     task, drawn = params.task(), []

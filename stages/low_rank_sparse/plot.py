@@ -25,7 +25,7 @@ from lib.figures.updates import (
     singular_values_of_steps,
     spectra_and_nulls,
 )
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import spread_by_name
 from lib.io.files import write_files
 from lib.io.params import Interval, read_params
@@ -46,7 +46,7 @@ class Shown:
     steps: tuple[Annotated[int, Interval("[1, 1e6]")], ...]
 
 
-def main(section: str, metrics: Path, figures: Path) -> None:
+def main(section: str, metrics: Path, figures: OutFolder) -> None:
     jobs = {f"{name}.svg": (draw,) for name, draw in drawings(section, metrics).items()}
     drawn = spread_by_name(as_svg, jobs, label="figures", unit="figure")
     write_files(figures, drawn)

@@ -20,16 +20,15 @@ from lib.analysis.spectra import singular_values
 from lib.data.patterns import PatternTask, draw_samples, epochs, orthonormal_patterns, patterns_of_classes
 from lib.dynamics.gradient_descent import gradient_descent, until_rest
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFile, run
 from lib.io.compute import generator, n_parallel, use_device
 from lib.io.files import InputError
-from lib.io.params import Count, Interval, Positive, Seeds, parse, read_cases, read_params
+from lib.io.params import Count, Interval, Positive, Seeds, Steps, parse, read_cases, read_params
 from lib.io.tables import write_table
 from lib.models.one_layer_vit import MATRICES, Weights, at_rest, initial_weights, loss_gradient, random_readout, scores
 
 Size = Annotated[int, Interval("[1, 16384]")]
 Tokens = Annotated[int, Interval("[0, 16384]")]
-Steps = Annotated[int, Interval("[1, 1e6]")]
 Error = Annotated[float, Interval("[0, 100]")]
 Neurons = Annotated[int, Interval("[2, 1e9]")]
 Varied = Literal[
@@ -132,7 +131,7 @@ class Problem(Training, Data):
         return PatternTask(**known, patterns_of_classes=patterns_of_classes(self.labels))
 
 
-def main(section: str, data: str, training: str, configurations: Path, sweeps: Path, table: Path) -> None:
+def main(section: str, data: str, training: str, configurations: Path, sweeps: Path, table: OutFile) -> None:
     params, device = read_params(section, Sweeps), read_params(f"{training}.device", str)
     use_device(device)
     base = asdict(read_params(data, Data, part=True)) | asdict(read_params(training, Training, part=True))

@@ -9,15 +9,15 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.data.patterns import Samples, epochs, read_patterns
+from lib.data.patterns import PATTERNS, Samples, epochs, read_patterns
 from lib.dynamics.gradient_descent import gradient_descent, until_rest
 from lib.io.cells import Course, Saved, joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFile, OutFolder, run
 from lib.io.compute import advance, generator, n_parallel, use_device
 from lib.io.files import InputError
 from lib.io.inputs import read_header
-from lib.io.memory import check_memory
-from lib.io.params import Count, Interval, Name, Positive, Seeds, read_cases, read_params
+from lib.io.memory import COPIES, check_disk, check_memory
+from lib.io.params import Count, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
 from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.tables import write_table
 from lib.models.attention import PRODUCTS
@@ -30,10 +30,10 @@ from lib.models.one_layer_vit import (
     random_readout,
     score,
     training_memory,
+    weight_count,
 )
 
 Step = Annotated[int, Interval("[0, 1e6]")]
-Steps = Annotated[int, Interval("[1, 1e6]")]
 Error = Annotated[float, Interval("[0, 100]")]
 
 
@@ -70,14 +70,17 @@ class Train:
         return sorted({0, n_steps, *(step for step in self.snapshot_steps if step < n_steps)})
 
 
-def main(section: str, n_seeds: str, configurations: Path, dataset: Path, runs: Path, losses: Path) -> None:
+def main(section: str, n_seeds: str, configurations: Path, dataset: Path, runs: OutFolder, losses: OutFile) -> None:
     params = read_params(section, Train)
     shared = {**vars(params), "n_seeds": read_params(n_seeds, int)}
     ways = read_cases(configurations, Configuration, shared=shared)
     use_device(params.device)
     n_saved = sum(way.n_seeds * len(params.saved_steps(way)) for way in ways)
     n_losses = sum(way.n_seeds * way.n_steps for way in ways)
-    check_memory(section, training_memory(read_header(dataset), params.n_neurons, n_saved, n_losses))
+    header = read_header(dataset, *PATTERNS)
+    check_memory(section, training_memory(header, params.n_neurons, n_saved, n_losses))
+    of_state = 4 * weight_count(header, params.n_neurons)
+    check_disk(runs, COPIES * (n_saved * of_state + 24 * n_losses), section)
     jobs = {
         way.name: [
             (train_chunk, dataset, params, replace(way, first_seed=seeds[0], n_seeds=len(seeds)))

@@ -24,10 +24,11 @@ from lib.analysis.low_rank import doubling_ranks, truncated_updates
 from lib.analysis.pruning import Order, magnitude_masks, n_pruned, pruning_rates, removal_order
 from lib.data.images import channel_statistics, read_images, standardise
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFile, run
 from lib.io.compute import generator, n_parallel
 from lib.io.device import kind_of, use_device
 from lib.io.files import InputError
+from lib.io.inputs import read_as
 from lib.io.params import Count, Interval, Positive, Seed, read_params
 from lib.io.runs import open_run, open_runs
 from lib.io.tables import write_table
@@ -51,16 +52,18 @@ class Prune:
     random_seed: Seed
 
 
-def main(section: str, pruning: str, device: str, dataset: Path, runs: Path, truncate: Path, prune: Path) -> None:
+def main(section: str, pruning: str, device: str, dataset: Path, runs: Path, truncate: OutFile, prune: OutFile) -> None:
     params, shared, device = read_params(section, Cut), read_params(pruning, Prune), read_params(device, str)
     use_device(device)
-    plain = {one.layout.cell["init_scale"]: one for one in open_runs(runs) if one.layout.cell["control"] == "none"}
+    every = open_runs(runs, "vision")
+    plain = {one.layout.cell["init_scale"]: one for one in every if one.layout.cell["control"] == "none"}
     chosen = [one for scale, one in plain.items() if scale in params.init_scales]
     if not chosen:
         raise InputError(
             f"{section}.init_scales: wanted some of {sorted(plain)}, the plain runs in {runs}; "
             f"got {list(params.init_scales)}"
         )
+    read_as("a data set of images", read_images, dataset)
     jobs = [
         (cut_seed, dataset, one.folder, params.n_images, shared, device, i)
         for one in chosen

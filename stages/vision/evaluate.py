@@ -23,7 +23,7 @@ from lib.analysis.training_measures import (
     growth_with_init_scale,
     plain_typed,
 )
-from lib.io.command import run
+from lib.io.command import OutFile, OutFolder, run
 from lib.io.files import InputError
 from lib.io.params import Count, Interval, Positive, read_params
 from lib.io.runs import open_runs
@@ -47,10 +47,17 @@ class Sizes:
 
 
 def main(
-    section: str, model: str, runs: Path, spectra: Path, truncate: Path, prune: Path, metrics: Path, curves: Path
+    section: str,
+    model: str,
+    runs: Path,
+    spectra: Path,
+    truncate: Path,
+    prune: Path,
+    metrics: OutFolder,
+    curves: OutFile,
 ) -> None:
     params, sizes = read_params(section, Evaluate), read_params(model, Sizes, part=True)
-    training = pd.concat([run.steps.assign(**run.layout.cell) for run in open_runs(runs)], ignore_index=True)
+    training = pd.concat([run.steps.assign(**run.layout.cell) for run in open_runs(runs, "vision")], ignore_index=True)
     plain = training[training["control"] == "none"]
     trained = sorted(plain["init_scale"].unique())
     if params.reference_scale not in trained:

@@ -7,7 +7,7 @@ from pathlib import Path
 from lib.data.cifar import OFFICIAL, archive_batches, folder_batches
 from lib.data.digits import digits_file
 from lib.data.sources import Source
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.download import download, mismatch
 from lib.io.files import InputError, write_files
 from lib.io.inputs import write_sums
@@ -15,7 +15,7 @@ from lib.io.params import read_params
 from lib.io.scratch import Scratch
 
 
-def main(section: str, folder: Path) -> None:
+def main(section: str, folder: OutFolder) -> None:
     params = read_params(section, Source)
     if params.source == "digits":
         write_files(folder, {"digits.csv.gz": digits_file().read_bytes()})

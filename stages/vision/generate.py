@@ -8,13 +8,13 @@ from safetensors.numpy import save
 from lib.data.cifar import read_cifar
 from lib.data.digits import read_digits
 from lib.data.sources import Source
-from lib.io.command import run
+from lib.io.command import OutFile, run
 from lib.io.files import InputError, atomic
 from lib.io.inputs import with_digest
 from lib.io.params import read_params
 
 
-def main(section: str, official: Path, dataset: Path) -> None:
+def main(section: str, official: Path, dataset: OutFile) -> None:
     params = read_params(section, Source)
     try:
         images = read(official, params)

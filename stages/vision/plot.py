@@ -20,7 +20,7 @@ from lib.figures.ranks import (
 from lib.figures.spectra import normalised_spectra, spectra_of_heads, spectra_through_training
 from lib.figures.style import as_svg
 from lib.figures.training import cuts_and_rates, learning_curves, ranks_at_loss, ranks_of_optimizers
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import spread_by_name
 from lib.io.files import write_files
 from lib.io.params import Interval, Positive, read_params
@@ -37,7 +37,7 @@ class Plot:
     trained_loss: Positive
 
 
-def main(section: str, tables: Path, figures: Path) -> None:
+def main(section: str, tables: Path, figures: OutFolder) -> None:
     jobs = {f"{name}.svg": (draw,) for name, draw in drawings(section, tables).items()}
     drawn = spread_by_name(as_svg, jobs, label="figures", unit="figure")
     write_files(figures, drawn)

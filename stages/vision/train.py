@@ -16,10 +16,11 @@ from lib.dynamics.stacked import Losses, apart, groups, joined, together
 from lib.io.budget import check_budget
 from lib.io.cases import chosen_cases, differences
 from lib.io.checkpoints import Checkpoints, newest, stacked, unfinished
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import advance, generator, n_parallel, spread
 from lib.io.device import Device, kind_of, use_device
 from lib.io.files import InputError, sha256
+from lib.io.inputs import read_as
 from lib.io.live import Curves
 from lib.io.memory import check_memory
 from lib.io.params import Count, Interval, Positive, Seeds, read_params
@@ -104,13 +105,14 @@ class Train(Seeds):
         return saved_steps(self.n_steps, self.snapshot_every)
 
 
-def main(section: str, controls: Path, dataset: Path, runs: Path) -> None:
+def main(section: str, controls: Path, dataset: Path, runs: OutFolder) -> None:
     params = read_params(section, Train)
     variants = chosen(params, controls)
     where = {"device": params.device, "n_threads": params.threads}
     where |= {"n_processes": n_parallel(kind_of(params.device), params.threads)}
     key = {"data": sha256(dataset), "code": code_digest()}
-    estimate(params, len(variants) * params.n_seeds, read_images(dataset), dataset.parent)
+    images = read_as("a data set of images", read_images, dataset)
+    estimate(params, len(variants) * params.n_seeds, images, dataset.parent)
     clear_runs(runs)
     every = [(variant, seed) for variant in variants for seed in params.seeds]
     grouped = groups(every, lambda cell: (cell[0].learning_rate, str(cell[0].rule)), params.cells_together)

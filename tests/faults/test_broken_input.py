@@ -1,6 +1,8 @@
 """A run that is not whole, not altered and not of this format is refused by every stage that reads runs."""
 
 import hashlib
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -81,3 +83,39 @@ def test_a_harmed_run_is_refused_on_one_line(name, harm: Callable[[Path], None],
     assert error.startswith(tuple(f"error: {run.relative_to(folder)}" for run in runs))
     assert message in error
     assert contents(folder, ["."]) == given, "it wrote something"
+
+
+# Digested data that are whole, but another family's: one file or folder of each kind.
+SETS = ["data/gradual_rank/tasks/small", "data/low_rank_sparse/samples", "data/vision/digits/images"]
+RUNS = [f"data/{name}" for name in ("gradual_rank/full_runs", "low_rank_sparse/runs", "decision_lists/runs")]
+FOREIGN = {
+    "gradual_rank_greedy": ("data/gradual_rank/tasks", RUNS[1], "wanted a toy task, got"),
+    "gradual_rank_flow": ("data/gradual_rank/tasks", RUNS[1], "wanted a toy task, got"),
+    "gradual_rank_descend": (SETS[0], SETS[1], "wanted a toy task, got tensors"),
+    "gradual_rank_assumptions": (SETS[0], SETS[2], "wanted a toy task, got tensors"),
+    "low_rank_sparse_train": (SETS[1], SETS[0], "wanted a data set of patterns, with tensors"),
+    "low_rank_sparse_adapt": (SETS[1], SETS[2], "wanted a data set of patterns, with tensors"),
+    "low_rank_sparse_cut": (RUNS[1], RUNS[0], "wanted a run of low_rank_sparse, got one of gradual_rank"),
+    "low_rank_sparse_evaluate": (RUNS[1], RUNS[0], "wanted a run of low_rank_sparse, got one of gradual_rank"),
+    "decision_lists_certify": (RUNS[2], RUNS[1], "wanted a run of decision_lists, got one of low_rank_sparse"),
+    "vision_train@digits": (SETS[2], SETS[0], "wanted a data set of images, got tensors"),
+    "vision_cut@digits": (SETS[2], SETS[1], "wanted a data set of images, got tensors"),
+    "vision_evaluate@digits": ("data/vision/digits/runs", RUNS[0], "wanted a run of vision, got one of gradual_rank"),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_whole_data_of_another_family_are_refused_on_one_line(name, tiny_pipeline, tmp_path):
+    [stage] = [stage for stage in tiny_pipeline.stages if stage.name == name]
+    wanted, got, message = FOREIGN[name]
+    wanted, got = (one + ".safetensors" if one in SETS else one for one in (wanted, got))
+    folder = tmp_path / "alone"
+    declared_files(stage, tiny_pipeline.folder, folder)
+    (shutil.rmtree if (folder / wanted).is_dir() else os.unlink)(folder / wanted)
+    place = tiny_pipeline.folder / got
+    (shutil.copytree if place.is_dir() else shutil.copy)(place, folder / wanted)
+    done = run_alone(stage, folder, tmp_path / "scratch")
+    assert done.returncode == 1, done.stdout + done.stderr
+    [error] = [line for line in done.stderr.splitlines() if line and "%|" not in line]
+    assert error.startswith(f"error: {wanted}")
+    assert message in error

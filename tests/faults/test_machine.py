@@ -1,26 +1,28 @@
 """What the machine lacks is said in one line, before the work where that can be known; Ctrl-C ends a stage at once."""
 
 import errno
+import inspect
 import os
 import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from harness import Reproduction, assert_same, not_yet_run, repeat, scratch_holds
-from project import ROOT
+from project import ROOT, stages
 
 from lib.io import command
-from lib.io.command import lacking, run
+from lib.io.command import OutFile, OutFolder, lacking, run
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows gives other errors")
 
 CALLED = """
 import sys
 from pathlib import Path
-from lib.io.command import run
+from lib.io.command import OutFile, OutFolder, run
 from lib.io.files import atomic
 
 def main(out: Path) -> None:
@@ -39,9 +41,11 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 
 
-def called(at: Path, body: str, out: str = "out", before: str = "", **options) -> subprocess.CompletedProcess[str]:
-    """A program of that body, run in a folder; `before` runs before it, in its process."""
-    (at / "program.py").write_text(CALLED.format(body=body))
+def called(
+    at: Path, body: str, out: str = "out", before: str = "", kind: str = "Path", **options
+) -> subprocess.CompletedProcess[str]:
+    """A program of that body, run in a folder, whose path is of that kind; `before` runs before it, in its process."""
+    (at / "program.py").write_text(CALLED.format(body=body).replace("out: Path", f"out: {kind}"))
     command = [sys.executable, "-c", before, "program.py", out] if before else [sys.executable, "program.py", out]
     plain = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=at, env=plain, capture_output=True, text=True, timeout=60, **options)
@@ -94,6 +98,60 @@ def test_a_file_where_a_folder_is_wanted_is_noticed_before_the_work(tmp_path):
     assert in_one_line(done) == f"error: file/out: wanted a folder to write in, got the file {tmp_path}/file"
     assert done.stdout == ""
     assert (tmp_path / "file").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("kind", "there", "said"),
+    [
+        ("OutFolder", "a file", "out: wanted a folder to write in, got a file"),
+        ("OutFile", "a folder", "out: wanted a file to write, got a folder"),
+    ],
+)
+def test_an_output_that_is_there_as_something_else_is_noticed_before_the_work(kind, there, said, tmp_path):
+    (tmp_path / "out").mkdir() if there == "a folder" else (tmp_path / "out").write_text("precious")
+    done = called(tmp_path, WRITES, kind=kind)
+    assert in_one_line(done) == f"error: {said}"
+    assert done.stdout == ""
+    assert (tmp_path / "out").is_dir() or (tmp_path / "out").read_text() == "precious"
+
+
+@pytest.mark.parametrize(("kind", "out"), [("OutFolder", "closed"), ("OutFile", "closed/out"), ("OutFolder", ".")])
+def test_a_read_only_output_that_is_there_is_noticed_before_the_work(kind, out, tmp_path, closed):
+    """The folder itself, the folder of a file, and a folder within the folder."""
+    closed.chmod(0o755)
+    (closed / "out").write_text("precious")
+    closed.chmod(0o555)
+    done = called(tmp_path, WRITES, out, UNPRIVILEGED if os.getuid() == 0 else "", kind)
+    assert "wanted the permission for it" in in_one_line(done)
+    assert done.stdout == ""
+    assert [path.name for path in closed.iterdir()] == ["out"]
+
+
+def test_a_read_only_file_is_replaced_as_a_whole(tmp_path):
+    (tmp_path / "out").write_text("old")
+    (tmp_path / "out").chmod(0o444)
+    body = "with atomic(out) as part: part.write_text('new')"
+    done = called(tmp_path, body, before=UNPRIVILEGED if os.getuid() == 0 else "", kind="OutFile")
+    assert (done.returncode, done.stdout) == (0, "begun\n")
+    assert (tmp_path / "out").read_text() == "new"
+
+
+@pytest.mark.parametrize("family", ["decision_lists", "gradual_rank", "low_rank_sparse", "vision", "spectra", "report"])
+def test_every_path_that_a_stage_writes_is_marked_so(family):
+    """As dvc.yaml lists them; and no path that it reads alone is."""
+    for stage in stages():
+        if stage.module.split(".")[1] != family:
+            continue
+        outs = [out.path for out in stage.outs]
+        for part in stage.cmd.split(" && "):
+            _, _, module, *arguments = part.split()
+            parameters = inspect.signature(import_module(module).main, eval_str=True).parameters.values()
+            for parameter, given in zip(parameters, arguments, strict=False):
+                kind = parameter.annotation
+                written = given in outs or any(out.startswith(given + "/") for out in outs)
+                if kind in (OutFile, OutFolder, Path):
+                    wanted = (OutFile if Path(given).suffix else OutFolder) if written else Path
+                    assert kind == wanted, f"{module}: {parameter.name}"
 
 
 @pytest.mark.parametrize(

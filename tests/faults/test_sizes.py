@@ -9,15 +9,17 @@ import pytest
 import yaml
 from project import ROOT
 
+from lib.data.decision_lists import Task
 from lib.io.files import InputError
 from lib.io.params import load_yaml, read_cases, read_params
 from stages.checkpoints import generate as make_texts
 from stages.checkpoints import train as train_models
-from stages.decision_lists import check
+from stages.decision_lists import check, constants, control
 from stages.decision_lists import generate as make_lists
 from stages.decision_lists import train as train_lists
-from stages.gradual_rank import full_weights
+from stages.gradual_rank import descend, full_weights
 from stages.gradual_rank import generate as make_toys
+from stages.low_rank_sparse import adapt as make_steps
 from stages.low_rank_sparse import generate as make_patterns
 from stages.low_rank_sparse import sweep
 
@@ -168,6 +170,11 @@ GROUP = {
 }  # fmt: skip
 MINIBATCH = {"n_tokens": 64, "seq_len": 8, "list_length": 3, "init_scale": 0.01, "batch_size": 256}
 MINIBATCH |= {"learning_rate": 1.0, "n_steps": 2, "certify_every": 1, "n_seeds": 1}
+JOINT = {"init_scale": 0.01, "n_steps": 2, "n_seeds": 1}
+TRAIN = {"step_per_token": 0.5, "every": 1, "joint": JOINT, "starts": {"n_steps": 2, "n_seeds": 1}}
+TRAIN |= {"alignment_steps": 2, "minibatch": MINIBATCH}
+SETTINGS = {"seed": 0, "list_lengths": [1], "monte_carlo_samples": [10], "monte_carlo_repeats": 1}
+SETTINGS |= {"monte_carlo_task": "m = 1"}
 MODEL = {"d_model": 64, "n_layers": 4, "n_heads": 4, "n_kv_heads": 2, "d_mlp": 160, "init_scale": 0.08}
 MODEL |= {"seq_len": 64, "batch_size": 16, "n_seeds": 1}
 
@@ -179,6 +186,11 @@ MODEL |= {"seq_len": 64, "batch_size": 16, "n_seeds": 1}
         (make_lists.Group, GROUP | {"n_tokens": 20, "seq_len": 20, "repeats": True}),
         (make_lists.Group, GROUP | {"n_tokens": 20, "seq_len": 10, "n_seeds": 100000}),
         (train_lists.Minibatch, MINIBATCH | {"batch_size": 10**9}),
+        (train_lists.Train, TRAIN | {"joint": JOINT | {"n_steps": 10**6, "n_seeds": 10}}),
+        (train_lists.Train, TRAIN | {"starts": {"n_steps": 10**6, "n_seeds": 10}}),
+        (train_lists.Train, TRAIN | {"minibatch": MINIBATCH | {"n_steps": 10**6, "n_seeds": 10}}),
+        (constants.Settings, SETTINGS | {"monte_carlo_samples": [10, 10**9]}),
+        (constants.Settings, SETTINGS | {"monte_carlo_repeats": 10**9}),
         (train_models.Train, MODEL | {"d_model": 65536}),
         (train_models.Train, MODEL | {"n_layers": 65536}),
         (train_models.Train, MODEL | {"d_mlp": 65536, "n_layers": 100}),
@@ -191,6 +203,114 @@ def test_a_section_that_does_not_fit_is_refused_as_it_is_read(schema, values, mo
     refused(schema, values, monkeypatch, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("schema", "values"),
+    [
+        (train_lists.Train, TRAIN | {"joint": JOINT | {"n_steps": 10**9}}),
+        (train_lists.Train, TRAIN | {"alignment_steps": 10**9}),
+        (train_lists.Train, TRAIN | {"minibatch": MINIBATCH | {"n_steps": 10**9}}),
+        (control.Control, {"scale": 10.0, "learning_rate": 0.1, "n_steps": 10**9}),
+        (make_steps.Configuration, {"name": "a", "learning_rate": 1.0, "n_steps": 10**9}),
+    ],
+    ids=str,
+)
+def test_a_billion_steps_of_one_training_are_a_slip(schema, values, tmp_path):
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"x": values}))
+    with pytest.raises(InputError, match=r"params.yaml: x\..*: wanted a number in \[1, 1e6\], got 1000000000"):
+        read_params("x", schema, tmp_path / "params.yaml")
+
+
+DROP = {"minimum": [1.0, 0.8, -0.2], "flow_log10_init_scales": [-4], "coupling": 0.65, "seed": 0}
+DROP |= {"learning_rate": 0.2, "log10_init_scale": -32, "rescaled_end": 77}
+
+
+@pytest.mark.parametrize("values", [{"rescaled_end": 1e9}, {"learning_rate": 1e-9}])
+def test_an_example_of_too_many_steps_is_refused(values, tmp_path):
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"x": DROP}))
+    assert read_params("x", descend.Drop, tmp_path / "params.yaml").n_steps == math.ceil(32 * math.log(10) * 77 / 0.2)
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"x": DROP | values}))
+    with pytest.raises(InputError, match="x: rescaled_end, learning_rate: wanted an end that takes at most 200000"):
+        read_params("x", descend.Drop, tmp_path / "params.yaml")
+
+
+def test_what_is_written_is_refused_where_the_disk_has_no_room(tmp_path, monkeypatch):
+    """Three times, as scratch, the outs and DVC's cache hold it; 10 scales, 2 seeds, 500 snapshots of 4 matrices."""
+    found = yaml.safe_load((ROOT / "params.yaml").read_text())["gradual_rank"]["full_weights"]
+    found |= {"log10_init_scales": [-float(k) for k in range(1, 11)], "n_seeds": 2, "n_snapshots": 500, "d_model": 16}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"x": found}))
+    asked = 3 * 8 * 10 * 2 * 500 * 4 * 16 * 16
+    usage = type("Usage", (), {"free": asked})
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    read_params("x", full_weights.FullWeights, tmp_path / "params.yaml")
+    usage.free -= 1
+    with pytest.raises(InputError, match=rf"x: wanted {asked / 1e9:.3g} GB of disk, got .* GB that are free in "):
+        read_params("x", full_weights.FullWeights, tmp_path / "params.yaml")
+
+
+# Of stages that read what others have made: sizes that are refused, and by what; nothing is allocated by the others.
+GRF, DLS = "gradual_rank.", "decision_lists."
+MANY = [-k / 10 for k in range(1, 400)]
+OF_DATA = [
+    (
+        "gradual_rank_flow",
+        GRF + "problem",
+        {"n_times": 100000, "flow_scales": [-k / 10 for k in range(1, 400)]},
+        "memory",
+    ),
+    ("gradual_rank_greedy", GRF + "problem", {"max_stages": 10**9}, None),
+    ("gradual_rank_greedy", GRF + "forecast", {"n_changed": 10**9}, None),
+    ("gradual_rank_assumptions", GRF + "assumptions", {"n_path_times": 10000, "n_random": 1000}, "memory"),
+    ("gradual_rank_descend", GRF + "descend", {"n_seeds": 100000}, "wanted seeds of"),
+    ("low_rank_sparse_train", "low_rank_sparse.train", {"n_neurons": 10**9}, "memory"),
+    ("low_rank_sparse_cut", "low_rank_sparse.cut", {"n_rescale_samples": 10**9}, None),
+    ("low_rank_sparse_adapt", "low_rank_sparse.train", {"batch_size": 10**9}, "batch_size: wanted at most the"),
+    ("low_rank_sparse_adapt", "low_rank_sparse.adapt", {"n_seeds": 100000}, "wanted seeds of"),
+    ("decision_lists_scales", DLS + "solver.scales", {"n_compared": 10**9}, "memory"),
+    ("decision_lists_constants", DLS + "constants", {"monte_carlo_samples": [10**9]}, "memory"),
+    ("decision_lists_certify", DLS + "certify", {"longest_sequence": 1000}, None),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit of the address space is Linux's")
+@pytest.mark.parametrize(("name", "section", "values", "refused"), OF_DATA, ids=[f"{n} {v}" for n, _, v, _ in OF_DATA])
+def test_a_stage_on_made_data_runs_tiny_or_is_refused(name, section, values, refused, tiny_pipeline, tmp_path):
+    stage = next(stage for stage in tiny_pipeline.stages if stage.name == name)
+    for entry in ("data", "stages", "lib"):
+        (tmp_path / entry).symlink_to(tiny_pipeline.folder / entry)
+    params = load_yaml(tiny_pipeline.folder / "params.yaml")
+    part = params
+    for key in section.split("."):
+        part = part[key]
+    part.update(values)
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
+    made = [out.path for out in stage.outs]
+    _, _, module, *arguments = stage.cmd.split()
+    outs = [f"out/{one}" if one in made or any(out.startswith(one + "/") for out in made) else one for one in arguments]
+    command = [sys.executable, "-c", CHILD, module, str(LIMIT), *outs]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True, timeout=300
+    )
+    _, base, peak, seconds = done.stdout.splitlines()[-1].split()
+    if refused is None:
+        assert done.returncode == 0, done.stderr
+        assert int(peak) - int(base) < 300e6
+        return
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert refused in done.stderr.splitlines()[-1]
+    assert done.stderr.splitlines()[-1].startswith("error: ")
+    assert "Traceback" not in done.stderr
+    assert int(peak) - int(base) < 200e6
+    assert float(seconds) < 20
+
+
+def test_the_exact_loss_of_a_task_grows_with_its_classes():
+    """C(16, 8) classes of 8 tokens, 16 numbers each: measured, 144 MB for the flow, 177 MB for the controls."""
+    classes = math.comb(16, 8)
+    task = Task("a", "g", 16, 8, False, ((0,),), (0,), (1 / classes,) * classes)
+    assert 100e6 < task.memory < 2 * 177e6
+
+
 def test_the_committed_params_fit_into_two_gigabytes(monkeypatch):
     """All of them on a small machine; formulas give numbers, not infinity."""
     monkeypatch.chdir(ROOT)
@@ -200,6 +320,7 @@ def test_the_committed_params_fit_into_two_gigabytes(monkeypatch):
     read_params("low_rank_sparse.generate", make_patterns.Generate)
     read_params("decision_lists.check", check.Check)
     read_params("decision_lists.train", train_lists.Train)
+    read_params("decision_lists.constants", constants.Settings)
     read_params("checkpoints.example.generate", make_texts.Generate)
     read_params("checkpoints.example.train", train_models.Train)
     read_cases(Path("stages/decision_lists/groups.tsv"), make_lists.Group)

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save
 
+from lib.data.gaussian_sequences import read_toy
+from lib.data.patterns import PATTERNS
 from lib.io import inputs
 from lib.io.files import InputError
-from lib.io.inputs import read_header, read_json, read_sums, verify, with_digest, write_sums
+from lib.io.inputs import read_as, read_header, read_json, read_sums, verify, with_digest, write_sums
 
 TENSORS = {"X": np.arange(6.0).reshape(2, 3), "labels": np.array([1, 2], np.int64), "none": np.zeros((0, 4))}
 
@@ -177,3 +179,24 @@ def test_bytes_at_random_are_refused_in_one_line(dataset):
     for _ in range(300):
         dataset.write_bytes(draw.randbytes(draw.randrange(200)))
         refused(dataset, "wanted")
+
+
+def test_a_data_set_of_another_kind_is_said_by_what_it_holds(tmp_path):
+    file = tmp_path / "other.safetensors"
+    file.write_bytes(with_digest(save({"b": np.zeros(2), "a": np.zeros(1)})))
+    said = r"other\.safetensors: wanted a toy task, got tensors \['a', 'b'\]"
+    with pytest.raises(InputError, match=said):
+        read_as("a toy task", read_toy, file)
+    said = r"other\.safetensors: wanted a data set of patterns, with tensors \[.*'train_tokens'\], got \['a', 'b'\]"
+    with pytest.raises(InputError, match=said):
+        read_header(file, *PATTERNS)
+    assert set(read_header(file, "any", ("a",))) == {"a", "b"}
+    with pytest.raises(InputError, match=r"none\.safetensors: wanted a toy task, got: .*No such file"):
+        read_as("a toy task", read_toy, tmp_path / "none.safetensors")
+    assert read_as("a name", lambda path: path.name, file) == "other.safetensors"
+    with pytest.raises(InputError, match=r"other\.safetensors: kept as it is"):
+        read_as("a name", refuse, file)
+
+
+def refuse(file):
+    raise InputError(f"{file}: kept as it is")

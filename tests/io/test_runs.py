@@ -385,3 +385,12 @@ def test_the_example_of_the_docs_reads_a_run(tmp_path, monkeypatch, capsys):
     sigma = torch.linalg.svdvals(products[1] - products[0])[..., :3]
     said = capsys.readouterr().out
     assert said == f"one {toy_layout().cell} ['snapshot', 'step', 'seed']\nW_KQ {sigma}\n"
+
+
+def test_a_run_of_another_family_is_refused_where_one_is_wanted(written):
+    folder, family = written.parent, toy_layout().family
+    assert [one.folder for one in open_runs(folder, family)] == [written]
+    with pytest.raises(InputError, match=f"{written}: wanted a run of another, got one of {family}"):
+        open_runs(folder, "another")
+    with pytest.raises(InputError, match=f"{written}: wanted a run of another, got one of {family}"):
+        open_run(written, "another")
