@@ -262,5 +262,10 @@ def resolved(root: Path, revision: str) -> str:
     return git(root, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}").decode().strip()
 
 
+def command(rev: str = "HEAD", to: str = "", page: Path = Path("compare.html")) -> None:
+    """Compare a commit, or an experiment of DVC, of this project with another, or with the working tree."""
+    main(rev, to, page)
+
+
 if __name__ == "__main__":
-    run(main, environment=True)
+    run(command, environment=True)

@@ -1,5 +1,7 @@
 """Write what README.md and docs/ say of claims, findings and figures, from verdicts and captions.yaml: `make readme`.
 
+Also the list of measures that claims name: those that the files of measures have, or had when it was last written.
+
 A part of README.md stands between `<!-- NAME: made by make readme -->` and `<!-- end of NAME -->`. On every page a
 figure of a family has its title, and below it, in italics, its caption.
 """
@@ -12,6 +14,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parents[1]
+KNOWN = ROOT / "stages" / "measures.txt"
 FIGURE = re.compile(r"^!\[[^\]\n]*\]\(([^)\n]*plots/(\w+)/[^)\n]*?([\w-]+)\.svg)\)(?:\n+\*[^*\n]+\*)?$", re.MULTILINE)
 PAGE = """# Claims
 
@@ -94,6 +97,19 @@ def beats(claim: dict[str, Any]) -> str:
     return "".join(f"; {verb} {', '.join(names)}" for verb, names in said.items() if names)
 
 
+def known(claims: dict[str, dict[str, Any]], root: Path, before: str) -> str:
+    """The measures that claims name, FILE#MEASURE, which their files have or which were listed before: one per line."""
+    claimed = {claim["measure"].partition("@")[0] for claim in claims.values()}
+    files = {name.partition("#")[0] for name in claimed}
+    taken = {
+        f"{file}#{name}"
+        for file in files
+        if (root / file).exists()
+        for name in json.loads((root / file).read_text(encoding="utf-8"))
+    }
+    return "\n".join(sorted(claimed & (taken | set(before.split())))) + "\n"
+
+
 def replaced(text: str, name: str, content: str) -> str:
     """The text with the part of that name set to the content."""
     begin, end = f"<!-- {name}: made by make readme -->", f"<!-- end of {name} -->"
@@ -131,6 +147,7 @@ def main() -> None:
     text = replaced(readme.read_text(encoding="utf-8"), "headlines", headlines(claims))
     readme.write_text(replaced(text, "findings", findings(captions)), encoding="utf-8")
     (ROOT / "docs" / "claims.md").write_text(page(claims), encoding="utf-8")
+    KNOWN.write_text(known(claims, ROOT, KNOWN.read_text(encoding="utf-8")), encoding="utf-8")
     for path in (readme, *sorted((ROOT / "docs").glob("*.md"))):
         before = path.read_text(encoding="utf-8")
         after = captioned(before, captions["families"])

@@ -64,5 +64,10 @@ def running(project: Path) -> list[int]:
     return found
 
 
+def command(project: str = ".") -> None:
+    """Set aside the two files of a project where they are not whole; what else lies there is not read."""
+    main(Path(project))
+
+
 if __name__ == "__main__":
-    run(main)
+    run(command)

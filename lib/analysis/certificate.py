@@ -32,6 +32,18 @@ def list_order_margin(
     return float(torch.where(rivals, margin, torch.inf).min()) if rivals.any() else torch.inf
 
 
+def certified(
+    W: Float[Tensor, "key query"],
+    V: Float[Tensor, "label token"],
+    lists: Sequence[Sequence[int]],
+    permutation: Sequence[int],
+    seq_len: int,
+) -> dict[str, bool]:
+    """Whether every sequence of distinct tokens is right, and whether every sequence is."""
+    ways = {"certified_sets": False, "certified_all": True}  # with repeats
+    return {name: logit_margin(W, V, lists, permutation, seq_len, repeats) > 0 for name, repeats in ways.items()}
+
+
 def logit_margin(
     W: Float[Tensor, "key query"],
     V: Float[Tensor, "label token"],

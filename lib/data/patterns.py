@@ -145,6 +145,15 @@ def epochs(
         yield from order.view(per_epoch, batch_size)[: n_steps - epoch]
 
 
+def stacked_epochs(
+    n_samples: int, batch_size: int, n_steps: int, generators: Sequence[torch.Generator]
+) -> Iterator[tuple[Int[Tensor, "training 1"], Int[Tensor, "training batch"]]]:
+    """The batches of several trainings, each in its own order: an index into tensors whose first axis counts them."""
+    which = torch.arange(len(generators))[:, None]
+    for chosen in zip(*(epochs(n_samples, batch_size, n_steps, draw) for draw in generators), strict=True):
+        yield which, torch.stack(chosen)
+
+
 @dataclass(frozen=True)
 class PatternData:
     """A task's patterns, training and test samples, the seeds stacked as the first axis."""

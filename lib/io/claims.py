@@ -13,6 +13,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from ruamel.yaml import YAML
+from ruamel.yaml.nodes import MappingNode
+
 from lib.io.files import InputError
 from lib.io.params import Interval, load_yaml, parse
 
@@ -92,6 +95,7 @@ class Claim:
     """
 
     family: str
+    place: tuple[str | int, ...]  # the keys of its entry in the file
     measures: str
     command: str
     statement: str
@@ -127,7 +131,7 @@ def read_claims(file: Path) -> dict[str, Claim]:
     found: dict[str, Claim] = {}
     for title, entry in listed.items():
         group = _group(file, title, entry)
-        claims = list(_expanded(file, group))
+        claims = list(_expanded(file, title, group))
         own = [name for name, _ in claims]
         for name in (*group.headlines, *group.fails):
             if name not in own:
@@ -157,6 +161,19 @@ def line_of(file: Path, text: str) -> int:
     return next((n for n, line in enumerate(lines, 1) if line.strip(" -").startswith(text) or line.endswith(text)), 1)
 
 
+def wrong_at(file: Path, place: tuple[str | int, ...], message: str) -> InputError:
+    """The error with the file and the line at which the value of these keys stands, or the item of a list."""
+    line, node = 0, YAML(typ="safe", pure=True).compose(file)
+    for key in place:
+        if isinstance(node, MappingNode):
+            name, node = next((name, value) for name, value in node.value if name.value == key)
+            line = name.start_mark.line
+        else:
+            node = node.value[key]
+            line = node.start_mark.line
+    return InputError(f"{file}, line {line + 1}: {message}")
+
+
 def _group(file: Path, title: str, entry: Any) -> Group:
     try:
         group = parse(entry, Group, f"{file}: {title}")
@@ -167,27 +184,30 @@ def _group(file: Path, title: str, entry: Any) -> Group:
         raise InputError(str(error).replace(f"{file}: ", f"{file}, line {line}: ", 1)) from error
 
 
-def _expanded(file: Path, group: Group) -> Iterator[tuple[str, Claim]]:
-    for part in group.claims:
+def _expanded(file: Path, title: str, group: Group) -> Iterator[tuple[str, Claim]]:
+    for number, part in enumerate(group.claims):
         for name, entry in part.claims.items():
+            place = (title, "claims", number, "claims", name)
             cases = part.each.split() if "<case>" in name else [""]
             unknown = sorted({*bars(TEST.fullmatch(entry.test)[5])} - {"", *cases})  # pyright: ignore
             if not cases or unknown:
                 wanted = "each: wanted the cases of <case>" if not cases else f"test: wanted bars of {cases}"
-                raise _wrong(file, f"{name}:", f"{name}: {wanted}, got {unknown or 'none'}")
+                raise wrong_at(file, place, f"{name}: {wanted}, got {unknown or 'none'}")
             said = {one.name: getattr(entry, one.name) or getattr(part, one.name) for one in fields(Shared)}
             missing = [key for key, value in said.items() if value is None]
             if missing:
-                raise _wrong(file, f"{name}:", f"{name}: missing key {missing[0]!r}, of the claim or of its part")
+                raise wrong_at(file, place, f"{name}: missing key {missing[0]!r}, of the claim or of its part")
             texts = (*said.values(), entry.statement, entry.test, *entry.nulls)
             if cases == [""] and any("<case>" in text for text in texts):
-                raise _wrong(file, f"{name}:", f"{name}: wanted <case> in the name, or nowhere, got it in the claim")
+                raise wrong_at(file, place, f"{name}: wanted <case> in the name, or nowhere, got it in the claim")
             for case in cases:
                 full = name.replace("<case>", case)
-                yield full, _claim(group, full, case, entry, said)
+                yield full, _claim(group, place, full, case, entry, said)
 
 
-def _claim(group: Group, name: str, case: str, entry: Entry, said: dict[str, str]) -> Claim:
+def _claim(
+    group: Group, place: tuple[str | int, ...], name: str, case: str, entry: Entry, said: dict[str, str]
+) -> Claim:
     """The claim of one case."""
 
     def of_case(text: str) -> str:
@@ -200,6 +220,7 @@ def _claim(group: Group, name: str, case: str, entry: Entry, said: dict[str, str
     figure, drawn = FIGURE.fullmatch(of_case(said["figure"])).groups()  # pyright: ignore[reportOptionalMemberAccess]
     return Claim(
         family=group.family,
+        place=place,
         measures=group.measures,
         command=group.command,
         statement=of_case(entry.statement).replace("{low}", low.strip()).replace("{high}", high.strip()),

@@ -10,16 +10,33 @@ sequences and a query a in it, with weight $\mu_a(s) = P(s) N_a(s) / n$. Everyth
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+
+def initial_weights(
+    start: Mapping[str, Any], order: Float[Tensor, "key query"], P: Float[Tensor, "label token"], draw: torch.Generator
+) -> dict[str, Tensor]:
+    """W_0 and V_0: Gaussian, or W against the `order` of the lists, V a multiple of P or of a wrong P (`start`).
+
+    V is then a little off any symmetry.
+    """
+    L = len(P)
+    W = start["W_scale"] * torch.randn(L, L, generator=draw, dtype=torch.float64)
+    if start["W"] == "reverse order":
+        W = -start["W_scale"] * order
+    V = torch.randn(L, L, generator=draw, dtype=torch.float64)
+    if start["V"] == "gaussian":
+        return {"W": W, "V": start["V_scale"] * V}
+    return {"W": W, "V": {"P": P, "-P": -P, "wrong P": P.roll(1, 0)}[start["V"]] * start["V_scale"] + 0.01 * V}
 
 
 def sequence_outputs(

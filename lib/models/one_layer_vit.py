@@ -14,6 +14,7 @@ All functions take further leading axes, alike in weights and samples (a stack o
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -229,6 +230,23 @@ def at_rest(
 ) -> bool:
     """Whether every sample has a margin of 1 and a little more: then no batch of them has a gradient any more."""
     return bool((margins(outputs(weights, readout, X), labels) >= 1 + SPARE).all())
+
+
+@dataclass(frozen=True)
+class SampleLoss:
+    """The training loss of samples, for a fixed readout; of several trainings at once, all stacked."""
+
+    readout: Float[Tensor, "*stack output position neuron"]
+    tokens: Float[Tensor, "*stack sample token d_model"]
+    labels: Int[Tensor, "*stack sample"]
+
+    def gradient(self, weights: Weights, *index: Tensor) -> tuple[Tensor, Weights]:
+        """The loss on the samples of an index, and its gradient (`loss_gradient`)."""
+        return loss_gradient(weights, self.readout, self.tokens[index], self.labels[index])
+
+    def at_rest(self, weights: Weights) -> bool:
+        """Whether no sample moves the weights (`at_rest`)."""
+        return at_rest(weights, self.readout, self.tokens, self.labels)
 
 
 def of_margins(margin: Float[Tensor, " sample"]) -> dict[str, float]:

@@ -38,7 +38,7 @@ def main(metrics: Path, models: list[Path]) -> None:
     kinds = tables["losses"]["run"].str.rsplit("-", n=1, expand=True)
     setup = {"n_seeds": float(kinds[1].nunique()), "budgets": budgets_in_words(tables["plans"])}
     setup |= {"slight": f"{SLIGHT:g}", "pruning_rate": f"{rate:.0%}"}
-    write_measures(measured, metrics, setup, headlines=["attributed_less_uniform", "attributed_less_shuffled"])
+    write_measures(measured, metrics, setup, headlines=["attributed_less_uniform"])
 
 
 def stacked(models: list[Path], name: str) -> pd.DataFrame:

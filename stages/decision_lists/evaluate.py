@@ -104,7 +104,7 @@ def main(
     for name, table in tables.items():
         small = compact(table, single_precision=False)  # times span more decades than single precision has
         write_table(small, metrics / "tables" / f"{name}.parquet")
-    write_measures(measured, metrics, setup, ["theorem_ratio", "late_slope"])
+    write_measures(measured, metrics, setup, ["late_slope"])
     kept = ["task", "step", "cosine", "centred_cosine", "accuracy"]
     course = tables["alignment"][kept] if "alignment" in tables else pd.DataFrame(columns=kept)
     write_csv(course.rename(columns={"task": "variant"}), curves)

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.analysis.certificate import logit_margin
+from lib.analysis.certificate import certified
 from lib.data.decision_lists import (
     Task,
     determining_tokens,
@@ -34,7 +34,7 @@ from lib.io.memory import table_memory
 from lib.io.params import Count, Interval, Positive, Seeds, Steps, read_cases, read_params
 from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.tables import read_table, write_table
-from lib.models.list_attention import PopulationLoss, Rows
+from lib.models.list_attention import PopulationLoss, Rows, initial_weights
 
 Scale = Annotated[float, Interval("[0, 1e6]")]
 Size = Annotated[int, Interval("[1, 4096]")]
@@ -131,34 +131,18 @@ def loss_of(task: Task) -> PopulationLoss:
     return PopulationLoss(Rows.of(*task.classes), task.labels)
 
 
-def start_weights(task: Task, start: Start, seed: int) -> Weights:
-    """W_0 and V_0."""
-    L, draw = task.n_tokens, generator(seed, "start", task.name, start.name)
-    W = start.W_scale * torch.randn(L, L, generator=draw, dtype=torch.float64)
-    if start.W == "reverse order":
-        W = -start.W_scale * in_list_order(task.lists)
-    if start.V == "gaussian":
-        return {"W": W, "V": start.V_scale * torch.randn(L, L, generator=draw, dtype=torch.float64)}
-    P = task.label_matrix
-    V = {"P": P, "-P": -P, "wrong P": P.roll(1, 0)}[start.V] * start.V_scale
-    return {"W": W, "V": V + 0.01 * torch.randn(L, L, generator=draw, dtype=torch.float64)}  # off any symmetry
-
-
-def certified(task: Task, weights: Weights, repeats: bool) -> bool:
-    return logit_margin(weights["W"], weights["V"], task.lists, task.permutation, task.seq_len, repeats) > 0
-
-
 def train_both(task: Task, start: Start, seed: int, n_steps: int, whole: bool, params: Train) -> Course:
     """Descend on W and V; the course and the saved states. Unless `whole`, it ends when all is right."""
     exact, size = loss_of(task), params.step_per_token * task.n_tokens
     saved = set(saved_steps(n_steps, n_steps)) if whole else set()
     rows, states = [], list[Saved]()
-    for step in gradient_descent(exact, start_weights(task, start, seed), size):
+    draw = generator(seed, "start", task.name, start.name)
+    first = initial_weights(vars(start), in_list_order(task.lists), task.label_matrix, draw)
+    for step in gradient_descent(exact, first, size):
         row = {"step": step.number, "loss": float(step.loss)}
         if step.number % params.every == 0 or step.number == n_steps:
             row |= exact.measured(step.weights)
-            row["certified_sets"] = certified(task, step.weights, repeats=False)
-            row["certified_all"] = certified(task, step.weights, repeats=True)
+            row |= certified(step.weights["W"], step.weights["V"], task.lists, task.permutation, task.seq_len)
             row["gradient"] = float(torch.cat([g.flatten() for g in step.gradients.values()]).norm())
             rows.append(row)
         if step.number in saved:
@@ -212,10 +196,8 @@ def minibatch(seed: int, params: Minibatch) -> Tables:
     for state in states:
         if state.step % params.certify_every == 0 or state.step == params.n_steps:
             W, V = (state.weights[name].detach() for name in ("W", "V"))
-            row = {"step": state.step, "loss": float(state.loss)}
-            for name, repeats in (("certified_sets", False), ("certified_all", True)):
-                row[name] = logit_margin(W, V, lists, permutation, n, repeats) > 0
-            found.append(row)
+            right = certified(W, V, lists, permutation, n)
+            found.append({"step": state.step, "loss": float(state.loss), **right})
     return {"rows": pd.DataFrame(found).assign(seed=seed, n_tokens=L, batch_size=params.batch_size)}
 
 

@@ -83,7 +83,7 @@ def main(
     measured |= swept(sweeps, kept["samples"], params.easy_n_relevant, setup["n_patterns"])
     for name, table in kept.items():
         write_table(compact(table), metrics / "tables" / f"{name}.parquet")
-    write_measures(measured, metrics, setup, ["tied_energy_K", "tied_gap_QK"])
+    write_measures(measured, metrics, setup, ["tied_energy_K"])
     curve = steps.rename(columns={"configuration": "variant"}).groupby(["variant", "step"], as_index=False)
     write_csv(curve[["hinge", "attention_of_relevant"]].mean(), curves)
 

@@ -25,7 +25,7 @@ from lib.io.compute import generator, n_parallel, use_device
 from lib.io.files import InputError
 from lib.io.params import Count, Interval, Positive, Seeds, Steps, parse, read_cases, read_params
 from lib.io.tables import write_table
-from lib.models.one_layer_vit import MATRICES, Weights, at_rest, initial_weights, loss_gradient, random_readout, scores
+from lib.models.one_layer_vit import MATRICES, SampleLoss, Weights, initial_weights, random_readout, scores
 
 Size = Annotated[int, Interval("[1, 16384]")]
 Tokens = Annotated[int, Interval("[0, 16384]")]
@@ -185,16 +185,10 @@ def measure_seed(device: Any, fitted_loss: float, problem: Problem, spectra: boo
     places = problem.n_outputs, problem.seq_len, problem.n_neurons
     readout = random_readout(problem.readout, *places, generator(seed, "readout")).to(device)
     feed = epochs(problem.n_train, problem.batch_size, problem.n_steps, generator(seed, "order"))
-
-    def slope(weights: Weights, index: Tensor) -> tuple[Tensor, Weights]:
-        return loss_gradient(weights, readout, train.tokens[index], train.labels[index])
-
-    def resting(weights: Weights) -> bool:
-        return at_rest(weights, readout, train.tokens, train.labels)
-
-    steps = gradient_descent(slope, initial, problem.learning_rate, ((i.to(device),) for i in feed))
+    loss = SampleLoss(readout, train.tokens, train.labels)
+    steps = gradient_descent(loss.gradient, initial, problem.learning_rate, ((i.to(device),) for i in feed))
     final, fitted = initial, -1
-    for step in until_rest(steps, resting, problem.n_train // problem.batch_size):
+    for step in until_rest(steps, loss.at_rest, problem.n_train // problem.batch_size):
         final = step.after
         if fitted < 0 and step.loss < fitted_loss:
             fitted = step.number

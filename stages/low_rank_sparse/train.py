@@ -1,6 +1,5 @@
 """Train the one-layer Transformer for every configuration and seed; write snapshots and the loss of each step."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,7 +8,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.data.patterns import PATTERNS, Samples, epochs, read_patterns
+from lib.data.patterns import PATTERNS, Samples, read_patterns, stacked_epochs
 from lib.dynamics.gradient_descent import gradient_descent, until_rest
 from lib.io.cells import Course, Saved, joined, spread_cells
 from lib.io.command import OutFile, OutFolder, run
@@ -23,10 +22,8 @@ from lib.io.tables import write_table
 from lib.models.attention import PRODUCTS
 from lib.models.one_layer_vit import (
     MATRICES,
-    Weights,
-    at_rest,
+    SampleLoss,
     initial_weights,
-    loss_gradient,
     random_readout,
     score,
     training_memory,
@@ -147,17 +144,10 @@ def train_chunk(dataset: Path, params: Train, configuration: Configuration) -> C
 
     save(0)
 
-    def slope(weights: Weights, X: Tensor, labels: Tensor) -> tuple[Tensor, Weights]:
-        return loss_gradient(weights, readout, X, labels)
-
-    def resting(weights: Weights) -> bool:
-        return at_rest(weights, readout, train.tokens, labels)
-
-    steps = gradient_descent(
-        slope, weights, configuration.learning_rate, batches(train.tokens, labels, params, configuration, seeds)
-    )
-    number = 0
-    for step in until_rest(steps, resting, n_samples // params.batch_size):
+    loss, draws = SampleLoss(readout, train.tokens, labels), [generator(seed, "order") for seed in seeds]
+    feed = stacked_epochs(n_samples, params.batch_size, n_steps, draws)
+    steps, number = gradient_descent(loss.gradient, weights, configuration.learning_rate, feed), 0
+    for step in until_rest(steps, loss.at_rest, n_samples // params.batch_size):
         weights, number = step.after, step.number + 1
         losses[step.number] = step.loss
         fitted = torch.where((fitted < 0) & (step.loss < params.fitted_loss), step.number, fitted)
@@ -199,18 +189,6 @@ def start(params: Train, configuration: Configuration, seeds: tuple[int, ...], t
         for seed in seeds
     ]
     return {name: torch.stack([weights[name] for weights in drawn]) for name in drawn[0]}
-
-
-def batches(
-    tokens: Tensor, labels: Tensor, params: Train, configuration: Configuration, seeds: tuple[int, ...]
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """The batches of some seeds, stacked, each seed in its own order."""
-    n_samples = labels.shape[1]
-    orders = [epochs(n_samples, params.batch_size, configuration.n_steps, generator(seed, "order")) for seed in seeds]
-    which = torch.arange(len(seeds), device=labels.device)[:, None]
-    for chosen in zip(*orders, strict=True):
-        index = torch.stack(chosen).to(labels.device)
-        yield tokens[which, index], labels[which, index]
 
 
 def publish(runs: Path, configuration: Configuration, parts: list[Course]) -> None:

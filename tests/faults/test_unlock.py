@@ -4,15 +4,19 @@ import json
 import random
 import subprocess
 import sys
+from inspect import signature
 from pathlib import Path
 
 import pytest
+import torch
 from dvc.schema import COMPILED_LOCKFILE_SCHEMA
 from project import PYTHON, ROOT, duplicate, dvc, run
 from ruamel.yaml import YAML
+from safetensors.torch import save_file
 
+from lib.io import command
 from lib.io.files import InputError
-from tools import unlock
+from tools import compare, unlock
 
 RWLOCK = json.dumps({"write": {"/a/b": {"pid": 4711, "cmd": "dvc repro"}}, "read": {"/a/c": [{"pid": 1, "cmd": "x"}]}})
 
@@ -86,6 +90,25 @@ def test_nothing_is_set_aside_while_dvc_works_there(project, tmp_path):
         other.kill()
     unlock.main(project)
     assert not (project / ".dvc" / "tmp" / "rwlock").exists()
+
+
+def test_what_a_training_keeps_in_scratch_is_no_data_set_to_be_verified(project, monkeypatch):
+    """After `make repro` a project holds finished trainings, which carry no digest; `make report` is to begin there."""
+    kept = project / ".dvc" / "tmp" / "scratch" / "any" / "done.safetensors"
+    kept.parent.mkdir(parents=True)
+    save_file({"W": torch.zeros(2)}, kept)
+    assert run(PYTHON, "-m", "tools.unlock", "--project", str(project), at=ROOT) == ""
+    (project / "dvc.lock").write_text("{")
+    assert "set aside" in run(PYTHON, "-m", "tools.unlock", "--project", str(project), at=ROOT)
+    monkeypatch.setattr(sys, "argv", ["compare", "--page", str(project / "compare.html")])
+    monkeypatch.chdir(project)
+    compared = []
+    monkeypatch.setattr(compare, "main", lambda *given: compared.append(given))
+    command.run(compare.command, environment=True)
+    assert compared == [("HEAD", "", project / "compare.html")]
+    assert not any(
+        isinstance(p.default, Path) and p.default.is_dir() for p in signature(compare.command).parameters.values()
+    )
 
 
 def test_make_repro_sets_aside_first():

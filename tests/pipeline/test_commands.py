@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import psutil
 import pytest
-from project import PYTHON, clone, contents, duplicate, dvc, followers, git, params_of, run, stages
+from project import PYTHON, ROOT, clone, contents, duplicate, dvc, followers, git, params_of, run, stages
 
 from lib.io.params import load_yaml
 
@@ -58,6 +58,16 @@ def stages_run(said: str) -> list[str]:
 
 def value(project: Path, key: str) -> Any:
     return reduce(lambda found, name: found[name], key.split("."), params_of(project))
+
+
+def test_the_metrics_of_all_families_fit_a_screen():
+    """So do the first columns of `dvc exp show`, which a pager cuts at the edge of the terminal."""
+    header, *rows = dvc("metrics", "show", at=ROOT).splitlines()
+    families = {stage.name.partition("_evaluate")[0] for stage in stages() if "_evaluate" in stage.name}
+    shown = [row for row in rows if re.search(r"\d", row.partition(" ")[2])]
+    assert all(any(row.startswith(f"metrics/{family}/") for row in shown) for family in families)
+    assert max(len(row) for row in (header, *rows)) <= 160
+    assert len(rows) <= 20
 
 
 def test_metrics_of_two_commits_are_compared(tiny_pipeline):

@@ -7,7 +7,7 @@ import pytest
 from project import dvc, params_of, stages
 
 from lib.io.params import load_yaml
-from tools.readme import ROOT, captioned, findings, headlines, page, replaced
+from tools.readme import KNOWN, ROOT, captioned, findings, headlines, known, page, replaced
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -23,6 +23,10 @@ def judged() -> dict[str, dict]:
 def test_the_page_of_claims_is_that_of_the_verdicts():
     same = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8") == page(judged())
     assert same, "docs/claims.md: run make readme"
+
+
+def test_the_list_of_measures_is_that_of_the_claims():
+    assert KNOWN.read_text(encoding="utf-8") == known(judged(), ROOT, ""), "stages/measures.txt: run make readme"
 
 
 def test_the_headlines_are_those_that_were_judged():

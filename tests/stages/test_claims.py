@@ -1,6 +1,7 @@
 """A verdict holds the claim, its numbers over seeds, and whether they meet the bar; nothing else is written."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -128,8 +129,10 @@ def test_every_verdict_is_worked_out_by_hand(stage, tmp_path, capsys):
     for name, content in MEASURES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(json.dumps(content))
-    stage("claims", {}, Path("claims.yaml"), [Path(name) for name in MEASURES], Path("out/claims.json"))
-    assert files(tmp_path) == sorted(["claims.yaml", *MEASURES, "out/claims.json", "params.yaml"])
+    (tmp_path / "known.txt").write_text("metrics/b.json#absent\npublished/c.json#skewed\nmetrics/a.json#two\n")
+    paths = Path("claims.yaml"), [Path(name) for name in MEASURES], Path("known.txt"), Path("out/claims.json")
+    stage("claims", {}, *paths)
+    assert files(tmp_path) == sorted(["claims.yaml", *MEASURES, "known.txt", "out/claims.json", "params.yaml"])
     judged = json.loads((tmp_path / "out" / "claims.json").read_text())
     in_order = sorted(CLAIMS, key=lambda name: list(GROUPS).index(CLAIMS[name][0]))  # group by group
     assert list(judged) == [f"{GROUPS[CLAIMS[name][0]]['family']}_{name}" for name in in_order]
@@ -163,28 +166,35 @@ def test_every_verdict_is_worked_out_by_hand(stage, tmp_path, capsys):
         for key, number in numbers.items():
             written, number = np.array(judged[name][key], float), np.array(number, float)  # None is no number
             np.testing.assert_allclose(written, number, rtol=1e-5, err_msg=f"{name} {key}")
-    said = capsys.readouterr()
-    assert said.out.splitlines() == [
+    assert capsys.readouterr().out.splitlines() == [
         "7 holds",
         "5 fails: toy_not_every, toy_median_out, toy_gap, toy_fine, toy_down_from",
         "7 not run: toy_finer, toy_no_scale_beyond, toy_scale_of_none, toy_empty_scale, toy_empty, toy_absent, "
         "far_elsewhere",
     ]
-    assert said.err.splitlines() == [
-        "claims.yaml: toy_absent: metrics/b.json has no measure 'absent'",
-        "claims.yaml: far_elsewhere: published/c.json has no measure 'skewed'",
-    ]
 
 
-def test_a_mistyped_measure_is_named_beside_those_that_are_nearly_so_called(stage, tmp_path, capsys):
-    listed = {"typed": ("first", {**DESCRIBED, "statement": "S", "kind": "our bar", "measure": "skwed", "over": "every",
-                                  "bar": "[0, 1]", "figure": "f"})}  # fmt: skip
-    Path("claims.yaml").write_text(yaml.safe_dump(grouped(listed), sort_keys=False))
+@pytest.mark.parametrize("known", ["", "metrics/b.json#skwed\n", "metrics/a.json#skewed\nmetrics/a.json#skwe\n"])
+def test_a_measure_that_no_file_ever_had_is_refused_by_its_line(stage, known):
+    """The line of the claim itself, not that of its name elsewhere: among the headlines, or in another group."""
+    claim = DESCRIBED | {"statement": "S", "kind": "our bar", "over": "every", "bar": "[0, 1]", "figure": "f"}
+    listed = {"fine": ("first", claim | {"measure": "skewed"}), "typed": ("first", claim | {"measure": "skwed"})}
+    group = GROUPS["first"]
+    far = GROUPS["third"] | {
+        "measures": "metrics/a.json",
+        "claims": [{"claims": {"typed": written(listed["fine"][1])}}],
+    }
+    groups = {"third": far} | grouped(listed, {"first": group | {"headlines": ["typed"]}})
+    Path("claims.yaml").write_text(yaml.safe_dump(groups, sort_keys=False))
+    Path("known.txt").write_text(known)
     Path("metrics").mkdir()
     Path("metrics/a.json").write_text(json.dumps(MEASURES["metrics/a.json"]))
-    stage("claims", {}, Path("claims.yaml"), [Path("metrics/a.json")], Path("out/claims.json"))
-    said = "claims.yaml: toy_typed: metrics/a.json has no measure 'skwed'; nearly so called: skewed\n"
-    assert capsys.readouterr().err == said
+    places = [n for n, line in enumerate(Path("claims.yaml").read_text().splitlines(), 1) if "typed" in line]
+    assert len(places) == 3
+    said = f"claims.yaml, line {places[2]}: toy_typed: wanted a measure of metrics/a.json, got 'skwed'"
+    with pytest.raises(InputError, match=re.escape(f"{said}; nearly so called: skewed")):
+        stage("claims", {}, Path("claims.yaml"), [Path("metrics/a.json")], Path("known.txt"), Path("out/claims.json"))
+    assert not Path("out/claims.json").exists()
 
 
 def judged(stage, folder, values, over="median", bar="[12, 12]"):
@@ -195,7 +205,8 @@ def judged(stage, folder, values, over="median", bar="[12, 12]"):
     by_scale = values if isinstance(values, dict) else {"": values}
     by_scale = {scale: {"cases": [str(i) for i in range(len(v))], "values": v} for scale, v in by_scale.items()}
     (folder / "m").write_text(json.dumps({"a": by_scale.get("", by_scale)}))
-    stage("claims", {}, Path("claims.yaml"), [Path("m")], Path("c.json"))
+    (folder / "known.txt").touch()
+    stage("claims", {}, Path("claims.yaml"), [Path("m")], Path("known.txt"), Path("c.json"))
     return json.loads((folder / "c.json").read_text())["toy_one"]
 
 
@@ -272,5 +283,6 @@ def test_a_statement_that_names_what_the_setup_lacks_is_refused(stage, tmp_path)
     groups = grouped({"one": ("first", claim | {"kind": "control"})}, {"first": GROUPS["first"] | {"measures": "m"}})
     (tmp_path / "claims.yaml").write_text(yaml.safe_dump(groups))
     (tmp_path / "m").write_text(json.dumps({"setup": {"d": 8}}))
+    (tmp_path / "known.txt").write_text("m#a\n")
     with pytest.raises(InputError, match=r"m: setup: wanted 'n' for a statement, got \['d'\]"):
-        stage("claims", {}, Path("claims.yaml"), [Path("m")], Path("c.json"))
+        stage("claims", {}, Path("claims.yaml"), [Path("m")], Path("known.txt"), Path("c.json"))
