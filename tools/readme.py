@@ -23,11 +23,12 @@ Every claim of [claims.yaml](../claims.yaml) with its verdict, made by `make rea
 fails is shown, and stops nothing.
 
 The kinds are told apart. A *theorem* is what a paper, or a page of ours with its proof, proves; a *paper's figure*,
-what it shows; an *assumption* is one of the paper's, checked where it is used. *Our bar* was set by us, from a
-prototype or after a first run: it describes what came out and guards the implementation; it does not confirm the
-paper. A *control* must come out so if the measurement means anything, or is a null that a claim may or may not beat.
-A value stands with its standard deviation over the cases or, a median, with half the distance of the quartiles. A
-claim over several scales must hold at each; the one nearest to failing is shown.
+what it shows, by a bar of ours, as a figure states none; an *assumption* is one of the paper's, checked where it is
+used. *Our bar* was set by us, from a prototype or after a first run: it describes what came out and guards the
+implementation; it does not confirm the paper. A *control*
+must come out so if the measurement means anything, or is a null that a claim may or may not beat. A value stands with
+its standard deviation over the cases or, a median, with half the distance of the quartiles. A claim over several scales
+must hold at each; the one nearest to failing is shown.
 
 [P] stated in the paper, [S] its abstract, summary or captions, [SL] the authors' public slides, [D] derived here, [R]
 recalled and not verified, [G] guessed, [C] chosen here.

@@ -172,9 +172,12 @@ def training_measures(tables: Tables) -> Measures:
         end = alignment[alignment["step"] == alignment["step"].max()].set_index("task")
         first = alignment[alignment["step"] == 1].set_index("task")
         along = (alignment["along_P"] * alignment["step"]).groupby(alignment["task"], sort=False)
+        growth = along.agg(lambda path: float(np.diff(path, prepend=0).min()))
+        repeats = end["repeats"].astype(bool).reindex(growth.index)
         found |= {
             "alignment_first": first["along_P"] - first["least_rate"],
-            "alignment_growth": along.agg(lambda path: float(np.diff(path, prepend=0).min())),
+            "alignment_growth": growth[~repeats],
+            "alignment_growth_with_repeats": growth[repeats],
             "alignment_argmax": end["argmax_right"],
             "alignment_cosine": end["cosine"],
             "alignment_centred_cosine": end["centred_cosine"],

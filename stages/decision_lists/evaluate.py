@@ -136,9 +136,9 @@ def limit_of(task: Task) -> float:
 def setup_of(tables: Tables, params: Evaluate) -> dict[str, float | str]:
     """The sizes that statements name."""
 
-    def among(name: str, column: str) -> str:
-        values = sorted(tables[name][column].unique()) if name in tables else []
-        return " to ".join(dict.fromkeys(f"{value:g}" for value in values[:1] + values[-1:])) or "no"
+    def among(name: str, column: str, between: str = " to ") -> str:
+        values = [f"{value:g}" for value in sorted(tables[name][column].unique())] if name in tables else []
+        return between.join(dict.fromkeys(values[:1] + values[-1:] if between == " to " else values)) or "no"
 
     def number(name: str) -> int:
         return len(tables[name]) if name in tables else 0
@@ -150,7 +150,7 @@ def setup_of(tables: Tables, params: Evaluate) -> dict[str, float | str]:
         "theorem_tokens": among("theorem", "n_tokens"),
         "bound_runs": number("late"),
         "gammas": among("gamma", "gamma"),
-        "many_tokens": among("many", "n_tokens"),
+        "many_tokens": among("many", "n_tokens", ", "),
         "law_from": params.law_from,
         "lemma_cases": int(tables["lemmas"]["cases"].max()),
         "certificate_cases": len(tables["certificates"]),
@@ -159,7 +159,7 @@ def setup_of(tables: Tables, params: Evaluate) -> dict[str, float | str]:
         "both_runs": number("both"),
         "both_lengths": among("both", "length"),
         "both_seq_len": among("both", "seq_len"),
-        "feasible_lengths": among("feasible", "length"),
+        "feasible_lengths": among("feasible", "length", ", "),
         "alignment_steps": last.get("alignment", 0),
         "starts_steps": last.get("starts", 0),
         "joint_runs": number("joint"),

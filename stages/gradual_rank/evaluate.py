@@ -80,6 +80,8 @@ def main(
     bars: str,
     full_weights: str,
     studied: str,
+    threshold: str,
+    grown: str,
     usual: str,
     problems: Path,
     predictions: Path,
@@ -124,8 +126,7 @@ def main(
     near = end_distances(paths)
     tables |= {"returns": returns, "kicks": kicks, "paths": shown, "path_ends": near}
     full, first = products_of(read_table(spectra)), read_table(rises)
-    scale = full["log10_init_scale"].min()
-    smallest = full[(full["seed"] == params.figure_seed) & (full["log10_init_scale"] == scale)]
+    smallest = full[full["log10_init_scale"] == full["log10_init_scale"].min()].query(f"seed == {params.figure_seed}")
     tables |= {"full_weights": smallest.drop(columns=["time", "stable_rank"]), "rises": first}
     adapter = tables["forecast"] = ranks_of_adapter(read_table(predictions / "forecast.parquet"), params.n_budgets)
     rising = full_measures(first, full, matrices.threshold)
@@ -133,16 +134,14 @@ def main(
     tables["full_ratios"] = Table(columns).rename_axis("seed").reset_index()
     measured |= assumption_measures(returns, kicks, near, bar.returned, bar.near) | rising
     measured |= descent_measures(tables["descents"]) | example_measures(tables["drop"])
-    measured |= {
-        "rank_error_adapter": by_scale(rank_errors(adapter, "forecast"), "error"),
-        "rank_error_head": by_scale(rank_errors(ranks, "finite"), "error"),
-        "rank_error_head_limit": by_scale(rank_errors(ranks, "limit"), "error"),
-    }
+    forecasts = {"adapter": (adapter, "forecast"), "head": (ranks, "finite"), "head_limit": (ranks, "limit")}
+    measured |= {f"rank_error_{name}": by_scale(rank_errors(*one), "error") for name, one in forecasts.items()}
     clear(metrics / "tables", "*.parquet")
     for name, table in tables.items():
         write_table(compact(table), metrics / "tables" / f"{name}.parquet")
-    taken = {name: values for name, values in measured.items() if len(values)}
-    write_measures(taken, metrics, setup(cases, tables, bar, matrices), [f"{base}_time_constant"])
+    said = setup(cases, tables, bar, matrices)
+    said |= {"threshold": read_params(threshold, float), "grown": read_params(grown, float)}
+    write_measures({n: v for n, v in measured.items() if len(v)}, metrics, said, [f"{base}_time_constant"])
     loss = tables["trajectories"][tables["trajectories"]["problem"] == base]
     loss = loss.assign(variant="init scale 1e" + loss["log10_init_scale"].map("{:g}".format))
     write_csv(loss[["variant", "rescaled_time", "loss"]].iloc[::4], curves)
@@ -193,8 +192,10 @@ def setup(cases: tuple[Problem, ...], tables: dict[str, Table], bar: Bars, full:
         own = {key: value for key, value in asdict(problem).items() if isinstance(value, int) and key != "drawn"}
         said |= {f"{problem.name}_{key}": value for key, value in own.items()}
         said[f"{problem.name}_n_stages"] = int(counts[problem.name])
+    drop = tables["drop"].groupby(tables["drop"]["method"].str.split().str[0])["log10_init_scale"].min()
     scales = {
-        "drop_scale": tables["drop"].loc[tables["drop"]["method"].str.startswith("flow"), "log10_init_scale"].min(),
+        "drop_scale": drop["flow"],
+        "plain_scale": drop["plain"],
         "control_scale": tables["activations"]["flipped_scale"].max(),
         "descend_scale": tables["descents"]["log10_init_scale"].min(),
         "full_scale": tables["rises"]["log10_init_scale"].min(),

@@ -128,10 +128,12 @@ def nulls(of: Mapping[str, pd.DataFrame]) -> Measures:
     if of["spectra"].empty:
         return {}
     ends = of["spectra"][(of["spectra"]["step"] == of["spectra"]["step"].max()) & (of["spectra"]["of"] == "update")]
-    energy = of_matrices(ends, MATRICES, leading_energy)
+    energy, gaps, tails = (of_matrices(ends, MATRICES, summary) for summary in (leading_energy, gap, nuclear_tail))
     measures: Measures = {f"permuted_energy_{letter}": energy[letter] for letter in energy}
-    measures["permuted_alignment_K"] = directed(of["directions"])["alignment_K"]
-    return measures | {"permuted_bimodality": pick(of["neurons"])["bimodality"]}
+    measures |= {f"permuted_gap_{name}": gaps[pair].min(axis=1) for name, pair in PAIRS.items()}
+    measures |= {f"permuted_nuclear_tail_{name}": tails[pair].min(axis=1) for name, pair in PAIRS.items()}
+    alignment = directed(of["directions"])["alignment_K"]
+    return measures | {"permuted_alignment_K": alignment, "permuted_bimodality": pick(of["neurons"])["bimodality"]}
 
 
 def truncated(table: pd.DataFrame) -> Measures:

@@ -13,7 +13,7 @@ from made import files
 
 from lib.io.claims import read_claims
 
-SECTIONS = ["any.evaluate", "any.bars", "any.full", "any.studied", "any.usual"]
+SECTIONS = ["any.evaluate", "any.bars", "any.full", "any.studied", "any.threshold", "any.grown", "any.usual"]
 # Bars that some of the made numbers meet exactly: such ones do not pass.
 SIGNIFICANT, APART, LASTING, RISEN, N_BUDGETS = 0.25, 0.0625, 0.25, 0.5, 9
 TINY, RETURNED, NEAR = -4, 0.01, 0.05
@@ -760,7 +760,8 @@ def all_tables(made, figure_seed):
 
 SETUP = {
     "paper_n_seeds": 3, "paper_d_model": 2, "paper_n_stages": 3, "small_n_seeds": 4, "small_d_model": 3,
-    "small_n_stages": 5, "small_n_layers": 2, "small_n_heads": 5, "drop_scale": "1e-500", "control_scale": "1e-4",
+    "small_n_stages": 5, "small_n_layers": 2, "small_n_heads": 5, "drop_scale": "1e-500", "plain_scale": "1e-32",
+    "threshold": 0.03, "grown": 0.2, "control_scale": "1e-4",
     "descend_scale": "1e-32", "full_scale": "1e-16", "tiny": "1e-4", "full_d_model": 11, "risen": RISEN, "near": NEAR,
     "returned": RETURNED, "duration": 20.0,
 }  # fmt: skip
@@ -783,7 +784,7 @@ def ran(stage, folder, made, figure_seed):
     params = {"significant": SIGNIFICANT, "apart": APART, "lasting": LASTING, "n_budgets": N_BUDGETS}
     bars = {"log10_init_scale": TINY, "returned": RETURNED, "near": NEAR}
     full, usual = {"d_model": 11, "threshold": RISEN, "n_seeds": 3}, {"d_model": 3, "n_samples": 1}
-    values = {**params, "figure_seed": figure_seed}, bars, full, "small", usual
+    values = {**params, "figure_seed": figure_seed}, bars, full, "small", 0.03, 0.2, usual
     sections = dict(zip(SECTIONS, values, strict=True))
     folders = [folder / name for name in ("predictions", "flows", "descents", "disturbed")]
     alone = [folder / f"{name}.parquet" for name in ("rises", "spectra")]

@@ -239,6 +239,11 @@ def wanted_of(name, rows, judged):
         for letter in LETTERS:
             measure = spectral(null["spectra"], leading, max, letter, of="update", step=STEPS["spare"][-1])
             yield f"permuted_energy_{letter}", measure
+        end = {"of": "update", "step": STEPS["spare"][-1]}
+        for pair in ("QK", "VO"):
+            yield f"permuted_gap_{pair}", spectral(null["spectra"], lambda s: s[2] / s[1], min, pair, **end)
+            tails = spectral(null["spectra"], lambda s: 1 - (s[0] + s[1]) / sum(s), min, pair, **end)
+            yield f"permuted_nuclear_tail_{pair}", tails
         yield "permuted_bimodality", chosen(null["neurons"], "bimodality")
         where = {"matrix": "W_K", "side": "input", "span": "with mean irrelevant", "step": STEPS["spare"][-1]}
         yield "permuted_alignment_K", chosen(null["directions"], "alignment", **where)
