@@ -83,10 +83,7 @@ def full_matrices(rises: pd.DataFrame, ratios: pd.DataFrame) -> Figure:
 
 
 def losses_by_scale(cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]]) -> Figure:
-    """Figure 6: the loss by rescaled time; one column per scale, one row per problem, as (name, trajectories, ...).
-
-    A dotted line is where Algorithm 1 has been followed to.
-    """
+    """Figure 6: the loss by rescaled time; one column per scale, one row per problem, as (name, trajectories, ...)."""
     figure, panels = _grid(cases)
     for row, (name, trajectory, stages, errors) in zip(panels, cases, strict=True):
         for axes, scale in zip(row, _scales(trajectory), strict=False):
@@ -95,7 +92,6 @@ def losses_by_scale(cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFr
             axes.plot(rows["rescaled_time"], rows["loss"], color=MATRIX_COLORS["W_KQ"], label="gradient flow")
             axes.plot(time, loss[:, 0], "--", color="black", lw=0.9, label="Algorithm 1")
             axes.set(ylim=(0, None), xlim=_window(stages))
-            _mark_end(axes, stages)
             _describe(axes, scale, errors, name)
         row[0].set_ylabel(f"{name}\nloss / loss at 0")
     figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
@@ -103,16 +99,14 @@ def losses_by_scale(cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFr
 
 
 def entries_by_scale(cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]], matrix: str) -> Figure:
-    """Figures 7 and 8: diagonal entries of a product by rescaled time; one column per scale, one row per problem.
-
-    A dotted line is where Algorithm 1 has been followed to.
-    """
+    """Figures 7 and 8: diagonal entries of a product by rescaled time; one column per scale, one row per problem."""
     figure, panels = _grid(cases)
     for row, (name, trajectory, stages, errors) in zip(panels, cases, strict=True):
         for axes, scale in zip(row, _scales(trajectory), strict=False):
-            draw_entries(axes, trajectory[trajectory["log10_init_scale"] == scale], stages, matrix)
-            axes.set_xlim(_window(stages))
-            _mark_end(axes, stages)
+            window = _window(stages)
+            shown = trajectory["rescaled_time"].between(*window) & (trajectory["log10_init_scale"] == scale)
+            draw_entries(axes, trajectory[shown], stages, matrix)
+            axes.set_xlim(window)
             _describe(axes, scale, errors, name)
         row[0].set_ylabel(f"{name}\nentries of {MATRIX_NAMES[matrix]}")
     return figure
@@ -190,17 +184,11 @@ def _scales(trajectory: pd.DataFrame) -> list[float]:
 
 
 def _window(stages: pd.DataFrame) -> tuple[float, float]:
-    """From 0, or from a little before the first stage where that is late, to a while after the last."""
+    """From 0, or from a little before the first stage where that is late, to a while after the last, or to its end."""
     last = float(stages["time"].max()) or 1.0
     first = float(stages["time"].iloc[min(1, len(stages) - 1)])
-    return (0.0 if first < 0.5 * last else 0.9 * first), (1.12 if first < 0.5 * last else 1.35) * last
-
-
-def _mark_end(axes: Axes, stages: pd.DataFrame) -> None:
-    """A dotted line where the last plateau that Algorithm 1 was followed to ends, if that is in the panel."""
-    end = float(stages["next_time"].iloc[-1])
-    if end < axes.get_xlim()[1]:
-        axes.axvline(end, color="black", ls=":", lw=0.9)
+    until = (1.12 if first < 0.5 * last else 1.35) * last
+    return (0.0 if first < 0.5 * last else 0.9 * first), min(until, float(stages["next_time"].iloc[-1]))
 
 
 def _steps(stages: pd.DataFrame, end: float, values: object) -> tuple[np.ndarray, np.ndarray]:
