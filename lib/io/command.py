@@ -17,7 +17,8 @@ from typing import Annotated, Any, get_args, get_origin
 
 from lib.io.files import InputError
 
-OutFile, OutFolder = Annotated[Path, "a file that is written"], Annotated[Path, "a folder that is written"]
+OutFile = Annotated[Path, "a file that is written"]
+OutFolder = Annotated[Path, "a folder that is written"]
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 PATIENCE = 3.0  # seconds after Ctrl-C in which a long computation may still tidy up
