@@ -87,6 +87,8 @@ def run(main: Callable[..., Any], *, environment: bool = False) -> None:
                 if isinstance(value, Path) and (kind in (OutFile, OutFolder) or not value.exists()):
                     _try_to_write(value, kind)
                     continue
+                if parameters[name].default is not inspect.Parameter.empty:
+                    continue  # an option, such as a project, is no data set
                 for path in [value] if isinstance(value, Path) else _paths(value):
                     verify(path)
             main(**arguments)
