@@ -17,7 +17,8 @@ from typing import Annotated, Any, get_args, get_origin
 
 from lib.io.files import InputError
 
-OutFile, OutFolder = Annotated[Path, "a file that is written"], Annotated[Path, "a folder that is written"]
+OutFile = Annotated[Path, "a file that is written"]
+OutFolder = Annotated[Path, "a folder that is written"]
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 PATIENCE = 3.0  # seconds after Ctrl-C in which a long computation may still tidy up
@@ -86,6 +87,8 @@ def run(main: Callable[..., Any], *, environment: bool = False) -> None:
                 if isinstance(value, Path) and (kind in (OutFile, OutFolder) or not value.exists()):
                     _try_to_write(value, kind)
                     continue
+                if parameters[name].default is not inspect.Parameter.empty:
+                    continue  # an option, such as a project, is no data set
                 for path in [value] if isinstance(value, Path) else _paths(value):
                     verify(path)
             main(**arguments)

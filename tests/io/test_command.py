@@ -186,3 +186,16 @@ def test_to_start_a_program_loads_nothing_but_the_standard_library():
         [sys.executable, "-c", script], cwd=root, env=plain, check=True, capture_output=True, text=True
     )
     assert done.stdout.strip() == ""
+
+
+def test_an_option_such_as_a_project_is_no_data_set(called, tmp_path):
+    """Scratch holds safetensors without digests: `tools.unlock` is run in a project that has some."""
+
+    def main(project: Path = tmp_path) -> None:
+        found.append(project)
+
+    found: list[Path] = []
+    save_file({"a": torch.zeros(2)}, tmp_path / "done.safetensors")
+    called(main)
+    called(main, "--project", str(tmp_path))
+    assert found == [tmp_path, tmp_path]
