@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from lib.analysis.balance import diagonal_shares
 from lib.analysis.optimizer_courses import order
 from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
 from lib.dynamics.optimizers import Adam, annealed, descend_diagonal, signs, slopes, warmed_up
@@ -63,13 +64,14 @@ def main(section: str, problem: str, solver: str, followed: Path) -> None:
     jobs = {
         "descents": [(roots, params, sizes)]
         + [(changes, params, sizes, scale) for scale in params.log10_init_scales]
-        + [(trained, params, sizes, learned, name) for name in ("gd", "adam")]
+        + [(trained, params, sizes, learned, "adam")]
         + [(adam_slopes, params, sizes, beta_2) for beta_2 in (0.999, 0.9)],
-        "flows": [(flow, params, sizes, seed) for seed in params.seeds],
+        "flows": [(flow, alone(params, seed), sizes) for seed in params.seeds],
+        "waiting": [(trained, alone(params, seed), sizes, learned, "gd") for seed in params.seeds],  # each for its own
     }
     found = spread_cells(jobs, stage="gradual_rank_signs", n_processes=available_cores(), label=section, unit="descent")
     for name in TABLES:
-        write_table(joined(found["descents"] + found["flows"], name), followed / f"{name}.parquet")
+        write_table(joined(found["waiting"] + found["descents"] + found["flows"], name), followed / f"{name}.parquet")
 
 
 def head(sizes: Sizes, seeds: tuple[int, ...]) -> tuple[DiagonalHead, torch.Tensor, torch.Tensor]:
@@ -79,6 +81,11 @@ def head(sizes: Sizes, seeds: tuple[int, ...]) -> tuple[DiagonalHead, torch.Tens
     teachers = torch.stack([torch.mul(*gaussian_pair(p, generator(seed, "teacher"))) for seed in seeds])
     u, v = torch.stack([torch.stack(gaussian_pair(p, generator(seed, "start"))) for seed in seeds], 1)
     return DiagonalHead(X, diagonal_head(X, teachers)), u, v
+
+
+def alone(params: Signs, seed: int) -> Signs:
+    """The same for one of the seeds."""
+    return replace(params, n_seeds=1, first_seed=seed)
 
 
 def one(loss: DiagonalHead, n: int) -> DiagonalHead:
@@ -101,13 +108,14 @@ def changes(params: Signs, sizes: Sizes, log10_scale: float) -> Tables:
         before, last = now, step.time
         knots.append(step.time)
         products.append((step.u * step.v).numpy())
-    rows = []
+    rows, kept = [], diagonal_shares((u * scale, v * scale), (step.u, step.v))
     for n, seed in enumerate(params.seeds):
         predicted, coordinate = first_change(one(loss, n), params.end)
         found = int(np.argmin(times[n]))
         rows.append(
             {"seed": seed, "log10_init_scale": log10_scale, "predicted": predicted, "predicted_coordinate": coordinate,
-             "measured": float(times[n, found]), "measured_coordinate": found, "times": times[n]}
+             "measured": float(times[n, found]), "measured_coordinate": found, "times": times[n],
+             **{name: float(share[n]) for name, share in kept.items()}}
         )  # fmt: skip
     method = {"method": "weights", "log10_init_scale": log10_scale}
     return {"changes": pd.DataFrame(rows), "paths": looked_at(params, np.array(knots), np.stack(products, 1), **method)}
@@ -161,12 +169,12 @@ def trained(params: Signs, sizes: Sizes, learned: float, name: str) -> Tables:
             rank = np.where(below & (rank < 0), count, rank)
             if name == "gd" and (rank >= 0).all():
                 break
-    p = np.stack(kept, 1)
+    p, shares = np.stack(kept, 1), diagonal_shares((10**scale * u, 10**scale * v), (step.u, step.v))
     orders = [order_of(np.array(times), one) if name == "adam" else np.nan for one in p]
     return {
         "diagonal": pd.DataFrame(
             {"optimizer": name, "log10_init_scale": scale, "seed": list(params.seeds), "first_activation": activated,
-             "rank_early": rank, "order": orders}
+             "rank_early": rank, "order": orders, **{name: share.numpy() for name, share in shares.items()}}
         )
     }  # fmt: skip
 
@@ -189,17 +197,16 @@ def adam_slopes(params: Signs, sizes: Sizes, beta_2: float) -> Tables:
     return {"slopes": pd.DataFrame(columns)}
 
 
-def flow(params: Signs, sizes: Sizes, seed: int) -> Tables:
+def flow(params: Signs, sizes: Sizes) -> Tables:
     """Sign flow of one seed: its events, and its products."""
+    (seed,) = params.seeds
     loss, *_ = head(sizes, (seed,))
     pieces = list(sign_flow(one(loss, 0), params.end, rtol=RTOL, atol=ATOL))
     rows = [(seed, *event) for piece in pieces for event in piece.events]
     events = pd.DataFrame(rows, columns=["seed", *Event._fields])
     q = np.stack([piece.q for piece in pieces])
-    path = looked_at(
-        replace(params, n_seeds=1, first_seed=seed), np.array([piece.time for piece in pieces]), (q * np.abs(q))[None],
-        method="flow", log10_init_scale=-np.inf,
-    )  # fmt: skip
+    times, p = np.array([piece.time for piece in pieces]), (q * np.abs(q))[None]
+    path = looked_at(params, times, p, method="flow", log10_init_scale=-np.inf)
     return {"events": events, "paths": path}
 
 
