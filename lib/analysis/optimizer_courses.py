@@ -5,6 +5,7 @@ A direction is one place in that order; those count whose last singular value is
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
@@ -107,3 +108,22 @@ def step_of_share(loss: Vector, share: float) -> int:
     """The first step at which the loss is at most that share of the first; the last one where it never is."""
     fallen = np.flatnonzero(loss <= share * loss[0])
     return int(fallen[0]) if len(fallen) else -1
+
+
+def learned_early(
+    loss: Callable[[Float[np.ndarray, "seed p"]], Vector],
+    products: Float[np.ndarray, "seed step p"],
+    share: float,
+    learned: float,
+) -> np.ndarray:
+    """How many products of each seed are beyond `learned` where its loss is first at most that share of that of zero.
+
+    -1 where it never is.
+    """
+    bar, found = share * loss(np.zeros_like(products[:, 0])), np.full(len(products), -1)
+    for k in range(products.shape[1]):
+        p = np.ascontiguousarray(products[:, k])
+        found = np.where((loss(p) <= bar) & (found < 0), (np.abs(p) > learned).sum(-1), found)
+        if (found >= 0).all():
+            break
+    return found

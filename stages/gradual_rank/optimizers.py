@@ -163,19 +163,19 @@ def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings
     at_zero = torch.linalg.svdvals(head.loss_and_gradients(*torch.zeros_like(start[0]))[2])[..., 0]
     growth = torch.log1p(case.learning_rate * at_zero) / case.learning_rate
     saved = set(np.linspace(0, len(rates), N_SNAPSHOTS).round().astype(int).tolist())
-    times, losses, products, of_values, states = [], [], [], [], []
+    losses, products, of_values, states, last = [], [], [], [], start
     for step in descend(head.loss_and_slopes, {"factors": start}, RULES[case.rule](), rates):
-        times.append(step.time)
+        last = step.weights["factors"]
         losses.append(step.loss.numpy())
         products.append(spectra(step.weights))
         if step.time <= 1.1 * WINDOW[1] or len(of_values) < 2:
-            of_values.append(torch.linalg.svdvals(step.weights["factors"][:, 1]).numpy())
+            of_values.append(torch.linalg.svdvals(last[:, 1]).numpy())
         if step.number in saved:
             at, shares = {"step": step.number, "time": step.time}, (losses[-1] / losses[0]).tolist()
             rows = [{"seed": seed, **at, "loss": own} for seed, own in zip(params.seeds, shares, strict=True)]
             states.append((named(step.weights), rows))
-    t, loss, both, factors = np.array(times), np.stack(losses), np.stack(products), np.stack(of_values)
-    kept = changes(start, step.weights["factors"], ("KQ", "VO"))
+    t, loss, both, factors = np.cumsum([0.0, *rates]), np.stack(losses), np.stack(products), np.stack(of_values)
+    kept = changes(start, last, ("KQ", "VO"))
     looks = np.unique(np.linspace(0, len(t) - 1, N_LOOKS).round().astype(int)).tolist()
     runs, courses = [], []
     for (k, (scale, rank)), (n, seed) in product(enumerate(trainings), enumerate(params.seeds)):

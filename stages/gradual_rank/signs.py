@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 
 from lib.analysis.balance import diagonal_shares
-from lib.analysis.optimizer_courses import order
+from lib.analysis.optimizer_courses import learned_early, order
 from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
 from lib.dynamics.optimizers import Adam, annealed, descend_diagonal, signs, slopes, warmed_up
 from lib.dynamics.sign_flow import Event, first_change, first_ray, sign_flow
@@ -62,12 +62,12 @@ def main(section: str, problem: str, solver: str, followed: Path) -> None:
     tokens = sizes.n_samples * sizes.seq_len
     check_memory(section, 8 * params.n_seeds * tokens * (6 * sizes.d_model + 3 * sizes.seq_len))
     jobs = {
+        "waiting": [(trained, alone(params, seed), sizes, learned, "gd") for seed in params.seeds],  # each for its own
         "descents": [(roots, params, sizes)]
-        + [(changes, params, sizes, scale) for scale in params.log10_init_scales]
+        + [(changes, params, sizes, learned, scale) for scale in params.log10_init_scales]
         + [(trained, params, sizes, learned, "adam")]
         + [(adam_slopes, params, sizes, beta_2) for beta_2 in (0.999, 0.9)],
         "flows": [(flow, alone(params, seed), sizes) for seed in params.seeds],
-        "waiting": [(trained, alone(params, seed), sizes, learned, "gd") for seed in params.seeds],  # each for its own
     }
     found = spread_cells(jobs, stage="gradual_rank_signs", n_processes=available_cores(), label=section, unit="descent")
     for name in TABLES:
@@ -92,33 +92,39 @@ def one(loss: DiagonalHead, n: int) -> DiagonalHead:
     return DiagonalHead(loss.X[n], loss.Y[n])
 
 
-def changes(params: Signs, sizes: Sizes, log10_scale: float) -> Tables:
-    """Sign descent from one scale: when each g first changes its sign, beside the ray's forecast; the products."""
+def changes(params: Signs, sizes: Sizes, learned: float, log10_scale: float) -> Tables:
+    """Sign descent from one scale: when each g first changes its sign, beside the ray's forecast; what is learned."""
     loss, u, v = head(sizes, params.seeds)
     scale = 10**log10_scale
     rates = warmed_up(scale / WARM_UP[0], WARM_UP[1], params.learning_rate, params.end)
     s = torch.stack([torch.from_numpy(first_ray(one(loss, n))[0]) for n in range(len(params.seeds))])
     times, before, last = np.full(s.shape, np.inf), torch.zeros_like(s), 0.0
-    knots, products = [], []
+    knots, products, end = [], [], (scale * u, scale * v)
     for step in descend_diagonal(loss.gradient, scale * u, scale * v, signs, rates):
         now = s * step.g
         changed = (now < 0).numpy() & np.isinf(times) & (before > 0).numpy()
         share = (before / (before - now)).numpy()
         times = np.where(changed, last + share * (step.time - last), times)
-        before, last = now, step.time
+        before, last, end = now, step.time, (step.u, step.v)
         knots.append(step.time)
         products.append((step.u * step.v).numpy())
-    rows, kept = [], diagonal_shares((u * scale, v * scale), (step.u, step.v))
+    rows, path, kept = [], np.stack(products, 1), diagonal_shares((scale * u, scale * v), end)
     for n, seed in enumerate(params.seeds):
         predicted, coordinate = first_change(one(loss, n), params.end)
         found = int(np.argmin(times[n]))
         rows.append(
             {"seed": seed, "log10_init_scale": log10_scale, "predicted": predicted, "predicted_coordinate": coordinate,
-             "measured": float(times[n, found]), "measured_coordinate": found, "times": times[n],
-             **{name: float(share[n]) for name, share in kept.items()}}
+             "measured": float(times[n, found]), "measured_coordinate": found, "times": times[n]}
         )  # fmt: skip
-    method = {"method": "weights", "log10_init_scale": log10_scale}
-    return {"changes": pd.DataFrame(rows), "paths": looked_at(params, np.array(knots), np.stack(products, 1), **method)}
+    method, t = {"method": "weights", "log10_init_scale": log10_scale}, np.array(knots)
+    diagonal = pd.DataFrame(
+        {"optimizer": "sign", "log10_init_scale": log10_scale, "seed": list(params.seeds),
+         "first_activation": [float(t[np.argmax((np.abs(p) > learned).any(-1))]) for p in path],
+         "rank_early": learned_early(lambda p: loss.value(torch.from_numpy(p)).numpy(), path[:, ::5], EARLY, learned),
+         "order": [order_of(t, np.abs(p)) for p in path],
+         **{name: share.numpy() for name, share in kept.items()}}
+    )  # fmt: skip
+    return {"changes": pd.DataFrame(rows), "paths": looked_at(params, t, path, **method), "diagonal": diagonal}
 
 
 def roots(params: Signs, sizes: Sizes) -> Tables:
@@ -155,11 +161,10 @@ def trained(params: Signs, sizes: Sizes, learned: float, name: str) -> Tables:
     rates = annealed(params.learning_rate, n_steps, 0.4) if name == "adam" else [params.descent_rate] * MOST_STEPS
     first = loss.value(torch.zeros_like(u))
     rank, activated = np.full(len(u), -1), np.full(len(u), np.inf)
-    kept, times = [], []
-    for step in descend_diagonal(
-        loss.gradient, 10**scale * u, 10**scale * v, Adam() if name == "adam" else slopes, rates
-    ):
-        p = step.u * step.v
+    kept, times, start = [], [], (10**scale * u, 10**scale * v)
+    end = start
+    for step in descend_diagonal(loss.gradient, *start, Adam() if name == "adam" else slopes, rates):
+        p, end = step.u * step.v, (step.u, step.v)
         count = (p.abs() > learned).sum(-1).numpy()
         activated = np.where((count > 0) & np.isinf(activated), step.time, activated)
         if step.number % 5 == 0:
@@ -169,7 +174,7 @@ def trained(params: Signs, sizes: Sizes, learned: float, name: str) -> Tables:
             rank = np.where(below & (rank < 0), count, rank)
             if name == "gd" and (rank >= 0).all():
                 break
-    p, shares = np.stack(kept, 1), diagonal_shares((10**scale * u, 10**scale * v), (step.u, step.v))
+    p, shares = np.stack(kept, 1), diagonal_shares(start, end)
     orders = [order_of(np.array(times), one) if name == "adam" else np.nan for one in p]
     return {
         "diagonal": pd.DataFrame(
