@@ -5,6 +5,7 @@ A direction is one place in that order; those count whose last singular value is
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
@@ -73,3 +74,56 @@ def slopes(times: Vector, sigma: Course, n: int, window: tuple[float, float]) ->
     """How fast each of the n largest singular values of a factor grows per τ, over a window of times."""
     rows = np.array([[np.interp(t, times, sigma[:, i]) for t in window] for i in range(n)]).reshape(n, 2)
     return (rows[:, 1] - rows[:, 0]) / (window[1] - window[0])
+
+
+def timing(
+    times: Vector,
+    loss: Vector,
+    keys: Course,
+    values: Course,
+    factors: Float[np.ndarray, "_ 2 _"],
+    risen: float,
+    significant: float,
+    window: tuple[float, float],
+) -> dict[str, float | int]:
+    """When and in which order the directions of W_KQ and W_VO rise, how fast those of W_V and W_O do, and the loss."""
+    last, begun, ended = direction_times(times, values, significant)
+    last_keys, _, ended_keys = direction_times(times, keys, significant)
+    growth = np.append([slopes(times[: len(factors)], factors[:, k], len(last), window) for k in (0, 1)], [])
+    return {
+        "first_rise": first_time(times, values[:, 0], risen),
+        "first_rise_KQ": first_time(times, keys[:, 0], risen),
+        "order": order(last, ended),
+        "order_KQ": order(last_keys, ended_keys),
+        "n_directions": len(last),
+        "separate": separate(begun, ended),
+        "slope_least": float(growth.min()) if len(last) else math.nan,
+        "slope_most": float(growth.max()) if len(last) else math.nan,
+        "plateau": plateau_share(times, loss),
+        "loss": float(loss[-1] / loss[0]),
+    }
+
+
+def step_of_share(loss: Vector, share: float) -> int:
+    """The first step at which the loss is at most that share of the first; the last one where it never is."""
+    fallen = np.flatnonzero(loss <= share * loss[0])
+    return int(fallen[0]) if len(fallen) else -1
+
+
+def learned_early(
+    loss: Callable[[Float[np.ndarray, "seed p"]], Vector],
+    products: Float[np.ndarray, "seed step p"],
+    share: float,
+    learned: float,
+) -> np.ndarray:
+    """How many products of each seed are beyond `learned` where its loss is first at most that share of that of zero.
+
+    -1 where it never is.
+    """
+    bar, found = share * loss(np.zeros_like(products[:, 0])), np.full(len(products), -1)
+    for k in range(products.shape[1]):
+        p = np.ascontiguousarray(products[:, k])
+        found = np.where((loss(p) <= bar) & (found < 0), (np.abs(p) > learned).sum(-1), found)
+        if (found >= 0).all():
+            break
+    return found

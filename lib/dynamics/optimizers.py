@@ -135,16 +135,17 @@ def newton_schulz(G: Float[Tensor, "*batch row col"]) -> Tensor:
     a, b, c = NEWTON_SCHULZ
     X = G.bfloat16()
     norm = X.float().square().sum((-2, -1), keepdim=True).sqrt().bfloat16()
-    X = X / norm.clamp(min=NORM_EPS)
+    X = (X / norm.clamp(min=NORM_EPS)).float()
     for _ in range(NEWTON_SCHULZ_STEPS):
-        gram = _rounded(X.float() @ X.float().mT)
-        polynomial = _rounded(b * gram.float() + c * (gram.float() @ gram.float()))
-        X = _rounded(a * X.float() + polynomial.float() @ X.float())
-    return X
+        gram = _rounded(X @ X.mT)
+        polynomial = _rounded(b * gram + c * (gram @ gram))
+        X = _rounded(a * X + polynomial @ X)
+    return X.bfloat16()
 
 
 def _rounded(X: Tensor) -> Tensor:
-    return X.bfloat16()
+    """The nearest numbers of bfloat16, in float32."""
+    return X.bfloat16().float()
 
 
 def _mean(before: Tensor | None, now: Tensor, beta: float) -> Tensor:

@@ -100,7 +100,8 @@ def sign_flow(loss: Loss, end: float, *, rtol: float, atol: float) -> Iterator[P
         while solver.status == "running":
             solver.step()
             path = solver.dense_output()
-            found = _first_event(loss, path, solver.t_old, solver.t, s, sliding)
+            last = np.where(sliding, 1 - np.abs(solver.f), s * _gradient(loss, solver.y))
+            found = _first_event(loss, path, solver.t_old, solver.t, s, sliding, last)
             passed = _passed(path, solver.t_old, found[0] if found else solver.t)
             if found is not None:
                 break
@@ -134,15 +135,17 @@ def _velocity(loss: Loss, q: Vector, s: Vector, sliding: Mask) -> Vector:
 
 
 def _first_event(
-    loss: Loss, path: Path, begin: float, end: float, s: Vector, sliding: Mask
+    loss: Loss, path: Path, begin: float, end: float, s: Vector, sliding: Mask, last: Vector
 ) -> tuple[float, int] | None:
-    """The first time in a step at which the g of a free coordinate comes to 0, or a sliding one to full speed."""
+    """The first time in a step at which the g of a free coordinate comes to 0, or a sliding one to full speed.
+
+    `last` is how far each is from it at the end; the solver has the speeds there.
+    """
 
     def margin(time: float) -> Vector:
         q = path(time)
         return np.where(sliding, 1 - np.abs(_velocity(loss, q, s, sliding)), s * _gradient(loss, q))
 
-    last = margin(end)
     found = []
     for i in np.flatnonzero(last < 0):
         if margin(begin)[i] <= 0:  # it has just begun to be so: an event of this time

@@ -7,30 +7,36 @@ import math
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
-from lib.analysis.optimizer_courses import direction_times, first_time, order, plateau_share, separate, slopes
+from lib.analysis.balance import changes
+from lib.analysis.optimizer_courses import step_of_share, timing
 from lib.analysis.ranks import effective_rank, numerical_rank, stable_rank
 from lib.data.gaussian_sequences import gaussian_sequences
-from lib.dynamics.optimizers import RULES, Weights, annealed, descend
-from lib.io.cells import Tables, joined, spread_cells
+from lib.dynamics.optimizers import RULES, annealed, descend
+from lib.io.cells import Course, Saved, Tables, joined, spread_cells
 from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
 from lib.io.memory import check_memory
 from lib.io.params import Count, Fraction, Interval, Name, Positive, Seeds, read_cases, read_params
+from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.tables import write_table
 from lib.models.attention import PRODUCTS
 from lib.models.full_attention import FullHead
+from lib.models.shared_tokens import Factors, SharedTokensHead, named, side_by_side, spectra
 
+Trainings = tuple[tuple[float, int], ...]  # log10 of the init scale and rank of the teacher, side by side
 WINDOW = (0.05, 0.15)  # of τ, in which the singular values of the factors grow
 EARLY, HALF = 0.9, 0.5  # shares of the first loss at which ranks are noted, or at the end
 RTOL = 0.01  # of the numerical rank
+RANKS = "stable_rank_half", "stable_rank_end", "stable_rank_KQ_early", "stable_rank_KQ_end", "rank_KQ", "rank_VO"
 N_LOOKS = 121  # points of a course that are kept
-TABLES = ("runs", "courses", "few", "paths")
+N_SNAPSHOTS = 9  # of the weights
 
 
 @dataclass(frozen=True)
@@ -51,9 +57,7 @@ class Optimizer:
 
 
 @dataclass(frozen=True)
-class Head:
-    """Of the head, what the section of the full matrices says."""
-
+class Head:  # what the section of the full matrices says of it
     seq_len: Annotated[int, Interval("[2, 1000]")]
     d_model: Annotated[int, Interval("[2, 1000]")]
     threshold: Positive
@@ -73,147 +77,143 @@ class Optimizers(Seeds):
     n_test: Count
 
 
-def main(section: str, head: str, optimizers: Path, trained: OutFolder) -> None:
-    """Write a row a training, `runs`, its course, `courses`, and `few` and `paths` of those on few tokens."""
+def main(section: str, head: str, optimizers: Path, runs: OutFolder, trained: OutFolder) -> None:
+    """Write the runs on many tokens; a row of each, `runs`, and its course, `courses`; `few` and `paths`."""
     use_threads(1)
     params, sizes = read_params(section, Optimizers), read_params(head, Head, part=True)
     cases = read_cases(optimizers, Optimizer)
     check_memory(section, memory(params, sizes))
+    clear_runs(runs)
     ranks = sorted({sizes.d_model, min(params.teacher_rank, sizes.d_model)}, reverse=True)
+    alike: dict[tuple[Optimizer, int], list[float]] = {}  # scales whose trainings take as many steps
+    for case, scale in product(cases, sorted(params.log10_init_scales)):
+        alike.setdefault((case, len(case.rates(scale))), []).append(scale)
+    longest = sorted(alike.items(), key=lambda one: -one[0][1] * len(one[1]))
+    many = [(case, tuple(product(scales, ranks))) for (case, _), scales in longest]
     few = [(n, 0.0) for n in params.few_samples] + [(params.noisy_samples, params.noise)]
-    cells = product(sorted(params.log10_init_scales), ranks, cases)  # the smallest, which take the most steps, first
     jobs = {
-        "many": [(train, params, sizes, case, rank, scale) for scale, rank, case in cells],
+        "many": [(train, params, sizes, *job) for job in many],
         "few": [(train_on_few, params, sizes, case, n, noise) for case in cases for n, noise in few],
     }
-    how = {"stage": "gradual_rank_optimizers", "label": section, "unit": "training"}
-    found = spread_cells(jobs, n_processes=available_cores(), **how)
-    for name in TABLES:
-        write_table(joined(found["many"] + found["few"], name), trained / f"{name}.parquet")
+    how = {"stage": "gradual_rank_optimizers", "n_processes": available_cores(), "label": section}
+    found = spread_cells(jobs, **how, unit="training")
+    for (case, trainings), course in zip(many, found["many"], strict=True):
+        save(runs, params, case, trainings, course.states)
+    places = [case.name for case in cases].index
+    for name in ("runs", "courses"):
+        table = joined([course.tables for course in found["many"]], name)
+        order = np.lexsort([table["optimizer"].map(places), -table["teacher_rank"], table["log10_init_scale"]])
+        write_table(table.iloc[order].reset_index(drop=True), trained / f"{name}.parquet")
+    for name in ("few", "paths"):
+        write_table(joined(found["few"], name), trained / f"{name}.parquet")
 
 
 def memory(params: Optimizers, sizes: Head) -> int:
-    """Bytes: the tokens of all seeds, their attention and its slopes."""
-    n, d = max(params.n_samples, params.n_test, params.noisy_samples, *params.few_samples), sizes.d_model
-    return 8 * params.n_seeds * n * sizes.seq_len * (12 * d + 3 * sizes.seq_len)
+    """Bytes: the tokens of all seeds, the targets of the trainings that are computed together, and the slopes."""
+    n = max(params.n_samples, params.n_test, params.noisy_samples, *params.few_samples)
+    d, L, together = sizes.d_model, sizes.seq_len, 2 * len(params.log10_init_scales)
+    return 8 * n * L * (params.n_seeds * ((12 + 3 * together) * d + 3 * L) + together * (8 * d + 2 * L))
 
 
-def task(params: Optimizers, sizes: Head, rank: int, n_samples: int, noise: float = 0.0) -> tuple[FullHead, FullHead]:
-    """The head on its data and on test data without noise, all seeds side by side; the teacher has that rank.
-
-    The entries of the teacher's factors have a variance for which its norm is the same at every rank.
-    """
-    d, L = sizes.d_model, sizes.seq_len
-    X, X_test = (
-        torch.stack([gaussian_sequences(n, L, d, generator(seed, purpose)) for seed in params.seeds])
-        for n, purpose in ((n_samples, "tokens"), (params.n_test, "test tokens"))
-    )
-    W = {name: w[..., :rank] for name, w in drawn(params, sizes, "full teacher").items()}
-    W_KQ, W_VO = (W[a] @ W[b].mT / math.sqrt(d * rank) for a, b in PRODUCTS.values())
-    heads = FullHead(X, torch.zeros_like(X)), FullHead(X_test, torch.zeros_like(X_test))
-    for head in heads:
-        head.Y = head.output(W_KQ, W_VO)
-    if noise:
-        Y = heads[0].Y
-        drawn_noise = [torch.randn(Y[0].shape, generator=generator(s, "noise"), dtype=Y.dtype) for s in params.seeds]
-        heads[0].Y = Y + noise * Y.std((-3, -2, -1), keepdim=True) * torch.stack(drawn_noise)
-    return heads
+def save(runs: Path, params: Optimizers, case: Optimizer, trainings: Trainings, states: list[Saved]) -> None:
+    """A run of each of the trainings that were computed together."""
+    for place, (scale, rank) in enumerate(trainings):
+        variant = f"optimizer={case.name},teacher_rank={rank},log10_init_scale={scale:g}"
+        cell = {"variant": variant, "optimizer": case.name, "teacher_rank": rank, "log10_init_scale": scale}
+        layout = Layout(
+            family="gradual_rank",
+            matrices={name: ["seed", "row", "col"] for pair in PRODUCTS.values() for name in pair},
+            products=PRODUCTS,
+            cell={**cell, "learning_rate": case.learning_rate},
+            seeds=list(params.seeds),
+        )
+        with write_run(runs, variant, layout) as writer:
+            for W, rows in states:
+                times = [row | {"rescaled_time": row["time"] / (-scale * math.log(10))} for row in rows]
+                own = [row | {"loss": row["loss"][place]} for row in times]
+                writer.add({name: w[:, place] for name, w in W.items()}, own)
 
 
-def drawn(params: Optimizers, sizes: Head, purpose: str) -> Weights:
-    """W_K, W_Q, W_V and W_O of N(0, 1) entries, all seeds side by side."""
+def taught(
+    params: Optimizers, sizes: Head, purpose: str, n_samples: int, ranks: list[int], noise: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Tokens of all seeds, and what teachers of some ranks and one norm make of them; noise in deviations of it."""
     d = sizes.d_model
-    each = [torch.randn(4, d, d, generator=generator(seed, purpose), dtype=torch.float64) for seed in params.seeds]
-    return dict(zip(("W_K", "W_Q", "W_V", "W_O"), torch.stack(each, 1), strict=True))
+    drawn_tokens = [gaussian_sequences(n_samples, sizes.seq_len, d, generator(s, purpose)) for s in params.seeds]
+    X, (P, Q) = torch.stack(drawn_tokens), drawn(params, sizes, "full teacher")["factors"]
+    Y = torch.stack([FullHead(X, X).output(*(P[..., :r] @ Q[..., :r].mT / math.sqrt(d * r))) for r in ranks], 1)
+    if noise:
+        each = [torch.randn(X[0].shape, generator=generator(s, "noise"), dtype=X.dtype) for s in params.seeds]
+        Y = Y + noise * Y.std((-3, -2, -1), keepdim=True) * torch.stack(each)[:, None]
+    return X, Y
 
 
-def spectra(W: Weights, names: tuple[str, ...] = tuple(PRODUCTS)) -> np.ndarray:
-    """The singular values of products, or of matrices: [name, seed, rank]."""
-    matrices = {name: W[a] @ W[b].mT for name, (a, b) in PRODUCTS.items()} | W
-    return torch.linalg.svdvals(torch.stack([matrices[name] for name in names])).numpy()
+def drawn(params: Optimizers, sizes: Head, purpose: str) -> Factors:
+    """Factors of N(0, 1) entries, all seeds side by side."""
+    shape = 4, sizes.d_model, sizes.d_model
+    each = [torch.randn(shape, generator=generator(seed, purpose), dtype=torch.float64) for seed in params.seeds]
+    return side_by_side(*torch.stack(each, 1))
 
 
-def train(params: Optimizers, sizes: Head, case: Optimizer, rank: int, log10_scale: float) -> Tables:
-    """One optimiser from one scale, all seeds side by side: a row a seed, and the courses."""
-    head, _ = task(params, sizes, rank, params.n_samples)
-    start = {name: 10**log10_scale * w for name, w in drawn(params, sizes, "full start").items()}
-    times, losses, products, factors = [], [], [], []
-    for step in descend(head.loss_and_slopes, start, RULES[case.rule](), case.rates(log10_scale)):
-        times.append(step.time)
+def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings) -> Course:
+    """One optimiser from several scales and by several teachers, side by side: a row of each, courses and states."""
+    head = SharedTokensHead(*taught(params, sizes, "tokens", params.n_samples, [rank for _, rank in trainings]))
+    unscaled, rates = drawn(params, sizes, "full start")["factors"], case.rates(trainings[0][0])
+    start = torch.stack([10**scale * unscaled for scale, _ in trainings], -3)
+    at_zero = torch.linalg.svdvals(head.loss_and_gradients(*torch.zeros_like(start[0]))[2])[..., 0]
+    growth = torch.log1p(case.learning_rate * at_zero) / case.learning_rate
+    saved = set(np.linspace(0, len(rates), N_SNAPSHOTS).round().astype(int).tolist())
+    losses, products, of_values, states, last = [], [], [], [], start
+    for step in descend(head.loss_and_slopes, {"factors": start}, RULES[case.rule](), rates):
+        last = step.weights["factors"]
         losses.append(step.loss.numpy())
         products.append(spectra(step.weights))
-        if step.time <= 1.1 * WINDOW[1] or len(factors) < 2:
-            factors.append(spectra(step.weights, ("W_V", "W_O")))
-    t, loss, (KQ, VO), of_factors = np.array(times), np.stack(losses), np.stack(products, 1), np.stack(factors)
-    zero = torch.zeros_like(head.X[:, 0, :1].expand(-1, sizes.d_model, -1))
-    at_zero = torch.linalg.svdvals(head.loss_and_gradients(zero, zero)[2])[:, 0].tolist()
-    cell = {"optimizer": case.name, "teacher_rank": rank, "log10_init_scale": log10_scale}
+        if step.time <= 1.1 * WINDOW[1] or len(of_values) < 2:
+            of_values.append(torch.linalg.svdvals(last[:, 1]).numpy())
+        if step.number in saved:
+            at, shares = {"step": step.number, "time": step.time}, (losses[-1] / losses[0]).tolist()
+            rows = [{"seed": seed, **at, "loss": own} for seed, own in zip(params.seeds, shares, strict=True)]
+            states.append((named(step.weights), rows))
+    t, loss, both, factors = np.cumsum([0.0, *rates]), np.stack(losses), np.stack(products), np.stack(of_values)
+    kept = changes(start, last, ("KQ", "VO"))
+    looks = np.unique(np.linspace(0, len(t) - 1, N_LOOKS).round().astype(int)).tolist()
     runs, courses = [], []
-    looks = np.unique(np.linspace(0, len(t) - 1, N_LOOKS).round().astype(int))
-    for n, seed in enumerate(params.seeds):
-        row = {**cell, "seed": seed, "growth": math.log1p(case.learning_rate * at_zero[n]) / case.learning_rate}
-        bars = sizes.threshold, params.significant
-        runs.append(row | course(t, loss[:, n], KQ[:, n], VO[:, n], of_factors[:, :, n], *bars))
-        courses += [
-            {**cell, "seed": seed, "step": k, "time": t[k], "W_KQ": KQ[k, n], "W_VO": VO[k, n]} for k in looks.tolist()
-        ]
-    return {"runs": pd.DataFrame(runs), "courses": pd.DataFrame(courses)}
-
-
-def course(
-    t: np.ndarray, loss: np.ndarray, KQ: np.ndarray, VO: np.ndarray, factors: np.ndarray, risen: float, counts: float
-) -> dict[str, Any]:
-    """What the course of one training says."""
-    last, begun, ended = direction_times(t, VO, counts)
-    last_KQ, _, ended_KQ = direction_times(t, KQ, counts)
-    fallen = (np.flatnonzero(loss <= share * loss[0]) for share in (EARLY, HALF))
-    early, half = (int(steps[0]) if len(steps) else -1 for steps in fallen)
-    growth = np.append([slopes(t[: len(factors)], factors[:, k], len(last), WINDOW) for k in (0, 1)], [])
-    on_the_way = stable_rank(np.stack([VO[half], VO[-1], KQ[early], KQ[-1]]))
-    names = ("stable_rank_half", "stable_rank_end", "stable_rank_KQ_early", "stable_rank_KQ_end")
-    at_the_end = numerical_rank(np.stack([KQ[-1], VO[-1]]), RTOL)
-    return {
-        "first_rise": first_time(t, VO[:, 0], risen),
-        "first_rise_KQ": first_time(t, KQ[:, 0], risen),
-        "order": order(last, ended),
-        "order_KQ": order(last_KQ, ended_KQ),
-        "n_directions": len(last),
-        "separate": separate(begun, ended),
-        **dict(zip(names, on_the_way.tolist(), strict=True)),
-        "slope_least": float(growth.min()) if len(last) else math.nan,
-        "slope_most": float(growth.max()) if len(last) else math.nan,
-        "plateau": plateau_share(t, loss),
-        "loss": float(loss[-1] / loss[0]),
-        **dict(zip(("rank_KQ", "rank_VO"), at_the_end.tolist(), strict=True)),
-    }
+    for (k, (scale, rank)), (n, seed) in product(enumerate(trainings), enumerate(params.seeds)):
+        cell = {"optimizer": case.name, "teacher_rank": rank, "log10_init_scale": scale, "seed": seed}
+        KQ, VO, own_loss = both[:, 0, n, k], both[:, 1, n, k], loss[:, n, k]
+        early, half = (step_of_share(own_loss, share) for share in (EARLY, HALF))
+        timed = timing(t, own_loss, KQ, VO, factors[:, :, n, k], sizes.threshold, params.significant, WINDOW)
+        on_the_way = stable_rank(np.stack([VO[half], VO[-1], KQ[early], KQ[-1]]))
+        at_the_end = numerical_rank(np.stack([KQ[-1], VO[-1]]), RTOL)
+        on_both = zip(RANKS, [*on_the_way.tolist(), *at_the_end.tolist()], strict=True)
+        own = {name: float(one[n, k]) for name, one in {"growth": growth, **kept}.items()}
+        runs.append({**cell, **own, **timed, **dict(on_both)})
+        courses += [{**cell, "step": i, "time": t[i], "W_KQ": KQ[i], "W_VO": VO[i]} for i in looks]
+    return Course({"runs": pd.DataFrame(runs), "courses": pd.DataFrame(courses)}, states)
 
 
 def train_on_few(params: Optimizers, sizes: Head, case: Optimizer, n_samples: int, noise: float) -> Tables:
     """One optimiser where the minimum is not unique, or the targets are noisy: ranks at the end, losses on the path."""
-    scale = params.few_log10_init_scale
-    head, test = task(params, sizes, min(params.teacher_rank, sizes.d_model), n_samples, noise)
-    start = {name: 10**scale * w for name, w in drawn(params, sizes, "full start").items()}
+    scale, rank = params.few_log10_init_scale, min(params.teacher_rank, sizes.d_model)
+    head = SharedTokensHead(*taught(params, sizes, "tokens", n_samples, [rank], noise))
+    X, Y = taught(params, sizes, "test tokens", params.n_test, [rank])
+    test, share = SharedTokensHead(X, Y), 1 / Y.square().mean((-3, -2, -1))
+    start = 10**scale * drawn(params, sizes, "full start")["factors"].unsqueeze(-3)
     rates = case.rates(scale, params.noisy_longer if noise else 1)
     looks = set(np.linspace(0, len(rates), N_LOOKS).round().astype(int).tolist())
-    rows, weights = [], start
-    for step in descend(head.loss_and_slopes, start, RULES[case.rule](), rates):
+    rows, last = [], {"factors": start}
+    for step in descend(head.loss_and_slopes, {"factors": start}, RULES[case.rule](), rates):
         if step.number in looks:
-            weights = step.weights
-            off = test.loss_and_gradients(weights["W_K"] @ weights["W_Q"].mT, weights["W_V"] @ weights["W_O"].mT)[0]
-            share = off / test.Y.square().mean((-3, -2, -1))
-            rows += [
-                {"seed": seed, "step": step.number, "time": step.time, "loss": float(step.loss[n]),
-                 "test_loss": float(share[n])}
-                for n, seed in enumerate(params.seeds)
-            ]  # fmt: skip
+            last, off = step.weights, test.loss_and_slopes(step.weights)[0] * share
+            each, at = zip(params.seeds, step.loss[:, 0].tolist(), off[:, 0].tolist(), strict=True), step[:2]
+            rows += [(seed, *at, one, other) for seed, one, other in each]
     cell = {"optimizer": case.name, "n_samples": n_samples, "noise": noise}
-    paths = pd.DataFrame(rows).assign(**cell)
+    paths = pd.DataFrame(rows, columns=["seed", "step", "time", "loss", "test_loss"]).assign(**cell)
     paths["loss"] = paths["loss"] / paths.groupby("seed")["loss"].transform("first")
-    by_seed = paths.groupby("seed")
-    few = by_seed.agg(loss=("loss", "last"), best_test_loss=("test_loss", "min"), last_test_loss=("test_loss", "last"))
-    KQ, VO = (effective_rank(sigma) for sigma in spectra(weights))
-    few = few.assign(effective_rank_KQ=KQ, effective_rank_VO=VO, **cell).reset_index()
-    return {"few": few, "paths": paths}
+    KQ, VO = effective_rank(spectra(last)[:, :, 0])
+    ends = {"loss": ("loss", "last"), "best_test_loss": ("test_loss", "min"), "last_test_loss": ("test_loss", "last")}
+    few = paths.groupby("seed").agg(**ends).assign(effective_rank_KQ=KQ, effective_rank_VO=VO, **cell)
+    return {"few": few.reset_index(), "paths": paths}
 
 
 if __name__ == "__main__":

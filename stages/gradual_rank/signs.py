@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lib.analysis.optimizer_courses import order
+from lib.analysis.balance import diagonal_shares
+from lib.analysis.optimizer_courses import learned_early, order
 from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
 from lib.dynamics.optimizers import Adam, annealed, descend_diagonal, signs, slopes, warmed_up
 from lib.dynamics.sign_flow import Event, first_change, first_ray, sign_flow
@@ -60,15 +61,16 @@ def main(section: str, problem: str, solver: str, followed: OutFolder) -> None:
     tokens = sizes.n_samples * sizes.seq_len
     check_memory(section, 8 * params.n_seeds * tokens * (6 * sizes.d_model + 3 * sizes.seq_len))
     jobs = {
+        "waiting": [(trained, alone(params, seed), sizes, learned, "gd") for seed in params.seeds],  # each for its own
         "descents": [(roots, params, sizes)]
-        + [(changes, params, sizes, scale) for scale in params.log10_init_scales]
-        + [(trained, params, sizes, learned, name) for name in ("gd", "adam")]
+        + [(changes, params, sizes, learned, scale) for scale in params.log10_init_scales]
+        + [(trained, params, sizes, learned, "adam")]
         + [(adam_slopes, params, sizes, beta_2) for beta_2 in (0.999, 0.9)],
-        "flows": [(flow, params, sizes, seed) for seed in params.seeds],
+        "flows": [(flow, alone(params, seed), sizes) for seed in params.seeds],
     }
     found = spread_cells(jobs, stage="gradual_rank_signs", n_processes=available_cores(), label=section, unit="descent")
     for name in TABLES:
-        write_table(joined(found["descents"] + found["flows"], name), followed / f"{name}.parquet")
+        write_table(joined(found["waiting"] + found["descents"] + found["flows"], name), followed / f"{name}.parquet")
 
 
 def head(sizes: Sizes, seeds: tuple[int, ...]) -> tuple[DiagonalHead, torch.Tensor, torch.Tensor]:
@@ -80,27 +82,32 @@ def head(sizes: Sizes, seeds: tuple[int, ...]) -> tuple[DiagonalHead, torch.Tens
     return DiagonalHead(X, diagonal_head(X, teachers)), u, v
 
 
+def alone(params: Signs, seed: int) -> Signs:
+    """The same for one of the seeds."""
+    return replace(params, n_seeds=1, first_seed=seed)
+
+
 def one(loss: DiagonalHead, n: int) -> DiagonalHead:
     return DiagonalHead(loss.X[n], loss.Y[n])
 
 
-def changes(params: Signs, sizes: Sizes, log10_scale: float) -> Tables:
-    """Sign descent from one scale: when each g first changes its sign, beside the ray's forecast; the products."""
+def changes(params: Signs, sizes: Sizes, learned: float, log10_scale: float) -> Tables:
+    """Sign descent from one scale: when each g first changes its sign, beside the ray's forecast; what is learned."""
     loss, u, v = head(sizes, params.seeds)
     scale = 10**log10_scale
     rates = warmed_up(scale / WARM_UP[0], WARM_UP[1], params.learning_rate, params.end)
     s = torch.stack([torch.from_numpy(first_ray(one(loss, n))[0]) for n in range(len(params.seeds))])
     times, before, last = np.full(s.shape, np.inf), torch.zeros_like(s), 0.0
-    knots, products = [], []
+    knots, products, end = [], [], (scale * u, scale * v)
     for step in descend_diagonal(loss.gradient, scale * u, scale * v, signs, rates):
         now = s * step.g
         changed = (now < 0).numpy() & np.isinf(times) & (before > 0).numpy()
         share = (before / (before - now)).numpy()
         times = np.where(changed, last + share * (step.time - last), times)
-        before, last = now, step.time
+        before, last, end = now, step.time, (step.u, step.v)
         knots.append(step.time)
         products.append((step.u * step.v).numpy())
-    rows = []
+    rows, path, kept = [], np.stack(products, 1), diagonal_shares((scale * u, scale * v), end)
     for n, seed in enumerate(params.seeds):
         predicted, coordinate = first_change(one(loss, n), params.end)
         found = int(np.argmin(times[n]))
@@ -108,8 +115,15 @@ def changes(params: Signs, sizes: Sizes, log10_scale: float) -> Tables:
             {"seed": seed, "log10_init_scale": log10_scale, "predicted": predicted, "predicted_coordinate": coordinate,
              "measured": float(times[n, found]), "measured_coordinate": found, "times": times[n]}
         )  # fmt: skip
-    method = {"method": "weights", "log10_init_scale": log10_scale}
-    return {"changes": pd.DataFrame(rows), "paths": looked_at(params, np.array(knots), np.stack(products, 1), **method)}
+    method, t = {"method": "weights", "log10_init_scale": log10_scale}, np.array(knots)
+    diagonal = pd.DataFrame(
+        {"optimizer": "sign", "log10_init_scale": log10_scale, "seed": list(params.seeds),
+         "first_activation": [float(t[np.argmax((np.abs(p) > learned).any(-1))]) for p in path],
+         "rank_early": learned_early(lambda p: loss.value(torch.from_numpy(p)).numpy(), path[:, ::5], EARLY, learned),
+         "order": [order_of(t, np.abs(p)) for p in path],
+         **{name: share.numpy() for name, share in kept.items()}}
+    )  # fmt: skip
+    return {"changes": pd.DataFrame(rows), "paths": looked_at(params, t, path, **method), "diagonal": diagonal}
 
 
 def roots(params: Signs, sizes: Sizes) -> Tables:
@@ -146,11 +160,10 @@ def trained(params: Signs, sizes: Sizes, learned: float, name: str) -> Tables:
     rates = annealed(params.learning_rate, n_steps, 0.4) if name == "adam" else [params.descent_rate] * MOST_STEPS
     first = loss.value(torch.zeros_like(u))
     rank, activated = np.full(len(u), -1), np.full(len(u), np.inf)
-    kept, times = [], []
-    for step in descend_diagonal(
-        loss.gradient, 10**scale * u, 10**scale * v, Adam() if name == "adam" else slopes, rates
-    ):
-        p = step.u * step.v
+    kept, times, start = [], [], (10**scale * u, 10**scale * v)
+    end = start
+    for step in descend_diagonal(loss.gradient, *start, Adam() if name == "adam" else slopes, rates):
+        p, end = step.u * step.v, (step.u, step.v)
         count = (p.abs() > learned).sum(-1).numpy()
         activated = np.where((count > 0) & np.isinf(activated), step.time, activated)
         if step.number % 5 == 0:
@@ -160,12 +173,12 @@ def trained(params: Signs, sizes: Sizes, learned: float, name: str) -> Tables:
             rank = np.where(below & (rank < 0), count, rank)
             if name == "gd" and (rank >= 0).all():
                 break
-    p = np.stack(kept, 1)
+    p, shares = np.stack(kept, 1), diagonal_shares(start, end)
     orders = [order_of(np.array(times), one) if name == "adam" else np.nan for one in p]
     return {
         "diagonal": pd.DataFrame(
             {"optimizer": name, "log10_init_scale": scale, "seed": list(params.seeds), "first_activation": activated,
-             "rank_early": rank, "order": orders}
+             "rank_early": rank, "order": orders, **{name: share.numpy() for name, share in shares.items()}}
         )
     }  # fmt: skip
 
@@ -188,17 +201,16 @@ def adam_slopes(params: Signs, sizes: Sizes, beta_2: float) -> Tables:
     return {"slopes": pd.DataFrame(columns)}
 
 
-def flow(params: Signs, sizes: Sizes, seed: int) -> Tables:
+def flow(params: Signs, sizes: Sizes) -> Tables:
     """Sign flow of one seed: its events, and its products."""
+    (seed,) = params.seeds
     loss, *_ = head(sizes, (seed,))
     pieces = list(sign_flow(one(loss, 0), params.end, rtol=RTOL, atol=ATOL))
     rows = [(seed, *event) for piece in pieces for event in piece.events]
     events = pd.DataFrame(rows, columns=["seed", *Event._fields])
     q = np.stack([piece.q for piece in pieces])
-    path = looked_at(
-        replace(params, n_seeds=1, first_seed=seed), np.array([piece.time for piece in pieces]), (q * np.abs(q))[None],
-        method="flow", log10_init_scale=-np.inf,
-    )  # fmt: skip
+    times, p = np.array([piece.time for piece in pieces]), (q * np.abs(q))[None]
+    path = looked_at(params, times, p, method="flow", log10_init_scale=-np.inf)
     return {"events": events, "paths": path}
 
 

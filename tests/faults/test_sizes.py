@@ -54,7 +54,9 @@ GR, LRS = "stages/gradual_rank/", "stages/low_rank_sparse/"
 STAGES = {
     "gradual_rank.generate": ["gradual_rank.problem", GR + "problems.tsv", "out"],
     "gradual_rank.full_weights": ["gradual_rank.full_weights", "out", "rises"],
-    "gradual_rank.optimizers": ["gradual_rank.optimizers", "gradual_rank.full_weights", GR + "optimizers.tsv", "out"],
+    "gradual_rank.optimizers": [
+        "gradual_rank.optimizers", "gradual_rank.full_weights", GR + "optimizers.tsv", "runs", "out",
+    ],
     "gradual_rank.signs": ["gradual_rank.signs", "gradual_rank.problem", "gradual_rank.solver", "out"],
     "low_rank_sparse.generate": ["low_rank_sparse.generate", "out"],
     "low_rank_sparse.sweep": [

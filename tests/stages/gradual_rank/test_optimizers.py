@@ -9,6 +9,7 @@ import torch
 from made import generator
 
 from lib.io.files import InputError
+from lib.io.runs import open_runs
 
 SECTION, HEAD = "any.family.optimizers", "any.family.full"
 PARAMS = {
@@ -33,6 +34,7 @@ sign\tsigns\t0.01\t30\t0\t0.4
 adam\tadam\t0.01\t40\t0\t0
 muon\tpolar_factors\t0.02\t30\t0\t0.5
 """
+PLACES = ("optimizers.tsv", "optimizer_runs", "trained")
 SEEDS, NAMES, D = (5, 6), ("W_K", "W_Q", "W_V", "W_O"), 3
 RATES = {"gd": 0.3, "sign": 0.01, "adam": 0.01, "muon": 0.02}
 
@@ -106,7 +108,7 @@ def effective(values):
 def tables(stage, tmp_path):
     (tmp_path / "optimizers.tsv").write_text(TABLE)
     sections = {SECTION: PARAMS, HEAD: SIZES}
-    stage("gradual_rank.optimizers", sections, SECTION, HEAD, tmp_path / "optimizers.tsv", tmp_path / "trained")
+    stage("gradual_rank.optimizers", sections, SECTION, HEAD, *(tmp_path / name for name in PLACES))
     return {
         name: pd.read_parquet(tmp_path / "trained" / f"{name}.parquet") for name in ("runs", "courses", "few", "paths")
     }
@@ -128,6 +130,36 @@ def test_courses_rows_and_test_losses_are_those_of_automatic_differentiation(tab
                 np.testing.assert_allclose(look[product], sigma(W, *pair), rtol=1e-5, atol=1e-9)
         check_row(row, steps)
     check_few(tables)
+
+
+def test_the_weights_are_kept_as_a_run_of_each_training(tables, tmp_path):
+    opened = open_runs(tmp_path / "optimizer_runs")
+    assert len(opened) == 4 * 2 * 2
+    for run in opened:
+        cell = run.layout.cell
+        name, scale = cell["optimizer"], cell["log10_init_scale"]
+        assert (run.layout.seeds, run.layout.products["W_VO"]) == ([5, 6], ["W_V", "W_O"])
+        assert run.folder.name == f"optimizer={name},teacher_rank={cell['teacher_rank']},log10_init_scale={scale:g}"
+        for n, seed in enumerate(SEEDS):
+            X, Y, *_ = task(seed, cell["teacher_rank"], 9)
+            steps = trained(name, X, Y, seed, scale)
+            own = run.steps[run.steps["seed"] == seed]
+            assert (own["step"].iloc[0], own["step"].iloc[-1], len(own)) == (0, len(steps) - 1, 9)
+            for row in own.to_dict("records"):
+                time, loss, W = steps[row["step"]]
+                assert (row["time"], row["loss"]) == pytest.approx((time, loss / steps[0][1]), rel=1e-5, abs=1e-12)
+                assert row["rescaled_time"] == pytest.approx(time / (-scale * math.log(10)), abs=1e-12)
+                found = run.weights(row["snapshot"])
+                for key in NAMES:
+                    np.testing.assert_allclose(found[key][n], W[key], rtol=1e-5, atol=1e-9)
+            [of] = tables["runs"][np.logical_and.reduce([tables["runs"][k] == v for k, v in (
+                ("optimizer", name), ("teacher_rank", cell["teacher_rank"]), ("log10_init_scale", scale), ("seed", seed)
+            )])].to_dict("records")  # fmt: skip
+            first, last = steps[0][2], steps[-1][2]
+            squares = [[W[key].T @ W[key] for key in ("W_K", "W_Q")] for W in (first, last)]
+            change = [after - before for before, after in zip(*squares, strict=True)]
+            wanted = torch.linalg.matrix_norm(change[0] - change[1]) / torch.linalg.matrix_norm(change[0] + change[1])
+            assert of["square_change_KQ"] == pytest.approx(float(wanted), rel=1e-4)
 
 
 def check_row(row, steps):
@@ -189,4 +221,4 @@ def test_params_that_make_no_training_are_refused(stage, tmp_path, change, messa
     (tmp_path / "optimizers.tsv").write_text(TABLE)
     sections = {SECTION: PARAMS | change, HEAD: SIZES}
     with pytest.raises(InputError, match=message):
-        stage("gradual_rank.optimizers", sections, SECTION, HEAD, tmp_path / "optimizers.tsv", tmp_path / "trained")
+        stage("gradual_rank.optimizers", sections, SECTION, HEAD, *(tmp_path / name for name in PLACES))

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from made import generator
+from scipy.stats import kendalltau
 
 SECTION, PROBLEM, SOLVER = "any.signs", "any.problem", "any.solver"
 PARAMS = {
@@ -163,6 +164,16 @@ def check_diagonal(diagonal):
             u, v, n = u + 0.5 * v * slope, v + 0.5 * u * slope, n + 1
         assert rows.loc[seed, "first_activation"] == pytest.approx(0.5 * first)
         assert rows.loc[seed, "rank_early"] == count
+    for row in diagonal[diagonal["optimizer"] == "sign"].to_dict("records"):
+        loss, steps = head(row["seed"])[1], sign_descent(row["seed"], row["log10_init_scale"])
+        times, path = [time for time, *_ in steps], np.stack([p for _, p, _ in steps])
+        begin = loss(torch.zeros(2 * D, dtype=torch.float64))
+        early = [n for n in range(0, len(steps), 5) if loss(torch.from_numpy(path[n])) <= 0.9 * begin]
+        assert row["rank_early"] == ((np.abs(path[early[0]]) > 1e-3).sum() if early else -1)
+        assert row["first_activation"] == pytest.approx(times[int(np.argmax((np.abs(path) > 1e-3).any(-1)))])
+        ended = [times[int(np.argmax(np.abs(p) >= 0.9 * abs(p[-1])))] for p in path.T]
+        assert row["order"] == pytest.approx(kendalltau(np.abs(path[-1]), [-t for t in ended]).statistic)
+    assert len(diagonal[diagonal["optimizer"] == "sign"]) == 4
     adam = diagonal[diagonal["optimizer"] == "adam"]
     assert len(adam) == 2
     assert adam["order"].between(-1, 1).all()

@@ -1,0 +1,116 @@
+r"""Attention heads of full d × d matrices (see full_attention) on the same tokens: trainings side by side.
+
+For each sample the trainings' queries are rows of one matrix, so that a step of k trainings costs k times the
+operations in a kth of the products. Row maxima are taken off the logits where these are large alone, and
+
+$A = \mathrm{diag}(E 1)^{-1} E$ with $E = \exp(X W_{KQ} X^\top)$ is nowhere formed: with R the slope of the loss in the
+output and $B = R W_{VO}^\top X^\top$, the slope in the logits is $D = A \odot (B - ((A \odot B) 1) 1^\top)$, and
+
+$D X = \mathrm{diag}(E 1)^{-1} (E \odot B) X - \mathrm{diag}((R W_{VO}^\top \odot Z) 1) Z$ with $Z = A X$.
+"""
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Squares = Float[Tensor, "*batch training d d"]
+Factors = dict[str, Float[Tensor, "side product *batch training d d"]]
+SIDES = (("W_K", "W_V"), ("W_Q", "W_O"))  # P and Q of the products P Qᵀ
+BLOCK = 1 << 16  # numbers of the tokens of all trainings that are computed together: half a megabyte
+LARGE = 500.0  # of logits, whose exponentials are far from the ends of float64
+
+
+class SharedTokensHead:
+    """Heads under the mean squared error over samples, tokens and entries; one X, and a Y of each training; float64."""
+
+    def __init__(self, X: Float[Tensor, "*batch sample token d"], Y: Float[Tensor, "*batch training sample token d"]):
+        self._batch = Y.shape[:-3]
+        k, size = Y.shape[-4], X.shape[-3] * X.shape[-2]
+        tokens = X.double().reshape(-1, *X.shape[-3:]).numpy()
+        targets = Y.double().movedim(-4, -2).reshape(-1, size, k, X.shape[-1]).contiguous().numpy()
+        together = max(1, BLOCK // targets[0].size)
+        self._blocks = [
+            _Block(tokens[i : i + together], targets[i : i + together]) for i in range(0, len(tokens), together)
+        ]
+
+    def loss_and_gradients(
+        self, W_KQ: Squares, W_VO: Squares
+    ) -> tuple[Float[Tensor, "*batch training"], Squares, Squares]:
+        r"""The losses, $-\partial L / \partial W_{KQ}$ and $-\partial L / \partial W_{VO}$."""
+        d, k = W_KQ.shape[-1], W_KQ.shape[-3]
+        of_keys, of_values = (W.reshape(-1, k, d, d).numpy() for W in (W_KQ, W_VO))
+        found, begin = [], 0
+        with np.errstate(all="ignore"):  # what is not finite goes on as such, as with torch
+            for block in self._blocks:
+                end = begin + len(block.X)
+                found.append(block.loss_and_gradients(of_keys[begin:end], of_values[begin:end]))
+                begin = end
+        loss, g_KQ, g_VO = (torch.from_numpy(np.concatenate(parts)) for parts in zip(*found, strict=True))
+        return loss.reshape(self._batch), g_KQ.reshape(W_KQ.shape), g_VO.reshape(W_VO.shape)
+
+    def loss_and_slopes(self, W: Factors) -> tuple[Float[Tensor, "*batch training"], Factors]:
+        r"""The losses, and minus their gradients in the factors of both products: $G Q$ in P, $G^\top P$ in Q."""
+        P, Q = W["factors"]
+        loss, *slopes = self.loss_and_gradients(*(P @ Q.mT))
+        G = torch.stack(slopes)
+        return loss, {"factors": torch.stack([G @ Q, G.mT @ P])}
+
+
+def side_by_side(W_K: Squares, W_Q: Squares, W_V: Squares, W_O: Squares) -> Factors:
+    """Factors of the four matrices."""
+    return {"factors": torch.stack([torch.stack([W_K, W_V]), torch.stack([W_Q, W_O])])}
+
+
+def named(W: Factors) -> dict[str, Squares]:
+    """The matrices of factors by their names."""
+    P, Q = (side.unbind() for side in W["factors"])
+    return {
+        name: w.contiguous()
+        for names, side in zip(SIDES, (P, Q), strict=True)
+        for name, w in zip(names, side, strict=True)
+    }
+
+
+def spectra(W: Factors) -> Float[np.ndarray, "product *batch training d"]:
+    """The singular values of both products."""
+    P, Q = W["factors"]
+    return torch.linalg.svdvals(P @ Q.mT).numpy()
+
+
+class _Block:
+    """Some seeds, few enough to stay in the processor's cache."""
+
+    def __init__(self, X: np.ndarray, Y: np.ndarray):
+        self.X, self.Y = X, Y
+        self.flat = X.reshape(len(X), -1, X.shape[-1])
+        self.XT = np.ascontiguousarray(X.swapaxes(-1, -2))
+        self.flat_T = np.ascontiguousarray(self.flat.swapaxes(-1, -2))
+        self.with_ones = np.concatenate([X, np.ones_like(X[..., :1])], -1)
+
+    def loss_and_gradients(self, W_KQ: np.ndarray, W_VO: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of [seed, training, d, d], as `SharedTokensHead` has them."""
+        (n_seeds, n, _, d), k = self.X.shape, W_KQ.shape[1]
+        by_sample, by_token = (n_seeds, n, -1, d), (n_seeds, -1, k, d)  # rows are tokens × trainings
+        side_by_side = W_KQ.transpose(0, 2, 1, 3).reshape(n_seeds, d, k * d)
+        E = (self.flat @ side_by_side).reshape(by_sample) @ self.XT
+        if E.max() > LARGE or E.min() < -LARGE:
+            E -= E.max(-1, keepdims=True)
+        np.exp(E, out=E)
+        ZE = E @ self.with_ones
+        of_rows = ZE[..., d:]
+        Z = (ZE[..., :d] / of_rows).reshape(by_token)
+        Z_of = Z.swapaxes(1, 2)  # [seed, training, token, d]
+        R, back = np.empty_like(Z), np.empty_like(Z)
+        np.matmul(Z_of, W_VO, out=R.swapaxes(1, 2))
+        R -= self.Y
+        np.matmul(R.swapaxes(1, 2), W_VO.swapaxes(-1, -2), out=back.swapaxes(1, 2))
+        E *= back.reshape(by_sample) @ self.XT
+        DX = E @ self.X
+        DX /= of_rows
+        DX = DX.reshape(by_token)
+        DX -= np.einsum("stkd,stkd->stk", back, Z)[..., None] * Z
+        g_KQ = (self.flat_T @ DX.reshape(n_seeds, -1, k * d)).reshape(n_seeds, d, k, d).swapaxes(1, 2)
+        g_VO = Z_of.swapaxes(-1, -2) @ R.swapaxes(1, 2)
+        size = self.X[0].size
+        return np.einsum("stkd,stkd->sk", R, R) / size, g_KQ * (-2 / size), g_VO * (-2 / size)
