@@ -3,7 +3,7 @@
 TUNED is a checkpoint or a folder of snapshots; TEXT is UTF-8, or a safetensors file of the model's own arguments.
 Without TEXT nothing is measured: there are spectra, and uniform and energy plans. With MODULES_TO_SAVE=yes an adapter
 carries whole what else was tuned (embeddings, head, norms, biases). The params are those of `checkpoints.own`. In OUT
-stand `spectra.parquet`, `plans/`, `pruning.parquet`, `adapters/` and `page.html`.
+stand `spectra.parquet`, `plans/`, `adapters/` and `page.html`.
 """
 
 import math
@@ -30,7 +30,7 @@ from lib.models.transformers_models import ModelError, known_architecture, read_
 from stages.checkpoints.adapt import whether
 
 ROOT = Path(__file__).parents[1]
-NAMES = ("plans", "modules", "losses", "budgets")
+NAMES = ("plans", "modules", "losses", "budgets", "pruning")
 SECTIONS = ("checkpoints.plan", "checkpoints.own")  # of params.yaml
 
 
@@ -58,7 +58,6 @@ def main(base: Path, tuned: Path, out: Path, text: str = "-", modules_to_save: s
     call("spectra", "checkpoints.spectra", base, tuned, out / "spectra.parquet")
     if plannable:
         call("plan", *SECTIONS, base, tuned, text, out / "spectra.parquet", out / "plans")
-        call("prune", *SECTIONS, base, tuned, text, out / "pruning.parquet")
         call("adapt", base, tuned, out / "plans", out / "adapters", f"--modules-to-save={modules_to_save}")
     share = read_params("checkpoints.plan", Share, part=True).max_loss_share
     page(begun, tuned, text, out, share, planned=plannable, saved=saved)
@@ -119,7 +118,6 @@ def page(base: Checkpoint, tuned: Path, text: str, out: Path, max_share: float, 
         values: dict[str, Any] = {"plans": [], "losses": [], "least": [], "configs": []}
         if planned:
             tables = {name: read_table(out / "plans" / f"{name}.parquet") for name in NAMES}
-            tables["pruning"] = read_table(out / "pruning.parquet")
             figures = [*plan_figures(tables, text != "-"), *figures]
             values = plan_values(tables, out, several=len(runs) > 1)
     measured = planned and text != "-"
