@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import numpy as np
 import pandas as pd
 
 from lib.analysis.attribution import path_attribution
 from lib.analysis.pruning import pruned_states
-from lib.analysis.rank_plans import Module, candidates, least_budget, parameters, plan
+from lib.analysis.rank_plans import Module, Rule, candidates, least_budget, parameters, plan
 from lib.analysis.update_spectra import leading_triplets, update_of
 from lib.io.command import run
 from lib.io.compute import available_cores, generator, spread, use_device
@@ -43,6 +43,7 @@ from lib.models.transformers_models import (
 
 COPIES = 8  # of the weights: model, base, both kept, updates, factors; two of gradients, or masks and what they rank
 BISECTIONS, SEED = 7, 0  # the seed is that of shuffles, randomised ranges, and what is pruned at random
+ADAPTED = ("attributed", "uniform")  # the rules of which adapters are made
 TABLES = ("plans", "modules", "losses", "budgets", "pruning")
 Tables, Modules = dict[str, pd.DataFrame], Mapping[str, Module]
 Earned = Mapping[str, float] | None  # by module; nothing is known of it without a text
@@ -80,9 +81,16 @@ def main(section: str, measure: str, base: Path, tuned: Path, text: str, spectra
     jobs = [(params, sizes, base, one.checkpoint.folder, text, rows[name], name) for name, one in last.items()]
     where = {"device": params.device, "n_processes": min(available_cores(), n_fit) if params.device == "cpu" else 1}
     where["n_bytes"] = memory_of(begun, COPIES)
-    parts = list(spread(planned, jobs, **where, label=f"plans of {tuned}", unit="checkpoint"))
+    label, total = f"plans of {tuned}", None if text == "-" else len(jobs) * n_losses(params, sizes)
+    parts = list(spread(planned, jobs, **where, label=label, unit="checkpoint" if text == "-" else "loss", total=total))
     for name in TABLES:
         write_table(pd.concat([part[name] for part in parts], ignore_index=True), plans / f"{name}.parquet")
+
+
+def n_losses(params: Plan, sizes: Measure) -> int:
+    """How many a checkpoint needs at most: plans and shuffles, some on the base, bisection, pruning, attribution."""
+    of_budget = len(get_args(Rule)) + params.n_shuffles + len(ADAPTED)
+    return len(sizes.budgets) * of_budget + BISECTIONS + 3 * len(params.pruning_rates) + 3
 
 
 def planned(params: Plan, sizes: Measure, base: Path, tuned: Path, text: str, rows: pd.DataFrame, name: str) -> Tables:
@@ -113,13 +121,8 @@ def planned(params: Plan, sizes: Measure, base: Path, tuned: Path, text: str, ro
             losses |= {"attributed": summed, "drop": fallen}
             *plans["loss_on_base"], losses["loss_base"] = losses_on_base(params, begun, measure, modules, plans, keep)
         budgets, pruning = bisection(params, modules, measure, earned, keep), pruned(params, measure, keep)
-    tables = {
-        "plans": plans,
-        "modules": described.assign(earned=[earned[module] if earned else np.nan for module in modules]),
-        "losses": pd.DataFrame([losses]),
-        "budgets": budgets,
-        "pruning": pruning,
-    }
+    described = described.assign(earned=[earned[module] if earned else np.nan for module in modules])
+    tables = dict(zip(TABLES, (plans, described, pd.DataFrame([losses]), budgets, pruning), strict=True))
     return {key: table.assign(run=name) for key, table in tables.items()}
 
 
@@ -178,14 +181,11 @@ def plan_rows(
 def losses_on_base(
     params: Plan, base: Checkpoint, measure: GainMeasure, modules: Modules, plans: pd.DataFrame, keep: Keep
 ) -> Iterator[float]:
-    """The loss of the base with a plan's cut and nothing else tuned, as its adapter gives it; last, of the base alone.
-
-    Only plans of which adapters are made are measured: the attributed and the uniform ones.
-    """
+    """Of plans that become adapters, the loss of the base with the cut and nothing else tuned; last, of the base."""
     lost = measure.on(open_model(base.folder, base.config).float().to(params.device))
     for rule, shuffle, values in zip(plans["rule"], plans["shuffle"], plans["ranks"], strict=True):
         ranks = dict(zip(modules, map(int, values), strict=True))
-        made = shuffle == 0 and rule in ("attributed", "uniform")
+        made = shuffle == 0 and rule in ADAPTED
         yield keep(f"on the base {ranks}", partial(lost, ranks)) if made else np.nan
     yield keep("the base", partial(lost, {}))
 

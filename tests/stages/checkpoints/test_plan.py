@@ -161,6 +161,12 @@ def test_a_plan_that_was_stopped_goes_on_and_gives_the_same_bytes(stage, pair, m
     assert calls.count("attribution") == 1, "of other params nothing is taken"
 
 
+def test_the_bar_counts_every_loss(stage, pair, capfd):
+    plan(stage, *pair)
+    first, second = (int(n) for n in re.findall(r"plans of .*tuned: .* (\d+)/(\d+) \[", capfd.readouterr().err)[-1])
+    assert 0.8 * second < first <= second == module.n_losses(module.Plan(**PLAN), module.Measure(**MEASURE))
+
+
 def test_without_a_text_nothing_is_measured_and_adapters_are_uniform(stage, pair):
     tables = plan(stage, *pair, text="-")
     assert set(tables["plans"]["rule"]) == {"uniform", "energy", "water-filling"}
