@@ -9,6 +9,7 @@ stand `spectra.parquet`, `plans/`, `adapters/` and `page.html`.
 import math
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -206,7 +207,7 @@ def plan_values(tables: dict[str, pd.DataFrame], out: Path, *, several: bool) ->
     return {"plans": rows, "losses": losses, "least": least, "configs": configs, "worse": worse}
 
 
-def above(plans: list[dict[str, Any]], loss: dict[str, Any]) -> int:
+def above(plans: list[dict[str, Any]], loss: Mapping[Any, Any]) -> int:
     """The number of a run's plans with which, on the base, the loss is above that of the base alone."""
     return sum(row["run"] == loss["run"] and row["loss_on_base"] > loss.get("loss_base", np.nan) for row in plans)
 

@@ -21,7 +21,7 @@ from lib.analysis.rank_plans import Module, Rule, candidates, least_budget, para
 from lib.analysis.update_spectra import leading_triplets, update_of
 from lib.io.command import run
 from lib.io.compute import available_cores, generator, spread, use_device
-from lib.io.files import InputError, clear, sha256
+from lib.io.files import InputError, clear
 from lib.io.kept import Keep, kept
 from lib.io.params import Count, Fraction, Interval, read_params
 from lib.io.pretrained import Checkpoint, check_memory, check_pair, memory_of, open_checkpoint, open_snapshots
@@ -45,7 +45,8 @@ COPIES = 8  # of the weights: model, base, both kept, updates, factors; two of g
 BISECTIONS, SEED = 7, 0  # the seed is that of shuffles, randomised ranges, and what is pruned at random
 ADAPTED = ("attributed", "uniform")  # the rules of which adapters are made
 TABLES = ("plans", "modules", "losses", "budgets", "pruning")
-Tables, Modules = dict[str, pd.DataFrame], Mapping[str, Module]
+Tables = dict[str, pd.DataFrame]
+Modules = Mapping[str, Module]
 Earned = Mapping[str, float] | None  # by module; nothing is known of it without a text
 
 
@@ -108,8 +109,7 @@ def planned(params: Plan, sizes: Measure, base: Path, tuned: Path, text: str, ro
         raise InputError(f"TEXT: wanted a text on which the tuned linear layers lower the loss, {got}")
     files = sorted({entry.file for one in (begun, ended) for entry in one.tensors.values()})
     files += [*sorted(base.glob("*.json")), *sorted(tuned.glob("*.json")), *([Path(text)] if read else [])]
-    given = {"n_points": params.n_points, "device": params.device, "sizes": asdict(sizes)}
-    given["spectra"] = sha256(rows.to_json().encode())
+    given = {"n_points": params.n_points, "device": params.device, "sizes": asdict(sizes), "spectra": rows.to_json()}
     with kept("checkpoints_plan", files, given) as keep:
         attribution = partial(attributed, linear, read[: sizes.n_batches], params.n_points)
         earned = keep("attribution", attribution) if measure else None
