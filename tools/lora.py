@@ -3,12 +3,13 @@
 TUNED is a checkpoint or a folder of snapshots; TEXT is UTF-8, or a safetensors file of the model's own arguments.
 Without TEXT nothing is measured: there are spectra, and uniform and energy plans. With MODULES_TO_SAVE=yes an adapter
 carries whole what else was tuned (embeddings, head, norms, biases). The params are those of `checkpoints.own`. In OUT
-stand `spectra.parquet`, `plans/`, `pruning.parquet`, `adapters/` and `page.html`.
+stand `spectra.parquet`, `plans/`, `adapters/` and `page.html`.
 """
 
 import math
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from tqdm import tqdm
 
 from lib.figures.checkpoints import pruned, ranks_of_modules, share_lost, spectra_of_snapshots
 from lib.figures.style import rendered, styled
@@ -24,13 +26,14 @@ from lib.io.files import InputError
 from lib.io.memory import check_disk
 from lib.io.page import picture, write_page
 from lib.io.params import Count, read_params
-from lib.io.pretrained import Checkpoint, check_pair, open_checkpoint, open_snapshots
+from lib.io.pretrained import Checkpoint, check_memory, check_pair, open_checkpoint, open_snapshots
 from lib.io.tables import read_json, read_table
 from lib.models.transformers_models import ModelError, known_architecture, read_batches
 from stages.checkpoints.adapt import whether
+from stages.checkpoints.plan import COPIES
 
 ROOT = Path(__file__).parents[1]
-NAMES = ("plans", "modules", "losses", "budgets")
+NAMES = ("plans", "modules", "losses", "budgets", "pruning")
 SECTIONS = ("checkpoints.plan", "checkpoints.own")  # of params.yaml
 
 
@@ -58,7 +61,6 @@ def main(base: Path, tuned: Path, out: Path, text: str = "-", modules_to_save: s
     call("spectra", "checkpoints.spectra", base, tuned, out / "spectra.parquet")
     if plannable:
         call("plan", *SECTIONS, base, tuned, text, out / "spectra.parquet", out / "plans")
-        call("prune", *SECTIONS, base, tuned, text, out / "pruning.parquet")
         call("adapt", base, tuned, out / "plans", out / "adapters", f"--modules-to-save={modules_to_save}")
     share = read_params("checkpoints.plan", Share, part=True).max_loss_share
     page(begun, tuned, text, out, share, planned=plannable, saved=saved)
@@ -71,6 +73,8 @@ def checked(base: Path, tuned: Path, out: Path, text: str, *, saved: bool) -> tu
     snapshots = [one for one in open_snapshots(tuned) if one.checkpoint.folder.resolve() != begun.folder.resolve()]
     for one in snapshots:
         check_pair(begun, one.checkpoint)
+    if not snapshots:
+        raise InputError(f"{tuned}: wanted a checkpoint tuned from the base, got the base itself")
     if out.exists() and not out.is_dir():
         raise InputError(f"OUT: wanted a folder, got the file {out}")
     wanted = read_params("checkpoints.own", Own, part=True)
@@ -86,7 +90,28 @@ def checked(base: Path, tuned: Path, out: Path, text: str, *, saved: bool) -> tu
             read_batches(base, begun.config, Path(text), wanted.seq_len, wanted.batch_size, n_batches)
         except (ModelError, OSError) as error:
             raise InputError(f"TEXT: {error}") from error
+    if plannable:
+        check_memory(begun, COPIES, "plan")
+    read_through(begun, [one.checkpoint for one in snapshots], tuned)
     return begun, plannable
+
+
+def read_through(base: Checkpoint, snapshots: list[Checkpoint], tuned: Path) -> None:
+    """Read every tensor once; raises `InputError` for NaN and infinity, and where no tensor of TUNED has moved."""
+    moved = False
+    for name in tqdm(base.tensors, desc=f"reading {base.folder}", unit="tensor"):
+        base.load(name)
+    for one in snapshots:
+        for name in tqdm(one.tensors, desc=f"reading {one.folder}", unit="tensor"):
+            tensor = one.load(name)
+            moved = moved or name not in base.tensors or not equal(tensor, base.load(name))
+    if not moved:
+        raise InputError(f"{tuned}: wanted weights that differ from the base's, got none that does")
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two tensors are the same, types and shapes too."""
+    return one.dtype == other.dtype and one.equal(other)
 
 
 def room(base: Checkpoint, n_snapshots: int, n_runs: int, budgets: tuple[int, ...], *, saved: bool) -> float:
@@ -116,10 +141,9 @@ def page(base: Checkpoint, tuned: Path, text: str, out: Path, max_share: float, 
     runs = sorted(spectra["run"].unique())
     with styled():
         figures = [drawn("Spectra of the largest updates", spectra_of_snapshots(spectra[spectra["run"] == runs[-1]]))]
-        values: dict[str, Any] = {"plans": [], "losses": [], "least": [], "configs": []}
+        values: dict[str, Any] = {"plans": [], "losses": [], "least": [], "configs": [], "worse": {}}
         if planned:
             tables = {name: read_table(out / "plans" / f"{name}.parquet") for name in NAMES}
-            tables["pruning"] = read_table(out / "pruning.parquet")
             figures = [*plan_figures(tables, text != "-"), *figures]
             values = plan_values(tables, out, several=len(runs) > 1)
     measured = planned and text != "-"
@@ -179,7 +203,13 @@ def plan_values(tables: dict[str, pd.DataFrame], out: Path, *, several: bool) ->
         for folder in (path for parent in where for path in sorted(parent.glob("rank-*"), key=_budget))
     ]
     losses = tables["losses"].to_dict("records")
-    return {"plans": rows, "losses": losses, "least": least, "configs": configs}
+    worse = {loss["run"]: above(rows, loss) for loss in losses}
+    return {"plans": rows, "losses": losses, "least": least, "configs": configs, "worse": worse}
+
+
+def above(plans: list[dict[str, Any]], loss: Mapping[Any, Any]) -> int:
+    """The number of a run's plans with which, on the base, the loss is above that of the base alone."""
+    return sum(row["run"] == loss["run"] and row["loss_on_base"] > loss.get("loss_base", np.nan) for row in plans)
 
 
 def module_table(spectra: pd.DataFrame) -> list[dict[str, Any]]:

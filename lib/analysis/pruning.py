@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Order = Literal["smallest", "random", "largest"]
+OF_UPDATES: dict[str, Order] = {"updates, smallest first": "smallest", "updates, at random": "random"}
 
 
 def pruning_rates(step: float) -> list[float]:
@@ -56,6 +57,25 @@ def magnitude_masks(
             rate,
             {n: m.view(w.shape) for (n, w), m in zip(weights.items(), masks, strict=True)},
         )
+
+
+def pruned_states(
+    base: Mapping[str, Float[Tensor, "..."]],
+    tuned: Mapping[str, Float[Tensor, "..."]],
+    rates: Sequence[float],
+    source: Callable[[str], torch.Generator],
+) -> Iterator[tuple[str, float, dict[str, Float[Tensor, "..."]]]]:
+    """Yield what is gone, which share of it, and the weights then: entries of the weights, or of what tuning added.
+
+    All entries are ranked together. `source` has a generator for what goes at random.
+    """
+    what = "weights, smallest first"
+    for rate, masks in magnitude_masks(tuned, rates):
+        yield what, rate, {name: tuned[name] * mask for name, mask in masks.items()}
+    updates = {name: tuned[name] - base[name] for name in tuned}
+    for what, order in OF_UPDATES.items():
+        for rate, masks in magnitude_masks(updates, rates, order, source(what)):
+            yield what, rate, {name: base[name] + updates[name] * mask for name, mask in masks.items()}
 
 
 def fewest_kept(W: Float[Tensor, "row col"], perfect: Callable[[Tensor], bool]) -> int:

@@ -229,7 +229,8 @@ def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: in
         for i, (_, row) in enumerate(chosen.iterrows()):
             sigma = np.asarray(row["singular_values"])[:n_values]
             shade = VIRIDIS(0.85 * (i + 1) / len(chosen) if len(chosen) > 1 else 0.4)
-            axes.plot(range(1, len(sigma) + 1), sigma, ".-", ms=4, lw=1, color=shade, label=f"step {row['step']}")
+            name = f"step {row['step']}" if len(chosen) > 1 or row["step"] else "tuned"  # a folder without a step
+            axes.plot(range(1, len(sigma) + 1), sigma, ".-", ms=4, lw=1, color=shade, label=name)
         axes.axhline(final["edge"], color=NULL_COLOR, ls="--", lw=1, label="edge of rounding")
         axes.set(yscale="log", xlabel="number")
         axes.set_title(str(final["module"]).removesuffix(".weight"), fontsize=7)

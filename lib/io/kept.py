@@ -5,12 +5,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from lib.io.compute import advance
 from lib.io.files import sha256
 from lib.io.scratch import Scratch, code_digest
 
 
 class Keep(Protocol):
-    """Gives the value of a key, which it computes where no earlier call has; a value is what JSON can say."""
+    """Gives the value of a key, which it computes where no earlier call has; a value is what JSON can say.
+
+    Each is a unit of the progress bar.
+    """
 
     def __call__(self, key: str, compute: Callable[[], Any]) -> Any: ...  # noqa: D102
 
@@ -22,10 +26,11 @@ def kept(stage: str, files: Sequence[Path], arguments: Mapping[str, Any]) -> Ite
 
         def keep(key: str, compute: Callable[[], Any]) -> Any:
             name = sha256(key.encode())[:24]
-            if (found := scratch.load(name)) is not None:
-                return found[1]["value"]
-            value = compute()
-            scratch.save(name, {}, {"value": value})
+            found = scratch.load(name)
+            value = found[1]["value"] if found is not None else compute()
+            if found is None:
+                scratch.save(name, {}, {"value": value})
+            advance()
             return value
 
         yield keep

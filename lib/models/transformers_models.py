@@ -8,7 +8,7 @@ refused by name.
 import hashlib
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -286,6 +286,16 @@ class GainMeasure:
         """The loss with every update cut to its rank."""
         self.linear.set_ranks(ranks, self.factors)
         return self.linear.mean_loss(self.batches)
+
+    def on(self, model: torch.nn.Module) -> Callable[[Mapping[str, int]], float]:
+        """The loss of another model, such as the base, by the ranks to which the updates that it gets are cut."""
+        other = LinearUpdates(model, self.linear.base)
+
+        def lost(ranks: Mapping[str, int]) -> float:
+            other.set_ranks(ranks, self.factors)
+            return other.mean_loss(self.batches)
+
+        return lost
 
     def share_lost(self, loss: float) -> float:
         """0 with the whole update of the linear layers, 1 with none."""

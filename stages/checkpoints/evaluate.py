@@ -18,11 +18,11 @@ def main(metrics: Path, models: list[Path]) -> None:
         "plans": stacked(models, "plans/plans"),
         "modules": stacked(models, "plans/modules"),
         "losses": stacked(models, "plans/losses"),
-        "pruning": stacked(models, "pruning"),
+        "pruning": stacked(models, "plans/pruning"),
         "budgets": stacked(models, "plans/budgets"),
         "rounding": stacked(models, "rounding"),
         "ranks": module_ranks(stacked(models, "spectra")),
-        "heads": pd.concat([head_ranks(stacked(models, text)).assign(text=text) for text in ("language", "permuted")]),
+        "heads": head_ranks(stacked(models, "pretrained")),
     }
     for name, table in tables.items():
         write_table(compact(table.reset_index(drop=True)), metrics / "tables" / f"{name}.parquet")
@@ -54,9 +54,10 @@ def module_ranks(spectra: pd.DataFrame) -> pd.DataFrame:
 
 
 def head_ranks(spectra: pd.DataFrame) -> pd.DataFrame:
-    """Of the products of heads: stable ranks of their updates, through training."""
-    found = spectra[(spectra["of"] == "update") & (spectra["head"] > 0)]
-    return found[["model", "step", "layer", "head", "module", "offset", "norm", "stable_rank", "rank_90"]]
+    """Of the products of heads: stable ranks of their updates, through training on each text from its first step on."""
+    found = spectra[(spectra["of"] == "update") & (spectra["head"] > 0) & (spectra["step"] > 0)]
+    found = found.rename(columns={"run": "text"}).sort_values("text", kind="stable")
+    return found[["model", "step", "layer", "head", "module", "offset", "norm", "stable_rank", "rank_90", "text"]]
 
 
 def budgets_in_words(plans: pd.DataFrame) -> str:

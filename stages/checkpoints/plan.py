@@ -1,25 +1,27 @@
-"""Which ranks keep what a training gained: plans by several rules at equal budgets, and their measured loss.
+"""Which ranks, and which entries, keep what a training gained: plans at equal budgets and pruning, with their loss.
 
 A plan cuts the update of every linear module to a rank; embeddings, heads, norms and biases stay tuned, and what they
 moved is measured apart. `share_lost` is 0 for the whole update of the linear modules and 1 for none of it. Budgets are
-parameters, stated as the uniform rank that costs as much. Without TEXT (`-`) nothing is measured.
+parameters, stated as the uniform rank that costs as much. Pruning removes a share of the weights of linear modules, or
+takes a share of the entries of their updates back, all ranked together. Without TEXT (`-`) nothing is measured.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import numpy as np
 import pandas as pd
 
 from lib.analysis.attribution import path_attribution
-from lib.analysis.rank_plans import Module, candidates, least_budget, parameters, plan
+from lib.analysis.pruning import pruned_states
+from lib.analysis.rank_plans import Module, Rule, candidates, least_budget, parameters, plan
 from lib.analysis.update_spectra import leading_triplets, update_of
 from lib.io.command import run
 from lib.io.compute import available_cores, generator, spread, use_device
-from lib.io.files import InputError, clear, sha256
+from lib.io.files import InputError, clear
 from lib.io.kept import Keep, kept
 from lib.io.params import Count, Fraction, Interval, read_params
 from lib.io.pretrained import Checkpoint, check_memory, check_pair, memory_of, open_checkpoint, open_snapshots
@@ -30,6 +32,7 @@ from lib.models.transformers_models import (
     GainMeasure,
     LinearUpdates,
     ModelError,
+    known_architecture,
     linear_modules,
     loss,
     matched_by_content,
@@ -38,10 +41,13 @@ from lib.models.transformers_models import (
     stored_as_columns,
 )
 
-COPIES = 7  # of the weights: tuned model, base model, both kept, updates, gradients, factors
-BISECTIONS, SEED = 7, 0  # the seed is that of shuffles and randomised ranges
-TABLES = ("plans", "modules", "losses", "budgets")
+COPIES = 8  # of the weights: model, base, both kept, updates, factors; two of gradients, or masks and what they rank
+BISECTIONS, SEED = 7, 0  # the seed is that of shuffles, randomised ranges, and what is pruned at random
+ADAPTED = ("attributed", "uniform")  # the rules of which adapters are made
+TABLES = ("plans", "modules", "losses", "budgets", "pruning")
 Tables = dict[str, pd.DataFrame]
+Modules = Mapping[str, Module]
+Earned = Mapping[str, float] | None  # by module; nothing is known of it without a text
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,7 @@ class Plan:
     n_shuffles: Annotated[int, Interval("[0, 1000]")]
     n_points: Count
     max_loss_share: Fraction
+    pruning_rates: tuple[Fraction, ...]
     device: str
 
 
@@ -62,21 +69,29 @@ class Measure:
 
 
 def main(section: str, measure: str, base: Path, tuned: Path, text: str, spectra: Path, plans: Path) -> None:
-    params, sizes = read_params(section, Plan, part=True), read_params(measure, Measure)
+    params, sizes = read_params(section, Plan), read_params(measure, Measure)
     use_device(params.device)
     begun, table = open_checkpoint(base), read_table(spectra)
     last = {one.run: one for one in open_snapshots(tuned)}
     for one in last.values():
         check_pair(begun, one.checkpoint)
+    known_architecture(begun.config)  # loads the library once, before each worker would; opening a model refuses others
     clear(plans, *(f"{name}.parquet" for name in TABLES))
     n_fit = check_memory(begun, COPIES, "plan")
     rows = {name: table[(table["run"] == name) & (table["step"] == one.step)] for name, one in last.items()}
     jobs = [(params, sizes, base, one.checkpoint.folder, text, rows[name], name) for name, one in last.items()]
     where = {"device": params.device, "n_processes": min(available_cores(), n_fit) if params.device == "cpu" else 1}
     where["n_bytes"] = memory_of(begun, COPIES)
-    parts = list(spread(planned, jobs, **where, label=f"plans of {tuned}", unit="checkpoint"))
+    label, total = f"plans of {tuned}", None if text == "-" else len(jobs) * n_losses(params, sizes)
+    parts = list(spread(planned, jobs, **where, label=label, unit="checkpoint" if text == "-" else "loss", total=total))
     for name in TABLES:
         write_table(pd.concat([part[name] for part in parts], ignore_index=True), plans / f"{name}.parquet")
+
+
+def n_losses(params: Plan, sizes: Measure) -> int:
+    """How many a checkpoint needs at most: plans and shuffles, some on the base, bisection, pruning, attribution."""
+    of_budget = len(get_args(Rule)) + params.n_shuffles + len(ADAPTED)
+    return len(sizes.budgets) * of_budget + BISECTIONS + 3 * len(params.pruning_rates) + 3
 
 
 def planned(params: Plan, sizes: Measure, base: Path, tuned: Path, text: str, rows: pd.DataFrame, name: str) -> Tables:
@@ -84,8 +99,7 @@ def planned(params: Plan, sizes: Measure, base: Path, tuned: Path, text: str, ro
     begun, ended = open_checkpoint(base), open_checkpoint(tuned)
     try:
         linear, factors, modules, described = opened(params, begun, ended, rows)
-        n_all = sizes.n_batches + sizes.n_measured_batches
-        wanted = Path(text), sizes.seq_len, sizes.batch_size, n_all
+        wanted = Path(text), sizes.seq_len, sizes.batch_size, sizes.n_batches + sizes.n_measured_batches
         read = [] if text == "-" else read_batches(base, begun.config, *wanted, device=params.device)
     except (ModelError, OSError) as error:
         raise InputError(str(error)) from error
@@ -95,9 +109,9 @@ def planned(params: Plan, sizes: Measure, base: Path, tuned: Path, text: str, ro
         raise InputError(f"TEXT: wanted a text on which the tuned linear layers lower the loss, {got}")
     files = sorted({entry.file for one in (begun, ended) for entry in one.tensors.values()})
     files += [*sorted(base.glob("*.json")), *sorted(tuned.glob("*.json")), *([Path(text)] if read else [])]
-    given = {"params": asdict(params), "sizes": asdict(sizes), "spectra": sha256(rows.to_json().encode())}
+    given = {"n_points": params.n_points, "device": params.device, "sizes": asdict(sizes), "spectra": rows.to_json()}
     with kept("checkpoints_plan", files, given) as keep:
-        attribution = partial(attributed, params, linear, read[: sizes.n_batches])
+        attribution = partial(attributed, linear, read[: sizes.n_batches], params.n_points)
         earned = keep("attribution", attribution) if measure else None
         plans = pd.DataFrame(list(plan_rows(params, sizes.budgets, modules, measure, earned, keep)))
         losses = {"gain": np.nan}
@@ -106,13 +120,9 @@ def planned(params: Plan, sizes: Measure, base: Path, tuned: Path, text: str, ro
             losses = {"loss_tuned": measure.tuned, "loss_without_linear": measure.none, "gain": measure.gain}
             losses |= {"attributed": summed, "drop": fallen}
             *plans["loss_on_base"], losses["loss_base"] = losses_on_base(params, begun, measure, modules, plans, keep)
-        budgets = bisection(params, modules, measure, earned, keep)
-    tables = {
-        "plans": plans,
-        "modules": described.assign(earned=[earned[module] if earned else np.nan for module in modules]),
-        "losses": pd.DataFrame([losses]),
-        "budgets": budgets,
-    }
+        budgets, pruning = bisection(params, modules, measure, earned, keep), pruned(params, measure, keep)
+    described = described.assign(earned=[earned[module] if earned else np.nan for module in modules])
+    tables = dict(zip(TABLES, (plans, described, pd.DataFrame([losses]), budgets, pruning), strict=True))
     return {key: table.assign(run=name) for key, table in tables.items()}
 
 
@@ -143,20 +153,14 @@ def opened(
     return LinearUpdates(model.float().to(params.device), begun), factors, modules, pd.DataFrame(described)
 
 
-def attributed(params: Plan, linear: LinearUpdates, batches: list[Batch]) -> dict[str, float]:
+def attributed(linear: LinearUpdates, batches: list[Batch], n_points: int) -> dict[str, float]:
     """What each module earned, on batches that measure no plan."""
     linear.set(linear.tuned)
-    of_batch = partial(loss, linear.model)
-    return path_attribution(linear.parameters, linear.updates, batches, of_batch, params.n_points)
+    return path_attribution(linear.parameters, linear.updates, batches, partial(loss, linear.model), n_points)
 
 
 def plan_rows(
-    params: Plan,
-    budgets: Sequence[int],
-    modules: Mapping[str, Module],
-    measure: GainMeasure | None,
-    earned: Mapping[str, float] | None,
-    keep: Keep,
+    params: Plan, budgets: Sequence[int], modules: Modules, measure: GainMeasure | None, earned: Earned, keep: Keep
 ) -> Iterator[dict[str, Any]]:
     """Every rule and, of the attributed one, its nulls, at every budget."""
     source = partial(generator, SEED, "shuffle")
@@ -175,33 +179,18 @@ def plan_rows(
 
 
 def losses_on_base(
-    params: Plan, base: Checkpoint, measure: GainMeasure, modules: Mapping[str, Module], plans: pd.DataFrame, keep: Keep
+    params: Plan, base: Checkpoint, measure: GainMeasure, modules: Modules, plans: pd.DataFrame, keep: Keep
 ) -> Iterator[float]:
-    """The loss of the base with a plan's cut and nothing else tuned, as its adapter gives it; last, of the base alone.
-
-    Only plans of which adapters are made are measured: the attributed and the uniform ones.
-    """
-    model = open_model(base.folder, base.config).float().to(params.device)
-    on_base = LinearUpdates(model, measure.linear.base)
-
-    def lost(ranks: Mapping[str, int]) -> float:
-        on_base.set_ranks(ranks, measure.factors)
-        return on_base.mean_loss(measure.batches)
-
+    """Of plans that become adapters, the loss of the base with the cut and nothing else tuned; last, of the base."""
+    lost = measure.on(open_model(base.folder, base.config).float().to(params.device))
     for rule, shuffle, values in zip(plans["rule"], plans["shuffle"], plans["ranks"], strict=True):
         ranks = dict(zip(modules, map(int, values), strict=True))
-        made = shuffle == 0 and rule in ("attributed", "uniform")
+        made = shuffle == 0 and rule in ADAPTED
         yield keep(f"on the base {ranks}", partial(lost, ranks)) if made else np.nan
     yield keep("the base", partial(lost, {}))
 
 
-def bisection(
-    params: Plan,
-    modules: Mapping[str, Module],
-    measure: GainMeasure | None,
-    earned: Mapping[str, float] | None,
-    keep: Keep,
-) -> pd.DataFrame:
+def bisection(params: Plan, modules: Modules, measure: GainMeasure | None, earned: Earned, keep: Keep) -> pd.DataFrame:
     """The least budget of the attributed plan that loses at most `max_loss_share`, and what was tried."""
     columns = ["parameters", "share_lost", "least"]
     if measure is None or earned is None:
@@ -214,6 +203,17 @@ def bisection(
     most = sum(module.cost * module.limit for module in modules.values())
     least, tried = least_budget(lost, most, params.max_loss_share, BISECTIONS)
     return pd.DataFrame([(budget, share, budget == least) for budget, share in tried], columns=columns)
+
+
+def pruned(params: Plan, measure: GainMeasure | None, keep: Keep) -> pd.DataFrame:
+    """What is gone, which share of it, and the loss."""
+    rows = []
+    if measure:
+        linear, source = measure.linear, partial(generator, SEED)
+        for what, rate, weights in pruned_states(linear.base, linear.tuned, params.pruning_rates, source):
+            linear.set(weights)
+            rows.append((what, rate, keep(f"{what} {rate}", partial(linear.mean_loss, measure.batches))))
+    return pd.DataFrame(rows, columns=["what", "rate", "loss"]).astype({"what": str, "rate": float, "loss": float})
 
 
 if __name__ == "__main__":

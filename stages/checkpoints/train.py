@@ -76,23 +76,25 @@ def main(section: str, trainings: Path, kind: str, texts: Path, base: Path, tune
         clear(folder, *(depth + name for name in ("config.json", "model.safetensors", "SHA256SUMS")))
     scratch = cases.pop("base")
     first = {pretrained / name: (scratch, kind, texts / f"{name}.txt", None, "base", name) for name in NULLS}
-    compute(params, first, f"{kind}: base and its null")
+    compute(params, first, fresh(params, kind), f"{kind}: base and its null")
     shutil.copytree(pretrained / "language" / step_name(scratch.n_steps), base)
     then = {
         tuned / f"{name}-{seed}": (training, kind, texts / "tuned.txt", base, name, seed)
         for name, training in cases.items()
         for seed in params.seeds
     }
-    compute(params, then, f"{kind}: tuned")
+    compute(params, then, fresh(params, kind), f"{kind}: tuned")
 
 
-def compute(params: Train, trainings: Mapping[Path, tuple], label: str) -> None:
-    """Train, and write the snapshots of each training into its folder."""
+def compute(params: Train, trainings: Mapping[Path, tuple], model: torch.nn.Module, label: str) -> None:
+    """Train, and write the snapshots of each training into its folder, through a model of their kind.
+
+    That model is made before workers begin: so they need not load the library, each some seconds, themselves.
+    """
     how = {"stage": "checkpoints_train", "label": label, "unit": "step", "size": lambda _, one, *rest: one.n_steps}
     jobs = [(train, replace(params, n_seeds=1), *arguments) for arguments in trainings.values()]
     courses: list[Course] = spread_cells({"": jobs}, n_processes=available_cores(), **how)[""]
-    for (folder, (_, kind, _, start, *_)), course in zip(trainings.items(), courses, strict=True):
-        model = begun(params, kind, start)
+    for folder, course in zip(trainings, courses, strict=True):
         for weights, [row] in course.states:
             model.load_state_dict(weights)
             save_model(model, folder / step_name(row["step"]))

@@ -5,7 +5,7 @@ import torch
 from torch.nn.utils import prune
 from torch.utils.flop_counter import FlopCounterMode
 
-from lib.analysis.pruning import fewest_kept, magnitude_masks, n_pruned, pruning_rates, removal_order
+from lib.analysis.pruning import fewest_kept, magnitude_masks, n_pruned, pruned_states, pruning_rates, removal_order
 from lib.models.vit import ViT, forward_flops, keep_units, logits, remove_heads, remove_neurons, score
 
 RATES = [0.0, 0.05, 0.1, 0.3, 0.5, 0.77, 0.9, 0.999, 1.0]
@@ -69,6 +69,26 @@ def test_what_is_removed_at_a_rate_stays_removed_at_a_higher_one(matrices, order
     for _, masks in magnitude_masks(matrices, RATES, order, generator(2)):
         assert all((masks[name] <= before[name]).all() for name in masks)
         before = masks
+
+
+def test_weights_are_removed_or_what_was_added_to_them_is_taken_back():
+    base = {"a": torch.tensor([[4.0, -1.0], [0.5, 3.0]]), "b": torch.tensor([2.0, -5.0])}
+    added = {"a": torch.tensor([[0.1, -0.4], [0.3, 0.2]]), "b": torch.tensor([-0.6, 0.5])}
+    tuned = {name: base[name] + added[name] for name in base}
+    states = list(pruned_states(base, tuned, [0.0, 0.5], lambda what: torch.Generator().manual_seed(len(what))))
+    kinds = ["weights, smallest first", "updates, smallest first", "updates, at random"]
+    assert [(what, rate) for what, rate, _ in states] == [(what, rate) for what in kinds for rate in (0.0, 0.5)]
+    for _, _, weights in states[::2]:
+        for name, weight in weights.items():
+            torch.testing.assert_close(weight, tuned[name])
+    weights, updates, random = (state for _, _, state in states[1::2])
+    torch.testing.assert_close(weights["a"], torch.tensor([[4.1, 0.0], [0.0, 3.2]]))
+    torch.testing.assert_close(weights["b"], torch.tensor([0.0, -4.5]))
+    torch.testing.assert_close(updates["a"], torch.tensor([[4.0, -1.4], [0.5, 3.0]]))
+    torch.testing.assert_close(updates["b"], tuned["b"])
+    back = torch.cat([(random[name] == base[name]).flatten() for name in base])
+    assert back.sum() == 3
+    torch.testing.assert_close(random["b"], torch.where(back[4:], base["b"], tuned["b"]))
 
 
 def test_largest_first_leaves_the_smallest(matrices):

@@ -77,17 +77,22 @@ def written(folder: Path, model: str) -> Path:
                 ranks = {"stable_rank": 1.0, "rank_90": int(9 * number(model, run, step, i, "r"))}
                 kind = {"layer": i + 1, "head": 0, "offset": 0, "of": "update", "method": "full"}
                 spectra.append({**place, **kind, **sizes, **ranks, "singular_values": [1.0]})
-    for name, rows in (("plans", plans), ("modules", modules), ("losses", losses), ("budgets", budgets)):
+    for name, rows in (
+        ("plans", plans),
+        ("modules", modules),
+        ("losses", losses),
+        ("budgets", budgets),
+        ("pruning", pruning),
+    ):
         pd.DataFrame(rows).to_parquet(at / "plans" / f"{name}.parquet")
-    for name, rows in (("pruning", pruning), ("rounding", rounding), ("spectra", spectra)):
+    for name, rows in (("rounding", rounding), ("spectra", spectra)):
         pd.DataFrame(rows).to_parquet(at / f"{name}.parquet")
-    for text in ("language", "permuted"):
-        heads = []
-        for step, head, product, offset, of in itertools.product(
-            (1, 8), (1, 2), ("W_KQ", "W_VO"), (0, 16), ("initial", "update")
-        ):
-            place = {"step": step, "layer": 1, "head": head, "module": product, "offset": offset, "of": of}
-            rank = 1 + number(model, text, step, head, product, offset, of)
-            heads.append({**place, "norm": 1.0, "stable_rank": rank, "rank_90": 2})
-        pd.DataFrame(heads).to_parquet(at / f"{text}.parquet")
+    heads = []
+    for text, step, head, product, offset, of in itertools.product(
+        ("language", "permuted"), (0, 1, 8), (1, 2), ("W_KQ", "W_VO"), (0, 16), ("initial", "update")
+    ):
+        place = {"run": text, "step": step, "layer": 1, "head": head, "module": product, "offset": offset, "of": of}
+        rank = 1 + number(model, text, step, head, product, offset, of)
+        heads.append({**place, "norm": 1.0, "stable_rank": rank, "rank_90": 2})
+    pd.DataFrame(heads).to_parquet(at / "pretrained.parquet")
     return at

@@ -10,12 +10,14 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+import torch
 import yaml
 from checkpoints_made import MEASURE, PLAN, SPECTRA, TEXT, taught
 from project import ROOT
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from lib.io.files import InputError
+from lib.io.pretrained import Checkpoint
 from tools import lora
 
 
@@ -74,6 +76,19 @@ def test_a_page_that_needs_no_network_and_adapters_for_every_budget(folder):
     assert "Nothing was measured" not in page
 
 
+def test_the_page_says_where_an_adapter_alone_does_worse_than_the_base(folder):
+    warning = "The base with an adapter alone has a higher loss than the base"
+    base = Checkpoint(Path("base"), {}, {})
+    run()
+    losses = pd.read_parquet("out/plans/losses.parquet")
+    for loss_base, n in ((1e3, 0), (0.0, 2 * len(MEASURE["budgets"]))):
+        losses.assign(loss_base=loss_base).to_parquet("out/plans/losses.parquet")
+        lora.page(base, Path("tuned"), "my.txt", Path("out"), 0.5, planned=True, saved=False)
+        page = Path("out/page.html").read_text()
+        assert (f"{warning}</strong> at {n} of the plans" in page) == (n > 0)
+        assert (warning in page) == (n > 0)
+
+
 def test_without_a_text_the_page_says_that_nothing_was_measured(folder):
     page = run("-")
     assert "<strong>Nothing was measured:</strong>" in page
@@ -107,6 +122,7 @@ def test_an_architecture_that_transformers_lacks_has_spectra_alone(folder, capfd
         ({"text": "missing.txt"}, r"TEXT: .*No such file"),
         ({"base": "nowhere"}, "nowhere: wanted a checkpoint with a config.json, got none"),
         ({"modules_to_save": "all"}, "MODULES_TO_SAVE: wanted yes or no, got all"),
+        ({"tuned": "base"}, "base: wanted a checkpoint tuned from the base, got the base itself"),
         ({"tuned": "nowhere"}, "nowhere: wanted a checkpoint, or a folder of them, got no config.json"),
     ],
 )
@@ -121,6 +137,30 @@ def test_too_little_text_and_a_file_as_folder_are_refused(folder, never):
         run()
     (folder / "out").write_text("mine")
     with pytest.raises(InputError, match="OUT: wanted a folder, got the file out"):
+        run("-")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("where", ["base", "tuned"])
+def test_a_weight_that_is_no_number_is_named_before_any_work(folder, never, where, value):
+    tensors = load_file(f"{where}/model.safetensors")
+    tensors["transformer.ln_f.bias"][1] = value
+    save_file(tensors, f"{where}/model.safetensors", {"format": "pt"})
+    with pytest.raises(
+        InputError, match=f"{where}.*wanted finite weights, got NaN or infinity in transformer.ln_f.bias"
+    ):
+        run("-")
+
+
+def test_a_copy_of_the_base_is_no_fine_tune_of_it(folder, never):
+    copy = shutil.copytree("base", "copy")
+    with pytest.raises(InputError, match="copy: wanted weights that differ from the base's, got none that does"):
+        run(tuned=copy)
+
+
+def test_too_little_memory_is_said_before_any_work(folder, never, monkeypatch):
+    monkeypatch.setattr("lib.io.pretrained.available_memory", lambda: 1000)
+    with pytest.raises(InputError, match=r"memory: wanted .* GB of memory for each checkpoint, got 1e-06 GB that are"):
         run("-")
 
 
@@ -140,6 +180,7 @@ def test_stages_are_processes_of_their_own_and_their_error_is_that_of_the_progra
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     assert "How to load an adapter" in run()
-    with pytest.raises(SystemExit) as ended:
-        run("-", tuned=str(shutil.copytree("base", "copy")))
+    save_file({"input_ids": torch.randint(128, 256, (32, 16))}, "noise.safetensors")
+    with pytest.raises(SystemExit) as ended:  # for a text on which tuning gained nothing
+        run("noise.safetensors")
     assert ended.value.code == 1

@@ -72,4 +72,5 @@ def test_tables_for_the_figures_are_small_and_whole(measures):
     assert set(tables) == {"plans", "modules", "losses", "pruning", "budgets", "rounding", "ranks", "heads"}
     assert len(tables["plans"]) == 2 * 4 * 2 * 6
     assert set(tables["heads"]["text"]) == {"language", "permuted"}
+    assert set(tables["heads"]["step"]) == {1, 8}, "before its first step nothing was learned"
     assert set(tables["ranks"]["module"]) == {f"layers.{i}.up" for i in range(3)}

@@ -161,13 +161,19 @@ def test_a_plan_that_was_stopped_goes_on_and_gives_the_same_bytes(stage, pair, m
     assert calls.count("attribution") == 1, "of other params nothing is taken"
 
 
+def test_the_bar_counts_every_loss(stage, pair, capfd):
+    plan(stage, *pair)
+    first, second = (int(n) for n in re.findall(r"plans of .*tuned: .* (\d+)/(\d+) \[", capfd.readouterr().err)[-1])
+    assert 0.8 * second < first <= second == module.n_losses(module.Plan(**PLAN), module.Measure(**MEASURE))
+
+
 def test_without_a_text_nothing_is_measured_and_adapters_are_uniform(stage, pair):
     tables = plan(stage, *pair, text="-")
     assert set(tables["plans"]["rule"]) == {"uniform", "energy", "water-filling"}
     assert tables["plans"][["loss", "share_lost"]].isna().all(axis=None)
     assert len(tables["budgets"]) == 0
-    stage("checkpoints.prune", SECTIONS, "p", "m", *pair, "-", Path("pruning.parquet"))
-    assert list(pd.read_parquet("pruning.parquet")) == ["what", "rate", "loss", "run"]
+    assert list(tables["pruning"]) == ["what", "rate", "loss", "run"]
+    assert len(tables["pruning"]) == 0
     stage("checkpoints.adapt", SECTIONS, *pair, Path("plans"), Path("adapters"))
     config = json.loads(Path("adapters/rank-3/adapter_config.json").read_text())
     assert set(config["rank_pattern"].values()) == {3}
@@ -205,8 +211,7 @@ def test_adapters_give_the_loss_that_their_card_says(stage, pair):
 
 def test_pruning_has_the_losses_of_models_pruned_by_hand(stage, pair):
     base, tuned = pair
-    stage("checkpoints.prune", SECTIONS, "p", "m", base, tuned, "text.txt", Path("pruning.parquet"))
-    table = pd.read_parquet("pruning.parquet").set_index(["what", "rate"])["loss"]
+    table = plan(stage, base, tuned)["pruning"].set_index(["what", "rate"])["loss"]
     W_0, W = tensors(base), tensors(tuned)
     model = AutoModelForCausalLM.from_pretrained(tuned)
     kinds = (

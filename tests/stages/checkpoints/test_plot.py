@@ -5,11 +5,13 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from checkpoints_made import RULES, RUNS, number, written
 from made import files
 from project import ROOT
 
+from lib.figures.checkpoints import spectra_of_snapshots
 from lib.io.files import InputError
 
 NAMES = ["heads", "plans", "pruning", "ranks", "ranks-through-tuning", "rounding"]
@@ -116,3 +118,13 @@ def test_a_folder_without_tables_is_refused(stage):
     Path("tables").mkdir()
     with pytest.raises(InputError, match=r"tables: wanted the tables of a figure, got \[\]"):
         stage("checkpoints.plot", {}, Path("tables"), Path("figures"))
+
+
+@pytest.mark.parametrize(
+    ("steps", "wanted"), [([0], ["tuned"]), ([300], ["step 300"]), ([0, 20], ["step 0", "step 20"])]
+)
+def test_spectra_are_named_by_their_step_where_they_have_one(steps, wanted):
+    row = {"run": "mine", "module": "layers.0.up.weight", "layer": 1, "head": 0, "of": "update", "edge": 0.1}
+    rows = [{**row, "step": step, "norm": 1.0 + step, "singular_values": [1.0, 0.5]} for step in steps]
+    [axes] = spectra_of_snapshots(pd.DataFrame(rows)).axes
+    assert list(lines(axes)) == [*wanted, "edge of rounding"]
