@@ -16,7 +16,7 @@ import pandas as pd
 from lib.analysis.update_spectra import leading_triplets, update_of
 from lib.io.adapters import FILES, lora_config, write_adapter
 from lib.io.cells import Course, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator
 from lib.io.files import InputError, clear
 from lib.io.pretrained import Checkpoint, check_pair, load_tensor, open_checkpoint, open_snapshots
@@ -26,7 +26,7 @@ from lib.models.transformers_models import ModelError, Rest, beside_linear_layer
 SEED = 0  # of randomised ranges, as those of the plan
 
 
-def main(base: Path, tuned: Path, plans: Path, adapters: Path, modules_to_save: str = "no") -> None:
+def main(base: Path, tuned: Path, plans: Path, adapters: OutFolder, modules_to_save: str = "no") -> None:
     carried = whether("modules_to_save", modules_to_save)
     begun = open_checkpoint(base)
     last = {one.run: one.checkpoint for one in open_snapshots(tuned)}

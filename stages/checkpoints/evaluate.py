@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.tables import compact, read_table, write_measures, write_table
 
 SLIGHT = 0.02  # of |W|: updates below it are slight, and rounding to bfloat16 shows
 CELL = ["model", "run", "budget"]
 
 
-def main(metrics: Path, models: list[Path]) -> None:
+def main(metrics: OutFolder, models: list[Path]) -> None:
     tables = {
         "plans": stacked(models, "plans/plans"),
         "modules": stacked(models, "plans/modules"),

@@ -1,11 +1,10 @@
 """Make the texts: of one language, the same bytes in random order, of a second language to tune to and measure on."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 from lib.data.grammar import shuffled, text
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.files import write_files
 from lib.io.inputs import write_sums
 from lib.io.params import Interval, read_params
@@ -26,7 +25,7 @@ class Generate:
         return 2 * (self.n_bytes + self.n_measured_bytes) + 6 * max(self.n_bytes, self.n_measured_bytes)
 
 
-def main(section: str, texts: Path) -> None:
+def main(section: str, texts: OutFolder) -> None:
     params = read_params(section, Generate)
     begun = text(FIRST, params.n_bytes, TRAINED)
     made = {

@@ -19,7 +19,7 @@ from lib.analysis.attribution import path_attribution
 from lib.analysis.pruning import pruned_states
 from lib.analysis.rank_plans import Module, Rule, candidates, least_budget, parameters, plan
 from lib.analysis.update_spectra import leading_triplets, update_of
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, spread, use_device
 from lib.io.files import InputError, clear
 from lib.io.kept import Keep, kept
@@ -68,7 +68,7 @@ class Measure:
     seq_len: Annotated[int, Interval("[2, 1e6]")]
 
 
-def main(section: str, measure: str, base: Path, tuned: Path, text: str, spectra: Path, plans: Path) -> None:
+def main(section: str, measure: str, base: Path, tuned: Path, text: str, spectra: Path, plans: OutFolder) -> None:
     params, sizes = read_params(section, Plan), read_params(measure, Measure)
     use_device(params.device)
     begun, table = open_checkpoint(base), read_table(spectra)

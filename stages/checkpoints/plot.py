@@ -16,7 +16,7 @@ from lib.figures.checkpoints import (
     trained_adapters,
 )
 from lib.figures.style import as_svg
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import spread_by_name
 from lib.io.files import InputError, clear, write_files
 from lib.io.tables import read_table
@@ -33,7 +33,7 @@ FIGURES: dict[str, tuple[Callable[..., Figure], tuple[str, ...]]] = {
 }
 
 
-def main(tables: Path, figures: Path) -> None:
+def main(tables: Path, figures: OutFolder) -> None:
     jobs = {f"{name}.svg": (draw,) for name, draw in drawings(tables).items()}
     drawn = spread_by_name(as_svg, jobs, label="figures", unit="figure")
     clear(figures, "*.svg")

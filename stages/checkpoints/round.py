@@ -11,7 +11,7 @@ from lib.analysis.ranks import summaries
 from lib.analysis.spectra import singular_values
 from lib.analysis.update_spectra import rounding_edge, update_of
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFile, run
 from lib.io.compute import available_cores
 from lib.io.pretrained import check_pair, layer_of, open_checkpoint, open_snapshots
 from lib.io.tables import write_table
@@ -19,7 +19,7 @@ from lib.io.tables import write_table
 RTOL = 1e-3  # of a summary that is not used here
 
 
-def main(base: Path, tuned: Path, rounding: Path) -> None:
+def main(base: Path, tuned: Path, rounding: OutFile) -> None:
     jobs = [(rounded, base, one.checkpoint.folder, one.run, one.step) for one in open_snapshots(tuned)]
     how = {"stage": "checkpoints_round", "label": f"rounding of {tuned}", "unit": "snapshot"}
     found = spread_cells({"snapshots": jobs}, n_processes=available_cores(), **how)

@@ -28,7 +28,7 @@ from lib.analysis.update_spectra import (
     update_singular_values,
 )
 from lib.io.cells import joined, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFile, run
 from lib.io.compute import available_cores, generator
 from lib.io.files import InputError
 from lib.io.params import Interval, read_params
@@ -48,7 +48,7 @@ class Spectra:
     rotary_offsets: tuple[Annotated[int, Interval("[0, 1e7]")], ...]
 
 
-def main(section: str, base: Path, snapshots: Path, spectra: Path) -> None:
+def main(section: str, base: Path, snapshots: Path, spectra: OutFile) -> None:
     params = read_params(section, Spectra)
     begun = open_checkpoint(base)
     jobs, first = [], {}

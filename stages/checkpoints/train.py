@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from lib.io.cells import Course, spread_cells
-from lib.io.command import run
+from lib.io.command import OutFolder, run
 from lib.io.compute import advance, available_cores, generator
 from lib.io.files import InputError, clear
 from lib.io.inputs import write_sums
-from lib.io.params import Count, Interval, Name, Positive, Seeds, read_cases, read_params
+from lib.io.params import Interval, Name, Positive, Seeds, Steps, read_cases, read_params
 from lib.io.pretrained import open_checkpoint
 from lib.models.transformers_models import loss, open_model, save_model, small_model
 
@@ -31,7 +31,7 @@ BETA_2 = 0.99  # of AdamW: of a training this short, more would remember its sta
 @dataclass(frozen=True)
 class Training:
     name: Name
-    n_steps: Count
+    n_steps: Steps
     learning_rate: Positive
     snapshot_steps: tuple[Annotated[int, Interval("[0, 1e9]")], ...]  # besides the last
 
@@ -65,7 +65,9 @@ class Train(Seeds):
             raise ValueError(f"{wanted}, got {self.n_heads} for {self.d_model} and {self.n_kv_heads}")
 
 
-def main(section: str, trainings: Path, kind: str, texts: Path, base: Path, tuned: Path, pretrained: Path) -> None:
+def main(
+    section: str, trainings: Path, kind: str, texts: Path, base: OutFolder, tuned: OutFolder, pretrained: OutFolder
+) -> None:
     params = read_params(section, Train)
     cases = {one.name: one for one in read_cases(trainings, Training)}
     if "base" not in cases or len(cases) < 2:

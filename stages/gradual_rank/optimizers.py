@@ -23,7 +23,7 @@ from lib.io.cells import Course, Saved, Tables, joined, spread_cells
 from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
 from lib.io.memory import check_memory
-from lib.io.params import Count, Fraction, Interval, Name, Positive, Seeds, read_cases, read_params
+from lib.io.params import Count, Fraction, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
 from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.tables import write_table
 from lib.models.attention import PRODUCTS
@@ -46,7 +46,7 @@ class Optimizer:
     name: Name
     rule: Literal["slopes", "normalized", "signs", "polar_factors", "adam", "rmsprop", "torch_muon"]
     learning_rate: Positive
-    n_steps: Count
+    n_steps: Steps
     rescaled_end: Annotated[float, Interval("[0, 1e6]")]
     annealed: Fraction
 
@@ -73,7 +73,7 @@ class Optimizers(Seeds):
     few_log10_init_scale: Annotated[float, Interval("[-100, 0)")]
     noisy_samples: Count
     noise: Positive
-    noisy_longer: Count
+    noisy_longer: Annotated[int, Interval("[1, 1000]")]
     n_test: Count
 
 

@@ -136,7 +136,9 @@ def test_a_read_only_file_is_replaced_as_a_whole(tmp_path):
     assert (tmp_path / "out").read_text() == "new"
 
 
-@pytest.mark.parametrize("family", ["decision_lists", "gradual_rank", "low_rank_sparse", "vision", "spectra", "report"])
+@pytest.mark.parametrize(
+    "family", ["checkpoints", "decision_lists", "gradual_rank", "low_rank_sparse", "vision", "spectra", "report"]
+)
 def test_every_path_that_a_stage_writes_is_marked_so(family):
     """As dvc.yaml lists them; and no path that it reads alone is."""
     for stage in stages():
