@@ -103,10 +103,8 @@ def entries_by_scale(cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataF
     figure, panels = _grid(cases)
     for row, (name, trajectory, stages, errors) in zip(panels, cases, strict=True):
         for axes, scale in zip(row, _scales(trajectory), strict=False):
-            window = _window(stages)
-            shown = trajectory["rescaled_time"].between(*window) & (trajectory["log10_init_scale"] == scale)
-            draw_entries(axes, trajectory[shown], stages, matrix)
-            axes.set_xlim(window)
+            draw_entries(axes, trajectory[trajectory["log10_init_scale"] == scale], stages, matrix)
+            axes.set_xlim(_window(stages))
             _describe(axes, scale, errors, name)
         row[0].set_ylabel(f"{name}\nentries of {MATRIX_NAMES[matrix]}")
     return figure

@@ -213,5 +213,5 @@ def test_a_batch_of_more_than_all_samples_is_refused(train, tmp_path, dataset):
 
 def test_a_broken_data_set_is_refused(train, tmp_path):
     (tmp_path / "samples").write_bytes(b"none")
-    with pytest.raises(InputError, match="samples: wanted a safetensors file"):
+    with pytest.raises(InputError, match="samples: wanted a data set of patterns, got: "):
         train(PARAMS, TIED, UNTIED)
