@@ -21,6 +21,14 @@ settings.load_profile("repeatable")
 sys.path[:0] = [str(Path(__file__).parent / folder) for folder in ("faults", "pipeline", "stages", "checkpoints")]
 
 
+@pytest.fixture(autouse=True)
+def _no_figure_stays_open():
+    """What one test draws is closed before the next, which may count the figures that are open."""
+    yield
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")
+
+
 @pytest.fixture(scope="session")
 def tiny_pipeline(tmp_path_factory):
     """A repository in which `dvc repro` has run on tiny params. Copy what is to be changed."""

@@ -57,6 +57,5 @@ def test_scales_and_short_numbers_stay_and_no_zero_is_negative():
 
 @pytest.mark.parametrize("kind", ["svg", "png"])
 def test_equal_figures_give_equal_bytes_and_none_stays_open(kind):
-    plt.close("all")
     assert rendered(drawn("constrained"), kind) == rendered(drawn("constrained"), kind)
     assert plt.get_fignums() == []

@@ -4,7 +4,6 @@ import json
 import os
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from project import PYTHON
@@ -75,8 +74,7 @@ def drawn(monkeypatch) -> list:
     """The figures that are rendered, before they are closed."""
     kept = []
     monkeypatch.setattr(sweep, "rendered", lambda figure: kept.append(figure) or b"<svg/>")
-    yield kept
-    plt.close("all")
+    return kept
 
 
 def test_every_experiment_is_a_row_and_a_point(dvc, drawn, capsys):
