@@ -315,7 +315,7 @@ import os, sys, time
 from lib.io.compute import spread
 
 def work():
-    print(os.getpid(), flush=True)
+    os.write(1, b"%d\\n" % os.getpid())  # whole: an unbuffered print is two writes, and two workers share the pipe
     time.sleep(600)
 
 if __name__ == "__main__":
@@ -330,12 +330,14 @@ def test_a_worker_ends_when_its_parent_is_killed(tmp_path, n_threads):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
     with subprocess.Popen([sys.executable, script, n_threads], env=environment, **pipes) as parent:
-        workers = [int(parent.stdout.readline()) for _ in range(2)]
+        workers = []
         try:
+            workers += [int(parent.stdout.readline()) for _ in range(2)]
             parent.send_signal(signal.SIGKILL)
             # the pipe ends when the last process that holds it does, and the workers hold it
             assert parent.communicate(timeout=60)[0] == ""
-        except subprocess.TimeoutExpired:
+        except (subprocess.TimeoutExpired, ValueError):
+            parent.kill()
             for worker in workers:
                 os.kill(worker, signal.SIGKILL)
             raise
