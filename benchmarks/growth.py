@@ -85,7 +85,7 @@ FAMILIES = (
     ),
     Family(
         "checkpoints: a small GPT-2, 50 steps of 16 × 64 bytes", "d_model", (64, 128, 256), 3,
-        "stages.checkpoints.train checkpoints.example.train trainings.tsv gpt2 texts base tuned pretrained", "tuned",
+        "stages.checkpoints.train checkpoints.example.train trainings.tsv texts gpt2", "gpt2/tuned",
         ("stages.checkpoints.generate checkpoints.example.generate texts",),
         params={"checkpoints.example.train": {"n_seeds": 1}},
         tables={

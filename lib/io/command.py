@@ -54,7 +54,7 @@ class StoppedError(RuntimeError):
 def run(main: Callable[..., Any], *, environment: bool = False) -> None:
     """Run `main` on the command line's arguments, as its signature types them: a text, a number, a path or paths.
 
-    A path that `main` writes is an `OutFile` or an `OutFolder`; every other is read, where it is there.
+    A path that `main` writes is an `OutFile` or an `OutFolder`, also several; every other is read, where it is there.
 
     A parameter with a default is an option, `--name`. With `environment`, what is not given there is taken from the
     variable of its name in capitals, where that is not empty.
@@ -72,8 +72,9 @@ def run(main: Callable[..., Any], *, environment: bool = False) -> None:
     parser = argparse.ArgumentParser(description=main.__doc__, allow_abbrev=False)
     parameters = inspect.signature(main, eval_str=True).parameters
     for name, parameter in parameters.items():
-        kind, *_ = get_args(parameter.annotation) or [parameter.annotation]  # of list[Path], of an OutFile
-        several = get_origin(parameter.annotation) is list
+        several, kind = get_origin(parameter.annotation) is list, parameter.annotation
+        while get_args(kind):  # of list[Path], of an OutFile
+            kind = get_args(kind)[0]
         given = os.environ.get(name.upper()) if environment else None
         if parameter.default is parameter.empty:
             parser.add_argument(name, type=kind, nargs="+" if several else "?" if given else None, default=given)
@@ -84,6 +85,10 @@ def run(main: Callable[..., Any], *, environment: bool = False) -> None:
         with _interruptible():
             for name, value in arguments.items():
                 kind = parameters[name].annotation
+                if kind == list[OutFolder]:
+                    for path in value:
+                        _try_to_write(path, OutFolder)
+                    continue
                 if isinstance(value, Path) and (kind in (OutFile, OutFolder) or not value.exists()):
                     _try_to_write(value, kind)
                     continue

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from lib.io.files import InputError, clear
 from lib.io.inputs import write_sums
 from lib.io.params import Interval, Name, Positive, Seeds, Steps, read_cases, read_params
 from lib.io.pretrained import open_checkpoint
-from lib.models.transformers_models import loss, open_model, save_model, small_model
+from lib.models.transformers_models import Kind, loss, open_model, save_model, small_model
 
 Size = Annotated[int, Interval("[1, 65536]")]
 NULLS = ("language", "permuted")  # the text that the base is trained on, and its null
@@ -65,41 +65,48 @@ class Train(Seeds):
             raise ValueError(f"{wanted}, got {self.n_heads} for {self.d_model} and {self.n_kv_heads}")
 
 
-def main(
-    section: str, trainings: Path, kind: str, texts: Path, base: OutFolder, tuned: OutFolder, pretrained: OutFolder
-) -> None:
+def main(section: str, trainings: Path, texts: Path, models: list[OutFolder]) -> None:
     params = read_params(section, Train)
     cases = {one.name: one for one in read_cases(trainings, Training)}
     if "base" not in cases or len(cases) < 2:
         raise InputError(f"{trainings}: wanted a case named base and one or more that are tuned, got {list(cases)}")
-    if kind not in ("llama", "gpt2"):
-        raise InputError(f"kind: wanted llama or gpt2, got {kind}")
-    for folder, depth in ((base, ""), (tuned, "*/*/"), (pretrained, "*/*/")):
-        clear(folder, *(depth + name for name in ("config.json", "model.safetensors", "SHA256SUMS")))
+    for folder in models:
+        if folder.name not in get_args(Kind):
+            raise InputError(f"{folder}: wanted a folder named {' or '.join(get_args(Kind))}, got {folder.name}")
+        for part, depth in (("base", ""), ("tuned", "*/*/"), ("pretrained", "*/*/")):
+            clear(folder / part, *(depth + name for name in ("config.json", "model.safetensors", "SHA256SUMS")))
     scratch = cases.pop("base")
-    first = {pretrained / name: (scratch, kind, texts / f"{name}.txt", None, "base", name) for name in NULLS}
-    compute(params, first, fresh(params, kind), f"{kind}: base and its null")
-    shutil.copytree(pretrained / "language" / step_name(scratch.n_steps), base)
+    first = {
+        folder / "pretrained" / name: (scratch, folder.name, texts / f"{name}.txt", None, "base", name)
+        for folder in models
+        for name in NULLS
+    }
+    compute(params, first, "bases and their nulls")
+    for folder in models:
+        shutil.copytree(folder / "pretrained" / "language" / step_name(scratch.n_steps), folder / "base")
     then = {
-        tuned / f"{name}-{seed}": (training, kind, texts / "tuned.txt", base, name, seed)
-        for name, training in cases.items()
+        folder / "tuned" / f"{name}-{seed}": (one, folder.name, texts / "tuned.txt", folder / "base", name, seed)
+        for folder in models
+        for name, one in cases.items()
         for seed in params.seeds
     }
-    compute(params, then, fresh(params, kind), f"{kind}: tuned")
+    compute(params, then, "tuned")
 
 
-def compute(params: Train, trainings: Mapping[Path, tuple], model: torch.nn.Module, label: str) -> None:
+def compute(params: Train, trainings: Mapping[Path, tuple], label: str) -> None:
     """Train, and write the snapshots of each training into its folder, through a model of their kind.
 
-    That model is made before workers begin: so they need not load the library, each some seconds, themselves.
+    Those models are made before workers begin: so they need not load the library, each some seconds, themselves.
     """
+    kinds = [kind for _, kind, *_ in trainings.values()]
+    models = {kind: fresh(params, kind) for kind in kinds}
     how = {"stage": "checkpoints_train", "label": label, "unit": "step", "size": lambda _, one, *rest: one.n_steps}
     jobs = [(train, replace(params, n_seeds=1), *arguments) for arguments in trainings.values()]
     courses: list[Course] = spread_cells({"": jobs}, n_processes=available_cores(), **how)[""]
-    for folder, course in zip(trainings, courses, strict=True):
+    for folder, kind, course in zip(trainings, kinds, courses, strict=True):
         for weights, [row] in course.states:
-            model.load_state_dict(weights)
-            save_model(model, folder / step_name(row["step"]))
+            models[kind].load_state_dict(weights)
+            save_model(models[kind], folder / step_name(row["step"]))
             write_sums(folder / step_name(row["step"]))
 
 

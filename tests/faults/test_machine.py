@@ -150,6 +150,7 @@ def test_every_path_that_a_stage_writes_is_marked_so(family):
             parameters = inspect.signature(import_module(module).main, eval_str=True).parameters.values()
             for parameter, given in zip(parameters, arguments, strict=False):
                 kind = parameter.annotation
+                kind = OutFolder if kind == list[OutFolder] else kind
                 written = given in outs or any(out.startswith(given + "/") for out in outs)
                 if kind in (OutFile, OutFolder, Path):
                     wanted = (OutFile if Path(given).suffix else OutFolder) if written else Path

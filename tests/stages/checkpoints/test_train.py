@@ -29,7 +29,7 @@ def texts(tmp_path):
 def train(stage, texts, kind="llama", cases=HEADER + BASE + LARGE, **changes):
     Path("cases.tsv").write_text(cases)
     folders = [Path(kind) / name for name in ("base", "tuned", "pretrained")]
-    stage("checkpoints.train", {"example": PARAMS | changes}, "example", Path("cases.tsv"), kind, texts, *folders)
+    stage("checkpoints.train", {"example": PARAMS | changes}, "example", Path("cases.tsv"), texts, [Path(kind)])
     return folders
 
 
@@ -101,5 +101,5 @@ def test_a_folder_that_holds_anything_else_is_not_cleared(stage, texts):
     (Path("llama") / "base" / "mine.txt").write_text("mine")
     with pytest.raises(InputError, match="wanted an empty folder"):
         train(stage, texts)
-    with pytest.raises(InputError, match="kind: wanted llama or gpt2, got mamba"):
+    with pytest.raises(InputError, match="mamba: wanted a folder named llama or gpt2, got mamba"):
         train(stage, texts, "mamba")
