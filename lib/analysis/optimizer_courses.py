@@ -11,10 +11,14 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import kendalltau
 
+from lib.analysis.ranks import numerical_rank, stable_rank
+
 Vector = Float[np.ndarray, " _"]
 Course = Float[np.ndarray, "_ _"]
 
 BEGUN, ENDED = 0.1, 0.9  # shares of its last value at which a direction has begun, and has ended
+EARLY, HALF = 0.9, 0.5  # shares of the first loss at which ranks are noted
+RTOL = 0.01  # of the numerical rank
 SLOW = 0.1  # of the mean speed: below it the loss is on a plateau
 
 
@@ -43,6 +47,11 @@ def direction_times(times: Vector, sigma: Course, significant: float) -> tuple[V
 def order(last: Vector, ended: Vector) -> float:
     """Kendall's tau of size and earliness: 1 where the largest direction ends first; NaN for less than two."""
     return float(kendalltau(last, -ended).statistic) if len(last) > 1 else math.nan
+
+
+def order_of_rises(times: Vector, sizes: Course) -> float:
+    """`order` of what has grown at the end and of the times at which nine tenths of it are first there."""
+    return order(sizes[-1], times[np.argmax(sizes >= 0.9 * sizes[-1], axis=0)])
 
 
 def separate(begun: Vector, ended: Vector) -> float:
@@ -108,6 +117,14 @@ def step_of_share(loss: Vector, share: float) -> int:
     """The first step at which the loss is at most that share of the first; the last one where it never is."""
     fallen = np.flatnonzero(loss <= share * loss[0])
     return int(fallen[0]) if len(fallen) else -1
+
+
+def ranks_on_the_way(loss: Vector, KQ: Course, VO: Course) -> dict[str, float]:
+    """Stable ranks of both products where a share of the first loss is left, and at the end; there numerical ones."""
+    early, half = (step_of_share(loss, share) for share in (EARLY, HALF))
+    stable = stable_rank(np.stack([VO[half], VO[-1], KQ[early], KQ[-1]])).tolist()
+    names = "stable_rank_half", "stable_rank_end", "stable_rank_KQ_early", "stable_rank_KQ_end", "rank_KQ", "rank_VO"
+    return dict(zip(names, stable + numerical_rank(np.stack([KQ[-1], VO[-1]]), RTOL).tolist(), strict=True))
 
 
 def learned_early(

@@ -75,7 +75,7 @@ def few_measures(few: Table) -> Measures:
     return found
 
 
-def sign_measures(changes: Table, slopes: Table, diagonal: Table) -> Measures:
+def sign_measures(changes: Table, slopes: Table, diagonal: Table, rises: Table) -> Measures:
     """The ray's forecast against sign descent, Adam's slope with a long and a short memory, and descent's own time."""
     off = changes.assign(
         error=(changes["measured"] - changes["predicted"]).abs(),
@@ -85,10 +85,11 @@ def sign_measures(changes: Table, slopes: Table, diagonal: Table) -> Measures:
     long, short = (slopes[betas == beta].set_index("seed") for beta in (betas.max(), betas.min()))
     gd, adam = (diagonal[diagonal["optimizer"] == name].set_index("seed") for name in ("gd", "adam"))
     predicted = changes.drop_duplicates("seed").set_index("seed")["predicted"]
+    waited = rises[rises["optimizer"] == "gd"].sort_values("log10_init_scale").groupby("seed")["first_rise"].last()
     return {
         "first_change_error": by_scale(off, "error"),
         "first_change_coordinate": by_scale(off, "same"),
-        "gd_over_first_change": gd["first_activation"] / predicted,
+        "gd_over_first_change": waited / predicted,
         "adam_slope_VO": long["slope_VO"],
         "adam_slope_KQ": long["slope_KQ"],
         "adam_slope_short_VO": short["slope_VO"],

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 Weights = dict[str, Tensor]
@@ -42,6 +42,20 @@ def descend(
         weights = {name: weights[name] + rate * step for name, step in rule(slopes_here).items()}
         number, time = number + 1, time + rate
     yield Step(number, time, weights, loss_and_slopes(weights)[0])
+
+
+def descended(steps: Iterable[Step], share: float) -> tuple[Weights, Bool[Tensor, "*batch"]]:
+    """The weights [..., *batch, row, col] at which each loss is at most that share of its first, or the last ones; and
+    which of them came there."""
+    first, end, reached = None, {}, torch.tensor(False)
+    for step in steps:
+        first = step.loss if first is None else first
+        there = reached[..., None, None]
+        end = {name: torch.where(there, end.get(name, w), w) for name, w in step.weights.items()}
+        reached = reached | (step.loss <= share * first)
+        if reached.all():
+            break
+    return end, reached
 
 
 def annealed(rate: float, n_steps: int, share: float) -> list[float]:
@@ -185,6 +199,28 @@ def descend_diagonal(
         u, v = u + rate * step["u"], v + rate * step["v"]
         number, time = number + 1, time + rate
     yield DiagonalStep(number, time, u, v, gradient(u * v))
+
+
+def first_rise(descent: Iterable[DiagonalStep], threshold: float) -> Float[Tensor, "*batch"]:
+    """The time at which a |p| of each network exceeds the threshold first; infinite where none does."""
+    risen = torch.tensor(torch.inf, dtype=torch.float64)
+    for step in descent:
+        now = ((step.u * step.v).abs() > threshold).any(-1)
+        risen = torch.where(now & risen.isinf(), step.time, risen)
+        if risen.isfinite().all():
+            break
+    return risen
+
+
+def descend_roots(
+    gradient: Callable[[Tensor], Tensor], q: Tensor, rate: float, n_steps: int
+) -> Iterator[Float[Tensor, "*batch p"]]:
+    """Yield the products p = q |q| of signed roots q, first those of the start, under steps of the signs of g(p)."""
+    for _ in range(n_steps):
+        p = q * q.abs()
+        yield p
+        q = q + rate * gradient(p).sign()
+    yield q * q.abs()
 
 
 def warmed_up(first: float, growth: float, rate: float, time: float) -> list[float]:

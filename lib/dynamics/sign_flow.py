@@ -10,8 +10,9 @@ then q_i slides along g_i = 0, with a velocity $e_i \in [-1, 1]$ that keeps it t
 |e_i| comes to 1. Else it turns. No init scale stands in it.
 """
 
+import math
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -22,8 +23,11 @@ from torch import Tensor
 
 Vector = Float[np.ndarray, " p"]
 Mask = Bool[np.ndarray, " p"]
+Times = Float[np.ndarray, " time"]
+Course = Float[np.ndarray, "time p"]
 Path = Callable[[float], Vector]
 RAY = 1e-4  # the time until which all coordinates are on the first ray: what has no gradient at 0 has one there
+SEEN = 0.01  # the time from which a path with a finite start is compared with the ray; there the start is still seen
 LONGEST = 0.02  # step of the solver, so that a coordinate seldom has two events in one
 
 
@@ -84,6 +88,40 @@ def first_change(loss: Loss, end: float, n_looks: int = 200) -> tuple[float, int
             return float(roots[first]), int(changed[first])
         before = float(time)
     return np.inf, -1
+
+
+def changes_of_sign(times: Times, values: Course) -> Vector:
+    """When each value that was positive is negative for the first time, on a line between two times; or infinite."""
+    falls = (values[:-1] > 0) & (values[1:] < 0)
+    k, each = falls.argmax(0), np.arange(values.shape[1])
+    before, after = values[k, each], values[k + 1, each]
+    with np.errstate(divide="ignore", invalid="ignore"):  # of those that never fall
+        found = times[k] + before / (before - after) * (times[k + 1] - times[k])
+    return np.where(falls.any(0), found, np.inf)
+
+
+def ray_error(times: Times, products: Course, until: float) -> float:
+    r"""$\max_{i, \tau} |\sqrt{|p_i|} / \tau - 1|$ for `SEEN` ≤ τ < `until`, zero on the first ray itself; or NaN."""
+    on_ray = (times >= SEEN) & (times < until)
+    if not on_ray.any():
+        return math.nan
+    return float(np.abs(np.sqrt(np.abs(products[on_ray])) / times[on_ray, None] - 1).max())
+
+
+def against_ray(loss: Loss, end: float, times: Times, p: Course, g: Course) -> dict[str, Any]:
+    """The ray's forecast of the first change of sign, those of a sign descent through p, and how far it is from it."""
+    predicted, coordinate = first_change(loss, end)
+    changes = changes_of_sign(times, first_ray(loss)[0] * g)
+    first = int(np.argmin(changes))
+    measured = float(changes[first])
+    return {
+        "predicted": predicted,
+        "predicted_coordinate": coordinate,
+        "measured": measured,
+        "measured_coordinate": first,
+        "ray_error": ray_error(times, p, measured),
+        "times": changes,
+    }
 
 
 def sign_flow(loss: Loss, end: float, *, rtol: float, atol: float) -> Iterator[Piece]:

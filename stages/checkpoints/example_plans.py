@@ -1,6 +1,5 @@
 """The plans and adapters of the example's models, in one process: libraries load once."""
 
-
 from lib.io.command import OutFolder, run
 from lib.io.inputs import verify
 from stages.checkpoints import adapt, plan

@@ -32,12 +32,11 @@ class Said:
 def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> None:
     """Write `tables`, `measures.json` and `summary.json` in metrics."""
     said = read_params(section, Said, part=True)
-    runs, courses, few, paths = (
-        read_table(trained / f"{name}.parquet") for name in ("runs", "courses", "few", "paths")
+    runs, courses, few, paths, conserved = (
+        read_table(trained / f"{name}.parquet") for name in ("runs", "courses", "few", "paths", "conserved")
     )
-    changes, events, descents, slopes, diagonal = (
-        read_table(followed / f"{name}.parquet") for name in ("changes", "events", "paths", "slopes", "diagonal")
-    )
+    of_signs = ("changes", "events", "paths", "slopes", "diagonal", "rises")
+    changes, events, descents, slopes, diagonal, rises = (read_table(followed / f"{name}.parquet") for name in of_signs)
     small, large = runs["log10_init_scale"].min(), runs["log10_init_scale"].max()
     full, seed = runs["teacher_rank"].max(), runs["seed"].min()
     of_one = (courses["seed"] == seed) & (courses["teacher_rank"] == full) & (courses["log10_init_scale"] == small)
@@ -49,6 +48,7 @@ def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> Non
         "optimizers": runs,
         "courses": courses[of_one].drop(columns=["seed", "teacher_rank", "W_KQ"]),
         "few": few,
+        "conserved": conserved,
         "noisy_paths": paths[paths["noise"] > 0].drop(columns=["n_samples", "noise"]),
         "changes": changes.drop(columns="times"),
         "events": events,
@@ -57,11 +57,12 @@ def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> Non
         "distances": distances,
         "slopes": slopes,
         "diagonal": diagonal,
+        "rises": rises,
     }
     clear(metrics / "tables", "*.parquet")
     for name, table in tables.items():
         write_table(compact(table), metrics / "tables" / f"{name}.parquet")
-    measured = training_measures(runs) | few_measures(few) | sign_measures(changes, slopes, diagonal)
+    measured = training_measures(runs) | few_measures(few) | sign_measures(changes, slopes, diagonal, rises)
     measured |= flow_measures(distances)
     middle = sorted(runs["log10_init_scale"].unique())[:2][-1]
     scales = {"small": small, "middle": middle, "large": large, "sign_small": changes["log10_init_scale"].min()}

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from lib.analysis.balance import changes
-from lib.analysis.optimizer_courses import step_of_share, timing
-from lib.analysis.ranks import effective_rank, numerical_rank, stable_rank
+from lib.analysis.optimizer_courses import ranks_on_the_way, timing
+from lib.analysis.ranks import effective_rank
 from lib.data.gaussian_sequences import gaussian_sequences
-from lib.dynamics.optimizers import RULES, annealed, descend
+from lib.dynamics.optimizers import RULES, annealed, descend, descended
 from lib.io.cells import Course, Saved, Tables, joined, spread_cells
 from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
@@ -27,14 +27,11 @@ from lib.io.params import Count, Fraction, Interval, Name, Positive, Seeds, Step
 from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.tables import write_table
 from lib.models.attention import PRODUCTS
-from lib.models.full_attention import FullHead
-from lib.models.shared_tokens import Factors, SharedTokensHead, named, side_by_side, spectra
+from lib.models.shared_tokens import Factors, SharedTokensHead, gaussian_factors, named, spectra, targets
 
 Trainings = tuple[tuple[float, int], ...]  # log10 of the init scale and rank of the teacher, side by side
 WINDOW = (0.05, 0.15)  # of τ, in which the singular values of the factors grow
-EARLY, HALF = 0.9, 0.5  # shares of the first loss at which ranks are noted, or at the end
-RTOL = 0.01  # of the numerical rank
-RANKS = "stable_rank_half", "stable_rank_end", "stable_rank_KQ_early", "stable_rank_KQ_end", "rank_KQ", "rank_VO"
+UNEVEN, LEFT = (0.1, 0.05), 0.1  # init scales of P and Q, of which a difference is to be seen; the share of the loss
 N_LOOKS = 121  # points of a course that are kept
 N_SNAPSHOTS = 9  # of the weights
 
@@ -78,7 +75,7 @@ class Optimizers(Seeds):
 
 
 def main(section: str, head: str, optimizers: Path, runs: OutFolder, trained: OutFolder) -> None:
-    """Write the runs on many tokens; a row of each, `runs`, and its course, `courses`; `few` and `paths`."""
+    """Write the runs on many tokens; a row of each, `runs`, and its course, `courses`; `few`, `paths`, `conserved`."""
     use_threads(1)
     params, sizes = read_params(section, Optimizers), read_params(head, Head, part=True)
     cases = read_cases(optimizers, Optimizer)
@@ -94,6 +91,7 @@ def main(section: str, head: str, optimizers: Path, runs: OutFolder, trained: Ou
     jobs = {
         "many": [(train, params, sizes, *job) for job in many],
         "few": [(train_on_few, params, sizes, case, n, noise) for case in cases for n, noise in few],
+        "uneven": [(conserved, params, sizes, case) for case in cases],
     }
     how = {"stage": "gradual_rank_optimizers", "n_processes": available_cores(), "label": section}
     found = spread_cells(jobs, **how, unit="training")
@@ -104,8 +102,8 @@ def main(section: str, head: str, optimizers: Path, runs: OutFolder, trained: Ou
         table = joined([course.tables for course in found["many"]], name)
         order = np.lexsort([table["optimizer"].map(places), -table["teacher_rank"], table["log10_init_scale"]])
         write_table(table.iloc[order].reset_index(drop=True), trained / f"{name}.parquet")
-    for name in ("few", "paths"):
-        write_table(joined(found["few"], name), trained / f"{name}.parquet")
+    for name, kind in (("few", "few"), ("paths", "few"), ("conserved", "uneven")):
+        write_table(joined(found[kind], name), trained / f"{name}.parquet")
 
 
 def memory(params: Optimizers, sizes: Head) -> int:
@@ -129,30 +127,36 @@ def save(runs: Path, params: Optimizers, case: Optimizer, trainings: Trainings, 
         )
         with write_run(runs, variant, layout) as writer:
             for W, rows in states:
-                times = [row | {"rescaled_time": row["time"] / (-scale * math.log(10))} for row in rows]
-                own = [row | {"loss": row["loss"][place]} for row in times]
+                waited = -scale * math.log(10)
+                own = [row | {"rescaled_time": row["time"] / waited, "loss": row["loss"][place]} for row in rows]
                 writer.add({name: w[:, place] for name, w in W.items()}, own)
 
 
-def taught(
-    params: Optimizers, sizes: Head, purpose: str, n_samples: int, ranks: list[int], noise: float = 0.0
-) -> tuple[Tensor, Tensor]:
+def taught(params: Optimizers, sizes: Head, purpose: str, n: int, ranks: list[int], noise: float = 0) -> list[Tensor]:
     """Tokens of all seeds, and what teachers of some ranks and one norm make of them; noise in deviations of it."""
-    d = sizes.d_model
-    drawn_tokens = [gaussian_sequences(n_samples, sizes.seq_len, d, generator(s, purpose)) for s in params.seeds]
-    X, (P, Q) = torch.stack(drawn_tokens), drawn(params, sizes, "full teacher")["factors"]
-    Y = torch.stack([FullHead(X, X).output(*(P[..., :r] @ Q[..., :r].mT / math.sqrt(d * r))) for r in ranks], 1)
+    d, L = sizes.d_model, sizes.seq_len
+    X = torch.stack([gaussian_sequences(n, L, d, generator(s, purpose)) for s in params.seeds])
+    Y = targets(X, drawn(params, sizes, "full teacher"), ranks)
     if noise:
         each = [torch.randn(X[0].shape, generator=generator(s, "noise"), dtype=X.dtype) for s in params.seeds]
         Y = Y + noise * Y.std((-3, -2, -1), keepdim=True) * torch.stack(each)[:, None]
-    return X, Y
+    return [X, Y]
 
 
 def drawn(params: Optimizers, sizes: Head, purpose: str) -> Factors:
-    """Factors of N(0, 1) entries, all seeds side by side."""
-    shape = 4, sizes.d_model, sizes.d_model
-    each = [torch.randn(shape, generator=generator(seed, purpose), dtype=torch.float64) for seed in params.seeds]
-    return side_by_side(*torch.stack(each, 1))
+    return gaussian_factors(sizes.d_model, [generator(seed, purpose) for seed in params.seeds])
+
+
+def conserved(params: Optimizers, sizes: Head, case: Optimizer) -> Tables:
+    """One optimiser from factors of uneven size, till a tenth of the loss is left: what of their difference is kept."""
+    head = SharedTokensHead(*taught(params, sizes, "tokens", params.n_samples, [sizes.d_model]))
+    P, Q = drawn(params, sizes, "full start")["factors"].unsqueeze(-3)
+    start = {"factors": torch.stack([UNEVEN[0] * P, UNEVEN[1] * Q])}
+    rates = case.rates(math.log10(UNEVEN[0]))
+    end, reached = descended(descend(head.loss_and_slopes, start, RULES[case.rule](), rates), LEFT)
+    kept = changes(start["factors"], end["factors"], ("KQ", "VO"))
+    cell = {"optimizer": case.name, "seed": list(params.seeds), "reached": reached[:, 0].numpy()}
+    return {"conserved": pd.DataFrame({**cell, **{name: share[:, 0].numpy() for name, share in kept.items()}})}
 
 
 def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings) -> Course:
@@ -181,13 +185,9 @@ def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings
     for (k, (scale, rank)), (n, seed) in product(enumerate(trainings), enumerate(params.seeds)):
         cell = {"optimizer": case.name, "teacher_rank": rank, "log10_init_scale": scale, "seed": seed}
         KQ, VO, own_loss = both[:, 0, n, k], both[:, 1, n, k], loss[:, n, k]
-        early, half = (step_of_share(own_loss, share) for share in (EARLY, HALF))
         timed = timing(t, own_loss, KQ, VO, factors[:, :, n, k], sizes.threshold, params.significant, WINDOW)
-        on_the_way = stable_rank(np.stack([VO[half], VO[-1], KQ[early], KQ[-1]]))
-        at_the_end = numerical_rank(np.stack([KQ[-1], VO[-1]]), RTOL)
-        on_both = zip(RANKS, [*on_the_way.tolist(), *at_the_end.tolist()], strict=True)
         own = {name: float(one[n, k]) for name, one in {"growth": growth, **kept}.items()}
-        runs.append({**cell, **own, **timed, **dict(on_both)})
+        runs.append({**cell, **own, **timed, **ranks_on_the_way(own_loss, KQ, VO)})
         courses += [{**cell, "step": i, "time": t[i], "W_KQ": KQ[i], "W_VO": VO[i]} for i in looks]
     return Course({"runs": pd.DataFrame(runs), "courses": pd.DataFrame(courses)}, states)
 

@@ -1,5 +1,6 @@
 """Follow sign descent, Adam and gradient descent on the diagonal head, and sign flow event by event beside them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -8,10 +9,20 @@ import pandas as pd
 import torch
 
 from lib.analysis.balance import diagonal_shares
-from lib.analysis.optimizer_courses import learned_early, order
+from lib.analysis.optimizer_courses import learned_early, order_of_rises
 from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
-from lib.dynamics.optimizers import Adam, annealed, descend_diagonal, signs, slopes, warmed_up
-from lib.dynamics.sign_flow import Event, first_change, first_ray, sign_flow
+from lib.dynamics.optimizers import (
+    Adam,
+    DiagonalStep,
+    annealed,
+    descend_diagonal,
+    descend_roots,
+    first_rise,
+    signs,
+    slopes,
+    warmed_up,
+)
+from lib.dynamics.sign_flow import Event, against_ray, sign_flow
 from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
@@ -26,7 +37,8 @@ EARLY = 0.9  # the share of the first loss at which coordinates are counted
 RTOL, ATOL = 1e-5, 1e-6  # of sign flow
 MOST_STEPS = 20_000  # of gradient descent, which ends when a tenth of the loss is gone
 N_LOOKS = 101  # points of the paths that are kept
-TABLES = ("changes", "events", "paths", "slopes", "diagonal")
+SMALLEST = -32.0  # log10 of the init scale from which sign descent and Adam, whose rises do not wait, rise besides
+TABLES = ("changes", "events", "paths", "slopes", "diagonal", "rises")
 
 
 @dataclass(frozen=True)
@@ -60,13 +72,17 @@ def main(section: str, problem: str, solver: str, followed: OutFolder) -> None:
     learned = read_params(solver, Learned, part=True).threshold
     tokens = sizes.n_samples * sizes.seq_len
     check_memory(section, 8 * params.n_seeds * tokens * (6 * sizes.d_model + 3 * sizes.seq_len))
+    scales, further = params.log10_init_scales, dict.fromkeys((*params.log10_init_scales, SMALLEST))
+    alone = [replace(params, n_seeds=1, first_seed=seed) for seed in params.seeds]  # who waits, waits for its own
     jobs = {
-        "waiting": [(trained, alone(params, seed), sizes, learned, "gd") for seed in params.seeds],  # each for its own
+        "waiting": [(trained, one, sizes, learned, "gd") for one in alone]
+        + [(rises, one, sizes, learned, "gd", scale) for scale in scales for one in alone],
         "descents": [(roots, params, sizes)]
-        + [(changes, params, sizes, learned, scale) for scale in params.log10_init_scales]
+        + [(changes, params, sizes, learned, scale) for scale in scales]
+        + [(rises, params, sizes, learned, name, scale) for scale in further for name in ("sign", "adam")]
         + [(trained, params, sizes, learned, "adam")]
         + [(adam_slopes, params, sizes, beta_2) for beta_2 in (0.999, 0.9)],
-        "flows": [(flow, alone(params, seed), sizes) for seed in params.seeds],
+        "flows": [(flow, one, sizes) for one in alone],
     }
     found = spread_cells(jobs, stage="gradual_rank_signs", n_processes=available_cores(), label=section, unit="descent")
     for name in TABLES:
@@ -82,62 +98,59 @@ def head(sizes: Sizes, seeds: tuple[int, ...]) -> tuple[DiagonalHead, torch.Tens
     return DiagonalHead(X, diagonal_head(X, teachers)), u, v
 
 
-def alone(params: Signs, seed: int) -> Signs:
-    """The same for one of the seeds."""
-    return replace(params, n_seeds=1, first_seed=seed)
+def followed(
+    params: Signs, loss: DiagonalHead, u: torch.Tensor, v: torch.Tensor, name: str, log10_scale: float
+) -> Iterator[DiagonalStep]:
+    """One optimiser from that init scale: its rates are constant but for sign descent's first and Adam's last."""
+    scale, n_steps = 10**log10_scale, round(params.end / params.learning_rate)
+    rule, rates = {
+        "sign": (signs, warmed_up(scale / WARM_UP[0], WARM_UP[1], params.learning_rate, params.end)),
+        "adam": (Adam(), annealed(params.learning_rate, n_steps, 0.4)),
+        "gd": (slopes, [params.descent_rate] * MOST_STEPS),
+    }[name]
+    return descend_diagonal(loss.gradient, scale * u, scale * v, rule, rates)
 
 
-def one(loss: DiagonalHead, n: int) -> DiagonalHead:
-    return DiagonalHead(loss.X[n], loss.Y[n])
+def rises(params: Signs, sizes: Sizes, learned: float, name: str, log10_scale: float) -> Tables:
+    """When a product is learned first, infinite where none is."""
+    loss, u, v = head(sizes, params.seeds)
+    risen = first_rise(followed(params, loss, u, v, name, log10_scale), learned)
+    cell = {"optimizer": name, "log10_init_scale": log10_scale, "seed": list(params.seeds)}
+    return {"rises": pd.DataFrame({**cell, "first_rise": risen.numpy()})}
 
 
 def changes(params: Signs, sizes: Sizes, learned: float, log10_scale: float) -> Tables:
     """Sign descent from one scale: when each g first changes its sign, beside the ray's forecast; what is learned."""
     loss, u, v = head(sizes, params.seeds)
-    scale = 10**log10_scale
-    rates = warmed_up(scale / WARM_UP[0], WARM_UP[1], params.learning_rate, params.end)
-    s = torch.stack([torch.from_numpy(first_ray(one(loss, n))[0]) for n in range(len(params.seeds))])
-    times, before, last = np.full(s.shape, np.inf), torch.zeros_like(s), 0.0
-    knots, products, end = [], [], (scale * u, scale * v)
-    for step in descend_diagonal(loss.gradient, scale * u, scale * v, signs, rates):
-        now = s * step.g
-        changed = (now < 0).numpy() & np.isinf(times) & (before > 0).numpy()
-        share = (before / (before - now)).numpy()
-        times = np.where(changed, last + share * (step.time - last), times)
-        before, last, end = now, step.time, (step.u, step.v)
+    end = start = (10**log10_scale * u, 10**log10_scale * v)
+    knots, products, g = [], [], []
+    for step in followed(params, loss, u, v, "sign", log10_scale):
+        end = step.u, step.v
         knots.append(step.time)
         products.append((step.u * step.v).numpy())
-    rows, path, kept = [], np.stack(products, 1), diagonal_shares((scale * u, scale * v), end)
+        g.append(step.g.numpy())
+    t, path, slope, kept = np.array(knots), np.stack(products, 1), np.stack(g, 1), diagonal_shares(start, end)
+    rows = []
     for n, seed in enumerate(params.seeds):
-        predicted, coordinate = first_change(one(loss, n), params.end)
-        found = int(np.argmin(times[n]))
-        rows.append(
-            {"seed": seed, "log10_init_scale": log10_scale, "predicted": predicted, "predicted_coordinate": coordinate,
-             "measured": float(times[n, found]), "measured_coordinate": found, "times": times[n]}
-        )  # fmt: skip
-    method, t = {"method": "weights", "log10_init_scale": log10_scale}, np.array(knots)
+        found = against_ray(DiagonalHead(loss.X[n], loss.Y[n]), params.end, t, path[n], slope[n])
+        rows.append({"seed": seed, "log10_init_scale": log10_scale, **found})
     diagonal = pd.DataFrame(
         {"optimizer": "sign", "log10_init_scale": log10_scale, "seed": list(params.seeds),
-         "first_activation": [float(t[np.argmax((np.abs(p) > learned).any(-1))]) for p in path],
          "rank_early": learned_early(lambda p: loss.value(torch.from_numpy(p)).numpy(), path[:, ::5], EARLY, learned),
-         "order": [order_of(t, np.abs(p)) for p in path],
+         "order": [order_of_rises(t, np.abs(p)) for p in path],
          **{name: share.numpy() for name, share in kept.items()}}
     )  # fmt: skip
-    return {"changes": pd.DataFrame(rows), "paths": looked_at(params, t, path, **method), "diagonal": diagonal}
+    paths = looked_at(params, t, path, method="weights", log10_init_scale=log10_scale)
+    return {"changes": pd.DataFrame(rows), "paths": paths, "diagonal": diagonal}
 
 
 def roots(params: Signs, sizes: Sizes) -> Tables:
     """Sign descent of the signed roots from zero, whose small steps are sign flow's own."""
     loss, u, _ = head(sizes, params.seeds)
-    q, rate = torch.zeros_like(u), params.learning_rate
-    knots, products = [], []
-    for k in range(round(params.end / rate) + 1):
-        p = q * q.abs()
-        knots.append(k * rate)
-        products.append(p.numpy())
-        q = q + rate * loss.gradient(p).sign()
-    path = looked_at(params, np.array(knots), np.stack(products, 1), method="roots", log10_init_scale=-np.inf)
-    return {"paths": path}
+    rate, n_steps = params.learning_rate, round(params.end / params.learning_rate)
+    products = [p.numpy() for p in descend_roots(loss.gradient, torch.zeros_like(u), rate, n_steps)]
+    knots = rate * np.arange(n_steps + 1)
+    return {"paths": looked_at(params, knots, np.stack(products, 1), method="roots", log10_init_scale=-np.inf)}
 
 
 def looked_at(params: Signs, knots: np.ndarray, products: np.ndarray, **cell: object) -> pd.DataFrame:
@@ -156,37 +169,26 @@ def trained(params: Signs, sizes: Sizes, learned: float, name: str) -> Tables:
     """Adam or gradient descent from the largest scale: what is learned when a tenth of the loss is gone, the order."""
     loss, u, v = head(sizes, params.seeds)
     scale = max(params.log10_init_scales)
-    n_steps = round(params.end / params.learning_rate)
-    rates = annealed(params.learning_rate, n_steps, 0.4) if name == "adam" else [params.descent_rate] * MOST_STEPS
-    first = loss.value(torch.zeros_like(u))
-    rank, activated = np.full(len(u), -1), np.full(len(u), np.inf)
-    kept, times, start = [], [], (10**scale * u, 10**scale * v)
-    end = start
-    for step in descend_diagonal(loss.gradient, *start, Adam() if name == "adam" else slopes, rates):
+    first, rank = loss.value(torch.zeros_like(u)), np.full(len(u), -1)
+    kept, times = [], []
+    end = start = (10**scale * u, 10**scale * v)
+    for step in followed(params, loss, u, v, name, scale):
         p, end = step.u * step.v, (step.u, step.v)
-        count = (p.abs() > learned).sum(-1).numpy()
-        activated = np.where((count > 0) & np.isinf(activated), step.time, activated)
         if step.number % 5 == 0:
             kept.append(p.abs().numpy())
             times.append(step.time)
             below = (loss.value(p) <= EARLY * first).numpy()
-            rank = np.where(below & (rank < 0), count, rank)
+            rank = np.where(below & (rank < 0), (p.abs() > learned).sum(-1).numpy(), rank)
             if name == "gd" and (rank >= 0).all():
                 break
     p, shares = np.stack(kept, 1), diagonal_shares(start, end)
-    orders = [order_of(np.array(times), one) if name == "adam" else np.nan for one in p]
+    orders = [order_of_rises(np.array(times), one) if name == "adam" else np.nan for one in p]
     return {
         "diagonal": pd.DataFrame(
-            {"optimizer": name, "log10_init_scale": scale, "seed": list(params.seeds), "first_activation": activated,
-             "rank_early": rank, "order": orders, **{name: share.numpy() for name, share in shares.items()}}
+            {"optimizer": name, "log10_init_scale": scale, "seed": list(params.seeds), "rank_early": rank,
+             "order": orders, **{name: share.numpy() for name, share in shares.items()}}
         )
     }  # fmt: skip
-
-
-def order_of(times: np.ndarray, p: np.ndarray) -> float:
-    """Kendall's tau of the last |p| and the earliness of nine tenths of it."""
-    ended = times[np.argmax(p >= 0.9 * p[-1], axis=0)]
-    return order(p[-1], ended)
 
 
 def adam_slopes(params: Signs, sizes: Sizes, beta_2: float) -> Tables:
@@ -205,7 +207,7 @@ def flow(params: Signs, sizes: Sizes) -> Tables:
     """Sign flow of one seed: its events, and its products."""
     (seed,) = params.seeds
     loss, *_ = head(sizes, (seed,))
-    pieces = list(sign_flow(one(loss, 0), params.end, rtol=RTOL, atol=ATOL))
+    pieces = list(sign_flow(DiagonalHead(loss.X[0], loss.Y[0]), params.end, rtol=RTOL, atol=ATOL))
     rows = [(seed, *event) for piece in pieces for event in piece.events]
     events = pd.DataFrame(rows, columns=["seed", *Event._fields])
     q = np.stack([piece.q for piece in pieces])

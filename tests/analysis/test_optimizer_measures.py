@@ -87,10 +87,14 @@ def test_the_forecast_of_sign_descent_and_the_slopes_of_adam():
         }
     )
     diagonal = pd.DataFrame(
-        {"optimizer": ["gd", "gd", "adam", "adam"], "seed": [1, 2, 1, 2], "first_activation": [100.0, 60.0, 0.1, 0.1],
+        {"optimizer": ["gd", "gd", "adam", "adam"], "seed": [1, 2, 1, 2],
          "rank_early": [1, 2, 15, 16], "order": [math.nan, math.nan, -0.5, -0.6]}
     )  # fmt: skip
-    found = sign_measures(changes, slopes, diagonal)
+    rises = pd.DataFrame(
+        {"optimizer": ["gd", "gd", "gd", "gd", "adam"], "log10_init_scale": [-8.0, -8.0, -4.0, -4.0, -4.0],
+         "seed": [1, 2, 1, 2, 1], "first_rise": [200.0, 120.0, 100.0, 60.0, 0.1]}
+    )  # fmt: skip
+    found = sign_measures(changes, slopes, diagonal, rises)
     assert found["first_change_error"]["1e-4"].to_dict() == pytest.approx({1: 0.01, 2: 0})
     assert found["first_change_coordinate"]["1e-4"].to_dict() == {1: 1, 2: 0}
     assert found["first_change_coordinate"]["1e-8"].to_dict() == {1: 1, 2: 1}

@@ -13,6 +13,7 @@ from lib.dynamics.optimizers import (
     annealed,
     descend,
     descend_diagonal,
+    descended,
     normalized,
     polar_factors,
     signs,
@@ -113,6 +114,21 @@ def test_descent_yields_every_state_with_its_time_and_loss():
         torch.testing.assert_close(step.loss, off.square().sum() / 2)
         torch.testing.assert_close(after.weights["P"], step.weights["P"] + rate * off @ step.weights["Q"])
         torch.testing.assert_close(after.weights["Q"], step.weights["Q"] + rate * off.T @ step.weights["P"])
+
+
+def test_each_descent_ends_where_its_own_share_of_the_loss_is_left():
+    target = torch.diag(torch.tensor([2.0, 1.0], dtype=torch.float64)).expand(2, 2, 2)
+    scale = torch.tensor([0.5, 0.01], dtype=torch.float64)[:, None, None]
+    W = {name: torch.eye(2, dtype=torch.float64) * scale for name in "PQ"}
+    steps = list(descend(factorisation(target), W, slopes, [0.1] * 25))
+    found, reached = descended(iter(steps), 0.3)
+    losses = torch.stack([step.loss for step in steps])
+    first = int(torch.argmax((losses[:, 0] <= 0.3 * losses[0, 0]).int()))
+    assert reached.tolist() == [True, False]
+    assert 0 < first < 25
+    for name in "PQ":
+        torch.testing.assert_close(found[name][0], steps[first].weights[name][0])
+        torch.testing.assert_close(found[name][1], steps[-1].weights[name][1])
 
 
 @pytest.fixture

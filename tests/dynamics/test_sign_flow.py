@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lib.dynamics.sign_flow import first_change, first_ray, sign_flow
+from lib.dynamics.sign_flow import changes_of_sign, first_change, first_ray, ray_error, sign_flow
 from lib.models.diagonal_attention import Quadratic
 
 ACCURACY, COARSE = {"rtol": 1e-6, "atol": 1e-8}, {"rtol": 1e-3, "atol": 1e-5}
@@ -70,3 +70,16 @@ def test_these_cases_have_every_kind_of_event():
         for event in piece.events
     }
     assert kinds == {"slides", "turns", "leaves", "passes"}
+
+
+def test_a_change_of_sign_is_the_first_fall_through_zero_on_a_line():
+    times = np.array([0.0, 1.0, 3.0, 4.0])
+    values = np.array([[1.0, -1.0, 2.0, 0.0], [0.5, 1.0, -2.0, 1.0], [-0.5, 1.0, 1.0, 1.0], [-1.0, 2.0, -1.0, 3.0]])
+    assert changes_of_sign(times, values).tolist() == [2.0, math.inf, 0.5, math.inf]
+
+
+def test_the_error_of_the_ray_is_the_largest_between_its_start_and_the_first_change():
+    times = np.array([0.001, 0.01, 0.1, 0.2, 0.3])
+    roots = times[:, None] * np.array([[9.0, 9.0], [1.02, 1.0], [1.0, 0.97], [1.0, 1.0], [9.0, 1.0]])
+    assert ray_error(times, np.array([1, -1]) * roots**2, 0.3) == pytest.approx(0.03)
+    assert math.isnan(ray_error(times, roots, 0.005))

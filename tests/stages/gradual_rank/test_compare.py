@@ -46,7 +46,8 @@ def made():
         for row in few
         for k in (0, 5)
     ]
-    return {"runs": runs, "courses": courses, "few": few, "paths": paths}, made_signs(draw)
+    kept = [{"optimizer": name, "seed": seed, "square_change_VO": draw.uniform()} for name in NAMES for seed in SEEDS]
+    return {"runs": runs, "courses": courses, "few": few, "paths": paths, "conserved": kept}, made_signs(draw)
 
 
 def made_signs(draw):
@@ -66,10 +67,15 @@ def made_signs(draw):
         for beta, seed in itertools.product((0.9, 0.999), SEEDS)
     ]
     diagonal = [
-        {"optimizer": name, "seed": seed, "first_activation": draw.uniform(), "rank_early": 3, "order": draw.uniform()}
+        {"optimizer": name, "seed": seed, "rank_early": 3, "order": draw.uniform()}
         for name, seed in itertools.product(("gd", "adam"), SEEDS)
     ]
-    return {"changes": changes, "events": events, "paths": paths, "slopes": slopes, "diagonal": diagonal}
+    rises = [
+        {"optimizer": name, "log10_init_scale": scale, "seed": seed, "first_rise": draw.uniform()}
+        for name, scale, seed in itertools.product(("gd", "adam"), (-4.0, -8.0), SEEDS)
+    ]
+    made = {"changes": changes, "events": events, "paths": paths, "slopes": slopes}
+    return {**made, "diagonal": diagonal, "rises": rises}
 
 
 @pytest.fixture

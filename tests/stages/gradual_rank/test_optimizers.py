@@ -71,9 +71,13 @@ def rates(name, scale, longer=1):
     return [RATES[name] * min(1, (n * longer - k) / (falling + 1)) for k in range(n * longer)]
 
 
-def trained(name, X, Y, seed, scale, longer=1):
-    """τ, the loss and the weights before every step and after the last; torch.optim.Adam makes Adam's steps."""
-    W = {key: (10**scale * w).requires_grad_() for key, w in four(seed, "full start").items()}
+def trained(name, X, Y, seed, scale, longer=1, of_Q=1.0):
+    """τ, the loss and the weights before every step and after the last; torch.optim.Adam makes Adam's steps.
+
+    W_Q and W_O begin `of_Q` times as large as the others.
+    """
+    W = {key: 10**scale * (of_Q if key in ("W_Q", "W_O") else 1) * w for key, w in four(seed, "full start").items()}
+    W = {key: w.requires_grad_() for key, w in W.items()}
     adam = torch.optim.Adam(list(W.values()), lr=1.0)
     time, found = 0.0, []
     for rate in [*rates(name, scale, longer), 0.0]:
@@ -110,7 +114,8 @@ def tables(stage, tmp_path):
     sections = {SECTION: PARAMS, HEAD: SIZES}
     stage("gradual_rank.optimizers", sections, SECTION, HEAD, *(tmp_path / name for name in PLACES))
     return {
-        name: pd.read_parquet(tmp_path / "trained" / f"{name}.parquet") for name in ("runs", "courses", "few", "paths")
+        name: pd.read_parquet(tmp_path / "trained" / f"{name}.parquet")
+        for name in ("runs", "courses", "few", "paths", "conserved")
     }
 
 
@@ -130,6 +135,7 @@ def test_courses_rows_and_test_losses_are_those_of_automatic_differentiation(tab
                 np.testing.assert_allclose(look[product], sigma(W, *pair), rtol=1e-5, atol=1e-9)
         check_row(row, steps)
     check_few(tables)
+    check_conserved(tables["conserved"])
 
 
 def test_the_weights_are_kept_as_a_run_of_each_training(tables, tmp_path):
@@ -156,10 +162,26 @@ def test_the_weights_are_kept_as_a_run_of_each_training(tables, tmp_path):
                 ("optimizer", name), ("teacher_rank", cell["teacher_rank"]), ("log10_init_scale", scale), ("seed", seed)
             )])].to_dict("records")  # fmt: skip
             first, last = steps[0][2], steps[-1][2]
-            squares = [[W[key].T @ W[key] for key in ("W_K", "W_Q")] for W in (first, last)]
-            change = [after - before for before, after in zip(*squares, strict=True)]
-            wanted = torch.linalg.matrix_norm(change[0] - change[1]) / torch.linalg.matrix_norm(change[0] + change[1])
-            assert of["square_change_KQ"] == pytest.approx(float(wanted), rel=1e-4)
+            assert of["square_change_KQ"] == pytest.approx(square_change(first, last, "W_K", "W_Q"), rel=1e-4)
+
+
+def square_change(before, after, P, Q):
+    """The change of PᵀP - QᵀQ over that of the sum."""
+    change = [after[key].T @ after[key] - before[key].T @ before[key] for key in (P, Q)]
+    return float(torch.linalg.matrix_norm(change[0] - change[1]) / torch.linalg.matrix_norm(change[0] + change[1]))
+
+
+def check_conserved(conserved):
+    """From factors of uneven size, up to the first step at which a tenth of the loss is left, or the last."""
+    assert len(conserved) == 4 * 2
+    for row in conserved.to_dict("records"):
+        X, Y, *_ = task(row["seed"], D, 9)
+        steps = trained(row["optimizer"], X, Y, row["seed"], -1, of_Q=0.5)
+        ended = next((n for n, (_, loss, _) in enumerate(steps) if loss <= 0.1 * steps[0][1]), None)
+        assert row["reached"] == (ended is not None)
+        last = steps[-1 if ended is None else ended][2]
+        for product, pair in (("KQ", ("W_K", "W_Q")), ("VO", ("W_V", "W_O"))):
+            assert row[f"square_change_{product}"] == pytest.approx(square_change(steps[0][2], last, *pair), rel=1e-4)
 
 
 def check_row(row, steps):
