@@ -1,7 +1,11 @@
 """Optimisers side by side, on tiny models: which rates are chosen, what is trained, cut and measured, and kept."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +18,7 @@ from vit_made import scored
 
 from lib.analysis.ranks import stable_rank
 from lib.data.images import channel_statistics, read_images, standardise
+from lib.io.command import run
 from lib.io.params import read_cases
 from lib.io.runs import open_run
 from tools import optimizers
@@ -39,6 +44,23 @@ COMPARED = {"n_steps": 6, "snapshot_every": 3, "test_accuracy": 0.13}
 PUBLISHED = ROOT / "published" / "digits_optimizers"
 
 
+START = subprocess.run
+
+
+def in_this_process(command, **how):
+    """A stage, without the seconds that a process takes to load what is loaded here; other programs as ever."""
+    if command[:2] != [sys.executable, "-m"]:
+        return START(command, **how)
+    module, *arguments = command[2:]
+    assert how["check"] is True
+    assert str(ROOT) in how["env"]["PYTHONPATH"].split(os.pathsep)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(how["cwd"])
+        patch.setattr(sys, "argv", [module, *arguments])
+        run(import_module(module).main)
+    return None
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """The folder where all was made, twice: the second call trains nothing."""
@@ -47,6 +69,7 @@ def made(tmp_path_factory):
         patch.chdir(folder)
         patch.setattr(optimizers, "available_cores", lambda: 1)
         patch.setattr(optimizers.plot, "main", lambda *_: None)
+        patch.setattr(optimizers.subprocess, "run", in_this_process)
         data = {"source": "digits", "n_test": 360, "seed": 0}
         vision = {"digits_long": {"data": data, "train": TRAIN}, "digits_optimizers": COMPARED}
         Path("params.yaml").write_text(yaml.safe_dump({"vision": vision}))
