@@ -107,3 +107,18 @@ def of_sweep(rows: pd.DataFrame, pairs: Mapping[str, Sequence[str]]) -> dict[str
     own = ("hinge_at_rank_below", "hinge_at_rank_k") if varies else ("small_share", "large_over_small")
     columns |= {name: rows[name] for name in own}
     return {key: by_value(rows.assign(of=column), "of") for key, column in columns.items()}
+
+
+def of_null(rows: pd.DataFrame, groups: Mapping[str, Sequence[str]], of: str = "") -> dict[str, dict[str, pd.Series]]:
+    """How near to low rank the updates of a null come, by the value that varies, one value per seed.
+
+    Of the matrices of a group, by the nearest: the largest energy in the leading k directions and in the leading two,
+    and the least gap. `of` begins the columns' names where they are not those of the trainings' own updates.
+    """
+    columns = {}
+    for name, letters in groups.items():
+        best = {"energy": "max", "energy_2": "max", "gap": "min"}
+        for key, summary in best.items():
+            column = rows[[f"{of}W_{letter}_{key}" for letter in letters]].agg(summary, axis=1)
+            columns["_".join(filter(None, (key, name)))] = by_value(rows.assign(of=column), "of")
+    return columns

@@ -133,6 +133,11 @@ def draw_samples(
     return Samples(mu[patterns] + task.noise * noise, labels, patterns, relevant)
 
 
+def permuted(labels: Int[Tensor, " sample"], generator: torch.Generator) -> Int[Tensor, " sample"]:
+    """The labels in random order: every class as frequent as before, and nothing to learn but single samples."""
+    return labels[torch.randperm(len(labels), generator=generator).to(labels.device)]
+
+
 def epochs(
     n_samples: int, batch_size: int, n_steps: int, generator: torch.Generator
 ) -> Iterator[Int[Tensor, " batch"]]:

@@ -168,6 +168,48 @@ def rank_follows_patterns(sweep: pd.DataFrame, labelled: Mapping[str, str]) -> F
     return figure
 
 
+def patterns_and_nulls(sweep: pd.DataFrame, labelled: Mapping[str, str], grouped: str) -> Figure:
+    """What is judged of trainings with other labellings, against the number k of label-relevant patterns, beside the
+    same of permuted labels (the sweep of that name and `_permuted`), of Gaussian updates, and of random directions.
+
+    It is what is left of the squares beyond the k-th singular value, and the loss at rank k; of the sweep `grouped`,
+    the gap behind the k-th for W_Q and W_K, what is left beyond the second for W_V and W_O, and the loss at rank 2.
+    """
+    figure, panels = plt.subplots(
+        len(labelled), len(MATRICES) + 1, figsize=(READ_WIDTH, 2.7 * len(labelled)), squeeze=False
+    )
+    for line, (name, text) in zip(panels, labelled.items(), strict=True):
+        own, permuted = (sweep[sweep["sweep"] == one] for one in (name, f"{name}_permuted"))
+        for axes, matrix in zip(line, MATRICES, strict=False):
+            gap = name == grouped and matrix in ("W_Q", "W_K")
+            column = "gap" if gap else "energy_2" if name == grouped else "energy"
+            for rows, of, color, style, label in (
+                (own, f"{matrix}_{column}", TRAINED_COLOR, "-", "trained"),
+                (permuted, f"{matrix}_{column}", PERMUTED_COLOR, "--", "permuted labels"),
+                (own, f"gaussian_{matrix}_{column}", NULL_COLOR, ":", "Gaussian of equal norm"),
+            ):
+                shown = rows.assign(shown=rows[of] if gap else np.maximum(1 - rows[of], FLOOR))
+                ranged(axes, shown, "value", "shown", color=color, ls=style, marker="o", ms=4, label=label)
+            what = r"$\sigma_{k+1} / \sigma_k$" if gap else "$1 - e_2$" if name == grouped else "$1 - e_k$"
+            axes.set(title=rf"{what} of $\Delta {matrix[0]}_{matrix[2:]}$", xticks=sorted(own["value"].unique()))
+            axes.set(**({"ylim": (-0.03, 1.03)} if gap else {"yscale": "log", "ylim": (1e-5, 1.5)}))
+        rank = "2" if name == grouped else "k"
+        for column, color, mark, label in (
+            (f"hinge_at_rank_{rank}", TRAINED_COLOR, "o", f"rank {rank}"),
+            ("hinge_in_random_directions", HINGE_COLOR, "x", "k random directions"),
+            ("hinge_of_gaussian", NULL_COLOR, "s", "Gaussian updates"),
+        ):
+            ranged(line[-1], own, "value", column, color=color, marker=mark, ms=4, label=label)
+        line[-1].set(xticks=sorted(own["value"].unique()), ylim=(-0.03, None), title="test hinge loss with")
+        line[-1].legend(fontsize=7, loc="center")
+        line[0].set_ylabel(text)
+        line[0].legend(fontsize=7, loc="best")
+    for axes in panels[-1]:
+        axes.set_xlabel("label-relevant patterns k")
+    figure.suptitle("mean over seeds, least to largest shaded")
+    return figure
+
+
 def directions_of_updates(directions: pd.DataFrame, permuted: Mapping[str, str]) -> Figure:
     """How far the two leading directions of each update lie in the span of the patterns, through training."""
     places = [("W_K", "input"), ("W_Q", "output"), ("W_V", "input"), ("W_V", "output"), ("W_O", "input")]

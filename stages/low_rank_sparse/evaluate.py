@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from lib.analysis.curves import by_value, exponents, harmless_rates, least_rise, nearest, numbers_needed, of_sweep
+from lib.analysis.curves import (
+    by_value,
+    exponents,
+    harmless_rates,
+    least_rise,
+    nearest,
+    numbers_needed,
+    of_null,
+    of_sweep,
+)
 from lib.analysis.energy import gap, leading_energy, nuclear_tail, of_matrices
 from lib.analysis.ranks import summaries
 from lib.io.command import run
@@ -16,6 +25,8 @@ from lib.io.tables import compact, pick, read_table, write_csv, write_measures, 
 
 Measures = dict[str, pd.Series | Mapping[str, pd.Series]]  # a value for each seed, or such values by what varies
 PAIRS = {"QK": ["Q", "K"], "VO": ["V", "O"]}  # matrices that are judged together, by the worse
+ALONE = {"QK": ["Q", "K"], "V": ["V"], "O": ["O"]}  # of nulls: V comes near to low rank by itself
+OF_CHANCE = {"random_directions": "hinge_in_random_directions", "gaussian": "hinge_of_gaussian"}
 MATRICES = [f"W_{letter}" for pair in PAIRS.values() for letter in pair]
 EXPONENTS = {f"steps_in_{name}": (name, "n_batches") for name in ("relevant", "relevant_with_confusion", "step_size")}
 EXPONENTS |= {f"{what}_in_patterns": ("patterns", f"W_K_{key}") for what, key in (("third", "next"), ("tail", "tail"))}
@@ -67,7 +78,7 @@ def main(
         found = {
             **trained(of["training"], of["losses"]),
             **low_rank(of["spectra"], params.steps, setup["n_patterns"]),
-            **nulls(null),
+            **nulls(null, params.steps),
             **truncated(of["truncate"]),
             **directed(of["directions"]),
             **sparse(of["neurons"]),
@@ -111,35 +122,45 @@ def low_rank(spectra: pd.DataFrame, steps: tuple[int, ...], n_patterns: int) -> 
     energy, gaps, tails = (of_matrices(ends, MATRICES, summary) for summary in (leading_energy, gap, nuclear_tail))
     measures: Measures = {f"energy_{letter}": energy[letter] for letter in energy}
     measures |= {f"numerical_rank_{matrix[-1]}": pick(ends, matrix=matrix)["numerical_rank"] for matrix in MATRICES}
-    measures["rank_beyond_K"] = pick(ends, matrix="W_K")["numerical_rank"] - (n_patterns - 1)
-    noise = of_matrices(spectra[spectra["of"] == "gaussian"], MATRICES, leading_energy)
-    measures["gaussian_energy"] = noise.max(axis=1)
-    on_the_way = {
-        str(step): of_matrices(of, MATRICES, leading_energy) for step, of in moved.groupby("step") if step in steps
-    }
+    gaussian = spectra[spectra["of"] == "gaussian"]
+    for name, of in (("", ends), ("gaussian_", gaussian)):
+        measures[f"{name}rank_beyond_K"] = pick(of, matrix="W_K")["numerical_rank"] - (n_patterns - 1)
+    measures["gaussian_energy"] = of_matrices(gaussian, MATRICES, leading_energy).max(axis=1)
+    on_the_way = by_step(moved, steps)
     for name, pair in PAIRS.items():
         measures |= {f"gap_{name}": gaps[pair].max(axis=1), f"nuclear_tail_{name}": tails[pair].max(axis=1)}
         measures[f"energy_{name}_by_step"] = {step: of[pair].min(axis=1) for step, of in on_the_way.items()}
     return measures
 
 
-def nulls(of: Mapping[str, pd.DataFrame]) -> Measures:
-    """The same of trainings on permuted labels."""
+def by_step(moved: pd.DataFrame, steps: tuple[int, ...]) -> dict[str, pd.DataFrame]:
+    """The energies of updates at those of the steps at which they were saved."""
+    return {str(step): of_matrices(of, MATRICES, leading_energy) for step, of in moved.groupby("step") if step in steps}
+
+
+def nulls(of: Mapping[str, pd.DataFrame], steps: tuple[int, ...]) -> Measures:
+    """The same of trainings on permuted labels: of matrices that are judged together, by the nearest to low rank."""
     if of["spectra"].empty:
         return {}
-    ends = of["spectra"][(of["spectra"]["step"] == of["spectra"]["step"].max()) & (of["spectra"]["of"] == "update")]
+    moved = of["spectra"][of["spectra"]["of"] == "update"]
+    ends, on_the_way = moved[moved["step"] == of["spectra"]["step"].max()], by_step(moved, steps)
     energy, gaps, tails = (of_matrices(ends, MATRICES, summary) for summary in (leading_energy, gap, nuclear_tail))
     measures: Measures = {f"permuted_energy_{letter}": energy[letter] for letter in energy}
     measures |= {f"permuted_gap_{name}": gaps[pair].min(axis=1) for name, pair in PAIRS.items()}
     measures |= {f"permuted_nuclear_tail_{name}": tails[pair].min(axis=1) for name, pair in PAIRS.items()}
-    alignment = directed(of["directions"])["alignment_K"]
-    return measures | {"permuted_alignment_K": alignment, "permuted_bimodality": pick(of["neurons"])["bimodality"]}
+    for name, group in ALONE.items():
+        nearest_of = {step: energies[group].max(axis=1) for step, energies in on_the_way.items()}
+        measures[f"permuted_energy_{name}_by_step"] = nearest_of
+    lies = directed(of["directions"])
+    measures |= {f"permuted_{key}": lies[key] for key in ("alignment_K", "alignment_QVO")}
+    return measures | {"permuted_bimodality": pick(of["neurons"])["bimodality"]}
 
 
 def truncated(table: pd.DataFrame) -> Measures:
     """What cuts of the updates cost."""
     names, whole = ["hinge", "attention", "attention_of_relevant"], table[table["kind"] == "all"]["rank"].max()
-    cost = pick(table, kind="all", rank=2)[names] - pick(table, kind="all", rank=whole)[names]
+    dense, projected = pick(table, kind="all", rank=whole)[names], pick(table, kind="random directions")[names]
+    cost, lost = pick(table, kind="all", rank=2)[names] - dense, dense - projected
     hinges = {
         **{f"rank_{rank}": {"kind": "all", "rank": rank} for rank in (0, 1)},
         "pairs_3_and_4": {"kind": "pairs 3 and 4"},
@@ -149,6 +170,7 @@ def truncated(table: pd.DataFrame) -> Measures:
         "rank_1_attention": {"kind": "W_Q and W_K", "rank": 1},
     }
     measures: Measures = {f"rank_2_{name if name != 'hinge' else 'cost'}": cost[name] for name in names}
+    measures |= {f"random_directions_{name}_lost": lost[name] for name in names[1:]}
     return measures | {f"{name}_hinge": pick(table, **where)["hinge"] for name, where in hinges.items()}
 
 
@@ -203,10 +225,14 @@ def adapted(table: pd.DataFrame) -> Measures:
 
 
 def swept(sweep: pd.DataFrame, samples: pd.DataFrame, easy_n_relevant: int, n_patterns: int) -> Measures:
-    """The exponents of each seed's power laws, what each sweep shows by its values, and two controls."""
+    """The exponents of each seed's power laws, what each sweep shows by its values, its nulls, and two controls."""
     measures: Measures = {}
     for name, rows in sweep.groupby("sweep"):
-        measures |= {f"{name}_{key}": series for key, series in of_sweep(rows, PAIRS).items()}
+        found = of_null(rows, ALONE) if rows["permuted"].all() else of_sweep(rows, PAIRS)
+        if (rows["varies"] == "labels").all() and not rows["permuted"].all():
+            found |= {f"gaussian_{key}": of for key, of in of_null(rows, {"": "QKVO"}, "gaussian_").items()}
+            found |= {f"{null}_hinge": by_value(rows, column) for null, column in OF_CHANCE.items()}
+        measures |= {f"{name}_{key}": series for key, series in found.items()}
     laws = {
         name: (sweep[sweep["in_fit"] & (sweep["sweep"] == one)], "value", y) for name, (one, y) in EXPONENTS.items()
     }

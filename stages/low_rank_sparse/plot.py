@@ -20,6 +20,7 @@ from lib.figures.style import as_svg
 from lib.figures.updates import (
     beyond_two,
     directions_of_updates,
+    patterns_and_nulls,
     rank_follows_patterns,
     singular_values_by_noise,
     singular_values_of_steps,
@@ -77,6 +78,7 @@ def drawings(section: str, metrics: Path) -> dict[str, Callable[[], Figure]]:
         "robustness-training": partial(robustness, of["sweep"], TRAINING),
         "noise": partial(singular_values_by_noise, of["sweep"]),
         "patterns": partial(rank_follows_patterns, of["sweep"], LABELLED),
+        "patterns-nulls": partial(patterns_and_nulls, of["sweep"], LABELLED, "grouped"),
         "adapters": partial(adapters_against_cuts, of["adapt"], of["truncate"], names),
         "compression": partial(what_to_prune, of["prune"], names),
     }

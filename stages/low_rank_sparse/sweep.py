@@ -2,24 +2,28 @@
 
 A sweep varies one parameter of a configuration's training, at fewer neurons, and may cross it with another. A labelling
 says how many label-relevant patterns each class has ("1|1|1": three classes of one pattern, "2|2": two of two each).
+Beside trainings with other labellings stand nulls: the same with permuted labels, updates in random directions, and
+Gaussian updates.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pandas as pd
+import torch
 from torch import Tensor
 
 from lib.analysis.energy import around
-from lib.analysis.low_rank import truncated_updates
+from lib.analysis.low_rank import other_updates, truncated_updates
 from lib.analysis.sparsity import norm_groups
-from lib.analysis.spectra import singular_values
-from lib.data.patterns import PatternTask, draw_samples, epochs, orthonormal_patterns, patterns_of_classes
+from lib.analysis.spectra import gaussian_of_equal_norm, singular_values
+from lib.analysis.subspaces import in_random_directions
+from lib.data.patterns import PatternTask, draw_samples, epochs, orthonormal_patterns, patterns_of_classes, permuted
 from lib.dynamics.gradient_descent import gradient_descent, until_rest
-from lib.io.cells import Tables, joined, spread_cells
+from lib.io.cells import Tables, spread_cells
 from lib.io.command import OutFile, run
 from lib.io.compute import generator, n_parallel, use_device
 from lib.io.files import InputError
@@ -31,6 +35,8 @@ Size = Annotated[int, Interval("[1, 16384]")]
 Tokens = Annotated[int, Interval("[0, 16384]")]
 Error = Annotated[float, Interval("[0, 100]")]
 Neurons = Annotated[int, Interval("[2, 1e9]")]
+Row = dict[str, Any]
+Test = tuple[Tensor, Tensor, Tensor]  # tokens, labels, and which tokens are label-relevant
 Varied = Literal[
     "n_relevant", "n_confusion", "noise", "n_patterns", "n_train", "n_neurons", "init_scale", "value_error",
     "query_key_error", "batch_size", "learning_rate", "labels",
@@ -85,6 +91,7 @@ class Sweep(Seeds):
     crossed: Varied | None = None
     crossed_values: tuple[float, ...] = ()
     full_batch: bool = False  # every batch is all samples
+    permuted: bool = False  # the labels of the training samples: a null, whose updates are decomposed and not cut
     spectra: bool = True  # without, the model is scored and its updates are neither cut nor decomposed
 
     def __post_init__(self) -> None:
@@ -92,6 +99,12 @@ class Sweep(Seeds):
             raise ValueError(f"values: wanted them, or labels where these vary, got {self.values} and {self.labels}")
         if bool(self.crossed_values) != (self.crossed is not None) or self.crossed in ("labels", self.varies):
             raise ValueError(f"crossed: wanted another number with values, got {self.crossed}, {self.crossed_values}")
+
+    @property
+    def looks(self) -> tuple[str, ...]:
+        """How the updates are looked at; a training on permuted labels is a null itself, and cuts of it say nothing."""
+        names = ("spectra",) if self.permuted else ("cuts", "spectra", *(["nulls"] if self.labels else []))
+        return names if self.spectra else ()
 
 
 @dataclass(frozen=True)
@@ -107,6 +120,7 @@ class Problem(Training, Data):
     """Everything about one training but its seed."""
 
     labels: str
+    permuted: bool
     n_outputs: Size
     readout: Literal["tied", "untied"]
     n_neurons: Neurons
@@ -118,6 +132,11 @@ class Problem(Training, Data):
             raise ValueError(f"outputs: wanted each, as there are more classes than two, {self.labels}, got one")
         if self.batch_size > self.n_train:
             raise ValueError(f"batch_size: wanted at most n_train = {self.n_train}, got {self.batch_size}")
+
+    @property
+    def k(self) -> int:
+        """The number of label-relevant patterns."""
+        return self.task().n_discriminative
 
     @property
     def memory(self) -> int:
@@ -136,22 +155,27 @@ def main(section: str, data: str, training: str, configurations: Path, sweeps: P
     use_device(device)
     base = asdict(read_params(data, Data, part=True)) | asdict(read_params(training, Training, part=True))
     ways = {one.name: one for one in read_cases(configurations, Configuration, part=True, shared=base)}
-    cells = []
+    asked: list[tuple[dict[str, Any], int]] = []  # what it is called, and the number of its cell
+    cells: dict[tuple, int] = {}  # where sweeps meet, the same problem is trained once
     for sweep in read_cases(sweeps, Sweep, shared=base | asdict(params)):
         where = f"{sweeps}: sweep {sweep.name}"
         if sweep.configuration not in ways:
             raise InputError(f"{where}: wanted a configuration of {list(ways)}, got {sweep.configuration!r}")
         for labels, problem in problems(sweep, base, ways[sweep.configuration], where):
-            cells.append((measure, device, params.fitted_loss, labels, problem, sweep.spectra, *sweep.seeds))
+            cell = problem, sweep.looks, *sweep.seeds
+            asked.append((labels, cells.setdefault(cell, len(cells))))
     how = {"stage": "low_rank_sparse_sweep", "label": section, "unit": "problem"}
-    found = spread_cells({"": cells}, device=device, n_processes=n_parallel(device), **how)[""]
-    write_table(joined(found, "trainings"), table)
+    jobs = [(measure, device, params.fitted_loss, *cell) for cell in cells]
+    found = spread_cells({"": jobs}, device=device, n_processes=n_parallel(device), **how)[""]
+    parts = [(labels, found[number]["trainings"]) for labels, number in asked]
+    named = [pd.DataFrame([labels] * len(rows)).join(rows) for labels, rows in parts]
+    write_table(pd.concat(named, ignore_index=True), table)
 
 
 def problems(sweep: Sweep, base: dict[str, Any], way: Configuration, where: str) -> Iterator[tuple[dict, Problem]]:
     """The problem of each value of a sweep, or of each pair of values, with what tells it apart."""
     own = {"labels": "1|1", "readout": way.readout, "learning_rate": way.learning_rate}
-    own |= {name: getattr(sweep, name) for name in ("n_steps", "n_neurons", "n_confusion")}
+    own |= {name: getattr(sweep, name) for name in ("n_steps", "n_neurons", "n_confusion", "permuted")}
     for value, crossed in product(sweep.labels or map(whole, sweep.values), map(whole, sweep.crossed_values or (0,))):
         given = base | own | {sweep.varies: value} | ({sweep.crossed: crossed} if sweep.crossed else {})
         given |= {"batch_size": given["n_train"]} if sweep.full_batch else {}
@@ -166,14 +190,14 @@ def whole(value: float) -> float:
     return int(value) if value == int(value) else value
 
 
-def measure(device: str, fitted_loss: float, labels: dict, problem: Problem, spectra: bool, *seeds: int) -> Tables:
+def measure(device: str, fitted_loss: float, problem: Problem, looks: Sequence[str], *seeds: int) -> Tables:
     """Train one problem from every seed; a row each of what came of it."""
-    rows = [labels | measure_seed(use_device(device), fitted_loss, problem, spectra, seed) for seed in seeds]
+    rows = [measure_seed(use_device(device), fitted_loss, problem, looks, seed) for seed in seeds]
     return {"trainings": pd.DataFrame(rows)}
 
 
-def measure_seed(device: Any, fitted_loss: float, problem: Problem, spectra: bool, seed: int) -> dict[str, Any]:
-    """Train one problem from one seed."""
+def measure_seed(device: Any, fitted_loss: float, problem: Problem, looks: Sequence[str], seed: int) -> Row:
+    """Train one problem from one seed, score the model, and look at its updates."""
     task = problem.task()
     mu = orthonormal_patterns(task, generator(seed, "patterns"))
     train = draw_samples(task, mu, problem.n_train, generator(seed, "train")).to(device)
@@ -185,7 +209,8 @@ def measure_seed(device: Any, fitted_loss: float, problem: Problem, spectra: boo
     places = problem.n_outputs, problem.seq_len, problem.n_neurons
     readout = random_readout(problem.readout, *places, generator(seed, "readout")).to(device)
     feed = epochs(problem.n_train, problem.batch_size, problem.n_steps, generator(seed, "order"))
-    loss = SampleLoss(readout, train.tokens, train.labels)
+    given = permuted(train.labels, generator(seed, "permuted labels")) if problem.permuted else train.labels
+    loss = SampleLoss(readout, train.tokens, given)
     steps = gradient_descent(loss.gradient, initial, problem.learning_rate, ((i.to(device),) for i in feed))
     final, fitted = initial, -1
     for step in until_rest(steps, loss.at_rest, problem.n_train // problem.batch_size):
@@ -193,26 +218,47 @@ def measure_seed(device: Any, fitted_loss: float, problem: Problem, spectra: boo
         if fitted < 0 and step.loss < fitted_loss:
             fitted = step.number
     row = {"seed": seed, **asdict(problem), "fitted_step": fitted, **scores(final, readout, *of_test)}
-    row |= measured(initial, final, readout, of_test, task.n_discriminative) if spectra else {}
+    for look in looks:
+        row |= LOOKS[look](initial, final, problem, readout, of_test, seed)
     of = norm_groups(final["W_O"].norm(dim=1).cpu())
     return row | {"small_share": of["small_share"], "large_over_small": of["large_norm"] / of["small_norm"]}
 
 
-def measured(initial: Weights, final: Weights, readout: Tensor, test: tuple[Tensor, ...], k: int) -> dict[str, Any]:
-    """The model with updates cut to ranks around k, and the spectra of its updates.
-
-    k is the number of label-relevant patterns: `energy` is e_k, `gap` σ_{k+1} / σ_k, `next` σ_{k+1}.
-    """
-    ranks = {"rank_2": 2, "rank_below": k - 1, "rank_k": k}
+def cuts(initial: Weights, final: Weights, problem: Problem, readout: Tensor, test: Test, seed: int) -> Row:
+    """The model with updates cut to ranks around k, the number of label-relevant patterns; with W_Q, W_K as begun."""
+    ranks = {"rank_2": 2, "rank_below": problem.k - 1, "rank_k": problem.k}
     cut = {name: dict(truncated_updates(final[name], initial[name], sorted(set(ranks.values())))) for name in MATRICES}
     hinges = {r: scores({n: cut[n][r] for n in MATRICES}, readout, *test)["hinge"] for r in set(ranks.values())}
-    row: dict[str, Any] = {f"hinge_at_{key}": hinges[rank] for key, rank in ranks.items()}
     without = {name: initial[name] for name in ("W_Q", "W_K")}
-    row["hinge_without_attention"] = scores(final | without, readout, *test)["hinge"]
+    row = {f"hinge_at_{key}": hinges[rank] for key, rank in ranks.items()}
+    return row | {"hinge_without_attention": scores(final | without, readout, *test)["hinge"]}
+
+
+def spectra_of(initial: Weights, final: Weights, problem: Problem, *_: Any) -> Row:
+    """The spectra of the updates: `energy` is e_k, `gap` σ_{k+1} / σ_k, `next` σ_{k+1}."""
+    row: Row = {}
     for name in MATRICES:
         sigma = singular_values(final[name].cpu().double() - initial[name].cpu().double()).numpy()
-        row |= {f"{name}_{key}": value for key, value in (around(sigma, k) | {"singular_values": sigma}).items()}
+        found = around(sigma, problem.k) | {"singular_values": sigma}
+        row |= {f"{name}_{key}": value for key, value in found.items()}
     return row
+
+
+def nulls(initial: Weights, final: Weights, problem: Problem, readout: Tensor, test: Test, seed: int) -> Row:
+    """The nulls of a cut to rank k: each update in k random directions, and Gaussian updates of the same norms."""
+
+    def changed(null: str, change: Callable[[Tensor, torch.Generator], Tensor]) -> Weights:
+        return other_updates(final, initial, lambda name, U: change(U, generator(seed, null, problem.labels, name)))
+
+    random = changed("random directions", lambda U, source: in_random_directions(U, problem.k, source))
+    gaussian = changed("gaussian", gaussian_of_equal_norm)
+    kept = tuple(f"{name}_{key}" for name in MATRICES for key in ("energy", "energy_2", "gap"))
+    row = {f"gaussian_{key}": of for key, of in spectra_of(initial, gaussian, problem).items() if key in kept}
+    row["hinge_in_random_directions"] = scores(random, readout, *test)["hinge"]
+    return row | {"hinge_of_gaussian": scores(gaussian, readout, *test)["hinge"]}
+
+
+LOOKS: dict[str, Callable[..., Row]] = {"cuts": cuts, "spectra": spectra_of, "nulls": nulls}
 
 
 if __name__ == "__main__":

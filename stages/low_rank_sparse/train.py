@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.data.patterns import PATTERNS, Samples, read_patterns, stacked_epochs
+from lib.data.patterns import PATTERNS, Samples, permuted, read_patterns, stacked_epochs
 from lib.dynamics.gradient_descent import gradient_descent, until_rest
 from lib.io.cells import Course, Saved, joined, spread_cells
 from lib.io.command import OutFile, OutFolder, run
@@ -121,7 +121,8 @@ def train_chunk(dataset: Path, params: Train, configuration: Configuration) -> C
     readout = weights.pop("readout")
     labels = train.labels
     if configuration.labels == "permuted":
-        labels = torch.stack([permuted(of, seed) for of, seed in zip(labels, seeds, strict=True)])
+        draws = [generator(seed, "permuted labels") for seed in seeds]
+        labels = torch.stack([permuted(of, draw) for of, draw in zip(labels, draws, strict=True)])
     n_steps, saved = configuration.n_steps, params.saved_steps(configuration)
     losses = torch.zeros(n_steps, len(seeds), device=device)  # that of a training at rest
     fitted = torch.full((len(seeds),), -1, device=device)
@@ -158,11 +159,6 @@ def train_chunk(dataset: Path, params: Train, configuration: Configuration) -> C
         rest(later) if i else save(later)
     advance((n_steps - number) * len(seeds))
     return Course({"losses": table_of(losses, configuration, seeds)}, states)
-
-
-def permuted(labels: Tensor, seed: int) -> Tensor:
-    """The labels of a seed in random order: what is learned of them is no rule."""
-    return labels[torch.randperm(len(labels), generator=generator(seed, "permuted labels"))]
 
 
 def table_of(losses: Tensor, configuration: Configuration, seeds: tuple[int, ...]) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from lib.analysis.curves import (
     nearest,
     needed,
     numbers_needed,
+    of_null,
     of_sweep,
 )
 
@@ -137,3 +138,16 @@ def test_of_matrices_that_are_judged_together_the_worse_counts():
     found = of_sweep(rows.assign(varies="labels"), {"QK": "QK"})
     assert {"hinge_at_rank_k", "energy_2_QK", "gap_2_QK"} <= set(found)
     assert "small_share" not in found
+
+
+def test_of_a_null_the_matrix_counts_that_is_nearest_to_low_rank():
+    columns = {"W_Q_energy": 0.8, "W_K_energy": 0.9, "W_Q_gap": 0.1, "W_K_gap": 0.4, "W_Q_energy_2": 0.7}
+    rows = [
+        {"value": 2.0, "seed": 7, **columns, "W_K_energy_2": 0.6} | {f"other_{k}": 1 - x for k, x in columns.items()}
+    ]
+    rows[0]["other_W_K_energy_2"] = 0.5
+    found = {key: by["2"][7] for key, by in of_null(pd.DataFrame(rows), {"QK": "QK", "": "K"}).items()}
+    expected = {"energy_QK": 0.9, "energy_2_QK": 0.7, "gap_QK": 0.1, "energy": 0.9, "energy_2": 0.6, "gap": 0.4}
+    assert found == pytest.approx(expected)
+    found = {key: by["2"][7] for key, by in of_null(pd.DataFrame(rows), {"QK": "QK"}, "other_").items()}
+    assert found == pytest.approx({"energy_QK": 0.2, "energy_2_QK": 0.5, "gap_QK": 0.6})

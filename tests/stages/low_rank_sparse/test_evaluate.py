@@ -128,6 +128,11 @@ def made_sweeps(draw):
     labellings = {"1|1": 2, "1|1|1": 3, "1|1|1|1": 4}
     cells += [(f"classes_{kind}", "labels", k, text) for kind in ("untied", "tied") for text, k in labellings.items()]
     cells += [("grouped", "labels", k, text) for text, k in (("2|1", 3), ("2|2", 4), ("3|3", 6))]
+    cells += [
+        (f"{name}_permuted", "labels", k, text) for name, _, k, text in cells if name in ("grouped", "classes_tied")
+    ]
+    chance = ["hinge_in_random_directions", "hinge_of_gaussian"]
+    chance += [f"gaussian_W_{letter}_{of}" for letter in LETTERS for of in ("energy", "energy_2", "gap")]
     for (name, varies, value, labels), seed in itertools.product(cells, (7, 0, 3)):
         if ((name, seed) == ("step_size", 7) and value > 0.5) or (name, value, seed) == ("noise", 0.1, 0):
             continue
@@ -136,8 +141,13 @@ def made_sweeps(draw):
             row["fitted_step"] = -1
         if (name, value, seed) == ("relevant_with_confusion", 6, 7):
             row["fitted_step"] = 0  # fitted by the first batch
+        permuted = name.endswith("_permuted")
+        if permuted:
+            row = {column: number for column, number in row.items() if not column.startswith("hinge_")}
+        elif varies == "labels":
+            row |= numbers(draw, chance)
         yield {"sweep": name, "varies": varies, "value": float(value), "labels": labels, "seed": seed,
-               **alike, **row, "W_K_singular_values": draw.uniform(0, 1, 6)}  # fmt: skip
+               "permuted": permuted, **alike, **row, "W_K_singular_values": draw.uniform(0, 1, 6)}  # fmt: skip
     for n_train, n_relevant, seed in itertools.product((2, 8, 32), (2, 5), (7, 0, 3)):
         hinge = float(draw.uniform(0.1, 0.5)) if n_train < 32 else 0.15
         if (n_relevant, seed) == (5, 3):
@@ -145,8 +155,8 @@ def made_sweeps(draw):
         if (n_relevant, seed) == (2, 0):
             hinge = {2: 0.1, 8: 0.05, 32: 0.0}[n_train]  # ever enough
         yield {"sweep": "samples", "varies": "n_train", "value": float(n_train), "seed": seed, "labels": "1|1",
-               **alike, "n_train": n_train, "n_relevant": n_relevant, "hinge": hinge, "fitted_step": 3,
-               "small_share": 0.2, "large_over_small": 2.0}  # fmt: skip
+               "permuted": False, **alike, "n_train": n_train, "n_relevant": n_relevant, "hinge": hinge,
+               "fitted_step": 3, "small_share": 0.2, "large_over_small": 2.0}  # fmt: skip
 
 
 def chosen(rows, column, **where):
@@ -201,7 +211,11 @@ def wanted_of(name, rows, judged):
         by_step = {str(step): spectral(spectra, leading, min, pair, of="update", step=step) for step in steps}
         yield f"energy_{pair}_by_step", by_step
     yield "gaussian_energy", spectral(spectra, leading, max, of="gaussian", step=last)
-    yield "rank_beyond_K", spectral(spectra, lambda s: sum(x > 0.4 * max(s) for x in s) - 4, max, "K", **end)
+    for prefix, of in (("", end), ("gaussian_", end | {"of": "gaussian"})):
+        yield (
+            f"{prefix}rank_beyond_K",
+            spectral(spectra, lambda s: sum(x > 0.4 * max(s) for x in s) - 4, max, "K", **of),
+        )
 
     def cut(kind, rank, column="hinge"):
         return chosen(truncate, column, kind=kind, rank=rank)
@@ -209,6 +223,9 @@ def wanted_of(name, rows, judged):
     for measure, column in (("cost", "hinge"), *((c, c) for c in SCORES[-2:])):
         two, whole = cut("all", 2, column), cut("all", RANKS[name][-1], column)
         yield f"rank_2_{measure}", each(lambda a, b: a - b, two, whole)
+        if measure != "cost":
+            left = cut("random directions", 2, column)
+            yield f"random_directions_{measure}_lost", each(lambda a, b: a - b, whole, left)
     yield "rank_1_hinge", cut("all", 1)
     yield "rank_0_hinge", cut("all", 0)
     yield "pairs_3_and_4_hinge", cut("pairs 3 and 4", 2)
@@ -217,13 +234,13 @@ def wanted_of(name, rows, judged):
     yield "without_attention_hinge", cut("W_Q and W_K", 0)
     yield "rank_1_attention_hinge", cut("W_Q and W_K", 1)
 
-    def lies(span, matrix, side):
-        return chosen(directions, "alignment", matrix=matrix, side=side, span=span, step=last)
+    def lies(span, matrix, side, rows=directions, step=last):
+        return chosen(rows, "alignment", matrix=matrix, side=side, span=span, step=step)
 
     yield "alignment_K", lies("with mean irrelevant", "W_K", "input")
     yield "alignment_without_mean", lies("discriminative", "W_K", "input")
-    others = (("W_Q", "output"), ("W_V", "input"), ("W_V", "output"))
-    yield "alignment_QVO", each(lambda *all: min(all), *(lies("with mean irrelevant", *place) for place in others))
+    others = [("with mean irrelevant", *place) for place in (("W_Q", "output"), ("W_V", "input"), ("W_V", "output"))]
+    yield "alignment_QVO", each(lambda *all: min(all), *(lies(*place) for place in others))
     yield "small_share", chosen(neurons, "small_share")
     yield "bimodality", chosen(neurons, "bimodality")
     norms = {size: chosen(neurons, f"{size}_norm") for size in ("small", "large", "initial")}
@@ -247,6 +264,11 @@ def wanted_of(name, rows, judged):
         yield "permuted_bimodality", chosen(null["neurons"], "bimodality")
         where = {"matrix": "W_K", "side": "input", "span": "with mean irrelevant", "step": STEPS["spare"][-1]}
         yield "permuted_alignment_K", chosen(null["directions"], "alignment", **where)
+        of_null = null["directions"], STEPS["spare"][-1]
+        yield "permuted_alignment_QVO", each(lambda *all: min(all), *(lies(*place, *of_null) for place in others))
+        for group in ("QK", "V", "O"):
+            of = spectral(null["spectra"], leading, max, group, of="update", step=5)
+            yield f"permuted_energy_{group}_by_step", {"5": of}
 
 
 def pruned(prune, rates):
@@ -328,6 +350,10 @@ def wanted_of_sweeps(rows):
     for name in {row["sweep"] for row in rows} - {"samples"}:
         of = [row for row in rows if row["sweep"] == name]
         labelled = of[0]["varies"] == "labels"
+        if labelled:
+            yield from wanted_of_chance(name, of)
+        if of[0]["permuted"]:
+            continue
         columns = {"hinge": lambda row: row["hinge"], "rank_2_cost": lambda row: row["hinge_at_rank_2"] - row["hinge"]}
         own = ("hinge_at_rank_below", "hinge_at_rank_k") if labelled else ("small_share", "large_over_small")
         columns |= {key: (lambda row, key=key: row[key]) for key in own}
@@ -337,10 +363,30 @@ def wanted_of_sweeps(rows):
                     row[f"W_{a}_{key}"], row[f"W_{b}_{key}"]
                 )
         for key, measure in columns.items():
-            by_value = {}
-            for row in of:
-                by_value.setdefault(f"{row['value']:g}", {})[row["seed"]] = measure(row)
-            yield f"{name}_{key}", by_value
+            yield f"{name}_{key}", by_value(of, measure)
+
+
+def by_value(rows, measure):
+    """A number of each row, by the value that varies and the seed."""
+    found = {}
+    for row in rows:
+        found.setdefault(f"{row['value']:g}", {})[row["seed"]] = measure(row)
+    return found
+
+
+def wanted_of_chance(name, rows):
+    """How near nulls come to low rank: permuted labels by matrix, Gaussian updates by the nearest of all four."""
+    permuted = rows[0]["permuted"]
+    groups = {"_QK": "QK", "_V": "V", "_O": "O"} if permuted else {"": LETTERS}
+    of, what = ("", "") if permuted else ("gaussian_", "gaussian_")
+    for (group, letters), (key, best) in itertools.product(
+        groups.items(), (("energy", max), ("energy_2", max), ("gap", min))
+    ):
+        columns = [f"{of}W_{letter}_{key}" for letter in letters]
+        yield f"{name}_{what}{key}{group}", by_value(rows, lambda row, c=columns, b=best: b(row[one] for one in c))
+    if not permuted:
+        yield f"{name}_random_directions_hinge", by_value(rows, lambda row: row["hinge_in_random_directions"])
+        yield f"{name}_gaussian_hinge", by_value(rows, lambda row: row["hinge_of_gaussian"])
 
 
 @pytest.fixture

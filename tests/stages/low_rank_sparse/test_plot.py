@@ -24,6 +24,7 @@ SLOPES += ["of_third_in_patterns", "of_tail_in_patterns", "of_samples_in_relevan
 SLOPES += ["of_samples_with_confusion_in_relevant"]
 FIGURES = {"figure-1", "figure-2", "figure-3", "corollary-1", "attention", "cuts", "directions", "sweeps", "patterns"}
 FIGURES |= {"adapters", "compression", "spectra", "energies", "noise", "robustness-data", "robustness-training"}
+FIGURES |= {"patterns-nulls"}
 NULLS = {"tied": "chance", "untied": "nothing"}  # of the second there are no runs
 SETUP = {"tied_permuted": "chance", "untied_permuted": "nothing", "fitted_loss": 0.02, "swept_fitted_loss": 0.3,
          "generalised_loss": 0.05}  # fmt: skip
@@ -73,10 +74,15 @@ def made_tables():
     values |= {"value_error": [0, 0.2], "batch_size": [5, 9], "init_scale": [0.1, 1], "step_size_untied": [1, 4]}
     columns = ["hinge", "hinge_at_rank_2", "hinge_at_rank_below", "hinge_at_rank_k", "hinge_without_attention"]
     columns += ["small_share", "W_K_next", "W_K_tail"]
-    columns += [f"{matrix}_{key}_2" for matrix in MATRICES for key in ("energy", "gap")]
+    columns += [f"{matrix}_{key}" for matrix in MATRICES for key in ("energy_2", "gap_2", "energy", "gap")]
+    columns += [f"gaussian_{matrix}_{key}" for matrix in MATRICES for key in ("energy_2", "energy", "gap")]
+    columns += ["hinge_in_random_directions", "hinge_of_gaussian"]
     trainings = [(name, value, "1|1") for name in values for value in values[name]]
     trainings += [("classes_tied", 2, "1|1"), ("classes_tied", 3, "1|1|1"), ("classes_untied", 3, "1|1|1")]
     trainings += [("grouped", 3, "2|1"), ("grouped", 6, "3|3"), ("grouped", 4, "2|2")]
+    trainings += [
+        (f"{name}_permuted", k, labels) for name, k, labels in trainings if name in ("classes_tied", "grouped")
+    ]
     for (name, value, labels), seed in itertools.product(trainings, (6, 0, 3)):
         row = {"sweep": name, "value": value, "labels": labels, "seed": seed, "seq_len": SEQ_LEN, "n_patterns": 7}
         row |= {"varies": "n_relevant" if name.startswith("relevant") else "labels" if value == len(labels) else "x"}
@@ -432,3 +438,16 @@ def patterns(table, figures):
         of = chosen(table, sweep=sweep)
         columns = ("hinge_at_rank_below", "hinge_at_rank_2", "hinge_at_rank_k")
         check(line[4], *(over_seeds(of, column, "value") for column in columns))
+    panels = np.array(figures["patterns-nulls"].axes).reshape(3, 5)
+    for line, sweep in zip(panels, lines, strict=True):
+        own, chance = chosen(table, sweep=sweep), chosen(table, sweep=f"{sweep}_permuted")  # of one there are none
+        for axes, matrix in zip(line, MATRICES, strict=False):
+            gap = sweep == "grouped" and matrix in ("W_Q", "W_K")
+            column = "gap" if gap else "energy_2" if sweep == "grouped" else "energy"
+            rows = (own, f"{matrix}_{column}"), (chance, f"{matrix}_{column}"), (own, f"gaussian_{matrix}_{column}")
+            bands = [over_seeds(of, name, "value") if of else None for of, name in rows]
+            left = [band if gap or band is None else (band[0], *(1 - band[[1, 3, 2]])) for band in bands]
+            check(axes, *(np.zeros((2, 0)) if band is None else band for band in left))
+            assert axes.get_title().startswith(r"$\sigma_{k+1} / \sigma_k$" if gap else "$1 - e_")
+        columns = ("hinge_at_rank_2" if sweep == "grouped" else "hinge_at_rank_k", "hinge_in_random_directions")
+        check(line[4], *(over_seeds(own, column, "value") for column in (*columns, "hinge_of_gaussian")))

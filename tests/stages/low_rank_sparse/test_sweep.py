@@ -7,6 +7,7 @@ import pytest
 import torch
 from made import files, generator
 
+from lib.io.cells import spread_cells
 from lib.io.files import InputError
 
 SECTION, DATA, TRAINING = "family.sweep", "family.data", "family.train"
@@ -27,7 +28,11 @@ WAYS = [
     {"name": "fast", "readout": "untied", "learning_rate": 2.5, "n_steps": 9},
 ]
 # In the order of a problem's columns.
-BASE = DRAWN | TRAINED | {"labels": "1|1", "n_outputs": 1, "readout": "tied", "n_neurons": 8, "learning_rate": 0.8}
+BASE = (
+    DRAWN
+    | TRAINED
+    | {"labels": "1|1", "permuted": False, "n_outputs": 1, "readout": "tied", "n_neurons": 8, "learning_rate": 0.8}
+)
 BASE |= {"n_steps": 9}
 SLOW, FAST = {"configuration": "slow", "outputs": "one"}, {"configuration": "fast", "outputs": "each"}
 RELEVANT = SLOW | {"name": "a", "varies": "n_relevant", "values": [5, 3], "n_seeds": 2, "n_steps": 4, "n_confusion": 0}
@@ -43,7 +48,8 @@ ERRORS = SLOW | {"name": "h", "varies": "value_error", "values": [0.4], "crossed
 ERRORS |= {"crossed_values": [0.6], "n_steps": 2}
 START = SLOW | {"name": "i", "varies": "init_scale", "values": [0.5], "n_seeds": 1, "n_steps": 2}
 BATCH = SLOW | {"name": "j", "varies": "batch_size", "values": [6], "n_seeds": 1, "n_steps": 3}
-SWEEPS = [RELEVANT, NOISE, STEP_SIZE, NEURONS, CLASSES, GROUPED, SAMPLES, ERRORS, START, BATCH]
+PERMUTED = CLASSES | {"name": "k", "labels": ["1|1|1"], "permuted": True}
+SWEEPS = [RELEVANT, NOISE, STEP_SIZE, NEURONS, CLASSES, GROUPED, SAMPLES, ERRORS, START, BATCH, PERMUTED]
 # What each cell is: its columns, what it changes of the base, the patterns of its classes, its seeds. By hand.
 TWO = [[0], [1]]
 UNTIED = {"readout": "untied", "learning_rate": 2.5, "n_neurons": 10, "n_steps": 3}
@@ -65,8 +71,8 @@ CELLS = [
     ("h", "value_error", 0.4, {"value_error": 0.4, "query_key_error": 0.6, "n_steps": 2}, TWO, [0]),
     ("i", "init_scale", 0.5, {"init_scale": 0.5, "n_steps": 2}, TWO, [0]),
     ("j", "batch_size", 6.0, {"batch_size": 6, "n_steps": 3}, TWO, [0]),
+    ("k", "labels", 3.0, UNTIED | {"labels": "1|1|1", "permuted": True, "n_outputs": 3}, [[0], [1], [2]], [0, 1]),
 ]
-UNCUT = ("g",)  # of which the models are scored alone
 
 
 @pytest.fixture
@@ -98,6 +104,10 @@ def training(problem, classes, seed):
     start = reference.start(problem["d_model"], m, problem["init_scale"], generator(seed, "weights"), *errors)
     source = generator(seed, "readout")
     a = reference.readout(problem["readout"], problem["n_outputs"], problem["seq_len"], m, source)
+    if problem["permuted"]:
+        train["labels"] = train["labels"][
+            torch.randperm(len(train["labels"]), generator=generator(seed, "permuted labels"))
+        ]
     source = generator(seed, "order")
     steps = reference.batches(problem["n_train"], problem["batch_size"], problem["n_steps"], source)
     states, losses = reference.trained(start, dict, a, train, steps, problem["learning_rate"])
@@ -112,14 +122,19 @@ def cut(first, last, rank):
     )
 
 
-def measured(a, test, first, last, k):
-    """What the table must say of the updates of trained weights; k is the number of label-relevant patterns."""
+def cuts(a, test, first, last, k):
+    """The losses of the model whose updates are cut, or whose attention is as it began."""
     row = {}
     for name, rank in (("rank_2", 2), ("rank_below", k - 1), ("rank_k", k)):
         weights = {matrix: cut(first[matrix], last[matrix], rank) for matrix in last}
         row[f"hinge_at_{name}"] = reference.scores(weights, a, test)["hinge"]
     untrained = {"W_Q": first["W_Q"], "W_K": first["W_K"], "W_V": last["W_V"], "W_O": last["W_O"]}
-    row["hinge_without_attention"] = reference.scores(untrained, a, test)["hinge"]
+    return row | {"hinge_without_attention": reference.scores(untrained, a, test)["hinge"]}
+
+
+def spectra(first, last, k):
+    """What the table must say of the updates' singular values; k is the number of label-relevant patterns."""
+    row = {}
     for name in last:
         found = np.linalg.svd((last[name] - first[name]).numpy())[1]
         sigma = np.append(found, np.zeros(9))  # a matrix of few neurons has no more
@@ -134,6 +149,22 @@ def measured(a, test, first, last, k):
             f"{name}_singular_values": found,
         }
     return row
+
+
+def nulls(a, test, first, last, k, labels, seed):
+    """The model with each update in k random directions, and with Gaussian updates of the same norms."""
+    projected, noise = {}, {}
+    for name, W in last.items():
+        update = (W - first[name]).numpy()
+        source = generator(seed, "random directions", labels, name)
+        some = torch.randn(update.shape[1], k, generator=source, dtype=torch.float64).numpy()
+        projected[name] = first[name] + torch.from_numpy(update @ some @ np.linalg.pinv(some))
+        G = torch.randn(W.shape, generator=generator(seed, "gaussian", labels, name), dtype=torch.float64).numpy()
+        noise[name] = first[name] + torch.from_numpy(G * np.sqrt((update**2).sum() / (G**2).sum()))
+    kept = [f"{name}_{key}" for name in last for key in ("energy", "energy_2", "gap")]
+    row = {f"gaussian_{key}": value for key, value in spectra(first, noise, k).items() if key in kept}
+    row["hinge_in_random_directions"] = reference.scores(projected, a, test)["hinge"]
+    return row | {"hinge_of_gaussian": reference.scores(noise, a, test)["hinge"]}
 
 
 def neurons(last):
@@ -155,7 +186,11 @@ def expected(cells, fitted_loss=0.9, **base):
             row = {"sweep": sweep, "varies": varies, "value": value, "seed": seed, **problem, "fitted_step": fitted}
             row |= reference.scores(last, a, test)
             k = sum(len(own) for own in classes)
-            rows.append(row | ({} if sweep in UNCUT else measured(a, test, begun, last, k)) | neurons(last))
+            if sweep != "g":  # of which the models are scored alone
+                row |= spectra(begun, last, k) | ({} if problem["permuted"] else cuts(a, test, begun, last, k))
+            if varies == "labels" and not problem["permuted"]:
+                row |= nulls(a, test, begun, last, k, problem["labels"], seed)
+            rows.append(row | neurons(last))
     return pd.DataFrame(rows)
 
 
@@ -189,6 +224,22 @@ def test_a_model_of_fewer_neurons_than_patterns_has_singular_values_of_zero(swee
     wanted = expected([("e", "labels", 3.0, changes, [[0], [1], [2]], [0])])
     check(sweep(three), wanted)
     assert np.isnan(wanted["W_O_gap"].item())
+
+
+def test_where_sweeps_meet_a_problem_is_trained_once(sweep, monkeypatch):
+    counted = []
+
+    def spread(jobs, **how):
+        counted.extend(jobs[""])
+        return spread_cells(jobs, **how)
+
+    monkeypatch.setattr("stages.low_rank_sparse.sweep.spread_cells", spread)
+    noise = NOISE | {"values": [DRAWN["noise"], 0.2]}
+    found = sweep(noise, noise | {"name": "m", "varies": "n_neurons", "values": [5, PARAMS["n_neurons"]]})
+    assert len(counted) == 3
+    assert found["sweep"].tolist() == ["b", "b", "m", "m"]
+    one, other = (found.iloc[i].drop(["sweep", "varies", "value"]) for i in (0, 3))
+    pd.testing.assert_series_equal(one, other, check_names=False, check_exact=True)
 
 
 def test_a_training_at_rest_is_what_all_its_steps_would_make_of_it(sweep):
