@@ -13,7 +13,7 @@ from PIL import Image
 from lib.io.files import InputError, atomic
 
 COLUMN = 1140  # the width of a page's column, in CSS pixels: a figure is never shown wider
-COLOURS = 44  # of a picture: a drawing looks the same in fewer bytes, and no tint takes another one's place
+COLOURS = 32  # of a picture: a drawing looks the same in fewer bytes, and no tint takes another one's place
 
 
 @dataclass(frozen=True)
