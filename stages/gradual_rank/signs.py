@@ -11,12 +11,13 @@ from lib.analysis.balance import diagonal_shares
 from lib.analysis.optimizer_courses import learned_early, order
 from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
 from lib.dynamics.optimizers import Adam, annealed, descend_diagonal, signs, slopes, warmed_up
-from lib.dynamics.sign_flow import Event, first_change, first_ray, sign_flow
+from lib.dynamics.sign_flow import LONGEST, Event, first_change, first_ray, sign_flow
 from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
-from lib.io.memory import check_memory
+from lib.io.memory import COPIES, check_disk, check_memory
 from lib.io.params import Count, Interval, Positive, Seeds, read_params
+from lib.io.step_counts import steps_to
 from lib.io.tables import write_table
 from lib.models.diagonal_attention import DiagonalHead, diagonal_head
 
@@ -58,8 +59,10 @@ def main(section: str, problem: str, solver: str, followed: OutFolder) -> None:
     use_threads(1)
     params, sizes = read_params(section, Signs), read_params(problem, Sizes, part=True)
     learned = read_params(solver, Learned, part=True).threshold
-    tokens = sizes.n_samples * sizes.seq_len
-    check_memory(section, 8 * params.n_seeds * tokens * (6 * sizes.d_model + 3 * sizes.seq_len))
+    tokens, d, k = sizes.n_samples * sizes.seq_len, sizes.d_model, 2 + len(params.log10_init_scales)
+    n_steps = steps_to(params.end, min(params.learning_rate, LONGEST), f"{section}: end, learning_rate")
+    check_memory(section, 8 * params.n_seeds * (tokens * (6 * d + 3 * sizes.seq_len) + 5 * n_steps * 2 * d))
+    check_disk(followed, COPIES * 8 * params.n_seeds * k * (N_LOOKS * (2 * d + 20) + 5000), section)
     jobs = {
         "waiting": [(trained, alone(params, seed), sizes, learned, "gd") for seed in params.seeds],  # each for its own
         "descents": [(roots, params, sizes)]
@@ -130,14 +133,13 @@ def roots(params: Signs, sizes: Sizes) -> Tables:
     """Sign descent of the signed roots from zero, whose small steps are sign flow's own."""
     loss, u, _ = head(sizes, params.seeds)
     q, rate = torch.zeros_like(u), params.learning_rate
-    knots, products = [], []
+    knots, path = [], []
     for k in range(round(params.end / rate) + 1):
         p = q * q.abs()
         knots.append(k * rate)
-        products.append(p.numpy())
+        path.append(p.numpy())
         q = q + rate * loss.gradient(p).sign()
-    path = looked_at(params, np.array(knots), np.stack(products, 1), method="roots", log10_init_scale=-np.inf)
-    return {"paths": path}
+    return {"paths": looked_at(params, np.array(knots), np.stack(path, 1), method="roots", log10_init_scale=-np.inf)}
 
 
 def looked_at(params: Signs, knots: np.ndarray, products: np.ndarray, **cell: object) -> pd.DataFrame:
