@@ -7,6 +7,7 @@ embeddings, head, norms, biases; then live models are opened, where else weights
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from lib.io.cells import Course, spread_cells
 from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator
 from lib.io.files import InputError, clear
+from lib.io.memory import COPIES, check_disk
 from lib.io.pretrained import Checkpoint, check_pair, load_tensor, open_checkpoint, open_snapshots
 from lib.io.tables import read_table
 from lib.models.transformers_models import ModelError, Rest, beside_linear_layers, open_model
@@ -31,7 +33,6 @@ def main(base: Path, tuned: Path, plans: Path, adapters: OutFolder, modules_to_s
     begun = open_checkpoint(base)
     last = {one.run: one.checkpoint for one in open_snapshots(tuned)}
     all_plans, all_modules = (read_table(plans / f"{name}.parquet") for name in ("plans", "modules"))
-    clear(adapters, *(depth + name for depth in ("rank-*/", "*/rank-*/") for name in FILES))
     used, jobs = {}, {}
     for name, checkpoint in last.items():
         plan, modules = (table[table["run"] == name] for table in (all_plans, all_modules))
@@ -39,6 +40,8 @@ def main(base: Path, tuned: Path, plans: Path, adapters: OutFolder, modules_to_s
         rule = "attributed" if (plan["rule"] == "attributed").any() else "uniform"
         used[name] = plan[plan["rule"] == rule], modules
         jobs[name] = list(factors_of(begun, checkpoint, *used[name]))
+    check_disk(adapters, COPIES * sum(written(last[name], carried, *of) for name, of in used.items()), "adapters")
+    clear(adapters, *(depth + name for depth in ("rank-*/", "*/rank-*/") for name in FILES))
     how = {"stage": "checkpoints_adapt", "label": f"adapters of {tuned}", "unit": "module"}
     made = spread_cells(jobs, n_processes=available_cores(), **how)
     for name, (plan, modules) in used.items():
@@ -69,6 +72,13 @@ def whether(name: str, answer: str) -> bool:
     if answer not in ("yes", "no"):
         raise InputError(f"{name}: wanted yes or no, got {answer}")
     return answer == "yes"
+
+
+def written(tuned: Checkpoint, carried: bool, plan: pd.DataFrame, modules: pd.DataFrame) -> int:
+    """Bytes of the adapters of a plan: factors, what is carried whole (a tied head as another), and configs."""
+    n_factors = int((np.stack(plan["ranks"].tolist()) @ (modules["rows"] + modules["cols"]).to_numpy()).sum())
+    whole = (prod(entry.shape) for name, entry in tuned.tensors.items() if name not in set(modules["tensor"]))
+    return 4 * n_factors + len(plan) * (8 * carried * sum(whole) + 1000 * len(modules) + 5000)
 
 
 def carried_whole(base: Checkpoint, tuned: Checkpoint) -> Rest:

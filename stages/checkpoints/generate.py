@@ -24,6 +24,11 @@ class Generate:
         """Bytes: the texts, and the parts of which the longest is made."""
         return 2 * (self.n_bytes + self.n_measured_bytes) + 6 * max(self.n_bytes, self.n_measured_bytes)
 
+    @property
+    def disk(self) -> int:
+        """Bytes: the texts, and their digests."""
+        return 3 * self.n_bytes + self.n_measured_bytes + 1000
+
 
 def main(section: str, texts: OutFolder) -> None:
     params = read_params(section, Generate)

@@ -23,6 +23,8 @@ from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, spread, use_device
 from lib.io.files import InputError, clear
 from lib.io.kept import Keep, kept
+from lib.io.memory import COPIES as KEPT
+from lib.io.memory import check_disk
 from lib.io.params import Count, Fraction, Interval, read_params
 from lib.io.pretrained import Checkpoint, check_memory, check_pair, memory_of, open_checkpoint, open_snapshots
 from lib.io.tables import read_table, write_table
@@ -53,7 +55,7 @@ Earned = Mapping[str, float] | None  # by module; nothing is known of it without
 @dataclass(frozen=True)
 class Plan:
     n_shuffles: Annotated[int, Interval("[0, 1000]")]
-    n_points: Count
+    n_points: Annotated[int, Interval("[1, 10000]")]
     max_loss_share: Fraction
     pruning_rates: tuple[Fraction, ...]
     device: str
@@ -76,8 +78,9 @@ def main(section: str, measure: str, base: Path, tuned: Path, text: str, spectra
     for one in last.values():
         check_pair(begun, one.checkpoint)
     known_architecture(begun.config)  # loads the library once, before each worker would; opening a model refuses others
-    clear(plans, *(f"{name}.parquet" for name in TABLES))
     n_fit = check_memory(begun, COPIES, "plan")
+    check_disk(plans, KEPT * len(last) * (n_losses(params, sizes) * (8 * len(begun.tensors) + 500) + 70_000), "plan")
+    clear(plans, *(f"{name}.parquet" for name in TABLES))
     rows = {name: table[(table["run"] == name) & (table["step"] == one.step)] for name, one in last.items()}
     jobs = [(params, sizes, base, one.checkpoint.folder, text, rows[name], name) for name, one in last.items()]
     where = {"device": params.device, "n_processes": min(available_cores(), n_fit) if params.device == "cpu" else 1}
@@ -142,14 +145,12 @@ def opened(
         row, begun[name] = measured[place], base.load(place)
         sigma, shape = np.asarray(row["singular_values"]), (int(row["rows"]), int(row["cols"]))
         limit = min(int(row["rank_above_edge"]), len(sigma))
-        source = generator(SEED, "factors", place)
         update = update_of(tuned.load(place), begun[name])
-        found = leading_triplets(update, max(limit, 1), source)
+        found = leading_triplets(update, max(limit, 1), generator(SEED, "factors", place))
         factors[name] = Factors(*(part.float().to(params.device) for part in found))
         modules[name] = Module(shape, sigma, float(row["norm"]) ** 2, limit)
-        kept = {key: row[key] for key in ("rows", "cols", "norm", "base_norm")}
-        by_columns = stored_as_columns(live[name])
-        described.append({"module": name, "tensor": place, **kept, "limit": limit, "by_columns": by_columns})
+        kept = {key: row[key] for key in ("rows", "cols", "norm", "base_norm")} | {"limit": limit}
+        described.append({"module": name, "tensor": place, **kept, "by_columns": stored_as_columns(live[name])})
     return LinearUpdates(model.float().to(params.device), begun), factors, modules, pd.DataFrame(described)
 
 
@@ -185,8 +186,7 @@ def losses_on_base(
     lost = measure.on(open_model(base.folder, base.config).float().to(params.device))
     for rule, shuffle, values in zip(plans["rule"], plans["shuffle"], plans["ranks"], strict=True):
         ranks = dict(zip(modules, map(int, values), strict=True))
-        made = shuffle == 0 and rule in ADAPTED
-        yield keep(f"on the base {ranks}", partial(lost, ranks)) if made else np.nan
+        yield keep(f"on the base {ranks}", partial(lost, ranks)) if shuffle == 0 and rule in ADAPTED else np.nan
     yield keep("the base", partial(lost, {}))
 
 

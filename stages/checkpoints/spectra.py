@@ -31,6 +31,7 @@ from lib.io.cells import joined, spread_cells
 from lib.io.command import OutFile, run
 from lib.io.compute import available_cores, generator
 from lib.io.files import InputError
+from lib.io.memory import COPIES, check_disk
 from lib.io.params import Interval, read_params
 from lib.io.pretrained import Checkpoint, check_pair, layer_of, load_tensor, open_checkpoint, open_snapshots
 from lib.io.tables import write_table
@@ -64,6 +65,7 @@ def main(section: str, base: Path, snapshots: Path, spectra: OutFile) -> None:
         ]
     if not jobs:
         raise InputError(f"{snapshots}: wanted a checkpoint tuned from the base, got the base itself")
+    check_disk(spectra, COPIES * sum(written(begun, len(params.rotary_offsets), *job[6:8]) for job in jobs), section)
     cells = spread_cells(
         {"layers": jobs},
         stage="checkpoints_spectra",
@@ -75,6 +77,13 @@ def main(section: str, base: Path, snapshots: Path, spectra: OutFile) -> None:
     if not (table[table["of"] == "update"]["norm"] > 0).any():
         raise InputError(f"{snapshots}: wanted weights that differ from the base's, got none that does")
     write_table(table, spectra)
+
+
+def written(base: Checkpoint, n_offsets: int, matrices: Sequence[str], parts: dict[str, str]) -> int:
+    """Bytes of the rows of one layer, a quarter of which are singular values: of matrices, and of heads' products."""
+    of_matrices = sum(min(base.tensors[name].shape) for name in matrices)
+    of_heads = 3 * (1 + n_offsets) * max((max(base.tensors[name].shape) for name in parts.values()), default=0)
+    return 4 * 8 * (of_matrices + of_heads) + 12_000
 
 
 def layers(base: Checkpoint, tuned: Checkpoint, rows: dict[str, int]) -> Iterator[tuple[Any, ...]]:

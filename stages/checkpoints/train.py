@@ -17,6 +17,7 @@ from lib.io.command import OutFolder, run
 from lib.io.compute import advance, available_cores, generator
 from lib.io.files import InputError, clear
 from lib.io.inputs import write_sums
+from lib.io.memory import COPIES, check_disk
 from lib.io.params import Interval, Name, Positive, Seeds, Steps, read_cases, read_params
 from lib.io.pretrained import open_checkpoint
 from lib.models.transformers_models import Kind, loss, open_model, save_model, small_model
@@ -55,9 +56,20 @@ class Train(Seeds):
     def memory(self) -> int:
         """Bytes: weights, slopes and moments of AdamW, a copy that is saved, and what a batch leaves for its slopes."""
         d, tokens = self.d_model, self.batch_size * self.seq_len
-        n_weights = 256 * 2 * d + self.seq_len * d + self.n_layers * (4 * d * d + 3 * d * self.d_mlp)
         of_layer = 12 * d + 4 * self.d_mlp + 3 * self.n_heads * self.seq_len
-        return 4 * (6 * n_weights + tokens * (self.n_layers * of_layer + 4 * 256))
+        return 4 * (6 * self.n_weights + tokens * (self.n_layers * of_layer + 4 * 256))
+
+    @property
+    def n_weights(self) -> int:
+        """At most, of either kind."""
+        d, d_mlp = self.d_model, self.d_mlp
+        return (256 * 2 + self.seq_len + 2) * d + self.n_layers * (4 * d * d + 3 * d * d_mlp + 9 * d + d_mlp)
+
+    def written(self, cases: Mapping[str, Training]) -> int:
+        """Bytes: the snapshots of all trainings, each with its header and config, and the base once more."""
+        of_base = len(NULLS) * (1 + len(cases["base"].snapshot_steps)) + 1
+        tuned = [1 + len(case.snapshot_steps) for name, case in cases.items() if name != "base"]
+        return (of_base + self.n_seeds * sum(tuned)) * (4 * self.n_weights + 2000 * self.n_layers + 5000)
 
     def __post_init__(self) -> None:
         if self.d_model % self.n_heads or self.n_heads % self.n_kv_heads:
@@ -73,6 +85,8 @@ def main(section: str, trainings: Path, texts: Path, models: list[OutFolder]) ->
     for folder in models:
         if folder.name not in get_args(Kind):
             raise InputError(f"{folder}: wanted a folder named {' or '.join(get_args(Kind))}, got {folder.name}")
+    check_disk(models[0], COPIES * len(models) * params.written(cases), section)
+    for folder in models:
         for part, depth in (("base", ""), ("tuned", "*/*/"), ("pretrained", "*/*/")):
             clear(folder / part, *(depth + name for name in ("config.json", "model.safetensors", "SHA256SUMS")))
     scratch = cases.pop("base")

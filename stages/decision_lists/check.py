@@ -56,6 +56,11 @@ class Check:
         """Bytes: a row per case and question, as it is drawn and in its table."""
         return 4 * 150 * self.n_cases
 
+    @property
+    def disk(self) -> int:
+        """Bytes: four numbers of every case of a question, and the columns' names."""
+        return 4 * (40 * self.n_cases + 4000)
+
 
 def main(section: str, tables: OutFolder) -> None:
     use_threads(1)

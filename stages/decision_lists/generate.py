@@ -25,6 +25,7 @@ from lib.data.decision_lists import (
 from lib.io.command import OutFile, run
 from lib.io.compute import generator, use_threads
 from lib.io.files import InputError
+from lib.io.memory import COPIES, check_disk, check_memory
 from lib.io.params import Interval, Name, Seeds, read_cases
 from lib.io.tables import write_table
 
@@ -63,12 +64,28 @@ class Group(Seeds):
                 raise ValueError(f"laws: {error}") from error
 
     @property
+    def n_classes(self) -> int:
+        return math.comb(self.n_tokens + (self.seq_len - 1 if self.repeats else 0), self.seq_len)
+
+    @property
+    def n_tasks(self) -> int:
+        return len(self.list_lengths) * len(self.lists) * len(self.laws) * len(self.n_heads) * self.n_seeds
+
+    @property
     def memory(self) -> int:
         """Bytes: the sequences of the law, as counts and as texts on the way to a table, and every task's law."""
-        n_free = self.n_tokens + (self.seq_len - 1 if self.repeats else 0)
-        n_classes = math.comb(n_free, self.seq_len)
-        n_tasks = len(self.list_lengths) * len(self.lists) * len(self.laws) * len(self.n_heads) * self.n_seeds
-        return n_classes * (56 + 16 * self.seq_len + 32 * self.n_tokens + 64 * n_tasks) + n_tasks * 500
+        of_classes = self.n_classes * (56 + 16 * self.seq_len + 32 * self.n_tokens + 64 * self.n_tasks)
+        return of_classes + self.n_tasks * 500
+
+    @property
+    def disk(self) -> int:
+        """Bytes: of every task its law, its lists, which may be own ones, its labels and names."""
+        return 8 * self.n_tasks * (self.n_classes + self.n_tokens * (1 + max(self.longest, default=0)) + 100)
+
+    @property
+    def longest(self) -> list[int]:
+        """The lengths that lists have at most."""
+        return [self.n_tokens for kind in self.lists if kind.startswith(OWN)] + [*self.list_lengths]
 
     def tasks(self) -> Iterator[Task]:
         """The tasks, each with its group's name; the number of heads matters where there are heads."""
@@ -106,6 +123,8 @@ def main(groups: Path, flow: OutFile, scales: OutFile, descend: OutFile, train: 
     missing = sorted(set(NEEDED) - {group.use for group in listed})
     if missing:
         raise InputError(f"{groups}: wanted a group for each of {list(NEEDED)}, got none for {missing}")
+    check_memory(str(groups), sum(group.memory for group in listed))
+    check_disk(flow, COPIES * (40_000 + sum(group.disk for group in listed)), str(groups))  # and the tables' own
     made: list[Task] = []
     for group in listed:
         try:

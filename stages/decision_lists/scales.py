@@ -63,7 +63,8 @@ def main(section: str, solver: str, tasks: Path, tables: OutFolder, runs: OutFol
     listed = read_as("a table of tasks", lambda _: tasks_by_name(rows), tasks).values()
     check_memory(section, max((memory(task, params, solve) for task in listed), default=0))
     spectra = [task for task in listed if task.use == "spectral"]
-    check_disk(runs, COPIES * sum(8 * params.spectral.n_snapshots * task.n_tokens**2 for task in spectra), section)
+    of_runs = sum(params.spectral.n_snapshots * (8 * task.n_tokens**2 + 1000) + 10_000 for task in spectra)
+    check_disk(runs, COPIES * (of_runs + 200 * len(listed) * (1 + len(params.law_scales)) + 10_000), section)
     jobs = {
         "law": [(law, task, params.law_scales, solve) for task in listed if task.use == "law"],
         "spectral": [(spectral, task, params.spectral, solve) for task in spectra],

@@ -30,7 +30,7 @@ from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
 from lib.io.files import clear
 from lib.io.inputs import read_as
-from lib.io.memory import table_memory
+from lib.io.memory import COPIES, check_disk, check_memory, table_memory
 from lib.io.params import Count, Interval, Positive, Seeds, Steps, read_cases, read_params
 from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.tables import read_table, write_table
@@ -94,9 +94,14 @@ class Train:
 
     @property
     def memory(self) -> float:
-        """Bytes of the courses of one task, of which every so many steps give a row."""
-        trainings = (self.joint, self.every), (self.starts, self.every), (self.minibatch, self.minibatch.certify_every)
-        return table_memory(sum(one.n_seeds * (2 + one.n_steps / every) for one, every in trainings))
+        """Bytes of the courses of one task."""
+        return table_memory(self.n_rows(1, 1))
+
+    def n_rows(self, n_joint: int, n_starts: int) -> float:
+        """Of the courses of so many trainings from every seed: every so many steps give one."""
+        of_batches = 1, self.minibatch, self.minibatch.certify_every
+        trainings = (n_joint, self.joint, self.every), (n_starts, self.starts, self.every), of_batches
+        return sum(n * one.n_seeds * (2 + one.n_steps / every) for n, one, every in trainings)
 
 
 def main(section: str, tasks: Path, starts: Path, tables: OutFolder, runs: OutFolder) -> None:
@@ -106,6 +111,11 @@ def main(section: str, tasks: Path, starts: Path, tables: OutFolder, runs: OutFo
     listed = read_as("a table of tasks", lambda _: tasks_by_name(rows), tasks).values()
     by_use = {use: [task for task in listed if task.use == use] for use in ("joint", "starts", "alignment")}
     joint, others = params.joint, params.starts
+    n_rows = params.n_rows(len(by_use["joint"]), len(by_use["starts"]) * len(cases)) + 24 * len(by_use["alignment"])
+    check_memory(section, table_memory(n_rows))
+    n_states = joint.n_seeds * len(saved_steps(joint.n_steps, joint.n_steps))
+    of_runs = sum(n_states * (16 * task.n_tokens**2 + 1000) + 10_000 for task in by_use["joint"])
+    check_disk(runs, COPIES * (of_runs + 200 * n_rows + 40_000), section)
     small = Start("small Gaussian", "gaussian", joint.init_scale, "gaussian", joint.init_scale)
     of_joint = product(by_use["joint"], [small], joint.seeds)
     of_starts = product(by_use["starts"], cases, others.seeds)
@@ -127,13 +137,9 @@ def main(section: str, tasks: Path, starts: Path, tables: OutFolder, runs: OutFo
         publish(runs, task, joint, list(islice(states, joint.n_seeds)))
 
 
-def loss_of(task: Task) -> PopulationLoss:
-    return PopulationLoss(Rows.of(*task.classes), task.labels)
-
-
 def train_both(task: Task, start: Start, seed: int, n_steps: int, whole: bool, params: Train) -> Course:
     """Descend on W and V; the course and the saved states. Unless `whole`, it ends when all is right."""
-    exact, size = loss_of(task), params.step_per_token * task.n_tokens
+    exact, size = PopulationLoss(Rows.of(*task.classes), task.labels), params.step_per_token * task.n_tokens
     saved = set(saved_steps(n_steps, n_steps)) if whole else set()
     rows, states = [], list[Saved]()
     draw = generator(seed, "start", task.name, start.name)
@@ -155,11 +161,10 @@ def train_both(task: Task, start: Start, seed: int, n_steps: int, whole: bool, p
 
 def align(task: Task, params: Train) -> Tables:
     """Descend on V from 0 with W = 0. `along_P`, the mean of ⟨−∇L, P⟩ so far, is at V = 0 at least `least_rate`."""
-    exact, size = loss_of(task), params.step_per_token * task.n_tokens
+    exact, size = PopulationLoss(Rows.of(*task.classes), task.labels), params.step_per_token * task.n_tokens
     least_rate, P = 1 / task.seq_len - 1 / task.n_tokens, task.label_matrix
     zero = torch.zeros(task.n_tokens, task.n_tokens, dtype=torch.float64)
-    kept = set(saved_steps(params.alignment_steps, params.alignment_steps))
-    rows = []
+    kept, rows = set(saved_steps(params.alignment_steps, params.alignment_steps)), []
     for step in gradient_descent(exact, {"W": zero, "V": zero}, {"V": size}):
         if step.number in kept and step.number:
             along_P = float((step.weights["V"] * P).sum()) / (step.number * size)
@@ -175,8 +180,7 @@ def minibatch(seed: int, params: Minibatch) -> Tables:
     """Stochastic gradient descent on W and V from a small random start, each batch of fresh uniform subsets."""
     L, n = params.n_tokens, params.seq_len
     draw = generator(seed, "minibatch")
-    lists = random_lists(L, params.list_length, draw)
-    permutation = random_permutation(L, draw)
+    lists, permutation = random_lists(L, params.list_length, draw), random_permutation(L, draw)
     start = {name: params.init_scale * torch.randn(L, L, generator=draw, dtype=torch.float64) for name in ("W", "V")}
 
     def batches() -> Iterator[tuple[Tensor]]:

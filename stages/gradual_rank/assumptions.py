@@ -66,7 +66,7 @@ def main(section: str, solver: str, task: Path, stages: Path, disturbed: OutFold
         raise InputError(f"{section}: wanted seeds of {known}, got {list(params.seeds)}")
     n_rows = params.n_seeds * 2 * (params.n_random + params.n_rises) * params.n_path_times  # both kinds of noise
     check_memory(section, toy.memory(toy.size) + table_memory(n_rows, 3 * n_rows * toy.size))
-    check_disk(disturbed, COPIES * 16 * n_rows * toy.size, section)
+    check_disk(disturbed, COPIES * (16 * n_rows * toy.size + 20_000), section)
     jobs = {"seeds": [(disturb, task, stages, params, accuracy.curvature_share, seed) for seed in params.seeds]}
     found = spread_cells(
         jobs, stage="gradual_rank_assumptions", n_processes=available_cores(), label=section, unit="seed"

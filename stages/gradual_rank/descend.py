@@ -21,6 +21,7 @@ from lib.io.compute import available_cores, generator, use_threads
 from lib.io.files import InputError
 from lib.io.inputs import read_as
 from lib.io.params import Interval, Positive, Seed, Seeds, read_cases, read_params
+from lib.io.step_counts import steps_to
 from lib.io.tables import read_table, write_table
 from lib.models.diagonal_attention import DiagonalHead, Quadratic
 
@@ -51,14 +52,13 @@ class Drop:
     def __post_init__(self) -> None:
         if len(self.minimum) != 3:
             raise ValueError(f"minimum: wanted three coordinates, got {self.minimum}")
-        if self.n_steps > MAX_STEPS:
-            wanted = f"rescaled_end, learning_rate: wanted an end that takes at most {MAX_STEPS} steps"
-            raise ValueError(f"{wanted}, got {self.n_steps:.6g}")
+        _ = self.n_steps
 
     @property
-    def n_steps(self) -> float:
+    def n_steps(self) -> int:
         """Of the descents."""
-        return math.ceil(-self.log10_init_scale * math.log(10) * self.rescaled_end / self.learning_rate)
+        end = -self.log10_init_scale * math.log(10) * self.rescaled_end
+        return steps_to(end, self.learning_rate, "rescaled_end, learning_rate", most=MAX_STEPS)
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,8 @@ def main(section: str, solver: str, variants: Path, task: Path, stages: Path, de
     unknown = set(params.seeds) - set(read_as("a toy task", read_toy, task).seeds.tolist())
     if unknown:
         raise InputError(f"{section}: wanted seeds of {task}, got {sorted(unknown)}")
+    for variant in cases:
+        rates_and_steps(stages, params, followed, variant)
     forms = [("plain", "float64"), ("plain", "float32"), ("factors", "float64")]
     jobs = {
         "heads": [(follow, task, stages, params, followed, variant) for variant in cases],
@@ -90,22 +92,13 @@ def main(section: str, solver: str, variants: Path, task: Path, stages: Path, de
 
 def follow(task: Path, stages: Path, params: Descend, solver: Solver, variant: Variant) -> Tables:
     """One form of descent of all seeds side by side: when products cross the threshold, and how each ends."""
-    toy, table = read_toy(task), read_table(stages)
+    toy = read_toy(task)
     if toy.frames is not None:
         raise InputError(f"{task}: wanted a problem of one head to descend on, got a transformer")
     places = [toy.seeds.tolist().index(seed) for seed in params.seeds]
     loss = DiagonalHead(toy.X[places], toy.Y[places])
     log_scale = params.log10_init_scale * math.log(10)
-    by_seed = table.groupby("seed")
-    limits = by_seed["learning_rate_limit"].min().loc[list(params.seeds)].to_numpy()
-    if not np.isfinite(limits).all():
-        raise InputError(f"{stages}: wanted seeds that have a stage with a limit of the learning rate, got {limits}")
-    rates = variant.share_of_limit * limits
-    ends = np.array([solver.end(last, log_scale) for last in by_seed["time"].max().loc[list(params.seeds)].tolist()])
-    n_steps = np.ceil(ends / rates).astype(int)
-    if n_steps.max() > MAX_STEPS:
-        share = f"share_of_limit {variant.share_of_limit:g}"
-        raise InputError(f"{share}: wanted a share that needs at most {MAX_STEPS} steps, got {n_steps.max()}")
+    rates, n_steps = rates_and_steps(stages, params, solver, variant)
     u, v = (math.exp(log_scale) * w[places] for w in (toy.u, toy.v))
     cell = {"form": variant.form, "share_of_limit": variant.share_of_limit, "log10_init_scale": params.log10_init_scale}
     states = descend(loss.gradient, u, v, torch.from_numpy(rates)[:, None], variant.form)
@@ -138,6 +131,18 @@ def follow(task: Path, stages: Path, params: Descend, solver: Solver, variant: V
         if len(rows) == len(places):
             break
     return {"events": pd.DataFrame(events), "ends": pd.DataFrame([rows[row] for row in sorted(rows)])}
+
+
+def rates_and_steps(stages: Path, params: Descend, solver: Solver, variant: Variant) -> tuple[np.ndarray, np.ndarray]:
+    """Of every seed, the learning rate, and the steps to the end of its last stage."""
+    by_seed, seeds = read_table(stages).groupby("seed"), list(params.seeds)
+    limits = by_seed["learning_rate_limit"].min().loc[seeds].to_numpy()
+    if not np.isfinite(limits).all():
+        raise InputError(f"{stages}: wanted seeds that have a stage with a limit of the learning rate, got {limits}")
+    rates, share = variant.share_of_limit * limits, f"share_of_limit {variant.share_of_limit:g}"
+    ends = [solver.end(last, params.log10_init_scale * math.log(10)) for last in by_seed["time"].max().loc[seeds]]
+    n_steps = [steps_to(end, rate, share, most=MAX_STEPS) for end, rate in zip(ends, rates.tolist(), strict=True)]
+    return rates, np.array(n_steps)
 
 
 def while_finite(states: Iterator[State], what: str) -> Iterator[State]:

@@ -48,7 +48,7 @@ class Problem:
     def written(self, toy: Toy) -> float:
         """Bytes that are written: the curves of every flow and, of a head, its matrices at every snapshot."""
         matrices = self.n_snapshots * 4 * toy.X.shape[-1] ** 2 if toy.frames is None else 0
-        n_values = 2 * matrices + (4 * self.n_snapshots + self.n_times) * toy.size
+        n_values = 2 * matrices + (4 * self.n_snapshots + self.n_times) * toy.size + 1000  # with headers and few rows
         return 8 * len(toy.seeds) * len(self.flow_scales) * n_values
 
     def held(self, toy: Toy) -> float:

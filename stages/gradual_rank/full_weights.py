@@ -16,6 +16,7 @@ from lib.io.compute import advance, available_cores, generator, use_threads
 from lib.io.files import InputError
 from lib.io.params import Count, Interval, Positive, Seeds, read_params
 from lib.io.runs import Layout, clear_runs, write_run
+from lib.io.step_counts import evenly, steps_to
 from lib.io.tables import write_table
 from lib.models.attention import PRODUCTS
 from lib.models.full_attention import FullHead, first_rise
@@ -43,12 +44,14 @@ class FullWeights(Seeds):
 
     @property
     def disk(self) -> int:
-        """Bytes: the matrices of every scale, seed and snapshot."""
-        return 8 * len(self.log10_init_scales) * self.n_seeds * self.n_snapshots * 4 * self.d_model**2
+        """Bytes: the matrices of every scale, seed and snapshot, with their rows, headers and digests."""
+        of_snapshot = self.n_seeds * (4 * 8 * self.d_model**2 + 50) + 1000
+        return len(self.log10_init_scales) * (self.n_snapshots * of_snapshot + 10_000)
 
     def __post_init__(self) -> None:
         if not self.log10_init_scales:
             raise ValueError("log10_init_scales: wanted at least one, got none")
+        n_steps(self, min(self.log10_init_scales))  # which takes the most
 
 
 def main(section: str, runs: OutFolder, rises: OutFile) -> None:
@@ -87,7 +90,8 @@ def main(section: str, runs: OutFolder, rises: OutFile) -> None:
 
 def n_steps(params: FullWeights, log10_init_scale: float) -> int:
     """The steps to the end, which is given in units of log(1 / init_scale)."""
-    return math.ceil(params.rescaled_end * -log10_init_scale * math.log(10) / params.learning_rate)
+    end = params.rescaled_end * -log10_init_scale * math.log(10)
+    return steps_to(end, params.learning_rate, "rescaled_end, learning_rate")
 
 
 def train(params: FullWeights, log10_init_scale: float) -> Course:
@@ -111,7 +115,7 @@ def train(params: FullWeights, log10_init_scale: float) -> Course:
     limit, finite, stepped = first_rise(G, unscaled["W_V"], unscaled["W_O"], log_scale, params.threshold, rate)
     W = {name: math.exp(log_scale) * w for name, w in unscaled.items()}
     last = n_steps(params, log10_init_scale)
-    saved = set(np.linspace(0, last, params.n_snapshots).round().astype(int).tolist())
+    saved = set(evenly(params.n_snapshots, last))
     states: list[Saved] = []
     rises: list[dict[str, Any]] = []
     before, risen = torch.full((len(params.seeds),), -math.inf), [False] * len(params.seeds)

@@ -22,12 +22,21 @@ from lib.dynamics.optimizers import RULES, annealed, descend, descended
 from lib.io.cells import Course, Saved, Tables, joined, spread_cells
 from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
-from lib.io.memory import check_memory
+from lib.io.memory import COPIES, check_disk, check_memory
 from lib.io.params import Count, Fraction, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
 from lib.io.runs import Layout, clear_runs, write_run
+from lib.io.step_counts import evenly, steps_to
 from lib.io.tables import write_table
 from lib.models.attention import PRODUCTS
-from lib.models.shared_tokens import Factors, SharedTokensHead, gaussian_factors, named, spectra, targets
+from lib.models.shared_tokens import (
+    Factors,
+    SharedTokensHead,
+    gaussian_factors,
+    named,
+    spectra,
+    targets,
+    training_memory,
+)
 
 Trainings = tuple[tuple[float, int], ...]  # log10 of the init scale and rank of the teacher, side by side
 WINDOW = (0.05, 0.15)  # of τ, in which the singular values of the factors grow
@@ -48,9 +57,11 @@ class Optimizer:
     annealed: Fraction
 
     def rates(self, log10_init_scale: float, longer: int = 1) -> list[float]:
-        """The learning rate of every step."""
-        waiting = self.rescaled_end * -log10_init_scale * math.log(10) / self.learning_rate
-        return annealed(self.learning_rate, longer * (self.n_steps + math.ceil(waiting)), self.annealed)
+        """The learning rate of every step; raises `InputError` for too many."""
+        end = self.rescaled_end * -log10_init_scale * math.log(10)
+        names = f"{self.name}: rescaled_end, learning_rate, n_steps, noisy_longer"
+        n_steps = steps_to(end, self.learning_rate, names, more=self.n_steps, times=longer)
+        return annealed(self.learning_rate, n_steps, self.annealed)
 
 
 @dataclass(frozen=True)
@@ -79,7 +90,7 @@ def main(section: str, head: str, optimizers: Path, runs: OutFolder, trained: Ou
     use_threads(1)
     params, sizes = read_params(section, Optimizers), read_params(head, Head, part=True)
     cases = read_cases(optimizers, Optimizer)
-    check_memory(section, memory(params, sizes))
+    check(section, runs, params, sizes, cases)
     clear_runs(runs)
     ranks = sorted({sizes.d_model, min(params.teacher_rank, sizes.d_model)}, reverse=True)
     alike: dict[tuple[Optimizer, int], list[float]] = {}  # scales whose trainings take as many steps
@@ -106,11 +117,15 @@ def main(section: str, head: str, optimizers: Path, runs: OutFolder, trained: Ou
         write_table(joined(found[kind], name), trained / f"{name}.parquet")
 
 
-def memory(params: Optimizers, sizes: Head) -> int:
-    """Bytes: the tokens of all seeds, the targets of the trainings that are computed together, and the slopes."""
+def check(section: str, runs: Path, params: Optimizers, sizes: Head, cases: tuple[Optimizer, ...]) -> None:
+    """Raise `InputError` for too many steps, and where memory or the disk, with its runs and tables, is too small."""
+    ends = [*((scale, 1) for scale in params.log10_init_scales), (params.few_log10_init_scale, params.noisy_longer)]
+    n_steps = max(len(case.rates(*end)) for case, end in product(cases, ends))
     n = max(params.n_samples, params.n_test, params.noisy_samples, *params.few_samples)
-    d, L, together = sizes.d_model, sizes.seq_len, 2 * len(params.log10_init_scales)
-    return 8 * n * L * (params.n_seeds * ((12 + 3 * together) * d + 3 * L) + together * (8 * d + 2 * L))
+    d, together = sizes.d_model, 2 * len(params.log10_init_scales)
+    check_memory(section, training_memory(n, sizes.seq_len, d, params.n_seeds, together, n_steps))
+    of_run = 4 * N_SNAPSHOTS * d * d + N_LOOKS * (2 * d + 8 * len(params.few_samples)) + 3000  # headers, rows, digests
+    check_disk(runs, COPIES * 8 * len(cases) * params.n_seeds * together * of_run, section)
 
 
 def save(runs: Path, params: Optimizers, case: Optimizer, trainings: Trainings, states: list[Saved]) -> None:
@@ -118,13 +133,9 @@ def save(runs: Path, params: Optimizers, case: Optimizer, trainings: Trainings, 
     for place, (scale, rank) in enumerate(trainings):
         variant = f"optimizer={case.name},teacher_rank={rank},log10_init_scale={scale:g}"
         cell = {"variant": variant, "optimizer": case.name, "teacher_rank": rank, "log10_init_scale": scale}
-        layout = Layout(
-            family="gradual_rank",
-            matrices={name: ["seed", "row", "col"] for pair in PRODUCTS.values() for name in pair},
-            products=PRODUCTS,
-            cell={**cell, "learning_rate": case.learning_rate},
-            seeds=list(params.seeds),
-        )
+        cell |= {"learning_rate": case.learning_rate}
+        axes = {name: ["seed", "row", "col"] for pair in PRODUCTS.values() for name in pair}
+        layout = Layout("gradual_rank", axes, PRODUCTS, cell=cell, seeds=list(params.seeds))
         with write_run(runs, variant, layout) as writer:
             for W, rows in states:
                 waited = -scale * math.log(10)
@@ -166,7 +177,7 @@ def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings
     start = torch.stack([10**scale * unscaled for scale, _ in trainings], -3)
     at_zero = torch.linalg.svdvals(head.loss_and_gradients(*torch.zeros_like(start[0]))[2])[..., 0]
     growth = torch.log1p(case.learning_rate * at_zero) / case.learning_rate
-    saved = set(np.linspace(0, len(rates), N_SNAPSHOTS).round().astype(int).tolist())
+    saved, looks = (evenly(n, len(rates)) for n in (N_SNAPSHOTS, N_LOOKS))
     losses, products, of_values, states, last = [], [], [], [], start
     for step in descend(head.loss_and_slopes, {"factors": start}, RULES[case.rule](), rates):
         last = step.weights["factors"]
@@ -179,9 +190,7 @@ def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings
             rows = [{"seed": seed, **at, "loss": own} for seed, own in zip(params.seeds, shares, strict=True)]
             states.append((named(step.weights), rows))
     t, loss, both, factors = np.cumsum([0.0, *rates]), np.stack(losses), np.stack(products), np.stack(of_values)
-    kept = changes(start, last, ("KQ", "VO"))
-    looks = np.unique(np.linspace(0, len(t) - 1, N_LOOKS).round().astype(int)).tolist()
-    runs, courses = [], []
+    kept, runs, courses = changes(start, last, ("KQ", "VO")), [], []
     for (k, (scale, rank)), (n, seed) in product(enumerate(trainings), enumerate(params.seeds)):
         cell = {"optimizer": case.name, "teacher_rank": rank, "log10_init_scale": scale, "seed": seed}
         KQ, VO, own_loss = both[:, 0, n, k], both[:, 1, n, k], loss[:, n, k]
@@ -200,8 +209,7 @@ def train_on_few(params: Optimizers, sizes: Head, case: Optimizer, n_samples: in
     test, share = SharedTokensHead(X, Y), 1 / Y.square().mean((-3, -2, -1))
     start = 10**scale * drawn(params, sizes, "full start")["factors"].unsqueeze(-3)
     rates = case.rates(scale, params.noisy_longer if noise else 1)
-    looks = set(np.linspace(0, len(rates), N_LOOKS).round().astype(int).tolist())
-    rows, last = [], {"factors": start}
+    looks, rows, last = evenly(N_LOOKS, len(rates)), [], {"factors": start}
     for step in descend(head.loss_and_slopes, {"factors": start}, RULES[case.rule](), rates):
         if step.number in looks:
             last, off = step.weights, test.loss_and_slopes(step.weights)[0] * share

@@ -22,12 +22,13 @@ from lib.dynamics.optimizers import (
     slopes,
     warmed_up,
 )
-from lib.dynamics.sign_flow import Event, against_ray, sign_flow
+from lib.dynamics.sign_flow import LONGEST, Event, against_ray, sign_flow
 from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
-from lib.io.memory import check_memory
+from lib.io.memory import COPIES, check_disk, check_memory
 from lib.io.params import Count, Interval, Positive, Seeds, read_params
+from lib.io.step_counts import steps_to
 from lib.io.tables import write_table
 from lib.models.diagonal_attention import DiagonalHead, diagonal_head
 
@@ -70,8 +71,10 @@ def main(section: str, problem: str, solver: str, followed: OutFolder) -> None:
     use_threads(1)
     params, sizes = read_params(section, Signs), read_params(problem, Sizes, part=True)
     learned = read_params(solver, Learned, part=True).threshold
-    tokens = sizes.n_samples * sizes.seq_len
-    check_memory(section, 8 * params.n_seeds * tokens * (6 * sizes.d_model + 3 * sizes.seq_len))
+    tokens, d, k = sizes.n_samples * sizes.seq_len, sizes.d_model, 2 + len(params.log10_init_scales)
+    n_steps = steps_to(params.end, min(params.learning_rate, LONGEST), f"{section}: end, learning_rate")
+    check_memory(section, 8 * params.n_seeds * (tokens * (6 * d + 3 * sizes.seq_len) + 5 * n_steps * 2 * d))
+    check_disk(followed, COPIES * 8 * params.n_seeds * k * (N_LOOKS * (2 * d + 20) + 5000), section)
     scales, further = params.log10_init_scales, dict.fromkeys((*params.log10_init_scales, SMALLEST))
     alone = [replace(params, n_seeds=1, first_seed=seed) for seed in params.seeds]  # who waits, waits for its own
     jobs = {

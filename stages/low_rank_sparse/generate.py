@@ -38,8 +38,9 @@ class Generate(Seeds):
 
     @property
     def disk(self) -> int:
-        """Bytes: tokens, and the pattern of each."""
-        return self.n_seeds * (self.n_train + self.n_test) * self.seq_len * (4 * self.d_model + 8)
+        """Bytes: tokens, the pattern of each, labels, and the patterns themselves."""
+        of_sample = self.seq_len * (4 * self.d_model + 8) + 16
+        return self.n_seeds * ((self.n_train + self.n_test) * of_sample + 4 * self.d_model * self.n_patterns) + 2000
 
     def task(self) -> PatternTask:
         names = ("d_model", "n_patterns", "seq_len", "n_relevant", "n_confusion", "noise")

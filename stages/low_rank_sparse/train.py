@@ -77,7 +77,7 @@ def main(section: str, n_seeds: str, configurations: Path, dataset: Path, runs: 
     header = read_header(dataset, *PATTERNS)
     check_memory(section, training_memory(header, params.n_neurons, n_saved, n_losses))
     of_state = 4 * weight_count(header, params.n_neurons)
-    check_disk(runs, COPIES * (n_saved * of_state + 24 * n_losses), section)
+    check_disk(runs, COPIES * (n_saved * (of_state + 2000) + 24 * n_losses + 10_000 * len(ways)), section)
     jobs = {
         way.name: [
             (train_chunk, dataset, params, replace(way, first_seed=seeds[0], n_seeds=len(seeds)))

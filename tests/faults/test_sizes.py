@@ -226,7 +226,7 @@ DROP = {"minimum": [1.0, 0.8, -0.2], "flow_log10_init_scales": [-4], "coupling":
 DROP |= {"learning_rate": 0.2, "log10_init_scale": -32, "rescaled_end": 77}
 
 
-@pytest.mark.parametrize("values", [{"rescaled_end": 1e9}, {"learning_rate": 1e-9}])
+@pytest.mark.parametrize("values", [{"rescaled_end": 1e9}, {"learning_rate": 1e-9}, {"learning_rate": 1e-309}])
 def test_an_example_of_too_many_steps_is_refused(values, tmp_path):
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"x": DROP}))
     assert read_params("x", descend.Drop, tmp_path / "params.yaml").n_steps == math.ceil(32 * math.log(10) * 77 / 0.2)
@@ -235,12 +235,64 @@ def test_an_example_of_too_many_steps_is_refused(values, tmp_path):
         read_params("x", descend.Drop, tmp_path / "params.yaml")
 
 
+FULL = {"log10_init_scales": [-8, -16], "n_seeds": 1, "n_samples": 2, "seq_len": 2, "d_model": 2, "threshold": 0.05}
+FULL |= {"learning_rate": 0.4, "rescaled_end": 50, "n_snapshots": 2, "look_every": 5}
+
+
+@pytest.mark.parametrize(
+    ("values", "got"),
+    [
+        ({"rescaled_end": 1e9}, 1e9 * 16 * math.log(10) / 0.4),
+        ({"learning_rate": 1e-3}, 50 * 16 * math.log(10) / 1e-3),
+        ({"learning_rate": 1e-309}, math.inf),
+        ({"rescaled_end": 1e4, "log10_init_scales": [-1, -100]}, 1e6 * math.log(10) / 0.4),
+    ],
+    ids=str,
+)
+def test_full_matrices_are_trained_for_at_most_a_million_steps(values, got, tmp_path):
+    """Of the smallest scale, which takes the most; the section says no number of steps."""
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"x": FULL}))
+    found = read_params("x", full_weights.FullWeights, tmp_path / "params.yaml")
+    assert full_weights.n_steps(found, -16) == math.ceil(50 * 16 * math.log(10) / 0.4)
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"x": FULL | values}))
+    got = math.ceil(got) if got < math.inf else got
+    said = rf"x: rescaled_end, learning_rate: wanted an end that takes at most 1000000 steps, got {got} \("
+    with pytest.raises(InputError, match=said):
+        read_params("x", full_weights.FullWeights, tmp_path / "params.yaml")
+
+
+@pytest.mark.parametrize(
+    ("schema", "values", "asked"),
+    [
+        (check.Check, {"seed": 0, "n_cases": 10**5, "most_tokens": 6}, 3 * 4 * (40 * 10**5 + 4000)),
+        (make_texts.Generate, {"n_bytes": 10**6, "n_measured_bytes": 10**5}, 3 * (31 * 10**5 + 1000)),
+        (make_lists.Group, GROUP | {"n_tokens": 16, "seq_len": 8, "n_seeds": 10}, 3 * 80 * (12870 + 16 * 2 + 100)),
+        (
+            make_lists.Group,
+            GROUP | {"n_tokens": 3, "n_seeds": 100, "lists": ["own 0 / 1 / 2"]},
+            3 * 800 * (3 + 3 * 4 + 100),
+        ),
+    ],
+    ids=str,
+)
+def test_a_section_whose_outs_do_not_fit_on_the_disk_is_refused_as_it_is_read(
+    schema, values, asked, tmp_path, monkeypatch
+):
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"x": values}))
+    usage = type("Usage", (), {"free": asked})
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    read_params("x", schema, tmp_path / "params.yaml")
+    usage.free -= 1
+    with pytest.raises(InputError, match=rf"x: wanted {asked / 1e9:.3g} GB of disk, got .* GB that are free in "):
+        read_params("x", schema, tmp_path / "params.yaml")
+
+
 def test_what_is_written_is_refused_where_the_disk_has_no_room(tmp_path, monkeypatch):
     """Three times, as scratch, the outs and DVC's cache hold it; 10 scales, 2 seeds, 500 snapshots of 4 matrices."""
     found = yaml.safe_load((ROOT / "params.yaml").read_text())["gradual_rank"]["full_weights"]
     found |= {"log10_init_scales": [-float(k) for k in range(1, 11)], "n_seeds": 2, "n_snapshots": 500, "d_model": 16}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"x": found}))
-    asked = 3 * 8 * 10 * 2 * 500 * 4 * 16 * 16
+    asked = 3 * 10 * (500 * (2 * (8 * 4 * 16 * 16 + 50) + 1000) + 10_000)
     usage = type("Usage", (), {"free": asked})
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     read_params("x", full_weights.FullWeights, tmp_path / "params.yaml")

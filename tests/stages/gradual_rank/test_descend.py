@@ -228,6 +228,8 @@ def test_the_example_ends_with_its_last_step(stage, tmp_path):
     [
         ({"first_seed": 5}, r"a\.b: wanted seeds of .*task, got \[5\]"),
         ({"variants": [("plain", 2e-4)]}, r"share_of_limit 0\.0002: wanted .* at most 200000 steps, got 414893"),
+        ({"variants": [("plain", 0.7), ("plain", 1e-30)]}, r"share_of_limit 1e-30: wanted .*, got 8\.3e\+31 "),
+        ({"variants": [("plain", 1e-310)]}, r"share_of_limit 1e-310: wanted .* at most 200000 steps, got inf"),
         ({"first_seed": 8, "variants": [("factors", 2)]}, "share_of_limit, factors: wanted"),
         ({"variants": [("plain", 0.7), ("euler", 0.7)]}, "variants: line 3, column form: wanted one of"),
         ({"variants": [("plain", 0.7), ("plain", 0.7)]}, "variants: line 3: wanted a case of its own"),
@@ -245,7 +247,7 @@ def test_what_cannot_be_computed_is_refused(stage, tmp_path, params, message):
 def test_as_many_steps_as_are_allowed_are_taken(stage, tmp_path, monkeypatch, most):
     monkeypatch.setattr("stages.gradual_rank.descend.MAX_STEPS", most)
     if most < 119:
-        with pytest.raises(InputError, match="wanted a share that needs at most 118 steps, got 119"):
+        with pytest.raises(InputError, match=r"share_of_limit .*: wanted an end that takes at most 118 steps, got 119"):
             run(stage, tmp_path, of=([6], [44]), drop=SHORT, **ONE)
     else:
         (_, ends, _), _ = run(stage, tmp_path, of=([6], [44]), drop=SHORT, **ONE)

@@ -1,6 +1,7 @@
 """The diagonal head under sign descent, Adam and gradient descent, and its sign flow, against plain loops."""
 
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,8 @@ import pytest
 import torch
 from made import generator
 from scipy.stats import kendalltau
+
+from lib.io.files import InputError
 
 SECTION, PROBLEM, SOLVER = "any.signs", "any.problem", "any.solver"
 PARAMS = {
@@ -200,3 +203,19 @@ def check_rises(rises):
             steps.step()
             n += 1
         assert found == pytest.approx(rate * n)
+
+
+@pytest.mark.parametrize(
+    ("change", "got"),
+    [
+        ({"learning_rate": 1e-7}, "5000000 (0.5 in steps of 1e-07)"),
+        ({"end": 1e9}, "200000000000 (1e+09 in steps of 0.005)"),
+        ({"end": 1e9, "learning_rate": 1e9}, "50000000000 (1e+09 in steps of 0.02)"),  # those of sign flow
+    ],
+)
+def test_more_than_a_million_steps_are_refused_before_any_descent(stage, tmp_path, change, got):
+    sections = {SECTION: PARAMS | change, PROBLEM: SIZES, SOLVER: {"threshold": 1e-3}}
+    said = f"any.signs: end, learning_rate: wanted an end that takes at most 1000000 steps, got {got}"
+    with pytest.raises(InputError, match=re.escape(said)):
+        stage("gradual_rank.signs", sections, SECTION, PROBLEM, SOLVER, tmp_path / "signs")
+    assert [path.name for path in tmp_path.iterdir()] == ["params.yaml"]
