@@ -8,7 +8,7 @@ classes of equal counts: the subsets of the tokens (distinct tokens), or the mul
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from itertools import combinations, combinations_with_replacement
 from typing import Any
@@ -367,6 +367,9 @@ class Task:
         probability = tuple(dirichlet_law(n_classes, generator).tolist())
         permutation = random_permutation(n_tokens, generator)
         return cls("", "", n_tokens, seq_len, repeats, lists, permutation, probability, "dirichlet")
+
+
+COLUMNS = [field.name for field in fields(Task)]  # of a table of tasks
 
 
 def whole(low: int, high: int, generator: torch.Generator) -> int:

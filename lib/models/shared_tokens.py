@@ -62,7 +62,7 @@ class SharedTokensHead:
         return loss, {"factors": torch.stack([G @ Q, G.mT @ P])}
 
 
-def training_memory(n_samples: int, seq_len: int, d: int, n_seeds: int, together: int, n_steps: int) -> int:
+def memory(n_samples: int, seq_len: int, d: int, n_seeds: int, together: int, n_steps: int) -> int:
     """Bytes: the tokens of all seeds, the targets of trainings that are computed together, and their slopes.
 
     Beside these, the loss and the singular values of every step, which are collected and then stacked.

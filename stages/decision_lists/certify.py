@@ -9,11 +9,11 @@ from torch import Tensor
 
 from lib.analysis.certificate import logit_margin, longest_certified
 from lib.analysis.pruning import fewest_kept
-from lib.data.decision_lists import Task, tasks_by_name
+from lib.data.decision_lists import COLUMNS, Task, tasks_by_name
 from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, use_threads
-from lib.io.files import clear
+from lib.io.files import InputError, clear
 from lib.io.params import Interval, read_params
 from lib.io.runs import open_run, open_runs
 from lib.io.tables import read_table, write_table
@@ -29,11 +29,15 @@ class Certify:
 def main(section: str, of_flows: Path, of_joint: Path, flows: Path, joint: Path, tables: OutFolder) -> None:
     use_threads(1)
     most = read_params(section, Certify).longest_sequence
-    read = [row for file in (of_flows, of_joint) for row in read_table(file).to_dict("records")]
+    read = [row for file in (of_flows, of_joint) for row in read_table(file, COLUMNS).to_dict("records")]
     listed = tasks_by_name(read)
     of_flow, of_both = open_runs(flows, "decision_lists"), open_runs(joint, "decision_lists")
+    for one in (*of_flow, *of_both):
+        if one.layout.cell.get("task") not in listed:
+            wanted = f"wanted the run of a task of {of_flows} or {of_joint}"
+            raise InputError(f"{one.folder}: {wanted}, got one of {one.layout.cell.get('task')}")
     jobs = {
-        "trained": [(describe, one.folder, listed[one.layout.cell["task"]], most) for one in [*of_flow, *of_both]],
+        "trained": [(describe, one.folder, listed[one.layout.cell["task"]], most) for one in (*of_flow, *of_both)],
         "lengths": [(lengths, one.folder, listed[one.layout.cell["task"]], most) for one in of_flow],
     }
     clear(tables, "*.parquet")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from lib.data.decision_lists import Task, tasks_by_name
+from lib.data.decision_lists import COLUMNS, Task, tasks_by_name
 from lib.dynamics.gradient_descent import Weights
 from lib.dynamics.sgd import State, sgd
 from lib.io.cells import Tables, joined, spread_cells
@@ -34,7 +34,7 @@ class Control:
 def main(section: str, tasks: Path, tables: OutFolder) -> None:
     use_threads(1)
     params = read_params(section, Control)
-    rows = read_table(tasks).to_dict("records")
+    rows = read_table(tasks, COLUMNS).to_dict("records")
     listed = read_as("a table of tasks", lambda _: tasks_by_name(rows), tasks).values()
     check_memory(section, max((task.memory for task in listed), default=0))
     jobs = [(control, task, params) for task in listed if task.use == "controls"]

@@ -14,7 +14,7 @@ from torch import Tensor
 from lib.analysis.certificate import list_order_margin, logit_margin
 from lib.analysis.convergence_bounds import DescentBound, descent_bound, flow_bound, rarest_conflict, with_noise
 from lib.analysis.curvature import largest_curvature
-from lib.data.decision_lists import Task, tasks_by_name
+from lib.data.decision_lists import COLUMNS, Task, tasks_by_name
 from lib.dynamics.compliant_descent import CompliantDescent, compliant_descent
 from lib.dynamics.gradient_descent import Step, Weights, gradient_descent
 from lib.io.cells import Tables, joined, spread_cells
@@ -55,7 +55,7 @@ class Solver:
 def main(section: str, solver: str, tasks: Path, tables: OutFolder) -> None:
     use_threads(1)
     params, solve = read_params(section, Descend), read_params(solver, Solver)
-    rows = read_table(tasks).to_dict("records")
+    rows = read_table(tasks, COLUMNS).to_dict("records")
     listed = read_as("a table of tasks", lambda _: tasks_by_name(rows), tasks).values()
     check_memory(section, max((memory(task, solve) for task in listed), default=0))
     both = [(task, noise) for task in listed if task.use == "both" for noise in params.noise]

@@ -22,7 +22,7 @@ from lib.analysis.list_measures import (
     with_ties,
 )
 from lib.analysis.ranks import summaries
-from lib.data.decision_lists import Task, tasks_by_name
+from lib.data.decision_lists import COLUMNS, Task, tasks_by_name
 from lib.io.command import OutFile, OutFolder, run
 from lib.io.files import InputError, clear, file_name
 from lib.io.params import Fraction, Interval, Positive, Seed, read_params
@@ -73,7 +73,7 @@ def main(
 ) -> None:
     params = read_params(section, Evaluate)
     files = of_flow, of_scales, of_train
-    listed = tasks_by_name(row for file in files for row in read_table(file).to_dict("records"))
+    listed = tasks_by_name(row for file in files for row in read_table(file, COLUMNS).to_dict("records"))
     if params.shown_task not in listed:
         raise InputError(f"{section}.shown_task: wanted a task of {of_train}, got {params.shown_task!r}")
     folders = (flow, scales, descend, train, control, check, constants, certify)

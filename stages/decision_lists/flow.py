@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import pandas as pd
 
 from lib.analysis.convergence_bounds import FlowBound, flow_bound, rarest_conflict, rarest_conflict_of_uniform
-from lib.data.decision_lists import Task, tasks_by_name
+from lib.data.decision_lists import COLUMNS, Task, tasks_by_name
 from lib.dynamics.stiff_flow import first_crossing, stiff_flow, until_positive
 from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import OutFolder, run
@@ -71,7 +71,7 @@ class Many:
 def main(section: str, solver: str, tasks: Path, of_many: Path, tables: OutFolder) -> None:
     use_threads(1)
     params, solve = read_params(section, Flow), read_params(solver, Solver)
-    rows = read_table(tasks).to_dict("records")
+    rows = read_table(tasks, COLUMNS).to_dict("records")
     listed = read_as("a table of tasks", lambda _: tasks_by_name(rows), tasks).values()
     check_memory(section, max((task.memory for task in listed), default=0))
     jobs = {

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 import pandas as pd
 
-from lib.data.decision_lists import Task, tasks_by_name
+from lib.data.decision_lists import COLUMNS, Task, tasks_by_name
 from lib.dynamics.stiff_flow import Step, along, stiff_flow, until_positive
 from lib.io.cells import Course, Saved, Tables, joined, spread_cells
 from lib.io.command import OutFolder, run
@@ -59,7 +59,7 @@ class Solver:
 def main(section: str, solver: str, tasks: Path, tables: OutFolder, runs: OutFolder) -> None:
     use_threads(1)
     params, solve = read_params(section, Scales), read_params(solver, Solver)
-    rows = read_table(tasks).to_dict("records")
+    rows = read_table(tasks, COLUMNS).to_dict("records")
     listed = read_as("a table of tasks", lambda _: tasks_by_name(rows), tasks).values()
     check_memory(section, max((memory(task, params, solve) for task in listed), default=0))
     spectra = [task for task in listed if task.use == "spectral"]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lib.analysis.certificate import certified
 from lib.data.decision_lists import (
+    COLUMNS,
     Task,
     determining_tokens,
     in_list_order,
@@ -107,7 +108,7 @@ class Train:
 def main(section: str, tasks: Path, starts: Path, tables: OutFolder, runs: OutFolder) -> None:
     use_threads(1)
     params, cases = read_params(section, Train), read_cases(starts, Start)
-    rows = read_table(tasks).to_dict("records")
+    rows = read_table(tasks, COLUMNS).to_dict("records")
     listed = read_as("a table of tasks", lambda _: tasks_by_name(rows), tasks).values()
     by_use = {use: [task for task in listed if task.use == use] for use in ("joint", "starts", "alignment")}
     joint, others = params.joint, params.starts
@@ -178,8 +179,7 @@ def align(task: Task, params: Train) -> Tables:
 
 def minibatch(seed: int, params: Minibatch) -> Tables:
     """Stochastic gradient descent on W and V from a small random start, each batch of fresh uniform subsets."""
-    L, n = params.n_tokens, params.seq_len
-    draw = generator(seed, "minibatch")
+    L, n, draw = params.n_tokens, params.seq_len, generator(seed, "minibatch")
     lists, permutation = random_lists(L, params.list_length, draw), random_permutation(L, draw)
     start = {name: params.init_scale * torch.randn(L, L, generator=draw, dtype=torch.float64) for name in ("W", "V")}
 

@@ -80,7 +80,7 @@ def disturb(task: Path, stages: Path, params: Assumptions, curvature_share: floa
     toy = read_toy(task)
     index = toy.seeds.tolist().index(seed)
     loss = diagonal_network(**toy.network(index))
-    table = read_table(stages)
+    table = read_table(stages, ["seed", "stage", "time", "coordinate", "sign", "p"])
     predicted = table[table["seed"] == seed].sort_values("stage").reset_index(drop=True)
     returns: list[dict[str, Any]] = []
     paths: list[dict[str, Any]] = []

@@ -135,7 +135,7 @@ def follow(task: Path, stages: Path, params: Descend, solver: Solver, variant: V
 
 def rates_and_steps(stages: Path, params: Descend, solver: Solver, variant: Variant) -> tuple[np.ndarray, np.ndarray]:
     """Of every seed, the learning rate, and the steps to the end of its last stage."""
-    by_seed, seeds = read_table(stages).groupby("seed"), list(params.seeds)
+    by_seed, seeds = read_table(stages, ["seed", "time", "learning_rate_limit"]).groupby("seed"), list(params.seeds)
     limits = by_seed["learning_rate_limit"].min().loc[seeds].to_numpy()
     if not np.isfinite(limits).all():
         raise InputError(f"{stages}: wanted seeds that have a stage with a limit of the learning rate, got {limits}")

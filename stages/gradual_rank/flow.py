@@ -142,7 +142,8 @@ def follow(
     u, v, seed = toy.u[index].numpy(), toy.v[index].numpy(), int(toy.seeds[index])
     loss = diagonal_network(**toy.network(index))
     curvature = loss.on_share(solver.curvature_share)
-    table = read_table(stages)
+    of_twins = [] if toy.frames is None else ["coordinate", "sign"]
+    table = read_table(stages, ["seed", "stage", "time", "next_time", *of_twins])
     predicted = table[table["seed"] == seed].sort_values("stage")
     log_scale = log10_init_scale * math.log(10)
     start = LogCoordinates.of(u, v, log_scale)

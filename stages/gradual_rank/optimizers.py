@@ -28,15 +28,7 @@ from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.step_counts import evenly, steps_to
 from lib.io.tables import write_table
 from lib.models.attention import PRODUCTS
-from lib.models.shared_tokens import (
-    Factors,
-    SharedTokensHead,
-    gaussian_factors,
-    named,
-    spectra,
-    targets,
-    training_memory,
-)
+from lib.models.shared_tokens import Factors, SharedTokensHead, gaussian_factors, memory, named, spectra, targets
 
 Trainings = tuple[tuple[float, int], ...]  # log10 of the init scale and rank of the teacher, side by side
 WINDOW = (0.05, 0.15)  # of τ, in which the singular values of the factors grow
@@ -119,11 +111,12 @@ def main(section: str, head: str, optimizers: Path, runs: OutFolder, trained: Ou
 
 def check(section: str, runs: Path, params: Optimizers, sizes: Head, cases: tuple[Optimizer, ...]) -> None:
     """Raise `InputError` for too many steps, and where memory or the disk, with its runs and tables, is too small."""
-    ends = [*((scale, 1) for scale in params.log10_init_scales), (params.few_log10_init_scale, params.noisy_longer)]
+    ends = [*((scale, 1) for scale in (*params.log10_init_scales, math.log10(UNEVEN[0])))]
+    ends.append((params.few_log10_init_scale, params.noisy_longer))
     n_steps = max(len(case.rates(*end)) for case, end in product(cases, ends))
     n = max(params.n_samples, params.n_test, params.noisy_samples, *params.few_samples)
     d, together = sizes.d_model, 2 * len(params.log10_init_scales)
-    check_memory(section, training_memory(n, sizes.seq_len, d, params.n_seeds, together, n_steps))
+    check_memory(section, memory(n, sizes.seq_len, d, params.n_seeds, together, n_steps))
     of_run = 4 * N_SNAPSHOTS * d * d + N_LOOKS * (2 * d + 8 * len(params.few_samples)) + 3000  # headers, rows, digests
     check_disk(runs, COPIES * 8 * len(cases) * params.n_seeds * together * of_run, section)
 
@@ -145,8 +138,7 @@ def save(runs: Path, params: Optimizers, case: Optimizer, trainings: Trainings, 
 
 def taught(params: Optimizers, sizes: Head, purpose: str, n: int, ranks: list[int], noise: float = 0) -> list[Tensor]:
     """Tokens of all seeds, and what teachers of some ranks and one norm make of them; noise in deviations of it."""
-    d, L = sizes.d_model, sizes.seq_len
-    X = torch.stack([gaussian_sequences(n, L, d, generator(s, purpose)) for s in params.seeds])
+    X = torch.stack([gaussian_sequences(n, sizes.seq_len, sizes.d_model, generator(s, purpose)) for s in params.seeds])
     Y = targets(X, drawn(params, sizes, "full teacher"), ranks)
     if noise:
         each = [torch.randn(X[0].shape, generator=generator(s, "noise"), dtype=X.dtype) for s in params.seeds]

@@ -71,11 +71,11 @@ def main(section: str, problem: str, solver: str, followed: OutFolder) -> None:
     use_threads(1)
     params, sizes = read_params(section, Signs), read_params(problem, Sizes, part=True)
     learned = read_params(solver, Learned, part=True).threshold
-    tokens, d, k = sizes.n_samples * sizes.seq_len, sizes.d_model, 2 + len(params.log10_init_scales)
-    n_steps = steps_to(params.end, min(params.learning_rate, LONGEST), f"{section}: end, learning_rate")
-    check_memory(section, 8 * params.n_seeds * (tokens * (6 * d + 3 * sizes.seq_len) + 5 * n_steps * 2 * d))
-    check_disk(followed, COPIES * 8 * params.n_seeds * k * (N_LOOKS * (2 * d + 20) + 5000), section)
+    tokens, d = sizes.n_samples * sizes.seq_len, sizes.d_model
     scales, further = params.log10_init_scales, dict.fromkeys((*params.log10_init_scales, SMALLEST))
+    n_steps = steps_to(params.end, min(params.learning_rate, LONGEST), f"{section}: end, learning_rate")
+    check_memory(section, 8 * params.n_seeds * (tokens * (6 * d + 3 * sizes.seq_len) + 8 * n_steps * 2 * d))
+    check_disk(followed, COPIES * 8 * params.n_seeds * (2 + len(scales)) * (N_LOOKS * (2 * d + 20) + 5000), section)
     alone = [replace(params, n_seeds=1, first_seed=seed) for seed in params.seeds]  # who waits, waits for its own
     jobs = {
         "waiting": [(trained, one, sizes, learned, "gd") for one in alone]
@@ -126,14 +126,13 @@ def changes(params: Signs, sizes: Sizes, learned: float, log10_scale: float) -> 
     """Sign descent from one scale: when each g first changes its sign, beside the ray's forecast; what is learned."""
     loss, u, v = head(sizes, params.seeds)
     end = start = (10**log10_scale * u, 10**log10_scale * v)
-    knots, products, g = [], [], []
+    knots, products, g, rows = [], [], [], []
     for step in followed(params, loss, u, v, "sign", log10_scale):
         end = step.u, step.v
         knots.append(step.time)
         products.append((step.u * step.v).numpy())
         g.append(step.g.numpy())
     t, path, slope, kept = np.array(knots), np.stack(products, 1), np.stack(g, 1), diagonal_shares(start, end)
-    rows = []
     for n, seed in enumerate(params.seeds):
         found = against_ray(DiagonalHead(loss.X[n], loss.Y[n]), params.end, t, path[n], slope[n])
         rows.append({"seed": seed, "log10_init_scale": log10_scale, **found})
@@ -171,9 +170,8 @@ def looked_at(params: Signs, knots: np.ndarray, products: np.ndarray, **cell: ob
 def trained(params: Signs, sizes: Sizes, learned: float, name: str) -> Tables:
     """Adam or gradient descent from the largest scale: what is learned when a tenth of the loss is gone, the order."""
     loss, u, v = head(sizes, params.seeds)
-    scale = max(params.log10_init_scales)
     first, rank = loss.value(torch.zeros_like(u)), np.full(len(u), -1)
-    kept, times = [], []
+    kept, times, scale = [], [], max(params.log10_init_scales)
     end = start = (10**scale * u, 10**scale * v)
     for step in followed(params, loss, u, v, name, scale):
         p, end = step.u * step.v, (step.u, step.v)
@@ -198,8 +196,7 @@ def adam_slopes(params: Signs, sizes: Sizes, beta_2: float) -> Tables:
     """How fast √|p| grows per τ in early steps of Adam: the medians over the coordinates of both products."""
     loss, u, v = head(sizes, params.seeds)
     rate, scale = params.slope_rate, 10 ** max(params.log10_init_scales)
-    rates = [rate] * SLOPE_STEPS[1]
-    descent = descend_diagonal(loss.gradient, scale * u, scale * v, Adam(beta_2=beta_2), rates)
+    descent = descend_diagonal(loss.gradient, scale * u, scale * v, Adam(beta_2=beta_2), [rate] * SLOPE_STEPS[1])
     begin, end = ((s.u * s.v).abs().sqrt() for s in descent if s.number in SLOPE_STEPS)
     slope = ((end - begin) / (rate * (SLOPE_STEPS[1] - SLOPE_STEPS[0]))).unflatten(-1, (2, -1)).median(-1).values
     columns = {"seed": list(params.seeds), "beta_2": beta_2, "slope_KQ": slope[:, 0], "slope_VO": slope[:, 1]}
