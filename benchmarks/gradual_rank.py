@@ -115,7 +115,7 @@ def ensembles(sizes: tuple[int, ...] = (48, 12, 192), few: int = 5) -> list[Cont
         for n, several in zip(sizes, every, strict=True)
     ]  # fmt: skip
     loop, alike = partial(every[0].one_by_one, few), partial(error, every[0])
-    return [*found, Contender(f"a Python loop over {sizes[0]} autograd steps", loop, alike, 1e-10, few, 60)]
+    return [*found, Contender(f"a Python loop over {sizes[0]} autograd steps", loop, alike, 1e-10, few, 100)]
 
 
 class Head:

@@ -4,30 +4,20 @@ The gradients: one step of a stack of seeds, by our closed form one seed at a ti
 autograd one seed at a time, and by `torch.func.vmap(grad)`. They agree to 1e-6. Which is fastest turns with the size:
 stacking pays where a step is so small that calls dominate; on a GPU (`--device cuda`), where many seeds fill it.
 
-The training: twenty seeds of the tied configuration by the family's own stages, each stage's CPU time.
-
 The smaller models: the forward pass without a share of the neurons, beside the operations that are left.
 """
 
-import os
-import resource
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import yaml
 from torch import Tensor
 
 from benchmarks.harness import Contender, Row, Spread, race, write_results
 from lib.data.patterns import PatternTask, draw_samples, orthonormal_patterns
 from lib.io.command import run
 from lib.io.compute import generator, keep_freed_memory
-from lib.io.params import load_yaml
 from lib.models.one_layer_vit import (
     MATRICES,
     Weights,
@@ -41,7 +31,6 @@ from lib.models.one_layer_vit import (
 )
 
 D_MODEL, N_PATTERNS = 20, 15
-ROOT = Path(__file__).parents[1]
 Gradients = dict[str, Tensor]
 
 
@@ -149,51 +138,7 @@ def smaller() -> list[Contender]:
     return [contender(share) for share in (1.0, 0.7, 0.5, 0.35)]
 
 
-def stages_of_tied(rounds: int) -> list[Row]:
-    """CPU and wall time of the family's stages for the twenty seeds of the tied configuration, and of all together."""
-    params = load_yaml(ROOT / "params.yaml")["low_rank_sparse"]
-    lines = (ROOT / params["cases"]["configurations"]).read_text(encoding="utf-8").splitlines()
-    header, tied, *_ = [line for line in lines if not line.startswith("#")]
-    section, samples = "low_rank_sparse", "samples.safetensors"
-    args = {
-        "generate": f"{section}.generate {samples}",
-        "train": f"{section}.train configurations.tsv {samples} runs losses.parquet",
-        "cut": f"{section}.cut {section}.train.device {samples} runs truncate.parquet directions.parquet prune.parquet "
-        "neurons.parquet",
-    }
-    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in [*args, "all"]}
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "params.yaml").write_text(yaml.safe_dump({section: params}))
-        (Path(folder) / "configurations.tsv").write_text(f"{header}\n{tied}\n", encoding="utf-8")
-        for _ in range(rounds):
-            for name, files in args.items():
-                command = [sys.executable, "-m", f"stages.low_rank_sparse.{name}"]
-                before = resource.getrusage(resource.RUSAGE_CHILDREN)
-                start = time.perf_counter()
-                subprocess.run(
-                    [*command, *files.split()],
-                    cwd=folder,
-                    check=True,
-                    capture_output=True,
-                    env={**os.environ, "PYTHONPATH": str(ROOT)},
-                )
-                wall = time.perf_counter() - start
-                after = resource.getrusage(resource.RUSAGE_CHILDREN)
-                cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-                seconds[name].append((cpu, wall))
-            seconds["all"].append(tuple(sum(seconds[name][-1][i] for name in args) for i in (0, 1)))  # pyright: ignore
-    return [
-        {
-            "stage": name,
-            "cpu_s": Spread.of([cpu for cpu, _ in times]),
-            "wall_s": Spread.of([wall for _, wall in times]),
-            "goal": 40.0 if name == "all" else None,
-        }
-        for name, times in seconds.items()
-    ]
-
-
-def main(steps: Path, models: Path, training: Path, rounds: int = 9, device: str = "cpu") -> None:
+def main(steps: Path, models: Path, rounds: int = 9, device: str = "cpu") -> None:
     keep_freed_memory()
     rows: list[Row] = []
     limits: dict[str, Spread] = {}
@@ -205,10 +150,6 @@ def main(steps: Path, models: Path, training: Path, rounds: int = 9, device: str
     rows, limits = race(smaller(), rounds)
     notes = ["Times are milliseconds a sample on one thread; a ratio is to the whole model's time."]
     write_results(models, "Forward pass without a share of the neurons", rows, rounds, ["torch"], limits, notes)
-    few = max(1, rounds // 3)
-    notes = ["Seconds with start-up, of all processes; the goal is of CPU time."]
-    title = "Twenty seeds of the tied configuration, 1000 neurons, by the stages"
-    write_results(training, title, stages_of_tied(few), few, ["torch"], None, notes)
 
 
 if __name__ == "__main__":

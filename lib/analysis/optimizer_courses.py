@@ -11,14 +11,10 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import kendalltau
 
-from lib.analysis.ranks import numerical_rank, stable_rank
-
 Vector = Float[np.ndarray, " _"]
 Course = Float[np.ndarray, "_ _"]
 
 BEGUN, ENDED = 0.1, 0.9  # shares of its last value at which a direction has begun, and has ended
-EARLY, HALF = 0.9, 0.5  # shares of the first loss at which ranks are noted
-RTOL = 0.01  # of the numerical rank
 SLOW = 0.1  # of the mean speed: below it the loss is on a plateau
 
 
@@ -117,14 +113,6 @@ def step_of_share(loss: Vector, share: float) -> int:
     """The first step at which the loss is at most that share of the first; the last one where it never is."""
     fallen = np.flatnonzero(loss <= share * loss[0])
     return int(fallen[0]) if len(fallen) else -1
-
-
-def ranks_on_the_way(loss: Vector, KQ: Course, VO: Course) -> dict[str, float]:
-    """Stable ranks of both products where a share of the first loss is left, and at the end; there numerical ones."""
-    early, half = (step_of_share(loss, share) for share in (EARLY, HALF))
-    stable = stable_rank(np.stack([VO[half], VO[-1], KQ[early], KQ[-1]])).tolist()
-    names = "stable_rank_half", "stable_rank_end", "stable_rank_KQ_early", "stable_rank_KQ_end", "rank_KQ", "rank_VO"
-    return dict(zip(names, stable + numerical_rank(np.stack([KQ[-1], VO[-1]]), RTOL).tolist(), strict=True))
 
 
 def learned_early(

@@ -9,15 +9,12 @@ output and $B = R W_{VO}^\top X^\top$, the slope in the logits is $D = A \odot (
 $D X = \mathrm{diag}(E 1)^{-1} (E \odot B) X - \mathrm{diag}((R W_{VO}^\top \odot Z) 1) Z$ with $Z = A X$.
 """
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
-
-from lib.models.full_attention import FullHead
 
 Squares = Float[Tensor, "*batch training d d"]
 Factors = dict[str, Float[Tensor, "side product *batch training d d"]]
@@ -80,17 +77,6 @@ def gaussian_factors(d: int, sources: Sequence[torch.Generator]) -> Factors:
     """Factors of N(0, 1) entries, one of the batch from each source."""
     each = [torch.randn(4, d, d, generator=source, dtype=torch.float64) for source in sources]
     return side_by_side(*torch.stack(each, 1))
-
-
-def targets(
-    X: Float[Tensor, "*batch sample token d"],
-    teacher: dict[str, Float[Tensor, "side product *batch d d"]],
-    ranks: Sequence[int],
-) -> Float[Tensor, "*batch training sample token d"]:
-    """What teachers of these ranks make of X: of the first columns of one pair of factors, scaled to one norm."""
-    P, Q = teacher["factors"]
-    products = [P[..., :r] @ Q[..., :r].mT / math.sqrt(P.shape[-1] * r) for r in ranks]
-    return torch.stack([FullHead(X, X).output(W_KQ, W_VO) for W_KQ, W_VO in products], -4)
 
 
 def named(W: Factors) -> dict[str, Squares]:

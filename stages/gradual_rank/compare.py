@@ -57,7 +57,7 @@ def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> Non
         "distances": distances,
         "slopes": slopes,
         "diagonal": diagonal,
-        "rises": rises,
+        "first_rises": rises,
     }
     clear(metrics / "tables", "*.parquet")
     for name, table in tables.items():

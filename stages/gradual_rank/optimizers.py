@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from lib.analysis.balance import changes
-from lib.analysis.optimizer_courses import ranks_on_the_way, timing
-from lib.analysis.ranks import effective_rank
+from lib.analysis.optimizer_courses import step_of_share, timing
+from lib.analysis.ranks import effective_rank, numerical_rank, stable_rank
 from lib.data.gaussian_sequences import gaussian_sequences
 from lib.dynamics.optimizers import RULES, annealed, descend, descended
 from lib.io.cells import Course, Saved, Tables, joined, spread_cells
@@ -28,10 +28,14 @@ from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.step_counts import evenly, steps_to
 from lib.io.tables import write_table
 from lib.models.attention import PRODUCTS
-from lib.models.shared_tokens import Factors, SharedTokensHead, gaussian_factors, memory, named, spectra, targets
+from lib.models.full_attention import FullHead
+from lib.models.shared_tokens import Factors, SharedTokensHead, gaussian_factors, memory, named, spectra
 
 Trainings = tuple[tuple[float, int], ...]  # log10 of the init scale and rank of the teacher, side by side
 WINDOW = (0.05, 0.15)  # of τ, in which the singular values of the factors grow
+EARLY, HALF = 0.9, 0.5  # shares of the first loss at which ranks are noted, or at the end
+RTOL = 0.01  # of the numerical rank
+RANKS = "stable_rank_half", "stable_rank_end", "stable_rank_KQ_early", "stable_rank_KQ_end", "rank_KQ", "rank_VO"
 UNEVEN, LEFT = (0.1, 0.05), 0.1  # init scales of P and Q, of which a difference is to be seen; the share of the loss
 N_LOOKS = 121  # points of a course that are kept
 N_SNAPSHOTS = 9  # of the weights
@@ -139,7 +143,9 @@ def save(runs: Path, params: Optimizers, case: Optimizer, trainings: Trainings, 
 def taught(params: Optimizers, sizes: Head, purpose: str, n: int, ranks: list[int], noise: float = 0) -> list[Tensor]:
     """Tokens of all seeds, and what teachers of some ranks and one norm make of them; noise in deviations of it."""
     X = torch.stack([gaussian_sequences(n, sizes.seq_len, sizes.d_model, generator(s, purpose)) for s in params.seeds])
-    Y = targets(X, drawn(params, sizes, "full teacher"), ranks)
+    P, Q = drawn(params, sizes, "full teacher")["factors"]
+    products = [P[..., :r] @ Q[..., :r].mT / math.sqrt(sizes.d_model * r) for r in ranks]
+    Y = torch.stack([FullHead(X, X).output(W_KQ, W_VO) for W_KQ, W_VO in products], 1)
     if noise:
         each = [torch.randn(X[0].shape, generator=generator(s, "noise"), dtype=X.dtype) for s in params.seeds]
         Y = Y + noise * Y.std((-3, -2, -1), keepdim=True) * torch.stack(each)[:, None]
@@ -187,8 +193,12 @@ def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings
         cell = {"optimizer": case.name, "teacher_rank": rank, "log10_init_scale": scale, "seed": seed}
         KQ, VO, own_loss = both[:, 0, n, k], both[:, 1, n, k], loss[:, n, k]
         timed = timing(t, own_loss, KQ, VO, factors[:, :, n, k], sizes.threshold, params.significant, WINDOW)
+        early, half = (step_of_share(own_loss, share) for share in (EARLY, HALF))
+        on_the_way = stable_rank(np.stack([VO[half], VO[-1], KQ[early], KQ[-1]]))
+        at_the_end = numerical_rank(np.stack([KQ[-1], VO[-1]]), RTOL)
+        on_both = zip(RANKS, [*on_the_way.tolist(), *at_the_end.tolist()], strict=True)
         own = {name: float(one[n, k]) for name, one in {"growth": growth, **kept}.items()}
-        runs.append({**cell, **own, **timed, **ranks_on_the_way(own_loss, KQ, VO)})
+        runs.append({**cell, **own, **timed, **dict(on_both)})
         courses += [{**cell, "step": i, "time": t[i], "W_KQ": KQ[i], "W_VO": VO[i]} for i in looks]
     return Course({"runs": pd.DataFrame(runs), "courses": pd.DataFrame(courses)}, states)
 

@@ -12,8 +12,8 @@ from lib.data.decision_lists import Task, frequent_heads, product_law, shared_he
 from lib.dynamics.gradient_descent import gradient_descent
 from lib.dynamics.stiff_flow import until_positive
 from lib.io.compute import generator
+from lib.models.list_attention import PopulationLoss, Rows
 from stages.decision_lists.scales import flow_of, steps_of
-from stages.decision_lists.train import loss_of
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_the_times_are_as_they_were(task):
 def test_the_trained_weights_are_as_they_were(task):
     draw = generator(0, "golden start")
     start = {name: 0.01 * torch.randn(6, 6, generator=draw, dtype=torch.float64) for name in ("W", "V")}
-    for step in gradient_descent(loss_of(task), start, {"W": 3.0, "V": 3.0}):
+    for step in gradient_descent(PopulationLoss(Rows.of(*task.classes), task.labels), start, {"W": 3.0, "V": 3.0}):
         if step.number == 100:
             break
     assert float(step.loss) == pytest.approx(LOSS, rel=1e-4)

@@ -43,9 +43,8 @@ def trained(tmp_path_factory):
             training.main(
                 "checkpoints.example.train",
                 Path("trainings.tsv"),
-                model,
                 texts,
-                *(at / name for name in ("base", "tuned", "pretrained")),
+                [at],
             )
         rank_patterns.main(n_seeds=2)
         return folder, pd.read_parquet("published/rank_patterns/tables/trained.parquet")
