@@ -134,7 +134,7 @@ def draw_samples(
 
 
 def permuted(labels: Int[Tensor, " sample"], generator: torch.Generator) -> Int[Tensor, " sample"]:
-    """The labels in random order: every class as frequent as before, and nothing to learn but single samples."""
+    """The labels in random order, every class as frequent as before: how far they agree with the rule is chance."""
     return labels[torch.randperm(len(labels), generator=generator).to(labels.device)]
 
 
