@@ -169,8 +169,9 @@ def train_cells(section: str, dataset: Path, params: Train, cells: list[Cell], k
 
 def train(images: Images, params: Train, wanted: dict[Cell, Checkpoints]) -> None:
     """Train from the newest checkpoint to the last step, several as one; a GPU is waited for only to save something."""
-    device, cells, kept = use_device(params.device, params.deterministic), list(wanted), list(wanted.values())
-    variant, n, saved = cells[0][0], len(cells), set(params.steps)
+    cells, kept, saved = list(wanted), list(wanted.values()), set(params.steps)
+    variant, n = cells[0][0], len(cells)
+    device = use_device(params.device, params.deterministic, stacked=n > 1)
     statistics = [s.to(device) for s in channel_statistics(images.train_images)]
     x, y, test_images, test_labels = (tensor.to(device) for tensor in vars(images).values())
     test = standardise(test_images, *statistics)

@@ -136,6 +136,14 @@ def test_every_snapshot_and_row_is_that_of_autograd(train, tmp_path, dataset):
     assert set(pd.concat(tables)["fitted_step"]) == {-1, 1, 5, 6}
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_trains_alike(train, tmp_path, dataset):
+    params = PARAMS | {"device": "cuda"}
+    train(params, TIED, UNTIED, PERMUTED)
+    for one in (TIED, UNTIED, PERMUTED):
+        check(dataset, params, one, SAVED[one["name"]], tmp_path / "runs" / one["name"])
+
+
 def test_a_training_at_rest_is_what_all_its_steps_would_make_of_it(train, tmp_path, dataset, monkeypatch):
     """It ends early, yet each later snapshot, row and loss is that of autograd over every step."""
     numbers = []

@@ -165,11 +165,19 @@ def prunings(data, made, n_images):
                     }
 
 
-@pytest.mark.parametrize(("given", "n_images"), [(N_IMAGES, N_IMAGES), (None, 40), (100, 40)])
-def test_every_cut_scores_as_a_model_cut_by_numpy_or_loops_does(cuts, data, runs, tmp_path, given, n_images):
+@pytest.mark.parametrize(
+    ("given", "n_images", "device"),
+    [
+        (N_IMAGES, N_IMAGES, "cpu"),
+        (None, 40, "cpu"),
+        (100, 40, "cpu"),
+        pytest.param(None, 40, "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")),
+    ],
+)
+def test_every_cut_scores_as_a_model_cut_by_numpy_or_loops_does(cuts, data, runs, tmp_path, given, n_images, device):
     """Without `n_images`, or with more than there are, all are scored."""
     before = files(tmp_path)
-    truncate, prune = cuts(n_images=given)
+    truncate, prune = cuts(device, n_images=given)
     wanted = pd.DataFrame(truncations(data, runs, n_images))
     # single precision scores; columns and rows in their order
     pd.testing.assert_frame_equal(truncate, wanted, rtol=1e-5)

@@ -89,6 +89,7 @@ ONE = PARAMS | {
 SHORT = ONE | {"n_steps": 1, "warmup_steps": 0}
 ONLY = "init_scale=1.5"
 RANDAUGMENT = {"n_operations": 2, "magnitude": 25}
+NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 Usage = namedtuple("Usage", ["total", "used", "free"])
 
 
@@ -335,6 +336,34 @@ def test_trainings_together_are_those_alone(train, data, updates, n):
         assert_repeats(runs / name, data, PARAMS | {"augmentation": "crop_flip"}, control, variant, atol=3e-6)
 
 
+@NEEDS_GPU
+@pytest.mark.parametrize("n", [1, 4])
+def test_a_gpu_trains_alike_alone_and_together(train, data, n):
+    params = PARAMS | {"device": "cuda", "cells_together": n, "augmentation": "crop_flip"}
+    runs = train(params)
+    for name, (control, variant) in VARIANTS.items():
+        assert_repeats(runs / name, data, params, control, variant, atol=1e-5)
+
+
+@NEEDS_GPU
+def test_a_gpu_gives_the_same_bits_again_where_that_is_asked_also_after_a_break(train, updates, hasty, tmp_path):
+    params = ONE | {"device": "cuda", "deterministic": True, "augmentation": "crop_flip", "precision": "bfloat16"}
+    backends = {"flash": True, "mem_efficient": True, "cudnn": True}
+    try:
+        updates.allowed = 4
+        with pytest.raises(KeyboardInterrupt):
+            train(params)
+        updates.made, updates.allowed = 0, math.inf
+        resumed = files_of(train(params))
+        assert updates.made == 1
+        shutil.rmtree(tmp_path / ".dvc" / "tmp" / "scratch")
+        assert files_of(train(params)) == resumed
+    finally:
+        torch.use_deterministic_algorithms(False)
+        for name, used in backends.items():
+            getattr(torch.backends.cuda, f"enable_{name}_sdp")(used)
+
+
 def test_trainings_together_go_on_together(train, data, updates, hasty, capsys):
     params = PARAMS | {"controls": [], "cells_together": 4}
     updates.allowed = 4
@@ -415,7 +444,7 @@ def test_the_loop_neither_reads_a_number_from_its_device_nor_mixes_devices(data,
     """
     from stages.vision import train as stage
 
-    monkeypatch.setattr(stage, "use_device", lambda *_: torch.device("meta"))
+    monkeypatch.setattr(stage, "use_device", lambda *_, **__: torch.device("meta"))
     changes = {"n_steps": 12, "augmentation": "crop_flip", "model": ViT(**SIZES)}
     fields = {key: value for key, value in (PARAMS | changes).items() if key in stage.Train.__dataclass_fields__}
     params = stage.Train(**fields, randaugment=stage.RandAugment(**RANDAUGMENT))
@@ -449,9 +478,11 @@ print("graphs:", utils.counters["stats"]["unique_graphs"])
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("n", [1, 2])
-def test_what_is_compiled_in_bfloat16_trains_alike_without_a_break_or_a_second_compilation(train, tmp_path, n):
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=NEEDS_GPU)])
+def test_what_is_compiled_in_bfloat16_trains_alike_without_a_break_or_a_second_compilation(train, tmp_path, n, device):
     """The compiler refuses a graph that breaks; a second graph, or one more for other shapes, is an error."""
     params = ONE | {"precision": "bfloat16", "n_seeds": n, "cells_together": n, "augmentation": "crop_flip"}
+    params["device"] = device
     wanted = read_run(train(params) / ONLY)[2]
     (tmp_path / "params.yaml").write_text(json.dumps({"vision": {"any": {"train": params | {"compile": True}}}}))
     command = [PYTHON, "-c", COMPILED, SECTION, "controls.tsv", "images", "compiled"]
