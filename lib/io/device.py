@@ -25,12 +25,11 @@ def kind_of(device: str) -> str:
     return device.partition(":")[0]
 
 
-def use_device(name: str, deterministic: bool = False, stacked: bool = False) -> torch.device:
+def use_device(name: str, deterministic: bool = False) -> torch.device:
     """The torch device of that name; raises `InputError` where this machine has none.
 
-    `deterministic` makes a GPU give the same bits each time, at its cost: a fixed workspace for matrix products,
-    attention by plain products, and an error from torch for what has no such way. A CPU does so anyway. Models that
-    are trained `stacked` have attention by plain products too: torch's fused kernels have no gradient for them.
+    `deterministic` makes a GPU give the same bits each time, at its cost: a fixed workspace for matrix products, and an
+    error from torch for what has no such way. A CPU does so anyway.
     """
     device = compute.use_device(name)
     if device.type == "cuda":
@@ -40,10 +39,4 @@ def use_device(name: str, deterministic: bool = False, stacked: bool = False) ->
         if deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(True)
-        for enable in (
-            torch.backends.cuda.enable_flash_sdp,
-            torch.backends.cuda.enable_mem_efficient_sdp,
-            torch.backends.cuda.enable_cudnn_sdp,
-        ):
-            enable(not (deterministic or stacked))
     return device

@@ -53,7 +53,22 @@ def attend(
     K: Float[Tensor, "batch head token d_head"],
     V: Float[Tensor, "batch head token d_head"],
 ) -> Float[Tensor, "batch head query d_head"]:
-    r"""$\mathrm{softmax}(Q K^\top / \sqrt{d_\mathrm{head}}) V$, by what is fastest on short sequences."""
-    if Q.device.type == "cpu":
+    r"""$\mathrm{softmax}(Q K^\top / \sqrt{d_\mathrm{head}}) V$: on a CPU by plain products, the fastest on short sequences.
+
+    On a GPU by torch's fused kernels, unless `fuse` was called to switch them off.
+    """
+    if Q.device.type == "cpu" or not _fused:
         return torch.softmax(Q @ K.transpose(-1, -2) * K.shape[-1] ** -0.5, -1) @ V
     return torch.nn.functional.scaled_dot_product_attention(Q, K, V)
+
+
+_fused = True
+
+
+def fuse(wanted: bool) -> None:
+    """Whether attention on a GPU is by torch's fused kernels from here on.
+
+    They have no gradient for models that are trained stacked, and not the same bits each time.
+    """
+    global _fused
+    _fused = wanted

@@ -26,7 +26,7 @@ from lib.io.memory import check_memory
 from lib.io.params import Count, Interval, Positive, Seeds, read_params
 from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.scratch import Scratch, code_digest
-from lib.models.attention import PRODUCTS
+from lib.models.attention import PRODUCTS, fuse
 from lib.models.vit import MATRICES, Scaled, ViT, Weights, score, training_cost, training_loss, training_memory
 
 InitScale = Annotated[float, Interval("(0, 100]")]
@@ -169,9 +169,9 @@ def train_cells(section: str, dataset: Path, params: Train, cells: list[Cell], k
 
 def train(images: Images, params: Train, wanted: dict[Cell, Checkpoints]) -> None:
     """Train from the newest checkpoint to the last step, several as one; a GPU is waited for only to save something."""
-    cells, kept, saved = list(wanted), list(wanted.values()), set(params.steps)
-    variant, n = cells[0][0], len(cells)
-    device = use_device(params.device, params.deterministic, stacked=n > 1)
+    device, cells, kept = use_device(params.device, params.deterministic), list(wanted), list(wanted.values())
+    variant, n, saved = cells[0][0], len(cells), set(params.steps)
+    fuse(n == 1 and not params.deterministic)
     statistics = [s.to(device) for s in channel_statistics(images.train_images)]
     x, y, test_images, test_labels = (tensor.to(device) for tensor in vars(images).values())
     test = standardise(test_images, *statistics)

@@ -16,13 +16,10 @@ from lib.io.files import InputError
 @pytest.fixture
 def two_gpus(monkeypatch):
     """A machine that says it has two; what is set on it is kept."""
-    made = SimpleNamespace(deterministic=False, attention={})
+    made = SimpleNamespace(deterministic=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda mode: setattr(made, "deterministic", mode))
-    for name in ("flash", "mem_efficient", "cudnn"):
-        turn = lambda on, name=name: made.attention.update({name: on})  # noqa: E731
-        monkeypatch.setattr(torch.backends.cuda, f"enable_{name}_sdp", turn)
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
     return made
@@ -46,17 +43,7 @@ def test_the_same_bits_are_asked_of_a_gpu_alone(two_gpus):
     assert not two_gpus.deterministic
     use_device("cuda", deterministic=True)
     assert two_gpus.deterministic
-    assert two_gpus.attention == dict.fromkeys(("flash", "mem_efficient", "cudnn"), False)
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
-
-
-@pytest.mark.parametrize("stacked", [False, True])
-def test_stacked_models_have_attention_by_plain_products_and_others_by_fused_kernels(two_gpus, stacked):
-    """The fused ones have no gradient where models are stacked: seen on an H100, in float32."""
-    two_gpus.attention = dict.fromkeys(("flash", "mem_efficient", "cudnn"), stacked)
-    use_device("cuda", stacked=stacked)
-    assert two_gpus.attention == dict.fromkeys(("flash", "mem_efficient", "cudnn"), not stacked)
-    assert not two_gpus.deterministic
 
 
 @pytest.mark.parametrize(

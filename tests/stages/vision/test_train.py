@@ -348,7 +348,6 @@ def test_a_gpu_trains_alike_alone_and_together(train, data, n):
 @NEEDS_GPU
 def test_a_gpu_gives_the_same_bits_again_where_that_is_asked_also_after_a_break(train, updates, hasty, tmp_path):
     params = ONE | {"device": "cuda", "deterministic": True, "augmentation": "crop_flip", "precision": "bfloat16"}
-    backends = {"flash": True, "mem_efficient": True, "cudnn": True}
     try:
         updates.allowed = 4
         with pytest.raises(KeyboardInterrupt):
@@ -360,8 +359,6 @@ def test_a_gpu_gives_the_same_bits_again_where_that_is_asked_also_after_a_break(
         assert files_of(train(params)) == resumed
     finally:
         torch.use_deterministic_algorithms(False)
-        for name, used in backends.items():
-            getattr(torch.backends.cuda, f"enable_{name}_sdp")(used)
 
 
 def test_trainings_together_go_on_together(train, data, updates, hasty, capsys):
@@ -444,7 +441,7 @@ def test_the_loop_neither_reads_a_number_from_its_device_nor_mixes_devices(data,
     """
     from stages.vision import train as stage
 
-    monkeypatch.setattr(stage, "use_device", lambda *_, **__: torch.device("meta"))
+    monkeypatch.setattr(stage, "use_device", lambda *_: torch.device("meta"))
     changes = {"n_steps": 12, "augmentation": "crop_flip", "model": ViT(**SIZES)}
     fields = {key: value for key, value in (PARAMS | changes).items() if key in stage.Train.__dataclass_fields__}
     params = stage.Train(**fields, randaugment=stage.RandAugment(**RANDAUGMENT))
