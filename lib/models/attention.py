@@ -53,9 +53,9 @@ def attend(
     K: Float[Tensor, "batch head token d_head"],
     V: Float[Tensor, "batch head token d_head"],
 ) -> Float[Tensor, "batch head query d_head"]:
-    r"""$\mathrm{softmax}(Q K^\top / \sqrt{d_\mathrm{head}}) V$: on a CPU by plain products, the fastest on short sequences.
+    r"""$\mathrm{softmax}(Q K^\top / \sqrt{d_\mathrm{head}}) V$, by what is fastest on short sequences.
 
-    On a GPU by torch's fused kernels, unless `fuse` was called to switch them off.
+    That is plain products on a CPU, torch's fused kernels on a GPU unless `fuse` switched them off.
     """
     if Q.device.type == "cpu" or not _fused:
         return torch.softmax(Q @ K.transpose(-1, -2) * K.shape[-1] ** -0.5, -1) @ V
