@@ -1,5 +1,7 @@
 """Every test computes with one thread, and every call into lib is checked against its types and shapes."""
 
+import os
+import shutil
 import sys
 from functools import lru_cache
 from pathlib import Path
@@ -31,15 +33,25 @@ def _no_figure_stays_open():
 
 @pytest.fixture(scope="session")
 def tiny_pipeline(tmp_path_factory):
-    """A repository in which `dvc repro` has run on tiny params. Copy what is to be changed."""
-    from tiny import tiny_pipeline
+    """A repository in which `dvc repro` has run on tiny params. Copy what is to be changed.
 
-    return tiny_pipeline(tmp_path_factory.getbasetemp() / "tiny")
+    Processes side by side share one run, and each has a copy of its own: DVC locks its repository.
+    """
+    from tiny import TinyPipeline, tiny_pipeline
+
+    own = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return tiny_pipeline(own / "tiny")
+    made = tiny_pipeline(own.parent / "tiny")
+    shutil.copytree(made.folder, own / "tiny", symlinks=True)
+    return TinyPipeline(own / "tiny", made.said, made.status)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """First what needs the tiny pipeline; and the first of that may take the time to make it."""
-    items.sort(key=lambda item: not _needs_pipeline(item.path))
+    """First a file that makes the tiny pipeline, then what does not need it, then what does, every stage alone last."""
+    first = next((item.path for item in items if _needs_pipeline(item.path)), None)
+    items.sort(key=lambda item: item.path != first and 1 + _needs_pipeline(item.path) + _by_test(item.path))
     for item in items:
         if "tiny_pipeline" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(1800))
@@ -47,13 +59,13 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Side by side, one process takes every file that needs the tiny pipeline; the others take file by file."""
+    """Side by side, processes take file by file, but test by test where each test takes a stage of its own."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             file = nodeid.split("::")[0]
-            return "tiny pipeline" if _needs_pipeline(config.rootpath / file) else file
+            return nodeid if _by_test(config.rootpath / file) else file
 
     return ByFile(config, log)
 
@@ -61,3 +73,7 @@ def pytest_xdist_make_scheduler(config, log):
 @lru_cache
 def _needs_pipeline(file):
     return "tiny_pipeline" in file.read_text(encoding="utf-8")
+
+
+def _by_test(file):
+    return file.name == "test_hermetic.py"

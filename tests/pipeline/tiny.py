@@ -8,10 +8,10 @@ import copy
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from project import ROOT, Stage, checkout, commit, dvc, git, one_core, params_of, set_params, stages
 from ruamel.yaml import YAML
 
@@ -204,9 +204,17 @@ class TinyPipeline:
         return stages(self.folder)
 
 
-@lru_cache
 def tiny_pipeline(folder: Path) -> TinyPipeline:
-    """Run the pipeline on tiny params, once for every folder."""
+    """Run the pipeline on tiny params, once for every folder: another process waits for it."""
+    said = folder.with_suffix(".json")
+    with FileLock(folder.with_suffix(".lock")):
+        if not said.exists():
+            said.write_text(json.dumps(run_tiny(folder)), encoding="utf-8")
+    return TinyPipeline(folder, **json.loads(said.read_text(encoding="utf-8")))
+
+
+def run_tiny(folder: Path) -> dict[str, str]:
+    """Make the three commits; what DVC and git said."""
     checkout(folder)
     make_tiny(folder)
     (folder / "dvc.lock").unlink()  # it is of other params, and DVC reads and writes all of it after every stage
@@ -215,4 +223,4 @@ def tiny_pipeline(folder: Path) -> TinyPipeline:
         said = dvc("repro", at=folder)
     status = git("status", "--porcelain", "--untracked-files=all", at=folder)
     commit(folder, "What dvc repro makes of them")
-    return TinyPipeline(folder, said, status)
+    return {"said": said, "status": status}
