@@ -5,8 +5,8 @@ paper's CIFAR-10 at init scale 1, each init scale with its null of permuted labe
 then CIFAR-100. What the minutes do not suffice for is stopped, and goes on when the command is given again. After
 every init scale the tables and figures are published, and `results.tar.gz` in the folder holds all that is to be kept.
 
-How many epochs (at most the paper's 500) is chosen once, from the measured speed, so that the first init scale is done
-within the minutes; EPOCHS chooses it by hand. No DVC is needed: with `python -m tools.gpu 25` python, torch and the
+How many epochs (at most the paper's 500) is chosen once, from the measured speed, so that all init scales of the first
+data set are done within the minutes; EPOCHS chooses it by hand. No DVC is needed: with `python -m tools.gpu 25` python, torch and the
 packages that the checks name suffice. `--device cpu` rehearses on a CPU.
 """
 
@@ -234,7 +234,7 @@ class Work:
         chosen = wanted or self._kept("epochs.json", 0)
         if not chosen:
             train = section["train"]
-            trainings = train["n_seeds"] * (1 + len(train["controls"]))
+            trainings = train["n_seeds"] * (1 + len(train["controls"])) * len(train["init_scales"])
             rate = speed["images_per_second"].get("compiled", speed["images_per_second"]["not compiled"])
             chosen = affordable(FOR_TRAINING * self.clock.left, trainings, n_images, rate)
         self._keep("epochs.json", chosen)

@@ -61,12 +61,12 @@ def test_the_most_epochs_are_chosen_that_the_time_allows(images_per_second, epoc
     assert gpu.affordable(1000, 2, 50_000, images_per_second) == epochs
 
 
-def test_the_choice_of_epochs_counts_every_seed_and_null_and_is_kept_for_the_next_call(tmp_path, work):
-    section = TINY | {"train": TRAIN | {"n_seeds": 2}}
+def test_the_choice_of_epochs_counts_every_seed_null_and_scale_and_is_kept_for_the_next_call(tmp_path, work):
+    section = TINY | {"train": TRAIN | {"n_seeds": 2, "init_scales": [0.5, 1, 0.25]}}
     speed = {"images_per_second": {"compiled": 4000.0, "not compiled": 1.0, "plain loop": 1e9}}
     seconds = 0.6 * 600  # of ten minutes
-    wanted = max(epochs for epochs in gpu.EPOCHS if epochs <= seconds * 4000 / (4 * 3000))
-    assert work.epochs(0, section, 3000, speed) == wanted == 100
+    wanted = max(epochs for epochs in gpu.EPOCHS if epochs <= seconds * 4000 / (3 * 4 * 3000))
+    assert work.epochs(0, section, 3000, speed) == wanted == 30
     later = gpu.Work(tmp_path, gpu.Clock(1), SHARED)
     assert later.epochs(0, section, 3000, speed) == wanted
     assert later.epochs(7, section, 3000, speed) == 7
