@@ -6,8 +6,8 @@ then CIFAR-100. What the minutes do not suffice for is stopped, and goes on when
 every init scale the tables and figures are published, and `results.tar.gz` in the folder holds all that is to be kept.
 
 How many epochs (at most the paper's 500) is chosen once, from the measured speed, so that all init scales of the first
-data set are done within the minutes; EPOCHS chooses it by hand. No DVC is needed: with `python -m tools.gpu 25` python, torch and the
-packages that the checks name suffice. `--device cpu` rehearses on a CPU.
+data set are done within the minutes; EPOCHS chooses it by hand. No DVC is needed: with `python -m tools.gpu 25` python,
+torch and the packages that the checks name suffice. `--device cpu` rehearses on a CPU.
 """
 
 import importlib.util

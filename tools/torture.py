@@ -46,6 +46,7 @@ OTHERS = ("disk full", "bit flip in scratch", "bit flip in data", "DVC's file cu
 LONGEST = 120.0  # seconds that a run may take, on a loaded machine
 LINGERS = 20.0  # seconds after which a process of a disturbed run that is alive is an orphan, where it had the time
 NEEDED = 5.0  # CPU seconds in which a disturbed run surely ends; it takes about one
+LOOKS = 0.05  # seconds between looks at what is alive, each of which goes through all processes
 FREE = (0, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20)  # bytes that are left on a full disk
 
 
@@ -231,7 +232,7 @@ def within(reproduction: Reproduction, seconds: float) -> str:
             raise Lost(
                 f"after {took:.0f} s these were alive: {[_about(process, had[process.pid]) for process in alive]}"
             )
-        time.sleep(0.02)
+        time.sleep(LOOKS)
     return reproduction.said
 
 
@@ -256,7 +257,7 @@ def waits(true: Callable[[Reproduction], object]) -> Callable[[Reproduction], bo
         while first.dvc.poll() is None:
             if true(first):
                 return True
-            time.sleep(0.01)
+            time.sleep(LOOKS)
         return False
 
     return until

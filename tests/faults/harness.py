@@ -140,7 +140,7 @@ def not_yet_run(undisturbed: Path, folder: Path, stage: Stage) -> Path:
 
 
 def recorded(project: Path) -> dict[str, Any]:
-    return yaml.safe_load((project / "dvc.lock").read_text(encoding="utf-8"))
+    return yaml.load((project / "dvc.lock").read_text(encoding="utf-8"), yaml.CSafeLoader)
 
 
 def remove(path: Path) -> None:

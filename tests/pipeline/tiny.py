@@ -189,6 +189,7 @@ def make_tiny(folder: Path) -> None:
     set_params(folder, tiny(params_of(folder)))
     for path, text in TABLES.items():
         (folder / path).write_text(text, encoding="utf-8")
+    (folder / "dvc.lock").unlink()  # it is of other params, and DVC reads and writes all of it after every stage
 
 
 @dataclass(frozen=True)
@@ -217,7 +218,6 @@ def run_tiny(folder: Path) -> dict[str, str]:
     """Make the three commits; what DVC and git said."""
     checkout(folder)
     make_tiny(folder)
-    (folder / "dvc.lock").unlink()  # it is of other params, and DVC reads and writes all of it after every stage
     commit(folder, "Tiny params")
     with one_core():  # starting processes costs more than such work; each stage alone is then run on all cores
         said = dvc("repro", at=folder)
