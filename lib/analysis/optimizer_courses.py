@@ -50,6 +50,15 @@ def order_of_rises(times: Vector, sizes: Course) -> float:
     return order(sizes[-1], times[np.argmax(sizes >= 0.9 * sizes[-1], axis=0)])
 
 
+def diagonal_orders(times: Vector, products: Float[np.ndarray, "seed time p"]) -> dict[str, list[float]]:
+    """`order_of_rises` of the products of diagonal heads, by seed: of both halves, and of W_VO, the second, alone."""
+    sizes, d = np.abs(products), products.shape[-1] // 2
+    return {
+        "order": [order_of_rises(times, own) for own in sizes],
+        "order_VO": [order_of_rises(times, own[:, d:]) for own in sizes],
+    }
+
+
 def separate(begun: Vector, ended: Vector) -> float:
     """The share of directions, but the first, that begin after the one that ended before them has; NaN for one."""
     if len(ended) < 2:

@@ -76,7 +76,7 @@ def few_measures(few: Table) -> Measures:
 
 
 def sign_measures(changes: Table, slopes: Table, diagonal: Table, rises: Table) -> Measures:
-    """The ray's forecast against sign descent, Adam's slope with a long and a short memory, and descent's own time."""
+    """The ray's forecast against sign descent, Adam's slope with long and short memory, descent's time and order."""
     off = changes.assign(
         error=(changes["measured"] - changes["predicted"]).abs(),
         same=(changes["measured_coordinate"] == changes["predicted_coordinate"]).astype(float),
@@ -84,6 +84,7 @@ def sign_measures(changes: Table, slopes: Table, diagonal: Table, rises: Table) 
     betas = slopes["beta_2"]
     long, short = (slopes[betas == beta].set_index("seed") for beta in (betas.max(), betas.min()))
     gd, adam = (diagonal[diagonal["optimizer"] == name].set_index("seed") for name in ("gd", "adam"))
+    flow = diagonal[diagonal["optimizer"] == "gradient flow"]
     predicted = changes.drop_duplicates("seed").set_index("seed")["predicted"]
     waited = rises[rises["optimizer"] == "gd"].sort_values("log10_init_scale").groupby("seed")["first_rise"].last()
     return {
@@ -94,6 +95,8 @@ def sign_measures(changes: Table, slopes: Table, diagonal: Table, rises: Table) 
         "adam_slope_KQ": long["slope_KQ"],
         "adam_slope_short_VO": short["slope_VO"],
         "adam_order_diagonal": adam["order"],
+        "flow_order_diagonal": by_scale(flow, "order"),
+        "flow_order_VO_diagonal": by_scale(flow, "order_VO"),
         "adam_rank_early_diagonal": adam["rank_early"],
         "gd_rank_early_diagonal": gd["rank_early"],
     }

@@ -212,6 +212,18 @@ def first_rise(descent: Iterable[DiagonalStep], threshold: float) -> Float[Tenso
     return risen
 
 
+def until_changed(descent: Iterable[DiagonalStep], s: Float[Tensor, "*batch p"]) -> Iterator[DiagonalStep]:
+    """Yield a descent up to the step at which, in each network, a g that had the sign s has had the other after it."""
+    changed, had = torch.tensor(False), torch.zeros_like(s, dtype=torch.bool)
+    for step in descent:
+        yield step
+        along = s * step.g
+        changed = changed | (had & (along < 0)).any(-1)
+        if changed.all():
+            return
+        had = along > 0
+
+
 def descend_roots(
     gradient: Callable[[Tensor], Tensor], q: Tensor, rate: float, n_steps: int
 ) -> Iterator[Float[Tensor, "*batch p"]]:

@@ -109,7 +109,7 @@ def ray_error(times: Times, products: Course, until: float) -> float:
 
 
 def against_ray(loss: Loss, end: float, times: Times, p: Course, g: Course) -> dict[str, Any]:
-    """The ray's forecast of the first change of sign, those of a sign descent through p, and how far it is from it."""
+    """The ray's forecast of the first change of sign, that of a descent through p, and how far p is from the ray."""
     predicted, coordinate = first_change(loss, end)
     changes = changes_of_sign(times, first_ray(loss)[0] * g)
     first = int(np.argmin(changes))
@@ -120,7 +120,6 @@ def against_ray(loss: Loss, end: float, times: Times, p: Course, g: Course) -> d
         "measured": measured,
         "measured_coordinate": first,
         "ray_error": ray_error(times, p, measured),
-        "times": changes,
     }
 
 

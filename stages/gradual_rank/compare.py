@@ -41,8 +41,8 @@ def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> Non
     full, seed = runs["teacher_rank"].max(), runs["seed"].min()
     of_one = (courses["seed"] == seed) & (courses["teacher_rank"] == full) & (courses["log10_init_scale"] == small)
     distances = flow_distances(descents, events)
-    shown = descents[descents["seed"] == seed]
-    shown = shown[shown["log10_init_scale"] == shown["log10_init_scale"].where(shown["method"] == "weights").min()]
+    sign_small = descents.loc[descents["method"] == "weights", "log10_init_scale"].min()
+    shown = descents[(descents["seed"] == seed) & (descents["log10_init_scale"] == sign_small)]
     flow = descents[(descents["seed"] == seed) & (descents["method"] == "flow")]
     tables = {
         "optimizers": runs,
@@ -50,7 +50,7 @@ def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> Non
         "few": few,
         "conserved": conserved,
         "noisy_paths": paths[paths["noise"] > 0].drop(columns=["n_samples", "noise"]),
-        "changes": changes.drop(columns="times"),
+        "changes": changes,
         "events": events,
         "flow": flow.drop(columns=["log10_init_scale", "seed"]),
         "descent": shown.drop(columns=["seed"]),
@@ -65,7 +65,8 @@ def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> Non
     measured = training_measures(runs) | few_measures(few) | sign_measures(changes, slopes, diagonal, rises)
     measured |= flow_measures(distances)
     middle = sorted(runs["log10_init_scale"].unique())[:2][-1]
-    scales = {"small": small, "middle": middle, "large": large, "sign_small": changes["log10_init_scale"].min()}
+    scales = {"small": small, "middle": middle, "large": large}
+    scales |= {"sign_small": sign_small, "sign_smallest": changes["log10_init_scale"].min()}
     setup: dict[str, float | str] = {name: f"1e{scale:g}" for name, scale in scales.items()}
     write_measures({n: v for n, v in measured.items() if len(v)}, metrics, setup | vars(said), HEADLINES)
 

@@ -1,7 +1,9 @@
-"""Follow sign descent, Adam and gradient descent on the diagonal head, and sign flow event by event beside them."""
+"""Follow sign descent, Adam and gradient descent on the diagonal head; beside them sign flow and gradient flow."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Annotated
 
 import numpy as np
@@ -9,8 +11,9 @@ import pandas as pd
 import torch
 
 from lib.analysis.balance import diagonal_shares
-from lib.analysis.optimizer_courses import learned_early, order_of_rises
+from lib.analysis.optimizer_courses import diagonal_orders, learned_early
 from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
+from lib.dynamics.gradient_flow import LogCoordinates, log_flow
 from lib.dynamics.optimizers import (
     Adam,
     DiagonalStep,
@@ -20,9 +23,11 @@ from lib.dynamics.optimizers import (
     first_rise,
     signs,
     slopes,
+    until_changed,
     warmed_up,
 )
-from lib.dynamics.sign_flow import LONGEST, Event, against_ray, sign_flow
+from lib.dynamics.sign_flow import LONGEST, Event, against_ray, first_ray, sign_flow
+from lib.dynamics.stiff_flow import along
 from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
@@ -35,10 +40,11 @@ from lib.models.diagonal_attention import DiagonalHead, diagonal_head
 WARM_UP = 20, 1.05  # the first rate is the init scale over 20 and grows by 5 % a step: no coordinate is lost at once
 SLOPE_STEPS = 100, 200  # ten and twenty times the memory of Adam's m, a tenth and a fifth of that of its v
 EARLY = 0.9  # the share of the first loss at which coordinates are counted
-RTOL, ATOL = 1e-5, 1e-6  # of sign flow
+RTOL, ATOL = 1e-5, 1e-6  # of both flows
 MOST_STEPS = 20_000  # of gradient descent, which ends when a tenth of the loss is gone
 N_LOOKS = 101  # points of the paths that are kept
-SMALLEST = -32.0  # log10 of the init scale from which sign descent and Adam, whose rises do not wait, rise besides
+REST, LONG = 1e-6, 1e6  # gradient flow ends where so little of the first loss is left, or at that time
+SMALLEST = -32.0  # log10 of the init scale from which sign descent and Adam, which do not wait, begin besides
 TABLES = ("changes", "events", "paths", "slopes", "diagonal", "rises")
 
 
@@ -81,11 +87,12 @@ def main(section: str, problem: str, solver: str, followed: OutFolder) -> None:
         "waiting": [(trained, one, sizes, learned, "gd") for one in alone]
         + [(rises, one, sizes, learned, "gd", scale) for scale in scales for one in alone],
         "descents": [(roots, params, sizes)]
-        + [(changes, params, sizes, learned, scale) for scale in scales]
+        + [(changes, params, sizes, learned, scale) for scale in further]
         + [(rises, params, sizes, learned, name, scale) for scale in further for name in ("sign", "adam")]
         + [(trained, params, sizes, learned, "adam")]
         + [(adam_slopes, params, sizes, beta_2) for beta_2 in (0.999, 0.9)],
-        "flows": [(flow, one, sizes) for one in alone],
+        "flows": [(flow, one, sizes) for one in alone]
+        + [(to_rest, one, sizes, learned, scale) for scale in scales for one in alone],
     }
     found = spread_cells(jobs, stage="gradual_rank_signs", n_processes=available_cores(), label=section, unit="descent")
     for name in TABLES:
@@ -123,27 +130,32 @@ def rises(params: Signs, sizes: Sizes, learned: float, name: str, log10_scale: f
 
 
 def changes(params: Signs, sizes: Sizes, learned: float, log10_scale: float) -> Tables:
-    """Sign descent from one scale: when each g first changes its sign, beside the ray's forecast; what is learned."""
+    """Sign descent from one scale: when a g first changes its sign, beside the ray's forecast; what is learned.
+
+    From the smallest scale it is followed until a g of every seed has changed its sign, and no further.
+    """
     loss, u, v = head(sizes, params.seeds)
-    end = start = (10**log10_scale * u, 10**log10_scale * v)
-    knots, products, g, rows = [], [], [], []
-    for step in followed(params, loss, u, v, "sign", log10_scale):
-        end = step.u, step.v
-        knots.append(step.time)
-        products.append((step.u * step.v).numpy())
-        g.append(step.g.numpy())
-    t, path, slope, kept = np.array(knots), np.stack(products, 1), np.stack(g, 1), diagonal_shares(start, end)
-    for n, seed in enumerate(params.seeds):
-        found = against_ray(DiagonalHead(loss.X[n], loss.Y[n]), params.end, t, path[n], slope[n])
-        rows.append({"seed": seed, "log10_init_scale": log10_scale, **found})
+    heads = [DiagonalHead(X, Y) for X, Y in zip(loss.X, loss.Y, strict=True)]
+    descent = followed(params, loss, u, v, "sign", log10_scale)
+    if log10_scale == SMALLEST:
+        descent = until_changed(descent, torch.from_numpy(np.stack([first_ray(one)[0] for one in heads])))
+    steps = list(descent)
+    t, path = np.array([step.time for step in steps]), np.stack([(step.u * step.v).numpy() for step in steps], 1)
+    found = [
+        {"seed": seed, "log10_init_scale": log10_scale}
+        | against_ray(heads[n], params.end, t, path[n], np.stack([step.g[n].numpy() for step in steps]))
+        for n, seed in enumerate(params.seeds)
+    ]
+    if log10_scale == SMALLEST:
+        return {"changes": pd.DataFrame(found)}
+    kept = diagonal_shares((steps[0].u, steps[0].v), (steps[-1].u, steps[-1].v))
     diagonal = pd.DataFrame(
         {"optimizer": "sign", "log10_init_scale": log10_scale, "seed": list(params.seeds),
          "rank_early": learned_early(lambda p: loss.value(torch.from_numpy(p)).numpy(), path[:, ::5], EARLY, learned),
-         "order": [order_of_rises(t, np.abs(p)) for p in path],
-         **{name: share.numpy() for name, share in kept.items()}}
+         **diagonal_orders(t, path), **{name: share.numpy() for name, share in kept.items()}}
     )  # fmt: skip
     paths = looked_at(params, t, path, method="weights", log10_init_scale=log10_scale)
-    return {"changes": pd.DataFrame(rows), "paths": paths, "diagonal": diagonal}
+    return {"changes": pd.DataFrame(found), "paths": paths, "diagonal": diagonal}
 
 
 def roots(params: Signs, sizes: Sizes) -> Tables:
@@ -183,11 +195,11 @@ def trained(params: Signs, sizes: Sizes, learned: float, name: str) -> Tables:
             if name == "gd" and (rank >= 0).all():
                 break
     p, shares = np.stack(kept, 1), diagonal_shares(start, end)
-    orders = [order_of_rises(np.array(times), one) if name == "adam" else np.nan for one in p]
+    found = diagonal_orders(np.array(times), p) if name == "adam" else {"order": np.nan, "order_VO": np.nan}
     return {
         "diagonal": pd.DataFrame(
             {"optimizer": name, "log10_init_scale": scale, "seed": list(params.seeds), "rank_early": rank,
-             "order": orders, **{name: share.numpy() for name, share in shares.items()}}
+             **found, **{name: share.numpy() for name, share in shares.items()}}
         )
     }  # fmt: skip
 
@@ -214,6 +226,25 @@ def flow(params: Signs, sizes: Sizes) -> Tables:
     times, p = np.array([piece.time for piece in pieces]), (q * np.abs(q))[None]
     path = looked_at(params, times, p, method="flow", log10_init_scale=-np.inf)
     return {"events": events, "paths": path}
+
+
+def to_rest(params: Signs, sizes: Sizes, learned: float, log10_scale: float) -> Tables:
+    """Gradient flow of one seed, the limit of descent in small steps, to its end: what is learned, and the order."""
+    loss, u, v = head(sizes, params.seeds)
+    one = DiagonalHead(loss.X[0], loss.Y[0])
+    start = LogCoordinates.of(u[0].numpy(), v[0].numpy(), log10_scale * math.log(10))
+
+    def value(p: np.ndarray) -> np.ndarray:
+        return loss.value(torch.from_numpy(p)).numpy()
+
+    left = REST * value(np.zeros(u.shape))[0]
+    flow = log_flow(one, start, LONG, rtol=RTOL, atol=ATOL)
+    steps = list(takewhile(lambda step: value(start.products(step.origin)[None])[0] > left, flow))
+    times = np.concatenate([np.linspace(step.before, step.time, 5)[1:] for step in steps])
+    path = np.stack([start.products(y) for y in along(steps, times)])[None]
+    cell = {"optimizer": "gradient flow", "log10_init_scale": log10_scale, "seed": list(params.seeds)}
+    found = {"rank_early": learned_early(value, path, EARLY, learned), **diagonal_orders(times, path)}
+    return {"diagonal": pd.DataFrame({**cell, **found})}
 
 
 if __name__ == "__main__":

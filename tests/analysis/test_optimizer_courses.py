@@ -5,7 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from lib.analysis.optimizer_courses import direction_times, first_time, order, plateau_share, separate, slopes
+from lib.analysis.optimizer_courses import (
+    diagonal_orders,
+    direction_times,
+    first_time,
+    order,
+    plateau_share,
+    separate,
+    slopes,
+)
 
 
 def test_the_first_time_is_on_the_straight_line_of_the_logarithm():
@@ -31,6 +39,16 @@ def test_the_order_is_one_where_the_largest_ends_first():
     assert order(last, np.array([3.0, 2.0, 1.0])) == -1
     assert order(last, np.array([1.0, 3.0, 2.0])) == pytest.approx(1 / 3)
     assert math.isnan(order(last[:1], last[:1]))
+
+
+def test_products_of_either_sign_are_ordered_in_both_halves_and_in_that_of_the_values_alone():
+    """Sizes 1, 2, 4, 3 that are there from 5, 3, 2 and 1: of the values the larger is later, of all that is the one
+    pair of six that is so."""
+    times, begun, last = np.arange(6.0), np.array([5, 3, 2, 1]), np.array([-1.0, 2.0, -4.0, 3.0])
+    one = np.where(times[:, None] >= begun, last, 0.1 * last)
+    found = diagonal_orders(times, np.stack([one, one[:, ::-1]]))
+    assert found["order"] == pytest.approx([4 / 6, 4 / 6])
+    assert found["order_VO"] == pytest.approx([-1, 1])
 
 
 def test_directions_are_separate_where_one_begins_after_the_one_before_has_ended():

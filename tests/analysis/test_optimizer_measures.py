@@ -87,8 +87,9 @@ def test_the_forecast_of_sign_descent_and_the_slopes_of_adam():
         }
     )
     diagonal = pd.DataFrame(
-        {"optimizer": ["gd", "gd", "adam", "adam"], "seed": [1, 2, 1, 2],
-         "rank_early": [1, 2, 15, 16], "order": [math.nan, math.nan, -0.5, -0.6]}
+        {"optimizer": ["gd", "gd", "adam", "adam", "gradient flow", "gradient flow"], "seed": [1, 2, 1, 2, 1, 2],
+         "log10_init_scale": -4.0, "rank_early": [1, 2, 15, 16, 1, 2],
+         "order": [math.nan, math.nan, -0.5, -0.6, 0.2, 0.3], "order_VO": [math.nan, math.nan, -0.9, -0.8, 0.7, 1.0]}
     )  # fmt: skip
     rises = pd.DataFrame(
         {"optimizer": ["gd", "gd", "gd", "gd", "adam"], "log10_init_scale": [-8.0, -8.0, -4.0, -4.0, -4.0],
@@ -102,6 +103,8 @@ def test_the_forecast_of_sign_descent_and_the_slopes_of_adam():
     assert found["adam_slope_VO"].to_dict() == {1: 1.7, 2: 1.6}
     assert found["adam_slope_short_VO"].to_dict() == {1: 1.0, 2: 0.9}
     assert found["adam_order_diagonal"].to_dict() == {1: -0.5, 2: -0.6}
+    assert found["flow_order_diagonal"]["1e-4"].to_dict() == {1: 0.2, 2: 0.3}
+    assert found["flow_order_VO_diagonal"]["1e-4"].to_dict() == {1: 0.7, 2: 1.0}
 
 
 def test_distances_from_sign_flow_before_and_after_a_product_passes_zero():

@@ -8,6 +8,7 @@ import torch
 
 from lib.dynamics.optimizers import (
     Adam,
+    DiagonalStep,
     RMSProp,
     TorchMuon,
     annealed,
@@ -18,6 +19,7 @@ from lib.dynamics.optimizers import (
     polar_factors,
     signs,
     slopes,
+    until_changed,
     warmed_up,
 )
 
@@ -177,6 +179,20 @@ def test_under_sign_descent_of_a_diagonal_network_every_product_is_tau_squared()
         torch.testing.assert_close(step.g, target - step.u * step.v)
         if step.time > 0.05:
             torch.testing.assert_close(p * target[0].sign(), torch.full_like(p, step.time**2), rtol=1e-3, atol=0)
+
+
+def test_a_descent_is_followed_until_a_g_of_each_network_leaves_the_sign_that_it_had():
+    """A g that never had the sign, as the first network's second, leaves nothing."""
+    g = torch.tensor(
+        [[[0.5, -1.0], [0.0, 2.0]], [[1.0, -2.0], [-3.0, 1.0]], [[-1.0, -3.0], [-1.0, 1.0]],
+         [[1.0, -3.0], [-1.0, 0.0]], [[1.0, -3.0], [-2.0, -1.0]], [[9.0, 9.0], [9.0, 9.0]]]
+    )  # fmt: skip
+    zero, s = torch.zeros(2, 2), torch.tensor([[1.0, 1.0], [-1.0, 1.0]])
+    steps = [DiagonalStep(k, 0.1 * k, zero, zero, one) for k, one in enumerate(g)]
+    assert [step.number for step in until_changed(steps, s)] == [0, 1, 2, 3, 4, 5]
+    first = [step._replace(g=step.g[0]) for step in steps]
+    assert [step.number for step in until_changed(first, s[0])] == [0, 1, 2]
+    assert [step.number for step in until_changed(steps[:2], s)] == [0, 1]
 
 
 def test_annealed_rates_are_constant_and_then_fall_to_no_zero():

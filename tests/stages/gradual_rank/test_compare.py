@@ -53,8 +53,8 @@ def made():
 def made_signs(draw):
     changes = [
         {"seed": seed, "log10_init_scale": scale, "predicted": draw.uniform(), "predicted_coordinate": 1,
-         "measured": draw.uniform(), "measured_coordinate": seed - 5, "times": draw.uniform(0, 1, 2)}
-        for scale, seed in itertools.product((-4.0, -6.0), SEEDS)
+         "measured": draw.uniform(), "measured_coordinate": seed - 5}
+        for scale, seed in itertools.product((-4.0, -6.0, -32.0), SEEDS)
     ]  # fmt: skip
     events = [{"seed": 5, "time": 0.5, "coordinate": 0, "kind": "passes"}]
     methods = (("flow", -math.inf), ("roots", -math.inf), ("weights", -4.0), ("weights", -6.0))
@@ -67,9 +67,10 @@ def made_signs(draw):
         for beta, seed in itertools.product((0.9, 0.999), SEEDS)
     ]
     diagonal = [
-        {"optimizer": name, "seed": seed, "rank_early": 3, "order": draw.uniform()}
-        for name, seed in itertools.product(("gd", "adam"), SEEDS)
-    ]
+        {"optimizer": name, "log10_init_scale": -4.0, "seed": seed, "rank_early": 3, "order": draw.uniform(),
+         "order_VO": draw.uniform()}
+        for name, seed in itertools.product(("gd", "adam", "gradient flow"), SEEDS)
+    ]  # fmt: skip
     rises = [
         {"optimizer": name, "log10_init_scale": scale, "seed": seed, "first_rise": draw.uniform()}
         for name, scale, seed in itertools.product(("gd", "adam"), (-4.0, -8.0), SEEDS)
@@ -118,8 +119,10 @@ def test_tables_and_measures_are_those_of_plain_loops(written):
     np.testing.assert_allclose(np.stack(list(kept["descent"]["p"])), [row["p"] for row in smallest], rtol=1e-6)
     check_distances(followed["paths"], kept["distances"])
     check_measures(trained, measures)
+    check_sign_measures(followed, measures)
     said = {"n_seeds": 2, "n_samples": 9, "teacher_rank": 2, "noisy_samples": 3, "noise": 0.5, "small": "1e-8",
-            "middle": "1e-4", "large": "1e-2", "sign_small": "1e-6"}  # fmt: skip
+            "middle": "1e-4", "large": "1e-2", "sign_small": "1e-6",
+            "sign_smallest": "1e-32"}  # fmt: skip
     assert measures["setup"] == said
     assert set(headlines) == {"gd_delay_full", "muon_best_over_gd"}
 
@@ -155,3 +158,18 @@ def check_measures(trained, measures):
         delay = (late["first_rise"] - early["first_rise"]) / math.log(1e4) * late["growth"]
         found = measures["gd_delay_full"]
         assert dict(zip(found["cases"], found["values"], strict=True))[str(seed)] == pytest.approx(delay, rel=1e-5)
+
+
+def check_sign_measures(followed, measures):
+    """From the smallest scale, too, the forecast's error; gradient flow's orders are those of the table."""
+    of = {name: measures[name] for name in ("first_change_error", "flow_order_diagonal", "flow_order_VO_diagonal")}
+    assert [list(found) for found in of.values()] == [["1e-4", "1e-6", "1e-32"], ["1e-4"], ["1e-4"]]
+    changes = {row["seed"]: row for row in where(followed["changes"], log10_init_scale=-32.0)}
+    flows = {row["seed"]: row for row in where(followed["diagonal"], optimizer="gradient flow")}
+    for found, wanted in [
+        (of["first_change_error"]["1e-32"], {s: abs(r["measured"] - r["predicted"]) for s, r in changes.items()}),
+        (of["flow_order_diagonal"]["1e-4"], {s: r["order"] for s, r in flows.items()}),
+        (of["flow_order_VO_diagonal"]["1e-4"], {s: r["order_VO"] for s, r in flows.items()}),
+    ]:
+        values = dict(zip(found["cases"], found["values"], strict=True))
+        assert values == pytest.approx({str(seed): value for seed, value in wanted.items()}, rel=1e-5)

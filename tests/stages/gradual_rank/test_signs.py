@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from made import generator
+from scipy.integrate import solve_ivp
 from scipy.stats import kendalltau
 
 from lib.io.files import InputError
@@ -85,26 +86,22 @@ def test_every_table_is_that_of_plain_loops(tables):
 
 
 def check_changes(changes):
-    assert sorted(zip(changes["seed"], changes["log10_init_scale"], strict=True)) == [
-        (3, -6),
-        (3, -4),
-        (4, -6),
-        (4, -4),
-    ]
+    cells = sorted(zip(changes["seed"], changes["log10_init_scale"], strict=True))
+    assert cells == [(seed, scale) for seed in SEEDS for scale in (-32, -6, -4)]
     for row in changes.to_dict("records"):
         g, *_ = head(row["seed"])
         s = first_ray(g)
         steps = sign_descent(row["seed"], row["log10_init_scale"])
+        found = []
         for i in range(2 * D):
             signs = [float(s[i]) * slope[i] for _, _, slope in steps]
             k = next((k for k in range(1, len(steps)) if signs[k] < 0 < signs[k - 1]), None)
-            if k is None:
-                assert row["times"][i] == math.inf
-            else:
+            if k is not None:
                 share = signs[k - 1] / (signs[k - 1] - signs[k])
-                wanted = steps[k - 1][0] + share * (steps[k][0] - steps[k - 1][0])
-                assert row["times"][i] == pytest.approx(wanted, rel=1e-6)
-        assert row["measured"] == min(row["times"])
+                found.append((steps[k - 1][0] + share * (steps[k][0] - steps[k - 1][0]), i))
+        first, coordinate = min(found, default=(math.inf, 0))
+        assert row["measured"] == pytest.approx(first, rel=1e-6)
+        assert row["measured_coordinate"] == coordinate
         on_ray = [(time, p) for time, p, _ in steps if 0.01 <= time < row["measured"]]
         off = [abs(math.sqrt(abs(one)) / time - 1) for time, p in on_ray for one in p]
         assert row["ray_error"] == pytest.approx(max(off), rel=1e-6)
@@ -135,7 +132,8 @@ def check_paths(tables):
             roots = np.stack(found)[np.rint(looks["time"] / rate).astype(int)]
             off = np.abs(roots * np.abs(roots) - p).max()
             assert off < (0.004 if method == "flow" else 0.01)
-    assert {kind for kind, _ in paths.groupby("method")} == {"weights", "roots", "flow"}
+    cells = set(zip(paths["method"], paths["log10_init_scale"], strict=True))
+    assert cells == {("weights", -4), ("weights", -6), ("roots", -math.inf), ("flow", -math.inf)}
     assert set(tables["events"]["seed"]) == set(SEEDS)
 
 
@@ -177,10 +175,39 @@ def check_diagonal(diagonal):
         assert row["rank_early"] == ((np.abs(path[early[0]]) > 1e-3).sum() if early else -1)
         ended = [times[int(np.argmax(np.abs(p) >= 0.9 * abs(p[-1])))] for p in path.T]
         assert row["order"] == pytest.approx(kendalltau(np.abs(path[-1]), [-t for t in ended]).statistic)
+        assert row["order_VO"] == pytest.approx(kendalltau(np.abs(path[-1, D:]), [-t for t in ended[D:]]).statistic)
     assert len(diagonal[diagonal["optimizer"] == "sign"]) == 4
     adam = diagonal[diagonal["optimizer"] == "adam"]
     assert len(adam) == 2
     assert adam["order"].between(-1, 1).all()
+    check_flow(diagonal[diagonal["optimizer"] == "gradient flow"])
+
+
+def check_flow(rows):
+    """Gradient flow of u and v as they stand, by a solver of scipy, until a millionth of the loss is left."""
+    assert sorted(zip(rows["log10_init_scale"], rows["seed"], strict=True)) == [(-6, 3), (-6, 4), (-4, 3), (-4, 4)]
+    for row in rows.to_dict("records"):
+        g, loss, start = head(row["seed"])
+        begin = float(loss(torch.zeros(2 * D, dtype=torch.float64)))
+
+        def rate(_, w, g=g):
+            slope = g(torch.from_numpy(w[: 2 * D] * w[2 * D :])).numpy()
+            return np.concatenate([w[2 * D :] * slope, w[: 2 * D] * slope])
+
+        def left(_, w, loss=loss, begin=begin):
+            return float(loss(torch.from_numpy(w[: 2 * D] * w[2 * D :]))) / begin - 1e-6
+
+        left.terminal = True
+        begun = (10 ** row["log10_init_scale"] * start).flatten().numpy()
+        found = solve_ivp(rate, (0, 1e5), begun, "LSODA", events=left, dense_output=True, rtol=1e-8, atol=1e-13)
+        assert len(found.t_events[0]) == 1
+        u, v = np.split(found.sol(np.linspace(0, found.t[-1], 40_001)), 2)
+        path, times = np.abs(u * v), np.linspace(0, found.t[-1], 40_001)
+        ended = [-times[np.argmax(own >= 0.9 * own[-1])] for own in path]
+        assert row["order"] == pytest.approx(kendalltau(path[:, -1], ended).statistic)
+        assert row["order_VO"] == pytest.approx(kendalltau(path[D:, -1], ended[D:]).statistic)
+        early = next(k for k in range(0, 40_001, 20) if left(0, np.concatenate([u[:, k], v[:, k]])) <= 0.9 - 1e-6)
+        assert row["rank_early"] == (path[:, early] > 1e-3).sum()
 
 
 def check_rises(rises):
