@@ -16,7 +16,7 @@ from lib.io.files import InputError
 SECTION, PROBLEM, SOLVER = "any.signs", "any.problem", "any.solver"
 PARAMS = {
     "n_seeds": 2,
-    "first_seed": 3,
+    "first_seed": 9,
     "log10_init_scales": [-4, -6],
     "end": 0.5,
     "learning_rate": 0.005,
@@ -24,7 +24,7 @@ PARAMS = {
     "descent_rate": 0.5,
 }
 SIZES = {"n_samples": 12, "seq_len": 4, "d_model": 2, "n_times": 3}
-D, SEEDS = 2, (3, 4)
+D, SEEDS = 2, (9, 10)
 
 
 def head(seed):
@@ -185,7 +185,7 @@ def check_diagonal(diagonal):
 
 def check_flow(rows):
     """Gradient flow of u and v as they stand, by a solver of scipy, until a millionth of the loss is left."""
-    assert sorted(zip(rows["log10_init_scale"], rows["seed"], strict=True)) == [(-6, 3), (-6, 4), (-4, 3), (-4, 4)]
+    assert sorted(zip(rows["log10_init_scale"], rows["seed"], strict=True)) == [(s, n) for s in (-6, -4) for n in SEEDS]
     for row in rows.to_dict("records"):
         g, loss, start = head(row["seed"])
         begin = float(loss(torch.zeros(2 * D, dtype=torch.float64)))
