@@ -54,12 +54,12 @@ def foreign_table(family: str, given: Iterable[Path], listed: Path | None = None
         return None
     known = [table for table in read_list(listed.read_text()) if family in PurePosixPath(table.path).parts]
     pairs = [(table, alike) for table in _tables(given) if (alike := _alike(table.path, known))]
-    for wrong in (_other_columns, _no_rows):  # having no rows may be no fault
-        for table, alike in pairs:
-            said = [wrong(table, one) for one in alike]
-            if all(said):
-                return f"{table.path}: {said[0]}"
-    return None
+    for table, alike in pairs:
+        said = [_other_columns(table, one) for one in alike]
+        if all(said):
+            return f"{table.path}: {said[0]}"
+    empty = [table.path for table, alike in pairs if not table.has_rows and all(one.has_rows for one in alike)]
+    return f"{', '.join(empty)}: wanted tables with rows, got none" if empty else None  # which may be no fault
 
 
 def _tables(given: Iterable[Path]) -> Iterator[Table]:
@@ -91,12 +91,6 @@ def _other_columns(got: Table, wanted: Table) -> str:
         if got.columns[name] != kind and NOTHING not in (got.columns[name], kind):
             return f"{names} {got.columns[name]} in {name}, where {kind} are wanted"
     return ""
-
-
-def _no_rows(got: Table, wanted: Table) -> str:
-    if got.has_rows or not wanted.has_rows:
-        return ""
-    return f"wanted a table with the columns {', '.join(wanted.columns)}, got no rows"
 
 
 def _kind(of: pa.DataType) -> str:

@@ -43,8 +43,11 @@ def main(metrics: OutFolder, models: list[Path]) -> None:
 
 
 def stacked(models: list[Path], name: str) -> pd.DataFrame:
-    """The tables of that name of all models, one after another."""
-    return pd.concat([read_table(model / f"{name}.parquet").assign(model=model.name) for model in models])
+    """The tables of that name of all models, one after another; raises `ValueError` where their columns differ."""
+    tables = [read_table(model / f"{name}.parquet") for model in models]
+    if len({frozenset(table) for table in tables}) > 1:
+        raise ValueError(f"{name}: wanted tables of the same columns, got {[list(table) for table in tables]}")
+    return pd.concat([table.assign(model=model.name) for table, model in zip(tables, models, strict=True)])
 
 
 def module_ranks(spectra: pd.DataFrame) -> pd.DataFrame:

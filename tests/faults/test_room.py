@@ -38,14 +38,14 @@ PLENTY = 10**18
 NEAR = [
     *(f"gradual_rank_{verb}" for verb in ("greedy", "descend", "spectra")),
     *(f"low_rank_sparse_{verb}" for verb in ("cut", "adapt", "sweep", "spectra")),
-    *(f"decision_lists_{verb}" for verb in ("control", "certify", "constants", "spectra")),
+    *(f"decision_lists_{verb}" for verb in ("flow", "control", "certify", "constants", "spectra")),
     *(f"vision_{verb}@digits" for verb in ("generate", "train", "cut", "spectra")),
 ]
 STAGES = [
     *NEAR,
     *(f"gradual_rank_{verb}" for verb in ("generate", "flow", "assumptions", "full_weights", "optimizers", "signs")),
     *(f"low_rank_sparse_{verb}" for verb in ("generate", "train")),
-    *(f"decision_lists_{verb}" for verb in ("generate", "flow", "descend", "scales", "train", "check")),
+    *(f"decision_lists_{verb}" for verb in ("generate", "descend", "scales", "train", "check")),
     *(f"checkpoints_{verb}" for verb in ("generate", "train", "spectra", "plan")),
 ]
 ONE_AFTER_ANOTHER = ("checkpoints_spectra", "checkpoints_plan")  # models, whose room is asked for when it is their turn

@@ -46,7 +46,6 @@ def test_a_list_says_again_what_was_described(listed, tmp_path):
         (GOOD.assign(seed=["a", "b"]), "texts in seed, where numbers are wanted"),
         (GOOD.assign(p=1.0), "numbers in p, where lists are wanted"),
         (GOOD.assign(lost=0.5), "numbers in lost, where truths are wanted"),
-        (GOOD.head(0), "no rows"),
         (GOOD, None),
         (GOOD.assign(more=1, seed=[0.5, None], method=[None, None]), None),
     ],
@@ -72,10 +71,17 @@ def test_a_table_is_compared_with_those_whose_path_is_most_like_its_own(listed, 
     assert foreign_table("heads", [tmp_path / "data"], listed) is None, "a name that is not listed"
 
 
-def test_other_columns_are_said_before_a_lack_of_rows(listed, tmp_path):
-    write_table(GOOD.head(0), tmp_path / "data" / "heads" / "few.parquet")
-    write_table(OTHER, tmp_path / "data" / "heads" / "flow.parquet")
-    assert "flow.parquet: wanted" in str(foreign_table("heads", [tmp_path], listed))
+def test_other_columns_are_said_before_a_lack_of_rows_and_all_that_lack_them_together(listed, tmp_path):
+    few, flow = (tmp_path / "data" / "heads" / f"{name}.parquet" for name in ("few", "flow"))
+    write_table(GOOD.head(0), few)
+    write_table(OTHER, flow)
+    assert "flow.parquet: wanted a table with" in str(foreign_table("heads", [few, flow], listed))
+    write_table(GOOD, flow)
+    assert foreign_table("heads", [few, flow], listed) == f"{few}: wanted tables with rows, got none"
+    write_table(GOOD.head(0), flow)
+    assert foreign_table("heads", [few, flow], listed) == f"{few}, {flow}: wanted tables with rows, got none"
+    write_table(OTHER.head(0), tmp_path / "metrics" / "heads" / "tables" / "flow.parquet")
+    assert foreign_table("heads", [tmp_path / "metrics"], listed) is None, "the one of the list has none"
 
 
 def test_a_program_that_fails_on_another_table_ends_in_one_line_and_on_its_own_fails_with_a_traceback(
