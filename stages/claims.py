@@ -18,14 +18,14 @@ from lib.io.claims import Claim, line_of, read_claims, wrong_at
 from lib.io.command import run
 from lib.io.files import InputError
 from lib.io.params import Interval
-from lib.io.tables import read_json, write_json
+from lib.io.tables import read_measures, write_json
 
 LEAST_CASES = 5  # for an interval
 SAID = ("statement", "where", "kind", "source", "measure", "over", "bar", "figure", "drawn", "headline", "expected")
 
 
 def main(claims: Path, measures: list[Path], known: Path, verdicts: Path) -> None:
-    found = {str(path): read_json(path) for path in measures}
+    found = {str(path): read_measures(path) for path in measures}
     listed = read_claims(claims)
     for claim in listed.values():
         if claim.measures not in found:

@@ -14,6 +14,7 @@ from lib.io.params import load_yaml, parse
 from lib.io.tables import read_json
 
 Claims = dict[str, dict[str, Any]]
+CLAIM = {"statement", "where", "family", "kind", "source", "over", "bar", "figure", "state", "command"}
 THUMBNAIL = 350  # CSS pixels, of a finding's figure, which leads to the whole one
 
 # A paper's items, in the order in which a reader looks for them: what is proved by number, then what is shown.
@@ -76,7 +77,7 @@ class Captions:
 
 def main(claims: Path, captions: Path, template: Path, page: OutFile, figures: list[Path]) -> None:
     """Write the page. A folder of figures is plots/<family>/...figures, or figures beside a provenance.json."""
-    judged: Claims = read_json(claims)
+    judged = read_judged(claims)
     said = parse(load_yaml(captions), Captions, str(captions))
     drawn = [section(folder, judged, said.families) for folder in figures]
     shown = {figure["path"]: figure for part in drawn for figure in part["figures"]}
@@ -102,6 +103,15 @@ def main(claims: Path, captions: Path, template: Path, page: OutFile, figures: l
         },
     )
     print(f"the report is {page}: {len(judged)} claims, {len(shown)} figures, {page.stat().st_size / 1e6:.2f} MB")
+
+
+def read_judged(path: Path) -> Claims:
+    """The verdicts by the claims' names; raises `InputError` where the file is another."""
+    found = read_json(path)
+    for name, claim in found.items() if isinstance(found, dict) else [("", found)]:
+        if not isinstance(claim, dict) or not claim.keys() >= CLAIM:
+            raise InputError(f"{path}: wanted claims with {', '.join(sorted(CLAIM))}, got {name or claim!r:.80}")
+    return found
 
 
 def pictured(path: str, width: int = COLUMN) -> Picture:

@@ -6,6 +6,7 @@ from 1; 0 stands where a matrix has no such axis.
 """
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ from lib.analysis.spectra import (
 from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import OutFile, run
 from lib.io.compute import advance, available_cores, generator, use_threads
-from lib.io.memory import check_memory, size_of
+from lib.io.inputs import read_header
+from lib.io.memory import COPIES as KEPT
+from lib.io.memory import check_disk, check_memory, size_of
 from lib.io.runs import FIRST_SNAPSHOT, Layout, Run, open_run, open_runs
 from lib.io.tables import write_table
 
@@ -37,6 +40,7 @@ def main(runs: Path, spectra: OutFile) -> None:
     use_threads(1)
     opened, what = open_runs(runs), f"singular values of {runs}"
     check_memory(what, COPIES * max(size_of(run.folder / FIRST_SNAPSHOT) for run in opened))
+    check_disk(spectra, KEPT * (sum(map(written, opened)) + 10_000), what)
     jobs = [
         (measure_part, run.folder.name, run.folder, *run.snapshots[i : i + TOGETHER])
         for run in opened
@@ -51,6 +55,17 @@ def main(runs: Path, spectra: OutFile) -> None:
         size=lambda name, folder, *snapshots: len(snapshots),
     )
     write_table(joined(found["parts"], "spectra"), spectra)
+
+
+def written(run: Run) -> int:
+    """Bytes of a run's spectra: in float64, of every matrix, and of each product twice as many as its factors' inner
+    dimension, at every snapshot and of the Gaussian null; the rest of a row; and its tables in scratch."""
+    shapes = {name: entry.shape for name, entry in read_header(run.folder / FIRST_SNAPSHOT).items()}
+    layout, n_states = run.layout, len(run.snapshots) + 1
+    sizes = [(shapes[name][:-2], min(shapes[name][-2:])) for name in layout.matrices]
+    sizes += [(shapes[factor][:-2], 2 * shapes[factor][-1]) for factor, _ in layout.products.values()]
+    of_state = sum(prod(stack) * (8 * n_values + 10) for stack, n_values in sizes)
+    return n_states * (of_state + 500) + 3000
 
 
 def measure_part(name: str, folder: Path, *snapshots: int) -> Tables:

@@ -61,8 +61,8 @@ def run(main: Callable[..., Any], *, environment: bool = False) -> None:
 
     Before `main` begins, data sets that are read are verified (`verify`), and what is to be written is tried: the place
     of each path that is written, or that is not there yet. Bad input (`InputError`), lost workers (`StoppedError`),
-    what the machine lacks (`WANTED`) and Ctrl-C end the process with one line; everything else, a fault of ours, with a
-    traceback.
+    what the machine lacks (`WANTED`) and Ctrl-C end the process with one line; so does what fails on a table that is
+    not the one that is read there (`foreign_table`). Everything else, a fault of ours, ends it with a traceback.
     """
     import argparse
     import inspect
@@ -102,10 +102,15 @@ def run(main: Callable[..., Any], *, environment: bool = False) -> None:
     except (InputError, StoppedError) as error:
         sys.exit(f"error: {error}")
     except Exception as error:
-        said = lacking(error)
-        if said is None:
-            raise
-        sys.exit(f"error: {said}; what is unfinished is removed")
+        if said := lacking(error):
+            sys.exit(f"error: {said}; what is unfinished is removed")
+        from lib.io.foreign import foreign_table
+
+        read = [of for name, of in arguments.items() if parameters[name].annotation not in (OutFile, OutFolder)]
+        paths = [path for of in read for path in (of if isinstance(of, list) else [of]) if isinstance(path, Path)]
+        if said := foreign_table(Path(inspect.getfile(main)).parent.name, paths):
+            sys.exit(f"error: {said}")
+        raise
 
 
 def lacking(error: BaseException) -> str | None:

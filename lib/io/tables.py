@@ -31,9 +31,9 @@ def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            missing = set(columns or []) - set(file.schema_arrow.names)
-            if missing:
-                raise InputError(f"{path}: wanted the columns {sorted(missing)}, got {file.schema_arrow.names}")
+            if not set(columns or []) <= set(file.schema_arrow.names):
+                wanted, got = ", ".join(columns or []), ", ".join(file.schema_arrow.names)
+                raise InputError(f"{path}: wanted a table with the columns {wanted}, got columns {got}")
             _check_footer(file, path)
             room = available_memory() // 2  # pandas copies what Arrow has read
             if _may_exceed(file, room):
@@ -167,6 +167,22 @@ def write_measures(
     write_json(summary, metrics / "summary.json")
     means = {name: summary[name]["mean"] for name in headlines if name in summary}
     write_json(significant(means, 3), metrics / "headlines.json")
+
+
+def read_measures(path: Path) -> dict[str, Any]:
+    """The setup and the measures of a file of `write_measures`; raises `InputError` where it is another."""
+
+    def is_one(measure: Any) -> bool:
+        parts = [measure.get(name) for name in ("cases", "values")] if isinstance(measure, dict) else [None]
+        return all(isinstance(part, list) for part in parts)
+
+    found = read_json(path)
+    measures = {key: one for key, one in found.items() if key != "setup"} if isinstance(found, dict) else {"": found}
+    for name, measure in measures.items():
+        scales = measure.values() if isinstance(measure, dict) and not is_one(measure) else [measure]
+        if not all(map(is_one, scales)):
+            raise InputError(f"{path}: wanted measures with lists of cases and of values, got {name or found!r:.80}")
+    return found
 
 
 def write_csv(frame: pd.DataFrame, path: Path) -> None:

@@ -24,8 +24,6 @@ def main(metrics: OutFolder, models: list[Path]) -> None:
         "ranks": module_ranks(stacked(models, "spectra")),
         "heads": head_ranks(stacked(models, "pretrained")),
     }
-    for name, table in tables.items():
-        write_table(compact(table.reset_index(drop=True)), metrics / "tables" / f"{name}.parquet")
     rate = float(np.sort(tables["pruning"]["rate"].unique())[tables["pruning"]["rate"].nunique() // 2])
     measured = {
         **of_plans(tables["plans"]),
@@ -38,12 +36,18 @@ def main(metrics: OutFolder, models: list[Path]) -> None:
     kinds = tables["losses"]["run"].str.rsplit("-", n=1, expand=True)
     setup = {"n_seeds": float(kinds[1].nunique()), "budgets": budgets_in_words(tables["plans"])}
     setup |= {"slight": f"{SLIGHT:g}", "pruning_rate": f"{rate:.0%}"}
+    small = {name: compact(table.reset_index(drop=True)) for name, table in tables.items()}
+    for name, table in small.items():
+        write_table(table, metrics / "tables" / f"{name}.parquet")
     write_measures(measured, metrics, setup, headlines=["attributed_less_uniform"])
 
 
 def stacked(models: list[Path], name: str) -> pd.DataFrame:
-    """The tables of that name of all models, one after another."""
-    return pd.concat([read_table(model / f"{name}.parquet").assign(model=model.name) for model in models])
+    """The tables of that name of all models, one after another; raises `ValueError` where their columns differ."""
+    tables = [read_table(model / f"{name}.parquet") for model in models]
+    if len({frozenset(table) for table in tables}) > 1:
+        raise ValueError(f"{name}: wanted tables of the same columns, got {[list(table) for table in tables]}")
+    return pd.concat([table.assign(model=model.name) for table, model in zip(tables, models, strict=True)])
 
 
 def module_ranks(spectra: pd.DataFrame) -> pd.DataFrame:

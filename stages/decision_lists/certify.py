@@ -14,6 +14,7 @@ from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, use_threads
 from lib.io.files import InputError, clear
+from lib.io.memory import COPIES, check_disk
 from lib.io.params import Interval, read_params
 from lib.io.runs import open_run, open_runs
 from lib.io.tables import read_table, write_table
@@ -40,6 +41,10 @@ def main(section: str, of_flows: Path, of_joint: Path, flows: Path, joint: Path,
         "trained": [(describe, one.folder, listed[one.layout.cell["task"]], most) for one in (*of_flow, *of_both)],
         "lengths": [(lengths, one.folder, listed[one.layout.cell["task"]], most) for one in of_flow],
     }
+    # A row for each seed, and for each snapshot of a flow; tables' own, also of each run in scratch.
+    of_trained = sum(100 * len(one.layout.seeds) + 2000 for one in (*of_flow, *of_both))
+    of_lengths = sum(30 * len(one.snapshots) + 2000 for one in of_flow)
+    check_disk(tables, COPIES * (of_trained + of_lengths + 10_000), section)
     clear(tables, "*.parquet")
     found = spread_cells(jobs, stage="decision_lists_certify", n_processes=available_cores(), label=section, unit="run")
     for name, parts in found.items():

@@ -14,7 +14,7 @@ from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
 from lib.io.files import InputError, clear
-from lib.io.memory import table_memory
+from lib.io.memory import COPIES, check_disk, table_memory
 from lib.io.params import Count, Interval, Positive, Seed, read_cases, read_params
 from lib.io.tables import write_table
 from lib.models.list_attention import Rows, loss_gradients
@@ -86,6 +86,9 @@ def main(section: str, by_hand: Path, tables: OutFolder) -> None:
         "feasible": [(feasible, m) for m in params.list_lengths],
         "monte_carlo": [(monte_carlo, constants[params.monte_carlo_task].task, params)],
     }
+    n_samples = len(params.monte_carlo_samples) * params.monte_carlo_repeats
+    # Two numbers of each sample, few rows of each other job; tables' own, also of each job in scratch.
+    check_disk(tables, COPIES * (16 * n_samples + 1500 * (len(constants) + len(params.list_lengths)) + 10_000), section)
     clear(tables, "*.parquet")
     how = {"stage": "decision_lists_constants", "label": section, "unit": "job"}
     found = spread_cells(jobs, n_processes=available_cores(), **how)

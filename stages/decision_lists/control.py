@@ -16,7 +16,7 @@ from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, use_threads
 from lib.io.files import clear
 from lib.io.inputs import read_as
-from lib.io.memory import check_memory
+from lib.io.memory import COPIES, check_disk, check_memory
 from lib.io.params import Positive, Steps, read_params
 from lib.io.tables import read_table, write_table
 from lib.models.list_attention import PopulationLoss, Rows, SequenceLoss
@@ -38,6 +38,7 @@ def main(section: str, tasks: Path, tables: OutFolder) -> None:
     listed = read_as("a table of tasks", lambda _: tasks_by_name(rows), tasks).values()
     check_memory(section, max((task.memory for task in listed), default=0))
     jobs = [(control, task, params) for task in listed if task.use == "controls"]
+    check_disk(tables, COPIES * (1500 * len(jobs) + 5000), section)  # seven rows of each, and a table in scratch
     clear(tables, "*.parquet")
     tables.mkdir(parents=True, exist_ok=True)
     how = {"stage": "decision_lists_control", "label": section, "unit": "task"}

@@ -22,7 +22,7 @@ from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
 from lib.io.files import clear
 from lib.io.inputs import read_as
-from lib.io.memory import check_memory
+from lib.io.memory import COPIES, check_disk, check_memory
 from lib.io.params import Interval, Seed, Steps, read_params
 from lib.io.tables import read_table, write_table
 from lib.models.list_attention import PopulationLoss, Rows, attention_margins, attention_rows
@@ -64,6 +64,9 @@ def main(section: str, solver: str, tasks: Path, tables: OutFolder) -> None:
         "both": [(descend_both, task, noise, params.noise_seed, solve) for task, noise in both],
         "alone": [(descend_alone, task, solve) for task in listed if task.use == "alone"],
     }
+    # Four numbers of every step of `both`, the curvature's mostly the same; tables' own, also of each run in scratch.
+    of_runs = len(both) * 32 * solve.max_steps + 5000 * sum(map(len, jobs.values()))
+    check_disk(tables, COPIES * (of_runs + 20_000), section)
     clear(tables, "*.parquet")
     tables.mkdir(parents=True, exist_ok=True)
     how = {"stage": "decision_lists_descend", "label": section, "unit": "run"}

@@ -100,13 +100,14 @@ def main(
     setup = setup_of(tables, params)
     counted = tables["certificates"].value_counts().rename("n").reset_index()
     tables |= {"certificates": counted, "represent": tables["represent"].head(CASES_SHOWN)}
-    clear(metrics / "tables", "*.parquet")
-    for name, table in tables.items():
-        small = compact(table, single_precision=False)  # times span more decades than single precision has
-        write_table(small, metrics / "tables" / f"{name}.parquet")
-    write_measures(measured, metrics, setup, ["late_slope"])
     kept = ["task", "step", "cosine", "centred_cosine", "accuracy"]
     course = tables["alignment"][kept] if "alignment" in tables else pd.DataFrame(columns=kept)
+    # Times span more decades than single precision has.
+    small = {name: compact(table, single_precision=False) for name, table in tables.items()}
+    clear(metrics / "tables", "*.parquet")
+    for name, table in small.items():
+        write_table(table, metrics / "tables" / f"{name}.parquet")
+    write_measures(measured, metrics, setup, ["late_slope"])
     write_csv(course.rename(columns={"task": "variant"}), curves)
 
 

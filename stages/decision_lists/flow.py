@@ -19,13 +19,14 @@ from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, use_threads
 from lib.io.files import clear
 from lib.io.inputs import read_as
-from lib.io.memory import check_memory
+from lib.io.memory import COPIES, check_disk, check_memory
 from lib.io.params import Interval, Positive, read_cases, read_params
 from lib.io.tables import read_table, write_table
 from lib.models.list_attention import ExchangeableFlow, Rows, ScaledFlow
 
 Tolerance = Annotated[float, Interval("[1e-12, 1e-2]")]
 Size = Annotated[int, Interval("[1, 1000000]")]
+STEPS = 200  # of a flow, twice the mean of those in git, which no shape tells; each is a row of its path
 LARGEST_SCALE = 1e12  # above it, attention that differs from uniform by 1/c is lost to rounding
 
 
@@ -82,6 +83,9 @@ def main(section: str, solver: str, tasks: Path, of_many: Path, tables: OutFolde
         "repeats": [(repeats, task, params.repeats_scale, solve) for task in listed if task.use == "repeats"],
         "many": [(many, case, solve) for case in read_cases(of_many, Many)],
     }
+    n_runs = {name: len(of) for name, of in jobs.items()}
+    n_paths = n_runs["theorem"] + n_runs["gamma"]  # of both in scratch
+    check_disk(tables, COPIES * (40 * STEPS * n_paths + 2000 * sum(n_runs.values()) + 30_000), section)
     clear(tables, "*.parquet")
     found = spread_cells(jobs, stage="decision_lists_flow", n_processes=available_cores(), label=section, unit="run")
     for name, parts in {**found, "paths": found["theorem"]}.items():

@@ -59,15 +59,16 @@ def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> Non
         "diagonal": diagonal,
         "first_rises": rises,
     }
-    clear(metrics / "tables", "*.parquet")
-    for name, table in tables.items():
-        write_table(compact(table), metrics / "tables" / f"{name}.parquet")
     measured = training_measures(runs) | few_measures(few) | sign_measures(changes, slopes, diagonal, rises)
     measured |= flow_measures(distances)
     middle = sorted(runs["log10_init_scale"].unique())[:2][-1]
     scales = {"small": small, "middle": middle, "large": large}
     scales |= {"sign_small": sign_small, "sign_smallest": changes["log10_init_scale"].min()}
     setup: dict[str, float | str] = {name: f"1e{scale:g}" for name, scale in scales.items()}
+    small_tables = {name: compact(table) for name, table in tables.items()}
+    clear(metrics / "tables", "*.parquet")
+    for name, table in small_tables.items():
+        write_table(table, metrics / "tables" / f"{name}.parquet")
     write_measures({n: v for n, v in measured.items() if len(v)}, metrics, setup | vars(said), HEADLINES)
 
 

@@ -20,6 +20,7 @@ from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
 from lib.io.files import InputError
 from lib.io.inputs import read_as
+from lib.io.memory import COPIES, check_disk
 from lib.io.params import Interval, Positive, Seed, Seeds, read_cases, read_params
 from lib.io.step_counts import steps_to
 from lib.io.tables import read_table, write_table
@@ -71,11 +72,15 @@ def main(section: str, solver: str, variants: Path, task: Path, stages: Path, de
     """Write `events` and `ends` of the descents, and the `drop` example."""
     use_threads(1)
     params, followed, cases = read_params(section, Descend), read_params(solver, Solver), read_cases(variants, Variant)
-    unknown = set(params.seeds) - set(read_as("a toy task", read_toy, task).seeds.tolist())
+    toy = read_as("a toy task", read_toy, task)
+    unknown = set(params.seeds) - set(toy.seeds.tolist())
     if unknown:
         raise InputError(f"{section}: wanted seeds of {task}, got {sorted(unknown)}")
     for variant in cases:
         rates_and_steps(stages, params, followed, variant)
+    # A row for each rise and fall of a product, and for each end; tables' own, also of each form's in scratch.
+    of_seed = 50 * 2 * toy.size + 100
+    check_disk(descents, COPIES * (len(cases) * (params.n_seeds * of_seed + 3000) + 20_000), section)
     forms = [("plain", "float64"), ("plain", "float32"), ("factors", "float64")]
     jobs = {
         "heads": [(follow, task, stages, params, followed, variant) for variant in cases],

@@ -136,14 +136,15 @@ def main(
     measured |= descent_measures(tables["descents"]) | example_measures(tables["drop"])
     forecasts = {"adapter": (adapter, "forecast"), "head": (ranks, "finite"), "head_limit": (ranks, "limit")}
     measured |= {f"rank_error_{name}": by_scale(rank_errors(*one), "error") for name, one in forecasts.items()}
-    clear(metrics / "tables", "*.parquet")
-    for name, table in tables.items():
-        write_table(compact(table), metrics / "tables" / f"{name}.parquet")
     said = setup(cases, tables, bar, matrices)
     said |= {"threshold": read_params(threshold, float), "grown": read_params(grown, float)}
-    write_measures({n: v for n, v in measured.items() if len(v)}, metrics, said, [f"{base}_time_constant"])
     loss = tables["trajectories"][tables["trajectories"]["problem"] == base]
     loss = loss.assign(variant="init scale 1e" + loss["log10_init_scale"].map("{:g}".format))
+    small = {name: compact(table) for name, table in tables.items()}
+    clear(metrics / "tables", "*.parquet")
+    for name, table in small.items():
+        write_table(table, metrics / "tables" / f"{name}.parquet")
+    write_measures({n: v for n, v in measured.items() if len(v)}, metrics, said, [f"{base}_time_constant"])
     write_csv(loss[["variant", "rescaled_time", "loss"]].iloc[::4], curves)
 
 

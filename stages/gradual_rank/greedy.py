@@ -26,7 +26,7 @@ from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
 from lib.io.files import InputError
 from lib.io.inputs import read_as
-from lib.io.memory import check_memory, table_memory
+from lib.io.memory import COPIES, check_disk, check_memory, table_memory
 from lib.io.params import Count, Interval, Name, Positive, read_cases, read_params
 from lib.io.tables import write_table
 from lib.models.diagonal_attention import DiagonalHead, DiagonalTransformer, diagonal_head, diagonal_network
@@ -34,6 +34,7 @@ from lib.models.diagonal_attention import DiagonalHead, DiagonalTransformer, dia
 LogScale = Annotated[float, Interval("[-1000, 0)")]
 EVENT = {"time": float, "coordinate": int, "sign": int, "rises": bool}
 CELL = {"seed": int, "log10_init_scale": float}
+EVENT_SIZE = 50  # bytes of an event's row
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,13 @@ class Problem:
         """Bytes: one seed's work, and the stages of all, hardly more than there are products."""
         n_stages = len(toy.seeds) * min(self.max_stages, 4 * toy.size)
         return toy.memory(self.max_stages) + table_memory(n_stages, 4 * n_stages * toy.size)
+
+    def written(self, toy: Toy) -> int:
+        """Bytes: three numbers and a truth of each product at every stage, of which there are at most twice as many as
+        products; at each scale the events, a rise and a fall a stage; tables' own, also of each seed's in scratch."""
+        n_stages = min(self.max_stages + 1, 2 * toy.size)
+        of_seed = n_stages * (25 * toy.size + 120 + 2 * EVENT_SIZE * len(self.forecast_scales)) + 3000
+        return len(toy.seeds) * of_seed + 10_000
 
 
 @dataclass(frozen=True)
@@ -81,17 +89,22 @@ def main(
     params, common = read_params(section, Greedy), read_params(solver, Solver)
     adapter, base = read_params(forecast, Forecast), tasks / f"{read_params(studied, str)}.safetensors"
     jobs: dict[str, list[tuple]] = {"forecast": []}
+    n_bytes = 10_000
     for problem in read_cases(problems, Problem, part=True, shared=read_params(usual, dict)):
         file = tasks / f"{problem.name}.safetensors"
         own = {"atol": problem.atol, "curvature_share": problem.curvature_share}
         used = replace(common, **{name: value for name, value in own.items() if value})
         toy = read_as("a toy task", read_toy, file)
         check_memory(f"{section}: {problem.name}", problem.held(toy))
+        n_bytes += problem.written(toy)
         seeds = range(len(toy.seeds))
         jobs[problem.name] = [
             (foretell, file, problem.max_stages, problem.forecast_scales, params.stop_loss, used, i) for i in seeds
         ]
-    cells = itertools.product(adapter.log10_init_scales, range(len(read_as("a toy task", read_toy, base).seeds)))
+    adapted = read_as("a toy task", read_toy, base)
+    cells = list(itertools.product(adapter.log10_init_scales, range(len(adapted.seeds))))
+    n_bytes += len(cells) * (2 * 2 * EVENT_SIZE * adapted.size + 2000)  # forecast and measured, rises and falls
+    check_disk(predictions, COPIES * n_bytes, section)
     numbers = adapter.n_changed, adapter.rescaled_end
     jobs["forecast"] = [(fine_tune, base, *numbers, common, i, scale) for scale, i in cells]
     jobs = dict(sorted(jobs.items(), key=lambda one: len(one[1])))  # few seeds are large ones: those first
@@ -101,8 +114,8 @@ def main(
     for name, parts in found.items():
         for table in ("stages", "events") if name != "forecast" else ():
             write_table(joined(parts, table), predictions / f"{name}_{table}.parquet")
-    adapted = joined(found["forecast"], "forecast") if found["forecast"] else events_of([], source=str, end=float)
-    write_table(adapted, predictions / "forecast.parquet")
+    forecasts = joined(found["forecast"], "forecast") if found["forecast"] else events_of([], source=str, end=float)
+    write_table(forecasts, predictions / "forecast.parquet")
 
 
 def events_of(rows: list[dict[str, Any]], **more: type) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from lib.io.command import OutFile, run
 from lib.io.compute import advance, generator, n_parallel, use_device
 from lib.io.files import InputError
 from lib.io.inputs import read_header
-from lib.io.memory import check_memory
+from lib.io.memory import COPIES, check_disk, check_memory
 from lib.io.params import Count, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
 from lib.io.runs import FIRST_SNAPSHOT, open_run
 from lib.io.tables import write_table
@@ -71,6 +71,8 @@ def main(
             for rank in adaptation.ranks
             for seed in adaptation.seeds
         ]
+    # A row for each adapter, which has a table in scratch.
+    check_disk(table, COPIES * (1600 * len(jobs) + 5000), section)
     found = spread_cells(
         {"adapters": jobs},
         stage="low_rank_sparse_adapt",

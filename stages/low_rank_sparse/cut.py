@@ -27,9 +27,9 @@ from lib.io.command import OutFile, run
 from lib.io.compute import advance, generator, n_parallel, use_device
 from lib.io.files import InputError
 from lib.io.inputs import Entry, read_header
-from lib.io.memory import check_memory, size_of
+from lib.io.memory import COPIES, check_disk, check_memory, size_of
 from lib.io.params import Count, Fraction, Interval, Seed, read_params
-from lib.io.runs import FIRST_SNAPSHOT, open_run, open_runs
+from lib.io.runs import FIRST_SNAPSHOT, Run, open_run, open_runs
 from lib.io.tables import write_table
 from lib.models.one_layer_vit import (
     MATRICES,
@@ -89,6 +89,7 @@ def main(
     use_device(device)
     header, opened = read_header(dataset, *PATTERNS), open_runs(runs, "low_rank_sparse")
     check_memory(section, max(memory(one.folder, header, params.n_rescale_samples) for one in opened))
+    check_disk(truncate, COPIES * (sum(written(one, params) for one in opened) + 20_000), section)
     jobs = [
         (cut_seeds, dataset, one.folder, params, device, *range(len(one.layout.seeds))[i : i + TOGETHER])
         for one in opened
@@ -107,6 +108,15 @@ def memory(folder: Path, dataset: dict[str, Entry], n_rescale_samples: int) -> i
     (_, n_train), (_, n_test) = (dataset[f"{part}_labels"].shape for part in ("train", "test"))
     of_neurons = 5 * 8 * n_neurons * (n_test + min(n_train, n_rescale_samples))
     return 2 * size_of(folder) + training_memory(dataset, n_neurons, 0, 0) + of_neurons
+
+
+def written(run: Run, params: Cut) -> int:
+    """Bytes of a run's rows, of ten numbers at most, and of its neurons' norms; and of its tables in scratch."""
+    n_seeds, n_neurons, _ = read_header(run.folder / FIRST_SNAPSHOT)["W_O"].shape
+    of_truncate = len(params.ranks) + len(ALONE) * len(params.ranks_alone) + 2
+    of_directions = 16 * len(run.snapshots)  # each side of four matrices, in two spans
+    of_prune = 3 / params.rate_step + 2 / params.large_rate_step + len(params.rates_of_weights) + 10
+    return n_seeds * (80 * round(of_truncate + of_directions + of_prune) + 8 * n_neurons + 2000) + 6000
 
 
 def cut_seeds(dataset: Path, folder: Path, params: Cut, device_name: str, *numbers: int) -> Tables:

@@ -92,10 +92,11 @@ def main(
     scored, sweeps = (of.dropna(axis=1, how="all") for _, of in sweeps.groupby(sweeps["varies"] != "n_train"))
     kept |= {"sweep": sweeps, "generalisation": scored, "samples": numbers_needed(scored, params.generalised_loss)}
     measured |= swept(sweeps, kept["samples"], params.easy_n_relevant, setup["n_patterns"])
-    for name, table in kept.items():
-        write_table(compact(table), metrics / "tables" / f"{name}.parquet")
-    write_measures(measured, metrics, setup, ["tied_energy_K"])
+    small = {name: compact(table) for name, table in kept.items()}
     curve = steps.rename(columns={"configuration": "variant"}).groupby(["variant", "step"], as_index=False)
+    for name, table in small.items():
+        write_table(table, metrics / "tables" / f"{name}.parquet")
+    write_measures(measured, metrics, setup, ["tied_energy_K"])
     write_csv(curve[["hinge", "attention_of_relevant"]].mean(), curves)
 
 

@@ -27,6 +27,7 @@ from lib.io.cells import Tables, spread_cells
 from lib.io.command import OutFile, run
 from lib.io.compute import generator, n_parallel, use_device
 from lib.io.files import InputError
+from lib.io.memory import COPIES, check_disk
 from lib.io.params import Count, Interval, Positive, Seeds, Steps, parse, read_cases, read_params
 from lib.io.tables import write_table
 from lib.models.one_layer_vit import MATRICES, SampleLoss, Weights, initial_weights, random_readout, scores
@@ -155,6 +156,7 @@ def main(section: str, data: str, training: str, configurations: Path, sweeps: P
     use_device(device)
     base = asdict(read_params(data, Data, part=True)) | asdict(read_params(training, Training, part=True))
     ways = {one.name: one for one in read_cases(configurations, Configuration, part=True, shared=base)}
+    n_bytes = 20_000
     asked: list[tuple[dict[str, Any], int]] = []  # what it is called, and the number of its cell
     cells: dict[tuple, int] = {}  # where sweeps meet, the same problem is trained once
     for sweep in read_cases(sweeps, Sweep, shared=base | asdict(params)):
@@ -164,6 +166,9 @@ def main(section: str, data: str, training: str, configurations: Path, sweeps: P
         for labels, problem in problems(sweep, base, ways[sweep.configuration], where):
             cell = problem, sweep.looks, *sweep.seeds
             asked.append((labels, cells.setdefault(cell, len(cells))))
+            # Some 60 numbers and the singular values of four matrices; a table of as many columns in scratch.
+            n_bytes += sweep.n_seeds * (500 + 4 * 8 * problem.d_model * sweep.spectra) + 5000
+    check_disk(table, COPIES * n_bytes, section)
     how = {"stage": "low_rank_sparse_sweep", "label": section, "unit": "problem"}
     jobs = [(measure, device, params.fitted_loss, *cell) for cell in cells]
     found = spread_cells({"": jobs}, device=device, n_processes=n_parallel(device), **how)[""]

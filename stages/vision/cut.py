@@ -28,9 +28,10 @@ from lib.io.command import OutFile, run
 from lib.io.compute import generator, n_parallel
 from lib.io.device import kind_of, use_device
 from lib.io.files import InputError
-from lib.io.inputs import read_as
+from lib.io.inputs import read_as, read_header
+from lib.io.memory import COPIES, check_disk
 from lib.io.params import Count, Interval, Positive, Seed, read_params
-from lib.io.runs import open_run, open_runs
+from lib.io.runs import FIRST_SNAPSHOT, Run, open_run, open_runs
 from lib.io.tables import write_table
 from lib.models.attention import merge_heads, split_heads
 from lib.models.vit import ATTENTION, MATRICES, Weights, forward_flops, remove_heads, remove_neurons, score
@@ -64,6 +65,7 @@ def main(section: str, pruning: str, device: str, dataset: Path, runs: Path, tru
             f"got {list(params.init_scales)}"
         )
     read_as("a data set of images", read_images, dataset)
+    check_disk(truncate, COPIES * (sum(written(one, shared) for one in chosen) + 15_000), section)
     jobs = [
         (cut_seed, dataset, one.folder, params.n_images, shared, device, i)
         for one in chosen
@@ -73,6 +75,14 @@ def main(section: str, pruning: str, device: str, dataset: Path, runs: Path, tru
     parts = spread_cells({"": jobs}, stage="vision_cut", **where, label=section, unit="seed")[""]
     for name, path in (("truncate", truncate), ("prune", prune)):
         write_table(joined(parts, name), path)
+
+
+def written(run: Run, shared: Prune) -> int:
+    """Bytes of a run's rows: of every rank for all and each kind of matrix, of every rate in each order; and in scratch
+    the tables of each seed."""
+    largest = max(read_header(run.folder / FIRST_SNAPSHOT)[name].shape[-2] for name in MATRICES)
+    n_rows = (1 + len(MATRICES)) * len(doubling_ranks(largest)) + 9 * len(pruning_rates(shared.rate_step))
+    return len(run.layout.seeds) * (50 * n_rows + 4000)
 
 
 def cut_seed(dataset: Path, folder: Path, n_images: int | None, shared: Prune, device_name: str, seed: int) -> Tables:

@@ -74,12 +74,12 @@ def main(
     }
     compared = {"growth": trained, "reference": [params.reference_scale]}
     rows = [{"use": use, "init_scale": scale} for use, scales in compared.items() for scale in scales]
-    write_table(pd.DataFrame(rows), metrics / "tables" / "scales.parquet")
     tables = {name: compact(table) for name, table in tables.items()}
     tables |= {name: compact(table) for name, table in derived(tables).items()}
-    for name, table in tables.items():
+    found_measures = measured(tables, params)
+    for name, table in (tables | {"scales": pd.DataFrame(rows)}).items():
         write_table(table, metrics / "tables" / f"{name}.parquet")
-    write_measures(measured(tables, params), metrics, setup_of(params, sizes), HEADLINES)
+    write_measures(found_measures, metrics, setup_of(params, sizes), HEADLINES)
     write_csv(plain.groupby(["variant", "step"], as_index=False)[CURVES].mean(), curves)
 
 

@@ -11,6 +11,7 @@ from lib.data.sources import Source
 from lib.io.command import OutFile, run
 from lib.io.files import InputError, atomic
 from lib.io.inputs import with_digest
+from lib.io.memory import COPIES, check_disk
 from lib.io.params import read_params
 
 
@@ -20,6 +21,7 @@ def main(section: str, official: Path, dataset: OutFile) -> None:
         images = read(official, params)
     except ValueError as error:
         raise InputError(str(error)) from error
+    check_disk(dataset, COPIES * (sum(array.nbytes for array in images.values()) + 1000), section)
     with atomic(dataset) as part:
         part.write_bytes(with_digest(save(images)))
     print(f"{len(images['train_labels'])} training and {len(images['test_labels'])} test images")

@@ -31,6 +31,7 @@ from lib.models.vit import MATRICES, Scaled, ViT, Weights, score, training_cost,
 
 InitScale = Annotated[float, Interval("(0, 100]")]
 Cell = tuple["Variant", int]  # and its seed
+HEADER = 5000  # bytes of a snapshot beside its weights: their names and places, the layout, a row and a digest [C]
 
 
 @dataclass(frozen=True)
@@ -142,9 +143,10 @@ def estimate(params: Train, n_cells: int, images: Images, folder: Path) -> None:
         raise InputError(f"randaugment: wanted images of 3 channels (or no randaugment), got {shape[0]}")
     try:
         flops, of_weights = training_cost(params.model, shape, images.n_classes)
-        flops, n_bytes = flops * params.batch_size * params.n_steps * n_cells, of_weights * n_cells * len(params.steps)
     except ValueError as error:
         raise InputError(str(error)) from error
+    flops *= params.batch_size * params.n_steps * n_cells
+    n_bytes = (of_weights + HEADER) * n_cells * len(params.steps)
     check_memory("model", training_memory(params.model, shape, of_weights, params.batch_size))
     machine = use_device(params.device), params.precision, n_parallel(kind_of(params.device), params.threads)
     trainings = f"{n_cells} trainings of {params.n_steps} steps"

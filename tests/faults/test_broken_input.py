@@ -2,13 +2,19 @@
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from alone import declared_files, run_alone
-from project import Stage, contents, stages
+from project import ROOT, Stage, contents, stages
+
+from lib.io.foreign import foreign_table
+from lib.io.tables import read_table, write_table
 
 pytestmark = pytest.mark.slow
 
@@ -119,3 +125,93 @@ def test_whole_data_of_another_family_are_refused_on_one_line(name, tiny_pipelin
     [error] = [line for line in done.stderr.splitlines() if line and "%|" not in line]
     assert error.startswith(f"error: {wanted}")
     assert message in error
+
+
+# Of each stage that reads tables, one of them.
+GREEDY = "data/gradual_rank/predictions/small_stages.parquet"
+FAMILIES = ("gradual_rank", "low_rank_sparse", "decision_lists", "vision", "checkpoints")
+TABLES = {
+    "gradual_rank_flow": GREEDY,
+    "gradual_rank_descend": GREEDY,
+    "gradual_rank_assumptions": GREEDY,
+    "gradual_rank_evaluate": "data/gradual_rank/rises.parquet",
+    "gradual_rank_compare": "data/gradual_rank/optimizers/runs.parquet",
+    "gradual_rank_plot": "metrics/gradual_rank/tables/trajectories.parquet",
+    "low_rank_sparse_evaluate": "data/low_rank_sparse/sweep.parquet",
+    "low_rank_sparse_plot": "metrics/low_rank_sparse/tables/prune.parquet",
+    "decision_lists_flow": "data/decision_lists/tasks_flow.parquet",
+    "decision_lists_scales": "data/decision_lists/tasks_scales.parquet",
+    "decision_lists_descend": "data/decision_lists/tasks_descend.parquet",
+    "decision_lists_train": "data/decision_lists/tasks_train.parquet",
+    "decision_lists_control": "data/decision_lists/tasks_train.parquet",
+    "decision_lists_certify": "data/decision_lists/tasks_train.parquet",
+    "decision_lists_evaluate": "data/decision_lists/flow/theorem.parquet",
+    "decision_lists_plot": "metrics/decision_lists/tables/weights.parquet",
+    "vision_evaluate@digits": "data/vision/digits/spectra.parquet",
+    "vision_plot@digits": "metrics/vision/digits/tables/ranks.parquet",
+    "checkpoints_plan": "data/checkpoints/llama/spectra.parquet",
+    "checkpoints_evaluate": "data/checkpoints/gpt2/plans/plans.parquet",
+    "checkpoints_plot": "metrics/checkpoints/tables/plans.parquet",
+}
+
+
+def of_another_family(table: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"step": [1, 2, 3], "matrix": ["W", "W", "V"], "norm": [0.5, 0.25, 0.125]})
+
+
+def of_other_types(table: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({name: np.where(np.arange(len(table)) % 2, "one", "other") for name in table})
+
+
+def run_with(stage: Stage, project: Path, folder: Path, table: str, harm: Callable) -> tuple[int, list[str]]:
+    """A stage alone, with another table: how it ends, and the lines that it says; a failure writes nothing."""
+    declared_files(stage, project, folder)
+    shutil.copy(ROOT / "stages" / "tables.txt", folder / "stages")
+    write_table(harm(read_table(folder / table)), folder / table)
+    given = contents(folder, ["."])
+    done = run_alone(stage, folder, folder.parent / "scratch")
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 0 or contents(folder, ["."]) == given, "it wrote something"
+    return done.returncode, [line for line in done.stderr.splitlines() if line and "%|" not in line]
+
+
+@pytest.mark.parametrize("harm", [of_another_family, of_other_types])
+@pytest.mark.parametrize("name", TABLES)
+def test_another_table_is_refused_on_one_line(name, harm, tiny_pipeline, tmp_path):
+    [stage] = [stage for stage in tiny_pipeline.stages if stage.name == name]
+    code, lines = run_with(stage, tiny_pipeline.folder, tmp_path / "alone", TABLES[name], harm)
+    [error] = [line for line in lines if line.startswith("error: ")]  # processes that draw may warn, too
+    assert code == 1
+    if harm == of_another_family:
+        wanted = f"error: {re.escape(TABLES[name])}: wanted a table with the columns .*, got columns step, matrix, norm"
+        assert re.fullmatch(wanted, error)
+    elif name == "checkpoints_plan":  # it looks for rows by what is in them
+        assert "wanted its spectrum, got none: measure spectra of data/checkpoints/llama/tuned" in error
+    else:
+        assert error.startswith(f"error: {TABLES[name]}: wanted "), lines
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_without_rows_is_no_work_or_refused_on_one_line(name, tiny_pipeline, tmp_path):
+    """Where nobody asked for a use, its table has none."""
+    [stage] = [stage for stage in tiny_pipeline.stages if stage.name == name]
+    code, lines = run_with(stage, tiny_pipeline.folder, tmp_path / "alone", TABLES[name], lambda table: table.head(0))
+    assert code == sum(line.startswith("error: ") for line in lines)
+
+
+def test_every_stage_that_reads_tables_is_listed_and_its_own_tables_are_those_of_the_list(tiny_pipeline):
+    reading = {}
+    for stage in tiny_pipeline.stages:
+        found = [file for dep in stage.deps for file in tables_in(tiny_pipeline.folder / dep)]
+        if found:
+            reading[stage.name] = found
+    assert set(TABLES) == set(reading)
+    for name, found in reading.items():
+        family = next(family for family in FAMILIES if name.startswith(family))
+        said = foreign_table(family, found)
+        assert said is None or said.endswith("got none"), name  # tiny params leave some without
+
+
+def tables_in(place: Path) -> list[Path]:
+    files = [place] if place.suffix == ".parquet" else place.rglob("*.parquet")
+    return [file for file in files if file.name != "steps.parquet"]  # of runs

@@ -13,6 +13,7 @@ from lib.io.files import InputError
 from lib.io.tables import (
     pick,
     read_json,
+    read_measures,
     read_table,
     significant,
     write_csv,
@@ -48,7 +49,7 @@ def test_a_table_can_be_read_by_columns(frame, tmp_path):
 
 def test_a_missing_column_is_named(frame, tmp_path):
     write_table(frame, tmp_path / "t.parquet")
-    with pytest.raises(InputError, match=r"t\.parquet: wanted the columns \['gain'\], got \['step'"):
+    with pytest.raises(InputError, match=r"t\.parquet: wanted a table with the columns gain, step, got columns step, "):
         read_table(tmp_path / "t.parquet", ["gain", "step"])
 
 
@@ -280,3 +281,26 @@ def test_an_altered_name_of_a_column_is_refused(tmp_path):
         path.write_bytes(data[:place] + b"b" + data[place + 1 :])
         with pytest.raises(InputError, match=r"a column whose name '.oss' is altered"):
             read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("found", "got"),
+    [
+        ([1, 2], r"\[1, 2\]"),
+        ({"gain": {"mean": 1.0, "sd": 0.5}}, "'gain'"),
+        ({"setup": {"d": 8}, "gain": {"cases": ["0"], "values": 1.0}}, "'gain'"),
+        ({"gain": {"1e-4": {"cases": ["0"], "values": [1.0]}, "1e-8": [1.0]}}, "'gain'"),
+    ],
+    ids=str,
+)
+def test_a_file_of_no_measures_is_refused(found, got, tmp_path):
+    write_json(found, tmp_path / "m.json")
+    with pytest.raises(InputError, match=rf"m\.json: wanted measures with lists of cases and of values, got {got}$"):
+        read_measures(tmp_path / "m.json")
+
+
+def test_measures_are_read_as_they_were_written(tmp_path):
+    values = pd.Series([1.5, 2.5], ["0", "1"])
+    write_measures({"gain": values, "loss": {"1e-4": values}}, tmp_path, {"d": 8.0})
+    of = {"cases": ["0", "1"], "values": [1.5, 2.5]}
+    assert read_measures(tmp_path / "measures.json") == {"setup": {"d": 8}, "gain": of, "loss": {"1e-4": of}}

@@ -259,6 +259,11 @@ def test_a_claim_whose_figure_is_not_there_is_refused(report):
         report(b_holds=claim("vision", "plots/nowhere.svg", "holds"))
 
 
+def test_what_is_no_verdict_is_refused(report):
+    with pytest.raises(InputError, match=r"claims.json: wanted claims with bar, command, .*, where, got 'gain'"):
+        report(gain={"cases": ["0"], "values": [1.0]})
+
+
 def test_a_folder_without_figures_is_refused(stage, tmp_path):
     (tmp_path / "claims.json").write_text("{}")
     (tmp_path / "captions.yaml").write_text(json.dumps(CAPTIONS))

@@ -644,7 +644,7 @@ def test_a_training_that_takes_too_long_is_refused_with_its_cost(train, machine,
     n_trainings = 2 * 4  # seeds and variants
     flops = 3 * operations(weights, IMAGE_SHAPE) * 5 * 5 * n_trainings  # three times forward, of each of 5 images
     hours = flops / (0.4 * rate) / 3600
-    gigabytes = 3 * n_trainings * len(SAVED) * 4 * sum(w.numel() for w in weights.values()) / 1e9
+    gigabytes = 3 * n_trainings * len(SAVED) * (4 * sum(w.numel() for w in weights.values()) + 5000) / 1e9
     with pytest.raises(InputError) as refused:
         train(PARAMS | changes | {"max_hours": 1e-5})
     assert str(refused.value) == f"max_hours: wanted at most 1e-05 h, got about {hours:.3g} h"
@@ -657,7 +657,7 @@ def test_a_training_that_takes_too_long_is_refused_with_its_cost(train, machine,
 
 def test_snapshots_that_find_no_room_are_refused(train, monkeypatch, tmp_path):
     shape = shapes(SIZES, IMAGE_SHAPE, N_CLASSES)
-    n_bytes = 3 * 8 * len(SAVED) * 4 * sum(math.prod(sizes) for sizes in shape.values())
+    n_bytes = 3 * 8 * len(SAVED) * (4 * sum(math.prod(sizes) for sizes in shape.values()) + 5000)
     asked = []
 
     def usage(path):
