@@ -260,9 +260,16 @@ def test_the_verdicts_in_git_are_those_that_claims_yaml_expects():
     assert states == {name: "fails" if listed[name].expected else "holds" for name in states}
 
 
-def test_measures_that_do_not_name_their_cases_are_refused(tmp_path, verdicts):
+@pytest.mark.parametrize(
+    ("measure", "said"),
+    [
+        ({"seeds": [0], "values": [1]}, "measures.json: wanted measures with lists of cases and of values, got 'rank'"),
+        ({"cases": ["0", "1"], "values": [1]}, "rank: wanted a case for each of 1 values, got {'cases'"),
+    ],
+)
+def test_measures_that_do_not_name_their_cases_are_refused(tmp_path, verdicts, measure, said):
     verdicts([1], claim={})
-    (tmp_path / "measures.json").write_text(json.dumps({"rank": {"seeds": [0], "values": [1]}}))
-    with pytest.raises(InputError, match=r"rank: wanted a case for each of 1 values, got {'seeds'"):
+    (tmp_path / "measures.json").write_text(json.dumps({"rank": measure}))
+    with pytest.raises(InputError, match=said):
         paths = tmp_path / "known.txt", tmp_path / "out" / "claims.json"
         main(tmp_path / "claims.yaml", [tmp_path / "measures.json"], *paths)
