@@ -30,7 +30,7 @@ from lib.io.command import OutFolder, run
 from lib.io.compute import spread_by_name
 from lib.io.files import write_files
 from lib.io.params import Interval, read_params
-from lib.io.tables import read_json, read_table
+from lib.io.tables import read_measures, read_table
 
 TABLES = ("training", "losses", "spectra", "truncate", "directions", "prune", "neurons", "adapt", "sweep")
 LABELLED = {
@@ -57,7 +57,7 @@ def drawings(section: str, metrics: Path) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn."""
     shown = read_params(section, Shown, part=True)
     of = {name: read_table(metrics / "tables" / f"{name}.parquet") for name in (*TABLES, "generalisation", "samples")}
-    measures = read_json(metrics / "measures.json")
+    measures = read_measures(metrics / "measures.json")
     setup = measures["setup"]
     # The configurations that are judged, each with its null.
     permuted = {name.removesuffix("_permuted"): null for name, null in setup.items() if name.endswith("_permuted")}
