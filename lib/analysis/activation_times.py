@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from lib.analysis.orders import kendall
+
 Vector = Float[np.ndarray, " n"]
 Table = pd.DataFrame
 LOG10 = math.log(10)
@@ -33,11 +35,7 @@ def order_agreement(measured: Vector, predicted: Vector) -> float:
         return 1.0
     if not np.isfinite(measured).any():
         return 0.0
-    late = np.where(np.isfinite(measured), measured, np.finfo(float).max)
-    i, j = np.triu_indices(len(late), 1)
-    first, second = (np.sign(times[i] - times[j]) for times in (late, predicted))
-    tau = (first @ second) / np.sqrt(np.count_nonzero(first)) / np.sqrt(np.count_nonzero(second))
-    return float(np.clip(tau, -1, 1))
+    return kendall(measured, predicted)
 
 
 def activations(stages: Table, events: Table, predicted: Table, significant: float) -> Table:

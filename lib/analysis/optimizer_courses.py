@@ -8,8 +8,11 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import torch
 from jaxtyping import Float
-from scipy.stats import kendalltau
+from torch import Tensor
+
+from lib.analysis.orders import kendall
 
 Vector = Float[np.ndarray, " _"]
 Course = Float[np.ndarray, "_ _"]
@@ -42,7 +45,7 @@ def direction_times(times: Vector, sigma: Course, significant: float) -> tuple[V
 
 def order(last: Vector, ended: Vector) -> float:
     """Kendall's tau of size and earliness: 1 where the largest direction ends first; NaN for less than two."""
-    return float(kendalltau(last, -ended).statistic) if len(last) > 1 else math.nan
+    return kendall(last, -ended)
 
 
 def order_of_rises(times: Vector, sizes: Course) -> float:
@@ -125,7 +128,7 @@ def step_of_share(loss: Vector, share: float) -> int:
 
 
 def learned_early(
-    loss: Callable[[Float[np.ndarray, "seed p"]], Vector],
+    loss: Callable[[Float[Tensor, "seed p"]], Float[Tensor, " seed"]],
     products: Float[np.ndarray, "seed step p"],
     share: float,
     learned: float,
@@ -134,10 +137,14 @@ def learned_early(
 
     -1 where it never is.
     """
-    bar, found = share * loss(np.zeros_like(products[:, 0])), np.full(len(products), -1)
+
+    def value(p: np.ndarray) -> np.ndarray:
+        return loss(torch.from_numpy(np.ascontiguousarray(p))).numpy()
+
+    bar, found = share * value(np.zeros_like(products[:, 0])), np.full(len(products), -1)
     for k in range(products.shape[1]):
-        p = np.ascontiguousarray(products[:, k])
-        found = np.where((loss(p) <= bar) & (found < 0), (np.abs(p) > learned).sum(-1), found)
+        p = products[:, k]
+        found = np.where((value(p) <= bar) & (found < 0), (np.abs(p) > learned).sum(-1), found)
         if (found >= 0).all():
             break
     return found

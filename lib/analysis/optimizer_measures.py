@@ -7,7 +7,8 @@ import math
 
 import numpy as np
 import pandas as pd
-from scipy.stats import kendalltau
+
+from lib.analysis.orders import kendall
 
 Table = pd.DataFrame
 Measures = dict[str, pd.Series | dict[str, pd.Series]]
@@ -55,7 +56,7 @@ def shuffled_orders(n_directions: pd.Series) -> pd.Series:
 
     def null(seed: int, n: int) -> float:
         draw = np.random.default_rng(seed)
-        return float(np.mean([kendalltau(np.arange(n), draw.permutation(n)).statistic for _ in range(N_SHUFFLES)]))
+        return float(np.mean([kendall(np.arange(n), draw.permutation(n)) for _ in range(N_SHUFFLES)]))
 
     cases = zip(n_directions.index.tolist(), n_directions.tolist(), strict=True)
     return pd.Series({seed: null(seed, n) for seed, n in cases if n > 1}, dtype=float)

@@ -11,14 +11,27 @@ Half the equations are left, and the scale of the start stands in log c alone: 1
 those of the flow (step × learning rate); arrays are of float64.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from torch import Tensor
 
-from lib.dynamics.stiff_flow import NEAR, Loss, Method, StalledError, Step, Vector, crossing_of, gradient, stiff_flow
+from lib.dynamics.stiff_flow import (
+    NEAR,
+    Loss,
+    Method,
+    StalledError,
+    Step,
+    Vector,
+    along,
+    crossing_of,
+    gradient,
+    stiff_flow,
+)
 
 BOUNDS = {  # of what a solver may be given: above the first, at most the second
     "threshold": (0, 1e9),
@@ -154,6 +167,21 @@ def log_flow(
             raise StalledError(f"time {step.time:.6g}: wanted products below {CAP / 2:g}, got larger ones")
         yield step
         reached[0] = step.state
+
+
+def path_to_rest(
+    flow: Iterable[Step], start: LogCoordinates, value: Callable[[Tensor], Tensor], share: float
+) -> tuple[Float[np.ndarray, " time"], Float[np.ndarray, "time p"]]:
+    """Four times of every step and the products there, up to the first step whose loss is at most that share of the
+    loss of zero; `value` takes products [1, p]."""
+
+    def at(p: Vector) -> float:
+        return float(value(torch.from_numpy(p)[None]))
+
+    left = share * at(np.zeros_like(start.y))
+    steps = list(takewhile(lambda step: at(start.products(step.origin)) > left, flow))
+    times = np.concatenate([np.linspace(step.before, step.time, 5)[1:] for step in steps])
+    return times, np.stack([start.products(y) for y in along(steps, times)])
 
 
 @dataclass(frozen=True)

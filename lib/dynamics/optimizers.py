@@ -6,10 +6,11 @@ flow of `signs` moves every entry by one, that of `polar_factors` every singular
 Frobenius norm: none knows how long the gradient is. That of `slopes` is gradient flow, whose time is τ.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -186,6 +187,11 @@ class DiagonalStep(NamedTuple):
     v: Tensor
     g: Tensor
 
+    @property
+    def p(self) -> Tensor:
+        """The products."""
+        return self.u * self.v
+
 
 def descend_diagonal(
     gradient: Callable[[Tensor], Tensor], u: Tensor, v: Tensor, rule: Rule, rates: Iterable[float]
@@ -201,11 +207,16 @@ def descend_diagonal(
     yield DiagonalStep(number, time, u, v, gradient(u * v))
 
 
+def path_of(steps: Sequence[DiagonalStep]) -> tuple[Float[np.ndarray, " step"], Float[np.ndarray, "*batch step p"]]:
+    """The times of a descent, and its products."""
+    return np.array([step.time for step in steps]), np.stack([step.p.numpy() for step in steps], -2)
+
+
 def first_rise(descent: Iterable[DiagonalStep], threshold: float) -> Float[Tensor, "*batch"]:
     """The time at which a |p| of each network exceeds the threshold first; infinite where none does."""
     risen = torch.tensor(torch.inf, dtype=torch.float64)
     for step in descent:
-        now = ((step.u * step.v).abs() > threshold).any(-1)
+        now = (step.p.abs() > threshold).any(-1)
         risen = torch.where(now & risen.isinf(), step.time, risen)
         if risen.isfinite().all():
             break
@@ -222,6 +233,19 @@ def until_changed(descent: Iterable[DiagonalStep], s: Float[Tensor, "*batch p"])
         if changed.all():
             return
         had = along > 0
+
+
+def until_fallen(
+    descent: Iterable[DiagonalStep], value: Callable[[Tensor], Tensor], share: float, every: int
+) -> Iterator[DiagonalStep]:
+    """Yield a descent until each network's loss `value(p)` is at most that share of that of zero, seen at every so many
+    steps."""
+    bar = None
+    for step in descent:
+        yield step
+        bar = share * value(torch.zeros_like(step.u)) if bar is None else bar
+        if step.number % every == 0 and (value(step.p) <= bar).all():
+            return
 
 
 def descend_roots(

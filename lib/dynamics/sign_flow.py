@@ -179,16 +179,16 @@ def _first_event(
     `last` is how far each is from it at the end; the solver has the speeds there.
     """
 
-    def margin(time: float) -> Vector:
+    def margin(time: float, i: int) -> float:
         q = path(time)
-        return np.where(sliding, 1 - np.abs(_velocity(loss, q, s, sliding)), s * _gradient(loss, q))
+        return float(1 - np.abs(_velocity(loss, q, s, sliding)[i]) if sliding[i] else s[i] * _gradient(loss, q)[i])
 
     found = []
-    for i in np.flatnonzero(last < 0):
-        if margin(begin)[i] <= 0:  # it has just begun to be so: an event of this time
-            found.append((begin, int(i)))
+    for i in np.flatnonzero(last < 0).tolist():
+        if margin(begin, i) <= 0:  # it has just begun to be so: an event of this time
+            found.append((begin, i))
         else:
-            found.append((float(brentq(lambda t, i=i: float(margin(t)[i]), begin, end, xtol=1e-12)), int(i)))
+            found.append((float(brentq(margin, begin, end, (i,), xtol=1e-12)), i))
     return min(found) if found else None
 
 

@@ -103,7 +103,7 @@ class _Block:
         self.flat = X.reshape(len(X), -1, X.shape[-1])
         self.XT = np.ascontiguousarray(X.swapaxes(-1, -2))
         self.flat_T = np.ascontiguousarray(self.flat.swapaxes(-1, -2))
-        self.with_ones = np.concatenate([X, np.ones_like(X[..., :1])], -1)
+        self.ones = np.ones(X.shape[-2:]), np.ones(X.shape[-1:] * 2)  # A sum's product with them is its row, d times
 
     def loss_and_gradients(self, W_KQ: np.ndarray, W_VO: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Of [seed, training, d, d], as `SharedTokensHead` has them."""
@@ -114,19 +114,22 @@ class _Block:
         if E.max() > LARGE or E.min() < -LARGE:
             E -= E.max(-1, keepdims=True)
         np.exp(E, out=E)
-        ZE = E @ self.with_ones
-        of_rows = ZE[..., d:]
-        Z = (ZE[..., :d] / of_rows).reshape(by_token)
+        sums, Z = E @ self.ones[0], E @ self.X
+        Z /= sums
+        Z = Z.reshape(by_token)
         Z_of = Z.swapaxes(1, 2)  # [seed, training, token, d]
         R, back = np.empty_like(Z), np.empty_like(Z)
         np.matmul(Z_of, W_VO, out=R.swapaxes(1, 2))
         R -= self.Y
-        np.matmul(R.swapaxes(1, 2), W_VO.swapaxes(-1, -2), out=back.swapaxes(1, 2))
+        np.matmul(R.swapaxes(1, 2), W_VO.swapaxes(-1, -2).copy(), out=back.swapaxes(1, 2))
         E *= back.reshape(by_sample) @ self.XT
         DX = E @ self.X
-        DX /= of_rows
+        DX /= sums
         DX = DX.reshape(by_token)
-        DX -= np.einsum("stkd,stkd->stk", back, Z)[..., None] * Z
+        back *= Z
+        shares = (back.reshape(-1, d) @ self.ones[1]).reshape(by_token)
+        shares *= Z
+        DX -= shares
         g_KQ = (self.flat_T @ DX.reshape(n_seeds, -1, k * d)).reshape(n_seeds, d, k, d).swapaxes(1, 2)
         g_VO = Z_of.swapaxes(-1, -2) @ R.swapaxes(1, 2)
         size = self.X[0].size

@@ -16,10 +16,12 @@ from lib.dynamics.optimizers import (
     descend_diagonal,
     descended,
     normalized,
+    path_of,
     polar_factors,
     signs,
     slopes,
     until_changed,
+    until_fallen,
     warmed_up,
 )
 
@@ -193,6 +195,27 @@ def test_a_descent_is_followed_until_a_g_of_each_network_leaves_the_sign_that_it
     first = [step._replace(g=step.g[0]) for step in steps]
     assert [step.number for step in until_changed(first, s[0])] == [0, 1, 2]
     assert [step.number for step in until_changed(steps[:2], s)] == [0, 1]
+
+
+def test_a_descent_is_followed_until_every_loss_has_fallen_where_it_is_looked_at():
+    """The loss is 1 - p of each of two networks, that of the second one step behind."""
+    steps = []
+    for k in range(9):
+        u = torch.tensor([[0.1 * k], [0.1 * max(0, k - 1)]], dtype=torch.float64)
+        steps.append(DiagonalStep(k, 0.5 * k, u, torch.ones_like(u), u))
+
+    def value(p):
+        return 1 - p[:, 0]
+
+    def numbers(share, every):
+        return [step.number for step in until_fallen(steps, value, share, every)]
+
+    assert numbers(0.75, 1) == [0, 1, 2, 3, 4]
+    assert numbers(0.75, 3) == [0, 1, 2, 3, 4, 5, 6]
+    assert numbers(0.01, 1) == list(range(9))
+    times, products = path_of(steps[:3])
+    np.testing.assert_array_equal(times, [0, 0.5, 1])
+    np.testing.assert_allclose(products, [[[0], [0.1], [0.2]], [[0], [0], [0.1]]])
 
 
 def test_annealed_rates_are_constant_and_then_fall_to_no_zero():
