@@ -21,6 +21,17 @@ def summaries(singular_values: Sequence[Float[np.ndarray, " _"]], rtol: float) -
     }
 
 
+def ranks_on_the_way(
+    keys: Float[np.ndarray, "step rank"], values: Float[np.ndarray, "step rank"], early: int, half: int, rtol: float
+) -> dict[str, float]:
+    """Ranks in the singular values of W_KQ and W_VO along a course: stable at steps on the way and at the end, and
+    numerical at the end."""
+    stable = stable_rank(np.stack([values[half], values[-1], keys[early], keys[-1]])).tolist()
+    both = numerical_rank(np.stack([keys[-1], values[-1]]), rtol).tolist()
+    names = "stable_rank_half", "stable_rank_end", "stable_rank_KQ_early", "stable_rank_KQ_end", "rank_KQ", "rank_VO"
+    return dict(zip(names, [*stable, *both], strict=True))
+
+
 def stable_rank(sigma: Float[np.ndarray, "*batch case rank"]) -> Float[np.ndarray, "*batch case"]:
     r"""Stable rank $\|W\|_F^2 / \|W\|_2^2$ (Rudelson & Vershynin 2007) from the singular values; zero for $W = 0$.
 

@@ -61,6 +61,11 @@ class Piece(NamedTuple):
     q: Vector
     events: list[Event]
 
+    @property
+    def p(self) -> Vector:
+        """The products."""
+        return self.q * np.abs(self.q)
+
 
 def first_ray(loss: Loss) -> tuple[Vector, Vector]:
     """The signs with which all coordinates leave zero, and g at a small time along them.

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lib.analysis.balance import changes
 from lib.analysis.optimizer_courses import step_of_share, timing
-from lib.analysis.ranks import effective_rank, numerical_rank, stable_rank
+from lib.analysis.ranks import effective_rank, ranks_on_the_way
 from lib.data.gaussian_sequences import gaussian_sequences
 from lib.dynamics.optimizers import RULES, annealed, descend, descended
 from lib.io.cells import Course, Saved, Tables, joined, spread_cells
@@ -35,7 +35,6 @@ Trainings = tuple[tuple[float, int], ...]  # log10 of the init scale and rank of
 WINDOW = (0.05, 0.15)  # of τ, in which the singular values of the factors grow
 EARLY, HALF = 0.9, 0.5  # shares of the first loss at which ranks are noted, or at the end
 RTOL = 0.01  # of the numerical rank
-RANKS = "stable_rank_half", "stable_rank_end", "stable_rank_KQ_early", "stable_rank_KQ_end", "rank_KQ", "rank_VO"
 UNEVEN, LEFT = (0.1, 0.05), 0.1  # init scales of P and Q, of which a difference is to be seen; the share of the loss
 N_LOOKS = 121  # points of a course that are kept
 N_SNAPSHOTS = 9  # of the weights
@@ -194,11 +193,8 @@ def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings
         KQ, VO, own_loss = both[:, 0, n, k], both[:, 1, n, k], loss[:, n, k]
         timed = timing(t, own_loss, KQ, VO, factors[:, :, n, k], sizes.threshold, params.significant, WINDOW)
         early, half = (step_of_share(own_loss, share) for share in (EARLY, HALF))
-        on_the_way = stable_rank(np.stack([VO[half], VO[-1], KQ[early], KQ[-1]]))
-        at_the_end = numerical_rank(np.stack([KQ[-1], VO[-1]]), RTOL)
-        on_both = zip(RANKS, [*on_the_way.tolist(), *at_the_end.tolist()], strict=True)
         own = {name: float(one[n, k]) for name, one in {"growth": growth, **kept}.items()}
-        runs.append({**cell, **own, **timed, **dict(on_both)})
+        runs.append({**cell, **own, **timed, **ranks_on_the_way(KQ, VO, early, half, RTOL)})
         courses += [{**cell, "step": i, "time": t[i], "W_KQ": KQ[i], "W_VO": VO[i]} for i in looks]
     return Course({"runs": pd.DataFrame(runs), "courses": pd.DataFrame(courses)}, states)
 

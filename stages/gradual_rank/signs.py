@@ -15,7 +15,7 @@ from lib.analysis.optimizer_courses import diagonal_orders, learned_early
 from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
 from lib.dynamics import optimizers
 from lib.dynamics.gradient_flow import LogCoordinates, log_flow, path_to_rest
-from lib.dynamics.optimizers import RULES, DiagonalStep, descend_diagonal
+from lib.dynamics.optimizers import DiagonalStep, descend_diagonal
 from lib.dynamics.sign_flow import LONGEST, Event, against_ray, first_ray, sign_flow
 from lib.io.cells import Job, Tables, joined, spread_cells
 from lib.io.command import OutFolder, run
@@ -95,7 +95,7 @@ class Case:
             "adam": ("adam", optimizers.annealed(rate, round(end / rate), 0.4)),
             "gd": ("slopes", [self.params.descent_rate] * MOST_STEPS),
         }[self.optimizer]
-        return descend_diagonal(loss.gradient, u, v, RULES[rule](), rates)
+        return descend_diagonal(loss.gradient, u, v, optimizers.RULES[rule](), rates)
 
 
 def main(section: str, problem: str, solver: str, followed: OutFolder) -> None:
@@ -179,9 +179,9 @@ def adam_slopes(case: Case) -> Tables:
     for beta_2 in MEMORIES:
         descent = descend_diagonal(loss.gradient, u, v, optimizers.Adam(beta_2=beta_2), [rate] * SLOPE_STEPS[1])
         begin, end = (step.p.abs().sqrt() for step in descent if step.number in SLOPE_STEPS)
-        slope = ((end - begin) / (rate * (SLOPE_STEPS[1] - SLOPE_STEPS[0]))).unflatten(-1, (2, -1)).median(-1).values
+        slope = ((end - begin) / (rate * (SLOPE_STEPS[1] - SLOPE_STEPS[0]))).unflatten(-1, (2, -1)).median(-1).values.T
         cells = {"seed": case.params.seeds, "beta_2": beta_2}
-        found.append(pd.DataFrame({**cells, "slope_KQ": slope[:, 0], "slope_VO": slope[:, 1]}))
+        found.append(pd.DataFrame({**cells, "slope_KQ": slope[0], "slope_VO": slope[1]}))
     return {"slopes": pd.concat(found, ignore_index=True)}
 
 
@@ -190,10 +190,9 @@ def flow(case: Case) -> Tables:
     (seed,), (loss, *_) = case.params.seeds, case.start()
     pieces = list(sign_flow(DiagonalHead(loss.X[0], loss.Y[0]), case.params.end, rtol=RTOL, atol=ATOL))
     rows = [(seed, *event) for piece in pieces for event in piece.events]
+    times, p = np.array([piece.time for piece in pieces]), np.stack([piece.p for piece in pieces])
     events = pd.DataFrame(rows, columns=["seed", *Event._fields])
-    q = np.stack([piece.q for piece in pieces])
-    times, p = np.array([piece.time for piece in pieces]), (q * np.abs(q))[None]
-    return {"events": events, "paths": looked_at(case, times, p, "flow")}
+    return {"events": events, "paths": looked_at(case, times, p[None], "flow")}
 
 
 def to_rest(case: Case) -> Tables:
