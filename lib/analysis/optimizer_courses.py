@@ -62,6 +62,23 @@ def diagonal_orders(times: Vector, products: Float[np.ndarray, "seed time p"]) -
     }
 
 
+def learned_in_order(
+    loss: Callable[[Float[Tensor, "seed p"]], Float[Tensor, " seed"]],
+    times: Vector,
+    products: Float[np.ndarray, "seed time p"],
+    share: float,
+    learned: float,
+    *,
+    every: int = 1,
+    to_the_end: bool = True,
+) -> dict[str, np.ndarray | list[float]]:
+    """`learned_early`, seen at every so many times, and `diagonal_orders`; NaN where a course ends before the end."""
+    n_seeds = len(products)
+    unknown = {"order": [math.nan] * n_seeds, "order_VO": [math.nan] * n_seeds}
+    early = learned_early(loss, products[:, ::every], share, learned)
+    return {"rank_early": early, **(diagonal_orders(times, products) if to_the_end else unknown)}
+
+
 def separate(begun: Vector, ended: Vector) -> float:
     """The share of directions, but the first, that begin after the one that ended before them has; NaN for one."""
     if len(ended) < 2:

@@ -212,6 +212,12 @@ def path_of(steps: Sequence[DiagonalStep]) -> tuple[Float[np.ndarray, " step"], 
     return np.array([step.time for step in steps]), np.stack([step.p.numpy() for step in steps], -2)
 
 
+def root_speed(descent: Iterable[DiagonalStep], begin: int, end: int) -> Float[Tensor, "*batch p"]:
+    r"""How fast $\sqrt{|p|}$ grows per τ between two steps."""
+    (t_0, r_0), (t_1, r_1) = ((step.time, step.p.abs().sqrt()) for step in descent if step.number in (begin, end))
+    return (r_1 - r_0) / (t_1 - t_0)
+
+
 def first_rise(descent: Iterable[DiagonalStep], threshold: float) -> Float[Tensor, "*batch"]:
     """The time at which a |p| of each network exceeds the threshold first; infinite where none does."""
     risen = torch.tensor(torch.inf, dtype=torch.float64)

@@ -11,11 +11,10 @@ import pandas as pd
 import torch
 
 from lib.analysis.balance import diagonal_shares
-from lib.analysis.optimizer_courses import diagonal_orders, learned_early
+from lib.analysis.optimizer_courses import learned_in_order
 from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
 from lib.dynamics import optimizers
 from lib.dynamics.gradient_flow import LogCoordinates, log_flow, path_to_rest
-from lib.dynamics.optimizers import DiagonalStep, descend_diagonal
 from lib.dynamics.sign_flow import LONGEST, Event, against_ray, first_ray, sign_flow
 from lib.io.cells import Job, Tables, joined, spread_cells
 from lib.io.command import OutFolder, run
@@ -28,14 +27,12 @@ from lib.models.diagonal_attention import DiagonalHead, diagonal_head
 
 FIRST, GROWTH = 20, 1.05  # sign descent's first rate is the init scale over 20, and grows so that no sign is lost
 SLOPE_STEPS = 100, 200  # ten and twenty times the memory of Adam's m, a tenth and a fifth of that of its v
-MEMORIES = 0.999, 0.9  # Adam's β₂: its own, and that of m
 EARLY, EVERY = 0.9, 5  # the share of the first loss at which coordinates are counted; steps from look to look
 RTOL, ATOL = 1e-5, 1e-6  # of both flows
 MOST_STEPS = 20_000  # of gradient descent, which ends when a tenth of the loss is gone
 N_LOOKS = 101  # points of the paths that are kept
 REST, LONG = 1e-6, 1e6  # gradient flow ends where so little of the first loss is left, or at that time
 SMALLEST = -32.0  # log10 of the init scale from which sign descent and Adam, which do not wait, begin besides
-TABLES = ("changes", "events", "paths", "slopes", "diagonal", "rises")
 
 
 @dataclass(frozen=True)
@@ -75,8 +72,7 @@ class Case:
 
     def cells(self) -> dict[str, object]:
         """What rows of a table say of each seed."""
-        seeds = list(self.params.seeds)
-        return {"optimizer": self.optimizer, "log10_init_scale": self.log10_init_scale, "seed": seeds}
+        return {"optimizer": self.optimizer, "log10_init_scale": self.log10_init_scale, "seed": [*self.params.seeds]}
 
     def start(self) -> tuple[DiagonalHead, torch.Tensor, torch.Tensor]:
         """The heads on their teachers' targets, and u and v."""
@@ -87,7 +83,7 @@ class Case:
         u, v = torch.stack([torch.stack(gaussian_pair(p, generator(seed, "start"))) for seed in seeds], 1)
         return DiagonalHead(X, diagonal_head(X, teachers)), scale * u, scale * v
 
-    def descent(self, loss: DiagonalHead, u: torch.Tensor, v: torch.Tensor) -> Iterator[DiagonalStep]:
+    def descent(self, loss: DiagonalHead, u: torch.Tensor, v: torch.Tensor) -> Iterator[optimizers.DiagonalStep]:
         """The optimiser's steps from there."""
         rate, end = self.params.learning_rate, self.params.end
         rule, rates = {
@@ -95,7 +91,7 @@ class Case:
             "adam": ("adam", optimizers.annealed(rate, round(end / rate), 0.4)),
             "gd": ("slopes", [self.params.descent_rate] * MOST_STEPS),
         }[self.optimizer]
-        return descend_diagonal(loss.gradient, u, v, optimizers.RULES[rule](), rates)
+        return optimizers.descend_diagonal(loss.gradient, u, v, optimizers.RULES[rule](), rates)
 
 
 def main(section: str, problem: str, solver: str, followed: OutFolder) -> None:
@@ -126,7 +122,7 @@ def main(section: str, problem: str, solver: str, followed: OutFolder) -> None:
     ]
     how = {"stage": "gradual_rank_signs", "n_processes": available_cores(), "label": section, "unit": "descent"}
     found = spread_cells({"all": jobs}, **how)["all"]
-    for name in TABLES:
+    for name in ("changes", "events", "paths", "slopes", "diagonal", "rises"):
         write_table(joined(found, name), followed / f"{name}.parquet")
 
 
@@ -175,11 +171,10 @@ def roots(case: Case) -> Tables:
 
 def adam_slopes(case: Case) -> Tables:
     """How fast √|p| grows per τ in early steps of Adam: the medians over the coordinates of both products."""
-    (loss, u, v), rate, found = case.start(), case.params.slope_rate, []
-    for beta_2 in MEMORIES:
-        descent = descend_diagonal(loss.gradient, u, v, optimizers.Adam(beta_2=beta_2), [rate] * SLOPE_STEPS[1])
-        begin, end = (step.p.abs().sqrt() for step in descent if step.number in SLOPE_STEPS)
-        slope = ((end - begin) / (rate * (SLOPE_STEPS[1] - SLOPE_STEPS[0]))).unflatten(-1, (2, -1)).median(-1).values.T
+    (loss, u, v), rates, found = case.start(), [case.params.slope_rate] * SLOPE_STEPS[1], []
+    for beta_2 in (0.999, 0.9):  # Adam's own, and that of m
+        descent = optimizers.descend_diagonal(loss.gradient, u, v, optimizers.Adam(beta_2=beta_2), rates)
+        slope = optimizers.root_speed(descent, *SLOPE_STEPS).unflatten(-1, (2, -1)).median(-1).values.T
         cells = {"seed": case.params.seeds, "beta_2": beta_2}
         found.append(pd.DataFrame({**cells, "slope_KQ": slope[0], "slope_VO": slope[1]}))
     return {"slopes": pd.concat(found, ignore_index=True)}
@@ -202,22 +197,22 @@ def to_rest(case: Case) -> Tables:
     start = LogCoordinates.of(u[0].numpy(), v[0].numpy(), case.log10_init_scale * math.log(10))
     flow = log_flow(one, start, LONG, rtol=RTOL, atol=ATOL)
     times, path = path_to_rest(flow, start, loss.value, REST)
-    early = learned_early(loss.value, path[None], EARLY, case.learned)
-    return {"diagonal": pd.DataFrame({**case.cells(), "rank_early": early, **diagonal_orders(times, path[None])})}
+    found = learned_in_order(loss.value, times, path[None], EARLY, case.learned)
+    return {"diagonal": pd.DataFrame({**case.cells(), **found})}
 
 
-def risen(case: Case, descent: Iterable[DiagonalStep]) -> pd.DataFrame:
+def risen(case: Case, descent: Iterable[optimizers.DiagonalStep]) -> pd.DataFrame:
     return pd.DataFrame({**case.cells(), "first_rise": optimizers.first_rise(descent, case.learned).numpy()})
 
 
-def learned_by(case: Case, loss: DiagonalHead, steps: list[DiagonalStep]) -> pd.DataFrame:
+def learned_by(case: Case, loss: DiagonalHead, steps: list[optimizers.DiagonalStep]) -> pd.DataFrame:
     """What is learned when a tenth of the loss is gone, the order where more is followed, and what is conserved."""
     t, path = optimizers.path_of(steps)
-    early = learned_early(loss.value, path[:, ::EVERY], EARLY, case.learned)
-    order = {"order": np.nan, "order_VO": np.nan} if case.optimizer == "gd" else diagonal_orders(t, path)
+    ends = case.optimizer != "gd"
+    found = learned_in_order(loss.value, t, path, EARLY, case.learned, every=EVERY, to_the_end=ends)
     shares = diagonal_shares((steps[0].u, steps[0].v), (steps[-1].u, steps[-1].v))
     kept = {name: share.numpy() for name, share in shares.items()}
-    return pd.DataFrame({**case.cells(), "rank_early": early, **order, **kept})
+    return pd.DataFrame({**case.cells(), **found, **kept})
 
 
 def looked_at(case: Case, t: np.ndarray, p: np.ndarray, method: str, log10_scale: float = -math.inf) -> pd.DataFrame:
