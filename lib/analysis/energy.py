@@ -1,6 +1,6 @@
 r"""Shares of the singular values, of arrays or tensors alike: stored values are summed up without torch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,16 @@ def around(sigma: Float[np.ndarray, " rank"], k: int) -> dict[str, float]:
         "next": float(sigma[k]),
         "tail": float(np.sqrt(square[k:].sum() / square.sum())) if square.any() else np.nan,
     }
+
+
+def around_each(sigmas: Mapping[str, Float[np.ndarray, " _"]], k: int) -> dict[str, Any]:
+    """`around` of several matrices, by the name of each and that of the number, as `W_K_gap`; with their singular
+    values, as `W_K_singular_values`."""
+    found: dict[str, Any] = {}
+    for name, sigma in sigmas.items():
+        found |= {f"{name}_{key}": value for key, value in around(sigma, k).items()}
+        found[f"{name}_singular_values"] = sigma
+    return found
 
 
 def of_matrices(

@@ -1,10 +1,13 @@
 """Low-rank approximation of what training added to a matrix."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from lib.analysis.spectra import gaussian_of_equal_norm, singular_values
 
 
 def doubling_ranks(largest: int) -> list[int]:
@@ -32,6 +35,14 @@ def truncated_updates(
         yield rank, (W_0.double() + update).to(W.dtype)
 
 
+def truncated_models(
+    W: Mapping[str, Tensor], W_0: Mapping[str, Tensor], ranks: Collection[int]
+) -> dict[int, dict[str, Tensor]]:
+    """By rank, the matrices whose updates are all cut to it (`truncated_updates`)."""
+    cut = {name: dict(truncated_updates(W[name], W_0[name], sorted(set(ranks)))) for name in W}
+    return {rank: {name: cut[name][rank] for name in W} for rank in ranks}
+
+
 def low_rank_models(
     W: Mapping[str, Tensor],
     W_0: Mapping[str, Tensor],
@@ -45,21 +56,47 @@ def low_rank_models(
     updates, and the updates of the matrices that stand `alone` under a name. Last, the singular pairs 3 and 4 of all
     updates are left in place of 1 and 2.
     """
-    cut = {name: dict(truncated_updates(W[name], W_0[name], sorted({*ranks, *ranks_alone, 2, 4}))) for name in W}
+    cut = truncated_models(W, W_0, {*ranks, *ranks_alone, 2, 4})
     for rank in ranks:
-        yield "all", rank, {name: cut[name][rank] for name in W}
-    whole = {name: dict(truncated_updates(W[name], 0 * W[name], ranks_alone)) for name in W}
+        yield "all", rank, cut[rank]
+    whole = truncated_models(W, {name: 0 * W[name] for name in W}, ranks_alone)
     for rank in ranks_alone:
-        yield "weights, not updates", rank, {name: whole[name][rank] for name in W}
+        yield "weights, not updates", rank, whole[rank]
     for kind, names in alone.items():
         for rank in ranks_alone:
-            yield kind, rank, {**W, **{name: cut[name][rank] for name in names}}
-    yield "pairs 3 and 4", 2, {name: W_0[name] + cut[name][4] - cut[name][2] for name in W}
+            yield kind, rank, {**W, **{name: cut[rank][name] for name in names}}
+    yield "pairs 3 and 4", 2, {name: W_0[name] + cut[4][name] - cut[2][name] for name in W}
 
 
-def other_updates(
-    W: Mapping[str, Tensor], W_0: Mapping[str, Tensor], change: Callable[[str, Tensor], Tensor]
-) -> dict[str, Tensor]:
-    r"""The matrices of W_0 with changed updates in place of theirs, $W_0 + \mathrm{change}(W - W_0)$; in float64."""
+def null_updates(
+    W: Mapping[str, Tensor], W_0: Mapping[str, Tensor], k: int, source: Callable[[str, str], torch.Generator]
+) -> dict[str, dict[str, Tensor]]:
+    r"""The nulls of a cut to rank k, by name: the matrices $W_0 + \Delta$ with another update in place of each.
+
+    `random directions` has the update in k random directions of its rows' space, `gaussian` a Gaussian matrix of its
+    norm; both in float64 on the CPU. `source(null, matrix)` is the generator of each.
+    """
     updates = {name: W[name].double().cpu() - W_0[name].double().cpu() for name in W_0}
-    return {name: (W_0[name].double().cpu() + change(name, U)).to(W[name]) for name, U in updates.items()}
+
+    def changed(null: str, change: Callable[[Tensor, torch.Generator], Tensor]) -> dict[str, Tensor]:
+        other = {name: change(U, source(null, name)) for name, U in updates.items()}
+        return {name: (W_0[name].double().cpu() + U).to(W[name]) for name, U in other.items()}
+
+    return {
+        "random directions": changed("random directions", lambda U, draw: in_random_directions(U, k, draw)),
+        "gaussian": changed("gaussian", gaussian_of_equal_norm),
+    }
+
+
+def update_spectra(W: Mapping[str, Tensor], W_0: Mapping[str, Tensor]) -> dict[str, Float[np.ndarray, " rank"]]:
+    """The singular values of the updates W - W_0 of the matrices of W_0, by name."""
+    return {name: singular_values(W[name].cpu().double() - W_0[name].cpu().double()).numpy() for name in W_0}
+
+
+def in_random_directions(
+    W: Float[Tensor, "*batch row col"], k: int, generator: torch.Generator
+) -> Float[Tensor, "*batch row col"]:
+    """W projected on k random directions of its rows' space, in float64: what is left of it at rank k by chance."""
+    G = torch.randn(W.shape[-1], k, generator=generator, dtype=torch.float64)
+    Q = torch.linalg.qr(G).Q.to(W.device)
+    return W.double() @ Q @ Q.mT

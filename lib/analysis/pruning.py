@@ -126,3 +126,39 @@ def removals(
     yield "small neurons", "random", torch.cat([small, large]), len(small)
     for order, units in orders.items():
         yield "as many as small", order, units, len(small)
+
+
+def entry_removals(
+    W_O: Float[Tensor, "neuron value"],
+    W_V: Float[Tensor, "d_model value"],
+    rates: Sequence[float],
+    kept: int,
+    group: int,
+    rate_of_columns: float,
+) -> Iterator[tuple[str, float, str, Bool[Tensor, "row col"]]]:
+    """In which ways entries go: what, at which rate, of which matrix, and which of its entries stay.
+
+    Of W_O the smallest, at each rate; and all but the `kept` largest of each `group` in a row, where rows fall into
+    whole groups. Of W_V a share of its columns, the paper's rows, those of smallest norm first.
+    """
+    for rate, mask in magnitude_masks({"W_O": W_O}, rates):
+        yield "weights", rate, "W_O", mask["W_O"]
+    if W_O.shape[1] % group == 0:
+        yield f"{kept}:{group}", 1 - kept / group, "W_O", largest_of_each_group(W_O, kept, group)
+    [columns] = removal_order(torch.linalg.vector_norm(W_V, dim=0)[None].cpu(), "smallest")
+    stays = torch.ones_like(W_V, dtype=torch.bool)
+    stays[:, columns[: n_pruned(len(columns), rate_of_columns)]] = False
+    yield "rows of W_V", rate_of_columns, "W_V", stays
+
+
+def largest_of_each_group(W: Float[Tensor, "row col"], kept: int, group: int) -> Bool[Tensor, "row col"]:
+    """N:M sparsity: of every `group` consecutive columns of a row, the `kept` of largest magnitude stay.
+
+    Of equal ones the first stay. Raises `ValueError` where the columns do not fall into whole groups.
+    """
+    if W.shape[1] % group or not 0 <= kept <= group:
+        raise ValueError(f"wanted columns in groups of {group}, of which {kept} stay, got {W.shape[1]} columns")
+    grouped = W.abs().unflatten(1, (-1, group))
+    first = grouped.argsort(dim=-1, descending=True, stable=True)[..., :kept]
+    mask = torch.zeros_like(grouped, dtype=torch.bool).scatter(-1, first, True)
+    return mask.flatten(1)

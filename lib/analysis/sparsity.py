@@ -1,7 +1,7 @@
 """How magnitudes fall into a small and a large group, and what remains when some units are removed."""
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -28,19 +28,6 @@ def bimodality_coefficient(values: Float[Tensor, " n"]) -> float:
     variance = z.square().mean()
     skewness, kurtosis = (z**3).mean() / variance**1.5, (z**4).mean() / variance**2
     return float((skewness**2 + 1) / kurtosis)
-
-
-def largest_of_each_group(W: Float[Tensor, "row col"], kept: int, group: int) -> Bool[Tensor, "row col"]:
-    """N:M sparsity: of every `group` consecutive columns of a row, the `kept` of largest magnitude stay.
-
-    Of equal ones the first stay. Raises `ValueError` where the columns do not fall into whole groups.
-    """
-    if W.shape[1] % group or not 0 <= kept <= group:
-        raise ValueError(f"wanted columns in groups of {group}, of which {kept} stay, got {W.shape[1]} columns")
-    grouped = W.abs().unflatten(1, (-1, group))
-    first = grouped.argsort(dim=-1, descending=True, stable=True)[..., :kept]
-    mask = torch.zeros_like(grouped, dtype=torch.bool).scatter(-1, first, True)
-    return mask.flatten(1)
 
 
 def norm_groups(norms: Float[Tensor, " n"]) -> dict[str, float]:

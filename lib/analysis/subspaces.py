@@ -47,12 +47,3 @@ def place(update: Float[Tensor, "dim col"], spans: Mapping[str, Float[Tensor, "n
         }
         for name, span in spans.items()
     ]
-
-
-def in_random_directions(
-    W: Float[Tensor, "*batch row col"], k: int, generator: torch.Generator
-) -> Float[Tensor, "*batch row col"]:
-    """W projected on k random directions of its rows' space, in float64: what is left of it at rank k by chance."""
-    G = torch.randn(W.shape[-1], k, generator=generator, dtype=torch.float64)
-    Q = torch.linalg.qr(G).Q.to(W.device)
-    return W.double() @ Q @ Q.mT

@@ -6,7 +6,7 @@ discriminative: each belongs to one class. The tokens of a sample are `n_relevan
 order is random. So the class with the most discriminative tokens is the label. Tokens are rows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -131,6 +131,14 @@ def draw_samples(
     patterns = patterns.gather(1, places)
     noise = torch.randn(*patterns.shape, task.d_model, generator=generator)
     return Samples(mu[patterns] + task.noise * noise, labels, patterns, relevant)
+
+
+def draw_patterns(
+    task: PatternTask, n_train: int, n_test: int, source: Callable[[str], torch.Generator]
+) -> tuple[Float[Tensor, "pattern d_model"], Samples, Samples]:
+    """Patterns, training and test samples; `source` has a generator for each: `patterns`, `train`, `test`."""
+    mu = orthonormal_patterns(task, source("patterns"))
+    return mu, draw_samples(task, mu, n_train, source("train")), draw_samples(task, mu, n_test, source("test"))
 
 
 def permuted(labels: Int[Tensor, " sample"], generator: torch.Generator) -> Int[Tensor, " sample"]:

@@ -40,6 +40,19 @@ def gradient_descent(
         weights = after
 
 
+def last_and_fitted(steps: Iterable[Step], start: Weights, level: float) -> tuple[Weights, int]:
+    """The weights after the last step, and the number of the first whose loss is below a level, -1 where none is.
+
+    Without a step, the weights at the start.
+    """
+    last, fitted = start, -1
+    for step in steps:
+        last = step.after
+        if fitted < 0 and step.loss < level:
+            fitted = step.number
+    return last, fitted
+
+
 def until_rest(steps: Iterable[Step], at_rest: Callable[[Weights], bool], every: int) -> Iterator[Step]:
     """Yield steps up to the first without loss after which the weights are at rest: no later step would move them.
 

@@ -13,7 +13,7 @@ n_neurons × d_value. So $W_{KQ} = W_K W_Q^\top$ and $W_{VO} = W_V W_O^\top$, as
 All functions take further leading axes, alike in weights and samples (a stack of seeds), which are computed together.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -185,22 +185,23 @@ def value_cosines(
     return (torch.nn.functional.normalize(weights["W_O"], dim=1) * own).sum(1)
 
 
-def token_images(initial: Weights) -> dict[tuple[str, str], Float[Tensor, "d_model dim"]]:
-    """Under which map of tokens each side of each matrix's update is seen, by matrix and side.
+def update_sides(
+    initial: Weights, weights: Weights
+) -> Iterator[tuple[str, str, Float[Tensor, "dim other"], Float[Tensor, "d_model dim"]]]:
+    """Each side of each matrix's update, in float64: the matrix, the side, the update with that side as its rows, and
+    under which map tokens are seen there.
 
     The inputs of W_Q, W_K and W_V are tokens; their outputs, and the inputs of W_O, are seen as images of tokens: under
     W_Q(0) for W_K, under W_K(0) for W_Q, under W_V(0) for W_V and W_O.
     """
-    tokens = torch.eye(len(initial["W_Q"])).to(initial["W_Q"])
-    return {
-        ("W_Q", "input"): tokens,
-        ("W_Q", "output"): initial["W_K"],
-        ("W_K", "input"): tokens,
-        ("W_K", "output"): initial["W_Q"],
-        ("W_V", "input"): tokens,
-        ("W_V", "output"): initial["W_V"],
-        ("W_O", "input"): initial["W_V"],
-    }
+    first, last = ({name: of[name].cpu().double() for name in MATRICES} for of in (initial, weights))
+    tokens = torch.eye(len(first["W_Q"])).double()
+    images = {"W_Q": first["W_K"], "W_K": first["W_Q"], "W_V": first["W_V"]}
+    for name, image in images.items():
+        update = last[name] - first[name]
+        yield name, "input", update, tokens
+        yield name, "output", update.mT, image
+    yield "W_O", "input", (last["W_O"] - first["W_O"]).mT, first["W_V"]
 
 
 def margins(
@@ -253,6 +254,16 @@ def of_margins(margin: Float[Tensor, " sample"]) -> dict[str, float]:
     """Mean hinge loss, accuracy, mean and least margin of samples, as numbers."""
     means = {"hinge": hinge(margin).mean(), "accuracy": (margin > 0).double().mean(), "margin": margin.mean()}
     return {name: value.item() for name, value in (means | {"least_margin": margin.min()}).items()}
+
+
+def with_factor(
+    margin: Float[Tensor, " sample"], known: Float[Tensor, " other"], mean: Float[Tensor, ""]
+) -> dict[str, float]:
+    """The factor on a model's output that brings the mean margin of known samples to this one, and the mean hinge loss
+    of other samples with it, of whose margins it is; NaN where the mean of the known ones is not positive.
+    """
+    factor = mean / known.mean() if known.mean() > 0 else torch.tensor(torch.nan)
+    return {"factor": factor.item(), "rescaled_hinge": hinge(factor * margin).mean().item()}
 
 
 def loss_gradient(

@@ -16,11 +16,10 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from lib.analysis.low_rank import low_rank_models, other_updates
-from lib.analysis.pruning import magnitude_masks, n_pruned, pruning_rates, removal_order, removals
-from lib.analysis.sparsity import largest_of_each_group, norm_groups, otsu_threshold, sums_of_last
-from lib.analysis.spectra import gaussian_of_equal_norm
-from lib.analysis.subspaces import in_random_directions, place
+from lib.analysis.low_rank import low_rank_models, null_updates
+from lib.analysis.pruning import entry_removals, n_pruned, pruning_rates, removals
+from lib.analysis.sparsity import norm_groups, otsu_threshold, sums_of_last
+from lib.analysis.subspaces import place
 from lib.data.patterns import PATTERNS, Samples, read_patterns
 from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import OutFile, run
@@ -36,15 +35,15 @@ from lib.models.one_layer_vit import (
     Weights,
     attention_pattern,
     forward_flops,
-    hinge,
     margins,
     neuron_margins,
     of_margins,
     outputs,
     scores,
-    token_images,
     training_memory,
+    update_sides,
     value_cosines,
+    with_factor,
 )
 
 Rank = Annotated[int, Interval("[0, 65536]")]
@@ -96,8 +95,7 @@ def main(
         for i in range(0, len(one.layout.seeds), TOGETHER)
     ]
     how = {"stage": "low_rank_sparse_cut", "label": section, "unit": "seed", "size": lambda *given: len(given[4:])}
-    where = {"device": device, "n_processes": n_parallel(device)}
-    parts = spread_cells({"seeds": jobs}, **where, **how)["seeds"]
+    parts = spread_cells({"seeds": jobs}, device=device, n_processes=n_parallel(device), **how)["seeds"]
     for name, path in zip(TABLES, (truncate, directions, prune, neurons), strict=True):
         write_table(joined(parts, name), path)
 
@@ -133,12 +131,13 @@ def cut_seeds(dataset: Path, folder: Path, params: Cut, device_name: str, *numbe
         except ValueError as error:
             raise InputError(str(error)) from error
         train, test = train[: params.n_rescale_samples].to(device), test.to(device)
-        path = [{name: W[number].to(device) for name, W in weights.items()} for weights in snapshots.values()]
+        path = {step: {name: W[number].to(device) for name, W in of.items()} for step, of in snapshots.items()}
+        initial, model = path[min(path)], path[max(path)]
         tables = (
-            truncations(path[0], path[-1], test, params, seed),
-            directions_of(dict(zip(snapshots, path, strict=True)), mu.double()),
-            prunings(path[-1], train, test, params, seed),
-            [neurons_of(path[0], path[-1], mu.to(device))],
+            truncations(initial, model, test, params, seed),
+            directions_of(path, mu.double()),
+            prunings(model, train, test, params, seed),
+            [neurons_of(initial, model, mu.to(device))],
         )
         of_seed = (pd.DataFrame(rows).assign(**opened.layout.cell, seed=seed) for rows in tables)
         found.append(dict(zip(TABLES, of_seed, strict=True)))
@@ -147,38 +146,24 @@ def cut_seeds(dataset: Path, folder: Path, params: Cut, device_name: str, *numbe
 
 
 def truncations(initial: Weights, model: Weights, test: Samples, params: Cut, seed: int) -> Iterator[Cell]:
-    """What each cut to a rank leaves, and each null of it."""
+    """What each cut to a rank leaves, and each null of it: two random directions of the updates, and Gaussian ones."""
     a, of_test = model["readout"], (test.tokens, test.labels, test.is_relevant)
     S = attention_pattern(model, test.tokens)
-    dense = scores(model, a, *of_test, S)
     begun, ended = ({name: weights[name] for name in MATRICES} for weights in (initial, model))
     cut = low_rank_models(ended, begun, params.ranks, params.ranks_alone, ALONE)
-    for kind, rank, weights in [*cut, *random_models(ended, begun, params, seed)]:
-        same = {name for name in MATRICES if weights[name] is model[name]}
-        found = dense if len(same) == 4 else scores(weights, a, *of_test, S if {"W_Q", "W_K"} <= same else None)
-        yield {"kind": kind, "rank": rank, **found}
-
-
-def random_models(model: Weights, initial: Weights, params: Cut, seed: int) -> Iterator[tuple[str, int, Weights]]:
-    """The nulls of a cut: two random directions of each update, and Gaussian updates of the same norms."""
-    nulls = {
-        "random directions": (2, lambda W, source: in_random_directions(W, 2, source)),
-        "gaussian": (min(model["W_O"].shape), gaussian_of_equal_norm),
-    }
-    for kind, (rank, change) in nulls.items():
-        source = partial(generator, params.random_seed, kind, seed)
-        yield kind, rank, other_updates(model, initial, lambda name, W, c=change, s=source: c(W, s(name)))
+    nulls = null_updates(ended, begun, 2, lambda null, name: generator(params.random_seed, null, seed, name))
+    of_rank = {"random directions": 2, "gaussian": min(model["W_O"].shape)}
+    for kind, rank, weights in [*cut, *((null, of_rank[null], weights) for null, weights in nulls.items())]:
+        same_attention = all(weights[name] is model[name] for name in ("W_Q", "W_K"))
+        yield {"kind": kind, "rank": rank, **scores(weights, a, *of_test, S if same_attention else None)}
 
 
 def directions_of(path: dict[int, Weights], mu: Tensor) -> Iterator[Cell]:
     """At each saved step after the first, how the updates lie to the span of the discriminative patterns."""
-    first, *later = ({name: W.cpu().double() for name, W in weights.items()} for weights in path.values())
     spans = {"discriminative": mu[:2], "with mean irrelevant": torch.cat([mu[:2], mu[2:].mean(0, keepdim=True)])}
-    for step, weights in zip(list(path)[1:], later, strict=True):
-        for (name, side), image in token_images(first).items():
-            update = weights[name] - first[name]
-            if side == "output" or name == "W_O":
-                update = update.mT  # its rows are now the side that is looked at
+    (_, first), *later = path.items()
+    for step, weights in later:
+        for name, side, update, image in update_sides(first, weights):
             for found in place(update, {span: vectors @ image for span, vectors in spans.items()}):
                 yield {"step": step, "matrix": name, "side": side, **found}
 
@@ -189,9 +174,7 @@ def prunings(model: Weights, train: Samples, test: Samples, params: Cut, seed: i
     pruned = [*without_neurons(model, known, params, seed), *without_weights(model, known, params)]
     dense = pruned[0][2].mean()  # the first is of a rate of zero
     for labels, margin, on_train in pruned:
-        factor = dense / on_train.mean() if on_train.mean() > 0 else torch.tensor(torch.nan)
-        rescaled = hinge(factor * margin).mean().item()
-        yield labels | of_margins(margin) | {"factor": factor.item(), "rescaled_hinge": rescaled}
+        yield labels | of_margins(margin) | with_factor(margin, on_train, dense)
 
 
 def without_neurons(model: Weights, known: Known, params: Cut, seed: int) -> Pruned:
@@ -211,20 +194,10 @@ def without_neurons(model: Weights, known: Known, params: Cut, seed: int) -> Pru
 
 
 def without_weights(model: Weights, known: Known, params: Cut) -> Pruned:
-    """Without the smallest entries of W_O, of all or of each group in a row; without columns of W_V, the paper's rows.
-
-    Only removed neurons save operations.
-    """
-    swept = magnitude_masks({"W_O": model["W_O"]}, params.rates_of_weights)
-    masks = [("weights", rate, "W_O", mask["W_O"]) for rate, mask in swept]
-    if model["W_O"].shape[1] % params.group == 0:
-        mask = largest_of_each_group(model["W_O"], params.kept_of_group, params.group)
-        masks.append((f"{params.kept_of_group}:{params.group}", 1 - params.kept_of_group / params.group, "W_O", mask))
-    [columns] = removal_order(vector_norm(model["W_V"], dim=0)[None].cpu(), "smallest")
-    mask = torch.ones_like(model["W_V"])
-    mask[:, columns[: n_pruned(len(columns), params.values_rate)]] = 0
-    masks.append(("rows of W_V", params.values_rate, "W_V", mask))
-    for what, rate, name, mask in masks:
+    """Without entries of W_O or columns of W_V, in every way of `entry_removals`; it saves no operations."""
+    of_group = params.kept_of_group, params.group
+    ways = entry_removals(model["W_O"], model["W_V"], params.rates_of_weights, *of_group, params.values_rate)
+    for what, rate, name, mask in ways:
         left = {"flops": 1.0, "weights": mask.double().mean().item() if name == "W_O" else 1.0}
         pruned = model | {name: model[name] * mask}
         on_test, on_train = (margins(outputs(pruned, model["readout"], of.tokens, S), of.labels) for of, S in known)

@@ -16,6 +16,7 @@ from lib.analysis.curves import (
     of_null,
     of_sweep,
 )
+from lib.analysis.cut_measures import direction_measures, neuron_measures, truncation_measures
 from lib.analysis.energy import gap, leading_energy, nuclear_tail, of_matrices
 from lib.analysis.ranks import summaries
 from lib.io.command import run
@@ -79,9 +80,9 @@ def main(
             **trained(of["training"], of["losses"]),
             **low_rank(of["spectra"], params.steps, setup["n_patterns"]),
             **nulls(null, params.steps),
-            **truncated(of["truncate"]),
-            **directed(of["directions"]),
-            **sparse(of["neurons"]),
+            **truncation_measures(of["truncate"]),
+            **direction_measures(of["directions"]),
+            **neuron_measures(of["neurons"]),
             **pruned(of["prune"], judged, params),
             **adapted(of["adapt"]),
         }
@@ -152,47 +153,9 @@ def nulls(of: Mapping[str, pd.DataFrame], steps: tuple[int, ...]) -> Measures:
     for name, group in ALONE.items():
         nearest_of = {step: energies[group].max(axis=1) for step, energies in on_the_way.items()}
         measures[f"permuted_energy_{name}_by_step"] = nearest_of
-    lies = directed(of["directions"])
+    lies = direction_measures(of["directions"])
     measures |= {f"permuted_{key}": lies[key] for key in ("alignment_K", "alignment_QVO")}
     return measures | {"permuted_bimodality": pick(of["neurons"])["bimodality"]}
-
-
-def truncated(table: pd.DataFrame) -> Measures:
-    """What cuts of the updates cost."""
-    names, whole = ["hinge", "attention", "attention_of_relevant"], table[table["kind"] == "all"]["rank"].max()
-    dense, projected = pick(table, kind="all", rank=whole)[names], pick(table, kind="random directions")[names]
-    cost, lost = pick(table, kind="all", rank=2)[names] - dense, dense - projected
-    hinges = {
-        **{f"rank_{rank}": {"kind": "all", "rank": rank} for rank in (0, 1)},
-        "pairs_3_and_4": {"kind": "pairs 3 and 4"},
-        "random_directions": {"kind": "random directions"},
-        "gaussian": {"kind": "gaussian"},
-        "without_attention": {"kind": "W_Q and W_K", "rank": 0},
-        "rank_1_attention": {"kind": "W_Q and W_K", "rank": 1},
-    }
-    measures: Measures = {f"rank_2_{name if name != 'hinge' else 'cost'}": cost[name] for name in names}
-    measures |= {f"random_directions_{name}_lost": lost[name] for name in names[1:]}
-    return measures | {f"{name}_hinge": pick(table, **where)["hinge"] for name, where in hinges.items()}
-
-
-def directed(table: pd.DataFrame) -> Measures:
-    """Where the two leading directions of the updates lie: of W_K on its tokens' side, of the others on each side."""
-    last = table[table["step"] == table["step"].max()]
-    of_all = last[last["span"] == "with mean irrelevant"]
-    others = of_all[(of_all["matrix"] != "W_K") & ~((of_all["matrix"] == "W_Q") & (of_all["side"] == "input"))]
-    return {
-        "alignment_K": pick(of_all, matrix="W_K", side="input")["alignment"],
-        "alignment_QVO": others.groupby("seed")["alignment"].min(),
-        "alignment_without_mean": pick(last, matrix="W_K", side="input", span="discriminative")["alignment"],
-    }
-
-
-def sparse(table: pd.DataFrame) -> Measures:
-    """How the neurons part."""
-    rows = pick(table)
-    measures: Measures = {"small_share": rows["small_share"], "bimodality": rows["bimodality"]}
-    measures |= {"large_over_small": rows["large_norm"] / rows["small_norm"]}
-    return measures | {"small_over_initial": rows["small_norm"] / rows["initial_norm"]}
 
 
 def pruned(table: pd.DataFrame, judged: Judged, params: Evaluate) -> Measures:

@@ -1,11 +1,12 @@
 """Draw the sequences of patterns: for each seed its own patterns, training samples and test samples."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from safetensors.torch import save
 
-from lib.data.patterns import PatternTask, draw_samples, orthonormal_patterns, stacked
+from lib.data.patterns import PatternTask, draw_patterns, stacked
 from lib.io.command import OutFile, run
 from lib.io.compute import generator, use_threads
 from lib.io.files import atomic
@@ -50,12 +51,8 @@ class Generate(Seeds):
 def main(section: str, dataset: OutFile) -> None:
     use_threads(1)
     params = read_params(section, Generate)
-    task, drawn = params.task(), []
-    for seed in params.seeds:
-        mu = orthonormal_patterns(task, generator(seed, "patterns"))
-        train = draw_samples(task, mu, params.n_train, generator(seed, "train"))
-        test = draw_samples(task, mu, params.n_test, generator(seed, "test"))
-        drawn.append((mu, train, test))
+    sizes = params.task(), params.n_train, params.n_test
+    drawn = [draw_patterns(*sizes, partial(generator, seed)) for seed in params.seeds]
     tensors = stacked(params.seeds, drawn).tensors()
     with atomic(dataset) as part:
         part.write_bytes(with_digest(save({name: tensor.contiguous() for name, tensor in tensors.items()})))

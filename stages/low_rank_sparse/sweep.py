@@ -8,21 +8,18 @@ Gaussian updates.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pandas as pd
-import torch
-from torch import Tensor
 
-from lib.analysis.energy import around
-from lib.analysis.low_rank import other_updates, truncated_updates
+from lib.analysis.energy import around_each
+from lib.analysis.low_rank import null_updates, truncated_models, update_spectra
 from lib.analysis.sparsity import norm_groups
-from lib.analysis.spectra import gaussian_of_equal_norm, singular_values
-from lib.analysis.subspaces import in_random_directions
-from lib.data.patterns import PatternTask, draw_samples, epochs, orthonormal_patterns, patterns_of_classes, permuted
-from lib.dynamics.gradient_descent import gradient_descent, until_rest
+from lib.data.patterns import PatternTask, draw_patterns, epochs, patterns_of_classes, permuted
+from lib.dynamics.gradient_descent import gradient_descent, last_and_fitted, until_rest
 from lib.io.cells import Tables, spread_cells
 from lib.io.command import OutFile, run
 from lib.io.compute import generator, n_parallel, use_device
@@ -37,7 +34,7 @@ Tokens = Annotated[int, Interval("[0, 16384]")]
 Error = Annotated[float, Interval("[0, 100]")]
 Neurons = Annotated[int, Interval("[2, 1e9]")]
 Row = dict[str, Any]
-Test = tuple[Tensor, Tensor, Tensor]  # tokens, labels, and which tokens are label-relevant
+NULLS = {"in_random_directions": "random directions", "of_gaussian": "gaussian"}
 Varied = Literal[
     "n_relevant", "n_confusion", "noise", "n_patterns", "n_train", "n_neurons", "init_scale", "value_error",
     "query_key_error", "batch_size", "learning_rate", "labels",
@@ -125,7 +122,6 @@ class Problem(Training, Data):
     n_outputs: Size
     readout: Literal["tied", "untied"]
     n_neurons: Neurons
-    learning_rate: Positive
     n_steps: Steps
 
     def __post_init__(self) -> None:
@@ -156,29 +152,28 @@ def main(section: str, data: str, training: str, configurations: Path, sweeps: P
     use_device(device)
     base = asdict(read_params(data, Data, part=True)) | asdict(read_params(training, Training, part=True))
     ways = {one.name: one for one in read_cases(configurations, Configuration, part=True, shared=base)}
-    n_bytes = 20_000
-    asked: list[tuple[dict[str, Any], int]] = []  # what it is called, and the number of its cell
-    cells: dict[tuple, int] = {}  # where sweeps meet, the same problem is trained once
-    for sweep in read_cases(sweeps, Sweep, shared=base | asdict(params)):
-        where = f"{sweeps}: sweep {sweep.name}"
-        if sweep.configuration not in ways:
-            raise InputError(f"{where}: wanted a configuration of {list(ways)}, got {sweep.configuration!r}")
-        for labels, problem in problems(sweep, base, ways[sweep.configuration], where):
-            cell = problem, sweep.looks, *sweep.seeds
-            asked.append((labels, cells.setdefault(cell, len(cells))))
-            # Some 60 numbers and the singular values of four matrices; a table of as many columns in scratch.
-            n_bytes += sweep.n_seeds * (500 + 4 * 8 * problem.d_model * sweep.spectra) + 5000
-    check_disk(table, COPIES * n_bytes, section)
+    asked = [
+        (labels, (problem, sweep.looks, *sweep.seeds))
+        for sweep in read_cases(sweeps, Sweep, shared=base | asdict(params))
+        for labels, problem in problems(sweep, base, ways, f"{sweeps}: sweep {sweep.name}")
+    ]
+    check_disk(table, COPIES * (20_000 + sum(written(*cell) for _, cell in asked)), section)
+    cells = list(dict.fromkeys(cell for _, cell in asked))  # where sweeps meet, the same problem is trained once
     how = {"stage": "low_rank_sparse_sweep", "label": section, "unit": "problem"}
     jobs = [(measure, device, params.fitted_loss, *cell) for cell in cells]
-    found = spread_cells({"": jobs}, device=device, n_processes=n_parallel(device), **how)[""]
-    parts = [(labels, found[number]["trainings"]) for labels, number in asked]
-    named = [pd.DataFrame([labels] * len(rows)).join(rows) for labels, rows in parts]
+    parts = spread_cells({"": jobs}, device=device, n_processes=n_parallel(device), **how)[""]
+    found = {cell: part["trainings"] for cell, part in zip(cells, parts, strict=True)}
+    named = [pd.DataFrame([labels] * len(found[cell])).join(found[cell]) for labels, cell in asked]
     write_table(pd.concat(named, ignore_index=True), table)
 
 
-def problems(sweep: Sweep, base: dict[str, Any], way: Configuration, where: str) -> Iterator[tuple[dict, Problem]]:
+def problems(
+    sweep: Sweep, base: dict[str, Any], ways: dict[str, Configuration], where: str
+) -> Iterator[tuple[dict[str, Any], Problem]]:
     """The problem of each value of a sweep, or of each pair of values, with what tells it apart."""
+    if sweep.configuration not in ways:
+        raise InputError(f"{where}: wanted a configuration of {list(ways)}, got {sweep.configuration!r}")
+    way = ways[sweep.configuration]
     own = {"labels": "1|1", "readout": way.readout, "learning_rate": way.learning_rate}
     own |= {name: getattr(sweep, name) for name in ("n_steps", "n_neurons", "n_confusion", "permuted")}
     for value, crossed in product(sweep.labels or map(whole, sweep.values), map(whole, sweep.crossed_values or (0,))):
@@ -195,6 +190,11 @@ def whole(value: float) -> float:
     return int(value) if value == int(value) else value
 
 
+def written(problem: Problem, looks: Sequence[str], *seeds: int) -> int:
+    """Bytes: some 60 numbers and the singular values of four matrices; a table of as many columns in scratch."""
+    return len(seeds) * (500 + 4 * 8 * problem.d_model * ("spectra" in looks)) + 5000
+
+
 def measure(device: str, fitted_loss: float, problem: Problem, looks: Sequence[str], *seeds: int) -> Tables:
     """Train one problem from every seed; a row each of what came of it."""
     rows = [measure_seed(use_device(device), fitted_loss, problem, looks, seed) for seed in seeds]
@@ -203,67 +203,53 @@ def measure(device: str, fitted_loss: float, problem: Problem, looks: Sequence[s
 
 def measure_seed(device: Any, fitted_loss: float, problem: Problem, looks: Sequence[str], seed: int) -> Row:
     """Train one problem from one seed, score the model, and look at its updates."""
-    task = problem.task()
-    mu = orthonormal_patterns(task, generator(seed, "patterns"))
-    train = draw_samples(task, mu, problem.n_train, generator(seed, "train")).to(device)
-    test = draw_samples(task, mu, problem.n_test, generator(seed, "test")).to(device)
-    of_test = test.tokens, test.labels, test.is_relevant
-    sizes, errors = (problem.d_model, problem.n_neurons, problem.init_scale), ("value_error", "query_key_error")
-    drawn = initial_weights(*sizes, generator(seed, "weights"), **{name: getattr(problem, name) for name in errors})
-    initial = {name: W.to(device) for name, W in drawn.items()}
+    source = partial(generator, seed)
+    _, train, test = draw_patterns(problem.task(), problem.n_train, problem.n_test, source)
+    train, test = train.to(device), test.to(device)
+    errors = {name: getattr(problem, name) for name in ("value_error", "query_key_error")}
+    drawn = initial_weights(problem.d_model, problem.n_neurons, problem.init_scale, source("weights"), **errors)
+    initial = {name: drawn[name].to(device) for name in MATRICES}
     places = problem.n_outputs, problem.seq_len, problem.n_neurons
-    readout = random_readout(problem.readout, *places, generator(seed, "readout")).to(device)
-    feed = epochs(problem.n_train, problem.batch_size, problem.n_steps, generator(seed, "order"))
-    given = permuted(train.labels, generator(seed, "permuted labels")) if problem.permuted else train.labels
+    readout = random_readout(problem.readout, *places, source("readout")).to(device)
+    feed = epochs(problem.n_train, problem.batch_size, problem.n_steps, source("order"))
+    given = permuted(train.labels, source("permuted labels")) if problem.permuted else train.labels
     loss = SampleLoss(readout, train.tokens, given)
     steps = gradient_descent(loss.gradient, initial, problem.learning_rate, ((i.to(device),) for i in feed))
-    final, fitted = initial, -1
-    for step in until_rest(steps, loss.at_rest, problem.n_train // problem.batch_size):
-        final = step.after
-        if fitted < 0 and step.loss < fitted_loss:
-            fitted = step.number
-    row = {"seed": seed, **asdict(problem), "fitted_step": fitted, **scores(final, readout, *of_test)}
-    for look in looks:
-        row |= LOOKS[look](initial, final, problem, readout, of_test, seed)
+    steps = until_rest(steps, loss.at_rest, problem.n_train // problem.batch_size)
+    final, fitted = last_and_fitted(steps, initial, fitted_loss)
+
+    def scored(weights: Weights) -> dict[str, float]:
+        return scores(weights, readout, test.tokens, test.labels, test.is_relevant)
+
+    row = {"seed": seed, **asdict(problem), "fitted_step": fitted, **scored(final)}
+    row |= look(initial, final, problem, looks, seed, lambda weights: scored(weights)["hinge"])
     of = norm_groups(final["W_O"].norm(dim=1).cpu())
     return row | {"small_share": of["small_share"], "large_over_small": of["large_norm"] / of["small_norm"]}
 
 
-def cuts(initial: Weights, final: Weights, problem: Problem, readout: Tensor, test: Test, seed: int) -> Row:
-    """The model with updates cut to ranks around k, the number of label-relevant patterns; with W_Q, W_K as begun."""
-    ranks = {"rank_2": 2, "rank_below": problem.k - 1, "rank_k": problem.k}
-    cut = {name: dict(truncated_updates(final[name], initial[name], sorted(set(ranks.values())))) for name in MATRICES}
-    hinges = {r: scores({n: cut[n][r] for n in MATRICES}, readout, *test)["hinge"] for r in set(ranks.values())}
-    without = {name: initial[name] for name in ("W_Q", "W_K")}
-    row = {f"hinge_at_{key}": hinges[rank] for key, rank in ranks.items()}
-    return row | {"hinge_without_attention": scores(final | without, readout, *test)["hinge"]}
+def look(
+    initial: Weights, final: Weights, problem: Problem, looks: Sequence[str], seed: int, hinge: Callable[..., float]
+) -> Row:
+    """What the updates are worth: the loss where they are cut, their spectra, and nulls of both.
 
-
-def spectra_of(initial: Weights, final: Weights, problem: Problem, *_: Any) -> Row:
-    """The spectra of the updates: `energy` is e_k, `gap` σ_{k+1} / σ_k, `next` σ_{k+1}."""
+    Cuts are to ranks around k, the number of label-relevant patterns, and of the attention, whose W_Q and W_K are then
+    as they began; nulls those of a cut to rank k.
+    """
     row: Row = {}
-    for name in MATRICES:
-        sigma = singular_values(final[name].cpu().double() - initial[name].cpu().double()).numpy()
-        found = around(sigma, problem.k) | {"singular_values": sigma}
-        row |= {f"{name}_{key}": value for key, value in found.items()}
+    if "cuts" in looks:
+        ranks = {"rank_2": 2, "rank_below": problem.k - 1, "rank_k": problem.k}
+        hinges = {rank: hinge(cut) for rank, cut in truncated_models(final, initial, set(ranks.values())).items()}
+        row |= {f"hinge_at_{key}": hinges[rank] for key, rank in ranks.items()}
+        row["hinge_without_attention"] = hinge(final | {name: initial[name] for name in ("W_Q", "W_K")})
+    if "spectra" in looks:
+        row |= around_each(update_spectra(final, initial), problem.k)
+    if "nulls" in looks:
+        nulls = null_updates(final, initial, problem.k, lambda null, name: generator(seed, null, problem.labels, name))
+        of_gaussian = around_each(update_spectra(nulls["gaussian"], initial), problem.k)
+        kept = [f"{name}_{key}" for name in MATRICES for key in ("energy", "energy_2", "gap")]
+        row |= {f"gaussian_{key}": of_gaussian[key] for key in kept}
+        row |= {f"hinge_{name}": hinge(nulls[null]) for name, null in NULLS.items()}
     return row
-
-
-def nulls(initial: Weights, final: Weights, problem: Problem, readout: Tensor, test: Test, seed: int) -> Row:
-    """The nulls of a cut to rank k: each update in k random directions, and Gaussian updates of the same norms."""
-
-    def changed(null: str, change: Callable[[Tensor, torch.Generator], Tensor]) -> Weights:
-        return other_updates(final, initial, lambda name, U: change(U, generator(seed, null, problem.labels, name)))
-
-    random = changed("random directions", lambda U, source: in_random_directions(U, problem.k, source))
-    gaussian = changed("gaussian", gaussian_of_equal_norm)
-    kept = tuple(f"{name}_{key}" for name in MATRICES for key in ("energy", "energy_2", "gap"))
-    row = {f"gaussian_{key}": of for key, of in spectra_of(initial, gaussian, problem).items() if key in kept}
-    row["hinge_in_random_directions"] = scores(random, readout, *test)["hinge"]
-    return row | {"hinge_of_gaussian": scores(gaussian, readout, *test)["hinge"]}
-
-
-LOOKS: dict[str, Callable[..., Row]] = {"cuts": cuts, "spectra": spectra_of, "nulls": nulls}
 
 
 if __name__ == "__main__":

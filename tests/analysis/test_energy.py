@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from lib.analysis.energy import around, gap, leading_energy, nuclear_tail, of_matrices, padded
+from lib.analysis.energy import around, around_each, gap, leading_energy, nuclear_tail, of_matrices, padded
 
 
 def test_energy_and_tail_of_known_values():
@@ -63,3 +63,13 @@ def test_summaries_of_matrices_stand_by_letter_and_seed():
     assert list(found) == ["Q", "K"]
     assert found["K"].to_dict() == {1: 0.25, 3: 0.5}
     assert found["Q"].dropna().to_dict() == {3: 1.0}
+
+
+def test_what_is_around_stands_by_matrix_with_its_singular_values():
+    sigmas = {"W_K": np.array([4.0, 3.0, 2.0]), "W_O": np.array([1.0, 0.0])}
+    found = around_each(sigmas, 2)
+    assert found["W_K_singular_values"] is sigmas["W_K"]
+    assert found["W_K_gap"] == 2 / 3
+    assert found["W_O_energy"] == 1
+    own = [*around(sigmas["W_K"], 2), "singular_values"]
+    assert list(found) == [f"{name}_{key}" for name in ("W_K", "W_O") for key in own]

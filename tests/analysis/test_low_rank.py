@@ -1,9 +1,17 @@
 """Cutting an update to a rank: the best approximation of what was added, never of the weight itself."""
 
+import numpy as np
 import pytest
 import torch
 
-from lib.analysis.low_rank import doubling_ranks, truncated_updates
+from lib.analysis.low_rank import (
+    doubling_ranks,
+    in_random_directions,
+    null_updates,
+    truncated_models,
+    truncated_updates,
+    update_spectra,
+)
 
 
 @pytest.fixture
@@ -56,3 +64,46 @@ def test_a_negative_rank_is_refused(weights):
 )
 def test_ranks_double_up_to_the_largest(largest, ranks):
     assert doubling_ranks(largest) == ranks
+
+
+def test_random_directions_keep_their_share_of_an_update():
+    update = torch.randn(6, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = [in_random_directions(update, 2, torch.Generator().manual_seed(seed)) for seed in range(300)]
+    assert {int(torch.linalg.matrix_rank(one)) for one in found} == {2}
+    kept = torch.stack([one.square().sum() for one in found]).mean() / update.square().sum()
+    assert float(kept) == pytest.approx(2 / 20, rel=0.1)
+    torch.testing.assert_close(in_random_directions(found[0], 20, torch.Generator()), found[0])
+
+
+def test_models_are_cut_to_a_rank_matrix_by_matrix(weights):
+    W, W_0 = (dict(zip("ab", w, strict=True)) for w in weights)
+    found = truncated_models(W, W_0, {1, 3})
+    assert sorted(found) == [1, 3]
+    for name in "ab":
+        for rank, cut in truncated_updates(W[name], W_0[name], [1, 3]):
+            assert torch.equal(found[rank][name], cut)
+
+
+def test_the_spectra_of_updates_are_numpys(weights):
+    W, W_0 = weights
+    found = update_spectra({"W": W[0, 0], "other": W[1, 0]}, {"W": W_0[0, 0]})
+    assert list(found) == ["W"]
+    wanted = np.linalg.svd(W[0, 0].double().numpy() - W_0[0, 0].double().numpy())[1]
+    np.testing.assert_allclose(found["W"], wanted, rtol=1e-12)
+
+
+def test_nulls_replace_the_update_by_its_part_in_random_directions_and_by_noise_of_its_norm(weights):
+    W, W_0 = ({"W": w[0, 0].double()} for w in weights)
+    asked = []
+
+    def source(*names):
+        asked.append(names)
+        return torch.Generator().manual_seed(len(asked))
+
+    found = null_updates(W, W_0, 2, source)
+    assert asked == [("random directions", "W"), ("gaussian", "W")]
+    update = W["W"] - W_0["W"]
+    projected, noise = (found[null]["W"] - W_0["W"] for null in ("random directions", "gaussian"))
+    torch.testing.assert_close(projected, in_random_directions(update, 2, torch.Generator().manual_seed(1)))
+    draw = torch.randn(update.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    torch.testing.assert_close(noise, draw * update.norm() / draw.norm())

@@ -2,10 +2,21 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.nn.utils import prune
 from torch.utils.flop_counter import FlopCounterMode
 
-from lib.analysis.pruning import fewest_kept, magnitude_masks, n_pruned, pruned_states, pruning_rates, removal_order
+from lib.analysis.pruning import (
+    entry_removals,
+    fewest_kept,
+    largest_of_each_group,
+    magnitude_masks,
+    n_pruned,
+    pruned_states,
+    pruning_rates,
+    removal_order,
+)
 from lib.models.vit import ViT, forward_flops, keep_units, logits, remove_heads, remove_neurons, score
 
 RATES = [0.0, 0.05, 0.1, 0.3, 0.5, 0.77, 0.9, 0.999, 1.0]
@@ -188,3 +199,36 @@ def test_rates_are_the_multiples_below_one_to_the_digit(step, rates):
 @pytest.mark.parametrize("n", [3, 7, 49, 100, 1000])
 def test_a_share_of_one_nth_has_n_rates(n):
     assert len(pruning_rates(1 / n)) == n
+
+
+@given(st.integers(1, 4), st.integers(0, 4), st.integers(0, 20))
+def test_each_group_of_a_row_keeps_its_largest(n_groups, kept, seed):
+    W = torch.randn(3, 4 * n_groups, generator=torch.Generator().manual_seed(seed))
+    mask = largest_of_each_group(W, kept, 4).view(3, n_groups, 4)
+    sizes = W.abs().view(3, n_groups, 4)
+    assert (mask.sum(-1) == kept).all()
+    smallest_kept = torch.where(mask, sizes, torch.inf).amin(-1)
+    largest_gone = torch.where(mask, 0.0, sizes).amax(-1)
+    assert (smallest_kept >= largest_gone).all()
+
+
+def test_of_equal_weights_the_first_stay():
+    assert largest_of_each_group(torch.ones(1, 4), 2, 4).tolist() == [[True, True, False, False]]
+
+
+def test_columns_that_make_no_whole_groups_are_refused():
+    with pytest.raises(ValueError, match="wanted columns in groups of 4, of which 2 stay, got 6 columns"):
+        largest_of_each_group(torch.ones(1, 6), 2, 4)
+
+
+def test_entries_go_smallest_first_by_groups_and_by_whole_columns():
+    W_O = torch.tensor([[1.0, -5.0, 3.0, 0.5], [-2.0, 0.1, 4.0, 6.0]])
+    W_V = torch.tensor([[1.0, 3.0, -2.0, 0.0], [1.0, 0.0, 2.0, 4.0]])  # norms √2, 3, √8, 4
+    ways = [(*what, mask.int().tolist()) for *what, mask in entry_removals(W_O, W_V, [0.0, 0.5], 1, 2, 0.6)]
+    assert ways == [
+        ("weights", 0.0, "W_O", [[1, 1, 1, 1], [1, 1, 1, 1]]),
+        ("weights", 0.5, "W_O", [[0, 1, 1, 0], [0, 0, 1, 1]]),
+        ("1:2", 0.5, "W_O", [[0, 1, 1, 0], [1, 0, 0, 1]]),
+        ("rows of W_V", 0.6, "W_V", [[0, 1, 0, 1], [0, 1, 0, 1]]),
+    ]
+    assert [what for what, *_ in entry_removals(W_O, W_V, [0.0], 1, 3, 0.6)] == ["weights", "rows of W_V"]

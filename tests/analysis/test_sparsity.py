@@ -1,4 +1,4 @@
-"""Otsu's threshold is the exhaustive one, bimodality has its known values, N:M keeps what it says; sums are loops."""
+"""Otsu's threshold is the exhaustive one, bimodality has its known values; sums are loops."""
 
 import pytest
 import torch
@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from lib.analysis.sparsity import (
     bimodality_coefficient,
-    largest_of_each_group,
     norm_groups,
     otsu_threshold,
     sums_of_last,
@@ -48,26 +47,6 @@ def test_bimodality_of_known_laws():
     assert bimodality_coefficient(torch.linspace(0, 1, 100_001).double()) == pytest.approx(5 / 9, abs=1e-3)
     normal = torch.distributions.Normal(0.0, 1.0).icdf(torch.linspace(1e-6, 1 - 1e-6, 100_001).double())
     assert bimodality_coefficient(normal) == pytest.approx(1 / 3, abs=2e-3)
-
-
-@given(st.integers(1, 4), st.integers(0, 4), st.integers(0, 20))
-def test_each_group_of_a_row_keeps_its_largest(n_groups, kept, seed):
-    W = torch.randn(3, 4 * n_groups, generator=torch.Generator().manual_seed(seed))
-    mask = largest_of_each_group(W, kept, 4).view(3, n_groups, 4)
-    sizes = W.abs().view(3, n_groups, 4)
-    assert (mask.sum(-1) == kept).all()
-    smallest_kept = torch.where(mask, sizes, torch.inf).amin(-1)
-    largest_gone = torch.where(mask, 0.0, sizes).amax(-1)
-    assert (smallest_kept >= largest_gone).all()
-
-
-def test_of_equal_weights_the_first_stay():
-    assert largest_of_each_group(torch.ones(1, 4), 2, 4).tolist() == [[True, True, False, False]]
-
-
-def test_columns_that_make_no_whole_groups_are_refused():
-    with pytest.raises(ValueError, match="wanted columns in groups of 4, of which 2 stay, got 6 columns"):
-        largest_of_each_group(torch.ones(1, 6), 2, 4)
 
 
 def test_two_groups_of_norms_are_told_apart():

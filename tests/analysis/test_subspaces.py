@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lib.analysis.subspaces import alignment, energy_inside, in_random_directions, leading_directions, place
+from lib.analysis.subspaces import alignment, energy_inside, leading_directions, place
 
 
 def random(*shape, seed=0):
@@ -48,12 +48,3 @@ def test_the_place_of_an_update_is_its_alignment_and_energy():
     first, second = place(update, {"a": span, "b": update.T})
     assert first == wanted | {"span": "a", "dimension": 7}
     assert second == {"span": "b", "dimension": 7, "alignment": pytest.approx(1), "energy": pytest.approx(1)}
-
-
-def test_random_directions_keep_their_share_of_an_update():
-    update = random(6, 20)
-    found = [in_random_directions(update, 2, torch.Generator().manual_seed(seed)) for seed in range(300)]
-    assert {int(torch.linalg.matrix_rank(one)) for one in found} == {2}
-    kept = torch.stack([one.square().sum() for one in found]).mean() / update.square().sum()
-    assert float(kept) == pytest.approx(2 / 20, rel=0.1)
-    torch.testing.assert_close(in_random_directions(found[0], 20, torch.Generator()), found[0])

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 
 from lib.data.patterns import (
     PatternTask,
+    draw_patterns,
     draw_samples,
     epochs,
     orthonormal_patterns,
@@ -161,3 +162,13 @@ def test_a_labelling_says_how_many_patterns_each_class_has():
     assert patterns_of_classes("2|1|1") == (2, 1, 1)
     with pytest.raises(ValueError, match=r"labels: wanted numbers of patterns such as 1\|1, got '2,1'"):
         patterns_of_classes("2,1")
+
+
+def test_patterns_and_samples_are_drawn_each_from_their_own_generator():
+    seeds = {"patterns": 5, "train": 6, "test": 7}
+    mu, train, test = draw_patterns(task(), 8, 6, lambda name: generator(seeds[name]))
+    assert torch.equal(mu, orthonormal_patterns(task(), generator(5)))
+    for found, n, seed in ((train, 8, 6), (test, 6, 7)):
+        wanted = draw_samples(task(), mu, n, generator(seed))
+        assert torch.equal(found.tokens, wanted.tokens)
+        assert torch.equal(found.labels, wanted.labels)

@@ -5,7 +5,7 @@ from itertools import islice
 import pytest
 import torch
 
-from lib.dynamics.gradient_descent import gradient_descent, until_rest
+from lib.dynamics.gradient_descent import gradient_descent, last_and_fitted, until_rest
 
 
 def parabola(weights, x):
@@ -89,3 +89,16 @@ def test_steps_end_at_the_first_without_loss_after_which_all_is_at_rest():
     assert asked == [7, 4, 1]  # after steps 1, 4 and 7: no oftener than every three
     again = gradient_descent(slope, {"w": torch.tensor([9.0])}, 1.0, bars)
     assert len(list(until_rest(again, lambda _: False, 1))) == len(bars)
+
+
+def test_the_last_weights_and_the_first_step_below_a_level():
+    start = {"w": torch.tensor([1.0], dtype=torch.float64)}
+
+    def descent():  # of losses 1/2, 1/8, 1/32, 1/128
+        return gradient_descent(parabola, start, 0.5, [(torch.zeros(1, dtype=torch.float64),)] * 4)
+
+    for level, number in ((1.0, 0), (0.5, 1), (0.1, 2), (1 / 128, -1)):
+        last, fitted = last_and_fitted(descent(), start, level)
+        assert fitted == number
+        assert last["w"].item() == 1 / 16
+    assert last_and_fitted([], start, 1.0) == (start, -1)

@@ -21,7 +21,9 @@ from lib.models.one_layer_vit import (
     relevant_attention,
     score,
     scores,
+    update_sides,
     value_cosines,
+    with_factor,
 )
 
 D, N_NEURONS, SEQ_LEN, N_SAMPLES = 6, 10, 7, 9
@@ -254,3 +256,30 @@ def test_weights_rest_where_every_sample_has_a_margin_of_one_and_a_little():
     loss, slopes = loss_gradient(scaled, readout, X, labels)
     assert float(loss) == 0
     assert all(not slope.any() for slope in slopes.values())
+
+
+def test_the_factor_brings_the_mean_margin_of_known_samples_back():
+    margin, known = torch.tensor([0.25, 1.0, -0.5]), torch.tensor([1.0, 0.0])
+    found = with_factor(margin, known, torch.tensor(2.0))
+    assert found == pytest.approx({"factor": 4, "rescaled_hinge": (0 + 0 + 3) / 3})
+    lost = with_factor(margin, -known, torch.tensor(2.0))
+    assert lost == pytest.approx({"factor": torch.nan, "rescaled_hinge": torch.nan}, nan_ok=True)
+
+
+def test_each_side_of_an_update_is_its_rows_and_tokens_are_seen_there_through_the_start():
+    first, last = problem("tied", 1)[0], problem("tied", 1, seed=1)[0]
+    found = {(name, side): (update, image) for name, side, update, image in update_sides(first, last)}
+    moved, tokens = {name: last[name] - first[name] for name in MATRICES}, torch.eye(D).double()
+    wanted = {
+        ("W_Q", "input"): (moved["W_Q"], tokens),
+        ("W_Q", "output"): (moved["W_Q"].T, first["W_K"]),
+        ("W_K", "input"): (moved["W_K"], tokens),
+        ("W_K", "output"): (moved["W_K"].T, first["W_Q"]),
+        ("W_V", "input"): (moved["W_V"], tokens),
+        ("W_V", "output"): (moved["W_V"].T, first["W_V"]),
+        ("W_O", "input"): (moved["W_O"].T, first["W_V"]),
+    }
+    assert list(found) == list(wanted)
+    for place, (update, image) in wanted.items():
+        assert torch.equal(found[place][0], update)
+        assert torch.equal(found[place][1], image)
