@@ -1,8 +1,10 @@
 """Numbers that sum up stored singular values: a new one costs no decomposition. Zeros that pad a stack change none."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float, Int
 from scipy.special import entr
 
@@ -30,6 +32,20 @@ def ranks_on_the_way(
     both = numerical_rank(np.stack([keys[-1], values[-1]]), rtol).tolist()
     names = "stable_rank_half", "stable_rank_end", "stable_rank_KQ_early", "stable_rank_KQ_end", "rank_KQ", "rank_VO"
     return dict(zip(names, [*stable, *both], strict=True))
+
+
+def of_products(spectra: pd.DataFrame) -> pd.DataFrame:
+    r"""The singular values of the updates of both products by time, and their stable ranks.
+
+    `spectra` has one row per training, step and matrix; time is step × learning rate, `rescaled_time` that over
+    $\log(1 / \mathrm{init\_scale})$.
+    """
+    chosen = spectra[spectra["matrix"].isin(["W_KQ", "W_VO"]) & (spectra["of"] == "update")]
+    time = chosen["step"] * chosen["learning_rate"]
+    rescaled = time / (-chosen["log10_init_scale"] * math.log(10))
+    kept = chosen[["seed", "log10_init_scale", "matrix", "step", "singular_values"]]
+    ranks = stable_rank(np.stack(list(chosen["singular_values"])))
+    return kept.assign(time=time, rescaled_time=rescaled, stable_rank=ranks)
 
 
 def stable_rank(sigma: Float[np.ndarray, "*batch case rank"]) -> Float[np.ndarray, "*batch case"]:

@@ -9,7 +9,7 @@ p = u ⊙ v = (w₊² - w₋²)/4.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,6 +59,27 @@ def descend(
             first, second = first * move.exp(), second * (-move).exp()
         charge = charge + move
         step += 1
+
+
+def with_crossings(
+    states: Iterable[State], threshold: float
+) -> Iterator[tuple[State, Bool[Tensor, "*batch p"], Bool[Tensor, "*batch p"]]]:
+    """Yield each state with which |p| are above, and for which that has changed: one rises to the threshold, or falls
+    below half of it, so that what lingers there is counted once. None is above before the start.
+    """
+    above: Tensor | None = None
+    for state in states:
+        before = torch.zeros(state.p.shape, dtype=torch.bool) if above is None else above
+        above = state.p.abs() >= torch.where(before, threshold / 2, threshold)
+        yield state, above, above != before
+
+
+def drift(state: State, form: Form, u: Weights, v: Weights) -> Float[Tensor, "*batch"]:
+    """The largest change of log|u² − v²| since the start (Lemma 4.1: none in the flow); infinite where |u| = |v|."""
+    first, second = state.first, state.second
+    plus, minus = (first + second, first - second) if form == "plain" else (first, second)
+    log_c = (u + v).abs().log() + (u - v).abs().log()
+    return (plus.abs().log() + minus.abs().log() - log_c).abs().amax(-1)
 
 
 def lost(state: State) -> Bool[Tensor, "*batch p"]:

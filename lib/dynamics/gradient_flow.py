@@ -11,11 +11,13 @@ Half the equations are left, and the scale of the start stands in log c alone: 1
 those of the flow (step × learning rate); arrays are of float64.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -71,6 +73,12 @@ class Solver:
     def end(self, last: float, log_scale: float) -> float:
         """When to end, from the time of Algorithm 1's last stage: that, in log(1 / init_scale) plus the margin."""
         return last * (-log_scale + self.margin)
+
+    @property
+    def of_stages(self) -> dict[str, Any]:
+        """How `staged_flow` predicts stages."""
+        names = ("threshold", "stationary", "rtol", "atol", "max_events")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -210,6 +218,28 @@ def with_events(flow: Iterable[Step], start: LogCoordinates, threshold: float) -
         for event in events:
             active[event.coordinate] = event.rises
         yield step, events
+
+
+def event_table(rows: Sequence[Mapping[str, Any]], **cell: type) -> pd.DataFrame:
+    """A table of events: the columns of their cell, then those of `Event`; typed where there are no rows, too."""
+    types = {**cell, "time": float, "coordinate": int, "sign": int, "rises": bool}
+    return pd.DataFrame(rows, columns=list(types)).astype(types)
+
+
+def with_samples(
+    flow: Iterable[Step], start: Vector, times: Sequence[float]
+) -> Iterator[tuple[Step, list[tuple[int, Vector]]]]:
+    """Yield each step of a flow with the states at those of the times, which do not fall, that it reaches.
+
+    Each with its number; at time 0 the state is the start.
+    """
+    k = 0
+    for step in flow:
+        found = []
+        while k < len(times) and times[k] <= step.time:
+            found.append((k, start if times[k] == 0 else step.path(times[k])))
+            k += 1
+        yield step, found
 
 
 def _events(step: Step, active: Bool[np.ndarray, " p"], up: Vector, down: Vector) -> list[Event]:

@@ -363,6 +363,20 @@ def taught(p: Float[Tensor, " p"], **network: Tensor) -> Float[Tensor, "sample t
     return loss.output(p) if isinstance(loss, DiagonalTransformer) else diagonal_head(network["X"], p)
 
 
+def head_matrices(u: Products, v: Products) -> dict[str, Float[Tensor, "*batch d d"]]:
+    """The diagonal matrices of a head, diag(w_K) and so on, of u = (w_K, w_V) and v = (w_Q, w_O)."""
+    (w_K, w_V), (w_Q, w_O) = u.chunk(2, -1), v.chunk(2, -1)
+    return {name: torch.diag_embed(w) for name, w in (("W_K", w_K), ("W_Q", w_Q), ("W_V", w_V), ("W_O", w_O))}
+
+
+def same_entry(frames: Float[Tensor, "layer head d d"], coordinate: int) -> Int[np.ndarray, " head"]:
+    """Of a transformer's products, that of a coordinate's entry in every head of its layer, its own among them."""
+    n_layers, n_heads, d, _ = frames.shape
+    places = np.arange(n_layers * n_heads * 2 * d).reshape(n_layers, n_heads, 2 * d)
+    layer, _, entry = (int(k[0]) for k in np.nonzero(places == coordinate))
+    return places[layer, :, entry]
+
+
 class Uphill:
     """A loss with the sign of its gradient flipped: a control."""
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from lib.data.gaussian_sequences import read_toy
-from lib.dynamics.gradient_flow import LogCoordinates, Solver, log_flow
+from lib.dynamics.gradient_flow import LogCoordinates, Solver, log_flow, with_samples
 from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import OutFolder, run
 from lib.io.compute import available_cores, generator, use_threads
@@ -88,12 +88,8 @@ def disturb(task: Path, stages: Path, params: Assumptions, curvature_share: floa
 
     def flow(start: LogCoordinates, times: np.ndarray, active: np.ndarray | None = None) -> list[np.ndarray]:
         """y at rising times, the first of which is 0."""
-        ys, k = [start.y], 1
-        for step in log_flow(loss, start, float(times[-1]), active=active, **to_rest):
-            while k < len(times) and times[k] <= step.time:
-                ys.append(step.path(times[k]))
-                k += 1
-        return ys
+        followed = log_flow(loss, start, float(times[-1]), active=active, **to_rest)
+        return [y for _, found in with_samples(followed, start.y, times.tolist()) for _, y in found]
 
     # Most of a return is over soon: half of the times are within an eighth of the duration.
     times = params.duration * np.linspace(0.0, 1.0, params.n_path_times) ** 3

@@ -9,10 +9,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
 
 from lib.data.gaussian_sequences import gaussian_pair, read_toy
-from lib.dynamics.diagonal_descent import Form, State, descend, lost
+from lib.dynamics.diagonal_descent import Form, State, descend, drift, lost, with_crossings
 from lib.dynamics.gradient_flow import LogCoordinates, Solver, log_flow, staged_flow, with_events
 from lib.dynamics.greedy import greedy
 from lib.io.cells import Tables, joined, spread_cells
@@ -110,16 +109,13 @@ def follow(task: Path, stages: Path, params: Descend, solver: Solver, variant: V
     states = while_finite(states, f"share_of_limit, {variant.form}")
     events: list[dict[str, Any]] = []
     rows: dict[int, dict[str, Any]] = {}
-    above, first_lost = torch.zeros(u.shape, dtype=torch.bool), [math.inf] * len(places)
-    log_c = torch.log((u + v).abs()) + torch.log((u - v).abs())
-    for state in states:
-        now = state.p.abs() >= torch.where(above, solver.threshold / 2, solver.threshold)
-        for row, i in (now != above).nonzero().tolist():
+    first_lost = [math.inf] * len(places)
+    for state, above, changed in with_crossings(states, solver.threshold):
+        for row, i in changed.nonzero().tolist():
             if state.step <= n_steps[row]:
-                sign, rises = int(torch.sign(state.p[row, i])), bool(now[row, i])
+                sign, rises = int(torch.sign(state.p[row, i])), bool(above[row, i])
                 when = {"seed": params.seeds[row], "time": state.step * rates[row]}
                 events.append({**cell, **when, "coordinate": i, "sign": sign, "rises": rises})
-        above = now
         if variant.form == "plain" and state.step % 20 == 0:
             for row in lost(state).any(-1).nonzero()[:, 0].tolist():
                 first_lost[row] = min(first_lost[row], state.step * rates[row])
@@ -130,7 +126,7 @@ def follow(task: Path, stages: Path, params: Descend, solver: Solver, variant: V
                 "steps": state.step,
                 "learning_rate": rates[row],
                 "loss": float(loss.value(state.p)[row] / loss.value(torch.zeros_like(state.p))[row]),
-                "drift": drift(state, log_c, variant.form)[row],
+                "drift": float(drift(state, variant.form, u, v)[row]),
                 "lost_at": first_lost[row],
             }
         if len(rows) == len(places):
@@ -158,14 +154,6 @@ def while_finite(states: Iterator[State], what: str) -> Iterator[State]:
                 f"{what}: wanted a learning rate at which descent stays finite, got overflow at step {state.step}"
             )
         yield state
-
-
-def drift(state: State, log_c: Tensor, form: Form) -> list[float]:
-    """The largest change of log|u² − v²| (Lemma 4.1: none in the flow); infinite where rounding makes |u| = |v|."""
-    plus, minus = (state.first, state.second) if form != "plain" else (state.first + state.second,
-                                                                       state.first - state.second)  # fmt: skip
-    change = (plus.abs().log() + minus.abs().log() - log_c).abs()
-    return change.amax(-1).tolist()
 
 
 def example(params: Drop) -> tuple[Quadratic, np.ndarray, np.ndarray]:
@@ -205,24 +193,19 @@ def descend_example(drop: Drop, threshold: float, form: Form, precision: str) ->
     loss, u, v = example(drop)
     dtype = {"float64": torch.float64, "float32": torch.float32}[precision]
     loss.H, loss.minimum = loss.H.to(dtype), loss.minimum.to(dtype)
-    log_scale = drop.log10_init_scale * math.log(10)
+    scale, log_scale = drop.log10_init_scale, drop.log10_init_scale * math.log(10)
     first, second = (torch.from_numpy(math.exp(log_scale) * w).to(dtype) for w in (u, v))
     if not (first.abs().min() > 0 and second.abs().min() > 0):
-        raise InputError(
-            f"log10_init_scale: wanted a start that {precision} can write, got 1e{drop.log10_init_scale:g}"
-        )
-    above, rows, first_lost = torch.zeros(3, dtype=torch.bool), [], math.inf
-    cell = {"method": f"{form} gradient descent, {precision}", "log10_init_scale": drop.log10_init_scale}
+        raise InputError(f"log10_init_scale: wanted a start that {precision} can write, got 1e{scale:g}")
+    rows, first_lost = [], math.inf
+    cell = {"method": f"{form} gradient descent, {precision}", "log10_init_scale": scale}
     states = descend(loss.gradient, first, second, drop.learning_rate, form)
-    for state in while_finite(states, f"drop.learning_rate, {form}, {precision}"):
+    states = while_finite(states, f"drop.learning_rate, {form}, {precision}")
+    for state, above, changed in with_crossings(states, threshold):
         rescaled = state.step * drop.learning_rate / -log_scale
-        now = state.p.abs() >= torch.where(above, threshold / 2, threshold)
-        if not torch.equal(now, above):
-            rows += [
-                {**cell, "coordinate": i, "sign": int(torch.sign(state.p[i])), "rescaled_time": rescaled, "lost": False}
-                for i in (now & ~above).nonzero()[:, 0].tolist()
-            ]  # fmt: skip
-            above = now
+        for i in (above & changed).nonzero()[:, 0].tolist():
+            sign = int(torch.sign(state.p[i]))
+            rows.append({**cell, "coordinate": i, "sign": sign, "rescaled_time": rescaled, "lost": False})
         if form == "plain" and state.step % 100 == 0 and not math.isfinite(first_lost):
             for i in lost(state).nonzero()[:, 0].tolist():
                 first_lost = rescaled

@@ -1,11 +1,9 @@
 """Compare theory with measurement: what git keeps of the family, tables for the figures and measures for the claims."""
 
-import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import pandas as pd
 
 from lib.analysis.activation_times import (
@@ -21,7 +19,7 @@ from lib.analysis.disturbances import assumption_measures, end_distances
 from lib.analysis.first_directions import full_measures
 from lib.analysis.plateau_measures import by_scale, departed, measures_by_scale, plateau_distances, stage_measures
 from lib.analysis.rank_budgets import departures, rank_errors, ranks_of_adapter, ranks_of_head
-from lib.analysis.ranks import stable_rank
+from lib.analysis.ranks import of_products
 from lib.analysis.staircase import plateau_errors, relative_gaps
 from lib.io.command import OutFile, OutFolder, run
 from lib.io.files import InputError, clear
@@ -125,7 +123,7 @@ def main(
     shown = paths[(paths["seed"] == params.figure_seed) & (paths["noise"] == "independent")]
     near = end_distances(paths)
     tables |= {"returns": returns, "kicks": kicks, "paths": shown, "path_ends": near}
-    full, first = products_of(read_table(spectra)), read_table(rises)
+    full, first = of_products(read_table(spectra)), read_table(rises)
     smallest = full[full["log10_init_scale"] == full["log10_init_scale"].min()].query(f"seed == {params.figure_seed}")
     tables |= {"full_weights": smallest.drop(columns=["time", "stable_rank"]), "rises": first}
     adapter = tables["forecast"] = ranks_of_adapter(read_table(predictions / "forecast.parquet"), params.n_budgets)
@@ -205,16 +203,6 @@ def setup(cases: tuple[Problem, ...], tables: dict[str, Table], bar: Bars, full:
     said |= {name: f"1e{scale:g}" for name, scale in scales.items()}
     said |= {"full_d_model": full.d_model, "risen": full.threshold, "near": bar.near, "returned": bar.returned}
     return said | {"duration": float(tables["path_ends"]["after"].max())}
-
-
-def products_of(spectra: Table) -> Table:
-    """The singular values of both products by time, and their stable ranks."""
-    chosen = spectra[spectra["matrix"].isin(["W_KQ", "W_VO"]) & (spectra["of"] == "update")]
-    time = chosen["step"] * chosen["learning_rate"]
-    rescaled = time / (-chosen["log10_init_scale"] * math.log(10))
-    kept = chosen[["seed", "log10_init_scale", "matrix", "step", "singular_values"]]
-    ranks = stable_rank(np.stack(list(chosen["singular_values"])))
-    return kept.assign(time=time, rescaled_time=rescaled, stable_rank=ranks)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +11,7 @@ import pandas as pd
 import torch
 
 from lib.data.gaussian_sequences import Toy, read_toy
-from lib.dynamics.gradient_flow import LogCoordinates, Solver, log_flow, with_events
+from lib.dynamics.gradient_flow import LogCoordinates, Solver, event_table, log_flow, with_events, with_samples
 from lib.dynamics.stiff_flow import StalledError
 from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import OutFolder, run
@@ -24,11 +23,11 @@ from lib.io.params import Interval, Name, Positive, read_cases, read_params
 from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.tables import read_table, write_table
 from lib.models.attention import PRODUCTS
-from lib.models.diagonal_attention import Uphill, diagonal_network
+from lib.models.diagonal_attention import Uphill, diagonal_network, head_matrices, same_entry
 
 LogScale = Annotated[float, Interval("[-1000, 0)")]
-EVENT = {"seed": int, "log10_init_scale": float, "time": float, "coordinate": int, "sign": int, "rises": bool}
-TWIN = {"seed": int, "log10_init_scale": float, "head": int, "share": float, "predicted": float}
+CELL = {"seed": int, "log10_init_scale": float}
+TWIN = CELL | {"head": int, "share": float, "predicted": float}
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,9 @@ def main(
     toys = {name: read_as("a toy task", read_toy, task) for name, (task, _) in files.items()}
     check_memory(section, sum(cases[name].held(toy) for name, toy in toys.items()))
     check_disk(runs, COPIES * sum(cases[name].written(toy) for name, toy in toys.items()), section)
-    cells = [(name, scale, False) for name in sorted(cases, key=cost(cases, toys)) for scale in scales_of(cases[name])]
+    scales = {name: sorted(problem.flow_scales) for name, problem in cases.items()}
+    large_first = sorted(cases, key=lambda name: -toys[name].X[0].numel())
+    cells = [(name, scale, False) for name in large_first for scale in scales[name]]  # workers begin with what is long
     cells.append((base, params.control_log10_init_scale, True))
     jobs: dict[str, list[tuple]] = {}
     for name, scale, uphill in cells:
@@ -104,25 +105,15 @@ def main(
         ]
     found = spread_cells(jobs, stage="gradual_rank_flow", n_processes=available_cores(), label=section, unit="flow")
     clear(flows, "*.parquet")
-    for name, problem in cases.items():
+    for name in cases:
         clear_runs(runs / name)
-        here = {scale: found[f"{name} {scale} False"] for scale in scales_of(problem)}
+        here = {scale: found[f"{name} {scale} False"] for scale in scales[name]}
         for scale, parts in here.items():
             if toys[name].frames is None:
                 publish(runs / name, scale, toys[name], parts)
         for table in ("times", "plateaus", "events", "grown", "twins"):
             write_table(joined(list(itertools.chain(*here.values())), table), flows / f"{name}_{table}.parquet")
     write_table(joined(found[f"{base} {params.control_log10_init_scale} True"], "events"), flows / "control.parquet")
-
-
-def scales_of(problem: Problem) -> list[float]:
-    """The smallest, which take the longest, first."""
-    return sorted(problem.flow_scales)
-
-
-def cost(cases: dict[str, Problem], toys: dict[str, Toy]) -> Any:
-    """A key that puts problems with large data first: workers begin with what takes long."""
-    return lambda name: (-toys[name].X[0].numel(), list(cases).index(name))
 
 
 def follow(
@@ -141,7 +132,6 @@ def follow(
     toy = read_toy(task)
     u, v, seed = toy.u[index].numpy(), toy.v[index].numpy(), int(toy.seeds[index])
     loss = diagonal_network(**toy.network(index))
-    curvature = loss.on_share(solver.curvature_share)
     of_twins = [] if toy.frames is None else ["coordinate", "sign"]
     table = read_table(stages, ["seed", "stage", "time", "next_time", *of_twins])
     predicted = table[table["seed"] == seed].sort_values("stage")
@@ -150,18 +140,18 @@ def follow(
     last = float(predicted["time"].max())
     middles = (predicted["time"] + predicted["next_time"].clip(upper=(1 + 2 * rest) * last)) / 2 * -log_scale
     end = max(solver.end(last, log_scale), float(middles.max()))
-    wanted = [
+    wanted: list[tuple[float, str, int]] = [
         *((time, "snapshots", i) for i, time in enumerate(np.linspace(0.0, end, n_snapshots).tolist())),
         *((time, "times", i) for i, time in enumerate(np.linspace(0.0, end, n_times).tolist())),
         *((time, "plateaus", stage) for stage, time in zip(predicted["stage"], middles, strict=True)),
     ]
-    wanted.sort()
+    wanted = [] if uphill else sorted(wanted)
     initial = float(loss.value(torch.zeros(loss.size, dtype=torch.float64)))
     kinds = "snapshots", "times", "plateaus", "events", "grown"
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in kinds}
     cell = {"seed": seed, "log10_init_scale": log10_init_scale}
 
-    def note(time: float, kind: str, number: int, y: np.ndarray) -> None:
+    def note(y: np.ndarray, time: float, kind: str, number: int) -> None:
         p = start.products(y)
         relative = float(loss.value(torch.from_numpy(p))) / initial
         row = {**cell, "time": time, "rescaled_time": time / -log_scale, "loss": relative, "p": p}
@@ -174,45 +164,41 @@ def follow(
             row |= {"stage": number, "charge": y / -log_scale}
         found[kind].append(row)
 
-    bent = (Uphill(loss), Uphill(curvature)) if uphill else (loss, curvature)
-    flow = log_flow(bent[0], start, end, rtol=solver.rtol, atol=solver.atol, curvature=bent[1])
-    first, second = itertools.tee(flow)
-    levels = with_events(first, start, solver.threshold), with_events(second, start, grown)
+    losses = loss, loss.on_share(solver.curvature_share)
+    bent, curvature = map(Uphill, losses) if uphill else losses
+    flow = log_flow(bent, start, end, rtol=solver.rtol, atol=solver.atol, curvature=curvature)
+    first, second, third = itertools.tee(flow, 3)
+    sampled = with_samples(first, start.y, [time for time, *_ in wanted])
+    risen, higher = with_events(second, start, solver.threshold), with_events(third, start, grown)
     try:
-        for (step, events), (_, higher) in zip(*levels, strict=True):
-            while wanted and wanted[0][0] <= step.time and not uphill:
-                time, kind, number = wanted.pop(0)
-                note(time, kind, number, start.y if time == 0 else step.path(time))
-            for kind, passed in (("events", events), ("grown", higher)):
-                found[kind].extend({**cell, **vars(event)} for event in passed)
+        for (_, samples), *passed in zip(sampled, risen, higher, strict=True):
+            for i, y in samples:
+                note(y, *wanted[i])
+            for kind, (_, events) in zip(("events", "grown"), passed, strict=True):
+                found[kind].extend({**cell, **vars(event)} for event in events)
     except StalledError as error:
         if not uphill:  # whose products grow without bound
             raise StalledError(f"seed {seed}, init scale 1e{log10_init_scale:g}: {error}") from error
     tables = {name: pd.DataFrame(rows) for name, rows in found.items()}
-    for kind in ("events", "grown"):
-        tables[kind] = pd.DataFrame(found[kind], columns=list(EVENT)).astype(EVENT)
+    tables |= {kind: event_table(found[kind], **CELL) for kind in ("events", "grown")}
     return tables | {"twins": twins(toy, start, predicted, found["plateaus"], cell)}
 
 
 def twins(
-    toy: Toy, start: LogCoordinates, predicted: pd.DataFrame, plateaus: Sequence[dict[str, Any]], cell: dict[str, Any]
+    toy: Toy, start: LogCoordinates, predicted: pd.DataFrame, plateaus: list[dict[str, Any]], cell: dict[str, Any]
 ) -> pd.DataFrame:
     """How the heads of a common frame share what the first of them learns, and how they must by the start alone."""
     if toy.frames is None or len(predicted) < 2 or not plateaus or not bool((toy.frames == toy.frames[:, :, :1]).all()):
         return pd.DataFrame(columns=list(TWIN)).astype(TWIN)
-    _, n_layers, n_heads, d, _ = toy.frames.shape
-    places = np.arange(len(start.y)).reshape(n_layers, n_heads, 2 * d)
-    layer, _, entry = (int(k[0]) for k in np.nonzero(places == predicted["coordinate"].iloc[1]))
-    heads = places[layer, :, entry]
+    heads = same_entry(toy.frames[0], int(predicted["coordinate"].iloc[1]))
     p = next(row["p"] for row in plateaus if row["stage"] == 1)[heads]
     shares = start.shares(heads, int(predicted["sign"].iloc[1]))
-    rows = [{**cell, "head": h, "share": p[h] / p.sum(), "predicted": shares[h]} for h in range(n_heads)]
+    rows = [{**cell, "head": h, "share": p[h] / p.sum(), "predicted": shares[h]} for h in range(len(heads))]
     return pd.DataFrame(rows).astype(TWIN)
 
 
 def publish(runs: Path, log10_init_scale: float, toy: Toy, flows: list[Tables]) -> None:
     """Write the flows of all seeds from one scale as one run: diagonal matrices, and y, p and log c as they are."""
-    d = toy.X.shape[-1]
     layout = Layout(
         family="gradual_rank",
         matrices={name: ["seed", "row", "col"] for name in ("W_K", "W_Q", "W_V", "W_O")},
@@ -220,17 +206,14 @@ def publish(runs: Path, log10_init_scale: float, toy: Toy, flows: list[Tables]) 
         cell={"variant": f"log10_init_scale={log10_init_scale:g}", "log10_init_scale": log10_init_scale},
         seeds=toy.seeds.tolist(),
     )
-    scale = log10_init_scale * math.log(10)
     both = zip(toy.u.numpy(), toy.v.numpy(), strict=True)
-    log_c = torch.tensor(np.stack([LogCoordinates.of(u, v, scale).log_c for u, v in both]))
+    log_c = np.stack([LogCoordinates.of(u, v, log10_init_scale * math.log(10)).log_c for u, v in both])
     with write_run(runs, f"log10_init_scale={log10_init_scale:g}", layout) as writer:
         for k in range(len(flows[0]["snapshots"])):
             rows = [flow["snapshots"].iloc[k] for flow in flows]
             u, v, y, p = (torch.from_numpy(np.stack([row[name] for row in rows])) for name in ("u", "v", "y", "p"))
-            weights = {"W_K": u[:, :d], "W_Q": v[:, :d], "W_V": u[:, d:], "W_O": v[:, d:]}
-            diagonal = {name: torch.diag_embed(w) for name, w in weights.items()}
             told = [{name: row[name] for name in ("seed", "time", "rescaled_time", "loss")} for row in rows]
-            writer.add({**diagonal, "y": y, "p": p, "log_c": log_c}, told)
+            writer.add({**head_matrices(u, v), "y": y, "p": p, "log_c": torch.from_numpy(log_c)}, told)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import torch
 
 from lib.analysis.staircase import stability_limit, strong_minimum
 from lib.data.gaussian_sequences import Toy, gaussian_pair, read_toy
-from lib.dynamics.gradient_flow import Event, LogCoordinates, Solver, log_flow, staged_flow, with_events
+from lib.dynamics.gradient_flow import Event, LogCoordinates, Solver, event_table, log_flow, staged_flow, with_events
 from lib.dynamics.greedy import greedy
 from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import OutFolder, run
@@ -32,8 +32,8 @@ from lib.io.tables import write_table
 from lib.models.diagonal_attention import DiagonalHead, DiagonalTransformer, diagonal_head, diagonal_network
 
 LogScale = Annotated[float, Interval("[-1000, 0)")]
-EVENT = {"time": float, "coordinate": int, "sign": int, "rises": bool}
 CELL = {"seed": int, "log10_init_scale": float}
+ADAPTER = CELL | {"source": str, "end": float}
 EVENT_SIZE = 50  # bytes of an event's row
 
 
@@ -114,14 +114,8 @@ def main(
     for name, parts in found.items():
         for table in ("stages", "events") if name != "forecast" else ():
             write_table(joined(parts, table), predictions / f"{name}_{table}.parquet")
-    forecasts = joined(found["forecast"], "forecast") if found["forecast"] else events_of([], source=str, end=float)
+    forecasts = joined(found["forecast"], "forecast") if found["forecast"] else event_table([], **ADAPTER)
     write_table(forecasts, predictions / "forecast.parquet")
-
-
-def events_of(rows: list[dict[str, Any]], **more: type) -> pd.DataFrame:
-    """A table of events, whose columns have their types where there are no rows, too."""
-    types = CELL | more | EVENT
-    return pd.DataFrame(rows, columns=list(types)).astype(types)
 
 
 def foretell(
@@ -132,7 +126,7 @@ def foretell(
     stages = follow(toy, max_stages, stop_loss, solver, index)
     last = float(stages["time"].max())
     events = [event for scale in scales for event in predict(toy, solver, index, scale, last)]
-    return {"stages": stages, "events": events_of(events)}
+    return {"stages": stages, "events": event_table(events, **CELL)}
 
 
 def follow(toy: Toy, max_stages: int, stop_loss: float, solver: Solver, index: int) -> pd.DataFrame:
@@ -195,17 +189,7 @@ def staged(
     loss: DiagonalHead | DiagonalTransformer, start: LogCoordinates, end: float, solver: Solver
 ) -> Iterator[Event]:
     """The events of the finite-scale Algorithm 1."""
-    return staged_flow(
-        loss,
-        start,
-        end,
-        threshold=solver.threshold,
-        stationary=solver.stationary,
-        rtol=solver.rtol,
-        atol=solver.atol,
-        max_events=solver.max_events,
-        curvature=loss.on_share(solver.curvature_share),
-    )
+    return staged_flow(loss, start, end, curvature=loss.on_share(solver.curvature_share), **solver.of_stages)
 
 
 def fine_tune(
@@ -229,7 +213,7 @@ def fine_tune(
     course = log_flow(loss, start, end, rtol=solver.rtol, atol=solver.atol, curvature=curvature)
     measured = with_events(course, start, solver.threshold)
     rows += [{**cell, "source": "measured", **vars(event)} for _, events in measured for event in events]
-    return {"forecast": events_of(rows, source=str, end=float)}
+    return {"forecast": event_table(rows, **ADAPTER)}
 
 
 if __name__ == "__main__":

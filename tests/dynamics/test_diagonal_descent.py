@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from lib.dynamics.diagonal_descent import descend, lost
+from lib.dynamics.diagonal_descent import State, descend, drift, lost, with_crossings
 from lib.io.files import InputError
 from stages.gradual_rank.descend import while_finite
 
@@ -112,3 +112,27 @@ def test_from_1e_32_plain_descent_misses_a_coordinate_that_comes_back_and_the_de
 def test_from_1e_32_the_exponential_form_finds_it_in_time():
     time, _, _ = first_negative("exponential", torch.float64)
     assert time == pytest.approx(67.3387, rel=0.02)  # 1 / log(1 / init_scale) away from the limit
+
+
+def test_what_lingers_at_the_threshold_rises_and_falls_once():
+    path = [[0.0, 2.0], [1.0, 1.0], [0.6, -0.6], [-1.2, 0.4], [0.5, 0.49]]
+    states = [State(k, U[:2], V[:2], torch.tensor(p), U[:2]) for k, p in enumerate(path)]
+    found = [(s.step, above.tolist(), changed.tolist()) for s, above, changed in with_crossings(states, 1.0)]
+    assert found == [
+        (0, [False, True], [False, True]),
+        (1, [True, True], [True, False]),
+        (2, [True, True], [False, False]),
+        (3, [True, False], [False, True]),
+        (4, [True, False], [False, False]),
+    ]
+
+
+@pytest.mark.parametrize("form", ["plain", "factors", "exponential"])
+def test_the_drift_is_the_largest_change_of_the_logarithm_of_c(form):
+    assert drift(after(0, 1.0, 0.1, form), form, U, V).item() == pytest.approx(0, abs=1e-15)
+    state = after(7, 1.0, 0.1, form)
+    u, v = weights(state, form)
+    wanted = ((u**2 - v**2).abs().log() - (U**2 - V**2).abs().log()).abs().max().item()
+    assert drift(state, form, U, V).item() == pytest.approx(wanted, rel=1e-9, abs=1e-12)
+    stuck = State(0, torch.ones(3), torch.ones(3), torch.ones(3), torch.ones(3))
+    assert drift(stuck, "plain", U, V).item() == math.inf

@@ -8,7 +8,16 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
-from lib.dynamics.gradient_flow import LogCoordinates, Solver, log_flow, staged_flow, with_events
+from lib.dynamics.gradient_flow import (
+    Event,
+    LogCoordinates,
+    Solver,
+    event_table,
+    log_flow,
+    staged_flow,
+    with_events,
+    with_samples,
+)
 from lib.dynamics.stiff_flow import StalledError, Step, crossing_of
 from lib.models.diagonal_attention import DiagonalHead, Quadratic, diagonal_head
 
@@ -236,3 +245,31 @@ def test_a_run_ends_by_the_margin_after_the_last_stage():
 def test_what_no_solver_can_be_given_is_refused(name, value):
     with pytest.raises(ValueError, match=rf"{name}: wanted a number in \(.*\], got {value!r}"):
         Solver(**{**SOLVER, name: value})
+
+
+def test_samples_are_the_states_at_the_times_and_the_start_at_zero():
+    def step(before, time):
+        return Step(before, time, np.array([before]), np.array([time]), lambda t: np.array([10 * t]))
+
+    start, times = np.array([7.0]), [0.0, 0.5, 0.5, 2.0, 3.5]
+    flow = [step(0.0, 1.0), step(1.0, 1.5), step(1.5, 3.0)]
+    found = [[(k, float(y[0])) for k, y in states] for _, states in with_samples(flow, start, times)]
+    assert found == [[(0, 7.0), (1, 5.0), (2, 5.0)], [], [(3, 20.0)]]
+    assert [one for one, _ in with_samples(flow, start, [])] == flow
+
+
+def test_a_table_of_events_has_its_types_without_rows_too():
+    cell = {"seed": int, "source": str}
+    rows = [{"seed": 3, "source": "flow", **vars(Event(0.5, 2, -1, True))}]
+    found, none = (event_table(of, **cell) for of in (rows, []))
+    assert found.to_dict("records") == [
+        {"seed": 3, "source": "flow", "time": 0.5, "coordinate": 2, "sign": -1, "rises": True}
+    ]
+    assert none.dtypes.to_dict() == found.dtypes.to_dict()
+    assert len(none) == 0
+
+
+def test_the_solver_says_how_stages_are_predicted():
+    assert Solver(**SOLVER).of_stages == {
+        name: SOLVER[name] for name in ("threshold", "stationary", "rtol", "atol", "max_events")
+    }

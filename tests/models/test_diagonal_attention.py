@@ -4,7 +4,15 @@ import pytest
 import torch
 
 from lib.models import diagonal_attention
-from lib.models.diagonal_attention import DiagonalHead, DiagonalLoss, DiagonalTransformer, Quadratic, diagonal_head
+from lib.models.diagonal_attention import (
+    DiagonalHead,
+    DiagonalLoss,
+    DiagonalTransformer,
+    Quadratic,
+    diagonal_head,
+    head_matrices,
+    same_entry,
+)
 
 
 def draws(seed=0):
@@ -153,3 +161,21 @@ def test_the_loss_on_a_share_of_the_samples_is_that_of_the_first_of_them(share, 
     whole, p = head(base=True), draws(3)(6)
     first = DiagonalHead(whole.X[:n], whole.Y[:n], whole.base)
     assert torch.equal(whole.on_share(share).value(p), first.value(p))
+
+
+def test_the_matrices_of_a_head_are_diagonal_halves_of_u_and_v():
+    u, v = torch.tensor([[1.0, 2.0, 3.0, 4.0]]), torch.tensor([[5.0, 6.0, 7.0, 8.0]])
+    found = {name: W.tolist() for name, W in head_matrices(u, v).items()}
+    assert found == {
+        "W_K": [[[1, 0], [0, 2]]],
+        "W_Q": [[[5, 0], [0, 6]]],
+        "W_V": [[[3, 0], [0, 4]]],
+        "W_O": [[[7, 0], [0, 8]]],
+    }
+
+
+def test_the_same_entry_of_every_head_is_one_of_its_layer():
+    """Two layers of three heads of d = 2: 4 products a head, 12 a layer."""
+    frames = torch.zeros(2, 3, 2, 2)
+    assert same_entry(frames, 1).tolist() == [1, 5, 9]
+    assert same_entry(frames, 18).tolist() == [14, 18, 22]
