@@ -48,6 +48,19 @@ def late_losses(theorem: pd.DataFrame, paths: pd.DataFrame, constants: dict[str,
     return pd.DataFrame(rows)
 
 
+def last_of_runs(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The last row of every run, named by the keys, with the steps at which it was right, and certified on the sets of
+    tokens and on all, for the first time: NaN where it never was."""
+    found = table.groupby(keys, sort=True).tail(1).set_index(keys)
+    for name, right in (
+        ("first_right", table["accuracy"] == 1.0),
+        ("first_certified_sets", table["certified_sets"]),
+        ("first_certified_all", table["certified_all"]),
+    ):
+        found[name] = table[right.astype(bool)].groupby(keys)["step"].min()
+    return found.reset_index()
+
+
 def thinned(path: pd.DataFrame, kept: int, *, logarithmic: bool = False) -> pd.DataFrame:
     """At most as many rows of a course as are `kept`, the first and the last among them, evenly spaced.
 

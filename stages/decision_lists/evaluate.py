@@ -13,6 +13,7 @@ from lib.analysis.list_measures import (
     check_measures,
     descent_measures,
     flow_measures,
+    last_of_runs,
     late_losses,
     law_measures,
     lemma_ratios,
@@ -80,7 +81,11 @@ def main(
     tables = {file.stem: read_table(file) for folder in folders for file in sorted(folder.glob("*.parquet"))}
     tables |= {
         **of_theorem(tables, listed, params, section),
-        **{name: last_of(tables[name], ["task", "start", "seed"]) for name in ("starts", "joint") if name in tables},
+        **{
+            name: last_of_runs(tables[name], ["task", "start", "seed"])
+            for name in ("starts", "joint")
+            if name in tables
+        },
         "lemmas": pd.concat([lemma_ratios(tables.pop(f"lemma_{number}"), number) for number in (1, 2)]),
         "feasible": tables["feasible"].assign(closed_form=tables["feasible"]["length"].map(closed_form_length)),
         "spectra": with_ranks(read_table(spectra), listed, params),
@@ -172,18 +177,6 @@ def setup_of(tables: Tables, params: Evaluate) -> dict[str, float | str]:
         "early": f"{params.early_begin:g} to {params.early_end:g}",
         "rtol": params.rtol,
     }
-
-
-def last_of(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """The last row of every run, with the steps at which it was right, and certified, for the first time."""
-    found = table.groupby(keys, sort=True).tail(1).set_index(keys)
-    for name, right in (
-        ("first_right", table["accuracy"] == 1.0),
-        ("first_certified_sets", table["certified_sets"]),
-        ("first_certified_all", table["certified_all"]),
-    ):
-        found[name] = table[right.astype(bool)].groupby(keys)["step"].min()
-    return found.reset_index()
 
 
 def with_ranks(spectra: pd.DataFrame, listed: dict[str, Task], params: Evaluate) -> pd.DataFrame:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 
-from lib.analysis.list_measures import flow_measures, law_measures, lemma_ratios, thinned, with_ties
+from lib.analysis.list_measures import flow_measures, last_of_runs, law_measures, lemma_ratios, thinned, with_ties
 
 
 def theorem(**columns):
@@ -59,3 +59,20 @@ def test_a_thinned_course_keeps_both_ends():
     assert thinned(path, 4)["step"].tolist() == [0, 33, 66, 99]
     assert thinned(path, 3, logarithmic=True)["step"].tolist() == [0, 9, 99]
     assert thinned(path.head(2), 9)["step"].tolist() == [0, 1]
+
+
+def test_the_last_row_of_a_run_says_when_it_was_right_first():
+    rows = [
+        ("b", 0, 1, 0.5, False, False),
+        ("b", 0, 4, 1.0, True, False),
+        ("b", 0, 9, 0.75, True, True),
+        ("a", 1, 1, 0.5, False, False),
+        ("a", 1, 9, 0.5, False, False),
+    ]
+    columns = ["task", "seed", "step", "accuracy", "certified_sets", "certified_all"]
+    found = last_of_runs(pd.DataFrame(rows, columns=columns), ["task", "seed"]).set_index("task")
+    assert found["step"].to_dict() == {"a": 9, "b": 9}
+    assert found["accuracy"].to_dict() == {"a": 0.5, "b": 0.75}
+    firsts = ["first_right", "first_certified_sets", "first_certified_all"]
+    assert found.loc["b", firsts].tolist() == [4, 4, 9]
+    assert found.loc["a", firsts].isna().all()
