@@ -131,11 +131,6 @@ class Problem(Training, Data):
             raise ValueError(f"batch_size: wanted at most n_train = {self.n_train}, got {self.batch_size}")
 
     @property
-    def k(self) -> int:
-        """The number of label-relevant patterns."""
-        return self.task().n_discriminative
-
-    @property
     def memory(self) -> int:
         """Bytes: the samples, their drawing, their attention and values, and the weights with their slopes."""
         samples = (self.n_train + self.n_test) * self.seq_len * (20 * self.d_model + 4 * self.seq_len + 40)
@@ -235,17 +230,17 @@ def look(
     Cuts are to ranks around k, the number of label-relevant patterns, and of the attention, whose W_Q and W_K are then
     as they began; nulls those of a cut to rank k.
     """
-    row: Row = {}
+    k, row = problem.task().n_discriminative, {}
     if "cuts" in looks:
-        ranks = {"rank_2": 2, "rank_below": problem.k - 1, "rank_k": problem.k}
+        ranks = {"rank_2": 2, "rank_below": k - 1, "rank_k": k}
         hinges = {rank: hinge(cut) for rank, cut in truncated_models(final, initial, set(ranks.values())).items()}
         row |= {f"hinge_at_{key}": hinges[rank] for key, rank in ranks.items()}
         row["hinge_without_attention"] = hinge(final | {name: initial[name] for name in ("W_Q", "W_K")})
     if "spectra" in looks:
-        row |= around_each(update_spectra(final, initial), problem.k)
+        row |= around_each(update_spectra(final, initial), k)
     if "nulls" in looks:
-        nulls = null_updates(final, initial, problem.k, lambda null, name: generator(seed, null, problem.labels, name))
-        of_gaussian = around_each(update_spectra(nulls["gaussian"], initial), problem.k)
+        nulls = null_updates(final, initial, k, lambda null, name: generator(seed, null, problem.labels, name))
+        of_gaussian = around_each(update_spectra(nulls["gaussian"], initial), k)
         kept = [f"{name}_{key}" for name in MATRICES for key in ("energy", "energy_2", "gap")]
         row |= {f"gaussian_{key}": of_gaussian[key] for key in kept}
         row |= {f"hinge_{name}": hinge(nulls[null]) for name, null in NULLS.items()}
