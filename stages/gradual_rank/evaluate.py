@@ -218,4 +218,4 @@ def products_of(spectra: Table) -> Table:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, handed_on=("kicks", "returns"))
