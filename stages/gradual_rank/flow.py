@@ -193,8 +193,8 @@ def follow(
             for kind, passed in (("events", events), ("grown", higher)):
                 found[kind].extend({**cell, **vars(event)} for event in passed)
                 if len(found[kind]) > solver.max_events:
-                    wanted = f"wanted at most max_events, {solver.max_events}, rises and falls of products, got more"
-                    raise InputError(f"{task}: seed {seed}, init scale 1e{log10_init_scale:g}: {wanted}")
+                    most = f"wanted at most max_events, {solver.max_events}, rises and falls of products, got more"
+                    raise InputError(f"{task}: seed {seed}, init scale 1e{log10_init_scale:g}: {most}")
     except StalledError as error:
         if not uphill:  # whose products grow without bound
             raise StalledError(f"seed {seed}, init scale 1e{log10_init_scale:g}: {error}") from error
