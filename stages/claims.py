@@ -41,6 +41,10 @@ def main(claims: Path, measures: list[Path], known: Path, verdicts: Path) -> Non
             near = difflib.get_close_matches(measure, of_file, n=3, cutoff=0.8)
             like = f"; nearly so called: {', '.join(near)}" if near else ""
             raise wrong_at(claims, claim.place, f"{name}: wanted a measure of {claim.measures}, got {measure!r}{like}")
+    for file, of_file in found.items():
+        named = dict.fromkeys(claim.measure.partition("@")[0] for claim in listed.values() if claim.measures == file)
+        if len(named) > 1 and of_file.keys() - {"setup"} and not of_file.keys() & named.keys():
+            raise InputError(f"{file}: wanted measures such as {next(iter(named))!r}, got {', '.join(of_file):.100}")
     judged = {name: judge(claim, found[claim.measures]) for name, claim in listed.items()}
     for name, claim in listed.items():
         if claim.nulls:

@@ -105,6 +105,11 @@ def read_cifar(folder: Path, name: str) -> dict[str, np.ndarray]:
     return arrays
 
 
+def cifar_shape(name: str) -> tuple[int, int]:
+    """How many images a data set has in both parts, and values an image."""
+    return sum(batch.n_images for batch in OFFICIAL[name].train + OFFICIAL[name].test), 3072
+
+
 def folder_batches(folder: Path, name: str) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of each official file that lies in `folder`, verified."""
     for batch in OFFICIAL[name].train + OFFICIAL[name].test:

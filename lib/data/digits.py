@@ -9,6 +9,11 @@ from pathlib import Path
 import numpy as np
 
 
+def digits_shape() -> tuple[int, int]:
+    """How many images the data set has in both parts, and pixels an image."""
+    return 1797, 64
+
+
 def digits_file() -> Path:
     """Where scikit-learn has its file `digits.csv.gz`; it is found without loading scikit-learn."""
     package = find_spec("sklearn")

@@ -119,6 +119,8 @@ class Claim:
         if wanted:
             among = {"<": Decimal.__le__, ">": Decimal.__ge__}.get(wanted[0], Decimal.__eq__)
             end = Decimal(wanted.lstrip("<>="))
+            if none := [scale for scale in by_scale if scale and not _is_number(scale)]:
+                raise InputError(f"{self.measures}: {name}: wanted values by init scale, got them by {none[0]!r}")
             by_scale = {scale: one for scale, one in by_scale.items() if scale and among(Decimal(scale), end)}
         return {scale: values for scale, values in by_scale.items() if values.get("values")}
 

@@ -1,10 +1,11 @@
 """Which of the tables that a failed stage was given is not the one that it reads: another's, or one without rows.
 
 What stages read is listed in stages/tables.txt (`make generated`): a table, whether it has rows, its columns and what
-is in them. The list is looked at only where a stage has failed, so that no result depends on it.
+is in them. The list is looked at where a stage has failed and, before the work, of tables that it hands on unread: no
+result depends on it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -44,16 +45,21 @@ def read_list(text: str) -> list[Table]:
     ]
 
 
-def foreign_table(family: str, given: Iterable[Path], listed: Path | None = None) -> str | None:
+def foreign_table(
+    family: str, given: Iterable[Path], listed: Path | None = None, *, handed_on: Collection[str] = ()
+) -> str | None:
     """What is wrong with a table of those given, a file or in a folder, on one line; None where each is as listed.
 
     A table is compared with that of its name, in the family, whose path is most like its own, or with each of several.
+    Of `handed_on`, names of tables, these alone are looked at, as far as they have rows: without, they are no work.
     """
     listed = listed or LISTED
     if not listed.is_file():
         return None
     known = [table for table in read_list(listed.read_text()) if family in PurePosixPath(table.path).parts]
     pairs = [(table, alike) for table in _tables(given) if (alike := _alike(table.path, known))]
+    if handed_on:
+        pairs = [(table, alike) for table, alike in pairs if table.has_rows and Path(table.path).stem in handed_on]
     for table, alike in pairs:
         said = [_other_columns(table, one) for one in alike]
         if all(said):
@@ -72,13 +78,20 @@ def _tables(given: Iterable[Path]) -> Iterator[Table]:
 
 
 def _alike(path: str, known: list[Table]) -> list[Table]:
-    """The tables of the same name with as many folders in common, counted from the file on, as any has."""
+    """The tables of the same name with as many folders in common, counted from the file on, as any has.
+
+    Where none has the name, as of a case of one's own, whose table is CASE_events: those of its ending and folder.
+    """
     parts = Path(path).absolute().parts[::-1]
 
     def common(table: Table) -> int:
         return sum(a == b for a, b in zip(PurePosixPath(table.path).parts[::-1], parts, strict=False))
 
-    named = [table for table in known if PurePosixPath(table.path).name == parts[0]]
+    def beside(table: Table) -> bool:
+        folder, name = PurePosixPath(table.path).parts[-2:]
+        return folder == parts[1] and "_" in name and name.rpartition("_")[2] == parts[0].rpartition("_")[2]
+
+    named = [table for table in known if PurePosixPath(table.path).name == parts[0]] or list(filter(beside, known))
     most = max(map(common, named), default=0)
     return [table for table in named if common(table) == most]
 

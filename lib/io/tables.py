@@ -169,20 +169,40 @@ def write_measures(
     write_json(significant(means, 3), metrics / "headlines.json")
 
 
-def read_measures(path: Path) -> dict[str, Any]:
-    """The setup and the measures of a file of `write_measures`; raises `InputError` where it is another."""
+class Named(dict[str, Any]):
+    """What a file holds by name: one that it does not hold is an `InputError`, which says where it was wanted."""
+
+    def __init__(self, found: Mapping[str, Any], where: str):
+        super().__init__(
+            {key: Named(of, f"{where}: {key}") if isinstance(of, dict) else of for key, of in found.items()}
+        )
+        self.where = where
+
+    def __missing__(self, name: str) -> Any:
+        raise InputError(f"{self.where}: wanted {name!r}, got {', '.join(self) or 'nothing'!s:.100}")
+
+
+def read_measures(path: Path) -> Named:
+    """The setup and the measures of a file of `write_measures`; raises `InputError` where it is another.
+
+    So does a measure, or a number of the setup, that is looked up and not there.
+    """
 
     def is_one(measure: Any) -> bool:
-        parts = [measure.get(name) for name in ("cases", "values")] if isinstance(measure, dict) else [None]
-        return all(isinstance(part, list) for part in parts)
+        if not isinstance(measure, dict) or not isinstance(measure.get("cases"), list):
+            return False
+        values = measure.get("values")
+        return isinstance(values, list) and all(value is None or isinstance(value, int | float) for value in values)
 
     found = read_json(path)
     measures = {key: one for key, one in found.items() if key != "setup"} if isinstance(found, dict) else {"": found}
+    if isinstance(found, dict) and not isinstance(found.get("setup", {}), dict):
+        raise InputError(f"{path}: wanted a setup of numbers and texts by name, got {found['setup']!r:.80}")
     for name, measure in measures.items():
         scales = measure.values() if isinstance(measure, dict) and not is_one(measure) else [measure]
         if not all(map(is_one, scales)):
             raise InputError(f"{path}: wanted measures with lists of cases and of values, got {name or found!r:.80}")
-    return found
+    return Named(found, str(path))
 
 
 def write_csv(frame: pd.DataFrame, path: Path) -> None:

@@ -81,6 +81,18 @@ def written(tuned: Checkpoint, carried: bool, plan: pd.DataFrame, modules: pd.Da
     return 4 * n_factors + len(plan) * (8 * carried * sum(whole) + 1000 * len(modules) + 5000)
 
 
+def room(base: Path, tuned: Path, budgets: Sequence[int]) -> int:
+    """The most bytes on disk of the adapters of a plan that is not there yet, with nothing carried whole.
+
+    By headers alone: a budget is at most so many parameters as its rank has in all matrices, linear modules or not.
+    """
+    shapes = [entry.shape for entry in open_checkpoint(base).tensors.values() if len(entry.shape) == 2]
+    cost, most = sum(map(sum, shapes)), sum(sum(shape) * min(shape) for shape in shapes)
+    n_factors = sum(min(budget * cost, most) for budget in budgets)
+    n_runs = len({one.run for one in open_snapshots(tuned)})
+    return COPIES * n_runs * (4 * n_factors + len(budgets) * (1000 * len(shapes) + 5000))
+
+
 def carried_whole(base: Checkpoint, tuned: Checkpoint) -> Rest:
     """What of a fine-tune is no update of a linear layer; raises `InputError` for a model that cannot be opened."""
     try:

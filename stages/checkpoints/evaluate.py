@@ -142,4 +142,4 @@ def of_heads(heads: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, handed_on=("budgets", "modules"))

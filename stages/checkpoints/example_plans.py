@@ -2,16 +2,25 @@
 
 from lib.io.command import OutFolder, run
 from lib.io.inputs import verify
+from lib.io.memory import check_disk
+from lib.io.params import read_params
 from stages.checkpoints import adapt, plan
 
 
 def main(section: str, measure: str, text: str, models: list[OutFolder]) -> None:
+    work, n_bytes = [], 0
+    budgets = read_params(measure, plan.Measure).budgets
     for folder in models:
-        base, tuned, plans = (folder / part for part in ("base", "tuned", "plans"))
+        base, tuned = (folder / part for part in ("base", "tuned"))
         for part in (base, tuned):
             verify(part)
-        plan.main(section, measure, base, tuned, text, folder / "spectra.parquet", plans)
-        adapt.main(base, tuned, plans, folder / "adapters")
+        of_model, of_plans = plan.prepared(section, measure, base, tuned, text, folder / "spectra.parquet")
+        work.append(of_model)
+        n_bytes += of_plans + adapt.room(base, tuned, budgets)
+    check_disk(models[0], n_bytes, section)
+    for folder, of_model in zip(models, work, strict=True):
+        plan.make(of_model, folder / "plans")
+        adapt.main(folder / "base", folder / "tuned", folder / "plans", folder / "adapters")
 
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ ADAPTED = ("attributed", "uniform")  # the rules of which adapters are made
 TABLES = ("plans", "modules", "losses", "budgets", "pruning")
 Tables = dict[str, pd.DataFrame]
 Modules = Mapping[str, Module]
+Work = tuple[list[tuple[Any, ...]], dict[str, Any]]  # a job for each tuned checkpoint, and how they are spread
 Earned = Mapping[str, float] | None  # by module; nothing is known of it without a text
 
 
@@ -71,6 +72,13 @@ class Measure:
 
 
 def main(section: str, measure: str, base: Path, tuned: Path, text: str, spectra: Path, plans: OutFolder) -> None:
+    work, n_bytes = prepared(section, measure, base, tuned, text, spectra)
+    check_disk(plans, n_bytes, "plan")
+    make(work, plans)
+
+
+def prepared(section: str, measure: str, base: Path, tuned: Path, text: str, spectra: Path) -> tuple[Work, int]:
+    """The work, by headers and the table of spectra, and the bytes on disk that it takes; its memory is there."""
     params, sizes = read_params(section, Plan), read_params(measure, Measure)
     use_device(params.device)
     begun, table = open_checkpoint(base), read_table(spectra)
@@ -79,14 +87,20 @@ def main(section: str, measure: str, base: Path, tuned: Path, text: str, spectra
         check_pair(begun, one.checkpoint)
     known_architecture(begun.config)  # loads the library once, before each worker would; opening a model refuses others
     n_fit = check_memory(begun, COPIES, "plan")
-    check_disk(plans, KEPT * len(last) * (n_losses(params, sizes) * (8 * len(begun.tensors) + 500) + 70_000), "plan")
-    clear(plans, *(f"{name}.parquet" for name in TABLES))
     rows = {name: table[(table["run"] == name) & (table["step"] == one.step)] for name, one in last.items()}
     jobs = [(params, sizes, base, one.checkpoint.folder, text, rows[name], name) for name, one in last.items()]
-    where = {"device": params.device, "n_processes": min(available_cores(), n_fit) if params.device == "cpu" else 1}
-    where["n_bytes"] = memory_of(begun, COPIES)
-    label, total = f"plans of {tuned}", None if text == "-" else len(jobs) * n_losses(params, sizes)
-    parts = list(spread(planned, jobs, **where, label=label, unit="checkpoint" if text == "-" else "loss", total=total))
+    how = {"device": params.device, "n_processes": min(available_cores(), n_fit) if params.device == "cpu" else 1}
+    how |= {"n_bytes": memory_of(begun, COPIES), "label": f"plans of {tuned}"}
+    total = None if text == "-" else len(jobs) * n_losses(params, sizes)
+    how |= {"unit": "checkpoint" if text == "-" else "loss", "total": total}
+    return (jobs, how), KEPT * len(jobs) * (n_losses(params, sizes) * (8 * len(begun.tensors) + 500) + 70_000)
+
+
+def make(work: Work, plans: Path) -> None:
+    """Plan and measure, and write the tables."""
+    jobs, how = work
+    clear(plans, *(f"{name}.parquet" for name in TABLES))
+    parts = list(spread(planned, jobs, **how))
     for name in TABLES:
         write_table(pd.concat([part[name] for part in parts], ignore_index=True), plans / f"{name}.parquet")
 

@@ -13,6 +13,7 @@ from lib.analysis.update_spectra import rounding_edge, update_of
 from lib.io.cells import Tables, joined, spread_cells
 from lib.io.command import OutFile, run
 from lib.io.compute import available_cores
+from lib.io.memory import COPIES, check_disk
 from lib.io.pretrained import check_pair, layer_of, open_checkpoint, open_snapshots
 from lib.io.tables import write_table
 
@@ -20,10 +21,18 @@ RTOL = 1e-3  # of a summary that is not used here
 
 
 def main(base: Path, tuned: Path, rounding: OutFile) -> None:
+    check_disk(rounding, room(base, tuned), "rounding")
     jobs = [(rounded, base, one.checkpoint.folder, one.run, one.step) for one in open_snapshots(tuned)]
     how = {"stage": "checkpoints_round", "label": f"rounding of {tuned}", "unit": "snapshot"}
     found = spread_cells({"snapshots": jobs}, n_processes=available_cores(), **how)
     write_table(joined(found["snapshots"], "rounding"), rounding)
+
+
+def room(base: Path, tuned: Path) -> int:
+    """The bytes on disk of the table, by headers alone: seven numbers and a name a matrix, and tables' own."""
+    begun, snapshots = open_checkpoint(base), open_snapshots(tuned)
+    n_rows = sum(len(check_pair(begun, one.checkpoint)) for one in snapshots)
+    return COPIES * (200 * n_rows + 10_000 * (1 + len(snapshots)))
 
 
 def rounded(base: Path, tuned: Path, name: str, step: int) -> Tables:

@@ -50,9 +50,17 @@ class Spectra:
 
 
 def main(section: str, base: Path, snapshots: Path, spectra: OutFile) -> None:
+    jobs, n_bytes = prepared(section, base, snapshots)
+    check_disk(spectra, n_bytes, section)
+    measure(jobs, snapshots, spectra)
+
+
+def prepared(section: str, base: Path, snapshots: Path) -> tuple[list[tuple[Any, ...]], int]:
+    """What is to be measured, layer by layer, by the headers alone, and the bytes on disk that it takes."""
     params = read_params(section, Spectra)
     begun = open_checkpoint(base)
-    jobs, first = [], {}
+    jobs: list[tuple[Any, ...]] = []
+    first: dict[str, int] = {}
     for one in open_snapshots(snapshots):
         if one.checkpoint.folder.resolve() == begun.folder.resolve():
             continue
@@ -65,7 +73,11 @@ def main(section: str, base: Path, snapshots: Path, spectra: OutFile) -> None:
         ]
     if not jobs:
         raise InputError(f"{snapshots}: wanted a checkpoint tuned from the base, got the base itself")
-    check_disk(spectra, COPIES * sum(written(begun, len(params.rotary_offsets), *job[6:8]) for job in jobs), section)
+    return jobs, COPIES * sum(written(begun, len(params.rotary_offsets), *job[6:8]) for job in jobs)
+
+
+def measure(jobs: list[tuple[Any, ...]], snapshots: Path, spectra: Path) -> None:
+    """Measure, and write the table."""
     cells = spread_cells(
         {"layers": jobs},
         stage="checkpoints_spectra",

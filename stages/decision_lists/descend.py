@@ -64,7 +64,9 @@ def main(section: str, solver: str, tasks: Path, tables: OutFolder) -> None:
         "both": [(descend_both, task, noise, params.noise_seed, solve) for task, noise in both],
         "alone": [(descend_alone, task, solve) for task in listed if task.use == "alone"],
     }
-    # Four numbers of every step of `both`, the curvature's mostly the same; tables' own, also of each run in scratch.
+    # Four numbers of every step of `both`; tables' own, also of each run in scratch. No bound on steps is of use but
+    # `max_steps`: the theorem's `latest` needs the step size, which is found on the way, and then is above 1e7 for
+    # every run of the committed params, whose longest takes 5003. The memory wanted above is n_tokens² as much.
     of_runs = len(both) * 32 * solve.max_steps + 5000 * sum(map(len, jobs.values()))
     check_disk(tables, COPIES * (of_runs + 20_000), section)
     clear(tables, "*.parquet")

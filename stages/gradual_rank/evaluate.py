@@ -206,4 +206,4 @@ def setup(cases: tuple[Problem, ...], tables: dict[str, Table], bar: Bars, full:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, handed_on=("kicks", "returns"))

@@ -44,11 +44,15 @@ class Problem:
         if not self.flow_scales:
             raise ValueError("flow_scales: wanted at least one, got none")
 
-    def written(self, toy: Toy) -> float:
-        """Bytes that are written: the curves of every flow and, of a head, its matrices at every snapshot."""
+    def written(self, toy: Toy, n_plateaus: int, max_events: int) -> float:
+        """Bytes that are written: of every flow its curves and plateaus (`n_plateaus` those of all seeds), what rises
+        and falls at two thresholds, six numbers an event, and, of a head, its matrices at every snapshot.
+
+        No shape says how many events there are: a flow with more than `max_events` is refused as it passes them.
+        """
         matrices = self.n_snapshots * 4 * toy.X.shape[-1] ** 2 if toy.frames is None else 0
-        n_values = 2 * matrices + (4 * self.n_snapshots + self.n_times) * toy.size + 1000  # with headers and few rows
-        return 8 * len(toy.seeds) * len(self.flow_scales) * n_values
+        n_values = 2 * matrices + (4 * self.n_snapshots + self.n_times) * toy.size + 12 * max_events + 1000  # headers
+        return 8 * len(self.flow_scales) * (len(toy.seeds) * n_values + n_plateaus * (2 * toy.size + 6))
 
     def held(self, toy: Toy) -> float:
         """Bytes: one flow's work, and the curves of all."""
@@ -90,7 +94,10 @@ def main(
     files = {name: (tasks / f"{name}.safetensors", predictions / f"{name}_stages.parquet") for name in cases}
     toys = {name: read_as("a toy task", read_toy, task) for name, (task, _) in files.items()}
     check_memory(section, sum(cases[name].held(toy) for name, toy in toys.items()))
-    check_disk(runs, COPIES * sum(cases[name].written(toy) for name, toy in toys.items()), section)
+    n_plateaus = {name: len(read_table(stages, ["seed"])) for name, (_, stages) in files.items()}
+    n_bytes = sum(cases[name].written(toy, n_plateaus[name], common.max_events) for name, toy in toys.items())
+    of_control = 8 * len(toys[base].seeds) * (12 * common.max_events + 1000)
+    check_disk(runs, COPIES * (n_bytes + of_control), section)
     scales = {name: sorted(problem.flow_scales) for name, problem in cases.items()}
     large_first = sorted(cases, key=lambda name: -toys[name].X[0].numel())
     cells = [(name, scale, False) for name in large_first for scale in scales[name]]  # workers begin with what is long
@@ -176,6 +183,9 @@ def follow(
                 note(y, *wanted[i])
             for kind, (_, events) in zip(("events", "grown"), passed, strict=True):
                 found[kind].extend({**cell, **vars(event)} for event in events)
+                if len(found[kind]) > solver.max_events:
+                    most = f"wanted at most max_events, {solver.max_events}, rises and falls of products, got more"
+                    raise InputError(f"{task}: seed {seed}, init scale 1e{log10_init_scale:g}: {most}")
     except StalledError as error:
         if not uphill:  # whose products grow without bound
             raise StalledError(f"seed {seed}, init scale 1e{log10_init_scale:g}: {error}") from error

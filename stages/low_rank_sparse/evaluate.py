@@ -210,4 +210,4 @@ def swept(sweep: pd.DataFrame, samples: pd.DataFrame, easy_n_relevant: int, n_pa
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, handed_on=("adapt", "directions", "losses"))

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save
 
-from lib.data.cifar import read_cifar
-from lib.data.digits import read_digits
+from lib.data.cifar import cifar_shape, read_cifar
+from lib.data.digits import digits_shape, read_digits
 from lib.data.sources import Source
 from lib.io.command import OutFile, run
 from lib.io.files import InputError, atomic
@@ -17,14 +17,20 @@ from lib.io.params import read_params
 
 def main(section: str, official: Path, dataset: OutFile) -> None:
     params = read_params(section, Source)
+    check_disk(dataset, COPIES * (size_of(params) + 1000), section)
     try:
         images = read(official, params)
     except ValueError as error:
         raise InputError(str(error)) from error
-    check_disk(dataset, COPIES * (sum(array.nbytes for array in images.values()) + 1000), section)
     with atomic(dataset) as part:
         part.write_bytes(with_digest(save(images)))
     print(f"{len(images['train_labels'])} training and {len(images['test_labels'])} test images")
+
+
+def size_of(params: Source) -> int:
+    """The bytes of a data set, as what was published has them: its images in uint8, and their labels in int64."""
+    n_images, n_values = digits_shape() if params.source == "digits" else cifar_shape(params.source)
+    return n_images * (n_values + 8)
 
 
 def read(official: Path, params: Source) -> dict[str, np.ndarray]:

@@ -155,6 +155,21 @@ TABLES = {
 }
 
 
+# Tables that are handed on unread, or nearly so, and the harms that pass for theirs in the work itself.
+HANDED_ON = {
+    "gradual_rank_evaluate": ["data/gradual_rank/disturbed/kicks", "data/gradual_rank/disturbed/returns"],
+    "gradual_rank_compare": [
+        *(f"data/gradual_rank/optimizers/{name}" for name in ("conserved", "courses")),
+        "data/gradual_rank/signs/diagonal",
+    ],
+    "low_rank_sparse_evaluate": [f"data/low_rank_sparse/{name}" for name in ("adapt", "directions", "losses")],
+    "decision_lists_evaluate": [
+        f"data/decision_lists/{name}" for name in ("descend/courses", "flow/repeats", "spectra")
+    ],
+    "checkpoints_evaluate": [f"data/checkpoints/*/plans/{name}" for name in ("budgets", "modules")],
+}
+
+
 def of_another_family(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"step": [1, 2, 3], "matrix": ["W", "W", "V"], "norm": [0.5, 0.25, 0.125]})
 
@@ -164,10 +179,12 @@ def of_other_types(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def run_with(stage: Stage, project: Path, folder: Path, table: str, harm: Callable) -> tuple[int, list[str]]:
-    """A stage alone, with another table: how it ends, and the lines that it says; a failure writes nothing."""
+    """A stage alone, with another table, also of several models: how it ends, and the lines that it says; a failure
+    writes nothing."""
     declared_files(stage, project, folder)
     shutil.copy(ROOT / "stages" / "tables.txt", folder / "stages")
-    write_table(harm(read_table(folder / table)), folder / table)
+    for file in folder.glob(table):
+        write_table(harm(read_table(file)), file)
     given = contents(folder, ["."])
     done = run_alone(stage, folder, folder.parent / "scratch")
     assert "Traceback" not in done.stderr
@@ -189,6 +206,56 @@ def test_another_table_is_refused_on_one_line(name, harm, tiny_pipeline, tmp_pat
         assert "wanted its spectrum, got none: measure spectra of data/checkpoints/llama/tuned" in error
     else:
         assert error.startswith(f"error: {TABLES[name]}: wanted "), lines
+
+
+@pytest.mark.parametrize("harm", [of_another_family, of_other_types])
+@pytest.mark.parametrize(("name", "table"), [(name, table) for name, tables in HANDED_ON.items() for table in tables])
+def test_another_table_is_not_handed_on(name, table, harm, tiny_pipeline, tmp_path):
+    [stage] = [stage for stage in tiny_pipeline.stages if stage.name == name]
+    code, lines = run_with(stage, tiny_pipeline.folder, tmp_path / "alone", f"{table}.parquet", harm)
+    [error] = lines
+    assert code == 1
+    wanted = f"error: {table.replace('*', '.*')}.parquet: wanted a table with the columns .*, got .*"
+    assert re.fullmatch(wanted + r" \(after a change of what is written there: `make generated`\)", error)
+
+
+def test_another_table_of_a_problem_of_ones_own_is_refused_on_one_line(tiny_pipeline, tmp_path):
+    """A stage alone, with one more line in the table of problems, of a name that stages/tables.txt does not list."""
+    [stage] = [stage for stage in tiny_pipeline.stages if stage.name == "gradual_rank_evaluate"]
+    folder = tmp_path / "alone"
+    declared_files(stage, tiny_pipeline.folder, folder)
+    shutil.copy(ROOT / "stages" / "tables.txt", folder / "stages")
+    [problems] = (folder / "stages" / "gradual_rank").glob("problems.tsv")
+    [small] = [line for line in problems.read_text().splitlines() if "small" in line]
+    problems.write_text(problems.read_text() + small.replace("small", "my_own") + "\n")
+    for file in (folder / "data" / "gradual_rank").glob("*/small_*.parquet"):
+        shutil.copy(file, file.with_name(file.name.replace("small", "my_own")))
+    done = run_alone(stage, folder, tmp_path / "scratch")
+    assert done.returncode == 0, done.stderr
+    for table in ("flows/my_own_plateaus", "predictions/my_own_events"):
+        file = folder / "data" / "gradual_rank" / f"{table}.parquet"
+        before = file.read_bytes()
+        write_table(of_another_family(read_table(file)), file)
+        done = run_alone(stage, folder, tmp_path / "scratch")
+        assert done.returncode == 1, done.stdout + done.stderr
+        [error] = done.stderr.splitlines()
+        wanted = f"error: data/gradual_rank/{table}.parquet: wanted a table with the columns .*, got columns step, .*"
+        assert re.fullmatch(wanted, error)
+        file.write_bytes(before)
+
+
+def test_measures_of_another_family_are_refused_on_one_line(tiny_pipeline, tmp_path):
+    families = [stage for stage in tiny_pipeline.stages if any(dep.endswith("/measures.json") for dep in stage.deps)]
+    assert {stage.name for stage in families} == {"low_rank_sparse_plot", "claims"}
+    for stage in families:
+        folder = tmp_path / stage.name
+        declared_files(stage, tiny_pipeline.folder, folder)
+        wanted = "metrics/low_rank_sparse/measures.json"
+        shutil.copy(tiny_pipeline.folder / "metrics" / "decision_lists" / "measures.json", folder / wanted)
+        done = run_alone(stage, folder, tmp_path / "scratch")
+        assert done.returncode == 1, done.stdout + done.stderr
+        [error] = done.stderr.splitlines()
+        assert re.fullmatch(rf"error: {wanted}: .*wanted .*'\w+', got .*", error)
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -71,6 +71,37 @@ def test_a_table_is_compared_with_those_whose_path_is_most_like_its_own(listed, 
     assert foreign_table("heads", [tmp_path / "data"], listed) is None, "a name that is not listed"
 
 
+def test_a_table_of_a_case_of_ones_own_is_compared_with_those_of_other_cases_in_its_folder(tmp_path):
+    """Its name is that of the case, which may have more parts, and an ending."""
+    list_of = tmp_path / "tables.txt"
+    list_of.write_text(
+        "data/heads/flows/small_events.parquet none x:numbers\ndata/heads/flows/events.parquet rows other:texts\n"
+        "data/heads/flows/small_times.parquet rows z:numbers\ndata/heads/forecasts/small_events.parquet rows y:texts\n"
+    )
+    for folder, wanted in (("flows", "x"), ("forecasts", "y")):
+        file = tmp_path / "data" / "heads" / folder / "my_own_events.parquet"
+        write_table(GOOD, file)
+        said = f"{file}: wanted a table with the columns {wanted}, got columns seed, method, p, lost"
+        assert foreign_table("heads", [file], list_of) == said
+        write_table(OTHER, file)
+        assert foreign_table("heads", [file], list_of) is None
+    for other in ("flows/own_ends.parquet", "elsewhere/own_events.parquet", "flows/ownevents.parquet"):
+        write_table(GOOD, tmp_path / "data" / "heads" / other)
+        assert foreign_table("heads", [tmp_path / "data" / "heads" / other], list_of) is None, other
+
+
+def test_of_tables_that_are_handed_on_those_with_rows_are_looked_at_and_no_other(listed, tmp_path):
+    few, flow = (tmp_path / "data" / "heads" / f"{name}.parquet" for name in ("few", "flow"))
+    for file in (few, flow):
+        write_table(OTHER, file)
+    said = f"{few}: {WANTED}columns x, y"
+    assert foreign_table("heads", [tmp_path / "data"], listed, handed_on=["few", "more"]) == said
+    write_table(OTHER.head(0), few)
+    assert foreign_table("heads", [tmp_path / "data"], listed, handed_on=["few", "more"]) is None
+    write_table(GOOD, few)
+    assert foreign_table("heads", [tmp_path / "data"], listed, handed_on=["few", "more"]) is None
+
+
 def test_other_columns_are_said_before_a_lack_of_rows_and_all_that_lack_them_together(listed, tmp_path):
     few, flow = (tmp_path / "data" / "heads" / f"{name}.parquet" for name in ("few", "flow"))
     write_table(GOOD.head(0), few)
@@ -103,3 +134,26 @@ def test_a_program_that_fails_on_another_table_ends_in_one_line_and_on_its_own_f
     write_table(GOOD, file)
     with pytest.raises(KeyError, match="nowhere"):
         run(main)
+
+
+def test_another_table_in_place_of_one_that_is_handed_on_is_refused_before_the_work(listed, tmp_path, monkeypatch):
+    begun = []
+
+    def main(table: Path) -> None:
+        begun.append(table)
+
+    family = Path(__file__).parent.name
+    monkeypatch.setattr("lib.io.foreign.LISTED", tmp_path / "of_io.txt")
+    (tmp_path / "of_io.txt").write_text(listed.read_text().replace("heads", family))
+    file = tmp_path / "data" / family / "flow.parquet"
+    monkeypatch.setattr(sys, "argv", ["program", str(file)])
+    write_table(OTHER, file)
+    run(main)
+    run(main, handed_on=["few"])
+    assert len(begun) == 2
+    with pytest.raises(SystemExit, match=r"^error: .*flow\.parquet: wanted .*, got columns x, y \(after a change of "):
+        run(main, handed_on=["few", "flow"])
+    assert len(begun) == 2
+    write_table(GOOD, file)
+    run(main, handed_on=["few", "flow"])
+    assert len(begun) == 3

@@ -2,6 +2,8 @@
 
 import json
 import math
+import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -290,6 +292,7 @@ def test_an_altered_name_of_a_column_is_refused(tmp_path):
         ({"gain": {"mean": 1.0, "sd": 0.5}}, "'gain'"),
         ({"setup": {"d": 8}, "gain": {"cases": ["0"], "values": 1.0}}, "'gain'"),
         ({"gain": {"1e-4": {"cases": ["0"], "values": [1.0]}, "1e-8": [1.0]}}, "'gain'"),
+        ({"loss": {"cases": ["0"], "values": [None]}, "gain": {"cases": ["0"], "values": ["much"]}}, "'gain'"),
     ],
     ids=str,
 )
@@ -297,6 +300,28 @@ def test_a_file_of_no_measures_is_refused(found, got, tmp_path):
     write_json(found, tmp_path / "m.json")
     with pytest.raises(InputError, match=rf"m\.json: wanted measures with lists of cases and of values, got {got}$"):
         read_measures(tmp_path / "m.json")
+
+
+def test_a_setup_that_is_none_is_refused(tmp_path):
+    write_json({"setup": 8}, tmp_path / "m.json")
+    with pytest.raises(InputError, match=r"m\.json: wanted a setup of numbers and texts by name, got 8$"):
+        read_measures(tmp_path / "m.json")
+
+
+def test_what_measures_lack_is_refused_where_it_is_looked_up_in_another_process_too(tmp_path):
+    values = pd.Series([1.5])
+    write_measures({"gain": values, "loss": {"1e-4": values}}, tmp_path, {"d": 8.0})
+    read = read_measures(tmp_path / "measures.json")
+    file = re.escape(str(tmp_path / "measures.json"))
+    for found in (read, pickle.loads(pickle.dumps(read))):
+        with pytest.raises(InputError, match=rf"^{file}: wanted 'slope', got setup, gain, loss$"):
+            found["slope"]
+        with pytest.raises(InputError, match=rf"^{file}: setup: wanted 'n', got d$"):
+            found["setup"]["n"]
+        with pytest.raises(InputError, match=rf"^{file}: loss: wanted 'values', got 1e-4$"):
+            found["loss"]["values"]
+        assert found == {"setup": {"d": 8}, "gain": found["gain"], "loss": {"1e-4": found["gain"]}}
+        assert found.get("slope", 0) == 0
 
 
 def test_measures_are_read_as_they_were_written(tmp_path):

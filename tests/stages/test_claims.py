@@ -197,6 +197,37 @@ def test_a_measure_that_no_file_ever_had_is_refused_by_its_line(stage, known):
     assert not Path("out/claims.json").exists()
 
 
+@pytest.mark.parametrize("known", ["", "m#one\nm#two\n"])
+def test_measures_of_another_family_are_refused_by_name(stage, known):
+    """None of several is there; with one of them, a sweep may have left the others out."""
+    claim = DESCRIBED | {"statement": "S", "kind": "our bar", "over": "every", "bar": "[0, 1]", "figure": "f"}
+    listed = {name: ("first", claim | {"measure": name}) for name in ("one", "two")}
+    Path("claims.yaml").write_text(yaml.safe_dump(grouped(listed, {"first": GROUPS["first"] | {"measures": "m"}})))
+    Path("known.txt").write_text(known)
+    files = Path("claims.yaml"), [Path("m")], Path("known.txt"), Path("c.json")
+    found = {"setup": {"d": 8}, "other": {"cases": ["0"], "values": [0.5]}}
+    Path("m").write_text(json.dumps(found))
+    wanted = "^m: wanted measures such as 'one', got setup, other$" if known else "wanted a measure of m, got 'one'"
+    with pytest.raises(InputError, match=wanted):
+        stage("claims", {}, *files)
+    assert not Path("c.json").exists()
+    if known:
+        Path("m").write_text(json.dumps(found | {"two": found["other"]}))
+        stage("claims", {}, *files)
+        states = {name: one["state"] for name, one in json.loads(Path("c.json").read_text()).items()}
+        assert states == {"toy_one": "not run", "toy_two": "holds"}
+
+
+def test_measures_by_other_than_init_scales_are_refused_where_a_claim_wants_them(stage):
+    claim = DESCRIBED | {"statement": "S", "kind": "our bar", "over": "every", "bar": "[0, 1]", "figure": "f"}
+    listed = {"one": ("first", claim | {"measure": "a@<=1e-2"})}
+    Path("claims.yaml").write_text(yaml.safe_dump(grouped(listed, {"first": GROUPS["first"] | {"measures": "m"}})))
+    Path("known.txt").touch()
+    Path("m").write_text(json.dumps({"a": {"tied": {"cases": ["0"], "values": [0.5]}}}))
+    with pytest.raises(InputError, match=r"^m: a: wanted values by init scale, got them by 'tied'$"):
+        stage("claims", {}, Path("claims.yaml"), [Path("m")], Path("known.txt"), Path("c.json"))
+
+
 def judged(stage, folder, values, over="median", bar="[12, 12]"):
     """The verdict on these values, or on those of each scale."""
     claim = {**DESCRIBED, "statement": "It is", "measure": "a", "over": over, "bar": bar, "figure": "a"}

@@ -3,12 +3,16 @@
 import itertools
 import json
 import math
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 from made import files
+
+from lib.io.files import InputError
+from lib.io.tables import write_table
 
 SECTION = "any.family.evaluate"
 PARAMS = {"steps": [2, 9, 40], "rtol": "the stage evaluate's"}
@@ -451,3 +455,25 @@ def patterns(table, figures):
             assert axes.get_title().startswith(r"$\sigma_{k+1} / \sigma_k$" if gap else "$1 - e_")
         columns = ("hinge_at_rank_2" if sweep == "grouped" else "hinge_at_rank_k", "hinge_in_random_directions")
         check(line[4], *(over_seeds(own, column, "value") for column in (*columns, "hinge_of_gaussian")))
+
+
+@pytest.mark.parametrize(
+    ("without", "said"),
+    [
+        (["setup"], ": wanted 'setup', got slope_of_"),
+        (["setup", "generalised_loss"], ": setup: wanted 'generalised_loss', got tied_permuted, untied_permuted, "),
+        (["slope_of_tail_in_patterns"], ": wanted 'slope_of_tail_in_patterns', got slope_of_steps_in_relevant, "),
+    ],
+    ids=str,
+)
+def test_measures_without_what_a_figure_shows_are_refused_by_file_and_name(stage, tmp_path, without, said):
+    rows, measures = made_tables()
+    for name, table in rows.items():
+        write_table(pd.DataFrame(table), tmp_path / "metrics" / "tables" / f"{name}.parquet")
+    *outer, last = without
+    part = {**measures[outer[0]]} if outer else measures
+    del part[last]
+    (tmp_path / "metrics" / "measures.json").write_text(json.dumps(measures | ({outer[0]: part} if outer else {})))
+    with pytest.raises(InputError, match=f"^metrics/measures.json{said}"):
+        stage("low_rank_sparse.plot", {SECTION: PARAMS}, SECTION, Path("metrics"), Path("figures"))
+    assert not (tmp_path / "figures").exists()
