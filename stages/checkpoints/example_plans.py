@@ -5,11 +5,12 @@ from lib.io.inputs import verify
 from lib.io.memory import check_disk
 from lib.io.params import read_params
 from stages.checkpoints import adapt, plan
+from stages.checkpoints.plan import Measure
 
 
 def main(section: str, measure: str, text: str, models: list[OutFolder]) -> None:
     work, n_bytes = [], 0
-    budgets = read_params(measure, plan.Measure).budgets
+    budgets = read_params(measure, Measure).budgets
     for folder in models:
         base, tuned = (folder / part for part in ("base", "tuned"))
         for part in (base, tuned):
