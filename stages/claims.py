@@ -15,7 +15,7 @@ from scipy.special import bdtr
 from scipy.stats import bootstrap
 
 from lib.io.claims import Claim, line_of, read_claims, wrong_at
-from lib.io.command import run
+from lib.io.command import OutFile, run
 from lib.io.files import InputError
 from lib.io.params import Interval
 from lib.io.tables import read_measures, write_json
@@ -24,7 +24,7 @@ LEAST_CASES = 5  # for an interval
 SAID = ("statement", "where", "kind", "source", "measure", "over", "bar", "figure", "drawn", "headline", "expected")
 
 
-def main(claims: Path, measures: list[Path], known: Path, verdicts: Path) -> None:
+def main(claims: Path, measures: list[Path], known: Path, verdicts: OutFile) -> None:
     found = {str(path): read_measures(path) for path in measures}
     listed = read_claims(claims)
     for claim in listed.values():

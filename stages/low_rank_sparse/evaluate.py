@@ -19,7 +19,7 @@ from lib.analysis.curves import (
 from lib.analysis.cut_measures import direction_measures, neuron_measures, truncation_measures
 from lib.analysis.energy import gap, leading_energy, nuclear_tail, of_matrices
 from lib.analysis.ranks import summaries
-from lib.io.command import run
+from lib.io.command import OutFile, OutFolder, run
 from lib.io.params import Fraction, Positive, read_params
 from lib.io.runs import open_runs
 from lib.io.tables import compact, pick, read_table, write_csv, write_measures, write_table
@@ -56,7 +56,14 @@ class Evaluate:
 
 
 def main(
-    section: str, generate: str, train: str, sweep: str, runs: Path, tables: list[Path], metrics: Path, curves: Path
+    section: str,
+    generate: str,
+    train: str,
+    sweep: str,
+    runs: Path,
+    tables: list[Path],
+    metrics: OutFolder,
+    curves: OutFile,
 ) -> None:
     params = read_params(section, Evaluate)
     setup: dict = {key: value for key, value in vars(params).items() if isinstance(value, int | float)}
