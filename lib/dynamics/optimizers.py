@@ -150,12 +150,12 @@ def newton_schulz(G: Float[Tensor, "*batch row col"]) -> Tensor:
     a, b, c = NEWTON_SCHULZ
     X = G.bfloat16()
     norm = X.float().square().sum((-2, -1), keepdim=True).sqrt().bfloat16()
-    X = (X / norm.clamp(min=NORM_EPS)).float()
+    X = (X / norm.clamp(min=NORM_EPS)).float().flatten(0, -3)
     for _ in range(NEWTON_SCHULZ_STEPS):
         gram = _rounded(X @ X.mT)
-        polynomial = _rounded(b * gram + c * (gram @ gram))
-        X = _rounded(a * X + polynomial @ X)
-    return X.bfloat16()
+        polynomial = _rounded(torch.baddbmm(gram, gram, gram, beta=b, alpha=c))
+        X = _rounded(torch.baddbmm(X, polynomial, X, beta=a))
+    return X.bfloat16().reshape(G.shape)
 
 
 def _rounded(X: Tensor) -> Tensor:

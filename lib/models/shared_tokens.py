@@ -40,23 +40,32 @@ class SharedTokensHead:
         self, W_KQ: Squares, W_VO: Squares
     ) -> tuple[Float[Tensor, "*batch training"], Squares, Squares]:
         r"""The losses, $-\partial L / \partial W_{KQ}$ and $-\partial L / \partial W_{VO}$."""
-        d, k = W_KQ.shape[-1], W_KQ.shape[-3]
-        of_keys, of_values = (W.reshape(-1, k, d, d).numpy() for W in (W_KQ, W_VO))
-        found, begin = [], 0
-        with np.errstate(all="ignore"):  # what is not finite goes on as such, as with torch
-            for block in self._blocks:
-                end = begin + len(block.X)
-                found.append(block.loss_and_gradients(of_keys[begin:end], of_values[begin:end]))
-                begin = end
-        loss, g_KQ, g_VO = (torch.from_numpy(np.concatenate(parts)) for parts in zip(*found, strict=True))
-        return loss.reshape(self._batch), g_KQ.reshape(W_KQ.shape), g_VO.reshape(W_VO.shape)
+        loss, G = self._at(torch.stack([W_KQ, W_VO]).numpy())
+        g_KQ, g_VO = torch.from_numpy(G)
+        return torch.from_numpy(loss), g_KQ, g_VO
 
     def loss_and_slopes(self, W: Factors) -> tuple[Float[Tensor, "*batch training"], Factors]:
         r"""The losses, and minus their gradients in the factors of both products: $G Q$ in P, $G^\top P$ in Q."""
-        P, Q = W["factors"]
-        loss, *slopes = self.loss_and_gradients(*(P @ Q.mT))
-        G = torch.stack(slopes)
-        return loss, {"factors": torch.stack([G @ Q, G.mT @ P])}
+        factors = W["factors"].numpy()
+        P, Q = factors
+        slopes = np.empty_like(factors)
+        with np.errstate(all="ignore"):  # what is not finite goes on as such, as with torch
+            loss, G = self._at(P @ Q.swapaxes(-1, -2))
+            np.matmul(G, Q, out=slopes[0])
+            np.matmul(G.swapaxes(-1, -2), P, out=slopes[1])
+        return torch.from_numpy(loss), {"factors": torch.from_numpy(slopes)}
+
+    def _at(self, products: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The losses, and minus the gradients in both products [product, *batch, training, d, d]."""
+        whole, G = products.reshape(2, -1, *products.shape[-3:]), np.empty_like(products)
+        slopes, losses, begin = G.reshape(whole.shape), [], 0
+        with np.errstate(all="ignore"):
+            for block in self._blocks:
+                these = slice(begin, begin + len(block.X))
+                loss, slopes[0, these], slopes[1, these] = block.loss_and_gradients(*whole[:, these])
+                losses.append(loss)
+                begin = these.stop
+        return np.concatenate(losses).reshape(self._batch), G
 
 
 def memory(n_samples: int, seq_len: int, d: int, n_seeds: int, together: int, n_steps: int) -> int:
