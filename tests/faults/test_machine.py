@@ -9,6 +9,7 @@ import sys
 import time
 from importlib import import_module
 from pathlib import Path
+from typing import get_origin
 
 import psutil
 import pytest
@@ -149,7 +150,9 @@ def test_every_path_that_a_stage_writes_is_marked_so(family):
         for part in stage.cmd.split(" && "):
             _, _, module, *arguments = part.split()
             parameters = inspect.signature(import_module(module).main, eval_str=True).parameters.values()
-            for parameter, given in zip(parameters, arguments, strict=False):
+            n_more = max(0, len(arguments) - len(parameters))  # of the one that is a list
+            taken = [one for one in parameters for _ in range(1 + n_more * (get_origin(one.annotation) is list))]
+            for parameter, given in zip(taken, arguments, strict=False):
                 kind = parameter.annotation
                 kind = OutFolder if kind == list[OutFolder] else kind
                 written = given in outs or any(out.startswith(given + "/") for out in outs)
