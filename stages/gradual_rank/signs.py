@@ -48,7 +48,7 @@ class Signs(Seeds):
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of the head, those of the small one; `threshold`, of the solver, is the |p| that counts as learned."""
+    """Of the head: those of the small one."""
 
     n_samples: Count
     seq_len: Count
@@ -56,7 +56,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Learned:
+class Learned:  # the |p| from which a product counts as such, of the solver
     threshold: Positive
 
 
@@ -101,7 +101,8 @@ def main(section: str, problem: str, solver: str, followed: OutFolder) -> None:
     tokens, d = sizes.n_samples * sizes.seq_len, sizes.d_model
     scales, largest = params.log10_init_scales, max(params.log10_init_scales)
     n_steps = steps_to(params.end, min(params.learning_rate, LONGEST), f"{section}: end, learning_rate")
-    check_memory(section, 8 * params.n_seeds * (tokens * (6 * d + 3 * sizes.seq_len) + 8 * n_steps * 2 * d))
+    of_steps = 8 * 2 * d * max(n_steps * params.n_seeds, MOST_STEPS)
+    check_memory(section, 8 * (params.n_seeds * tokens * (6 * d + 3 * sizes.seq_len) + of_steps))
     check_disk(followed, COPIES * 8 * params.n_seeds * (2 + len(scales)) * (N_LOOKS * (2 * d + 20) + 5000), section)
 
     def cells(function: Callable[..., Tables], name: str, scales: Iterable[float], each: bool = False) -> list[Job]:
