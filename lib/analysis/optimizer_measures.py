@@ -128,6 +128,6 @@ def flow_distances(paths: Table, events: Table) -> Table:
 
 def by_scale(table: Table, column: str) -> dict[str, pd.Series]:
     """A column by seed at every init scale at which it was taken, the smallest last."""
-    table = table.dropna(subset=column)
-    scales = sorted(table["log10_init_scale"].unique(), reverse=True)
-    return {f"1e{s:g}": table[table["log10_init_scale"] == s].set_index("seed")[column].astype(float) for s in scales}
+    values = pd.Series(table[column].to_numpy(float), table["seed"], name=column)
+    scales = table["log10_init_scale"].to_numpy()
+    return {f"1e{s:g}": of for s in np.unique(scales)[::-1] if len(of := values[scales == s].dropna())}
