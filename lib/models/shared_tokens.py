@@ -112,7 +112,7 @@ class _Block:
         self.flat = X.reshape(len(X), -1, X.shape[-1])
         self.XT = np.ascontiguousarray(X.swapaxes(-1, -2))
         self.flat_T = np.ascontiguousarray(self.flat.swapaxes(-1, -2))
-        self.ones = np.ones(X.shape[-2:]), np.ones(X.shape[-1:] * 2)  # A sum's product with them is its row, d times
+        self.ones = np.ones(X.shape[-2:]), np.ones(X.shape[-1:] * 2)  # a product with them has every row's sum d times
 
     def loss_and_gradients(self, W_KQ: np.ndarray, W_VO: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Of [seed, training, d, d], as `SharedTokensHead` has them."""
