@@ -150,7 +150,7 @@ def newton_schulz(G: Float[Tensor, "*batch row col"]) -> Tensor:
     a, b, c = NEWTON_SCHULZ
     X = G.bfloat16()
     norm = X.float().square().sum((-2, -1), keepdim=True).sqrt().bfloat16()
-    X = (X / norm.clamp(min=NORM_EPS)).float().flatten(0, -3)
+    X = (X / norm.clamp(min=NORM_EPS)).float().reshape(-1, *G.shape[-2:])
     for _ in range(NEWTON_SCHULZ_STEPS):
         gram = _rounded(X @ X.mT)
         polynomial = _rounded(torch.baddbmm(gram, gram, gram, beta=b, alpha=c))
