@@ -14,7 +14,7 @@ from torch import Tensor
 
 from benchmarks.harness import Contender, race, write_results
 from lib.data.decision_lists import cyclic_lists, determining_tokens, label_matrix, product_law, subsets
-from lib.io.command import run
+from lib.io.base.command import run
 from lib.models.list_attention import (
     Rows,
     exchangeable_loss_gradient,

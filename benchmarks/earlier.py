@@ -24,9 +24,9 @@ import pandas as pd
 import yaml
 
 from benchmarks.harness import Contender, Row, Spread, race, write_results
-from lib.io.command import run
-from lib.io.files import InputError
-from lib.io.params import load_yaml
+from lib.io.base.command import run
+from lib.io.base.files import InputError
+from lib.io.base.params import load_yaml
 
 EARLIER = "7d439c4"
 SHARE = 0.75  # of the earlier CPU time, at most

@@ -21,11 +21,11 @@ from torch.utils.data import DataLoader, Dataset
 from lib.data.images import Images, channel_statistics, read_images, standardise
 from lib.dynamics.sgd import State, sgd
 from lib.dynamics.stacked import Losses
-from lib.io.command import run
-from lib.io.compute import available_cores, generator, matmul_rate
+from lib.io.base.command import run
+from lib.io.base.params import read_params
+from lib.io.base.tables import write_json
 from lib.io.device import use_device
-from lib.io.params import read_params
-from lib.io.tables import write_json
+from lib.io.workers.compute import available_cores, generator, matmul_rate
 from lib.models.vit import ViT, forward_flops, training_loss
 from stages.vision.train import Train, Variant, feed
 

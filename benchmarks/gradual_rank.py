@@ -19,8 +19,8 @@ from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
 from lib.dynamics.diagonal_descent import descend
 from lib.dynamics.gradient_flow import Event, LogCoordinates, log_flow, staged_flow, with_events
 from lib.dynamics.greedy import greedy
-from lib.io.command import run
-from lib.io.compute import generator
+from lib.io.base.command import run
+from lib.io.workers.compute import generator
 from lib.models.diagonal_attention import DiagonalHead, diagonal_head
 
 LOG10_SCALES = (-1, -2, -4, -8, -16, -32)

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from lib.io.command import run
-from lib.io.compute import available_cores, use_threads
-from lib.io.files import InputError, atomic
-from lib.io.tables import read_json, write_json
+from lib.io.base.command import run
+from lib.io.base.files import InputError, atomic
+from lib.io.base.tables import read_json, write_json
+from lib.io.workers.compute import available_cores, use_threads
 
 Row = dict[str, Any]
 

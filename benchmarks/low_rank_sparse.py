@@ -16,8 +16,8 @@ from torch import Tensor
 
 from benchmarks.harness import Contender, Row, Spread, race, write_results
 from lib.data.patterns import PatternTask, draw_samples, orthonormal_patterns
-from lib.io.command import run
-from lib.io.compute import generator, keep_freed_memory
+from lib.io.base.command import run
+from lib.io.workers.compute import generator, keep_freed_memory
 from lib.models.one_layer_vit import (
     MATRICES,
     Weights,

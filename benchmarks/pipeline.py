@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import Row, Spread, interleave, write_results
-from lib.io.command import run
+from lib.io.base.command import run
 
 FIGURE_MODULE, FIGURE_STAGE = "lib/figures/ranks.py", "vision_plot@digits"
 TRAINING = "stages.vision.train"

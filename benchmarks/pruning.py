@@ -13,8 +13,8 @@ from torch.nn.utils import prune
 
 from benchmarks.harness import Contender, race, write_results
 from lib.analysis.pruning import magnitude_masks
-from lib.io.command import run
-from lib.io.compute import generator
+from lib.io.base.command import run
+from lib.io.workers.compute import generator
 from lib.models.vit import MATRICES, ViT, Weights, forward_flops, logits, remove_heads, remove_neurons
 
 RATES = [k / 10 for k in range(1, 10)]

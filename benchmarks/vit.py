@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.harness import Contender, race, write_results
 from lib.data.images import batches, crop_and_flip, standardise
-from lib.io.command import run
-from lib.io.compute import generator
+from lib.io.base.command import run
+from lib.io.workers.compute import generator
 from lib.models.attention import merge_heads
 from lib.models.vit import ViT, Weights, logits, patches
 

@@ -22,9 +22,9 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.harness import Row, Spread, write_results
+from lib.io.base.command import run
 from lib.io.cells import spread_cells
-from lib.io.command import run
-from lib.io.compute import spread, use_threads
+from lib.io.workers.compute import spread, use_threads
 
 Way = Callable[[Callable, list[tuple]], Iterable[Any]]
 JOBLIB = ("loky", "multiprocessing", "ray", "dask")

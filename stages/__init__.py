@@ -3,7 +3,7 @@
 import os
 import sys
 
-from lib.io.command import end_with_parent, interrupt_at_once, refuse_shallow_clone
+from lib.io.base.command import end_with_parent, interrupt_at_once, refuse_shallow_clone
 
 if sys.argv[0] == "-m":  # python is looking for the module that it will run
     interrupt_at_once()

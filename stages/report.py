@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lib.io.command import OutFile, run
-from lib.io.compute import spread_by_name
-from lib.io.files import InputError
+from lib.io.base.command import OutFile, run
+from lib.io.base.files import InputError
+from lib.io.base.params import load_yaml, parse
+from lib.io.base.tables import read_json
 from lib.io.page import COLUMN, Picture, picture, write_page
-from lib.io.params import load_yaml, parse
-from lib.io.tables import read_json
+from lib.io.workers.compute import spread_by_name
 
 Claims = dict[str, dict[str, Any]]
 CLAIM = {"statement", "where", "family", "kind", "source", "over", "bar", "figure", "state", "command"}

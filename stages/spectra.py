@@ -22,14 +22,14 @@ from lib.analysis.spectra import (
     singular_values,
     update_singular_values,
 )
+from lib.io.base.command import OutFile, run
+from lib.io.base.inputs import read_header
+from lib.io.base.memory import COPIES as KEPT
+from lib.io.base.memory import check_disk, check_memory, size_of
+from lib.io.base.tables import write_table
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import OutFile, run
-from lib.io.compute import advance, available_cores, generator, use_threads
-from lib.io.inputs import read_header
-from lib.io.memory import COPIES as KEPT
-from lib.io.memory import check_disk, check_memory, size_of
 from lib.io.runs import FIRST_SNAPSHOT, Layout, Run, open_run, open_runs
-from lib.io.tables import write_table
+from lib.io.workers.compute import advance, available_cores, generator, use_threads
 
 NULL_SEED = 0  # of the Gaussian null: every matrix of a run has a draw of its own
 COPIES = 36  # of a state in float32, measured: two of them in float64, their factors, and what decompositions need

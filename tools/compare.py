@@ -21,8 +21,8 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from lib.io.command import run
-from lib.io.files import InputError
+from lib.io.base.command import run
+from lib.io.base.files import InputError
 from lib.io.page import Picture, picture, write_page
 
 ROOT = Path(__file__).parents[1]

@@ -1,7 +1,7 @@
 """Write the code that each stage imports into its deps in dvc.yaml, and change nothing else: `make deps`.
 
-A command may run several modules, one after another. A stage that has no `.py` dep yet gets them too. `deps` is a list
-of paths between brackets, first what is no code.
+A command may run several modules, one after another. A stage that has no dep of code yet gets them too. `deps` is a
+list of paths between brackets, first what is no code.
 """
 
 import re
@@ -10,8 +10,8 @@ from textwrap import fill
 
 from ruamel.yaml import YAML
 
-from lib.io.files import InputError
-from tools.imports import closure
+from lib.io.base.files import InputError
+from tools.imports import closure, dep, is_code
 
 ROOT = Path(__file__).parents[1]
 STAGE = re.compile(r"^  ([\w.-]+):\n((?:(?:    .*)?\n)+)", re.MULTILINE)  # a key, and all that is indented below it
@@ -20,7 +20,7 @@ MODULE = re.compile(r"\bpython -m (stages\.[\w.]+)")
 
 
 def with_deps(text: str, root: Path) -> str:
-    """The text of a dvc.yaml in which the `.py` deps of each stage are what its modules import, in order."""
+    """The text of a dvc.yaml in which each stage's deps of code are what its modules import, in order."""
 
     def rewritten(stage: re.Match[str]) -> str:
         modules, deps = MODULE.findall(stage[0]), DEPS.search(stage[0])
@@ -29,8 +29,8 @@ def with_deps(text: str, root: Path) -> str:
         listed = YAML(typ="safe").load(deps[0])["deps"]
         if "#" in deps[0] or not isinstance(listed, list) or not all(isinstance(path, str) for path in listed):
             raise InputError(f"{stage[1]}: wanted deps that are a list of paths without comments, got {listed!r}")
-        others = [path for path in listed if not path.endswith(".py")]
-        code = {path for module in modules for path in closure(module.replace(".", "/") + ".py", root)}
+        others = [path for path in listed if not is_code(path)]
+        code = {dep(path) for module in modules for path in closure(module.replace(".", "/") + ".py", root)}
         return stage[0].replace(deps[0], f"    deps: {_in_brackets(others, list(code))}\n")
 
     return STAGE.sub(rewritten, text)

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lib.io.command import run
-from lib.io.files import InputError, atomic
+from lib.io.base.command import run
+from lib.io.base.files import InputError, atomic
 
 ROOT = Path(__file__).parents[1]
 EPOCHS = (500, 300, 200, 150, 100, 70, 50, 30, 20, 10, 5, 3, 2, 1)
@@ -117,7 +117,7 @@ def there(module: str) -> bool:
 
 def given(params: Path, dataset: str, device: str, source: str) -> Section:
     """The section of a data set in the params file, for that device."""
-    from lib.io.params import load_yaml
+    from lib.io.base.params import load_yaml
 
     sections = load_yaml(params)["vision"]
     known = [name for name, value in sections.items() if isinstance(value, dict) and "train" in value]
@@ -132,7 +132,7 @@ def given(params: Path, dataset: str, device: str, source: str) -> Section:
 
 def shared(params: Path) -> Section:
     """What the params file says of all data sets."""
-    from lib.io.params import load_yaml
+    from lib.io.base.params import load_yaml
     from tools.publish import SHARED
 
     sections = load_yaml(params)["vision"]

@@ -55,6 +55,20 @@ def closure(file: str, root: Path) -> dict[str, str]:
     return found
 
 
+def dep(file: str) -> str:
+    """What dvc.yaml names for a file of code: the file, or its folder where that lies below one of lib's.
+
+    What most stages use, as `lib/io/base`, is such a folder: one dep for all that is in it.
+    """
+    folder = Path(file).parent
+    return folder.as_posix() if folder.parts[:1] == ("lib",) and len(folder.parts) > 2 else file
+
+
+def is_code(path: str) -> bool:
+    """Whether a dep of dvc.yaml is code: a Python file, or a folder of such."""
+    return path.endswith(".py") or path.startswith("lib/")
+
+
 def imports_by_name(file: str, root: Path) -> list[int]:
     """The lines of a file on which it imports or runs what its import statements do not name."""
     called = [node for node in ast.walk(parsed(file, root)) if isinstance(node, ast.Call)]

@@ -21,13 +21,13 @@ from tqdm import tqdm
 
 from lib.figures.checkpoints import pruned, ranks_of_modules, share_lost, spectra_of_snapshots
 from lib.figures.style import rendered, styled
-from lib.io.command import run
-from lib.io.files import InputError
-from lib.io.memory import check_disk
+from lib.io.base.command import run
+from lib.io.base.files import InputError
+from lib.io.base.memory import check_disk
+from lib.io.base.params import Count, read_params
+from lib.io.base.tables import read_json, read_table
 from lib.io.page import picture, write_page
-from lib.io.params import Count, read_params
 from lib.io.pretrained import Checkpoint, check_memory, check_pair, open_checkpoint, open_snapshots
-from lib.io.tables import read_json, read_table
 from lib.models.transformers_models import ModelError, known_architecture, read_batches
 from stages.checkpoints.adapt import whether
 from stages.checkpoints.plan import COPIES

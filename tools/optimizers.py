@@ -25,13 +25,13 @@ from lib.analysis.spectra import initial_factor
 from lib.analysis.training_measures import of_optimizers
 from lib.data.images import channel_statistics, read_images, standardise
 from lib.dynamics.sgd import Optimizer
+from lib.io.base.command import run
+from lib.io.base.files import InputError, atomic
+from lib.io.base.params import Count, Fraction, Name, Positive, load_yaml, read_cases, read_params
+from lib.io.base.tables import compact, write_json, write_measures, write_table
 from lib.io.cells import joined, spread_cells
-from lib.io.command import run
-from lib.io.compute import available_cores
-from lib.io.files import InputError, atomic
-from lib.io.params import Count, Fraction, Name, Positive, load_yaml, read_cases, read_params
 from lib.io.runs import Run, open_run, open_runs
-from lib.io.tables import compact, write_json, write_measures, write_table
+from lib.io.workers.compute import available_cores
 from lib.models.vit import score
 from stages.spectra import spectrum, states
 from stages.vision import plot

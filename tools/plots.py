@@ -9,8 +9,8 @@ from pathlib import Path
 import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from lib.io.command import run
-from lib.io.files import atomic
+from lib.io.base.command import run
+from lib.io.base.files import atomic
 
 
 def main(template: Path) -> None:

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from lib.data.images import read_images
-from lib.io.command import run
-from lib.io.files import InputError, clear, file_name
-from lib.io.params import load_yaml
-from lib.io.tables import write_json
+from lib.io.base.command import run
+from lib.io.base.files import InputError, clear, file_name
+from lib.io.base.params import load_yaml
+from lib.io.base.tables import write_json
 
 PACKAGES = ["torch", "numpy", "pandas", "pyarrow", "safetensors", "scipy"]
 DETERMINES = ["lib", "stages", "dvc.yaml"]

@@ -24,12 +24,12 @@ from lib.analysis.attribution import path_attribution
 from lib.analysis.rank_plans import Module, budget_of, parameters, plan, shuffled
 from lib.analysis.update_spectra import update_of
 from lib.io.adapters import lora_config
+from lib.io.base.command import run
+from lib.io.base.params import Name, load_yaml, read_cases, read_params
+from lib.io.base.tables import compact, write_json, write_measures, write_table
 from lib.io.cells import Job, joined, spread_cells
-from lib.io.command import run
-from lib.io.compute import available_cores, generator
-from lib.io.params import Name, load_yaml, read_cases, read_params
 from lib.io.pretrained import open_checkpoint
-from lib.io.tables import compact, write_json, write_measures, write_table
+from lib.io.workers.compute import available_cores, generator
 from lib.models.transformers_models import (
     Batch,
     LinearUpdates,

@@ -7,9 +7,9 @@ and their summary are written; nothing else is touched. Figures are drawn by the
 
 from pathlib import Path
 
-from lib.io.command import run
-from lib.io.params import read_params
-from lib.io.tables import compact, read_table, write_measures, write_table
+from lib.io.base.command import run
+from lib.io.base.params import read_params
+from lib.io.base.tables import compact, read_table, write_measures, write_table
 from stages.vision.evaluate import HEADLINES, Evaluate, Sizes, derived, measured, setup_of
 
 TABLES = ("training", "ranks", "truncate", "prune")

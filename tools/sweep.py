@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from lib.figures.style import rendered, styled
-from lib.io.command import run
-from lib.io.files import InputError, atomic
+from lib.io.base.command import run
+from lib.io.base.files import InputError, atomic
 
 Point = tuple[str, Any, float, float, float]  # experiment, the param's value, the metric's mean, low and high end
 

@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 import yaml
 
-from lib.io.command import run
+from lib.io.base.command import run
 from tools import unlock
 
 ROOT = Path(__file__).parents[1]

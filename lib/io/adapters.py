@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lib.io.files import atomic
+from lib.io.base.files import atomic
 
 FILES = ("adapter_config.json", "adapter_model.safetensors", "README.md", "plan.json")
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 
-from lib.io.compute import matmul_rate
-from lib.io.files import InputError
-from lib.io.memory import COPIES, check_disk
+from lib.io.base.files import InputError
+from lib.io.base.memory import COPIES, check_disk
+from lib.io.workers.compute import matmul_rate
 
 SHARE_OF_RATE = 0.4  # of a device's rate for matrix products, which a training reaches [C]
 

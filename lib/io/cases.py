@@ -5,8 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lib.io.files import InputError
-from lib.io.params import read_cases
+from lib.io.base.files import InputError
+from lib.io.base.params import read_cases
 
 Schema = TypeVar("Schema")
 

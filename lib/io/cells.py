@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from lib.io.compute import advance, spread
-from lib.io.files import InputError, sha256
-from lib.io.scratch import Scratch, code_digest
-from lib.io.tables import read_table, write_table
+from lib.io.base.files import InputError, sha256
+from lib.io.base.tables import read_table, write_table
+from lib.io.workers.compute import advance, spread
+from lib.io.workers.scratch import Scratch, code_digest
 
 Tables = dict[str, pd.DataFrame]
 Job = tuple[Any, ...]  # a function that gives tables by name, or a course, and its arguments

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from lib.io.live import Curves
-from lib.io.scratch import Pace, Scratch, Tensors
+from lib.io.workers.scratch import Pace, Scratch, Tensors
 
 KEPT = 2  # checkpoints: where the newest is broken, the one before is used
 Row = dict[str, Any]

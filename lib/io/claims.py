@@ -16,8 +16,8 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import MappingNode
 
-from lib.io.files import InputError
-from lib.io.params import Interval, load_yaml, parse
+from lib.io.base.files import InputError
+from lib.io.base.params import Interval, load_yaml, parse
 
 SOURCE = re.compile(r"(theorem|paper's figure|assumption|our bar|control) (\[[A-Z]+\]), (.+)")
 TEST = re.compile(r"(every|mean|median) ([^\s@]+)(?:@(<=|>=|)(\S+))? in (.+)")

@@ -7,8 +7,8 @@ from typing import Annotated
 import torch
 from pydantic import AfterValidator
 
-from lib.io import compute
-from lib.io.files import InputError
+from lib.io.base.files import InputError
+from lib.io.workers import compute
 
 
 def _named(device: str) -> str:

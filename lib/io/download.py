@@ -21,7 +21,7 @@ from requests.exceptions import InvalidSchema, InvalidURL, MissingSchema, TooMan
 from tqdm import tqdm
 from urllib3.exceptions import HTTPError
 
-from lib.io.files import InputError, sha256
+from lib.io.base.files import InputError, sha256
 
 CHUNK = 1 << 16
 

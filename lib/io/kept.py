@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from lib.io.compute import advance
-from lib.io.files import sha256
-from lib.io.scratch import Scratch, code_digest
+from lib.io.base.files import sha256
+from lib.io.workers.compute import advance
+from lib.io.workers.scratch import Scratch, code_digest
 
 
 class Keep(Protocol):

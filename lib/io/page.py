@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image
 
-from lib.io.files import InputError, atomic
+from lib.io.base.files import InputError, atomic
 
 COLUMN = 1140  # the width of a page's column, in CSS pixels: a figure is never shown wider
 COLOURS = 32  # of a picture: a drawing looks the same in fewer bytes, and no tint takes another one's place

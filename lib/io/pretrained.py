@@ -12,9 +12,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from lib.io.files import InputError, file_name
-from lib.io.inputs import Entry, read_header, read_json
-from lib.io.memory import available_memory
+from lib.io.base.files import InputError, file_name
+from lib.io.base.inputs import Entry, read_header, read_json
+from lib.io.base.memory import available_memory
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 QUANTISED = ("I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3", "F6_E3M2")

@@ -19,9 +19,9 @@ from typing import Any
 
 import pandas as pd
 
-from lib.io.files import InputError, atomic, clear, file_name, sha256
-from lib.io.inputs import read_sums
-from lib.io.tables import read_table, write_table
+from lib.io.base.files import InputError, atomic, clear, file_name, sha256
+from lib.io.base.inputs import read_sums
+from lib.io.base.tables import read_table, write_table
 
 FORMAT = "transformer dynamics run 1"
 AXES = ("seed", "layer", "head", "row", "col")

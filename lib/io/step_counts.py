@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 MOST_STEPS = 1_000_000  # of one training, as of those whose params say the number of steps itself (`params.Steps`)
 

@@ -16,13 +16,13 @@ import pandas as pd
 
 from lib.analysis.update_spectra import leading_triplets, update_of
 from lib.io.adapters import FILES, lora_config, write_adapter
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import InputError, clear
+from lib.io.base.memory import COPIES, check_disk
+from lib.io.base.tables import read_table
 from lib.io.cells import Course, spread_cells
-from lib.io.command import OutFolder, run
-from lib.io.compute import available_cores, generator
-from lib.io.files import InputError, clear
-from lib.io.memory import COPIES, check_disk
 from lib.io.pretrained import Checkpoint, check_pair, load_tensor, open_checkpoint, open_snapshots
-from lib.io.tables import read_table
+from lib.io.workers.compute import available_cores, generator
 from lib.models.transformers_models import ModelError, Rest, beside_linear_layers, open_model
 
 SEED = 0  # of randomised ranges, as those of the plan

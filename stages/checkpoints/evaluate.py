@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
-from lib.io.command import OutFolder, run
-from lib.io.tables import compact, read_table, write_measures, write_table
+from lib.io.base.command import OutFolder, run
+from lib.io.base.tables import compact, read_table, write_measures, write_table
 
 SLIGHT = 0.02  # of |W|: updates below it are slight, and rounding to bfloat16 shows
 CELL = ["model", "run", "budget"]

@@ -1,9 +1,9 @@
 """The plans and adapters of the example's models, in one process: libraries load once."""
 
-from lib.io.command import OutFolder, run
-from lib.io.inputs import verify
-from lib.io.memory import check_disk
-from lib.io.params import read_params
+from lib.io.base.command import OutFolder, run
+from lib.io.base.inputs import verify
+from lib.io.base.memory import check_disk
+from lib.io.base.params import read_params
 from stages.checkpoints import adapt, plan
 from stages.checkpoints.plan import Measure
 

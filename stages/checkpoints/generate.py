@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from lib.data.grammar import shuffled, text
-from lib.io.command import OutFolder, run
-from lib.io.files import write_files
-from lib.io.inputs import write_sums
-from lib.io.params import Interval, read_params
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import write_files
+from lib.io.base.inputs import write_sums
+from lib.io.base.params import Interval, read_params
 
 Bytes = Annotated[int, Interval("[1000, 1e9]")]
 FIRST, SECOND = 0, 1  # seeds of the languages

@@ -19,15 +19,15 @@ from lib.analysis.attribution import path_attribution
 from lib.analysis.pruning import pruned_states
 from lib.analysis.rank_plans import Module, Rule, candidates, least_budget, parameters, plan
 from lib.analysis.update_spectra import leading_triplets, update_of
-from lib.io.command import OutFolder, run
-from lib.io.compute import available_cores, generator, spread, use_device
-from lib.io.files import InputError, clear
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import InputError, clear
+from lib.io.base.memory import COPIES as KEPT
+from lib.io.base.memory import check_disk
+from lib.io.base.params import Count, Fraction, Interval, read_params
+from lib.io.base.tables import read_table, write_table
 from lib.io.kept import Keep, kept
-from lib.io.memory import COPIES as KEPT
-from lib.io.memory import check_disk
-from lib.io.params import Count, Fraction, Interval, read_params
 from lib.io.pretrained import Checkpoint, check_memory, check_pair, memory_of, open_checkpoint, open_snapshots
-from lib.io.tables import read_table, write_table
+from lib.io.workers.compute import available_cores, generator, spread, use_device
 from lib.models.transformers_models import (
     Batch,
     Factors,

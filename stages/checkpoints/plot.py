@@ -16,10 +16,10 @@ from lib.figures.checkpoints import (
     trained_adapters,
 )
 from lib.figures.style import as_svg
-from lib.io.command import OutFolder, run
-from lib.io.compute import spread_by_name
-from lib.io.files import InputError, clear, write_files
-from lib.io.tables import read_table
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import InputError, clear, write_files
+from lib.io.base.tables import read_table
+from lib.io.workers.compute import spread_by_name
 
 # The tables of each figure.
 FIGURES: dict[str, tuple[Callable[..., Figure], tuple[str, ...]]] = {

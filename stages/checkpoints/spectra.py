@@ -27,14 +27,14 @@ from lib.analysis.update_spectra import (
     update_of,
     update_singular_values,
 )
+from lib.io.base.command import OutFile, run
+from lib.io.base.files import InputError
+from lib.io.base.memory import COPIES, check_disk
+from lib.io.base.params import Interval, read_params
+from lib.io.base.tables import write_table
 from lib.io.cells import joined, spread_cells
-from lib.io.command import OutFile, run
-from lib.io.compute import available_cores, generator
-from lib.io.files import InputError
-from lib.io.memory import COPIES, check_disk
-from lib.io.params import Interval, read_params
 from lib.io.pretrained import Checkpoint, check_pair, layer_of, load_tensor, open_checkpoint, open_snapshots
-from lib.io.tables import write_table
+from lib.io.workers.compute import available_cores, generator
 from lib.models.pretrained_heads import attention_tensors, heads, rotation
 
 SEED = 0  # of randomised ranges: every matrix has a draw of its own

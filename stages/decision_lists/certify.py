@@ -10,14 +10,14 @@ from torch import Tensor
 from lib.analysis.certificate import logit_margin, longest_certified
 from lib.analysis.pruning import fewest_kept
 from lib.data.decision_lists import COLUMNS, Task, tasks_by_name
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import InputError, clear
+from lib.io.base.memory import COPIES, check_disk
+from lib.io.base.params import Interval, read_params
+from lib.io.base.tables import read_table, write_table
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import OutFolder, run
-from lib.io.compute import available_cores, use_threads
-from lib.io.files import InputError, clear
-from lib.io.memory import COPIES, check_disk
-from lib.io.params import Interval, read_params
 from lib.io.runs import open_run, open_runs
-from lib.io.tables import read_table, write_table
+from lib.io.workers.compute import available_cores, use_threads
 
 
 @dataclass(frozen=True)

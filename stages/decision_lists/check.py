@@ -25,12 +25,12 @@ from lib.data.decision_lists import (
     in_list_order,
     whole,
 )
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import clear
+from lib.io.base.params import Interval, Seed, read_params
+from lib.io.base.tables import write_table
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import OutFolder, run
-from lib.io.compute import available_cores, generator, use_threads
-from lib.io.files import clear
-from lib.io.params import Interval, Seed, read_params
-from lib.io.tables import write_table
+from lib.io.workers.compute import available_cores, generator, use_threads
 from lib.models.list_attention import (
     Rows,
     attention_margins,

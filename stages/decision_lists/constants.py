@@ -10,13 +10,13 @@ from torch import Tensor
 
 from lib.analysis.convergence_bounds import descent_bound, flow_bound, least_feasible_length, rarest_conflict
 from lib.data.decision_lists import Law, Task, own_lists, subsets
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import InputError, clear
+from lib.io.base.memory import COPIES, check_disk, table_memory
+from lib.io.base.params import Count, Interval, Positive, Seed, read_cases, read_params
+from lib.io.base.tables import write_table
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import OutFolder, run
-from lib.io.compute import available_cores, generator, use_threads
-from lib.io.files import InputError, clear
-from lib.io.memory import COPIES, check_disk, table_memory
-from lib.io.params import Count, Interval, Positive, Seed, read_cases, read_params
-from lib.io.tables import write_table
+from lib.io.workers.compute import available_cores, generator, use_threads
 from lib.models.list_attention import Rows, loss_gradients
 
 

@@ -11,14 +11,14 @@ import torch
 from lib.data.decision_lists import COLUMNS, Task, tasks_by_name
 from lib.dynamics.gradient_descent import Weights
 from lib.dynamics.sgd import State, sgd
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import clear
+from lib.io.base.inputs import read_as
+from lib.io.base.memory import COPIES, check_disk, check_memory
+from lib.io.base.params import Positive, Steps, read_params
+from lib.io.base.tables import read_table, write_table
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import OutFolder, run
-from lib.io.compute import available_cores, use_threads
-from lib.io.files import clear
-from lib.io.inputs import read_as
-from lib.io.memory import COPIES, check_disk, check_memory
-from lib.io.params import Positive, Steps, read_params
-from lib.io.tables import read_table, write_table
+from lib.io.workers.compute import available_cores, use_threads
 from lib.models.list_attention import PopulationLoss, Rows, SequenceLoss
 
 

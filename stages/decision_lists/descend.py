@@ -17,14 +17,14 @@ from lib.analysis.curvature import largest_curvature
 from lib.data.decision_lists import COLUMNS, Task, tasks_by_name
 from lib.dynamics.compliant_descent import CompliantDescent, compliant_descent
 from lib.dynamics.gradient_descent import Step, Weights, gradient_descent
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import clear
+from lib.io.base.inputs import read_as
+from lib.io.base.memory import COPIES, check_disk, check_memory
+from lib.io.base.params import Interval, Seed, Steps, read_params
+from lib.io.base.tables import read_table, write_table
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import OutFolder, run
-from lib.io.compute import available_cores, generator, use_threads
-from lib.io.files import clear
-from lib.io.inputs import read_as
-from lib.io.memory import COPIES, check_disk, check_memory
-from lib.io.params import Interval, Seed, Steps, read_params
-from lib.io.tables import read_table, write_table
+from lib.io.workers.compute import available_cores, generator, use_threads
 from lib.models.list_attention import PopulationLoss, Rows, attention_margins, attention_rows
 
 Noise = Literal["none", "uniform", "adversarial"]

@@ -24,11 +24,11 @@ from lib.analysis.list_measures import (
 )
 from lib.analysis.ranks import summaries
 from lib.data.decision_lists import COLUMNS, Task, tasks_by_name
-from lib.io.command import OutFile, OutFolder, run
-from lib.io.files import InputError, clear, file_name
-from lib.io.params import Fraction, Interval, Positive, Seed, read_params
+from lib.io.base.command import OutFile, OutFolder, run
+from lib.io.base.files import InputError, clear, file_name
+from lib.io.base.params import Fraction, Interval, Positive, Seed, read_params
+from lib.io.base.tables import compact, read_table, write_csv, write_measures, write_table
 from lib.io.runs import open_run
-from lib.io.tables import compact, read_table, write_csv, write_measures, write_table
 from lib.models.list_attention import attention_on_sequences
 
 CASES_SHOWN = 500  # random cases, in a figure

@@ -22,12 +22,12 @@ from lib.data.decision_lists import (
     shared_heads_lists,
     subsets,
 )
-from lib.io.command import OutFile, run
-from lib.io.compute import generator, use_threads
-from lib.io.files import InputError
-from lib.io.memory import COPIES, check_disk, check_memory
-from lib.io.params import Interval, Name, Seeds, read_cases
-from lib.io.tables import write_table
+from lib.io.base.command import OutFile, run
+from lib.io.base.files import InputError
+from lib.io.base.memory import COPIES, check_disk, check_memory
+from lib.io.base.params import Interval, Name, Seeds, read_cases
+from lib.io.base.tables import write_table
+from lib.io.workers.compute import generator, use_threads
 
 Size = Annotated[int, Interval("[1, 64]")]
 KINDS, OWN = ("cyclic", "random", "shared heads"), "own "

@@ -34,10 +34,10 @@ from lib.figures.list_proofs import (
     lists_represented,
 )
 from lib.figures.style import as_svg
-from lib.io.command import OutFolder, run
-from lib.io.compute import spread_by_name
-from lib.io.files import clear, write_files
-from lib.io.tables import read_table
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import clear, write_files
+from lib.io.base.tables import read_table
+from lib.io.workers.compute import spread_by_name
 
 # The tables of each figure; outcomes and lost take what there is.
 FIGURES: dict[str, tuple[Callable[..., Figure], tuple[str, ...]]] = {

@@ -14,15 +14,15 @@ import pandas as pd
 
 from lib.data.decision_lists import COLUMNS, Task, tasks_by_name
 from lib.dynamics.stiff_flow import Step, along, stiff_flow, until_positive
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import InputError, clear
+from lib.io.base.inputs import read_as
+from lib.io.base.memory import COPIES, check_disk, check_memory
+from lib.io.base.params import Count, Interval, Positive, read_params
+from lib.io.base.tables import read_table, write_table
 from lib.io.cells import Course, Saved, Tables, joined, spread_cells
-from lib.io.command import OutFolder, run
-from lib.io.compute import available_cores, use_threads
-from lib.io.files import InputError, clear
-from lib.io.inputs import read_as
-from lib.io.memory import COPIES, check_disk, check_memory
-from lib.io.params import Count, Interval, Positive, read_params
 from lib.io.runs import Layout, clear_runs, write_run
-from lib.io.tables import read_table, write_table
+from lib.io.workers.compute import available_cores, use_threads
 from lib.models.list_attention import Rows, ScaledFlow
 
 Tolerance = Annotated[float, Interval("[1e-12, 1e-2]")]

@@ -26,15 +26,15 @@ from lib.data.decision_lists import (
 )
 from lib.dynamics.gradient_descent import Weights, gradient_descent
 from lib.dynamics.sgd import State, saved_steps, sgd
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import clear
+from lib.io.base.inputs import read_as
+from lib.io.base.memory import COPIES, check_disk, check_memory, table_memory
+from lib.io.base.params import Count, Interval, Positive, Seeds, Steps, read_cases, read_params
+from lib.io.base.tables import read_table, write_table
 from lib.io.cells import Course, Saved, Tables, joined, spread_cells
-from lib.io.command import OutFolder, run
-from lib.io.compute import available_cores, generator, use_threads
-from lib.io.files import clear
-from lib.io.inputs import read_as
-from lib.io.memory import COPIES, check_disk, check_memory, table_memory
-from lib.io.params import Count, Interval, Positive, Seeds, Steps, read_cases, read_params
 from lib.io.runs import Layout, clear_runs, write_run
-from lib.io.tables import read_table, write_table
+from lib.io.workers.compute import available_cores, generator, use_threads
 from lib.models.list_attention import PopulationLoss, Rows, initial_weights
 
 Scale = Annotated[float, Interval("[0, 1e6]")]

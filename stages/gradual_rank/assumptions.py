@@ -11,14 +11,14 @@ import pandas as pd
 
 from lib.data.gaussian_sequences import read_toy
 from lib.dynamics.gradient_flow import LogCoordinates, Solver, log_flow, with_samples
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import InputError
+from lib.io.base.inputs import read_as
+from lib.io.base.memory import COPIES, check_disk, check_memory, table_memory
+from lib.io.base.params import Interval, Positive, Seeds, read_params
+from lib.io.base.tables import read_table, write_table
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import OutFolder, run
-from lib.io.compute import available_cores, generator, use_threads
-from lib.io.files import InputError
-from lib.io.inputs import read_as
-from lib.io.memory import COPIES, check_disk, check_memory, table_memory
-from lib.io.params import Interval, Positive, Seeds, read_params
-from lib.io.tables import read_table, write_table
+from lib.io.workers.compute import available_cores, generator, use_threads
 from lib.models.diagonal_attention import diagonal_network
 
 COLUMNS = {

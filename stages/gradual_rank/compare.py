@@ -10,10 +10,10 @@ from lib.analysis.optimizer_measures import (
     sign_measures,
     training_measures,
 )
-from lib.io.command import OutFolder, run
-from lib.io.files import clear
-from lib.io.params import Count, Positive, read_params
-from lib.io.tables import compact, read_table, write_measures, write_table
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import clear
+from lib.io.base.params import Count, Positive, read_params
+from lib.io.base.tables import compact, read_table, write_measures, write_table
 
 HEADLINES = ("gd_delay_full", "muon_best_over_gd")
 

@@ -14,15 +14,15 @@ from lib.data.gaussian_sequences import gaussian_pair, read_toy
 from lib.dynamics.diagonal_descent import Form, State, descend, drift, lost, with_crossings
 from lib.dynamics.gradient_flow import LogCoordinates, Solver, log_flow, staged_flow, with_events
 from lib.dynamics.greedy import greedy
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import InputError
+from lib.io.base.inputs import read_as
+from lib.io.base.memory import COPIES, check_disk
+from lib.io.base.params import Interval, Positive, Seed, Seeds, read_cases, read_params
+from lib.io.base.tables import read_table, write_table
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import OutFolder, run
-from lib.io.compute import available_cores, generator, use_threads
-from lib.io.files import InputError
-from lib.io.inputs import read_as
-from lib.io.memory import COPIES, check_disk
-from lib.io.params import Interval, Positive, Seed, Seeds, read_cases, read_params
 from lib.io.step_counts import steps_to
-from lib.io.tables import read_table, write_table
+from lib.io.workers.compute import available_cores, generator, use_threads
 from lib.models.diagonal_attention import DiagonalHead, Quadratic
 
 LogScale = Annotated[float, Interval("[-1000, 0)")]

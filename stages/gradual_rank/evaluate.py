@@ -21,10 +21,10 @@ from lib.analysis.plateau_measures import by_scale, departed, measures_by_scale,
 from lib.analysis.rank_budgets import departures, rank_errors, ranks_of_adapter, ranks_of_head
 from lib.analysis.ranks import of_products
 from lib.analysis.staircase import plateau_errors, relative_gaps
-from lib.io.command import OutFile, OutFolder, run
-from lib.io.files import InputError, clear
-from lib.io.params import Count, Fraction, Interval, Name, Positive, Seed, read_cases, read_params
-from lib.io.tables import compact, read_table, write_csv, write_measures, write_table
+from lib.io.base.command import OutFile, OutFolder, run
+from lib.io.base.files import InputError, clear
+from lib.io.base.params import Count, Fraction, Interval, Name, Positive, Seed, read_cases, read_params
+from lib.io.base.tables import compact, read_table, write_csv, write_measures, write_table
 
 Table = pd.DataFrame
 Measures = dict[str, pd.Series | dict[str, pd.Series]]

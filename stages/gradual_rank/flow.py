@@ -13,15 +13,15 @@ import torch
 from lib.data.gaussian_sequences import Toy, read_toy
 from lib.dynamics.gradient_flow import LogCoordinates, Solver, event_table, log_flow, with_events, with_samples
 from lib.dynamics.stiff_flow import StalledError
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import InputError, clear
+from lib.io.base.inputs import read_as
+from lib.io.base.memory import COPIES, check_disk, check_memory, table_memory
+from lib.io.base.params import Interval, Name, Positive, read_cases, read_params
+from lib.io.base.tables import read_table, write_table
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import OutFolder, run
-from lib.io.compute import available_cores, use_threads
-from lib.io.files import InputError, clear
-from lib.io.inputs import read_as
-from lib.io.memory import COPIES, check_disk, check_memory, table_memory
-from lib.io.params import Interval, Name, Positive, read_cases, read_params
 from lib.io.runs import Layout, clear_runs, write_run
-from lib.io.tables import read_table, write_table
+from lib.io.workers.compute import available_cores, use_threads
 from lib.models.attention import PRODUCTS
 from lib.models.diagonal_attention import Uphill, diagonal_network, head_matrices, same_entry
 

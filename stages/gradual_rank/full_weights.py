@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from lib.data.gaussian_sequences import gaussian_sequences
+from lib.io.base.command import OutFile, OutFolder, run
+from lib.io.base.files import InputError
+from lib.io.base.params import Count, Interval, Positive, Seeds, read_params
+from lib.io.base.tables import write_table
 from lib.io.cells import Course, Saved, joined, spread_cells
-from lib.io.command import OutFile, OutFolder, run
-from lib.io.compute import advance, available_cores, generator, use_threads
-from lib.io.files import InputError
-from lib.io.params import Count, Interval, Positive, Seeds, read_params
 from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.step_counts import evenly, steps_to
-from lib.io.tables import write_table
+from lib.io.workers.compute import advance, available_cores, generator, use_threads
 from lib.models.attention import PRODUCTS
 from lib.models.full_attention import FullHead, first_rise
 

@@ -9,11 +9,11 @@ from safetensors.torch import save
 from torch import Tensor
 
 from lib.data.gaussian_sequences import PAIRS, Law, gaussian_sequences
-from lib.io.command import OutFolder, run
-from lib.io.compute import generator, use_threads
-from lib.io.files import clear, write_files
-from lib.io.inputs import with_digest
-from lib.io.params import Interval, Name, Seeds, read_cases, read_params
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import clear, write_files
+from lib.io.base.inputs import with_digest
+from lib.io.base.params import Interval, Name, Seeds, read_cases, read_params
+from lib.io.workers.compute import generator, use_threads
 from lib.models.diagonal_attention import taught
 
 Size = Annotated[int, Interval("[1, 1000]")]

@@ -21,14 +21,14 @@ from lib.analysis.staircase import stability_limit, strong_minimum
 from lib.data.gaussian_sequences import Toy, gaussian_pair, read_toy
 from lib.dynamics.gradient_flow import Event, LogCoordinates, Solver, event_table, log_flow, staged_flow, with_events
 from lib.dynamics.greedy import greedy
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import InputError
+from lib.io.base.inputs import read_as
+from lib.io.base.memory import COPIES, check_disk, check_memory, table_memory
+from lib.io.base.params import Count, Interval, Name, Positive, read_cases, read_params
+from lib.io.base.tables import write_table
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import OutFolder, run
-from lib.io.compute import available_cores, generator, use_threads
-from lib.io.files import InputError
-from lib.io.inputs import read_as
-from lib.io.memory import COPIES, check_disk, check_memory, table_memory
-from lib.io.params import Count, Interval, Name, Positive, read_cases, read_params
-from lib.io.tables import write_table
+from lib.io.workers.compute import available_cores, generator, use_threads
 from lib.models.diagonal_attention import DiagonalHead, DiagonalTransformer, diagonal_head, diagonal_network
 
 LogScale = Annotated[float, Interval("[-1000, 0)")]

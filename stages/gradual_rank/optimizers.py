@@ -19,14 +19,14 @@ from lib.analysis.optimizer_courses import step_of_share, timing
 from lib.analysis.ranks import effective_rank, ranks_on_the_way
 from lib.data.gaussian_sequences import gaussian_sequences
 from lib.dynamics.optimizers import RULES, annealed, descend, descended
+from lib.io.base.command import OutFolder, run
+from lib.io.base.memory import COPIES, check_disk, check_memory
+from lib.io.base.params import Count, Fraction, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
+from lib.io.base.tables import write_table
 from lib.io.cells import Course, Saved, Tables, joined, spread_cells
-from lib.io.command import OutFolder, run
-from lib.io.compute import available_cores, generator, use_threads
-from lib.io.memory import COPIES, check_disk, check_memory
-from lib.io.params import Count, Fraction, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
 from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.step_counts import evenly, steps_to
-from lib.io.tables import write_table
+from lib.io.workers.compute import available_cores, generator, use_threads
 from lib.models.attention import PRODUCTS
 from lib.models.full_attention import FullHead
 from lib.models.shared_tokens import Factors, SharedTokensHead, gaussian_factors, memory, named, spectra

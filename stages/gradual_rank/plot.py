@@ -21,11 +21,11 @@ from lib.figures.staircase import (
     stage_table,
 )
 from lib.figures.style import as_svg
-from lib.io.command import OutFolder, run
-from lib.io.compute import spread_by_name
-from lib.io.files import clear, write_files
-from lib.io.params import read_params
-from lib.io.tables import read_table
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import clear, write_files
+from lib.io.base.params import read_params
+from lib.io.base.tables import read_table
+from lib.io.workers.compute import spread_by_name
 
 Tables = dict[str, pd.DataFrame]
 NAMES = (

@@ -16,13 +16,13 @@ from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
 from lib.dynamics import optimizers
 from lib.dynamics.gradient_flow import LogCoordinates, log_flow, path_to_rest
 from lib.dynamics.sign_flow import LONGEST, Event, against_ray, first_ray, sign_flow
+from lib.io.base.command import OutFolder, run
+from lib.io.base.memory import COPIES, check_disk, check_memory
+from lib.io.base.params import Count, Interval, Positive, Seeds, read_params
+from lib.io.base.tables import write_table
 from lib.io.cells import Job, Tables, joined, spread_cells
-from lib.io.command import OutFolder, run
-from lib.io.compute import available_cores, generator, use_threads
-from lib.io.memory import COPIES, check_disk, check_memory
-from lib.io.params import Count, Interval, Positive, Seeds, read_params
 from lib.io.step_counts import steps_to
-from lib.io.tables import write_table
+from lib.io.workers.compute import available_cores, generator, use_threads
 from lib.models.diagonal_attention import DiagonalHead, diagonal_head
 
 FIRST, GROWTH = 20, 1.05  # sign descent's first rate is the init scale over 20, and grows so that no sign is lost

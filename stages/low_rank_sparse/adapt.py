@@ -9,15 +9,15 @@ from torch import Tensor
 
 from lib.data.patterns import PATTERNS, epochs, read_patterns
 from lib.dynamics.gradient_descent import gradient_descent, until_rest
+from lib.io.base.command import OutFile, run
+from lib.io.base.files import InputError
+from lib.io.base.inputs import read_header
+from lib.io.base.memory import COPIES, check_disk, check_memory
+from lib.io.base.params import Count, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
+from lib.io.base.tables import write_table
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import OutFile, run
-from lib.io.compute import advance, generator, n_parallel, use_device
-from lib.io.files import InputError
-from lib.io.inputs import read_header
-from lib.io.memory import COPIES, check_disk, check_memory
-from lib.io.params import Count, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
 from lib.io.runs import FIRST_SNAPSHOT, open_run
-from lib.io.tables import write_table
+from lib.io.workers.compute import advance, generator, n_parallel, use_device
 from lib.models.adapters import adapter_gradient, initial_adapter
 from lib.models.one_layer_vit import MATRICES, Weights, at_rest, loss_gradient, scores, training_memory
 

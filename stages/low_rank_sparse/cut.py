@@ -21,15 +21,15 @@ from lib.analysis.pruning import entry_removals, n_pruned, pruning_rates, remova
 from lib.analysis.sparsity import norm_groups, otsu_threshold, sums_of_last
 from lib.analysis.subspaces import place
 from lib.data.patterns import PATTERNS, Samples, read_patterns
+from lib.io.base.command import OutFile, run
+from lib.io.base.files import InputError
+from lib.io.base.inputs import Entry, read_header
+from lib.io.base.memory import COPIES, check_disk, check_memory, size_of
+from lib.io.base.params import Count, Fraction, Interval, Seed, read_params
+from lib.io.base.tables import write_table
 from lib.io.cells import Tables, joined, spread_cells
-from lib.io.command import OutFile, run
-from lib.io.compute import advance, generator, n_parallel, use_device
-from lib.io.files import InputError
-from lib.io.inputs import Entry, read_header
-from lib.io.memory import COPIES, check_disk, check_memory, size_of
-from lib.io.params import Count, Fraction, Interval, Seed, read_params
 from lib.io.runs import FIRST_SNAPSHOT, Run, open_run, open_runs
-from lib.io.tables import write_table
+from lib.io.workers.compute import advance, generator, n_parallel, use_device
 from lib.models.one_layer_vit import (
     MATRICES,
     Weights,

@@ -19,10 +19,10 @@ from lib.analysis.curves import (
 from lib.analysis.cut_measures import direction_measures, neuron_measures, truncation_measures
 from lib.analysis.energy import gap, leading_energy, nuclear_tail, of_matrices
 from lib.analysis.ranks import summaries
-from lib.io.command import OutFile, OutFolder, run
-from lib.io.params import Fraction, Positive, read_params
+from lib.io.base.command import OutFile, OutFolder, run
+from lib.io.base.params import Fraction, Positive, read_params
+from lib.io.base.tables import compact, pick, read_table, write_csv, write_measures, write_table
 from lib.io.runs import open_runs
-from lib.io.tables import compact, pick, read_table, write_csv, write_measures, write_table
 
 Measures = dict[str, pd.Series | Mapping[str, pd.Series]]  # a value for each seed, or such values by what varies
 PAIRS = {"QK": ["Q", "K"], "VO": ["V", "O"]}  # matrices that are judged together, by the worse

@@ -7,11 +7,11 @@ from typing import Annotated
 from safetensors.torch import save
 
 from lib.data.patterns import PatternTask, draw_patterns, stacked
-from lib.io.command import OutFile, run
-from lib.io.compute import generator, use_threads
-from lib.io.files import atomic
-from lib.io.inputs import with_digest
-from lib.io.params import Count, Interval, Seeds, read_params
+from lib.io.base.command import OutFile, run
+from lib.io.base.files import atomic
+from lib.io.base.inputs import with_digest
+from lib.io.base.params import Count, Interval, Seeds, read_params
+from lib.io.workers.compute import generator, use_threads
 
 Size = Annotated[int, Interval("[1, 16384]")]
 Tokens = Annotated[int, Interval("[0, 16384]")]

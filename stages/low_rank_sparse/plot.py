@@ -26,11 +26,11 @@ from lib.figures.updates import (
     singular_values_of_steps,
     spectra_and_nulls,
 )
-from lib.io.command import OutFolder, run
-from lib.io.compute import spread_by_name
-from lib.io.files import write_files
-from lib.io.params import Interval, read_params
-from lib.io.tables import read_measures, read_table
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import write_files
+from lib.io.base.params import Interval, read_params
+from lib.io.base.tables import read_measures, read_table
+from lib.io.workers.compute import spread_by_name
 
 TABLES = ("training", "losses", "spectra", "truncate", "directions", "prune", "neurons", "adapt", "sweep")
 LABELLED = {

@@ -20,13 +20,13 @@ from lib.analysis.low_rank import null_updates, truncated_models, update_spectra
 from lib.analysis.sparsity import norm_groups
 from lib.data.patterns import PatternTask, draw_patterns, epochs, patterns_of_classes, permuted
 from lib.dynamics.gradient_descent import gradient_descent, last_and_fitted, until_rest
+from lib.io.base.command import OutFile, run
+from lib.io.base.files import InputError
+from lib.io.base.memory import COPIES, check_disk
+from lib.io.base.params import Count, Interval, Positive, Seeds, Steps, parse, read_cases, read_params
+from lib.io.base.tables import write_table
 from lib.io.cells import Tables, spread_cells
-from lib.io.command import OutFile, run
-from lib.io.compute import generator, n_parallel, use_device
-from lib.io.files import InputError
-from lib.io.memory import COPIES, check_disk
-from lib.io.params import Count, Interval, Positive, Seeds, Steps, parse, read_cases, read_params
-from lib.io.tables import write_table
+from lib.io.workers.compute import generator, n_parallel, use_device
 from lib.models.one_layer_vit import MATRICES, SampleLoss, Weights, initial_weights, random_readout, scores
 
 Size = Annotated[int, Interval("[1, 16384]")]

@@ -23,11 +23,11 @@ from lib.analysis.training_measures import (
     growth_with_init_scale,
     plain_typed,
 )
-from lib.io.command import OutFile, OutFolder, run
-from lib.io.files import InputError
-from lib.io.params import Count, Interval, Positive, read_params
+from lib.io.base.command import OutFile, OutFolder, run
+from lib.io.base.files import InputError
+from lib.io.base.params import Count, Interval, Positive, read_params
+from lib.io.base.tables import compact, read_table, write_csv, write_measures, write_table
 from lib.io.runs import open_runs
-from lib.io.tables import compact, read_table, write_csv, write_measures, write_table
 
 NULL_SEED = 0  # of the Gaussian products
 HEADLINES = ["test_accuracy", "stable_rank_KQ"]  # DVC's metrics, at the reference scale

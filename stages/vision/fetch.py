@@ -7,12 +7,12 @@ from pathlib import Path
 from lib.data.cifar import OFFICIAL, archive_batches, folder_batches
 from lib.data.digits import digits_file
 from lib.data.sources import Source
-from lib.io.command import OutFolder, run
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import InputError, write_files
+from lib.io.base.inputs import write_sums
+from lib.io.base.params import read_params
 from lib.io.download import download, mismatch
-from lib.io.files import InputError, write_files
-from lib.io.inputs import write_sums
-from lib.io.params import read_params
-from lib.io.scratch import Scratch
+from lib.io.workers.scratch import Scratch
 
 
 def main(section: str, folder: OutFolder) -> None:

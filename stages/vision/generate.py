@@ -8,11 +8,11 @@ from safetensors.numpy import save
 from lib.data.cifar import cifar_shape, read_cifar
 from lib.data.digits import digits_shape, read_digits
 from lib.data.sources import Source
-from lib.io.command import OutFile, run
-from lib.io.files import InputError, atomic
-from lib.io.inputs import with_digest
-from lib.io.memory import COPIES, check_disk
-from lib.io.params import read_params
+from lib.io.base.command import OutFile, run
+from lib.io.base.files import InputError, atomic
+from lib.io.base.inputs import with_digest
+from lib.io.base.memory import COPIES, check_disk
+from lib.io.base.params import read_params
 
 
 def main(section: str, official: Path, dataset: OutFile) -> None:

@@ -20,11 +20,11 @@ from lib.figures.ranks import (
 from lib.figures.spectra import normalised_spectra, spectra_of_heads, spectra_through_training
 from lib.figures.style import as_svg
 from lib.figures.training import cuts_and_rates, learning_curves, ranks_at_loss, ranks_of_optimizers
-from lib.io.command import OutFolder, run
-from lib.io.compute import spread_by_name
-from lib.io.files import write_files
-from lib.io.params import Interval, Positive, read_params
-from lib.io.tables import read_table
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import write_files
+from lib.io.base.params import Interval, Positive, read_params
+from lib.io.base.tables import read_table
+from lib.io.workers.compute import spread_by_name
 
 Place = Annotated[int, Interval("[1, 1000]")]
 

@@ -13,19 +13,19 @@ from lib.data.images import Images, batches, channel_statistics, crop_and_flip, 
 from lib.data.randaugment import randaugment
 from lib.dynamics.sgd import Optimizer, State, saved_steps, sgd
 from lib.dynamics.stacked import Losses, apart, groups, joined, together
+from lib.io.base.command import OutFolder, run
+from lib.io.base.files import InputError, sha256
+from lib.io.base.inputs import read_as
+from lib.io.base.memory import check_memory
+from lib.io.base.params import Count, Interval, Positive, Seeds, read_params
 from lib.io.budget import check_budget
 from lib.io.cases import chosen_cases, differences
 from lib.io.checkpoints import Checkpoints, newest, stacked, unfinished
-from lib.io.command import OutFolder, run
-from lib.io.compute import advance, generator, n_parallel, spread
 from lib.io.device import Device, kind_of, use_device
-from lib.io.files import InputError, sha256
-from lib.io.inputs import read_as
 from lib.io.live import Curves
-from lib.io.memory import check_memory
-from lib.io.params import Count, Interval, Positive, Seeds, read_params
 from lib.io.runs import Layout, clear_runs, write_run
-from lib.io.scratch import Scratch, code_digest
+from lib.io.workers.compute import advance, generator, n_parallel, spread
+from lib.io.workers.scratch import Scratch, code_digest
 from lib.models.attention import PRODUCTS, fuse
 from lib.models.vit import MATRICES, Scaled, ViT, Weights, score, training_cost, training_loss, training_memory
 

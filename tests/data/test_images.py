@@ -16,7 +16,7 @@ from lib.data.images import (
     read_images,
     standardise,
 )
-from lib.io.compute import generator
+from lib.io.workers.compute import generator
 
 
 def bytes_of(shape, seed=0):

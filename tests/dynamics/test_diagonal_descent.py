@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lib.dynamics.diagonal_descent import State, descend, drift, lost, with_crossings
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 from stages.gradual_rank.descend import while_finite
 
 H = torch.tensor([[1, 0, 0.65], [0, 1, 0.65], [0.65, 0.65, 1]], dtype=torch.float64)

@@ -13,8 +13,8 @@ import pytest
 from alone import declared_files, run_alone
 from project import ROOT, Stage, contents, stages
 
-from lib.io.foreign import foreign_table
-from lib.io.tables import read_table, write_table
+from lib.io.base.foreign import foreign_table
+from lib.io.base.tables import read_table, write_table
 
 pytestmark = pytest.mark.slow
 

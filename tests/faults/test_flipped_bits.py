@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 
 from lib.data.digits import read_digits
-from lib.io.files import InputError
-from lib.io.inputs import verify
+from lib.io.base.files import InputError
+from lib.io.base.inputs import verify
+from lib.io.base.tables import read_table, write_table
 from lib.io.runs import open_run
-from lib.io.tables import read_table, write_table
 
 N_FLIPS = 100
 

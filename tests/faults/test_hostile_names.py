@@ -11,8 +11,8 @@ import torch
 from project import ROOT
 
 from lib.data.decision_lists import Task
-from lib.io.files import InputError, clear, file_name
-from lib.io.params import read_cases
+from lib.io.base.files import InputError, clear, file_name
+from lib.io.base.params import read_cases
 from lib.io.runs import Layout, clear_runs, open_run, write_run
 from stages.decision_lists import evaluate, generate, scales
 from stages.decision_lists import train as train_lists

@@ -12,7 +12,7 @@ import pytest
 from alone import declared_files, run_alone
 from project import contents, different_stages, environment
 
-from lib.io.compute import available_cores
+from lib.io.workers.compute import available_cores
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ import torch
 from lib.analysis.attribution import path_attribution
 from lib.analysis.rank_plans import Module, budget_of, plan
 from lib.data.grammar import text
-from lib.io.compute import generator
+from lib.io.workers.compute import generator
 from lib.models.transformers_models import LinearUpdates, linear_modules, loss, small_model
 from stages.checkpoints.train import Train, descent
 

@@ -11,7 +11,7 @@ from lib.analysis.spectra import singular_values
 from lib.data.decision_lists import Task, frequent_heads, product_law, shared_heads_lists, subsets
 from lib.dynamics.gradient_descent import gradient_descent
 from lib.dynamics.stiff_flow import until_positive
-from lib.io.compute import generator
+from lib.io.workers.compute import generator
 from lib.models.list_attention import PopulationLoss, Rows
 from stages.decision_lists.scales import flow_of, steps_of
 

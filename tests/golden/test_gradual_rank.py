@@ -10,7 +10,7 @@ import torch
 from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
 from lib.dynamics.gradient_flow import LogCoordinates, log_flow, staged_flow, with_events
 from lib.dynamics.greedy import greedy
-from lib.io.compute import generator
+from lib.io.workers.compute import generator
 from lib.models.diagonal_attention import DiagonalHead, diagonal_head
 
 SOLVER = {"rtol": 1e-5, "atol": 1e-3}

@@ -5,7 +5,7 @@ import torch
 
 from lib.data.patterns import PatternTask, draw_samples, epochs, orthonormal_patterns
 from lib.dynamics.gradient_descent import gradient_descent
-from lib.io.compute import generator
+from lib.io.workers.compute import generator
 from lib.models.one_layer_vit import MATRICES, initial_weights, loss_gradient, random_readout, score
 
 

@@ -9,7 +9,7 @@ from lib.analysis.spectra import product_singular_values, update_factors
 from lib.data.digits import digits_file, read_digits
 from lib.data.images import Images, batches, channel_statistics, standardise
 from lib.dynamics.sgd import State, sgd
-from lib.io.compute import generator
+from lib.io.workers.compute import generator
 from lib.models.attention import PRODUCTS
 from lib.models.vit import ViT, logits
 

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 
-from lib.io.command import run
+from lib.io.base.command import run
 
 
 def main():

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from lib.io.base.files import InputError
 from lib.io.cases import chosen_cases, differences
-from lib.io.files import InputError
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lib.io import scratch as scratch_module
 from lib.io.checkpoints import Checkpoints, newest, stacked
 from lib.io.live import Curves
-from lib.io.scratch import Scratch
+from lib.io.workers import scratch as scratch_module
+from lib.io.workers.scratch import Scratch
 
 STEPS = [0, 1, 5]
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from lib.io.command import refuse_shallow_clone, run
-from lib.io.files import InputError
+from lib.io.base.command import refuse_shallow_clone, run
+from lib.io.base.files import InputError
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_an_experiment_beside_a_shallow_clone_is_refused(tmp_path, monkeypatch, 
 def test_to_start_a_program_loads_nothing_but_the_standard_library():
     """`stages/__init__.py` does so before all else."""
     script = (
-        "import sys; before = {*sys.modules}; import lib.io.command\n"
+        "import sys; before = {*sys.modules}; import lib.io.base.command\n"
         "print(*{name.partition('.')[0] for name in {*sys.modules} - before} - {*sys.stdlib_module_names, 'lib'})\n"
     )
     root, plain = Path(__file__).parents[2], {"PATH": os.environ.get("PATH", "")}

@@ -19,8 +19,9 @@ import torch
 from threadpoolctl import threadpool_info
 
 from lib.analysis.spectra import singular_values
-from lib.io.command import StoppedError
-from lib.io.compute import (
+from lib.io.base.command import StoppedError
+from lib.io.base.files import InputError
+from lib.io.workers.compute import (
     advance,
     available_cores,
     cluster,
@@ -31,7 +32,6 @@ from lib.io.compute import (
     use_device,
     use_threads,
 )
-from lib.io.files import InputError
 
 ROOT = Path(__file__).parents[2]
 
@@ -152,8 +152,8 @@ def test_a_worker_that_is_killed_is_an_error_that_says_by_what(signum, why):
 
 STAGE = """
 import os
-from lib.io.command import run
-from lib.io.compute import spread
+from lib.io.base.command import run
+from lib.io.workers.compute import spread
 
 def main() -> None:
     list(spread(os.abort, [(), ()], n_processes=2, label="toy"))
@@ -195,7 +195,7 @@ def test_without_semaphores_one_process_computes_and_says_so(error, monkeypatch,
 
 ALONE = """
 import os
-from lib.io.compute import spread
+from lib.io.workers.compute import spread
 assert list(spread(os.getpid, [(), ()], n_processes=2, label="toy")) == [os.getpid()] * 2
 """
 
@@ -241,9 +241,8 @@ def test_a_cluster_without_ray_is_refused_in_words(monkeypatch):
 
 
 def test_a_stage_that_is_asked_for_no_cluster_does_not_import_ray():
-    script = (
-        "import os, sys; from lib.io.compute import spread; list(spread(os.getpid, [()], n_processes=1, label='toy')); "
-    )
+    script = "import os, sys; from lib.io.workers.compute import spread\n"
+    script += "list(spread(os.getpid, [()], n_processes=1, label='toy'))\n"
     script += "assert not [name for name in sys.modules if name.split('.')[0] == 'ray' or 'ray_workers' in name]"
     subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
 
@@ -312,7 +311,7 @@ def test_no_jobs_need_no_process():
 
 PARENT = """
 import os, sys, time
-from lib.io.compute import spread
+from lib.io.workers.compute import spread
 
 def work():
     os.write(1, b"%d\\n" % os.getpid())  # whole: an unbuffered print is two writes, and two workers share the pipe
@@ -346,7 +345,7 @@ def test_a_worker_ends_when_its_parent_is_killed(tmp_path, n_threads):
 SCRIPT = """
 import resource, sys
 import torch
-from lib.io.compute import keep_freed_memory
+from lib.io.workers.compute import keep_freed_memory
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
 def faults():

@@ -18,10 +18,10 @@ import pytest
 from alone import declared_files, run_alone
 from project import PYTHON, ROOT, contents, different_stages, environment
 
-from lib.io import ray_workers
-from lib.io.command import StoppedError
-from lib.io.compute import spread
-from lib.io.files import InputError
+from lib.io.base.command import StoppedError
+from lib.io.base.files import InputError
+from lib.io.workers import ray_workers
+from lib.io.workers.compute import spread
 
 pytestmark = [
     pytest.mark.slow,
@@ -118,7 +118,7 @@ def test_a_job_whose_worker_is_killed_is_tried_again(cluster, capfd):
 
 
 def test_a_job_that_kills_every_worker_ends_the_work(cluster, monkeypatch):
-    monkeypatch.setattr("lib.io.ray_workers.TRIES", 2)
+    monkeypatch.setattr("lib.io.workers.ray_workers.TRIES", 2)
     with pytest.raises(
         StoppedError, match="toy: job 0: its worker was lost 2 times, the last time by WorkerCrashedError"
     ):

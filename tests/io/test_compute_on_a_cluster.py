@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from lib.io import ray_workers
-from lib.io.command import StoppedError
-from lib.io.files import InputError
-from lib.io.params import load_yaml
-from lib.io.ray_workers import differences, machine
+from lib.io.base.command import StoppedError
+from lib.io.base.files import InputError
+from lib.io.base.params import load_yaml
+from lib.io.workers import ray_workers
+from lib.io.workers.ray_workers import differences, machine
 
 ROOT = Path(__file__).parents[2]
 

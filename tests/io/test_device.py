@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lib.io import compute
+from lib.io.base.files import InputError
 from lib.io.device import kind_of, use_device
-from lib.io.files import InputError
+from lib.io.workers import compute
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from lib.io.base.files import InputError
 from lib.io.download import download
-from lib.io.files import InputError
 
 CONTENT = np.random.default_rng(0).bytes(1_000_000)
 OTHER = np.random.default_rng(1).bytes(1_000_000)

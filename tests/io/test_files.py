@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from lib.io.files import atomic, sha256, write_files
+from lib.io.base.files import atomic, sha256, write_files
 
 
 def test_an_atomic_write_makes_its_folder_and_leaves_nothing_else(tmp_path):
@@ -51,7 +51,7 @@ def test_a_killed_writer_leaves_the_old_file(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
     script = (
-        "import os, pathlib, sys; from lib.io.files import atomic\n"
+        "import os, pathlib, sys; from lib.io.base.files import atomic\n"
         "with atomic(pathlib.Path(sys.argv[1])) as part:\n"
         "    part.write_text('half'); os.kill(os.getpid(), 9)\n"
     )

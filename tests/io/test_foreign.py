@@ -6,9 +6,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from lib.io.command import OutFolder, run
-from lib.io.foreign import described, foreign_table, read_list
-from lib.io.tables import read_table, write_table
+from lib.io.base.command import OutFolder, run
+from lib.io.base.foreign import described, foreign_table, read_list
+from lib.io.base.tables import read_table, write_table
 
 GOOD = pd.DataFrame({"seed": [0, 1], "method": ["a", "b"], "p": [[1.0], [2.0, 3.0]], "lost": [True, False]})
 OTHER = pd.DataFrame({"x": [1.5], "y": ["z"]})
@@ -124,7 +124,7 @@ def test_a_program_that_fails_on_another_table_ends_in_one_line_and_on_its_own_f
         found["seed"] + found["nowhere"]
 
     family = Path(__file__).parent.name
-    monkeypatch.setattr("lib.io.foreign.LISTED", tmp_path / "of_io.txt")
+    monkeypatch.setattr("lib.io.base.foreign.LISTED", tmp_path / "of_io.txt")
     (tmp_path / "of_io.txt").write_text(listed.read_text().replace("heads", family))
     file = tmp_path / "data" / family / "flow.parquet"
     monkeypatch.setattr(sys, "argv", ["program", str(file), str(tmp_path / "metrics" / family / "tables")])
@@ -143,7 +143,7 @@ def test_another_table_in_place_of_one_that_is_handed_on_is_refused_before_the_w
         begun.append(table)
 
     family = Path(__file__).parent.name
-    monkeypatch.setattr("lib.io.foreign.LISTED", tmp_path / "of_io.txt")
+    monkeypatch.setattr("lib.io.base.foreign.LISTED", tmp_path / "of_io.txt")
     (tmp_path / "of_io.txt").write_text(listed.read_text().replace("heads", family))
     file = tmp_path / "data" / family / "flow.parquet"
     monkeypatch.setattr(sys, "argv", ["program", str(file)])

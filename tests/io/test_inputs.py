@@ -12,9 +12,9 @@ from safetensors.numpy import load_file, save
 
 from lib.data.gaussian_sequences import read_toy
 from lib.data.patterns import PATTERNS
-from lib.io import inputs
-from lib.io.files import InputError
-from lib.io.inputs import read_as, read_header, read_json, read_sums, verify, with_digest, write_sums
+from lib.io.base import inputs
+from lib.io.base.files import InputError
+from lib.io.base.inputs import read_as, read_header, read_json, read_sums, verify, with_digest, write_sums
 
 TENSORS = {"X": np.arange(6.0).reshape(2, 3), "labels": np.array([1, 2], np.int64), "none": np.zeros((0, 4))}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lib.io import memory
-from lib.io.files import InputError
-from lib.io.memory import available_memory, check_disk, check_memory
+from lib.io.base import memory
+from lib.io.base.files import InputError
+from lib.io.base.memory import available_memory, check_disk, check_memory
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,7 +34,7 @@ def test_max_memory_is_a_number(text, monkeypatch):
 def test_a_limit_of_the_address_space_bounds_what_is_free():
     script = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
-        "from lib.io.memory import available_memory; print(available_memory())"
+        "from lib.io.base.memory import available_memory; print(available_memory())"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert 0.8 * 2**30 < int(done.stdout) < 2**30

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 from lib.io.page import COLOURS, COLUMN, picture
 
 DRAWING = """<svg xmlns="http://www.w3.org/2000/svg" width="{w}pt" height="{h}pt" viewBox="0 0 {w} {h}">

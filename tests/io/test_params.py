@@ -22,10 +22,8 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from lib.data.images import Images
-from lib.io.compute import generator
-from lib.io.device import Device
-from lib.io.files import InputError
-from lib.io.params import (
+from lib.io.base.files import InputError
+from lib.io.base.params import (
     Count,
     Fraction,
     Interval,
@@ -38,7 +36,9 @@ from lib.io.params import (
     read_cases,
     read_params,
 )
+from lib.io.device import Device
 from lib.io.runs import open_runs
+from lib.io.workers.compute import generator
 from stages.vision import train
 from stages.vision.train import Train
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from lib.io.files import InputError
-from lib.io.params import Count, read_cases, read_params
+from lib.io.base.files import InputError
+from lib.io.base.params import Count, read_cases, read_params
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers_made import made, moved, pair, saved
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 from lib.io.pretrained import check_pair, layer_of, open_checkpoint, open_snapshots
 
 

@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import save
 
 from lib.io import runs
-from lib.io.files import InputError, sha256
+from lib.io.base.files import InputError, sha256
+from lib.io.base.tables import write_table
 from lib.io.runs import Layout, open_chosen, open_run, open_runs, write_run
-from lib.io.tables import write_table
 
 ROOT = Path(__file__).parents[2]
 

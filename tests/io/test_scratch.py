@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lib.io.scratch import Pace, Scratch, code_digest, scratch_root
+from lib.io.workers.scratch import Pace, Scratch, code_digest, scratch_root
 
 ROOT = Path(__file__).parents[2]
 KEY = {"seed": 3, "data": "abc"}
@@ -129,7 +129,7 @@ def test_scratch_lies_in_the_temporary_folder_of_dvc(tmp_path, monkeypatch):
 
 def test_a_second_process_waits_until_the_first_is_done(tmp_path, tensors):
     script = (
-        "import json, pathlib, sys; from lib.io.scratch import Scratch\n"
+        "import json, pathlib, sys; from lib.io.workers.scratch import Scratch\n"
         "with Scratch('toy', json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])) as scratch:\n"
         "    print(scratch.names(), flush=True)\n"
     )
@@ -159,7 +159,7 @@ def test_the_code_digest_covers_what_is_loaded_and_nothing_else(tmp_path, monkey
 
 def test_a_checkpoint_is_due_after_five_seconds_or_thirty_times_what_the_last_one_cost(monkeypatch):
     clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr("lib.io.scratch.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr("lib.io.workers.scratch.time", SimpleNamespace(monotonic=lambda: clock.now))
     pace = Pace()
     for cost, wanted in [(0.01, 5.0), (2.0, 60.0), (0.0, 5.0)]:
         with pace:

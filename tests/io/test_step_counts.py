@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 from lib.io.step_counts import MOST_STEPS, evenly, steps_to
 
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lib.io.files import InputError
-from lib.io.tables import (
+from lib.io.base.files import InputError
+from lib.io.base.tables import (
     pick,
     read_json,
     read_measures,
@@ -242,7 +242,7 @@ def test_csv_has_six_digits_and_plain_line_ends(tmp_path):
 def test_a_table_that_unpacks_to_more_than_half_the_free_memory_is_refused(tmp_path, monkeypatch):
     """A value that repeats takes next to nothing in a file: it is refused as soon as it shows how much it is."""
     same = {"n": [7] * 200_000, "list": [[1.0] * 50] * 200_000, "text": ["long " * 200] * 200_000}
-    monkeypatch.setattr("lib.io.tables.available_memory", lambda: 10_000_000)
+    monkeypatch.setattr("lib.io.base.tables.available_memory", lambda: 10_000_000)
     for name, values in same.items():
         path = tmp_path / f"{name}.parquet"
         write_table(pd.DataFrame({name: values[:1000]}), path)
@@ -260,7 +260,7 @@ def test_a_table_read_in_parts_is_the_same(tmp_path, monkeypatch):
     table = pd.DataFrame({"n": range(10_000), "text": [f"t{i % 7}" for i in range(10_000)], "x": np.arange(1e4) / 3})
     write_table(table, path)
     whole, some = read_table(path), read_table(path, ["text"])
-    monkeypatch.setattr("lib.io.tables._may_exceed", lambda *_: True)
+    monkeypatch.setattr("lib.io.base.tables._may_exceed", lambda *_: True)
     pd.testing.assert_frame_equal(read_table(path), whole)
     pd.testing.assert_frame_equal(read_table(path, ["text"]), some)
 

@@ -16,7 +16,8 @@ import yaml
 from dvc.repo import Repo
 from dvc.repo.index import Index
 
-from lib.io.params import load_yaml
+from lib.io.base.params import load_yaml
+from tools.imports import is_code
 
 ROOT = Path(__file__).parents[2]
 DRAWS = {"plot", "claims", "report"}  # verbs of stages that read only what is in git
@@ -64,8 +65,8 @@ class Stage:
 
     @property
     def code(self) -> set[str]:
-        """The Python files among its deps."""
-        return {dep for dep in self.deps if dep.endswith(".py")}
+        """Its deps that are code: Python files, and folders of such."""
+        return {dep for dep in self.deps if is_code(dep)}
 
 
 @lru_cache

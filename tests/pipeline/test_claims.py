@@ -8,8 +8,8 @@ import pytest
 import yaml
 from project import ROOT
 
+from lib.io.base.files import InputError
 from lib.io.claims import read_claims
-from lib.io.files import InputError
 from stages.claims import main
 
 PLACE = r"any\.claims\[0\]\.claims\.one"

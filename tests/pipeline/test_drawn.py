@@ -20,9 +20,9 @@ from matplotlib.text import Text
 from project import ROOT, stages
 
 from lib.figures.style import LEAST_TEXT, READ_WIDTH, rendered, styled
+from lib.io.base.tables import read_table, write_table
 from lib.io.claims import read_claims
 from lib.io.page import COLUMN
-from lib.io.tables import read_table, write_table
 
 PAPERS_OWN = ("theorem", "paper's figure")
 

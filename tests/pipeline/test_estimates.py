@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from lib.data.images import Images
-from lib.io.files import InputError
-from lib.io.params import read_params
+from lib.io.base.files import InputError
+from lib.io.base.params import read_params
 from stages.vision import train
 
 Usage = namedtuple("Usage", ["total", "used", "free"])

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from lib.data.cifar import OFFICIAL, Batch, read_cifar
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 from stages.vision.fetch import main
 
 REBUILD = Path(__file__).parents[3] / "shared" / "data" / "rebuild_cifar.py"

@@ -14,7 +14,7 @@ from project import ROOT
 from ruamel.yaml import YAML
 from tiny import read_rows
 
-from lib.io.params import load_yaml, read_cases, read_params
+from lib.io.base.params import load_yaml, read_cases, read_params
 from stages.gradual_rank import flow, generate, greedy
 
 MOST_LINES, MOST_NODES = 700, 1150  # of which four families have 600 lines, checkpoints 60, optimisers 32

@@ -6,7 +6,7 @@ import re
 import pytest
 from project import dvc, params_of, stages
 
-from lib.io.params import load_yaml
+from lib.io.base.params import load_yaml
 from tools.readme import KNOWN, ROOT, captioned, findings, headlines, known, page, replaced
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -24,8 +24,8 @@ from browser import (
 from PIL import Image
 from project import ROOT, run, stages
 
+from lib.io.base.params import load_yaml
 from lib.io.page import picture
-from lib.io.params import load_yaml
 
 SHOWN = """chosen => [...document.querySelectorAll(chosen)].filter(
     e => e.checkVisibility({contentVisibilityAuto: true})).map(e => e.id)"""

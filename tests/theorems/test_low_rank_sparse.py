@@ -14,7 +14,7 @@ from lib.analysis.low_rank import truncated_updates
 from lib.analysis.subspaces import alignment, leading_directions
 from lib.data.patterns import PatternTask, draw_samples, epochs, orthonormal_patterns
 from lib.dynamics.gradient_descent import gradient_descent
-from lib.io.compute import generator
+from lib.io.workers.compute import generator
 from lib.models.one_layer_vit import (
     MATRICES,
     attention_pattern,

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 from tools import gpu
 
 TRAIN = {

@@ -16,7 +16,7 @@ from checkpoints_made import MEASURE, PLAN, SPECTRA, TEXT, taught
 from project import ROOT
 from safetensors.torch import load_file, save_file
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 from lib.io.pretrained import Checkpoint
 from tools import lora
 

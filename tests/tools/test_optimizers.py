@@ -18,8 +18,8 @@ from vit_made import scored
 
 from lib.analysis.ranks import stable_rank
 from lib.data.images import channel_statistics, read_images, standardise
-from lib.io.command import run
-from lib.io.params import read_cases
+from lib.io.base.command import run
+from lib.io.base.params import read_cases
 from lib.io.runs import open_run
 from tools import optimizers
 

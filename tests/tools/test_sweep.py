@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from project import PYTHON
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 from tools import sweep
 
 FILE = "metrics/any/summary.json"

@@ -14,7 +14,7 @@ from checkpoints_made import MEASURE, PLAN, SPECTRA, TEXT, taught
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 from lib.models.transformers_models import GainMeasure
 from stages.checkpoints import plan as module
 

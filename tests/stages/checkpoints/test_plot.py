@@ -12,7 +12,7 @@ from made import files
 from project import ROOT
 
 from lib.figures.checkpoints import spectra_of_snapshots
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 NAMES = ["heads", "plans", "pruning", "ranks", "ranks-through-tuning", "rounding"]
 GROUPS = [(model, kind) for model in ("gpt2", "llama") for kind in ("gentle", "large")]

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from transformers_made import made, saved
 
 from lib.analysis import update_spectra
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 
 def measure(stage, base, tuned, **changes):

@@ -6,9 +6,9 @@ import torch
 from checkpoints_made import TEXT
 from transformers import AutoModelForCausalLM
 
-from lib.io.compute import generator
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 from lib.io.pretrained import open_snapshots
+from lib.io.workers.compute import generator
 
 SIZES = {"d_model": 16, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "d_mlp": 24, "init_scale": 0.1}
 PARAMS = {"n_seeds": 2, **SIZES, "seq_len": 16, "batch_size": 4}

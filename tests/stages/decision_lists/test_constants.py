@@ -9,7 +9,7 @@ import torch
 from decision_lists_made import Brute, rarest, task
 from made import files, generator
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 SECTION = "decision_lists.constants"
 # Lists, and the chance of each pair of four tokens.

@@ -11,7 +11,7 @@ from decision_lists_made import Brute, every_sequence, order_margin, rarest, tas
 from made import files, generator
 from scipy.optimize import brentq
 
-from lib.io.tables import write_table
+from lib.io.base.tables import write_table
 
 SECTIONS = ("decision_lists.descend", "decision_lists.solver.descend")
 ONE = task(

@@ -12,8 +12,8 @@ import pytest
 import torch
 from made import files, write_run
 
+from lib.io.base.files import InputError
 from lib.io.claims import read_claims
-from lib.io.files import InputError
 
 SECTION, INF, NAN = "any.evaluate", math.inf, math.nan
 LISTED = read_claims(Path(__file__).parents[3] / "claims.yaml").values()

@@ -9,7 +9,7 @@ import pytest
 from decision_lists_made import classes, of_loss, rarest, task, write_tasks
 from made import files
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 SECTION, SOLVER = "decision_lists.flow", "decision_lists.solver.flow"
 LISTS = [[3, 1, 0], [2, 1], [2], [1, 3]]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from made import files, generator
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 FILES = {  # the uses of each file
     "flow": ("theorem", "bound", "gamma", "repeats"),

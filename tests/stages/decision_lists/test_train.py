@@ -9,7 +9,7 @@ import torch
 from decision_lists_made import Brute, certified, task, write_tasks
 from made import files, generator, read_run
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 SECTION = "decision_lists.train"
 LISTS, PI, WEIGHTS = [[3, 1, 0], [2, 1], [2], [1, 3]], [2, 0, 3, 1], [5, 1, 3, 2, 7, 4]

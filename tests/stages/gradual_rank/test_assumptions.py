@@ -10,7 +10,7 @@ from made import files, generator
 from safetensors.torch import save_file
 from scipy.integrate import solve_ivp
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 SECTION = "any.family.assumptions"
 PARAMS = {

@@ -10,7 +10,7 @@ import torch
 from gradual_rank_reference import Bowl, Head, Start, algorithm_1, draw_toy, flow, staged_events
 from made import files, generator
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 SIZES, NOISE = (4, 3, 2), 0.3
 # Seed, time and limit of the learning rate of every stage, in no order; the least limit and the latest time count.

@@ -12,7 +12,7 @@ from made import files, read_run
 from safetensors.torch import save_file
 
 from lib.dynamics.stiff_flow import StalledError
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 SOLVER = {"threshold": 0.02, "margin": 4, "kick": 1e-4, "stationary": 1e-4, "max_events": 9, "rtol": 1e-2,
           "atol": 1e-2, "curvature_share": 0.6}  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 import torch
 from made import files, generator, read_run
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 SECTION = "any.family.full_weights"
 PARAMS = {

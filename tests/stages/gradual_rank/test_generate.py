@@ -7,7 +7,7 @@ import torch
 from made import files, generator
 from safetensors import safe_open
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 HEADER = [
     "name", "n_seeds", "first_seed", "n_samples", "seq_len", "d_model", "n_layers", "n_heads", "d_mlp", "frames",

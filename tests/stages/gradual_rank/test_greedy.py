@@ -11,7 +11,7 @@ from gradual_rank_reference import Head, Start, algorithm_1, draw_toy, staged_ev
 from made import files
 
 from lib.dynamics.stiff_flow import StalledError
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 SOLVER = {"threshold": 0.02, "margin": 3, "kick": 1e-4, "stationary": 1e-5, "max_events": 20, "rtol": 1e-5,
           "atol": 1e-4, "curvature_share": 0.7}  # fmt: skip

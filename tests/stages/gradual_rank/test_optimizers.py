@@ -8,7 +8,7 @@ import pytest
 import torch
 from made import generator
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 from lib.io.runs import open_runs
 
 SECTION, HEAD = "any.family.optimizers", "any.family.full"

@@ -11,7 +11,7 @@ from made import generator
 from scipy.integrate import solve_ivp
 from scipy.stats import kendalltau
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 SECTION, PROBLEM, SOLVER = "any.signs", "any.problem", "any.solver"
 PARAMS = {

@@ -7,7 +7,7 @@ import torch
 from made import files, generator, write_run
 from safetensors.torch import save_file
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 SECTION, TRAINING = "family.adapt", "family.train"
 N_TRAIN, N_TEST, SEQ_LEN, D_MODEL, D_HEAD, D_VALUE, N_NEURONS = 11, 8, 5, 6, 4, 3, 9

@@ -24,7 +24,7 @@ from low_rank_sparse_runs import (
 from made import files, generator
 from safetensors.numpy import save_file
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 SECTION, TRAINING = "any.family.cut", "any.trainings"
 RANKS, ALONE = [3, 0, 9], [5, 1]  # 9 is beyond the sizes of all matrices

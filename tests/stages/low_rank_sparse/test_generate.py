@@ -6,7 +6,7 @@ import torch
 from made import files, generator
 from safetensors.torch import load_file
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 SECTION = "family.generate"
 PARAMS = {

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from made import files
 
-from lib.io.files import InputError
-from lib.io.tables import write_table
+from lib.io.base.files import InputError
+from lib.io.base.tables import write_table
 
 SECTION = "any.family.evaluate"
 PARAMS = {"steps": [2, 9, 40], "rtol": "the stage evaluate's"}

@@ -7,8 +7,8 @@ import pytest
 import torch
 from made import files, generator
 
+from lib.io.base.files import InputError
 from lib.io.cells import spread_cells
-from lib.io.files import InputError
 
 SECTION, DATA, TRAINING = "family.sweep", "family.data", "family.train"
 DRAWN = {

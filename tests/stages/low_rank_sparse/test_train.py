@@ -8,7 +8,7 @@ from made import files, generator, read_run
 from safetensors.torch import save_file
 
 from lib.dynamics import gradient_descent
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 SECTION, N_SEEDS = "family.train", "data.n_seeds"
 N_TRAIN, N_TEST, SEQ_LEN, D_MODEL = 13, 9, 6, 8

@@ -18,7 +18,7 @@ from vit_made import (
     write_runs,
 )
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 SECTION, N_IMAGES, RANDOM_SEED = "vision.any.cut", 31, 6
 RANKS = [0, 1, 2, 4, 8, 10]  # powers of two, and that of all matrices over all heads: the width

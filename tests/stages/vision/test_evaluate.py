@@ -13,8 +13,8 @@ import pytest
 import torch
 from made import files, write_run
 
+from lib.io.base.files import InputError
 from lib.io.claims import read_claims
-from lib.io.files import InputError
 
 SECTION = "any.evaluate"
 PARAMS = {

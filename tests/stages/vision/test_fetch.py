@@ -19,7 +19,7 @@ from made import files
 from sklearn.datasets import load_digits
 
 from lib.data.cifar import OFFICIAL, Batch
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 ROOT = Path(__file__).parents[3]
 SECTION = "vision.any.data"

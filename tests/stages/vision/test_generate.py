@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from sklearn.model_selection import train_test_split
 
 from lib.data.cifar import OFFICIAL, Batch
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 SECTION = "vision.any.data"
 N_DIGITS, N_TEST, SEED = 1797, 411, 7

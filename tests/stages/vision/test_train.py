@@ -22,8 +22,8 @@ from torch.nn.functional import pad
 from vit_made import LAYOUT, SIZES, cross_entropy, logits, make_images, operations, scored, shapes, standardised
 
 from lib.data.images import Images
+from lib.io.base.files import InputError
 from lib.io.checkpoints import Checkpoints
-from lib.io.files import InputError
 from lib.models.vit import ViT
 
 SECTION, IMAGE_SHAPE, N_CLASSES = "vision.any.train", (3, 8, 16), 4

@@ -29,10 +29,10 @@ import torch
 from tqdm import tqdm
 
 import lib
-from lib.io import compute
-from lib.io.command import StoppedError
-from lib.io.files import InputError, atomic
-from lib.io.scratch import scratch_root
+from lib.io.base.command import StoppedError
+from lib.io.base.files import InputError, atomic
+from lib.io.workers import compute
+from lib.io.workers.scratch import scratch_root
 
 Result = TypeVar("Result")
 

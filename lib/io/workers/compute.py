@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from lib.io.command import StoppedError, kill_with_parent
-from lib.io.files import InputError
+from lib.io.base.command import StoppedError, kill_with_parent
+from lib.io.base.files import InputError
 
 if TYPE_CHECKING:  # it takes a second or two to load, and what draws or judges needs none of it
     import torch
@@ -159,7 +159,7 @@ def spread(
     every = 1 if sys.stderr.isatty() else 20
     with tqdm(total=total, desc=label, unit=unit, mininterval=every) as bar:
         if address and jobs:
-            from lib.io.ray_workers import spread_over_cluster
+            from lib.io.workers.ray_workers import spread_over_cluster
 
             needs = {"n_threads": n_threads, "n_gpus": int(device.startswith("cuda")), "n_bytes": n_bytes}
             yield from spread_over_cluster(function, jobs, address=address, **needs, label=label, bar=bar)

@@ -24,8 +24,8 @@ from pydantic_core.core_schema import no_info_after_validator_function
 from ruamel.yaml import YAML, YAMLError
 from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 
-from lib.io.files import InputError, file_name
-from lib.io.memory import COPIES, check_disk, check_memory
+from lib.io.base.files import InputError, file_name
+from lib.io.base.memory import COPIES, check_disk, check_memory
 
 Schema = TypeVar("Schema")
 

@@ -13,8 +13,8 @@ from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lib.io.files import InputError, atomic, sha256
-from lib.io.memory import available_memory
+from lib.io.base.files import InputError, atomic, sha256
+from lib.io.base.memory import available_memory
 
 Read = TypeVar("Read")
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 OutFile = Annotated[Path, "a file that is written"]
 OutFolder = Annotated[Path, "a folder that is written"]
@@ -68,7 +68,7 @@ def run(main: Callable[..., Any], *, environment: bool = False, handed_on: Colle
     import argparse
     import inspect
 
-    from lib.io.inputs import verify
+    from lib.io.base.inputs import verify
 
     parser = argparse.ArgumentParser(description=main.__doc__, allow_abbrev=False)
     parameters = inspect.signature(main, eval_str=True).parameters
@@ -116,7 +116,7 @@ def _foreign(main: Callable[..., Any], arguments: Mapping[str, Any], handed_on: 
     """What is wrong with a table among those that `main` reads, or hands on."""
     import inspect
 
-    from lib.io.foreign import foreign_table
+    from lib.io.base.foreign import foreign_table
 
     parameters = inspect.signature(main, eval_str=True).parameters
     read = [of for name, of in arguments.items() if parameters[name].annotation not in (OutFile, OutFolder)]

@@ -12,9 +12,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lib.io.files import InputError, atomic
-from lib.io.inputs import read_json as read_json
-from lib.io.memory import available_memory
+from lib.io.base.files import InputError, atomic
+from lib.io.base.inputs import read_json as read_json
+from lib.io.base.memory import available_memory
 
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:

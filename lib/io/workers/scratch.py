@@ -17,7 +17,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from lib.io.files import atomic, sha256
+from lib.io.base.files import atomic, sha256
 
 Tensors = Mapping[str, Any]  # torch's, by name; only who saves or loads them loads torch
 
@@ -31,7 +31,7 @@ def code_digest() -> str:
     """Digest of the source of every module of this repository that is loaded now, and of torch's version."""
     import torch
 
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     names = [name for name in sys.modules if name.split(".")[0] in ("lib", "stages", "__main__")]
     files = {getattr(sys.modules[name], "__file__", None) for name in names}
     sources = sorted(Path(file) for file in files if file and Path(file).is_relative_to(root))

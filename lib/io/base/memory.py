@@ -5,7 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from lib.io.files import InputError
+from lib.io.base.files import InputError
 
 ROW = 1500  # bytes of a row of a table on its way, some ten values, as a mapping and in columns [C]
 COPIES = 3  # on disk, of what a stage writes: in scratch, in its outs, in DVC's cache

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-LISTED = Path(__file__).parents[2] / "stages" / "tables.txt"
+LISTED = Path(__file__).parents[3] / "stages" / "tables.txt"
 NOTHING = "nothing"  # of a column without values, which fits every other
 
 
