@@ -22,6 +22,7 @@ from torch.nn.functional import gelu
 
 Products = Float[Tensor, "*batch p"]
 BLOCK = 1 << 16  # numbers in a block of samples: half a megabyte of float64
+QUIET = np.errstate(all="ignore")  # numpy's products of what is not finite go on as torch's, without a warning
 
 
 class DiagonalLoss(ABC):
@@ -115,11 +116,13 @@ class _HeadPart(DiagonalLoss):
         self._blocks = [_Block.of(*pair, keys, values) for pair in pairs]
         self._elsewhere = Y.square().sum((-3, -2)).index_fill(-1, values, 0.0).sum(-1)  # where the output is zero
 
+    @QUIET
     def value(self, p: Products) -> Float[Tensor, "*batch"]:
         """Mean squared error."""
         off = [self._residual(block, p)[-1].square().sum((-3, -2, -1)) for block in self._blocks]
         return (self._elsewhere + torch.stack(off).sum(0)) * (self._scale / 2)
 
+    @QUIET
     def gradient(self, p: Products) -> Products:
         r"""$g(p)$ in closed form; see `_parts`."""
         found = None
@@ -131,6 +134,7 @@ class _HeadPart(DiagonalLoss):
             found = here if found is None else found.add_(here)
         return torch.zeros_like(p) if found is None else found.mul_(-self._scale)
 
+    @QUIET
     def hessian(self, p: Float[Tensor, " p"], support: Int[Tensor, " k"]) -> Float[Tensor, "p k"]:
         r"""Columns of the Hessian in closed form.
 
@@ -149,7 +153,8 @@ class _HeadPart(DiagonalLoss):
         H_a, H_b = p.new_zeros(self.size, len(a)), p.new_zeros(self.size, len(b))
         for block in self._blocks:
             K, X = block.keys, block.values
-            A, Z, w_VO, R, D = self._parts(block, p)
+            A, Z, w, R, D = self._parts(block, p)
+            w_VO = w[..., 0, 0, :]
             V = K[:, :, None] * (K[:, None] - (A @ K)[:, :, None])
             flat = V.flatten(0, 2)
             mixed = torch.addcmul(R, Z, w_VO)
@@ -170,12 +175,12 @@ class _HeadPart(DiagonalLoss):
         A, Z, b, R = self._residual(block, p)
         back = _product(R * b, block.XT_values).mul_(A)
         D = torch.addcmul(back, A, back.sum(-1, keepdim=True), value=-1)
-        return A, Z, b[..., 0, 0, :], R, D
+        return A, Z, b, R, D
 
     def _residual(self, block: "_Block", p: Products) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """A, Z = A X, b, and R = f - Y."""
+        """A, Z = A X, b beside tokens, and R = f - Y."""
         p = p if self._base is None else p + self._base
-        a, b = p[..., None, None, : self._n_keys], p[..., None, None, self._n_keys :]
+        a, b = p[..., None, None, :].split_with_sizes((self._n_keys, self.size - self._n_keys), -1)
         A = _softmax(_product(block.keys * a, block.XT_keys))
         Z = _product(A, block.values)
         return A, Z, b, torch.addcmul(block.negative_target, Z, b)
@@ -231,15 +236,15 @@ class _Block(NamedTuple):
 def _softmax(S: Tensor) -> Tensor:
     """Softmax of short rows, which are overwritten; torch's own takes five times as long on them in float64."""
     E = S.sub_(S.detach().amax(-1, keepdim=True)).exp_()  # what is taken off has no slope: softmax does not know it
-    return E / E.sum(-1, keepdim=True)
+    total = E.sum(-1, keepdim=True)
+    return E / total if E.requires_grad else E.div_(total)
 
 
 def _product(A: Tensor, B: Tensor) -> Tensor:
     """A B of many small matrices, by numpy, whose BLAS takes a third of the time of torch's bmm on them."""
     if A.requires_grad or B.requires_grad:
         return A @ B
-    with np.errstate(all="ignore"):  # what is not finite goes on as such, as with torch
-        return torch.from_numpy(np.matmul(A.numpy(), B.numpy()))
+    return torch.from_numpy(np.matmul(A.numpy(), B.numpy()))
 
 
 def diagonal_head(X: Float[Tensor, "*batch sample token d"], p: Products) -> Float[Tensor, "*batch sample token d"]:
