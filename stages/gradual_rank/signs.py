@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import chain
 from typing import Annotated
 
@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from lib.analysis.balance import diagonal_shares
-from lib.analysis.optimizer_courses import learned_in_order
+from lib.analysis.optimizer_courses import at_times, learned_in_order
 from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
 from lib.dynamics import optimizers
 from lib.dynamics.gradient_flow import LogCoordinates, log_flow, path_to_rest
@@ -56,11 +56,6 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Learned:  # the |p| from which a product counts as such, of the solver
-    threshold: Positive
-
-
-@dataclass(frozen=True)
 class Case:
     """An optimiser, or a flow, of the heads of some seeds, from an init scale."""
 
@@ -76,11 +71,10 @@ class Case:
 
     def start(self) -> tuple[DiagonalHead, torch.Tensor, torch.Tensor]:
         """The heads on their teachers' targets, and u and v."""
-        shape, seeds = (self.sizes.n_samples, self.sizes.seq_len, self.sizes.d_model), self.params.seeds
-        X = torch.stack([gaussian_sequences(*shape, generator(seed, "tokens")) for seed in seeds])
-        p, scale = 2 * self.sizes.d_model, 10**self.log10_init_scale
-        teachers = torch.stack([torch.mul(*gaussian_pair(p, generator(seed, "teacher"))) for seed in seeds])
-        u, v = torch.stack([torch.stack(gaussian_pair(p, generator(seed, "start"))) for seed in seeds], 1)
+        (n, seq_len, d), seeds, scale = astuple(self.sizes), self.params.seeds, 10**self.log10_init_scale
+        X = torch.stack([gaussian_sequences(n, seq_len, d, generator(seed, "tokens")) for seed in seeds])
+        teachers = torch.stack([torch.mul(*gaussian_pair(2 * d, generator(seed, "teacher"))) for seed in seeds])
+        u, v = torch.stack([torch.stack(gaussian_pair(2 * d, generator(seed, "start"))) for seed in seeds], 1)
         return DiagonalHead(X, diagonal_head(X, teachers)), scale * u, scale * v
 
     def descent(self, loss: DiagonalHead, u: torch.Tensor, v: torch.Tensor) -> Iterator[optimizers.DiagonalStep]:
@@ -97,7 +91,7 @@ class Case:
 def main(section: str, problem: str, solver: str, followed: OutFolder) -> None:
     use_threads(1)
     params, sizes = read_params(section, Signs), read_params(problem, Sizes, part=True)
-    learned = read_params(solver, Learned, part=True).threshold
+    learned = read_params(f"{solver}.threshold", Positive)  # pyright: ignore
     tokens, d = sizes.n_samples * sizes.seq_len, sizes.d_model
     scales, largest = params.log10_init_scales, max(params.log10_init_scales)
     n_steps = steps_to(params.end, min(params.learning_rate, LONGEST), f"{section}: end, learning_rate")
@@ -176,8 +170,8 @@ def adam_slopes(case: Case) -> Tables:
     for beta_2 in (0.999, 0.9):  # Adam's own, and that of m
         descent = optimizers.descend_diagonal(loss.gradient, u, v, optimizers.Adam(beta_2=beta_2), rates)
         slope = optimizers.root_speed(descent, *SLOPE_STEPS).unflatten(-1, (2, -1)).median(-1).values.T
-        cells = {"seed": case.params.seeds, "beta_2": beta_2}
-        found.append(pd.DataFrame({**cells, "slope_KQ": slope[0], "slope_VO": slope[1]}))
+        columns = {"seed": case.params.seeds, "beta_2": beta_2, "slope_KQ": slope[0], "slope_VO": slope[1]}
+        found.append(pd.DataFrame(columns))
     return {"slopes": pd.concat(found, ignore_index=True)}
 
 
@@ -194,9 +188,8 @@ def flow(case: Case) -> Tables:
 def to_rest(case: Case) -> Tables:
     """Gradient flow of one seed, the limit of descent in small steps, to its end: what is learned, and the order."""
     loss, u, v = replace(case, log10_init_scale=0.0).start()
-    one = DiagonalHead(loss.X[0], loss.Y[0])
     start = LogCoordinates.of(u[0].numpy(), v[0].numpy(), case.log10_init_scale * math.log(10))
-    flow = log_flow(one, start, LONG, rtol=RTOL, atol=ATOL)
+    flow = log_flow(DiagonalHead(loss.X[0], loss.Y[0]), start, LONG, rtol=RTOL, atol=ATOL)
     times, path = path_to_rest(flow, start, loss.value, REST)
     found = learned_in_order(loss.value, times, path[None], EARLY, case.learned)
     return {"diagonal": pd.DataFrame({**case.cells(), **found})}
@@ -209,19 +202,17 @@ def risen(case: Case, descent: Iterable[optimizers.DiagonalStep]) -> pd.DataFram
 def learned_by(case: Case, loss: DiagonalHead, steps: list[optimizers.DiagonalStep]) -> pd.DataFrame:
     """What is learned when a tenth of the loss is gone, the order where more is followed, and what is conserved."""
     t, path = optimizers.path_of(steps)
-    ends = case.optimizer != "gd"
-    found = learned_in_order(loss.value, t, path, EARLY, case.learned, every=EVERY, to_the_end=ends)
-    shares = diagonal_shares((steps[0].u, steps[0].v), (steps[-1].u, steps[-1].v))
-    kept = {name: share.numpy() for name, share in shares.items()}
+    followed = case.optimizer != "gd"
+    found = learned_in_order(loss.value, t, path, EARLY, case.learned, every=EVERY, to_the_end=followed)
+    kept = diagonal_shares((steps[0].u, steps[0].v), (steps[-1].u, steps[-1].v))
     return pd.DataFrame({**case.cells(), **found, **kept})
 
 
 def looked_at(case: Case, t: np.ndarray, p: np.ndarray, method: str, log10_scale: float = -math.inf) -> pd.DataFrame:
     """Products [seed, time, p] at the looks."""
-    rows, looks = [], np.linspace(0, case.params.end, N_LOOKS)
-    for seed, own in zip(case.params.seeds, p, strict=True):
-        at = np.stack([np.interp(looks, t, column) for column in own.T], 1)
-        rows += [(method, log10_scale, seed, *row) for row in zip(looks, at, strict=True)]
+    looks = np.linspace(0, case.params.end, N_LOOKS)
+    by_seed = zip(case.params.seeds, at_times(looks, t, p), strict=True)
+    rows = [(method, log10_scale, seed, *row) for seed, own in by_seed for row in zip(looks, own, strict=True)]
     return pd.DataFrame(rows, columns=["method", "log10_init_scale", "seed", "time", "p"])
 
 
