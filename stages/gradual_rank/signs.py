@@ -56,6 +56,11 @@ class Sizes:
 
 
 @dataclass(frozen=True)
+class Learned:  # the |p| from which a product counts as such, of the solver
+    threshold: Positive
+
+
+@dataclass(frozen=True)
 class Case:
     """An optimiser, or a flow, of the heads of some seeds, from an init scale."""
 
@@ -91,7 +96,7 @@ class Case:
 def main(section: str, problem: str, solver: str, followed: OutFolder) -> None:
     use_threads(1)
     params, sizes = read_params(section, Signs), read_params(problem, Sizes, part=True)
-    learned = read_params(f"{solver}.threshold", Positive)  # pyright: ignore
+    learned = read_params(solver, Learned, part=True).threshold
     tokens, d = sizes.n_samples * sizes.seq_len, sizes.d_model
     scales, largest = params.log10_init_scales, max(params.log10_init_scales)
     n_steps = steps_to(params.end, min(params.learning_rate, LONGEST), f"{section}: end, learning_rate")
@@ -121,9 +126,10 @@ def main(section: str, problem: str, solver: str, followed: OutFolder) -> None:
         write_table(joined(found, name), followed / f"{name}.parquet")
 
 
-def rises(case: Case) -> Tables:
-    """When a product is learned first, infinite where none is."""
-    return {"rises": risen(case, case.descent(*case.start()))}
+def rises(case: Case, descent: Iterable[optimizers.DiagonalStep] | None = None) -> Tables:
+    """When a product is learned first, infinite where none is: in the descent, or in one from the start."""
+    descent = case.descent(*case.start()) if descent is None else descent
+    return {"rises": pd.DataFrame({**case.cells(), "first_rise": optimizers.first_rise(descent, case.learned).numpy()})}
 
 
 def changes(case: Case) -> Tables:
@@ -140,7 +146,7 @@ def changes(case: Case) -> Tables:
     g = np.stack([step.g.numpy() for step in steps], 1)
     cells = pd.DataFrame({"seed": case.params.seeds}).assign(log10_init_scale=case.log10_init_scale)
     against = [against_ray(one, case.params.end, t, *own) for one, *own in zip(heads, path, g, strict=True)]
-    found = {"changes": cells.join(pd.DataFrame(against)), "rises": risen(case, chain(steps, descent))}
+    found = {"changes": cells.join(pd.DataFrame(against)), **rises(case, chain(steps, descent))}
     if smallest:
         return found
     paths = looked_at(case, t, path, "weights", case.log10_init_scale)
@@ -152,7 +158,7 @@ def trained(case: Case) -> Tables:
     loss, u, v = case.start()
     descent = case.descent(loss, u, v)
     steps = list(optimizers.until_fallen(descent, loss.value, EARLY, EVERY) if case.optimizer == "gd" else descent)
-    return {"rises": risen(case, chain(steps, descent)), "diagonal": learned_by(case, loss, steps)}
+    return {**rises(case, chain(steps, descent)), "diagonal": learned_by(case, loss, steps)}
 
 
 def roots(case: Case) -> Tables:
@@ -160,8 +166,7 @@ def roots(case: Case) -> Tables:
     loss, u, _ = case.start()
     rate, n_steps = case.params.learning_rate, round(case.params.end / case.params.learning_rate)
     products = [p.numpy() for p in optimizers.descend_roots(loss.gradient, torch.zeros_like(u), rate, n_steps)]
-    knots = rate * np.arange(n_steps + 1)
-    return {"paths": looked_at(case, knots, np.stack(products, 1), "roots")}
+    return {"paths": looked_at(case, rate * np.arange(n_steps + 1), np.stack(products, 1), "roots")}
 
 
 def adam_slopes(case: Case) -> Tables:
@@ -195,15 +200,10 @@ def to_rest(case: Case) -> Tables:
     return {"diagonal": pd.DataFrame({**case.cells(), **found})}
 
 
-def risen(case: Case, descent: Iterable[optimizers.DiagonalStep]) -> pd.DataFrame:
-    return pd.DataFrame({**case.cells(), "first_rise": optimizers.first_rise(descent, case.learned).numpy()})
-
-
 def learned_by(case: Case, loss: DiagonalHead, steps: list[optimizers.DiagonalStep]) -> pd.DataFrame:
     """What is learned when a tenth of the loss is gone, the order where more is followed, and what is conserved."""
     t, path = optimizers.path_of(steps)
-    followed = case.optimizer != "gd"
-    found = learned_in_order(loss.value, t, path, EARLY, case.learned, every=EVERY, to_the_end=followed)
+    found = learned_in_order(loss.value, t, path, EARLY, case.learned, every=EVERY, to_the_end=case.optimizer != "gd")
     kept = diagonal_shares((steps[0].u, steps[0].v), (steps[-1].u, steps[-1].v))
     return pd.DataFrame({**case.cells(), **found, **kept})
 
