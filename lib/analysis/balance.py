@@ -6,6 +6,7 @@ $\sqrt{P^\top P} - \sqrt{Q^\top Q}$. Of diagonal weights p = u ⊙ v gradient fl
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -34,10 +35,13 @@ def changes(before: Factors, after: Factors, products: Sequence[str]) -> dict[st
     return found
 
 
-def diagonal_shares(before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]) -> dict[str, Float[Tensor, "*batch"]]:
+def diagonal_shares(
+    before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]
+) -> dict[str, Float[np.ndarray, "*batch"]]:
     """What ||u| - |v|| and |u² - v²| are, in multiples of what they were: medians over the pairs."""
     (l_0, s_0), (l_1, s_1) = (
         ((u.abs() - v.abs()).abs(), u.abs() + v.abs()) for u, v in (before, after)
     )  # u² - v² = (|u| - |v|) (|u| + |v|), without rounding of small numbers
     lengths = l_1 / l_0
-    return {"lengths_kept": lengths.median(-1).values, "squares_kept": (lengths * (s_1 / s_0)).median(-1).values}
+    found = {"lengths_kept": lengths, "squares_kept": lengths * (s_1 / s_0)}
+    return {name: share.median(-1).values.numpy() for name, share in found.items()}

@@ -33,6 +33,14 @@ def first_time(times: Vector, values: Vector, threshold: float) -> float:
     return float(times[k] - (after - np.log(threshold)) / (after - before) * (times[k] - times[k - 1]))
 
 
+def at_times(
+    when: Vector, times: Vector, courses: Float[np.ndarray, "seed time p"]
+) -> Float[np.ndarray, "seed when p"]:
+    """Where courses, known at rising times, are at other times: on the straight line between two neighbours; before the
+    first time and after the last as they are there."""
+    return np.stack([np.stack([np.interp(when, times, column) for column in own.T], 1) for own in courses])
+
+
 def direction_times(times: Vector, sigma: Course, significant: float) -> tuple[Vector, Vector, Vector]:
     """The last singular values that are significant, and when each has begun and ended."""
     last = sigma[-1][sigma[-1] > significant]

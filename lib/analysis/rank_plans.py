@@ -147,6 +147,20 @@ def least_budget(
     return high, tried
 
 
+def least_attributed(
+    lost: Callable[[Ranks], float], modules: Mapping[str, Module], earned: Mapping[str, float], max_share: float, n: int
+) -> list[tuple[int, float, bool]]:
+    """`least_budget` of the attributed plan, in at most n steps down from all limits: each budget that was tried, the
+    share `lost` with its ranks, and whether it is the least."""
+
+    def of_budget(budget: int) -> float:
+        return lost(plan("attributed", modules, budget, earned))
+
+    most = sum(module.cost * module.limit for module in modules.values())
+    least, tried = least_budget(of_budget, most, max_share, n)
+    return [(budget, share, budget == least) for budget, share in tried]
+
+
 def _shares(module: Module) -> Float[np.ndarray, " rank"]:
     return module.sigma**2 / (module.squared_norm if module.squared_norm > 0 else 1.0)
 

@@ -9,6 +9,7 @@ output and $B = R W_{VO}^\top X^\top$, the slope in the logits is $D = A \odot (
 $D X = \mathrm{diag}(E 1)^{-1} (E \odot B) X - \mathrm{diag}((R W_{VO}^\top \odot Z) 1) Z$ with $Z = A X$.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -55,6 +56,16 @@ class SharedTokensHead:
             np.matmul(G.swapaxes(-1, -2), P, out=slopes[1])
         return torch.from_numpy(loss), {"factors": torch.from_numpy(slopes)}
 
+    def growth_at_zero(self, learning_rate: float) -> Float[Tensor, "*batch training"]:
+        r"""How fast W_VO leaves zero under steps of a rate η, per τ: $\log(1 + \eta \sigma_1) / \eta$.
+
+        σ₁ is the largest singular value of $-\partial L / \partial W_{VO}$ at $W_{KQ} = W_{VO} = 0$.
+        """
+        d = self._blocks[0].X.shape[-1]
+        zeros = torch.zeros(2, *self._batch, d, d, dtype=torch.float64)
+        sigma = torch.linalg.svdvals(self.loss_and_gradients(*zeros)[2])[..., 0]
+        return torch.log1p(learning_rate * sigma) / learning_rate
+
     def _at(self, products: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The losses, and minus the gradients in both products [product, *batch, training, d, d]."""
         whole, G = products.reshape(2, -1, *products.shape[-3:]), np.empty_like(products)
@@ -86,6 +97,17 @@ def gaussian_factors(d: int, sources: Sequence[torch.Generator]) -> Factors:
     """Factors of N(0, 1) entries, one of the batch from each source."""
     each = [torch.randn(4, d, d, generator=source, dtype=torch.float64) for source in sources]
     return side_by_side(*torch.stack(each, 1))
+
+
+def products_of_ranks(
+    W: Float[Tensor, "side product *batch d d"], ranks: Sequence[int]
+) -> list[Float[Tensor, "product *batch d d"]]:
+    r"""For each rank r, $P_r Q_r^\top / \sqrt{d r}$ of the first r columns of the factors: both products, of one norm.
+
+    With N(0, 1) entries each product has entries of variance 1/d, whatever the rank.
+    """
+    P, Q = W
+    return [P[..., :r] @ Q[..., :r].mT / math.sqrt(P.shape[-1] * r) for r in ranks]
 
 
 def named(W: Factors) -> dict[str, Squares]:

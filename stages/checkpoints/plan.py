@@ -17,7 +17,7 @@ import pandas as pd
 
 from lib.analysis.attribution import path_attribution
 from lib.analysis.pruning import pruned_states
-from lib.analysis.rank_plans import Module, Rule, candidates, least_budget, parameters, plan
+from lib.analysis.rank_plans import Module, Rule, candidates, least_attributed, parameters
 from lib.analysis.update_spectra import leading_triplets, update_of
 from lib.io.base.command import OutFolder, run
 from lib.io.base.files import InputError, clear
@@ -130,7 +130,7 @@ def planned(params: Plan, sizes: Measure, base: Path, tuned: Path, text: str, ro
     with kept("checkpoints_plan", files, given) as keep:
         attribution = partial(attributed, linear, read[: sizes.n_batches], params.n_points)
         earned = keep("attribution", attribution) if measure else None
-        plans = pd.DataFrame(list(plan_rows(params, sizes.budgets, modules, measure, earned, keep)))
+        plans = plan_table(params, sizes.budgets, modules, measure, earned, keep)
         losses = {"gain": np.nan}
         if measure and earned:
             summed, fallen = sum(earned[module] for module in modules), linear.drop(read[: sizes.n_batches])
@@ -174,23 +174,20 @@ def attributed(linear: LinearUpdates, batches: list[Batch], n_points: int) -> di
     return path_attribution(linear.parameters, linear.updates, batches, partial(loss, linear.model), n_points)
 
 
-def plan_rows(
+def plan_table(
     params: Plan, budgets: Sequence[int], modules: Modules, measure: GainMeasure | None, earned: Earned, keep: Keep
-) -> Iterator[dict[str, Any]]:
+) -> pd.DataFrame:
     """Every rule and, of the attributed one, its nulls, at every budget."""
     source = partial(generator, SEED, "shuffle")
     every = ((b, one) for b in budgets for one in candidates(modules, b, earned, params.n_shuffles, source))
+    rows = []
     for budget, (rule, shuffle, ranks) in every:
         measured = keep(f"{ranks}", partial(measure.of, ranks)) if measure else np.nan
-        yield {
-            "budget": budget,
-            "rule": rule,
-            "shuffle": shuffle,
-            "parameters": parameters(modules, ranks),
-            "loss": measured,
-            "share_lost": measure.share_lost(measured) if measure else np.nan,
-            "ranks": np.array([ranks[name] for name in modules]),
-        }
+        share = measure.share_lost(measured) if measure else np.nan
+        values = np.array([ranks[name] for name in modules])
+        rows.append((budget, rule, shuffle, parameters(modules, ranks), measured, share, values))
+    columns = ["budget", "rule", "shuffle", "parameters", "loss", "share_lost", "ranks"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def losses_on_base(
@@ -206,17 +203,16 @@ def losses_on_base(
 
 def bisection(params: Plan, modules: Modules, measure: GainMeasure | None, earned: Earned, keep: Keep) -> pd.DataFrame:
     """The least budget of the attributed plan that loses at most `max_loss_share`, and what was tried."""
-    columns = ["parameters", "share_lost", "least"]
-    if measure is None or earned is None:
-        return pd.DataFrame(columns=columns).astype({"parameters": int, "share_lost": float, "least": bool})
+    tried = []
+    if measure and earned:
+        lost = partial(share_lost, measure, keep)
+        tried = least_attributed(lost, modules, earned, params.max_loss_share, BISECTIONS)
+    types = {"parameters": int, "share_lost": float, "least": bool}
+    return pd.DataFrame(tried, columns=list(types)).astype(types)
 
-    def lost(budget: int) -> float:
-        ranks = plan("attributed", modules, budget, earned)
-        return measure.share_lost(keep(f"{ranks}", partial(measure.of, ranks)))
 
-    most = sum(module.cost * module.limit for module in modules.values())
-    least, tried = least_budget(lost, most, params.max_loss_share, BISECTIONS)
-    return pd.DataFrame([(budget, share, budget == least) for budget, share in tried], columns=columns)
+def share_lost(measure: GainMeasure, keep: Keep, ranks: dict[str, int]) -> float:
+    return measure.share_lost(keep(f"{ranks}", partial(measure.of, ranks)))
 
 
 def pruned(params: Plan, measure: GainMeasure | None, keep: Keep) -> pd.DataFrame:

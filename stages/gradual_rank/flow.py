@@ -104,11 +104,10 @@ def main(
     cells.append((base, params.control_log10_init_scale, True))
     jobs: dict[str, list[tuple]] = {}
     for name, scale, uphill in cells:
-        used = replace(common, curvature_share=cases[name].curvature_share or common.curvature_share)
-        counts = cases[name].n_snapshots, cases[name].n_times
+        alone = replace(cases[name], flow_scales=(scale,))  # another scale has no part in its cells
+        how = alone, params.rest, params.grown, common
         jobs[f"{name} {scale} {uphill}"] = [
-            (follow, *files[name], *counts, params.rest, params.grown, used, i, scale, uphill)
-            for i in range(len(toys[name].seeds))
+            (follow, *files[name], *how, i, uphill) for i in range(len(toys[name].seeds))
         ]
     found = spread_cells(jobs, stage="gradual_rank_flow", n_processes=available_cores(), label=section, unit="flow")
     clear(flows, "*.parquet")
@@ -124,19 +123,10 @@ def main(
 
 
 def follow(
-    task: Path,
-    stages: Path,
-    n_snapshots: int,
-    n_times: int,
-    rest: float,
-    grown: float,
-    solver: Solver,
-    index: int,
-    log10_init_scale: float,
-    uphill: bool,
+    task: Path, stages: Path, problem: Problem, rest: float, grown: float, solver: Solver, index: int, uphill: bool
 ) -> Tables:
-    """The flow of one seed from one scale, to the middle of the last plateau that Algorithm 1 predicts."""
-    toy = read_toy(task)
+    """The flow of a seed from the problem's one scale, to the middle of the last plateau that Algorithm 1 predicts."""
+    toy, (log10_init_scale,) = read_toy(task), problem.flow_scales
     u, v, seed = toy.u[index].numpy(), toy.v[index].numpy(), int(toy.seeds[index])
     loss = diagonal_network(**toy.network(index))
     of_twins = [] if toy.frames is None else ["coordinate", "sign"]
@@ -147,15 +137,12 @@ def follow(
     last = float(predicted["time"].max())
     middles = (predicted["time"] + predicted["next_time"].clip(upper=(1 + 2 * rest) * last)) / 2 * -log_scale
     end = max(solver.end(last, log_scale), float(middles.max()))
-    wanted: list[tuple[float, str, int]] = [
-        *((time, "snapshots", i) for i, time in enumerate(np.linspace(0.0, end, n_snapshots).tolist())),
-        *((time, "times", i) for i, time in enumerate(np.linspace(0.0, end, n_times).tolist())),
-        *((time, "plateaus", stage) for stage, time in zip(predicted["stage"], middles, strict=True)),
-    ]
-    wanted = [] if uphill else sorted(wanted)
+    looks = {"snapshots": np.linspace(0.0, end, problem.n_snapshots), "times": np.linspace(0.0, end, problem.n_times)}
+    looks |= {"plateaus": middles.to_numpy()}
+    every = ((time, kind, i) for kind, times in looks.items() for i, time in enumerate(times.tolist()))
+    wanted = [] if uphill else sorted(every)
     initial = float(loss.value(torch.zeros(loss.size, dtype=torch.float64)))
-    kinds = "snapshots", "times", "plateaus", "events", "grown"
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in kinds}
+    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in (*looks, "events", "grown")}
     cell = {"seed": seed, "log10_init_scale": log10_init_scale}
 
     def note(y: np.ndarray, time: float, kind: str, number: int) -> None:
@@ -168,10 +155,10 @@ def follow(
         elif kind == "times":
             row |= {"p": p.astype(np.float32), "charge": (y / -log_scale).astype(np.float32)}
         else:
-            row |= {"stage": number, "charge": y / -log_scale}
+            row |= {"stage": predicted["stage"].iloc[number], "charge": y / -log_scale}
         found[kind].append(row)
 
-    losses = loss, loss.on_share(solver.curvature_share)
+    losses = loss, loss.on_share(problem.curvature_share or solver.curvature_share)
     bent, curvature = map(Uphill, losses) if uphill else losses
     flow = log_flow(bent, start, end, rtol=solver.rtol, atol=solver.atol, curvature=curvature)
     first, second, third = itertools.tee(flow, 3)
@@ -198,27 +185,24 @@ def twins(
     toy: Toy, start: LogCoordinates, predicted: pd.DataFrame, plateaus: list[dict[str, Any]], cell: dict[str, Any]
 ) -> pd.DataFrame:
     """How the heads of a common frame share what the first of them learns, and how they must by the start alone."""
-    if toy.frames is None or len(predicted) < 2 or not plateaus or not bool((toy.frames == toy.frames[:, :, :1]).all()):
-        return pd.DataFrame(columns=list(TWIN)).astype(TWIN)
-    heads = same_entry(toy.frames[0], int(predicted["coordinate"].iloc[1]))
-    p = next(row["p"] for row in plateaus if row["stage"] == 1)[heads]
-    shares = start.shares(heads, int(predicted["sign"].iloc[1]))
-    rows = [{**cell, "head": h, "share": p[h] / p.sum(), "predicted": shares[h]} for h in range(len(heads))]
-    return pd.DataFrame(rows).astype(TWIN)
+    rows = []
+    if toy.frames is not None and len(predicted) > 1 and plateaus and bool((toy.frames == toy.frames[:, :, :1]).all()):
+        heads = same_entry(toy.frames[0], int(predicted["coordinate"].iloc[1]))
+        p = next(row["p"] for row in plateaus if row["stage"] == 1)[heads]
+        shares = start.shares(heads, int(predicted["sign"].iloc[1]))
+        rows = [{**cell, "head": h, "share": p[h] / p.sum(), "predicted": shares[h]} for h in range(len(heads))]
+    return pd.DataFrame(rows, columns=list(TWIN)).astype(TWIN)
 
 
 def publish(runs: Path, log10_init_scale: float, toy: Toy, flows: list[Tables]) -> None:
     """Write the flows of all seeds from one scale as one run: diagonal matrices, and y, p and log c as they are."""
-    layout = Layout(
-        family="gradual_rank",
-        matrices={name: ["seed", "row", "col"] for name in ("W_K", "W_Q", "W_V", "W_O")},
-        products=PRODUCTS,
-        cell={"variant": f"log10_init_scale={log10_init_scale:g}", "log10_init_scale": log10_init_scale},
-        seeds=toy.seeds.tolist(),
-    )
+    variant = f"log10_init_scale={log10_init_scale:g}"
+    cell = {"variant": variant, "log10_init_scale": log10_init_scale}
+    axes = {name: ["seed", "row", "col"] for name in ("W_K", "W_Q", "W_V", "W_O")}
+    layout = Layout("gradual_rank", axes, PRODUCTS, cell=cell, seeds=toy.seeds.tolist())
     both = zip(toy.u.numpy(), toy.v.numpy(), strict=True)
     log_c = np.stack([LogCoordinates.of(u, v, log10_init_scale * math.log(10)).log_c for u, v in both])
-    with write_run(runs, f"log10_init_scale={log10_init_scale:g}", layout) as writer:
+    with write_run(runs, variant, layout) as writer:
         for k in range(len(flows[0]["snapshots"])):
             rows = [flow["snapshots"].iloc[k] for flow in flows]
             u, v, y, p = (torch.from_numpy(np.stack([row[name] for row in rows])) for name in ("u", "v", "y", "p"))

@@ -19,6 +19,7 @@ from lib.analysis.optimizer_courses import step_of_share, timing
 from lib.analysis.ranks import effective_rank, ranks_on_the_way
 from lib.data.gaussian_sequences import gaussian_sequences
 from lib.dynamics.optimizers import RULES, annealed, descend, descended
+from lib.dynamics.stacked import groups
 from lib.io.base.command import OutFolder, run
 from lib.io.base.memory import COPIES, check_disk, check_memory
 from lib.io.base.params import Count, Fraction, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
@@ -29,7 +30,7 @@ from lib.io.step_counts import evenly, steps_to
 from lib.io.workers.compute import available_cores, generator, use_threads
 from lib.models.attention import PRODUCTS
 from lib.models.full_attention import FullHead
-from lib.models.shared_tokens import Factors, SharedTokensHead, gaussian_factors, memory, named, spectra
+from lib.models.shared_tokens import SharedTokensHead, gaussian_factors, memory, named, products_of_ranks, spectra
 
 Trainings = tuple[tuple[float, int], ...]  # log10 of the init scale and rank of the teacher, side by side
 WINDOW = (0.05, 0.15)  # of τ, in which the singular values of the factors grow
@@ -85,14 +86,20 @@ def main(section: str, head: str, optimizers: Path, runs: OutFolder, trained: Ou
     use_threads(1)
     params, sizes = read_params(section, Optimizers), read_params(head, Head, part=True)
     cases = read_cases(optimizers, Optimizer)
-    check(section, runs, params, sizes, cases)
+    ends = [*((scale, 1) for scale in (*params.log10_init_scales, math.log10(UNEVEN[0])))]
+    ends.append((params.few_log10_init_scale, params.noisy_longer))
+    n_steps = max(len(case.rates(*end)) for case, end in product(cases, ends))
+    n = max(params.n_samples, params.n_test, params.noisy_samples, *params.few_samples)
+    d, together = sizes.d_model, 2 * len(params.log10_init_scales)
+    check_memory(section, memory(n, sizes.seq_len, d, params.n_seeds, together, n_steps))
+    of_run = 4 * N_SNAPSHOTS * d * d + N_LOOKS * (2 * d + 8 * len(params.few_samples)) + 3000  # headers, rows, digests
+    check_disk(runs, COPIES * 8 * len(cases) * params.n_seeds * together * of_run, section)
     clear_runs(runs)
     ranks = sorted({sizes.d_model, min(params.teacher_rank, sizes.d_model)}, reverse=True)
-    alike: dict[tuple[Optimizer, int], list[float]] = {}  # scales whose trainings take as many steps
-    for case, scale in product(cases, sorted(params.log10_init_scales)):
-        alike.setdefault((case, len(case.rates(scale))), []).append(scale)
-    longest = sorted(alike.items(), key=lambda one: -one[0][1] * len(one[1]))
-    many = [(case, tuple(product(scales, ranks))) for (case, _), scales in longest]
+    every = product(cases, sorted(params.log10_init_scales))
+    alike = groups(every, lambda one: (one[0], len(one[0].rates(one[1]))), len(params.log10_init_scales))
+    longest = sorted(alike, key=lambda those: -sum(len(case.rates(scale)) for case, scale in those))
+    many = [(those[0][0], tuple(product([scale for _, scale in those], ranks))) for those in longest]
     few = [(n, 0.0) for n in params.few_samples] + [(params.noisy_samples, params.noise)]
     jobs = {
         "many": [(train, params, sizes, *job) for job in many],
@@ -110,18 +117,6 @@ def main(section: str, head: str, optimizers: Path, runs: OutFolder, trained: Ou
         write_table(table.iloc[order].reset_index(drop=True), trained / f"{name}.parquet")
     for name, kind in (("few", "few"), ("paths", "few"), ("conserved", "uneven")):
         write_table(joined(found[kind], name), trained / f"{name}.parquet")
-
-
-def check(section: str, runs: Path, params: Optimizers, sizes: Head, cases: tuple[Optimizer, ...]) -> None:
-    """Raise `InputError` for too many steps, and where memory or the disk, with its runs and tables, is too small."""
-    ends = [*((scale, 1) for scale in (*params.log10_init_scales, math.log10(UNEVEN[0])))]
-    ends.append((params.few_log10_init_scale, params.noisy_longer))
-    n_steps = max(len(case.rates(*end)) for case, end in product(cases, ends))
-    n = max(params.n_samples, params.n_test, params.noisy_samples, *params.few_samples)
-    d, together = sizes.d_model, 2 * len(params.log10_init_scales)
-    check_memory(section, memory(n, sizes.seq_len, d, params.n_seeds, together, n_steps))
-    of_run = 4 * N_SNAPSHOTS * d * d + N_LOOKS * (2 * d + 8 * len(params.few_samples)) + 3000  # headers, rows, digests
-    check_disk(runs, COPIES * 8 * len(cases) * params.n_seeds * together * of_run, section)
 
 
 def save(runs: Path, params: Optimizers, case: Optimizer, trainings: Trainings, states: list[Saved]) -> None:
@@ -142,23 +137,22 @@ def save(runs: Path, params: Optimizers, case: Optimizer, trainings: Trainings, 
 def taught(params: Optimizers, sizes: Head, purpose: str, n: int, ranks: list[int], noise: float = 0) -> list[Tensor]:
     """Tokens of all seeds, and what teachers of some ranks and one norm make of them; noise in deviations of it."""
     X = torch.stack([gaussian_sequences(n, sizes.seq_len, sizes.d_model, generator(s, purpose)) for s in params.seeds])
-    P, Q = drawn(params, sizes, "full teacher")["factors"]
-    products = [P[..., :r] @ Q[..., :r].mT / math.sqrt(sizes.d_model * r) for r in ranks]
-    Y = torch.stack([FullHead(X, X).output(W_KQ, W_VO) for W_KQ, W_VO in products], 1)
+    teachers = products_of_ranks(drawn(params, sizes, "full teacher"), ranks)
+    Y = torch.stack([FullHead(X, X).output(W_KQ, W_VO) for W_KQ, W_VO in teachers], 1)
     if noise:
         each = [torch.randn(X[0].shape, generator=generator(s, "noise"), dtype=X.dtype) for s in params.seeds]
         Y = Y + noise * Y.std((-3, -2, -1), keepdim=True) * torch.stack(each)[:, None]
     return [X, Y]
 
 
-def drawn(params: Optimizers, sizes: Head, purpose: str) -> Factors:
-    return gaussian_factors(sizes.d_model, [generator(seed, purpose) for seed in params.seeds])
+def drawn(params: Optimizers, sizes: Head, purpose: str) -> Tensor:
+    return gaussian_factors(sizes.d_model, [generator(seed, purpose) for seed in params.seeds])["factors"]
 
 
 def conserved(params: Optimizers, sizes: Head, case: Optimizer) -> Tables:
     """One optimiser from factors of uneven size, till a tenth of the loss is left: what of their difference is kept."""
     head = SharedTokensHead(*taught(params, sizes, "tokens", params.n_samples, [sizes.d_model]))
-    P, Q = drawn(params, sizes, "full start")["factors"].unsqueeze(-3)
+    P, Q = drawn(params, sizes, "full start").unsqueeze(-3)
     start = {"factors": torch.stack([UNEVEN[0] * P, UNEVEN[1] * Q])}
     rates = case.rates(math.log10(UNEVEN[0]))
     end, reached = descended(descend(head.loss_and_slopes, start, RULES[case.rule](), rates), LEFT)
@@ -170,10 +164,8 @@ def conserved(params: Optimizers, sizes: Head, case: Optimizer) -> Tables:
 def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings) -> Course:
     """One optimiser from several scales and by several teachers, side by side: a row of each, courses and states."""
     head = SharedTokensHead(*taught(params, sizes, "tokens", params.n_samples, [rank for _, rank in trainings]))
-    unscaled, rates = drawn(params, sizes, "full start")["factors"], case.rates(trainings[0][0])
+    unscaled, rates = drawn(params, sizes, "full start"), case.rates(trainings[0][0])
     start = torch.stack([10**scale * unscaled for scale, _ in trainings], -3)
-    at_zero = torch.linalg.svdvals(head.loss_and_gradients(*torch.zeros_like(start[0]))[2])[..., 0]
-    growth = torch.log1p(case.learning_rate * at_zero) / case.learning_rate
     saved, looks = (evenly(n, len(rates)) for n in (N_SNAPSHOTS, N_LOOKS))
     losses, products, of_values, states, last = [], [], [], [], start
     for step in descend(head.loss_and_slopes, {"factors": start}, RULES[case.rule](), rates):
@@ -187,13 +179,14 @@ def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings
             rows = [{"seed": seed, **at, "loss": own} for seed, own in zip(params.seeds, shares, strict=True)]
             states.append((named(step.weights), rows))
     t, loss, both, factors = np.cumsum([0.0, *rates]), np.stack(losses), np.stack(products), np.stack(of_values)
-    kept, runs, courses = changes(start, last, ("KQ", "VO")), [], []
+    kept = {"growth": head.growth_at_zero(case.learning_rate), **changes(start, last, ("KQ", "VO"))}
+    runs, courses = [], []
     for (k, (scale, rank)), (n, seed) in product(enumerate(trainings), enumerate(params.seeds)):
         cell = {"optimizer": case.name, "teacher_rank": rank, "log10_init_scale": scale, "seed": seed}
         KQ, VO, own_loss = both[:, 0, n, k], both[:, 1, n, k], loss[:, n, k]
         timed = timing(t, own_loss, KQ, VO, factors[:, :, n, k], sizes.threshold, params.significant, WINDOW)
         early, half = (step_of_share(own_loss, share) for share in (EARLY, HALF))
-        own = {name: float(one[n, k]) for name, one in {"growth": growth, **kept}.items()}
+        own = {name: float(one[n, k]) for name, one in kept.items()}
         runs.append({**cell, **own, **timed, **ranks_on_the_way(KQ, VO, early, half, RTOL)})
         courses += [{**cell, "step": i, "time": t[i], "W_KQ": KQ[i], "W_VO": VO[i]} for i in looks]
     return Course({"runs": pd.DataFrame(runs), "courses": pd.DataFrame(courses)}, states)
@@ -205,7 +198,7 @@ def train_on_few(params: Optimizers, sizes: Head, case: Optimizer, n_samples: in
     head = SharedTokensHead(*taught(params, sizes, "tokens", n_samples, [rank], noise))
     X, Y = taught(params, sizes, "test tokens", params.n_test, [rank])
     test, share = SharedTokensHead(X, Y), 1 / Y.square().mean((-3, -2, -1))
-    start = 10**scale * drawn(params, sizes, "full start")["factors"].unsqueeze(-3)
+    start = 10**scale * drawn(params, sizes, "full start").unsqueeze(-3)
     rates = case.rates(scale, params.noisy_longer if noise else 1)
     looks, rows, last = evenly(N_LOOKS, len(rates)), [], {"factors": start}
     for step in descend(head.loss_and_slopes, {"factors": start}, RULES[case.rule](), rates):

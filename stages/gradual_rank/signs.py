@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import chain
 from typing import Annotated
 
@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from lib.analysis.balance import diagonal_shares
-from lib.analysis.optimizer_courses import learned_in_order
+from lib.analysis.optimizer_courses import at_times, learned_in_order
 from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
 from lib.dynamics import optimizers
 from lib.dynamics.gradient_flow import LogCoordinates, log_flow, path_to_rest
@@ -76,11 +76,10 @@ class Case:
 
     def start(self) -> tuple[DiagonalHead, torch.Tensor, torch.Tensor]:
         """The heads on their teachers' targets, and u and v."""
-        shape, seeds = (self.sizes.n_samples, self.sizes.seq_len, self.sizes.d_model), self.params.seeds
-        X = torch.stack([gaussian_sequences(*shape, generator(seed, "tokens")) for seed in seeds])
-        p, scale = 2 * self.sizes.d_model, 10**self.log10_init_scale
-        teachers = torch.stack([torch.mul(*gaussian_pair(p, generator(seed, "teacher"))) for seed in seeds])
-        u, v = torch.stack([torch.stack(gaussian_pair(p, generator(seed, "start"))) for seed in seeds], 1)
+        (n, seq_len, d), seeds, scale = astuple(self.sizes), self.params.seeds, 10**self.log10_init_scale
+        X = torch.stack([gaussian_sequences(n, seq_len, d, generator(seed, "tokens")) for seed in seeds])
+        teachers = torch.stack([torch.mul(*gaussian_pair(2 * d, generator(seed, "teacher"))) for seed in seeds])
+        u, v = torch.stack([torch.stack(gaussian_pair(2 * d, generator(seed, "start"))) for seed in seeds], 1)
         return DiagonalHead(X, diagonal_head(X, teachers)), scale * u, scale * v
 
     def descent(self, loss: DiagonalHead, u: torch.Tensor, v: torch.Tensor) -> Iterator[optimizers.DiagonalStep]:
@@ -127,9 +126,10 @@ def main(section: str, problem: str, solver: str, followed: OutFolder) -> None:
         write_table(joined(found, name), followed / f"{name}.parquet")
 
 
-def rises(case: Case) -> Tables:
-    """When a product is learned first, infinite where none is."""
-    return {"rises": risen(case, case.descent(*case.start()))}
+def rises(case: Case, descent: Iterable[optimizers.DiagonalStep] | None = None) -> Tables:
+    """When a product is learned first, infinite where none is: in the descent, or in one from the start."""
+    descent = case.descent(*case.start()) if descent is None else descent
+    return {"rises": pd.DataFrame({**case.cells(), "first_rise": optimizers.first_rise(descent, case.learned).numpy()})}
 
 
 def changes(case: Case) -> Tables:
@@ -146,7 +146,7 @@ def changes(case: Case) -> Tables:
     g = np.stack([step.g.numpy() for step in steps], 1)
     cells = pd.DataFrame({"seed": case.params.seeds}).assign(log10_init_scale=case.log10_init_scale)
     against = [against_ray(one, case.params.end, t, *own) for one, *own in zip(heads, path, g, strict=True)]
-    found = {"changes": cells.join(pd.DataFrame(against)), "rises": risen(case, chain(steps, descent))}
+    found = {"changes": cells.join(pd.DataFrame(against)), **rises(case, chain(steps, descent))}
     if smallest:
         return found
     paths = looked_at(case, t, path, "weights", case.log10_init_scale)
@@ -158,7 +158,7 @@ def trained(case: Case) -> Tables:
     loss, u, v = case.start()
     descent = case.descent(loss, u, v)
     steps = list(optimizers.until_fallen(descent, loss.value, EARLY, EVERY) if case.optimizer == "gd" else descent)
-    return {"rises": risen(case, chain(steps, descent)), "diagonal": learned_by(case, loss, steps)}
+    return {**rises(case, chain(steps, descent)), "diagonal": learned_by(case, loss, steps)}
 
 
 def roots(case: Case) -> Tables:
@@ -166,8 +166,7 @@ def roots(case: Case) -> Tables:
     loss, u, _ = case.start()
     rate, n_steps = case.params.learning_rate, round(case.params.end / case.params.learning_rate)
     products = [p.numpy() for p in optimizers.descend_roots(loss.gradient, torch.zeros_like(u), rate, n_steps)]
-    knots = rate * np.arange(n_steps + 1)
-    return {"paths": looked_at(case, knots, np.stack(products, 1), "roots")}
+    return {"paths": looked_at(case, rate * np.arange(n_steps + 1), np.stack(products, 1), "roots")}
 
 
 def adam_slopes(case: Case) -> Tables:
@@ -176,8 +175,8 @@ def adam_slopes(case: Case) -> Tables:
     for beta_2 in (0.999, 0.9):  # Adam's own, and that of m
         descent = optimizers.descend_diagonal(loss.gradient, u, v, optimizers.Adam(beta_2=beta_2), rates)
         slope = optimizers.root_speed(descent, *SLOPE_STEPS).unflatten(-1, (2, -1)).median(-1).values.T
-        cells = {"seed": case.params.seeds, "beta_2": beta_2}
-        found.append(pd.DataFrame({**cells, "slope_KQ": slope[0], "slope_VO": slope[1]}))
+        columns = {"seed": case.params.seeds, "beta_2": beta_2, "slope_KQ": slope[0], "slope_VO": slope[1]}
+        found.append(pd.DataFrame(columns))
     return {"slopes": pd.concat(found, ignore_index=True)}
 
 
@@ -194,34 +193,26 @@ def flow(case: Case) -> Tables:
 def to_rest(case: Case) -> Tables:
     """Gradient flow of one seed, the limit of descent in small steps, to its end: what is learned, and the order."""
     loss, u, v = replace(case, log10_init_scale=0.0).start()
-    one = DiagonalHead(loss.X[0], loss.Y[0])
     start = LogCoordinates.of(u[0].numpy(), v[0].numpy(), case.log10_init_scale * math.log(10))
-    flow = log_flow(one, start, LONG, rtol=RTOL, atol=ATOL)
+    flow = log_flow(DiagonalHead(loss.X[0], loss.Y[0]), start, LONG, rtol=RTOL, atol=ATOL)
     times, path = path_to_rest(flow, start, loss.value, REST)
     found = learned_in_order(loss.value, times, path[None], EARLY, case.learned)
     return {"diagonal": pd.DataFrame({**case.cells(), **found})}
 
 
-def risen(case: Case, descent: Iterable[optimizers.DiagonalStep]) -> pd.DataFrame:
-    return pd.DataFrame({**case.cells(), "first_rise": optimizers.first_rise(descent, case.learned).numpy()})
-
-
 def learned_by(case: Case, loss: DiagonalHead, steps: list[optimizers.DiagonalStep]) -> pd.DataFrame:
     """What is learned when a tenth of the loss is gone, the order where more is followed, and what is conserved."""
     t, path = optimizers.path_of(steps)
-    ends = case.optimizer != "gd"
-    found = learned_in_order(loss.value, t, path, EARLY, case.learned, every=EVERY, to_the_end=ends)
-    shares = diagonal_shares((steps[0].u, steps[0].v), (steps[-1].u, steps[-1].v))
-    kept = {name: share.numpy() for name, share in shares.items()}
+    found = learned_in_order(loss.value, t, path, EARLY, case.learned, every=EVERY, to_the_end=case.optimizer != "gd")
+    kept = diagonal_shares((steps[0].u, steps[0].v), (steps[-1].u, steps[-1].v))
     return pd.DataFrame({**case.cells(), **found, **kept})
 
 
 def looked_at(case: Case, t: np.ndarray, p: np.ndarray, method: str, log10_scale: float = -math.inf) -> pd.DataFrame:
     """Products [seed, time, p] at the looks."""
-    rows, looks = [], np.linspace(0, case.params.end, N_LOOKS)
-    for seed, own in zip(case.params.seeds, p, strict=True):
-        at = np.stack([np.interp(looks, t, column) for column in own.T], 1)
-        rows += [(method, log10_scale, seed, *row) for row in zip(looks, at, strict=True)]
+    looks = np.linspace(0, case.params.end, N_LOOKS)
+    by_seed = zip(case.params.seeds, at_times(looks, t, p), strict=True)
+    rows = [(method, log10_scale, seed, *row) for seed, own in by_seed for row in zip(looks, own, strict=True)]
     return pd.DataFrame(rows, columns=["method", "log10_init_scale", "seed", "time", "p"])
 
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 from safetensors.torch import save
 
@@ -10,24 +9,13 @@ from lib.data.patterns import PatternTask, draw_patterns, stacked
 from lib.io.base.command import OutFile, run
 from lib.io.base.files import atomic
 from lib.io.base.inputs import with_digest
-from lib.io.base.params import Count, Interval, Seeds, read_params
+from lib.io.base.params import Seeds, read_params
+from lib.io.pattern_sizes import PatternSizes
 from lib.io.workers.compute import generator, use_threads
-
-Size = Annotated[int, Interval("[1, 16384]")]
-Tokens = Annotated[int, Interval("[0, 16384]")]
 
 
 @dataclass(frozen=True)
-class Generate(Seeds):
-    n_train: Count
-    n_test: Count
-    d_model: Size
-    n_patterns: Size
-    seq_len: Size
-    n_relevant: Size
-    n_confusion: Tokens
-    noise: Annotated[float, Interval("[0, 100]")]
-
+class Generate(PatternSizes, Seeds):
     def __post_init__(self) -> None:
         self.task()
 
@@ -44,8 +32,7 @@ class Generate(Seeds):
         return self.n_seeds * ((self.n_train + self.n_test) * of_sample + 4 * self.d_model * self.n_patterns) + 2000
 
     def task(self) -> PatternTask:
-        names = ("d_model", "n_patterns", "seq_len", "n_relevant", "n_confusion", "noise")
-        return PatternTask(**{name: getattr(self, name) for name in names})
+        return PatternTask(**self.of_task)
 
 
 def main(section: str, dataset: OutFile) -> None:

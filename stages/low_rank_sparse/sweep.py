@@ -9,7 +9,6 @@ Gaussian updates.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,33 +25,20 @@ from lib.io.base.memory import COPIES, check_disk
 from lib.io.base.params import Count, Interval, Positive, Seeds, Steps, parse, read_cases, read_params
 from lib.io.base.tables import write_table
 from lib.io.cells import Tables, spread_cells
+from lib.io.grids import grid
+from lib.io.pattern_sizes import PatternSizes, Size, Tokens
 from lib.io.workers.compute import generator, n_parallel, use_device
 from lib.models.one_layer_vit import MATRICES, SampleLoss, Weights, initial_weights, random_readout, scores
 
-Size = Annotated[int, Interval("[1, 16384]")]
-Tokens = Annotated[int, Interval("[0, 16384]")]
 Error = Annotated[float, Interval("[0, 100]")]
 Neurons = Annotated[int, Interval("[2, 1e9]")]
 Row = dict[str, Any]
+Hinge = Callable[[Weights], float]
 NULLS = {"in_random_directions": "random directions", "of_gaussian": "gaussian"}
 Varied = Literal[
     "n_relevant", "n_confusion", "noise", "n_patterns", "n_train", "n_neurons", "init_scale", "value_error",
     "query_key_error", "batch_size", "learning_rate", "labels",
 ]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Data:
-    """What is read of the section of the data."""
-
-    n_train: Count
-    n_test: Count
-    d_model: Size
-    n_patterns: Size
-    seq_len: Size
-    n_relevant: Size
-    n_confusion: Tokens
-    noise: Annotated[float, Interval("[0, 100]")]
 
 
 @dataclass(frozen=True)
@@ -114,7 +100,7 @@ class Sweeps(Seeds):  # shared by the sweeps that name no other; and the loss at
 
 
 @dataclass(frozen=True)
-class Problem(Training, Data):
+class Problem(Training, PatternSizes):
     """Everything about one training but its seed."""
 
     labels: str
@@ -138,93 +124,77 @@ class Problem(Training, Data):
 
     def task(self) -> PatternTask:
         """The data's part, `labels` read as numbers of patterns."""
-        known = {name: value for name, value in vars(self).items() if name in vars(PatternTask)["__annotations__"]}
-        return PatternTask(**known, patterns_of_classes=patterns_of_classes(self.labels))
+        return PatternTask(**self.of_task, patterns_of_classes=patterns_of_classes(self.labels))
 
 
 def main(section: str, data: str, training: str, configurations: Path, sweeps: Path, table: OutFile) -> None:
     params, device = read_params(section, Sweeps), read_params(f"{training}.device", str)
     use_device(device)
-    base = asdict(read_params(data, Data, part=True)) | asdict(read_params(training, Training, part=True))
-    ways = {one.name: one for one in read_cases(configurations, Configuration, part=True, shared=base)}
+    base = asdict(read_params(data, PatternSizes, part=True)) | asdict(read_params(training, Training, part=True))
+    known = read_cases(configurations, Configuration, part=True, shared=base)
+    ways = {one.name: base | {"readout": one.readout, "learning_rate": one.learning_rate} for one in known}
     asked = [
-        (labels, (problem, sweep.looks, *sweep.seeds))
+        (labels, (problem, sweep.looks), sweep.seeds)
         for sweep in read_cases(sweeps, Sweep, shared=base | asdict(params))
-        for labels, problem in problems(sweep, base, ways, f"{sweeps}: sweep {sweep.name}")
+        for labels, problem in problems(sweep, ways, f"{sweeps}: sweep {sweep.name}")
     ]
-    check_disk(table, COPIES * (20_000 + sum(written(*cell) for _, cell in asked)), section)
-    cells = list(dict.fromkeys(cell for _, cell in asked))  # where sweeps meet, the same problem is trained once
-    how = {"stage": "low_rank_sparse_sweep", "label": section, "unit": "problem"}
+    check_disk(table, COPIES * (20_000 + sum(len(seeds) * written(*what) for _, what, seeds in asked)), section)
+    trainings = [(labels, (*what, seed)) for labels, what, seeds in asked for seed in seeds]
+    cells = list(dict.fromkeys(cell for _, cell in trainings))  # where sweeps meet, the same training is done once
+    how = {"stage": "low_rank_sparse_sweep", "label": section, "unit": "training"}
     jobs = [(measure, device, params.fitted_loss, *cell) for cell in cells]
     parts = spread_cells({"": jobs}, device=device, n_processes=n_parallel(device), **how)[""]
     found = {cell: part["trainings"] for cell, part in zip(cells, parts, strict=True)}
-    named = [pd.DataFrame([labels] * len(found[cell])).join(found[cell]) for labels, cell in asked]
+    named = [pd.DataFrame([labels]).join(found[cell]) for labels, cell in trainings]
     write_table(pd.concat(named, ignore_index=True), table)
 
 
-def problems(
-    sweep: Sweep, base: dict[str, Any], ways: dict[str, Configuration], where: str
-) -> Iterator[tuple[dict[str, Any], Problem]]:
-    """The problem of each value of a sweep, or of each pair of values, with what tells it apart."""
+def problems(sweep: Sweep, ways: dict[str, Row], where: str) -> Iterator[tuple[Row, Problem]]:
+    """The problem of each value of a sweep, or of each pair, with what tells it apart; `ways`: the configurations'."""
     if sweep.configuration not in ways:
         raise InputError(f"{where}: wanted a configuration of {list(ways)}, got {sweep.configuration!r}")
-    way = ways[sweep.configuration]
-    own = {"labels": "1|1", "readout": way.readout, "learning_rate": way.learning_rate}
-    own |= {name: getattr(sweep, name) for name in ("n_steps", "n_neurons", "n_confusion", "permuted")}
-    for value, crossed in product(sweep.labels or map(whole, sweep.values), map(whole, sweep.crossed_values or (0,))):
-        given = base | own | {sweep.varies: value} | ({sweep.crossed: crossed} if sweep.crossed else {})
+    own = {name: getattr(sweep, name) for name in ("n_steps", "n_neurons", "n_confusion", "permuted")}
+    values = {sweep.varies: sweep.labels or sweep.values}
+    for chosen in grid(values | ({sweep.crossed: sweep.crossed_values} if sweep.crossed else {})):
+        given = ways[sweep.configuration] | {"labels": "1|1"} | own | chosen
         given |= {"batch_size": given["n_train"]} if sweep.full_batch else {}
         n_outputs = 1 if sweep.outputs == "one" else str(given["labels"]).count("|") + 1
         problem = parse(given | {"n_outputs": n_outputs}, Problem, where)
-        number = problem.task().n_discriminative if sweep.varies == "labels" else value
+        number = problem.task().n_discriminative if sweep.varies == "labels" else chosen[sweep.varies]
         yield {"sweep": sweep.name, "varies": sweep.varies, "value": float(number)}, problem
 
 
-def whole(value: float) -> float:
-    """A number as the schema of whole numbers wants it."""
-    return int(value) if value == int(value) else value
+def written(problem: Problem, looks: Sequence[str]) -> int:
+    """Bytes of one: some 60 numbers and the singular values of four matrices; a table of as many columns in scratch."""
+    return 500 + 4 * 8 * problem.d_model * ("spectra" in looks) + 5000
 
 
-def written(problem: Problem, looks: Sequence[str], *seeds: int) -> int:
-    """Bytes: some 60 numbers and the singular values of four matrices; a table of as many columns in scratch."""
-    return len(seeds) * (500 + 4 * 8 * problem.d_model * ("spectra" in looks)) + 5000
-
-
-def measure(device: str, fitted_loss: float, problem: Problem, looks: Sequence[str], *seeds: int) -> Tables:
-    """Train one problem from every seed; a row each of what came of it."""
-    rows = [measure_seed(use_device(device), fitted_loss, problem, looks, seed) for seed in seeds]
-    return {"trainings": pd.DataFrame(rows)}
-
-
-def measure_seed(device: Any, fitted_loss: float, problem: Problem, looks: Sequence[str], seed: int) -> Row:
-    """Train one problem from one seed, score the model, and look at its updates."""
+def measure(device: str, fitted_loss: float, problem: Problem, looks: Sequence[str], seed: int) -> Tables:
+    """Train one problem from one seed, score the model, and look at its updates: one row."""
+    place = use_device(device)
     source = partial(generator, seed)
     _, train, test = draw_patterns(problem.task(), problem.n_train, problem.n_test, source)
-    train, test = train.to(device), test.to(device)
+    train, test = train.to(place), test.to(place)
     errors = {name: getattr(problem, name) for name in ("value_error", "query_key_error")}
-    drawn = initial_weights(problem.d_model, problem.n_neurons, problem.init_scale, source("weights"), **errors)
-    initial = {name: drawn[name].to(device) for name in MATRICES}
-    places = problem.n_outputs, problem.seq_len, problem.n_neurons
-    readout = random_readout(problem.readout, *places, source("readout")).to(device)
+    start = initial_weights(problem.d_model, problem.n_neurons, problem.init_scale, source("weights"), **errors)
+    initial = {name: start[name].to(place) for name in MATRICES}
+    shape = problem.n_outputs, problem.seq_len, problem.n_neurons
+    readout = random_readout(problem.readout, *shape, source("readout")).to(place)
     feed = epochs(problem.n_train, problem.batch_size, problem.n_steps, source("order"))
     given = permuted(train.labels, source("permuted labels")) if problem.permuted else train.labels
     loss = SampleLoss(readout, train.tokens, given)
-    steps = gradient_descent(loss.gradient, initial, problem.learning_rate, ((i.to(device),) for i in feed))
+    steps = gradient_descent(loss.gradient, initial, problem.learning_rate, ((i.to(place),) for i in feed))
     steps = until_rest(steps, loss.at_rest, problem.n_train // problem.batch_size)
     final, fitted = last_and_fitted(steps, initial, fitted_loss)
-
-    def scored(weights: Weights) -> dict[str, float]:
-        return scores(weights, readout, test.tokens, test.labels, test.is_relevant)
-
+    scored = partial(scores, readout=readout, X=test.tokens, labels=test.labels, is_relevant=test.is_relevant)
     row = {"seed": seed, **asdict(problem), "fitted_step": fitted, **scored(final)}
     row |= look(initial, final, problem, looks, seed, lambda weights: scored(weights)["hinge"])
     of = norm_groups(final["W_O"].norm(dim=1).cpu())
-    return row | {"small_share": of["small_share"], "large_over_small": of["large_norm"] / of["small_norm"]}
+    row |= {"small_share": of["small_share"], "large_over_small": of["large_norm"] / of["small_norm"]}
+    return {"trainings": pd.DataFrame([row])}
 
 
-def look(
-    initial: Weights, final: Weights, problem: Problem, looks: Sequence[str], seed: int, hinge: Callable[..., float]
-) -> Row:
+def look(initial: Weights, final: Weights, problem: Problem, looks: Sequence[str], seed: int, hinge: Hinge) -> Row:
     """What the updates are worth: the loss where they are cut, their spectra, and nulls of both.
 
     Cuts are to ranks around k, the number of label-relevant patterns, and of the attention, whose W_Q and W_K are then
@@ -232,9 +202,8 @@ def look(
     """
     k, row = problem.task().n_discriminative, {}
     if "cuts" in looks:
-        ranks = {"rank_2": 2, "rank_below": k - 1, "rank_k": k}
-        hinges = {rank: hinge(cut) for rank, cut in truncated_models(final, initial, set(ranks.values())).items()}
-        row |= {f"hinge_at_{key}": hinges[rank] for key, rank in ranks.items()}
+        hinges = {rank: hinge(cut) for rank, cut in truncated_models(final, initial, {2, k - 1, k}).items()}
+        row |= {"hinge_at_rank_2": hinges[2], "hinge_at_rank_below": hinges[k - 1], "hinge_at_rank_k": hinges[k]}
         row["hinge_without_attention"] = hinge(final | {name: initial[name] for name in ("W_Q", "W_K")})
     if "spectra" in looks:
         row |= around_each(update_spectra(final, initial), k)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lib.analysis.optimizer_courses import (
+    at_times,
     diagonal_orders,
     direction_times,
     first_time,
@@ -22,6 +23,13 @@ def test_the_first_time_is_on_the_straight_line_of_the_logarithm():
     assert first_time(times, values, math.exp(-2.2)) == pytest.approx(1.4)
     assert first_time(times, values, math.exp(-6)) == 0.0
     assert first_time(times, values, math.exp(2)) == math.inf
+
+
+def test_between_two_times_a_course_is_on_their_straight_line_and_beyond_the_ends_it_stays():
+    courses = np.array([[[0.0, 8.0], [1.0, 6.0], [5.0, 4.0]], [[1.0, 1.0], [2.0, 1.0], [4.0, 3.0]]])
+    found = at_times(np.array([-1.0, 0.5, 1.0, 2.0, 9.0]), np.array([0.0, 1.0, 3.0]), courses)
+    assert found[0].tolist() == [[0, 8], [0.5, 7], [1, 6], [3, 5], [5, 4]]
+    assert found[1].tolist() == [[1, 1], [1.5, 1], [2, 1], [3, 2], [4, 3]]
 
 
 def test_directions_that_count_begin_at_a_tenth_and_end_at_nine_tenths_of_their_last_value():

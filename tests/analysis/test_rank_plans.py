@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.analysis.rank_plans import Module, budget_of, fill, least_budget, parameters, plan, shuffled
+from lib.analysis.rank_plans import Module, budget_of, fill, least_attributed, least_budget, parameters, plan, shuffled
 
 
 def module(sigma, shape=(6, 4), limit=None):
@@ -132,3 +132,23 @@ def test_bisection_finds_the_least_budget():
 
 def test_bisection_says_that_no_budget_keeps_the_share():
     assert least_budget(lambda _: 0.5, 1000, 0.25, 20)[0] is None
+
+
+def test_the_least_attributed_plan_is_sought_from_the_ranks_of_all_limits():
+    """Two modules of 5 and 7 parameters a rank, at most two and one of them: 17 parameters; all earn the same."""
+    modules = {"a": Module((2, 3), np.array([3.0, 2.0]), 13.0, 2), "b": Module((3, 4), np.array([1.0]), 1.0, 1)}
+    earned, asked = {"a": 1.0, "b": 1.0}, []
+
+    def lost(ranks):
+        asked.append(ranks)
+        return 1 - (ranks["a"] + ranks["b"]) / 3
+
+    found = least_attributed(lost, modules, earned, 0.5, 9)
+    assert asked[0] == {"a": 2, "b": 1}
+    assert found[0] == (17, 0.0, False)
+    assert asked == [plan("attributed", modules, budget, earned) for budget, *_ in found]
+    assert [share for _, share, _ in found] == [1 - sum(ranks.values()) / 3 for ranks in asked]
+    [least] = {budget for budget, _, is_least in found if is_least}
+    assert sum(plan("attributed", modules, least, earned).values()) == 2
+    assert sum(plan("attributed", modules, least - 1, earned).values()) < 2
+    assert not any(is_least for *_, is_least in least_attributed(lambda _: 0.6, modules, earned, 0.5, 9))

@@ -383,4 +383,4 @@ def test_the_committed_params_fit_into_two_gigabytes(monkeypatch):
     read_cases(Path("stages/gradual_rank/problems.tsv"), make_toys.Problem, part=True, shared=problem)
     assert max(said) < 2e9
     assert all(math.isfinite(n) for n in said)
-    assert issubclass(sweep.Problem, sweep.Data)
+    assert issubclass(sweep.Problem, sweep.PatternSizes)
