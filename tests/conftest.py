@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -50,11 +49,12 @@ def tiny_pipeline(tmp_path_factory):
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     """First a file that makes the tiny pipeline, then what does not need it, then what does, every stage alone last."""
-    first = next((item.path for item in items if _needs_pipeline(item.path)), None)
-    items.sort(key=lambda item: item.path != first and 1 + _needs_pipeline(item.path) + _by_test(item.path))
-    for item in items:
-        if "tiny_pipeline" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.timeout(1800))
+    in_need = [item for item in items if "tiny_pipeline" in getattr(item, "fixturenames", ())]
+    for item in in_need:
+        item.add_marker(pytest.mark.timeout(1800))
+    first = next((item.path for item in in_need), None)
+    files = {item.path for item in in_need}
+    items.sort(key=lambda item: item.path != first and 1 + (item.path in files) + _by_test(item.path))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -68,11 +68,6 @@ def pytest_xdist_make_scheduler(config, log):
             return nodeid if _by_test(config.rootpath / file) else file
 
     return ByFile(config, log)
-
-
-@lru_cache
-def _needs_pipeline(file):
-    return "tiny_pipeline" in file.read_text(encoding="utf-8")
 
 
 def _by_test(file):
