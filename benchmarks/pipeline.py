@@ -156,7 +156,7 @@ def _row(what: str, wall: np.ndarray, cpu: np.ndarray) -> Row:
     return {"what": what, "cpu_s": Spread.of(cpu), "wall_s": Spread.of(wall)}
 
 
-def main(results: Path, cold_rounds: int = 3, rounds: int = 7) -> None:
+def main(results: Path, cold_rounds: int = 2, rounds: int = 5) -> None:
     repository = Path.cwd()
     commit = _command(["git", "rev-parse", "HEAD"], repository, os.environ).strip()
     with tempfile.TemporaryDirectory() as folder:
