@@ -33,7 +33,7 @@ from lib.models.one_layer_vit import MATRICES, SampleLoss, Weights, initial_weig
 Error = Annotated[float, Interval("[0, 100]")]
 Neurons = Annotated[int, Interval("[2, 1e9]")]
 Row = dict[str, Any]
-Hinge = Callable[[Weights], float]
+Scored = Callable[[Weights], dict[str, float]]
 NULLS = {"in_random_directions": "random directions", "of_gaussian": "gaussian"}
 Varied = Literal[
     "n_relevant", "n_confusion", "noise", "n_patterns", "n_train", "n_neurons", "init_scale", "value_error",
@@ -134,18 +134,17 @@ def main(section: str, data: str, training: str, configurations: Path, sweeps: P
     known = read_cases(configurations, Configuration, part=True, shared=base)
     ways = {one.name: base | {"readout": one.readout, "learning_rate": one.learning_rate} for one in known}
     asked = [
-        (labels, (problem, sweep.looks), sweep.seeds)
+        (labels, (problem, sweep.looks, *sweep.seeds))
         for sweep in read_cases(sweeps, Sweep, shared=base | asdict(params))
         for labels, problem in problems(sweep, ways, f"{sweeps}: sweep {sweep.name}")
     ]
-    check_disk(table, COPIES * (20_000 + sum(len(seeds) * written(*what) for _, what, seeds in asked)), section)
-    trainings = [(labels, (*what, seed)) for labels, what, seeds in asked for seed in seeds]
-    cells = list(dict.fromkeys(cell for _, cell in trainings))  # where sweeps meet, the same training is done once
-    how = {"stage": "low_rank_sparse_sweep", "label": section, "unit": "training"}
+    check_disk(table, COPIES * (20_000 + sum(written(*cell) for _, cell in asked)), section)
+    cells = list(dict.fromkeys(cell for _, cell in asked))  # where sweeps meet, the same problem is trained once
+    how = {"stage": "low_rank_sparse_sweep", "label": section, "unit": "problem"}
     jobs = [(measure, device, params.fitted_loss, *cell) for cell in cells]
     parts = spread_cells({"": jobs}, device=device, n_processes=n_parallel(device), **how)[""]
     found = {cell: part["trainings"] for cell, part in zip(cells, parts, strict=True)}
-    named = [pd.DataFrame([labels]).join(found[cell]) for labels, cell in trainings]
+    named = [pd.DataFrame([labels] * len(found[cell])).join(found[cell]) for labels, cell in asked]
     write_table(pd.concat(named, ignore_index=True), table)
 
 
@@ -164,37 +163,38 @@ def problems(sweep: Sweep, ways: dict[str, Row], where: str) -> Iterator[tuple[R
         yield {"sweep": sweep.name, "varies": sweep.varies, "value": float(number)}, problem
 
 
-def written(problem: Problem, looks: Sequence[str]) -> int:
-    """Bytes of one: some 60 numbers and the singular values of four matrices; a table of as many columns in scratch."""
-    return 500 + 4 * 8 * problem.d_model * ("spectra" in looks) + 5000
+def written(problem: Problem, looks: Sequence[str], *seeds: int) -> int:
+    """Bytes: some 60 numbers and the singular values of four matrices; a table of as many columns in scratch."""
+    return len(seeds) * (500 + 4 * 8 * problem.d_model * ("spectra" in looks)) + 5000
 
 
-def measure(device: str, fitted_loss: float, problem: Problem, looks: Sequence[str], seed: int) -> Tables:
-    """Train one problem from one seed, score the model, and look at its updates: one row."""
-    place = use_device(device)
-    source = partial(generator, seed)
-    _, train, test = draw_patterns(problem.task(), problem.n_train, problem.n_test, source)
-    train, test = train.to(place), test.to(place)
-    errors = {name: getattr(problem, name) for name in ("value_error", "query_key_error")}
-    start = initial_weights(problem.d_model, problem.n_neurons, problem.init_scale, source("weights"), **errors)
-    initial = {name: start[name].to(place) for name in MATRICES}
-    shape = problem.n_outputs, problem.seq_len, problem.n_neurons
-    readout = random_readout(problem.readout, *shape, source("readout")).to(place)
-    feed = epochs(problem.n_train, problem.batch_size, problem.n_steps, source("order"))
-    given = permuted(train.labels, source("permuted labels")) if problem.permuted else train.labels
-    loss = SampleLoss(readout, train.tokens, given)
-    steps = gradient_descent(loss.gradient, initial, problem.learning_rate, ((i.to(place),) for i in feed))
-    steps = until_rest(steps, loss.at_rest, problem.n_train // problem.batch_size)
-    final, fitted = last_and_fitted(steps, initial, fitted_loss)
-    scored = partial(scores, readout=readout, X=test.tokens, labels=test.labels, is_relevant=test.is_relevant)
-    row = {"seed": seed, **asdict(problem), "fitted_step": fitted, **scored(final)}
-    row |= look(initial, final, problem, looks, seed, lambda weights: scored(weights)["hinge"])
-    of = norm_groups(final["W_O"].norm(dim=1).cpu())
-    row |= {"small_share": of["small_share"], "large_over_small": of["large_norm"] / of["small_norm"]}
-    return {"trainings": pd.DataFrame([row])}
+def measure(device: str, fitted_loss: float, problem: Problem, looks: Sequence[str], *seeds: int) -> Tables:
+    """Train one problem from every seed, score the models, and look at their updates: one row per seed."""
+    place, rows = use_device(device), []
+    for seed in seeds:
+        source = partial(generator, seed)
+        _, train, test = draw_patterns(problem.task(), problem.n_train, problem.n_test, source)
+        train, test = train.to(place), test.to(place)
+        errors = {name: getattr(problem, name) for name in ("value_error", "query_key_error")}
+        start = initial_weights(problem.d_model, problem.n_neurons, problem.init_scale, source("weights"), **errors)
+        initial = {name: start[name].to(place) for name in MATRICES}
+        shape = problem.n_outputs, problem.seq_len, problem.n_neurons
+        readout = random_readout(problem.readout, *shape, source("readout")).to(place)
+        feed = epochs(problem.n_train, problem.batch_size, problem.n_steps, source("order"))
+        given = permuted(train.labels, source("permuted labels")) if problem.permuted else train.labels
+        loss = SampleLoss(readout, train.tokens, given)
+        steps = gradient_descent(loss.gradient, initial, problem.learning_rate, ((i.to(place),) for i in feed))
+        steps = until_rest(steps, loss.at_rest, problem.n_train // problem.batch_size)
+        final, fitted = last_and_fitted(steps, initial, fitted_loss)
+        scored = partial(scores, readout=readout, X=test.tokens, labels=test.labels, is_relevant=test.is_relevant)
+        row = {"seed": seed, **asdict(problem), "fitted_step": fitted, **scored(final)}
+        row |= look(initial, final, problem, looks, seed, scored)
+        of = norm_groups(final["W_O"].norm(dim=1).cpu())
+        rows.append(row | {"small_share": of["small_share"], "large_over_small": of["large_norm"] / of["small_norm"]})
+    return {"trainings": pd.DataFrame(rows)}
 
 
-def look(initial: Weights, final: Weights, problem: Problem, looks: Sequence[str], seed: int, hinge: Hinge) -> Row:
+def look(initial: Weights, final: Weights, problem: Problem, looks: Sequence[str], seed: int, scored: Scored) -> Row:
     """What the updates are worth: the loss where they are cut, their spectra, and nulls of both.
 
     Cuts are to ranks around k, the number of label-relevant patterns, and of the attention, whose W_Q and W_K are then
@@ -202,9 +202,9 @@ def look(initial: Weights, final: Weights, problem: Problem, looks: Sequence[str
     """
     k, row = problem.task().n_discriminative, {}
     if "cuts" in looks:
-        hinges = {rank: hinge(cut) for rank, cut in truncated_models(final, initial, {2, k - 1, k}).items()}
+        hinges = {rank: scored(cut)["hinge"] for rank, cut in truncated_models(final, initial, {2, k - 1, k}).items()}
         row |= {"hinge_at_rank_2": hinges[2], "hinge_at_rank_below": hinges[k - 1], "hinge_at_rank_k": hinges[k]}
-        row["hinge_without_attention"] = hinge(final | {name: initial[name] for name in ("W_Q", "W_K")})
+        row["hinge_without_attention"] = scored(final | {name: initial[name] for name in ("W_Q", "W_K")})["hinge"]
     if "spectra" in looks:
         row |= around_each(update_spectra(final, initial), k)
     if "nulls" in looks:
@@ -212,7 +212,7 @@ def look(initial: Weights, final: Weights, problem: Problem, looks: Sequence[str
         of_gaussian = around_each(update_spectra(nulls["gaussian"], initial), k)
         kept = [f"{name}_{key}" for name in MATRICES for key in ("energy", "energy_2", "gap")]
         row |= {f"gaussian_{key}": of_gaussian[key] for key in kept}
-        row |= {f"hinge_{name}": hinge(nulls[null]) for name, null in NULLS.items()}
+        row |= {f"hinge_{name}": scored(nulls[null])["hinge"] for name, null in NULLS.items()}
     return row
 
 
