@@ -99,10 +99,14 @@ def test_editing_a_param_reruns_the_stage_that_declares_it_and_what_follows(verb
     assert {stage.name} <= rerun <= followers({stage.name}, tuple(listed.values()))
 
 
-def test_editing_a_remark_a_document_or_a_test_reruns_nothing(project):
+def test_editing_a_remark_or_a_test_reruns_nothing_nor_does_what_an_editor_leaves(project):
     append(project / "params.yaml", "# a remark\n")
     append(project / "pyproject.toml", "# a remark\n")
     (project / "tests" / "test_more.py").write_text("# a test\n")
+    for leftover in (".params.py.swp", "params.py~", "__pycache__/params.pyc"):  # of an editor, of Python
+        file = project / "lib" / "io" / "base" / leftover
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"left over")
     assert would_run(project) == []
 
 
