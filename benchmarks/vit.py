@@ -15,7 +15,8 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.harness import Contender, race, write_results
-from lib.data.images import batches, crop_and_flip, standardise
+from lib.data.augmentation import crop_and_flip
+from lib.data.images import batches, standardise
 from lib.io.base.command import run
 from lib.io.workers.compute import generator
 from lib.models.attention import merge_heads

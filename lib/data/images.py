@@ -10,8 +10,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-CHUNK = 4096  # images cropped together: they stay in the processor's cache
-
 
 @dataclass(frozen=True)
 class Images:
@@ -79,30 +77,6 @@ def standardise(
 ) -> Float[Tensor, "batch channel height width"]:
     """(x - mean) / standard deviation, channel by channel."""
     return images.float().sub_(mean[:, None, None]).div_(deviation[:, None, None])
-
-
-def crop_and_flip(
-    images: UInt8[Tensor, "batch channel height width"], padding: int, generator: torch.Generator
-) -> UInt8[Tensor, "batch channel height width"]:
-    """Each image shifted by up to `padding` pixels in each direction, zeros coming in, and half of them mirrored.
-
-    One gather per chunk of images, where they lie. The numbers are drawn on the generator's device, the CPU: every
-    device sees the same images, and none waits for another.
-    """
-    height, width = images.shape[2:]
-    n_shifts = 2 * padding + 1
-    choice = torch.randint(0, 2 * n_shifts**2, (len(images),), generator=generator).to(images.device)
-    down, across, mirrored = choice // 2 // n_shifts, choice // 2 % n_shifts, choice % 2
-    row, column = (torch.arange(size, device=images.device) for size in (height, width))
-    rows = down[:, None] + row
-    columns = across[:, None] + torch.where(mirrored[:, None] == 1, width - 1 - column, column)
-    every, channel = (torch.arange(n, device=images.device) for n in (min(CHUNK, len(images)), images.shape[1]))
-    changed = []
-    for part, r, c in zip(images.split(CHUNK), rows.split(CHUNK), columns.split(CHUNK), strict=True):
-        padded = torch.nn.functional.pad(part, [padding] * 4)
-        image = every[: len(part), None, None, None]
-        changed.append(padded[image, channel[:, None, None], r[:, None, :, None], c[:, None, None, :]])
-    return torch.cat(changed) if changed else images.clone()
 
 
 def permuted(labels: Int[Tensor, " n"], generator: torch.Generator) -> Int[Tensor, " n"]:

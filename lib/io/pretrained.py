@@ -35,6 +35,11 @@ class Checkpoint:
         """The architecture's name, as transformers knows it."""
         return str(self.config.get("model_type", ""))
 
+    @property
+    def files(self) -> list[Path]:
+        """Its weights, and what stands beside them as JSON."""
+        return [*sorted({entry.file for entry in self.tensors.values()}), *sorted(self.folder.glob("*.json"))]
+
     def load(self, name: str) -> Any:
         """The tensor of that name; raises `InputError`, and names it, where it holds NaN or infinity."""
         return load_tensor(self.tensors[name].file, name)

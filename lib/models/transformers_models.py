@@ -268,7 +268,10 @@ class LinearUpdates:
 
 
 class GainMeasure:
-    """What the linear updates of a model gain on a text, and what of it a cut of them loses; the rest is tuned."""
+    """What the linear updates of a model gain on a text, and what of it a cut of them loses; the rest is tuned.
+
+    Raises `ModelError` where they gain nothing.
+    """
 
     def __init__(self, linear: LinearUpdates, factors: Mapping[str, Factors], batches: Sequence[Batch]):
         self.linear, self.factors, self.batches = linear, factors, batches
@@ -276,6 +279,9 @@ class GainMeasure:
         self.tuned = linear.mean_loss(batches)
         linear.set(linear.base)
         self.none = linear.mean_loss(batches)
+        if not self.gain > 0:
+            got = f"got {self.none:.4g} without their updates and {self.tuned:.4g} with them"
+            raise ModelError(f"TEXT: wanted a text on which the tuned linear layers lower the loss, {got}")
 
     @property
     def gain(self) -> float:

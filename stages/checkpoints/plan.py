@@ -21,8 +21,7 @@ from lib.analysis.rank_plans import Module, Rule, candidates, least_attributed, 
 from lib.analysis.update_spectra import leading_triplets, update_of
 from lib.io.base.command import OutFolder, run
 from lib.io.base.files import InputError, clear
-from lib.io.base.memory import COPIES as KEPT
-from lib.io.base.memory import check_disk
+from lib.io.base.memory import COPIES, check_disk
 from lib.io.base.params import Count, Fraction, Interval, read_params
 from lib.io.base.tables import read_table, write_table
 from lib.io.kept import Keep, kept
@@ -43,7 +42,7 @@ from lib.models.transformers_models import (
     stored_as_columns,
 )
 
-COPIES = 8  # of the weights: model, base, both kept, updates, factors; two of gradients, or masks and what they rank
+HELD = 8  # of the weights: model, base, both kept, updates, factors; two of gradients, or masks and what they rank
 BISECTIONS, SEED = 7, 0  # the seed is that of shuffles, randomised ranges, and what is pruned at random
 ADAPTED = ("attributed", "uniform")  # the rules of which adapters are made
 TABLES = ("plans", "modules", "losses", "budgets", "pruning")
@@ -86,14 +85,14 @@ def prepared(section: str, measure: str, base: Path, tuned: Path, text: str, spe
     for one in last.values():
         check_pair(begun, one.checkpoint)
     known_architecture(begun.config)  # loads the library once, before each worker would; opening a model refuses others
-    n_fit = check_memory(begun, COPIES, "plan")
+    n_fit = check_memory(begun, HELD, "plan")
     rows = {name: table[(table["run"] == name) & (table["step"] == one.step)] for name, one in last.items()}
     jobs = [(params, sizes, base, one.checkpoint.folder, text, rows[name], name) for name, one in last.items()]
     how = {"device": params.device, "n_processes": min(available_cores(), n_fit) if params.device == "cpu" else 1}
-    how |= {"n_bytes": memory_of(begun, COPIES), "label": f"plans of {tuned}"}
+    how |= {"n_bytes": memory_of(begun, HELD), "label": f"plans of {tuned}"}
     total = None if text == "-" else len(jobs) * n_losses(params, sizes)
     how |= {"unit": "checkpoint" if text == "-" else "loss", "total": total}
-    return (jobs, how), KEPT * len(jobs) * (n_losses(params, sizes) * (8 * len(begun.tensors) + 500) + 70_000)
+    return (jobs, how), COPIES * len(jobs) * (n_losses(params, sizes) * (8 * len(begun.tensors) + 500) + 70_000)
 
 
 def make(work: Work, plans: Path) -> None:
@@ -118,14 +117,10 @@ def planned(params: Plan, sizes: Measure, base: Path, tuned: Path, text: str, ro
         linear, factors, modules, described = opened(params, begun, ended, rows)
         wanted = Path(text), sizes.seq_len, sizes.batch_size, sizes.n_batches + sizes.n_measured_batches
         read = [] if text == "-" else read_batches(base, begun.config, *wanted, device=params.device)
+        measure = GainMeasure(linear, factors, read[sizes.n_batches :]) if read else None
     except (ModelError, OSError) as error:
         raise InputError(str(error)) from error
-    measure = GainMeasure(linear, factors, read[sizes.n_batches :]) if read else None
-    if measure and not measure.gain > 0:
-        got = f"got {measure.none:.4g} without their updates and {measure.tuned:.4g} with them"
-        raise InputError(f"TEXT: wanted a text on which the tuned linear layers lower the loss, {got}")
-    files = sorted({entry.file for one in (begun, ended) for entry in one.tensors.values()})
-    files += [*sorted(base.glob("*.json")), *sorted(tuned.glob("*.json")), *([Path(text)] if read else [])]
+    files = [*begun.files, *ended.files, *([Path(text)] if read else [])]
     given = {"n_points": params.n_points, "device": params.device, "sizes": asdict(sizes), "spectra": rows.to_json()}
     with kept("checkpoints_plan", files, given) as keep:
         attribution = partial(attributed, linear, read[: sizes.n_batches], params.n_points)
@@ -133,9 +128,8 @@ def planned(params: Plan, sizes: Measure, base: Path, tuned: Path, text: str, ro
         plans = plan_table(params, sizes.budgets, modules, measure, earned, keep)
         losses = {"gain": np.nan}
         if measure and earned:
-            summed, fallen = sum(earned[module] for module in modules), linear.drop(read[: sizes.n_batches])
             losses = {"loss_tuned": measure.tuned, "loss_without_linear": measure.none, "gain": measure.gain}
-            losses |= {"attributed": summed, "drop": fallen}
+            losses |= {"attributed": sum(earned[one] for one in modules), "drop": linear.drop(read[: sizes.n_batches])}
             *plans["loss_on_base"], losses["loss_base"] = losses_on_base(params, begun, measure, modules, plans, keep)
         budgets, pruning = bisection(params, modules, measure, earned, keep), pruned(params, measure, keep)
     described = described.assign(earned=[earned[module] if earned else np.nan for module in modules])
@@ -184,8 +178,7 @@ def plan_table(
     for budget, (rule, shuffle, ranks) in every:
         measured = keep(f"{ranks}", partial(measure.of, ranks)) if measure else np.nan
         share = measure.share_lost(measured) if measure else np.nan
-        values = np.array([ranks[name] for name in modules])
-        rows.append((budget, rule, shuffle, parameters(modules, ranks), measured, share, values))
+        rows.append((budget, rule, shuffle, parameters(modules, ranks), measured, share, [*map(ranks.get, modules)]))
     columns = ["budget", "rule", "shuffle", "parameters", "loss", "share_lost", "ranks"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -205,14 +198,11 @@ def bisection(params: Plan, modules: Modules, measure: GainMeasure | None, earne
     """The least budget of the attributed plan that loses at most `max_loss_share`, and what was tried."""
     tried = []
     if measure and earned:
-        lost = partial(share_lost, measure, keep)
-        tried = least_attributed(lost, modules, earned, params.max_loss_share, BISECTIONS)
+        of, share = measure.of, measure.share_lost
+        how = modules, earned, params.max_loss_share, BISECTIONS
+        tried = least_attributed(lambda ranks: share(keep(f"{ranks}", partial(of, ranks))), *how)
     types = {"parameters": int, "share_lost": float, "least": bool}
     return pd.DataFrame(tried, columns=list(types)).astype(types)
-
-
-def share_lost(measure: GainMeasure, keep: Keep, ranks: dict[str, int]) -> float:
-    return measure.share_lost(keep(f"{ranks}", partial(measure.of, ranks)))
 
 
 def pruned(params: Plan, measure: GainMeasure | None, keep: Keep) -> pd.DataFrame:

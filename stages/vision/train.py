@@ -1,7 +1,7 @@
 """Train a vision transformer for every variant (init scale, optimiser, labels) and seed; write their snapshots."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, cast
 import torch
 from torch import Tensor
 
-from lib.data.images import Images, batches, channel_statistics, crop_and_flip, permuted, read_images, standardise
-from lib.data.randaugment import randaugment
+from lib.data.augmentation import RandAugment, augmented
+from lib.data.images import Images, batches, channel_statistics, permuted, read_images, standardise
 from lib.dynamics.sgd import Optimizer, State, saved_steps, sgd
 from lib.dynamics.stacked import Losses, apart, groups, joined, together
 from lib.io.base.command import OutFolder, run
@@ -35,12 +35,6 @@ HEADER = 5000  # bytes of a snapshot beside its weights: their names and places,
 
 
 @dataclass(frozen=True)
-class RandAugment:
-    n_operations: Annotated[int, Interval("[1, 14]")]
-    magnitude: Annotated[int, Interval("[0, 30]")]
-
-
-@dataclass(frozen=True)
 class Variant:
     """One way to train: a case of a table, without an init scale one at every scale of the plain training."""
 
@@ -57,11 +51,11 @@ class Variant:
         if (self.weight_decay is None) == (self.optimizer == "adamw"):
             raise ValueError(f"weight_decay: wanted it of adamw alone, got {self.weight_decay} of {self.optimizer}")
 
-    @property
-    def rule(self) -> dict[str, Any]:
-        """What is special of its updates."""
+    def rule(self, params: "Train") -> dict[str, Any]:
+        """How it updates; its learning rate, where it has one, takes the place of the params'."""
         matrices = {name: len(axes) - 1 if self.muon_of == "matrices" else 2 for name, axes in MATRICES.items()}
-        return {"optimizer": self.optimizer, "weight_decay": self.weight_decay or 0.0, "matrices": matrices}
+        rates = {"learning_rate": self.learning_rate or params.learning_rate, "weight_decay": self.weight_decay or 0.0}
+        return {"optimizer": self.optimizer, "matrices": matrices, "warmup_steps": params.warmup_steps, **rates}
 
     @property
     def control(self) -> str:
@@ -109,16 +103,15 @@ class Train(Seeds):
 def main(section: str, controls: Path, dataset: Path, runs: OutFolder) -> None:
     params = read_params(section, Train)
     variants = chosen(params, controls)
-    where = {"device": params.device, "n_threads": params.threads}
-    where |= {"n_processes": n_parallel(kind_of(params.device), params.threads)}
+    where = {"n_threads": params.threads, "n_processes": n_parallel(kind_of(params.device), params.threads)}
     key = {"data": sha256(dataset), "code": code_digest()}
     images = read_as("a data set of images", read_images, dataset)
     estimate(params, len(variants) * params.n_seeds, images, dataset.parent)
     clear_runs(runs)
     every = [(variant, seed) for variant in variants for seed in params.seeds]
-    grouped = groups(every, lambda cell: (cell[0].learning_rate, str(cell[0].rule)), params.cells_together)
+    grouped = groups(every, lambda cell: str(cell[0].rule(params)), params.cells_together)
     jobs, total = [(section, dataset, params, cells, key) for cells in grouped], len(every) * params.n_steps
-    list(spread(train_cells, jobs, **where, total=total, label=section))
+    list(spread(train_cells, jobs, device=params.device, **where, total=total, label=section))
     for variant in variants:
         publish(runs, variant, params, key)
 
@@ -145,12 +138,11 @@ def estimate(params: Train, n_cells: int, images: Images, folder: Path) -> None:
         flops, of_weights = training_cost(params.model, shape, images.n_classes)
     except ValueError as error:
         raise InputError(str(error)) from error
-    flops *= params.batch_size * params.n_steps * n_cells
     n_bytes = (of_weights + HEADER) * n_cells * len(params.steps)
     check_memory("model", training_memory(params.model, shape, of_weights, params.batch_size))
     machine = use_device(params.device), params.precision, n_parallel(kind_of(params.device), params.threads)
-    trainings = f"{n_cells} trainings of {params.n_steps} steps"
-    check_budget(trainings, flops, n_bytes, *machine, max_hours=params.max_hours, folder=folder)
+    what = f"{n_cells} trainings of {params.n_steps} steps", flops * params.batch_size * params.n_steps * n_cells
+    check_budget(*what, n_bytes, *machine, max_hours=params.max_hours, folder=folder)
 
 
 def scratch_of(params: Train, variant: Variant, seed: int, key: dict[str, str]) -> Scratch:
@@ -182,9 +174,8 @@ def train(images: Images, params: Train, wanted: dict[Cell, Checkpoints]) -> Non
         return training_loss(weights, standardise(x, *statistics), y, params.precision)
 
     def save(state: State) -> None:
-        means = apart({"train_loss": losses.means()}, n)
-        for one, weights, mean in zip(kept, apart(state.weights, n), means, strict=True):
-            one.save(state.step, weights, mean | score(weights, test, test_labels, params.precision))
+        for one, w, mean in zip(kept, apart(state.weights, n), apart({"train_loss": losses.means()}, n), strict=True):
+            one.save(state.step, w, mean | score(w, test, test_labels, params.precision))
 
     losses, resumed = Losses(loss, n, device, *([torch.compile] if params.compile else [])), newest(kept)
     if resumed is None:
@@ -197,8 +188,7 @@ def train(images: Images, params: Train, wanted: dict[Cell, Checkpoints]) -> Non
         start, losses.tally = State.from_tensors(resumed[0], tensors, device), tensors["tally"].to(device)
     advance(start.step * n)
     feeds = joined([feed(x, y, params, *cell, start.step) for cell in cells])
-    rate, warmup = variant.learning_rate or params.learning_rate, params.warmup_steps
-    for state in sgd(losses, start, feeds, params.n_steps, learning_rate=rate, warmup_steps=warmup, **variant.rule):
+    for state in sgd(losses, start, feeds, params.n_steps, **variant.rule(params)):
         if state.step in saved:
             save(state)
         if kept[0].due():
@@ -209,17 +199,10 @@ def train(images: Images, params: Train, wanted: dict[Cell, Checkpoints]) -> Non
 
 def feed(x: Tensor, y: Tensor, params: Train, variant: Variant, seed: int, start: int) -> Iterator[tuple]:
     """The batches of a variant and seed from a step on; random numbers are drawn on the CPU for every device."""
-
-    def augmented(whole: Tensor, epoch: int) -> Tensor:
-        if params.augmentation != "none":
-            whole = crop_and_flip(whole, whole.shape[-1] // 8, generator(seed, "crop and flip", epoch))
-        if params.randaugment is not None:
-            n, magnitude = astuple(params.randaugment)
-            whole = randaugment(whole, n, magnitude, generator(seed, "randaugment", epoch))
-        return whole
-
-    y = permuted(y, generator(seed, "permuted labels")) if variant.labels == "permuted" else y
-    return batches(x, y, params.batch_size, augmented, partial(generator, seed), start)
+    draw = partial(generator, seed)
+    y = permuted(y, draw("permuted labels")) if variant.labels == "permuted" else y
+    changed = partial(augmented, draw, params.augmentation != "none", params.randaugment)
+    return batches(x, y, params.batch_size, changed, draw, start)
 
 
 def publish(runs: Path, variant: Variant, params: Train, key: dict[str, str]) -> None:

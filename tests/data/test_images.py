@@ -1,17 +1,16 @@
 """Images come whole, augmentation only moves them, and every epoch shows each image once."""
 
-import math
-from itertools import islice, pairwise, product
+from itertools import islice, pairwise
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from lib.data.augmentation import crop_and_flip
 from lib.data.images import (
     Images,
     batches,
     channel_statistics,
-    crop_and_flip,
     permuted,
     read_images,
     standardise,
@@ -90,41 +89,6 @@ def test_standardised_images_have_mean_zero_and_deviation_one():
 def test_a_constant_channel_stays_finite():
     images = torch.full((4, 2, 3, 3), 7, dtype=torch.uint8)
     assert torch.equal(standardise(images, *channel_statistics(images)), torch.zeros(4, 2, 3, 3))
-
-
-def crops(image, padding):
-    """Every crop of an image of its own size, plain and mirrored, by slicing."""
-    _, height, width = image.shape
-    padded = torch.zeros(len(image), height + 2 * padding, width + 2 * padding, dtype=torch.uint8)
-    padded[:, padding : padding + height, padding : padding + width] = image
-    shifts = range(2 * padding + 1)
-    plain = [padded[:, y : y + height, x : x + width] for y, x in product(shifts, shifts)]
-    return plain + [crop.flip(-1) for crop in plain]
-
-
-@pytest.mark.parametrize(("padding", "shape"), [(0, (1, 3, 3)), (1, (3, 4, 5)), (2, (2, 6, 3))])
-def test_every_augmented_image_is_a_crop_and_every_crop_comes_up_evenly(padding, shape):
-    image, n = bytes_of(shape), 4000
-    found = crop_and_flip(image.expand(n, *shape), padding, generator(0, "crops"))
-    candidates = torch.stack(crops(image, padding)).flatten(1)
-    same = (found.flatten(1)[:, None] == candidates).all(-1)
-    assert same.sum(1).eq(1).all()
-    share = same.double().mean(0)
-    assert (share - 1 / len(candidates)).abs().max() < 5 * math.sqrt(1 / len(candidates) / n)
-
-
-def test_every_image_is_cropped_from_itself():
-    images = bytes_of((64, 3, 4, 5))
-    found = crop_and_flip(images, 1, generator(0, "crops"))
-    for before, after in zip(images, found, strict=True):
-        assert any(torch.equal(after, crop) for crop in crops(before, 1))
-
-
-def test_the_same_generator_crops_alike():
-    images = bytes_of((64, 1, 4, 5))
-    one, again, other = (crop_and_flip(images, 1, generator(seed, "crops")) for seed in (0, 0, 1))
-    assert torch.equal(one, again)
-    assert not torch.equal(one, other)
 
 
 def test_permuted_labels_keep_every_class_as_frequent():

@@ -1,7 +1,9 @@
-"""RandAugment against Pillow, operation by operation, and its draws."""
+"""Crops are crops of their images; RandAugment against Pillow, operation by operation, and its draws."""
 
+import math
 import platform
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,13 +12,57 @@ from PIL import Image, ImageEnhance, ImageOps
 from sklearn.datasets import load_sample_image
 from torch import Tensor
 
-import lib.data.randaugment
-from lib.data.randaugment import blend, operations, randaugment
+import lib.data.augmentation
+from lib.data.augmentation import RandAugment, blend, crop_and_flip, operations, randaugment
 
 # All is exact on x86-64. Elsewhere Pillow's compiler may fuse the multiply-add of `Image.blend`,
 # which moves values that fall on a whole number; this is the only rounding that is not ours to choose.
 BLEND_TOLERANCE = 0 if platform.machine() in ("x86_64", "AMD64") else 1
 BLENDS = ("brightness", "colour", "contrast", "sharpness")
+
+
+def bytes_of(shape: tuple[int, ...]) -> Tensor:
+    """Random uint8 images."""
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=drawn(0))
+
+
+def drawn(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def crops(image, padding):
+    """Every crop of an image of its own size, plain and mirrored, by slicing."""
+    _, height, width = image.shape
+    padded = torch.zeros(len(image), height + 2 * padding, width + 2 * padding, dtype=torch.uint8)
+    padded[:, padding : padding + height, padding : padding + width] = image
+    shifts = range(2 * padding + 1)
+    plain = [padded[:, y : y + height, x : x + width] for y, x in product(shifts, shifts)]
+    return plain + [crop.flip(-1) for crop in plain]
+
+
+@pytest.mark.parametrize(("padding", "shape"), [(0, (1, 3, 3)), (1, (3, 4, 5)), (2, (2, 6, 3))])
+def test_every_augmented_image_is_a_crop_and_every_crop_comes_up_evenly(padding, shape):
+    image, n = bytes_of(shape), 4000
+    found = crop_and_flip(image.expand(n, *shape), padding, drawn(0))
+    candidates = torch.stack(crops(image, padding)).flatten(1)
+    same = (found.flatten(1)[:, None] == candidates).all(-1)
+    assert same.sum(1).eq(1).all()
+    share = same.double().mean(0)
+    assert (share - 1 / len(candidates)).abs().max() < 5 * math.sqrt(1 / len(candidates) / n)
+
+
+def test_every_image_is_cropped_from_itself():
+    images = bytes_of((64, 3, 4, 5))
+    found = crop_and_flip(images, 1, drawn(0))
+    for before, after in zip(images, found, strict=True):
+        assert any(torch.equal(after, crop) for crop in crops(before, 1))
+
+
+def test_the_same_generator_crops_alike():
+    images = bytes_of((64, 1, 4, 5))
+    one, again, other = (crop_and_flip(images, 1, drawn(seed)) for seed in (0, 0, 1))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
 
 
 def affine(image: Image.Image, *matrix: float) -> Image.Image:
@@ -96,7 +142,7 @@ def test_autocontrast_equals_pillows_from_many_lowest_to_many_highest_values():
     low, high = torch.triu_indices(256, 256)[:, ::29]
     ramp = low[:, None] + (high - low)[:, None] * torch.arange(18) // 17
     images = ramp.byte().view(-1, 1, 3, 6).expand(-1, 3, 3, 6)
-    assert torch.equal(lib.data.randaugment.autocontrast(images), with_pillow(ImageOps.autocontrast, images))
+    assert torch.equal(lib.data.augmentation.autocontrast(images), with_pillow(ImageOps.autocontrast, images))
 
 
 def test_the_ranges_are_those_of_torchvision_for_images_of_32_pixels():
@@ -124,7 +170,7 @@ def test_the_ranges_are_those_of_torchvision_for_images_of_32_pixels():
 
 def test_a_whole_set_equals_a_loop_over_its_images():
     images = noise(60, 16, 12, 0)
-    found = randaugment(images, 3, 9, torch.Generator().manual_seed(5))
+    found = randaugment(images, RandAugment(3, 9), torch.Generator().manual_seed(5))
     generator = torch.Generator().manual_seed(5)
     signed = [(change, level) for change, levels in operations(9, 16, 12) for level in levels]
     wanted = images.clone()
@@ -143,7 +189,7 @@ def test_each_operation_and_each_sign_occurs_equally_often():
             result = change(image, level).numpy().tobytes()
             outcomes[result] = outcomes.get(result, 0) + n / 28
     assert len(outcomes) == 9 * 2 + 5  # nine operations have a sign
-    found = randaugment(image.expand(n, -1, -1, -1), 1, 15, torch.Generator().manual_seed(0))
+    found = randaugment(image.expand(n, -1, -1, -1), RandAugment(1, 15), torch.Generator().manual_seed(0))
     kinds, counts = found.flatten(1).unique(dim=0, return_counts=True)
     expected = torch.tensor([outcomes[kind.numpy().tobytes()] for kind in kinds])
     assert len(kinds) == len(outcomes)
@@ -153,7 +199,9 @@ def test_each_operation_and_each_sign_occurs_equally_often():
 def test_the_generator_alone_decides():
     images = noise(64, 8, 8, 0)
     before, state = images.clone(), torch.get_rng_state()
-    first, again, other = (randaugment(images, 2, 9, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+    first, again, other = (
+        randaugment(images, RandAugment(2, 9), torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)
+    )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert torch.equal(images, before)
@@ -162,15 +210,15 @@ def test_the_generator_alone_decides():
 
 def test_the_chunk_changes_no_bit(monkeypatch):
     images = noise(300, 8, 8, 0)
-    whole = randaugment(images, 2, 9, torch.Generator().manual_seed(0))
-    monkeypatch.setattr(lib.data.randaugment, "CHUNK", 3 * 8 * 8 * 4)
-    assert torch.equal(randaugment(images, 2, 9, torch.Generator().manual_seed(0)), whole)
+    whole = randaugment(images, RandAugment(2, 9), torch.Generator().manual_seed(0))
+    monkeypatch.setattr(lib.data.augmentation, "CHUNK", 3 * 8 * 8 * 4)
+    assert torch.equal(randaugment(images, RandAugment(2, 9), torch.Generator().manual_seed(0)), whole)
 
 
 @pytest.mark.parametrize(("n", "n_operations"), [(5, 0), (0, 2)])
 def test_no_operations_or_no_images_change_nothing(n, n_operations):
     images = noise(n, 8, 8, 0)
-    assert torch.equal(randaugment(images, n_operations, 9, torch.Generator()), images)
+    assert torch.equal(randaugment(images, RandAugment(n_operations, 9), torch.Generator()), images)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -188,15 +236,16 @@ def test_a_gpu_gives_the_same_bits():
 )
 def test_other_than_colour_images_in_bytes_are_refused(images):
     with pytest.raises(ValueError, match=r"wanted uint8 images \[n, 3, height, width\], got torch.*\[4, "):
-        randaugment(images, 2, 9, torch.Generator())
+        randaugment(images, RandAugment(2, 9), torch.Generator())
 
 
 @pytest.mark.parametrize("magnitude", [-1, 31])
 def test_a_magnitude_beyond_its_range_is_refused(magnitude):
     with pytest.raises(ValueError, match=rf"magnitude: wanted 0..30, got {magnitude}"):
-        randaugment(noise(1, 8, 8, 0), 2, magnitude, torch.Generator())
+        RandAugment(2, magnitude)
 
 
-def test_a_negative_number_of_operations_is_refused():
-    with pytest.raises(ValueError, match="n_operations: wanted 0 or more, got -1"):
-        randaugment(noise(1, 8, 8, 0), -1, 9, torch.Generator())
+@pytest.mark.parametrize("n", [-1, 15])
+def test_a_number_of_operations_beyond_its_range_is_refused(n):
+    with pytest.raises(ValueError, match=f"n_operations: wanted 0..14, got {n}"):
+        RandAugment(n, 9)

@@ -1,28 +1,83 @@
-"""RandAugment (Cubuk et al. 2020) on a whole set of images where it lies, with no loop over images.
+"""Crops, mirror images and RandAugment (Cubuk et al. 2020) of a whole set of images where it lies, with no loop over
+images.
 
-Every operation maps uint8 images [n, 3, height, width] and a level to uint8 images, pixel for pixel as Pillow does.
-All is integer arithmetic, or floating point rounded step by step in Pillow's order: each device gives the same bits.
+Every operation of RandAugment maps uint8 images [n, 3, height, width] and a level to uint8 images, pixel for pixel as
+Pillow does. All is integer arithmetic, or floating point rounded step by step in Pillow's order: each device gives the
+same bits.
 """
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Int, Shaped, UInt8
 from torch import Tensor
 
-MAX_MAGNITUDE = 30
+MAX_MAGNITUDE, MAX_OPERATIONS = 30, 14
+CROPPED = 4096  # images cropped together: they stay in the processor's cache
 CHUNK = 2**22  # values computed together: bounds the memory beside the images (some 25 bytes a value)
 
 Pictures = UInt8[Tensor, "n 3 height width"]
 
 
-def randaugment(
-    images: Shaped[Tensor, "n channel height width"], n_operations: int, magnitude: int, generator: torch.Generator
-) -> Pictures:
-    """Each image changed by `n_operations` operations in turn, each drawn uniformly from 14, of one strength.
+@dataclass(frozen=True)
+class RandAugment:
+    """How strongly images are changed: N = `n_operations` in turn, each of strength M = `magnitude` of 30."""
 
-    Source: Cubuk, Zoph, Shlens & Le, "RandAugment" (2020), N = `n_operations` and M = `magnitude` of 30. The paper
+    n_operations: int
+    magnitude: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.n_operations <= MAX_OPERATIONS:
+            raise ValueError(f"n_operations: wanted 0..{MAX_OPERATIONS}, got {self.n_operations}")
+        if not 0 <= self.magnitude <= MAX_MAGNITUDE:
+            raise ValueError(f"magnitude: wanted 0..{MAX_MAGNITUDE}, got {self.magnitude}")
+
+
+def augmented(
+    draw: Callable[[str, int], torch.Generator],
+    cropped: bool,
+    changed: RandAugment | None,
+    images: UInt8[Tensor, "n channel height width"],
+    epoch: int,
+) -> UInt8[Tensor, "n channel height width"]:
+    """The images of an epoch: each shifted by up to an eighth of its width and perhaps mirrored; then RandAugment."""
+    if cropped:
+        images = crop_and_flip(images, images.shape[-1] // 8, draw("crop and flip", epoch))
+    return images if changed is None else randaugment(images, changed, draw("randaugment", epoch))
+
+
+def crop_and_flip(
+    images: UInt8[Tensor, "batch channel height width"], padding: int, generator: torch.Generator
+) -> UInt8[Tensor, "batch channel height width"]:
+    """Each image shifted by up to `padding` pixels in each direction, zeros coming in, and half of them mirrored.
+
+    One gather per chunk of images, where they lie. The numbers are drawn on the generator's device, the CPU: every
+    device sees the same images, and none waits for another.
+    """
+    height, width = images.shape[2:]
+    n_shifts = 2 * padding + 1
+    choice = torch.randint(0, 2 * n_shifts**2, (len(images),), generator=generator).to(images.device)
+    down, across, mirrored = choice // 2 // n_shifts, choice // 2 % n_shifts, choice % 2
+    row, column = (torch.arange(size, device=images.device) for size in (height, width))
+    rows = down[:, None] + row
+    columns = across[:, None] + torch.where(mirrored[:, None] == 1, width - 1 - column, column)
+    every, channel = (torch.arange(n, device=images.device) for n in (min(CROPPED, len(images)), images.shape[1]))
+    changed = []
+    for part, r, c in zip(images.split(CROPPED), rows.split(CROPPED), columns.split(CROPPED), strict=True):
+        padded = torch.nn.functional.pad(part, [padding] * 4)
+        image = every[: len(part), None, None, None]
+        changed.append(padded[image, channel[:, None, None], r[:, None, :, None], c[:, None, None, :]])
+    return torch.cat(changed) if changed else images.clone()
+
+
+def randaugment(
+    images: Shaped[Tensor, "n channel height width"], how: RandAugment, generator: torch.Generator
+) -> Pictures:
+    """Each image changed by operations in turn, each drawn uniformly from 14, of one strength.
+
+    Source: Cubuk, Zoph, Shlens & Le, "RandAugment" (2020). The paper
     leaves ranges and signs to its code; they are those of torchvision's `RandAugment`, with its nearest pixels, zeros
     from outside, and levels of magnitude 0 (solarize inverts pure white even there).
     Departures: operation and sign come from one draw for all images at once, so a seed gives other images than
@@ -30,15 +85,11 @@ def randaugment(
     """
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
         raise ValueError(f"wanted uint8 images [n, 3, height, width], got {images.dtype} {list(images.shape)}")
-    if not 0 <= magnitude <= MAX_MAGNITUDE:
-        raise ValueError(f"magnitude: wanted 0..{MAX_MAGNITUDE}, got {magnitude}")
-    if n_operations < 0:
-        raise ValueError(f"n_operations: wanted 0 or more, got {n_operations}")
     result = images.clone()
     # one number for (operation, sign): the images of one number are changed together
-    signed = [(change, level) for change, levels in operations(magnitude, *images.shape[2:]) for level in levels]
+    signed = [(change, level) for change, levels in operations(how.magnitude, *images.shape[2:]) for level in levels]
     together = max(1, CHUNK // images.shape[1:].numel())
-    for _ in range(n_operations):
+    for _ in range(how.n_operations):
         choice = torch.randint(0, len(signed), (len(images),), generator=generator)
         counts = torch.bincount(choice, minlength=len(signed)).tolist()  # on the CPU: no device is waited for
         groups = choice.argsort(stable=True).to(images.device).split(counts)
