@@ -52,7 +52,7 @@ def descend(
         yield State(step, first, second, p, charge)
         move = learning_rate * gradient(p)
         if form == "plain":
-            first, second = first + move * second, second + move * first
+            first, second = torch.addcmul(first, move, second), torch.addcmul(second, move, first)
         elif form == "factors":
             first, second = first * (1 + move), second * (1 - move)
         else:
