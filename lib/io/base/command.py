@@ -5,6 +5,7 @@
 
 import ctypes
 import errno
+import gc
 import os
 import signal
 import sys
@@ -70,6 +71,9 @@ def run(main: Callable[..., Any], *, environment: bool = False, handed_on: Colle
 
     from lib.io.base.inputs import verify
 
+    if not gc.isenabled():  # by `stages/__init__.py`, while a stage imported; that is never looked through again
+        gc.freeze()
+        gc.enable()
     parser = argparse.ArgumentParser(description=main.__doc__, allow_abbrev=False)
     parameters = inspect.signature(main, eval_str=True).parameters
     for name, parameter in parameters.items():
