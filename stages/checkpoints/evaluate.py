@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.stats import spearmanr
 
 from lib.io.base.command import OutFolder, run
 from lib.io.base.tables import compact, read_table, write_measures, write_table
@@ -127,7 +126,8 @@ def of_ranks(ranks: pd.DataFrame) -> dict[str, pd.Series]:
     for (model, name), rows in ranks.groupby(["model", "run"]):
         by_step = rows.pivot_table(index="module", columns="step", values="rank_90", observed=True)
         if by_step.shape[1] > 1:
-            found[f"{model} {name}"] = spearmanr(by_step.iloc[:, 0], by_step.iloc[:, -1]).statistic
+            first, last = by_step.iloc[:, 0], by_step.iloc[:, -1]
+            found[f"{model} {name}"] = first.rank().corr(last.rank())  # Spearman's
     return {"early_rank_order": pd.Series(found, dtype=float)}
 
 
