@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -186,6 +187,25 @@ def test_to_start_a_program_loads_nothing_but_the_standard_library():
         [sys.executable, "-c", script], cwd=root, env=plain, check=True, capture_output=True, text=True
     )
     assert done.stdout.strip() == ""
+
+
+def test_a_stage_looks_for_garbage_while_it_works_alone(tmp_path):
+    """Not while it imports; and what was imported is not looked through."""
+    root, stages = Path(__file__).parents[2], tmp_path / "stages"
+    stages.mkdir()
+    shutil.copy(root / "stages" / "__init__.py", stages)
+    (stages / "toy.py").write_text(
+        "import gc\n"
+        "from lib.io.base.command import run\n"
+        "print(gc.isenabled())\n"
+        "def main():\n"
+        "    print(gc.isenabled(), gc.get_freeze_count() > 5000, len(gc.get_objects()) < 1000)\n"
+        "run(main)\n"
+    )
+    plain = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(root)}
+    command = [sys.executable, "-m", "stages.toy"]
+    done = subprocess.run(command, cwd=tmp_path, env=plain, check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["False", "True True True"]
 
 
 def test_an_option_such_as_a_project_is_no_data_set(called, tmp_path):
