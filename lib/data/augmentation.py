@@ -77,9 +77,9 @@ def randaugment(
 ) -> Pictures:
     """Each image changed by operations in turn, each drawn uniformly from 14, of one strength.
 
-    Source: Cubuk, Zoph, Shlens & Le, "RandAugment" (2020). The paper
-    leaves ranges and signs to its code; they are those of torchvision's `RandAugment`, with its nearest pixels, zeros
-    from outside, and levels of magnitude 0 (solarize inverts pure white even there).
+    Source: Cubuk, Zoph, Shlens & Le, "RandAugment" (2020). The paper leaves ranges and signs to its code; they are
+    those of torchvision's `RandAugment`, with its nearest pixels, zeros from outside, and levels of magnitude 0
+    (solarize inverts pure white even there).
     Departures: operation and sign come from one draw for all images at once, so a seed gives other images than
     torchvision's; the sign of a geometric operation, fair either way, is Pillow's.
     """

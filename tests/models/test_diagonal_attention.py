@@ -98,6 +98,14 @@ def test_the_closed_forms_of_a_head_are_those_of_automatic_differentiation(base,
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("logit", [1, 299, 301, 5000])
+def test_the_gradient_of_a_head_is_the_same_however_large_its_logits_are(logit):
+    """From 300 on, the largest of a row is taken off all before they are exponentiated."""
+    loss, p = head(), draws(3)(6)
+    p[:3] *= logit / ((loss.X * p[:3]) @ loss.X.mT).abs().max()
+    torch.testing.assert_close(loss.gradient(p), DiagonalLoss.gradient(loss, p), rtol=1e-11, atol=1e-13)
+
+
 @pytest.mark.parametrize("common_frame", [False, True])
 def test_the_gradient_of_a_transformer_is_that_of_automatic_differentiation(common_frame):
     loss, p = transformer(common_frame), draws(3)(2, 24)
