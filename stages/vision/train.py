@@ -103,7 +103,7 @@ class Train(Seeds):
 def main(section: str, controls: Path, dataset: Path, runs: OutFolder) -> None:
     params = read_params(section, Train)
     variants = chosen(params, controls)
-    where = {"n_threads": params.threads, "n_processes": n_parallel(kind_of(params.device), params.threads)}
+    how: Any = {"n_threads": params.threads, "n_processes": n_parallel(kind_of(params.device), params.threads)}
     key = {"data": sha256(dataset), "code": code_digest()}
     images = read_as("a data set of images", read_images, dataset)
     estimate(params, len(variants) * params.n_seeds, images, dataset.parent)
@@ -111,7 +111,7 @@ def main(section: str, controls: Path, dataset: Path, runs: OutFolder) -> None:
     every = [(variant, seed) for variant in variants for seed in params.seeds]
     grouped = groups(every, lambda cell: str(cell[0].rule(params)), params.cells_together)
     jobs, total = [(section, dataset, params, cells, key) for cells in grouped], len(every) * params.n_steps
-    list(spread(train_cells, jobs, device=params.device, **where, total=total, label=section))
+    list(spread(train_cells, jobs, device=params.device, **how, total=total, label=section))
     for variant in variants:
         publish(runs, variant, params, key)
 
