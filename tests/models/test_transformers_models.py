@@ -10,6 +10,7 @@ from lib.models.transformers_models import (
     Factors,
     GainMeasure,
     LinearUpdates,
+    ModelError,
     known_architecture,
     linear_modules,
     loss,
@@ -153,9 +154,10 @@ def test_tokens_outside_the_vocabulary_are_refused(tmp_path):
 
 
 def test_a_model_is_moved_between_base_and_tuned(tmp_path):
-    model = made("llama")
-    base_weights = {name: m.weight.detach().clone() for name, m in linear_modules(model).items()}
-    tuned = moved(model, 7)
+    tuned, worse = made("llama"), moved(made("llama"), 7)
+    weights, base_weights = (
+        {name: m.weight.detach().clone() for name, m in linear_modules(model).items()} for model in (tuned, worse)
+    )
     linear = LinearUpdates(tuned, base_weights)
     factors = {name: Factors(*torch.linalg.svd(update, full_matrices=False)) for name, update in linear.updates.items()}
     batch = {"input_ids": torch.randint(256, (2, 9), generator=torch.Generator().manual_seed(0))}
@@ -170,6 +172,8 @@ def test_a_model_is_moved_between_base_and_tuned(tmp_path):
     name = "model.layers.1.mlp.up_proj"
     linear.set_ranks({name: 2}, factors)
     torch.testing.assert_close(linear.parameters[name] - base_weights[name], factors[name].cut(2), atol=1e-6, rtol=1e-5)
+    with pytest.raises(ModelError, match=r"wanted a text on .*, got \d.* without their updates and \d.* with them"):
+        GainMeasure(LinearUpdates(worse, weights), factors, [batch])
 
 
 def test_a_written_model_is_read_back(tmp_path):
