@@ -1,4 +1,6 @@
-"""A measure of the experiments over a param, as a table and as a figure: `make sweep PARAM=... METRIC=...`.
+"""A measure of the experiments over a param, as a table and as a figure.
+
+`make sweep PARAM=vision.digits.train.learning_rate METRIC=vision/digits:test_accuracy`: the accuracy by that rate.
 
 An experiment with the same value as the commit that it began from is of another sweep, and left out.
 """
