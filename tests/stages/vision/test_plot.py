@@ -14,7 +14,7 @@ from lib.io.base.files import InputError
 SECTION = "any.plot"
 PARAMS = {"layer": 2, "head": 3, "lines": 3, "trained_loss": 5}
 SEEDS, STEPS, LAST = [5, 2, 7], [1, 6, 9], 9
-SPECTRA_STEPS = [9, 1, 2, 3, 4, 5, 6, 7]  # not in order
+SPECTRA_STEPS = [1, 9, 2, 3, 4, 5, 6, 7]  # not in order
 SCALES = [0.1, 0.5, 4]
 PERMUTED, SGD, SCALED = "labels=permuted", "optimizer=sgd,learning_rate=0.3", "scaled=all-but-patch-embedding"
 MUON = "optimizer=muon,learning_rate=0.01"
