@@ -342,7 +342,10 @@ def read_batches(
         except SafetensorError as error:
             raise ModelError(f"{text}: wanted a safetensors file, got: {error}") from error
     else:
-        tokens = token_ids(folder, text.read_bytes(), int(config.get("vocab_size", 0)))
+        words = text.read_bytes()
+        if text.suffix == ".jsonl" or _is_json_line(words.strip().partition(b"\n")[0]):
+            raise ModelError(f"{text}: wanted plain text, got JSON lines, which are not read yet")
+        tokens = token_ids(folder, words, int(config.get("vocab_size", 0)))
         seq_len = min(seq_len, int(config.get("max_position_embeddings") or config.get("n_positions") or seq_len))
         samples = {"input_ids": tokens[: len(tokens) // seq_len * seq_len].view(-1, seq_len)}
     n, wanted = min(map(len, samples.values()), default=0), n_batches * batch_size
@@ -356,6 +359,13 @@ def read_batches(
         {name: values[start : start + batch_size].to(device) for name, values in samples.items()}
         for start in range(0, wanted, batch_size)
     ]
+
+
+def _is_json_line(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def token_ids(folder: Path, text: bytes, vocab_size: int) -> Int[Tensor, " token"]:

@@ -246,6 +246,13 @@ def test_what_does_not_fit_is_refused(stage, tmp_path, changes, message):
         plan(stage, *taught("llama", tmp_path), **changes)
 
 
+@pytest.mark.parametrize(("name", "words"), [("t.txt", b'{"prompt": "the cat"}\n' * 99), ("t.jsonl", TEXT)])
+def test_json_lines_are_refused(stage, tmp_path, name, words):
+    (tmp_path / name).write_bytes(words)
+    with pytest.raises(InputError, match=f"^{name}: wanted plain text, got JSON lines, which are not read yet$"):
+        plan(stage, *taught("llama", tmp_path, 1), text=name)
+
+
 def test_a_text_on_which_the_tuned_model_is_no_better_is_refused(stage, tmp_path):
     base, tuned = taught("llama", tmp_path)
     save_file({"input_ids": torch.randint(128, 256, (32, 16))}, tmp_path / "noise.safetensors")
