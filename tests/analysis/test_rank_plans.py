@@ -51,20 +51,25 @@ def test_water_filling_is_the_best_of_all_plans_where_modules_cost_alike(budget)
     )
 
 
-def test_attributed_ranks_at_every_budget_by_hand():
-    """|g| is 2, 1 and .2; times σ² / ‖ΔW‖² / (m + n), in thousandths: of a 119, 76, 4.8; of b 113, 50, 3.1; of c 3.3
-    thrice."""
-    order = ["a", "b", "a", "b", "a", "c", "c", "c", "b"]
+@pytest.mark.parametrize(
+    ("rule", "order"),
+    [
+        ("uniform", "abcabcabc"),
+        ("energy", "abccacbab"),  # before the second and third direction: a .60, .98; b .68, .98; c .33, .67
+        ("water-filling", "aabbcccab"),  # a 2.5, 1.6, .1; b 1.5, .67, .04; c .2 thrice
+        ("attributed", "ababacccb"),  # in thousandths: a 119, 76, 4.8; b 113, 50, 3.1; c 3.3 thrice
+    ],
+)
+def test_ranks_at_every_budget_by_hand(rule, order):
     for budget in range(110):
-        ranks, left = dict.fromkeys(THREE, 0), budget
-        skipped = set()
+        ranks, left, skipped = dict.fromkeys(THREE, 0), budget, set()
         for name in order:
             if THREE[name].cost > left:
                 skipped.add(name)
             if name not in skipped:
                 ranks[name] += 1
                 left -= THREE[name].cost
-        assert plan("attributed", THREE, budget, {"a": 2.0, "b": -1.0, "c": 0.2}) == ranks, budget
+        assert plan(rule, THREE, budget, {"a": 2.0, "b": -1.0, "c": 0.2}) == ranks, budget
 
 
 def test_what_does_not_fit_is_skipped_and_the_next_is_bought():
