@@ -22,9 +22,10 @@ override MINUTES := $(value MINUTES)
 override FOLDER := $(value FOLDER)
 override SOURCE := $(value SOURCE)
 override EPOCHS := $(value EPOCHS)
+override KEEP := $(value KEEP)
 override FAULTS := $(value FAULTS)
 override SEED := $(value SEED)
-export REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS BASE TUNED TEXT OUT MODULES_TO_SAVE FAULTS SEED
+export REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS KEEP BASE TUNED TEXT OUT MODULES_TO_SAVE FAULTS SEED
 
 # The whole pipeline: data, runs, metrics, figures, claims, report.html
 repro: .venv/installed
@@ -77,11 +78,11 @@ readme: .venv/installed
 generated: .venv/installed
 	$(ACTIVATE) && python -m tools.deps && python -m tools.tables && python -m tools.readme
 
-# Keep the results of a long run, with where they come from: DATASET=cifar10 HOURS=2.5 COMMAND="..."
+# Keep the results of a long run, with where they come from: DATASET=cifar10 HOURS=2.5 COMMAND="...", or KEEP=folder
 publish: .venv/installed
 	$(ACTIVATE) && python -m tools.publish
 
-# With a GPU: checks, speed, and the paper's CIFAR trainings, as far as the minutes go: MINUTES=25, SOURCE=folder of CIFAR
+# With a GPU: checks, speed, the paper's CIFAR trainings within MINUTES=25; KEEP=folder of results, SOURCE=folder of CIFAR
 gpu: .venv/installed
 	$(ACTIVATE) && python -m tools.gpu
 

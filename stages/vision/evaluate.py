@@ -29,7 +29,6 @@ from lib.io.base.params import Count, Interval, Positive, read_params
 from lib.io.base.tables import compact, read_table, write_csv, write_measures, write_table
 from lib.io.runs import open_runs
 
-NULL_SEED = 0  # of the Gaussian products
 HEADLINES = ["test_accuracy", "stable_rank_KQ"]  # DVC's metrics, at the reference scale
 CURVES = ["train_loss", "test_loss", "test_accuracy"]
 
@@ -55,15 +54,12 @@ def main(
     prune: Path,
     metrics: OutFolder,
     curves: OutFile,
+    beside: Path | None = None,
 ) -> None:
+    """Measure the runs, and with them those whose tables are in the folder `beside`: other init scales or seeds."""
     params, sizes = read_params(section, Evaluate), read_params(model, Sizes, part=True)
     training = pd.concat([run.steps.assign(**run.layout.cell) for run in open_runs(runs, "vision")], ignore_index=True)
     plain = training[training["control"] == "none"]
-    trained = sorted(plain["init_scale"].unique())
-    if params.reference_scale not in trained:
-        raise InputError(
-            f"{section}.reference_scale: wanted one that was trained, {trained}; got {params.reference_scale:g}"
-        )
     found = read_table(spectra)
     tables = {
         "training": training.drop(columns="snapshot"),
@@ -72,6 +68,16 @@ def main(
         "truncate": read_table(truncate),
         "prune": read_table(prune),
     }
+    if beside is not None:
+        tables = {name: joined(read_table(beside / f"{name}.parquet"), table) for name, table in tables.items()}
+        drawn = tables["spectra"]
+        tables["spectra"] = drawn[drawn["seed"] == drawn["seed"].min()]
+    every = tables["training"]
+    trained = sorted(every[every["control"] == "none"]["init_scale"].unique())
+    if params.reference_scale not in trained:
+        raise InputError(
+            f"{section}.reference_scale: wanted one that was trained, {trained}; got {params.reference_scale:g}"
+        )
     compared = {"growth": trained, "reference": [params.reference_scale]}
     rows = [{"use": use, "init_scale": scale} for use, scales in compared.items() for scale in scales]
     tables = {name: compact(table) for name, table in tables.items()}
@@ -81,6 +87,12 @@ def main(
         write_table(table, metrics / "tables" / f"{name}.parquet")
     write_measures(found_measures, metrics, setup_of(params, sizes), HEADLINES)
     write_csv(plain.groupby(["variant", "step"], as_index=False)[CURVES].mean(), curves)
+
+
+def joined(before: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a published table, and those of a new one, which may have none, behind them."""
+    parts = [part for part in (plain_typed(before), table) if len(part)]
+    return pd.concat(parts, ignore_index=True) if parts else table
 
 
 def setup_of(params: Evaluate, sizes: Sizes) -> dict[str, float | str]:
@@ -99,7 +111,8 @@ def ranks_of(spectra: pd.DataFrame, params: Evaluate, sizes: Sizes) -> pd.DataFr
     last = (measured["of"] == "update") & (measured["step"] == measured["step"].max())
     last &= measured["matrix"].isin(PRODUCTS)
     norms = measured[last]["norm"].to_numpy(float)
-    sigma = gaussian_singular_values(norms, sizes.d_model, np.random.default_rng(NULL_SEED))
+    source = np.random.default_rng(int(spectra["seed"].min()))  # seeds that are measured apart have draws of their own
+    sigma = gaussian_singular_values(norms, sizes.d_model, source)
     drawn = described[last].assign(of="gaussian product", **summaries(list(sigma), params.rtol))
     return pd.concat([measured, drawn], ignore_index=True)
 

@@ -11,7 +11,7 @@ import pytest
 from project import PYTHON, ROOT
 
 NAMES = ("REV", "TO", "PARAM", "METRIC", "DATASET", "COMMAND", "HOURS", "MINUTES", "FOLDER", "SOURCE", "EPOCHS")
-NAMES += ("BASE", "TUNED", "TEXT", "OUT")
+NAMES += ("BASE", "TUNED", "TEXT", "OUT", "KEEP")
 VALUES = {
     "a single quote": "HEAD'; touch ran; '",
     "a double quote": 'HEAD"; touch ran; "',
@@ -102,4 +102,4 @@ def test_publish_takes_what_make_was_given_from_the_environment():
     given = {**os.environ, "DATASET": "nobody's", "COMMAND": "a command", "HOURS": "soon"}
     command = [PYTHON, "-m", "tools.publish"]
     said = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True)
-    assert "argument hours: invalid float value: 'soon'" in said.stderr
+    assert "argument --hours: invalid float value: 'soon'" in said.stderr
