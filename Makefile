@@ -25,7 +25,11 @@ override EPOCHS := $(value EPOCHS)
 override KEEP := $(value KEEP)
 override FAULTS := $(value FAULTS)
 override SEED := $(value SEED)
+override LAB_WORKERS := $(value LAB_WORKERS)
+override LAB_MIXED_CPUS := $(value LAB_MIXED_CPUS)
+override MAX_MEMORY := $(value MAX_MEMORY)
 export REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS KEEP BASE TUNED TEXT OUT MODULES_TO_SAVE FAULTS SEED
+export LAB_WORKERS LAB_MIXED_CPUS MAX_MEMORY
 
 # The whole pipeline: data, runs, metrics, figures, claims, report.html
 repro: .venv/installed
@@ -78,7 +82,7 @@ readme: .venv/installed
 generated: .venv/installed
 	$(ACTIVATE) && python -m tools.deps && python -m tools.tables && python -m tools.readme
 
-# Keep the results of a long run, with where they come from: DATASET=cifar10 HOURS=2.5 COMMAND="...", or KEEP=folder
+# Keep the results of a long run, with where they come from: DATASET=cifar10 HOURS=2.5 COMMAND="..."
 publish: .venv/installed
 	$(ACTIVATE) && python -m tools.publish
 

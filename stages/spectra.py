@@ -31,6 +31,7 @@ from lib.io.cells import Tables, joined, spread_cells
 from lib.io.runs import FIRST_SNAPSHOT, Layout, Run, open_run, open_runs
 from lib.io.workers.compute import advance, available_cores, generator, use_threads
 
+NULL_SEED = 0  # of the Gaussian null: every matrix of a run has a draw of its own
 COPIES = 36  # of a state in float32, measured: two of them in float64, their factors, and what decompositions need
 TOGETHER = 10  # snapshots that share the decomposition of the initial state
 
@@ -96,12 +97,11 @@ def states(
         yield snapshot, "update" if snapshot != run.snapshots[0] else "initial", weights
     if snapshots[-1] != run.snapshots[-1]:
         return
-    source = next(iter(run.layout.seeds), 0)  # seeds that are measured apart have draws of their own
     gaussian = {
         name: initial[name]
         + gaussian_of_equal_norm(
             weights[name].double() - initial[name].double(),
-            generator(source, run_name, name),
+            generator(NULL_SEED, run_name, name),
         )
         for name in run.layout.matrices
     }

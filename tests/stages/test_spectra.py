@@ -8,6 +8,7 @@ import pytest
 import torch
 from made import files, generator, read_run, write_run
 
+NULL_SEED = 0
 SEEDS, LAYERS, HEADS, STEPS = [4, 2], 2, 3, [0, 5, 20]
 PER_HEAD = ["seed", "layer", "head", "row", "col"]
 MATRICES = {"W_K": PER_HEAD, "W_Q": PER_HEAD, "W": ["seed", "row", "col"]}
@@ -33,7 +34,7 @@ def gaussians(weights):
     null = {}
     for name in MATRICES:
         first, last = (weights[i][name].double() for i in (0, -1))
-        noise = torch.randn(shape(name), generator=generator(SEEDS[0], "one", name), dtype=torch.float64)
+        noise = torch.randn(shape(name), generator=generator(NULL_SEED, "one", name), dtype=torch.float64)
         norms = [torch.linalg.matrix_norm(W, keepdim=True) for W in (last - first, noise)]
         null[name] = first + noise * norms[0] / norms[1]
     return null

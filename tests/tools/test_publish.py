@@ -1,9 +1,7 @@
 """`make publish` keeps what git has of a long run, and says exactly where it comes from."""
 
-import io
 import json
 import platform
-import tarfile
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from project import commit, git
 from safetensors.torch import save_file
 
 from lib.io.base.files import InputError
-from tools import gpu, publish
+from tools import publish
 
 TRAIN = {"device": "cpu", "n_steps": 30, "batch_size": 8, "augmentation": "crop_flip", "n_seeds": 2, "first_seed": 4}
 CUT = {"init_scales": [1], "random_seed": 3}
@@ -67,9 +65,7 @@ def test_results_are_kept_with_where_they_come_from(project):
         "epochs": 20,  # 30 steps of 8 of 12 images
         "augmentation": "crop_flip",
         "seeds": [4, 5],
-        "params": SECTION
-        | SHARED
-        | {"data": {"source": "any"}, "cut": {"rate_step": 0.1, "random_seed": 3, "init_scales": [1]}},
+        "params": SECTION | SHARED | {"data": {"source": "any"}, "cut": {"rate_step": 0.1, **CUT}},
         "command": COMMAND,
         "wall_hours": 1.5,
     }
@@ -104,49 +100,4 @@ def test_code_that_is_of_no_commit_is_refused(changed, project):
 def test_what_is_no_data_set_is_refused(name, project):
     with pytest.raises(InputError, match=rf"DATASET: wanted one of \['digits', 'other'\], .* got '{name}'"):
         publish.main(name, COMMAND, 1.5)
-    assert not (project / "published").exists()
-
-
-def came_back(project: Path, made: dict[str, str]) -> Path:
-    """A folder with what a GPU machine has kept of the data set `cifar`, whose code was this."""
-    note = {"commit": made["commit"], "command": "make gpu", "trainings": [{"seed": 0} | made]}
-    names = ("published/cifar/provenance.json", "published/cifar/figures/nulls.svg", "notes.json")
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        for name, content in zip(names, (json.dumps(note), "<svg/>", "{}"), strict=True):
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content.encode()))
-    gpu.put(packed.getvalue(), project / "keep")
-    return project / "keep"
-
-
-@pytest.mark.parametrize("given", ["a commit", "unknown", "a commit, changed"])
-def test_what_came_back_from_a_gpu_is_published_with_the_commit_of_its_code(given, project):
-    """Where the machine had no git, or a file was changed there, the code is found to be that of the commit here."""
-    here, other = git("rev-parse", "HEAD", at=project).strip(), 40 * "a"
-    made = {"commit": given.replace("a commit", other), "code": publish.code(project)}
-    (project / "published/cifar").mkdir(parents=True)
-    (project / "published/cifar/old.json").write_text("{}")
-    publish.main("cifar", keep=came_back(project, made))
-    found = published(project)
-    note = json.loads(found.pop("published/cifar/provenance.json"))
-    assert found == {"published/cifar/figures/nulls.svg": "<svg/>"}
-    commit = other if given == "a commit" else here
-    assert note["commit"] == note["trainings"][0]["commit"] == commit
-    assert note["command"] == "make gpu"
-
-
-def test_what_came_back_is_refused_where_its_code_is_not_known_or_nothing_is_there(project):
-    keep = came_back(project, {"commit": "unknown", "code": publish.code(project)})
-    with pytest.raises(InputError, match=r"DATASET: wanted one of \['cifar'\], .* got 'digits'"):
-        publish.main("digits", keep=keep)
-    with pytest.raises(InputError, match=r"KEEP: wanted a folder with results of `make gpu`, got .*lib"):
-        publish.main("cifar", keep=project / "lib")
-    with pytest.raises(InputError, match="wanted COMMAND and HOURS of the results, or KEEP, got '' and 0"):
-        publish.main("cifar")
-    (project / "lib/a.py").write_text("changed")
-    commit(project, "Other code")
-    with pytest.raises(InputError, match="keep: wanted results of a commit or of the code here, got some of other"):
-        publish.main("cifar", keep=keep)
     assert not (project / "published").exists()
