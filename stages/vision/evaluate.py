@@ -29,6 +29,7 @@ from lib.io.base.params import Count, Interval, Positive, read_params
 from lib.io.base.tables import compact, read_table, write_csv, write_measures, write_table
 from lib.io.runs import open_runs
 
+NULL_SEED = 0  # of the Gaussian products
 HEADLINES = ["test_accuracy", "stable_rank_KQ"]  # DVC's metrics, at the reference scale
 CURVES = ["train_loss", "test_loss", "test_accuracy"]
 
@@ -56,10 +57,9 @@ def main(
     curves: OutFile,
     beside: Path | None = None,
 ) -> None:
-    """Measure the runs, and with them those whose tables are in the folder `beside`: other init scales or seeds."""
+    """Measure the runs, and with them those whose tables are in the folder `beside`: of other init scales."""
     params, sizes = read_params(section, Evaluate), read_params(model, Sizes, part=True)
     training = pd.concat([run.steps.assign(**run.layout.cell) for run in open_runs(runs, "vision")], ignore_index=True)
-    plain = training[training["control"] == "none"]
     found = read_table(spectra)
     tables = {
         "training": training.drop(columns="snapshot"),
@@ -70,10 +70,8 @@ def main(
     }
     if beside is not None:
         tables = {name: joined(read_table(beside / f"{name}.parquet"), table) for name, table in tables.items()}
-        drawn = tables["spectra"]
-        tables["spectra"] = drawn[drawn["seed"] == drawn["seed"].min()]
-    every = tables["training"]
-    trained = sorted(every[every["control"] == "none"]["init_scale"].unique())
+    plain = tables["training"][tables["training"]["control"] == "none"]
+    trained = sorted(plain["init_scale"].unique())
     if params.reference_scale not in trained:
         raise InputError(
             f"{section}.reference_scale: wanted one that was trained, {trained}; got {params.reference_scale:g}"
@@ -90,9 +88,9 @@ def main(
 
 
 def joined(before: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a published table, and those of a new one, which may have none, behind them."""
-    parts = [part for part in (plain_typed(before), table) if len(part)]
-    return pd.concat(parts, ignore_index=True) if parts else table
+    """The rows of a published table, and behind them those of a new one, which may have none."""
+    before = plain_typed(before)
+    return pd.concat([before, table], ignore_index=True) if len(table) else before
 
 
 def setup_of(params: Evaluate, sizes: Sizes) -> dict[str, float | str]:
@@ -111,8 +109,7 @@ def ranks_of(spectra: pd.DataFrame, params: Evaluate, sizes: Sizes) -> pd.DataFr
     last = (measured["of"] == "update") & (measured["step"] == measured["step"].max())
     last &= measured["matrix"].isin(PRODUCTS)
     norms = measured[last]["norm"].to_numpy(float)
-    source = np.random.default_rng(int(spectra["seed"].min()))  # seeds that are measured apart have draws of their own
-    sigma = gaussian_singular_values(norms, sizes.d_model, source)
+    sigma = gaussian_singular_values(norms, sizes.d_model, np.random.default_rng(NULL_SEED))
     drawn = described[last].assign(of="gaussian product", **summaries(list(sigma), params.rtol))
     return pd.concat([measured, drawn], ignore_index=True)
 
