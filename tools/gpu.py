@@ -1,17 +1,17 @@
-"""All that waits for a GPU, for the day on which one is at hand: `make gpu MINUTES=25 KEEP=folder`.
+"""All that waits for a GPU, for the day on which one is at hand: `make gpu MINUTES=25 KEEP=kept`.
 
 It checks the machine, measures the speed of the training beside a plain loop (benchmarks/gpu.py), and trains the
 paper's CIFAR-10 at init scale 1, each init scale with its null of permuted labels, then at .1, then at the others;
 then CIFAR-100. What the minutes do not suffice for is stopped, and goes on when the command is given again. After
-every training the tables and figures of all that is finished are published and packed: `results.tar.gz` is all that is
-to be kept, and all that a call on another machine needs so as to repeat nothing that is finished.
+every init scale the tables and figures are published, and `results.tar.gz` in the folder KEEP holds all that is to be
+kept. A call on another machine goes on from there and repeats no init scale that is finished; data, checkpoints and
+runs stay in FOLDER.
 
 How many epochs (at most the paper's 500) is chosen once, from the measured speed, so that all init scales of the first
 data set are done within the minutes; EPOCHS chooses it by hand. No DVC is needed: with `python -m tools.gpu 25` python,
 torch and the packages that the checks name suffice. `--device cpu` rehearses on a CPU.
 """
 
-import gzip
 import importlib.util
 import io
 import json
@@ -42,13 +42,11 @@ WARMUP_SHARE = 0.1  # at most, of the steps
 SNAPSHOTS = 20
 CONTROLS = ROOT / "stages" / "vision" / "controls.tsv"
 ARCHIVE = "results.tar.gz"
-PART = 15 * 10**6  # bytes of a file in KEEP
-PARTS = 4  # so that the old parts and the new ones are at most eight files while these take the place of those
-MEMBERS = re.compile(  # of an archive of results
-    r"(notes|speed)\.json|published/[A-Za-z0-9_][A-Za-z0-9_.,=+-]*/"
-    r"((provenance|measures|summary|headlines)\.json|tables/[a-z_]+\.parquet|figures/[A-Za-z0-9_-]+\.svg)"
+PART = 15 * 10**6  # bytes of a file in KEEP, at most
+PARTS = 4  # of an archive at most, so that it and the one that it replaces are never more than eight files
+RESULTS = re.compile(  # what an archive holds, and nothing that Python would run
+    r"(speed|epochs|seconds)\.json|published/\w[\w.,=+-]*/(\w+\.json|tables/\w+\.parquet|figures/[\w-]+\.svg)"
 )
-FREE = ("init_scales", "n_seeds", "first_seed", "max_hours")  # params of `train` in which kept results may differ
 PACKAGES = {
     "torch": "torch", "numpy": "numpy", "pandas": "pandas", "pyarrow": "pyarrow", "safetensors": "safetensors",
     "pydantic": "pydantic", "ruamel.yaml": "ruamel.yaml", "jaxtyping": "jaxtyping", "tqdm": "tqdm",
@@ -58,41 +56,25 @@ Section = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One seed at one init scale, with its controls: what is trained, measured and kept at a time."""
+class Step:
+    """A data set with some of its init scales: what is published at a time; the last of them is what is new."""
 
     dataset: str
-    section: Section  # of all that is trained of the data set
-    scale: float
-    seed: int
+    section: Section
 
     @property
-    def alone(self) -> Section:
-        """The section with nothing but this cell to train."""
-        section = deepcopy(self.section)
-        section["train"] |= {"init_scales": [self.scale], "n_seeds": 1, "first_seed": self.seed}
-        section["train"]["controls"] = self._controls()
-        return section
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether the section has updates of this init scale cut."""
-        return self.scale in self.section["cut"]["init_scales"]
-
-    def _controls(self) -> list[str]:
-        """The controls at this init scale; those of a scale that is not trained come with the first."""
+    def new(self) -> "Step":
+        """The last init scale alone; controls with an init scale of their own come with the first."""
         from lib.io.cases import chosen_cases
         from stages.vision.train import Variant
 
-        train = self.section["train"]
-        scales = train["init_scales"]
-        here = [None, self.scale]
-        cases = chosen_cases(CONTROLS, Variant, train["controls"], "controls")
-        return [
-            case.name
-            for case in cases
-            if case.init_scale in here or (self.scale == scales[0] and case.init_scale not in scales)
-        ]
+        section = deepcopy(self.section)
+        train = section["train"]
+        if len(train["init_scales"]) > 1:
+            cases = chosen_cases(CONTROLS, Variant, train["controls"], "controls")
+            train["controls"] = [case.name for case in cases if case.init_scale is None]
+        train["init_scales"] = train["init_scales"][-1:]
+        return Step(self.dataset, section)
 
 
 class OutOfTimeError(Exception):
@@ -111,7 +93,7 @@ class Clock:
         return max(0.0, self.end - time.monotonic())
 
     def stop(self) -> None:
-        """The minutes are over now."""
+        """Have the minutes be over."""
         self.end = 0.0
 
 
@@ -127,25 +109,30 @@ def main(
 ) -> None:
     """Check, measure, train and publish within `minutes`; all lies in `folder`, and is found there by the next call.
 
-    `source` is a folder with the official files or archives of CIFAR; without it they are downloaded. `keep` is a
-    folder for the results, from which a call in another `folder` goes on.
+    `source` is a folder with the official files or archives of CIFAR; without it they are downloaded. `keep` is the
+    folder for the archive of results, without it `folder`. A SIGTERM ends the minutes.
     """
     clock = Clock(minutes)
     check_packages()
     sections = {name: given(params, name, device, source) for name in datasets.split()}
     check_device(device)
-    signal.signal(signal.SIGTERM, lambda *_: clock.stop())
+    folder.mkdir(parents=True, exist_ok=True)
     work = Work(folder.absolute(), clock, shared(params), keep)
+    signal.signal(signal.SIGTERM, lambda *_: clock.stop())
     try:
-        chosen = work.epochs(epochs, sections)
-        for cell in cells(sections, chosen, work):
-            work.carry_out(cell)
+        first = next(iter(sections))
+        n_images = work.images(Step(first, sections[first]))
+        speed = work.speed(Step(first, sections[first]))
+        chosen = work.epochs(epochs, sections[first], n_images, speed)
+        work.pack()
+        for step in steps(sections, chosen, work):
+            work.carry_out(step)
     except OutOfTimeError:
         work.pack()
         print("the time is over; the same command goes on where it stopped", flush=True)
     else:
         work.pack()
-        print(f"all is done: {keep or folder}", flush=True)
+        print(f"all is done: {work.keep / ARCHIVE}", flush=True)
 
 
 def check_packages() -> None:
@@ -216,24 +203,23 @@ def driver() -> str:
         return "unknown"
 
 
-def cells(sections: dict[str, Section], epochs: int, work: "Work") -> Iterator[Cell]:
-    """What is done one after another: of each data set all init scales with its first seed, then with the next."""
+def steps(sections: dict[str, Section], epochs: int, work: "Work") -> Iterator[Step]:
+    """What is done one after another: of each data set the reference scale, then with each next scale beside it."""
     for dataset, section in sections.items():
-        section = shaped(section, work.shared["evaluate"]["reference_scale"], epochs, work.images(dataset, section))
-        train = section["train"]
-        first = train.get("first_seed", 0)
-        for seed in range(first, first + train["n_seeds"]):
-            for scale in train["init_scales"]:
-                yield Cell(dataset, section, scale, seed)
+        n_images = work.images(Step(dataset, section))
+        reference = work.shared["evaluate"]["reference_scale"]
+        others = sorted((s for s in section["train"]["init_scales"] if s != reference), reverse=True)
+        for n in range(len(others) + 1):
+            yield Step(dataset, shaped(section, [reference, *others[:n]], epochs, n_images))
 
 
-def shaped(section: Section, reference: float, epochs: int, n_images: int) -> Section:
-    """The section with the reference scale before the others, the largest first, trained for so many epochs."""
+def shaped(section: Section, scales: list[float], epochs: int, n_images: int) -> Section:
+    """The section with these init scales, trained for so many epochs."""
     section = deepcopy(section)
     train = section["train"]
     n_steps = epochs * (n_images // train["batch_size"])
     train |= {
-        "init_scales": [reference, *sorted(set(train["init_scales"]) - {reference}, reverse=True)],
+        "init_scales": scales,
         "n_steps": n_steps,
         "warmup_steps": min(train["warmup_steps"], int(WARMUP_SHARE * n_steps)),
         "snapshot_every": max(1, n_steps // SNAPSHOTS),
@@ -248,12 +234,12 @@ def affordable(seconds: float, trainings: int, n_images: int, images_per_second:
 
 
 def put(packed: bytes, keep: Path) -> None:
-    """Write the results into a folder, in parts where they are large; what was there stays until they are whole."""
+    """Write an archive into a folder, in parts where it is large; the one before stays until the new one is whole."""
     n_parts = -(-len(packed) // PART)
     if n_parts > PARTS:
-        raise InputError(f"{keep}: wanted results of at most {PARTS * PART / 1e6:g} MB, got {len(packed) / 1e6:.1f} MB")
-    name = f"{ARCHIVE}.{sha256(packed)[:8]}"
-    names = [f"{name}.{i + 1}-of-{n_parts}" for i in range(n_parts)] if n_parts > 1 else [ARCHIVE]
+        raise InputError(f"{keep}: wanted results of at most {PARTS * PART} bytes, got {len(packed)}")
+    digest = sha256(packed)[:8]
+    names = [f"{ARCHIVE}.{digest}.{i + 1}-of-{n_parts}" for i in range(n_parts)] if n_parts > 1 else [ARCHIVE]
     write_files(keep, {name: packed[i * PART : (i + 1) * PART] for i, name in enumerate(names)})
     for old in [*keep.glob(f"{ARCHIVE}*"), *keep.glob(f".{ARCHIVE}*.part")]:
         if old.name not in names:
@@ -261,14 +247,11 @@ def put(packed: bytes, keep: Path) -> None:
 
 
 def archive_in(keep: Path) -> bytes | None:
-    """The results in a folder, of which a killed call may have left old parts and new ones; None where there are none.
-
-    Raises `InputError` where some parts are missing.
-    """
+    """The archive in a folder, None where there is none; raises `InputError` where parts of it are missing."""
     parts = sorted(keep.glob(f"{ARCHIVE}.*-of-*"))
-    for name in dict.fromkeys(part.name.rsplit(".", 1)[0] for part in parts):
-        packed = b"".join(part.read_bytes() for part in parts if part.name.startswith(name))
-        if sha256(packed)[:8] == name.removeprefix(f"{ARCHIVE}."):
+    for name in {part.stem for part in parts}:  # a killed call may have left parts of two archives
+        packed = b"".join(part.read_bytes() for part in parts if part.stem == name)
+        if name == f"{ARCHIVE}.{sha256(packed)[:8]}":
             return packed
     if (keep / ARCHIVE).exists():
         return (keep / ARCHIVE).read_bytes()
@@ -278,220 +261,193 @@ def archive_in(keep: Path) -> bytes | None:
 
 
 def unpack(packed: bytes, folder: Path, keep: Path) -> None:
-    """Put the results, which come from `keep`, in place of those in a folder; raises `InputError` for anything else."""
+    """Put what `keep` has published in place of that in a folder, and the other files where they are not there."""
     try:
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-            for member in archive:
-                if not (member.isfile() and MEMBERS.fullmatch(member.name)):
+            members = archive.getmembers()
+            for member in members:
+                if not (member.isfile() and RESULTS.fullmatch(member.name)):
                     raise InputError(f"{keep}: wanted results of `make gpu`, got {member.name!r} in {ARCHIVE}")
-            if (folder / "published").exists():
-                shutil.rmtree(folder / "published")
-            archive.extractall(folder, filter="data")
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+            shutil.rmtree(folder / "published", ignore_errors=True)
+            new = [member for member in members if not (folder / member.name).exists()]
+            archive.extractall(folder, new, filter="data")
+    except (tarfile.TarError, EOFError, zlib.error) as error:
         raise InputError(f"{keep}: wanted {ARCHIVE} as it was written, got: {error}") from error
 
 
 class Work:
     """The folder in which stages run as in the repository, with its own params, data, scratch and results.
 
-    It begins with the results in `keep`, or else with those that an earlier call has packed in the folder itself.
+    It begins with the results that are in `keep`.
     """
 
     def __init__(self, folder: Path, clock: Clock, shared: Section, keep: Path | None = None):
-        self.folder, self.clock, self.shared, self.keep = folder, clock, shared, keep
-        folder.mkdir(parents=True, exist_ok=True)
-        for place in filter(None, [keep, folder]):
-            packed = archive_in(place)
-            if packed is not None:
-                unpack(packed, folder, place)
-                break
-        self.notes: dict[str, Any] = self._read("notes.json") or {"epochs": 0, "n_images": {}, "seconds": {}}
+        self.folder, self.clock, self.shared, self.keep = folder, clock, shared, keep or folder
+        packed = archive_in(self.keep)
+        if packed is not None:
+            unpack(packed, folder, self.keep)
+        self.seconds: dict[str, float] = self._kept("seconds.json", {})  # of wall time, by data set
 
-    def images(self, dataset: str, section: Section) -> int:
-        """The number of training images; what no call has counted is fetched."""
+    def images(self, step: Step) -> int:
+        """Fetch and make the data set where it is not there; the number of its training images."""
         from lib.data.images import read_images
 
-        if dataset not in self.notes["n_images"]:
-            images = read_images(self._fetched(dataset, section))
-            self.notes["n_images"][dataset] = len(images.train_labels)
-        return self.notes["n_images"][dataset]
+        dataset = f"data/vision/{step.dataset}/images.safetensors"
+        official = f"data/vision/{step.dataset}/official"
+        if not (self.folder / dataset).exists():
+            data = f"vision.{step.dataset}.data"
+            self._run(step, ["stages.vision.fetch", data, official])
+            self._run(step, ["stages.vision.generate", data, official, dataset])
+        return len(read_images(self.folder / dataset).train_labels)
 
-    def speed(self, dataset: str, section: Section) -> dict[str, Any]:
+    def speed(self, step: Step) -> dict[str, Any]:
         """The measured rates, once for a machine."""
         from benchmarks.gpu import machine
         from lib.io.device import use_device
 
-        here = machine(use_device(section["train"]["device"]))
-        found = self._read("speed.json") or {}
+        here = machine(use_device(step.section["train"]["device"]))
+        found = self._kept("speed.json", {})
         if any(found.get(name) != value for name, value in here.items()):
-            images = self._fetched(dataset, section)
             seconds = min(LONGEST_MEASUREMENT, self.clock.left / 60)
-            arguments = [f"vision.{dataset}.train", str(images), "speed.json", "--seconds", f"{seconds:g}"]
-            self._run(dataset, section, ["benchmarks.gpu", *arguments])
-            found = self._read("speed.json") or {}
+            arguments = [f"vision.{step.dataset}.train", f"data/vision/{step.dataset}/images.safetensors", "speed.json"]
+            self._run(step, ["benchmarks.gpu", *arguments, "--seconds", f"{seconds:g}"])
+            found = self._kept("speed.json", {})
         return found
 
-    def epochs(self, wanted: int, sections: dict[str, Section]) -> int:
+    def epochs(self, wanted: int, section: Section, n_images: int, speed: dict[str, Any]) -> int:
         """How many epochs: those that are wanted, those of the call before, or what the speed and the time allow."""
-        dataset, section = next(iter(sections.items()))
-        n_images = self.images(dataset, section)
-        speed = self.speed(dataset, section)
-        chosen = wanted or self.notes["epochs"]
+        before = self._kept("epochs.json", 0)
+        if wanted and before not in (0, wanted) and (self.folder / "published").exists():
+            raise InputError(f"EPOCHS: wanted {before}, those of the results in {self.keep}, got {wanted}")
+        chosen = wanted or before
         if not chosen:
             train = section["train"]
             trainings = train["n_seeds"] * (1 + len(train["controls"])) * len(train["init_scales"])
             rate = speed["images_per_second"].get("compiled", speed["images_per_second"]["not compiled"])
             chosen = affordable(FOR_TRAINING * self.clock.left, trainings, n_images, rate)
-        self.notes["epochs"] = chosen
-        self._note()
+        self._keep("epochs.json", chosen)
         print(f"{chosen} epochs", flush=True)
         return chosen
 
-    def carry_out(self, cell: Cell) -> None:
+    def carry_out(self, step: Step) -> None:
         """Train, analyse, draw and publish, if that is not done; raises `OutOfTimeError` where the clock ends it."""
-        from lib.io.base.tables import significant
-
-        found = self._published(cell)
-        if (significant(cell.scale), cell.seed) in [(one["init_scale"], one["seed"]) for one in found]:
+        if self._is_published(step):
             return
-        name = f"init_scale={cell.scale:g},seed={cell.seed}"
-        print(f"{cell.dataset}: {name}", flush=True)
-        images = str(self._fetched(cell.dataset, cell.section))
-        data, metrics = f"data/vision/{cell.dataset}/{name}", f"metrics/vision/{cell.dataset}"
-        runs, spectra = f"{data}/runs", f"{data}/spectra.parquet"
+        new = step.new
+        [scale] = new.section["train"]["init_scales"]
+        published = self.folder / "published" / step.dataset / "tables"
+        beside = ["--beside", str(published)] if self._provenance(step) else []
+        print(f"{step.dataset}: init scale {scale:g}", flush=True)
+        data, metrics = f"data/vision/{step.dataset}", f"metrics/vision/{step.dataset}"
+        plots = f"plots/vision/{step.dataset}"
+        images, runs, spectra = f"{data}/images.safetensors", f"{data}/runs", f"{data}/spectra.parquet"
         cuts = [f"{data}/truncate.parquet", f"{data}/prune.parquet"]
-        plots, ours = f"plots/vision/{cell.dataset}", f"vision.{cell.dataset}"
-        beside = ["--beside", f"published/{cell.dataset}/tables"] if found else []
-
-        def stage(*command: str) -> None:
-            self._run(cell.dataset, cell.alone, [*command])
-
-        stage("stages.vision.train", f"{ours}.train", str(CONTROLS), images, runs)
-        stage("stages.spectra", runs, spectra)
-        if cell.is_cut or not found:
-            stage("stages.vision.cut", f"{ours}.cut", "vision.cut", f"{ours}.train.device", images, runs, *cuts)
+        ours, model = f"vision.{step.dataset}", f"vision.{step.dataset}.train.model"
+        self._run(new, ["stages.vision.train", f"{ours}.train", str(CONTROLS), images, runs])
+        self._run(new, ["stages.spectra", runs, spectra])
+        if scale in step.section["cut"]["init_scales"] or not beside:
+            of = [f"{ours}.cut", "vision.cut", f"{ours}.train.device"]
+            self._run(new, ["stages.vision.cut", *of, images, runs, *cuts])
         else:
-            self._without_cuts(cuts)
+            self._without_cuts(cuts, published)
         made = [runs, spectra, *cuts, metrics, f"{plots}/training.csv"]
-        stage("stages.vision.evaluate", "vision.evaluate", f"{ours}.train.model", *made, *beside)
-        stage("stages.vision.plot", "vision.plot", f"{metrics}/tables", f"{plots}/figures")
-        self._publish(cell, found)
-        self.pack()
+        self._run(new, ["stages.vision.evaluate", "vision.evaluate", model, *made, *beside])
+        self._run(new, ["stages.vision.plot", "vision.plot", f"{metrics}/tables", f"{plots}/figures"])
+        self._publish(step)
 
     def pack(self) -> None:
-        """Write the archive of results: what is published, the speeds, and what calls note for the next."""
-        self._note()
+        """Keep an archive of the measured speed, of all that is published, and of what the next call has to know."""
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
             for file in sorted(self.folder.glob("*.json")) + sorted((self.folder / "published").rglob("*.*")):
-                if MEMBERS.fullmatch(file.relative_to(self.folder).as_posix()):
-                    archive.add(file, file.relative_to(self.folder))
-        write_files(self.folder, {ARCHIVE: packed.getvalue()})
-        if self.keep is not None:
-            put(packed.getvalue(), self.keep)
+                name = file.relative_to(self.folder).as_posix()
+                if RESULTS.fullmatch(name):
+                    archive.add(file, name)
+        put(packed.getvalue(), self.keep)
 
-    def _fetched(self, dataset: str, section: Section) -> Path:
-        """The data set, in the folder; it is fetched and made where it is not there."""
-        images = Path("data", "vision", dataset, "images.safetensors")
-        official = f"data/vision/{dataset}/official"
-        if not (self.folder / images).exists():
-            data = f"vision.{dataset}.data"
-            self._run(dataset, section, ["stages.vision.fetch", data, official])
-            self._run(dataset, section, ["stages.vision.generate", data, official, str(images)])
-        return self.folder / images
-
-    def _without_cuts(self, cuts: list[str]) -> None:
-        """Tables of no cut model."""
-        import pandas as pd
-
-        from lib.io.base.tables import write_table
+    def _without_cuts(self, cuts: list[str], published: Path) -> None:
+        """Tables without a row, for an init scale whose updates are not cut."""
+        from lib.io.base.tables import read_table, write_table
 
         for name in cuts:
-            write_table(pd.DataFrame({"init_scale": [], "control": [], "seed": []}), self.folder / name)
+            write_table(read_table(published / Path(name).name)[:0], self.folder / name)
 
-    def _published(self, cell: Cell) -> list[dict[str, Any]]:
-        """What is finished of the data set; raises `InputError` where other params have made it."""
+    def _provenance(self, step: Step) -> dict[str, Any]:
+        """Where what is published of the data set comes from; empty where nothing is."""
+        return self._kept(f"published/{step.dataset}/provenance.json", {})
+
+    def _is_published(self, step: Step) -> bool:
+        """Whether all of it, or more init scales of the same, were published.
+
+        Raises `InputError` where the results are those of other params: they are not replaced.
+        """
         from lib.io.base.tables import significant
 
-        note = self._read(f"published/{cell.dataset}/provenance.json")
-        if note is None:
-            return []
-        got, wanted = compared(note["params"]), compared(significant(self._recorded(cell)))
-        if got != wanted:
-            differ = [f"{name}={got.get(name)}" for name in got | wanted if got.get(name) != wanted.get(name)]
+        provenance = self._provenance(step)
+        if not provenance:
+            return False
+        found, wanted = provenance["params"], significant(self._recorded(step))
+        scales = [set(section["train"].pop("init_scales")) for section in (found, wanted)]
+        if found != wanted:
+            differ = [f"{part}={found[part]}" for part in wanted if found.get(part) != wanted[part]]
             raise InputError(
-                f"{self.keep or self.folder}: wanted results of these params, got some of {cell.dataset} with "
-                f"{', '.join(differ)}; give another KEEP and FOLDER, which keeps both"
+                f"{self.keep}: wanted results of these params, got some of {step.dataset} with {', '.join(differ)}; "
+                f"other params need another KEEP and FOLDER"
             )
-        return note["trainings"]
+        return scales[0] >= scales[1]
 
-    def _publish(self, cell: Cell, found: list[dict[str, Any]]) -> None:
-        """Copy what was measured of this cell and those before it, with where each was made."""
-        from tools.publish import code, copy, provenance
+    def _publish(self, step: Step) -> None:
+        from tools.publish import keep, provenance
 
-        note = provenance(self._recorded(cell), self.images(cell.dataset, cell.section))
-        made = {name: note[name] for name in ("device", "commit", "versions")} | {"code": code(ROOT)}
-        trainings = [*found, {"init_scale": cell.scale, "seed": cell.seed} | made]
-        seeds = sorted({one["seed"] for one in trainings})
-        note["params"]["train"] |= {
-            "init_scales": list(dict.fromkeys(one["init_scale"] for one in trainings)),
-            "n_seeds": len(seeds),
-        }
+        n_images = self.images(step)
+        before = self._provenance(step)
+        note = provenance(self._recorded(step), n_images)
+        scales = note["params"]["train"]["init_scales"]
+        made = {"init_scale": scales[-1]} | {name: note[name] for name in ("device", "commit", "versions")}
+        note["made"] = [*before.get("made", []), made]
+        note["params"]["train"]["init_scales"] = list(dict.fromkeys(one["init_scale"] for one in note["made"]))
         note |= {
-            "seeds": seeds,
             "command": " ".join(["python -m tools.gpu", *sys.argv[1:]]),
-            "wall_hours": self.notes["seconds"][cell.dataset] / 3600,
-            "trainings": trainings,
+            "wall_hours": self.seconds[step.dataset] / 3600,
         }
-        copy(cell.dataset, note, self.folder)
+        keep(step.dataset, note, self.folder)
+        self.pack()
 
-    def _recorded(self, cell: Cell) -> Section:
+    def _recorded(self, step: Step) -> Section:
         """What is published of the params: not where this machine has the official files, which are verified."""
         from tools.publish import with_shared
 
-        section = deepcopy(with_shared(cell.section, self.shared))
+        section = deepcopy(with_shared(step.section, self.shared))
         section["data"].pop("source_folder", None)
         return section
 
-    def _run(self, dataset: str, section: Section, command: list[str]) -> None:
-        """Run a module in the folder, with these params, until the clock ends it."""
-        params = {"vision": self.shared | {dataset: section}}
+    def _run(self, step: Step, command: list[str]) -> None:
+        """Run a module in the folder, with the step's params, until the clock ends it."""
+        params = {"vision": self.shared | {step.dataset: step.section}}
         (self.folder / "params.yaml").write_text(json.dumps(params, indent=1))
         environment = {name: value for name, value in os.environ.items() if name != "DVC_ROOT"}
         environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         begin = time.monotonic()
         if not self.clock.left:
             raise OutOfTimeError
-        process = subprocess.Popen([sys.executable, "-m", *command], cwd=self.folder, env=environment)
-        try:
+        with subprocess.Popen([sys.executable, "-m", *command], cwd=self.folder, env=environment) as process:
             while process.poll() is None and self.clock.left:
                 time.sleep(0.05)
-        finally:
-            process.kill()
-            code = process.wait()
-            seconds = self.notes["seconds"]
-            seconds[dataset] = seconds.get(dataset, 0.0) + time.monotonic() - begin
-            self._note()
-        if code and not self.clock.left:
+            process.kill()  # where it has not ended
+        self.seconds[step.dataset] = self.seconds.get(step.dataset, 0.0) + time.monotonic() - begin
+        self._keep("seconds.json", self.seconds)
+        if process.returncode and not self.clock.left:
             raise OutOfTimeError
-        if code:
-            raise InputError(f"{command[0]}: wanted a stage that ends well, got the exit code {code}")
+        if process.returncode:
+            raise InputError(f"{command[0]}: wanted a stage that ends well, got the exit code {process.returncode}")
 
-    def _read(self, name: str) -> Any:
+    def _kept(self, name: str, otherwise: Any) -> Any:
         file = self.folder / name
-        return json.loads(file.read_text()) if file.exists() else None
+        return json.loads(file.read_text()) if file.exists() else otherwise
 
-    def _note(self) -> None:
-        with atomic(self.folder / "notes.json") as part:
-            part.write_text(json.dumps(self.notes))
-
-
-def compared(params: Section) -> Section:
-    """The params by name in which results that are kept together must agree."""
-    parts = {part: dict(params[part]) for part in ("data", "train", "cut", "evaluate")}
-    for name in FREE:
-        parts["train"].pop(name, None)
-    return {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
+    def _keep(self, name: str, value: Any) -> None:
+        with atomic(self.folder / name) as part:
+            part.write_text(json.dumps(value))
 
 
 if __name__ == "__main__":
