@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
+from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
 from lib.dynamics.gradient_flow import (
     Event,
     LogCoordinates,
@@ -19,6 +20,7 @@ from lib.dynamics.gradient_flow import (
     with_samples,
 )
 from lib.dynamics.stiff_flow import StalledError, Step, crossing_of
+from lib.io.workers.compute import generator
 from lib.models.diagonal_attention import DiagonalHead, Quadratic, diagonal_head
 
 FINE = {"rtol": 1e-7, "atol": 1e-7}
@@ -192,6 +194,39 @@ def test_what_lingers_at_the_threshold_is_counted_once_and_what_turns_within_a_s
     assert [(event.sign, event.rises) for event in events] == [(1, True), (1, False), (-1, True)]
     assert [int(event.time) for event in events] == [0, 3, 3]
     assert events[1].time < events[2].time
+
+
+@pytest.mark.parametrize(
+    ("H", "minimum", "wanted"),
+    [
+        ([[1, 0, 0], [0, 1, 0], [0, 0, 1]], [1, 0.003, -0.008], [(0, True)]),
+        ([[1, 0.5, 0], [0.5, 0.3, 0], [0, 0, 1]], [0.004, 1, 0], [(0, True), (1, True), (0, False)]),
+    ],
+    ids=["never above the threshold", "above it until another joins"],
+)
+def test_what_rests_below_the_threshold_is_predicted_to_rise_as_often_as_in_the_flow(H, minimum, wanted):
+    loss = Quadratic(torch.tensor(H, dtype=torch.float64), torch.tensor(minimum, dtype=torch.float64))
+    start = LogCoordinates.of(U, V, -8 * math.log(10))
+    flow = with_events(log_flow(loss, start, 2e4, **USUAL), start, 1e-2)
+    measured = [event for _, events in flow for event in events]
+    predicted = list(staged_flow(loss, start, 2e4, **STAGED))
+    for events in (measured, predicted):
+        assert [(event.coordinate, event.rises) for event in events] == wanted
+    np.testing.assert_allclose([e.time for e in predicted], [e.time for e in measured], rtol=1e-2)
+
+
+@pytest.mark.slow
+def test_what_rests_at_0_004_in_the_head_of_seed_9003_is_predicted_to_rise_once():
+    X = gaussian_sequences(200, 10, 8, generator(9003, "tokens"))
+    w_u, w_v = gaussian_pair(16, generator(9003, "teacher"))
+    u, v = gaussian_pair(16, generator(9003, "start"))
+    loss, log_scale = DiagonalHead(X, diagonal_head(X, w_u * w_v)), -32 * math.log(10)
+    start = LogCoordinates.of(u.numpy(), v.numpy(), log_scale)
+    usual = {"threshold": 1e-2, "stationary": 1e-4, "max_events": 500, "rtol": 1e-5, "atol": 1e-4}
+    events = staged_flow(loss, start, 241.7 * (4 - log_scale), **usual)
+    rises = [event.coordinate for event in events if event.rises]
+    assert len(rises) <= 20
+    assert rises.count(5) == 1
 
 
 def test_where_nothing_moves_nothing_is_predicted():
