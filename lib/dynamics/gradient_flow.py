@@ -279,10 +279,10 @@ def staged_flow(
     as in the flow: a product rises to the threshold, and falls to half of it; one that is beyond the threshold at the
     start has risen at time 0. Ends at `end`, where nothing moves any more, or after `max_events` (`StalledError`).
 
-    Two departures keep what rests below the threshold from joining and falling without end. What has joined stays in
-    the gradient for good, however small its product becomes: in the flow no product returns to zero and stays there.
-    And where g at the threshold pulls a newcomer back, the flow would not have lifted it there: it joins without an
-    event, and rises when the flow on the support lifts it to the threshold.
+    Two departures keep what rests below the threshold from joining and leaving without end. What has joined stays in
+    the gradient, as in the flow, however small its product becomes. And where g, with the newcomer at the threshold,
+    pulls it back, the flow would not have lifted it there: it joins without an event, and rises when the flow on the
+    support lifts it to the threshold.
 
     Unlike the greedy limit it counts the time inside of stages, and uses the c of the start: the prediction holds at
     scales at which networks are trained. Departure: on the support $p = (c/2)\sinh 2y$, not $\pm e^x$ (c = 0), so that
