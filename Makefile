@@ -24,7 +24,11 @@ override SOURCE := $(value SOURCE)
 override EPOCHS := $(value EPOCHS)
 override FAULTS := $(value FAULTS)
 override SEED := $(value SEED)
+override LAB_WORKERS := $(value LAB_WORKERS)
+override LAB_MIXED_CPUS := $(value LAB_MIXED_CPUS)
+override MAX_MEMORY := $(value MAX_MEMORY)
 export REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS BASE TUNED TEXT OUT MODULES_TO_SAVE FAULTS SEED
+export LAB_WORKERS LAB_MIXED_CPUS MAX_MEMORY
 
 # The whole pipeline: data, runs, metrics, figures, claims, report.html
 repro: .venv/installed

@@ -5,8 +5,10 @@ sweep may leave out cases. Any other name is an error.
 """
 
 import difflib
+import itertools
 import math
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +50,9 @@ def main(claims: Path, measures: list[Path], known: Path, verdicts: OutFile) -> 
     judged = {name: judge(claim, found[claim.measures]) for name, claim in listed.items()}
     for name, claim in listed.items():
         if claim.nulls:
-            judged[name]["nulls"] = {null: judged[null]["state"] for null in claim.nulls}
+            own = claim.among(found[claim.measures])
+            nulls = {null: listed[null].among(found[listed[null].measures]) for null in claim.nulls}
+            judged[name]["nulls"] = {null: compared(claim, own, those) for null, those in nulls.items()}
     write_json(judged, verdicts)
     for state in ("holds", "fails", "not run"):
         names = [name for name, verdict in judged.items() if verdict["state"] == state]
@@ -99,7 +103,7 @@ def verdict(claim: Claim, measure: dict[str, Any]) -> dict[str, Any]:
             f"{claim.measures}: {claim.measure}: wanted a case for each of {len(values)} values, got {measure}"
         )
     numbers = [math.nan if value is None else float(value) for value in values]
-    summary = float(np.median(numbers) if claim.over == "median" else np.mean(numbers))
+    summary = summary_of(claim, values)
     bar = Interval(claim.bar)
     low, high = np.quantile(numbers, [0.25, 0.75])
     spread = (high - low) / 2 if claim.over == "median" else np.std(numbers, ddof=1) if len(numbers) > 1 else math.nan
@@ -116,20 +120,60 @@ def verdict(claim: Claim, measure: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def compared(claim: Claim, own: dict[str, dict[str, Any]], null: dict[str, dict[str, Any]]) -> str:
+    """Whether the numbers of a claim are nearer to its bar than those of its null, at each scale that both have.
+
+    Where no scale is of both, each of the claim's is compared with each of the null's.
+    """
+    if not own or not null:
+        return "not run"
+    shared = [(own[scale], null[scale]) for scale in own if scale in null]
+    pairs = shared or [(one, other) for one in own.values() for other in null.values()]
+    return "beats" if all(is_nearer(claim, one, other) for one, other in pairs) else "does not beat"
+
+
+def is_nearer(claim: Claim, own: dict[str, Any], null: dict[str, Any]) -> bool:
+    """Whether a claim's numbers are nearer to its bar than a null's: case by case, or their mean or median.
+
+    Only cases of both count; where there are none, each of the claim's is compared with each of the null's.
+    """
+    mine = dict(zip(own["cases"], own["values"], strict=True))
+    other = dict(zip(null["cases"], null["values"], strict=True))
+    shared = [case for case in mine if case in other]
+    if shared:
+        mine = {case: mine[case] for case in shared}
+        other = {case: other[case] for case in shared}
+    if claim.over != "every":
+        return nearness(claim, summary_of(claim, mine.values())) > nearness(claim, summary_of(claim, other.values()))
+    pairs = [(mine[case], other[case]) for case in shared] or itertools.product(mine.values(), other.values())
+    return all(nearness(claim, one) > nearness(claim, of_null) for one, of_null in pairs)
+
+
+def summary_of(claim: Claim, values: Iterable[float | None]) -> float:
+    """The mean of the values or, of a claim on it, their median; NaN where one is missing."""
+    numbers = [math.nan if value is None else float(value) for value in values]
+    return float(np.median(numbers) if claim.over == "median" else np.mean(numbers))
+
+
 def room(claim: Claim, verdict: dict[str, Any]) -> float:
-    """How far the numbers that decide are from the bar's ends, negative where one is beyond.
+    """How far the numbers that decide are from the bar's ends, negative where one is beyond."""
+    deciding = verdict["values"] if claim.over == "every" else [verdict["value"]]
+    return min(nearness(claim, number) for number in deciding)
+
+
+def nearness(claim: Claim, number: float | None) -> float:
+    """How far a number is from the ends of the bar, negative where it is beyond.
 
     Within a bar that begins at 0 the upper end counts alone, and else, where it ends at a 1 that is part of it, the
     lower: an error is never too small, and a share never too large.
     """
-    if not verdict["holds"] and any(map(math.isnan, verdict["values"])):
+    if number is None or math.isnan(number):
         return -math.inf
     bar = Interval(claim.bar)
-    deciding = (verdict["min"], verdict["max"]) if claim.over == "every" else (verdict["value"],)
-    below, above = min(deciding) - bar.low, bar.high - max(deciding)
-    if verdict["holds"] and bar.low == 0 and bar.high < math.inf:
+    below, above = number - bar.low, bar.high - number
+    if number in bar and bar.low == 0 and bar.high < math.inf:
         return above
-    return below if verdict["holds"] and claim.bar.endswith(" 1]") else min(below, above)
+    return below if number in bar and claim.bar.endswith(" 1]") else min(below, above)
 
 
 def interval_95(numbers: list[float], over: str) -> list[float]:

@@ -28,7 +28,7 @@ from lib.io.base.params import Count, read_params
 from lib.io.base.tables import read_json, read_table
 from lib.io.page import picture, write_page
 from lib.io.pretrained import Checkpoint, check_memory, check_pair, open_checkpoint, open_snapshots
-from lib.models.transformers_models import ModelError, known_architecture, read_batches
+from lib.models.transformers_models import ModelError, check_architecture, read_batches
 from stages.checkpoints.adapt import whether
 from stages.checkpoints.plan import COPIES
 
@@ -80,11 +80,14 @@ def checked(base: Path, tuned: Path, out: Path, text: str, *, saved: bool) -> tu
     wanted = read_params("checkpoints.own", Own, part=True)
     n_bytes = room(begun, len(snapshots), len({one.run for one in snapshots}), wanted.budgets, saved=saved)
     check_disk(out, n_bytes, "OUT")
-    plannable = known_architecture(begun.config)
-    if not plannable:
-        names = begun.config.get("architectures")
-        print(f"{base}: transformers has no {names}: spectra only, no plan and no adapter", file=sys.stderr)
-    elif text != "-":
+    plannable = True
+    try:
+        for one in (begun, *(snapshot.checkpoint for snapshot in snapshots)):
+            check_architecture(one.folder, one.config)
+    except ModelError as error:
+        plannable = False
+        print(f"{error}: spectra only, no plan and no adapter", file=sys.stderr)
+    if plannable and text != "-":
         n_batches = wanted.n_batches + wanted.n_measured_batches
         try:
             read_batches(base, begun.config, Path(text), wanted.seq_len, wanted.batch_size, n_batches)

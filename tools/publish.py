@@ -1,7 +1,8 @@
-"""Keep the results of a long run under published/, with where they come from: `make publish DATASET=... HOURS=...`.
+"""Keep the results of a long run under published/, with where they come from.
 
-Run it where the data set's stages have run, after a commit of the code that they ran with. Claims and report read
-published/ and never make it: nobody reruns days of training to see its numbers.
+`make publish DATASET=cifar10 HOURS=2.5 COMMAND="dvc repro"`: run where the data set's stages have run, after a commit
+of the code that they ran with. Claims and report read published/ and never make it: nobody reruns days of training to
+see its numbers.
 """
 
 import platform

@@ -2,8 +2,8 @@
 
 Also the list of measures that claims name: those that the files of measures have, or had when it was last written.
 
-A part of README.md stands between `<!-- NAME: made by make readme -->` and `<!-- end of NAME -->`. On every page a
-figure of a family has its title, and below it, in italics, its caption.
+A part of README.md or docs/optimisers.md stands between `<!-- NAME: made by make readme -->` and
+`<!-- end of NAME -->`. On every page a figure of a family has its title, and below it, in italics, its caption.
 """
 
 import json
@@ -11,10 +11,20 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from ruamel.yaml import YAML
+
+from lib.figures.optimizers import name_of
+from lib.io.base.tables import read_table
 
 ROOT = Path(__file__).parents[1]
 KNOWN = ROOT / "stages" / "measures.txt"
+CHANGES = {
+    "square_change_KQ": "squares, W_K and W_Q",
+    "square_change_VO": "squares, W_V and W_O",
+    "root_change_KQ": "roots, W_K and W_Q",
+    "root_change_VO": "roots, W_V and W_O",
+}
 FIGURE = re.compile(r"^!\[[^\]\n]*\]\(([^)\n]*plots/(\w+)/[^)\n]*?([\w-]+)\.svg)\)(?:\n+\*[^*\n]+\*)?$", re.MULTILINE)
 PAGE = """# Claims
 
@@ -26,7 +36,8 @@ The kinds are told apart. A *theorem* is what a paper, or a page of ours with it
 what it shows, by a bar of ours, as a figure states none; an *assumption* is one of the paper's, checked where it is
 used. *Our bar* was set by us, from a prototype or after a first run: it describes what came out and guards the
 implementation; it does not confirm the paper. A *control*
-must come out so if the measurement means anything, or is a null that a claim may or may not beat. A value stands with
+is a null or another setting, with a bar of ours for how far the claim beside it should be from it; one that fails is
+nearer. A claim *beats* a null where its numbers are nearer to its own bar, case by case. A value stands with
 its standard deviation over the cases or, a median, with half the distance of the quartiles. A claim over several scales
 must hold at each; the one nearest to failing is shown.
 
@@ -89,12 +100,9 @@ def value(claim: dict[str, Any]) -> str:
 
 
 def beats(claim: dict[str, Any]) -> str:
-    """Which of its nulls a claim beats, and which not."""
+    """Which of its nulls a claim beats, by their numbers, and which not."""
     nulls = claim.get("nulls", {})
-    said = {
-        "beats": [name for name, state in nulls.items() if state == "holds"],
-        "does not beat": [name for name, state in nulls.items() if state == "fails"],
-    }
+    said = {verb: [name for name, found in nulls.items() if found == verb] for verb in ("beats", "does not beat")}
     return "".join(f"; {verb} {', '.join(names)}" for verb, names in said.items() if names)
 
 
@@ -111,12 +119,32 @@ def known(claims: dict[str, dict[str, Any]], root: Path, before: str) -> str:
     return "\n".join(sorted(claimed & (taken | set(before.split())))) + "\n"
 
 
+def changes(table: pd.DataFrame) -> str:
+    """How much each optimiser changes what flows conserve: the least and the largest over seeds and init scales."""
+    lines = ["| | " + " | ".join(CHANGES.values()) + " |", "|---" * (1 + len(CHANGES)) + "|"]
+    for optimizer in table["optimizer"].unique():
+        rows = table[table["optimizer"] == optimizer]
+        cells = [f"{rows[column].min():.2g} … {rows[column].max():.2g}" for column in CHANGES]
+        lines.append(f"| {name_of(optimizer)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def conserved(tables: Path) -> dict[str, str]:
+    """The two tables of docs/optimisers.md on what is conserved, by their names there."""
+    trained = read_table(tables / "optimizers.parquet")
+    full_rank = trained["teacher_rank"] == trained["teacher_rank"].max()
+    return {
+        "changes from small starts": changes(trained[full_rank]),
+        "changes from uneven starts": changes(read_table(tables / "conserved.parquet")),
+    }
+
+
 def replaced(text: str, name: str, content: str) -> str:
     """The text with the part of that name set to the content."""
     begin, end = f"<!-- {name}: made by make readme -->", f"<!-- end of {name} -->"
     pattern = re.escape(begin) + ".*?" + re.escape(end)
     if not re.search(pattern, text, re.DOTALL):
-        raise ValueError(f"README.md: wanted a part between {begin} and {end}, got none")
+        raise ValueError(f"wanted a part between {begin} and {end}, got none")
     return re.sub(pattern, lambda _: f"{begin}\n{content}\n{end}", text, flags=re.DOTALL)
 
 
@@ -148,6 +176,11 @@ def main() -> None:
     text = replaced(readme.read_text(encoding="utf-8"), "headlines", headlines(claims))
     readme.write_text(replaced(text, "findings", findings(captions)), encoding="utf-8")
     (ROOT / "docs" / "claims.md").write_text(page(claims), encoding="utf-8")
+    optimisers = ROOT / "docs" / "optimisers.md"
+    text = optimisers.read_text(encoding="utf-8")
+    for name, table in conserved(ROOT / "metrics" / "gradual_rank" / "optimizers" / "tables").items():
+        text = replaced(text, name, table)
+    optimisers.write_text(text, encoding="utf-8")
     KNOWN.write_text(known(claims, ROOT, KNOWN.read_text(encoding="utf-8")), encoding="utf-8")
     for path in (readme, *sorted((ROOT / "docs").glob("*.md"))):
         before = path.read_text(encoding="utf-8")

@@ -1,11 +1,15 @@
-"""A measure of the experiments over a param, as a table and as a figure: `make sweep PARAM=... METRIC=...`.
+"""A measure of the experiments over a param, as a table and as a figure.
 
-An experiment with the same value as the commit that it began from is of another sweep, and left out.
+`make sweep PARAM=vision.digits.train.learning_rate METRIC=vision/digits:test_accuracy`: the accuracy by that rate.
+
+An experiment with the same value as the commit that it began from is of another sweep, and left out; so is one that
+has other params of its own too, where no second value of the param was tried with them.
 """
 
 import json
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +21,19 @@ from rich.table import Table
 from lib.figures.style import rendered, styled
 from lib.io.base.command import run
 from lib.io.base.files import InputError, atomic
+from tools.compare import values
 
-Point = tuple[str, Any, float, float, float]  # experiment, the param's value, the metric's mean, low and high end
+
+@dataclass(frozen=True)
+class Point:
+    """The param's value in an experiment, and its metric: the mean and the ends between which it varies."""
+
+    experiment: str
+    value: Any
+    mean: float
+    low: float
+    high: float
+    besides: str  # the other params that are not as in its commit
 
 
 def points(shown: list[dict[str, Any]], param: str, file: str, metric: str) -> Iterator[Point]:
@@ -26,18 +41,32 @@ def points(shown: list[dict[str, Any]], param: str, file: str, metric: str) -> I
     for commit in shown:
         if commit["rev"] == "workspace":
             continue
-        begun = value_of(commit, param)
+        begun = params_of(commit)
+        at = found(begun, param.split("."))
         states = [state for experiment in commit.get("experiments") or [] for state in experiment["revs"]]
-        for state in [commit, *(state for state in states if value_of(state, param) != begun)]:
-            value = value_of(state, param)
-            number = None if value is None else metric_of(state["rev"], file, metric)
-            if value is not None and number is not None:
-                yield state.get("name") or state["rev"][:7], value, *number
+        for state in [commit, *states]:
+            params = params_of(state)
+            value = found(params, param.split("."))
+            if value is None or (state is not commit and value == at):
+                continue
+            number = metric_of(state["rev"], file, metric)
+            if number is not None:
+                others = set(values(params)) - set(values(begun))
+                besides = ", ".join(f"{name}={other}" for name, other in sorted(others) if name != param)
+                yield Point(state.get("name") or state["rev"][:7], value, *number, besides)
 
 
-def value_of(state: dict[str, Any], param: str) -> Any:
+def params_of(state: dict[str, Any]) -> Any:
     data = state.get("data") or {"params": {}}
-    return found(data["params"].get("params.yaml", {}).get("data"), param.split("."))
+    return data["params"].get("params.yaml", {}).get("data")
+
+
+def one_sweep(found: list[Point]) -> list[Point]:
+    """The points that are compared: those with other params of their own where at least two values share these."""
+    tried: dict[str, set[str]] = {}
+    for point in found:
+        tried.setdefault(point.besides, set()).add(str(point.value))
+    return [point for point in found if not point.besides or len(tried[point.besides]) > 1]
 
 
 def metric_of(rev: str, file: str, metric: str) -> tuple[float, float, float] | None:
@@ -62,11 +91,11 @@ def found(tree: Any, keys: list[str]) -> Any:
 
 def drawn(rows: list[Point], param: str, metric: str) -> Figure:
     """Mean and spread against the param: on an axis where it is a number, else one place per value."""
-    plain = all(isinstance(value, int | float) and not isinstance(value, bool) for _, value, *_ in rows)
-    x: list[Any] = [value if plain else str(value) for _, value, *_ in rows]
-    ends = [[mean - low for *_, mean, low, _ in rows], [high - mean for *_, mean, _, high in rows]]
+    plain = all(isinstance(row.value, int | float) and not isinstance(row.value, bool) for row in rows)
+    x: list[Any] = [row.value if plain else str(row.value) for row in rows]
+    ends = [[row.mean - row.low for row in rows], [row.high - row.mean for row in rows]]
     figure, axes = plt.subplots(figsize=(5.4, 3.4))
-    axes.errorbar(x, [mean for *_, mean, _, _ in rows], yerr=ends, fmt="o", capsize=3)
+    axes.errorbar(x, [row.mean for row in rows], yerr=ends, fmt="o", capsize=3)
     if plain and min(x) > 0 and max(x) > 20 * min(x):
         axes.set_xscale("log")
     axes.set(xlabel=param, ylabel=metric.replace("_", " "))
@@ -80,15 +109,21 @@ def main(param: str, metric: str, figure: Path = Path("sweep.svg")) -> None:
         raise InputError(f"METRIC: wanted FOLDER:NAME such as vision/digits:test_accuracy, got {metric!r}")
     file = f"metrics/{folder}/summary.json"
     said = subprocess.run(["dvc", "exp", "show", "--json"], check=True, capture_output=True, text=True).stdout
-    rows = sorted(set_once(points(json.loads(said), param, file, name)), key=lambda row: (str(type(row[1])), row[1]))
+    listed = set_once(points(json.loads(said), param, file, name))
+    rows = sorted(one_sweep(listed), key=lambda row: (str(type(row.value)), row.value))
     if not rows:
         raise InputError(f"wanted experiments with the param {param} and the metric {name} of {file}, got none")
     table = Table()
     for column in ("experiment", param, name, "from", "to"):
         table.add_column(column)
     for row in rows:
-        table.add_row(row[0], str(row[1]), *(f"{number:.4g}" for number in row[2:]))
+        numbers = row.mean, row.low, row.high
+        table.add_row(row.experiment, str(row.value), *(f"{number:.4g}" for number in numbers))
     Console().print(table)
+    for point in listed:
+        if point.besides:
+            alone = "" if point in rows else f"left out, as no other value of {param} was tried with them: "
+            print(f"{point.experiment}: other params differ too: {alone}{point.besides}")
     with styled(), atomic(figure) as part:
         part.write_bytes(rendered(drawn(rows, param, name)))
     print(f"the figure is {figure}")
@@ -96,7 +131,7 @@ def main(param: str, metric: str, figure: Path = Path("sweep.svg")) -> None:
 
 def set_once(rows: Iterator[Point]) -> list[Point]:
     """Each experiment once: DVC lists a commit again below every name that it has."""
-    return list({row[0]: row for row in rows}.values())
+    return list({row.experiment: row for row in rows}.values())
 
 
 if __name__ == "__main__":

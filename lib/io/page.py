@@ -2,6 +2,7 @@
 
 import base64
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ from lib.io.base.files import InputError, atomic
 
 COLUMN = 1140  # the width of a page's column, in CSS pixels: a figure is never shown wider
 COLOURS = 32  # of a picture: a drawing looks the same in fewer bytes, and no tint takes another one's place
+MOST = 10_000  # CSS pixels on a side: of a larger drawing, the renderer ends the whole process for want of memory
+PIXELS = {None: 1.0, "px": 1.0, "pt": 96 / 72, "pc": 16.0, "in": 96.0, "cm": 96 / 2.54, "mm": 96 / 25.4}
+LENGTH = re.compile(r"([0-9.]+(?:[eE][+]?[0-9]+)?)(px|pt|pc|in|cm|mm)?")
 
 
 @dataclass(frozen=True)
@@ -46,9 +50,12 @@ def picture(svg: bytes, where: str, width: int = COLUMN) -> Picture:
     drawings give equal bytes.
 
     Raises:
-        InputError: It is no SVG drawing; says `where` it stands.
+        InputError: It is no SVG drawing, or one too large to be drawn; says `where` it stands.
     """
     try:
+        largest = max(_sides(svg), default=0)
+        if largest > MOST:
+            raise ValueError(f"a side of {largest:.0f} pixels, more than {MOST}")
         drawn = _on_paper(svg, 1.0)
         if drawn.width > width:
             drawn = _on_paper(svg, width / drawn.width)
@@ -60,6 +67,16 @@ def picture(svg: bytes, where: str, width: int = COLUMN) -> Picture:
     few.save(file, format="WEBP", lossless=True, quality=100, method=4)
     address = "data:image/webp;base64," + base64.b64encode(file.getvalue()).decode()
     return Picture(address, few.width, few.height)
+
+
+def _sides(svg: bytes) -> list[float]:
+    """The width and the height that a drawing gives itself, in CSS pixels."""
+    tag = re.search(r"<svg\b[^>]*", svg.decode())
+    said = dict(re.findall(r"""([\w:-]+)\s*=\s*["']([^"']*)""", tag[0] if tag else ""))
+    given = [LENGTH.fullmatch(said.get(side, "")) for side in ("width", "height")]
+    if not all(given):  # a share of the page, or nothing: then it is drawn as large as its box
+        given = [LENGTH.fullmatch(side) for side in said.get("viewBox", "").replace(",", " ").split()[2:]]
+    return [float(one[1]) * PIXELS[one[2]] for one in given if one]
 
 
 def _on_paper(svg: bytes, scale: float) -> Image.Image:

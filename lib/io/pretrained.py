@@ -6,7 +6,7 @@ no such checkpoint is refused in one line: pickles, quantised weights, an adapte
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -19,6 +19,7 @@ from lib.io.base.memory import available_memory
 FLOATS = ("F64", "F32", "F16", "BF16")
 QUANTISED = ("I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3", "F6_E3M2")
 INDEX, WHOLE = "model.safetensors.index.json", "model.safetensors"
+MOST_LAYERS = 1000  # of a model, where its weights have fewer tensors
 CONVERT = "AutoModel....from_pretrained(FOLDER).save_pretrained(OUT)"
 
 
@@ -84,6 +85,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     for name, entry in tensors.items():
         if entry.dtype in QUANTISED:
             raise InputError(f"{entry.file}: wanted weights in f32, bf16 or f16, got {name} in {entry.dtype}")
+    _check_layers(folder, config, len(tensors))
     return Checkpoint(folder, config, tensors)
 
 
@@ -157,6 +159,30 @@ def check_memory(checkpoint: Checkpoint, n_copies: int, what: str) -> int:
 def memory_of(checkpoint: Checkpoint, n_copies: int) -> int:
     """The bytes of `n_copies` of the weights in float32."""
     return 4 * n_copies * sum(prod(entry.shape) for entry in checkpoint.tensors.values())
+
+
+def _check_layers(folder: Path, config: dict[str, Any], n_tensors: int) -> None:
+    """Raise `InputError` for a config of more layers than its weights can be of: to make them would not end."""
+    most = max(MOST_LAYERS, n_tensors)
+    for key, value in _settings(config):
+        if not re.search(r"(layers?|depths?)$", key):
+            continue
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, int | float) and number > most:
+                wanted = f"wanted at most {most} layers, for weights of {n_tensors} tensors"
+                raise InputError(f"{folder / 'config.json'}: {key}: {wanted}, got {number}")
+
+
+def _settings(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every key of a config with its value, also those of a part of the model (`text_config`)."""
+    rest: list[Any] = [config]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, dict):
+            yield from one.items()
+            rest += one.values()
+        elif isinstance(one, list):
+            rest += one
 
 
 def _step(name: str) -> int:

@@ -1,11 +1,13 @@
 """Live models of the transformers library: made from a config or read from a folder, their linear modules, their loss.
 
-The library is loaded here alone, and only when a model is wanted. peft knows modules by their names in the live model,
-which are not always those of the tensors on disk: here the two are matched by content, and what matches nothing is
-refused by name.
+The library is loaded here alone, and only when a model is wanted. It runs no code that a checkpoint brings, and what it
+cannot open is refused in one line. peft knows modules by their names in the live model, which are not always those of
+the tensors on disk: here the two are matched by content, and what matches nothing is refused by name.
 """
 
+import errno
 import hashlib
+import json
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+SAFE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # of all that is loaded
 Kind = Literal["llama", "gpt2"]
 Batch = dict[str, Tensor]
 Weight = Float[Tensor, "_ _"]
@@ -76,24 +79,22 @@ def small_model(
 
 
 def open_model(folder: Path, config: Mapping[str, Any], dtype: torch.dtype | None = None) -> torch.nn.Module:
-    """The model of a checkpoint, in evaluation mode; raises `ModelError` for one that transformers does not know."""
-    with _quiet():
-        import transformers
+    """The model of a checkpoint, in evaluation mode; raises `ModelError` for one that transformers cannot open."""
+    kind = _model_class(folder, config)
+    with _refusing(f"{folder}: wanted a checkpoint that {kind.__name__} can read"):
+        model, told = kind.from_pretrained(folder, dtype=dtype or "auto", output_loading_info=True, **SAFE)
+    missing = sorted(told["missing_keys"])
+    if missing:
+        wanted = f"{folder}: wanted every weight of {kind.__name__}"
+        raise ModelError(f"{wanted}, got none for {len(missing)} of them: {missing[:9]}")
+    return model.train(False)
 
-        names = config.get("architectures") or []
-        found = getattr(transformers, names[0], None) if names else None
-        if found is None:
-            raise ModelError(
-                f"{folder}: wanted an architecture that transformers {transformers.__version__} has, got {names}"
-            )
-        model, told = found.from_pretrained(
-            folder, dtype=dtype or "auto", local_files_only=True, output_loading_info=True
-        )
-        if told["missing_keys"]:
-            raise ModelError(
-                f"{folder}: wanted every weight of {names[0]}, got none for {sorted(told['missing_keys'])}"
-            )
-        return model.train(False)
+
+def check_architecture(folder: Path, config: Mapping[str, Any]) -> None:
+    """Raise `ModelError` where a checkpoint's config alone says that transformers cannot open its model."""
+    kind = _model_class(folder, config)
+    with _refusing(f"{folder}: wanted a config that {kind.__name__} can read"):
+        kind.config_class.from_pretrained(folder, **SAFE)
 
 
 def save_model(model: Any, folder: Path) -> None:
@@ -310,10 +311,11 @@ class GainMeasure:
 
 def loss(model: torch.nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
     """The model's own loss of a batch: a mean over tokens, or over samples, in nats."""
-    given = dict(batch)
-    if "labels" not in given:
-        given["labels"] = given["input_ids"]
-    return model(**given).loss
+    with _refusing(f"TEXT: wanted samples of which {type(model).__name__} has a loss, got {sorted(batch)}"):
+        given = dict(batch)
+        if "labels" not in given:
+            given["labels"] = given["input_ids"]
+        return model(**given).loss
 
 
 def read_batches(
@@ -362,15 +364,18 @@ def token_ids(folder: Path, text: bytes, vocab_size: int) -> Int[Tensor, " token
     Raises `ModelError` where it has neither.
     """
     if (folder / "tokenizer.json").is_file() or (folder / "tokenizer_config.json").is_file():
-        with _quiet():
-            from transformers import AutoTokenizer
-
-            tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         try:
             words = text.decode("utf-8")
         except UnicodeDecodeError as error:
             raise ModelError(f"wanted a text in UTF-8, got: {error}") from error
-        return torch.tensor(tokenizer(words, add_special_tokens=False)["input_ids"])
+        with _refusing(f"{folder}: wanted a tokenizer that transformers can read"):
+            from transformers import AutoTokenizer
+
+            file = folder / "tokenizer_config.json"
+            if file.is_file() and _has_code(json.loads(file.read_bytes())):
+                raise ModelError(f"{file}: wanted a tokenizer of transformers, got one with code of its own (auto_map)")
+            tokenizer: Any = AutoTokenizer.from_pretrained(folder, **SAFE)
+            return torch.tensor(tokenizer(words, add_special_tokens=False)["input_ids"])
     if vocab_size != 256:
         raise ModelError(
             f"{folder}: wanted a tokenizer, or a vocabulary of 256 bytes, got neither ({vocab_size} words)"
@@ -378,19 +383,48 @@ def token_ids(folder: Path, text: bytes, vocab_size: int) -> Int[Tensor, " token
     return torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
 
 
-def known_architecture(config: Mapping[str, Any]) -> bool:
-    """Whether transformers can make the model of a config."""
-    with _quiet():
+def _model_class(folder: Path, config: Mapping[str, Any]) -> Any:
+    """The class of a checkpoint's model; raises `ModelError` where that is no model of transformers."""
+    if _has_code(config):
+        raise ModelError(f"{folder}: wanted a model of transformers, got one with code of its own (auto_map)")
+    names = config.get("architectures")
+    name = names[0] if isinstance(names, list) and names else None
+    with _refusing(f"{folder}: wanted an architecture that can be imported, got {name}"):
         import transformers
 
-        names = config.get("architectures") or []
-        return bool(names) and hasattr(transformers, names[0])
+        found: Any = getattr(transformers, name, None) if isinstance(name, str) else None
+        is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
+    if not is_model or found.forward is torch.nn.Module.forward:  # the latter of what models are derived from
+        wanted = f"{folder}: wanted an architecture that transformers {transformers.__version__} has"
+        raise ModelError(f"{wanted}, got {names}")
+    return found
+
+
+def _has_code(config: Any) -> bool:
+    return '"auto_map":' in json.dumps(config)  # also in the config of a part of the model
 
 
 def _digest(weight: Float[Tensor, "row col"]) -> str:
     data = weight.detach().cpu().contiguous()
     shape = f"{tuple(data.shape)} {data.dtype}".encode()
     return hashlib.sha256(shape + data.view(torch.uint8).numpy().tobytes()).hexdigest()
+
+
+@contextmanager
+def _refusing(wanted: str) -> Iterator[None]:
+    """Have the library fail with one line, a `ModelError`; what the machine lacks stays what it is."""
+    with _quiet():
+        try:
+            yield
+        except Exception as error:
+            got = " ".join(str(error).split())[:300]
+            memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in got
+            disk = isinstance(error, OSError) and error.errno not in (None, errno.ENOENT)
+            if memory or disk or isinstance(error, ModelError):
+                raise
+            if "ignore_mismatched_sizes" in got:
+                got = "weights of other shapes than its config says"
+            raise ModelError(f"{wanted}, got: {got} ({type(error).__name__})") from error
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from lib.models.transformers_models import (
     GainMeasure,
     LinearUpdates,
     ModelError,
-    known_architecture,
+    check_architecture,
     linear_modules,
     loss,
     matched_by_content,
@@ -84,7 +84,10 @@ def prepared(section: str, measure: str, base: Path, tuned: Path, text: str, spe
     last = {one.run: one for one in open_snapshots(tuned)}
     for one in last.values():
         check_pair(begun, one.checkpoint)
-    known_architecture(begun.config)  # loads the library once, before each worker would; opening a model refuses others
+    try:
+        check_architecture(base, begun.config)  # and the library is loaded once, before each worker would
+    except ModelError as error:
+        raise InputError(str(error)) from error
     n_fit = check_memory(begun, HELD, "plan")
     rows = {name: table[(table["run"] == name) & (table["step"] == one.step)] for name, one in last.items()}
     jobs = [(params, sizes, base, one.checkpoint.folder, text, rows[name], name) for name, one in last.items()]

@@ -72,6 +72,7 @@ class Many:
 def main(section: str, solver: str, tasks: Path, of_many: Path, tables: OutFolder) -> None:
     use_threads(1)
     params, solve = read_params(section, Flow), read_params(solver, Solver)
+    sizes = read_cases(of_many, Many)
     rows = read_table(tasks, COLUMNS).to_dict("records")
     listed = read_as("a table of tasks", lambda _: tasks_by_name(rows), tasks).values()
     check_memory(section, max((task.memory for task in listed), default=0))
@@ -81,7 +82,7 @@ def main(section: str, solver: str, tasks: Path, of_many: Path, tables: OutFolde
             (theorem, task, share, solve) for task in listed if task.use == "gamma" for share in params.gamma_shares
         ],
         "repeats": [(repeats, task, params.repeats_scale, solve) for task in listed if task.use == "repeats"],
-        "many": [(many, case, solve) for case in read_cases(of_many, Many)],
+        "many": [(many, case, solve) for case in sizes],
     }
     n_runs = {name: len(of) for name, of in jobs.items()}
     n_paths = n_runs["theorem"] + n_runs["gamma"]  # of both in scratch

@@ -23,8 +23,9 @@ from lib.analysis.ranks import of_products
 from lib.analysis.staircase import plateau_errors, relative_gaps
 from lib.io.base.command import OutFile, OutFolder, run
 from lib.io.base.files import InputError, clear
-from lib.io.base.params import Count, Fraction, Interval, Name, Positive, Seed, read_cases, read_params
+from lib.io.base.params import Count, Fraction, Interval, Name, Positive, Seed, read_params
 from lib.io.base.tables import compact, read_table, write_csv, write_measures, write_table
+from lib.io.cases import read_problems
 
 Table = pd.DataFrame
 Measures = dict[str, pd.Series | dict[str, pd.Series]]
@@ -94,7 +95,7 @@ def main(
     """Write `tables`, `measures.json` and `summary.json` in metrics, and the curves of the loss."""
     params, bar = read_params(section, Evaluate), read_params(bars, Bars)
     matrices = read_params(full_weights, Full, part=True)
-    base, cases = read_params(studied, str), read_cases(problems, Problem, part=True, shared=read_params(usual, dict))
+    base, cases = read_params(studied, str), read_problems(problems, Problem, usual)
     if base not in [problem.name for problem in cases]:
         raise InputError(f"{studied}: wanted one of the problems of {problems}, got {base!r}")
     found: dict[str, list[Table]] = {}

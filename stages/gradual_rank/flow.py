@@ -17,8 +17,9 @@ from lib.io.base.command import OutFolder, run
 from lib.io.base.files import InputError, clear
 from lib.io.base.inputs import read_as
 from lib.io.base.memory import COPIES, check_disk, check_memory, table_memory
-from lib.io.base.params import Interval, Name, Positive, read_cases, read_params
+from lib.io.base.params import Interval, Name, Positive, read_params
 from lib.io.base.tables import read_table, write_table
+from lib.io.cases import read_problems
 from lib.io.cells import Tables, joined, spread_cells
 from lib.io.runs import Layout, clear_runs, write_run
 from lib.io.workers.compute import available_cores, use_threads
@@ -87,7 +88,7 @@ def main(
     use_threads(1)
     params, common, base = read_params(section, Flow), read_params(solver, Solver), read_params(studied, str)
     common = replace(common, rtol=params.rtol, atol=params.atol)
-    listed = read_cases(problems, Problem, part=True, shared=read_params(usual, dict))
+    listed = read_problems(problems, Problem, usual)
     cases = {problem.name: problem for problem in listed}
     if base not in cases:
         raise InputError(f"{studied}: wanted one of the problems {sorted(cases)}, got {base!r}")

@@ -12,7 +12,8 @@ from lib.data.gaussian_sequences import PAIRS, Law, gaussian_sequences
 from lib.io.base.command import OutFolder, run
 from lib.io.base.files import clear, write_files
 from lib.io.base.inputs import with_digest
-from lib.io.base.params import Interval, Name, Seeds, read_cases, read_params
+from lib.io.base.params import Interval, Name, Seeds
+from lib.io.cases import read_problems
 from lib.io.workers.compute import generator, use_threads
 from lib.models.diagonal_attention import taught
 
@@ -61,7 +62,7 @@ class Problem(Seeds):
 def main(usual: str, problems: Path, tasks: OutFolder) -> None:
     """Write the task of each problem; cells of the table that are empty are as in the section `usual`."""
     use_threads(1)
-    cases = read_cases(problems, Problem, part=True, shared=read_params(usual, dict))
+    cases = read_problems(problems, Problem, usual)
     clear(tasks, "*.safetensors")
     for problem in cases:
         write_files(tasks, {f"{problem.name}.safetensors": make(problem)})

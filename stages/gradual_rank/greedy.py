@@ -25,8 +25,9 @@ from lib.io.base.command import OutFolder, run
 from lib.io.base.files import InputError
 from lib.io.base.inputs import read_as
 from lib.io.base.memory import COPIES, check_disk, check_memory, table_memory
-from lib.io.base.params import Count, Interval, Name, Positive, read_cases, read_params
+from lib.io.base.params import Count, Interval, Name, Positive, read_params
 from lib.io.base.tables import write_table
+from lib.io.cases import read_problems
 from lib.io.cells import Tables, joined, spread_cells
 from lib.io.workers.compute import available_cores, generator, use_threads
 from lib.models.diagonal_attention import DiagonalHead, DiagonalTransformer, diagonal_head, diagonal_network
@@ -90,7 +91,7 @@ def main(
     adapter, base = read_params(forecast, Forecast), tasks / f"{read_params(studied, str)}.safetensors"
     jobs: dict[str, list[tuple]] = {"forecast": []}
     n_bytes = 10_000
-    for problem in read_cases(problems, Problem, part=True, shared=read_params(usual, dict)):
+    for problem in read_problems(problems, Problem, usual):
         file = tasks / f"{problem.name}.safetensors"
         own = {"atol": problem.atol, "curvature_share": problem.curvature_share}
         used = replace(common, **{name: value for name, value in own.items() if value})

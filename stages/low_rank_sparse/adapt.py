@@ -15,6 +15,7 @@ from lib.io.base.inputs import read_header
 from lib.io.base.memory import COPIES, check_disk, check_memory
 from lib.io.base.params import Count, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
 from lib.io.base.tables import write_table
+from lib.io.cases import CONFIGURATION
 from lib.io.cells import Tables, joined, spread_cells
 from lib.io.runs import FIRST_SNAPSHOT, open_run
 from lib.io.workers.compute import advance, generator, n_parallel, use_device
@@ -54,10 +55,12 @@ def main(
     section: str, training: str, configurations: Path, adaptations: Path, dataset: Path, runs: Path, table: OutFile
 ) -> None:
     params, seeds = read_params(training, Training, part=True), read_params(section, Seeds)
-    known = {one.name: one for one in read_cases(configurations, Configuration, part=True, shared=vars(params))}
+    listed = read_cases(configurations, Configuration, columns=CONFIGURATION, shared=vars(params))
+    known = {one.name: one for one in listed}
+    asked = read_cases(adaptations, Adaptation, shared=vars(seeds))
     use_device(params.device)
     jobs, header = [], read_header(dataset, *PATTERNS)
-    for adaptation in read_cases(adaptations, Adaptation, shared=vars(seeds)):
+    for adaptation in asked:
         if adaptation.configuration not in known:
             wanted = f"a configuration of {list(known)}"
             raise InputError(f"{adaptations}: wanted {wanted}, got {adaptation.configuration!r}")

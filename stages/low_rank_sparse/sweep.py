@@ -24,6 +24,7 @@ from lib.io.base.files import InputError
 from lib.io.base.memory import COPIES, check_disk
 from lib.io.base.params import Count, Interval, Positive, Seeds, Steps, parse, read_cases, read_params
 from lib.io.base.tables import write_table
+from lib.io.cases import CONFIGURATION
 from lib.io.cells import Tables, spread_cells
 from lib.io.grids import grid
 from lib.io.pattern_sizes import PatternSizes, Size, Tokens
@@ -131,7 +132,7 @@ def main(section: str, data: str, training: str, configurations: Path, sweeps: P
     params, device = read_params(section, Sweeps), read_params(f"{training}.device", str)
     use_device(device)
     base = asdict(read_params(data, PatternSizes, part=True)) | asdict(read_params(training, Training, part=True))
-    known = read_cases(configurations, Configuration, part=True, shared=base)
+    known = read_cases(configurations, Configuration, columns=CONFIGURATION, shared=base)
     ways = {one.name: base | {"readout": one.readout, "learning_rate": one.learning_rate} for one in known}
     asked = [
         (labels, (problem, sweep.looks, *sweep.seeds))

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import pandas as pd
 from matplotlib.figure import Figure
 
 from lib.figures.low_rank import accuracy_against_pruning, accuracy_against_rank
@@ -21,7 +22,7 @@ from lib.figures.spectra import normalised_spectra, spectra_of_heads, spectra_th
 from lib.figures.style import as_svg
 from lib.figures.training import cuts_and_rates, learning_curves, ranks_at_loss, ranks_of_optimizers
 from lib.io.base.command import OutFolder, run
-from lib.io.base.files import write_files
+from lib.io.base.files import InputError, write_files
 from lib.io.base.params import Interval, Positive, read_params
 from lib.io.base.tables import read_table
 from lib.io.workers.compute import spread_by_name
@@ -54,6 +55,7 @@ def drawings(section: str, tables: Path) -> dict[str, Callable[[], Figure]]:
     plain = {name: table[table["control"] == "none"] for name, table in found.items() if "control" in table}
     compared = read_table(tables / "scales.parquet").groupby("use")["init_scale"].agg(list)
     [reference], scales = compared["reference"], compared.get("growth", compared["reference"])
+    check_shown(params, plain["spectra"], section)
     place = params.layer, params.head
     drawn = {
         "figure-1": partial(normalised_spectra, plain["spectra"], reference, *place),
@@ -73,6 +75,18 @@ def drawings(section: str, tables: Path) -> dict[str, Callable[[], Figure]]:
     if training["control"].str.startswith("scaled=").any():
         drawn["readings-of-init-scale"] = partial(readings_of_init_scale, training, ranks)
     return drawn
+
+
+def check_shown(params: Plot, spectra: pd.DataFrame, section: str) -> None:
+    """Raise `InputError` where the tables lack the layer or the head that is drawn, or so many singular values."""
+    updates = spectra[spectra["of"] == "update"]
+    for key, asked in (("layer", params.layer), ("head", params.head)):
+        known = sorted(map(int, updates[key].unique()))
+        if asked not in known:
+            raise InputError(f"{section}.{key}: wanted one of {known}, those of the tables, got {asked}")
+    most = updates["singular_values"].map(len).max()
+    if params.lines > most:
+        raise InputError(f"{section}.lines: wanted at most the {most} singular values of a head, got {params.lines}")
 
 
 def of_optimizers(tables: Path) -> dict[str, Callable[[], Figure]]:

@@ -149,8 +149,11 @@ def test_every_precondition_counts():
     assert not bound.met(1e-6, near, 0.25, curvature)
     assert not bound.met(0.0, 1.001 * near, 0.25, curvature)
     assert not bound.met(0.0, near, 0.2501, curvature)
-    assert not descent_bound(1 / 29, 29, 28, 2).feasible
-    assert not descent_bound(1 / 29, 29, 28, 2).met(0.0, 0.0, 0.25, curvature)
+    assert bound.earliest < bound.latest == near
+    none = descent_bound(1 / 29, 29, 28, 2)
+    assert none.earliest > none.latest  # by 4 %
+    assert not none.feasible
+    assert not none.met(0.0, 0.0, 0.25, curvature)
 
 
 @pytest.mark.parametrize(("L", "n", "m"), [(5, 3, 2), (6, 3, 3), (5, 2, 2), (6, 2, 3)])

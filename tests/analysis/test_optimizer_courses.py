@@ -4,12 +4,13 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from lib.analysis.optimizer_courses import (
     at_times,
-    diagonal_orders,
     direction_times,
     first_time,
+    learned_in_order,
     order,
     plateau_share,
     separate,
@@ -49,18 +50,27 @@ def test_the_order_is_one_where_the_largest_ends_first():
     assert math.isnan(order(last[:1], last[:1]))
 
 
-def test_products_of_either_sign_are_ordered_in_both_halves_and_in_that_of_the_values_alone():
+def test_products_of_either_sign_are_ordered_in_both_halves_and_counted_at_the_first_look_at_a_low_loss():
     """Sizes 1, 2, 4, 3 that are there from 5, 3, 2 and 1: of the values the larger is later, of all that is the one
-    pair of six that is so."""
+    pair of six that is so. The loss is low from 2 on, when two are there; a look at every third time sees that at 3,
+    when three are.
+    """
     times, begun, last = np.arange(6.0), np.array([5, 3, 2, 1]), np.array([-1.0, 2.0, -4.0, 3.0])
     one = np.where(times[:, None] >= begun, last, 0.1 * last)
-    found = diagonal_orders(times, np.stack([one, one[:, ::-1]]))
+    course = times, np.stack([one, one[:, ::-1]])
+
+    def loss(p: torch.Tensor) -> torch.Tensor:
+        return 10 - p.abs().sum(-1)
+
+    found = learned_in_order(loss, *course, 0.3, 0.5, every=3)
+    assert found["rank_early"].tolist() == [3, 3]
     assert found["order"] == pytest.approx([4 / 6, 4 / 6])
     assert found["order_VO"] == pytest.approx([-1, 1])
+    assert learned_in_order(loss, *course, 0.3, 0.5, to_the_end=False)["rank_early"].tolist() == [2, 2]
 
 
 def test_directions_are_separate_where_one_begins_after_the_one_before_has_ended():
-    begun, ended = np.array([0.0, 5.0, 1.5]), np.array([1.0, 6.0, 5.5])  # in the order 0, 2, 1
+    begun, ended = np.array([0.0, 0.5, 6.0]), np.array([1.0, 9.0, 8.0])  # these in the order 0, 2, 1
     assert separate(begun, ended) == 0.5
     assert separate(np.array([0.0, 1.0]), np.array([1.0, 2.0])) == 1
     assert math.isnan(separate(begun[:1], ended[:1]))

@@ -92,8 +92,8 @@ def test_the_forecast_of_sign_descent_and_the_slopes_of_adam():
          "order": [math.nan, math.nan, -0.5, -0.6, 0.2, 0.3], "order_VO": [math.nan, math.nan, -0.9, -0.8, 0.7, 1.0]}
     )  # fmt: skip
     rises = pd.DataFrame(
-        {"optimizer": ["gd", "gd", "gd", "gd", "adam"], "log10_init_scale": [-8.0, -8.0, -4.0, -4.0, -4.0],
-         "seed": [1, 2, 1, 2, 1], "first_rise": [200.0, 120.0, 100.0, 60.0, 0.1]}
+        {"optimizer": ["gd", "gd", "gd", "gd", "adam"], "log10_init_scale": [-4.0, -8.0, -8.0, -4.0, -4.0],
+         "seed": [1, 2, 1, 2, 1], "first_rise": [100.0, 120.0, 200.0, 60.0, 0.1]}
     )  # fmt: skip
     found = sign_measures(changes, slopes, diagonal, rises)
     assert found["first_change_error"]["1e-4"].to_dict() == pytest.approx({1: 0.01, 2: 0})
@@ -118,8 +118,9 @@ def test_distances_from_sign_flow_before_and_after_a_product_passes_zero():
     ]
     paths = [row | {"p": row["p"] * (1 + row["time"] * (row["method"] == "weights"))} for row in paths]
     events = pd.DataFrame(
-        {"seed": [1, 1, 2], "time": [1.5, 0.2, 0.1], "coordinate": [0, 1, 0], "kind": ["passes", "slides", "turns"]}
-    )
+        {"seed": [1, 1, 1, 2], "time": [3.0, 0.2, 2.0, 0.1], "coordinate": [0, 1, 1, 0],
+         "kind": ["passes", "slides", "passes", "turns"]}
+    )  # fmt: skip
     distances = flow_distances(pd.DataFrame(paths), events)
     assert set(distances["method"]) == {"roots", "weights"}
     assert distances[distances["passed"]][["seed", "time"]].drop_duplicates().values.tolist() == [[1, 2.0]]

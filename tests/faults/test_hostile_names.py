@@ -96,7 +96,7 @@ def test_a_cell_that_becomes_a_part_of_a_path_is_checked_as_a_name(table, schema
     for name in hostile_names():
         last[header.index(column)] = json.dumps(name)
         Path("cases").write_text("\t".join(header) + "\n" + "\t".join(last) + "\n")
-        refused(partial(read_cases, part=True), Path("cases"), schema, match=f"line 2, column {column}: wanted a")
+        refused(partial(read_cases, columns=header), Path("cases"), schema, match=f"line 2, column {column}: wanted a")
     Path("cases").unlink()
 
 

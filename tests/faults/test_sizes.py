@@ -12,6 +12,7 @@ from project import ROOT
 from lib.data.decision_lists import Task
 from lib.io.base.files import InputError
 from lib.io.base.params import load_yaml, read_cases, read_params
+from lib.io.cases import read_problems
 from stages.checkpoints import generate as make_texts
 from stages.checkpoints import train as train_models
 from stages.decision_lists import check, constants, control
@@ -150,8 +151,7 @@ def test_a_stage_takes_no_more_than_twice_what_its_params_say(stage, section, va
         "checkpoints.generate": make_texts.Generate,
     }
     if stage == "gradual_rank.generate":
-        shared = read_params(section, dict)
-        read_cases(ROOT / GR / "problems.tsv", make_toys.Problem, part=True, shared=shared)
+        read_problems(ROOT / GR / "problems.tsv", make_toys.Problem, section)
     else:
         read_params(section, schema[stage])
     _, base, peak, _ = done.stdout.splitlines()[-1].split()
@@ -379,8 +379,7 @@ def test_the_committed_params_fit_into_two_gigabytes(monkeypatch):
     read_params("checkpoints.example.generate", make_texts.Generate)
     read_params("checkpoints.example.train", train_models.Train)
     read_cases(Path("stages/decision_lists/groups.tsv"), make_lists.Group)
-    problem = read_params("gradual_rank.problem", dict)
-    read_cases(Path("stages/gradual_rank/problems.tsv"), make_toys.Problem, part=True, shared=problem)
+    read_problems(Path("stages/gradual_rank/problems.tsv"), make_toys.Problem, "gradual_rank.problem")
     assert max(said) < 2e9
     assert all(math.isfinite(n) for n in said)
     assert issubclass(sweep.Problem, sweep.PatternSizes)

@@ -114,14 +114,15 @@ def test_what_is_not_on_the_command_line_is_taken_from_the_environment_where_tha
 
 
 @pytest.mark.parametrize("value", [None, ""])
-def test_an_empty_variable_is_none(called, monkeypatch, capsys, value):
-    def main(param: str) -> None:
+def test_an_empty_variable_is_none_and_the_error_shows_how_it_is_given(called, monkeypatch, value):
+    def main(param: str, rev: str, to: str = "") -> None:
         raise AssertionError
 
+    monkeypatch.setenv("REV", "HEAD")
     monkeypatch.delenv("PARAM", raising=False) if value is None else monkeypatch.setenv("PARAM", value)
-    with pytest.raises(SystemExit, match="2"):
+    monkeypatch.setattr(sys.modules[__name__], "__doc__", "Something: `make it PARAM=a.b REV=HEAD`, and `more`.")
+    with pytest.raises(SystemExit, match=r"^error: wanted PARAM, got none; for example `make it PARAM=a\.b REV=HEAD`$"):
         called(main, environment=True)
-    assert "the following arguments are required: param" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,13 @@ def test_equal_drawings_give_equal_bytes_and_others_do_not():
     assert picture(drawing(), "a.svg") != picture(drawing(more='<circle cx="90" cy="30" r="9"/>'), "a.svg")
 
 
+@pytest.mark.parametrize("size", ['width="750000pt" height="9"', 'width="9" height="10417in"', 'viewBox="0,0 9 1e6"'])
+def test_a_drawing_too_large_for_the_renderer_is_refused_by_its_file(size):
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" {size}/>'.encode()
+    with pytest.raises(InputError, match=r"^a\.svg: wanted an SVG drawing, .*: a side of 1000\d{3} pixels, more than"):
+        picture(svg, "a.svg")
+
+
 @pytest.mark.parametrize("bad", [b"", b"no drawing", b"<svg", b"\xff\xfe", b"<html></html>"])
 def test_what_is_no_drawing_is_refused_in_a_line(bad):
     with pytest.raises(InputError, match=r"^a\.svg: wanted an SVG drawing, got b.*$") as refused:

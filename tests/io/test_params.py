@@ -421,12 +421,15 @@ def test_cases_without_a_name_are_told_apart_by_all_that_they_are(cases):
         cases("width\tgain\n1\t2\n1\t2.0\n", Head)
 
 
+READERS = ("read_params", "read_cases", "read_problems")
+
+
 def reads():
     """Every schema that a stage reads, as (stage, schema)."""
     for file in sorted((ROOT / "stages").rglob("*.py")):
         module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", None) in ("read_params", "read_cases"):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", None) in READERS:
                 assert isinstance(node.args[1], ast.Name), f"{module}: line {node.lineno}: wanted a schema by its name"
                 yield module, node.args[1].id
 

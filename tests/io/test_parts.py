@@ -39,11 +39,12 @@ def test_the_keys_of_a_part_are_checked(file, section, message):
         read_params(section, Part, file, part=True)
 
 
-def test_other_columns_are_left_out_of_a_part_of_a_table_and_else_refused(tmp_path):
+def test_columns_of_other_readers_are_left_out_of_a_part_of_a_table_and_all_others_refused(tmp_path):
     (tmp_path / "cases").write_text("other\tbatch_size\nx\t3\n\t4\n")
-    assert read_cases(tmp_path / "cases", Part, part=True) == (Part(3), Part(4))
-    with pytest.raises(InputError, match="unknown column 'other'"):
-        read_cases(tmp_path / "cases", Part)
+    assert read_cases(tmp_path / "cases", Part, columns=("batch_size", "other")) == (Part(3), Part(4))
+    for columns in (None, ("batch_size", "others")):
+        with pytest.raises(InputError, match=r"cases: unknown column 'other', wanted \['batch_size'"):
+            read_cases(tmp_path / "cases", Part, columns=columns)
 
 
 @dataclass(frozen=True)

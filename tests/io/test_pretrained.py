@@ -175,3 +175,18 @@ def test_a_broken_config_is_refused(folder):
     (folder / "tuned" / "config.json").write_text("{")
     with pytest.raises(InputError, match=r"config.json: wanted a JSON file, got"):
         open_checkpoint(folder / "tuned")
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"num_hidden_layers": 10**6}, "num_hidden_layers"),
+        ({"text_config": {"encoder_layers": 10**6}}, "encoder_layers"),
+        ({"depths": [2, 10**6]}, "depths"),
+    ],
+)
+def test_more_layers_than_the_weights_can_be_of_are_refused(folder, changes, key):
+    rewrite(folder / "tuned", **changes)
+    message = f"config.json: {key}: wanted at most 1000 layers, for weights of 21 tensors, got 1000000"
+    with pytest.raises(InputError, match=message):
+        open_checkpoint(folder / "tuned")

@@ -1,4 +1,6 @@
 import json
+import re
+import shutil
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from lib.models.transformers_models import (
     GainMeasure,
     LinearUpdates,
     ModelError,
-    known_architecture,
+    check_architecture,
     linear_modules,
     loss,
     matched_by_content,
@@ -19,6 +21,7 @@ from lib.models.transformers_models import (
     read_batches,
     small_model,
     stored_as_columns,
+    token_ids,
 )
 
 SIZES = {"d_model": 16, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "d_mlp": 24, "init_scale": 0.1, "seq_len": 8}
@@ -75,15 +78,115 @@ def test_a_weight_that_two_tensors_equal_is_refused_by_name(tmp_path):
         matched_by_content(model, twice)
 
 
-def test_an_architecture_that_transformers_lacks_is_refused(tmp_path):
-    base, _ = pair("llama", tmp_path)
-    config = json.loads((base / "config.json").read_text()) | {"architectures": ["MyOwnForCausalLM"]}
-    assert not known_architecture(config)
-    assert known_architecture(config | {"architectures": ["LlamaForCausalLM"]})
-    with pytest.raises(
-        ValueError, match=r"wanted an architecture that transformers .* has, got \['MyOwnForCausalLM'\]"
-    ):
-        open_model(base, config)
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    return saved(made("llama"), tmp_path_factory.mktemp("llama"))
+
+
+def rewritten(folder, **changes):
+    """The config of a checkpoint, with changes, which are written."""
+    config = json.loads((folder / "config.json").read_text()) | changes
+    (folder / "config.json").write_text(json.dumps(config))
+    return config
+
+
+@pytest.fixture
+def copy(llama, tmp_path):
+    return shutil.copytree(llama, tmp_path / "copy")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["MyOwnForCausalLM"],
+        ["AutoModelForCausalLM"],
+        ["AutoTokenizer"],
+        ["LlamaConfig"],
+        ["LlamaPreTrainedModel"],
+        ["PreTrainedModel"],
+        ["pipeline"],
+        [3],
+        [None],
+        "LlamaForCausalLM",
+        {"0": "LlamaForCausalLM"},
+    ],
+)
+@pytest.mark.parametrize("opening", [check_architecture, open_model])
+def test_an_architecture_that_is_no_model_of_transformers_is_refused(copy, names, opening):
+    wanted = rf"copy: wanted an architecture that transformers \S+ has, got {re.escape(str(names))}$"
+    with pytest.raises(ModelError, match=wanted):
+        opening(copy, rewritten(copy, architectures=names))
+
+
+@pytest.fixture
+def ran(copy, monkeypatch):
+    """What the code in a checkpoint would write, were a user to answer that it may run."""
+    monkeypatch.setattr("builtins.input", lambda _: "y")
+    (copy / "mine.py").write_text(f"open({str(copy / 'ran')!r}, 'w').close()")
+    return copy / "ran"
+
+
+@pytest.mark.parametrize("opening", [check_architecture, open_model])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"architectures": ["AutoModelForCausalLM"], "auto_map": {"AutoConfig": "mine.C"}, "model_type": "mine"},
+        {"auto_map": {"AutoModelForCausalLM": "mine.M"}},
+        {"text_config": {"auto_map": {"AutoModel": "mine.M"}}},
+    ],
+)
+def test_a_model_with_code_of_its_own_is_refused(copy, ran, changes, opening):
+    with pytest.raises(ModelError, match=r"copy: wanted a model of .*, got one with code of its own \(auto_map\)$"):
+        opening(copy, rewritten(copy, **changes))
+    assert not ran.exists()
+
+
+def test_a_tokenizer_with_code_of_its_own_is_refused(copy, ran):
+    (copy / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": ["mine.T", null]}}')
+    rewritten(copy, model_type="mine")
+    with pytest.raises(ModelError, match=r"wanted a tokenizer of .*, got one with code of its own \(auto_map\)$"):
+        token_ids(copy, b"words", 256)
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"vocab_size": "256"}, "wanted a config that LlamaForCausalLM can read, got: .*expected int, got str"),
+        ({"vocab_size": 9}, r"checkpoint that Llama\w+ can read, got: weights of other shapes than its config says"),
+        ({"dtype": "mine"}, "LlamaForCausalLM can read, got: module 'torch' has no attribute 'mine'"),
+    ],
+)
+def test_what_the_library_cannot_open_is_refused_in_one_line(copy, changes, message):
+    config = rewritten(copy, **changes)
+    with pytest.raises(ModelError, match=rf"copy: .*{message}.*Error\)$") as refused:
+        check_architecture(copy, config)
+        open_model(copy, config)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"model": 3}'])
+def test_a_broken_tokenizer_is_refused_in_one_line(copy, text):
+    (copy / "tokenizer.json").write_text(text)
+    with pytest.raises(ModelError, match=r"copy: wanted a tokenizer that .*, got: .*\(\w+Error\)$") as refused:
+        token_ids(copy, b"words", 256)
+    assert "\n" not in str(refused.value)
+
+
+def test_samples_of_which_a_model_has_no_loss_are_refused(tmp_path):
+    with pytest.raises(ModelError, match=r"of which ViT\w+ has a loss, got \['input_ids'\], got: .*Error\)$"):
+        loss(made("vit"), {"input_ids": torch.zeros(1, 4, dtype=torch.long)})
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(28, "full"), RuntimeError("can't allocate memory")])
+def test_what_the_machine_lacks_is_no_fault_of_a_checkpoint(error):
+    class Large(torch.nn.Module):
+        def forward(self, **_):
+            raise error
+
+    with pytest.raises(type(error)) as raised:
+        loss(Large(), {"input_ids": torch.zeros(1, 4)})
+    assert raised.value is error
 
 
 def test_a_weight_that_is_missing_is_not_drawn_at_random(tmp_path):
@@ -92,7 +195,7 @@ def test_a_weight_that_is_missing_is_not_drawn_at_random(tmp_path):
     del weights["model.layers.1.mlp.up_proj.weight"]
     save_file(weights, base / "model.safetensors", {"format": "pt"})
     with pytest.raises(
-        ValueError, match=r"wanted every weight of LlamaForCausalLM, got none for .*layers.1.mlp.up_proj"
+        ValueError, match=r"wanted every weight of LlamaForCausalLM, got none for 1 of them: .*layers.1.mlp.up_proj"
     ):
         open_model(base, open_checkpoint(base).config)
 

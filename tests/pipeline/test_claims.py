@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import re
 
 import pytest
 import yaml
@@ -122,19 +123,13 @@ def test_claims_of_several_groups_stand_in_their_order_and_may_be_nulls_of_each_
     }
     judged = verdicts.of_groups([1], **groups)
     assert list(judged) == ["vision_two", "vision_one", "vision_three"]
-    assert judged["vision_two"]["nulls"] == {"vision_one": "holds"}
+    assert judged["vision_two"]["nulls"] == {"vision_one": "does not beat"}
 
 
 def test_a_claim_of_the_name_of_another_in_another_group_is_refused(verdicts):
     groups = {name: GROUP | part({"one": ENTRY}) for name in ("a", "b")}
     with pytest.raises(InputError, match=r"claims\.yaml, line 7: wanted claims of different names, got 'vision_one' "):
         verdicts.of_groups([1], **groups)
-
-
-def test_a_claim_says_which_of_its_nulls_it_beats(verdicts):
-    judged = verdicts([1], low={"nulls": ["weak", "strong"]}, weak={}, strong={"test": "every rank in [5, 6]"})
-    assert judged["low"]["nulls"] == {"vision_weak": "holds", "vision_strong": "fails"}
-    assert "nulls" not in judged["weak"]
 
 
 @pytest.mark.parametrize(
@@ -242,10 +237,22 @@ def test_a_claim_of_several_cases_is_a_claim_for_each_with_its_own_bar(verdicts)
     error = judged["vision_error_one"]
     assert (error["statement"], error["bar"], error["where"]) == ("The error one is from 0.5 to 3", "[0.5, 3)", "error")
     assert (error["figure"], error["drawn"], error["headline"]) == ("plots/any/of-error.svg", "table.error", 1)
-    assert error["nulls"] == {"vision_error_null": "holds"}
+    assert error["nulls"] == {"vision_error_null": "does not beat"}
     assert judged["vision_rank_one"]["bar"] == "[1, 2]"
     assert "headline" not in judged["vision_rank_one"]
     assert judged["vision_alone"]["expected"] == "fails, because it is so"
+
+
+def test_a_claim_of_one_init_scale_is_judged_at_it():
+    """What a statement says of init scale 1 alone is judged there, and not at the scale nearest to failing."""
+    alone = re.compile(r"\bat init scale ([\d.]+)")
+    said = {
+        name: (alone.findall(claim.statement), claim.measure)
+        for name, claim in read_claims(ROOT / "claims.yaml").items()
+    }
+    named = {name: (scales[0], measure) for name, (scales, measure) in said.items() if len(scales) == 1}
+    assert len(named) > 10
+    assert {name: one for name, one in named.items() if one[1].partition("@")[2].lstrip("<>=") != one[0]} == {}
 
 
 def committed() -> dict[str, dict]:

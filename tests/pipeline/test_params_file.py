@@ -14,7 +14,8 @@ from project import ROOT
 from ruamel.yaml import YAML
 from tiny import read_rows
 
-from lib.io.base.params import load_yaml, read_cases, read_params
+from lib.io.base.params import load_yaml
+from lib.io.cases import read_problems
 from stages.gradual_rank import flow, generate, greedy
 
 MOST_LINES, MOST_NODES = 650, 1100
@@ -134,8 +135,7 @@ def test_an_override_changes_the_problems_that_leave_it_empty(change, file, monk
     )
 
     def problems() -> list[Any]:
-        shared = read_params("gradual_rank.problem", dict)
-        tables = (read_cases(ROOT / path, one.Problem, part=True, shared=shared) for one in readers)
+        tables = (read_problems(ROOT / path, one.Problem, "gradual_rank.problem") for one in readers)
         return list(itertools.chain(*tables))
 
     before = problems()

@@ -2,12 +2,14 @@
 
 import json
 import re
+import subprocess
+from pathlib import Path
 
 import pytest
 from project import dvc, git, params_of, stages
 
 from lib.io.base.params import load_yaml
-from tools.readme import KNOWN, ROOT, captioned, findings, headlines, known, page, replaced
+from tools.readme import KNOWN, ROOT, captioned, conserved, findings, headlines, known, page, replaced
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -36,6 +38,22 @@ def test_the_headlines_are_those_that_were_judged():
     found = re.search("<!-- headlines: made by make readme -->\n(.*?)\n<!-- end of headlines -->", README, re.DOTALL)
     assert found is not None
     assert found[1] in map(headlines, judged())
+
+
+def test_what_optimisers_conserve_is_that_of_the_tables(tmp_path):
+    """Those of the working tree, or of the commit."""
+    folder = Path("metrics/gradual_rank/optimizers/tables")
+    for name in ("optimizers.parquet", "conserved.parquet"):
+        shown = subprocess.run(["git", "show", f"HEAD:{folder / name}"], cwd=ROOT, capture_output=True, check=True)
+        (tmp_path / name).write_bytes(shown.stdout)
+    text = (ROOT / "docs" / "optimisers.md").read_text(encoding="utf-8")
+    pages = []
+    for tables in (ROOT / folder, tmp_path):
+        page = text
+        for name, table in conserved(tables).items():
+            page = replaced(page, name, table)
+        pages.append(page)
+    assert text in pages, "docs/optimisers.md: run make readme"
 
 
 def test_findings_and_captions_are_those_of_the_one_place():

@@ -161,7 +161,7 @@ def test_every_verdict_is_worked_out_by_hand(stage, tmp_path, capsys):
             described |= {"scale": nearest, "scales": scales}
         wanted = described | one | {"n": len(one["values"]), "holds": holds, "state": "holds" if holds else "fails"}
         if name == "two":
-            wanted["nulls"] = {"toy_not_every": "fails", "toy_one": "holds", "toy_empty": "not run"}
+            wanted["nulls"] = {"toy_not_every": "beats", "toy_one": "beats", "toy_empty": "not run"}
         assert {key: entry for key, entry in judged[name].items() if key not in numbers} == wanted
         for key, number in numbers.items():
             written, number = np.array(judged[name][key], float), np.array(number, float)  # None is no number
@@ -226,6 +226,45 @@ def test_measures_by_other_than_init_scales_are_refused_where_a_claim_wants_them
     Path("m").write_text(json.dumps({"a": {"tied": {"cases": ["0"], "values": [0.5]}}}))
     with pytest.raises(InputError, match=r"^m: a: wanted values by init scale, got them by 'tied'$"):
         stage("claims", {}, Path("claims.yaml"), [Path("m")], Path("known.txt"), Path("c.json"))
+
+
+@pytest.mark.parametrize(
+    ("test", "own", "null", "said"),
+    [
+        ("every a in (1, inf)", {"0": 1.2, "1": 1.3}, {"0": 1.8, "1": 1.9}, "does not beat"),  # though the null holds
+        ("every a in (1, inf)", {"0": 1.2, "1": 1.3}, {"0": 0.9, "1": 1.1}, "beats"),  # though the null fails
+        ("every a in (1, inf)", {"0": 1.2, "1": 1.9}, {"1": 1.8, "0": 1.1}, "beats"),  # in pairs, not at worst
+        ("every a in (1, inf)", {"0": 1.2, "1": 1.3}, {"0": 1.1, "1": 1.3}, "does not beat"),
+        ("every a in (1, inf)", {"0": 1.2, "1": 1.9}, {"2": 1.1, "3": 1.3}, "does not beat"),  # no pairs: each and each
+        ("every a in [-1, -0.9]", {"0": -0.95}, {"0": 0.9}, "beats"),
+        ("every a in [0, 0.1]", {"0": 0.05}, {"0": 0.07}, "beats"),  # an error: the smaller one
+        ("every a in [0.9, 1]", {"0": 0.99}, {"0": 0.95}, "beats"),  # a share: the larger one
+        ("mean a in (1, inf)", {"0": 1.2, "1": 1.9}, {"0": 1.3, "1": 1.7}, "beats"),
+        ("median a in (1, inf)", {"0": 1, "1": 2, "2": 9}, {"0": 3, "1": 3, "2": 3}, "does not beat"),
+        ("every a@<=1e-2 in [0, 1]", {"1e-2": 0.5, "1e-4": 0.3}, {"1e-2": 0.6, "1": 0.1}, "beats"),  # scales of both
+        ("every a@<=1e-2 in [0, 1]", {"1e-2": 0.5, "1e-4": 0.3}, {"1": 0.4}, "does not beat"),  # none is: each and each
+        ("every a in [0, 1]", {"0": None}, {"0": 2}, "does not beat"),
+    ],
+)
+def test_a_claim_beats_a_null_where_its_numbers_are_nearer_to_its_bar(stage, test, own, null, said):
+    """Whether the null's own bar is met plays no part."""
+
+    def measure(values: dict[str, float | None]) -> dict[str, Any]:
+        if "@" in test:
+            return {scale: {"cases": ["0"], "values": [value]} for scale, value in values.items()}
+        return {"cases": list(values), "values": list(values.values())}
+
+    shared = {"source": "our bar [C], figure 2", "figure": "f"}
+    claims = {
+        "one": {"statement": "S", "test": test, "nulls": ["other"]},
+        "other": {"statement": "S", "test": "every b in (1, inf)"},
+    }
+    group = GROUPS["first"] | {"measures": "m", "claims": [{**shared, "claims": claims}]}
+    Path("claims.yaml").write_text(yaml.safe_dump({"first": group}, sort_keys=False))
+    Path("known.txt").touch()
+    Path("m").write_text(json.dumps({"a": measure(own), "b": measure(null)}))
+    stage("claims", {}, Path("claims.yaml"), [Path("m")], Path("known.txt"), Path("c.json"))
+    assert json.loads(Path("c.json").read_text())["toy_one"]["nulls"] == {"toy_other": said}
 
 
 def judged(stage, folder, values, over="median", bar="[12, 12]"):

@@ -38,7 +38,7 @@ def claim(family, figure, state, **others):
 
 CLAIMS = {
     "b_holds": claim(
-        "vision", "plots/vision/toy/figures/b.svg", "holds", nulls={"a_fails": "fails", "gone": "not run"}
+        "vision", "plots/vision/toy/figures/b.svg", "holds", nulls={"a_fails": "beats", "gone": "not run"}
     ),
     "a_fails": claim("vision", "plots/vision/toy/figures/b.svg", "fails", expected="fails, because so", spread=None),
     "other": claim("own_family", "plots/own_family/figures/x.svg", "holds", command="make x"),
@@ -105,7 +105,7 @@ def test_every_claim_has_a_row_with_all_that_its_verdict_says(report):
     rows = {name: [plain(cell) for cell in CELL.findall(row)] for name, _, _, row in found}
     value = "(2) cases 4: 1.5, joint: –"
     assert rows == {
-        "b_holds": ["holds & <vision> theorem 1 [P] does not beat a fails", "theorem", f"1.235 ± 0.12 {value}",
+        "b_holds": ["holds & <vision> theorem 1 [P] beats a fails", "theorem", f"1.235 ± 0.12 {value}",
                     "1 … –", "mean in [1, 2)", "holds"],
         "a_fails": ["fails & <vision> theorem 1 [P]", "theorem", f"1.235 {value}", "1 … –", "mean in [1, 2)",
                     "fails expected: fails, because so"],

@@ -140,7 +140,10 @@ SEEDS = {"a": [7], "b": [1], "c": [4, 1]}
 
 
 def write_runs(folder: Path, n_snapshots: int, seed: int) -> dict[str, list[dict[str, Tensor]]]:
-    """Write runs in whose snapshots every tensor changes; the snapshots of each."""
+    """Write runs in whose snapshots every tensor changes; the snapshots of each.
+
+    The first neuron of a layer is fed most and feeds least: the smallest by the product, the largest by the sum.
+    """
     draw = torch.Generator().manual_seed(seed)
     wanted = shapes(SIZES, IMAGE_SHAPE, N_CLASSES).items()
     made = {}
@@ -149,6 +152,9 @@ def write_runs(folder: Path, n_snapshots: int, seed: int) -> dict[str, list[dict
             {tensor: torch.randn(len(seeds), *shape, generator=draw) / 2 for tensor, shape in wanted}
             for _ in range(n_snapshots)
         ]
+        for snapshot in made[name]:
+            snapshot["W_1"][..., 0] *= 4
+            snapshot["W_2"][..., 0, :] /= 10
         steps = [{"snapshot": i, "seed": one, "step": 5 * i} for i in range(n_snapshots) for one in seeds]
         write_run(folder / name, {**LAYOUT, "cell": CELLS[name], "seeds": seeds}, made[name], steps)
     return made

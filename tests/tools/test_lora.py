@@ -111,9 +111,18 @@ def test_an_architecture_that_transformers_lacks_has_spectra_alone(folder, capfd
         config = json.loads((folder / name / "config.json").read_text()) | {"architectures": ["MyOwn"]}
         (folder / name / "config.json").write_text(json.dumps(config))
     page = run()
-    assert "transformers has no ['MyOwn']: spectra only, no plan and no adapter" in capfd.readouterr().err
+    assert "has, got ['MyOwn']: spectra only, no plan and no adapter" in capfd.readouterr().err
     assert "<strong>Spectra only:</strong>" in page
     assert not Path("out/plans").exists()
+
+
+def test_for_a_tuned_model_with_code_of_its_own_nothing_is_planned(folder, capfd):
+    config = json.loads(Path("tuned/config.json").read_text()) | {"auto_map": {"AutoModel": "mine.Model"}}
+    Path("tuned/config.json").write_text(json.dumps(config))
+    _, plannable = lora.checked(Path("base"), Path("tuned"), Path("out"), "my.txt", saved=False)
+    assert not plannable
+    said = "tuned: wanted a model of transformers, got one with code of its own (auto_map): spectra only"
+    assert said in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from project import PYTHON, ROOT
 
 NAMES = ("REV", "TO", "PARAM", "METRIC", "DATASET", "COMMAND", "HOURS", "MINUTES", "FOLDER", "SOURCE", "EPOCHS")
-NAMES += ("BASE", "TUNED", "TEXT", "OUT")
+NAMES += ("BASE", "TUNED", "TEXT", "OUT", "LAB_WORKERS", "LAB_MIXED_CPUS", "MAX_MEMORY")
 VALUES = {
     "a single quote": "HEAD'; touch ran; '",
     "a double quote": 'HEAD"; touch ran; "',
@@ -103,3 +103,23 @@ def test_publish_takes_what_make_was_given_from_the_environment():
     command = [PYTHON, "-m", "tools.publish"]
     said = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True)
     assert "argument hours: invalid float value: 'soon'" in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("tool", "wanted"),
+    [
+        ("publish", ["DATASET", "COMMAND", "HOURS"]),
+        ("sweep", ["PARAM", "METRIC"]),
+        ("lora", ["BASE", "TUNED", "OUT"]),
+        ("gpu", ["MINUTES"]),
+    ],
+)
+def test_without_what_it_needs_a_program_says_in_one_line_how_make_is_called(tool, wanted):
+    given = {name: value for name, value in os.environ.items() if name not in NAMES}
+    command = [PYTHON, "-m", f"tools.{tool}"]
+    done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, check=False)
+    [line] = done.stderr.splitlines()
+    said, example = line.split("; for example ")
+    assert said == f"error: wanted {' and '.join(wanted)}, got none"
+    assert example.startswith(f"`make {tool} ")
+    assert all(f" {name}=" in example for name in wanted)

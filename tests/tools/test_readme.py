@@ -8,7 +8,7 @@ CLAIMS = {
     "one": {
         "family": "b", "statement": "The rank | is two", "where": "theorem 1", "source": "[P]", "kind": "theorem",
         "value": 2.00004, "spread": 0.1234, "n": 3, "over": "mean", "bar": "[1, 3]", "state": "holds",
-        "figure": "plots/b/1.svg", "nulls": {"weak": "holds", "strong": "fails", "far": "not run"},
+        "figure": "plots/b/1.svg", "nulls": {"weak": "beats", "strong": "does not beat", "far": "not run"},
     },
     "two": {
         "family": "a", "statement": "It falls", "where": "figure 2", "source": "[C]", "kind": "our bar",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,10 @@ FILE = "metrics/any/summary.json"
 MEASURED = {}  # the measures of each commit
 
 
-def state(rev, rate, metrics, name=None):
+def state(rev, rate, metrics, name=None, width=8):
     """A commit or an experiment as `dvc exp show --json` has it; its measures are in git."""
     MEASURED[rev] = metrics
-    data = {"params": {"params.yaml": {"data": {"any": {"train": {"rate": rate, "kind": f"k{rate:g}"}}}}}}
+    data = {"params": {"params.yaml": {"data": {"any": {"train": {"rate": rate}, "width": width}}}}}
     return {"rev": rev, "name": name, "data": data}
 
 
@@ -38,6 +39,9 @@ SHOWN = [
             {"revs": [state("d" * 40, 2.0, many(None), "not measured"), state("e" * 40, 3.0, many(2.5), "bare")]},
             {"revs": [state("f" * 40, 4.0, {"loss": {"deep": 6.0}}, None)]},
             {"revs": [{"rev": "0" * 40, "name": "broken"}]},
+            {"revs": [state("1" * 40, 6.0, many(8.0), "inherited", width=16)]},
+            {"revs": [state("2" * 40, 7.0, many(2.0), "narrow", width=4)]},
+            {"revs": [state("3" * 40, 8.0, many(1.0), "narrower", width=4)]},
         ]
     },
     state("b" * 40, 10.0, many(1.5, min=1.0, max=4.0), "tenth") | {"experiments": None},
@@ -47,6 +51,8 @@ ROWS = [
     ("main", 0.5, 3.0, 2.75, 3.25),
     ("bare", 3.0, 2.5, 2.5, 2.5),
     ("fffffff", 4.0, 6.0, 6.0, 6.0),
+    ("narrow", 7.0, 2.0, 2.0, 2.0),
+    ("narrower", 8.0, 1.0, 1.0, 1.0),
     ("tenth", 10.0, 1.5, 1.0, 4.0),
 ]
 
@@ -69,6 +75,13 @@ def dvc(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
+def table_and_rest(capsys):
+    """The cells of each row of the table that was printed, and the lines below it."""
+    lines = capsys.readouterr().out.splitlines()
+    end = next(i for i, line in enumerate(lines) if line.startswith("└"))
+    return [line.replace("│", " ").split() for line in lines[:end] if "│" in line], lines[end + 1 :]
+
+
 @pytest.fixture
 def drawn(monkeypatch) -> list:
     """The figures that are rendered, before they are closed."""
@@ -79,7 +92,7 @@ def drawn(monkeypatch) -> list:
 
 def test_every_experiment_is_a_row_and_a_point(dvc, drawn, capsys):
     sweep.main("any.train.rate", "any:loss.deep")
-    said = [line.replace("│", " ").split() for line in capsys.readouterr().out.splitlines() if "│" in line]
+    said, below = table_and_rest(capsys)
     assert said == [[name, str(value), *(f"{number:g}" for number in numbers)] for name, value, *numbers in ROWS]
     [figure] = drawn
     [axes] = figure.axes
@@ -90,19 +103,27 @@ def test_every_experiment_is_a_row_and_a_point(dvc, drawn, capsys):
     np.testing.assert_allclose(np.array(ends.get_segments()), segments)
     assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_xscale()) == ("any.train.rate", "loss.deep", "linear")
     assert (dvc / "sweep.svg").read_bytes() == b"<svg/>"
+    differ = "other params differ too: "
+    assert below == [
+        f"inherited: {differ}left out, as no other value of any.train.rate was tried with them: any.width=16",
+        f"narrow: {differ}any.width=4",
+        f"narrower: {differ}any.width=4",
+        "the figure is sweep.svg",
+    ]
 
 
-def test_a_param_that_is_no_number_has_a_place_for_each_value(dvc, drawn, capsys):
-    sweep.main("any.train.kind", "any:loss.deep", dvc / "other.svg")
+def test_a_param_that_is_no_number_has_a_place_for_each_value(dvc, drawn):
+    (dvc / "shown.json").write_text(re.sub(r'"rate": ([0-9.]+)', r'"rate": "k\1"', json.dumps(SHOWN)))
+    sweep.main("any.train.rate", "any:loss.deep", dvc / "other.svg")
     [axes] = drawn[0].axes
-    assert [text.get_text() for text in axes.get_xticklabels()] == ["k0.5", "k10", "k3", "k4"]
-    np.testing.assert_array_equal(axes.containers[0][0].get_ydata(), [3.0, 1.5, 2.5, 6.0])
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["k0.5", "k10.0", "k3.0", "k4.0", "k7.0", "k8.0"]
+    np.testing.assert_array_equal(axes.containers[0][0].get_ydata(), [3.0, 1.5, 2.5, 6.0, 2.0, 1.0])
     assert (dvc / "other.svg").exists()
 
 
 def test_numbers_far_apart_stand_on_a_logarithmic_axis(drawn):
     for low, scale in ((0.49, "log"), (0.5, "linear"), (-1, "linear")):
-        figure = sweep.drawn([("a", low, 1, 1, 1), ("b", 10, 1, 1, 1)], "p", "m")
+        figure = sweep.drawn([sweep.Point(name, x, 1, 1, 1, "") for name, x in (("a", low), ("b", 10))], "p", "m")
         assert figure.axes[0].get_xscale() == scale
 
 

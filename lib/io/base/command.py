@@ -70,7 +70,8 @@ def run(main: Callable[..., Any], *, environment: bool = False, handed_on: Colle
     A path that `main` writes is an `OutFile` or an `OutFolder`, also several; every other is read, where it is there.
 
     A parameter with a default is an option, `--name`. With `environment`, what is not given there is taken from the
-    variable of its name in capitals, where that is not empty.
+    variable of its name in capitals, where that is not empty; what is in neither ends with one line, which shows the
+    `make` command of the module's docstring.
 
     Before `main` begins, data sets that are read are verified (`verify`), and what is to be written is tried: the place
     of each path that is written, or that is not there yet. Bad input (`InputError`), lost workers (`StoppedError`),
@@ -80,6 +81,7 @@ def run(main: Callable[..., Any], *, environment: bool = False, handed_on: Colle
     """
     import argparse
     import inspect
+    import re
 
     from lib.io.base.inputs import verify
 
@@ -92,12 +94,15 @@ def run(main: Callable[..., Any], *, environment: bool = False, handed_on: Colle
         several, kind = get_origin(parameter.annotation) is list, parameter.annotation
         while get_args(kind):  # of list[Path], of an OutFile
             kind = get_args(kind)[0]
-        given = os.environ.get(name.upper()) if environment else None
+        given = (environment and os.environ.get(name.upper())) or None
         if parameter.default is parameter.empty:
-            parser.add_argument(name, type=kind, nargs="+" if several else "?" if given else None, default=given)
+            parser.add_argument(name, type=kind, nargs="+" if several else "?" if environment else None, default=given)
         else:
             parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=given or parameter.default)
     arguments = vars(parser.parse_args())
+    if missing := [name.upper() for name, value in arguments.items() if value is None]:
+        example = re.search(r"`make [^`]+`", inspect.getmodule(main).__doc__ or "")
+        sys.exit(f"error: wanted {' and '.join(missing)}, got none; for example {example and example[0]}")
     outputs = [
         path
         for name, value in arguments.items()

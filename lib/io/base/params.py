@@ -12,7 +12,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -144,15 +144,20 @@ def _section(section: str, file: Path) -> Any:
 
 
 def read_cases(
-    file: Path, schema: type[Schema], *, part: bool = False, shared: Mapping[str, Any] | None = None
+    file: Path,
+    schema: type[Schema],
+    *,
+    columns: Collection[str] | None = None,
+    shared: Mapping[str, Any] | None = None,
 ) -> tuple[Schema, ...]:
     """Read a table of cases, tab-separated, with a line of column names and one line per case, into a schema per line.
 
     A cell is written as a value of params.yaml; an empty one leaves its key out; a line that begins with # is a
     comment. What a line leaves out is taken from the `shared` values, those of a section of params.yaml, where the
-    schema knows them: `-S` varies them. A `part` leaves out columns that the schema lacks. Raises `InputError` for what
-    does not fit, and where two cases have the same `name`; the message names the file, line and column, what was
-    wanted and what was got.
+    schema knows them: `-S` varies them. Where several stages read the table, each its part, `columns` are all that it
+    may have, and those that the schema lacks are left out. Raises `InputError` for what does not fit, also for another
+    column, and where two cases have the same `name`; the message names the file, line and column, what was wanted and
+    what was got.
     """
     try:
         text = _text(file)
@@ -164,8 +169,10 @@ def read_cases(
     header = numbered[0][1].split("\t") if numbered else []
     if len(set(header)) < len(header) or len(numbered) < 2:
         raise InputError(f"{file}: wanted a line of distinct column names and a line for each case, got {lines[:3]}")
-    for column in [] if part else sorted(set(header) - set(_keys(schema, ()))):
-        raise InputError(f"{file}: unknown column {column!r}, wanted {sorted(_keys(schema, ()))}")
+    wanted = sorted(columns or _keys(schema, ()))
+    for column in header:
+        if column not in wanted:
+            raise InputError(f"{file}: unknown column {column!r}, wanted {wanted}")
     cases: dict[Any, Schema] = {}
     for number, line in numbered[1:]:
         where = f"{file}: line {number}"
@@ -174,7 +181,7 @@ def read_cases(
             raise InputError(f"{where}: wanted {len(header)} cells, one for each column, got {len(cells)}")
         row = {column: _cell(cell, f"{where}, column {column}") for column, cell in zip(header, cells, strict=True)}
         row = {**_known(shared or {}, schema), **{column: value for column, value in row.items() if value is not None}}
-        case = parse(_known(row, schema) if part else row, schema, where, ", column ")
+        case = parse(_known(row, schema) if columns else row, schema, where, ", column ")
         name = getattr(case, "name", repr(case))
         if name in cases:
             raise InputError(f"{where}: wanted a case of its own, got {name!r} again")

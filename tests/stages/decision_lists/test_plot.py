@@ -283,7 +283,7 @@ def test_every_figure_draws_its_table(figures):
 
 def test_the_figures_of_a_use_that_was_not_run_are_not_drawn(stage, drawn, tmp_path):
     (tmp_path / "tables").mkdir()
-    for name in ("joint", "weights", "theorem"):
+    for name in ("joint", "weights", "theorem", "both"):  # without "courses"
         table = TABLES[name]
         (table.assign(lost=0) if name == "theorem" else table).to_parquet(tmp_path / "tables" / f"{name}.parquet")
     (tmp_path / "figures").mkdir()

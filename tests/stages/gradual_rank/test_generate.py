@@ -11,7 +11,7 @@ from lib.io.base.files import InputError
 
 HEADER = [
     "name", "n_seeds", "first_seed", "n_samples", "seq_len", "d_model", "n_layers", "n_heads", "d_mlp", "frames",
-    "teacher", "start", "other",
+    "teacher", "start", "n_times",
 ]  # fmt: skip
 HEADS = {"one": (2, 6, 3, 4, 2, "gaussian"), "two": (1, 0, 2, 3, 3, "uniform")}  # sizes, and the law of the teacher
 TABLE = [

@@ -1,5 +1,6 @@
 """The training by several optimisers: courses, rows and test losses, against autograd and torch.optim."""
 
+import itertools
 import math
 
 import numpy as np
@@ -7,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from made import generator
+from scipy.stats import kendalltau
 
 from lib.io.base.files import InputError
 from lib.io.runs import open_runs
@@ -184,27 +186,65 @@ def check_conserved(conserved):
             assert row[f"square_change_{product}"] == pytest.approx(square_change(steps[0][2], last, *pair), rel=1e-4)
 
 
+def reached(time, values, bar):
+    """When values first reach a bar, on the straight line of their logarithm."""
+    k = next((k for k, value in enumerate(values) if value >= bar), None)
+    if not k:
+        return math.inf if k is None else time[0]
+    return float(np.interp(math.log(bar), np.log(values[k - 1 : k + 1]), time[k - 1 : k + 1]))
+
+
 def check_row(row, steps):
     """What the row says of the course."""
-    loss = [one for _, one, _ in steps]
-    VO = np.stack([sigma(W, "W_V", "W_O") for *_, W in steps])
-    assert row["loss"] == pytest.approx(loss[-1] / loss[0], rel=1e-5)
+    time, loss = [step[0] for step in steps], [step[1] for step in steps]
+    KQ, VO = (np.stack([sigma(W, *pair) for *_, W in steps]) for pair in (("W_K", "W_Q"), ("W_V", "W_O")))
     half = next((k for k, one in enumerate(loss) if one <= loss[0] / 2), -1)
     stable = [(values**2).sum() / values[0] ** 2 for values in VO]
-    assert (row["stable_rank_half"], row["stable_rank_end"]) == pytest.approx((stable[half], stable[-1]), rel=1e-5)
-    risen = [k for k in range(len(steps)) if VO[k, 0] >= SIZES["threshold"]]
-    if risen:
-        k = risen[0]
-        begin = steps[max(0, k - 1)][0] if k else 0.0
-        assert begin - 1e-12 <= row["first_rise"] <= steps[k][0] + 1e-12
-    else:
-        assert row["first_rise"] == math.inf
-    assert row["n_directions"] == (VO[-1] > PARAMS["significant"]).sum()
+    counted, of_keys = (values.T[values[-1] > PARAMS["significant"]] for values in (VO, KQ))
+    begun, ended, ended_keys = (
+        [reached(time, values, share * values[-1]) for values in of]
+        for of, share in ((counted, 0.1), (counted, 0.9), (of_keys, 0.9))
+    )
+    in_turn = itertools.pairwise(sorted(zip(ended, begun, strict=True)))
+    apart = [begin >= end for (end, _), (_, begin) in in_turn]
+    growth = [
+        np.diff(np.interp([0.05, 0.15], time, [np.linalg.svd(W[key])[1][k] for *_, W in steps]))[0] / 0.1
+        for key, k in itertools.product(("W_V", "W_O"), range(len(counted)))
+    ]
+    wanted = {
+        "loss": loss[-1] / loss[0],
+        "stable_rank_half": stable[half],
+        "stable_rank_end": stable[-1],
+        "first_rise": reached(time, VO[:, 0], SIZES["threshold"]),
+        "first_rise_KQ": reached(time, KQ[:, 0], SIZES["threshold"]),
+        "n_directions": len(counted),
+        "order": order(counted[:, -1], ended),
+        "order_KQ": order(of_keys[:, -1], ended_keys),
+        "separate": np.mean(apart) if apart else math.nan,
+        "slope_least": min(growth, default=math.nan),
+        "slope_most": max(growth, default=math.nan),
+        "plateau": plateau(time, loss),
+    }
+    assert {name: row[name] for name in wanted} == pytest.approx(wanted, rel=1e-4, abs=1e-9, nan_ok=True)
     X, Y, *_ = task(row["seed"], row["teacher_rank"], 9)
     W_VO = torch.zeros(D, D, dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad((X.mean(-2, keepdim=True).expand_as(X) @ W_VO - Y).square().mean(), W_VO)
     rate = RATES[row["optimizer"]]
     assert row["growth"] == pytest.approx(math.log1p(rate * np.linalg.svd(slope)[1][0]) / rate, rel=1e-9)
+
+
+def order(last, ended):
+    """Kendall's tau of size and earliness, of two directions at least."""
+    return kendalltau(last, np.negative(ended)).statistic if len(last) > 1 else math.nan
+
+
+def plateau(time, loss):
+    """Of the time from a tenth to nine tenths of the drop, the share at under a tenth of its mean speed."""
+    fallen = [(loss[0] - one) / (loss[0] - min(loss)) for one in loss]
+    begin, end = (next(k for k, one in enumerate(fallen) if one >= share) for share in (0.1, 0.9))
+    pieces = [(time[k + 1] - time[k], fallen[k + 1] - fallen[k]) for k in range(begin, end)]
+    bar = 0.1 * (fallen[end] - fallen[begin]) / (time[end] - time[begin])
+    return sum(lasts for lasts, falls in pieces if falls / lasts < bar) / (time[end] - time[begin])
 
 
 def check_few(tables):

@@ -25,6 +25,7 @@ PARAMS = {
 }
 SIZES = {"n_samples": 12, "seq_len": 4, "d_model": 2, "n_times": 3}
 D, SEEDS = 2, (9, 10)
+LEARNED = 1e-7  # so low that what is learned early tells the init scales apart
 
 
 def head(seed):
@@ -70,7 +71,7 @@ def first_ray(g):
 
 @pytest.fixture
 def tables(stage, tmp_path):
-    sections = {SECTION: PARAMS, PROBLEM: SIZES, SOLVER: {"threshold": 1e-3, "rtol": 1e-5}}
+    sections = {SECTION: PARAMS, PROBLEM: SIZES, SOLVER: {"threshold": LEARNED, "rtol": 1e-5}}
     stage("gradual_rank.signs", sections, SECTION, PROBLEM, SOLVER, tmp_path / "signs")
     names = ("changes", "events", "paths", "slopes", "diagonal", "rises")
     return {name: pd.read_parquet(tmp_path / "signs" / f"{name}.parquet") for name in names}
@@ -161,18 +162,21 @@ def check_diagonal(diagonal):
         begin = loss(torch.zeros(2 * D, dtype=torch.float64))
         while True:
             p = u * v
-            count = int((p.abs() > 1e-3).sum())
+            count = int((p.abs() > LEARNED).sum())
             if n % 5 == 0 and loss(p) <= 0.9 * begin:
                 break
             slope = g(p)
             u, v, n = u + 0.5 * v * slope, v + 0.5 * u * slope, n + 1
         assert rows.loc[seed, "rank_early"] == count
+        for power, name in ((1, "lengths_kept"), (2, "squares_kept")):
+            before, after = ((a.abs() ** power - b.abs() ** power).abs() for a, b in (1e-4 * start, (u, v)))
+            assert rows.loc[seed, name] == pytest.approx(float((after / before).median()), rel=1e-5)
     for row in diagonal[diagonal["optimizer"] == "sign"].to_dict("records"):
         loss, steps = head(row["seed"])[1], sign_descent(row["seed"], row["log10_init_scale"])
         times, path = [time for time, *_ in steps], np.stack([p for _, p, _ in steps])
         begin = loss(torch.zeros(2 * D, dtype=torch.float64))
         early = [n for n in range(0, len(steps), 5) if loss(torch.from_numpy(path[n])) <= 0.9 * begin]
-        assert row["rank_early"] == ((np.abs(path[early[0]]) > 1e-3).sum() if early else -1)
+        assert row["rank_early"] == ((np.abs(path[early[0]]) > LEARNED).sum() if early else -1)
         ended = [times[int(np.argmax(np.abs(p) >= 0.9 * abs(p[-1])))] for p in path.T]
         assert row["order"] == pytest.approx(kendalltau(np.abs(path[-1]), [-t for t in ended]).statistic)
         assert row["order_VO"] == pytest.approx(kendalltau(np.abs(path[-1, D:]), [-t for t in ended[D:]]).statistic)
@@ -207,7 +211,7 @@ def check_flow(rows):
         assert row["order"] == pytest.approx(kendalltau(path[:, -1], ended).statistic)
         assert row["order_VO"] == pytest.approx(kendalltau(path[D:, -1], ended[D:]).statistic)
         early = next(k for k in range(0, 40_001, 20) if left(0, np.concatenate([u[:, k], v[:, k]])) <= 0.9 - 1e-6)
-        assert row["rank_early"] == (path[:, early] > 1e-3).sum()
+        assert row["rank_early"] == (path[:, early] > LEARNED).sum()
 
 
 def check_rises(rises):
@@ -216,7 +220,7 @@ def check_rises(rises):
     assert len(cells) == len(rises) == 2 * (2 + 3 + 3)
     for (name, scale, seed), found in cells.items():
         if name == "sign":
-            wanted = next(time for time, p, _ in sign_descent(seed, scale) if (np.abs(p) > 1e-3).any())
+            wanted = next(time for time, p, _ in sign_descent(seed, scale) if (np.abs(p) > LEARNED).any())
             assert found == pytest.approx(wanted)
             continue
         g, _, start = head(seed)
@@ -224,7 +228,7 @@ def check_rises(rises):
         rate = 0.5 if name == "gd" else 0.005
         steps = torch.optim.SGD(w, lr=rate) if name == "gd" else torch.optim.Adam(w, lr=rate)
         n = 0
-        while not ((w[0] * w[1]).detach().abs() > 1e-3).any():
+        while not ((w[0] * w[1]).detach().abs() > LEARNED).any():
             slope = g(w[0] * w[1])
             w[0].grad, w[1].grad = -(w[1].detach() * slope), -(w[0].detach() * slope)
             steps.step()

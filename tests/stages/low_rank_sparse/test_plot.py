@@ -257,6 +257,8 @@ def updates(rows, figures):
             sigma = np.array([row["singular_values"] for row in of])
             heights = [bar.get_height() for bar in axes.patches]
             assert heights == (pytest.approx(list(sigma.mean(0))) if of else [])
+            shades = [bar.get_facecolor()[:3] for bar in axes.patches]
+            assert [sum(shade) < 1 for shade in shades] == [i < 2 for i in range(len(shades))]  # the first two are dark
             if of:
                 ends = [(y - low, y + high) for _, y, low, high in errors(axes)]
                 np.testing.assert_allclose(ends, np.array([sigma.min(0), sigma.max(0)]).T)
@@ -439,6 +441,8 @@ def patterns(table, figures):
                 wanted += [band, ([k], [band[1][k - 1]])]
             check(axes, *wanted)
         assert texts(line[0]) == [f"{label} (k = {k})" for label, k in labels.items()]
+        told = [word in line[0].get_ylabel() for word in (" tied", "two classes")]
+        assert told == [sweep != "classes_untied", sweep == "grouped"]
         of = chosen(table, sweep=sweep)
         columns = ("hinge_at_rank_below", "hinge_at_rank_2", "hinge_at_rank_k")
         check(line[4], *(over_seeds(of, column, "value") for column in columns))

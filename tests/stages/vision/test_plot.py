@@ -9,10 +9,12 @@ import pandas as pd
 import pytest
 from made import files
 
+from lib.io.base.files import InputError
+
 SECTION = "any.plot"
 PARAMS = {"layer": 2, "head": 3, "lines": 3, "trained_loss": 5}
 SEEDS, STEPS, LAST = [5, 2, 7], [1, 6, 9], 9
-SPECTRA_STEPS = [9, 1, 2, 3, 4, 5, 6, 7]  # not in order
+SPECTRA_STEPS = [1, 9, 2, 3, 4, 5, 6, 7]  # not in order
 SCALES = [0.1, 0.5, 4]
 PERMUTED, SGD, SCALED = "labels=permuted", "optimizer=sgd,learning_rate=0.3", "scaled=all-but-patch-embedding"
 MUON = "optimizer=muon,learning_rate=0.01"
@@ -93,9 +95,9 @@ def tables(cells, growth):
 
 @pytest.fixture
 def plot(stage, drawn, tables, tmp_path):
-    """Call `plot()` runs the stage; it returns the figures by name."""
+    """Call `plot()` runs the stage, with other params where they are given; it returns the figures by name."""
 
-    def run():
+    def run(**params):
         (tmp_path / "metrics").mkdir()
         for name, rows in tables.items():
             table = pd.DataFrame(rows)
@@ -103,7 +105,7 @@ def plot(stage, drawn, tables, tmp_path):
             types["init_scale"] = "float64"  # the label of a scale is typed as that of a float, which no float32 is
             types = {c: t for c, t in types.items() if c in table}
             table.astype(types).to_parquet(tmp_path / "metrics" / f"{name}.parquet")
-        stage("vision.plot", {SECTION: PARAMS}, SECTION, tmp_path / "metrics", tmp_path / "figures")
+        stage("vision.plot", {SECTION: PARAMS | params}, SECTION, tmp_path / "metrics", tmp_path / "figures")
         names = [name.removesuffix(".svg") for name in files(tmp_path / "figures")]
         return {name: drawn[(tmp_path / "figures" / f"{name}.svg").read_bytes()] for name in names}
 
@@ -416,6 +418,21 @@ def readings(figure, training, ranks):
         assert axes.get_title() == rf"stable rank of $\Delta$ {NAMES[matrix]}"
     assert labels(accuracy.get_xticklabels()) == ["layers", "all but patch\nembedding"]
     assert figure.get_suptitle() == "what init scale 0.1 multiplies; one point per seed"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wanted"),
+    [
+        ("layer", 3, r"wanted one of \[1, 2\], those of the tables, got 3"),
+        ("head", 9, r"wanted one of \[1, 2, 3\], those of the tables, got 9"),
+        ("lines", 5, "wanted at most the 4 singular values of a head, got 5"),
+    ],
+)
+def test_what_the_tables_lack_is_refused_before_anything_is_drawn(key, value, wanted, plot, drawn, tmp_path):
+    with pytest.raises(InputError, match=rf"^any\.plot\.{key}: {wanted}$"):
+        plot(**{key: value})
+    assert drawn == {}
+    assert not (tmp_path / "figures").exists()
 
 
 def test_several_optimisers_are_drawn_of_the_tables_that_compare_them(stage, drawn, tmp_path):
