@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lib.io.base.command import ChangedError
+from lib.io.base.command import StoppedError
 from lib.io.base.files import sha256
 from lib.io.base.sources import begun
 from lib.io.workers.compute import spread
@@ -170,7 +170,7 @@ def save(folder: Path) -> None:
 def test_no_worker_saves_what_was_computed_by_code_that_has_changed(tmp_path, monkeypatch, n_threads):
     list(spread(save, [(tmp_path / "a",)] * 2, n_processes=2, label="toy", n_threads=n_threads))
     monkeypatch.setitem(begun, "lib/io/workers/scratch.py", sha256(b"as it was when the parent began"))
-    with pytest.raises(ChangedError, match=r"lib/io/workers/scratch\.py changed while this ran"):
+    with pytest.raises(StoppedError, match=r"lib/io/workers/scratch\.py changed while this ran"):
         list(spread(save, [(tmp_path / "b",)] * 2, n_processes=2, label="toy", n_threads=n_threads))
     assert not list((tmp_path / "b").rglob("*.safetensors"))
 

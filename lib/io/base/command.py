@@ -53,15 +53,11 @@ class StoppedError(RuntimeError):
     """Why the work has ended, whole in one line: no fault of the code or of what came in, such as a lost worker."""
 
 
-class ChangedError(StoppedError):
-    """Code that was loaded, or what was read, has changed: results are not of what is there now."""
-
-
 def stop_where_changed(names: Sequence[str]) -> None:
-    """Raise `ChangedError` where something has changed, as `changed` or `changed_code` say."""
+    """Raise `StoppedError` where something has changed, as `changed` or `changed_code` say."""
     if names:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        raise ChangedError(f"{', '.join(names[:3])}{more} changed while this ran: run it again")
+        raise StoppedError(f"{', '.join(names[:3])}{more} changed while this ran: run it again")
 
 
 def run(main: Callable[..., Any], *, environment: bool = False, handed_on: Collection[str] = ()) -> None:
@@ -103,13 +99,6 @@ def run(main: Callable[..., Any], *, environment: bool = False, handed_on: Colle
     if missing := [name.upper() for name, value in arguments.items() if value is None]:
         example = re.search(r"`make [^`]+`", inspect.getmodule(main).__doc__ or "")
         sys.exit(f"error: wanted {' and '.join(missing)}, got none; for example {example and example[0]}")
-    outputs = [
-        path
-        for name, value in arguments.items()
-        if parameters[name].annotation in (OutFile, OutFolder, list[OutFolder])
-        for path in (value if isinstance(value, list) else [value])
-    ]
-    begin = time.time()
     try:
         with _interruptible():
             for name, value in arguments.items():
@@ -128,13 +117,11 @@ def run(main: Callable[..., Any], *, environment: bool = False, handed_on: Colle
             if handed_on and (said := _foreign(main, arguments, handed_on)):
                 raise InputError(f"{said} (after a change of what is written there: `make generated`)")
             main(**arguments)
-            if outputs:
-                stop_where_changed(changed())
+            kinds = [parameter.annotation for parameter in parameters.values()]
+            if any(kind in (OutFile, OutFolder, list[OutFolder]) for kind in kinds):
+                stop_where_changed(changed())  # DVC would record what is there now as what made the outputs
     except KeyboardInterrupt:
         _end_interrupted()
-    except ChangedError as error:
-        _remove_written(outputs, begin)
-        sys.exit(f"error: {error} (what it wrote is removed)")
     except (InputError, StoppedError) as error:
         sys.exit(f"error: {error}")
     except Exception as error:
@@ -194,14 +181,6 @@ def _try_to_write(path: Path, kind: Any) -> None:
         probe = place / f".{path.name[:99]}.{os.getpid()}.part"
         os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         probe.unlink()
-
-
-def _remove_written(outputs: Sequence[Path], begin: float) -> None:
-    """Remove the files of outputs that were written since then; others may be in a folder too."""
-    for path in outputs:
-        for file in [path, *path.rglob("*")]:
-            if file.is_file() and file.stat().st_mtime >= begin:
-                file.unlink()
 
 
 def interrupt_at_once() -> None:

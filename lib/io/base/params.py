@@ -26,7 +26,7 @@ from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 
 from lib.io.base.files import InputError, file_name
 from lib.io.base.memory import COPIES, check_disk, check_memory
-from lib.io.base.sources import note
+from lib.io.base.sources import noted
 
 Schema = TypeVar("Schema")
 
@@ -95,9 +95,7 @@ class Seeds:
 
 def load_yaml(path: Path) -> Any:
     """Read a YAML file as DVC reads it; raises `InputError` where it is missing or malformed."""
-    value = _loaded(path)
-    note(str(path), value, partial(_loaded, path))
-    return value
+    return noted(str(path), partial(_loaded, path))
 
 
 def _loaded(path: Path) -> Any:
@@ -125,8 +123,7 @@ def read_params(section: str, schema: type[Schema], file: Path = Path("params.ya
         value = _section(section, file)
         return _known(value, schema) if part else value
 
-    value = read()
-    note(f"{section} of {file}", value, read)
+    value = noted(f"{section} of {file}", read)
     return parse(value, schema, f"{file}: {section}")
 
 
@@ -160,10 +157,9 @@ def read_cases(
     what was got.
     """
     try:
-        text = _text(file)
+        text = noted(str(file), partial(_text, file))
     except (OSError, ValueError) as error:
         raise InputError(f"{file}: wanted a readable table of cases, got: {error}") from error
-    note(str(file), text, partial(_text, file))
     lines = text.removeprefix("\ufeff").split("\n")  # a spreadsheet may write a byte order mark
     numbered = [(n, line) for n, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
     header = numbered[0][1].split("\t") if numbered else []

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 ROOMS = ("lib", "stages", "tools")
 
 begun: dict[str, str] = {}  # the digest of every source as the program began, by its path
-_noted: list[tuple[str, Any, Callable[[], Any]]] = []  # what was read: name, value, how to read it
+_noted: list[tuple[str, str, Callable[[], Any]]] = []  # what was read: name, digest, how to read it
 
 
 def loaded() -> dict[str, str]:
@@ -37,20 +37,26 @@ def changed_code() -> list[str]:
 
 def changed() -> list[str]:
     """What is not what it was: sources that are loaded, and what was noted as it was read."""
-    read = {name for name, value, again in _noted if _again(again) != value}
+    read = {name for name, digest, again in _noted if _again(again) != digest}
     return changed_code() + sorted(read)
 
 
-def note(name: str, value: Any, again: Callable[[], Any]) -> None:
-    """Note a value that was read; `again` reads it anew."""
-    _noted.append((name, value, again))
+def noted(name: str, read: Callable[[], Any]) -> Any:
+    """What `read()` gives; `changed` calls it again, and says this name where it gives something else."""
+    value = read()
+    _noted.append((name, _of_value(value), read))
+    return value
 
 
-def _again(read: Callable[[], Any]) -> Any:
+def _again(read: Callable[[], Any]) -> str:
     try:
-        return read()
-    except (OSError, ValueError) as error:  # it is gone, or broken
-        return error
+        return _of_value(read())
+    except (OSError, ValueError):
+        return "none"  # it is gone, or broken
+
+
+def _of_value(value: Any) -> str:
+    return hashlib.sha256(repr(value).encode(errors="surrogatepass")).hexdigest()
 
 
 def _now(name: str) -> str:

@@ -33,7 +33,7 @@ def scratch_root() -> Path:
 def code_digest() -> str:
     """Digest of the source of every module of this repository that is loaded, as it was loaded.
 
-    Raises `ChangedError` where one has changed since.
+    Raises `StoppedError` where one has changed since.
     """
     stop_where_changed(changed_code())
     return sha256(json.dumps(loaded()).encode())
@@ -74,7 +74,7 @@ class Scratch:
     def save(self, name: str, tensors: Tensors, note: Mapping[str, Any]) -> None:
         """Save tensors and a note under a name, whole or not at all.
 
-        Raises `ChangedError` where code that is loaded has changed: a worker that started later
+        Raises `StoppedError` where code that is loaded has changed: a worker that started later
         has loaded other code than the key says.
         """
         from safetensors.torch import save
