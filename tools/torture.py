@@ -35,11 +35,13 @@ from harness import Reproduction, recorded, remove  # noqa: E402
 from project import PYTHON, Stage, checkout, commit, contents, dvc, environment, one_core, params_of, stages  # noqa: E402
 from tiny import make_tiny  # noqa: E402
 
+FLOATS = "{name: 1.001 * table[name] for name in table.select_dtypes('floating')}"
 KEEPS = {  # what keeps something, and an edit that shows in what is kept: a text and its replacement
-    "lib/io/cells.py": ("write_table(table, ", "write_table(table.assign(edited=1), "),
+    "lib/io/cells.py": ("write_table(table, ", f"write_table(table.assign(**{FLOATS}), "),
     "lib/io/kept.py": ("return value", "return 2 * value if type(value) is float else value"),
     "lib/io/checkpoints.py": ("float(score)", "2 * float(score)"),
 }
+ALONE = "--single-item"  # not also the stages before it that load the edited code
 SCRATCH = Path(".dvc", "tmp", "scratch")
 KILLS = {
     "SIGKILL to the stage": ("stage", signal.SIGKILL),
@@ -338,7 +340,7 @@ def two(folder: Path, stage: Stage, apart: float) -> None:
 
 
 def edit(pipeline: Pipeline, stage: Stage, kind: str, moment: str, draw: random.Random) -> bool:
-    """Edit code or a param while the stage runs, and run it again; whether there was something to edit, and time.
+    """Edit code or a param while the stage runs, and run it again; whether the edit shows, and there was time.
 
     Raises `Lost` where that gives something else than the edit does from nothing. What is left is the old file, and
     the cells of both.
@@ -347,21 +349,29 @@ def edit(pipeline: Pipeline, stage: Stage, kind: str, moment: str, draw: random.
     before = file.read_text(encoding="utf-8")
     if edited == before:
         return False  # it has no numbers
+    dvc("repro", stage.name, at=pipeline.folder)  # it needs what it reads, which an earlier fault may have forgotten
     try:
         file.write_text(edited, encoding="utf-8")
         pipeline.forget(stage, scratch=True)
-        with Reproduction(pipeline.folder, stage) as from_nothing:
+        with Reproduction(pipeline.folder, stage, ALONE) as from_nothing:
             within(from_nothing, LONGEST)
         if from_nothing.dvc.returncode:
             return False  # the stage refuses it
         wanted = made_of(stage, pipeline.folder)
+        if wanted[0] == pipeline.outs[stage.name]:
+            return False  # it does not show
         file.write_text(before, encoding="utf-8")
         pipeline.forget(stage, scratch=True)
-        with Reproduction(pipeline.folder, stage) as first:
+        with Reproduction(pipeline.folder, stage, ALONE) as first:
             struck = MOMENT[moment](first, draw)
             file.write_text(edited, encoding="utf-8")
+            written = all((pipeline.folder / out.path).exists() for out in stage.outs)
+            time.sleep(1)
+            late = written and not first.find("stage")  # it may have looked for edits before
             within(first, LONGEST)
-        with Reproduction(pipeline.folder, stage) as run_again:
+        if not struck or late:
+            return False
+        with Reproduction(pipeline.folder, stage, ALONE) as run_again:
             said = within(run_again, LONGEST)
         if run_again.dvc.returncode:
             raise Lost(f"the run of the edit failed: {said[-300:]}")
@@ -369,7 +379,7 @@ def edit(pipeline: Pipeline, stage: Stage, kind: str, moment: str, draw: random.
     finally:
         file.write_text(before, encoding="utf-8")
         pipeline.forget(stage, scratch=False)
-    return struck
+    return True
 
 
 def edited_file(folder: Path, stage: Stage, kind: str, draw: random.Random) -> tuple[Path, str]:

@@ -126,8 +126,9 @@ def test_params_and_cases_that_are_edited_after_they_were_read_end_a_stage(proje
     assert numbers(project) == [300.0]
 
 
-def test_what_a_stage_has_not_read_may_be_edited(project):
+def test_what_a_stage_has_not_read_may_be_edited_and_what_it_has_may_be_saved_again(project):
     (project / "lib" / "other.py").write_text("OTHER = 1\n")
-    edits = {"params.yaml": "factor: 3.0\nunread: 2\n", "lib/other.py": "OTHER = 2\n"}
+    same = {name: FILES[name] for name in ("lib/number.py", "cases.tsv")}
+    edits = {"params.yaml": "factor: 3.0\nunread: 2\n", "lib/other.py": "OTHER = 2\n", **same}
     code, said = edited_at(project, "at the end", edits)
     assert code == 0, said
