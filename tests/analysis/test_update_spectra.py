@@ -144,6 +144,15 @@ def test_the_measured_noise_of_rounding_stays_below_the_edge():
     assert 0.5 < worst < 1
 
 
+def test_the_edge_by_hand():
+    """Weights in [1, 2) have the spacing s, those in [4, 8) four times as much; a weight that is zero has none."""
+    s = 2**-7
+    W_0 = torch.tensor([[1.5, 0.0, 0.0], [0.0, 5.0, 0.0]]).bfloat16()
+    W = torch.tensor([[1.5, 0.0, 1.5], [0.0, 0.0, 1.5]]).bfloat16()
+    row, column = (4 * s) ** 2 + s**2, (4 * s) ** 2  # the largest sums: row 2 of both weights, column 2
+    assert rounding_edge(W_0, W) == pytest.approx((row / 12) ** 0.5 + (column / 12) ** 0.5)
+
+
 def test_the_edge_tells_a_planted_rank_from_rounding():
     W_0 = torch.randn(200, 150, generator=gen())
     U, V = torch.randn(200, 3, generator=gen(1)), torch.randn(3, 150, generator=gen(2))

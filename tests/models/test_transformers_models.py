@@ -22,6 +22,7 @@ from lib.models.transformers_models import (
     small_model,
     stored_as_columns,
     token_ids,
+    with_adapter,
 )
 
 SIZES = {"d_model": 16, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "d_mlp": 24, "init_scale": 0.1, "seq_len": 8}
@@ -277,6 +278,17 @@ def test_a_model_is_moved_between_base_and_tuned(tmp_path):
     torch.testing.assert_close(linear.parameters[name] - base_weights[name], factors[name].cut(2), atol=1e-6, rtol=1e-5)
     with pytest.raises(ModelError, match=r"wanted a text on .*, got \d.* without their updates and \d.* with them"):
         GainMeasure(LinearUpdates(worse, weights), factors, [batch])
+
+
+def test_an_adapter_is_drawn_from_its_seed_and_leaves_the_global_generator():
+    config = {"r": 2, "target_modules": "all-linear"}
+    before = torch.get_rng_state()
+    drawn = [
+        {name: A for name, A in with_adapter(made("llama"), config, seed).named_parameters() if "lora_A" in name}
+        for seed in (1, 1, 2)
+    ]
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(torch.equal(A, drawn[1][name]) and not torch.equal(A, drawn[2][name]) for name, A in drawn[0].items())
 
 
 def test_a_written_model_is_read_back(tmp_path):

@@ -54,6 +54,13 @@ def test_its_stages_depend_on_what_they_import(project):
     )
 
 
+def test_its_code_is_as_the_linter_wants_it(project):
+    files = [name for name, _ in BLOCK.findall(PAGE.read_text(encoding="utf-8")) if name.endswith(".py")]
+    assert len(files) == 4
+    run(PYTHON, "-m", "ruff", "check", *files, at=project)
+    run(PYTHON, "-m", "ruff", "format", "--check", *files, at=project)
+
+
 def test_its_params_are_as_dvc_writes_them():
     [text] = [text for name, text in BLOCK.findall(PAGE.read_text(encoding="utf-8")) if name == "params.yaml"]
     written = io.StringIO()

@@ -59,8 +59,8 @@ def written(folder: Path, model: str) -> Path:
                     plans.append(row | {"loss": 1 + share, "share_lost": share, "ranks": [1, 0], "run": run})
         sizes = {"rows": 8, "cols": 4, "run": run}
         modules += [{"module": f"layers.{i}.up", "tensor": f"layers.{i}.up.weight", **sizes} for i in (0, 1)]
-        loss = {"loss_tuned": 1.0, "loss_without_linear": 2.0, "gain": 1.0, "drop": 1.0}
-        losses.append(loss | {"attributed": 1 + 0.1 * number(model, run), "loss_base": 2.5, "run": run})
+        loss = {"loss_tuned": 0.9, "loss_without_linear": 2.2, "gain": 1.6, "drop": 1.3}
+        losses.append(loss | {"attributed": 1.3 * (1 + 0.1 * number(model, run)), "loss_base": 2.5, "run": run})
         budgets.append({"parameters": 10, "share_lost": 0.1, "least": True, "run": run})
         for what in ("weights, smallest first", "updates, smallest first", "updates, at random"):
             pruning += [
