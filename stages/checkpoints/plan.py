@@ -125,7 +125,7 @@ def planned(params: Plan, sizes: Measure, base: Path, tuned: Path, text: str, ro
         raise InputError(str(error)) from error
     files = [*begun.files, *ended.files, *([Path(text)] if read else [])]
     given = {"n_points": params.n_points, "device": params.device, "sizes": asdict(sizes), "spectra": rows.to_json()}
-    with kept("checkpoints_plan", files, given) as keep:
+    with kept("checkpoints_plan", files, given, params.device) as keep:
         attribution = partial(attributed, linear, read[: sizes.n_batches], params.n_points)
         earned = keep("attribution", attribution) if measure else None
         plans = plan_table(params, sizes.budgets, modules, measure, earned, keep)
