@@ -9,7 +9,6 @@ stand `spectra.parquet`, `plans/`, `adapters/` and `page.html`.
 import math
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from tqdm import tqdm
 
 from lib.figures.checkpoints import pruned, ranks_of_modules, share_lost, spectra_of_snapshots
 from lib.figures.style import rendered, styled
+from lib.io.adapters import whether
 from lib.io.base.command import run
 from lib.io.base.files import InputError
 from lib.io.base.memory import check_disk
@@ -29,8 +29,8 @@ from lib.io.base.tables import read_json, read_table
 from lib.io.page import picture, write_page
 from lib.io.pretrained import Checkpoint, check_memory, check_pair, open_checkpoint, open_snapshots
 from lib.models.transformers_models import ModelError, check_architecture, read_batches
-from stages.checkpoints.adapt import whether
-from stages.checkpoints.plan import COPIES
+from stages.checkpoints.adapt import LISTED
+from stages.checkpoints.plan import held
 
 ROOT = Path(__file__).parents[1]
 NAMES = ("plans", "modules", "losses", "budgets", "pruning")
@@ -60,8 +60,9 @@ def main(base: Path, tuned: Path, out: Path, text: str = "-", modules_to_save: s
     begun, plannable = checked(base, tuned, out, text, saved=saved)
     call("spectra", "checkpoints.spectra", base, tuned, out / "spectra.parquet")
     if plannable:
-        call("plan", *SECTIONS, base, tuned, text, out / "spectra.parquet", out / "plans")
-        call("adapt", base, tuned, out / "plans", out / "adapters", f"--modules-to-save={modules_to_save}")
+        option = f"--modules-to-save={modules_to_save}"
+        call("plan", *SECTIONS, base, tuned, text, out / "spectra.parquet", out / "plans", option)
+        call("adapt", base, tuned, out / "plans", out / "adapters", option)
     share = read_params("checkpoints.plan", Share, part=True).max_loss_share
     page(begun, tuned, text, out, share, planned=plannable, saved=saved)
     print(f"the page is {out / 'page.html'}")
@@ -87,14 +88,14 @@ def checked(base: Path, tuned: Path, out: Path, text: str, *, saved: bool) -> tu
     except ModelError as error:
         plannable = False
         print(f"{error}: spectra only, no plan and no adapter", file=sys.stderr)
+    if plannable:
+        check_memory(begun, held(text), "plan")
     if plannable and text != "-":
         n_batches = wanted.n_batches + wanted.n_measured_batches
         try:
             read_batches(base, begun.config, Path(text), wanted.seq_len, wanted.batch_size, n_batches)
         except (ModelError, OSError) as error:
             raise InputError(f"TEXT: {error}") from error
-    if plannable:
-        check_memory(begun, COPIES, "plan")
     read_through(begun, [one.checkpoint for one in snapshots], tuned)
     return begun, plannable
 
@@ -144,11 +145,11 @@ def page(base: Checkpoint, tuned: Path, text: str, out: Path, max_share: float, 
     runs = sorted(spectra["run"].unique())
     with styled():
         figures = [drawn("Spectra of the largest updates", spectra_of_snapshots(spectra[spectra["run"] == runs[-1]]))]
-        values: dict[str, Any] = {"plans": [], "losses": [], "least": [], "configs": [], "worse": {}}
+        values: dict[str, Any] = {"plans": [], "losses": [], "least": [], "adapters": [], "best": {}, "worse": {}}
         if planned:
             tables = {name: read_table(out / "plans" / f"{name}.parquet") for name in NAMES}
             figures = [*plan_figures(tables, text != "-"), *figures]
-            values = plan_values(tables, out, several=len(runs) > 1)
+            values = plan_values(tables, read_json(out / "adapters" / LISTED))
     measured = planned and text != "-"
     write_page(
         ROOT / "tools" / "lora.html",
@@ -183,8 +184,11 @@ def plan_figures(tables: dict[str, pd.DataFrame], measured: bool) -> list[dict[s
     return figures
 
 
-def plan_values(tables: dict[str, pd.DataFrame], out: Path, *, several: bool) -> dict[str, Any]:
-    """What the page says of plans: a row per budget and rule, the losses, the least budgets, the adapters."""
+def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the page says of plans: a row per budget and rule, the losses, the least budgets, the adapters.
+
+    Of each run, `best` is the adapter with which the base has the lowest loss, and `worse` how many raise its loss.
+    """
     plans = tables["plans"]
     plain = plans[plans["shuffle"] == 0]
     null = plans[plans["shuffle"] > 0].groupby(["run", "budget"])["share_lost"].agg(["min", "max"])
@@ -200,19 +204,14 @@ def plan_values(tables: dict[str, pd.DataFrame], out: Path, *, several: bool) ->
     ]
     budgets = tables["budgets"]
     least = budgets[budgets["least"].astype(bool)].to_dict("records")
-    where = [out / "adapters" / run if several else out / "adapters" for run in plain["run"].unique()]
-    configs = [
-        {"folder": str(folder.relative_to(out)), "n": len(read_json(folder / "plan.json")["target_modules"])}
-        for folder in (path for parent in where for path in sorted(parent.glob("rank-*"), key=_budget))
-    ]
-    losses = tables["losses"].to_dict("records")
-    worse = {loss["run"]: above(rows, loss) for loss in losses}
-    return {"plans": rows, "losses": losses, "least": least, "configs": configs, "worse": worse}
-
-
-def above(plans: list[dict[str, Any]], loss: Mapping[Any, Any]) -> int:
-    """The number of a run's plans with which, on the base, the loss is above that of the base alone."""
-    return sum(row["run"] == loss["run"] and row["loss_on_base"] > loss.get("loss_base", np.nan) for row in plans)
+    values = {"plans": rows, "losses": [], "least": least, "adapters": adapters, "best": {}, "worse": {}}
+    for loss in tables["losses"].to_dict("records"):
+        values["losses"].append(loss)
+        own = [one for one in adapters if one["run"] == loss["run"] and one["loss"] is not None]
+        if own:
+            values["best"][loss["run"]] = min(own, key=lambda one: one["loss"])
+            values["worse"][loss["run"]] = sum(one["loss"] > loss["loss_base"] for one in own)
+    return values
 
 
 def module_table(spectra: pd.DataFrame) -> list[dict[str, Any]]:
@@ -230,10 +229,6 @@ def module_table(spectra: pd.DataFrame) -> list[dict[str, Any]]:
         }
         for _, row in last.iterrows()
     ]
-
-
-def _budget(folder: Path) -> int:
-    return int(folder.name.removeprefix("rank-"))
 
 
 if __name__ == "__main__":

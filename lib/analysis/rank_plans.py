@@ -3,8 +3,9 @@ r"""Which rank each module's update is given, when all together may spend a numb
 A module of shape m × n costs $c = m + n$ parameters per rank. Every rule gives each next direction of each module a
 value, and buys in the order of falling value what still fits (`fill`):
 
-- `attributed`: $v_{ij} = \max(g_i, 0)\, \sigma_{ij}^2 / \|\Delta W_i\|_F^2 / c_i$, where $g_i$ is the loss that module
-  i earned (`lib/analysis/attribution.py`): ours;
+- `attributed`: $v_{ij} = |g_i|\, \sigma_{ij}^2 / \|\Delta W_i\|_F^2 / c_i$, where $g_i$ is the loss that module i
+  earned (`lib/analysis/attribution.py`): ours. A $g_i$ below zero does not say that the update may go: it is
+  bought by its size, and at a full budget every update is whole;
 - `water-filling`: $v_{ij} = \sigma_{ij}^2 / c_i$, one threshold for all modules;
 - `energy`: minus the share of $\|\Delta W_i\|_F^2$ that the directions before hold: every module keeps an equal share
   (peft's `convert_to_lora`);
@@ -52,7 +53,7 @@ def plan(rule: Rule, modules: Mapping[str, Module], budget: int, earned: Mapping
     """The ranks that a rule gives for a budget; `earned` is the attributed loss of each module, for that rule."""
     if rule == "attributed" and earned is None:
         raise ValueError("earned: wanted the attributed loss of each module, got none")
-    weight = {name: max(earned[name], 0.0) if earned else 1.0 for name in modules}
+    weight = {name: abs(earned[name]) if earned else 1.0 for name in modules}
     value: dict[Rule, Callable[[str, Module], np.ndarray]] = {
         "uniform": lambda _, module: -np.arange(len(module.sigma), dtype=float),
         "energy": lambda _, module: -_before(module),
@@ -60,16 +61,11 @@ def plan(rule: Rule, modules: Mapping[str, Module], budget: int, earned: Mapping
         "attributed": lambda name, module: weight[name] * _shares(module) / module.cost,
     }
     values = {name: value[rule](name, module) for name, module in modules.items()}
-    return fill(values, modules, budget, worthless=0.0 if rule == "attributed" else -np.inf)
+    return fill(values, modules, budget)
 
 
-def fill(
-    values: Mapping[str, Float[np.ndarray, " rank"]],
-    modules: Mapping[str, Module],
-    budget: int,
-    worthless: float = -np.inf,
-) -> Ranks:
-    """Ranks bought in the order of falling value; what does not fit any more is skipped, what is worthless not bought.
+def fill(values: Mapping[str, Float[np.ndarray, " rank"]], modules: Mapping[str, Module], budget: int) -> Ranks:
+    """Ranks bought in the order of falling value; what does not fit any more is skipped.
 
     Equal values are bought in the order of the names, and in a module its directions come in their order.
     """
@@ -78,7 +74,6 @@ def fill(
         (-values[name][j], i, j)
         for i, name in enumerate(names)
         for j in range(min(len(values[name]), modules[name].limit))
-        if values[name][j] > worthless
     ]
     ranks, left = dict.fromkeys(names, 0), budget
     for _, i, j in sorted(offered, key=lambda one: (one[0], one[2], one[1])):

@@ -12,9 +12,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lib.io.base.files import atomic
+from lib.io.base.files import InputError, atomic
 
 FILES = ("adapter_config.json", "adapter_model.safetensors", "README.md", "plan.json")
+
+
+def whether(name: str, answer: str) -> bool:
+    """Whether `modules_to_save` is wanted; raises `InputError` for what is neither yes nor no."""
+    if answer not in ("yes", "no"):
+        raise InputError(f"{name}: wanted yes or no, got {answer}")
+    return answer == "yes"
 
 
 def lora_config(ranks: Mapping[str, int], *, fan_in_fan_out: bool, scale: int = 1) -> dict[str, Any]:

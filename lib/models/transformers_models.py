@@ -220,9 +220,14 @@ class Factors(NamedTuple):
     sigma: Float[Tensor, " rank"]
     Vh: Float[Tensor, "rank col"]
 
+    def first(self, rank: int) -> "Factors":
+        """The first `rank` terms."""
+        return Factors(self.U[:, :rank], self.sigma[:rank], self.Vh[:rank])
+
     def cut(self, rank: int) -> Weight:
         """The sum of the first `rank` terms."""
-        return (self.U[:, :rank] * self.sigma[:rank]) @ self.Vh[:rank]
+        first = self.first(rank)
+        return (first.U * first.sigma) @ first.Vh
 
 
 class LinearUpdates:
@@ -257,8 +262,7 @@ class LinearUpdates:
 
     def mean_loss(self, batches: Sequence[Batch]) -> float:
         """The mean of the loss over batches of equal size, with the weights as they are set."""
-        with torch.no_grad():
-            return sum(float(loss(self.model, batch)) for batch in batches) / len(batches)
+        return mean_loss(self.model, batches)
 
     def drop(self, batches: Sequence[Batch]) -> float:
         """By how much the updates lower the loss; the weights are left as tuned."""
@@ -295,12 +299,28 @@ class GainMeasure:
         return self.linear.mean_loss(self.batches)
 
     def on(self, model: torch.nn.Module) -> Callable[[Mapping[str, int]], float]:
-        """The loss of another model, such as the base, by the ranks to which the updates that it gets are cut."""
-        other = LinearUpdates(model, self.linear.base)
+        """The loss of another model, such as the base, by the ranks of the adapter that it gets.
+
+        The model computes in its own type; the adapter is added to a layer's output in float32, as peft does.
+        """
+        layers = linear_modules(model)
+        dtype = next(model.parameters()).dtype
+        batches = [
+            {name: of.to(dtype) if of.is_floating_point() else of for name, of in batch.items()}
+            for batch in self.batches
+        ]
 
         def lost(ranks: Mapping[str, int]) -> float:
-            other.set_ranks(ranks, self.factors)
-            return other.mean_loss(self.batches)
+            hooks = []
+            for name, rank in ranks.items():
+                update = self.factors[name].first(rank)
+                by_columns = stored_as_columns(layers[name])
+                hooks.append(layers[name].register_forward_hook(_adding(update, by_columns)))
+            try:
+                return mean_loss(model, batches)
+            finally:
+                for hook in hooks:
+                    hook.remove()
 
         return lost
 
@@ -316,6 +336,12 @@ def loss(model: torch.nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
         if "labels" not in given:
             given["labels"] = given["input_ids"]
         return model(**given).loss
+
+
+def mean_loss(model: torch.nn.Module, batches: Sequence[Batch]) -> float:
+    """The mean of the loss over batches of equal size."""
+    with torch.no_grad():
+        return sum(float(loss(model, batch)) for batch in batches) / len(batches)
 
 
 def read_batches(
@@ -342,7 +368,10 @@ def read_batches(
         except SafetensorError as error:
             raise ModelError(f"{text}: wanted a safetensors file, got: {error}") from error
     else:
-        tokens = token_ids(folder, text.read_bytes(), int(config.get("vocab_size", 0)))
+        words = text.read_bytes()
+        if text.suffix == ".jsonl" or _is_json_line(words.strip().partition(b"\n")[0]):
+            raise ModelError(f"{text}: wanted plain text, got JSON lines, which are not read yet")
+        tokens = token_ids(folder, words, int(config.get("vocab_size", 0)))
         seq_len = min(seq_len, int(config.get("max_position_embeddings") or config.get("n_positions") or seq_len))
         samples = {"input_ids": tokens[: len(tokens) // seq_len * seq_len].view(-1, seq_len)}
     n, wanted = min(map(len, samples.values()), default=0), n_batches * batch_size
@@ -356,6 +385,25 @@ def read_batches(
         {name: values[start : start + batch_size].to(device) for name, values in samples.items()}
         for start in range(0, wanted, batch_size)
     ]
+
+
+def _adding(update: Factors, by_columns: bool) -> Callable[..., Tensor]:
+    """A hook that adds x ΔW to what a layer makes of x, as peft does: in float32, then in the layer's own type."""
+    left, right = update.U * update.sigma, update.Vh
+    if not by_columns:
+        left, right = right.mT, left.mT
+
+    def add(_: torch.nn.Module, given: tuple[Tensor, ...], made: Tensor) -> Tensor:
+        return (made + given[0].float() @ left @ right).to(made.dtype)
+
+    return add
+
+
+def _is_json_line(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def token_ids(folder: Path, text: bytes, vocab_size: int) -> Int[Tensor, " token"]:

@@ -1,11 +1,12 @@
-"""Write a LoRA adapter for each budget of a plan: the attributed ranks, or one rank for all where nothing was measured.
+"""Write a LoRA adapter for each budget of a plan: that of the rule with which the base has the lowest measured loss.
 
-An adapter is the update of the linear modules, cut. With `modules_to_save` it carries whole what else was tuned:
-embeddings, head, norms, biases; then live models are opened, where else weights alone are read.
+Where nothing was measured it has one rank for all. An adapter is the update of the linear modules, cut. With
+`modules_to_save`, as the plan was measured with, it carries whole what else was tuned: embeddings, head, norms, biases;
+then live models are opened, where else weights alone are read. `adapters.json` says what each is, and what it lacks.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from math import prod
 from pathlib import Path
@@ -15,17 +16,18 @@ import numpy as np
 import pandas as pd
 
 from lib.analysis.update_spectra import leading_triplets, update_of
-from lib.io.adapters import FILES, lora_config, write_adapter
+from lib.io.adapters import FILES, lora_config, whether, write_adapter
 from lib.io.base.command import OutFolder, run
 from lib.io.base.files import InputError, clear
 from lib.io.base.memory import COPIES, check_disk
-from lib.io.base.tables import read_table
+from lib.io.base.tables import read_table, write_json
 from lib.io.cells import Course, spread_cells
 from lib.io.pretrained import Checkpoint, check_pair, load_tensor, open_checkpoint, open_snapshots
 from lib.io.workers.compute import available_cores, generator
 from lib.models.transformers_models import ModelError, Rest, beside_linear_layers, open_model
 
 SEED = 0  # of randomised ranges, as those of the plan
+LISTED = "adapters.json"
 
 
 def main(base: Path, tuned: Path, plans: Path, adapters: OutFolder, modules_to_save: str = "no") -> None:
@@ -36,17 +38,16 @@ def main(base: Path, tuned: Path, plans: Path, adapters: OutFolder, modules_to_s
     used, jobs = {}, {}
     for name, checkpoint in last.items():
         plan, modules = (table[table["run"] == name] for table in (all_plans, all_modules))
-        plan = plan[plan["shuffle"] == 0]
-        rule = "attributed" if (plan["rule"] == "attributed").any() else "uniform"
-        used[name] = plan[plan["rule"] == rule], modules
+        used[name] = chosen(plan[plan["shuffle"] == 0]), modules
         jobs[name] = list(factors_of(begun, checkpoint, *used[name]))
     check_disk(adapters, COPIES * sum(written(last[name], carried, *of) for name, of in used.items()), "adapters")
-    clear(adapters, *(depth + name for depth in ("rank-*/", "*/rank-*/") for name in FILES))
+    clear(adapters, LISTED, *(depth + name for depth in ("rank-*/", "*/rank-*/") for name in FILES))
     how = {"stage": "checkpoints_adapt", "label": f"adapters of {tuned}", "unit": "module"}
     made = spread_cells(jobs, n_processes=available_cores(), **how)
+    listed = []
     for name, (plan, modules) in used.items():
         rest = carried_whole(begun, last[name]) if carried else None
-        left = rest.left if rest else left_out(begun, last[name], set(modules["tensor"]))
+        left = of_all_layers(rest.left if rest else left_out(begun, last[name], set(modules["tensor"])))
         factors = {module: course.states[0][0] for module, course in zip(modules["module"], made[name], strict=True)}
         for row in plan.to_dict("records"):
             ranks = dict(zip(modules["module"], map(int, row["ranks"]), strict=True))
@@ -65,13 +66,26 @@ def main(base: Path, tuned: Path, plans: Path, adapters: OutFolder, modules_to_s
                 task_type="CAUSAL_LM" if str(begun.config.get("architectures")).endswith("ForCausalLM']") else None,
                 saved=rest.parameters if rest else None,
             )
+            listed.append(
+                {
+                    "run": name,
+                    "folder": folder.relative_to(adapters).as_posix(),
+                    "rule": row["rule"],
+                    "loss": row.get("loss_on_base"),
+                    "parameters": row["parameters"] + n_whole(rest),
+                    "mixed": len({rank for rank in ranks.values() if rank}) > 1,
+                    "left": left,
+                }
+            )
+    write_json(listed, adapters / LISTED)
 
 
-def whether(name: str, answer: str) -> bool:
-    """Raises `InputError` for what is neither yes nor no."""
-    if answer not in ("yes", "no"):
-        raise InputError(f"{name}: wanted yes or no, got {answer}")
-    return answer == "yes"
+def chosen(plans: pd.DataFrame) -> pd.DataFrame:
+    """Of each budget, the plan with which the base has the lowest loss; of one rank, where nothing was measured."""
+    if "loss_on_base" not in plans:
+        return plans[plans["rule"] == "uniform"]
+    losses = plans["loss_on_base"].fillna(np.inf)  # not a number, where a narrow type overflows
+    return plans.loc[losses.groupby(plans["budget"]).idxmin()]
 
 
 def written(tuned: Checkpoint, carried: bool, plan: pd.DataFrame, modules: pd.DataFrame) -> int:
@@ -120,10 +134,19 @@ def factored(base: Path, tuned: Path, place: str, limit: int, rank: int, by_colu
 
 
 def left_out(base: Checkpoint, tuned: Checkpoint, carried: AbstractSet[str]) -> list[str]:
-    """The tensors that were tuned and that no adapter carries, those of all layers under one name."""
+    """The tensors that were tuned and that no adapter carries."""
     rows = check_pair(base, tuned)
-    moved = [n for n, k in rows.items() if n not in carried and not tuned.load(n)[:k].equal(base.load(n)[:k])]
-    return sorted({re.sub(r"(?<=\.)\d+(?=\.)", "*", name) for name in moved})
+    return [n for n, k in rows.items() if n not in carried and not tuned.load(n)[:k].equal(base.load(n)[:k])]
+
+
+def of_all_layers(names: Iterable[str]) -> list[str]:
+    """Names of tensors, those of all layers under one name."""
+    return sorted({re.sub(r"(?<=\.)\d+(?=\.)", "*", name) for name in names})
+
+
+def n_whole(rest: Rest | None) -> int:
+    """The number of parameters that an adapter carries whole."""
+    return sum(parameter.numel() for parameter in rest.parameters.values()) if rest else 0
 
 
 def card(row: Mapping[str, Any], base: str, left: Sequence[str], rest: Rest | None = None) -> str:
@@ -131,16 +154,14 @@ def card(row: Mapping[str, Any], base: str, left: Sequence[str], rest: Rest | No
     said = "No text was given, and nothing was measured: how much of the gain it keeps is not known."
     if not np.isnan(row["loss"]):
         said = (
-            f"On the text that was given, cutting the linear layers so loses {row['share_lost']:.1%} of what their "
-            f"updates gained, all else as tuned"
+            f"On the text that was given, {base} with this adapter has a loss of {row['loss_on_base']:.4g}, the lowest "
+            f"of the rules that were measured at this size. Cutting the linear layers so loses {row['share_lost']:.1%} "
+            f"of what their updates gained, all else as tuned."
         )
-        if rest is None or not left:  # with all else carried, the plan's own loss is that of the adapter
-            said += f"; {base} with this adapter has a loss of {row['loss' if rest else 'loss_on_base']:.4g}"
-        said += "."
     carries = " It carries no embedding, head, norm or bias."
     missing = f" Tuned too and not carried: {', '.join(left)}." if left else ""
     if rest:
-        n = sum(parameter.numel() for parameter in rest.parameters.values())
+        n = n_whole(rest)
         carries = f" It carries whole what else was tuned: {n} parameters of {len(rest.modules)} modules and of biases."
     elif left:
         missing += " `modules_to_save` would train them."

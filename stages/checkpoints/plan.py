@@ -2,11 +2,14 @@
 
 A plan cuts the update of every linear module to a rank; embeddings, heads, norms and biases stay tuned, and what they
 moved is measured apart. `share_lost` is 0 for the whole update of the linear modules and 1 for none of it. Budgets are
-parameters, stated as the uniform rank that costs as much. Pruning removes a share of the weights of linear modules, or
-takes a share of the entries of their updates back, all ranked together. Without TEXT (`-`) nothing is measured.
+parameters, stated as the uniform rank that costs as much. `loss_on_base` is the loss of the base with a plan's adapter
+as peft loads it, in the type in which the base is stored; of embeddings, head, norms and biases it has what
+`modules_to_save` carries. All other losses are measured in float32. Pruning removes a share of the weights of linear
+modules, or takes a share of the entries of their updates back, all ranked together. Without TEXT (`-`) nothing is
+measured.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -14,11 +17,13 @@ from typing import Annotated, Any, get_args
 
 import numpy as np
 import pandas as pd
+import torch
 
 from lib.analysis.attribution import path_attribution
 from lib.analysis.pruning import pruned_states
 from lib.analysis.rank_plans import Module, Rule, candidates, least_attributed, parameters
 from lib.analysis.update_spectra import leading_triplets, update_of
+from lib.io.adapters import whether
 from lib.io.base.command import OutFolder, run
 from lib.io.base.files import InputError, clear
 from lib.io.base.memory import COPIES, check_disk
@@ -33,6 +38,7 @@ from lib.models.transformers_models import (
     GainMeasure,
     LinearUpdates,
     ModelError,
+    beside_linear_layers,
     check_architecture,
     linear_modules,
     loss,
@@ -42,9 +48,10 @@ from lib.models.transformers_models import (
     stored_as_columns,
 )
 
-HELD = 8  # of the weights: model, base, both kept, updates, factors; two of gradients, or masks and what they rank
+# Of the weights in float32, at most: 10.1 copies were measured with a text (where updates are ranked to be pruned), 4.7
+# without, both at 77 million parameters; and 2 more of factors, where all matrices are square and decomposed whole.
+HELD, HELD_UNMEASURED = 12, 6
 BISECTIONS, SEED = 7, 0  # the seed is that of shuffles, randomised ranges, and what is pruned at random
-ADAPTED = ("attributed", "uniform")  # the rules of which adapters are made
 TABLES = ("plans", "modules", "losses", "budgets", "pruning")
 Tables = dict[str, pd.DataFrame]
 Modules = Mapping[str, Module]
@@ -70,13 +77,30 @@ class Measure:
     seq_len: Annotated[int, Interval("[2, 1e6]")]
 
 
-def main(section: str, measure: str, base: Path, tuned: Path, text: str, spectra: Path, plans: OutFolder) -> None:
-    work, n_bytes = prepared(section, measure, base, tuned, text, spectra)
+def main(
+    section: str,
+    measure: str,
+    base: Path,
+    tuned: Path,
+    text: str,
+    spectra: Path,
+    plans: OutFolder,
+    modules_to_save: str = "no",
+) -> None:
+    saved = whether("modules_to_save", modules_to_save)
+    work, n_bytes = prepared(section, measure, base, tuned, text, spectra, saved=saved)
     check_disk(plans, n_bytes, "plan")
     make(work, plans)
 
 
-def prepared(section: str, measure: str, base: Path, tuned: Path, text: str, spectra: Path) -> tuple[Work, int]:
+def held(text: str) -> int:
+    """How many copies of the weights in float32 a plan holds at once, at most."""
+    return HELD if text != "-" else HELD_UNMEASURED
+
+
+def prepared(
+    section: str, measure: str, base: Path, tuned: Path, text: str, spectra: Path, *, saved: bool = False
+) -> tuple[Work, int]:
     """The work, by headers and the table of spectra, and the bytes on disk that it takes; its memory is there."""
     params, sizes = read_params(section, Plan), read_params(measure, Measure)
     use_device(params.device)
@@ -88,11 +112,11 @@ def prepared(section: str, measure: str, base: Path, tuned: Path, text: str, spe
         check_architecture(base, begun.config)  # and the library is loaded once, before each worker would
     except ModelError as error:
         raise InputError(str(error)) from error
-    n_fit = check_memory(begun, HELD, "plan")
+    n_fit = check_memory(begun, held(text), "plan")
     rows = {name: table[(table["run"] == name) & (table["step"] == one.step)] for name, one in last.items()}
-    jobs = [(params, sizes, base, one.checkpoint.folder, text, rows[name], name) for name, one in last.items()]
+    jobs = [(params, sizes, base, one.checkpoint.folder, text, rows[name], name, saved) for name, one in last.items()]
     how = {"device": params.device, "n_processes": min(available_cores(), n_fit) if params.device == "cpu" else 1}
-    how |= {"n_bytes": memory_of(begun, HELD), "label": f"plans of {tuned}"}
+    how |= {"n_bytes": memory_of(begun, held(text)), "label": f"plans of {tuned}"}
     total = None if text == "-" else len(jobs) * n_losses(params, sizes)
     how |= {"unit": "checkpoint" if text == "-" else "loss", "total": total}
     return (jobs, how), COPIES * len(jobs) * (n_losses(params, sizes) * (8 * len(begun.tensors) + 500) + 70_000)
@@ -108,12 +132,14 @@ def make(work: Work, plans: Path) -> None:
 
 
 def n_losses(params: Plan, sizes: Measure) -> int:
-    """How many a checkpoint needs at most: plans and shuffles, some on the base, bisection, pruning, attribution."""
-    of_budget = len(get_args(Rule)) + params.n_shuffles + len(ADAPTED)
+    """How many a checkpoint needs at most: plans, also on the base, shuffles, bisection, pruning, attribution."""
+    of_budget = 2 * len(get_args(Rule)) + params.n_shuffles
     return len(sizes.budgets) * of_budget + BISECTIONS + 3 * len(params.pruning_rates) + 3
 
 
-def planned(params: Plan, sizes: Measure, base: Path, tuned: Path, text: str, rows: pd.DataFrame, name: str) -> Tables:
+def planned(
+    params: Plan, sizes: Measure, base: Path, tuned: Path, text: str, rows: pd.DataFrame, name: str, saved: bool
+) -> Tables:
     """The tables of one tuned checkpoint."""
     begun, ended = open_checkpoint(base), open_checkpoint(tuned)
     try:
@@ -125,6 +151,7 @@ def planned(params: Plan, sizes: Measure, base: Path, tuned: Path, text: str, ro
         raise InputError(str(error)) from error
     files = [*begun.files, *ended.files, *([Path(text)] if read else [])]
     given = {"n_points": params.n_points, "device": params.device, "sizes": asdict(sizes), "spectra": rows.to_json()}
+    given |= {"modules_to_save": saved}
     with kept("checkpoints_plan", files, given, params.device) as keep:
         attribution = partial(attributed, linear, read[: sizes.n_batches], params.n_points)
         earned = keep("attribution", attribution) if measure else None
@@ -133,7 +160,8 @@ def planned(params: Plan, sizes: Measure, base: Path, tuned: Path, text: str, ro
         if measure and earned:
             losses = {"loss_tuned": measure.tuned, "loss_without_linear": measure.none, "gain": measure.gain}
             losses |= {"attributed": sum(earned[one] for one in modules), "drop": linear.drop(read[: sizes.n_batches])}
-            *plans["loss_on_base"], losses["loss_base"] = losses_on_base(params, begun, measure, modules, plans, keep)
+            on_base = losses_on_base(params, begun, measure, modules, plans, keep, saved=saved)
+            *plans["loss_on_base"], losses["loss_base"] = on_base
         budgets, pruning = bisection(params, modules, measure, earned, keep), pruned(params, measure, keep)
     described = described.assign(earned=[earned[module] if earned else np.nan for module in modules])
     tables = dict(zip(TABLES, (plans, described, pd.DataFrame([losses]), budgets, pruning), strict=True))
@@ -187,14 +215,31 @@ def plan_table(
 
 
 def losses_on_base(
-    params: Plan, base: Checkpoint, measure: GainMeasure, modules: Modules, plans: pd.DataFrame, keep: Keep
-) -> Iterator[float]:
-    """Of plans that become adapters, the loss of the base with the cut and nothing else tuned; last, of the base."""
-    lost = measure.on(open_model(base.folder, base.config).float().to(params.device))
-    for rule, shuffle, values in zip(plans["rule"], plans["shuffle"], plans["ranks"], strict=True):
+    params: Plan,
+    base: Checkpoint,
+    measure: GainMeasure,
+    modules: Modules,
+    plans: pd.DataFrame,
+    keep: Keep,
+    *,
+    saved: bool,
+) -> list[float]:
+    """Of each rule's plan, the loss of the base with its adapter; last, the loss of the base alone.
+
+    With `saved` the adapter carries whole what else was tuned.
+    """
+    model = open_model(base.folder, base.config).to(params.device)
+    lost = measure.on(model)
+    alone = keep("the base", partial(lost, {}))
+    if saved:
+        with torch.no_grad():
+            for name, parameter in beside_linear_layers(model, measure.linear.model).parameters.items():
+                model.get_parameter(name).copy_(parameter)
+    found = []
+    for shuffle, values in zip(plans["shuffle"], plans["ranks"], strict=True):
         ranks = dict(zip(modules, map(int, values), strict=True))
-        yield keep(f"on the base {ranks}", partial(lost, ranks)) if shuffle == 0 and rule in ADAPTED else np.nan
-    yield keep("the base", partial(lost, {}))
+        found.append(keep(f"on the base {ranks}", partial(lost, ranks)) if shuffle == 0 else np.nan)
+    return [*found, alone]
 
 
 def bisection(params: Plan, modules: Modules, measure: GainMeasure | None, earned: Earned, keep: Keep) -> pd.DataFrame:

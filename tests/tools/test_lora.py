@@ -76,17 +76,70 @@ def test_a_page_that_needs_no_network_and_adapters_for_every_budget(folder):
     assert "Nothing was measured" not in page
 
 
-def test_the_page_says_where_an_adapter_alone_does_worse_than_the_base(folder):
-    warning = "The base with an adapter alone has a higher loss than the base"
-    base = Checkpoint(Path("base"), {}, {})
+def page_of(losses, loss_base, mixed=()):
+    """The page as if the adapters had these losses, the base that one, and these adapters mixed ranks."""
+    table = pd.read_parquet("out/plans/losses.parquet")
+    table.assign(loss_base=loss_base, loss_tuned=0.5).to_parquet("out/plans/losses.parquet")
+    path = Path("out/adapters/adapters.json")
+    listed = json.loads(path.read_text())
+    for one in listed:
+        one.update(loss=losses[one["folder"]], mixed=one["folder"] in mixed)
+    path.write_text(json.dumps(listed))
+    lora.page(Checkpoint(Path("base"), {}, {}), Path("tuned"), "my.txt", Path("out"), 0.5, planned=True, saved=False)
+    return Path("out/page.html").read_text()
+
+
+def test_the_first_sentence_names_the_adapter_with_the_lowest_measured_loss(folder):
+    page = run()
+    plans = pd.read_parquet("out/plans/plans.parquet")
+    best = plans.loc[plans["loss_on_base"].idxmin()]
+    [first, *_] = re.findall(r'<p class="lead">(.*)</p>', page)
+    assert first.startswith(f"<strong>Take <code>adapters/rank-{best['budget']}</code>: of the 8 adapters")
+    assert f"</strong>, {best['loss_on_base']:.4g} on my.txt" in first
+    page = page_of({"rank-1": 1.25, "rank-3": 1.5}, 2.0)
+    assert "Take <code>adapters/rank-1</code>" in page
+    assert "lowest loss</strong>, 1.25 on my.txt; the base alone has 2, the full fine-tune 0.5." in page
+    assert "50.0 % of what the full fine-tune gained is kept" in page
+    page = page_of({"rank-1": 1.5, "rank-3": 1.25}, 1.0)
+    assert "<strong>Take no adapter: with none of the 8" in page
+    assert "with the best, <code>adapters/rank-3</code>, it has 1.25" in page
+
+
+def test_the_page_says_where_the_base_with_an_adapter_does_worse_than_alone(folder):
     run()
-    losses = pd.read_parquet("out/plans/losses.parquet")
-    for loss_base, n in ((1e3, 0), (0.0, 2 * len(MEASURE["budgets"]))):
-        losses.assign(loss_base=loss_base).to_parquet("out/plans/losses.parquet")
-        lora.page(base, Path("tuned"), "my.txt", Path("out"), 0.5, planned=True, saved=False)
-        page = Path("out/page.html").read_text()
-        assert (f"{warning}</strong> at {n} of the plans" in page) == (n > 0)
-        assert (warning in page) == (n > 0)
+    warning = "has a higher loss than the base alone"
+    assert warning not in page_of({"rank-1": 1.25, "rank-3": 1.5}, 2.0)
+    assert f"{warning}</strong> for 1 of the adapters" in page_of({"rank-1": 1.25, "rank-3": 1.5}, 1.3)
+
+
+def test_the_page_says_which_adapters_llama_cpp_scales_wrongly(folder):
+    run()
+    losses = {"rank-1": 1.25, "rank-3": 1.5}
+    said = "llama.cpp scales adapters of mixed ranks wrongly</strong> (<code>adapters/rank-3</code>):"
+    assert said in page_of(losses, 2.0, mixed=["rank-3"])
+    assert "llama.cpp" not in page_of(losses, 2.0)
+
+
+def test_beside_an_attributed_plan_stands_what_its_shuffles_lose_and_not_its_own_share():
+    rows = [("attributed", 0, 0.1), ("attributed", 1, 0.4), ("attributed", 2, 0.3), ("uniform", 0, 0.2)]
+    plans = pd.DataFrame(rows, columns=["rule", "shuffle", "share_lost"])
+    plans = plans.assign(run="a", budget=2, parameters=10, loss=1.0)
+    empty = pd.DataFrame({"least": [], "run": []})
+    values = lora.plan_values({"plans": plans, "budgets": empty, "losses": empty}, [])
+    assert [(row["rule"], row["null"]) for row in values["plans"]] == [("attributed", (0.3, 0.4)), ("uniform", None)]
+
+
+def test_the_table_of_matrices_is_of_the_last_update_of_each_run():
+    rows = []
+    for run_of, step in (("a", 1), ("a", 3), ("b", 2)):
+        for of in ("initial", "update"):
+            for head in (0, 1):
+                rank = len(rows)
+                row = {"run": run_of, "step": step, "of": of, "head": head, "module": "m", "rank_90": rank}
+                sizes = {"rows": 4, "cols": 3, "norm": 1.0, "base_norm": 2.0, "method": "full"}
+                rows.append({**row, **sizes, "stable_rank": 1.0, "rank_above_edge": 2})
+    table = lora.module_table(pd.DataFrame(rows))
+    assert [(row["run"], row["rank_90"], row["relative"]) for row in table] == [("a", 6, 0.5), ("b", 10, 0.5)]
 
 
 def test_without_a_text_the_page_says_that_nothing_was_measured(folder):
@@ -101,7 +154,6 @@ def test_with_modules_to_save_an_adapter_carries_all_that_was_tuned(folder):
     page = run(modules_to_save="yes")
     assert "it carries whole, beside the parameters in the table" in page
     assert "which each adapter here carries whole" in page
-    assert "loss of base + adapter" not in page
     plan = json.loads(Path("out/adapters/rank-3/plan.json").read_text())
     assert {"transformer.wte", "lm_head"} <= set(plan["modules_to_save"])
 
@@ -167,10 +219,13 @@ def test_a_copy_of_the_base_is_no_fine_tune_of_it(folder, never):
         run(tuned=copy)
 
 
-def test_too_little_memory_is_said_before_any_work(folder, never, monkeypatch):
-    monkeypatch.setattr("lib.io.pretrained.available_memory", lambda: 1000)
-    with pytest.raises(InputError, match=r"memory: wanted .* GB of memory for each checkpoint, got 1e-06 GB that are"):
-        run("-")
+@pytest.mark.parametrize(("text", "n_copies"), [("-", 6), ("my.txt", 12)])
+def test_memory_for_all_that_a_plan_holds_is_wanted_before_any_work(folder, never, monkeypatch, text, n_copies):
+    n_bytes = 4 * n_copies * sum(W.numel() for W in load_file("base/model.safetensors").values())
+    monkeypatch.setattr("lib.io.pretrained.available_memory", lambda: n_bytes - 1)
+    wanted = rf"memory: wanted .*{n_bytes / 1e9:.2g} GB of memory for each checkpoint, got {n_bytes / 1e9:.3g} GB"
+    with pytest.raises(InputError, match=wanted):
+        run(text)
 
 
 def test_too_little_room_is_said_before_any_work(folder, never, monkeypatch):

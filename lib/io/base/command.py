@@ -96,7 +96,8 @@ def run(main: Callable[..., Any], *, environment: bool = False, handed_on: Colle
         else:
             parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=given or parameter.default)
     arguments = vars(parser.parse_args())
-    if missing := [name.upper() for name, value in arguments.items() if value is None]:
+    wanted = [name for name, parameter in parameters.items() if parameter.default is parameter.empty]
+    if missing := [name.upper() for name in wanted if arguments[name] is None]:
         example = re.search(r"`make [^`]+`", inspect.getmodule(main).__doc__ or "")
         sys.exit(f"error: wanted {' and '.join(missing)}, got none; for example {example and example[0]}")
     try:

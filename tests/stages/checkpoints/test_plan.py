@@ -14,6 +14,8 @@ from checkpoints_made import MEASURE, PLAN, SPECTRA, TEXT, taught
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from lib.analysis import rank_plans
+from lib.analysis.rank_plans import Module, budget_of
 from lib.io.base.files import InputError
 from lib.models.transformers_models import GainMeasure
 from stages.checkpoints import plan as module
@@ -32,10 +34,11 @@ def pair(kind, tmp_path):
     return taught(kind, tmp_path)
 
 
-def plan(stage, base, tuned, text="text.txt", **changes):
+def plan(stage, base, tuned, text="text.txt", modules_to_save="no", **changes):
     changed = {key: values | {k: v for k, v in changes.items() if k in values} for key, values in SECTIONS.items()}
     stage("checkpoints.spectra", changed, "s", base, tuned, Path("spectra.parquet"))
-    stage("checkpoints.plan", changed, "p", "m", base, tuned, text, Path("spectra.parquet"), Path("plans"))
+    arguments = base, tuned, text, Path("spectra.parquet"), Path("plans"), modules_to_save
+    stage("checkpoints.plan", changed, "p", "m", *arguments)
     return {path.stem: pd.read_parquet(path) for path in Path("plans").glob("*.parquet")}
 
 
@@ -49,7 +52,7 @@ def loss_of(folder, weights=None, rows=slice(8, 16)):
     with torch.no_grad():
         for name, weight in (weights or {}).items():
             model.get_parameter(name).copy_(weight)
-        logits = model(input_ids=windows()[rows]).logits
+        logits = model(input_ids=windows()[rows]).logits.float()
         wanted = windows()[rows][:, 1:]
         return float(torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), wanted.flatten()))
 
@@ -82,10 +85,33 @@ def test_plans_have_the_losses_of_models_built_by_hand(stage, pair):
         lost = loss_of(tuned, made)
         assert row["loss"] == pytest.approx(lost, rel=1e-5)
         assert row["share_lost"] == pytest.approx((lost - loss_of(tuned)) / (none - loss_of(tuned)), abs=1e-3)
-        if row["shuffle"] == 0:
-            assert row["loss_on_base"] == pytest.approx(loss_of(base, made), rel=1e-5)
+    for _, row in plans[plans["shuffle"] == 0].iterrows():
+        made = {name: cut(W_0, W, name, rank) for name, rank in zip(names, row["ranks"], strict=True)}
+        assert row["loss_on_base"] == pytest.approx(loss_of(base, made), rel=1e-5)
     assert (plans["rule"] == "attributed").sum() == 2 * 3, "a plan and two shuffles at each of two budgets"
     assert (plans[plans["rule"] == "uniform"]["ranks"].map(np.unique).map(list).tolist()) == [[1], [3]]
+
+
+def test_ranks_are_those_of_the_singular_values_above_the_edge(stage, pair):
+    base, tuned = pair
+    plan(stage, base, tuned)
+    spectra = pd.read_parquet("spectra.parquet")
+    last = spectra["module"].iloc[-1]
+    spectra.assign(rank_above_edge=np.where(spectra["module"] == last, 1, 5)).to_parquet("spectra.parquet")
+    stage("checkpoints.plan", SECTIONS, "p", "m", base, tuned, "text.txt", Path("spectra.parquet"), Path("plans"))
+    plans, table = (pd.read_parquet(f"plans/{name}.parquet") for name in ("plans", "modules"))
+    assert dict(zip(table["tensor"], table["limit"], strict=True)) == {
+        n: 1 if n == last else 5 for n in table["tensor"]
+    }
+    W_0, W = tensors(base), tensors(tuned)
+    modules = {}
+    for row in table.to_dict("records"):
+        sigma = torch.linalg.svdvals(W[row["tensor"]] - W_0[row["tensor"]]).numpy()
+        modules[row["module"]] = Module((row["rows"], row["cols"]), sigma, float((sigma**2).sum()), row["limit"])
+    earned = dict(zip(table["module"], table["earned"], strict=True))
+    for row in plans[plans["shuffle"] == 0].to_dict("records"):
+        ranks = rank_plans.plan(row["rule"], modules, budget_of(modules, row["budget"]), earned)
+        assert list(row["ranks"]) == list(ranks.values()), (row["rule"], row["budget"])
 
 
 def test_attribution_is_a_path_integral_over_other_windows(stage, pair):
@@ -188,7 +214,7 @@ def loss_with_adapter(base: Path) -> float:
 
         model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), "adapters/rank-3")
     with torch.no_grad():
-        logits = model(input_ids=windows()[8:16]).logits
+        logits = model(input_ids=windows()[8:16]).logits.float()
     wanted = windows()[8:16][:, 1:]
     return float(torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), wanted.flatten()))
 
@@ -197,16 +223,49 @@ def test_adapters_give_the_loss_that_their_card_says(stage, pair):
     base, tuned = pair
     plans = plan(stage, base, tuned)["plans"]
     stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"))
-    assert sorted(path.name for path in Path("adapters").iterdir()) == ["rank-1", "rank-3"]
+    assert sorted(path.name for path in Path("adapters").iterdir()) == ["adapters.json", "rank-1", "rank-3"]
     found = loss_with_adapter(base)
-    chosen = plans[(plans["rule"] == "attributed") & (plans["shuffle"] == 0) & (plans["budget"] == 3)]
-    assert found == pytest.approx(chosen["loss_on_base"].item(), rel=1e-4)
+    chosen = plans.loc[plans[plans["budget"] == 3]["loss_on_base"].idxmin()]
+    assert found == pytest.approx(chosen["loss_on_base"], rel=1e-4)
     assert f"a loss of {found:.3g}"[:-1] in Path("adapters/rank-3/README.md").read_text()
     carried = set(pd.read_parquet("plans/modules.parquet")["tensor"])
     rest = {re.sub(r"\.\d+\.", ".*.", name) for name, W in tensors(tuned).items() if name not in carried}
     assert f"not carried: {', '.join(sorted(rest))}." in Path("adapters/rank-3/README.md").read_text()
     weights = load_file("adapters/rank-3/adapter_model.safetensors")
-    assert sum(W.numel() for W in weights.values()) == chosen["parameters"].item()
+    assert sum(W.numel() for W in weights.values()) == chosen["parameters"]
+
+
+@pytest.mark.parametrize("saved", ["no", "yes"])
+def test_the_base_is_measured_in_the_type_in_which_it_is_stored(stage, pair, saved):
+    for folder in pair:
+        AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(folder)
+    tables = plan(stage, *pair, modules_to_save=saved)
+    stage("checkpoints.adapt", SECTIONS, *pair, Path("plans"), Path("adapters"), saved)
+    of_budget = tables["plans"][tables["plans"]["budget"] == 3]
+    assert of_budget["loss_on_base"].min() == pytest.approx(loss_with_adapter(pair[0]), rel=1e-6)
+    assert tables["losses"]["loss_base"].item() == pytest.approx(loss_of(pair[0]), rel=1e-6)
+
+
+def test_of_each_budget_the_rule_with_which_the_base_has_the_lowest_loss_becomes_the_adapter(stage, pair):
+    plans = plan(stage, *pair)["plans"]
+    best = {1: "attributed", 3: "energy"}
+    measured = [
+        2.0 if best[budget] == rule else 3.0 for budget, rule in zip(plans["budget"], plans["rule"], strict=True)
+    ]
+    plans = plans.assign(loss_on_base=np.where(plans["shuffle"] == 0, measured, np.nan))
+    plans.assign(loss=5 - plans["loss_on_base"]).to_parquet("plans/plans.parquet")
+    stage("checkpoints.adapt", SECTIONS, *pair, Path("plans"), Path("adapters"))
+    names = pd.read_parquet("plans/modules.parquet")["module"]
+    listed = json.loads(Path("adapters/adapters.json").read_text())
+    for one, (budget, rule) in zip(listed, best.items(), strict=True):
+        [ranks] = plans[(plans["rule"] == rule) & (plans["shuffle"] == 0) & (plans["budget"] == budget)]["ranks"]
+        config = json.loads(Path(f"adapters/rank-{budget}/plan.json").read_text())
+        wanted = {f"^{re.escape(name)}$": rank for name, rank in zip(names, ranks, strict=True) if rank}
+        assert config["rank_pattern"] == wanted
+        held = load_file(f"adapters/rank-{budget}/adapter_model.safetensors")
+        n = sum(W.numel() for W in held.values())
+        assert (one["folder"], one["rule"], one["loss"]) == (f"rank-{budget}", rule, 2.0)
+        assert (one["parameters"], one["mixed"]) == (n, len(set(wanted.values())) > 1)
 
 
 def test_pruning_has_the_losses_of_models_pruned_by_hand(stage, pair):
@@ -246,6 +305,13 @@ def test_what_does_not_fit_is_refused(stage, tmp_path, changes, message):
         plan(stage, *taught("llama", tmp_path), **changes)
 
 
+@pytest.mark.parametrize(("name", "words"), [("t.txt", b'{"prompt": "the cat"}\n' * 99), ("t.jsonl", TEXT)])
+def test_json_lines_are_refused(stage, tmp_path, name, words):
+    (tmp_path / name).write_bytes(words)
+    with pytest.raises(InputError, match=f"^{name}: wanted plain text, got JSON lines, which are not read yet$"):
+        plan(stage, *taught("llama", tmp_path, 1), text=name)
+
+
 def test_a_text_on_which_the_tuned_model_is_no_better_is_refused(stage, tmp_path):
     base, tuned = taught("llama", tmp_path)
     save_file({"input_ids": torch.randint(128, 256, (32, 16))}, tmp_path / "noise.safetensors")
@@ -271,15 +337,36 @@ def test_spectra_of_another_checkpoint_are_refused(stage, tmp_path):
 
 def test_with_all_carried_the_base_and_the_adapter_have_the_loss_of_the_plan(stage, pair):
     base, tuned = pair
-    plans = plan(stage, base, tuned)["plans"]
+    plans = plan(stage, base, tuned, modules_to_save="yes")["plans"]
     stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"), "yes")
-    found = loss_with_adapter(base)
-    chosen = plans[(plans["rule"] == "attributed") & (plans["shuffle"] == 0) & (plans["budget"] == 3)]
-    assert found == pytest.approx(chosen["loss"].item(), rel=1e-4)
-    assert abs(chosen["loss"].item() - chosen["loss_on_base"].item()) > 1e-2
+    chosen = plans.loc[plans[plans["budget"] == 3]["loss_on_base"].idxmin()]
+    assert loss_with_adapter(base) == pytest.approx(chosen["loss_on_base"], rel=1e-4)
+    assert chosen["loss"] == pytest.approx(chosen["loss_on_base"], rel=1e-5)
+    [losses] = pd.read_parquet("plans/losses.parquet").to_dict("records")
+    assert losses["loss_base"] == pytest.approx(loss_of(base), rel=1e-5), "of the base as it is"
     card = Path("adapters/rank-3/README.md").read_text()
-    assert f"a loss of {found:.3g}"[:-1] in card
+    assert f"a loss of {chosen['loss_on_base']:.3g}"[:-1] in card
     assert "It carries whole what else was tuned" in card
     assert "not carried" not in card
+    [_, listed] = json.loads(Path("adapters/adapters.json").read_text())
+    held = load_file("adapters/rank-3/adapter_model.safetensors")
+    assert listed["parameters"] == sum(W.numel() for W in held.values())
     with pytest.raises(InputError, match="modules_to_save: wanted yes or no, got some"):
         stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"), "some")
+
+
+def test_what_cannot_be_carried_is_not_in_the_measured_loss(stage, pair):
+    """Embedding and head of a vocabulary that was resized stay behind, though they were tuned."""
+    base, tuned = pair
+    model = AutoModelForCausalLM.from_pretrained(tuned)
+    model.resize_token_embeddings(260, mean_resizing=False)
+    model.save_pretrained(tuned)
+    plans = plan(stage, base, tuned, modules_to_save="yes")["plans"]
+    stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"), "yes")
+    chosen = plans.loc[plans[plans["budget"] == 3]["loss_on_base"].idxmin()]
+    assert loss_with_adapter(base) == pytest.approx(chosen["loss_on_base"], rel=1e-4)
+    assert chosen["loss_on_base"] - chosen["loss"] > 1e-2
+    [_, listed] = json.loads(Path("adapters/adapters.json").read_text())
+    assert {name.split(".")[-2] for name in listed["left"]} <= {"embed_tokens", "wte", "lm_head"}
+    assert listed["left"]
+    assert f"not carried: {', '.join(listed['left'])}." in Path("adapters/rank-3/README.md").read_text()
