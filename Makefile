@@ -22,12 +22,13 @@ override MINUTES := $(value MINUTES)
 override FOLDER := $(value FOLDER)
 override SOURCE := $(value SOURCE)
 override EPOCHS := $(value EPOCHS)
+override KEEP := $(value KEEP)
 override FAULTS := $(value FAULTS)
 override SEED := $(value SEED)
 override LAB_WORKERS := $(value LAB_WORKERS)
 override LAB_MIXED_CPUS := $(value LAB_MIXED_CPUS)
 override MAX_MEMORY := $(value MAX_MEMORY)
-export REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS BASE TUNED TEXT OUT MODULES_TO_SAVE FAULTS SEED
+export REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS KEEP BASE TUNED TEXT OUT MODULES_TO_SAVE FAULTS SEED
 export LAB_WORKERS LAB_MIXED_CPUS MAX_MEMORY
 
 # The whole pipeline: data, runs, metrics, figures, claims, report.html
@@ -85,7 +86,7 @@ generated: .venv/installed
 publish: .venv/installed
 	$(ACTIVATE) && python -m tools.publish
 
-# With a GPU: checks, speed, and the paper's CIFAR trainings, as far as the minutes go: MINUTES=25, SOURCE=folder of CIFAR
+# With a GPU: checks, speed, the paper's CIFAR trainings within MINUTES=25; KEEP=folder of results, SOURCE=folder of CIFAR
 gpu: .venv/installed
 	$(ACTIVATE) && python -m tools.gpu
 

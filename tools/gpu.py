@@ -1,9 +1,11 @@
-"""All that waits for a GPU, for the day on which one is at hand: `make gpu MINUTES=25`.
+"""All that waits for a GPU, for the day on which one is at hand: `make gpu MINUTES=25 KEEP=kept`.
 
 It checks the machine, measures the speed of the training beside a plain loop (benchmarks/gpu.py), and trains the
 paper's CIFAR-10 at init scale 1, each init scale with its null of permuted labels, then at .1, then at the others;
 then CIFAR-100. What the minutes do not suffice for is stopped, and goes on when the command is given again. After
-every init scale the tables and figures are published, and `results.tar.gz` in the folder holds all that is to be kept.
+every init scale the tables and figures are published, and `results.tar.gz` in the folder KEEP holds all that is to be
+kept. A call on another machine goes on from there and repeats no init scale that is finished; data, checkpoints and
+runs stay in FOLDER.
 
 How many epochs (at most the paper's 500) is chosen once, from the measured speed, so that all init scales of the first
 data set are done within the minutes; EPOCHS chooses it by hand. No DVC is needed: with `python -m tools.gpu 25` python,
@@ -11,13 +13,18 @@ torch and the packages that the checks name suffice. `--device cpu` rehearses on
 """
 
 import importlib.util
+import io
 import json
 import os
 import platform
+import re
+import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 import time
+import zlib
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
@@ -25,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.io.base.command import run
-from lib.io.base.files import InputError, atomic
+from lib.io.base.files import InputError, atomic, sha256, write_files
 
 ROOT = Path(__file__).parents[1]
 EPOCHS = (500, 300, 200, 150, 100, 70, 50, 30, 20, 10, 5, 3, 2, 1)
@@ -33,6 +40,13 @@ FOR_TRAINING = 0.6  # of the minutes that are left when the speed is known; the 
 LONGEST_MEASUREMENT = 20  # seconds for each loop
 WARMUP_SHARE = 0.1  # at most, of the steps
 SNAPSHOTS = 20
+CONTROLS = ROOT / "stages" / "vision" / "controls.tsv"
+ARCHIVE = "results.tar.gz"
+PART = 15 * 10**6  # bytes of a file in KEEP, at most
+PARTS = 4  # of an archive at most, so that it and the one that it replaces are never more than eight files
+RESULTS = re.compile(  # what an archive holds, and nothing that Python would run
+    r"(speed|epochs|seconds)\.json|published/\w[\w.,=+-]*/(\w+\.json|tables/\w+\.parquet|figures/[\w-]+\.svg)"
+)
 PACKAGES = {
     "torch": "torch", "numpy": "numpy", "pandas": "pandas", "pyarrow": "pyarrow", "safetensors": "safetensors",
     "pydantic": "pydantic", "ruamel.yaml": "ruamel.yaml", "jaxtyping": "jaxtyping", "tqdm": "tqdm",
@@ -43,10 +57,24 @@ Section = dict[str, Any]
 
 @dataclass(frozen=True)
 class Step:
-    """A data set with some of its init scales: what is published at a time."""
+    """A data set with some of its init scales: what is published at a time; the last of them is what is new."""
 
     dataset: str
     section: Section
+
+    @property
+    def new(self) -> "Step":
+        """The last init scale alone; controls with an init scale of their own come with the first."""
+        from lib.io.cases import chosen_cases
+        from stages.vision.train import Variant
+
+        section = deepcopy(self.section)
+        train = section["train"]
+        if len(train["init_scales"]) > 1:
+            cases = chosen_cases(CONTROLS, Variant, train["controls"], "controls")
+            train["controls"] = [case.name for case in cases if case.init_scale is None]
+        train["init_scales"] = train["init_scales"][-1:]
+        return Step(self.dataset, section)
 
 
 class OutOfTimeError(Exception):
@@ -64,6 +92,10 @@ class Clock:
         """Seconds, at least 0."""
         return max(0.0, self.end - time.monotonic())
 
+    def stop(self) -> None:
+        """Have the minutes be over."""
+        self.end = 0.0
+
 
 def main(
     minutes: float,
@@ -73,29 +105,34 @@ def main(
     source: str = "",
     epochs: int = 0,
     device: str = "cuda",
+    keep: Path | None = None,
 ) -> None:
     """Check, measure, train and publish within `minutes`; all lies in `folder`, and is found there by the next call.
 
-    `source` is a folder with the official files or archives of CIFAR; without it they are downloaded.
+    `source` is a folder with the official files or archives of CIFAR; without it they are downloaded. `keep` is the
+    folder for the archive of results, without it `folder`. A SIGTERM ends the minutes.
     """
     clock = Clock(minutes)
     check_packages()
     sections = {name: given(params, name, device, source) for name in datasets.split()}
     check_device(device)
     folder.mkdir(parents=True, exist_ok=True)
-    work = Work(folder.absolute(), clock, shared(params))
+    work = Work(folder.absolute(), clock, shared(params), keep)
+    signal.signal(signal.SIGTERM, lambda *_: clock.stop())
     try:
         first = next(iter(sections))
         n_images = work.images(Step(first, sections[first]))
         speed = work.speed(Step(first, sections[first]))
         chosen = work.epochs(epochs, sections[first], n_images, speed)
+        work.pack()
         for step in steps(sections, chosen, work):
             work.carry_out(step)
     except OutOfTimeError:
         work.pack()
-        print(f"{minutes:g} minutes are over; the same command goes on where it stopped", flush=True)
+        print("the time is over; the same command goes on where it stopped", flush=True)
     else:
-        print(f"all is done: {work.pack()}", flush=True)
+        work.pack()
+        print(f"all is done: {work.keep / ARCHIVE}", flush=True)
 
 
 def check_packages() -> None:
@@ -196,11 +233,59 @@ def affordable(seconds: float, trainings: int, n_images: int, images_per_second:
     return next((epochs for epochs in EPOCHS if epochs <= possible), EPOCHS[-1])
 
 
-class Work:
-    """The folder in which stages run as in the repository, with its own params, data, scratch and results."""
+def put(packed: bytes, keep: Path) -> None:
+    """Write an archive into a folder, in parts where it is large; the one before stays until the new one is whole."""
+    n_parts = -(-len(packed) // PART)
+    if n_parts > PARTS:
+        raise InputError(f"{keep}: wanted results of at most {PARTS * PART} bytes, got {len(packed)}")
+    digest = sha256(packed)[:8]
+    names = [f"{ARCHIVE}.{digest}.{i + 1}-of-{n_parts}" for i in range(n_parts)] if n_parts > 1 else [ARCHIVE]
+    write_files(keep, {name: packed[i * PART : (i + 1) * PART] for i, name in enumerate(names)})
+    for old in [*keep.glob(f"{ARCHIVE}*"), *keep.glob(f".{ARCHIVE}*.part")]:
+        if old.name not in names:
+            old.unlink()
 
-    def __init__(self, folder: Path, clock: Clock, shared: Section):
-        self.folder, self.clock, self.shared = folder, clock, shared
+
+def archive_in(keep: Path) -> bytes | None:
+    """The archive in a folder, None where there is none; raises `InputError` where parts of it are missing."""
+    parts = sorted(keep.glob(f"{ARCHIVE}.*-of-*"))
+    for name in {part.stem for part in parts}:  # a killed call may have left parts of two archives
+        packed = b"".join(part.read_bytes() for part in parts if part.stem == name)
+        if name == f"{ARCHIVE}.{sha256(packed)[:8]}":
+            return packed
+    if (keep / ARCHIVE).exists():
+        return (keep / ARCHIVE).read_bytes()
+    if parts:
+        raise InputError(f"{keep}: wanted all parts of {ARCHIVE}, got {[part.name for part in parts]}")
+    return None
+
+
+def unpack(packed: bytes, folder: Path, keep: Path) -> None:
+    """Put what `keep` has published in place of that in a folder, and the other files where they are not there."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            members = archive.getmembers()
+            for member in members:
+                if not (member.isfile() and RESULTS.fullmatch(member.name)):
+                    raise InputError(f"{keep}: wanted results of `make gpu`, got {member.name!r} in {ARCHIVE}")
+            shutil.rmtree(folder / "published", ignore_errors=True)
+            new = [member for member in members if not (folder / member.name).exists()]
+            archive.extractall(folder, new, filter="data")
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise InputError(f"{keep}: wanted {ARCHIVE} as it was written, got: {error}") from error
+
+
+class Work:
+    """The folder in which stages run as in the repository, with its own params, data, scratch and results.
+
+    It begins with the results that are in `keep`.
+    """
+
+    def __init__(self, folder: Path, clock: Clock, shared: Section, keep: Path | None = None):
+        self.folder, self.clock, self.shared, self.keep = folder, clock, shared, keep or folder
+        packed = archive_in(self.keep)
+        if packed is not None:
+            unpack(packed, folder, self.keep)
         self.seconds: dict[str, float] = self._kept("seconds.json", {})  # of wall time, by data set
 
     def images(self, step: Step) -> int:
@@ -231,7 +316,10 @@ class Work:
 
     def epochs(self, wanted: int, section: Section, n_images: int, speed: dict[str, Any]) -> int:
         """How many epochs: those that are wanted, those of the call before, or what the speed and the time allow."""
-        chosen = wanted or self._kept("epochs.json", 0)
+        before = self._kept("epochs.json", 0)
+        if wanted and before not in (0, wanted) and (self.folder / "published").exists():
+            raise InputError(f"EPOCHS: wanted {before}, those of the results in {self.keep}, got {wanted}")
+        chosen = wanted or before
         if not chosen:
             train = section["train"]
             trainings = train["n_seeds"] * (1 + len(train["controls"])) * len(train["init_scales"])
@@ -245,45 +333,80 @@ class Work:
         """Train, analyse, draw and publish, if that is not done; raises `OutOfTimeError` where the clock ends it."""
         if self._is_published(step):
             return
-        print(f"{step.dataset}: init scales {step.section['train']['init_scales']}", flush=True)
+        new = step.new
+        [scale] = new.section["train"]["init_scales"]
+        published = self.folder / "published" / step.dataset / "tables"
+        beside = ["--beside", str(published)] if self._provenance(step) else []
+        print(f"{step.dataset}: init scale {scale:g}", flush=True)
         data, metrics = f"data/vision/{step.dataset}", f"metrics/vision/{step.dataset}"
         plots = f"plots/vision/{step.dataset}"
         images, runs, spectra = f"{data}/images.safetensors", f"{data}/runs", f"{data}/spectra.parquet"
         cuts = [f"{data}/truncate.parquet", f"{data}/prune.parquet"]
         ours, model = f"vision.{step.dataset}", f"vision.{step.dataset}.train.model"
-        controls = str(ROOT / "stages/vision/controls.tsv")
-        self._run(step, ["stages.vision.train", f"{ours}.train", controls, images, runs])
-        self._run(step, ["stages.spectra", runs, spectra])
-        of = [f"{ours}.cut", "vision.cut", f"{ours}.train.device"]
-        self._run(step, ["stages.vision.cut", *of, images, runs, *cuts])
+        self._run(new, ["stages.vision.train", f"{ours}.train", str(CONTROLS), images, runs])
+        self._run(new, ["stages.spectra", runs, spectra])
+        if scale in step.section["cut"]["init_scales"] or not beside:
+            of = [f"{ours}.cut", "vision.cut", f"{ours}.train.device"]
+            self._run(new, ["stages.vision.cut", *of, images, runs, *cuts])
+        else:
+            self._without_cuts(cuts, published)
         made = [runs, spectra, *cuts, metrics, f"{plots}/training.csv"]
-        self._run(step, ["stages.vision.evaluate", "vision.evaluate", model, *made])
-        self._run(step, ["stages.vision.plot", "vision.plot", f"{metrics}/tables", f"{plots}/figures"])
+        self._run(new, ["stages.vision.evaluate", "vision.evaluate", model, *made, *beside])
+        self._run(new, ["stages.vision.plot", "vision.plot", f"{metrics}/tables", f"{plots}/figures"])
         self._publish(step)
 
-    def pack(self) -> Path:
-        """One archive of the measured speed and of all that is published."""
-        archive = self.folder / "results.tar.gz"
-        with atomic(archive) as part, tarfile.open(part, "w:gz") as packed:
-            for name in ("speed.json", "published"):
-                if (self.folder / name).exists():
-                    packed.add(self.folder / name, name)
-        return archive
+    def pack(self) -> None:
+        """Keep an archive of the measured speed, of all that is published, and of what the next call has to know."""
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+            for file in sorted(self.folder.glob("*.json")) + sorted((self.folder / "published").rglob("*.*")):
+                name = file.relative_to(self.folder).as_posix()
+                if RESULTS.fullmatch(name):
+                    archive.add(file, name)
+        put(packed.getvalue(), self.keep)
+
+    def _without_cuts(self, cuts: list[str], published: Path) -> None:
+        """Tables without a row, for an init scale whose updates are not cut."""
+        from lib.io.base.tables import read_table, write_table
+
+        for name in cuts:
+            write_table(read_table(published / Path(name).name)[:0], self.folder / name)
+
+    def _provenance(self, step: Step) -> dict[str, Any]:
+        """Where what is published of the data set comes from; empty where nothing is."""
+        return self._kept(f"published/{step.dataset}/provenance.json", {})
 
     def _is_published(self, step: Step) -> bool:
-        """Whether all of it, or more init scales of the same, were published."""
-        provenance = self.folder / "published" / step.dataset / "provenance.json"
-        if not provenance.exists():
+        """Whether all of it, or more init scales of the same, were published.
+
+        Raises `InputError` where the results are those of other params: they are not replaced.
+        """
+        from lib.io.base.tables import significant
+
+        provenance = self._provenance(step)
+        if not provenance:
             return False
-        found, wanted = json.loads(provenance.read_text())["params"], self._recorded(step)
+        found, wanted = provenance["params"], significant(self._recorded(step))
         scales = [set(section["train"].pop("init_scales")) for section in (found, wanted)]
-        return found == wanted and scales[0] >= scales[1]
+        if found != wanted:
+            differ = [f"{part}={found[part]}" for part in wanted if found.get(part) != wanted[part]]
+            raise InputError(
+                f"{self.keep}: wanted results of these params, got some of {step.dataset} with {', '.join(differ)}; "
+                f"other params need another KEEP and FOLDER"
+            )
+        return scales[0] >= scales[1]
 
     def _publish(self, step: Step) -> None:
         from tools.publish import keep, provenance
 
         n_images = self.images(step)
-        note = provenance(self._recorded(step), n_images) | {
+        before = self._provenance(step)
+        note = provenance(self._recorded(step), n_images)
+        scales = note["params"]["train"]["init_scales"]
+        made = {"init_scale": scales[-1]} | {name: note[name] for name in ("device", "commit", "versions")}
+        note["made"] = [*before.get("made", []), made]
+        note["params"]["train"]["init_scales"] = list(dict.fromkeys(one["init_scale"] for one in note["made"]))
+        note |= {
             "command": " ".join(["python -m tools.gpu", *sys.argv[1:]]),
             "wall_hours": self.seconds[step.dataset] / 3600,
         }
@@ -307,19 +430,16 @@ class Work:
         begin = time.monotonic()
         if not self.clock.left:
             raise OutOfTimeError
-        try:
-            subprocess.run(
-                [sys.executable, "-m", *command], cwd=self.folder, env=environment, check=True, timeout=self.clock.left
-            )
-        except subprocess.TimeoutExpired as over:
-            raise OutOfTimeError from over
-        except subprocess.CalledProcessError as error:
-            raise InputError(
-                f"{command[0]}: wanted a stage that ends well, got the exit code {error.returncode}"
-            ) from error
-        finally:
-            self.seconds[step.dataset] = self.seconds.get(step.dataset, 0.0) + time.monotonic() - begin
-            self._keep("seconds.json", self.seconds)
+        with subprocess.Popen([sys.executable, "-m", *command], cwd=self.folder, env=environment) as process:
+            while process.poll() is None and self.clock.left:
+                time.sleep(0.05)
+            process.kill()  # where it has not ended
+        self.seconds[step.dataset] = self.seconds.get(step.dataset, 0.0) + time.monotonic() - begin
+        self._keep("seconds.json", self.seconds)
+        if process.returncode and not self.clock.left:
+            raise OutOfTimeError
+        if process.returncode:
+            raise InputError(f"{command[0]}: wanted a stage that ends well, got the exit code {process.returncode}")
 
     def _kept(self, name: str, otherwise: Any) -> Any:
         file = self.folder / name

@@ -4,6 +4,9 @@ A stage is made as if it had not run, it is disturbed while `dvc repro` makes it
 `make repro`'s first step. A fault is survived where nothing of the first run lives on, the second ends well, and every
 out and what DVC recorded of it are, byte for byte, those of a run that nobody disturbed. The next fault meets what this
 one left. The stages are those that keep finished cells, values or checkpoints, of each matrix the last.
+
+Code or a param that is edited while a stage runs stays edited for the next run, whose outs must be those of a run of
+the edit from nothing. Then the edit is undone, and what the old code and params had finished is used again.
 """
 
 import os
@@ -29,10 +32,16 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("faults", "pipeline")]
 
 from harness import Reproduction, recorded, remove  # noqa: E402
-from project import PYTHON, Stage, checkout, commit, contents, dvc, environment, one_core, stages  # noqa: E402
+from project import PYTHON, Stage, checkout, commit, contents, dvc, environment, one_core, params_of, stages  # noqa: E402
 from tiny import make_tiny  # noqa: E402
 
-KEEPS = {"lib/io/cells.py", "lib/io/kept.py", "lib/io/checkpoints.py"}
+FLOATS = "{name: 1.001 * table[name] for name in table.select_dtypes('floating')}"
+KEEPS = {  # what keeps something, and an edit that shows in what is kept: a text and its replacement
+    "lib/io/cells.py": ("write_table(table, ", f"write_table(table.assign(**{FLOATS}), "),
+    "lib/io/kept.py": ("return value", "return 2 * value if type(value) is float else value"),
+    "lib/io/checkpoints.py": ("float(score)", "2 * float(score)"),
+}
+ALONE = "--single-item"  # not also the stages before it that load the edited code
 SCRATCH = Path(".dvc", "tmp", "scratch")
 KILLS = {
     "SIGKILL to the stage": ("stage", signal.SIGKILL),
@@ -42,7 +51,8 @@ KILLS = {
     "SIGTERM to DVC": ("dvc", signal.SIGTERM),
     "Ctrl-C": ("all", signal.SIGINT),
 }
-OTHERS = ("disk full", "bit flip in scratch", "bit flip in data", "DVC's file cut short", "two at once")
+EDITS = ("code edited", "param edited")
+OTHERS = ("disk full", "bit flip in scratch", "bit flip in data", "DVC's file cut short", "two at once", *EDITS)
 LONGEST = 120.0  # seconds that a run may take, on a loaded machine
 LINGERS = 20.0  # seconds after which a process of a disturbed run that is alive is an orphan, where it had the time
 NEEDED = 5.0  # CPU seconds in which a disturbed run surely ends; it takes about one
@@ -80,12 +90,23 @@ class Pipeline:
 
     def check(self, stage: Stage, folder: Path) -> None:
         """Raise `Lost` where the stage's outs, or what DVC recorded, are not those of an undisturbed run."""
-        made, wanted = contents(folder, [out.path for out in stage.outs]), self.outs[stage.name]
-        differ = sorted(name for name in {*made, *wanted} if made.get(name) != wanted.get(name))
-        if differ:
-            raise Lost(f"other bytes in {', '.join(differ[:3])}")
-        if recorded(folder)["stages"].get(stage.name) != self.entries[stage.name]:
-            raise Lost("dvc.lock says something else")
+        compare(made_of(stage, folder), (self.outs[stage.name], self.entries[stage.name]))
+
+
+def made_of(stage: Stage, folder: Path) -> tuple[dict[str, bytes], Any]:
+    """The stage's outs, and what DVC recorded of it."""
+    outs = contents(folder, [out.path for out in stage.outs])
+    return outs, recorded(folder)["stages"].get(stage.name)
+
+
+def compare(made: tuple[dict[str, bytes], Any], wanted: tuple[dict[str, bytes], Any]) -> None:
+    """Raise `Lost` where two runs have not made, or recorded, the same."""
+    outs, of_wanted = made[0], wanted[0]
+    differ = sorted(name for name in {*outs, *of_wanted} if outs.get(name) != of_wanted.get(name))
+    if differ:
+        raise Lost(f"other bytes in {', '.join(differ[:3])}")
+    if made[1] != wanted[1]:
+        raise Lost("dvc.lock says something else")
 
 
 def main(faults: int = 60, seed: int = 0) -> None:
@@ -125,7 +146,7 @@ def made(folder: Path) -> Pipeline:
 
 def disturbed(folder: Path) -> list[Stage]:
     """The stages that keep what they have computed, of each matrix the last."""
-    keep = [stage for stage in stages(folder) if KEEPS & stage.code]
+    keep = [stage for stage in stages(folder) if KEEPS.keys() & stage.code]
     return list({stage.name.partition("@")[0]: stage for stage in keep}.values())
 
 
@@ -143,7 +164,7 @@ def torment(pipeline: Pipeline, n_faults: int, seed: int) -> Iterator[tuple[str,
         pipeline.forget(stage, scratch=draw.random() < 0.75)
         try:
             if not strike(pipeline, kind, stage, moment, draw):
-                never |= {(kind, stage.name)} if kind == "SIGKILL to a worker" else set()
+                never |= {(kind, stage.name)} if kind in ("SIGKILL to a worker", "code edited") else set()
                 continue  # the run had ended before
             said = ""
         except Exception as error:  # whatever goes wrong is a loss
@@ -155,6 +176,8 @@ def torment(pipeline: Pipeline, n_faults: int, seed: int) -> Iterator[tuple[str,
 
 def moments(kind: str) -> list[str]:
     """When a fault of that kind may strike: a worker is there for a part of a second, and no stage as DVC saves."""
+    if kind in EDITS:
+        return ["as it starts", "at a finished cell", "after seconds"]
     if kind not in KILLS:
         return [""]
     never = {"worker": set(MOMENT) - {"as it works"}, "stage": {"as it works", "as DVC saves"}}
@@ -179,6 +202,8 @@ def strike(pipeline: Pipeline, kind: str, stage: Stage, moment: str, draw: rando
     struck = True
     if kind in KILLS:
         struck = kill(pipeline.folder, stage, *KILLS[kind], MOMENT[moment], draw)
+    elif kind in EDITS:
+        struck = edit(pipeline, stage, kind, moment, draw)
     elif kind == "two at once":
         two(pipeline.folder, stage, draw.random())
     elif kind == "bit flip in scratch":
@@ -312,6 +337,73 @@ def two(folder: Path, stage: Stage, apart: float) -> None:
         with Reproduction(folder, stage) as other:
             within(one, LONGEST)
             within(other, LONGEST)
+
+
+def edit(pipeline: Pipeline, stage: Stage, kind: str, moment: str, draw: random.Random) -> bool:
+    """Edit code or a param while the stage runs, and run it again; whether the edit shows, and there was time.
+
+    Raises `Lost` where that gives something else than the edit does from nothing. What is left is the old file, and
+    the cells of both.
+    """
+    file, edited = edited_file(pipeline.folder, stage, kind, draw)
+    before = file.read_text(encoding="utf-8")
+    if edited == before:
+        return False  # it has no numbers
+    dvc("repro", stage.name, at=pipeline.folder)  # it needs what it reads, which an earlier fault may have forgotten
+    try:
+        file.write_text(edited, encoding="utf-8")
+        pipeline.forget(stage, scratch=True)
+        with Reproduction(pipeline.folder, stage, ALONE) as from_nothing:
+            within(from_nothing, LONGEST)
+        if from_nothing.dvc.returncode:
+            return False  # the stage refuses it
+        wanted = made_of(stage, pipeline.folder)
+        if wanted[0] == pipeline.outs[stage.name]:
+            return False  # it does not show
+        file.write_text(before, encoding="utf-8")
+        pipeline.forget(stage, scratch=True)
+        with Reproduction(pipeline.folder, stage, ALONE) as first:
+            struck = MOMENT[moment](first, draw)
+            file.write_text(edited, encoding="utf-8")
+            written = all((pipeline.folder / out.path).exists() for out in stage.outs)
+            time.sleep(1)
+            late = written and not first.find("stage")  # it may have looked for edits before
+            within(first, LONGEST)
+        if not struck or late:
+            return False
+        with Reproduction(pipeline.folder, stage, ALONE) as run_again:
+            said = within(run_again, LONGEST)
+        if run_again.dvc.returncode:
+            raise Lost(f"the run of the edit failed: {said[-300:]}")
+        compare(made_of(stage, pipeline.folder), wanted)
+    finally:
+        file.write_text(before, encoding="utf-8")
+        pipeline.forget(stage, scratch=False)
+    return True
+
+
+def edited_file(folder: Path, stage: Stage, kind: str, draw: random.Random) -> tuple[Path, str]:
+    """A file that the stage loads or reads, and its text after an edit."""
+    if kind == "code edited":
+        name = draw.choice(sorted(KEEPS.keys() & stage.code))
+        return folder / name, (folder / name).read_text(encoding="utf-8").replace(*KEEPS[name])
+    params = params_of(folder)
+    found = [place for key in stage.params for place in numbers(params, key.split("."))]
+    if found:
+        section, key = draw.choice(found)
+        section[key] += 1 if isinstance(section[key], int) else section[key] / 64
+    return folder / "params.yaml", yaml.safe_dump(params, sort_keys=False)
+
+
+def numbers(section: dict[str, Any], path: list[str]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Where the numbers of a section are: the section that holds each, and its key."""
+    key, *deeper = path
+    value = section[key]
+    if isinstance(value, dict):
+        for name in deeper[:1] or value:
+            yield from numbers(value, [name, *deeper[1:]])
+    elif type(value) in (int, float):
+        yield section, key
 
 
 def flip(draw: random.Random, files: list[Path]) -> bool:

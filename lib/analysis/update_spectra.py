@@ -1,4 +1,4 @@
-"""Spectra of large updates W - W_0: leading singular values with an exact tail, and what rounding alone would show."""
+"""Spectra of large updates W - W_0: leading singular values with an exact tail, and what random rounding would show."""
 
 from typing import Literal, NamedTuple
 
@@ -94,7 +94,7 @@ def chosen_method(shape: tuple[int, int], wanted: str) -> Method:
 
 
 def rounding_edge(*weights: Float[Tensor, "row col"]) -> float:
-    r"""The largest singular value that rounding alone gives to a difference of stored weights, $\sqrt{R} + \sqrt{C}$.
+    r"""The largest singular value that random rounding gives to a difference of stored weights, $\sqrt{R} + \sqrt{C}$.
 
     A weight w stored with p bits was rounded by at most half its spacing $2^{\lfloor\log_2 |w|\rfloor - p + 1}$: noise
     of variance spacing² / 12. R and C are the largest sums of these variances over a row and over a column of all the

@@ -272,12 +272,17 @@ def staged_flow(
 ) -> Iterator[Event]:
     r"""Algorithm 1 at a finite scale: predict every activation, $|p_i| \ge$ `threshold`, from the initial point alone.
 
-    A coordinate off the support has p = 0 in the gradient, and only its y moves. On the support the flow runs, with the
-    real c, until some coordinate rises to the threshold or falls below half of it, or until g on the support is
-    stationary (a share of the smaller of max|g(0)| and the g of the newest). From there g is constant, and the next
-    activation is at $\min_j (\mathrm{sign}(g_j) Y_j - y_j) / g_j$, Y = `start.level(threshold)`. Ends at `end`, where
-    nothing moves any more, or after `max_events` events (`StalledError`). A coordinate beyond the threshold from the
-    start is on the support at time 0.
+    A coordinate off the support has p = 0 in the gradient, and only its y moves. It joins the support where |y| comes
+    to Y = `start.level(threshold)`. On the support the flow runs, with the real c, until some coordinate crosses a
+    level or g on the support is stationary (a share of the smaller of max|g(0)| and the g of the newest). From there g
+    is constant, and the next coordinate joins after $\min_j (\mathrm{sign}(g_j) Y_j - y_j) / g_j$. Events are counted
+    as in the flow: a product rises to the threshold, and falls to half of it; one that is beyond the threshold at the
+    start has risen at time 0. Ends at `end`, where nothing moves any more, or after `max_events` (`StalledError`).
+
+    Two departures keep what rests below the threshold from joining and leaving without end. What has joined stays in
+    the gradient, as in the flow, however small its product becomes. And where g, with the newcomer at the threshold,
+    pulls it back, the flow would not have lifted it there: it joins without an event, and rises when the flow on the
+    support lifts it to the threshold.
 
     Unlike the greedy limit it counts the time inside of stages, and uses the c of the start: the prediction holds at
     scales at which networks are trained. Departure: on the support $p = (c/2)\sinh 2y$, not $\pm e^x$ (c = 0), so that
@@ -287,7 +292,8 @@ def staged_flow(
     up, down = start.level(threshold), start.level(threshold / 2)
     y, time = start.y.copy(), 0.0
     active = np.abs(y) >= up
-    yield from (Event(0.0, int(i), int(np.sign(y[i])), True) for i in np.flatnonzero(active))
+    risen = active.copy()
+    yield from (Event(0.0, int(i), int(np.sign(y[i])), True) for i in np.flatnonzero(risen))
     first = float(np.max(np.abs(gradient(loss, np.zeros_like(y)))))
     newest = first
     for _ in range(max_events):
@@ -300,7 +306,7 @@ def staged_flow(
             for step in log_flow(
                 loss, here, end, rtol=rtol, atol=atol, curvature=curvature, active=active, begin=time, method="BDF"
             ):  # fmt: skip
-                found = next(iter(_events(step, active, up, down)), None)
+                found = next(iter(_events(step, risen, up, down)), None)
                 time = step.time if found is None else found.time
                 y = step.state if found is None else step.path(time)
                 if found is not None:
@@ -311,22 +317,24 @@ def staged_flow(
                         break
             else:
                 return
-        if found is not None:
-            i, sign, rises = found.coordinate, found.sign, found.rises
-            y[i] = sign * float((up if rises else down)[i])
-            active[i] = rises
-        else:
+        if found is None:
             g = gradient(loss, np.where(active, start.products(y), 0.0))
             i, wait = _next_to_rise(g, y, active, up)
             if not time + wait < end:
                 return
             y[~active] += g[~active] * wait
             time += wait
-            sign, rises = int(np.sign(g[i])), True
-            y[i], active[i] = sign * up[i], True
-        if rises:
-            newest = float(abs(gradient(loss, np.where(active, start.products(y), 0.0))[i])) or first
-        yield Event(time, i, sign, rises)
+            found = Event(time, i, int(np.sign(g[i])), True)
+        i = found.coordinate
+        y[i] = found.sign * float((up if found.rises else down)[i])
+        if not active[i]:
+            active[i] = True
+            pull = float(gradient(loss, np.where(active, start.products(y), 0.0))[i])
+            newest = abs(pull) or first
+            if found.sign * pull < 0:
+                continue
+        risen[i] = found.rises
+        yield found
     raise StalledError(f"time {time:.6g}: wanted at most {max_events} events, got more")
 
 

@@ -1,9 +1,9 @@
 """Work that is kept: cells of a stage, pure functions of params and files, whose results an earlier run has computed.
 
-A cell is computed once for as long as its arguments, the files that they name and the code stay what they are: a
-problem, scale or seed that is added, or one that changes, costs nothing for the others, and a run after a kill costs
-what was cut off. Results are read back from scratch in every case, so that a kept cell and a new one give the same
-bytes.
+A cell is computed once for as long as its arguments, the files that they name, the code, the packages that compute and
+the kind of machine stay what they are: a problem, scale or seed that is added, or one that changes, costs nothing for
+the others, and a run after a kill costs what was cut off. Results are read back from scratch in every case, so that a
+kept cell and a new one give the same bytes.
 """
 
 import json
@@ -17,7 +17,7 @@ import pandas as pd
 
 from lib.io.base.files import InputError, sha256
 from lib.io.base.tables import read_table, write_table
-from lib.io.workers.compute import advance, spread
+from lib.io.workers.compute import advance, machine, spread
 from lib.io.workers.scratch import Scratch, code_digest
 
 Tables = dict[str, pd.DataFrame]
@@ -47,7 +47,7 @@ def spread_cells(
     A path among the arguments counts by the content of its file or folder, a dataclass by its values. The progress bar
     counts jobs or, where `size(*arguments)` says how much a job advances by itself, that.
     """
-    code = code_digest()
+    made_by = {"code": code_digest(), "machine": machine(device)}
     digests: dict[Path, str] = {}
 
     def described(value: Any) -> Any:
@@ -57,8 +57,12 @@ def spread_cells(
             return digests[value]
         return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
+    def key_of(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+        values = [described(one) for one in arguments]
+        return {**made_by, "function": function.__name__, "arguments": values}
+
     every = [job for alike in jobs.values() for job in alike]
-    keys = [{"code": code, "function": job[0].__name__, "arguments": [described(x) for x in job[1:]]} for job in every]
+    keys = [key_of(*job) for job in every]
     sizes = [size(*job[1:]) if size else 0 for job in every]
     cells = [(stage, key, n, *job) for key, n, job in zip(keys, sizes, every, strict=True)]
     total = sum(sizes) if size else None

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lib.io.base.files import sha256
-from lib.io.workers.compute import advance
+from lib.io.workers.compute import advance, machine
 from lib.io.workers.scratch import Scratch, code_digest
 
 
@@ -20,9 +20,14 @@ class Keep(Protocol):
 
 
 @contextmanager
-def kept(stage: str, files: Sequence[Path], arguments: Mapping[str, Any]) -> Iterator[Keep]:
-    """Values in a cell of scratch, for as long as arguments, the content of the files, and the code stay the same."""
-    with Scratch(stage, {"code": code_digest(), "files": [sha256(file) for file in files], **arguments}) as scratch:
+def kept(stage: str, files: Sequence[Path], arguments: Mapping[str, Any], device: str = "cpu") -> Iterator[Keep]:
+    """Values in a cell of scratch, for as long as all of its key stays the same.
+
+    That is the arguments, the content of the files, the code, the packages that compute, and the
+    kind of machine: its CPU, or its GPU where that is the device.
+    """
+    key = {"code": code_digest(), "machine": machine(device), **arguments}
+    with Scratch(stage, {**key, "files": [sha256(file) for file in files]}) as scratch:
 
         def keep(key: str, compute: Callable[[], Any]) -> Any:
             name = sha256(key.encode())[:24]

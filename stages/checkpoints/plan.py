@@ -152,7 +152,7 @@ def planned(
     files = [*begun.files, *ended.files, *([Path(text)] if read else [])]
     given = {"n_points": params.n_points, "device": params.device, "sizes": asdict(sizes), "spectra": rows.to_json()}
     given |= {"modules_to_save": saved}
-    with kept("checkpoints_plan", files, given) as keep:
+    with kept("checkpoints_plan", files, given, params.device) as keep:
         attribution = partial(attributed, linear, read[: sizes.n_batches], params.n_points)
         earned = keep("attribution", attribution) if measure else None
         plans = plan_table(params, sizes.budgets, modules, measure, earned, keep)

@@ -55,15 +55,11 @@ def main(
     prune: Path,
     metrics: OutFolder,
     curves: OutFile,
+    beside: Path | None = None,
 ) -> None:
+    """Measure the runs, and with them those whose tables are in the folder `beside`: of other init scales."""
     params, sizes = read_params(section, Evaluate), read_params(model, Sizes, part=True)
     training = pd.concat([run.steps.assign(**run.layout.cell) for run in open_runs(runs, "vision")], ignore_index=True)
-    plain = training[training["control"] == "none"]
-    trained = sorted(plain["init_scale"].unique())
-    if params.reference_scale not in trained:
-        raise InputError(
-            f"{section}.reference_scale: wanted one that was trained, {trained}; got {params.reference_scale:g}"
-        )
     found = read_table(spectra)
     tables = {
         "training": training.drop(columns="snapshot"),
@@ -72,6 +68,14 @@ def main(
         "truncate": read_table(truncate),
         "prune": read_table(prune),
     }
+    if beside is not None:
+        tables = {name: joined(read_table(beside / f"{name}.parquet"), table) for name, table in tables.items()}
+    plain = tables["training"][tables["training"]["control"] == "none"]
+    trained = sorted(plain["init_scale"].unique())
+    if params.reference_scale not in trained:
+        raise InputError(
+            f"{section}.reference_scale: wanted one that was trained, {trained}; got {params.reference_scale:g}"
+        )
     compared = {"growth": trained, "reference": [params.reference_scale]}
     rows = [{"use": use, "init_scale": scale} for use, scales in compared.items() for scale in scales]
     tables = {name: compact(table) for name, table in tables.items()}
@@ -81,6 +85,12 @@ def main(
         write_table(table, metrics / "tables" / f"{name}.parquet")
     write_measures(found_measures, metrics, setup_of(params, sizes), HEADLINES)
     write_csv(plain.groupby(["variant", "step"], as_index=False)[CURVES].mean(), curves)
+
+
+def joined(before: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a published table, and behind them those of a new one, which may have none."""
+    before = plain_typed(before)
+    return pd.concat([before, table], ignore_index=True) if len(table) else before
 
 
 def setup_of(params: Evaluate, sizes: Sizes) -> dict[str, float | str]:

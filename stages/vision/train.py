@@ -24,7 +24,7 @@ from lib.io.checkpoints import Checkpoints, newest, stacked, unfinished
 from lib.io.device import Device, kind_of, use_device
 from lib.io.live import Curves
 from lib.io.runs import Layout, clear_runs, write_run
-from lib.io.workers.compute import advance, generator, n_parallel, spread
+from lib.io.workers.compute import advance, generator, machine, n_parallel, spread
 from lib.io.workers.scratch import Scratch, code_digest
 from lib.models.attention import PRODUCTS, fuse
 from lib.models.vit import MATRICES, Scaled, ViT, Weights, score, training_cost, training_loss, training_memory
@@ -104,10 +104,10 @@ def main(section: str, controls: Path, dataset: Path, runs: OutFolder) -> None:
     params = read_params(section, Train)
     variants = chosen(params, controls)
     how: Any = {"n_threads": params.threads, "n_processes": n_parallel(kind_of(params.device), params.threads)}
-    key = {"data": sha256(dataset), "code": code_digest()}
     images = read_as("a data set of images", read_images, dataset)
     estimate(params, len(variants) * params.n_seeds, images, dataset.parent)
     clear_runs(runs)
+    key = {"data": sha256(dataset), "code": code_digest(), "machine": machine(params.device)}
     every = [(variant, seed) for variant in variants for seed in params.seeds]
     grouped = groups(every, lambda cell: str(cell[0].rule(params)), params.cells_together)
     jobs, total = [(section, dataset, params, cells, key) for cells in grouped], len(every) * params.n_steps
@@ -145,14 +145,14 @@ def estimate(params: Train, n_cells: int, images: Images, folder: Path) -> None:
     check_budget(*what, n_bytes, *machine, max_hours=params.max_hours, folder=folder)
 
 
-def scratch_of(params: Train, variant: Variant, seed: int, key: dict[str, str]) -> Scratch:
+def scratch_of(params: Train, variant: Variant, seed: int, key: dict[str, Any]) -> Scratch:
     """The scratch of one variant and seed, in which no other has a part; `key` has the digests of images and code."""
     others = ("n_seeds", "first_seed", "init_scales", "controls", "max_hours")
     shared = {name: value for name, value in asdict(params).items() if name not in others}
     return Scratch("vision", {**key, **shared, "variant": asdict(variant), "seed": seed})
 
 
-def train_cells(section: str, dataset: Path, params: Train, cells: list[Cell], key: dict[str, str]) -> None:
+def train_cells(section: str, dataset: Path, params: Train, cells: list[Cell], key: dict[str, Any]) -> None:
     """Train variants from their seeds, as one where there are several, going on where an interrupted one left off."""
     places = [(scratch_of(params, *cell, key), Curves(f"{section}/{cell[0].run}/seed={cell[1]}")) for cell in cells]
     with unfinished(dict(zip(cells, places, strict=True)), params.steps) as wanted:
@@ -205,7 +205,7 @@ def feed(x: Tensor, y: Tensor, params: Train, variant: Variant, seed: int, start
     return batches(x, y, params.batch_size, changed, draw, start)
 
 
-def publish(runs: Path, variant: Variant, params: Train, key: dict[str, str]) -> None:
+def publish(runs: Path, variant: Variant, params: Train, key: dict[str, Any]) -> None:
     """Stack the seeds' snapshots of one variant into one run."""
     cell = {"variant": variant.run, "init_scale": variant.init_scale, "control": variant.control}
     matrices = {name: ["seed", *axes] for name, axes in MATRICES.items()}

@@ -2,12 +2,14 @@
 
 import itertools
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
 import torch
 from scipy.integrate import solve_ivp
 
+from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
 from lib.dynamics.gradient_flow import (
     Event,
     LogCoordinates,
@@ -19,6 +21,7 @@ from lib.dynamics.gradient_flow import (
     with_samples,
 )
 from lib.dynamics.stiff_flow import StalledError, Step, crossing_of
+from lib.io.workers.compute import generator
 from lib.models.diagonal_attention import DiagonalHead, Quadratic, diagonal_head
 
 FINE = {"rtol": 1e-7, "atol": 1e-7}
@@ -192,6 +195,57 @@ def test_what_lingers_at_the_threshold_is_counted_once_and_what_turns_within_a_s
     assert [(event.sign, event.rises) for event in events] == [(1, True), (1, False), (-1, True)]
     assert [int(event.time) for event in events] == [0, 3, 3]
     assert events[1].time < events[2].time
+
+
+@pytest.mark.parametrize(
+    ("H", "minimum", "wanted"),
+    [
+        ([[1, 0, 0], [0, 1, 0], [0, 0, 1]], [1, 0.003, -0.008], [(0, True)]),
+        ([[1, 0.5, 0], [0.5, 0.3, 0], [0, 0, 1]], [0.004, 1, 0], [(0, True), (1, True), (0, False)]),
+    ],
+    ids=["never above the threshold", "above it until another joins"],
+)
+def test_what_rests_below_the_threshold_is_predicted_to_rise_as_often_as_in_the_flow(H, minimum, wanted):
+    loss = Quadratic(torch.tensor(H, dtype=torch.float64), torch.tensor(minimum, dtype=torch.float64))
+    start = LogCoordinates.of(U, V, -8 * math.log(10))
+    flow = with_events(log_flow(loss, start, 2e4, **USUAL), start, 1e-2)
+    measured = [event for _, events in flow for event in events]
+    predicted = list(staged_flow(loss, start, 2e4, **STAGED))
+    for events in (measured, predicted):
+        assert [(event.coordinate, event.rises) for event in events] == wanted
+    np.testing.assert_allclose([e.time for e in predicted], [e.time for e in measured], rtol=1e-2)
+
+
+def gaussian_head(seed):
+    """A teacher's head of 16 products, and a start; with it, its adapter to a teacher of which six are others."""
+    X = gaussian_sequences(200, 10, 8, generator(seed, "tokens"))
+    teacher, start, change = (gaussian_pair(16, generator(seed, name)) for name in ("teacher", "start", "change"))
+    base = teacher[0] * teacher[1]
+    changed = torch.randperm(16, generator=generator(seed, "changed coordinates"))[:6]
+    target = base.index_add(0, changed, (change[0] * change[1])[changed])
+    u, v = (w.numpy() for w in start)
+    return DiagonalHead(X, diagonal_head(X, base)), DiagonalHead(X, diagonal_head(X, target), base), u, v
+
+
+def predicted_rises(loss, start, end):
+    """How often each coordinate is predicted to rise."""
+    usual = {"threshold": 1e-2, "stationary": 1e-4, "max_events": 500, "rtol": 1e-5, "atol": 1e-4}
+    return Counter(event.coordinate for event in staged_flow(loss, start, end, **usual) if event.rises)
+
+
+def test_the_head_of_seed_9003_is_predicted_to_rise_as_often_as_its_flow_which_is_15_times():
+    loss, _, u, v = gaussian_head(9003)
+    log_scale = -32 * math.log(10)
+    rises = predicted_rises(loss, LogCoordinates.of(u, v, log_scale), 241.7 * (4 - log_scale))
+    assert rises.total() == 15
+    assert rises[5] == 1
+
+
+@pytest.mark.parametrize("seed", [3, 7])
+def test_no_coordinate_of_an_adapter_with_u_of_order_1_is_predicted_to_rise_more_than_three_times(seed):
+    _, loss, u, v = gaussian_head(seed)
+    rises = predicted_rises(loss, LogCoordinates.of(u, np.zeros_like(v)), 400.0)
+    assert max(rises.values()) <= 3
 
 
 def test_where_nothing_moves_nothing_is_predicted():

@@ -26,12 +26,12 @@ Victim = Literal["stage", "worker", "dvc"]
 class Reproduction:
     """`dvc repro STAGE` as it runs, and the processes below it; none of them survives the `with` statement."""
 
-    def __init__(self, project: Path, stage: Stage, **variables: str):
+    def __init__(self, project: Path, stage: Stage, *options: str, **variables: str):
         self.project, self.stage = project, stage
         self.log = project.with_name(f"{project.name}-{time.monotonic_ns()}.log")
         with self.log.open("w") as log:
             self.dvc = psutil.Popen(
-                [PYTHON, "-m", "dvc", "repro", stage.name],
+                [PYTHON, "-m", "dvc", "repro", *options, stage.name],
                 cwd=project,
                 env=environment(project, **variables),
                 stdout=log,

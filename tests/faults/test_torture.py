@@ -6,7 +6,7 @@ import pytest
 from project import duplicate
 
 from tools import torture
-from tools.torture import KILLS, OTHERS, Lost, Pipeline, disturbed, moments, strike, table, torment
+from tools.torture import EDITS, KILLS, OTHERS, Lost, Pipeline, disturbed, moments, strike, table, torment
 
 QUICK = ("low_rank_sparse_adapt", "decision_lists_control", "low_rank_sparse_cut")
 
@@ -30,6 +30,13 @@ def test_what_was_altered_is_not_used(pipeline, kind):
     stage = next(stage for stage in pipeline.listed if stage.name == "low_rank_sparse_cut")
     pipeline.forget(stage, scratch=True)
     assert strike(pipeline, kind, stage, "", random.Random(0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", EDITS)
+def test_after_an_edit_while_a_stage_runs_the_next_run_is_of_the_edit(pipeline, kind):
+    stage = next(stage for stage in pipeline.listed if stage.name == "low_rank_sparse_cut")
+    assert strike(pipeline, kind, stage, "at a finished cell", random.Random(0))
 
 
 @pytest.mark.slow

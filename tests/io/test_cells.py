@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 
 from lib.io.cells import joined, spread_cells
+from lib.io.kept import kept
+from lib.io.workers.compute import machine
 
 CALLS: list[tuple] = []
 
@@ -68,6 +70,25 @@ def test_changed_code_is_computed_again(monkeypatch):
     monkeypatch.setattr("lib.io.cells.code_digest", lambda: "other code")
     run(Params(1.0))
     assert len(CALLS) == 6
+
+
+def test_after_an_upgrade_or_on_another_kind_of_machine_all_is_computed_again(monkeypatch):
+    run(Params(1.0))
+    for other in ({"scipy": "0.1"}, {"CPU": "another"}):
+        monkeypatch.setattr("lib.io.cells.machine", lambda device, other=other: machine(device) | other)
+        run(Params(1.0))
+    assert len(CALLS) == 9
+
+
+def test_values_are_kept_for_one_machine(monkeypatch):
+    def value():
+        with kept("tested", [Path("a")], {"n": 1}) as keep:
+            return keep("sum", lambda: next(numbers))
+
+    numbers = iter([1.0, 2.0])
+    assert [value(), value()] == [1.0, 1.0]
+    monkeypatch.setattr("lib.io.kept.machine", lambda device: machine(device) | {"transformers": "0.1"})
+    assert value() == 2.0
 
 
 def test_an_altered_cell_is_computed_again_with_a_warning():

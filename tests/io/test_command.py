@@ -115,7 +115,7 @@ def test_what_is_not_on_the_command_line_is_taken_from_the_environment_where_tha
 
 @pytest.mark.parametrize("value", [None, ""])
 def test_an_empty_variable_is_none_and_the_error_shows_how_it_is_given(called, monkeypatch, value):
-    def main(param: str, rev: str, to: str = "") -> None:
+    def main(param: str, rev: str, to: str | None = None) -> None:
         raise AssertionError
 
     monkeypatch.setenv("REV", "HEAD")

@@ -4,6 +4,7 @@ import _multiprocessing
 import errno
 import multiprocessing
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import _ExecutorManagerThread
+from importlib.metadata import version
+from importlib.util import find_spec
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
@@ -26,6 +29,7 @@ from lib.io.workers.compute import (
     available_cores,
     cluster,
     generator,
+    machine,
     spread,
     spread_by_name,
     spread_kinds,
@@ -46,6 +50,18 @@ def test_every_seed_and_purpose_draws_for_itself():
     purposes = [(0,), (1,), (0, "a"), (0, "b"), (0, "a", 1), (0, "a", "1"), (0, "a1"), (1, "a"), (0, 1)]
     seeds = {generator(*purpose).initial_seed() for purpose in purposes}
     assert len(seeds) == len(purposes)
+
+
+def test_a_machine_is_known_by_the_packages_that_compute_and_its_kind_of_cpu_or_gpu(monkeypatch):
+    packages = ("torch", "numpy", "scipy", "pandas", "pyarrow", "transformers", "peft")
+    installed = {name: version(name) for name in packages if find_spec(name)}
+    here = machine()
+    assert here.items() >= installed.items()
+    assert here.keys() - installed == {"CPU", "vector instructions"}
+    assert platform.machine() in here["CPU"]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"the GPU of {device}")
+    assert machine("cuda:1") == installed | {"GPU": "the GPU of cuda:1"}
 
 
 def test_a_generator_leaves_the_global_randomness_alone():

@@ -14,7 +14,8 @@ from lib.io.base.command import StoppedError
 from lib.io.base.files import InputError
 from lib.io.base.params import load_yaml
 from lib.io.workers import ray_workers
-from lib.io.workers.ray_workers import differences, machine
+from lib.io.workers.compute import machine
+from lib.io.workers.ray_workers import differences
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,6 +9,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from lib.io.base.command import StoppedError
+from lib.io.base.files import sha256
+from lib.io.base.sources import begun
+from lib.io.workers.compute import spread
 from lib.io.workers.scratch import Pace, Scratch, code_digest, scratch_root
 
 ROOT = Path(__file__).parents[2]
@@ -155,6 +159,20 @@ def test_the_code_digest_covers_what_is_loaded_and_nothing_else(tmp_path, monkey
     assert code_digest() == before
     module.__file__ = str(ROOT / "tests" / "io" / "test_scratch.py")
     assert code_digest() != before
+
+
+def save(folder: Path) -> None:
+    with Scratch("toy", KEY, folder) as scratch:
+        scratch.save("a", {}, {})
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])  # whose workers are forked, or started anew
+def test_no_worker_saves_what_was_computed_by_code_that_has_changed(tmp_path, monkeypatch, n_threads):
+    list(spread(save, [(tmp_path / "a",)] * 2, n_processes=2, label="toy", n_threads=n_threads))
+    monkeypatch.setitem(begun, "lib/io/workers/scratch.py", sha256(b"as it was when the parent began"))
+    with pytest.raises(StoppedError, match=r"lib/io/workers/scratch\.py changed while this ran"):
+        list(spread(save, [(tmp_path / "b",)] * 2, n_processes=2, label="toy", n_threads=n_threads))
+    assert not list((tmp_path / "b").rglob("*.safetensors"))
 
 
 def test_a_checkpoint_is_due_after_five_seconds_or_thirty_times_what_the_last_one_cost(monkeypatch):

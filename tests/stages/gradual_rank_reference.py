@@ -155,23 +155,28 @@ def crossing(start, i, rises, threshold):
 
 
 def staged_events(loss, start, end, threshold):
-    """The events of the finite-scale form: what is off the support counts as zero in g. No stage is cut short."""
+    """The events of the finite-scale form: what never joined counts as zero in g. No stage is cut short."""
     time, G = 0.0, np.zeros(loss.size)
     events, on = start.begun(threshold)
+    joined = on.copy()
     while True:
         crossings = [crossing(start, i, not on[i], threshold) for i in range(loss.size)]
         for one in crossings:
             one.terminal = True
-        mask = on.copy()
         found = solve_ivp(
-            lambda _, G, mask=mask: loss.g(mask * start.products(G)), (time, end), G, events=crossings, **TIGHT
+            lambda _, G: loss.g(joined * start.products(G)), (time, end), G, events=crossings, **TIGHT
         )  # fmt: skip
         if found.status == 0:
             return events
         time, G = float(found.t[-1]), found.y[:, -1]
         i = next(i for i, moments in enumerate(found.t_events) if len(moments))
+        p = start.products(G)
+        joins = not joined[i]
+        joined[i] = True
+        if joins and p[i] * loss.g(joined * p)[i] < 0:
+            continue
         on[i] = not on[i]
-        events.append((time, i, int(np.sign(start.products(G)[i])), bool(on[i])))
+        events.append((time, i, int(np.sign(p[i])), bool(on[i])))
 
 
 def algorithm_1(loss):

@@ -1,10 +1,14 @@
-"""`make gpu`: what it checks, what it would train, how it ends in time, and a rehearsal of all of it on the CPU."""
+"""`make gpu`: what it checks, trains and keeps, how it ends in time, and a rehearsal of all of it on the CPU."""
 
+import io
 import json
+import os
+import signal
 import subprocess
+import sys
 import tarfile
 import time
-from types import SimpleNamespace
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -39,7 +43,7 @@ SHARED = {
     "evaluate": {"reference_scale": 0.5, "rtol": 1e-3},
     "plot": {"layer": 1, "head": 1, "lines": 4, "trained_loss": 0.1},
 }
-TWO_SCALES = TINY | {"train": TRAIN | {"init_scales": [0.5, 1]}}
+TWO_SCALES = TINY | {"train": TRAIN | {"init_scales": [0.5, 1]}, "cut": {"init_scales": [0.5]}}
 
 
 @pytest.fixture
@@ -71,6 +75,9 @@ def test_the_choice_of_epochs_counts_every_seed_null_and_scale_and_is_kept_for_t
     assert later.epochs(0, section, 3000, speed) == wanted
     assert later.epochs(7, section, 3000, speed) == 7
     assert later.epochs(0, section, 3000, speed) == 7
+    (tmp_path / "published").mkdir()
+    with pytest.raises(InputError, match=f"EPOCHS: wanted 7, those of the results in {tmp_path}, got 8"):
+        later.epochs(8, section, 3000, speed)
 
 
 def test_the_reference_scale_comes_first_then_smaller_and_smaller_ones(work, monkeypatch):
@@ -90,12 +97,41 @@ def test_the_reference_scale_comes_first_then_smaller_and_smaller_ones(work, mon
     assert TINY["train"]["n_steps"] == 7
 
 
+def test_the_last_init_scale_is_new_and_controls_of_a_scale_of_their_own_come_with_the_first():
+    section = TINY | {"train": TRAIN | {"controls": ["sgd", "permuted_labels"]}}
+    found = []
+    for scales in ([0.5], [0.5, 0.25]):
+        train = gpu.Step("tiny", gpu.shaped(section, scales, 1, 100)).new.section["train"]
+        found.append((train["init_scales"], train["controls"]))
+    assert found == [([0.5], ["sgd", "permuted_labels"]), ([0.25], ["permuted_labels"])]
+
+
+@pytest.mark.parametrize(("published", "done"), [([0.5], False), ([1, 0.5], True), ([0.5, 1, 2], True), ([1], False)])
+def test_a_step_is_done_where_all_its_init_scales_are_published(published, done, work):
+    publish(work.folder, TWO_SCALES["train"] | {"init_scales": published})
+    assert work._is_published(gpu.Step("tiny", TWO_SCALES)) == done
+
+
+def test_results_of_other_params_are_refused(work):
+    publish(work.folder, TWO_SCALES["train"] | {"n_steps": 8})
+    with pytest.raises(InputError, match=r"wanted results of these params, got some of tiny with train=.*'n_steps': 8"):
+        work._is_published(gpu.Step("tiny", TWO_SCALES))
+
+
+def publish(folder, train):
+    """What is published of the data set `tiny`, as far as the next call reads it."""
+    params = TWO_SCALES | SHARED | {"train": train, "cut": TWO_SCALES["cut"] | SHARED["cut"]}
+    file = folder / "published" / "tiny" / "provenance.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"params": params}))
+
+
 def test_a_section_is_taken_for_the_device_and_the_folder_of_official_files(params, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     section = gpu.given(params, "tiny", "cpu", "cifar")
     assert section["data"] == TINY["data"] | {"source_folder": str(tmp_path / "cifar")}
     assert section["train"] == TWO_SCALES["train"] | {"device": "cpu"}
-    assert section["cut"] == TINY["cut"]
+    assert section["cut"] == TWO_SCALES["cut"]
     assert gpu.shared(params) == SHARED
     assert gpu.given(params, "tiny", "cuda", "") == TWO_SCALES
     with pytest.raises(InputError, match=r"DATASETS: wanted some of \['tiny'\], .*params.yaml, got 'cases'"):
@@ -142,59 +178,155 @@ def test_a_stage_that_fails_is_named(work):
         work._run(gpu.Step("tiny", TINY), ["absent"])
 
 
+def test_what_is_kept_is_published_again_and_no_note_of_the_folder_is_replaced(tmp_path, work):
+    publish(tmp_path, TRAIN)
+    for name in ("speed.json", "epochs.json", "params.yaml", "published/tiny/.a.json.7.part"):
+        (tmp_path / name).write_text("1")
+    work.keep = tmp_path / "keep"
+    work.pack()
+    there = tmp_path / "there"
+    (there / "published/tiny/tables").mkdir(parents=True)
+    (there / "published/tiny/tables/half.parquet").write_text("left by a call that was killed")
+    (there / "epochs.json").write_text("2")
+    gpu.Work(there, gpu.Clock(1), SHARED, tmp_path / "keep")
+    assert files(there) == {"speed.json", "epochs.json", "published/tiny/provenance.json"}
+    assert (there / "epochs.json").read_text() == "2"
+
+
+@pytest.mark.parametrize("name", ["stages/vision/train.py", "params.yaml", "../speed.json", "published/a/tables/b.py"])
+def test_an_archive_that_holds_anything_but_results_is_refused(name, tmp_path):
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("speed.json"))
+        archive.addfile(tarfile.TarInfo(name))
+    with pytest.raises(InputError, match=f"keep: wanted results of `make gpu`, got '{name}' in results.tar.gz"):
+        gpu.unpack(packed.getvalue(), tmp_path, Path("keep"))
+    assert files(tmp_path) == set()
+
+
+@pytest.mark.parametrize("share", [0, 0.3, 0.8])
+def test_an_archive_that_is_not_whole_is_refused(share, tmp_path, work):
+    publish(tmp_path, TRAIN)
+    work.pack()
+    packed = (tmp_path / "results.tar.gz").read_bytes()
+    with pytest.raises(InputError, match=r"keep: wanted results.tar.gz as it was written, got: "):
+        gpu.unpack(packed[: int(share * len(packed))], tmp_path / "there", Path("keep"))
+
+
+def test_large_results_are_kept_in_parts_which_take_the_place_of_those_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "PART", 10)
+    for packed in (b"7" * 10, b"0123456789" * 2, b"abcdefghij" * 3 + b"xyz", b"one part"):
+        gpu.put(packed, tmp_path)
+        sizes = [file.stat().st_size for file in tmp_path.iterdir()]
+        assert len(sizes) == -(-len(packed) // 10)
+        assert max(sizes) <= 10
+        assert gpu.archive_in(tmp_path) == packed
+    assert files(tmp_path) == {"results.tar.gz"}
+    with pytest.raises(InputError, match="wanted results of at most 40 bytes, got 41"):
+        gpu.put(b"x" * 41, tmp_path)
+    assert gpu.archive_in(tmp_path) == b"one part"
+
+
+@pytest.mark.parametrize("n_written", [0, 1, 3])
+def test_a_kill_while_parts_are_written_leaves_the_results_before(n_written, tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "PART", 10)
+    before, after = b"0123456789" * 4, b"abcdefghij" * 4
+    gpu.put(before, tmp_path)
+    replace = os.replace
+
+    def kill(*paths):
+        if len(files(tmp_path)) > 4 + n_written:  # and the part of a file that is being written
+            raise KeyboardInterrupt
+        replace(*paths)
+
+    monkeypatch.setattr(os, "replace", kill)
+    with pytest.raises(KeyboardInterrupt):
+        gpu.put(after, tmp_path)
+    assert len(files(tmp_path)) == 4 + n_written
+    assert gpu.archive_in(tmp_path) == before
+
+
+def test_parts_that_are_missing_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "PART", 10)
+    gpu.put(b"0123456789" * 2, tmp_path)
+    next(tmp_path.glob("*.1-of-2")).unlink()
+    with pytest.raises(InputError, match=r"wanted all parts of results.tar.gz, got \['results.*2-of-2'\]"):
+        gpu.archive_in(tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_rehearsal_measures_trains_publishes_and_goes_on_where_it_stopped(params, tmp_path, monkeypatch, capfd):
-    folder, run, ran = tmp_path / "gpu", subprocess.run, []
+def test_two_calls_that_are_killed_and_one_that_ends_elsewhere_give_the_tables_of_one(params, tmp_path):
+    """The second is told to end in the folder of the first; the third has nothing but what was kept."""
+    keep, half, one = tmp_path / "keep", "tiny: init scale 0.5", "tiny: init scale 1"
+    with call(params, tmp_path / "whole", tmp_path / "kept whole") as whole:
+        assert half in said(whole, "all is done")
+    with call(params, tmp_path / "here", keep) as first:
+        assert half in said(first, one)
+        first.kill()
+    assert files(keep) == {"results.tar.gz"}
+    with call(params, tmp_path / "here", keep) as second:
+        assert half not in said(second, one)
+        second.terminate()
+        said(second, "the time is over; the same command goes on where it stopped")
+    assert (first.returncode, second.returncode) == (-signal.SIGKILL, 0)
+    with call(params, tmp_path / "there", keep) as third:
+        assert half not in said(third, "all is done")
+    with call(params, tmp_path / "there", keep) as fourth:
+        assert "init scale" not in said(fourth, "all is done")
 
-    def watched(command, **options):
-        if command[:2] != ["git", "rev-parse"] and "-m" in command:
-            ran.append(command[command.index("-m") + 1])
-            if stop.at == ran[-1]:
-                raise subprocess.TimeoutExpired(command, 0)
-        return run(command, **options)
+    found, wanted = unpacked(keep, tmp_path / "found"), unpacked(tmp_path / "kept whole", tmp_path / "wanted")
+    assert found.keys() == wanted.keys()
+    notes = [json.loads(found.pop(name)) for name in ("published/tiny/provenance.json", "speed.json")]
+    same = [name for name in found if name.startswith("published")]
+    assert {"published/tiny/figures/nulls.svg", "published/tiny/measures.json", "published/tiny/summary.json"} < {*same}
+    assert [name for name in same if found[name] != wanted[name]] == []
+    check_provenance(notes[0])
+    check_speed(notes[1])
+    training = pd.read_parquet(tmp_path / "found/published/tiny/tables/training.parquet")
+    assert training["step"].max() == 24
+    assert len(training.groupby(["init_scale", "control", "seed"], observed=True)) == 4
+    cut = pd.read_parquet(tmp_path / "found/published/tiny/tables/prune.parquet")
+    assert set(cut["init_scale"]) == {0.5}
 
-    def call():
-        ran.clear()
-        gpu.main(30, folder, params, "tiny", epochs=4, device="cpu")
-        return capfd.readouterr().out
 
-    stop = SimpleNamespace(at="stages.vision.cut")
-    monkeypatch.setattr(gpu.subprocess, "run", watched)
-    monkeypatch.setattr(gpu, "LONGEST_MEASUREMENT", 0.2)
-    assert "30 minutes are over; the same command goes on where it stopped" in call()
-    assert "benchmarks.gpu" in ran
-    assert names(folder) == {"speed.json"}
-    speed = json.loads((folder / "speed.json").read_text())
+def call(params, folder, keep):
+    """A call of four epochs on the CPU, of which a test reads what it says."""
+    options = ["--params", params, "--datasets", "tiny", "--epochs", "4", "--device", "cpu"]
+    command = [sys.executable, "-u", "-m", "tools.gpu", "10", "--folder", folder, "--keep", keep, *options]
+    return subprocess.Popen([*map(str, command)], cwd=gpu.ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def said(process, line):
+    """The lines of a call until one begins so."""
+    lines = []
+    while not (lines and lines[-1].startswith(line)):
+        lines.append(process.stdout.readline())
+        assert lines[-1], f"it ended before it said {line}"
+    return "".join(lines)
+
+
+def check_speed(speed):
     rates = speed["images_per_second"]
     assert rates.keys() == {"not compiled", "plain loop"}
     assert speed["over_plain_loop"] == pytest.approx(rates["not compiled"] / rates["plain loop"], rel=1e-4)
     share = rates["plain loop"] * speed["training_flops_per_image"] / speed["matmul_flops_per_second"]
     assert speed["share_of_matmul_rate"]["plain loop"] == pytest.approx(share, rel=1e-4)
 
-    stop.at = None
-    assert "all is done" in call()
-    assert "benchmarks.gpu" not in ran
-    assert ran.count("stages.vision.train") == 2  # the first finds what was trained
-    files = names(folder)
-    assert {f"published/tiny/{name}" for name in ("measures.json", "summary.json", "provenance.json")} < files
-    assert {"published/tiny/tables/ranks.parquet", "published/tiny/figures/nulls.svg"} < files
-    provenance = json.loads((folder / "published/tiny/provenance.json").read_text())
-    assert provenance["params"] == TINY | SHARED | {
-        "train": provenance["params"]["train"],
-        "cut": TINY["cut"] | SHARED["cut"],
-    }
-    assert provenance["params"]["train"]["init_scales"] == [0.5, 1]
-    assert provenance["epochs"] == pytest.approx(4 * 6 * 32 / 197)  # the last images make no batch
-    training = pd.read_parquet(folder / "published/tiny/tables/training.parquet")
-    assert training["step"].max() == 24
-    assert len(training.groupby(["init_scale", "control", "seed"], observed=True)) == 4
 
-    assert "all is done" in call()
-    assert ran == []
+def check_provenance(note):
+    train = TRAIN | {"device": "cpu", "init_scales": [0.5, 1], "n_steps": 24, "warmup_steps": 2, "snapshot_every": 1}
+    assert note["params"] == TINY | SHARED | {"train": train, "cut": TWO_SCALES["cut"] | SHARED["cut"]}
+    assert note["epochs"] == pytest.approx(4 * 6 * 32 / 197)  # the last images make no batch
+    where = {name: note[name] for name in ("device", "commit", "versions")}
+    assert note["made"] == [{"init_scale": scale} | where for scale in (0.5, 1)]
 
 
-def names(folder):
-    """The files of the archive of results."""
-    with tarfile.open(folder / "results.tar.gz") as packed:
-        return {member.name for member in packed if member.isfile()}
+def unpacked(keep, folder):
+    """The bytes of the results by name."""
+    gpu.unpack(gpu.archive_in(keep), folder, keep)
+    return {name: (folder / name).read_bytes() for name in files(folder)}
+
+
+def files(folder):
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}

@@ -11,7 +11,7 @@ import pytest
 from project import PYTHON, ROOT
 
 NAMES = ("REV", "TO", "PARAM", "METRIC", "DATASET", "COMMAND", "HOURS", "MINUTES", "FOLDER", "SOURCE", "EPOCHS")
-NAMES += ("BASE", "TUNED", "TEXT", "OUT", "LAB_WORKERS", "LAB_MIXED_CPUS", "MAX_MEMORY")
+NAMES += ("BASE", "TUNED", "TEXT", "OUT", "LAB_WORKERS", "LAB_MIXED_CPUS", "MAX_MEMORY", "KEEP")
 VALUES = {
     "a single quote": "HEAD'; touch ran; '",
     "a double quote": 'HEAD"; touch ran; "',

@@ -11,12 +11,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 from lib.io.base.files import InputError
+from lib.io.base.sources import changed
 
 OutFile = Annotated[Path, "a file that is written"]
 OutFolder = Annotated[Path, "a folder that is written"]
@@ -50,6 +51,13 @@ WANTED = {  # of the machine, by the error that it gave
 
 class StoppedError(RuntimeError):
     """Why the work has ended, whole in one line: no fault of the code or of what came in, such as a lost worker."""
+
+
+def stop_where_changed(names: Sequence[str]) -> None:
+    """Raise `StoppedError` where something has changed, as `changed` or `changed_code` say."""
+    if names:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        raise StoppedError(f"{', '.join(names[:3])}{more} changed while this ran: run it again")
 
 
 def run(main: Callable[..., Any], *, environment: bool = False, handed_on: Collection[str] = ()) -> None:
@@ -88,7 +96,8 @@ def run(main: Callable[..., Any], *, environment: bool = False, handed_on: Colle
         else:
             parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=given or parameter.default)
     arguments = vars(parser.parse_args())
-    if missing := [name.upper() for name, value in arguments.items() if value is None]:
+    wanted = [name for name, parameter in parameters.items() if parameter.default is parameter.empty]
+    if missing := [name.upper() for name in wanted if arguments[name] is None]:
         example = re.search(r"`make [^`]+`", inspect.getmodule(main).__doc__ or "")
         sys.exit(f"error: wanted {' and '.join(missing)}, got none; for example {example and example[0]}")
     try:
@@ -109,6 +118,9 @@ def run(main: Callable[..., Any], *, environment: bool = False, handed_on: Colle
             if handed_on and (said := _foreign(main, arguments, handed_on)):
                 raise InputError(f"{said} (after a change of what is written there: `make generated`)")
             main(**arguments)
+            kinds = [parameter.annotation for parameter in parameters.values()]
+            if any(kind in (OutFile, OutFolder, list[OutFolder]) for kind in kinds):
+                stop_where_changed(changed())  # DVC would record what is there now as what made the outputs
     except KeyboardInterrupt:
         _end_interrupted()
     except (InputError, StoppedError) as error:

@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -26,6 +26,7 @@ from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 
 from lib.io.base.files import InputError, file_name
 from lib.io.base.memory import COPIES, check_disk, check_memory
+from lib.io.base.sources import noted
 
 Schema = TypeVar("Schema")
 
@@ -94,6 +95,10 @@ class Seeds:
 
 def load_yaml(path: Path) -> Any:
     """Read a YAML file as DVC reads it; raises `InputError` where it is missing or malformed."""
+    return noted(str(path), partial(_loaded, path))
+
+
+def _loaded(path: Path) -> Any:
     try:
         return _yaml(_text(path))
     except (OSError, ValueError) as error:
@@ -113,7 +118,17 @@ def read_params(section: str, schema: type[Schema], file: Path = Path("params.ya
     Raises `InputError` for an unknown or missing key, a wrong type, or a value out of range; the
     message names the file, the section and key, what was wanted and what was got.
     """
-    value = load_yaml(file)
+
+    def read() -> Any:
+        value = _section(section, file)
+        return _known(value, schema) if part else value
+
+    value = noted(f"{section} of {file}", read)
+    return parse(value, schema, f"{file}: {section}")
+
+
+def _section(section: str, file: Path) -> Any:
+    value = _loaded(file)
     seen = []
     for name in section.split("."):
         if not isinstance(value, dict) or name not in value:
@@ -122,7 +137,7 @@ def read_params(section: str, schema: type[Schema], file: Path = Path("params.ya
             raise InputError(f"{file}: wanted the section {section}, got {got} at {where}")
         value = value[name]
         seen.append(name)
-    return parse(_known(value, schema) if part else value, schema, f"{file}: {section}")
+    return value
 
 
 def read_cases(
@@ -142,9 +157,10 @@ def read_cases(
     what was got.
     """
     try:
-        lines = _text(file).removeprefix("\ufeff").split("\n")  # a spreadsheet may write a byte order mark
+        text = noted(str(file), partial(_text, file))
     except (OSError, ValueError) as error:
         raise InputError(f"{file}: wanted a readable table of cases, got: {error}") from error
+    lines = text.removeprefix("\ufeff").split("\n")  # a spreadsheet may write a byte order mark
     numbered = [(n, line) for n, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
     header = numbered[0][1].split("\t") if numbered else []
     if len(set(header)) < len(header) or len(numbered) < 2:

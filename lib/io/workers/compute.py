@@ -5,6 +5,7 @@ import functools
 import hashlib
 import multiprocessing
 import os
+import platform
 import re
 import resource
 import signal
@@ -15,7 +16,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from operator import call
@@ -27,6 +29,7 @@ from tqdm import tqdm
 
 from lib.io.base.command import StoppedError, kill_with_parent
 from lib.io.base.files import InputError
+from lib.io.base.sources import begun
 
 if TYPE_CHECKING:  # it takes a second or two to load, and what draws or judges needs none of it
     import torch
@@ -34,6 +37,7 @@ if TYPE_CHECKING:  # it takes a second or two to load, and what draws or judges 
 Result = TypeVar("Result")
 
 WORKERS = "LAB_WORKERS"  # of the environment, not of params.yaml: no bit of a result depends on who computes it
+PACKAGES = ("torch", "numpy", "scipy", "pandas", "pyarrow", "transformers", "peft")  # that compute
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of glibc's malloc.h
 
 _progress: Callable[[int], object] | None = None  # reports work done, to a bar here or in the parent process
@@ -98,6 +102,27 @@ def _why_no_gpu() -> str:
             newer = f"older than CUDA {torch.version.cuda}, for which this torch is made"
             return f"a driver for CUDA {driver}, {newer}: install a newer driver, or a torch made for CUDA {driver}"
     return "a machine on which torch sees no GPU"
+
+
+@functools.cache
+def machine(device: str = "cpu") -> dict[str, str]:
+    """What the bits of a result depend on here: packages, and the kind of CPU, or of GPU."""
+    import torch
+
+    found = {}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    if device.startswith("cuda"):
+        here = torch.cuda.is_available()
+        found["GPU"] = torch.cuda.get_device_name(device) if here else "of another machine"
+        return found
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.exists() else []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith(("vendor_id", "CPU implementer"))]
+    found["CPU"] = f"{platform.machine()} {named[0] if named else platform.processor()}".strip()
+    found["vector instructions"] = torch.backends.cpu.get_cpu_capability()
+    return found
 
 
 def matmul_rate(device: "torch.device", dtype: "torch.dtype", size: int) -> float:
@@ -234,7 +259,7 @@ def _spread_over_workers(
     context = multiprocessing.get_context("fork" if sys.platform == "linux" and n_threads == 1 else "spawn")
     try:
         advanced = context.Value("q", 0)
-        pool = ProcessPoolExecutor(n_processes, context, _start_worker, (advanced, n_threads))
+        pool = ProcessPoolExecutor(n_processes, context, _start_worker, (advanced, n_threads, begun))
     except (OSError, ImportError, NotImplementedError) as error:  # without /dev/shm there are no semaphores
         bar.write(f"{label}: this system has no worker processes ({error}); one process computes", file=sys.stderr)
         yield from _computed_here(function, jobs, n_threads, bar)
@@ -316,13 +341,14 @@ def _field(file: Path, name: str) -> float:
     return next((float(line[1]) for line in lines if line[0] == name), 0.0)
 
 
-def _start_worker(advanced: Any, n_threads: int) -> None:
+def _start_worker(advanced: Any, n_threads: int, sources: Mapping[str, str]) -> None:
     def report(n: int) -> None:
         with advanced.get_lock():
             advanced.value += n
 
     global _progress
     _progress = report
+    begun.update(sources)  # what this process loads is to be what its parent has loaded
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to say
     kill_with_parent()
     use_threads(n_threads)

@@ -18,19 +18,18 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from importlib.metadata import version
+from functools import lru_cache
 from multiprocessing import spawn
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
-import torch
 from tqdm import tqdm
 
 import lib
 from lib.io.base.command import StoppedError
 from lib.io.base.files import InputError, atomic
+from lib.io.base.sources import begun
 from lib.io.workers import compute
 from lib.io.workers.scratch import scratch_root
 
@@ -57,6 +56,7 @@ class Terms:
     main: Mapping[str, Any]  # where the functions of `__main__` are imported from
     variables: Mapping[str, str | None]
     n_threads: int
+    sources: Mapping[str, str]  # their digests, as this program began
 
 
 def spread_over_cluster(
@@ -106,19 +106,6 @@ def connect(address: str) -> None:
     _shipped = True
 
 
-@cache
-def machine() -> dict[str, str]:
-    """What the bits of a result depend on here: kind of CPU, its vector instructions, and the packages that compute."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.exists() else []
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith(("vendor_id", "CPU implementer"))]
-    return {
-        "CPU": f"{platform.machine()} {named[0] if named else platform.processor()}".strip(),
-        "vector instructions": torch.backends.cpu.get_cpu_capability(),
-        **{name: version(name) for name in ("torch", "numpy", "scipy", "pandas", "pyarrow")},
-    }
-
-
 def differences(here: Mapping[str, str], there: Mapping[str, str]) -> str:
     """In which points two machines differ, in words; empty where they do not."""
     points = [f"{key} {there.get(key)}, not {value}" for key, value in here.items() if there.get(key) != value]
@@ -140,7 +127,7 @@ def _terms(n_threads: int) -> Iterator[Terms]:
         for mark in marks:
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.write_text(token, encoding="utf-8")
-        yield Terms(token, home, shared, machine(), mixed, main, variables, n_threads)
+        yield Terms(token, home, shared, compute.machine(), mixed, main, variables, n_threads, begun)
     finally:
         marks[1].unlink(missing_ok=True)
         shutil.rmtree(shared, ignore_errors=True)  # a worker may be ending in it
@@ -289,11 +276,12 @@ def accept(terms: Terms) -> None:
     code = Path(lib.__path__[0])
     if "runtime_resources" not in code.parts:
         raise InputError(f"{where}: wanted the code that was shipped, in runtime_resources, got {code}")
-    if found := differences(terms.machine, machine()):
+    if found := differences(terms.machine, compute.machine()):
         if not terms.mixed:
             wanted = "wanted a machine that gives the same bits (or LAB_MIXED_CPUS=1)"
             raise InputError(f"{where}: {wanted}, got {found}")
         print(f"{where} may give other last digits: {found}", file=sys.stderr, flush=True)
+    begun.update(terms.sources)  # the code that was shipped, and is loaded here, is to be this
     os.chdir(terms.home)
     for name, value in terms.variables.items():
         if value is None:

@@ -1,8 +1,9 @@
 """Checkpoints from which an interrupted training resumes, outside of every declared output.
 
-A cell of scratch is a folder keyed by a hash of all that determines its content (parameters, data, code), so that
-stale state can never leak into another run. It is locked while it is used, and holds safetensors files whose names
-carry their digest, so that a file that was cut short or altered is noticed, skipped with a warning, and made again.
+A cell of scratch is a folder keyed by a hash of all that determines its content (parameters, data, code, packages, kind
+of machine), so that stale state can never leak into another run. It is locked while it is used, and holds safetensors
+files whose names carry their digest, so that a file that was cut short or altered is noticed, skipped with a warning,
+and made again.
 """
 
 import json
@@ -17,7 +18,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from lib.io.base.command import stop_where_changed
 from lib.io.base.files import atomic, sha256
+from lib.io.base.sources import changed_code, loaded
 
 Tensors = Mapping[str, Any]  # torch's, by name; only who saves or loads them loads torch
 
@@ -28,15 +31,12 @@ def scratch_root() -> Path:
 
 
 def code_digest() -> str:
-    """Digest of the source of every module of this repository that is loaded now, and of torch's version."""
-    import torch
+    """Digest of the source of every module of this repository that is loaded, as it was loaded.
 
-    root = Path(__file__).parents[3]
-    names = [name for name in sys.modules if name.split(".")[0] in ("lib", "stages", "__main__")]
-    files = {getattr(sys.modules[name], "__file__", None) for name in names}
-    sources = sorted(Path(file) for file in files if file and Path(file).is_relative_to(root))
-    digests = {str(path.relative_to(root)): sha256(path) for path in sources}
-    return sha256(json.dumps([digests, torch.__version__]).encode())
+    Raises `StoppedError` where one has changed since.
+    """
+    stop_where_changed(changed_code())
+    return sha256(json.dumps(loaded()).encode())
 
 
 class Scratch:
@@ -72,9 +72,14 @@ class Scratch:
         return sorted(path.name.rsplit("-", 1)[0] for path in self._files(prefix))
 
     def save(self, name: str, tensors: Tensors, note: Mapping[str, Any]) -> None:
-        """Save tensors and a note under a name, whole or not at all."""
+        """Save tensors and a note under a name, whole or not at all.
+
+        Raises `StoppedError` where code that is loaded has changed: a worker that started later
+        has loaded other code than the key says.
+        """
         from safetensors.torch import save
 
+        stop_where_changed(changed_code())
         data = save(
             {key: value.detach().cpu().contiguous() for key, value in tensors.items()},
             {"note": json.dumps(note, sort_keys=True)},

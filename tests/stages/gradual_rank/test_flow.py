@@ -267,10 +267,16 @@ def test_heads_of_a_common_frame_share_their_first_product_as_their_starts_say(s
     (tmp_path / "t").mkdir()
     (tmp_path / "p").mkdir()
     save_file(toy, tmp_path / "t/small.safetensors")
-    rows = [(4, 0, 0.0, 3.0, -1, 0), (4, 1, 3.0, 9.0, 3, 1)]  # seed, stage, time, next time, coordinate, sign
+    own = torch.stack([frame, frame.flip(1)])[None, None]
+    save_file({**toy, "frames": own}, tmp_path / "t/paper.safetensors")
+    # Seed, stage, time, next time, coordinate, sign; in no order.
+    rows = [(4, 2, 9.0, 12.0, 2, -1), (4, 0, 0.0, 3.0, -1, 0), (4, 1, 3.0, 9.0, 3, 1)]
     table = pd.DataFrame(rows, columns=["seed", "stage", "time", "next_time", "coordinate", "sign"])
-    table.to_parquet(tmp_path / "p/small_stages.parquet")
-    tables = run(stage, tmp_path, problems={"small": {**SMALL, "flow_scales": [-8]}})
+    for name in TASKS:
+        table.to_parquet(tmp_path / f"p/{name}_stages.parquet")
+    problem = {**SMALL, "flow_scales": [-8]}
+    tables = run(stage, tmp_path, problems={"small": problem, "paper": problem})
+    assert tables["paper_twins"].empty  # frames of their own
     twins = tables["small_twins"]
     weights = (u + v)[0, [3, 7]] ** 2
     shares = (weights / weights.sum()).tolist()

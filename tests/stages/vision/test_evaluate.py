@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import random
+import shutil
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -370,6 +371,38 @@ def check_curves(found, cells, training):
         means = [mean(row[name] for row in training if (row["variant"], row["step"]) == place) for place in places]
         np.testing.assert_allclose(found[name], means, rtol=6e-6)
     assert found["train_loss"].isna().sum() == len(plain)  # at step 0 nothing was trained
+
+
+@pytest.mark.parametrize("cells", [[(0.1, "none"), (0.5, "none"), (0.5, PERMUTED), (2.0, "none"), (2.0, PERMUTED)]])
+def test_init_scales_that_are_added_to_published_tables_give_the_tables_of_all(evaluate, stage, tmp_path):
+    """But for the order of rows, and for the Gaussian products, of which each call draws its own."""
+    evaluate()
+    beside = None
+    for scale in (0.5, 2.0, 0.1):
+        part = tmp_path / f"with {scale}"
+        for run in (tmp_path / "runs").glob(f"init_scale={scale:g}*"):
+            shutil.copytree(run, part / "runs" / run.name)
+        inputs = [part / f"{name}.parquet" for name in ("spectra", "truncate", "prune")]
+        for path in inputs:
+            rows = pd.read_parquet(tmp_path / path.name)
+            rows[rows["init_scale"] == scale].to_parquet(path)
+        places = [part / "runs", *inputs, part / "metrics", part / "curves.csv", beside]
+        stage("vision.evaluate", {SECTION: PARAMS, "any.train.model": SIZES}, SECTION, "any.train.model", *places)
+        beside = part / "metrics" / "tables"
+    for path in (tmp_path / "metrics" / "tables").iterdir():
+        pd.testing.assert_frame_equal(sorted_rows(beside / path.name), sorted_rows(path), obj=path.name)
+    assert pd.read_csv(part / "curves.csv").equals(pd.read_csv(tmp_path / "plots" / "curves.csv"))
+    found, wanted = (json.loads((at / "measures.json").read_text()) for at in (part / "metrics", tmp_path / "metrics"))
+    for letters, measures in itertools.product(("KQ", "VO"), (found, wanted)):
+        del measures[f"gaussian_product_over_learned_{letters}"]
+    assert found == wanted
+
+
+def sorted_rows(path):
+    table = pd.read_parquet(path)
+    table = table[table["of"] != "gaussian product"] if "of" in table else table
+    plain = table.astype({name: str for name, kind in table.dtypes.items() if str(kind) == "category"})
+    return plain.sort_values([name for name in plain if name != "singular_values"], ignore_index=True)
 
 
 @pytest.mark.parametrize(

@@ -604,11 +604,12 @@ def test_a_training_on_other_images_or_params_is_another(train, tmp_path):
     assert_repeats(train(params) / ONLY, data, params, "none", {"init_scale": 1.5})
 
 
-def test_a_training_with_another_torch_is_another(train, updates, monkeypatch):
+def test_a_training_with_another_torch_or_on_another_device_is_another(train, updates, monkeypatch):
     train(SHORT)
-    monkeypatch.setattr(torch, "__version__", f"{torch.__version__}0")
-    train(SHORT)
-    assert updates.made == 2
+    for other in ({"torch": "0.1"}, {"GPU": "another"}):
+        monkeypatch.setattr("stages.vision.train.machine", lambda device, other=other: other)
+        train(SHORT)
+    assert updates.made == 3
 
 
 @pytest.fixture
