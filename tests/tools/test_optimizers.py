@@ -18,6 +18,7 @@ from vit_made import scored
 
 from lib.analysis.ranks import stable_rank
 from lib.data.images import channel_statistics, read_images, standardise
+from lib.io.base import sources
 from lib.io.base.command import run
 from lib.io.base.params import read_cases
 from lib.io.runs import open_run
@@ -57,6 +58,7 @@ def in_this_process(command, **how):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(how["cwd"])
         patch.setattr(sys, "argv", [module, *arguments])
+        patch.setattr(sources, "_noted", [])  # what this stage reads, and nothing that was read in another folder
         run(import_module(module).main)
     return None
 
