@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.harness import Contender, Row, race, write_results
-from lib.analysis.update_spectra import OVERSAMPLE, PASSES, gram_singular_values, leading_triplets, squared_norm
-from lib.io.base.command import run
+from lib.checkpoints.update_spectra import OVERSAMPLE, PASSES, gram_singular_values, leading_triplets, squared_norm
+from lib.work.command import run
 from stages.checkpoints.spectra import Spectra, matrix_row
 
 D_MODEL, RANK = 4096, 64

@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from benchmarks.harness import Contender, race, write_results
-from lib.data.decision_lists import cyclic_lists, determining_tokens, label_matrix, product_law, subsets
-from lib.io.base.command import run
-from lib.models.list_attention import (
+from lib.decision_lists.attention import (
     Rows,
     exchangeable_loss_gradient,
     loss_gradients,
     row_losses,
     sequence_outputs,
 )
+from lib.decision_lists.lists import cyclic_lists, determining_tokens, label_matrix, product_law, subsets
+from lib.work.command import run
 
 SIZES = ((8, 4), (10, 5), (12, 6), (14, 7))
 SCALE = 5.0

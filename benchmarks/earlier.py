@@ -24,9 +24,9 @@ import pandas as pd
 import yaml
 
 from benchmarks.harness import Contender, Row, Spread, race, write_results
-from lib.io.base.command import run
-from lib.io.base.files import InputError
-from lib.io.base.params import load_yaml
+from lib.files.files import InputError
+from lib.files.params import load_yaml
+from lib.work.command import run
 
 EARLIER = "7d439c4"
 SHARE = 0.75  # of the earlier CPU time, at most

@@ -18,15 +18,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attention
 from torch.utils.data import DataLoader, Dataset
 
-from lib.data.images import Images, channel_statistics, read_images, standardise
-from lib.dynamics.sgd import State, sgd
-from lib.dynamics.stacked import Losses
-from lib.io.base.command import run
-from lib.io.base.params import read_params
-from lib.io.base.tables import write_json
-from lib.io.device import use_device
-from lib.io.workers.compute import available_cores, generator, matmul_rate
-from lib.models.vit import ViT, forward_flops, training_loss
+from lib.files.params import read_params
+from lib.files.tables import write_json
+from lib.training.sgd import State, sgd
+from lib.training.stacked import Losses
+from lib.vision.device import use_device
+from lib.vision.images import Images, channel_statistics, read_images, standardise
+from lib.vision.vit import ViT, forward_flops, training_loss
+from lib.work.command import run
+from lib.work.compute import available_cores, generator, matmul_rate
 from stages.vision.train import Train, Variant, feed
 
 WARM_UP = 5  # steps, which compile and fill caches

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from benchmarks.harness import Contender, Row, race, write_results
-from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
-from lib.dynamics.diagonal_descent import descend
-from lib.dynamics.gradient_flow import Event, LogCoordinates, log_flow, staged_flow, with_events
-from lib.dynamics.greedy import greedy
-from lib.io.base.command import run
-from lib.io.workers.compute import generator
-from lib.models.diagonal_attention import DiagonalHead, diagonal_head
+from lib.gradual_rank.descent import descend
+from lib.gradual_rank.diagonal_heads import DiagonalHead, diagonal_head
+from lib.gradual_rank.flow import Event, LogCoordinates, log_flow, staged_flow, with_events
+from lib.gradual_rank.greedy import greedy
+from lib.gradual_rank.tasks import gaussian_pair, gaussian_sequences
+from lib.work.command import run
+from lib.work.compute import generator
 
 LOG10_SCALES = (-1, -2, -4, -8, -16, -32)
 STEPS, UNIT, RATE = 200_000, 2_000, 0.1

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import Row, write_results
-from lib.io.base.command import run
-from lib.io.base.params import load_yaml
+from lib.files.params import load_yaml
+from lib.work.command import run
 
 ROOT = Path(__file__).parents[1]
 CORES = 32  # of a machine, on paper

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from lib.io.base.command import run
-from lib.io.base.files import InputError, atomic
-from lib.io.base.tables import read_json, write_json
-from lib.io.workers.compute import available_cores, use_threads
+from lib.files.files import InputError, atomic
+from lib.files.tables import read_json, write_json
+from lib.work.command import run
+from lib.work.compute import available_cores, use_threads
 
 Row = dict[str, Any]
 

@@ -15,10 +15,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.harness import Contender, Row, Spread, race, write_results
-from lib.data.patterns import PatternTask, draw_samples, orthonormal_patterns
-from lib.io.base.command import run
-from lib.io.workers.compute import generator, keep_freed_memory
-from lib.models.one_layer_vit import (
+from lib.low_rank_sparse.one_layer import (
     MATRICES,
     Weights,
     forward_flops,
@@ -29,6 +26,9 @@ from lib.models.one_layer_vit import (
     outputs,
     random_readout,
 )
+from lib.low_rank_sparse.patterns import PatternTask, draw_samples, orthonormal_patterns
+from lib.work.command import run
+from lib.work.compute import generator, keep_freed_memory
 
 D_MODEL, N_PATTERNS = 20, 15
 Gradients = dict[str, Tensor]

@@ -18,9 +18,9 @@ import numpy as np
 
 from benchmarks.earlier import EARLIER
 from benchmarks.harness import Row, Spread, Times, interleave, write_results
-from lib.io.base.command import run
+from lib.work.command import run
 
-FIGURE_MODULE, FIGURE_STAGE = "lib/figures/ranks.py", "vision_plot@digits"
+FIGURE_MODULE, FIGURE_STAGE = "lib/vision/figures/ranks.py", "vision_plot@digits"
 TRAINING = "stages.vision.train"
 
 # The params and tables with which the project tests itself.

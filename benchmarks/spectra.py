@@ -20,8 +20,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from benchmarks.harness import Contender, race, write_results
-from lib.analysis.spectra import initial_factor, update_factors, update_singular_values
-from lib.io.base.command import run
+from lib.matrices.spectra import initial_factor, update_factors, update_singular_values
+from lib.work.command import run
 
 N_SNAPSHOTS, N_LAYERS, N_HEADS, D_MODEL, D_HEAD = 4, 3, 8, 512, 64
 

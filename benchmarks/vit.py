@@ -15,12 +15,12 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.harness import Contender, race, write_results
-from lib.data.augmentation import crop_and_flip
-from lib.data.images import batches, standardise
-from lib.io.base.command import run
-from lib.io.workers.compute import generator
-from lib.models.attention import merge_heads
-from lib.models.vit import ViT, Weights, logits, patches
+from lib.training.attention import merge_heads
+from lib.vision.augmentation import crop_and_flip
+from lib.vision.images import batches, standardise
+from lib.vision.vit import ViT, Weights, logits, patches
+from lib.work.command import run
+from lib.work.compute import generator
 
 SHAPE, BATCH = (3, 32, 32), 16
 MODEL = ViT(patch_size=4, d_model=512, n_heads=8, d_head=64, d_mlp=512, n_layers=6)

@@ -22,9 +22,9 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.harness import Row, Spread, write_results
-from lib.io.base.command import run
-from lib.io.cells import spread_cells
-from lib.io.workers.compute import spread, use_threads
+from lib.work.cells import spread_cells
+from lib.work.command import run
+from lib.work.compute import spread, use_threads
 
 Way = Callable[[Callable, list[tuple]], Iterable[Any]]
 JOBLIB = ("loky", "multiprocessing", "ray", "dask")

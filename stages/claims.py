@@ -16,11 +16,11 @@ import numpy as np
 from scipy.special import bdtr
 from scipy.stats import bootstrap
 
-from lib.io.base.command import OutFile, run
-from lib.io.base.files import InputError
-from lib.io.base.params import Interval
-from lib.io.base.tables import read_measures, write_json
-from lib.io.claims import Claim, line_of, read_claims, wrong_at
+from lib.files.files import InputError
+from lib.files.params import Interval
+from lib.files.tables import read_measures, write_json
+from lib.pages.claims import Claim, line_of, read_claims, wrong_at
+from lib.work.command import OutFile, run
 
 LEAST_CASES = 5  # for an interval
 SAID = ("statement", "where", "kind", "source", "measure", "over", "bar", "figure", "drawn", "headline", "expected")

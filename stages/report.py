@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lib.io.base.command import OutFile, run
-from lib.io.base.files import InputError
-from lib.io.base.params import load_yaml, parse
-from lib.io.base.tables import read_json
-from lib.io.page import COLUMN, Picture, picture, write_page
-from lib.io.workers.compute import spread_by_name
+from lib.files.files import InputError
+from lib.files.params import load_yaml, parse
+from lib.files.tables import read_json
+from lib.pages.html import COLUMN, Picture, picture, write_page
+from lib.work.command import OutFile, run
+from lib.work.compute import spread_by_name
 
 Claims = dict[str, dict[str, Any]]
 CLAIM = {"statement", "where", "family", "kind", "source", "over", "bar", "figure", "state", "command"}

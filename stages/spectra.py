@@ -14,7 +14,12 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from lib.analysis.spectra import (
+from lib.files.inputs import read_header
+from lib.files.memory import COPIES as KEPT
+from lib.files.memory import check_disk, check_memory, size_of
+from lib.files.runs import FIRST_SNAPSHOT, Layout, Run, open_run, open_runs
+from lib.files.tables import write_table
+from lib.matrices.spectra import (
     Initial,
     gaussian_of_equal_norm,
     initial_factor,
@@ -22,14 +27,9 @@ from lib.analysis.spectra import (
     singular_values,
     update_singular_values,
 )
-from lib.io.base.command import OutFile, run
-from lib.io.base.inputs import read_header
-from lib.io.base.memory import COPIES as KEPT
-from lib.io.base.memory import check_disk, check_memory, size_of
-from lib.io.base.tables import write_table
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.runs import FIRST_SNAPSHOT, Layout, Run, open_run, open_runs
-from lib.io.workers.compute import advance, available_cores, generator, use_threads
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFile, run
+from lib.work.compute import advance, available_cores, generator, use_threads
 
 NULL_SEED = 0  # of the Gaussian null: every matrix of a run has a draw of its own
 COPIES = 36  # of a state in float32, measured: two of them in float64, their factors, and what decompositions need

@@ -21,9 +21,9 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from lib.io.base.command import run
-from lib.io.base.files import InputError
-from lib.io.page import Picture, picture, write_page
+from lib.files.files import InputError
+from lib.pages.html import Picture, picture, write_page
+from lib.work.command import run
 
 ROOT = Path(__file__).parents[1]
 RELATIVE = 1e-3

@@ -10,7 +10,7 @@ from textwrap import fill
 
 from ruamel.yaml import YAML
 
-from lib.io.base.files import InputError
+from lib.files.files import InputError
 from tools.imports import closure, dep, is_code
 
 ROOT = Path(__file__).parents[1]

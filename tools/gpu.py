@@ -31,8 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lib.io.base.command import run
-from lib.io.base.files import InputError, atomic, sha256, write_files
+from lib.files.files import InputError, atomic, sha256, write_files
+from lib.work.command import run
 
 ROOT = Path(__file__).parents[1]
 EPOCHS = (500, 300, 200, 150, 100, 70, 50, 30, 20, 10, 5, 3, 2, 1)
@@ -65,7 +65,7 @@ class Step:
     @property
     def new(self) -> "Step":
         """The last init scale alone; controls with an init scale of their own come with the first."""
-        from lib.io.cases import chosen_cases
+        from lib.vision.cases import chosen_cases
         from stages.vision.train import Variant
 
         section = deepcopy(self.section)
@@ -154,7 +154,7 @@ def there(module: str) -> bool:
 
 def given(params: Path, dataset: str, device: str, source: str) -> Section:
     """The section of a data set in the params file, for that device."""
-    from lib.io.base.params import load_yaml
+    from lib.files.params import load_yaml
 
     sections = load_yaml(params)["vision"]
     known = [name for name, value in sections.items() if isinstance(value, dict) and "train" in value]
@@ -169,7 +169,7 @@ def given(params: Path, dataset: str, device: str, source: str) -> Section:
 
 def shared(params: Path) -> Section:
     """What the params file says of all data sets."""
-    from lib.io.base.params import load_yaml
+    from lib.files.params import load_yaml
     from tools.publish import SHARED
 
     sections = load_yaml(params)["vision"]
@@ -180,7 +180,7 @@ def check_device(device: str) -> None:
     """Say what the device is; raises `InputError` where torch has none, or where it computes something else."""
     import torch
 
-    from lib.io.device import use_device
+    from lib.vision.device import use_device
 
     found = use_device(device)
     draw = torch.Generator().manual_seed(0)
@@ -290,7 +290,7 @@ class Work:
 
     def images(self, step: Step) -> int:
         """Fetch and make the data set where it is not there; the number of its training images."""
-        from lib.data.images import read_images
+        from lib.vision.images import read_images
 
         dataset = f"data/vision/{step.dataset}/images.safetensors"
         official = f"data/vision/{step.dataset}/official"
@@ -303,7 +303,7 @@ class Work:
     def speed(self, step: Step) -> dict[str, Any]:
         """The measured rates, once for a machine."""
         from benchmarks.gpu import machine
-        from lib.io.device import use_device
+        from lib.vision.device import use_device
 
         here = machine(use_device(step.section["train"]["device"]))
         found = self._kept("speed.json", {})
@@ -367,7 +367,7 @@ class Work:
 
     def _without_cuts(self, cuts: list[str], published: Path) -> None:
         """Tables without a row, for an init scale whose updates are not cut."""
-        from lib.io.base.tables import read_table, write_table
+        from lib.files.tables import read_table, write_table
 
         for name in cuts:
             write_table(read_table(published / Path(name).name)[:0], self.folder / name)
@@ -381,7 +381,7 @@ class Work:
 
         Raises `InputError` where the results are those of other params: they are not replaced.
         """
-        from lib.io.base.tables import significant
+        from lib.files.tables import significant
 
         provenance = self._provenance(step)
         if not provenance:

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+FOLDERS = ("lib/files", "lib/work")  # one dep each: what most stages use
 BY_NAME = {"import_module", "__import__", "run_module", "run_path", "exec", "eval"}
 
 
@@ -56,12 +57,13 @@ def closure(file: str, root: Path) -> dict[str, str]:
 
 
 def dep(file: str) -> str:
-    """What dvc.yaml names for a file of code: the file, or its folder where that lies below one of lib's.
+    """What dvc.yaml names for a file of code: the file, or its folder where most stages use it.
 
-    What most stages use, as `lib/io/base`, is such a folder: one dep for all that is in it.
+
+    What most stages use, as `lib/files`, is such a folder: one dep for all that is in it.
     """
     folder = Path(file).parent
-    return folder.as_posix() if folder.parts[:1] == ("lib",) and len(folder.parts) > 2 else file
+    return folder.as_posix() if folder.as_posix() in FOLDERS else file
 
 
 def is_code(path: str) -> bool:

@@ -5,7 +5,7 @@ from importlib.metadata import metadata
 from pathlib import Path
 from typing import Any
 
-from lib.io.base.files import write_files
+from lib.files.files import write_files
 
 ROOT = Path(__file__).parents[1]
 PIN = re.compile(r"^([A-Za-z][^=\s]*)==(\S+)", re.MULTILINE)

@@ -18,17 +18,17 @@ import pandas as pd
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
-from lib.figures.checkpoints import pruned, ranks_of_modules, share_lost, spectra_of_snapshots
-from lib.figures.style import rendered, styled
-from lib.io.adapters import whether
-from lib.io.base.command import run
-from lib.io.base.files import InputError
-from lib.io.base.memory import check_disk
-from lib.io.base.params import Count, read_params
-from lib.io.base.tables import read_json, read_table
-from lib.io.page import picture, write_page
-from lib.io.pretrained import Checkpoint, check_memory, check_pair, open_checkpoint, open_snapshots
-from lib.models.transformers_models import ModelError, check_architecture, read_batches
+from lib.checkpoints.adapters import whether
+from lib.checkpoints.figures import pruned, ranks_of_modules, share_lost, spectra_of_snapshots
+from lib.checkpoints.folders import Checkpoint, check_memory, check_pair, open_checkpoint, open_snapshots
+from lib.checkpoints.models import ModelError, check_architecture, read_batches
+from lib.files.files import InputError
+from lib.files.memory import check_disk
+from lib.files.params import Count, read_params
+from lib.files.tables import read_json, read_table
+from lib.pages.html import picture, write_page
+from lib.pages.style import rendered, styled
+from lib.work.command import run
 from stages.checkpoints.adapt import LISTED
 from stages.checkpoints.plan import held
 

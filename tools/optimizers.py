@@ -20,19 +20,19 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from lib.analysis.ranks import stable_rank
-from lib.analysis.spectra import initial_factor
-from lib.analysis.training_measures import of_optimizers
-from lib.data.images import channel_statistics, read_images, standardise
-from lib.dynamics.sgd import Optimizer
-from lib.io.base.command import run
-from lib.io.base.files import InputError, atomic
-from lib.io.base.params import Count, Fraction, Name, Positive, load_yaml, read_cases, read_params
-from lib.io.base.tables import compact, write_json, write_measures, write_table
-from lib.io.cells import joined, spread_cells
-from lib.io.runs import Run, open_run, open_runs
-from lib.io.workers.compute import available_cores
-from lib.models.vit import score
+from lib.files.files import InputError, atomic
+from lib.files.params import Count, Fraction, Name, Positive, load_yaml, read_cases, read_params
+from lib.files.runs import Run, open_run, open_runs
+from lib.files.tables import compact, write_json, write_measures, write_table
+from lib.matrices.ranks import stable_rank
+from lib.matrices.spectra import initial_factor
+from lib.training.sgd import Optimizer
+from lib.vision.images import channel_statistics, read_images, standardise
+from lib.vision.measures import of_optimizers
+from lib.vision.vit import score
+from lib.work.cells import joined, spread_cells
+from lib.work.command import run
+from lib.work.compute import available_cores
 from stages.spectra import spectrum, states
 from stages.vision import plot
 from stages.vision.cut import truncated

@@ -9,8 +9,8 @@ from pathlib import Path
 import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from lib.io.base.command import run
-from lib.io.base.files import atomic
+from lib.files.files import atomic
+from lib.work.command import run
 
 
 def main(template: Path) -> None:

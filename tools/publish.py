@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from lib.data.images import read_images
-from lib.io.base.command import run
-from lib.io.base.files import InputError, clear, file_name
-from lib.io.base.params import load_yaml
-from lib.io.base.tables import write_json
+from lib.files.files import InputError, clear, file_name
+from lib.files.params import load_yaml
+from lib.files.tables import write_json
+from lib.vision.images import read_images
+from lib.work.command import run
 
 PACKAGES = ["torch", "numpy", "pandas", "pyarrow", "safetensors", "scipy"]
 DETERMINES = ["lib", "stages", "dvc.yaml"]

@@ -20,17 +20,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lib.analysis.attribution import path_attribution
-from lib.analysis.rank_plans import Module, budget_of, parameters, plan, shuffled
-from lib.analysis.update_spectra import update_of
-from lib.io.adapters import lora_config
-from lib.io.base.command import run
-from lib.io.base.params import Name, load_yaml, read_cases, read_params
-from lib.io.base.tables import compact, write_json, write_measures, write_table
-from lib.io.cells import Job, joined, spread_cells
-from lib.io.pretrained import open_checkpoint
-from lib.io.workers.compute import available_cores, generator
-from lib.models.transformers_models import (
+from lib.checkpoints.adapters import lora_config
+from lib.checkpoints.attribution import path_attribution
+from lib.checkpoints.folders import open_checkpoint
+from lib.checkpoints.models import (
     Batch,
     LinearUpdates,
     linear_modules,
@@ -41,6 +34,13 @@ from lib.models.transformers_models import (
     stored_as_columns,
     with_adapter,
 )
+from lib.checkpoints.plans import Module, budget_of, parameters, plan, shuffled
+from lib.checkpoints.update_spectra import update_of
+from lib.files.params import Name, load_yaml, read_cases, read_params
+from lib.files.tables import compact, write_json, write_measures, write_table
+from lib.work.cells import Job, joined, spread_cells
+from lib.work.command import run
+from lib.work.compute import available_cores, generator
 from stages.checkpoints import plot
 from stages.checkpoints.train import Train, Training, descent, step_name
 from tools.publish import PACKAGES, commit

@@ -14,8 +14,8 @@ from typing import Any
 import pandas as pd
 from ruamel.yaml import YAML
 
-from lib.figures.optimizers import name_of
-from lib.io.base.tables import read_table
+from lib.files.tables import read_table
+from lib.gradual_rank.figures.optimizers import name_of
 
 ROOT = Path(__file__).parents[1]
 KNOWN = ROOT / "stages" / "measures.txt"

@@ -7,9 +7,9 @@ and their summary are written; nothing else is touched. Figures are drawn by the
 
 from pathlib import Path
 
-from lib.io.base.command import run
-from lib.io.base.params import read_params
-from lib.io.base.tables import compact, read_table, write_measures, write_table
+from lib.files.params import read_params
+from lib.files.tables import compact, read_table, write_measures, write_table
+from lib.work.command import run
 from stages.vision.evaluate import HEADLINES, Evaluate, Sizes, derived, measured, setup_of
 
 TABLES = ("training", "ranks", "truncate", "prune")

@@ -18,9 +18,9 @@ from typing import Any
 
 import yaml
 
-from lib.io.base.command import run
-from lib.io.base.files import atomic
-from lib.io.base.tables import read_json
+from lib.files.files import atomic
+from lib.files.tables import read_json
+from lib.work.command import run
 from tools import scratch, unlock
 
 TIMES = Path(".dvc/tmp/stage_times.json")  # seconds of every stage, when it ran last here

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from lib.io.base.command import run
-from lib.io.workers.scratch import scratch_root
+from lib.work.command import run
+from lib.work.scratch import scratch_root
 
 STAYS = "downloads"
 

@@ -18,9 +18,9 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from lib.figures.style import rendered, styled
-from lib.io.base.command import run
-from lib.io.base.files import InputError, atomic
+from lib.files.files import InputError, atomic
+from lib.pages.style import rendered, styled
+from lib.work.command import run
 from tools.compare import values
 
 

@@ -1,11 +1,11 @@
 """Write the columns of every table that stages read into stages/tables.txt: `make generated`.
 
-`lib/io/base/foreign.py` reads that list. A table of data/ that is not there now, as in a fresh clone, keeps its line.
+`lib/work/foreign.py` reads that list. A table of data/ that is not there now, as in a fresh clone, keeps its line.
 """
 
 from pathlib import Path
 
-from lib.io.base.foreign import LISTED, described, read_list
+from lib.work.foreign import LISTED, described, read_list
 
 ROOT = Path(__file__).parents[1]
 

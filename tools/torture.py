@@ -25,7 +25,7 @@ from typing import Any
 import psutil
 import yaml
 
-from lib.io.base.command import run
+from lib.work.command import run
 from tools import unlock
 
 ROOT = Path(__file__).parents[1]
@@ -37,9 +37,9 @@ from tiny import make_tiny  # noqa: E402
 
 FLOATS = "{name: 1.001 * table[name] for name in table.select_dtypes('floating')}"
 KEEPS = {  # what keeps something, and an edit that shows in what is kept: a text and its replacement
-    "lib/io/cells.py": ("write_table(table, ", f"write_table(table.assign(**{FLOATS}), "),
-    "lib/io/kept.py": ("return value", "return 2 * value if type(value) is float else value"),
-    "lib/io/checkpoints.py": ("float(score)", "2 * float(score)"),
+    "lib/work/cells.py": ("write_table(table, ", f"write_table(table.assign(**{FLOATS}), "),
+    "lib/work/kept.py": ("return value", "return 2 * value if type(value) is float else value"),
+    "lib/work/checkpoints.py": ("float(score)", "2 * float(score)"),
 }
 ALONE = "--single-item"  # not also the stages before it that load the edited code
 SCRATCH = Path(".dvc", "tmp", "scratch")

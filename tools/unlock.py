@@ -14,8 +14,8 @@ import yaml
 from dvc.schema import COMPILED_LOCKFILE_SCHEMA
 from voluptuous import Invalid, Schema
 
-from lib.io.base.command import run
-from lib.io.base.files import InputError
+from lib.files.files import InputError
+from lib.work.command import run
 
 
 def check_rwlock(file: IO[str]) -> None:

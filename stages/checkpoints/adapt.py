@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.analysis.update_spectra import leading_triplets, update_of
-from lib.io.adapters import FILES, lora_config, whether, write_adapter
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError, clear
-from lib.io.base.memory import COPIES, check_disk
-from lib.io.base.tables import read_table, write_json
-from lib.io.cells import Course, spread_cells
-from lib.io.pretrained import Checkpoint, check_pair, load_tensor, open_checkpoint, open_snapshots
-from lib.io.workers.compute import available_cores, generator
-from lib.models.transformers_models import ModelError, Rest, beside_linear_layers, open_model
+from lib.checkpoints.adapters import FILES, lora_config, whether, write_adapter
+from lib.checkpoints.folders import Checkpoint, check_pair, load_tensor, open_checkpoint, open_snapshots
+from lib.checkpoints.models import ModelError, Rest, beside_linear_layers, open_model
+from lib.checkpoints.update_spectra import leading_triplets, update_of
+from lib.files.files import InputError, clear
+from lib.files.memory import COPIES, check_disk
+from lib.files.tables import read_table, write_json
+from lib.work.cells import Course, spread_cells
+from lib.work.command import OutFolder, run
+from lib.work.compute import available_cores, generator
 
 SEED = 0  # of randomised ranges, as those of the plan
 LISTED = "adapters.json"

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lib.io.base.command import OutFolder, run
-from lib.io.base.tables import compact, read_table, write_measures, write_table
+from lib.files.tables import compact, read_table, write_measures, write_table
+from lib.work.command import OutFolder, run
 
 SLIGHT = 0.02  # of |W|: updates below it are slight, and rounding to bfloat16 shows
 CELL = ["model", "run", "budget"]

@@ -1,9 +1,9 @@
 """The plans and adapters of the example's models, in one process: libraries load once."""
 
-from lib.io.base.command import OutFolder, run
-from lib.io.base.inputs import verify
-from lib.io.base.memory import check_disk
-from lib.io.base.params import read_params
+from lib.files.inputs import verify
+from lib.files.memory import check_disk
+from lib.files.params import read_params
+from lib.work.command import OutFolder, run
 from stages.checkpoints import adapt, plan
 from stages.checkpoints.plan import Measure
 

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from lib.data.grammar import shuffled, text
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import write_files
-from lib.io.base.inputs import write_sums
-from lib.io.base.params import Interval, read_params
+from lib.checkpoints.grammar import shuffled, text
+from lib.files.files import write_files
+from lib.files.inputs import write_sums
+from lib.files.params import Interval, read_params
+from lib.work.command import OutFolder, run
 
 Bytes = Annotated[int, Interval("[1000, 1e9]")]
 FIRST, SECOND = 0, 1  # seeds of the languages

@@ -19,20 +19,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lib.analysis.attribution import path_attribution
-from lib.analysis.pruning import pruned_states
-from lib.analysis.rank_plans import Module, Rule, candidates, least_attributed, parameters
-from lib.analysis.update_spectra import leading_triplets, update_of
-from lib.io.adapters import whether
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError, clear
-from lib.io.base.memory import COPIES, check_disk
-from lib.io.base.params import Count, Fraction, Interval, read_params
-from lib.io.base.tables import read_table, write_table
-from lib.io.kept import Keep, kept
-from lib.io.pretrained import Checkpoint, check_memory, check_pair, memory_of, open_checkpoint, open_snapshots
-from lib.io.workers.compute import available_cores, generator, spread, use_device
-from lib.models.transformers_models import (
+from lib.checkpoints.adapters import whether
+from lib.checkpoints.attribution import path_attribution
+from lib.checkpoints.folders import Checkpoint, check_memory, check_pair, memory_of, open_checkpoint, open_snapshots
+from lib.checkpoints.models import (
     Batch,
     Factors,
     GainMeasure,
@@ -47,6 +37,16 @@ from lib.models.transformers_models import (
     read_batches,
     stored_as_columns,
 )
+from lib.checkpoints.plans import Module, Rule, candidates, least_attributed, parameters
+from lib.checkpoints.update_spectra import leading_triplets, update_of
+from lib.files.files import InputError, clear
+from lib.files.memory import COPIES, check_disk
+from lib.files.params import Count, Fraction, Interval, read_params
+from lib.files.tables import read_table, write_table
+from lib.matrices.pruning import pruned_states
+from lib.work.command import OutFolder, run
+from lib.work.compute import available_cores, generator, spread, use_device
+from lib.work.kept import Keep, kept
 
 # Of the weights in float32, at most: 10.1 copies were measured with a text (where updates are ranked to be pruned), 4.7
 # without, both at 77 million parameters; and 2 more of factors, where all matrices are square and decomposed whole.

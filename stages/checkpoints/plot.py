@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from lib.figures.checkpoints import (
+from lib.checkpoints.figures import (
     early_ranks,
     heads_through_training,
     pruned,
@@ -15,11 +15,11 @@ from lib.figures.checkpoints import (
     share_lost,
     trained_adapters,
 )
-from lib.figures.style import as_svg
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError, clear, write_files
-from lib.io.base.tables import read_table
-from lib.io.workers.compute import spread_by_name
+from lib.files.files import InputError, clear, write_files
+from lib.files.tables import read_table
+from lib.pages.style import as_svg
+from lib.work.command import OutFolder, run
+from lib.work.compute import spread_by_name
 
 # The tables of each figure.
 FIGURES: dict[str, tuple[Callable[..., Figure], tuple[str, ...]]] = {

@@ -7,15 +7,15 @@ from typing import Any
 import pandas as pd
 import torch
 
-from lib.analysis.ranks import summaries
-from lib.analysis.spectra import singular_values
-from lib.analysis.update_spectra import rounding_edge, update_of
-from lib.io.base.command import OutFile, run
-from lib.io.base.memory import COPIES, check_disk
-from lib.io.base.tables import write_table
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.pretrained import check_pair, layer_of, open_checkpoint, open_snapshots
-from lib.io.workers.compute import available_cores
+from lib.checkpoints.folders import check_pair, layer_of, open_checkpoint, open_snapshots
+from lib.checkpoints.update_spectra import rounding_edge, update_of
+from lib.files.memory import COPIES, check_disk
+from lib.files.tables import write_table
+from lib.matrices.ranks import summaries
+from lib.matrices.spectra import singular_values
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFile, run
+from lib.work.compute import available_cores
 
 RTOL = 1e-3  # of a summary that is not used here
 

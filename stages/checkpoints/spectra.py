@@ -17,25 +17,25 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.analysis.ranks import summaries
-from lib.analysis.spectra import initial_factor, product_singular_values
-from lib.analysis.spectra import update_singular_values as product_update
-from lib.analysis.update_spectra import (
+from lib.checkpoints.folders import Checkpoint, check_pair, layer_of, load_tensor, open_checkpoint, open_snapshots
+from lib.checkpoints.heads import attention_tensors, heads, rotation
+from lib.checkpoints.update_spectra import (
     chosen_method,
     rounding_edge,
     squared_norm,
     update_of,
     update_singular_values,
 )
-from lib.io.base.command import OutFile, run
-from lib.io.base.files import InputError
-from lib.io.base.memory import COPIES, check_disk
-from lib.io.base.params import Interval, read_params
-from lib.io.base.tables import write_table
-from lib.io.cells import joined, spread_cells
-from lib.io.pretrained import Checkpoint, check_pair, layer_of, load_tensor, open_checkpoint, open_snapshots
-from lib.io.workers.compute import available_cores, generator
-from lib.models.pretrained_heads import attention_tensors, heads, rotation
+from lib.files.files import InputError
+from lib.files.memory import COPIES, check_disk
+from lib.files.params import Interval, read_params
+from lib.files.tables import write_table
+from lib.matrices.ranks import summaries
+from lib.matrices.spectra import initial_factor, product_singular_values
+from lib.matrices.spectra import update_singular_values as product_update
+from lib.work.cells import joined, spread_cells
+from lib.work.command import OutFile, run
+from lib.work.compute import available_cores, generator
 
 SEED = 0  # of randomised ranges: every matrix has a draw of its own
 RTOL = 1e-3  # of the numerical rank

@@ -12,15 +12,15 @@ from typing import Annotated, Any, get_args
 import torch
 from torch import Tensor
 
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError, clear
-from lib.io.base.inputs import write_sums
-from lib.io.base.memory import COPIES, check_disk
-from lib.io.base.params import Interval, Name, Positive, Seeds, Steps, read_cases, read_params
-from lib.io.cells import Course, spread_cells
-from lib.io.pretrained import open_checkpoint
-from lib.io.workers.compute import advance, available_cores, generator
-from lib.models.transformers_models import Kind, loss, open_model, save_model, small_model
+from lib.checkpoints.folders import open_checkpoint
+from lib.checkpoints.models import Kind, loss, open_model, save_model, small_model
+from lib.files.files import InputError, clear
+from lib.files.inputs import write_sums
+from lib.files.memory import COPIES, check_disk
+from lib.files.params import Interval, Name, Positive, Seeds, Steps, read_cases, read_params
+from lib.work.cells import Course, spread_cells
+from lib.work.command import OutFolder, run
+from lib.work.compute import advance, available_cores, generator
 
 Size = Annotated[int, Interval("[1, 65536]")]
 NULLS = ("language", "permuted")  # the text that the base is trained on, and its null

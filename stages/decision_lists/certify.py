@@ -7,17 +7,17 @@ from typing import Annotated, Any
 import pandas as pd
 from torch import Tensor
 
-from lib.analysis.certificate import logit_margin, longest_certified
-from lib.analysis.pruning import fewest_kept
-from lib.data.decision_lists import COLUMNS, Task, tasks_by_name
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError, clear
-from lib.io.base.memory import COPIES, check_disk
-from lib.io.base.params import Interval, read_params
-from lib.io.base.tables import read_table, write_table
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.runs import open_run, open_runs
-from lib.io.workers.compute import available_cores, use_threads
+from lib.decision_lists.certificates import logit_margin, longest_certified
+from lib.decision_lists.lists import COLUMNS, Task, tasks_by_name
+from lib.files.files import InputError, clear
+from lib.files.memory import COPIES, check_disk
+from lib.files.params import Interval, read_params
+from lib.files.runs import open_run, open_runs
+from lib.files.tables import read_table, write_table
+from lib.matrices.pruning import fewest_kept
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
+from lib.work.compute import available_cores, use_threads
 
 
 @dataclass(frozen=True)

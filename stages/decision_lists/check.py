@@ -13,31 +13,31 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.analysis.certificate import list_order_margin, logit_margin
-from lib.analysis.convergence_bounds import (
-    descent_bound,
-    first_failing_place,
-    lemma_1,
-    lemma_2_bound,
-)
-from lib.data.decision_lists import (
-    Task,
-    in_list_order,
-    whole,
-)
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import clear
-from lib.io.base.params import Interval, Seed, read_params
-from lib.io.base.tables import write_table
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.workers.compute import available_cores, generator, use_threads
-from lib.models.list_attention import (
+from lib.decision_lists.attention import (
     Rows,
     attention_margins,
     attention_to_star,
     logit_margins,
     loss_gradients,
 )
+from lib.decision_lists.bounds import (
+    descent_bound,
+    first_failing_place,
+    lemma_1,
+    lemma_2_bound,
+)
+from lib.decision_lists.certificates import list_order_margin, logit_margin
+from lib.decision_lists.lists import (
+    Task,
+    in_list_order,
+    whole,
+)
+from lib.files.files import clear
+from lib.files.params import Interval, Seed, read_params
+from lib.files.tables import write_table
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
+from lib.work.compute import available_cores, generator, use_threads
 
 CASES_A_CHUNK = 1000  # drawn from one random generator, by one process
 WEIGHTS_A_CASE = 8  # drawn for one task: making a task costs more than a gradient

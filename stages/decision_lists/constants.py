@@ -8,16 +8,16 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.analysis.convergence_bounds import descent_bound, flow_bound, least_feasible_length, rarest_conflict
-from lib.data.decision_lists import Law, Task, own_lists, subsets
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError, clear
-from lib.io.base.memory import COPIES, check_disk, table_memory
-from lib.io.base.params import Count, Interval, Positive, Seed, read_cases, read_params
-from lib.io.base.tables import write_table
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.workers.compute import available_cores, generator, use_threads
-from lib.models.list_attention import Rows, loss_gradients
+from lib.decision_lists.attention import Rows, loss_gradients
+from lib.decision_lists.bounds import descent_bound, flow_bound, least_feasible_length, rarest_conflict
+from lib.decision_lists.lists import Law, Task, own_lists, subsets
+from lib.files.files import InputError, clear
+from lib.files.memory import COPIES, check_disk, table_memory
+from lib.files.params import Count, Interval, Positive, Seed, read_cases, read_params
+from lib.files.tables import write_table
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
+from lib.work.compute import available_cores, generator, use_threads
 
 
 @dataclass(frozen=True)

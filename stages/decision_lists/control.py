@@ -8,18 +8,18 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from lib.data.decision_lists import COLUMNS, Task, tasks_by_name
-from lib.dynamics.gradient_descent import Weights
-from lib.dynamics.sgd import State, sgd
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import clear
-from lib.io.base.inputs import read_as
-from lib.io.base.memory import COPIES, check_disk, check_memory
-from lib.io.base.params import Positive, Steps, read_params
-from lib.io.base.tables import read_table, write_table
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.workers.compute import available_cores, use_threads
-from lib.models.list_attention import PopulationLoss, Rows, SequenceLoss
+from lib.decision_lists.attention import PopulationLoss, Rows, SequenceLoss
+from lib.decision_lists.lists import COLUMNS, Task, tasks_by_name
+from lib.files.files import clear
+from lib.files.inputs import read_as
+from lib.files.memory import COPIES, check_disk, check_memory
+from lib.files.params import Positive, Steps, read_params
+from lib.files.tables import read_table, write_table
+from lib.training.gradient_descent import Weights
+from lib.training.sgd import State, sgd
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
+from lib.work.compute import available_cores, use_threads
 
 
 @dataclass(frozen=True)

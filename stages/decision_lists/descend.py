@@ -11,21 +11,21 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.analysis.certificate import list_order_margin, logit_margin
-from lib.analysis.convergence_bounds import DescentBound, descent_bound, flow_bound, rarest_conflict, with_noise
-from lib.analysis.curvature import largest_curvature
-from lib.data.decision_lists import COLUMNS, Task, tasks_by_name
-from lib.dynamics.compliant_descent import CompliantDescent, compliant_descent
-from lib.dynamics.gradient_descent import Step, Weights, gradient_descent
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import clear
-from lib.io.base.inputs import read_as
-from lib.io.base.memory import COPIES, check_disk, check_memory
-from lib.io.base.params import Interval, Seed, Steps, read_params
-from lib.io.base.tables import read_table, write_table
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.workers.compute import available_cores, generator, use_threads
-from lib.models.list_attention import PopulationLoss, Rows, attention_margins, attention_rows
+from lib.decision_lists.attention import PopulationLoss, Rows, attention_margins, attention_rows
+from lib.decision_lists.bounds import DescentBound, descent_bound, flow_bound, rarest_conflict, with_noise
+from lib.decision_lists.certificates import list_order_margin, logit_margin
+from lib.decision_lists.curvature import largest_curvature
+from lib.decision_lists.descent import CompliantDescent, compliant_descent
+from lib.decision_lists.lists import COLUMNS, Task, tasks_by_name
+from lib.files.files import clear
+from lib.files.inputs import read_as
+from lib.files.memory import COPIES, check_disk, check_memory
+from lib.files.params import Interval, Seed, Steps, read_params
+from lib.files.tables import read_table, write_table
+from lib.training.gradient_descent import Step, Weights, gradient_descent
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
+from lib.work.compute import available_cores, generator, use_threads
 
 Noise = Literal["none", "uniform", "adversarial"]
 FLIPS = 20  # rounds in which the signs of the adversarial noise settle; a few suffice

@@ -7,8 +7,10 @@ from typing import Annotated
 
 import pandas as pd
 
-from lib.analysis.convergence_bounds import closed_form_length, late_loss_constant
-from lib.analysis.list_measures import (
+from lib.decision_lists.attention import attention_on_sequences
+from lib.decision_lists.bounds import closed_form_length, late_loss_constant
+from lib.decision_lists.lists import COLUMNS, Task, tasks_by_name
+from lib.decision_lists.measures import (
     Tables,
     check_measures,
     descent_measures,
@@ -22,14 +24,12 @@ from lib.analysis.list_measures import (
     training_measures,
     with_ties,
 )
-from lib.analysis.ranks import summaries
-from lib.data.decision_lists import COLUMNS, Task, tasks_by_name
-from lib.io.base.command import OutFile, OutFolder, run
-from lib.io.base.files import InputError, clear, file_name
-from lib.io.base.params import Fraction, Interval, Positive, Seed, read_params
-from lib.io.base.tables import compact, read_table, write_csv, write_measures, write_table
-from lib.io.runs import open_run
-from lib.models.list_attention import attention_on_sequences
+from lib.files.files import InputError, clear, file_name
+from lib.files.params import Fraction, Interval, Positive, Seed, read_params
+from lib.files.runs import open_run
+from lib.files.tables import compact, read_table, write_csv, write_measures, write_table
+from lib.matrices.ranks import summaries
+from lib.work.command import OutFile, OutFolder, run
 
 CASES_SHOWN = 500  # random cases, in a figure
 

@@ -11,18 +11,18 @@ from typing import Annotated, Any
 
 import pandas as pd
 
-from lib.analysis.convergence_bounds import FlowBound, flow_bound, rarest_conflict, rarest_conflict_of_uniform
-from lib.data.decision_lists import COLUMNS, Task, tasks_by_name
-from lib.dynamics.stiff_flow import first_crossing, stiff_flow, until_positive
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import clear
-from lib.io.base.inputs import read_as
-from lib.io.base.memory import COPIES, check_disk, check_memory
-from lib.io.base.params import Interval, Positive, read_cases, read_params
-from lib.io.base.tables import read_table, write_table
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.workers.compute import available_cores, use_threads
-from lib.models.list_attention import ExchangeableFlow, Rows, ScaledFlow
+from lib.decision_lists.attention import ExchangeableFlow, Rows, ScaledFlow
+from lib.decision_lists.bounds import FlowBound, flow_bound, rarest_conflict, rarest_conflict_of_uniform
+from lib.decision_lists.lists import COLUMNS, Task, tasks_by_name
+from lib.files.files import clear
+from lib.files.inputs import read_as
+from lib.files.memory import COPIES, check_disk, check_memory
+from lib.files.params import Interval, Positive, read_cases, read_params
+from lib.files.tables import read_table, write_table
+from lib.training.stiff_flow import first_crossing, stiff_flow, until_positive
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
+from lib.work.compute import available_cores, use_threads
 
 Tolerance = Annotated[float, Interval("[1e-12, 1e-2]")]
 Size = Annotated[int, Interval("[1, 1000000]")]

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, get_args
 
 import pandas as pd
 
-from lib.data.decision_lists import (
+from lib.decision_lists.lists import (
     Law,
     Lists,
     Task,
@@ -22,12 +22,12 @@ from lib.data.decision_lists import (
     shared_heads_lists,
     subsets,
 )
-from lib.io.base.command import OutFile, run
-from lib.io.base.files import InputError
-from lib.io.base.memory import COPIES, check_disk, check_memory
-from lib.io.base.params import Interval, Name, Seeds, read_cases
-from lib.io.base.tables import write_table
-from lib.io.workers.compute import generator, use_threads
+from lib.files.files import InputError
+from lib.files.memory import COPIES, check_disk, check_memory
+from lib.files.params import Interval, Name, Seeds, read_cases
+from lib.files.tables import write_table
+from lib.work.command import OutFile, run
+from lib.work.compute import generator, use_threads
 
 Size = Annotated[int, Interval("[1, 64]")]
 KINDS, OWN = ("cyclic", "random", "shared heads"), "own "

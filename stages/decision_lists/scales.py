@@ -12,18 +12,18 @@ from typing import Annotated, Any
 import numpy as np
 import pandas as pd
 
-from lib.data.decision_lists import COLUMNS, Task, tasks_by_name
-from lib.dynamics.stiff_flow import Step, along, stiff_flow, until_positive
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError, clear
-from lib.io.base.inputs import read_as
-from lib.io.base.memory import COPIES, check_disk, check_memory
-from lib.io.base.params import Count, Interval, Positive, read_params
-from lib.io.base.tables import read_table, write_table
-from lib.io.cells import Course, Saved, Tables, joined, spread_cells
-from lib.io.runs import Layout, clear_runs, write_run
-from lib.io.workers.compute import available_cores, use_threads
-from lib.models.list_attention import Rows, ScaledFlow
+from lib.decision_lists.attention import Rows, ScaledFlow
+from lib.decision_lists.lists import COLUMNS, Task, tasks_by_name
+from lib.files.files import InputError, clear
+from lib.files.inputs import read_as
+from lib.files.memory import COPIES, check_disk, check_memory
+from lib.files.params import Count, Interval, Positive, read_params
+from lib.files.runs import Layout, clear_runs, write_run
+from lib.files.tables import read_table, write_table
+from lib.training.stiff_flow import Step, along, stiff_flow, until_positive
+from lib.work.cells import Course, Saved, Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
+from lib.work.compute import available_cores, use_threads
 
 Tolerance = Annotated[float, Interval("[1e-12, 1e-2]")]
 

@@ -13,8 +13,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.analysis.certificate import certified
-from lib.data.decision_lists import (
+from lib.decision_lists.attention import PopulationLoss, Rows, initial_weights
+from lib.decision_lists.certificates import certified
+from lib.decision_lists.lists import (
     COLUMNS,
     Task,
     determining_tokens,
@@ -24,18 +25,17 @@ from lib.data.decision_lists import (
     random_subsets,
     tasks_by_name,
 )
-from lib.dynamics.gradient_descent import Weights, gradient_descent
-from lib.dynamics.sgd import State, saved_steps, sgd
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import clear
-from lib.io.base.inputs import read_as
-from lib.io.base.memory import COPIES, check_disk, check_memory, table_memory
-from lib.io.base.params import Count, Interval, Positive, Seeds, Steps, read_cases, read_params
-from lib.io.base.tables import read_table, write_table
-from lib.io.cells import Course, Saved, Tables, joined, spread_cells
-from lib.io.runs import Layout, clear_runs, write_run
-from lib.io.workers.compute import available_cores, generator, use_threads
-from lib.models.list_attention import PopulationLoss, Rows, initial_weights
+from lib.files.files import clear
+from lib.files.inputs import read_as
+from lib.files.memory import COPIES, check_disk, check_memory, table_memory
+from lib.files.params import Count, Interval, Positive, Seeds, Steps, read_cases, read_params
+from lib.files.runs import Layout, clear_runs, write_run
+from lib.files.tables import read_table, write_table
+from lib.training.gradient_descent import Weights, gradient_descent
+from lib.training.sgd import State, saved_steps, sgd
+from lib.work.cells import Course, Saved, Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
+from lib.work.compute import available_cores, generator, use_threads
 
 Scale = Annotated[float, Interval("[0, 1e6]")]
 Size = Annotated[int, Interval("[1, 4096]")]

@@ -9,17 +9,17 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from lib.data.gaussian_sequences import read_toy
-from lib.dynamics.gradient_flow import LogCoordinates, Solver, log_flow, with_samples
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError
-from lib.io.base.inputs import read_as
-from lib.io.base.memory import COPIES, check_disk, check_memory, table_memory
-from lib.io.base.params import Interval, Positive, Seeds, read_params
-from lib.io.base.tables import read_table, write_table
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.workers.compute import available_cores, generator, use_threads
-from lib.models.diagonal_attention import diagonal_network
+from lib.files.files import InputError
+from lib.files.inputs import read_as
+from lib.files.memory import COPIES, check_disk, check_memory, table_memory
+from lib.files.params import Interval, Positive, Seeds, read_params
+from lib.files.tables import read_table, write_table
+from lib.gradual_rank.diagonal_heads import diagonal_network
+from lib.gradual_rank.flow import LogCoordinates, Solver, log_flow, with_samples
+from lib.gradual_rank.tasks import read_toy
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
+from lib.work.compute import available_cores, generator, use_threads
 
 COLUMNS = {
     "returns": ["seed", "point", "kind", "time", "noise", "ratio_products", "ratio_weights", "baseline_moves"],

@@ -3,17 +3,17 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from lib.analysis.optimizer_measures import (
+from lib.files.files import clear
+from lib.files.params import Count, Positive, read_params
+from lib.files.tables import compact, read_table, write_measures, write_table
+from lib.gradual_rank.optimizer_measures import (
     few_measures,
     flow_distances,
     flow_measures,
     sign_measures,
     training_measures,
 )
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import clear
-from lib.io.base.params import Count, Positive, read_params
-from lib.io.base.tables import compact, read_table, write_measures, write_table
+from lib.work.command import OutFolder, run
 
 HEADLINES = ("gd_delay_full", "muon_best_over_gd")
 

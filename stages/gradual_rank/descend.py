@@ -10,20 +10,20 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lib.data.gaussian_sequences import gaussian_pair, read_toy
-from lib.dynamics.diagonal_descent import Form, State, descend, drift, lost, with_crossings
-from lib.dynamics.gradient_flow import LogCoordinates, Solver, log_flow, staged_flow, with_events
-from lib.dynamics.greedy import greedy
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError
-from lib.io.base.inputs import read_as
-from lib.io.base.memory import COPIES, check_disk
-from lib.io.base.params import Interval, Positive, Seed, Seeds, read_cases, read_params
-from lib.io.base.tables import read_table, write_table
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.step_counts import steps_to
-from lib.io.workers.compute import available_cores, generator, use_threads
-from lib.models.diagonal_attention import DiagonalHead, Quadratic
+from lib.files.files import InputError
+from lib.files.inputs import read_as
+from lib.files.memory import COPIES, check_disk
+from lib.files.params import Interval, Positive, Seed, Seeds, read_cases, read_params
+from lib.files.tables import read_table, write_table
+from lib.gradual_rank.descent import Form, State, descend, drift, lost, with_crossings
+from lib.gradual_rank.diagonal_heads import DiagonalHead, Quadratic
+from lib.gradual_rank.flow import LogCoordinates, Solver, log_flow, staged_flow, with_events
+from lib.gradual_rank.greedy import greedy
+from lib.gradual_rank.step_counts import steps_to
+from lib.gradual_rank.tasks import gaussian_pair, read_toy
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
+from lib.work.compute import available_cores, generator, use_threads
 
 LogScale = Annotated[float, Interval("[-1000, 0)")]
 RepresentableScale = Annotated[float, Interval("[-100, 0)")]

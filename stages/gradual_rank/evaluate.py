@@ -6,7 +6,10 @@ from typing import Annotated
 
 import pandas as pd
 
-from lib.analysis.activation_times import (
+from lib.files.files import InputError, clear
+from lib.files.params import Count, Fraction, Interval, Name, Positive, Seed, read_params
+from lib.files.tables import compact, read_table, write_csv, write_measures, write_table
+from lib.gradual_rank.activation_times import (
     activations,
     control_shares,
     rise_durations,
@@ -14,18 +17,15 @@ from lib.analysis.activation_times import (
     time_measures,
     with_control,
 )
-from lib.analysis.descent_times import descent_errors, descent_measures, example_measures
-from lib.analysis.disturbances import assumption_measures, end_distances
-from lib.analysis.first_directions import full_measures
-from lib.analysis.plateau_measures import by_scale, departed, measures_by_scale, plateau_distances, stage_measures
-from lib.analysis.rank_budgets import departures, rank_errors, ranks_of_adapter, ranks_of_head
-from lib.analysis.ranks import of_products
-from lib.analysis.staircase import plateau_errors, relative_gaps
-from lib.io.base.command import OutFile, OutFolder, run
-from lib.io.base.files import InputError, clear
-from lib.io.base.params import Count, Fraction, Interval, Name, Positive, Seed, read_params
-from lib.io.base.tables import compact, read_table, write_csv, write_measures, write_table
-from lib.io.cases import read_problems
+from lib.gradual_rank.descent_times import descent_errors, descent_measures, example_measures
+from lib.gradual_rank.disturbances import assumption_measures, end_distances
+from lib.gradual_rank.first_directions import full_measures
+from lib.gradual_rank.plateau_measures import by_scale, departed, measures_by_scale, plateau_distances, stage_measures
+from lib.gradual_rank.rank_budgets import departures, rank_errors, ranks_of_adapter, ranks_of_head
+from lib.gradual_rank.staircase import plateau_errors, relative_gaps
+from lib.matrices.ranks import of_products
+from lib.vision.cases import read_problems
+from lib.work.command import OutFile, OutFolder, run
 
 Table = pd.DataFrame
 Measures = dict[str, pd.Series | dict[str, pd.Series]]

@@ -10,21 +10,21 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lib.data.gaussian_sequences import Toy, read_toy
-from lib.dynamics.gradient_flow import LogCoordinates, Solver, event_table, log_flow, with_events, with_samples
-from lib.dynamics.stiff_flow import StalledError
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError, clear
-from lib.io.base.inputs import read_as
-from lib.io.base.memory import COPIES, check_disk, check_memory, table_memory
-from lib.io.base.params import Interval, Name, Positive, read_params
-from lib.io.base.tables import read_table, write_table
-from lib.io.cases import read_problems
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.runs import Layout, clear_runs, write_run
-from lib.io.workers.compute import available_cores, use_threads
-from lib.models.attention import PRODUCTS
-from lib.models.diagonal_attention import Uphill, diagonal_network, head_matrices, same_entry
+from lib.files.files import InputError, clear
+from lib.files.inputs import read_as
+from lib.files.memory import COPIES, check_disk, check_memory, table_memory
+from lib.files.params import Interval, Name, Positive, read_params
+from lib.files.runs import Layout, clear_runs, write_run
+from lib.files.tables import read_table, write_table
+from lib.gradual_rank.diagonal_heads import Uphill, diagonal_network, head_matrices, same_entry
+from lib.gradual_rank.flow import LogCoordinates, Solver, event_table, log_flow, with_events, with_samples
+from lib.gradual_rank.tasks import Toy, read_toy
+from lib.training.attention import PRODUCTS
+from lib.training.stiff_flow import StalledError
+from lib.vision.cases import read_problems
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
+from lib.work.compute import available_cores, use_threads
 
 LogScale = Annotated[float, Interval("[-1000, 0)")]
 CELL = {"seed": int, "log10_init_scale": float}

@@ -9,17 +9,17 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.data.gaussian_sequences import gaussian_sequences
-from lib.io.base.command import OutFile, OutFolder, run
-from lib.io.base.files import InputError
-from lib.io.base.params import Count, Interval, Positive, Seeds, read_params
-from lib.io.base.tables import write_table
-from lib.io.cells import Course, Saved, joined, spread_cells
-from lib.io.runs import Layout, clear_runs, write_run
-from lib.io.step_counts import evenly, steps_to
-from lib.io.workers.compute import advance, available_cores, generator, use_threads
-from lib.models.attention import PRODUCTS
-from lib.models.full_attention import FullHead, first_rise
+from lib.files.files import InputError
+from lib.files.params import Count, Interval, Positive, Seeds, read_params
+from lib.files.runs import Layout, clear_runs, write_run
+from lib.files.tables import write_table
+from lib.gradual_rank.full_heads import FullHead, first_rise
+from lib.gradual_rank.step_counts import evenly, steps_to
+from lib.gradual_rank.tasks import gaussian_sequences
+from lib.training.attention import PRODUCTS
+from lib.work.cells import Course, Saved, joined, spread_cells
+from lib.work.command import OutFile, OutFolder, run
+from lib.work.compute import advance, available_cores, generator, use_threads
 
 NAMES: tuple[str, ...] = ("W_K", "W_Q", "W_V", "W_O")
 

@@ -8,14 +8,14 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from lib.data.gaussian_sequences import PAIRS, Law, gaussian_sequences
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import clear, write_files
-from lib.io.base.inputs import with_digest
-from lib.io.base.params import Interval, Name, Seeds
-from lib.io.cases import read_problems
-from lib.io.workers.compute import generator, use_threads
-from lib.models.diagonal_attention import taught
+from lib.files.files import clear, write_files
+from lib.files.inputs import with_digest
+from lib.files.params import Interval, Name, Seeds
+from lib.gradual_rank.diagonal_heads import taught
+from lib.gradual_rank.tasks import PAIRS, Law, gaussian_sequences
+from lib.vision.cases import read_problems
+from lib.work.command import OutFolder, run
+from lib.work.compute import generator, use_threads
 
 Size = Annotated[int, Interval("[1, 1000]")]
 

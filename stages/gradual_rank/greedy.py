@@ -17,20 +17,20 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lib.analysis.staircase import stability_limit, strong_minimum
-from lib.data.gaussian_sequences import Toy, gaussian_pair, read_toy
-from lib.dynamics.gradient_flow import Event, LogCoordinates, Solver, event_table, log_flow, staged_flow, with_events
-from lib.dynamics.greedy import greedy
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError
-from lib.io.base.inputs import read_as
-from lib.io.base.memory import COPIES, check_disk, check_memory, table_memory
-from lib.io.base.params import Count, Interval, Name, Positive, read_params
-from lib.io.base.tables import write_table
-from lib.io.cases import read_problems
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.workers.compute import available_cores, generator, use_threads
-from lib.models.diagonal_attention import DiagonalHead, DiagonalTransformer, diagonal_head, diagonal_network
+from lib.files.files import InputError
+from lib.files.inputs import read_as
+from lib.files.memory import COPIES, check_disk, check_memory, table_memory
+from lib.files.params import Count, Interval, Name, Positive, read_params
+from lib.files.tables import write_table
+from lib.gradual_rank.diagonal_heads import DiagonalHead, DiagonalTransformer, diagonal_head, diagonal_network
+from lib.gradual_rank.flow import Event, LogCoordinates, Solver, event_table, log_flow, staged_flow, with_events
+from lib.gradual_rank.greedy import greedy
+from lib.gradual_rank.staircase import stability_limit, strong_minimum
+from lib.gradual_rank.tasks import Toy, gaussian_pair, read_toy
+from lib.vision.cases import read_problems
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
+from lib.work.compute import available_cores, generator, use_threads
 
 LogScale = Annotated[float, Interval("[-1000, 0)")]
 CELL = {"seed": int, "log10_init_scale": float}

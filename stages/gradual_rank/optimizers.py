@@ -14,23 +14,23 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.analysis.balance import changes
-from lib.analysis.optimizer_courses import step_of_share, timing
-from lib.analysis.ranks import effective_rank, ranks_on_the_way
-from lib.data.gaussian_sequences import gaussian_sequences
-from lib.dynamics.optimizers import RULES, annealed, descend, descended
-from lib.dynamics.stacked import groups
-from lib.io.base.command import OutFolder, run
-from lib.io.base.memory import COPIES, check_disk, check_memory
-from lib.io.base.params import Count, Fraction, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
-from lib.io.base.tables import write_table
-from lib.io.cells import Course, Saved, Tables, joined, spread_cells
-from lib.io.runs import Layout, clear_runs, write_run
-from lib.io.step_counts import evenly, steps_to
-from lib.io.workers.compute import available_cores, generator, use_threads
-from lib.models.attention import PRODUCTS
-from lib.models.full_attention import FullHead
-from lib.models.shared_tokens import SharedTokensHead, gaussian_factors, memory, named, products_of_ranks, spectra
+from lib.files.memory import COPIES, check_disk, check_memory
+from lib.files.params import Count, Fraction, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
+from lib.files.runs import Layout, clear_runs, write_run
+from lib.files.tables import write_table
+from lib.gradual_rank.balance import changes
+from lib.gradual_rank.full_heads import FullHead
+from lib.gradual_rank.optimizer_courses import step_of_share, timing
+from lib.gradual_rank.optimizers import RULES, annealed, descend, descended
+from lib.gradual_rank.shared_tokens import SharedTokensHead, gaussian_factors, memory, named, products_of_ranks, spectra
+from lib.gradual_rank.step_counts import evenly, steps_to
+from lib.gradual_rank.tasks import gaussian_sequences
+from lib.matrices.ranks import effective_rank, ranks_on_the_way
+from lib.training.attention import PRODUCTS
+from lib.training.stacked import groups
+from lib.work.cells import Course, Saved, Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
+from lib.work.compute import available_cores, generator, use_threads
 
 Trainings = tuple[tuple[float, int], ...]  # log10 of the init scale and rank of the teacher, side by side
 WINDOW = (0.05, 0.15)  # of τ, in which the singular values of the factors grow

@@ -8,24 +8,24 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lib.figures.disturbances import assumption_checks, disturbed_paths
-from lib.figures.forecasts import descents_beside_the_flow, ranks_by_budget
-from lib.figures.greedy_limit import charges_and_rises, errors_by_scale, label, supports_by_scale
-from lib.figures.heads import several_heads
-from lib.figures.optimizers import courses, properties, signs, what_the_path_decides
-from lib.figures.staircase import (
+from lib.files.files import clear, write_files
+from lib.files.params import read_params
+from lib.files.tables import read_table
+from lib.gradual_rank.figures.disturbances import assumption_checks, disturbed_paths
+from lib.gradual_rank.figures.forecasts import descents_beside_the_flow, ranks_by_budget
+from lib.gradual_rank.figures.greedy_limit import charges_and_rises, errors_by_scale, label, supports_by_scale
+from lib.gradual_rank.figures.heads import several_heads
+from lib.gradual_rank.figures.optimizers import courses, properties, signs, what_the_path_decides
+from lib.gradual_rank.figures.staircase import (
     entries_and_singular_values,
     entries_by_scale,
     full_matrices,
     losses_by_scale,
     stage_table,
 )
-from lib.figures.style import as_svg
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import clear, write_files
-from lib.io.base.params import read_params
-from lib.io.base.tables import read_table
-from lib.io.workers.compute import spread_by_name
+from lib.pages.style import as_svg
+from lib.work.command import OutFolder, run
+from lib.work.compute import spread_by_name
 
 Tables = dict[str, pd.DataFrame]
 NAMES = (

@@ -10,20 +10,20 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lib.analysis.balance import diagonal_shares
-from lib.analysis.optimizer_courses import at_times, learned_in_order
-from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
-from lib.dynamics import optimizers
-from lib.dynamics.gradient_flow import LogCoordinates, log_flow, path_to_rest
-from lib.dynamics.sign_flow import LONGEST, Event, against_ray, first_ray, sign_flow
-from lib.io.base.command import OutFolder, run
-from lib.io.base.memory import COPIES, check_disk, check_memory
-from lib.io.base.params import Count, Interval, Positive, Seeds, read_params
-from lib.io.base.tables import write_table
-from lib.io.cells import Job, Tables, joined, spread_cells
-from lib.io.step_counts import steps_to
-from lib.io.workers.compute import available_cores, generator, use_threads
-from lib.models.diagonal_attention import DiagonalHead, diagonal_head
+from lib.files.memory import COPIES, check_disk, check_memory
+from lib.files.params import Count, Interval, Positive, Seeds, read_params
+from lib.files.tables import write_table
+from lib.gradual_rank import optimizers
+from lib.gradual_rank.balance import diagonal_shares
+from lib.gradual_rank.diagonal_heads import DiagonalHead, diagonal_head
+from lib.gradual_rank.flow import LogCoordinates, log_flow, path_to_rest
+from lib.gradual_rank.optimizer_courses import at_times, learned_in_order
+from lib.gradual_rank.sign_flow import LONGEST, Event, against_ray, first_ray, sign_flow
+from lib.gradual_rank.step_counts import steps_to
+from lib.gradual_rank.tasks import gaussian_pair, gaussian_sequences
+from lib.work.cells import Job, Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
+from lib.work.compute import available_cores, generator, use_threads
 
 FIRST, GROWTH = 20, 1.05  # sign descent's first rate is the init scale over 20, and grows so that no sign is lost
 SLOPE_STEPS = 100, 200  # ten and twenty times the memory of Adam's m, a tenth and a fifth of that of its v

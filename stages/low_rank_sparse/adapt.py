@@ -7,20 +7,20 @@ from typing import Annotated, Literal
 import pandas as pd
 from torch import Tensor
 
-from lib.data.patterns import PATTERNS, epochs, read_patterns
-from lib.dynamics.gradient_descent import gradient_descent, until_rest
-from lib.io.base.command import OutFile, run
-from lib.io.base.files import InputError
-from lib.io.base.inputs import read_header
-from lib.io.base.memory import COPIES, check_disk, check_memory
-from lib.io.base.params import Count, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
-from lib.io.base.tables import write_table
-from lib.io.cases import CONFIGURATION
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.runs import FIRST_SNAPSHOT, open_run
-from lib.io.workers.compute import advance, generator, n_parallel, use_device
-from lib.models.adapters import adapter_gradient, initial_adapter
-from lib.models.one_layer_vit import MATRICES, Weights, at_rest, loss_gradient, scores, training_memory
+from lib.files.files import InputError
+from lib.files.inputs import read_header
+from lib.files.memory import COPIES, check_disk, check_memory
+from lib.files.params import Count, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
+from lib.files.runs import FIRST_SNAPSHOT, open_run
+from lib.files.tables import write_table
+from lib.low_rank_sparse.adapters import adapter_gradient, initial_adapter
+from lib.low_rank_sparse.one_layer import MATRICES, Weights, at_rest, loss_gradient, scores, training_memory
+from lib.low_rank_sparse.patterns import PATTERNS, epochs, read_patterns
+from lib.training.gradient_descent import gradient_descent, until_rest
+from lib.vision.cases import CONFIGURATION
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFile, run
+from lib.work.compute import advance, generator, n_parallel, use_device
 
 
 @dataclass(frozen=True)

@@ -16,21 +16,13 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from lib.analysis.low_rank import low_rank_models, null_updates
-from lib.analysis.pruning import entry_removals, n_pruned, pruning_rates, removals
-from lib.analysis.sparsity import norm_groups, otsu_threshold, sums_of_last
-from lib.analysis.subspaces import place
-from lib.data.patterns import PATTERNS, Samples, read_patterns
-from lib.io.base.command import OutFile, run
-from lib.io.base.files import InputError
-from lib.io.base.inputs import Entry, read_header
-from lib.io.base.memory import COPIES, check_disk, check_memory, size_of
-from lib.io.base.params import Count, Fraction, Interval, Seed, read_params
-from lib.io.base.tables import write_table
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.runs import FIRST_SNAPSHOT, Run, open_run, open_runs
-from lib.io.workers.compute import advance, generator, n_parallel, use_device
-from lib.models.one_layer_vit import (
+from lib.files.files import InputError
+from lib.files.inputs import Entry, read_header
+from lib.files.memory import COPIES, check_disk, check_memory, size_of
+from lib.files.params import Count, Fraction, Interval, Seed, read_params
+from lib.files.runs import FIRST_SNAPSHOT, Run, open_run, open_runs
+from lib.files.tables import write_table
+from lib.low_rank_sparse.one_layer import (
     MATRICES,
     Weights,
     attention_pattern,
@@ -45,6 +37,14 @@ from lib.models.one_layer_vit import (
     value_cosines,
     with_factor,
 )
+from lib.low_rank_sparse.patterns import PATTERNS, Samples, read_patterns
+from lib.low_rank_sparse.sparsity import norm_groups, otsu_threshold, sums_of_last
+from lib.low_rank_sparse.subspaces import place
+from lib.matrices.low_rank import low_rank_models, null_updates
+from lib.matrices.pruning import entry_removals, n_pruned, pruning_rates, removals
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFile, run
+from lib.work.compute import advance, generator, n_parallel, use_device
 
 Rank = Annotated[int, Interval("[0, 65536]")]
 Step = Annotated[float, Interval("[0.001, 1]")]

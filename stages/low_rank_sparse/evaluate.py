@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from lib.analysis.curves import (
+from lib.files.params import Fraction, Positive, read_params
+from lib.files.runs import open_runs
+from lib.files.tables import compact, pick, read_table, write_csv, write_measures, write_table
+from lib.low_rank_sparse.curves import (
     by_value,
     exponents,
     harmless_rates,
@@ -16,13 +19,10 @@ from lib.analysis.curves import (
     of_null,
     of_sweep,
 )
-from lib.analysis.cut_measures import direction_measures, neuron_measures, truncation_measures
-from lib.analysis.energy import gap, leading_energy, nuclear_tail, of_matrices
-from lib.analysis.ranks import summaries
-from lib.io.base.command import OutFile, OutFolder, run
-from lib.io.base.params import Fraction, Positive, read_params
-from lib.io.base.tables import compact, pick, read_table, write_csv, write_measures, write_table
-from lib.io.runs import open_runs
+from lib.low_rank_sparse.cut_measures import direction_measures, neuron_measures, truncation_measures
+from lib.low_rank_sparse.energy import gap, leading_energy, nuclear_tail, of_matrices
+from lib.matrices.ranks import summaries
+from lib.work.command import OutFile, OutFolder, run
 
 Measures = dict[str, pd.Series | Mapping[str, pd.Series]]  # a value for each seed, or such values by what varies
 PAIRS = {"QK": ["Q", "K"], "VO": ["V", "O"]}  # matrices that are judged together, by the worse

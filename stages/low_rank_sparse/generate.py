@@ -5,13 +5,13 @@ from functools import partial
 
 from safetensors.torch import save
 
-from lib.data.patterns import PatternTask, draw_patterns, stacked
-from lib.io.base.command import OutFile, run
-from lib.io.base.files import atomic
-from lib.io.base.inputs import with_digest
-from lib.io.base.params import Seeds, read_params
-from lib.io.pattern_sizes import PatternSizes
-from lib.io.workers.compute import generator, use_threads
+from lib.files.files import atomic
+from lib.files.inputs import with_digest
+from lib.files.params import Seeds, read_params
+from lib.low_rank_sparse.pattern_sizes import PatternSizes
+from lib.low_rank_sparse.patterns import PatternTask, draw_patterns, stacked
+from lib.work.command import OutFile, run
+from lib.work.compute import generator, use_threads
 
 
 @dataclass(frozen=True)

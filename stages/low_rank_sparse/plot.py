@@ -8,16 +8,18 @@ from typing import Annotated
 
 from matplotlib.figure import Figure
 
-from lib.figures.cuts import (
+from lib.files.files import write_files
+from lib.files.params import Interval, read_params
+from lib.files.tables import read_measures, read_table
+from lib.low_rank_sparse.figures.cuts import (
     adapters_against_cuts,
     attention_through_training,
     cuts_of_parts,
     hinge_and_attention_against_rank,
 )
-from lib.figures.neurons import corollary, norms_and_pruning, what_to_prune
-from lib.figures.scaling import DATA, TRAINING, power_laws, robustness
-from lib.figures.style import as_svg
-from lib.figures.updates import (
+from lib.low_rank_sparse.figures.neurons import corollary, norms_and_pruning, what_to_prune
+from lib.low_rank_sparse.figures.scaling import DATA, TRAINING, power_laws, robustness
+from lib.low_rank_sparse.figures.updates import (
     beyond_two,
     directions_of_updates,
     patterns_and_nulls,
@@ -26,11 +28,9 @@ from lib.figures.updates import (
     singular_values_of_steps,
     spectra_and_nulls,
 )
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import write_files
-from lib.io.base.params import Interval, read_params
-from lib.io.base.tables import read_measures, read_table
-from lib.io.workers.compute import spread_by_name
+from lib.pages.style import as_svg
+from lib.work.command import OutFolder, run
+from lib.work.compute import spread_by_name
 
 TABLES = ("training", "losses", "spectra", "truncate", "directions", "prune", "neurons", "adapt", "sweep")
 LABELLED = {

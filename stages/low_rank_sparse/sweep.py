@@ -14,22 +14,22 @@ from typing import Annotated, Any, Literal
 
 import pandas as pd
 
-from lib.analysis.energy import around_each
-from lib.analysis.low_rank import null_updates, truncated_models, update_spectra
-from lib.analysis.sparsity import norm_groups
-from lib.data.patterns import PatternTask, draw_patterns, epochs, patterns_of_classes, permuted
-from lib.dynamics.gradient_descent import gradient_descent, last_and_fitted, until_rest
-from lib.io.base.command import OutFile, run
-from lib.io.base.files import InputError
-from lib.io.base.memory import COPIES, check_disk
-from lib.io.base.params import Count, Interval, Positive, Seeds, Steps, parse, read_cases, read_params
-from lib.io.base.tables import write_table
-from lib.io.cases import CONFIGURATION
-from lib.io.cells import Tables, spread_cells
-from lib.io.grids import grid
-from lib.io.pattern_sizes import PatternSizes, Size, Tokens
-from lib.io.workers.compute import generator, n_parallel, use_device
-from lib.models.one_layer_vit import MATRICES, SampleLoss, Weights, initial_weights, random_readout, scores
+from lib.files.files import InputError
+from lib.files.memory import COPIES, check_disk
+from lib.files.params import Count, Interval, Positive, Seeds, Steps, parse, read_cases, read_params
+from lib.files.tables import write_table
+from lib.low_rank_sparse.energy import around_each
+from lib.low_rank_sparse.grids import grid
+from lib.low_rank_sparse.one_layer import MATRICES, SampleLoss, Weights, initial_weights, random_readout, scores
+from lib.low_rank_sparse.pattern_sizes import PatternSizes, Size, Tokens
+from lib.low_rank_sparse.patterns import PatternTask, draw_patterns, epochs, patterns_of_classes, permuted
+from lib.low_rank_sparse.sparsity import norm_groups
+from lib.matrices.low_rank import null_updates, truncated_models, update_spectra
+from lib.training.gradient_descent import gradient_descent, last_and_fitted, until_rest
+from lib.vision.cases import CONFIGURATION
+from lib.work.cells import Tables, spread_cells
+from lib.work.command import OutFile, run
+from lib.work.compute import generator, n_parallel, use_device
 
 Error = Annotated[float, Interval("[0, 100]")]
 Neurons = Annotated[int, Interval("[2, 1e9]")]

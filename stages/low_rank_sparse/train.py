@@ -8,19 +8,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.data.patterns import PATTERNS, Samples, permuted, read_patterns, stacked_epochs
-from lib.dynamics.gradient_descent import gradient_descent, until_rest
-from lib.io.base.command import OutFile, OutFolder, run
-from lib.io.base.files import InputError
-from lib.io.base.inputs import read_header
-from lib.io.base.memory import COPIES, check_disk, check_memory
-from lib.io.base.params import Count, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
-from lib.io.base.tables import write_table
-from lib.io.cells import Course, Saved, joined, spread_cells
-from lib.io.runs import Layout, clear_runs, write_run
-from lib.io.workers.compute import advance, generator, n_parallel, use_device
-from lib.models.attention import PRODUCTS
-from lib.models.one_layer_vit import (
+from lib.files.files import InputError
+from lib.files.inputs import read_header
+from lib.files.memory import COPIES, check_disk, check_memory
+from lib.files.params import Count, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
+from lib.files.runs import Layout, clear_runs, write_run
+from lib.files.tables import write_table
+from lib.low_rank_sparse.one_layer import (
     MATRICES,
     SampleLoss,
     initial_weights,
@@ -29,6 +23,12 @@ from lib.models.one_layer_vit import (
     training_memory,
     weight_count,
 )
+from lib.low_rank_sparse.patterns import PATTERNS, Samples, permuted, read_patterns, stacked_epochs
+from lib.training.attention import PRODUCTS
+from lib.training.gradient_descent import gradient_descent, until_rest
+from lib.work.cells import Course, Saved, joined, spread_cells
+from lib.work.command import OutFile, OutFolder, run
+from lib.work.compute import advance, generator, n_parallel, use_device
 
 Step = Annotated[int, Interval("[0, 1e6]")]
 Error = Annotated[float, Interval("[0, 100]")]

@@ -20,21 +20,21 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from lib.analysis.low_rank import doubling_ranks, truncated_updates
-from lib.analysis.pruning import Order, magnitude_masks, n_pruned, pruning_rates, removal_order
-from lib.data.images import channel_statistics, read_images, standardise
-from lib.io.base.command import OutFile, run
-from lib.io.base.files import InputError
-from lib.io.base.inputs import read_as, read_header
-from lib.io.base.memory import COPIES, check_disk
-from lib.io.base.params import Count, Interval, Positive, Seed, read_params
-from lib.io.base.tables import write_table
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.device import kind_of, use_device
-from lib.io.runs import FIRST_SNAPSHOT, Run, open_run, open_runs
-from lib.io.workers.compute import generator, n_parallel
-from lib.models.attention import merge_heads, split_heads
-from lib.models.vit import ATTENTION, MATRICES, Weights, forward_flops, remove_heads, remove_neurons, score
+from lib.files.files import InputError
+from lib.files.inputs import read_as, read_header
+from lib.files.memory import COPIES, check_disk
+from lib.files.params import Count, Interval, Positive, Seed, read_params
+from lib.files.runs import FIRST_SNAPSHOT, Run, open_run, open_runs
+from lib.files.tables import write_table
+from lib.matrices.low_rank import doubling_ranks, truncated_updates
+from lib.matrices.pruning import Order, magnitude_masks, n_pruned, pruning_rates, removal_order
+from lib.training.attention import merge_heads, split_heads
+from lib.vision.device import kind_of, use_device
+from lib.vision.images import channel_statistics, read_images, standardise
+from lib.vision.vit import ATTENTION, MATRICES, Weights, forward_flops, remove_heads, remove_neurons, score
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFile, run
+from lib.work.compute import generator, n_parallel
 
 Pruned = Iterator[tuple[float, Weights]]
 

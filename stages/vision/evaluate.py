@@ -10,8 +10,12 @@ from typing import Annotated
 import numpy as np
 import pandas as pd
 
-from lib.analysis.ranks import summaries
-from lib.analysis.training_measures import (
+from lib.files.files import InputError
+from lib.files.params import Count, Interval, Positive, read_params
+from lib.files.runs import open_runs
+from lib.files.tables import compact, read_table, write_csv, write_measures, write_table
+from lib.matrices.ranks import summaries
+from lib.vision.measures import (
     PRODUCTS,
     Measures,
     Tables,
@@ -23,11 +27,7 @@ from lib.analysis.training_measures import (
     growth_with_init_scale,
     plain_typed,
 )
-from lib.io.base.command import OutFile, OutFolder, run
-from lib.io.base.files import InputError
-from lib.io.base.params import Count, Interval, Positive, read_params
-from lib.io.base.tables import compact, read_table, write_csv, write_measures, write_table
-from lib.io.runs import open_runs
+from lib.work.command import OutFile, OutFolder, run
 
 NULL_SEED = 0  # of the Gaussian products
 HEADLINES = ["test_accuracy", "stable_rank_KQ"]  # DVC's metrics, at the reference scale

@@ -4,15 +4,15 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from lib.data.cifar import OFFICIAL, archive_batches, folder_batches
-from lib.data.digits import digits_file
-from lib.data.sources import Source
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError, write_files
-from lib.io.base.inputs import write_sums
-from lib.io.base.params import read_params
-from lib.io.download import download, mismatch
-from lib.io.workers.scratch import Scratch
+from lib.files.files import InputError, write_files
+from lib.files.inputs import write_sums
+from lib.files.params import read_params
+from lib.vision.cifar import OFFICIAL, archive_batches, folder_batches
+from lib.vision.digits import digits_file
+from lib.vision.sources import Source
+from lib.work.command import OutFolder, run
+from lib.work.download import download, mismatch
+from lib.work.scratch import Scratch
 
 
 def main(section: str, folder: OutFolder) -> None:

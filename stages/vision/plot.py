@@ -9,8 +9,12 @@ from typing import Annotated
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lib.figures.low_rank import accuracy_against_pruning, accuracy_against_rank
-from lib.figures.ranks import (
+from lib.files.files import InputError, write_files
+from lib.files.params import Interval, Positive, read_params
+from lib.files.tables import read_table
+from lib.pages.style import as_svg
+from lib.vision.figures.cuts import accuracy_against_pruning, accuracy_against_rank
+from lib.vision.figures.ranks import (
     growth_against_null,
     rank_against_init_scale,
     rank_against_loss,
@@ -18,14 +22,10 @@ from lib.figures.ranks import (
     rank_through_training,
     readings_of_init_scale,
 )
-from lib.figures.spectra import normalised_spectra, spectra_of_heads, spectra_through_training
-from lib.figures.style import as_svg
-from lib.figures.training import cuts_and_rates, learning_curves, ranks_at_loss, ranks_of_optimizers
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError, write_files
-from lib.io.base.params import Interval, Positive, read_params
-from lib.io.base.tables import read_table
-from lib.io.workers.compute import spread_by_name
+from lib.vision.figures.spectra import normalised_spectra, spectra_of_heads, spectra_through_training
+from lib.vision.figures.training import cuts_and_rates, learning_curves, ranks_at_loss, ranks_of_optimizers
+from lib.work.command import OutFolder, run
+from lib.work.compute import spread_by_name
 
 Place = Annotated[int, Interval("[1, 1000]")]
 

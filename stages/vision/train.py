@@ -9,25 +9,25 @@ from typing import Annotated, Any, Literal, cast
 import torch
 from torch import Tensor
 
-from lib.data.augmentation import RandAugment, augmented
-from lib.data.images import Images, batches, channel_statistics, permuted, read_images, standardise
-from lib.dynamics.sgd import Optimizer, State, saved_steps, sgd
-from lib.dynamics.stacked import Losses, apart, groups, joined, together
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError, sha256
-from lib.io.base.inputs import read_as
-from lib.io.base.memory import check_memory
-from lib.io.base.params import Count, Interval, Positive, Seeds, read_params
-from lib.io.budget import check_budget
-from lib.io.cases import chosen_cases, differences
-from lib.io.checkpoints import Checkpoints, newest, stacked, unfinished
-from lib.io.device import Device, kind_of, use_device
-from lib.io.live import Curves
-from lib.io.runs import Layout, clear_runs, write_run
-from lib.io.workers.compute import advance, generator, machine, n_parallel, spread
-from lib.io.workers.scratch import Scratch, code_digest
-from lib.models.attention import PRODUCTS, fuse
-from lib.models.vit import MATRICES, Scaled, ViT, Weights, score, training_cost, training_loss, training_memory
+from lib.files.files import InputError, sha256
+from lib.files.inputs import read_as
+from lib.files.memory import check_memory
+from lib.files.params import Count, Interval, Positive, Seeds, read_params
+from lib.files.runs import Layout, clear_runs, write_run
+from lib.training.attention import PRODUCTS, fuse
+from lib.training.sgd import Optimizer, State, saved_steps, sgd
+from lib.training.stacked import Losses, apart, groups, joined, together
+from lib.vision.augmentation import RandAugment, augmented
+from lib.vision.budget import check_budget
+from lib.vision.cases import chosen_cases, differences
+from lib.vision.device import Device, kind_of, use_device
+from lib.vision.images import Images, batches, channel_statistics, permuted, read_images, standardise
+from lib.vision.vit import MATRICES, Scaled, ViT, Weights, score, training_cost, training_loss, training_memory
+from lib.work.checkpoints import Checkpoints, newest, stacked, unfinished
+from lib.work.command import OutFolder, run
+from lib.work.compute import advance, generator, machine, n_parallel, spread
+from lib.work.live import Curves
+from lib.work.scratch import Scratch, code_digest
 
 InitScale = Annotated[float, Interval("(0, 100]")]
 Cell = tuple["Variant", int]  # and its seed

@@ -13,8 +13,8 @@ import pytest
 from alone import declared_files, run_alone
 from project import ROOT, Stage, contents, stages
 
-from lib.io.base.foreign import foreign_table
-from lib.io.base.tables import read_table, write_table
+from lib.files.tables import read_table, write_table
+from lib.work.foreign import foreign_table
 
 pytestmark = pytest.mark.slow
 

@@ -26,10 +26,10 @@ from lib.number import NUMBER
 reach("after an import")
 from dataclasses import dataclass
 import pandas as pd
-from lib.io.base.command import OutFolder, run
-from lib.io.base.params import read_cases, read_params
-from lib.io.base.tables import write_table
-from lib.io.cells import joined, spread_cells
+from lib.work.command import OutFolder, run
+from lib.files.params import read_cases, read_params
+from lib.files.tables import write_table
+from lib.work.cells import joined, spread_cells
 
 @dataclass(frozen=True)
 class Case:

@@ -11,11 +11,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from lib.data.digits import read_digits
-from lib.io.base.files import InputError
-from lib.io.base.inputs import verify
-from lib.io.base.tables import read_table, write_table
-from lib.io.runs import open_run
+from lib.files.files import InputError
+from lib.files.inputs import verify
+from lib.files.runs import open_run
+from lib.files.tables import read_table, write_table
+from lib.vision.digits import read_digits
 
 N_FLIPS = 100
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from project import ROOT
 
-from lib.data.decision_lists import Task
-from lib.io.base.files import InputError, clear, file_name
-from lib.io.base.params import read_cases
-from lib.io.runs import Layout, clear_runs, open_run, write_run
+from lib.decision_lists.lists import Task
+from lib.files.files import InputError, clear, file_name
+from lib.files.params import read_cases
+from lib.files.runs import Layout, clear_runs, open_run, write_run
 from stages.decision_lists import evaluate, generate, scales
 from stages.decision_lists import train as train_lists
 from stages.low_rank_sparse import adapt, train

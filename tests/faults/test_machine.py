@@ -16,16 +16,16 @@ import pytest
 from harness import Reproduction, assert_same, not_yet_run, repeat, scratch_holds
 from project import ROOT, stages
 
-from lib.io.base import command
-from lib.io.base.command import OutFile, OutFolder, lacking, run
+from lib.work import command
+from lib.work.command import OutFile, OutFolder, lacking, run
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows gives other errors")
 
 CALLED = """
 import sys
 from pathlib import Path
-from lib.io.base.command import OutFile, OutFolder, run
-from lib.io.base.files import atomic
+from lib.work.command import OutFile, OutFolder, run
+from lib.files.files import atomic
 
 def main(out: Path) -> None:
     print("begun", flush=True)
@@ -188,7 +188,7 @@ def test_scratch_on_a_disk_without_locks_is_one_line(tmp_path, capsys, monkeypat
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     def main() -> None:
-        from lib.io.workers.scratch import Scratch
+        from lib.work.scratch import Scratch
 
         with Scratch("stage", {"a": 1}, tmp_path):
             raise AssertionError

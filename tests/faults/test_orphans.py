@@ -12,7 +12,7 @@ import pytest
 from harness import Reproduction, not_yet_run
 from project import ROOT
 
-from lib.io.base import command
+from lib.work import command
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows gives an orphan no other parent")
 
@@ -113,7 +113,7 @@ def test_a_stage_that_a_person_started_goes_on_without_its_shell(importing):
 
 def test_where_the_kernel_does_not_tell_a_thread_looks(importing, tmp_path):
     script = tmp_path / "watched.py"
-    lines = ["from lib.io.base import command", "command.kill_with_parent = lambda: False", "command.end_with_parent()"]
+    lines = ["from lib.work import command", "command.kill_with_parent = lambda: False", "command.end_with_parent()"]
     script.write_text("\n".join([*lines, "import torch"]))
     parent, child = start(importing, f"exec {sys.executable} {script}")
     try:

@@ -16,15 +16,15 @@ import pickle, sys
 from pathlib import Path
 import pandas as pd, torch
 from safetensors.torch import save
-from lib.data import cifar
-from lib.data.images import read_images
-from lib.io.workers.compute import spread
-from lib.io.base.inputs import verify, with_digest
-from lib.io.base.params import load_yaml
-from lib.io.pretrained import open_checkpoint
-from lib.io.runs import Layout, open_run, write_run
-from lib.io.workers.scratch import Scratch
-from lib.io.base.tables import read_json, read_table, write_json, write_table
+from lib.vision import cifar
+from lib.vision.images import read_images
+from lib.work.compute import spread
+from lib.files.inputs import verify, with_digest
+from lib.files.params import load_yaml
+from lib.checkpoints.folders import open_checkpoint
+from lib.files.runs import Layout, open_run, write_run
+from lib.work.scratch import Scratch
+from lib.files.tables import read_json, read_table, write_json, write_table
 
 found = []
 sys.addaudithook(lambda event, args: found.append(args) if event == "pickle.find_class" else None)

@@ -12,11 +12,11 @@ import pytest
 from alone import declared_files, run_alone
 from project import contents, different_stages, environment
 
-from lib.io.workers.compute import available_cores
+from lib.work.compute import available_cores
 
 pytestmark = pytest.mark.slow
 
-KEEPS = {"lib/io/cells.py", "lib/io/kept.py"}
+KEEPS = {"lib/work/cells.py", "lib/work/kept.py"}
 NAMES = [stage.name for stage in different_stages() if KEEPS & stage.code]
 WHOLE = ("done-*.safetensors", "[0-9a-f]" * 24 + "-*.safetensors")  # a cell, or a value of `kept`
 CUT_OFF = str(Path(__file__).parent / "cut_off")

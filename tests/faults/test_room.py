@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from project import ROOT, Stage, contents
 
-from lib.io.base.memory import COPIES
+from lib.files.memory import COPIES
 
 pytestmark = pytest.mark.slow
 
@@ -17,7 +17,7 @@ CHILD = """
 import os, shutil, sys
 from importlib import import_module
 from types import SimpleNamespace
-from lib.io.base import memory
+from lib.files import memory
 _, module, free, *arguments = sys.argv
 asked, check = [], memory.check_disk
 def noted(folder, n_bytes, what):
@@ -27,7 +27,7 @@ memory.check_disk = noted
 shutil.disk_usage = lambda _: SimpleNamespace(free=int(free))
 os.sched_getaffinity = lambda _: {0}
 sys.argv = [module, *arguments]
-from lib.io.base import command
+from lib.work import command
 try:
     command.run(import_module(module).main)
 finally:

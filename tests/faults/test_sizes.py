@@ -9,10 +9,10 @@ import pytest
 import yaml
 from project import ROOT
 
-from lib.data.decision_lists import Task
-from lib.io.base.files import InputError
-from lib.io.base.params import load_yaml, read_cases, read_params
-from lib.io.cases import read_problems
+from lib.decision_lists.lists import Task
+from lib.files.files import InputError
+from lib.files.params import load_yaml, read_cases, read_params
+from lib.vision.cases import read_problems
 from stages.checkpoints import generate as make_texts
 from stages.checkpoints import train as train_models
 from stages.decision_lists import check, constants, control
@@ -30,8 +30,8 @@ import resource, sys, time
 from importlib import import_module
 from pathlib import Path
 stage = import_module(sys.argv[1])
-from lib.io.base import command
-from lib.io.workers import compute
+from lib.work import command
+from lib.work import compute
 def highest():  # of this program: getrusage may say what the process held that began it
     lines = Path("/proc/self/status").read_text().splitlines() if sys.platform == "linux" else []
     held = [int(line.split()[1]) for line in lines if line.startswith("VmHWM")]
@@ -143,7 +143,7 @@ def test_a_stage_takes_no_more_than_twice_what_its_params_say(stage, section, va
     done = started(tmp_path, stage, section, values, 0)
     assert done.returncode == 0, done.stderr
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("lib.io.base.params.check_memory", lambda _, n_bytes: said.append(n_bytes))
+    monkeypatch.setattr("lib.files.params.check_memory", lambda _, n_bytes: said.append(n_bytes))
     schema = {
         "gradual_rank.full_weights": full_weights.FullWeights,
         "low_rank_sparse.generate": make_patterns.Generate,
@@ -161,7 +161,7 @@ def test_a_stage_takes_no_more_than_twice_what_its_params_say(stage, section, va
 
 
 def refused(schema: type, values: dict, monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr("lib.io.base.memory.available_memory", lambda: LIMIT)
+    monkeypatch.setattr("lib.files.memory.available_memory", lambda: LIMIT)
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"x": values}))
     with pytest.raises(InputError, match=r"params.yaml: x: wanted about .* GB of memory, got 4.29 GB free"):
         read_params("x", schema, tmp_path / "params.yaml", part=True)
@@ -370,7 +370,7 @@ def test_the_committed_params_fit_into_two_gigabytes(monkeypatch):
     """All of them on a small machine; formulas give numbers, not infinity."""
     monkeypatch.chdir(ROOT)
     said: list[float] = []
-    monkeypatch.setattr("lib.io.base.params.check_memory", lambda _, n_bytes: said.append(n_bytes))
+    monkeypatch.setattr("lib.files.params.check_memory", lambda _, n_bytes: said.append(n_bytes))
     read_params("gradual_rank.full_weights", full_weights.FullWeights)
     read_params("low_rank_sparse.generate", make_patterns.Generate)
     read_params("decision_lists.check", check.Check)

@@ -14,8 +14,8 @@ from project import PYTHON, ROOT, duplicate, dvc, run
 from ruamel.yaml import YAML
 from safetensors.torch import save_file
 
-from lib.io.base import command
-from lib.io.base.files import InputError
+from lib.files.files import InputError
+from lib.work import command
 from tools import compare, unlock
 
 RWLOCK = json.dumps({"write": {"/a/b": {"pid": 4711, "cmd": "dvc repro"}}, "read": {"/a/c": [{"pid": 1, "cmd": "x"}]}})

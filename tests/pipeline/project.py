@@ -16,7 +16,7 @@ import yaml
 from dvc.repo import Repo
 from dvc.repo.index import Index
 
-from lib.io.base.params import load_yaml
+from lib.files.params import load_yaml
 from tools.imports import is_code
 
 ROOT = Path(__file__).parents[2]

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from project import ROOT
 
-from lib.io.base.files import InputError
-from lib.io.claims import read_claims
+from lib.files.files import InputError
+from lib.pages.claims import read_claims
 from stages.claims import main
 
 PLACE = r"any\.claims\[0\]\.claims\.one"

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from project import PYTHON, ROOT, clone, contents, duplicate, dvc, followers, git, params_of, run, stages
 
-from lib.io.base.params import load_yaml
+from lib.files.params import load_yaml
 
 PLOT = "vision.plot.lines"  # a param that only figures depend on
 TRAIN = "vision.digits.train.n_steps"  # a param that all depends on

@@ -13,8 +13,8 @@ import pytest
 from browser import misdrawn, needs_browser, opened, pictures
 from project import ROOT, append, commit, git
 
-from lib.io.base.files import InputError
-from lib.io.base.tables import write_json, write_table
+from lib.files.files import InputError
+from lib.files.tables import write_json, write_table
 from tools.compare import Tree, differs, figures, main, numbers
 
 OLD = {

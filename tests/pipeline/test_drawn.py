@@ -19,10 +19,10 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from project import ROOT, stages
 
-from lib.figures.style import LEAST_TEXT, READ_WIDTH, rendered, styled
-from lib.io.base.tables import read_table, write_table
-from lib.io.claims import read_claims
-from lib.io.page import COLUMN
+from lib.files.tables import read_table, write_table
+from lib.pages.claims import read_claims
+from lib.pages.html import COLUMN
+from lib.pages.style import LEAST_TEXT, READ_WIDTH, rendered, styled
 
 PAPERS_OWN = ("theorem", "paper's figure")
 
@@ -143,7 +143,7 @@ def test_a_figure_is_as_wide_as_the_column_of_the_report():
 
 
 def test_colours_have_one_palette():
-    """No figure brings its own: a colour stands in lib/figures/style.py, under the name of what it shows."""
+    """No figure brings its own: a colour stands in lib/pages/style.py, under the name of what it shows."""
     own = {
         file.name: re.findall(r"#[0-9a-fA-F]{6}\b", file.read_text()) for file in (ROOT / "lib/figures").glob("*.py")
     }

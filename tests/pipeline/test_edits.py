@@ -21,7 +21,7 @@ from project import (
     would_run,
 )
 
-from lib.io.claims import read_claims
+from lib.pages.claims import read_claims
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_nothing_reruns_in_a_clone_without_data(project):
 
 
 def test_editing_a_figure_module_reruns_only_plots_and_what_follows(project, listed):
-    file = "lib/figures/style.py"
+    file = "lib/pages/style.py"
     append(project / file, "# a wider line\n")
     rerun = set(would_run(project))
     assert users(listed, file) <= rerun <= followers(users(listed, file), tuple(listed.values()))
@@ -61,7 +61,7 @@ def test_editing_a_figure_module_reruns_only_plots_and_what_follows(project, lis
 
 
 def test_editing_the_spectra_retrains_nothing(project, listed, tiny_pipeline, tmp_path):
-    file = "lib/analysis/spectra.py"
+    file = "lib/matrices/spectra.py"
     for place in (project, duplicate(tiny_pipeline.folder, tmp_path / "with data")):
         append(place / file, "# a note\n")
         rerun = set(would_run(place))
@@ -113,8 +113,8 @@ def test_editing_a_remark_or_a_test_reruns_nothing_nor_does_what_an_editor_leave
 @pytest.mark.slow
 def test_a_figure_is_drawn_anew_in_a_clone_without_data(project, listed):
     before = contents(project, ["metrics", "plots"])
-    append(project / "lib/figures/style.py", "# a wider line\n")
-    plot = min(users(listed, "lib/figures/style.py"))
+    append(project / "lib/pages/style.py", "# a wider line\n")
+    plot = min(users(listed, "lib/pages/style.py"))
     said = dvc("repro", "--allow-missing", plot, at=project)
     assert re.findall("^Running stage '(.+)':", said, re.MULTILINE) == [plot]
     assert contents(project, ["metrics", "plots"]) == before

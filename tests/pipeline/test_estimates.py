@@ -7,9 +7,9 @@ from collections import namedtuple
 import pytest
 import torch
 
-from lib.data.images import Images
-from lib.io.base.files import InputError
-from lib.io.base.params import read_params
+from lib.files.files import InputError
+from lib.files.params import read_params
+from lib.vision.images import Images
 from stages.vision import train
 
 Usage = namedtuple("Usage", ["total", "used", "free"])

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 import yaml
 
-from lib.data.cifar import OFFICIAL, Batch, read_cifar
-from lib.io.base.files import InputError
+from lib.files.files import InputError
+from lib.vision.cifar import OFFICIAL, Batch, read_cifar
 from stages.vision.fetch import main
 
 REBUILD = Path(__file__).parents[3] / "shared" / "data" / "rebuild_cifar.py"

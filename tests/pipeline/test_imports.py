@@ -117,7 +117,7 @@ def test_an_import_added_anywhere_in_a_stage_is_noticed(copied, statement):
 
 def test_a_package_that_is_not_empty_is_a_dependency(copied):
     stage = stages()[0]
-    assert "lib/__init__.py" not in closure("lib/io/base/params.py", copied)
+    assert "lib/__init__.py" not in closure("lib/files/params.py", copied)
     append(copied / "lib" / "__init__.py", "from lib import extra\n")
     (copied / "lib" / "extra.py").write_text("thing = 1\n")
     lacking = [problem.split(",")[0] for problem in differences([stage], copied)]
@@ -138,15 +138,15 @@ def test_a_dependency_that_is_dropped_from_or_added_to_dvc_yaml_is_noticed():
 @pytest.mark.parametrize(
     ("file", "allowed", "refused"),
     [
-        ("stages/any/train.py", "lib/models/vit.py", "lib/figures/style.py"),
-        ("stages/any/plot.py", "lib/figures/ranks.py", "lib/analysis/spectra.py"),
-        ("stages/report.py", "lib/io/base/tables.py", "stages/claims.py"),
-        ("stages/any/train.py", "lib/io/runs.py", "stages/any/evaluate.py"),
-        ("lib/models/vit.py", "lib/models/attention.py", "lib/models/one_layer_vit.py"),
-        ("lib/analysis/pruning.py", "lib/analysis/spectra.py", "lib/io/runs.py"),
-        ("lib/figures/ranks.py", "lib/figures/style.py", "lib/analysis/spectra.py"),
-        ("lib/dynamics/greedy.py", "lib/dynamics/stiff_flow.py", "lib/dynamics/sgd.py"),
-        ("lib/io/runs.py", "lib/io/base/tables.py", "lib/data/images.py"),
+        ("stages/any/train.py", "lib/vision/vit.py", "lib/pages/style.py"),
+        ("stages/any/plot.py", "lib/vision/figures/ranks.py", "lib/matrices/spectra.py"),
+        ("stages/report.py", "lib/files/tables.py", "stages/claims.py"),
+        ("stages/any/train.py", "lib/files/runs.py", "stages/any/evaluate.py"),
+        ("lib/vision/vit.py", "lib/training/attention.py", "lib/low_rank_sparse/one_layer.py"),
+        ("lib/matrices/pruning.py", "lib/matrices/spectra.py", "lib/files/runs.py"),
+        ("lib/vision/figures/ranks.py", "lib/pages/style.py", "lib/matrices/spectra.py"),
+        ("lib/gradual_rank/greedy.py", "lib/training/stiff_flow.py", "lib/training/sgd.py"),
+        ("lib/files/runs.py", "lib/files/tables.py", "lib/vision/images.py"),
     ],
 )
 def test_the_table_of_imports(file, allowed, refused):

@@ -13,7 +13,7 @@ pytest.importorskip("dvclive", reason="DVCLive is not installed")
 
 @pytest.fixture(scope="module")
 def train(tiny_pipeline):
-    [stage] = [stage for stage in tiny_pipeline.stages if "lib/io/live.py" in stage.deps]
+    [stage] = [stage for stage in tiny_pipeline.stages if "lib/work/live.py" in stage.deps]
     return stage
 
 

@@ -14,8 +14,8 @@ from project import ROOT
 from ruamel.yaml import YAML
 from tiny import read_rows
 
-from lib.io.base.params import load_yaml
-from lib.io.cases import read_problems
+from lib.files.params import load_yaml
+from lib.vision.cases import read_problems
 from stages.gradual_rank import flow, generate, greedy
 
 MOST_LINES, MOST_NODES = 650, 1100

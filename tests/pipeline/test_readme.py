@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from project import dvc, git, params_of, stages
 
-from lib.io.base.params import load_yaml
+from lib.files.params import load_yaml
 from tools.readme import KNOWN, ROOT, captioned, conserved, findings, headlines, known, page, replaced
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -24,8 +24,8 @@ from browser import (
 from PIL import Image
 from project import ROOT, run, stages
 
-from lib.io.base.params import load_yaml
-from lib.io.page import picture
+from lib.files.params import load_yaml
+from lib.pages.html import picture
 
 SHOWN = """chosen => [...document.querySelectorAll(chosen)].filter(
     e => e.checkVisibility({contentVisibilityAuto: true})).map(e => e.id)"""
@@ -96,7 +96,7 @@ def test_every_claim_stands_once_beside_its_figure_with_its_verdict(text):
 
 
 def test_every_figure_stands_once_as_its_file_draws_it(text):
-    """The picture is that of the file: see tests/io/test_page.py for the picture of a drawing."""
+    """The picture is that of the file: see tests/pages/test_html.py for the picture of a drawing."""
     drawn = {path: (shown, int(w), int(h)) for path, shown, w, h, *_ in FIGURE.findall(text)}
     assert len(FIGURE.findall(text)) == len(drawn)
     assert sorted(drawn) == figures()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from project import ROOT, TRAINS, checkout, contents, dvc, git, run, stages, would_run
 
-from lib.io.base.params import load_yaml
+from lib.files.params import load_yaml
 
 DETERMINES = ["lib", "stages", "params.yaml", "dvc.yaml", "dvc.lock", "claims.yaml", "metrics", "plots"]
 

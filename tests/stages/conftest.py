@@ -51,5 +51,5 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[bytes, Figure]:
         kept[data] = figure
         file.write(data)
 
-    monkeypatch.setattr("lib.figures.style._write_svg", save)
+    monkeypatch.setattr("lib.pages.style._write_svg", save)
     return kept

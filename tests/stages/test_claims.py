@@ -12,7 +12,7 @@ from made import files
 from scipy.special import ndtr, ndtri
 from scipy.stats import quantile_test
 
-from lib.io.base.files import InputError
+from lib.files.files import InputError
 
 DESCRIBED = {"where": "figure 2", "source": "[C]"}
 GROUPS = {

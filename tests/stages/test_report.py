@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from project import ROOT
 
-from lib.io.base.files import InputError
+from lib.files.files import InputError
 from stages.report import items_of
 
 ROW = re.compile(r'(?s)<tr id="([^"]+)" data-state="([\w-]+)" data-kind="([\w-]+)">\n(.*?)</tr>')

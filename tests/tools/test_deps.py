@@ -8,7 +8,7 @@ import pytest
 import yaml
 from project import ROOT
 
-from lib.io.base.files import InputError
+from lib.files.files import InputError
 from tools import deps
 from tools.deps import with_deps
 

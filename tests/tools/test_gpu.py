@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import torch
 
-from lib.io.base.files import InputError
+from lib.files.files import InputError
 from tools import gpu
 
 TRAIN = {

@@ -16,8 +16,8 @@ from checkpoints_made import MEASURE, PLAN, SPECTRA, TEXT, taught
 from project import ROOT
 from safetensors.torch import load_file, save_file
 
-from lib.io.base.files import InputError
-from lib.io.pretrained import Checkpoint
+from lib.checkpoints.folders import Checkpoint
+from lib.files.files import InputError
 from tools import lora
 
 
@@ -222,7 +222,7 @@ def test_a_copy_of_the_base_is_no_fine_tune_of_it(folder, never):
 @pytest.mark.parametrize(("text", "n_copies"), [("-", 6), ("my.txt", 12)])
 def test_memory_for_all_that_a_plan_holds_is_wanted_before_any_work(folder, never, monkeypatch, text, n_copies):
     n_bytes = 4 * n_copies * sum(W.numel() for W in load_file("base/model.safetensors").values())
-    monkeypatch.setattr("lib.io.pretrained.available_memory", lambda: n_bytes - 1)
+    monkeypatch.setattr("lib.checkpoints.folders.available_memory", lambda: n_bytes - 1)
     wanted = rf"memory: wanted .*{n_bytes / 1e9:.2g} GB of memory for each checkpoint, got {n_bytes / 1e9:.3g} GB"
     with pytest.raises(InputError, match=wanted):
         run(text)

@@ -16,11 +16,11 @@ import yaml
 from project import ROOT
 from vit_made import scored
 
-from lib.analysis.ranks import stable_rank
-from lib.data.images import channel_statistics, read_images, standardise
-from lib.io.base.command import run
-from lib.io.base.params import read_cases
-from lib.io.runs import open_run
+from lib.files.params import read_cases
+from lib.files.runs import open_run
+from lib.matrices.ranks import stable_rank
+from lib.vision.images import channel_statistics, read_images, standardise
+from lib.work.command import run
 from tools import optimizers
 
 MODEL = {"patch_size": 4, "d_model": 8, "n_heads": 2, "d_head": 3, "d_mlp": 8, "n_layers": 2}

@@ -11,7 +11,7 @@ import yaml
 from project import commit, git
 from safetensors.torch import save_file
 
-from lib.io.base.files import InputError
+from lib.files.files import InputError
 from tools import publish
 
 TRAIN = {"device": "cpu", "n_steps": 30, "batch_size": 8, "augmentation": "crop_flip", "n_seeds": 2, "first_seed": 4}

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from project import ROOT
 
-from lib.io.base.files import InputError
+from lib.files.files import InputError
 from tools import remeasure
 
 PUBLISHED = sorted(path.parent.parent.name for path in (ROOT / "published").glob("*/tables/training.parquet"))

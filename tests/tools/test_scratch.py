@@ -6,7 +6,7 @@ import time
 import pytest
 from filelock import FileLock
 
-from lib.io.workers.scratch import Scratch
+from lib.work.scratch import Scratch
 from tools.scratch import forget
 
 DAY = 86400

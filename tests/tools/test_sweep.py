@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from project import PYTHON
 
-from lib.io.base.files import InputError
+from lib.files.files import InputError
 from tools import sweep
 
 FILE = "metrics/any/summary.json"

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from lib.io.base.foreign import LISTED, read_list
-from lib.io.base.tables import write_table
+from lib.files.tables import write_table
+from lib.work.foreign import LISTED, read_list
 from tools.tables import ROOT, listing
 
 

@@ -1,0 +1,175 @@
+r"""What a training shows of gradual rank: the delay, the order and the separation of the directions of a product.
+
+A course is the singular values of a product, largest first, at each of rising times τ, the sum of the learning rates.
+A direction is one place in that order; those count whose last singular value is significant.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lib.gradual_rank.orders import kendall
+
+Vector = Float[np.ndarray, " _"]
+Course = Float[np.ndarray, "_ _"]
+
+BEGUN, ENDED = 0.1, 0.9  # shares of its last value at which a direction has begun, and has ended
+SLOW = 0.1  # of the mean speed: below it the loss is on a plateau
+
+
+def first_time(times: Vector, values: Vector, threshold: float) -> float:
+    """When the values first reach the threshold, on the straight line of their logarithm; infinite where never."""
+    above = np.flatnonzero(values >= threshold)
+    if not len(above):
+        return math.inf
+    k = int(above[0])
+    if k == 0:
+        return float(times[0])
+    before, after = np.log(values[k - 1]), np.log(values[k])
+    return float(times[k] - (after - np.log(threshold)) / (after - before) * (times[k] - times[k - 1]))
+
+
+def at_times(
+    when: Vector, times: Vector, courses: Float[np.ndarray, "seed time p"]
+) -> Float[np.ndarray, "seed when p"]:
+    """Where courses, known at rising times, are at other times: on the straight line between two neighbours; before the
+    first time and after the last as they are there."""
+    return np.stack([np.stack([np.interp(when, times, column) for column in own.T], 1) for own in courses])
+
+
+def direction_times(times: Vector, sigma: Course, significant: float) -> tuple[Vector, Vector, Vector]:
+    """The last singular values that are significant, and when each has begun and ended."""
+    last = sigma[-1][sigma[-1] > significant]
+    begun, ended = (
+        np.array([first_time(times, sigma[:, i], share * value) for i, value in enumerate(last)])
+        for share in (BEGUN, ENDED)
+    )
+    return last, begun, ended
+
+
+def order(last: Vector, ended: Vector) -> float:
+    """Kendall's tau of size and earliness: 1 where the largest direction ends first; NaN for less than two."""
+    return kendall(last, -ended)
+
+
+def order_of_rises(times: Vector, sizes: Course) -> float:
+    """`order` of what has grown at the end and of the times at which nine tenths of it are first there."""
+    return order(sizes[-1], times[np.argmax(sizes >= 0.9 * sizes[-1], axis=0)])
+
+
+def diagonal_orders(times: Vector, products: Float[np.ndarray, "seed time p"]) -> dict[str, list[float]]:
+    """`order_of_rises` of the products of diagonal heads, by seed: of both halves, and of W_VO, the second, alone."""
+    sizes, d = np.abs(products), products.shape[-1] // 2
+    return {
+        "order": [order_of_rises(times, own) for own in sizes],
+        "order_VO": [order_of_rises(times, own[:, d:]) for own in sizes],
+    }
+
+
+def learned_in_order(
+    loss: Callable[[Float[Tensor, "seed p"]], Float[Tensor, " seed"]],
+    times: Vector,
+    products: Float[np.ndarray, "seed time p"],
+    share: float,
+    learned: float,
+    *,
+    every: int = 1,
+    to_the_end: bool = True,
+) -> dict[str, np.ndarray | list[float]]:
+    """`learned_early`, seen at every so many times, and `diagonal_orders`; NaN where a course ends before the end."""
+    n_seeds = len(products)
+    unknown = {"order": [math.nan] * n_seeds, "order_VO": [math.nan] * n_seeds}
+    early = learned_early(loss, products[:, ::every], share, learned)
+    return {"rank_early": early, **(diagonal_orders(times, products) if to_the_end else unknown)}
+
+
+def separate(begun: Vector, ended: Vector) -> float:
+    """The share of directions, but the first, that begin after the one that ended before them has; NaN for one."""
+    if len(ended) < 2:
+        return math.nan
+    places = np.argsort(ended, kind="stable")
+    return float(np.mean(begun[places[1:]] >= ended[places[:-1]]))
+
+
+def plateau_share(times: Vector, loss: Vector) -> float:
+    """The share of the time from a tenth to nine tenths of the drop in which it falls at under a tenth of its speed.
+
+    NaN for a loss that does not fall.
+    """
+    if not loss.min() < loss[0]:
+        return math.nan
+    fallen = (loss[0] - loss) / (loss[0] - loss.min())
+    begin, end = (int(np.flatnonzero(fallen >= share)[0]) for share in (BEGUN, ENDED))
+    if end <= begin + 1:
+        return 0.0
+    t, height = times[begin : end + 1], fallen[begin : end + 1]
+    speed = (height[-1] - height[0]) / (t[-1] - t[0])
+    steps = np.diff(t)
+    return float(steps[np.diff(height) / steps < SLOW * speed].sum() / (t[-1] - t[0]))
+
+
+def slopes(times: Vector, sigma: Course, n: int, window: tuple[float, float]) -> Vector:
+    """How fast each of the n largest singular values of a factor grows per τ, over a window of times."""
+    rows = np.array([[np.interp(t, times, sigma[:, i]) for t in window] for i in range(n)]).reshape(n, 2)
+    return (rows[:, 1] - rows[:, 0]) / (window[1] - window[0])
+
+
+def timing(
+    times: Vector,
+    loss: Vector,
+    keys: Course,
+    values: Course,
+    factors: Float[np.ndarray, "_ 2 _"],
+    risen: float,
+    significant: float,
+    window: tuple[float, float],
+) -> dict[str, float | int]:
+    """When and in which order the directions of W_KQ and W_VO rise, how fast those of W_V and W_O do, and the loss."""
+    last, begun, ended = direction_times(times, values, significant)
+    last_keys, _, ended_keys = direction_times(times, keys, significant)
+    growth = np.append([slopes(times[: len(factors)], factors[:, k], len(last), window) for k in (0, 1)], [])
+    return {
+        "first_rise": first_time(times, values[:, 0], risen),
+        "first_rise_KQ": first_time(times, keys[:, 0], risen),
+        "order": order(last, ended),
+        "order_KQ": order(last_keys, ended_keys),
+        "n_directions": len(last),
+        "separate": separate(begun, ended),
+        "slope_least": float(growth.min()) if len(last) else math.nan,
+        "slope_most": float(growth.max()) if len(last) else math.nan,
+        "plateau": plateau_share(times, loss),
+        "loss": float(loss[-1] / loss[0]),
+    }
+
+
+def step_of_share(loss: Vector, share: float) -> int:
+    """The first step at which the loss is at most that share of the first; the last one where it never is."""
+    fallen = np.flatnonzero(loss <= share * loss[0])
+    return int(fallen[0]) if len(fallen) else -1
+
+
+def learned_early(
+    loss: Callable[[Float[Tensor, "seed p"]], Float[Tensor, " seed"]],
+    products: Float[np.ndarray, "seed step p"],
+    share: float,
+    learned: float,
+) -> np.ndarray:
+    """How many products of each seed are beyond `learned` where its loss is first at most that share of that of zero.
+
+    -1 where it never is.
+    """
+
+    def value(p: np.ndarray) -> np.ndarray:
+        return loss(torch.from_numpy(np.ascontiguousarray(p))).numpy()
+
+    bar, found = share * value(np.zeros_like(products[:, 0])), np.full(len(products), -1)
+    for k in range(products.shape[1]):
+        p = products[:, k]
+        found = np.where((value(p) <= bar) & (found < 0), (np.abs(p) > learned).sum(-1), found)
+        if (found >= 0).all():
+            break
+    return found

@@ -1,0 +1,363 @@
+"""Threads, devices, worker processes and random generators: where and how a computation runs."""
+
+import ctypes
+import functools
+import hashlib
+import multiprocessing
+import os
+import platform
+import re
+import resource
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
+from operator import call
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from threadpoolctl import threadpool_limits
+from tqdm import tqdm
+
+from lib.files.files import InputError
+from lib.work.command import StoppedError, kill_with_parent
+from lib.work.sources import begun
+
+if TYPE_CHECKING:  # it takes a second or two to load, and what draws or judges needs none of it
+    import torch
+
+Result = TypeVar("Result")
+
+WORKERS = "LAB_WORKERS"  # of the environment, not of params.yaml: no bit of a result depends on who computes it
+PACKAGES = ("torch", "numpy", "scipy", "pandas", "pyarrow", "transformers", "peft")  # that compute
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of glibc's malloc.h
+
+_progress: Callable[[int], object] | None = None  # reports work done, to a bar here or in the parent process
+
+
+def use_threads(n_threads: int) -> None:
+    """Compute with `n_threads` from here on, in BLAS and in torch (if loaded), whatever the machine's cores."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(n_threads)
+    threadpool_limits(n_threads)
+
+
+def keep_freed_memory(n_bytes: int = 1 << 30) -> bool:
+    """Keep up to `n_bytes` of freed memory for later use; False, and nothing done, where the C library is not glibc.
+
+    Else glibc gives large blocks back, every use of a new one faults, and a training whose temporary tensors have
+    megabytes spends a quarter of its time on page faults.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    options = {M_MMAP_THRESHOLD: n_bytes, M_TRIM_THRESHOLD: n_bytes, M_TOP_PAD: n_bytes >> 4}
+    return all(mallopt(option, value) == 1 for option, value in options.items())
+
+
+def available_cores() -> int:
+    """The number of cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def n_parallel(device: str, n_threads: int = 1) -> int:
+    """How many jobs of `n_threads` this machine computes side by side: one on a GPU, one per so many cores on a CPU."""
+    return 1 if device == "cuda" else available_cores() // n_threads or 1
+
+
+def use_device(name: str) -> "torch.device":
+    """The torch device of that name; raises `InputError` where this machine has none."""
+    import torch
+
+    with warnings.catch_warnings():  # what torch warns of is said here
+        warnings.simplefilter("ignore")
+        if name.startswith("cuda") and not torch.cuda.is_available():
+            raise InputError(f"device: wanted {name}, got {_why_no_gpu()}")
+    return torch.device(name)
+
+
+def _why_no_gpu() -> str:
+    """What keeps torch from the GPU, as far as it says so."""
+    import torch
+
+    if torch.version.cuda is None:
+        return "a torch made for the CPU alone, which sees no GPU"
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        found = re.search(r"driver.*too old.*found version (\d+)", str(error), re.DOTALL)
+        if found:
+            driver = f"{int(found[1]) // 1000}.{int(found[1]) % 1000 // 10}"
+            newer = f"older than CUDA {torch.version.cuda}, for which this torch is made"
+            return f"a driver for CUDA {driver}, {newer}: install a newer driver, or a torch made for CUDA {driver}"
+    return "a machine on which torch sees no GPU"
+
+
+@functools.cache
+def machine(device: str = "cpu") -> dict[str, str]:
+    """What the bits of a result depend on here: packages, and the kind of CPU, or of GPU."""
+    import torch
+
+    found = {}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    if device.startswith("cuda"):
+        here = torch.cuda.is_available()
+        found["GPU"] = torch.cuda.get_device_name(device) if here else "of another machine"
+        return found
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.exists() else []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith(("vendor_id", "CPU implementer"))]
+    found["CPU"] = f"{platform.machine()} {named[0] if named else platform.processor()}".strip()
+    found["vector instructions"] = torch.backends.cpu.get_cpu_capability()
+    return found
+
+
+def matmul_rate(device: "torch.device", dtype: "torch.dtype", size: int) -> float:
+    """Floating-point operations per second of a square matrix product on this device, measured in a moment."""
+    import torch
+
+    A, B = torch.randn(2, size, size, device=device).to(dtype)
+    times = []
+    for _ in range(6):
+        begin = time.perf_counter()
+        torch.mm(A, B)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    return 2 * size**3 / min(times)
+
+
+def generator(seed: int, *purpose: str | int, device: "str | torch.device" = "cpu") -> "torch.Generator":
+    """A generator of its own for each named purpose of a seed, e.g. `generator(0, "epoch", 3)`."""
+    import torch
+
+    digest = hashlib.sha256(repr((seed, *purpose)).encode()).digest()
+    return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
+def advance(n: int = 1) -> None:
+    """Report `n` units of work done to the progress bar of `spread`, if there is one."""
+    if _progress is not None:
+        _progress(n)
+
+
+def spread(
+    function: Callable[..., Result],
+    jobs: Sequence[tuple],
+    *,
+    n_processes: int,
+    label: str,
+    total: int | None = None,
+    unit: str = "step",
+    n_threads: int = 1,
+    device: str = "cpu",
+    n_bytes: int = 0,
+) -> Iterator[Result]:
+    """Yield `function(*job)` for each job, in order, computed with `n_threads` each, here or by worker processes.
+
+    A progress bar counts the jobs that are done, or, up to `total`, what they `advance`. They are pure functions of
+    their arguments, so that the number of processes changes no bit. What needs one process alone is computed here. A
+    worker ends when its parent does; the first error of a worker is raised here, and what has not begun is cancelled.
+    A worker that dies ends the work (`StoppedError`).
+
+    Where the environment's `LAB_WORKERS` names a Ray cluster, its workers compute all jobs, whatever `n_processes`
+    says. There each job is given `n_bytes` of memory, and a GPU where `device` is one; it is tried again where
+    its worker is lost.
+    """
+    address = cluster(os.environ.get(WORKERS, ""))
+    if total is None:
+        function, total = functools.partial(_counted, function), len(jobs)
+    n_processes = min(n_processes, len(jobs))
+    every = 1 if sys.stderr.isatty() else 20
+    with tqdm(total=total, desc=label, unit=unit, mininterval=every) as bar:
+        if address and jobs:
+            from lib.work.ray_workers import spread_over_cluster
+
+            needs = {"n_threads": n_threads, "n_gpus": int(device.startswith("cuda")), "n_bytes": n_bytes}
+            yield from spread_over_cluster(function, jobs, address=address, **needs, label=label, bar=bar)
+        elif n_processes > 1:
+            yield from _spread_over_workers(function, jobs, n_processes, n_threads, label, bar)
+        else:
+            yield from _computed_here(function, jobs, n_threads, bar)
+
+
+def cluster(workers: str) -> str | None:
+    """The address of the Ray cluster that `LAB_WORKERS` names, `auto` for the one of this machine; None for no cluster.
+
+    Raises `InputError` for what names neither a cluster nor this machine's own processes.
+    """
+    if workers in ("", "local"):
+        return None
+    place, _, address = workers.partition(":")
+    if place != "ray" or not address or address == "//":
+        raise InputError(f"{WORKERS}: wanted local, ray:auto, ray:HOST:PORT or ray://HOST:PORT, got {workers!r}")
+    return workers if address.startswith("//") else address
+
+
+def spread_kinds(
+    jobs: Mapping[str, Sequence[tuple]], *, n_processes: int, label: str, unit: str
+) -> dict[str, list[Any]]:
+    """What jobs (function, *arguments) of several kinds give, one list of results per kind; all are spread together."""
+    every = [job for alike in jobs.values() for job in alike]
+    done = iter(list(spread(call, every, n_processes=n_processes, label=label, unit=unit)))
+    return {kind: [next(done) for _ in alike] for kind, alike in jobs.items()}
+
+
+def spread_by_name(
+    function: Callable[..., Result], jobs: Mapping[str, tuple], *, label: str, unit: str
+) -> dict[str, Result]:
+    """What `function(*job)` gives for each job, by the job's name, computed on all cores."""
+    done = spread(function, list(jobs.values()), n_processes=available_cores(), label=label, unit=unit)
+    return dict(zip(jobs, done, strict=True))
+
+
+def _counted(function: Callable[..., Result], *job: Any) -> Result:
+    result = function(*job)
+    advance()
+    return result
+
+
+def _computed_here(
+    function: Callable[..., Result], jobs: Sequence[tuple], n_threads: int, bar: tqdm
+) -> Iterator[Result]:
+    use_threads(n_threads)
+    keep_freed_memory()
+    for job in jobs:
+        with reporting(bar.update):
+            result = function(*job)
+        yield result
+
+
+@contextmanager
+def reporting(report: Callable[[int], object]) -> Iterator[None]:
+    """Have what is computed meanwhile `advance` there."""
+    global _progress
+    before, _progress = _progress, report
+    try:
+        yield
+    finally:
+        _progress = before
+
+
+def _spread_over_workers(
+    function: Callable[..., Result], jobs: Sequence[tuple], n_processes: int, n_threads: int, label: str, bar: tqdm
+) -> Iterator[Result]:
+    # A fork saves the imports of every worker, some seconds; but the threads of OpenMP do not survive it.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" and n_threads == 1 else "spawn")
+    try:
+        advanced = context.Value("q", 0)
+        pool = ProcessPoolExecutor(n_processes, context, _start_worker, (advanced, n_threads, begun))
+    except (OSError, ImportError, NotImplementedError) as error:  # without /dev/shm there are no semaphores
+        bar.write(f"{label}: this system has no worker processes ({error}); one process computes", file=sys.stderr)
+        yield from _computed_here(function, jobs, n_threads, bar)
+        return
+    workers, n_kills = pool._processes, _kills_for_memory()
+    try:
+        futures = _submitted(pool, function, jobs)
+        for future in futures:
+            while not future.done():
+                wait([f for f in futures if not f.done()], timeout=0.5, return_when=FIRST_COMPLETED)
+                bar.update(advanced.value - bar.n)
+                for ended in futures:
+                    if ended.done() and ended.exception():
+                        ended.result()
+            bar.update(advanced.value - bar.n)
+            yield future.result()
+    except BrokenProcessPool as error:
+        why = _cause_of_death(list(workers.values()), n_kills) or str(error)
+        for worker in multiprocessing.active_children():  # one that began while the pool broke would be waited for
+            worker.kill()
+        raise StoppedError(f"{label}: a worker process died: {why}") from error
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)  # a worker in the middle of a job ends with this process
+        raise
+    pool.shutdown()
+
+
+def _submitted(
+    pool: ProcessPoolExecutor, function: Callable[..., Result], jobs: Sequence[tuple]
+) -> list[Future[Result]]:
+    try:
+        return [pool.submit(function, *job) for job in jobs]
+    except OSError as error:  # "handle is closed" says a pool that breaks meanwhile
+        raise BrokenProcessPool(str(error)) from error
+
+
+def _cause_of_death(workers: Iterable[BaseProcess], n_kills: int) -> str:
+    """How the first of the workers ended, and why that may be; the pool ends the others by SIGTERM."""
+    end = time.monotonic() + 2
+    while True:  # for a moment, another thread may be the one that asks for a process's end
+        ended = [(worker.pid, worker.exitcode) for worker in workers if worker.exitcode is not None]
+        first = next((one for one in ended if one[1] != -signal.SIGTERM), None)
+        if first or time.monotonic() > end:
+            break
+        time.sleep(0.02)
+    if not ended:
+        return ""
+    pid, code = first or ended[0]
+    if not code or code > 0:
+        return f"process {pid} ended with exit code {code}, and not by an error of its work"
+    how = f"process {pid} was ended by {signal.Signals(-code).name}"
+    if code in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE, -signal.SIGABRT):
+        return f"{how}, a fault in compiled code (a package, or memory)"
+    if code != -signal.SIGKILL:
+        return how
+    killed = _kills_for_memory() - n_kills
+    known = f"the kernel has ended {killed} process(es) for it meanwhile; " if killed else ""
+    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    free, total = (_memory(name) for name in ("MemAvailable", "MemTotal"))
+    sizes = f"the largest process had {largest:.1f} GB, and {free:.1f} of {total:.1f} GB are free now"
+    return f"{how}, as the system does where memory is short ({known}{sizes}), or by hand"
+
+
+def _kills_for_memory() -> int:
+    """How many processes Linux has ended for want of memory; 0 where that is not known."""
+    return int(_field(Path("/proc/vmstat"), "oom_kill"))
+
+
+def _memory(name: str) -> float:
+    """A line of /proc/meminfo in GB; 0 where there is none."""
+    return _field(Path("/proc/meminfo"), f"{name}:") / 2**20
+
+
+def _field(file: Path, name: str) -> float:
+    try:
+        lines = [line.split() for line in file.read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return 0.0
+    return next((float(line[1]) for line in lines if line[0] == name), 0.0)
+
+
+def _start_worker(advanced: Any, n_threads: int, sources: Mapping[str, str]) -> None:
+    def report(n: int) -> None:
+        with advanced.get_lock():
+            advanced.value += n
+
+    global _progress
+    _progress = report
+    begun.update(sources)  # what this process loads is to be what its parent has loaded
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to say
+    kill_with_parent()
+    use_threads(n_threads)
+    keep_freed_memory()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
