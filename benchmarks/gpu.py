@@ -20,13 +20,13 @@ from torch.utils.data import DataLoader, Dataset
 
 from lib.files.params import read_params
 from lib.files.tables import write_json
+from lib.training.devices import generator, matmul_rate, use_device
 from lib.training.sgd import State, sgd
 from lib.training.stacked import Losses
-from lib.vision.device import use_device
 from lib.vision.images import Images, channel_statistics, read_images, standardise
 from lib.vision.vit import ViT, forward_flops, training_loss
 from lib.work.command import run
-from lib.work.compute import available_cores, generator, matmul_rate
+from lib.work.compute import available_cores
 from stages.vision.train import Train, Variant, feed
 
 WARM_UP = 5  # steps, which compile and fill caches

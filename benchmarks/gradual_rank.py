@@ -20,8 +20,8 @@ from lib.gradual_rank.diagonal_heads import DiagonalHead, diagonal_head
 from lib.gradual_rank.flow import Event, LogCoordinates, log_flow, staged_flow, with_events
 from lib.gradual_rank.greedy import greedy
 from lib.gradual_rank.tasks import gaussian_pair, gaussian_sequences
+from lib.training.devices import generator
 from lib.work.command import run
-from lib.work.compute import generator
 
 LOG10_SCALES = (-1, -2, -4, -8, -16, -32)
 STEPS, UNIT, RATE = 200_000, 2_000, 0.1

@@ -22,8 +22,9 @@ import torch
 
 from lib.files.files import InputError, atomic
 from lib.files.tables import read_json, write_json
+from lib.training.devices import use_threads
 from lib.work.command import run
-from lib.work.compute import available_cores, use_threads
+from lib.work.compute import available_cores
 
 Row = dict[str, Any]
 

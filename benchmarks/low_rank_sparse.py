@@ -27,8 +27,8 @@ from lib.low_rank_sparse.one_layer import (
     random_readout,
 )
 from lib.low_rank_sparse.patterns import PatternTask, draw_samples, orthonormal_patterns
+from lib.training.devices import generator, keep_freed_memory
 from lib.work.command import run
-from lib.work.compute import generator, keep_freed_memory
 
 D_MODEL, N_PATTERNS = 20, 15
 Gradients = dict[str, Tensor]

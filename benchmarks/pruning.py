@@ -13,9 +13,9 @@ from torch.nn.utils import prune
 
 from benchmarks.harness import Contender, race, write_results
 from lib.matrices.pruning import magnitude_masks
+from lib.training.devices import generator
 from lib.vision.vit import MATRICES, ViT, Weights, forward_flops, logits, remove_heads, remove_neurons
 from lib.work.command import run
-from lib.work.compute import generator
 
 RATES = [k / 10 for k in range(1, 10)]
 SHAPE = (3, 32, 32)

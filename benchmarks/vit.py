@@ -16,11 +16,11 @@ from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.harness import Contender, race, write_results
 from lib.training.attention import merge_heads
+from lib.training.devices import generator
 from lib.vision.augmentation import crop_and_flip
 from lib.vision.images import batches, standardise
 from lib.vision.vit import ViT, Weights, logits, patches
 from lib.work.command import run
-from lib.work.compute import generator
 
 SHAPE, BATCH = (3, 32, 32), 16
 MODEL = ViT(patch_size=4, d_model=512, n_heads=8, d_head=64, d_mlp=512, n_layers=6)

@@ -22,9 +22,10 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.harness import Row, Spread, write_results
+from lib.training.devices import use_threads
 from lib.work.cells import spread_cells
 from lib.work.command import run
-from lib.work.compute import spread, use_threads
+from lib.work.compute import spread
 
 Way = Callable[[Callable, list[tuple]], Iterable[Any]]
 JOBLIB = ("loky", "multiprocessing", "ray", "dask")

@@ -180,7 +180,7 @@ def check_device(device: str) -> None:
     """Say what the device is; raises `InputError` where torch has none, or where it computes something else."""
     import torch
 
-    from lib.vision.device import use_device
+    from lib.training.devices import use_device
 
     found = use_device(device)
     draw = torch.Generator().manual_seed(0)
@@ -303,7 +303,7 @@ class Work:
     def speed(self, step: Step) -> dict[str, Any]:
         """The measured rates, once for a machine."""
         from benchmarks.gpu import machine
-        from lib.vision.device import use_device
+        from lib.training.devices import use_device
 
         here = machine(use_device(step.section["train"]["device"]))
         found = self._kept("speed.json", {})

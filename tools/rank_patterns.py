@@ -38,9 +38,10 @@ from lib.checkpoints.plans import Module, budget_of, parameters, plan, shuffled
 from lib.checkpoints.update_spectra import update_of
 from lib.files.params import Name, load_yaml, read_cases, read_params
 from lib.files.tables import compact, write_json, write_measures, write_table
+from lib.training.devices import generator
 from lib.work.cells import Job, joined, spread_cells
 from lib.work.command import run
-from lib.work.compute import available_cores, generator
+from lib.work.compute import available_cores
 from stages.checkpoints import plot
 from stages.checkpoints.train import Train, Training, descent, step_name
 from tools.publish import PACKAGES, commit

@@ -7,7 +7,7 @@ import torch
 
 from lib.files.files import InputError
 from lib.files.memory import COPIES, check_disk
-from lib.work.compute import matmul_rate
+from lib.training.devices import matmul_rate
 
 SHARE_OF_RATE = 0.4  # of a device's rate for matrix products, which a training reaches [C]
 

@@ -1,18 +1,14 @@
-"""Threads, devices, worker processes and random generators: where and how a computation runs."""
+"""Worker processes: who computes, which changes no bit of a result."""
 
-import ctypes
 import functools
-import hashlib
 import multiprocessing
 import os
 import platform
-import re
 import resource
 import signal
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -22,47 +18,21 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from operator import call
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from lib.files.files import InputError
+from lib.training.devices import keep_freed_memory, use_threads
 from lib.work.command import StoppedError, kill_with_parent
 from lib.work.sources import begun
-
-if TYPE_CHECKING:  # it takes a second or two to load, and what draws or judges needs none of it
-    import torch
 
 Result = TypeVar("Result")
 
 WORKERS = "LAB_WORKERS"  # of the environment, not of params.yaml: no bit of a result depends on who computes it
 PACKAGES = ("torch", "numpy", "scipy", "pandas", "pyarrow", "transformers", "peft")  # that compute
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of glibc's malloc.h
 
 _progress: Callable[[int], object] | None = None  # reports work done, to a bar here or in the parent process
-
-
-def use_threads(n_threads: int) -> None:
-    """Compute with `n_threads` from here on, in BLAS and in torch (if loaded), whatever the machine's cores."""
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(n_threads)
-    threadpool_limits(n_threads)
-
-
-def keep_freed_memory(n_bytes: int = 1 << 30) -> bool:
-    """Keep up to `n_bytes` of freed memory for later use; False, and nothing done, where the C library is not glibc.
-
-    Else glibc gives large blocks back, every use of a new one faults, and a training whose temporary tensors have
-    megabytes spends a quarter of its time on page faults.
-    """
-    if not sys.platform.startswith("linux"):
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
-        return False
-    options = {M_MMAP_THRESHOLD: n_bytes, M_TRIM_THRESHOLD: n_bytes, M_TOP_PAD: n_bytes >> 4}
-    return all(mallopt(option, value) == 1 for option, value in options.items())
 
 
 def available_cores() -> int:
@@ -74,34 +44,6 @@ def available_cores() -> int:
 def n_parallel(device: str, n_threads: int = 1) -> int:
     """How many jobs of `n_threads` this machine computes side by side: one on a GPU, one per so many cores on a CPU."""
     return 1 if device == "cuda" else available_cores() // n_threads or 1
-
-
-def use_device(name: str) -> "torch.device":
-    """The torch device of that name; raises `InputError` where this machine has none."""
-    import torch
-
-    with warnings.catch_warnings():  # what torch warns of is said here
-        warnings.simplefilter("ignore")
-        if name.startswith("cuda") and not torch.cuda.is_available():
-            raise InputError(f"device: wanted {name}, got {_why_no_gpu()}")
-    return torch.device(name)
-
-
-def _why_no_gpu() -> str:
-    """What keeps torch from the GPU, as far as it says so."""
-    import torch
-
-    if torch.version.cuda is None:
-        return "a torch made for the CPU alone, which sees no GPU"
-    try:
-        torch.cuda.init()
-    except (RuntimeError, AssertionError) as error:
-        found = re.search(r"driver.*too old.*found version (\d+)", str(error), re.DOTALL)
-        if found:
-            driver = f"{int(found[1]) // 1000}.{int(found[1]) % 1000 // 10}"
-            newer = f"older than CUDA {torch.version.cuda}, for which this torch is made"
-            return f"a driver for CUDA {driver}, {newer}: install a newer driver, or a torch made for CUDA {driver}"
-    return "a machine on which torch sees no GPU"
 
 
 @functools.cache
@@ -123,29 +65,6 @@ def machine(device: str = "cpu") -> dict[str, str]:
     found["CPU"] = f"{platform.machine()} {named[0] if named else platform.processor()}".strip()
     found["vector instructions"] = torch.backends.cpu.get_cpu_capability()
     return found
-
-
-def matmul_rate(device: "torch.device", dtype: "torch.dtype", size: int) -> float:
-    """Floating-point operations per second of a square matrix product on this device, measured in a moment."""
-    import torch
-
-    A, B = torch.randn(2, size, size, device=device).to(dtype)
-    times = []
-    for _ in range(6):
-        begin = time.perf_counter()
-        torch.mm(A, B)
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - begin)
-    return 2 * size**3 / min(times)
-
-
-def generator(seed: int, *purpose: str | int, device: "str | torch.device" = "cpu") -> "torch.Generator":
-    """A generator of its own for each named purpose of a seed, e.g. `generator(0, "epoch", 3)`."""
-    import torch
-
-    digest = hashlib.sha256(repr((seed, *purpose)).encode()).digest()
-    return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 
 
 def advance(n: int = 1) -> None:

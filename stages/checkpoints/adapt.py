@@ -22,9 +22,10 @@ from lib.checkpoints.update_spectra import leading_triplets, update_of
 from lib.files.files import InputError, clear
 from lib.files.memory import COPIES, check_disk
 from lib.files.tables import read_table, write_json
+from lib.training.devices import generator
 from lib.work.cells import Course, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores, generator
+from lib.work.compute import available_cores
 
 SEED = 0  # of randomised ranges, as those of the plan
 LISTED = "adapters.json"

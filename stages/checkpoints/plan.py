@@ -44,8 +44,9 @@ from lib.files.memory import COPIES, check_disk
 from lib.files.params import Count, Fraction, Interval, read_params
 from lib.files.tables import read_table, write_table
 from lib.matrices.pruning import pruned_states
+from lib.training.devices import generator, use_device
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores, generator, spread, use_device
+from lib.work.compute import available_cores, spread
 from lib.work.kept import Keep, kept
 
 # Of the weights in float32, at most: 10.1 copies were measured with a text (where updates are ranked to be pruned), 4.7

@@ -33,9 +33,10 @@ from lib.files.tables import write_table
 from lib.matrices.ranks import summaries
 from lib.matrices.spectra import initial_factor, product_singular_values
 from lib.matrices.spectra import update_singular_values as product_update
+from lib.training.devices import generator
 from lib.work.cells import joined, spread_cells
 from lib.work.command import OutFile, run
-from lib.work.compute import available_cores, generator
+from lib.work.compute import available_cores
 
 SEED = 0  # of randomised ranges: every matrix has a draw of its own
 RTOL = 1e-3  # of the numerical rank

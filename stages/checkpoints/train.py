@@ -18,9 +18,10 @@ from lib.files.files import InputError, clear
 from lib.files.inputs import write_sums
 from lib.files.memory import COPIES, check_disk
 from lib.files.params import Interval, Name, Positive, Seeds, Steps, read_cases, read_params
+from lib.training.devices import generator
 from lib.work.cells import Course, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import advance, available_cores, generator
+from lib.work.compute import advance, available_cores
 
 Size = Annotated[int, Interval("[1, 65536]")]
 NULLS = ("language", "permuted")  # the text that the base is trained on, and its null

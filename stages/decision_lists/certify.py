@@ -15,9 +15,10 @@ from lib.files.params import Interval, read_params
 from lib.files.runs import open_run, open_runs
 from lib.files.tables import read_table, write_table
 from lib.matrices.pruning import fewest_kept
+from lib.training.devices import use_threads
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores, use_threads
+from lib.work.compute import available_cores
 
 
 @dataclass(frozen=True)

@@ -35,9 +35,10 @@ from lib.decision_lists.lists import (
 from lib.files.files import clear
 from lib.files.params import Interval, Seed, read_params
 from lib.files.tables import write_table
+from lib.training.devices import generator, use_threads
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores, generator, use_threads
+from lib.work.compute import available_cores
 
 CASES_A_CHUNK = 1000  # drawn from one random generator, by one process
 WEIGHTS_A_CASE = 8  # drawn for one task: making a task costs more than a gradient

@@ -15,9 +15,10 @@ from lib.files.files import InputError, clear
 from lib.files.memory import COPIES, check_disk, table_memory
 from lib.files.params import Count, Interval, Positive, Seed, read_cases, read_params
 from lib.files.tables import write_table
+from lib.training.devices import generator, use_threads
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores, generator, use_threads
+from lib.work.compute import available_cores
 
 
 @dataclass(frozen=True)

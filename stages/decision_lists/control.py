@@ -15,11 +15,12 @@ from lib.files.inputs import read_as
 from lib.files.memory import COPIES, check_disk, check_memory
 from lib.files.params import Positive, Steps, read_params
 from lib.files.tables import read_table, write_table
+from lib.training.devices import use_threads
 from lib.training.gradient_descent import Weights
 from lib.training.sgd import State, sgd
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores, use_threads
+from lib.work.compute import available_cores
 
 
 @dataclass(frozen=True)

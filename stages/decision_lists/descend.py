@@ -22,10 +22,11 @@ from lib.files.inputs import read_as
 from lib.files.memory import COPIES, check_disk, check_memory
 from lib.files.params import Interval, Seed, Steps, read_params
 from lib.files.tables import read_table, write_table
+from lib.training.devices import generator, use_threads
 from lib.training.gradient_descent import Step, Weights, gradient_descent
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores, generator, use_threads
+from lib.work.compute import available_cores
 
 Noise = Literal["none", "uniform", "adversarial"]
 FLIPS = 20  # rounds in which the signs of the adversarial noise settle; a few suffice

@@ -19,10 +19,11 @@ from lib.files.inputs import read_as
 from lib.files.memory import COPIES, check_disk, check_memory
 from lib.files.params import Interval, Positive, read_cases, read_params
 from lib.files.tables import read_table, write_table
+from lib.training.devices import use_threads
 from lib.training.stiff_flow import first_crossing, stiff_flow, until_positive
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores, use_threads
+from lib.work.compute import available_cores
 
 Tolerance = Annotated[float, Interval("[1e-12, 1e-2]")]
 Size = Annotated[int, Interval("[1, 1000000]")]

@@ -26,8 +26,8 @@ from lib.files.files import InputError
 from lib.files.memory import COPIES, check_disk, check_memory
 from lib.files.params import Interval, Name, Seeds, read_cases
 from lib.files.tables import write_table
+from lib.training.devices import generator, use_threads
 from lib.work.command import OutFile, run
-from lib.work.compute import generator, use_threads
 
 Size = Annotated[int, Interval("[1, 64]")]
 KINDS, OWN = ("cyclic", "random", "shared heads"), "own "

@@ -20,10 +20,11 @@ from lib.files.memory import COPIES, check_disk, check_memory
 from lib.files.params import Count, Interval, Positive, read_params
 from lib.files.runs import Layout, clear_runs, write_run
 from lib.files.tables import read_table, write_table
+from lib.training.devices import use_threads
 from lib.training.stiff_flow import Step, along, stiff_flow, until_positive
 from lib.work.cells import Course, Saved, Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores, use_threads
+from lib.work.compute import available_cores
 
 Tolerance = Annotated[float, Interval("[1e-12, 1e-2]")]
 

@@ -31,11 +31,12 @@ from lib.files.memory import COPIES, check_disk, check_memory, table_memory
 from lib.files.params import Count, Interval, Positive, Seeds, Steps, read_cases, read_params
 from lib.files.runs import Layout, clear_runs, write_run
 from lib.files.tables import read_table, write_table
+from lib.training.devices import generator, use_threads
 from lib.training.gradient_descent import Weights, gradient_descent
 from lib.training.sgd import State, saved_steps, sgd
 from lib.work.cells import Course, Saved, Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores, generator, use_threads
+from lib.work.compute import available_cores
 
 Scale = Annotated[float, Interval("[0, 1e6]")]
 Size = Annotated[int, Interval("[1, 4096]")]

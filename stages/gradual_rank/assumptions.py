@@ -17,9 +17,10 @@ from lib.files.tables import read_table, write_table
 from lib.gradual_rank.diagonal_heads import diagonal_network
 from lib.gradual_rank.flow import LogCoordinates, Solver, log_flow, with_samples
 from lib.gradual_rank.tasks import read_toy
+from lib.training.devices import generator, use_threads
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores, generator, use_threads
+from lib.work.compute import available_cores
 
 COLUMNS = {
     "returns": ["seed", "point", "kind", "time", "noise", "ratio_products", "ratio_weights", "baseline_moves"],

@@ -21,9 +21,10 @@ from lib.gradual_rank.flow import LogCoordinates, Solver, log_flow, staged_flow,
 from lib.gradual_rank.greedy import greedy
 from lib.gradual_rank.step_counts import steps_to
 from lib.gradual_rank.tasks import gaussian_pair, read_toy
+from lib.training.devices import generator, use_threads
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores, generator, use_threads
+from lib.work.compute import available_cores
 
 LogScale = Annotated[float, Interval("[-1000, 0)")]
 RepresentableScale = Annotated[float, Interval("[-100, 0)")]

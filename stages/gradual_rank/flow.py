@@ -20,11 +20,12 @@ from lib.gradual_rank.diagonal_heads import Uphill, diagonal_network, head_matri
 from lib.gradual_rank.flow import LogCoordinates, Solver, event_table, log_flow, with_events, with_samples
 from lib.gradual_rank.tasks import Toy, read_toy
 from lib.training.attention import PRODUCTS
+from lib.training.devices import use_threads
 from lib.training.stiff_flow import StalledError
 from lib.vision.cases import read_problems
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores, use_threads
+from lib.work.compute import available_cores
 
 LogScale = Annotated[float, Interval("[-1000, 0)")]
 CELL = {"seed": int, "log10_init_scale": float}

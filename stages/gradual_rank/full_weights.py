@@ -17,9 +17,10 @@ from lib.gradual_rank.full_heads import FullHead, first_rise
 from lib.gradual_rank.step_counts import evenly, steps_to
 from lib.gradual_rank.tasks import gaussian_sequences
 from lib.training.attention import PRODUCTS
+from lib.training.devices import generator, use_threads
 from lib.work.cells import Course, Saved, joined, spread_cells
 from lib.work.command import OutFile, OutFolder, run
-from lib.work.compute import advance, available_cores, generator, use_threads
+from lib.work.compute import advance, available_cores
 
 NAMES: tuple[str, ...] = ("W_K", "W_Q", "W_V", "W_O")
 

@@ -13,9 +13,9 @@ from lib.files.inputs import with_digest
 from lib.files.params import Interval, Name, Seeds
 from lib.gradual_rank.diagonal_heads import taught
 from lib.gradual_rank.tasks import PAIRS, Law, gaussian_sequences
+from lib.training.devices import generator, use_threads
 from lib.vision.cases import read_problems
 from lib.work.command import OutFolder, run
-from lib.work.compute import generator, use_threads
 
 Size = Annotated[int, Interval("[1, 1000]")]
 

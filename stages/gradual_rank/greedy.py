@@ -27,10 +27,11 @@ from lib.gradual_rank.flow import Event, LogCoordinates, Solver, event_table, lo
 from lib.gradual_rank.greedy import greedy
 from lib.gradual_rank.staircase import stability_limit, strong_minimum
 from lib.gradual_rank.tasks import Toy, gaussian_pair, read_toy
+from lib.training.devices import generator, use_threads
 from lib.vision.cases import read_problems
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores, generator, use_threads
+from lib.work.compute import available_cores
 
 LogScale = Annotated[float, Interval("[-1000, 0)")]
 CELL = {"seed": int, "log10_init_scale": float}

@@ -27,10 +27,11 @@ from lib.gradual_rank.step_counts import evenly, steps_to
 from lib.gradual_rank.tasks import gaussian_sequences
 from lib.matrices.ranks import effective_rank, ranks_on_the_way
 from lib.training.attention import PRODUCTS
+from lib.training.devices import generator, use_threads
 from lib.training.stacked import groups
 from lib.work.cells import Course, Saved, Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores, generator, use_threads
+from lib.work.compute import available_cores
 
 Trainings = tuple[tuple[float, int], ...]  # log10 of the init scale and rank of the teacher, side by side
 WINDOW = (0.05, 0.15)  # of τ, in which the singular values of the factors grow

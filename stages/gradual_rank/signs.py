@@ -21,9 +21,10 @@ from lib.gradual_rank.optimizer_courses import at_times, learned_in_order
 from lib.gradual_rank.sign_flow import LONGEST, Event, against_ray, first_ray, sign_flow
 from lib.gradual_rank.step_counts import steps_to
 from lib.gradual_rank.tasks import gaussian_pair, gaussian_sequences
+from lib.training.devices import generator, use_threads
 from lib.work.cells import Job, Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores, generator, use_threads
+from lib.work.compute import available_cores
 
 FIRST, GROWTH = 20, 1.05  # sign descent's first rate is the init scale over 20, and grows so that no sign is lost
 SLOPE_STEPS = 100, 200  # ten and twenty times the memory of Adam's m, a tenth and a fifth of that of its v

@@ -16,11 +16,12 @@ from lib.files.tables import write_table
 from lib.low_rank_sparse.adapters import adapter_gradient, initial_adapter
 from lib.low_rank_sparse.one_layer import MATRICES, Weights, at_rest, loss_gradient, scores, training_memory
 from lib.low_rank_sparse.patterns import PATTERNS, epochs, read_patterns
+from lib.training.devices import generator, use_device
 from lib.training.gradient_descent import gradient_descent, until_rest
 from lib.vision.cases import CONFIGURATION
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFile, run
-from lib.work.compute import advance, generator, n_parallel, use_device
+from lib.work.compute import advance, n_parallel
 
 
 @dataclass(frozen=True)

@@ -42,9 +42,10 @@ from lib.low_rank_sparse.sparsity import norm_groups, otsu_threshold, sums_of_la
 from lib.low_rank_sparse.subspaces import place
 from lib.matrices.low_rank import low_rank_models, null_updates
 from lib.matrices.pruning import entry_removals, n_pruned, pruning_rates, removals
+from lib.training.devices import generator, use_device
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFile, run
-from lib.work.compute import advance, generator, n_parallel, use_device
+from lib.work.compute import advance, n_parallel
 
 Rank = Annotated[int, Interval("[0, 65536]")]
 Step = Annotated[float, Interval("[0.001, 1]")]

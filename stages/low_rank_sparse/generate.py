@@ -10,8 +10,8 @@ from lib.files.inputs import with_digest
 from lib.files.params import Seeds, read_params
 from lib.low_rank_sparse.pattern_sizes import PatternSizes
 from lib.low_rank_sparse.patterns import PatternTask, draw_patterns, stacked
+from lib.training.devices import generator, use_threads
 from lib.work.command import OutFile, run
-from lib.work.compute import generator, use_threads
 
 
 @dataclass(frozen=True)

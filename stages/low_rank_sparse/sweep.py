@@ -25,11 +25,12 @@ from lib.low_rank_sparse.pattern_sizes import PatternSizes, Size, Tokens
 from lib.low_rank_sparse.patterns import PatternTask, draw_patterns, epochs, patterns_of_classes, permuted
 from lib.low_rank_sparse.sparsity import norm_groups
 from lib.matrices.low_rank import null_updates, truncated_models, update_spectra
+from lib.training.devices import generator, use_device
 from lib.training.gradient_descent import gradient_descent, last_and_fitted, until_rest
 from lib.vision.cases import CONFIGURATION
 from lib.work.cells import Tables, spread_cells
 from lib.work.command import OutFile, run
-from lib.work.compute import generator, n_parallel, use_device
+from lib.work.compute import n_parallel
 
 Error = Annotated[float, Interval("[0, 100]")]
 Neurons = Annotated[int, Interval("[2, 1e9]")]

@@ -25,10 +25,11 @@ from lib.low_rank_sparse.one_layer import (
 )
 from lib.low_rank_sparse.patterns import PATTERNS, Samples, permuted, read_patterns, stacked_epochs
 from lib.training.attention import PRODUCTS
+from lib.training.devices import generator, use_device
 from lib.training.gradient_descent import gradient_descent, until_rest
 from lib.work.cells import Course, Saved, joined, spread_cells
 from lib.work.command import OutFile, OutFolder, run
-from lib.work.compute import advance, generator, n_parallel, use_device
+from lib.work.compute import advance, n_parallel
 
 Step = Annotated[int, Interval("[0, 1e6]")]
 Error = Annotated[float, Interval("[0, 100]")]

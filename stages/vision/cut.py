@@ -29,12 +29,12 @@ from lib.files.tables import write_table
 from lib.matrices.low_rank import doubling_ranks, truncated_updates
 from lib.matrices.pruning import Order, magnitude_masks, n_pruned, pruning_rates, removal_order
 from lib.training.attention import merge_heads, split_heads
-from lib.vision.device import kind_of, use_device
+from lib.training.devices import generator, kind_of, use_device
 from lib.vision.images import channel_statistics, read_images, standardise
 from lib.vision.vit import ATTENTION, MATRICES, Weights, forward_flops, remove_heads, remove_neurons, score
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFile, run
-from lib.work.compute import generator, n_parallel
+from lib.work.compute import n_parallel
 
 Pruned = Iterator[tuple[float, Weights]]
 

@@ -15,17 +15,17 @@ from lib.files.memory import check_memory
 from lib.files.params import Count, Interval, Positive, Seeds, read_params
 from lib.files.runs import Layout, clear_runs, write_run
 from lib.training.attention import PRODUCTS, fuse
+from lib.training.devices import Device, generator, kind_of, use_device
 from lib.training.sgd import Optimizer, State, saved_steps, sgd
 from lib.training.stacked import Losses, apart, groups, joined, together
 from lib.vision.augmentation import RandAugment, augmented
 from lib.vision.budget import check_budget
 from lib.vision.cases import chosen_cases, differences
-from lib.vision.device import Device, kind_of, use_device
 from lib.vision.images import Images, batches, channel_statistics, permuted, read_images, standardise
 from lib.vision.vit import MATRICES, Scaled, ViT, Weights, score, training_cost, training_loss, training_memory
 from lib.work.checkpoints import Checkpoints, newest, stacked, unfinished
 from lib.work.command import OutFolder, run
-from lib.work.compute import advance, generator, machine, n_parallel, spread
+from lib.work.compute import advance, machine, n_parallel, spread
 from lib.work.live import Curves
 from lib.work.scratch import Scratch, code_digest
 

@@ -9,7 +9,7 @@ from lib.checkpoints.attribution import path_attribution
 from lib.checkpoints.grammar import text
 from lib.checkpoints.models import LinearUpdates, linear_modules, loss, small_model
 from lib.checkpoints.plans import Module, budget_of, plan
-from lib.work.compute import generator
+from lib.training.devices import generator
 from stages.checkpoints.train import Train, descent
 
 SIZES = {"d_model": 16, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "d_mlp": 24, "init_scale": 0.1, "seq_len": 16}

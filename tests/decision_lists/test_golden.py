@@ -10,9 +10,9 @@ from lib.decision_lists.bounds import rarest_conflict
 from lib.decision_lists.lists import Task, frequent_heads, product_law, shared_heads_lists, subsets
 from lib.matrices.ranks import stable_rank
 from lib.matrices.spectra import singular_values
+from lib.training.devices import generator
 from lib.training.gradient_descent import gradient_descent
 from lib.training.stiff_flow import until_positive
-from lib.work.compute import generator
 from stages.decision_lists.scales import flow_of, steps_of
 
 

@@ -36,9 +36,8 @@ from lib.files.params import (
     read_params,
 )
 from lib.files.runs import open_runs
-from lib.vision.device import Device
+from lib.training.devices import Device, generator
 from lib.vision.images import Images
-from lib.work.compute import generator
 from stages.vision import train
 from stages.vision.train import Train
 

@@ -21,8 +21,8 @@ from lib.gradual_rank.flow import (
     with_samples,
 )
 from lib.gradual_rank.tasks import gaussian_pair, gaussian_sequences
+from lib.training.devices import generator
 from lib.training.stiff_flow import StalledError, Step, crossing_of
-from lib.work.compute import generator
 
 FINE = {"rtol": 1e-7, "atol": 1e-7}
 USUAL = {"rtol": 1e-6, "atol": 1e-4}

@@ -11,7 +11,7 @@ from lib.gradual_rank.diagonal_heads import DiagonalHead, diagonal_head
 from lib.gradual_rank.flow import LogCoordinates, log_flow, staged_flow, with_events
 from lib.gradual_rank.greedy import greedy
 from lib.gradual_rank.tasks import gaussian_pair, gaussian_sequences
-from lib.work.compute import generator
+from lib.training.devices import generator
 
 SOLVER = {"rtol": 1e-5, "atol": 1e-3}
 THRESHOLD = 1e-2

@@ -5,8 +5,8 @@ import torch
 
 from lib.low_rank_sparse.one_layer import MATRICES, initial_weights, loss_gradient, random_readout, score
 from lib.low_rank_sparse.patterns import PatternTask, draw_samples, epochs, orthonormal_patterns
+from lib.training.devices import generator
 from lib.training.gradient_descent import gradient_descent
-from lib.work.compute import generator
 
 
 @pytest.fixture(scope="module", params=["tied", "untied"])

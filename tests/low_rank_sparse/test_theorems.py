@@ -25,8 +25,8 @@ from lib.low_rank_sparse.one_layer import (
 from lib.low_rank_sparse.patterns import PatternTask, draw_samples, epochs, orthonormal_patterns
 from lib.low_rank_sparse.subspaces import alignment, leading_directions
 from lib.matrices.low_rank import truncated_updates
+from lib.training.devices import generator
 from lib.training.gradient_descent import gradient_descent
-from lib.work.compute import generator
 
 D, M, SEQ_LEN = 20, 15, 40
 

@@ -10,7 +10,7 @@ import yaml
 from checkpoints_made import TEXT
 from transformers import AutoModelForCausalLM
 
-from lib.work.compute import generator
+from lib.training.devices import generator
 from stages.checkpoints import train as training
 from tools import rank_patterns
 

@@ -7,11 +7,11 @@ from torch.nn.functional import cross_entropy
 from lib.matrices.ranks import stable_rank
 from lib.matrices.spectra import product_singular_values, update_factors
 from lib.training.attention import PRODUCTS
+from lib.training.devices import generator
 from lib.training.sgd import State, sgd
 from lib.vision.digits import digits_file, read_digits
 from lib.vision.images import Images, batches, channel_statistics, standardise
 from lib.vision.vit import ViT, logits
-from lib.work.compute import generator
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from lib.training.devices import generator
 from lib.vision.augmentation import crop_and_flip
 from lib.vision.images import (
     Images,
@@ -15,7 +16,6 @@ from lib.vision.images import (
     read_images,
     standardise,
 )
-from lib.work.compute import generator
 
 
 def bytes_of(shape, seed=0):

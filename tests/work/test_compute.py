@@ -23,19 +23,9 @@ from threadpoolctl import threadpool_info
 
 from lib.files.files import InputError
 from lib.matrices.spectra import singular_values
+from lib.training.devices import generator, use_device, use_threads
 from lib.work.command import StoppedError
-from lib.work.compute import (
-    advance,
-    available_cores,
-    cluster,
-    generator,
-    machine,
-    spread,
-    spread_by_name,
-    spread_kinds,
-    use_device,
-    use_threads,
-)
+from lib.work.compute import advance, available_cores, cluster, machine, spread, spread_by_name, spread_kinds
 
 ROOT = Path(__file__).parents[2]
 
@@ -361,7 +351,7 @@ def test_a_worker_ends_when_its_parent_is_killed(tmp_path, n_threads):
 SCRIPT = """
 import resource, sys
 import torch
-from lib.work.compute import keep_freed_memory
+from lib.training.devices import keep_freed_memory
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
 def faults():

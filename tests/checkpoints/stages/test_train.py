@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM
 
 from lib.checkpoints.folders import open_snapshots
 from lib.files.files import InputError
-from lib.work.compute import generator
+from lib.training.devices import generator
 
 SIZES = {"d_model": 16, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "d_mlp": 24, "init_scale": 0.1}
 PARAMS = {"n_seeds": 2, **SIZES, "seq_len": 16, "batch_size": 4}

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from lib.files.files import InputError
-from lib.vision.device import kind_of, use_device
-from lib.work import compute
+from lib.training.devices import kind_of, use_device
 
 
 @pytest.fixture
@@ -69,7 +68,6 @@ def test_why_torch_sees_no_gpu_is_said_in_one_line(cuda, error, said, monkeypatc
     monkeypatch.setattr(torch.cuda, "is_available", none)
     monkeypatch.setattr(torch.version, "cuda", cuda)
     monkeypatch.setattr(torch.cuda, "init", fails)
-    for use in (use_device, compute.use_device):
-        with pytest.raises(InputError, match=re.escape(f"device: wanted cuda, {said}")) as found:
-            use("cuda")
-        assert "\n" not in str(found.value)
+    with pytest.raises(InputError, match=re.escape(f"device: wanted cuda, {said}")) as found:
+        use_device("cuda")
+    assert "\n" not in str(found.value)
