@@ -30,7 +30,8 @@ from lib.matrices.spectra import (
 from lib.training.devices import generator, use_threads
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFile, run
-from lib.work.compute import advance, available_cores
+from lib.work.compute import available_cores
+from lib.work.progress import advance
 
 NULL_SEED = 0  # of the Gaussian null: every matrix of a run has a draw of its own
 COPIES = 36  # of a state in float32, measured: two of them in float64, their factors, and what decompositions need

@@ -31,7 +31,7 @@ def with_deps(text: str, root: Path) -> str:
             raise InputError(f"{stage[1]}: wanted deps that are a list of paths without comments, got {listed!r}")
         others = [path for path in listed if not is_code(path)]
         code = {dep(path) for module in modules for path in closure(module.replace(".", "/") + ".py", root)}
-        return stage[0].replace(deps[0], f"    deps: {_in_brackets(others, list(code))}\n")
+        return stage[0].replace(deps[0], f"    deps: {_in_brackets(others, [path for path in code if path])}\n")
 
     return STAGE.sub(rewritten, text)
 

@@ -4,7 +4,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-FOLDERS = ("lib/files", "lib/work")  # one dep each: what most stages use
 BY_NAME = {"import_module", "__import__", "run_module", "run_path", "exec", "eval"}
 
 
@@ -56,14 +55,15 @@ def closure(file: str, root: Path) -> dict[str, str]:
     return found
 
 
-def dep(file: str) -> str:
-    """What dvc.yaml names for a file of code: the file, or its folder where most stages use it.
+def dep(file: str) -> str | None:
+    """What dvc.yaml names for a file of code: the file, or `lib/files` for all that is in it.
 
-
-    What most stages use, as `lib/files`, is such a folder: one dep for all that is in it.
+    None for what is in `lib/work`: it is machinery like DVC itself, and changes no byte of a result.
     """
-    folder = Path(file).parent
-    return folder.as_posix() if folder.as_posix() in FOLDERS else file
+    folder = Path(file).parent.as_posix()
+    if folder == "lib/work":
+        return None
+    return folder if folder == "lib/files" else file
 
 
 def is_code(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a section of params.yaml says of a data set of patterns, with its bounds: `lib.low_rank_sparse.patterns` draws it."""
+"""What a section of params.yaml says of a data set of patterns, with its bounds; patterns.py draws it."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any

@@ -17,7 +17,9 @@ import pandas as pd
 
 from lib.files.files import InputError, sha256
 from lib.files.tables import read_table, write_table
-from lib.work.compute import advance, machine, spread
+from lib.work.compute import spread
+from lib.work.machines import machine
+from lib.work.progress import advance
 from lib.work.scratch import Scratch, code_digest
 
 Tables = dict[str, pd.DataFrame]

@@ -3,7 +3,6 @@
 import functools
 import multiprocessing
 import os
-import platform
 import resource
 import signal
 import sys
@@ -12,8 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
-from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from operator import call
@@ -22,17 +19,13 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-from lib.files.files import InputError
 from lib.training.devices import keep_freed_memory, use_threads
+from lib.work.cluster import WORKERS, cluster
 from lib.work.command import StoppedError, kill_with_parent
+from lib.work.progress import advance, report_to, reporting
 from lib.work.sources import begun
 
 Result = TypeVar("Result")
-
-WORKERS = "LAB_WORKERS"  # of the environment, not of params.yaml: no bit of a result depends on who computes it
-PACKAGES = ("torch", "numpy", "scipy", "pandas", "pyarrow", "transformers", "peft")  # that compute
-
-_progress: Callable[[int], object] | None = None  # reports work done, to a bar here or in the parent process
 
 
 def available_cores() -> int:
@@ -44,33 +37,6 @@ def available_cores() -> int:
 def n_parallel(device: str, n_threads: int = 1) -> int:
     """How many jobs of `n_threads` this machine computes side by side: one on a GPU, one per so many cores on a CPU."""
     return 1 if device == "cuda" else available_cores() // n_threads or 1
-
-
-@functools.cache
-def machine(device: str = "cpu") -> dict[str, str]:
-    """What the bits of a result depend on here: packages, and the kind of CPU, or of GPU."""
-    import torch
-
-    found = {}
-    for name in PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    if device.startswith("cuda"):
-        here = torch.cuda.is_available()
-        found["GPU"] = torch.cuda.get_device_name(device) if here else "of another machine"
-        return found
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.exists() else []
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith(("vendor_id", "CPU implementer"))]
-    found["CPU"] = f"{platform.machine()} {named[0] if named else platform.processor()}".strip()
-    found["vector instructions"] = torch.backends.cpu.get_cpu_capability()
-    return found
-
-
-def advance(n: int = 1) -> None:
-    """Report `n` units of work done to the progress bar of `spread`, if there is one."""
-    if _progress is not None:
-        _progress(n)
 
 
 def spread(
@@ -113,19 +79,6 @@ def spread(
             yield from _computed_here(function, jobs, n_threads, bar)
 
 
-def cluster(workers: str) -> str | None:
-    """The address of the Ray cluster that `LAB_WORKERS` names, `auto` for the one of this machine; None for no cluster.
-
-    Raises `InputError` for what names neither a cluster nor this machine's own processes.
-    """
-    if workers in ("", "local"):
-        return None
-    place, _, address = workers.partition(":")
-    if place != "ray" or not address or address == "//":
-        raise InputError(f"{WORKERS}: wanted local, ray:auto, ray:HOST:PORT or ray://HOST:PORT, got {workers!r}")
-    return workers if address.startswith("//") else address
-
-
 def spread_kinds(
     jobs: Mapping[str, Sequence[tuple]], *, n_processes: int, label: str, unit: str
 ) -> dict[str, list[Any]]:
@@ -158,17 +111,6 @@ def _computed_here(
         with reporting(bar.update):
             result = function(*job)
         yield result
-
-
-@contextmanager
-def reporting(report: Callable[[int], object]) -> Iterator[None]:
-    """Have what is computed meanwhile `advance` there."""
-    global _progress
-    before, _progress = _progress, report
-    try:
-        yield
-    finally:
-        _progress = before
 
 
 def _spread_over_workers(
@@ -265,8 +207,7 @@ def _start_worker(advanced: Any, n_threads: int, sources: Mapping[str, str]) -> 
         with advanced.get_lock():
             advanced.value += n
 
-    global _progress
-    _progress = report
+    report_to(report)
     begun.update(sources)  # what this process loads is to be what its parent has loaded
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to say
     kill_with_parent()

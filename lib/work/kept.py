@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lib.files.files import sha256
-from lib.work.compute import advance, machine
+from lib.work.machines import machine
+from lib.work.progress import advance
 from lib.work.scratch import Scratch, code_digest
 
 

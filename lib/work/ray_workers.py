@@ -28,8 +28,11 @@ from tqdm import tqdm
 
 import lib
 from lib.files.files import InputError, atomic
-from lib.work import compute
+from lib.training.devices import keep_freed_memory, use_threads
+from lib.work.cluster import WORKERS
 from lib.work.command import StoppedError
+from lib.work.machines import machine
+from lib.work.progress import reporting
 from lib.work.scratch import scratch_root
 from lib.work.sources import begun
 
@@ -88,7 +91,7 @@ def connect(address: str) -> None:
         import ray  # pyright: ignore[reportMissingImports]
     except ModuleNotFoundError as error:
         wanted = "wanted the package ray (make .venv/ray)"
-        raise InputError(f"{compute.WORKERS}: {wanted}, got none") from error
+        raise InputError(f"{WORKERS}: {wanted}, got none") from error
     if _shipped and ray.is_initialized():
         return
     root = Path(lib.__path__[0]).parent
@@ -102,7 +105,7 @@ def connect(address: str) -> None:
             ray.init(address, runtime_env={"working_dir": folder}, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError, ImportError) as error:
             said = str(error).strip().split("\n")[0]
-            raise InputError(f"{compute.WORKERS}: wanted a Ray cluster at {address}, got: {said}") from error
+            raise InputError(f"{WORKERS}: wanted a Ray cluster at {address}, got: {said}") from error
     _shipped = True
 
 
@@ -121,13 +124,13 @@ def _terms(n_threads: int) -> Iterator[Terms]:
     main = {key: value for key, value in spawn.get_preparation_data("").items() if key.startswith("init_main")}
     if not main.get("init_main_from_name", "stages.").startswith("stages."):
         main = {}  # a program that is not shipped, such as pytest: its own functions cannot be jobs
-    variables = {**{name: os.environ.get(name) for name in VARIABLES}, compute.WORKERS: None}  # a job spreads no jobs
+    variables = {**{name: os.environ.get(name) for name in VARIABLES}, WORKERS: None}  # a job spreads no jobs
     mixed = os.environ.get("LAB_MIXED_CPUS", "") not in ("", "0")
     try:
         for mark in marks:
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.write_text(token, encoding="utf-8")
-        yield Terms(token, home, shared, compute.machine(), mixed, main, variables, n_threads, begun)
+        yield Terms(token, home, shared, machine(), mixed, main, variables, n_threads, begun)
     finally:
         marks[1].unlink(missing_ok=True)
         shutil.rmtree(shared, ignore_errors=True)  # a worker may be ending in it
@@ -276,7 +279,7 @@ def accept(terms: Terms) -> None:
     code = Path(lib.__path__[0])
     if "runtime_resources" not in code.parts:
         raise InputError(f"{where}: wanted the code that was shipped, in runtime_resources, got {code}")
-    if found := differences(terms.machine, compute.machine()):
+    if found := differences(terms.machine, machine()):
         if not terms.mixed:
             wanted = "wanted a machine that gives the same bits (or LAB_MIXED_CPUS=1)"
             raise InputError(f"{where}: {wanted}, got {found}")
@@ -289,8 +292,8 @@ def accept(terms: Terms) -> None:
         else:
             os.environ[name] = value
     spawn.prepare(dict(terms.main))
-    compute.use_threads(terms.n_threads)
-    compute.keep_freed_memory()
+    use_threads(terms.n_threads)
+    keep_freed_memory()
 
 
 class _Report:
@@ -309,7 +312,7 @@ class _Report:
 @contextmanager
 def _reporting(terms: Terms, number: int) -> Iterator[_Report]:
     report = _Report(terms.shared / f"at-{number}")
-    with compute.reporting(report):
+    with reporting(report):
         yield report
 
 

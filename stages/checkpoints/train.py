@@ -21,7 +21,8 @@ from lib.files.params import Interval, Name, Positive, Seeds, Steps, read_cases,
 from lib.training.devices import generator
 from lib.work.cells import Course, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import advance, available_cores
+from lib.work.compute import available_cores
+from lib.work.progress import advance
 
 Size = Annotated[int, Interval("[1, 65536]")]
 NULLS = ("language", "permuted")  # the text that the base is trained on, and its null

@@ -20,7 +20,8 @@ from lib.training.attention import PRODUCTS
 from lib.training.devices import generator, use_threads
 from lib.work.cells import Course, Saved, joined, spread_cells
 from lib.work.command import OutFile, OutFolder, run
-from lib.work.compute import advance, available_cores
+from lib.work.compute import available_cores
+from lib.work.progress import advance
 
 NAMES: tuple[str, ...] = ("W_K", "W_Q", "W_V", "W_O")
 

@@ -21,7 +21,8 @@ from lib.training.gradient_descent import gradient_descent, until_rest
 from lib.vision.cases import CONFIGURATION
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFile, run
-from lib.work.compute import advance, n_parallel
+from lib.work.compute import n_parallel
+from lib.work.progress import advance
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,8 @@ from lib.matrices.pruning import entry_removals, n_pruned, pruning_rates, remova
 from lib.training.devices import generator, use_device
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFile, run
-from lib.work.compute import advance, n_parallel
+from lib.work.compute import n_parallel
+from lib.work.progress import advance
 
 Rank = Annotated[int, Interval("[0, 65536]")]
 Step = Annotated[float, Interval("[0.001, 1]")]

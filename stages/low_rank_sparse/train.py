@@ -29,7 +29,8 @@ from lib.training.devices import generator, use_device
 from lib.training.gradient_descent import gradient_descent, until_rest
 from lib.work.cells import Course, Saved, joined, spread_cells
 from lib.work.command import OutFile, OutFolder, run
-from lib.work.compute import advance, n_parallel
+from lib.work.compute import n_parallel
+from lib.work.progress import advance
 
 Step = Annotated[int, Interval("[0, 1e6]")]
 Error = Annotated[float, Interval("[0, 100]")]

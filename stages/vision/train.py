@@ -25,8 +25,10 @@ from lib.vision.images import Images, batches, channel_statistics, permuted, rea
 from lib.vision.vit import MATRICES, Scaled, ViT, Weights, score, training_cost, training_loss, training_memory
 from lib.work.checkpoints import Checkpoints, newest, stacked, unfinished
 from lib.work.command import OutFolder, run
-from lib.work.compute import advance, machine, n_parallel, spread
+from lib.work.compute import n_parallel, spread
 from lib.work.live import Curves
+from lib.work.machines import machine
+from lib.work.progress import advance
 from lib.work.scratch import Scratch, code_digest
 
 InitScale = Annotated[float, Interval("(0, 100]")]

@@ -144,8 +144,7 @@ def test_a_figure_is_as_wide_as_the_column_of_the_report():
 
 def test_colours_have_one_palette():
     """No figure brings its own: a colour stands in lib/pages/style.py, under the name of what it shows."""
-    own = {
-        file.name: re.findall(r"#[0-9a-fA-F]{6}\b", file.read_text()) for file in (ROOT / "lib/figures").glob("*.py")
-    }
-    assert len(own.pop("style.py")) > 5
+    files = [*ROOT.glob("lib/*/figures/*.py"), *ROOT.glob("lib/*/figures.py"), *ROOT.glob("lib/pages/*.py")]
+    own = {file: re.findall(r"#[0-9a-fA-F]{6}\b", file.read_text()) for file in files}
+    assert len(own.pop(ROOT / "lib" / "pages" / "style.py")) > 5
     assert {name: found for name, found in own.items() if found} == {}

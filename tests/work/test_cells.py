@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from lib.work.cells import joined, spread_cells
-from lib.work.compute import machine
 from lib.work.kept import kept
+from lib.work.machines import machine
 
 CALLS: list[tuple] = []
 

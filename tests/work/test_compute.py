@@ -24,8 +24,11 @@ from threadpoolctl import threadpool_info
 from lib.files.files import InputError
 from lib.matrices.spectra import singular_values
 from lib.training.devices import generator, use_device, use_threads
+from lib.work.cluster import cluster
 from lib.work.command import StoppedError
-from lib.work.compute import advance, available_cores, cluster, machine, spread, spread_by_name, spread_kinds
+from lib.work.compute import available_cores, spread, spread_by_name, spread_kinds
+from lib.work.machines import machine
+from lib.work.progress import advance
 
 ROOT = Path(__file__).parents[2]
 

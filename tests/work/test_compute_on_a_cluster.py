@@ -14,7 +14,7 @@ from lib.files.files import InputError
 from lib.files.params import load_yaml
 from lib.work import ray_workers
 from lib.work.command import StoppedError
-from lib.work.compute import machine
+from lib.work.machines import machine
 from lib.work.ray_workers import differences
 
 ROOT = Path(__file__).parents[2]
