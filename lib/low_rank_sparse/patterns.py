@@ -3,18 +3,20 @@ r"""Sequences of noisy orthogonal patterns whose label is a majority vote of som
 A token is one of $M$ orthonormal patterns $\mu_1, \dots, \mu_M$ plus Gaussian noise. The first patterns are
 discriminative: each belongs to one class. The tokens of a sample are `n_relevant` of one pattern of its class (the
 *label-relevant* ones), `n_confusion` of patterns of other classes, and else irrelevant patterns, drawn uniformly; their
-order is random. So the class with the most discriminative tokens is the label. Tokens are rows.
-"""
+order is random. So the class with the most discriminative tokens is the label. Tokens are rows."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
+
+from lib.files.params import Count, Interval
 
 # What a data set is, and the tensors by whose names it is known.
 PATTERNS = "a data set of patterns", ("patterns", "train_tokens", "train_labels", "test_tokens", "test_labels")
@@ -226,3 +228,27 @@ def read_patterns(path: Path) -> PatternData:
             raise ValueError(f"{path}: wanted tokens, labels and patterns that fit one another, got {shapes}")
     train, test = (Samples(**part) for part in parts)
     return PatternData(seeds, mu, train, test)
+
+
+Size = Annotated[int, Interval("[1, 16384]")]
+Tokens = Annotated[int, Interval("[0, 16384]")]
+
+
+@dataclass(frozen=True)
+class PatternSizes:
+    """The samples and what they are made of; the letters of the paper stand at `PatternTask`."""
+
+    n_train: Count
+    n_test: Count
+    d_model: Size
+    n_patterns: Size
+    seq_len: Size
+    n_relevant: Size
+    n_confusion: Tokens
+    noise: Annotated[float, Interval("[0, 100]")]
+
+    @property
+    def of_task(self) -> dict[str, Any]:
+        """What of it says how a sample is made, by the names of `PatternTask`: all but how many there are."""
+        names = ("d_model", "n_patterns", "seq_len", "n_relevant", "n_confusion", "noise")
+        return {name: getattr(self, name) for name in names}

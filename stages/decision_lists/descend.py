@@ -14,8 +14,7 @@ from torch import Tensor
 from lib.decision_lists.attention import PopulationLoss, Rows, attention_margins, attention_rows
 from lib.decision_lists.bounds import DescentBound, descent_bound, flow_bound, rarest_conflict, with_noise
 from lib.decision_lists.certificates import list_order_margin, logit_margin
-from lib.decision_lists.curvature import largest_curvature
-from lib.decision_lists.descent import CompliantDescent, compliant_descent
+from lib.decision_lists.descent import CompliantDescent, compliant_descent, largest_curvature
 from lib.decision_lists.lists import COLUMNS, Task, tasks_by_name
 from lib.files.files import clear
 from lib.files.inputs import read_as

@@ -6,7 +6,7 @@ from pathlib import Path
 from lib.files.files import clear
 from lib.files.params import Count, Positive, read_params
 from lib.files.tables import compact, read_table, write_measures, write_table
-from lib.gradual_rank.optimizer_measures import (
+from lib.gradual_rank.growth import (
     few_measures,
     flow_distances,
     flow_measures,

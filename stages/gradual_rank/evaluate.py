@@ -17,11 +17,23 @@ from lib.gradual_rank.activation_times import (
     time_measures,
     with_control,
 )
-from lib.gradual_rank.descent_times import descent_errors, descent_measures, example_measures
-from lib.gradual_rank.disturbances import assumption_measures, end_distances
-from lib.gradual_rank.first_directions import full_measures
-from lib.gradual_rank.plateau_measures import by_scale, departed, measures_by_scale, plateau_distances, stage_measures
-from lib.gradual_rank.rank_budgets import departures, rank_errors, ranks_of_adapter, ranks_of_head
+from lib.gradual_rank.measures import (
+    assumption_measures,
+    by_scale,
+    departed,
+    departures,
+    descent_errors,
+    descent_measures,
+    end_distances,
+    example_measures,
+    full_measures,
+    measures_by_scale,
+    plateau_distances,
+    rank_errors,
+    ranks_of_adapter,
+    ranks_of_head,
+    stage_measures,
+)
 from lib.gradual_rank.staircase import plateau_errors, relative_gaps
 from lib.matrices.ranks import of_products
 from lib.vision.cases import read_problems

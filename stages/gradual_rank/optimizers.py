@@ -20,7 +20,7 @@ from lib.files.runs import Layout, clear_runs, write_run
 from lib.files.tables import write_table
 from lib.gradual_rank.balance import changes
 from lib.gradual_rank.full_heads import FullHead
-from lib.gradual_rank.optimizer_courses import step_of_share, timing
+from lib.gradual_rank.growth import step_of_share, timing
 from lib.gradual_rank.optimizers import RULES, annealed, descend, descended
 from lib.gradual_rank.shared_tokens import SharedTokensHead, gaussian_factors, memory, named, products_of_ranks, spectra
 from lib.gradual_rank.step_counts import evenly, steps_to

@@ -17,7 +17,7 @@ from lib.gradual_rank import optimizers
 from lib.gradual_rank.balance import diagonal_shares
 from lib.gradual_rank.diagonal_heads import DiagonalHead, diagonal_head
 from lib.gradual_rank.flow import LogCoordinates, log_flow, path_to_rest
-from lib.gradual_rank.optimizer_courses import at_times, learned_in_order
+from lib.gradual_rank.growth import at_times, learned_in_order
 from lib.gradual_rank.sign_flow import LONGEST, Event, against_ray, first_ray, sign_flow
 from lib.gradual_rank.step_counts import steps_to
 from lib.gradual_rank.tasks import gaussian_pair, gaussian_sequences

@@ -9,18 +9,20 @@ import pandas as pd
 from lib.files.params import Fraction, Positive, read_params
 from lib.files.runs import open_runs
 from lib.files.tables import compact, pick, read_table, write_csv, write_measures, write_table
-from lib.low_rank_sparse.curves import (
+from lib.low_rank_sparse.energy import gap, leading_energy, nuclear_tail, of_matrices
+from lib.low_rank_sparse.measures import (
     by_value,
+    direction_measures,
     exponents,
     harmless_rates,
     least_rise,
     nearest,
+    neuron_measures,
     numbers_needed,
     of_null,
     of_sweep,
+    truncation_measures,
 )
-from lib.low_rank_sparse.cut_measures import direction_measures, neuron_measures, truncation_measures
-from lib.low_rank_sparse.energy import gap, leading_energy, nuclear_tail, of_matrices
 from lib.matrices.ranks import summaries
 from lib.work.command import OutFile, OutFolder, run
 

@@ -8,8 +8,7 @@ from safetensors.torch import save
 from lib.files.files import atomic
 from lib.files.inputs import with_digest
 from lib.files.params import Seeds, read_params
-from lib.low_rank_sparse.pattern_sizes import PatternSizes
-from lib.low_rank_sparse.patterns import PatternTask, draw_patterns, stacked
+from lib.low_rank_sparse.patterns import PatternSizes, PatternTask, draw_patterns, stacked
 from lib.training.devices import generator, use_threads
 from lib.work.command import OutFile, run
 

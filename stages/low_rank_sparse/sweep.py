@@ -21,8 +21,16 @@ from lib.files.tables import write_table
 from lib.low_rank_sparse.energy import around_each
 from lib.low_rank_sparse.grids import grid
 from lib.low_rank_sparse.one_layer import MATRICES, SampleLoss, Weights, initial_weights, random_readout, scores
-from lib.low_rank_sparse.pattern_sizes import PatternSizes, Size, Tokens
-from lib.low_rank_sparse.patterns import PatternTask, draw_patterns, epochs, patterns_of_classes, permuted
+from lib.low_rank_sparse.patterns import (
+    PatternSizes,
+    PatternTask,
+    Size,
+    Tokens,
+    draw_patterns,
+    epochs,
+    patterns_of_classes,
+    permuted,
+)
 from lib.low_rank_sparse.sparsity import norm_groups
 from lib.matrices.low_rank import null_updates, truncated_models, update_spectra
 from lib.training.devices import generator, use_device

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lib.decision_lists.curvature import largest_curvature, largest_eigenpair
+from lib.decision_lists.descent import largest_curvature, largest_eigenpair
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 40])

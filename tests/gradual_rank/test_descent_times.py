@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from lib.gradual_rank.descent_times import descent_errors, return_errors
+from lib.gradual_rank.measures import descent_errors, return_errors
 
 
 def test_a_descent_is_as_far_off_as_half_of_what_the_flow_activates():

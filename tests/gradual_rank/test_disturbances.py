@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.gradual_rank.disturbances import by_case, end_distances, share_below
+from lib.gradual_rank.measures import by_case, end_distances, share_below
 
 
 def test_the_distance_at_the_end_is_the_largest_of_any_product():

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.gradual_rank.first_directions import first_after, rise_errors, rise_ratios, rise_times
+from lib.gradual_rank.measures import first_after, rise_errors, rise_ratios, rise_times
 
 SPECTRA = pd.DataFrame(
     [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lib.gradual_rank.optimizer_courses import (
+from lib.gradual_rank.growth import (
     at_times,
     direction_times,
     first_time,

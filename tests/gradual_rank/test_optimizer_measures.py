@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.gradual_rank.optimizer_measures import (
+from lib.gradual_rank.growth import (
     few_measures,
     flow_distances,
     flow_measures,

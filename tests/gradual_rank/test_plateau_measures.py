@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.gradual_rank.plateau_measures import (
+from lib.gradual_rank.measures import (
     by_scale,
     charge_constants,
     departed,

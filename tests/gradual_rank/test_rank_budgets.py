@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 
-from lib.gradual_rank.rank_budgets import departures, rank_at, rank_errors, rank_of, ranks_of_adapter, ranks_of_head
+from lib.gradual_rank.measures import departures, rank_at, rank_errors, rank_of, ranks_of_adapter, ranks_of_head
 
 LN10 = math.log(10)
 

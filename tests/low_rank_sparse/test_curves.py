@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.low_rank_sparse.curves import (
+from lib.low_rank_sparse.measures import (
     by_value,
     exponents,
     harmless_rate,

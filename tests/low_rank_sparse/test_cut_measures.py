@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from lib.low_rank_sparse.cut_measures import direction_measures, neuron_measures, truncation_measures
+from lib.low_rank_sparse.measures import direction_measures, neuron_measures, truncation_measures
 
 
 def truncations(seed, shift):
