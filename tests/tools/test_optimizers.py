@@ -20,6 +20,7 @@ from lib.files.params import read_cases
 from lib.files.runs import open_run
 from lib.matrices.ranks import stable_rank
 from lib.vision.images import channel_statistics, read_images, standardise
+from lib.work import sources
 from lib.work.command import run
 from tools import optimizers
 
@@ -57,6 +58,7 @@ def in_this_process(command, **how):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(how["cwd"])
         patch.setattr(sys, "argv", [module, *arguments])
+        patch.setattr(sources, "_noted", [])  # what this stage reads, and nothing that was read in another folder
         run(import_module(module).main)
     return None
 
