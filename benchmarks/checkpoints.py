@@ -16,7 +16,13 @@ import torch
 from torch import Tensor
 
 from benchmarks.harness import Contender, Row, race, write_results
-from lib.checkpoints.update_spectra import OVERSAMPLE, PASSES, gram_singular_values, leading_triplets, squared_norm
+from lib.checkpoints.update_spectra import (
+    OVERSAMPLE,
+    PASSES,
+    gram_singular_values,
+    leading_triplets,
+    squared_norm,
+)
 from lib.work.command import run
 from stages.checkpoints.spectra import Spectra, matrix_row
 
@@ -45,15 +51,29 @@ def contenders(A: Tensor) -> list[Contender]:
     def excess(sigma: Tensor) -> float:
         return abs((total - float(sigma.double()[:RANK].square().sum())) / best - 1)
 
-    def one(name: str, values: Callable[[], Tensor], goal: float | None = None, note: str = "") -> Contender:
+    def one(
+        name: str, values: Callable[[], Tensor], goal: float | None = None, note: str = ""
+    ) -> Contender:
         return Contender(name, values, excess, TAIL, 1, goal, note)
 
     n = RANK + OVERSAMPLE
     return [
-        one("ours: randomised, 64", lambda: leading_triplets(A, RANK, torch.Generator().manual_seed(0)).sigma),
-        one("ours: Gram in f64, all 4096", lambda: gram_singular_values(A), note="all singular values, no vectors"),
+        one(
+            "ours: randomised, 64",
+            lambda: leading_triplets(A, RANK, torch.Generator().manual_seed(0)).sigma,
+        ),
+        one(
+            "ours: Gram in f64, all 4096",
+            lambda: gram_singular_values(A),
+            note="all singular values, no vectors",
+        ),
         one("torch svd_lowrank, 80", lambda: torch.svd_lowrank(A, q=n, niter=PASSES)[1]),
-        one("torch svd f32 with vectors", lambda: torch.linalg.svd(A).S, 20, "peft's and mergekit's way on a CPU"),
+        one(
+            "torch svd f32 with vectors",
+            lambda: torch.linalg.svd(A).S,
+            20,
+            "peft's and mergekit's way on a CPU",
+        ),
         weightwatcher(A, excess),
     ]
 
@@ -65,7 +85,9 @@ def weightwatcher(A: Tensor, excess: Callable[[Tensor], float]) -> Contender:
         with contextlib.redirect_stderr(io.StringIO()):
             from weightwatcher import WeightWatcher  # pyright: ignore[reportMissingImports]
     except ImportError:
-        return Contender(name, None, lambda _: math.nan, TAIL, 1, None, "weightwatcher is not installed")
+        return Contender(
+            name, None, lambda _: math.nan, TAIL, 1, None, "weightwatcher is not installed"
+        )
     model = torch.nn.Sequential(torch.nn.Linear(D_MODEL, D_MODEL, bias=False))
     model[0].weight.data = A.clone()
     watcher = WeightWatcher(model=model)
@@ -73,7 +95,12 @@ def weightwatcher(A: Tensor, excess: Callable[[Tensor], float]) -> Contender:
 
     def eigenvalues() -> Tensor:
         with contextlib.redirect_stdout(io.StringIO()):
-            return torch.tensor(watcher.get_ESD(layer=layer)).sort(descending=True).values.clamp(min=0).sqrt()
+            return (
+                torch.tensor(watcher.get_ESD(layer=layer))
+                .sort(descending=True)
+                .values.clamp(min=0)
+                .sqrt()
+            )
 
     return Contender(name, eigenvalues, excess, TAIL, 1, None, "all singular values, no vectors")
 

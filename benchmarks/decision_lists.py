@@ -20,7 +20,13 @@ from lib.decision_lists.attention import (
     row_losses,
     sequence_outputs,
 )
-from lib.decision_lists.lists import cyclic_lists, determining_tokens, label_matrix, product_law, subsets
+from lib.decision_lists.lists import (
+    cyclic_lists,
+    determining_tokens,
+    label_matrix,
+    product_law,
+    subsets,
+)
 from lib.work.command import run
 
 SIZES = ((8, 4), (10, 5), (12, 6), (14, 7))
@@ -85,20 +91,38 @@ def contenders() -> list[Contender]:
     for (n_tokens, seq_len), job in reversed(jobs.items()):
         note = f"{len(job.law)} sets, {len(job.rows.weight)} rows"
         found.append(
-            Contender(f"ours: exact, L = {n_tokens}, n = {seq_len}", job.exact, job.error, 1e-12, 1, None, note)
+            Contender(
+                f"ours: exact, L = {n_tokens}, n = {seq_len}",
+                job.exact,
+                job.error,
+                1e-12,
+                1,
+                None,
+                note,
+            )
         )
-    found.append(Contender("autograd through the rows, L = 14", largest.by_autograd, largest.error, 1e-12, 1))
-    found.append(Contender("autograd through sequences, L = 14", largest.by_sequences, largest.error, 1e-12, 1))
+    found.append(
+        Contender("autograd through the rows, L = 14", largest.by_autograd, largest.error, 1e-12, 1)
+    )
+    found.append(
+        Contender(
+            "autograd through sequences, L = 14", largest.by_sequences, largest.error, 1e-12, 1
+        )
+    )
     w = torch.tensor([0.0, 0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
 
     def closed() -> tuple[Tensor, Tensor]:
         return exchangeable_loss_gradient(w, 10_000, 100, 50.0)
 
-    found.append(Contender("ours: closed form, L = 10,000, n = 100, m = 4", closed, _slope_error(w), 1e-6, 1))
+    found.append(
+        Contender("ours: closed form, L = 10,000, n = 100, m = 4", closed, _slope_error(w), 1e-6, 1)
+    )
     some, many = (largest.samples_for(bar) for bar in (0.01, 0.001))
     note = f"{some} samples; 0.1 % takes {many}"
     estimate = partial(largest.sampled, some)
-    found.append(Contender("Monte Carlo to 1 %, L = 14", estimate, largest.relative, 0.02, 1, None, note))
+    found.append(
+        Contender("Monte Carlo to 1 %, L = 14", estimate, largest.relative, 0.02, 1, None, note)
+    )
     return found
 
 
@@ -109,7 +133,10 @@ def _slope_error(w: Tensor) -> Callable[[tuple[Tensor, Tensor]], float]:
         gaps = []
         for i in range(1, len(w)):
             step = 1e-5 * torch.eye(len(w), dtype=torch.float64)[i]
-            up, down = (float(exchangeable_loss_gradient(w + s * step, 10_000, 100, 50.0)[0]) for s in (1, -1))
+            up, down = (
+                float(exchangeable_loss_gradient(w + s * step, 10_000, 100, 50.0)[0])
+                for s in (1, -1)
+            )
             gaps.append(abs((up - down) / 2e-5 - float(found[1][i])))
         return max(gaps) if not math.isnan(sum(gaps)) else math.inf
 

@@ -38,13 +38,18 @@ def measured(params: Train, images: Images, seconds: float) -> dict[str, Any]:
     device = use_device(params.device)
     weights = initial(params, images)
     flops = 3 * forward_flops(weights)
-    peak = matmul_rate(device, getattr(torch, params.precision), 8192 if device.type == "cuda" else 512)
+    peak = matmul_rate(
+        device, getattr(torch, params.precision), 8192 if device.type == "cuda" else 512
+    )
     loops = {"compiled": lambda: ours(params, images, weights, device)} if params.compile else {}
     loops |= {
         "not compiled": lambda: ours(replace(params, compile=False), images, weights, device),
         "plain loop": lambda: plain(params, images, device),
     }
-    rates = {name: params.batch_size * steps_per_second(loop(), device, seconds) for name, loop in loops.items()}
+    rates = {
+        name: params.batch_size * steps_per_second(loop(), device, seconds)
+        for name, loop in loops.items()
+    }
     best = max(rates[name] for name in rates if name != "plain loop")
     return {
         **machine(device),
@@ -60,8 +65,17 @@ def measured(params: Train, images: Images, seconds: float) -> dict[str, Any]:
 
 def machine(device: torch.device) -> dict[str, Any]:
     """What computes: the device and the versions."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {platform.machine()}"
-    return {"device": name, "torch": torch.__version__, "cuda": torch.version.cuda, "cores": available_cores()}
+    name = (
+        torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"CPU, {platform.machine()}"
+    )
+    return {
+        "device": name,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "cores": available_cores(),
+    }
 
 
 def initial(params: Train, images: Images) -> dict[str, Tensor]:
@@ -89,7 +103,9 @@ def steps_per_second(steps: Iterator[object], device: torch.device, seconds: flo
     return n / (time.perf_counter() - begin)
 
 
-def ours(params: Train, images: Images, weights: dict[str, Tensor], device: torch.device) -> Iterator[State]:
+def ours(
+    params: Train, images: Images, weights: dict[str, Tensor], device: torch.device
+) -> Iterator[State]:
     """The states of the training as the stage runs it."""
     statistics = [s.to(device) for s in channel_statistics(images.train_images)]
     x, y = images.train_images.to(device), images.train_labels.to(device)
@@ -116,10 +132,15 @@ class Block(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(model.d_model) for _ in range(2))
         self.qkv = nn.Linear(model.d_model, 3 * inner, bias=False)
         self.out = nn.Linear(inner, model.d_model, bias=False)
-        self.up, self.down = nn.Linear(model.d_model, model.d_mlp), nn.Linear(model.d_mlp, model.d_model)
+        self.up, self.down = (
+            nn.Linear(model.d_model, model.d_mlp),
+            nn.Linear(model.d_mlp, model.d_model),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.qkv(self.norms[0](x)).unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = (
+            self.qkv(self.norms[0](x)).unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
+        )
         x = x + self.out(scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
         return x + self.down(gelu(self.up(self.norms[1](x))))
 
@@ -158,14 +179,18 @@ class OneByOne(Dataset):
             height, width = x.shape[1:]
             padding = width // 8
             down, across = torch.randint(0, 2 * padding + 1, (2,)).tolist()
-            x = nn.functional.pad(x, [padding] * 4)[:, down : down + height, across : across + width]
+            x = nn.functional.pad(x, [padding] * 4)[
+                :, down : down + height, across : across + width
+            ]
             x = x.flip(-1) if torch.rand(()) < 0.5 else x
         return (x.float() / 255 - 0.5) / 0.25, self.labels[index]
 
 
 def plain(params: Train, images: Images, device: torch.device) -> Iterator[float]:
     """The losses of the plain loop, read step by step."""
-    model = Textbook(params.model, tuple(images.train_images.shape[1:]), images.n_classes).to(device)
+    model = Textbook(params.model, tuple(images.train_images.shape[1:]), images.n_classes).to(
+        device
+    )
     rule = torch.optim.Adam(model.parameters(), lr=params.learning_rate)
     n_workers = min(MOST_WORKERS, max(0, available_cores() - 2))
     loader = DataLoader(
@@ -174,7 +199,9 @@ def plain(params: Train, images: Images, device: torch.device) -> Iterator[float
     )  # fmt: skip
     while True:
         for x, y in loader:
-            with torch.autocast(device.type, torch.bfloat16, enabled=params.precision == "bfloat16"):
+            with torch.autocast(
+                device.type, torch.bfloat16, enabled=params.precision == "bfloat16"
+            ):
                 loss = cross_entropy(model(x.to(device)), y.to(device))
             loss.backward()
             rule.step()
@@ -185,7 +212,9 @@ def plain(params: Train, images: Images, device: torch.device) -> Iterator[float
 def main(section: str, images: Path, out: Path, seconds: float = 20.0) -> None:
     found = measured(read_params(section, Train), read_images(images), seconds)
     for name, rate in found["images_per_second"].items():
-        print(f"{name:14s} {rate:10.0f} images/s {100 * found['share_of_matmul_rate'][name]:6.1f} % of the matrix rate")
+        print(
+            f"{name:14s} {rate:10.0f} images/s {100 * found['share_of_matmul_rate'][name]:6.1f} % of the matrix rate"
+        )
     write_json(found, out)
 
 

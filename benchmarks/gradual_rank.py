@@ -76,8 +76,17 @@ def toys() -> list[Contender]:
 
     units = len(LOG10_SCALES) * STEPS // UNIT
     return [
-        Contender("ours: the flow, six scales to the end", partial(toy.ends, COARSE), error, 1e-2, units),
-        Contender("autograd loop, 2,000 steps of 1,200,000", partial(toy.plain, UNIT), toy.plain_error, 0.2, 1, 200),
+        Contender(
+            "ours: the flow, six scales to the end", partial(toy.ends, COARSE), error, 1e-2, units
+        ),
+        Contender(
+            "autograd loop, 2,000 steps of 1,200,000",
+            partial(toy.plain, UNIT),
+            toy.plain_error,
+            0.2,
+            1,
+            200,
+        ),
     ]
 
 
@@ -87,7 +96,9 @@ class Ensemble:
     def __init__(self, n_toys: int):
         self.toys = [Toy(seed) for seed in range(n_toys)]
         X, Y = (torch.stack([getattr(toy.loss, name) for toy in self.toys]) for name in "XY")
-        self.u, self.v = (0.1 * torch.stack([getattr(toy, name) for toy in self.toys]) for name in "uv")
+        self.u, self.v = (
+            0.1 * torch.stack([getattr(toy, name) for toy in self.toys]) for name in "uv"
+        )
         self.loss = DiagonalHead(X, Y)
 
     def together(self, n_steps: int) -> Tensor:
@@ -115,7 +126,10 @@ def ensembles(sizes: tuple[int, ...] = (48, 12, 192), few: int = 5) -> list[Cont
         for n, several in zip(sizes, every, strict=True)
     ]  # fmt: skip
     loop, alike = partial(every[0].one_by_one, few), partial(error, every[0])
-    return [*found, Contender(f"a Python loop over {sizes[0]} autograd steps", loop, alike, 1e-10, few, 100)]
+    return [
+        *found,
+        Contender(f"a Python loop over {sizes[0]} autograd steps", loop, alike, 1e-10, few, 100),
+    ]
 
 
 class Head:
@@ -141,20 +155,35 @@ class Head:
         """The loss at the end of the flow from 1e-32, over that at its beginning."""
         start = self.start()
         *_, last = log_flow(self.loss, start, end, curvature=self.curvature, **COARSE)
-        first, at_end = (self.loss.value(torch.from_numpy(p)) for p in (0 * self.u, start.products(last.state)))
+        first, at_end = (
+            self.loss.value(torch.from_numpy(p)) for p in (0 * self.u, start.products(last.state))
+        )
         return float(at_end / first)
 
     def predicted(self, end: float) -> list[Event]:
         """The events of the finite-scale form."""
-        numbers = {"threshold": 1e-2, "stationary": 1e-4, "max_events": 500, "curvature": self.curvature, **STAGED}
+        numbers = {
+            "threshold": 1e-2,
+            "stationary": 1e-4,
+            "max_events": 500,
+            "curvature": self.curvature,
+            **STAGED,
+        }
         return list(staged_flow(self.loss, self.start(), end, **numbers))
 
     def off(self, end: float, predicted: list[Event]) -> float:
         """The median error of predicted activation times, against the flow's; infinite for one that is missing."""
         start = self.start()
-        flow = with_events(log_flow(self.loss, start, end, curvature=self.curvature, **COARSE), start, 1e-2)
-        wanted, found = first_times([event for _, events in flow for event in events]), first_times(predicted)
-        return float(np.median([abs(found.get(i, math.inf) / time - 1) for i, time in wanted.items()]))
+        flow = with_events(
+            log_flow(self.loss, start, end, curvature=self.curvature, **COARSE), start, 1e-2
+        )
+        wanted, found = (
+            first_times([event for _, events in flow for event in events]),
+            first_times(predicted),
+        )
+        return float(
+            np.median([abs(found.get(i, math.inf) / time - 1) for i, time in wanted.items()])
+        )
 
 
 def first_times(events: list[Event]) -> dict[int, float]:
@@ -171,9 +200,19 @@ def growth() -> list[Contender]:
     """Ours alone: the flow at 1e-32, d = 8 first; greedy stages by d and N."""
     small = Head(200, 8)
     end = 40 * 32 * math.log(10)
-    found = [Contender("flow from 1e-32, d = 8, N = 200, to T = 40", partial(small.flow, end), own, 0.5, 1)]
+    found = [
+        Contender(
+            "flow from 1e-32, d = 8, N = 200, to T = 40", partial(small.flow, end), own, 0.5, 1
+        )
+    ]
     found.append(
-        Contender("finite-scale form, the same", partial(small.predicted, end), partial(small.off, end), 0.01, 1)
+        Contender(
+            "finite-scale form, the same",
+            partial(small.predicted, end),
+            partial(small.off, end),
+            0.01,
+            1,
+        )
     )
     for n_samples, d_model in ((200, 8), (400, 8), (800, 8), (200, 16), (200, 32)):
         head = Head(n_samples, d_model)
@@ -191,21 +230,44 @@ def paper_size(n_stages: int) -> Row:
     return {**row, "ratio": None}
 
 
-def main(toy: Path, ensemble: Path, sizes: Path, rounds: int = 5, rounds_of_sizes: int = 2, n_stages: int = 60) -> None:
+def main(
+    toy: Path,
+    ensemble: Path,
+    sizes: Path,
+    rounds: int = 5,
+    rounds_of_sizes: int = 2,
+    n_stages: int = 60,
+) -> None:
     notes = [
         "The unit is 2,000 steps of one scale. The autograd loop is measured on one unit and extrapolated: 600 units "
         "are six scales × 200,000 steps. Ours follows all six to the same times, to losses within 1 %."
     ]
     rows, limits = race(toys(), rounds)
     write_results(
-        toy, "The public reproduction's toy: six init scales", rows, rounds, ["torch", "scipy"], limits, notes
+        toy,
+        "The public reproduction's toy: six init scales",
+        rows,
+        rounds,
+        ["torch", "scipy"],
+        limits,
+        notes,
     )
     rows, limits = race(ensembles(), rounds)
-    write_results(ensemble, "An ensemble of 48 descents, a step of all", rows, rounds, ["torch"], limits)
+    write_results(
+        ensemble, "An ensemble of 48 descents, a step of all", rows, rounds, ["torch"], limits
+    )
     rows, limits = race(growth(), rounds_of_sizes)
     rows.append(paper_size(n_stages))
     goal = ["Goal: at most 1.5 s for the flow from 1e-32 at d = 8."]
-    write_results(sizes, "Flow and greedy stages by size", rows, rounds_of_sizes, ["torch", "scipy"], limits, goal)
+    write_results(
+        sizes,
+        "Flow and greedy stages by size",
+        rows,
+        rounds_of_sizes,
+        ["torch", "scipy"],
+        limits,
+        goal,
+    )
 
 
 if __name__ == "__main__":

@@ -25,7 +25,11 @@ ROOT = Path(__file__).parents[1]
 CORES = 32  # of a machine, on paper
 NODES = (1, 8, 64)
 CELLS = (1_000, 100_000)
-CORE = [sys.executable, "-c", "import os, sys; os.sched_setaffinity(0, {max(os.sched_getaffinity(0))}); "]
+CORE = [
+    sys.executable,
+    "-c",
+    "import os, sys; os.sched_setaffinity(0, {max(os.sched_getaffinity(0))}); ",
+]
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,9 @@ class Family:
     out: str
     before: tuple[str, ...] = ()
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by section
-    tables: Mapping[str, str] = field(default_factory=dict)  # {size}, {half} and {more} are filled in
+    tables: Mapping[str, str] = field(
+        default_factory=dict
+    )  # {size}, {half} and {more} are filled in
     sized: tuple[str, ...] = ()  # params, as dotted keys, that are the size
 
 
@@ -105,16 +111,25 @@ def main(scaling: Path, cells: Path, growth: Path) -> None:
         found = [measured(family, size, start) for size in family.sizes]
         exponents = np.polyfit(np.log(family.sizes), np.log(np.maximum(found, 1e-9)), 1)[0].tolist()
         for size, (cpu, memory, disk) in zip(family.sizes, found, strict=True):
-            row: Row = {"cell": family.name, "size": f"{family.size} {size}", "cpu s": cpu, "peak GB": memory / 1e9}
+            row: Row = {
+                "cell": family.name,
+                "size": f"{family.size} {size}",
+                "cpu s": cpu,
+                "peak GB": memory / 1e9,
+            }
             rows.append(row | {"disk MB": disk / 1e6, "exponents (cpu, memory, disk)": ""})
         rows[-1]["exponents (cpu, memory, disk)"] = ", ".join(f"{x:.2f}" for x in exponents)
         seconds[family.name] = found[1][0]
-    notes = ["CPU seconds of one cell, without its process's start; the peak is of the whole process, start and all."]
+    notes = [
+        "CPU seconds of one cell, without its process's start; the peak is of the whole process, start and all."
+    ]
     write_results(cells, "One cell by its size", rows, 1, ("torch", "numpy"), notes=notes)
     paper(scaling, seconds, {row["cell"]: row["disk MB"] for row in rows}, growth)
 
 
-def paper(scaling: Path, seconds: Mapping[str, float], disk: Mapping[str, float], growth: Path) -> None:
+def paper(
+    scaling: Path, seconds: Mapping[str, float], disk: Mapping[str, float], growth: Path
+) -> None:
     """On paper, n cells on m machines take the longer of the workers' time and the head's, which gives out each."""
     table = json.loads(scaling.read_text(encoding="utf-8"))
     head = max(row["10,000: ms"] for row in table["rows"] if row["way"] == "ours, Ray") / 1e3
@@ -124,7 +139,9 @@ def paper(scaling: Path, seconds: Mapping[str, float], disk: Mapping[str, float]
             row: Row = {"cell": name, "cells": f"{n:,}"}
             for nodes in NODES:
                 work, given = n * each / (nodes * CORES), n * head
-                row[f"{nodes} nodes"] = f"{said(max(work, given))}{' (head)' if given > work else ''}"
+                row[f"{nodes} nodes"] = (
+                    f"{said(max(work, given))}{' (head)' if given > work else ''}"
+                )
             rows.append(row | {"disk GB": n * disk.get(name, 0.0) / 1e3})
     notes = [
         f"Extrapolated, not measured: nodes of {CORES} cores as fast as this one, the middle size of each family (of "
@@ -153,11 +170,15 @@ def measured(family: Family, size: int, start: float) -> tuple[float, float, flo
             inside(params, key.rpartition(".")[0])[key.rpartition(".")[2]] = size
         (folder / "params.yaml").write_text(json.dumps(params), encoding="utf-8")
         for name, text in family.tables.items():
-            (folder / name).write_text(text.replace("{size}", str(size)).replace("{half}", str(size // 2)))
+            (folder / name).write_text(
+                text.replace("{size}", str(size)).replace("{half}", str(size // 2))
+            )
         for command in family.before:
             cost(["-m", *command.split()], folder)
         cpu, memory = cost(["-m", *family.command.split()], folder)
-        disk = sum(file.stat().st_size for file in (folder / family.out).rglob("*") if file.is_file())
+        disk = sum(
+            file.stat().st_size for file in (folder / family.out).rglob("*") if file.is_file()
+        )
         shutil.rmtree(folder / family.out)
     return max(cpu - start, 1e-3) / family.n_cells, memory, disk / family.n_cells
 
@@ -170,9 +191,15 @@ def inside(params: Any, section: str) -> Any:
 
 def cost(arguments: list[str], folder: Path) -> tuple[float, float]:
     """CPU seconds and peak bytes of a Python process with one core, which spreads no work then."""
-    pinned = [*CORE[:2], CORE[2] + "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])", *arguments]
+    pinned = [
+        *CORE[:2],
+        CORE[2] + "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])",
+        *arguments,
+    ]
     own = {"PYTHONPATH": str(ROOT), "DVC_ROOT": str(folder), "LAB_WORKERS": "local"}
-    process = subprocess.Popen(pinned, cwd=folder, env={**os.environ, **own}, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        pinned, cwd=folder, env={**os.environ, **own}, stderr=subprocess.PIPE
+    )
     assert process.stderr is not None
     said = process.stderr.read().decode()
     _, status, used = os.wait4(process.pid, 0)

@@ -84,7 +84,9 @@ def interleave(jobs: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, 
 
 def _clocks() -> np.ndarray:
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return np.array([time.process_time() + children.ru_utime + children.ru_stime, time.perf_counter()])
+    return np.array(
+        [time.process_time() + children.ru_utime + children.ru_stime, time.perf_counter()]
+    )
 
 
 def race(contenders: Sequence[Contender], rounds: int) -> tuple[list[Row], dict[str, Spread]]:
@@ -98,11 +100,14 @@ def race(contenders: Sequence[Contender], rounds: int) -> tuple[list[Row], dict[
     right = {c.name: c.run for c in contenders if c.run and errors[c.name] <= c.bar}
     ours, probes = contenders[0], _probes()
     if ours.name not in right:
-        raise ValueError(f"{ours.name}: wanted an error of at most {ours.bar}, got {errors.get(ours.name)}")
+        raise ValueError(
+            f"{ours.name}: wanted an error of at most {ours.bar}, got {errors.get(ours.name)}"
+        )
     times = interleave({**{name: probe for name, (probe, _) in probes.items()}, **right}, rounds)
     limits = {name: Spread.of(work / times[name].cpu) for name, (_, work) in probes.items()}
     return [
-        _row(c, errors.get(c.name), times.get(c.name), times[ours.name].cpu / ours.units) for c in contenders
+        _row(c, errors.get(c.name), times.get(c.name), times[ours.name].cpu / ours.units)
+        for c in contenders
     ], limits
 
 
@@ -155,11 +160,19 @@ def write_results(
     """Write a table, with the machine and the versions that it was measured on, as JSON; print it as Markdown."""
     table = {
         "title": title,
-        "rows": [{key: asdict(v) if isinstance(v, Spread) else v for key, v in row.items()} for row in rows],
+        "rows": [
+            {key: asdict(v) if isinstance(v, Spread) else v for key, v in row.items()}
+            for row in rows
+        ],
         "rounds": rounds,
         "limits": {name: asdict(spread) for name, spread in (limits or {}).items()},
-        "machine": {"cpu": _cpu_model(), "cores": available_cores(), "simd": torch.backends.cpu.get_cpu_capability()},
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in packages},
+        "machine": {
+            "cpu": _cpu_model(),
+            "cores": available_cores(),
+            "simd": torch.backends.cpu.get_cpu_capability(),
+        },
+        "versions": {"python": platform.python_version()}
+        | {name: _version(name) for name in packages},
         "notes": list(notes),
     }
     write_json(table, path)
@@ -214,9 +227,13 @@ def main(readme: Path, results: list[Path]) -> None:
     """Write each results table into the README, between `<!-- results: NAME -->` and `<!-- end -->`."""
     text = readme.read_text(encoding="utf-8")
     for path in results:
-        block = re.compile(rf"(<!-- results: {re.escape(path.stem)} -->\n).*?(<!-- end -->)", re.DOTALL)
+        block = re.compile(
+            rf"(<!-- results: {re.escape(path.stem)} -->\n).*?(<!-- end -->)", re.DOTALL
+        )
         if len(block.findall(text)) != 1:
-            raise InputError(f"{readme}: wanted one block '<!-- results: {path.stem} -->', got another number")
+            raise InputError(
+                f"{readme}: wanted one block '<!-- results: {path.stem} -->', got another number"
+            )
         table = markdown(read_json(path))
         text = block.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)
     with atomic(readme) as part:

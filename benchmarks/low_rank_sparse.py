@@ -77,7 +77,10 @@ def stack(size: Size, device: torch.device) -> tuple[Weights, Tensor, Tensor, Te
 def gradients(size: Size, device: torch.device) -> list[Contender]:
     """Ours first: the closed form, seed by seed on a CPU, stacked on a GPU."""
     weights, readout, X, labels = stack(size, device)
-    seeds = [({name: W[i] for name, W in weights.items()}, readout[i], X[i], labels[i]) for i in range(size.n_seeds)]
+    seeds = [
+        ({name: W[i] for name, W in weights.items()}, readout[i], X[i], labels[i])
+        for i in range(size.n_seeds)
+    ]
 
     def loss(weights: Weights, readout: Tensor, X: Tensor, labels: Tensor) -> Tensor:
         return hinge(margins(outputs(weights, readout, X), labels)).mean()
@@ -87,7 +90,9 @@ def gradients(size: Size, device: torch.device) -> list[Contender]:
 
     def by_autograd(weights: Weights, *rest: Tensor) -> Gradients:
         free = {name: W.detach().clone().requires_grad_() for name, W in weights.items()}
-        return dict(zip(free, torch.autograd.grad(loss(free, *rest), list(free.values())), strict=True))
+        return dict(
+            zip(free, torch.autograd.grad(loss(free, *rest), list(free.values())), strict=True)
+        )
 
     def timed(function: Callable[[], Gradients]) -> Callable[[], Gradients]:
         def job() -> Gradients:
@@ -100,7 +105,9 @@ def gradients(size: Size, device: torch.device) -> list[Contender]:
 
     vectorised = torch.func.vmap(torch.func.grad(loss))
     ways = {
-        "closed form, a seed at a time": lambda: joined([loss_gradient(*seed)[1] for seed in seeds]),
+        "closed form, a seed at a time": lambda: joined(
+            [loss_gradient(*seed)[1] for seed in seeds]
+        ),
         "closed form, stacked": lambda: loss_gradient(weights, readout, X, labels)[1],
         "autograd, a seed at a time": lambda: joined([by_autograd(*seed) for seed in seeds]),
         "vmap(grad)": lambda: vectorised(weights, readout, X, labels),
@@ -110,8 +117,14 @@ def gradients(size: Size, device: torch.device) -> list[Contender]:
     def error(found: Gradients) -> float:
         return max(float((found[name] - wanted[name]).abs().max()) for name in MATRICES)
 
-    names = list(ways) if device.type == "cpu" else ["closed form, stacked", *(n for n in ways if "stacked" not in n)]
-    return [Contender(f"{size}: {name}", timed(ways[name]), error, 1e-6, size.n_seeds) for name in names]
+    names = (
+        list(ways)
+        if device.type == "cpu"
+        else ["closed form, stacked", *(n for n in ways if "stacked" not in n)]
+    )
+    return [
+        Contender(f"{size}: {name}", timed(ways[name]), error, 1e-6, size.n_seeds) for name in names
+    ]
 
 
 def smaller() -> list[Contender]:
@@ -122,7 +135,10 @@ def smaller() -> list[Contender]:
 
     def contender(share: float) -> Contender:
         kept = round(share * n)
-        model, a = whole | {"W_O": whole["W_O"][:kept].contiguous()}, readout[0, ..., :kept].contiguous()
+        model, a = (
+            whole | {"W_O": whole["W_O"][:kept].contiguous()},
+            readout[0, ..., :kept].contiguous(),
+        )
         right = outputs(model, a, X[0])
         left = forward_flops(40, D_MODEL, kept) / forward_flops(40, D_MODEL, n)
         return Contender(
@@ -145,11 +161,29 @@ def main(steps: Path, models: Path, rounds: int = 9, device: str = "cpu") -> Non
     for size in SIZES if device == "cpu" else GPU_SIZES:
         found, limits = race(gradients(size, torch.device(device)), rounds)
         rows += found
-    notes = ["Times are milliseconds a seed and step; a ratio is to the first of its size; an error is to autograd's."]
-    write_results(steps, "Gradients of a step of the one-layer Transformer", rows, rounds, ["torch"], limits, notes)
+    notes = [
+        "Times are milliseconds a seed and step; a ratio is to the first of its size; an error is to autograd's."
+    ]
+    write_results(
+        steps,
+        "Gradients of a step of the one-layer Transformer",
+        rows,
+        rounds,
+        ["torch"],
+        limits,
+        notes,
+    )
     rows, limits = race(smaller(), rounds)
     notes = ["Times are milliseconds a sample on one thread; a ratio is to the whole model's time."]
-    write_results(models, "Forward pass without a share of the neurons", rows, rounds, ["torch"], limits, notes)
+    write_results(
+        models,
+        "Forward pass without a share of the neurons",
+        rows,
+        rounds,
+        ["torch"],
+        limits,
+        notes,
+    )
 
 
 if __name__ == "__main__":

@@ -47,7 +47,9 @@ def trajectory(seed: int) -> Trajectory:
     generator = torch.Generator().manual_seed(seed)
 
     def factor() -> Tensor:
-        W = torch.randn(N_LAYERS, N_HEADS, D_MODEL, D_HEAD, generator=generator) / math.sqrt(D_MODEL)
+        W = torch.randn(N_LAYERS, N_HEADS, D_MODEL, D_HEAD, generator=generator) / math.sqrt(
+            D_MODEL
+        )
         states = [W]
         for snapshot in range(N_SNAPSHOTS):
             rank, size = 2 ** (snapshot + 1), 10.0 ** (snapshot - N_SNAPSHOTS + 1)
@@ -65,7 +67,9 @@ def trajectory(seed: int) -> Trajectory:
 
 def _exact_updates(W_K: np.ndarray, W_Q: np.ndarray) -> np.ndarray:
     """The difference of the products in extended precision, so that the reference does not suffer from cancellation."""
-    K, Q = (W.astype(np.longdouble).reshape(N_SNAPSHOTS + 1, -1, D_MODEL, D_HEAD) for W in (W_K, W_Q))
+    K, Q = (
+        W.astype(np.longdouble).reshape(N_SNAPSHOTS + 1, -1, D_MODEL, D_HEAD) for W in (W_K, W_Q)
+    )
     products = (K @ Q.swapaxes(-1, -2)).astype(np.longdouble)
     return (products[1:] - products[:1]).astype(np.float64).reshape(-1, D_MODEL, D_MODEL)
 
@@ -84,10 +88,23 @@ def contenders(path: Trajectory) -> list[Contender]:
         return error
 
     def dense(
-        name: str, values: Callable[[Tensor], Tensor], W: Tensor, stride: int, bar: float, goal: float | None = None
+        name: str,
+        values: Callable[[Tensor], Tensor],
+        W: Tensor,
+        stride: int,
+        bar: float,
+        goal: float | None = None,
     ) -> Contender:
         part = W[::stride].contiguous()
-        return Contender(name, lambda: values(part), error_of(stride), bar, len(part), goal, f"{len(part)} a round")
+        return Contender(
+            name,
+            lambda: values(part),
+            error_of(stride),
+            bar,
+            len(part),
+            goal,
+            f"{len(part)} a round",
+        )
 
     def ours() -> Tensor:
         K_0, Q_0 = initial_factor(path.W_K[0]), initial_factor(path.W_Q[0])
@@ -97,24 +114,42 @@ def contenders(path: Trajectory) -> list[Contender]:
     def thin() -> Tensor:
         values = []
         for A, B in path.factors(slice(None, None, 4)):
-            (_, sigma_A, Vh_A), (_, sigma_B, Vh_B) = (torch.linalg.svd(W, full_matrices=False) for W in (A, B))
+            (_, sigma_A, Vh_A), (_, sigma_B, Vh_B) = (
+                torch.linalg.svd(W, full_matrices=False) for W in (A, B)
+            )
             core = (sigma_A[..., None] * Vh_A) @ (Vh_B.mT * sigma_B[..., None, :])
             values.append(torch.linalg.svdvals(core).flatten(0, 1))
         return torch.cat(values)
 
     def scipy_values(W: Tensor) -> Tensor:
-        return torch.from_numpy(np.stack([scipy.linalg.svd(M, compute_uv=False) for M in W.numpy()]))
+        return torch.from_numpy(
+            np.stack([scipy.linalg.svd(M, compute_uv=False) for M in W.numpy()])
+        )
 
     single, double = path.updates.float(), path.updates
     return [
-        Contender("ours: QR core, f64", ours, error_of(1), 1e-12, n_products, None, f"{n_products} a round"),
+        Contender(
+            "ours: QR core, f64",
+            ours,
+            error_of(1),
+            1e-12,
+            n_products,
+            None,
+            f"{n_products} a round",
+        ),
         _weightwatcher(single, path.reference, 12),
         dense("torch svdvals f32, batched", torch.linalg.svdvals, single, 6, 1e-5, goal=7),
         dense("torch svdvals f64, batched", torch.linalg.svdvals, double, 6, 1e-12, goal=9),
         dense("torch svd f32 with vectors", lambda W: torch.linalg.svd(W).S, single, 12, 1e-5),
         dense("scipy svd f64, values only", scipy_values, double, 12, 1e-12),
         Contender(
-            "thin SVD of both factors, f64", thin, error_of(4), 1e-12, n_products // 4, 3, f"{n_products // 4} a round"
+            "thin SVD of both factors, f64",
+            thin,
+            error_of(4),
+            1e-12,
+            n_products // 4,
+            3,
+            f"{n_products // 4} a round",
         ),
     ]
 
@@ -129,7 +164,9 @@ def _weightwatcher(updates: Tensor, reference: Tensor, stride: int) -> Contender
         with contextlib.redirect_stderr(io.StringIO()):
             from weightwatcher import WeightWatcher  # pyright: ignore[reportMissingImports]
     except ImportError:
-        return Contender(name, None, lambda _: math.nan, 1e-6, len(part), 12, "weightwatcher is not installed")
+        return Contender(
+            name, None, lambda _: math.nan, 1e-6, len(part), 12, "weightwatcher is not installed"
+        )
     model = torch.nn.Sequential(*(torch.nn.Linear(D_MODEL, D_MODEL, bias=False) for _ in part))
     for layer, W in zip(model, part, strict=True):
         layer.weight.data = W.clone()
@@ -144,7 +181,9 @@ def _weightwatcher(updates: Tensor, reference: Tensor, stride: int) -> Contender
         with contextlib.redirect_stdout(io.StringIO()):
             return watcher.analyze()
 
-    return Contender(name, analyze, error, 1e-6, len(part), 12, f"{len(part)} a round; its σ₁ and norm")
+    return Contender(
+        name, analyze, error, 1e-6, len(part), 12, f"{len(part)} a round; its σ₁ and norm"
+    )
 
 
 def main(results: Path, rounds: int = 15, seed: int = 0) -> None:

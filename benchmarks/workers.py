@@ -49,14 +49,30 @@ def write_backends(backends: Path) -> None:
     rows: list[Row] = []
     for way in ways:
         found = [measured(way, 2, "start", "cells") for _ in range(ROUNDS)]
-        row: Row = {"way": way} | {name: Spread.of([one[name] for one in found]) for name in found[0] if found[0]}
-        rows.append(row | {"a worker dies": "" if way == "ours, here" else measured(way, 2, "death").get("death")})
+        row: Row = {"way": way} | {
+            name: Spread.of([one[name] for one in found]) for name in found[0] if found[0]
+        }
+        rows.append(
+            row
+            | {
+                "a worker dies": ""
+                if way == "ours, here"
+                else measured(way, 2, "death").get("death")
+            }
+        )
     notes = [
         "Two workers. Start: until both have imported torch and given a first result, from when Ray's cluster is "
         "there. Overhead: wall time of one cell of 2,000 that do nothing; head: CPU time of the process that gives "
         "the work.",
     ]
-    write_results(backends, "Cells by joblib's back ends and by ours", whole(rows), ROUNDS, PACKAGES, notes=notes)
+    write_results(
+        backends,
+        "Cells by joblib's back ends and by ours",
+        whole(rows),
+        ROUNDS,
+        PACKAGES,
+        notes=notes,
+    )
 
 
 def write_scaling(scaling: Path) -> None:
@@ -87,8 +103,12 @@ def measured(way: str, n: int, *what: str) -> dict[str, Any]:
         return {}
     command = [sys.executable, "-m", "benchmarks.workers", json.dumps([way, n, *what]), "-"]
     variables = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
-    with tempfile.TemporaryFile("w+") as out:  # and not a pipe, which what is left of a way may hold open
-        begun = subprocess.Popen(command, env=variables, stdout=out, stderr=subprocess.DEVNULL, start_new_session=True)
+    with tempfile.TemporaryFile(
+        "w+"
+    ) as out:  # and not a pipe, which what is left of a way may hold open
+        begun = subprocess.Popen(
+            command, env=variables, stdout=out, stderr=subprocess.DEVNULL, start_new_session=True
+        )
         failed = begun.wait()
         with suppress(ProcessLookupError):
             os.killpg(begun.pid, signal.SIGKILL)
@@ -128,7 +148,9 @@ def timed(by: Way, name: str, n: int, way: str) -> dict[str, float]:
         jobs = {"kept": [(nothing, i) for i in range(2000)]}
         if way == "ours, Ray":
             return {}  # a function of this module, which no worker of a cluster has
-        wall, head = clocked(lambda: spread_cells(jobs, stage="bench", n_processes=n, label="bench", unit="cell"))
+        wall, head = clocked(
+            lambda: spread_cells(jobs, stage="bench", n_processes=n, label="bench", unit="cell")
+        )
         return {"kept ms": wall / 2, "head of kept ms": head / 2}
     work = {
         "cells": (operator.pos, [(1,)] * 2000),
@@ -138,7 +160,9 @@ def timed(by: Way, name: str, n: int, way: str) -> dict[str, float]:
     }[name]
     wall, head = clocked(lambda: list(by(*work)))
     if name in ("cells", "many"):
-        names = {"cells": ("overhead ms", "head ms"), "many": ("10,000: ms", "10,000: head ms")}[name]
+        names = {"cells": ("overhead ms", "head ms"), "many": ("10,000: ms", "10,000: head ms")}[
+            name
+        ]
         return dict(zip(names, (1e3 * wall / len(work[1]), 1e3 * head / len(work[1])), strict=True))
     return {f"{name} s": wall}
 
@@ -171,7 +195,11 @@ def death(by: Way) -> str:
     helper = threading.Thread(target=tried, daemon=True)
     helper.start()
     helper.join(PATIENCE)
-    return f"{found[0]} after {time.perf_counter() - begun:.1f} s" if found else f"silent for {PATIENCE} s"
+    return (
+        f"{found[0]} after {time.perf_counter() - begun:.1f} s"
+        if found
+        else f"silent for {PATIENCE} s"
+    )
 
 
 def chosen(way: str, n: int, stack: ExitStack) -> Way:

@@ -11,7 +11,9 @@ from lib.work.command import end_with_parent, interrupt_at_once, refuse_shallow_
 if sys.argv[0] == "-m":  # python is looking for the module that it will run
     interrupt_at_once()
     gc.disable()  # until `run`: nothing that is imported is garbage, and to look for some takes a sixth of a start
-    atexit.register(gc.freeze)  # nor is what a process ends with looked through: its memory is given back as a whole
+    atexit.register(
+        gc.freeze
+    )  # nor is what a process ends with looked through: its memory is given back as a whole
     if "DVC_ROOT" in os.environ:
         refuse_shallow_clone()
         end_with_parent()

@@ -23,7 +23,19 @@ from lib.pages.claims import Claim, line_of, read_claims, wrong_at
 from lib.work.command import OutFile, run
 
 LEAST_CASES = 5  # for an interval
-SAID = ("statement", "where", "kind", "source", "measure", "over", "bar", "figure", "drawn", "headline", "expected")
+SAID = (
+    "statement",
+    "where",
+    "kind",
+    "source",
+    "measure",
+    "over",
+    "bar",
+    "figure",
+    "drawn",
+    "headline",
+    "expected",
+)
 
 
 def main(claims: Path, measures: list[Path], known: Path, verdicts: OutFile) -> None:
@@ -42,17 +54,27 @@ def main(claims: Path, measures: list[Path], known: Path, verdicts: OutFile) -> 
         if measure not in of_file and f"{claim.measures}#{measure}" not in taken:
             near = difflib.get_close_matches(measure, of_file, n=3, cutoff=0.8)
             like = f"; nearly so called: {', '.join(near)}" if near else ""
-            raise wrong_at(claims, claim.place, f"{name}: wanted a measure of {claim.measures}, got {measure!r}{like}")
+            raise wrong_at(
+                claims,
+                claim.place,
+                f"{name}: wanted a measure of {claim.measures}, got {measure!r}{like}",
+            )
     for file, of_file in found.items():
-        named = dict.fromkeys(claim.measure.partition("@")[0] for claim in listed.values() if claim.measures == file)
+        named = dict.fromkeys(
+            claim.measure.partition("@")[0] for claim in listed.values() if claim.measures == file
+        )
         if len(named) > 1 and of_file.keys() - {"setup"} and not of_file.keys() & named.keys():
-            raise InputError(f"{file}: wanted measures such as {next(iter(named))!r}, got {', '.join(of_file):.100}")
+            raise InputError(
+                f"{file}: wanted measures such as {next(iter(named))!r}, got {', '.join(of_file):.100}"
+            )
     judged = {name: judge(claim, found[claim.measures]) for name, claim in listed.items()}
     for name, claim in listed.items():
         if claim.nulls:
             own = claim.among(found[claim.measures])
             nulls = {null: listed[null].among(found[listed[null].measures]) for null in claim.nulls}
-            judged[name]["nulls"] = {null: compared(claim, own, those) for null, those in nulls.items()}
+            judged[name]["nulls"] = {
+                null: compared(claim, own, those) for null, those in nulls.items()
+            }
     write_json(judged, verdicts)
     for state in ("holds", "fails", "not run"):
         names = [name for name, verdict in judged.items() if verdict["state"] == state]
@@ -64,7 +86,9 @@ def described(claim: Claim, setup: dict[str, Any]) -> dict[str, Any]:
 
     def number(match: re.Match[str]) -> str:
         if match[1] not in setup:
-            raise InputError(f"{claim.measures}: setup: wanted {match[1]!r} for a statement, got {sorted(setup)}")
+            raise InputError(
+                f"{claim.measures}: setup: wanted {match[1]!r} for a statement, got {sorted(setup)}"
+            )
         value = setup[match[1]]
         return f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -87,7 +111,11 @@ def judge(claim: Claim, measures: dict[str, Any]) -> dict[str, Any]:
         return {**said, "state": "not run"}
     found = {scale: verdict(claim, values) for scale, values in among.items()}
     worst = min(found, key=lambda scale: (found[scale]["holds"], room(claim, found[scale])))
-    at = {"scale": worst, "scales": {scale: one["value"] for scale, one in found.items()}} if worst else {}
+    at = (
+        {"scale": worst, "scales": {scale: one["value"] for scale, one in found.items()}}
+        if worst
+        else {}
+    )
     holds = found[worst]["holds"]
     return {**said, **at, **found[worst], "state": "holds" if holds else "fails"}
 
@@ -106,7 +134,13 @@ def verdict(claim: Claim, measure: dict[str, Any]) -> dict[str, Any]:
     summary = summary_of(claim, values)
     bar = Interval(claim.bar)
     low, high = np.quantile(numbers, [0.25, 0.75])
-    spread = (high - low) / 2 if claim.over == "median" else np.std(numbers, ddof=1) if len(numbers) > 1 else math.nan
+    spread = (
+        (high - low) / 2
+        if claim.over == "median"
+        else np.std(numbers, ddof=1)
+        if len(numbers) > 1
+        else math.nan
+    )
     return {
         "value": summary,
         "spread": float(spread) if len(numbers) > 1 else math.nan,
@@ -116,7 +150,9 @@ def verdict(claim: Claim, measure: dict[str, Any]) -> dict[str, Any]:
         "n": len(numbers),
         "cases": measure["cases"],
         "values": numbers,
-        "holds": all(value in bar for value in numbers) if claim.over == "every" else summary in bar,
+        "holds": all(value in bar for value in numbers)
+        if claim.over == "every"
+        else summary in bar,
     }
 
 
@@ -144,8 +180,12 @@ def is_nearer(claim: Claim, own: dict[str, Any], null: dict[str, Any]) -> bool:
         mine = {case: mine[case] for case in shared}
         other = {case: other[case] for case in shared}
     if claim.over != "every":
-        return nearness(claim, summary_of(claim, mine.values())) > nearness(claim, summary_of(claim, other.values()))
-    pairs = [(mine[case], other[case]) for case in shared] or itertools.product(mine.values(), other.values())
+        return nearness(claim, summary_of(claim, mine.values())) > nearness(
+            claim, summary_of(claim, other.values())
+        )
+    pairs = [(mine[case], other[case]) for case in shared] or itertools.product(
+        mine.values(), other.values()
+    )
     return all(nearness(claim, one) > nearness(claim, of_null) for one, of_null in pairs)
 
 

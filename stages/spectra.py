@@ -65,7 +65,9 @@ def written(run: Run) -> int:
     shapes = {name: entry.shape for name, entry in read_header(run.folder / FIRST_SNAPSHOT).items()}
     layout, n_states = run.layout, len(run.snapshots) + 1
     sizes = [(shapes[name][:-2], min(shapes[name][-2:])) for name in layout.matrices]
-    sizes += [(shapes[factor][:-2], 2 * shapes[factor][-1]) for factor, _ in layout.products.values()]
+    sizes += [
+        (shapes[factor][:-2], 2 * shapes[factor][-1]) for factor, _ in layout.products.values()
+    ]
     of_state = sum(prod(stack) * (8 * n_values + 10) for stack, n_values in sizes)
     return n_states * (of_state + 500) + 3000
 
@@ -76,7 +78,11 @@ def measure_part(name: str, folder: Path, *snapshots: int) -> Tables:
     clock = "step" if "step" in run.steps else "time"
     when = run.steps.groupby("snapshot")[clock].first()
     initial = run.weights(0)
-    factors = {matrix: initial_factor(initial[matrix]) for pair in run.layout.products.values() for matrix in pair}
+    factors = {
+        matrix: initial_factor(initial[matrix])
+        for pair in run.layout.products.values()
+        for matrix in pair
+    }
     tables = []
     for snapshot, of, weights in states(run, name, initial, snapshots):
         for matrix in [*run.layout.matrices, *run.layout.products]:
@@ -132,8 +138,12 @@ def describe(sigma: Tensor, layout: Layout, name: str, labels: dict[str, Any]) -
     """One row per matrix of a stack: whose it is, and its singular values."""
     axes = layout.matrices[layout.products[name][0] if name in layout.products else name][:-2]
     flat = sigma.reshape(-1, sigma.shape[-1])
-    places = dict(zip(axes, np.indices(sigma.shape[:-1]).reshape(len(axes), len(flat)), strict=True))
-    seeds = np.array(layout.seeds)[places["seed"]] if "seed" in places else next(iter(layout.seeds), 0)
+    places = dict(
+        zip(axes, np.indices(sigma.shape[:-1]).reshape(len(axes), len(flat)), strict=True)
+    )
+    seeds = (
+        np.array(layout.seeds)[places["seed"]] if "seed" in places else next(iter(layout.seeds), 0)
+    )
     return pd.DataFrame(
         {
             **labels,

@@ -20,11 +20,24 @@ install_import_hook("lib", "beartype.beartype(conf=beartype.BeartypeConf(is_pep4
 torch.set_num_threads(1)
 threadpool_limits(1)
 settings.register_profile(
-    "repeatable", derandomize=True, deadline=None, database=None, phases=[Phase.generate, Phase.shrink]
+    "repeatable",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate, Phase.shrink],
 )
 settings.load_profile("repeatable")
 # What the tests of these folders share.
-SHARED = ("faults", "pipeline", "stages", "gradual_rank", "low_rank_sparse", "decision_lists", "vision", "checkpoints")
+SHARED = (
+    "faults",
+    "pipeline",
+    "stages",
+    "gradual_rank",
+    "low_rank_sparse",
+    "decision_lists",
+    "vision",
+    "checkpoints",
+)
 sys.path[:0] = [str(Path(__file__).parent / folder) for folder in SHARED]
 
 Run = Callable[..., None]
@@ -112,7 +125,9 @@ def pytest_collection_modifyitems(items):
         item.add_marker(pytest.mark.timeout(1800))
     first = next((item.path for item in in_need), None)
     files = {item.path for item in in_need}
-    items.sort(key=lambda item: item.path != first and 1 + (item.path in files) + _by_test(item.path))
+    items.sort(
+        key=lambda item: item.path != first and 1 + (item.path in files) + _by_test(item.path)
+    )
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -14,7 +14,9 @@ from lib.files.files import InputError
 from tools.imports import closure, dep, is_code
 
 ROOT = Path(__file__).parents[1]
-STAGE = re.compile(r"^  ([\w.-]+):\n((?:(?:    .*)?\n)+)", re.MULTILINE)  # a key, and all that is indented below it
+STAGE = re.compile(
+    r"^  ([\w.-]+):\n((?:(?:    .*)?\n)+)", re.MULTILINE
+)  # a key, and all that is indented below it
 DEPS = re.compile(r"^    deps:.*\n(?:      .*\n)*", re.MULTILINE)
 MODULE = re.compile(r"\bpython -m (stages\.[\w.]+)")
 
@@ -27,20 +29,39 @@ def with_deps(text: str, root: Path) -> str:
         if not modules or not deps:
             return stage[0]
         listed = YAML(typ="safe").load(deps[0])["deps"]
-        if "#" in deps[0] or not isinstance(listed, list) or not all(isinstance(path, str) for path in listed):
-            raise InputError(f"{stage[1]}: wanted deps that are a list of paths without comments, got {listed!r}")
+        if (
+            "#" in deps[0]
+            or not isinstance(listed, list)
+            or not all(isinstance(path, str) for path in listed)
+        ):
+            raise InputError(
+                f"{stage[1]}: wanted deps that are a list of paths without comments, got {listed!r}"
+            )
         others = [path for path in listed if not is_code(path)]
-        code = {dep(path) for module in modules for path in closure(module.replace(".", "/") + ".py", root)}
-        return stage[0].replace(deps[0], f"    deps: {_in_brackets(others, [path for path in code if path])}\n")
+        code = {
+            dep(path)
+            for module in modules
+            for path in closure(module.replace(".", "/") + ".py", root)
+        }
+        return stage[0].replace(
+            deps[0], f"    deps: {_in_brackets(others, [path for path in code if path])}\n"
+        )
 
     return STAGE.sub(rewritten, text)
 
 
 def _in_brackets(*groups: list[str]) -> str:
     """A YAML list of paths on as few lines as hold it, each group sorted and begun on a line of its own."""
-    quoted = [[f'"{path}"' if "{" in path else path for path in sorted(group)] for group in groups if group]
+    quoted = [
+        [f'"{path}"' if "{" in path else path for path in sorted(group)]
+        for group in groups
+        if group
+    ]
     wide = {"width": 119, "break_long_words": False, "break_on_hyphens": False}
-    lines = [fill(", ".join(group), initial_indent=" " * 11, subsequent_indent=" " * 11, **wide) for group in quoted]
+    lines = [
+        fill(", ".join(group), initial_indent=" " * 11, subsequent_indent=" " * 11, **wide)
+        for group in quoted
+    ]
     return "[" + ",\n".join(lines).lstrip() + "]"
 
 

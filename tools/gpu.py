@@ -157,9 +157,13 @@ def given(params: Path, dataset: str, device: str, source: str) -> Section:
     from lib.files.params import load_yaml
 
     sections = load_yaml(params)["vision"]
-    known = [name for name, value in sections.items() if isinstance(value, dict) and "train" in value]
+    known = [
+        name for name, value in sections.items() if isinstance(value, dict) and "train" in value
+    ]
     if dataset not in known:
-        raise InputError(f"DATASETS: wanted some of {known}, the data sets of vision in {params}, got {dataset!r}")
+        raise InputError(
+            f"DATASETS: wanted some of {known}, the data sets of vision in {params}, got {dataset!r}"
+        )
     section = deepcopy(sections[dataset])
     section["train"]["device"] = device
     if source:
@@ -187,18 +191,28 @@ def check_device(device: str) -> None:
     A, B = torch.randn(2, 256, 256, generator=draw).bfloat16()
     error = ((A.to(found) @ B.to(found)).float().cpu() - A.float() @ B.float()).abs().max().item()
     if not error < 1:  # of entries near 16, with 8 bits
-        raise InputError(f"{device}: wanted a product of matrices in bfloat16 right to 1, got an error of {error:.3g}")
-    print(f"python {platform.python_version()}, torch {torch.__version__}, CUDA {torch.version.cuda}", flush=True)
+        raise InputError(
+            f"{device}: wanted a product of matrices in bfloat16 right to 1, got an error of {error:.3g}"
+        )
+    print(
+        f"python {platform.python_version()}, torch {torch.__version__}, CUDA {torch.version.cuda}",
+        flush=True,
+    )
     if found.type == "cuda":
         properties = torch.cuda.get_device_properties(found)
-        print(f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB, driver {driver()}", flush=True)
+        print(
+            f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB, driver {driver()}",
+            flush=True,
+        )
 
 
 def driver() -> str:
     """The version of NVIDIA's driver, where its tool is there to say it."""
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")[0]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split(
+            "\n"
+        )[0]
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 
@@ -208,7 +222,9 @@ def steps(sections: dict[str, Section], epochs: int, work: "Work") -> Iterator[S
     for dataset, section in sections.items():
         n_images = work.images(Step(dataset, section))
         reference = work.shared["evaluate"]["reference_scale"]
-        others = sorted((s for s in section["train"]["init_scales"] if s != reference), reverse=True)
+        others = sorted(
+            (s for s in section["train"]["init_scales"] if s != reference), reverse=True
+        )
         for n in range(len(others) + 1):
             yield Step(dataset, shaped(section, [reference, *others[:n]], epochs, n_images))
 
@@ -237,9 +253,15 @@ def put(packed: bytes, keep: Path) -> None:
     """Write an archive into a folder, in parts where it is large; the one before stays until the new one is whole."""
     n_parts = -(-len(packed) // PART)
     if n_parts > PARTS:
-        raise InputError(f"{keep}: wanted results of at most {PARTS * PART} bytes, got {len(packed)}")
+        raise InputError(
+            f"{keep}: wanted results of at most {PARTS * PART} bytes, got {len(packed)}"
+        )
     digest = sha256(packed)[:8]
-    names = [f"{ARCHIVE}.{digest}.{i + 1}-of-{n_parts}" for i in range(n_parts)] if n_parts > 1 else [ARCHIVE]
+    names = (
+        [f"{ARCHIVE}.{digest}.{i + 1}-of-{n_parts}" for i in range(n_parts)]
+        if n_parts > 1
+        else [ARCHIVE]
+    )
     write_files(keep, {name: packed[i * PART : (i + 1) * PART] for i, name in enumerate(names)})
     for old in [*keep.glob(f"{ARCHIVE}*"), *keep.glob(f".{ARCHIVE}*.part")]:
         if old.name not in names:
@@ -256,7 +278,9 @@ def archive_in(keep: Path) -> bytes | None:
     if (keep / ARCHIVE).exists():
         return (keep / ARCHIVE).read_bytes()
     if parts:
-        raise InputError(f"{keep}: wanted all parts of {ARCHIVE}, got {[part.name for part in parts]}")
+        raise InputError(
+            f"{keep}: wanted all parts of {ARCHIVE}, got {[part.name for part in parts]}"
+        )
     return None
 
 
@@ -267,7 +291,9 @@ def unpack(packed: bytes, folder: Path, keep: Path) -> None:
             members = archive.getmembers()
             for member in members:
                 if not (member.isfile() and RESULTS.fullmatch(member.name)):
-                    raise InputError(f"{keep}: wanted results of `make gpu`, got {member.name!r} in {ARCHIVE}")
+                    raise InputError(
+                        f"{keep}: wanted results of `make gpu`, got {member.name!r} in {ARCHIVE}"
+                    )
             shutil.rmtree(folder / "published", ignore_errors=True)
             new = [member for member in members if not (folder / member.name).exists()]
             archive.extractall(folder, new, filter="data")
@@ -309,7 +335,11 @@ class Work:
         found = self._kept("speed.json", {})
         if any(found.get(name) != value for name, value in here.items()):
             seconds = min(LONGEST_MEASUREMENT, self.clock.left / 60)
-            arguments = [f"vision.{step.dataset}.train", f"data/vision/{step.dataset}/images.safetensors", "speed.json"]
+            arguments = [
+                f"vision.{step.dataset}.train",
+                f"data/vision/{step.dataset}/images.safetensors",
+                "speed.json",
+            ]
             self._run(step, ["benchmarks.gpu", *arguments, "--seconds", f"{seconds:g}"])
             found = self._kept("speed.json", {})
         return found
@@ -318,12 +348,16 @@ class Work:
         """How many epochs: those that are wanted, those of the call before, or what the speed and the time allow."""
         before = self._kept("epochs.json", 0)
         if wanted and before not in (0, wanted) and (self.folder / "published").exists():
-            raise InputError(f"EPOCHS: wanted {before}, those of the results in {self.keep}, got {wanted}")
+            raise InputError(
+                f"EPOCHS: wanted {before}, those of the results in {self.keep}, got {wanted}"
+            )
         chosen = wanted or before
         if not chosen:
             train = section["train"]
             trainings = train["n_seeds"] * (1 + len(train["controls"])) * len(train["init_scales"])
-            rate = speed["images_per_second"].get("compiled", speed["images_per_second"]["not compiled"])
+            rate = speed["images_per_second"].get(
+                "compiled", speed["images_per_second"]["not compiled"]
+            )
             chosen = affordable(FOR_TRAINING * self.clock.left, trainings, n_images, rate)
         self._keep("epochs.json", chosen)
         print(f"{chosen} epochs", flush=True)
@@ -340,7 +374,11 @@ class Work:
         print(f"{step.dataset}: init scale {scale:g}", flush=True)
         data, metrics = f"data/vision/{step.dataset}", f"metrics/vision/{step.dataset}"
         plots = f"plots/vision/{step.dataset}"
-        images, runs, spectra = f"{data}/images.safetensors", f"{data}/runs", f"{data}/spectra.parquet"
+        images, runs, spectra = (
+            f"{data}/images.safetensors",
+            f"{data}/runs",
+            f"{data}/spectra.parquet",
+        )
         cuts = [f"{data}/truncate.parquet", f"{data}/prune.parquet"]
         ours, model = f"vision.{step.dataset}", f"vision.{step.dataset}.train.model"
         self._run(new, ["stages.vision.train", f"{ours}.train", str(CONTROLS), images, runs])
@@ -352,14 +390,18 @@ class Work:
             self._without_cuts(cuts, published)
         made = [runs, spectra, *cuts, metrics, f"{plots}/training.csv"]
         self._run(new, ["stages.vision.evaluate", "vision.evaluate", model, *made, *beside])
-        self._run(new, ["stages.vision.plot", "vision.plot", f"{metrics}/tables", f"{plots}/figures"])
+        self._run(
+            new, ["stages.vision.plot", "vision.plot", f"{metrics}/tables", f"{plots}/figures"]
+        )
         self._publish(step)
 
     def pack(self) -> None:
         """Keep an archive of the measured speed, of all that is published, and of what the next call has to know."""
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-            for file in sorted(self.folder.glob("*.json")) + sorted((self.folder / "published").rglob("*.*")):
+            for file in sorted(self.folder.glob("*.json")) + sorted(
+                (self.folder / "published").rglob("*.*")
+            ):
                 name = file.relative_to(self.folder).as_posix()
                 if RESULTS.fullmatch(name):
                     archive.add(file, name)
@@ -403,9 +445,13 @@ class Work:
         before = self._provenance(step)
         note = provenance(self._recorded(step), n_images)
         scales = note["params"]["train"]["init_scales"]
-        made = {"init_scale": scales[-1]} | {name: note[name] for name in ("device", "commit", "versions")}
+        made = {"init_scale": scales[-1]} | {
+            name: note[name] for name in ("device", "commit", "versions")
+        }
         note["made"] = [*before.get("made", []), made]
-        note["params"]["train"]["init_scales"] = list(dict.fromkeys(one["init_scale"] for one in note["made"]))
+        note["params"]["train"]["init_scales"] = list(
+            dict.fromkeys(one["init_scale"] for one in note["made"])
+        )
         note |= {
             "command": " ".join(["python -m tools.gpu", *sys.argv[1:]]),
             "wall_hours": self.seconds[step.dataset] / 3600,
@@ -426,11 +472,15 @@ class Work:
         params = {"vision": self.shared | {step.dataset: step.section}}
         (self.folder / "params.yaml").write_text(json.dumps(params, indent=1))
         environment = {name: value for name, value in os.environ.items() if name != "DVC_ROOT"}
-        environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment["PYTHONPATH"] = os.pathsep.join(
+            [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        )
         begin = time.monotonic()
         if not self.clock.left:
             raise OutOfTimeError
-        with subprocess.Popen([sys.executable, "-m", *command], cwd=self.folder, env=environment) as process:
+        with subprocess.Popen(
+            [sys.executable, "-m", *command], cwd=self.folder, env=environment
+        ) as process:
             while process.poll() is None and self.clock.left:
                 time.sleep(0.05)
             process.kill()  # where it has not ended
@@ -439,7 +489,9 @@ class Work:
         if process.returncode and not self.clock.left:
             raise OutOfTimeError
         if process.returncode:
-            raise InputError(f"{command[0]}: wanted a stage that ends well, got the exit code {process.returncode}")
+            raise InputError(
+                f"{command[0]}: wanted a stage that ends well, got the exit code {process.returncode}"
+            )
 
     def _kept(self, name: str, otherwise: Any) -> Any:
         file = self.folder / name

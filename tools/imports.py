@@ -74,5 +74,7 @@ def is_code(path: str) -> bool:
 def imports_by_name(file: str, root: Path) -> list[int]:
     """The lines of a file on which it imports or runs what its import statements do not name."""
     called = [node for node in ast.walk(parsed(file, root)) if isinstance(node, ast.Call)]
-    names = [(node.lineno, getattr(node.func, "attr", getattr(node.func, "id", None))) for node in called]
+    names = [
+        (node.lineno, getattr(node.func, "attr", getattr(node.func, "id", None))) for node in called
+    ]
     return [line for line, name in names if name in BY_NAME]

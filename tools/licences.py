@@ -21,15 +21,26 @@ for a GPU brings NVIDIA's libraries (`requirements.cuda.txt`), under NVIDIA's ow
 
 
 def main() -> None:
-    rows = [f"| {name} | {licence(name)} |\n" for name, _ in PIN.findall((ROOT / "requirements.txt").read_text())]
+    rows = [
+        f"| {name} | {licence(name)} |\n"
+        for name, _ in PIN.findall((ROOT / "requirements.txt").read_text())
+    ]
     write_files(ROOT / "docs", {"licences.md": (HEAD + "".join(rows)).encode()})
 
 
 def licence(name: str) -> str:
     """The licence of an installed package, as its metadata name it."""
     said: Any = metadata(name)
-    listed = [one.split(" :: ")[-1] for one in said.get_all("Classifier", []) if one.startswith("License :: ")]
-    lines = (said.get("License-Expression") or ", ".join(listed) or said.get("License") or "").strip().splitlines()
+    listed = [
+        one.split(" :: ")[-1]
+        for one in said.get_all("Classifier", [])
+        if one.startswith("License :: ")
+    ]
+    lines = (
+        (said.get("License-Expression") or ", ".join(listed) or said.get("License") or "")
+        .strip()
+        .splitlines()
+    )
     return lines[0][:100] if lines else "not named"
 
 

@@ -16,8 +16,12 @@ from lib.work.command import run
 def main(template: Path) -> None:
     """Write DVC's `plots.html_template` to TEMPLATE."""
     bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version="5.21")
-    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined)
-    text = environment.get_template("plots.html").render(vega=bundle.replace("</script", "<\\/script"))
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined
+    )
+    text = environment.get_template("plots.html").render(
+        vega=bundle.replace("</script", "<\\/script")
+    )
     with atomic(template) as part:
         part.write_text(text, encoding="utf-8")
 

@@ -34,13 +34,21 @@ def main(dataset: str, command: str, hours: float) -> None:
     if changed:
         raise InputError(f"wanted the code of a commit, got changes:\n{changed}")
     sections = load_yaml(Path("params.yaml"))["vision"]
-    known = [name for name, value in sections.items() if isinstance(value, dict) and "data" in value]
+    known = [
+        name for name, value in sections.items() if isinstance(value, dict) and "data" in value
+    ]
     if dataset not in known:
-        raise InputError(f"DATASET: wanted one of {known}, the data sets of vision in params.yaml, got {dataset!r}")
+        raise InputError(
+            f"DATASET: wanted one of {known}, the data sets of vision in params.yaml, got {dataset!r}"
+        )
     file_name(dataset)
     section = with_shared(sections[dataset], sections)
-    section["data"].pop("source_folder", None)  # where this machine has the files says nothing: they are verified
-    n_images = len(read_images(Path("data") / "vision" / dataset / "images.safetensors").train_labels)
+    section["data"].pop(
+        "source_folder", None
+    )  # where this machine has the files says nothing: they are verified
+    n_images = len(
+        read_images(Path("data") / "vision" / dataset / "images.safetensors").train_labels
+    )
     keep(dataset, provenance(section, n_images) | {"command": command, "wall_hours": hours})
 
 
@@ -54,7 +62,9 @@ def keep(dataset: str, note: dict[str, Any], root: Path = Path()) -> None:
     folder = root / "published" / file_name(dataset)
     clear(folder, "*.json", "tables/*.parquet", "figures/*.svg")
     shutil.copytree(root / "metrics" / "vision" / dataset, folder, dirs_exist_ok=True)
-    shutil.copytree(root / "plots" / "vision" / dataset / "figures", folder / "figures", dirs_exist_ok=True)
+    shutil.copytree(
+        root / "plots" / "vision" / dataset / "figures", folder / "figures", dirs_exist_ok=True
+    )
     write_json(note, folder / "provenance.json")
     print(f"published in {folder}", flush=True)
 
@@ -63,11 +73,16 @@ def provenance(section: dict[str, Any], n_images: int) -> dict[str, Any]:
     """Device, versions, commit, what was trained for how many epochs."""
     train = section["train"]
     first = train.get("first_seed", 0)
-    device = torch.cuda.get_device_name(train["device"]) if train["device"] != "cpu" else f"CPU, {platform.machine()}"
+    device = (
+        torch.cuda.get_device_name(train["device"])
+        if train["device"] != "cpu"
+        else f"CPU, {platform.machine()}"
+    )
     return {
         "device": device,
         "commit": commit(),
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+        "versions": {"python": platform.python_version()}
+        | {name: version(name) for name in PACKAGES},
         "epochs": train["n_steps"] * train["batch_size"] / n_images,
         "augmentation": train["augmentation"],
         "seeds": list(range(first, first + train["n_seeds"])),
@@ -78,13 +93,17 @@ def provenance(section: dict[str, Any], n_images: int) -> dict[str, Any]:
 def commit() -> str:
     """The commit of this code, with a mark where files that determine results differ from it; `unknown` without git."""
     try:
-        return _git("rev-parse", "HEAD") + (", changed" if _git("status", "--porcelain", "--", *DETERMINES) else "")
+        return _git("rev-parse", "HEAD") + (
+            ", changed" if _git("status", "--porcelain", "--", *DETERMINES) else ""
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 
 
 def _git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["git", *arguments], check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 if __name__ == "__main__":

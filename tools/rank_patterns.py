@@ -49,7 +49,11 @@ from tools.publish import PACKAGES, commit
 MODELS = ("llama", "gpt2")
 RULES = ("uniform", "attributed", "shuffled", "uniform, longer")
 RATES = (1e-2, 3e-2, 1e-1)
-BUDGET, SCALE, LONGER = 2, 2, 1.25  # a uniform rank, alpha over rank, and the steps of the control over the others'
+BUDGET, SCALE, LONGER = (
+    2,
+    2,
+    1.25,
+)  # a uniform rank, alpha over rank, and the steps of the control over the others'
 N_POINTS, WINDOWS = 4, 32  # of the path; of a batch of the measured text
 ATTRIBUTED, TUNED, MEASURED = slice(0, 4), slice(4, 8), slice(8, 16)  # batches of the measured text
 TUNING_SEEDS = (1000, 1001)
@@ -92,14 +96,25 @@ def main(n_seeds: int = 6) -> None:
         seeds: Sequence[int], rates: Mapping[tuple[str, str, str], Sequence[float]], part: str
     ) -> pd.DataFrame:
         chosen = [
-            Adapter(m, kind.name, rule, fine_tunes[i % len(fine_tunes)], seed, steps_of(kind, rule), rate, part)
+            Adapter(
+                m,
+                kind.name,
+                rule,
+                fine_tunes[i % len(fine_tunes)],
+                seed,
+                steps_of(kind, rule),
+                rate,
+                part,
+            )
             for m in MODELS
             for kind in kinds.values()
             for rule in RULES
             for i, seed in enumerate(seeds)
             for rate in rates[m, kind.name, rule]
         ]
-        jobs = [adapter_job(params, one, ranks[one.model, one.kind, one.fine_tune]) for one in chosen]
+        jobs = [
+            adapter_job(params, one, ranks[one.model, one.kind, one.fine_tune]) for one in chosen
+        ]
         return joined(compute(f"{part} adapters", jobs), "trained")
 
     every = {(m, str(kind), rule): RATES for m in MODELS for kind in kinds for rule in RULES}
@@ -117,7 +132,9 @@ def main(n_seeds: int = 6) -> None:
 
 def compute(label: str, jobs: Sequence[Job]) -> list[dict[str, pd.DataFrame]]:
     jobs_of = {label: jobs}
-    return spread_cells(jobs_of, stage="rank_patterns", n_processes=available_cores(), label=label, unit="cell")[label]
+    return spread_cells(
+        jobs_of, stage="rank_patterns", n_processes=available_cores(), label=label, unit="cell"
+    )[label]
 
 
 def steps_of(kind: Training, rule: str) -> int:
@@ -150,10 +167,17 @@ def pattern(names: dict[str, Any], base: Path, early: Path, text: Path) -> dict[
         modules[name] = Module(shape, sigma.numpy(), float(sigma.square().sum()), min(shape))
     batches = batches_of(base.parent, text)[ATTRIBUTED]
     earned = path_attribution(
-        linear.parameters, linear.updates, batches, lambda batch: loss(linear.model, batch), N_POINTS
+        linear.parameters,
+        linear.updates,
+        batches,
+        lambda batch: loss(linear.model, batch),
+        N_POINTS,
     )
     budget = budget_of(modules, BUDGET)
-    uniform, attributed = plan("uniform", modules, budget), plan("attributed", modules, budget, earned)
+    uniform, attributed = (
+        plan("uniform", modules, budget),
+        plan("attributed", modules, budget, earned),
+    )
     rows = [
         {
             **names,
@@ -172,11 +196,24 @@ def pattern(names: dict[str, Any], base: Path, early: Path, text: Path) -> dict[
 def adapter_job(params: Train, one: Adapter, ranks: pd.DataFrame) -> Job:
     given = ranks[["module", "rows", "cols", "uniform", "attributed"]].to_dict("list")
     text = DATA / "texts"
-    return (adapter, params, one, given, file_of(DATA / one.model / "base"), text / "tuned.txt", text / "measured.txt")
+    return (
+        adapter,
+        params,
+        one,
+        given,
+        file_of(DATA / one.model / "base"),
+        text / "tuned.txt",
+        text / "measured.txt",
+    )
 
 
 def adapter(
-    params: Train, one: Adapter, ranks: dict[str, list[Any]], base: Path, text: Path, measured_text: Path
+    params: Train,
+    one: Adapter,
+    ranks: dict[str, list[Any]],
+    base: Path,
+    text: Path,
+    measured_text: Path,
 ) -> dict[str, pd.DataFrame]:
     """The loss of the base with one adapter, trained."""
     begun = open_checkpoint(base.parent)
@@ -204,7 +241,9 @@ def ranks_of(one: Adapter, ranks: dict[str, list[Any]]) -> dict[str, int]:
     if one.rule != "shuffled":
         return found
     shapes = zip(ranks["module"], ranks["rows"], ranks["cols"], strict=True)
-    modules = {name: Module((rows, cols), np.zeros(0), 0.0, min(rows, cols)) for name, rows, cols in shapes}
+    modules = {
+        name: Module((rows, cols), np.zeros(0), 0.0, min(rows, cols)) for name, rows, cols in shapes
+    }
     drawn = shuffled(found, modules, generator(one.seed, "shuffle", one.model, one.kind))
     if parameters(modules, drawn) != parameters(modules, found):
         raise ValueError("wanted a shuffle that costs as much as the plan")
@@ -219,7 +258,9 @@ def batches_of(base: Path, text: Path) -> list[Batch]:
 def measured(trained: pd.DataFrame) -> dict[str, pd.Series]:
     """By kind of fine-tune, over models and seeds: the loss of one rule less that of another, of the same seed."""
     rows = trained[trained["part"] == "measured"]
-    losses = rows.pivot_table(index=["kind", "model", "seed"], columns="rule", values="loss", observed=True)
+    losses = rows.pivot_table(
+        index=["kind", "model", "seed"], columns="rule", values="loss", observed=True
+    )
     pairs = {
         "attributed_less_uniform": ("attributed", "uniform"),
         "attributed_less_shuffled": ("attributed", "shuffled"),
@@ -243,7 +284,10 @@ def provenance(n_seeds: int, hours: float) -> dict[str, Any]:
         "versions": {"python": platform.python_version()}
         | {name: version(name) for name in [*PACKAGES, "transformers", "peft"]},
         "seeds": list(range(n_seeds)),
-        "params": {"example": load_yaml(Path("params.yaml"))["checkpoints"]["example"], "learning_rates": list(RATES)},
+        "params": {
+            "example": load_yaml(Path("params.yaml"))["checkpoints"]["example"],
+            "learning_rates": list(RATES),
+        },
         "command": "python -m tools.rank_patterns",
         "wall_hours": hours,
     }

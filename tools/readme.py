@@ -25,7 +25,10 @@ CHANGES = {
     "root_change_KQ": "roots, W_K and W_Q",
     "root_change_VO": "roots, W_V and W_O",
 }
-FIGURE = re.compile(r"^!\[[^\]\n]*\]\(([^)\n]*plots/(\w+)/[^)\n]*?([\w-]+)\.svg)\)(?:\n+\*[^*\n]+\*)?$", re.MULTILINE)
+FIGURE = re.compile(
+    r"^!\[[^\]\n]*\]\(([^)\n]*plots/(\w+)/[^)\n]*?([\w-]+)\.svg)\)(?:\n+\*[^*\n]+\*)?$",
+    re.MULTILINE,
+)
 PAGE = """# Claims
 
 Every claim of [claims.yaml](../claims.yaml) with its verdict, made by `make readme` from `metrics/claims.json`.
@@ -50,7 +53,9 @@ recalled and not verified, [G] guessed, [C] chosen here.
 def page(claims: dict[str, dict[str, Any]]) -> str:
     """All claims as Markdown: one table per family, below how many of them hold."""
     families = dict.fromkeys(claim["family"] for claim in claims.values())
-    tables = [family_table(name, [c for c in claims.values() if c["family"] == name]) for name in families]
+    tables = [
+        family_table(name, [c for c in claims.values() if c["family"] == name]) for name in families
+    ]
     return PAGE + "\n\n".join(tables) + "\n"
 
 
@@ -59,7 +64,9 @@ def family_table(family: str, claims: list[dict[str, Any]]) -> str:
     failing = [claim for claim in claims if claim["state"] == "fails"]
     counts = [f"{sum(claim['state'] == 'holds' for claim in claims)} of {len(claims)} claims hold"]
     if failing:
-        counts.append(f"{len(failing)} fail, {sum('expected' in claim for claim in failing)} of them as expected")
+        counts.append(
+            f"{len(failing)} fail, {sum('expected' in claim for claim in failing)} of them as expected"
+        )
     not_run = sum(claim["state"] == "not run" for claim in claims)
     if not_run:
         counts.append(f"{not_run} not run")
@@ -70,11 +77,19 @@ def family_table(family: str, claims: list[dict[str, Any]]) -> str:
         "|---|---|---|---|---|",
     ]
     for claim in claims:
-        state = claim["state"] + (", as expected" if claim["state"] == "fails" and "expected" in claim else "")
+        state = claim["state"] + (
+            ", as expected" if claim["state"] == "fails" and "expected" in claim else ""
+        )
         why = f" *{claim['expected']}*" if claim["state"] == "fails" and "expected" in claim else ""
-        statement = f"{claim['statement']} ({claim['where']}) {claim['source']}{beats(claim)}{why}".replace("|", "\\|")
+        statement = (
+            f"{claim['statement']} ({claim['where']}) {claim['source']}{beats(claim)}{why}".replace(
+                "|", "\\|"
+            )
+        )
         bar = f"{claim['over']} in {claim['bar']}"
-        lines.append(f"| {statement} | {claim['kind']} | {value(claim)} | {bar} | [{state}](../{claim['figure']}) |")
+        lines.append(
+            f"| {statement} | {claim['kind']} | {value(claim)} | {bar} | [{state}](../{claim['figure']}) |"
+        )
     return "\n".join(lines)
 
 
@@ -102,7 +117,10 @@ def value(claim: dict[str, Any]) -> str:
 def beats(claim: dict[str, Any]) -> str:
     """Which of its nulls a claim beats, by their numbers, and which not."""
     nulls = claim.get("nulls", {})
-    said = {verb: [name for name, found in nulls.items() if found == verb] for verb in ("beats", "does not beat")}
+    said = {
+        verb: [name for name, found in nulls.items() if found == verb]
+        for verb in ("beats", "does not beat")
+    }
     return "".join(f"; {verb} {', '.join(names)}" for verb, names in said.items() if names)
 
 
@@ -153,7 +171,11 @@ def captioned(text: str, families: dict[str, Any]) -> str:
 
     def said(figure: re.Match[str]) -> str:
         caption = families.get(figure[2], {}).get("figures", {}).get(figure[3])
-        return f"![{caption['title']}]({figure[1]})\n\n*{caption['caption']}*" if caption else figure[0]
+        return (
+            f"![{caption['title']}]({figure[1]})\n\n*{caption['caption']}*"
+            if caption
+            else figure[0]
+        )
 
     return re.sub(r"\*\n!\[", "*\n\n![", FIGURE.sub(said, text))
 
@@ -178,7 +200,9 @@ def main() -> None:
     (ROOT / "docs" / "claims.md").write_text(page(claims), encoding="utf-8")
     optimisers = ROOT / "docs" / "optimisers.md"
     text = optimisers.read_text(encoding="utf-8")
-    for name, table in conserved(ROOT / "metrics" / "gradual_rank" / "optimizers" / "tables").items():
+    for name, table in conserved(
+        ROOT / "metrics" / "gradual_rank" / "optimizers" / "tables"
+    ).items():
         text = replaced(text, name, table)
     optimisers.write_text(text, encoding="utf-8")
     KNOWN.write_text(known(claims, ROOT, KNOWN.read_text(encoding="utf-8")), encoding="utf-8")

@@ -51,7 +51,9 @@ class Progress:
         if skips:
             return None
         self.running, self.began, self.n_run = name, now, self.n_run + 1
-        return f"stage {len(self.seen)} of {max(len(self.names), len(self.seen))}: {name}{self.left()}"
+        return (
+            f"stage {len(self.seen)} of {max(len(self.names), len(self.seen))}: {name}{self.left()}"
+        )
 
     def end(self, now: float) -> None:
         """The stage that runs has ended."""
@@ -72,7 +74,9 @@ def main() -> None:
     unlock.main()
     progress = Progress(names_of_stages(), times())
     said: deque[str] = deque(maxlen=SHOWN_ON_FAILURE)
-    with subprocess.Popen([sys.executable, "-m", "dvc", "repro"], stdout=subprocess.PIPE, text=True) as dvc:
+    with subprocess.Popen(
+        [sys.executable, "-m", "dvc", "repro"], stdout=subprocess.PIPE, text=True
+    ) as dvc:
         try:
             for line in dvc.stdout or ():
                 said.append(line)
@@ -90,7 +94,10 @@ def main() -> None:
         sys.exit(dvc.returncode)
     scratch.main()
     print(
-        f"{len(progress.seen)} stages are up to date; {progress.n_run} of them ran.", *closing(), sep="\n", flush=True
+        f"{len(progress.seen)} stages are up to date; {progress.n_run} of them ran.",
+        *closing(),
+        sep="\n",
+        flush=True,
     )
 
 
@@ -114,7 +121,9 @@ def times() -> dict[str, float]:
 
 def closing() -> Iterator[str]:
     """How many claims hold, which turned since the last commit, and where to look."""
-    found = subprocess.run(["git", "show", "HEAD:metrics/claims.json"], capture_output=True, check=False)
+    found = subprocess.run(
+        ["git", "show", "HEAD:metrics/claims.json"], capture_output=True, check=False
+    )
     yield from verdicts(read_json(Path("metrics/claims.json")), json.loads(found.stdout or "{}"))
     yield "Open report.html (or: make report); claims are in metrics/claims.json, figures in plots/."
 

@@ -16,7 +16,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-FAMILIES = ("gradual_rank", "optimisers", "low_rank_sparse", "decision_lists", "vision", "checkpoints")
+FAMILIES = (
+    "gradual_rank",
+    "optimisers",
+    "low_rank_sparse",
+    "decision_lists",
+    "vision",
+    "checkpoints",
+)
 PAGES = {
     "Home": "README.md",
     "Families": [f"docs/{name}.md" for name in FAMILIES],
@@ -45,12 +52,16 @@ def main(site: Path = ROOT / "site") -> None:
         for name in listed(PAGES):
             copied(ROOT / name, pages)
         modules = sorted(ROOT.glob("lib/*/*.py"))
-        named = [path.relative_to(ROOT).with_suffix("") for path in modules if path.stem != "__init__"]
+        named = [
+            path.relative_to(ROOT).with_suffix("") for path in modules if path.stem != "__init__"
+        ]
         reference: dict[str, list[str]] = {}
         for module in named:
             page = f"api/{module.parent.name}/{module.name}.md"
             (pages / page).parent.mkdir(parents=True, exist_ok=True)
-            (pages / page).write_text(f"# {module.name}\n\n::: {'.'.join(module.parts)}\n", encoding="utf-8")
+            (pages / page).write_text(
+                f"# {module.name}\n\n::: {'.'.join(module.parts)}\n", encoding="utf-8"
+            )
             reference.setdefault(module.parent.name, []).append(page)
         nav = [{title: found} for title, found in PAGES.items()]
         nav.append({"API": [{concept: found} for concept, found in reference.items()]})
@@ -68,7 +79,11 @@ def listed(pages: Any) -> list[str]:
     """Every page that is named."""
     if isinstance(pages, str):
         return [pages]
-    return [name for part in (pages.values() if isinstance(pages, dict) else pages) for name in listed(part)]
+    return [
+        name
+        for part in (pages.values() if isinstance(pages, dict) else pages)
+        for name in listed(part)
+    ]
 
 
 def copied(path: Path, pages: Path) -> None:
@@ -98,9 +113,9 @@ def on_page_content(content: str, **_: object) -> str:
 
 def packages(extra: str = "docs") -> list[str]:
     """What an extra needs beside the lock; what the site needs is the extra `docs`."""
-    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"][
-        extra
-    ]
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ][extra]
 
 
 if __name__ == "__main__":

@@ -32,7 +32,18 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("faults", "pipeline")]
 
 from harness import Reproduction, recorded, remove  # noqa: E402
-from project import PYTHON, Stage, checkout, commit, contents, dvc, environment, one_core, params_of, stages  # noqa: E402
+from project import (
+    PYTHON,
+    Stage,
+    checkout,
+    commit,
+    contents,
+    dvc,
+    environment,
+    one_core,
+    params_of,
+    stages,
+)  # noqa: E402
 from tiny import make_tiny  # noqa: E402
 
 FLOATS = "{name: 1.001 * table[name] for name in table.select_dtypes('floating')}"
@@ -52,7 +63,14 @@ KILLS = {
     "Ctrl-C": ("all", signal.SIGINT),
 }
 EDITS = ("code edited", "param edited")
-OTHERS = ("disk full", "bit flip in scratch", "bit flip in data", "DVC's file cut short", "two at once", *EDITS)
+OTHERS = (
+    "disk full",
+    "bit flip in scratch",
+    "bit flip in data",
+    "DVC's file cut short",
+    "two at once",
+    *EDITS,
+)
 LONGEST = 120.0  # seconds that a run may take, on a loaded machine
 LINGERS = 20.0  # seconds after which a process of a disturbed run that is alive is an orphan, where it had the time
 NEEDED = 5.0  # CPU seconds in which a disturbed run surely ends; it takes about one
@@ -83,8 +101,14 @@ class Pipeline:
         """As if the stage had not run: no out of it, nothing that DVC remembers and, where told, no scratch."""
         lock = recorded(self.folder)
         lock["stages"].pop(stage.name, None)
-        (self.folder / "dvc.lock").write_text(yaml.safe_dump(lock, sort_keys=False), encoding="utf-8")
-        gone = [".dvc/cache/runs", *(out.path for out in stage.outs), *([SCRATCH] if scratch else [])]
+        (self.folder / "dvc.lock").write_text(
+            yaml.safe_dump(lock, sort_keys=False), encoding="utf-8"
+        )
+        gone = [
+            ".dvc/cache/runs",
+            *(out.path for out in stage.outs),
+            *([SCRATCH] if scratch else []),
+        ]
         for path in gone:
             remove(self.folder / path)
 
@@ -124,7 +148,9 @@ def main(faults: int = 60, seed: int = 0) -> None:
         except KeyboardInterrupt:
             print(f"stopped after {len(found)} of {faults} faults")
     print(f"\n{table(found)}\n")
-    print(f"{len(found)} faults, seed {seed}: {time.monotonic() - begun:.0f} s, {_cpu() - cpu:.0f} CPU seconds in all")
+    print(
+        f"{len(found)} faults, seed {seed}: {time.monotonic() - begun:.0f} s, {_cpu() - cpu:.0f} CPU seconds in all"
+    )
     if not namespaces():
         print("disk full: not tried, as this system lets no user mount a disk of its own")
     for kind, stage, said in found:
@@ -164,7 +190,11 @@ def torment(pipeline: Pipeline, n_faults: int, seed: int) -> Iterator[tuple[str,
         pipeline.forget(stage, scratch=draw.random() < 0.75)
         try:
             if not strike(pipeline, kind, stage, moment, draw):
-                never |= {(kind, stage.name)} if kind in ("SIGKILL to a worker", "code edited") else set()
+                never |= (
+                    {(kind, stage.name)}
+                    if kind in ("SIGKILL to a worker", "code edited")
+                    else set()
+                )
                 continue  # the run had ended before
             said = ""
         except Exception as error:  # whatever goes wrong is a loss
@@ -189,7 +219,9 @@ def again(pipeline: Pipeline, stage: Stage) -> None:
     for name in (".dvc/tmp/rwlock", ".dvc/tmp/lock"):
         remove(pipeline.folder / name)
     if not (pipeline.folder / "dvc.lock").exists():
-        (pipeline.folder / "dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": pipeline.entries}))
+        (pipeline.folder / "dvc.lock").write_text(
+            yaml.safe_dump({"schema": "2.0", "stages": pipeline.entries})
+        )
     pipeline.forget(stage, scratch=True)
     dvc("repro", stage.name, at=pipeline.folder, fails=None)
 
@@ -211,7 +243,9 @@ def strike(pipeline: Pipeline, kind: str, stage: Stage, moment: str, draw: rando
         struck = flip(draw, list((pipeline.folder / SCRATCH).glob("*/*/*")))
     elif kind == "bit flip in data":
         data = [pipeline.folder / dep for dep in stage.deps if dep.startswith("data/")]
-        struck = flip(draw, [file for path in data for file in (path, *path.rglob("*")) if file.is_file()])
+        struck = flip(
+            draw, [file for path in data for file in (path, *path.rglob("*")) if file.is_file()]
+        )
     else:
         struck = cut(draw, [pipeline.folder / name for name in unlock.CHECKS])
     if not struck:
@@ -226,7 +260,12 @@ def strike(pipeline: Pipeline, kind: str, stage: Stage, moment: str, draw: rando
 
 
 def kill(
-    folder: Path, stage: Stage, victim: str, with_signal: int, moment: Callable[..., bool], draw: random.Random
+    folder: Path,
+    stage: Stage,
+    victim: str,
+    with_signal: int,
+    moment: Callable[..., bool],
+    draw: random.Random,
 ) -> bool:
     """Run the stage, and kill at a moment; whether there was something to kill. Raises `Lost` where it lives on."""
     with Reproduction(folder, stage) as first:
@@ -272,7 +311,9 @@ def _about(process: psutil.Process, had: float) -> str:
     """A process that should have ended: its command, its state and where it waits, and the CPU seconds that it had."""
     try:
         waits = Path(f"/proc/{process.pid}/wchan").read_text() if sys.platform == "linux" else ""
-        return f"{' '.join(process.cmdline()[:5])} ({process.status()} {waits}, {had:.1f} CPU s since)"
+        return (
+            f"{' '.join(process.cmdline()[:5])} ({process.status()} {waits}, {had:.1f} CPU s since)"
+        )
     except (psutil.Error, OSError):
         return f"process {process.pid}, which has ended now"
 
@@ -349,7 +390,9 @@ def edit(pipeline: Pipeline, stage: Stage, kind: str, moment: str, draw: random.
     before = file.read_text(encoding="utf-8")
     if edited == before:
         return False  # it has no numbers
-    dvc("repro", stage.name, at=pipeline.folder)  # it needs what it reads, which an earlier fault may have forgotten
+    dvc(
+        "repro", stage.name, at=pipeline.folder
+    )  # it needs what it reads, which an earlier fault may have forgotten
     try:
         file.write_text(edited, encoding="utf-8")
         pipeline.forget(stage, scratch=True)
@@ -421,7 +464,11 @@ def flip(draw: random.Random, files: list[Path]) -> bool:
 def cut(draw: random.Random, files: list[Path]) -> bool:
     """Cut one of the files short, as when DVC is killed while it writes it."""
     file = draw.choice(files)
-    whole = file.read_bytes() if file.exists() else b'{"write": {"/a": {"pid": 1, "cmd": "dvc repro"}}, "read": {}}'
+    whole = (
+        file.read_bytes()
+        if file.exists()
+        else b'{"write": {"/a": {"pid": 1, "cmd": "dvc repro"}}, "read": {}}'
+    )
     file.write_bytes(whole[: draw.randrange(len(whole))])
     return True
 
@@ -451,7 +498,13 @@ def fill_disk(pipeline: Pipeline, stage: Stage, free: int) -> None:
         disk, result = Path(folder) / "disk", Path(folder) / "result"
         disk.mkdir()
         result.mkdir()
-        given = {"PROJECT": pipeline.folder, "DISK": disk, "RESULT": result, "PYTHON": PYTHON, "STAGE": stage.name}
+        given = {
+            "PROJECT": pipeline.folder,
+            "DISK": disk,
+            "RESULT": result,
+            "PYTHON": PYTHON,
+            "STAGE": stage.name,
+        }
         given |= {"FREE": free, "SIZE": 2 * size + (64 << 20)}
         done = subprocess.run(
             ["unshare", "-Urm", "sh", "-c", FULL],
@@ -461,15 +514,23 @@ def fill_disk(pipeline: Pipeline, stage: Stage, free: int) -> None:
         if done.returncode:
             raise Lost(f"after a full disk ({free} bytes were free): {done.stdout[-300:]}")
         pipeline.check(stage, result)
-        for path in ("dvc.lock", *(out.path for out in stage.outs)):  # as if it had been done in the pipeline
+        for path in (
+            "dvc.lock",
+            *(out.path for out in stage.outs),
+        ):  # as if it had been done in the pipeline
             remove(pipeline.folder / path)
-            (shutil.copytree if (result / path).is_dir() else shutil.copy2)(result / path, pipeline.folder / path)
+            (shutil.copytree if (result / path).is_dir() else shutil.copy2)(
+                result / path, pipeline.folder / path
+            )
 
 
 def namespaces() -> bool:
     """Whether a user may mount a disk in a namespace here."""
     command = ["unshare", "-Urm", "sh", "-c", "mount -t tmpfs none /mnt"]
-    return bool(shutil.which("unshare")) and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    return (
+        bool(shutil.which("unshare"))
+        and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    )
 
 
 def table(found: list[tuple[str, str, str]]) -> str:
@@ -478,7 +539,9 @@ def table(found: list[tuple[str, str, str]]) -> str:
     for kind in [*KILLS, *OTHERS, "all"]:
         outcomes = [bool(said) for of, _, said in found if kind in (of, "all")]
         if outcomes:
-            lines.append(f"| {kind} | {len(outcomes)} | {outcomes.count(False)} | {outcomes.count(True)} |")
+            lines.append(
+                f"| {kind} | {len(outcomes)} | {outcomes.count(False)} | {outcomes.count(True)} |"
+            )
         elif kind == "disk full":
             lines.append(f"| {kind} | not tried | | |")
     return "\n".join(lines)

@@ -44,10 +44,14 @@ def main(project: Path = Path()) -> None:
         except (ValueError, yaml.YAMLError, Invalid):
             pass
         for pid in running(project):
-            raise InputError(f"{path}: wanted a whole file, got a part, while DVC works here (process {pid})")
+            raise InputError(
+                f"{path}: wanted a whole file, got a part, while DVC works here (process {pid})"
+            )
         aside = path.with_name(path.name + ".unreadable")
         os.replace(path, aside)
-        print(f"{path} cannot be read, as if DVC was killed while it wrote it: set aside as {aside.name}")
+        print(
+            f"{path} cannot be read, as if DVC was killed while it wrote it: set aside as {aside.name}"
+        )
 
 
 def running(project: Path) -> list[int]:

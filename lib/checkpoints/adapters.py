@@ -24,7 +24,9 @@ def whether(name: str, answer: str) -> bool:
     return answer == "yes"
 
 
-def lora_config(ranks: Mapping[str, int], *, fan_in_fan_out: bool, scale: int = 1) -> dict[str, Any]:
+def lora_config(
+    ranks: Mapping[str, int], *, fan_in_fan_out: bool, scale: int = 1
+) -> dict[str, Any]:
     """The keyword arguments of peft's `LoraConfig` for these ranks by module; a rank of 0 is no target.
 
     `scale` is alpha over rank: 1 for a cut.
@@ -64,7 +66,9 @@ def write_adapter(
     tensors = {}
     for name, tensor in (saved or {}).items():
         module, _, own = name.rpartition(".")
-        place = f"{module}.base_layer.{own}" if module in factors else name  # peft wraps what it adapts
+        place = (
+            f"{module}.base_layer.{own}" if module in factors else name
+        )  # peft wraps what it adapts
         tensors[f"base_model.model.{place}"] = tensor.contiguous()
     for name, (A, B) in sorted(factors.items()):
         tensors[f"base_model.model.{name}.lora_A.weight"] = A.float().contiguous()

@@ -37,7 +37,9 @@ def path_attribution(
                     parameter.copy_(ended[name] - back * updates[name].to(parameter))
             total = [torch.zeros_like(parameter) for parameter in ordered]
             for batch in batches:
-                for sum_of, gradient in zip(total, torch.autograd.grad(loss(batch), ordered), strict=True):
+                for sum_of, gradient in zip(
+                    total, torch.autograd.grad(loss(batch), ordered), strict=True
+                ):
                     sum_of += gradient
             for name, gradient in zip(parameters, total, strict=True):
                 slope = (gradient.double() * updates[name].to(gradient.device).double()).sum()

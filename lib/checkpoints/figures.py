@@ -50,13 +50,21 @@ def share_lost(plans: pd.DataFrame) -> Figure:
             found = null.groupby("budget")["share_lost"].agg(["min", "max"])
             where = null.groupby("budget")["parameters"].max()
             axes.fill_between(
-                where, found["min"], found["max"], color=NULL_COLOR, alpha=0.3, lw=0, label="attributed, shuffled"
+                where,
+                found["min"],
+                found["max"],
+                color=NULL_COLOR,
+                alpha=0.3,
+                lw=0,
+                label="attributed, shuffled",
             )
         for rule, (color, marker) in RULES.items():
             chosen = rows[(rows["rule"] == rule) & (rows["shuffle"] == 0)]
             if len(chosen):
                 chosen = chosen.assign(at=chosen.groupby("budget")["parameters"].transform("max"))
-                ranged(axes, chosen, "at", "share_lost", color=color, marker=marker, ms=4, label=rule)
+                ranged(
+                    axes, chosen, "at", "share_lost", color=color, marker=marker, ms=4, label=rule
+                )
         axes.set(xscale="log", xlabel="parameters of the adapter", title=title)
         budgets = rows[rows["rule"] == "uniform"].groupby("budget")["parameters"].max()
         axes.set_xticks(budgets, labels=[f"{n:,}\nrank {budget}" for budget, n in budgets.items()])
@@ -76,7 +84,10 @@ def ranks_of_modules(plans: pd.DataFrame, modules: pd.DataFrame) -> Figure:
     if "model" in plans:
         first = plans.groupby("model")["run"].first()
         groups = [
-            (f"{model}, {name}", *(t[(t["model"] == model) & (t["run"] == name)] for t in (plans, modules)))
+            (
+                f"{model}, {name}",
+                *(t[(t["model"] == model) & (t["run"] == name)] for t in (plans, modules)),
+            )
             for model, name in first.items()
         ]
     figure, panels = _panels(len(groups), height=3.4, width=4.6)
@@ -95,10 +106,20 @@ def ranks_of_modules(plans: pd.DataFrame, modules: pd.DataFrame) -> Figure:
             for (row, column), rank in np.ndenumerate(grid):
                 if np.isfinite(rank):
                     color = "white" if rank > middle else "black"
-                    axes.text(column, row, f"{rank:.0f}", ha="center", va="center", fontsize=8, color=color)
+                    axes.text(
+                        column,
+                        row,
+                        f"{rank:.0f}",
+                        ha="center",
+                        va="center",
+                        fontsize=8,
+                        color=color,
+                    )
         axes.set_yticks(range(len(names)), labels=names)
         axes.set_xticks(range(0, len(places), max(1, len(places) // 12)))
-        axes.set_xticklabels([str(places[i]) for i in range(0, len(places), max(1, len(places) // 12))])
+        axes.set_xticklabels(
+            [str(places[i]) for i in range(0, len(places), max(1, len(places) // 12))]
+        )
         axes.set(xlabel="layer", title=f"{title}: ranks, {rule}" if title else f"ranks, {rule}")
         axes.grid(visible=False)
     return figure
@@ -117,7 +138,13 @@ def rounding(table: pd.DataFrame) -> Figure:
     for axes, name, label in pairs:
         for marker, (model, rows) in zip("os", means.groupby("model", observed=True), strict=False):
             axes.plot(
-                rows["relative_update"], rows[name], marker, ms=6, mfc="none", color="black", label=f"{model}, as it is"
+                rows["relative_update"],
+                rows[name],
+                marker,
+                ms=6,
+                mfc="none",
+                color="black",
+                label=f"{model}, as it is",
             )
             axes.plot(
                 rows["relative_update"],
@@ -127,7 +154,12 @@ def rounding(table: pd.DataFrame) -> Figure:
                 color=LOST_COLOR,
                 label=f"{model}, in bf16",
             )
-        axes.set(xscale="log", xlabel=r"$\|\Delta W\|_F\,/\,\|W\|_F$, mean over matrices", ylabel=label, ylim=(0, None))
+        axes.set(
+            xscale="log",
+            xlabel=r"$\|\Delta W\|_F\,/\,\|W\|_F$, mean over matrices",
+            ylabel=label,
+            ylim=(0, None),
+        )
     left.legend(fontsize=7.5)
     return figure
 
@@ -136,7 +168,10 @@ def pruned(pruning: pd.DataFrame, losses: pd.DataFrame) -> Figure:
     """The measured loss against the share that is removed: of the weights, and of the entries of the updates."""
     groups = [("", pruning, losses)]
     if "model" in pruning:
-        groups = [(name, rows, part) for (name, rows), (_, part) in zip(_kinds(pruning), _kinds(losses), strict=True)]
+        groups = [
+            (name, rows, part)
+            for (name, rows), (_, part) in zip(_kinds(pruning), _kinds(losses), strict=True)
+        ]
     figure, panels = _panels(len(groups), height=3.3)
     for axes, (title, rows, part) in zip(panels, groups, strict=True):
         for what, color in PRUNED.items():
@@ -144,7 +179,13 @@ def pruned(pruning: pd.DataFrame, losses: pd.DataFrame) -> Figure:
             if len(chosen):
                 ranged(axes, chosen, "rate", "loss", color=color, marker="o", ms=4, label=what)
         axes.axhline(part["loss_tuned"].mean(), color="black", lw=0.9, ls="--", label="tuned")
-        axes.axhline(part["loss_without_linear"].mean(), color=INITIAL_COLOR, lw=0.9, ls="--", label="no linear update")
+        axes.axhline(
+            part["loss_without_linear"].mean(),
+            color=INITIAL_COLOR,
+            lw=0.9,
+            ls="--",
+            label="no linear update",
+        )
         axes.set(xlabel="share that is removed", title=title)
     for axes in panels[::2]:
         axes.set_ylabel("loss, nats")
@@ -155,24 +196,35 @@ def pruned(pruning: pd.DataFrame, losses: pd.DataFrame) -> Figure:
 def heads_through_training(heads: pd.DataFrame) -> Figure:
     """Stable rank of what training from scratch adds to the products of heads, and under the text in random order."""
     models = sorted(heads["model"].unique())
-    figure, panels = plt.subplots(1, len(models), figsize=sized(4.4 * len(models), 3.7), sharey=True, squeeze=False)
+    figure, panels = plt.subplots(
+        1, len(models), figsize=sized(4.4 * len(models), 3.7), sharey=True, squeeze=False
+    )
     for axes, model in zip(panels[0], models, strict=True):
         rows = heads[heads["model"] == model]
         for text, style in (("language", "-"), ("permuted", "--")):
             for product, color in MATRIX_COLORS.items():
                 for offset in sorted(rows["offset"].unique()):
-                    chosen = rows[(rows["text"] == text) & (rows["module"] == product) & (rows["offset"] == offset)]
+                    chosen = rows[
+                        (rows["text"] == text)
+                        & (rows["module"] == product)
+                        & (rows["offset"] == offset)
+                    ]
                     if chosen.empty:
                         continue
                     means = chosen.groupby("step")["stable_rank"].mean()
                     name = MATRIX_NAMES[product] + (f" at offset {offset}" if offset else "")
                     name += "" if text == "language" else ", text in random order"
                     marker = "s" if offset else "o"
-                    axes.plot(means.index, means, style, marker=marker, ms=3.5, color=color, label=name)
+                    axes.plot(
+                        means.index, means, style, marker=marker, ms=3.5, color=color, label=name
+                    )
         axes.set(xscale="log", xlabel="step", title=model)
     panels[0][0].set_ylabel("stable rank of the update, mean over heads")
     figure.legend(
-        *max((axes.get_legend_handles_labels() for axes in panels[0]), key=lambda found: len(found[1])),
+        *max(
+            (axes.get_legend_handles_labels() for axes in panels[0]),
+            key=lambda found: len(found[1]),
+        ),
         loc="outside lower center",
         ncols=3,
         fontsize=7,
@@ -186,10 +238,16 @@ def early_ranks(ranks: pd.DataFrame) -> Figure:
     groups = _kinds(ranks)
     figure, panels = _panels(len(groups), height=3.2, width=3.4)
     for axes, (title, rows) in zip(panels, groups, strict=True):
-        by_step = rows.pivot_table(index=["run", "module"], columns="step", values="rank_90", observed=True)
+        by_step = rows.pivot_table(
+            index=["run", "module"], columns="step", values="rank_90", observed=True
+        )
         first, last = by_step.columns[0], by_step.columns[-1]
-        for marker, (name, part) in zip(SEED_MARKERS, by_step.groupby("run", observed=True), strict=False):
-            axes.plot(part[first], part[last], marker, ms=4, mfc="none", color=GREEN, label=str(name))
+        for marker, (name, part) in zip(
+            SEED_MARKERS, by_step.groupby("run", observed=True), strict=False
+        ):
+            axes.plot(
+                part[first], part[last], marker, ms=4, mfc="none", color=GREEN, label=str(name)
+            )
         end = float(by_step.max().max()) + 1
         axes.plot([0, end], [0, end], color=NULL_COLOR, ls="--", lw=1)
         axes.set(xlabel=f"rank at step {first}", ylabel=f"rank at step {last}", title=title)
@@ -214,7 +272,9 @@ def trained_adapters(trained: pd.DataFrame) -> Figure:
         axes.axvline(0, color=BLUE, lw=1)
         axes.set_yticks(range(len(rules)), labels=rules)
         axes.set(
-            ylim=(len(rules) - 0.5, -0.5), title=f"{model}, {kind}", xlabel="loss less that of the uniform rank, nats"
+            ylim=(len(rules) - 0.5, -0.5),
+            title=f"{model}, {kind}",
+            xlabel="loss less that of the uniform rank, nats",
         )
     return figure
 
@@ -225,11 +285,15 @@ def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: in
     last = rows[rows["step"] == rows["step"].max()].nlargest(n_modules, "norm")
     figure, panels = _panels(len(last), height=3.1, width=3.1)
     for axes, (_, final) in zip(panels, last.iterrows(), strict=True):
-        chosen = rows[(rows["module"] == final["module"]) & (rows["run"] == final["run"])].sort_values("step")
+        chosen = rows[
+            (rows["module"] == final["module"]) & (rows["run"] == final["run"])
+        ].sort_values("step")
         for i, (_, row) in enumerate(chosen.iterrows()):
             sigma = np.asarray(row["singular_values"])[:n_values]
             shade = VIRIDIS(0.85 * (i + 1) / len(chosen) if len(chosen) > 1 else 0.4)
-            name = f"step {row['step']}" if len(chosen) > 1 or row["step"] else "tuned"  # a folder without a step
+            name = (
+                f"step {row['step']}" if len(chosen) > 1 or row["step"] else "tuned"
+            )  # a folder without a step
             axes.plot(range(1, len(sigma) + 1), sigma, ".-", ms=4, lw=1, color=shade, label=name)
         axes.axhline(final["edge"], color=NULL_COLOR, ls="--", lw=1, label="edge of rounding")
         axes.set(yscale="log", xlabel="number")
@@ -240,11 +304,17 @@ def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: in
     return figure
 
 
-def _panels(n: int, *, height: float, width: float = 4.0, share_y: bool = False) -> tuple[Figure, Sequence[Axes]]:
+def _panels(
+    n: int, *, height: float, width: float = 4.0, share_y: bool = False
+) -> tuple[Figure, Sequence[Axes]]:
     columns = min(n, 2)
     lines = -(-n // columns)
     figure, panels = plt.subplots(
-        lines, columns, figsize=sized(width * columns + 0.6, height * lines), squeeze=False, sharey=share_y
+        lines,
+        columns,
+        figsize=sized(width * columns + 0.6, height * lines),
+        squeeze=False,
+        sharey=share_y,
     )
     return figure, list(panels.flat)[:n]
 

@@ -39,7 +39,10 @@ class Checkpoint:
     @property
     def files(self) -> list[Path]:
         """Its weights, and what stands beside them as JSON."""
-        return [*sorted({entry.file for entry in self.tensors.values()}), *sorted(self.folder.glob("*.json"))]
+        return [
+            *sorted({entry.file for entry in self.tensors.values()}),
+            *sorted(self.folder.glob("*.json")),
+        ]
 
     def load(self, name: str) -> Any:
         """The tensor of that name; raises `InputError`, and names it, where it holds NaN or infinity."""
@@ -73,7 +76,11 @@ def load_tensor(file: Path, name: str) -> Any:
 def open_checkpoint(folder: Path) -> Checkpoint:
     """Open a checkpoint; raises `InputError` where it is missing, broken, quantised, an adapter, or made of pickles."""
     if not (folder / "config.json").is_file():
-        got = "an adapter; merge it into its model first" if (folder / "adapter_config.json").is_file() else "none"
+        got = (
+            "an adapter; merge it into its model first"
+            if (folder / "adapter_config.json").is_file()
+            else "none"
+        )
         raise InputError(f"{folder}: wanted a checkpoint with a config.json, got {got}")
     config = _json(folder / "config.json")
     if "quantization_config" in config:
@@ -84,7 +91,9 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     tensors = _indexed(folder) if (folder / INDEX).is_file() else _whole(folder)
     for name, entry in tensors.items():
         if entry.dtype in QUANTISED:
-            raise InputError(f"{entry.file}: wanted weights in f32, bf16 or f16, got {name} in {entry.dtype}")
+            raise InputError(
+                f"{entry.file}: wanted weights in f32, bf16 or f16, got {name} in {entry.dtype}"
+            )
     _check_layers(folder, config, len(tensors))
     return Checkpoint(folder, config, tensors)
 
@@ -95,17 +104,23 @@ def open_snapshots(folder: Path) -> list[Snapshot]:
     A folder such as `large-0/checkpoint-300` is step 300 of the run `large-0`. Raises `InputError` where there is none.
     """
     if (folder / "config.json").is_file():
-        return [Snapshot(folder.resolve().name, _step(folder.resolve().name), open_checkpoint(folder))]
+        return [
+            Snapshot(folder.resolve().name, _step(folder.resolve().name), open_checkpoint(folder))
+        ]
     found = sorted(path.parent for path in folder.glob("**/config.json"))
     if not found:
         raise InputError(f"{folder}: wanted a checkpoint, or a folder of them, got no config.json")
     snapshots = []
     for path in found:
         inside = path.relative_to(folder)
-        numbered = re.search(r"\d+$", inside.name) and inside.name.startswith(("step", "checkpoint", "snapshot"))
+        numbered = re.search(r"\d+$", inside.name) and inside.name.startswith(
+            ("step", "checkpoint", "snapshot")
+        )
         run = inside.parent if numbered else inside
         name = folder.resolve().name if run == Path() else run.as_posix()
-        snapshots.append(Snapshot(name, _step(inside.name) if numbered else 0, open_checkpoint(path)))
+        snapshots.append(
+            Snapshot(name, _step(inside.name) if numbered else 0, open_checkpoint(path))
+        )
     return sorted(snapshots, key=lambda one: (one.run, one.step))
 
 
@@ -116,23 +131,31 @@ def check_pair(base: Checkpoint, tuned: Checkpoint) -> dict[str, int]:
     are one checkpoint, of two architectures, or have other shapes.
     """
     if base.folder.resolve() == tuned.folder.resolve():
-        raise InputError(f"{tuned.folder}: wanted a checkpoint tuned from the base, got the base itself")
+        raise InputError(
+            f"{tuned.folder}: wanted a checkpoint tuned from the base, got the base itself"
+        )
     if base.model_type != tuned.model_type:
-        raise InputError(f"{tuned.folder}: wanted the base's model_type {base.model_type!r}, got {tuned.model_type!r}")
+        raise InputError(
+            f"{tuned.folder}: wanted the base's model_type {base.model_type!r}, got {tuned.model_type!r}"
+        )
     rows = {}
     sizes = base.config.get("vocab_size"), tuned.config.get("vocab_size")
     for name in sorted(set(base.tensors) & set(tuned.tensors)):
         one, other = base.tensors[name], tuned.tensors[name]
         if one.dtype not in FLOATS or other.dtype not in FLOATS:
             continue
-        grown = (one.shape[:1], other.shape[:1]) == ((sizes[0],), (sizes[1],)) and one.shape[1:] == other.shape[1:]
+        grown = (one.shape[:1], other.shape[:1]) == ((sizes[0],), (sizes[1],)) and one.shape[
+            1:
+        ] == other.shape[1:]
         if one.shape != other.shape and not grown:
             raise InputError(
                 f"{tuned.folder}: {name}: wanted the base's shape {list(one.shape)}, got {list(other.shape)}"
             )
         rows[name] = min(one.shape[0], other.shape[0]) if one.shape else 1
     if not rows:
-        raise InputError(f"{tuned.folder}: wanted tensors of the base's names, got none of {len(base.tensors)}")
+        raise InputError(
+            f"{tuned.folder}: wanted tensors of the base's names, got none of {len(base.tensors)}"
+        )
     return rows
 
 
@@ -194,7 +217,9 @@ def _indexed(folder: Path) -> dict[str, Entry]:
     """The tensors of a sharded checkpoint; what a shard holds beside those that the index gives to it is left out."""
     placed = _json(folder / INDEX).get("weight_map")
     if not isinstance(placed, dict) or not placed:
-        raise InputError(f"{folder / INDEX}: wanted a weight_map of tensors and shards, got {placed!r}")
+        raise InputError(
+            f"{folder / INDEX}: wanted a weight_map of tensors and shards, got {placed!r}"
+        )
     headers = {}
     for shard in sorted({file_name(str(shard)) for shard in placed.values()}):
         if not (folder / shard).is_file():
@@ -202,17 +227,25 @@ def _indexed(folder: Path) -> dict[str, Entry]:
         headers[shard] = read_header(folder / shard)
     for name, shard in placed.items():
         if name not in headers[shard]:
-            raise InputError(f"{folder / shard}: wanted the tensor {name}, which the index gives to it, got none")
+            raise InputError(
+                f"{folder / shard}: wanted the tensor {name}, which the index gives to it, got none"
+            )
     return {name: headers[shard][name] for name, shard in sorted(placed.items())}
 
 
 def _whole(folder: Path) -> dict[str, Entry]:
     if (folder / WHOLE).is_file():
         return dict(sorted(read_header(folder / WHOLE).items()))
-    pickles: Sequence[Path] = sorted([*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")])
+    pickles: Sequence[Path] = sorted(
+        [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]
+    )
     if pickles:
-        raise InputError(f"{folder}: wanted safetensors, got the pickle {pickles[0].name}: convert it, {CONVERT}")
-    raise InputError(f"{folder}: wanted {WHOLE} or {INDEX}, got {sorted(path.name for path in folder.iterdir())}")
+        raise InputError(
+            f"{folder}: wanted safetensors, got the pickle {pickles[0].name}: convert it, {CONVERT}"
+        )
+    raise InputError(
+        f"{folder}: wanted {WHOLE} or {INDEX}, got {sorted(path.name for path in folder.iterdir())}"
+    )
 
 
 def _json(file: Path) -> dict[str, Any]:

@@ -39,7 +39,9 @@ def language(seed: int) -> Language:
         while len(drawn) < n:
             n_syllables = int(random.integers(1, most_syllables + 1))
             letters = [
-                kind[int(random.integers(len(kind)))] for _ in range(n_syllables) for kind in (CONSONANTS, VOWELS)
+                kind[int(random.integers(len(kind)))]
+                for _ in range(n_syllables)
+                for kind in (CONSONANTS, VOWELS)
             ]
             word = "".join(letters) + CONSONANTS[int(random.integers(len(CONSONANTS)))]
             if word not in taken:
@@ -48,12 +50,15 @@ def language(seed: int) -> Language:
         return tuple(drawn)
 
     nouns, verbs, adjectives, particles = (
-        words(n, most) for n, most in ((N_NOUNS, 3), (N_VERBS, 2), (N_ADJECTIVES, 2), (N_PARTICLES, 1))
+        words(n, most)
+        for n, most in ((N_NOUNS, 3), (N_VERBS, 2), (N_ADJECTIVES, 2), (N_PARTICLES, 1))
     )
     classes = tuple(int(random.integers(2)) for _ in nouns)
     first, second = random.permutation(len(VOWELS))[:2]
     order = ORDERS[int(random.integers(len(ORDERS)))]
-    return Language(nouns, classes, verbs, adjectives, particles, (VOWELS[first], VOWELS[second]), order)
+    return Language(
+        nouns, classes, verbs, adjectives, particles, (VOWELS[first], VOWELS[second]), order
+    )
 
 
 def text(seed: int, n_bytes: int, stream: int) -> bytes:
@@ -78,8 +83,11 @@ def _sentence(spoken: Language, topic: list[int], random: np.random.Generator) -
     subject = topic[int(random.integers(len(topic)))]
     parts = {
         "S": _noun_phrase(spoken, subject, random),
-        "V": spoken.verbs[_frequent(random, len(spoken.verbs))] + spoken.endings[spoken.classes[subject]],
-        "O": _noun_phrase(spoken, topic[int(random.integers(len(topic)))], random) if random.integers(2) else "",
+        "V": spoken.verbs[_frequent(random, len(spoken.verbs))]
+        + spoken.endings[spoken.classes[subject]],
+        "O": _noun_phrase(spoken, topic[int(random.integers(len(topic)))], random)
+        if random.integers(2)
+        else "",
     }
     said = [parts[part] for part in spoken.order if parts[part]]
     if random.integers(4) == 0:

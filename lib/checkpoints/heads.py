@@ -79,7 +79,9 @@ LAYOUTS: dict[str, Layout] = {
     ),
     "vit": Layout(
         layer="layer",
-        projections=tuple(f"attention.attention.{name}.weight" for name in ("query", "key", "value")),
+        projections=tuple(
+            f"attention.attention.{name}.weight" for name in ("query", "key", "value")
+        ),
         output="attention.output.dense.weight",
         norm="layernorm_before.weight",
         centred=True,
@@ -113,7 +115,9 @@ def attention_tensors(config: Mapping[str, Any], names: Iterable[str]) -> dict[i
     return {layer: parts for layer, parts in sorted(found.items()) if set(parts) == set(wanted)}
 
 
-def heads(config: Mapping[str, Any], parts: Mapping[str, str], load: Load, *, fold_norms: bool) -> Heads:
+def heads(
+    config: Mapping[str, Any], parts: Mapping[str, str], load: Load, *, fold_norms: bool
+) -> Heads:
     """The heads of a layer, in float64, from the tensors that `attention_tensors` names."""
     layout = LAYOUTS[str(config["model_type"])]
     n_heads, n_kept, d_head = head_sizes(config)
@@ -135,19 +139,27 @@ def heads(config: Mapping[str, Any], parts: Mapping[str, str], load: Load, *, fo
             W * (load(parts[name]).double() + layout.gain_offset)
             for W, name in zip((queries, keys), layout.head_norms, strict=True)
         )
-    output = matrix(layout.output).unflatten(0, (n_heads, d_head)).mT  # W_O of `W_V W_Oᵀ`: d_model × d_head
+    output = (
+        matrix(layout.output).unflatten(0, (n_heads, d_head)).mT
+    )  # W_O of `W_V W_Oᵀ`: d_model × d_head
     if layout.norm and fold_norms:
         gain = load(parts[layout.norm]).double() + layout.gain_offset
         queries, keys, values = (_folded(W, gain, layout.centred) for W in (queries, keys, values))
     group = n_heads // len(keys)
-    return Heads(queries, keys.repeat_interleave(group, 0), values.repeat_interleave(group, 0), output)
+    return Heads(
+        queries, keys.repeat_interleave(group, 0), values.repeat_interleave(group, 0), output
+    )
 
 
 def head_sizes(config: Mapping[str, Any]) -> tuple[int, int, int]:
     """Query heads, key and value heads, and the width of a head."""
     n_heads = int(config.get("num_attention_heads") or config["n_head"])
     d_model = int(config.get("hidden_size") or config["n_embd"])
-    return n_heads, int(config.get("num_key_value_heads") or n_heads), int(config.get("head_dim") or d_model // n_heads)
+    return (
+        n_heads,
+        int(config.get("num_key_value_heads") or n_heads),
+        int(config.get("head_dim") or d_model // n_heads),
+    )
 
 
 def rotation(config: Mapping[str, Any], offset: int) -> Float[Tensor, "d_head d_head"] | None:
@@ -163,9 +175,17 @@ def rotation(config: Mapping[str, Any], offset: int) -> Float[Tensor, "d_head d_
     rotary = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
     if rotary.get("rope_type", rotary.get("type", "default")) != "default":
         return None
-    theta = float(rotary.get("rope_theta") or config.get("rope_theta") or config.get("rotary_emb_base") or 10000.0)
+    theta = float(
+        rotary.get("rope_theta")
+        or config.get("rope_theta")
+        or config.get("rotary_emb_base")
+        or 10000.0
+    )
     share = (
-        rotary.get("partial_rotary_factor") or config.get("partial_rotary_factor") or config.get("rotary_pct") or 1.0
+        rotary.get("partial_rotary_factor")
+        or config.get("partial_rotary_factor")
+        or config.get("rotary_pct")
+        or 1.0
     )
     n = int(d_head * float(share))
     angles = offset * theta ** (-torch.arange(0, n, 2).double() / n)
@@ -176,7 +196,9 @@ def rotation(config: Mapping[str, Any], offset: int) -> Float[Tensor, "d_head d_
     return R
 
 
-def _folded(W: Float[Tensor, "head d_model d_head"], gain: Float[Tensor, " d_model"], centred: bool) -> Tensor:
+def _folded(
+    W: Float[Tensor, "head d_model d_head"], gain: Float[Tensor, " d_model"], centred: bool
+) -> Tensor:
     """diag(gain) W, and the centring of a row before it: (I - 11ᵀ/d) diag(gain) W."""
     W = gain[:, None] * W
     return W - W.mean(-2, keepdim=True) if centred else W

@@ -20,11 +20,24 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-SAFE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # of all that is loaded
+SAFE: dict[str, Any] = {
+    "local_files_only": True,
+    "trust_remote_code": False,
+}  # of all that is loaded
 Kind = Literal["llama", "gpt2"]
 Batch = dict[str, Tensor]
 Weight = Float[Tensor, "_ _"]
-NEVER = ("lm_head", "embed_out", "score", "classifier", "pooler", "wte", "wpe", "router", "gate")  # never adapted
+NEVER = (
+    "lm_head",
+    "embed_out",
+    "score",
+    "classifier",
+    "pooler",
+    "wte",
+    "wpe",
+    "router",
+    "gate",
+)  # never adapted
 
 
 def small_model(
@@ -73,16 +86,22 @@ def small_model(
                 **shared,
             )
         )
-        with torch.random.fork_rng():  # the library draws the initial weights from the global generator
+        with (
+            torch.random.fork_rng()
+        ):  # the library draws the initial weights from the global generator
             torch.manual_seed(seed)
             return AutoModelForCausalLM.from_config(config)
 
 
-def open_model(folder: Path, config: Mapping[str, Any], dtype: torch.dtype | None = None) -> torch.nn.Module:
+def open_model(
+    folder: Path, config: Mapping[str, Any], dtype: torch.dtype | None = None
+) -> torch.nn.Module:
     """The model of a checkpoint, in evaluation mode; raises `ModelError` for one that transformers cannot open."""
     kind = _model_class(folder, config)
     with _refusing(f"{folder}: wanted a checkpoint that {kind.__name__} can read"):
-        model, told = kind.from_pretrained(folder, dtype=dtype or "auto", output_loading_info=True, **SAFE)
+        model, told = kind.from_pretrained(
+            folder, dtype=dtype or "auto", output_loading_info=True, **SAFE
+        )
     missing = sorted(told["missing_keys"])
     if missing:
         wanted = f"{folder}: wanted every weight of {kind.__name__}"
@@ -117,8 +136,13 @@ def with_adapter(model: torch.nn.Module, config: Mapping[str, Any], seed: int) -
         from peft import LoraConfig, get_peft_model
 
         whole: Any = model
-        with torch.random.fork_rng(), warnings.catch_warnings():  # peft draws from the global generator
-            warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)  # peft reads it yet
+        with (
+            torch.random.fork_rng(),
+            warnings.catch_warnings(),
+        ):  # peft draws from the global generator
+            warnings.filterwarnings(
+                "ignore", "`is_gradient_checkpointing`", FutureWarning
+            )  # peft reads it yet
             torch.manual_seed(seed)
             return get_peft_model(whole, LoraConfig(**config))
 
@@ -143,7 +167,9 @@ def stored_as_columns(module: torch.nn.Module) -> bool:
     return type(module).__name__ == "Conv1D"
 
 
-def matched_by_content(model: torch.nn.Module, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
+def matched_by_content(
+    model: torch.nn.Module, tensors: Iterable[tuple[str, Tensor]]
+) -> dict[str, str]:
     """For each linear module, the name of the one tensor on disk that its weight equals to the bit.
 
     The model must have been read in the types of its checkpoint. Raises `ModelError`, naming the module, where no
@@ -171,7 +197,9 @@ class Rest(NamedTuple):
     parameters: dict[str, Tensor]  # of these modules, and the biases of linear layers
     biases: bool  # whether a bias of a linear layer is among them
     tied: bool  # whether peft must tie a saved head and embedding
-    left: list[str]  # parameters that cannot be carried so: of other shapes, or beside linear layers in one module
+    left: list[
+        str
+    ]  # parameters that cannot be carried so: of other shapes, or beside linear layers in one module
 
     @property
     def config(self) -> dict[str, Any]:
@@ -182,7 +210,11 @@ class Rest(NamedTuple):
 
 def beside_linear_layers(base: torch.nn.Module, tuned: torch.nn.Module) -> Rest:
     """What differs between two models beside the weights of linear layers; a tied head goes with its embedding."""
-    linear, before, after = linear_modules(tuned), dict(base.named_parameters()), dict(tuned.named_parameters())
+    linear, before, after = (
+        linear_modules(tuned),
+        dict(base.named_parameters()),
+        dict(tuned.named_parameters()),
+    )
     moved = [n for n, p in after.items() if n not in before or not p.equal(before[n])]
     owners = {name: name.rpartition(".")[0] for name in moved}
     biases = [n for n in moved if owners[n] in linear and not n.endswith(".weight")]
@@ -201,10 +233,16 @@ def beside_linear_layers(base: torch.nn.Module, tuned: torch.nn.Module) -> Rest:
     head, embedding = whole.get_output_embeddings(), whole.get_input_embeddings()
     if head is not None and head.weight is embedding.weight and names[embedding] in modules:
         modules.add(names[head])
-    told = any(name.split(".")[-1] in ("embed_tokens", "lm_head") for name in modules)  # peft knows these alone
-    parameters = {f"{m}.{n}": p for m in sorted(modules) for n, p in tuned.get_submodule(m).named_parameters()}
+    told = any(
+        name.split(".")[-1] in ("embed_tokens", "lm_head") for name in modules
+    )  # peft knows these alone
+    parameters = {
+        f"{m}.{n}": p for m in sorted(modules) for n, p in tuned.get_submodule(m).named_parameters()
+    }
     parameters |= {name: after[name] for name in biases}
-    parameters = {name: parameter.detach().clone() for name, parameter in parameters.items()}  # none shared
+    parameters = {
+        name: parameter.detach().clone() for name, parameter in parameters.items()
+    }  # none shared
     tied = told and bool(whole.config.get_text_config().tie_word_embeddings)
     return Rest(sorted(modules), parameters, bool(biases), tied, refused)
 
@@ -238,7 +276,9 @@ class LinearUpdates:
         self.model = model
         self.parameters: dict[str, Any] = {name: live[name].weight for name in base}
         self.base = {name: W_0.to(self.parameters[name]) for name, W_0 in base.items()}
-        self.tuned = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
+        self.tuned = {
+            name: parameter.detach().clone() for name, parameter in self.parameters.items()
+        }
 
     @property
     def updates(self) -> dict[str, Weight]:
@@ -278,7 +318,9 @@ class GainMeasure:
     Raises `ModelError` where they gain nothing.
     """
 
-    def __init__(self, linear: LinearUpdates, factors: Mapping[str, Factors], batches: Sequence[Batch]):
+    def __init__(
+        self, linear: LinearUpdates, factors: Mapping[str, Factors], batches: Sequence[Batch]
+    ):
         self.linear, self.factors, self.batches = linear, factors, batches
         linear.set(linear.tuned)
         self.tuned = linear.mean_loss(batches)
@@ -286,7 +328,9 @@ class GainMeasure:
         self.none = linear.mean_loss(batches)
         if not self.gain > 0:
             got = f"got {self.none:.4g} without their updates and {self.tuned:.4g} with them"
-            raise ModelError(f"TEXT: wanted a text on which the tuned linear layers lower the loss, {got}")
+            raise ModelError(
+                f"TEXT: wanted a text on which the tuned linear layers lower the loss, {got}"
+            )
 
     @property
     def gain(self) -> float:
@@ -331,7 +375,9 @@ class GainMeasure:
 
 def loss(model: torch.nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
     """The model's own loss of a batch: a mean over tokens, or over samples, in nats."""
-    with _refusing(f"TEXT: wanted samples of which {type(model).__name__} has a loss, got {sorted(batch)}"):
+    with _refusing(
+        f"TEXT: wanted samples of which {type(model).__name__} has a loss, got {sorted(batch)}"
+    ):
         given = dict(batch)
         if "labels" not in given:
             given["labels"] = given["input_ids"]
@@ -372,7 +418,10 @@ def read_batches(
         if text.suffix == ".jsonl" or _is_json_line(words.strip().partition(b"\n")[0]):
             raise ModelError(f"{text}: wanted plain text, got JSON lines, which are not read yet")
         tokens = token_ids(folder, words, int(config.get("vocab_size", 0)))
-        seq_len = min(seq_len, int(config.get("max_position_embeddings") or config.get("n_positions") or seq_len))
+        seq_len = min(
+            seq_len,
+            int(config.get("max_position_embeddings") or config.get("n_positions") or seq_len),
+        )
         samples = {"input_ids": tokens[: len(tokens) // seq_len * seq_len].view(-1, seq_len)}
     n, wanted = min(map(len, samples.values()), default=0), n_batches * batch_size
     if n < wanted:
@@ -380,7 +429,9 @@ def read_batches(
         raise ModelError(f"{text}: wanted {wanted} samples ({sizes}), got {n}")
     ids, n_words = samples.get("input_ids"), int(config.get("vocab_size", 0))
     if ids is not None and not 0 <= int(ids[:wanted].min()) <= int(ids[:wanted].max()) < n_words:
-        raise ModelError(f"{text}: wanted tokens in 0..{n_words - 1}, got {int(ids.min())}..{int(ids.max())}")
+        raise ModelError(
+            f"{text}: wanted tokens in 0..{n_words - 1}, got {int(ids.min())}..{int(ids.max())}"
+        )
     return [
         {name: values[start : start + batch_size].to(device) for name, values in samples.items()}
         for start in range(0, wanted, batch_size)
@@ -421,7 +472,9 @@ def token_ids(folder: Path, text: bytes, vocab_size: int) -> Int[Tensor, " token
 
             file = folder / "tokenizer_config.json"
             if file.is_file() and _has_code(json.loads(file.read_bytes())):
-                raise ModelError(f"{file}: wanted a tokenizer of transformers, got one with code of its own (auto_map)")
+                raise ModelError(
+                    f"{file}: wanted a tokenizer of transformers, got one with code of its own (auto_map)"
+                )
             tokenizer: Any = AutoTokenizer.from_pretrained(folder, **SAFE)
             return torch.tensor(tokenizer(words, add_special_tokens=False)["input_ids"])
     if vocab_size != 256:
@@ -434,7 +487,9 @@ def token_ids(folder: Path, text: bytes, vocab_size: int) -> Int[Tensor, " token
 def _model_class(folder: Path, config: Mapping[str, Any]) -> Any:
     """The class of a checkpoint's model; raises `ModelError` where that is no model of transformers."""
     if _has_code(config):
-        raise ModelError(f"{folder}: wanted a model of transformers, got one with code of its own (auto_map)")
+        raise ModelError(
+            f"{folder}: wanted a model of transformers, got one with code of its own (auto_map)"
+        )
     names = config.get("architectures")
     name = names[0] if isinstance(names, list) and names else None
     with _refusing(f"{folder}: wanted an architecture that can be imported, got {name}"):
@@ -442,8 +497,12 @@ def _model_class(folder: Path, config: Mapping[str, Any]) -> Any:
 
         found: Any = getattr(transformers, name, None) if isinstance(name, str) else None
         is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
-    if not is_model or found.forward is torch.nn.Module.forward:  # the latter of what models are derived from
-        wanted = f"{folder}: wanted an architecture that transformers {transformers.__version__} has"
+    if (
+        not is_model or found.forward is torch.nn.Module.forward
+    ):  # the latter of what models are derived from
+        wanted = (
+            f"{folder}: wanted an architecture that transformers {transformers.__version__} has"
+        )
         raise ModelError(f"{wanted}, got {names}")
     return found
 
@@ -466,7 +525,10 @@ def _refusing(wanted: str) -> Iterator[None]:
             yield
         except Exception as error:
             got = " ".join(str(error).split())[:300]
-            memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in got
+            memory = (
+                isinstance(error, MemoryError | torch.OutOfMemoryError)
+                or "can't allocate memory" in got
+            )
             disk = isinstance(error, OSError) and error.errno not in (None, errno.ENOENT)
             if memory or disk or isinstance(error, ModelError):
                 raise

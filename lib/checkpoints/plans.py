@@ -49,7 +49,12 @@ def parameters(modules: Mapping[str, Module], ranks: Mapping[str, int]) -> int:
     return sum(modules[name].cost * rank for name, rank in ranks.items())
 
 
-def plan(rule: Rule, modules: Mapping[str, Module], budget: int, earned: Mapping[str, float] | None = None) -> Ranks:
+def plan(
+    rule: Rule,
+    modules: Mapping[str, Module],
+    budget: int,
+    earned: Mapping[str, float] | None = None,
+) -> Ranks:
     """The ranks that a rule gives for a budget; `earned` is the attributed loss of each module, for that rule."""
     if rule == "attributed" and earned is None:
         raise ValueError("earned: wanted the attributed loss of each module, got none")
@@ -64,7 +69,9 @@ def plan(rule: Rule, modules: Mapping[str, Module], budget: int, earned: Mapping
     return fill(values, modules, budget)
 
 
-def fill(values: Mapping[str, Float[np.ndarray, " rank"]], modules: Mapping[str, Module], budget: int) -> Ranks:
+def fill(
+    values: Mapping[str, Float[np.ndarray, " rank"]], modules: Mapping[str, Module], budget: int
+) -> Ranks:
     """Ranks bought in the order of falling value; what does not fit any more is skipped.
 
     Equal values are bought in the order of the names, and in a module its directions come in their order.
@@ -84,7 +91,9 @@ def fill(values: Mapping[str, Float[np.ndarray, " rank"]], modules: Mapping[str,
     return ranks
 
 
-def shuffled(ranks: Mapping[str, int], modules: Mapping[str, Module], generator: torch.Generator) -> Ranks:
+def shuffled(
+    ranks: Mapping[str, int], modules: Mapping[str, Module], generator: torch.Generator
+) -> Ranks:
     """The null of a plan: its ranks given at random to modules of the same shape, so that it costs the same.
 
     A rank beyond its new module's limit stays at that limit; what is then left is not spent.
@@ -143,7 +152,11 @@ def least_budget(
 
 
 def least_attributed(
-    lost: Callable[[Ranks], float], modules: Mapping[str, Module], earned: Mapping[str, float], max_share: float, n: int
+    lost: Callable[[Ranks], float],
+    modules: Mapping[str, Module],
+    earned: Mapping[str, float],
+    max_share: float,
+    n: int,
 ) -> list[tuple[int, float, bool]]:
     """`least_budget` of the attributed plan, in at most n steps down from all limits: each budget that was tried, the
     share `lost` with its ranks, and whether it is the least."""

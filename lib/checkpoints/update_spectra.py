@@ -8,9 +8,17 @@ from torch import Tensor
 
 Method = Literal["full", "gram", "randomised"]
 LARGEST_FULL = 1024  # the shorter side up to which a matrix is decomposed whole
-OVERSAMPLE, PASSES = 16, 2  # of a randomised range: with two passes the tail is within 2 % of the best
+OVERSAMPLE, PASSES = (
+    16,
+    2,
+)  # of a randomised range: with two passes the tail is within 2 % of the best
 ROWS = 1024  # of a block that is in float64 at a time
-SIGNIFICAND = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}  # bits, the hidden one too
+SIGNIFICAND = {
+    torch.float64: 53,
+    torch.float32: 24,
+    torch.float16: 11,
+    torch.bfloat16: 8,
+}  # bits, the hidden one too
 
 
 class Triplets(NamedTuple):
@@ -21,7 +29,9 @@ class Triplets(NamedTuple):
     Vh: Float[Tensor, "rank col"]
 
 
-def update_of(W: Float[Tensor, "row col"], W_0: Float[Tensor, "row col"]) -> Float[Tensor, "row col"]:
+def update_of(
+    W: Float[Tensor, "row col"], W_0: Float[Tensor, "row col"]
+) -> Float[Tensor, "row col"]:
     """The update W - W_0, differences taken in float64; kept so where it is decomposed whole, else in float32."""
     if min(W.shape) <= LARGEST_FULL:
         return W.double() - W_0.double()
@@ -101,7 +111,10 @@ def rounding_edge(*weights: Float[Tensor, "row col"]) -> float:
     weights together, and bound the operator norm of such noise (Latała 2005, up to constants; below it in every case
     that was drawn). Singular values beneath the edge may be rounding and nothing else.
     """
-    rows, cols = torch.zeros(weights[0].shape[0]).double(), torch.zeros(weights[0].shape[1]).double()
+    rows, cols = (
+        torch.zeros(weights[0].shape[0]).double(),
+        torch.zeros(weights[0].shape[1]).double(),
+    )
     for W in weights:
         for block in _blocks(len(W)):
             variance = rounding_variance(W[block])

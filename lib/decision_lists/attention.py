@@ -23,7 +23,10 @@ from torch import Tensor
 
 
 def initial_weights(
-    start: Mapping[str, Any], order: Float[Tensor, "key query"], P: Float[Tensor, "label token"], draw: torch.Generator
+    start: Mapping[str, Any],
+    order: Float[Tensor, "key query"],
+    P: Float[Tensor, "label token"],
+    draw: torch.Generator,
 ) -> dict[str, Tensor]:
     """W_0 and V_0: Gaussian, or W against the `order` of the lists, V a multiple of P or of a wrong P (`start`).
 
@@ -36,7 +39,10 @@ def initial_weights(
     V = torch.randn(L, L, generator=draw, dtype=torch.float64)
     if start["V"] == "gaussian":
         return {"W": W, "V": start["V_scale"] * V}
-    return {"W": W, "V": {"P": P, "-P": -P, "wrong P": P.roll(1, 0)}[start["V"]] * start["V_scale"] + 0.01 * V}
+    return {
+        "W": W,
+        "V": {"P": P, "-P": -P, "wrong P": P.roll(1, 0)}[start["V"]] * start["V_scale"] + 0.01 * V,
+    }
 
 
 def sequence_outputs(
@@ -76,11 +82,19 @@ class Rows:
         r"""All rows of positive weight $\mu_a(s) = P(s) N_a(s) / n$, sorted by query."""
         mu = probability[:, None] * counts / counts.sum(1, keepdim=True)
         query, chosen = torch.nonzero(mu.T > 0, as_tuple=True)
-        return cls(counts[chosen], query, star[chosen, query], place[chosen, query], mu[chosen, query])
+        return cls(
+            counts[chosen], query, star[chosen, query], place[chosen, query], mu[chosen, query]
+        )
 
     def only(self, kept: Tensor) -> "Rows":
         """The rows that are kept, at their weights."""
-        return Rows(self.counts[kept], self.query[kept], self.star[kept], self.place[kept], self.weight[kept])
+        return Rows(
+            self.counts[kept],
+            self.query[kept],
+            self.star[kept],
+            self.place[kept],
+            self.weight[kept],
+        )
 
     @cached_property
     def log_counts(self) -> Float[Tensor, "row key"]:
@@ -104,7 +118,9 @@ def attention_to_star(W: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor
 
 
 def attention_on_sequences(
-    W: Float[Tensor, "key query"], counts: Float[Tensor, "sequence token"], star: Int[Tensor, "sequence token"]
+    W: Float[Tensor, "key query"],
+    counts: Float[Tensor, "sequence token"],
+    star: Int[Tensor, "sequence token"],
 ) -> list[dict[str, float]]:
     """The attention of each query to each key of its sequence, with the token that determines the label.
 
@@ -112,7 +128,9 @@ def attention_on_sequences(
     """
     alpha = torch.softmax(counts.log()[:, :, None] + W, 1)  # sequence, key, query
     found = []
-    for number, (present, weights, stars) in enumerate(zip(counts > 0, alpha, star.tolist(), strict=True)):
+    for number, (present, weights, stars) in enumerate(
+        zip(counts > 0, alpha, star.tolist(), strict=True)
+    ):
         tokens = torch.nonzero(present)[:, 0].tolist()
         for a in tokens:
             place = {"sequence": number, "query": a, "star": stars[a]}
@@ -121,7 +139,10 @@ def attention_on_sequences(
 
 
 def row_losses(
-    W: Float[Tensor, "key query"], V: Float[Tensor, "label token"], rows: Rows, permutation: Int[Tensor, " token"]
+    W: Float[Tensor, "key query"],
+    V: Float[Tensor, "label token"],
+    rows: Rows,
+    permutation: Int[Tensor, " token"],
 ) -> Float[Tensor, " row"]:
     r"""$-\log f$ of the right label $\pi(b^*)$ in every row."""
     z = attention_rows(W, rows) @ V.T
@@ -154,7 +175,10 @@ def _probabilities(
 
 
 def loss_gradients(
-    W: Float[Tensor, "key query"], V: Float[Tensor, "label token"], rows: Rows, permutation: Int[Tensor, " token"]
+    W: Float[Tensor, "key query"],
+    V: Float[Tensor, "label token"],
+    rows: Rows,
+    permutation: Int[Tensor, " token"],
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "key query"], Float[Tensor, "label token"]]:
     r"""The population loss with its gradients in W and V.
 
@@ -171,7 +195,10 @@ def loss_gradients(
 
 
 def attention_curvature(
-    W: Float[Tensor, "key query"], V: Float[Tensor, "label token"], rows: Rows, permutation: Int[Tensor, " token"]
+    W: Float[Tensor, "key query"],
+    V: Float[Tensor, "label token"],
+    rows: Rows,
+    permutation: Int[Tensor, " token"],
 ) -> Float[Tensor, "query key key"]:
     r"""The Hessian of the population loss in W: a block for each query, for at fixed V the columns do not interact.
 
@@ -190,11 +217,16 @@ def attention_curvature(
     blocks -= rows.weight[:, None, None] * mean[:, :, None] * mean[:, None, :]
     blocks -= alpha[:, :, None] * g[:, None, :] + g[:, :, None] * alpha[:, None, :]
     blocks += torch.diag_embed(g)
-    return _by_query(blocks.flatten(1), rows.query, W.shape[1]).unflatten(1, (W.shape[0], W.shape[0]))
+    return _by_query(blocks.flatten(1), rows.query, W.shape[1]).unflatten(
+        1, (W.shape[0], W.shape[0])
+    )
 
 
 def hessian_product(
-    W: Float[Tensor, "key query"], V: Float[Tensor, "label token"], rows: Rows, permutation: Int[Tensor, " token"]
+    W: Float[Tensor, "key query"],
+    V: Float[Tensor, "label token"],
+    rows: Rows,
+    permutation: Int[Tensor, " token"],
 ) -> tuple[Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], tuple[Tensor, Tensor]]:
     r"""The Hessian of the population loss in W and V at a point, as a map of directions, and the gradients.
 
@@ -224,7 +256,9 @@ def hessian_product(
     return apply, (_by_query(alpha * centred, rows.query, W.shape[1]).T, G.T @ alpha)
 
 
-def _by_query(values: Float[Tensor, "row n"], query: Int[Tensor, " row"], n_tokens: int) -> Float[Tensor, "query n"]:
+def _by_query(
+    values: Float[Tensor, "row n"], query: Int[Tensor, " row"], n_tokens: int
+) -> Float[Tensor, "query n"]:
     return torch.index_add(values.new_zeros(n_tokens, values.shape[1]), 0, query, values)
 
 
@@ -240,7 +274,10 @@ def attention_margins(W: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor
 
 
 def logit_margins(
-    W: Float[Tensor, "key query"], V: Float[Tensor, "label token"], rows: Rows, permutation: Int[Tensor, " token"]
+    W: Float[Tensor, "key query"],
+    V: Float[Tensor, "label token"],
+    rows: Rows,
+    permutation: Int[Tensor, " token"],
 ) -> Float[Tensor, " row"]:
     """The right label's logit less the largest of the others, in every row; a row is right if it is positive."""
     z = attention_rows(W, rows) @ V.T
@@ -261,7 +298,9 @@ class PopulationLoss:
 
     def value(self, weights: dict[str, Tensor]) -> Float[Tensor, ""]:
         """The loss alone, for autograd."""
-        return self.rows.weight @ row_losses(weights["W"], weights["V"], self.rows, self.permutation)
+        return self.rows.weight @ row_losses(
+            weights["W"], weights["V"], self.rows, self.permutation
+        )
 
     def right(self, weights: dict[str, Tensor]) -> Bool[Tensor, " row"]:
         """Which rows are right; a tie is not."""
@@ -282,7 +321,9 @@ class PopulationLoss:
             "cosine": _cosine(V, P),
             "centred_cosine": _cosine(V - V.mean(0), P - P.mean(0)),
             "argmax_right": float((V.argmax(0) == self.permutation).double().mean()),
-            "attention_to_star": float(self.rows.weight @ attention_to_star(weights["W"], self.rows)),
+            "attention_to_star": float(
+                self.rows.weight @ attention_to_star(weights["W"], self.rows)
+            ),
         }
 
     def attention_curvature(self, weights: dict[str, Tensor]) -> float:
@@ -290,13 +331,17 @@ class PopulationLoss:
         blocks = attention_curvature(weights["W"], weights["V"], self.rows, self.permutation)
         return float(torch.linalg.eigvalsh(blocks)[:, -1].max())
 
-    def hessian(self, weights: dict[str, Tensor]) -> tuple[Callable[[Tensor], Tensor], Float[Tensor, " n"]]:
+    def hessian(
+        self, weights: dict[str, Tensor]
+    ) -> tuple[Callable[[Tensor], Tensor], Float[Tensor, " n"]]:
         """The Hessian in W and V together as a map of flat vectors, W first, and the gradient as such a vector."""
         W, V = weights["W"], weights["V"]
         product, gradients = hessian_product(W, V, self.rows, self.permutation)
 
         def apply(direction: Tensor) -> Tensor:
-            in_W, in_V = product(direction[: W.numel()].view_as(W), direction[W.numel() :].view_as(V))
+            in_W, in_V = product(
+                direction[: W.numel()].view_as(W), direction[W.numel() :].view_as(V)
+            )
             return torch.cat([in_W.flatten(), in_V.flatten()])
 
         return apply, torch.cat([gradient.flatten() for gradient in gradients])
@@ -377,7 +422,9 @@ def exchangeable_loss_gradient(
     probability, rest = torch.tensor(terms, dtype=torch.float64).T
     counts = torch.tensor(present, dtype=torch.float64)
     star = counts[:, 1:].argmax(1, keepdim=True) + 1
-    alpha = torch.softmax(torch.where(counts > 0, 0.0, -torch.inf) + w + counts.clamp(min=1).log(), -1)
+    alpha = torch.softmax(
+        torch.where(counts > 0, 0.0, -torch.inf) + w + counts.clamp(min=1).log(), -1
+    )
     each = alpha / counts.clamp(min=1)  # of a single token
     absent = n_tokens - seq_len
     log_many = torch.cat([counts.log(), torch.full_like(rest[:, None], float(absent)).log()], 1)
@@ -418,13 +465,24 @@ class ScaledFlow:
         if math.isinf(self.scale):
             return -choice_gradient(self.matrix(x), self.rows).flatten().numpy()
         W = self.matrix(x) / self.scale
-        return -(loss_gradients(W, self.V, self.rows, self.permutation)[1] / self.scale).flatten().numpy()
+        return (
+            -(loss_gradients(W, self.V, self.rows, self.permutation)[1] / self.scale)
+            .flatten()
+            .numpy()
+        )
 
     def measured(self, x: Float[np.ndarray, " n"]) -> dict[str, float]:
         """The loss, the accuracy over the law, and the least margin, in u."""
-        losses, margins = row_losses(self.matrix(x) / self.scale, self.V, self.rows, self.permutation), self.margins(x)
+        losses, margins = (
+            row_losses(self.matrix(x) / self.scale, self.V, self.rows, self.permutation),
+            self.margins(x),
+        )
         accuracy = self.rows.weight[margins > 0].sum()
-        return {"loss": float(self.rows.weight @ losses), "accuracy": float(accuracy), "margin": float(margins.min())}
+        return {
+            "loss": float(self.rows.weight @ losses),
+            "accuracy": float(accuracy),
+            "margin": float(margins.min()),
+        }
 
     def margins(self, x: Float[np.ndarray, " n"]) -> Float[Tensor, " row"]:
         """The margin of each row, in u; without repeats the logarithms of the counts are zero, and u alone decides."""
@@ -463,7 +521,9 @@ class ExchangeableFlow:
     def velocity(self, u: Float[np.ndarray, " place"]) -> Float[np.ndarray, " place"]:
         r"""$\dot u$."""
         w, c = torch.from_numpy(u) / self.scale, self.scale
-        return -exchangeable_loss_gradient(w, self.n_tokens, self.seq_len, c)[1].numpy() / (c * self.n_tokens)
+        return -exchangeable_loss_gradient(w, self.n_tokens, self.seq_len, c)[1].numpy() / (
+            c * self.n_tokens
+        )
 
     def margin(self, u: Float[np.ndarray, " place"]) -> float:
         """The least lead of an entry of the list over what comes after it, and over the tokens outside."""

@@ -57,7 +57,9 @@ class FlowBound:
     time: float
 
 
-def flow_bound(P_min: float, n_tokens: int, seq_len: int, length: int, share: float = 1.0) -> FlowBound:
+def flow_bound(
+    P_min: float, n_tokens: int, seq_len: int, length: int, share: float = 1.0
+) -> FlowBound:
     r"""$c = 4n \log L / \delta$, $\gamma = (4 P_{\min} / (n\delta) - 1)^2$, time $4M / (\gamma \log L)$.
 
     $\delta$ = `share` · $P_{\min} / n$, 0 < share < 4; with share 1, $\gamma = 9$. M is the length of the longest list.
@@ -105,9 +107,13 @@ class DescentBound:
         """Whether the constants allow a T: L_0 − 6ε/n > A > 0 and A² > 4 m L_0 / ε."""
         return self.A > 0 and 4 * self.length * self.L_0 / self.epsilon < self.A**2
 
-    def met(self, residual: float, start_deviation: float, step_size: float, curvature: float) -> bool:
+    def met(
+        self, residual: float, start_deviation: float, step_size: float, curvature: float
+    ) -> bool:
         """Whether every precondition holds; `residual` is that of c = 10 n² L_0 / δ + 4 ε n, relative."""
-        near = start_deviation <= self.epsilon / 2 * (1 + 1e-9) + 1e-15 * self.scale  # the rounding of c in V_0
+        near = (
+            start_deviation <= self.epsilon / 2 * (1 + 1e-9) + 1e-15 * self.scale
+        )  # the rounding of c in V_0
         return self.feasible and residual <= 1e-9 and near and step_size * curvature <= 1
 
 
@@ -123,7 +129,9 @@ def descent_bound(delta: float, n_tokens: int, seq_len: int, length: int) -> Des
         epsilon = seq_len * L_0 / 18
         scale = 10 * seq_len**2 * L_0 / delta + 4 * epsilon * seq_len
         L_0 = initial_loss(n_tokens, seq_len, scale)
-    return DescentBound(scale, delta, epsilon, L_0, (1 - 1e-9) * (L_0 - 6 * epsilon / seq_len), length)
+    return DescentBound(
+        scale, delta, epsilon, L_0, (1 - 1e-9) * (L_0 - 6 * epsilon / seq_len), length
+    )
 
 
 def with_loss(bound: DescentBound, L_0: float, seq_len: int) -> DescentBound:

@@ -41,7 +41,10 @@ def certified(
 ) -> dict[str, bool]:
     """Whether every sequence of distinct tokens is right, and whether every sequence is."""
     ways = {"certified_sets": False, "certified_all": True}  # with repeats
-    return {name: logit_margin(W, V, lists, permutation, seq_len, repeats) > 0 for name, repeats in ways.items()}
+    return {
+        name: logit_margin(W, V, lists, permutation, seq_len, repeats) > 0
+        for name, repeats in ways.items()
+    }
 
 
 def logit_margin(
@@ -64,7 +67,9 @@ def logit_margin(
     possible = free >= 0
     if not possible.any():
         return torch.inf
-    query, best, allowed, held, free = (each[possible] for each in (query, best, allowed, held, free))
+    query, best, allowed, held, free = (
+        each[possible] for each in (query, best, allowed, held, free)
+    )
     y = torch.tensor(permutation)[best]
     columns = torch.where(allowed, W.T[query], -torch.inf)
     weights = (columns - columns.amax(1, keepdim=True)).exp()
@@ -80,7 +85,9 @@ def logit_margin(
     return float(margin.scatter(1, y[:, None], torch.inf).min())
 
 
-def longest_certified(W: Float[Tensor, "key query"], lists: Sequence[Sequence[int]], most: int) -> int:
+def longest_certified(
+    W: Float[Tensor, "key query"], lists: Sequence[Sequence[int]], most: int
+) -> int:
     r"""The largest n' ≤ `most` such that V = cP with W is perfect on all of [L]^n, for every n up to n'.
 
     The thresholds of `list_order_margin` grow with n: pair margins above $\log(n' - 1)$ suffice.

@@ -11,7 +11,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-RESIDUAL = 1e-3  # of a Ritz pair, over its value: the value's own error is of the order of the square
+RESIDUAL = (
+    1e-3  # of a Ritz pair, over its value: the value's own error is of the order of the square
+)
 COARSE = 0.05  # the same, where it is enough to know that a value is not the largest
 
 
@@ -33,7 +35,10 @@ def largest_curvature(
 
 
 def largest_eigenpair(
-    apply: Callable[[Tensor], Tensor], start: Float[Tensor, " n"], n_iterations: int, known: float = 0.0
+    apply: Callable[[Tensor], Tensor],
+    start: Float[Tensor, " n"],
+    n_iterations: int,
+    known: float = 0.0,
 ) -> tuple[float, Float[Tensor, " n"]]:
     """Largest (algebraic) eigenvalue of the symmetric map `apply`, by Lanczos with full reorthogonalisation.
 
@@ -55,7 +60,11 @@ def largest_eigenpair(
         value, weights = float(values[-1]), vectors[:, -1]
         residual = left * abs(float(weights[-1]))
         below = value + 4 * residual < known and residual < COARSE * value
-        if left <= 1e-12 * scale or not scale or (number and (residual < RESIDUAL * value or below)):
+        if (
+            left <= 1e-12 * scale
+            or not scale
+            or (number and (residual < RESIDUAL * value or below))
+        ):
             break
         T[number, number + 1] = T[number + 1, number] = left
         basis.append(image / left)
@@ -78,7 +87,9 @@ class CompliantDescent:
     steps: list[Any]  # with `number`, `weights`, and `loss` and `gradients` there
     curvatures: list[float]  # at each step, NaN where there was no look
     largest: float  # along the path, and along the descents before, whose first steps were longer
-    on_a_finer_grid: float  # the largest of the segment where that was found, at many points evenly spaced
+    on_a_finer_grid: (
+        float  # the largest of the segment where that was found, at many points evenly spaced
+    )
     n_failures: int  # of the descent lemma, beyond rounding
 
 
@@ -135,7 +146,9 @@ def compliant_descent(
             failures = descent_failures(steps, names, step_size)
             return CompliantDescent(step_size, steps, curvatures, largest, finer, failures)
         largest = max(largest, finer)
-    raise ArithmeticError(f"wanted a step size that fits the curvature, got none in {max_repeats} descents")
+    raise ArithmeticError(
+        f"wanted a step size that fits the curvature, got none in {max_repeats} descents"
+    )
 
 
 def largest_between(
@@ -156,9 +169,14 @@ def largest_between(
         middle = (a + b) / 2
         between = value(middle, max(known, best))
         best = max(best, between)
-        above = max(at_a, between, at_b) + abs(at_a + at_b - 2 * between)  # eight times what the parabola adds
+        above = max(at_a, between, at_b) + abs(
+            at_a + at_b - 2 * between
+        )  # eight times what the parabola adds
         if above > (1 + tolerance) * max(known, best) and depth < DEEPEST:
-            intervals += [(a, middle, at_a, between, depth + 1), (middle, b, between, at_b, depth + 1)]
+            intervals += [
+                (a, middle, at_a, between, depth + 1),
+                (middle, b, between, at_b, depth + 1),
+            ]
     return best, last
 
 
@@ -172,11 +190,16 @@ def descent_failures(steps: Iterable[Any], names: tuple[str, ...], step_size: fl
 
 
 def _between(
-    before: Weights, after: Weights, names: tuple[str, ...], curvature: Callable[[Weights, float], float]
+    before: Weights,
+    after: Weights,
+    names: tuple[str, ...],
+    curvature: Callable[[Weights, float], float],
 ) -> Callable[[float, float], float]:
     """The curvature on the segment between two steps, as a function of the share of the way."""
 
     def at(share: float, known: float) -> float:
-        return curvature(before | {name: torch.lerp(before[name], after[name], share) for name in names}, known)
+        return curvature(
+            before | {name: torch.lerp(before[name], after[name], share) for name in names}, known
+        )
 
     return at

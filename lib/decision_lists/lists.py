@@ -25,7 +25,9 @@ OWN_LAWS = ("frequencies", "sequences")
 def cyclic_lists(n_tokens: int, length: int) -> Lists:
     """List of a: the `length` - 1 tokens before a on a circle, the farthest first, then a."""
     _check_length(n_tokens, length)
-    return tuple(tuple((a - i) % n_tokens for i in reversed(range(length))) for a in range(n_tokens))
+    return tuple(
+        tuple((a - i) % n_tokens for i in reversed(range(length))) for a in range(n_tokens)
+    )
 
 
 def random_lists(n_tokens: int, length: int, generator: torch.Generator) -> Lists:
@@ -38,7 +40,9 @@ def random_lists(n_tokens: int, length: int, generator: torch.Generator) -> List
     return tuple(lists)
 
 
-def shared_heads_lists(n_tokens: int, length: int, n_heads: int, generator: torch.Generator) -> Lists:
+def shared_heads_lists(
+    n_tokens: int, length: int, n_heads: int, generator: torch.Generator
+) -> Lists:
     """Lists whose first entries are the tokens 0 .. n_heads - 1, shared by all others in turn; a head's own is itself.
 
     The others, in random order, take `length` - 1 consecutive heads of the circle of heads, each beginning one further
@@ -56,14 +60,20 @@ def shared_heads_lists(n_tokens: int, length: int, n_heads: int, generator: torc
 
 def own_lists(text: str, n_tokens: int) -> Lists:
     """Lists that somebody wrote down, such as `2 1 0 / 1 / 0 2`: that of token 0 first, each ending with its token."""
-    lists = tuple(tuple(int(b) if b.isdigit() else -1 for b in entries.split()) for entries in text.split("/"))
+    lists = tuple(
+        tuple(int(b) if b.isdigit() else -1 for b in entries.split()) for entries in text.split("/")
+    )
     if len(lists) != n_tokens:
-        raise ValueError(f"own lists: wanted one per token, {n_tokens}, between slashes, got {len(lists)}")
+        raise ValueError(
+            f"own lists: wanted one per token, {n_tokens}, between slashes, got {len(lists)}"
+        )
     for a, entries in enumerate(lists):
         distinct = len(set(entries)) == len(entries) and all(0 <= b < n_tokens for b in entries)
         if not distinct or entries[-1:] != (a,):
             wanted = f"distinct tokens below {n_tokens}, the last of them {a}"
-            raise ValueError(f"own lists: wanted for token {a} {wanted}, got {text.split('/')[a].strip()!r}")
+            raise ValueError(
+                f"own lists: wanted for token {a} {wanted}, got {text.split('/')[a].strip()!r}"
+            )
     return lists
 
 
@@ -89,9 +99,13 @@ def label_matrix(permutation: Sequence[int]) -> Float[Tensor, "token token"]:
 
 def in_list_order(lists: Lists) -> Float[Tensor, "key query"]:
     """W that orders every column by its list: 0 outside of it, 1 at its end, one more per place towards the head."""
-    places = [(b, a, len(entries) - i) for a, entries in enumerate(lists) for i, b in enumerate(entries)]
+    places = [
+        (b, a, len(entries) - i) for a, entries in enumerate(lists) for i, b in enumerate(entries)
+    ]
     keys, queries, values = torch.tensor(places).T
-    return torch.zeros(len(lists), len(lists), dtype=torch.float64).index_put((keys, queries), values.double())
+    return torch.zeros(len(lists), len(lists), dtype=torch.float64).index_put(
+        (keys, queries), values.double()
+    )
 
 
 def subsets(n_tokens: int, seq_len: int) -> Float[Tensor, "class token"]:
@@ -112,13 +126,17 @@ def _counts(classes: list[tuple[int, ...]], n_tokens: int) -> Float[Tensor, "cla
     return counts.scatter_add_(1, tokens, torch.ones_like(tokens, dtype=torch.float64))
 
 
-def zipf_frequencies(n_tokens: int, exponent: float, generator: torch.Generator) -> Float[Tensor, " token"]:
+def zipf_frequencies(
+    n_tokens: int, exponent: float, generator: torch.Generator
+) -> Float[Tensor, " token"]:
     r"""Frequencies $r^{-\mathrm{exponent}}$ of the ranks r = 1 .. n_tokens, given to the tokens in random order."""
     ranks = torch.randperm(n_tokens, generator=generator).double() + 1
     return ranks**-exponent
 
 
-def log_normal_frequencies(n_tokens: int, sigma: float, generator: torch.Generator) -> Float[Tensor, " token"]:
+def log_normal_frequencies(
+    n_tokens: int, sigma: float, generator: torch.Generator
+) -> Float[Tensor, " token"]:
     r"""Frequencies $e^{\sigma g}$, g standard normal."""
     return (sigma * torch.randn(n_tokens, generator=generator, dtype=torch.float64)).exp()
 
@@ -130,7 +148,9 @@ def frequent_heads(n_tokens: int, n_heads: int, ratio: float) -> Float[Tensor, "
     return frequencies
 
 
-def product_law(counts: Float[Tensor, "class token"], frequencies: Float[Tensor, " token"]) -> Float[Tensor, " class"]:
+def product_law(
+    counts: Float[Tensor, "class token"], frequencies: Float[Tensor, " token"]
+) -> Float[Tensor, " class"]:
     r"""Probabilities of the classes $\propto \prod_b \theta_b^{N_b} / N_b!$.
 
     On multisets, the law of tokens drawn independently with the frequencies $\theta$; on subsets, that law given that
@@ -147,7 +167,9 @@ def own_frequencies(text: str, n_tokens: int) -> Float[Tensor, " token"]:
     except ValueError:
         frequencies = torch.zeros(0)
     if len(frequencies) != n_tokens or not bool(((frequencies > 0) & frequencies.isfinite()).all()):
-        raise ValueError(f"frequencies: wanted {n_tokens} numbers above 0, one per token, got {text!r}")
+        raise ValueError(
+            f"frequencies: wanted {n_tokens} numbers above 0, one per token, got {text!r}"
+        )
     return frequencies
 
 
@@ -158,7 +180,9 @@ def own_law(counts: Float[Tensor, "class token"], text: str) -> Float[Tensor, " 
     for part in text.split("/"):
         tokens, _, number = part.partition("=")
         try:
-            found = torch.bincount(torch.tensor([int(b) for b in tokens.split()]), minlength=counts.shape[1])
+            found = torch.bincount(
+                torch.tensor([int(b) for b in tokens.split()]), minlength=counts.shape[1]
+            )
             at, weight_of_it = classes[tuple(found.tolist())], float(number)
         except (ValueError, RuntimeError, KeyError):
             at, weight_of_it = -1, -1.0
@@ -189,7 +213,11 @@ class Law:
 
     def __post_init__(self) -> None:
         alone, numbered = ("uniform", "dirichlet"), ("zipf", "log-normal", "frequent heads")
-        fits = self.kind in alone if self.value is None else self.kind in numbered and 0 < self.value < math.inf
+        fits = (
+            self.kind in alone
+            if self.value is None
+            else self.kind in numbered and 0 < self.value < math.inf
+        )
         if not fits and not (self.kind in OWN_LAWS and self.own):
             wanted = f"{', '.join(alone)}, or {', '.join(numbered)} with a number above 0, such as zipf 1"
             own = "or frequencies 3 1 1, or sequences 0 1 = 3 / 1 2 = 1"
@@ -356,14 +384,20 @@ class Task:
         )
 
     @classmethod
-    def drawn(cls, most_tokens: int, generator: torch.Generator, repeats: bool | None = None) -> "Task":
+    def drawn(
+        cls, most_tokens: int, generator: torch.Generator, repeats: bool | None = None
+    ) -> "Task":
         """A random task: 3 to `most_tokens` tokens, sequences of 2 to 5, lists of 1 to 4, any law; perhaps repeats."""
         n_tokens = whole(3, most_tokens, generator)
         repeats = bool(whole(0, 1, generator)) if repeats is None else repeats
         seq_len = whole(2, min(5, n_tokens - 1), generator)
         lists = random_lists(n_tokens, whole(1, min(4, n_tokens), generator), generator)
-        lists = tuple(entries[whole(0, len(entries) - 1, generator) :] for entries in lists)  # of any lengths
-        n_classes = math.comb(n_tokens + seq_len - 1, seq_len) if repeats else math.comb(n_tokens, seq_len)
+        lists = tuple(
+            entries[whole(0, len(entries) - 1, generator) :] for entries in lists
+        )  # of any lengths
+        n_classes = (
+            math.comb(n_tokens + seq_len - 1, seq_len) if repeats else math.comb(n_tokens, seq_len)
+        )
         probability = tuple(dirichlet_law(n_classes, generator).tolist())
         permutation = random_permutation(n_tokens, generator)
         return cls("", "", n_tokens, seq_len, repeats, lists, permutation, probability, "dirichlet")

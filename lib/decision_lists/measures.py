@@ -15,7 +15,9 @@ Measures = dict[str, pd.Series | dict[str, pd.Series]]
 
 def with_ties(theorem: pd.DataFrame) -> pd.DataFrame:
     """Runs whose first velocity ties to rounding are right at once too: their rescaled time T c² is rounding alone."""
-    return theorem.assign(at_once=theorem["at_once"] | (theorem["first_time"] * theorem["scale"] ** 2 < 1e-6))
+    return theorem.assign(
+        at_once=theorem["at_once"] | (theorem["first_time"] * theorem["scale"] ** 2 < 1e-6)
+    )
 
 
 def lemma_ratios(table: pd.DataFrame, number: int) -> pd.DataFrame:
@@ -26,7 +28,9 @@ def lemma_ratios(table: pd.DataFrame, number: int) -> pd.DataFrame:
     return counted.assign(lemma=number, violations=int((ratio < 1 - 1e-12).sum()), cases=len(ratio))
 
 
-def late_losses(theorem: pd.DataFrame, paths: pd.DataFrame, constants: dict[str, float]) -> pd.DataFrame:
+def late_losses(
+    theorem: pd.DataFrame, paths: pd.DataFrame, constants: dict[str, float]
+) -> pd.DataFrame:
     r"""The loss of the runs that go on to the bound, there: times $c^2 t$, its limit, and its exponent.
 
     The exponent is that of the last decade of time, the loss being interpolated in logarithms. `constants` has the
@@ -44,7 +48,9 @@ def late_losses(theorem: pd.DataFrame, paths: pd.DataFrame, constants: dict[str,
             "rescaled_time": rescaled,
             "slope": (after - before) / math.log(10),
         }
-        rows.append(row | {"loss_times_time": math.exp(after) * rescaled, "limit": constants[run["task"]]})
+        rows.append(
+            row | {"loss_times_time": math.exp(after) * rescaled, "limit": constants[run["task"]]}
+        )
     return pd.DataFrame(rows)
 
 
@@ -66,7 +72,9 @@ def thinned(path: pd.DataFrame, kept: int, *, logarithmic: bool = False) -> pd.D
 
     Or evenly in the logarithm of their number, counted from 1.
     """
-    rows = np.geomspace(1, len(path), kept) - 1 if logarithmic else np.linspace(0, len(path) - 1, kept)
+    rows = (
+        np.geomspace(1, len(path), kept) - 1 if logarithmic else np.linspace(0, len(path) - 1, kept)
+    )
     return path.iloc[np.unique(rows.round().astype(int))]
 
 
@@ -82,7 +90,9 @@ def flow_measures(tables: Tables) -> Measures:
             "theorem_share_learned_and_not_exchangeable": _over_all(not_exchangeable.mean()),
             "theorem_perfect_at_bound": theorem.set_index("task")["perfect_at_bound"].dropna(),
             "theorem_runs_that_lose_it": _over_all(len(again)),
-            "theorem_regained_over_bound": (again["regained_time"] / again["bound"]).fillna(math.inf),
+            "theorem_regained_over_bound": (again["regained_time"] / again["bound"]).fillna(
+                math.inf
+            ),
             "theorem_largest_rise": _over_all(theorem["largest_rise"].max()),
             "theorem_largest_attention": _over_all(theorem["largest_attention"].max()),
         }
@@ -92,11 +102,15 @@ def flow_measures(tables: Tables) -> Measures:
         found["late_loss_over_limit"] = (late["loss_times_time"] / late["limit"]).dropna()
     if "gamma" in tables:
         by_gamma = tables["gamma"].set_index("task").groupby("gamma")
-        found["gamma_ratio"] = {f"{gamma:.6g}": _ratios(runs) for gamma, runs in reversed(list(by_gamma))}
+        found["gamma_ratio"] = {
+            f"{gamma:.6g}": _ratios(runs) for gamma, runs in reversed(list(by_gamma))
+        }
     if "many" in tables:
         many = tables["many"]
         sizes = zip(many["n_tokens"], many["seq_len"], many["length"], strict=True)
-        found["many_ratio"] = _ratios(many.set_axis([f"L = {L}, n = {n}, M = {M}" for L, n, M in sizes]))
+        found["many_ratio"] = _ratios(
+            many.set_axis([f"L = {L}, n = {n}, M = {M}" for L, n, M in sizes])
+        )
     if "repeats" in tables:
         found["repeats_right"] = tables["repeats"].set_index("task")["first_time"].notna()
     return found
@@ -129,14 +143,20 @@ def descent_measures(tables: Tables) -> Measures:
         found |= {
             "alone_ratio": (alone["n_steps"] / alone["bound"]).where(alone["margin"] > 0, math.inf),
             "alone_failures": alone["failures"],
-            "alone_step_times_curvature": alone[["step_times_curvature", "on_a_finer_grid"]].max(axis=1),
+            "alone_step_times_curvature": alone[["step_times_curvature", "on_a_finer_grid"]].max(
+                axis=1
+            ),
         }
     if "both" in tables:
-        both = tables["both"].set_axis(tables["both"]["task"].astype(str) + ", " + tables["both"]["noise"].astype(str))
+        both = tables["both"].set_axis(
+            tables["both"]["task"].astype(str) + ", " + tables["both"]["noise"].astype(str)
+        )
         met, uniform = both[both["preconditions"]], both["law"] == "uniform"
         found |= {
             "both_met": both["preconditions"],
-            "both_step_times_curvature": both[["step_times_curvature", "on_a_finer_grid"]].max(axis=1),
+            "both_step_times_curvature": both[["step_times_curvature", "on_a_finer_grid"]].max(
+                axis=1
+            ),
             "both_grid_change": both["on_a_finer_grid"] / both["step_times_curvature"] - 1,
             "both_ratio": (met["n_steps"] / met["earliest"]).where(met["margin"] > 0, math.inf),
             "both_failures": met["failures"],
@@ -151,13 +171,18 @@ def descent_measures(tables: Tables) -> Measures:
 
 def check_measures(tables: Tables) -> Measures:
     """How certificates and lemmas fare on random cases, the constants by hand, and which lengths are feasible."""
-    cases, feasible = tables["certificates"], tables["feasible"].set_index("length").rename("M = {}".format)
+    cases, feasible = (
+        tables["certificates"],
+        tables["feasible"].set_index("length").rename("M = {}".format),
+    )
     least = tables["lemmas"].groupby("lemma")["min"].min()
     tokens = cases["repeats"].map({True: "with repeats", False: "distinct tokens"})
     right = cases["right"].groupby(cases["certificate"] + ", " + tokens).mean()
     noise = tables["monte_carlo"].groupby("n_samples")["error"].mean()
     slope = np.log(noise.iloc[-1] / noise.iloc[0]) / np.log(noise.index.max() / noise.index.min())
-    constants = tables["constants"].set_index(tables["constants"]["task"] + ", " + tables["constants"]["constant"])
+    constants = tables["constants"].set_index(
+        tables["constants"]["task"] + ", " + tables["constants"]["constant"]
+    )
     represent = tables["represent"]
     return {
         "certificates_agree": _over_all((cases["certified"] == cases["right"]).mean()),
@@ -175,7 +200,10 @@ def training_measures(tables: Tables) -> Measures:
     """What training beyond the theorems reaches, and what controls do."""
     found: Measures = {
         "joint_certified_all": tables["joint"].groupby("seed")["certified_all"].mean(),
-        "minibatch_certified_sets": tables["minibatch"].groupby("seed").tail(1).set_index("seed")["certified_sets"],
+        "minibatch_certified_sets": tables["minibatch"]
+        .groupby("seed")
+        .tail(1)
+        .set_index("seed")["certified_sets"],
     }
     if "starts" in tables:
         right = (tables["starts"]["accuracy"] == 1.0).groupby(tables["starts"]["start"]).mean()
@@ -196,7 +224,9 @@ def training_measures(tables: Tables) -> Measures:
             "alignment_centred_cosine": end["centred_cosine"],
         }
     if "controls" in tables:
-        controls = tables["controls"].pivot_table(index="task", columns="control", values="accuracy")
+        controls = tables["controls"].pivot_table(
+            index="task", columns="control", values="accuracy"
+        )
         found |= {f"control_{_name(str(control))}": controls[control] for control in controls}
     return found
 
@@ -215,7 +245,10 @@ def spectral_measures(tables: Tables) -> Measures:
         "longest_over_trained": last["longest"] - last["seq_len"],
         "late_rank_with_heads": late.set_index("task")["numerical_rank"],
     }
-    for name, of_it in {"early_rank_over_heads": ~uniform, "early_rank_uniform_over_full": uniform}.items():
+    for name, of_it in {
+        "early_rank_over_heads": ~uniform,
+        "early_rank_uniform_over_full": uniform,
+    }.items():
         if (spectra["early"] & of_it).any():
             found[name] = _over_all(excess[spectra["early"] & of_it].max())
     return {name: one for name, one in found.items() if isinstance(one, dict) or len(one)}

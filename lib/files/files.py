@@ -68,9 +68,13 @@ def clear(folder: Path, *patterns: str) -> None:
     files = [path for path in inside if path not in folders]
     for path in files:
         if not any(_fits(path.relative_to(folder), pattern) for pattern in patterns):
-            raise InputError(f"{folder}: wanted an empty folder, or one of {list(patterns)} to write anew, got {path}")
+            raise InputError(
+                f"{folder}: wanted an empty folder, or one of {list(patterns)} to write anew, got {path}"
+            )
     for path in files:
-        path.unlink(missing_ok=True)  # a killed command may still be ending, and remove what it did not finish
+        path.unlink(
+            missing_ok=True
+        )  # a killed command may still be ending, and remove what it did not finish
     for path in folders:
         path.rmdir()
 

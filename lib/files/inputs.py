@@ -21,7 +21,17 @@ Read = TypeVar("Read")
 SUMS = "SHA256SUMS"
 MOST_HEADER = 100_000_000  # bytes, as safetensors itself has it
 MOST_JSON = 1 << 28
-BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8}
+BITS = {
+    "F4": 4,
+    "F6_E2M3": 6,
+    "F6_E3M2": 6,
+    "BOOL": 8,
+    "U8": 8,
+    "I8": 8,
+    "F8_E4M3": 8,
+    "F8_E5M2": 8,
+    "F8_E8M0": 8,
+}
 BITS |= {"U16": 16, "I16": 16, "F16": 16, "BF16": 16, "U32": 32, "I32": 32, "F32": 32}
 BITS |= {"U64": 64, "I64": 64, "F64": 64, "C64": 64}
 
@@ -48,7 +58,9 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path}: wanted a JSON file, got: {error}") from error
 
 
-def read_header(file: Path, what: str = "a safetensors file", names: Collection[str] = ()) -> dict[str, Entry]:
+def read_header(
+    file: Path, what: str = "a safetensors file", names: Collection[str] = ()
+) -> dict[str, Entry]:
     """The tensors of a safetensors file, by its header alone, whose sizes are those of the file.
 
     Raises `InputError` where it is no such file, or a part of one, or has no tensors of the `names` that make it what
@@ -56,7 +68,9 @@ def read_header(file: Path, what: str = "a safetensors file", names: Collection[
     """
     entries, _, _ = _opened(file, what)
     if not set(names) <= set(entries):
-        raise InputError(f"{file}: wanted {what}, with tensors {sorted(names)}, got {sorted(entries)[:9]}")
+        raise InputError(
+            f"{file}: wanted {what}, with tensors {sorted(names)}, got {sorted(entries)[:9]}"
+        )
     return {name: Entry(file, tuple(one["shape"]), one["dtype"]) for name, one in entries.items()}
 
 
@@ -64,10 +78,21 @@ def read_as(what: str, reader: Callable[[Path], Read], file: Path) -> Read:
     """What a reader makes of a file; raises `InputError`, with what is in the file, where that is something else."""
     try:
         return reader(file)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, FileNotFoundError) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        AttributeError,
+        FileNotFoundError,
+    ) as error:
         if isinstance(error, InputError):
             raise
-        got = f"tensors {sorted(read_header(file, what))[:9]}" if file.suffix == ".safetensors" else repr(error)
+        got = (
+            f"tensors {sorted(read_header(file, what))[:9]}"
+            if file.suffix == ".safetensors"
+            else repr(error)
+        )
         raise InputError(f"{file}: wanted {what}, got {got}") from error
 
 
@@ -143,9 +168,13 @@ def _verify_tensors(file: Path) -> None:
     entries, metadata, start = _opened(file)
     size, free = file.stat().st_size, available_memory()
     if size > free:
-        raise InputError(f"{file}: wanted at most {free / 1e9:.3g} GB, the free memory, got {size / 1e9:.3g}")
+        raise InputError(
+            f"{file}: wanted at most {free / 1e9:.3g} GB, the free memory, got {size / 1e9:.3g}"
+        )
     if "sha256" not in metadata:
-        raise InputError(f"{file}: wanted a data set with its digest, as `generate` writes it, got one without")
+        raise InputError(
+            f"{file}: wanted a data set with its digest, as `generate` writes it, got one without"
+        )
     with file.open("rb") as opened:
         opened.seek(start)
         content = hashlib.sha256(json.dumps(entries, sort_keys=True).encode())
@@ -161,7 +190,9 @@ def _digest(entries: Mapping[str, Any], content: bytes) -> str:
     return found.hexdigest()
 
 
-def _opened(file: Path, what: str = "a safetensors file") -> tuple[dict[str, Any], dict[str, Any], int]:
+def _opened(
+    file: Path, what: str = "a safetensors file"
+) -> tuple[dict[str, Any], dict[str, Any], int]:
     """The entries of a safetensors file's header, its metadata, and where its content starts."""
     try:
         with file.open("rb") as opened:
@@ -179,7 +210,9 @@ def _opened(file: Path, what: str = "a safetensors file") -> tuple[dict[str, Any
     end = 0
     for first, last in spans:
         if first != end:
-            raise InputError(f"{file}: wanted tensors one behind the other, got one at byte {first} behind byte {end}")
+            raise InputError(
+                f"{file}: wanted tensors one behind the other, got one at byte {first} behind byte {end}"
+            )
         end = last
     if 8 + length + end != size:
         raise InputError(f"{file}: wanted {8 + length + end} bytes, as its header says, got {size}")
@@ -191,7 +224,9 @@ def _span(name: str, one: Any) -> tuple[int, int]:
     shape, (first, last) = one["shape"], one["data_offsets"]
     if not all(type(n) is int and n >= 0 for n in (*shape, first, last)):
         raise ValueError(f"{name}: sizes and places that are no whole numbers")
-    bits = BITS.get(one["dtype"])  # of a type that is not known here, the file alone says how long it is
+    bits = BITS.get(
+        one["dtype"]
+    )  # of a type that is not known here, the file alone says how long it is
     if bits and 8 * (last - first) != bits * prod(shape):
         raise ValueError(f"{name}: {last - first} bytes for {shape} of {one['dtype']}")
     return first, last

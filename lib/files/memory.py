@@ -25,7 +25,9 @@ def available_memory() -> int:
             raise InputError(f"MAX_MEMORY: wanted a number of gigabytes, got {given!r}") from error
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
-        bounds.append(1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")))
+        bounds.append(
+            1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+        )
     except (OSError, StopIteration):
         bounds.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     bounds += _limits()
@@ -36,14 +38,18 @@ def check_memory(what: str, n_bytes: float) -> None:
     """Say what will be held in memory at once, where that is much; raise `InputError` where less is free."""
     free = available_memory()
     if n_bytes > free:
-        raise InputError(f"{what}: wanted about {n_bytes / 1e9:.3g} GB of memory, got {free / 1e9:.3g} GB free")
+        raise InputError(
+            f"{what}: wanted about {n_bytes / 1e9:.3g} GB of memory, got {free / 1e9:.3g} GB free"
+        )
     if n_bytes > 1e9:
         print(f"{what}: about {n_bytes / 1e9:.2g} GB of memory", file=sys.stderr, flush=True)
 
 
 def table_memory(n_rows: float, n_values: float = 0.0) -> float:
     """About the bytes of a table that is collected row by row, and of the numbers in arrays of its rows, as float64."""
-    return ROW * n_rows + 4 * 8 * n_values  # as computed, as Arrow has them, as they are read back and joined
+    return (
+        ROW * n_rows + 4 * 8 * n_values
+    )  # as computed, as Arrow has them, as they are read back and joined
 
 
 def size_of(path: Path) -> int:
@@ -71,7 +77,10 @@ def _limits() -> list[int]:
     try:
         import resource
 
-        limit, pages = resource.getrlimit(resource.RLIMIT_AS)[0], int(Path("/proc/self/statm").read_text().split()[0])
+        limit, pages = (
+            resource.getrlimit(resource.RLIMIT_AS)[0],
+            int(Path("/proc/self/statm").read_text().split()[0]),
+        )
         if limit != resource.RLIM_INFINITY:
             found.append(limit - pages * resource.getpagesize())
     except (ImportError, OSError, ValueError):

@@ -18,7 +18,14 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    ValidationError,
+    create_model,
+)
 from pydantic_core import CoreSchema, ErrorDetails
 from pydantic_core.core_schema import no_info_after_validator_function
 from ruamel.yaml import YAML, YAMLError
@@ -30,7 +37,11 @@ from lib.work.sources import noted
 
 Schema = TypeVar("Schema")
 
-MOST_YAML, MOST_DEPTH, MOST_VALUES = 1 << 24, 50, 1_000_000  # characters, values in one another, values
+MOST_YAML, MOST_DEPTH, MOST_VALUES = (
+    1 << 24,
+    50,
+    1_000_000,
+)  # characters, values in one another, values
 
 
 @dataclass(frozen=True)
@@ -61,7 +72,9 @@ class Interval:
         below = value <= self.high if self.text[-1] == "]" else value < self.high
         return above and below
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
         return no_info_after_validator_function(self._bound, handler(source))
 
     def _bound(self, value: float) -> float:
@@ -111,7 +124,9 @@ def _text(file: Path) -> str:
     return file.read_text(encoding="utf-8")
 
 
-def read_params(section: str, schema: type[Schema], file: Path = Path("params.yaml"), *, part: bool = False) -> Schema:
+def read_params(
+    section: str, schema: type[Schema], file: Path = Path("params.yaml"), *, part: bool = False
+) -> Schema:
     """Read the dotted `section` of the params file into `schema`; a `part` leaves out keys that the schema lacks.
 
     A stage reads a part of another stage's section, whose other keys are that stage's to check.
@@ -161,10 +176,14 @@ def read_cases(
     except (OSError, ValueError) as error:
         raise InputError(f"{file}: wanted a readable table of cases, got: {error}") from error
     lines = text.removeprefix("\ufeff").split("\n")  # a spreadsheet may write a byte order mark
-    numbered = [(n, line) for n, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
+    numbered = [
+        (n, line) for n, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")
+    ]
     header = numbered[0][1].split("\t") if numbered else []
     if len(set(header)) < len(header) or len(numbered) < 2:
-        raise InputError(f"{file}: wanted a line of distinct column names and a line for each case, got {lines[:3]}")
+        raise InputError(
+            f"{file}: wanted a line of distinct column names and a line for each case, got {lines[:3]}"
+        )
     wanted = sorted(columns or _keys(schema, ()))
     for column in header:
         if column not in wanted:
@@ -174,9 +193,17 @@ def read_cases(
         where = f"{file}: line {number}"
         cells = line.split("\t")
         if len(cells) != len(header):
-            raise InputError(f"{where}: wanted {len(header)} cells, one for each column, got {len(cells)}")
-        row = {column: _cell(cell, f"{where}, column {column}") for column, cell in zip(header, cells, strict=True)}
-        row = {**_known(shared or {}, schema), **{column: value for column, value in row.items() if value is not None}}
+            raise InputError(
+                f"{where}: wanted {len(header)} cells, one for each column, got {len(cells)}"
+            )
+        row = {
+            column: _cell(cell, f"{where}, column {column}")
+            for column, cell in zip(header, cells, strict=True)
+        }
+        row = {
+            **_known(shared or {}, schema),
+            **{column: value for column, value in row.items() if value is not None},
+        }
         case = parse(_known(row, schema) if columns else row, schema, where, ", column ")
         name = getattr(case, "name", repr(case))
         if name in cases:
@@ -204,13 +231,19 @@ def _bytes(value: Any, of: str) -> float:
     """The bytes of memory or disk that a section says its work takes, and those of its parts."""
     if not is_dataclass(value):
         return 0
-    return getattr(value, of, 0) + sum(_bytes(getattr(value, field.name), of) for field in fields(value))
+    return getattr(value, of, 0) + sum(
+        _bytes(getattr(value, field.name), of) for field in fields(value)
+    )
 
 
 def _known(value: Any, schema: Any) -> Any:
     """The keys of a section that a schema has."""
     names = [field.name for field in fields(schema)]
-    return {key: item for key, item in value.items() if key in names} if isinstance(value, dict) else value
+    return (
+        {key: item for key, item in value.items() if key in names}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 @cache
@@ -228,7 +261,9 @@ def _yaml(text: str) -> Any:
         return found
     except (YAMLError, KeyError, AttributeError, TypeError, RecursionError) as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-        raise ValueError(f"line {mark.line + 1}: {problem}" if mark and problem else str(error)) from error
+        raise ValueError(
+            f"line {mark.line + 1}: {problem}" if mark and problem else str(error)
+        ) from error
 
 
 def _check_depth(text: str) -> None:
@@ -243,7 +278,9 @@ def _check_depth(text: str) -> None:
 def _values(value: Any) -> Iterator[bool]:
     """One for each value in a value."""
     yield True
-    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for item in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
         yield from _values(item)
 
 
@@ -254,7 +291,9 @@ def _cell(text: str, where: str) -> Any:
         raise InputError(f"{where}: wanted a value as in params.yaml, got {text!r}") from error
 
 
-def _not_plain(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def _not_plain(
+    value: Any, place: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """What of a value no schema can hold: keys that are no texts, dates and the like, a value twice in a list."""
     if isinstance(value, dict):
         for key, item in value.items():
@@ -297,18 +336,28 @@ def _in_words(error: ErrorDetails, schema: Any, separator: str) -> str:
         *place, key = place
         if kind == "missing":
             return f"{_path(place, separator)}: missing key {key!r}, got {sorted(got)}"
-        return f"{_path(place, separator)}: unknown key {key!r}, wanted {sorted(_keys(schema, place))}"
+        return (
+            f"{_path(place, separator)}: unknown key {key!r}, wanted {sorted(_keys(schema, place))}"
+        )
     path = _path(place, separator)
     if kind == "value_error":
         return f"{path}: {error['ctx']['error']}"  # pyright: ignore
-    wanted = f"one of {error['ctx']['expected']}" if kind == "literal_error" else _WANTED.get(kind, error["msg"])  # pyright: ignore
+    wanted = (
+        f"one of {error['ctx']['expected']}"
+        if kind == "literal_error"
+        else _WANTED.get(kind, error["msg"])
+    )  # pyright: ignore
     return f"{path}: wanted {wanted}, got {got!r}"
 
 
 def _keys(schema: Any, place: Sequence[str | int]) -> list[str]:
     """The keys of the section at that place of a schema."""
     for step in place:
-        schema = get_type_hints(schema)[str(step)] if is_dataclass(schema) else get_args(schema)[-isinstance(step, str)]
+        schema = (
+            get_type_hints(schema)[str(step)]
+            if is_dataclass(schema)
+            else get_args(schema)[-isinstance(step, str)]
+        )
         while get_origin(schema) not in (None, tuple, dict):
             schema = get_args(schema)[0]
     return [field.name for field in fields(schema)]

@@ -144,19 +144,28 @@ class Run:
         try:
             return load(data)
         except (SafetensorError, ValueError, KeyError) as error:
-            raise InputError(f"{self.folder / name}: wanted a snapshot of a run, got: {error!r}") from error
+            raise InputError(
+                f"{self.folder / name}: wanted a snapshot of a run, got: {error!r}"
+            ) from error
 
 
 def open_run(folder: Path, family: str | None = None) -> Run:
     """Open a run folder; raises `InputError` where it is missing, incomplete, altered, foreign or of another family."""
     digests = read_sums(folder, "a run")
-    for name in sorted({path.name for path in folder.iterdir() if path.is_file()} - {"SHA256SUMS", *digests}):
+    for name in sorted(
+        {path.name for path in folder.iterdir() if path.is_file()} - {"SHA256SUMS", *digests}
+    ):
         raise InputError(f"{folder}: wanted no file that its SHA256SUMS does not list, got {name}")
-    if "steps.parquet" not in digests or sha256(folder / "steps.parquet") != digests["steps.parquet"]:
+    if (
+        "steps.parquet" not in digests
+        or sha256(folder / "steps.parquet") != digests["steps.parquet"]
+    ):
         raise InputError(f"{folder}/steps.parquet: the content does not fit its SHA256SUMS")
     steps = read_table(folder / "steps.parquet")
     if "snapshot" not in steps or steps["snapshot"].dtype.kind != "i":
-        raise InputError(f"{folder}/steps.parquet: wanted a column snapshot of whole numbers, got {dict(steps.dtypes)}")
+        raise InputError(
+            f"{folder}/steps.parquet: wanted a column snapshot of whole numbers, got {dict(steps.dtypes)}"
+        )
     wanted = {_snapshot_name(number) for number in steps["snapshot"].tolist()} | {"steps.parquet"}
     if wanted != set(digests):
         raise InputError(f"{folder}: wanted the files {sorted(wanted)}, got {sorted(digests)}")
@@ -179,12 +188,16 @@ def open_chosen(folder: Path, chosen: Sequence[str], where: str) -> list[Run]:
     names = _runs_in(folder)
     wanted = [name for name in names if name in chosen]
     if not wanted:
-        raise InputError(f"{where}: wanted some of {names}, the runs in {folder}; got {list(chosen)}")
+        raise InputError(
+            f"{where}: wanted some of {names}, the runs in {folder}; got {list(chosen)}"
+        )
     return [open_run(folder / name) for name in wanted]
 
 
 def _runs_in(folder: Path) -> list[str]:
-    names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    names = (
+        sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    )
     if not names:
         raise InputError(f"{folder}: wanted a folder of runs, got none")
     return names

@@ -21,7 +21,9 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
     """Write a frame as Parquet, without the writer's metadata and with a checksum on every page."""
     table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
     with atomic(path) as part:
-        pq.write_table(table, part, compression="zstd", store_schema=False, write_page_checksum=True)
+        pq.write_table(
+            table, part, compression="zstd", store_schema=False, write_page_checksum=True
+        )
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
@@ -33,7 +35,9 @@ def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             if not set(columns or []) <= set(file.schema_arrow.names):
                 wanted, got = ", ".join(columns or []), ", ".join(file.schema_arrow.names)
-                raise InputError(f"{path}: wanted a table with the columns {wanted}, got columns {got}")
+                raise InputError(
+                    f"{path}: wanted a table with the columns {wanted}, got columns {got}"
+                )
             _check_footer(file, path)
             room = available_memory() // 2  # pandas copies what Arrow has read
             if _may_exceed(file, room):
@@ -56,8 +60,12 @@ def _check_footer(file: pq.ParquetFile, path: Path) -> None:
         while pa.types.is_list(kind):
             kind = kind.value_type
         if pa.types.is_nested(kind) or pa.types.is_binary(kind):
-            raise InputError(f"{path}: wanted a table of numbers, texts and lists of them, got {kind} {field.name}")
-    with path.open("rb") as opened:  # Arrow itself crashes where it is asked for a broken part of the footer
+            raise InputError(
+                f"{path}: wanted a table of numbers, texts and lists of them, got {kind} {field.name}"
+            )
+    with path.open(
+        "rb"
+    ) as opened:  # Arrow itself crashes where it is asked for a broken part of the footer
         opened.seek(-8, os.SEEK_END)
         length = int.from_bytes(opened.read(4), "little")
         opened.seek(-8 - length, os.SEEK_END)
@@ -66,7 +74,9 @@ def _check_footer(file: pq.ParquetFile, path: Path) -> None:
         name = column.encode()
         short = 0 < len(name) < 128  # of whose length, before it, one byte tells
         if short and footer.count(bytes([len(name)]) + name) <= file.num_row_groups:
-            raise InputError(f"{path}: wanted a whole Parquet table, got a column whose name {column!r} is altered")
+            raise InputError(
+                f"{path}: wanted a whole Parquet table, got a column whose name {column!r} is altered"
+            )
 
 
 def _may_exceed(file: pq.ParquetFile, room: int) -> bool:
@@ -74,11 +84,15 @@ def _may_exceed(file: pq.ParquetFile, room: int) -> bool:
     nested = any(pa.types.is_list(field.type) for field in file.schema_arrow)
     texts = any(pa.types.is_string(field.type) for field in file.schema_arrow)
     groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
-    longest = max((group.total_byte_size for group in groups), default=0) if texts else 0  # all of it may be one text
+    longest = (
+        max((group.total_byte_size for group in groups), default=0) if texts else 0
+    )  # all of it may be one text
     return nested or file.metadata.num_rows * (16 * len(file.schema_arrow) + longest) > room
 
 
-def _read_by_and_by(file: pq.ParquetFile, columns: list[str] | None, room: int, path: Path) -> pa.Table:
+def _read_by_and_by(
+    file: pq.ParquetFile, columns: list[str] | None, room: int, path: Path
+) -> pa.Table:
     """A table in parts, so that one that is too large is refused as soon as that shows."""
     parts: list[pa.RecordBatch] = []
     n_bytes = 0
@@ -86,7 +100,9 @@ def _read_by_and_by(file: pq.ParquetFile, columns: list[str] | None, room: int, 
         parts.append(part)
         n_bytes += part.nbytes
         if n_bytes > room:
-            raise InputError(f"{path}: wanted a table of at most {room / 1e9:.3g} GB in memory, got a larger one")
+            raise InputError(
+                f"{path}: wanted a table of at most {room / 1e9:.3g} GB in memory, got a larger one"
+            )
     return pa.Table.from_batches(parts) if parts else file.read(columns)
 
 
@@ -105,9 +121,17 @@ def compact(frame: pd.DataFrame, *, single_precision: bool = True) -> pd.DataFra
     types = {"object": "category", "str": "category"}
     if single_precision:
         types |= {"float64": "float32", "int64": "int32"}
-    lists = [str(name) for name in frame if len(frame) and isinstance(frame[name].iloc[0], np.ndarray)]
-    columns = {name: types[str(t)] for name, t in frame.dtypes.items() if str(t) in types and name not in lists}
-    shortened = {name: [_in_32_bits(values) for values in frame[name]] for name in lists if single_precision}
+    lists = [
+        str(name) for name in frame if len(frame) and isinstance(frame[name].iloc[0], np.ndarray)
+    ]
+    columns = {
+        name: types[str(t)]
+        for name, t in frame.dtypes.items()
+        if str(t) in types and name not in lists
+    }
+    shortened = {
+        name: [_in_32_bits(values) for values in frame[name]] for name in lists if single_precision
+    }
     return frame.astype(columns).assign(**shortened)
 
 
@@ -149,7 +173,10 @@ def write_measures(
     """
 
     def described(cases: pd.Series) -> dict[str, Any]:
-        return {"cases": [str(case) for case in cases.index], "values": [float(value) for value in cases]}
+        return {
+            "cases": [str(case) for case in cases.index],
+            "values": [float(value) for value in cases],
+        }
 
     measures, summary = {}, {}
     if setup:
@@ -174,12 +201,17 @@ class Named(dict[str, Any]):
 
     def __init__(self, found: Mapping[str, Any], where: str):
         super().__init__(
-            {key: Named(of, f"{where}: {key}") if isinstance(of, dict) else of for key, of in found.items()}
+            {
+                key: Named(of, f"{where}: {key}") if isinstance(of, dict) else of
+                for key, of in found.items()
+            }
         )
         self.where = where
 
     def __missing__(self, name: str) -> Any:
-        raise InputError(f"{self.where}: wanted {name!r}, got {', '.join(self) or 'nothing'!s:.100}")
+        raise InputError(
+            f"{self.where}: wanted {name!r}, got {', '.join(self) or 'nothing'!s:.100}"
+        )
 
 
 def read_measures(path: Path) -> Named:
@@ -192,16 +224,28 @@ def read_measures(path: Path) -> Named:
         if not isinstance(measure, dict) or not isinstance(measure.get("cases"), list):
             return False
         values = measure.get("values")
-        return isinstance(values, list) and all(value is None or isinstance(value, int | float) for value in values)
+        return isinstance(values, list) and all(
+            value is None or isinstance(value, int | float) for value in values
+        )
 
     found = read_json(path)
-    measures = {key: one for key, one in found.items() if key != "setup"} if isinstance(found, dict) else {"": found}
+    measures = (
+        {key: one for key, one in found.items() if key != "setup"}
+        if isinstance(found, dict)
+        else {"": found}
+    )
     if isinstance(found, dict) and not isinstance(found.get("setup", {}), dict):
-        raise InputError(f"{path}: wanted a setup of numbers and texts by name, got {found['setup']!r:.80}")
+        raise InputError(
+            f"{path}: wanted a setup of numbers and texts by name, got {found['setup']!r:.80}"
+        )
     for name, measure in measures.items():
-        scales = measure.values() if isinstance(measure, dict) and not is_one(measure) else [measure]
+        scales = (
+            measure.values() if isinstance(measure, dict) and not is_one(measure) else [measure]
+        )
         if not all(map(is_one, scales)):
-            raise InputError(f"{path}: wanted measures with lists of cases and of values, got {name or found!r:.80}")
+            raise InputError(
+                f"{path}: wanted measures with lists of cases and of values, got {name or found!r:.80}"
+            )
     return Named(found, str(path))
 
 

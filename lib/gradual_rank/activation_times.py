@@ -51,7 +51,9 @@ def activations(stages: Table, events: Table, predicted: Table, significant: flo
     risen = (table[table["rises"].astype(bool)] for table in (events, predicted))
     measured, finite = (table.groupby(key)["time"].min().astype(float) for table in risen)
     scales = pd.DataFrame({"log10_init_scale": sorted(events["log10_init_scale"].unique())})
-    rows = first[["seed", "coordinate", "sign", "stage", "time"]].rename(columns={"time": "predicted"})
+    rows = first[["seed", "coordinate", "sign", "stage", "time"]].rename(
+        columns={"time": "predicted"}
+    )
     rows = rows.merge(scales, how="cross").join(measured.rename("measured"), on=key)
     rows = rows.join(finite.rename("finite"), on=key)
     unit = -rows["log10_init_scale"] * LOG10
@@ -69,7 +71,11 @@ def with_control(activated: Table, control: Table) -> Table:
     """
     key = ["seed", "coordinate", "sign"]
     risen = control[control["rises"].astype(bool)]
-    made = risen.assign(flipped=risen["time"] / (-risen["log10_init_scale"] * LOG10)).groupby(key)["flipped"].min()
+    made = (
+        risen.assign(flipped=risen["time"] / (-risen["log10_init_scale"] * LOG10))
+        .groupby(key)["flipped"]
+        .min()
+    )
     rows = activated.join(made, on=key)
     scale = float(control["log10_init_scale"].max()) if len(control) else math.nan
     return rows.assign(flipped=rows["flipped"].fillna(math.inf), flipped_scale=scale)
@@ -86,7 +92,9 @@ def time_errors(activated: Table) -> Table:
     rows = []
     for cell, part in activated.groupby(CELL):
         seed, scale = cast("tuple[int, float]", cell)
-        predicted, measured, finite = (part[name].to_numpy() for name in ("predicted", "measured", "finite"))
+        predicted, measured, finite = (
+            part[name].to_numpy() for name in ("predicted", "measured", "finite")
+        )
         error = relative_errors(measured, predicted, predicted)
         seen = np.isfinite(measured) & (measured > 0)
         off = relative_errors(finite[seen], measured[seen], measured[seen])
@@ -99,12 +107,21 @@ def time_errors(activated: Table) -> Table:
                 "time_error_median": float(np.median(error)),
                 "time_error_max": float(error.max()),
                 "order_agreement": order_agreement(measured, predicted),
-                "exact_order": bool(np.array_equal(np.argsort(measured, kind="stable"), np.argsort(predicted))),
+                "exact_order": bool(
+                    np.array_equal(np.argsort(measured, kind="stable"), np.argsort(predicted))
+                ),
                 "finite_error_median": float(np.median(off)) if forecast and len(off) else math.nan,
                 "finite_error_max": float(off.max()) if forecast and len(off) else math.nan,
             }
         )
-    columns = [*CELL, "log_scale", "time_error_median", "time_error_max", "order_agreement", "exact_order"]
+    columns = [
+        *CELL,
+        "log_scale",
+        "time_error_median",
+        "time_error_max",
+        "order_agreement",
+        "exact_order",
+    ]
     return pd.DataFrame(rows, columns=[*columns, "finite_error_median", "finite_error_max"])
 
 
@@ -117,8 +134,12 @@ def rise_durations(events: Table, grown: Table, stages: Table) -> Table:
     """
     first = stages.loc[stages["stage"] == 1, ["seed", "coordinate", "sign"]]
     key = [*CELL, "coordinate", "sign"]
-    begin, end = (table[table["rises"].astype(bool)].groupby(key)["time"].min() for table in (events, grown))
-    both = first.merge((end - begin).rename("duration").reset_index(), on=key[:1] + key[2:])[[*CELL, "duration"]]
+    begin, end = (
+        table[table["rises"].astype(bool)].groupby(key)["time"].min() for table in (events, grown)
+    )
+    both = first.merge((end - begin).rename("duration").reset_index(), on=key[:1] + key[2:])[
+        [*CELL, "duration"]
+    ]
     both = both.dropna().sort_values(CELL, ignore_index=True)
     return both.assign(ratio=both["duration"] / both.groupby("seed")["duration"].transform("first"))
 

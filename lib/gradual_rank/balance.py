@@ -25,13 +25,17 @@ def root(W: Float[Tensor, "*batch row col"]) -> Float[Tensor, "*batch col col"]:
     return Vh.mT @ (sigma[..., None] * Vh)
 
 
-def changes(before: Factors, after: Factors, products: Sequence[str]) -> dict[str, Float[Tensor, "*batch"]]:
+def changes(
+    before: Factors, after: Factors, products: Sequence[str]
+) -> dict[str, Float[Tensor, "*batch"]]:
     """The change of the difference of P and Q over that of their sum, in Frobenius norms: of squares and of roots."""
     found = {}
     for kind, of in (("square", square), ("root", root)):
         P, Q = of(after) - of(before)
         off, on = torch.linalg.matrix_norm(P - Q), torch.linalg.matrix_norm(P + Q)
-        found |= {f"{kind}_change_{name}": share for name, share in zip(products, off / on, strict=True)}
+        found |= {
+            f"{kind}_change_{name}": share for name, share in zip(products, off / on, strict=True)
+        }
     return found
 
 

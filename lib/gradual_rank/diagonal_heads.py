@@ -23,7 +23,9 @@ from torch.nn.functional import gelu
 Products = Float[Tensor, "*batch p"]
 BLOCK = 1 << 16  # numbers in a block of samples: half a megabyte of float64
 SAFE = 300.0  # a logit whose exponential, and sums of it and its inverse, float64 can write
-QUIET = np.errstate(all="ignore")  # numpy's products of what is not finite go on as torch's, without a warning
+QUIET = np.errstate(
+    all="ignore"
+)  # numpy's products of what is not finite go on as torch's, without a warning
 
 
 class DiagonalLoss(ABC):
@@ -109,13 +111,17 @@ class _HeadPart(DiagonalLoss):
     Where few products are at work its derivatives cost few columns. Batch axes of X, Y and p go together.
     """
 
-    def __init__(self, X: Tensor, Y: Tensor, keys: Tensor, values: Tensor, base: Tensor | None = None):
+    def __init__(
+        self, X: Tensor, Y: Tensor, keys: Tensor, values: Tensor, base: Tensor | None = None
+    ):
         self.size, self._n_keys, self._base = len(keys) + len(values), len(keys), base
         self._scale = 2.0 / (X.shape[-3] * X.shape[-2] * X.shape[-1])
         split = max(1, BLOCK // (X.shape[-2] * X.shape[-1]))
         pairs = zip(X.split(split, -3), Y.split(split, -3), strict=True)
         self._blocks = [_Block.of(*pair, keys, values) for pair in pairs]
-        self._elsewhere = Y.square().sum((-3, -2)).index_fill(-1, values, 0.0).sum(-1)  # where the output is zero
+        self._elsewhere = (
+            Y.square().sum((-3, -2)).index_fill(-1, values, 0.0).sum(-1)
+        )  # where the output is zero
 
     def value(self, p: Products) -> Float[Tensor, "*batch"]:
         """Mean squared error."""
@@ -160,12 +166,16 @@ class _HeadPart(DiagonalLoss):
             V = K[:, :, None] * (K[:, None] - (A @ K)[:, :, None])
             flat = V.flatten(0, 2)
             mixed = torch.addcmul(R, Z, w_VO)
-            H_b[:n] += (flat * A.reshape(-1, 1)).T @ (X[:, None, :, b] * mixed[:, :, None, b]).flatten(0, 2)
+            H_b[:n] += (flat * A.reshape(-1, 1)).T @ (
+                X[:, None, :, b] * mixed[:, :, None, b]
+            ).flatten(0, 2)
             H_b[n + b, torch.arange(len(b))] += Z[..., b].square().sum((0, 1))
             if len(a):
                 V_a = V[..., a]
                 gram = _product(X * w_VO.square(), block.V_T)
-                curved = (A[..., :, None] * A[..., None, :] * gram[:, None]) @ V_a + D[..., None] * V_a
+                curved = (A[..., :, None] * A[..., None, :] * gram[:, None]) @ V_a + D[
+                    ..., None
+                ] * V_a
                 H_a[:n] += flat.T @ curved.flatten(0, 2)
                 H_a[n:] += ((A[..., None] * V_a).mT @ X[:, None] * mixed[:, :, None]).sum((0, 1)).T
         found = p.new_zeros(self.size, len(support))
@@ -185,7 +195,9 @@ class _HeadPart(DiagonalLoss):
     def _halves(self, p: Products) -> tuple[Tensor, ...]:
         """a and b beside tokens."""
         p = p if self._base is None else p + self._base
-        return p.unflatten(-1, (1, 1, -1)).split_with_sizes((self._n_keys, self.size - self._n_keys), -1)
+        return p.unflatten(-1, (1, 1, -1)).split_with_sizes(
+            (self._n_keys, self.size - self._n_keys), -1
+        )
 
 
 class DiagonalHead(_HeadPart):
@@ -258,14 +270,18 @@ def _product(A: Tensor, B: np.ndarray) -> Tensor:
     return torch.from_numpy(np.matmul(A.numpy(), B))
 
 
-def diagonal_head(X: Float[Tensor, "*batch sample token d"], p: Products) -> Float[Tensor, "*batch sample token d"]:
+def diagonal_head(
+    X: Float[Tensor, "*batch sample token d"], p: Products
+) -> Float[Tensor, "*batch sample token d"]:
     r"""$\mathrm{softmax}(X\,\mathrm{diag}(a) X^\top) X\,\mathrm{diag}(b)$ for p = (a, b)."""
     return _head(X, X, *(half[..., None, None, :] for half in p.chunk(2, -1)))
 
 
 def _head(K: Tensor, V: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """The head, of the columns of its tokens that are at work."""
-    S = (K * a) @ K.mT  # is symmetric: softmax over columns, a fifth of the time of that over short rows, is Aᵀ
+    S = (
+        (K * a) @ K.mT
+    )  # is symmetric: softmax over columns, a fifth of the time of that over short rows, is Aᵀ
     return torch.softmax(S, -2).mT @ V * b
 
 
@@ -330,7 +346,9 @@ class DiagonalTransformer(DiagonalLoss):
         X, found = self.X.numpy().reshape(-1, d), []
         heads = p.reshape(*self.frames.shape[:2], 2, 1, d)
         layers = []
-        for *frozen, layer in zip(self.frames.numpy(), self.W_1.numpy(), self.W_2.numpy(), heads, strict=True):
+        for *frozen, layer in zip(
+            self.frames.numpy(), self.W_1.numpy(), self.W_2.numpy(), heads, strict=True
+        ):
             Q, W_1, W_2 = frozen
             a, b = layer[:, 0], layer[:, 1]
             T = (X @ Q).reshape(-1, n_tokens, d)
@@ -381,16 +399,23 @@ def diagonal_network(
 def taught(p: Float[Tensor, " p"], **network: Tensor) -> Float[Tensor, "sample token d"]:
     """The output of a network of `diagonal_network` with products p: the targets that a teacher gives."""
     loss = diagonal_network(**network)
-    return loss.output(p) if isinstance(loss, DiagonalTransformer) else diagonal_head(network["X"], p)
+    return (
+        loss.output(p) if isinstance(loss, DiagonalTransformer) else diagonal_head(network["X"], p)
+    )
 
 
 def head_matrices(u: Products, v: Products) -> dict[str, Float[Tensor, "*batch d d"]]:
     """The diagonal matrices of a head, diag(w_K) and so on, of u = (w_K, w_V) and v = (w_Q, w_O)."""
     (w_K, w_V), (w_Q, w_O) = u.chunk(2, -1), v.chunk(2, -1)
-    return {name: torch.diag_embed(w) for name, w in (("W_K", w_K), ("W_Q", w_Q), ("W_V", w_V), ("W_O", w_O))}
+    return {
+        name: torch.diag_embed(w)
+        for name, w in (("W_K", w_K), ("W_Q", w_Q), ("W_V", w_V), ("W_O", w_O))
+    }
 
 
-def same_entry(frames: Float[Tensor, "layer head d d"], coordinate: int) -> Int[np.ndarray, " head"]:
+def same_entry(
+    frames: Float[Tensor, "layer head d d"], coordinate: int
+) -> Int[np.ndarray, " head"]:
     """Of a transformer's products, that of a coordinate's entry in every head of its layer, its own among them."""
     n_layers, n_heads, d, _ = frames.shape
     places = np.arange(n_layers * n_heads * 2 * d).reshape(n_layers, n_heads, 2 * d)

@@ -68,7 +68,9 @@ class Solver:
     def __post_init__(self) -> None:
         for name, (above, most) in BOUNDS.items():
             if not above < getattr(self, name) <= most:
-                raise ValueError(f"{name}: wanted a number in ({above:g}, {most:g}], got {getattr(self, name)!r}")
+                raise ValueError(
+                    f"{name}: wanted a number in ({above:g}, {most:g}], got {getattr(self, name)!r}"
+                )
 
     def end(self, last: float, log_scale: float) -> float:
         """When to end, from the time of Algorithm 1's last stage: that, in log(1 / init_scale) plus the margin."""
@@ -93,7 +95,9 @@ class LogCoordinates:
         """The coordinates of (e^log_scale u, e^log_scale v); raises `ValueError` where |u| = |v| (Assumption 4.2)."""
         plus, minus = np.abs(u + v), np.abs(u - v)
         if not (np.all(plus > 0) and np.all(minus > 0)):
-            raise ValueError("u, v: wanted |u| and |v| to differ in every coordinate, got equal ones")
+            raise ValueError(
+                "u, v: wanted |u| and |v| to differ in every coordinate, got equal ones"
+            )
         return cls((np.log(plus) - np.log(minus)) / 2, 2 * log_scale + np.log(plus) + np.log(minus))
 
     def products(self, y: Vector | None = None) -> Vector:
@@ -113,7 +117,12 @@ class LogCoordinates:
         """
         log_ratio = np.log(2 * q) - self.log_c
         large = log_ratio > 300
-        return np.where(large, log_ratio + np.log(2), np.arcsinh(np.exp(np.where(large, 0.0, log_ratio)))) / 2
+        return (
+            np.where(
+                large, log_ratio + np.log(2), np.arcsinh(np.exp(np.where(large, 0.0, log_ratio)))
+            )
+            / 2
+        )
 
     def shares(self, which: Int[np.ndarray, " k"], sign: int) -> Float[np.ndarray, " k"]:
         r"""The shares of coordinates with one g in what they grow to together, as far as p is large beside c.
@@ -127,7 +136,9 @@ class LogCoordinates:
 
     def weights(self, y: Vector, plus: Vector, minus: Vector) -> tuple[Vector, Vector]:
         r"""u and v of the flow at y, for the conserved signs of u + v and of u - v; zero where they underflow."""
-        w_plus, w_minus = (sign * np.exp(self.log_c / 2 + side * y) for side, sign in ((1, plus), (-1, minus)))
+        w_plus, w_minus = (
+            sign * np.exp(self.log_c / 2 + side * y) for side, sign in ((1, plus), (-1, minus))
+        )
         return (w_plus + w_minus) / 2, (w_plus - w_minus) / 2
 
 
@@ -170,9 +181,13 @@ def log_flow(
             found[:, support] = -H * speed[support]
         return found
 
-    for step in stiff_flow(velocity, jacobian, start.y, end, rtol=rtol, atol=atol, begin=begin, method=method):
+    for step in stiff_flow(
+        velocity, jacobian, start.y, end, rtol=rtol, atol=atol, begin=begin, method=method
+    ):
         if not np.all(np.abs(start.products(step.state)[mask]) < CAP / 2):
-            raise StalledError(f"time {step.time:.6g}: wanted products below {CAP / 2:g}, got larger ones")
+            raise StalledError(
+                f"time {step.time:.6g}: wanted products below {CAP / 2:g}, got larger ones"
+            )
         yield step
         reached[0] = step.state
 
@@ -202,7 +217,9 @@ class Event:
     rises: bool
 
 
-def with_events(flow: Iterable[Step], start: LogCoordinates, threshold: float) -> Iterator[tuple[Step, list[Event]]]:
+def with_events(
+    flow: Iterable[Step], start: LogCoordinates, threshold: float
+) -> Iterator[tuple[Step, list[Event]]]:
     """Yield each step of a flow with what happens in it: a coordinate rises to the threshold or falls to half of it.
 
     One level to rise and a lower one to fall, so that what lingers at the threshold is counted once. A coordinate
@@ -338,7 +355,9 @@ def staged_flow(
     raise StalledError(f"time {time:.6g}: wanted at most {max_events} events, got more")
 
 
-def _next_to_rise(g: np.ndarray, y: np.ndarray, active: np.ndarray, up: np.ndarray) -> tuple[int, float]:
+def _next_to_rise(
+    g: np.ndarray, y: np.ndarray, active: np.ndarray, up: np.ndarray
+) -> tuple[int, float]:
     """The coordinate off the support that reaches its level first at constant velocity g, and after how long."""
     wait = np.full_like(y, np.inf)
     moves = ~active & (g != 0)

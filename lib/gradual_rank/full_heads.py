@@ -15,14 +15,18 @@ BLOCK = 1 << 17  # numbers of the tokens of heads that are computed together: a 
 class FullHead:
     """One head under the mean squared error over samples, tokens and entries; seeds are a batch axis; float64."""
 
-    def __init__(self, X: Float[Tensor, "*batch sample token d"], Y: Float[Tensor, "*batch sample token d"]):
+    def __init__(
+        self, X: Float[Tensor, "*batch sample token d"], Y: Float[Tensor, "*batch sample token d"]
+    ):
         self.X, self.Y = X.double(), Y.double()
         self._XT = self.X.mT.contiguous()
 
     def attended(self, W_KQ: Square) -> tuple[Tensor, Tensor]:
         r"""Attention weights $A = \mathrm{softmax}(X W_{KQ} X^\top)$ and mean tokens $Z = A X$."""
         S = _project(self.X, W_KQ) @ self._XT
-        E = torch.exp(S - S.amax(-1, keepdim=True))  # by hand: torch's softmax is slow on short rows in float64
+        E = torch.exp(
+            S - S.amax(-1, keepdim=True)
+        )  # by hand: torch's softmax is slow on short rows in float64
         A = E / E.sum(-1, keepdim=True)
         return A, A @ self.X
 
@@ -30,7 +34,9 @@ class FullHead:
         r"""$\mathrm{softmax}(X W_{KQ} X^\top) X W_{VO}$."""
         return _project(self.attended(W_KQ)[1], W_VO)
 
-    def loss_and_gradients(self, W_KQ: Square, W_VO: Square) -> tuple[Float[Tensor, "*batch"], Square, Square]:
+    def loss_and_gradients(
+        self, W_KQ: Square, W_VO: Square
+    ) -> tuple[Float[Tensor, "*batch"], Square, Square]:
         r"""The loss, $-\partial L / \partial W_{KQ}$ and $G = -\partial L / \partial W_{VO}$."""
         batch, size = self.X.shape[:-3], self.X.shape[-3:]
         together = max(1, BLOCK // size.numel())
@@ -40,14 +46,23 @@ class FullHead:
         loss, g_KQ, g_VO = (torch.cat(parts) for parts in zip(*found, strict=True))
         return loss.reshape(batch), g_KQ.reshape(W_KQ.shape), g_VO.reshape(W_VO.shape)
 
-    def loss_and_slopes(self, W: dict[str, Tensor]) -> tuple[Float[Tensor, "*batch"], dict[str, Tensor]]:
+    def loss_and_slopes(
+        self, W: dict[str, Tensor]
+    ) -> tuple[Float[Tensor, "*batch"], dict[str, Tensor]]:
         r"""The loss, and minus its gradient in each of W_K, W_Q, W_V and W_O: $G W_Q$ in W_K, $G^\top W_K$ in W_Q."""
         loss, g_KQ, g_VO = self.loss_and_gradients(W["W_K"] @ W["W_Q"].mT, W["W_V"] @ W["W_O"].mT)
-        slopes = {"W_K": g_KQ @ W["W_Q"], "W_Q": g_KQ.mT @ W["W_K"], "W_V": g_VO @ W["W_O"], "W_O": g_VO.mT @ W["W_V"]}
+        slopes = {
+            "W_K": g_KQ @ W["W_Q"],
+            "W_Q": g_KQ.mT @ W["W_K"],
+            "W_V": g_VO @ W["W_O"],
+            "W_O": g_VO.mT @ W["W_V"],
+        }
         return loss, slopes
 
 
-def _heads(X: Tensor, XT: Tensor, Y: Tensor, W_KQ: Tensor, W_VO: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _heads(
+    X: Tensor, XT: Tensor, Y: Tensor, W_KQ: Tensor, W_VO: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """The loss and slopes of some heads side by side."""
     flat = X.flatten(1, 2)
     A = _small_products((flat @ W_KQ).view_as(X), XT)
@@ -68,7 +83,9 @@ def _small_products(A: Tensor, B: Tensor) -> Tensor:
         return torch.from_numpy(np.matmul(A.numpy(), B.numpy()))
 
 
-def _project(X: Float[Tensor, "*batch sample token d"], W: Square) -> Float[Tensor, "*batch sample token d"]:
+def _project(
+    X: Float[Tensor, "*batch sample token d"], W: Square
+) -> Float[Tensor, "*batch sample token d"]:
     """X W as one product, not one a sample."""
     return (X.flatten(-3, -2) @ W).unflatten(-2, X.shape[-3:-1])
 

@@ -87,9 +87,14 @@ def greedy(
         support = p != 0
         dropped = tuple(np.flatnonzero((before | (np.arange(size) == newest)) & ~support).tolist())
         if newest in dropped:
-            warnings.warn(f"stage {k}: coordinate {newest} left the support in the stage it joined", stacklevel=2)
+            warnings.warn(
+                f"stage {k}: coordinate {newest} left the support in the stage it joined",
+                stacklevel=2,
+            )
         charge[newest] = sign
-        charge[support] = np.sign(p[support])  # b is exactly 0 or 2 there, and where a coordinate has left
+        charge[support] = np.sign(
+            p[support]
+        )  # b is exactly 0 or 2 there, and where a coordinate has left
         p = _refine(loss, p, 1e-12 * first)
         g = gradient(loss, p)
 
@@ -103,7 +108,12 @@ def _waits(charge: Vector, g: Vector, support: Bool[np.ndarray, " p"]) -> Vector
 
 
 def _settle(
-    loss: Restrictable, p: Vector, tolerance: float, rtol: float, atol: float, curvature: Restrictable
+    loss: Restrictable,
+    p: Vector,
+    tolerance: float,
+    rtol: float,
+    atol: float,
+    curvature: Restrictable,
 ) -> Vector:
     """Follow d log|p_i| / dt = 2 sign(p_i) g_i on the support of p to rest; coordinates that fade become zero."""
     support = np.flatnonzero(p)
@@ -142,7 +152,9 @@ def _settle(
         rest = 2 * tolerance
         if np.abs(speed).max() < NEAR * rest and np.abs(velocity(x)).max() < rest:
             return place(x)
-    raise StalledError(f"a stage with {len(support)} coordinates did not come to rest in {MAX_STEPS} steps")
+    raise StalledError(
+        f"a stage with {len(support)} coordinates did not come to rest in {MAX_STEPS} steps"
+    )
 
 
 def _refine(loss: Restrictable, p: Vector, tolerance: float) -> Vector:

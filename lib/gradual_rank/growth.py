@@ -27,7 +27,9 @@ def first_time(times: Vector, values: Vector, threshold: float) -> float:
     if k == 0:
         return float(times[0])
     before, after = np.log(values[k - 1]), np.log(values[k])
-    return float(times[k] - (after - np.log(threshold)) / (after - before) * (times[k] - times[k - 1]))
+    return float(
+        times[k] - (after - np.log(threshold)) / (after - before) * (times[k] - times[k - 1])
+    )
 
 
 def at_times(
@@ -35,10 +37,14 @@ def at_times(
 ) -> Float[np.ndarray, "seed when p"]:
     """Where courses, known at rising times, are at other times: on the straight line between two neighbours; before the
     first time and after the last as they are there."""
-    return np.stack([np.stack([np.interp(when, times, column) for column in own.T], 1) for own in courses])
+    return np.stack(
+        [np.stack([np.interp(when, times, column) for column in own.T], 1) for own in courses]
+    )
 
 
-def direction_times(times: Vector, sigma: Course, significant: float) -> tuple[Vector, Vector, Vector]:
+def direction_times(
+    times: Vector, sigma: Course, significant: float
+) -> tuple[Vector, Vector, Vector]:
     """The last singular values that are significant, and when each has begun and ended."""
     last = sigma[-1][sigma[-1] > significant]
     begun, ended = (
@@ -58,7 +64,9 @@ def order_of_rises(times: Vector, sizes: Course) -> float:
     return order(sizes[-1], times[np.argmax(sizes >= 0.9 * sizes[-1], axis=0)])
 
 
-def diagonal_orders(times: Vector, products: Float[np.ndarray, "seed time p"]) -> dict[str, list[float]]:
+def diagonal_orders(
+    times: Vector, products: Float[np.ndarray, "seed time p"]
+) -> dict[str, list[float]]:
     """`order_of_rises` of the products of diagonal heads, by seed: of both halves, and of W_VO, the second, alone."""
     sizes, d = np.abs(products), products.shape[-1] // 2
     return {
@@ -111,7 +119,9 @@ def plateau_share(times: Vector, loss: Vector) -> float:
 
 def slopes(times: Vector, sigma: Course, n: int, window: tuple[float, float]) -> Vector:
     """How fast each of the n largest singular values of a factor grows per τ, over a window of times."""
-    rows = np.array([[np.interp(t, times, sigma[:, i]) for t in window] for i in range(n)]).reshape(n, 2)
+    rows = np.array([[np.interp(t, times, sigma[:, i]) for t in window] for i in range(n)]).reshape(
+        n, 2
+    )
     return (rows[:, 1] - rows[:, 0]) / (window[1] - window[0])
 
 
@@ -128,7 +138,9 @@ def timing(
     """When and in which order the directions of W_KQ and W_VO rise, how fast those of W_V and W_O do, and the loss."""
     last, begun, ended = direction_times(times, values, significant)
     last_keys, _, ended_keys = direction_times(times, keys, significant)
-    growth = np.append([slopes(times[: len(factors)], factors[:, k], len(last), window) for k in (0, 1)], [])
+    growth = np.append(
+        [slopes(times[: len(factors)], factors[:, k], len(last), window) for k in (0, 1)], []
+    )
     return {
         "first_rise": first_time(times, values[:, 0], risen),
         "first_rise_KQ": first_time(times, keys[:, 0], risen),
@@ -191,8 +203,13 @@ def training_measures(runs: Table) -> Measures:
         for column in (*BY_SCALE, "stable_rank_ratio", "keys_over_values"):
             found[name % column] = by_scale(own, column)
         found |= {name % key: values for key, values in delays(own).items()}
-    chosen = runs[(runs["teacher_rank"] == full) & (runs["log10_init_scale"] == runs["log10_init_scale"].min())]
-    first = chosen[chosen["optimizer"] == chosen["optimizer"].iloc[0]].set_index("seed")["n_directions"]
+    chosen = runs[
+        (runs["teacher_rank"] == full)
+        & (runs["log10_init_scale"] == runs["log10_init_scale"].min())
+    ]
+    first = chosen[chosen["optimizer"] == chosen["optimizer"].iloc[0]].set_index("seed")[
+        "n_directions"
+    ]
     return found | {"shuffled_order": shuffled_orders(first)}
 
 
@@ -218,7 +235,9 @@ def shuffled_orders(n_directions: pd.Series) -> pd.Series:
 
     def null(seed: int, n: int) -> float:
         draw = np.random.default_rng(seed)
-        return float(np.mean([kendall(np.arange(n), draw.permutation(n)) for _ in range(N_SHUFFLES)]))
+        return float(
+            np.mean([kendall(np.arange(n), draw.permutation(n)) for _ in range(N_SHUFFLES)])
+        )
 
     cases = zip(n_directions.index.tolist(), n_directions.tolist(), strict=True)
     return pd.Series({seed: null(seed, n) for seed, n in cases if n > 1}, dtype=float)
@@ -230,9 +249,14 @@ def few_measures(few: Table) -> Measures:
     for (optimizer, n, noise), own in few.groupby(["optimizer", "n_samples", "noise"], sort=False):
         rows = own.set_index("seed")
         if noise == 0:
-            found |= {f"{optimizer}_{key}_{n}": rows[key] for key in ("effective_rank_KQ", "effective_rank_VO")}
+            found |= {
+                f"{optimizer}_{key}_{n}": rows[key]
+                for key in ("effective_rank_KQ", "effective_rank_VO")
+            }
         else:
-            base = few[(few["optimizer"] == "gd") & (few["noise"] == noise)].set_index("seed")["best_test_loss"]
+            base = few[(few["optimizer"] == "gd") & (few["noise"] == noise)].set_index("seed")[
+                "best_test_loss"
+            ]
             found[f"{optimizer}_best_over_gd"] = rows["best_test_loss"] / base
             found[f"{optimizer}_last_over_best"] = rows["last_test_loss"] / rows["best_test_loss"]
     return found
@@ -246,10 +270,17 @@ def sign_measures(changes: Table, slopes: Table, diagonal: Table, rises: Table) 
     )
     betas = slopes["beta_2"]
     long, short = (slopes[betas == beta].set_index("seed") for beta in (betas.max(), betas.min()))
-    gd, adam = (diagonal[diagonal["optimizer"] == name].set_index("seed") for name in ("gd", "adam"))
+    gd, adam = (
+        diagonal[diagonal["optimizer"] == name].set_index("seed") for name in ("gd", "adam")
+    )
     flow = diagonal[diagonal["optimizer"] == "gradient flow"]
     predicted = changes.drop_duplicates("seed").set_index("seed")["predicted"]
-    waited = rises[rises["optimizer"] == "gd"].sort_values("log10_init_scale").groupby("seed")["first_rise"].last()
+    waited = (
+        rises[rises["optimizer"] == "gd"]
+        .sort_values("log10_init_scale")
+        .groupby("seed")["first_rise"]
+        .last()
+    )
     return {
         "first_change_error": by_scale(off, "error"),
         "first_change_coordinate": by_scale(off, "same"),
@@ -274,7 +305,10 @@ def flow_measures(distances: Table) -> Measures:
     }
     least = distances.loc[distances["method"] == "weights", "log10_init_scale"].min()
     small = distances["log10_init_scale"].isin([-math.inf, least])
-    return {name: distances[rows & small].groupby("seed")["distance"].max() for name, rows in parts.items()}
+    return {
+        name: distances[rows & small].groupby("seed")["distance"].max()
+        for name, rows in parts.items()
+    }
 
 
 def flow_distances(paths: Table, events: Table) -> Table:
@@ -292,4 +326,6 @@ def by_scale(table: Table, column: str) -> dict[str, pd.Series]:
     """A column by seed at every init scale at which it was taken, the smallest last."""
     values = pd.Series(table[column].to_numpy(float), table["seed"], name=column)
     scales = table["log10_init_scale"].to_numpy()
-    return {f"1e{s:g}": of for s in np.unique(scales)[::-1] if len(of := values[scales == s].dropna())}
+    return {
+        f"1e{s:g}": of for s in np.unique(scales)[::-1] if len(of := values[scales == s].dropna())
+    }

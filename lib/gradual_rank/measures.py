@@ -70,12 +70,18 @@ def charge_constants(stages: Table, plateaus: Table) -> Table:
     paper's $b_i$ is $1 - \beta_i$ (equations 10 and 17). In Algorithm 1 it moves at $g_i(\theta^k)$ off the support,
     and stays on it. The median over all coordinates and plateaus, one row per seed and scale.
     """
-    theory = stages[["seed", "stage", "time", "g", "charge", "support"]].rename(columns={"time": "begin"})
-    both = plateaus[plateaus["stage"] > 0].merge(theory, on=["seed", "stage"], suffixes=("", "_theory"))
+    theory = stages[["seed", "stage", "time", "g", "charge", "support"]].rename(
+        columns={"time": "begin"}
+    )
+    both = plateaus[plateaus["stage"] > 0].merge(
+        theory, on=["seed", "stage"], suffixes=("", "_theory")
+    )
     names = ["charge", "charge_theory", "support", "g", "rescaled_time", "begin"]
     off = [
         np.abs(found - charge - np.where(support, 0.0, g * (time - begin)))
-        for found, charge, support, g, time, begin in zip(*(both[name] for name in names), strict=True)
+        for found, charge, support, g, time, begin in zip(
+            *(both[name] for name in names), strict=True
+        )
     ]
     rows = []
     for cell, here in both.assign(off=off).groupby(["seed", "log10_init_scale"]):
@@ -94,9 +100,12 @@ def departed(stages: Table) -> Table:
     rows = []
     for seed, own in stages.groupby("seed"):
         first = float(np.abs(own.loc[own["stage"] == 0, "g"].iloc[0]).max())
-        for k, dropped, charge, g in zip(*(own[name] for name in ("stage", "dropped", "charge", "g")), strict=True):
+        for k, dropped, charge, g in zip(
+            *(own[name] for name in ("stage", "dropped", "charge", "g")), strict=True
+        ):
             rows += [
-                {"seed": seed, "stage": k, "coordinate": int(i), "pull": -charge[i] * g[i] / first} for i in dropped
+                {"seed": seed, "stage": k, "coordinate": int(i), "pull": -charge[i] * g[i] / first}
+                for i in dropped
             ]
     return pd.DataFrame(rows, columns=["seed", "stage", "coordinate", "pull"])
 
@@ -104,13 +113,18 @@ def departed(stages: Table) -> Table:
 def pulls(gone: Table) -> pd.Series:
     """The pull of what leaves, by the seed, stage and coordinate."""
     cases = zip(gone["seed"], gone["stage"], gone["coordinate"], strict=True)
-    return pd.Series(gone["pull"].to_numpy(float), [f"seed {seed}, stage {k}, coordinate {i}" for seed, k, i in cases])
+    return pd.Series(
+        gone["pull"].to_numpy(float),
+        [f"seed {seed}, stage {k}, coordinate {i}" for seed, k, i in cases],
+    )
 
 
 def plateau_distances(stages: Table, plateaus: Table, significant: float) -> Table:
     """Shares of same supports and constants of the charges, side by side."""
     constants = charge_constants(stages, plateaus)
-    return same_supports(stages, plateaus, significant).merge(constants, on=["seed", "log10_init_scale"], how="outer")
+    return same_supports(stages, plateaus, significant).merge(
+        constants, on=["seed", "log10_init_scale"], how="outer"
+    )
 
 
 def descent_errors(events: Table, ends: Table, flow: Table) -> Table:
@@ -121,14 +135,20 @@ def descent_errors(events: Table, ends: Table, flow: Table) -> Table:
     truth = flow.groupby(["seed", "coordinate"])["time"].min().rename("flow")
     times = events[events["rises"]].groupby([*key, "coordinate"])["time"].min()
     both = ends[key].merge(truth.reset_index(), on="seed").join(times, on=[*key, "coordinate"])
-    both["error"] = ((both["time"] - both["flow"]).abs() / both["flow"]).where(both["time"].notna(), 1.0)
+    both["error"] = ((both["time"] - both["flow"]).abs() / both["flow"]).where(
+        both["time"].notna(), 1.0
+    )
     error = both.groupby(key)["error"].median().rename("time_error")
     return ends.merge(error.reset_index(), on=key, how="left")
 
 
 def return_errors(returns: Table, truth: str) -> pd.Series:
     """The relative error of the time at which something returned, by method, at its smallest scale."""
-    first = returns.sort_values("log10_init_scale", kind="stable").groupby("method")["rescaled_time"].first()
+    first = (
+        returns.sort_values("log10_init_scale", kind="stable")
+        .groupby("method")["rescaled_time"]
+        .first()
+    )
     return (first / float(first[truth]) - 1).abs()
 
 
@@ -138,8 +158,12 @@ def descent_measures(descents: Table) -> dict[str, pd.Series]:
     return {
         "exponential_time_error": _by_seed(descents, "time_error", form="exponential"),
         "factors_drift": _by_seed(descents, "drift", form="factors"),
-        "plain_time_error_large_rate": _by_seed(descents, "time_error", form="plain", share_of_limit=shares.max()),
-        "plain_time_error_small_rate": _by_seed(descents, "time_error", form="plain", share_of_limit=shares.min()),
+        "plain_time_error_large_rate": _by_seed(
+            descents, "time_error", form="plain", share_of_limit=shares.max()
+        ),
+        "plain_time_error_small_rate": _by_seed(
+            descents, "time_error", form="plain", share_of_limit=shares.min()
+        ),
     }
 
 
@@ -150,7 +174,9 @@ def example_measures(drop: Table) -> dict[str, pd.Series]:
     return {
         "drop_flow_time_error": errors.reindex(["flow in log coordinates"], fill_value=math.inf),
         "drop_finite_time_error": errors.reindex(["finite-scale Algorithm 1"], fill_value=math.inf),
-        "drop_factors_time_error": errors.reindex(["factors gradient descent, float64"], fill_value=math.inf),
+        "drop_factors_time_error": errors.reindex(
+            ["factors gradient descent, float64"], fill_value=math.inf
+        ),
         "drop_reached_by_plain": errors.reindex(plain, fill_value=math.inf) < math.inf,
         "drop_loss_detected": drop.groupby("method")["lost"].any().reindex(plain, fill_value=False),
     }
@@ -205,8 +231,13 @@ def full_measures(rises: Table, full: Table, threshold: float) -> dict[str, pd.S
     W_KQ, W_VO = (smallest[smallest["matrix"] == name] for name in ("W_KQ", "W_VO"))
     first = rise_times(W_VO, 1, threshold)
     return {
-        **{f"full_first_rise_{name}": rise_errors(rises, full, name) for name in ("limit", "finite", "stepped")},
-        "full_first_stable_rank_VO": first_after(W_VO, _by_seed(rises, "time", log10_init_scale=scale), "stable_rank"),
+        **{
+            f"full_first_rise_{name}": rise_errors(rises, full, name)
+            for name in ("limit", "finite", "stepped")
+        },
+        "full_first_stable_rank_VO": first_after(
+            W_VO, _by_seed(rises, "time", log10_init_scale=scale), "stable_rank"
+        ),
         "full_final_stable_rank_KQ": W_KQ.groupby("seed")["stable_rank"].last(),
         "full_final_stable_rank_VO": W_VO.groupby("seed")["stable_rank"].last(),
         "full_second_over_first_VO": rise_ratios(rise_times(W_VO, 2, threshold), first, seeds),
@@ -221,13 +252,19 @@ def end_distances(paths: Table) -> Table:
     larger: there this, of the coordinates that were disturbed, says more than a ratio of distances.
     """
     ends = paths[paths["after"] == paths["after"].max()]
-    apart = [float(np.abs(a - b).max()) for a, b in zip(ends["p"], ends["p_undisturbed"], strict=True)]
-    return ends.drop(columns=["p", "p_undisturbed"]).assign(distance=pd.Series(apart, ends.index, float))
+    apart = [
+        float(np.abs(a - b).max()) for a, b in zip(ends["p"], ends["p_undisturbed"], strict=True)
+    ]
+    return ends.drop(columns=["p", "p_undisturbed"]).assign(
+        distance=pd.Series(apart, ends.index, float)
+    )
 
 
 def by_case(table: Table, column: str, number: str) -> pd.Series:
     """A column by the case that it was measured in: the seed, and the number of a point or stage."""
-    names = [f"seed {seed}, {number} {k}" for seed, k in zip(table["seed"], table[number], strict=True)]
+    names = [
+        f"seed {seed}, {number} {k}" for seed, k in zip(table["seed"], table[number], strict=True)
+    ]
     return pd.Series(table[column].to_numpy(), names)
 
 
@@ -261,9 +298,13 @@ def assumption_measures(
 Vector = Float[np.ndarray, " n"]
 
 
-def rank_at(times: Vector, joins: Float[np.ndarray, " joined"], leaves: Float[np.ndarray, " left"]) -> Vector:
+def rank_at(
+    times: Vector, joins: Float[np.ndarray, " joined"], leaves: Float[np.ndarray, " left"]
+) -> Vector:
     """The number of active coordinates at each time."""
-    joined, left = (np.searchsorted(np.sort(moments), times, side="right") for moments in (joins, leaves))
+    joined, left = (
+        np.searchsorted(np.sort(moments), times, side="right") for moments in (joins, leaves)
+    )
     return (joined - left).astype(float)
 
 
@@ -295,7 +336,9 @@ def ranks_of_head(events: Table, predicted: Table, stages: Table, n_budgets: int
             "finite": rank_of(part, times * unit),
             "limit": rank_at(times, own["time"].to_numpy(), left),
         }
-        tables.append(pd.DataFrame({"seed": seed, "log10_init_scale": scale, "rescaled_time": times, **ranks}))
+        tables.append(
+            pd.DataFrame({"seed": seed, "log10_init_scale": scale, "rescaled_time": times, **ranks})
+        )
     return pd.concat(tables[1:] or tables, ignore_index=True)
 
 
@@ -305,8 +348,12 @@ def ranks_of_adapter(events: Table, n_budgets: int) -> Table:
     for cell, part in events.groupby(CELL):
         seed, scale = cast("tuple[int, float]", cell)
         times = np.linspace(0, part["end"].iloc[0], n_budgets)
-        ranks = {name: rank_of(part[part["source"] == name], times) for name in ("forecast", "measured")}
-        tables.append(pd.DataFrame({"seed": seed, "log10_init_scale": scale, "time": times, **ranks}))
+        ranks = {
+            name: rank_of(part[part["source"] == name], times) for name in ("forecast", "measured")
+        }
+        tables.append(
+            pd.DataFrame({"seed": seed, "log10_init_scale": scale, "time": times, **ranks})
+        )
     return pd.concat(tables[1:] or tables, ignore_index=True)
 
 

@@ -33,7 +33,10 @@ class Step(NamedTuple):
 
 
 def descend(
-    loss_and_slopes: Callable[[Weights], tuple[Tensor, Weights]], start: Weights, rule: Rule, rates: Iterable[float]
+    loss_and_slopes: Callable[[Weights], tuple[Tensor, Weights]],
+    start: Weights,
+    rule: Rule,
+    rates: Iterable[float],
 ) -> Iterator[Step]:
     r"""Yield the start and then the state after every step $W \leftarrow W + \eta_t\,\mathrm{rule}(G)$."""
     weights, number, time = dict(start), 0, 0.0
@@ -104,7 +107,9 @@ class Adam:
         self.m = {name: _mean(self.m.get(name), g, self.beta_1) for name, g in G.items()}
         self.v = {name: _mean(self.v.get(name), g.square(), self.beta_2) for name, g in G.items()}
         of_m, of_v = 1 - self.beta_1**self.step, 1 - self.beta_2**self.step
-        return {name: m / of_m / ((self.v[name] / of_v).sqrt() + self.eps) for name, m in self.m.items()}
+        return {
+            name: m / of_m / ((self.v[name] / of_v).sqrt() + self.eps) for name, m in self.m.items()
+        }
 
 
 @dataclass
@@ -207,14 +212,18 @@ def descend_diagonal(
     yield DiagonalStep(number, time, u, v, gradient(u * v))
 
 
-def path_of(steps: Sequence[DiagonalStep]) -> tuple[Float[np.ndarray, " step"], Float[np.ndarray, "*batch step p"]]:
+def path_of(
+    steps: Sequence[DiagonalStep],
+) -> tuple[Float[np.ndarray, " step"], Float[np.ndarray, "*batch step p"]]:
     """The times of a descent, and its products."""
     return np.array([step.time for step in steps]), np.stack([step.p.numpy() for step in steps], -2)
 
 
 def root_speed(descent: Iterable[DiagonalStep], begin: int, end: int) -> Float[Tensor, "*batch p"]:
     r"""How fast $\sqrt{|p|}$ grows per τ between two steps."""
-    (t_0, r_0), (t_1, r_1) = ((step.time, step.p.abs().sqrt()) for step in descent if step.number in (begin, end))
+    (t_0, r_0), (t_1, r_1) = (
+        (step.time, step.p.abs().sqrt()) for step in descent if step.number in (begin, end)
+    )
     return (r_1 - r_0) / (t_1 - t_0)
 
 
@@ -229,7 +238,9 @@ def first_rise(descent: Iterable[DiagonalStep], threshold: float) -> Float[Tenso
     return risen
 
 
-def until_changed(descent: Iterable[DiagonalStep], s: Float[Tensor, "*batch p"]) -> Iterator[DiagonalStep]:
+def until_changed(
+    descent: Iterable[DiagonalStep], s: Float[Tensor, "*batch p"]
+) -> Iterator[DiagonalStep]:
     """Yield a descent up to the step at which, in each network, a g that had the sign s has had the other after it."""
     changed, had = torch.tensor(False), torch.zeros_like(s, dtype=torch.bool)
     for step in descent:

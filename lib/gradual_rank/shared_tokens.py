@@ -20,21 +20,28 @@ from torch import Tensor
 Squares = Float[Tensor, "*batch training d d"]
 Factors = dict[str, Float[Tensor, "side product *batch training d d"]]
 SIDES = (("W_K", "W_V"), ("W_Q", "W_O"))  # P and Q of the products P Qᵀ
-BLOCK = 1 << 16  # numbers of the tokens of all trainings that are computed together: half a megabyte
+BLOCK = (
+    1 << 16
+)  # numbers of the tokens of all trainings that are computed together: half a megabyte
 LARGE = 500.0  # of logits, whose exponentials are far from the ends of float64
 
 
 class SharedTokensHead:
     """Heads under the mean squared error over samples, tokens and entries; one X, and a Y of each training; float64."""
 
-    def __init__(self, X: Float[Tensor, "*batch sample token d"], Y: Float[Tensor, "*batch training sample token d"]):
+    def __init__(
+        self,
+        X: Float[Tensor, "*batch sample token d"],
+        Y: Float[Tensor, "*batch training sample token d"],
+    ):
         self._batch = Y.shape[:-3]
         k, size = Y.shape[-4], X.shape[-3] * X.shape[-2]
         tokens = X.double().reshape(-1, *X.shape[-3:]).numpy()
         targets = Y.double().movedim(-4, -2).reshape(-1, size, k, X.shape[-1]).contiguous().numpy()
         together = max(1, BLOCK // targets[0].size)
         self._blocks = [
-            _Block(tokens[i : i + together], targets[i : i + together]) for i in range(0, len(tokens), together)
+            _Block(tokens[i : i + together], targets[i : i + together])
+            for i in range(0, len(tokens), together)
         ]
 
     def loss_and_gradients(
@@ -73,7 +80,9 @@ class SharedTokensHead:
         with np.errstate(all="ignore"):
             for block in self._blocks:
                 these = slice(begin, begin + len(block.X))
-                loss, slopes[0, these], slopes[1, these] = block.loss_and_gradients(*whole[:, these])
+                loss, slopes[0, these], slopes[1, these] = block.loss_and_gradients(
+                    *whole[:, these]
+                )
                 losses.append(loss)
                 begin = these.stop
         return np.concatenate(losses).reshape(self._batch), G
@@ -134,12 +143,20 @@ class _Block:
         self.flat = X.reshape(len(X), -1, X.shape[-1])
         self.XT = np.ascontiguousarray(X.swapaxes(-1, -2))
         self.flat_T = np.ascontiguousarray(self.flat.swapaxes(-1, -2))
-        self.ones = np.ones(X.shape[-2:]), np.ones(X.shape[-1:] * 2)  # a product with them has every row's sum d times
+        self.ones = (
+            np.ones(X.shape[-2:]),
+            np.ones(X.shape[-1:] * 2),
+        )  # a product with them has every row's sum d times
 
-    def loss_and_gradients(self, W_KQ: np.ndarray, W_VO: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def loss_and_gradients(
+        self, W_KQ: np.ndarray, W_VO: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Of [seed, training, d, d], as `SharedTokensHead` has them."""
         (n_seeds, n, _, d), k = self.X.shape, W_KQ.shape[1]
-        by_sample, by_token = (n_seeds, n, -1, d), (n_seeds, -1, k, d)  # rows are tokens × trainings
+        by_sample, by_token = (
+            (n_seeds, n, -1, d),
+            (n_seeds, -1, k, d),
+        )  # rows are tokens × trainings
         side_by_side = W_KQ.transpose(0, 2, 1, 3).reshape(n_seeds, d, k * d)
         E = (self.flat @ side_by_side).reshape(by_sample) @ self.XT
         if E.max() > LARGE or E.min() < -LARGE:
@@ -161,7 +178,9 @@ class _Block:
         shares = (back.reshape(-1, d) @ self.ones[1]).reshape(by_token)
         shares *= Z
         DX -= shares
-        g_KQ = (self.flat_T @ DX.reshape(n_seeds, -1, k * d)).reshape(n_seeds, d, k, d).swapaxes(1, 2)
+        g_KQ = (
+            (self.flat_T @ DX.reshape(n_seeds, -1, k * d)).reshape(n_seeds, d, k, d).swapaxes(1, 2)
+        )
         g_VO = Z_of.swapaxes(-1, -2) @ R.swapaxes(1, 2)
         size = self.X[0].size
         return np.einsum("stkd,stkd->sk", R, R) / size, g_KQ * (-2 / size), g_VO * (-2 / size)

@@ -87,7 +87,8 @@ def first_change(loss: Loss, end: float, n_looks: int = 200) -> tuple[float, int
         changed = np.flatnonzero(s * _gradient(loss, time * s) < 0)
         if len(changed):
             roots = [
-                brentq(lambda t, i=i: float(s[i] * _gradient(loss, t * s)[i]), before, float(time)) for i in changed
+                brentq(lambda t, i=i: float(s[i] * _gradient(loss, t * s)[i]), before, float(time))
+                for i in changed
             ]
             first = int(np.argmin(roots))
             return float(roots[first]), int(changed[first])
@@ -169,7 +170,9 @@ def _velocity(loss: Loss, q: Vector, s: Vector, sliding: Mask) -> Vector:
     if not sliding.any():
         return s
     of = np.flatnonzero(sliding)
-    J = loss.hessian(torch.from_numpy(q * np.abs(q)), torch.from_numpy(of)).numpy().T * (2 * np.abs(q))
+    J = loss.hessian(torch.from_numpy(q * np.abs(q)), torch.from_numpy(of)).numpy().T * (
+        2 * np.abs(q)
+    )
     free = np.where(sliding, 0.0, s)
     found = free.copy()
     found[of] = np.linalg.lstsq(J[:, of], -J @ free, rcond=None)[0]
@@ -186,7 +189,11 @@ def _first_event(
 
     def margin(time: float, i: int) -> float:
         q = path(time)
-        return float(1 - np.abs(_velocity(loss, q, s, sliding)[i]) if sliding[i] else s[i] * _gradient(loss, q)[i])
+        return float(
+            1 - np.abs(_velocity(loss, q, s, sliding)[i])
+            if sliding[i]
+            else s[i] * _gradient(loss, q)[i]
+        )
 
     found = []
     for i in np.flatnonzero(last < 0).tolist():

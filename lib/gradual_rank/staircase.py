@@ -32,10 +32,14 @@ def strong_minimum(H: Float[np.ndarray, "k k"], p: Float[np.ndarray, " k"]) -> t
     if not len(p):
         return math.inf, math.inf
     root = np.sqrt(np.abs(p))
-    return float(np.linalg.eigvalsh(H)[0]), float(2 * np.linalg.eigvalsh(root[:, None] * H * root)[0])
+    return float(np.linalg.eigvalsh(H)[0]), float(
+        2 * np.linalg.eigvalsh(root[:, None] * H * root)[0]
+    )
 
 
-def grows_by_one(before: Bool[np.ndarray, " n"], after: Bool[np.ndarray, " n"], joined: int) -> bool:
+def grows_by_one(
+    before: Bool[np.ndarray, " n"], after: Bool[np.ndarray, " n"], joined: int
+) -> bool:
     """Whether the new support lies in the old one and the coordinate that joined (Theorem 4.5)."""
     return not (after & ~before)[np.arange(len(after)) != joined].any()
 
@@ -53,10 +57,14 @@ def plateau_errors(stages: Table, plateaus: Table, apart: float, lasting: float)
     share of its time. The final products are those of the last plateau that lasts more than a share of its time.
     """
     theory = stages[["seed", "stage", "loss", "p", "gap", "next_time"]].assign(begin=stages["time"])
-    met = plateaus[plateaus["stage"] > 0].merge(theory, on=["seed", "stage"], suffixes=("", "_theory"))
+    met = plateaus[plateaus["stage"] > 0].merge(
+        theory, on=["seed", "stage"], suffixes=("", "_theory")
+    )
     met = met.assign(
         loss_error=(met["loss"] - met["loss_theory"]).abs(),
-        product_error=[float(np.abs(a - b).max()) for a, b in zip(met["p"], met["p_theory"], strict=True)],
+        product_error=[
+            float(np.abs(a - b).max()) for a, b in zip(met["p"], met["p_theory"], strict=True)
+        ],
         apart=met["gap"] / met["next_time"] > apart,
         lasting=met["next_time"] / met["begin"] - 1 > lasting,
     )
@@ -75,5 +83,11 @@ def plateau_errors(stages: Table, plateaus: Table, apart: float, lasting: float)
                 "final_stage": float(final["stage"].max()),
             }
         )
-    columns = ["seed", "log10_init_scale", "plateau_loss_error", "plateau_loss_error_apart", "plateau_product_error"]
+    columns = [
+        "seed",
+        "log10_init_scale",
+        "plateau_loss_error",
+        "plateau_loss_error_apart",
+        "plateau_product_error",
+    ]
     return pd.DataFrame(rows, columns=[*columns, "final_product_error", "final_stage"])

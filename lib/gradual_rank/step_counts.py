@@ -12,7 +12,9 @@ from lib.files.files import InputError
 MOST_STEPS = 1_000_000  # of one training, as of those whose params say the number of steps itself (`params.Steps`)
 
 
-def steps_to(time: float, rate: float, names: str, *, more: int = 0, times: int = 1, most: int = MOST_STEPS) -> int:
+def steps_to(
+    time: float, rate: float, names: str, *, more: int = 0, times: int = 1, most: int = MOST_STEPS
+) -> int:
     r"""The steps $\lceil t / \eta \rceil$ of a rate $\eta$ up to a time t, and so many `more`, all so many `times`.
 
     Raises `InputError`, whose message begins with the `names` of the params that give them, for more than `most`.
@@ -22,7 +24,9 @@ def steps_to(time: float, rate: float, names: str, *, more: int = 0, times: int 
     if not total <= most:
         got = f"{total:.3g}" if total > 1e12 else total
         quotient = f"{time:.6g} in steps of {rate:.6g}"
-        raise InputError(f"{names}: wanted an end that takes at most {most} steps, got {got} ({quotient})")
+        raise InputError(
+            f"{names}: wanted an end that takes at most {most} steps, got {got} ({quotient})"
+        )
     return int(total)
 
 

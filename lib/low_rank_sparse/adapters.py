@@ -18,7 +18,9 @@ def initial_adapter(
 
 
 def adapter_gradient(
-    A: Float[Tensor, "rank n_in"], B: Float[Tensor, "n_out rank"], slope: Float[Tensor, "n_out n_in"]
+    A: Float[Tensor, "rank n_in"],
+    B: Float[Tensor, "n_out rank"],
+    slope: Float[Tensor, "n_out n_in"],
 ) -> tuple[Float[Tensor, "rank n_in"], Float[Tensor, "n_out rank"]]:
     r"""The gradients of A and B from that of $W_0 + B A$: $B^\top \nabla$ and $\nabla A^\top$."""
     return B.mT @ slope, slope @ A.mT

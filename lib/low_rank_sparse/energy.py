@@ -72,5 +72,7 @@ def of_matrices(
     columns = {}
     for matrix in matrices:
         rows = spectra[spectra["matrix"] == matrix].set_index("seed").sort_index()
-        columns[matrix[-1]] = pd.Series(summary(np.stack(list(rows["singular_values"])), 2), rows.index)
+        columns[matrix[-1]] = pd.Series(
+            summary(np.stack(list(rows["singular_values"])), 2), rows.index
+        )
     return pd.DataFrame(columns)

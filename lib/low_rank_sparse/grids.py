@@ -4,7 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 
-def grid(values: Mapping[str, Sequence[float] | Sequence[str]]) -> Iterator[dict[str, int | float | str]]:
+def grid(
+    values: Mapping[str, Sequence[float] | Sequence[str]],
+) -> Iterator[dict[str, int | float | str]]:
     """Yield every combination of the values, by the names of the parameters; the last of them varies fastest.
 
     A whole number is an `int`, as schemas of counts want it, and 3.0 is one: a table of numbers has them all as floats.

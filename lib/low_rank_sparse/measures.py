@@ -30,9 +30,13 @@ def truncation_measures(table: pd.DataFrame) -> Measures:
     dense = _by_seed(table, kind="all", rank=whole)[SCORES]
     cost = _by_seed(table, kind="all", rank=2)[SCORES] - dense
     lost = dense - _by_seed(table, kind="random directions")[SCORES]
-    measures: Measures = {f"rank_2_{name if name != 'hinge' else 'cost'}": cost[name] for name in SCORES}
+    measures: Measures = {
+        f"rank_2_{name if name != 'hinge' else 'cost'}": cost[name] for name in SCORES
+    }
     measures |= {f"random_directions_{name}_lost": lost[name] for name in SCORES[1:]}
-    return measures | {f"{name}_hinge": _by_seed(table, **where)["hinge"] for name, where in HINGES.items()}
+    return measures | {
+        f"{name}_hinge": _by_seed(table, **where)["hinge"] for name, where in HINGES.items()
+    }
 
 
 def direction_measures(table: pd.DataFrame) -> Measures:
@@ -43,7 +47,9 @@ def direction_measures(table: pd.DataFrame) -> Measures:
     """
     last = table[table["step"] == table["step"].max()]
     of_all = last[last["span"] == "with mean irrelevant"]
-    others = of_all[(of_all["matrix"] != "W_K") & ~((of_all["matrix"] == "W_Q") & (of_all["side"] == "input"))]
+    others = of_all[
+        (of_all["matrix"] != "W_K") & ~((of_all["matrix"] == "W_Q") & (of_all["side"] == "input"))
+    ]
     alone = _by_seed(last, matrix="W_K", side="input", span="discriminative")
     return {
         "alignment_K": _by_seed(of_all, matrix="W_K", side="input")["alignment"],
@@ -81,7 +87,9 @@ def log_log_slope(x: Sequence[float], y: Sequence[float]) -> float:
     Raises `ValueError` for fewer than two different x, or where a value is not positive.
     """
     if len(set(x)) < 2 or min(*x, *y) <= 0:
-        raise ValueError(f"wanted positive values at two different x or more, got {list(x)} and {list(y)}")
+        raise ValueError(
+            f"wanted positive values at two different x or more, got {list(x)} and {list(y)}"
+        )
     u = np.log(x) - np.log(x).mean()
     return float(u @ np.log(y) / (u @ u))
 
@@ -89,7 +97,9 @@ def log_log_slope(x: Sequence[float], y: Sequence[float]) -> float:
 def exponents(table: pd.DataFrame, x: str, y: str) -> pd.Series:
     """The exponent of each seed's power law of column y in column x; NaN where a seed has one point, or some y <= 0."""
     fitted = {
-        seed: log_log_slope(of[x].tolist(), of[y].tolist()) if len(of) > 1 and (of[y] > 0).all() else np.nan
+        seed: log_log_slope(of[x].tolist(), of[y].tolist())
+        if len(of) > 1 and (of[y] > 0).all()
+        else np.nan
         for seed, of in table.groupby("seed")
     }
     return pd.Series(fitted, dtype=float)
@@ -104,7 +114,9 @@ def harmless_rate(rates: Sequence[float], losses: Sequence[float], slack: float)
 def harmless_rates(table: pd.DataFrame, loss: str, slack: float) -> pd.Series:
     """The harmless rate of each seed, of a column of losses beside the column `rate`."""
     by_seed = table.sort_values("rate").groupby("seed")
-    return pd.Series({seed: harmless_rate(list(of["rate"]), list(of[loss]), slack) for seed, of in by_seed})
+    return pd.Series(
+        {seed: harmless_rate(list(of["rate"]), list(of[loss]), slack) for seed, of in by_seed}
+    )
 
 
 def least_rise(hinge: pd.DataFrame, least_rate: float) -> pd.Series:
@@ -130,7 +142,9 @@ def needed(numbers: Sequence[float], losses: Sequence[float], threshold: float) 
     if last + 1 == len(numbers):
         return float("nan")
     # A loss of zero has no logarithm: a hundredth of the threshold is as good as none.
-    before, after = (math.log(max(losses[i], threshold / 100) / threshold) for i in (last, last + 1))
+    before, after = (
+        math.log(max(losses[i], threshold / 100) / threshold) for i in (last, last + 1)
+    )
     share = before / (before - after)
     return float(numbers[last] ** (1 - share) * numbers[last + 1] ** share)
 
@@ -138,7 +152,8 @@ def needed(numbers: Sequence[float], losses: Sequence[float], threshold: float) 
 def by_value(table: pd.DataFrame, column: str, value: str = "value") -> dict[str, pd.Series]:
     """A column of each seed, for each value of another one, under names such as `0.01`, values rising."""
     return {
-        f"{number:g}": of.set_index("seed")[column].astype(float).sort_index() for number, of in table.groupby(value)
+        f"{number:g}": of.set_index("seed")[column].astype(float).sort_index()
+        for number, of in table.groupby(value)
     }
 
 
@@ -152,7 +167,9 @@ def numbers_needed(scored: pd.DataFrame, threshold: float) -> pd.DataFrame:
     return found.rename("n_needed").reset_index()
 
 
-def of_sweep(rows: pd.DataFrame, pairs: Mapping[str, Sequence[str]]) -> dict[str, dict[str, pd.Series]]:
+def of_sweep(
+    rows: pd.DataFrame, pairs: Mapping[str, Sequence[str]]
+) -> dict[str, dict[str, pd.Series]]:
     """What a sweep shows, by the value that varies, one value per seed: the loss, and what rank 2 adds to it.
 
     Of the matrices that are judged together, by the worse of them: the energy in the leading k directions, k the number
@@ -165,14 +182,22 @@ def of_sweep(rows: pd.DataFrame, pairs: Mapping[str, Sequence[str]]) -> dict[str
         columns[f"energy_{name}"] = rows[[f"W_{letter}_energy" for letter in letters]].min(axis=1)
         columns[f"gap_{name}"] = rows[[f"W_{letter}_gap" for letter in letters]].max(axis=1)
         if varies:
-            columns[f"energy_2_{name}"] = rows[[f"W_{letter}_energy_2" for letter in letters]].min(axis=1)
+            columns[f"energy_2_{name}"] = rows[[f"W_{letter}_energy_2" for letter in letters]].min(
+                axis=1
+            )
             columns[f"gap_2_{name}"] = rows[[f"W_{letter}_gap_2" for letter in letters]].min(axis=1)
-    own = ("hinge_at_rank_below", "hinge_at_rank_k") if varies else ("small_share", "large_over_small")
+    own = (
+        ("hinge_at_rank_below", "hinge_at_rank_k")
+        if varies
+        else ("small_share", "large_over_small")
+    )
     columns |= {name: rows[name] for name in own}
     return {key: by_value(rows.assign(of=column), "of") for key, column in columns.items()}
 
 
-def of_null(rows: pd.DataFrame, groups: Mapping[str, Sequence[str]], of: str = "") -> dict[str, dict[str, pd.Series]]:
+def of_null(
+    rows: pd.DataFrame, groups: Mapping[str, Sequence[str]], of: str = ""
+) -> dict[str, dict[str, pd.Series]]:
     """How near to low rank the updates of a null come, by the value that varies, one value per seed.
 
     Of the matrices of a group, by the nearest: the largest energy in the leading k directions and in the leading two,

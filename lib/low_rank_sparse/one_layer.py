@@ -47,11 +47,14 @@ def initial_weights(
         return torch.randn(rows, d_model, generator=generator, dtype=torch.float64)
 
     weights = {
-        "W_V": torch.linalg.qr(gaussian(d_model)).Q + value_error * gaussian(d_model) / d_model**0.5,
+        "W_V": torch.linalg.qr(gaussian(d_model)).Q
+        + value_error * gaussian(d_model) / d_model**0.5,
         "W_O": init_scale * gaussian(n_neurons),
     }
     for name in ("W_Q", "W_K"):
-        weights[name] = torch.eye(d_model).double() + query_key_error * gaussian(d_model) / d_model**0.5
+        weights[name] = (
+            torch.eye(d_model).double() + query_key_error * gaussian(d_model) / d_model**0.5
+        )
     return {name: W.float() for name, W in weights.items()}
 
 
@@ -124,7 +127,10 @@ def scores(
     S: Float[Tensor, "sample query token"] | None = None,
 ) -> dict[str, float]:
     """What `score` measures, of one model as numbers."""
-    return {name: value.item() for name, value in score(weights, readout, X, labels, is_relevant, S).items()}
+    return {
+        name: value.item()
+        for name, value in score(weights, readout, X, labels, is_relevant, S).items()
+    }
 
 
 def weight_count(dataset: Mapping[str, Any], n_neurons: int) -> int:
@@ -194,7 +200,9 @@ def update_sides(
     The inputs of W_Q, W_K and W_V are tokens; their outputs, and the inputs of W_O, are seen as images of tokens: under
     W_Q(0) for W_K, under W_K(0) for W_Q, under W_V(0) for W_V and W_O.
     """
-    first, last = ({name: of[name].cpu().double() for name in MATRICES} for of in (initial, weights))
+    first, last = (
+        {name: of[name].cpu().double() for name in MATRICES} for of in (initial, weights)
+    )
     tokens = torch.eye(len(first["W_Q"])).double()
     images = {"W_Q": first["W_K"], "W_K": first["W_Q"], "W_V": first["W_V"]}
     for name, image in images.items():
@@ -252,7 +260,11 @@ class SampleLoss:
 
 def of_margins(margin: Float[Tensor, " sample"]) -> dict[str, float]:
     """Mean hinge loss, accuracy, mean and least margin of samples, as numbers."""
-    means = {"hinge": hinge(margin).mean(), "accuracy": (margin > 0).double().mean(), "margin": margin.mean()}
+    means = {
+        "hinge": hinge(margin).mean(),
+        "accuracy": (margin > 0).double().mean(),
+        "margin": margin.mean(),
+    }
     return {name: value.item() for name, value in (means | {"least_margin": margin.min()}).items()}
 
 
@@ -300,9 +312,13 @@ def loss_gradient(
         slopes = _hinge_slopes(F, labels_b, margin) / (n_samples * n_tokens)
         active = (slopes != 0).any(-1).reshape(-1, margin.shape[-1]).any(0).nonzero()[:, 0]
         if len(active) < margin.shape[-1]:
-            R, V_b, slopes = (T.index_select(dim, active) for T, dim in ((R, -3), (V_b, -3), (slopes, -2)))
+            R, V_b, slopes = (
+                T.index_select(dim, active) for T, dim in ((R, -3), (V_b, -3), (slopes, -2))
+            )
         b = (slopes @ readout.flatten(-2)).unflatten(-1, readout.shape[-2:])
-        G = _flat(R.sign_().mul_(b))  # b where a neuron is on, else 0; a quarter of the time of torch.where
+        G = _flat(
+            R.sign_().mul_(b)
+        )  # b where a neuron is on, else 0; a quarter of the time of torch.where
         dW_O += G.mT @ _flat(V_b)
         Us.append((G @ weights["W_O"]).unflatten(-2, V_b.shape[-3:-1]))
         actives.append(start + active)
@@ -325,7 +341,9 @@ def forward_flops(seq_len: int, d_model: int, n_neurons: int) -> int:
 
     Three projections, scores and mixing of d_model channels, the neurons, and the readout of all positions.
     """
-    return seq_len * (6 * d_model**2 + 4 * seq_len * d_model + 2 * n_neurons * d_model + 2 * n_neurons)
+    return seq_len * (
+        6 * d_model**2 + 4 * seq_len * d_model + 2 * n_neurons * d_model + 2 * n_neurons
+    )
 
 
 def _flat(T: Float[Tensor, "*stack sample token col"]) -> Float[Tensor, "*stack row col"]:
@@ -347,7 +365,8 @@ def _hidden(
 
 
 def _read(
-    R: Float[Tensor, "*stack sample token neuron"], readout: Float[Tensor, "*stack output position neuron"]
+    R: Float[Tensor, "*stack sample token neuron"],
+    readout: Float[Tensor, "*stack output position neuron"],
 ) -> Float[Tensor, "*stack sample output"]:
     """The readout of all neurons, averaged over the tokens."""
     if readout.shape[-2] == 1:
@@ -355,16 +374,24 @@ def _read(
     return R.flatten(-2) @ readout.flatten(-2).mT / R.shape[-2]
 
 
-def _read_in_blocks(weights: Weights, readout: Tensor, V: Tensor) -> Float[Tensor, "*stack sample output"]:
+def _read_in_blocks(
+    weights: Weights, readout: Tensor, V: Tensor
+) -> Float[Tensor, "*stack sample output"]:
     """The outputs, some samples at a time: the neurons of all of them need far more memory than all else.
 
     Where the readout is the same for all tokens, they are rows until they are averaged: a sixth less time.
     """
     size = _block_size(weights, V.shape[-2])
     if readout.shape[-2] > 1:
-        return torch.cat([_read(_hidden(weights, block), readout) for block in V.split(size, -3)], -2)
+        return torch.cat(
+            [_read(_hidden(weights, block), readout) for block in V.split(size, -3)], -2
+        )
     W_O, a, rows = weights["W_O"].mT, readout[..., 0, :].mT, _flat(V).split(size * V.shape[-2], -2)
-    return torch.cat([(block @ W_O).relu_() @ a for block in rows], -2).unflatten(-2, V.shape[-3:-1]).mean(-2)
+    return (
+        torch.cat([(block @ W_O).relu_() @ a for block in rows], -2)
+        .unflatten(-2, V.shape[-3:-1])
+        .mean(-2)
+    )
 
 
 def _block_size(weights: Weights, n_tokens: int) -> int:
@@ -383,7 +410,9 @@ def _true_and_wrong(F: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return true, largest.values, largest.indices
 
 
-def _hinge_slopes(F: Tensor, labels: Tensor, margin: Tensor) -> Float[Tensor, "*stack sample output"]:
+def _hinge_slopes(
+    F: Tensor, labels: Tensor, margin: Tensor
+) -> Float[Tensor, "*stack sample output"]:
     """The slope of each sample's hinge loss in each output; of equal wrong outputs, the first counts."""
     active = (margin < 1).to(F.dtype)
     if F.shape[-1] == 1:

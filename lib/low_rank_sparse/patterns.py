@@ -19,7 +19,10 @@ from torch import Tensor
 from lib.files.params import Count, Interval
 
 # What a data set is, and the tensors by whose names it is known.
-PATTERNS = "a data set of patterns", ("patterns", "train_tokens", "train_labels", "test_tokens", "test_labels")
+PATTERNS = (
+    "a data set of patterns",
+    ("patterns", "train_tokens", "train_labels", "test_tokens", "test_labels"),
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,9 @@ def patterns_of_classes(labels: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in labels.split("|"))
     except ValueError as error:
-        raise ValueError(f"labels: wanted numbers of patterns such as 1|1, got {labels!r}") from error
+        raise ValueError(
+            f"labels: wanted numbers of patterns such as 1|1, got {labels!r}"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -97,14 +102,19 @@ class Samples:
         return Samples(**{name: tensor.to(device) for name, tensor in vars(self).items()})
 
 
-def orthonormal_patterns(task: PatternTask, generator: torch.Generator) -> Float[Tensor, "pattern d_model"]:
+def orthonormal_patterns(
+    task: PatternTask, generator: torch.Generator
+) -> Float[Tensor, "pattern d_model"]:
     """M orthonormal patterns in random position: rows of the Q of a Gaussian matrix."""
     G = torch.randn(task.d_model, task.d_model, generator=generator, dtype=torch.float64)
     return torch.linalg.qr(G).Q.T[: task.n_patterns].float()
 
 
 def draw_samples(
-    task: PatternTask, mu: Float[Tensor, "pattern d_model"], n_samples: int, generator: torch.Generator
+    task: PatternTask,
+    mu: Float[Tensor, "pattern d_model"],
+    n_samples: int,
+    generator: torch.Generator,
 ) -> Samples:
     """Draw samples with classes in equal numbers (to within one), in random order.
 
@@ -140,7 +150,11 @@ def draw_patterns(
 ) -> tuple[Float[Tensor, "pattern d_model"], Samples, Samples]:
     """Patterns, training and test samples; `source` has a generator for each: `patterns`, `train`, `test`."""
     mu = orthonormal_patterns(task, source("patterns"))
-    return mu, draw_samples(task, mu, n_train, source("train")), draw_samples(task, mu, n_test, source("test"))
+    return (
+        mu,
+        draw_samples(task, mu, n_train, source("train")),
+        draw_samples(task, mu, n_test, source("test")),
+    )
 
 
 def permuted(labels: Int[Tensor, " sample"], generator: torch.Generator) -> Int[Tensor, " sample"]:
@@ -165,7 +179,9 @@ def stacked_epochs(
 ) -> Iterator[tuple[Int[Tensor, "training 1"], Int[Tensor, "training batch"]]]:
     """The batches of several trainings, each in its own order: an index into tensors whose first axis counts them."""
     which = torch.arange(len(generators))[:, None]
-    for chosen in zip(*(epochs(n_samples, batch_size, n_steps, draw) for draw in generators), strict=True):
+    for chosen in zip(
+        *(epochs(n_samples, batch_size, n_steps, draw) for draw in generators), strict=True
+    ):
         yield which, torch.stack(chosen)
 
 
@@ -191,7 +207,11 @@ class PatternData:
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything by name, for a file."""
-        parts = {f"{p}_{name}": t for p in ("train", "test") for name, t in vars(getattr(self, p)).items()}
+        parts = {
+            f"{p}_{name}": t
+            for p in ("train", "test")
+            for name, t in vars(getattr(self, p)).items()
+        }
         return {"seeds": torch.tensor(self.seeds), "patterns": self.patterns, **parts}
 
 
@@ -201,7 +221,9 @@ def stacked(seeds: Sequence[int], drawn: Sequence[tuple[Tensor, Samples, Samples
 
     def stack(parts: Sequence[Samples]) -> Samples:
         names = [field.name for field in fields(Samples)]
-        return Samples(**{name: torch.stack([getattr(part, name) for part in parts]) for name in names})
+        return Samples(
+            **{name: torch.stack([getattr(part, name) for part in parts]) for name in names}
+        )
 
     return PatternData(tuple(seeds), torch.stack(patterns), stack(train), stack(test))
 
@@ -225,7 +247,9 @@ def read_patterns(path: Path) -> PatternData:
             or shape[3] != mu.shape[-1]
         ):
             shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
-            raise ValueError(f"{path}: wanted tokens, labels and patterns that fit one another, got {shapes}")
+            raise ValueError(
+                f"{path}: wanted tokens, labels and patterns that fit one another, got {shapes}"
+            )
     train, test = (Samples(**part) for part in parts)
     return PatternData(seeds, mu, train, test)
 

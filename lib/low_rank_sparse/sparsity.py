@@ -43,6 +43,8 @@ def norm_groups(norms: Float[Tensor, " n"]) -> dict[str, float]:
     }
 
 
-def sums_of_last(parts: Float[Tensor, "sample unit"], units: Int[Tensor, " ordered"]) -> Float[Tensor, "kept sample"]:
+def sums_of_last(
+    parts: Float[Tensor, "sample unit"], units: Int[Tensor, " ordered"]
+) -> Float[Tensor, "kept sample"]:
     """Row k: the sum, for every sample, of what the last k of these units add; row 0 is zero."""
     return torch.cat([parts.new_zeros(1, len(parts)), parts[:, units.flip(0)].mT.cumsum(0)])

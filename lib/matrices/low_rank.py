@@ -69,7 +69,10 @@ def low_rank_models(
 
 
 def null_updates(
-    W: Mapping[str, Tensor], W_0: Mapping[str, Tensor], k: int, source: Callable[[str, str], torch.Generator]
+    W: Mapping[str, Tensor],
+    W_0: Mapping[str, Tensor],
+    k: int,
+    source: Callable[[str, str], torch.Generator],
 ) -> dict[str, dict[str, Tensor]]:
     r"""The nulls of a cut to rank k, by name: the matrices $W_0 + \Delta$ with another update in place of each.
 
@@ -78,19 +81,28 @@ def null_updates(
     """
     updates = {name: W[name].double().cpu() - W_0[name].double().cpu() for name in W_0}
 
-    def changed(null: str, change: Callable[[Tensor, torch.Generator], Tensor]) -> dict[str, Tensor]:
+    def changed(
+        null: str, change: Callable[[Tensor, torch.Generator], Tensor]
+    ) -> dict[str, Tensor]:
         other = {name: change(U, source(null, name)) for name, U in updates.items()}
         return {name: (W_0[name].double().cpu() + U).to(W[name]) for name, U in other.items()}
 
     return {
-        "random directions": changed("random directions", lambda U, draw: in_random_directions(U, k, draw)),
+        "random directions": changed(
+            "random directions", lambda U, draw: in_random_directions(U, k, draw)
+        ),
         "gaussian": changed("gaussian", gaussian_of_equal_norm),
     }
 
 
-def update_spectra(W: Mapping[str, Tensor], W_0: Mapping[str, Tensor]) -> dict[str, Float[np.ndarray, " rank"]]:
+def update_spectra(
+    W: Mapping[str, Tensor], W_0: Mapping[str, Tensor]
+) -> dict[str, Float[np.ndarray, " rank"]]:
     """The singular values of the updates W - W_0 of the matrices of W_0, by name."""
-    return {name: singular_values(W[name].cpu().double() - W_0[name].cpu().double()).numpy() for name in W_0}
+    return {
+        name: singular_values(W[name].cpu().double() - W_0[name].cpu().double()).numpy()
+        for name in W_0
+    }
 
 
 def in_random_directions(

@@ -9,7 +9,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Order = Literal["smallest", "random", "largest"]
-OF_UPDATES: dict[str, Order] = {"updates, smallest first": "smallest", "updates, at random": "random"}
+OF_UPDATES: dict[str, Order] = {
+    "updates, smallest first": "smallest",
+    "updates, at random": "random",
+}
 
 
 def pruning_rates(step: float) -> list[float]:
@@ -49,7 +52,9 @@ def magnitude_masks(
         if count:
             threshold = ordered[count - 1]
             stays = keys > threshold
-            excess = len(keys) - int(stays.sum()) - count  # equal to the threshold, beyond the count
+            excess = (
+                len(keys) - int(stays.sum()) - count
+            )  # equal to the threshold, beyond the count
             if excess:
                 stays[np.flatnonzero(keys == threshold)[-excess:]] = True
         masks = torch.from_numpy(stays).to(flat.device).split([w.numel() for w in weights.values()])
@@ -75,7 +80,11 @@ def pruned_states(
     updates = {name: tuned[name] - base[name] for name in tuned}
     for what, order in OF_UPDATES.items():
         for rate, masks in magnitude_masks(updates, rates, order, source(what)):
-            yield what, rate, {name: base[name] + updates[name] * mask for name, mask in masks.items()}
+            yield (
+                what,
+                rate,
+                {name: base[name] + updates[name] * mask for name, mask in masks.items()},
+            )
 
 
 def fewest_kept(W: Float[Tensor, "row col"], perfect: Callable[[Tensor], bool]) -> int:
@@ -88,7 +97,9 @@ def fewest_kept(W: Float[Tensor, "row col"], perfect: Callable[[Tensor], bool]) 
     return fewest
 
 
-def _rank_keys(flat: Float[Tensor, " n"], order: Order, generator: torch.Generator | None) -> np.ndarray:
+def _rank_keys(
+    flat: Float[Tensor, " n"], order: Order, generator: torch.Generator | None
+) -> np.ndarray:
     """Integers whose order is the order of removal."""
     if order == "random":
         return torch.randperm(len(flat), generator=generator).int().numpy().view(np.uint32)
@@ -108,7 +119,9 @@ def removal_order(
 
 
 def removals(
-    norms: Float[Tensor, " unit"], is_large: Bool[Tensor, " unit"], source: Callable[[str], torch.Generator]
+    norms: Float[Tensor, " unit"],
+    is_large: Bool[Tensor, " unit"],
+    source: Callable[[str], torch.Generator],
 ) -> Iterator[tuple[str, str, Int[Tensor, " ordered"], int]]:
     """In which ways neurons go: what, in which order, the units in it (those that never go last), and how many may go.
 
@@ -117,9 +130,14 @@ def removals(
     """
     large, small = (
         units[torch.randperm(len(units), generator=source(name))]
-        for name, units in (("large neurons", is_large.nonzero()[:, 0]), ("small neurons", (~is_large).nonzero()[:, 0]))
+        for name, units in (
+            ("large neurons", is_large.nonzero()[:, 0]),
+            ("small neurons", (~is_large).nonzero()[:, 0]),
+        )
     )
-    orders = {order: removal_order(norms[None], order, source("neurons"))[0] for order in get_args(Order)}
+    orders = {
+        order: removal_order(norms[None], order, source("neurons"))[0] for order in get_args(Order)
+    }
     for order, units in orders.items():
         yield "neurons", order, units, len(units)
     yield "large neurons", "random", large, len(large)
@@ -151,13 +169,17 @@ def entry_removals(
     yield "rows of W_V", rate_of_columns, "W_V", stays
 
 
-def largest_of_each_group(W: Float[Tensor, "row col"], kept: int, group: int) -> Bool[Tensor, "row col"]:
+def largest_of_each_group(
+    W: Float[Tensor, "row col"], kept: int, group: int
+) -> Bool[Tensor, "row col"]:
     """N:M sparsity: of every `group` consecutive columns of a row, the `kept` of largest magnitude stay.
 
     Of equal ones the first stay. Raises `ValueError` where the columns do not fall into whole groups.
     """
     if W.shape[1] % group or not 0 <= kept <= group:
-        raise ValueError(f"wanted columns in groups of {group}, of which {kept} stay, got {W.shape[1]} columns")
+        raise ValueError(
+            f"wanted columns in groups of {group}, of which {kept} stay, got {W.shape[1]} columns"
+        )
     grouped = W.abs().unflatten(1, (-1, group))
     first = grouped.argsort(dim=-1, descending=True, stable=True)[..., :kept]
     mask = torch.zeros_like(grouped, dtype=torch.bool).scatter(-1, first, True)

@@ -9,7 +9,9 @@ from jaxtyping import Float, Int
 from scipy.special import entr
 
 
-def summaries(singular_values: Sequence[Float[np.ndarray, " _"]], rtol: float) -> dict[str, np.ndarray]:
+def summaries(
+    singular_values: Sequence[Float[np.ndarray, " _"]], rtol: float
+) -> dict[str, np.ndarray]:
     """Every summary of each of many spectra, as columns beside them."""
     sigma = np.zeros((len(singular_values), max(map(len, singular_values), default=1)))
     for row, values in zip(sigma, singular_values, strict=True):
@@ -24,13 +26,24 @@ def summaries(singular_values: Sequence[Float[np.ndarray, " _"]], rtol: float) -
 
 
 def ranks_on_the_way(
-    keys: Float[np.ndarray, "step rank"], values: Float[np.ndarray, "step rank"], early: int, half: int, rtol: float
+    keys: Float[np.ndarray, "step rank"],
+    values: Float[np.ndarray, "step rank"],
+    early: int,
+    half: int,
+    rtol: float,
 ) -> dict[str, float]:
     """Ranks in the singular values of W_KQ and W_VO along a course: stable at steps on the way and at the end, and
     numerical at the end."""
     stable = stable_rank(np.stack([values[half], values[-1], keys[early], keys[-1]])).tolist()
     both = numerical_rank(np.stack([keys[-1], values[-1]]), rtol).tolist()
-    names = "stable_rank_half", "stable_rank_end", "stable_rank_KQ_early", "stable_rank_KQ_end", "rank_KQ", "rank_VO"
+    names = (
+        "stable_rank_half",
+        "stable_rank_end",
+        "stable_rank_KQ_early",
+        "stable_rank_KQ_end",
+        "rank_KQ",
+        "rank_VO",
+    )
     return dict(zip(names, [*stable, *both], strict=True))
 
 
@@ -57,19 +70,25 @@ def stable_rank(sigma: Float[np.ndarray, "*batch case rank"]) -> Float[np.ndarra
     return np.square(_shares(sigma)).sum(-1)
 
 
-def effective_rank(sigma: Float[np.ndarray, "*batch case rank"]) -> Float[np.ndarray, "*batch case"]:
+def effective_rank(
+    sigma: Float[np.ndarray, "*batch case rank"],
+) -> Float[np.ndarray, "*batch case"]:
     r"""Effective rank $\exp H(\sigma / \sum \sigma)$, H the Shannon entropy (Roy & Vetterli 2007); zero for $W = 0$."""
     total = sigma.sum(-1, keepdims=True)
     p = sigma / np.where(total > 0, total, 1.0)
     return np.where(total[..., 0] > 0, np.exp(entr(p).sum(-1)), 0.0)
 
 
-def numerical_rank(sigma: Float[np.ndarray, "*batch case rank"], rtol: float) -> Int[np.ndarray, "*batch case"]:
+def numerical_rank(
+    sigma: Float[np.ndarray, "*batch case rank"], rtol: float
+) -> Int[np.ndarray, "*batch case"]:
     r"""Numerical rank $\#\{i : \sigma_i > \mathrm{rtol} \cdot \sigma_1\}$."""
     return (sigma > rtol * sigma[..., :1]).sum(-1)
 
 
-def energy_rank(sigma: Float[np.ndarray, "*batch case rank"], share: float) -> Int[np.ndarray, "*batch case"]:
+def energy_rank(
+    sigma: Float[np.ndarray, "*batch case rank"], share: float
+) -> Int[np.ndarray, "*batch case"]:
     r"""The least r with $\sum_{i \le r} \sigma_i^2 \ge \mathrm{share} \cdot \|W\|_F^2$; zero for $W = 0$.
 
     It is the rank at which the best approximation of $W$ leaves a relative error of $\sqrt{1 - \mathrm{share}}$.

@@ -57,7 +57,10 @@ def initial_factor(W: Float[Tensor, "*batch row inner"]) -> Initial:
 
 
 def update_singular_values(
-    A: Float[Tensor, "*batch row inner"], B: Float[Tensor, "*batch col inner"], A_0: Initial, B_0: Initial
+    A: Float[Tensor, "*batch row inner"],
+    B: Float[Tensor, "*batch col inner"],
+    A_0: Initial,
+    B_0: Initial,
 ) -> Float[Tensor, "*batch rank"]:
     r"""Singular values of $A B^\top - A_0 B_0^\top$, as those of `update_factors`, with less work along a run.
 

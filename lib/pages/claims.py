@@ -35,9 +35,13 @@ class Shared:
     def __post_init__(self) -> None:
         if self.source is not None and not SOURCE.fullmatch(self.source):
             wanted = "theorem, paper's figure, assumption, our bar or control, a tag, and where"
-            raise ValueError(f"source: wanted {wanted}, such as 'theorem [P], theorem 4.5', got {self.source!r}")
+            raise ValueError(
+                f"source: wanted {wanted}, such as 'theorem [P], theorem 4.5', got {self.source!r}"
+            )
         if self.figure is not None and not FIGURE.fullmatch(self.figure):
-            raise ValueError(f"figure: wanted NAME, or NAME, from TABLE.COLUMN, got {self.figure!r}")
+            raise ValueError(
+                f"figure: wanted NAME, or NAME, from TABLE.COLUMN, got {self.figure!r}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +61,9 @@ class Entry(Shared):
         found = TEST.fullmatch(self.test)
         if not found or (found[4] and not _is_number(found[4])):
             measure = "MEASURE, MEASURE@SCALE, MEASURE@<=SCALE or MEASURE@>=SCALE"
-            raise ValueError(f"test: wanted every, mean or median, {measure}, and in INTERVAL, got {self.test!r}")
+            raise ValueError(
+                f"test: wanted every, mean or median, {measure}, and in INTERVAL, got {self.test!r}"
+            )
         for bar in bars(found[5]).values():
             try:
                 Interval(bar)
@@ -120,8 +126,14 @@ class Claim:
             among = {"<": Decimal.__le__, ">": Decimal.__ge__}.get(wanted[0], Decimal.__eq__)
             end = Decimal(wanted.lstrip("<>="))
             if none := [scale for scale in by_scale if scale and not _is_number(scale)]:
-                raise InputError(f"{self.measures}: {name}: wanted values by init scale, got them by {none[0]!r}")
-            by_scale = {scale: one for scale, one in by_scale.items() if scale and among(Decimal(scale), end)}
+                raise InputError(
+                    f"{self.measures}: {name}: wanted values by init scale, got them by {none[0]!r}"
+                )
+            by_scale = {
+                scale: one
+                for scale, one in by_scale.items()
+                if scale and among(Decimal(scale), end)
+            }
         return {scale: values for scale, values in by_scale.items() if values.get("values")}
 
 
@@ -160,7 +172,14 @@ def bars(text: str) -> dict[str, str]:
 def line_of(file: Path, text: str) -> int:
     """The number of the first line that begins with a text, or ends with it, apart from spaces and dashes."""
     lines = file.read_text(encoding="utf-8").splitlines()
-    return next((n for n, line in enumerate(lines, 1) if line.strip(" -").startswith(text) or line.endswith(text)), 1)
+    return next(
+        (
+            n
+            for n, line in enumerate(lines, 1)
+            if line.strip(" -").startswith(text) or line.endswith(text)
+        ),
+        1,
+    )
 
 
 def wrong_at(file: Path, place: tuple[str | int, ...], message: str) -> InputError:
@@ -193,22 +212,40 @@ def _expanded(file: Path, title: str, group: Group) -> Iterator[tuple[str, Claim
             cases = part.each.split() if "<case>" in name else [""]
             unknown = sorted({*bars(TEST.fullmatch(entry.test)[5])} - {"", *cases})  # pyright: ignore
             if not cases or unknown:
-                wanted = "each: wanted the cases of <case>" if not cases else f"test: wanted bars of {cases}"
+                wanted = (
+                    "each: wanted the cases of <case>"
+                    if not cases
+                    else f"test: wanted bars of {cases}"
+                )
                 raise wrong_at(file, place, f"{name}: {wanted}, got {unknown or 'none'}")
-            said = {one.name: getattr(entry, one.name) or getattr(part, one.name) for one in fields(Shared)}
+            said = {
+                one.name: getattr(entry, one.name) or getattr(part, one.name)
+                for one in fields(Shared)
+            }
             missing = [key for key, value in said.items() if value is None]
             if missing:
-                raise wrong_at(file, place, f"{name}: missing key {missing[0]!r}, of the claim or of its part")
+                raise wrong_at(
+                    file, place, f"{name}: missing key {missing[0]!r}, of the claim or of its part"
+                )
             texts = (*said.values(), entry.statement, entry.test, *entry.nulls)
             if cases == [""] and any("<case>" in text for text in texts):
-                raise wrong_at(file, place, f"{name}: wanted <case> in the name, or nowhere, got it in the claim")
+                raise wrong_at(
+                    file,
+                    place,
+                    f"{name}: wanted <case> in the name, or nowhere, got it in the claim",
+                )
             for case in cases:
                 full = name.replace("<case>", case)
                 yield full, _claim(group, place, full, case, entry, said)
 
 
 def _claim(
-    group: Group, place: tuple[str | int, ...], name: str, case: str, entry: Entry, said: dict[str, str]
+    group: Group,
+    place: tuple[str | int, ...],
+    name: str,
+    case: str,
+    entry: Entry,
+    said: dict[str, str],
 ) -> Claim:
     """The claim of one case."""
 
@@ -225,7 +262,9 @@ def _claim(
         place=place,
         measures=group.measures,
         command=group.command,
-        statement=of_case(entry.statement).replace("{low}", low.strip()).replace("{high}", high.strip()),
+        statement=of_case(entry.statement)
+        .replace("{low}", low.strip())
+        .replace("{high}", high.strip()),
         where=where,
         kind=kind,
         source=source,

@@ -16,7 +16,15 @@ from lib.files.files import InputError, atomic
 COLUMN = 1140  # the width of a page's column, in CSS pixels: a figure is never shown wider
 COLOURS = 32  # of a picture: a drawing looks the same in fewer bytes, and no tint takes another one's place
 MOST = 10_000  # CSS pixels on a side: of a larger drawing, the renderer ends the whole process for want of memory
-PIXELS = {None: 1.0, "px": 1.0, "pt": 96 / 72, "pc": 16.0, "in": 96.0, "cm": 96 / 2.54, "mm": 96 / 25.4}
+PIXELS = {
+    None: 1.0,
+    "px": 1.0,
+    "pt": 96 / 72,
+    "pc": 16.0,
+    "in": 96.0,
+    "cm": 96 / 2.54,
+    "mm": 96 / 25.4,
+}
 LENGTH = re.compile(r"([0-9.]+(?:[eE][+]?[0-9]+)?)(px|pt|pc|in|cm|mm)?")
 
 
@@ -62,7 +70,9 @@ def picture(svg: bytes, where: str, width: int = COLUMN) -> Picture:
     except (ValueError, RuntimeError) as error:
         said = str(error).partition("\n")[0]
         raise InputError(f"{where}: wanted an SVG drawing, got {svg[:60]!r}: {said}") from error
-    few = drawn.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).convert("RGB")
+    few = drawn.quantize(
+        COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE
+    ).convert("RGB")
     file = io.BytesIO()
     few.save(file, format="WEBP", lossless=True, quality=100, method=4)
     address = "data:image/webp;base64," + base64.b64encode(file.getvalue()).decode()
@@ -75,7 +85,9 @@ def _sides(svg: bytes) -> list[float]:
     said = dict(re.findall(r"""([\w:-]+)\s*=\s*["']([^"']*)""", tag[0] if tag else ""))
     given = [LENGTH.fullmatch(said.get(side, "")) for side in ("width", "height")]
     if not all(given):  # a share of the page, or nothing: then it is drawn as large as its box
-        given = [LENGTH.fullmatch(side) for side in said.get("viewBox", "").replace(",", " ").split()[2:]]
+        given = [
+            LENGTH.fullmatch(side) for side in said.get("viewBox", "").replace(",", " ").split()[2:]
+        ]
     return [float(one[1]) * PIXELS[one[2]] for one in given if one]
 
 

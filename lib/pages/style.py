@@ -31,7 +31,11 @@ HINGE_COLOR = TEAL  # the hinge loss
 NULL_COLOR = GREY  # a null that nothing was trained for: Gaussian, random, at random
 PERMUTED_COLOR = PURPLE  # training on permuted labels
 PROBLEM_COLORS = (GREEN, BLUE, PURPLE, ORANGE, MAGENTA, TEAL, BROWN)
-ORDER_COLORS = {"smallest": GREEN, "random": NULL_COLOR, "largest": "black"}  # in which order something is pruned
+ORDER_COLORS = {
+    "smallest": GREEN,
+    "random": NULL_COLOR,
+    "largest": "black",
+}  # in which order something is pruned
 SEED_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GREENS: Colormap = LinearSegmentedColormap.from_list("greens", ["#c6e8c1", "#59b36a", "#0b5d2e"])
 VIRIDIS: Colormap = matplotlib.colormaps["viridis"]
@@ -112,8 +116,12 @@ def _write_svg(figure: Figure, file: io.BytesIO) -> None:
         figure.dpi = 72  # that of SVG, in which texts are measured
         engine.execute(figure)
         figure.set_layout_engine("none")
-        for axes in figure.axes:  # the last digits follow addresses in the solver's memory, and clip ids follow them
-            axes.set_position(Bbox(np.round(axes.get_position(original=True).get_points(), 6)), which="original")
+        for axes in (
+            figure.axes
+        ):  # the last digits follow addresses in the solver's memory, and clip ids follow them
+            axes.set_position(
+                Bbox(np.round(axes.get_position(original=True).get_points(), 6)), which="original"
+            )
     figure.dpi = DPI  # of images inside
     canvas.print_svg(file, metadata={"Date": None, "Creator": None})
 
@@ -126,14 +134,18 @@ def sized(width: float, height: float) -> tuple[float, float]:
 def band(axes: Axes, x: object, mean: object, deviation: object, **line: object) -> None:
     """A line with a shaded band of one standard deviation to each side."""
     (drawn,) = axes.plot(x, mean, **line)  # pyright: ignore
-    axes.fill_between(x, mean - deviation, mean + deviation, color=drawn.get_color(), alpha=0.16, lw=0)  # pyright: ignore
+    axes.fill_between(
+        x, mean - deviation, mean + deviation, color=drawn.get_color(), alpha=0.16, lw=0
+    )  # pyright: ignore
 
 
 def ranged(axes: Axes, rows: pd.DataFrame, by: str, column: str, **line: object) -> None:
     """The mean of a column at each value of another, with a shaded band from the least to the largest."""
     found = rows.groupby(by)[column].agg(["mean", "min", "max"])
     (drawn,) = axes.plot(found.index, found["mean"], **line)  # pyright: ignore
-    axes.fill_between(found.index, found["min"], found["max"], color=drawn.get_color(), alpha=0.16, lw=0)
+    axes.fill_between(
+        found.index, found["min"], found["max"], color=drawn.get_color(), alpha=0.16, lw=0
+    )
 
 
 def scale_label(init_scale: SupportsFloat) -> str:

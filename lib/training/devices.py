@@ -96,7 +96,9 @@ def _why_no_gpu() -> str:
     return "a machine on which torch sees no GPU"
 
 
-def generator(seed: int, *purpose: str | int, device: "str | torch.device" = "cpu") -> "torch.Generator":
+def generator(
+    seed: int, *purpose: str | int, device: "str | torch.device" = "cpu"
+) -> "torch.Generator":
     """A generator of its own for each named purpose of a seed, e.g. `generator(0, "epoch", 3)`."""
     import torch
 

@@ -34,8 +34,14 @@ def gradient_descent(
     weights = dict(start)
     for number, batch in enumerate(repeat(()) if batches is None else batches):
         loss, gradients = loss_gradient(weights, *batch)
-        rates = learning_rate if isinstance(learning_rate, Mapping) else dict.fromkeys(gradients, learning_rate)
-        after = weights | {name: weights[name] - rate * gradients[name] for name, rate in rates.items()}
+        rates = (
+            learning_rate
+            if isinstance(learning_rate, Mapping)
+            else dict.fromkeys(gradients, learning_rate)
+        )
+        after = weights | {
+            name: weights[name] - rate * gradients[name] for name, rate in rates.items()
+        }
         yield Step(number, weights, loss, gradients, after)
         weights = after
 
@@ -53,7 +59,9 @@ def last_and_fitted(steps: Iterable[Step], start: Weights, level: float) -> tupl
     return last, fitted
 
 
-def until_rest(steps: Iterable[Step], at_rest: Callable[[Weights], bool], every: int) -> Iterator[Step]:
+def until_rest(
+    steps: Iterable[Step], at_rest: Callable[[Weights], bool], every: int
+) -> Iterator[Step]:
     """Yield steps up to the first without loss after which the weights are at rest: no later step would move them.
 
     A step without loss asks `at_rest(weights)`, at most once in so many steps: it costs as much as some of them.

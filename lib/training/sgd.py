@@ -44,7 +44,11 @@ class State:
     def from_tensors(cls, step: int, tensors: Weights, device: torch.device) -> "State":
         """The state after `step` updates from its tensors, on that device; tensors of other names are passed over."""
         weights, moments = (
-            {name.removeprefix(kind): t.to(device) for name, t in tensors.items() if name.startswith(kind)}
+            {
+                name.removeprefix(kind): t.to(device)
+                for name, t in tensors.items()
+                if name.startswith(kind)
+            }
             for kind in ("weights ", "moments ")
         )
         return cls(step, weights, moments, tensors["loss"].to(device))
@@ -66,7 +70,9 @@ def saved_steps(n_steps: int, every: int) -> list[int]:
     Raises `ValueError` for more than any run can hold.
     """
     if n_steps // every > MOST_SAVED:
-        raise ValueError(f"snapshot_every: wanted at most {MOST_SAVED} snapshots, got {n_steps // every}")
+        raise ValueError(
+            f"snapshot_every: wanted at most {MOST_SAVED} snapshots, got {n_steps // every}"
+        )
     powers = [2**k for k in range(n_steps.bit_length()) if 2**k < min(every, n_steps)]
     return sorted({0, *powers, *range(every, n_steps, every), n_steps})
 
@@ -108,7 +114,9 @@ def sgd(
         value = loss(weights, *batch)
         value.backward()
         with torch.no_grad():
-            update(weights, moments, learning_rate * warmup_cosine(state.step, warmup_steps, n_steps))
+            update(
+                weights, moments, learning_rate * warmup_cosine(state.step, warmup_steps, n_steps)
+            )
         for weight in weights.values():
             weight.grad = None
         state.step += 1
@@ -119,14 +127,18 @@ def sgd(
 # torch.optim's rules as functions: the first object of its classes would import torch's compiler, two seconds of work.
 
 
-def _adam(weights: Weights, moments: Weights, learning_rate: float, weight_decay: float = 0.0) -> None:
+def _adam(
+    weights: Weights, moments: Weights, learning_rate: float, weight_decay: float = 0.0
+) -> None:
     learned, gradients = _learned(weights)
     for name, weight in learned.items():
         if f"step {name}" not in moments:
             moments[f"step {name}"] = torch.zeros((), dtype=torch.float32, device=weight.device)
             moments[f"exp_avg {name}"] = torch.zeros_like(weight)
             moments[f"exp_avg_sq {name}"] = torch.zeros_like(weight)
-    first, second, steps = ([moments[f"{k} {n}"] for n in learned] for k in ("exp_avg", "exp_avg_sq", "step"))
+    first, second, steps = (
+        [moments[f"{k} {n}"] for n in learned] for k in ("exp_avg", "exp_avg_sq", "step")
+    )
     adam(
         list(learned.values()), gradients, first, second, [], steps, fused=_fused(weights), foreach=False,
         decoupled_weight_decay=weight_decay > 0, weight_decay=weight_decay,
@@ -134,7 +146,9 @@ def _adam(weights: Weights, moments: Weights, learning_rate: float, weight_decay
     )  # fmt: skip
 
 
-def _muon(weights: Weights, moments: Weights, learning_rate: float, matrices: Mapping[str, int]) -> None:
+def _muon(
+    weights: Weights, moments: Weights, learning_rate: float, matrices: Mapping[str, int]
+) -> None:
     learned, gradients = _learned(weights)
     for (name, weight), gradient in zip(learned.items(), gradients, strict=True):
         if name not in matrices:
@@ -145,8 +159,14 @@ def _muon(weights: Weights, moments: Weights, learning_rate: float, matrices: Ma
         heads = weight.shape[-3] if matrices[name] == 3 else 0
         step = newton_schulz(ahead.transpose(-3, -2).flatten(-2) if heads else ahead)
         rate = learning_rate * RMS * math.sqrt(max(step.shape[-2:]))
-        weight.sub_(step.unflatten(-1, (heads, -1)).transpose(-3, -2) if heads else step, alpha=rate)
-    _adam({name: weight for name, weight in weights.items() if name not in matrices}, moments, learning_rate)
+        weight.sub_(
+            step.unflatten(-1, (heads, -1)).transpose(-3, -2) if heads else step, alpha=rate
+        )
+    _adam(
+        {name: weight for name, weight in weights.items() if name not in matrices},
+        moments,
+        learning_rate,
+    )
 
 
 def newton_schulz(G: Float[Tensor, "*batch row col"]) -> Float[Tensor, "*batch row col"]:
@@ -175,8 +195,12 @@ def _plain(weights: Weights, moments: Weights, learning_rate: float) -> None:
 
 def _learned(weights: Weights) -> tuple[Weights, list[Tensor]]:
     """The weights that the loss depends on, and their gradients."""
-    found = {name: (weight, weight.grad) for name, weight in weights.items() if weight.grad is not None}
-    return {name: weight for name, (weight, _) in found.items()}, [gradient for _, gradient in found.values()]
+    found = {
+        name: (weight, weight.grad) for name, weight in weights.items() if weight.grad is not None
+    }
+    return {name: weight for name, (weight, _) in found.items()}, [
+        gradient for _, gradient in found.values()
+    ]
 
 
 def _fused(weights: Weights) -> bool:

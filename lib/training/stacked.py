@@ -15,7 +15,9 @@ Tensors = dict[str, Tensor]
 Training = TypeVar("Training")
 
 
-def groups(trainings: Iterable[Training], rule: Callable[[Training], Hashable], n: int) -> list[list[Training]]:
+def groups(
+    trainings: Iterable[Training], rule: Callable[[Training], Hashable], n: int
+) -> list[list[Training]]:
     """The trainings in groups of at most `n` that share a rule, in their order."""
     alike: dict[Hashable, list[Training]] = {}
     for training in trainings:
@@ -28,7 +30,10 @@ def together(parts: Sequence[Tensors]) -> Tensors:
     if len(parts) == 1:
         return dict(parts[0])
     first = parts[0]
-    return {name: torch.stack([part[name] for part in parts]) if W.ndim else W for name, W in first.items()}
+    return {
+        name: torch.stack([part[name] for part in parts]) if W.ndim else W
+        for name, W in first.items()
+    }
 
 
 def apart(whole: Tensors, n: int) -> list[Tensors]:

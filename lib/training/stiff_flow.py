@@ -95,10 +95,14 @@ def stiff_flow(
         try:
             message = solver.step()
         except ValueError as error:  # a number that is not finite reached the linear algebra
-            raise StalledError(f"the flow stopped at time {before:g} of {end:g}: {error}") from error
+            raise StalledError(
+                f"the flow stopped at time {before:g} of {end:g}: {error}"
+            ) from error
         vanished = solver.status == "running" and solver.t - before < 1e-14 * solver.t
         if solver.status == "failed" or vanished or not np.isfinite(solver.y).all():
-            raise StalledError(f"the flow stopped at time {solver.t:g} of {end:g}: {message or 'its steps vanish'}")
+            raise StalledError(
+                f"the flow stopped at time {solver.t:g} of {end:g}: {message or 'its steps vanish'}"
+            )
         yield Step(before, solver.t, state, solver.y.copy(), solver.dense_output())
 
 
@@ -111,7 +115,9 @@ def first_crossing(step: Step, value: Callable[[Vector], float], n_halvings: int
     return high
 
 
-def until_positive(steps: Iterable[Step], value: Callable[[Vector], float]) -> tuple[float, list[Step]] | None:
+def until_positive(
+    steps: Iterable[Step], value: Callable[[Vector], float]
+) -> tuple[float, list[Step]] | None:
     """The first time at which `value` is positive, with the steps up to it; None where it is so at no step's end."""
     passed = []
     for step in steps:

@@ -16,7 +16,9 @@ from torch import Tensor
 
 MAX_MAGNITUDE, MAX_OPERATIONS = 30, 14
 CROPPED = 4096  # images cropped together: they stay in the processor's cache
-CHUNK = 2**22  # values computed together: bounds the memory beside the images (some 25 bytes a value)
+CHUNK = (
+    2**22
+)  # values computed together: bounds the memory beside the images (some 25 bytes a value)
 
 Pictures = UInt8[Tensor, "n 3 height width"]
 
@@ -58,17 +60,25 @@ def crop_and_flip(
     """
     height, width = images.shape[2:]
     n_shifts = 2 * padding + 1
-    choice = torch.randint(0, 2 * n_shifts**2, (len(images),), generator=generator).to(images.device)
+    choice = torch.randint(0, 2 * n_shifts**2, (len(images),), generator=generator).to(
+        images.device
+    )
     down, across, mirrored = choice // 2 // n_shifts, choice // 2 % n_shifts, choice % 2
     row, column = (torch.arange(size, device=images.device) for size in (height, width))
     rows = down[:, None] + row
     columns = across[:, None] + torch.where(mirrored[:, None] == 1, width - 1 - column, column)
-    every, channel = (torch.arange(n, device=images.device) for n in (min(CROPPED, len(images)), images.shape[1]))
+    every, channel = (
+        torch.arange(n, device=images.device) for n in (min(CROPPED, len(images)), images.shape[1])
+    )
     changed = []
-    for part, r, c in zip(images.split(CROPPED), rows.split(CROPPED), columns.split(CROPPED), strict=True):
+    for part, r, c in zip(
+        images.split(CROPPED), rows.split(CROPPED), columns.split(CROPPED), strict=True
+    ):
         padded = torch.nn.functional.pad(part, [padding] * 4)
         image = every[: len(part), None, None, None]
-        changed.append(padded[image, channel[:, None, None], r[:, None, :, None], c[:, None, None, :]])
+        changed.append(
+            padded[image, channel[:, None, None], r[:, None, :, None], c[:, None, None, :]]
+        )
     return torch.cat(changed) if changed else images.clone()
 
 
@@ -84,14 +94,22 @@ def randaugment(
     torchvision's; the sign of a geometric operation, fair either way, is Pillow's.
     """
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
-        raise ValueError(f"wanted uint8 images [n, 3, height, width], got {images.dtype} {list(images.shape)}")
+        raise ValueError(
+            f"wanted uint8 images [n, 3, height, width], got {images.dtype} {list(images.shape)}"
+        )
     result = images.clone()
     # one number for (operation, sign): the images of one number are changed together
-    signed = [(change, level) for change, levels in operations(how.magnitude, *images.shape[2:]) for level in levels]
+    signed = [
+        (change, level)
+        for change, levels in operations(how.magnitude, *images.shape[2:])
+        for level in levels
+    ]
     together = max(1, CHUNK // images.shape[1:].numel())
     for _ in range(how.n_operations):
         choice = torch.randint(0, len(signed), (len(images),), generator=generator)
-        counts = torch.bincount(choice, minlength=len(signed)).tolist()  # on the CPU: no device is waited for
+        counts = torch.bincount(
+            choice, minlength=len(signed)
+        ).tolist()  # on the CPU: no device is waited for
         groups = choice.argsort(stable=True).to(images.device).split(counts)
         for (change, level), group in zip(signed, groups, strict=True):
             for members in group.split(together):
@@ -141,7 +159,9 @@ def affine(images: Pictures, matrix: tuple[float, float, float, float, float, fl
 
     def pixel(along_x: float, along_y: float, shift: float) -> Int[Tensor, "height width"]:
         start = shift + along_x * 0.5 + along_y * 0.5
-        step_x, step_y, start = (math.floor(number * 2**16 + 0.5) for number in (along_x, along_y, start))
+        step_x, step_y, start = (
+            math.floor(number * 2**16 + 0.5) for number in (along_x, along_y, start)
+        )
         return (step_x * x + step_y * y + start) >> 16
 
     a, b, c, d, e, f = matrix
@@ -240,7 +260,9 @@ def autocontrast(images: Pictures, _level: float = 0) -> Pictures:
     low, high = images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True)
     flat = low == high
     low, high = low.masked_fill(flat, 0).double(), high.masked_fill(flat, 255).double()
-    scale = torch.full_like(low, 255) / (high - low)  # 255 / tensor would multiply by a rounded reciprocal
+    scale = torch.full_like(low, 255) / (
+        high - low
+    )  # 255 / tensor would multiply by a rounded reciprocal
     return (images * scale).sub_(low * scale).clamp_(0, 255).byte()
 
 

@@ -40,5 +40,8 @@ def differences(case: Any, usual: Any) -> str:
     """The fields of a case that are not as usual, as `labels=permuted,optimizer=sgd`; `none` where all are."""
     plain = asdict(usual)
     differs = {key: value for key, value in asdict(case).items() if value != plain[key]}
-    parts = [f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in differs.items()]
+    parts = [
+        f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
+        for key, value in differs.items()
+    ]
     return ",".join(parts).replace(" ", "-") or "none"

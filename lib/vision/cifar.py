@@ -98,7 +98,8 @@ def read_cifar(folder: Path, name: str) -> dict[str, np.ndarray]:
     arrays = {}
     for part, batches in (("train", official.train), ("test", official.test)):
         pieces = [
-            parse_batch(read_batch(folder, batch), official, batch.n_images, folder / batch.name) for batch in batches
+            parse_batch(read_batch(folder, batch), official, batch.n_images, folder / batch.name)
+            for batch in batches
         ]
         arrays[f"{part}_images"] = np.concatenate([images for images, _ in pieces])
         arrays[f"{part}_labels"] = np.concatenate([labels for _, labels in pieces])
@@ -162,7 +163,9 @@ def verified(content: bytes, batch: Batch, where: Path | str) -> bytes:
         got = "more bytes: another file"
     else:
         got = f"as many bytes with MD5 {md5}: an altered file"
-    raise ValueError(f"{where}: wanted the official {batch.name} ({batch.n_bytes} bytes, MD5 {batch.md5}), got {got}")
+    raise ValueError(
+        f"{where}: wanted the official {batch.name} ({batch.n_bytes} bytes, MD5 {batch.md5}), got {got}"
+    )
 
 
 def parse_batch(

@@ -35,10 +35,19 @@ def read_digits(folder: Path, n_test: int, seed: int) -> dict[str, np.ndarray]:
         table = np.loadtxt(path, delimiter=",").astype(np.int64)
     except (OSError, EOFError, ValueError) as error:
         raise ValueError(f"{path}: wanted scikit-learn's digits, got: {error}") from error
-    if table.shape != (1797, 65) or table.min() < 0 or table[:, :64].max() > 16 or table[:, 64].max() > 9:
-        raise ValueError(f"{path}: wanted 1797 rows of 64 pixels in 0..16 and a class, got {table.shape}")
+    if (
+        table.shape != (1797, 65)
+        or table.min() < 0
+        or table[:, :64].max() > 16
+        or table[:, 64].max() > 9
+    ):
+        raise ValueError(
+            f"{path}: wanted 1797 rows of 64 pixels in 0..16 and a class, got {table.shape}"
+        )
     pictures, labels = table[:, :64].reshape(-1, 1, 8, 8).astype(np.uint8), table[:, 64]
-    train, test = train_test_split(np.arange(len(labels)), test_size=n_test, random_state=seed, stratify=labels)
+    train, test = train_test_split(
+        np.arange(len(labels)), test_size=n_test, random_state=seed, stratify=labels
+    )
     return {
         "train_images": pictures[train],
         "train_labels": labels[train],

@@ -28,7 +28,9 @@ class Images:
             raise ValueError(f"wanted a data set with {sorted(names)}, got {sorted(tensors)}")
         for part in ("train", "test"):
             pictures, labels = tensors[f"{part}_images"], tensors[f"{part}_labels"]
-            fits = pictures.dtype == torch.uint8 and labels.dtype == torch.int64 and pictures.ndim == 4
+            fits = (
+                pictures.dtype == torch.uint8 and labels.dtype == torch.int64 and pictures.ndim == 4
+            )
             if (
                 not fits
                 or labels.shape != pictures.shape[:1]
@@ -39,7 +41,9 @@ class Images:
                     f"labels, got {pictures.dtype} {list(pictures.shape)} and {labels.dtype} {list(labels.shape)}"
                 )
             if len(labels) == 0 or labels.min() < 0:
-                raise ValueError(f"{part}: wanted one label or more, from 0 up, got {labels.unique().tolist()}")
+                raise ValueError(
+                    f"{part}: wanted one label or more, from 0 up, got {labels.unique().tolist()}"
+                )
         return cls(**tensors)
 
     @property

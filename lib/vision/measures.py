@@ -16,7 +16,13 @@ PERMUTED = "labels=permuted"
 LABELS = ("none", PERMUTED)
 NUMBERS = ("learning_rate", "weight_decay")  # of a control, which names of measures leave out
 RULE = ("optimizer", "muon_of", *NUMBERS)  # what a control says of an optimiser
-OVER_PLAIN = ("stable_rank_KQ", "stable_rank_VO", "first_step_rank_KQ", "first_step_rank_VO", "rank_at_equal_accuracy")
+OVER_PLAIN = (
+    "stable_rank_KQ",
+    "stable_rank_VO",
+    "first_step_rank_KQ",
+    "first_step_rank_VO",
+    "rank_at_equal_accuracy",
+)
 
 Tables = Mapping[str, pd.DataFrame]
 Measures = dict[str, pd.Series]
@@ -33,7 +39,9 @@ def gaussian_singular_values(
     return found
 
 
-def at_loss(losses: Float[np.ndarray, " step"], values: Float[np.ndarray, " step"], level: float) -> float:
+def at_loss(
+    losses: Float[np.ndarray, " step"], values: Float[np.ndarray, " step"], level: float
+) -> float:
     """The value where the training loss first comes down to a level, linear in the loss between two saved steps.
 
     NaN where it never does.
@@ -48,7 +56,9 @@ def at_loss(losses: Float[np.ndarray, " step"], values: Float[np.ndarray, " step
     return float(values[i - 1] + share * (values[i] - values[i - 1]))
 
 
-def growth_through_training(steps: Float[np.ndarray, " step"], values: Float[np.ndarray, "*case step"]) -> np.ndarray:
+def growth_through_training(
+    steps: Float[np.ndarray, " step"], values: Float[np.ndarray, "*case step"]
+) -> np.ndarray:
     """Mean over the saved steps of the last third of a training, over the mean over those of its first third.
 
     Step 0, where nothing was learned, is left out.
@@ -66,11 +76,19 @@ def derived(tables: Tables) -> dict[str, pd.DataFrame]:
     tables = {name: plain_typed(tables[name]) for name in ("training", "ranks")}
     updates = mean_ranks(tables["ranks"]).loc[PRODUCTS].xs("update", level="of").unstack("step")
     growth = growth_through_training(updates.columns.to_numpy(float), updates.to_numpy())
-    losses = tables["training"].set_index(["control", "init_scale", "seed", "step"])["train_loss"].unstack("step").T
+    losses = (
+        tables["training"]
+        .set_index(["control", "init_scale", "seed", "step"])["train_loss"]
+        .unstack("step")
+        .T
+    )
     rows, ranks_of = [], updates.T
     permuted = updates[updates.index.get_level_values("control") == PERMUTED]
     for matrix, _, scale, seed in permuted.index:
-        both = [(losses[c, scale, seed][updates.columns], ranks_of[matrix, c, scale, seed]) for c in LABELS]
+        both = [
+            (losses[c, scale, seed][updates.columns], ranks_of[matrix, c, scale, seed])
+            for c in LABELS
+        ]
         level = max(float(loss.min()) for loss, _ in both)
         ranks = [at_loss(loss.to_numpy(), rank.to_numpy(), level) for loss, rank in both]
         rows.append((matrix, scale, seed, level, *ranks))
@@ -91,7 +109,9 @@ def plain_typed(table: pd.DataFrame) -> pd.DataFrame:
 
 def mean_ranks(ranks: pd.DataFrame) -> pd.Series:
     """Stable ranks, means over layers and heads."""
-    return ranks.groupby(["matrix", "control", "init_scale", "seed", "of", "step"])["stable_rank"].mean()
+    return ranks.groupby(["matrix", "control", "init_scale", "seed", "of", "step"])[
+        "stable_rank"
+    ].mean()
 
 
 def finals(training: pd.DataFrame) -> Measures:
@@ -116,7 +136,9 @@ def against_nulls(tables: Tables) -> Measures:
         letters, equal = matrix[2:], tables["equal_loss"].set_index(["init_scale", "seed"])
         at = means.xs(last, level="step").loc[matrix]
         for control in sorted(set(at.index.get_level_values("control"))):
-            found[named(f"stable_rank_{letters}", control)] = at.loc[control].xs("update", level="of")
+            found[named(f"stable_rank_{letters}", control)] = at.loc[control].xs(
+                "update", level="of"
+            )
             growth = growths.loc[matrix, control]
             found[named(f"growth_through_training_{letters}", control)] = growth
         learned, plain = found[f"stable_rank_{letters}"], at.loc["none"]
@@ -129,7 +151,9 @@ def against_nulls(tables: Tables) -> Measures:
         for null, ranks in nulls.items():
             found[f"{null.replace(' ', '_')}_over_learned_{letters}"] = (ranks / learned).dropna()
         equal = equal[equal["matrix"] == matrix]
-        found[f"permuted_over_learned_at_equal_loss_{letters}"] = equal["permuted"] / equal["learned"]
+        found[f"permuted_over_learned_at_equal_loss_{letters}"] = (
+            equal["permuted"] / equal["learned"]
+        )
         growth = found[f"growth_through_training_{letters}"]
         twin = found.get(f"growth_through_training_{letters}_permuted", growth[:0])
         found[f"growth_through_training_over_permuted_{letters}"] = (growth / twin).dropna()
@@ -154,12 +178,20 @@ def growth_with_init_scale(tables: Tables) -> Measures:
         plain = means.loc[matrix, "none"].unstack("step")
         fell = pd.DataFrame(losses.loc[plain.index, plain.columns])
         levels = fell.min(axis="columns").groupby("seed").transform("max")
-        equal = [at_loss(fell.loc[i].to_numpy(), plain.loc[i].to_numpy(), levels[i]) for i in plain.index]
-        of = {"": plain[last], "_first_step": plain[1], "_at_equal_loss": pd.Series(equal, plain.index)}
+        equal = [
+            at_loss(fell.loc[i].to_numpy(), plain.loc[i].to_numpy(), levels[i]) for i in plain.index
+        ]
+        of = {
+            "": plain[last],
+            "_first_step": plain[1],
+            "_at_equal_loss": pd.Series(equal, plain.index),
+        }
         if PERMUTED in means.loc[matrix].index.get_level_values("control"):
             of["_permuted"] = means.loc[matrix, PERMUTED].unstack("step")[last]
         ratios = {name: between(ranks.unstack("init_scale")) for name, ranks in of.items()}
-        found |= {f"growth_with_init_scale_{letters}{name}": ratio for name, ratio in ratios.items()}
+        found |= {
+            f"growth_with_init_scale_{letters}{name}": ratio for name, ratio in ratios.items()
+        }
         for null in ("_first_step", "_permuted"):
             over = (ratios[""] / ratios.get(null, ratios[""][:0])).dropna()
             found[f"growth_with_init_scale_over{null}_{letters}"] = over
@@ -182,13 +214,18 @@ def cuts(truncate: pd.DataFrame, prune: pd.DataFrame) -> Measures:
     cut = by_rank(truncate[truncate["kind"] == "all"])
     kept = weights.set_index(["order", *keys, "rate"])["test_accuracy"].unstack("rate")
     smallest = pd.DataFrame(kept.loc["smallest"])
-    harmless = pd.Series(smallest.ge(smallest[0.0] - ONE_POINT, axis=0).cummin(axis="columns").sum(axis="columns"))
+    harmless = pd.Series(
+        smallest.ge(smallest[0.0] - ONE_POINT, axis=0).cummin(axis="columns").sum(axis="columns")
+    )
     average = kept.mean(axis="columns").unstack("order")
     return {
         "rank_within_one_point": rank_needed(cut),
         "accuracy_at_rank_zero": cut[0],
-        "pruning_within_one_point": pd.Series([float(kept.columns[int(n) - 1]) for n in harmless], harmless.index),
-        "smallest_first_over_others": average["smallest"] - average[["random", "largest"]].max(axis="columns"),
+        "pruning_within_one_point": pd.Series(
+            [float(kept.columns[int(n) - 1]) for n in harmless], harmless.index
+        ),
+        "smallest_first_over_others": average["smallest"]
+        - average[["random", "largest"]].max(axis="columns"),
     }
 
 
@@ -267,5 +304,9 @@ def where_equally_accurate(truncate: pd.DataFrame) -> Measures:
 
 def named(measure: str, control: str) -> str:
     """The measure's name for a control, without the values of parameters."""
-    kinds = [part.split("=")[1] for part in control.split(",") if "=" in part and part.split("=")[0] not in NUMBERS]
+    kinds = [
+        part.split("=")[1]
+        for part in control.split(",")
+        if "=" in part and part.split("=")[0] not in NUMBERS
+    ]
     return "_".join([measure, *kinds]).replace("-", "_")

@@ -65,7 +65,9 @@ class ViT:
         """
         channels, height, width = image_shape
         if height % self.patch_size or width % self.patch_size:
-            raise ValueError(f"patch_size: wanted a divisor of {height} and {width}, got {self.patch_size}")
+            raise ValueError(
+                f"patch_size: wanted a divisor of {height} and {width}, got {self.patch_size}"
+            )
         n_patches = (height // self.patch_size) * (width // self.patch_size)
         d_patch = channels * self.patch_size**2
         d, h, e, m, n = self.d_model, self.n_heads, self.d_head, self.d_mlp, self.n_layers
@@ -97,13 +99,18 @@ class ViT:
         }
         patch = ("patch", "patch_bias")
         chosen = LAYERS if scaled == "layers" else tuple(w for w in weights if w not in patch)
-        return {name: init_scale * weight if name in chosen else weight for name, weight in weights.items()}
+        return {
+            name: init_scale * weight if name in chosen else weight
+            for name, weight in weights.items()
+        }
 
 
 def training_cost(model: ViT, image_shape: tuple[int, ...], n_classes: int) -> tuple[int, int]:
     """Floating-point operations of a training step per image, and the bytes of the weights."""
     with torch.device("meta"):  # shapes alone
-        weights = model.initial_weights(image_shape, n_classes, 1.0, "layers", torch.Generator("cpu"))
+        weights = model.initial_weights(
+            image_shape, n_classes, 1.0, "layers", torch.Generator("cpu")
+        )
     return 3 * forward_flops(weights), sum(w.numel() * w.element_size() for w in weights.values())
 
 
@@ -111,8 +118,15 @@ def training_memory(model: ViT, image_shape: tuple[int, ...], n_bytes: int, batc
     """About the bytes that a training holds: weights of `n_bytes` with slopes, Adam's moments and copies; a batch's."""
     channels, height, width = image_shape
     n_tokens = height * width // model.patch_size**2 + 1
-    of_token = 12 * model.d_model + 4 * model.n_heads * model.d_head + 3 * model.d_mlp + 3 * model.n_heads * n_tokens
-    return 8 * n_bytes + 4 * batch_size * n_tokens * (model.n_layers * of_token + channels * model.patch_size**2)
+    of_token = (
+        12 * model.d_model
+        + 4 * model.n_heads * model.d_head
+        + 3 * model.d_mlp
+        + 3 * model.n_heads * n_tokens
+    )
+    return 8 * n_bytes + 4 * batch_size * n_tokens * (
+        model.n_layers * of_token + channels * model.patch_size**2
+    )
 
 
 def patches(
@@ -123,7 +137,9 @@ def patches(
     return cut.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
 
 
-def logits(weights: Weights, images: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch n_classes"]:
+def logits(
+    weights: Weights, images: Float[Tensor, "batch channel height width"]
+) -> Float[Tensor, "batch n_classes"]:
     """Class logits of a batch of standardised images.
 
     In the last block only the class token's query is computed, and only its output is passed on, since nothing else is
@@ -149,7 +165,10 @@ def logits(weights: Weights, images: Float[Tensor, "batch channel height width"]
 
 
 def training_loss(
-    weights: Weights, images: Float[Tensor, "n channel height width"], labels: Int[Tensor, " n"], precision: str
+    weights: Weights,
+    images: Float[Tensor, "n channel height width"],
+    labels: Int[Tensor, " n"],
+    precision: str,
 ) -> Float[Tensor, ""]:
     """Mean cross entropy on standardised images; the logits are computed in `float32` or `bfloat16`."""
     return cross_entropy(computed_logits(weights, images, precision), labels)
@@ -205,7 +224,9 @@ def keep_units(
     W: Float[Tensor, "layer ..."], units: Int[Tensor, "layer kept"], axis: int
 ) -> Float[Tensor, "layer ..."]:
     """W with only the chosen units of an axis, layer by layer: smaller, not masked."""
-    return torch.stack([w.index_select(axis - 1, kept) for w, kept in zip(W, units.to(W.device), strict=True)])
+    return torch.stack(
+        [w.index_select(axis - 1, kept) for w, kept in zip(W, units.to(W.device), strict=True)]
+    )
 
 
 def remove_neurons(weights: Weights, kept: Int[Tensor, "layer kept"]) -> Weights:

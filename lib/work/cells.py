@@ -24,7 +24,9 @@ from lib.work.scratch import Scratch, code_digest
 
 Tables = dict[str, pd.DataFrame]
 Job = tuple[Any, ...]  # a function that gives tables by name, or a course, and its arguments
-Saved = tuple[dict[str, Any], list[dict[str, Any]]]  # tensors by name, and rows that JSON can say, exactly
+Saved = tuple[
+    dict[str, Any], list[dict[str, Any]]
+]  # tensors by name, and rows that JSON can say, exactly
 
 
 class Course(NamedTuple):
@@ -68,7 +70,13 @@ def spread_cells(
     sizes = [size(*job[1:]) if size else 0 for job in every]
     cells = [(stage, key, n, *job) for key, n, job in zip(keys, sizes, every, strict=True)]
     total = sum(sizes) if size else None
-    how = {"n_processes": n_processes, "device": device, "label": label, "unit": unit, "total": total}
+    how = {
+        "n_processes": n_processes,
+        "device": device,
+        "label": label,
+        "unit": unit,
+        "total": total,
+    }
     for _ in spread(_kept, cells, **how):
         pass
     found = (_read(stage, key) for key in keys)
@@ -84,12 +92,16 @@ def joined(parts: Sequence[Tables], name: str) -> pd.DataFrame:
     return pd.concat(filled, ignore_index=True) if filled else tables[0]
 
 
-def _kept(stage: str, key: Mapping[str, Any], size: int, function: Callable[..., Any], *arguments: Any) -> None:
+def _kept(
+    stage: str, key: Mapping[str, Any], size: int, function: Callable[..., Any], *arguments: Any
+) -> None:
     """Compute a cell where scratch has none that is whole."""
     with Scratch(stage, key) as scratch:
         found = scratch.load("done")
         if found is not None and not _whole(scratch, found[1]):
-            warnings.warn(f"scratch: {scratch.folder} is altered; its cell is computed again", stacklevel=2)
+            warnings.warn(
+                f"scratch: {scratch.folder} is altered; its cell is computed again", stacklevel=2
+            )
             found = None
         if found is not None:
             advance(size)
@@ -101,15 +113,22 @@ def _kept(stage: str, key: Mapping[str, Any], size: int, function: Callable[...,
             write_table(table, scratch.folder / f"{name}.parquet")
             digests[f"{name}.parquet"] = sha256(scratch.folder / f"{name}.parquet")
         for number, (tensors, rows) in enumerate(states or ()):
-            scratch.save(_state(number), tensors, {"rows": [list(row.items()) for row in rows]})  # in order
+            scratch.save(
+                _state(number), tensors, {"rows": [list(row.items()) for row in rows]}
+            )  # in order
         n_states = None if states is None else len(states)
-        scratch.save("done", {}, {"files": digests, "states": n_states, "key": json.loads(json.dumps(key))})
+        scratch.save(
+            "done", {}, {"files": digests, "states": n_states, "key": json.loads(json.dumps(key))}
+        )
 
 
 def _whole(scratch: Scratch, note: Mapping[str, Any]) -> bool:
     files = [(scratch.folder / name, digest) for name, digest in note["files"].items()]
     states = (scratch.load(_state(number)) for number in range(note["states"] or 0))
-    return all(file.is_file() and sha256(file) == digest for file, digest in files) and None not in states
+    return (
+        all(file.is_file() and sha256(file) == digest for file, digest in files)
+        and None not in states
+    )
 
 
 def _read(stage: str, key: Mapping[str, Any]) -> Tables | Course:
@@ -117,15 +136,25 @@ def _read(stage: str, key: Mapping[str, Any]) -> Tables | Course:
     with Scratch(stage, key) as scratch:
         done = scratch.load("done")
         if done is None:
-            raise InputError(f"{scratch.folder}: wanted a finished cell, got none: it broke meanwhile; run again")
-        tables = {Path(name).stem: read_table(scratch.folder / name) for name in sorted(done[1]["files"])}
+            raise InputError(
+                f"{scratch.folder}: wanted a finished cell, got none: it broke meanwhile; run again"
+            )
+        tables = {
+            Path(name).stem: read_table(scratch.folder / name) for name in sorted(done[1]["files"])
+        }
         if done[1]["states"] is None:
             return tables
         states = [scratch.load(_state(number)) for number in range(done[1]["states"])]
         if None in states:
-            raise InputError(f"{scratch.folder}: wanted its states whole, got one that broke meanwhile; run again")
+            raise InputError(
+                f"{scratch.folder}: wanted its states whole, got one that broke meanwhile; run again"
+            )
         return Course(
-            tables, [(tensors, [dict(row) for row in note["rows"]]) for tensors, note in filter(None, states)]
+            tables,
+            [
+                (tensors, [dict(row) for row in note["rows"]])
+                for tensors, note in filter(None, states)
+            ],
         )
 
 
@@ -138,4 +167,6 @@ def _digest(path: Path) -> str:
     if not path.is_dir():
         return sha256(path) if path.exists() else "none"
     files = sorted(file for file in path.rglob("*") if file.is_file())
-    return sha256(json.dumps([[file.relative_to(path).as_posix(), sha256(file)] for file in files]).encode())
+    return sha256(
+        json.dumps([[file.relative_to(path).as_posix(), sha256(file)] for file in files]).encode()
+    )

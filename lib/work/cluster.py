@@ -14,5 +14,7 @@ def cluster(workers: str) -> str | None:
         return None
     place, _, address = workers.partition(":")
     if place != "ray" or not address or address == "//":
-        raise InputError(f"{WORKERS}: wanted local, ray:auto, ray:HOST:PORT or ray://HOST:PORT, got {workers!r}")
+        raise InputError(
+            f"{WORKERS}: wanted local, ray:auto, ray:HOST:PORT or ray://HOST:PORT, got {workers!r}"
+        )
     return workers if address.startswith("//") else address

@@ -60,7 +60,9 @@ def stop_where_changed(names: Sequence[str]) -> None:
         raise StoppedError(f"{', '.join(names[:3])}{more} changed while this ran: run it again")
 
 
-def run(main: Callable[..., Any], *, environment: bool = False, handed_on: Collection[str] = ()) -> None:
+def run(
+    main: Callable[..., Any], *, environment: bool = False, handed_on: Collection[str] = ()
+) -> None:
     """Run `main` on the command line's arguments, as its signature types them: a text, a number, a path or paths.
 
     A path that `main` writes is an `OutFile` or an `OutFolder`, also several; every other is read, where it is there.
@@ -81,7 +83,9 @@ def run(main: Callable[..., Any], *, environment: bool = False, handed_on: Colle
 
     from lib.files.inputs import verify
 
-    if not gc.isenabled():  # by `stages/__init__.py`, while a stage imported; that is never looked through again
+    if (
+        not gc.isenabled()
+    ):  # by `stages/__init__.py`, while a stage imported; that is never looked through again
         gc.freeze()
         gc.enable()
     parser = argparse.ArgumentParser(description=main.__doc__, allow_abbrev=False)
@@ -92,14 +96,25 @@ def run(main: Callable[..., Any], *, environment: bool = False, handed_on: Colle
             kind = get_args(kind)[0]
         given = (environment and os.environ.get(name.upper())) or None
         if parameter.default is parameter.empty:
-            parser.add_argument(name, type=kind, nargs="+" if several else "?" if environment else None, default=given)
+            parser.add_argument(
+                name,
+                type=kind,
+                nargs="+" if several else "?" if environment else None,
+                default=given,
+            )
         else:
-            parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=given or parameter.default)
+            parser.add_argument(
+                f"--{name.replace('_', '-')}", type=kind, default=given or parameter.default
+            )
     arguments = vars(parser.parse_args())
-    wanted = [name for name, parameter in parameters.items() if parameter.default is parameter.empty]
+    wanted = [
+        name for name, parameter in parameters.items() if parameter.default is parameter.empty
+    ]
     if missing := [name.upper() for name in wanted if arguments[name] is None]:
         example = re.search(r"`make [^`]+`", inspect.getmodule(main).__doc__ or "")
-        sys.exit(f"error: wanted {' and '.join(missing)}, got none; for example {example and example[0]}")
+        sys.exit(
+            f"error: wanted {' and '.join(missing)}, got none; for example {example and example[0]}"
+        )
     try:
         with _interruptible():
             for name, value in arguments.items():
@@ -116,11 +131,15 @@ def run(main: Callable[..., Any], *, environment: bool = False, handed_on: Colle
                 for path in [value] if isinstance(value, Path) else _paths(value):
                     verify(path)
             if handed_on and (said := _foreign(main, arguments, handed_on)):
-                raise InputError(f"{said} (after a change of what is written there: `make generated`)")
+                raise InputError(
+                    f"{said} (after a change of what is written there: `make generated`)"
+                )
             main(**arguments)
             kinds = [parameter.annotation for parameter in parameters.values()]
             if any(kind in (OutFile, OutFolder, list[OutFolder]) for kind in kinds):
-                stop_where_changed(changed())  # DVC would record what is there now as what made the outputs
+                stop_where_changed(
+                    changed()
+                )  # DVC would record what is there now as what made the outputs
     except KeyboardInterrupt:
         _end_interrupted()
     except (InputError, StoppedError) as error:
@@ -133,15 +152,26 @@ def run(main: Callable[..., Any], *, environment: bool = False, handed_on: Colle
         raise
 
 
-def _foreign(main: Callable[..., Any], arguments: Mapping[str, Any], handed_on: Collection[str] = ()) -> str | None:
+def _foreign(
+    main: Callable[..., Any], arguments: Mapping[str, Any], handed_on: Collection[str] = ()
+) -> str | None:
     """What is wrong with a table among those that `main` reads, or hands on."""
     import inspect
 
     from lib.work.foreign import foreign_table
 
     parameters = inspect.signature(main, eval_str=True).parameters
-    read = [of for name, of in arguments.items() if parameters[name].annotation not in (OutFile, OutFolder)]
-    paths = [path for of in read for path in (of if isinstance(of, list) else [of]) if isinstance(path, Path)]
+    read = [
+        of
+        for name, of in arguments.items()
+        if parameters[name].annotation not in (OutFile, OutFolder)
+    ]
+    paths = [
+        path
+        for of in read
+        for path in (of if isinstance(of, list) else [of])
+        if isinstance(path, Path)
+    ]
     return foreign_table(Path(inspect.getfile(main)).parent.name, paths, handed_on=handed_on)
 
 
@@ -151,7 +181,11 @@ def lacking(error: BaseException) -> str | None:
     if isinstance(error, OSError) and error.errno in WANTED:
         return f"{text}: wanted {WANTED[error.errno]}"
     kind = type(error).__name__  # torch's has no type of its own on a CPU
-    if isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "can't allocate memory" in text:
+    if (
+        isinstance(error, MemoryError)
+        or kind == "OutOfMemoryError"
+        or "can't allocate memory" in text
+    ):
         return f"{text[:300] or kind}: wanted {WANTED[errno.ENOMEM]}"
     return None
 
@@ -163,7 +197,9 @@ def _paths(value: Any) -> list[Path]:
     """
     if isinstance(value, str):
         file = Path(value)
-        return [file] if os.sep in value and file.suffix != ".safetensors" and file.is_file() else []
+        return (
+            [file] if os.sep in value and file.suffix != ".safetensors" and file.is_file() else []
+        )
     return [path for path in map(Path, value if isinstance(value, list) else []) if path.is_file()]
 
 
@@ -174,10 +210,18 @@ def _try_to_write(path: Path, kind: Any) -> None:
         raise InputError(f"{path}: wanted a file to write, got a folder")
     if kind == OutFolder and path.exists() and not path.is_dir():
         raise InputError(f"{path}: wanted a folder to write in, got a file")
-    first = path if path.is_dir() else next(place for place in path.absolute().parents if place.exists())
+    first = (
+        path
+        if path.is_dir()
+        else next(place for place in path.absolute().parents if place.exists())
+    )
     if not first.is_dir():
         raise InputError(f"{path}: wanted a folder to write in, got the file {first}")
-    inside = [one for one in first.rglob("*") if one.is_dir() and not one.is_symlink()] if first == path else []
+    inside = (
+        [one for one in first.rglob("*") if one.is_dir() and not one.is_symlink()]
+        if first == path
+        else []
+    )
     for place in (first, *inside):
         probe = place / f".{path.name[:99]}.{os.getpid()}.part"
         os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
@@ -236,7 +280,11 @@ def refuse_shallow_clone() -> None:
     DVC saves no experiment there (`exp run --temp` or `--queue`), and says so nowhere.
     """
     root = os.environ.get("DVC_ROOT", "")
-    if "DVC_EXP_NAME" in os.environ and not Path(root).samefile(".") and Path(root, ".git", "shallow").exists():
+    if (
+        "DVC_EXP_NAME" in os.environ
+        and not Path(root).samefile(".")
+        and Path(root, ".git", "shallow").exists()
+    ):
         sys.exit(
             f"error: wanted a clone with its history for an experiment in a folder of its own, got the shallow clone "
             f"{root}, in which DVC saves none: run `git fetch --unshallow` first, or leave out --temp"
@@ -270,7 +318,9 @@ def _ancestors() -> list[int]:
     parent = os.getppid()
     try:
         *_, option, _command, _end = Path(f"/proc/{parent}/cmdline").read_bytes().split(b"\0")
-        name, _, fields = Path(f"/proc/{parent}/stat").read_text().partition("(")[2].rpartition(") ")
+        name, _, fields = (
+            Path(f"/proc/{parent}/stat").read_text().partition("(")[2].rpartition(") ")
+        )
     except (OSError, ValueError):
         return [parent]
     return [parent, int(fields.split()[1])] if name.endswith("sh") and option == b"-c" else [parent]
@@ -279,7 +329,9 @@ def _ancestors() -> list[int]:
 def _adopts_orphans(parent: int) -> bool:
     """Whether that process started nothing here: it is the init, or a user's systemd, to which orphans fall."""
     if parent == 1:
-        return os.getpgid(1) != os.getpgrp()  # as the first process of a container, DVC leads the group of its stages
+        return (
+            os.getpgid(1) != os.getpgrp()
+        )  # as the first process of a container, DVC leads the group of its stages
     try:
         return Path(f"/proc/{parent}/comm").read_text() == "systemd\n"
     except OSError:

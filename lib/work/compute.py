@@ -71,8 +71,14 @@ def spread(
         if address and jobs:
             from lib.work.ray_workers import spread_over_cluster
 
-            needs = {"n_threads": n_threads, "n_gpus": int(device.startswith("cuda")), "n_bytes": n_bytes}
-            yield from spread_over_cluster(function, jobs, address=address, **needs, label=label, bar=bar)
+            needs = {
+                "n_threads": n_threads,
+                "n_gpus": int(device.startswith("cuda")),
+                "n_bytes": n_bytes,
+            }
+            yield from spread_over_cluster(
+                function, jobs, address=address, **needs, label=label, bar=bar
+            )
         elif n_processes > 1:
             yield from _spread_over_workers(function, jobs, n_processes, n_threads, label, bar)
         else:
@@ -92,7 +98,9 @@ def spread_by_name(
     function: Callable[..., Result], jobs: Mapping[str, tuple], *, label: str, unit: str
 ) -> dict[str, Result]:
     """What `function(*job)` gives for each job, by the job's name, computed on all cores."""
-    done = spread(function, list(jobs.values()), n_processes=available_cores(), label=label, unit=unit)
+    done = spread(
+        function, list(jobs.values()), n_processes=available_cores(), label=label, unit=unit
+    )
     return dict(zip(jobs, done, strict=True))
 
 
@@ -114,15 +122,31 @@ def _computed_here(
 
 
 def _spread_over_workers(
-    function: Callable[..., Result], jobs: Sequence[tuple], n_processes: int, n_threads: int, label: str, bar: tqdm
+    function: Callable[..., Result],
+    jobs: Sequence[tuple],
+    n_processes: int,
+    n_threads: int,
+    label: str,
+    bar: tqdm,
 ) -> Iterator[Result]:
     # A fork saves the imports of every worker, some seconds; but the threads of OpenMP do not survive it.
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" and n_threads == 1 else "spawn")
+    context = multiprocessing.get_context(
+        "fork" if sys.platform == "linux" and n_threads == 1 else "spawn"
+    )
     try:
         advanced = context.Value("q", 0)
-        pool = ProcessPoolExecutor(n_processes, context, _start_worker, (advanced, n_threads, begun))
-    except (OSError, ImportError, NotImplementedError) as error:  # without /dev/shm there are no semaphores
-        bar.write(f"{label}: this system has no worker processes ({error}); one process computes", file=sys.stderr)
+        pool = ProcessPoolExecutor(
+            n_processes, context, _start_worker, (advanced, n_threads, begun)
+        )
+    except (
+        OSError,
+        ImportError,
+        NotImplementedError,
+    ) as error:  # without /dev/shm there are no semaphores
+        bar.write(
+            f"{label}: this system has no worker processes ({error}); one process computes",
+            file=sys.stderr,
+        )
         yield from _computed_here(function, jobs, n_threads, bar)
         return
     workers, n_kills = pool._processes, _kills_for_memory()
@@ -139,11 +163,15 @@ def _spread_over_workers(
             yield future.result()
     except BrokenProcessPool as error:
         why = _cause_of_death(list(workers.values()), n_kills) or str(error)
-        for worker in multiprocessing.active_children():  # one that began while the pool broke would be waited for
+        for worker in (
+            multiprocessing.active_children()
+        ):  # one that began while the pool broke would be waited for
             worker.kill()
         raise StoppedError(f"{label}: a worker process died: {why}") from error
     except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)  # a worker in the middle of a job ends with this process
+        pool.shutdown(
+            wait=False, cancel_futures=True
+        )  # a worker in the middle of a job ends with this process
         raise
     pool.shutdown()
 
@@ -180,7 +208,9 @@ def _cause_of_death(workers: Iterable[BaseProcess], n_kills: int) -> str:
     known = f"the kernel has ended {killed} process(es) for it meanwhile; " if killed else ""
     largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
     free, total = (_memory(name) for name in ("MemAvailable", "MemTotal"))
-    sizes = f"the largest process had {largest:.1f} GB, and {free:.1f} of {total:.1f} GB are free now"
+    sizes = (
+        f"the largest process had {largest:.1f} GB, and {free:.1f} of {total:.1f} GB are free now"
+    )
     return f"{how}, as the system does where memory is short ({known}{sizes}), or by hand"
 
 

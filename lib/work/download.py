@@ -101,7 +101,9 @@ class _Source:
     size: int
     timeout: float
     bar: Any
-    etag: str | None = None  # of the version that this address gives; a range of another one is not taken
+    etag: str | None = (
+        None  # of the version that this address gives; a range of another one is not taken
+    )
     whole: bool = False  # all of `part` came in one answer of this address
 
     def bring(self, digest: str, attempts: int, pause: float) -> None:
@@ -140,7 +142,9 @@ class _Source:
             headers["Range"] = f"bytes={have}-"
             if self.etag:
                 headers["If-Range"] = self.etag
-        with self.session.get(self.url, headers=headers, stream=True, timeout=self.timeout) as answer:
+        with self.session.get(
+            self.url, headers=headers, stream=True, timeout=self.timeout
+        ) as answer:
             self.check(answer, have)
             etag = answer.headers.get("ETag", "")
             self.etag = etag if etag.startswith('"') else None
@@ -169,12 +173,16 @@ class _Source:
         if answer.status_code == 206:
             given = answer.headers.get("Content-Range", "none")
             if not re.fullmatch(rf"bytes {have}-\d+/({self.size}|\*)", given):
-                raise _NotThereError(f"gives the range {given}, wanted bytes {have}-{self.size - 1}/{self.size}")
+                raise _NotThereError(
+                    f"gives the range {given}, wanted bytes {have}-{self.size - 1}/{self.size}"
+                )
         elif answer.status_code == 200:
             length = answer.headers.get("Content-Length", str(self.size))
             if length != str(self.size):
                 kind = answer.headers.get("Content-Type", "no stated type")
-                raise _NotThereError(f"gives another file, {length} bytes of {kind}, wanted {self.size}")
+                raise _NotThereError(
+                    f"gives another file, {length} bytes of {kind}, wanted {self.size}"
+                )
         else:
             raise _NotThereError(status)
 

@@ -41,12 +41,17 @@ def read_list(text: str) -> list[Table]:
     """The tables of a list, one on each line."""
     rows = [line.split() for line in text.splitlines()]
     return [
-        Table(path, has == "rows", dict(column.rsplit(":", 1) for column in columns)) for path, has, *columns in rows
+        Table(path, has == "rows", dict(column.rsplit(":", 1) for column in columns))
+        for path, has, *columns in rows
     ]
 
 
 def foreign_table(
-    family: str, given: Iterable[Path], listed: Path | None = None, *, handed_on: Collection[str] = ()
+    family: str,
+    given: Iterable[Path],
+    listed: Path | None = None,
+    *,
+    handed_on: Collection[str] = (),
 ) -> str | None:
     """What is wrong with a table of those given, a file or in a folder, on one line; None where each is as listed.
 
@@ -56,16 +61,30 @@ def foreign_table(
     listed = listed or LISTED
     if not listed.is_file():
         return None
-    known = [table for table in read_list(listed.read_text()) if family in PurePosixPath(table.path).parts]
+    known = [
+        table
+        for table in read_list(listed.read_text())
+        if family in PurePosixPath(table.path).parts
+    ]
     pairs = [(table, alike) for table in _tables(given) if (alike := _alike(table.path, known))]
     if handed_on:
-        pairs = [(table, alike) for table, alike in pairs if table.has_rows and Path(table.path).stem in handed_on]
+        pairs = [
+            (table, alike)
+            for table, alike in pairs
+            if table.has_rows and Path(table.path).stem in handed_on
+        ]
     for table, alike in pairs:
         said = [_other_columns(table, one) for one in alike]
         if all(said):
             return f"{table.path}: {said[0]}"
-    empty = [table.path for table, alike in pairs if not table.has_rows and all(one.has_rows for one in alike)]
-    return f"{', '.join(empty)}: wanted tables with rows, got none" if empty else None  # which may be no fault
+    empty = [
+        table.path
+        for table, alike in pairs
+        if not table.has_rows and all(one.has_rows for one in alike)
+    ]
+    return (
+        f"{', '.join(empty)}: wanted tables with rows, got none" if empty else None
+    )  # which may be no fault
 
 
 def _tables(given: Iterable[Path]) -> Iterator[Table]:
@@ -85,13 +104,21 @@ def _alike(path: str, known: list[Table]) -> list[Table]:
     parts = Path(path).absolute().parts[::-1]
 
     def common(table: Table) -> int:
-        return sum(a == b for a, b in zip(PurePosixPath(table.path).parts[::-1], parts, strict=False))
+        return sum(
+            a == b for a, b in zip(PurePosixPath(table.path).parts[::-1], parts, strict=False)
+        )
 
     def beside(table: Table) -> bool:
         folder, name = PurePosixPath(table.path).parts[-2:]
-        return folder == parts[1] and "_" in name and name.rpartition("_")[2] == parts[0].rpartition("_")[2]
+        return (
+            folder == parts[1]
+            and "_" in name
+            and name.rpartition("_")[2] == parts[0].rpartition("_")[2]
+        )
 
-    named = [table for table in known if PurePosixPath(table.path).name == parts[0]] or list(filter(beside, known))
+    named = [table for table in known if PurePosixPath(table.path).name == parts[0]] or list(
+        filter(beside, known)
+    )
     most = max(map(common, named), default=0)
     return [table for table in named if common(table) == most]
 

@@ -21,7 +21,9 @@ class Keep(Protocol):
 
 
 @contextmanager
-def kept(stage: str, files: Sequence[Path], arguments: Mapping[str, Any], device: str = "cpu") -> Iterator[Keep]:
+def kept(
+    stage: str, files: Sequence[Path], arguments: Mapping[str, Any], device: str = "cpu"
+) -> Iterator[Keep]:
     """Values in a cell of scratch, for as long as all of its key stays the same.
 
     That is the arguments, the content of the files, the code, the packages that compute, and the

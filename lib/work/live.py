@@ -65,5 +65,7 @@ class Curves:
                 self._fails(error)
 
     def _fails(self, error: Exception) -> None:
-        warnings.warn(f"no more live curves of {self.name}: {type(error).__name__}: {error}", stacklevel=3)
+        warnings.warn(
+            f"no more live curves of {self.name}: {type(error).__name__}: {error}", stacklevel=3
+        )
         self._live = None

@@ -24,7 +24,11 @@ def machine(device: str = "cpu") -> dict[str, str]:
         return found
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.exists() else []
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith(("vendor_id", "CPU implementer"))]
+    named = [
+        line.partition(":")[2].strip()
+        for line in lines
+        if line.startswith(("vendor_id", "CPU implementer"))
+    ]
     found["CPU"] = f"{platform.machine()} {named[0] if named else platform.processor()}".strip()
     found["vector instructions"] = torch.backends.cpu.get_cpu_capability()
     return found

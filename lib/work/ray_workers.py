@@ -42,7 +42,10 @@ LARGE = 64 * 1024  # bytes: below, Ray keeps arguments and results in its messag
 IN_FLIGHT = 4  # jobs given to Ray per place of work: enough to hide its delays, few enough to hold in memory
 TRIES = 4  # of a job whose worker is lost
 EVERY = 1.0  # seconds between two reports of progress
-VARIABLES = ("DVC_ROOT", "DVC_EXP_NAME")  # of the environment here, which say where scratch and live curves lie
+VARIABLES = (
+    "DVC_ROOT",
+    "DVC_EXP_NAME",
+)  # of the environment here, which say where scratch and live curves lie
 
 _shipped = False  # whether this process has connected to a cluster, and shipped its code
 
@@ -81,7 +84,9 @@ def spread_over_cluster(
     connect(address)
     needs = {"num_cpus": n_threads, "num_gpus": n_gpus, "memory": n_bytes}
     with _terms(n_threads) as terms:
-        yield from _results(terms, [pickle.dumps((function, job)) for job in jobs], needs, label, bar)
+        yield from _results(
+            terms, [pickle.dumps((function, job)) for job in jobs], needs, label, bar
+        )
 
 
 def connect(address: str) -> None:
@@ -98,20 +103,30 @@ def connect(address: str) -> None:
     with TemporaryDirectory() as folder:
         for part in ("lib", "stages"):
             if (root / part).is_dir():
-                shutil.copytree(root / part, Path(folder, part), ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+                shutil.copytree(
+                    root / part,
+                    Path(folder, part),
+                    ignore=shutil.ignore_patterns("__pycache__", "*.pyc"),
+                )
         if Path("params.yaml").is_file():
             shutil.copy2("params.yaml", folder)
         try:
             ray.init(address, runtime_env={"working_dir": folder}, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError, ImportError) as error:
             said = str(error).strip().split("\n")[0]
-            raise InputError(f"{WORKERS}: wanted a Ray cluster at {address}, got: {said}") from error
+            raise InputError(
+                f"{WORKERS}: wanted a Ray cluster at {address}, got: {said}"
+            ) from error
     _shipped = True
 
 
 def differences(here: Mapping[str, str], there: Mapping[str, str]) -> str:
     """In which points two machines differ, in words; empty where they do not."""
-    points = [f"{key} {there.get(key)}, not {value}" for key, value in here.items() if there.get(key) != value]
+    points = [
+        f"{key} {there.get(key)}, not {value}"
+        for key, value in here.items()
+        if there.get(key) != value
+    ]
     return "; ".join(points)
 
 
@@ -121,10 +136,17 @@ def _terms(n_threads: int) -> Iterator[Terms]:
     home, token = Path.cwd(), secrets.token_hex(8)
     shared = scratch_root().absolute() / "ray" / token
     marks = [shared / "mark", home / ".dvc" / "tmp" / f"{token}.mark"]
-    main = {key: value for key, value in spawn.get_preparation_data("").items() if key.startswith("init_main")}
+    main = {
+        key: value
+        for key, value in spawn.get_preparation_data("").items()
+        if key.startswith("init_main")
+    }
     if not main.get("init_main_from_name", "stages.").startswith("stages."):
         main = {}  # a program that is not shipped, such as pytest: its own functions cannot be jobs
-    variables = {**{name: os.environ.get(name) for name in VARIABLES}, WORKERS: None}  # a job spreads no jobs
+    variables = {
+        **{name: os.environ.get(name) for name in VARIABLES},
+        WORKERS: None,
+    }  # a job spreads no jobs
     mixed = os.environ.get("LAB_MIXED_CPUS", "") not in ("", "0")
     try:
         for mark in marks:
@@ -136,7 +158,9 @@ def _terms(n_threads: int) -> Iterator[Terms]:
         shutil.rmtree(shared, ignore_errors=True)  # a worker may be ending in it
 
 
-def _results(terms: Terms, jobs: list[bytes], needs: Mapping[str, Any], label: str, bar: tqdm) -> Iterator[Any]:
+def _results(
+    terms: Terms, jobs: list[bytes], needs: Mapping[str, Any], label: str, bar: tqdm
+) -> Iterator[Any]:
     """What each job gave, in order; the first error is raised, and a job that lost its worker is tried again."""
     import ray  # pyright: ignore[reportMissingImports]
     from ray.exceptions import RayError  # pyright: ignore[reportMissingImports]
@@ -151,8 +175,14 @@ def _results(terms: Terms, jobs: list[bytes], needs: Mapping[str, Any], label: s
             while waiting and len(running) < IN_FLIGHT * _places(needs, label):
                 number = waiting.pop()
                 tried[number] += 1
-                running[task.remote(given, number, _parcel(terms, f"job-{number}", jobs[number]))] = number
-            ended, _ = ray.wait(list(running), num_returns=len(running), timeout=0) if running else ([], [])
+                running[
+                    task.remote(given, number, _parcel(terms, f"job-{number}", jobs[number]))
+                ] = number
+            ended, _ = (
+                ray.wait(list(running), num_returns=len(running), timeout=0)
+                if running
+                else ([], [])
+            )
             if not ended:
                 ended, _ = ray.wait(list(running), timeout=EVERY)
             for reference in ended:
@@ -196,7 +226,9 @@ def _places(needs: Mapping[str, int], label: str) -> int:
     if not places and label not in _waits:
         _waits.add(label)
         wanted = f"{needs['num_cpus']} CPUs, {needs['num_gpus']} GPUs and {needs['memory'] / 1e9:.2g} GB of memory"
-        tqdm.write(f"{label}: no node of the cluster has {wanted}; waiting for one", file=sys.stderr)
+        tqdm.write(
+            f"{label}: no node of the cluster has {wanted}; waiting for one", file=sys.stderr
+        )
     return places or 1
 
 
@@ -206,8 +238,12 @@ def _lost(error: Exception, number: int, tried: int, label: str) -> None:
     said = f"{type(error).__name__}: {lines[0] if lines else 'no more is known'}"
     if _no_use(error) or tried >= TRIES:
         how = f"its worker was lost {tried} times" if tried > 1 else "its worker was lost"
-        raise StoppedError(f"{label}: job {number}: {how}, the last time by {said}; memory?") from error
-    tqdm.write(f"{label}: job {number} lost its worker, and is tried again: {said}", file=sys.stderr)
+        raise StoppedError(
+            f"{label}: job {number}: {how}, the last time by {said}; memory?"
+        ) from error
+    tqdm.write(
+        f"{label}: job {number} lost its worker, and is tried again: {said}", file=sys.stderr
+    )
 
 
 def _no_use(error: Exception) -> bool:
@@ -278,7 +314,9 @@ def accept(terms: Terms) -> None:
             raise InputError(f"{where}: {wanted}, got one without the mark of this work: {found}")
     code = Path(lib.__path__[0])
     if "runtime_resources" not in code.parts:
-        raise InputError(f"{where}: wanted the code that was shipped, in runtime_resources, got {code}")
+        raise InputError(
+            f"{where}: wanted the code that was shipped, in runtime_resources, got {code}"
+        )
     if found := differences(terms.machine, machine()):
         if not terms.mixed:
             wanted = "wanted a machine that gives the same bits (or LAB_MIXED_CPUS=1)"
@@ -318,7 +356,9 @@ def _reporting(terms: Terms, number: int) -> Iterator[_Report]:
 
 def _carried(error: Exception) -> Exception:
     """The error as it can travel, with the worker's traceback as a note."""
-    error.add_note(f"in the Ray worker on {platform.node()}:\n{''.join(traceback.format_exception(error))}")
+    error.add_note(
+        f"in the Ray worker on {platform.node()}:\n{''.join(traceback.format_exception(error))}"
+    )
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301
     except Exception:

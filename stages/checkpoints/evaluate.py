@@ -23,7 +23,9 @@ def main(metrics: OutFolder, models: list[Path]) -> None:
         "ranks": module_ranks(stacked(models, "spectra")),
         "heads": head_ranks(stacked(models, "pretrained")),
     }
-    rate = float(np.sort(tables["pruning"]["rate"].unique())[tables["pruning"]["rate"].nunique() // 2])
+    rate = float(
+        np.sort(tables["pruning"]["rate"].unique())[tables["pruning"]["rate"].nunique() // 2]
+    )
     measured = {
         **of_plans(tables["plans"]),
         **of_losses(tables["losses"]),
@@ -45,14 +47,30 @@ def stacked(models: list[Path], name: str) -> pd.DataFrame:
     """The tables of that name of all models, one after another; raises `ValueError` where their columns differ."""
     tables = [read_table(model / f"{name}.parquet") for model in models]
     if len({frozenset(table) for table in tables}) > 1:
-        raise ValueError(f"{name}: wanted tables of the same columns, got {[list(table) for table in tables]}")
-    return pd.concat([table.assign(model=model.name) for table, model in zip(tables, models, strict=True)])
+        raise ValueError(
+            f"{name}: wanted tables of the same columns, got {[list(table) for table in tables]}"
+        )
+    return pd.concat(
+        [table.assign(model=model.name) for table, model in zip(tables, models, strict=True)]
+    )
 
 
 def module_ranks(spectra: pd.DataFrame) -> pd.DataFrame:
     """Of the matrices of layers: size and ranks of their updates."""
     found = spectra[(spectra["of"] == "update") & (spectra["head"] == 0) & (spectra["layer"] > 0)]
-    keep = ["model", "run", "step", "layer", "module", "rows", "cols", "norm", "base_norm", "stable_rank", "rank_90"]
+    keep = [
+        "model",
+        "run",
+        "step",
+        "layer",
+        "module",
+        "rows",
+        "cols",
+        "norm",
+        "base_norm",
+        "stable_rank",
+        "rank_90",
+    ]
     return found[[*keep, "edge", "rank_above_edge", "method"]]
 
 
@@ -60,7 +78,20 @@ def head_ranks(spectra: pd.DataFrame) -> pd.DataFrame:
     """Of the products of heads: stable ranks of their updates, through training on each text from its first step on."""
     found = spectra[(spectra["of"] == "update") & (spectra["head"] > 0) & (spectra["step"] > 0)]
     found = found.rename(columns={"run": "text"}).sort_values("text", kind="stable")
-    return found[["model", "step", "layer", "head", "module", "offset", "norm", "stable_rank", "rank_90", "text"]]
+    return found[
+        [
+            "model",
+            "step",
+            "layer",
+            "head",
+            "module",
+            "offset",
+            "norm",
+            "stable_rank",
+            "rank_90",
+            "text",
+        ]
+    ]
 
 
 def budgets_in_words(plans: pd.DataFrame) -> str:
@@ -75,7 +106,9 @@ def named(table: pd.DataFrame, columns: list[str]) -> pd.Index:
 
 def of_plans(plans: pd.DataFrame) -> dict[str, pd.Series]:
     """By model, run and budget: the share of the gain that one rule loses less that of another."""
-    lost = plans[plans["shuffle"] == 0].pivot_table(index=CELL, columns="rule", values="share_lost", observed=True)
+    lost = plans[plans["shuffle"] == 0].pivot_table(
+        index=CELL, columns="rule", values="share_lost", observed=True
+    )
     null = plans[plans["shuffle"] > 0].groupby(CELL)["share_lost"].min().reindex(lost.index)
     names = named(lost.reset_index(), CELL)
     differences = {
@@ -136,7 +169,8 @@ def of_heads(heads: pd.DataFrame) -> dict[str, pd.Series]:
     final = heads[(heads["step"] == heads["step"].max()) & (heads["offset"] == 0)]
     means = final.groupby(["module", "text", "model"])["stable_rank"].mean()
     return {
-        f"permuted_over_learned_{product}": means[f"W_{product}", "permuted"] / means[f"W_{product}", "language"]
+        f"permuted_over_learned_{product}": means[f"W_{product}", "permuted"]
+        / means[f"W_{product}", "language"]
         for product in ("KQ", "VO")
     }
 

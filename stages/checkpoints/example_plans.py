@@ -15,7 +15,9 @@ def main(section: str, measure: str, text: str, models: list[OutFolder]) -> None
         base, tuned = (folder / part for part in ("base", "tuned"))
         for part in (base, tuned):
             verify(part)
-        of_model, of_plans = plan.prepared(section, measure, base, tuned, text, folder / "spectra.parquet")
+        of_model, of_plans = plan.prepared(
+            section, measure, base, tuned, text, folder / "spectra.parquet"
+        )
         work.append(of_model)
         n_bytes += of_plans + adapt.room(base, tuned, budgets)
     check_disk(models[0], n_bytes, section)

@@ -22,7 +22,9 @@ class Generate:
     @property
     def memory(self) -> int:
         """Bytes: the texts, and the parts of which the longest is made."""
-        return 2 * (self.n_bytes + self.n_measured_bytes) + 6 * max(self.n_bytes, self.n_measured_bytes)
+        return 2 * (self.n_bytes + self.n_measured_bytes) + 6 * max(
+            self.n_bytes, self.n_measured_bytes
+        )
 
     @property
     def disk(self) -> int:

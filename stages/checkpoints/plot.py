@@ -43,11 +43,18 @@ def main(tables: Path, figures: OutFolder) -> None:
 def drawings(tables: Path) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn whose tables are there."""
     there = {path.stem for path in tables.glob("*.parquet")}
-    chosen = {name: (draw, names) for name, (draw, names) in FIGURES.items() if there.issuperset(names)}
+    chosen = {
+        name: (draw, names) for name, (draw, names) in FIGURES.items() if there.issuperset(names)
+    }
     if not chosen:
         raise InputError(f"{tables}: wanted the tables of a figure, got {sorted(there)}")
-    read = {name: read_table(tables / f"{name}.parquet") for name in {n for _, names in chosen.values() for n in names}}
-    return {name: partial(draw, *(read[n] for n in names)) for name, (draw, names) in chosen.items()}
+    read = {
+        name: read_table(tables / f"{name}.parquet")
+        for name in {n for _, names in chosen.values() for n in names}
+    }
+    return {
+        name: partial(draw, *(read[n] for n in names)) for name, (draw, names) in chosen.items()
+    }
 
 
 if __name__ == "__main__":

@@ -22,7 +22,9 @@ RTOL = 1e-3  # of a summary that is not used here
 
 def main(base: Path, tuned: Path, rounding: OutFile) -> None:
     check_disk(rounding, room(base, tuned), "rounding")
-    jobs = [(rounded, base, one.checkpoint.folder, one.run, one.step) for one in open_snapshots(tuned)]
+    jobs = [
+        (rounded, base, one.checkpoint.folder, one.run, one.step) for one in open_snapshots(tuned)
+    ]
     how = {"stage": "checkpoints_round", "label": f"rounding of {tuned}", "unit": "snapshot"}
     found = spread_cells({"snapshots": jobs}, n_processes=available_cores(), **how)
     write_table(joined(found["snapshots"], "rounding"), rounding)
@@ -49,7 +51,9 @@ def rows(base: Path, tuned: Path) -> Iterator[dict[str, Any]]:
         exact, stored = update_of(W, W_0), update_of(W.bfloat16(), W_0.bfloat16())
         edge = rounding_edge(W.bfloat16(), W_0.bfloat16())
         sigma, sigma_stored = singular_values(exact), singular_values(stored)
-        ranks = [int(summaries([values.numpy()], RTOL)["rank_90"][0]) for values in (sigma, sigma_stored)]
+        ranks = [
+            int(summaries([values.numpy()], RTOL)["rank_90"][0]) for values in (sigma, sigma_stored)
+        ]
         yield {
             "module": name,
             "relative_update": float(exact.norm() / W_0.double().norm()),

@@ -17,7 +17,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.checkpoints.folders import Checkpoint, check_pair, layer_of, load_tensor, open_checkpoint, open_snapshots
+from lib.checkpoints.folders import (
+    Checkpoint,
+    check_pair,
+    layer_of,
+    load_tensor,
+    open_checkpoint,
+    open_snapshots,
+)
 from lib.checkpoints.heads import attention_tensors, heads, rotation
 from lib.checkpoints.update_spectra import (
     chosen_method,
@@ -40,7 +47,15 @@ from lib.work.compute import available_cores
 
 SEED = 0  # of randomised ranges: every matrix has a draw of its own
 RTOL = 1e-3  # of the numerical rank
-NUMBERS = ("norm", "stable_rank", "effective_rank", "numerical_rank", "rank_90", "rank_95", "rank_99")
+NUMBERS = (
+    "norm",
+    "stable_rank",
+    "effective_rank",
+    "numerical_rank",
+    "rank_90",
+    "rank_95",
+    "rank_99",
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +88,9 @@ def prepared(section: str, base: Path, snapshots: Path) -> tuple[list[tuple[Any,
             for layer, *described in layers(begun, one.checkpoint, rows)
         ]
     if not jobs:
-        raise InputError(f"{snapshots}: wanted a checkpoint tuned from the base, got the base itself")
+        raise InputError(
+            f"{snapshots}: wanted a checkpoint tuned from the base, got the base itself"
+        )
     return jobs, COPIES * sum(written(begun, len(params.rotary_offsets), *job[6:8]) for job in jobs)
 
 
@@ -88,14 +105,22 @@ def measure(jobs: list[tuple[Any, ...]], snapshots: Path, spectra: Path) -> None
     )["layers"]
     table = joined(cells, "spectra")
     if not (table[table["of"] == "update"]["norm"] > 0).any():
-        raise InputError(f"{snapshots}: wanted weights that differ from the base's, got none that does")
+        raise InputError(
+            f"{snapshots}: wanted weights that differ from the base's, got none that does"
+        )
     write_table(table, spectra)
 
 
-def written(base: Checkpoint, n_offsets: int, matrices: Sequence[str], parts: dict[str, str]) -> int:
+def written(
+    base: Checkpoint, n_offsets: int, matrices: Sequence[str], parts: dict[str, str]
+) -> int:
     """Bytes of the rows of one layer, a quarter of which are singular values: of matrices, and of heads' products."""
     of_matrices = sum(min(base.tensors[name].shape) for name in matrices)
-    of_heads = 3 * (1 + n_offsets) * max((max(base.tensors[name].shape) for name in parts.values()), default=0)
+    of_heads = (
+        3
+        * (1 + n_offsets)
+        * max((max(base.tensors[name].shape) for name in parts.values()), default=0)
+    )
     return 4 * 8 * (of_matrices + of_heads) + 12_000
 
 
@@ -110,7 +135,11 @@ def layers(base: Checkpoint, tuned: Checkpoint, rows: dict[str, int]) -> Iterato
         names = sorted({*inside, *parts.values()})
         files = sorted({one.tensors[name].file for one in (base, tuned) for name in names})
         places = {
-            name: [files.index(base.tensors[name].file), files.index(tuned.tensors[name].file), rows[name]]
+            name: [
+                files.index(base.tensors[name].file),
+                files.index(tuned.tensors[name].file),
+                rows[name],
+            ]
             for name in names
         }
         yield (layer, inside, parts, places, config, *files)
@@ -134,9 +163,15 @@ def measure_layer(
         return lambda name: load_tensor(files[places[name][which]], name)[: places[name][2]]
 
     labels = {"run": run_name, "step": step, "layer": layer}
-    found = [{**labels, **matrix_row(params, name, loader(0)(name), loader(1)(name))} for name in matrices]
+    found = [
+        {**labels, **matrix_row(params, name, loader(0)(name), loader(1)(name))}
+        for name in matrices
+    ]
     if parts:
-        found += [{**labels, **row} for row in head_rows(params, json.loads(config), parts, loader, initial)]
+        found += [
+            {**labels, **row}
+            for row in head_rows(params, json.loads(config), parts, loader, initial)
+        ]
     return {"spectra": pd.DataFrame(found)}
 
 

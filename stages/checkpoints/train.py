@@ -40,7 +40,9 @@ class Training:
 
     def __post_init__(self) -> None:
         if any(step >= self.n_steps for step in self.snapshot_steps):
-            raise ValueError(f"snapshot_steps: wanted steps below n_steps = {self.n_steps}, got {self.snapshot_steps}")
+            raise ValueError(
+                f"snapshot_steps: wanted steps below n_steps = {self.n_steps}, got {self.snapshot_steps}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,43 +67,72 @@ class Train(Seeds):
     def n_weights(self) -> int:
         """At most, of either kind."""
         d, d_mlp = self.d_model, self.d_mlp
-        return (256 * 2 + self.seq_len + 2) * d + self.n_layers * (4 * d * d + 3 * d * d_mlp + 9 * d + d_mlp)
+        return (256 * 2 + self.seq_len + 2) * d + self.n_layers * (
+            4 * d * d + 3 * d * d_mlp + 9 * d + d_mlp
+        )
 
     def written(self, cases: Mapping[str, Training]) -> int:
         """Bytes: the snapshots of all trainings, each with its header and config, and the base once more."""
         of_base = len(NULLS) * (1 + len(cases["base"].snapshot_steps)) + 1
         tuned = [1 + len(case.snapshot_steps) for name, case in cases.items() if name != "base"]
-        return (of_base + self.n_seeds * sum(tuned)) * (4 * self.n_weights + 2000 * self.n_layers + 5000)
+        return (of_base + self.n_seeds * sum(tuned)) * (
+            4 * self.n_weights + 2000 * self.n_layers + 5000
+        )
 
     def __post_init__(self) -> None:
         if self.d_model % self.n_heads or self.n_heads % self.n_kv_heads:
             wanted = "n_heads: wanted a divisor of d_model and a multiple of n_kv_heads"
-            raise ValueError(f"{wanted}, got {self.n_heads} for {self.d_model} and {self.n_kv_heads}")
+            raise ValueError(
+                f"{wanted}, got {self.n_heads} for {self.d_model} and {self.n_kv_heads}"
+            )
 
 
 def main(section: str, trainings: Path, texts: Path, models: list[OutFolder]) -> None:
     params = read_params(section, Train)
     cases = {one.name: one for one in read_cases(trainings, Training)}
     if "base" not in cases or len(cases) < 2:
-        raise InputError(f"{trainings}: wanted a case named base and one or more that are tuned, got {list(cases)}")
+        raise InputError(
+            f"{trainings}: wanted a case named base and one or more that are tuned, got {list(cases)}"
+        )
     for folder in models:
         if folder.name not in get_args(Kind):
-            raise InputError(f"{folder}: wanted a folder named {' or '.join(get_args(Kind))}, got {folder.name}")
+            raise InputError(
+                f"{folder}: wanted a folder named {' or '.join(get_args(Kind))}, got {folder.name}"
+            )
     check_disk(models[0], COPIES * len(models) * params.written(cases), section)
     for folder in models:
         for part, depth in (("base", ""), ("tuned", "*/*/"), ("pretrained", "*/*/")):
-            clear(folder / part, *(depth + name for name in ("config.json", "model.safetensors", "SHA256SUMS")))
+            clear(
+                folder / part,
+                *(depth + name for name in ("config.json", "model.safetensors", "SHA256SUMS")),
+            )
     scratch = cases.pop("base")
     first = {
-        folder / "pretrained" / name: (scratch, folder.name, texts / f"{name}.txt", None, "base", name)
+        folder / "pretrained" / name: (
+            scratch,
+            folder.name,
+            texts / f"{name}.txt",
+            None,
+            "base",
+            name,
+        )
         for folder in models
         for name in NULLS
     }
     compute(params, first, "bases and their nulls")
     for folder in models:
-        shutil.copytree(folder / "pretrained" / "language" / step_name(scratch.n_steps), folder / "base")
+        shutil.copytree(
+            folder / "pretrained" / "language" / step_name(scratch.n_steps), folder / "base"
+        )
     then = {
-        folder / "tuned" / f"{name}-{seed}": (one, folder.name, texts / "tuned.txt", folder / "base", name, seed)
+        folder / "tuned" / f"{name}-{seed}": (
+            one,
+            folder.name,
+            texts / "tuned.txt",
+            folder / "base",
+            name,
+            seed,
+        )
         for folder in models
         for name, one in cases.items()
         for seed in params.seeds
@@ -116,7 +147,12 @@ def compute(params: Train, trainings: Mapping[Path, tuple], label: str) -> None:
     """
     kinds = [kind for _, kind, *_ in trainings.values()]
     models = {kind: fresh(params, kind) for kind in kinds}
-    how = {"stage": "checkpoints_train", "label": label, "unit": "step", "size": lambda _, one, *rest: one.n_steps}
+    how = {
+        "stage": "checkpoints_train",
+        "label": label,
+        "unit": "step",
+        "size": lambda _, one, *rest: one.n_steps,
+    }
     jobs = [(train, replace(params, n_seeds=1), *arguments) for arguments in trainings.values()]
     courses: list[Course] = spread_cells({"": jobs}, n_processes=available_cores(), **how)[""]
     for folder, kind, course in zip(trainings, kinds, courses, strict=True):
@@ -126,7 +162,14 @@ def compute(params: Train, trainings: Mapping[Path, tuple], label: str) -> None:
             write_sums(folder / step_name(row["step"]))
 
 
-def train(params: Train, training: Training, kind: Any, text: Path, start: Path | None, *purpose: str | int) -> Course:
+def train(
+    params: Train,
+    training: Training,
+    kind: Any,
+    text: Path,
+    start: Path | None,
+    *purpose: str | int,
+) -> Course:
     """One training by AdamW without weight decay; the rate rises, then falls on a line. Its snapshots."""
     model, states = begun(params, kind, start), []
     source = generator(params.first_seed, "batches", *purpose)
@@ -144,7 +187,12 @@ def begun(params: Train, kind: Any, start: Path | None) -> torch.nn.Module:
 
 
 def descent(
-    model: torch.nn.Module, text: Path, params: Train, n_steps: int, learning_rate: float, source: torch.Generator
+    model: torch.nn.Module,
+    text: Path,
+    params: Train,
+    n_steps: int,
+    learning_rate: float,
+    source: torch.Generator,
 ) -> Iterator[int]:
     """Train what of the model asks for a gradient; yields the number of steps that are done, from 0 to all of them."""
     tokens = torch.frombuffer(bytearray(text.read_bytes()), dtype=torch.uint8).long()
@@ -163,7 +211,9 @@ def descent(
 
 def fresh(params: Train, kind: Any) -> torch.nn.Module:
     names = ("d_model", "n_layers", "n_heads", "n_kv_heads", "d_mlp", "init_scale", "seq_len")
-    return small_model(kind, **{name: getattr(params, name) for name in names}, seed=params.first_seed)
+    return small_model(
+        kind, **{name: getattr(params, name) for name in names}, seed=params.first_seed
+    )
 
 
 def windows(tokens: Tensor, params: Train, source: torch.Generator) -> Tensor:

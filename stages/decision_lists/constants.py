@@ -9,7 +9,12 @@ import torch
 from torch import Tensor
 
 from lib.decision_lists.attention import Rows, loss_gradients
-from lib.decision_lists.bounds import descent_bound, flow_bound, least_feasible_length, rarest_conflict
+from lib.decision_lists.bounds import (
+    descent_bound,
+    flow_bound,
+    least_feasible_length,
+    rarest_conflict,
+)
 from lib.decision_lists.lists import Law, Task, own_lists, subsets
 from lib.files.files import InputError, clear
 from lib.files.memory import COPIES, check_disk, table_memory
@@ -55,7 +60,15 @@ class Constants:
         chances = law.probabilities(subsets(self.n_tokens, self.seq_len), 1, generator(0, "none"))
         names = tuple(range(self.n_tokens))
         return Task(
-            self.name, "constants", self.n_tokens, self.seq_len, False, lists, names, tuple(chances.tolist()), law.label
+            self.name,
+            "constants",
+            self.n_tokens,
+            self.seq_len,
+            False,
+            lists,
+            names,
+            tuple(chances.tolist()),
+            law.label,
         )
 
 
@@ -78,7 +91,10 @@ class Settings:
 
 def main(section: str, by_hand: Path, tables: OutFolder) -> None:
     use_threads(1)
-    params, constants = read_params(section, Settings), {case.name: case for case in read_cases(by_hand, Constants)}
+    params, constants = (
+        read_params(section, Settings),
+        {case.name: case for case in read_cases(by_hand, Constants)},
+    )
     if params.monte_carlo_task not in constants:
         wanted = f"wanted one of {sorted(constants)}, the tasks of {by_hand}"
         raise InputError(f"{section}.monte_carlo_task: {wanted}, got {params.monte_carlo_task!r}")
@@ -89,7 +105,11 @@ def main(section: str, by_hand: Path, tables: OutFolder) -> None:
     }
     n_samples = len(params.monte_carlo_samples) * params.monte_carlo_repeats
     # Two numbers of each sample, few rows of each other job; tables' own, also of each job in scratch.
-    check_disk(tables, COPIES * (16 * n_samples + 1500 * (len(constants) + len(params.list_lengths)) + 10_000), section)
+    check_disk(
+        tables,
+        COPIES * (16 * n_samples + 1500 * (len(constants) + len(params.list_lengths)) + 10_000),
+        section,
+    )
     clear(tables, "*.parquet")
     how = {"stage": "decision_lists_constants", "label": section, "unit": "job"}
     found = spread_cells(jobs, n_processes=available_cores(), **how)
@@ -116,13 +136,18 @@ def compared(case: Constants) -> Tables:
         "earliest": descent.earliest,
         "latest": descent.latest,
     }
-    rows = [{"constant": name, "found": value, "by_hand": getattr(case, name)} for name, value in found.items()]
+    rows = [
+        {"constant": name, "found": value, "by_hand": getattr(case, name)}
+        for name, value in found.items()
+    ]
     return {"constants": pd.DataFrame(rows).assign(task=case.name)}
 
 
 def feasible(length: int) -> Tables:
     """The least n at which part 2 can be met, whichever ε is chosen, for lists of that length."""
-    return {"feasible": pd.DataFrame([{"length": length, "least_n": least_feasible_length(length)}])}
+    return {
+        "feasible": pd.DataFrame([{"length": length, "least_n": least_feasible_length(length)}])
+    }
 
 
 def monte_carlo(task: Task, params: Settings) -> Tables:

@@ -39,7 +39,9 @@ def main(section: str, tasks: Path, tables: OutFolder) -> None:
     listed = read_as("a table of tasks", lambda _: tasks_by_name(rows), tasks).values()
     check_memory(section, max((task.memory for task in listed), default=0))
     jobs = [(control, task, params) for task in listed if task.use == "controls"]
-    check_disk(tables, COPIES * (1500 * len(jobs) + 5000), section)  # seven rows of each, and a table in scratch
+    check_disk(
+        tables, COPIES * (1500 * len(jobs) + 5000), section
+    )  # seven rows of each, and a table in scratch
     clear(tables, "*.parquet")
     tables.mkdir(parents=True, exist_ok=True)
     how = {"stage": "decision_lists_control", "label": section, "unit": "task"}
@@ -75,7 +77,9 @@ def control(task: Task, params: Control) -> Tables:
         "the same, on those rows": with_head.accuracy(from_heads),
         "W = 0 with the best V": exact.accuracy(trained(exact, "V")),
     }
-    rows = [{"task": task.name, "control": name, "accuracy": value} for name, value in found.items()]
+    rows = [
+        {"task": task.name, "control": name, "accuracy": value} for name, value in found.items()
+    ]
     return {"controls": pd.DataFrame(rows)}
 
 

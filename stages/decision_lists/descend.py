@@ -12,7 +12,13 @@ import torch
 from torch import Tensor
 
 from lib.decision_lists.attention import PopulationLoss, Rows, attention_margins, attention_rows
-from lib.decision_lists.bounds import DescentBound, descent_bound, flow_bound, rarest_conflict, with_noise
+from lib.decision_lists.bounds import (
+    DescentBound,
+    descent_bound,
+    flow_bound,
+    rarest_conflict,
+    with_noise,
+)
 from lib.decision_lists.certificates import list_order_margin, logit_margin
 from lib.decision_lists.descent import CompliantDescent, compliant_descent, largest_curvature
 from lib.decision_lists.lists import COLUMNS, Task, tasks_by_name
@@ -59,7 +65,9 @@ def main(section: str, solver: str, tasks: Path, tables: OutFolder) -> None:
     listed = read_as("a table of tasks", lambda _: tasks_by_name(rows), tasks).values()
     check_memory(section, max((memory(task, solve) for task in listed), default=0))
     both = [(task, noise) for task in listed if task.use == "both" for noise in params.noise]
-    both.sort(key=lambda one: -one[0].n_tokens)  # the longest first, so that no process waits for one
+    both.sort(
+        key=lambda one: -one[0].n_tokens
+    )  # the longest first, so that no process waits for one
     jobs = {
         "both": [(descend_both, task, noise, params.noise_seed, solve) for task, noise in both],
         "alone": [(descend_alone, task, solve) for task in listed if task.use == "alone"],
@@ -82,7 +90,9 @@ def memory(task: Task, solve: Solver) -> int:
     """Bytes: the loss's curvature, with pairs of tokens, and every step, with its weights and gradients."""
     n_pairs = task.n_tokens**2
     return (
-        task.memory * task.n_tokens // 2 + 16 * solve.lanczos_iterations * n_pairs + solve.max_steps * 4 * 8 * n_pairs
+        task.memory * task.n_tokens // 2
+        + 16 * solve.lanczos_iterations * n_pairs
+        + solve.max_steps * 4 * 8 * n_pairs
     )
 
 
@@ -134,8 +144,12 @@ def descend_alone(task: Task, solve: Solver) -> Tables:
     def curvature(weights: Weights, known: float) -> float:
         return loss.attention_curvature(weights)
 
-    found = descend(loss, {"W": torch.zeros_like(P), "V": bound.scale * P}, ("W",), right, curvature, solve)
-    certified = list_order_margin(found.steps[-1].weights["W"], task.lists, task.seq_len, repeats=False)
+    found = descend(
+        loss, {"W": torch.zeros_like(P), "V": bound.scale * P}, ("W",), right, curvature, solve
+    )
+    certified = list_order_margin(
+        found.steps[-1].weights["W"], task.lists, task.seq_len, repeats=False
+    )
     limits = {"scale": bound.scale, "bound": 2 * bound.time / found.step_size}
     return {"alone": pd.DataFrame([described(task, found) | limits | {"margin": certified}])}
 
@@ -145,14 +159,19 @@ def descend_both(task: Task, noise: Noise, noise_seed: int, solve: Solver) -> Ta
     loss = PopulationLoss(Rows.of(*task.classes), task.labels)
     bound, residual, V_0 = start_of(task, noise, loss, noise_seed)
     P = task.label_matrix
-    draw, near = torch.randn(2 * P.numel(), generator=generator(0, "curvature"), dtype=torch.float64), None
+    draw, near = (
+        torch.randn(2 * P.numel(), generator=generator(0, "curvature"), dtype=torch.float64),
+        None,
+    )
 
     def right(weights: Weights) -> bool:
         return bool(loss.right(weights).all())
 
     def curvature(weights: Weights, known: float) -> float:
         nonlocal near
-        value, near = largest_curvature(*loss.hessian(weights), draw, solve.lanczos_iterations, known, near)
+        value, near = largest_curvature(
+            *loss.hessian(weights), draw, solve.lanczos_iterations, known, near
+        )
         return value
 
     found = descend(loss, {"W": torch.zeros_like(P), "V": V_0}, ("W", "V"), right, curvature, solve)
@@ -170,12 +189,19 @@ def descend_both(task: Task, noise: Noise, noise_seed: int, solve: Solver) -> Ta
         "earliest": bound.earliest / eta,
         "latest": bound.latest / eta,
         "margin": logit_margin(
-            last.weights["W"], last.weights["V"], task.lists, task.permutation, task.seq_len, repeats=False
+            last.weights["W"],
+            last.weights["V"],
+            task.lists,
+            task.permutation,
+            task.seq_len,
+            repeats=False,
         ),
         "start_deviation": deviations[0],
         "deviation": max(deviations),
         "V_moved": float((last.weights["V"] - V_0).abs().max()),
-        "largest_attention": max(float(attention_rows(s.weights["W"], loss.rows).amax()) for s in found.steps)
+        "largest_attention": max(
+            float(attention_rows(s.weights["W"], loss.rows).amax()) for s in found.steps
+        )
         * task.seq_len,
     }
     looked = pd.Series(found.curvatures).ffill()  # where there was no look, the last
@@ -185,21 +211,32 @@ def descend_both(task: Task, noise: Noise, noise_seed: int, solve: Solver) -> Ta
         "wrong": [1 - loss.accuracy(step.weights) for step in found.steps],
         "step_times_curvature": eta * looked,
     }
-    return {"both": pd.DataFrame([row]), "courses": pd.DataFrame(course).assign(task=task.name, noise=noise)}
+    return {
+        "both": pd.DataFrame([row]),
+        "courses": pd.DataFrame(course).assign(task=task.name, noise=noise),
+    }
 
 
-def start_of(task: Task, noise: Noise, loss: PopulationLoss, seed: int) -> tuple[DescentBound, float, Tensor]:
+def start_of(
+    task: Task, noise: Noise, loss: PopulationLoss, seed: int
+) -> tuple[DescentBound, float, Tensor]:
     """The constants, the relative residual of c = 10 n² L_0 / δ + 4 ε n, and V_0.
 
     ε is that of the start without noise; with noise, L_0 is the loss that is measured, and c its fixed point.
     """
-    plain = descent_bound(min(p for p in task.probability if p > 0), task.n_tokens, task.seq_len, task.longest)
+    plain = descent_bound(
+        min(p for p in task.probability if p > 0), task.n_tokens, task.seq_len, task.longest
+    )
     P = task.label_matrix
     offset, W_0 = torch.zeros_like(P), torch.zeros_like(P)
     if noise == "uniform":
-        draw = torch.rand(P.shape, generator=generator(seed, "noise", task.name), dtype=torch.float64)
+        draw = torch.rand(
+            P.shape, generator=generator(seed, "noise", task.name), dtype=torch.float64
+        )
         offset = plain.epsilon / 2 * (2 * draw - 1)
-    elif noise == "adversarial":  # the steepest ascent of the loss within ε/2 an entry, until no sign changes
+    elif (
+        noise == "adversarial"
+    ):  # the steepest ascent of the loss within ε/2 an entry, until no sign changes
         for _ in range(FLIPS):
             _, gradients = loss({"W": W_0, "V": plain.scale * P + offset})
             signs = gradients["V"].sign() * (gradients["V"].abs() > ROUNDING)

@@ -74,11 +74,19 @@ def main(
 ) -> None:
     params = read_params(section, Evaluate)
     files = of_flow, of_scales, of_train
-    listed = tasks_by_name(row for file in files for row in read_table(file, COLUMNS).to_dict("records"))
+    listed = tasks_by_name(
+        row for file in files for row in read_table(file, COLUMNS).to_dict("records")
+    )
     if params.shown_task not in listed:
-        raise InputError(f"{section}.shown_task: wanted a task of {of_train}, got {params.shown_task!r}")
+        raise InputError(
+            f"{section}.shown_task: wanted a task of {of_train}, got {params.shown_task!r}"
+        )
     folders = (flow, scales, descend, train, control, check, constants, certify)
-    tables = {file.stem: read_table(file) for folder in folders for file in sorted(folder.glob("*.parquet"))}
+    tables = {
+        file.stem: read_table(file)
+        for folder in folders
+        for file in sorted(folder.glob("*.parquet"))
+    }
     tables |= {
         **of_theorem(tables, listed, params, section),
         **{
@@ -86,14 +94,20 @@ def main(
             for name in ("starts", "joint")
             if name in tables
         },
-        "lemmas": pd.concat([lemma_ratios(tables.pop(f"lemma_{number}"), number) for number in (1, 2)]),
-        "feasible": tables["feasible"].assign(closed_form=tables["feasible"]["length"].map(closed_form_length)),
+        "lemmas": pd.concat(
+            [lemma_ratios(tables.pop(f"lemma_{number}"), number) for number in (1, 2)]
+        ),
+        "feasible": tables["feasible"].assign(
+            closed_form=tables["feasible"]["length"].map(closed_form_length)
+        ),
         "spectra": with_ranks(read_table(spectra), listed, params),
         **shown(listed[params.shown_task], joint, params),
     }
     if "courses" in tables:
         by_run = tables["courses"].groupby(["task", "noise"], sort=False, group_keys=False)
-        tables["courses"] = pd.concat([thinned(course, params.path_points, logarithmic=True) for _, course in by_run])
+        tables["courses"] = pd.concat(
+            [thinned(course, params.path_points, logarithmic=True) for _, course in by_run]
+        )
     measured = {
         **flow_measures(tables),
         **law_measures(tables, params.law_from),
@@ -123,19 +137,29 @@ def of_theorem(tables: Tables, listed: dict[str, Task], params: Evaluate, sectio
     theorem, paths = with_ties(tables["theorem"]), tables["paths"]
     missing = sorted(set(params.paths) - set(theorem["task"]))
     if missing:
-        raise InputError(f"{section}.paths: wanted tasks whose use is theorem or bound, got {missing}")
+        raise InputError(
+            f"{section}.paths: wanted tasks whose use is theorem or bound, got {missing}"
+        )
     chosen = {*params.paths, *theorem["task"][theorem["lost"] > 0]}
     limits = {name: limit_of(listed[name]) for name in theorem["task"]}
     found = {"theorem": theorem.assign(late_limit=theorem["task"].map(limits))}
     by_task = paths[paths["task"].isin(chosen)].groupby("task", sort=False)
-    found["paths"] = pd.concat([thinned(path, params.path_points) for _, path in by_task]) if chosen else paths.head(0)
+    found["paths"] = (
+        pd.concat([thinned(path, params.path_points) for _, path in by_task])
+        if chosen
+        else paths.head(0)
+    )
     late = late_losses(theorem, paths, limits)
     return found | {"late": late} if len(late) else found
 
 
 def limit_of(task: Task) -> float:
     """What the loss times c² t comes to; NaN where the support of the law may leave some order open."""
-    every_order = not task.repeats and min(task.probability) > 0 and task.n_tokens - task.longest >= task.seq_len - 1
+    every_order = (
+        not task.repeats
+        and min(task.probability) > 0
+        and task.n_tokens - task.longest >= task.seq_len - 1
+    )
     return late_loss_constant(task.lists, task.n_tokens, task.seq_len) if every_order else math.nan
 
 
@@ -143,13 +167,22 @@ def setup_of(tables: Tables, params: Evaluate) -> dict[str, float | str]:
     """The sizes that statements name."""
 
     def among(name: str, column: str, between: str = " to ") -> str:
-        values = [f"{value:g}" for value in sorted(tables[name][column].unique())] if name in tables else []
-        return between.join(dict.fromkeys(values[:1] + values[-1:] if between == " to " else values)) or "no"
+        values = (
+            [f"{value:g}" for value in sorted(tables[name][column].unique())]
+            if name in tables
+            else []
+        )
+        return (
+            between.join(dict.fromkeys(values[:1] + values[-1:] if between == " to " else values))
+            or "no"
+        )
 
     def number(name: str) -> int:
         return len(tables[name]) if name in tables else 0
 
-    last = {name: int(tables[name]["step"].max()) for name in ("alignment", "starts") if name in tables}
+    last = {
+        name: int(tables[name]["step"].max()) for name in ("alignment", "starts") if name in tables
+    }
     return {
         "theorem_runs": number("theorem"),
         "learned_runs": int((~tables["theorem"]["at_once"]).sum()) if "theorem" in tables else 0,
@@ -187,24 +220,36 @@ def with_ranks(spectra: pd.DataFrame, listed: dict[str, Task], params: Evaluate)
     tasks = [listed[name] for name in updates["task"]]
     expected = [task.n_tokens - 1 if task.law == "uniform" else len(task.heads) for task in tasks]
     early = columns["time"].between(params.early_begin, params.early_end)
-    return columns.assign(numerical_rank=rank, expected_rank=expected, early=early, rtol=params.rtol)
+    return columns.assign(
+        numerical_rank=rank, expected_rank=expected, early=early, rtol=params.rtol
+    )
 
 
 def shown(task: Task, runs: Path, params: Evaluate) -> Tables:
     """W of one run by the places of each list, and the attention on a few sequences before and after."""
     opened = open_run(runs / file_name(task.name))
     if params.shown_seed not in opened.layout.seeds:
-        raise InputError(f"shown_seed: wanted one of {opened.layout.seeds}, got {params.shown_seed}")
-    first, last = (opened.weights(i)["W"][opened.layout.seeds.index(params.shown_seed)] for i in (0, -1))
+        raise InputError(
+            f"shown_seed: wanted one of {opened.layout.seeds}, got {params.shown_seed}"
+        )
+    first, last = (
+        opened.weights(i)["W"][opened.layout.seeds.index(params.shown_seed)] for i in (0, -1)
+    )
     weights = []
     for a, entries in enumerate(task.lists):
-        for rank, b in enumerate([*entries, *(b for b in range(task.n_tokens) if b not in entries)], 1):
+        for rank, b in enumerate(
+            [*entries, *(b for b in range(task.n_tokens) if b not in entries)], 1
+        ):
             place = rank if rank <= len(entries) else 0
-            weights.append({"query": a, "key": b, "row": rank, "place": place, "W": float(last[b, a])})
+            weights.append(
+                {"query": a, "key": b, "row": rank, "place": place, "W": float(last[b, a])}
+            )
     step = max(1, len(task.counts) // params.shown_sequences)
     chosen = list(range(0, len(task.counts), step))[: params.shown_sequences]
     attention = [
-        pd.DataFrame(attention_on_sequences(W, task.counts[chosen], task.star[chosen])).assign(when=when)
+        pd.DataFrame(attention_on_sequences(W, task.counts[chosen], task.star[chosen])).assign(
+            when=when
+        )
         for when, W in (("before", first), ("after", last))
     ]
     return {"weights": pd.DataFrame(weights), "attention": pd.concat(attention, ignore_index=True)}

@@ -56,7 +56,9 @@ class Group(Seeds):
     def __post_init__(self) -> None:
         for kind in self.lists:
             if kind not in KINDS and not kind.startswith(OWN):
-                raise ValueError(f"lists: wanted {', '.join(KINDS)}, or such as own 1 0 / 1, got {kind!r}")
+                raise ValueError(
+                    f"lists: wanted {', '.join(KINDS)}, or such as own 1 0 / 1, got {kind!r}"
+                )
         for law in self.laws:
             try:
                 Law.named(law)
@@ -69,18 +71,30 @@ class Group(Seeds):
 
     @property
     def n_tasks(self) -> int:
-        return len(self.list_lengths) * len(self.lists) * len(self.laws) * len(self.n_heads) * self.n_seeds
+        return (
+            len(self.list_lengths)
+            * len(self.lists)
+            * len(self.laws)
+            * len(self.n_heads)
+            * self.n_seeds
+        )
 
     @property
     def memory(self) -> int:
         """Bytes: the sequences of the law, as counts and as texts on the way to a table, and every task's law."""
-        of_classes = self.n_classes * (56 + 16 * self.seq_len + 32 * self.n_tokens + 64 * self.n_tasks)
+        of_classes = self.n_classes * (
+            56 + 16 * self.seq_len + 32 * self.n_tokens + 64 * self.n_tasks
+        )
         return of_classes + self.n_tasks * 500
 
     @property
     def disk(self) -> int:
         """Bytes: of every task its law, its lists, which may be own ones, its labels and names."""
-        return 8 * self.n_tasks * (self.n_classes + self.n_tokens * (1 + max(self.longest, default=0)) + 100)
+        return (
+            8
+            * self.n_tasks
+            * (self.n_classes + self.n_tokens * (1 + max(self.longest, default=0)) + 100)
+        )
 
     @property
     def longest(self) -> list[int]:
@@ -98,7 +112,9 @@ class Group(Seeds):
 
     def task(self, length: int, kind: str, law: Law, n_heads: int, seed: int) -> Task:
         n_tokens, seq_len = self.n_tokens, self.seq_len
-        draw = generator(seed, "task", f"{n_tokens}, {seq_len}, {length}, {kind}, {n_heads}, {law.name}")
+        draw = generator(
+            seed, "task", f"{n_tokens}, {seq_len}, {length}, {kind}, {n_heads}, {law.name}"
+        )
         counts = (multisets if self.repeats else subsets)(n_tokens, seq_len)
         lists: Lists
         if kind == "cyclic":
@@ -122,9 +138,13 @@ def main(groups: Path, flow: OutFile, scales: OutFile, descend: OutFile, train: 
     listed = read_cases(groups, Group)
     missing = sorted(set(NEEDED) - {group.use for group in listed})
     if missing:
-        raise InputError(f"{groups}: wanted a group for each of {list(NEEDED)}, got none for {missing}")
+        raise InputError(
+            f"{groups}: wanted a group for each of {list(NEEDED)}, got none for {missing}"
+        )
     check_memory(str(groups), sum(group.memory for group in listed))
-    check_disk(flow, COPIES * (40_000 + sum(group.disk for group in listed)), str(groups))  # and the tables' own
+    check_disk(
+        flow, COPIES * (40_000 + sum(group.disk for group in listed)), str(groups)
+    )  # and the tables' own
     made: list[Task] = []
     for group in listed:
         try:
@@ -138,8 +158,16 @@ def main(groups: Path, flow: OutFile, scales: OutFile, descend: OutFile, train: 
         numbers[task.group] += 1
     columns = list(made[0].as_row())
     # A file for the stages that read it: a change of one group leaves what the others are for as it is.
-    for file, uses in ((flow, ForFlow), (scales, ForScales), (descend, ForDescent), (train, ForTraining)):
-        write_table(pd.DataFrame([row for row in rows if row["use"] in get_args(uses)], columns=columns), file)
+    for file, uses in (
+        (flow, ForFlow),
+        (scales, ForScales),
+        (descend, ForDescent),
+        (train, ForTraining),
+    ):
+        write_table(
+            pd.DataFrame([row for row in rows if row["use"] in get_args(uses)], columns=columns),
+            file,
+        )
     print(f"{len(made)} tasks in {len(numbers)} groups")
 
 

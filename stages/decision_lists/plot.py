@@ -24,7 +24,12 @@ from lib.decision_lists.figures.convergence import (
     scale_crossover,
     sequences_with_repeats,
 )
-from lib.decision_lists.figures.descents import descents_alone, descents_on_both, minibatches, outcomes
+from lib.decision_lists.figures.descents import (
+    descents_alone,
+    descents_on_both,
+    minibatches,
+    outcomes,
+)
 from lib.decision_lists.figures.proofs import (
     certificates,
     constants_by_hand,

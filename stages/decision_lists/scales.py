@@ -64,15 +64,27 @@ def main(section: str, solver: str, tasks: Path, tables: OutFolder, runs: OutFol
     listed = read_as("a table of tasks", lambda _: tasks_by_name(rows), tasks).values()
     check_memory(section, max((memory(task, params, solve) for task in listed), default=0))
     spectra = [task for task in listed if task.use == "spectral"]
-    of_runs = sum(params.spectral.n_snapshots * (8 * task.n_tokens**2 + 1000) + 10_000 for task in spectra)
-    check_disk(runs, COPIES * (of_runs + 200 * len(listed) * (1 + len(params.law_scales)) + 10_000), section)
+    of_runs = sum(
+        params.spectral.n_snapshots * (8 * task.n_tokens**2 + 1000) + 10_000 for task in spectra
+    )
+    check_disk(
+        runs,
+        COPIES * (of_runs + 200 * len(listed) * (1 + len(params.law_scales)) + 10_000),
+        section,
+    )
     jobs = {
         "law": [(law, task, params.law_scales, solve) for task in listed if task.use == "law"],
         "spectral": [(spectral, task, params.spectral, solve) for task in spectra],
     }
     clear(tables, "*.parquet")
     clear_runs(runs)
-    found = spread_cells(jobs, stage="decision_lists_scales", n_processes=available_cores(), label=section, unit="run")
+    found = spread_cells(
+        jobs,
+        stage="decision_lists_scales",
+        n_processes=available_cores(),
+        label=section,
+        unit="run",
+    )
     tables.mkdir(parents=True, exist_ok=True)
     if found["law"]:
         write_table(joined(found["law"], "law"), tables / "law.parquet")
@@ -82,7 +94,9 @@ def main(section: str, solver: str, tasks: Path, tables: OutFolder, runs: OutFol
 
 def memory(task: Task, params: Scales, solve: Solver) -> int:
     """Bytes: the loss, and two paths at the times at which they are compared, or the snapshots."""
-    n_states = {"law": 3 * solve.n_compared, "spectral": 2 * params.spectral.n_snapshots}.get(task.use, 0)
+    n_states = {"law": 3 * solve.n_compared, "spectral": 2 * params.spectral.n_snapshots}.get(
+        task.use, 0
+    )
     return task.memory + 8 * n_states * task.n_tokens**2
 
 
@@ -100,12 +114,23 @@ def law(task: Task, scales: tuple[float, ...], solve: Solver) -> Tables:
     Of a task that is right at once at any scale there is no time to compare: a row that says so, and no more.
     """
     flow, rtol, longest = flow_of(task, math.inf), solve.rtol_law, solve.longest_law
-    about: dict[str, Any] = {"task": task.name, "law": task.law, "n_tokens": task.n_tokens, "seq_len": task.seq_len}
+    about: dict[str, Any] = {
+        "task": task.name,
+        "law": task.law,
+        "n_tokens": task.n_tokens,
+        "seq_len": task.seq_len,
+    }
     if flow.at_once():
-        return {"law": pd.DataFrame([about | {"scale": math.inf, "at_once": True, "rescaled_time": 0.0}])}
+        return {
+            "law": pd.DataFrame(
+                [about | {"scale": math.inf, "at_once": True, "rescaled_time": 0.0}]
+            )
+        }
     limit = until_positive(steps_of(flow, longest, rtol), flow.margin)
     if limit is None:
-        raise InputError(f"{task.name}: wanted all right by the rescaled time {longest:g}, got errors")
+        raise InputError(
+            f"{task.name}: wanted all right by the rescaled time {longest:g}, got errors"
+        )
     end, steps = limit
     times = np.geomspace(end / 1000, end, solve.n_compared)
     wanted = along(steps, times)
@@ -143,7 +168,13 @@ def spectral(task: Task, params: Spectral, solve: Solver) -> Course:
 def publish(runs: Path, task: Task, scale: float, states: list[Saved]) -> None:
     """Write the run of one task."""
     cell = {"task": task.name, "group": task.group, "law": task.law, "scale": scale}
-    layout = Layout("decision_lists", {"W": ["seed", "row", "col"]}, gauge={"W": "column shift"}, cell=cell, seeds=[0])
+    layout = Layout(
+        "decision_lists",
+        {"W": ["seed", "row", "col"]},
+        gauge={"W": "column shift"},
+        cell=cell,
+        seeds=[0],
+    )
     with write_run(runs, task.name, layout) as run:
         for weights, rows in states:
             run.add(weights, rows)

@@ -82,7 +82,9 @@ class Minibatch(Seeds):
 
     def __post_init__(self) -> None:
         if max(self.seq_len, self.list_length, 2) > self.n_tokens:
-            raise ValueError(f"n_tokens: wanted at least 2, seq_len and list_length, got {self.n_tokens}")
+            raise ValueError(
+                f"n_tokens: wanted at least 2, seq_len and list_length, got {self.n_tokens}"
+            )
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,11 @@ class Train:
     def n_rows(self, n_joint: int, n_starts: int) -> float:
         """Of the courses of so many trainings from every seed: every so many steps give one."""
         of_batches = 1, self.minibatch, self.minibatch.certify_every
-        trainings = (n_joint, self.joint, self.every), (n_starts, self.starts, self.every), of_batches
+        trainings = (
+            (n_joint, self.joint, self.every),
+            (n_starts, self.starts, self.every),
+            of_batches,
+        )
         return sum(n * one.n_seeds * (2 + one.n_steps / every) for n, one, every in trainings)
 
 
@@ -111,9 +117,14 @@ def main(section: str, tasks: Path, starts: Path, tables: OutFolder, runs: OutFo
     params, cases = read_params(section, Train), read_cases(starts, Start)
     rows = read_table(tasks, COLUMNS).to_dict("records")
     listed = read_as("a table of tasks", lambda _: tasks_by_name(rows), tasks).values()
-    by_use = {use: [task for task in listed if task.use == use] for use in ("joint", "starts", "alignment")}
+    by_use = {
+        use: [task for task in listed if task.use == use]
+        for use in ("joint", "starts", "alignment")
+    }
     joint, others = params.joint, params.starts
-    n_rows = params.n_rows(len(by_use["joint"]), len(by_use["starts"]) * len(cases)) + 24 * len(by_use["alignment"])
+    n_rows = params.n_rows(len(by_use["joint"]), len(by_use["starts"]) * len(cases)) + 24 * len(
+        by_use["alignment"]
+    )
     check_memory(section, table_memory(n_rows))
     n_states = joint.n_seeds * len(saved_steps(joint.n_steps, joint.n_steps))
     of_runs = sum(n_states * (16 * task.n_tokens**2 + 1000) + 10_000 for task in by_use["joint"])
@@ -129,7 +140,9 @@ def main(section: str, tasks: Path, starts: Path, tables: OutFolder, runs: OutFo
     }
     clear(tables, "*.parquet")
     clear_runs(runs)
-    found = spread_cells(jobs, stage="decision_lists_train", n_processes=available_cores(), label=section, unit="run")
+    found = spread_cells(
+        jobs, stage="decision_lists_train", n_processes=available_cores(), label=section, unit="run"
+    )
     states = iter([course.states for course in found["joint"]])
     found |= {name: [course.tables for course in found[name]] for name in ("joint", "starts")}
     for name, parts in found.items():
@@ -139,9 +152,14 @@ def main(section: str, tasks: Path, starts: Path, tables: OutFolder, runs: OutFo
         publish(runs, task, joint, list(islice(states, joint.n_seeds)))
 
 
-def train_both(task: Task, start: Start, seed: int, n_steps: int, whole: bool, params: Train) -> Course:
+def train_both(
+    task: Task, start: Start, seed: int, n_steps: int, whole: bool, params: Train
+) -> Course:
     """Descend on W and V; the course and the saved states. Unless `whole`, it ends when all is right."""
-    exact, size = PopulationLoss(Rows.of(*task.classes), task.labels), params.step_per_token * task.n_tokens
+    exact, size = (
+        PopulationLoss(Rows.of(*task.classes), task.labels),
+        params.step_per_token * task.n_tokens,
+    )
     saved = set(saved_steps(n_steps, n_steps)) if whole else set()
     rows, states = [], list[Saved]()
     draw = generator(seed, "start", task.name, start.name)
@@ -150,11 +168,17 @@ def train_both(task: Task, start: Start, seed: int, n_steps: int, whole: bool, p
         row = {"step": step.number, "loss": float(step.loss)}
         if step.number % params.every == 0 or step.number == n_steps:
             row |= exact.measured(step.weights)
-            row |= certified(step.weights["W"], step.weights["V"], task.lists, task.permutation, task.seq_len)
-            row["gradient"] = float(torch.cat([g.flatten() for g in step.gradients.values()]).norm())
+            row |= certified(
+                step.weights["W"], step.weights["V"], task.lists, task.permutation, task.seq_len
+            )
+            row["gradient"] = float(
+                torch.cat([g.flatten() for g in step.gradients.values()]).norm()
+            )
             rows.append(row)
         if step.number in saved:
-            states.append((step.weights, [{"seed": seed, "step": step.number, "loss": float(step.loss)}]))
+            states.append(
+                (step.weights, [{"seed": seed, "step": step.number, "loss": float(step.loss)}])
+            )
         if step.number == n_steps or (not whole and rows[-1]["accuracy"] == 1.0):
             break
     table = pd.DataFrame(rows).assign(task=task.name, start=start.name, seed=seed, law=task.law)
@@ -163,14 +187,22 @@ def train_both(task: Task, start: Start, seed: int, n_steps: int, whole: bool, p
 
 def align(task: Task, params: Train) -> Tables:
     """Descend on V from 0 with W = 0. `along_P`, the mean of ⟨−∇L, P⟩ so far, is at V = 0 at least `least_rate`."""
-    exact, size = PopulationLoss(Rows.of(*task.classes), task.labels), params.step_per_token * task.n_tokens
+    exact, size = (
+        PopulationLoss(Rows.of(*task.classes), task.labels),
+        params.step_per_token * task.n_tokens,
+    )
     least_rate, P = 1 / task.seq_len - 1 / task.n_tokens, task.label_matrix
     zero = torch.zeros(task.n_tokens, task.n_tokens, dtype=torch.float64)
     kept, rows = set(saved_steps(params.alignment_steps, params.alignment_steps)), []
     for step in gradient_descent(exact, {"W": zero, "V": zero}, {"V": size}):
         if step.number in kept and step.number:
             along_P = float((step.weights["V"] * P).sum()) / (step.number * size)
-            row = {"step": step.number, "loss": float(step.loss), "along_P": along_P, "least_rate": least_rate}
+            row = {
+                "step": step.number,
+                "loss": float(step.loss),
+                "along_P": along_P,
+                "least_rate": least_rate,
+            }
             rows.append(row | exact.measured(step.weights))
         if step.number == params.alignment_steps:
             break
@@ -182,7 +214,10 @@ def minibatch(seed: int, params: Minibatch) -> Tables:
     """Stochastic gradient descent on W and V from a small random start, each batch of fresh uniform subsets."""
     L, n, draw = params.n_tokens, params.seq_len, generator(seed, "minibatch")
     lists, permutation = random_lists(L, params.list_length, draw), random_permutation(L, draw)
-    start = {name: params.init_scale * torch.randn(L, L, generator=draw, dtype=torch.float64) for name in ("W", "V")}
+    start = {
+        name: params.init_scale * torch.randn(L, L, generator=draw, dtype=torch.float64)
+        for name in ("W", "V")
+    }
 
     def batches() -> Iterator[tuple[Tensor]]:
         while True:
@@ -210,10 +245,14 @@ def publish(runs: Path, task: Task, joint: Joint, courses: list[list[Saved]]) ->
     """Write the runs of one task, stacked over the seeds."""
     axes = ["seed", "row", "col"]
     cell = {"task": task.name, "group": task.group, "law": task.law, "init_scale": joint.init_scale}
-    layout = Layout("decision_lists", {"W": axes, "V": axes}, {}, {"W": "column shift"}, cell, list(joint.seeds))
+    layout = Layout(
+        "decision_lists", {"W": axes, "V": axes}, {}, {"W": "column shift"}, cell, list(joint.seeds)
+    )
     with write_run(runs, task.name, layout) as writer:
         for states in zip(*courses, strict=True):
-            weights = {name: torch.stack([state[name] for state, _ in states]) for name in ("W", "V")}
+            weights = {
+                name: torch.stack([state[name] for state, _ in states]) for name in ("W", "V")
+            }
             writer.add(weights, [row for _, rows in states for row in rows])
 
 

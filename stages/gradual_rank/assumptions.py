@@ -23,8 +23,27 @@ from lib.work.command import OutFolder, run
 from lib.work.compute import available_cores
 
 COLUMNS = {
-    "returns": ["seed", "point", "kind", "time", "noise", "ratio_products", "ratio_weights", "baseline_moves"],
-    "paths": ["seed", "point", "kind", "time", "noise", "after", "coordinates", "p", "p_undisturbed"],
+    "returns": [
+        "seed",
+        "point",
+        "kind",
+        "time",
+        "noise",
+        "ratio_products",
+        "ratio_weights",
+        "baseline_moves",
+    ],
+    "paths": [
+        "seed",
+        "point",
+        "kind",
+        "time",
+        "noise",
+        "after",
+        "coordinates",
+        "p",
+        "p_undisturbed",
+    ],
     "kicks": ["seed", "stage", "noise", "error"],
 }
 
@@ -65,10 +84,16 @@ def main(section: str, solver: str, task: Path, stages: Path, disturbed: OutFold
     known = toy.seeds.tolist()
     if not set(params.seeds) <= set(known):
         raise InputError(f"{section}: wanted seeds of {known}, got {list(params.seeds)}")
-    n_rows = params.n_seeds * 2 * (params.n_random + params.n_rises) * params.n_path_times  # both kinds of noise
+    n_rows = (
+        params.n_seeds * 2 * (params.n_random + params.n_rises) * params.n_path_times
+    )  # both kinds of noise
     check_memory(section, toy.memory(toy.size) + table_memory(n_rows, 3 * n_rows * toy.size))
     check_disk(disturbed, COPIES * (16 * n_rows * toy.size + 20_000), section)
-    jobs = {"seeds": [(disturb, task, stages, params, accuracy.curvature_share, seed) for seed in params.seeds]}
+    jobs = {
+        "seeds": [
+            (disturb, task, stages, params, accuracy.curvature_share, seed) for seed in params.seeds
+        ]
+    }
     found = spread_cells(
         jobs, stage="gradual_rank_assumptions", n_processes=available_cores(), label=section, unit="seed"
     )  # fmt: skip
@@ -76,7 +101,9 @@ def main(section: str, solver: str, task: Path, stages: Path, disturbed: OutFold
         write_table(joined(found["seeds"], name), disturbed / f"{name}.parquet")
 
 
-def disturb(task: Path, stages: Path, params: Assumptions, curvature_share: float, seed: int) -> Tables:
+def disturb(
+    task: Path, stages: Path, params: Assumptions, curvature_share: float, seed: int
+) -> Tables:
     """All disturbances of one seed: what comes back, the paths, and stages that begin elsewhere."""
     toy = read_toy(task)
     index = toy.seeds.tolist().index(seed)
@@ -85,9 +112,15 @@ def disturb(task: Path, stages: Path, params: Assumptions, curvature_share: floa
     predicted = table[table["seed"] == seed].sort_values("stage").reset_index(drop=True)
     returns: list[dict[str, Any]] = []
     paths: list[dict[str, Any]] = []
-    to_rest: Any = {"rtol": params.rtol, "atol": params.atol, "curvature": loss.on_share(curvature_share)}
+    to_rest: Any = {
+        "rtol": params.rtol,
+        "atol": params.atol,
+        "curvature": loss.on_share(curvature_share),
+    }
 
-    def flow(start: LogCoordinates, times: np.ndarray, active: np.ndarray | None = None) -> list[np.ndarray]:
+    def flow(
+        start: LogCoordinates, times: np.ndarray, active: np.ndarray | None = None
+    ) -> list[np.ndarray]:
         """y at rising times, the first of which is 0."""
         followed = log_flow(loss, start, float(times[-1]), active=active, **to_rest)
         return [y for _, found in with_samples(followed, start.y, times.tolist()) for _, y in found]
@@ -136,16 +169,26 @@ def along(
     fine = np.linspace(0.0, last, 2000)
     ys = np.stack(flow(start, fine))
     above = np.sqrt(np.abs(np.stack([start.products(y) for y in ys]))) > params.nonnegligible
-    rises = [int(np.argmax(above[:, i])) for i in np.flatnonzero(above.any(0)) if above[:, i].argmax() > 0]
+    rises = [
+        int(np.argmax(above[:, i]))
+        for i in np.flatnonzero(above.any(0))
+        if above[:, i].argmax() > 0
+    ]
     source = generator(seed, "times of disturbances")
     random = np.random.default_rng(source.initial_seed()).uniform(first, last, params.n_random)
     chosen = [("random", int(np.searchsorted(fine, t))) for t in random]
     chosen += [("rise", k) for k in sorted(rises)[: params.n_rises]]
     for kind, k in chosen:
-        yield kind, float(fine[k]), Point(LogCoordinates(ys[k], start.log_c), np.sign(u + v), np.sign(u - v))
+        yield (
+            kind,
+            float(fine[k]),
+            Point(LogCoordinates(ys[k], start.log_c), np.sign(u + v), np.sign(u - v)),
+        )
 
 
-def move(point: Point, noise: str, params: Assumptions, seed: int, number: int) -> tuple[Point, np.ndarray]:
+def move(
+    point: Point, noise: str, params: Assumptions, seed: int, number: int
+) -> tuple[Point, np.ndarray]:
     """The point with Gaussian noise on the weights that are not negligible: on u and v, or such that u² − v² stays."""
     here, plus, minus = point
     size = len(here.y)
@@ -159,16 +202,22 @@ def move(point: Point, noise: str, params: Assumptions, seed: int, number: int) 
         y = np.where(touched, np.sign(here.y) * here.level(np.maximum(u**2, 1e-300)), here.y)
         return Point(LogCoordinates(y, here.log_c), plus, minus), touched
     moved = LogCoordinates.of(np.where(touched, u, 2.0), np.where(touched, v, 1.0))
-    both = LogCoordinates(np.where(touched, moved.y, here.y), np.where(touched, moved.log_c, here.log_c))
+    both = LogCoordinates(
+        np.where(touched, moved.y, here.y), np.where(touched, moved.log_c, here.log_c)
+    )
     signs = (np.where(touched, np.sign(w), s) for w, s in ((u + v, plus), (u - v, minus)))
     return Point(both, *signs), touched
 
 
-def begin_elsewhere(flow: Any, predicted: pd.DataFrame, params: Assumptions, seed: int) -> Iterator[dict[str, Any]]:
+def begin_elsewhere(
+    flow: Any, predicted: pd.DataFrame, params: Assumptions, seed: int
+) -> Iterator[dict[str, Any]]:
     """Assumption 4.4: begin stages near the plateau before theirs, and see whether they end at their own plateaus."""
     times = np.array([0.0, params.duration])
     n_stages = len(predicted) - 1
-    for k in sorted({1 + i * n_stages // params.n_kicks for i in range(params.n_kicks)} if n_stages else ()):
+    for k in sorted(
+        {1 + i * n_stages // params.n_kicks for i in range(params.n_kicks)} if n_stages else ()
+    ):
         before, after = predicted.iloc[k - 1], predicted.iloc[k]
         i = int(after["coordinate"])
         p = np.array(before["p"])
@@ -177,7 +226,9 @@ def begin_elsewhere(flow: Any, predicted: pd.DataFrame, params: Assumptions, see
         sign = np.sign(p)
         sign[i] = after["sign"]
         root = np.sqrt(np.abs(p))
-        draw = np.random.default_rng(generator(seed, "kick", k).initial_seed()).normal(0, params.noise, (2, len(p)))
+        draw = np.random.default_rng(generator(seed, "kick", k).initial_seed()).normal(
+            0, params.noise, (2, len(p))
+        )
         newcomer = np.arange(len(p)) == i
         for noise in ("none", "balanced", "independent"):
             u, v = np.abs(root + draw[0]), np.abs(root + draw[1])

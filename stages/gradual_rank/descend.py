@@ -68,10 +68,16 @@ class Descend(Seeds):
     drop: Drop
 
 
-def main(section: str, solver: str, variants: Path, task: Path, stages: Path, descents: OutFolder) -> None:
+def main(
+    section: str, solver: str, variants: Path, task: Path, stages: Path, descents: OutFolder
+) -> None:
     """Write `events` and `ends` of the descents, and the `drop` example."""
     use_threads(1)
-    params, followed, cases = read_params(section, Descend), read_params(solver, Solver), read_cases(variants, Variant)
+    params, followed, cases = (
+        read_params(section, Descend),
+        read_params(solver, Solver),
+        read_cases(variants, Variant),
+    )
     toy = read_as("a toy task", read_toy, task)
     unknown = set(params.seeds) - set(toy.seeds.tolist())
     if unknown:
@@ -80,7 +86,9 @@ def main(section: str, solver: str, variants: Path, task: Path, stages: Path, de
         rates_and_steps(stages, params, followed, variant)
     # A row for each rise and fall of a product, and for each end; tables' own, also of each form's in scratch.
     of_seed = 50 * 2 * toy.size + 100
-    check_disk(descents, COPIES * (len(cases) * (params.n_seeds * of_seed + 3000) + 20_000), section)
+    check_disk(
+        descents, COPIES * (len(cases) * (params.n_seeds * of_seed + 3000) + 20_000), section
+    )
     forms = [("plain", "float64"), ("plain", "float32"), ("factors", "float64")]
     jobs = {
         "heads": [(follow, task, stages, params, followed, variant) for variant in cases],
@@ -105,7 +113,11 @@ def follow(task: Path, stages: Path, params: Descend, solver: Solver, variant: V
     log_scale = params.log10_init_scale * math.log(10)
     rates, n_steps = rates_and_steps(stages, params, solver, variant)
     u, v = (math.exp(log_scale) * w[places] for w in (toy.u, toy.v))
-    cell = {"form": variant.form, "share_of_limit": variant.share_of_limit, "log10_init_scale": params.log10_init_scale}
+    cell = {
+        "form": variant.form,
+        "share_of_limit": variant.share_of_limit,
+        "log10_init_scale": params.log10_init_scale,
+    }
     states = descend(loss.gradient, u, v, torch.from_numpy(rates)[:, None], variant.form)
     states = while_finite(states, f"share_of_limit, {variant.form}")
     events: list[dict[str, Any]] = []
@@ -126,24 +138,42 @@ def follow(task: Path, stages: Path, params: Descend, solver: Solver, variant: V
                 "seed": params.seeds[row],
                 "steps": state.step,
                 "learning_rate": rates[row],
-                "loss": float(loss.value(state.p)[row] / loss.value(torch.zeros_like(state.p))[row]),
+                "loss": float(
+                    loss.value(state.p)[row] / loss.value(torch.zeros_like(state.p))[row]
+                ),
                 "drift": float(drift(state, variant.form, u, v)[row]),
                 "lost_at": first_lost[row],
             }
         if len(rows) == len(places):
             break
-    return {"events": pd.DataFrame(events), "ends": pd.DataFrame([rows[row] for row in sorted(rows)])}
+    return {
+        "events": pd.DataFrame(events),
+        "ends": pd.DataFrame([rows[row] for row in sorted(rows)]),
+    }
 
 
-def rates_and_steps(stages: Path, params: Descend, solver: Solver, variant: Variant) -> tuple[np.ndarray, np.ndarray]:
+def rates_and_steps(
+    stages: Path, params: Descend, solver: Solver, variant: Variant
+) -> tuple[np.ndarray, np.ndarray]:
     """Of every seed, the learning rate, and the steps to the end of its last stage."""
-    by_seed, seeds = read_table(stages, ["seed", "time", "learning_rate_limit"]).groupby("seed"), list(params.seeds)
+    by_seed, seeds = (
+        read_table(stages, ["seed", "time", "learning_rate_limit"]).groupby("seed"),
+        list(params.seeds),
+    )
     limits = by_seed["learning_rate_limit"].min().loc[seeds].to_numpy()
     if not np.isfinite(limits).all():
-        raise InputError(f"{stages}: wanted seeds that have a stage with a limit of the learning rate, got {limits}")
+        raise InputError(
+            f"{stages}: wanted seeds that have a stage with a limit of the learning rate, got {limits}"
+        )
     rates, share = variant.share_of_limit * limits, f"share_of_limit {variant.share_of_limit:g}"
-    ends = [solver.end(last, params.log10_init_scale * math.log(10)) for last in by_seed["time"].max().loc[seeds]]
-    n_steps = [steps_to(end, rate, share, most=MAX_STEPS) for end, rate in zip(ends, rates.tolist(), strict=True)]
+    ends = [
+        solver.end(last, params.log10_init_scale * math.log(10))
+        for last in by_seed["time"].max().loc[seeds]
+    ]
+    n_steps = [
+        steps_to(end, rate, share, most=MAX_STEPS)
+        for end, rate in zip(ends, rates.tolist(), strict=True)
+    ]
     return rates, np.array(n_steps)
 
 
@@ -176,11 +206,17 @@ def predict_example(drop: Drop, threshold: float) -> Tables:
     for scale in drop.flow_log10_init_scales:
         log_scale = scale * math.log(10)
         start, end = LogCoordinates.of(u, v, log_scale), -log_scale * drop.rescaled_end
-        events = staged_flow(loss, start, end, threshold=threshold, stationary=REST, max_events=100, **TOLERANCES)
-        found = [("finite-scale Algorithm 1", e.coordinate, e.sign, e.time) for e in events if e.rises]
+        events = staged_flow(
+            loss, start, end, threshold=threshold, stationary=REST, max_events=100, **TOLERANCES
+        )
+        found = [
+            ("finite-scale Algorithm 1", e.coordinate, e.sign, e.time) for e in events if e.rises
+        ]
         flow = log_flow(loss, start, end, **TOLERANCES)
         measured = [event for _, events in with_events(flow, start, threshold) for event in events]
-        found += [("flow in log coordinates", e.coordinate, e.sign, e.time) for e in measured if e.rises]
+        found += [
+            ("flow in log coordinates", e.coordinate, e.sign, e.time) for e in measured if e.rises
+        ]
         rows += [
             {"method": method, "log10_init_scale": scale, "coordinate": i, "sign": sign,
              "rescaled_time": time / -log_scale, "lost": False}
@@ -197,7 +233,9 @@ def descend_example(drop: Drop, threshold: float, form: Form, precision: str) ->
     scale, log_scale = drop.log10_init_scale, drop.log10_init_scale * math.log(10)
     first, second = (torch.from_numpy(math.exp(log_scale) * w).to(dtype) for w in (u, v))
     if not (first.abs().min() > 0 and second.abs().min() > 0):
-        raise InputError(f"log10_init_scale: wanted a start that {precision} can write, got 1e{scale:g}")
+        raise InputError(
+            f"log10_init_scale: wanted a start that {precision} can write, got 1e{scale:g}"
+        )
     rows, first_lost = [], math.inf
     cell = {"method": f"{form} gradient descent, {precision}", "log10_init_scale": scale}
     states = descend(loss.gradient, first, second, drop.learning_rate, form)
@@ -206,11 +244,15 @@ def descend_example(drop: Drop, threshold: float, form: Form, precision: str) ->
         rescaled = state.step * drop.learning_rate / -log_scale
         for i in (above & changed).nonzero()[:, 0].tolist():
             sign = int(torch.sign(state.p[i]))
-            rows.append({**cell, "coordinate": i, "sign": sign, "rescaled_time": rescaled, "lost": False})
+            rows.append(
+                {**cell, "coordinate": i, "sign": sign, "rescaled_time": rescaled, "lost": False}
+            )
         if form == "plain" and state.step % 100 == 0 and not math.isfinite(first_lost):
             for i in lost(state).nonzero()[:, 0].tolist():
                 first_lost = rescaled
-                rows.append({**cell, "coordinate": i, "sign": 0, "rescaled_time": rescaled, "lost": True})
+                rows.append(
+                    {**cell, "coordinate": i, "sign": 0, "rescaled_time": rescaled, "lost": True}
+                )
         if state.step >= drop.n_steps:
             break
     return {"drop": pd.DataFrame(rows, columns=DROP)}

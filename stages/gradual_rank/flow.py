@@ -17,7 +17,14 @@ from lib.files.params import Interval, Name, Positive, read_params
 from lib.files.runs import Layout, clear_runs, write_run
 from lib.files.tables import read_table, write_table
 from lib.gradual_rank.diagonal_heads import Uphill, diagonal_network, head_matrices, same_entry
-from lib.gradual_rank.flow import LogCoordinates, Solver, event_table, log_flow, with_events, with_samples
+from lib.gradual_rank.flow import (
+    LogCoordinates,
+    Solver,
+    event_table,
+    log_flow,
+    with_events,
+    with_samples,
+)
 from lib.gradual_rank.tasks import Toy, read_toy
 from lib.training.attention import PRODUCTS
 from lib.training.devices import use_threads
@@ -53,14 +60,22 @@ class Problem:
         No shape says how many events there are: a flow with more than `max_events` is refused as it passes them.
         """
         matrices = self.n_snapshots * 4 * toy.X.shape[-1] ** 2 if toy.frames is None else 0
-        n_values = 2 * matrices + (4 * self.n_snapshots + self.n_times) * toy.size + 12 * max_events + 1000  # headers
-        return 8 * len(self.flow_scales) * (len(toy.seeds) * n_values + n_plateaus * (2 * toy.size + 6))
+        n_values = (
+            2 * matrices + (4 * self.n_snapshots + self.n_times) * toy.size + 12 * max_events + 1000
+        )  # headers
+        return (
+            8
+            * len(self.flow_scales)
+            * (len(toy.seeds) * n_values + n_plateaus * (2 * toy.size + 6))
+        )
 
     def held(self, toy: Toy) -> float:
         """Bytes: one flow's work, and the curves of all."""
         n_flows = len(toy.seeds) * len(self.flow_scales)
         n_values = n_flows * (4 * self.n_snapshots + self.n_times) * toy.size
-        return toy.memory(toy.size) + table_memory(n_flows * (self.n_snapshots + self.n_times), n_values)
+        return toy.memory(toy.size) + table_memory(
+            n_flows * (self.n_snapshots + self.n_times), n_values
+        )
 
 
 @dataclass(frozen=True)
@@ -87,22 +102,33 @@ def main(
 ) -> None:
     """Write, for each problem, the runs of heads, and `times`, `plateaus`, `events`, `grown` and `twins`; a control."""
     use_threads(1)
-    params, common, base = read_params(section, Flow), read_params(solver, Solver), read_params(studied, str)
+    params, common, base = (
+        read_params(section, Flow),
+        read_params(solver, Solver),
+        read_params(studied, str),
+    )
     common = replace(common, rtol=params.rtol, atol=params.atol)
     listed = read_problems(problems, Problem, usual)
     cases = {problem.name: problem for problem in listed}
     if base not in cases:
         raise InputError(f"{studied}: wanted one of the problems {sorted(cases)}, got {base!r}")
-    files = {name: (tasks / f"{name}.safetensors", predictions / f"{name}_stages.parquet") for name in cases}
+    files = {
+        name: (tasks / f"{name}.safetensors", predictions / f"{name}_stages.parquet")
+        for name in cases
+    }
     toys = {name: read_as("a toy task", read_toy, task) for name, (task, _) in files.items()}
     check_memory(section, sum(cases[name].held(toy) for name, toy in toys.items()))
     n_plateaus = {name: len(read_table(stages, ["seed"])) for name, (_, stages) in files.items()}
-    n_bytes = sum(cases[name].written(toy, n_plateaus[name], common.max_events) for name, toy in toys.items())
+    n_bytes = sum(
+        cases[name].written(toy, n_plateaus[name], common.max_events) for name, toy in toys.items()
+    )
     of_control = 8 * len(toys[base].seeds) * (12 * common.max_events + 1000)
     check_disk(runs, COPIES * (n_bytes + of_control), section)
     scales = {name: sorted(problem.flow_scales) for name, problem in cases.items()}
     large_first = sorted(cases, key=lambda name: -toys[name].X[0].numel())
-    cells = [(name, scale, False) for name in large_first for scale in scales[name]]  # workers begin with what is long
+    cells = [
+        (name, scale, False) for name in large_first for scale in scales[name]
+    ]  # workers begin with what is long
     cells.append((base, params.control_log10_init_scale, True))
     jobs: dict[str, list[tuple]] = {}
     for name, scale, uphill in cells:
@@ -111,7 +137,9 @@ def main(
         jobs[f"{name} {scale} {uphill}"] = [
             (follow, *files[name], *how, i, uphill) for i in range(len(toys[name].seeds))
         ]
-    found = spread_cells(jobs, stage="gradual_rank_flow", n_processes=available_cores(), label=section, unit="flow")
+    found = spread_cells(
+        jobs, stage="gradual_rank_flow", n_processes=available_cores(), label=section, unit="flow"
+    )
     clear(flows, "*.parquet")
     for name in cases:
         clear_runs(runs / name)
@@ -120,12 +148,25 @@ def main(
             if toys[name].frames is None:
                 publish(runs / name, scale, toys[name], parts)
         for table in ("times", "plateaus", "events", "grown", "twins"):
-            write_table(joined(list(itertools.chain(*here.values())), table), flows / f"{name}_{table}.parquet")
-    write_table(joined(found[f"{base} {params.control_log10_init_scale} True"], "events"), flows / "control.parquet")
+            write_table(
+                joined(list(itertools.chain(*here.values())), table),
+                flows / f"{name}_{table}.parquet",
+            )
+    write_table(
+        joined(found[f"{base} {params.control_log10_init_scale} True"], "events"),
+        flows / "control.parquet",
+    )
 
 
 def follow(
-    task: Path, stages: Path, problem: Problem, rest: float, grown: float, solver: Solver, index: int, uphill: bool
+    task: Path,
+    stages: Path,
+    problem: Problem,
+    rest: float,
+    grown: float,
+    solver: Solver,
+    index: int,
+    uphill: bool,
 ) -> Tables:
     """The flow of a seed from the problem's one scale, to the middle of the last plateau that Algorithm 1 predicts."""
     toy, (log10_init_scale,) = read_toy(task), problem.flow_scales
@@ -137,11 +178,20 @@ def follow(
     log_scale = log10_init_scale * math.log(10)
     start = LogCoordinates.of(u, v, log_scale)
     last = float(predicted["time"].max())
-    middles = (predicted["time"] + predicted["next_time"].clip(upper=(1 + 2 * rest) * last)) / 2 * -log_scale
+    middles = (
+        (predicted["time"] + predicted["next_time"].clip(upper=(1 + 2 * rest) * last))
+        / 2
+        * -log_scale
+    )
     end = max(solver.end(last, log_scale), float(middles.max()))
-    looks = {"snapshots": np.linspace(0.0, end, problem.n_snapshots), "times": np.linspace(0.0, end, problem.n_times)}
+    looks = {
+        "snapshots": np.linspace(0.0, end, problem.n_snapshots),
+        "times": np.linspace(0.0, end, problem.n_times),
+    }
     looks |= {"plateaus": middles.to_numpy()}
-    every = ((time, kind, i) for kind, times in looks.items() for i, time in enumerate(times.tolist()))
+    every = (
+        (time, kind, i) for kind, times in looks.items() for i, time in enumerate(times.tolist())
+    )
     wanted = [] if uphill else sorted(every)
     initial = float(loss.value(torch.zeros(loss.size, dtype=torch.float64)))
     found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in (*looks, "events", "grown")}
@@ -174,25 +224,41 @@ def follow(
                 found[kind].extend({**cell, **vars(event)} for event in events)
                 if len(found[kind]) > solver.max_events:
                     most = f"wanted at most max_events, {solver.max_events}, rises and falls of products, got more"
-                    raise InputError(f"{task}: seed {seed}, init scale 1e{log10_init_scale:g}: {most}")
+                    raise InputError(
+                        f"{task}: seed {seed}, init scale 1e{log10_init_scale:g}: {most}"
+                    )
     except StalledError as error:
         if not uphill:  # whose products grow without bound
-            raise StalledError(f"seed {seed}, init scale 1e{log10_init_scale:g}: {error}") from error
+            raise StalledError(
+                f"seed {seed}, init scale 1e{log10_init_scale:g}: {error}"
+            ) from error
     tables = {name: pd.DataFrame(rows) for name, rows in found.items()}
     tables |= {kind: event_table(found[kind], **CELL) for kind in ("events", "grown")}
     return tables | {"twins": twins(toy, start, predicted, found["plateaus"], cell)}
 
 
 def twins(
-    toy: Toy, start: LogCoordinates, predicted: pd.DataFrame, plateaus: list[dict[str, Any]], cell: dict[str, Any]
+    toy: Toy,
+    start: LogCoordinates,
+    predicted: pd.DataFrame,
+    plateaus: list[dict[str, Any]],
+    cell: dict[str, Any],
 ) -> pd.DataFrame:
     """How the heads of a common frame share what the first of them learns, and how they must by the start alone."""
     rows = []
-    if toy.frames is not None and len(predicted) > 1 and plateaus and bool((toy.frames == toy.frames[:, :, :1]).all()):
+    if (
+        toy.frames is not None
+        and len(predicted) > 1
+        and plateaus
+        and bool((toy.frames == toy.frames[:, :, :1]).all())
+    ):
         heads = same_entry(toy.frames[0], int(predicted["coordinate"].iloc[1]))
         p = next(row["p"] for row in plateaus if row["stage"] == 1)[heads]
         shares = start.shares(heads, int(predicted["sign"].iloc[1]))
-        rows = [{**cell, "head": h, "share": p[h] / p.sum(), "predicted": shares[h]} for h in range(len(heads))]
+        rows = [
+            {**cell, "head": h, "share": p[h] / p.sum(), "predicted": shares[h]}
+            for h in range(len(heads))
+        ]
     return pd.DataFrame(rows, columns=list(TWIN)).astype(TWIN)
 
 
@@ -203,13 +269,23 @@ def publish(runs: Path, log10_init_scale: float, toy: Toy, flows: list[Tables]) 
     axes = {name: ["seed", "row", "col"] for name in ("W_K", "W_Q", "W_V", "W_O")}
     layout = Layout("gradual_rank", axes, PRODUCTS, cell=cell, seeds=toy.seeds.tolist())
     both = zip(toy.u.numpy(), toy.v.numpy(), strict=True)
-    log_c = np.stack([LogCoordinates.of(u, v, log10_init_scale * math.log(10)).log_c for u, v in both])
+    log_c = np.stack(
+        [LogCoordinates.of(u, v, log10_init_scale * math.log(10)).log_c for u, v in both]
+    )
     with write_run(runs, variant, layout) as writer:
         for k in range(len(flows[0]["snapshots"])):
             rows = [flow["snapshots"].iloc[k] for flow in flows]
-            u, v, y, p = (torch.from_numpy(np.stack([row[name] for row in rows])) for name in ("u", "v", "y", "p"))
-            told = [{name: row[name] for name in ("seed", "time", "rescaled_time", "loss")} for row in rows]
-            writer.add({**head_matrices(u, v), "y": y, "p": p, "log_c": torch.from_numpy(log_c)}, told)
+            u, v, y, p = (
+                torch.from_numpy(np.stack([row[name] for row in rows]))
+                for name in ("u", "v", "y", "p")
+            )
+            told = [
+                {name: row[name] for name in ("seed", "time", "rescaled_time", "loss")}
+                for row in rows
+            ]
+            writer.add(
+                {**head_matrices(u, v), "y": y, "p": p, "log_c": torch.from_numpy(log_c)}, told
+            )
 
 
 if __name__ == "__main__":

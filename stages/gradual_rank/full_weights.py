@@ -87,7 +87,9 @@ def main(section: str, runs: OutFolder, rises: OutFile) -> None:
         with write_run(runs, f"log10_init_scale={scale:g}", layout) as writer:
             for weights, rows in training.states:
                 writer.add(weights, rows)
-    write_table(joined([trainings[scale].tables for scale in params.log10_init_scales], "rises"), rises)
+    write_table(
+        joined([trainings[scale].tables for scale in params.log10_init_scales], "rises"), rises
+    )
 
 
 def n_steps(params: FullWeights, log10_init_scale: float) -> int:
@@ -100,21 +102,31 @@ def train(params: FullWeights, log10_init_scale: float) -> Course:
     """Gradient descent of all seeds, side by side, from one scale of the start."""
     d, rate, log_scale = params.d_model, params.learning_rate, log10_init_scale * math.log(10)
     shape = params.n_samples, params.seq_len, d
-    X = torch.stack([gaussian_sequences(*shape, generator(seed, "tokens")) for seed in params.seeds])
+    X = torch.stack(
+        [gaussian_sequences(*shape, generator(seed, "tokens")) for seed in params.seeds]
+    )
     teacher, unscaled = (
         dict(
             zip(
-                NAMES, torch.stack([square_matrices(d, generator(seed, name)) for seed in params.seeds], 1), strict=True
+                NAMES,
+                torch.stack(
+                    [square_matrices(d, generator(seed, name)) for seed in params.seeds], 1
+                ),
+                strict=True,
             )
         )
         for name in ("full teacher", "full start")
     )
-    products = [(teacher[a] @ teacher[b].mT) / d for a, b in PRODUCTS.values()]  # entries of the factors N(0, 1/d)
+    products = [
+        (teacher[a] @ teacher[b].mT) / d for a, b in PRODUCTS.values()
+    ]  # entries of the factors N(0, 1/d)
     head = FullHead(X, torch.zeros_like(X))
     head.Y = head.output(*products)
     zero = torch.zeros(len(params.seeds), d, d, dtype=torch.float64)
     initial, _, G = head.loss_and_gradients(zero, zero)
-    limit, finite, stepped = first_rise(G, unscaled["W_V"], unscaled["W_O"], log_scale, params.threshold, rate)
+    limit, finite, stepped = first_rise(
+        G, unscaled["W_V"], unscaled["W_O"], log_scale, params.threshold, rate
+    )
     W = {name: math.exp(log_scale) * w for name, w in unscaled.items()}
     last = n_steps(params, log10_init_scale)
     saved = set(evenly(params.n_snapshots, last))
@@ -125,7 +137,9 @@ def train(params: FullWeights, log10_init_scale: float) -> Course:
         W_KQ, W_VO = (W[a] @ W[b].mT for a, b in PRODUCTS.values())
         loss, g_KQ, g_VO = head.loss_and_gradients(W_KQ, W_VO)
         if not torch.isfinite(loss).all():
-            raise InputError(f"learning_rate: wanted one with which descent stays finite, got {rate:g} (step {step})")
+            raise InputError(
+                f"learning_rate: wanted one with which descent stays finite, got {rate:g} (step {step})"
+            )
         if step in saved:
             times = {"step": step, "time": step * rate, "rescaled_time": step * rate / -log_scale}
             rows = [

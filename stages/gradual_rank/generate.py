@@ -38,7 +38,9 @@ class Problem(Seeds):
     def __post_init__(self) -> None:
         given = {name: getattr(self, name) for name in ("n_layers", "n_heads", "d_mlp", "frames")}
         if len({value is None for value in given.values()}) > 1:
-            raise ValueError(f"wanted all of {list(given)} for a transformer, or none for a head, got {given}")
+            raise ValueError(
+                f"wanted all of {list(given)} for a transformer, or none for a head, got {given}"
+            )
 
     @property
     def memory(self) -> int:
@@ -49,7 +51,11 @@ class Problem(Seeds):
     @property
     def disk(self) -> int:
         """Bytes: the tokens and targets of all seeds, their frames and blocks, and the products."""
-        frozen = (self.n_layers or 0) * self.d_model * ((self.n_heads or 0) * self.d_model + 2 * (self.d_mlp or 0))
+        frozen = (
+            (self.n_layers or 0)
+            * self.d_model
+            * ((self.n_heads or 0) * self.d_model + 2 * (self.d_mlp or 0))
+        )
         tokens = 2 * self.n_samples * self.seq_len * self.d_model
         return 8 * self.n_seeds * (tokens + frozen + 4 * self.size) + 2000
 
@@ -73,11 +79,22 @@ def make(problem: Problem) -> bytes:
     """The tensors of a `Toy`, as a safetensors file."""
     rows = []
     for seed in problem.seeds:
-        X = gaussian_sequences(problem.n_samples, problem.seq_len, problem.d_model, generator(seed, "tokens"))
+        X = gaussian_sequences(
+            problem.n_samples, problem.seq_len, problem.d_model, generator(seed, "tokens")
+        )
         w_u, w_v = PAIRS[problem.teacher](problem.size, generator(seed, "teacher"))
         u, v = PAIRS[problem.start](problem.size, generator(seed, "start"))
         teacher, blocks = w_u * w_v, frozen_parts(problem, seed)
-        rows.append({"X": X, "Y": taught(teacher, X=X, **blocks), "teacher": teacher, "u": u, "v": v, **blocks})
+        rows.append(
+            {
+                "X": X,
+                "Y": taught(teacher, X=X, **blocks),
+                "teacher": teacher,
+                "u": u,
+                "v": v,
+                **blocks,
+            }
+        )
     tensors = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
     return with_digest(save({**tensors, "seeds": torch.tensor(problem.seeds)}))
 

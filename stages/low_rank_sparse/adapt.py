@@ -14,7 +14,14 @@ from lib.files.params import Count, Interval, Name, Positive, Seeds, Steps, read
 from lib.files.runs import FIRST_SNAPSHOT, open_run
 from lib.files.tables import write_table
 from lib.low_rank_sparse.adapters import adapter_gradient, initial_adapter
-from lib.low_rank_sparse.one_layer import MATRICES, Weights, at_rest, loss_gradient, scores, training_memory
+from lib.low_rank_sparse.one_layer import (
+    MATRICES,
+    Weights,
+    at_rest,
+    loss_gradient,
+    scores,
+    training_memory,
+)
 from lib.low_rank_sparse.patterns import PATTERNS, epochs, read_patterns
 from lib.training.devices import generator, use_device
 from lib.training.gradient_descent import gradient_descent, until_rest
@@ -54,7 +61,13 @@ class Adaptation(Seeds):
 
 
 def main(
-    section: str, training: str, configurations: Path, adaptations: Path, dataset: Path, runs: Path, table: OutFile
+    section: str,
+    training: str,
+    configurations: Path,
+    adaptations: Path,
+    dataset: Path,
+    runs: Path,
+    table: OutFile,
 ) -> None:
     params, seeds = read_params(training, Training, part=True), read_params(section, Seeds)
     listed = read_cases(configurations, Configuration, columns=CONFIGURATION, shared=vars(params))
@@ -69,7 +82,9 @@ def main(
         way = known[adaptation.configuration]
         folder = open_run(runs / way.name, "low_rank_sparse").folder
         n_seeds, n_neurons, d_model = read_header(folder / FIRST_SNAPSHOT)["W_O"].shape
-        of_adapters = 16 * max(adaptation.ranks, default=0) * (7 * d_model + n_neurons)  # with their slopes and steps
+        of_adapters = (
+            16 * max(adaptation.ranks, default=0) * (7 * d_model + n_neurons)
+        )  # with their slopes and steps
         check_memory(section, training_memory(header, n_neurons, n_seeds, 0) + of_adapters)
         jobs += [
             (adapt_seed, dataset, runs / way.name, params, way, rank, seed)
@@ -90,21 +105,29 @@ def main(
     write_table(joined(found["adapters"], "adapters"), table)
 
 
-def adapt_seed(dataset: Path, folder: Path, params: Training, way: Configuration, rank: int, seed: int) -> Tables:
+def adapt_seed(
+    dataset: Path, folder: Path, params: Training, way: Configuration, rank: int, seed: int
+) -> Tables:
     """Train the adapters of one rank from one seed; a row of what came of it."""
     device = use_device(params.device)
     opened = open_run(folder)
     if seed not in opened.layout.seeds:
         raise InputError(f"seeds: wanted seeds of {folder}, {opened.layout.seeds}, got {seed}")
-    initial = {name: W[opened.layout.seeds.index(seed)].to(device) for name, W in opened.weights(0).items()}
+    initial = {
+        name: W[opened.layout.seeds.index(seed)].to(device) for name, W in opened.weights(0).items()
+    }
     try:
         _, train, test = read_patterns(dataset).of(seed)
     except ValueError as error:
         raise InputError(str(error)) from error
     if params.batch_size > len(train.labels):
-        raise InputError(f"batch_size: wanted at most the {len(train.labels)} samples, got {params.batch_size}")
+        raise InputError(
+            f"batch_size: wanted at most the {len(train.labels)} samples, got {params.batch_size}"
+        )
     order = generator(seed, "order")
-    feed = ((i.to(device),) for i in epochs(len(train.labels), params.batch_size, way.n_steps, order))
+    feed = (
+        (i.to(device),) for i in epochs(len(train.labels), params.batch_size, way.n_steps, order)
+    )
     train, test, readout = train.to(device), test.to(device), initial.pop("readout")
     start: Weights = {}
     for name in MATRICES:
@@ -113,10 +136,14 @@ def adapt_seed(dataset: Path, folder: Path, params: Training, way: Configuration
         start |= {f"A {name}": A.to(device), f"B {name}": B.to(device)}
 
     def slope(adapters: Weights, index: Tensor) -> tuple[Tensor, Weights]:
-        loss, slopes = loss_gradient(adapted(initial, adapters), readout, train.tokens[index], train.labels[index])
+        loss, slopes = loss_gradient(
+            adapted(initial, adapters), readout, train.tokens[index], train.labels[index]
+        )
         found: Weights = {}
         for name in MATRICES:
-            A, B = adapter_gradient(adapters[f"A {name}"], adapters[f"B {name}"], in_paper(slopes, name))
+            A, B = adapter_gradient(
+                adapters[f"A {name}"], adapters[f"B {name}"], in_paper(slopes, name)
+            )
             found |= {f"A {name}": A, f"B {name}": B}
         return loss, found
 

@@ -28,7 +28,11 @@ class Generate(PatternSizes, Seeds):
     def disk(self) -> int:
         """Bytes: tokens, the pattern of each, labels, and the patterns themselves."""
         of_sample = self.seq_len * (4 * self.d_model + 8) + 16
-        return self.n_seeds * ((self.n_train + self.n_test) * of_sample + 4 * self.d_model * self.n_patterns) + 2000
+        return (
+            self.n_seeds
+            * ((self.n_train + self.n_test) * of_sample + 4 * self.d_model * self.n_patterns)
+            + 2000
+        )
 
     def task(self) -> PatternTask:
         return PatternTask(**self.of_task)
@@ -41,8 +45,12 @@ def main(section: str, dataset: OutFile) -> None:
     drawn = [draw_patterns(*sizes, partial(generator, seed)) for seed in params.seeds]
     tensors = stacked(params.seeds, drawn).tensors()
     with atomic(dataset) as part:
-        part.write_bytes(with_digest(save({name: tensor.contiguous() for name, tensor in tensors.items()})))
-    print(f"{len(params.seeds)} seeds of {params.n_train} training and {params.n_test} test samples")
+        part.write_bytes(
+            with_digest(save({name: tensor.contiguous() for name, tensor in tensors.items()}))
+        )
+    print(
+        f"{len(params.seeds)} seeds of {params.n_train} training and {params.n_test} test samples"
+    )
 
 
 if __name__ == "__main__":

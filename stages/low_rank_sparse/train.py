@@ -69,7 +69,14 @@ class Train:
         return sorted({0, n_steps, *(step for step in self.snapshot_steps if step < n_steps)})
 
 
-def main(section: str, n_seeds: str, configurations: Path, dataset: Path, runs: OutFolder, losses: OutFile) -> None:
+def main(
+    section: str,
+    n_seeds: str,
+    configurations: Path,
+    dataset: Path,
+    runs: OutFolder,
+    losses: OutFile,
+) -> None:
     params = read_params(section, Train)
     shared = {**vars(params), "n_seeds": read_params(n_seeds, int)}
     ways = read_cases(configurations, Configuration, shared=shared)
@@ -79,7 +86,9 @@ def main(section: str, n_seeds: str, configurations: Path, dataset: Path, runs: 
     header = read_header(dataset, *PATTERNS)
     check_memory(section, training_memory(header, params.n_neurons, n_saved, n_losses))
     of_state = 4 * weight_count(header, params.n_neurons)
-    check_disk(runs, COPIES * (n_saved * (of_state + 2000) + 24 * n_losses + 10_000 * len(ways)), section)
+    check_disk(
+        runs, COPIES * (n_saved * (of_state + 2000) + 24 * n_losses + 10_000 * len(ways)), section
+    )
     jobs = {
         way.name: [
             (train_chunk, dataset, params, replace(way, first_seed=seeds[0], n_seeds=len(seeds)))
@@ -115,7 +124,9 @@ def train_chunk(dataset: Path, params: Train, configuration: Configuration) -> C
         train, test = data.train[index].to(device), data.test[index].to(device)
         n_samples = train.labels.shape[1]
         if params.batch_size > n_samples:
-            raise ValueError(f"batch_size: wanted at most the {n_samples} samples, got {params.batch_size}")
+            raise ValueError(
+                f"batch_size: wanted at most the {n_samples} samples, got {params.batch_size}"
+            )
         weights = start(params, configuration, seeds, train)
     except ValueError as error:
         raise InputError(str(error)) from error
@@ -135,10 +146,16 @@ def train_chunk(dataset: Path, params: Train, configuration: Configuration) -> C
         loss = losses[step - 1] if step else torch.full_like(losses[0], torch.nan)
         columns = {"loss": loss, "fitted_step": fitted, **measured}
         rows = [
-            {"step": step, "seed": seed, **{name: values[i].item() for name, values in columns.items()}}
+            {
+                "step": step,
+                "seed": seed,
+                **{name: values[i].item() for name, values in columns.items()},
+            }
             for i, seed in enumerate(seeds)
         ]
-        states.append(({name: W.cpu() for name, W in (weights | {"readout": readout}).items()}, rows))
+        states.append(
+            ({name: W.cpu() for name, W in (weights | {"readout": readout}).items()}, rows)
+        )
 
     def rest(step: int) -> None:
         """Nothing has moved since the last: the weights and what is measured of them are the same, the loss is zero."""
@@ -147,7 +164,10 @@ def train_chunk(dataset: Path, params: Train, configuration: Configuration) -> C
 
     save(0)
 
-    loss, draws = SampleLoss(readout, train.tokens, labels), [generator(seed, "order") for seed in seeds]
+    loss, draws = (
+        SampleLoss(readout, train.tokens, labels),
+        [generator(seed, "order") for seed in seeds],
+    )
     feed = stacked_epochs(n_samples, params.batch_size, n_steps, draws)
     steps, number = gradient_descent(loss.gradient, weights, configuration.learning_rate, feed), 0
     for step in until_rest(steps, loss.at_rest, n_samples // params.batch_size):
@@ -167,11 +187,16 @@ def table_of(losses: Tensor, configuration: Configuration, seeds: tuple[int, ...
     """The training loss of each batch before its step, one row per step and seed."""
     columns = {"configuration": configuration.name, "step": range(len(losses))}
     return pd.concat(
-        [pd.DataFrame({**columns, "seed": seed, "loss": losses[:, i].cpu().numpy()}) for i, seed in enumerate(seeds)]
+        [
+            pd.DataFrame({**columns, "seed": seed, "loss": losses[:, i].cpu().numpy()})
+            for i, seed in enumerate(seeds)
+        ]
     )
 
 
-def start(params: Train, configuration: Configuration, seeds: tuple[int, ...], train: Samples) -> dict[str, Tensor]:
+def start(
+    params: Train, configuration: Configuration, seeds: tuple[int, ...], train: Samples
+) -> dict[str, Tensor]:
     """The initial weights and the fixed readout of some seeds, stacked."""
     seq_len, d_model = train.tokens.shape[-2:]
     drawn = [
@@ -183,7 +208,11 @@ def start(params: Train, configuration: Configuration, seeds: tuple[int, ...], t
             value_error=params.value_error,
             query_key_error=params.query_key_error,
         )
-        | {"readout": random_readout(configuration.readout, 1, seq_len, params.n_neurons, generator(seed, "readout"))}
+        | {
+            "readout": random_readout(
+                configuration.readout, 1, seq_len, params.n_neurons, generator(seed, "readout")
+            )
+        }
         for seed in seeds
     ]
     return {name: torch.stack([weights[name] for weights in drawn]) for name in drawn[0]}
@@ -191,7 +220,11 @@ def start(params: Train, configuration: Configuration, seeds: tuple[int, ...], t
 
 def publish(runs: Path, configuration: Configuration, parts: list[Course]) -> None:
     """Write all seeds of one configuration as one run."""
-    names = {"configuration": configuration.name, "readout": configuration.readout, "labels": configuration.labels}
+    names = {
+        "configuration": configuration.name,
+        "readout": configuration.readout,
+        "labels": configuration.labels,
+    }
     layout = Layout(
         family="low_rank_sparse",
         matrices={name: ["seed", *axes] for name, axes in MATRICES.items()},

@@ -31,7 +31,15 @@ from lib.matrices.pruning import Order, magnitude_masks, n_pruned, pruning_rates
 from lib.training.attention import merge_heads, split_heads
 from lib.training.devices import generator, kind_of, use_device
 from lib.vision.images import channel_statistics, read_images, standardise
-from lib.vision.vit import ATTENTION, MATRICES, Weights, forward_flops, remove_heads, remove_neurons, score
+from lib.vision.vit import (
+    ATTENTION,
+    MATRICES,
+    Weights,
+    forward_flops,
+    remove_heads,
+    remove_neurons,
+    score,
+)
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFile, run
 from lib.work.compute import n_parallel
@@ -53,11 +61,25 @@ class Prune:
     random_seed: Seed
 
 
-def main(section: str, pruning: str, device: str, dataset: Path, runs: Path, truncate: OutFile, prune: OutFile) -> None:
-    params, shared, device = read_params(section, Cut), read_params(pruning, Prune), read_params(device, str)
+def main(
+    section: str,
+    pruning: str,
+    device: str,
+    dataset: Path,
+    runs: Path,
+    truncate: OutFile,
+    prune: OutFile,
+) -> None:
+    params, shared, device = (
+        read_params(section, Cut),
+        read_params(pruning, Prune),
+        read_params(device, str),
+    )
     use_device(device)
     every = open_runs(runs, "vision")
-    plain = {one.layout.cell["init_scale"]: one for one in every if one.layout.cell["control"] == "none"}
+    plain = {
+        one.layout.cell["init_scale"]: one for one in every if one.layout.cell["control"] == "none"
+    }
     chosen = [one for scale, one in plain.items() if scale in params.init_scales]
     if not chosen:
         raise InputError(
@@ -81,18 +103,25 @@ def written(run: Run, shared: Prune) -> int:
     """Bytes of a run's rows: of every rank for all and each kind of matrix, of every rate in each order; and in scratch
     the tables of each seed."""
     largest = max(read_header(run.folder / FIRST_SNAPSHOT)[name].shape[-2] for name in MATRICES)
-    n_rows = (1 + len(MATRICES)) * len(doubling_ranks(largest)) + 9 * len(pruning_rates(shared.rate_step))
+    n_rows = (1 + len(MATRICES)) * len(doubling_ranks(largest)) + 9 * len(
+        pruning_rates(shared.rate_step)
+    )
     return len(run.layout.seeds) * (50 * n_rows + 4000)
 
 
-def cut_seed(dataset: Path, folder: Path, n_images: int | None, shared: Prune, device_name: str, seed: int) -> Tables:
+def cut_seed(
+    dataset: Path, folder: Path, n_images: int | None, shared: Prune, device_name: str, seed: int
+) -> Tables:
     """Every truncation, and every pruning, of one seed of one run."""
     device = use_device(device_name)
     images, opened = read_images(dataset), open_run(folder)
     statistics = channel_statistics(images.train_images)
     test = standardise(images.test_images[:n_images], *statistics).to(device)
     labels = images.test_labels[:n_images].to(device)
-    initial, final = ({name: tensor[seed].to(device) for name, tensor in opened.weights(i).items()} for i in (0, -1))
+    initial, final = (
+        {name: tensor[seed].to(device) for name, tensor in opened.weights(i).items()}
+        for i in (0, -1)
+    )
     number, rates = opened.layout.seeds[seed], pruning_rates(shared.rate_step)
 
     def source(what: str) -> torch.Generator:
@@ -105,7 +134,9 @@ def cut_seed(dataset: Path, folder: Path, n_images: int | None, shared: Prune, d
         return pd.DataFrame(rows).assign(**opened.layout.cell, seed=number)
 
     truncations = (row | scored(model) for row, model in truncated(initial, final))
-    prunings = (row | scored(model) | costs(model, final) for row, model in pruned(final, rates, source))
+    prunings = (
+        row | scored(model) | costs(model, final) for row, model in pruned(final, rates, source)
+    )
     return {"truncate": labelled(truncations), "prune": labelled(prunings)}
 
 
@@ -116,7 +147,9 @@ def truncated(initial: Weights, final: Weights) -> Iterator[tuple[dict[str, Any]
     cut: dict[str, dict[int, Tensor]] = {name: {} for name in MATRICES}
     for name, (W, W_0) in updates.items():
         for rank, smaller in truncated_updates(W, W_0, ranks):
-            cut[name][rank] = split_heads(smaller, final[name].shape[1]) if name in ATTENTION else smaller
+            cut[name][rank] = (
+                split_heads(smaller, final[name].shape[1]) if name in ATTENTION else smaller
+            )
     for kind in ("all", *MATRICES):
         for rank in ranks:
             names = list(MATRICES) if kind == "all" else [kind]
@@ -132,10 +165,22 @@ def pruned(
     model: Weights, rates: list[float], source: Callable[[str], torch.Generator]
 ) -> Iterator[tuple[dict[str, Any], Weights]]:
     """The model without a share of its weights, neurons or heads, in each order of removal, at each rate."""
-    for what, prune in (("weights", prune_weights), ("neurons", prune_neurons), ("heads", prune_heads)):
+    for what, prune in (
+        ("weights", prune_weights),
+        ("neurons", prune_neurons),
+        ("heads", prune_heads),
+    ):
         for order in get_args(Order):
             for rate, smaller in prune(model, rates, order, source(what)):
-                yield {"what": what, "order": order, "rate": rate, "removed": removed(what, smaller, model)}, smaller
+                yield (
+                    {
+                        "what": what,
+                        "order": order,
+                        "rate": rate,
+                        "removed": removed(what, smaller, model),
+                    },
+                    smaller,
+                )
 
 
 def removed(what: str, smaller: Weights, model: Weights) -> float:
@@ -150,25 +195,32 @@ def removed(what: str, smaller: Weights, model: Weights) -> float:
 def costs(pruned: Weights, model: Weights) -> dict[str, float]:
     """Parameters and operations of a pruned model, over those of the whole one."""
     return {
-        "parameters": sum(w.numel() for w in pruned.values()) / sum(w.numel() for w in model.values()),
+        "parameters": sum(w.numel() for w in pruned.values())
+        / sum(w.numel() for w in model.values()),
         "flops": forward_flops(pruned) / forward_flops(model),
     }
 
 
-def prune_weights(model: Weights, rates: list[float], order: Order, source: torch.Generator) -> Pruned:
+def prune_weights(
+    model: Weights, rates: list[float], order: Order, source: torch.Generator
+) -> Pruned:
     """The matrices with that share of all their weights set to zero."""
     matrices = {name: model[name] for name in MATRICES}
     for rate, masks in magnitude_masks(matrices, rates, order, source):
         yield rate, model | {name: matrices[name] * masks[name] for name in MATRICES}
 
 
-def prune_neurons(model: Weights, rates: list[float], order: Order, source: torch.Generator) -> Pruned:
+def prune_neurons(
+    model: Weights, rates: list[float], order: Order, source: torch.Generator
+) -> Pruned:
     """The model without that share of the neurons of every layer."""
     magnitudes = vector_norm(model["W_1"], dim=1) * vector_norm(model["W_2"], dim=2)
     yield from without(model, magnitudes, rates, order, source, remove_neurons)
 
 
-def prune_heads(model: Weights, rates: list[float], order: Order, source: torch.Generator) -> Pruned:
+def prune_heads(
+    model: Weights, rates: list[float], order: Order, source: torch.Generator
+) -> Pruned:
     """The model without that share of the heads of every layer."""
     magnitudes = vector_norm(model["W_V"] @ model["W_O"].mT, dim=(2, 3))
     yield from without(model, magnitudes, rates, order, source, remove_heads)

@@ -59,7 +59,10 @@ def main(
 ) -> None:
     """Measure the runs, and with them those whose tables are in the folder `beside`: of other init scales."""
     params, sizes = read_params(section, Evaluate), read_params(model, Sizes, part=True)
-    training = pd.concat([run.steps.assign(**run.layout.cell) for run in open_runs(runs, "vision")], ignore_index=True)
+    training = pd.concat(
+        [run.steps.assign(**run.layout.cell) for run in open_runs(runs, "vision")],
+        ignore_index=True,
+    )
     found = read_table(spectra)
     tables = {
         "training": training.drop(columns="snapshot"),
@@ -69,7 +72,10 @@ def main(
         "prune": read_table(prune),
     }
     if beside is not None:
-        tables = {name: joined(read_table(beside / f"{name}.parquet"), table) for name, table in tables.items()}
+        tables = {
+            name: joined(read_table(beside / f"{name}.parquet"), table)
+            for name, table in tables.items()
+        }
     plain = tables["training"][tables["training"]["control"] == "none"]
     trained = sorted(plain["init_scale"].unique())
     if params.reference_scale not in trained:
@@ -77,7 +83,9 @@ def main(
             f"{section}.reference_scale: wanted one that was trained, {trained}; got {params.reference_scale:g}"
         )
     compared = {"growth": trained, "reference": [params.reference_scale]}
-    rows = [{"use": use, "init_scale": scale} for use, scales in compared.items() for scale in scales]
+    rows = [
+        {"use": use, "init_scale": scale} for use, scales in compared.items() for scale in scales
+    ]
     tables = {name: compact(table) for name, table in tables.items()}
     tables |= {name: compact(table) for name, table in derived(tables).items()}
     found_measures = measured(tables, params)
@@ -122,8 +130,12 @@ def spectra_for_figures(spectra: pd.DataFrame, n_singular_values: int) -> pd.Dat
     chosen = spectra["matrix"].isin(PRODUCTS) & (spectra["seed"] == spectra["seed"].min())
     chosen = spectra[chosen & (spectra["control"] == "none")]
     keep = ["variant", "init_scale", "control", "matrix", "of", "step", "seed", "layer", "head"]
-    leading = [values[:n_singular_values].astype(np.float32) for values in chosen["singular_values"]]
-    return chosen[keep].assign(n_singular_values=[*map(len, chosen["singular_values"])], singular_values=leading)
+    leading = [
+        values[:n_singular_values].astype(np.float32) for values in chosen["singular_values"]
+    ]
+    return chosen[keep].assign(
+        n_singular_values=[*map(len, chosen["singular_values"])], singular_values=leading
+    )
 
 
 def measured(tables: Tables, params: Evaluate) -> dict[str, dict[str, pd.Series]]:
@@ -138,10 +150,13 @@ def measured(tables: Tables, params: Evaluate) -> dict[str, dict[str, pd.Series]
     by_scale: dict[str, dict[str, pd.Series]] = {}
     for name, values in found.items():
         scales = sorted(
-            set(values.index.get_level_values("init_scale")), key=lambda s: (s == params.reference_scale, s)
+            set(values.index.get_level_values("init_scale")),
+            key=lambda s: (s == params.reference_scale, s),
         )
         if scales:
-            by_scale[name] = {f"{scale:g}": values.xs(scale, level="init_scale").sort_index() for scale in scales}
+            by_scale[name] = {
+                f"{scale:g}": values.xs(scale, level="init_scale").sort_index() for scale in scales
+            }
     return by_scale
 
 

@@ -21,7 +21,11 @@ def main(section: str, folder: OutFolder) -> None:
         write_files(folder, {"digits.csv.gz": digits_file().read_bytes()})
         write_sums(folder)
         return
-    batches = downloaded(params.source) if params.source_folder is None else local(params.source, params.source_folder)
+    batches = (
+        downloaded(params.source)
+        if params.source_folder is None
+        else local(params.source, params.source_folder)
+    )
     try:
         for name, content in batches:
             write_files(folder, {name: content})

@@ -22,8 +22,17 @@ from lib.vision.figures.ranks import (
     rank_through_training,
     readings_of_init_scale,
 )
-from lib.vision.figures.spectra import normalised_spectra, spectra_of_heads, spectra_through_training
-from lib.vision.figures.training import cuts_and_rates, learning_curves, ranks_at_loss, ranks_of_optimizers
+from lib.vision.figures.spectra import (
+    normalised_spectra,
+    spectra_of_heads,
+    spectra_through_training,
+)
+from lib.vision.figures.training import (
+    cuts_and_rates,
+    learning_curves,
+    ranks_at_loss,
+    ranks_of_optimizers,
+)
 from lib.work.command import OutFolder, run
 from lib.work.compute import spread_by_name
 
@@ -52,14 +61,20 @@ def drawings(section: str, tables: Path) -> dict[str, Callable[[], Figure]]:
     names = ("training", "ranks", "spectra", "truncate", "prune", "growth", "equal_loss")
     found = {name: read_table(tables / f"{name}.parquet") for name in names}
     training, ranks = found["training"], found["ranks"]
-    plain = {name: table[table["control"] == "none"] for name, table in found.items() if "control" in table}
+    plain = {
+        name: table[table["control"] == "none"]
+        for name, table in found.items()
+        if "control" in table
+    }
     compared = read_table(tables / "scales.parquet").groupby("use")["init_scale"].agg(list)
     [reference], scales = compared["reference"], compared.get("growth", compared["reference"])
     check_shown(params, plain["spectra"], section)
     place = params.layer, params.head
     drawn = {
         "figure-1": partial(normalised_spectra, plain["spectra"], reference, *place),
-        "figure-3": partial(spectra_through_training, plain["spectra"], scales, *place, params.lines),
+        "figure-3": partial(
+            spectra_through_training, plain["spectra"], scales, *place, params.lines
+        ),
         "figure-4": partial(rank_against_init_scale, ranks, training, params.trained_loss),
         "figure-5-KQ": partial(spectra_of_heads, plain["spectra"], "W_KQ", reference),
         "figure-5-VO": partial(spectra_of_heads, plain["spectra"], "W_VO", reference),
@@ -83,10 +98,14 @@ def check_shown(params: Plot, spectra: pd.DataFrame, section: str) -> None:
     for key, asked in (("layer", params.layer), ("head", params.head)):
         known = sorted(map(int, updates[key].unique()))
         if asked not in known:
-            raise InputError(f"{section}.{key}: wanted one of {known}, those of the tables, got {asked}")
+            raise InputError(
+                f"{section}.{key}: wanted one of {known}, those of the tables, got {asked}"
+            )
     most = updates["singular_values"].map(len).max()
     if params.lines > most:
-        raise InputError(f"{section}.lines: wanted at most the {most} singular values of a head, got {params.lines}")
+        raise InputError(
+            f"{section}.lines: wanted at most the {most} singular values of a head, got {params.lines}"
+        )
 
 
 def of_optimizers(tables: Path) -> dict[str, Callable[[], Figure]]:

@@ -9,8 +9,20 @@ import torch
 from transformers_made import made, moved, saved
 
 SPECTRA = {"method": "auto", "rank": 8, "rotary_offsets": [0, 3]}
-PLAN = {"n_shuffles": 2, "n_points": 2, "max_loss_share": 0.5, "pruning_rates": [0.0, 0.5], "device": "cpu"}
-MEASURE = {"budgets": [1, 3], "n_batches": 2, "n_measured_batches": 2, "batch_size": 4, "seq_len": 16}
+PLAN = {
+    "n_shuffles": 2,
+    "n_points": 2,
+    "max_loss_share": 0.5,
+    "pruning_rates": [0.0, 0.5],
+    "device": "cpu",
+}
+MEASURE = {
+    "budgets": [1, 3],
+    "n_batches": 2,
+    "n_measured_batches": 2,
+    "batch_size": 4,
+    "seq_len": 16,
+}
 TEXT = (b"the cat sat on the mat. " * 30)[:512]
 
 
@@ -55,12 +67,24 @@ def written(folder: Path, model: str) -> Path:
             for rule in RULES:
                 for shuffle in range(3 if rule == "attributed" else 1):
                     share = number(model, run, budget, rule, shuffle)
-                    row = {"budget": budget, "rule": rule, "shuffle": shuffle, "parameters": 100 * budget}
-                    plans.append(row | {"loss": 1 + share, "share_lost": share, "ranks": [1, 0], "run": run})
+                    row = {
+                        "budget": budget,
+                        "rule": rule,
+                        "shuffle": shuffle,
+                        "parameters": 100 * budget,
+                    }
+                    plans.append(
+                        row | {"loss": 1 + share, "share_lost": share, "ranks": [1, 0], "run": run}
+                    )
         sizes = {"rows": 8, "cols": 4, "run": run}
-        modules += [{"module": f"layers.{i}.up", "tensor": f"layers.{i}.up.weight", **sizes} for i in (0, 1)]
+        modules += [
+            {"module": f"layers.{i}.up", "tensor": f"layers.{i}.up.weight", **sizes} for i in (0, 1)
+        ]
         loss = {"loss_tuned": 0.9, "loss_without_linear": 2.2, "gain": 1.6, "drop": 1.3}
-        losses.append(loss | {"attributed": 1.3 * (1 + 0.1 * number(model, run)), "loss_base": 2.5, "run": run})
+        losses.append(
+            loss
+            | {"attributed": 1.3 * (1 + 0.1 * number(model, run)), "loss_base": 2.5, "run": run}
+        )
         budgets.append({"parameters": 10, "share_lost": 0.1, "least": True, "run": run})
         for what in ("weights, smallest first", "updates, smallest first", "updates, at random"):
             pruning += [
@@ -70,10 +94,24 @@ def written(folder: Path, model: str) -> Path:
         for step, size in ((1, 0.001), (9, 0.1)):
             for i in range(3):
                 place = {"run": run, "step": step, "module": f"layers.{i}.up"}
-                ranks = {"rank_90": 5 + i, "rank_90_stored": 9 + i + step, "above_edge": 3, "above_edge_stored": 3 + i}
+                ranks = {
+                    "rank_90": 5 + i,
+                    "rank_90_stored": 9 + i + step,
+                    "above_edge": 3,
+                    "above_edge_stored": 3 + i,
+                }
                 noise = number(model, run, step, i)
-                rounding.append({**place, "relative_update": size, **ranks, "noise_over_edge": noise})
-                sizes = {"rows": 8, "cols": 4, "norm": 1.0, "base_norm": 2.0, "edge": 0.1, "rank_above_edge": 2}
+                rounding.append(
+                    {**place, "relative_update": size, **ranks, "noise_over_edge": noise}
+                )
+                sizes = {
+                    "rows": 8,
+                    "cols": 4,
+                    "norm": 1.0,
+                    "base_norm": 2.0,
+                    "edge": 0.1,
+                    "rank_above_edge": 2,
+                }
                 ranks = {"stable_rank": 1.0, "rank_90": int(9 * number(model, run, step, i, "r"))}
                 kind = {"layer": i + 1, "head": 0, "offset": 0, "of": "update", "method": "full"}
                 spectra.append({**place, **kind, **sizes, **ranks, "singular_values": [1.0]})
@@ -89,9 +127,22 @@ def written(folder: Path, model: str) -> Path:
         pd.DataFrame(rows).to_parquet(at / f"{name}.parquet")
     heads = []
     for text, step, head, product, offset, of in itertools.product(
-        ("language", "permuted"), (0, 1, 8), (1, 2), ("W_KQ", "W_VO"), (0, 16), ("initial", "update")
+        ("language", "permuted"),
+        (0, 1, 8),
+        (1, 2),
+        ("W_KQ", "W_VO"),
+        (0, 16),
+        ("initial", "update"),
     ):
-        place = {"run": text, "step": step, "layer": 1, "head": head, "module": product, "offset": offset, "of": of}
+        place = {
+            "run": text,
+            "step": step,
+            "layer": 1,
+            "head": head,
+            "module": product,
+            "offset": offset,
+            "of": of,
+        }
         rank = 1 + number(model, text, step, head, product, offset, of)
         heads.append({**place, "norm": 1.0, "stable_rank": rank, "rank_90": 2})
     pd.DataFrame(heads).to_parquet(at / "pretrained.parquet")

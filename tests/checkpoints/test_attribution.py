@@ -7,7 +7,9 @@ from lib.checkpoints.attribution import path_attribution
 
 
 def quadratic(A, b):
-    return lambda batch, W: 0.5 * (A * W["u"].square()).sum() + (b * W["v"]).sum() + batch * W["u"].sum() * W["v"].sum()
+    return lambda batch, W: (
+        0.5 * (A * W["u"].square()).sum() + (b * W["v"]).sum() + batch * W["u"].sum() * W["v"].sum()
+    )
 
 
 @pytest.fixture
@@ -36,7 +38,9 @@ def test_a_module_that_enters_linearly_earns_its_own_part(case):
     earned = path_attribution(W, updates, [0.0], lambda batch: loss(batch, W), 3)
     assert earned["v"] == pytest.approx(-float((b * updates["v"]).sum()))
     begin = end["u"] - updates["u"]
-    assert earned["u"] == pytest.approx(float(0.5 * (A * (begin.square() - end["u"].square())).sum()))
+    assert earned["u"] == pytest.approx(
+        float(0.5 * (A * (begin.square() - end["u"].square())).sum())
+    )
 
 
 def test_the_midpoint_rule_gains_two_orders_with_ten_times_the_points():

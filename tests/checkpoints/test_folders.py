@@ -54,7 +54,9 @@ def test_snapshots_are_found_by_run_and_step(tmp_path):
     assert [(one.run, one.step) for one in open_snapshots(tmp_path)] == [
         ("a", 9), ("a", 10), ("b", 3), ("b", 12), ("final", 0)
     ]  # fmt: skip
-    assert [(one.run, one.step) for one in open_snapshots(tmp_path / "a" / "checkpoint-10")] == [("checkpoint-10", 10)]
+    assert [(one.run, one.step) for one in open_snapshots(tmp_path / "a" / "checkpoint-10")] == [
+        ("checkpoint-10", 10)
+    ]
     assert [(one.run, one.step) for one in open_snapshots(tmp_path / "b")] == [("b", 3), ("b", 12)]
 
 
@@ -67,7 +69,8 @@ def test_rows_in_common_are_those_of_the_smaller_vocabulary(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "layer"), [("model.layers.0.x.weight", 1), ("h.11.mlp.c_fc.weight", 12), ("lm_head.weight", 0)]
+    ("name", "layer"),
+    [("model.layers.0.x.weight", 1), ("h.11.mlp.c_fc.weight", 12), ("lm_head.weight", 0)],
 )
 def test_the_layer_of_a_tensor(name, layer):
     assert layer_of(name) == layer
@@ -75,9 +78,13 @@ def test_the_layer_of_a_tensor(name, layer):
 
 def test_a_folder_without_a_config_is_refused(folder):
     (folder / "tuned" / "config.json").unlink()
-    with pytest.raises(InputError, match=r"tuned: wanted a checkpoint with a config.json, got none"):
+    with pytest.raises(
+        InputError, match=r"tuned: wanted a checkpoint with a config.json, got none"
+    ):
         open_checkpoint(folder / "tuned")
-    with pytest.raises(InputError, match=r"nowhere: wanted a checkpoint, or a folder of them, got no config.json"):
+    with pytest.raises(
+        InputError, match=r"nowhere: wanted a checkpoint, or a folder of them, got no config.json"
+    ):
         open_snapshots(folder / "nowhere")
 
 
@@ -90,7 +97,9 @@ def test_an_adapter_is_no_model(folder):
 def test_a_shard_that_the_index_names_must_be_there(folder):
     shard = sorted(set(index(folder / "base")["weight_map"].values()))[1]
     (folder / "base" / shard).unlink()
-    with pytest.raises(InputError, match=f"base: wanted the shard {shard}, which its index names, got none"):
+    with pytest.raises(
+        InputError, match=f"base: wanted the shard {shard}, which its index names, got none"
+    ):
         open_checkpoint(folder / "base")
 
 
@@ -99,7 +108,9 @@ def test_a_tensor_must_be_in_the_shard_that_the_index_gives_it_to(folder):
     name = sorted(value["weight_map"])[0]
     value["weight_map"]["more.weight"] = value["weight_map"][name]
     (folder / "base" / "model.safetensors.index.json").write_text(json.dumps(value))
-    with pytest.raises(InputError, match=r"wanted the tensor more.weight, which the index gives to it, got none"):
+    with pytest.raises(
+        InputError, match=r"wanted the tensor more.weight, which the index gives to it, got none"
+    ):
         open_checkpoint(folder / "base")
 
 
@@ -118,19 +129,25 @@ def test_a_file_cut_short_is_refused(folder):
     file = folder / "tuned" / "model.safetensors"
     data = file.read_bytes()
     file.write_bytes(data[:-10])
-    with pytest.raises(InputError, match=f"wanted {len(data)} bytes, as its header says, got {len(data) - 10}"):
+    with pytest.raises(
+        InputError, match=f"wanted {len(data)} bytes, as its header says, got {len(data) - 10}"
+    ):
         open_checkpoint(folder / "tuned")
 
 
 def test_pickles_are_refused_with_the_conversion(folder):
     (folder / "tuned" / "model.safetensors").rename(folder / "tuned" / "pytorch_model.bin")
-    with pytest.raises(InputError, match=r"got the pickle pytorch_model.bin: convert it, .*save_pretrained"):
+    with pytest.raises(
+        InputError, match=r"got the pickle pytorch_model.bin: convert it, .*save_pretrained"
+    ):
         open_checkpoint(folder / "tuned")
 
 
 def test_quantised_weights_are_refused(folder):
     rewrite(folder / "tuned", quantization_config={"quant_method": "bitsandbytes"})
-    with pytest.raises(InputError, match=r"wanted weights in f32, bf16 or f16, got quantised ones \(bitsandbytes\)"):
+    with pytest.raises(
+        InputError, match=r"wanted weights in f32, bf16 or f16, got quantised ones \(bitsandbytes\)"
+    ):
         open_checkpoint(folder / "tuned")
 
 
@@ -149,13 +166,17 @@ def test_a_weight_that_is_no_number_is_named(folder, value):
     tensors = load_file(file)
     tensors["model.norm.weight"][3] = value
     save_file(tensors, file, {"format": "pt"})
-    with pytest.raises(InputError, match=r"wanted finite weights, got NaN or infinity in model.norm.weight"):
+    with pytest.raises(
+        InputError, match=r"wanted finite weights, got NaN or infinity in model.norm.weight"
+    ):
         open_checkpoint(folder / "tuned").load("model.norm.weight")
 
 
 def test_a_base_is_not_tuned_from_itself(folder):
     opened = open_checkpoint(folder / "base")
-    with pytest.raises(InputError, match="wanted a checkpoint tuned from the base, got the base itself"):
+    with pytest.raises(
+        InputError, match="wanted a checkpoint tuned from the base, got the base itself"
+    ):
         check_pair(opened, open_checkpoint(folder / "base"))
 
 
@@ -167,7 +188,9 @@ def test_two_architectures_are_refused(folder, tmp_path):
 
 def test_other_shapes_are_refused(folder, tmp_path):
     other = saved(made("llama", intermediate_size=40), tmp_path / "other")
-    with pytest.raises(InputError, match=r"down_proj.weight: wanted the base's shape \[32, 48\], got \[32, 40\]"):
+    with pytest.raises(
+        InputError, match=r"down_proj.weight: wanted the base's shape \[32, 48\], got \[32, 40\]"
+    ):
         check_pair(open_checkpoint(folder / "base"), open_checkpoint(other))
 
 
@@ -187,6 +210,8 @@ def test_a_broken_config_is_refused(folder):
 )
 def test_more_layers_than_the_weights_can_be_of_are_refused(folder, changes, key):
     rewrite(folder / "tuned", **changes)
-    message = f"config.json: {key}: wanted at most 1000 layers, for weights of 21 tensors, got 1000000"
+    message = (
+        f"config.json: {key}: wanted at most 1000 layers, for weights of 21 tensors, got 1000000"
+    )
     with pytest.raises(InputError, match=message):
         open_checkpoint(folder / "tuned")

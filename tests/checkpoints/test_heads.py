@@ -14,7 +14,13 @@ def read(kind, folder, layer=1, **changes):
     opened = open_checkpoint(saved(model, folder))
     parts = attention_tensors(opened.config, opened.tensors)
     assert set(parts) == {1, 2}
-    return model, opened.config, heads(opened.config, parts[layer], opened.load, fold_norms=True), opened, parts
+    return (
+        model,
+        opened.config,
+        heads(opened.config, parts[layer], opened.load, fold_norms=True),
+        opened,
+        parts,
+    )
 
 
 def without_biases(model):
@@ -34,7 +40,9 @@ def normalised(x, centred):
 def test_products_are_the_models_own_attention(kind, tmp_path):
     """Attention is a softmax: logarithms of its entries differ within a row as the scores do."""
     tiny_eps = {"layer_norm_epsilon": 1e-14} if kind == "gpt2" else {}
-    tiny_eps = tiny_eps or ({"layer_norm_eps": 1e-14} if kind == "gpt_neox" else {"rms_norm_eps": 1e-14})
+    tiny_eps = tiny_eps or (
+        {"layer_norm_eps": 1e-14} if kind == "gpt_neox" else {"rms_norm_eps": 1e-14}
+    )
     model = without_biases(made(kind, **tiny_eps).double())
     model.set_attn_implementation("eager")
     opened = open_checkpoint(saved(model, tmp_path / "one"))
@@ -61,7 +69,9 @@ def test_products_are_the_models_own_attention(kind, tmp_path):
 @pytest.mark.parametrize("kind", ATTENTION)
 def test_values_and_outputs_are_the_models_own(kind, tmp_path):
     """With attention put on each row itself, what the layer adds is the sum over heads of x W_V W_Oᵀ."""
-    tiny_eps = {"gpt2": "layer_norm_epsilon", "gpt_neox": "layer_norm_eps"}.get(kind, "rms_norm_eps")
+    tiny_eps = {"gpt2": "layer_norm_epsilon", "gpt_neox": "layer_norm_eps"}.get(
+        kind, "rms_norm_eps"
+    )
     model = without_biases(made(kind, **{tiny_eps: 1e-14}).double())
     opened = open_checkpoint(saved(model, tmp_path / "one"))
     parts = attention_tensors(opened.config, opened.tensors)
@@ -74,7 +84,9 @@ def test_values_and_outputs_are_the_models_own(kind, tmp_path):
     )
     module.register_forward_hook(lambda _, __, output: seen.update(out=output[0]))
     with torch.no_grad():
-        out = model(input_ids=torch.tensor([[5]]), output_hidden_states=True)  # one token attends to itself
+        out = model(
+            input_ids=torch.tensor([[5]]), output_hidden_states=True
+        )  # one token attends to itself
     x = normalised(out.hidden_states[0][0], centred=kind in ("gpt2", "gpt_neox"))
     added = torch.einsum("nd,hde,hce->nc", x, cut.W_V, cut.W_O)
     torch.testing.assert_close(added, seen["out"].reshape(1, -1), rtol=1e-6, atol=1e-6)
@@ -102,7 +114,9 @@ def test_qwen3_has_heads_of_their_own_width_and_gains_folded_in(tmp_path):
 @pytest.mark.parametrize(("kind", "centred"), [("bert", False), ("vit", True)])
 def test_encoders_are_cut_by_their_names_on_disk(kind, centred, tmp_path):
     _, _, cut, opened, parts = read(kind, tmp_path)
-    W_Q = opened.load(next(name for part, name in parts[1].items() if part.endswith("query.weight")))
+    W_Q = opened.load(
+        next(name for part, name in parts[1].items() if part.endswith("query.weight"))
+    )
     plain = W_Q.double().T.reshape(32, 4, 8).movedim(1, 0)
     if centred:
         gain = opened.load(parts[1]["layernorm_before.weight"])

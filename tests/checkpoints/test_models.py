@@ -25,7 +25,15 @@ from lib.checkpoints.models import (
     with_adapter,
 )
 
-SIZES = {"d_model": 16, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "d_mlp": 24, "init_scale": 0.1, "seq_len": 8}
+SIZES = {
+    "d_model": 16,
+    "n_layers": 2,
+    "n_heads": 4,
+    "n_kv_heads": 2,
+    "d_mlp": 24,
+    "init_scale": 0.1,
+    "seq_len": 8,
+}
 
 
 def tensors(folder):
@@ -49,7 +57,9 @@ def test_the_loss_is_the_cross_entropy_of_the_next_token(kind):
     tokens = torch.randint(256, (3, 8), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         logits = model(input_ids=tokens).logits
-        wanted = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+        wanted = torch.nn.functional.cross_entropy(
+            logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()
+        )
         assert float(loss(model, {"input_ids": tokens})) == pytest.approx(float(wanted), rel=1e-6)
 
 
@@ -57,7 +67,10 @@ def test_names_in_the_live_model_are_found_by_content(tmp_path):
     base, _ = pair("vit", tmp_path)
     model = open_model(base, open_checkpoint(base).config)
     places = matched_by_content(model, tensors(base))
-    assert places["vit.layers.0.attention.q_proj"] == "vit.encoder.layer.0.attention.attention.query.weight"
+    assert (
+        places["vit.layers.0.attention.q_proj"]
+        == "vit.encoder.layer.0.attention.attention.query.weight"
+    )
     assert len(places) == 12
 
 
@@ -72,9 +85,13 @@ def test_heads_and_embeddings_are_no_targets(kind, n):
 def test_a_weight_that_two_tensors_equal_is_refused_by_name(tmp_path):
     base, _ = pair("llama", tmp_path)
     model = open_model(base, open_checkpoint(base).config)
-    twice = [*tensors(base), ("copy.weight", dict(tensors(base))["model.layers.0.mlp.up_proj.weight"])]
+    twice = [
+        *tensors(base),
+        ("copy.weight", dict(tensors(base))["model.layers.0.mlp.up_proj.weight"]),
+    ]
     with pytest.raises(
-        ValueError, match=r"layers.0.mlp.up_proj: wanted one tensor .* got \['model.*', 'copy.weight'\]"
+        ValueError,
+        match=r"layers.0.mlp.up_proj: wanted one tensor .* got \['model.*', 'copy.weight'\]",
     ):
         matched_by_content(model, twice)
 
@@ -114,7 +131,9 @@ def copy(llama, tmp_path):
 )
 @pytest.mark.parametrize("opening", [check_architecture, open_model])
 def test_an_architecture_that_is_no_model_of_transformers_is_refused(copy, names, opening):
-    wanted = rf"copy: wanted an architecture that transformers \S+ has, got {re.escape(str(names))}$"
+    wanted = (
+        rf"copy: wanted an architecture that transformers \S+ has, got {re.escape(str(names))}$"
+    )
     with pytest.raises(ModelError, match=wanted):
         opening(copy, rewritten(copy, architectures=names))
 
@@ -131,13 +150,19 @@ def ran(copy, monkeypatch):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"architectures": ["AutoModelForCausalLM"], "auto_map": {"AutoConfig": "mine.C"}, "model_type": "mine"},
+        {
+            "architectures": ["AutoModelForCausalLM"],
+            "auto_map": {"AutoConfig": "mine.C"},
+            "model_type": "mine",
+        },
         {"auto_map": {"AutoModelForCausalLM": "mine.M"}},
         {"text_config": {"auto_map": {"AutoModel": "mine.M"}}},
     ],
 )
 def test_a_model_with_code_of_its_own_is_refused(copy, ran, changes, opening):
-    with pytest.raises(ModelError, match=r"copy: wanted a model of .*, got one with code of its own \(auto_map\)$"):
+    with pytest.raises(
+        ModelError, match=r"copy: wanted a model of .*, got one with code of its own \(auto_map\)$"
+    ):
         opening(copy, rewritten(copy, **changes))
     assert not ran.exists()
 
@@ -145,7 +170,9 @@ def test_a_model_with_code_of_its_own_is_refused(copy, ran, changes, opening):
 def test_a_tokenizer_with_code_of_its_own_is_refused(copy, ran):
     (copy / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": ["mine.T", null]}}')
     rewritten(copy, model_type="mine")
-    with pytest.raises(ModelError, match=r"wanted a tokenizer of .*, got one with code of its own \(auto_map\)$"):
+    with pytest.raises(
+        ModelError, match=r"wanted a tokenizer of .*, got one with code of its own \(auto_map\)$"
+    ):
         token_ids(copy, b"words", 256)
     assert not ran.exists()
 
@@ -153,9 +180,18 @@ def test_a_tokenizer_with_code_of_its_own_is_refused(copy, ran):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"vocab_size": "256"}, "wanted a config that LlamaForCausalLM can read, got: .*expected int, got str"),
-        ({"vocab_size": 9}, r"checkpoint that Llama\w+ can read, got: weights of other shapes than its config says"),
-        ({"dtype": "mine"}, "LlamaForCausalLM can read, got: module 'torch' has no attribute 'mine'"),
+        (
+            {"vocab_size": "256"},
+            "wanted a config that LlamaForCausalLM can read, got: .*expected int, got str",
+        ),
+        (
+            {"vocab_size": 9},
+            r"checkpoint that Llama\w+ can read, got: weights of other shapes than its config says",
+        ),
+        (
+            {"dtype": "mine"},
+            "LlamaForCausalLM can read, got: module 'torch' has no attribute 'mine'",
+        ),
     ],
 )
 def test_what_the_library_cannot_open_is_refused_in_one_line(copy, changes, message):
@@ -169,17 +205,23 @@ def test_what_the_library_cannot_open_is_refused_in_one_line(copy, changes, mess
 @pytest.mark.parametrize("text", ["{", "{}", '{"model": 3}'])
 def test_a_broken_tokenizer_is_refused_in_one_line(copy, text):
     (copy / "tokenizer.json").write_text(text)
-    with pytest.raises(ModelError, match=r"copy: wanted a tokenizer that .*, got: .*\(\w+Error\)$") as refused:
+    with pytest.raises(
+        ModelError, match=r"copy: wanted a tokenizer that .*, got: .*\(\w+Error\)$"
+    ) as refused:
         token_ids(copy, b"words", 256)
     assert "\n" not in str(refused.value)
 
 
 def test_samples_of_which_a_model_has_no_loss_are_refused(tmp_path):
-    with pytest.raises(ModelError, match=r"of which ViT\w+ has a loss, got \['input_ids'\], got: .*Error\)$"):
+    with pytest.raises(
+        ModelError, match=r"of which ViT\w+ has a loss, got \['input_ids'\], got: .*Error\)$"
+    ):
         loss(made("vit"), {"input_ids": torch.zeros(1, 4, dtype=torch.long)})
 
 
-@pytest.mark.parametrize("error", [MemoryError(), OSError(28, "full"), RuntimeError("can't allocate memory")])
+@pytest.mark.parametrize(
+    "error", [MemoryError(), OSError(28, "full"), RuntimeError("can't allocate memory")]
+)
 def test_what_the_machine_lacks_is_no_fault_of_a_checkpoint(error):
     class Large(torch.nn.Module):
         def forward(self, **_):
@@ -196,7 +238,8 @@ def test_a_weight_that_is_missing_is_not_drawn_at_random(tmp_path):
     del weights["model.layers.1.mlp.up_proj.weight"]
     save_file(weights, base / "model.safetensors", {"format": "pt"})
     with pytest.raises(
-        ValueError, match=r"wanted every weight of LlamaForCausalLM, got none for 1 of them: .*layers.1.mlp.up_proj"
+        ValueError,
+        match=r"wanted every weight of LlamaForCausalLM, got none for 1 of them: .*layers.1.mlp.up_proj",
     ):
         open_model(base, open_checkpoint(base).config)
 
@@ -206,16 +249,28 @@ def test_batches_are_windows_that_do_not_overlap(tmp_path):
     (tmp_path / "text").write_bytes(bytes(range(240)))
     batches = read_batches(base, {"vocab_size": 256}, tmp_path / "text", 10, 4, 6)
     assert [batch["input_ids"].shape for batch in batches] == [(4, 10)] * 6
-    assert torch.equal(torch.cat([batch["input_ids"].flatten() for batch in batches]), torch.arange(240))
-    [short] = read_batches(base, {"vocab_size": 256, "max_position_embeddings": 5}, tmp_path / "text", 10, 4, 1)
+    assert torch.equal(
+        torch.cat([batch["input_ids"].flatten() for batch in batches]), torch.arange(240)
+    )
+    [short] = read_batches(
+        base, {"vocab_size": 256, "max_position_embeddings": 5}, tmp_path / "text", 10, 4, 1
+    )
     assert short["input_ids"].shape == (4, 5)
 
 
 @pytest.mark.parametrize(
     ("config", "n_batches", "message"),
     [
-        ({"vocab_size": 256}, 7, r"wanted 28 samples \(7 batches of 4, windows of 10 tokens\), got 24"),
-        ({"vocab_size": 300}, 6, r"wanted a tokenizer, or a vocabulary of 256 bytes, got neither \(300 words\)"),
+        (
+            {"vocab_size": 256},
+            7,
+            r"wanted 28 samples \(7 batches of 4, windows of 10 tokens\), got 24",
+        ),
+        (
+            {"vocab_size": 300},
+            6,
+            r"wanted a tokenizer, or a vocabulary of 256 bytes, got neither \(300 words\)",
+        ),
     ],
 )
 def test_a_text_that_does_not_fit_is_refused(tmp_path, config, n_batches, message):
@@ -227,7 +282,10 @@ def test_a_text_that_does_not_fit_is_refused(tmp_path, config, n_batches, messag
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("text.txt", "wanted a text in UTF-8, got: .*0xff"), ("ids.safetensors", "wanted a safetensors file")],
+    [
+        ("text.txt", "wanted a text in UTF-8, got: .*0xff"),
+        ("ids.safetensors", "wanted a safetensors file"),
+    ],
 )
 def test_a_text_that_is_none_is_refused(tmp_path, name, message):
     (tmp_path / name).write_bytes(b"\xff\xfe" * 50)
@@ -260,10 +318,14 @@ def test_tokens_outside_the_vocabulary_are_refused(tmp_path):
 def test_a_model_is_moved_between_base_and_tuned(tmp_path):
     tuned, worse = made("llama"), moved(made("llama"), 7)
     weights, base_weights = (
-        {name: m.weight.detach().clone() for name, m in linear_modules(model).items()} for model in (tuned, worse)
+        {name: m.weight.detach().clone() for name, m in linear_modules(model).items()}
+        for model in (tuned, worse)
     )
     linear = LinearUpdates(tuned, base_weights)
-    factors = {name: Factors(*torch.linalg.svd(update, full_matrices=False)) for name, update in linear.updates.items()}
+    factors = {
+        name: Factors(*torch.linalg.svd(update, full_matrices=False))
+        for name, update in linear.updates.items()
+    }
     batch = {"input_ids": torch.randint(256, (2, 9), generator=torch.Generator().manual_seed(0))}
     whole = linear.mean_loss([batch])
     linear.set_ranks(dict.fromkeys(factors, 32), factors)
@@ -275,8 +337,12 @@ def test_a_model_is_moved_between_base_and_tuned(tmp_path):
     assert measure.share_lost(measure.of({})) == pytest.approx(1)
     name = "model.layers.1.mlp.up_proj"
     linear.set_ranks({name: 2}, factors)
-    torch.testing.assert_close(linear.parameters[name] - base_weights[name], factors[name].cut(2), atol=1e-6, rtol=1e-5)
-    with pytest.raises(ModelError, match=r"wanted a text on .*, got \d.* without their updates and \d.* with them"):
+    torch.testing.assert_close(
+        linear.parameters[name] - base_weights[name], factors[name].cut(2), atol=1e-6, rtol=1e-5
+    )
+    with pytest.raises(
+        ModelError, match=r"wanted a text on .*, got \d.* without their updates and \d.* with them"
+    ):
         GainMeasure(LinearUpdates(worse, weights), factors, [batch])
 
 
@@ -284,11 +350,18 @@ def test_an_adapter_is_drawn_from_its_seed_and_leaves_the_global_generator():
     config = {"r": 2, "target_modules": "all-linear"}
     before = torch.get_rng_state()
     drawn = [
-        {name: A for name, A in with_adapter(made("llama"), config, seed).named_parameters() if "lora_A" in name}
+        {
+            name: A
+            for name, A in with_adapter(made("llama"), config, seed).named_parameters()
+            if "lora_A" in name
+        }
         for seed in (1, 1, 2)
     ]
     assert torch.equal(before, torch.get_rng_state())
-    assert all(torch.equal(A, drawn[1][name]) and not torch.equal(A, drawn[2][name]) for name, A in drawn[0].items())
+    assert all(
+        torch.equal(A, drawn[1][name]) and not torch.equal(A, drawn[2][name])
+        for name, A in drawn[0].items()
+    )
 
 
 def test_a_written_model_is_read_back(tmp_path):
@@ -296,4 +369,6 @@ def test_a_written_model_is_read_back(tmp_path):
     folder = saved(model, tmp_path / "one")
     again = open_model(folder, open_checkpoint(folder).config)
     assert next(again.parameters()).dtype == torch.bfloat16
-    assert all(torch.equal(value, again.state_dict()[name]) for name, value in model.state_dict().items())
+    assert all(
+        torch.equal(value, again.state_dict()[name]) for name, value in model.state_dict().items()
+    )

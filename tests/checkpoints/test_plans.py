@@ -37,7 +37,9 @@ def best(values, modules, budget):
         for ranks in itertools.product(*most)
         if parameters(modules, dict(zip(names, ranks, strict=True))) <= budget
     ]
-    worth = lambda ranks: sum(values[name][:rank].sum() for name, rank in zip(names, ranks, strict=True))  # noqa: E731
+    worth = lambda ranks: sum(
+        values[name][:rank].sum() for name, rank in zip(names, ranks, strict=True)
+    )  # noqa: E731
     return max(map(worth, allowed))
 
 
@@ -55,7 +57,10 @@ def test_water_filling_is_the_best_of_all_plans_where_modules_cost_alike(budget)
     ("rule", "order"),
     [
         ("uniform", "abcabcabc"),
-        ("energy", "abccacbab"),  # before the second and third direction: a .60, .98; b .68, .98; c .33, .67
+        (
+            "energy",
+            "abccacbab",
+        ),  # before the second and third direction: a .60, .98; b .68, .98; c .33, .67
         ("water-filling", "aabbcccab"),  # a 2.5, 1.6, .1; b 1.5, .67, .04; c .2 thrice
         ("attributed", "ababacccb"),  # in thousandths: a 119, 76, 4.8; b 113, 50, 3.1; c 3.3 thrice
     ],
@@ -94,12 +99,17 @@ def test_energy_keeps_an_equal_share_of_every_module():
     modules = {"flat": module(np.ones(10)), "steep": module(10.0 ** -np.arange(10))}
     ranks = plan("energy", modules, 10 * 7)
     assert ranks["steep"] < 3 < ranks["flat"]
-    share = {name: (one.sigma[: ranks[name]] ** 2).sum() / one.squared_norm for name, one in modules.items()}
+    share = {
+        name: (one.sigma[: ranks[name]] ** 2).sum() / one.squared_norm
+        for name, one in modules.items()
+    }
     assert share["flat"] >= 0.5
 
 
 def test_attributed_without_attribution_is_refused():
-    with pytest.raises(ValueError, match="earned: wanted the attributed loss of each module, got none"):
+    with pytest.raises(
+        ValueError, match="earned: wanted the attributed loss of each module, got none"
+    ):
         plan("attributed", THREE, 10)
 
 
@@ -108,7 +118,9 @@ MODULES = st.dictionaries(
     st.text("abcdef", min_size=1, max_size=2),
     st.builds(
         lambda sigma, rows, cols, limit: module(
-            sorted(sigma, reverse=True)[: min(rows, cols)], (rows, cols), min(limit, rows, cols, len(sigma))
+            sorted(sigma, reverse=True)[: min(rows, cols)],
+            (rows, cols),
+            min(limit, rows, cols, len(sigma)),
         ),
         st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=6),
         st.integers(1, 9),
@@ -151,7 +163,10 @@ def test_a_shuffle_costs_no_more_and_moves_ranks_within_a_shape(modules, budget,
 
 def test_a_shuffled_rank_stays_at_the_limit_of_its_new_module():
     modules = {"a": module([3, 2, 1], limit=1), "b": module([3, 2, 1])}
-    moved = [shuffled({"a": 1, "b": 3}, modules, torch.Generator().manual_seed(seed)) for seed in range(9)]
+    moved = [
+        shuffled({"a": 1, "b": 3}, modules, torch.Generator().manual_seed(seed))
+        for seed in range(9)
+    ]
     assert {(ranks["a"], ranks["b"]) for ranks in moved} == {(1, 3), (1, 1)}
 
 
@@ -167,7 +182,10 @@ def test_bisection_says_that_no_budget_keeps_the_share():
 
 def test_the_least_attributed_plan_is_sought_from_the_ranks_of_all_limits():
     """Two modules of 5 and 7 parameters a rank, at most two and one of them: 17 parameters; all earn the same."""
-    modules = {"a": Module((2, 3), np.array([3.0, 2.0]), 13.0, 2), "b": Module((3, 4), np.array([1.0]), 1.0, 1)}
+    modules = {
+        "a": Module((2, 3), np.array([3.0, 2.0]), 13.0, 2),
+        "b": Module((3, 4), np.array([1.0]), 1.0, 1),
+    }
     earned, asked = {"a": 1.0, "b": 1.0}, []
 
     def lost(ranks):
@@ -182,4 +200,6 @@ def test_the_least_attributed_plan_is_sought_from_the_ranks_of_all_limits():
     [least] = {budget for budget, _, is_least in found if is_least}
     assert sum(plan("attributed", modules, least, earned).values()) == 2
     assert sum(plan("attributed", modules, least - 1, earned).values()) < 2
-    assert not any(is_least for *_, is_least in least_attributed(lambda _: 0.6, modules, earned, 0.5, 9))
+    assert not any(
+        is_least for *_, is_least in least_attributed(lambda _: 0.6, modules, earned, 0.5, 9)
+    )

@@ -28,7 +28,10 @@ def small_limit(monkeypatch):
 
 def decaying(rows, cols, power=1.0, seed=0):
     n = min(rows, cols)
-    U, V = (torch.linalg.qr(torch.randn(m, n, generator=gen(seed), dtype=torch.float64)).Q for m in (rows, cols))
+    U, V = (
+        torch.linalg.qr(torch.randn(m, n, generator=gen(seed), dtype=torch.float64)).Q
+        for m in (rows, cols)
+    )
     sigma = torch.arange(1, n + 1).double() ** -power
     return (U * sigma) @ V.mT, sigma
 
@@ -121,7 +124,11 @@ def test_the_spacing_of_stored_weights(dtype, w, spacing):
     W = torch.tensor([[w]], dtype=dtype)
     assert float(rounding_variance(W)) == pytest.approx(spacing**2 / 12)
     if w:
-        following = torch.nextafter(W.float().abs(), torch.tensor(torch.inf)) if dtype == torch.float32 else None
+        following = (
+            torch.nextafter(W.float().abs(), torch.tensor(torch.inf))
+            if dtype == torch.float32
+            else None
+        )
         if following is not None:
             assert float(following - W.abs()) == spacing
 
@@ -140,7 +147,10 @@ def test_the_measured_noise_of_rounding_stays_below_the_edge():
         update = torch.randn(rows, cols, generator=random, dtype=torch.float64)
         W = W_0 + 10 ** float(torch.randint(-3, 1, (), generator=random)) * update
         noise = (W.bfloat16().double() - W_0.bfloat16().double()) - (W - W_0)
-        worst = max(worst, float(torch.linalg.matrix_norm(noise, 2)) / rounding_edge(W.bfloat16(), W_0.bfloat16()))
+        worst = max(
+            worst,
+            float(torch.linalg.matrix_norm(noise, 2)) / rounding_edge(W.bfloat16(), W_0.bfloat16()),
+        )
     assert 0.5 < worst < 1
 
 
@@ -149,7 +159,10 @@ def test_the_edge_by_hand():
     s = 2**-7
     W_0 = torch.tensor([[1.5, 0.0, 0.0], [0.0, 5.0, 0.0]]).bfloat16()
     W = torch.tensor([[1.5, 0.0, 1.5], [0.0, 0.0, 1.5]]).bfloat16()
-    row, column = (4 * s) ** 2 + s**2, (4 * s) ** 2  # the largest sums: row 2 of both weights, column 2
+    row, column = (
+        (4 * s) ** 2 + s**2,
+        (4 * s) ** 2,
+    )  # the largest sums: row 2 of both weights, column 2
     assert rounding_edge(W_0, W) == pytest.approx((row / 12) ** 0.5 + (column / 12) ** 0.5)
 
 

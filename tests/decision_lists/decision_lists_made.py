@@ -11,12 +11,36 @@ from scipy.optimize import brentq
 Task = dict[str, object]
 
 
-def task(name, group, n_tokens, seq_len, lists, permutation, weights, repeats=False, law="some law", use="none"):
+def task(
+    name,
+    group,
+    n_tokens,
+    seq_len,
+    lists,
+    permutation,
+    weights,
+    repeats=False,
+    law="some law",
+    use="none",
+):
     """A task as a row of the table: classes of sequences have chances in proportion to `weights`, repeated in turn."""
-    n_classes = math.comb(n_tokens + seq_len - 1, seq_len) if repeats else math.comb(n_tokens, seq_len)
+    n_classes = (
+        math.comb(n_tokens + seq_len - 1, seq_len) if repeats else math.comb(n_tokens, seq_len)
+    )
     weights = list(itertools.islice(itertools.cycle(weights), n_classes))
     chances = [weight / sum(weights) for weight in weights]
-    names = ("name", "group", "n_tokens", "seq_len", "repeats", "lists", "permutation", "probability", "law", "use")
+    names = (
+        "name",
+        "group",
+        "n_tokens",
+        "seq_len",
+        "repeats",
+        "lists",
+        "permutation",
+        "probability",
+        "law",
+        "use",
+    )
     values = (name, group, n_tokens, seq_len, repeats, lists, permutation, chances, law, use)
     return dict(zip(names, values, strict=True))
 
@@ -55,18 +79,35 @@ class Brute:
     """
 
     def __init__(self, task):
-        self.L, self.n, self.lists, self.pi = task["n_tokens"], task["seq_len"], task["lists"], task["permutation"]
+        self.L, self.n, self.lists, self.pi = (
+            task["n_tokens"],
+            task["seq_len"],
+            task["lists"],
+            task["permutation"],
+        )
         found = []
         for tokens, chance in zip(
-            classes(self.L, self.n, task["repeats"]), [float(p) for p in task["probability"]], strict=True
+            classes(self.L, self.n, task["repeats"]),
+            [float(p) for p in task["probability"]],
+            strict=True,
         ):
             for a in sorted(set(tokens)):
                 place = next(i for i, b in enumerate(self.lists[a]) if b in tokens)
                 counts = [float(tokens.count(b)) for b in range(self.L)]
                 if chance > 0:
-                    found.append((counts, a, self.lists[a][place], place + 1, chance * tokens.count(a) / self.n))
+                    found.append(
+                        (
+                            counts,
+                            a,
+                            self.lists[a][place],
+                            place + 1,
+                            chance * tokens.count(a) / self.n,
+                        )
+                    )
         counts, query, star, place, weight = zip(*found, strict=True)
-        self.counts, self.weight = (torch.tensor(each, dtype=torch.float64) for each in (counts, weight))
+        self.counts, self.weight = (
+            torch.tensor(each, dtype=torch.float64) for each in (counts, weight)
+        )
         self.query, self.star, self.place = (torch.tensor(each) for each in (query, star, place))
         self.label = torch.tensor(self.pi)[self.star]
         self.every = torch.arange(len(found))
@@ -109,7 +150,9 @@ class Brute:
 
     def first_failing(self, wrong):
         """The first query with a wrong row, and the smallest place of its list that determines one."""
-        return min((int(a), int(i)) for a, i in zip(self.query[wrong], self.place[wrong], strict=True))
+        return min(
+            (int(a), int(i)) for a, i in zip(self.query[wrong], self.place[wrong], strict=True)
+        )
 
 
 def certified(task, W, V, repeats):
@@ -130,7 +173,9 @@ def rarest(task):
         for i, best in enumerate(entries):
             for k in set(range(task["n_tokens"])) - set(entries[: i + 1]):
                 held = [{a, best, k} <= set(s) and not set(entries[:i]) & set(s) for s in sets]
-                found.append(sum(p for p, here in zip(task["probability"], held, strict=True) if here))
+                found.append(
+                    sum(p for p, here in zip(task["probability"], held, strict=True) if here)
+                )
     return min(p for p in found if p > 0)
 
 
@@ -139,7 +184,9 @@ class Flow:
 
     def __init__(self, brute, gradient, end, size=1.0):
         self.brute, self.zero = brute, torch.zeros_like(brute.P)
-        self.velocity = lambda x: -gradient(torch.from_numpy(x).view(self.zero.shape)).flatten().numpy()
+        self.velocity = lambda x: (
+            -gradient(torch.from_numpy(x).view(self.zero.shape)).flatten().numpy()
+        )
         solved = solve_ivp(
             lambda _, x: self.velocity(x), (0, end), self.zero.flatten().numpy(), "LSODA",
             rtol=1e-10, atol=1e-10 * size, dense_output=True,
@@ -153,7 +200,10 @@ class Flow:
         return float(self.brute.margins(self.at(t)).min())
 
     def at_once(self):
-        return margin_of(self.brute, torch.from_numpy(self.velocity(self.zero.flatten().numpy())).view(self.zero.shape))
+        return margin_of(
+            self.brute,
+            torch.from_numpy(self.velocity(self.zero.flatten().numpy())).view(self.zero.shape),
+        )
 
     def first(self):
         """The first time at which all is right; NaN where there is none."""

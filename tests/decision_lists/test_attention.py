@@ -43,15 +43,22 @@ CASES = [(4, 3, 2, False), (5, 2, 3, False), (6, 4, 4, False), (4, 3, 2, True), 
 def make(n_tokens, seq_len, length, repeats):
     draw = torch.Generator().manual_seed(1 + n_tokens + 10 * seq_len)
     counts = (multisets if repeats else subsets)(n_tokens, seq_len)
-    lists, pi = random_lists(n_tokens, length, draw), torch.tensor(random_permutation(n_tokens, draw))
+    lists, pi = (
+        random_lists(n_tokens, length, draw),
+        torch.tensor(random_permutation(n_tokens, draw)),
+    )
     law = dirichlet_law(len(counts), draw)
     star, place = determining_tokens(counts, lists)
-    W, V = (2 * torch.randn(n_tokens, n_tokens, generator=draw, dtype=torch.float64) for _ in range(2))
+    W, V = (
+        2 * torch.randn(n_tokens, n_tokens, generator=draw, dtype=torch.float64) for _ in range(2)
+    )
     return counts, law, star, pi, Rows.of(counts, law, star, place), W, V
 
 
 def sequences_of(counts):
-    return torch.stack([torch.repeat_interleave(torch.arange(counts.shape[1]), c.long()) for c in counts])
+    return torch.stack(
+        [torch.repeat_interleave(torch.arange(counts.shape[1]), c.long()) for c in counts]
+    )
 
 
 def literal(tokens, W, V):
@@ -114,7 +121,9 @@ def test_column_sums_of_both_gradients_are_zero(case):
 @pytest.mark.parametrize("case", CASES[:3])
 def test_the_curvature_is_the_blocks_of_the_hessian_and_there_is_nothing_else(case):
     *_, pi, rows, W, V = make(*case)
-    hessian = torch.autograd.functional.hessian(lambda W: rows.weight @ row_losses(W, V, rows, pi), W)
+    hessian = torch.autograd.functional.hessian(
+        lambda W: rows.weight @ row_losses(W, V, rows, pi), W
+    )
     n = W.shape[0]
     blocks = torch.zeros(n, n, n, n, dtype=torch.float64)
     for a, block in enumerate(attention_curvature(W, V, rows, pi)):
@@ -127,7 +136,9 @@ def test_the_hessian_product_is_the_derivative_of_the_gradients_along_a_directio
     *_, pi, rows, W, V = make(*case)
     draw = torch.Generator().manual_seed(0)
     along = tuple(torch.randn(W.shape, generator=draw, dtype=torch.float64) for _ in range(2))
-    wanted = torch.autograd.functional.jvp(lambda W, V: loss_gradients(W, V, rows, pi)[1:], (W, V), along)[1]
+    wanted = torch.autograd.functional.jvp(
+        lambda W, V: loss_gradients(W, V, rows, pi)[1:], (W, V), along
+    )[1]
     found = hessian_product(W, V, rows, pi)[0](*along)
     torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-13)
 
@@ -164,7 +175,9 @@ def test_the_closed_form_equals_the_enumeration_on_uniform_subsets(seq_len, leng
     found, slope = exchangeable_loss_gradient(w, n_tokens, seq_len, scale)
     assert float(found) == pytest.approx(float(loss), abs=1e-12)
     outside = next(b for b in range(n_tokens) if b not in lists[0])
-    assert (slope / n_tokens).tolist() == pytest.approx(gradient[[outside, *lists[0]], 0].tolist(), abs=1e-12)
+    assert (slope / n_tokens).tolist() == pytest.approx(
+        gradient[[outside, *lists[0]], 0].tolist(), abs=1e-12
+    )
 
 
 def test_the_closed_form_serves_ten_thousand_tokens():
@@ -174,9 +187,13 @@ def test_the_closed_form_serves_ten_thousand_tokens():
     size = 1e-4
     for i in range(4):
         step = size * torch.eye(4, dtype=torch.float64)[i]
-        up, down = (float(exchangeable_loss_gradient(w + s * step, 10_000, 100, 50.0)[0]) for s in (1, -1))
+        up, down = (
+            float(exchangeable_loss_gradient(w + s * step, 10_000, 100, 50.0)[0]) for s in (1, -1)
+        )
         slope = exchangeable_loss_gradient(w, 10_000, 100, 50.0)[1][i]
-        assert (up - down) / 2 / size == pytest.approx(float(slope) * (9997 if i == 0 else 1), rel=1e-5, abs=1e-10)
+        assert (up - down) / 2 / size == pytest.approx(
+            float(slope) * (9997 if i == 0 else 1), rel=1e-5, abs=1e-10
+        )
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -191,7 +208,9 @@ def test_margins_say_which_rows_the_model_gets_right(case):
     predicted = sequence_outputs(tokens, W, V).argmax(1) == labels
     share = torch.zeros(len(counts), counts.shape[1], dtype=torch.bool)
     chosen = {tuple(c): i for i, c in enumerate(counts.tolist())}
-    for c, query, is_right in zip(rows.counts.tolist(), rows.query.tolist(), right.tolist(), strict=True):
+    for c, query, is_right in zip(
+        rows.counts.tolist(), rows.query.tolist(), right.tolist(), strict=True
+    ):
         share[chosen[tuple(c)], query] = is_right
     assert torch.equal(share.gather(1, tokens), predicted)
     cP = 5 * label_matrix(pi.tolist())
@@ -200,7 +219,9 @@ def test_margins_say_which_rows_the_model_gets_right(case):
 
 def test_a_tie_is_no_success():
     counts = subsets(4, 2)
-    rows = Rows.of(counts, torch.full((6,), 1 / 6).double(), *determining_tokens(counts, cyclic_lists(4, 2)))
+    rows = Rows.of(
+        counts, torch.full((6,), 1 / 6).double(), *determining_tokens(counts, cyclic_lists(4, 2))
+    )
     assert (attention_margins(torch.zeros(4, 4, dtype=torch.float64), rows) == 0).all()
 
 
@@ -225,7 +246,9 @@ def test_the_limit_of_large_values_is_the_choice_model():
 def test_attending_over_queries_is_another_model():
     counts, *_, W, V = make(5, 2, 3, False)
     tokens = sequences_of(counts)
-    assert (sequence_outputs(tokens, W, V, "queries") - sequence_outputs(tokens, W, V)).abs().max() > 0.1
+    assert (
+        sequence_outputs(tokens, W, V, "queries") - sequence_outputs(tokens, W, V)
+    ).abs().max() > 0.1
 
 
 def test_attention_is_read_off_by_sequence_query_and_key():
@@ -242,7 +265,9 @@ def test_attention_is_read_off_by_sequence_query_and_key():
         assert one["star"] == star[i, one["query"]]
     every = attention_on_sequences(W, counts, star)
     to_star = attention_to_star(W, rows)
-    assert sorted(to_star.tolist()) == pytest.approx(sorted(o["attention"] for o in every if o["key"] == o["star"]))
+    assert sorted(to_star.tolist()) == pytest.approx(
+        sorted(o["attention"] for o in every if o["key"] == o["star"])
+    )
     assert len(law) == 10
 
 
@@ -253,12 +278,22 @@ def test_what_is_measured_of_weights(case):
     loss, noisy = PopulationLoss(rows, pi), {"W": W, "V": V}
     found = loss.measured(noisy)
     right = logit_margins(W, V, rows, pi) > 0
-    assert found["accuracy"] == pytest.approx(loss.accuracy(noisy)) == pytest.approx(float(rows.weight[right].sum()))
-    assert found["cosine"] == pytest.approx(float(torch.cosine_similarity(V.flatten(), P.flatten(), dim=0)))
+    assert (
+        found["accuracy"]
+        == pytest.approx(loss.accuracy(noisy))
+        == pytest.approx(float(rows.weight[right].sum()))
+    )
+    assert found["cosine"] == pytest.approx(
+        float(torch.cosine_similarity(V.flatten(), P.flatten(), dim=0))
+    )
     centred = [(X - X.mean(0)).flatten() for X in (V, P)]
     assert found["centred_cosine"] == pytest.approx(float(torch.cosine_similarity(*centred, dim=0)))
-    assert found["argmax_right"] == sum(int(V[:, b].argmax()) == pi[b] for b in range(len(P))) / len(P)
-    assert found["attention_to_star"] == pytest.approx(float(rows.weight @ attention_to_star(W, rows)))
+    assert found["argmax_right"] == sum(
+        int(V[:, b].argmax()) == pi[b] for b in range(len(P))
+    ) / len(P)
+    assert found["attention_to_star"] == pytest.approx(
+        float(rows.weight @ attention_to_star(W, rows))
+    )
     assert loss.value(noisy).item() == pytest.approx(loss(noisy)[0].item())
     zero = loss.measured({"W": W, "V": 0 * V})
     assert (zero["cosine"], zero["centred_cosine"], zero["accuracy"]) == (0, 0, 0)
@@ -282,7 +317,9 @@ def test_the_flat_hessian_is_that_of_autograd_and_so_is_its_part_in_attention():
     flat = torch.cat([W.flatten(), V.flatten()])
     H = torch.autograd.functional.hessian(of_flat, flat)
     apply, gradient = loss.hessian({"W": W, "V": V})
-    torch.testing.assert_close(torch.stack([apply(e) for e in torch.eye(2 * n, dtype=torch.float64)]), H)
+    torch.testing.assert_close(
+        torch.stack([apply(e) for e in torch.eye(2 * n, dtype=torch.float64)]), H
+    )
     torch.testing.assert_close(gradient, torch.autograd.functional.jacobian(of_flat, flat))
     in_W = float(torch.linalg.eigvalsh(H[:n, :n])[-1])
     assert loss.attention_curvature({"W": W, "V": V}) == pytest.approx(in_W)
@@ -314,13 +351,17 @@ def test_the_scaled_flow_is_the_flow_of_the_loss(case):
     flow, V = ScaledFlow(rows, pi, c), c * label_matrix(pi.tolist())
     x = (c * W).flatten().numpy()
     loss, gradient, _ = loss_gradients(W, V, rows, pi)
-    np.testing.assert_allclose(flow.velocity(x), -gradient.flatten() / c, rtol=1e-12, atol=1e-14)  # du/dτ = dW/dt / c
+    np.testing.assert_allclose(
+        flow.velocity(x), -gradient.flatten() / c, rtol=1e-12, atol=1e-14
+    )  # du/dτ = dW/dt / c
     margins, found = c * attention_margins(W, rows), flow.measured(x)
     assert found["loss"] == pytest.approx(float(loss))
     assert found["margin"] == pytest.approx(float(margins.min())) == pytest.approx(flow.margin(x))
     assert found["accuracy"] == pytest.approx(float(rows.weight[margins > 0].sum()))
     assert flow.largest_attention(x) == pytest.approx(n * float(attention_rows(W, rows).max()))
-    assert flow.attention_to_star(x) == pytest.approx(float(rows.weight @ attention_to_star(W, rows)))
+    assert flow.attention_to_star(x) == pytest.approx(
+        float(rows.weight @ attention_to_star(W, rows))
+    )
     assert flow.largest_attention(flow.start) == pytest.approx(float(rows.counts.max()))
     torch.testing.assert_close(flow.matrix(x), c * W)
     limit = ScaledFlow(rows, pi, math.inf)
@@ -341,7 +382,9 @@ def test_the_flow_of_few_values_is_that_of_the_whole_matrix(L, n, m):
     velocity = whole.matrix(whole.velocity(x.flatten().numpy()))
     for a, entries in enumerate(lists):
         outside = next(b for b in range(L) if b not in entries)
-        np.testing.assert_allclose(few.velocity(u), velocity[[outside, *entries], a], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            few.velocity(u), velocity[[outside, *entries], a], rtol=1e-9, atol=1e-12
+        )
     assert few.at_once() == whole.at_once() == (m == 1 or 2 * n > L)
     for point in (u, u[::-1].copy()):
         x = torch.full((L, L), point[0], dtype=torch.float64)

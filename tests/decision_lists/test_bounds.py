@@ -19,7 +19,13 @@ from lib.decision_lists.bounds import (
     with_loss,
     with_noise,
 )
-from lib.decision_lists.lists import cyclic_lists, determining_tokens, dirichlet_law, random_lists, subsets
+from lib.decision_lists.lists import (
+    cyclic_lists,
+    determining_tokens,
+    dirichlet_law,
+    random_lists,
+    subsets,
+)
 
 
 def test_the_rarest_conflict_of_a_uniform_law_in_closed_form():
@@ -45,7 +51,9 @@ def test_the_rarest_conflict_is_the_least_over_all_triples():
                 inside = [held <= s and not s & set(entries[:i]) for s in sets]
                 chances.append(float(law[torch.tensor(inside)].sum()))
     wanted = min(chance for chance in chances if chance > 0)
-    assert rarest_conflict(counts, law, determining_tokens(counts, lists)[1], lists) == pytest.approx(wanted)
+    assert rarest_conflict(
+        counts, law, determining_tokens(counts, lists)[1], lists
+    ) == pytest.approx(wanted)
 
 
 def test_the_constants_of_part_1():
@@ -109,19 +117,28 @@ def test_the_first_failing_place_is_the_smallest():
 def test_both_sides_of_lemma_1_are_what_it_says():
     gradient = torch.arange(9, dtype=torch.float64).view(3, 3)
     query, place = torch.tensor([1, 1, 2]), torch.tensor([2, 2, 1])
-    weight, to_star = torch.tensor([0.5, 0.25, 0.25]).double(), torch.tensor([0.1, 0.2, 0.3]).double()
+    weight, to_star = (
+        torch.tensor([0.5, 0.25, 0.25]).double(),
+        torch.tensor([0.1, 0.2, 0.3]).double(),
+    )
     wrong = torch.tensor([True, False, True])
-    sides = lemma_1(gradient, to_star, weight, wrong, query, place, ((0,), (2, 1), (2,)), 10.0, (1, 2))
+    sides = lemma_1(
+        gradient, to_star, weight, wrong, query, place, ((0,), (2, 1), (2,)), 10.0, (1, 2)
+    )
     assert sides.derivative == -(gradient[2, 1] + gradient[1, 1])
     assert sides.bound == pytest.approx(5 * 0.5 * 0.1)
 
 
-@pytest.mark.parametrize(("L", "n", "m"), [(7, 3, 1), (7, 3, 2), (7, 3, 4), (5, 2, 1), (5, 2, 3), (6, 4, 2)])
+@pytest.mark.parametrize(
+    ("L", "n", "m"), [(7, 3, 1), (7, 3, 2), (7, 3, 4), (5, 2, 1), (5, 2, 3), (6, 4, 2)]
+)
 def test_the_rarest_conflict_of_uniform_subsets_is_that_of_the_enumeration(L, n, m):
     counts, lists = subsets(L, n), cyclic_lists(L, m)
     law = torch.full((len(counts),), 1 / len(counts), dtype=torch.float64)
     place = determining_tokens(counts, lists)[1]
-    assert rarest_conflict_of_uniform(L, n, m) == pytest.approx(rarest_conflict(counts, law, place, lists), rel=1e-12)
+    assert rarest_conflict_of_uniform(L, n, m) == pytest.approx(
+        rarest_conflict(counts, law, place, lists), rel=1e-12
+    )
 
 
 def test_the_closed_form_says_the_least_feasible_lengths():

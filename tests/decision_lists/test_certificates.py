@@ -25,7 +25,9 @@ def random_weights(draw, lists, pi):
         order[list(entries), a] = torch.arange(len(entries), 0, -1).double()
     size, noise = torch.rand(2, generator=draw).tolist()
     W = 4 * size * order + noise * torch.randn(L, L, generator=draw, dtype=torch.float64)
-    return W, label_matrix(pi) + 0.4 * noise * torch.randn(L, L, generator=draw, dtype=torch.float64)
+    return W, label_matrix(pi) + 0.4 * noise * torch.randn(
+        L, L, generator=draw, dtype=torch.float64
+    )
 
 
 def enumerated(L, n, lists, repeats):
@@ -50,7 +52,9 @@ def test_both_certificates_equal_enumeration_on_random_cases(repeats):
             assert (logit_margin(W, V, lists, pi, n, repeats) > 0) == right
             outcomes["any V"].append(right)
     for found in outcomes.values():
-        assert 0.2 < sum(found) / len(found) < 0.8, "one outcome is so rare that agreement says little"
+        assert 0.2 < sum(found) / len(found) < 0.8, (
+            "one outcome is so rare that agreement says little"
+        )
 
 
 @pytest.mark.parametrize("repeats", [False, True])
@@ -78,7 +82,9 @@ def test_triples_that_fit_into_no_sequence_are_left_out():
     W = torch.tensor([[0.0, -1.0, -1.0], [1.0, 1.0, 1.0], [5.0, -1.0, 0.0]], dtype=torch.float64)
     W[2, 0] = -0.5
     assert list_order_margin(W, lists, 2, repeats=False) > 0
-    W[2, 0] = 5.0  # the rival beats the head in a sequence with 0, 1 and 2 alone, and 0 in one with 0 and 2
+    W[2, 0] = (
+        5.0  # the rival beats the head in a sequence with 0, 1 and 2 alone, and 0 in one with 0 and 2
+    )
     assert list_order_margin(W, lists, 2, repeats=False) < 0
     W[:, 0] = torch.tensor([2.0, 3.0, 1.0]).double()
     assert list_order_margin(W, lists, 2, repeats=False) > 0
@@ -88,7 +94,10 @@ def test_a_tie_is_refused():
     lists = cyclic_lists(4, 2)
     assert list_order_margin(torch.zeros(4, 4, dtype=torch.float64), lists, 3, repeats=False) == 0
     V = label_matrix(range(4))
-    assert logit_margin(torch.zeros(4, 4, dtype=torch.float64), V, lists, range(4), 2, repeats=False) == 0
+    assert (
+        logit_margin(torch.zeros(4, 4, dtype=torch.float64), V, lists, range(4), 2, repeats=False)
+        == 0
+    )
 
 
 def test_thresholds_grow_with_the_length_of_the_sequences():

@@ -21,14 +21,25 @@ def quartic(weights):
 
 
 def descend(curvature, loss=quartic, until=0.5, **changed):
-    settings = {"spare": 0.01, "tolerance": 1e-3, "n_checked": 9, "max_steps": 1000, "max_repeats": 20} | changed
+    settings = {
+        "spare": 0.01,
+        "tolerance": 1e-3,
+        "n_checked": 9,
+        "max_steps": 1000,
+        "max_repeats": 20,
+    } | changed
     start = {"x": torch.tensor([2.0], dtype=torch.float64)}
 
     def right(weights):
         return float(weights["x"]) < until
 
     return compliant_descent(
-        lambda rate: gradient_descent(loss, start, rate), start, ("x",), right, curvature, **settings
+        lambda rate: gradient_descent(loss, start, rate),
+        start,
+        ("x",),
+        right,
+        curvature,
+        **settings,
     )
 
 
@@ -50,7 +61,9 @@ def test_a_descent_is_repeated_until_its_step_fits_the_top_of_the_curvature_on_i
     assert found.largest == pytest.approx(40, rel=2e-3)
     assert found.on_a_finer_grid <= 40
     assert found.step_size * found.largest <= 1
-    with pytest.raises(ArithmeticError, match="wanted a step size that fits the curvature, got none in 1 descents"):
+    with pytest.raises(
+        ArithmeticError, match="wanted a step size that fits the curvature, got none in 1 descents"
+    ):
         descend(bump, until=1.2, max_repeats=1)
 
 
@@ -92,7 +105,10 @@ def test_the_largest_between_two_points_is_found_where_both_ends_are_low():
 
 def test_there_is_no_look_between_ends_far_below_what_is_known():
     calls = []
-    assert largest_between(lambda share, _: calls.append(share) or 2.0, 1.0, 100.0, 1e-3) == (2.0, 2.0)
+    assert largest_between(lambda share, _: calls.append(share) or 2.0, 1.0, 100.0, 1e-3) == (
+        2.0,
+        2.0,
+    )
     assert calls == [1.0]
 
 

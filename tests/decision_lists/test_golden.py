@@ -21,11 +21,15 @@ def task():
     counts = subsets(6, 3)
     law = tuple(product_law(counts, frequent_heads(6, 2, 10.0)).tolist())
     lists = shared_heads_lists(6, 2, 2, generator(0, "golden"))
-    return Task("golden", "golden", 6, 3, False, lists, (1, 2, 3, 4, 5, 0), law, "frequent heads 10")
+    return Task(
+        "golden", "golden", 6, 3, False, lists, (1, 2, 3, 4, 5, 0), law, "frequent heads 10"
+    )
 
 
 def test_the_times_are_as_they_were(task):
-    assert rarest_conflict(task.counts, task.chances, task.place, task.lists) == pytest.approx(P_MIN, rel=1e-5)
+    assert rarest_conflict(task.counts, task.chances, task.place, task.lists) == pytest.approx(
+        P_MIN, rel=1e-5
+    )
     for scale, wanted in TIMES.items():
         flow = flow_of(task, scale)
         found = until_positive(steps_of(flow, 1e6, 1e-8), flow.margin)
@@ -35,12 +39,19 @@ def test_the_times_are_as_they_were(task):
 
 def test_the_trained_weights_are_as_they_were(task):
     draw = generator(0, "golden start")
-    start = {name: 0.01 * torch.randn(6, 6, generator=draw, dtype=torch.float64) for name in ("W", "V")}
-    for step in gradient_descent(PopulationLoss(Rows.of(*task.classes), task.labels), start, {"W": 3.0, "V": 3.0}):
+    start = {
+        name: 0.01 * torch.randn(6, 6, generator=draw, dtype=torch.float64) for name in ("W", "V")
+    }
+    for step in gradient_descent(
+        PopulationLoss(Rows.of(*task.classes), task.labels), start, {"W": 3.0, "V": 3.0}
+    ):
         if step.number == 100:
             break
     assert float(step.loss) == pytest.approx(LOSS, rel=1e-4)
-    ranks = [float(stable_rank(singular_values(step.weights[name])[None].numpy())[0]) for name in ("W", "V")]
+    ranks = [
+        float(stable_rank(singular_values(step.weights[name])[None].numpy())[0])
+        for name in ("W", "V")
+    ]
     assert ranks == pytest.approx(RANKS, rel=1e-3)
 
 

@@ -44,7 +44,9 @@ def literal_label(sequence, query, lists, pi):
     raise AssertionError("the list ends with the query, which is there")
 
 
-@pytest.mark.parametrize(("n_tokens", "seq_len", "length"), [(4, 3, 2), (5, 3, 3), (6, 2, 4), (5, 4, 1)])
+@pytest.mark.parametrize(
+    ("n_tokens", "seq_len", "length"), [(4, 3, 2), (5, 3, 3), (6, 2, 4), (5, 4, 1)]
+)
 @pytest.mark.parametrize("repeats", [False, True])
 def test_labels_equal_a_literal_reading_on_every_sequence(n_tokens, seq_len, length, repeats, draw):
     lists = random_lists(n_tokens, length, draw)
@@ -52,7 +54,11 @@ def test_labels_equal_a_literal_reading_on_every_sequence(n_tokens, seq_len, len
     counts = (multisets if repeats else subsets)(n_tokens, seq_len)
     star, place = determining_tokens(counts, lists)
     classes = {tuple(c): i for i, c in enumerate(counts.int().tolist())}
-    sequences = product(range(n_tokens), repeat=seq_len) if repeats else permutations(range(n_tokens), seq_len)
+    sequences = (
+        product(range(n_tokens), repeat=seq_len)
+        if repeats
+        else permutations(range(n_tokens), seq_len)
+    )
     seen = set()
     for sequence in sequences:
         i = classes[tuple(sequence.count(b) for b in range(n_tokens))]
@@ -119,7 +125,10 @@ def test_the_law_of_multisets_is_that_of_independent_tokens(draw):
     theta = log_normal_frequencies(3, 1.0, draw)
     theta = theta / theta.sum()
     counts = multisets(3, 4)
-    law = {tuple(c): float(p) for c, p in zip(counts.int().tolist(), product_law(counts, theta), strict=True)}
+    law = {
+        tuple(c): float(p)
+        for c, p in zip(counts.int().tolist(), product_law(counts, theta), strict=True)
+    }
     found = dict.fromkeys(law, 0.0)
     for sequence in product(range(3), repeat=4):
         found[tuple(sequence.count(b) for b in range(3))] += float(theta[list(sequence)].prod())
@@ -136,7 +145,9 @@ def test_the_law_of_subsets_is_that_of_independent_tokens_without_repeats(draw):
 
 def test_frequencies(draw):
     assert frequent_heads(4, 2, 30).tolist() == [30, 30, 1, 1]
-    assert sorted(zipf_frequencies(4, 2.0, draw).tolist(), reverse=True) == pytest.approx([1, 1 / 4, 1 / 9, 1 / 16])
+    assert sorted(zipf_frequencies(4, 2.0, draw).tolist(), reverse=True) == pytest.approx(
+        [1, 1 / 4, 1 / 9, 1 / 16]
+    )
     law = dirichlet_law(1000, draw)
     assert float(law.sum()) == pytest.approx(1)
     assert float(law.min()) > 0
@@ -197,9 +208,14 @@ def test_a_law_has_a_name_that_says_all_of_it(name, kind, value):
     assert Law.named(name.replace("100", "100.0")) == law
 
 
-@pytest.mark.parametrize("name", ["", "zipf", "uniform 1", "zipf 0", "zipf -1", "zipf nan", "zipf inf", "Zipf 1", "1"])
+@pytest.mark.parametrize(
+    "name", ["", "zipf", "uniform 1", "zipf 0", "zipf -1", "zipf nan", "zipf inf", "Zipf 1", "1"]
+)
 def test_what_is_no_law_is_refused(name):
-    with pytest.raises(ValueError, match=r"law: wanted uniform, dirichlet, or zipf, .* with a number above 0, .* got"):
+    with pytest.raises(
+        ValueError,
+        match=r"law: wanted uniform, dirichlet, or zipf, .* with a number above 0, .* got",
+    ):
         Law.named(name)
 
 
@@ -226,7 +242,10 @@ def test_drawn_tasks_are_of_every_kind_within_their_bounds(draw):
         assert len(task.probability) == len(task.counts)
         assert math.isclose(sum(task.probability), 1)
         assert task.seq_len < task.n_tokens
-        assert all(entries[-1] == a and len(set(entries)) == len(entries) for a, entries in enumerate(task.lists))
+        assert all(
+            entries[-1] == a and len(set(entries)) == len(entries)
+            for a, entries in enumerate(task.lists)
+        )
     assert {Task.drawn(5, draw, repeats=True).repeats for _ in range(20)} == {True}
 
 
@@ -242,4 +261,6 @@ def test_lists_and_laws_of_ones_own():
     assert law.probabilities(counts, 1, draw).tolist() == pytest.approx([3 / 7, 3 / 7, 1 / 7])
     law = Law.named("sequences 0 0 = 1 / 2 1 = 3")
     assert law.label == "own sequences"
-    assert law.probabilities(multisets(3, 2), 1, draw).tolist() == pytest.approx([0.25, 0, 0, 0, 0.75, 0])
+    assert law.probabilities(multisets(3, 2), 1, draw).tolist() == pytest.approx(
+        [0.25, 0, 0, 0, 0.75, 0]
+    )

@@ -5,11 +5,20 @@ import math
 import numpy as np
 import pandas as pd
 
-from lib.decision_lists.measures import flow_measures, last_of_runs, law_measures, lemma_ratios, thinned, with_ties
+from lib.decision_lists.measures import (
+    flow_measures,
+    last_of_runs,
+    law_measures,
+    lemma_ratios,
+    thinned,
+    with_ties,
+)
 
 
 def theorem(**columns):
-    return pd.DataFrame({"task": ["a", "b"], "law": "zipf 1", "scale": 10.0, "bound": 4.0, **columns})
+    return pd.DataFrame(
+        {"task": ["a", "b"], "law": "zipf 1", "scale": 10.0, "bound": 4.0, **columns}
+    )
 
 
 def test_a_run_whose_time_is_rounding_is_right_at_once():
@@ -27,9 +36,22 @@ def test_ratios_of_a_lemma_are_counted_in_twentieths_of_decades():
 
 
 def test_a_run_that_is_never_right_takes_for_ever():
-    runs = theorem(at_once=False, first_time=[1.0, math.nan], perfect_at_bound=math.nan, lost=[0, 2])
-    runs = runs.assign(largest_rise=[-1.0, -2.0], largest_attention=[1.0, 1.5], regained_time=math.nan)
-    many = pd.DataFrame({"n_tokens": [9], "seq_len": 3, "length": 2, "bound": 2.0, "first_time": 1.0, "at_once": False})
+    runs = theorem(
+        at_once=False, first_time=[1.0, math.nan], perfect_at_bound=math.nan, lost=[0, 2]
+    )
+    runs = runs.assign(
+        largest_rise=[-1.0, -2.0], largest_attention=[1.0, 1.5], regained_time=math.nan
+    )
+    many = pd.DataFrame(
+        {
+            "n_tokens": [9],
+            "seq_len": 3,
+            "length": 2,
+            "bound": 2.0,
+            "first_time": 1.0,
+            "at_once": False,
+        }
+    )
     repeats = pd.DataFrame({"task": ["d"], "first_time": [math.nan]})
     found = flow_measures({"theorem": runs, "many": many, "repeats": repeats})
     assert found["theorem_ratio"].to_dict() == {"a": 0.25, "b": math.inf}
@@ -40,7 +62,12 @@ def test_a_run_that_is_never_right_takes_for_ever():
 
 
 def law(scales, times):
-    columns = {"task": "c", "at_once": False, "scale": [math.inf, *scales], "rescaled_time": [50.0, *times]}
+    columns = {
+        "task": "c",
+        "at_once": False,
+        "scale": [math.inf, *scales],
+        "rescaled_time": [50.0, *times],
+    }
     return {"law": pd.DataFrame(columns).assign(path_error=[math.nan, *(1 / c for c in scales)])}
 
 

@@ -44,7 +44,10 @@ class Flow:
 
     def __init__(self, counts, law, lists, scale):
         self.L, self.scale = counts.shape[1], scale
-        self.rows, self.seq_len = Rows.of(counts, law, *determining_tokens(counts, lists)), counts[0].sum()
+        self.rows, self.seq_len = (
+            Rows.of(counts, law, *determining_tokens(counts, lists)),
+            counts[0].sum(),
+        )
 
     def matrix(self, x):
         return torch.from_numpy(x).view(self.L, self.L)
@@ -56,7 +59,10 @@ class Flow:
             logits = asked / self.seq_len + held
         else:
             logits = self.scale * torch.softmax(asked / self.scale + held, 1)
-        return -self.rows.weight @ torch.log_softmax(logits, 1).gather(1, self.rows.star[:, None])[:, 0]
+        return (
+            -self.rows.weight
+            @ torch.log_softmax(logits, 1).gather(1, self.rows.star[:, None])[:, 0]
+        )
 
     def velocity(self, x):
         u = self.matrix(x).clone().requires_grad_()
@@ -115,14 +121,19 @@ def test_the_first_velocity_is_exact_at_every_scale(scale):
     """−dL/dW[b, a] = (c/n³) [n P(E with * = b) − P(a, b in s)] at W = 0."""
     counts, law, lists = task(7, 6, 3, 3)
     star = determining_tokens(counts, lists)[0]
-    rows, zero = Rows.of(counts, law, *determining_tokens(counts, lists)), torch.zeros(6, 6, dtype=torch.float64)
+    rows, zero = (
+        Rows.of(counts, law, *determining_tokens(counts, lists)),
+        torch.zeros(6, 6, dtype=torch.float64),
+    )
     gradient = loss_gradients(zero, scale * label_matrix(range(6)), rows, torch.arange(6))[1]
     present = counts > 0
     for a in range(6):
         for b in range(6):
             right = float(law[star[:, a] == b].sum())
             together = float(law[present[:, a] & present[:, b]].sum())
-            assert -float(gradient[b, a]) == pytest.approx(scale / 27 * (3 * right - together), abs=1e-12 * scale)
+            assert -float(gradient[b, a]) == pytest.approx(
+                scale / 27 * (3 * right - together), abs=1e-12 * scale
+            )
 
 
 def test_all_right_can_be_lost_again():
@@ -157,7 +168,9 @@ def test_the_time_falls_as_the_square_of_the_scale(seq_len, order):
     counts, lists = subsets(7, seq_len), cyclic_lists(7, 2)
     law = product_law(counts, log_normal_frequencies(7, 1.0, draw))
     limit = Flow(counts, law, lists, math.inf).first_time(1e7)
-    errors = [abs(Flow(counts, law, lists, scale).first_time(1e7) / limit - 1) for scale in (1e3, 1e4)]
+    errors = [
+        abs(Flow(counts, law, lists, scale).first_time(1e7) / limit - 1) for scale in (1e3, 1e4)
+    ]
     assert 0 < errors[0] < 0.01
     assert errors[0] / errors[1] == pytest.approx(10**order, rel=0.1)
 
@@ -186,7 +199,9 @@ def test_lemma_1_holds_at_the_smallest_place(repeats):
         at = first_failing_place(wrong, rows.query, rows.place)
         if at is not None:
             to_star = attention_rows(W, rows).gather(1, rows.star[:, None])[:, 0]
-            sides = lemma_1(gradient, to_star, rows.weight, wrong, rows.query, rows.place, lists, scale, at)
+            sides = lemma_1(
+                gradient, to_star, rows.weight, wrong, rows.query, rows.place, lists, scale, at
+            )
             assert sides.derivative >= sides.bound * (1 - 1e-12) > 0
             tested += 1
     assert tested > 40
@@ -213,7 +228,17 @@ def test_lemma_1_would_be_false_with_the_largest_place():
         a = int(rows.query[wrong].min())
         largest = int(rows.place[wrong & (rows.query == a)].max())
         to_star = attention_rows(W, rows).gather(1, rows.star[:, None])[:, 0]
-        sides = lemma_1(gradient, to_star, rows.weight, wrong, rows.query, rows.place, lists, 100.0, (a, largest))
+        sides = lemma_1(
+            gradient,
+            to_star,
+            rows.weight,
+            wrong,
+            rows.query,
+            rows.place,
+            lists,
+            100.0,
+            (a, largest),
+        )
         violated += sides.derivative < sides.bound
     assert violated > 0
 
@@ -235,7 +260,10 @@ def test_with_repeats_the_initial_loss_grows_with_the_scale():
         law = product_law(counts, torch.ones(5, dtype=torch.float64))
         rows = Rows.of(counts, law, *determining_tokens(counts, lists))
         zero, eye = torch.zeros(5, 5, dtype=torch.float64), torch.eye(5, dtype=torch.float64)
-        losses = [float(loss_gradients(zero, scale * eye, rows, torch.arange(5))[0]) for scale in (30.0, 60.0, 120.0)]
+        losses = [
+            float(loss_gradients(zero, scale * eye, rows, torch.arange(5))[0])
+            for scale in (30.0, 60.0, 120.0)
+        ]
         if repeats:
             assert losses[2] - losses[1] == pytest.approx(2 * (losses[1] - losses[0]), rel=1e-3)
             assert losses[1] > losses[0] + 1
@@ -259,7 +287,12 @@ def test_under_uniform_attention_the_minimum_has_every_label_on_top(heads):
     zero, pi = torch.zeros(L, L, dtype=torch.float64), torch.tensor(random_permutation(L, draw))
     V = torch.zeros(L, L, dtype=torch.float64, requires_grad=True)
     search = torch.optim.LBFGS(
-        [V], max_iter=4000, history_size=50, tolerance_grad=1e-9, tolerance_change=0, line_search_fn="strong_wolfe"
+        [V],
+        max_iter=4000,
+        history_size=50,
+        tolerance_grad=1e-9,
+        tolerance_change=0,
+        line_search_fn="strong_wolfe",
     )
 
     def closure():
@@ -275,7 +308,11 @@ def test_under_uniform_attention_the_minimum_has_every_label_on_top(heads):
 @pytest.mark.parametrize("repeats", [False, True])
 def test_under_uniform_attention_v_goes_along_p_at_a_rate_that_no_law_changes(repeats):
     draw = torch.Generator().manual_seed(5)
-    counts, lists, pi = (multisets if repeats else subsets)(6, 3), random_lists(6, 3, draw), random_permutation(6, draw)
+    counts, lists, pi = (
+        (multisets if repeats else subsets)(6, 3),
+        random_lists(6, 3, draw),
+        random_permutation(6, draw),
+    )
     rows = Rows.of(counts, dirichlet_law(len(counts), draw), *determining_tokens(counts, lists))
     zero, rates = torch.zeros(6, 6, dtype=torch.float64), []
     V = zero

@@ -43,7 +43,10 @@ class Reproduction:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         for process in self.processes():
             process.kill()
@@ -55,7 +58,11 @@ class Reproduction:
 
     def processes(self) -> list[psutil.Process]:
         """All of the session that are alive: an orphan has another parent, but the same session."""
-        return [process for process in psutil.process_iter() if _session(process) == self.dvc.pid and _alive(process)]
+        return [
+            process
+            for process in psutil.process_iter()
+            if _session(process) == self.dvc.pid and _alive(process)
+        ]
 
     def find(self, what: Victim) -> list[psutil.Process]:
         """DVC, the process of the stage, or its workers, as far as they are alive."""
@@ -72,7 +79,9 @@ class Reproduction:
     def until(self, begun: Begun) -> None:
         """Wait until the work has begun."""
         while not begun(self.project):
-            assert self.dvc.poll() is None, f"{self.stage.name} ended before it could be disturbed:\n{self.said}"
+            assert self.dvc.poll() is None, (
+                f"{self.stage.name} ended before it could be disturbed:\n{self.said}"
+            )
             time.sleep(0.005)
 
     def kill(self, victim: Victim) -> psutil.Process:
@@ -155,7 +164,9 @@ def assert_same(project: Path, undisturbed: Path, stage: Stage) -> None:
     paths = [out.path for out in stage.outs]
     made, wanted = contents(project, paths), contents(undisturbed, paths)
     assert sorted(made) == sorted(wanted)
-    assert [name for name in wanted if made[name] != wanted[name]] == [], "not the bytes of an undisturbed run"
+    assert [name for name in wanted if made[name] != wanted[name]] == [], (
+        "not the bytes of an undisturbed run"
+    )
     assert recorded(project)["stages"][stage.name] == recorded(undisturbed)["stages"][stage.name]
 
 
@@ -169,7 +180,12 @@ def repeat(project: Path, undisturbed: Path, stage: Stage, **variables: str) -> 
 
 
 def kill_and_repeat(
-    undisturbed: Path, folder: Path, stage: Stage, begun: Begun, victim: Victim = "stage", **variables: str
+    undisturbed: Path,
+    folder: Path,
+    stage: Stage,
+    begun: Begun,
+    victim: Victim = "stage",
+    **variables: str,
 ) -> tuple[str, str]:
     """Kill a process while a stage works, wait for the others to end, and `repeat`; what both runs said."""
     project = not_yet_run(undisturbed, folder, stage)

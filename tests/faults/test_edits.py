@@ -105,8 +105,12 @@ def n_calls(project: Path) -> int:
     return len((project / "calls").read_text().split())
 
 
-@pytest.mark.parametrize("place", ["before an import", "after an import", "in a cell", "at the end"])
-def test_code_that_is_edited_while_a_stage_runs_ends_it_and_the_next_run_is_of_the_edit(project, place):
+@pytest.mark.parametrize(
+    "place", ["before an import", "after an import", "in a cell", "at the end"]
+)
+def test_code_that_is_edited_while_a_stage_runs_ends_it_and_the_next_run_is_of_the_edit(
+    project, place
+):
     code, said = edited_at(project, place, {"lib/number.py": "NUMBER = 10.0\n"})
     assert said == "error: lib/number.py changed while this ran: run it again"
     assert code == 1

@@ -7,8 +7,23 @@ import sys
 from project import ROOT
 
 # What would unpickle, or may where it is asked for; CIFAR's own format is read by an unpickler that looks up no name.
-FORBIDDEN = {"torch.load", "np.load", "numpy.load", "joblib.load", "pd.read_pickle", "pickle.load", "pickle.loads"}
-FORBIDDEN |= {"marshal.load", "marshal.loads", "shelve.open", "cloudpickle.load", "cloudpickle.loads", "dill.load"}
+FORBIDDEN = {
+    "torch.load",
+    "np.load",
+    "numpy.load",
+    "joblib.load",
+    "pd.read_pickle",
+    "pickle.load",
+    "pickle.loads",
+}
+FORBIDDEN |= {
+    "marshal.load",
+    "marshal.loads",
+    "shelve.open",
+    "cloudpickle.load",
+    "cloudpickle.loads",
+    "dill.load",
+}
 FOLDERS = ("lib", "stages", "tools", "benchmarks")
 # Reads one file of each kind as stages do, in one process, where a hook notes every name that a pickle looks up.
 READS = """
@@ -67,7 +82,11 @@ print("done")
 
 def test_readers_of_every_kind_of_file_look_up_no_name_of_a_pickle(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", READS, tmp_path], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", READS, tmp_path],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "done\n"
@@ -77,8 +96,12 @@ def test_no_code_calls_what_unpickles():
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*.py"):
             tree = ast.parse(path.read_text(encoding="utf-8"))
-            called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-            if path.name == "ray_workers.py":  # what a worker of ours gave: the jobs of this process, and their results
+            called = {
+                ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)
+            }
+            if (
+                path.name == "ray_workers.py"
+            ):  # what a worker of ours gave: the jobs of this process, and their results
                 called -= {"pickle.loads"}
             assert not called & FORBIDDEN, path
             imported = {

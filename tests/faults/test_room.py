@@ -43,12 +43,18 @@ NEAR = [
 ]
 STAGES = [
     *NEAR,
-    *(f"gradual_rank_{verb}" for verb in ("generate", "flow", "assumptions", "full_weights", "optimizers", "signs")),
+    *(
+        f"gradual_rank_{verb}"
+        for verb in ("generate", "flow", "assumptions", "full_weights", "optimizers", "signs")
+    ),
     *(f"low_rank_sparse_{verb}" for verb in ("generate", "train")),
     *(f"decision_lists_{verb}" for verb in ("generate", "descend", "scales", "train", "check")),
     *(f"checkpoints_{verb}" for verb in ("generate", "train", "spectra", "plan")),
 ]
-OF_SEVERAL = ("checkpoints_spectra", "checkpoints_plan")  # models, for all of which room is asked for at first
+OF_SEVERAL = (
+    "checkpoints_spectra",
+    "checkpoints_plan",
+)  # models, for all of which room is asked for at first
 
 
 def placed(stage: Stage, project: Path, at: Path) -> tuple[str, list[str]]:
@@ -57,10 +63,14 @@ def placed(stage: Stage, project: Path, at: Path) -> tuple[str, list[str]]:
         (at / entry).symlink_to(project / entry)
     _, _, module, *arguments = stage.cmd.split()
     made = [out.path for out in stage.outs]
-    written = [one for one in arguments if any(out == one or out.startswith(one + "/") for out in made)]
+    written = [
+        one for one in arguments if any(out == one or out.startswith(one + "/") for out in made)
+    ]
     for dep in stage.deps:  # what stands in a folder beside what is written there
         if any(dep.startswith(one + "/") for one in written):
-            (shutil.copytree if (project / dep).is_dir() else shutil.copy)(project / dep, parent_of(at / "out" / dep))
+            (shutil.copytree if (project / dep).is_dir() else shutil.copy)(
+                project / dep, parent_of(at / "out" / dep)
+            )
     return module, [f"out/{one}" if one in written else one for one in arguments]
 
 
@@ -69,7 +79,9 @@ def parent_of(place: Path) -> Path:
     return place
 
 
-def called(at: Path, module: str, arguments: list[str], free: int) -> subprocess.CompletedProcess[str]:
+def called(
+    at: Path, module: str, arguments: list[str], free: int
+) -> subprocess.CompletedProcess[str]:
     plain = {"PYTHONPATH": str(ROOT), "PATH": ""}
     command = [sys.executable, "-c", CHILD, module, str(free), *arguments]
     return subprocess.run(command, cwd=at, env=plain, capture_output=True, text=True, timeout=250)
@@ -90,7 +102,9 @@ def test_a_stage_asks_for_no_less_room_than_it_fills_and_ends_in_one_line_where_
     n_bytes = asked[0] if name in OF_SEVERAL else sum(asked)
     assert 0 < COPIES * filled <= n_bytes, f"{filled} bytes, asked for {n_bytes / COPIES:.0f}"
     if name in NEAR:
-        assert sum(asked) <= COPIES * (4 * filled + 100_000), f"{filled} bytes, asked for {sum(asked) / COPIES:.0f}"
+        assert sum(asked) <= COPIES * (4 * filled + 100_000), (
+            f"{filled} bytes, asked for {sum(asked) / COPIES:.0f}"
+        )
     assert max(asked) == asked[0] or name not in OF_SEVERAL
     done = called(tmp_path, module, arguments, max(asked) - 1)
     assert done.returncode == 1, done.stdout + done.stderr

@@ -12,11 +12,23 @@ from safetensors.numpy import load_file, save
 
 from lib.files import inputs
 from lib.files.files import InputError
-from lib.files.inputs import read_as, read_header, read_json, read_sums, verify, with_digest, write_sums
+from lib.files.inputs import (
+    read_as,
+    read_header,
+    read_json,
+    read_sums,
+    verify,
+    with_digest,
+    write_sums,
+)
 from lib.gradual_rank.tasks import read_toy
 from lib.low_rank_sparse.patterns import PATTERNS
 
-TENSORS = {"X": np.arange(6.0).reshape(2, 3), "labels": np.array([1, 2], np.int64), "none": np.zeros((0, 4))}
+TENSORS = {
+    "X": np.arange(6.0).reshape(2, 3),
+    "labels": np.array([1, 2], np.int64),
+    "none": np.zeros((0, 4)),
+}
 
 
 def refused(path: Path, match: str) -> None:
@@ -100,7 +112,10 @@ def test_a_part_of_a_data_set_is_refused(length, dataset):
         (file_of(one(places=(8, 24)), bytes(24)), "got one at byte 8 behind byte 0"),
         (file_of(one(), bytes(24)), "wanted .* bytes, as its header says, got"),
         (save(TENSORS), "wanted a data set with its digest, as `generate` writes it"),
-        (file_of({"__metadata__": {"sha256": "0" * 64}, **one()}, bytes(16)), "does not fit the digest in its header"),
+        (
+            file_of({"__metadata__": {"sha256": "0" * 64}, **one()}, bytes(16)),
+            "does not fit the digest in its header",
+        ),
     ],
 )
 def test_what_is_no_data_set_is_refused_in_one_line(data, said, dataset):
@@ -149,7 +164,10 @@ def test_a_folder_with_digests_holds_what_they_say(tmp_path):
 
 
 def test_digests_are_lines_that_end(tmp_path):
-    for text, said in (("half", "wanted lines that end"), ("0  ../a\n", "wanted 'digest  name' lines, got '0  ../a'")):
+    for text, said in (
+        ("half", "wanted lines that end"),
+        ("0  ../a\n", "wanted 'digest  name' lines, got '0  ../a'"),
+    ):
         (tmp_path / "SHA256SUMS").write_text(text)
         with pytest.raises(InputError, match=said):
             read_sums(tmp_path)
@@ -170,7 +188,9 @@ def test_json_that_is_none_is_refused_in_one_line(text, tmp_path):
 def test_json_is_not_read_when_it_is_too_long(tmp_path, monkeypatch):
     monkeypatch.setattr(inputs, "MOST_JSON", 10)
     (tmp_path / "long.json").write_text("[" + "1," * 10 + "1]")
-    with pytest.raises(InputError, match=r"long.json: wanted a JSON file of at most 10 bytes, got 23"):
+    with pytest.raises(
+        InputError, match=r"long.json: wanted a JSON file of at most 10 bytes, got 23"
+    ):
         read_json(tmp_path / "long.json")
 
 
@@ -191,7 +211,9 @@ def test_a_data_set_of_another_kind_is_said_by_what_it_holds(tmp_path):
     with pytest.raises(InputError, match=said):
         read_header(file, *PATTERNS)
     assert set(read_header(file, "any", ("a",))) == {"a", "b"}
-    with pytest.raises(InputError, match=r"none\.safetensors: wanted a toy task, got: .*No such file"):
+    with pytest.raises(
+        InputError, match=r"none\.safetensors: wanted a toy task, got: .*No such file"
+    ):
         read_as("a toy task", read_toy, tmp_path / "none.safetensors")
     assert read_as("a name", lambda path: path.name, file) == "other.safetensors"
     with pytest.raises(InputError, match=r"other\.safetensors: kept as it is"):

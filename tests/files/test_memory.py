@@ -30,13 +30,17 @@ def test_max_memory_is_a_number(text, monkeypatch):
         available_memory()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the size of the address space is read from /proc")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="the size of the address space is read from /proc"
+)
 def test_a_limit_of_the_address_space_bounds_what_is_free():
     script = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
         "from lib.files.memory import available_memory; print(available_memory())"
     )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert 0.8 * 2**30 < int(done.stdout) < 2**30
     assert resource.getrlimit(resource.RLIMIT_AS)[0] != 1 << 30
 
@@ -52,11 +56,15 @@ def test_what_does_not_fit_is_refused_and_what_is_much_is_said(monkeypatch, caps
     assert capsys.readouterr().err == ""
     check_memory("samples", 2e9)
     assert capsys.readouterr().err == "samples: about 2 GB of memory\n"
-    with pytest.raises(InputError, match=r"^samples: wanted about 4e\+12 GB of memory, got 3 GB free$"):
+    with pytest.raises(
+        InputError, match=r"^samples: wanted about 4e\+12 GB of memory, got 3 GB free$"
+    ):
         check_memory("samples", 4e21)
 
 
 def test_a_disk_is_that_of_the_folder_that_is_there(tmp_path):
     check_disk(tmp_path / "new" / "folder", 1, "OUT")
-    with pytest.raises(InputError, match=f"OUT: wanted 1e\\+09 GB of disk, got .* GB that are free in {tmp_path}"):
+    with pytest.raises(
+        InputError, match=f"OUT: wanted 1e\\+09 GB of disk, got .* GB that are free in {tmp_path}"
+    ):
         check_disk(tmp_path / "new" / "folder", 1e18, "OUT")

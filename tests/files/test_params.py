@@ -143,16 +143,40 @@ def test_a_section_is_read_as_it_is_written(read):
         ("name: a toy", "name: 7", "toy.train.name: wanted a text, got 7"),
         ("width: 2", "width: 0", "toy.train.head.width: wanted a number in [1, 1e9], got 0"),
         ("gain: -.5", "gain: x", "toy.train.heads[0].gain: wanted a number, got 'x'"),
-        ("gain: -.5", "loss: 1", "toy.train.heads[0]: unknown key 'loss', wanted ['gain', 'width']"),
-        ("{width: 3}", "{wide: 3}", "toy.train.widths.any: unknown key 'wide', wanted ['gain', 'width']"),
-        ("{width: 3}", "{width: 0}", "toy.train.widths.any.width: wanted a number in [1, 1e9], got 0"),
+        (
+            "gain: -.5",
+            "loss: 1",
+            "toy.train.heads[0]: unknown key 'loss', wanted ['gain', 'width']",
+        ),
+        (
+            "{width: 3}",
+            "{wide: 3}",
+            "toy.train.widths.any: unknown key 'wide', wanted ['gain', 'width']",
+        ),
+        (
+            "{width: 3}",
+            "{width: 0}",
+            "toy.train.widths.any.width: wanted a number in [1, 1e9], got 0",
+        ),
         ("{width: 3}", "3", "toy.train.widths.any: wanted a section of keys, got 3"),
         ("any: {width: 3}", "- 3", "toy.train.widths: wanted a section of keys, got [3]"),
-        ("any: {width: 3}", "7: {width: 3}", "toy.train.widths: wanted keys that are texts, got the key 7"),
+        (
+            "any: {width: 3}",
+            "7: {width: 3}",
+            "toy.train.widths: wanted keys that are texts, got the key 7",
+        ),
         ("    fast: true\n", "", "toy.train: missing key 'fast', got ['head', 'heads', "),
-        ("fast: true", "fast: true\n    7: 1", "toy.train: wanted keys that are texts, got the key 7"),
+        (
+            "fast: true",
+            "fast: true\n    7: 1",
+            "toy.train: wanted keys that are texts, got the key 7",
+        ),
         ("head:\n      width: 2", "head: 2", "toy.train.head: wanted a section of keys, got 2"),
-        ("fast: true", "fast: true\n    limit: 2", "limit: wanted at most the rate 0.0001, got 2.0"),
+        (
+            "fast: true",
+            "fast: true\n    limit: 2",
+            "limit: wanted at most the rate 0.0001, got 2.0",
+        ),
         ("fast: true", "fast: true\n    limit: a", "toy.train.limit: wanted a number, got 'a'"),
         ("  train:", "  tain:", "wanted the section toy.train, got ['tain'] at toy"),
         ("toy:", "toi:", "wanted the section toy.train, got ['toi'] at the top level"),
@@ -182,7 +206,9 @@ class Nested:
 
 
 def test_a_relation_of_an_inner_section_is_said_after_a_key_that_is_missing_further_on(read):
-    inner = GOOD.replace("  train:\n", "  train:\n   inner:\n").replace("rate: 1e-4", "limit: 2\n    rate: 1e-4")
+    inner = GOOD.replace("  train:\n", "  train:\n   inner:\n").replace(
+        "rate: 1e-4", "limit: 2\n    rate: 1e-4"
+    )
     with pytest.raises(InputError, match=r"toy\.train: missing key 'last', got "):
         read(inner, schema=Nested)
     with pytest.raises(InputError, match=r"toy\.train\.inner: limit: wanted at most the rate"):
@@ -219,7 +245,23 @@ def test_what_only_looks_like_a_number_is_text(read, text):
 
 # PyYAML alone reads YAML 1.1, where 010 is eight, 1:30 is ninety, and "on" is true.
 @pytest.mark.parametrize(
-    "text", ["010", "08", "0o10", "0x1F", "1:30", "1_000", "on", "no", "yes", "true", "False", "1e-4", "1E5", "-7"]
+    "text",
+    [
+        "010",
+        "08",
+        "0o10",
+        "0x1F",
+        "1:30",
+        "1_000",
+        "on",
+        "no",
+        "yes",
+        "true",
+        "False",
+        "1e-4",
+        "1E5",
+        "-7",
+    ],
 )
 def test_no_number_or_truth_is_read_otherwise_than_dvc_reads_it(tmp_path, text):
     serialize = pytest.importorskip("dvc.utils.serialize")
@@ -267,10 +309,25 @@ def test_an_interval_holds_what_mathematics_says(text, inside, outside):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "1, 2", "[2, 1]", "{1, 2}", "(1, 1)", "[1, 1)", "[nan, 1]", "[1, 2, 3]", "[1]", "[a, b]", "[inf, inf]"]
+    "text",
+    [
+        "",
+        "1, 2",
+        "[2, 1]",
+        "{1, 2}",
+        "(1, 1)",
+        "[1, 1)",
+        "[nan, 1]",
+        "[1, 2, 3]",
+        "[1]",
+        "[a, b]",
+        "[inf, inf]",
+    ],
 )
 def test_what_is_no_range_is_no_interval(text):
-    with pytest.raises(ValueError, match=re.escape(f"wanted an interval such as '[1, 2)', got {text!r}")):
+    with pytest.raises(
+        ValueError, match=re.escape(f"wanted an interval such as '[1, 2)', got {text!r}")
+    ):
         Interval(text)
 
 
@@ -280,7 +337,8 @@ class Sown(Seeds):
 
 
 @pytest.mark.parametrize(
-    ("text", "seeds"), [("n_seeds: 3", (0, 1, 2)), ("n_seeds: 2, first_seed: 7", (7, 8)), ("n_seeds: 1", (0,))]
+    ("text", "seeds"),
+    [("n_seeds: 3", (0, 1, 2)), ("n_seeds: 2, first_seed: 7", (7, 8)), ("n_seeds: 1", (0,))],
 )
 def test_seeds_are_a_count_from_the_first(read, text, seeds):
     found = read(f"s: {{{text}, width: 2}}", "s", Sown)
@@ -355,7 +413,12 @@ def test_a_table_of_cases_is_read_as_it_is_written(cases):
         b"\xef\xbb\xbf" + CASES.removeprefix("# cases of a toy\n").encode(),
         CASES.removesuffix("\n").encode(),
     ],
-    ids=["Windows line ends", "a byte order mark", "a byte order mark before the header", "no last line end"],
+    ids=[
+        "Windows line ends",
+        "a byte order mark",
+        "a byte order mark before the header",
+        "no last line end",
+    ],
 )
 def test_a_table_may_come_from_a_spreadsheet(cases, written):
     assert cases(written) == READ
@@ -363,31 +426,70 @@ def test_a_table_may_come_from_a_spreadsheet(cases, written):
 
 def test_the_order_of_columns_means_nothing_and_one_with_a_default_can_be_left_out(cases):
     assert cases("sizes\tname\trate\n[4]\tone\t1\n") == (Case("one", 1.0, (4,)),)
-    assert cases("cap\trate\tname\n\t1\tone\n2\t1\ttwo") == (Case("one", 1.0), Case("two", 1.0, cap=2.0))
+    assert cases("cap\trate\tname\n\t1\tone\n2\t1\ttwo") == (
+        Case("one", 1.0),
+        Case("two", 1.0, cap=2.0),
+    )
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ("one\t1e-4", "one\tfast", "cases.tsv: line 4, column rate: wanted a number, got 'fast'"),
-        ("two\t5", "two\t-5", "cases.tsv: line 5, column rate: wanted a number in (0, 1e9], got -5"),
+        (
+            "two\t5",
+            "two\t-5",
+            "cases.tsv: line 5, column rate: wanted a number in (0, 1e9], got -5",
+        ),
         ("two\t5", "two\t", "cases.tsv: line 5: missing key 'rate', got ['name']"),
         ("two\t5", "two\t~", "cases.tsv: line 5: missing key 'rate', got ['name']"),
-        ("[2, 3]", "[2, 0]", "cases.tsv: line 4, column sizes[1]: wanted a number in [1, 1e9], got 0"),
+        (
+            "[2, 3]",
+            "[2, 0]",
+            "cases.tsv: line 4, column sizes[1]: wanted a number in [1, 1e9], got 0",
+        ),
         ("[2, 3]", "[2, 2]", "cases.tsv: line 4, column sizes: wanted distinct values, got [2, 2]"),
         ("[2, 3]", "2, 3", "cases.tsv: line 4, column sizes: wanted a list, got '2, 3'"),
         ("[2, 3]", '"[2, 3]"', "cases.tsv: line 4, column sizes: wanted a list, got '[2, 3]'"),
-        ("[2, 3]", "[2, 3", "cases.tsv: line 4, column sizes: wanted a value as in params.yaml, got '[2, 3'"),
-        ("[2, 3]", "{{ 2 }}", "cases.tsv: line 4, column sizes: wanted a value as in params.yaml, got '{{ 2 }}'"),
-        ("[2, 3]", "2024-01-01", "line 4, column sizes: wanted a text, a number, or true or false, got datetime"),
+        (
+            "[2, 3]",
+            "[2, 3",
+            "cases.tsv: line 4, column sizes: wanted a value as in params.yaml, got '[2, 3'",
+        ),
+        (
+            "[2, 3]",
+            "{{ 2 }}",
+            "cases.tsv: line 4, column sizes: wanted a value as in params.yaml, got '{{ 2 }}'",
+        ),
+        (
+            "[2, 3]",
+            "2024-01-01",
+            "line 4, column sizes: wanted a text, a number, or true or false, got datetime",
+        ),
         ("one", "a/b", "cases.tsv: line 4, column name: wanted a name of at most 100 letters"),
-        ("\tsteep", "\tSteep", "cases.tsv: line 4, column law: wanted one of 'flat' or 'steep', got 'Steep'"),
+        (
+            "\tsteep",
+            "\tSteep",
+            "cases.tsv: line 4, column law: wanted one of 'flat' or 'steep', got 'Steep'",
+        ),
         ("\tsteep", "", "cases.tsv: line 4: wanted 4 cells, one for each column, got 3"),
         ("\tsteep", "\tsteep\t", "cases.tsv: line 4: wanted 4 cells, one for each column, got 5"),
         ("three", "one", "cases.tsv: line 7: wanted a case of its own, got 'one' again"),
-        ("sizes", "size", "cases.tsv: unknown column 'size', wanted ['cap', 'law', 'name', 'rate', 'sizes']"),
-        ("\trate", "\tname", "cases.tsv: wanted a line of distinct column names and a line for each case, got ["),
-        ("\trate", "\tcap", "cases.tsv: line 4: missing key 'rate', got ['cap', 'law', 'name', 'sizes']"),
+        (
+            "sizes",
+            "size",
+            "cases.tsv: unknown column 'size', wanted ['cap', 'law', 'name', 'rate', 'sizes']",
+        ),
+        (
+            "\trate",
+            "\tname",
+            "cases.tsv: wanted a line of distinct column names and a line for each case, got [",
+        ),
+        (
+            "\trate",
+            "\tcap",
+            "cases.tsv: line 4: missing key 'rate', got ['cap', 'law', 'name', 'sizes']",
+        ),
     ],
 )
 def test_what_does_not_fit_in_a_table_is_refused_by_its_line_and_column(cases, old, new, message):
@@ -401,22 +503,33 @@ def test_an_unknown_column_is_refused_although_its_cells_are_empty(cases):
         cases("name\trate\tcolour\none\t1\t\n")
 
 
-@pytest.mark.parametrize("text", ["", "\n", "# nothing\n", "name\trate\n", "name\trate\n\n# none\n", "\ufeff"])
+@pytest.mark.parametrize(
+    "text", ["", "\n", "# nothing\n", "name\trate\n", "name\trate\n\n# none\n", "\ufeff"]
+)
 def test_a_table_without_a_case_is_refused(cases, text):
-    with pytest.raises(InputError, match="wanted a line of distinct column names and a line for each case, got "):
+    with pytest.raises(
+        InputError, match="wanted a line of distinct column names and a line for each case, got "
+    ):
         cases(text)
 
 
 def test_a_table_that_is_missing_or_no_text_is_refused(cases, tmp_path):
-    with pytest.raises(InputError, match=r"gone\.tsv: wanted a readable table of cases, got: .*No such file"):
+    with pytest.raises(
+        InputError, match=r"gone\.tsv: wanted a readable table of cases, got: .*No such file"
+    ):
         read_cases(tmp_path / "gone.tsv", Case)
-    with pytest.raises(InputError, match=r"cases\.tsv: wanted a readable table of cases, got: .*decode"):
+    with pytest.raises(
+        InputError, match=r"cases\.tsv: wanted a readable table of cases, got: .*decode"
+    ):
         cases(b"\xff\xfe\x00")
 
 
 def test_cases_without_a_name_are_told_apart_by_all_that_they_are(cases):
     assert cases("width\tgain\n1\t2\n1\t3\n", Head) == (Head(1, 2.0), Head(1, 3.0))
-    with pytest.raises(InputError, match=r"line 3: wanted a case of its own, got 'Head\(width=1, gain=2\.0\)' again"):
+    with pytest.raises(
+        InputError,
+        match=r"line 3: wanted a case of its own, got 'Head\(width=1, gain=2\.0\)' again",
+    ):
         cases("width\tgain\n1\t2\n1\t2.0\n", Head)
 
 
@@ -429,7 +542,9 @@ def reads():
         module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", None) in READERS:
-                assert isinstance(node.args[1], ast.Name), f"{module}: line {node.lineno}: wanted a schema by its name"
+                assert isinstance(node.args[1], ast.Name), (
+                    f"{module}: line {node.lineno}: wanted a schema by its name"
+                )
                 yield module, node.args[1].id
 
 
@@ -474,7 +589,9 @@ def values(wanted, smaller=types.MappingProxyType({})):
     if origin is tuple:
         return st.lists(values(arguments[0], smaller), max_size=2, unique_by=repr)
     if origin is dict:
-        return st.dictionaries(st.text("ab", min_size=1, max_size=2), values(arguments[1], smaller), max_size=2)
+        return st.dictionaries(
+            st.text("ab", min_size=1, max_size=2), values(arguments[1], smaller), max_size=2
+        )
     if origin in (Union, types.UnionType):
         return st.none() | values(arguments[0], smaller)
     plain = {bool: st.booleans(), str: st.text("ab é:#-1", max_size=5), int: st.integers()}
@@ -497,9 +614,16 @@ def fits(value, wanted):
         )
     if wanted == Device:
         number = value[5:] if type(value) is str and value.startswith("cuda:") else ""
-        return value in ("cpu", "cuda") or (0 < len(number) <= 3 and set(number) <= set("0123456789"))
+        return value in ("cpu", "cuda") or (
+            0 < len(number) <= 3 and set(number) <= set("0123456789")
+        )
     if wanted == Name:
-        return type(value) is str and 0 < len(value) <= 100 and value[0] not in ".,=+-" and set(value) <= NAMED
+        return (
+            type(value) is str
+            and 0 < len(value) <= 100
+            and value[0] not in ".,=+-"
+            and set(value) <= NAMED
+        )
     if origin is Annotated:
         low, high, with_low, with_high = bounds(wanted)
         return fits(value, arguments[0]) and (
@@ -508,10 +632,16 @@ def fits(value, wanted):
     if origin is Literal:
         return value in arguments and type(value) in map(type, arguments)
     if origin is tuple:
-        same = [a == b for i, a in enumerate(value) for b in value[:i]] if type(value) is list else [True]
+        same = (
+            [a == b for i, a in enumerate(value) for b in value[:i]]
+            if type(value) is list
+            else [True]
+        )
         return not any(same) and all(fits(item, arguments[0]) for item in value)
     if origin is dict:
-        return type(value) is dict and all(type(k) is str and fits(item, arguments[1]) for k, item in value.items())
+        return type(value) is dict and all(
+            type(k) is str and fits(item, arguments[1]) for k, item in value.items()
+        )
     if origin in (Union, types.UnionType):
         return value is None or fits(value, arguments[0])
     if wanted is float:
@@ -520,7 +650,22 @@ def fits(value, wanted):
 
 
 JUNK = st.sampled_from(
-    [None, True, 0, -1, 1.5, 1e300, math.nan, math.inf, 10**400, "", "1e-4", "adam", date(2024, 1, 1), b"bytes"]
+    [
+        None,
+        True,
+        0,
+        -1,
+        1.5,
+        1e300,
+        math.nan,
+        math.inf,
+        10**400,
+        "",
+        "1e-4",
+        "adam",
+        date(2024, 1, 1),
+        b"bytes",
+    ]
 ) | st.sampled_from([[], [0], [1, 1], [[]], [None], {}, {"a": 1}, {1: 2}])
 
 
@@ -555,7 +700,9 @@ def names(schema):
 
 
 # The sizes of a transformer are plain whole numbers, whose bounds the transformer itself knows.
-SIZES = dict.fromkeys(("patch_size", "d_model", "n_heads", "d_head", "d_mlp"), st.integers(1, 16384))
+SIZES = dict.fromkeys(
+    ("patch_size", "d_model", "n_heads", "d_head", "d_mlp"), st.integers(1, 16384)
+)
 SIZES |= {"n_layers": st.integers(1, 256)}
 
 
@@ -606,13 +753,17 @@ class Like:
             found = other if isinstance(other, dict) else vars(other)
             return all(found[key] == Like(item) for key, item in self.value.items())
         if isinstance(self.value, list):
-            return len(other) == len(self.value) and all(a == Like(b) for a, b in zip(other, self.value, strict=True))
+            return len(other) == len(self.value) and all(
+                a == Like(b) for a, b in zip(other, self.value, strict=True)
+            )
         return other == self.value
 
 
 TINY = {
     "n_seeds": st.integers(1, 2),
-    "controls": st.lists(st.sampled_from(["permuted_labels", "sgd", "other_reading"]), max_size=2, unique=True),
+    "controls": st.lists(
+        st.sampled_from(["permuted_labels", "sgd", "other_reading"]), max_size=2, unique=True
+    ),
     "init_scales": st.lists(st.floats(1e-3, 100), max_size=1),
     "device": st.just("cpu"),
     "compile": st.just(False),  # minutes, and the machine's own affair
@@ -632,14 +783,21 @@ TINY = {
 
 
 @pytest.mark.parametrize("n_sections", [3, pytest.param(20, marks=pytest.mark.slow)])
-def test_a_fuzzed_section_that_is_accepted_trains_to_a_readable_run(n_sections, tmp_path, monkeypatch):
+def test_a_fuzzed_section_that_is_accepted_trains_to_a_readable_run(
+    n_sections, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
-    monkeypatch.setattr(train, "spread", lambda function, jobs, **_: (function(*job) for job in jobs))
+    monkeypatch.setattr(
+        train, "spread", lambda function, jobs, **_: (function(*job) for job in jobs)
+    )
     g = generator(0, "fuzzed training")
     shapes = {"train_images": (30, 3, 8, 8), "test_images": (20, 3, 8, 8)}
     tensors = {name: pixels(shape, g) for name, shape in shapes.items()}
-    tensors |= {"train_labels": pixels((30,), g).long() % 3, "test_labels": pixels((20,), g).long() % 3}
+    tensors |= {
+        "train_labels": pixels((30,), g).long() % 3,
+        "test_labels": pixels((20,), g).long() % 3,
+    }
     save_file(vars(Images.from_tensors(tensors)), tmp_path / "images.safetensors")
     trained = []
 
@@ -688,17 +846,24 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("[" * 100_000, "more than 50 values that lie in one another"),
         ("{a: " * 100_000, "more than 50 values that lie in one another"),
         ("- " * 100_000 + "1", "more than 50 values that lie in one another"),
-        ("".join(f"{' ' * i}a:\n" for i in range(1000)), "more than 50 values that lie in one another"),
+        (
+            "".join(f"{' ' * i}a:\n" for i in range(1000)),
+            "more than 50 values that lie in one another",
+        ),
         (BOMB, "more than 1000000 values, those of aliases counted"),
         ("a: &a [*a]", ""),
         ("#" * (1 << 24) + "\n", "16777217 bytes, more than 16777216"),
     ],
     ids=["lists", "sections", "dashes", "lines", "aliases", "itself", "long"],
 )
-def test_yaml_that_would_take_all_the_memory_or_crash_the_parser_is_refused_in_one_line(text, said, tmp_path):
+def test_yaml_that_would_take_all_the_memory_or_crash_the_parser_is_refused_in_one_line(
+    text, said, tmp_path
+):
     path = tmp_path / "params.yaml"
     path.write_text(text)
-    with pytest.raises(InputError, match=f"params.yaml: wanted a readable YAML file, got: .*{said}") as found:
+    with pytest.raises(
+        InputError, match=f"params.yaml: wanted a readable YAML file, got: .*{said}"
+    ) as found:
         load_yaml(path)
     assert "\n" not in str(found.value)
     if len(text) < 1 << 24:

@@ -16,7 +16,9 @@ class Part:
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "params.yaml"
-    path.write_text("train:\n  batch_size: 3\n  other: -1\nwrong:\n  batch_size: 0\nlacking:\n  other: 1\nnone: 1\n")
+    path.write_text(
+        "train:\n  batch_size: 3\n  other: -1\nwrong:\n  batch_size: 0\nlacking:\n  other: 1\nnone: 1\n"
+    )
     return path
 
 
@@ -39,11 +41,18 @@ def test_the_keys_of_a_part_are_checked(file, section, message):
         read_params(section, Part, file, part=True)
 
 
-def test_columns_of_other_readers_are_left_out_of_a_part_of_a_table_and_all_others_refused(tmp_path):
+def test_columns_of_other_readers_are_left_out_of_a_part_of_a_table_and_all_others_refused(
+    tmp_path,
+):
     (tmp_path / "cases").write_text("other\tbatch_size\nx\t3\n\t4\n")
-    assert read_cases(tmp_path / "cases", Part, columns=("batch_size", "other")) == (Part(3), Part(4))
+    assert read_cases(tmp_path / "cases", Part, columns=("batch_size", "other")) == (
+        Part(3),
+        Part(4),
+    )
     for columns in (None, ("batch_size", "others")):
-        with pytest.raises(InputError, match=r"cases: unknown column 'other', wanted \['batch_size'"):
+        with pytest.raises(
+            InputError, match=r"cases: unknown column 'other', wanted \['batch_size'"
+        ):
             read_cases(tmp_path / "cases", Part, columns=columns)
 
 
@@ -61,7 +70,9 @@ def test_what_a_line_leaves_out_is_that_of_the_section_as_far_as_the_schema_know
     found = read_cases(tmp_path / "cases", Case, shared=shared)
     assert found == (Case("a", 7, (0.5, 0.25)), Case("b", 7, (1, 2)), Case("c", 7, ()))
     (tmp_path / "cases").write_text("name\tbatch_size\na\t\nb\t0\n")
-    with pytest.raises(InputError, match=r"cases: line 3, column batch_size: wanted a number in \[1, 1e9\], got 0"):
+    with pytest.raises(
+        InputError, match=r"cases: line 3, column batch_size: wanted a number in \[1, 1e9\], got 0"
+    ):
         read_cases(tmp_path / "cases", Case, shared=shared)
     with pytest.raises(InputError, match="cases: line 2: missing key 'batch_size'"):
         read_cases(tmp_path / "cases", Case)

@@ -127,7 +127,13 @@ def test_the_steps_of_a_run_are_read_without_torch(written):
         "run = open_run(Path(sys.argv[1]))\n"
         "print(run.layout.family, run.snapshots, run.steps['loss'].sum(), *{'torch', 'safetensors'} & {*sys.modules})\n"
     )
-    done = subprocess.run([sys.executable, "-c", script, written], cwd=ROOT, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script, written],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     assert done.stdout == f"toy [0, 1, 2] {open_run(written).steps['loss'].sum()}\n"
 
 
@@ -148,7 +154,9 @@ def test_the_same_run_has_the_same_bytes(written, tmp_path):
 
 def test_the_order_of_names_means_nothing(written, tmp_path):
     layout = toy_layout()
-    turned = {name: dict(reversed(vars(layout)[name].items())) for name in ("matrices", "gauge", "cell")}
+    turned = {
+        name: dict(reversed(vars(layout)[name].items())) for name in ("matrices", "gauge", "cell")
+    }
     with write_run(tmp_path, "turned", replace(layout, **turned)) as run:
         run.add(dict(reversed(toy_weights(0).items())), [{"step": 0}])
     name = "snapshot-0000.safetensors"
@@ -162,7 +170,9 @@ def test_another_process_writes_the_same_bytes(written, tmp_path):
     assert (tmp_path / "again" / "SHA256SUMS").read_bytes() == (written / "SHA256SUMS").read_bytes()
 
 
-@pytest.mark.parametrize("name", ["snapshot-0000.safetensors", "snapshot-0002.safetensors", "steps.parquet"])
+@pytest.mark.parametrize(
+    "name", ["snapshot-0000.safetensors", "snapshot-0002.safetensors", "steps.parquet"]
+)
 @pytest.mark.parametrize("part", range(8))
 def test_a_run_with_a_flipped_bit_is_refused(folder, name, part):
     data = (folder / name).read_bytes()
@@ -187,7 +197,8 @@ def test_a_flipped_bit_in_the_digests_is_refused(folder):
 
 @pytest.mark.parametrize("kept", [0.0, 0.1, 0.5, 0.99])
 @pytest.mark.parametrize(
-    "name", ["snapshot-0000.safetensors", "snapshot-0001.safetensors", "steps.parquet", "SHA256SUMS"]
+    "name",
+    ["snapshot-0000.safetensors", "snapshot-0001.safetensors", "steps.parquet", "SHA256SUMS"],
 )
 def test_a_run_with_a_truncated_file_is_refused(folder, name, kept):
     data = (folder / name).read_bytes()
@@ -199,8 +210,14 @@ def test_a_run_with_a_truncated_file_is_refused(folder, name, kept):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("snapshot-0000.safetensors", "wanted the file snapshot-0000.safetensors, which its SHA256SUMS lists"),
-        ("snapshot-0002.safetensors", "wanted the file snapshot-0002.safetensors, which its SHA256SUMS lists"),
+        (
+            "snapshot-0000.safetensors",
+            "wanted the file snapshot-0000.safetensors, which its SHA256SUMS lists",
+        ),
+        (
+            "snapshot-0002.safetensors",
+            "wanted the file snapshot-0002.safetensors, which its SHA256SUMS lists",
+        ),
         ("steps.parquet", "wanted the file steps.parquet, which its SHA256SUMS lists"),
         ("SHA256SUMS", "wanted a run (no SHA256SUMS is there)"),
     ],
@@ -221,7 +238,9 @@ def test_a_run_with_a_file_too_many_is_refused(folder, name):
 
 def test_a_run_with_a_file_that_its_digests_do_not_list_is_refused(folder):
     shutil.copy(folder / "snapshot-0001.safetensors", folder / "snapshot-0003.safetensors")
-    with pytest.raises(InputError, match=r"its SHA256SUMS does not list, got snapshot-0003\.safetensors"):
+    with pytest.raises(
+        InputError, match=r"its SHA256SUMS does not list, got snapshot-0003\.safetensors"
+    ):
         open_run(folder)
 
 
@@ -252,8 +271,15 @@ def test_a_run_of_another_format_is_refused(tmp_path, monkeypatch):
 
 def metadata(**changes):
     """The metadata of a toy snapshot, changed."""
-    description = {"format": runs.FORMAT, "family": "toy", "matrices": {"W": ["row", "col"]}, **changes}
-    return {"run": json.dumps({key: value for key, value in description.items() if value is not None})}
+    description = {
+        "format": runs.FORMAT,
+        "family": "toy",
+        "matrices": {"W": ["row", "col"]},
+        **changes,
+    }
+    return {
+        "run": json.dumps({key: value for key, value in description.items() if value is not None})
+    }
 
 
 def headed(header, data=b""):
@@ -297,7 +323,9 @@ def test_a_foreign_snapshot_is_refused_even_where_its_digest_fits(tmp_path, fore
     write_table(pd.DataFrame({"snapshot": [0], "step": [0]}), tmp_path / "steps.parquet")
     (tmp_path / "snapshot-0000.safetensors").write_bytes(foreign)
     seal(tmp_path)
-    with pytest.raises(InputError, match=r"snapshot-0000\.safetensors: wanted |: wanted axes in the order"):
+    with pytest.raises(
+        InputError, match=r"snapshot-0000\.safetensors: wanted |: wanted axes in the order"
+    ):
         read_all(tmp_path)
 
 
@@ -318,7 +346,9 @@ def test_a_foreign_table_of_steps_is_refused_even_where_its_digest_fits(folder, 
         open_run(folder)
 
 
-@pytest.mark.parametrize("line", ["x  steps.parquet", f"{'0' * 64}  ../steps.parquet", f"{'0' * 64} steps.parquet"])
+@pytest.mark.parametrize(
+    "line", ["x  steps.parquet", f"{'0' * 64}  ../steps.parquet", f"{'0' * 64} steps.parquet"]
+)
 def test_digests_that_are_none_are_refused(folder, line):
     with (folder / "SHA256SUMS").open("a") as file:
         file.write(line + "\n")
@@ -328,10 +358,19 @@ def test_digests_that_are_none_are_refused(folder, line):
 
 @pytest.mark.parametrize(
     "axes",
-    [["col", "row"], ["row"], ["head", "seed", "row", "col"], ["row", "col", "depth"], ["row", "row", "col"], []],
+    [
+        ["col", "row"],
+        ["row"],
+        ["head", "seed", "row", "col"],
+        ["row", "col", "depth"],
+        ["row", "row", "col"],
+        [],
+    ],
 )
 def test_a_layout_with_other_axes_is_refused(axes):
-    with pytest.raises(InputError, match=r"W: wanted axes in the order \('seed', 'layer', 'head', 'row', 'col'\)"):
+    with pytest.raises(
+        InputError, match=r"W: wanted axes in the order \('seed', 'layer', 'head', 'row', 'col'\)"
+    ):
         Layout("toy", {"W": axes})
 
 
@@ -348,9 +387,14 @@ def test_weights_that_do_not_fit_the_layout_are_refused(tmp_path):
             run.add(weights, [{"step": 0}])
 
     weights = toy_weights(0)
-    with pytest.raises(InputError, match=r"wanted W with axes \['seed', 'row', 'col'\], got \['W_K', 'W_Q', 'bias'\]"):
+    with pytest.raises(
+        InputError,
+        match=r"wanted W with axes \['seed', 'row', 'col'\], got \['W_K', 'W_Q', 'bias'\]",
+    ):
         add({name: weight for name, weight in weights.items() if name != "W"})
-    with pytest.raises(InputError, match=r"wanted W with axes \['seed', 'row', 'col'\], got \[4, 4\]"):
+    with pytest.raises(
+        InputError, match=r"wanted W with axes \['seed', 'row', 'col'\], got \[4, 4\]"
+    ):
         add({**weights, "W": weights["W"][0]})
 
 
@@ -359,7 +403,9 @@ def test_a_folder_of_runs_is_opened_by_name(tmp_path):
         write_toy(tmp_path / name)
     assert [run.folder.name for run in open_runs(tmp_path)] == ["a", "b"]
     assert [run.folder.name for run in open_chosen(tmp_path, ["c", "b"], "x.runs")] == ["b"]
-    with pytest.raises(InputError, match=r"x\.runs: wanted some of \['a', 'b'\], the runs in .*; got \['c'\]"):
+    with pytest.raises(
+        InputError, match=r"x\.runs: wanted some of \['a', 'b'\], the runs in .*; got \['c'\]"
+    ):
         open_chosen(tmp_path, ["c"], "x.runs")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="empty: wanted a folder of runs, got none"):
@@ -390,7 +436,11 @@ def test_the_example_of_the_docs_reads_a_run(tmp_path, monkeypatch, capsys):
 def test_a_run_of_another_family_is_refused_where_one_is_wanted(written):
     folder, family = written.parent, toy_layout().family
     assert [one.folder for one in open_runs(folder, family)] == [written]
-    with pytest.raises(InputError, match=f"{written}: wanted a run of another, got one of {family}"):
+    with pytest.raises(
+        InputError, match=f"{written}: wanted a run of another, got one of {family}"
+    ):
         open_runs(folder, "another")
-    with pytest.raises(InputError, match=f"{written}: wanted a run of another, got one of {family}"):
+    with pytest.raises(
+        InputError, match=f"{written}: wanted a run of another, got one of {family}"
+    ):
         open_run(written, "another")

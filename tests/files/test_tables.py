@@ -51,7 +51,10 @@ def test_a_table_can_be_read_by_columns(frame, tmp_path):
 
 def test_a_missing_column_is_named(frame, tmp_path):
     write_table(frame, tmp_path / "t.parquet")
-    with pytest.raises(InputError, match=r"t\.parquet: wanted a table with the columns gain, step, got columns step, "):
+    with pytest.raises(
+        InputError,
+        match=r"t\.parquet: wanted a table with the columns gain, step, got columns step, ",
+    ):
         read_table(tmp_path / "t.parquet", ["gain", "step"])
 
 
@@ -113,8 +116,16 @@ def test_a_table_with_an_altered_footer_is_read_or_refused_but_never_a_crash(fra
 
 
 def test_floats_are_rounded_to_six_significant_digits_and_only_floats():
-    value = {"a": [1.23456789e-20, -0.1 + 1e-9, True, 1234567], "b": (math.nan, -math.inf), "c": None}
-    assert significant(value) == {"a": [1.23457e-20, -0.1, True, 1234567], "b": [None, None], "c": None}
+    value = {
+        "a": [1.23456789e-20, -0.1 + 1e-9, True, 1234567],
+        "b": (math.nan, -math.inf),
+        "c": None,
+    }
+    assert significant(value) == {
+        "a": [1.23457e-20, -0.1, True, 1234567],
+        "b": [None, None],
+        "c": None,
+    }
     assert significant(np.float64(2 / 3)) == 0.666667
 
 
@@ -153,7 +164,10 @@ def measured(tmp_path):
             "summary.json",
         ]
         assert read_json(tmp_path / "metrics" / "any" / "headlines.json") == {}
-        return [read_json(tmp_path / "metrics" / "any" / f"{name}.json") for name in ("measures", "summary")]
+        return [
+            read_json(tmp_path / "metrics" / "any" / f"{name}.json")
+            for name in ("measures", "summary")
+        ]
 
     return measured
 
@@ -161,7 +175,9 @@ def measured(tmp_path):
 def test_headlines_are_the_means_of_those_that_were_taken_in_three_digits(tmp_path):
     by_scale = {"1e-4": pd.Series([1.0]), "1e-8": pd.Series([0.98765, 1.0])}
     write_measures(
-        {"a": pd.Series([1234.5, 1236.5]), "b": by_scale, "c": pd.Series([1.0])}, tmp_path, headlines=["b", "a", "x"]
+        {"a": pd.Series([1234.5, 1236.5]), "b": by_scale, "c": pd.Series([1.0])},
+        tmp_path,
+        headlines=["b", "a", "x"],
     )
     assert list(read_json(tmp_path / "headlines.json").items()) == [("b", 0.994), ("a", 1240.0)]
 
@@ -174,7 +190,10 @@ def test_a_measure_has_a_value_per_case_by_its_name_and_a_mean_and_a_spread(meas
         "rank": {"cases": ["4", "2", "7"], "values": [1.0, 2.0, 4.0]},
         "count": {"cases": ["joint-000", "alone"], "values": [3.0, 5.0]},
     }
-    assert summary == {"rank": {"mean": 2.33333, "sd": 1.52753}, "count": {"mean": 4.0, "sd": 1.41421}}
+    assert summary == {
+        "rank": {"mean": 2.33333, "sd": 1.52753},
+        "count": {"mean": 4.0, "sd": 1.41421},
+    }
 
 
 def test_the_setup_stands_beside_the_measures(tmp_path):
@@ -192,7 +211,11 @@ def test_the_order_of_measures_of_cases_and_of_scales_is_kept(measured):
 
 
 def test_a_measure_by_scale_is_summed_up_at_the_last_of_them(measured):
-    scales = {"1e-4": pd.Series([1.0, 2.0]), "1e-8": pd.Series([5.0, 7.0]), "1e-16": pd.Series([4.0, 6.0, 8.0])}
+    scales = {
+        "1e-4": pd.Series([1.0, 2.0]),
+        "1e-8": pd.Series([5.0, 7.0]),
+        "1e-16": pd.Series([4.0, 6.0, 8.0]),
+    }
     measures, summary = measured(error=scales)
     assert measures["error"] == {
         "1e-4": {"cases": ["0", "1"], "values": [1.0, 2.0]},
@@ -211,21 +234,32 @@ def test_one_value_has_no_spread_and_what_is_not_finite_is_null_without_a_warnin
         empty=pd.Series([], dtype=float),
     )
     assert measures["one"] == {"cases": ["3"], "values": [2.5]}
-    assert [measures[name]["values"] for name in ("infinite", "missing", "both")] == [[1.0, None]] * 2 + [[None, None]]
+    assert [measures[name]["values"] for name in ("infinite", "missing", "both")] == [
+        [1.0, None]
+    ] * 2 + [[None, None]]
     assert measures["empty"] == {"cases": [], "values": []}
     nothing = {"mean": None, "sd": None}
-    assert summary == {"one": {"mean": 2.5, "sd": None}} | dict.fromkeys(list(measures)[1:], nothing)
+    assert summary == {"one": {"mean": 2.5, "sd": None}} | dict.fromkeys(
+        list(measures)[1:], nothing
+    )
 
 
 def test_truths_and_whole_numbers_are_values_too(measured):
-    measures, summary = measured(held=pd.Series([True, False]), count=pd.Series([np.int64(3), np.int64(5)]))
+    measures, summary = measured(
+        held=pd.Series([True, False]), count=pd.Series([np.int64(3), np.int64(5)])
+    )
     assert measures["held"]["values"] == [1.0, 0.0]
     assert summary["count"] == {"mean": 4.0, "sd": 1.41421}
 
 
 def test_the_cases_with_these_values_are_picked_and_sorted_by_their_name():
     table = pd.DataFrame(
-        {"seed": [2, 1, 0, 2], "law": ["a", "b", "a", "b"], "scale": [0.1, 0.1, 0.1, 0.2], "loss": [1.0, 2.0, 3.0, 4.0]}
+        {
+            "seed": [2, 1, 0, 2],
+            "law": ["a", "b", "a", "b"],
+            "scale": [0.1, 0.1, 0.1, 0.2],
+            "loss": [1.0, 2.0, 3.0, 4.0],
+        }
     )
     assert pick(table, law="a", scale=0.1)["loss"].to_dict() == {0: 3.0, 2: 1.0}
     assert list(pick(table, law="a").index) == [0, 2]
@@ -250,14 +284,17 @@ def test_a_table_that_unpacks_to_more_than_half_the_free_memory_is_refused(tmp_p
         write_table(pd.DataFrame({name: values * (5 if name == "n" else 1)}), path)
         assert path.stat().st_size < 200_000
         with pytest.raises(
-            InputError, match=f"{name}.parquet: wanted a table of at most 0.005 GB in memory, got a larg"
+            InputError,
+            match=f"{name}.parquet: wanted a table of at most 0.005 GB in memory, got a larg",
         ):
             read_table(path)
 
 
 def test_a_table_read_in_parts_is_the_same(tmp_path, monkeypatch):
     path = tmp_path / "table.parquet"
-    table = pd.DataFrame({"n": range(10_000), "text": [f"t{i % 7}" for i in range(10_000)], "x": np.arange(1e4) / 3})
+    table = pd.DataFrame(
+        {"n": range(10_000), "text": [f"t{i % 7}" for i in range(10_000)], "x": np.arange(1e4) / 3}
+    )
     write_table(table, path)
     whole, some = read_table(path), read_table(path, ["text"])
     monkeypatch.setattr("lib.files.tables._may_exceed", lambda *_: True)
@@ -270,7 +307,8 @@ def test_types_that_no_stage_writes_are_refused(tmp_path):
     for column in ([{"a": 1}], [b"bytes"]):
         pq.write_table(pa.table({"c": column}), path)
         with pytest.raises(
-            InputError, match=r"foreign.parquet: wanted a table of numbers, texts and lists of them, got "
+            InputError,
+            match=r"foreign.parquet: wanted a table of numbers, texts and lists of them, got ",
         ):
             read_table(path)
 
@@ -292,19 +330,29 @@ def test_an_altered_name_of_a_column_is_refused(tmp_path):
         ({"gain": {"mean": 1.0, "sd": 0.5}}, "'gain'"),
         ({"setup": {"d": 8}, "gain": {"cases": ["0"], "values": 1.0}}, "'gain'"),
         ({"gain": {"1e-4": {"cases": ["0"], "values": [1.0]}, "1e-8": [1.0]}}, "'gain'"),
-        ({"loss": {"cases": ["0"], "values": [None]}, "gain": {"cases": ["0"], "values": ["much"]}}, "'gain'"),
+        (
+            {
+                "loss": {"cases": ["0"], "values": [None]},
+                "gain": {"cases": ["0"], "values": ["much"]},
+            },
+            "'gain'",
+        ),
     ],
     ids=str,
 )
 def test_a_file_of_no_measures_is_refused(found, got, tmp_path):
     write_json(found, tmp_path / "m.json")
-    with pytest.raises(InputError, match=rf"m\.json: wanted measures with lists of cases and of values, got {got}$"):
+    with pytest.raises(
+        InputError, match=rf"m\.json: wanted measures with lists of cases and of values, got {got}$"
+    ):
         read_measures(tmp_path / "m.json")
 
 
 def test_a_setup_that_is_none_is_refused(tmp_path):
     write_json({"setup": 8}, tmp_path / "m.json")
-    with pytest.raises(InputError, match=r"m\.json: wanted a setup of numbers and texts by name, got 8$"):
+    with pytest.raises(
+        InputError, match=r"m\.json: wanted a setup of numbers and texts by name, got 8$"
+    ):
         read_measures(tmp_path / "m.json")
 
 
@@ -328,4 +376,8 @@ def test_measures_are_read_as_they_were_written(tmp_path):
     values = pd.Series([1.5, 2.5], ["0", "1"])
     write_measures({"gain": values, "loss": {"1e-4": values}}, tmp_path, {"d": 8.0})
     of = {"cases": ["0", "1"], "values": [1.5, 2.5]}
-    assert read_measures(tmp_path / "measures.json") == {"setup": {"d": 8}, "gain": of, "loss": {"1e-4": of}}
+    assert read_measures(tmp_path / "measures.json") == {
+        "setup": {"d": 8},
+        "gain": of,
+        "loss": {"1e-4": of},
+    }

@@ -13,7 +13,15 @@ def made_optimizers():
     """Two known optimisers and one that only a user's table has."""
     draw = np.random.default_rng(8)
     names = ("muon", "gd", "own")
-    numbers = ("stable_rank_half", "stable_rank_end", "slope_least", "slope_most", "loss", "order", "separate")
+    numbers = (
+        "stable_rank_half",
+        "stable_rank_end",
+        "slope_least",
+        "slope_most",
+        "loss",
+        "order",
+        "separate",
+    )
     return {
         "optimizers": [
             {"optimizer": name, "teacher_rank": rank, "log10_init_scale": scale, "seed": seed,
@@ -67,7 +75,9 @@ def has(axes, x, y):
     """Whether a line of these points is drawn."""
     found = [line.get_data() for line in axes.lines]
     return any(
-        len(a) == len(x) and np.allclose(np.asarray(a, float), x) and np.allclose(np.asarray(b, float), y)
+        len(a) == len(x)
+        and np.allclose(np.asarray(a, float), x)
+        and np.allclose(np.asarray(b, float), y)
         for a, b in found
     )
 
@@ -94,7 +104,12 @@ def check_properties(rows, figure):
             return [row[key] for row in rows if where.items() <= row.items()]
 
         late = np.divide(of("first_rise", 5, -8.0), of("first_rise", 5, -2.0))
-        wanted = [of("first_rise", 5, -2.0), of("first_rise", 5, -8.0), late, of("stable_rank_half", 5, -8.0)]
+        wanted = [
+            of("first_rise", 5, -2.0),
+            of("first_rise", 5, -8.0),
+            late,
+            of("stable_rank_half", 5, -8.0),
+        ]
         wanted += [of("stable_rank_end", 5, -8.0), of("order", 5, -8.0), of("separate", 3, -8.0)]
         for column, values in enumerate(wanted, 1):
             said = f"{np.mean(values):.2g}\n{min(values):.2g} … {max(values):.2g}"
@@ -108,14 +123,20 @@ def check_few(few, paths, figure):
     rank, test, best = figure.axes
     for place, name in enumerate(("gd", "muon", "own")):
         for n, shift in ((1, -0.08), (3, 0.08)):
-            own = [row["effective_rank_KQ"] for row in few if row["optimizer"] == name and row["n_samples"] == n]
+            own = [
+                row["effective_rank_KQ"]
+                for row in few
+                if row["optimizer"] == name and row["n_samples"] == n
+            ]
             assert has(rank, [place + shift] * 2, own)
         noisy = [row for row in few if row["optimizer"] == name and row["noise"]]
         assert has(best, [place] * 2, [row["best_test_loss"] for row in noisy])
         assert has(best, [place + 0.2] * 2, [row["last_test_loss"] for row in noisy])
         means = [
             [
-                np.mean([row[key] for row in paths if row["optimizer"] == name and row["step"] == step])
+                np.mean(
+                    [row[key] for row in paths if row["optimizer"] == name and row["step"] == step]
+                )
                 for step in (0, 5)
             ]
             for key in ("loss", "test_loss")

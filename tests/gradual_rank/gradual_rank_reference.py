@@ -19,10 +19,16 @@ def draw_toy(path, seeds, sizes, numbers, noise):
     draws = [torch.Generator().manual_seed(number) for number in numbers]
 
     def normal(*shape):
-        return torch.stack([torch.randn(*shape, generator=draw, dtype=torch.float64) for draw in draws])
+        return torch.stack(
+            [torch.randn(*shape, generator=draw, dtype=torch.float64) for draw in draws]
+        )
 
     size = 2 * sizes[-1]
-    toy = {"seeds": torch.tensor(seeds), "X": normal(*sizes), "teacher": normal(size) * normal(size)}
+    toy = {
+        "seeds": torch.tensor(seeds),
+        "X": normal(*sizes),
+        "teacher": normal(size) * normal(size),
+    }
     toy |= {"u": normal(size), "v": normal(size)}
     Y = torch.stack([head(X, p) for X, p in zip(toy["X"], toy["teacher"], strict=True)])
     toy["Y"] = Y + noise * normal(*sizes)
@@ -35,7 +41,10 @@ def write_problems(path, problems):
     """A table of problems, one line each, by their names; what one lacks is an empty cell."""
     columns = ["name", *dict.fromkeys(key for problem in problems.values() for key in problem)]
     rows = [{"name": name, **problem} for name, problem in problems.items()]
-    lines = ["\t".join(columns), *("\t".join(str(row.get(key, "")) for key in columns) for row in rows)]
+    lines = [
+        "\t".join(columns),
+        *("\t".join(str(row.get(key, "")) for key in columns) for row in rows),
+    ]
     path.write_text("\n".join(lines))
     return path
 
@@ -51,14 +60,20 @@ class Head:
 
     def __init__(self, X, Y, base=None):
         self.size = 2 * X.shape[-1]
-        self.X, self.Y, self.base = X, Y, torch.zeros(self.size, dtype=X.dtype) if base is None else base
+        self.X, self.Y, self.base = (
+            X,
+            Y,
+            torch.zeros(self.size, dtype=X.dtype) if base is None else base,
+        )
 
     def value(self, p):
         return (head(self.X, self.base + p) - self.Y).square().mean()
 
     def relative(self, p):
         """The loss over that of p = 0."""
-        return float(self.value(torch.tensor(p)) / self.value(torch.zeros(self.size, dtype=torch.float64)))
+        return float(
+            self.value(torch.tensor(p)) / self.value(torch.zeros(self.size, dtype=torch.float64))
+        )
 
     def g(self, p):
         """The negative gradient, by hand: autograd takes five times as long on so few numbers."""
@@ -89,7 +104,10 @@ class Start:
 
     def __init__(self, u, v, log10_init_scale):
         both = np.array([u + v, u - v])
-        self.signs, self.log_w = np.sign(both), np.log(np.abs(both)) + log10_init_scale * math.log(10)
+        self.signs, self.log_w = (
+            np.sign(both),
+            np.log(np.abs(both)) + log10_init_scale * math.log(10),
+        )
 
     def log_weights(self, G):
         """log w+ and log w- where the integral of g is G."""
@@ -185,7 +203,9 @@ def algorithm_1(loss):
     joined, sign, dropped = -1, 0, []
     while True:
         g = np.where(p == 0, loss.g(p), 0.0)
-        wait = np.array([(np.sign(s) - b) / s if s else math.inf for s, b in zip(g, charge, strict=True)])
+        wait = np.array(
+            [(np.sign(s) - b) / s if s else math.inf for s, b in zip(g, charge, strict=True)]
+        )
         first, second = np.sort(wait)[:2]
         gap = second - first if math.isfinite(second) else math.inf
         yield {"time": time, "next_time": time + first, "gap": gap, "coordinate": joined, "sign": sign,

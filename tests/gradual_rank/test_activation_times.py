@@ -42,7 +42,9 @@ def test_an_activation_that_never_came_has_an_error_of_1():
         ((INF, INF, INF, INF), 0),
     ],
 )
-def test_the_agreement_of_orders_is_the_share_of_pairs_in_order_less_that_out_of_it(measured, wanted):
+def test_the_agreement_of_orders_is_the_share_of_pairs_in_order_less_that_out_of_it(
+    measured, wanted
+):
     assert order_agreement(array(*measured), array(1, 2, 3, 4)) == pytest.approx(wanted)
 
 
@@ -102,9 +104,14 @@ def test_each_significant_coordinate_has_its_first_time_by_every_source_at_every
     np.testing.assert_allclose(found, np.array(wanted, float), rtol=1e-12)
 
 
-def test_the_errors_of_a_cell_are_of_all_its_coordinates_and_those_of_the_forecast_of_the_measured_alone(activated):
+def test_the_errors_of_a_cell_are_of_all_its_coordinates_and_those_of_the_forecast_of_the_measured_alone(
+    activated,
+):
     small, large = time_errors(activated).sort_values("log10_init_scale").to_dict("records")
-    assert (small["time_error_median"], small["time_error_max"]) == (pytest.approx(0.55), pytest.approx(1))
+    assert (small["time_error_median"], small["time_error_max"]) == (
+        pytest.approx(0.55),
+        pytest.approx(1),
+    )
     assert (small["order_agreement"], small["exact_order"]) == (-1, False)
     assert math.isnan(small["finite_error_median"])
     assert (large["time_error_median"], large["time_error_max"]) == (pytest.approx(0.55), 1)
@@ -114,7 +121,9 @@ def test_the_errors_of_a_cell_are_of_all_its_coordinates_and_those_of_the_foreca
 
 
 def test_the_control_makes_an_activation_where_coordinate_and_sign_are_the_same(activated):
-    control = events((-8.0, 1, -1, 8 * LN10, True), (-8.0, 0, -1, 16 * LN10, True), (-8.0, 0, -1, 1.0, False))
+    control = events(
+        (-8.0, 1, -1, 8 * LN10, True), (-8.0, 0, -1, 16 * LN10, True), (-8.0, 0, -1, 1.0, False)
+    )
     found = with_control(activated, control).sort_values(["coordinate", "log10_init_scale"])
     assert found["flipped"].tolist() == [pytest.approx(2), pytest.approx(2), INF, INF]
     assert found["flipped_scale"].tolist() == [-8.0] * 4
@@ -126,8 +135,18 @@ def test_the_control_makes_an_activation_where_coordinate_and_sign_are_the_same(
 
 def test_the_first_rise_lasts_from_its_threshold_to_where_it_is_over_and_is_compared_with_the_smallest_scale():
     first = STAGES.iloc[:2]  # coordinate 1 with sign +
-    begin = events((-2.0, 1, 1, 5.0, True), (-2.0, 1, 1, 9.0, True), (-8.0, 1, 1, 6.0, True), (-4.0, 1, 1, 2.0, True))
-    end = events((-2.0, 1, 1, 8.0, True), (-2.0, 0, -1, 1.0, True), (-8.0, 1, 1, 10.0, True), (-4.0, 1, -1, 3.0, True))
+    begin = events(
+        (-2.0, 1, 1, 5.0, True),
+        (-2.0, 1, 1, 9.0, True),
+        (-8.0, 1, 1, 6.0, True),
+        (-4.0, 1, 1, 2.0, True),
+    )
+    end = events(
+        (-2.0, 1, 1, 8.0, True),
+        (-2.0, 0, -1, 1.0, True),
+        (-8.0, 1, 1, 10.0, True),
+        (-4.0, 1, -1, 3.0, True),
+    )
     found = rise_durations(begin, end, first)
     assert found.to_dict("list") == {
         "seed": [4, 4], "log10_init_scale": [-8.0, -2.0], "duration": [4.0, 3.0], "ratio": [1.0, 0.75]
@@ -142,11 +161,18 @@ def test_without_activations_there_are_the_columns_of_errors():
 
 def test_the_constant_of_the_rate_and_the_halving_of_its_error():
     scales = [-1.0, -2.0, -4.0, -8.0]
-    rows = [(seed, s, -s * LN10, c / (-s * LN10)) for seed, c in ((0, 0.5), (1, 0.7)) for s in scales]
-    errors = pd.DataFrame(rows, columns=["seed", "log10_init_scale", "log_scale", "time_error_median"])
+    rows = [
+        (seed, s, -s * LN10, c / (-s * LN10)) for seed, c in ((0, 0.5), (1, 0.7)) for s in scales
+    ]
+    errors = pd.DataFrame(
+        rows, columns=["seed", "log10_init_scale", "log_scale", "time_error_median"]
+    )
     errors = errors.assign(time_error_max=2 * errors["time_error_median"])
     median, worst = constants(errors, -2)
     assert median.to_dict() == {0: pytest.approx(0.5), 1: pytest.approx(0.7)}
     assert worst.to_dict() == {0: pytest.approx(1.0), 1: pytest.approx(1.4)}
-    assert halvings(errors, -2).to_dict() == {"1e-2": pytest.approx(0.5), "1e-4": pytest.approx(0.5)}
+    assert halvings(errors, -2).to_dict() == {
+        "1e-2": pytest.approx(0.5),
+        "1e-4": pytest.approx(0.5),
+    }
     assert halvings(errors, -8).empty

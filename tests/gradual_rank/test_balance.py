@@ -37,14 +37,18 @@ def test_gradient_flow_keeps_the_difference_of_squares_and_not_that_of_roots(dra
     off = [changes(start, after(start, target, slopes, 1 / n, n), ("A", "B")) for n in (1000, 2000)]
     for name in "AB":
         assert float(off[0][f"square_change_{name}"]) < 0.003
-        assert float(off[0][f"square_change_{name}"] / off[1][f"square_change_{name}"]) == pytest.approx(2, rel=0.05)
+        assert float(
+            off[0][f"square_change_{name}"] / off[1][f"square_change_{name}"]
+        ) == pytest.approx(2, rel=0.05)
         assert float(off[0][f"root_change_{name}"]) > 0.02
 
 
 def test_muon_keeps_the_difference_of_roots_of_aligned_weights_and_not_that_of_others(draw):
     U, V, R = (torch.linalg.qr(draw(3, 3)).Q for _ in range(3))
     scales = torch.tensor([[0.3, 0.5, 0.7], [0.1, 0.6, 0.2]], dtype=torch.float64)
-    aligned = torch.stack([U @ torch.diag(scales[0]) @ R.T, V @ torch.diag(scales[1]) @ R.T])[:, None]
+    aligned = torch.stack([U @ torch.diag(scales[0]) @ R.T, V @ torch.diag(scales[1]) @ R.T])[
+        :, None
+    ]
     target = (U @ torch.diag(torch.tensor([3.0, 2.0, 1.5], dtype=torch.float64)) @ V.T)[None]
     found = changes(aligned, after(aligned, target, polar_factors, 1e-3, 300), ("A",))
     assert float(found["root_change_A"]) < 1e-10

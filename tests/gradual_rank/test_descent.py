@@ -22,7 +22,11 @@ def gradient(p):
 
 
 def after(n_steps, scale, learning_rate, form, u=U, v=V):
-    return next(itertools.islice(descend(gradient, scale * u, scale * v, learning_rate, form), n_steps, None))
+    return next(
+        itertools.islice(
+            descend(gradient, scale * u, scale * v, learning_rate, form), n_steps, None
+        )
+    )
 
 
 def weights(state, form):
@@ -61,7 +65,9 @@ def test_every_form_tends_to_the_same_flow(form):
 
 def test_a_descent_that_overflows_ends_in_a_clear_error():
     states = while_finite(descend(gradient, U, V, 9.0, "plain"), "learning_rate")
-    with pytest.raises(InputError, match=r"learning_rate: wanted a learning rate .*, got overflow at step \d+"):
+    with pytest.raises(
+        InputError, match=r"learning_rate: wanted a learning rate .*, got overflow at step \d+"
+    ):
         list(itertools.islice(states, 100))
 
 
@@ -82,7 +88,9 @@ def test_descents_side_by_side_are_descents_alone():
     rates = torch.tensor([[0.1], [0.2]], dtype=torch.float64)
     both = after(50, 0.1, rates, "plain", torch.stack([U, V]), torch.stack([V, U - 1]))
     for k, (u, v, rate) in enumerate([(U, V, 0.1), (V, U - 1, 0.2)]):
-        torch.testing.assert_close(both.p[k], after(50, 0.1, rate, "plain", u, v).p, rtol=1e-12, atol=1e-15)
+        torch.testing.assert_close(
+            both.p[k], after(50, 0.1, rate, "plain", u, v).p, rtol=1e-12, atol=1e-15
+        )
 
 
 def first_negative(form, dtype, rate=0.3, until=72):
@@ -105,7 +113,9 @@ def test_from_1e_32_plain_descent_misses_a_coordinate_that_comes_back_and_the_de
     assert time is None
     assert lost(state).tolist() == [False, False, True]
     assert detected < 40  # long before the activation at 67.3 that does not come
-    torch.testing.assert_close(state.p, torch.tensor([0.87, 0.67, 0], dtype=torch.float64), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        state.p, torch.tensor([0.87, 0.67, 0], dtype=torch.float64), rtol=1e-6, atol=1e-6
+    )
 
 
 @pytest.mark.slow
@@ -117,7 +127,10 @@ def test_from_1e_32_the_exponential_form_finds_it_in_time():
 def test_what_lingers_at_the_threshold_rises_and_falls_once():
     path = [[0.0, 2.0], [1.0, 1.0], [0.6, -0.6], [-1.2, 0.4], [0.5, 0.49]]
     states = [State(k, U[:2], V[:2], torch.tensor(p), U[:2]) for k, p in enumerate(path)]
-    found = [(s.step, above.tolist(), changed.tolist()) for s, above, changed in with_crossings(states, 1.0)]
+    found = [
+        (s.step, above.tolist(), changed.tolist())
+        for s, above, changed in with_crossings(states, 1.0)
+    ]
     assert found == [
         (0, [False, True], [False, True]),
         (1, [True, True], [True, False]),

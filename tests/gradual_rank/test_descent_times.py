@@ -19,11 +19,19 @@ def test_a_descent_is_as_far_off_as_half_of_what_the_flow_activates():
     )  # fmt: skip
     ends = pd.DataFrame([{**key, "log10_init_scale": -8.0, "steps": 9}])
     [found] = descent_errors(events, ends, flow).to_dict("records")
-    assert found == {**ends.iloc[0], "time_error": pytest.approx(0.3)}  # of 0.1, 0.3 and, where it never comes, 1
+    assert found == {
+        **ends.iloc[0],
+        "time_error": pytest.approx(0.3),
+    }  # of 0.1, 0.3 and, where it never comes, 1
 
 
 def test_what_returned_is_judged_at_each_methods_smallest_scale():
-    rows = [("truth", -1e9, 40.0), ("flow", -8.0, 50.0), ("flow", -32.0, 41.0), ("steps", -8.0, 36.0)]
+    rows = [
+        ("truth", -1e9, 40.0),
+        ("flow", -8.0, 50.0),
+        ("flow", -32.0, 41.0),
+        ("steps", -8.0, 36.0),
+    ]
     returns = pd.DataFrame(rows, columns=["method", "log10_init_scale", "rescaled_time"])
     wanted = {"flow": pytest.approx(1 / 40), "steps": pytest.approx(0.1), "truth": 0}
     assert return_errors(returns, "truth").to_dict() == wanted

@@ -69,7 +69,9 @@ def test_the_hessian_is_minus_the_slope_of_the_gradient(name):
     loss = LOSSES[name]()
     p, step = draws(3)(loss.size), 1e-5
     steps = step * torch.eye(loss.size, dtype=torch.float64)
-    slope = torch.stack([(loss.gradient(p - h) - loss.gradient(p + h)) / (2 * step) for h in steps], -1)
+    slope = torch.stack(
+        [(loss.gradient(p - h) - loss.gradient(p + h)) / (2 * step) for h in steps], -1
+    )
     support = torch.tensor([4, 0, 3])
     assert (loss.hessian(p, support) - slope[:, support]).abs().max() < 1e-6 * slope.abs().max()
     assert loss.hessian(p, torch.tensor([], dtype=torch.int64)).shape == (loss.size, 0)
@@ -82,9 +84,13 @@ def test_a_restricted_loss_is_the_loss_with_the_other_products_zero(name, suppor
     here, q = loss.restricted(support), draws(3)(3)
     p = torch.zeros(loss.size, dtype=torch.float64).index_copy(0, support, q)
     torch.testing.assert_close(here.value(q), loss.value(p), rtol=1e-13, atol=0)
-    torch.testing.assert_close(here.gradient(q), DiagonalLoss.gradient(loss, p)[support], rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(
+        here.gradient(q), DiagonalLoss.gradient(loss, p)[support], rtol=1e-12, atol=1e-14
+    )
     columns = DiagonalLoss.hessian(loss, p, support[[2, 0]])[support]
-    torch.testing.assert_close(here.hessian(q, torch.tensor([2, 0])), columns, rtol=1e-11, atol=1e-14)
+    torch.testing.assert_close(
+        here.hessian(q, torch.tensor([2, 0])), columns, rtol=1e-11, atol=1e-14
+    )
 
 
 @pytest.mark.parametrize("base", [False, True])
@@ -92,7 +98,9 @@ def test_the_closed_forms_of_a_head_are_those_of_automatic_differentiation(base,
     monkeypatch.setattr(diagonal_attention, "BLOCK", 3 * 4 * 3)  # 7 samples in blocks of 3, 3 and 1
     loss, p, support = head(base), draws(3)(6), torch.tensor([5, 1, 2])
     assert len(loss._blocks) == 3
-    torch.testing.assert_close(loss.gradient(p), DiagonalLoss.gradient(loss, p), rtol=1e-11, atol=1e-13)
+    torch.testing.assert_close(
+        loss.gradient(p), DiagonalLoss.gradient(loss, p), rtol=1e-11, atol=1e-13
+    )
     torch.testing.assert_close(
         loss.hessian(p, support), DiagonalLoss.hessian(loss, p, support), rtol=1e-11, atol=1e-13
     )  # fmt: skip
@@ -103,13 +111,17 @@ def test_the_gradient_of_a_head_is_the_same_however_large_its_logits_are(logit):
     """From 300 on, the largest of a row is taken off all before they are exponentiated."""
     loss, p = head(), draws(3)(6)
     p[:3] *= logit / ((loss.X * p[:3]) @ loss.X.mT).abs().max()
-    torch.testing.assert_close(loss.gradient(p), DiagonalLoss.gradient(loss, p), rtol=1e-11, atol=1e-13)
+    torch.testing.assert_close(
+        loss.gradient(p), DiagonalLoss.gradient(loss, p), rtol=1e-11, atol=1e-13
+    )
 
 
 @pytest.mark.parametrize("common_frame", [False, True])
 def test_the_gradient_of_a_transformer_is_that_of_automatic_differentiation(common_frame):
     loss, p = transformer(common_frame), draws(3)(2, 24)
-    torch.testing.assert_close(loss.gradient(p), DiagonalLoss.gradient(loss, p), rtol=1e-11, atol=1e-13)
+    torch.testing.assert_close(
+        loss.gradient(p), DiagonalLoss.gradient(loss, p), rtol=1e-11, atol=1e-13
+    )
 
 
 def test_a_diagonal_head_is_equation_1_with_diagonal_matrices():
@@ -130,7 +142,9 @@ def test_heads_side_by_side_are_heads_alone():
     for k in range(2):
         alone = DiagonalHead(X[k], Y[k])
         torch.testing.assert_close(both.value(p)[k], alone.value(p[k]), rtol=1e-13, atol=0)
-        torch.testing.assert_close(both.gradient(p)[k], alone.gradient(p[k]), rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(
+            both.gradient(p)[k], alone.gradient(p[k]), rtol=1e-12, atol=1e-14
+        )
 
 
 def test_at_p_0_the_key_query_products_of_a_head_have_no_gradient():

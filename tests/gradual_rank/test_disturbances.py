@@ -23,4 +23,7 @@ def test_cases_are_named_and_their_shares_are_each_seeds():
         "seed 3, stage 10": 0.3,
         "seed 11, stage 1": 0.2,
     }
-    assert share_below(table, "error", 0.2).to_dict() == {3: 0.5, 11: 0.0}  # the bar itself is not below
+    assert share_below(table, "error", 0.2).to_dict() == {
+        3: 0.5,
+        11: 0.0,
+    }  # the bar itself is not below

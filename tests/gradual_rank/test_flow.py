@@ -51,7 +51,9 @@ def brute_force(loss, u, v, end):
         g = loss.gradient(torch.from_numpy(u * v)).numpy()
         return np.concatenate([v * g, u * g])
 
-    found = solve_ivp(rate, (0, end), np.concatenate([u, v]), method="DOP853", rtol=1e-9, atol=1e-12)
+    found = solve_ivp(
+        rate, (0, end), np.concatenate([u, v]), method="DOP853", rtol=1e-9, atol=1e-12
+    )
     return np.split(found.y[:, -1], 2)
 
 
@@ -63,7 +65,9 @@ def crossings(loss, start, end, q=1e-2):
         for i in np.flatnonzero((before < level) != (after < level)):
             rises = after[i] >= level[i]
             y = (step.state if rises else step.origin)[i]
-            found.append((crossing_of(step, int(i), float(np.copysign(level[i], y))), int(i), bool(rises)))
+            found.append(
+                (crossing_of(step, int(i), float(np.copysign(level[i], y))), int(i), bool(rises))
+            )
     return sorted(found)
 
 
@@ -82,7 +86,9 @@ def test_log_coordinates_hold_the_point():
 def test_the_level_is_where_the_product_is_reached(log10_scale):
     start = LogCoordinates.of(U, V, log10_scale * math.log(10))
     for sign in (1, -1):
-        np.testing.assert_allclose(start.products(sign * start.level(1e-2)), sign * 1e-2, rtol=1e-10)
+        np.testing.assert_allclose(
+            start.products(sign * start.level(1e-2)), sign * 1e-2, rtol=1e-10
+        )
 
 
 def test_a_start_with_equal_weights_is_refused():
@@ -101,7 +107,9 @@ def test_the_flow_is_that_of_u_and_v_and_conserves_u2_minus_v2(end):
         start = LogCoordinates.of(u, v, math.log(1e-2))
         *_, last = log_flow(loss, start, end, **FINE)
         wanted = brute_force(loss, 1e-2 * u, 1e-2 * v, end)
-        np.testing.assert_allclose(np.abs(wanted[0] ** 2 - wanted[1] ** 2), np.exp(start.log_c), rtol=1e-4)
+        np.testing.assert_allclose(
+            np.abs(wanted[0] ** 2 - wanted[1] ** 2), np.exp(start.log_c), rtol=1e-4
+        )
         found = start.weights(last.state, np.sign(u + v), np.sign(u - v))
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-7)
         assert last.time == end
@@ -128,7 +136,13 @@ def test_products_that_are_not_active_are_held_at_zero():
 def test_the_flow_from_1e_1000_activates_when_the_limit_says():
     log_scale = -1000 * math.log(10)
     found = crossings(quadratic(), LogCoordinates.of(U, V, log_scale), -70 * log_scale)
-    assert [(i, rises) for _, i, rises in found] == [(2, True), (0, True), (1, True), (2, False), (2, True)]
+    assert [(i, rises) for _, i, rises in found] == [
+        (2, True),
+        (0, True),
+        (1, True),
+        (2, False),
+        (2, True),
+    ]
     rising = [time / -log_scale for time, _, rises in found if rises]
     np.testing.assert_allclose(rising, TIMES, rtol=2e-3)
 
@@ -142,14 +156,18 @@ def test_the_finite_scale_prediction_is_that_of_the_flow(log10_scale, bar):
     predicted = [event for event in events if event.rises]
     assert [event.coordinate for event in predicted] == [i for _, i, _ in measured] == [2, 0, 1, 2]
     assert [event.sign for event in predicted] == [1, 1, 1, -1]
-    np.testing.assert_allclose([event.time for event in predicted], [time for time, _, _ in measured], rtol=bar)
+    np.testing.assert_allclose(
+        [event.time for event in predicted], [time for time, _, _ in measured], rtol=bar
+    )
     assert [(event.coordinate, event.sign) for event in events if not event.rises] == [(2, 1)]
 
 
 def test_the_finite_scale_prediction_is_better_than_the_limit():
     log_scale = -4 * math.log(10)
     start = LogCoordinates.of(U, V, log_scale)
-    measured = np.array([time for time, _, rises in crossings(quadratic(), start, -70 * log_scale) if rises])
+    measured = np.array(
+        [time for time, _, rises in crossings(quadratic(), start, -70 * log_scale) if rises]
+    )
     events = staged_flow(quadratic(), start, -70 * log_scale, **STAGED)
     predicted = np.array([event.time for event in events if event.rises])
     of_the_limit = np.array(TIMES) * -log_scale
@@ -168,7 +186,9 @@ def test_a_coordinate_beyond_the_threshold_at_the_start_is_on_the_support_at_tim
 
 def measured_events(start, end):
     flow = log_flow(quadratic(), start, end, **USUAL)
-    return [event for _, events in with_events(flow, start, STAGED["threshold"]) for event in events]
+    return [
+        event for _, events in with_events(flow, start, STAGED["threshold"]) for event in events
+    ]
 
 
 def test_what_is_predicted_and_what_is_measured_rises_and_falls_at_the_same_levels():
@@ -179,7 +199,9 @@ def test_what_is_predicted_and_what_is_measured_rises_and_falls_at_the_same_leve
     assert [(e.coordinate, e.sign, e.rises) for e in measured] == [
         (2, 1, True), (0, 1, True), (1, 1, True), (2, 1, False), (2, -1, True),
     ]  # fmt: skip
-    assert [(e.coordinate, e.sign, e.rises) for e in predicted] == [(e.coordinate, e.sign, e.rises) for e in measured]
+    assert [(e.coordinate, e.sign, e.rises) for e in predicted] == [
+        (e.coordinate, e.sign, e.rises) for e in measured
+    ]
     np.testing.assert_allclose([e.time for e in predicted], [e.time for e in measured], rtol=1e-3)
 
 
@@ -191,7 +213,12 @@ def test_what_lingers_at_the_threshold_is_counted_once_and_what_turns_within_a_s
         Step(float(k), k + 1.0, a, b, lambda t, k=k, a=a, b=b: a + (t - k) * (b - a))
         for k, (a, b) in enumerate(itertools.pairwise(places))
     ]
-    events = [event for _, events in with_events(path, start, 0.1) for event in events if event.coordinate == 0]
+    events = [
+        event
+        for _, events in with_events(path, start, 0.1)
+        for event in events
+        if event.coordinate == 0
+    ]
     assert [(event.sign, event.rises) for event in events] == [(1, True), (1, False), (-1, True)]
     assert [int(event.time) for event in events] == [0, 3, 3]
     assert events[1].time < events[2].time
@@ -201,12 +228,20 @@ def test_what_lingers_at_the_threshold_is_counted_once_and_what_turns_within_a_s
     ("H", "minimum", "wanted"),
     [
         ([[1, 0, 0], [0, 1, 0], [0, 0, 1]], [1, 0.003, -0.008], [(0, True)]),
-        ([[1, 0.5, 0], [0.5, 0.3, 0], [0, 0, 1]], [0.004, 1, 0], [(0, True), (1, True), (0, False)]),
+        (
+            [[1, 0.5, 0], [0.5, 0.3, 0], [0, 0, 1]],
+            [0.004, 1, 0],
+            [(0, True), (1, True), (0, False)],
+        ),
     ],
     ids=["never above the threshold", "above it until another joins"],
 )
-def test_what_rests_below_the_threshold_is_predicted_to_rise_as_often_as_in_the_flow(H, minimum, wanted):
-    loss = Quadratic(torch.tensor(H, dtype=torch.float64), torch.tensor(minimum, dtype=torch.float64))
+def test_what_rests_below_the_threshold_is_predicted_to_rise_as_often_as_in_the_flow(
+    H, minimum, wanted
+):
+    loss = Quadratic(
+        torch.tensor(H, dtype=torch.float64), torch.tensor(minimum, dtype=torch.float64)
+    )
     start = LogCoordinates.of(U, V, -8 * math.log(10))
     flow = with_events(log_flow(loss, start, 2e4, **USUAL), start, 1e-2)
     measured = [event for _, events in flow for event in events]
@@ -219,18 +254,27 @@ def test_what_rests_below_the_threshold_is_predicted_to_rise_as_often_as_in_the_
 def gaussian_head(seed):
     """A teacher's head of 16 products, and a start; with it, its adapter to a teacher of which six are others."""
     X = gaussian_sequences(200, 10, 8, generator(seed, "tokens"))
-    teacher, start, change = (gaussian_pair(16, generator(seed, name)) for name in ("teacher", "start", "change"))
+    teacher, start, change = (
+        gaussian_pair(16, generator(seed, name)) for name in ("teacher", "start", "change")
+    )
     base = teacher[0] * teacher[1]
     changed = torch.randperm(16, generator=generator(seed, "changed coordinates"))[:6]
     target = base.index_add(0, changed, (change[0] * change[1])[changed])
     u, v = (w.numpy() for w in start)
-    return DiagonalHead(X, diagonal_head(X, base)), DiagonalHead(X, diagonal_head(X, target), base), u, v
+    return (
+        DiagonalHead(X, diagonal_head(X, base)),
+        DiagonalHead(X, diagonal_head(X, target), base),
+        u,
+        v,
+    )
 
 
 def predicted_rises(loss, start, end):
     """How often each coordinate is predicted to rise."""
     usual = {"threshold": 1e-2, "stationary": 1e-4, "max_events": 500, "rtol": 1e-5, "atol": 1e-4}
-    return Counter(event.coordinate for event in staged_flow(loss, start, end, **usual) if event.rises)
+    return Counter(
+        event.coordinate for event in staged_flow(loss, start, end, **usual) if event.rises
+    )
 
 
 def test_the_head_of_seed_9003_is_predicted_to_rise_as_often_as_its_flow_which_is_15_times():
@@ -242,7 +286,9 @@ def test_the_head_of_seed_9003_is_predicted_to_rise_as_often_as_its_flow_which_i
 
 
 @pytest.mark.parametrize("seed", [3, 7])
-def test_no_coordinate_of_an_adapter_with_u_of_order_1_is_predicted_to_rise_more_than_three_times(seed):
+def test_no_coordinate_of_an_adapter_with_u_of_order_1_is_predicted_to_rise_more_than_three_times(
+    seed,
+):
     _, loss, u, v = gaussian_head(seed)
     rises = predicted_rises(loss, LogCoordinates.of(u, np.zeros_like(v)), 400.0)
     assert max(rises.values()) <= 3
@@ -294,7 +340,14 @@ def test_a_run_ends_by_the_margin_after_the_last_stage():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("kick", 1e-8), ("rtol", 0.2), ("atol", 0), ("curvature_share", 1.1), ("threshold", math.nan), ("max_events", 0)],
+    [
+        ("kick", 1e-8),
+        ("rtol", 0.2),
+        ("atol", 0),
+        ("curvature_share", 1.1),
+        ("threshold", math.nan),
+        ("max_events", 0),
+    ],
 )
 def test_what_no_solver_can_be_given_is_refused(name, value):
     with pytest.raises(ValueError, match=rf"{name}: wanted a number in \(.*\], got {value!r}"):
@@ -303,11 +356,15 @@ def test_what_no_solver_can_be_given_is_refused(name, value):
 
 def test_samples_are_the_states_at_the_times_and_the_start_at_zero():
     def step(before, time):
-        return Step(before, time, np.array([before]), np.array([time]), lambda t: np.array([10 * t]))
+        return Step(
+            before, time, np.array([before]), np.array([time]), lambda t: np.array([10 * t])
+        )
 
     start, times = np.array([7.0]), [0.0, 0.5, 0.5, 2.0, 3.5]
     flow = [step(0.0, 1.0), step(1.0, 1.5), step(1.5, 3.0)]
-    found = [[(k, float(y[0])) for k, y in states] for _, states in with_samples(flow, start, times)]
+    found = [
+        [(k, float(y[0])) for k, y in states] for _, states in with_samples(flow, start, times)
+    ]
     assert found == [[(0, 7.0), (1, 5.0), (2, 5.0)], [], [(3, 20.0)]]
     assert [one for one, _ in with_samples(flow, start, [])] == flow
 

@@ -33,7 +33,9 @@ def test_with_diagonal_matrices_it_is_the_diagonal_head(case):
     head, W_KQ, W_VO = case
     a, b = W_KQ.diagonal(dim1=-2, dim2=-1), W_VO.diagonal(dim1=-2, dim2=-1)
     found = head.output(torch.diag_embed(a), torch.diag_embed(b))
-    torch.testing.assert_close(found, diagonal_head(head.X, torch.cat([a, b], -1)), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        found, diagonal_head(head.X, torch.cat([a, b], -1)), rtol=1e-12, atol=1e-12
+    )
 
 
 def test_the_gradients_are_those_of_autograd(case):
@@ -49,8 +51,15 @@ def test_the_gradients_are_those_of_autograd(case):
 def test_the_slopes_of_the_four_matrices_are_those_of_autograd(case):
     head, g = case[0], torch.Generator().manual_seed(4)
     drawn = torch.randn(4, 2, 3, 3, generator=g, dtype=torch.float64)
-    W = {name: w.requires_grad_() for name, w in zip(("W_K", "W_Q", "W_V", "W_O"), drawn, strict=True)}
-    value = (head.output(W["W_K"] @ W["W_Q"].mT, W["W_V"] @ W["W_O"].mT) - head.Y).square().mean((-3, -2, -1))
+    W = {
+        name: w.requires_grad_()
+        for name, w in zip(("W_K", "W_Q", "W_V", "W_O"), drawn, strict=True)
+    }
+    value = (
+        (head.output(W["W_K"] @ W["W_Q"].mT, W["W_V"] @ W["W_O"].mT) - head.Y)
+        .square()
+        .mean((-3, -2, -1))
+    )
     wanted = torch.autograd.grad(value.sum(), list(W.values()))
     loss, found = head.loss_and_slopes({name: w.detach() for name, w in W.items()})
     torch.testing.assert_close(loss, value.detach(), rtol=1e-12, atol=0)
@@ -81,7 +90,14 @@ def flow_to(G, W_V, W_O, time):
         V, O = torch.from_numpy(w).view(2, d, d)  # noqa: E741
         return torch.stack([G @ O, G.T @ V]).flatten().numpy()
 
-    found = solve_ivp(rate, (0, time), torch.stack([W_V, W_O]).flatten().numpy(), rtol=1e-10, atol=0, method="DOP853")
+    found = solve_ivp(
+        rate,
+        (0, time),
+        torch.stack([W_V, W_O]).flatten().numpy(),
+        rtol=1e-10,
+        atol=0,
+        method="DOP853",
+    )
     return torch.from_numpy(found.y[:, -1]).view(2, d, d)
 
 
@@ -105,7 +121,9 @@ def test_descent_on_the_head_rises_when_the_formula_for_steps_says(case):
     zero = torch.zeros(2, 3, 3, dtype=torch.float64)
     G = head.loss_and_gradients(zero, zero)[2]
     g = torch.Generator().manual_seed(2)
-    start = dict(zip("KQVO", torch.randn(4, 2, 3, 3, generator=g, dtype=torch.float64), strict=True))
+    start = dict(
+        zip("KQVO", torch.randn(4, 2, 3, 3, generator=g, dtype=torch.float64), strict=True)
+    )
     log_scale, rate, threshold = -6 * math.log(10), 0.5, 1e-4
     stepped = first_rise(G, start["V"], start["O"], log_scale, threshold, rate)[2]
     W = {name: math.exp(log_scale) * w for name, w in start.items()}

@@ -38,11 +38,15 @@ def test_the_stages_are_as_they_were(task):
 def test_the_prediction_and_the_flow_are_as_they_were(task):
     loss, start = task
     end = 1.1 * TIMES[-1] * 16 * math.log(10)
-    predicted = staged_flow(loss, start, end, threshold=THRESHOLD, stationary=1e-4, max_events=50, **SOLVER)
+    predicted = staged_flow(
+        loss, start, end, threshold=THRESHOLD, stationary=1e-4, max_events=50, **SOLVER
+    )
     flow = with_events(log_flow(loss, start, end, **SOLVER), start, THRESHOLD)
     measured = [event for _, events in flow for event in events]
     for events, wanted in ((list(predicted), PREDICTED), (measured, MEASURED)):
-        assert [(e.coordinate, e.sign, e.rises) for e in events] == [(i, s, True) for i, s in EVENTS]
+        assert [(e.coordinate, e.sign, e.rises) for e in events] == [
+            (i, s, True) for i, s in EVENTS
+        ]
         np.testing.assert_allclose([e.time for e in events], wanted, rtol=1e-3)
 
 

@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from lib.gradual_rank.diagonal_heads import DiagonalHead, DiagonalTransformer, Quadratic, diagonal_head
+from lib.gradual_rank.diagonal_heads import (
+    DiagonalHead,
+    DiagonalTransformer,
+    Quadratic,
+    diagonal_head,
+)
 from lib.gradual_rank.flow import LogCoordinates, log_flow, staged_flow, with_events
 from lib.gradual_rank.greedy import greedy
 from lib.training.stiff_flow import StalledError
@@ -24,9 +29,21 @@ def stages(loss, size, at_most=50):
 def test_the_stages_of_the_quadratic_are_those_worked_out_by_hand():
     found = stages(Quadratic(H, MINIMUM), 3)
     assert [stage.k for stage in found] == [0, 1, 2, 3, 4]
-    assert [(stage.coordinate, stage.sign) for stage in found] == [(-1, 0), (2, 1), (0, 1), (1, 1), (2, -1)]
+    assert [(stage.coordinate, stage.sign) for stage in found] == [
+        (-1, 0),
+        (2, 1),
+        (0, 1),
+        (1, 1),
+        (2, -1),
+    ]
     assert [stage.dropped for stage in found] == [(), (), (), (2,), ()]
-    plateaus = [(0, 0, 0), (0, 0, 0.97), (0.23950 / 0.5775, 0, 0.4045 / 0.5775), (0.87, 0.67, 0), (1, 0.8, -0.2)]
+    plateaus = [
+        (0, 0, 0),
+        (0, 0, 0.97),
+        (0.23950 / 0.5775, 0, 0.4045 / 0.5775),
+        (0.87, 0.67, 0),
+        (1, 0.8, -0.2),
+    ]
     np.testing.assert_allclose([stage.p for stage in found], plateaus, rtol=1e-9, atol=1e-12)
     times = [stage.time for stage in found]
     np.testing.assert_allclose(times, [0, 1.0309, 1.4614, 2.8226, 67.3387], atol=1e-4)
@@ -105,7 +122,9 @@ def test_a_head_learns_its_teacher_one_product_a_stage_values_first():
 
 def test_a_newcomer_that_leaves_at_once_is_reported(monkeypatch):
     monkeypatch.setattr("lib.gradual_rank.greedy._settle", lambda loss, p, *_: np.zeros_like(p))
-    with pytest.warns(UserWarning, match="stage 1: coordinate 2 left the support in the stage it joined"):
+    with pytest.warns(
+        UserWarning, match="stage 1: coordinate 2 left the support in the stage it joined"
+    ):
         stages(Quadratic(H, MINIMUM), 3, at_most=2)
 
 
@@ -117,7 +136,11 @@ def transformer():
         for size in ((20, 3, 2), (2, 2, 2, 2), (2, 2, 4), (2, 4, 2), (4, 16))
     )
     parts = (X, torch.linalg.qr(frames).Q, W_1 / 4, W_2 / 4)
-    return DiagonalTransformer(*parts, DiagonalTransformer(*parts).output(w[0] * w[1] / 4)), w[2].numpy(), w[3].numpy()
+    return (
+        DiagonalTransformer(*parts, DiagonalTransformer(*parts).output(w[0] * w[1] / 4)),
+        w[2].numpy(),
+        w[3].numpy(),
+    )
 
 
 def test_the_finite_scale_form_takes_a_transformer_as_it_takes_a_head():
@@ -127,9 +150,13 @@ def test_the_finite_scale_form_takes_a_transformer_as_it_takes_a_head():
     usual = {"rtol": 1e-5, "atol": 1e-3}
     flow = with_events(log_flow(loss, start, end, **usual), start, 1e-2)
     measured = [event for _, events in flow for event in events]
-    predicted = list(staged_flow(loss, start, end, threshold=1e-2, stationary=1e-4, max_events=20, **usual))
+    predicted = list(
+        staged_flow(loss, start, end, threshold=1e-2, stationary=1e-4, max_events=20, **usual)
+    )
     assert len(measured) >= 3
-    assert [(e.coordinate, e.sign, e.rises) for e in predicted] == [(e.coordinate, e.sign, e.rises) for e in measured]
+    assert [(e.coordinate, e.sign, e.rises) for e in predicted] == [
+        (e.coordinate, e.sign, e.rises) for e in measured
+    ]
     np.testing.assert_allclose([e.time for e in predicted], [e.time for e in measured], rtol=0.01)
 
 
@@ -149,10 +176,27 @@ def test_stages_of_tiny_slopes_come_to_rest_as_those_of_large_ones_do():
     small = 1e-4
     whole, minimum = torch.eye(4, dtype=torch.float64), torch.cat([torch.ones(1), small * MINIMUM])
     whole[1:, 1:] = H
-    found = list(greedy(Quadratic(whole, minimum.double()), 4, kick=1e-9, stationary=1e-3, rtol=1e-5, atol=1e-4))
-    assert [(stage.coordinate, stage.sign) for stage in found[1:]] == [(0, 1), (3, 1), (1, 1), (2, 1), (3, -1)]
-    plateaus = [(0, 0, 0.97), (0.23950 / 0.5775, 0, 0.4045 / 0.5775), (0.87, 0.67, 0), (1, 0.8, -0.2)]
-    np.testing.assert_allclose([stage.p[1:] / small for stage in found[2:]], plateaus, rtol=1e-9, atol=1e-12)
+    found = list(
+        greedy(
+            Quadratic(whole, minimum.double()), 4, kick=1e-9, stationary=1e-3, rtol=1e-5, atol=1e-4
+        )
+    )
+    assert [(stage.coordinate, stage.sign) for stage in found[1:]] == [
+        (0, 1),
+        (3, 1),
+        (1, 1),
+        (2, 1),
+        (3, -1),
+    ]
+    plateaus = [
+        (0, 0, 0.97),
+        (0.23950 / 0.5775, 0, 0.4045 / 0.5775),
+        (0.87, 0.67, 0),
+        (1, 0.8, -0.2),
+    ]
+    np.testing.assert_allclose(
+        [stage.p[1:] / small for stage in found[2:]], plateaus, rtol=1e-9, atol=1e-12
+    )
     times = np.array([1.0309, 1.4614, 2.8226, 67.3387]) / small
     np.testing.assert_allclose([stage.time for stage in found[2:]], times, rtol=1e-4)
 
@@ -160,11 +204,21 @@ def test_stages_of_tiny_slopes_come_to_rest_as_those_of_large_ones_do():
 def test_predictions_of_tiny_slopes_wait_for_what_grows_before_them():
     """The third coordinate's slope falls to a third of what it is until the second has grown."""
     block = 1e-4 * torch.tensor([[1, 0.6], [0.6, 1]])
-    loss = Quadratic(torch.block_diag(torch.eye(1), block).double(), torch.tensor([1.0, 1, 0.5]).double())
-    start = LogCoordinates.of(np.array([1.5, 1.1, 0.7]), np.array([0.6, 0.5, 1.3]), -12 * math.log(10))
+    loss = Quadratic(
+        torch.block_diag(torch.eye(1), block).double(), torch.tensor([1.0, 1, 0.5]).double()
+    )
+    start = LogCoordinates.of(
+        np.array([1.5, 1.1, 0.7]), np.array([0.6, 0.5, 1.3]), -12 * math.log(10)
+    )
     solver = {"rtol": 1e-6, "atol": 1e-6}
-    predicted = list(staged_flow(loss, start, 2e6, threshold=1e-3, stationary=1e-3, max_events=9, **solver))
+    predicted = list(
+        staged_flow(loss, start, 2e6, threshold=1e-3, stationary=1e-3, max_events=9, **solver)
+    )
     flow = with_events(log_flow(loss, start, 2e6, **solver), start, 1e-3)
     measured = [event for _, events in flow for event in events]
-    assert [event.coordinate for event in predicted] == [event.coordinate for event in measured] == [0, 1, 2]
+    assert (
+        [event.coordinate for event in predicted]
+        == [event.coordinate for event in measured]
+        == [0, 1, 2]
+    )
     np.testing.assert_allclose([e.time for e in predicted], [e.time for e in measured], rtol=1e-2)

@@ -35,7 +35,9 @@ def test_between_two_times_a_course_is_on_their_straight_line_and_beyond_the_end
 
 def test_directions_that_count_begin_at_a_tenth_and_end_at_nine_tenths_of_their_last_value():
     times = np.linspace(0, 1, 101)
-    sigma = np.stack([2 * np.maximum(times, 1e-9), np.minimum(1.0, 4 * times) + 1e-9, 0.05 + 0 * times], 1)
+    sigma = np.stack(
+        [2 * np.maximum(times, 1e-9), np.minimum(1.0, 4 * times) + 1e-9, 0.05 + 0 * times], 1
+    )
     last, begun, ended = direction_times(times, sigma, 0.1)
     np.testing.assert_allclose(last, [2, 1], atol=1e-8)
     np.testing.assert_allclose(begun, [0.1, 0.025], rtol=0.03)
@@ -66,11 +68,17 @@ def test_products_of_either_sign_are_ordered_in_both_halves_and_counted_at_the_f
     assert found["rank_early"].tolist() == [3, 3]
     assert found["order"] == pytest.approx([4 / 6, 4 / 6])
     assert found["order_VO"] == pytest.approx([-1, 1])
-    assert learned_in_order(loss, *course, 0.3, 0.5, to_the_end=False)["rank_early"].tolist() == [2, 2]
+    assert learned_in_order(loss, *course, 0.3, 0.5, to_the_end=False)["rank_early"].tolist() == [
+        2,
+        2,
+    ]
 
 
 def test_directions_are_separate_where_one_begins_after_the_one_before_has_ended():
-    begun, ended = np.array([0.0, 0.5, 6.0]), np.array([1.0, 9.0, 8.0])  # these in the order 0, 2, 1
+    begun, ended = (
+        np.array([0.0, 0.5, 6.0]),
+        np.array([1.0, 9.0, 8.0]),
+    )  # these in the order 0, 2, 1
     assert separate(begun, ended) == 0.5
     assert separate(np.array([0.0, 1.0]), np.array([1.0, 2.0])) == 1
     assert math.isnan(separate(begun[:1], ended[:1]))
@@ -78,7 +86,9 @@ def test_directions_are_separate_where_one_begins_after_the_one_before_has_ended
 
 def test_a_plateau_is_the_time_between_drops_at_under_a_tenth_of_the_mean_speed():
     times = np.array([0.0, 1.0, 2.0, 8.0, 9.0, 10.0])
-    loss = np.array([1.0, 0.8, 0.55, 0.545, 0.2, 0.0])  # a tenth to nine tenths: from 1 to 10; slow from 2 to 8
+    loss = np.array(
+        [1.0, 0.8, 0.55, 0.545, 0.2, 0.0]
+    )  # a tenth to nine tenths: from 1 to 10; slow from 2 to 8
     assert plateau_share(times, loss) == pytest.approx(6 / 9)
     assert plateau_share(np.arange(5.0), np.array([1.0, 0.75, 0.5, 0.25, 0.0])) == 0
     assert math.isnan(plateau_share(np.arange(3.0), np.array([1.0, 1.5, 2.0])))

@@ -29,10 +29,18 @@ def made_runs():
             "n_directions": 4,
             "growth": 0.05 * seed,
         }
-        gd = {"optimizer": "gd", "first_rise": 10 - scale * math.log(10) / (0.05 * seed) * 1.01, "order": 0.9}
+        gd = {
+            "optimizer": "gd",
+            "first_rise": 10 - scale * math.log(10) / (0.05 * seed) * 1.01,
+            "order": 0.9,
+        }
         muon = {"optimizer": "muon", "first_rise": 0.25 + 0.01 * (scale == -8), "order": -1.0}
         for own in (gd, muon):
-            numbers = {"stable_rank_half": 3.0 * seed, "stable_rank_end": 2.0 * rank, "separate": 0.1 * seed}
+            numbers = {
+                "stable_rank_half": 3.0 * seed,
+                "stable_rank_end": 2.0 * rank,
+                "separate": 0.1 * seed,
+            }
             rows.append(
                 shared | own | numbers | {"first_rise_KQ": 2 * own["first_rise"], "order_KQ": 0.5, "plateau": 0.1}
                 | {"slope_least": -scale, "slope_most": math.nan if rank == 3 else 1.0}
@@ -109,23 +117,41 @@ def test_the_forecast_of_sign_descent_and_the_slopes_of_adam():
 
 def test_distances_from_sign_flow_before_and_after_a_product_passes_zero():
     paths = [
-        {"method": method, "log10_init_scale": scale, "seed": seed, "time": time, "p": np.array([time, -time]) + off}
+        {
+            "method": method,
+            "log10_init_scale": scale,
+            "seed": seed,
+            "time": time,
+            "p": np.array([time, -time]) + off,
+        }
         for (method, scale, off), seed, time in itertools.product(
-            (("flow", -math.inf, 0.0), ("roots", -math.inf, 0.01), ("weights", -4.0, 9.0), ("weights", -8.0, 0.5)),
+            (
+                ("flow", -math.inf, 0.0),
+                ("roots", -math.inf, 0.01),
+                ("weights", -4.0, 9.0),
+                ("weights", -8.0, 0.5),
+            ),
             (1, 2),
             (0.0, 1.0, 2.0),
         )
     ]
-    paths = [row | {"p": row["p"] * (1 + row["time"] * (row["method"] == "weights"))} for row in paths]
+    paths = [
+        row | {"p": row["p"] * (1 + row["time"] * (row["method"] == "weights"))} for row in paths
+    ]
     events = pd.DataFrame(
         {"seed": [1, 1, 1, 2], "time": [3.0, 0.2, 2.0, 0.1], "coordinate": [0, 1, 1, 0],
          "kind": ["passes", "slides", "passes", "turns"]}
     )  # fmt: skip
     distances = flow_distances(pd.DataFrame(paths), events)
     assert set(distances["method"]) == {"roots", "weights"}
-    assert distances[distances["passed"]][["seed", "time"]].drop_duplicates().values.tolist() == [[1, 2.0]]
+    assert distances[distances["passed"]][["seed", "time"]].drop_duplicates().values.tolist() == [
+        [1, 2.0]
+    ]
     found = flow_measures(distances)
     assert found["sign_flow_roots"].to_dict() == pytest.approx({1: 0.01, 2: 0.01})
-    at = [max(abs((time + 0.5) * (1 + time) - time), abs((0.5 - time) * (1 + time) + time)) for time in (0, 1, 2)]
+    at = [
+        max(abs((time + 0.5) * (1 + time) - time), abs((0.5 - time) * (1 + time) + time))
+        for time in (0, 1, 2)
+    ]
     assert found["sign_flow_before"].to_dict() == pytest.approx({1: max(at[:2]), 2: max(at)})
     assert found["sign_flow_after"].to_dict() == pytest.approx({1: at[2]})

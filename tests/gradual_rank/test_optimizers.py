@@ -116,8 +116,12 @@ def test_descent_yields_every_state_with_its_time_and_loss():
     for step, rate, after in zip(steps, (0.1, 0.2), steps[1:], strict=False):
         off = target - step.weights["P"] @ step.weights["Q"].T
         torch.testing.assert_close(step.loss, off.square().sum() / 2)
-        torch.testing.assert_close(after.weights["P"], step.weights["P"] + rate * off @ step.weights["Q"])
-        torch.testing.assert_close(after.weights["Q"], step.weights["Q"] + rate * off.T @ step.weights["P"])
+        torch.testing.assert_close(
+            after.weights["P"], step.weights["P"] + rate * off @ step.weights["Q"]
+        )
+        torch.testing.assert_close(
+            after.weights["Q"], step.weights["Q"] + rate * off.T @ step.weights["P"]
+        )
 
 
 def test_each_descent_ends_where_its_own_share_of_the_loss_is_left():
@@ -139,15 +143,21 @@ def test_each_descent_ends_where_its_own_share_of_the_loss_is_left():
 def modes():
     """A target of singular values 1, .5, .25 in random frames, and a random start at 1e-8."""
     g = torch.Generator().manual_seed(5)
-    U, V = (torch.linalg.qr(torch.randn(3, 3, generator=g, dtype=torch.float64)).Q for _ in range(2))
+    U, V = (
+        torch.linalg.qr(torch.randn(3, 3, generator=g, dtype=torch.float64)).Q for _ in range(2)
+    )
     target = U @ torch.diag(torch.tensor([1.0, 0.5, 0.25], dtype=torch.float64)) @ V.T
-    return target, {name: 1e-8 * torch.randn(3, 3, generator=g, dtype=torch.float64) for name in "PQ"}
+    return target, {
+        name: 1e-8 * torch.randn(3, 3, generator=g, dtype=torch.float64) for name in "PQ"
+    }
 
 
 def course(rule, modes, rate, n_steps):
     target, start = modes
     steps = list(descend(factorisation(target), start, rule, [rate] * n_steps))
-    sigma = torch.stack([torch.linalg.svdvals(s.weights["P"] @ s.weights["Q"].T) for s in steps]).numpy()
+    sigma = torch.stack(
+        [torch.linalg.svdvals(s.weights["P"] @ s.weights["Q"].T) for s in steps]
+    ).numpy()
     return np.array([s.time for s in steps]), sigma
 
 
@@ -180,7 +190,9 @@ def test_under_sign_descent_of_a_diagonal_network_every_product_is_tau_squared()
         p = (step.u * step.v)[0]
         torch.testing.assert_close(step.g, target - step.u * step.v)
         if step.time > 0.05:
-            torch.testing.assert_close(p * target[0].sign(), torch.full_like(p, step.time**2), rtol=1e-3, atol=0)
+            torch.testing.assert_close(
+                p * target[0].sign(), torch.full_like(p, step.time**2), rtol=1e-3, atol=0
+            )
 
 
 def test_a_descent_is_followed_until_a_g_of_each_network_leaves_the_sign_that_it_had():

@@ -13,7 +13,9 @@ def test_it_is_that_of_scipy_to_the_last_digit_with_ties_and_infinities():
         n = draw.integers(2, 17)
         x, y = (draw.integers(0, draw.integers(1, 9), n).astype(float) for _ in range(2))
         y[0] = np.inf if seed % 5 == 0 else y[0]
-        np.testing.assert_equal(kendall(x, y), float(kendalltau(x, y).statistic), err_msg=f"seed {seed}")
+        np.testing.assert_equal(
+            kendall(x, y), float(kendalltau(x, y).statistic), err_msg=f"seed {seed}"
+        )
 
 
 def test_one_thing_has_no_order():

@@ -57,7 +57,11 @@ def flow():
 def test_supports_are_compared_on_every_plateau_that_has_a_middle(flow):
     none = plateaus(-4.0, p=[array(0.5, 0.5, 0.5)] * 4)
     found = same_supports(STAGES, pd.concat([flow, none]), significant=0.25)
-    assert found.to_dict("list") == {"seed": [3, 3], "log10_init_scale": [-8.0, -4.0], "same": [0.5, 0.0]}
+    assert found.to_dict("list") == {
+        "seed": [3, 3],
+        "log10_init_scale": [-8.0, -4.0],
+        "same": [0.5, 0.0],
+    }
 
 
 def test_charges_move_at_g_off_the_support_and_stay_on_it(flow):
@@ -84,7 +88,13 @@ def test_the_measures_of_stages_leave_the_start_out_of_what_has_no_plateau():
 
 
 def test_measures_are_by_scale_and_seed_where_they_were_taken():
-    rows = [(2, -8.0, 0.5), (1, -8.0, 0.25), (1, -1.0, 0.75), (2, -1.0, math.nan), (1, -300.0, math.nan)]
+    rows = [
+        (2, -8.0, 0.5),
+        (1, -8.0, 0.25),
+        (1, -1.0, 0.75),
+        (2, -1.0, math.nan),
+        (1, -300.0, math.nan),
+    ]
     table = pd.DataFrame(rows, columns=[*KEY, "same"])
     found = by_scale(table, "same")
     assert {scale: values.to_dict() for scale, values in found.items()} == {

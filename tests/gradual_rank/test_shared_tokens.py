@@ -4,7 +4,13 @@ import pytest
 import torch
 
 from lib.gradual_rank.full_heads import FullHead
-from lib.gradual_rank.shared_tokens import SharedTokensHead, named, products_of_ranks, side_by_side, spectra
+from lib.gradual_rank.shared_tokens import (
+    SharedTokensHead,
+    named,
+    products_of_ranks,
+    side_by_side,
+    spectra,
+)
 
 NAMES = ("W_K", "W_Q", "W_V", "W_O")
 
@@ -26,7 +32,9 @@ def test_losses_and_slopes_are_those_of_each_training_alone(monkeypatch, case, t
     monkeypatch.setattr("lib.gradual_rank.shared_tokens.BLOCK", together)
     X, Y, W = case
     W = {name: size * w for name, w in W.items()}
-    loss, slopes = SharedTokensHead(X, Y).loss_and_slopes(side_by_side(*(W[name] for name in NAMES)))
+    loss, slopes = SharedTokensHead(X, Y).loss_and_slopes(
+        side_by_side(*(W[name] for name in NAMES))
+    )
     found = named(slopes)
     assert torch.isfinite(slopes["factors"]).all()
     for k in range(5):
@@ -34,7 +42,9 @@ def test_losses_and_slopes_are_those_of_each_training_alone(monkeypatch, case, t
         one, wanted = FullHead(X, Y[:, k]).loss_and_slopes(own)
         torch.testing.assert_close(loss[:, k], one, rtol=1e-12, atol=0)
         for name, slope in wanted.items():
-            most = max(float(one.abs().max()) for one in (slope, *(wanted.values() if size > 1 else ())))
+            most = max(
+                float(one.abs().max()) for one in (slope, *(wanted.values() if size > 1 else ()))
+            )
             torch.testing.assert_close(found[name][:, k], slope, rtol=1e-8, atol=1e-11 * most)
 
 
@@ -66,7 +76,10 @@ def test_from_almost_nothing_the_values_grow_as_the_slope_at_zero_says(case):
     U, sigma, Vh = torch.linalg.svd(head.loss_and_gradients(W_VO, W_VO)[2])
     torch.testing.assert_close(torch.exp(rate * growth), 1 + rate * sigma[..., 0])
     u, v = U[..., 0], Vh[..., 0, :]
-    P, Q = 1e-9 * u[..., None] * torch.eye(3)[0], 1e-9 * v[..., None] * torch.eye(3)[0]  # along the leading pair
+    P, Q = (
+        1e-9 * u[..., None] * torch.eye(3)[0],
+        1e-9 * v[..., None] * torch.eye(3)[0],
+    )  # along the leading pair
     for _ in range(n_steps):
         slopes = head.loss_and_slopes(side_by_side(0 * P, 0 * Q, P, Q))[1]["factors"]
         P, Q = P + rate * slopes[0, 1], Q + rate * slopes[1, 1]
@@ -80,7 +93,9 @@ def test_products_of_some_ranks_have_them_and_one_norm_on_average():
     whole, two = products_of_ranks(factors, [6, 2])
     P, Q = factors[:, 1, 3]
     torch.testing.assert_close(whole[1, 3], P @ Q.T / 6)
-    torch.testing.assert_close(two[1, 3], (torch.outer(P[:, 0], Q[:, 0]) + torch.outer(P[:, 1], Q[:, 1])) / 12**0.5)
+    torch.testing.assert_close(
+        two[1, 3], (torch.outer(P[:, 0], Q[:, 0]) + torch.outer(P[:, 1], Q[:, 1])) / 12**0.5
+    )
     for W, rank in ((whole, 6), (two, 2)):
         assert (torch.linalg.matrix_rank(W) == rank).all()
         assert float(W.square().mean()) == pytest.approx(1 / 6, rel=0.05)

@@ -47,13 +47,21 @@ def test_a_strong_minimum_bounds_the_loss_from_below_by_its_constants():
         d = step * array(math.cos(angle), math.sin(angle))
         off = s * (u + d) ** 2 - p
         ratios.append(off @ H @ off / 2 / step**2)
-    assert min(ratios) == pytest.approx(in_weights, rel=1e-3)  # the largest c of L >= L* + c |u - u*|²
+    assert min(ratios) == pytest.approx(
+        in_weights, rel=1e-3
+    )  # the largest c of L >= L* + c |u - u*|²
     assert strong_minimum(np.empty((0, 0)), array()) == (INF, INF)
 
 
 @pytest.mark.parametrize(
     ("after", "grows"),
-    [((1, 0, 1, 0), True), ((0, 0, 1, 0), True), ((1, 0, 0, 0), True), ((1, 0, 1, 1), False), ((1, 1, 0, 0), False)],
+    [
+        ((1, 0, 1, 0), True),
+        ((0, 0, 1, 0), True),
+        ((1, 0, 0, 0), True),
+        ((1, 0, 1, 1), False),
+        ((1, 1, 0, 0), False),
+    ],
 )
 def test_a_support_may_gain_the_coordinate_that_joined_and_lose_any(after, grows):
     before = np.array([1, 0, 0, 0], bool)
@@ -65,7 +73,9 @@ def stages(rows):
     columns = ["time", "coordinate", "p", "loss", "gap"]
     table = pd.DataFrame(rows, columns=columns).assign(seed=3, stage=range(len(rows)))
     supports = pd.Series([np.array(p) != 0 for p in table["p"]])
-    return table.assign(next_time=[*table["time"][1:], INF], support=supports, p=table["p"].map(np.array))
+    return table.assign(
+        next_time=[*table["time"][1:], INF], support=supports, p=table["p"].map(np.array)
+    )
 
 
 STAGES = [
@@ -81,17 +91,28 @@ def test_the_relative_gap_is_the_least_over_the_stages_that_something_follows():
 
 
 def plateaus(scale, losses, products):
-    table = pd.DataFrame({"stage": range(len(losses)), "loss": losses, "p": [array(*p) for p in products]})
+    table = pd.DataFrame(
+        {"stage": range(len(losses)), "loss": losses, "p": [array(*p) for p in products]}
+    )
     return table.assign(seed=3, log10_init_scale=scale)
 
 
 def test_the_errors_of_plateaus_are_those_in_loss_and_products_the_last_of_the_last_that_lasts():
-    flow = plateaus(-8.0, [9.0, 0.72, 0.41, 0.5], [[0, 0, 0], [0, 0.5, 0.1], [0.3, 0.8, 0], [0, 0.6, 0.4]])
+    flow = plateaus(
+        -8.0, [9.0, 0.72, 0.41, 0.5], [[0, 0, 0], [0, 0.5, 0.1], [0.3, 0.8, 0], [0, 0.6, 0.4]]
+    )
     [found] = plateau_errors(stages(STAGES), flow, apart=0.1, lasting=0.5).to_dict("records")
     assert found["plateau_loss_error"] == pytest.approx(0.02)  # of 0.02, 0.01 and 0.4
-    assert found["plateau_loss_error_apart"] == pytest.approx(0.01)  # of the second stage alone: 1.0 / 5
+    assert found["plateau_loss_error_apart"] == pytest.approx(
+        0.01
+    )  # of the second stage alone: 1.0 / 5
     assert found["plateau_product_error"] == pytest.approx(0.2)
-    assert (found["final_stage"], found["final_product_error"]) == (3, pytest.approx(0.5))  # it lasts for ever
-    [found] = plateau_errors(stages(STAGES), flow.iloc[:2], apart=0.1, lasting=0.5).to_dict("records")
+    assert (found["final_stage"], found["final_product_error"]) == (
+        3,
+        pytest.approx(0.5),
+    )  # it lasts for ever
+    [found] = plateau_errors(stages(STAGES), flow.iloc[:2], apart=0.1, lasting=0.5).to_dict(
+        "records"
+    )
     assert math.isnan(found["final_product_error"])  # stage 1 lasts a quarter of its time
     assert math.isnan(found["plateau_loss_error_apart"])

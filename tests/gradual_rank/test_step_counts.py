@@ -8,7 +8,9 @@ from lib.files.files import InputError
 from lib.gradual_rank.step_counts import MOST_STEPS, evenly, steps_to
 
 
-@pytest.mark.parametrize(("time", "rate", "wanted"), [(1.0, 0.25, 4), (1.0, 0.3, 4), (0.0, 0.3, 0), (1e6, 1.0, 10**6)])
+@pytest.mark.parametrize(
+    ("time", "rate", "wanted"), [(1.0, 0.25, 4), (1.0, 0.3, 4), (0.0, 0.3, 0), (1e6, 1.0, 10**6)]
+)
 def test_the_last_step_reaches_the_end_and_may_pass_it(time, rate, wanted):
     assert steps_to(time, rate, "end, rate") == wanted
 
@@ -31,7 +33,9 @@ def test_more_steps_and_all_of_them_several_times():
     ],
 )
 def test_too_many_steps_are_refused_by_the_names_of_both_params(time, rate, more, times, got):
-    with pytest.raises(InputError, match=f"^end, rate: wanted an end that takes at most 1000000 steps, got {got}"):
+    with pytest.raises(
+        InputError, match=f"^end, rate: wanted an end that takes at most 1000000 steps, got {got}"
+    ):
         steps_to(time, rate, "end, rate", more=more, times=times)
 
 

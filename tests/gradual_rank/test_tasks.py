@@ -5,7 +5,14 @@ import dataclasses
 import torch
 from safetensors.torch import save_file
 
-from lib.gradual_rank.tasks import PAIRS, Toy, gaussian_pair, gaussian_sequences, read_toy, uniform_pair
+from lib.gradual_rank.tasks import (
+    PAIRS,
+    Toy,
+    gaussian_pair,
+    gaussian_sequences,
+    read_toy,
+    uniform_pair,
+)
 
 
 def generator(seed=0):
@@ -37,7 +44,9 @@ def test_a_toy_is_read_as_it_was_written(tmp_path):
     parts = {"frames": torch.eye(3).double().expand(2, 1, 2, 3, 3).contiguous()}
     parts |= {"W_1": torch.ones(2, 1, 3, 4).double(), "W_2": torch.zeros(2, 1, 4, 3).double()}
     for more in ({}, parts):
-        held = {name: tensor for name, tensor in {**vars(toy), **more}.items() if tensor is not None}
+        held = {
+            name: tensor for name, tensor in {**vars(toy), **more}.items() if tensor is not None
+        }
         save_file(held, tmp_path / "toy.safetensors")
         found = read_toy(tmp_path / "toy.safetensors")
         for field in dataclasses.fields(Toy):

@@ -8,7 +8,12 @@ import pandas as pd
 import pytest
 import torch
 
-from lib.gradual_rank.activation_times import control_shares, order_agreement, relative_errors, with_control
+from lib.gradual_rank.activation_times import (
+    control_shares,
+    order_agreement,
+    relative_errors,
+    with_control,
+)
 from lib.gradual_rank.diagonal_heads import DiagonalHead, diagonal_head
 from lib.gradual_rank.flow import LogCoordinates, log_flow, staged_flow
 from lib.gradual_rank.greedy import greedy
@@ -26,8 +31,14 @@ class Toy:
 
     def __init__(self, seed):
         g = torch.Generator().manual_seed(seed)
-        X, w = (torch.randn(*size, generator=g, dtype=torch.float64) for size in ((50, 5, 4), (4, 8)))
-        self.loss, self.u, self.v = DiagonalHead(X, diagonal_head(X, w[0] * w[1])), w[2].numpy(), w[3].numpy()
+        X, w = (
+            torch.randn(*size, generator=g, dtype=torch.float64) for size in ((50, 5, 4), (4, 8))
+        )
+        self.loss, self.u, self.v = (
+            DiagonalHead(X, diagonal_head(X, w[0] * w[1])),
+            w[2].numpy(),
+            w[3].numpy(),
+        )
         self.stages = []
         for stage in greedy(self.loss, 8, kick=1e-5, stationary=1e-5, **SOLVER):
             self.stages.append(stage)
@@ -36,7 +47,10 @@ class Toy:
         self.flows = {scale: self.flow(scale) for scale in LOG10_SCALES}
 
     def relative_loss(self, p):
-        return float(self.loss.value(torch.from_numpy(p)) / self.loss.value(torch.zeros(8, dtype=torch.float64)))
+        return float(
+            self.loss.value(torch.from_numpy(p))
+            / self.loss.value(torch.zeros(8, dtype=torch.float64))
+        )
 
     def start(self, log10_scale):
         log_scale = log10_scale * math.log(10)
@@ -45,7 +59,9 @@ class Toy:
     def end(self, log_scale):
         """Half way to the stage after the last, or long after the last."""
         last = self.stages[-1]
-        return last.time * log_scale + min(60 * last.time, (last.next_time - last.time) / 2 * log_scale)
+        return last.time * log_scale + min(
+            60 * last.time, (last.next_time - last.time) / 2 * log_scale
+        )
 
     def flow(self, log10_scale):
         """First activation times over log(1 / init_scale), and the last products."""
@@ -89,7 +105,10 @@ def test_activation_times_are_those_of_algorithm_1_up_to_a_constant_over_the_log
 
 
 def test_the_error_halves_where_the_scale_is_squared(toys):
-    median = {scale: np.median(np.concatenate([toy.errors(scale) for toy in toys])) for scale in LOG10_SCALES}
+    median = {
+        scale: np.median(np.concatenate([toy.errors(scale) for toy in toys]))
+        for scale in LOG10_SCALES
+    }
     for scale, squared in itertools.pairwise(LOG10_SCALES):
         assert 0.4 < median[squared] / median[scale] < 0.6
 
@@ -154,7 +173,9 @@ def test_with_the_sign_of_the_gradient_flipped_nothing_of_this_holds(toys):
     start, log_scale = toy.start(-32)
     first_stage = toy.stages[1]
     level = start.level(THRESHOLD)
-    *_, last = log_flow(Flipped(toy.loss.X, toy.loss.Y), start, 0.9 * first_stage.time * log_scale, **SOLVER)
+    *_, last = log_flow(
+        Flipped(toy.loss.X, toy.loss.Y), start, 0.9 * first_stage.time * log_scale, **SOLVER
+    )
     assert np.sign(last.state[first_stage.coordinate]) == -first_stage.sign
     assert np.abs(last.state[first_stage.coordinate]) < level[first_stage.coordinate]
 
@@ -165,9 +186,16 @@ def test_the_control_is_judged_at_its_own_scale_whichever_scales_the_flow_has():
         pd.DataFrame({"log10_init_scale": [-4.0, -32.0]}), how="cross"
     )
     control = pd.DataFrame(
-        [(0, 3, 1, 20.0, True), (0, 3, 1, 10.0, True), (0, 5, 1, 10.0, True), (1, 2, 1, 10.0, False)],
+        [
+            (0, 3, 1, 20.0, True),
+            (0, 3, 1, 10.0, True),
+            (0, 5, 1, 10.0, True),
+            (1, 2, 1, 10.0, False),
+        ],
         columns=["seed", "coordinate", "sign", "time", "rises"],
     ).assign(log10_init_scale=-8.0)
     found = with_control(activations, control)
-    assert found["flipped"].tolist() == pytest.approx([10 / (8 * math.log(10))] * 2 + [math.inf] * 4)
+    assert found["flipped"].tolist() == pytest.approx(
+        [10 / (8 * math.log(10))] * 2 + [math.inf] * 4
+    )
     assert control_shares(found).to_dict() == {0: 0.5, 1: 0.0}

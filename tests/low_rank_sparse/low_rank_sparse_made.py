@@ -19,7 +19,9 @@ def orthonormal(d_model: int, n_patterns: int, generator: torch.Generator) -> Te
     return torch.linalg.qr(G)[0][:, :n_patterns].T.float()
 
 
-def samples(task: dict, classes: list[list[int]], mu: Tensor, n_samples: int, generator: torch.Generator) -> Weights:
+def samples(
+    task: dict, classes: list[list[int]], mu: Tensor, n_samples: int, generator: torch.Generator
+) -> Weights:
     """Samples of a task; `classes` lists the patterns of each class, those after them are irrelevant."""
 
     def uniform(*shape: int) -> list:
@@ -40,7 +42,10 @@ def samples(task: dict, classes: list[list[int]], mu: Tensor, n_samples: int, ge
     for i in numbers:
         # The other classes, counted on from the label's.
         others = [(labels[i] + 1 + j) % len(classes) for j in range(len(classes) - 1)]
-        confusion = [pick(classes[pick(others, u)], v) for u, v in zip(of_other[i], of_pattern[i], strict=True)]
+        confusion = [
+            pick(classes[pick(others, u)], v)
+            for u, v in zip(of_other[i], of_pattern[i], strict=True)
+        ]
         tokens = [relevant[i]] * n_relevant + confusion + [pick(irrelevant, u) for u in of_rest[i]]
         patterns.append([tokens[j] for j in sorted(range(len(tokens)), key=places[i].__getitem__)])
     noise = torch.randn(n_samples, task["seq_len"], mu.shape[1], generator=generator)
@@ -52,7 +57,14 @@ def samples(task: dict, classes: list[list[int]], mu: Tensor, n_samples: int, ge
     }
 
 
-def start(d: int, n_neurons: int, scale: float, generator: torch.Generator, sigma: float = 0, delta: float = 0):
+def start(
+    d: int,
+    n_neurons: int,
+    scale: float,
+    generator: torch.Generator,
+    sigma: float = 0,
+    delta: float = 0,
+):
     """The initial weights, σ and δ far from an orthogonal W_V and from W_Q = W_K = I; tokens act as x W."""
 
     def gaussian(rows: int) -> Tensor:
@@ -64,10 +76,15 @@ def start(d: int, n_neurons: int, scale: float, generator: torch.Generator, sigm
     return {name: W.float() for name, W in {"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O}.items()}
 
 
-def readout(kind: str, n_outputs: int, seq_len: int, n_neurons: int, generator: torch.Generator) -> Tensor:
+def readout(
+    kind: str, n_outputs: int, seq_len: int, n_neurons: int, generator: torch.Generator
+) -> Tensor:
     """±1/√m for each output and neuron, and for each position where it is untied."""
     shape = (n_outputs, {"tied": 1, "untied": seq_len}[kind], n_neurons)
-    return torch.where(torch.randint(0, 2, shape, generator=generator) == 1, 1.0, -1.0) / n_neurons**0.5
+    return (
+        torch.where(torch.randint(0, 2, shape, generator=generator) == 1, 1.0, -1.0)
+        / n_neurons**0.5
+    )
 
 
 def batches(n_samples: int, size: int, n_steps: int, generator: torch.Generator) -> list[list[int]]:
@@ -89,11 +106,20 @@ def margins(W: Weights, a: Tensor, X: Tensor, labels: Tensor) -> Tensor:
     F = torch.einsum("nlm,clm->nc", hidden, a.expand(-1, X.shape[1], -1)) / X.shape[1]
     if F.shape[1] == 1:
         return torch.where(labels == 0, F[:, 0], -F[:, 0])
-    wrong = [torch.cat([row[:y], row[y + 1 :]]).max() for row, y in zip(F, labels.tolist(), strict=True)]
+    wrong = [
+        torch.cat([row[:y], row[y + 1 :]]).max() for row, y in zip(F, labels.tolist(), strict=True)
+    ]
     return F.gather(1, labels[:, None])[:, 0] - torch.stack(wrong)
 
 
-def trained(leaves: Weights, weights_of, a: Tensor, data: Weights, steps: list[list[int]], learning_rate: float):
+def trained(
+    leaves: Weights,
+    weights_of,
+    a: Tensor,
+    data: Weights,
+    steps: list[list[int]],
+    learning_rate: float,
+):
     """The leaves after 0, 1, ... steps of SGD on the mean hinge loss of `weights_of(leaves)`, and the loss of each step
     before it; all in float64.
     """
@@ -119,7 +145,9 @@ def scores(W: Weights, a: Tensor, data: Weights) -> dict[str, float]:
     W, a, X = {name: M.double() for name, M in W.items()}, a.double(), data["tokens"].double()
     margin = margins(W, a, X, data["labels"]).tolist()
     of_all, of_relevant = [], []
-    for S, patterns, relevant in zip(attention(W, X), data["patterns"], data["relevant"], strict=True):
+    for S, patterns, relevant in zip(
+        attention(W, X), data["patterns"], data["relevant"], strict=True
+    ):
         for query in range(len(patterns)):
             share = sum(S[query, s].item() for s in range(len(patterns)) if patterns[s] == relevant)
             of_all.append(share)
@@ -136,13 +164,20 @@ def scores(W: Weights, a: Tensor, data: Weights) -> dict[str, float]:
     }
 
 
-def write_cases(path: Path, cases: Sequence[Mapping[str, Any]], shared: Mapping[str, Any] | None = None) -> None:
+def write_cases(
+    path: Path, cases: Sequence[Mapping[str, Any]], shared: Mapping[str, Any] | None = None
+) -> None:
     """A table of cases: tab-separated, a line of column names, a line per case.
 
     A cell is empty where a case has no such value, or that of a section whose values are shared.
     """
     shared = shared or {}
-    cases = [{key: value for key, value in case.items() if shared.get(key) != value} for case in cases]
+    cases = [
+        {key: value for key, value in case.items() if shared.get(key) != value} for case in cases
+    ]
     columns = list(dict.fromkeys(name for case in cases for name in case))
-    cells = [[str(case[name]).replace("'", "") if name in case else "" for name in columns] for case in cases]
+    cells = [
+        [str(case[name]).replace("'", "") if name in case else "" for name in columns]
+        for case in cases
+    ]
     path.write_text("".join("\t".join(line) + "\n" for line in [columns, *cells]))

@@ -53,10 +53,17 @@ def write_runs(folder, samples):
         n = len(cell["seeds"])
         snapshots = []
         for number in range(len(cell["steps"])):
-            W = {m: torch.randn(n, D, D, generator=draw) * (1 if m == "W_V" else 0.5) for m in MATRICES[:3]}
-            W["W_O"] = torch.randn(n, NEURONS, D, generator=draw) * (sizes[:, None] if number else 1)
+            W = {
+                m: torch.randn(n, D, D, generator=draw) * (1 if m == "W_V" else 0.5)
+                for m in MATRICES[:3]
+            }
+            W["W_O"] = torch.randn(n, NEURONS, D, generator=draw) * (
+                sizes[:, None] if number else 1
+            )
             snapshots.append(W)
-        readout = torch.stack([signs(samples, snapshots[-1], i, seed) for i, seed in enumerate(cell["seeds"])])
+        readout = torch.stack(
+            [signs(samples, snapshots[-1], i, seed) for i, seed in enumerate(cell["seeds"])]
+        )
         if cell["readout"] == "untied":
             readout = readout * (1 - 2.0 * (torch.rand(n, 1, L, NEURONS, generator=draw) < 0.2))
         snapshots = [W | {"readout": readout} for W in snapshots]
@@ -72,7 +79,9 @@ def write_runs(folder, samples):
             for seed in cell["seeds"]
         ]
         write_run(folder / name, layout, snapshots, rows)
-        written[name] = [{m: W.double().numpy() for m, W in weights.items()} for weights in snapshots]
+        written[name] = [
+            {m: W.double().numpy() for m, W in weights.items()} for weights in snapshots
+        ]
     return written
 
 
@@ -80,7 +89,9 @@ def signs(samples, weights, i, seed):
     """The readout under which every neuron adds to the mean margin on training samples: 1, 1, neuron."""
     single = {name: weights[name][i].double().numpy() for name in MATRICES}
     train = of_seed(samples, "train", seed)
-    added = [margins(single | {"readout": one[None, None]}, train).mean() for one in np.eye(NEURONS)]
+    added = [
+        margins(single | {"readout": one[None, None]}, train).mean() for one in np.eye(NEURONS)
+    ]
     return torch.tensor([1.0 if mean > 0 else -1.0 for mean in added])[None, None] / NEURONS**0.5
 
 
@@ -90,7 +101,10 @@ def of_seed(samples, part, seed):
     tokens, labels, patterns, relevant = (
         samples[f"{part}_{name}"][i] for name in ("tokens", "labels", "patterns", "relevant")
     )
-    return [(X.astype(float), y, p == r) for X, y, p, r in zip(tokens, labels, patterns, relevant, strict=True)]
+    return [
+        (X.astype(float), y, p == r)
+        for X, y, p, r in zip(tokens, labels, patterns, relevant, strict=True)
+    ]
 
 
 def forward(weights, X):

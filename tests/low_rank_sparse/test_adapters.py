@@ -14,7 +14,9 @@ def test_an_adapter_begins_with_a_zero_update_and_a_of_unit_covariance():
 
 def test_the_gradient_is_that_of_autograd():
     g = torch.Generator().manual_seed(0)
-    A, B, W_0, T = (torch.randn(s, generator=g, dtype=torch.float64) for s in ((2, 5), (4, 2), (4, 5), (4, 5)))
+    A, B, W_0, T = (
+        torch.randn(s, generator=g, dtype=torch.float64) for s in ((2, 5), (4, 2), (4, 5), (4, 5))
+    )
     A.requires_grad_()
     B.requires_grad_()
     W = W_0 + B @ A

@@ -29,10 +29,14 @@ def test_the_exponent_of_a_power_law_comes_back():
 def test_it_is_numpys_least_squares_fit():
     rng = np.random.default_rng(0)
     x, y = np.exp(rng.normal(size=(2, 20)))
-    assert log_log_slope(x.tolist(), y.tolist()) == pytest.approx(np.polyfit(np.log(x), np.log(y), 1)[0])
+    assert log_log_slope(x.tolist(), y.tolist()) == pytest.approx(
+        np.polyfit(np.log(x), np.log(y), 1)[0]
+    )
 
 
-@pytest.mark.parametrize(("x", "y"), [([1.0, 1.0], [1.0, 2.0]), ([1.0, 2.0], [0.0, 2.0]), ([-1.0, 2.0], [1.0, 2.0])])
+@pytest.mark.parametrize(
+    ("x", "y"), [([1.0, 1.0], [1.0, 2.0]), ([1.0, 2.0], [0.0, 2.0]), ([-1.0, 2.0], [1.0, 2.0])]
+)
 def test_what_has_no_slope_is_refused(x, y):
     with pytest.raises(ValueError, match="wanted positive values at two different x or more, got"):
         log_log_slope(x, y)
@@ -44,8 +48,16 @@ def test_of_values_as_near_the_lower_is_nearest():
 
 
 def test_each_seed_has_its_exponent_or_none():
-    rows = [{"seed": seed, "x": x, "y": 3 * x**power} for seed, power in ((4, 2), (1, -1)) for x in (1.0, 2.0, 5.0)]
-    rows += [{"seed": 2, "x": 1.0, "y": 1.0}, {"seed": 3, "x": 1.0, "y": 1.0}, {"seed": 3, "x": 2.0, "y": -1.0}]
+    rows = [
+        {"seed": seed, "x": x, "y": 3 * x**power}
+        for seed, power in ((4, 2), (1, -1))
+        for x in (1.0, 2.0, 5.0)
+    ]
+    rows += [
+        {"seed": 2, "x": 1.0, "y": 1.0},
+        {"seed": 3, "x": 1.0, "y": 1.0},
+        {"seed": 3, "x": 2.0, "y": -1.0},
+    ]
     found = exponents(pd.DataFrame(rows), "x", "y").to_dict()
     assert found == pytest.approx({1: -1, 2: math.nan, 3: math.nan, 4: 2}, nan_ok=True)
 
@@ -64,13 +76,22 @@ def test_a_rate_is_harmless_when_every_rate_up_to_it_is(losses, rate):
 
 
 def test_each_seed_has_its_harmless_rate_whatever_the_order_of_rows():
-    rows = [(1, 0.2, 0.3), (1, 0.0, 0.0), (0, 0.1, 0.0), (1, 0.1, 0.05), (0, 0.0, 0.0), (0, 0.2, 0.0)]
+    rows = [
+        (1, 0.2, 0.3),
+        (1, 0.0, 0.0),
+        (0, 0.1, 0.0),
+        (1, 0.1, 0.05),
+        (0, 0.0, 0.0),
+        (0, 0.2, 0.0),
+    ]
     table = pd.DataFrame(rows, columns=["seed", "rate", "loss"])
     assert harmless_rates(table, "loss", 0.1).to_dict() == {0: 0.2, 1: 0.1}
 
 
 def test_a_loss_of_order_r_rises_by_a_constant_times_r_and_one_that_is_high_at_once_does_not():
-    hinge = pd.DataFrame({0.0: [0.0, 0.97], 0.1: [0.0, 0.97], 0.3: [0.2, 0.98], 0.9: [0.9, 1.0]}, index=[4, 1])
+    hinge = pd.DataFrame(
+        {0.0: [0.0, 0.97], 0.1: [0.0, 0.97], 0.3: [0.2, 0.98], 0.9: [0.9, 1.0]}, index=[4, 1]
+    )
     assert least_rise(hinge, 0.3).to_dict() == pytest.approx({4: 0.2 / 0.3, 1: 0.01 / 0.3})
     assert least_rise(hinge, 0.0).to_dict() == pytest.approx({4: 0.0, 1: 0.0})
 
@@ -108,7 +129,14 @@ def test_so_many_samples_are_needed_from_which_on_the_loss_is_low(losses, number
 
 def test_each_seed_and_share_needs_its_number_of_samples():
     rows = [
-        {"sweep": "a", "n_relevant": share, "seq_len": 9, "seed": seed, "n_train": n, "hinge": 1 / (n * share + seed)}
+        {
+            "sweep": "a",
+            "n_relevant": share,
+            "seq_len": 9,
+            "seed": seed,
+            "n_train": n,
+            "hinge": 1 / (n * share + seed),
+        }
         for share in (1, 2)
         for seed in (0, 1)
         for n in (8, 2, 4)
@@ -127,7 +155,12 @@ def test_a_column_stands_by_value_and_seed():
 
 
 def test_of_matrices_that_are_judged_together_the_worse_counts():
-    columns = {"hinge": 0.1, "hinge_at_rank_2": 0.3, "hinge_at_rank_below": 0.5, "hinge_at_rank_k": 0.2}
+    columns = {
+        "hinge": 0.1,
+        "hinge_at_rank_2": 0.3,
+        "hinge_at_rank_below": 0.5,
+        "hinge_at_rank_k": 0.2,
+    }
     columns |= {"small_share": 0.6, "large_over_small": 3.0}
     columns |= {"W_Q_energy": 0.8, "W_K_energy": 0.9, "W_Q_gap": 0.1, "W_K_gap": 0.4}
     columns |= {f"W_{one}_{key}_2": 0.7 for one in "QK" for key in ("energy", "gap")}
@@ -141,13 +174,31 @@ def test_of_matrices_that_are_judged_together_the_worse_counts():
 
 
 def test_of_a_null_the_matrix_counts_that_is_nearest_to_low_rank():
-    columns = {"W_Q_energy": 0.8, "W_K_energy": 0.9, "W_Q_gap": 0.1, "W_K_gap": 0.4, "W_Q_energy_2": 0.7}
+    columns = {
+        "W_Q_energy": 0.8,
+        "W_K_energy": 0.9,
+        "W_Q_gap": 0.1,
+        "W_K_gap": 0.4,
+        "W_Q_energy_2": 0.7,
+    }
     rows = [
-        {"value": 2.0, "seed": 7, **columns, "W_K_energy_2": 0.6} | {f"other_{k}": 1 - x for k, x in columns.items()}
+        {"value": 2.0, "seed": 7, **columns, "W_K_energy_2": 0.6}
+        | {f"other_{k}": 1 - x for k, x in columns.items()}
     ]
     rows[0]["other_W_K_energy_2"] = 0.5
-    found = {key: by["2"][7] for key, by in of_null(pd.DataFrame(rows), {"QK": "QK", "": "K"}).items()}
-    expected = {"energy_QK": 0.9, "energy_2_QK": 0.7, "gap_QK": 0.1, "energy": 0.9, "energy_2": 0.6, "gap": 0.4}
+    found = {
+        key: by["2"][7] for key, by in of_null(pd.DataFrame(rows), {"QK": "QK", "": "K"}).items()
+    }
+    expected = {
+        "energy_QK": 0.9,
+        "energy_2_QK": 0.7,
+        "gap_QK": 0.1,
+        "energy": 0.9,
+        "energy_2": 0.6,
+        "gap": 0.4,
+    }
     assert found == pytest.approx(expected)
-    found = {key: by["2"][7] for key, by in of_null(pd.DataFrame(rows), {"QK": "QK"}, "other_").items()}
+    found = {
+        key: by["2"][7] for key, by in of_null(pd.DataFrame(rows), {"QK": "QK"}, "other_").items()
+    }
     assert found == pytest.approx({"energy_QK": 0.2, "energy_2_QK": 0.5, "gap_QK": 0.6})

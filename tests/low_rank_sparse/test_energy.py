@@ -7,7 +7,15 @@ import pandas as pd
 import pytest
 import torch
 
-from lib.low_rank_sparse.energy import around, around_each, gap, leading_energy, nuclear_tail, of_matrices, padded
+from lib.low_rank_sparse.energy import (
+    around,
+    around_each,
+    gap,
+    leading_energy,
+    nuclear_tail,
+    of_matrices,
+    padded,
+)
 
 
 def test_energy_and_tail_of_known_values():
@@ -40,7 +48,14 @@ def test_leading_energy_is_what_the_best_approximation_keeps():
 
 def test_what_is_behind_the_third_singular_value_by_hand():
     found = around(np.array([4.0, 3.0, 2.0, 1.0]), 3)
-    wanted = {"energy": 29 / 30, "energy_2": 25 / 30, "nuclear_tail": 0.1, "gap": 0.5, "gap_2": 2 / 3, "next": 1}
+    wanted = {
+        "energy": 29 / 30,
+        "energy_2": 25 / 30,
+        "nuclear_tail": 0.1,
+        "gap": 0.5,
+        "gap_2": 2 / 3,
+        "next": 1,
+    }
     assert found == pytest.approx(wanted | {"tail": (1 / 30) ** 0.5})
 
 
@@ -58,7 +73,9 @@ def test_an_update_of_nothing_has_no_shares():
 
 def test_summaries_of_matrices_stand_by_letter_and_seed():
     rows = [("W_K", 3, [2.0, 1.0, 0.5]), ("W_Q", 3, [1.0, 1.0, 1.0]), ("W_K", 1, [4.0, 4.0, 1.0])]
-    spectra = pd.DataFrame([(m, s, np.array(v)) for m, s, v in rows], columns=["matrix", "seed", "singular_values"])
+    spectra = pd.DataFrame(
+        [(m, s, np.array(v)) for m, s, v in rows], columns=["matrix", "seed", "singular_values"]
+    )
     found = of_matrices(spectra, ["W_Q", "W_K"], gap)
     assert list(found) == ["Q", "K"]
     assert found["K"].to_dict() == {1: 0.25, 3: 0.5}

@@ -5,7 +5,12 @@ from lib.low_rank_sparse.grids import grid
 
 def test_two_parameters_are_crossed_and_the_second_varies_fastest():
     found = list(grid({"n": [6.0, 9.0], "rate": [0.5, 3.0]}))
-    assert found == [{"n": 6, "rate": 0.5}, {"n": 6, "rate": 3}, {"n": 9, "rate": 0.5}, {"n": 9, "rate": 3}]
+    assert found == [
+        {"n": 6, "rate": 0.5},
+        {"n": 6, "rate": 3},
+        {"n": 9, "rate": 0.5},
+        {"n": 9, "rate": 3},
+    ]
 
 
 def test_whole_numbers_are_ints_and_texts_stay():

@@ -41,7 +41,12 @@ def problem(kind, n_outputs, seed=0, scale=1.0):
     def draw(*shape):
         return torch.randn(shape, generator=g, dtype=torch.float64)
 
-    weights = {"W_Q": draw(D, 5), "W_K": draw(D, 5), "W_V": draw(D, 4), "W_O": scale * draw(N_NEURONS, 4)}
+    weights = {
+        "W_Q": draw(D, 5),
+        "W_K": draw(D, 5),
+        "W_V": draw(D, 4),
+        "W_O": scale * draw(N_NEURONS, 4),
+    }
     readout = random_readout(kind, n_outputs, SEQ_LEN, N_NEURONS, g).double()
     labels = torch.randint(0, max(2, n_outputs), (N_SAMPLES,), generator=g)
     return weights, readout, draw(N_SAMPLES, SEQ_LEN, D), labels
@@ -63,7 +68,9 @@ def as_written(weights, readout, X):
 @pytest.mark.parametrize(("kind", "n_outputs"), CASES)
 def test_the_outputs_are_the_formula(kind, n_outputs):
     weights, readout, X, _ = problem(kind, n_outputs)
-    torch.testing.assert_close(outputs(weights, readout, X), as_written(weights, readout, X), rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(
+        outputs(weights, readout, X), as_written(weights, readout, X), rtol=1e-12, atol=1e-13
+    )
 
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 4.0])
@@ -141,7 +148,9 @@ def test_pruning_neurons_is_a_sum_over_those_that_stay(kind, n_outputs):
 def test_the_neurons_add_up_to_the_margin(kind):
     weights, readout, X, labels = problem(kind, 1)
     wanted = margins(outputs(weights, readout, X), labels)
-    torch.testing.assert_close(neuron_margins(weights, readout, X, labels).sum(1), wanted, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(
+        neuron_margins(weights, readout, X, labels).sum(1), wanted, rtol=1e-12, atol=1e-14
+    )
 
 
 def test_a_neuron_along_the_value_of_its_pattern_has_the_cosine_one():
@@ -157,12 +166,19 @@ def test_a_neuron_along_the_value_of_its_pattern_has_the_cosine_one():
 
 @pytest.mark.parametrize(("kind", "n_outputs"), CASES)
 @pytest.mark.parametrize("n_samples", [1, 4])
-def test_samples_that_do_not_fit_into_a_block_change_nothing(monkeypatch, kind, n_outputs, n_samples):
+def test_samples_that_do_not_fit_into_a_block_change_nothing(
+    monkeypatch, kind, n_outputs, n_samples
+):
     weights, readout, X, labels = problem(kind, n_outputs)
 
     def everything():
         loss, gradient = loss_gradient(weights, readout, X, labels)
-        return [loss, *gradient.values(), outputs(weights, readout, X), neuron_outputs(weights, readout, X)]
+        return [
+            loss,
+            *gradient.values(),
+            outputs(weights, readout, X),
+            neuron_outputs(weights, readout, X),
+        ]
 
     at_once = everything()
     monkeypatch.setattr(one_layer_vit, "BLOCK", n_samples * SEQ_LEN * N_NEURONS)
@@ -173,7 +189,10 @@ def test_samples_that_do_not_fit_into_a_block_change_nothing(monkeypatch, kind, 
 def test_a_tied_readout_does_not_see_the_order_of_tokens_and_an_untied_one_does():
     for kind, same in (("tied", True), ("untied", False)):
         weights, readout, X, _ = problem(kind, 1)
-        assert torch.allclose(outputs(weights, readout, X), outputs(weights, readout, X.flip(1))) == same
+        assert (
+            torch.allclose(outputs(weights, readout, X), outputs(weights, readout, X.flip(1)))
+            == same
+        )
 
 
 def test_attention_on_relevant_tokens_is_summed_over_keys_and_averaged_over_queries():
@@ -235,13 +254,19 @@ def test_operations_of_a_forward_pass():
 def test_what_is_known_of_the_attention_changes_no_bit(kind, n_outputs):
     weights, readout, X, labels = problem(kind, n_outputs)
     S, is_relevant = attention_pattern(weights, X), X[..., 0] > 0
-    torch.testing.assert_close(outputs(weights, readout, X, S), outputs(weights, readout, X), rtol=0, atol=0)
+    torch.testing.assert_close(
+        outputs(weights, readout, X, S), outputs(weights, readout, X), rtol=0, atol=0
+    )
     found = scores(weights, readout, X, labels, is_relevant, S)
     wanted = score(weights, readout, X, labels, is_relevant)
-    assert found == pytest.approx({name: float(value) for name, value in wanted.items()}, rel=0, abs=0)
+    assert found == pytest.approx(
+        {name: float(value) for name, value in wanted.items()}, rel=0, abs=0
+    )
     if n_outputs == 1:
         known = neuron_margins(weights, readout, X, labels, S)
-        torch.testing.assert_close(known, neuron_margins(weights, readout, X, labels), rtol=0, atol=0)
+        torch.testing.assert_close(
+            known, neuron_margins(weights, readout, X, labels), rtol=0, atol=0
+        )
 
 
 def test_weights_rest_where_every_sample_has_a_margin_of_one_and_a_little():
@@ -268,7 +293,9 @@ def test_the_factor_brings_the_mean_margin_of_known_samples_back():
 
 def test_each_side_of_an_update_is_its_rows_and_tokens_are_seen_there_through_the_start():
     first, last = problem("tied", 1)[0], problem("tied", 1, seed=1)[0]
-    found = {(name, side): (update, image) for name, side, update, image in update_sides(first, last)}
+    found = {
+        (name, side): (update, image) for name, side, update, image in update_sides(first, last)
+    }
     moved, tokens = {name: last[name] - first[name] for name in MATRICES}, torch.eye(D).double()
     wanted = {
         ("W_Q", "input"): (moved["W_Q"], tokens),

@@ -6,7 +6,14 @@ from lib.files.files import InputError
 from lib.files.params import parse
 from lib.low_rank_sparse.patterns import PatternSizes, PatternTask
 
-SIZES = {"d_model": 12, "n_patterns": 6, "seq_len": 9, "n_relevant": 4, "n_confusion": 1, "noise": 0.4}
+SIZES = {
+    "d_model": 12,
+    "n_patterns": 6,
+    "seq_len": 9,
+    "n_relevant": 4,
+    "n_confusion": 1,
+    "noise": 0.4,
+}
 COUNTS = {"n_train": 13, "n_test": 8}
 
 

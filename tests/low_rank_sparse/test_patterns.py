@@ -25,7 +25,14 @@ def generator(seed=0):
 
 
 def task(**changes):
-    sizes = {"d_model": 12, "n_patterns": 9, "seq_len": 20, "n_relevant": 5, "n_confusion": 2, "noise": 0.0}
+    sizes = {
+        "d_model": 12,
+        "n_patterns": 9,
+        "seq_len": 20,
+        "n_relevant": 5,
+        "n_confusion": 2,
+        "noise": 0.0,
+    }
     return PatternTask(**sizes | changes)
 
 
@@ -40,7 +47,11 @@ def test_patterns_are_orthonormal():
     torch.testing.assert_close(mu @ mu.T, torch.eye(9), atol=1e-6, rtol=0)
 
 
-@given(st.sampled_from([(1, 1), (1, 1, 1), (2, 1), (2, 2), (3, 3)]), st.integers(0, 3), st.integers(0, 99))
+@given(
+    st.sampled_from([(1, 1), (1, 1, 1), (2, 1), (2, 2), (3, 3)]),
+    st.integers(0, 3),
+    st.integers(0, 99),
+)
 def test_the_class_with_the_most_tokens_is_the_label(sizes, n_confusion, seed):
     of = task(patterns_of_classes=sizes, n_confusion=n_confusion)
     samples = draw_samples(of, orthonormal_patterns(of, generator(seed)), 30, generator(seed + 1))
@@ -71,7 +82,9 @@ def test_patterns_of_a_class_and_irrelevant_patterns_are_uniform():
     assert abs(counts[0] - 750) < 5 * 750**0.5 / 1.4
     irrelevant = samples.patterns[samples.patterns >= 3].bincount()[3:]
     assert len(irrelevant) == 6
-    assert (irrelevant - irrelevant.float().mean()).abs().max() < 5 * irrelevant.float().mean() ** 0.5
+    assert (
+        irrelevant - irrelevant.float().mean()
+    ).abs().max() < 5 * irrelevant.float().mean() ** 0.5
 
 
 def test_positions_are_random():
@@ -94,12 +107,21 @@ def test_tokens_are_patterns_with_gaussian_noise(noise):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"n_patterns": 13}, "n_patterns: wanted more than the 2 discriminative patterns and at most d_model = 12"),
+        (
+            {"n_patterns": 13},
+            "n_patterns: wanted more than the 2 discriminative patterns and at most d_model = 12",
+        ),
         ({"n_patterns": 2}, "n_patterns: wanted more than the 2"),
-        ({"n_confusion": 5}, "n_relevant: wanted more than n_confusion, and both to fit into 20 tokens, got 5 and 5"),
+        (
+            {"n_confusion": 5},
+            "n_relevant: wanted more than n_confusion, and both to fit into 20 tokens, got 5 and 5",
+        ),
         ({"n_relevant": 19}, "n_relevant: wanted more than n_confusion"),
         ({"patterns_of_classes": (2,)}, "patterns_of_classes: wanted two classes or more"),
-        ({"patterns_of_classes": (2, 0)}, "patterns_of_classes: wanted two classes or more with a pattern each"),
+        (
+            {"patterns_of_classes": (2, 0)},
+            "patterns_of_classes: wanted two classes or more with a pattern each",
+        ),
     ],
 )
 def test_tasks_that_cannot_be_are_refused(changes, message):
@@ -108,9 +130,13 @@ def test_tasks_that_cannot_be_are_refused(changes, message):
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 20))
-def test_an_epoch_shows_each_sample_at_most_once_and_epochs_follow_without_end(n_samples, batch_size, n_steps):
+def test_an_epoch_shows_each_sample_at_most_once_and_epochs_follow_without_end(
+    n_samples, batch_size, n_steps
+):
     if batch_size > n_samples:
-        with pytest.raises(ValueError, match=f"wanted at most the {n_samples} samples, got {batch_size}"):
+        with pytest.raises(
+            ValueError, match=f"wanted at most the {n_samples} samples, got {batch_size}"
+        ):
             list(epochs(n_samples, batch_size, n_steps, generator()))
         return
     batches = list(epochs(n_samples, batch_size, n_steps, generator()))
@@ -129,7 +155,11 @@ def test_a_longer_training_begins_with_the_same_batches():
 
 def draw(seed):
     mu = orthonormal_patterns(task(), generator(seed))
-    return mu, draw_samples(task(), mu, 6, generator(seed + 1)), draw_samples(task(), mu, 4, generator(seed + 2))
+    return (
+        mu,
+        draw_samples(task(), mu, 6, generator(seed + 1)),
+        draw_samples(task(), mu, 4, generator(seed + 2)),
+    )
 
 
 def test_a_data_set_comes_back_from_its_file_seed_by_seed(tmp_path):
@@ -141,7 +171,10 @@ def test_a_data_set_comes_back_from_its_file_seed_by_seed(tmp_path):
         mu, train, test = data.of(seed)
         assert torch.equal(mu, wanted[0])
         for found, part in ((train, wanted[1]), (test, wanted[2])):
-            assert all(torch.equal(a, b) for a, b in zip(vars(found).values(), vars(part).values(), strict=True))
+            assert all(
+                torch.equal(a, b)
+                for a, b in zip(vars(found).values(), vars(part).values(), strict=True)
+            )
     with pytest.raises(ValueError, match=r"seeds: wanted seeds of the data set, \[7, 3\], got 5"):
         data.of(5)
 
@@ -149,7 +182,9 @@ def test_a_data_set_comes_back_from_its_file_seed_by_seed(tmp_path):
 def test_a_file_that_is_no_such_data_set_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("notes")
     tensors = stacked([0], [draw(0)]).tensors()
-    save_file({name: t for name, t in tensors.items() if name != "test_labels"}, tmp_path / "lacking")
+    save_file(
+        {name: t for name, t in tensors.items() if name != "test_labels"}, tmp_path / "lacking"
+    )
     save_file(tensors | {"test_labels": torch.zeros(1, 3, dtype=torch.int64)}, tmp_path / "unfit")
     for name in ("notes.txt", "lacking", "absent"):
         with pytest.raises(ValueError, match=f"{name}: wanted a data set of patterns, got"):
@@ -160,7 +195,9 @@ def test_a_file_that_is_no_such_data_set_is_refused(tmp_path):
 
 def test_a_labelling_says_how_many_patterns_each_class_has():
     assert patterns_of_classes("2|1|1") == (2, 1, 1)
-    with pytest.raises(ValueError, match=r"labels: wanted numbers of patterns such as 1\|1, got '2,1'"):
+    with pytest.raises(
+        ValueError, match=r"labels: wanted numbers of patterns such as 1\|1, got '2,1'"
+    ):
         patterns_of_classes("2,1")
 
 

@@ -12,7 +12,9 @@ def random(*shape, seed=0):
 
 def test_directions_of_a_known_matrix():
     left, right = torch.linalg.qr(random(8, 2)).Q, torch.linalg.qr(random(5, 2, seed=1)).Q
-    U, V = leading_directions(left @ torch.diag(torch.tensor([3.0, 2.0]).double()) @ right.T + 1e-3 * random(8, 5), 2)
+    U, V = leading_directions(
+        left @ torch.diag(torch.tensor([3.0, 2.0]).double()) @ right.T + 1e-3 * random(8, 5), 2
+    )
     assert alignment(U, left.T) > 1 - 1e-5
     assert alignment(V, right.T) > 1 - 1e-5
 
@@ -26,7 +28,10 @@ def test_alignment_is_one_inside_and_zero_outside_whatever_the_basis():
 
 
 def test_random_directions_align_as_the_dimensions_say():
-    found = [alignment(torch.linalg.qr(random(20, 2, seed=s)).Q, random(3, 20, seed=1000 + s)) for s in range(400)]
+    found = [
+        alignment(torch.linalg.qr(random(20, 2, seed=s)).Q, random(3, 20, seed=1000 + s))
+        for s in range(400)
+    ]
     assert float(torch.stack(found).mean()) == pytest.approx(3 / 20, rel=0.05)
 
 
@@ -44,7 +49,15 @@ def test_energy_inside_a_span_is_one_inside_and_for_nothing():
 def test_the_place_of_an_update_is_its_alignment_and_energy():
     update, span = random(7, 4), random(2, 7, seed=1)
     leading, _ = leading_directions(update, 2)
-    wanted = {"alignment": float(alignment(leading, span)), "energy": float(energy_inside(update, span))}
+    wanted = {
+        "alignment": float(alignment(leading, span)),
+        "energy": float(energy_inside(update, span)),
+    }
     first, second = place(update, {"a": span, "b": update.T})
     assert first == wanted | {"span": "a", "dimension": 7}
-    assert second == {"span": "b", "dimension": 7, "alignment": pytest.approx(1), "energy": pytest.approx(1)}
+    assert second == {
+        "span": "b",
+        "dimension": 7,
+        "alignment": pytest.approx(1),
+        "energy": pytest.approx(1),
+    }

@@ -44,7 +44,9 @@ def test_the_error_is_the_least_possible(weights):
     sigma = torch.linalg.svdvals(W - W_0)
     for rank, cut in truncated_updates(W, W_0, [0, 1, 2, 3, 4]):
         error = (W - cut).square().sum((-1, -2))
-        torch.testing.assert_close(error, sigma[..., rank:].square().sum(-1), rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(
+            error, sigma[..., rank:].square().sum(-1), rtol=1e-10, atol=1e-12
+        )
 
 
 def test_cutting_the_weight_itself_would_give_another_matrix(weights):
@@ -60,7 +62,8 @@ def test_a_negative_rank_is_refused(weights):
 
 
 @pytest.mark.parametrize(
-    ("largest", "ranks"), [(1, [0, 1]), (2, [0, 1, 2]), (10, [0, 1, 2, 4, 8, 10]), (64, [0, 1, 2, 4, 8, 16, 32, 64])]
+    ("largest", "ranks"),
+    [(1, [0, 1]), (2, [0, 1, 2]), (10, [0, 1, 2, 4, 8, 10]), (64, [0, 1, 2, 4, 8, 16, 32, 64])],
 )
 def test_ranks_double_up_to_the_largest(largest, ranks):
     assert doubling_ranks(largest) == ranks
@@ -68,7 +71,9 @@ def test_ranks_double_up_to_the_largest(largest, ranks):
 
 def test_random_directions_keep_their_share_of_an_update():
     update = torch.randn(6, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    found = [in_random_directions(update, 2, torch.Generator().manual_seed(seed)) for seed in range(300)]
+    found = [
+        in_random_directions(update, 2, torch.Generator().manual_seed(seed)) for seed in range(300)
+    ]
     assert {int(torch.linalg.matrix_rank(one)) for one in found} == {2}
     kept = torch.stack([one.square().sum() for one in found]).mean() / update.square().sum()
     assert float(kept) == pytest.approx(2 / 20, rel=0.1)
@@ -92,7 +97,9 @@ def test_the_spectra_of_updates_are_numpys(weights):
     np.testing.assert_allclose(found["W"], wanted, rtol=1e-12)
 
 
-def test_nulls_replace_the_update_by_its_part_in_random_directions_and_by_noise_of_its_norm(weights):
+def test_nulls_replace_the_update_by_its_part_in_random_directions_and_by_noise_of_its_norm(
+    weights,
+):
     W, W_0 = ({"W": w[0, 0].double()} for w in weights)
     asked = []
 
@@ -104,6 +111,10 @@ def test_nulls_replace_the_update_by_its_part_in_random_directions_and_by_noise_
     assert asked == [("random directions", "W"), ("gaussian", "W")]
     update = W["W"] - W_0["W"]
     projected, noise = (found[null]["W"] - W_0["W"] for null in ("random directions", "gaussian"))
-    torch.testing.assert_close(projected, in_random_directions(update, 2, torch.Generator().manual_seed(1)))
-    draw = torch.randn(update.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    torch.testing.assert_close(
+        projected, in_random_directions(update, 2, torch.Generator().manual_seed(1))
+    )
+    draw = torch.randn(
+        update.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64
+    )
     torch.testing.assert_close(noise, draw * update.norm() / draw.norm())

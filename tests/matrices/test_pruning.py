@@ -17,7 +17,15 @@ from lib.matrices.pruning import (
     pruning_rates,
     removal_order,
 )
-from lib.vision.vit import ViT, forward_flops, keep_units, logits, remove_heads, remove_neurons, score
+from lib.vision.vit import (
+    ViT,
+    forward_flops,
+    keep_units,
+    logits,
+    remove_heads,
+    remove_neurons,
+    score,
+)
 
 RATES = [0.0, 0.05, 0.1, 0.3, 0.5, 0.77, 0.9, 0.999, 1.0]
 MODEL = ViT(patch_size=2, d_model=12, n_heads=3, d_head=5, d_mlp=7, n_layers=2)
@@ -36,7 +44,10 @@ def model():
 @pytest.fixture
 def matrices():
     source = generator(1)
-    return {"a": torch.randn(31, 17, generator=source), "b": 2 * torch.randn(2, 3, 50, generator=source)}
+    return {
+        "a": torch.randn(31, 17, generator=source),
+        "b": 2 * torch.randn(2, 3, 50, generator=source),
+    }
 
 
 @pytest.mark.parametrize("rate", RATES)
@@ -45,7 +56,9 @@ def test_the_masks_are_those_of_torch(matrices, rate):
     for name, module in modules.items():
         module.weight = torch.nn.Parameter(matrices[name].clone())
     prune.global_unstructured(
-        [(module, "weight") for module in modules.values()], prune.L1Unstructured, amount=float(rate)
+        [(module, "weight") for module in modules.values()],
+        prune.L1Unstructured,
+        amount=float(rate),
     )
     ((_, ours),) = magnitude_masks(matrices, [rate])
     for name, module in modules.items():
@@ -86,9 +99,15 @@ def test_weights_are_removed_or_what_was_added_to_them_is_taken_back():
     base = {"a": torch.tensor([[4.0, -1.0], [0.5, 3.0]]), "b": torch.tensor([2.0, -5.0])}
     added = {"a": torch.tensor([[0.1, -0.4], [0.3, 0.2]]), "b": torch.tensor([-0.6, 0.5])}
     tuned = {name: base[name] + added[name] for name in base}
-    states = list(pruned_states(base, tuned, [0.0, 0.5], lambda what: torch.Generator().manual_seed(len(what))))
+    states = list(
+        pruned_states(
+            base, tuned, [0.0, 0.5], lambda what: torch.Generator().manual_seed(len(what))
+        )
+    )
     kinds = ["weights, smallest first", "updates, smallest first", "updates, at random"]
-    assert [(what, rate) for what, rate, _ in states] == [(what, rate) for what in kinds for rate in (0.0, 0.5)]
+    assert [(what, rate) for what, rate, _ in states] == [
+        (what, rate) for what in kinds for rate in (0.0, 0.5)
+    ]
     for _, _, weights in states[::2]:
         for name, weight in weights.items():
             torch.testing.assert_close(weight, tuned[name])
@@ -120,7 +139,10 @@ def test_units_are_ordered_within_their_layer():
     magnitudes = torch.tensor([[3.0, 1.0, 2.0], [0.0, 5.0, 4.0]])
     assert removal_order(magnitudes, "smallest").tolist() == [[1, 2, 0], [0, 2, 1]]
     assert removal_order(magnitudes, "largest").tolist() == [[0, 2, 1], [1, 2, 0]]
-    assert removal_order(magnitudes, "random", generator()).sort(dim=1).values.tolist() == [[0, 1, 2]] * 2
+    assert (
+        removal_order(magnitudes, "random", generator()).sort(dim=1).values.tolist()
+        == [[0, 1, 2]] * 2
+    )
 
 
 def test_each_layer_keeps_its_own_units():
@@ -130,7 +152,10 @@ def test_each_layer_keeps_its_own_units():
 
 
 def test_a_model_without_neurons_says_what_the_model_with_their_weights_at_zero_says(model):
-    images, kept = torch.randn(3, 1, 6, 6, generator=generator(3)).double(), torch.tensor([[0, 3, 6], [1, 2, 5]])
+    images, kept = (
+        torch.randn(3, 1, 6, 6, generator=generator(3)).double(),
+        torch.tensor([[0, 3, 6], [1, 2, 5]]),
+    )
     masked = {name: w.clone() for name, w in model.items()}
     for layer, units in enumerate(kept):
         gone = [unit for unit in range(7) if unit not in units]
@@ -139,7 +164,10 @@ def test_a_model_without_neurons_says_what_the_model_with_their_weights_at_zero_
 
 
 def test_a_model_without_heads_says_what_the_model_with_their_output_at_zero_says(model):
-    images, kept = torch.randn(3, 1, 6, 6, generator=generator(3)).double(), torch.tensor([[0, 2], [1, 2]])
+    images, kept = (
+        torch.randn(3, 1, 6, 6, generator=generator(3)).double(),
+        torch.tensor([[0, 2], [1, 2]]),
+    )
     masked = {name: w.clone() for name, w in model.items()}
     masked["W_O"][0, 1] = 0
     masked["W_O"][1, 0] = 0
@@ -167,7 +195,9 @@ def test_a_score_is_the_loss_and_the_share_that_is_right_whatever_the_batches(mo
     accuracy = (found.argmax(1) == labels).double().mean().item()
     for batch_size in (3, 11, 100):
         found = score(model, images, labels, batch_size=batch_size)
-        assert [found["test_loss"].item(), found["test_accuracy"].item()] == pytest.approx([loss, accuracy], rel=1e-6)
+        assert [found["test_loss"].item(), found["test_accuracy"].item()] == pytest.approx(
+            [loss, accuracy], rel=1e-6
+        )
 
 
 def test_the_fewest_entries_are_those_with_which_and_with_every_more_all_is_right():
@@ -217,18 +247,26 @@ def test_of_equal_weights_the_first_stay():
 
 
 def test_columns_that_make_no_whole_groups_are_refused():
-    with pytest.raises(ValueError, match="wanted columns in groups of 4, of which 2 stay, got 6 columns"):
+    with pytest.raises(
+        ValueError, match="wanted columns in groups of 4, of which 2 stay, got 6 columns"
+    ):
         largest_of_each_group(torch.ones(1, 6), 2, 4)
 
 
 def test_entries_go_smallest_first_by_groups_and_by_whole_columns():
     W_O = torch.tensor([[1.0, -5.0, 3.0, 0.5], [-2.0, 0.1, 4.0, 6.0]])
     W_V = torch.tensor([[1.0, 3.0, -2.0, 0.0], [1.0, 0.0, 2.0, 4.0]])  # norms √2, 3, √8, 4
-    ways = [(*what, mask.int().tolist()) for *what, mask in entry_removals(W_O, W_V, [0.0, 0.5], 1, 2, 0.6)]
+    ways = [
+        (*what, mask.int().tolist())
+        for *what, mask in entry_removals(W_O, W_V, [0.0, 0.5], 1, 2, 0.6)
+    ]
     assert ways == [
         ("weights", 0.0, "W_O", [[1, 1, 1, 1], [1, 1, 1, 1]]),
         ("weights", 0.5, "W_O", [[0, 1, 1, 0], [0, 0, 1, 1]]),
         ("1:2", 0.5, "W_O", [[0, 1, 1, 0], [1, 0, 0, 1]]),
         ("rows of W_V", 0.6, "W_V", [[0, 1, 0, 1], [0, 1, 0, 1]]),
     ]
-    assert [what for what, *_ in entry_removals(W_O, W_V, [0.0], 1, 3, 0.6)] == ["weights", "rows of W_V"]
+    assert [what for what, *_ in entry_removals(W_O, W_V, [0.0], 1, 3, 0.6)] == [
+        "weights",
+        "rows of W_V",
+    ]

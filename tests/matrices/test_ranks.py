@@ -31,7 +31,9 @@ def matrix(seed, *shape):
 
 def spectra(*, min_size=1):
     """Singular values, largest first."""
-    return st.lists(st.floats(1e-3, 1e3), min_size=min_size, max_size=20).map(lambda s: of(*sorted(s, reverse=True)))
+    return st.lists(st.floats(1e-3, 1e3), min_size=min_size, max_size=20).map(
+        lambda s: of(*sorted(s, reverse=True))
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,18 +131,26 @@ def test_zeros_that_pad_a_spectrum_change_no_summary(sigma, n_zeros):
 def test_summaries_are_computed_in_double_precision_also_of_single():
     sigma = of(3, 2, 1e-5).astype(np.float32)
     found, wanted = summaries([sigma], 1e-3), summaries([sigma.astype(float)], 1e-3)
-    assert {name: column.dtype for name, column in found.items() if column.dtype.kind == "f"} == dict.fromkeys(
-        ("norm", "stable_rank", "effective_rank"), np.dtype(float)
-    )
-    assert {name: column.tolist() for name, column in found.items()} == {k: v.tolist() for k, v in wanted.items()}
+    assert {
+        name: column.dtype for name, column in found.items() if column.dtype.kind == "f"
+    } == dict.fromkeys(("norm", "stable_rank", "effective_rank"), np.dtype(float))
+    assert {name: column.tolist() for name, column in found.items()} == {
+        k: v.tolist() for k, v in wanted.items()
+    }
 
 
 def test_the_summaries_of_no_spectra_are_empty_columns():
-    assert {name: column.tolist() for name, column in summaries([], 0.1).items()} == {name: [] for name in COLUMNS}
+    assert {name: column.tolist() for name, column in summaries([], 0.1).items()} == {
+        name: [] for name in COLUMNS
+    }
 
 
 def test_products_have_the_stable_ranks_of_their_updates_by_time():
-    rows = [("W_KQ", "update", 4, [2.0, 2.0]), ("W_VO", "initial", 4, [1.0, 1.0]), ("W_K", "update", 4, [1.0, 0.0])]
+    rows = [
+        ("W_KQ", "update", 4, [2.0, 2.0]),
+        ("W_VO", "initial", 4, [1.0, 1.0]),
+        ("W_K", "update", 4, [1.0, 0.0]),
+    ]
     rows += [("W_VO", "update", 8, [3.0, 0.0])]
     spectra = pd.DataFrame(rows, columns=["matrix", "of", "step", "singular_values"])
     spectra = spectra.assign(seed=1, log10_init_scale=-2.0, learning_rate=0.5)

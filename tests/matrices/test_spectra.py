@@ -18,12 +18,16 @@ from lib.matrices.spectra import (
 
 
 def matrix(seed, *shape, dtype=torch.float64):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return torch.randn(
+        shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    ).to(dtype)
 
 
 def dense(A, B):
     """The singular values of A Bᵀ by numpy, `inner` of them."""
-    sigma = np.linalg.svd(A.double().numpy() @ B.double().numpy().swapaxes(-1, -2), compute_uv=False)
+    sigma = np.linalg.svd(
+        A.double().numpy() @ B.double().numpy().swapaxes(-1, -2), compute_uv=False
+    )
     inner = A.shape[-1]
     missing = [(0, 0)] * (sigma.ndim - 1) + [(0, max(0, inner - sigma.shape[-1]))]
     return torch.from_numpy(np.pad(sigma, missing)[..., :inner])
@@ -53,7 +57,17 @@ def test_singular_values_of_a_product_are_the_dense_ones(row, col, inner, batch,
 
 @pytest.mark.parametrize(
     ("row", "col", "inner"),
-    [(64, 64, 8), (64, 9, 8), (9, 64, 8), (8, 64, 8), (7, 64, 8), (64, 7, 8), (3, 3, 8), (64, 64, 64), (1, 1, 1)],
+    [
+        (64, 64, 8),
+        (64, 9, 8),
+        (9, 64, 8),
+        (8, 64, 8),
+        (7, 64, 8),
+        (64, 7, 8),
+        (3, 3, 8),
+        (64, 64, 64),
+        (1, 1, 1),
+    ],
 )
 def test_tall_wide_and_square_factors_have_the_dense_singular_values(row, col, inner):
     A, B = matrix(0, 2, 3, row, inner), matrix(1, 2, 3, col, inner)
@@ -71,7 +85,9 @@ def test_dependent_columns_and_zero_have_zero_singular_values():
 
 def test_singular_values_are_taken_in_float64():
     W = matrix(0, 3, 5, 4, dtype=torch.float32)
-    assert_close(singular_values(W), torch.from_numpy(np.linalg.svd(W.double().numpy(), compute_uv=False)))
+    assert_close(
+        singular_values(W), torch.from_numpy(np.linalg.svd(W.double().numpy(), compute_uv=False))
+    )
 
 
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
@@ -117,18 +133,28 @@ def test_the_gaussian_null_has_the_norm_of_each_matrix_and_no_structure():
     norm = torch.linalg.matrix_norm
     torch.testing.assert_close(norm(G), norm(W), rtol=1e-12, atol=0)
     moved = W[..., 0, 0] != 0
-    shares = [sigma / sigma[..., :1] for sigma in (singular_values(W)[moved], singular_values(G)[moved])]
+    shares = [
+        sigma / sigma[..., :1] for sigma in (singular_values(W)[moved], singular_values(G)[moved])
+    ]
     assert (shares[0].square().sum(-1) < 1.001).all()
     assert (shares[1].square().sum(-1) > 5).all()
     assert torch.equal(G, gaussian_of_equal_norm(W, torch.Generator().manual_seed(3)))
 
 
-@pytest.mark.parametrize(("rows", "cols", "inner"), [(40, 30, 5), (12, 40, 6), (9, 9, 4), (8, 8, 8), (5, 7, 9)])
+@pytest.mark.parametrize(
+    ("rows", "cols", "inner"), [(40, 30, 5), (12, 40, 6), (9, 9, 4), (8, 8, 8), (5, 7, 9)]
+)
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e4])
-def test_the_update_along_a_run_has_the_singular_values_of_the_dense_difference(rows, cols, inner, size):
+def test_the_update_along_a_run_has_the_singular_values_of_the_dense_difference(
+    rows, cols, inner, size
+):
     source = torch.Generator().manual_seed(rows + cols)
-    A_0, B_0 = (torch.randn(2, 3, n, inner, generator=source, dtype=torch.float64) for n in (rows, cols))
-    A, B = (W + size * torch.randn(W.shape, generator=source, dtype=torch.float64) for W in (A_0, B_0))
+    A_0, B_0 = (
+        torch.randn(2, 3, n, inner, generator=source, dtype=torch.float64) for n in (rows, cols)
+    )
+    A, B = (
+        W + size * torch.randn(W.shape, generator=source, dtype=torch.float64) for W in (A_0, B_0)
+    )
     fast = update_singular_values(A, B, initial_factor(A_0), initial_factor(B_0))
     dense = torch.linalg.svdvals((A - A_0) @ B.mT + A_0 @ (B - B_0).mT)
     n = min(fast.shape[-1], dense.shape[-1])

@@ -27,8 +27,13 @@ def drawn(layout):
 def test_an_svg_is_what_savefig_writes_with_its_places_in_hundredths(layout):
     wanted = io.BytesIO()
     with plt.rc_context(_RC):
-        drawn(layout).savefig(wanted, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None})
-    before, after = (re.sub(rb"#?p[0-9a-f]{10}", b"clip", svg) for svg in (wanted.getvalue(), rendered(drawn(layout))))
+        drawn(layout).savefig(
+            wanted, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None}
+        )
+    before, after = (
+        re.sub(rb"#?p[0-9a-f]{10}", b"clip", svg)
+        for svg in (wanted.getvalue(), rendered(drawn(layout)))
+    )
     number = rb"-?\d+(?:\.\d+)?(?:e-?\d+)?"
     assert (re.sub(number, b"0", after) == re.sub(number, b"0", before)) is True
     before, after = (np.array(re.findall(number, svg), float) for svg in (before, after))

@@ -40,4 +40,12 @@ def declared_files(stage: Stage, project: Path, folder: Path) -> None:
 def run_alone(stage: Stage, folder: Path, scratch: Path) -> subprocess.CompletedProcess[str]:
     """Run a stage's command as DVC does, with scratch of its own: nothing is found there that another run has done."""
     variables = environment(folder, DVC_ROOT=str(scratch), PYTHONDONTWRITEBYTECODE="1")
-    return subprocess.run(stage.cmd, shell=True, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        stage.cmd,
+        shell=True,
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )

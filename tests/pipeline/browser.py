@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 READABLE = 4.5  # the contrast that WCAG 2.2 asks of texts (1.4.3)
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 
 
@@ -36,7 +38,9 @@ def opened(page: Path, width: int = 1280, scheme: str = "light", beside: str = "
         yield view
         browser.close()
     own = (f"{page.parent.as_uri()}/{beside}/",) if beside else ()
-    assert [url for url in asked if url != page.as_uri() and not url.startswith(("data:", *own))] == []
+    assert [
+        url for url in asked if url != page.as_uri() and not url.startswith(("data:", *own))
+    ] == []
     assert said == []
 
 
@@ -69,7 +73,11 @@ def pictures(view: Any, selector: str) -> list[Picture]:
 
 def misdrawn(found: list[Picture], width: int) -> list[Picture]:
     """Those without a name, without content, too flat to be seen, or not within the width of the page."""
-    return [p for p in found if not p.name or p.drawn <= 0 or p.height < 50 or p.left < 0 or p.right > width]
+    return [
+        p
+        for p in found
+        if not p.name or p.drawn <= 0 or p.height < 50 or p.left < 0 or p.right > width
+    ]
 
 
 INKED = """all => all.map(image => {

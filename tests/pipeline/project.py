@@ -21,7 +21,12 @@ from tools.imports import is_code
 
 ROOT = Path(__file__).parents[2]
 DRAWS = {"plot", "claims", "report"}  # verbs of stages that read only what is in git
-TRAINS = {"train", "flow", "descend", "full_weights"}  # verbs of stages that cost too much to be done twice
+TRAINS = {
+    "train",
+    "flow",
+    "descend",
+    "full_weights",
+}  # verbs of stages that cost too much to be done twice
 PYTHON = str(Path(sys.executable).parent / "python")
 
 
@@ -73,7 +78,9 @@ class Stage:
 def stages(project: Path = ROOT, file: str = "dvc.yaml") -> tuple[Stage, ...]:
     """The stages of a project's dvc.yaml as DVC itself resolves them."""
     with Repo(str(project)) as repo:
-        return tuple(_stage(stage, project) for stage in Index.from_file(repo, str(project / file)).stages)
+        return tuple(
+            _stage(stage, project) for stage in Index.from_file(repo, str(project / file)).stages
+        )
 
 
 def different_stages() -> list[Stage]:
@@ -87,7 +94,9 @@ def _stage(stage: Any, project: Path) -> Stage:
 
     plain = [dep for dep in stage.deps if not hasattr(dep, "params")]
     keys = [dep for dep in stage.deps if hasattr(dep, "params")]
-    assert {path(dep) for dep in keys} <= {"params.yaml"}, f"{stage.name}: wanted params of params.yaml alone"
+    assert {path(dep) for dep in keys} <= {"params.yaml"}, (
+        f"{stage.name}: wanted params of params.yaml alone"
+    )
     return Stage(
         name=stage.name,
         desc=stage.desc,
@@ -104,7 +113,11 @@ def followers(begin: set[str], listed: tuple[Stage, ...]) -> set[str]:
     found = set(begin)
     while True:
         made = {out.path for stage in listed if stage.name in found for out in stage.outs}
-        more = {stage.name for stage in listed if any(_overlap(dep, out) for dep in stage.deps for out in made)}
+        more = {
+            stage.name
+            for stage in listed
+            if any(_overlap(dep, out) for dep in stage.deps for out in made)
+        }
         if more <= found:
             return found
         found |= more
@@ -201,7 +214,9 @@ def clone(project: Path, folder: Path) -> Path:
 
 def duplicate(project: Path, folder: Path, *left_out: str) -> Path:
     """A copy of a project with its data and cache, but for files and folders of the names that are `left_out`."""
-    shutil.copytree(project, folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", *left_out))
+    shutil.copytree(
+        project, folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", *left_out)
+    )
     return folder
 
 

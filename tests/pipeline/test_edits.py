@@ -74,7 +74,9 @@ def test_editing_the_spectra_retrains_nothing(project, listed, tiny_pipeline, tm
 def test_editing_a_bar_reruns_only_claims_and_report(project):
     text = (project / "claims.yaml").read_text(encoding="utf-8")
     bar = next(iter(read_claims(project / "claims.yaml").values())).bar
-    (project / "claims.yaml").write_text(text.replace(f" in {bar}", " in (-1e300, 1e300)", 1), encoding="utf-8")
+    (project / "claims.yaml").write_text(
+        text.replace(f" in {bar}", " in (-1e300, 1e300)", 1), encoding="utf-8"
+    )
     rerun = would_run(project)
     assert "claims" in rerun
     assert set(rerun) <= {"claims", "report"}
@@ -103,7 +105,11 @@ def test_editing_a_remark_or_a_test_reruns_nothing_nor_does_what_an_editor_leave
     append(project / "params.yaml", "# a remark\n")
     append(project / "pyproject.toml", "# a remark\n")
     (project / "tests" / "test_more.py").write_text("# a test\n")
-    for leftover in (".params.py.swp", "params.py~", "__pycache__/params.pyc"):  # of an editor, of Python
+    for leftover in (
+        ".params.py.swp",
+        "params.py~",
+        "__pycache__/params.pyc",
+    ):  # of an editor, of Python
         file = project / "lib" / "io" / "base" / leftover
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(b"left over")

@@ -21,7 +21,9 @@ SHARED = {
     "pages": ("lib/files/",),
 }
 CODE = sorted(
-    path.relative_to(ROOT).as_posix() for folder in ("lib", "stages") for path in ROOT.glob(f"{folder}/**/*.py")
+    path.relative_to(ROOT).as_posix()
+    for folder in ("lib", "stages")
+    for path in ROOT.glob(f"{folder}/**/*.py")
 )
 
 
@@ -36,7 +38,9 @@ def differences(listed: Sequence[Stage], root: Path = ROOT) -> list[str]:
             by = f", which {needed[path]} imports" if needed[path] else ""
             found.append(f"{stage.name}: its deps in dvc.yaml lack {path}{by}")
         for path in sorted(stage.code - set(needed)):
-            found.append(f"{stage.name}: its deps in dvc.yaml hold {path}, which {' '.join(files)} does not import")
+            found.append(
+                f"{stage.name}: its deps in dvc.yaml hold {path}, which {' '.join(files)} does not import"
+            )
     return found
 
 
@@ -44,7 +48,9 @@ def may_import(file: str, other: str) -> bool:
     """Whether the design's table lets a file of lib or stages import another file of the repository."""
     here = Path(file)
     there = Path(other)
-    if there.parts[0] != "lib":  # an example runs its family's stages in one process, whose libraries load once
+    if (
+        there.parts[0] != "lib"
+    ):  # an example runs its family's stages in one process, whose libraries load once
         own_example = here.stem.startswith("example_") and here.parent == there.parent
         return here.parts[0] == "stages" and (other == "stages/__init__.py" or own_example)
     room = there.parts[1]
@@ -83,7 +89,12 @@ def circle(files: Sequence[str], root: Path = ROOT) -> list[str]:
 
 def trespasses(files: Sequence[str], root: Path = ROOT) -> list[str]:
     """Where a file imports what the design's table does not let it, in words."""
-    return [f"{file} imports {o}" for file in files for o in sorted(imported(file, root)) if not may_import(file, o)]
+    return [
+        f"{file} imports {o}"
+        for file in files
+        for o in sorted(imported(file, root))
+        if not may_import(file, o)
+    ]
 
 
 @pytest.fixture
@@ -112,7 +123,9 @@ def test_no_module_imports_by_a_name_made_at_run_time():
 def test_every_module_of_a_stage_stands_in_the_pipeline():
     used = {module.replace(".", "/") + ".py" for stage in stages() for module in stage.modules}
     used |= {other for file in used for other in imported(file, ROOT)}
-    idle = sorted(file for file in CODE if file.startswith("stages/") and not file.endswith("__init__.py"))
+    idle = sorted(
+        file for file in CODE if file.startswith("stages/") and not file.endswith("__init__.py")
+    )
     assert not set(idle) - used, f"no stage of dvc.yaml runs {sorted(set(idle) - used)}"
 
 
@@ -120,7 +133,9 @@ def test_what_draws_or_judges_does_not_load_torch():
     """It takes a second or two, in every process."""
     modules = sorted({stage.module for stage in stages() if stage.verb in DRAWS})
     loaded = f"import sys, {', '.join(modules)}; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", loaded], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", loaded], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "False\n", modules
 
 
@@ -156,7 +171,9 @@ def test_a_package_that_is_not_empty_is_a_dependency(copied):
     append(copied / "lib" / "__init__.py", "from lib import extra\n")
     (copied / "lib" / "extra.py").write_text("thing = 1\n")
     lacking = [problem.split(",")[0] for problem in differences([stage], copied)]
-    assert lacking == [f"{stage.name}: its deps in dvc.yaml lack {f}" for f in ("lib/__init__.py", "lib/extra.py")]
+    assert lacking == [
+        f"{stage.name}: its deps in dvc.yaml lack {f}" for f in ("lib/__init__.py", "lib/extra.py")
+    ]
 
 
 def test_a_dependency_that_is_dropped_from_or_added_to_dvc_yaml_is_noticed():

@@ -86,7 +86,13 @@ def test_every_claim_stands_once_beside_its_figure_with_its_verdict(text):
     ]
     beside = {name: claim for name, claim in judged.items() if claim["figure"] in figures()}
     assert sorted(rows) == sorted(
-        (claim["figure"], name, claim["statement"], claim["state"].replace(" ", "-"), claim["state"])
+        (
+            claim["figure"],
+            name,
+            claim["statement"],
+            claim["state"].replace(" ", "-"),
+            claim["state"],
+        )
         for name, claim in beside.items()
     )
     assert {judged[name]["state"] for name in judged.keys() - beside.keys()} <= {"not run"}
@@ -134,8 +140,12 @@ def test_every_picture_looks_as_a_browser_draws_the_file(page, text):
     alike = {}
     with opened(page) as view:
         for path, (address, w, h) in list(shown.items())[::12]:
-            file = "data:image/svg+xml;base64," + base64.b64encode((ROOT / path).read_bytes()).decode()
-            ours, theirs = (np.array(view.evaluate(SQUARES, [source, w, h])) for source in (address, file))
+            file = (
+                "data:image/svg+xml;base64," + base64.b64encode((ROOT / path).read_bytes()).decode()
+            )
+            ours, theirs = (
+                np.array(view.evaluate(SQUARES, [source, w, h])) for source in (address, file)
+            )
             alike[path] = float(np.corrcoef(ours, theirs)[0, 1])
     assert len(alike) >= 5
     assert {path: value for path, value in alike.items() if value < 0.98} == {}
@@ -162,7 +172,9 @@ def test_the_contents_stay_while_one_reads(page, width):
 
 @pytest.mark.slow
 @needs_browser
-@pytest.mark.parametrize(("state", "kind"), [("fails", "all"), ("all", "theorem"), ("holds", "control")])
+@pytest.mark.parametrize(
+    ("state", "kind"), [("fails", "all"), ("all", "theorem"), ("holds", "control")]
+)
 def test_a_filter_shows_the_claims_that_it_names_and_their_figures_alone(page, state, kind):
     judged = json.loads((ROOT / "metrics" / "claims.json").read_text(encoding="utf-8"))
     wanted = {

@@ -17,7 +17,10 @@ SHOWN = ("index.html", "docs/gradual_rank.html", "docs/claims.html", "api/analys
 
 
 def test_every_page_of_the_documentation_is_on_the_site():
-    pages = [path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))]
+    pages = [
+        path.relative_to(ROOT).as_posix()
+        for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))
+    ]
     assert sorted(listed(PAGES)) == sorted(pages)
 
 
@@ -52,7 +55,10 @@ def test_a_browser_shows_the_pages_and_asks_for_nothing_outside(site, width):
         for page in SHOWN:
             view.goto(site + page)
             assert view.evaluate("document.documentElement.scrollWidth") <= width, page
-            assert view.evaluate("[...document.images].filter(i => !i.naturalWidth).map(i => i.src)") == [], page
+            assert (
+                view.evaluate("[...document.images].filter(i => !i.naturalWidth).map(i => i.src)")
+                == []
+            ), page
             assert view.locator("h1").count() >= 1, page
         view.goto(site + "docs/gradual_rank.html")
         assert view.locator("math").count() >= 1

@@ -26,19 +26,34 @@ def generator(seed: int, *purpose: str | int) -> torch.Generator:
 
 
 def write_run(
-    folder: Path, layout: Mapping[str, Any], snapshots: Sequence[Weights], steps: Sequence[Mapping[str, Any]]
+    folder: Path,
+    layout: Mapping[str, Any],
+    snapshots: Sequence[Weights],
+    steps: Sequence[Mapping[str, Any]],
 ) -> Path:
     """A run in a folder: its snapshots, its table of steps (rows with `snapshot`), their digests.
 
     `layout` has `family` and `matrices` (name to axes), and may have `products`, `gauge`, `cell` and `seeds`.
     """
     folder.mkdir(parents=True)
-    described = {"products": {}, "gauge": {}, "cell": {}, "seeds": [], **layout, "format": "transformer dynamics run 1"}
+    described = {
+        "products": {},
+        "gauge": {},
+        "cell": {},
+        "seeds": [],
+        **layout,
+        "format": "transformer dynamics run 1",
+    }
     for number, weights in enumerate(snapshots):
         held = {name: tensor.contiguous().clone() for name, tensor in weights.items()}
-        save_file(held, folder / f"snapshot-{number:04d}.safetensors", {"run": json.dumps(described)})
+        save_file(
+            held, folder / f"snapshot-{number:04d}.safetensors", {"run": json.dumps(described)}
+        )
     pd.DataFrame(steps).to_parquet(folder / "steps.parquet")
-    digests = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in sorted(folder.iterdir())]
+    digests = [
+        f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n"
+        for file in sorted(folder.iterdir())
+    ]
     (folder / "SHA256SUMS").write_text("".join(digests))
     return folder
 

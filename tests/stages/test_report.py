@@ -20,7 +20,9 @@ FIGURE = re.compile(
     r'(?s)<(section|details) class="figure" id="([^"]+)">(.*?)<figure><img src="data:image/webp;base64,([^"]+)" '
     r'width="(\d+)" height="(\d+)" alt="([^"]+)"[^>]*><figcaption>(.*?)</figcaption></figure>(.*?)\n</\1>'
 )
-CARD = re.compile(r'(?s)<div class="card"><a href="#([^"]+)"><img src="data:image/webp[^>]*></a>(.*?)</div>')
+CARD = re.compile(
+    r'(?s)<div class="card"><a href="#([^"]+)"><img src="data:image/webp[^>]*></a>(.*?)</div>'
+)
 
 
 def claim(family, figure, state, **others):
@@ -31,21 +33,40 @@ def claim(family, figure, state, **others):
         "command": f"dvc repro {family}_plot",
     }  # fmt: skip
     if state != "not run":
-        made |= {"value": 1.23456, "spread": 0.1234, "interval_95": [1.0, None], "n": 2, "cases": ["4", "joint"]}
+        made |= {
+            "value": 1.23456,
+            "spread": 0.1234,
+            "interval_95": [1.0, None],
+            "n": 2,
+            "cases": ["4", "joint"],
+        }
         made |= {"values": [1.5, None], "holds": state == "holds"}
     return made | others
 
 
 CLAIMS = {
     "b_holds": claim(
-        "vision", "plots/vision/toy/figures/b.svg", "holds", nulls={"a_fails": "beats", "gone": "not run"}
+        "vision",
+        "plots/vision/toy/figures/b.svg",
+        "holds",
+        nulls={"a_fails": "beats", "gone": "not run"},
     ),
-    "a_fails": claim("vision", "plots/vision/toy/figures/b.svg", "fails", expected="fails, because so", spread=None),
+    "a_fails": claim(
+        "vision",
+        "plots/vision/toy/figures/b.svg",
+        "fails",
+        expected="fails, because so",
+        spread=None,
+    ),
     "other": claim("own_family", "plots/own_family/figures/x.svg", "holds", command="make x"),
     "gone": claim("own_family", "plots/own_family/figures/none.svg", "not run"),
     "far": claim("vision", "published/long/figures/p.svg", "fails"),
 }
-FIGURES = ["plots/vision/toy/figures/a.svg", "plots/vision/toy/figures/b.svg", "plots/own_family/figures/x.svg"]
+FIGURES = [
+    "plots/vision/toy/figures/a.svg",
+    "plots/vision/toy/figures/b.svg",
+    "plots/own_family/figures/x.svg",
+]
 FIGURES += ["published/long/figures/p.svg"]
 COLOURS = {path: (10 + 60 * k, 90, 200 - 40 * k) for k, path in enumerate(FIGURES)}
 DRAWING = """<svg xmlns="http://www.w3.org/2000/svg" width="60pt" height="30pt" viewBox="0 0 60 30">
@@ -86,9 +107,19 @@ def report(stage, tmp_path):
         (tmp_path / "captions.yaml").write_text(json.dumps(captions))
         (tmp_path / "published/long/provenance.json").write_text(json.dumps(PROVENANCE))
         (tmp_path / "claims.json").write_text(json.dumps(CLAIMS | changes))
-        folders = [Path(folder) for folder in dict.fromkeys(path.rpartition("/")[0] for path in FIGURES)]
+        folders = [
+            Path(folder) for folder in dict.fromkeys(path.rpartition("/")[0] for path in FIGURES)
+        ]
         template = ROOT / "stages" / "report.html"
-        stage("report", {}, Path("claims.json"), Path("captions.yaml"), template, Path("report.html"), folders)
+        stage(
+            "report",
+            {},
+            Path("claims.json"),
+            Path("captions.yaml"),
+            template,
+            Path("report.html"),
+            folders,
+        )
         return (tmp_path / "report.html").read_text(encoding="utf-8")
 
     return make
@@ -101,7 +132,10 @@ def plain(text: str) -> str:
 
 def test_every_claim_has_a_row_with_all_that_its_verdict_says(report):
     found = ROW.findall(report())
-    assert {(state, kind) for _, state, kind, _ in found} == {("holds", "theorem"), ("fails", "theorem")}
+    assert {(state, kind) for _, state, kind, _ in found} == {
+        ("holds", "theorem"),
+        ("fails", "theorem"),
+    }
     rows = {name: [plain(cell) for cell in CELL.findall(row)] for name, _, _, row in found}
     value = "(2) cases 4: 1.5, joint: –"
     assert rows == {
@@ -167,7 +201,9 @@ def test_a_finding_without_its_figure_or_claim_is_refused(report, changed, messa
 
 def test_what_is_said_of_a_figure_must_be_known(report):
     figures = {"a": {"title": "A", "captoin": "See a."}}
-    with pytest.raises(InputError, match=r"captions.yaml.families.vision.figures.a: unknown key 'captoin', wanted"):
+    with pytest.raises(
+        InputError, match=r"captions.yaml.families.vision.figures.a: unknown key 'captoin', wanted"
+    ):
         report({"findings": [], "families": {"vision": {**SAID, "figures": figures}}})
 
 
@@ -197,7 +233,11 @@ def test_every_item_of_a_paper_stands_in_its_order_with_whose_claims_hold():
         "j": where("algorithm 1", "control"),
     }
     counted = [
-        (row["item"], *(" ".join(row["counts"][who]) for who in ("paper", "ours", "controls")), row["name"])
+        (
+            row["item"],
+            *(" ".join(row["counts"][who]) for who in ("paper", "ours", "controls")),
+            row["name"],
+        )
         for row in items_of(claims)
     ]
     assert counted == [
@@ -244,23 +284,35 @@ def test_a_published_run_says_where_it_comes_from_and_the_rest_comes_before_it(r
     assert "<h3>toy</h3>" in before
     assert "<h3>own_family</h3>" not in before
     said = plain(after[: after.index("<details>")])
-    assert "long 4.69 epochs on a <GPU> in 0.12 h; augmentation: none; seeds: 7, 1; commit 0123456789 ; dvc 'x'" in said
+    assert (
+        "long 4.69 epochs on a <GPU> in 0.12 h; augmentation: none; seeds: 7, 1; commit 0123456789 ; dvc 'x'"
+        in said
+    )
     [params] = re.findall("(?s)<pre>(.*?)</pre>", after)
-    assert json.loads(html.unescape(params)) == {name: PROVENANCE[name] for name in ("versions", "params")}
+    assert json.loads(html.unescape(params)) == {
+        name: PROVENANCE[name] for name in ("versions", "params")
+    }
 
 
 def test_what_was_not_run_is_listed(report):
     listed = report().partition('<h2 id="not-run">')[2]
-    assert re.findall("<li>(.*?)</li>", listed) == ["not run &amp; &lt;own_family&gt; <small>theorem 1</small>"]
+    assert re.findall("<li>(.*?)</li>", listed) == [
+        "not run &amp; &lt;own_family&gt; <small>theorem 1</small>"
+    ]
 
 
 def test_a_claim_whose_figure_is_not_there_is_refused(report):
-    with pytest.raises(InputError, match=r"claims.json: b_holds: wanted one of the figures .*, got plots/nowhere.svg"):
+    with pytest.raises(
+        InputError,
+        match=r"claims.json: b_holds: wanted one of the figures .*, got plots/nowhere.svg",
+    ):
         report(b_holds=claim("vision", "plots/nowhere.svg", "holds"))
 
 
 def test_what_is_no_verdict_is_refused(report):
-    with pytest.raises(InputError, match=r"claims.json: wanted claims with bar, command, .*, where, got 'gain'"):
+    with pytest.raises(
+        InputError, match=r"claims.json: wanted claims with bar, command, .*, where, got 'gain'"
+    ):
         report(gain={"cases": ["0"], "values": [1.0]})
 
 
@@ -270,4 +322,12 @@ def test_a_folder_without_figures_is_refused(stage, tmp_path):
     (tmp_path / "plots").mkdir()
     template = ROOT / "stages" / "report.html"
     with pytest.raises(InputError, match="plots: wanted figures, got none"):
-        stage("report", {}, Path("claims.json"), Path("captions.yaml"), template, Path("out.html"), [Path("plots")])
+        stage(
+            "report",
+            {},
+            Path("claims.json"),
+            Path("captions.yaml"),
+            template,
+            Path("out.html"),
+            [Path("plots")],
+        )

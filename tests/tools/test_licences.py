@@ -8,7 +8,9 @@ from tools.licences import PIN
 
 
 def test_every_package_of_the_lock_has_a_licence_on_the_page():
-    listed = re.findall(r"^\| (\S+) \| (.+) \|$", (ROOT / "docs" / "licences.md").read_text(), re.MULTILINE)
+    listed = re.findall(
+        r"^\| (\S+) \| (.+) \|$", (ROOT / "docs" / "licences.md").read_text(), re.MULTILINE
+    )
     named = {name: licence for name, licence in listed if name != "Package"}
     assert list(named) == [name for name, _ in PIN.findall((ROOT / "requirements.txt").read_text())]
     assert all(licence.strip() for licence in named.values())

@@ -11,7 +11,10 @@ from lib.training.attention import PRODUCTS, attention, merge_heads, project
 @pytest.fixture
 def weights():
     g = torch.Generator().manual_seed(0)
-    return {name: torch.randn(3, 6, 2, generator=g, dtype=torch.float64) for name in ("W_Q", "W_K", "W_V", "W_O")}
+    return {
+        name: torch.randn(3, 6, 2, generator=g, dtype=torch.float64)
+        for name in ("W_Q", "W_K", "W_V", "W_O")
+    }
 
 
 @pytest.fixture
@@ -47,7 +50,10 @@ def test_the_output_of_a_head_is_that_of_its_W_KQ_and_W_VO(weights, tokens):  # 
     W_KQ, W_VO = product(weights, "W_KQ"), product(weights, "W_VO")
     for head in range(3):
         logits = X_query @ W_KQ[head].T @ X.mT / math.sqrt(2)
-        close(attention(X_query, X, **one_head(weights, head)), torch.softmax(logits, -1) @ X @ W_VO[head])
+        close(
+            attention(X_query, X, **one_head(weights, head)),
+            torch.softmax(logits, -1) @ X @ W_VO[head],
+        )
 
 
 def test_heads_add_up(weights, tokens):
@@ -65,7 +71,9 @@ def test_attention_depends_on_the_products_alone(weights, tokens):
         "W_V": weights["W_V"] @ N,
         "W_O": weights["W_O"] @ torch.linalg.inv(N).mT,
     }
-    torch.testing.assert_close(attention(*tokens, **other), attention(*tokens, **weights), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(
+        attention(*tokens, **other), attention(*tokens, **weights), rtol=1e-9, atol=1e-9
+    )
 
 
 def test_merged_heads_stand_side_by_side(weights):
@@ -78,4 +86,7 @@ def test_merged_heads_stand_side_by_side(weights):
 def test_the_fused_kernel_of_other_devices_does_the_same(weights, tokens):
     Q, K, V = (project(tokens[1], weights[name]) for name in ("W_Q", "W_K", "W_V"))
     Z = torch.nn.functional.scaled_dot_product_attention(Q, K, V)
-    close(attention(tokens[1], tokens[1], **weights), Z.transpose(1, 2).flatten(2) @ merge_heads(weights["W_O"]).T)
+    close(
+        attention(tokens[1], tokens[1], **weights),
+        Z.transpose(1, 2).flatten(2) @ merge_heads(weights["W_O"]).T,
+    )

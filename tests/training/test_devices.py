@@ -18,7 +18,9 @@ def two_gpus(monkeypatch):
     made = SimpleNamespace(deterministic=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda mode: setattr(made, "deterministic", mode))
+    monkeypatch.setattr(
+        torch, "use_deterministic_algorithms", lambda mode: setattr(made, "deterministic", mode)
+    )
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
     return made

@@ -14,18 +14,25 @@ def parabola(weights, x):
 
 def quadratic(weights):
     rates = {"W": 1.0, "V": 3.0}
-    loss = torch.stack([rate * weights[name].square().sum() / 2 for name, rate in rates.items()]).sum()
+    loss = torch.stack(
+        [rate * weights[name].square().sum() / 2 for name, rate in rates.items()]
+    ).sum()
     return loss, {name: rate * weights[name] for name, rate in rates.items()}
 
 
 @pytest.fixture
 def start():
-    return {"W": torch.ones(2, dtype=torch.float64), "V": torch.full((1,), 2.0, dtype=torch.float64)}
+    return {
+        "W": torch.ones(2, dtype=torch.float64),
+        "V": torch.full((1,), 2.0, dtype=torch.float64),
+    }
 
 
 def test_descent_on_a_parabola_is_geometric():
     start = {"w": torch.tensor([1.0, 2.0], dtype=torch.float64), "fixed": torch.ones(1)}
-    steps = list(gradient_descent(parabola, start, 0.1, [(torch.zeros(2, dtype=torch.float64),)] * 5))
+    steps = list(
+        gradient_descent(parabola, start, 0.1, [(torch.zeros(2, dtype=torch.float64),)] * 5)
+    )
     assert [step.number for step in steps] == [0, 1, 2, 3, 4]
     for step in steps:
         torch.testing.assert_close(step.weights["w"], start["w"] * 0.9**step.number)
@@ -40,7 +47,9 @@ def test_it_is_torchs_sgd():
     batches = [(torch.randn(3, generator=g),) for _ in range(6)]
     w = torch.zeros(3, requires_grad=True)
     rule = torch.optim.SGD([w], lr=0.3)
-    for step, batch in zip(gradient_descent(parabola, {"w": torch.zeros(3)}, 0.3, batches), batches, strict=True):
+    for step, batch in zip(
+        gradient_descent(parabola, {"w": torch.zeros(3)}, 0.3, batches), batches, strict=True
+    ):
         rule.zero_grad()
         parabola({"w": w}, *batch)[0].backward()
         rule.step()

@@ -14,7 +14,10 @@ from lib.training.sgd import State, newton_schulz, saved_steps, sgd, warmup_cosi
 
 N_STEPS, WARMUP, RATE = 20, 5, 0.03
 OPTIMIZERS = ["adam", "adamw", "sgd", "muon"]
-RULES = {"adamw": {"weight_decay": 0.1}, "muon": {"matrices": {"A": 2}}}  # what is given to each besides its name
+RULES = {
+    "adamw": {"weight_decay": 0.1},
+    "muon": {"matrices": {"A": 2}},
+}  # what is given to each besides its name
 
 
 def loss(weights, X, y):
@@ -42,7 +45,12 @@ def copied(state):
 
 def trained(start, batches, optimizer, n_steps=N_STEPS):
     """Copies of all states."""
-    rule = {"optimizer": optimizer, "learning_rate": RATE, "warmup_steps": WARMUP, **RULES.get(optimizer, {})}
+    rule = {
+        "optimizer": optimizer,
+        "learning_rate": RATE,
+        "warmup_steps": WARMUP,
+        **RULES.get(optimizer, {}),
+    }
     return [copied(state) for state in sgd(loss, start, batches, n_steps, **rule)]
 
 
@@ -52,9 +60,14 @@ def hand_loop(weights, batches, optimizer):
     if optimizer == "muon":
         rules = [PlainMuon([weights["A"]]), torch.optim.Adam([weights["b"]], lr=RATE)]
     else:
-        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[optimizer]
+        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[
+            optimizer
+        ]
         rules = [kind(weights.values(), lr=RATE, **RULES.get(optimizer, {}))]
-    schedules = [torch.optim.lr_scheduler.LambdaLR(r, lambda step: warmup_cosine(step, WARMUP, N_STEPS)) for r in rules]
+    schedules = [
+        torch.optim.lr_scheduler.LambdaLR(r, lambda step: warmup_cosine(step, WARMUP, N_STEPS))
+        for r in rules
+    ]
     for batch in batches:
         value = loss(weights, *batch)
         for rule in rules:
@@ -81,7 +94,12 @@ class PlainMuon(torch.optim.Optimizer):
                 ahead = 0.05 * W.grad + 0.95 * mean
                 with torch.no_grad():
                     for part, change in zip(self.cut(W), self.cut(ahead), strict=True):
-                        part -= group["lr"] * 0.2 * max(part.shape) ** 0.5 * torch.from_numpy(by_svd(change.numpy()))
+                        part -= (
+                            group["lr"]
+                            * 0.2
+                            * max(part.shape) ** 0.5
+                            * torch.from_numpy(by_svd(change.numpy()))
+                        )
 
 
 def by_svd(G):
@@ -99,7 +117,10 @@ def test_newton_schulz_moves_the_singular_values_towards_one_and_leaves_the_vect
     found = newton_schulz(G)
     wanted = np.stack([by_svd(g) for g in G.reshape(-1, *shape[-2:]).numpy()]).reshape(shape)
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-9, atol=1e-12)
-    large = np.linalg.svd(G.numpy(), compute_uv=False) > 0.01 * torch.linalg.matrix_norm(G).unsqueeze(-1).numpy()
+    large = (
+        np.linalg.svd(G.numpy(), compute_uv=False)
+        > 0.01 * torch.linalg.matrix_norm(G).unsqueeze(-1).numpy()
+    )
     sigma = np.linalg.svd(found.numpy(), compute_uv=False)[large]
     assert ((sigma > 0.68) & (sigma < 1.14)).all()
     assert found.dtype == G.dtype
@@ -182,7 +203,9 @@ def test_an_adam_step_is_the_one_of_the_paper():
     b = weights["b"].clone().requires_grad_()
     g = torch.autograd.grad(loss({**weights, "b": b}, *batch), b)[0]
     (state, *_) = trained(State(0, weights), [batch], "adam")
-    moved = RATE / WARMUP * g / (g.abs() + 1e-8)  # the moments of one gradient, their bias corrected
+    moved = (
+        RATE / WARMUP * g / (g.abs() + 1e-8)
+    )  # the moments of one gradient, their bias corrected
     torch.testing.assert_close(weights["b"] - state.weights["b"], moved, rtol=1e-10, atol=0)
 
 
@@ -204,7 +227,9 @@ def test_adam_without_its_moments_goes_elsewhere():
     weights, batches = problem(torch.float32)
     through = trained(State(0, weights), batches, "adam")
     forgetful = State(6, through[5].weights)
-    assert not torch.equal(trained(forgetful, batches[6:], "adam")[-1].weights["A"], through[-1].weights["A"])
+    assert not torch.equal(
+        trained(forgetful, batches[6:], "adam")[-1].weights["A"], through[-1].weights["A"]
+    )
 
 
 def test_the_start_is_left_as_it_was():
@@ -266,7 +291,9 @@ def test_the_saved_steps_rise_from_zero_to_the_last(n_steps, every):
 def test_a_state_is_made_again_from_its_tensors(optimizer):
     weights, batches = problem(torch.float64)
     state = trained(State(0, weights), batches, optimizer, 3)[-1]
-    found = State.from_tensors(3, {**state.tensors(), "of another": torch.ones(1)}, torch.device("cpu"))
+    found = State.from_tensors(
+        3, {**state.tensors(), "of another": torch.ones(1)}, torch.device("cpu")
+    )
     assert found.step == 3
     assert torch.equal(found.loss, state.loss)
     for one, other in ((found.weights, state.weights), (found.moments, state.moments)):

@@ -25,7 +25,9 @@ def test_tensors_are_put_together_and_apart(n):
 @pytest.mark.parametrize("n", [1, 3])
 def test_each_loss_and_its_gradient_are_those_alone(n):
     made, draw = parts(n), torch.Generator().manual_seed(1)
-    batches = [(torch.randn(5, 4, generator=draw), torch.randn(5, 3, generator=draw)) for _ in range(n)]
+    batches = [
+        (torch.randn(5, 4, generator=draw), torch.randn(5, 3, generator=draw)) for _ in range(n)
+    ]
 
     def loss(weights, X, y):
         return ((torch.tanh(X @ weights["A"]) - y) ** 2).mean()
@@ -48,7 +50,11 @@ def test_each_loss_and_its_gradient_are_those_alone(n):
 
 
 def test_what_compiles_is_the_loss_of_all():
-    losses = Losses(lambda weights, x: weights["A"].sum() * x, 2, wrap=lambda each: lambda *given: 3 * each(*given))
+    losses = Losses(
+        lambda weights, x: weights["A"].sum() * x,
+        2,
+        wrap=lambda each: lambda *given: 3 * each(*given),
+    )
     whole = {"A": torch.tensor([[1.0], [2.0]])}
     assert losses(whole, torch.tensor([1.0, 10.0])).item() == 63
     assert losses(whole, torch.tensor([2.0, 20.0])).item() == 126

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from scipy.linalg import expm
 
-from lib.training.stiff_flow import StalledError, Step, along, crossing_of, first_crossing, stiff_flow, until_positive
+from lib.training.stiff_flow import (
+    StalledError,
+    Step,
+    along,
+    crossing_of,
+    first_crossing,
+    stiff_flow,
+    until_positive,
+)
 
 
 def last(steps):
@@ -14,7 +22,9 @@ def last(steps):
     return step
 
 
-@pytest.mark.parametrize(("method", "rtol"), [("LSODA", 1e-5), ("LSODA", 1e-8), ("LSODA", 1e-11), ("BDF", 1e-8)])
+@pytest.mark.parametrize(
+    ("method", "rtol"), [("LSODA", 1e-5), ("LSODA", 1e-8), ("LSODA", 1e-11), ("BDF", 1e-8)]
+)
 def test_a_linear_flow_is_the_matrix_exponential(method, rtol):
     A = np.array([[-1.0, 2.0, 0.0], [-2.0, -1.0, 0.5], [0.0, 0.5, -3.0]])
     start = np.array([1.0, -1.0, 2.0])
@@ -26,7 +36,9 @@ def test_a_linear_flow_is_the_matrix_exponential(method, rtol):
 def test_a_stiff_flow_takes_few_steps():
     rates = np.array([-1.0, -1e6])
     for jacobian in (None, lambda x: np.diag(rates)):
-        steps = list(stiff_flow(lambda x: rates * x, jacobian, np.ones(2), 10.0, rtol=1e-6, atol=1e-9))
+        steps = list(
+            stiff_flow(lambda x: rates * x, jacobian, np.ones(2), 10.0, rtol=1e-6, atol=1e-9)
+        )
         assert len(steps) < 1000
         assert steps[-1].state[0] == pytest.approx(math.exp(-10), rel=1e-3)
 
@@ -40,7 +52,9 @@ def test_the_path_between_steps_is_as_good_as_the_steps():
 @pytest.mark.parametrize("method", ["LSODA", "BDF"])
 def test_a_flow_may_end_a_rounding_after_a_step(method):
     def steps(end):
-        return list(stiff_flow(lambda x: -x, None, np.ones(1), end, rtol=1e-6, atol=1e-9, method=method))
+        return list(
+            stiff_flow(lambda x: -x, None, np.ones(1), end, rtol=1e-6, atol=1e-9, method=method)
+        )
 
     for step in steps(30.0)[1:-1]:
         end = np.nextafter(step.time, np.inf)
@@ -50,7 +64,9 @@ def test_a_flow_may_end_a_rounding_after_a_step(method):
 def test_a_crossing_is_found_within_its_step():
     for step in stiff_flow(lambda x: -x, None, np.ones(1), 3.0, rtol=1e-10, atol=1e-10):
         if step.state[0] < 0.5:
-            assert first_crossing(step, lambda x: 0.5 - float(x[0])) == pytest.approx(math.log(2), rel=1e-8)
+            assert first_crossing(step, lambda x: 0.5 - float(x[0])) == pytest.approx(
+                math.log(2), rel=1e-8
+            )
             return
     raise AssertionError("it falls below a half")
 

@@ -100,16 +100,24 @@ def difference(found: Tensor, wanted: Tensor) -> int:
 
 def noise(n: int, height: int, width: int, seed: int, low: int = 0, high: int = 255) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randint(low, high + 1, (n, 3, height, width), dtype=torch.uint8, generator=generator)
+    return torch.randint(
+        low, high + 1, (n, 3, height, width), dtype=torch.uint8, generator=generator
+    )
 
 
 def pictures(height: int, width: int) -> Tensor:
     """Flat and nearly flat channels, pieces of a photograph, noise, and duller and duller noise."""
     china = torch.from_numpy(load_sample_image("china.jpg").copy()).permute(2, 0, 1)
     pieces = china.unfold(1, height, 97).unfold(2, width, 123).flatten(1, 2).transpose(0, 1)
-    dull = torch.cat([noise(1, height, width, seed, 5 * seed, 255 - 7 * seed) for seed in range(20)])
+    dull = torch.cat(
+        [noise(1, height, width, seed, 5 * seed, 255 - 7 * seed) for seed in range(20)]
+    )
     edge = torch.stack(
-        [torch.zeros(3, height, width), torch.full((3, height, width), 255), torch.ones(3, height, width)]
+        [
+            torch.zeros(3, height, width),
+            torch.full((3, height, width), 255),
+            torch.ones(3, height, width),
+        ]
     )
     edge[2, :, 0, 0] = torch.tensor([0, 2, 255])
     return torch.cat([edge.byte(), pieces, noise(4, height, width, 100), dull])
@@ -135,14 +143,18 @@ def test_a_blend_equals_pillows_for_every_pair_of_values_at_every_magnitude():
     other = Image.fromarray(every[0].permute(2, 1, 0).numpy())
     for factor in factors:
         wanted = with_pillow(lambda image, factor=factor: Image.blend(other, image, factor), every)
-        assert difference(blend(every.mT, every, factor), wanted) <= BLEND_TOLERANCE, f"factor {factor}"
+        assert difference(blend(every.mT, every, factor), wanted) <= BLEND_TOLERANCE, (
+            f"factor {factor}"
+        )
 
 
 def test_autocontrast_equals_pillows_from_many_lowest_to_many_highest_values():
     low, high = torch.triu_indices(256, 256)[:, ::29]
     ramp = low[:, None] + (high - low)[:, None] * torch.arange(18) // 17
     images = ramp.byte().view(-1, 1, 3, 6).expand(-1, 3, 3, 6)
-    assert torch.equal(lib.vision.augmentation.autocontrast(images), with_pillow(ImageOps.autocontrast, images))
+    assert torch.equal(
+        lib.vision.augmentation.autocontrast(images), with_pillow(ImageOps.autocontrast, images)
+    )
 
 
 def test_the_ranges_are_those_of_torchvision_for_images_of_32_pixels():
@@ -189,18 +201,23 @@ def test_each_operation_and_each_sign_occurs_equally_often():
             result = change(image, level).numpy().tobytes()
             outcomes[result] = outcomes.get(result, 0) + n / 28
     assert len(outcomes) == 9 * 2 + 5  # nine operations have a sign
-    found = randaugment(image.expand(n, -1, -1, -1), RandAugment(1, 15), torch.Generator().manual_seed(0))
+    found = randaugment(
+        image.expand(n, -1, -1, -1), RandAugment(1, 15), torch.Generator().manual_seed(0)
+    )
     kinds, counts = found.flatten(1).unique(dim=0, return_counts=True)
     expected = torch.tensor([outcomes[kind.numpy().tobytes()] for kind in kinds])
     assert len(kinds) == len(outcomes)
-    assert ((counts - expected).square() / expected).sum() < 48.3  # χ² with 22 degrees of freedom, 1 in 1000
+    assert (
+        (counts - expected).square() / expected
+    ).sum() < 48.3  # χ² with 22 degrees of freedom, 1 in 1000
 
 
 def test_the_generator_alone_decides():
     images = noise(64, 8, 8, 0)
     before, state = images.clone(), torch.get_rng_state()
     first, again, other = (
-        randaugment(images, RandAugment(2, 9), torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)
+        randaugment(images, RandAugment(2, 9), torch.Generator().manual_seed(seed))
+        for seed in (0, 0, 1)
     )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
@@ -212,7 +229,9 @@ def test_the_chunk_changes_no_bit(monkeypatch):
     images = noise(300, 8, 8, 0)
     whole = randaugment(images, RandAugment(2, 9), torch.Generator().manual_seed(0))
     monkeypatch.setattr(lib.vision.augmentation, "CHUNK", 3 * 8 * 8 * 4)
-    assert torch.equal(randaugment(images, RandAugment(2, 9), torch.Generator().manual_seed(0)), whole)
+    assert torch.equal(
+        randaugment(images, RandAugment(2, 9), torch.Generator().manual_seed(0)), whole
+    )
 
 
 @pytest.mark.parametrize(("n", "n_operations"), [(5, 0), (0, 2)])
@@ -228,14 +247,20 @@ def test_a_gpu_gives_the_same_bits():
         for change, levels in operations(magnitude, 32, 32):
             for level in levels:
                 found = change(images.cuda(), level).cpu()
-                assert torch.equal(found, change(images, level)), f"{change.__name__}, level {level}"
+                assert torch.equal(found, change(images, level)), (
+                    f"{change.__name__}, level {level}"
+                )
 
 
 @pytest.mark.parametrize(
-    "images", [torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.zeros(4, 3, 8, 8)], ids=["grey", "float"]
+    "images",
+    [torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.zeros(4, 3, 8, 8)],
+    ids=["grey", "float"],
 )
 def test_other_than_colour_images_in_bytes_are_refused(images):
-    with pytest.raises(ValueError, match=r"wanted uint8 images \[n, 3, height, width\], got torch.*\[4, "):
+    with pytest.raises(
+        ValueError, match=r"wanted uint8 images \[n, 3, height, width\], got torch.*\[4, "
+    ):
         randaugment(images, RandAugment(2, 9), torch.Generator())
 
 

@@ -11,7 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lib.vision.cifar import OFFICIAL, Batch, Official, archive_batches, folder_batches, parse_batch, read_cifar
+from lib.vision.cifar import (
+    OFFICIAL,
+    Batch,
+    Official,
+    archive_batches,
+    folder_batches,
+    parse_batch,
+    read_cifar,
+)
 
 
 def short(text: bytes) -> bytes:
@@ -30,8 +38,13 @@ def official_pickle(images: np.ndarray, labels: list[int], key: bytes = b"labels
             b"K\x00\x85U\x01b\x87Rq\x04(K\x01K"
             + bytes([n])
             + b"M\x00\x0c\x86cnumpy\ndtype\nq\x05U\x02u1K\x00K\x01\x87R",
-            b"q\x06(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89T" + (n * 3072).to_bytes(4, "little"),
-            images.tobytes() + b"tb" + short(b"filenames") + b"](" + short(b"leptodactylus_pentadactylus_s_000004.png"),
+            b"q\x06(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89T"
+            + (n * 3072).to_bytes(4, "little"),
+            images.tobytes()
+            + b"tb"
+            + short(b"filenames")
+            + b"]("
+            + short(b"leptodactylus_pentadactylus_s_000004.png"),
             b"eu.",
         ]
     )
@@ -43,7 +56,13 @@ def pictures(n: int, seed: int) -> np.ndarray:
 
 IMAGES = [pictures(3, 0), pictures(3, 1), pictures(2, 2)]
 LABELS = [[9, 0, 3], [1, 1, 5], [2, 7]]
-FILES = dict(zip(("data_batch_1", "data_batch_2", "test_batch"), map(official_pickle, IMAGES, LABELS), strict=True))
+FILES = dict(
+    zip(
+        ("data_batch_1", "data_batch_2", "test_batch"),
+        map(official_pickle, IMAGES, LABELS),
+        strict=True,
+    )
+)
 
 
 @pytest.fixture
@@ -53,7 +72,9 @@ def official(monkeypatch) -> Official:
         Batch(name, len(labels), len(FILES[name]), hashlib.md5(FILES[name]).hexdigest())
         for name, labels in zip(FILES, LABELS, strict=True)
     ]
-    small = dataclasses.replace(OFFICIAL["cifar10"], train=tuple(batches[:2]), test=tuple(batches[2:]))
+    small = dataclasses.replace(
+        OFFICIAL["cifar10"], train=tuple(batches[:2]), test=tuple(batches[2:])
+    )
     monkeypatch.setitem(OFFICIAL, "cifar10", small)
     return small
 
@@ -93,7 +114,9 @@ def test_the_fine_labels_are_those_read_of_cifar100():
 
 def test_the_reader_agrees_with_numpys_own_unpickling():
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # some numpy versions grumble at the names and numbers of old ones
+        warnings.simplefilter(
+            "ignore"
+        )  # some numpy versions grumble at the names and numbers of old ones
         batch = pickle.loads(FILES["data_batch_1"], encoding="bytes")
     images, labels = parse(FILES["data_batch_1"])
     assert np.array_equal(images.reshape(3, 3072), batch[b"data"])
@@ -110,7 +133,9 @@ def test_a_missing_file_is_named(folder):
 def test_a_truncated_file_is_told_by_its_length(folder, length):
     content = FILES["data_batch_2"][:length]
     (folder / "data_batch_2").write_bytes(content)
-    with pytest.raises(ValueError, match=rf"data_batch_2 \(\d+ bytes, MD5 .* got {len(content)} bytes: cut short"):
+    with pytest.raises(
+        ValueError, match=rf"data_batch_2 \(\d+ bytes, MD5 .* got {len(content)} bytes: cut short"
+    ):
         read_cifar(folder, "cifar10")
 
 
@@ -130,7 +155,9 @@ def test_a_single_altered_byte_is_noticed(folder):
 
 def test_swapped_files_are_called_by_their_names(folder):
     (folder / "data_batch_1").write_bytes(FILES["data_batch_2"])
-    with pytest.raises(ValueError, match=r"wanted the official data_batch_1 .* got the official data_batch_2 under"):
+    with pytest.raises(
+        ValueError, match=r"wanted the official data_batch_1 .* got the official data_batch_2 under"
+    ):
         read_cifar(folder, "cifar10")
 
 
@@ -152,13 +179,19 @@ def test_swapped_files_are_called_by_their_names(folder):
     ],
 )
 def test_what_is_not_a_batch_is_refused(content):
-    with pytest.raises(ValueError, match="here: wanted a pickled batch of 3 images with labels, got: "):
+    with pytest.raises(
+        ValueError, match="here: wanted a pickled batch of 3 images with labels, got: "
+    ):
         parse(content)
 
 
 def test_a_batch_cut_anywhere_is_refused():
     content = FILES["data_batch_1"]
-    ends = [*range(200), *range(200, len(content) - 100, 997), *range(len(content) - 100, len(content))]
+    ends = [
+        *range(200),
+        *range(200, len(content) - 100, 997),
+        *range(len(content) - 100, len(content)),
+    ]
     for end in ends:
         with pytest.raises(ValueError, match="here: wanted a pickled batch"):
             parse(content[:end])
@@ -187,12 +220,20 @@ def hostile(mark: Path) -> dict[str, bytes]:
             for p in range(pickle.HIGHEST_PROTOCOL + 1)
         },
         "builtins.eval": pickle.dumps(Reduced(eval, code)),
-        "builtins.exec of Python 2": b"c__builtin__\neval\n(U" + bytes([len(code)]) + code.encode() + b"tR.",
-        "nested": pickle.dumps({b"data": [(Reduced(getattr, Reduced(__import__, "os"), "system"),)]}),
+        "builtins.exec of Python 2": b"c__builtin__\neval\n(U"
+        + bytes([len(code)])
+        + code.encode()
+        + b"tR.",
+        "nested": pickle.dumps(
+            {b"data": [(Reduced(getattr, Reduced(__import__, "os"), "system"),)]}
+        ),
         "inst": b"(S'" + command + b"'\nios\nsystem\n.",
         "obj": b"(cos\nsystem\nS'" + command + b"'\no.",
         "a numpy function": b"cnumpy\nsave\n(S'" + str(mark).encode() + b"'\nK\x00tR.",
-        "a numpy method": b"\x80\x04\x8c\x05numpy\x8c\x0endarray.tofile\x93(" + array + short(bytes(mark)) + b"tR.",
+        "a numpy method": b"\x80\x04\x8c\x05numpy\x8c\x0endarray.tofile\x93("
+        + array
+        + short(bytes(mark))
+        + b"tR.",
         "within the array's state": array + b"(" + b"cos\nsystem\n(S'" + command + b"'\ntRtb.",
         "a persistent id": b"Pos.system\n.",
         "an extension": b"\x82\x01.",
@@ -210,7 +251,13 @@ def test_a_hostile_pickle_is_refused_and_not_run(name, tmp_path):
 def test_the_hostile_pickles_are_hostile(tmp_path):
     mark = tmp_path / "mark"
     pickles = hostile(mark)
-    for name in ("os.system, protocol 2", "builtins.eval", "builtins.exec of Python 2", "inst", "obj"):
+    for name in (
+        "os.system, protocol 2",
+        "builtins.eval",
+        "builtins.exec of Python 2",
+        "inst",
+        "obj",
+    ):
         pickle.loads(pickles[name])
         assert mark.exists(), name
         mark.unlink()
@@ -258,7 +305,13 @@ def test_of_the_folder_only_the_official_files_are_read(folder):
 
 def test_a_truncated_or_foreign_archive_is_refused(archive):
     content = archive.read_bytes()
-    foreign = [content[:-1000], content[: len(content) // 2], content[:5], b"", b"<html>please log in</html>"]
+    foreign = [
+        content[:-1000],
+        content[: len(content) // 2],
+        content[:5],
+        b"",
+        b"<html>please log in</html>",
+    ]
     flipped = bytearray(content)
     flipped[len(content) // 2] ^= 255
     for broken in [*foreign, bytes(flipped)]:
@@ -279,5 +332,7 @@ def test_an_altered_file_in_an_archive_is_refused(official, tmp_path):
     members = {f"{official.folder}/{name}": content for name, content in FILES.items()}
     members[f"{official.folder}/data_batch_2"] = b"x" * 10_000_000
     archive = archive_of(tmp_path / "archive.tar.gz", members)
-    with pytest.raises(ValueError, match="cifar-10-batches-py/data_batch_2: wanted the official data_batch_2"):
+    with pytest.raises(
+        ValueError, match="cifar-10-batches-py/data_batch_2: wanted the official data_batch_2"
+    ):
         dict(archive_batches(archive, "cifar10"))

@@ -33,9 +33,15 @@ def test_no_digit_is_lost_and_none_changes_its_label(digits):
     from sklearn.datasets import load_digits
 
     def rows(images, labels):
-        return np.column_stack([np.asarray(images).reshape(-1, 64), np.asarray(labels)]).astype(int).tolist()
+        return (
+            np.column_stack([np.asarray(images).reshape(-1, 64), np.asarray(labels)])
+            .astype(int)
+            .tolist()
+        )
 
-    found = rows(digits["train_images"], digits["train_labels"]) + rows(digits["test_images"], digits["test_labels"])
+    found = rows(digits["train_images"], digits["train_labels"]) + rows(
+        digits["test_images"], digits["test_labels"]
+    )
     bunch = load_digits()
     assert sorted(found) == sorted(rows(bunch["images"], bunch["target"]))
 
@@ -56,7 +62,14 @@ def test_a_seed_splits_the_digits_always_alike_and_another_otherwise(folder, dig
 @pytest.mark.filterwarnings("ignore:loadtxt. input contained no data")
 @pytest.mark.parametrize(
     "content",
-    [None, b"", b"no gzip", digits_file().read_bytes()[:-100], gzip.compress(b"1,2\n3,4\n"), gzip.compress(b"a,b\n")],
+    [
+        None,
+        b"",
+        b"no gzip",
+        digits_file().read_bytes()[:-100],
+        gzip.compress(b"1,2\n3,4\n"),
+        gzip.compress(b"a,b\n"),
+    ],
     ids=["no file", "empty", "no gzip", "cut short", "another table", "a table of text"],
 )
 def test_a_file_that_is_not_the_digits_is_refused(tmp_path, content):

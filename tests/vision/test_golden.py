@@ -19,7 +19,9 @@ def trained(tmp_path_factory):
     """Twelve steps of Adam on digits, from seed 0, at init scale 1; the initial weights, the last, the losses."""
     folder = tmp_path_factory.mktemp("digits")
     (folder / "digits.csv.gz").write_bytes(digits_file().read_bytes())
-    images = Images(**{name: torch.from_numpy(array) for name, array in read_digits(folder, 360, 0).items()})
+    images = Images(
+        **{name: torch.from_numpy(array) for name, array in read_digits(folder, 360, 0).items()}
+    )
     statistics = channel_statistics(images.train_images)
     model = ViT(patch_size=2, d_model=16, n_heads=2, d_head=8, d_mlp=16, n_layers=2)
     initial = model.initial_weights((1, 8, 8), 10, 1.0, "layers", generator(0, "weights"))
@@ -27,8 +29,16 @@ def trained(tmp_path_factory):
     def loss(weights, x, y):
         return cross_entropy(logits(weights, standardise(x, *statistics)), y)
 
-    feed = batches(images.train_images, images.train_labels, 32, lambda x, _: x, lambda p, e: generator(0, p, e))
-    states = sgd(loss, State(0, initial), feed, 12, optimizer="adam", learning_rate=1e-2, warmup_steps=4)
+    feed = batches(
+        images.train_images,
+        images.train_labels,
+        32,
+        lambda x, _: x,
+        lambda p, e: generator(0, p, e),
+    )
+    states = sgd(
+        loss, State(0, initial), feed, 12, optimizer="adam", learning_rate=1e-2, warmup_steps=4
+    )
     losses = []
     for state in states:
         losses.append(float(state.loss))

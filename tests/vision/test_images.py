@@ -45,9 +45,18 @@ def test_a_data_set_comes_back_as_it_was_written(tmp_path):
     [
         ({"train_labels": None}, r"wanted a data set with \[.*\], got \['test_images'"),
         ({"more": torch.ones(1)}, r"wanted a data set with \[.*\], got \['more'"),
-        ({"train_images": torch.ones(6, 3, 4, 5)}, r"train: wanted uint8 images .* got torch.float32 \[6, 3, 4, 5\]"),
-        ({"test_images": bytes_of((2, 4, 5))}, r"test: wanted uint8 images .* got torch.uint8 \[2, 4, 5\]"),
-        ({"test_images": bytes_of((2, 3, 5, 5))}, r"test: wanted uint8 images .* got torch.uint8 \[2, 3, 5, 5\]"),
+        (
+            {"train_images": torch.ones(6, 3, 4, 5)},
+            r"train: wanted uint8 images .* got torch.float32 \[6, 3, 4, 5\]",
+        ),
+        (
+            {"test_images": bytes_of((2, 4, 5))},
+            r"test: wanted uint8 images .* got torch.uint8 \[2, 4, 5\]",
+        ),
+        (
+            {"test_images": bytes_of((2, 3, 5, 5))},
+            r"test: wanted uint8 images .* got torch.uint8 \[2, 3, 5, 5\]",
+        ),
         ({"train_labels": torch.tensor([0, 1])}, "train: wanted uint8 images .* labels"),
         ({"train_labels": torch.zeros(6, 1).long()}, "train: wanted uint8 images .* labels"),
         ({"test_labels": torch.tensor([0.0, 1.0])}, "test: wanted uint8 images .* labels"),
@@ -55,9 +64,13 @@ def test_a_data_set_comes_back_as_it_was_written(tmp_path):
     ],
 )
 def test_a_data_set_of_other_tensors_is_refused(tmp_path, change, message):
-    changed = {name: tensor for name, tensor in {**tensors(), **change}.items() if tensor is not None}
+    changed = {
+        name: tensor for name, tensor in {**tensors(), **change}.items() if tensor is not None
+    }
     save_file(changed, tmp_path / "d.safetensors")
-    with pytest.raises(ValueError, match=r"d\.safetensors: wanted a data set of images, got: " + message):
+    with pytest.raises(
+        ValueError, match=r"d\.safetensors: wanted a data set of images, got: " + message
+    ):
         read_images(tmp_path / "d.safetensors")
 
 

@@ -40,7 +40,8 @@ def tables():
     for (scale, control), (losses, means) in TRAININGS.items():
         of = {"init_scale": scale, "control": control, "seed": 0}
         training += [
-            of | {"step": t, "train_loss": a, "test_accuracy": t / 10} for t, a in zip(STEPS, losses, strict=True)
+            of | {"step": t, "train_loss": a, "test_accuracy": t / 10}
+            for t, a in zip(STEPS, losses, strict=True)
         ]
         for matrix, factor in (("W_KQ", 1), ("W_VO", 2)):
             for head, shift in ((1, -1), (2, 1)):
@@ -50,7 +51,9 @@ def tables():
                     for step, mean in zip(STEPS, means, strict=True)
                 ]
                 for null, rank in (("initial", 99), ("gaussian", 20), ("gaussian product", 40)):
-                    ranks.append(here | {"of": null, "step": 9, "stable_rank": factor * rank + shift})
+                    ranks.append(
+                        here | {"of": null, "step": 9, "stable_rank": factor * rank + shift}
+                    )
     found = {"training": pd.DataFrame(training), "ranks": pd.DataFrame(ranks)}
     return found | derived(found)
 
@@ -70,15 +73,22 @@ def test_a_value_at_a_loss_lies_on_the_line_between_two_steps():
 
 def test_growth_compares_the_last_third_of_the_steps_with_the_first_without_step_0():
     steps = np.array([0.0, 1, 3, 4, 6, 7, 9])
-    ranks = np.array([100.0, 1, 3, 50, 50, 5, 7])  # 6 is no step of the last third, 3 is one of the first
-    assert growth_through_training(steps, np.stack([ranks, 2 * ranks + 2])).tolist() == [3.0, 14 / 6]
+    ranks = np.array(
+        [100.0, 1, 3, 50, 50, 5, 7]
+    )  # 6 is no step of the last third, 3 is one of the first
+    assert growth_through_training(steps, np.stack([ranks, 2 * ranks + 2])).tolist() == [
+        3.0,
+        14 / 6,
+    ]
 
 
 def test_gaussian_spectra_have_their_norm_and_the_rank_of_no_structure():
     found = gaussian_singular_values(np.array([1.0, 7.0]), 200, np.random.default_rng(0))
     np.testing.assert_allclose((found**2).sum(1), [1, 49])
     stable = (found**2).sum(1) / found[:, 0] ** 2
-    np.testing.assert_allclose(stable, 200 / 4, rtol=0.1)  # the largest is 2 √n, of n entries of size 1
+    np.testing.assert_allclose(
+        stable, 200 / 4, rtol=0.1
+    )  # the largest is 2 √n, of n entries of size 1
     assert (np.diff(found) <= 0).all()
 
 
@@ -117,19 +127,28 @@ def test_growth_with_the_init_scale_stands_beside_that_of_the_nulls_and_at_equal
     wanted = {"": 8 / 4, "_first_step": 2, "_permuted": 3 / 6}
     wanted |= {"_at_equal_loss": 6 / 4}  # at .25, to which the smaller scale comes down at the end
     for matrix in ("KQ", "VO"):
-        growth = {name: value(found[f"growth_with_init_scale_{matrix}{name}"], 1.0) for name in wanted}
+        growth = {
+            name: value(found[f"growth_with_init_scale_{matrix}{name}"], 1.0) for name in wanted
+        }
         assert growth == pytest.approx(wanted)
-        assert value(found[f"growth_with_init_scale_over_permuted_{matrix}"], 1.0) == pytest.approx(4)
-        assert value(found[f"growth_with_init_scale_over_first_step_{matrix}"], 1.0) == pytest.approx(1)
+        assert value(found[f"growth_with_init_scale_over_permuted_{matrix}"], 1.0) == pytest.approx(
+            4
+        )
+        assert value(
+            found[f"growth_with_init_scale_over_first_step_{matrix}"], 1.0
+        ) == pytest.approx(1)
     assert all(list(series.index.names) == AT for series in found.values())
     without = {
-        name: table[table["control"] == "none"] if "control" in table else table for name, table in tables.items()
+        name: table[table["control"] == "none"] if "control" in table else table
+        for name, table in tables.items()
     }
     assert "growth_with_init_scale_KQ_permuted" not in growth_with_init_scale(without)
 
 
 def test_growth_is_from_each_scale_to_the_next():
-    by_scale = pd.DataFrame({0.1: [1.0, 2.0], 0.3: [5.0, 5.0], 1.0: [3.0, 8.0]}, index=pd.Index([0, 1], name="seed"))
+    by_scale = pd.DataFrame(
+        {0.1: [1.0, 2.0], 0.3: [5.0, 5.0], 1.0: [3.0, 8.0]}, index=pd.Index([0, 1], name="seed")
+    )
     by_scale.columns.name = "init_scale"
     assert between(by_scale[[0.1, 1.0]]).to_dict() == {(1.0, 0): 3, (1.0, 1): 4}
     assert between(by_scale).xs(1.0).tolist() == [0.6, 1.6]
@@ -147,7 +166,9 @@ def test_final_scores_are_those_of_the_last_step(tables):
 def test_cuts_are_judged_by_a_point_of_accuracy():
     plain = {"control": "none", "init_scale": 1.0, "seed": 3}
     accuracies = {0: 0.2, 1: 0.5, 2: 0.894, 4: 0.9, 8: 0.9}
-    truncate = [plain | {"kind": "all", "rank": rank, "test_accuracy": a} for rank, a in accuracies.items()]
+    truncate = [
+        plain | {"kind": "all", "rank": rank, "test_accuracy": a} for rank, a in accuracies.items()
+    ]
     truncate += [row | {"kind": "W_Q", "test_accuracy": 0.9} for row in truncate]
     rates = {
         "smallest": [0.9, 0.89, 0.85, 0.9],  # what comes back is not counted
@@ -173,7 +194,9 @@ def test_cuts_are_judged_by_a_point_of_accuracy():
 
 
 def test_tables_of_single_precision_keep_the_init_scales_that_were_written():
-    found = plain_typed(pd.DataFrame({"init_scale": np.float32([0.1, 1]), "control": pd.Categorical(["none", "a"])}))
+    found = plain_typed(
+        pd.DataFrame({"init_scale": np.float32([0.1, 1]), "control": pd.Categorical(["none", "a"])})
+    )
     assert found["init_scale"].tolist() == [0.1, 1.0]
     assert found["control"].tolist() == ["none", "a"]
     assert str(found["control"].dtype) != "category"
@@ -197,7 +220,10 @@ def test_names_of_measures_hold_no_numbers_of_params(control, name):
     [
         ("none", ("", "none")),
         (PERMUTED, ("", PERMUTED)),
-        ("learning_rate=0.1,scaled=all-but-patch-embedding", ("", "learning_rate=0.1,scaled=all-but-patch-embedding")),
+        (
+            "learning_rate=0.1,scaled=all-but-patch-embedding",
+            ("", "learning_rate=0.1,scaled=all-but-patch-embedding"),
+        ),
         ("optimizer=sgd,learning_rate=0.3", ("_sgd", "none")),
         (f"{PERMUTED},optimizer=adamw,learning_rate=0.01,weight_decay=0.1", ("_adamw", PERMUTED)),
         (
@@ -213,18 +239,32 @@ def test_a_control_is_taken_apart_into_its_optimiser_and_the_rest(control, wante
 @pytest.fixture
 def compared(tables):
     """Beside the plain trainings those of another optimiser, whose ranks are three times as large, at half the loss."""
-    told = {"none": "optimizer=muon,learning_rate=0.5", PERMUTED: f"{PERMUTED},optimizer=muon,learning_rate=0.5"}
-    others = {name: tables[name].assign(control=tables[name]["control"].map(told)) for name in ("training", "ranks")}
+    told = {
+        "none": "optimizer=muon,learning_rate=0.5",
+        PERMUTED: f"{PERMUTED},optimizer=muon,learning_rate=0.5",
+    }
+    others = {
+        name: tables[name].assign(control=tables[name]["control"].map(told))
+        for name in ("training", "ranks")
+    }
     others["ranks"]["stable_rank"] *= 3
     others["training"]["train_loss"] /= 2
     rows = [
         (scale, control, 0, rank, accuracy)
         for scale in (0.5, 1.0)
-        for control, accuracies in (("none", (0.1, 0.895, 0.9)), (PERMUTED, (0, 0, 0)), (told["none"], (0.1, 0.5, 0.9)))
+        for control, accuracies in (
+            ("none", (0.1, 0.895, 0.9)),
+            (PERMUTED, (0, 0, 0)),
+            (told["none"], (0.1, 0.5, 0.9)),
+        )
         for rank, accuracy in zip((0, 4, 8), accuracies, strict=True)
     ]
-    truncate = pd.DataFrame(rows, columns=["init_scale", "control", "seed", "rank", "test_accuracy"])
-    return {name: pd.concat([tables[name], rows]) for name, rows in others.items()} | {"truncate": truncate}
+    truncate = pd.DataFrame(
+        rows, columns=["init_scale", "control", "seed", "rank", "test_accuracy"]
+    )
+    return {name: pd.concat([tables[name], rows]) for name, rows in others.items()} | {
+        "truncate": truncate
+    }
 
 
 def test_every_optimiser_is_the_plain_one_among_its_own_trainings(compared, tables):
@@ -235,12 +275,20 @@ def test_every_optimiser_is_the_plain_one_among_its_own_trainings(compared, tabl
         pd.testing.assert_frame_equal(found[name]["ranks"], wanted, check_dtype=False)
 
 
-def test_an_optimiser_has_every_measure_beside_its_own_nulls_and_some_over_the_plain_one(compared, tables):
+def test_an_optimiser_has_every_measure_beside_its_own_nulls_and_some_over_the_plain_one(
+    compared, tables
+):
     found = of_optimizers(compared)
-    plain = {**finals(tables["training"]), **against_nulls(tables), **growth_with_init_scale(tables)}
+    plain = {
+        **finals(tables["training"]),
+        **against_nulls(tables),
+        **growth_with_init_scale(tables),
+    }
     assert {f"{name}{of}" for name in plain for of in ("", "_muon")} <= found.keys()
     for name, values in plain.items():
-        factor = 3 if name.startswith("stable_rank") else 0.5 if name.startswith("train_loss") else 1
+        factor = (
+            3 if name.startswith("stable_rank") else 0.5 if name.startswith("train_loss") else 1
+        )
         pd.testing.assert_series_equal(found[name], values, check_names=False)
         pd.testing.assert_series_equal(found[f"{name}_muon"], factor * values, check_names=False)
     assert value(found["first_step_rank_KQ"], 0.5) == 1

@@ -21,7 +21,9 @@ def perturbed(model):
     """Weights in float64 in which nothing is zero or one, so that every tensor matters."""
     g = torch.Generator().manual_seed(1)
     return {
-        name: (w.double() + 0.3 * torch.randn(w.shape, generator=g, dtype=torch.float64)).requires_grad_()
+        name: (
+            w.double() + 0.3 * torch.randn(w.shape, generator=g, dtype=torch.float64)
+        ).requires_grad_()
         for name, w in initial(model).items()
     }
 
@@ -65,7 +67,9 @@ def torch_logits(weights, images, patch_size):
     for layer in range(n_layers):
         w = {name: weight[layer] for name, weight in weights.items() if len(weight) == n_layers}
         parameters = {
-            "self_attn.in_proj_weight": torch.cat([fused(w["W_Q"]), fused(w["W_K"]), fused(w["W_V"])]),
+            "self_attn.in_proj_weight": torch.cat(
+                [fused(w["W_Q"]), fused(w["W_K"]), fused(w["W_V"])]
+            ),
             "self_attn.in_proj_bias": torch.zeros(3 * d_model, dtype=torch.float64),
             "self_attn.out_proj.weight": fused(w["W_O"]).T,
             "self_attn.out_proj.bias": torch.zeros(d_model, dtype=torch.float64),
@@ -87,7 +91,11 @@ def plain_logits(weights, images, patch_size):
     """The same function with every token asking in every block, the last one too."""
     X = embedded(weights, images, patch_size)
     for layer in range(len(weights["W_Q"])):
-        w = {name: weight[layer] for name, weight in weights.items() if len(weight) == len(weights["W_Q"])}
+        w = {
+            name: weight[layer]
+            for name, weight in weights.items()
+            if len(weight) == len(weights["W_Q"])
+        }
         N = layer_norm(X, X.shape[-1:], w["norm_1"], w["norm_1_bias"])
         X = X + attention(N, N, *(w[name] for name in ("W_Q", "W_K", "W_V", "W_O")))
         N = layer_norm(X, X.shape[-1:], w["norm_2"], w["norm_2_bias"])
@@ -97,24 +105,33 @@ def plain_logits(weights, images, patch_size):
 
 def assert_same_function(weights, found, wanted):
     torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
-    direction = torch.randn(found.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    direction = torch.randn(
+        found.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64
+    )
     for name in weights:
         one, other = (
-            torch.autograd.grad((z * direction).sum(), weights[name], retain_graph=True)[0] for z in (found, wanted)
+            torch.autograd.grad((z * direction).sum(), weights[name], retain_graph=True)[0]
+            for z in (found, wanted)
         )
         assert one.abs().max() > 1e-6, name
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12 * float(other.abs().max()), msg=name)
+        torch.testing.assert_close(
+            one, other, rtol=1e-12, atol=1e-12 * float(other.abs().max()), msg=name
+        )
 
 
 @pytest.mark.parametrize("n_layers", [2, 3])
 def test_the_transformer_and_its_gradients_are_those_of_torch(images, n_layers):
-    weights = perturbed(ViT(patch_size=2, d_model=12, n_heads=3, d_head=4, d_mlp=7, n_layers=n_layers))
+    weights = perturbed(
+        ViT(patch_size=2, d_model=12, n_heads=3, d_head=4, d_mlp=7, n_layers=n_layers)
+    )
     assert_same_function(weights, logits(weights, images), torch_logits(weights, images, 2))
 
 
 @pytest.mark.parametrize("n_layers", [2, 3])
 def test_a_last_block_for_the_class_token_alone_changes_nothing(images, n_layers):
-    weights = perturbed(ViT(patch_size=4, d_model=6, n_heads=4, d_head=5, d_mlp=7, n_layers=n_layers))
+    weights = perturbed(
+        ViT(patch_size=4, d_model=6, n_heads=4, d_head=5, d_mlp=7, n_layers=n_layers)
+    )
     assert_same_function(weights, logits(weights, images), plain_logits(weights, images, 4))
 
 
@@ -133,7 +150,9 @@ def test_every_image_is_classified_for_itself(images):
 
 @pytest.mark.parametrize("patch_size", [1, 2, 4])
 def test_cut_patches_times_a_matrix_are_a_convolution(images, patch_size):
-    W = torch.randn(3 * patch_size**2, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    W = torch.randn(
+        3 * patch_size**2, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     kernel = W.T.unflatten(1, (3, patch_size, patch_size))
     wanted = conv2d(images, kernel, stride=patch_size).flatten(2).mT
     torch.testing.assert_close(patches(images, patch_size) @ W, wanted, rtol=1e-12, atol=1e-12)
@@ -146,7 +165,8 @@ PATCH = {"patch", "patch_bias"}
 
 
 @pytest.mark.parametrize(
-    ("scaled", "multiplied"), [("layers", LAYERS), ("all but patch embedding", LAYERS | NORMS | TOKENS)]
+    ("scaled", "multiplied"),
+    [("layers", LAYERS), ("all but patch embedding", LAYERS | NORMS | TOKENS)],
 )
 def test_the_init_scale_multiplies_what_its_reading_says_and_nothing_else(scaled, multiplied):
     model = ViT(patch_size=2, d_model=8, n_heads=2, d_head=3, d_mlp=5, n_layers=2)
@@ -194,7 +214,9 @@ def test_the_declared_axes_are_those_of_the_weights():
     sizes = {"layer": 4, "head": 2}
     for name, axes in MATRICES.items():
         assert len(axes) == weights[name].ndim
-        assert all(weights[name].shape[i] == sizes[axis] for i, axis in enumerate(axes) if axis in sizes)
+        assert all(
+            weights[name].shape[i] == sizes[axis] for i, axis in enumerate(axes) if axis in sizes
+        )
 
 
 def test_patches_that_do_not_fill_the_image_are_refused():
@@ -204,7 +226,8 @@ def test_patches_that_do_not_fill_the_image_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("name", "size"), [("patch_size", 0), ("d_model", -1), ("d_mlp", 16385), ("n_layers", 0), ("n_layers", 257)]
+    ("name", "size"),
+    [("patch_size", 0), ("d_model", -1), ("d_mlp", 16385), ("n_layers", 0), ("n_layers", 257)],
 )
 def test_a_size_out_of_range_is_refused(name, size):
     sizes = {"patch_size": 2, "d_model": 8, "n_heads": 2, "d_head": 3, "d_mlp": 5, "n_layers": 1}
@@ -213,21 +236,34 @@ def test_a_size_out_of_range_is_refused(name, size):
 
 
 def test_a_training_step_costs_three_times_a_forward_pass_and_weights_four_bytes_each():
-    model, n_patches, d_patch = ViT(patch_size=2, d_model=8, n_heads=1, d_head=3, d_mlp=5, n_layers=1), 4, 12
+    model, n_patches, d_patch = (
+        ViT(patch_size=2, d_model=8, n_heads=1, d_head=3, d_mlp=5, n_layers=1),
+        4,
+        12,
+    )
     products = n_patches * d_patch * 8 + 8 * 10  # the patches, the head
-    products += 2 * 1 * 8 * 3 + 2 * 5 * 8 * 3  # query and output of the class token, keys and values of all five
+    products += (
+        2 * 1 * 8 * 3 + 2 * 5 * 8 * 3
+    )  # query and output of the class token, keys and values of all five
     products += 2 * 5 * 3 + 2 * 8 * 5  # attention, the MLP
-    n_weights = (d_patch + 1) * 8 + 5 * 8 + 8 + 4 * 8 * 3 + 8 * 5 + 5 + 5 * 8 + 8 + 6 * 8 + 8 * 10 + 10
+    n_weights = (
+        (d_patch + 1) * 8 + 5 * 8 + 8 + 4 * 8 * 3 + 8 * 5 + 5 + 5 * 8 + 8 + 6 * 8 + 8 * 10 + 10
+    )
     assert training_cost(model, (3, 4, 4), 10) == (3 * 2 * products, 4 * n_weights)
 
 
 def test_the_loss_is_the_mean_cross_entropy_whose_logits_bfloat16_rounds(images):
-    weights = initial(ViT(patch_size=2, d_model=8, n_heads=2, d_head=3, d_mlp=5, n_layers=2), shape=images.shape[1:])
+    weights = initial(
+        ViT(patch_size=2, d_model=8, n_heads=2, d_head=3, d_mlp=5, n_layers=2),
+        shape=images.shape[1:],
+    )
     weights, x = {name: w.float() for name, w in weights.items()}, images.float()
     labels = torch.arange(len(x)) % logits(weights, x).shape[1]
     log_shares = logits(weights, x).double().log_softmax(1)
     wanted = -log_shares[torch.arange(len(x)), labels].mean()
-    assert training_loss(weights, x, labels, "float32").item() == pytest.approx(wanted.item(), rel=1e-6)
+    assert training_loss(weights, x, labels, "float32").item() == pytest.approx(
+        wanted.item(), rel=1e-6
+    )
     rounded = training_loss(weights, x, labels, "bfloat16")
     assert rounded.dtype == torch.float32
     assert rounded.item() == pytest.approx(wanted.item(), rel=2e-2)

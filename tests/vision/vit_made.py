@@ -22,7 +22,9 @@ LAYOUT = {
 SIZES = {"patch_size": 4, "d_model": 10, "n_heads": 3, "d_head": 4, "d_mlp": 5, "n_layers": 2}
 
 
-def shapes(sizes: Sizes, image_shape: tuple[int, int, int], n_classes: int) -> dict[str, tuple[int, ...]]:
+def shapes(
+    sizes: Sizes, image_shape: tuple[int, int, int], n_classes: int
+) -> dict[str, tuple[int, ...]]:
     """The shape of every tensor, in the order in which the initial ones are drawn."""
     p, d, h, e, m, n = (sizes[name] for name in SIZES)
     channels, height, width = image_shape
@@ -64,7 +66,11 @@ def logits(weights: Weights, images: Tensor) -> Tensor:
     embedded = [piece @ weights["patch"] + weights["patch_bias"] for piece in cut]
     X = torch.stack([weights["class_token"].expand(n, -1), *embedded], 1) + weights["positions"]
     for i in range(len(weights["W_Q"])):
-        w = {name: tensor[i] for name, tensor in weights.items() if name.startswith(("W_", "b_", "norm_1", "norm_2"))}
+        w = {
+            name: tensor[i]
+            for name, tensor in weights.items()
+            if name.startswith(("W_", "b_", "norm_1", "norm_2"))
+        }
         N = normalised(X, w["norm_1"], w["norm_1_bias"])
         for Q, K, V, O in zip(*(w[name] for name in ATTENTION), strict=True):  # noqa: E741 (the paper's letter)
             scores = (N @ Q) @ (N @ K).transpose(1, 2) / math.sqrt(d_head)
@@ -72,7 +78,10 @@ def logits(weights: Weights, images: Tensor) -> Tensor:
         N = normalised(X, w["norm_2"], w["norm_2_bias"])
         hidden = N @ w["W_1"] + w["b_1"]
         X = X + hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2 @ w["W_2"] + w["b_2"]
-    return normalised(X[:, 0], weights["norm"], weights["norm_bias"]) @ weights["head"] + weights["head_bias"]
+    return (
+        normalised(X[:, 0], weights["norm"], weights["norm_bias"]) @ weights["head"]
+        + weights["head_bias"]
+    )
 
 
 def cross_entropy(Z: Tensor, labels: Tensor) -> Tensor:
@@ -95,12 +104,20 @@ def operations(weights: Weights, image_shape: tuple[int, int, int]) -> int:
         asking = 1 if layer == n_layers - 1 else n_tokens
         queries_and_outputs, keys_and_values = 2 * [(asking, d, e)], 2 * [(n_tokens, d, e)]
         looks = [(asking, e, n_tokens), (asking, n_tokens, e)]
-        products += n_heads * (queries_and_outputs + keys_and_values + looks) + [(asking, d, m), (asking, m, d)]
+        products += n_heads * (queries_and_outputs + keys_and_values + looks) + [
+            (asking, d, m),
+            (asking, m, d),
+        ]
     return sum(2 * rows * inner * columns for rows, inner, columns in products)
 
 
 def make_images(
-    path: Path, n_train: int, n_test: int, n_classes: int, shape: tuple[int, int, int], seed: int = 0
+    path: Path,
+    n_train: int,
+    n_test: int,
+    n_classes: int,
+    shape: tuple[int, int, int],
+    seed: int = 0,
 ) -> dict[str, Tensor]:
     """Write a set of images; test images are brighter, and the channels differ, so that no mean passes for another.
 
@@ -149,12 +166,17 @@ def write_runs(folder: Path, n_snapshots: int, seed: int) -> dict[str, list[dict
     made = {}
     for name, seeds in SEEDS.items():
         made[name] = [
-            {tensor: torch.randn(len(seeds), *shape, generator=draw) / 2 for tensor, shape in wanted}
+            {
+                tensor: torch.randn(len(seeds), *shape, generator=draw) / 2
+                for tensor, shape in wanted
+            }
             for _ in range(n_snapshots)
         ]
         for snapshot in made[name]:
             snapshot["W_1"][..., 0] *= 4
             snapshot["W_2"][..., 0, :] /= 10
-        steps = [{"snapshot": i, "seed": one, "step": 5 * i} for i in range(n_snapshots) for one in seeds]
+        steps = [
+            {"snapshot": i, "seed": one, "step": 5 * i} for i in range(n_snapshots) for one in seeds
+        ]
         write_run(folder / name, {**LAYOUT, "cell": CELLS[name], "seeds": seeds}, made[name], steps)
     return made

@@ -40,7 +40,10 @@ def place(tmp_path, monkeypatch):
 
 
 def run(*arguments):
-    jobs = {"one": [(cell, Path("a"), *arguments, i) for i in (1, 0)], "two": [(cell, Path("b"), *arguments, 5)]}
+    jobs = {
+        "one": [(cell, Path("a"), *arguments, i) for i in (1, 0)],
+        "two": [(cell, Path("b"), *arguments, 5)],
+    }
     return spread_cells(jobs, stage="tested", n_processes=1, label="cells", unit="cell")
 
 
@@ -75,7 +78,9 @@ def test_changed_code_is_computed_again(monkeypatch):
 def test_after_an_upgrade_or_on_another_kind_of_machine_all_is_computed_again(monkeypatch):
     run(Params(1.0))
     for other in ({"scipy": "0.1"}, {"CPU": "another"}):
-        monkeypatch.setattr("lib.work.cells.machine", lambda device, other=other: machine(device) | other)
+        monkeypatch.setattr(
+            "lib.work.cells.machine", lambda device, other=other: machine(device) | other
+        )
         run(Params(1.0))
     assert len(CALLS) == 9
 
@@ -87,7 +92,9 @@ def test_values_are_kept_for_one_machine(monkeypatch):
 
     numbers = iter([1.0, 2.0])
     assert [value(), value()] == [1.0, 1.0]
-    monkeypatch.setattr("lib.work.kept.machine", lambda device: machine(device) | {"transformers": "0.1"})
+    monkeypatch.setattr(
+        "lib.work.kept.machine", lambda device: machine(device) | {"transformers": "0.1"}
+    )
     assert value() == 2.0
 
 
@@ -110,7 +117,9 @@ def test_a_cell_says_what_it_was_made_of():
     keys = []
     for file in Path(".dvc/tmp/scratch/tested").rglob("done-*.safetensors"):
         data = file.read_bytes()
-        note = json.loads(json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]["note"])
+        note = json.loads(
+            json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]["note"]
+        )
         keys.append((note["key"]["function"], note["key"]["arguments"][1:]))
     assert sorted(keys, key=str) == [("cell", [{"factor": 1.5, "names": []}, i]) for i in (0, 1, 5)]
 

@@ -28,7 +28,9 @@ def called(monkeypatch):
 
 
 def kept(found):
-    def main(section: str, share: float, runs: Path, tables: list[Path], rounds_of: int = 3, to: str = "") -> None:
+    def main(
+        section: str, share: float, runs: Path, tables: list[Path], rounds_of: int = 3, to: str = ""
+    ) -> None:
         """Measure 95 % of it."""
         found.append((section, share, runs, tables, rounds_of, to))
 
@@ -75,7 +77,10 @@ def test_a_list_may_stand_between_others(called):
         (["a.b", "0.5", "data/runs"], "the following arguments are required: tables"),
         (["a.b", "half", "data/runs", "one"], "argument share: invalid float value: 'half'"),
         (["a.b", "0.5", "data/runs", "one", "--rounds", "7"], "unrecognized arguments: --rounds 7"),
-        (["a.b", "0.5", "data/runs", "one", "--rounds-of", "x"], "argument --rounds-of: invalid int value: 'x'"),
+        (
+            ["a.b", "0.5", "data/runs", "one", "--rounds-of", "x"],
+            "argument --rounds-of: invalid int value: 'x'",
+        ),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(called, capsys, arguments, message):
@@ -94,7 +99,9 @@ def test_help_says_what_the_function_does(called, capsys):
     assert re.search(r"section share runs tables \[tables \.\.\.\]", said)
 
 
-def test_what_is_not_on_the_command_line_is_taken_from_the_environment_where_that_is_wanted(called, monkeypatch):
+def test_what_is_not_on_the_command_line_is_taken_from_the_environment_where_that_is_wanted(
+    called, monkeypatch
+):
     def main(param: str, hours: float, rev: str = "HEAD", to: str = "") -> None:
         found.append((param, hours, rev, to))
 
@@ -119,9 +126,16 @@ def test_an_empty_variable_is_none_and_the_error_shows_how_it_is_given(called, m
         raise AssertionError
 
     monkeypatch.setenv("REV", "HEAD")
-    monkeypatch.delenv("PARAM", raising=False) if value is None else monkeypatch.setenv("PARAM", value)
-    monkeypatch.setattr(sys.modules[__name__], "__doc__", "Something: `make it PARAM=a.b REV=HEAD`, and `more`.")
-    with pytest.raises(SystemExit, match=r"^error: wanted PARAM, got none; for example `make it PARAM=a\.b REV=HEAD`$"):
+    monkeypatch.delenv("PARAM", raising=False) if value is None else monkeypatch.setenv(
+        "PARAM", value
+    )
+    monkeypatch.setattr(
+        sys.modules[__name__], "__doc__", "Something: `make it PARAM=a.b REV=HEAD`, and `more`."
+    )
+    with pytest.raises(
+        SystemExit,
+        match=r"^error: wanted PARAM, got none; for example `make it PARAM=a\.b REV=HEAD`$",
+    ):
         called(main, environment=True)
 
 
@@ -143,7 +157,9 @@ def test_bad_input_and_a_full_disk_end_in_one_line(called, error, said):
     assert "\n" not in str(ended.value)
 
 
-@pytest.mark.parametrize("error", [ValueError("a fault"), OSError(errno.ENOENT, "No such file or directory")])
+@pytest.mark.parametrize(
+    "error", [ValueError("a fault"), OSError(errno.ENOENT, "No such file or directory")]
+)
 def test_a_fault_is_not_hidden(called, error):
     def main() -> None:
         raise error
@@ -161,7 +177,9 @@ def test_a_fault_is_not_hidden(called, error):
         ("exps/tmp", False, True, False),
     ],
 )
-def test_an_experiment_beside_a_shallow_clone_is_refused(tmp_path, monkeypatch, inside, experiment, shallow, refused):
+def test_an_experiment_beside_a_shallow_clone_is_refused(
+    tmp_path, monkeypatch, inside, experiment, shallow, refused
+):
     """In the clone itself, or with all its history, DVC saves experiments."""
     (tmp_path / ".git").mkdir()
     (tmp_path / "exps" / "tmp").mkdir(parents=True)
@@ -169,9 +187,13 @@ def test_an_experiment_beside_a_shallow_clone_is_refused(tmp_path, monkeypatch, 
         (tmp_path / ".git" / "shallow").touch()
     monkeypatch.chdir(tmp_path / inside)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
-    monkeypatch.setenv("DVC_EXP_NAME", "one") if experiment else monkeypatch.delenv("DVC_EXP_NAME", raising=False)
+    monkeypatch.setenv("DVC_EXP_NAME", "one") if experiment else monkeypatch.delenv(
+        "DVC_EXP_NAME", raising=False
+    )
     if refused:
-        with pytest.raises(SystemExit, match=f"got the shallow clone {tmp_path}, in .* run `git fetch --unshallow`"):
+        with pytest.raises(
+            SystemExit, match=f"got the shallow clone {tmp_path}, in .* run `git fetch --unshallow`"
+        ):
             refuse_shallow_clone()
     else:
         refuse_shallow_clone()
@@ -185,7 +207,12 @@ def test_to_start_a_program_loads_nothing_but_the_standard_library():
     )
     root, plain = Path(__file__).parents[2], {"PATH": os.environ.get("PATH", "")}
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=root, env=plain, check=True, capture_output=True, text=True
+        [sys.executable, "-c", script],
+        cwd=root,
+        env=plain,
+        check=True,
+        capture_output=True,
+        text=True,
     )
     assert done.stdout.strip() == ""
 
@@ -205,7 +232,9 @@ def test_a_stage_looks_for_garbage_while_it_works_alone(tmp_path):
     )
     plain = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(root)}
     command = [sys.executable, "-m", "stages.toy"]
-    done = subprocess.run(command, cwd=tmp_path, env=plain, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=plain, check=True, capture_output=True, text=True
+    )
     assert done.stdout.splitlines() == ["False", "True True True"]
 
 

@@ -40,7 +40,17 @@ def test_the_generator_of_a_purpose_is_the_same_on_every_machine():
 
 
 def test_every_seed_and_purpose_draws_for_itself():
-    purposes = [(0,), (1,), (0, "a"), (0, "b"), (0, "a", 1), (0, "a", "1"), (0, "a1"), (1, "a"), (0, 1)]
+    purposes = [
+        (0,),
+        (1,),
+        (0, "a"),
+        (0, "b"),
+        (0, "a", 1),
+        (0, "a", "1"),
+        (0, "a1"),
+        (1, "a"),
+        (0, 1),
+    ]
     seeds = {generator(*purpose).initial_seed() for purpose in purposes}
     assert len(seeds) == len(purposes)
 
@@ -108,7 +118,9 @@ def test_any_number_of_processes_gives_the_bits_of_none_in_order(matrices, n_thr
         for n_processes in (1, 2):
             found = list(spread_quietly(singular_values, jobs, n_processes, n_threads))
             assert len(found) == len(matrices)
-            assert all(torch.equal(sigma, other) for sigma, other in zip(found, wanted, strict=True))
+            assert all(
+                torch.equal(sigma, other) for sigma, other in zip(found, wanted, strict=True)
+            )
     finally:
         use_threads(1)
 
@@ -136,7 +148,9 @@ def test_a_worker_computes_after_threads_have_computed_here(matrices):
         found = list(spread_quietly(product_and_slope, [(W,) for W in matrices], 2))
     finally:
         use_threads(1)
-    assert all(torch.equal(slope, product_and_slope(W)) for slope, W in zip(found, matrices, strict=True))
+    assert all(
+        torch.equal(slope, product_and_slope(W)) for slope, W in zip(found, matrices, strict=True)
+    )
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
@@ -149,13 +163,18 @@ def test_a_worker_that_dies_is_an_error_that_says_so(n_threads):
 @pytest.mark.parametrize(
     ("signum", "why"),
     [
-        (signal.SIGKILL, r"SIGKILL, as the system does where memory is short \(.*\d GB are free now\), or by hand$"),
+        (
+            signal.SIGKILL,
+            r"SIGKILL, as the system does where memory is short \(.*\d GB are free now\), or by hand$",
+        ),
         (signal.SIGBUS, r"SIGBUS, a fault in compiled code \(a package, or memory\)$"),
         (signal.SIGTERM, "SIGTERM$"),
     ],
 )
 def test_a_worker_that_is_killed_is_an_error_that_says_by_what(signum, why):
-    with pytest.raises(StoppedError, match=rf"^toy: a worker process died: process \d+ was ended by {why}"):
+    with pytest.raises(
+        StoppedError, match=rf"^toy: a worker process died: process \d+ was ended by {why}"
+    ):
         list(spread_quietly(signal.raise_signal, [(signum,), (signum,)], 2))
 
 
@@ -190,7 +209,11 @@ def test_a_stage_whose_worker_dies_ends_with_one_line(tmp_path):
 
 @pytest.mark.parametrize(
     "error",
-    [OSError(errno.EROFS, "Read-only file system"), ImportError("no sem_open"), OSError(errno.EMFILE, "Too many")],
+    [
+        OSError(errno.EROFS, "Read-only file system"),
+        ImportError("no sem_open"),
+        OSError(errno.EMFILE, "Too many"),
+    ],
 )
 def test_without_semaphores_one_process_computes_and_says_so(error, monkeypatch, capfd):
     def refused(*_):
@@ -198,7 +221,11 @@ def test_without_semaphores_one_process_computes_and_says_so(error, monkeypatch,
 
     monkeypatch.setattr(_multiprocessing, "SemLock", refused)
     assert list(spread_quietly(os.getpid, [(), ()], 2)) == [os.getpid()] * 2
-    said = [line.split("\r")[-1] for line in capfd.readouterr().err.splitlines() if "no worker processes" in line]
+    said = [
+        line.split("\r")[-1]
+        for line in capfd.readouterr().err.splitlines()
+        if "no worker processes" in line
+    ]
     assert said == [f"toy: this system has no worker processes ({error}); one process computes"]
 
 
@@ -212,14 +239,21 @@ assert list(spread(os.getpid, [(), ()], n_processes=2, label="toy")) == [os.getp
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mounts of Linux")
 def test_without_dev_shm_one_process_computes():
-    how = {"env": {**os.environ, "PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True, "check": False}
+    how = {
+        "env": {**os.environ, "PYTHONPATH": str(ROOT)},
+        "capture_output": True,
+        "text": True,
+        "check": False,
+    }
     hidden = "mount -t tmpfs -o ro none /dev/shm"
     if subprocess.run(["unshare", "--mount", "sh", "-c", hidden], **how).returncode:
         pytest.skip("this user may not mount a file system of its own")
     script = f"{hidden} && exec {sys.executable} -c '{ALONE}'"
     done = subprocess.run(["unshare", "--mount", "sh", "-c", script], **how)
     assert done.returncode == 0, done.stderr
-    assert "toy: this system has no worker processes ([Errno 30] Read-only file system" in done.stderr
+    assert (
+        "toy: this system has no worker processes ([Errno 30] Read-only file system" in done.stderr
+    )
 
 
 @pytest.mark.parametrize("named", ["", "local"])
@@ -229,7 +263,11 @@ def test_without_a_name_of_a_cluster_this_machine_computes(named):
 
 @pytest.mark.parametrize(
     ("named", "address"),
-    [("ray:auto", "auto"), ("ray:10.0.0.1:6379", "10.0.0.1:6379"), ("ray://10.0.0.1:10001", "ray://10.0.0.1:10001")],
+    [
+        ("ray:auto", "auto"),
+        ("ray:10.0.0.1:6379", "10.0.0.1:6379"),
+        ("ray://10.0.0.1:10001", "ray://10.0.0.1:10001"),
+    ],
 )
 def test_the_environment_names_a_cluster(named, address):
     assert cluster(named) == address
@@ -253,7 +291,9 @@ def test_a_stage_that_is_asked_for_no_cluster_does_not_import_ray():
     script = "import os, sys; from lib.work.compute import spread\n"
     script += "list(spread(os.getpid, [()], n_processes=1, label='toy'))\n"
     script += "assert not [name for name in sys.modules if name.split('.')[0] == 'ray' or 'ray_workers' in name]"
-    subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+    subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True
+    )
 
 
 def test_a_pool_that_breaks_while_it_is_given_work_says_so(monkeypatch):
@@ -278,7 +318,9 @@ def test_a_worker_that_starts_while_another_dies_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(SpawnProcess, "start", start_slowly)
     with pytest.raises(RuntimeError, match="toy: a worker process died"):
         list(spread_quietly(os.getpid, [(), ()], 2, n_threads=2))  # who are not forked but started
-    managers = [thread for thread in threading.enumerate() if isinstance(thread, _ExecutorManagerThread)]
+    managers = [
+        thread for thread in threading.enumerate() if isinstance(thread, _ExecutorManagerThread)
+    ]
     for manager in managers:
         manager.join(10)
     assert not any(manager.is_alive() for manager in managers)
@@ -311,7 +353,10 @@ def test_without_a_total_the_bar_counts_jobs(n_processes, capfd):
 
 
 def test_what_jobs_give_stands_under_their_names():
-    assert spread_by_name(pow, {"four": (2, 2), "nine": (3, 2)}, label="powers", unit="power") == {"four": 4, "nine": 9}
+    assert spread_by_name(pow, {"four": (2, 2), "nine": (3, 2)}, label="powers", unit="power") == {
+        "four": 4,
+        "nine": 9,
+    }
 
 
 def test_no_jobs_need_no_process():
@@ -370,7 +415,11 @@ print(faults() - first)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's malloc")
 def test_freed_memory_is_used_again_without_faults():
     found = {
-        how: int(subprocess.run([sys.executable, "-c", SCRIPT, how], capture_output=True, text=True, check=True).stdout)
+        how: int(
+            subprocess.run(
+                [sys.executable, "-c", SCRIPT, how], capture_output=True, text=True, check=True
+            ).stdout
+        )
         for how in ("keep", "leave")
     }
     assert found["keep"] < 1000

@@ -77,7 +77,9 @@ def shell(script):
     return (["sh", "-c", script],)
 
 
-def test_results_are_in_order_and_computed_by_several_workers_in_the_folder_of_this_process(cluster):
+def test_results_are_in_order_and_computed_by_several_workers_in_the_folder_of_this_process(
+    cluster,
+):
     assert by_ray(pow, [(2, n) for n in range(100)]) == [2**n for n in range(100)]
     workers = set(by_ray(subprocess.getoutput, [("sleep .5; echo $PPID; pwd",) for _ in range(8)]))
     assert len(workers) == 2
@@ -94,7 +96,9 @@ def test_what_is_large_goes_through_the_shared_folder_and_not_through_ray(cluste
 
     given, got = [], []
     parcel, get = ray_workers._parcel, ray.get
-    monkeypatch.setattr(ray_workers, "_parcel", lambda *job: [given.append(parcel(*job)), given[-1]][1])
+    monkeypatch.setattr(
+        ray_workers, "_parcel", lambda *job: [given.append(parcel(*job)), given[-1]][1]
+    )
     monkeypatch.setattr(ray, "get", lambda reference: [got.append(get(reference)), got[-1]][1])
     made = by_ray(bytes.replace, [(bytes(1 << 20), b"x", b"y")] * 6)
     assert made == [bytes(1 << 20)] * 6
@@ -114,13 +118,17 @@ def test_the_error_of_a_job_is_raised_once_and_not_tried_again(cluster):
 def test_a_job_whose_worker_is_killed_is_tried_again(cluster, capfd):
     once = shell("test -e killed || { touch killed; kill -9 $PPID; sleep 60; }; exit 7")
     assert by_ray(subprocess.call, [once, shell("exit 8")]) == [7, 8]
-    assert "toy: job 0 lost its worker, and is tried again: WorkerCrashedError" in capfd.readouterr().err
+    assert (
+        "toy: job 0 lost its worker, and is tried again: WorkerCrashedError"
+        in capfd.readouterr().err
+    )
 
 
 def test_a_job_that_kills_every_worker_ends_the_work(cluster, monkeypatch):
     monkeypatch.setattr("lib.work.ray_workers.TRIES", 2)
     with pytest.raises(
-        StoppedError, match="toy: job 0: its worker was lost 2 times, the last time by WorkerCrashedError"
+        StoppedError,
+        match="toy: job 0: its worker was lost 2 times, the last time by WorkerCrashedError",
     ):
         by_ray(os._exit, [(3,)])
 
@@ -143,11 +151,14 @@ def test_a_node_that_is_removed_in_the_middle_costs_its_jobs_another_try(cluster
     assert "lost its worker, and is tried again" in capfd.readouterr().err
 
 
-def test_a_node_with_other_vector_instructions_is_refused_unless_that_is_allowed(cluster, more, monkeypatch):
+def test_a_node_with_other_vector_instructions_is_refused_unless_that_is_allowed(
+    cluster, more, monkeypatch
+):
     more(env_vars={"ATEN_CPU_CAPABILITY": "default"})
     jobs = [("sleep 2; echo done",)] * 3
     with pytest.raises(
-        InputError, match=r"wanted a machine that gives the same bits .*, got vector instructions DEFAULT"
+        InputError,
+        match=r"wanted a machine that gives the same bits .*, got vector instructions DEFAULT",
     ):
         by_ray(subprocess.getoutput, jobs)
     monkeypatch.setenv("LAB_MIXED_CPUS", "1")
@@ -160,7 +171,9 @@ def test_a_node_without_the_shared_folder_is_refused(cluster, tmp_path, monkeypa
     ray = Path(sys.executable).with_name("ray")
     node = f"{ray} start --address={cluster.address} --num-cpus=1 --object-store-memory={MEMORY} --block"
     hidden = f"mount -t tmpfs none {shlex.quote(str(shared))}"
-    if subprocess.run(["unshare", "--mount", "sh", "-c", hidden], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        ["unshare", "--mount", "sh", "-c", hidden], capture_output=True, check=False
+    ).returncode:
         pytest.skip("this user may not mount a file system of its own")
     monkeypatch.chdir(shared)
     command = [
@@ -178,7 +191,8 @@ def test_a_node_without_the_shared_folder_is_refused(cluster, tmp_path, monkeypa
         try:
             wait_for_cpus(3)
             with pytest.raises(
-                InputError, match=r"wanted a file system that all machines share at .*, got one without"
+                InputError,
+                match=r"wanted a file system that all machines share at .*, got one without",
             ):
                 by_ray(subprocess.getoutput, [("sleep 5",)] * 3)
         finally:
@@ -212,7 +226,9 @@ def source(module):
     return (ROOT / module.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8")
 
 
-def test_every_stage_that_spreads_its_work_makes_the_bytes_of_this_machine(cluster, tiny_pipeline, tmp_path):
+def test_every_stage_that_spreads_its_work_makes_the_bytes_of_this_machine(
+    cluster, tiny_pipeline, tmp_path
+):
     listed = {stage.name: stage for stage in tiny_pipeline.stages}
     families = {name.split("_")[0] for name in [stage.name for stage in spreading()]}
     assert families >= {"gradual", "low", "decision", "vision", "checkpoints"}
@@ -227,9 +243,16 @@ def test_every_stage_that_spreads_its_work_makes_the_bytes_of_this_machine(clust
         "PYTHONPATH": str(ROOT),
         "DVC_ROOT": str(tmp_path / "scratch"),
     }
-    how = {"env": environment(tmp_path, **variables), "capture_output": True, "text": True, "check": False}
+    how = {
+        "env": environment(tmp_path, **variables),
+        "capture_output": True,
+        "text": True,
+        "check": False,
+    }
     done = subprocess.run(
-        [PYTHON, Path(__file__).with_name("ray_stages.py"), json.dumps(commands)], cwd=tmp_path, **how
+        [PYTHON, Path(__file__).with_name("ray_stages.py"), json.dumps(commands)],
+        cwd=tmp_path,
+        **how,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert went_to_the_cluster(tmp_path / "scratch")
@@ -240,7 +263,9 @@ def test_every_stage_that_spreads_its_work_makes_the_bytes_of_this_machine(clust
         assert [name for name in wanted if made[name] != wanted[name]] == [], stage.name
 
 
-def test_a_stage_of_its_own_makes_the_bytes_of_this_machine(cluster, tiny_pipeline, tmp_path, monkeypatch):
+def test_a_stage_of_its_own_makes_the_bytes_of_this_machine(
+    cluster, tiny_pipeline, tmp_path, monkeypatch
+):
     """Whose functions and results are of `__main__`, here and in the workers."""
     [stage] = [stage for stage in tiny_pipeline.stages if stage.name == "gradual_rank_full_weights"]
     declared_files(stage, tiny_pipeline.folder, tmp_path / "alone")

@@ -25,9 +25,13 @@ class Site:
     """What one address of the server does with each request, and what it was asked."""
 
     content: bytes
-    statuses: list[int] = field(default_factory=list)  # of the first answers (0: hangs up); then it serves
+    statuses: list[int] = field(
+        default_factory=list
+    )  # of the first answers (0: hangs up); then it serves
     moved_to: str | None = None
-    cuts: list[int] = field(default_factory=list)  # bytes that the first answers carry; then it serves all
+    cuts: list[int] = field(
+        default_factory=list
+    )  # bytes that the first answers carry; then it serves all
     always_cut: int | None = None
     ranges: bool = True
     honest: bool = True  # states the length of what it sends
@@ -183,7 +187,9 @@ def test_a_file_that_changes_between_two_answers_is_taken_from_its_beginning(web
     assert len(site.asked) == 2
 
 
-@pytest.mark.parametrize("stale", [OTHER[:400_000], OTHER, OTHER + b"more"], ids=["cut", "full", "longer"])
+@pytest.mark.parametrize(
+    "stale", [OTHER[:400_000], OTHER, OTHER + b"more"], ids=["cut", "full", "longer"]
+)
 def test_a_part_of_another_file_is_thrown_away_and_the_same_address_asked_again(web, path, stale):
     part_with(path, stale)
     get(web(), path=path)
@@ -246,7 +252,10 @@ def test_a_login_page_does_not_cost_the_part_that_is_there(web, path):
 
 def test_a_range_of_a_file_of_another_length_is_not_appended(web, path):
     part = part_with(path, CONTENT[:400_000])
-    with pytest.raises(InputError, match=r"gives the range bytes 400000-1000003/1000004, wanted bytes 400000-999999"):
+    with pytest.raises(
+        InputError,
+        match=r"gives the range bytes 400000-1000003/1000004, wanted bytes 400000-999999",
+    ):
         get(web(CONTENT + b"more"), path=path)
     assert part.read_bytes() == CONTENT[:400_000]
 
@@ -278,7 +287,9 @@ def test_the_error_names_every_address_and_why_it_failed(web, path):
     lines = str(raised.value).splitlines()
     assert f"{path}: wanted the file of 1000000 bytes with SHA-256" in lines[0]
     assert lines[1].strip() == f"{missing.url}: 404 Not Found"
-    assert f"{other.url}: gives another file, SHA-256 {hashlib.sha256(OTHER).hexdigest()}" in lines[2]
+    assert (
+        f"{other.url}: gives another file, SHA-256 {hashlib.sha256(OTHER).hexdigest()}" in lines[2]
+    )
     assert short.url in lines[3]
     assert "attempts" in lines[3]
     assert "http://127.0.0.1:1/" in lines[4]
@@ -339,7 +350,9 @@ def test_too_little_room_is_noticed_before_anything_is_asked_for(web, path, monk
     assert site.asked == []
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full, the device that is always full")
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="no /dev/full, the device that is always full"
+)
 def test_a_disk_that_fills_up_is_named(web, path):
     path.parent.mkdir()
     path.with_name("file.bin.part").symlink_to("/dev/full")

@@ -10,7 +10,9 @@ from lib.files.tables import read_table, write_table
 from lib.work.command import OutFolder, run
 from lib.work.foreign import described, foreign_table, read_list
 
-GOOD = pd.DataFrame({"seed": [0, 1], "method": ["a", "b"], "p": [[1.0], [2.0, 3.0]], "lost": [True, False]})
+GOOD = pd.DataFrame(
+    {"seed": [0, 1], "method": ["a", "b"], "p": [[1.0], [2.0, 3.0]], "lost": [True, False]}
+)
 OTHER = pd.DataFrame({"x": [1.5], "y": ["z"]})
 WANTED = "wanted a table with the columns seed, method, p, lost, got "
 
@@ -71,7 +73,9 @@ def test_a_table_is_compared_with_those_whose_path_is_most_like_its_own(listed, 
     assert foreign_table("heads", [tmp_path / "data"], listed) is None, "a name that is not listed"
 
 
-def test_a_table_of_a_case_of_ones_own_is_compared_with_those_of_other_cases_in_its_folder(tmp_path):
+def test_a_table_of_a_case_of_ones_own_is_compared_with_those_of_other_cases_in_its_folder(
+    tmp_path,
+):
     """Its name is that of the case, which may have more parts, and an ending."""
     list_of = tmp_path / "tables.txt"
     list_of.write_text(
@@ -81,11 +85,17 @@ def test_a_table_of_a_case_of_ones_own_is_compared_with_those_of_other_cases_in_
     for folder, wanted in (("flows", "x"), ("forecasts", "y")):
         file = tmp_path / "data" / "heads" / folder / "my_own_events.parquet"
         write_table(GOOD, file)
-        said = f"{file}: wanted a table with the columns {wanted}, got columns seed, method, p, lost"
+        said = (
+            f"{file}: wanted a table with the columns {wanted}, got columns seed, method, p, lost"
+        )
         assert foreign_table("heads", [file], list_of) == said
         write_table(OTHER, file)
         assert foreign_table("heads", [file], list_of) is None
-    for other in ("flows/own_ends.parquet", "elsewhere/own_events.parquet", "flows/ownevents.parquet"):
+    for other in (
+        "flows/own_ends.parquet",
+        "elsewhere/own_events.parquet",
+        "flows/ownevents.parquet",
+    ):
         write_table(GOOD, tmp_path / "data" / "heads" / other)
         assert foreign_table("heads", [tmp_path / "data" / "heads" / other], list_of) is None, other
 
@@ -102,17 +112,26 @@ def test_of_tables_that_are_handed_on_those_with_rows_are_looked_at_and_no_other
     assert foreign_table("heads", [tmp_path / "data"], listed, handed_on=["few", "more"]) is None
 
 
-def test_other_columns_are_said_before_a_lack_of_rows_and_all_that_lack_them_together(listed, tmp_path):
+def test_other_columns_are_said_before_a_lack_of_rows_and_all_that_lack_them_together(
+    listed, tmp_path
+):
     few, flow = (tmp_path / "data" / "heads" / f"{name}.parquet" for name in ("few", "flow"))
     write_table(GOOD.head(0), few)
     write_table(OTHER, flow)
     assert "flow.parquet: wanted a table with" in str(foreign_table("heads", [few, flow], listed))
     write_table(GOOD, flow)
-    assert foreign_table("heads", [few, flow], listed) == f"{few}: wanted tables with rows, got none"
+    assert (
+        foreign_table("heads", [few, flow], listed) == f"{few}: wanted tables with rows, got none"
+    )
     write_table(GOOD.head(0), flow)
-    assert foreign_table("heads", [few, flow], listed) == f"{few}, {flow}: wanted tables with rows, got none"
+    assert (
+        foreign_table("heads", [few, flow], listed)
+        == f"{few}, {flow}: wanted tables with rows, got none"
+    )
     write_table(OTHER.head(0), tmp_path / "metrics" / "heads" / "tables" / "flow.parquet")
-    assert foreign_table("heads", [tmp_path / "metrics"], listed) is None, "the one of the list has none"
+    assert foreign_table("heads", [tmp_path / "metrics"], listed) is None, (
+        "the one of the list has none"
+    )
 
 
 def test_a_program_that_fails_on_another_table_ends_in_one_line_and_on_its_own_fails_with_a_traceback(
@@ -127,16 +146,22 @@ def test_a_program_that_fails_on_another_table_ends_in_one_line_and_on_its_own_f
     monkeypatch.setattr("lib.work.foreign.LISTED", tmp_path / "of_io.txt")
     (tmp_path / "of_io.txt").write_text(listed.read_text().replace("heads", family))
     file = tmp_path / "data" / family / "flow.parquet"
-    monkeypatch.setattr(sys, "argv", ["program", str(file), str(tmp_path / "metrics" / family / "tables")])
+    monkeypatch.setattr(
+        sys, "argv", ["program", str(file), str(tmp_path / "metrics" / family / "tables")]
+    )
     write_table(OTHER, file)
-    with pytest.raises(SystemExit, match=r"^error: .*flow\.parquet: wanted a table with .*, got columns x, y$"):
+    with pytest.raises(
+        SystemExit, match=r"^error: .*flow\.parquet: wanted a table with .*, got columns x, y$"
+    ):
         run(main)
     write_table(GOOD, file)
     with pytest.raises(KeyError, match="nowhere"):
         run(main)
 
 
-def test_another_table_in_place_of_one_that_is_handed_on_is_refused_before_the_work(listed, tmp_path, monkeypatch):
+def test_another_table_in_place_of_one_that_is_handed_on_is_refused_before_the_work(
+    listed, tmp_path, monkeypatch
+):
     begun = []
 
     def main(table: Path) -> None:
@@ -151,7 +176,10 @@ def test_another_table_in_place_of_one_that_is_handed_on_is_refused_before_the_w
     run(main)
     run(main, handed_on=["few"])
     assert len(begun) == 2
-    with pytest.raises(SystemExit, match=r"^error: .*flow\.parquet: wanted .*, got columns x, y \(after a change of "):
+    with pytest.raises(
+        SystemExit,
+        match=r"^error: .*flow\.parquet: wanted .*, got columns x, y \(after a change of ",
+    ):
         run(main, handed_on=["few", "flow"])
     assert len(begun) == 2
     write_table(GOOD, file)

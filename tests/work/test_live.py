@@ -36,8 +36,17 @@ def test_a_row_is_a_line_in_the_file_of_each_of_its_numbers(project):
     folder = project / "dvclive" / "brave-name" / "section" / "scale=1" / "seed=0"
     curves = folder / "plots" / "metrics"
     assert (curves / "loss.tsv").read_text().split() == ["step", "loss", "0", "2.5", "40", "0.5"]
-    assert (curves / "accuracy.tsv").read_text().split() == ["step", "accuracy", "0", "0.125", "40", "1.0"]
-    assert sorted(written(project)) == sorted([curves / "accuracy.tsv", curves / "loss.tsv", folder / "metrics.json"])
+    assert (curves / "accuracy.tsv").read_text().split() == [
+        "step",
+        "accuracy",
+        "0",
+        "0.125",
+        "40",
+        "1.0",
+    ]
+    assert sorted(written(project)) == sorted(
+        [curves / "accuracy.tsv", curves / "loss.tsv", folder / "metrics.json"]
+    )
 
 
 def test_a_training_that_begins_anew_begins_its_curves_anew(project):
@@ -64,5 +73,7 @@ def test_nothing_is_written_where_dvc_does_not_run_the_stage(project, monkeypatc
 def test_curves_that_cannot_be_written_are_a_warning_and_no_error(project):
     pytest.importorskip("dvclive", reason="DVCLive is not installed")
     (project / "dvclive").write_text("a file where the folder should be")
-    with pytest.warns(UserWarning, match=r"no more live curves of section/scale=1/seed=0: .*dvclive"):
+    with pytest.warns(
+        UserWarning, match=r"no more live curves of section/scale=1/seed=0: .*dvclive"
+    ):
         logged()

@@ -37,7 +37,11 @@ def file_of(scratch):
 
 
 def test_what_was_saved_is_loaded_bit_for_bit(scratch, tensors):
-    scratch.save("checkpoint-1", {"W": tensors["W"].mT.requires_grad_(), "step": tensors["step"]}, {"step": 7})
+    scratch.save(
+        "checkpoint-1",
+        {"W": tensors["W"].mT.requires_grad_(), "step": tensors["step"]},
+        {"step": 7},
+    )
     found, note = scratch.load("checkpoint-1")
     assert found.keys() == tensors.keys()
     assert torch.equal(found["W"], tensors["W"].mT)
@@ -78,7 +82,9 @@ def test_a_truncated_file_is_skipped_with_a_warning_and_made_again(scratch, tens
     scratch.save("a", tensors, {})
     data = file_of(scratch).read_bytes()
     file_of(scratch).write_bytes(data[: int(kept * len(data))])
-    with pytest.warns(UserWarning, match=r"a-[0-9a-f]{24}\.safetensors is cut short or altered; it is skipped"):
+    with pytest.warns(
+        UserWarning, match=r"a-[0-9a-f]{24}\.safetensors is cut short or altered; it is skipped"
+    ):
         assert scratch.load("a") is None
     assert scratch.names() == []
     scratch.save("a", tensors, {})
@@ -119,7 +125,10 @@ def test_every_part_of_the_key_has_a_folder_of_its_own(tmp_path, tensors):
 
 
 def test_the_order_of_the_key_means_nothing(tmp_path):
-    assert Scratch("toy", dict(reversed(KEY.items())), tmp_path).folder == Scratch("toy", KEY, tmp_path).folder
+    assert (
+        Scratch("toy", dict(reversed(KEY.items())), tmp_path).folder
+        == Scratch("toy", KEY, tmp_path).folder
+    )
 
 
 def test_scratch_lies_in_the_temporary_folder_of_dvc(tmp_path, monkeypatch):
@@ -139,7 +148,10 @@ def test_a_second_process_waits_until_the_first_is_done(tmp_path, tensors):
     )
     command = [sys.executable, "-c", script, json.dumps(KEY), tmp_path]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with Scratch("toy", KEY, tmp_path) as scratch, subprocess.Popen(command, cwd=ROOT, **pipes) as second:
+    with (
+        Scratch("toy", KEY, tmp_path) as scratch,
+        subprocess.Popen(command, cwd=ROOT, **pipes) as second,
+    ):
         try:
             assert second.stderr.readline().startswith("waiting: another process works in ")
             assert second.poll() is None
@@ -167,7 +179,9 @@ def save(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])  # whose workers are forked, or started anew
-def test_no_worker_saves_what_was_computed_by_code_that_has_changed(tmp_path, monkeypatch, n_threads):
+def test_no_worker_saves_what_was_computed_by_code_that_has_changed(
+    tmp_path, monkeypatch, n_threads
+):
     list(spread(save, [(tmp_path / "a",)] * 2, n_processes=2, label="toy", n_threads=n_threads))
     monkeypatch.setitem(begun, "lib/work/scratch.py", sha256(b"as it was when the parent began"))
     with pytest.raises(StoppedError, match=r"lib/work/scratch\.py changed while this ran"):

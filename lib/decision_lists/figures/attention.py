@@ -29,7 +29,10 @@ def weights_in_list_order(weights: pd.DataFrame) -> Figure:
     labels = [f"$a_{{{i}}}$" for i in range(1, length)] + [f"$a_{{{length}}} = a$", "others"]
     panels[1].set_yticks([*range(length), (length + W.shape[0] - 1) / 2], labels=labels)
     panels[1].axhline(length - 0.5, color="black", lw=1)
-    panels[1].set(title="W, each column in the order of its list", ylabel="place of the key in the query's list")
+    panels[1].set(
+        title="W, each column in the order of its list",
+        ylabel="place of the key in the query's list",
+    )
     assert image is not None
     figure.colorbar(image, ax=panels, label="W[key, query]", shrink=0.85)
     return figure
@@ -39,7 +42,12 @@ def attention_before_after(attention: pd.DataFrame) -> Figure:
     """Attention on some sequences at the start and at the end; a ring marks the token that determines the label."""
     sequences = sorted(attention["sequence"].unique())
     figure, panels = plt.subplots(
-        2, len(sequences), figsize=(1.0 + 2.3 * len(sequences), 4.9), squeeze=False, sharex="col", sharey="col"
+        2,
+        len(sequences),
+        figsize=(1.0 + 2.3 * len(sequences), 4.9),
+        squeeze=False,
+        sharex="col",
+        sharey="col",
     )
     image = None
     for row, when in enumerate(("before", "after")):
@@ -49,7 +57,14 @@ def attention_before_after(attention: pd.DataFrame) -> Figure:
             image = axes.imshow(values, cmap="viridis", vmin=0, vmax=1)
             stars = rows.groupby("query")["star"].first()
             keys = list(values.index)
-            axes.plot(range(len(stars)), [keys.index(star) for star in stars], "o", ms=13, mfc="none", color="white")
+            axes.plot(
+                range(len(stars)),
+                [keys.index(star) for star in stars],
+                "o",
+                ms=13,
+                mfc="none",
+                color="white",
+            )
             axes.set_xticks(range(len(keys)), labels=keys)
             axes.set_yticks(range(len(keys)), labels=keys)
             axes.grid(visible=False)
@@ -73,13 +88,21 @@ def values_under_uniform_attention(alignment: pd.DataFrame) -> Figure:
         "argmax_right": "share of columns, argmax right",
     }
     lengths = sorted(alignment["length"].unique())
-    colors = {length: VIRIDIS(0.85 * i / max(1, len(lengths) - 1)) for i, length in enumerate(lengths)}
+    colors = {
+        length: VIRIDIS(0.85 * i / max(1, len(lengths) - 1)) for i, length in enumerate(lengths)
+    }
     for axes, (column, title) in zip(panels, columns.items(), strict=True):
         for task in dict.fromkeys(alignment["task"]):
             rows = alignment[alignment["task"] == task]
             style = ":" if rows["repeats"].iloc[0] else "-"
-            axes.plot(rows["step"], rows[column], style, lw=1.3, color=colors[rows["length"].iloc[0]])
-        axes.set(xscale="log", xlabel="step of gradient descent on V", ylim=(0, None if column == "along_P" else 1.04))
+            axes.plot(
+                rows["step"], rows[column], style, lw=1.3, color=colors[rows["length"].iloc[0]]
+            )
+        axes.set(
+            xscale="log",
+            xlabel="step of gradient descent on V",
+            ylim=(0, None if column == "along_P" else 1.04),
+        )
         axes.set_title(title, fontsize=9)
     for i, least in enumerate(sorted(alignment["least_rate"].unique())):
         label = "" if i else "theorem: at least 1/n − 1/L at step 1"
@@ -97,7 +120,12 @@ def spectra_in_time(spectra: pd.DataFrame) -> Figure:
     spectra = spectra[spectra["time"] > 0]
     tasks = list(dict.fromkeys(spectra["task"]))
     figure, panels = plt.subplots(
-        2, len(tasks), figsize=sized(2.3 * len(tasks) + 0.6, 4.6), sharex=True, sharey="row", squeeze=False
+        2,
+        len(tasks),
+        figsize=sized(2.3 * len(tasks) + 0.6, 4.6),
+        sharex=True,
+        sharey="row",
+        squeeze=False,
     )
     for column, task in enumerate(tasks):
         rows = spectra[spectra["task"] == task].sort_values("time")
@@ -105,7 +133,9 @@ def spectra_in_time(spectra: pd.DataFrame) -> Figure:
         for i in reversed(range(values.shape[1])):
             color = VIRIDIS(0.9 * np.sqrt(i / max(1, values.shape[1] - 1)))
             panels[0][column].plot(rows["time"], values[:, i], color=color, lw=1.2)
-        panels[1][column].step(rows["time"], rows["numerical_rank"], color="black", where="mid", label="measured")
+        panels[1][column].step(
+            rows["time"], rows["numerical_rank"], color="black", where="mid", label="measured"
+        )
         law, expected = str(rows["law"].iloc[0]), int(rows["expected_rank"].iloc[0])
         early = rows["time"][rows["early"]]
         if len(early):
@@ -121,7 +151,9 @@ def spectra_in_time(spectra: pd.DataFrame) -> Figure:
     panels[0][0].set_ylim(1e-6, None)
     panels[0][0].set_ylabel("singular values of W")
     highest = max(spectra["numerical_rank"].max(), spectra["expected_rank"].max())
-    panels[1][0].set(ylabel=f"number above {spectra['rtol'].iloc[0]:g} $\\sigma_1$", ylim=(0, 1.4 * highest))
+    panels[1][0].set(
+        ylabel=f"number above {spectra['rtol'].iloc[0]:g} $\\sigma_1$", ylim=(0, 1.4 * highest)
+    )
     panels[1][0].yaxis.set_major_locator(MaxNLocator(6, integer=True))
     return figure
 
@@ -133,10 +165,20 @@ def entries_that_matter(trained: pd.DataFrame) -> Figure:
         ("kept_raw", CENTRED, "s", "W as it is"),
         ("kept_in_gauge", ALIGNED, "o", "column medians removed"),
     ):
-        axes.plot(trained["list_entries"], trained[column], marker, ms=5, mfc="none", color=color, label=label)
+        axes.plot(
+            trained["list_entries"],
+            trained[column],
+            marker,
+            ms=5,
+            mfc="none",
+            color=color,
+            label=label,
+        )
     ends = [trained["list_entries"].min() - 2, trained["list_entries"].max() + 2]
     axes.plot(ends, ends, color="black", ls="--", lw=1.2, label="as many as the lists have")
-    axes.set(xlabel=r"entries of all lists, $\sum_a |L_a|$", ylabel="fewest entries that keep all right")
+    axes.set(
+        xlabel=r"entries of all lists, $\sum_a |L_a|$", ylabel="fewest entries that keep all right"
+    )
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(fontsize=7.5)
     return figure
@@ -149,9 +191,20 @@ def longest_sequences(lengths: pd.DataFrame) -> Figure:
     for i, task in enumerate(tasks):
         rows = lengths[(lengths["task"] == task) & (lengths["time"] > 0)].sort_values("time")
         color = VIRIDIS(0.92 * i / max(1, len(tasks) - 1))
-        axes.step(rows["time"], rows["longest"], where="post", color=color, label=f"{task}: {rows['law'].iloc[0]}")
+        axes.step(
+            rows["time"],
+            rows["longest"],
+            where="post",
+            color=color,
+            label=f"{task}: {rows['law'].iloc[0]}",
+        )
     for seq_len in sorted(lengths["seq_len"].unique()):
         axes.axhline(seq_len, color="black", ls="--", lw=1.2, label=f"trained at n = {seq_len}")
-    axes.set(xscale="log", xlabel="time t", ylabel="certified on all sequences up to this length", ylim=(0, None))
+    axes.set(
+        xscale="log",
+        xlabel="time t",
+        ylabel="certified on all sequences up to this length",
+        ylim=(0, None),
+    )
     axes.legend(fontsize=7.5)
     return figure

@@ -15,21 +15,33 @@ RIGHT = GREEN
 
 def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
     """Part 2: the loss, the step size times the curvature, the steps that were needed, and what the theorem says."""
-    figure, ((loss, curvature, hard), (ratio, near, lemma)) = plt.subplots(2, 3, figsize=(READ_WIDTH, 7.2))
+    figure, ((loss, curvature, hard), (ratio, near, lemma)) = plt.subplots(
+        2, 3, figsize=(READ_WIDTH, 7.2)
+    )
     for (task, noise), rows in courses.groupby(["task", "noise"], sort=False, observed=True):
         uniform = both["law"][both["task"] == task].iloc[0] == "uniform"
         line = {"color": NOISE_COLORS[str(noise)], "lw": 1.1, "ls": ":" if uniform else "-"}
         loss.plot(rows["step"] + 1, rows["loss"], **line)
-        loss.plot(rows["step"].iloc[-1] + 1, rows["loss"].iloc[-1], "o", ms=3.5, color=line["color"])
+        loss.plot(
+            rows["step"].iloc[-1] + 1, rows["loss"].iloc[-1], "o", ms=3.5, color=line["color"]
+        )
         curvature.plot(rows["step"] + 1, rows["step_times_curvature"], **line)
-    noises = [Line2D([], [], color=color, label=f"noise of V₀: {noise}") for noise, color in NOISE_COLORS.items()]
+    noises = [
+        Line2D([], [], color=color, label=f"noise of V₀: {noise}")
+        for noise, color in NOISE_COLORS.items()
+    ]
     figure.legend(handles=noises, loc="outside upper center", ncols=3)
     loss.plot([], [], ":", color="black", label="uniform law")
     loss.plot([], [], "o", ms=3.5, color="black", label="all sequences right")
     loss.legend(fontsize=7.5)
     loss.set(xscale="log", yscale="log", xlabel="step + 1", ylabel="population loss")
     curvature.axhline(1, color=BOUND_COLOR, ls="--", label="assumption: at most 1 on the way")
-    curvature.set(xscale="log", yscale="log", xlabel="step + 1", ylabel="step size · largest curvature, at the steps")
+    curvature.set(
+        xscale="log",
+        yscale="log",
+        xlabel="step + 1",
+        ylabel="step size · largest curvature, at the steps",
+    )
     curvature.legend(fontsize=7.5, loc="lower left")
     runs = both.reset_index(drop=True)
     labels = [f"{row.law}, n = {row.seq_len}, m = {row.length}" for row in runs.itertuples()]
@@ -37,11 +49,21 @@ def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
     y = np.array([len(order) - 1 - order[task] for task in runs["task"]], float)
     names = [labels[list(runs["task"]).index(task)] for task in order]
     for i, (noise, color) in enumerate(NOISE_COLORS.items()):
-        rows, at = runs[runs["noise"] == noise], y[(runs["noise"] == noise).to_numpy()] + 0.22 * (1 - i)
+        rows, at = (
+            runs[runs["noise"] == noise],
+            y[(runs["noise"] == noise).to_numpy()] + 0.22 * (1 - i),
+        )
         right = (rows["margin"] > 0).to_numpy()
         hard.plot(rows["delta"], rows["n_steps"], "o", ms=4.5, color=color)
         for chosen, fill in ((right, color), (~right, "none")):
-            ratio.plot((rows["n_steps"] / rows["earliest"])[chosen], at[chosen], "o", ms=4.5, color=color, mfc=fill)
+            ratio.plot(
+                (rows["n_steps"] / rows["earliest"])[chosen],
+                at[chosen],
+                "o",
+                ms=4.5,
+                color=color,
+                mfc=fill,
+            )
         near.plot(rows["deviation"] / rows["epsilon"], at, "o", ms=4.5, color=color)
         lemma.plot(rows["failures"], at, "o", ms=4.5, color=color)
     hard.set(xscale="log", yscale="log", xlabel="δ: the rarest sequence's probability")
@@ -49,7 +71,10 @@ def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
     ratio.set(xscale="log", xlabel="steps until all is right ÷ the earliest T")
     ratio.set_yticks(range(len(order)), labels=list(reversed(names)), fontsize=7.5)
     near.set(xlabel="largest |V − cP| ÷ ε", xlim=(-0.05, 1.1))
-    lemma.set(xlabel="steps that break the descent lemma", xlim=(-0.5, max(3, runs["failures"].max() + 0.5)))
+    lemma.set(
+        xlabel="steps that break the descent lemma",
+        xlim=(-0.5, max(3, runs["failures"].max() + 0.5)),
+    )
     for axes, at, rule in ((ratio, 1, "at most 1"), (near, 1, "at most 1"), (lemma, 0, "none")):
         axes.axvline(at, color=BOUND_COLOR, ls="--")
         axes.set_title(f"theorem: {rule}", color=BOUND_COLOR, fontsize=9)
@@ -62,11 +87,18 @@ def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
 def descents_alone(alone: pd.DataFrame) -> Figure:
     """Part 1 by gradient descent: steps over the bound, step size times curvature, and the descent lemma, by task."""
     figure, panels = plt.subplots(1, 3, figsize=(10.6, 3.4), sharey=True)
-    names = [f"{r.law}, L = {r.n_tokens}, n = {r.seq_len}, M = {r.length}" for r in alone.itertuples()]
+    names = [
+        f"{r.law}, L = {r.n_tokens}, n = {r.seq_len}, M = {r.length}" for r in alone.itertuples()
+    ]
     y = np.arange(len(alone))
     fits = alone[["step_times_curvature", "on_a_finer_grid"]].max(axis=1)
     wanted = [
-        (alone["n_steps"] / alone["bound"], "steps until all is certified right ÷ bound", "theorem: at most 1", 1),
+        (
+            alone["n_steps"] / alone["bound"],
+            "steps until all is certified right ÷ bound",
+            "theorem: at most 1",
+            1,
+        ),
         (fits, "step size · largest curvature on the way", "assumption: at most 1", 1),
         (alone["failures"], "steps that break the descent lemma", "theorem: none", 0),
     ]
@@ -97,7 +129,9 @@ def outcomes(tables: dict[str, pd.DataFrame]) -> Figure:
         )
         if name in tables
     ]
-    figure, panels = plt.subplots(1, len(shown) + 1, figsize=sized(5.0 * (len(shown) + 1), 3.6), squeeze=False)
+    figure, panels = plt.subplots(
+        1, len(shown) + 1, figsize=sized(5.0 * (len(shown) + 1), 3.6), squeeze=False
+    )
     for axes, (name, key, title) in zip(panels[0], shown, strict=False):
         table = tables[name]
         names = list(dict.fromkeys(table[key].astype(str)))
@@ -125,7 +159,14 @@ def _certified(axes: Axes, joint: pd.DataFrame) -> None:
         certified = rows["certified_all"].to_numpy(bool)
         steps = rows["first_certified_all"].fillna(rows["step"]).to_numpy()
         axes.plot(steps[certified], np.full(certified.sum(), y), "o", ms=4, color=RIGHT)
-        axes.plot(steps[~certified], np.full((~certified).sum(), y), "o", ms=4, mfc="none", color=NULL_COLOR)
+        axes.plot(
+            steps[~certified],
+            np.full((~certified).sum(), y),
+            "o",
+            ms=4,
+            mfc="none",
+            color=NULL_COLOR,
+        )
     axes.set_yticks(range(len(tasks)), labels=list(reversed(tasks)), fontsize=7.5)
     axes.set(title="both trained, small starts", xlim=(0, None))
     axes.set_xlabel("step at which all of $[L]^n$ is certified")
@@ -140,12 +181,20 @@ def minibatches(table: pd.DataFrame) -> Figure:
         color = VIRIDIS(0.9 * i / max(1, len(seeds) - 1))
         axes.plot(rows["step"], rows["loss"], color=color, lw=1.2)
         sets, every = rows["certified_sets"].to_numpy(bool), rows["certified_all"].to_numpy(bool)
-        for chosen, marker, fill in ((~sets, "o", "none"), (sets & ~every, "o", color), (every, "s", color)):
-            axes.plot(rows["step"][chosen], rows["loss"][chosen], marker, ms=5.5, color=color, mfc=fill)
+        for chosen, marker, fill in (
+            (~sets, "o", "none"),
+            (sets & ~every, "o", color),
+            (every, "s", color),
+        ):
+            axes.plot(
+                rows["step"][chosen], rows["loss"][chosen], marker, ms=5.5, color=color, mfc=fill
+            )
     axes.plot([], [], "o", mfc="none", color="black", label="not certified")
     axes.plot([], [], "o", color="black", label="every sequence of distinct tokens certified")
     axes.plot([], [], "s", color="black", label="all of $[L]^n$ certified")
     axes.set(yscale="log", xlabel="step", ylabel="loss of the batch")
-    axes.set_title(f"L = {table['n_tokens'].iloc[0]}, {table['batch_size'].iloc[0]} fresh sequences a step")
+    axes.set_title(
+        f"L = {table['n_tokens'].iloc[0]}, {table['batch_size'].iloc[0]} fresh sequences a step"
+    )
     axes.legend(fontsize=7.5)
     return figure

@@ -33,7 +33,9 @@ def lemma_ratios(lemmas: pd.DataFrame) -> Figure:
 def certificates(cases: pd.DataFrame) -> Figure:
     """The random cases by what the certificate and every sequence say of them."""
     figure, axes = plt.subplots(figsize=(7.2, 3.2))
-    kinds = sorted({(str(c), bool(r)) for c, r in zip(cases["certificate"], cases["repeats"], strict=True)})
+    kinds = sorted(
+        {(str(c), bool(r)) for c, r in zip(cases["certificate"], cases["repeats"], strict=True)}
+    )
     outcomes = {
         (True, True): ("certified, and every sequence right", GREEN),
         (False, False): ("not certified, and one wrong", NULL_COLOR),
@@ -47,12 +49,18 @@ def certificates(cases: pd.DataFrame) -> Figure:
             chosen["n"][(chosen["certificate"] == name) & (chosen["repeats"] == repeats)].sum()
             for name, repeats in kinds
         ]
-        axes.barh(range(len(kinds)), sizes, left=left, color=color, label=f"{label}: {sum(sizes):g}")
+        axes.barh(
+            range(len(kinds)), sizes, left=left, color=color, label=f"{label}: {sum(sizes):g}"
+        )
         left = left + np.array(sizes)
-    names = [f"{name}, {'with repeats' if repeats else 'distinct tokens'}" for name, repeats in kinds]
+    names = [
+        f"{name}, {'with repeats' if repeats else 'distinct tokens'}" for name, repeats in kinds
+    ]
     axes.set_yticks(range(len(kinds)), labels=names)
     axes.set(xlabel="random cases")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=7.5)
+    figure.legend(
+        *axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=7.5
+    )
     return figure
 
 
@@ -62,7 +70,9 @@ def lists_represented(cases: pd.DataFrame) -> Figure:
     for i, n in enumerate(sorted(cases["seq_len"].unique())):
         rows = cases[cases["seq_len"] == n]
         color = VIRIDIS(0.28 * i)
-        axes.plot(rows["wanted"], rows["margin"], "o", ms=3, mfc="none", color=color, label=f"n = {n}")
+        axes.plot(
+            rows["wanted"], rows["margin"], "o", ms=3, mfc="none", color=color, label=f"n = {n}"
+        )
     ends = [cases["wanted"].min(), cases["wanted"].max()]
     axes.plot(ends, ends, color=BOUND_COLOR, ls="--", lw=1.2, label="theorem: equal")
     axes.axhline(0, color="black", lw=0.8)
@@ -88,7 +98,12 @@ def constants_by_hand(constants: pd.DataFrame) -> Figure:
     axes.axhline(1, color="black", ls="--", lw=1)
     written = {"P_min": "$P_{min}$", "delta": "δ", "gamma": "γ", "P_set": "δ of part 2", "epsilon": "ε",
                "c_of_part_2": "c of part 2", "earliest": "2 m L₀ / A²", "latest": "ε / 2"}  # fmt: skip
-    axes.set_xticks(range(len(names)), labels=[written.get(name, name) for name in names], rotation=30, ha="right")
+    axes.set_xticks(
+        range(len(names)),
+        labels=[written.get(name, name) for name in names],
+        rotation=30,
+        ha="right",
+    )
     axes.set(yscale="log", ylim=(0.4, 2.5), ylabel="computed ÷ by hand")
     axes.set_yticks([0.5, 1, 2], labels=["1/2", "1", "2"])
     axes.minorticks_off()
@@ -100,13 +115,32 @@ def feasible_lengths(feasible: pd.DataFrame) -> Figure:
     """The least n at which part 2 can be met, by the lists' length: by search over ε, and in closed form."""
     figure, axes = plt.subplots(figsize=(5.2, 3.4))
     rows = feasible.sort_values("length")
-    axes.plot(rows["length"], rows["closed_form"], color="black", ls="--", lw=1.2, label="derived: n log² n > 162 m")
     axes.plot(
-        rows["length"], rows["least_n"], "o", ms=5, mfc="none", color=COLOR, label="least n for which some ε does"
+        rows["length"],
+        rows["closed_form"],
+        color="black",
+        ls="--",
+        lw=1.2,
+        label="derived: n log² n > 162 m",
+    )
+    axes.plot(
+        rows["length"],
+        rows["least_n"],
+        "o",
+        ms=5,
+        mfc="none",
+        color=COLOR,
+        label="least n for which some ε does",
     )
     for m, n in zip(rows["length"], rows["least_n"], strict=True):
-        axes.annotate(f"{n:g}", (m, n), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=7.5)
-    axes.set(xlabel="length m of the lists", ylabel="sequence length n", ylim=(0, 1.15 * rows["least_n"].max()))
+        axes.annotate(
+            f"{n:g}", (m, n), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=7.5
+        )
+    axes.set(
+        xlabel="length m of the lists",
+        ylabel="sequence length n",
+        ylim=(0, 1.15 * rows["least_n"].max()),
+    )
     axes.legend(fontsize=7.5, loc="lower right")
     return figure
 
@@ -115,14 +149,30 @@ def gradients_from_samples(monte_carlo: pd.DataFrame) -> Figure:
     """The relative error of the gradient in W from samples of the law."""
     figure, axes = plt.subplots(figsize=(5.2, 3.4))
     axes.plot(
-        monte_carlo["n_samples"], monte_carlo["error"], "o", ms=3.5, mfc="none", color=COLOR, label="one draw each"
+        monte_carlo["n_samples"],
+        monte_carlo["error"],
+        "o",
+        ms=3.5,
+        mfc="none",
+        color=COLOR,
+        label="one draw each",
     )
     mean = monte_carlo.groupby("n_samples")["error"].mean()
     axes.plot(mean.index, mean, color=COLOR, label="mean")
     sizes = np.asarray(mean.index, float)
     axes.plot(
-        sizes, mean.iloc[0] * (sizes / sizes[0]) ** -0.5, color="black", ls="--", lw=1.2, label="∝ samples$^{-1/2}$"
+        sizes,
+        mean.iloc[0] * (sizes / sizes[0]) ** -0.5,
+        color="black",
+        ls="--",
+        lw=1.2,
+        label="∝ samples$^{-1/2}$",
     )
-    axes.set(xscale="log", yscale="log", xlabel="samples", ylabel="relative error of $\\nabla_W$ at W = 0")
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="samples",
+        ylabel="relative error of $\\nabla_W$ at W = 0",
+    )
     axes.legend(fontsize=7.5)
     return figure

@@ -6,9 +6,20 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.pages.style import BOUND_COLOR, MATRIX_COLORS, NULL_COLOR, PROBLEM_COLORS, READ_WIDTH, VIRIDIS
+from lib.pages.style import (
+    BOUND_COLOR,
+    MATRIX_COLORS,
+    NULL_COLOR,
+    PROBLEM_COLORS,
+    READ_WIDTH,
+    VIRIDIS,
+)
 
-NOISE_COLORS = {"balanced": MATRIX_COLORS["W_KQ"], "independent": MATRIX_COLORS["W_VO"], "none": NULL_COLOR}
+NOISE_COLORS = {
+    "balanced": MATRIX_COLORS["W_KQ"],
+    "independent": MATRIX_COLORS["W_VO"],
+    "none": NULL_COLOR,
+}
 
 SMALLEST = 1e-6  # of a gap, where a tie is drawn
 
@@ -50,7 +61,12 @@ def disturbed_paths(paths: pd.DataFrame, kind: str, d: int) -> Figure:
 
 
 def assumption_checks(
-    stages: pd.DataFrame, returns: pd.DataFrame, kicks: pd.DataFrame, ends: pd.DataFrame, returned: float, near: float
+    stages: pd.DataFrame,
+    returns: pd.DataFrame,
+    kicks: pd.DataFrame,
+    ends: pd.DataFrame,
+    returned: float,
+    near: float,
 ) -> Figure:
     """Assumption 4.2 by gaps, 4.3 by strictness and by what comes back, 4.4 by stages begun elsewhere.
 
@@ -62,31 +78,51 @@ def assumption_checks(
     finite = stages[np.isfinite(stages["next_time"]) & np.isfinite(stages["gap"])]
     for n, problem in enumerate(dict.fromkeys(stages["problem"])):
         color = PROBLEM_COLORS[n % len(PROBLEM_COLORS)]
-        followed, later = (t[t["problem"] == problem] for t in (finite, stages[stages["stage"] > 0]))
+        followed, later = (
+            t[t["problem"] == problem] for t in (finite, stages[stages["stage"] > 0])
+        )
         gap = (followed["gap"] / followed["next_time"]).clip(lower=SMALLEST)
         _shares(gaps, gap, color, f"{problem}, {len(gap)} stages")
         _shares(strict, later["strictness_products"], color, problem)
         _shares(strict, later["strictness_weights"], color, None, ls=":")
         _shares(rest, later["residual"].clip(lower=1e-18), color, problem)
     gaps.set(
-        xlabel=f"gap to the second candidate / its time (0 at {SMALLEST:g})", title="4.2: one coordinate at a time"
+        xlabel=f"gap to the second candidate / its time (0 at {SMALLEST:g})",
+        title="4.2: one coordinate at a time",
     )
     strict.set(
-        xlabel="least curvature in products (dotted: in weights)", title="4.3: every plateau is a strict minimum"
+        xlabel="least curvature in products (dotted: in weights)",
+        title="4.3: every plateau is a strict minimum",
     )
-    rest.set(xlabel="largest gradient on the support / at 0", title="Algorithm 1's plateaus are stationary")
+    rest.set(
+        xlabel="largest gradient on the support / at 0",
+        title="Algorithm 1's plateaus are stationary",
+    )
     for noise in ("balanced", "independent"):
         rows = returns[(returns["kind"] == "random") & (returns["noise"] == noise)]
         _shares(back, rows["ratio_products"], NOISE_COLORS[noise], f"products, {noise} noise")
         _shares(back, rows["ratio_weights"], NOISE_COLORS[noise], f"(u, v), {noise} noise", ls=":")
         rows = ends[(ends["kind"] == "rise") & (ends["noise"] == noise)]
         _shares(risen, rows["distance"].clip(lower=1e-8), NOISE_COLORS[noise], f"{noise} noise")
-    back.set(xlabel="distance from the undisturbed, end / start", title="4.3: what is disturbed comes back")
-    risen.set(xlabel="distance of the disturbed products at the end", title="4.3, where a coordinate rises")
+    back.set(
+        xlabel="distance from the undisturbed, end / start",
+        title="4.3: what is disturbed comes back",
+    )
+    risen.set(
+        xlabel="distance of the disturbed products at the end",
+        title="4.3, where a coordinate rises",
+    )
     for noise in ("none", "balanced", "independent"):
         rows = kicks[kicks["noise"] == noise]
-        _shares(begun, rows["error"].clip(lower=1e-8), NOISE_COLORS[noise], f"{noise} noise".replace("none", "no"))
-    begun.set(xlabel="error of the products at the end", title="4.4: a stage begun nearby ends the same")
+        _shares(
+            begun,
+            rows["error"].clip(lower=1e-8),
+            NOISE_COLORS[noise],
+            f"{noise} noise".replace("none", "no"),
+        )
+    begun.set(
+        xlabel="error of the products at the end", title="4.4: a stage begun nearby ends the same"
+    )
     for axes, bar in ((back, returned), (risen, near), (begun, near)):
         axes.axvline(bar, color=BOUND_COLOR, ls="--", lw=1)
     for row in panels:
@@ -102,5 +138,10 @@ def _shares(axes: Axes, values: pd.Series, color: str, label: str | None, ls: st
     """The empirical distribution of positive values."""
     ordered = np.sort(values.to_numpy(float))
     axes.step(
-        ordered, np.arange(1, len(ordered) + 1) / max(1, len(ordered)), where="post", color=color, ls=ls, label=label
+        ordered,
+        np.arange(1, len(ordered) + 1) / max(1, len(ordered)),
+        where="post",
+        color=color,
+        ls=ls,
+        label=label,
     )

@@ -10,7 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from lib.pages.style import LOST_COLOR, MATRIX_COLORS, NULL_COLOR, PROBLEM_COLORS, READ_WIDTH, VIRIDIS
+from lib.pages.style import (
+    LOST_COLOR,
+    MATRIX_COLORS,
+    NULL_COLOR,
+    PROBLEM_COLORS,
+    READ_WIDTH,
+    VIRIDIS,
+)
 
 LIMIT, FINITE = MATRIX_COLORS["W_KQ"], MATRIX_COLORS["W_VO"]
 MARKERS = ("D", "o", "s", "^", "v", "P", "X", "*")
@@ -27,7 +34,9 @@ def label(problem: str, problems: pd.DataFrame) -> str:
     return f"{parts}, {n_layers} layer{plural[0]} of {n_heads} head{plural[1]}"
 
 
-def errors_by_scale(errors: pd.DataFrame, problems: pd.DataFrame, log10_init_scale: float) -> Figure:
+def errors_by_scale(
+    errors: pd.DataFrame, problems: pd.DataFrame, log10_init_scale: float
+) -> Figure:
     """Times, order, plateaus and final products against the init scale; a thin line per seed, medians thick.
 
     The law, C / log(1 / init scale), is that of the studied problem from this init scale on.
@@ -53,7 +62,11 @@ def errors_by_scale(errors: pd.DataFrame, problems: pd.DataFrame, log10_init_sca
                label=f"C / log(1 / init scale), C = {constant:.2f} ({studied})")  # fmt: skip
     order.axhline(1, color="black", ls="--", lw=1.2)
     times.set(yscale="log", ylabel="error of activation times, median", title="Algorithm 1")
-    finite.set(yscale="log", ylabel="error of activation times", title="finite-scale form: median, and worst (dotted)")
+    finite.set(
+        yscale="log",
+        ylabel="error of activation times",
+        title="finite-scale form: median, and worst (dotted)",
+    )
     order.set(ylabel="agreement of the order, Kendall's τ", ylim=(None, 1.03), title="Algorithm 1")
     losses.set(yscale="log", ylabel="loss error at mid-plateau / loss at 0")
     products.set(yscale="log", ylabel="error of the products at mid-plateau")
@@ -68,7 +81,9 @@ def supports_by_scale(
     errors: pd.DataFrame, stages: pd.DataFrame, departed: pd.DataFrame, problems: pd.DataFrame
 ) -> Figure:
     """Whether the flow has Algorithm 1's support on its plateaus, how the support grows, and what leaves it."""
-    figure, (share, size, pull) = plt.subplots(1, 3, figsize=(READ_WIDTH, 4.1), width_ratios=[1, 1.2, 0.8])
+    figure, (share, size, pull) = plt.subplots(
+        1, 3, figsize=(READ_WIDTH, 4.1), width_ratios=[1, 1.2, 0.8]
+    )
     _by_problem(share, errors, problems, "same")
     share.set(ylabel="share of plateaus with Algorithm 1's support", ylim=(-0.02, 1.03))
     _scale_axis(share, errors)
@@ -76,7 +91,13 @@ def supports_by_scale(
     for n, problem in enumerate(names):
         own = stages[stages["problem"] == problem]
         for _, rows in own.sort_values("stage").groupby("seed"):
-            size.plot(rows["stage"], rows["n_active"], color=PROBLEM_COLORS[n % len(PROBLEM_COLORS)], lw=1, alpha=0.7)
+            size.plot(
+                rows["stage"],
+                rows["n_active"],
+                color=PROBLEM_COLORS[n % len(PROBLEM_COLORS)],
+                lw=1,
+                alpha=0.7,
+            )
             left = rows[rows["n_dropped"] > 0]
             look = {"s": 18 * left["n_dropped"], "color": LOST_COLOR, "marker": "x", "zorder": 3}
             size.scatter(left["stage"], left["n_active"], **look)
@@ -109,18 +130,27 @@ def charges_and_rises(
 
     In the flow b = 1 − y / log(1 / init_scale); an active coordinate has 0 or 2, and all begin near 1.
     """
-    figure, (course, constant, rise) = plt.subplots(1, 3, figsize=(READ_WIDTH, 4.1), width_ratios=[1.5, 1, 1])
+    figure, (course, constant, rise) = plt.subplots(
+        1, 3, figsize=(READ_WIDTH, 4.1), width_ratios=[1.5, 1, 1]
+    )
     scale = charges["log10_init_scale"].min()
     rows = charges[charges["log10_init_scale"] == scale].sort_values("rescaled_time")
-    own = stages[(stages["problem"] == charges["problem"].iloc[0]) & (stages["seed"] == charges["seed"].iloc[0])]
+    own = stages[
+        (stages["problem"] == charges["problem"].iloc[0])
+        & (stages["seed"] == charges["seed"].iloc[0])
+    ]
     own = own.sort_values("stage")
     flow, theory = 1 - np.stack(list(rows["charge"])), 1 - np.stack(list(own["charge"]))
     joined = [int(i) for i in dict.fromkeys(own["coordinate"]) if i >= 0]
     for i in range(flow.shape[1]):
-        color = VIRIDIS(0.9 * joined.index(i) / max(1, len(joined) - 1)) if i in joined else NULL_COLOR
+        color = (
+            VIRIDIS(0.9 * joined.index(i) / max(1, len(joined) - 1)) if i in joined else NULL_COLOR
+        )
         course.plot(rows["rescaled_time"], flow[:, i], color=color, lw=1.3)
         course.plot(own["time"], theory[:, i], "--", color="black", lw=0.7)
-    course.set(xlabel="time / log(1 / init scale)", ylabel="charge b", xlim=(0, float(own["time"].max())))
+    course.set(
+        xlabel="time / log(1 / init scale)", ylabel="charge b", xlim=(0, float(own["time"].max()))
+    )
     name = label(charges["problem"].iloc[0], problems)
     course.set_title(f"{name}, init scale $10^{{{scale:g}}}$; dashed: Algorithm 1")
     _by_problem(constant, errors, problems, "constant")
@@ -133,10 +163,14 @@ def charges_and_rises(
     return figure
 
 
-def _by_problem(axes: Axes, table: pd.DataFrame, problems: pd.DataFrame, column: str, ls: str = "-") -> None:
+def _by_problem(
+    axes: Axes, table: pd.DataFrame, problems: pd.DataFrame, column: str, ls: str = "-"
+) -> None:
     """Of every problem one thin line per seed, and the median over its seeds, against log10(1 / init scale)."""
     for n, problem in enumerate(problems["name"]):
-        wide = table[table["problem"] == problem].pivot_table(index="log10_init_scale", columns="seed", values=column)
+        wide = table[table["problem"] == problem].pivot_table(
+            index="log10_init_scale", columns="seed", values=column
+        )
         wide = wide.sort_index(ascending=False).dropna(how="all")
         wide.index = -wide.index
         color = PROBLEM_COLORS[n % len(PROBLEM_COLORS)]

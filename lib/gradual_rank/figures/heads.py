@@ -42,9 +42,16 @@ def _losses(axes: Axes, trajectory: pd.DataFrame, stages: pd.DataFrame) -> None:
         rows = trajectory[trajectory["log10_init_scale"] == scale]
         color = VIRIDIS(0.85 * n / max(1, len(scales) - 1))
         axes.plot(rows["rescaled_time"], rows["loss"], color=color, label=f"$10^{{{scale:g}}}$")
-    time, loss = _steps(stages, float(trajectory["rescaled_time"].max()), [[x] for x in stages["loss"]])
+    time, loss = _steps(
+        stages, float(trajectory["rescaled_time"].max()), [[x] for x in stages["loss"]]
+    )
     axes.plot(time, loss[:, 0], "--", color="black", lw=0.9, label="Algorithm 1")
-    axes.set(xlabel="time / log(1 / init scale)", ylabel="loss / loss at 0", xlim=_window(stages), ylim=(0, None))
+    axes.set(
+        xlabel="time / log(1 / init scale)",
+        ylabel="loss / loss at 0",
+        xlim=_window(stages),
+        ylim=(0, None),
+    )
     axes.legend()
 
 
@@ -55,10 +62,15 @@ def _products(axes: Axes, trajectory: pd.DataFrame, stages: pd.DataFrame) -> Non
     p = np.stack(list(rows["p"]))
     time, theory = _steps(stages, float(rows["rescaled_time"].max()), stages["p"])
     for i in range(p.shape[1]):
-        axes.plot(rows["rescaled_time"], p[:, i], color=VIRIDIS(0.95 * i / max(1, p.shape[1] - 1)), lw=1.3)
+        axes.plot(
+            rows["rescaled_time"], p[:, i], color=VIRIDIS(0.95 * i / max(1, p.shape[1] - 1)), lw=1.3
+        )
         if np.abs(theory[:, i]).max() > 0:
             axes.plot(time, theory[:, i], "--", color="black", lw=0.8)
-    axes.set(xlabel=f"time / log(1 / init scale),\nfrom $10^{{{scale:g}}}$", ylabel="products of all heads")
+    axes.set(
+        xlabel=f"time / log(1 / init scale),\nfrom $10^{{{scale:g}}}$",
+        ylabel="products of all heads",
+    )
     axes.set_xlim(_window(stages))
 
 
@@ -71,7 +83,9 @@ def _shares(axes: Axes, twins: pd.DataFrame) -> None:
             axes.plot(-own["log10_init_scale"], own["share"], "o", color=color, ms=5, label=said)
             axes.plot(-own["log10_init_scale"], own["predicted"], "--", color=color, lw=0.9)
     scales = sorted(-twins["log10_init_scale"].unique())
-    axes.set(xscale="log", xlabel="init scale", ylabel="share in the first product", ylim=(-0.02, 1.15))
+    axes.set(
+        xscale="log", xlabel="init scale", ylabel="share in the first product", ylim=(-0.02, 1.15)
+    )
     axes.set_xticks(scales, labels=[f"$10^{{{-x:g}}}$" for x in scales])
     axes.minorticks_off()
     axes.set_title("shares of tied heads\n(dashed: by the start)", fontsize=9)

@@ -56,11 +56,18 @@ def listed(optimizers: pd.Series) -> list[str]:
 
 def courses(table: pd.DataFrame) -> Figure:
     """The singular values of W_VO of one seed under three optimisers, by τ; dashed: τ², which theory says of Muon."""
-    shown = [name for name in SHOWN if name in set(table["optimizer"])] or listed(table["optimizer"])[:3]
-    figure, panels = plt.subplots(1, len(shown), figsize=(READ_WIDTH, 3.9), sharey=True, squeeze=False)
+    shown = [name for name in SHOWN if name in set(table["optimizer"])] or listed(
+        table["optimizer"]
+    )[:3]
+    figure, panels = plt.subplots(
+        1, len(shown), figsize=(READ_WIDTH, 3.9), sharey=True, squeeze=False
+    )
     for axes, name in zip(panels[0], shown, strict=True):
         rows = table[table["optimizer"] == name].sort_values("step")
-        values, log_scale = np.stack(list(rows["W_VO"])), -float(rows["log10_init_scale"].iloc[0]) * np.log(10)
+        values, log_scale = (
+            np.stack(list(rows["W_VO"])),
+            -float(rows["log10_init_scale"].iloc[0]) * np.log(10),
+        )
         x = rows["time"].to_numpy() / (log_scale if name == "gd" else 1.0)
         for i in reversed(range(values.shape[1])):
             axes.plot(x, values[:, i], color=VIRIDIS(0.9 * i / max(1, values.shape[1] - 1)), lw=1.5)
@@ -69,10 +76,15 @@ def courses(table: pd.DataFrame) -> Figure:
             axes.plot(tau, tau**2, "--", color="black", lw=1, label=r"$\tau^2$")
             axes.legend(loc="upper left")
         axes.set(title=f"{name_of(name)}, init scale $10^{{{rows['log10_init_scale'].iloc[0]:g}}}$")
-        axes.set(xlabel="time / log(1 / init scale)" if name == "gd" else r"$\tau$, the sum of the learning rates")
+        axes.set(
+            xlabel="time / log(1 / init scale)"
+            if name == "gd"
+            else r"$\tau$, the sum of the learning rates"
+        )
         ended = np.flatnonzero((np.abs(values - values[-1]) > 0.02 * values[-1].max()).any(1))
         axes.set(
-            xlim=(0, x[min(len(x) - 1, int(1.15 * (ended[-1] + 1)) if len(ended) else len(x) - 1)]), ylim=(0, None)
+            xlim=(0, x[min(len(x) - 1, int(1.15 * (ended[-1] + 1)) if len(ended) else len(x) - 1)]),
+            ylim=(0, None),
         )
     panels[0][0].set_ylabel(f"singular values of {MATRIX_NAMES['W_VO']}")
     return figure
@@ -101,7 +113,9 @@ def properties(runs: pd.DataFrame) -> Figure:
         apart = own[(own["teacher_rank"] == low) & (own["log10_init_scale"] == small)]
         delay = of.set_index("seed")["first_rise"] / first.set_index("seed")["first_rise"]
         ratio = of["stable_rank_half"] / of["stable_rank_end"]
-        slopes = f"{of['slope_least'].min():.2f} … {of['slope_most'].max():.3g}" if name != "gd" else "–"
+        slopes = (
+            f"{of['slope_least'].min():.2f} … {of['slope_most'].max():.3g}" if name != "gd" else "–"
+        )
         rows.append(
             [name_of(name), said(first["first_rise"]), said(of["first_rise"]), f"× {said(delay)}",
              said(of["stable_rank_half"]), said(of["stable_rank_end"]), said(of["order"]), said(apart["separate"]),
@@ -113,13 +127,17 @@ def properties(runs: pd.DataFrame) -> Figure:
             verdict(of["order"] > 0.5, of["order"] > 0),
             verdict(apart["separate"] >= 0.5, apart["separate"] > 0),
         ]
-        colors.append([None, None, None, verdicts[0], verdicts[1], None, verdicts[2], verdicts[3], None, None])
+        colors.append(
+            [None, None, None, verdicts[0], verdicts[1], None, verdicts[2], verdicts[3], None, None]
+        )
     return coloured_table(header, rows, colors)
 
 
 def said(values: pd.Series) -> str:
     """The mean, and from the least to the largest."""
-    least, mean, largest = (f"{x:.0f}" if x >= 100 else f"{x:.2g}" for x in (values.min(), values.mean(), values.max()))
+    least, mean, largest = (
+        f"{x:.0f}" if x >= 100 else f"{x:.2g}" for x in (values.min(), values.mean(), values.max())
+    )
     return f"{mean}\n{least} … {largest}"
 
 
@@ -128,7 +146,9 @@ def verdict(clearly: pd.Series, at_all: pd.Series) -> str:
     return HAS if clearly.all() else HALF if at_all.any() else HAS_NOT
 
 
-def coloured_table(header: list[str], rows: list[list[str]], colors: list[list[str | None]]) -> Figure:
+def coloured_table(
+    header: list[str], rows: list[list[str]], colors: list[list[str | None]]
+) -> Figure:
     """A table whose cells may have a colour."""
     figure, axes = plt.subplots(figsize=(READ_WIDTH, 0.6 + 0.42 * (len(rows) + 1)))
     axes.axis("off")
@@ -146,7 +166,9 @@ def coloured_table(header: list[str], rows: list[list[str]], colors: list[list[s
 
 def what_the_path_decides(few: pd.DataFrame, paths: pd.DataFrame) -> Figure:
     """The rank of W_KQ where few tokens leave it open, and the test loss along the path where targets are noisy."""
-    figure, (rank, test, best) = plt.subplots(1, 3, figsize=(READ_WIDTH, 4.2), width_ratios=[1.2, 1.3, 1])
+    figure, (rank, test, best) = plt.subplots(
+        1, 3, figsize=(READ_WIDTH, 4.2), width_ratios=[1.2, 1.3, 1]
+    )
     names = listed(few["optimizer"])
     exact = sorted(few.loc[few["noise"] == 0, "n_samples"].unique())
     for n, size in enumerate(exact):
@@ -159,7 +181,12 @@ def what_the_path_decides(few: pd.DataFrame, paths: pd.DataFrame) -> Figure:
     for name in names:
         rows = paths[paths["optimizer"] == name].groupby("step")[["loss", "test_loss"]].mean()
         test.plot(rows["loss"], rows["test_loss"], color=color_of(name), label=name_of(name))
-    test.set(xscale="log", yscale="log", xlabel="training loss / loss at 0", ylabel="test loss / loss at 0")
+    test.set(
+        xscale="log",
+        yscale="log",
+        xlabel="training loss / loss at 0",
+        ylabel="test loss / loss at 0",
+    )
     test.invert_xaxis()
     test.set_xticks([1, 0.5, 0.3, 0.2], labels=["1", "0.5", "0.3", "0.2"])
     test.minorticks_off()
@@ -173,21 +200,40 @@ def what_the_path_decides(few: pd.DataFrame, paths: pd.DataFrame) -> Figure:
 
 
 def seeds(
-    axes: Axes, rows: pd.DataFrame, names: list[str], column: str, *, marker: str, label: str, shift: float = 0.0
+    axes: Axes,
+    rows: pd.DataFrame,
+    names: list[str],
+    column: str,
+    *,
+    marker: str,
+    label: str,
+    shift: float = 0.0,
 ) -> None:
     """A point a seed, at its optimiser."""
     for x, name in enumerate(names):
         own = rows[rows["optimizer"] == name]
         axes.plot(np.full(len(own), x + shift), own[column], marker, color=color_of(name), ms=4.5)
     axes.plot([], [], marker, color="black", ms=4.5, label=label)
-    axes.set_xticks(range(len(names)), labels=[name_of(name) for name in names], rotation=40, ha="right", fontsize=8)
+    axes.set_xticks(
+        range(len(names)),
+        labels=[name_of(name) for name in names],
+        rotation=40,
+        ha="right",
+        fontsize=8,
+    )
 
 
 def signs(
-    flow: pd.DataFrame, steps: pd.DataFrame, changes: pd.DataFrame, distances: pd.DataFrame, slopes: pd.DataFrame
+    flow: pd.DataFrame,
+    steps: pd.DataFrame,
+    changes: pd.DataFrame,
+    distances: pd.DataFrame,
+    slopes: pd.DataFrame,
 ) -> Figure:
     """Sign flow beside small steps of sign descent, the forecast by the first ray alone, and Adam's early slope."""
-    figure, (path, first, far, adam) = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.9), width_ratios=[1.4, 1, 1.2, 0.8])
+    figure, (path, first, far, adam) = plt.subplots(
+        1, 4, figsize=(READ_WIDTH, 3.9), width_ratios=[1.4, 1, 1.2, 0.8]
+    )
     draw_roots(path, flow.sort_values("time"), steps.sort_values("time"))
     for n, (scale, rows) in enumerate(changes.groupby("log10_init_scale", sort=True)):
         first.plot(rows["predicted"], rows["measured"], SEED_MARKERS[n], ms=4.5 + 2 * n, mfc="none",
@@ -207,20 +253,34 @@ def signs(
     adam.plot([], [], "o", color=ORANGE, label=MATRIX_NAMES["W_VO"])
     adam.plot([], [], "s", color=BLUE, label=MATRIX_NAMES["W_KQ"])
     adam.legend(loc="lower right")
-    adam.set(xlabel=r"$\beta_2$ of Adam", ylabel=r"slope of $\sqrt{|p|}$", xlim=(-0.5, len(betas) - 0.5), ylim=(0, 3))
+    adam.set(
+        xlabel=r"$\beta_2$ of Adam",
+        ylabel=r"slope of $\sqrt{|p|}$",
+        xlim=(-0.5, len(betas) - 0.5),
+        ylim=(0, 3),
+    )
     return figure
 
 
 def draw_roots(axes: Axes, flow: pd.DataFrame, steps: pd.DataFrame) -> None:
     """The signed roots of the products in sign flow, and in sign descent."""
-    q, own = (np.sign(p) * np.sqrt(np.abs(p)) for p in (np.stack(list(flow["p"])), np.stack(list(steps["p"]))))
+    q, own = (
+        np.sign(p) * np.sqrt(np.abs(p))
+        for p in (np.stack(list(flow["p"])), np.stack(list(steps["p"])))
+    )
     for i in range(q.shape[1]):
         color = VIRIDIS(0.9 * i / max(1, q.shape[1] - 1))
         axes.plot(flow["time"], q[:, i], color=color, lw=1.2)
         axes.plot(steps["time"][::3], own[::3, i], ".", color=color, ms=3)
     axes.set(xlabel=r"$\tau$", ylabel="signed roots of the products")
     axes.plot([], [], color="black", label="sign flow, event by event")
-    axes.plot([], [], ".", color="black", label=f"sign descent, $10^{{{steps['log10_init_scale'].iloc[0]:g}}}$")
+    axes.plot(
+        [],
+        [],
+        ".",
+        color="black",
+        label=f"sign descent, $10^{{{steps['log10_init_scale'].iloc[0]:g}}}$",
+    )
     axes.legend(loc="upper left", fontsize=7.5)
 
 

@@ -14,7 +14,11 @@ from lib.pages.style import MATRIX_COLORS, MATRIX_NAMES, NULL_COLOR, VIRIDIS, si
 
 
 def entries_and_singular_values(
-    trajectory: pd.DataFrame, stages: pd.DataFrame, full: pd.DataFrame, rises: pd.DataFrame, d_full: int
+    trajectory: pd.DataFrame,
+    stages: pd.DataFrame,
+    full: pd.DataFrame,
+    rises: pd.DataFrame,
+    d_full: int,
 ) -> Figure:
     """Figure 2: the diagonals' entries by rescaled time, and the singular values of a head of width `d_full`.
 
@@ -24,11 +28,16 @@ def entries_and_singular_values(
     scale, full_scale = (float(table["log10_init_scale"].min()) for table in (trajectory, full))
     d = len(trajectory["p"].iloc[0]) // 2
     own = rises[(rises["log10_init_scale"] == full_scale) & rises["seed"].isin(full["seed"])]
-    rows, full = (t[t["log10_init_scale"] == s] for t, s in ((trajectory, scale), (full, full_scale)))
+    rows, full = (
+        t[t["log10_init_scale"] == s] for t, s in ((trajectory, scale), (full, full_scale))
+    )
     for column, (matrix, name) in enumerate(MATRIX_NAMES.items()):
         above, below = panels[:, column]
         draw_entries(above, rows, stages, matrix)
-        above.set(title=f"diagonal weights, d = {d}, init scale {power(scale)}", ylabel=f"diagonal entries of {name}")
+        above.set(
+            title=f"diagonal weights, d = {d}, init scale {power(scale)}",
+            ylabel=f"diagonal entries of {name}",
+        )
         chosen = full[full["matrix"] == matrix].sort_values("step")
         values = np.stack(list(chosen["singular_values"]))
         for i in reversed(range(min(d_full, values.shape[1]))):
@@ -37,13 +46,16 @@ def entries_and_singular_values(
         for when in own["finite"] if matrix == "W_VO" else ():
             below.axvline(when / (-full_scale * np.log(10)), color="black", ls=":", lw=1)
         below.set(
-            title=f"full weights, d = {d_full}, init scale {power(full_scale)}", ylabel=f"singular values of {name}"
+            title=f"full weights, d = {d_full}, init scale {power(full_scale)}",
+            ylabel=f"singular values of {name}",
         )
         below.set(xlabel="time / log(1 / init scale)", ylim=(0, None))
         below.set_xlim(0, chosen["rescaled_time"].max())
     panels[0][0].plot([], [], color=VIRIDIS(0.3), label="gradient flow")
     panels[0][0].plot([], [], "--", color="black", lw=0.9, label="Algorithm 1, the limit")
-    panels[0][0].plot([], [], ":", color="black", lw=1, label="first rise of the full matrices, finite-scale form")
+    panels[0][0].plot(
+        [], [], ":", color="black", lw=1, label="first rise of the full matrices, finite-scale form"
+    )
     figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
@@ -55,7 +67,9 @@ def full_matrices(rises: pd.DataFrame, ratios: pd.DataFrame) -> Figure:
     """
     KQ, VO = MATRIX_NAMES["W_KQ"], MATRIX_NAMES["W_VO"]
     figure, (error, order, rank) = plt.subplots(1, 3, figsize=(11.4, 3.7))
-    for n, (name, color) in enumerate((("limit", NULL_COLOR), ("finite", MATRIX_COLORS["W_VO"]), ("stepped", "black"))):
+    for n, (name, color) in enumerate(
+        (("limit", NULL_COLOR), ("finite", MATRIX_COLORS["W_VO"]), ("stepped", "black"))
+    ):
         off = (rises[name] / rises["time"] - 1).abs()
         error.plot(-rises["log10_init_scale"] * 1.04**n, off, "o", color=color, ms=4.5, label=name)
     scales = sorted(-rises["log10_init_scale"].unique())
@@ -64,7 +78,10 @@ def full_matrices(rises: pd.DataFrame, ratios: pd.DataFrame) -> Figure:
     error.minorticks_off()
     error.legend(loc="upper right")
     error.set_ylim(top=2)
-    columns = {"first_KQ_over_first_VO": f"first of {KQ}", "second_over_first_VO": f"second of {VO}"}
+    columns = {
+        "first_KQ_over_first_VO": f"first of {KQ}",
+        "second_over_first_VO": f"second of {VO}",
+    }
     for n, column in enumerate(columns):
         order.plot(np.full(len(ratios), n), ratios[column], "o", color=MATRIX_COLORS["W_KQ"], ms=5)
     order.axhline(1, color="black", ls="--", lw=1)
@@ -88,8 +105,15 @@ def losses_by_scale(cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFr
     for row, (name, trajectory, stages, errors) in zip(panels, cases, strict=True):
         for axes, scale in zip(row, _scales(trajectory), strict=False):
             rows = trajectory[trajectory["log10_init_scale"] == scale]
-            time, loss = _steps(stages, float(rows["rescaled_time"].max()), [[x] for x in stages["loss"]])
-            axes.plot(rows["rescaled_time"], rows["loss"], color=MATRIX_COLORS["W_KQ"], label="gradient flow")
+            time, loss = _steps(
+                stages, float(rows["rescaled_time"].max()), [[x] for x in stages["loss"]]
+            )
+            axes.plot(
+                rows["rescaled_time"],
+                rows["loss"],
+                color=MATRIX_COLORS["W_KQ"],
+                label="gradient flow",
+            )
             axes.plot(time, loss[:, 0], "--", color="black", lw=0.9, label="Algorithm 1")
             axes.set(ylim=(0, None), xlim=_window(stages))
             _describe(axes, scale, errors, name)
@@ -98,7 +122,9 @@ def losses_by_scale(cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFr
     return figure
 
 
-def entries_by_scale(cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]], matrix: str) -> Figure:
+def entries_by_scale(
+    cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]], matrix: str
+) -> Figure:
     """Figures 7 and 8: diagonal entries of a product by rescaled time; one column per scale, one row per problem."""
     figure, panels = _grid(cases)
     for row, (name, trajectory, stages, errors) in zip(panels, cases, strict=True):
@@ -135,11 +161,25 @@ def stage_table(name: str, stages: pd.DataFrame, activations: pd.DataFrame, scal
     """
     half = len(stages["p"].iloc[0]) // 2
     at_scale = activations[activations["log10_init_scale"] == scale].set_index("stage")
-    timed = {f"finite {power(scale)}": at_scale["finite"], f"flow {power(scale)}": at_scale["measured"]}
-    control = float(activations["flipped_scale"].max()) if "flipped_scale" in activations else np.nan
+    timed = {
+        f"finite {power(scale)}": at_scale["finite"],
+        f"flow {power(scale)}": at_scale["measured"],
+    }
+    control = (
+        float(activations["flipped_scale"].max()) if "flipped_scale" in activations else np.nan
+    )
     if not np.isnan(control):
         timed[f"g flipped {power(control)}"] = at_scale["flipped"]
-    header = ["stage", "joins", "T: limit", *timed, "relative gap", "lr limit", "loss / loss at 0", "leaves"]
+    header = [
+        "stage",
+        "joins",
+        "T: limit",
+        *timed,
+        "relative gap",
+        "lr limit",
+        "loss / loss at 0",
+        "leaves",
+    ]
     rows = []
     for stage in stages[stages["stage"] > 0].to_dict("records"):
         times = [float(column.get(stage["stage"], np.inf)) for column in timed.values()]
@@ -159,7 +199,9 @@ def stage_table(name: str, stages: pd.DataFrame, activations: pd.DataFrame, scal
     figure, axes = plt.subplots(figsize=(len(header) - 0.4, 0.8 + 0.24 * (len(rows) + 1)))
     axes.axis("off")
     axes.set_title(f"{name}; the stages of one seed, times over log(1 / init scale)")
-    table = axes.table(rows, colLabels=header, loc="upper center", cellLoc="center", edges="horizontal")
+    table = axes.table(
+        rows, colLabels=header, loc="upper center", cellLoc="center", edges="horizontal"
+    )
     table.auto_set_font_size(False)
     table.set_fontsize(8)
     for (row, _), cell in table.get_celld().items():
@@ -186,7 +228,9 @@ def _window(stages: pd.DataFrame) -> tuple[float, float]:
     last = float(stages["time"].max()) or 1.0
     first = float(stages["time"].iloc[min(1, len(stages) - 1)])
     until = (1.12 if first < 0.5 * last else 1.35) * last
-    return (0.0 if first < 0.5 * last else 0.9 * first), min(until, float(stages["next_time"].iloc[-1]))
+    return (0.0 if first < 0.5 * last else 0.9 * first), min(
+        until, float(stages["next_time"].iloc[-1])
+    )
 
 
 def _steps(stages: pd.DataFrame, end: float, values: object) -> tuple[np.ndarray, np.ndarray]:
@@ -197,7 +241,9 @@ def _steps(stages: pd.DataFrame, end: float, values: object) -> tuple[np.ndarray
     return np.stack([begin, until], 1).ravel(), np.repeat(heights, 2, axis=0)
 
 
-def _grid(cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]]) -> tuple[Figure, np.ndarray]:
+def _grid(
+    cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]],
+) -> tuple[Figure, np.ndarray]:
     columns = max(len(_scales(case[1])) for case in cases)
     figure, panels = plt.subplots(
         len(cases),

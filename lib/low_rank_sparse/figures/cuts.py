@@ -51,7 +51,9 @@ def hinge_and_attention_against_rank(table: pd.DataFrame, configurations: Sequen
     return figure
 
 
-def cuts_of_parts(truncate: pd.DataFrame, prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
+def cuts_of_parts(
+    truncate: pd.DataFrame, prune: pd.DataFrame, configurations: Sequence[str]
+) -> Figure:
     """The hinge loss when only a part is cut, and controls: one point per seed, a bar at the mean."""
     parts = [
         ("all", 1, "all, r = 1"),
@@ -69,28 +71,50 @@ def cuts_of_parts(truncate: pd.DataFrame, prune: pd.DataFrame, configurations: S
     figure, axes = plt.subplots(figsize=(10.4, 3.9))
     for i, (configuration, color) in enumerate(zip(configurations, COLORS, strict=False)):
         rows = truncate[truncate["configuration"] == configuration]
-        removed = prune[(prune["configuration"] == configuration) & (prune["what"] == "rows of W_V")]
-        hinges = [rows[(rows["kind"] == kind) & ((rows["rank"] == r) | (r is None))]["hinge"] for kind, r, _ in parts]
+        removed = prune[
+            (prune["configuration"] == configuration) & (prune["what"] == "rows of W_V")
+        ]
+        hinges = [
+            rows[(rows["kind"] == kind) & ((rows["rank"] == r) | (r is None))]["hinge"]
+            for kind, r, _ in parts
+        ]
         for place, values in enumerate([*hinges, removed["hinge"]]):
             x = place + 0.72 / len(configurations) * (i - 0.5 * (len(configurations) - 1))
             label = f"{configuration} readout" if not place else None
-            _points(axes, x, values.to_numpy(), color=color, width=0.64 / len(configurations), label=label)
+            _points(
+                axes,
+                x,
+                values.to_numpy(),
+                color=color,
+                width=0.64 / len(configurations),
+                label=label,
+            )
     names = [*(name for *_, name in parts), f"without {values_rate:.0%}\nof $W_V$'s rows"]
     axes.set_xticks(range(len(names)), labels=names, fontsize=7.5, rotation=25, ha="right")
-    axes.set(ylabel="test hinge loss", ylim=(0, 1.08), title="what is cut; one point per seed, a bar at their mean")
+    axes.set(
+        ylabel="test hinge loss",
+        ylim=(0, 1.08),
+        title="what is cut; one point per seed, a bar at their mean",
+    )
     axes.legend(loc="upper center", markerscale=2)
     return figure
 
 
-def adapters_against_cuts(adapt: pd.DataFrame, truncate: pd.DataFrame, configurations: Sequence[str]) -> Figure:
+def adapters_against_cuts(
+    adapt: pd.DataFrame, truncate: pd.DataFrame, configurations: Sequence[str]
+) -> Figure:
     """Adapters trained at rank r beside full training cut to rank r: hinge loss and attention of every seed."""
     shown = [name for name in configurations if name in set(adapt["configuration"])]
-    figure, panels = plt.subplots(2, max(1, len(shown)), figsize=(4.2 * max(1, len(shown)), 5.2), squeeze=False)
+    figure, panels = plt.subplots(
+        2, max(1, len(shown)), figsize=(4.2 * max(1, len(shown)), 5.2), squeeze=False
+    )
     for column, line in zip(("hinge", "attention_of_relevant"), panels, strict=True):
         for axes, configuration in zip(line, shown, strict=False):
             own = adapt[adapt["configuration"] == configuration]
             ranks = sorted(own["rank"].unique())
-            cut = truncate[(truncate["configuration"] == configuration) & (truncate["kind"] == "all")]
+            cut = truncate[
+                (truncate["configuration"] == configuration) & (truncate["kind"] == "all")
+            ]
             sources = [
                 (cut, NULL_COLOR, "full training, cut to rank r"),
                 (own, GREEN, "adapters of rank r (LoRA)"),
@@ -99,7 +123,14 @@ def adapters_against_cuts(adapt: pd.DataFrame, truncate: pd.DataFrame, configura
                 for place, rank in enumerate(ranks):
                     values = rows[rows["rank"] == rank][column].to_numpy()
                     if len(values):
-                        _points(axes, place + 0.36 * (i - 0.5), values, color=color, width=0.32, label=name)
+                        _points(
+                            axes,
+                            place + 0.36 * (i - 0.5),
+                            values,
+                            color=color,
+                            width=0.32,
+                            label=name,
+                        )
                         name = None
             axes.set_xticks(range(len(ranks)), labels=[str(rank) for rank in ranks])
             axes.set(xlabel="rank r", ylim=(0, 1.04), title=f"{configuration} readout")
@@ -113,13 +144,19 @@ def attention_through_training(
     training: pd.DataFrame, losses: pd.DataFrame, configurations: Sequence[str], fitted_loss: float
 ) -> Figure:
     """The training loss of every step; attention on label-relevant tokens, test hinge loss and accuracy where saved."""
-    figure, panels = plt.subplots(2, len(configurations), figsize=(4.6 * len(configurations), 5.6), squeeze=False)
+    figure, panels = plt.subplots(
+        2, len(configurations), figsize=(4.6 * len(configurations), 5.6), squeeze=False
+    )
     for (upper, lower), configuration, color in zip(panels.T, configurations, COLORS, strict=False):
-        rows, every = (table[table["configuration"] == configuration] for table in (training, losses))
+        rows, every = (
+            table[table["configuration"] == configuration] for table in (training, losses)
+        )
         floor = fitted_loss / 100
         shown = every.assign(loss=every["loss"].clip(lower=floor))
         ranged(upper, shown, "step", "loss", color=color, label="training loss of the batch")
-        upper.axhline(fitted_loss, color=NULL_COLOR, ls="--", lw=1, label=f"fitted: below {fitted_loss:g}")
+        upper.axhline(
+            fitted_loss, color=NULL_COLOR, ls="--", lw=1, label=f"fitted: below {fitted_loss:g}"
+        )
         for column, (shade, style, _) in COURSES.items():
             ranged(lower, rows, "step", column, color=shade or color, ls=style, marker="o", ms=3)
         for axes in (upper, lower):
@@ -129,16 +166,26 @@ def attention_through_training(
         lower.set(ylim=(0, 1.04))
     panels[0][0].set_ylabel(f"training loss (below {fitted_loss / 100:g} as that)")
     panels[0][0].legend(loc="lower left", fontsize=7.5)
-    lines = [Line2D([], [], color=shade or "black", ls=style) for shade, style, _ in COURSES.values()]
-    figure.legend(lines, [name for *_, name in COURSES.values()], loc="outside lower center", ncols=4)
-    figure.suptitle("mean over seeds, least to largest shaded; shaded grey: where the seeds' batches are first fitted")
+    lines = [
+        Line2D([], [], color=shade or "black", ls=style) for shade, style, _ in COURSES.values()
+    ]
+    figure.legend(
+        lines, [name for *_, name in COURSES.values()], loc="outside lower center", ncols=4
+    )
+    figure.suptitle(
+        "mean over seeds, least to largest shaded; shaded grey: where the seeds' batches are first fitted"
+    )
     return figure
 
 
-def _points(axes: Axes, x: float, values: np.ndarray, *, color: str, width: float, label: str | None) -> None:
+def _points(
+    axes: Axes, x: float, values: np.ndarray, *, color: str, width: float, label: str | None
+) -> None:
     """One point per seed, and a bar at their mean."""
     axes.bar(x, values.mean() if len(values) else 0.0, width, color=color, alpha=0.35, lw=0)
-    spread = np.linspace(-0.3, 0.3, len(values)) * width if len(values) > 1 else np.zeros(len(values))
+    spread = (
+        np.linspace(-0.3, 0.3, len(values)) * width if len(values) > 1 else np.zeros(len(values))
+    )
     axes.plot(x + spread, values, ".", color=color, ms=3.5, label=label)
 
 

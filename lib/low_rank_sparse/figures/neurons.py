@@ -8,7 +8,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.pages.style import BLUE, GREEN, HINGE_COLOR, NULL_COLOR, ORANGE, ORDER_COLORS, PERMUTED_COLOR, ranged
+from lib.pages.style import (
+    BLUE,
+    GREEN,
+    HINGE_COLOR,
+    NULL_COLOR,
+    ORANGE,
+    ORDER_COLORS,
+    PERMUTED_COLOR,
+    ranged,
+)
 
 ORDERS = {
     "smallest": (ORDER_COLORS["smallest"], "smallest first"),
@@ -18,12 +27,16 @@ ORDERS = {
 SEEDS = "mean over seeds, least to largest shaded"
 
 
-def norms_and_pruning(neurons: pd.DataFrame, prune: pd.DataFrame, permuted: Mapping[str, str]) -> Figure:
+def norms_and_pruning(
+    neurons: pd.DataFrame, prune: pd.DataFrame, permuted: Mapping[str, str]
+) -> Figure:
     """Figure 3: the norms of the rows of W_O; hinge loss and margins against the share of neurons removed.
 
     Beside the norms those of the training on permuted labels, and in the titles how clearly they part.
     """
-    figure, panels = plt.subplots(len(permuted), 3, figsize=(10.6, 3.2 * len(permuted)), squeeze=False)
+    figure, panels = plt.subplots(
+        len(permuted), 3, figsize=(10.6, 3.2 * len(permuted)), squeeze=False
+    )
     for line, (configuration, null) in zip(panels, permuted.items(), strict=True):
         of, of_null = (neurons[neurons["configuration"] == name] for name in (configuration, null))
         _norms(line[0], of, of_null)
@@ -34,7 +47,9 @@ def norms_and_pruning(neurons: pd.DataFrame, prune: pd.DataFrame, permuted: Mapp
             ranged(line[1], chosen, "rate", "hinge", color=color, label=name)
             ranged(line[2], chosen, "rate", "margin", color=color)
             ranged(line[2], chosen, "rate", "least_margin", color=color, ls=":")
-        line[1].set(xlabel="share of the neurons removed", ylabel="test hinge loss", ylim=(-0.02, 1.04))
+        line[1].set(
+            xlabel="share of the neurons removed", ylabel="test hinge loss", ylim=(-0.02, 1.04)
+        )
         line[2].set(xlabel="share of the neurons removed", ylabel="margin; dotted: the least")
         line[2].axhline(1, color="black", lw=0.8)
     panels[0][1].legend(loc="upper left")
@@ -60,14 +75,20 @@ def corollary(prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
         shown = [("all neurons", "black", whole)]
         names = {"smallest": "without the\nsmall ones", "random": "without as\nmany at random"}
         names |= {"largest": "without as many\nof the largest"}
-        shown += [(names[order], color, many[many["order"] == order]) for order, (color, _) in ORDERS.items()]
+        shown += [
+            (names[order], color, many[many["order"] == order])
+            for order, (color, _) in ORDERS.items()
+        ]
         for place, (_, color, of) in enumerate(shown):
             values = of["hinge"].to_numpy()
             left.bar(place, values.mean(), 0.7, color=color, alpha=0.3, lw=0)
             left.plot(place + np.linspace(-0.25, 0.25, len(values)), values, ".", color=color, ms=4)
         share = 1 - many["weights"].mean()
         left.set_xticks(range(len(shown)), labels=[name for name, *_ in shown], fontsize=8)
-        left.set(title=f"{configuration} readout: {share:.0%} of the neurons are small", ylabel="test hinge loss")
+        left.set(
+            title=f"{configuration} readout: {share:.0%} of the neurons are small",
+            ylabel="test hinge loss",
+        )
         large, small = (rows[rows["what"] == f"{size} neurons"] for size in ("large", "small"))
         start = large[large["rate"] == 0]["margin"].mean()
         R = np.linspace(0, 1, 200)
@@ -79,7 +100,9 @@ def corollary(prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
             (small, "hinge", GREEN, "without R of the small ones alone"),
         ):
             ranged(right, of, "rate", column, color=color, marker="o", ms=3.5, label=name)
-        right.set(title=f"{configuration} readout", xlabel="share R removed at random", ylim=(-0.02, 1.04))
+        right.set(
+            title=f"{configuration} readout", xlabel="share R removed at random", ylim=(-0.02, 1.04)
+        )
     panels[0][1].legend(loc="upper left", fontsize=7.5)
     figure.suptitle(f"points: seeds, bars: their mean; lines: {SEEDS}")
     return figure
@@ -90,7 +113,10 @@ def what_to_prune(prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
     figure, panels = plt.subplots(
         1, len(configurations), figsize=(4.6 * len(configurations), 3.5), sharey=True, squeeze=False
     )
-    kinds = [("neurons", BLUE, "neurons: rows of $W_O$"), ("weights", GREEN, "single weights of $W_O$")]
+    kinds = [
+        ("neurons", BLUE, "neurons: rows of $W_O$"),
+        ("weights", GREEN, "single weights of $W_O$"),
+    ]
     for axes, configuration in zip(panels[0], configurations, strict=True):
         rows = prune[(prune["configuration"] == configuration) & (prune["order"] == "smallest")]
         rows = rows.assign(left=1 - rows["rate"])
@@ -105,7 +131,11 @@ def what_to_prune(prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
             reach = [[hinge.mean() - hinge.min()], [hinge.max() - hinge.mean()]]
             axes.errorbar([of["weights"].mean()], [hinge.mean()], reach, color=ORANGE, marker="D", ms=5, capsize=3,
                           lw=1.4, ls="none", label=f"{what} in each row")  # fmt: skip
-        axes.set(title=f"{configuration} readout", xlabel="share of $W_O$ that is left", ylim=(-0.02, 1.04))
+        axes.set(
+            title=f"{configuration} readout",
+            xlabel="share of $W_O$ that is left",
+            ylim=(-0.02, 1.04),
+        )
         axes.set_xlim(1.02, 0)
     panels[0][0].set_ylabel("test hinge loss")
     panels[0][0].legend(loc="upper left", fontsize=7.5)

@@ -55,14 +55,25 @@ def power_laws(
                label=label)  # fmt: skip
         of = samples[samples["sweep"] == f"samples{suffix}"]
         slopes = measures[f"slope_of_samples{suffix}_in_relevant"]["values"]
-        _power_law(panels[1][0], of.assign(x=of["n_relevant"] / seq_len), "n_needed", slopes, label, shades[suffix])
+        _power_law(
+            panels[1][0],
+            of.assign(x=of["n_relevant"] / seq_len),
+            "n_needed",
+            slopes,
+            label,
+            shades[suffix],
+        )
     _ticks(panels[0][0], np.unique(sweep[sweep["varies"] == "n_relevant"]["value"] / seq_len))
     panels[0][0].set(xlabel=f"{ALPHA}, share of label-relevant tokens", ylabel=steps)
     _ticks(panels[1][0], np.unique(samples["n_relevant"] / seq_len))
     panels[1][0].set(
-        xlabel=f"{ALPHA}, share of label-relevant tokens", ylabel=f"samples for a test hinge loss of {needed_loss:g}"
+        xlabel=f"{ALPHA}, share of label-relevant tokens",
+        ylabel=f"samples for a test hinge loss of {needed_loss:g}",
     )
-    panels[1][1].set(xlabel=f"{ALPHA}, share of label-relevant tokens", ylabel="hinge loss, $W_Q, W_K$ as they began")
+    panels[1][1].set(
+        xlabel=f"{ALPHA}, share of label-relevant tokens",
+        ylabel="hinge loss, $W_Q, W_K$ as they began",
+    )
     panels[1][1].set_ylim(bottom=0)
     panels[1][1].legend()
     rows = sweep[sweep["sweep"] == "step_size"]
@@ -73,12 +84,26 @@ def power_laws(
     rows = sweep[sweep["sweep"] == "patterns"]
     for column, measure, label, shade in (
         ("W_K_next", "slope_of_third_in_patterns", r"$\sigma_3(\Delta W_K)$", 0.15),
-        ("W_K_tail", "slope_of_tail_in_patterns", r"tail $(\sum_{i>2} \sigma_i^2)^{1/2}$ / norm", 0.6),
+        (
+            "W_K_tail",
+            "slope_of_tail_in_patterns",
+            r"tail $(\sum_{i>2} \sigma_i^2)^{1/2}$ / norm",
+            0.6,
+        ),
     ):
-        _power_law(panels[0][2], rows.assign(x=rows["value"]), column, measures[measure]["values"], label, shade)
+        _power_law(
+            panels[0][2],
+            rows.assign(x=rows["value"]),
+            column,
+            measures[measure]["values"],
+            label,
+            shade,
+        )
     _ticks(panels[0][2], np.unique(rows["value"]))
     panels[0][2].set(xlabel="number of patterns M", ylabel=r"of $\Delta W_K$")
-    _losses_of_samples(panels[1][2], scored[scored["sweep"] == "samples_with_confusion"], needed_loss)
+    _losses_of_samples(
+        panels[1][2], scored[scored["sweep"] == "samples_with_confusion"], needed_loss
+    )
     figure.suptitle(
         "points: mean over seeds, least to largest; dashed: power laws, the exponents' mean and their range"
     )
@@ -91,8 +116,12 @@ def robustness(sweep: pd.DataFrame, varied: Mapping[str, tuple[str, str]]) -> Fi
     shaded. `varied` has the label of each sweep and the scale of its axis.
     """
     shown = {name: of for name, of in varied.items() if name in set(sweep["sweep"])}
-    figure, panels = plt.subplots(4, len(shown), figsize=sized(2.9 * len(shown), 8.4), sharey="row", squeeze=False)
-    for (upper, gaps, middle, lower), (name, (label, scale)) in zip(panels.T, shown.items(), strict=True):
+    figure, panels = plt.subplots(
+        4, len(shown), figsize=sized(2.9 * len(shown), 8.4), sharey="row", squeeze=False
+    )
+    for (upper, gaps, middle, lower), (name, (label, scale)) in zip(
+        panels.T, shown.items(), strict=True
+    ):
         rows = sweep[sweep["sweep"] == name]
         for letter, color in LETTERS.items():
             style = {"color": color, "marker": "o", "ms": 3, "label": rf"$\Delta W_{letter}$"}
@@ -104,14 +133,32 @@ def robustness(sweep: pd.DataFrame, varied: Mapping[str, tuple[str, str]]) -> Fi
         ):
             ranged(middle, rows, "value", column, color=color, marker="o", ms=3, label=text)
         ranged(
-            lower, rows, "value", "small_share", color=GREENS(0.85), marker="o", ms=3, label="share of small neurons"
+            lower,
+            rows,
+            "value",
+            "small_share",
+            color=GREENS(0.85),
+            marker="o",
+            ms=3,
+            label="share of small neurons",
         )
         inverse = rows.assign(ratio=1 / rows["large_over_small"])
-        ranged(lower, inverse, "value", "ratio", color=NULL_COLOR, marker="o", ms=3, label="norm of small / large")
+        ranged(
+            lower,
+            inverse,
+            "value",
+            "ratio",
+            color=NULL_COLOR,
+            marker="o",
+            ms=3,
+            label="norm of small / large",
+        )
         for axes in (upper, gaps, middle, lower):
             axes.set_xscale(scale)
             values = np.unique(rows["value"])
-            axes.set_xticks(values, labels=[f"{value:g}" for value in values], fontsize=7.5, rotation=60)
+            axes.set_xticks(
+                values, labels=[f"{value:g}" for value in values], fontsize=7.5, rotation=60
+            )
             axes.minorticks_off()
         lower.set_xlabel(label)
     panels[0][0].set(ylabel=r"$e_2$, share of the squares")
@@ -156,7 +203,12 @@ def _ticks(axes: Axes, values: np.ndarray, *, across: bool = True) -> None:
 
 
 def _power_law(
-    axes: Axes, rows: pd.DataFrame, column: str, slopes: Sequence[float | None], label: str, shade: float
+    axes: Axes,
+    rows: pd.DataFrame,
+    column: str,
+    slopes: Sequence[float | None],
+    label: str,
+    shade: float,
 ) -> None:
     """Points with their range against x, and the mean of the seeds' fits, its exponent with the range over seeds.
 
@@ -166,7 +218,9 @@ def _power_law(
     by = rows.groupby("x")[column].agg(["mean", "min", "max"])
     color = VIRIDIS(shade)
     reach = [by["mean"] - by["min"], by["max"] - by["mean"]]
-    axes.errorbar(by.index, by["mean"], reach, color=color, marker="o", ms=4.5, ls="none", capsize=3)
+    axes.errorbar(
+        by.index, by["mean"], reach, color=color, marker="o", ms=4.5, ls="none", capsize=3
+    )
     axes.set(xscale="log", yscale="log")
     known = [slope for slope in slopes if slope is not None]
     fitted = rows[rows["in_fit"]] if "in_fit" in rows else rows
@@ -174,6 +228,8 @@ def _power_law(
         slope, x = float(np.mean(known)), np.array(sorted(fitted["x"].unique()))
         level = np.exp((np.log(fitted[column]) - slope * np.log(fitted["x"])).mean())
         text = f"exponent {slope:.2f} [{min(known):.2f}, {max(known):.2f}]"
-        axes.plot(x, level * x**slope, color=color, ls="--", label=f"{label}: {text}" if label else text)
+        axes.plot(
+            x, level * x**slope, color=color, ls="--", label=f"{label}: {text}" if label else text
+        )
         axes.legend(loc="upper right", fontsize=7.5)
     axes.set_ylim(top=1.6 * axes.get_ylim()[1])

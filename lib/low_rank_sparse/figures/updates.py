@@ -47,13 +47,23 @@ def singular_values_of_steps(
                 shades = [GREENS(0.95) if i < 2 else GREENS(0.35) for i in range(len(mean))]
                 axes.bar(np.arange(1, len(mean) + 1), mean, color=shades, width=0.8)
                 reach = [mean - sigma.min(0), sigma.max(0) - mean]
-                axes.errorbar(np.arange(1, len(mean) + 1), mean, reach, ls="none", color="black", lw=0.9)
-            axes.set(title=f"t = {step}" + (" (the last)" if step == last else ""), yscale="log", ylim=(1e-7, 10))
+                axes.errorbar(
+                    np.arange(1, len(mean) + 1), mean, reach, ls="none", color="black", lw=0.9
+                )
+            axes.set(
+                title=f"t = {step}" + (" (the last)" if step == last else ""),
+                yscale="log",
+                ylim=(1e-7, 10),
+            )
             axes.set_xticks([1, 2, 5, 10, 15, 20])
-        line[0].set_ylabel(f"{configuration} readout\n" + rf"$\sigma_i$ of $\Delta {matrix[0]}_{matrix[2:]}(t)$")
+        line[0].set_ylabel(
+            f"{configuration} readout\n" + rf"$\sigma_i$ of $\Delta {matrix[0]}_{matrix[2:]}(t)$"
+        )
     for axes in panels[-1]:
         axes.set_xlabel("index i")
-    figure.suptitle("dark: the two of the label-relevant patterns; bars: mean over seeds, whiskers: least to largest")
+    figure.suptitle(
+        "dark: the two of the label-relevant patterns; bars: mean over seeds, whiskers: least to largest"
+    )
     return figure
 
 
@@ -87,7 +97,9 @@ def spectra_and_nulls(spectra: pd.DataFrame, permuted: Mapping[str, str]) -> Fig
 
 def beyond_two(spectra: pd.DataFrame, permuted: Mapping[str, str]) -> Figure:
     """The share of each update's squared singular values beyond the second, 1 - e_2, through training."""
-    rows = spectra.assign(beyond=[_beyond(np.asarray(sigma, float)) for sigma in spectra["singular_values"]])
+    rows = spectra.assign(
+        beyond=[_beyond(np.asarray(sigma, float)) for sigma in spectra["singular_values"]]
+    )
     figure, panels = _panels(len(permuted), 2.5)
     for line, (configuration, null) in zip(panels, permuted.items(), strict=True):
         for axes, matrix in zip(line, MATRICES, strict=True):
@@ -98,7 +110,9 @@ def beyond_two(spectra: pd.DataFrame, permuted: Mapping[str, str]) -> Figure:
             ):
                 chosen = of[(of["configuration"] == name) & (of["of"] == "update")]
                 ranged(axes, chosen, "step", "beyond", color=color, marker="o", ms=3, label=label)
-            gaussian = of[(of["configuration"] == configuration) & (of["of"] == "gaussian")]["beyond"]
+            gaussian = of[(of["configuration"] == configuration) & (of["of"] == "gaussian")][
+                "beyond"
+            ]
             axes.axhline(gaussian.mean(), color=NULL_COLOR, ls=":", label="Gaussian of equal norm")
             axes.set(yscale="log", ylim=(5e-6, 1.5))
         line[0].set_ylabel(f"{configuration} readout\n" + r"$1 - e_2$")
@@ -121,10 +135,14 @@ def singular_values_by_noise(sweep: pd.DataFrame) -> Figure:
     for i, noise in enumerate(noises):
         sigma = np.stack(list(rows[rows["value"] == noise]["W_K_singular_values"])).astype(float)
         index, color = np.arange(1, sigma.shape[1] + 1), VIRIDIS(0.9 * i / max(1, len(noises) - 1))
-        axes.plot(index, sigma.mean(0), color=color, marker="o", ms=3, label=f"noise $c_0$ = {noise:g}")
+        axes.plot(
+            index, sigma.mean(0), color=color, marker="o", ms=3, label=f"noise $c_0$ = {noise:g}"
+        )
         axes.fill_between(index, sigma.min(0), sigma.max(0), color=color, alpha=0.16, lw=0)
     n_patterns = int(rows["n_patterns"].iloc[0])
-    axes.axvline(n_patterns - 0.5, color=NULL_COLOR, ls="--", lw=1, label=f"behind M - 1 = {n_patterns - 1}")
+    axes.axvline(
+        n_patterns - 0.5, color=NULL_COLOR, ls="--", lw=1, label=f"behind M - 1 = {n_patterns - 1}"
+    )
     axes.set(yscale="log", xlabel="index i", ylabel=r"$\sigma_i$ of $\Delta W_K$ at the end")
     axes.locator_params(axis="x", integer=True)
     axes.legend(fontsize=7.5, loc="lower left")
@@ -147,17 +165,31 @@ def rank_follows_patterns(sweep: pd.DataFrame, labelled: Mapping[str, str]) -> F
                 of = chosen[chosen["labels"] == label]
                 color, k = VIRIDIS(0.9 * i / max(1, len(labels) - 1)), int(of["value"].iloc[0])
                 sigma = _spectrum(
-                    axes, of, f"{matrix}_singular_values", 8, color=color, marker="o", ms=3, label=f"{label} (k = {k})"
+                    axes,
+                    of,
+                    f"{matrix}_singular_values",
+                    8,
+                    color=color,
+                    marker="o",
+                    ms=3,
+                    label=f"{label} (k = {k})",
                 )
                 axes.plot([k], sigma[k - 1 : k], "o", ms=8, mfc="none", color=color)
-            axes.set(yscale="log", ylim=(1e-3, 1.5), xticks=range(1, 9), title=rf"$\Delta {matrix[0]}_{matrix[2:]}$")
+            axes.set(
+                yscale="log",
+                ylim=(1e-3, 1.5),
+                xticks=range(1, 9),
+                title=rf"$\Delta {matrix[0]}_{matrix[2:]}$",
+            )
         for column, color, mark, what in (
             ("hinge_at_rank_below", HINGE_COLOR, "v", "rank k - 1"),
             ("hinge_at_rank_2", NULL_COLOR, "s", "rank 2"),
             ("hinge_at_rank_k", TRAINED_COLOR, "o", "rank k"),
         ):
             ranged(line[-1], chosen, "value", column, color=color, marker=mark, ms=4, label=what)
-        line[-1].set(xticks=sorted(chosen["value"].unique()), ylim=(-0.03, 1.03), title="test hinge loss at")
+        line[-1].set(
+            xticks=sorted(chosen["value"].unique()), ylim=(-0.03, 1.03), title="test hinge loss at"
+        )
         line[-1].legend(fontsize=7.5)
         line[0].set_ylabel(f"{text}\n" + r"$\sigma_i / \sigma_1$")
         line[0].legend(fontsize=7, loc="lower left")
@@ -189,9 +221,28 @@ def patterns_and_nulls(sweep: pd.DataFrame, labelled: Mapping[str, str], grouped
                 (own, f"gaussian_{matrix}_{column}", NULL_COLOR, ":", "Gaussian of equal norm"),
             ):
                 shown = rows.assign(shown=rows[of] if gap else np.maximum(1 - rows[of], FLOOR))
-                ranged(axes, shown, "value", "shown", color=color, ls=style, marker="o", ms=4, label=label)
-            what = r"$\sigma_{k+1} / \sigma_k$" if gap else "$1 - e_2$" if name == grouped else "$1 - e_k$"
-            axes.set(title=rf"{what} of $\Delta {matrix[0]}_{matrix[2:]}$", xticks=sorted(own["value"].unique()))
+                ranged(
+                    axes,
+                    shown,
+                    "value",
+                    "shown",
+                    color=color,
+                    ls=style,
+                    marker="o",
+                    ms=4,
+                    label=label,
+                )
+            what = (
+                r"$\sigma_{k+1} / \sigma_k$"
+                if gap
+                else "$1 - e_2$"
+                if name == grouped
+                else "$1 - e_k$"
+            )
+            axes.set(
+                title=rf"{what} of $\Delta {matrix[0]}_{matrix[2:]}$",
+                xticks=sorted(own["value"].unique()),
+            )
             axes.set(**({"ylim": (-0.03, 1.03)} if gap else {"yscale": "log", "ylim": (1e-5, 1.5)}))
         rank = "2" if name == grouped else "k"
         for column, color, mark, label in (
@@ -200,7 +251,9 @@ def patterns_and_nulls(sweep: pd.DataFrame, labelled: Mapping[str, str], grouped
             ("hinge_of_gaussian", NULL_COLOR, "s", "Gaussian updates"),
         ):
             ranged(line[-1], own, "value", column, color=color, marker=mark, ms=4, label=label)
-        line[-1].set(xticks=sorted(own["value"].unique()), ylim=(-0.03, None), title="test hinge loss with")
+        line[-1].set(
+            xticks=sorted(own["value"].unique()), ylim=(-0.03, None), title="test hinge loss with"
+        )
         line[-1].legend(fontsize=7, loc="center")
         line[0].set_ylabel(text)
         line[0].legend(fontsize=7, loc="best")
@@ -212,13 +265,23 @@ def patterns_and_nulls(sweep: pd.DataFrame, labelled: Mapping[str, str], grouped
 
 def directions_of_updates(directions: pd.DataFrame, permuted: Mapping[str, str]) -> Figure:
     """How far the two leading directions of each update lie in the span of the patterns, through training."""
-    places = [("W_K", "input"), ("W_Q", "output"), ("W_V", "input"), ("W_V", "output"), ("W_O", "input")]
+    places = [
+        ("W_K", "input"),
+        ("W_Q", "output"),
+        ("W_V", "input"),
+        ("W_V", "output"),
+        ("W_O", "input"),
+    ]
     spans = {
         "discriminative": (BLUE, r"span{$\mu_1, \mu_2$}", 2),
         "with mean irrelevant": (TRAINED_COLOR, r"span{$\mu_1, \mu_2$, mean irrelevant}", 3),
     }
     figure, panels = plt.subplots(
-        len(permuted), len(places), figsize=(2.3 * len(places), 2.9 * len(permuted)), sharey=True, squeeze=False
+        len(permuted),
+        len(places),
+        figsize=(2.3 * len(places), 2.9 * len(permuted)),
+        sharey=True,
+        squeeze=False,
     )
     for line, (configuration, null) in zip(panels, permuted.items(), strict=True):
         for axes, (matrix, side) in zip(line, places, strict=True):
@@ -228,10 +291,22 @@ def directions_of_updates(directions: pd.DataFrame, permuted: Mapping[str, str])
                 own = of[of["configuration"] == configuration]
                 ranged(axes, own, "step", "alignment", color=color, marker="o", ms=3, label=name)
                 axes.axhline(n / of["dimension"].iloc[0], color=color, ls="--", lw=1)
-            of = chosen[(chosen["span"] == "with mean irrelevant") & (chosen["configuration"] == null)]
-            ranged(axes, of, "step", "alignment", color=PERMUTED_COLOR, ls=":", label="the same, permuted labels")
+            of = chosen[
+                (chosen["span"] == "with mean irrelevant") & (chosen["configuration"] == null)
+            ]
+            ranged(
+                axes,
+                of,
+                "step",
+                "alignment",
+                color=PERMUTED_COLOR,
+                ls=":",
+                label="the same, permuted labels",
+            )
             axes.set(title=rf"$\Delta {matrix[0]}_{matrix[2:]}$, {side} side", ylim=(0, 1.04))
-        line[0].set_ylabel(f"{configuration} readout\nmean squared cosine of the two\nleading directions with the span")
+        line[0].set_ylabel(
+            f"{configuration} readout\nmean squared cosine of the two\nleading directions with the span"
+        )
     for axes in panels[-1]:
         axes.set_xlabel("step t")
     figure.legend(*panels[0][-1].get_legend_handles_labels(), loc="outside lower center", ncols=3)
@@ -241,12 +316,20 @@ def directions_of_updates(directions: pd.DataFrame, permuted: Mapping[str, str])
 
 def _panels(n_rows: int, height: float) -> tuple[Figure, np.ndarray]:
     return plt.subplots(
-        n_rows, len(MATRICES), figsize=(2.7 * len(MATRICES), height * n_rows + 0.3), sharey=True, squeeze=False
+        n_rows,
+        len(MATRICES),
+        figsize=(2.7 * len(MATRICES), height * n_rows + 0.3),
+        sharey=True,
+        squeeze=False,
     )
 
 
 def _spectrum(
-    axes: Axes, rows: pd.DataFrame, column: str = "singular_values", top: int | None = None, **line: object
+    axes: Axes,
+    rows: pd.DataFrame,
+    column: str = "singular_values",
+    top: int | None = None,
+    **line: object,
 ) -> np.ndarray:
     """Singular values over the largest: the mean over rows, with a band from the least to the largest; the mean."""
     if rows.empty:

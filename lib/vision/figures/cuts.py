@@ -21,9 +21,23 @@ def accuracy_against_rank(table: pd.DataFrame) -> Figure:
         for i, kind in enumerate(kinds):
             by_rank = _over_seeds(rows[rows["kind"] == kind], "rank")
             color = VIRIDIS(0.9 * i / len(kinds))
-            axes.plot(by_rank.index, by_rank["mean"], color=color, lw=1.2, label=f"${kind[0]}_{kind[2:]}$ alone")
+            axes.plot(
+                by_rank.index,
+                by_rank["mean"],
+                color=color,
+                lw=1.2,
+                label=f"${kind[0]}_{kind[2:]}$ alone",
+            )
         by_rank = _over_seeds(rows[rows["kind"] == "all"], "rank")
-        _shaded(axes, by_rank, color="black", lw=2.4, marker="o", ms=4, label="all matrices, mean and range")
+        _shaded(
+            axes,
+            by_rank,
+            color="black",
+            lw=2.4,
+            marker="o",
+            ms=4,
+            label="all matrices, mean and range",
+        )
         axes.set_xscale("symlog", base=2, linthresh=1)
         ranks = sorted(rows["rank"].unique())
         axes.set_xticks(ranks, labels=[str(rank) for rank in ranks])
@@ -44,7 +58,9 @@ def accuracy_against_pruning(table: pd.DataFrame) -> Figure:
     The share is what is really removed: of few heads a rate is rounded to a number of them. Tables that have only the
     rates say so.
     """
-    share, named = ("removed", "share removed") if "removed" in table else ("rate", "rate of removal")
+    share, named = (
+        ("removed", "share removed") if "removed" in table else ("rate", "rate of removal")
+    )
     runs = sorted(table["variant"].unique())
     kinds = {
         "weights": "weights, ranked together",
@@ -52,7 +68,12 @@ def accuracy_against_pruning(table: pd.DataFrame) -> Figure:
         "heads": "heads of each layer",
     }
     figure, panels = plt.subplots(
-        len(runs), len(kinds), figsize=(10.2, 0.8 + 2.5 * len(runs)), sharex=True, sharey=True, squeeze=False
+        len(runs),
+        len(kinds),
+        figsize=(10.2, 0.8 + 2.5 * len(runs)),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
     )
     for row, variant in enumerate(runs):
         for axes, (what, name) in zip(panels[row], kinds.items(), strict=True):

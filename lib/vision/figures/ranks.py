@@ -13,7 +13,9 @@ PERMUTED = "labels=permuted"
 FITTED, UNFITTED = "full", "none"  # of a marker
 
 
-def rank_against_init_scale(table: pd.DataFrame, training: pd.DataFrame, trained_loss: float) -> Figure:
+def rank_against_init_scale(
+    table: pd.DataFrame, training: pd.DataFrame, trained_loss: float
+) -> Figure:
     """Figure 4: final stable rank of the update against the init scale, beside its nulls, for every layer.
 
     Lines are means over heads and seeds, the band is the range over heads (means over seeds), a marker is a seed. It is
@@ -26,12 +28,17 @@ def rank_against_init_scale(table: pd.DataFrame, training: pd.DataFrame, trained
     plain, final = table["control"] == "none", table["step"] == last
     nulls = {
         "Gaussian factors of equal norm": (table[final & plain & (table["of"] == "gaussian")], "-"),
-        "permuted labels": (table[final & (table["control"] == PERMUTED) & (table["of"] == "update")], "--"),
+        "permuted labels": (
+            table[final & (table["control"] == PERMUTED) & (table["of"] == "update")],
+            "--",
+        ),
         "first step": (table[plain & (table["of"] == "update") & (table["step"] == 1)], ":"),
     }
     layers = [int(layer) for layer in sorted(table["layer"].unique())]
     size = 1.0 + 2.7 * len(layers), 5.6
-    figure, panels = plt.subplots(2, len(layers), figsize=size, sharex=True, sharey="row", squeeze=False)
+    figure, panels = plt.subplots(
+        2, len(layers), figsize=size, sharex=True, sharey="row", squeeze=False
+    )
     for row, (matrix, name) in enumerate(MATRIX_NAMES.items()):
         for axes, layer in zip(panels[row], layers, strict=True):
             for label, (rows, style) in nulls.items():
@@ -41,7 +48,12 @@ def rank_against_init_scale(table: pd.DataFrame, training: pd.DataFrame, trained
             learned = _here(table[final & plain & (table["of"] == "update")], matrix, layer)
             by_head = learned.groupby(["init_scale", "head"])["stable_rank"].mean().unstack("head")
             color = MATRIX_COLORS[matrix]
-            axes.plot(by_head.index, by_head.mean(axis="columns"), color=color, label="update; band: range over heads")
+            axes.plot(
+                by_head.index,
+                by_head.mean(axis="columns"),
+                color=color,
+                label="update; band: range over heads",
+            )
             low, high = by_head.min(axis="columns"), by_head.max(axis="columns")
             axes.fill_between(by_head.index, low, high, color=color, alpha=0.16, lw=0)
             for scale, rows in learned.groupby("init_scale"):
@@ -57,8 +69,17 @@ def rank_against_init_scale(table: pd.DataFrame, training: pd.DataFrame, trained
                 axes.set_xlabel("init scale (1 = library default)")
         panels[row][0].set_ylabel(rf"stable rank of $\Delta$ {name}")
     handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=7.5, handlelength=3.5)
-    figure.suptitle(f"one marker per seed; hollow: training loss above {trained_loss:g}", fontsize=9.5)
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=len(labels),
+        fontsize=7.5,
+        handlelength=3.5,
+    )
+    figure.suptitle(
+        f"one marker per seed; hollow: training loss above {trained_loss:g}", fontsize=9.5
+    )
     return figure
 
 
@@ -70,18 +91,28 @@ def rank_through_training(table: pd.DataFrame, init_scales: list[float]) -> Figu
     chosen = table[(table["of"] == "update") & table["matrix"].isin(list(MATRIX_NAMES))]
     layers = [int(layer) for layer in sorted(chosen["layer"].unique())]
     size = 1.0 + 2.6 * len(layers), 0.5 + 2.2 * len(init_scales)
-    figure, panels = plt.subplots(len(init_scales), len(layers), figsize=size, sharex=True, sharey="row", squeeze=False)
+    figure, panels = plt.subplots(
+        len(init_scales), len(layers), figsize=size, sharex=True, sharey="row", squeeze=False
+    )
     for row, scale in enumerate(init_scales):
         for axes, layer in zip(panels[row], layers, strict=True):
             for matrix, name in MATRIX_NAMES.items():
                 rows = _here(chosen[np.isclose(chosen["init_scale"], scale)], matrix, layer)
                 plain = rows[rows["control"] == "none"]
-                of_heads = plain.groupby(["seed", "step"])["stable_rank"].agg(["mean", "min", "max"])
+                of_heads = plain.groupby(["seed", "step"])["stable_rank"].agg(
+                    ["mean", "min", "max"]
+                )
                 means = of_heads["mean"].unstack("seed")
                 low, high = (of_heads[end].groupby("step").mean() for end in ("min", "max"))
                 color = MATRIX_COLORS[matrix]
                 axes.plot(means.index, means, color=color, lw=0.6, alpha=0.6)
-                axes.plot(means.index, means.mean(axis="columns"), color=color, lw=2.2, label=rf"$\Delta$ {name}")
+                axes.plot(
+                    means.index,
+                    means.mean(axis="columns"),
+                    color=color,
+                    lw=2.2,
+                    label=rf"$\Delta$ {name}",
+                )
                 axes.fill_between(means.index, low, high, color=color, alpha=0.16, lw=0)
                 permuted = rows[rows["control"] == PERMUTED].groupby("step")["stable_rank"].mean()
                 if len(permuted):
@@ -94,8 +125,13 @@ def rank_through_training(table: pd.DataFrame, init_scales: list[float]) -> Figu
         panels[row][0].set_ylabel(f"stable rank\n{scale_label(scale)}")
     found = [dict(zip(*row[0].get_legend_handles_labels()[::-1], strict=True)) for row in panels]
     labels = max(found, key=len)  # some init scales may have no permuted labels
-    figure.legend(labels.values(), labels.keys(), loc="outside lower center", ncols=len(labels), fontsize=7.5)
-    figure.suptitle("bold: mean over heads and seeds; band: lowest to highest head; thin: each seed", fontsize=9.5)
+    figure.legend(
+        labels.values(), labels.keys(), loc="outside lower center", ncols=len(labels), fontsize=7.5
+    )
+    figure.suptitle(
+        "bold: mean over heads and seeds; band: lowest to highest head; thin: each seed",
+        fontsize=9.5,
+    )
     return figure
 
 
@@ -113,12 +149,18 @@ def rank_against_nulls(table: pd.DataFrame, init_scales: list[float]) -> Figure:
         "first step": plain & update & (table["step"] == 1),
         "Gaussian factors": plain & (table["of"] == "gaussian"),
         "Gaussian product": plain & (table["of"] == "gaussian product"),
-        "SGD for Adam": table["control"].str.startswith("optimizer=sgd") & update & (table["step"] == last),
-        "Muon for Adam": table["control"].str.startswith("optimizer=muon") & update & (table["step"] == last),
+        "SGD for Adam": table["control"].str.startswith("optimizer=sgd")
+        & update
+        & (table["step"] == last),
+        "Muon for Adam": table["control"].str.startswith("optimizer=muon")
+        & update
+        & (table["step"] == last),
     }
     shown = {name: chosen for name, chosen in shown.items() if chosen.any()}
     size = 1.0 + 2.9 * len(init_scales), 5.8
-    figure, panels = plt.subplots(2, len(init_scales), figsize=size, sharex=True, sharey=True, squeeze=False)
+    figure, panels = plt.subplots(
+        2, len(init_scales), figsize=size, sharex=True, sharey=True, squeeze=False
+    )
     for row, (matrix, name) in enumerate(MATRIX_NAMES.items()):
         for axes, scale in zip(panels[row], init_scales, strict=True):
             here = (table["matrix"] == matrix) & np.isclose(table["init_scale"], scale)
@@ -154,19 +196,25 @@ def growth_against_null(table: pd.DataFrame) -> Figure:
                 chosen = (table["matrix"] == matrix) & (table["control"] == control)
                 values = table[chosen & (table["init_scale"] == scale)]["growth"]
                 if len(values):
-                    axes.hlines(values.mean(), x + shift - 0.12, x + shift + 0.12, color=color, lw=2.5)
+                    axes.hlines(
+                        values.mean(), x + shift - 0.12, x + shift + 0.12, color=color, lw=2.5
+                    )
                     axes.plot([x + shift] * len(values), values, "o", ms=4, mfc="none", color=color)
             axes.plot([], [], "o", mfc="none", color=color, label=label)
         axes.axhline(1, color="black", lw=0.8, ls=":")
         axes.set_xticks(range(len(scales)), labels=[f"{scale:g}" for scale in scales])
-        axes.set(title=rf"stable rank of $\Delta$ {name}", xlabel="init scale (1 = library default)")
+        axes.set(
+            title=rf"stable rank of $\Delta$ {name}", xlabel="init scale (1 = library default)"
+        )
         axes.grid(visible=False, axis="x")
         axes.legend()
     panels[0].set_ylabel("mean of the last third of the steps\nover that of the first third")
     return figure
 
 
-def rank_against_loss(ranks: pd.DataFrame, training: pd.DataFrame, compared: pd.DataFrame) -> Figure:
+def rank_against_loss(
+    ranks: pd.DataFrame, training: pd.DataFrame, compared: pd.DataFrame
+) -> Figure:
     """Stable ranks against the training loss that falls, for true and permuted labels; means over layers and heads.
 
     A line is a seed; a cross marks where both labels have the same training loss, the lowest to which both come down.
@@ -176,7 +224,9 @@ def rank_against_loss(ranks: pd.DataFrame, training: pd.DataFrame, compared: pd.
     losses = training[training["control"].isin(["none", PERMUTED])]["train_loss"]
     ticks = (1, 2, 5) if losses.max() < 300 * losses.min() else (1,)
     size = 1.2 + 2.8 * len(scales), 5.4
-    figure, panels = plt.subplots(2, len(scales), figsize=size, sharex=True, sharey="row", squeeze=False)
+    figure, panels = plt.subplots(
+        2, len(scales), figsize=size, sharex=True, sharey="row", squeeze=False
+    )
     for row, (matrix, name) in enumerate(MATRIX_NAMES.items()):
         updates = ranks[(ranks["matrix"] == matrix) & (ranks["of"] == "update")]
         means = updates.groupby(keys, observed=True)["stable_rank"].mean().reset_index()
@@ -223,12 +273,16 @@ def readings_of_init_scale(training: pd.DataFrame, ranks: pd.DataFrame) -> Figur
     scales = sorted(ranks[ranks["control"] == other]["init_scale"].unique())
     names = {"none": "layers", other: "all but patch\nembedding"}
     last = ranks["step"].max()
-    final = ranks[(ranks["step"] == last) & (ranks["of"] == "update") & ranks["init_scale"].isin(scales)]
+    final = ranks[
+        (ranks["step"] == last) & (ranks["of"] == "update") & ranks["init_scale"].isin(scales)
+    ]
     learned = training[(training["step"] == last) & training["init_scale"].isin(scales)]
     figure, panels = plt.subplots(1, 3, figsize=(9.2, 3.2))
     for x, control in enumerate(names):
         accuracy = learned[learned["control"] == control]
-        panels[0].plot([x] * len(accuracy), accuracy["test_accuracy"], "o", ms=5, mfc="none", color="black")
+        panels[0].plot(
+            [x] * len(accuracy), accuracy["test_accuracy"], "o", ms=5, mfc="none", color="black"
+        )
         for axes, (matrix, color) in zip(panels[1:], MATRIX_COLORS.items(), strict=True):
             rows = final[(final["control"] == control) & (final["matrix"] == matrix)]
             by_seed = rows.groupby(["seed", "init_scale"])["stable_rank"].mean()
@@ -239,5 +293,7 @@ def readings_of_init_scale(training: pd.DataFrame, ranks: pd.DataFrame) -> Figur
     for axes in panels:
         axes.set_xticks(range(len(names)), labels=list(names.values()))
         axes.set_xlim(-0.5, len(names) - 0.5)
-    figure.suptitle(f"what init scale {', '.join(f'{s:g}' for s in scales)} multiplies; one point per seed")
+    figure.suptitle(
+        f"what init scale {', '.join(f'{s:g}' for s in scales)} multiplies; one point per seed"
+    )
     return figure

@@ -12,14 +12,18 @@ from lib.pages.style import GREENS, INITIAL_COLOR, MATRIX_NAMES, VIRIDIS, scale_
 
 def normalised_spectra(table: pd.DataFrame, init_scale: float, layer: int, head: int) -> Figure:
     """Figure 1: the spectrum at initialisation (red) and of the update at several steps (green), over its largest."""
-    chosen = table[(table["init_scale"] == init_scale) & (table["layer"] == layer) & (table["head"] == head)]
+    chosen = table[
+        (table["init_scale"] == init_scale) & (table["layer"] == layer) & (table["head"] == head)
+    ]
     figure, panels = plt.subplots(1, 2, figsize=(8.4, 3.3), sharey=True)
     for axes, (matrix, name) in zip(panels, MATRIX_NAMES.items(), strict=True):
         rows = chosen[chosen["matrix"] == matrix]
         initial = rows[rows["of"] == "initial"]["singular_values"].iloc[0]
         updates = rows[rows["of"] == "update"].sort_values("step")
         updates = updates.iloc[_spaced(len(updates), 6)]
-        for i, (step, values) in enumerate(zip(updates["step"], updates["singular_values"], strict=True)):
+        for i, (step, values) in enumerate(
+            zip(updates["step"], updates["singular_values"], strict=True)
+        ):
             shade = GREENS(i / max(1, len(updates) - 1))
             axes.plot(_index(values), values / values[0], color=shade, label=f"update, step {step}")
         axes.plot(_index(initial), initial / initial[0], color=INITIAL_COLOR, label="initial state")
@@ -31,7 +35,9 @@ def normalised_spectra(table: pd.DataFrame, init_scale: float, layer: int, head:
     return figure
 
 
-def spectra_through_training(table: pd.DataFrame, init_scales: list[float], layer: int, head: int, top: int) -> Figure:
+def spectra_through_training(
+    table: pd.DataFrame, init_scales: list[float], layer: int, head: int, top: int
+) -> Figure:
     """Figure 3: every singular value of the update of one head against the step, for several init scales."""
     size = max(5.8, 3.0 * len(init_scales)), 5.2  # the title needs the width
     figure, panels = plt.subplots(2, len(init_scales), figsize=size, sharex=True, squeeze=False)

@@ -48,13 +48,17 @@ def learning_curves(table: pd.DataFrame) -> Figure:
         for i, scale in enumerate(scales):
             color = VIRIDIS(0.9 * i / max(1, len(scales) - 1))
             for control, style in (("none", "-"), ("labels=permuted", "--")):
-                rows = table[(table["init_scale"] == scale) & (table["control"] == control)].dropna(subset=[column])
+                rows = table[(table["init_scale"] == scale) & (table["control"] == control)].dropna(
+                    subset=[column]
+                )
                 if rows.empty:
                     continue
                 by_step = rows.groupby("step")[column].agg(["mean", "min", "max"])
                 label = scale_label(float(f"{scale:g}")) if control == "none" else None
                 axes.plot(by_step.index, by_step["mean"], style, color=color, label=label)
-                axes.fill_between(by_step.index, by_step["min"], by_step["max"], color=color, alpha=0.16, lw=0)
+                axes.fill_between(
+                    by_step.index, by_step["min"], by_step["max"], color=color, alpha=0.16, lw=0
+                )
         axes.set(title=name, xlabel="step")
     panels[2].set_ylim(0, 1.01)
     panels[2].set_yticks(np.arange(0, 1.01, 0.2))
@@ -86,7 +90,9 @@ def ranks_of_optimizers(ranks: pd.DataFrame) -> Figure:
         sorted(updates["init_scale"].unique()),
         ranks["step"].max(),
     )
-    figure, panels = plt.subplots(2, len(scales), figsize=(READ_WIDTH, 6.4), sharex=True, sharey="row", squeeze=False)
+    figure, panels = plt.subplots(
+        2, len(scales), figsize=(READ_WIDTH, 6.4), sharex=True, sharey="row", squeeze=False
+    )
     for row, (matrix, name) in enumerate(MATRIX_NAMES.items()):
         kinds = {
             "first step": (1, "true", NULL_COLOR),
@@ -95,12 +101,18 @@ def ranks_of_optimizers(ranks: pd.DataFrame) -> Figure:
         }
         for axes, scale in zip(panels[row], scales, strict=True):
             here = updates[(updates["matrix"] == matrix) & (updates["init_scale"] == scale)]
-            for shift, (label, (step, labels, color)) in zip((-0.27, 0, 0.27), kinds.items(), strict=True):
+            for shift, (label, (step, labels, color)) in zip(
+                (-0.27, 0, 0.27), kinds.items(), strict=True
+            ):
                 chosen = here[(here["step"] == step) & (here["labels"] == labels)]
                 for x, rule in enumerate(rules):
                     values = chosen[chosen["rule"] == rule]["stable_rank"]
-                    axes.hlines(values.mean(), x + shift - 0.11, x + shift + 0.11, color=color, lw=2.5)
-                    axes.plot([x + shift] * len(values), values, "o", ms=3.5, mfc="none", color=color)
+                    axes.hlines(
+                        values.mean(), x + shift - 0.11, x + shift + 0.11, color=color, lw=2.5
+                    )
+                    axes.plot(
+                        [x + shift] * len(values), values, "o", ms=3.5, mfc="none", color=color
+                    )
                 axes.plot([], [], "o", ms=3.5, mfc="none", color=color, label=label)
             axes.set_xticks(range(len(rules)), labels=[name_of(rule) for rule in rules])
             axes.grid(visible=False, axis="x")
@@ -118,15 +130,26 @@ def ranks_at_loss(ranks: pd.DataFrame, trained: pd.DataFrame, init_scale: float)
     updates = ranks[(ranks["of"] == "update") & np.isclose(ranks["init_scale"], init_scale)]
     told = updates.merge(trained[[*keys, "train_loss"]], on=keys).sort_values("step")
     rules = list(dict.fromkeys(ranks["rule"]))
-    figure, panels = plt.subplots(2, len(rules), figsize=(READ_WIDTH, 5.4), sharex=True, sharey="row", squeeze=False)
+    figure, panels = plt.subplots(
+        2, len(rules), figsize=(READ_WIDTH, 5.4), sharex=True, sharey="row", squeeze=False
+    )
     for row, (matrix, name) in enumerate(MATRIX_NAMES.items()):
         for axes, rule in zip(panels[row], rules, strict=True):
             kinds = {"true": (MATRIX_COLORS[matrix], "-"), "permuted": (PERMUTED_COLOR, "--")}
             for labels, (color, style) in kinds.items():
-                here = told[(told["matrix"] == matrix) & (told["rule"] == rule) & (told["labels"] == labels)]
+                here = told[
+                    (told["matrix"] == matrix) & (told["rule"] == rule) & (told["labels"] == labels)
+                ]
                 for i, (_, rows) in enumerate(here.groupby("seed")):
                     label = None if i else f"{labels} labels"
-                    axes.plot(rows["train_loss"], rows["stable_rank"], style, color=color, lw=1, label=label)
+                    axes.plot(
+                        rows["train_loss"],
+                        rows["stable_rank"],
+                        style,
+                        color=color,
+                        lw=1,
+                        label=label,
+                    )
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(LogLocator(subs=(1,)))
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -147,7 +170,12 @@ def cuts_and_rates(truncate: pd.DataFrame, rates: pd.DataFrame, init_scale: floa
     figure, (left, right) = plt.subplots(1, 2, figsize=(READ_WIDTH, 4.2))
     at = truncate[(truncate["labels"] == "true") & np.isclose(truncate["init_scale"], init_scale)]
     for rule in dict.fromkeys(rates["rule"]):
-        line = {"color": color_of(rule), "marker": "o", "ms": 4, "label": name_of(rule).replace("\n", " ")}
+        line = {
+            "color": color_of(rule),
+            "marker": "o",
+            "ms": 4,
+            "label": name_of(rule).replace("\n", " "),
+        }
         ranged(left, at[at["rule"] == rule], "rank", "test_accuracy", **line)
         tried = rates[rates["rule"] == rule].groupby("learning_rate")["train_loss"].mean()
         right.plot(tried.index, tried, **line)

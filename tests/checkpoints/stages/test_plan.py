@@ -35,7 +35,10 @@ def pair(kind, tmp_path):
 
 
 def plan(stage, base, tuned, text="text.txt", modules_to_save="no", **changes):
-    changed = {key: values | {k: v for k, v in changes.items() if k in values} for key, values in SECTIONS.items()}
+    changed = {
+        key: values | {k: v for k, v in changes.items() if k in values}
+        for key, values in SECTIONS.items()
+    }
     stage("checkpoints.spectra", changed, "s", base, tuned, Path("spectra.parquet"))
     arguments = base, tuned, text, Path("spectra.parquet"), Path("plans"), modules_to_save
     stage("checkpoints.plan", changed, "p", "m", *arguments)
@@ -54,7 +57,9 @@ def loss_of(folder, weights=None, rows=slice(8, 16)):
             model.get_parameter(name).copy_(weight)
         logits = model(input_ids=windows()[rows]).logits.float()
         wanted = windows()[rows][:, 1:]
-        return float(torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), wanted.flatten()))
+        return float(
+            torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), wanted.flatten())
+        )
 
 
 def tensors(folder):
@@ -69,7 +74,11 @@ def cut(base, tuned, name, rank):
 def test_plans_have_the_losses_of_models_built_by_hand(stage, pair):
     base, tuned = pair
     tables = plan(stage, base, tuned)
-    plans, modules, [losses] = tables["plans"], tables["modules"], tables["losses"].to_dict("records")
+    plans, modules, [losses] = (
+        tables["plans"],
+        tables["modules"],
+        tables["losses"].to_dict("records"),
+    )
     W_0, W = tensors(base), tensors(tuned)
     names = list(modules["module"] + ".weight")
     assert names == list(modules["tensor"])
@@ -81,15 +90,26 @@ def test_plans_have_the_losses_of_models_built_by_hand(stage, pair):
     for _, row in plans.iterrows():
         assert row["parameters"] == (cost * row["ranks"]).sum() <= row["budget"] * cost.sum()
     for _, row in plans[plans["rule"].isin(["uniform", "attributed"])].iloc[:4].iterrows():
-        made = {name: cut(W_0, W, name, rank) for name, rank in zip(names, row["ranks"], strict=True)}
+        made = {
+            name: cut(W_0, W, name, rank) for name, rank in zip(names, row["ranks"], strict=True)
+        }
         lost = loss_of(tuned, made)
         assert row["loss"] == pytest.approx(lost, rel=1e-5)
-        assert row["share_lost"] == pytest.approx((lost - loss_of(tuned)) / (none - loss_of(tuned)), abs=1e-3)
+        assert row["share_lost"] == pytest.approx(
+            (lost - loss_of(tuned)) / (none - loss_of(tuned)), abs=1e-3
+        )
     for _, row in plans[plans["shuffle"] == 0].iterrows():
-        made = {name: cut(W_0, W, name, rank) for name, rank in zip(names, row["ranks"], strict=True)}
+        made = {
+            name: cut(W_0, W, name, rank) for name, rank in zip(names, row["ranks"], strict=True)
+        }
         assert row["loss_on_base"] == pytest.approx(loss_of(base, made), rel=1e-5)
-    assert (plans["rule"] == "attributed").sum() == 2 * 3, "a plan and two shuffles at each of two budgets"
-    assert (plans[plans["rule"] == "uniform"]["ranks"].map(np.unique).map(list).tolist()) == [[1], [3]]
+    assert (plans["rule"] == "attributed").sum() == 2 * 3, (
+        "a plan and two shuffles at each of two budgets"
+    )
+    assert (plans[plans["rule"] == "uniform"]["ranks"].map(np.unique).map(list).tolist()) == [
+        [1],
+        [3],
+    ]
 
 
 def test_ranks_are_those_of_the_singular_values_above_the_edge(stage, pair):
@@ -97,8 +117,20 @@ def test_ranks_are_those_of_the_singular_values_above_the_edge(stage, pair):
     plan(stage, base, tuned)
     spectra = pd.read_parquet("spectra.parquet")
     last = spectra["module"].iloc[-1]
-    spectra.assign(rank_above_edge=np.where(spectra["module"] == last, 1, 5)).to_parquet("spectra.parquet")
-    stage("checkpoints.plan", SECTIONS, "p", "m", base, tuned, "text.txt", Path("spectra.parquet"), Path("plans"))
+    spectra.assign(rank_above_edge=np.where(spectra["module"] == last, 1, 5)).to_parquet(
+        "spectra.parquet"
+    )
+    stage(
+        "checkpoints.plan",
+        SECTIONS,
+        "p",
+        "m",
+        base,
+        tuned,
+        "text.txt",
+        Path("spectra.parquet"),
+        Path("plans"),
+    )
     plans, table = (pd.read_parquet(f"plans/{name}.parquet") for name in ("plans", "modules"))
     assert dict(zip(table["tensor"], table["limit"], strict=True)) == {
         n: 1 if n == last else 5 for n in table["tensor"]
@@ -107,7 +139,9 @@ def test_ranks_are_those_of_the_singular_values_above_the_edge(stage, pair):
     modules = {}
     for row in table.to_dict("records"):
         sigma = torch.linalg.svdvals(W[row["tensor"]] - W_0[row["tensor"]]).numpy()
-        modules[row["module"]] = Module((row["rows"], row["cols"]), sigma, float((sigma**2).sum()), row["limit"])
+        modules[row["module"]] = Module(
+            (row["rows"], row["cols"]), sigma, float((sigma**2).sum()), row["limit"]
+        )
     earned = dict(zip(table["module"], table["earned"], strict=True))
     for row in plans[plans["shuffle"] == 0].to_dict("records"):
         ranks = rank_plans.plan(row["rule"], modules, budget_of(modules, row["budget"]), earned)
@@ -124,15 +158,23 @@ def test_attribution_is_a_path_integral_over_other_windows(stage, pair):
         model = AutoModelForCausalLM.from_pretrained(tuned)
         with torch.no_grad():
             for name in names:
-                model.get_parameter(name).copy_(W_0[name] + (point + 0.5) / 3 * (W[name] - W_0[name]))
+                model.get_parameter(name).copy_(
+                    W_0[name] + (point + 0.5) / 3 * (W[name] - W_0[name])
+                )
         logits = model(input_ids=windows()[:8]).logits
         wanted = windows()[:8][:, 1:].flatten()
         torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), wanted).backward()
         for name in names:
-            earned[name] -= float((model.get_parameter(name).grad.double() * (W[name] - W_0[name])).sum()) / 3
-    np.testing.assert_allclose(tables["modules"]["earned"], list(earned.values()), rtol=1e-3, atol=1e-6)
+            earned[name] -= (
+                float((model.get_parameter(name).grad.double() * (W[name] - W_0[name])).sum()) / 3
+            )
+    np.testing.assert_allclose(
+        tables["modules"]["earned"], list(earned.values()), rtol=1e-3, atol=1e-6
+    )
     [losses] = tables["losses"].to_dict("records")
-    drop = loss_of(tuned, {name: W_0[name] for name in names}, slice(0, 8)) - loss_of(tuned, None, slice(0, 8))
+    drop = loss_of(tuned, {name: W_0[name] for name in names}, slice(0, 8)) - loss_of(
+        tuned, None, slice(0, 8)
+    )
     assert losses["drop"] == pytest.approx(drop, rel=1e-4)
     assert losses["attributed"] == pytest.approx(sum(earned.values()), rel=1e-3)
 
@@ -189,8 +231,16 @@ def test_a_plan_that_was_stopped_goes_on_and_gives_the_same_bytes(stage, pair, m
 
 def test_the_bar_counts_every_loss(stage, pair, capfd):
     plan(stage, *pair)
-    first, second = (int(n) for n in re.findall(r"plans of .*tuned: .* (\d+)/(\d+) \[", capfd.readouterr().err)[-1])
-    assert 0.8 * second < first <= second == module.n_losses(module.Plan(**PLAN), module.Measure(**MEASURE))
+    first, second = (
+        int(n)
+        for n in re.findall(r"plans of .*tuned: .* (\d+)/(\d+) \[", capfd.readouterr().err)[-1]
+    )
+    assert (
+        0.8 * second
+        < first
+        <= second
+        == module.n_losses(module.Plan(**PLAN), module.Measure(**MEASURE))
+    )
 
 
 def test_without_a_text_nothing_is_measured_and_adapters_are_uniform(stage, pair):
@@ -212,7 +262,9 @@ def loss_with_adapter(base: Path) -> float:
         warnings.simplefilter("ignore")
         from peft import PeftModel
 
-        model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), "adapters/rank-3")
+        model = PeftModel.from_pretrained(
+            AutoModelForCausalLM.from_pretrained(base), "adapters/rank-3"
+        )
     with torch.no_grad():
         logits = model(input_ids=windows()[8:16]).logits.float()
     wanted = windows()[8:16][:, 1:]
@@ -223,14 +275,22 @@ def test_adapters_give_the_loss_that_their_card_says(stage, pair):
     base, tuned = pair
     plans = plan(stage, base, tuned)["plans"]
     stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"))
-    assert sorted(path.name for path in Path("adapters").iterdir()) == ["adapters.json", "rank-1", "rank-3"]
+    assert sorted(path.name for path in Path("adapters").iterdir()) == [
+        "adapters.json",
+        "rank-1",
+        "rank-3",
+    ]
     found = loss_with_adapter(base)
     chosen = plans.loc[plans[plans["budget"] == 3]["loss_on_base"].idxmin()]
     assert found == pytest.approx(chosen["loss_on_base"], rel=1e-4)
     assert f"a loss of {found:.3g}"[:-1] in Path("adapters/rank-3/README.md").read_text()
     carried = set(pd.read_parquet("plans/modules.parquet")["tensor"])
-    rest = {re.sub(r"\.\d+\.", ".*.", name) for name, W in tensors(tuned).items() if name not in carried}
-    assert f"not carried: {', '.join(sorted(rest))}." in Path("adapters/rank-3/README.md").read_text()
+    rest = {
+        re.sub(r"\.\d+\.", ".*.", name) for name, W in tensors(tuned).items() if name not in carried
+    }
+    assert (
+        f"not carried: {', '.join(sorted(rest))}." in Path("adapters/rank-3/README.md").read_text()
+    )
     weights = load_file("adapters/rank-3/adapter_model.safetensors")
     assert sum(W.numel() for W in weights.values()) == chosen["parameters"]
 
@@ -246,11 +306,14 @@ def test_the_base_is_measured_in_the_type_in_which_it_is_stored(stage, pair, sav
     assert tables["losses"]["loss_base"].item() == pytest.approx(loss_of(pair[0]), rel=1e-6)
 
 
-def test_of_each_budget_the_rule_with_which_the_base_has_the_lowest_loss_becomes_the_adapter(stage, pair):
+def test_of_each_budget_the_rule_with_which_the_base_has_the_lowest_loss_becomes_the_adapter(
+    stage, pair
+):
     plans = plan(stage, *pair)["plans"]
     best = {1: "attributed", 3: "energy"}
     measured = [
-        2.0 if best[budget] == rule else 3.0 for budget, rule in zip(plans["budget"], plans["rule"], strict=True)
+        2.0 if best[budget] == rule else 3.0
+        for budget, rule in zip(plans["budget"], plans["rule"], strict=True)
     ]
     plans = plans.assign(loss_on_base=np.where(plans["shuffle"] == 0, measured, np.nan))
     plans.assign(loss=5 - plans["loss_on_base"]).to_parquet("plans/plans.parquet")
@@ -258,9 +321,13 @@ def test_of_each_budget_the_rule_with_which_the_base_has_the_lowest_loss_becomes
     names = pd.read_parquet("plans/modules.parquet")["module"]
     listed = json.loads(Path("adapters/adapters.json").read_text())
     for one, (budget, rule) in zip(listed, best.items(), strict=True):
-        [ranks] = plans[(plans["rule"] == rule) & (plans["shuffle"] == 0) & (plans["budget"] == budget)]["ranks"]
+        [ranks] = plans[
+            (plans["rule"] == rule) & (plans["shuffle"] == 0) & (plans["budget"] == budget)
+        ]["ranks"]
         config = json.loads(Path(f"adapters/rank-{budget}/plan.json").read_text())
-        wanted = {f"^{re.escape(name)}$": rank for name, rank in zip(names, ranks, strict=True) if rank}
+        wanted = {
+            f"^{re.escape(name)}$": rank for name, rank in zip(names, ranks, strict=True) if rank
+        }
         assert config["rank_pattern"] == wanted
         held = load_file(f"adapters/rank-{budget}/adapter_model.safetensors")
         n = sum(W.numel() for W in held.values())
@@ -275,27 +342,43 @@ def test_pruning_has_the_losses_of_models_pruned_by_hand(stage, pair):
     model = AutoModelForCausalLM.from_pretrained(tuned)
     kinds = (
         torch.nn.Linear,
-        type(model.get_submodule("transformer.h.0.mlp.c_fc")) if hasattr(model, "transformer") else torch.nn.Linear,
+        type(model.get_submodule("transformer.h.0.mlp.c_fc"))
+        if hasattr(model, "transformer")
+        else torch.nn.Linear,
     )
-    names = [f"{n}.weight" for n, m in model.named_modules() if isinstance(m, kinds) and n != "lm_head"]
+    names = [
+        f"{n}.weight" for n, m in model.named_modules() if isinstance(m, kinds) and n != "lm_head"
+    ]
 
     def removed(values, back):
         threshold = torch.cat([values[name].float().abs().flatten() for name in names]).median()
-        return {name: torch.where(values[name].float().abs() <= threshold, back(name), W[name]) for name in names}
+        return {
+            name: torch.where(values[name].float().abs() <= threshold, back(name), W[name])
+            for name in names
+        }
 
     rows = slice(8, 16)
-    assert table["weights, smallest first", 0.0] == pytest.approx(loss_of(tuned, None, rows), rel=1e-5)
+    assert table["weights, smallest first", 0.0] == pytest.approx(
+        loss_of(tuned, None, rows), rel=1e-5
+    )
     pruned = removed(W, lambda name: torch.zeros_like(W[name]))
-    assert table["weights, smallest first", 0.5] == pytest.approx(loss_of(tuned, pruned, rows), rel=1e-3)
+    assert table["weights, smallest first", 0.5] == pytest.approx(
+        loss_of(tuned, pruned, rows), rel=1e-3
+    )
     reverted = removed({name: W[name] - W_0[name] for name in names}, W_0.__getitem__)
-    assert table["updates, smallest first", 0.5] == pytest.approx(loss_of(tuned, reverted, rows), rel=1e-3)
+    assert table["updates, smallest first", 0.5] == pytest.approx(
+        loss_of(tuned, reverted, rows), rel=1e-3
+    )
     assert table["updates, at random", 0.5] > table["updates, smallest first", 0.5]
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"n_batches": 9}, r"text.txt: wanted 44 samples \(11 batches of 4, windows of 16 tokens\), got 32"),
+        (
+            {"n_batches": 9},
+            r"text.txt: wanted 44 samples \(11 batches of 4, windows of 16 tokens\), got 32",
+        ),
         ({"max_loss_share": 2.0}, r"p.max_loss_share: wanted a number in \[0, 1\], got 2.0"),
     ],
 )
@@ -305,24 +388,33 @@ def test_what_does_not_fit_is_refused(stage, tmp_path, changes, message):
         plan(stage, *taught("llama", tmp_path), **changes)
 
 
-@pytest.mark.parametrize(("name", "words"), [("t.txt", b'{"prompt": "the cat"}\n' * 99), ("t.jsonl", TEXT)])
+@pytest.mark.parametrize(
+    ("name", "words"), [("t.txt", b'{"prompt": "the cat"}\n' * 99), ("t.jsonl", TEXT)]
+)
 def test_json_lines_are_refused(stage, tmp_path, name, words):
     (tmp_path / name).write_bytes(words)
-    with pytest.raises(InputError, match=f"^{name}: wanted plain text, got JSON lines, which are not read yet$"):
+    with pytest.raises(
+        InputError, match=f"^{name}: wanted plain text, got JSON lines, which are not read yet$"
+    ):
         plan(stage, *taught("llama", tmp_path, 1), text=name)
 
 
 def test_a_text_on_which_the_tuned_model_is_no_better_is_refused(stage, tmp_path):
     base, tuned = taught("llama", tmp_path)
     save_file({"input_ids": torch.randint(128, 256, (32, 16))}, tmp_path / "noise.safetensors")
-    with pytest.raises(InputError, match="TEXT: wanted a text on which the tuned linear layers lower the loss, got"):
+    with pytest.raises(
+        InputError, match="TEXT: wanted a text on which the tuned linear layers lower the loss, got"
+    ):
         plan(stage, base, tuned, text="noise.safetensors")
 
 
 def test_too_little_memory_is_said_before_any_work(stage, tmp_path, monkeypatch):
     base, tuned = taught("llama", tmp_path, 1)
     monkeypatch.setattr("lib.checkpoints.folders.available_memory", lambda: 1000)
-    with pytest.raises(InputError, match=r"memory: wanted .* GB of memory for each checkpoint, got 1e-06 GB that are"):
+    with pytest.raises(
+        InputError,
+        match=r"memory: wanted .* GB of memory for each checkpoint, got 1e-06 GB that are",
+    ):
         plan(stage, base, tuned, text="-")
 
 
@@ -331,8 +423,20 @@ def test_spectra_of_another_checkpoint_are_refused(stage, tmp_path):
     plan(stage, base, tuned, text="-")
     table = pd.read_parquet("spectra.parquet")
     table.assign(run="other").to_parquet("spectra.parquet")
-    with pytest.raises(InputError, match=r"wanted its spectrum, got none: measure spectra of .*tuned first"):
-        stage("checkpoints.plan", SECTIONS, "p", "m", base, tuned, "-", Path("spectra.parquet"), Path("plans"))
+    with pytest.raises(
+        InputError, match=r"wanted its spectrum, got none: measure spectra of .*tuned first"
+    ):
+        stage(
+            "checkpoints.plan",
+            SECTIONS,
+            "p",
+            "m",
+            base,
+            tuned,
+            "-",
+            Path("spectra.parquet"),
+            Path("plans"),
+        )
 
 
 def test_with_all_carried_the_base_and_the_adapter_have_the_loss_of_the_plan(stage, pair):
@@ -369,4 +473,7 @@ def test_what_cannot_be_carried_is_not_in_the_measured_loss(stage, pair):
     [_, listed] = json.loads(Path("adapters/adapters.json").read_text())
     assert {name.split(".")[-2] for name in listed["left"]} <= {"embed_tokens", "wte", "lm_head"}
     assert listed["left"]
-    assert f"not carried: {', '.join(listed['left'])}." in Path("adapters/rank-3/README.md").read_text()
+    assert (
+        f"not carried: {', '.join(listed['left'])}."
+        in Path("adapters/rank-3/README.md").read_text()
+    )

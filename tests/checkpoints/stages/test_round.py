@@ -24,12 +24,16 @@ def test_ranks_of_updates_as_they_are_and_stored(stage, tmp_path):
     sigma, sigma_stored = (np.linalg.svd(M, compute_uv=False) for M in (update, stored))
     assert row["rank_90"] == energy_rank(sigma)
     assert row["rank_90_stored"] == energy_rank(sigma_stored)
-    assert row["relative_update"] == pytest.approx(np.linalg.norm(update) / float(W_0[name].double().norm()))
+    assert row["relative_update"] == pytest.approx(
+        np.linalg.norm(update) / float(W_0[name].double().norm())
+    )
     variance = np.zeros(update.shape)
     for M in (W[name].bfloat16(), W_0[name].bfloat16()):
         size = M.double().abs().numpy()
         variance += (2.0 ** (np.floor(np.log2(size)) - 7)) ** 2 / 12
     edge = np.sqrt(variance.sum(1).max()) + np.sqrt(variance.sum(0).max())
-    assert row["noise_over_edge"] == pytest.approx(np.linalg.norm(stored - update, 2) / edge, rel=1e-6)
+    assert row["noise_over_edge"] == pytest.approx(
+        np.linalg.norm(stored - update, 2) / edge, rel=1e-6
+    )
     assert row["above_edge"] == (sigma > edge).sum()
     assert row["above_edge_stored"] == (sigma_stored > edge).sum()

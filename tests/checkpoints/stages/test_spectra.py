@@ -14,12 +14,17 @@ from lib.files.files import InputError
 
 
 def measure(stage, base, tuned, **changes):
-    stage("checkpoints.spectra", {"s": SPECTRA | changes}, "s", base, tuned, Path("spectra.parquet"))
+    stage(
+        "checkpoints.spectra", {"s": SPECTRA | changes}, "s", base, tuned, Path("spectra.parquet")
+    )
     return pd.read_parquet("spectra.parquet")
 
 
 def weights(folder):
-    return {name: tensor.double().numpy() for name, tensor in load_file(folder / "model.safetensors").items()}
+    return {
+        name: tensor.double().numpy()
+        for name, tensor in load_file(folder / "model.safetensors").items()
+    }
 
 
 def test_every_matrix_has_numpys_spectrum_of_its_update(stage, tmp_path):
@@ -40,7 +45,9 @@ def test_every_matrix_has_numpys_spectrum_of_its_update(stage, tmp_path):
             assert row["stable_rank"] == pytest.approx((sigma**2).sum() / sigma[0] ** 2)
             assert row["rank_90"] == 1 + ((sigma**2).cumsum() < 0.9 * (sigma**2).sum()).sum()
             stored = (W[row["module"]], W_0[row["module"]])
-            variance = sum(np.spacing(np.abs(one).astype(np.float32)).astype(float) ** 2 / 12 for one in stored)
+            variance = sum(
+                np.spacing(np.abs(one).astype(np.float32)).astype(float) ** 2 / 12 for one in stored
+            )
             edge = np.sqrt(variance.sum(1).max()) + np.sqrt(variance.sum(0).max())
             assert row["edge"] == pytest.approx(edge)
             assert row["rank_above_edge"] == (sigma > row["edge"]).sum()
@@ -65,11 +72,15 @@ def test_products_of_heads_by_hand(stage, tmp_path):
         q, k, v = (W[f"{prefix}self_attn.{x}_proj.weight"].T for x in "qkv")
         cut = lambda M, h: M[:, 8 * h : 8 * h + 8]  # noqa: E731
         if name == "W_VO":
-            return (gain * cut(v, kept)) @ W[prefix + "self_attn.o_proj.weight"].T[8 * head : 8 * head + 8]
+            return (gain * cut(v, kept)) @ W[prefix + "self_attn.o_proj.weight"].T[
+                8 * head : 8 * head + 8
+            ]
         return (gain * cut(q, head)) @ (turn if offset else np.eye(8)) @ (gain * cut(k, kept)).T
 
     W_0, W = weights(base), weights(tuned / "a" / "step-1")
-    rows = table[(table["run"] == "a") & (table["step"] == 1) & (table["layer"] == 2) & (table["head"] > 0)]
+    rows = table[
+        (table["run"] == "a") & (table["step"] == 1) & (table["layer"] == 2) & (table["head"] > 0)
+    ]
     assert len(rows) == 2 * 4 * 3
     for _, row in rows.iterrows():
         arguments = row["module"], row["head"] - 1, row["offset"]
@@ -91,7 +102,9 @@ def test_leading_values_of_large_matrices_with_an_exact_tail(stage, tmp_path, mo
     sigma = np.linalg.svd(update, compute_uv=False)
     assert (row["method"], len(row["singular_values"])) == ("randomised", 8)
     np.testing.assert_allclose(row["singular_values"], sigma[:8], rtol=0.05)
-    assert row["tail"] == pytest.approx((update**2).sum() - (row["singular_values"] ** 2).sum(), rel=1e-5)
+    assert row["tail"] == pytest.approx(
+        (update**2).sum() - (row["singular_values"] ** 2).sum(), rel=1e-5
+    )
     assert row["stable_rank"] == pytest.approx((sigma**2).sum() / sigma[0] ** 2, rel=0.05)
     assert np.isnan(row["rank_90"]), "not known from the leading ones"
 
@@ -101,12 +114,21 @@ def test_shards_types_and_an_architecture_without_heads(stage, tmp_path):
     base = saved(model, tmp_path / "base", sharded=True)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter += 2**-3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)).bfloat16()
+            parameter += (
+                2**-3
+                * torch.randn(
+                    parameter.shape, generator=torch.Generator().manual_seed(1)
+                ).bfloat16()
+            )
     tuned = saved(model, tmp_path / "tuned")
     table = measure(stage, base, tuned)
 
-    (base / "config.json").write_text((base / "config.json").read_text().replace('"phi3"', '"mine"'))
-    (tuned / "config.json").write_text((tuned / "config.json").read_text().replace('"phi3"', '"mine"'))
+    (base / "config.json").write_text(
+        (base / "config.json").read_text().replace('"phi3"', '"mine"')
+    )
+    (tuned / "config.json").write_text(
+        (tuned / "config.json").read_text().replace('"phi3"', '"mine"')
+    )
     plain = measure(stage, base, tuned)
     pd.testing.assert_frame_equal(
         plain.reset_index(drop=True)[["module", "norm", "rank_90"]],
@@ -130,7 +152,11 @@ def test_layers_that_were_measured_are_not_measured_again(stage, tmp_path, monke
 def test_a_base_and_a_copy_of_it_are_refused(stage, tmp_path):
     base, _ = noisy("llama", tmp_path)
     shutil.copytree(base, tmp_path / "copy")
-    with pytest.raises(InputError, match="wanted weights that differ from the base's, got none that does"):
+    with pytest.raises(
+        InputError, match="wanted weights that differ from the base's, got none that does"
+    ):
         measure(stage, base, tmp_path / "copy")
-    with pytest.raises(InputError, match="wanted a checkpoint tuned from the base, got the base itself"):
+    with pytest.raises(
+        InputError, match="wanted a checkpoint tuned from the base, got the base itself"
+    ):
         measure(stage, base, base)

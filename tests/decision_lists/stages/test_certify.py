@@ -9,7 +9,9 @@ from made import files, generator, write_run
 SECTION = "decision_lists.certify"
 LISTS, PI, WEIGHTS = [[3, 1, 0], [2, 1], [2], [1, 3]], [2, 0, 3, 1], [5, 1, 3, 2, 7, 4]
 FIRST = task("first", "some", 4, 3, LISTS, PI, WEIGHTS, law="first law")
-SECOND = task("second", "other", 3, 2, [[1, 0], [2, 1], [2]], [1, 2, 0], [1, 6, 4], law="second law")
+SECOND = task(
+    "second", "other", 3, 2, [[1, 0], [2, 1], [2]], [1, 2, 0], [1, 6, 4], law="second law"
+)
 
 
 def noise(name, *shape):
@@ -24,11 +26,22 @@ def write_runs(folder):
         for factor, part in ((0.5, 0.05), (2.5, 0.3), (0.2, 1))
     ]
     earlier = {name: noise(name, 2, 3, 3) for name in ("W", "V")}
-    W = torch.stack([3 * ordered(SECOND["lists"]), 0.3 * ordered(SECOND["lists"])]) + 0.2 * noise("joint", 2, 3, 3)
+    W = torch.stack([3 * ordered(SECOND["lists"]), 0.3 * ordered(SECOND["lists"])]) + 0.2 * noise(
+        "joint", 2, 3, 3
+    )
     last = {"W": W, "V": 3 * Brute(SECOND).P + 0.8 * noise("labels", 2, 3, 3)}
     axes = ["seed", "row", "col"]
-    of_first = {"family": "decision_lists", "matrices": {"W": axes}, "cell": {"task": "first"}, "seeds": [4]}
-    of_second = of_first | {"matrices": {"W": axes, "V": axes}, "cell": {"task": "second"}, "seeds": [8, 3]}
+    of_first = {
+        "family": "decision_lists",
+        "matrices": {"W": axes},
+        "cell": {"task": "first"},
+        "seeds": [4],
+    }
+    of_second = of_first | {
+        "matrices": {"W": axes, "V": axes},
+        "cell": {"task": "second"},
+        "seeds": [8, 3],
+    }
     rows = [{"snapshot": i, "time": float(i)} for i in (0, 1)]
     for i, name in enumerate("abc"):
         write_run(folder / "flows" / name, of_first, [alone[i - 1], alone[i]], rows)
@@ -72,7 +85,11 @@ def fewest_kept(W, perfect):
 
 def longest(one, W, most):
     """The longest sequences, with repeats, up to which those of every length are right at V = P."""
-    lengths = [n for n in range(1, most + 1) if Brute(every_sequence(one | {"seq_len": n}, True)).margins(W).min() > 0]
+    lengths = [
+        n
+        for n in range(1, most + 1)
+        if Brute(every_sequence(one | {"seq_len": n}, True)).margins(W).min() > 0
+    ]
     return next(n for n in range(1, most + 1) if n + 1 not in lengths)
 
 
@@ -86,11 +103,19 @@ def test_trained_weights_are_certified_by_every_sequence_and_pruned_entry_by_ent
                 return certified(one, pruned, V, False)
 
             row = {"task": one["name"], "group": one["group"], "law": one["law"], "seed": seed}
-            row |= {f"certified_{name}": certified(one, W, V, name == "all") for name in ("sets", "all")}
+            row |= {
+                f"certified_{name}": certified(one, W, V, name == "all") for name in ("sets", "all")
+            }
             row["longest"] = -1 if "V" in weights else longest(one, W, 6)
-            row |= {"n_entries": W.numel(), "list_entries": sum(len(entries) for entries in one["lists"])}
+            row |= {
+                "n_entries": W.numel(),
+                "list_entries": sum(len(entries) for entries in one["lists"]),
+            }
             middle = W.sort(0).values[(len(W) - 1) // 2]
-            row |= {"kept_in_gauge": fewest_kept(W - middle, perfect), "kept_raw": fewest_kept(W, perfect)}
+            row |= {
+                "kept_in_gauge": fewest_kept(W - middle, perfect),
+                "kept_raw": fewest_kept(W, perfect),
+            }
             rows.append(row)
     equal(tables["trained"], rows)
 
@@ -100,7 +125,12 @@ def test_flows_are_certified_for_lengths_at_every_time(tables):
     for i, (one, weights, _) in enumerate(tables["runs"][:3]):
         _, before, _ = tables["runs"][i - 1 if i else 2]
         for time, W in enumerate((before["W"][0], weights["W"][0])):
-            row = {"time": float(time), "longest": longest(one, W, 6), "task": "first", "law": "first law"}
+            row = {
+                "time": float(time),
+                "longest": longest(one, W, 6),
+                "task": "first",
+                "law": "first law",
+            }
             rows.append(row | {"seq_len": 3, "n_heads": 3})
     equal(tables["lengths"], rows)
     assert tables["lengths"]["longest"].nunique() > 2

@@ -30,7 +30,9 @@ def tables(stage, tmp_path, monkeypatch):
 
 
 def equal(found, rows, **tolerance):
-    pd.testing.assert_frame_equal(found, pd.DataFrame(rows), **({"rtol": 1e-9, "atol": 1e-12} | tolerance))
+    pd.testing.assert_frame_equal(
+        found, pd.DataFrame(rows), **({"rtol": 1e-9, "atol": 1e-12} | tolerance)
+    )
 
 
 def drawn(question):
@@ -69,7 +71,9 @@ def random_task(draw, repeats=None):
     orders = [torch.randperm(L, generator=draw).tolist() for _ in range(L)]
     lists = [[*[b for b in order if b != a][: length - 1], a] for a, order in enumerate(orders)]
     lists = [entries[whole(draw, 0, len(entries) - 1) :] for entries in lists]
-    exponential = -torch.log1p(-torch.rand(len(classes(L, n, repeats)), generator=draw, dtype=torch.float64))
+    exponential = -torch.log1p(
+        -torch.rand(len(classes(L, n, repeats)), generator=draw, dtype=torch.float64)
+    )
     pi = list(range(L))
     while all(pi[pi[b]] == b for b in range(L)):
         pi = torch.randperm(L, generator=draw).tolist()
@@ -82,8 +86,15 @@ def certificates(draw):
     W = uniform(draw, 0.5, 4) * ordered(one["lists"]) + uniform(draw, 0, 1.2) * normal(draw, L)
     V = brute.P + uniform(draw, 0, 0.5) * normal(draw, L)
     every = Brute(every_sequence(one, one["repeats"]))
-    for name, margins in (("V = cP", lambda b: b.margins(W)), ("any V", lambda b: b.logit_margins(W, V))):
-        row = {"certificate": name, "repeats": one["repeats"], "certified": bool((margins(every) > 0).all())}
+    for name, margins in (
+        ("V = cP", lambda b: b.margins(W)),
+        ("any V", lambda b: b.logit_margins(W, V)),
+    ):
+        row = {
+            "certificate": name,
+            "repeats": one["repeats"],
+            "certified": bool((margins(every) > 0).all()),
+        }
         yield row | {"right": bool((margins(brute) > 0).all())}
 
 
@@ -98,7 +109,12 @@ def represent(draw):
     one = random_task(draw, True)
     kappa = uniform(draw, 0, 3)
     margin = float(Brute(every_sequence(one, True)).margins(kappa * ordered(one["lists"])).min())
-    yield {"seq_len": one["seq_len"], "kappa": kappa, "margin": margin, "wanted": kappa - math.log(one["seq_len"] - 1)}
+    yield {
+        "seq_len": one["seq_len"],
+        "kappa": kappa,
+        "margin": margin,
+        "wanted": kappa - math.log(one["seq_len"] - 1),
+    }
 
 
 def test_any_list_is_represented_with_the_margin_that_is_proved(tables):
@@ -122,7 +138,9 @@ def lemma_1(draw):
     c = 10 ** uniform(draw, -1, 4)
     brute = Brute(one)
     for _ in range(8):
-        W = 10 ** uniform(draw, -3, 0.7) * normal(draw, brute.L) + uniform(draw, 0, 2) * ordered(one["lists"])
+        W = 10 ** uniform(draw, -3, 0.7) * normal(draw, brute.L) + uniform(draw, 0, 2) * ordered(
+            one["lists"]
+        )
         wrong = brute.margins(W) <= 0
         if wrong.any():
             derivative, rows = along_the_list(one, W, c * brute.P, wrong)
@@ -158,12 +176,18 @@ def lemma_2(draw):
         offset = epsilon * offset.sign()
     V = c * brute.P + offset
     for _ in range(8):
-        W = uniform(draw, 0, 2) * ordered(one["lists"]) + 10 ** uniform(draw, -1, 0.3) * normal(draw, brute.L)
+        W = uniform(draw, 0, 2) * ordered(one["lists"]) + 10 ** uniform(draw, -1, 0.3) * normal(
+            draw, brute.L
+        )
         W = W * 10 ** uniform(draw, 0, 2) / c
         wrong = brute.logit_margins(W, V) <= 0
         if wrong.any() and float(brute.loss(W, V)) <= L_0:
             derivative, _ = along_the_list(one, W, V, wrong)
-            row = {"derivative": derivative, "bound": 2.5 * (1 - 1 / n) * L_0 - 3 * epsilon / n, "L_0": L_0}
+            row = {
+                "derivative": derivative,
+                "bound": 2.5 * (1 - 1 / n) * L_0 - 3 * epsilon / n,
+                "L_0": L_0,
+            }
             yield row | {"abstract": L_0 - 6 * epsilon / n}
 
 

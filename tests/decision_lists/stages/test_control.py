@@ -48,20 +48,29 @@ def controls(one, c, rate, n_steps):
         return float(brute.weight[right & kept].sum() / brute.weight[kept].sum())
 
     sequences = []  # chance, tokens, labels
-    for s, p in zip(itertools.combinations(range(one["n_tokens"]), one["seq_len"]), one["probability"], strict=True):
+    for s, p in zip(
+        itertools.combinations(range(one["n_tokens"]), one["seq_len"]),
+        one["probability"],
+        strict=True,
+    ):
         labels = [brute.pi[next(b for b in one["lists"][a] if b in s)] for a in s]
         sequences.append((p, list(s), torch.tensor(labels)))
 
     def over_queries(W):
         each = torch.arange(one["seq_len"])
-        return -sum(p * outputs_over_queries(s, W, cP)[labels, each].mean() for p, s, labels in sequences)
+        return -sum(
+            p * outputs_over_queries(s, W, cP)[labels, each].mean() for p, s, labels in sequences
+        )
 
     W = adam(lambda W: brute.loss(W, cP), zero, rate, n_steps)
     wrong = adam(over_queries, zero, rate, n_steps)
     head = brute.place == 1
     on_heads = adam(lambda W: (brute.weight * brute.losses(W, cP))[head].sum(), zero, rate, n_steps)
     V = adam(lambda V: brute.loss(zero, V), zero, rate, n_steps)
-    right = [p * float((outputs_over_queries(s, wrong, cP).argmax(0) == y).double().mean()) for p, s, y in sequences]
+    right = [
+        p * float((outputs_over_queries(s, wrong, cP).argmax(0) == y).double().mean())
+        for p, s, y in sequences
+    ]
     return {
         "trained": accuracy(W),
         "trained on sequences": accuracy(W),
@@ -80,7 +89,10 @@ def test_controls_are_trained_by_adam_and_scored_on_every_sequence(stage, tmp_pa
     rows = []
     for one in (SECOND, WIDE, FIRST):
         found = controls(one, 20, 0.1, 6)
-        rows += [{"task": one["name"], "control": name, "accuracy": value} for name, value in found.items()]
+        rows += [
+            {"task": one["name"], "control": name, "accuracy": value}
+            for name, value in found.items()
+        ]
     assert any(row["control"] == "trained" and row["accuracy"] < 1 for row in rows)
     found = pd.read_parquet(tmp_path / "tables" / "controls.parquet")
     pd.testing.assert_frame_equal(found, pd.DataFrame(rows), rtol=1e-8, atol=1e-12)
@@ -88,5 +100,11 @@ def test_controls_are_trained_by_adam_and_scored_on_every_sequence(stage, tmp_pa
 
 
 def test_without_a_control_there_is_no_table(stage, tmp_path):
-    stage("decision_lists.control", {SECTION: PARAMS}, SECTION, write_tasks(tmp_path / "tasks", OTHER), tmp_path / "t")
+    stage(
+        "decision_lists.control",
+        {SECTION: PARAMS},
+        SECTION,
+        write_tasks(tmp_path / "tasks", OTHER),
+        tmp_path / "t",
+    )
     assert files(tmp_path) == ["params.yaml", "tasks"]

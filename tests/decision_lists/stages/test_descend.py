@@ -48,7 +48,9 @@ class Descent:
         while not right(*self.path[-1]) and len(self.path) <= max_steps:
             at = self.path[-1]
             gradients = brute.gradients(*at)
-            self.path.append(tuple(X - eta * g * m for X, g, m in zip(at, gradients, moving, strict=True)))
+            self.path.append(
+                tuple(X - eta * g * m for X, g, m in zip(at, gradients, moving, strict=True))
+            )
 
     def curvature(self, W, V):
         """The largest eigenvalue of the Hessian in what moves."""
@@ -57,7 +59,9 @@ class Descent:
 
         def loss(flat):
             parts = dict(zip(names, flat.split(sizes), strict=True))
-            return self.brute.loss(*(parts[i].view(X.shape) if i in parts else X for i, X in enumerate((W, V))))
+            return self.brute.loss(
+                *(parts[i].view(X.shape) if i in parts else X for i, X in enumerate((W, V)))
+            )
 
         flat = torch.cat([(W, V)[i].flatten() for i in names])
         H = torch.autograd.functional.hessian(loss, flat, vectorize=True)
@@ -68,31 +72,49 @@ class Descent:
         found = [self.curvature(*self.path[0])]
         for at, to in itertools.pairwise(self.path):
             for share in np.linspace(0, 1, GRID)[1:]:
-                found.append(self.curvature(*(X + share * (Y - X) for X, Y in zip(at, to, strict=True))))
+                found.append(
+                    self.curvature(*(X + share * (Y - X) for X, Y in zip(at, to, strict=True)))
+                )
         return max(found)
 
     def failures(self):
         """The steps that descend by less than the descent lemma says, η |∇|² / 2."""
         found = 0
         for a, b in itertools.pairwise(self.path):
-            square = sum(float((g**2).sum()) * m for g, m in zip(self.brute.gradients(*a), self.moving, strict=True))
-            found += float(self.brute.loss(*b)) > float(self.brute.loss(*a)) - self.eta / 2 * square + 1e-13
+            square = sum(
+                float((g**2).sum()) * m
+                for g, m in zip(self.brute.gradients(*a), self.moving, strict=True)
+            )
+            found += (
+                float(self.brute.loss(*b))
+                > float(self.brute.loss(*a)) - self.eta / 2 * square + 1e-13
+            )
         return found
 
     def row(self, one):
-        row = {"task": one["name"], "law": one["law"], "n_tokens": one["n_tokens"], "seq_len": one["seq_len"]}
+        row = {
+            "task": one["name"],
+            "law": one["law"],
+            "n_tokens": one["n_tokens"],
+            "seq_len": one["seq_len"],
+        }
         row |= {"length": max(len(entries) for entries in one["lists"]), "step_size": self.eta}
         return row | {"n_steps": len(self.path) - 1, "failures": self.failures()}
 
 
 def check_curvature(found, descent):
     """What the stage found of the curvature is that of a dense grid and an exact Hessian, to a few thousandths."""
-    largest, first = descent.eta * descent.largest(), descent.eta * descent.curvature(*descent.path[0])
+    largest, first = (
+        descent.eta * descent.largest(),
+        descent.eta * descent.curvature(*descent.path[0]),
+    )
     assert 1 / (1 + SOLVE["spare"]) - 1e-9 < found["step_times_curvature"] <= 1
     assert largest < 1.004
     assert found["step_times_curvature"] > 0.995 * largest  # of longer steps before, perhaps
     assert found["on_a_finer_grid"] < 1.004 * largest
-    assert found["curvature_growth"] == pytest.approx(found["step_times_curvature"] / first, rel=2e-3)
+    assert found["curvature_growth"] == pytest.approx(
+        found["step_times_curvature"] / first, rel=2e-3
+    )
 
 
 def start(one, noise, params):
@@ -110,7 +132,12 @@ def start(one, noise, params):
     epsilon = n * float(brute.loss(W, plain * brute.P)) / 18
     offset = 0 * W
     if noise == "uniform":
-        draw = torch.rand(L, L, generator=generator(params["noise_seed"], "noise", one["name"]), dtype=torch.float64)
+        draw = torch.rand(
+            L,
+            L,
+            generator=generator(params["noise_seed"], "noise", one["name"]),
+            dtype=torch.float64,
+        )
         offset = epsilon * (draw - 0.5)
     elif noise == "adversarial":
         for _ in range(20):  # up the loss, to the corner of the box from which no sign leads on
@@ -126,7 +153,9 @@ def least_margin(one, W, V):
     In sums over its tokens b of e^W V, where e^W is taken over its largest among the tokens that may occur.
     """
     brute, found = Brute(every_sequence(one, False)), []
-    for counts, a, place, label in zip(brute.counts, brute.query, brute.place, brute.label, strict=True):
+    for counts, a, place, label in zip(
+        brute.counts, brute.query, brute.place, brute.label, strict=True
+    ):
         allowed = [b for b in range(brute.L) if b not in one["lists"][a][: place - 1]]
         z = V @ (counts * (W[:, a] - W[allowed, a].max()).exp())
         found += [float(z[label] - z[k]) for k in range(brute.L) if k != label]
@@ -136,7 +165,13 @@ def least_margin(one, W, V):
 def descend(stage, folder, tasks, **changed):
     own, solve = ({k: changed.get(k, v) for k, v in section.items()} for section in (PARAMS, SOLVE))
     params = dict(zip(SECTIONS, (own, solve), strict=True))
-    stage("decision_lists.descend", params, *SECTIONS, write_tasks(folder / "tasks", *tasks), folder / "tables")
+    stage(
+        "decision_lists.descend",
+        params,
+        *SECTIONS,
+        write_tasks(folder / "tasks", *tasks),
+        folder / "tables",
+    )
 
 
 KEPT = {}  # what one run of the stage wrote
@@ -155,7 +190,11 @@ def tables(stage, tmp_path):
 
 def test_what_is_written_is_nothing_else(tables):
     names = ("alone", "both", "courses")
-    assert tables["files"] == ["params.yaml", *(f"tables/{name}.parquet" for name in names), "tasks"]
+    assert tables["files"] == [
+        "params.yaml",
+        *(f"tables/{name}.parquet" for name in names),
+        "tasks",
+    ]
 
 
 def equal(found, row, **tolerance):
@@ -172,11 +211,18 @@ def test_descents_on_attention_alone_are_those_of_autograd_beside_their_bound(ta
         def right(W, _, brute=brute):
             return brute.margins(W).min() > 0
 
-        descent = Descent(brute, 0 * brute.P, c * brute.P, (1, 0), right, found["step_size"], SOLVE["max_steps"])
+        descent = Descent(
+            brute, 0 * brute.P, c * brute.P, (1, 0), right, found["step_size"], SOLVE["max_steps"]
+        )
         row = descent.row(one)
         row |= {"scale": c, "bound": 2 * 4 * row["length"] / (9 * math.log(L)) / descent.eta}
         equal(found, row | {"margin": order_margin(one, descent.path[-1][0])})
-        assert set(found) - set(row) == {"margin", "step_times_curvature", "on_a_finer_grid", "curvature_growth"}
+        assert set(found) - set(row) == {
+            "margin",
+            "step_times_curvature",
+            "on_a_finer_grid",
+            "curvature_growth",
+        }
         check_curvature(found, descent)
 
 
@@ -195,13 +241,24 @@ def test_descents_on_both_are_those_of_autograd_beside_their_constants(tables, o
         W, V = descent.path[-1]
         L_0, row = float(brute.loss(W_0, V_0)), descent.row(one)
         A, m = L_0 - 6 * epsilon / n, row["length"]
-        row |= {"noise": noise, "preconditions": A > 0 and 4 * m * L_0 / epsilon < A**2, "scale": c, "L_0": L_0}
+        row |= {
+            "noise": noise,
+            "preconditions": A > 0 and 4 * m * L_0 / epsilon < A**2,
+            "scale": c,
+            "L_0": L_0,
+        }
         row |= {"delta": min(p for p in one["probability"] if p > 0), "epsilon": epsilon}
         row |= {"earliest": 2 * m * L_0 / A**2 / descent.eta, "latest": epsilon / 2 / descent.eta}
         deviations = [float((V - c * brute.P).abs().max()) for _, V in descent.path]
-        row |= {"margin": least_margin(one, W, V), "start_deviation": deviations[0], "deviation": max(deviations)}
+        row |= {
+            "margin": least_margin(one, W, V),
+            "start_deviation": deviations[0],
+            "deviation": max(deviations),
+        }
         row |= {"V_moved": float((V - V_0).abs().max())}
-        row |= {"largest_attention": max(n * float(brute.attention(W).max()) for W, _ in descent.path)}
+        row |= {
+            "largest_attention": max(n * float(brute.attention(W).max()) for W, _ in descent.path)
+        }
         equal(found, row, rtol=1e-5, atol=1e-9)
         others = {"residual", "step_times_curvature", "on_a_finer_grid", "curvature_growth"}
         assert set(found) - set(row) == others
@@ -215,7 +272,9 @@ def check_course(courses, one, noise, descent):
     course = courses[(courses["task"] == one["name"]) & (courses["noise"] == noise)]
     brute = descent.brute
     assert course["step"].tolist() == list(range(len(descent.path)))
-    np.testing.assert_allclose(course["loss"], [float(brute.loss(*at)) for at in descent.path], rtol=1e-6)
+    np.testing.assert_allclose(
+        course["loss"], [float(brute.loss(*at)) for at in descent.path], rtol=1e-6
+    )
     wrong = [float(brute.weight[brute.logit_margins(*at) <= 0].sum()) for at in descent.path]
     np.testing.assert_allclose(course["wrong"], wrong, atol=1e-9)
     if one is not LONG:  # far below the largest a curvature need not be exact
@@ -240,7 +299,10 @@ def test_a_course_takes_no_more_room_than_is_asked_for(n_steps, tmp_path):
     draw = np.random.default_rng(0)
     course = {name: draw.normal(size=n_steps) for name in ("loss", "wrong", "step_times_curvature")}
     course["step"] = np.arange(n_steps)
-    write_table(pd.DataFrame(course).assign(task="descent-2-001", noise="adversarial"), tmp_path / "courses.parquet")
+    write_table(
+        pd.DataFrame(course).assign(task="descent-2-001", noise="adversarial"),
+        tmp_path / "courses.parquet",
+    )
     assert (tmp_path / "courses.parquet").stat().st_size <= 32 * n_steps + 5000
 
 

@@ -72,7 +72,15 @@ FLOWS = [
     task("run e", "two", 9, 3, []) | {"probability": [0.0, *[1 / 83] * 83]},
     task("run f", "two", 9, 4, []),
 ]
-LIMITS = [4 * (5 - 9 / 6 + 5 * (1 - 1 / 6)), 9 * 5, NAN, 9 * (14 - 36 / 8 + 7 * (1 - 1 / 8)), 4 * 8, NAN, 16 * 8]
+LIMITS = [
+    4 * (5 - 9 / 6 + 5 * (1 - 1 / 6)),
+    9 * 5,
+    NAN,
+    9 * (14 - 36 / 8 + 7 * (1 - 1 / 8)),
+    4 * 8,
+    NAN,
+    16 * 8,
+]
 
 THEOREM = frame(
     "task group n_tokens seq_len length law P_min scale bound at_once first_time perfect_at_bound lost largest_rise "
@@ -81,9 +89,60 @@ THEOREM = frame(
     ("run b", "one", 6, 3, 2, "uniform", 0.2, 10.0, 2.0, False, 0.1, NAN, 2, -2e-4, 1.5, 8),
     ("run g", "two", 8, 2, 3, "zipf 1", 0.3, 20.0, 3.0, False, NAN, 0.0, 0, -5e-2, 1.125, 7),
     ("run c", "two", 8, 3, 3, "zipf 1", 0.4, 30.0, 1.0, True, 0.3, 1.0, 0, -4e-1, 1.0, 6),
-    ("run d", "two", 9, 2, 2, "dirichlet", 0.5, 100.0, 7.0, False, 9e-11, NAN, 1, -3e-2, 1.375, 5),  # T c² = 9e-7
-    ("run e", "two", 9, 3, 2, "dirichlet", 0.6, 1e3, 4e-11, False, 1e-11, NAN, 0, -3e-3, 1.0625, 4),  # T c² = 1e-5
-    ("run f", "two", 9, 4, 2, "log-normal 1", 0.7, 1.0, 1e-5, False, 1e-6, NAN, 1, -6e-3, 1.03125, 3),  # T c² = 1e-6
+    (
+        "run d",
+        "two",
+        9,
+        2,
+        2,
+        "dirichlet",
+        0.5,
+        100.0,
+        7.0,
+        False,
+        9e-11,
+        NAN,
+        1,
+        -3e-2,
+        1.375,
+        5,
+    ),  # T c² = 9e-7
+    (
+        "run e",
+        "two",
+        9,
+        3,
+        2,
+        "dirichlet",
+        0.6,
+        1e3,
+        4e-11,
+        False,
+        1e-11,
+        NAN,
+        0,
+        -3e-3,
+        1.0625,
+        4,
+    ),  # T c² = 1e-5
+    (
+        "run f",
+        "two",
+        9,
+        4,
+        2,
+        "log-normal 1",
+        0.7,
+        1.0,
+        1e-5,
+        False,
+        1e-6,
+        NAN,
+        1,
+        -6e-3,
+        1.03125,
+        3,
+    ),  # T c² = 1e-6
 )
 THEOREM["regained_time"] = [NAN, 0.5, NAN, NAN, NAN, NAN, 5e-6]
 PATHS = frame(
@@ -154,7 +213,24 @@ BOTH = frame(
     ("d-1", "uniform", "uniform", 1, 20, True, 0.8, 6, 40.0, 0.0, 2, 3.0, 0.6, 0.04, 1.0, 0.5),
     ("d-2", "none", "zipf 1", 2, 29, False, 0.25, 9, 30.0, 1.0, 4, 9.0, 7.0, 8.0, 1.5, 1.5),
     ("d-3", "uniform", "zipf 1", 3, 38, True, 1.25, 4, 80.0, -1.0, 1, 4.0, 0.5, 0.05, 0.25, 0.25),
-    ("d-3", "adversarial", "zipf 1", 3, 38, True, 2.0, 3, 20.0, 0.125, 0, 7.0, 1.5, 0.06, 0.5, 0.25),
+    (
+        "d-3",
+        "adversarial",
+        "zipf 1",
+        3,
+        38,
+        True,
+        2.0,
+        3,
+        20.0,
+        0.125,
+        0,
+        7.0,
+        1.5,
+        0.06,
+        0.5,
+        0.25,
+    ),
     ("d-5", "none", "zipf 1", 5, 38, False, 0.5, 7, 10.0, -1.0, 5, 8.0, 6.0, 9.0, 2.0, 2.0),
 )
 COURSES = frame(
@@ -276,7 +352,14 @@ CERTIFICATES = frame(
 # n log² n first exceeds 162 m at 19, 29, 38 (the paper's m = 1, 2, 3) and at 72 for m = 8.
 FEASIBLE = frame("length least_n", (3, 40), (1, 19), (8, 69), (2, 30))
 MONTE_CARLO = frame(
-    "n_samples error", (100, 0.3), (1000, 0.08), (10, 1.5), (1000, 0.01), (10, 0.6), (100, 0.2), (1000, 0.03)
+    "n_samples error",
+    (100, 0.3),
+    (1000, 0.08),
+    (10, 1.5),
+    (1000, 0.01),
+    (10, 0.6),
+    (100, 0.2),
+    (1000, 0.03),
 )
 TRAINED = frame(
     "task group law seed certified_sets certified_all longest n_entries list_entries kept_in_gauge kept_raw",
@@ -306,18 +389,162 @@ CONSTANTS = frame(
 # The rank counts the singular values above an eighth of the largest; early, heads-1 has two heads, heads-2 has three.
 SPECTRA = frame(
     "group law scale task matrix of time seed layer head singular_values",
-    ("heads", "zipf 1", 10.0, "heads-1", "W", "initial", 5.0, 0, 0, 0, np.array([0.0, 0.0, 0.0, 0.0])),
-    ("heads", "zipf 1", 10.0, "heads-1", "W", "update", 1.25, 0, 0, 0, np.array([4.0, 0.25, 0.25, 0.0])),
-    ("heads", "zipf 1", 10.0, "heads-1", "W", "update", 5.0, 0, 0, 0, np.array([4.0, 3.0, 2.0, 1.0])),
-    ("heads", "zipf 1", 10.0, "heads-1", "W", "update", 30.0, 0, 0, 0, np.array([4.0, 0.75, 0.625, 0.5])),
-    ("heads", "zipf 1", 10.0, "heads-2", "W", "update", 1.5, 0, 0, 0, np.array([0.0, 0.0, 0.0, 0.0])),
-    ("heads", "zipf 1", 10.0, "heads-2", "W", "update", 21.0, 0, 0, 0, np.array([5.0, 0.25, 0.0, 0.0])),
-    ("heads", "zipf 1", 10.0, "heads-2", "W", "update", 30.0, 0, 0, 0, np.array([5.0, 0.7, 0.6, 0.1])),
-    ("heads", "zipf 1", 10.0, "heads-2", "W", "gaussian", 40.0, 0, 0, 0, np.array([6.0, 0.5, 0.25, 0.0])),
-    ("no-heads", "uniform", 10.0, "uniform", "W", "update", 1.25, 0, 0, 0, np.array([7.0, 0.5, 0.0, 0.0])),
-    ("no-heads", "uniform", 10.0, "uniform", "W", "update", 1.5, 0, 0, 0, np.array([7.0, 6.0, 5.0, 4.0])),
-    ("no-heads", "uniform", 10.0, "uniform", "W", "update", 20.0, 0, 0, 0, np.array([7.0, 0.875, 0.8, 0.7])),
-    ("no-heads", "uniform", 10.0, "uniform", "W", "update", 30.0, 0, 0, 0, np.array([7.0, 6.0, 0.5, 0.25])),
+    (
+        "heads",
+        "zipf 1",
+        10.0,
+        "heads-1",
+        "W",
+        "initial",
+        5.0,
+        0,
+        0,
+        0,
+        np.array([0.0, 0.0, 0.0, 0.0]),
+    ),
+    (
+        "heads",
+        "zipf 1",
+        10.0,
+        "heads-1",
+        "W",
+        "update",
+        1.25,
+        0,
+        0,
+        0,
+        np.array([4.0, 0.25, 0.25, 0.0]),
+    ),
+    (
+        "heads",
+        "zipf 1",
+        10.0,
+        "heads-1",
+        "W",
+        "update",
+        5.0,
+        0,
+        0,
+        0,
+        np.array([4.0, 3.0, 2.0, 1.0]),
+    ),
+    (
+        "heads",
+        "zipf 1",
+        10.0,
+        "heads-1",
+        "W",
+        "update",
+        30.0,
+        0,
+        0,
+        0,
+        np.array([4.0, 0.75, 0.625, 0.5]),
+    ),
+    (
+        "heads",
+        "zipf 1",
+        10.0,
+        "heads-2",
+        "W",
+        "update",
+        1.5,
+        0,
+        0,
+        0,
+        np.array([0.0, 0.0, 0.0, 0.0]),
+    ),
+    (
+        "heads",
+        "zipf 1",
+        10.0,
+        "heads-2",
+        "W",
+        "update",
+        21.0,
+        0,
+        0,
+        0,
+        np.array([5.0, 0.25, 0.0, 0.0]),
+    ),
+    (
+        "heads",
+        "zipf 1",
+        10.0,
+        "heads-2",
+        "W",
+        "update",
+        30.0,
+        0,
+        0,
+        0,
+        np.array([5.0, 0.7, 0.6, 0.1]),
+    ),
+    (
+        "heads",
+        "zipf 1",
+        10.0,
+        "heads-2",
+        "W",
+        "gaussian",
+        40.0,
+        0,
+        0,
+        0,
+        np.array([6.0, 0.5, 0.25, 0.0]),
+    ),
+    (
+        "no-heads",
+        "uniform",
+        10.0,
+        "uniform",
+        "W",
+        "update",
+        1.25,
+        0,
+        0,
+        0,
+        np.array([7.0, 0.5, 0.0, 0.0]),
+    ),
+    (
+        "no-heads",
+        "uniform",
+        10.0,
+        "uniform",
+        "W",
+        "update",
+        1.5,
+        0,
+        0,
+        0,
+        np.array([7.0, 6.0, 5.0, 4.0]),
+    ),
+    (
+        "no-heads",
+        "uniform",
+        10.0,
+        "uniform",
+        "W",
+        "update",
+        20.0,
+        0,
+        0,
+        0,
+        np.array([7.0, 0.875, 0.8, 0.7]),
+    ),
+    (
+        "no-heads",
+        "uniform",
+        10.0,
+        "uniform",
+        "W",
+        "update",
+        30.0,
+        0,
+        0,
+        0,
+        np.array([7.0, 6.0, 0.5, 0.25]),
+    ),
 )
 RANKS, EXPECTED = [1, 4, 3, 0, 1, 2, 1, 4, 1, 2], [2, 2, 2, 3, 3, 3, 6, 6, 6, 6]
 EARLY = [False, True, False, True, False, False, False, True, True, False]
@@ -326,7 +553,13 @@ RUNS = ("d-1, none", "d-1, uniform", "d-2, none", "d-3, uniform", "d-3, adversar
 MET = ("d-1, none", "d-1, uniform", "d-3, uniform", "d-3, adversarial")
 PRUNED = ("heads-1, seed 0", "heads-2, seed 0", "joint-sets, seed 7", "joint-sets, seed 3")
 MEASURES = {
-    "theorem_ratio": {"run a": 0.4, "run b": 0.05, "run g": INF, "run e": 0.25, "run f": 0.1},  # d is right at once
+    "theorem_ratio": {
+        "run a": 0.4,
+        "run b": 0.05,
+        "run g": INF,
+        "run e": 0.25,
+        "run f": 0.1,
+    },  # d is right at once
     "theorem_share_learned_and_not_exchangeable": {"all": 4 / 7},
     "theorem_perfect_at_bound": {"run a": 1, "run g": 0, "run c": 1},
     "theorem_runs_that_lose_it": {"all": 3},
@@ -337,8 +570,15 @@ MEASURES = {
     "late_loss_over_limit": {"run a": 200 / LIMITS[0], "run c": 9 / LIMITS[3]},
     "gamma_ratio": {"9": {"g 1": 0.25, "g 2": INF}, "1": {"g 1": 0.05}},
     "law_time_slope": {"law 1": math.log(0.01 / 0.15) / math.log(16), "law 2": NAN},
-    "law_error_slope": {"law 1": math.log(0.005 / 0.06) / math.log(16), "law 2": math.log(0.001 / 0.09) / math.log(16)},
-    "many_ratio": {"L = 30, n = 5, M = 2": 0.8, "L = 40, n = 5, M = 2": 0.25, "L = 40, n = 6, M = 3": INF},
+    "law_error_slope": {
+        "law 1": math.log(0.005 / 0.06) / math.log(16),
+        "law 2": math.log(0.001 / 0.09) / math.log(16),
+    },
+    "many_ratio": {
+        "L = 30, n = 5, M = 2": 0.8,
+        "L = 40, n = 5, M = 2": 0.25,
+        "L = 40, n = 6, M = 3": INF,
+    },
     "repeats_right": {"repeats-0": 1, "repeats-1": 0, "repeats-2": 1},
     "alone_ratio": {"run a": 0.25, "run b": INF, "run c": 0.1},
     "alone_failures": {"run a": 0, "run b": 3, "run c": 1},
@@ -393,11 +633,28 @@ MEASURES = {
 
 
 SETUP = {
-    **{"theorem_runs": 7, "learned_runs": 5, "theorem_tokens": "6 to 9", "bound_runs": 3, "gammas": "1 to 9"},
-    **{"many_tokens": "30, 40", "law_from": 100, "lemma_cases": 7, "certificate_cases": 29, "represent_cases": 2},
+    **{
+        "theorem_runs": 7,
+        "learned_runs": 5,
+        "theorem_tokens": "6 to 9",
+        "bound_runs": 3,
+        "gammas": "1 to 9",
+    },
+    **{
+        "many_tokens": "30, 40",
+        "law_from": 100,
+        "lemma_cases": 7,
+        "certificate_cases": 29,
+        "represent_cases": 2,
+    },
     **{"constants_tasks": 2, "both_runs": 6, "both_lengths": "1 to 5", "both_seq_len": "20 to 38"},
     **{"feasible_lengths": "1, 2, 3, 8", "alignment_steps": 8, "starts_steps": 35, "joint_runs": 6},
-    **{"joint_tokens": "5", "minibatch_tokens": "64", "minibatch_size": "256", "length_trained": "2 to 3"},
+    **{
+        "joint_tokens": "5",
+        "minibatch_tokens": "64",
+        "minibatch_size": "256",
+        "length_trained": "2 to 3",
+    },
     **{"n_heads": "2 to 7", "early": "1.5 to 20", "rtol": 0.125},
 }
 
@@ -445,8 +702,15 @@ def weights(tmp_path):
     kept = {}
     for row in TASKS[:3]:
         shape = (len(SEEDS), row["n_tokens"], row["n_tokens"])
-        snapshots = [{name: torch.randn(shape, generator=draw, dtype=torch.float64) for name in "WV"} for _ in range(3)]
-        layout = {"family": "decision_lists", "matrices": {key: ["seed", "row", "col"] for key in "WV"}, "seeds": SEEDS}
+        snapshots = [
+            {name: torch.randn(shape, generator=draw, dtype=torch.float64) for name in "WV"}
+            for _ in range(3)
+        ]
+        layout = {
+            "family": "decision_lists",
+            "matrices": {key: ["seed", "row", "col"] for key in "WV"},
+            "seeds": SEEDS,
+        }
         rows = [{"snapshot": i, "seed": seed, "step": 10 * i} for i in range(3) for seed in SEEDS]
         write_run(tmp_path / "joint" / row["name"], layout, snapshots, rows)
         kept[row["name"]] = [snapshots[i]["W"].numpy() for i in (0, -1)]
@@ -462,7 +726,17 @@ def evaluate(stage, made, weights, tmp_path):
             (tmp_path / name).parent.mkdir(exist_ok=True)
             if name not in without:
                 table.to_parquet(tmp_path / f"{name}.parquet", index=False)
-        names = ["flow", "scales", "descend", "train", "control", "check", "constants", "certify", "joint"]
+        names = [
+            "flow",
+            "scales",
+            "descend",
+            "train",
+            "control",
+            "check",
+            "constants",
+            "certify",
+            "joint",
+        ]
         folders = [tmp_path / name for name in names]
         stage(
             "decision_lists.evaluate",
@@ -494,7 +768,9 @@ def test_every_claim_has_a_measure_that_is_tested_here():
 
 
 def test_every_number_that_a_statement_names_is_tested_here():
-    assert {name for claim in CLAIMS for name in re.findall(r"{(\w+)}", claim.statement)} <= SETUP.keys()
+    assert {
+        name for claim in CLAIMS for name in re.findall(r"{(\w+)}", claim.statement)
+    } <= SETUP.keys()
 
 
 def test_every_measure_is_the_one_worked_out_by_hand_and_is_summed_up(evaluate, tmp_path):
@@ -536,8 +812,12 @@ USES = {  # what is not there where a use has no group, and what is then not mea
 def test_a_use_that_was_not_run_has_no_measure_and_no_table(evaluate, tmp_path, absent):
     evaluate(absent, paths=[] if "flow/theorem" in absent else ["run b"])
     measured = json.loads((tmp_path / "metrics" / "measures.json").read_text(encoding="utf-8"))
-    assert measured.keys() - {"setup"} == {name for name in MEASURES if not name.startswith(USES[absent])}
-    assert not {f"{Path(name).name}.parquet" for name in absent} & set(files(tmp_path / "metrics" / "tables"))
+    assert measured.keys() - {"setup"} == {
+        name for name in MEASURES if not name.startswith(USES[absent])
+    }
+    assert not {f"{Path(name).name}.parquet" for name in absent} & set(
+        files(tmp_path / "metrics" / "tables")
+    )
 
 
 def test_every_table_and_the_curves_hold_what_the_stages_before_found(evaluate, made, tmp_path):
@@ -577,10 +857,15 @@ def test_every_table_and_the_curves_hold_what_the_stages_before_found(evaluate, 
         rows = rows.reset_index(drop=True)
         pd.testing.assert_frame_equal(found[list(rows)], rows, rtol=1e-13, atol=0, obj=name)
     names = {*wanted, "weights", "attention"}
-    kept = sorted([f"tables/{name}.parquet" for name in names] + ["headlines.json", "measures.json", "summary.json"])
+    kept = sorted(
+        [f"tables/{name}.parquet" for name in names]
+        + ["headlines.json", "measures.json", "summary.json"]
+    )
     assert files(tmp_path / "metrics") == kept
     assert files(tmp_path / "plots") == ["curves.csv"]
-    wanted = ALIGNMENT[["task", "step", "cosine", "centred_cosine", "accuracy"]].rename(columns={"task": "variant"})
+    wanted = ALIGNMENT[["task", "step", "cosine", "centred_cosine", "accuracy"]].rename(
+        columns={"task": "variant"}
+    )
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "plots" / "curves.csv"), wanted)
 
 
@@ -592,7 +877,8 @@ CLASSES = {  # every third of the ten sets; the first four multisets; all three 
 
 
 @pytest.mark.parametrize(
-    ("name", "seed", "n_shown"), [("joint-sets", 3, 3), ("joint-repeats", 7, 4), ("joint-few", 3, 6)]
+    ("name", "seed", "n_shown"),
+    [("joint-sets", 3, 3), ("joint-repeats", 7, 4), ("joint-few", 3, 6)],
 )
 def test_the_chosen_run_is_shown_by_its_last_weights_and_its_attention(
     evaluate, weights, tmp_path, name, seed, n_shown
@@ -607,7 +893,10 @@ def test_the_chosen_run_is_shown_by_its_last_weights_and_its_attention(
     assert found == dict(in_list_order(row["lists"], last))
     rows = table(tmp_path, "attention")
     assert set(rows) == {"when", "sequence", "query", "key", "attention", "star"}
-    found = {(r.when, r.sequence, r.query, r.key): (r.attention, r.star) for r in rows.itertuples(index=False)}
+    found = {
+        (r.when, r.sequence, r.query, r.key): (r.attention, r.star)
+        for r in rows.itertuples(index=False)
+    }
     assert len(rows) == len(found)
     assert found == dict(attention(row, first, last))
 
@@ -622,7 +911,9 @@ def in_list_order(lists, W):
 def attention(task, *weights):
     """The attention of every query to every key of each sequence, and the token that determines the label."""
     shown = CLASSES[task["name"]]
-    for (when, W), tokens in itertools.product(zip(("before", "after"), weights, strict=True), shown):
+    for (when, W), tokens in itertools.product(
+        zip(("before", "after"), weights, strict=True), shown
+    ):
         for query, key in itertools.product(set(tokens), repeat=2):
             scores = {b: tokens.count(b) * math.exp(W[b, query]) for b in set(tokens)}
             star = next(b for b in task["lists"][query] if b in tokens)
@@ -633,8 +924,14 @@ def attention(task, *weights):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"shown_task": "joint"}, "shown_task: wanted a task of .*tasks_train.parquet, got 'joint'"),
-        ({"paths": ["run q", "run a", "run z"]}, r"paths: wanted tasks whose use is .*, got \['run q', 'run z'\]"),
+        (
+            {"shown_task": "joint"},
+            "shown_task: wanted a task of .*tasks_train.parquet, got 'joint'",
+        ),
+        (
+            {"paths": ["run q", "run a", "run z"]},
+            r"paths: wanted tasks whose use is .*, got \['run q', 'run z'\]",
+        ),
         ({"shown_seed": 1}, r"shown_seed: wanted one of \[7, 3\], got 1"),
     ],
 )

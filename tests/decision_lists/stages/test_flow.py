@@ -49,7 +49,13 @@ STEEP = NEAR | {"name": "steep", "use": "gamma"}
 IDLE = NEAR | {"name": "idle", "use": "controls"}
 TASKS = (NEAR, LOST, THRICE, IDLE, STEEP, FAR, AGAIN, TWICE, OTHER)
 PARAMS = {"repeats_scale": 3, "gamma_shares": [2, 0.5]}
-SOLVE = {"rtol_theorem": 1e-8, "rtol_to_bound": 1e-4, "rtol_repeats": 1e-8, "rtol_many": 1e-8, "longest_repeats": 37}
+SOLVE = {
+    "rtol_theorem": 1e-8,
+    "rtol_to_bound": 1e-4,
+    "rtol_repeats": 1e-8,
+    "rtol_many": 1e-8,
+    "longest_repeats": 37,
+}
 MANY = [(7, 3, 1), (7, 3, 4), (7, 3, 2), (5, 2, 1), (5, 2, 2)]
 KEPT = {}  # what one run of the stage wrote
 
@@ -68,13 +74,29 @@ def tables(stage, tmp_path):
 def follow(stage, folder, tasks=TASKS, many=MANY, **solve):
     lines = ["n_tokens\tseq_len\tlist_length", *("\t".join(map(str, sizes)) for sizes in many)]
     (folder / "many.tsv").write_text("\n".join(lines) + "\n")
-    params, written = {SECTION: PARAMS, SOLVER: SOLVE | solve}, write_tasks(folder / "tasks", *tasks)
-    stage("decision_lists.flow", params, SECTION, SOLVER, written, folder / "many.tsv", folder / "tables")
+    params, written = (
+        {SECTION: PARAMS, SOLVER: SOLVE | solve},
+        write_tasks(folder / "tasks", *tasks),
+    )
+    stage(
+        "decision_lists.flow",
+        params,
+        SECTION,
+        SOLVER,
+        written,
+        folder / "many.tsv",
+        folder / "tables",
+    )
 
 
 def theorem(task, share=1):
     """Its P_min, γ, scale and bound with δ = share P_min / n, so that γ = (4 / share - 1)²."""
-    L, n, M, P_min = task["n_tokens"], task["seq_len"], max(len(entries) for entries in task["lists"]), rarest(task)
+    L, n, M, P_min = (
+        task["n_tokens"],
+        task["seq_len"],
+        max(len(entries) for entries in task["lists"]),
+        rarest(task),
+    )
     gamma = {0.5: 49, 1: 9, 2: 1}[share]
     return P_min, gamma, 4 * n * n * math.log(L) / (share * P_min), 4 * M / (gamma * math.log(L))
 
@@ -88,7 +110,12 @@ def row_of_theorem(one, path, flow, share=1):
     P_min, gamma, c, bound = theorem(one, share)
     times, losses, margins = (path[name].tolist() for name in ("time", "loss", "margin"))
     accurate = times[: first_right(margins) + 1]
-    row = {"task": one["name"], "group": one["group"], "n_tokens": one["n_tokens"], "seq_len": one["seq_len"]}
+    row = {
+        "task": one["name"],
+        "group": one["group"],
+        "n_tokens": one["n_tokens"],
+        "seq_len": one["seq_len"],
+    }
     row |= {
         "length": max(len(entries) for entries in one["lists"]),
         "law": one["law"],
@@ -100,9 +127,13 @@ def row_of_theorem(one, path, flow, share=1):
     row["perfect_at_bound"] = float(flow.margin(bound) > 0) if one["use"] == "bound" else math.nan
     row["lost"] = sum(a > 0 >= b for a, b in itertools.pairwise(margins))
     # The example of docs/decision_lists.md, from a solution of its own.
-    row["lost_time"], row["regained_time"] = (1.2012e-06, 1.6223e-05) if one is LOST else (math.nan, math.nan)
+    row["lost_time"], row["regained_time"] = (
+        (1.2012e-06, 1.6223e-05) if one is LOST else (math.nan, math.nan)
+    )
     row["largest_rise"] = max(b - a for a, b in itertools.pairwise(losses))
-    row["largest_attention"] = max(one["seq_len"] * float(flow.brute.attention(flow.at(t)).max()) for t in accurate)
+    row["largest_attention"] = max(
+        one["seq_len"] * float(flow.brute.attention(flow.at(t)).max()) for t in accurate
+    )
     return row | {"n_steps": len(path)}
 
 
@@ -154,7 +185,14 @@ def test_another_delta_has_another_gamma_scale_and_bound(tables):
     for share, found in zip((2, 0.5), tables["gamma"].to_dict("records"), strict=True):
         P_min, gamma, c, bound = theorem(STEEP, share)
         flow = of_loss(STEEP, c, 1.5 * found["first_time"])
-        wanted = {"task": "steep", "P_min": P_min, "gamma": gamma, "scale": c, "bound": bound, "lost": 0}
+        wanted = {
+            "task": "steep",
+            "P_min": P_min,
+            "gamma": gamma,
+            "scale": c,
+            "bound": bound,
+            "lost": 0,
+        }
         assert {name: found[name] for name in wanted} == pytest.approx(wanted)
         assert found["first_time"] == pytest.approx(flow.first(), rel=1e-5)
 
@@ -181,7 +219,14 @@ def test_many_tokens_flow_as_the_whole_matrix_does_under_the_uniform_law(tables)
         _, _, c, bound = theorem(one)
         horizon = 1.1 * float(tables["many"]["first_time"][len(wanted)]) or bound / 1e6
         flow = of_loss(one, c, horizon)
-        row = {"n_tokens": L, "seq_len": n, "length": m, "scale": c, "bound": bound, "first_time": flow.first()}
+        row = {
+            "n_tokens": L,
+            "seq_len": n,
+            "length": m,
+            "scale": c,
+            "bound": bound,
+            "first_time": flow.first(),
+        }
         wanted.append(row | {"at_once": flow.at_once()})
     pd.testing.assert_frame_equal(tables["many"], pd.DataFrame(wanted), rtol=1e-6, atol=1e-9)
 
@@ -207,7 +252,9 @@ def test_a_use_without_tasks_has_no_table(stage, tmp_path):
         ({"many": []}, "a line for each case"),
     ],
 )
-def test_flows_that_cannot_be_followed_are_refused_and_nothing_is_written(stage, tmp_path, changed, said):
+def test_flows_that_cannot_be_followed_are_refused_and_nothing_is_written(
+    stage, tmp_path, changed, said
+):
     with pytest.raises(InputError, match=said):
         follow(stage, tmp_path, **({"tasks": [NEAR]} | changed))
     assert files(tmp_path) == ["many.tsv", "params.yaml", "tasks"]

@@ -43,7 +43,13 @@ SECOND = {
     "first_seed": None,
     "n_seeds": 1,
 }
-SMALL = FIRST | {"list_lengths": [1], "lists": ["cyclic"], "laws": ["uniform"], "n_tokens": 3, "seq_len": 2}
+SMALL = FIRST | {
+    "list_lengths": [1],
+    "lists": ["cyclic"],
+    "laws": ["uniform"],
+    "n_tokens": 3,
+    "seq_len": 2,
+}
 OWN = SMALL | {
     "group": "own",
     "use": "bound",
@@ -53,21 +59,29 @@ OWN = SMALL | {
 }
 # The group "first" has a second size, whose tasks are numbered on; no group is there for "starts" and others.
 GROUPS = [FIRST, FIRST | {"n_tokens": 4, "seq_len": 2}, SECOND, OWN]
-GROUPS += [SMALL | {"group": use, "use": use} for use in ("theorem", "gamma", "spectral", "both", "controls")]
+GROUPS += [
+    SMALL | {"group": use, "use": use}
+    for use in ("theorem", "gamma", "spectral", "both", "controls")
+]
 
 
 def write_groups(file, groups):
     """The table of groups: tab-separated, lists as in YAML, nothing where a key has its default."""
     columns = list(FIRST)
     cells = [[group[column] for column in columns] for group in groups]
-    texts = [["" if c is None else c if isinstance(c, str) else json.dumps(c) for c in line] for line in cells]
+    texts = [
+        ["" if c is None else c if isinstance(c, str) else json.dumps(c) for c in line]
+        for line in cells
+    ]
     file.write_text("".join("\t".join(line) + "\n" for line in [columns, ["# a comment"], *texts]))
     return file
 
 
 def settings_of(group):
     """All combinations in their order; a number of heads is one only where heads are used."""
-    lengths = group["list_lengths"][:1] if group["lists"][0].startswith("own") else group["list_lengths"]
+    lengths = (
+        group["list_lengths"][:1] if group["lists"][0].startswith("own") else group["list_lengths"]
+    )
     for length, kind, law in itertools.product(lengths, group["lists"], group["laws"]):
         used = kind == "shared heads" or law.startswith("frequent heads")
         for n_heads in group["n_heads"] if used else [group["n_heads"][0]]:
@@ -114,16 +128,21 @@ def law_of(law, L, n, n_heads, repeats, draw):
         return (exponential / exponential.sum()).tolist()
     theta = {
         "uniform": lambda: [1.0] * L,
-        "zipf": lambda: [(1 + rank) ** -value for rank in torch.randperm(L, generator=draw).tolist()],
+        "zipf": lambda: [
+            (1 + rank) ** -value for rank in torch.randperm(L, generator=draw).tolist()
+        ],
         "log-normal": lambda: [
-            math.exp(value * g) for g in torch.randn(L, generator=draw, dtype=torch.float64).tolist()
+            math.exp(value * g)
+            for g in torch.randn(L, generator=draw, dtype=torch.float64).tolist()
         ],
         "frequent heads": lambda: [value if b < n_heads else 1.0 for b in range(L)],
         "frequencies": lambda: [float(number) for number in law.split()[1:]],
     }[kind]()
     chances: dict[tuple[int, ...], float] = {}
     for s in sequences:
-        chances[tuple(sorted(s))] = chances.get(tuple(sorted(s)), 0) + math.prod(theta[b] for b in s)
+        chances[tuple(sorted(s))] = chances.get(tuple(sorted(s)), 0) + math.prod(
+            theta[b] for b in s
+        )
     return [chances[s] / sum(chances.values()) for s in sorted(chances)]
 
 
@@ -132,8 +151,16 @@ def expected(groups):
     for group in groups:
         for L, n, length, kind, law, n_heads, seed in settings_of(group):
             draw = generator(seed, "task", f"{L}, {n}, {length}, {kind}, {n_heads}, {law}")
-            row = {"name": f"{group['group']}-{numbers[group['group']]:03d}", "group": group["group"], "n_tokens": L}
-            row |= {"seq_len": n, "repeats": group["repeats"], "lists": lists_of(kind, L, length, n_heads, draw)}
+            row = {
+                "name": f"{group['group']}-{numbers[group['group']]:03d}",
+                "group": group["group"],
+                "n_tokens": L,
+            }
+            row |= {
+                "seq_len": n,
+                "repeats": group["repeats"],
+                "lists": lists_of(kind, L, length, n_heads, draw),
+            }
             row["permutation"] = permutation_of(L, draw)
             row["probability"] = law_of(law, L, n, n_heads, group["repeats"], draw)
             numbers[group["group"]] += 1
@@ -143,7 +170,10 @@ def expected(groups):
 
 def generate(stage, folder, groups):
     stage(
-        "decision_lists.generate", {}, write_groups(folder / "groups.tsv", groups), *(folder / name for name in FILES)
+        "decision_lists.generate",
+        {},
+        write_groups(folder / "groups.tsv", groups),
+        *(folder / name for name in FILES),
     )
 
 
@@ -154,7 +184,10 @@ def test_every_task_is_a_setting_with_its_own_lists_labels_and_law(stage, tmp_pa
     assert capsys.readouterr().out == f"{len(wanted)} tasks in 8 groups\n"
     assert files(tmp_path) == sorted(["groups.tsv", "params.yaml", *FILES])
     for name, uses in FILES.items():
-        table, rows = pd.read_parquet(tmp_path / name), [row for row in wanted if row["use"] in uses]
+        table, rows = (
+            pd.read_parquet(tmp_path / name),
+            [row for row in wanted if row["use"] in uses],
+        )
         assert list(table) == list(wanted[0])
         assert len(table) == len(rows) > 0
         for found, row in zip(table.to_dict("records"), rows, strict=True):
@@ -183,21 +216,45 @@ def test_a_file_whose_uses_have_no_group_is_empty_and_the_others_do_not_change(s
         ({"laws": ["zipf"]}, "law: wanted uniform, .* got 'zipf'"),
         ({"laws": ["log-normal"]}, "law: wanted uniform, .* got 'log-normal'"),
         ({"laws": ["uniform", "frequent heads"]}, "law: wanted uniform, .* got 'frequent heads'"),
-        ({"laws": ["zipf 0"]}, "law: wanted uniform, .* with a number above 0, such as zipf 1, .* got 'zipf 0'"),
+        (
+            {"laws": ["zipf 0"]},
+            "law: wanted uniform, .* with a number above 0, such as zipf 1, .* got 'zipf 0'",
+        ),
         ({"laws": ["frequencies"]}, "law: wanted uniform, .* got 'frequencies'"),
-        ({"laws": ["frequencies 1 2 3"]}, "first: frequencies: wanted 5 numbers above 0, one per token, got '1 2 3'"),
+        (
+            {"laws": ["frequencies 1 2 3"]},
+            "first: frequencies: wanted 5 numbers above 0, one per token, got '1 2 3'",
+        ),
         ({"laws": ["frequencies 1 2 3 4 0"]}, "first: frequencies: wanted 5 numbers above 0"),
-        ({"laws": ["sequences 0 1 2 = 1 / 0 1 = 2"]}, "first: sequences: wanted sequences .* got '0 1 = 2'"),
-        ({"laws": ["sequences 0 1 2 = 1 / 2 1 0 = 2"]}, "first: sequences: wanted .* each once .* got '2 1 0 = 2'"),
+        (
+            {"laws": ["sequences 0 1 2 = 1 / 0 1 = 2"]},
+            "first: sequences: wanted sequences .* got '0 1 = 2'",
+        ),
+        (
+            {"laws": ["sequences 0 1 2 = 1 / 2 1 0 = 2"]},
+            "first: sequences: wanted .* each once .* got '2 1 0 = 2'",
+        ),
         ({"laws": ["sequences 0 1 2 = -1"]}, "first: sequences: wanted .* got '0 1 2 = -1'"),
-        ({"lists": ["any"]}, "line 3: lists: wanted cyclic, random, shared heads, or such as own .* got 'any'"),
-        ({"lists": ["own 0 / 1 / 2"]}, "first: own lists: wanted one per token, 5, between slashes, got 3"),
+        (
+            {"lists": ["any"]},
+            "line 3: lists: wanted cyclic, random, shared heads, or such as own .* got 'any'",
+        ),
+        (
+            {"lists": ["own 0 / 1 / 2"]},
+            "first: own lists: wanted one per token, 5, between slashes, got 3",
+        ),
         (
             {"lists": ["own 1 0 / 1 / 2 / 0 / 4"]},
             "own lists: wanted for token 3 distinct .* the last of them 3, got '0'",
         ),
-        ({"lists": ["own 5 0 / 1 / 2 / 3 / 4"]}, "own lists: wanted for token 0 distinct tokens below 5, .* got '5 0'"),
-        ({"lists": ["own 1 1 0 / 1 / 2 / 3 / 4"]}, "own lists: wanted for token 0 distinct .* got '1 1 0'"),
+        (
+            {"lists": ["own 5 0 / 1 / 2 / 3 / 4"]},
+            "own lists: wanted for token 0 distinct tokens below 5, .* got '5 0'",
+        ),
+        (
+            {"lists": ["own 1 1 0 / 1 / 2 / 3 / 4"]},
+            "own lists: wanted for token 0 distinct .* got '1 1 0'",
+        ),
         ({"laws": ["zipf inf"]}, "law: wanted uniform, .* got 'zipf inf'"),
         ({"list_lengths": [6]}, r"groups\.tsv: first: length must lie in 1\.\.5, got 6"),
         ({"n_heads": [5]}, r"groups\.tsv: first: n_heads must lie in 2\.\.4, got 5"),
@@ -205,11 +262,16 @@ def test_a_file_whose_uses_have_no_group_is_empty_and_the_others_do_not_change(s
         ({"n_tokens": 65}, r"line 3, column n_tokens: wanted a number in \[1, 64\], got 65"),
         ({"n_seeds": 0}, r"line 3, column n_seeds: wanted a number in \[1, 100000\], got 0"),
         ({"use": "training"}, "line 3, column use: wanted one of .*'theorem'.*, got 'training'"),
-        ({"use": "law"}, r"groups\.tsv: wanted a group for each of \['spectral', 'joint'\], got none for \['joint'\]"),
+        (
+            {"use": "law"},
+            r"groups\.tsv: wanted a group for each of \['spectral', 'joint'\], got none for \['joint'\]",
+        ),
         ({"group": "../first"}, "line 3, column group: wanted a name"),
     ],
 )
-def test_settings_that_give_no_task_are_refused_and_nothing_is_written(stage, tmp_path, changed, said):
+def test_settings_that_give_no_task_are_refused_and_nothing_is_written(
+    stage, tmp_path, changed, said
+):
     with pytest.raises(InputError, match=said):
         generate(stage, tmp_path, [FIRST | changed, *GROUPS[2:]])
     assert files(tmp_path) == ["groups.tsv", "params.yaml"]
@@ -225,4 +287,10 @@ def test_tokens_that_may_repeat_allow_sequences_longer_than_the_number_of_tokens
     generate(stage, tmp_path, [FIRST, group, *GROUPS[3:]])
     tasks = pd.read_parquet(tmp_path / "scales").set_index("name")
     found = tasks["probability"]["second-000"]
-    assert sorted(set((found * 3**5).round(9))) == [1, 5, 10, 20, 30]  # orders of a multiset of five
+    assert sorted(set((found * 3**5).round(9))) == [
+        1,
+        5,
+        10,
+        20,
+        30,
+    ]  # orders of a multiset of five

@@ -8,8 +8,28 @@ import pytest
 from made import files
 
 FIGURES = [
-    *("bound", "ratios", "late", "gamma", "lost", "many", "repeats", "crossover", "lemmas", "certificates"),
-    *("represent", "constants", "feasible", "samples", "descents", "descents-alone", "outcomes", "minibatches"),
+    *(
+        "bound",
+        "ratios",
+        "late",
+        "gamma",
+        "lost",
+        "many",
+        "repeats",
+        "crossover",
+        "lemmas",
+        "certificates",
+    ),
+    *(
+        "represent",
+        "constants",
+        "feasible",
+        "samples",
+        "descents",
+        "descents-alone",
+        "outcomes",
+        "minibatches",
+    ),
     *("weights", "attention", "alignment", "spectra", "lengths", "pruning"),
 ]
 
@@ -42,7 +62,22 @@ TABLES = {
             5.0,
         ),  # right at once: not in it
         ("run e", "dirichlet", 9, 5, 4, 2.0, False, 0.03, 40.0, 1.0625, 0, math.nan, math.nan, 5.0),
-        ("run f", "dirichlet", 9, 5, 4, 2.0, False, math.nan, 50.0, 1.5, 0, math.nan, math.nan, 5.0),  # never right
+        (
+            "run f",
+            "dirichlet",
+            9,
+            5,
+            4,
+            2.0,
+            False,
+            math.nan,
+            50.0,
+            1.5,
+            0,
+            math.nan,
+            math.nan,
+            5.0,
+        ),  # never right
         ("run g", "dirichlet", 9, 5, 4, 2.0, False, 0.2, 60.0, 1.5, 0, math.nan, math.nan, 5.0),
     ),
     "paths": frame(
@@ -90,7 +125,16 @@ TABLES = {
         ("law b", "uniform", 5, math.inf, 80.0, math.nan, math.nan, False),
         ("law b", "uniform", 5, 100.0, 90.0, 0.01, 0.3, False),
         ("law b", "uniform", 5, 20.0, 60.0, 0.05, 0.5, False),
-        ("law c", "uniform", 5, math.inf, 0.0, math.nan, math.nan, True),  # right at once: there is no time to draw
+        (
+            "law c",
+            "uniform",
+            5,
+            math.inf,
+            0.0,
+            math.nan,
+            math.nan,
+            True,
+        ),  # right at once: there is no time to draw
     ),
     "certificates": frame(
         "certificate repeats certified right n",
@@ -100,7 +144,12 @@ TABLES = {
         ("any V", True, True, False, 1),
         ("any V", True, False, True, 3),
     ),
-    "represent": frame("seq_len kappa margin wanted", (3, 1.5, 0.75, 0.5), (2, 0.5, 0.25, 0.625), (3, 0.5, -1.0, -0.5)),
+    "represent": frame(
+        "seq_len kappa margin wanted",
+        (3, 1.5, 0.75, 0.5),
+        (2, 0.5, 0.25, 0.625),
+        (3, 0.5, -1.0, -0.5),
+    ),
     "constants": frame(
         "constant found by_hand task",
         *(
@@ -222,7 +271,16 @@ TABLES = {
     ),
     "spectra": frame(
         "law task time numerical_rank expected_rank early rtol singular_values",
-        ("zipf 1", "heads-1", 0.0, 3, 1, False, 0.125, np.array([1.0, 0.5, 0.25])),  # a logarithmic axis has no 0
+        (
+            "zipf 1",
+            "heads-1",
+            0.0,
+            3,
+            1,
+            False,
+            0.125,
+            np.array([1.0, 0.5, 0.25]),
+        ),  # a logarithmic axis has no 0
         ("zipf 1", "heads-1", 0.5, 1, 1, False, 0.125, np.array([2.0, 0.125, 0.0625])),
         ("zipf 1", "heads-1", 8.0, 2, 1, False, 0.125, np.array([4.0, 0.75, 0.375])),
         ("uniform", "uniform", 8.0, 4, 3, False, 0.125, np.array([7.0, 6.0, 5.0, 1e-12])),
@@ -285,7 +343,9 @@ def test_the_figures_of_a_use_that_was_not_run_are_not_drawn(stage, drawn, tmp_p
     (tmp_path / "tables").mkdir()
     for name in ("joint", "weights", "theorem", "both"):  # without "courses"
         table = TABLES[name]
-        (table.assign(lost=0) if name == "theorem" else table).to_parquet(tmp_path / "tables" / f"{name}.parquet")
+        (table.assign(lost=0) if name == "theorem" else table).to_parquet(
+            tmp_path / "tables" / f"{name}.parquet"
+        )
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "old.svg").write_text("of an earlier run")
     stage("decision_lists.plot", {}, tmp_path / "tables", tmp_path / "figures")
@@ -301,11 +361,22 @@ def bound(figure):
     check_lines(right_a, ([0.01, 0.04], [0.25, 0.75]), across(0.02), across(8))
     assert loss_b.get_title() == "uniform, L = 7, n = 4, M = 2"
     assert loss_a.get_title() == "zipf 1, L = 6, n = 2, M = 3"
-    assert (loss_a.get_xscale(), loss_a.get_yscale(), right_a.get_yscale()) == ("log", "log", "linear")
+    assert (loss_a.get_xscale(), loss_a.get_yscale(), right_a.get_yscale()) == (
+        "log",
+        "log",
+        "linear",
+    )
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert texts[:3] == ["population loss", "measured: all sequences right", "theorem: by this time"]
+    assert texts[:3] == [
+        "population loss",
+        "measured: all sequences right",
+        "theorem: by this time",
+    ]
     assert texts[3:] == ["derived, late: $|\\hat u|^2 / c^2 t$"]
-    assert (loss_b.get_ylabel(), right_b.get_ylabel()) == ("population loss", "share of positions right")
+    assert (loss_b.get_ylabel(), right_b.get_ylabel()) == (
+        "population loss",
+        "share of positions right",
+    )
 
 
 def ratios(figure):
@@ -316,7 +387,9 @@ def ratios(figure):
     starts = np.arange(-4, 0.01, 0.5)
     bottom = np.zeros(9)
     for container, values in zip(axes.containers, found.values(), strict=True):
-        heights = np.array([sum(start <= math.log10(v) < start + 0.5 for v in values) for start in starts])
+        heights = np.array(
+            [sum(start <= math.log10(v) < start + 0.5 for v in values) for start in starts]
+        )
         np.testing.assert_allclose([bar.get_x() for bar in container], starts, atol=1e-12)
         np.testing.assert_array_equal([bar.get_y() for bar in container], bottom)
         np.testing.assert_array_equal([bar.get_height() for bar in container], heights)
@@ -365,12 +438,19 @@ def repeats(figure):
 def crossover(figure):
     time, attention, off, error = panels(figure)
     scales = [5, 20, 100]
-    check_lines(time, (scales, [260, 150, 210]), along(200), (scales, [100, 60, 90]), along(80), ([], []))
+    check_lines(
+        time, (scales, [260, 150, 210]), along(200), (scales, [100, 60, 90]), along(80), ([], [])
+    )
     check_lines(attention, (scales, [0.9, 0.6, 0.4]), (scales, [0.8, 0.5, 0.3]), along(0.2))
     check_lines(
-        off, (scales, [0.3, 0.25, 0.05]), (scales, [0.25, 0.25, 0.125]), ([20, 100], [1.6 * 12.5 / 20, 1.6 * 0.125])
+        off,
+        (scales, [0.3, 0.25, 0.05]),
+        (scales, [0.25, 0.25, 0.125]),
+        ([20, 100], [1.6 * 12.5 / 20, 1.6 * 0.125]),
     )
-    check_lines(error, (scales, [0.3, 0.1, 0.02]), (scales, [0.25, 0.05, 0.01]), ([20, 100], [0.16, 0.032]))
+    check_lines(
+        error, (scales, [0.3, 0.1, 0.02]), (scales, [0.25, 0.05, 0.01]), ([20, 100], [0.16, 0.032])
+    )
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert texts == ["law z: zipf 1", "law b: uniform", "limit: Luce's choice model"]
     assert legend(attention) == ["uniform attention, 1/n = 1/5"]
@@ -395,7 +475,14 @@ def certificates(figure):
 
 def represent(figure):
     (axes,) = panels(figure)
-    check_lines(axes, ([0.625], [0.25]), ([0.5, -0.5], [0.75, -1]), ([-0.5, 0.625], [-0.5, 0.625]), along(0), across(0))
+    check_lines(
+        axes,
+        ([0.625], [0.25]),
+        ([0.5, -0.5], [0.75, -1]),
+        ([-0.5, 0.625], [-0.5, 0.625]),
+        along(0),
+        across(0),
+    )
     assert legend(axes) == ["n = 2", "n = 3", "theorem: equal"]
 
 
@@ -416,7 +503,10 @@ def feasible(figure):
 def samples(figure):
     (axes,) = panels(figure)
     check_lines(
-        axes, ([10, 100, 10], [0.75, 0.125, 0.25]), ([10, 100], [0.5, 0.125]), ([10, 100], [0.5, 0.5 / 10**0.5])
+        axes,
+        ([10, 100, 10], [0.75, 0.125, 0.25]),
+        ([10, 100], [0.5, 0.125]),
+        ([10, 100], [0.5, 0.5 / 10**0.5]),
     )
 
 
@@ -424,14 +514,26 @@ def descents(figure):
     loss, curvature, hard, ratio, near, lemma = panels(figure)
     courses = [([1, 3], [2, 1]), ([1, 7], [4, 3]), ([1, 10], [2.5, 0.5])]
     ends = [([3], [1]), ([7], [3]), ([10], [0.5])]
-    check_lines(loss, *(line for both in zip(courses, ends, strict=True) for line in both), *[([], [])] * 2)
+    check_lines(
+        loss, *(line for both in zip(courses, ends, strict=True) for line in both), *[([], [])] * 2
+    )
     assert [loss.lines[i].get_linestyle() for i in (0, 2, 4)] == [":", ":", "-"]
-    check_lines(curvature, ([1, 3], [0.5, 0.25]), ([1, 7], [0.125, 0.75]), ([1, 10], [0.375, 0.0625]), along(1))
+    check_lines(
+        curvature,
+        ([1, 3], [0.5, 0.25]),
+        ([1, 7], [0.125, 0.75]),
+        ([1, 10], [0.375, 0.0625]),
+        along(1),
+    )
     nothing = [], []
     check_lines(hard, ([0.125, 0.25], [2, 9]), nothing, ([0.125], [6]))
     none, adversarial = [1.22, 0.22], [0.78]
     check_lines(
-        ratio, *(([0.04, 0.3], none), nothing), *(nothing, nothing), *(nothing, ([0.15], adversarial)), across(1)
+        ratio,
+        *(([0.04, 0.3], none), nothing),
+        *(nothing, nothing),
+        *(nothing, ([0.15], adversarial)),
+        across(1),
     )
     check_lines(near, ([0.4, 0.5], none), nothing, ([0.75], adversarial), across(1))
     check_lines(lemma, ([0, 1], none), nothing, ([2], adversarial), across(0))
@@ -443,7 +545,10 @@ def descents_alone(figure):
     check_lines(ratio, ([0.25], [0]), ([0.3], [1]), across(1))
     check_lines(fits, ([0.995], [0]), ([0.98], [1]), across(1))
     check_lines(lemma, ([0], [0]), ([3], [1]), across(0))
-    assert labels(ratio.get_yticklabels()) == ["zipf 1, L = 6, n = 2, M = 2", "uniform, L = 8, n = 3, M = 3"]
+    assert labels(ratio.get_yticklabels()) == [
+        "zipf 1, L = 6, n = 2, M = 2",
+        "uniform, L = 8, n = 3, M = 3",
+    ]
 
 
 def minibatches(figure):
@@ -452,7 +557,11 @@ def minibatches(figure):
         axes, ([25, 50, 75], [1, 0.5, 0.25]), ([25], [1]), ([50], [0.5]), ([75], [0.25]), *[([], [])] * 3
     )  # fmt: skip
     assert [line.get_marker() for line in axes.lines[1:4]] == ["o", "o", "s"]
-    assert [line.get_markerfacecolor() == "none" for line in axes.lines[1:4]] == [True, False, False]
+    assert [line.get_markerfacecolor() == "none" for line in axes.lines[1:4]] == [
+        True,
+        False,
+        False,
+    ]
     assert axes.get_title() == "L = 64, 256 fresh sequences a step"
 
 
@@ -468,14 +577,20 @@ def lemmas(figure):
         ([5, 40], [3, 11], 1.8125, "14 random cases, least 1.8125"),
     ]
     for axes, (bins, sizes, least, title) in zip(panels(figure), wanted, strict=True):
-        found = [(bar.get_x(), bar.get_x() + bar.get_width(), bar.get_height()) for bar in axes.patches]
+        found = [
+            (bar.get_x(), bar.get_x() + bar.get_width(), bar.get_height()) for bar in axes.patches
+        ]
         np.testing.assert_allclose(
-            found, [(10 ** (b / 20), 10 ** ((b + 1) / 20), n) for b, n in zip(bins, sizes, strict=True)]
+            found,
+            [(10 ** (b / 20), 10 ** ((b + 1) / 20), n) for b, n in zip(bins, sizes, strict=True)],
         )
         check_lines(axes, across(1), across(least))
         assert axes.get_title() == title
         assert axes.get_xscale() == "log"
-    assert [legend(axes)[0] for axes in panels(figure)] == ["Lemma 1: at least 1", "Lemma 2: at least 1"]
+    assert [legend(axes)[0] for axes in panels(figure)] == [
+        "Lemma 1: at least 1",
+        "Lemma 2: at least 1",
+    ]
 
 
 def outcomes(figure):
@@ -487,11 +602,16 @@ def outcomes(figure):
         *(nothing, ([0.25, 0.999], [0.8, 1.2])),
         *(([1, 1], [1.8, 2.2]), ([0.75], [2])),
     )
-    check_lines(controls, *(nothing, ([0.125, 0.375], [-0.2, 0.2])), *(([1], [0.8]), ([0.875], [1.2])))
+    check_lines(
+        controls, *(nothing, ([0.125, 0.375], [-0.2, 0.2])), *(([1], [0.8]), ([0.875], [1.2]))
+    )
     assert [line.get_markerfacecolor() == "none" for line in starts.lines] == [False, True] * 3
     assert labels(starts.get_yticklabels()) == ["-P", "reverse", "small"]
     assert labels(controls.get_yticklabels()) == ["W transposed", "trained"]
-    assert (starts.get_title(), controls.get_title()) == ("both trained, from these starts", "controls")
+    assert (starts.get_title(), controls.get_title()) == (
+        "both trained, from these starts",
+        "controls",
+    )
     check_lines(certified, nothing, ([30], [0]), ([20], [1]), ([40], [1]))
     assert labels(certified.get_yticklabels()) == ["j-2", "j-1"]
 
@@ -544,7 +664,10 @@ def alignment(figure):
     first = panels(figure)[0]
     rules = [line for line in first.lines[3:] if len(line.get_xdata())]
     assert [line.get_ydata()[0] for line in rules] == [0.125, 0.25]
-    assert [axes.get_title() for axes in panels(figure)][1:3] == ["cos(V, P)", "cos(V, P), columns centred"]
+    assert [axes.get_title() for axes in panels(figure)][1:3] == [
+        "cos(V, P)",
+        "cos(V, P), columns centred",
+    ]
     rule = "theorem: at least 1/n − 1/L at step 1"
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert texts == [rule, "lists of length 1", "lists of length 3", "with repeats"]
@@ -557,27 +680,61 @@ def spectra(figure):
         ([2, 8], [(3, 2.5, 2.25, 1e-13), (7, 6, 5, 1e-12)], (3, 4), 3, "uniform\nuniform"),
         ([1, 4], [(9, 8, 0.5), (10, 8.5, 1.25)], (2, 3), 4, "zipf 1\nheads-2"),
     ]
-    for over, under, (times, values, ranks, expected, title) in zip(above, below, wanted, strict=True):
-        check_lines(over, *((times, course) for course in reversed(list(zip(*values, strict=True)))))
+    for over, under, (times, values, ranks, expected, title) in zip(
+        above, below, wanted, strict=True
+    ):
+        check_lines(
+            over, *((times, course) for course in reversed(list(zip(*values, strict=True))))
+        )
         check_lines(under, (times, ranks), along(expected))
         assert over.get_title() == title
         assert (over.get_xscale(), over.get_yscale()) == ("log", "log")
-    assert [legend(axes)[1] for axes in below] == ["heads of lists: 1", "L − 1: 3", "heads of lists: 4"]
+    assert [legend(axes)[1] for axes in below] == [
+        "heads of lists: 1",
+        "L − 1: 3",
+        "heads of lists: 4",
+    ]
     assert below[0].get_ylabel() == "number above 0.125 $\\sigma_1$"
     assert [len(axes.patches) for axes in below] == [0, 1, 1]  # shaded: early
 
 
 def pruning(figure):
     (axes,) = panels(figure)
-    check_lines(axes, ([10, 24, 16], [13, 56, 30]), ([10, 24, 16], [11, 23, 16]), ([8, 26], [8, 26]))
+    check_lines(
+        axes, ([10, 24, 16], [13, 56, 30]), ([10, 24, 16], [11, 23, 16]), ([8, 26], [8, 26])
+    )
     assert legend(axes) == ["W as it is", "column medians removed", "as many as the lists have"]
     assert [line.get_marker() for line in axes.lines] == ["s", "o", "None"]
 
 
 DRAWN = {
-    **{"bound": bound, "ratios": ratios, "late": late, "gamma": gamma, "lost": lost, "many": many, "repeats": repeats},
-    **{"crossover": crossover, "lemmas": lemmas, "certificates": certificates, "represent": represent},
+    **{
+        "bound": bound,
+        "ratios": ratios,
+        "late": late,
+        "gamma": gamma,
+        "lost": lost,
+        "many": many,
+        "repeats": repeats,
+    },
+    **{
+        "crossover": crossover,
+        "lemmas": lemmas,
+        "certificates": certificates,
+        "represent": represent,
+    },
     **{"constants": constants, "feasible": feasible, "samples": samples, "descents": descents},
-    **{"descents-alone": descents_alone, "outcomes": outcomes, "minibatches": minibatches, "weights": weights},
-    **{"attention": attention, "alignment": alignment, "spectra": spectra, "lengths": lengths, "pruning": pruning},
+    **{
+        "descents-alone": descents_alone,
+        "outcomes": outcomes,
+        "minibatches": minibatches,
+        "weights": weights,
+    },
+    **{
+        "attention": attention,
+        "alignment": alignment,
+        "spectra": spectra,
+        "lengths": lengths,
+        "pruning": pruning,
+    },
 }

@@ -14,8 +14,12 @@ from lib.files.files import InputError
 SECTION, SOLVER = "decision_lists.scales", "decision_lists.solver.scales"
 LISTS, PI, WEIGHTS = [[3, 1, 0], [2, 1], [2], [1, 3]], [2, 0, 3, 1], [5, 1, 3, 2, 7, 4]
 NEAR = task("near-0", "near", 4, 2, LISTS, PI, WEIGHTS, law="first law")
-OTHER = task("other-0", "other", 4, 3, [[2, 0], [0, 1], [1, 3, 2], [3]], PI, [2, 4, 1, 9], law="second law")
-AGAIN = task("again", "again", 2, 4, [[1, 0], [1]], [1, 0], [1, 0.001, 5, 3, 2], repeats=True, law="pairs")
+OTHER = task(
+    "other-0", "other", 4, 3, [[2, 0], [0, 1], [1, 3, 2], [3]], PI, [2, 4, 1, 9], law="second law"
+)
+AGAIN = task(
+    "again", "again", 2, 4, [[1, 0], [1]], [1, 0], [1, 0.001, 5, 3, 2], repeats=True, law="pairs"
+)
 TIMED = NEAR | {"name": "timed", "use": "law"}
 AT_ONCE = task("at once", "easy", 4, 3, [[a] for a in range(4)], PI, [1], law="flat", use="law")
 SEEN = [one | {"name": f"{one['name']}-seen", "use": "spectral"} for one in (NEAR, AGAIN, OTHER)]
@@ -37,14 +41,28 @@ def tables(stage, tmp_path):
             write_tasks(tmp_path / old, NEAR)
         follow(stage, tmp_path)
         KEPT.update({file.stem: pd.read_parquet(file) for file in (tmp_path / "tables").iterdir()})
-        KEPT["files"] = [*files(tmp_path / "tables"), *(file.name for file in sorted((tmp_path / "runs").iterdir()))]
+        KEPT["files"] = [
+            *files(tmp_path / "tables"),
+            *(file.name for file in sorted((tmp_path / "runs").iterdir())),
+        ]
         KEPT["runs"] = {folder.name: read_run(folder) for folder in (tmp_path / "runs").iterdir()}
     return KEPT
 
 
 def follow(stage, folder, tasks=TASKS, **solve):
-    params, written = {SECTION: PARAMS, SOLVER: SOLVE | solve}, write_tasks(folder / "tasks", *tasks)
-    stage("decision_lists.scales", params, SECTION, SOLVER, written, folder / "tables", folder / "runs")
+    params, written = (
+        {SECTION: PARAMS, SOLVER: SOLVE | solve},
+        write_tasks(folder / "tasks", *tasks),
+    )
+    stage(
+        "decision_lists.scales",
+        params,
+        SECTION,
+        SOLVER,
+        written,
+        folder / "tables",
+        folder / "runs",
+    )
 
 
 def test_the_law_of_the_time_is_that_of_each_scale_and_of_the_limit(tables):
@@ -53,18 +71,41 @@ def test_the_law_of_the_time_is_that_of_each_scale_and_of_the_limit(tables):
         limit = of_choices(one, 400)
         about = {name: one[name] for name in ("law", "n_tokens", "seq_len")}
         if limit.at_once():
-            wanted.append({"task": one["name"], **about, "scale": math.inf, "at_once": True, "rescaled_time": 0.0})
+            wanted.append(
+                {
+                    "task": one["name"],
+                    **about,
+                    "scale": math.inf,
+                    "at_once": True,
+                    "rescaled_time": 0.0,
+                }
+            )
             continue
         end = limit.first()
         times = np.geomspace(end / 1000, end, 7)
-        wanted.append({"task": one["name"], **about, "scale": math.inf, "at_once": False, "rescaled_time": end})
+        wanted.append(
+            {
+                "task": one["name"],
+                **about,
+                "scale": math.inf,
+                "at_once": False,
+                "rescaled_time": end,
+            }
+        )
         for c in (4, 25):
             flow = of_loss(one, c, 400 / c**2)
             brute, first = flow.brute, flow.first()
             u = [limit.at(t) for t in times]
-            row = {"task": one["name"], **about, "scale": c, "at_once": flow.at_once(), "rescaled_time": first * c**2}
+            row = {
+                "task": one["name"],
+                **about,
+                "scale": c,
+                "at_once": flow.at_once(),
+                "rescaled_time": first * c**2,
+            }
             row["path_error"] = max(
-                float((c * flow.at(t / c**2) - x).norm() / x.norm()) for t, x in zip(times, u, strict=True)
+                float((c * flow.at(t / c**2) - x).norm() / x.norm())
+                for t, x in zip(times, u, strict=True)
             )
             if not math.isnan(first):
                 W = flow.at(first)
@@ -108,6 +149,8 @@ def test_what_is_written_is_nothing_else(tables):
 
 
 def test_a_law_that_does_not_end_is_refused_and_nothing_is_written(stage, tmp_path):
-    with pytest.raises(InputError, match="timed: wanted all right by the rescaled time 300, got errors"):
+    with pytest.raises(
+        InputError, match="timed: wanted all right by the rescaled time 300, got errors"
+    ):
         follow(stage, tmp_path, [NEAR, TIMED], longest_law=300)
     assert files(tmp_path) == ["params.yaml", "tasks"]

@@ -59,7 +59,12 @@ def train(stage, folder, starts=STARTS, **changed):
     params = PARAMS | {name: PARAMS[name] | values for name, values in changed.items()}
     lines = ["\t".join(STARTS[0]), *("\t".join(map(str, start.values())) for start in starts)]
     (folder / "starts.tsv").write_text("\n".join(lines) + "\n")
-    arguments = write_tasks(folder / "tasks", *TASKS), folder / "starts.tsv", folder / "tables", folder / "runs"
+    arguments = (
+        write_tasks(folder / "tasks", *TASKS),
+        folder / "starts.tsv",
+        folder / "tables",
+        folder / "runs",
+    )
     stage("decision_lists.train", {SECTION: params}, SECTION, *arguments)
 
 
@@ -99,8 +104,14 @@ def cosine(A, B):
 
 def measured(brute, W, V):
     centred = [X - X.mean(0) for X in (V, brute.P)]
-    row = {"accuracy": brute.accuracy(W, V), "cosine": cosine(V, brute.P), "centred_cosine": cosine(*centred)}
-    row["argmax_right"] = sum(int(V[:, b].argmax()) == brute.pi[b] for b in range(brute.L)) / brute.L
+    row = {
+        "accuracy": brute.accuracy(W, V),
+        "cosine": cosine(V, brute.P),
+        "centred_cosine": cosine(*centred),
+    }
+    row["argmax_right"] = (
+        sum(int(V[:, b].argmax()) == brute.pi[b] for b in range(brute.L)) / brute.L
+    )
     return row | {"attention_to_star": float(brute.weight @ brute.attention_to_star(W))}
 
 
@@ -111,7 +122,9 @@ def start_weights(one, start, seed):
         return torch.randn(L, L, generator=draw, dtype=torch.float64)
 
     W, P = start["W_scale"] * normal(), Brute(one).P
-    if start["W"] == "reverse order":  # the head of a list lowest, its last entry one scale below the others
+    if (
+        start["W"] == "reverse order"
+    ):  # the head of a list lowest, its last entry one scale below the others
         W = torch.zeros(L, L, dtype=torch.float64)
         for a, entries in enumerate(one["lists"]):
             for place, b in enumerate(entries):
@@ -127,12 +140,16 @@ def start_weights(one, start, seed):
 def course(one, start, seed, n_steps, whole):
     """The rows of a descent on W and V, and its weights at every step."""
     brute, rows, path = Brute(one), [], []
-    found = descent(brute, *start_weights(one, start, seed), PARAMS["step_per_token"] * one["n_tokens"])
+    found = descent(
+        brute, *start_weights(one, start, seed), PARAMS["step_per_token"] * one["n_tokens"]
+    )
     for step, ((W, V), gradients) in enumerate(itertools.islice(found, n_steps + 1)):
         path.append((W, V))
         if step % PARAMS["every"] == 0 or step == n_steps:
             row = {"step": step, "loss": float(brute.loss(W, V)), **measured(brute, W, V)}
-            row |= {f"certified_{name}": certified(one, W, V, name == "all") for name in ("sets", "all")}
+            row |= {
+                f"certified_{name}": certified(one, W, V, name == "all") for name in ("sets", "all")
+            }
             row["gradient"] = math.sqrt(sum(float((g**2).sum()) for g in gradients))
             row |= {"task": one["name"], "start": start["name"], "seed": seed, "law": one["law"]}
             longest = max(len(entries) for entries in one["lists"])
@@ -148,7 +165,13 @@ def equal(found, rows):
 
 def test_joint_training_is_descent_on_both_from_small_gaussian_weights(tables):
     rows = []
-    start = {"name": "small Gaussian", "W": "gaussian", "W_scale": 0.4, "V": "gaussian", "V_scale": 0.4}
+    start = {
+        "name": "small Gaussian",
+        "W": "gaussian",
+        "W_scale": 0.4,
+        "V": "gaussian",
+        "V_scale": 0.4,
+    }
     for one in (SECOND, FIRST):
         layout, snapshots, steps = tables["runs"][one["name"]]
         cell = {"task": one["name"], "group": "joint", "law": one["law"], "init_scale": 0.4}
@@ -164,7 +187,9 @@ def test_joint_training_is_descent_on_both_from_small_gaussian_weights(tables):
         courses = [course(one, start, seed, 18, True) for seed in (6, 7)]
         rows += [row for found, _ in courses for row in found]
         kept = []
-        for number, (step, weights) in enumerate(zip([0, 1, 2, 4, 8, 16, 18], snapshots, strict=True)):
+        for number, (step, weights) in enumerate(
+            zip([0, 1, 2, 4, 8, 16, 18], snapshots, strict=True)
+        ):
             W, V = (torch.stack([path[step][i] for _, path in courses]) for i in (0, 1))
             torch.testing.assert_close(weights, {"W": W, "V": V}, rtol=1e-8, atol=1e-12)
             for seed, (_, path) in zip((6, 7), courses, strict=True):
@@ -207,11 +232,17 @@ def minibatches(seed):
     settings = PARAMS["minibatch"]
     L, n, draw = settings["n_tokens"], settings["seq_len"], generator(seed, "minibatch")
     orders = [torch.randperm(L, generator=draw).tolist() for _ in range(L)]
-    lists = [[*[b for b in order if b != a][: settings["list_length"] - 1], a] for a, order in enumerate(orders)]
+    lists = [
+        [*[b for b in order if b != a][: settings["list_length"] - 1], a]
+        for a, order in enumerate(orders)
+    ]
     pi = list(range(L))
     while all(pi[pi[b]] == b for b in range(L)):
         pi = torch.randperm(L, generator=draw).tolist()
-    W, V = (settings["init_scale"] * torch.randn(L, L, generator=draw, dtype=torch.float64) for _ in range(2))
+    W, V = (
+        settings["init_scale"] * torch.randn(L, L, generator=draw, dtype=torch.float64)
+        for _ in range(2)
+    )
     sets = list(itertools.combinations(range(L), n))
     one = task("any", "any", L, n, lists, pi, [1])
     for step in range(1, settings["n_steps"] + 1):
@@ -219,17 +250,26 @@ def minibatches(seed):
         drawn = [tuple(sorted(row.argsort()[:n].tolist())) for row in keys]
         brute = Brute(one | {"probability": [drawn.count(s) / len(drawn) for s in sets]})
         loss, gradients = float(brute.loss(W, V)), brute.gradients(W, V)
-        rate = settings["learning_rate"] * (1 + math.cos(math.pi * (step - 1) / settings["n_steps"])) / 2
+        rate = (
+            settings["learning_rate"]
+            * (1 + math.cos(math.pi * (step - 1) / settings["n_steps"]))
+            / 2
+        )
         W, V = (X - rate * g for X, g in zip((W, V), gradients, strict=True))
         if step % settings["certify_every"] == 0 or step == settings["n_steps"]:
             row = {"step": step, "loss": loss}
-            row |= {f"certified_{name}": certified(one, W, V, name == "all") for name in ("sets", "all")}
+            row |= {
+                f"certified_{name}": certified(one, W, V, name == "all") for name in ("sets", "all")
+            }
             yield row | {"seed": seed, "n_tokens": L, "batch_size": settings["batch_size"]}
 
 
 def test_minibatches_are_fresh_subsets_and_their_weights_are_certified(tables):
     rows = [row for seed in (1, 2, 3) for row in minibatches(seed)]
-    assert {(row["certified_sets"], row["certified_all"]) for row in rows} == {(True, False), (False, False)}
+    assert {(row["certified_sets"], row["certified_all"]) for row in rows} == {
+        (True, False),
+        (False, False),
+    }
     equal(tables["minibatch"], rows)
 
 
@@ -241,8 +281,16 @@ def test_what_is_written_is_nothing_else(tables):
 @pytest.mark.parametrize(
     ("section", "changed", "said"),
     [
-        ("minibatch", {"seq_len": 7}, "n_tokens: wanted at least 2, seq_len and list_length, got 6"),
-        ("minibatch", {"list_length": 7}, "n_tokens: wanted at least 2, seq_len and list_length, got 6"),
+        (
+            "minibatch",
+            {"seq_len": 7},
+            "n_tokens: wanted at least 2, seq_len and list_length, got 6",
+        ),
+        (
+            "minibatch",
+            {"list_length": 7},
+            "n_tokens: wanted at least 2, seq_len and list_length, got 6",
+        ),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(stage, tmp_path, section, changed, said):
@@ -255,8 +303,14 @@ def test_sizes_that_do_not_fit_are_refused(stage, tmp_path, section, changed, sa
     ("changed", "said"),
     [
         ({"name": "small"}, "starts.tsv: line 3: wanted a case of its own, got 'small' again"),
-        ({"W": "reverse"}, "starts.tsv: line 3, column W: wanted one of 'gaussian' or 'reverse order', got 'reverse'"),
-        ({"V_scale": -1}, r"starts.tsv: line 3, column V_scale: wanted a number in \[0, 1e6\], got -1"),
+        (
+            {"W": "reverse"},
+            "starts.tsv: line 3, column W: wanted one of 'gaussian' or 'reverse order', got 'reverse'",
+        ),
+        (
+            {"V_scale": -1},
+            r"starts.tsv: line 3, column V_scale: wanted a number in \[0, 1e6\], got -1",
+        ),
     ],
 )
 def test_starts_that_make_no_sense_are_refused(stage, tmp_path, changed, said):

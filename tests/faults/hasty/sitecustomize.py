@@ -6,6 +6,9 @@ Python imports this module at its start, where this folder is on PYTHONPATH. No 
 import sys
 import time
 
-if any(argument.startswith("stages.") or argument == "--multiprocessing-fork" for argument in sys.orig_argv):
+if any(
+    argument.startswith("stages.") or argument == "--multiprocessing-fork"
+    for argument in sys.orig_argv
+):
     monotonic = time.monotonic
     time.monotonic = lambda: 20 * monotonic()

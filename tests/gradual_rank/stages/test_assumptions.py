@@ -55,7 +55,14 @@ def toy():
     X, Y = (torch.randn(len(KNOWN), 3, 2, 2, generator=draw, dtype=torch.float64) for _ in range(2))
     u, v = (torch.randn(len(KNOWN), SIZE, generator=draw, dtype=torch.float64) for _ in range(2))
     u[0, 0], v[0, 0] = 6, 5  # not negligible from the start: no rise
-    return {"seeds": torch.tensor(KNOWN), "X": X, "Y": 2 * Y, "teacher": torch.zeros_like(u), "u": u, "v": v}
+    return {
+        "seeds": torch.tensor(KNOWN),
+        "X": X,
+        "Y": 2 * Y,
+        "teacher": torch.zeros_like(u),
+        "u": u,
+        "v": v,
+    }
 
 
 def velocity(X, Y, active):
@@ -92,8 +99,12 @@ def points(task, u, v, seed):
     grid = np.linspace(0, last, 2000)
     U, V = flow(task, math.exp(-log_scale) * u, math.exp(-log_scale) * v, grid)
     draw = np.random.default_rng(generator(seed, "times of disturbances").initial_seed())
-    chosen = [("random", int((grid < t).sum())) for t in draw.uniform(first, last, PARAMS["n_random"])]
-    risen = [np.flatnonzero(np.sqrt(abs(U[i] * V[i])) > PARAMS["nonnegligible"])[:1] for i in range(SIZE)]
+    chosen = [
+        ("random", int((grid < t).sum())) for t in draw.uniform(first, last, PARAMS["n_random"])
+    ]
+    risen = [
+        np.flatnonzero(np.sqrt(abs(U[i] * V[i])) > PARAMS["nonnegligible"])[:1] for i in range(SIZE)
+    ]
     rises = sorted(int(k[0]) for k in risen if len(k) and k[0] > 0)
     assert len(rises) > PARAMS["n_rises"]
     chosen += [("rise", k) for k in rises[: PARAMS["n_rises"]]]
@@ -127,7 +138,9 @@ def expected(task, u, v, seed):
         still = flow(task, here_u, here_v, times)
         q = still[0] * still[1]
         for noise in ("balanced", "independent"):
-            moved_u, moved_v, touched = disturbed(here_u, here_v, noise, gaussians(seed, "disturbance", number))
+            moved_u, moved_v, touched = disturbed(
+                here_u, here_v, noise, gaussians(seed, "disturbance", number)
+            )
             moved = flow(task, moved_u, moved_v, times)
             p = moved[0] * moved[1]
             apart = [abs(p[:, k] - q[:, k]).max() for k in (0, -1)]
@@ -135,9 +148,15 @@ def expected(task, u, v, seed):
                    for k in (0, -1)]  # fmt: skip
             row = {"seed": seed, "point": number, "kind": kind, "time": time, "noise": noise}
             ratios = {"ratio_products": apart[1] / apart[0], "ratio_weights": far[1] / far[0]}
-            returns.append({**row, **ratios, "baseline_moves": abs(q[:, -1] - q[:, 0]).max() / apart[0]})
+            returns.append(
+                {**row, **ratios, "baseline_moves": abs(q[:, -1] - q[:, 0]).max() / apart[0]}
+            )
             for k, after in enumerate(times):
-                known = {"coordinates": np.flatnonzero(touched), "p": p[touched, k], "p_undisturbed": q[touched, k]}
+                known = {
+                    "coordinates": np.flatnonzero(touched),
+                    "p": p[touched, k],
+                    "p_undisturbed": q[touched, k],
+                }
                 paths.append({**row, "after": after, **known})
     n_stages, stages = len(STAGES[seed]) - 1, STAGES[seed]
     for k in sorted({1 + i * n_stages // PARAMS["n_kicks"] for i in range(PARAMS["n_kicks"])}):
@@ -173,7 +192,9 @@ def test_what_is_disturbed_and_begun_elsewhere_moves_as_its_weights_do(stage, tm
     known, found = toy(), ([], [], [])
     for seed in SEEDS:
         i = KNOWN.index(seed)
-        rows = expected((known["X"][i], known["Y"][i]), known["u"][i].numpy(), known["v"][i].numpy(), seed)
+        rows = expected(
+            (known["X"][i], known["Y"][i]), known["u"][i].numpy(), known["v"][i].numpy(), seed
+        )
         for table, more in zip(found, rows, strict=True):
             table += more
     for name, rows in zip(("returns", "paths", "kicks"), found, strict=True):
@@ -191,7 +212,10 @@ def test_what_is_disturbed_and_begun_elsewhere_moves_as_its_weights_do(stage, tm
 
 def test_where_no_weight_is_large_enough_nothing_is_disturbed(stage, tmp_path):
     run(stage, tmp_path, {**PARAMS, "nonnegligible": 1e3, "n_kicks": 1})
-    tables = {name: pd.read_parquet(tmp_path / "out" / f"{name}.parquet") for name in ("returns", "paths", "kicks")}
+    tables = {
+        name: pd.read_parquet(tmp_path / "out" / f"{name}.parquet")
+        for name in ("returns", "paths", "kicks")
+    }
     assert tables["returns"].empty
     assert tables["paths"].empty
     assert list(tables["returns"]) == [
@@ -200,7 +224,9 @@ def test_where_no_weight_is_large_enough_nothing_is_disturbed(stage, tmp_path):
     assert len(tables["kicks"]) == 6
 
 
-def test_a_seed_in_which_nothing_ever_joins_has_no_points_and_no_stages(stage, tmp_path, monkeypatch):
+def test_a_seed_in_which_nothing_ever_joins_has_no_points_and_no_stages(
+    stage, tmp_path, monkeypatch
+):
     monkeypatch.setitem(STAGES, 8, STAGES[8][:1])
     monkeypatch.setitem(STAGES, 9, STAGES[9][:1])
     run(stage, tmp_path)
@@ -209,6 +235,8 @@ def test_a_seed_in_which_nothing_ever_joins_has_no_points_and_no_stages(stage, t
 
 
 def test_seeds_without_a_task_are_refused(stage, tmp_path):
-    with pytest.raises(InputError, match=r"assumptions: wanted seeds of \[9, 8, 7\], got \[9, 10\]"):
+    with pytest.raises(
+        InputError, match=r"assumptions: wanted seeds of \[9, 8, 7\], got \[9, 10\]"
+    ):
         run(stage, tmp_path, {**PARAMS, "first_seed": 9})
     assert files(tmp_path) == ["params.yaml", "stages", "task"]

@@ -10,18 +10,44 @@ import pytest
 from made import files
 
 SECTION = "any.optimizers"
-PARAMS = {"n_seeds": 2, "n_samples": 9, "teacher_rank": 2, "noisy_samples": 3, "noise": 0.5, "n_test": 7}
+PARAMS = {
+    "n_seeds": 2,
+    "n_samples": 9,
+    "teacher_rank": 2,
+    "noisy_samples": 3,
+    "noise": 0.5,
+    "n_test": 7,
+}
 SEEDS, SCALES, RANKS, NAMES = (6, 5), (-2.0, -4.0, -8.0), (4, 2), ("muon", "gd")
 
 
 def made():
     draw = np.random.default_rng(2)
-    drawn = ("growth", "first_rise", "first_rise_KQ", "order", "order_KQ", "separate", "stable_rank_half", "plateau")
-    drawn += ("stable_rank_end", "stable_rank_KQ_early", "stable_rank_KQ_end", "slope_least", "slope_most")
+    drawn = (
+        "growth",
+        "first_rise",
+        "first_rise_KQ",
+        "order",
+        "order_KQ",
+        "separate",
+        "stable_rank_half",
+        "plateau",
+    )
+    drawn += (
+        "stable_rank_end",
+        "stable_rank_KQ_early",
+        "stable_rank_KQ_end",
+        "slope_least",
+        "slope_most",
+    )
     cells = list(itertools.product(NAMES, RANKS, SCALES, SEEDS))
     cell = ("optimizer", "teacher_rank", "log10_init_scale", "seed")
     runs = [
-        {**dict(zip(cell, one, strict=True)), "n_directions": 3, **{key: draw.uniform(1, 2) for key in drawn}}
+        {
+            **dict(zip(cell, one, strict=True)),
+            "n_directions": 3,
+            **{key: draw.uniform(1, 2) for key in drawn},
+        }
         for one in cells
     ]
     courses = [
@@ -46,8 +72,18 @@ def made():
         for row in few
         for k in (0, 5)
     ]
-    kept = [{"optimizer": name, "seed": seed, "square_change_VO": draw.uniform()} for name in NAMES for seed in SEEDS]
-    return {"runs": runs, "courses": courses, "few": few, "paths": paths, "conserved": kept}, made_signs(draw)
+    kept = [
+        {"optimizer": name, "seed": seed, "square_change_VO": draw.uniform()}
+        for name in NAMES
+        for seed in SEEDS
+    ]
+    return {
+        "runs": runs,
+        "courses": courses,
+        "few": few,
+        "paths": paths,
+        "conserved": kept,
+    }, made_signs(draw)
 
 
 def made_signs(draw):
@@ -59,7 +95,13 @@ def made_signs(draw):
     events = [{"seed": 5, "time": 0.5, "coordinate": 0, "kind": "passes"}]
     methods = (("flow", -math.inf), ("roots", -math.inf), ("weights", -4.0), ("weights", -6.0))
     paths = [
-        {"method": method, "log10_init_scale": scale, "seed": seed, "time": time, "p": draw.uniform(0, 1, 2)}
+        {
+            "method": method,
+            "log10_init_scale": scale,
+            "seed": seed,
+            "time": time,
+            "p": draw.uniform(0, 1, 2),
+        }
         for (method, scale), seed, time in itertools.product(methods, SEEDS, (0.0, 1.0))
     ]
     slopes = [
@@ -92,12 +134,21 @@ def written(stage, tmp_path):
         SECTION,
         *(tmp_path / name for name in ("trained", "followed", "metrics")),
     )
-    kept = {file.stem: pd.read_parquet(file) for file in (tmp_path / "metrics" / "tables").glob("*.parquet")}
+    kept = {
+        file.stem: pd.read_parquet(file)
+        for file in (tmp_path / "metrics" / "tables").glob("*.parquet")
+    }
     measures, headlines = (
-        json.loads((tmp_path / "metrics" / f"{name}.json").read_text()) for name in ("measures", "headlines")
+        json.loads((tmp_path / "metrics" / f"{name}.json").read_text())
+        for name in ("measures", "headlines")
     )
     assert files(tmp_path / "metrics") == sorted(
-        ["headlines.json", "measures.json", "summary.json", *(f"tables/{name}.parquet" for name in kept)]
+        [
+            "headlines.json",
+            "measures.json",
+            "summary.json",
+            *(f"tables/{name}.parquet" for name in kept),
+        ]
     )
     return trained, followed, kept, measures, headlines
 
@@ -112,11 +163,15 @@ def test_tables_and_measures_are_those_of_plain_loops(written):
     assert len(kept["optimizers"]) == len(trained["runs"])
     shown = where(trained["courses"], seed=5, teacher_rank=4, log10_init_scale=-8.0)
     assert kept["courses"]["optimizer"].tolist() == [row["optimizer"] for row in shown]
-    np.testing.assert_allclose(np.stack(list(kept["courses"]["W_VO"])), [row["W_VO"] for row in shown], rtol=1e-6)
+    np.testing.assert_allclose(
+        np.stack(list(kept["courses"]["W_VO"])), [row["W_VO"] for row in shown], rtol=1e-6
+    )
     assert len(kept["noisy_paths"]) == len(where(trained["paths"], noise=0.5))
     assert kept["flow"]["time"].tolist() == [0.0, 1.0]
     smallest = where(followed["paths"], method="weights", seed=5, log10_init_scale=-6.0)
-    np.testing.assert_allclose(np.stack(list(kept["descent"]["p"])), [row["p"] for row in smallest], rtol=1e-6)
+    np.testing.assert_allclose(
+        np.stack(list(kept["descent"]["p"])), [row["p"] for row in smallest], rtol=1e-6
+    )
     check_distances(followed["paths"], kept["distances"])
     check_measures(trained, measures)
     check_sign_measures(followed, measures)
@@ -142,14 +197,22 @@ def check_measures(trained, measures):
             where(trained["runs"], optimizer=name, teacher_rank=rank, log10_init_scale=scale),
             key=lambda row: row["seed"],
         )
-        for key, value in (("order", "order"), ("separate", "separate"), ("slope_most", "slope_most")):
+        for key, value in (
+            ("order", "order"),
+            ("separate", "separate"),
+            ("slope_most", "slope_most"),
+        ):
             found = measures[f"{name}_{key}_{kind}"][f"1e{scale:g}"]
             assert dict(zip(found["cases"], found["values"], strict=True)) == pytest.approx(
                 {str(row["seed"]): row[value] for row in rows}, rel=1e-5
             )
         ratio = measures[f"{name}_stable_rank_ratio_{kind}"][f"1e{scale:g}"]
-        wanted = {str(row["seed"]): row["stable_rank_half"] / row["stable_rank_end"] for row in rows}
-        assert dict(zip(ratio["cases"], ratio["values"], strict=True)) == pytest.approx(wanted, rel=1e-5)
+        wanted = {
+            str(row["seed"]): row["stable_rank_half"] / row["stable_rank_end"] for row in rows
+        }
+        assert dict(zip(ratio["cases"], ratio["values"], strict=True)) == pytest.approx(
+            wanted, rel=1e-5
+        )
     for seed in SEEDS:
         late, early = (
             where(trained["runs"], optimizer="gd", teacher_rank=4, log10_init_scale=s, seed=seed)[0]
@@ -157,19 +220,29 @@ def check_measures(trained, measures):
         )
         delay = (late["first_rise"] - early["first_rise"]) / math.log(1e4) * late["growth"]
         found = measures["gd_delay_full"]
-        assert dict(zip(found["cases"], found["values"], strict=True))[str(seed)] == pytest.approx(delay, rel=1e-5)
+        assert dict(zip(found["cases"], found["values"], strict=True))[str(seed)] == pytest.approx(
+            delay, rel=1e-5
+        )
 
 
 def check_sign_measures(followed, measures):
     """From the smallest scale, too, the forecast's error; gradient flow's orders are those of the table."""
-    of = {name: measures[name] for name in ("first_change_error", "flow_order_diagonal", "flow_order_VO_diagonal")}
+    of = {
+        name: measures[name]
+        for name in ("first_change_error", "flow_order_diagonal", "flow_order_VO_diagonal")
+    }
     assert [list(found) for found in of.values()] == [["1e-4", "1e-6", "1e-32"], ["1e-4"], ["1e-4"]]
     changes = {row["seed"]: row for row in where(followed["changes"], log10_init_scale=-32.0)}
     flows = {row["seed"]: row for row in where(followed["diagonal"], optimizer="gradient flow")}
     for found, wanted in [
-        (of["first_change_error"]["1e-32"], {s: abs(r["measured"] - r["predicted"]) for s, r in changes.items()}),
+        (
+            of["first_change_error"]["1e-32"],
+            {s: abs(r["measured"] - r["predicted"]) for s, r in changes.items()},
+        ),
         (of["flow_order_diagonal"]["1e-4"], {s: r["order"] for s, r in flows.items()}),
         (of["flow_order_VO_diagonal"]["1e-4"], {s: r["order_VO"] for s, r in flows.items()}),
     ]:
         values = dict(zip(found["cases"], found["values"], strict=True))
-        assert values == pytest.approx({str(seed): value for seed, value in wanted.items()}, rel=1e-5)
+        assert values == pytest.approx(
+            {str(seed): value for seed, value in wanted.items()}, rel=1e-5
+        )

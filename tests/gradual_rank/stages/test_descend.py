@@ -14,7 +14,15 @@ from lib.files.files import InputError
 
 SIZES, NOISE = (4, 3, 2), 0.3
 # Seed, time and limit of the learning rate of every stage, in no order; the least limit and the latest time count.
-STAGES = [(6, 0, math.inf), (7, 11, 0.5), (6, 5, 0.7), (7, 0, math.inf), (7, 4, 0.9), (6, 9, 1.1), (8, 90, 40)]
+STAGES = [
+    (6, 0, math.inf),
+    (7, 11, 0.5),
+    (6, 5, 0.7),
+    (7, 0, math.inf),
+    (7, 4, 0.9),
+    (6, 9, 1.1),
+    (8, 90, 40),
+]
 VARIANTS = [("exponential", 0.9), ("plain", 0.6), ("factors", 1.2), ("plain", 1.0)]
 DROP = {
     "coupling": 0.65,
@@ -46,7 +54,9 @@ def run(stage, tmp_path, of=((7, 8, 6), (39, 1, 44)), variants=VARIANTS, **param
     lines = ["form\tshare_of_limit", *(f"{form}\t{share}" for form, share in variants)]
     (tmp_path / "variants").write_text("\n".join(lines))
     toy = draw_toy(tmp_path / "task", list(of[0]), SIZES, of[1], NOISE)
-    table = pd.DataFrame(STAGES, columns=["seed", "time", "learning_rate_limit"]).astype({"time": float})
+    table = pd.DataFrame(STAGES, columns=["seed", "time", "learning_rate_limit"]).astype(
+        {"time": float}
+    )
     table.to_parquet(tmp_path / "stages")
     stage(
         "gradual_rank.descend",
@@ -56,7 +66,9 @@ def run(stage, tmp_path, of=((7, 8, 6), (39, 1, 44)), variants=VARIANTS, **param
         *(tmp_path / name for name in ("variants", "task", "stages", "d")),
     )
     assert files(tmp_path / "d") == ["drop.parquet", "ends.parquet", "events.parquet"]
-    return [pd.read_parquet(tmp_path / f"d/{name}.parquet") for name in ("events", "ends", "drop")], toy
+    return [
+        pd.read_parquet(tmp_path / f"d/{name}.parquet") for name in ("events", "ends", "drop")
+    ], toy
 
 
 def descent(g, u, v, rate, form):
@@ -65,7 +77,12 @@ def descent(g, u, v, rate, form):
     plus, minus = u + v, u - v
     while True:
         p = u * v if form == "plain" else (plus * plus - minus * minus) / 4
-        yield (u, v) if form == "plain" else ((plus + minus) / 2, (plus - minus) / 2), (plus, minus), p, y
+        yield (
+            (u, v) if form == "plain" else ((plus + minus) / 2, (plus - minus) / 2),
+            (plus, minus),
+            p,
+            y,
+        )
         move = rate * g(p)
         y = y + move
         if form == "plain":
@@ -89,7 +106,9 @@ def follow(toy, seed, form, share, scale):
     loss = Head(toy["X"][i], toy["Y"][i])
     L = -scale * math.log(10)
     rate = share * min(limit for s, _, limit in STAGES if s == seed)
-    n_steps = math.ceil(max(time for s, time, _ in STAGES if s == seed) * (L + SOLVER["margin"]) / rate)
+    n_steps = math.ceil(
+        max(time for s, time, _ in STAGES if s == seed) * (L + SOLVER["margin"]) / rate
+    )
     u, v = (math.exp(-L) * toy[name][i].numpy() for name in "uv")
     log_c = np.log(np.abs(u * u - v * v))
     cell = {"form": form, "share_of_limit": share, "log10_init_scale": scale, "seed": seed}
@@ -98,14 +117,26 @@ def follow(toy, seed, form, share, scale):
         for j in range(4):
             if above[j] != (abs(p[j]) >= (0.01 if above[j] else 0.02)):
                 above[j] = not above[j]
-                row = {**cell, "time": k * rate, "coordinate": j, "sign": np.sign(p[j]), "rises": above[j]}
+                row = {
+                    **cell,
+                    "time": k * rate,
+                    "coordinate": j,
+                    "sign": np.sign(p[j]),
+                    "rises": above[j],
+                }
                 events.append((k, j, row))
         if form == "plain" and k % 20 == 0 and stuck(*weights, y, np.float64).any():
             lost_at = min(lost_at, k * rate)
         if k == n_steps:
             with np.errstate(divide="ignore"):  # where rounding has made |u| = |v|
                 drift = np.abs(np.log(np.abs(ends)).sum(0) - log_c).max()
-            end = {"steps": k, "learning_rate": rate, "loss": loss.relative(p), "drift": drift, "lost_at": lost_at}
+            end = {
+                "steps": k,
+                "learning_rate": rate,
+                "loss": loss.relative(p),
+                "drift": drift,
+                "lost_at": lost_at,
+            }
             break
     return events, {**cell, **end}
 
@@ -131,7 +162,9 @@ def follow_all(toy, variants, scale):
     events, ends = [], []
     for form, share in variants:
         both = [follow(toy, seed, form, share, scale) for seed in (6, 7)]
-        order = sorted((k, place, j, row) for place, (rows, _) in enumerate(both) for k, j, row in rows)
+        order = sorted(
+            (k, place, j, row) for place, (rows, _) in enumerate(both) for k, j, row in rows
+        )
         events += [row for *_, row in order]
         ends += [end for _, end in both]
     return events, ends
@@ -169,8 +202,14 @@ def predictions():
         yield "Algorithm 1", -math.inf, stage["coordinate"], stage["sign"], stage["time"], False
     for scale in (-9, -14):
         L, start = -scale * math.log(10), Start(u, v, scale)
-        staged, followed = staged_events(bowl, start, 26 * L, 0.02), flow(bowl, start, 26 * L, 0.02)[1]
-        for method, events in (("finite-scale Algorithm 1", staged), ("flow in log coordinates", followed)):
+        staged, followed = (
+            staged_events(bowl, start, 26 * L, 0.02),
+            flow(bowl, start, 26 * L, 0.02)[1],
+        )
+        for method, events in (
+            ("finite-scale Algorithm 1", staged),
+            ("flow in log coordinates", followed),
+        ):
             for time, i, sign, rises in events:
                 if rises:
                     yield method, scale, i, sign, time / L, False
@@ -247,7 +286,10 @@ def test_what_cannot_be_computed_is_refused(stage, tmp_path, params, message):
 def test_as_many_steps_as_are_allowed_are_taken(stage, tmp_path, monkeypatch, most):
     monkeypatch.setattr("stages.gradual_rank.descend.MAX_STEPS", most)
     if most < 119:
-        with pytest.raises(InputError, match=r"share_of_limit .*: wanted an end that takes at most 118 steps, got 119"):
+        with pytest.raises(
+            InputError,
+            match=r"share_of_limit .*: wanted an end that takes at most 118 steps, got 119",
+        ):
             run(stage, tmp_path, of=([6], [44]), drop=SHORT, **ONE)
     else:
         (_, ends, _), _ = run(stage, tmp_path, of=([6], [44]), drop=SHORT, **ONE)

@@ -13,7 +13,15 @@ from made import files
 
 from lib.pages.claims import read_claims
 
-SECTIONS = ["any.evaluate", "any.bars", "any.full", "any.studied", "any.threshold", "any.grown", "any.usual"]
+SECTIONS = [
+    "any.evaluate",
+    "any.bars",
+    "any.full",
+    "any.studied",
+    "any.threshold",
+    "any.grown",
+    "any.usual",
+]
 # Bars that some of the made numbers meet exactly: such ones do not pass.
 SIGNIFICANT, APART, LASTING, RISEN, N_BUDGETS = 0.25, 0.0625, 0.25, 0.5, 9
 TINY, RETURNED, NEAR = -4, 0.01, 0.05
@@ -21,14 +29,29 @@ LN10 = math.log(10)
 PROBLEMS = ("small", "paper")
 SIZES = {"small": 6, "paper": 4}
 FLOW_SCALES = {"small": [-1, -2, -4, -8, -16, -32, -64], "paper": [-4, -8, -16, -32, -300]}
-PREDICTED_SCALES = {"small": [-1, -2, -4, -8, -32], "paper": [-3, -4, -32, -300]}  # none flows from 1e-3
+PREDICTED_SCALES = {
+    "small": [-1, -2, -4, -8, -32],
+    "paper": [-3, -4, -32, -300],
+}  # none flows from 1e-3
 
 # Of every seed, when which coordinate joins, its product then, what leaves; and when the stage after the last begins.
 JOINS = {
     "small": {
-        8: ([(4, 3, 0.8, []), (5, 0, -0.6, []), (8, 5, 0.25, []), (11, 1, -0.9, [0]), (13, 0, 0.7, [])], math.inf),
+        8: (
+            [
+                (4, 3, 0.8, []),
+                (5, 0, -0.6, []),
+                (8, 5, 0.25, []),
+                (11, 1, -0.9, [0]),
+                (13, 0, 0.7, []),
+            ],
+            math.inf,
+        ),
         5: ([(3, 2, -0.5, []), (6.5, 4, 0.1, []), (7, 1, 0.4, [2, 4]), (7.5, 4, -0.45, [])], 8.0),
-        9: ([(2, 4, 0.9, []), (2.25, 0, 0.2, [])], 2.5),  # no plateau lasts, and one coordinate alone is significant
+        9: (
+            [(2, 4, 0.9, []), (2.25, 0, 0.2, [])],
+            2.5,
+        ),  # no plateau lasts, and one coordinate alone is significant
         2: ([(1.5, 5, -0.35, []), (2, 2, 0.55, []), (6, 3, -0.3, []), (6.5, 0, 0.65, [])], 9.0),
     },
     "paper": {
@@ -141,7 +164,12 @@ def made_plateaus(problem, stages, draw):
             p[5] = 0.3
         elif (scale, seed, k) == (-64, 2, 2):
             p[5] = SIGNIFICANT
-        row = {"seed": seed, "log10_init_scale": float(scale), "time": draw.uniform(1, 9), "rescaled_time": 0.3}
+        row = {
+            "seed": seed,
+            "log10_init_scale": float(scale),
+            "time": draw.uniform(1, 9),
+            "rescaled_time": 0.3,
+        }
         loss = stage["loss"] + draw.uniform(-0.5, 0.4) / -scale + 3 * (k == 0)
         charge = stage["charge"] + draw.normal(0, 1 / -scale, len(p))
         rows.append({**row, "loss": loss, "stage": k, "p": p, "charge": charge})
@@ -159,7 +187,9 @@ def made_times(problem, draw):
             "p": draw.normal(0, 1, SIZES[problem]).astype(np.float32),
             "charge": draw.normal(0, 1, SIZES[problem]).astype(np.float32),
         }
-        for scale, seed, time in itertools.product(FLOW_SCALES[problem], JOINS[problem], (0.0, 1.5, 3.25, 7.0, 7.5))
+        for scale, seed, time in itertools.product(
+            FLOW_SCALES[problem], JOINS[problem], (0.0, 1.5, 3.25, 7.0, 7.5)
+        )
     ]
 
 
@@ -188,7 +218,12 @@ def made_disturbances(draw):
             row = {"seed": seed, "point": point, "kind": kind, "time": time, "noise": noise}
             ratio = RETURNED if point == 1 else 10 ** draw.uniform(-4, 0)
             returns.append(
-                {**row, "ratio_products": ratio, "ratio_weights": draw.uniform(0, 1), "baseline_moves": draw.uniform()}
+                {
+                    **row,
+                    "ratio_products": ratio,
+                    "ratio_weights": draw.uniform(0, 1),
+                    "baseline_moves": draw.uniform(),
+                }
             )
             for after in (0.0, 20.0, 7.0):
                 p, q = draw.normal(0, 0.05, (2, 2 + point))
@@ -196,8 +231,18 @@ def made_disturbances(draw):
                     p, q = np.array([NEAR, -0.02, 0, 0.04, 0]), np.zeros(5)
                 elif after == 20 and kind == "rise":
                     p, q = p / 3, q / 3
-                paths.append({**row, "after": after, "coordinates": np.arange(len(p)) + 1, "p": p, "p_undisturbed": q})
-    for seed, stage, noise in itertools.product((8, 5, 9), (1, 2, 4), ("none", "independent", "balanced")):
+                paths.append(
+                    {
+                        **row,
+                        "after": after,
+                        "coordinates": np.arange(len(p)) + 1,
+                        "p": p,
+                        "p_undisturbed": q,
+                    }
+                )
+    for seed, stage, noise in itertools.product(
+        (8, 5, 9), (1, 2, 4), ("none", "independent", "balanced")
+    ):
         error = NEAR if (seed, stage) == (5, 2) else 10 ** draw.uniform(-2.5, -0.5)
         kicks.append({"seed": seed, "stage": stage, "noise": noise, "error": error})
     return returns, paths, kicks
@@ -206,7 +251,10 @@ def made_disturbances(draw):
 def made_grown(events, draw):
     """What rises has risen some time after, but for one that falls before, and one that comes back as another."""
     rows = [{**row, "time": row["time"] + draw.uniform(1, 9)} for row in events if row["rises"]]
-    rows = [{**row, "sign": -row["sign"]} if (row["seed"], row["log10_init_scale"]) == (8, -2) else row for row in rows]
+    rows = [
+        {**row, "sign": -row["sign"]} if (row["seed"], row["log10_init_scale"]) == (8, -2) else row
+        for row in rows
+    ]
     return [row for row in rows if (row["seed"], row["log10_init_scale"]) != (9, -4)]
 
 
@@ -225,7 +273,13 @@ def made_twins(draw):
 
 def made_descents(draw):
     events, ends = [], []
-    forms = [("plain", 0.5), ("plain", 0.25), ("plain", 0.75), ("factors", 0.6), ("exponential", 0.75)]
+    forms = [
+        ("plain", 0.5),
+        ("plain", 0.25),
+        ("plain", 0.75),
+        ("factors", 0.6),
+        ("exponential", 0.75),
+    ]
     for (form, share), seed in itertools.product(forms, (9, 8)):
         cell = {"form": form, "share_of_limit": share, "log10_init_scale": -32.0, "seed": seed}
         coordinates = sorted({join[1] for join in JOINS["small"][seed][0]})
@@ -233,10 +287,27 @@ def made_descents(draw):
             if (form, seed, i) in {("exponential", 8, 3), ("plain", 9, 4)}:
                 continue  # never activates
             when = next(join[0] for join in JOINS["small"][seed][0] if join[1] == i) * 32 * LN10
-            for rises, late in ((True, draw.uniform(1.2, 1.3)), (True, draw.uniform(0.85, 1.1)), (False, 0.7)):
-                events.append({**cell, "time": late * when, "coordinate": i, "sign": 1, "rises": rises})
-        end = {"steps": int(draw.integers(100, 999)), "learning_rate": draw.uniform(), "loss": draw.uniform()}
-        ends.append({**cell, **end, "drift": draw.uniform(1, 5), "lost_at": math.inf if seed == 9 else 123.5})
+            for rises, late in (
+                (True, draw.uniform(1.2, 1.3)),
+                (True, draw.uniform(0.85, 1.1)),
+                (False, 0.7),
+            ):
+                events.append(
+                    {**cell, "time": late * when, "coordinate": i, "sign": 1, "rises": rises}
+                )
+        end = {
+            "steps": int(draw.integers(100, 999)),
+            "learning_rate": draw.uniform(),
+            "loss": draw.uniform(),
+        }
+        ends.append(
+            {
+                **cell,
+                **end,
+                "drift": draw.uniform(1, 5),
+                "lost_at": math.inf if seed == 9 else 123.5,
+            }
+        )
     return events, ends
 
 
@@ -274,12 +345,21 @@ RISES = {  # (seed, scale): when the first direction rose, and by the three form
 def made_spectra(draw):
     rows = []
     for scale, seed, matrix, of, (k, step) in itertools.product(
-        (-16.0, -4.0, -8.0), VALUES, ("W_KQ", "W_K", "W_VO"), ("update", "gaussian"), enumerate((10, 20, 40, 60))
+        (-16.0, -4.0, -8.0),
+        VALUES,
+        ("W_KQ", "W_K", "W_VO"),
+        ("update", "gaussian"),
+        enumerate((10, 20, 40, 60)),
     ):
         first, second = (VALUES[seed][i + (2 if matrix == "W_KQ" else 0)][k] for i in (0, 1))
         if of != "update" or scale != -16 or matrix == "W_K":
             first, second = first + 0.35, second + 0.35
-        row = {"seed": seed, "log10_init_scale": scale, "learning_rate": 0.25 if scale == -16 else 0.5, "step": step}
+        row = {
+            "seed": seed,
+            "log10_init_scale": scale,
+            "learning_rate": 0.25 if scale == -16 else 0.5,
+            "step": step,
+        }
         row |= {"matrix": matrix, "of": of}
         rows.append({**row, "singular_values": np.array([first, second, 0.01])})
     return [rows[i] for i in draw.permutation(len(rows))]
@@ -287,9 +367,18 @@ def made_spectra(draw):
 
 def made_forecast(draw):
     rows = []
-    for scale, seed, source, i in itertools.product((-0.5, -2.0, -4.0), (8, 5), ("forecast", "measured"), range(5)):
+    for scale, seed, source, i in itertools.product(
+        (-0.5, -2.0, -4.0), (8, 5), ("forecast", "measured"), range(5)
+    ):
         end = -scale * (70 + seed)
-        row = {"seed": seed, "log10_init_scale": scale, "source": source, "end": end, "coordinate": i, "sign": 1}
+        row = {
+            "seed": seed,
+            "log10_init_scale": scale,
+            "source": source,
+            "end": end,
+            "coordinate": i,
+            "sign": 1,
+        }
         rows.append({**row, "time": draw.uniform(0, 0.9 * end), "rises": i != 4})
     return [rows[i] for i in draw.permutation(len(rows))]
 
@@ -304,24 +393,33 @@ def tables():
         flow = made_events(problem, FLOW_SCALES[problem], 1.5, draw)
         predicted = made_events(problem, PREDICTED_SCALES[problem], 1.2, draw)
         if problem == "small":
-            flow = without(flow, seed=5, log10_init_scale=-16, rises=True)  # nothing is ever measured
+            flow = without(
+                flow, seed=5, log10_init_scale=-16, rises=True
+            )  # nothing is ever measured
             flow = without(flow, seed=2, log10_init_scale=-2, coordinate=3)
             predicted = without(predicted, seed=2, log10_init_scale=-8, coordinate=0)
             for row in flow:
                 if (row["seed"], row["log10_init_scale"], row["coordinate"]) == (8, -1, 3):
                     row["time"] = 0.0  # beyond the threshold from the start
-        made[f"predictions/{problem}_stages"], made[f"predictions/{problem}_events"] = stages, predicted
+        made[f"predictions/{problem}_stages"], made[f"predictions/{problem}_events"] = (
+            stages,
+            predicted,
+        )
         made[f"flows/{problem}_events"] = flow
         made[f"flows/{problem}_plateaus"] = made_plateaus(problem, stages, draw)
         made[f"flows/{problem}_times"] = made_times(problem, draw)
         made[f"flows/{problem}_grown"] = made_grown(flow, draw)
         made[f"flows/{problem}_twins"] = made_twins(draw) if problem == "small" else []
     made["flows/control"] = made_control(draw)
-    made["disturbed/returns"], made["disturbed/paths"], made["disturbed/kicks"] = made_disturbances(draw)
+    made["disturbed/returns"], made["disturbed/paths"], made["disturbed/kicks"] = made_disturbances(
+        draw
+    )
     made["descents/events"], made["descents/ends"] = made_descents(draw)
     made["descents/drop"] = made_drop()
     names = ["time", "limit", "finite", "stepped"]
-    made["rises"] = [{"seed": s, "log10_init_scale": a, **dict(zip(names, x))} for (s, a), x in RISES.items()]  # noqa: B905
+    made["rises"] = [
+        {"seed": s, "log10_init_scale": a, **dict(zip(names, x))} for (s, a), x in RISES.items()
+    ]  # noqa: B905
     made["spectra"], made["predictions/forecast"] = made_spectra(draw), made_forecast(draw)
     return made
 
@@ -339,7 +437,10 @@ def distinct(rows, *names):
 
 def per_seed(rows, reduce, value):
     """The reduced values of each seed that has rows."""
-    return {seed: reduce([value(row) for row in where(rows, seed=seed)]) for (seed,) in distinct(rows, "seed")}
+    return {
+        seed: reduce([value(row) for row in where(rows, seed=seed)])
+        for (seed,) in distinct(rows, "seed")
+    }
 
 
 def median(values):
@@ -375,16 +476,31 @@ def activations(made, problem):
     stages, flow, predicted = (made[f"{a}/{problem}_{b}"] for a, b in INPUTS)
     forecast = {scale for (scale,) in distinct(predicted, "log10_init_scale")}
     rows = []
-    for (seed,), (scale,) in itertools.product(distinct(stages, "seed"), distinct(flow, "log10_init_scale")):
+    for (seed,), (scale,) in itertools.product(
+        distinct(stages, "seed"), distinct(flow, "log10_init_scale")
+    ):
         done = set()
         for stage in where(stages, seed=seed):
             i = stage["coordinate"]
             if stage["stage"] > 0 and abs(stage["p"][i]) > SIGNIFICANT and i not in done:
                 done.add(i)
-                row = {"seed": seed, "log10_init_scale": scale, "coordinate": i, "sign": stage["sign"]}
-                found = [first_rise(events, **row) / (-scale * LN10) for events in (flow, predicted)]
+                row = {
+                    "seed": seed,
+                    "log10_init_scale": scale,
+                    "coordinate": i,
+                    "sign": stage["sign"],
+                }
+                found = [
+                    first_rise(events, **row) / (-scale * LN10) for events in (flow, predicted)
+                ]
                 row |= {"stage": stage["stage"], "predicted": stage["time"]}
-                rows.append({**row, "measured": found[0], "finite": found[1] if scale in forecast else math.nan})
+                rows.append(
+                    {
+                        **row,
+                        "measured": found[0],
+                        "finite": found[1] if scale in forecast else math.nan,
+                    }
+                )
     return rows
 
 
@@ -392,13 +508,19 @@ INPUTS = (("predictions", "stages"), ("flows", "events"), ("predictions", "event
 
 
 def errors(made, problem):
-    stages, plateaus = (made[name] for name in (f"predictions/{problem}_stages", f"flows/{problem}_plateaus"))
+    stages, plateaus = (
+        made[name] for name in (f"predictions/{problem}_stages", f"flows/{problem}_plateaus")
+    )
     timed, rows = activations(made, problem), []
     for seed, scale in distinct(timed, "seed", "log10_init_scale"):
         own = where(timed, seed=seed, log10_init_scale=scale)
         late = [off(row["measured"], row["predicted"]) for row in own]
         seen = [row for row in own if 0 < row["measured"] < math.inf]
-        forecast = [] if math.isnan(own[0]["finite"]) else [off(row["finite"], row["measured"]) for row in seen]
+        forecast = (
+            []
+            if math.isnan(own[0]["finite"])
+            else [off(row["finite"], row["measured"]) for row in seen]
+        )
         losses, losses_apart, products, last = [], [], [], (math.nan, math.nan)
         for stage in where(stages, seed=seed)[1:]:
             for plateau in where(plateaus, seed=seed, stage=stage["stage"], log10_init_scale=scale):
@@ -417,7 +539,9 @@ def errors(made, problem):
                 "log_scale": -scale * LN10,
                 "time_error_median": median(late),
                 "time_error_max": max(late),
-                "order_agreement": kendall([row["measured"] for row in own], [row["predicted"] for row in own]),
+                "order_agreement": kendall(
+                    [row["measured"] for row in own], [row["predicted"] for row in own]
+                ),
                 "exact_order": by_flow == by_theory,
                 "plateau_loss_error": median(losses),
                 "plateau_loss_error_apart": median(losses_apart),
@@ -439,7 +563,10 @@ def same_support(stages, plateaus, seed, scale):
     """The share of plateaus, of those that last at all, with the same significant products."""
     same = [
         float(
-            all((abs(p) > SIGNIFICANT) == (abs(q) > SIGNIFICANT) for p, q in zip(row["p"], plateau["p"], strict=True))
+            all(
+                (abs(p) > SIGNIFICANT) == (abs(q) > SIGNIFICANT)
+                for p, q in zip(row["p"], plateau["p"], strict=True)
+            )
         )
         for row in where(stages, seed=seed)[1:]
         if row["next_time"] > row["time"]
@@ -454,17 +581,28 @@ def charge_constant(stages, plateaus, seed, scale):
     for row in where(stages, seed=seed)[1:]:
         for plateau in where(plateaus, seed=seed, stage=row["stage"], log10_init_scale=scale):
             for i, charge in enumerate(row["charge"]):
-                moved = 0 if row["support"][i] else row["g"][i] * (plateau["rescaled_time"] - row["time"])
+                moved = (
+                    0
+                    if row["support"][i]
+                    else row["g"][i] * (plateau["rescaled_time"] - row["time"])
+                )
                 apart.append(abs(plateau["charge"][i] - charge - moved))
     return median(apart) * -scale * LN10
 
 
 def duration(made, problem, seed, scale):
     """How long the first stage's coordinate takes from the one level to the other; NaN where it is never there."""
-    first = [row for row in where(made[f"predictions/{problem}_stages"], seed=seed) if row["stage"] == 1]
+    first = [
+        row for row in where(made[f"predictions/{problem}_stages"], seed=seed) if row["stage"] == 1
+    ]
     if not first:
         return math.nan
-    of = {"seed": seed, "log10_init_scale": scale, "coordinate": first[0]["coordinate"], "sign": first[0]["sign"]}
+    of = {
+        "seed": seed,
+        "log10_init_scale": scale,
+        "coordinate": first[0]["coordinate"],
+        "sign": first[0]["sign"],
+    }
     begin, end = (first_rise(made[f"flows/{problem}_{name}"], **of) for name in ("events", "grown"))
     return end - begin if math.isfinite(begin) and math.isfinite(end) else math.nan
 
@@ -483,10 +621,15 @@ def ranks(made, problem):
         if where(flow, **cell):
             own = where(stages, seed=seed)
             limit = [{"time": stage["time"], "rises": True} for stage in own[1:]]
-            limit += [{"time": stage["time"], "rises": False} for stage in own for _ in stage["dropped"]]
+            limit += [
+                {"time": stage["time"], "rises": False} for stage in own for _ in stage["dropped"]
+            ]
             for time in np.linspace(0, own[-1]["time"], N_BUDGETS):
                 at = time * -scale * LN10
-                found = {"measured": rank(where(flow, **cell), at), "finite": rank(where(predicted, **cell), at)}
+                found = {
+                    "measured": rank(where(flow, **cell), at),
+                    "finite": rank(where(predicted, **cell), at),
+                }
                 rows.append({**cell, "rescaled_time": time, **found, "limit": rank(limit, time)})
     return rows
 
@@ -495,11 +638,18 @@ def theorem(made, problem):
     """The measures of a problem, without its name."""
     stages, flow = made[f"predictions/{problem}_stages"], made[f"flows/{problem}_events"]
     far = errors(made, problem)
-    tiny, later = [row for row in far if row["log10_init_scale"] <= TINY], [row for row in stages if row["stage"] > 0]
+    tiny, later = (
+        [row for row in far if row["log10_init_scale"] <= TINY],
+        [row for row in stages if row["stage"] > 0],
+    )
     finite = [row for row in stages if math.isfinite(row["next_time"])]
     found = {
-        "time_constant": per_seed(tiny, median, lambda row: row["time_error_median"] * row["log_scale"]),
-        "worst_time_constant": per_seed(tiny, max, lambda row: row["time_error_max"] * row["log_scale"]),
+        "time_constant": per_seed(
+            tiny, median, lambda row: row["time_error_median"] * row["log_scale"]
+        ),
+        "worst_time_constant": per_seed(
+            tiny, max, lambda row: row["time_error_max"] * row["log_scale"]
+        ),
         "residual": per_seed(stages, max, lambda row: row["residual"]),
         "coordinates_that_leave": per_seed(stages, sum, lambda row: len(row["dropped"])),
         "relative_gap": per_seed(finite, min, lambda row: row["gap"] / row["next_time"]),
@@ -526,17 +676,27 @@ def theorem(made, problem):
     ):
         found[name] = of_every_scale([row for row in far if not math.isnan(row[column])], column)
     pulls = gone(made, problem)
-    found["pull"] = {f"seed {p['seed']}, stage {p['stage']}, coordinate {p['coordinate']}": p["pull"] for p in pulls}
+    found["pull"] = {
+        f"seed {p['seed']}, stage {p['stage']}, coordinate {p['coordinate']}": p["pull"]
+        for p in pulls
+    }
     twins = made[f"flows/{problem}_twins"]
     if twins:
-        cells = [where(twins, seed=seed, log10_init_scale=s) for seed, s in distinct(twins, "seed", "log10_init_scale")]
-        off = [{**cell[0], "off": max(abs(row["share"] - row["predicted"]) for row in cell)} for cell in cells]
+        cells = [
+            where(twins, seed=seed, log10_init_scale=s)
+            for seed, s in distinct(twins, "seed", "log10_init_scale")
+        ]
+        off = [
+            {**cell[0], "off": max(abs(row["share"] - row["predicted"]) for row in cell)}
+            for cell in cells
+        ]
         found["share_error"] = of_every_scale(off, "off")
         most = [{**cell[0], "most": max(row["share"] for row in cell)} for cell in cells]
         found["largest_share"] = of_every_scale(most, "most")
     found["coordinates_that_leave_the_flow"] = {
         f"1e{s:g}": {
-            seed: len(where(flow, seed=seed, log10_init_scale=s, rises=False)) for (seed,) in distinct(stages, "seed")
+            seed: len(where(flow, seed=seed, log10_init_scale=s, rises=False))
+            for (seed,) in distinct(stages, "seed")
         }
         for s in of_scale
     }
@@ -570,7 +730,10 @@ def with_flipped(made):
     for row in activations(made, "small"):
         same = {name: row[name] for name in ("seed", "coordinate", "sign")}
         risen = where(made["flows/control"], rises=True, **same)
-        flipped = min((event["time"] / (-event["log10_init_scale"] * LN10) for event in risen), default=math.inf)
+        flipped = min(
+            (event["time"] / (-event["log10_init_scale"] * LN10) for event in risen),
+            default=math.inf,
+        )
         rows.append({**row, "flipped": flipped, "flipped_scale": -4.0})
     return rows
 
@@ -583,18 +746,28 @@ def disturbances(made):
         random, rise = (where(returns, kind=kind, noise=noise) for kind in ("random", "rise"))
         begun = where(kicks, noise=noise)
         ends = [
-            {"seed": row["seed"], "point": row["point"], "apart": max(abs(row["p"] - row["p_undisturbed"]))}
+            {
+                "seed": row["seed"],
+                "point": row["point"],
+                "apart": max(abs(row["p"] - row["p_undisturbed"])),
+            }
             for row in where(paths, kind="rise", noise=noise, after=last)
         ]
         found |= {
             f"rise_distance_{noise}": named(ends, "apart", "point"),
-            f"rise_share_{noise}": per_seed(ends, statistics.mean, lambda row: float(row["apart"] < NEAR)),
+            f"rise_share_{noise}": per_seed(
+                ends, statistics.mean, lambda row: float(row["apart"] < NEAR)
+            ),
             f"rise_ratio_{noise}": named(rise, "ratio_products", "point"),
             f"return_ratio_{noise}": named(random, "ratio_products", "point"),
-            f"return_share_{noise}": per_seed(random, statistics.mean, lambda row: row["ratio_products"] < RETURNED),
+            f"return_share_{noise}": per_seed(
+                random, statistics.mean, lambda row: row["ratio_products"] < RETURNED
+            ),
             f"weights_return_ratio_{noise}": named(random, "ratio_weights", "point"),
             f"kick_error_{noise}": named(begun, "error", "stage"),
-            f"kick_share_{noise}": per_seed(begun, statistics.mean, lambda row: float(row["error"] < NEAR)),
+            f"kick_share_{noise}": per_seed(
+                begun, statistics.mean, lambda row: float(row["error"] < NEAR)
+            ),
         }
     return found
 
@@ -609,7 +782,10 @@ def descents(made):
         key = {name: end[name] for name in ("form", "share_of_limit", "seed")}
         flow = where(made["flows/small_events"], seed=end["seed"], log10_init_scale=-32, rises=True)
         late = [
-            off(first_rise(made["descents/events"], coordinate=i, **key), first_rise(flow, coordinate=i))
+            off(
+                first_rise(made["descents/events"], coordinate=i, **key),
+                first_rise(flow, coordinate=i),
+            )
             for (i,) in distinct(flow, "coordinate")
         ]
         rows.append({**end, "time_error": median(late)})
@@ -643,7 +819,8 @@ def full():
 
 def stable_ranks(made):
     rank_of = {
-        (row["matrix"], row["seed"], row["step"]): sum(row["singular_values"] ** 2) / max(row["singular_values"]) ** 2
+        (row["matrix"], row["seed"], row["step"]): sum(row["singular_values"] ** 2)
+        / max(row["singular_values"]) ** 2
         for row in where(made["spectra"], of="update", log10_init_scale=-16)
     }
     return {
@@ -655,7 +832,9 @@ def stable_ranks(made):
 
 def forecasts(made):
     rows = []
-    for seed, scale, end in distinct(made["predictions/forecast"], "seed", "log10_init_scale", "end"):
+    for seed, scale, end in distinct(
+        made["predictions/forecast"], "seed", "log10_init_scale", "end"
+    ):
         cell = {"seed": seed, "log10_init_scale": scale}
         for time in np.linspace(0, end, N_BUDGETS):
             found = {
@@ -684,7 +863,12 @@ def rank_errors(made):
 
 
 def all_measures(made):
-    found = {f"{p}_{name}": values for p in PROBLEMS for name, values in theorem(made, p).items() if values}
+    found = {
+        f"{p}_{name}": values
+        for p in PROBLEMS
+        for name, values in theorem(made, p).items()
+        if values
+    }
     found |= disturbances(made) | example() | full() | stable_ranks(made) | rank_errors(made)
     wanted = {(row["seed"], row["coordinate"]): row for row in with_flipped(made)}
     found["control_flipped_share"] = per_seed(
@@ -697,18 +881,27 @@ def all_measures(made):
         ("plain_time_error_large_rate", "plain", 0.75, "time_error"),
         ("plain_time_error_small_rate", "plain", 0.25, "time_error"),
     ):  # fmt: skip
-        found[name] = {row["seed"]: row[column] for row in where(ended, form=form, share_of_limit=share)}
+        found[name] = {
+            row["seed"]: row[column] for row in where(ended, form=form, share_of_limit=share)
+        }
     return {name: values for name, values in found.items() if values}
 
 
 def all_tables(made, figure_seed):
-    found = {name: [] for name in ("stages", "activations", "errors", "trajectories", "departed", "twins")}
+    found = {
+        name: []
+        for name in ("stages", "activations", "errors", "trajectories", "departed", "twins")
+    }
     for problem in PROBLEMS:
         seeds = JOINS[problem]
         shown = figure_seed if figure_seed in seeds else min(seeds)
         times = where(made[f"flows/{problem}_times"], seed=shown)
         none = {"flipped": math.nan, "flipped_scale": math.nan}
-        timed = with_flipped(made) if problem == "small" else [{**row, **none} for row in activations(made, problem)]
+        timed = (
+            with_flipped(made)
+            if problem == "small"
+            else [{**row, **none} for row in activations(made, problem)]
+        )
         own = {
             "stages": drop(made[f"predictions/{problem}_stages"], "support", "g"),
             "activations": timed,
@@ -718,12 +911,17 @@ def all_tables(made, figure_seed):
             "twins": made[f"flows/{problem}_twins"],
         }
         if problem == "small":
-            found["charges"] = [{**row, "problem": problem} for row in drop(times, "time", "loss", "p")]
+            found["charges"] = [
+                {**row, "problem": problem} for row in drop(times, "time", "loss", "p")
+            ]
         for name, rows in own.items():
             found[name] += [{**row, "problem": problem} for row in rows]
     spectra = [
         {
-            **{name: row[name] for name in ("seed", "log10_init_scale", "matrix", "step", "singular_values")},
+            **{
+                name: row[name]
+                for name in ("seed", "log10_init_scale", "matrix", "step", "singular_values")
+            },
             "rescaled_time": row["step"] * row["learning_rate"] / (-row["log10_init_scale"] * LN10),
         }
         for row in where(made["spectra"], of="update", seed=figure_seed, log10_init_scale=-16)
@@ -732,7 +930,10 @@ def all_tables(made, figure_seed):
     ratios = full() | stable_ranks(made)
     last = max(row["after"] for row in made["disturbed/paths"])
     ends = [
-        {**drop([row], "p", "p_undisturbed")[0], "distance": max(abs(row["p"] - row["p_undisturbed"]))}
+        {
+            **drop([row], "p", "p_undisturbed")[0],
+            "distance": max(abs(row["p"] - row["p_undisturbed"])),
+        }
         for row in where(made["disturbed/paths"], after=last)
     ]
     return found | {
@@ -778,10 +979,18 @@ def ran(stage, folder, made, figure_seed):
     """Run the stage on the made tables."""
     for name, rows in made.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        table = pd.DataFrame(rows, columns=None if rows else ["seed", "log10_init_scale", "head", "share", "predicted"])
+        table = pd.DataFrame(
+            rows,
+            columns=None if rows else ["seed", "log10_init_scale", "head", "share", "predicted"],
+        )
         table.to_parquet(folder / f"{name}.parquet")
     (folder / "problems.tsv").write_text(TABLE)
-    params = {"significant": SIGNIFICANT, "apart": APART, "lasting": LASTING, "n_budgets": N_BUDGETS}
+    params = {
+        "significant": SIGNIFICANT,
+        "apart": APART,
+        "lasting": LASTING,
+        "n_budgets": N_BUDGETS,
+    }
     bars = {"log10_init_scale": TINY, "returned": RETURNED, "near": NEAR}
     full, usual = {"d_model": 11, "threshold": RISEN, "n_seeds": 3}, {"d_model": 3, "n_samples": 1}
     values = {**params, "figure_seed": figure_seed}, bars, full, "small", 0.03, 0.2, usual
@@ -789,7 +998,15 @@ def ran(stage, folder, made, figure_seed):
     folders = [folder / name for name in ("predictions", "flows", "descents", "disturbed")]
     alone = [folder / f"{name}.parquet" for name in ("rises", "spectra")]
     out = folder / "metrics", folder / "curves.csv"
-    stage("gradual_rank.evaluate", sections, *SECTIONS, folder / "problems.tsv", *folders, *alone, *out)
+    stage(
+        "gradual_rank.evaluate",
+        sections,
+        *SECTIONS,
+        folder / "problems.tsv",
+        *folders,
+        *alone,
+        *out,
+    )
     return out[0]
 
 
@@ -810,7 +1027,9 @@ def assert_same_rows(found, wanted, key):
         else:
             found_column, wanted_column = (t[name].to_numpy(float) for t in (found, table))
             # Single precision; and what is nearly 0 comes out of differences of numbers of order 1.
-            np.testing.assert_allclose(found_column, wanted_column, rtol=1e-6, atol=1e-12, err_msg=str(name))
+            np.testing.assert_allclose(
+                found_column, wanted_column, rtol=1e-6, atol=1e-12, err_msg=str(name)
+            )
 
 
 def read(value):
@@ -822,11 +1041,15 @@ def assert_same_values(found, values, name):
     assert len(cases) == len(numbers) == len(values), name
     written = {str(case): x if math.isfinite(x) else math.nan for case, x in values.items()}
     # Six digits are written.
-    assert dict(zip(cases, numbers, strict=True)) == pytest.approx(written, rel=6e-6, abs=1e-12, nan_ok=True), name
+    assert dict(zip(cases, numbers, strict=True)) == pytest.approx(
+        written, rel=6e-6, abs=1e-12, nan_ok=True
+    ), name
 
 
 def assert_same_measures(metrics, wanted):
-    found, summary = (json.loads((metrics / f"{name}.json").read_text()) for name in ("measures", "summary"))
+    found, summary = (
+        json.loads((metrics / f"{name}.json").read_text()) for name in ("measures", "summary")
+    )
     assert found.pop("setup") == SETUP
     assert found.keys() == wanted.keys() == summary.keys()
     for name, values in wanted.items():
@@ -838,16 +1061,33 @@ def assert_same_measures(metrics, wanted):
             values = values[scales[-1]]
         else:
             assert_same_values(found[name], values, name)
-        mean = statistics.fmean(values.values()) if all(map(math.isfinite, values.values())) else math.nan
-        sd = statistics.stdev(values.values()) if len(values) > 1 and math.isfinite(mean) else math.nan
-        assert read(summary[name]["mean"]) == pytest.approx(mean, rel=6e-6, abs=1e-12, nan_ok=True), name
-        assert read(summary[name]["sd"]) == pytest.approx(sd, rel=6e-6, abs=1e-12, nan_ok=True), name
+        mean = (
+            statistics.fmean(values.values())
+            if all(map(math.isfinite, values.values()))
+            else math.nan
+        )
+        sd = (
+            statistics.stdev(values.values())
+            if len(values) > 1 and math.isfinite(mean)
+            else math.nan
+        )
+        assert read(summary[name]["mean"]) == pytest.approx(
+            mean, rel=6e-6, abs=1e-12, nan_ok=True
+        ), name
+        assert read(summary[name]["sd"]) == pytest.approx(sd, rel=6e-6, abs=1e-12, nan_ok=True), (
+            name
+        )
 
 
 def test_every_table_measure_and_curve_is_what_loops_over_the_input_give(stage, tables, tmp_path):
     metrics = ran(stage, tmp_path, tables, figure_seed=5)
     wanted = all_tables(tables, 5)
-    written = [*(f"tables/{name}.parquet" for name in wanted), "headlines.json", "measures.json", "summary.json"]
+    written = [
+        *(f"tables/{name}.parquet" for name in wanted),
+        "headlines.json",
+        "measures.json",
+        "summary.json",
+    ]
     assert files(metrics) == sorted(written)
     for name, rows in wanted.items():
         assert_same_rows(pd.read_parquet(metrics / "tables" / f"{name}.parquet"), rows, KEYS[name])
@@ -855,7 +1095,9 @@ def test_every_table_measure_and_curve_is_what_loops_over_the_input_give(stage, 
     curves = pd.read_csv(tmp_path / "curves.csv")
     shown = where(tables["flows/small_times"], seed=5)[::4]
     assert list(curves.columns) == ["variant", "rescaled_time", "loss"]
-    assert curves["variant"].tolist() == [f"init scale 1e{row['log10_init_scale']:.0f}" for row in shown]
+    assert curves["variant"].tolist() == [
+        f"init scale 1e{row['log10_init_scale']:.0f}" for row in shown
+    ]
     for name in ("rescaled_time", "loss"):
         np.testing.assert_allclose(curves[name], [row[name] for row in shown], rtol=6e-6)
 
@@ -863,7 +1105,9 @@ def test_every_table_measure_and_curve_is_what_loops_over_the_input_give(stage, 
 def test_every_measure_that_a_claim_reads_is_compared(tables):
     """But for the problem's name, and the scales: those of the made tables are others. Optimisers have their own."""
     listed = read_claims(Path(__file__).parents[3] / "claims.yaml").values()
-    read = {claim.measure for claim in listed if claim.measures == "metrics/gradual_rank/measures.json"}
+    read = {
+        claim.measure for claim in listed if claim.measures == "metrics/gradual_rank/measures.json"
+    }
     assert len(read) > 40
     compared = all_measures(tables)
     for measure in read:

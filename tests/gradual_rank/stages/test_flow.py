@@ -21,13 +21,26 @@ SMALL = {"flow_scales": [-3, -6], "n_snapshots": 3, "n_times": 6}
 PAPER = {"flow_scales": [-0.7], "n_snapshots": 2, "n_times": 4, "curvature_share": 1}
 CONTROL, REST, NOTHING = -2, 0.4, {}
 GROWN = 0.15
-PARAMS = {"control_log10_init_scale": CONTROL, "rest": REST, "grown": GROWN, "rtol": 1e-7, "atol": 1e-7}
+PARAMS = {
+    "control_log10_init_scale": CONTROL,
+    "rest": REST,
+    "grown": GROWN,
+    "rtol": 1e-7,
+    "atol": 1e-7,
+}
 PROBLEMS = {"paper": PAPER, "small": SMALL}
 TASKS = {"small": ([6, 2], (3, 2, 2), [9, 36]), "paper": ([4], (4, 3, 2), [39])}
 # Seed, stage, time and next time, in no order. Small's seed 6 ends with the middle of a plateau without end at 1e-6,
 # and with the margin at 1e-3; seed 2 always with the margin, as its last plateau is short.
 STAGES = {
-    "small": [(6, 2, 45, math.inf), (2, 0, 0, 0.9), (6, 0, 0, 3), (2, 2, 3.1, 3.3), (6, 1, 3, 45), (2, 1, 0.9, 3.1)],
+    "small": [
+        (6, 2, 45, math.inf),
+        (2, 0, 0, 0.9),
+        (6, 0, 0, 3),
+        (2, 2, 3.1, 3.3),
+        (6, 1, 3, 45),
+        (2, 1, 0.9, 3.1),
+    ],
     "paper": [(4, 1, 2.8, 6), (4, 0, 0, 2.8), (4, 2, 6, 29)],
 }
 WITHIN = {"rtol": 1e-4, "atol": 1e-9}
@@ -38,14 +51,24 @@ def write(tmp_path):
     (tmp_path / "p").mkdir()
     for name, rows in STAGES.items():
         table = pd.DataFrame(rows, columns=["seed", "stage", "time", "next_time"])
-        table.astype({"time": float, "next_time": float}).to_parquet(tmp_path / f"p/{name}_stages.parquet")
-    return {name: draw_toy(tmp_path / f"t/{name}.safetensors", *task, 0.3) for name, task in TASKS.items()}
+        table.astype({"time": float, "next_time": float}).to_parquet(
+            tmp_path / f"p/{name}_stages.parquet"
+        )
+    return {
+        name: draw_toy(tmp_path / f"t/{name}.safetensors", *task, 0.3)
+        for name, task in TASKS.items()
+    }
 
 
 def run(stage, tmp_path, solver=SOLVER, problems=PROBLEMS, usual=NOTHING, **params):
     folders = [tmp_path / name for name in "tprf"]
     table = write_problems(tmp_path / "problems.tsv", problems)
-    sections = {"a.b": {**PARAMS, **params}, "a.solver": solver, "a.studied": "small", "a.usual": usual}
+    sections = {
+        "a.b": {**PARAMS, **params},
+        "a.solver": solver,
+        "a.studied": "small",
+        "a.usual": usual,
+    }
     stage("gradual_rank.flow", sections, *sections, table, *folders)
     return {file.stem: pd.read_parquet(file) for file in sorted((tmp_path / "f").iterdir())}
 
@@ -53,7 +76,9 @@ def run(stage, tmp_path, solver=SOLVER, problems=PROBLEMS, usual=NOTHING, **para
 def plan(name, seed, scale):
     """When a flow ends, and the middles of its plateaus by stage."""
     L = -scale * math.log(10)
-    plateaus = sorted((stage, time, following) for s, stage, time, following in STAGES[name] if s == seed)
+    plateaus = sorted(
+        (stage, time, following) for s, stage, time, following in STAGES[name] if s == seed
+    )
     last = plateaus[-1][1]
     longest = last * (1 + 2 * REST)
     middles = [L * (time + min(following, longest)) / 2 for _, time, following in plateaus]
@@ -71,7 +96,8 @@ class Followed:
         )
         end, self.middles = plan(name, self.seed, scale)
         self.snapshots, self.times = (
-            [end * (k / (n - 1)) for k in range(n)] for n in (params["n_snapshots"], params["n_times"])
+            [end * (k / (n - 1)) for k in range(n)]
+            for n in (params["n_snapshots"], params["n_times"])
         )
         every = sorted({*self.snapshots, *self.times, *self.middles})
         path, self.events = flow(self.loss, self.start, end, SOLVER["threshold"], every)
@@ -83,7 +109,13 @@ class Followed:
         p = self.start.products(self.path[time])
         L = -self.scale * math.log(10)
         plus, minus = self.start.log_weights(self.path[time])
-        row = {"seed": self.seed, "time": time, "rescaled_time": time / L, "loss": self.loss.relative(p), "p": p}
+        row = {
+            "seed": self.seed,
+            "time": time,
+            "rescaled_time": time / L,
+            "loss": self.loss.relative(p),
+            "p": p,
+        }
         return {**row, "charge": (plus - minus) / 2 / L}
 
 
@@ -128,7 +160,9 @@ def check_run(folder, scale, flows):
         u, v = np.array([flow.start.weights(G) for flow, G in each]).swapaxes(0, 1)
         log_w = np.array([flow.start.log_weights(G) for flow, G in each])
         wanted = {"W_K": u[:, :2], "W_Q": v[:, :2], "W_V": u[:, 2:], "W_O": v[:, 2:]}
-        wanted = {name: np.stack([np.diag(row) for row in matrix]) for name, matrix in wanted.items()}
+        wanted = {
+            name: np.stack([np.diag(row) for row in matrix]) for name, matrix in wanted.items()
+        }
         wanted |= {"y": (log_w[:, 0] - log_w[:, 1]) / 2, "log_c": log_w[:, 0] + log_w[:, 1]}
         wanted["p"] = np.stack([flow.start.products(G) for flow, G in each])
         assert found.keys() == wanted.keys()
@@ -136,13 +170,19 @@ def check_run(folder, scale, flows):
             assert found[name].dtype == torch.float64
             # Near a stationary point the size of a product is what is accurate: 1e-4 of it, and of what is 0 nothing.
             np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-8, err_msg=name)
-    compare(steps, [{key: value for key, value in row.items() if key not in ("p", "charge")} for row in rows])
+    compare(
+        steps,
+        [{key: value for key, value in row.items() if key not in ("p", "charge")} for row in rows],
+    )
 
 
 def events_of(seed, scale, events):
     """The rows of a flow's events."""
     keys = ("time", "coordinate", "sign", "rises")
-    return [{"seed": seed, "log10_init_scale": scale, **dict(zip(keys, event, strict=True))} for event in events]
+    return [
+        {"seed": seed, "log10_init_scale": scale, **dict(zip(keys, event, strict=True))}
+        for event in events
+    ]
 
 
 def test_every_flow_is_that_of_scipy(stage, tmp_path):
@@ -151,15 +191,26 @@ def test_every_flow_is_that_of_scipy(stage, tmp_path):
     (tmp_path / "r" / "small" / "stale" / "steps.parquet").write_text("of a run before")
     tables = run(stage, tmp_path)
     kinds = ["events", "grown", "plateaus", "times", "twins"]
-    assert sorted(tables) == ["control", *(f"{name}_{kind}" for name in ("paper", "small") for kind in kinds)]
-    folders = ["paper/log10_init_scale=-0.7", "small/log10_init_scale=-3", "small/log10_init_scale=-6"]
+    assert sorted(tables) == [
+        "control",
+        *(f"{name}_{kind}" for name in ("paper", "small") for kind in kinds),
+    ]
+    folders = [
+        "paper/log10_init_scale=-0.7",
+        "small/log10_init_scale=-3",
+        "small/log10_init_scale=-6",
+    ]
     assert sorted({file.rpartition("/")[0] for file in files(tmp_path / "r")}) == folders
     for name, toy in toys.items():
         flows = []
         for scale, here in follow(name, toy):
             check_run(tmp_path / "r" / name / f"log10_init_scale={scale:g}", scale, here)
             flows += here
-        times = [{**flow.row(time), "log10_init_scale": flow.scale} for flow in flows for time in flow.times]
+        times = [
+            {**flow.row(time), "log10_init_scale": flow.scale}
+            for flow in flows
+            for time in flow.times
+        ]
         compare(tables[f"{name}_times"], times)
         assert {p.dtype for p in tables[f"{name}_times"]["p"]} == {np.dtype("float32")}
         plateaus = [
@@ -172,7 +223,13 @@ def test_every_flow_is_that_of_scipy(stage, tmp_path):
         compare(tables[f"{name}_events"], list(itertools.chain(*events)))
         grown = [events_of(flow.seed, flow.scale, flow.grown) for flow in flows]
         compare(tables[f"{name}_grown"], list(itertools.chain(*grown)))
-        assert list(tables[f"{name}_twins"]) == ["seed", "log10_init_scale", "head", "share", "predicted"]
+        assert list(tables[f"{name}_twins"]) == [
+            "seed",
+            "log10_init_scale",
+            "head",
+            "share",
+            "predicted",
+        ]
         assert tables[f"{name}_twins"].empty
     assert not tables["small_events"]["rises"].all()
     assert 0 in tables["paper_events"]["time"].tolist()
@@ -183,8 +240,13 @@ def check_control(found, toy):
     """The control is the small flow with the sign of g flipped; it may end where products pass all bounds."""
     rows = []
     for i, seed in enumerate(toy["seeds"].tolist()):
-        loss, start = Head(toy["X"][i], toy["Y"][i]), Start(toy["u"][i].numpy(), toy["v"][i].numpy(), CONTROL)
-        events = flow(loss, start, plan("small", seed, CONTROL)[0], SOLVER["threshold"], direction=-1)[1]
+        loss, start = (
+            Head(toy["X"][i], toy["Y"][i]),
+            Start(toy["u"][i].numpy(), toy["v"][i].numpy(), CONTROL),
+        )
+        events = flow(
+            loss, start, plan("small", seed, CONTROL)[0], SOLVER["threshold"], direction=-1
+        )[1]
         rows += events_of(seed, CONTROL, events)
     assert {row["seed"] for row in rows} == set(toy["seeds"].tolist())
     compare(found, rows)
@@ -193,9 +255,17 @@ def check_control(found, toy):
 def test_a_control_without_events_has_its_columns(stage, tmp_path):
     write(tmp_path)
     for name in TASKS:
-        draw_toy(tmp_path / f"t/{name}.safetensors", [{"small": 2, "paper": 4}[name]], (2, 2, 2), [36], 0.3)
+        draw_toy(
+            tmp_path / f"t/{name}.safetensors",
+            [{"small": 2, "paper": 4}[name]],
+            (2, 2, 2),
+            [36],
+            0.3,
+        )
     one, above_all = {**SMALL, "flow_scales": [-1]}, {**SOLVER, "threshold": 1e9}
-    control = run(stage, tmp_path, above_all, {"small": one, "paper": one}, rtol=1e-2, atol=1e-2)["control"]
+    control = run(stage, tmp_path, above_all, {"small": one, "paper": one}, rtol=1e-2, atol=1e-2)[
+        "control"
+    ]
     assert list(control) == ["seed", "log10_init_scale", "time", "coordinate", "sign", "rises"]
     assert control.empty
 
@@ -211,12 +281,16 @@ def test_a_flow_that_stalls_is_named(stage, tmp_path):
 def test_a_flow_of_more_events_than_room_was_asked_for_is_refused_by_name(stage, tmp_path):
     write(tmp_path)
     most = "wanted at most max_events, 1, rises and falls of products, got more"
-    with pytest.raises(InputError, match=rf"t/paper\.safetensors: seed 4, init scale 1e-0\.7: {most}$"):
+    with pytest.raises(
+        InputError, match=rf"t/paper\.safetensors: seed 4, init scale 1e-0\.7: {most}$"
+    ):
         run(stage, tmp_path, {**SOLVER, "max_events": 1})
     assert not (tmp_path / "f").exists()
 
 
-def test_room_is_asked_for_by_shapes_stages_and_the_most_events_before_any_work(stage, tmp_path, monkeypatch):
+def test_room_is_asked_for_by_shapes_stages_and_the_most_events_before_any_work(
+    stage, tmp_path, monkeypatch
+):
     """Numbers of 8 bytes. Of a flow of p products: matrices twice, curves, 6 an event at each of two thresholds, 1000.
 
     Of small, two seeds from two scales with three stages each; of paper, a seed from one, with three; of the control,
@@ -243,7 +317,9 @@ def test_a_problem_without_scales_is_refused(stage, tmp_path, name):
 
 def test_a_control_of_a_problem_that_is_none_is_refused(stage, tmp_path):
     write(tmp_path)
-    with pytest.raises(InputError, match=r"a\.studied: wanted one of the problems \['paper'\], got 'small'"):
+    with pytest.raises(
+        InputError, match=r"a\.studied: wanted one of the problems \['paper'\], got 'small'"
+    ):
         run(stage, tmp_path, problems={"paper": PAPER})
 
 
@@ -259,7 +335,9 @@ def test_heads_of_a_common_frame_share_their_first_product_as_their_starts_say(s
         torch.zeros(8, dtype=torch.float64),
         (torch.zeros(1, 1, *size).double() for size in ((2, 3), (3, 2))),
     )
-    value = torch.tensor([0, 0, 0.0, 3.0, 0, 0, 0.0, 0.0], dtype=torch.float64)  # of the first head's second column
+    value = torch.tensor(
+        [0, 0, 0.0, 3.0, 0, 0, 0.0, 0.0], dtype=torch.float64
+    )  # of the first head's second column
     Z = X @ frame
     Y = X + torch.softmax(torch.zeros(1, 6, 3, 3).double(), -1) @ Z * value[2:4] @ frame.T
     toy = {"seeds": torch.tensor([4]), "X": X, "Y": Y, "teacher": zero[None], "u": u, "v": v}

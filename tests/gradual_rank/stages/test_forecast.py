@@ -32,7 +32,12 @@ def run(stage, tmp_path, solver=SOLVER, **params):
     """The table, and the task; its targets, and the v of its starts, are not the adapter's."""
     toy = draw_toy(tmp_path / "t/small.safetensors", SEEDS, (4, 3, 2), [20, 4], 0.3)
     draw_toy(tmp_path / "t/paper.safetensors", [2], (3, 2, 2), [36], 0.3)
-    sections = {"a.greedy": {"stop_loss": 0.9}, "a.b": {**PARAMS, **params}, "a.solver": solver, "a.studied": "small"}
+    sections = {
+        "a.greedy": {"stop_loss": 0.9},
+        "a.b": {**PARAMS, **params},
+        "a.solver": solver,
+        "a.studied": "small",
+    }
     sections["a.usual"] = {}
     problems = write_problems(tmp_path / "problems.tsv", {"paper": PROBLEM, "small": PROBLEM})
     stage("gradual_rank.greedy", sections, *sections, problems, tmp_path / "t", tmp_path / "p")
@@ -50,7 +55,10 @@ def fine_tune(toy, i, scale):
     loss = Head(X, head(X, target), base)
     start = Start(toy["u"][i].numpy(), np.zeros(4), scale)
     end = 12 * (-scale * math.log(10) + SOLVER["margin"])
-    sources = {"forecast": staged_events(loss, start, end, 0.03), "measured": flow(loss, start, end, 0.03)[1]}
+    sources = {
+        "forecast": staged_events(loss, start, end, 0.03),
+        "measured": flow(loss, start, end, 0.03)[1],
+    }
     for source, events in sources.items():
         for time, j, sign, rises in events:
             yield seed, scale, source, end, time, j, sign, rises
@@ -66,7 +74,9 @@ def test_forecast_and_measurement_are_those_of_scipy(stage, tmp_path):
     np.testing.assert_allclose(found["time"], wanted["time"], rtol=1e-4, atol=5e-6)
     np.testing.assert_allclose(found["end"], wanted["end"], rtol=1e-12)
     assert len(found.groupby(["seed", "log10_init_scale", "source"])) == 12
-    written = [f"{name}_{kind}.parquet" for name in ("paper", "small") for kind in ("events", "stages")]
+    written = [
+        f"{name}_{kind}.parquet" for name in ("paper", "small") for kind in ("events", "stages")
+    ]
     assert files(tmp_path / "p") == ["forecast.parquet", *written]
 
 

@@ -17,7 +17,11 @@ PARAMS = {
     "n_samples": 7,
     "seq_len": 3,
     "d_model": 4,
-    "log10_init_scales": [-1, -2, -0.6],  # from the last all have risen already, from 1e-2 two have not at the end
+    "log10_init_scales": [
+        -1,
+        -2,
+        -0.6,
+    ],  # from the last all have risen already, from 1e-2 two have not at the end
     "learning_rate": 0.35,
     "rescaled_end": 1.95,
     "threshold": 0.3,
@@ -55,7 +59,9 @@ def trained(seed, scale):
     for _ in range(end + 1):
         W = {name: w.detach().requires_grad_() for name, w in W.items()}
         loss = (output(X, W) - Y).square().mean()
-        above = torch.linalg.matrix_norm(W["W_V"] @ W["W_O"].T, 2).log() - math.log(PARAMS["threshold"])
+        above = torch.linalg.matrix_norm(W["W_V"] @ W["W_O"].T, 2).log() - math.log(
+            PARAMS["threshold"]
+        )
         found.append(
             (
                 float(loss.detach() / Y.square().mean()),
@@ -64,7 +70,10 @@ def trained(seed, scale):
             )
         )
         slopes = torch.autograd.grad(loss, list(W.values()))
-        W = {name: w - PARAMS["learning_rate"] * g for (name, w), g in zip(W.items(), slopes, strict=True)}
+        W = {
+            name: w - PARAMS["learning_rate"] * g
+            for (name, w), g in zip(W.items(), slopes, strict=True)
+        }
     return found
 
 
@@ -82,7 +91,9 @@ def rise(found):
 def forecast(seed, scale):
     """By the linear flow about 0: W_V' = G W_O, W_O' = Gᵀ W_V, whose first direction grows as e^(σ t)."""
     X, Y, start = problem(seed)
-    W_VO = torch.zeros(PARAMS["d_model"], PARAMS["d_model"], dtype=torch.float64, requires_grad=True)
+    W_VO = torch.zeros(
+        PARAMS["d_model"], PARAMS["d_model"], dtype=torch.float64, requires_grad=True
+    )
     mean_tokens = X.mean(-2, keepdim=True).expand_as(X)  # attention is uniform at 0
     (slope,) = torch.autograd.grad((mean_tokens @ W_VO - Y).square().mean(), W_VO)
     U, sigma, V = np.linalg.svd(-slope.numpy())
@@ -96,10 +107,18 @@ def forecast(seed, scale):
     }
 
 
-def test_every_snapshot_loss_and_rise_is_that_of_descent_by_automatic_differentiation(stage, tmp_path):
+def test_every_snapshot_loss_and_rise_is_that_of_descent_by_automatic_differentiation(
+    stage, tmp_path
+):
     stale = tmp_path / "runs" / "log10_init_scale=-9"
     stale.mkdir(parents=True)
-    stage("gradual_rank.full_weights", {SECTION: PARAMS}, SECTION, tmp_path / "runs", tmp_path / "rises")
+    stage(
+        "gradual_rank.full_weights",
+        {SECTION: PARAMS},
+        SECTION,
+        tmp_path / "runs",
+        tmp_path / "rises",
+    )
     assert sorted(folder.name for folder in (tmp_path / "runs").iterdir()) == [
         "log10_init_scale=-0.6", "log10_init_scale=-1", "log10_init_scale=-2",
     ]  # fmt: skip
@@ -109,7 +128,11 @@ def test_every_snapshot_loss_and_rise_is_that_of_descent_by_automatic_differenti
         assert layout["family"] == "gradual_rank"
         assert layout["matrices"] == {name: ["seed", "row", "col"] for name in NAMES}
         assert layout["products"] == {"W_KQ": ["W_K", "W_Q"], "W_VO": ["W_V", "W_O"]}
-        cell = {"variant": f"log10_init_scale={scale}", "log10_init_scale": scale, "learning_rate": 0.35}
+        cell = {
+            "variant": f"log10_init_scale={scale}",
+            "log10_init_scale": scale,
+            "learning_rate": 0.35,
+        }
         assert (layout["cell"], layout["seeds"]) == (cell, SEEDS)
         descents = [trained(seed, scale) for seed in SEEDS]
         saved = [round(k * (len(descents[0]) - 1) / 3) for k in range(4)]
@@ -119,22 +142,36 @@ def test_every_snapshot_loss_and_rise_is_that_of_descent_by_automatic_differenti
             assert set(snapshots[number]) == set(NAMES)
             for i, seed in enumerate(SEEDS):
                 loss, W, _ = descents[i][step]
-                (row,) = rows[(rows["snapshot"] == number) & (rows["seed"] == seed)].to_dict("records")
+                (row,) = rows[(rows["snapshot"] == number) & (rows["seed"] == seed)].to_dict(
+                    "records"
+                )
                 time = step * 0.35
                 rescaled = time / (-scale * math.log(10))
-                numbers = {"snapshot": number, "seed": seed, "step": step, "time": time, "rescaled_time": rescaled}
+                numbers = {
+                    "snapshot": number,
+                    "seed": seed,
+                    "step": step,
+                    "time": time,
+                    "rescaled_time": rescaled,
+                }
                 assert row == pytest.approx({**numbers, "loss": loss}, rel=1e-9)
                 for name in NAMES:
-                    torch.testing.assert_close(snapshots[number][name][i], W[name], rtol=1e-8, atol=1e-12)
+                    torch.testing.assert_close(
+                        snapshots[number][name][i], W[name], rtol=1e-8, atol=1e-12
+                    )
         for seed, found in zip(SEEDS, descents, strict=True):
             time = rise(found)
             if time is not None:
-                wanted.append({"seed": seed, "log10_init_scale": scale, "time": time, **forecast(seed, scale)})
+                wanted.append(
+                    {"seed": seed, "log10_init_scale": scale, "time": time, **forecast(seed, scale)}
+                )
     rises = pd.read_parquet(tmp_path / "rises")
     assert {row["seed"] for row in wanted if row["log10_init_scale"] == -2} == {5}
     pd.testing.assert_frame_equal(
         rises.sort_values(["log10_init_scale", "seed"], ignore_index=True),
-        pd.DataFrame(wanted).sort_values(["log10_init_scale", "seed"], ignore_index=True)[list(rises.columns)],
+        pd.DataFrame(wanted).sort_values(["log10_init_scale", "seed"], ignore_index=True)[
+            list(rises.columns)
+        ],
         rtol=1e-8,
         check_dtype=False,
     )
@@ -144,14 +181,29 @@ def test_every_snapshot_loss_and_rise_is_that_of_descent_by_automatic_differenti
 def test_descent_that_overflows_names_its_learning_rate_and_the_step(stage, tmp_path):
     params = {**PARAMS, "learning_rate": 1e6, "rescaled_end": 1e7}
     with pytest.raises(InputError, match=r"learning_rate: .*stays finite, got 1e\+06 \(step \d+\)"):
-        stage("gradual_rank.full_weights", {SECTION: params}, SECTION, tmp_path / "runs", tmp_path / "rises")
+        stage(
+            "gradual_rank.full_weights",
+            {SECTION: params},
+            SECTION,
+            tmp_path / "runs",
+            tmp_path / "rises",
+        )
     assert files(tmp_path) == ["params.yaml"]
 
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
-    [("n_seeds", 0, "n_seeds: wanted a number in"), ("log10_init_scales", [], "init_scales: wanted at least one, got")],
+    [
+        ("n_seeds", 0, "n_seeds: wanted a number in"),
+        ("log10_init_scales", [], "init_scales: wanted at least one, got"),
+    ],
 )
 def test_without_a_seed_or_a_scale_there_is_nothing_to_train(stage, tmp_path, name, value, message):
     with pytest.raises(InputError, match=message):
-        stage("gradual_rank.full_weights", {SECTION: {**PARAMS, name: value}}, SECTION, tmp_path / "r", tmp_path / "s")
+        stage(
+            "gradual_rank.full_weights",
+            {SECTION: {**PARAMS, name: value}},
+            SECTION,
+            tmp_path / "r",
+            tmp_path / "s",
+        )

@@ -13,7 +13,10 @@ HEADER = [
     "name", "n_seeds", "first_seed", "n_samples", "seq_len", "d_model", "n_layers", "n_heads", "d_mlp", "frames",
     "teacher", "start", "n_times",
 ]  # fmt: skip
-HEADS = {"one": (2, 6, 3, 4, 2, "gaussian"), "two": (1, 0, 2, 3, 3, "uniform")}  # sizes, and the law of the teacher
+HEADS = {
+    "one": (2, 6, 3, 4, 2, "gaussian"),
+    "two": (1, 0, 2, 3, 3, "uniform"),
+}  # sizes, and the law of the teacher
 TABLE = [
     ["one", 2, 6, 3, 4, 2, "", "", "", "", "gaussian", "uniform", "[1, 2]"],
     ["two", 1, 0, 2, 3, 3, "", "", "", "", "uniform", "gaussian", "[]"],
@@ -68,12 +71,16 @@ def test_a_task_holds_the_draws_of_its_seeds_and_the_answers_of_their_teachers(s
         assert task["seeds"].tolist() == seeds
         assert {len(tensor) for tensor in task.values()} == {n_seeds}
         for i, seed in enumerate(seeds):
-            X = torch.randn((n_samples, seq_len, d), generator=generator(seed, "tokens"), dtype=torch.float64)
+            X = torch.randn(
+                (n_samples, seq_len, d), generator=generator(seed, "tokens"), dtype=torch.float64
+            )
             u, v = pair(law, 2 * d, seed, "teacher")
             start = pair({"gaussian": "uniform", "uniform": "gaussian"}[law], 2 * d, seed, "start")
             assert torch.equal(task["X"][i], X)
             torch.testing.assert_close(task["teacher"][i], u * v, rtol=1e-14, atol=1e-16)
-            torch.testing.assert_close(torch.stack([task["u"][i], task["v"][i]]), start, rtol=1e-13, atol=1e-15)
+            torch.testing.assert_close(
+                torch.stack([task["u"][i], task["v"][i]]), start, rtol=1e-13, atol=1e-15
+            )
             Y = torch.stack([head(sequence, u * v) for sequence in X])
             torch.testing.assert_close(task["Y"][i], Y, rtol=1e-11, atol=1e-13)
 
@@ -86,7 +93,9 @@ def test_a_transformer_has_frames_and_frozen_blocks_and_adds_what_its_heads_say(
         assert (frames.shape, W_1.shape, W_2.shape) == (
             (n_layers, n_heads, 2, 2), (n_layers, 2, d_mlp), (n_layers, d_mlp, 2)
         )  # fmt: skip
-        torch.testing.assert_close(frames @ frames.mT, torch.eye(2).double().expand(n_layers, n_heads, 2, 2))
+        torch.testing.assert_close(
+            frames @ frames.mT, torch.eye(2).double().expand(n_layers, n_heads, 2, 2)
+        )
         assert torch.equal(frames[:, 0], frames[:, 1]) == (name == "bound")
         for X, Y in zip(task["X"][0], task["Y"][0], strict=True):
             for layer in range(n_layers):
@@ -105,13 +114,17 @@ def test_what_a_line_leaves_empty_is_as_usual(stage, tmp_path):
     found = make(stage, tmp_path, [line, *others], **usual)
     whole = make(stage, tmp_path, [[first[0], 1, *first[2:]], *others])
     assert found["one"].keys() == whole["one"].keys()
-    assert all(torch.equal(found[name][key], whole[name][key]) for name in whole for key in whole[name])
+    assert all(
+        torch.equal(found[name][key], whole[name][key]) for name in whole for key in whole[name]
+    )
 
 
 def test_a_task_without_seeds_is_refused(stage, tmp_path):
     rows = [[*TABLE[0]], [*TABLE[1]]]
     rows[1][1] = 0
-    with pytest.raises(InputError, match=r"problems\.tsv: line 4, column n_seeds: wanted a number in .*, got 0"):
+    with pytest.raises(
+        InputError, match=r"problems\.tsv: line 4, column n_seeds: wanted a number in .*, got 0"
+    ):
         make(stage, tmp_path, rows)
     assert files(tmp_path) == ["params.yaml", "problems.tsv"]
 

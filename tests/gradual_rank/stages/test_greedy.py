@@ -28,12 +28,19 @@ TASKS = {"small": ([6, 2], (3, 2, 2), [9, 36]), "paper": ([4], (4, 3, 2), [39])}
 @pytest.fixture
 def toys(tmp_path):
     """Seeds that tell a drop, an early end and no end apart; the targets are no head's."""
-    return {name: draw_toy(tmp_path / f"t/{name}.safetensors", *task, 0.3) for name, task in TASKS.items()}
+    return {
+        name: draw_toy(tmp_path / f"t/{name}.safetensors", *task, 0.3)
+        for name, task in TASKS.items()
+    }
 
 
 def run(stage, tmp_path, params, **solver):
     """The tables of the stage."""
-    sections = {"a.b": {"stop_loss": STOP_LOSS}, "a.adapter": ADAPTER, "a.solver": {**SOLVER, **solver}}
+    sections = {
+        "a.b": {"stop_loss": STOP_LOSS},
+        "a.adapter": ADAPTER,
+        "a.solver": {**SOLVER, **solver},
+    }
     sections |= {"a.studied": "small", "a.usual": {"max_stages": 7}}
     problems = write_problems(tmp_path / "problems.tsv", params)
     stage("gradual_rank.greedy", sections, *sections, problems, tmp_path / "t", tmp_path / "p")
@@ -75,20 +82,27 @@ def check_stages(tables, toys):
         found = tables[f"{name}_stages"]
         wanted = [stages_of(toy, i, PARAMS[name]) for i in range(len(toy["seeds"]))]
         seeds = toy["seeds"].tolist()
-        assert found["seed"].tolist() == [seed for seed, kept in zip(seeds, wanted, strict=True) for _ in kept]
+        assert found["seed"].tolist() == [
+            seed for seed, kept in zip(seeds, wanted, strict=True) for _ in kept
+        ]
         assert found["stage"].tolist() == [k for kept in wanted for k in range(len(kept))]
         flat = [(i, row) for i, kept in enumerate(wanted) for row in kept]
         for key in ("coordinate", "sign"):
             assert found[key].tolist() == [row[key] for _, row in flat]
         for key in ("time", "next_time", "gap", "loss"):
             np.testing.assert_allclose(found[key], [row[key] for _, row in flat], rtol=1e-7)
-        assert [list(dropped) for dropped in found["dropped"]] == [row["dropped"] for _, row in flat]
+        assert [list(dropped) for dropped in found["dropped"]] == [
+            row["dropped"] for _, row in flat
+        ]
         assert {dropped.dtype.kind for dropped in found["dropped"]} == {"i"}
         assert found["n_dropped"].tolist() == [len(row["dropped"]) for _, row in flat]
         largest = max(np.abs(row["g"]).max() for _, row in flat)
         for key in ("g", "charge"):
             np.testing.assert_allclose(
-                np.stack(found[key]), [row[key] for _, row in flat], rtol=1e-6, atol=1e-9 * max(1, largest)
+                np.stack(found[key]),
+                [row[key] for _, row in flat],
+                rtol=1e-6,
+                atol=1e-9 * max(1, largest),
             )
         p = np.array([row["p"] for _, row in flat])
         np.testing.assert_allclose(np.stack(found["p"]), p, rtol=1e-7)
@@ -118,7 +132,9 @@ def check_stages(tables, toys):
     lasts = tables["small_stages"].groupby("seed", sort=False)["stage"].max()
     assert lasts.to_dict() == {6: 3, 2: 2}  # ended by the number of stages, and by the loss
     assert tables["small_stages"]["dropped"].map(list).tolist()[3] == [2]
-    assert tables["paper_stages"]["next_time"].tolist()[-1] == math.inf  # by having nothing left to learn
+    assert (
+        tables["paper_stages"]["next_time"].tolist()[-1] == math.inf
+    )  # by having nothing left to learn
 
 
 def events_of(toys, name, tables):
@@ -130,7 +146,10 @@ def events_of(toys, name, tables):
         for scale in params["forecast_scales"]:
             start = Start(toys[name]["u"][i].numpy(), toys[name]["v"][i].numpy(), scale)
             end = last * (-scale * math.log(10) + SOLVER["margin"])
-            yield from ((seed, scale, *event) for event in staged_events(loss, start, end, SOLVER["threshold"]))
+            yield from (
+                (seed, scale, *event)
+                for event in staged_events(loss, start, end, SOLVER["threshold"])
+            )
 
 
 def check_events(tables, toys):
@@ -148,7 +167,9 @@ def check_events(tables, toys):
 
 def test_the_stages_and_the_events_are_those_of_scipy(stage, tmp_path, toys):
     tables = run(stage, tmp_path, PARAMS)
-    written = [f"{name}_{kind}.parquet" for name in ("paper", "small") for kind in ("events", "stages")]
+    written = [
+        f"{name}_{kind}.parquet" for name in ("paper", "small") for kind in ("events", "stages")
+    ]
     assert files(tmp_path / "p") == ["forecast.parquet", *written]
     check_stages(tables, toys)
     check_events(tables, toys)
@@ -159,7 +180,12 @@ def run_shortly(stage, tmp_path, scales=(-1,), **solver):
     for name in TASKS:
         draw_toy(tmp_path / f"t/{name}.safetensors", [2], (3, 2, 2), [36], 0.3)
     quick = {**SMALL, "max_stages": 2, "forecast_scales": [-1]}
-    return run(stage, tmp_path, {"small": {**quick, "forecast_scales": list(scales)}, "paper": quick}, **solver)
+    return run(
+        stage,
+        tmp_path,
+        {"small": {**quick, "forecast_scales": list(scales)}, "paper": quick},
+        **solver,
+    )
 
 
 def test_a_table_without_events_has_its_columns(stage, tmp_path):
@@ -174,9 +200,13 @@ def test_more_events_than_are_allowed_end_in_an_error(stage, tmp_path):
         run_shortly(stage, tmp_path, max_events=1)
 
 
-@pytest.mark.parametrize(("name", "got"), [("kick", 1e-9), ("rtol", 0), ("curvature_share", 1.5), ("max_events", 0)])
+@pytest.mark.parametrize(
+    ("name", "got"), [("kick", 1e-9), ("rtol", 0), ("curvature_share", 1.5), ("max_events", 0)]
+)
 def test_a_solver_out_of_range_is_refused(stage, tmp_path, name, got):
-    with pytest.raises(InputError, match=rf"a\.solver: {name}: wanted a number in \(.*\], got {got}"):
+    with pytest.raises(
+        InputError, match=rf"a\.solver: {name}: wanted a number in \(.*\], got {got}"
+    ):
         run_shortly(stage, tmp_path, **{name: got})
 
 
@@ -184,7 +214,10 @@ def test_a_problem_more_is_a_line_and_costs_the_others_nothing(stage, tmp_path, 
     """What was computed for the other problems is read from scratch: the same tables, by no call of the algorithm."""
     before = run(stage, tmp_path, PARAMS)
     begun = []
-    monkeypatch.setattr("stages.gradual_rank.greedy.greedy", lambda loss, size, **how: begun.append(size) or iter(()))
+    monkeypatch.setattr(
+        "stages.gradual_rank.greedy.greedy",
+        lambda loss, size, **how: begun.append(size) or iter(()),
+    )
     draw_toy(tmp_path / "t/new.safetensors", [3], (3, 2, 2), [36], 0.3)
     after = run(stage, tmp_path, PARAMS)
     assert begun == []

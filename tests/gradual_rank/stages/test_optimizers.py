@@ -60,7 +60,9 @@ def task(seed, rank, n_samples, noise=0.0):
     )
     Y = output(X, *products)
     if noise:
-        Y = Y + noise * Y.std() * torch.randn(Y.shape, generator=generator(seed, "noise"), dtype=torch.float64)
+        Y = Y + noise * Y.std() * torch.randn(
+            Y.shape, generator=generator(seed, "noise"), dtype=torch.float64
+        )
     return X, Y, X_test, output(X_test, *products)
 
 
@@ -78,13 +80,18 @@ def trained(name, X, Y, seed, scale, longer=1, of_Q=1.0):
 
     W_Q and W_O begin `of_Q` times as large as the others.
     """
-    W = {key: 10**scale * (of_Q if key in ("W_Q", "W_O") else 1) * w for key, w in four(seed, "full start").items()}
+    W = {
+        key: 10**scale * (of_Q if key in ("W_Q", "W_O") else 1) * w
+        for key, w in four(seed, "full start").items()
+    }
     W = {key: w.requires_grad_() for key, w in W.items()}
     adam = torch.optim.Adam(list(W.values()), lr=1.0)
     time, found = 0.0, []
     for rate in [*rates(name, scale, longer), 0.0]:
         loss = (output(X, W["W_K"] @ W["W_Q"].T, W["W_V"] @ W["W_O"].T) - Y).square().mean()
-        found.append((time, float(loss.detach()), {key: w.detach().clone() for key, w in W.items()}))
+        found.append(
+            (time, float(loss.detach()), {key: w.detach().clone() for key, w in W.items()})
+        )
         adam.zero_grad()
         loss.backward()
         adam.param_groups[0]["lr"] = rate
@@ -129,7 +136,9 @@ def test_courses_rows_and_test_losses_are_those_of_automatic_differentiation(tab
         cell = {key: row[key] for key in ("optimizer", "teacher_rank", "log10_init_scale", "seed")}
         X, Y, *_ = task(row["seed"], row["teacher_rank"], 9)
         steps = trained(row["optimizer"], X, Y, row["seed"], row["log10_init_scale"])
-        own = courses[np.logical_and.reduce([courses[key] == value for key, value in cell.items()])].sort_values("step")
+        own = courses[
+            np.logical_and.reduce([courses[key] == value for key, value in cell.items()])
+        ].sort_values("step")
         assert own["step"].tolist() == list(range(len(steps)))  # so few are all kept
         for look, (time, _, W) in zip(own.to_dict("records"), steps, strict=True):
             assert look["time"] == pytest.approx(time, abs=1e-12)
@@ -147,7 +156,10 @@ def test_the_weights_are_kept_as_a_run_of_each_training(tables, tmp_path):
         cell = run.layout.cell
         name, scale = cell["optimizer"], cell["log10_init_scale"]
         assert (run.layout.seeds, run.layout.products["W_VO"]) == ([5, 6], ["W_V", "W_O"])
-        assert run.folder.name == f"optimizer={name},teacher_rank={cell['teacher_rank']},log10_init_scale={scale:g}"
+        assert (
+            run.folder.name
+            == f"optimizer={name},teacher_rank={cell['teacher_rank']},log10_init_scale={scale:g}"
+        )
         for n, seed in enumerate(SEEDS):
             X, Y, *_ = task(seed, cell["teacher_rank"], 9)
             steps = trained(name, X, Y, seed, scale)
@@ -155,8 +167,12 @@ def test_the_weights_are_kept_as_a_run_of_each_training(tables, tmp_path):
             assert (own["step"].iloc[0], own["step"].iloc[-1], len(own)) == (0, len(steps) - 1, 9)
             for row in own.to_dict("records"):
                 time, loss, W = steps[row["step"]]
-                assert (row["time"], row["loss"]) == pytest.approx((time, loss / steps[0][1]), rel=1e-5, abs=1e-12)
-                assert row["rescaled_time"] == pytest.approx(time / (-scale * math.log(10)), abs=1e-12)
+                assert (row["time"], row["loss"]) == pytest.approx(
+                    (time, loss / steps[0][1]), rel=1e-5, abs=1e-12
+                )
+                assert row["rescaled_time"] == pytest.approx(
+                    time / (-scale * math.log(10)), abs=1e-12
+                )
                 found = run.weights(row["snapshot"])
                 for key in NAMES:
                     np.testing.assert_allclose(found[key][n], W[key], rtol=1e-5, atol=1e-9)
@@ -164,13 +180,18 @@ def test_the_weights_are_kept_as_a_run_of_each_training(tables, tmp_path):
                 ("optimizer", name), ("teacher_rank", cell["teacher_rank"]), ("log10_init_scale", scale), ("seed", seed)
             )])].to_dict("records")  # fmt: skip
             first, last = steps[0][2], steps[-1][2]
-            assert of["square_change_KQ"] == pytest.approx(square_change(first, last, "W_K", "W_Q"), rel=1e-4)
+            assert of["square_change_KQ"] == pytest.approx(
+                square_change(first, last, "W_K", "W_Q"), rel=1e-4
+            )
 
 
 def square_change(before, after, P, Q):
     """The change of PᵀP - QᵀQ over that of the sum."""
     change = [after[key].T @ after[key] - before[key].T @ before[key] for key in (P, Q)]
-    return float(torch.linalg.matrix_norm(change[0] - change[1]) / torch.linalg.matrix_norm(change[0] + change[1]))
+    return float(
+        torch.linalg.matrix_norm(change[0] - change[1])
+        / torch.linalg.matrix_norm(change[0] + change[1])
+    )
 
 
 def check_conserved(conserved):
@@ -183,7 +204,9 @@ def check_conserved(conserved):
         assert row["reached"] == (ended is not None)
         last = steps[-1 if ended is None else ended][2]
         for product, pair in (("KQ", ("W_K", "W_Q")), ("VO", ("W_V", "W_O"))):
-            assert row[f"square_change_{product}"] == pytest.approx(square_change(steps[0][2], last, *pair), rel=1e-4)
+            assert row[f"square_change_{product}"] == pytest.approx(
+                square_change(steps[0][2], last, *pair), rel=1e-4
+            )
 
 
 def reached(time, values, bar):
@@ -197,7 +220,9 @@ def reached(time, values, bar):
 def check_row(row, steps):
     """What the row says of the course."""
     time, loss = [step[0] for step in steps], [step[1] for step in steps]
-    KQ, VO = (np.stack([sigma(W, *pair) for *_, W in steps]) for pair in (("W_K", "W_Q"), ("W_V", "W_O")))
+    KQ, VO = (
+        np.stack([sigma(W, *pair) for *_, W in steps]) for pair in (("W_K", "W_Q"), ("W_V", "W_O"))
+    )
     half = next((k for k, one in enumerate(loss) if one <= loss[0] / 2), -1)
     stable = [(values**2).sum() / values[0] ** 2 for values in VO]
     counted, of_keys = (values.T[values[-1] > PARAMS["significant"]] for values in (VO, KQ))
@@ -208,7 +233,8 @@ def check_row(row, steps):
     in_turn = itertools.pairwise(sorted(zip(ended, begun, strict=True)))
     apart = [begin >= end for (end, _), (_, begin) in in_turn]
     growth = [
-        np.diff(np.interp([0.05, 0.15], time, [np.linalg.svd(W[key])[1][k] for *_, W in steps]))[0] / 0.1
+        np.diff(np.interp([0.05, 0.15], time, [np.linalg.svd(W[key])[1][k] for *_, W in steps]))[0]
+        / 0.1
         for key, k in itertools.product(("W_V", "W_O"), range(len(counted)))
     ]
     wanted = {
@@ -225,12 +251,18 @@ def check_row(row, steps):
         "slope_most": max(growth, default=math.nan),
         "plateau": plateau(time, loss),
     }
-    assert {name: row[name] for name in wanted} == pytest.approx(wanted, rel=1e-4, abs=1e-9, nan_ok=True)
+    assert {name: row[name] for name in wanted} == pytest.approx(
+        wanted, rel=1e-4, abs=1e-9, nan_ok=True
+    )
     X, Y, *_ = task(row["seed"], row["teacher_rank"], 9)
     W_VO = torch.zeros(D, D, dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad((X.mean(-2, keepdim=True).expand_as(X) @ W_VO - Y).square().mean(), W_VO)
+    (slope,) = torch.autograd.grad(
+        (X.mean(-2, keepdim=True).expand_as(X) @ W_VO - Y).square().mean(), W_VO
+    )
     rate = RATES[row["optimizer"]]
-    assert row["growth"] == pytest.approx(math.log1p(rate * np.linalg.svd(slope)[1][0]) / rate, rel=1e-9)
+    assert row["growth"] == pytest.approx(
+        math.log1p(rate * np.linalg.svd(slope)[1][0]) / rate, rel=1e-9
+    )
 
 
 def order(last, ended):
@@ -255,23 +287,33 @@ def check_few(tables):
         steps = trained(row["optimizer"], X, Y, row["seed"], -1, 2 if row["noise"] else 1)
         tested = [
             float(
-                (output(X_test, W["W_K"] @ W["W_Q"].T, W["W_V"] @ W["W_O"].T) - Y_test).square().mean()
+                (output(X_test, W["W_K"] @ W["W_Q"].T, W["W_V"] @ W["W_O"].T) - Y_test)
+                .square()
+                .mean()
                 / Y_test.square().mean()
             )
             for *_, W in steps
         ]
         own = paths[
-            (paths["seed"] == row["seed"]) & (paths["optimizer"] == row["optimizer"]) & (paths["noise"] == row["noise"])
+            (paths["seed"] == row["seed"])
+            & (paths["optimizer"] == row["optimizer"])
+            & (paths["noise"] == row["noise"])
         ]
         np.testing.assert_allclose(own.sort_values("step")["test_loss"], tested, rtol=1e-5)
         np.testing.assert_allclose(
             own.sort_values("step")["loss"], [one / steps[0][1] for _, one, _ in steps], rtol=1e-5
         )
         assert row["best_test_loss"] == pytest.approx(min(tested), rel=1e-5)
-        assert (row["last_test_loss"], row["loss"]) == pytest.approx((tested[-1], steps[-1][1] / steps[0][1]), rel=1e-5)
+        assert (row["last_test_loss"], row["loss"]) == pytest.approx(
+            (tested[-1], steps[-1][1] / steps[0][1]), rel=1e-5
+        )
         W = steps[-1][2]
-        assert row["effective_rank_KQ"] == pytest.approx(effective(sigma(W, "W_K", "W_Q")), rel=1e-5)
-        assert row["effective_rank_VO"] == pytest.approx(effective(sigma(W, "W_V", "W_O")), rel=1e-5)
+        assert row["effective_rank_KQ"] == pytest.approx(
+            effective(sigma(W, "W_K", "W_Q")), rel=1e-5
+        )
+        assert row["effective_rank_VO"] == pytest.approx(
+            effective(sigma(W, "W_V", "W_O")), rel=1e-5
+        )
 
 
 @pytest.mark.parametrize(
@@ -283,7 +325,13 @@ def test_params_that_make_no_training_are_refused(stage, tmp_path, change, messa
     (tmp_path / "optimizers.tsv").write_text(TABLE)
     sections = {SECTION: PARAMS | change, HEAD: SIZES}
     with pytest.raises(InputError, match=message):
-        stage("gradual_rank.optimizers", sections, SECTION, HEAD, *(tmp_path / name for name in PLACES))
+        stage(
+            "gradual_rank.optimizers",
+            sections,
+            SECTION,
+            HEAD,
+            *(tmp_path / name for name in PLACES),
+        )
 
 
 STEPS = "rescaled_end, learning_rate, n_steps, noisy_longer: wanted an end that takes at most 1000000 steps, got"
@@ -294,14 +342,26 @@ STEPS = "rescaled_end, learning_rate, n_steps, noisy_longer: wanted an end that 
     [
         ("gd\tslopes\t1e-9\t10\t2\t0", {}, f"gd: {STEPS} 4605170196 "),
         ("gd\tslopes\t0.3\t10\t1e6\t0", {}, f"gd: {STEPS} 7675294 "),
-        ("own\tsigns\t0.01\t900000\t0\t0", {}, f"own: {STEPS} 1800000 "),  # only where targets are noisy
+        (
+            "own\tsigns\t0.01\t900000\t0\t0",
+            {},
+            f"own: {STEPS} 1800000 ",
+        ),  # only where targets are noisy
         ("own\tsigns\t0.01\t10000\t0\t0", {"noisy_longer": 1000}, f"own: {STEPS} 10000000 "),
     ],
 )
-def test_more_than_a_million_steps_are_refused_before_any_training(stage, tmp_path, line, change, said):
+def test_more_than_a_million_steps_are_refused_before_any_training(
+    stage, tmp_path, line, change, said
+):
     """By the names of the params: those of the end over the rate, and the factor of the noisy ones."""
     (tmp_path / "optimizers.tsv").write_text(TABLE.splitlines()[1] + f"\n{line}\n")
     sections = {SECTION: PARAMS | change, HEAD: SIZES}
     with pytest.raises(InputError, match=said):
-        stage("gradual_rank.optimizers", sections, SECTION, HEAD, *(tmp_path / name for name in PLACES))
+        stage(
+            "gradual_rank.optimizers",
+            sections,
+            SECTION,
+            HEAD,
+            *(tmp_path / name for name in PLACES),
+        )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["optimizers.tsv", "params.yaml"]

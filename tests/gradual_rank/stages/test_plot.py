@@ -42,15 +42,36 @@ def made_tables():
             for k, (time, coordinate, sign) in enumerate(JOINS[problem]):
                 last = k + 1 == len(JOINS[problem])
                 following = math.inf if last else late * JOINS[problem][k + 1][0]
-                row = {"seed": seed, "stage": k, "time": late * time, "next_time": following, "coordinate": coordinate}
-                row |= {"gap": math.inf if last else following * draw.uniform(), "sign": sign, "dropped": []}
-                row |= {"loss": draw.uniform(), "learning_rate_limit": draw.uniform(1, 3) if k > 1 else math.inf}
+                row = {
+                    "seed": seed,
+                    "stage": k,
+                    "time": late * time,
+                    "next_time": following,
+                    "coordinate": coordinate,
+                }
+                row |= {
+                    "gap": math.inf if last else following * draw.uniform(),
+                    "sign": sign,
+                    "dropped": [],
+                }
+                row |= {
+                    "loss": draw.uniform(),
+                    "learning_rate_limit": draw.uniform(1, 3) if k > 1 else math.inf,
+                }
                 row |= {"strictness_products": draw.uniform(), "strictness_weights": draw.uniform()}
-                row |= {"residual": draw.uniform(), "n_active": k, "n_dropped": int((seed, k) == (2, 3))}
+                row |= {
+                    "residual": draw.uniform(),
+                    "n_active": k,
+                    "n_dropped": int((seed, k) == (2, 3)),
+                }
                 row["dropped"] = np.array([1] if row["n_dropped"] else [], np.int64)
-                stages.append({**row, "p": draw.normal(0, 1, size), "charge": draw.uniform(-1, 1, size)})
+                stages.append(
+                    {**row, "p": draw.normal(0, 1, size), "charge": draw.uniform(-1, 1, size)}
+                )
                 for scale in (-1.0, -8.0, -64.0) if k and k < 4 else ():
-                    found = {name: draw.uniform(1, 30) for name in ("measured", "finite", "flipped")}
+                    found = {
+                        name: draw.uniform(1, 30) for name in ("measured", "finite", "flipped")
+                    }
                     found |= {"finite": math.nan} if scale == -64 else {}  # was not forecast
                     found |= {"flipped": math.inf, "measured": math.inf} if k == 2 else {}
                     found["flipped_scale"] = -8.0
@@ -59,12 +80,26 @@ def made_tables():
                     timed.append({"seed": seed, "stage": k, "log10_init_scale": scale, **found})
             for scale in (-1.0, -4.0, -8.0, -16.0):
                 row = {"seed": seed, "log10_init_scale": scale, "log_scale": -scale * math.log(10)}
-                row |= {name: draw.uniform(0.001, 0.4) for name in ("time_error_median", "order_agreement")}
-                row |= {"plateau_loss_error": {-1.0: 0.3, -4.0: 0.015, -8.0: 2e-3, -16.0: 1e-5}[scale] * (2 + seed) / 8}
-                row |= {name: draw.uniform(0.001, 0.4) for name in ("final_product_error", "finite_error_median")}
+                row |= {
+                    name: draw.uniform(0.001, 0.4)
+                    for name in ("time_error_median", "order_agreement")
+                }
+                row |= {
+                    "plateau_loss_error": {-1.0: 0.3, -4.0: 0.015, -8.0: 2e-3, -16.0: 1e-5}[scale]
+                    * (2 + seed)
+                    / 8
+                }
+                row |= {
+                    name: draw.uniform(0.001, 0.4)
+                    for name in ("final_product_error", "finite_error_median")
+                }
                 names = ("plateau_product_error", "finite_error_max", "same", "constant", "ratio")
                 row |= {name: draw.uniform(0.001, 0.4) for name in names}
-                row |= {"finite_error_median": math.nan} if scale == -16 or (seed, scale) == (2, -8) else {}
+                row |= (
+                    {"finite_error_median": math.nan}
+                    if scale == -16 or (seed, scale) == (2, -8)
+                    else {}
+                )
                 errors.append(row)
         trajectories = [
             {
@@ -76,12 +111,20 @@ def made_tables():
             }
             for scale, time in itertools.product(SCALES[problem], (0.0, 6.5 - scale, 11.0 - scale))
         ]
-        made[f"{problem}_stages"], made[f"{problem}_activations"] = shuffled(stages, draw), shuffled(timed, draw)
-        made[f"{problem}_errors"], made[f"{problem}_trajectories"] = shuffled(errors, draw), trajectories
+        made[f"{problem}_stages"], made[f"{problem}_activations"] = (
+            shuffled(stages, draw),
+            shuffled(timed, draw),
+        )
+        made[f"{problem}_errors"], made[f"{problem}_trajectories"] = (
+            shuffled(errors, draw),
+            trajectories,
+        )
     made |= heads(draw)
     for table in ("stages", "activations", "errors", "trajectories"):
         names = [name for name in PROBLEMS if f"{name}_{table}" in made]
-        made[table] = [{**row, "problem": name} for name in names for row in made[f"{name}_{table}"]]
+        made[table] = [
+            {**row, "problem": name} for name in names for row in made[f"{name}_{table}"]
+        ]
     made["problems"] = [
         {"name": name, "d_model": d, "n_layers": layers, "n_heads": n, "drawn": name in SHOWN,
          "studied": name == "small"}
@@ -107,17 +150,33 @@ def made_tables():
          **{name: draw.uniform(4, 10) for name in ("limit", "finite", "stepped")}}
         for seed, scale in itertools.product((5, 7), (-4.0, -16.0))
     ]  # fmt: skip
-    made["full_ratios"] = [{"seed": seed, **{name: draw.uniform(1, 3) for name in RATIOS}} for seed in (5, 7, 9)]
+    made["full_ratios"] = [
+        {"seed": seed, **{name: draw.uniform(1, 3) for name in RATIOS}} for seed in (5, 7, 9)
+    ]
     made["path_ends"] = [
         {"kind": kind, "noise": noise, "seed": seed, "distance": draw.uniform(1e-4, 1)}
-        for kind, noise, seed in itertools.product(("rise", "random"), ("balanced", "independent"), (5, 7, 9))
+        for kind, noise, seed in itertools.product(
+            ("rise", "random"), ("balanced", "independent"), (5, 7, 9)
+        )
     ]
     made["ranks"] = [
-        {"seed": seed, "log10_init_scale": scale, "rescaled_time": time, **counts(draw, "measured", "finite", "limit")}
-        for seed, scale, time in itertools.product((7, 5), (-32.0, -1.0, -2.0, -4.0, -8.0), (0.0, 3.0, 7.0))
+        {
+            "seed": seed,
+            "log10_init_scale": scale,
+            "rescaled_time": time,
+            **counts(draw, "measured", "finite", "limit"),
+        }
+        for seed, scale, time in itertools.product(
+            (7, 5), (-32.0, -1.0, -2.0, -4.0, -8.0), (0.0, 3.0, 7.0)
+        )
     ]
     made["forecast"] = [
-        {"seed": seed, "log10_init_scale": scale, "time": time, **counts(draw, "forecast", "measured")}
+        {
+            "seed": seed,
+            "log10_init_scale": scale,
+            "time": time,
+            **counts(draw, "forecast", "measured"),
+        }
         for seed, scale, time in itertools.product((7, 5), (-4.0, -2.0), (0.0, 30.0, 70.0))
     ]
     made["full_weights"] = shuffled(
@@ -142,7 +201,9 @@ def made_tables():
             "ratio_products": draw.uniform(),
             "ratio_weights": draw.uniform(),
         }
-        for seed, kind, noise in itertools.product((7, 5), ("rise", "random"), ("balanced", "independent"))
+        for seed, kind, noise in itertools.product(
+            (7, 5), ("rise", "random"), ("balanced", "independent")
+        )
     ]
     made["kicks"] = [
         {"seed": 5, "stage": stage, "noise": noise, "error": draw.uniform() if stage else 1e-12}
@@ -241,13 +302,17 @@ def column(rows, name):
 
 
 def shown_stages(made, problem):
-    return sorted(where(made[f"{problem}_stages"], seed=SHOWN[problem]), key=lambda row: row["stage"])
+    return sorted(
+        where(made[f"{problem}_stages"], seed=SHOWN[problem]), key=lambda row: row["stage"]
+    )
 
 
 def steps(stages, end, values):
     """A staircase: each value from its stage's time to the next one's."""
     times = [*column(stages, "time"), max(end, stages[-1]["time"])]
-    return [t for pair in itertools.pairwise(times) for t in pair], [v for value in values for v in (value, value)]
+    return [t for pair in itertools.pairwise(times) for t in pair], [
+        v for value in values for v in (value, value)
+    ]
 
 
 def entries(made, problem, scale, matrix):
@@ -263,14 +328,23 @@ def entries(made, problem, scale, matrix):
 
 def medians(rows, name, label):
     """One line per seed, and their median, against the exponent of the scale; where there is nothing, none."""
-    scales = sorted({row["log10_init_scale"] for row in rows if not math.isnan(row[name])}, reverse=True)
+    scales = sorted(
+        {row["log10_init_scale"] for row in rows if not math.isnan(row[name])}, reverse=True
+    )
     x, middle = [-s for s in scales], []
     for scale in scales:
-        known = [row[name] for row in where(rows, log10_init_scale=scale) if not math.isnan(row[name])]
+        known = [
+            row[name] for row in where(rows, log10_init_scale=scale) if not math.isnan(row[name])
+        ]
         middle.append(statistics.median(known))
     yield label, "-", x, middle
     for seed in sorted({row["seed"] for row in rows}):
-        yield "", "-", x, [where(rows, seed=seed, log10_init_scale=scale)[0][name] for scale in scales]
+        yield (
+            "",
+            "-",
+            x,
+            [where(rows, seed=seed, log10_init_scale=scale)[0][name] for scale in scales],
+        )
 
 
 def shares(values, label, style="-"):
@@ -303,7 +377,10 @@ def assert_drawn(axes, wanted):
 
 def same_data(one, other):
     return all(
-        len(a) == len(b) and np.allclose(np.asarray(a, float), np.asarray(b, float), rtol=1e-9, atol=0, equal_nan=True)
+        len(a) == len(b)
+        and np.allclose(
+            np.asarray(a, float), np.asarray(b, float), rtol=1e-9, atol=0, equal_nan=True
+        )
         for a, b in zip(one[2:], other[2:], strict=True)
     )
 
@@ -329,7 +406,9 @@ def figures(stage, drawn, tmp_path):
     folders = [tmp_path / name for name in ("metrics", "optimizers", "figures")]
     stage("gradual_rank.plot", sections, *sections, *folders)
     assert files(tmp_path / "figures") == sorted(f"{name}.svg" for name in NAMES)
-    return made, {name: drawn[(tmp_path / "figures" / f"{name}.svg").read_bytes()] for name in NAMES}
+    return made, {
+        name: drawn[(tmp_path / "figures" / f"{name}.svg").read_bytes()] for name in NAMES
+    }
 
 
 def test_every_figure_shows_what_stands_in_the_tables(figures):
@@ -362,7 +441,9 @@ def check_figure_2(made, figure):
         for row in where(made["rises"], seed=5, log10_init_scale=-16.0) if k else ():
             wanted.append(("", ":", [row["finite"] / (16 * math.log(10))] * 2, [0, 1]))
         assert_drawn(figure.axes[2 + k], wanted)
-    scales = ["diagonal weights, d = 2, init scale $10^{-8}$"] * 2 + ["full weights, d = 3, init scale $10^{-16}$"] * 2
+    scales = ["diagonal weights, d = 2, init scale $10^{-8}$"] * 2 + [
+        "full weights, d = 3, init scale $10^{-16}$"
+    ] * 2
     assert titles(figure) == scales
 
 
@@ -383,11 +464,21 @@ def check_scales(made, drawn):
                     shown_stages(made, problem),
                 )
                 end = rows[-1]["rescaled_time"]
-                wanted = [("gradient flow", "-", column(rows, "rescaled_time"), column(rows, "loss"))]
-                assert_drawn(axes, [*wanted, ("Algorithm 1", "--", *steps(stages, end, column(stages, "loss")))])
+                wanted = [
+                    ("gradient flow", "-", column(rows, "rescaled_time"), column(rows, "loss"))
+                ]
+                assert_drawn(
+                    axes,
+                    [*wanted, ("Algorithm 1", "--", *steps(stages, end, column(stages, "loss")))],
+                )
             # The paper's first stage is late: its window begins a tenth before it.
-            assert axes.get_xlim() == pytest.approx((0.9 * 20, 1.35 * 24) if problem == "paper" else (0, 1.12 * 9.5))
-        assert [figure.axes[k].get_ylabel().split("\n")[0] for k in (0, 2)] == ["paper: d = 3", "small: d = 2"]
+            assert axes.get_xlim() == pytest.approx(
+                (0.9 * 20, 1.35 * 24) if problem == "paper" else (0, 1.12 * 9.5)
+            )
+        assert [figure.axes[k].get_ylabel().split("\n")[0] for k in (0, 2)] == [
+            "paper: d = 3",
+            "small: d = 2",
+        ]
 
 
 def check_paths(made, drawn):
@@ -409,7 +500,9 @@ def by_problem(made, name, style="-"):
     for problem in PROBLEMS:
         rows = made[f"{problem}_errors"]
         if rows:
-            yield from ((label, style, *data) for label, _, *data in medians(rows, name, LABELS[problem]))
+            yield from (
+                (label, style, *data) for label, _, *data in medians(rows, name, LABELS[problem])
+            )
 
 
 def check_errors(made, figure):
@@ -420,7 +513,10 @@ def check_errors(made, figure):
     law = f"C / log(1 / init scale), C = {C:.2f} (small)", "--", logs / math.log(10), C / logs
     times, finite, order, losses, products, final = figure.axes
     assert_drawn(times, [law, *by_problem(made, "time_error_median")])
-    assert_drawn(finite, [*by_problem(made, "finite_error_median"), *by_problem(made, "finite_error_max", ":")])
+    assert_drawn(
+        finite,
+        [*by_problem(made, "finite_error_median"), *by_problem(made, "finite_error_max", ":")],
+    )
     assert_drawn(order, [("", "--", [0, 1], [1, 1]), *by_problem(made, "order_agreement")])
     for axes, name in (
         (losses, "plateau_loss_error"),
@@ -442,9 +538,15 @@ def check_supports(made, figure):
             left += [(row["stage"], row["n_active"]) for row in rows if row["n_dropped"]]
     assert_drawn(size, wanted)
     assert [tuple(place) for crosses in size.collections for place in crosses.get_offsets()] == left
-    pulls = {problem: column(where(made["departed"], problem=problem), "pull") for problem in PROBLEMS}
+    pulls = {
+        problem: column(where(made["departed"], problem=problem), "pull") for problem in PROBLEMS
+    }
     marks = dict(zip(PROBLEMS, "Dos^", strict=True))
-    points = [("", marks[name], [PROBLEMS.index(name)] * len(found), found) for name, found in pulls.items() if found]
+    points = [
+        ("", marks[name], [PROBLEMS.index(name)] * len(found), found)
+        for name, found in pulls.items()
+        if found
+    ]
     assert_drawn(pull, [("", "--", [0, 1], [0, 0]), *points])
 
 
@@ -454,7 +556,9 @@ def check_charges(made, figure):
     rows, stages = where(made["charges"], log10_init_scale=-8.0), shown_stages(made, "small")
     wanted = []
     for i in range(4):
-        wanted.append(("", "-", column(rows, "rescaled_time"), [1 - row["charge"][i] for row in rows]))
+        wanted.append(
+            ("", "-", column(rows, "rescaled_time"), [1 - row["charge"][i] for row in rows])
+        )
         wanted.append(("", "--", column(stages, "time"), [1 - row["charge"][i] for row in stages]))
     assert_drawn(course, wanted)
     green = [course.lines[2 * i].get_color()[1] for i in (3, 0, 1, 2)]  # as they join
@@ -473,24 +577,40 @@ def check_full(made, figure):
         for n, name in enumerate(("limit", "finite", "stepped"))
     ]  # fmt: skip
     assert_drawn(error, points)
-    for axes, names, more in ((order, RATIOS[:2], [("", "--", [0, 1], [1, 1])]), (rank, RATIOS[2:], [])):
-        assert_drawn(axes, [*more, *(("", "o", [n] * 3, column(made["full_ratios"], x)) for n, x in enumerate(names))])
+    for axes, names, more in (
+        (order, RATIOS[:2], [("", "--", [0, 1], [1, 1])]),
+        (rank, RATIOS[2:], []),
+    ):
+        assert_drawn(
+            axes,
+            [
+                *more,
+                *(("", "o", [n] * 3, column(made["full_ratios"], x)) for n, x in enumerate(names)),
+            ],
+        )
 
 
 def check_heads(made, figure):
     """The products of both transformers from the smallest scale, the loss of the free one, the shares of the tied."""
     free, loss, tied, shares = figure.axes
     for axes, problem in ((free, "free"), (tied, "tied")):
-        rows, stages = where(made[f"{problem}_trajectories"], log10_init_scale=-16.0), made[f"{problem}_stages"]
+        rows, stages = (
+            where(made[f"{problem}_trajectories"], log10_init_scale=-16.0),
+            made[f"{problem}_stages"],
+        )
         times = column(rows, "rescaled_time")
         wanted = [("", "-", times, [row["p"][i] for row in rows]) for i in range(8)]
         wanted += [("", "--", *steps(stages, 9, [row["p"][i] for row in stages])) for i in range(8)]
         assert_drawn(axes, wanted)
         assert axes.get_title().replace("\n", " ") == LABELS[problem]
-    wanted = [("Algorithm 1", "--", *steps(made["free_stages"], 9, column(made["free_stages"], "loss")))]
+    wanted = [
+        ("Algorithm 1", "--", *steps(made["free_stages"], 9, column(made["free_stages"], "loss")))
+    ]
     for scale in (-4.0, -16.0):
         rows = where(made["free_trajectories"], log10_init_scale=scale)
-        wanted.append((f"$10^{{{scale:g}}}$", "-", column(rows, "rescaled_time"), column(rows, "loss")))
+        wanted.append(
+            (f"$10^{{{scale:g}}}$", "-", column(rows, "rescaled_time"), column(rows, "loss"))
+        )
     assert_drawn(loss, wanted)
     wanted = []
     for head, seed in itertools.product((0, 1), (1, 4)):
@@ -507,7 +627,9 @@ def check_assumptions(made, figure):
     wanted = {axes: [] for axes in (gaps, strict, rest)}
     for problem in PROBLEMS:
         stages = made[f"{problem}_stages"]
-        followed = [max(1e-6, row["gap"] / row["next_time"]) for row in stages if math.isfinite(row["gap"])]
+        followed = [
+            max(1e-6, row["gap"] / row["next_time"]) for row in stages if math.isfinite(row["gap"])
+        ]
         wanted[gaps].append(shares(followed, f"{problem}, {len(followed)} stages"))
         later = [row for row in stages if row["stage"] > 0]
         wanted[strict].append(shares(column(later, "strictness_products"), problem))
@@ -515,7 +637,10 @@ def check_assumptions(made, figure):
         wanted[rest].append(shares(column(later, "residual"), problem))
     for axes, lines in wanted.items():
         assert_drawn(axes, lines)
-    wanted = {back: [("", "--", [RETURNED, RETURNED], [0, 1])], risen: [("", "--", [NEAR, NEAR], [0, 1])]}
+    wanted = {
+        back: [("", "--", [RETURNED, RETURNED], [0, 1])],
+        risen: [("", "--", [NEAR, NEAR], [0, 1])],
+    }
     for noise in ("balanced", "independent"):
         rows = where(made["returns"], kind="random", noise=noise)
         wanted[back] += [
@@ -523,13 +648,24 @@ def check_assumptions(made, figure):
             shares(column(rows, "ratio_weights"), f"(u, v), {noise} noise", ":"),
         ]
         wanted[risen].append(
-            shares(column(where(made["path_ends"], kind="rise", noise=noise), "distance"), f"{noise} noise")
+            shares(
+                column(where(made["path_ends"], kind="rise", noise=noise), "distance"),
+                f"{noise} noise",
+            )
         )
     for axes, lines in wanted.items():
         assert_drawn(axes, lines)
     wanted = [("", "--", [NEAR, NEAR], [0, 1])]
-    for noise, label in (("none", "no noise"), ("balanced", "balanced noise"), ("independent", "independent noise")):
-        wanted.append(shares([max(1e-8, x) for x in column(where(made["kicks"], noise=noise), "error")], label))
+    for noise, label in (
+        ("none", "no noise"),
+        ("balanced", "balanced noise"),
+        ("independent", "independent noise"),
+    ):
+        wanted.append(
+            shares(
+                [max(1e-8, x) for x in column(where(made["kicks"], noise=noise), "error")], label
+            )
+        )
     assert_drawn(begun, wanted)
 
 
@@ -537,7 +673,10 @@ def check_ranks(made, figure):
     """Above the head's ranks at three scales below 1e-1, beneath the adapter's; at the right the errors of all."""
     assert len(figure.axes) == 8
     names = {"measured": ("measured", "-"), "finite": ("forecast, finite scale", "--")}
-    names |= {"forecast": ("forecast, finite scale", "--"), "limit": ("Algorithm 1, the limit", ":")}
+    names |= {
+        "forecast": ("forecast, finite scale", "--"),
+        "limit": ("Algorithm 1, the limit", ":"),
+    }
     places = [(0, "ranks", -2.0), (1, "ranks", -8.0), (2, "ranks", -32.0), (4, "forecast", -2.0)]
     for k, table, scale in [*places, (5, "forecast", -4.0)]:
         rows = where(made[table], seed=5, log10_init_scale=scale)
@@ -559,7 +698,9 @@ def check_ranks(made, figure):
             errors = [
                 [
                     statistics.fmean(abs(row[name] - row["measured"]) for row in rows)
-                    for rows in (where(made[table], seed=seed, log10_init_scale=scale) for seed in (7, 5))
+                    for rows in (
+                        where(made[table], seed=seed, log10_init_scale=scale) for seed in (7, 5)
+                    )
                 ]
                 for scale in scales
             ]
@@ -578,7 +719,12 @@ def check_descents(made, figure):
     assert_drawn(
         error,
         [
-            ("", "o", column(where(made["descents"], form=form, share_of_limit=share), "time_error"), [y, y])
+            (
+                "",
+                "o",
+                column(where(made["descents"], form=form, share_of_limit=share), "time_error"),
+                [y, y],
+            )
             for y, (form, share) in enumerate(kinds)
         ],
     )
@@ -586,9 +732,15 @@ def check_descents(made, figure):
     for y, (form, share) in enumerate(kinds):
         rows = column(where(made["descents"], form=form, share_of_limit=share), "drift")
         kept, lost = [x for x in rows if x < math.inf], [1e4 for x in rows if x == math.inf]
-        wanted += [("", mark, found, [y] * len(found)) for mark, found in (("o", kept), ("x", lost)) if found]
+        wanted += [
+            ("", mark, found, [y] * len(found))
+            for mark, found in (("o", kept), ("x", lost))
+            if found
+        ]
     assert_drawn(drift, wanted)
-    assert [label.get_text() for label in error.get_yticklabels()] == [f"{f}, {s:g} of the limit" for f, s in kinds]
+    assert [label.get_text() for label in error.get_yticklabels()] == [
+        f"{f}, {s:g} of the limit" for f, s in kinds
+    ]
     assert error.get_title() == "descent from $10^{-32}$, one point per seed"
     wanted = [("unstable above", "--", [0, 1], [1, 1])]
     for seed in (5, 7):
@@ -600,11 +752,26 @@ def check_descents(made, figure):
     assert edge.get_title() == "one rate, 0.8 of the least limit"
     rows = ["plain, $10^{-32}$", "flow, $10^{-300}$", "flow, $10^{-32}$", "Algorithm 1"]
     assert [label.get_text() for label in example.get_yticklabels()] == rows
-    points = [("o", 1.25, 3), ("o", 67, 3), ("s", 1.5, 2), ("^", 2.75, 1), ("x", 31, 0), ("o", 66, 2)]
-    assert_drawn(example, [("", "--", [67, 67], [0, 1]), *(("", marker, [x], [y]) for marker, x, y in points)])
+    points = [
+        ("o", 1.25, 3),
+        ("o", 67, 3),
+        ("s", 1.5, 2),
+        ("^", 2.75, 1),
+        ("x", 31, 0),
+        ("o", 66, 2),
+    ]
+    assert_drawn(
+        example,
+        [("", "--", [67, 67], [0, 1]), *(("", marker, [x], [y]) for marker, x, y in points)],
+    )
     colors = {line.get_label(): line.get_color() for line in example.lines}
     other = colors["coordinate 3 joins with the other sign"]
-    drawn = {x[0] for line in example.lines for x in [line.get_xdata()] if len(x) and line.get_color() == other}
+    drawn = {
+        x[0]
+        for line in example.lines
+        for x in [line.get_xdata()]
+        if len(x) and line.get_color() == other
+    }
     assert drawn == {67.0, 66.0}
 
 
@@ -612,7 +779,9 @@ def check_stages(made, problem, figure):
     """A row a stage of the shown seed, and its activations at the smallest scale that was forecast."""
     axes = figure.axes[0]
     assert axes.get_title().startswith(f"{problem}: d = {HALF[problem]};")
-    found = {place: cell.get_text().get_text() for place, cell in axes.tables[0].get_celld().items()}
+    found = {
+        place: cell.get_text().get_text() for place, cell in axes.tables[0].get_celld().items()
+    }
     head = [
         "stage",
         "joins",
@@ -623,18 +792,34 @@ def check_stages(made, problem, figure):
         "relative gap",
         "lr limit",
     ]
-    head = [name for name in [*head, "loss / loss at 0", "leaves"] if problem == "small" or "flipped" not in name]
+    head = [
+        name
+        for name in [*head, "loss / loss at 0", "leaves"]
+        if problem == "small" or "flipped" not in name
+    ]
     assert [found[0, k] for k in range(len(head))] == head
     stages = shown_stages(made, problem)[1:]
     assert len(found) == len(head) * (1 + len(stages))
     for row, stage in enumerate(stages, 1):
-        timed = where(made[f"{problem}_activations"], seed=SHOWN[problem], stage=stage["stage"], log10_init_scale=-8.0)
+        timed = where(
+            made[f"{problem}_activations"],
+            seed=SHOWN[problem],
+            stage=stage["stage"],
+            log10_init_scale=-8.0,
+        )
         names = ("finite", "measured", "flipped")[: 3 if problem == "small" else 2]
         times = [timed[0][name] if timed else math.inf for name in names]
-        cells = [str(stage["stage"]), named(stage["coordinate"], problem) + (" +" if stage["sign"] > 0 else " −")]
+        cells = [
+            str(stage["stage"]),
+            named(stage["coordinate"], problem) + (" +" if stage["sign"] > 0 else " −"),
+        ]
         cells += [f"{stage['time']:.2f}", *(f"{t:.2f}" if t < math.inf else "–" for t in times)]
         cells += [f"{stage['gap'] / stage['next_time']:.2%}" if stage["gap"] < math.inf else "–"]
-        cells += [f"{stage['learning_rate_limit']:.3g}" if stage["learning_rate_limit"] < math.inf else "–"]
+        cells += [
+            f"{stage['learning_rate_limit']:.3g}"
+            if stage["learning_rate_limit"] < math.inf
+            else "–"
+        ]
         cells += [f"{stage['loss']:.4f}", ""]  # nothing leaves
         assert [found[row, k] for k in range(len(head))] == cells
 

@@ -122,7 +122,9 @@ def check_paths(tables):
         if method == "weights":
             steps = sign_descent(seed, scale)
             for i in range(2 * D):
-                wanted = np.interp(looks["time"], [t for t, *_ in steps], [one[i] for _, one, _ in steps])
+                wanted = np.interp(
+                    looks["time"], [t for t, *_ in steps], [one[i] for _, one, _ in steps]
+                )
                 np.testing.assert_allclose(p[:, i], wanted, rtol=1e-6, atol=1e-12)
         else:  # many small steps of the signed roots
             g, q, rate = head(seed)[0], torch.zeros(2 * D, dtype=torch.float64), 1e-3
@@ -169,17 +171,25 @@ def check_diagonal(diagonal):
             u, v, n = u + 0.5 * v * slope, v + 0.5 * u * slope, n + 1
         assert rows.loc[seed, "rank_early"] == count
         for power, name in ((1, "lengths_kept"), (2, "squares_kept")):
-            before, after = ((a.abs() ** power - b.abs() ** power).abs() for a, b in (1e-4 * start, (u, v)))
+            before, after = (
+                (a.abs() ** power - b.abs() ** power).abs() for a, b in (1e-4 * start, (u, v))
+            )
             assert rows.loc[seed, name] == pytest.approx(float((after / before).median()), rel=1e-5)
     for row in diagonal[diagonal["optimizer"] == "sign"].to_dict("records"):
         loss, steps = head(row["seed"])[1], sign_descent(row["seed"], row["log10_init_scale"])
         times, path = [time for time, *_ in steps], np.stack([p for _, p, _ in steps])
         begin = loss(torch.zeros(2 * D, dtype=torch.float64))
-        early = [n for n in range(0, len(steps), 5) if loss(torch.from_numpy(path[n])) <= 0.9 * begin]
+        early = [
+            n for n in range(0, len(steps), 5) if loss(torch.from_numpy(path[n])) <= 0.9 * begin
+        ]
         assert row["rank_early"] == ((np.abs(path[early[0]]) > LEARNED).sum() if early else -1)
         ended = [times[int(np.argmax(np.abs(p) >= 0.9 * abs(p[-1])))] for p in path.T]
-        assert row["order"] == pytest.approx(kendalltau(np.abs(path[-1]), [-t for t in ended]).statistic)
-        assert row["order_VO"] == pytest.approx(kendalltau(np.abs(path[-1, D:]), [-t for t in ended[D:]]).statistic)
+        assert row["order"] == pytest.approx(
+            kendalltau(np.abs(path[-1]), [-t for t in ended]).statistic
+        )
+        assert row["order_VO"] == pytest.approx(
+            kendalltau(np.abs(path[-1, D:]), [-t for t in ended[D:]]).statistic
+        )
     assert len(diagonal[diagonal["optimizer"] == "sign"]) == 4
     adam = diagonal[diagonal["optimizer"] == "adam"]
     assert len(adam) == 2
@@ -189,7 +199,9 @@ def check_diagonal(diagonal):
 
 def check_flow(rows):
     """Gradient flow of u and v as they stand, by a solver of scipy, until a millionth of the loss is left."""
-    assert sorted(zip(rows["log10_init_scale"], rows["seed"], strict=True)) == [(s, n) for s in (-6, -4) for n in SEEDS]
+    assert sorted(zip(rows["log10_init_scale"], rows["seed"], strict=True)) == [
+        (s, n) for s in (-6, -4) for n in SEEDS
+    ]
     for row in rows.to_dict("records"):
         g, loss, start = head(row["seed"])
         begin = float(loss(torch.zeros(2 * D, dtype=torch.float64)))
@@ -203,24 +215,35 @@ def check_flow(rows):
 
         left.terminal = True
         begun = (10 ** row["log10_init_scale"] * start).flatten().numpy()
-        found = solve_ivp(rate, (0, 1e5), begun, "LSODA", events=left, dense_output=True, rtol=1e-8, atol=1e-13)
+        found = solve_ivp(
+            rate, (0, 1e5), begun, "LSODA", events=left, dense_output=True, rtol=1e-8, atol=1e-13
+        )
         assert len(found.t_events[0]) == 1
         u, v = np.split(found.sol(np.linspace(0, found.t[-1], 40_001)), 2)
         path, times = np.abs(u * v), np.linspace(0, found.t[-1], 40_001)
         ended = [-times[np.argmax(own >= 0.9 * own[-1])] for own in path]
         assert row["order"] == pytest.approx(kendalltau(path[:, -1], ended).statistic)
         assert row["order_VO"] == pytest.approx(kendalltau(path[D:, -1], ended[D:]).statistic)
-        early = next(k for k in range(0, 40_001, 20) if left(0, np.concatenate([u[:, k], v[:, k]])) <= 0.9 - 1e-6)
+        early = next(
+            k
+            for k in range(0, 40_001, 20)
+            if left(0, np.concatenate([u[:, k], v[:, k]])) <= 0.9 - 1e-6
+        )
         assert row["rank_early"] == (path[:, early] > LEARNED).sum()
 
 
 def check_rises(rises):
     """Every optimiser from every scale, and those that do not wait from 1e-32 too: times by plain loops."""
-    cells = {(row["optimizer"], row["log10_init_scale"], row["seed"]): row["first_rise"] for _, row in rises.iterrows()}
+    cells = {
+        (row["optimizer"], row["log10_init_scale"], row["seed"]): row["first_rise"]
+        for _, row in rises.iterrows()
+    }
     assert len(cells) == len(rises) == 2 * (2 + 3 + 3)
     for (name, scale, seed), found in cells.items():
         if name == "sign":
-            wanted = next(time for time, p, _ in sign_descent(seed, scale) if (np.abs(p) > LEARNED).any())
+            wanted = next(
+                time for time, p, _ in sign_descent(seed, scale) if (np.abs(p) > LEARNED).any()
+            )
             assert found == pytest.approx(wanted)
             continue
         g, _, start = head(seed)
@@ -241,12 +264,17 @@ def check_rises(rises):
     [
         ({"learning_rate": 1e-7}, "5000000 (0.5 in steps of 1e-07)"),
         ({"end": 1e9}, "200000000000 (1e+09 in steps of 0.005)"),
-        ({"end": 1e9, "learning_rate": 1e9}, "50000000000 (1e+09 in steps of 0.02)"),  # those of sign flow
+        (
+            {"end": 1e9, "learning_rate": 1e9},
+            "50000000000 (1e+09 in steps of 0.02)",
+        ),  # those of sign flow
     ],
 )
 def test_more_than_a_million_steps_are_refused_before_any_descent(stage, tmp_path, change, got):
     sections = {SECTION: PARAMS | change, PROBLEM: SIZES, SOLVER: {"threshold": 1e-3}}
-    said = f"any.signs: end, learning_rate: wanted an end that takes at most 1000000 steps, got {got}"
+    said = (
+        f"any.signs: end, learning_rate: wanted an end that takes at most 1000000 steps, got {got}"
+    )
     with pytest.raises(InputError, match=re.escape(said)):
         stage("gradual_rank.signs", sections, SECTION, PROBLEM, SOLVER, tmp_path / "signs")
     assert [path.name for path in tmp_path.iterdir()] == ["params.yaml"]

@@ -12,7 +12,12 @@ from lib.files.files import InputError
 SECTION, TRAINING = "family.adapt", "family.train"
 N_TRAIN, N_TEST, SEQ_LEN, D_MODEL, D_HEAD, D_VALUE, N_NEURONS = 11, 8, 5, 6, 4, 3, 9
 DATA_SEEDS, RUN_SEEDS = [8, 5, 2, 3, 6], {"one": [6, 8, 5], "each": [3, 9, 2]}
-SHAPES = {"W_Q": (D_MODEL, D_HEAD), "W_K": (D_MODEL, D_HEAD), "W_V": (D_MODEL, D_VALUE), "W_O": (N_NEURONS, D_VALUE)}
+SHAPES = {
+    "W_Q": (D_MODEL, D_HEAD),
+    "W_K": (D_MODEL, D_HEAD),
+    "W_V": (D_MODEL, D_VALUE),
+    "W_O": (N_NEURONS, D_VALUE),
+}
 WAYS = {"one": {"learning_rate": 0.6, "n_steps": 6}, "each": {"learning_rate": 1.5, "n_steps": 3}}
 ONE = {"configuration": "one", "ranks": [2, 1], "n_seeds": 2, "first_seed": 5}
 EACH = {"configuration": "each", "ranks": [5], "n_seeds": 2, "first_seed": 2}
@@ -24,7 +29,10 @@ PARAMS |= {"learning_rate": 0.6, "n_steps": 3}
 def dataset(tmp_path):
     """Samples of four seeds, in which nothing is equal: two classes, tokens of four patterns, no structure."""
     draw = torch.Generator().manual_seed(2)
-    tensors = {"seeds": torch.tensor(DATA_SEEDS), "patterns": torch.randn(5, 4, D_MODEL, generator=draw)}
+    tensors = {
+        "seeds": torch.tensor(DATA_SEEDS),
+        "patterns": torch.randn(5, 4, D_MODEL, generator=draw),
+    }
     for part, n in (("train", N_TRAIN), ("test", N_TEST)):
         relevant = torch.randint(0, 2, (5, n), generator=draw)
         patterns = torch.randint(0, 4, (5, n, SEQ_LEN), generator=draw)
@@ -47,7 +55,10 @@ def initial(tmp_path):
         n_positions = {"one": 1, "each": SEQ_LEN}[run]
         snapshots = []
         for _ in range(2):
-            weights = {name: 0.35 * torch.randn(len(seeds), *shape, generator=draw) for name, shape in SHAPES.items()}
+            weights = {
+                name: 0.35 * torch.randn(len(seeds), *shape, generator=draw)
+                for name, shape in SHAPES.items()
+            }
             signs = torch.randint(0, 2, (len(seeds), 1, n_positions, N_NEURONS), generator=draw)
             snapshots.append(weights | {"readout": (2.0 * signs - 1) / N_NEURONS**0.5})
         write(tmp_path / "runs", run, *snapshots)
@@ -56,7 +67,11 @@ def initial(tmp_path):
 
 
 def write(runs, name, *snapshots):
-    rows = [{"snapshot": i, "step": 5 * i, "seed": seed} for i in range(len(snapshots)) for seed in RUN_SEEDS[name]]
+    rows = [
+        {"snapshot": i, "step": 5 * i, "seed": seed}
+        for i in range(len(snapshots))
+        for seed in RUN_SEEDS[name]
+    ]
     matrices = {name: ["seed", "row", "col"] for name in SHAPES}
     layout = {"family": "low_rank_sparse", "matrices": matrices, "seeds": RUN_SEEDS[name]}
     write_run(runs / name, layout, snapshots, rows)
@@ -72,10 +87,17 @@ def adapt(stage, tmp_path):
     """Run the stage; its table."""
 
     def run(params, *adaptations, runs="runs", **changed):
-        ways = [{"name": name, "readout": "another stage's", **way} for name, way in (WAYS | changed).items()]
+        ways = [
+            {"name": name, "readout": "another stage's", **way}
+            for name, way in (WAYS | changed).items()
+        ]
         reference.write_cases(tmp_path / "configurations", ways, params)
-        reference.write_cases(tmp_path / "adaptations", adaptations, {"n_seeds": 2, "first_seed": 2})
-        paths = [tmp_path / name for name in ("configurations", "adaptations", "samples", runs, "t")]
+        reference.write_cases(
+            tmp_path / "adaptations", adaptations, {"n_seeds": 2, "first_seed": 2}
+        )
+        paths = [
+            tmp_path / name for name in ("configurations", "adaptations", "samples", runs, "t")
+        ]
         sections = {SECTION: {"n_seeds": 2, "first_seed": 2}, TRAINING: params}
         stage("low_rank_sparse.adapt", sections, SECTION, TRAINING, *paths)
         return pd.read_parquet(tmp_path / "t")
@@ -101,14 +123,20 @@ def expected(dataset, initial, params, *adaptations):
 
             def weights_of(leaves, W_0=W_0):
                 BA = {name: leaves[name + "B"] @ leaves[name + "A"] for name in SHAPES}
-                return {name: W_0[name] + (BA[name] if name == "W_O" else BA[name].T) for name in SHAPES}
+                return {
+                    name: W_0[name] + (BA[name] if name == "W_O" else BA[name].T) for name in SHAPES
+                }
 
-            steps = reference.batches(N_TRAIN, params["batch_size"], WAYS[run]["n_steps"], generator(seed, "order"))
+            steps = reference.batches(
+                N_TRAIN, params["batch_size"], WAYS[run]["n_steps"], generator(seed, "order")
+            )
             data = of_seed(dataset, "train", seed), steps, WAYS[run]["learning_rate"]
             states, losses = reference.trained(leaves, weights_of, a, *data)
             row = {"configuration": run, "rank": rank, "seed": seed}
             row["fitted_step"] = reference.fitted_step(losses, params["fitted_loss"])
-            rows.append(row | reference.scores(weights_of(states[-1]), a, of_seed(dataset, "test", seed)))
+            rows.append(
+                row | reference.scores(weights_of(states[-1]), a, of_seed(dataset, "test", seed))
+            )
     return pd.DataFrame(rows)
 
 
@@ -122,7 +150,9 @@ def test_every_row_is_that_of_autograd_from_the_initial_weights(adapt, tmp_path,
 
 def test_a_batch_at_the_threshold_is_not_yet_fitted(adapt, tmp_path, dataset, initial):
     """Where all neurons are zero, the loss is 1 to the last bit, and nothing moves."""
-    write(tmp_path / "zero", "one", {name: W * (name != "W_O") for name, W in initial["one"].items()})
+    write(
+        tmp_path / "zero", "one", {name: W * (name != "W_O") for name, W in initial["one"].items()}
+    )
     table = adapt(PARAMS | {"fitted_loss": 1}, ONE, runs="zero")
     assert table["fitted_step"].tolist() == [-1] * 4
     assert table["hinge"].tolist() == [1] * 4
@@ -143,7 +173,9 @@ def test_a_batch_may_be_all_samples_and_be_fitted_at_once(adapt, dataset, initia
         ({"device": "cuda"}, "device: wanted cuda, got .* sees no GPU"),
     ],
 )
-def test_params_of_no_adapters_are_refused(adapt, tmp_path, dataset, initial, monkeypatch, change, message):
+def test_params_of_no_adapters_are_refused(
+    adapt, tmp_path, dataset, initial, monkeypatch, change, message
+):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match=message):
         adapt(PARAMS | change, ONE, EACH)
@@ -153,10 +185,19 @@ def test_params_of_no_adapters_are_refused(adapt, tmp_path, dataset, initial, mo
 @pytest.mark.parametrize(
     ("adaptation", "message"),
     [
-        (EACH | {"configuration": "../one"}, r"adaptations: wanted a configuration of \['one', 'each'\], got '../one'"),
+        (
+            EACH | {"configuration": "../one"},
+            r"adaptations: wanted a configuration of \['one', 'each'\], got '../one'",
+        ),
         (ONE | {"n_seeds": 3}, r"seeds: wanted seeds of .*one, \[6, 8, 5\], got 7"),
-        (EACH | {"n_seeds": 1, "first_seed": 9}, r"seeds: wanted seeds of the data set, \[8, 5, 2, 3, 6\], got 9"),
-        (ONE | {"ranks": [0]}, r"adaptations: line 2, column ranks\[0\]: wanted a number in \[1, 16384\], got 0"),
+        (
+            EACH | {"n_seeds": 1, "first_seed": 9},
+            r"seeds: wanted seeds of the data set, \[8, 5, 2, 3, 6\], got 9",
+        ),
+        (
+            ONE | {"ranks": [0]},
+            r"adaptations: line 2, column ranks\[0\]: wanted a number in \[1, 16384\], got 0",
+        ),
         (ONE | {"n_steps": 3}, "adaptations: unknown column 'n_steps'"),
     ],
 )
@@ -171,10 +212,15 @@ def test_a_table_of_no_adapters_is_refused(adapt, tmp_path, dataset, initial, ad
     [
         ({"two": WAYS["one"]}, "two: wanted a run"),
         ({"../two": WAYS["one"]}, "configurations: line 4, column name: wanted a name"),
-        ({"one": WAYS["one"] | {"n_steps": 0}}, "configurations: line 2, column n_steps: wanted a number"),
+        (
+            {"one": WAYS["one"] | {"n_steps": 0}},
+            "configurations: line 2, column n_steps: wanted a number",
+        ),
     ],
 )
-def test_a_configuration_that_was_not_trained_is_refused(adapt, tmp_path, dataset, initial, changed, message):
+def test_a_configuration_that_was_not_trained_is_refused(
+    adapt, tmp_path, dataset, initial, changed, message
+):
     with pytest.raises(InputError, match=message):
         adapt(PARAMS, ONE | {"configuration": "two" if "two" in changed else "one"}, **changed)
 

@@ -56,7 +56,10 @@ def cut(stage, tmp_path):
     """Run the stage; its four tables, the rows of each by run and seed."""
 
     def run(device="cpu", **changed):
-        params = {SECTION: PARAMS | changed, TRAINING: {"device": device, "n_neurons": "another stage's"}}
+        params = {
+            SECTION: PARAMS | changed,
+            TRAINING: {"device": device, "n_neurons": "another stage's"},
+        }
         paths = [tmp_path / name for name in ("samples", "runs", *OUTS)]
         stage("low_rank_sparse.cut", params, SECTION, f"{TRAINING}.device", *paths)
         return [pd.read_parquet(path) for path in paths[2:]]
@@ -74,7 +77,10 @@ def by_cell(table):
 def best(W, rank):
     """The best approximation at a rank: the sum of the leading singular pairs."""
     U, sigma, Vh = np.linalg.svd(W)
-    return sum((sigma[i] * np.outer(U[:, i], Vh[i]) for i in range(min(rank, len(sigma)))), np.zeros_like(W))
+    return sum(
+        (sigma[i] * np.outer(U[:, i], Vh[i]) for i in range(min(rank, len(sigma)))),
+        np.zeros_like(W),
+    )
 
 
 def low_rank(first, last, seed):
@@ -136,7 +142,10 @@ def directions(mu, first, now):
         ("W_V", "output"): first["W_V"],
         ("W_O", "input"): first["W_V"],
     }
-    spans = {"discriminative": [mu[0], mu[1]], "with mean irrelevant": [mu[0], mu[1], sum(mu[2:]) / len(mu[2:])]}
+    spans = {
+        "discriminative": [mu[0], mu[1]],
+        "with mean irrelevant": [mu[0], mu[1], sum(mu[2:]) / len(mu[2:])],
+    }
     for (name, side), image in images.items():
         update = now[name] - first[name]
         U, _, Vh = np.linalg.svd(update)
@@ -157,7 +166,10 @@ def directions(mu, first, now):
 def otsu(values):
     """How many values are small, and the threshold: the gap that leaves the least squared deviations in two groups."""
     values = sorted(values)
-    within = {k: sum(np.var(part) * len(part) for part in (values[:k], values[k:])) for k in range(1, len(values))}
+    within = {
+        k: sum(np.var(part) * len(part) for part in (values[:k], values[k:]))
+        for k in range(1, len(values))
+    }
     k = min(within, key=within.get)
     return k, (values[k - 1] + values[k]) / 2
 
@@ -184,7 +196,12 @@ def pruned(weights, seed):
         for rate in RATES:
             gone = first(units, rate)
             kept = NEURONS - len(gone)
-            yield ("neurons", order, rate), weights | {"W_O": without(W, gone)}, kept, kept / NEURONS
+            yield (
+                ("neurons", order, rate),
+                weights | {"W_O": without(W, gone)},
+                kept,
+                kept / NEURONS,
+            )
     n_small, _ = otsu(norms)
     parts = {"large": sorted(rising[n_small:]), "small": sorted(rising[:n_small])}
     for size, part in parts.items():
@@ -193,7 +210,12 @@ def pruned(weights, seed):
         for rate in LARGE_RATES if size == "large" else [*LARGE_RATES, 1.0]:
             gone = [*(parts["small"] if size == "large" else []), *first(units, rate)]
             kept = NEURONS - len(gone)
-            yield (f"{size} neurons", "random", rate), weights | {"W_O": without(W, gone)}, kept, kept / NEURONS
+            yield (
+                (f"{size} neurons", "random", rate),
+                weights | {"W_O": without(W, gone)},
+                kept,
+                kept / NEURONS,
+            )
     for order, units in {"smallest": rising, "random": shuffled, "largest": rising[::-1]}.items():
         left = weights | {"W_O": without(W, units[:n_small])}
         yield ("as many as small", order, 1.0), left, NEURONS - n_small, 1 - n_small / NEURONS
@@ -209,7 +231,12 @@ def pruned(weights, seed):
     yield ("1:3", "smallest", 1 - 1 / 3), weights | {"W_O": left}, NEURONS, 1 / 3
     columns = sorted(range(D), key=lambda column: (weights["W_V"][:, column] ** 2).sum())
     gone = first(columns, 0.3)
-    yield ("rows of W_V", "smallest", 0.3), weights | {"W_V": without(weights["W_V"], gone, 1)}, NEURONS, 1
+    yield (
+        ("rows of W_V", "smallest", 0.3),
+        weights | {"W_V": without(weights["W_V"], gone, 1)},
+        NEURONS,
+        1,
+    )
 
 
 def operations(n_neurons):
@@ -227,7 +254,9 @@ def measured(weights, test, train, dense):
         "margin": sum(margin) / len(margin),
         "least_margin": min(margin),
         "factor": factor,
-        "rescaled_hinge": np.mean([max(0, 1 - factor * value) for value in margin]) if on_train > 0 else np.nan,
+        "rescaled_hinge": np.mean([max(0, 1 - factor * value) for value in margin])
+        if on_train > 0
+        else np.nan,
     }
 
 
@@ -258,13 +287,18 @@ def test_every_cut_is_scored_on_the_test_samples_and_every_direction_is_numpys(c
     cuts_found, lines = (by_cell(table) for table in cut()[:2])
     for key, (name, i) in KEYS.items():
         snapshots = [{m: W[i] for m, W in weights.items()} for weights in written[name]]
-        test, mu = of_seed(samples, "test", key[2]), samples["patterns"][SEEDS.index(key[2])].astype(float)
+        test, mu = (
+            of_seed(samples, "test", key[2]),
+            samples["patterns"][SEEDS.index(key[2])].astype(float),
+        )
         rows = cuts_found[key].drop(columns=CELL).set_index(["kind", "rank"])
         wanted = dict(low_rank(snapshots[0], snapshots[-1], key[2]))
         assert sorted(rows.index) == sorted(wanted)
         for place, weights in wanted.items():
             numbers = scored(snapshots[-1] | weights, test)
-            assert rows.loc[place].to_dict() == pytest.approx(numbers, rel=2e-5, abs=2e-6)  # it computes in float32
+            assert rows.loc[place].to_dict() == pytest.approx(
+                numbers, rel=2e-5, abs=2e-6
+            )  # it computes in float32
         rows = lines[key].drop(columns=CELL)
         rows = rows.set_index(["step", "matrix", "side", "span"])
         wanted = {
@@ -298,15 +332,21 @@ def test_every_pruned_model_is_measured_as_if_it_stood_alone_and_every_neuron_co
         rows = pruned_rows[key].drop(columns=CELL).set_index(["what", "order", "rate"])
         assert sorted(rows.index) == sorted(wanted)
         for place, numbers in wanted.items():
-            expected = pytest.approx(numbers, rel=1e-5, abs=2e-6, nan_ok=True)  # it computes in float32
+            expected = pytest.approx(
+                numbers, rel=1e-5, abs=2e-6, nan_ok=True
+            )  # it computes in float32
             assert rows.loc[place].to_dict() == expected
-        without_factor |= {rate for (*_, rate), numbers in wanted.items() if np.isnan(numbers["factor"])}
+        without_factor |= {
+            rate for (*_, rate), numbers in wanted.items() if np.isnan(numbers["factor"])
+        }
         neurons = neuron_rows[key].drop(columns=CELL)
         assert len(neurons) == 1
         mu = samples["patterns"][SEEDS.index(key[2])]
         numbers = counted(written[name][0]["W_O"][i], weights, mu)
         assert neurons.iloc[0]["norms"].tolist() == pytest.approx(numbers.pop("norms"), rel=1e-6)
-        assert neurons.iloc[0].drop("norms").to_dict() == pytest.approx(numbers, rel=1e-6, nan_ok=True)
+        assert neurons.iloc[0].drop("norms").to_dict() == pytest.approx(
+            numbers, rel=1e-6, nan_ok=True
+        )
         assert np.isnan(numbers["cosine"]) == (key[1] == "untied")
     assert without_factor  # else the input would not tell that mean margins below 0 have no factor
 
@@ -320,14 +360,19 @@ def test_columns_that_fall_into_no_whole_groups_are_not_pruned_by_groups(cut, ma
 def test_the_groups_are_named_after_what_stays_of_them(cut, made):
     table = cut(group=2, kept_of_group=2, rate_step=1, large_rate_step=1)[2]
     [row] = table[(table["what"] == "2:2") & (table["seed"] == 9)].to_dict("records")
-    whole = table[(table["what"] == "neurons") & (table["order"] == "largest") & (table["seed"] == 9)]
+    whole = table[
+        (table["what"] == "neurons") & (table["order"] == "largest") & (table["seed"] == 9)
+    ]
     assert (row["rate"], row["weights"], row["factor"]) == (0, 1, pytest.approx(1))
     assert row["hinge"] == pytest.approx(whole["hinge"].item())
 
 
 def test_rates_are_decimals_below_one(cut, made):
     table = cut(rate_step=0.1, large_rate_step=0.05)[2]
-    wanted = {"neurons": [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9], "large neurons": [i / 20 for i in range(20)]}
+    wanted = {
+        "neurons": [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9],
+        "large neurons": [i / 20 for i in range(20)],
+    }
     for what, rates in wanted.items():
         assert sorted(table[table["what"] == what]["rate"].unique()) == rates
 
@@ -337,7 +382,10 @@ def test_rates_are_decimals_below_one(cut, made):
     [
         ({"rate_step": 0}, r"rate_step: wanted a number in \[0.001, 1\], got 0"),
         ({"large_rate_step": 1.5}, r"large_rate_step: wanted a number in \[0.001, 1\], got 1.5"),
-        ({"rates_of_weights": [0.1, 1.1]}, r"rates_of_weights\[1\]: wanted a number in \[0, 1\], got 1.1"),
+        (
+            {"rates_of_weights": [0.1, 1.1]},
+            r"rates_of_weights\[1\]: wanted a number in \[0, 1\], got 1.1",
+        ),
         ({"ranks": [-1]}, r"ranks\[0\]: wanted a number in \[0, 65536\], got -1"),
         ({"kept_of_group": 4}, "kept_of_group: wanted at most the group of 3, got 4"),
     ],
@@ -349,7 +397,9 @@ def test_params_that_do_not_fit_are_refused(cut, changed, message):
 
 def test_a_run_of_a_seed_without_samples_is_refused(cut, made, tmp_path):
     save_file(made[0] | {"seeds": np.array([4, 2, 3])}, tmp_path / "samples")
-    with pytest.raises(InputError, match=r"seeds: wanted seeds of the data set, \[4, 2, 3\], got 9"):
+    with pytest.raises(
+        InputError, match=r"seeds: wanted seeds of the data set, \[4, 2, 3\], got 9"
+    ):
         cut()
 
 

@@ -22,8 +22,18 @@ OTHERS = {
 PARAMS = {
     # No rate is one of a table: the nearest counts, and neurons and weights have others.
     "judged": {
-        "untied": {"permuted": "absent", "pruning_rate": 0.12, "moderate_rate": 0.33, "strong_rate": 0.62},
-        "tied": {"permuted": "spare", "pruning_rate": 0.28, "moderate_rate": 0.56, "strong_rate": 0.79},
+        "untied": {
+            "permuted": "absent",
+            "pruning_rate": 0.12,
+            "moderate_rate": 0.33,
+            "strong_rate": 0.62,
+        },
+        "tied": {
+            "permuted": "spare",
+            "pruning_rate": 0.28,
+            "moderate_rate": 0.56,
+            "strong_rate": 0.79,
+        },
     },
     "rtol": 0.4,
     "steps": [5, 12, 99],
@@ -74,9 +84,17 @@ def made_tables():
                     "singular_values": np.sort(draw.uniform(0.1, 3, 5))[::-1],
                 } | cell]  # fmt: skip
             for matrix, side, span in itertools.product(
-                ("W_K", "W_Q", "W_V"), ("input", "output"), ("discriminative", "with mean irrelevant")
+                ("W_K", "W_Q", "W_V"),
+                ("input", "output"),
+                ("discriminative", "with mean irrelevant"),
             ):
-                place = {"step": step, "matrix": matrix, "side": side, "span": span, "dimension": 20}
+                place = {
+                    "step": step,
+                    "matrix": matrix,
+                    "side": side,
+                    "span": span,
+                    "dimension": 20,
+                }
                 rows["directions"] += [place | numbers(draw, ["alignment", "energy"]) | cell]
         rows["losses"] += [{"configuration": name, "seed": seed, "step": step, "loss": float(draw.uniform())}
                            for step in range(95)]  # fmt: skip
@@ -86,10 +104,17 @@ def made_tables():
         for kind, rank in cuts:
             rows["truncate"] += [{"kind": kind, "rank": rank, **numbers(draw, SCORES)} | cell]
         rates = {("neurons", order): [0.0, 0.1, 0.3, 0.6, 0.8] for order in ORDERS}
-        rates |= {("large neurons", "random"): [0.0, 0.2, 0.45, 0.7], ("weights", "smallest"): [0.0, 0.25, 0.5, 0.75]}
+        rates |= {
+            ("large neurons", "random"): [0.0, 0.2, 0.45, 0.7],
+            ("weights", "smallest"): [0.0, 0.25, 0.5, 0.75],
+        }
         rates |= {("rows of W_V", "smallest"): [0.4], ("1:3", "smallest"): [2 / 3]}
-        rates |= {("as many as small", order): [1.0] for order in ORDERS} | {("small neurons", "random"): [0.0, 1.0]}
-        for (what, order), rate in ((key, rate) for key, values in rates.items() for rate in values):
+        rates |= {("as many as small", order): [1.0] for order in ORDERS} | {
+            ("small neurons", "random"): [0.0, 1.0]
+        }
+        for (what, order), rate in (
+            (key, rate) for key, values in rates.items() for rate in values
+        ):
             row = {"what": what, "order": order, "rate": rate}
             row |= numbers(draw, ["weights", *SCORES[:4], "rescaled_hinge"])
             if what == "neurons":
@@ -98,7 +123,15 @@ def made_tables():
                 row["margin"] *= 0.5
                 row["hinge"] = LARGE[name][rate] * (1 + draw.uniform(0, 0.1))
             rows["prune"] += [row | cell]
-        parts = ["threshold", "small_share", "small_norm", "large_norm", "bimodality", "cosine", "initial_norm"]
+        parts = [
+            "threshold",
+            "small_share",
+            "small_norm",
+            "large_norm",
+            "bimodality",
+            "cosine",
+            "initial_norm",
+        ]
         parts = numbers(draw, parts)
         parts["cosine"] = math.nan if seed == 4 else parts["cosine"]
         rows["neurons"] += [parts | {"norms": draw.uniform(0, 1, 4)} | cell]
@@ -120,30 +153,52 @@ def made_sweeps(draw):
         "noise": [0.0, 0.1, 0.2],
         "confusion": [11, 12],
     }
-    columns = ["hinge", "hinge_at_rank_2", "hinge_at_rank_below", "hinge_at_rank_k", "hinge_without_attention"]
+    columns = [
+        "hinge",
+        "hinge_at_rank_2",
+        "hinge_at_rank_below",
+        "hinge_at_rank_k",
+        "hinge_without_attention",
+    ]
     spectral = ("energy", "energy_2", "gap", "gap_2", "next", "tail")
     columns += [f"W_{letter}_{of}" for letter in LETTERS for of in spectral]
     alike = {"n_patterns": 4, "n_train": 70, "n_relevant": 3, "seq_len": 9}
     cells = [(name, "a number", value, "1|1") for name in values for value in values[name]]
     labellings = {"1|1": 2, "1|1|1": 3, "1|1|1|1": 4}
-    cells += [(f"classes_{kind}", "labels", k, text) for kind in ("untied", "tied") for text, k in labellings.items()]
+    cells += [
+        (f"classes_{kind}", "labels", k, text)
+        for kind in ("untied", "tied")
+        for text, k in labellings.items()
+    ]
     cells += [("grouped", "labels", k, text) for text, k in (("2|1", 3), ("2|2", 4), ("3|3", 6))]
     cells += [
-        (f"{name}_permuted", "labels", k, text) for name, _, k, text in cells if name in ("grouped", "classes_tied")
+        (f"{name}_permuted", "labels", k, text)
+        for name, _, k, text in cells
+        if name in ("grouped", "classes_tied")
     ]
     chance = ["hinge_in_random_directions", "hinge_of_gaussian"]
-    chance += [f"gaussian_W_{letter}_{of}" for letter in LETTERS for of in ("energy", "energy_2", "gap")]
+    chance += [
+        f"gaussian_W_{letter}_{of}" for letter in LETTERS for of in ("energy", "energy_2", "gap")
+    ]
     for (name, varies, value, labels), seed in itertools.product(cells, (7, 0, 3)):
-        if ((name, seed) == ("step_size", 7) and value > 0.5) or (name, value, seed) == ("noise", 0.1, 0):
+        if ((name, seed) == ("step_size", 7) and value > 0.5) or (name, value, seed) == (
+            "noise",
+            0.1,
+            0,
+        ):
             continue
-        row = numbers(draw, [*columns, "small_share", "large_over_small"]) | {"fitted_step": int(draw.integers(0, 80))}
+        row = numbers(draw, [*columns, "small_share", "large_over_small"]) | {
+            "fitted_step": int(draw.integers(0, 80))
+        }
         if (name, value, seed) == ("relevant", 4, 3):
             row["fitted_step"] = -1
         if (name, value, seed) == ("relevant_with_confusion", 6, 7):
             row["fitted_step"] = 0  # fitted by the first batch
         permuted = name.endswith("_permuted")
         if permuted:
-            row = {column: number for column, number in row.items() if not column.startswith("hinge_")}
+            row = {
+                column: number for column, number in row.items() if not column.startswith("hinge_")
+            }
         elif varies == "labels":
             row |= numbers(draw, chance)
         yield {"sweep": name, "varies": varies, "value": float(value), "labels": labels, "seed": seed,
@@ -182,21 +237,34 @@ def leading(s):
 
 def spectral(rows, summary, best, letters=LETTERS, **where):
     """A summary of the singular values of some matrices, the best (or worst) of each seed."""
-    of = [each(summary, chosen(rows, "singular_values", matrix=f"W_{letter}", **where)) for letter in letters]
+    of = [
+        each(summary, chosen(rows, "singular_values", matrix=f"W_{letter}", **where))
+        for letter in letters
+    ]
     return each(lambda *numbers: best(numbers), *of)
 
 
 def wanted_of(name, rows, judged):
     """Every measure of one configuration."""
     training, losses, spectra, truncate, directions, prune, neurons, adapt = (
-        [row for row in rows[table] if row["configuration"] == name] for table in ("training", *TABLES[:-1])
+        [row for row in rows[table] if row["configuration"] == name]
+        for table in ("training", *TABLES[:-1])
     )
     last = STEPS[name][-1]
-    for column in ("hinge", "accuracy", "margin", "attention", "attention_of_relevant", "fitted_step"):
+    for column in (
+        "hinge",
+        "accuracy",
+        "margin",
+        "attention",
+        "attention_of_relevant",
+        "fitted_step",
+    ):
         yield column, chosen(training, column, step=last)
     highest = {}
     for seed, fitted in chosen(training, "fitted_step", step=last).items():
-        after = [row["loss"] for row in losses if row["seed"] == seed and row["step"] >= fitted >= 0]
+        after = [
+            row["loss"] for row in losses if row["seed"] == seed and row["step"] >= fitted >= 0
+        ]
         highest[seed] = max(after) if after else math.nan
     yield "loss_once_fitted", highest
     end = {"of": "update", "step": last}
@@ -206,9 +274,15 @@ def wanted_of(name, rows, judged):
         yield f"numerical_rank_{letter}", rank
     for pair in ("QK", "VO"):
         yield f"gap_{pair}", spectral(spectra, lambda s: s[2] / s[1], max, pair, **end)
-        yield f"nuclear_tail_{pair}", spectral(spectra, lambda s: 1 - (s[0] + s[1]) / sum(s), max, pair, **end)
+        yield (
+            f"nuclear_tail_{pair}",
+            spectral(spectra, lambda s: 1 - (s[0] + s[1]) / sum(s), max, pair, **end),
+        )
         steps = [step for step in (5, 12) if step in STEPS[name]]
-        by_step = {str(step): spectral(spectra, leading, min, pair, of="update", step=step) for step in steps}
+        by_step = {
+            str(step): spectral(spectra, leading, min, pair, of="update", step=step)
+            for step in steps
+        }
         yield f"energy_{pair}_by_step", by_step
     yield "gaussian_energy", spectral(spectra, leading, max, of="gaussian", step=last)
     for prefix, of in (("", end), ("gaussian_", end | {"of": "gaussian"})):
@@ -239,7 +313,10 @@ def wanted_of(name, rows, judged):
 
     yield "alignment_K", lies("with mean irrelevant", "W_K", "input")
     yield "alignment_without_mean", lies("discriminative", "W_K", "input")
-    others = [("with mean irrelevant", *place) for place in (("W_Q", "output"), ("W_V", "input"), ("W_V", "output"))]
+    others = [
+        ("with mean irrelevant", *place)
+        for place in (("W_Q", "output"), ("W_V", "input"), ("W_V", "output"))
+    ]
     yield "alignment_QVO", each(lambda *all: min(all), *(lies(*place) for place in others))
     yield "small_share", chosen(neurons, "small_share")
     yield "bimodality", chosen(neurons, "bimodality")
@@ -254,18 +331,33 @@ def wanted_of(name, rows, judged):
             for table in ("spectra", "neurons", "directions")
         }
         for letter in LETTERS:
-            measure = spectral(null["spectra"], leading, max, letter, of="update", step=STEPS["spare"][-1])
+            measure = spectral(
+                null["spectra"], leading, max, letter, of="update", step=STEPS["spare"][-1]
+            )
             yield f"permuted_energy_{letter}", measure
         end = {"of": "update", "step": STEPS["spare"][-1]}
         for pair in ("QK", "VO"):
-            yield f"permuted_gap_{pair}", spectral(null["spectra"], lambda s: s[2] / s[1], min, pair, **end)
-            tails = spectral(null["spectra"], lambda s: 1 - (s[0] + s[1]) / sum(s), min, pair, **end)
+            yield (
+                f"permuted_gap_{pair}",
+                spectral(null["spectra"], lambda s: s[2] / s[1], min, pair, **end),
+            )
+            tails = spectral(
+                null["spectra"], lambda s: 1 - (s[0] + s[1]) / sum(s), min, pair, **end
+            )
             yield f"permuted_nuclear_tail_{pair}", tails
         yield "permuted_bimodality", chosen(null["neurons"], "bimodality")
-        where = {"matrix": "W_K", "side": "input", "span": "with mean irrelevant", "step": STEPS["spare"][-1]}
+        where = {
+            "matrix": "W_K",
+            "side": "input",
+            "span": "with mean irrelevant",
+            "step": STEPS["spare"][-1],
+        }
         yield "permuted_alignment_K", chosen(null["directions"], "alignment", **where)
         of_null = null["directions"], STEPS["spare"][-1]
-        yield "permuted_alignment_QVO", each(lambda *all: min(all), *(lies(*place, *of_null) for place in others))
+        yield (
+            "permuted_alignment_QVO",
+            each(lambda *all: min(all), *(lies(*place, *of_null) for place in others)),
+        )
         for group in ("QK", "V", "O"):
             of = spectral(null["spectra"], leading, max, group, of="update", step=5)
             yield f"permuted_energy_{group}_by_step", {"5": of}
@@ -276,7 +368,10 @@ def pruned(prune, rates):
     at_neurons, moderate, strong = rates
     for order in ORDERS:
         rates_of_neurons = (0, 0.1, 0.3, 0.6, 0.8)
-        by_rate = {rate: chosen(prune, "hinge", what="neurons", order=order, rate=rate) for rate in rates_of_neurons}
+        by_rate = {
+            rate: chosen(prune, "hinge", what="neurons", order=order, rate=rate)
+            for rate in rates_of_neurons
+        }
         harmless = {}
         for seed, bar in by_rate[0].items():
             for rate, hinges in by_rate.items():
@@ -292,7 +387,10 @@ def pruned(prune, rates):
         where = {"what": "neurons", "order": "smallest", "rate": rate}
         yield f"neurons_{name}_rescaled", chosen(prune, "rescaled_hinge", **where)
     yield "values", chosen(prune, "hinge", what="rows of W_V", rate=0.4)
-    hinge = {rate: chosen(prune, "hinge", what="large neurons", rate=rate) for rate in (0, 0.2, 0.45, 0.7)}
+    hinge = {
+        rate: chosen(prune, "hinge", what="large neurons", rate=rate)
+        for rate in (0, 0.2, 0.45, 0.7)
+    }
     yield "without_small_cost", each(lambda a, b: a - b, hinge[0], whole)
     rises = [each(lambda a, b, R=R: (b - a) / R, hinge[0], hinge[R]) for R in (0.45, 0.7)]
     yield "large_least_rise", each(min, *rises)
@@ -309,7 +407,11 @@ def samples(rows):
     """From how many samples on the loss stays at most 0.2, by (number of label-relevant tokens, seed)."""
     found = {}
     for n_relevant, seed in itertools.product((2, 5), (0, 3, 7)):
-        of = [row for row in rows if (row["sweep"], row["n_relevant"], row["seed"]) == ("samples", n_relevant, seed)]
+        of = [
+            row
+            for row in rows
+            if (row["sweep"], row["n_relevant"], row["seed"]) == ("samples", n_relevant, seed)
+        ]
         losses = {row["n_train"]: row["hinge"] for row in of}
         above = max((n for n in losses if losses[n] > 0.2), default=None)
         if above is None:
@@ -335,14 +437,21 @@ def wanted_of_sweeps(rows):
     for measure, (sweep, column, least) in slopes.items():
         fitted = {}
         for seed in (0, 3, 7):
-            of = [row for row in rows if (row["sweep"], row["seed"]) == (sweep, seed) and row["value"] >= least]
+            of = [
+                row
+                for row in rows
+                if (row["sweep"], row["seed"]) == (sweep, seed) and row["value"] >= least
+            ]
             y = [row[column] for row in of]
             if column == "fitted_step":  # the number of the batch, from 1 on
                 y = [math.nan if step < 0 else step + 1 for step in y]
             fitted[seed] = slope(list(zip([row["value"] for row in of], y, strict=True)))
         yield measure, fitted
     needed = samples(rows)
-    yield "slope_of_samples_in_relevant", {s: slope([(n, needed[n, s]) for n in (2, 5)]) for s in (0, 3, 7)}
+    yield (
+        "slope_of_samples_in_relevant",
+        {s: slope([(n, needed[n, s]) for n in (2, 5)]) for s in (0, 3, 7)},
+    )
     where = {"sweep": "relevant_with_confusion", "value": 4}
     yield "easy_without_attention_hinge", chosen(rows, "hinge_without_attention", **where)
     clean = chosen(rows, "W_K_singular_values", sweep="noise", value=0)
@@ -354,8 +463,15 @@ def wanted_of_sweeps(rows):
             yield from wanted_of_chance(name, of)
         if of[0]["permuted"]:
             continue
-        columns = {"hinge": lambda row: row["hinge"], "rank_2_cost": lambda row: row["hinge_at_rank_2"] - row["hinge"]}
-        own = ("hinge_at_rank_below", "hinge_at_rank_k") if labelled else ("small_share", "large_over_small")
+        columns = {
+            "hinge": lambda row: row["hinge"],
+            "rank_2_cost": lambda row: row["hinge_at_rank_2"] - row["hinge"],
+        }
+        own = (
+            ("hinge_at_rank_below", "hinge_at_rank_k")
+            if labelled
+            else ("small_share", "large_over_small")
+        )
         columns |= {key: (lambda row, key=key: row[key]) for key in own}
         for a, b in ("QK", "VO"):
             for key, best in [*KEYS.items(), *(OF_TWO.items() if labelled else ())]:
@@ -383,9 +499,15 @@ def wanted_of_chance(name, rows):
         groups.items(), (("energy", max), ("energy_2", max), ("gap", min))
     ):
         columns = [f"{of}W_{letter}_{key}" for letter in letters]
-        yield f"{name}_{what}{key}{group}", by_value(rows, lambda row, c=columns, b=best: b(row[one] for one in c))
+        yield (
+            f"{name}_{what}{key}{group}",
+            by_value(rows, lambda row, c=columns, b=best: b(row[one] for one in c)),
+        )
     if not permuted:
-        yield f"{name}_random_directions_hinge", by_value(rows, lambda row: row["hinge_in_random_directions"])
+        yield (
+            f"{name}_random_directions_hinge",
+            by_value(rows, lambda row: row["hinge_in_random_directions"]),
+        )
         yield f"{name}_gaussian_hinge", by_value(rows, lambda row: row["hinge_of_gaussian"])
 
 
@@ -396,14 +518,30 @@ def evaluated(stage, tmp_path):
     for name in SEEDS:
         steps = [row for row in rows["training"] if row["configuration"] == name]
         cell = {"configuration": name, "readout": f"{name} one"}
-        layout = {"family": "low_rank_sparse", "matrices": {"W": ["row", "col"]}, "cell": cell, "seeds": SEEDS[name]}
+        layout = {
+            "family": "low_rank_sparse",
+            "matrices": {"W": ["row", "col"]},
+            "cell": cell,
+            "seeds": SEEDS[name],
+        }
         own = [{key: value for key, value in row.items() if key not in cell} for row in steps]
-        write_run(tmp_path / "runs" / name, layout, [{"W": torch.zeros(1, 1)}] * len(STEPS[name]), own)
+        write_run(
+            tmp_path / "runs" / name, layout, [{"W": torch.zeros(1, 1)}] * len(STEPS[name]), own
+        )
     for name in TABLES:
         pd.DataFrame(rows[name]).to_parquet(tmp_path / f"{name}.parquet")
     runs, metrics, curves = (tmp_path / name for name in ("runs", "metrics", "curves.csv"))
     data = [tmp_path / f"{name}.parquet" for name in TABLES]
-    stage("low_rank_sparse.evaluate", {SECTION: PARAMS, **OTHERS}, SECTION, *OTHERS, runs, data, metrics, curves)
+    stage(
+        "low_rank_sparse.evaluate",
+        {SECTION: PARAMS, **OTHERS},
+        SECTION,
+        *OTHERS,
+        runs,
+        data,
+        metrics,
+        curves,
+    )
     return rows, tmp_path
 
 
@@ -418,7 +556,8 @@ def wanted(rows):
 def test_every_measure_is_what_its_rows_say_and_every_claim_reads_one_of_them(evaluated):
     rows, folder = evaluated
     measures, summary = (
-        json.loads((folder / "metrics" / f"{name}.json").read_text()) for name in ("measures", "summary")
+        json.loads((folder / "metrics" / f"{name}.json").read_text())
+        for name in ("measures", "summary")
     )
     expected, setup = wanted(rows), measures.pop("setup")
     assert setup["n_patterns"] == 5
@@ -434,15 +573,22 @@ def test_every_measure_is_what_its_rows_say_and_every_claim_reads_one_of_them(ev
             values = [math.nan if value is None else value for value in values]
             by_seed = dict(zip(map(int, cases), values, strict=True))
             assert list(by_seed) == sorted(by_seed)
-            assert by_seed == pytest.approx(of_seeds, rel=6e-6, abs=1e-9, nan_ok=True), (name, scale)
+            assert by_seed == pytest.approx(of_seeds, rel=6e-6, abs=1e-9, nan_ok=True), (
+                name,
+                scale,
+            )
         last = wanted_values[list(found)[-1]] if by_scale else wanted_values
         values = list(last.values())
         mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))
         found = {key: math.nan if value is None else value for key, value in summary[name].items()}
-        assert found == pytest.approx({"mean": mean, "sd": deviation}, rel=6e-6, abs=1e-9, nan_ok=True), name
+        assert found == pytest.approx(
+            {"mean": mean, "sd": deviation}, rel=6e-6, abs=1e-9, nan_ok=True
+        ), name
     committed = json.loads((CLAIMS.parent / "metrics/low_rank_sparse/measures.json").read_text())
     listed = read_claims(CLAIMS).values()
-    read = {claim.measure.partition("@")[0] for claim in listed if claim.family == "low_rank_sparse"}
+    read = {
+        claim.measure.partition("@")[0] for claim in listed if claim.family == "low_rank_sparse"
+    }
     assert len(read) > 50
     assert read <= committed.keys()
     assert {name for name in read if name.startswith("tied_")} <= expected.keys()
@@ -457,17 +603,25 @@ def test_the_tables_are_kept_in_32_bits_and_the_curves_are_means_over_seeds(eval
     ranks = [sum(s > 0.4 * max(sigma) for s in sigma) for sigma in spectra["singular_values"]]
     expected["spectra"] = spectra.assign(numerical_rank=ranks)
     expected["sweep"], scored = (
-        of.dropna(axis=1, how="all") for _, of in expected["sweep"].groupby(expected["sweep"]["sweep"] == "samples")
+        of.dropna(axis=1, how="all")
+        for _, of in expected["sweep"].groupby(expected["sweep"]["sweep"] == "samples")
     )
     fitted = {name: of["fitted_step"].where(of["fitted_step"] >= 0) + 1 for name, of in
               (("sweep", expected["sweep"]), ("scored", scored))}  # fmt: skip
     expected["generalisation"] = scored.assign(n_batches=fitted["scored"], in_fit=True)
     needed = [("samples", n, 9, seed, value) for (n, seed), value in samples(rows["sweep"]).items()]
-    expected["samples"] = pd.DataFrame(needed, columns=["sweep", "n_relevant", "seq_len", "seed", "n_needed"])
+    expected["samples"] = pd.DataFrame(
+        needed, columns=["sweep", "n_relevant", "seq_len", "seed", "n_needed"]
+    )
     sweep = expected["sweep"].assign(n_batches=fitted["sweep"])
-    in_fit = [name != "patterns" or value >= 8 for name, value in zip(sweep["sweep"], sweep["value"], strict=True)]
+    in_fit = [
+        name != "patterns" or value >= 8
+        for name, value in zip(sweep["sweep"], sweep["value"], strict=True)
+    ]
     expected["sweep"] = sweep.assign(in_fit=in_fit)
-    training = [row for name in sorted(SEEDS) for row in rows["training"] if row["configuration"] == name]
+    training = [
+        row for name in sorted(SEEDS) for row in rows["training"] if row["configuration"] == name
+    ]
     expected["training"] = pd.DataFrame(training).drop(columns="snapshot")
     for name, table in expected.items():
         found = pd.read_parquet(folder / "metrics" / "tables" / f"{name}.parquet")
@@ -489,7 +643,9 @@ def test_the_tables_are_kept_in_32_bits_and_the_curves_are_means_over_seeds(eval
     written += [f"{name}.parquet" for name in TABLES]
     assert files(folder) == sorted(written)
     curves = pd.read_csv(folder / "curves.csv").set_index(["variant", "step"])
-    assert sorted(curves.index) == sorted((name, step) for name, steps in STEPS.items() for step in steps)
+    assert sorted(curves.index) == sorted(
+        (name, step) for name, steps in STEPS.items() for step in steps
+    )
     assert sorted(curves) == ["attention_of_relevant", "hinge"]
     for (name, step), row in curves.iterrows():
         for column, value in row.items():

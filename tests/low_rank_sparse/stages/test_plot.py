@@ -26,14 +26,37 @@ ORDERS = ["smallest", "random", "largest"]
 SLOPES = ["of_steps_in_relevant", "of_steps_in_relevant_with_confusion", "of_steps_in_step_size"]
 SLOPES += ["of_third_in_patterns", "of_tail_in_patterns", "of_samples_in_relevant"]
 SLOPES += ["of_samples_with_confusion_in_relevant"]
-FIGURES = {"figure-1", "figure-2", "figure-3", "corollary-1", "attention", "cuts", "directions", "sweeps", "patterns"}
-FIGURES |= {"adapters", "compression", "spectra", "energies", "noise", "robustness-data", "robustness-training"}
+FIGURES = {
+    "figure-1",
+    "figure-2",
+    "figure-3",
+    "corollary-1",
+    "attention",
+    "cuts",
+    "directions",
+    "sweeps",
+    "patterns",
+}
+FIGURES |= {
+    "adapters",
+    "compression",
+    "spectra",
+    "energies",
+    "noise",
+    "robustness-data",
+    "robustness-training",
+}
 FIGURES |= {"patterns-nulls"}
 NULLS = {"tied": "chance", "untied": "nothing"}  # of the second there are no runs
 SETUP = {"tied_permuted": "chance", "untied_permuted": "nothing", "fitted_loss": 0.02, "swept_fitted_loss": 0.3,
          "generalised_loss": 0.05}  # fmt: skip
 PARTS = [("all", 1), ("all", 2), ("W_Q and W_K", 0), ("W_Q and W_K", 1), ("W_V", 1), ("W_O", 1)]
-PARTS += [("weights, not updates", 2), ("pairs 3 and 4", 2), ("random directions", 2), ("gaussian", 6)]
+PARTS += [
+    ("weights, not updates", 2),
+    ("pairs 3 and 4", 2),
+    ("random directions", 2),
+    ("gaussian", 6),
+]
 
 
 def made_tables():
@@ -43,57 +66,139 @@ def made_tables():
     def numbers(*names):
         return {name: draw.uniform(0.05, 0.95) for name in names}
 
-    names = ("training", "losses", "spectra", "truncate", "directions", "prune", "neurons", "adapt", "sweep")
+    names = (
+        "training",
+        "losses",
+        "spectra",
+        "truncate",
+        "directions",
+        "prune",
+        "neurons",
+        "adapt",
+        "sweep",
+    )
     rows = {name: [] for name in (*names, "generalisation", "samples")}
     for name, seed in ((name, seed) for name, seeds in SEEDS.items() for seed in seeds):
         cell = {"configuration": name, "readout": name, "seed": seed}
         fitted = {"fitted_step": -1 if seed == 1 else int(draw.integers(2, 9))}
-        rows["losses"] += [{"step": step, "loss": draw.uniform(0, 1) if step < 9 else 0, **cell} for step in range(10)]
+        rows["losses"] += [
+            {"step": step, "loss": draw.uniform(0, 1) if step < 9 else 0, **cell}
+            for step in range(10)
+        ]
         for step in STEPS[name]:
             rows["training"] += [{"step": step, **numbers("loss", *SCORES), **fitted, **cell}]
             for matrix, of in itertools.product(
                 MATRICES, ("update", "gaussian") if step == STEPS[name][-1] else ["update"]
             ):
                 sigma = np.sort(draw.uniform(0.01, 2, 6))[::-1]
-                rows["spectra"] += [{"matrix": matrix, "of": of, "step": step, "singular_values": sigma, **cell}]
+                rows["spectra"] += [
+                    {"matrix": matrix, "of": of, "step": step, "singular_values": sigma, **cell}
+                ]
             for matrix, side, span in itertools.product(MATRICES, ("input", "output"), SPANS):
-                place = {"matrix": matrix, "side": side, "span": span, "step": step, "dimension": 16}
+                place = {
+                    "matrix": matrix,
+                    "side": side,
+                    "span": span,
+                    "step": step,
+                    "dimension": 16,
+                }
                 rows["directions"] += [{**place, **numbers("alignment", "energy"), **cell}]
         kinds = [("all", rank) for rank in (0, 1, 2, 5, 20)] + PARTS[2:] + [("W_V", 2), ("W_O", 0)]
-        rows["truncate"] += [{"kind": kind, "rank": rank, **numbers(*SCORES), **cell} for kind, rank in kinds]
+        rows["truncate"] += [
+            {"kind": kind, "rank": rank, **numbers(*SCORES), **cell} for kind, rank in kinds
+        ]
         rates = [("neurons", order, rate) for order in ORDERS for rate in (0, 0.2, 0.7)]
         rates += [("large neurons", "random", rate) for rate in (0, 0.4, 0.9)]
         rates += [("small neurons", "random", rate) for rate in (0, 0.4, 1)]
         rates += [("as many as small", order, 1) for order in ORDERS]
-        rates += [("weights", "smallest", rate) for rate in (0, 0.3)] + [("rows of W_V", "smallest", 0.25)]
+        rates += [("weights", "smallest", rate) for rate in (0, 0.3)] + [
+            ("rows of W_V", "smallest", 0.25)
+        ]
         rates += [("1:3", "smallest", 2 / 3)]
         for what, order, rate in rates:
             row = numbers("weights", "rescaled_hinge", "flops", *SCORES[:3])
             rows["prune"] += [{"what": what, "order": order, "rate": rate, **row, **cell}]
-        parts = numbers("threshold", "small_share", "initial_norm", "small_norm", "large_norm", "bimodality", "cosine")
+        parts = numbers(
+            "threshold",
+            "small_share",
+            "initial_norm",
+            "small_norm",
+            "large_norm",
+            "bimodality",
+            "cosine",
+        )
         rows["neurons"] += [{**parts, "norms": draw.uniform(0, 1, 5 + (name == "tied")), **cell}]
-        rows["adapt"] += [{"rank": rank, **numbers(*SCORES), **cell} for rank in (1, 2, 4) if name == "tied"]
+        rows["adapt"] += [
+            {"rank": rank, **numbers(*SCORES), **cell} for rank in (1, 2, 4) if name == "tied"
+        ]
     values = {"relevant": [2, 4, 8], "relevant_with_confusion": [3, 6], "step_size": [0.3, 1, 3]}
-    values |= {"patterns": [5, 7, 8, 10], "noise": [0, 0.1], "confusion": [0, 2, 3], "neurons": [20, 50]}
-    values |= {"value_error": [0, 0.2], "batch_size": [5, 9], "init_scale": [0.1, 1], "step_size_untied": [1, 4]}
-    columns = ["hinge", "hinge_at_rank_2", "hinge_at_rank_below", "hinge_at_rank_k", "hinge_without_attention"]
+    values |= {
+        "patterns": [5, 7, 8, 10],
+        "noise": [0, 0.1],
+        "confusion": [0, 2, 3],
+        "neurons": [20, 50],
+    }
+    values |= {
+        "value_error": [0, 0.2],
+        "batch_size": [5, 9],
+        "init_scale": [0.1, 1],
+        "step_size_untied": [1, 4],
+    }
+    columns = [
+        "hinge",
+        "hinge_at_rank_2",
+        "hinge_at_rank_below",
+        "hinge_at_rank_k",
+        "hinge_without_attention",
+    ]
     columns += ["small_share", "W_K_next", "W_K_tail"]
-    columns += [f"{matrix}_{key}" for matrix in MATRICES for key in ("energy_2", "gap_2", "energy", "gap")]
-    columns += [f"gaussian_{matrix}_{key}" for matrix in MATRICES for key in ("energy_2", "energy", "gap")]
+    columns += [
+        f"{matrix}_{key}" for matrix in MATRICES for key in ("energy_2", "gap_2", "energy", "gap")
+    ]
+    columns += [
+        f"gaussian_{matrix}_{key}" for matrix in MATRICES for key in ("energy_2", "energy", "gap")
+    ]
     columns += ["hinge_in_random_directions", "hinge_of_gaussian"]
     trainings = [(name, value, "1|1") for name in values for value in values[name]]
-    trainings += [("classes_tied", 2, "1|1"), ("classes_tied", 3, "1|1|1"), ("classes_untied", 3, "1|1|1")]
+    trainings += [
+        ("classes_tied", 2, "1|1"),
+        ("classes_tied", 3, "1|1|1"),
+        ("classes_untied", 3, "1|1|1"),
+    ]
     trainings += [("grouped", 3, "2|1"), ("grouped", 6, "3|3"), ("grouped", 4, "2|2")]
     trainings += [
-        (f"{name}_permuted", k, labels) for name, k, labels in trainings if name in ("classes_tied", "grouped")
+        (f"{name}_permuted", k, labels)
+        for name, k, labels in trainings
+        if name in ("classes_tied", "grouped")
     ]
     for (name, value, labels), seed in itertools.product(trainings, (6, 0, 3)):
-        row = {"sweep": name, "value": value, "labels": labels, "seed": seed, "seq_len": SEQ_LEN, "n_patterns": 7}
-        row |= {"varies": "n_relevant" if name.startswith("relevant") else "labels" if value == len(labels) else "x"}
-        row |= numbers(*columns) | {"n_batches": float(draw.integers(1, 80)), "large_over_small": draw.uniform(1, 9)}
+        row = {
+            "sweep": name,
+            "value": value,
+            "labels": labels,
+            "seed": seed,
+            "seq_len": SEQ_LEN,
+            "n_patterns": 7,
+        }
+        row |= {
+            "varies": "n_relevant"
+            if name.startswith("relevant")
+            else "labels"
+            if value == len(labels)
+            else "x"
+        }
+        row |= numbers(*columns) | {
+            "n_batches": float(draw.integers(1, 80)),
+            "large_over_small": draw.uniform(1, 9),
+        }
         row["in_fit"] = name != "patterns" or value >= 8
-        row["n_batches"] = math.nan if (name, value, seed) == ("relevant", 4, 0) else row["n_batches"]
-        sigma = {f"{matrix}_singular_values": np.sort(draw.uniform(0.1, 2, 9))[::-1] for matrix in MATRICES}
+        row["n_batches"] = (
+            math.nan if (name, value, seed) == ("relevant", 4, 0) else row["n_batches"]
+        )
+        sigma = {
+            f"{matrix}_singular_values": np.sort(draw.uniform(0.1, 2, 9))[::-1]
+            for matrix in MATRICES
+        }
         rows["sweep"] += [row | sigma]
     for (name, n), seed in itertools.product(
         [("samples", 2), ("samples", 6), ("samples_with_confusion", 3)], (6, 0, 3)
@@ -101,14 +206,19 @@ def made_tables():
         cell = {"sweep": name, "n_relevant": n, "seq_len": SEQ_LEN, "seed": seed}
         needed = math.nan if (name, n, seed) == ("samples", 6, 3) else draw.uniform(2, 60)
         rows["samples"] += [cell | {"n_needed": needed}]
-        rows["generalisation"] += [cell | {"n_train": n_train, **numbers("hinge")} for n_train in (2, 8, 32)]
+        rows["generalisation"] += [
+            cell | {"n_train": n_train, **numbers("hinge")} for n_train in (2, 8, 32)
+        ]
     slopes = {
-        f"slope_{name}": {"cases": ["0", "3", "6"], "values": draw.uniform(-2, -0.5, 3).tolist()} for name in SLOPES
+        f"slope_{name}": {"cases": ["0", "3", "6"], "values": draw.uniform(-2, -0.5, 3).tolist()}
+        for name in SLOPES
     }
     slopes["slope_of_samples_in_relevant"]["values"][1] = None
     slopes["setup"] = SETUP
 
-    return {name: [table[i] for i in draw.permutation(len(table))] for name, table in rows.items()}, slopes
+    return {
+        name: [table[i] for i in draw.permutation(len(table))] for name, table in rows.items()
+    }, slopes
 
 
 def chosen(rows, **where):
@@ -135,13 +245,17 @@ def check(axes, *wanted):
     assert len(axes.lines) == len(wanted)
     bands = [area for area in axes.collections if len(area.get_paths()) == 1]
     for line, (x, y, *ends) in zip(axes.lines, wanted, strict=True):
-        np.testing.assert_allclose(np.array(line.get_xydata(), float).T, [x, y], rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(
+            np.array(line.get_xydata(), float).T, [x, y], rtol=1e-6, atol=1e-9
+        )
         if ends:
             # The edge of a band is drawn there and back, with a point more at each end.
             edge = bands.pop(0).get_paths()[0].vertices
             for place, low, high in zip(x, *ends, strict=True):
                 heights = [b for a, b in edge if a == pytest.approx(place)]
-                assert (min(heights), max(heights)) == pytest.approx((low, high), rel=1e-6, abs=1e-9)
+                assert (min(heights), max(heights)) == pytest.approx(
+                    (low, high), rel=1e-6, abs=1e-9
+                )
     assert not bands
 
 
@@ -200,40 +314,69 @@ def test_every_figure_shows_the_rows_of_its_tables(plotted):
 
 def cuts_and_adapters(rows, figures):
     truncate, adapt, prune = rows["truncate"], rows["adapt"], rows["prune"]
-    for axes, column in zip(figures["figure-1"].axes, ("hinge", "attention", "attention_of_relevant"), strict=True):
+    for axes, column in zip(
+        figures["figure-1"].axes, ("hinge", "attention", "attention_of_relevant"), strict=True
+    ):
         wanted = []
         for name in NULLS:
-            wanted.append(at_places(over_seeds(chosen(truncate, configuration=name, kind="all"), column, "rank")))
+            wanted.append(
+                at_places(
+                    over_seeds(chosen(truncate, configuration=name, kind="all"), column, "rank")
+                )
+            )
             null = chosen(truncate, configuration=name, kind="random directions")
             wanted.append(([2], [np.mean([row[column] for row in null])]))
         check(axes, *wanted)
         assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0", "1", "2", "5", "20"]
-    assert texts(figures["figure-1"].axes[0])[::2] == ["tied readout (3 seeds)", "untied readout (2 seeds)"]
+    assert texts(figures["figure-1"].axes[0])[::2] == [
+        "tied readout (3 seeds)",
+        "untied readout (2 seeds)",
+    ]
     [axes] = figures["cuts"].axes
-    of = [[chosen(truncate, configuration=name, kind=k, rank=r) for k, r in PARTS] for name in NULLS]
-    of = [[*part, chosen(prune, configuration=n, what="rows of W_V")] for n, part in zip(NULLS, of, strict=True)]
+    of = [
+        [chosen(truncate, configuration=name, kind=k, rank=r) for k, r in PARTS] for name in NULLS
+    ]
+    of = [
+        [*part, chosen(prune, configuration=n, what="rows of W_V")]
+        for n, part in zip(NULLS, of, strict=True)
+    ]
     hinges = [[row["hinge"] for row in part] for name in of for part in name]
-    assert [bar.get_height() for bar in axes.patches] == pytest.approx([np.mean(part) for part in hinges])
+    assert [bar.get_height() for bar in axes.patches] == pytest.approx(
+        [np.mean(part) for part in hinges]
+    )
     centres = [bar.get_x() + bar.get_width() / 2 for bar in axes.patches]
-    assert np.argsort(centres).tolist() == [place for part in range(11) for place in (part, 11 + part)]
-    assert [sorted(line.get_ydata()) for line in axes.lines] == [pytest.approx(sorted(part)) for part in hinges]
+    assert np.argsort(centres).tolist() == [
+        place for part in range(11) for place in (part, 11 + part)
+    ]
+    assert [sorted(line.get_ydata()) for line in axes.lines] == [
+        pytest.approx(sorted(part)) for part in hinges
+    ]
     assert axes.get_xticklabels()[-1].get_text() == "without 25%\nof $W_V$'s rows"
     panels = figures["adapters"].axes
-    assert [axes.get_title() for axes in panels] == ["tied readout"] * 2  # of the other there are none
+    assert [axes.get_title() for axes in panels] == [
+        "tied readout"
+    ] * 2  # of the other there are none
     for axes, column in zip(panels, ("hinge", "attention_of_relevant"), strict=True):
         cut = chosen(truncate, configuration="tied", kind="all")
         parts = [[row[column] for row in chosen(of, rank=rank)] for of in (cut, chosen(adapt, configuration="tied"))
                  for rank in (1, 2, 4)]  # fmt: skip
         parts = [part for part in parts if part]
-        assert [bar.get_height() for bar in axes.patches] == pytest.approx([np.mean(part) for part in parts])
-        assert [sorted(line.get_ydata()) for line in axes.lines] == [pytest.approx(sorted(part)) for part in parts]
+        assert [bar.get_height() for bar in axes.patches] == pytest.approx(
+            [np.mean(part) for part in parts]
+        )
+        assert [sorted(line.get_ydata()) for line in axes.lines] == [
+            pytest.approx(sorted(part)) for part in parts
+        ]
 
 
 def training(rows, figure):
     upper, lower = np.array(figure.axes).reshape(2, 2)
     for above, below, name in zip(upper, lower, NULLS, strict=True):
         of = chosen(rows["training"], configuration=name)
-        losses = [row | {"loss": max(row["loss"], 2e-4)} for row in chosen(rows["losses"], configuration=name)]
+        losses = [
+            row | {"loss": max(row["loss"], 2e-4)}
+            for row in chosen(rows["losses"], configuration=name)
+        ]
         check_lines(above, over_seeds(losses, "loss", "step"), level(0.02))
         columns = ("attention_of_relevant", "attention", "hinge", "accuracy")
         check_lines(below, *(over_seeds(of, column, "step") for column in columns))
@@ -246,7 +389,9 @@ def training(rows, figure):
 def check_lines(axes, *wanted):
     """The panel's lines are these, whatever else is shaded."""
     for line, (x, y, *_) in zip(axes.lines, wanted, strict=True):
-        np.testing.assert_allclose(np.array(line.get_xydata(), float).T, [x, y], rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(
+            np.array(line.get_xydata(), float).T, [x, y], rtol=1e-6, atol=1e-9
+        )
 
 
 def updates(rows, figures):
@@ -258,37 +403,69 @@ def updates(rows, figures):
             heights = [bar.get_height() for bar in axes.patches]
             assert heights == (pytest.approx(list(sigma.mean(0))) if of else [])
             shades = [bar.get_facecolor()[:3] for bar in axes.patches]
-            assert [sum(shade) < 1 for shade in shades] == [i < 2 for i in range(len(shades))]  # the first two are dark
+            assert [sum(shade) < 1 for shade in shades] == [
+                i < 2 for i in range(len(shades))
+            ]  # the first two are dark
             if of:
                 ends = [(y - low, y + high) for _, y, low, high in errors(axes)]
                 np.testing.assert_allclose(ends, np.array([sigma.min(0), sigma.max(0)]).T)
             last = " (the last)" if step == STEPS[name][-1] else ""
             assert axes.get_title() == f"t = {step}{last}"
     for figure, beyond in ((figures["spectra"], False), (figures["energies"], True)):
-        for line, (name, null) in zip(np.array(figure.axes).reshape(2, 4), NULLS.items(), strict=True):
+        for line, (name, null) in zip(
+            np.array(figure.axes).reshape(2, 4), NULLS.items(), strict=True
+        ):
             for axes, matrix in zip(line, MATRICES, strict=True):
                 own, chance = (
-                    chosen(rows["spectra"], configuration=n, matrix=matrix, of="update") for n in (name, null)
+                    chosen(rows["spectra"], configuration=n, matrix=matrix, of="update")
+                    for n in (name, null)
                 )
                 noise = chosen(rows["spectra"], configuration=name, matrix=matrix, of="gaussian")
                 if beyond:
                     own, chance, noise = ([row | {"y": tail(row["singular_values"])} for row in of]
                                           for of in (own, chance, noise))  # fmt: skip
-                    lines = [over_seeds(of, "y", "step") if of else ([], []) for of in (own, chance)]
-                    lines = [[x.T for x in line] if len(line) == 4 else np.zeros((2, 0)) for line in lines]
+                    lines = [
+                        over_seeds(of, "y", "step") if of else ([], []) for of in (own, chance)
+                    ]
+                    lines = [
+                        [x.T for x in line] if len(line) == 4 else np.zeros((2, 0))
+                        for line in lines
+                    ]
                     check_lines(axes, *lines, level(np.mean([row["y"] for row in noise])))
                 else:
-                    ends = [chosen(of, step=STEPS[n][-1]) for of, n in ((own, name), (chance, null)) if of]
+                    ends = [
+                        chosen(of, step=STEPS[n][-1])
+                        for of, n in ((own, name), (chance, null))
+                        if of
+                    ]
                     check(axes, *map(spectrum, [*ends, noise]), upright(2.5))
-    places = [("W_K", "input"), ("W_Q", "output"), ("W_V", "input"), ("W_V", "output"), ("W_O", "input")]
-    for line, (name, null) in zip(np.array(figures["directions"].axes).reshape(2, 5), NULLS.items(), strict=True):
+    places = [
+        ("W_K", "input"),
+        ("W_Q", "output"),
+        ("W_V", "input"),
+        ("W_V", "output"),
+        ("W_O", "input"),
+    ]
+    for line, (name, null) in zip(
+        np.array(figures["directions"].axes).reshape(2, 5), NULLS.items(), strict=True
+    ):
         for axes, (matrix, side) in zip(line, places, strict=True):
             wanted = []
             for span, n in SPANS.items():
-                of = chosen(rows["directions"], configuration=name, matrix=matrix, side=side, span=span)
+                of = chosen(
+                    rows["directions"], configuration=name, matrix=matrix, side=side, span=span
+                )
                 wanted += [over_seeds(of, "alignment", "step"), level(n / 16)]
-            of = chosen(rows["directions"], configuration=null, matrix=matrix, side=side, span="with mean irrelevant")
-            check_lines(axes, *wanted, over_seeds(of, "alignment", "step") if of else np.zeros((2, 0)))
+            of = chosen(
+                rows["directions"],
+                configuration=null,
+                matrix=matrix,
+                side=side,
+                span="with mean irrelevant",
+            )
+            check_lines(
+                axes, *wanted, over_seeds(of, "alignment", "step") if of else np.zeros((2, 0))
+            )
 
 
 def tail(sigma):
@@ -311,18 +488,29 @@ def neurons(rows, figures):
             drawn = panels[i, 0].patches[60].get_path().vertices[:, 1]
             assert max(drawn) == pytest.approx(max(np.histogram(other, bins)[0]) / len(other))
         means = {
-            column: np.mean([row[column] for row in of]) for column in ("threshold", "initial_norm", "small_share")
+            column: np.mean([row[column] for row in of])
+            for column in ("threshold", "initial_norm", "small_share")
         }
-        assert [line.get_xdata()[0] for line in panels[i, 0].lines] == [means["threshold"], means["initial_norm"]]
+        assert [line.get_xdata()[0] for line in panels[i, 0].lines] == [
+            means["threshold"],
+            means["initial_norm"],
+        ]
         said = " ".join(texts(panels[i, 0]))
         grown = np.mean([row["small_norm"] / row["initial_norm"] for row in of])
         ratio = np.mean([row["large_norm"] / row["small_norm"] for row in of])
         assert f"Otsu's threshold: {means['small_share']:.0%} are small" in said
         assert f"the small have {grown:.2f} of it" in said
-        assert f"bimodality {np.mean([row['bimodality'] for row in of]):.2f}, large / small {ratio:.2f}" in said
+        assert (
+            f"bimodality {np.mean([row['bimodality'] for row in of]):.2f}, large / small {ratio:.2f}"
+            in said
+        )
         by_order = [chosen(prune, what="neurons", order=order) for order in ORDERS]
         check(panels[i, 1], *(over_seeds(part, "hinge", "rate") for part in by_order))
-        lines = [over_seeds(part, column, "rate") for part in by_order for column in ("margin", "least_margin")]
+        lines = [
+            over_seeds(part, column, "rate")
+            for part in by_order
+            for column in ("margin", "least_margin")
+        ]
         check(panels[i, 2], *lines, level(1))
         left, right = np.array(figures["corollary-1"].axes).reshape(2, 2)[i]
         large, small = (chosen(prune, what=f"{size} neurons") for size in ("large", "small"))
@@ -334,12 +522,20 @@ def neurons(rows, figures):
         whole = chosen(prune, what="neurons", order="smallest", rate=0)
         parts = [whole, *(chosen(prune, what="as many as small", order=order) for order in ORDERS)]
         parts = [[row["hinge"] for row in part] for part in parts]
-        assert [bar.get_height() for bar in left.patches] == pytest.approx([np.mean(part) for part in parts])
-        assert [list(line.get_ydata()) for line in left.lines] == [pytest.approx(part) for part in parts]
+        assert [bar.get_height() for bar in left.patches] == pytest.approx(
+            [np.mean(part) for part in parts]
+        )
+        assert [list(line.get_ydata()) for line in left.lines] == [
+            pytest.approx(part) for part in parts
+        ]
         axes = figures["compression"].axes[i]
         lines = [
-            over_seeds(chosen(prune, what=what, order="smallest"), column, "rate", lambda rate: 1 - rate)[:2, ::-1]
-            for what, column in itertools.product(("neurons", "weights"), ("hinge", "rescaled_hinge"))
+            over_seeds(
+                chosen(prune, what=what, order="smallest"), column, "rate", lambda rate: 1 - rate
+            )[:2, ::-1]
+            for what, column in itertools.product(
+                ("neurons", "weights"), ("hinge", "rescaled_hinge")
+            )
         ]
         grouped = chosen(prune, what="1:3")
         [(x, y, low, high)] = errors(axes)
@@ -372,17 +568,40 @@ def sweeps(rows, slopes, panels):
 
     fits = [
         (panels[0], chosen(table, sweep="relevant"), "value", "n_batches", SLOPES[0], per_token),
-        (panels[0], chosen(table, sweep="relevant_with_confusion"), "value", "n_batches", SLOPES[1], per_token),
+        (
+            panels[0],
+            chosen(table, sweep="relevant_with_confusion"),
+            "value",
+            "n_batches",
+            SLOPES[1],
+            per_token,
+        ),
         (panels[1], chosen(table, sweep="step_size"), "value", "n_batches", SLOPES[2], float),
         (panels[2], chosen(table, sweep="patterns"), "value", "W_K_next", SLOPES[3], float),
         (panels[2], chosen(table, sweep="patterns"), "value", "W_K_tail", SLOPES[4], float),
-        (panels[3], chosen(samples, sweep="samples"), "n_relevant", "n_needed", SLOPES[5], per_token),
-        (panels[3], chosen(samples, sweep="samples_with_confusion"), "n_relevant", "n_needed", SLOPES[6], per_token),
+        (
+            panels[3],
+            chosen(samples, sweep="samples"),
+            "n_relevant",
+            "n_needed",
+            SLOPES[5],
+            per_token,
+        ),
+        (
+            panels[3],
+            chosen(samples, sweep="samples_with_confusion"),
+            "n_relevant",
+            "n_needed",
+            SLOPES[6],
+            per_token,
+        ),
     ]
     points, laws, exponents = ({id(axes): [] for axes in panels[:4]} for _ in range(3))
     for axes, of, by, column, measure, scaled in fits:
         of = [row for row in of if row[column] > 0]
-        points[id(axes)] += [(x, y, y - low, high - y) for x, y, low, high in over_seeds(of, column, by, scaled).T]
+        points[id(axes)] += [
+            (x, y, y - low, high - y) for x, y, low, high in over_seeds(of, column, by, scaled).T
+        ]
         known = [value for value in slopes[f"slope_{measure}"]["values"] if value is not None]
         slope = np.mean(known)
         exponents[id(axes)].append(f"exponent {slope:.2f} [{min(known):.2f}, {max(known):.2f}]")
@@ -399,7 +618,10 @@ def sweeps(rows, slopes, panels):
     assert panels[0].get_ylabel() == "first batch with a loss below 0.3"
     assert panels[3].get_ylabel() == "samples for a test hinge loss of 0.05"
     names = ("relevant", "relevant_with_confusion")
-    of = [over_seeds(chosen(table, sweep=name), "hinge_without_attention", "value", per_token) for name in names]
+    of = [
+        over_seeds(chosen(table, sweep=name), "hinge_without_attention", "value", per_token)
+        for name in names
+    ]
     check(panels[4], *of)
     of = chosen(rows["generalisation"], sweep="samples_with_confusion")
     check(panels[5], over_seeds(of, "hinge", "n_train"), level(0.05))
@@ -414,7 +636,10 @@ def robustness(table, figures):
             of = chosen(table, sweep=sweep)
             check(energies, *(over_seeds(of, f"{matrix}_energy_2", "value") for matrix in MATRICES))
             check(gaps, *(over_seeds(of, f"{matrix}_gap_2", "value") for matrix in MATRICES))
-            check(losses, *(over_seeds(of, column, "value") for column in ("hinge_at_rank_2", "hinge")))
+            check(
+                losses,
+                *(over_seeds(of, column, "value") for column in ("hinge_at_rank_2", "hinge")),
+            )
             of = [row | {"ratio": 1 / row["large_over_small"]} for row in of]
             check(parted, *(over_seeds(of, column, "value") for column in ("small_share", "ratio")))
 
@@ -423,7 +648,9 @@ def patterns(table, figures):
     [axes] = figures["noise"].axes
     wanted = []
     for noise in (0, 0.1):
-        sigma = np.array([row["W_K_singular_values"] for row in chosen(table, sweep="noise", value=noise)])
+        sigma = np.array(
+            [row["W_K_singular_values"] for row in chosen(table, sweep="noise", value=noise)]
+        )
         wanted.append((np.arange(1, 10), sigma.mean(0), sigma.min(0), sigma.max(0)))
     check(axes, *wanted, upright(6.5))
     assert texts(axes) == ["noise $c_0$ = 0", "noise $c_0$ = 0.1", "behind M - 1 = 6"]
@@ -437,7 +664,9 @@ def patterns(table, figures):
         for axes, matrix in zip(line, MATRICES, strict=False):
             wanted = []
             for label, k in labels.items():
-                band = spectrum(chosen(table, sweep=sweep, labels=label), f"{matrix}_singular_values", 8)
+                band = spectrum(
+                    chosen(table, sweep=sweep, labels=label), f"{matrix}_singular_values", 8
+                )
                 wanted += [band, ([k], [band[1][k - 1]])]
             check(axes, *wanted)
         assert texts(line[0]) == [f"{label} (k = {k})" for label, k in labels.items()]
@@ -448,36 +677,61 @@ def patterns(table, figures):
         check(line[4], *(over_seeds(of, column, "value") for column in columns))
     panels = np.array(figures["patterns-nulls"].axes).reshape(3, 5)
     for line, sweep in zip(panels, lines, strict=True):
-        own, chance = chosen(table, sweep=sweep), chosen(table, sweep=f"{sweep}_permuted")  # of one there are none
+        own, chance = (
+            chosen(table, sweep=sweep),
+            chosen(table, sweep=f"{sweep}_permuted"),
+        )  # of one there are none
         for axes, matrix in zip(line, MATRICES, strict=False):
             gap = sweep == "grouped" and matrix in ("W_Q", "W_K")
             column = "gap" if gap else "energy_2" if sweep == "grouped" else "energy"
-            rows = (own, f"{matrix}_{column}"), (chance, f"{matrix}_{column}"), (own, f"gaussian_{matrix}_{column}")
+            rows = (
+                (own, f"{matrix}_{column}"),
+                (chance, f"{matrix}_{column}"),
+                (own, f"gaussian_{matrix}_{column}"),
+            )
             bands = [over_seeds(of, name, "value") if of else None for of, name in rows]
-            left = [band if gap or band is None else (band[0], *(1 - band[[1, 3, 2]])) for band in bands]
+            left = [
+                band if gap or band is None else (band[0], *(1 - band[[1, 3, 2]])) for band in bands
+            ]
             check(axes, *(np.zeros((2, 0)) if band is None else band for band in left))
             assert axes.get_title().startswith(r"$\sigma_{k+1} / \sigma_k$" if gap else "$1 - e_")
-        columns = ("hinge_at_rank_2" if sweep == "grouped" else "hinge_at_rank_k", "hinge_in_random_directions")
-        check(line[4], *(over_seeds(own, column, "value") for column in (*columns, "hinge_of_gaussian")))
+        columns = (
+            "hinge_at_rank_2" if sweep == "grouped" else "hinge_at_rank_k",
+            "hinge_in_random_directions",
+        )
+        check(
+            line[4],
+            *(over_seeds(own, column, "value") for column in (*columns, "hinge_of_gaussian")),
+        )
 
 
 @pytest.mark.parametrize(
     ("without", "said"),
     [
         (["setup"], ": wanted 'setup', got slope_of_"),
-        (["setup", "generalised_loss"], ": setup: wanted 'generalised_loss', got tied_permuted, untied_permuted, "),
-        (["slope_of_tail_in_patterns"], ": wanted 'slope_of_tail_in_patterns', got slope_of_steps_in_relevant, "),
+        (
+            ["setup", "generalised_loss"],
+            ": setup: wanted 'generalised_loss', got tied_permuted, untied_permuted, ",
+        ),
+        (
+            ["slope_of_tail_in_patterns"],
+            ": wanted 'slope_of_tail_in_patterns', got slope_of_steps_in_relevant, ",
+        ),
     ],
     ids=str,
 )
-def test_measures_without_what_a_figure_shows_are_refused_by_file_and_name(stage, tmp_path, without, said):
+def test_measures_without_what_a_figure_shows_are_refused_by_file_and_name(
+    stage, tmp_path, without, said
+):
     rows, measures = made_tables()
     for name, table in rows.items():
         write_table(pd.DataFrame(table), tmp_path / "metrics" / "tables" / f"{name}.parquet")
     *outer, last = without
     part = {**measures[outer[0]]} if outer else measures
     del part[last]
-    (tmp_path / "metrics" / "measures.json").write_text(json.dumps(measures | ({outer[0]: part} if outer else {})))
+    (tmp_path / "metrics" / "measures.json").write_text(
+        json.dumps(measures | ({outer[0]: part} if outer else {}))
+    )
     with pytest.raises(InputError, match=f"^metrics/measures.json{said}"):
         stage("low_rank_sparse.plot", {SECTION: PARAMS}, SECTION, Path("metrics"), Path("figures"))
     assert not (tmp_path / "figures").exists()

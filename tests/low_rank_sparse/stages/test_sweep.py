@@ -21,7 +21,13 @@ DRAWN = {
     "n_confusion": 1,
     "noise": 0.4,
 }
-TRAINED = {"init_scale": 0.3, "value_error": 0.0, "query_key_error": 0.0, "batch_size": 4, "learning_rate": 2.5}
+TRAINED = {
+    "init_scale": 0.3,
+    "value_error": 0.0,
+    "query_key_error": 0.0,
+    "batch_size": 4,
+    "learning_rate": 2.5,
+}
 PARAMS = {"n_neurons": 8, "fitted_loss": 0.9, "configuration": "slow", "n_seeds": 1, "n_steps": 4}
 WAYS = [
     {"name": "slow", "readout": "tied", "learning_rate": 0.8, "n_steps": 9},
@@ -31,25 +37,92 @@ WAYS = [
 BASE = (
     DRAWN
     | TRAINED
-    | {"labels": "1|1", "permuted": False, "n_outputs": 1, "readout": "tied", "n_neurons": 8, "learning_rate": 0.8}
+    | {
+        "labels": "1|1",
+        "permuted": False,
+        "n_outputs": 1,
+        "readout": "tied",
+        "n_neurons": 8,
+        "learning_rate": 0.8,
+    }
 )
 BASE |= {"n_steps": 9}
-SLOW, FAST = {"configuration": "slow", "outputs": "one"}, {"configuration": "fast", "outputs": "each"}
-RELEVANT = SLOW | {"name": "a", "varies": "n_relevant", "values": [5, 3], "n_seeds": 2, "n_steps": 4, "n_confusion": 0}
-NOISE = SLOW | {"name": "b", "varies": "noise", "values": [0.5, 0.2], "n_seeds": 1, "n_steps": 3, "first_seed": 6}
-STEP_SIZE = SLOW | {"name": "c", "varies": "learning_rate", "values": [1.5], "n_seeds": 3, "n_steps": 2}
-NEURONS = SLOW | {"name": "d", "varies": "n_neurons", "values": [5], "n_seeds": 1, "n_steps": 5, "n_confusion": 2}
-CLASSES = FAST | {"name": "e", "varies": "labels", "labels": ["1|1|1", "1|1"], "n_seeds": 2, "n_steps": 3}
+SLOW, FAST = (
+    {"configuration": "slow", "outputs": "one"},
+    {"configuration": "fast", "outputs": "each"},
+)
+RELEVANT = SLOW | {
+    "name": "a",
+    "varies": "n_relevant",
+    "values": [5, 3],
+    "n_seeds": 2,
+    "n_steps": 4,
+    "n_confusion": 0,
+}
+NOISE = SLOW | {
+    "name": "b",
+    "varies": "noise",
+    "values": [0.5, 0.2],
+    "n_seeds": 1,
+    "n_steps": 3,
+    "first_seed": 6,
+}
+STEP_SIZE = SLOW | {
+    "name": "c",
+    "varies": "learning_rate",
+    "values": [1.5],
+    "n_seeds": 3,
+    "n_steps": 2,
+}
+NEURONS = SLOW | {
+    "name": "d",
+    "varies": "n_neurons",
+    "values": [5],
+    "n_seeds": 1,
+    "n_steps": 5,
+    "n_confusion": 2,
+}
+CLASSES = FAST | {
+    "name": "e",
+    "varies": "labels",
+    "labels": ["1|1|1", "1|1"],
+    "n_seeds": 2,
+    "n_steps": 3,
+}
 CLASSES |= {"n_neurons": 10}
 GROUPED = SLOW | {"name": "f", "varies": "labels", "labels": ["2|1"], "n_seeds": 1, "n_steps": 4}
-SAMPLES = SLOW | {"name": "g", "varies": "n_train", "values": [6, 9], "crossed": "n_relevant", "n_seeds": 1}
+SAMPLES = SLOW | {
+    "name": "g",
+    "varies": "n_train",
+    "values": [6, 9],
+    "crossed": "n_relevant",
+    "n_seeds": 1,
+}
 SAMPLES |= {"crossed_values": [5, 3], "n_steps": 3, "full_batch": True, "spectra": False}
-ERRORS = SLOW | {"name": "h", "varies": "value_error", "values": [0.4], "crossed": "query_key_error", "n_seeds": 1}
+ERRORS = SLOW | {
+    "name": "h",
+    "varies": "value_error",
+    "values": [0.4],
+    "crossed": "query_key_error",
+    "n_seeds": 1,
+}
 ERRORS |= {"crossed_values": [0.6], "n_steps": 2}
 START = SLOW | {"name": "i", "varies": "init_scale", "values": [0.5], "n_seeds": 1, "n_steps": 2}
 BATCH = SLOW | {"name": "j", "varies": "batch_size", "values": [6], "n_seeds": 1, "n_steps": 3}
 PERMUTED = CLASSES | {"name": "k", "labels": ["1|1|1"], "permuted": True}
-SWEEPS = [RELEVANT, NOISE, STEP_SIZE, NEURONS, CLASSES, GROUPED, SAMPLES, ERRORS, START, BATCH, PERMUTED]
+SWEEPS = [
+    RELEVANT,
+    NOISE,
+    STEP_SIZE,
+    NEURONS,
+    CLASSES,
+    GROUPED,
+    SAMPLES,
+    ERRORS,
+    START,
+    BATCH,
+    PERMUTED,
+]
 # What each cell is: its columns, what it changes of the base, the patterns of its classes, its seeds. By hand.
 TWO = [[0], [1]]
 UNTIED = {"readout": "untied", "learning_rate": 2.5, "n_neurons": 10, "n_steps": 3}
@@ -64,14 +137,28 @@ CELLS = [
     ("e", "labels", 2.0, UNTIED | {"n_outputs": 2}, TWO, [0, 1]),
     ("f", "labels", 3.0, {"labels": "2|1", "n_steps": 4}, [[0, 1], [2]], [0]),
     *(
-        ("g", "n_train", float(n), {"n_train": n, "batch_size": n, "n_relevant": r, "n_steps": 3}, TWO, [0])
+        (
+            "g",
+            "n_train",
+            float(n),
+            {"n_train": n, "batch_size": n, "n_relevant": r, "n_steps": 3},
+            TWO,
+            [0],
+        )
         for n in (6, 9)
         for r in (5, 3)
     ),
     ("h", "value_error", 0.4, {"value_error": 0.4, "query_key_error": 0.6, "n_steps": 2}, TWO, [0]),
     ("i", "init_scale", 0.5, {"init_scale": 0.5, "n_steps": 2}, TWO, [0]),
     ("j", "batch_size", 6.0, {"batch_size": 6, "n_steps": 3}, TWO, [0]),
-    ("k", "labels", 3.0, UNTIED | {"labels": "1|1|1", "permuted": True, "n_outputs": 3}, [[0], [1], [2]], [0, 1]),
+    (
+        "k",
+        "labels",
+        3.0,
+        UNTIED | {"labels": "1|1|1", "permuted": True, "n_outputs": 3},
+        [[0], [1], [2]],
+        [0, 1],
+    ),
 ]
 
 
@@ -82,7 +169,10 @@ def sweep(stage, tmp_path):
     def run(*sweeps, data=DRAWN, training=TRAINED, **changed):
         reference.write_cases(tmp_path / "configurations", WAYS, training)
         reference.write_cases(tmp_path / "sweeps", sweeps, PARAMS | {"outputs": "one"})
-        others = {"n_seeds": 2}, {"snapshot_steps": [1]}  # what these stages read of their own sections
+        others = (
+            {"n_seeds": 2},
+            {"snapshot_steps": [1]},
+        )  # what these stages read of their own sections
         params = {SECTION: PARAMS | changed, DATA: data | others[0]}
         params[TRAINING] = {"device": "cpu"} | training | others[1]
         paths = [tmp_path / name for name in ("configurations", "sweeps", "t")]
@@ -94,14 +184,18 @@ def sweep(stage, tmp_path):
 
 def training(problem, classes, seed):
     """The readout, the test samples, the weights before and after, and the losses of a training."""
-    mu = reference.orthonormal(problem["d_model"], problem["n_patterns"], generator(seed, "patterns"))
+    mu = reference.orthonormal(
+        problem["d_model"], problem["n_patterns"], generator(seed, "patterns")
+    )
     train, test = (
         reference.samples(problem, classes, mu, problem[f"n_{part}"], generator(seed, part))
         for part in ("train", "test")
     )
     m = problem["n_neurons"]
     errors = problem["value_error"], problem["query_key_error"]
-    start = reference.start(problem["d_model"], m, problem["init_scale"], generator(seed, "weights"), *errors)
+    start = reference.start(
+        problem["d_model"], m, problem["init_scale"], generator(seed, "weights"), *errors
+    )
     source = generator(seed, "readout")
     a = reference.readout(problem["readout"], problem["n_outputs"], problem["seq_len"], m, source)
     if problem["permuted"]:
@@ -159,10 +253,14 @@ def nulls(a, test, first, last, k, labels, seed):
         source = generator(seed, "random directions", labels, name)
         some = torch.randn(update.shape[1], k, generator=source, dtype=torch.float64).numpy()
         projected[name] = first[name] + torch.from_numpy(update @ some @ np.linalg.pinv(some))
-        G = torch.randn(W.shape, generator=generator(seed, "gaussian", labels, name), dtype=torch.float64).numpy()
+        G = torch.randn(
+            W.shape, generator=generator(seed, "gaussian", labels, name), dtype=torch.float64
+        ).numpy()
         noise[name] = first[name] + torch.from_numpy(G * np.sqrt((update**2).sum() / (G**2).sum()))
     kept = [f"{name}_{key}" for name in last for key in ("energy", "energy_2", "gap")]
-    row = {f"gaussian_{key}": value for key, value in spectra(first, noise, k).items() if key in kept}
+    row = {
+        f"gaussian_{key}": value for key, value in spectra(first, noise, k).items() if key in kept
+    }
     row["hinge_in_random_directions"] = reference.scores(projected, a, test)["hinge"]
     return row | {"hinge_of_gaussian": reference.scores(noise, a, test)["hinge"]}
 
@@ -183,11 +281,20 @@ def expected(cells, fitted_loss=0.9, **base):
         for seed in seeds:
             a, test, begun, last, losses = training(problem, classes, seed)
             fitted = reference.fitted_step(losses, fitted_loss)
-            row = {"sweep": sweep, "varies": varies, "value": value, "seed": seed, **problem, "fitted_step": fitted}
+            row = {
+                "sweep": sweep,
+                "varies": varies,
+                "value": value,
+                "seed": seed,
+                **problem,
+                "fitted_step": fitted,
+            }
             row |= reference.scores(last, a, test)
             k = sum(len(own) for own in classes)
             if sweep != "g":  # of which the models are scored alone
-                row |= spectra(begun, last, k) | ({} if problem["permuted"] else cuts(a, test, begun, last, k))
+                row |= spectra(begun, last, k) | (
+                    {} if problem["permuted"] else cuts(a, test, begun, last, k)
+                )
             if varies == "labels" and not problem["permuted"]:
                 row |= nulls(a, test, begun, last, k, problem["labels"], seed)
             rows.append(row | neurons(last))
@@ -199,7 +306,9 @@ def check(found, wanted, atol=2e-5):
     sigmas = [column for column in wanted if column.endswith("singular_values")]
     assert set(found) == set(wanted)
     found = found[list(wanted)]
-    pd.testing.assert_frame_equal(found.drop(columns=sigmas), wanted.drop(columns=sigmas), rtol=1e-4, atol=atol)
+    pd.testing.assert_frame_equal(
+        found.drop(columns=sigmas), wanted.drop(columns=sigmas), rtol=1e-4, atol=atol
+    )
     for column in sigmas:
         for one, other in zip(found[column].dropna(), wanted[column].dropna(), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=2e-6)
@@ -235,7 +344,9 @@ def test_where_sweeps_meet_a_problem_is_trained_once(sweep, monkeypatch):
 
     monkeypatch.setattr("stages.low_rank_sparse.sweep.spread_cells", spread)
     noise = NOISE | {"values": [DRAWN["noise"], 0.2]}
-    found = sweep(noise, noise | {"name": "m", "varies": "n_neurons", "values": [5, PARAMS["n_neurons"]]})
+    found = sweep(
+        noise, noise | {"name": "m", "varies": "n_neurons", "values": [5, PARAMS["n_neurons"]]}
+    )
     assert len(counted) == 3
     assert found["sweep"].tolist() == ["b", "b", "m", "m"]
     one, other = (found.iloc[i].drop(["sweep", "varies", "value"]) for i in (0, 3))
@@ -276,23 +387,53 @@ def test_a_batch_may_be_all_samples_and_be_fitted_at_once(sweep):
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        (RELEVANT | {"values": [5, 3.5]}, "sweeps: sweep a.n_relevant: wanted a whole number, got 3.5"),
-        (RELEVANT | {"values": [10]}, "n_relevant: wanted more than n_confusion, and both to fit into 9"),
-        (RELEVANT | {"n_confusion": -1}, r"line 2, column n_confusion: wanted a number in \[0, 16384\], got -1"),
-        (RELEVANT | {"n_seeds": 0}, r"line 2, column n_seeds: wanted a number in \[1, 100000\], got 0"),
-        (NOISE | {"varies": "n_test"}, "varies: wanted one of .*'n_relevant', 'n_confusion', 'noise',"),
+        (
+            RELEVANT | {"values": [5, 3.5]},
+            "sweeps: sweep a.n_relevant: wanted a whole number, got 3.5",
+        ),
+        (
+            RELEVANT | {"values": [10]},
+            "n_relevant: wanted more than n_confusion, and both to fit into 9",
+        ),
+        (
+            RELEVANT | {"n_confusion": -1},
+            r"line 2, column n_confusion: wanted a number in \[0, 16384\], got -1",
+        ),
+        (
+            RELEVANT | {"n_seeds": 0},
+            r"line 2, column n_seeds: wanted a number in \[1, 100000\], got 0",
+        ),
+        (
+            NOISE | {"varies": "n_test"},
+            "varies: wanted one of .*'n_relevant', 'n_confusion', 'noise',",
+        ),
         (NOISE | {"values": ["much"]}, r"line 2, column values\[0\]: wanted a number, got 'much'"),
-        (NOISE | {"configuration": "third"}, r"sweep b: wanted a configuration of \['slow', 'fast'\], got 'third'"),
+        (
+            NOISE | {"configuration": "third"},
+            r"sweep b: wanted a configuration of \['slow', 'fast'\], got 'third'",
+        ),
         (CLASSES | {"labels": ["1|x"]}, "labels: wanted numbers of patterns such as .*, got '1.x'"),
         (CLASSES | {"labels": [11]}, r"line 2, column labels\[0\]: wanted a text, got 11"),
         (CLASSES | {"values": [1]}, "values: wanted them, or labels where these vary, got"),
         (NOISE | {"varies": "labels"}, "values: wanted them, or labels where these vary, got"),
         (NOISE | {"values": []}, "values: wanted them, or labels where these vary, got"),
-        (NOISE | {"crossed": "n_relevant"}, "crossed: wanted another number with values, got n_relevant"),
-        (NOISE | {"crossed": "noise", "crossed_values": [1]}, "crossed: wanted another number with values, got noise"),
-        (NOISE | {"crossed": "labels", "crossed_values": [1]}, "crossed: wanted another number with values"),
+        (
+            NOISE | {"crossed": "n_relevant"},
+            "crossed: wanted another number with values, got n_relevant",
+        ),
+        (
+            NOISE | {"crossed": "noise", "crossed_values": [1]},
+            "crossed: wanted another number with values, got noise",
+        ),
+        (
+            NOISE | {"crossed": "labels", "crossed_values": [1]},
+            "crossed: wanted another number with values",
+        ),
         (NEURONS | {"values": [1]}, r"n_neurons: wanted a number in \[2, 1e9\], got 1"),
-        (CLASSES | {"outputs": "one"}, r"outputs: wanted each, as there are more classes than two, 1\|1\|1, got one"),
+        (
+            CLASSES | {"outputs": "one"},
+            r"outputs: wanted each, as there are more classes than two, 1\|1\|1, got one",
+        ),
         (GROUPED | {"labels": ["3|3"]}, "n_patterns: wanted more than the 6 discriminative"),
     ],
 )
@@ -305,8 +446,14 @@ def test_a_table_of_no_sweep_is_refused(sweep, tmp_path, case, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"data": DRAWN | {"n_patterns": 0}}, r"family.data.n_patterns: wanted a number in \[1, 16384\], got 0"),
-        ({"training": TRAINED | {"batch_size": 14}}, "batch_size: wanted at most n_train = 13, got 14"),
+        (
+            {"data": DRAWN | {"n_patterns": 0}},
+            r"family.data.n_patterns: wanted a number in \[1, 16384\], got 0",
+        ),
+        (
+            {"training": TRAINED | {"batch_size": 14}},
+            "batch_size: wanted at most n_train = 13, got 14",
+        ),
         ({"n_neurons": 1}, r"family.sweep.n_neurons: wanted a number in \[2, 1e9\], got 1"),
         ({"training": TRAINED | {"device": "cuda"}}, "device: wanted cuda, got .* sees no GPU"),
     ],

@@ -13,8 +13,22 @@ from lib.training import gradient_descent
 SECTION, N_SEEDS = "family.train", "data.n_seeds"
 N_TRAIN, N_TEST, SEQ_LEN, D_MODEL = 13, 9, 6, 8
 DATA_SEEDS = [4, 5, 2, 11, 3]
-TIED = {"name": "one", "readout": "tied", "learning_rate": 0.5, "n_steps": 7, "n_seeds": 3, "first_seed": 3}
-UNTIED = {"name": "each", "readout": "untied", "learning_rate": 2, "n_steps": 5, "n_seeds": 2, "first_seed": 2}
+TIED = {
+    "name": "one",
+    "readout": "tied",
+    "learning_rate": 0.5,
+    "n_steps": 7,
+    "n_seeds": 3,
+    "first_seed": 3,
+}
+UNTIED = {
+    "name": "each",
+    "readout": "untied",
+    "learning_rate": 2,
+    "n_steps": 5,
+    "n_seeds": 2,
+    "first_seed": 2,
+}
 PARAMS = {
     "device": "cpu",
     "seeds_together": 2,
@@ -37,7 +51,10 @@ MATRICES = ["W_Q", "W_K", "W_V", "W_O"]
 def dataset(tmp_path):
     """Samples of five seeds, in which nothing is equal: two classes, tokens of four patterns, no structure."""
     draw = torch.Generator().manual_seed(5)
-    tensors = {"seeds": torch.tensor(DATA_SEEDS), "patterns": 0.7 * torch.randn(5, 4, D_MODEL, generator=draw)}
+    tensors = {
+        "seeds": torch.tensor(DATA_SEEDS),
+        "patterns": 0.7 * torch.randn(5, 4, D_MODEL, generator=draw),
+    }
     for part, n in (("train", N_TRAIN), ("test", N_TEST)):
         relevant = torch.randint(0, 2, (5, n), generator=draw)
         patterns = torch.randint(0, 4, (5, n, SEQ_LEN), generator=draw)
@@ -58,7 +75,13 @@ def train(stage, tmp_path):
     def run(params, *configurations):
         reference.write_cases(tmp_path / "configurations", configurations, params | {"n_seeds": 2})
         paths = [tmp_path / name for name in ("configurations", "samples", "runs", "losses")]
-        stage("low_rank_sparse.train", {SECTION: params, "data": {"n_seeds": 2}}, SECTION, N_SEEDS, *paths)
+        stage(
+            "low_rank_sparse.train",
+            {SECTION: params, "data": {"n_seeds": 2}},
+            SECTION,
+            N_SEEDS,
+            *paths,
+        )
 
     return run
 
@@ -71,10 +94,14 @@ def of_seed(dataset, part, seed):
 def training(dataset, params, configuration, seed):
     """The weights, the readout and the losses of a training from one seed, after every step."""
     errors = params["value_error"], params["query_key_error"]
-    start = reference.start(D_MODEL, params["n_neurons"], params["init_scale"], generator(seed, "weights"), *errors)
+    start = reference.start(
+        D_MODEL, params["n_neurons"], params["init_scale"], generator(seed, "weights"), *errors
+    )
     source = generator(seed, "readout")
     a = reference.readout(configuration["readout"], 1, SEQ_LEN, params["n_neurons"], source)
-    steps = reference.batches(N_TRAIN, params["batch_size"], configuration["n_steps"], generator(seed, "order"))
+    steps = reference.batches(
+        N_TRAIN, params["batch_size"], configuration["n_steps"], generator(seed, "order")
+    )
     data = of_seed(dataset, "train", seed)
     if configuration.get("labels") == "permuted":
         order = torch.randperm(N_TRAIN, generator=generator(seed, "permuted labels")).tolist()
@@ -85,7 +112,9 @@ def training(dataset, params, configuration, seed):
 def check(dataset, params, configuration, saved, folder, atol=1e-5):
     """A run and its losses are what the trainings from its seeds give; returns its table."""
     layout, snapshots, table = read_run(folder)
-    seeds = list(range(configuration["first_seed"], configuration["first_seed"] + configuration["n_seeds"]))
+    seeds = list(
+        range(configuration["first_seed"], configuration["first_seed"] + configuration["n_seeds"])
+    )
     trainings = {seed: training(dataset, params, configuration, seed) for seed in seeds}
     rows = []
     assert len(snapshots) == len(saved)
@@ -96,11 +125,18 @@ def check(dataset, params, configuration, saved, folder, atol=1e-5):
             for name, W in states[step].items():
                 torch.testing.assert_close(weights[name][i], W.float(), rtol=1e-5, atol=atol)
             torch.testing.assert_close(weights["readout"][i], a)
-            row = {"snapshot": number, "step": step, "seed": seed, "loss": losses[step - 1] if step else float("nan")}
+            row = {
+                "snapshot": number,
+                "step": step,
+                "seed": seed,
+                "loss": losses[step - 1] if step else float("nan"),
+            }
             row["fitted_step"] = reference.fitted_step(losses[:step], params["fitted_loss"])
             rows.append(row | reference.scores(states[step], a, of_seed(dataset, "test", seed)))
         assert all(len(W) == len(seeds) for W in weights.values())
-    pd.testing.assert_frame_equal(table, pd.DataFrame(rows), rtol=1e-4, atol=atol)  # of float32, after some steps
+    pd.testing.assert_frame_equal(
+        table, pd.DataFrame(rows), rtol=1e-4, atol=atol
+    )  # of float32, after some steps
     assert layout == {
         "family": "low_rank_sparse",
         "matrices": {name: ["seed", "row", "col"] for name in MATRICES},
@@ -130,7 +166,9 @@ def test_every_snapshot_and_row_is_that_of_autograd(train, tmp_path, dataset):
     old.touch()
     train(PARAMS, TIED, UNTIED, PERMUTED)
     runs = {one["name"]: one for one in (TIED, UNTIED, PERMUTED)}
-    tables = [check(dataset, PARAMS, runs[name], SAVED[name], tmp_path / "runs" / name) for name in runs]
+    tables = [
+        check(dataset, PARAMS, runs[name], SAVED[name], tmp_path / "runs" / name) for name in runs
+    ]
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == sorted(runs)
     # Fitted soon, late, and never within the steps.
     assert set(pd.concat(tables)["fitted_step"]) == {-1, 1, 5, 6}
@@ -144,7 +182,9 @@ def test_a_gpu_trains_alike(train, tmp_path, dataset):
         check(dataset, params, one, SAVED[one["name"]], tmp_path / "runs" / one["name"])
 
 
-def test_a_training_at_rest_is_what_all_its_steps_would_make_of_it(train, tmp_path, dataset, monkeypatch):
+def test_a_training_at_rest_is_what_all_its_steps_would_make_of_it(
+    train, tmp_path, dataset, monkeypatch
+):
     """It ends early, yet each later snapshot, row and loss is that of autograd over every step."""
     numbers = []
     whole = gradient_descent.gradient_descent
@@ -163,7 +203,12 @@ def test_a_training_at_rest_is_what_all_its_steps_would_make_of_it(train, tmp_pa
 
 def test_a_batch_at_the_threshold_is_not_yet_fitted(train, tmp_path, dataset):
     """Neurons that begin at almost nothing give the loss 1, to the last bit."""
-    params = PARAMS | {"init_scale": 1e-30, "fitted_loss": 1, "snapshot_steps": [], "seeds_together": 7}
+    params = PARAMS | {
+        "init_scale": 1e-30,
+        "fitted_loss": 1,
+        "snapshot_steps": [],
+        "seeds_together": 7,
+    }
     train(params, TIED, UNTIED)
     table = check(dataset, params, TIED, [0, 7], tmp_path / "runs" / "one")
     assert -1 in set(table["fitted_step"])
@@ -174,7 +219,10 @@ def test_a_batch_at_the_threshold_is_not_yet_fitted(train, tmp_path, dataset):
     ("change", "message"),
     [
         ({"n_neurons": 1}, r"n_neurons: wanted a number in \[2, 1e9\], got 1"),
-        ({"snapshot_steps": [2, -1]}, r"snapshot_steps\[1\]: wanted a number in \[0, 1e6\], got -1"),
+        (
+            {"snapshot_steps": [2, -1]},
+            r"snapshot_steps\[1\]: wanted a number in \[0, 1e6\], got -1",
+        ),
         ({"value_error": -0.1}, r"value_error: wanted a number in \[0, 100\], got -0.1"),
         ({"query_key_error": 101}, r"query_key_error: wanted a number in \[0, 100\], got 101"),
         ({"device": "cuda"}, "device: wanted cuda, got .* sees no GPU"),
@@ -190,14 +238,29 @@ def test_params_of_no_training_are_refused(train, tmp_path, dataset, monkeypatch
 @pytest.mark.parametrize(
     ("configurations", "message"),
     [
-        ([], "configurations: wanted a line of distinct column names and a line for each case, got"),
-        ([TIED, UNTIED | {"name": "one"}], "configurations: line 3: wanted a case of its own, got 'one' again"),
+        (
+            [],
+            "configurations: wanted a line of distinct column names and a line for each case, got",
+        ),
+        (
+            [TIED, UNTIED | {"name": "one"}],
+            "configurations: line 3: wanted a case of its own, got 'one' again",
+        ),
         ([TIED | {"name": "../one"}], "configurations: line 2, column name: wanted a name"),
-        ([TIED, UNTIED | {"n_seeds": 0}], r"line 3, column n_seeds: wanted a number in \[1, 100000\], got 0"),
+        (
+            [TIED, UNTIED | {"n_seeds": 0}],
+            r"line 3, column n_seeds: wanted a number in \[1, 100000\], got 0",
+        ),
         ([TIED | {"n_seeds": 4}], r"seeds: wanted seeds of the data set, \[4, 5, .*, got 6"),
-        ([TIED | {"readout": "other"}], "column readout: wanted one of 'tied' or 'untied', got 'other'"),
+        (
+            [TIED | {"readout": "other"}],
+            "column readout: wanted one of 'tied' or 'untied', got 'other'",
+        ),
         ([TIED | {"batch_size": 5}], "unknown column 'batch_size'"),
-        ([TIED | {"labels": "none"}], "column labels: wanted one of 'given' or 'permuted', got 'none'"),
+        (
+            [TIED | {"labels": "none"}],
+            "column labels: wanted one of 'given' or 'permuted', got 'none'",
+        ),
     ],
 )
 def test_a_table_of_no_configurations_is_refused(train, tmp_path, dataset, configurations, message):

@@ -48,7 +48,11 @@ def cuts(stage, data, runs, tmp_path):
 
     def run(device="cpu", rate_step=0.45, **changes):
         params = {key: value for key, value in (PARAMS | changes).items() if value is not None}
-        sections = {SECTION: params, "vision.cut": SHARED | {"rate_step": rate_step}, "vision.any.train.device": device}
+        sections = {
+            SECTION: params,
+            "vision.cut": SHARED | {"rate_step": rate_step},
+            "vision.any.train.device": device,
+        }
         tables = tmp_path / "truncate", tmp_path / "prune"
         stage("vision.cut", sections, *sections, tmp_path / "images", tmp_path / "runs", *tables)
         return [pd.read_parquet(table) for table in tables]
@@ -61,9 +65,14 @@ def cut(W_0, W, rank):
     layers = []
     for first, last in zip(W_0.double().numpy(), W.double().numpy(), strict=True):
         heads = len(last) if last.ndim == 3 else 1
-        first, last = (M.reshape(heads, -1, M.shape[-1]).swapaxes(0, 1).reshape(M.shape[-2], -1) for M in (first, last))
+        first, last = (
+            M.reshape(heads, -1, M.shape[-1]).swapaxes(0, 1).reshape(M.shape[-2], -1)
+            for M in (first, last)
+        )
         U, sigma, Vt = np.linalg.svd(last - first, full_matrices=False)
-        whole = first + sum(sigma[k] * np.outer(U[:, k], Vt[k]) for k in range(min(rank, len(sigma))))
+        whole = first + sum(
+            sigma[k] * np.outer(U[:, k], Vt[k]) for k in range(min(rank, len(sigma)))
+        )
         layers.append(np.stack(np.split(whole, heads, 1)).reshape(W.shape[1:]))
     return torch.from_numpy(np.stack(layers))
 
@@ -79,12 +88,16 @@ def without_weights(model, rate, order, source):
     """The model with that share of all weights of its matrices at zero, whichever matrix they are of."""
     flat = torch.cat([model[name].flatten() for name in MATRICES])
     if order == "random":  # the place of each weight in the order is drawn
-        first = sorted(range(len(flat)), key=torch.randperm(len(flat), generator=source).tolist().__getitem__)
+        first = sorted(
+            range(len(flat)), key=torch.randperm(len(flat), generator=source).tolist().__getitem__
+        )
     else:
         first = ordered(flat.abs().tolist(), order, source)
     flat[first[: round(rate * len(flat))]] = 0
     parts = flat.split([model[name].numel() for name in MATRICES])
-    return model | {name: part.view_as(model[name]) for name, part in zip(MATRICES, parts, strict=True)}
+    return model | {
+        name: part.view_as(model[name]) for name, part in zip(MATRICES, parts, strict=True)
+    }
 
 
 def without_units(model, importance, axes, rate, order, source):
@@ -118,13 +131,21 @@ def trained(made):
     """Every run that is cut, by name, and every seed: what labels a row, the first model and the last."""
     for name in ("b", "c"):
         for i, seed in enumerate(SEEDS[name]):
-            initial, final = ({key: tensor[i] for key, tensor in made[name][k].items()} for k in (0, -1))
+            initial, final = (
+                {key: tensor[i] for key, tensor in made[name][k].items()} for k in (0, -1)
+            )
             yield {**CELLS[name], "seed": seed}, initial, final
 
 
 def scores(model, data, n_images):
     images = standardised(data["test_images"][:n_images], data["train_images"])
-    return dict(zip(("test_loss", "test_accuracy"), scored(model, images, data["test_labels"][:n_images]), strict=True))
+    return dict(
+        zip(
+            ("test_loss", "test_accuracy"),
+            scored(model, images, data["test_labels"][:n_images]),
+            strict=True,
+        )
+    )
 
 
 def truncations(data, made, n_images):
@@ -133,7 +154,9 @@ def truncations(data, made, n_images):
         for kind in ("all", *MATRICES):
             for rank in RANKS:
                 truncated = MATRICES if kind == "all" else [kind]
-                model = final | {matrix: cut(initial[matrix], final[matrix], rank) for matrix in truncated}
+                model = final | {
+                    matrix: cut(initial[matrix], final[matrix], rank) for matrix in truncated
+                }
                 yield {"kind": kind, "rank": rank, **scores(model, data, n_images), **labels}
 
 
@@ -152,7 +175,9 @@ def prunings(data, made, n_images):
         for what, remove in removals.items():
             for order in ("smallest", "random", "largest"):
                 for rate in RATES:
-                    pruned = remove(model, rate, order, generator(RANDOM_SEED, what, labels["seed"]))
+                    pruned = remove(
+                        model, rate, order, generator(RANDOM_SEED, what, labels["seed"])
+                    )
                     yield {
                         "what": what,
                         "order": order,
@@ -171,10 +196,17 @@ def prunings(data, made, n_images):
         (N_IMAGES, N_IMAGES, "cpu"),
         (None, 40, "cpu"),
         (100, 40, "cpu"),
-        pytest.param(None, 40, "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")),
+        pytest.param(
+            None,
+            40,
+            "cuda",
+            marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+        ),
     ],
 )
-def test_every_cut_scores_as_a_model_cut_by_numpy_or_loops_does(cuts, data, runs, tmp_path, given, n_images, device):
+def test_every_cut_scores_as_a_model_cut_by_numpy_or_loops_does(
+    cuts, data, runs, tmp_path, given, n_images, device
+):
     """Without `n_images`, or with more than there are, all are scored."""
     before = files(tmp_path)
     truncate, prune = cuts(device, n_images=given)
@@ -182,12 +214,16 @@ def test_every_cut_scores_as_a_model_cut_by_numpy_or_loops_does(cuts, data, runs
     # single precision scores; columns and rows in their order
     pd.testing.assert_frame_equal(truncate, wanted, rtol=1e-5)
     below = wanted[wanted["rank"] < 10]
-    assert below["test_loss"].nunique() > 0.7 * len(below)  # what is cut shows, but beyond a matrix's full rank
+    assert below["test_loss"].nunique() > 0.7 * len(
+        below
+    )  # what is cut shows, but beyond a matrix's full rank
     assert wanted["test_accuracy"].nunique() > 5
     wanted = pd.DataFrame(prunings(data, runs, n_images))
     pd.testing.assert_frame_equal(prune, wanted, rtol=1e-5)
     removed = wanted[wanted["rate"] > 0]
-    assert removed.groupby(["what", "rate"])["test_loss"].nunique().min() >= 3  # every removal shows
+    assert (
+        removed.groupby(["what", "rate"])["test_loss"].nunique().min() >= 3
+    )  # every removal shows
     assert wanted["test_accuracy"].nunique() > 5
     assert files(tmp_path) == sorted([*before, "params.yaml", "truncate", "prune"])
 
@@ -195,14 +231,22 @@ def test_every_cut_scores_as_a_model_cut_by_numpy_or_loops_does(cuts, data, runs
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"init_scales": [7, 2]}, r"vision.any.cut.init_scales: wanted some of \[0.5, 3.0\].* got \[7.0, 2.0\]"),
-        ({"init_scales": []}, r"vision.any.cut.init_scales: wanted some of \[0.5, 3.0\].* got \[\]"),
+        (
+            {"init_scales": [7, 2]},
+            r"vision.any.cut.init_scales: wanted some of \[0.5, 3.0\].* got \[7.0, 2.0\]",
+        ),
+        (
+            {"init_scales": []},
+            r"vision.any.cut.init_scales: wanted some of \[0.5, 3.0\].* got \[\]",
+        ),
         ({"device": "cuda"}, "device: wanted cuda, got .* sees no GPU"),
         ({"rate_step": 1.5}, "rate_step: wanted a number in"),
         ({"rate_step": 0}, "rate_step: wanted a number in"),
     ],
 )
-def test_what_cannot_be_cut_is_refused_and_nothing_is_written(cuts, tmp_path, monkeypatch, changes, message):
+def test_what_cannot_be_cut_is_refused_and_nothing_is_written(
+    cuts, tmp_path, monkeypatch, changes, message
+):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match=message):
         cuts(**changes)

@@ -24,9 +24,19 @@ PARAMS = {
 }
 SIZES = {"d_model": 5, "d_head": 1, "n_heads": 9}
 SEEDS, STEPS, LAST = [5, 2, 7], [0, 1, 2, 3, 4, 6, 7, 8, 9], 9
-PERMUTED, SGD, SCALED = "labels=permuted", "optimizer=sgd,learning_rate=0.3", "scaled=all-but-patch-embedding"
+PERMUTED, SGD, SCALED = (
+    "labels=permuted",
+    "optimizer=sgd,learning_rate=0.3",
+    "scaled=all-but-patch-embedding",
+)
 MUON = "optimizer=muon,learning_rate=0.01"
-NAMES = {"none": "", PERMUTED: "_permuted", SGD: "_sgd", MUON: "_muon", SCALED: "_all_but_patch_embedding"}
+NAMES = {
+    "none": "",
+    PERMUTED: "_permuted",
+    SGD: "_sgd",
+    MUON: "_muon",
+    SCALED: "_all_but_patch_embedding",
+}
 CELLS = [
     *((scale, "none") for scale in (0.25, 0.5, 2.0, 4.0)),
     *((0.5, control) for control in (PERMUTED, SGD, MUON)),
@@ -56,7 +66,12 @@ TRUNCATE = [
 ]
 RATES = [0.5, 0.0, 0.75, 0.25]
 PRUNE = {  # accuracies at these rates
-    ("weights", "smallest", 0.5, "none", 5): (0.885, 0.9, 0.895, 0.95),  # harmless up to .25, though .75 is within, too
+    ("weights", "smallest", 0.5, "none", 5): (
+        0.885,
+        0.9,
+        0.895,
+        0.95,
+    ),  # harmless up to .25, though .75 is within, too
     ("weights", "smallest", 0.5, "none", 2): (0.81, 0.8, 0.5, 0.8 - 0.01),
     ("weights", "smallest", 0.5, "none", 7): (0.65, 0.7, 0.7, 0.6),  # worse at once
     ("weights", "random", 0.5, "none", 7): (0.3, 0.7, 0.25, 0.35),
@@ -115,20 +130,44 @@ def evaluate(stage, cells, truncate, prune, tmp_path):
         for scale, control in cells:
             cell = {"variant": variant(scale, control), "init_scale": scale, "control": control}
             rows = [
-                {"seed": seed, "step": step, **{name: draw.random() if step else math.nan for name in CURVES[:1]}}
+                {
+                    "seed": seed,
+                    "step": step,
+                    **{name: draw.random() if step else math.nan for name in CURVES[:1]},
+                }
                 | {name: draw.random() for name in CURVES[1:]}
                 for step, seed in itertools.product(STEPS, SEEDS)
             ]
-            layout = {"family": "vision", "matrices": {"W": ["row", "col"]}, "cell": cell, "seeds": SEEDS}
+            layout = {
+                "family": "vision",
+                "matrices": {"W": ["row", "col"]},
+                "cell": cell,
+                "seeds": SEEDS,
+            }
             numbered = [{"snapshot": STEPS.index(row["step"]), **row} for row in rows]
-            write_run(tmp_path / "runs" / cell["variant"], layout, [{"W": torch.zeros(1, 1)}] * len(STEPS), numbered)
+            write_run(
+                tmp_path / "runs" / cell["variant"],
+                layout,
+                [{"W": torch.zeros(1, 1)}] * len(STEPS),
+                numbered,
+            )
             training += [row | cell for row in rows]
             kinds = [("initial", 0), *(("update", step) for step in STEPS[1:]), ("gaussian", LAST)]
             for matrix, (of, step), seed, layer, head in itertools.product(
                 ("W_K", "W_VO", "W_KQ"), kinds, SEEDS, (1, 2), (1, 2)
             ):
-                row = {"matrix": matrix, "of": of, "step": step, "seed": seed, "layer": layer, "head": head, **cell}
-                sigma = sorted((draw.random() for _ in range(2 if matrix == "W_K" else 3)), reverse=True)
+                row = {
+                    "matrix": matrix,
+                    "of": of,
+                    "step": step,
+                    "seed": seed,
+                    "layer": layer,
+                    "head": head,
+                    **cell,
+                }
+                sigma = sorted(
+                    (draw.random() for _ in range(2 if matrix == "W_K" else 3)), reverse=True
+                )
                 spectra.append(row | {"singular_values": np.array(sigma)})
         found = pd.DataFrame(training), pd.DataFrame(spectra)
         found[1].to_parquet(tmp_path / "spectra.parquet")
@@ -161,7 +200,9 @@ def summarised(row):
         "stable_rank": sum(squares) / max(squares),
         "effective_rank": math.exp(-sum(p * math.log(p) for p in shares)),
         "numerical_rank": sum(s > PARAMS["rtol"] * max(sigma) for s in sigma),
-        **{f"rank_{n}": 1 + sum(100 * e < n * sum(squares) for e in energies) for n in (90, 95, 99)},
+        **{
+            f"rank_{n}": 1 + sum(100 * e < n * sum(squares) for e in energies) for n in (90, 95, 99)
+        },
     }
 
 
@@ -180,11 +221,17 @@ def by_loops(training, ranks, growth=None):
         return mean(found)
 
     def grown(*place):
-        early, late = (mean(rank(*place, step=step) for step in steps) for steps in ((1, 2, 3), (7, 8, 9)))
+        early, late = (
+            mean(rank(*place, step=step) for step in steps) for steps in ((1, 2, 3), (7, 8, 9))
+        )
         return late / early
 
     def losses(seed, scale, control):
-        rows = [r for r in training if (r["seed"], r["init_scale"], r["control"]) == (seed, scale, control)]
+        rows = [
+            r
+            for r in training
+            if (r["seed"], r["init_scale"], r["control"]) == (seed, scale, control)
+        ]
         return {row["step"]: row["train_loss"] for row in rows if row["step"]}
 
     def at_loss(level, matrix, seed, scale, control="none"):
@@ -209,15 +256,30 @@ def by_loops(training, ranks, growth=None):
     for seed, matrix in itertools.product(SEEDS, ("W_KQ", "W_VO")):
         letters = matrix[2:]
         for scale, control in cells:
-            put(f"stable_rank_{letters}{NAMES[control]}", scale, seed, rank(matrix, seed, scale, control))
-            put(f"growth_through_training_{letters}{NAMES[control]}", scale, seed, grown(matrix, seed, scale, control))
+            put(
+                f"stable_rank_{letters}{NAMES[control]}",
+                scale,
+                seed,
+                rank(matrix, seed, scale, control),
+            )
+            put(
+                f"growth_through_training_{letters}{NAMES[control]}",
+                scale,
+                seed,
+                grown(matrix, seed, scale, control),
+            )
             place = matrix, seed, scale
             if control == "none":
                 for name, of, step in (("gaussian", "gaussian", LAST), ("first_step", "update", 1)):
                     ratio = rank(*place, of=of, step=step) / rank(*place)
                     put(f"{name}_over_learned_{letters}", scale, seed, ratio)
             if control == PERMUTED:
-                put(f"permuted_over_learned_{letters}", scale, seed, rank(*place, PERMUTED) / rank(*place))
+                put(
+                    f"permuted_over_learned_{letters}",
+                    scale,
+                    seed,
+                    rank(*place, PERMUTED) / rank(*place),
+                )
                 ratio = grown(*place) / grown(*place, PERMUTED)
                 put(f"growth_through_training_over_permuted_{letters}", scale, seed, ratio)
                 level = max(min(losses(seed, scale, c).values()) for c in ("none", PERMUTED))
@@ -231,7 +293,9 @@ def by_loops(training, ranks, growth=None):
                 "_at_equal_loss": [at_loss(level, matrix, seed, scale) for scale in (small, large)],
             }
             if {(small, PERMUTED), (large, PERMUTED)} <= cells:
-                found["_permuted"] = [rank(matrix, seed, scale, PERMUTED) for scale in (small, large)]
+                found["_permuted"] = [
+                    rank(matrix, seed, scale, PERMUTED) for scale in (small, large)
+                ]
             ratios = {name: after / before for name, (before, after) in found.items()}
             for name, ratio in ratios.items():
                 put(f"growth_with_init_scale_{letters}{name}", large, seed, ratio)
@@ -245,7 +309,8 @@ def by_loops(training, ranks, growth=None):
 def check_measures(folder, wanted, reference):
     """By scale, the reference last; the Gaussian products have a test of their own."""
     measured, summary = (
-        json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in ("measures", "summary")
+        json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("measures", "summary")
     )
     assert measured.pop("setup") == {"reference_scale": reference, "d_model": 5, "possible_rank": 2}
     assert measured.keys() == summary.keys()
@@ -258,9 +323,13 @@ def check_measures(folder, wanted, reference):
         for scale in order:
             found, by_seed = measured[name][f"{scale:g}"], by_scale[scale]
             assert found["cases"] == [str(seed) for seed in sorted(SEEDS)], name
-            assert found["values"] == pytest.approx([by_seed[seed] for seed in sorted(SEEDS)], rel=2e-5), name
+            assert found["values"] == pytest.approx(
+                [by_seed[seed] for seed in sorted(SEEDS)], rel=2e-5
+            ), name
         values = list(by_scale[order[-1]].values())
-        assert summary[name] == pytest.approx({"mean": mean(values), "sd": stdev(values)}, rel=1e-4, abs=1e-5), name
+        assert summary[name] == pytest.approx(
+            {"mean": mean(values), "sd": stdev(values)}, rel=1e-4, abs=1e-5
+        ), name
 
 
 def test_every_measure_is_that_of_plain_loops_and_every_claim_has_one(evaluate, tmp_path):
@@ -270,14 +339,18 @@ def test_every_measure_is_that_of_plain_loops_and_every_claim_has_one(evaluate, 
     check_measures(tmp_path / "metrics", wanted, 0.5)
     listed = read_claims(Path(__file__).parents[3] / "claims.yaml").values()
     compared = "published/digits_optimizers/measures.json"  # which tools.optimizers writes
-    read = {claim.measure for claim in listed if claim.family == "vision" and claim.measures != compared}
+    read = {
+        claim.measure for claim in listed if claim.family == "vision" and claim.measures != compared
+    }
     assert len(read) > 15
     found = json.loads((tmp_path / "metrics" / "measures.json").read_text(encoding="utf-8"))
     assert {name.partition("@")[0] for name in read} <= found.keys()
 
 
 @pytest.mark.parametrize("cells", [CELLS])
-def test_a_gaussian_of_the_norm_of_a_product_has_the_stable_rank_of_a_gaussian_matrix(evaluate, tmp_path):
+def test_a_gaussian_of_the_norm_of_a_product_has_the_stable_rank_of_a_gaussian_matrix(
+    evaluate, tmp_path
+):
     evaluate()
     ranks = pd.read_parquet(tmp_path / "metrics" / "tables" / "ranks.parquet")
     keys = ["matrix", "init_scale", "control", "seed", "layer", "head"]
@@ -289,7 +362,9 @@ def test_a_gaussian_of_the_norm_of_a_product_has_the_stable_rank_of_a_gaussian_m
     draw = np.random.default_rng(1)
     sigma = np.linalg.svd(draw.standard_normal((4000, 5, 5)), compute_uv=False)
     expected = (sigma**2).sum(1) / sigma[:, 0] ** 2
-    assert found["stable_rank"].mean() == pytest.approx(expected.mean(), abs=4 * expected.std() / len(found) ** 0.5)
+    assert found["stable_rank"].mean() == pytest.approx(
+        expected.mean(), abs=4 * expected.std() / len(found) ** 0.5
+    )
     assert found["stable_rank"].nunique() == len(found)
 
 
@@ -310,12 +385,16 @@ def test_growth_is_along_the_scales_that_were_trained(evaluate, tmp_path, refere
 
 
 @pytest.mark.parametrize("cells", [CELLS, CELLS[1:2]])
-def test_every_table_and_the_curves_hold_what_the_stages_before_found(evaluate, cells, truncate, prune, tmp_path):
+def test_every_table_and_the_curves_hold_what_the_stages_before_found(
+    evaluate, cells, truncate, prune, tmp_path
+):
     """The figures show the least seed of the plain runs."""
     training, spectra = evaluate()
     of_figures = spectra[spectra["matrix"].isin(["W_VO", "W_KQ"]) & (spectra["seed"] == min(SEEDS))]
     of_figures = of_figures[of_figures["control"] == "none"].assign(n_singular_values=3)
-    of_figures = of_figures.assign(singular_values=[values[:2] for values in of_figures["singular_values"]])
+    of_figures = of_figures.assign(
+        singular_values=[values[:2] for values in of_figures["singular_values"]]
+    )
     training = training.sort_values("variant", kind="stable")  # runs are read by name
     wanted = {
         "training": training,
@@ -326,21 +405,45 @@ def test_every_table_and_the_curves_hold_what_the_stages_before_found(evaluate, 
     }
     scales = pd.read_parquet(tmp_path / "metrics" / "tables" / "scales.parquet")
     growth = sorted(scale for scale, control in cells if control == "none")
-    assert list(scales.itertuples(index=False, name=None)) == [*(("growth", s) for s in growth), ("reference", 0.5)]
+    assert list(scales.itertuples(index=False, name=None)) == [
+        *(("growth", s) for s in growth),
+        ("reference", 0.5),
+    ]
     for name, rows in wanted.items():
         found = pd.read_parquet(tmp_path / "metrics" / "tables" / f"{name}.parquet")
         assert set(found) == set(rows), name
         found = found[found["of"] != "gaussian product"] if name == "ranks" else found
-        rows = rows.astype({c: f"{t.name[:-2]}32" for c, t in rows.dtypes.items() if t.name in ("float64", "int64")})
+        rows = rows.astype(
+            {
+                c: f"{t.name[:-2]}32"
+                for c, t in rows.dtypes.items()
+                if t.name in ("float64", "int64")
+            }
+        )
         if name == "spectra":
             assert all(values.dtype == np.float32 for values in found["singular_values"])
-            rows["singular_values"] = [values.astype("float32") for values in rows["singular_values"]]
+            rows["singular_values"] = [
+                values.astype("float32") for values in rows["singular_values"]
+            ]
         pd.testing.assert_frame_equal(
-            found[list(rows)], rows.reset_index(drop=True), rtol=1e-7 if name == "ranks" else 0, atol=0, obj=name
+            found[list(rows)],
+            rows.reset_index(drop=True),
+            rtol=1e-7 if name == "ranks" else 0,
+            atol=0,
+            obj=name,
         )
-    check_derived(tmp_path / "metrics" / "tables", training.to_dict("records"), spectra.to_dict("records"))
+    check_derived(
+        tmp_path / "metrics" / "tables", training.to_dict("records"), spectra.to_dict("records")
+    )
     tables = [*wanted, "scales", "growth", "equal_loss"]
-    kept = sorted(["headlines.json", "measures.json", "summary.json", *(f"tables/{name}.parquet" for name in tables)])
+    kept = sorted(
+        [
+            "headlines.json",
+            "measures.json",
+            "summary.json",
+            *(f"tables/{name}.parquet" for name in tables),
+        ]
+    )
     assert files(tmp_path / "metrics") == kept
     assert files(tmp_path / "plots") == ["curves.csv"]
     check_curves(pd.read_csv(tmp_path / "plots" / "curves.csv"), cells, training.to_dict("records"))
@@ -352,13 +455,21 @@ def check_derived(folder, training, spectra):
     growth = pd.read_parquet(folder / "growth.parquet")
     for row in growth.itertuples():
         name = f"growth_through_training_{row.matrix[2:]}{NAMES[row.control]}"
-        assert row.growth == pytest.approx(wanted[name][round(row.init_scale, 6)][row.seed], rel=2e-5)
-    assert len(growth) == 2 * len({(row["init_scale"], row["control"], row["seed"]) for row in training})
+        assert row.growth == pytest.approx(
+            wanted[name][round(row.init_scale, 6)][row.seed], rel=2e-5
+        )
+    assert len(growth) == 2 * len(
+        {(row["init_scale"], row["control"], row["seed"]) for row in training}
+    )
     equal = pd.read_parquet(folder / "equal_loss.parquet")
     for row in equal.itertuples():
-        ratio = wanted[f"permuted_over_learned_at_equal_loss_{row.matrix[2:]}"][row.init_scale][row.seed]
+        ratio = wanted[f"permuted_over_learned_at_equal_loss_{row.matrix[2:]}"][row.init_scale][
+            row.seed
+        ]
         assert row.permuted / row.learned == pytest.approx(ratio, rel=2e-5)
-    assert len(equal) == 2 * len({(r["init_scale"], r["seed"]) for r in training if r["control"] == PERMUTED})
+    assert len(equal) == 2 * len(
+        {(r["init_scale"], r["seed"]) for r in training if r["control"] == PERMUTED}
+    )
 
 
 def check_curves(found, cells, training):
@@ -368,13 +479,20 @@ def check_curves(found, cells, training):
     places = list(itertools.product(plain, STEPS))
     assert list(zip(found["variant"], found["step"], strict=True)) == places
     for name in CURVES:
-        means = [mean(row[name] for row in training if (row["variant"], row["step"]) == place) for place in places]
+        means = [
+            mean(row[name] for row in training if (row["variant"], row["step"]) == place)
+            for place in places
+        ]
         np.testing.assert_allclose(found[name], means, rtol=6e-6)
     assert found["train_loss"].isna().sum() == len(plain)  # at step 0 nothing was trained
 
 
-@pytest.mark.parametrize("cells", [[(0.1, "none"), (0.5, "none"), (0.5, PERMUTED), (2.0, "none"), (2.0, PERMUTED)]])
-def test_init_scales_that_are_added_to_published_tables_give_the_tables_of_all(evaluate, stage, tmp_path):
+@pytest.mark.parametrize(
+    "cells", [[(0.1, "none"), (0.5, "none"), (0.5, PERMUTED), (2.0, "none"), (2.0, PERMUTED)]]
+)
+def test_init_scales_that_are_added_to_published_tables_give_the_tables_of_all(
+    evaluate, stage, tmp_path
+):
     """But for the order of rows, and for the Gaussian products, of which each call draws its own."""
     evaluate()
     beside = None
@@ -387,12 +505,23 @@ def test_init_scales_that_are_added_to_published_tables_give_the_tables_of_all(e
             rows = pd.read_parquet(tmp_path / path.name)
             rows[rows["init_scale"] == scale].to_parquet(path)
         places = [part / "runs", *inputs, part / "metrics", part / "curves.csv", beside]
-        stage("vision.evaluate", {SECTION: PARAMS, "any.train.model": SIZES}, SECTION, "any.train.model", *places)
+        stage(
+            "vision.evaluate",
+            {SECTION: PARAMS, "any.train.model": SIZES},
+            SECTION,
+            "any.train.model",
+            *places,
+        )
         beside = part / "metrics" / "tables"
     for path in (tmp_path / "metrics" / "tables").iterdir():
-        pd.testing.assert_frame_equal(sorted_rows(beside / path.name), sorted_rows(path), obj=path.name)
+        pd.testing.assert_frame_equal(
+            sorted_rows(beside / path.name), sorted_rows(path), obj=path.name
+        )
     assert pd.read_csv(part / "curves.csv").equals(pd.read_csv(tmp_path / "plots" / "curves.csv"))
-    found, wanted = (json.loads((at / "measures.json").read_text()) for at in (part / "metrics", tmp_path / "metrics"))
+    found, wanted = (
+        json.loads((at / "measures.json").read_text())
+        for at in (part / "metrics", tmp_path / "metrics")
+    )
     for letters, measures in itertools.product(("KQ", "VO"), (found, wanted)):
         del measures[f"gaussian_product_over_learned_{letters}"]
     assert found == wanted
@@ -401,19 +530,28 @@ def test_init_scales_that_are_added_to_published_tables_give_the_tables_of_all(e
 def sorted_rows(path):
     table = pd.read_parquet(path)
     table = table[table["of"] != "gaussian product"] if "of" in table else table
-    plain = table.astype({name: str for name, kind in table.dtypes.items() if str(kind) == "category"})
-    return plain.sort_values([name for name in plain if name != "singular_values"], ignore_index=True)
+    plain = table.astype(
+        {name: str for name, kind in table.dtypes.items() if str(kind) == "category"}
+    )
+    return plain.sort_values(
+        [name for name in plain if name != "singular_values"], ignore_index=True
+    )
 
 
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"reference_scale": 3}, r"any.evaluate.reference_scale: wanted one that was trained, .*4.0.*; got 3"),
+        (
+            {"reference_scale": 3},
+            r"any.evaluate.reference_scale: wanted one that was trained, .*4.0.*; got 3",
+        ),
         ({"growth_scales": [2]}, "unknown key 'growth_scales'"),
     ],
 )
 @pytest.mark.parametrize("cells", [[(4.0, "none"), (3.0, PERMUTED)]])
-def test_a_scale_that_was_not_trained_and_unknown_keys_are_refused(evaluate, tmp_path, params, message):
+def test_a_scale_that_was_not_trained_and_unknown_keys_are_refused(
+    evaluate, tmp_path, params, message
+):
     with pytest.raises(InputError, match=message):
         evaluate(**params)
     assert not (tmp_path / "metrics").exists()

@@ -39,7 +39,9 @@ def archive(tmp_path, monkeypatch):
             file.addfile(member, io.BytesIO(content))
     small = [Batch(name, 0, len(c), hashlib.md5(c).hexdigest()) for name, c in FILES.items()]
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    official(monkeypatch, train=(small[0],), test=(small[1],), sha256=digest, n_bytes=path.stat().st_size)
+    official(
+        monkeypatch, train=(small[0],), test=(small[1],), sha256=digest, n_bytes=path.stat().st_size
+    )
     return path
 
 
@@ -77,7 +79,10 @@ def test_a_local_folder_is_found(stage, archive, tmp_path, monkeypatch, capsys, 
     written = [f"official/{name}" for name in FILES]
     assert files(tmp_path) == sorted([*before, *written, "params.yaml"])
     assert {name: (tmp_path / "official" / name).read_bytes() for name in FILES} == FILES
-    said = [f"{tmp_path}/official/{name}: {len(content)} bytes, the official file\n" for name, content in FILES.items()]
+    said = [
+        f"{tmp_path}/official/{name}: {len(content)} bytes, the official file\n"
+        for name, content in FILES.items()
+    ]
     assert capsys.readouterr().out == "".join(said)
 
 
@@ -102,8 +107,14 @@ def test_an_archive_of_another_size_is_refused(stage, archive, tmp_path, monkeyp
 def test_an_archive_that_lacks_a_file_is_refused(stage, archive, tmp_path, monkeypatch):
     with tarfile.open(archive, "w:gz"):
         pass
-    official(monkeypatch, n_bytes=archive.stat().st_size, sha256=hashlib.sha256(archive.read_bytes()).hexdigest())
-    with pytest.raises(InputError, match=r"wanted \['cifar-100-python/test', 'cifar-100-python/train'\] in it"):
+    official(
+        monkeypatch,
+        n_bytes=archive.stat().st_size,
+        sha256=hashlib.sha256(archive.read_bytes()).hexdigest(),
+    )
+    with pytest.raises(
+        InputError, match=r"wanted \['cifar-100-python/test', 'cifar-100-python/train'\] in it"
+    ):
         stage("vision.fetch", params(archive.parent), SECTION, tmp_path / "official")
     assert not (tmp_path / "official").exists()
 
@@ -114,7 +125,10 @@ FOR_DIGITS = "wanted n_test and seed for the digits, which have no official spli
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (DIGITS | {"source_folder": "."}, "source_folder: the digits come with scikit-learn, wanted none"),
+        (
+            DIGITS | {"source_folder": "."},
+            "source_folder: the digits come with scikit-learn, wanted none",
+        ),
         ({"source": "digits", "n_test": 20}, FOR_DIGITS),
         ({"source": "digits", "seed": 1}, FOR_DIGITS),
         ({"source": "cifar10", "n_test": 20}, FOR_DIGITS),
@@ -138,5 +152,7 @@ def test_neither_the_fetching_nor_the_reading_of_images_needs_torch():
     """Torch is the largest import; and scikit-learn is loaded only to split the digits."""
     loaded = "import sys, stages.vision.{}; print([name for name in ('torch', 'sklearn') if name in sys.modules])"
     for verb in ("fetch", "generate"):
-        done = subprocess.run([sys.executable, "-c", loaded.format(verb)], cwd=ROOT, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", loaded.format(verb)], cwd=ROOT, capture_output=True, text=True
+        )
         assert done.stdout == "[]\n", done.stderr

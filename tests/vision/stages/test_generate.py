@@ -33,7 +33,13 @@ def digits(tmp_path):
 
 
 def test_the_digits_are_split_class_by_class_by_the_seed(stage, digits, tmp_path, capsys):
-    stage("vision.generate", {SECTION: DIGITS}, SECTION, tmp_path / "official", tmp_path / "out" / "images")
+    stage(
+        "vision.generate",
+        {SECTION: DIGITS},
+        SECTION,
+        tmp_path / "official",
+        tmp_path / "out" / "images",
+    )
     assert files(tmp_path) == ["official/digits.csv.gz", "out/images", "params.yaml"]
     found = load_file(tmp_path / "out" / "images")
     places = np.arange(N_DIGITS)
@@ -42,7 +48,9 @@ def test_the_digits_are_split_class_by_class_by_the_seed(stage, digits, tmp_path
         images, labels = found.pop(f"{part}_images"), found.pop(f"{part}_labels")
         assert (images.dtype, labels.dtype) == (torch.uint8, torch.int64)
         assert images.shape == (len(rows), 1, 8, 8)
-        assert images.tolist() == [[[digits[row, 8 * i : 8 * i + 8].tolist() for i in range(8)]] for row in rows]
+        assert images.tolist() == [
+            [[digits[row, 8 * i : 8 * i + 8].tolist() for i in range(8)]] for row in rows
+        ]
         assert labels.tolist() == digits[rows, 64].tolist()
     assert found == {}
     assert capsys.readouterr().out == f"{N_DIGITS - N_TEST} training and {N_TEST} test images\n"
@@ -60,7 +68,10 @@ def published(tmp_path, monkeypatch):
         (tmp_path / source).mkdir()
         batches, held[source] = [], {"train": [], "test": []}
         for name, n in counts.items():
-            pixels, labels = draw.integers(0, 256, (n, 3072), np.uint8), draw.integers(0, 10, n).tolist()
+            pixels, labels = (
+                draw.integers(0, 256, (n, 3072), np.uint8),
+                draw.integers(0, 10, n).tolist(),
+            )
             batch = {b"data": pixels, key: labels, b"coarse_labels": [0] * n}
             # as Python 2 and an old numpy wrote them
             content = pickle.dumps(batch, 3).replace(b"numpy._core", b"numpy.core")
@@ -68,14 +79,22 @@ def published(tmp_path, monkeypatch):
             (tmp_path / source / name).write_bytes(content)
             batches.append(Batch(name, n, len(content), hashlib.md5(content).hexdigest()))
             held[source]["test" if "test" in name else "train"].append((pixels, labels))
-        small = dataclasses.replace(OFFICIAL[source], train=tuple(batches[:-1]), test=tuple(batches[-1:]))
+        small = dataclasses.replace(
+            OFFICIAL[source], train=tuple(batches[:-1]), test=tuple(batches[-1:])
+        )
         monkeypatch.setitem(OFFICIAL, source, small)
     return held
 
 
 @pytest.mark.parametrize("source", ["cifar10", "cifar100"])
 def test_cifar_keeps_its_own_parts_and_order(stage, published, tmp_path, capsys, source):
-    stage("vision.generate", {SECTION: {"source": source}}, SECTION, tmp_path / source, tmp_path / "images")
+    stage(
+        "vision.generate",
+        {SECTION: {"source": source}},
+        SECTION,
+        tmp_path / source,
+        tmp_path / "images",
+    )
     found = load_file(tmp_path / "images")
     for part, batches in published[source].items():
         pixels = np.concatenate([pixels for pixels, _ in batches])
@@ -99,7 +118,13 @@ def test_cifar_keeps_its_own_parts_and_order(stage, published, tmp_path, capsys,
 )
 def test_what_is_not_there_stops_the_stage(stage, tmp_path, params, message):
     with pytest.raises(InputError, match=message):
-        stage("vision.generate", {SECTION: params}, SECTION, tmp_path / "official", tmp_path / "images")
+        stage(
+            "vision.generate",
+            {SECTION: params},
+            SECTION,
+            tmp_path / "official",
+            tmp_path / "images",
+        )
     assert files(tmp_path) == ["params.yaml"]
 
 
@@ -107,15 +132,27 @@ def test_what_is_not_there_stops_the_stage(stage, tmp_path, params, message):
     ("params", "n_bytes", "message"),
     [
         (DIGITS, N_DIGITS * (64 + 8), r"official/digits.csv.gz: wanted scikit-learn's digits, got"),
-        ({"source": "cifar10"}, 9 * (3072 + 8), r"official/data_batch_2: wanted the official data_batch_2, got"),
+        (
+            {"source": "cifar10"},
+            9 * (3072 + 8),
+            r"official/data_batch_2: wanted the official data_batch_2, got",
+        ),
         ({"source": "cifar100"}, 7 * (3072 + 8), r"official/train: wanted the official train, got"),
     ],
 )
-def test_room_is_asked_for_before_anything_is_read(stage, published, tmp_path, monkeypatch, params, n_bytes, message):
+def test_room_is_asked_for_before_anything_is_read(
+    stage, published, tmp_path, monkeypatch, params, n_bytes, message
+):
     """Three times, as scratch, the outs and DVC's cache hold it."""
     usage = type("Usage", (), {"free": 3 * (n_bytes + 1000)})
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     for said in (message, rf"^{SECTION}: wanted {usage.free / 1e9:.3g} GB of disk, got"):
         with pytest.raises(InputError, match=said):
-            stage("vision.generate", {SECTION: params}, SECTION, tmp_path / "official", tmp_path / "images")
+            stage(
+                "vision.generate",
+                {SECTION: params},
+                SECTION,
+                tmp_path / "official",
+                tmp_path / "images",
+            )
         usage.free -= 1

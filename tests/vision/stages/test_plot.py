@@ -16,9 +16,21 @@ PARAMS = {"layer": 2, "head": 3, "lines": 3, "trained_loss": 5}
 SEEDS, STEPS, LAST = [5, 2, 7], [1, 6, 9], 9
 SPECTRA_STEPS = [1, 9, 2, 3, 4, 5, 6, 7]  # not in order
 SCALES = [0.1, 0.5, 4]
-PERMUTED, SGD, SCALED = "labels=permuted", "optimizer=sgd,learning_rate=0.3", "scaled=all-but-patch-embedding"
+PERMUTED, SGD, SCALED = (
+    "labels=permuted",
+    "optimizer=sgd,learning_rate=0.3",
+    "scaled=all-but-patch-embedding",
+)
 MUON = "optimizer=muon,learning_rate=0.01"
-CELLS = [(4, "none"), (0.1, "none"), (0.5, "none"), (0.5, PERMUTED), (0.5, SGD), (0.5, MUON), (0.1, SCALED)]
+CELLS = [
+    (4, "none"),
+    (0.1, "none"),
+    (0.5, "none"),
+    (0.5, PERMUTED),
+    (0.5, SGD),
+    (0.5, MUON),
+    (0.1, SCALED),
+]
 MATRICES, LAYERS, HEADS = ["W_KQ", "W_VO"], [1, 2], [1, 2, 3]
 NAMES = {"W_KQ": r"$W_K W_Q^\top$", "W_VO": r"$W_V W_O^\top$"}
 RATES, RANKS, ORDERS = [0.5, 0, 0.9], [4, 0, 1], ["smallest", "random", "largest"]
@@ -57,8 +69,15 @@ def tables(cells, growth):
     """Tables as the stage before writes them, as rows; no two numbers are alike."""
     draw = random.Random(0)
     per_head = {"layer": LAYERS, "head": HEADS, "init_scale_and_control": cells}
-    kinds = [("initial", 0), ("gaussian", LAST), ("gaussian product", LAST), *(("update", step) for step in STEPS)]
-    ranks = every(draw, "stable_rank", matrix=[*MATRICES, "W_K"], of_and_step=kinds, seed=SEEDS, **per_head)
+    kinds = [
+        ("initial", 0),
+        ("gaussian", LAST),
+        ("gaussian product", LAST),
+        *(("update", step) for step in STEPS),
+    ]
+    ranks = every(
+        draw, "stable_rank", matrix=[*MATRICES, "W_K"], of_and_step=kinds, seed=SEEDS, **per_head
+    )
     kinds[1:] = [("gaussian", LAST), *(("update", step) for step in SPECTRA_STEPS)]
     spectra = [
         {
@@ -69,27 +88,44 @@ def tables(cells, growth):
         for row in every(draw, "norm", matrix=MATRICES, of_and_step=kinds, seed=[7], **per_head)
     ]
     training = [
-        {**row, "test_loss": draw.uniform(1, 9), "train_loss": draw.uniform(1, 9) if row["step"] else np.nan}
-        for row in every(draw, "test_accuracy", seed=SEEDS, step=[9, 0, 1, 6], init_scale_and_control=cells)
+        {
+            **row,
+            "test_loss": draw.uniform(1, 9),
+            "train_loss": draw.uniform(1, 9) if row["step"] else np.nan,
+        }
+        for row in every(
+            draw, "test_accuracy", seed=SEEDS, step=[9, 0, 1, 6], init_scale_and_control=cells
+        )
     ]
     variants = [f"init_scale={scale}" for scale in SCALES[1:]]
-    truncate = every(draw, "test_accuracy", variant=variants, kind=["W_Q", "all", "W_1"], rank=RANKS, seed=SEEDS)
+    truncate = every(
+        draw, "test_accuracy", variant=variants, kind=["W_Q", "all", "W_1"], rank=RANKS, seed=SEEDS
+    )
     what = ["heads", "weights", "neurons"]
-    prune = every(draw, "test_accuracy", variant=variants, what=what, order=ORDERS, rate=RATES, seed=SEEDS)
+    prune = every(
+        draw, "test_accuracy", variant=variants, what=what, order=ORDERS, rate=RATES, seed=SEEDS
+    )
     prune = [row | {"removed": 0.9 * row["rate"]} for row in prune]
     grown_rows = every(draw, "growth", matrix=MATRICES, seed=SEEDS, init_scale_and_control=cells)
     scales = [scale for scale, control in cells if control == PERMUTED]
     equal_loss = every(draw, "learned", matrix=MATRICES, seed=SEEDS, init_scale=scales)
-    equal_loss = [{**row, "permuted": draw.uniform(1, 9), "train_loss": draw.uniform(1, 9)} for row in equal_loss]
+    equal_loss = [
+        {**row, "permuted": draw.uniform(1, 9), "train_loss": draw.uniform(1, 9)}
+        for row in equal_loss
+    ]
     return {
         "growth": grown_rows,
-        "equal_loss": equal_loss or [dict.fromkeys(["matrix", "seed", "init_scale", "permuted", "train_loss"])],
+        "equal_loss": equal_loss
+        or [dict.fromkeys(["matrix", "seed", "init_scale", "permuted", "train_loss"])],
         "ranks": ranks,
         "spectra": spectra,
         "training": training,
         "truncate": truncate,
         "prune": prune,
-        "scales": [{"use": "reference", "init_scale": 0.5}, *({"use": "growth", "init_scale": s} for s in growth)],
+        "scales": [
+            {"use": "reference", "init_scale": 0.5},
+            *({"use": "growth", "init_scale": s} for s in growth),
+        ],
     }
 
 
@@ -101,11 +137,23 @@ def plot(stage, drawn, tables, tmp_path):
         (tmp_path / "metrics").mkdir()
         for name, rows in tables.items():
             table = pd.DataFrame(rows)
-            types = {c: f"{t.name[:-2]}32" for c, t in table.dtypes.items() if t.name in ("float64", "int64")}
-            types["init_scale"] = "float64"  # the label of a scale is typed as that of a float, which no float32 is
+            types = {
+                c: f"{t.name[:-2]}32"
+                for c, t in table.dtypes.items()
+                if t.name in ("float64", "int64")
+            }
+            types["init_scale"] = (
+                "float64"  # the label of a scale is typed as that of a float, which no float32 is
+            )
             types = {c: t for c, t in types.items() if c in table}
             table.astype(types).to_parquet(tmp_path / "metrics" / f"{name}.parquet")
-        stage("vision.plot", {SECTION: PARAMS | params}, SECTION, tmp_path / "metrics", tmp_path / "figures")
+        stage(
+            "vision.plot",
+            {SECTION: PARAMS | params},
+            SECTION,
+            tmp_path / "metrics",
+            tmp_path / "figures",
+        )
         names = [name.removesuffix(".svg") for name in files(tmp_path / "figures")]
         return {name: drawn[(tmp_path / "figures" / f"{name}.svg").read_bytes()] for name in names}
 
@@ -114,7 +162,9 @@ def plot(stage, drawn, tables, tmp_path):
 
 def of(rows, value, **keys):
     """The values of the rows that have these keys."""
-    found = [row[value] for row in rows if all(row[name] == wanted for name, wanted in keys.items())]
+    found = [
+        row[value] for row in rows if all(row[name] == wanted for name, wanted in keys.items())
+    ]
     assert found, keys
     return found
 
@@ -188,7 +238,9 @@ def test_every_figure_draws_its_table(plot, tables):
 
 @pytest.mark.parametrize("growth", [[]])
 @pytest.mark.parametrize("cells", [[cell for cell in CELLS if cell[1] in ("none", PERMUTED)]])
-def test_without_wanted_scales_or_another_reading_the_reference_is_drawn_and_nothing_of_the_reading(plot, tables):
+def test_without_wanted_scales_or_another_reading_the_reference_is_drawn_and_nothing_of_the_reading(
+    plot, tables
+):
     figures = plot()
     assert set(figures) == set(FIGURES)
     through_training(figures["figure-3"], tables["spectra"], [0.5])
@@ -204,8 +256,12 @@ def test_permuted_labels_are_in_the_legend_where_only_some_scales_have_them(plot
 def normalised(figure, spectra):
     for axes, matrix in zip(figure.axes, MATRICES, strict=True):
         here = {"matrix": matrix, "init_scale": 0.5, "control": "none", "layer": 2, "head": 3}
-        kinds = [("update", step) for step in (1, 2, 4, 5, 7, 9)] + [("initial", 0)]  # six of eight steps
-        values = [of(spectra, "singular_values", of=kind, step=step, **here)[0] for kind, step in kinds]
+        kinds = [("update", step) for step in (1, 2, 4, 5, 7, 9)] + [
+            ("initial", 0)
+        ]  # six of eight steps
+        values = [
+            of(spectra, "singular_values", of=kind, step=step, **here)[0] for kind, step in kinds
+        ]
         check_lines(axes, *(([1, 2, 3, 4], v / v[0]) for v in values))
         assert axes.get_title() == NAMES[matrix]
         assert axes.get_xlabel() == "index of the singular value, the 4 largest of 6"
@@ -216,13 +272,23 @@ def normalised(figure, spectra):
 def through_training(figure, spectra, scales):
     for row, matrix in zip(grid(figure, 2, len(scales)), MATRICES, strict=True):
         for axes, scale in zip(row, scales, strict=True):
-            here = {"matrix": matrix, "init_scale": scale, "control": "none", "layer": 2, "head": 3, "of": "update"}
+            here = {
+                "matrix": matrix,
+                "init_scale": scale,
+                "control": "none",
+                "layer": 2,
+                "head": 3,
+                "of": "update",
+            }
             steps = sorted(SPECTRA_STEPS)
             values = [of(spectra, "singular_values", step=step, **here)[0] for step in steps]
             check_lines(axes, *((steps, [v[i] for v in values]) for i in (2, 1, 0)))
             assert axes.get_title() == (f"init scale {scale}" if matrix == "W_KQ" else "")
         assert row[0].get_ylabel() == rf"singular values of $\Delta$ {NAMES[matrix]}"
-    assert figure.get_suptitle() == "layer 2, head 3, seed 7; each line one of the 3 largest singular values"
+    assert (
+        figure.get_suptitle()
+        == "layer 2, head 3, seed 7; each line one of the 3 largest singular values"
+    )
 
 
 def against_init_scale(figure, ranks, training):
@@ -231,26 +297,50 @@ def against_init_scale(figure, ranks, training):
         for axes, layer in zip(row, LAYERS, strict=True):
             here = {"matrix": matrix, "layer": layer}
             lines = []
-            for control, kind, step in (("none", "gaussian", LAST), (PERMUTED, "update", LAST), ("none", "update", 1)):
+            for control, kind, step in (
+                ("none", "gaussian", LAST),
+                (PERMUTED, "update", LAST),
+                ("none", "update", 1),
+            ):
                 places = SCALES if control == "none" else [0.5]
                 keys = {"control": control, "of": kind, "step": step, **here}
-                lines.append((places, mean_and_range(ranks, "stable_rank", "init_scale", places, **keys)[0]))
+                lines.append(
+                    (places, mean_and_range(ranks, "stable_rank", "init_scale", places, **keys)[0])
+                )
             here |= {"control": "none", "of": "update", "step": LAST}
             by_head = [
-                [mean(of(ranks, "stable_rank", init_scale=scale, head=head, **here)) for head in HEADS]
+                [
+                    mean(of(ranks, "stable_rank", init_scale=scale, head=head, **here))
+                    for head in HEADS
+                ]
                 for scale in SCALES
             ]
             lines.append((SCALES, [mean(heads) for heads in by_head]))
             for scale in SCALES:
-                by_seed = [mean(of(ranks, "stable_rank", init_scale=scale, seed=s, **here)) for s in sorted(SEEDS)]
+                by_seed = [
+                    mean(of(ranks, "stable_rank", init_scale=scale, seed=s, **here))
+                    for s in sorted(SEEDS)
+                ]
                 lines.append(([scale] * 3, by_seed))
             check_lines(axes, *lines)
-            check_bands(axes, (SCALES, [min(heads) for heads in by_head], [max(heads) for heads in by_head]))
-            losses = [mean(of(training, "train_loss", control="none", init_scale=s, step=LAST)) for s in SCALES]
-            assert [line.get_fillstyle() == "none" for line in axes.lines[-3:]] == [loss > 5 for loss in losses]
+            check_bands(
+                axes, (SCALES, [min(heads) for heads in by_head], [max(heads) for heads in by_head])
+            )
+            losses = [
+                mean(of(training, "train_loss", control="none", init_scale=s, step=LAST))
+                for s in SCALES
+            ]
+            assert [line.get_fillstyle() == "none" for line in axes.lines[-3:]] == [
+                loss > 5 for loss in losses
+            ]
             assert axes.get_title() == (f"layer {layer}" if matrix == "W_KQ" else "")
         assert row[0].get_ylabel() == rf"stable rank of $\Delta$ {NAMES[matrix]}"
-    wanted = ["Gaussian factors of equal norm", "permuted labels", "first step", "update; band: range over heads"]
+    wanted = [
+        "Gaussian factors of equal norm",
+        "permuted labels",
+        "first step",
+        "update; band: range over heads",
+    ]
     assert legend_beside(figure) == wanted
     assert figure.get_suptitle() == "one marker per seed; hollow: training loss above 5"
 
@@ -258,7 +348,13 @@ def against_init_scale(figure, ranks, training):
 def of_heads(figure, spectra, matrix):
     for row, layer in zip(grid(figure, 2, 3), LAYERS, strict=True):
         for axes, head in zip(row, HEADS, strict=True):
-            here = {"matrix": matrix, "init_scale": 0.5, "control": "none", "layer": layer, "head": head}
+            here = {
+                "matrix": matrix,
+                "init_scale": 0.5,
+                "control": "none",
+                "layer": layer,
+                "head": head,
+            }
             initial, final = (
                 of(spectra, "singular_values", of=kind, step=step, **here)[0]
                 for kind, step in (("initial", 0), ("update", LAST))
@@ -277,21 +373,29 @@ def ranks_through_training(figure, ranks, scales):
             for matrix in MATRICES:
                 here = {"of": "update", "matrix": matrix, "layer": layer, "init_scale": scale}
                 found = [
-                    mean_and_range(ranks, "stable_rank", "step", STEPS, seed=seed, control="none", **here)
+                    mean_and_range(
+                        ranks, "stable_rank", "step", STEPS, seed=seed, control="none", **here
+                    )
                     for seed in sorted(SEEDS)
                 ]
-                means, low, high = (np.mean([by_seed[i] for by_seed in found], axis=0) for i in range(3))
+                means, low, high = (
+                    np.mean([by_seed[i] for by_seed in found], axis=0) for i in range(3)
+                )
                 lines += [(STEPS, by_seed[0]) for by_seed in found] + [(STEPS, means)]
                 bands.append((STEPS, low, high))
                 if scale == 0.5:
-                    permuted = mean_and_range(ranks, "stable_rank", "step", STEPS, control=PERMUTED, **here)
+                    permuted = mean_and_range(
+                        ranks, "stable_rank", "step", STEPS, control=PERMUTED, **here
+                    )
                     lines.append((STEPS, permuted[0]))
             check_lines(axes, *lines)
             check_bands(axes, *bands)
         assert row[0].get_ylabel() == f"stable rank\ninit scale {scale}"
     assert [axes.get_title() for axes in figure.axes[:2]] == ["layer 1", "layer 2"]
     kinds = ("", ", permuted labels") if 0.5 in scales else ("",)
-    assert legend_beside(figure) == [rf"$\Delta$ {NAMES[matrix]}{kind}" for matrix in MATRICES for kind in kinds]
+    assert legend_beside(figure) == [
+        rf"$\Delta$ {NAMES[matrix]}{kind}" for matrix in MATRICES for kind in kinds
+    ]
 
 
 def learning_curves(figure, training):
@@ -305,7 +409,12 @@ def learning_curves(figure, training):
         ]
         check_lines(axes, *((steps, means) for means, _, _ in found))
         check_bands(axes, *((steps, low, high) for _, low, high in found))
-    assert legend_beside(figure) == ["init scale 0.1", "init scale 0.5", "init scale 4", "permuted labels"]
+    assert legend_beside(figure) == [
+        "init scale 0.1",
+        "init scale 0.5",
+        "init scale 4",
+        "permuted labels",
+    ]
     titles = ["training loss (since the last point)", "test loss", "test accuracy"]
     assert [axes.get_title() for axes in figure.axes] == titles
 
@@ -317,15 +426,27 @@ def nulls(figure, ranks, scales, others=True):
         "first step": ("none", "update", 1),
         "Gaussian factors": ("none", "gaussian", LAST),
         "Gaussian product": ("none", "gaussian product", LAST),
-        **({"SGD for Adam": (SGD, "update", LAST), "Muon for Adam": (MUON, "update", LAST)} if others else {}),
+        **(
+            {"SGD for Adam": (SGD, "update", LAST), "Muon for Adam": (MUON, "update", LAST)}
+            if others
+            else {}
+        ),
     }
     for row, matrix in zip(grid(figure, 2, len(scales)), MATRICES, strict=True):
         for axes, scale in zip(row, scales, strict=True):
             points = []
             for x, (control, kind, step) in enumerate(kinds.values()):
-                here = {"matrix": matrix, "init_scale": scale, "control": control, "of": kind, "step": step}
+                here = {
+                    "matrix": matrix,
+                    "init_scale": scale,
+                    "control": control,
+                    "of": kind,
+                    "step": step,
+                }
                 if control == "none" or scale == 0.5:
-                    by_seed = [mean(of(ranks, "stable_rank", seed=seed, **here)) for seed in sorted(SEEDS)]
+                    by_seed = [
+                        mean(of(ranks, "stable_rank", seed=seed, **here)) for seed in sorted(SEEDS)
+                    ]
                     points.append((x, 0.3, by_seed))
             check_lines(axes, *(([x] * 3, values) for x, _, values in points))
             check_points(axes, *points)
@@ -345,7 +466,9 @@ def grown(figure, growth):
         *drawn, one = [line for line in axes.lines if len(line.get_xdata())]
         assert list(one.get_ydata()) == [1, 1]
         for line, (x, _, values) in zip(drawn, points, strict=True):
-            np.testing.assert_allclose(line.get_xydata(), np.column_stack([[x] * 3, values]), rtol=1e-5)
+            np.testing.assert_allclose(
+                line.get_xydata(), np.column_stack([[x] * 3, values]), rtol=1e-5
+            )
         check_points(axes, *points)
         assert labels(axes.get_xticklabels()) == ["0.1", "0.5", "4"]
         assert legend(axes) == ["true labels", "permuted labels"]
@@ -359,11 +482,19 @@ def equal_loss(figure, tables):
             here = {"init_scale": 0.5, "control": control}
             for seed in sorted(SEEDS):
                 of_matrix = {"matrix": matrix, "of": "update", "seed": seed, **here}
-                ranks = [mean(of(tables["ranks"], "stable_rank", step=step, **of_matrix)) for step in STEPS]
-                losses = [of(tables["training"], "train_loss", step=step, seed=seed, **here)[0] for step in STEPS]
+                ranks = [
+                    mean(of(tables["ranks"], "stable_rank", step=step, **of_matrix))
+                    for step in STEPS
+                ]
+                losses = [
+                    of(tables["training"], "train_loss", step=step, seed=seed, **here)[0]
+                    for step in STEPS
+                ]
                 lines.append((losses, ranks))
             where = {"matrix": matrix, "init_scale": 0.5}
-            lines.append([of(tables["equal_loss"], value, **where) for value in ("train_loss", name)])
+            lines.append(
+                [of(tables["equal_loss"], value, **where) for value in ("train_loss", name)]
+            )
         check_lines(axes, *lines)
         assert axes.get_ylabel() == rf"stable rank of $\Delta$ {NAMES[matrix]}"
     assert legend(axes) == ["true labels", "permuted labels"]
@@ -373,7 +504,9 @@ def truncation(figure, truncate):
     ranks = sorted(RANKS)
     for axes, scale in zip(figure.axes, SCALES[1:], strict=True):
         alone, together, other = (
-            mean_and_range(truncate, "test_accuracy", "rank", ranks, variant=f"init_scale={scale}", kind=kind)
+            mean_and_range(
+                truncate, "test_accuracy", "rank", ranks, variant=f"init_scale={scale}", kind=kind
+            )
             for kind in ("W_Q", "all", "W_1")
         )
         check_lines(axes, *((ranks, found[0]) for found in (alone, other, together)))
@@ -389,12 +522,17 @@ def pruning(figure, prune):
     for row, scale in zip(grid(figure, 2, 3), SCALES[1:], strict=True):
         for axes, what in zip(row, ("weights", "neurons", "heads"), strict=True):
             here = {"variant": f"init_scale={scale}", "what": what}
-            found = [mean_and_range(prune, "test_accuracy", "rate", rates, order=order, **here) for order in ORDERS]
+            found = [
+                mean_and_range(prune, "test_accuracy", "rate", rates, order=order, **here)
+                for order in ORDERS
+            ]
             removed = [0.9 * rate for rate in rates]
             check_lines(axes, *((removed, means) for means, _, _ in found))
             check_bands(axes, *((removed, low, high) for _, low, high in found))
         assert row[0].get_ylabel() == f"test accuracy\ninit scale {scale}"
-        assert {axes.get_xlabel() for axes in row} == {"share removed" if scale == SCALES[-1] else ""}
+        assert {axes.get_xlabel() for axes in row} == {
+            "share removed" if scale == SCALES[-1] else ""
+        }
     titles = ["weights, ranked together", "MLP neurons of each layer", "heads of each layer"]
     assert [axes.get_title() for axes in figure.axes[:3]] == titles
     assert legend(figure.axes[2]) == ["smallest first", "at random", "largest first"]
@@ -409,7 +547,17 @@ def readings(figure, training, ranks):
     for axes, matrix in zip(of_ranks, MATRICES, strict=True):
         means = [
             [
-                mean(of(ranks, "stable_rank", matrix=matrix, of="update", control=control, seed=seed, **here))
+                mean(
+                    of(
+                        ranks,
+                        "stable_rank",
+                        matrix=matrix,
+                        of="update",
+                        control=control,
+                        seed=seed,
+                        **here,
+                    )
+                )
                 for seed in sorted(SEEDS)
             ]
             for control in both
@@ -428,7 +576,9 @@ def readings(figure, training, ranks):
         ("lines", 5, "wanted at most the 4 singular values of a head, got 5"),
     ],
 )
-def test_what_the_tables_lack_is_refused_before_anything_is_drawn(key, value, wanted, plot, drawn, tmp_path):
+def test_what_the_tables_lack_is_refused_before_anything_is_drawn(
+    key, value, wanted, plot, drawn, tmp_path
+):
     with pytest.raises(InputError, match=rf"^any\.plot\.{key}: {wanted}$"):
         plot(**{key: value})
     assert drawn == {}
@@ -438,7 +588,12 @@ def test_what_the_tables_lack_is_refused_before_anything_is_drawn(key, value, wa
 def test_several_optimisers_are_drawn_of_the_tables_that_compare_them(stage, drawn, tmp_path):
     """Ranks: three steps and labels of each; what is cut or tried: a line of each, at the init scale of the rates."""
     draw = random.Random(1)
-    keys = {"rule": ["sgd", "own"], "labels": ["true", "permuted"], "init_scale": [0.5, 2.0], "seed": [3, 4]}
+    keys = {
+        "rule": ["sgd", "own"],
+        "labels": ["true", "permuted"],
+        "init_scale": [0.5, 2.0],
+        "seed": [3, 4],
+    }
     cells = [dict(zip(keys, values, strict=True)) for values in itertools.product(*keys.values())]
     ranks = [
         {**cell, "matrix": matrix, "of": of, "step": step, "stable_rank": draw.uniform(1, 9)}
@@ -446,10 +601,24 @@ def test_several_optimisers_are_drawn_of_the_tables_that_compare_them(stage, dra
         for matrix in MATRICES
         for of, step in (("update", 1), ("update", 3), ("update", 5), ("gaussian", 5))
     ]
-    trained = [{**cell, "step": step, "train_loss": draw.uniform(1, 9)} for cell in cells for step in (1, 3, 5)]
-    truncate = [{**cell, "rank": rank, "test_accuracy": draw.random()} for cell in cells for rank in (0, 1, 4)]
+    trained = [
+        {**cell, "step": step, "train_loss": draw.uniform(1, 9)}
+        for cell in cells
+        for step in (1, 3, 5)
+    ]
+    truncate = [
+        {**cell, "rank": rank, "test_accuracy": draw.random()}
+        for cell in cells
+        for rank in (0, 1, 4)
+    ]
     rates = [
-        {"rule": rule, "init_scale": 2.0, "seed": seed, "learning_rate": rate, "train_loss": draw.uniform(1, 9)}
+        {
+            "rule": rule,
+            "init_scale": 2.0,
+            "seed": seed,
+            "learning_rate": rate,
+            "train_loss": draw.uniform(1, 9),
+        }
         for rule in keys["rule"]
         for rate in (0.1, 1.0)
         for seed in (3, 4)
@@ -461,22 +630,37 @@ def test_several_optimisers_are_drawn_of_the_tables_that_compare_them(stage, dra
     stage("vision.plot", {SECTION: PARAMS}, SECTION, tmp_path / "metrics", tmp_path / "figures")
     names = ["optimizers", "optimizers-equal-loss", "optimizers-truncation"]
     assert files(tmp_path / "figures") == sorted(f"{name}.svg" for name in names)
-    first, second, third = (drawn[(tmp_path / "figures" / f"{name}.svg").read_bytes()] for name in names)
+    first, second, third = (
+        drawn[(tmp_path / "figures" / f"{name}.svg").read_bytes()] for name in names
+    )
 
     def values(rows, column, **where):
-        return [row[column] for row in rows if all(row[key] == value for key, value in where.items())]
+        return [
+            row[column] for row in rows if all(row[key] == value for key, value in where.items())
+        ]
 
-    for axes, (matrix, scale) in zip(first.axes, itertools.product(MATRICES, (0.5, 2.0)), strict=True):
+    for axes, (matrix, scale) in zip(
+        first.axes, itertools.product(MATRICES, (0.5, 2.0)), strict=True
+    ):
         wanted = [
             values(
-                ranks, "stable_rank", rule=rule, labels=kind, step=step, of="update", matrix=matrix, init_scale=scale
+                ranks,
+                "stable_rank",
+                rule=rule,
+                labels=kind,
+                step=step,
+                of="update",
+                matrix=matrix,
+                init_scale=scale,
             )
             for step, kind in ((1, "true"), (5, "true"), (5, "permuted"))
             for rule in keys["rule"]
         ]
         found = [list(line.get_ydata()) for line in axes.lines if len(line.get_ydata())]
         assert found == wanted
-    for axes, (matrix, rule) in zip(second.axes, itertools.product(MATRICES, keys["rule"]), strict=True):
+    for axes, (matrix, rule) in zip(
+        second.axes, itertools.product(MATRICES, keys["rule"]), strict=True
+    ):
         wanted = []
         for kind, seed in itertools.product(("true", "permuted"), (3, 4)):
             of = {"rule": rule, "labels": kind, "seed": seed, "init_scale": 2.0}
@@ -489,6 +673,8 @@ def test_several_optimisers_are_drawn_of_the_tables_that_compare_them(stage, dra
         means = [mean(values(truncate, "test_accuracy", rank=rank, **of)) for rank in (0, 1, 4)]
         assert list(line.get_ydata()) == pytest.approx(means)
     for rule, line, ring in zip(keys["rule"], right.lines[::2], right.lines[1::2], strict=True):
-        means = [mean(values(rates, "train_loss", rule=rule, learning_rate=rate)) for rate in (0.1, 1.0)]
+        means = [
+            mean(values(rates, "train_loss", rule=rule, learning_rate=rate)) for rate in (0.1, 1.0)
+        ]
         assert list(line.get_ydata()) == pytest.approx(means)
         assert list(ring.get_ydata()) == pytest.approx([min(means)])

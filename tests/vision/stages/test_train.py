@@ -19,7 +19,17 @@ from made import generator, read_run
 from PIL import Image, ImageEnhance, ImageOps
 from project import PYTHON, ROOT
 from torch.nn.functional import pad
-from vit_made import LAYOUT, SIZES, cross_entropy, logits, make_images, operations, scored, shapes, standardised
+from vit_made import (
+    LAYOUT,
+    SIZES,
+    cross_entropy,
+    logits,
+    make_images,
+    operations,
+    scored,
+    shapes,
+    standardised,
+)
 
 from lib.files.files import InputError
 from lib.vision.images import Images
@@ -56,7 +66,10 @@ adamw\t1.5\t\tadamw\t0.5\t
 muon\t1.5\tpermuted\tmuon\t\tmatrices
 heads\t1.5\t\tmuon\t\theads
 """
-REFUSED = {"decayed": "decayed\t1.5\t\tmuon\t0.5\t\n", "plain adamw": "plain adamw\t1.5\t\tadamw\t\t\n"}
+REFUSED = {
+    "decayed": "decayed\t1.5\t\tmuon\t0.5\t\n",
+    "plain adamw": "plain adamw\t1.5\t\tadamw\t\t\n",
+}
 PARAMS = {
     "device": "cpu",
     "precision": "float32",
@@ -188,11 +201,18 @@ def repeated(
     for step in range(n_steps + 1):
         if step in SAVED:
             loss, accuracy = scored(weights, test, data["test_labels"])
-            row = {"step": step, "train_loss": np.mean(losses or np.nan), "test_loss": loss, "test_accuracy": accuracy}
+            row = {
+                "step": step,
+                "train_loss": np.mean(losses or np.nan),
+                "test_loss": loss,
+                "test_accuracy": accuracy,
+            }
             yield {name: w.detach() for name, w in weights.items()}, row
             losses = []
         epoch, batch = divmod(step, len(y) // size)
-        chosen = torch.randperm(len(y), generator=generator(seed, "order", epoch))[batch * size :][:size]
+        chosen = torch.randperm(len(y), generator=generator(seed, "order", epoch))[batch * size :][
+            :size
+        ]
         x = standardised(augmented(images, params, seed, epoch)[chosen], images)
         loss = cross_entropy(logits(weights, x), y[chosen])
         losses.append(loss.item())
@@ -209,7 +229,10 @@ def repeated(
             elif optimizer != "sgd":
                 means[name] = 0.9 * means[name] + 0.1 * change
                 squares[name] = 0.999 * squares[name] + 0.001 * change**2
-                mean, square = means[name] / (1 - 0.9 ** (step + 1)), squares[name] / (1 - 0.999 ** (step + 1))
+                mean, square = (
+                    means[name] / (1 - 0.9 ** (step + 1)),
+                    squares[name] / (1 - 0.999 ** (step + 1)),
+                )
                 change = mean / (square.sqrt() + 1e-8) + weight_decay * w.detach()
             weights[name] = (w - rate * change).detach().requires_grad_()
 
@@ -220,7 +243,9 @@ def augmented(images, params, seed, epoch):
     if params["augmentation"] == "crop_flip":
         padding = width // 8
         n = 2 * padding + 1
-        draws = torch.randint(0, 2 * n * n, (len(images),), generator=generator(seed, "crop and flip", epoch))
+        draws = torch.randint(
+            0, 2 * n * n, (len(images),), generator=generator(seed, "crop and flip", epoch)
+        )
         shifted = []
         for image, number in zip(pad(images, [padding] * 4), draws.tolist(), strict=True):
             down, across, mirrored = number // 2 // n, number // 2 % n, number % 2
@@ -232,14 +257,21 @@ def augmented(images, params, seed, epoch):
         changes = [change for signs in PILLOW for change in signs]
         for _ in range(params["randaugment"]["n_operations"]):
             draws = torch.randint(0, len(changes), (len(images),), generator=draw).tolist()
-            pictures = [Image.fromarray(pixels) for pixels in images.permute(0, 2, 3, 1).contiguous().numpy()]
-            changed = [np.asarray(changes[k](picture)) for k, picture in zip(draws, pictures, strict=True)]
+            pictures = [
+                Image.fromarray(pixels)
+                for pixels in images.permute(0, 2, 3, 1).contiguous().numpy()
+            ]
+            changed = [
+                np.asarray(changes[k](picture)) for k, picture in zip(draws, pictures, strict=True)
+            ]
             images = torch.from_numpy(np.stack(changed)).permute(0, 3, 1, 2)
     return images
 
 
 def moved(*matrix):
-    return lambda image: image.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.NEAREST)
+    return lambda image: image.transform(
+        image.size, Image.Transform.AFFINE, matrix, Image.Resampling.NEAREST
+    )
 
 
 def blended(enhancer):
@@ -276,8 +308,12 @@ def assert_repeats(run, data, params, control, variant, atol=1e-6):
     trainings = [list(repeated(data, params, seed, **variant)) for seed in seeds]
     assert len(snapshots) == len(trainings[0])
     rows = []
-    for number, (found, parts) in enumerate(zip(snapshots, zip(*trainings, strict=True), strict=True)):
-        rows += [{"snapshot": number, "seed": s, **row} for s, (_, row) in zip(seeds, parts, strict=True)]
+    for number, (found, parts) in enumerate(
+        zip(snapshots, zip(*trainings, strict=True), strict=True)
+    ):
+        rows += [
+            {"snapshot": number, "seed": s, **row} for s, (_, row) in zip(seeds, parts, strict=True)
+        ]
         for name, wanted in parts[0][0].items():
             wanted = torch.stack([weights[name] for weights, _ in parts]).float()
             # single precision, whose errors Adam carries from step to step
@@ -314,17 +350,23 @@ def test_bfloat16_rounds_the_training_and_the_scores_but_not_the_weights(train, 
         torch.testing.assert_close(snapshots[0][name][0], W.float())
     exact = pd.DataFrame([row for _, row in wanted])
     for value, step in (("test_loss", 0), ("train_loss", 1)):
-        assert steps[value][step] == pytest.approx(exact[value][step], rel=1e-2)  # eight bits of a number
+        assert steps[value][step] == pytest.approx(
+            exact[value][step], rel=1e-2
+        )  # eight bits of a number
         assert steps[value][step] != pytest.approx(exact[value][step], rel=1e-5)
 
 
 def test_a_case_without_an_init_scale_is_trained_at_every_one(train, data):
     runs = train(SHORT | {"init_scales": [2, 0.5], "controls": ["everywhere"]})
-    named = {f"init_scale={scale}{control}" for scale in (2, 0.5) for control in ("", ",labels=permuted")}
+    named = {
+        f"init_scale={scale}{control}" for scale in (2, 0.5) for control in ("", ",labels=permuted")
+    }
     assert {path.name for path in runs.iterdir()} == named
     for scale in (2, 0.5):
         variant = {"init_scale": scale, "labels": "permuted"}
-        assert_repeats(runs / f"init_scale={scale},labels=permuted", data, SHORT, "labels=permuted", variant)
+        assert_repeats(
+            runs / f"init_scale={scale},labels=permuted", data, SHORT, "labels=permuted", variant
+        )
 
 
 @pytest.mark.parametrize("n", [3, 50])
@@ -333,7 +375,9 @@ def test_trainings_together_are_those_alone(train, data, updates, n):
     runs = train(PARAMS | {"cells_together": n, "augmentation": "crop_flip"})
     assert updates.made == 5 * {3: 2 + 1 + 1, 50: 3}[n]
     for name, (control, variant) in VARIANTS.items():
-        assert_repeats(runs / name, data, PARAMS | {"augmentation": "crop_flip"}, control, variant, atol=3e-6)
+        assert_repeats(
+            runs / name, data, PARAMS | {"augmentation": "crop_flip"}, control, variant, atol=3e-6
+        )
 
 
 @NEEDS_GPU
@@ -346,8 +390,15 @@ def test_a_gpu_trains_alike_alone_and_together(train, data, n):
 
 
 @NEEDS_GPU
-def test_a_gpu_gives_the_same_bits_again_where_that_is_asked_also_after_a_break(train, updates, hasty, tmp_path):
-    params = ONE | {"device": "cuda", "deterministic": True, "augmentation": "crop_flip", "precision": "bfloat16"}
+def test_a_gpu_gives_the_same_bits_again_where_that_is_asked_also_after_a_break(
+    train, updates, hasty, tmp_path
+):
+    params = ONE | {
+        "device": "cuda",
+        "deterministic": True,
+        "augmentation": "crop_flip",
+        "precision": "bfloat16",
+    }
     try:
         updates.allowed = 4
         with pytest.raises(KeyboardInterrupt):
@@ -371,20 +422,33 @@ def test_trainings_together_go_on_together(train, data, updates, hasty, capsys):
     assert updates.made == 1
     assert capsys.readouterr().err.count("resumed at step 4: ") == 4
     for scale in (2, 0.5):
-        assert_repeats(runs / f"init_scale={scale}", data, params, "none", {"init_scale": scale}, atol=3e-6)
+        assert_repeats(
+            runs / f"init_scale={scale}", data, params, "none", {"init_scale": scale}, atol=3e-6
+        )
 
 
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("control", MORE)
 def test_other_optimisers_train_as_written_out_alone_and_together(train, data, control, n):
-    name = {"adamw": "adamw", "muon": "heads" if "heads" in control else "muon"}[MORE[control]["optimizer"]]
+    name = {"adamw": "adamw", "muon": "heads" if "heads" in control else "muon"}[
+        MORE[control]["optimizer"]
+    ]
     params = ONE | {"init_scales": [], "controls": [name], "n_seeds": 2, "cells_together": n}
     runs = train(params, MORE_TABLE)
-    assert_repeats(runs / f"{ONLY},{control}", data, params, control, {"init_scale": 1.5, **MORE[control]}, atol=3e-6)
+    assert_repeats(
+        runs / f"{ONLY},{control}",
+        data,
+        params,
+        control,
+        {"init_scale": 1.5, **MORE[control]},
+        atol=3e-6,
+    )
 
 
 @pytest.mark.parametrize("name", ["adamw", "muon", "heads"])
-def test_other_optimisers_go_on_where_they_were_interrupted(train, updates, hasty, capsys, tmp_path, name):
+def test_other_optimisers_go_on_where_they_were_interrupted(
+    train, updates, hasty, capsys, tmp_path, name
+):
     params = ONE | {"init_scales": [], "controls": [name]}
     updates.allowed = 4
     with pytest.raises(KeyboardInterrupt):
@@ -402,10 +466,14 @@ def files_of(runs):
     return {file.relative_to(runs): file.read_bytes() for file in runs.rglob("*") if file.is_file()}
 
 
-@pytest.mark.parametrize(("name", "got"), [("decayed", "0.5 of muon"), ("plain adamw", "None of adamw")])
+@pytest.mark.parametrize(
+    ("name", "got"), [("decayed", "0.5 of muon"), ("plain adamw", "None of adamw")]
+)
 def test_weight_decay_is_of_adamw_alone(train, name, got):
     table = MORE_TABLE.splitlines(keepends=True)[0] + REFUSED[name]
-    with pytest.raises(InputError, match=rf"line 2: weight_decay: wanted it of adamw alone, got {got}"):
+    with pytest.raises(
+        InputError, match=rf"line 2: weight_decay: wanted it of adamw alone, got {got}"
+    ):
         train(ONE | {"init_scales": [], "controls": [name]}, table)
 
 
@@ -433,7 +501,9 @@ class Unread(Checkpoints):
 
 @pytest.mark.parametrize("rule", [{}, *MORE.values()])
 @pytest.mark.parametrize("n", [1, 2])
-def test_the_loop_neither_reads_a_number_from_its_device_nor_mixes_devices(data, monkeypatch, n, rule):
+def test_the_loop_neither_reads_a_number_from_its_device_nor_mixes_devices(
+    data, monkeypatch, n, rule
+):
     """On a device that holds no numbers either is an error: a GPU would wait at the first, and fail at the second.
 
     Twelve steps are six epochs, so that images are augmented anew as well. (There torch has neither autocast nor its
@@ -443,7 +513,11 @@ def test_the_loop_neither_reads_a_number_from_its_device_nor_mixes_devices(data,
 
     monkeypatch.setattr(stage, "use_device", lambda *_: torch.device("meta"))
     changes = {"n_steps": 12, "augmentation": "crop_flip", "model": ViT(**SIZES)}
-    fields = {key: value for key, value in (PARAMS | changes).items() if key in stage.Train.__dataclass_fields__}
+    fields = {
+        key: value
+        for key, value in (PARAMS | changes).items()
+        if key in stage.Train.__dataclass_fields__
+    }
     params = stage.Train(**fields, randaugment=stage.RandAugment(**RANDAUGMENT))
     variant = stage.Variant(**{"init_scale": 0.5, "labels": "permuted", **rule})
     cells = {(variant, seed): Unread() for seed in range(n)}
@@ -476,12 +550,21 @@ print("graphs:", utils.counters["stats"]["unique_graphs"])
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=NEEDS_GPU)])
-def test_what_is_compiled_in_bfloat16_trains_alike_without_a_break_or_a_second_compilation(train, tmp_path, n, device):
+def test_what_is_compiled_in_bfloat16_trains_alike_without_a_break_or_a_second_compilation(
+    train, tmp_path, n, device
+):
     """The compiler refuses a graph that breaks; a second graph, or one more for other shapes, is an error."""
-    params = ONE | {"precision": "bfloat16", "n_seeds": n, "cells_together": n, "augmentation": "crop_flip"}
+    params = ONE | {
+        "precision": "bfloat16",
+        "n_seeds": n,
+        "cells_together": n,
+        "augmentation": "crop_flip",
+    }
     params["device"] = device
     wanted = read_run(train(params) / ONLY)[2]
-    (tmp_path / "params.yaml").write_text(json.dumps({"vision": {"any": {"train": params | {"compile": True}}}}))
+    (tmp_path / "params.yaml").write_text(
+        json.dumps({"vision": {"any": {"train": params | {"compile": True}}}})
+    )
     command = [PYTHON, "-c", COMPILED, SECTION, "controls.tsv", "images", "compiled"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
@@ -545,11 +628,14 @@ def hasty(monkeypatch):
 
 
 def checkpoints(tmp_path):
-    return sorted((tmp_path / ".dvc" / "tmp" / "scratch" / "vision").glob("*/checkpoint-*.safetensors"))
+    return sorted(
+        (tmp_path / ".dvc" / "tmp" / "scratch" / "vision").glob("*/checkpoint-*.safetensors")
+    )
 
 
 @pytest.mark.parametrize(
-    ("lost", "resumed"), [("nothing", 4), ("the newest checkpoint", 3), ("the snapshot at step 3", None)]
+    ("lost", "resumed"),
+    [("nothing", 4), ("the newest checkpoint", 3), ("the snapshot at step 3", None)],
 )
 def test_an_interrupted_training_goes_on_and_ends_as_one_in_one_go(
     train, data, updates, curves, hasty, tmp_path, capsys, lost, resumed
@@ -569,7 +655,11 @@ def test_an_interrupted_training_goes_on_and_ends_as_one_in_one_go(
         snapshot.unlink()
     capsys.readouterr()
     updates.made, updates.allowed = 0, math.inf
-    with pytest.warns(UserWarning, match="cut short or altered") if "check" in lost else nullcontext():
+    with (
+        pytest.warns(UserWarning, match="cut short or altered")
+        if "check" in lost
+        else nullcontext()
+    ):
         runs = train(ONE)
     assert updates.made == 5 - (resumed or 0)
     assert (f"resumed at step {resumed}: " in capsys.readouterr().err) == (resumed is not None)
@@ -583,7 +673,9 @@ def assert_drawn(curves, name, steps):
     [(folder, rows)] = curves.items()
     assert folder.endswith(f"/dvclive/workspace/{name}")
     assert rows.pop() == "end"
-    pd.testing.assert_frame_equal(pd.DataFrame(rows), steps.drop(columns=["snapshot", "seed"]), check_like=True)
+    pd.testing.assert_frame_equal(
+        pd.DataFrame(rows), steps.drop(columns=["snapshot", "seed"]), check_like=True
+    )
 
 
 def test_what_is_trained_is_not_trained_again(train, data, updates, curves):
@@ -640,12 +732,20 @@ def machine(monkeypatch):
         ({"threads": 4, "precision": "bfloat16"}, 8e6),
     ],
 )
-def test_a_training_that_takes_too_long_is_refused_with_its_cost(train, machine, capsys, changes, rate):
-    weights = {name: torch.zeros(shape) for name, shape in shapes(SIZES, IMAGE_SHAPE, N_CLASSES).items()}
+def test_a_training_that_takes_too_long_is_refused_with_its_cost(
+    train, machine, capsys, changes, rate
+):
+    weights = {
+        name: torch.zeros(shape) for name, shape in shapes(SIZES, IMAGE_SHAPE, N_CLASSES).items()
+    }
     n_trainings = 2 * 4  # seeds and variants
-    flops = 3 * operations(weights, IMAGE_SHAPE) * 5 * 5 * n_trainings  # three times forward, of each of 5 images
+    flops = (
+        3 * operations(weights, IMAGE_SHAPE) * 5 * 5 * n_trainings
+    )  # three times forward, of each of 5 images
     hours = flops / (0.4 * rate) / 3600
-    gigabytes = 3 * n_trainings * len(SAVED) * (4 * sum(w.numel() for w in weights.values()) + 5000) / 1e9
+    gigabytes = (
+        3 * n_trainings * len(SAVED) * (4 * sum(w.numel() for w in weights.values()) + 5000) / 1e9
+    )
     with pytest.raises(InputError) as refused:
         train(PARAMS | changes | {"max_hours": 1e-5})
     assert str(refused.value) == f"max_hours: wanted at most 1e-05 h, got about {hours:.3g} h"
@@ -674,7 +774,9 @@ def test_snapshots_that_find_no_room_are_refused(train, monkeypatch, tmp_path):
 def test_snapshots_may_fill_the_disk(train, monkeypatch):
     shape = shapes(SIZES, IMAGE_SHAPE, N_CLASSES)
     of_weights = 4 * sum(math.prod(sizes) for sizes in shape.values())
-    n_bytes = 3 * 2 * (of_weights + 5000)  # two snapshots of one training, with what stands beside the weights
+    n_bytes = (
+        3 * 2 * (of_weights + 5000)
+    )  # two snapshots of one training, with what stands beside the weights
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10 * n_bytes, 9 * n_bytes, n_bytes))
     assert train(SHORT).exists()
 
@@ -684,19 +786,30 @@ def test_snapshots_may_fill_the_disk(train, monkeypatch):
     [
         ({"device": "cuda"}, "device: wanted cuda, got .* sees no GPU"),
         ({"device": "cuda:1"}, "device: wanted cuda:1, got .* sees no GPU"),
-        ({"device": "gpu"}, "device: wanted cpu, cuda, or the number of a GPU as in cuda:1, got 'gpu'"),
+        (
+            {"device": "gpu"},
+            "device: wanted cpu, cuda, or the number of a GPU as in cuda:1, got 'gpu'",
+        ),
         ({"batch_size": 14}, "batch_size: wanted at most 13 images, got 14"),
         ({"model": SIZES | {"patch_size": 3}}, "patch_size: wanted a divisor of 8 and 16, got 3"),
         ({"warmup_steps": 6}, "warmup_steps: wanted at most n_steps, got 6"),
         ({"model": SIZES | {"d_head": 0}}, "d_head: wanted a number in"),
         ({"init_scales": [100.5]}, "init_scales.*: wanted a number in"),
         ({"n_seeds": 0}, "n_seeds: wanted a number in"),
-        ({"init_scales": [], "controls": []}, "init_scales, controls: wanted at least one of them, got none"),
+        (
+            {"init_scales": [], "controls": []},
+            "init_scales, controls: wanted at least one of them, got none",
+        ),
         ({"controls": ["plain"]}, "controls: wanted variants that differ, got .*init_scale=0.5"),
-        ({"controls": ["absent"]}, r"controls: wanted some of \['other reading', .*controls.tsv; got \('absent',\)"),
+        (
+            {"controls": ["absent"]},
+            r"controls: wanted some of \['other reading', .*controls.tsv; got \('absent',\)",
+        ),
     ],
 )
-def test_what_cannot_be_trained_is_refused_and_runs_stay(train, tmp_path, monkeypatch, changes, message):
+def test_what_cannot_be_trained_is_refused_and_runs_stay(
+    train, tmp_path, monkeypatch, changes, message
+):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     (tmp_path / "runs" / "old").mkdir(parents=True)
     with pytest.raises(InputError, match=message):
@@ -707,5 +820,7 @@ def test_what_cannot_be_trained_is_refused_and_runs_stay(train, tmp_path, monkey
 def test_grey_images_are_trained_on_but_not_changed_by_randaugment(train, tmp_path):
     data = make_images(tmp_path / "images", 13, 9, N_CLASSES, (1, 8, 16))
     assert_repeats(train(SHORT) / ONLY, data, SHORT, "none", {"init_scale": 1.5})
-    with pytest.raises(InputError, match=r"randaugment: wanted images of 3 channels \(or no randaugment\), got 1"):
+    with pytest.raises(
+        InputError, match=r"randaugment: wanted images of 3 channels \(or no randaugment\), got 1"
+    ):
         train(SHORT | {"randaugment": RANDAUGMENT})
