@@ -1,8 +1,10 @@
-"""The leading 64 singular triplets of one update of 4096 × 4096, and what they leave: ours and what others use.
+"""The leading 64 singular triplets of one update of 4096 × 4096, and what they leave: ours and what
+others use.
 
-The update has singular values that fall about as k^-0.7. peft's and mergekit's way on a CPU is the whole decomposition
-with vectors. `torch.svd_lowrank` does the same passes as ours, from the global generator, and
-decomposes its small matrix in float32. An error is the squared error of the cut over the best one, less 1.
+The update has singular values that fall about as k^-0.7. peft's and mergekit's way on a CPU is the
+whole decomposition with vectors. `torch.svd_lowrank` does the same passes as ours, from the global
+generator, and decomposes its small matrix in float32. An error is the squared error of the cut over
+the best one, less 1.
 """
 
 import contextlib
@@ -106,7 +108,9 @@ def weightwatcher(A: Tensor, excess: Callable[[Tensor], float]) -> Contender:
 
 
 def matrix(shape: tuple[int, int]) -> Contender:
-    """All that is said of one matrix stored in bfloat16: norms, leading 256 singular values, tail, edge of rounding."""
+    """All that is said of one matrix stored in bfloat16: norms, leading 256 singular values, tail,
+    edge of rounding.
+    """
     generator = torch.Generator().manual_seed(0)
     W_0 = torch.randn(shape, generator=generator).bfloat16()
     W = (W_0 + 0.02 * torch.randn(shape, generator=generator)).bfloat16()

@@ -1,7 +1,8 @@
-r"""The exact population gradient of list attention: ours, autograd's and a loop over sequences; and Monte Carlo's.
+r"""The exact population gradient of list attention: ours, autograd's and a loop over sequences; and
+Monte Carlo's.
 
-The job is one gradient in W and V at a random W. Monte Carlo's row is one estimate whose relative error of the gradient
-in W is about 1 %.
+The job is one gradient in W and V at a random W. Monte Carlo's row is one estimate whose relative
+error of the gradient in W is about 1 %.
 """
 
 import math
@@ -78,13 +79,17 @@ class Job:
         return float((found[0] - wanted).norm() / wanted.norm())
 
     def samples_for(self, error: float) -> int:
-        """How many samples make the relative error so small: measured at 4096, and falling as the inverse root."""
+        """How many samples make the relative error so small: measured at 4096, and falling as the
+        inverse root.
+        """
         measured = [self.relative(self.sampled(4096)) ** 2 for _ in range(5)]
         return math.ceil(4096 * sum(measured) / len(measured) / error**2)
 
 
 def contenders() -> list[Contender]:
-    """Ours first: the exact gradient at the largest size; then its growth, others, the closed form, Monte Carlo."""
+    """Ours first: the exact gradient at the largest size; then its growth, others, the closed form,
+    Monte Carlo.
+    """
     jobs = {sizes: Job(*sizes) for sizes in SIZES}
     largest = jobs[SIZES[-1]]
     found = []

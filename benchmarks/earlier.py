@@ -1,9 +1,11 @@
-"""Twenty seeds of the one-layer Transformer by the stages of its family, beside the stages of an earlier commit.
+"""Twenty seeds of the one-layer Transformer by the stages of its family, beside the stages of an
+earlier commit.
 
-Both sides draw the samples, train the tied configuration, cut its updates and prune its neurons, each stage a process
-of its own with its workers, in a folder of its own without scratch, so that nothing is kept from one round to the next.
-They must agree on what every cut leaves. What each side measures of the trained models has grown meanwhile: the CPU
-time is that of everything that its stages do. The earlier files come from git's history, which a shallow clone lacks.
+Both sides draw the samples, train the tied configuration, cut its updates and prune its neurons,
+each stage a process of its own with its workers, in a folder of its own without scratch, so that
+nothing is kept from one round to the next. They must agree on what every cut leaves. What each side
+measures of the trained models has grown meanwhile: the CPU time is that of everything that its
+stages do. The earlier files come from git's history, which a shallow clone lacks.
 """
 
 import io
@@ -71,7 +73,8 @@ class Side:
         return table[table["kind"] == "all"].set_index(["rank", "seed"])["hinge"].sort_index()
 
     def _timed(self, stage: str, arguments: str, folder: Path) -> tuple[float, float]:
-        # DVC may run this: what it told this process must not reach the stages, nor settings of Python.
+        # DVC may run this: what it told this process must not reach the stages, nor settings of
+        # Python.
         environment = {
             key: value
             for key, value in os.environ.items()
@@ -114,7 +117,9 @@ def _cpu_of_children() -> float:
 
 
 def today(n_seeds: int, n_neurons: int) -> Side:
-    """The stages of this tree, on the first line of the table of configurations, which is the tied one."""
+    """The stages of this tree, on the first line of the table of configurations, which is the tied
+    one.
+    """
     params = load_yaml(ROOT / "params.yaml")[FAMILY]
     table = (ROOT / params["cases"]["configurations"]).read_text(encoding="utf-8").splitlines()
     header, tied, *_ = [line for line in table if not line.startswith("#")]

@@ -1,9 +1,11 @@
-"""The training stage of vision beside a plain loop: images a second, and their share of the rate for matrix products.
+"""The training stage of vision beside a plain loop: images a second, and their share of the rate
+for matrix products.
 
-`python -m benchmarks.gpu SECTION IMAGES OUT.json` on a machine with a GPU, e.g. `vision.cifar10.train`, or as a part of
-`make gpu`. The stage's own loop (its batches, loss, compilation and update) is measured compiled and not; the plain
-loop is a textbook ViT of the same sizes under autocast, with torch's Adam, whose images come one by one, cropped and
-mirrored, from the workers of a DataLoader, and whose loss is read at every step.
+`python -m benchmarks.gpu SECTION IMAGES OUT.json` on a machine with a GPU, e.g.
+`vision.cifar10.train`, or as a part of `make gpu`. The stage's own loop (its batches, loss,
+compilation and update) is measured compiled and not; the plain loop is a textbook ViT of the same
+sizes under autocast, with torch's Adam, whose images come one by one, cropped and mirrored, from
+the workers of a DataLoader, and whose loss is read at every step.
 """
 
 import platform

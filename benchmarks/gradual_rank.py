@@ -1,8 +1,10 @@
-r"""Flow of the diagonal head: the public reproduction's toy, an ensemble of descents, greedy stages, and their growth.
+r"""Flow of the diagonal head: the public reproduction's toy, an ensemble of descents, greedy
+stages, and their growth.
 
-The toy is one sequence of 10 tokens in R⁴ with random targets, six init scales, 200,000 steps of gradient descent each
-(learning rate 0.1, as in the public reproduction). Its unit is 2,000 steps of one scale: the plain loop is measured on
-one unit and extrapolated to the 600 of the whole, where ours does the whole and is divided by 600.
+The toy is one sequence of 10 tokens in R⁴ with random targets, six init scales, 200,000 steps of
+gradient descent each (learning rate 0.1, as in the public reproduction). Its unit is 2,000 steps of
+one scale: the plain loop is measured on one unit and extrapolated to the 600 of the whole, where
+ours does the whole and is divided by 600.
 """
 
 import itertools
@@ -114,7 +116,9 @@ class Ensemble:
 
 
 def ensembles(sizes: tuple[int, ...] = (48, 12, 192), few: int = 5) -> list[Contender]:
-    """Ours first: 48 descents side by side, then fewer and more; a Python loop over 48. The unit is a step of all."""
+    """Ours first: 48 descents side by side, then fewer and more; a Python loop over 48. The unit is
+    a step of all.
+    """
 
     def error(several: Ensemble, _: Tensor) -> float:
         return several.gap(few)
@@ -172,7 +176,9 @@ class Head:
         return list(staged_flow(self.loss, self.start(), end, **numbers))
 
     def off(self, end: float, predicted: list[Event]) -> float:
-        """The median error of predicted activation times, against the flow's; infinite for one that is missing."""
+        """The median error of predicted activation times, against the flow's; infinite for one that
+        is missing.
+        """
         start = self.start()
         flow = with_events(
             log_flow(self.loss, start, end, curvature=self.curvature, **COARSE), start, 1e-2

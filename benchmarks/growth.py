@@ -1,7 +1,9 @@
-"""What one cell of every family costs by its size, and from that, on paper, what many cells cost on many machines.
+"""What one cell of every family costs by its size, and from that, on paper, what many cells cost on
+many machines.
 
-A cell is computed by its own stage, in a process of its own on one core; the start of that process (Python, imports) is
-measured beside it and taken off. From three sizes comes the exponent of each cost: the slope of its logarithm.
+A cell is computed by its own stage, in a process of its own on one core; the start of that process
+(Python, imports) is measured beside it and taken off. From three sizes comes the exponent of each
+cost: the slope of its logarithm.
 """
 
 import json
@@ -34,7 +36,9 @@ CORE = [
 
 @dataclass(frozen=True)
 class Family:
-    """One kind of cell: its size and how a stage is told it, the commands before it, and how many cells it computes."""
+    """One kind of cell: its size and how a stage is told it, the commands before it, and how many
+    cells it computes.
+    """
 
     name: str
     size: str
@@ -130,7 +134,9 @@ def main(scaling: Path, cells: Path, growth: Path) -> None:
 def paper(
     scaling: Path, seconds: Mapping[str, float], disk: Mapping[str, float], growth: Path
 ) -> None:
-    """On paper, n cells on m machines take the longer of the workers' time and the head's, which gives out each."""
+    """On paper, n cells on m machines take the longer of the workers' time and the head's, which
+    gives out each.
+    """
     table = json.loads(scaling.read_text(encoding="utf-8"))
     head = max(row["10,000: ms"] for row in table["rows"] if row["way"] == "ours, Ray") / 1e3
     rows: list[Row] = []

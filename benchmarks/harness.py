@@ -1,10 +1,13 @@
-"""Side-by-side measurements on a noisy machine: equality first, then interleaved rounds, then medians and ratios.
+"""Side-by-side measurements on a noisy machine: equality first, then interleaved rounds, then
+medians and ratios.
 
-All contenders do one job in one process with one thread. Each round runs every contender once, in an order that
-rotates, so that a busy neighbour hits all of them alike; a ratio is the median of the ratios within rounds. The
-machine's own limits are measured in the same rounds: they say what the numbers are worth elsewhere.
+All contenders do one job in one process with one thread. Each round runs every contender once, in
+an order that rotates, so that a busy neighbour hits all of them alike; a ratio is the median of the
+ratios within rounds. The machine's own limits are measured in the same rounds: they say what the
+numbers are worth elsewhere.
 
-A benchmark writes a table (JSON); `python -m benchmarks.harness README.md results/*.json` writes it into the README.
+A benchmark writes a table (JSON); `python -m benchmarks.harness README.md results/*.json` writes it
+into the README.
 """
 
 import platform
@@ -47,9 +50,9 @@ class Spread:
 class Contender:
     """One way to do the job.
 
-    `run` does `units` units of it (times are given per unit) and returns a result, whose `error` against the reference
-    must not exceed `bar`. `goal` is the ratio of its time to ours that we set out to reach. Where an optional package
-    is absent, `run` is None and `note` says so.
+    `run` does `units` units of it (times are given per unit) and returns a result, whose `error`
+    against the reference must not exceed `bar`. `goal` is the ratio of its time to ours that we set
+    out to reach. Where an optional package is absent, `run` is None and `note` says so.
     """
 
     name: str
@@ -92,8 +95,9 @@ def _clocks() -> np.ndarray:
 def race(contenders: Sequence[Contender], rounds: int) -> tuple[list[Row], dict[str, Spread]]:
     """The rows of a table, one a contender, and the limits of the machine in the same rounds.
 
-    The first contender is ours: the ratios are the others' CPU time in units of its own. A contender whose error
-    exceeds its bar is refused and not timed; raises `ValueError` where that is ours.
+    The first contender is ours: the ratios are the others' CPU time in units of its own. A
+    contender whose error exceeds its bar is refused and not timed; raises `ValueError` where that
+    is ours.
     """
     use_threads(1)
     errors = {c.name: c.error(c.run()) for c in contenders if c.run}  # the first run also warms up
@@ -133,7 +137,9 @@ def _row(contender: Contender, error: float | None, times: Times | None, ours: n
 
 
 def _probes() -> dict[str, tuple[Callable[[], Any], float]]:
-    """Work that reaches one limit of the machine each, and its size: divided by seconds it is the named rate."""
+    """Work that reaches one limit of the machine each, and its size: divided by seconds it is the
+    named rate.
+    """
     n = 1024
     single = torch.randn(n, n, generator=torch.Generator().manual_seed(0))
     half, double = single.bfloat16(), single.double()
@@ -157,7 +163,9 @@ def write_results(
     limits: Mapping[str, Spread] | None = None,
     notes: Sequence[str] = (),
 ) -> None:
-    """Write a table, with the machine and the versions that it was measured on, as JSON; print it as Markdown."""
+    """Write a table, with the machine and the versions that it was measured on, as JSON; print it
+    as Markdown.
+    """
     table = {
         "title": title,
         "rows": [
@@ -224,7 +232,9 @@ def _text(value: Any) -> str:
 
 
 def main(readme: Path, results: list[Path]) -> None:
-    """Write each results table into the README, between `<!-- results: NAME -->` and `<!-- end -->`."""
+    """Write each results table into the README, between `<!-- results: NAME -->` and `<!-- end
+    -->`.
+    """
     text = readme.read_text(encoding="utf-8")
     for path in results:
         block = re.compile(

@@ -1,10 +1,13 @@
-"""The one-layer Transformer: ways to compute the gradients of many seeds, and what smaller models save.
+"""The one-layer Transformer: ways to compute the gradients of many seeds, and what smaller models
+save.
 
-The gradients: one step of a stack of seeds, by our closed form one seed at a time, by the same on the stacked seeds, by
-autograd one seed at a time, and by `torch.func.vmap(grad)`. They agree to 1e-6. Which is fastest turns with the size:
-stacking pays where a step is so small that calls dominate; on a GPU (`--device cuda`), where many seeds fill it.
+The gradients: one step of a stack of seeds, by our closed form one seed at a time, by the same on
+the stacked seeds, by autograd one seed at a time, and by `torch.func.vmap(grad)`. They agree to
+1e-6. Which is fastest turns with the size: stacking pays where a step is so small that calls
+dominate; on a GPU (`--device cuda`), where many seeds fill it.
 
-The smaller models: the forward pass without a share of the neurons, beside the operations that are left.
+The smaller models: the forward pass without a share of the neurons, beside the operations that are
+left.
 """
 
 from collections.abc import Callable
@@ -128,7 +131,9 @@ def gradients(size: Size, device: torch.device) -> list[Contender]:
 
 
 def smaller() -> list[Contender]:
-    """Forward passes of 100 samples without a share of the neurons; ratios are to the whole model."""
+    """Forward passes of 100 samples without a share of the neurons; ratios are to the whole
+    model.
+    """
     weights, readout, X, _ = (part for part in stack(Size(40, 100, 1000, 1), torch.device("cpu")))
     whole = {name: W[0] for name, W in weights.items()}
     n = len(whole["W_O"])

@@ -1,8 +1,10 @@
-"""What the pipeline itself costs: DVC, start-up, and the way from an edited figure module to the new figure.
+"""What the pipeline itself costs: DVC, start-up, and the way from an edited figure module to the
+new figure.
 
-All is measured in temporary clones of the last commit, with params so small that almost only the overhead is left, and
-beside an earlier commit with its own tiny params. The earlier one has fewer stages, claims and figures. The shell that
-DVC starts for every command notes its time: what remains of `dvc repro` is DVC's own.
+All is measured in temporary clones of the last commit, with params so small that almost only the
+overhead is left, and beside an earlier commit with its own tiny params. The earlier one has fewer
+stages, claims and figures. The shell that DVC starts for every command notes its time: what remains
+of `dvc repro` is DVC's own.
 """
 
 import os
@@ -63,7 +65,8 @@ class Clone:
         shell = folder / "timed-shell"
         shell.write_text(TIMED_SHELL)
         shell.chmod(0o755)
-        # DVC may run this: what it told this process (DVC_ROOT!) must not reach the clone, nor settings of Python.
+        # DVC may run this: what it told this process (DVC_ROOT!) must not reach the clone, nor
+        # settings of Python.
         environment = {
             key: value
             for key, value in os.environ.items()
@@ -142,7 +145,9 @@ class Cold:
 def cold_runs(
     repository: Path, commit: str, rounds: int, folder: Path
 ) -> tuple[list[Row], Clone, Clone]:
-    """Run everything in fresh clones, of a commit and of the earlier one; the rows and the last clone of each."""
+    """Run everything in fresh clones, of a commit and of the earlier one; the rows and the last
+    clone of each.
+    """
     ours, earlier = (Cold(repository, of, rounds, folder / of) for of in (commit, EARLIER))
     times = interleave({"ours": ours.run, EARLIER: earlier.run}, rounds)
     whole, of_dvc, *commands = ours.rows("", times["ours"])

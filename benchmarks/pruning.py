@@ -1,8 +1,9 @@
-"""Pruning: masks of a magnitude sweep beside torch.nn.utils.prune, and what really smaller models save.
+"""Pruning: masks of a magnitude sweep beside torch.nn.utils.prune, and what really smaller models
+save.
 
-The sweep: nine rates of the 9.4 million weights of the matrices of the paper's CIFAR transformer with head dimension
-64, ranked together. The smaller models: the forward pass of that transformer with half of its heads, its MLP neurons
-or both removed, beside the operations that are left.
+The sweep: nine rates of the 9.4 million weights of the matrices of the paper's CIFAR transformer
+with head dimension 64, ranked together. The smaller models: the forward pass of that transformer
+with half of its heads, its MLP neurons or both removed, beside the operations that are left.
 """
 
 from pathlib import Path
@@ -31,7 +32,9 @@ MODEL = ViT(patch_size=4, d_model=512, n_heads=8, d_head=64, d_mlp=512, n_layers
 
 
 def sweep(weights: Weights) -> list[Contender]:
-    """All nine masks; the result is the number of weights that stay at each rate and the masks of the fifth."""
+    """All nine masks; the result is the number of weights that stay at each rate and the masks of
+    the fifth.
+    """
     matrices = {name: weights[name] for name in MATRICES}
 
     def ours() -> list[Tensor]:
@@ -68,7 +71,9 @@ def sweep(weights: Weights) -> list[Contender]:
 
 
 def smaller(weights: Weights) -> list[Contender]:
-    """Forward passes of a batch of 16; ratios are to the whole model, the operations stand in the notes."""
+    """Forward passes of a batch of 16; ratios are to the whole model, the operations stand in the
+    notes.
+    """
     images = torch.randn(16, *SHAPE, generator=generator(0, "images"))
     half_heads, half_neurons = (
         torch.arange(n // 2).expand(MODEL.n_layers, -1) for n in (MODEL.n_heads, MODEL.d_mlp)

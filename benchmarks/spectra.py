@@ -1,9 +1,11 @@
-r"""Singular values of $\Delta W_{KQ} = W_K W_Q^\top - W_K(0) W_Q(0)^\top$ along a run: ours and what others use.
+r"""Singular values of $\Delta W_{KQ} = W_K W_Q^\top - W_K(0) W_Q(0)^\top$ along a run: ours and
+what others use.
 
-The job: 96 updates of 512 × 512 (4 snapshots × 3 layers × 8 heads), given as head factors of 512 × 64 in float32, the
-sizes of the paper's CIFAR transformer. The factors move by 1e-3 to 1 of their norm, in a few directions above a tail of
-noise: from cancellation to none. The dense contenders are handed the updates ready-made, which costs them nothing; ours
-and the thin SVD begin at the factors. Slow contenders do every n-th update, spread over all snapshots.
+The job: 96 updates of 512 × 512 (4 snapshots × 3 layers × 8 heads), given as head factors of 512 ×
+64 in float32, the sizes of the paper's CIFAR transformer. The factors move by 1e-3 to 1 of their
+norm, in a few directions above a tail of noise: from cancellation to none. The dense contenders are
+handed the updates ready-made, which costs them nothing; ours and the thin SVD begin at the factors.
+Slow contenders do every n-th update, spread over all snapshots.
 """
 
 import contextlib
@@ -43,7 +45,9 @@ class Trajectory:
 
 
 def trajectory(seed: int) -> Trajectory:
-    """Random initial factors that move in 2, 4, 8, then 16 directions and in noise, by 1e-3 to 1 of their norm."""
+    """Random initial factors that move in 2, 4, 8, then 16 directions and in noise, by 1e-3 to 1 of
+    their norm.
+    """
     generator = torch.Generator().manual_seed(seed)
 
     def factor() -> Tensor:
@@ -66,7 +70,9 @@ def trajectory(seed: int) -> Trajectory:
 
 
 def _exact_updates(W_K: np.ndarray, W_Q: np.ndarray) -> np.ndarray:
-    """The difference of the products in extended precision, so that the reference does not suffer from cancellation."""
+    """The difference of the products in extended precision, so that the reference does not suffer
+    from cancellation.
+    """
     K, Q = (
         W.astype(np.longdouble).reshape(N_SNAPSHOTS + 1, -1, D_MODEL, D_HEAD) for W in (W_K, W_Q)
     )
@@ -75,7 +81,9 @@ def _exact_updates(W_K: np.ndarray, W_Q: np.ndarray) -> np.ndarray:
 
 
 def contenders(path: Trajectory) -> list[Contender]:
-    """Ours first. Every `run` returns the singular values of the products that it did, largest first."""
+    """Ours first. Every `run` returns the singular values of the products that it did, largest
+    first.
+    """
     n_products = len(path.updates)
 
     def error_of(stride: int) -> Callable[[Tensor], float]:
@@ -155,9 +163,11 @@ def contenders(path: Trajectory) -> list[Contender]:
 
 
 def _weightwatcher(updates: Tensor, reference: Tensor, stride: int) -> Contender:
-    """WeightWatcher's analyze of linear layers whose weights are the updates; it also fits a power law to each.
+    """WeightWatcher's analyze of linear layers whose weights are the updates; it also fits a power
+    law to each.
 
-    It reports the largest singular value and the squared Frobenius norm of each layer: these two are compared.
+    It reports the largest singular value and the squared Frobenius norm of each layer: these two
+    are compared.
     """
     name, part, wanted = "WeightWatcher analyze", updates[::stride], reference[::stride]
     try:

@@ -1,8 +1,9 @@
 """The vision transformer on a CPU: a training step beside a textbook's, and feeding it images.
 
-The step: forward and backward of the CIFAR configuration with head dimension 64, float32, one thread, beside the
-library's own TransformerEncoder with the same weights. Feeding: 512 CIFAR-sized images, cropped and mirrored at random,
-from the resident tensor, beside Pillow images through a DataLoader as tutorials do it.
+The step: forward and backward of the CIFAR configuration with head dimension 64, float32, one
+thread, beside the library's own TransformerEncoder with the same weights. Feeding: 512 CIFAR-sized
+images, cropped and mirrored at random, from the resident tensor, beside Pillow images through a
+DataLoader as tutorials do it.
 """
 
 from pathlib import Path

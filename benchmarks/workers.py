@@ -1,7 +1,9 @@
-"""What it costs to have a cell computed elsewhere: by this pool, by joblib's back ends, by Ray, one to four workers.
+"""What it costs to have a cell computed elsewhere: by this pool, by joblib's back ends, by Ray, one
+to four workers.
 
-Each way has a process of its own, so that its start counts. A cell here does nothing, waits, or computes one hash; it
-is a function of the standard library, which every worker has. Ray and dask are measured where they are installed.
+Each way has a process of its own, so that its start counts. A cell here does nothing, waits, or
+computes one hash; it is a function of the standard library, which every worker has. Ray and dask
+are measured where they are installed.
 """
 
 import hashlib
@@ -98,7 +100,9 @@ def whole(rows: list[Row]) -> list[Row]:
 
 
 def measured(way: str, n: int, *what: str) -> dict[str, Any]:
-    """The numbers of one way with n workers, from a process of its own; none where its package is absent."""
+    """The numbers of one way with n workers, from a process of its own; none where its package is
+    absent.
+    """
     if way in NEEDS and find_spec(NEEDS[way]) is None:
         return {}
     command = [sys.executable, "-m", "benchmarks.workers", json.dumps([way, n, *what]), "-"]
@@ -119,7 +123,9 @@ def measured(way: str, n: int, *what: str) -> dict[str, Any]:
 
 
 def one(way: str, n: int, *what: str) -> None:
-    """Measure one way in this process, and print the numbers; a helper that a dead worker hangs is left behind."""
+    """Measure one way in this process, and print the numbers; a helper that a dead worker hangs is
+    left behind.
+    """
     found: dict[str, Any] = {}
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(dir="."))

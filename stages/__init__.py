@@ -1,4 +1,6 @@
-"""The stages. This runs before any other code of a stage: under DVC, a stage ends with it, even while it imports."""
+"""The stages. This runs before any other code of a stage: under DVC, a stage ends with it, even
+while it imports.
+"""
 
 import atexit
 import gc
@@ -10,7 +12,9 @@ from lib.work.command import end_with_parent, interrupt_at_once, refuse_shallow_
 
 if sys.argv[0] == "-m":  # python is looking for the module that it will run
     interrupt_at_once()
-    gc.disable()  # until `run`: nothing that is imported is garbage, and to look for some takes a sixth of a start
+    # until `run`: nothing that is imported is garbage, and to look for some takes a sixth of a
+    # start
+    gc.disable()
     atexit.register(
         gc.freeze
     )  # nor is what a process ends with looked through: its memory is given back as a whole

@@ -1,7 +1,7 @@
 """Judge every claim of claims.yaml by the numbers in git: does it hold, fail, or was it not run?
 
-A claim whose measure the file of its group has not was not run, where `make readme` once found that measure there: a
-sweep may leave out cases. Any other name is an error.
+A claim whose measure the file of its group has not was not run, where `make readme` once found that
+measure there: a sweep may leave out cases. Any other name is an error.
 """
 
 import difflib
@@ -82,7 +82,9 @@ def main(claims: Path, measures: list[Path], known: Path, verdicts: OutFile) -> 
 
 
 def described(claim: Claim, setup: dict[str, Any]) -> dict[str, Any]:
-    """All that is said of a claim before it is judged, but for its nulls; numbers of the setup are put in."""
+    """All that is said of a claim before it is judged, but for its nulls; numbers of the setup are
+    put in.
+    """
 
     def number(match: re.Match[str]) -> str:
         if match[1] not in setup:
@@ -101,9 +103,11 @@ def described(claim: Claim, setup: dict[str, Any]) -> dict[str, Any]:
 
 
 def judge(claim: Claim, measures: dict[str, Any]) -> dict[str, Any]:
-    """The claim with its verdict: value, spread and interval over the cases, and whether it meets its bar.
+    """The claim with its verdict: value, spread and interval over the cases, and whether it meets
+    its bar.
 
-    Of several scales, at each of which the claim must hold, the numbers are those of the scale nearest to failing.
+    Of several scales, at each of which the claim must hold, the numbers are those of the scale
+    nearest to failing.
     """
     said = described(claim, measures.get("setup", {}))
     among = claim.among(measures)
@@ -157,7 +161,8 @@ def verdict(claim: Claim, measure: dict[str, Any]) -> dict[str, Any]:
 
 
 def compared(claim: Claim, own: dict[str, dict[str, Any]], null: dict[str, dict[str, Any]]) -> str:
-    """Whether the numbers of a claim are nearer to its bar than those of its null, at each scale that both have.
+    """Whether the numbers of a claim are nearer to its bar than those of its null, at each scale
+    that both have.
 
     Where no scale is of both, each of the claim's is compared with each of the null's.
     """
@@ -169,9 +174,11 @@ def compared(claim: Claim, own: dict[str, dict[str, Any]], null: dict[str, dict[
 
 
 def is_nearer(claim: Claim, own: dict[str, Any], null: dict[str, Any]) -> bool:
-    """Whether a claim's numbers are nearer to its bar than a null's: case by case, or their mean or median.
+    """Whether a claim's numbers are nearer to its bar than a null's: case by case, or their mean or
+    median.
 
-    Only cases of both count; where there are none, each of the claim's is compared with each of the null's.
+    Only cases of both count; where there are none, each of the claim's is compared with each of the
+    null's.
     """
     mine = dict(zip(own["cases"], own["values"], strict=True))
     other = dict(zip(null["cases"], null["values"], strict=True))
@@ -204,8 +211,8 @@ def room(claim: Claim, verdict: dict[str, Any]) -> float:
 def nearness(claim: Claim, number: float | None) -> float:
     """How far a number is from the ends of the bar, negative where it is beyond.
 
-    Within a bar that begins at 0 the upper end counts alone, and else, where it ends at a 1 that is part of it, the
-    lower: an error is never too small, and a share never too large.
+    Within a bar that begins at 0 the upper end counts alone, and else, where it ends at a 1 that is
+    part of it, the lower: an error is never too small, and a share never too large.
     """
     if number is None or math.isnan(number):
         return -math.inf
@@ -217,10 +224,11 @@ def nearness(claim: Claim, number: float | None) -> float:
 
 
 def interval_95(numbers: list[float], over: str) -> list[float]:
-    """The 95 % interval of the mean by the bootstrap (BCa), or of the median by ranks; NaN where there are too few.
+    """The 95 % interval of the mean by the bootstrap (BCa), or of the median by ranks; NaN where
+    there are too few.
 
-    Both lie among the values, so that a share stays a share. As many values as of n throws of a coin may be heads lie
-    below the median. Equal values say nothing of what others would be.
+    Both lie among the values, so that a share stays a share. As many values as of n throws of a
+    coin may be heads lie below the median. Equal values say nothing of what others would be.
     """
     n = len(numbers)
     if n < LEAST_CASES or not np.isfinite(numbers).all() or np.ptp(numbers) == 0:

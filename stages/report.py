@@ -1,4 +1,6 @@
-"""One self-contained HTML page: what became of each paper's items, then its claims, each beside its figure."""
+"""One self-contained HTML page: what became of each paper's items, then its claims, each beside its
+figure.
+"""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +30,8 @@ CLAIM = {
 }
 THUMBNAIL = 350  # CSS pixels, of a finding's figure, which leads to the whole one
 
-# A paper's items, in the order in which a reader looks for them: what is proved by number, then what is shown.
+# A paper's items, in the order in which a reader looks for them: what is proved by number, then
+# what is shown.
 PROVED = (
     "assumption",
     "lemma",
@@ -50,7 +53,8 @@ ITEM = re.compile(
 
 @dataclass(frozen=True)
 class Caption:
-    """What a figure shows and what to see there; `of` names what of the paper it is, and a figure without it is ours.
+    """What a figure shows and what to see there; `of` names what of the paper it is, and a figure
+    without it is ours.
 
     Ours are folded, and those that say so.
     """
@@ -63,7 +67,9 @@ class Caption:
 
 @dataclass(frozen=True)
 class Paper:
-    """What is said of a family: why one looks, what its paper leaves open, and its figures in the order of reading."""
+    """What is said of a family: why one looks, what its paper leaves open, and its figures in the
+    order of reading.
+    """
 
     title: str
     source: str
@@ -74,7 +80,9 @@ class Paper:
 
 @dataclass(frozen=True)
 class Finding:
-    """What contradicts or sharpens a paper, with the figure that shows it and the claims that say it."""
+    """What contradicts or sharpens a paper, with the figure that shows it and the claims that say
+    it.
+    """
 
     family: str
     text: str
@@ -89,7 +97,9 @@ class Captions:
 
 
 def main(claims: Path, captions: Path, template: Path, page: OutFile, figures: list[Path]) -> None:
-    """Write the page. A folder of figures is plots/<family>/...figures, or figures beside a provenance.json."""
+    """Write the page. A folder of figures is plots/<family>/...figures, or figures beside a
+    provenance.json.
+    """
     judged = read_judged(claims)
     said = parse(load_yaml(captions), Captions, str(captions))
     drawn = [section(folder, judged, said.families) for folder in figures]
@@ -148,7 +158,9 @@ def pictured(path: str, width: int = COLUMN) -> Picture:
 def shown_finding(
     finding: Finding, sections: list[dict[str, Any]], claims: Claims
 ) -> dict[str, Any] | None:
-    """A finding with its figure and its claims; None where the family has no section, as in a part of the pipeline."""
+    """A finding with its figure and its claims; None where the family has no section, as in a part
+    of the pipeline.
+    """
     own = [
         figure
         for part in sections
@@ -173,7 +185,8 @@ def shown_finding(
 
 
 def items_of(claims: Claims) -> Iterator[dict[str, Any]]:
-    """What a paper proves or shows, in its order: the claims of each, counted by whose they are, and the first of them.
+    """What a paper proves or shows, in its order: the claims of each, counted by whose they are,
+    and the first of them.
 
     A claim is of every item that its `where` names; one that names none is ours.
     """
@@ -207,7 +220,9 @@ def items_of(claims: Claims) -> Iterator[dict[str, Any]]:
 
 
 def place(item: tuple[str, str]) -> tuple[Any, ...]:
-    """Where an item stands in a list of a paper's: by number, those of an appendix behind, figures last."""
+    """Where an item stands in a list of a paper's: by number, those of an appendix behind, figures
+    last.
+    """
     word, number = item
     digits = [int(n) for n in re.findall(r"\d+", number)]
     return (
@@ -221,11 +236,12 @@ def place(item: tuple[str, str]) -> tuple[Any, ...]:
 
 
 def section(folder: Path, claims: Claims, papers: dict[str, Paper]) -> dict[str, Any]:
-    """The figures of a folder in the order of their captions, each with its claims, without its picture; its origin.
+    """The figures of a folder in the order of their captions, each with its claims, without its
+    picture; its origin.
 
-    A figure without a caption comes behind the others, those first that a claim names; a figure without a claim is made
-    by the commands that make the folder's others. A published run is of the family whose claims name its figures, and
-    shows these alone, if there are any.
+    A figure without a caption comes behind the others, those first that a claim names; a figure
+    without a claim is made by the commands that make the folder's others. A published run is of the
+    family whose claims name its figures, and shows these alone, if there are any.
     """
     source = folder.parent / "provenance.json"
     files = {svg.stem: svg for svg in sorted(folder.glob("*.svg"))}

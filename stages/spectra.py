@@ -1,8 +1,8 @@
 """Singular values of every update of any family's runs: each matrix, each product, each saved step.
 
-Rows: `of` says what was measured: the `initial` matrix, its `update` W(t) - W(0) (for a product, the difference of the
-products), or the `gaussian` null, the product or matrix after Gaussian updates of the same norm. Layers and heads count
-from 1; 0 stands where a matrix has no such axis.
+Rows: `of` says what was measured: the `initial` matrix, its `update` W(t) - W(0) (for a product,
+the difference of the products), or the `gaussian` null, the product or matrix after Gaussian
+updates of the same norm. Layers and heads count from 1; 0 stands where a matrix has no such axis.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,9 @@ from lib.work.compute import available_cores
 from lib.work.progress import advance
 
 NULL_SEED = 0  # of the Gaussian null: every matrix of a run has a draw of its own
-COPIES = 36  # of a state in float32, measured: two of them in float64, their factors, and what decompositions need
+# of a state in float32, measured: two of them in float64, their factors, and what decompositions
+# need
+COPIES = 36
 TOGETHER = 10  # snapshots that share the decomposition of the initial state
 
 
@@ -60,8 +62,10 @@ def main(runs: Path, spectra: OutFile) -> None:
 
 
 def written(run: Run) -> int:
-    """Bytes of a run's spectra: in float64, of every matrix, and of each product twice as many as its factors' inner
-    dimension, at every snapshot and of the Gaussian null; the rest of a row; and its tables in scratch."""
+    """Bytes of a run's spectra: in float64, of every matrix, and of each product twice as many as
+    its factors' inner dimension, at every snapshot and of the Gaussian null; the rest of a row; and
+    its tables in scratch.
+    """
     shapes = {name: entry.shape for name, entry in read_header(run.folder / FIRST_SNAPSHOT).items()}
     layout, n_states = run.layout, len(run.snapshots) + 1
     sizes = [(shapes[name][:-2], min(shapes[name][-2:])) for name in layout.matrices]
@@ -73,7 +77,9 @@ def written(run: Run) -> int:
 
 
 def measure_part(name: str, folder: Path, *snapshots: int) -> Tables:
-    """All rows of some snapshots of the run of that name; one is in memory at a time, beside the initial state."""
+    """All rows of some snapshots of the run of that name; one is in memory at a time, beside the
+    initial state.
+    """
     run = open_run(folder)
     clock = "step" if "step" in run.steps else "time"
     when = run.steps.groupby("snapshot")[clock].first()
@@ -97,7 +103,9 @@ def measure_part(name: str, folder: Path, *snapshots: int) -> Tables:
 def states(
     run: Run, run_name: str, initial: dict[str, Tensor], snapshots: Sequence[int]
 ) -> Iterator[tuple[int, str, dict[str, Tensor]]]:
-    """Each of these states; after the last of the run, it with each matrix's update replaced by a Gaussian."""
+    """Each of these states; after the last of the run, it with each matrix's update replaced by a
+    Gaussian.
+    """
     weights = initial
     for snapshot in snapshots:
         if snapshot != run.snapshots[0]:

@@ -1,4 +1,6 @@
-"""Every test computes with one thread, and every call into lib is checked against its types and shapes."""
+"""Every test computes with one thread, and every call into lib is checked against its types and
+shapes.
+"""
 
 import importlib
 import os
@@ -53,7 +55,9 @@ def _no_figure_stays_open():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup():
-    """A stage that ends looks at what it has read again: what an earlier test had it read may be gone."""
+    """A stage that ends looks at what it has read again: what an earlier test had it read may be
+    gone.
+    """
     from lib.work import sources
 
     sources._noted.clear()
@@ -77,10 +81,11 @@ def tiny_pipeline(tmp_path_factory):
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Call `stage(module, params, *arguments)` runs `stages.<module>.main(*arguments)` in `tmp_path`.
+    """Call `stage(module, params, *arguments)` runs `stages.<module>.main(*arguments)` in
+    `tmp_path`.
 
-    `params` maps dotted sections of params.yaml to their values; there is nothing else in the file. All is computed in
-    this process: that workers change no bit is tested elsewhere.
+    `params` maps dotted sections of params.yaml to their values; there is nothing else in the file.
+    All is computed in this process: that workers change no bit is tested elsewhere.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DVC_ROOT", raising=False)
@@ -102,9 +107,11 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[bytes, Figure]:
-    """The figures that are saved from here on, by the bytes of their files: what was drawn can be read off them.
+    """The figures that are saved from here on, by the bytes of their files: what was drawn can be
+    read off them.
 
-    A file holds a number alone: to render a figure takes longer than all the rest, and changes nothing that it shows.
+    A file holds a number alone: to render a figure takes longer than all the rest, and changes
+    nothing that it shows.
     """
     kept: dict[bytes, Figure] = {}
 
@@ -119,7 +126,9 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[bytes, Figure]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """First a file that makes the tiny pipeline, then what does not need it, then what does, every stage alone last."""
+    """First a file that makes the tiny pipeline, then what does not need it, then what does, every
+    stage alone last.
+    """
     in_need = [item for item in items if "tiny_pipeline" in getattr(item, "fixturenames", ())]
     for item in in_need:
         item.add_marker(pytest.mark.timeout(1800))
@@ -132,7 +141,9 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Side by side, processes take file by file, but test by test where each test takes a stage of its own."""
+    """Side by side, processes take file by file, but test by test where each test takes a stage of
+    its own.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):

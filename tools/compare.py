@@ -1,8 +1,9 @@
 """What changed between two commits: claims, metrics, params and figures. `make compare REV=HEAD~3`.
 
-A number has changed where it moved by more than its spread over seeds (the larger of the two), by more than 1e-3 of its
-size, and by more than what rounding leaves of a zero. A figure has changed where the tables behind it have, by the same
-measures: less is what another machine would change too.
+A number has changed where it moved by more than its spread over seeds (the larger of the two), by
+more than 1e-3 of its size, and by more than what rounding leaves of a zero. A figure has changed
+where the tables behind it have, by the same measures: less is what another machine would change
+too.
 """
 
 import io
@@ -91,7 +92,9 @@ def git(root: Path, *arguments: str) -> bytes:
 
 
 def differs(old: float, new: float, spread: float) -> bool:
-    """Whether a number moved by more than its spread, by more than a thousandth, and by more than rounding does."""
+    """Whether a number moved by more than its spread, by more than a thousandth, and by more than
+    rounding does.
+    """
     return abs(new - old) > max(spread, RELATIVE * max(abs(old), abs(new)), FLOOR)
 
 
@@ -155,7 +158,9 @@ def metrics(old: Tree, new: Tree) -> Iterator[Row]:
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, tuple[float, float]]]:
-    """The numbers of a nested structure, with their spread: that of `{"mean": ..., "sd": ...}`, else zero."""
+    """The numbers of a nested structure, with their spread: that of `{"mean": ..., "sd": ...}`,
+    else zero.
+    """
     if isinstance(value, dict) and isinstance(value.get("mean"), int | float):
         yield name, (float(value["mean"]), float(value.get("sd") or 0.0))
     elif isinstance(value, dict):
@@ -197,7 +202,8 @@ def plain(value: Any) -> Any:
 def figures(old: Tree, new: Tree) -> tuple[list[Figure], list[str]]:
     """The figures that changed, and the names of those that were drawn anew from the same numbers.
 
-    A figure whose bytes differ has changed where the tables of its family have, or where it has none.
+    A figure whose bytes differ has changed where the tables of its family have, or where it has
+    none.
     """
     names = sorted(
         n
@@ -221,7 +227,9 @@ def figures(old: Tree, new: Tree) -> tuple[list[Figure], list[str]]:
 
 
 def tables_differ(old: Tree, new: Tree, folder: str) -> bool:
-    """Whether a folder has other tables, or one with other columns, rows or numbers; also where there are none."""
+    """Whether a folder has other tables, or one with other columns, rows or numbers; also where
+    there are none.
+    """
     names = [
         {name for name in tree.names(folder) if name.endswith(".parquet")} for tree in (old, new)
     ]
@@ -246,7 +254,9 @@ def table_differs(old: bytes, new: bytes) -> bool:
 
 
 def column_differs(old: pd.Series, new: pd.Series) -> bool:
-    """Whether two columns differ: texts at all, numbers and lists of them by a thousandth of the column's largest."""
+    """Whether two columns differ: texts at all, numbers and lists of them by a thousandth of the
+    column's largest.
+    """
     if old.map(np.size).tolist() != new.map(np.size).tolist():
         return True
     try:
@@ -314,7 +324,9 @@ def resolved(root: Path, revision: str) -> str:
 
 
 def command(rev: str = "HEAD", to: str = "", page: Path = Path("compare.html")) -> None:
-    """Compare a commit, or an experiment of DVC, of this project with another, or with the working tree."""
+    """Compare a commit, or an experiment of DVC, of this project with another, or with the working
+    tree.
+    """
     main(rev, to, page)
 
 

@@ -1,7 +1,8 @@
-"""Write the code that each stage imports into its deps in dvc.yaml, and change nothing else: `make deps`.
+"""Write the code that each stage imports into its deps in dvc.yaml, and change nothing else: `make
+deps`.
 
-A command may run several modules, one after another. A stage that has no dep of code yet gets them too. `deps` is a
-list of paths between brackets, first what is no code.
+A command may run several modules, one after another. A stage that has no dep of code yet gets them
+too. `deps` is a list of paths between brackets, first what is no code.
 """
 
 import re
@@ -22,7 +23,9 @@ MODULE = re.compile(r"\bpython -m (stages\.[\w.]+)")
 
 
 def with_deps(text: str, root: Path) -> str:
-    """The text of a dvc.yaml in which each stage's deps of code are what its modules import, in order."""
+    """The text of a dvc.yaml in which each stage's deps of code are what its modules import, in
+    order.
+    """
 
     def rewritten(stage: re.Match[str]) -> str:
         modules, deps = MODULE.findall(stage[0]), DEPS.search(stage[0])
@@ -51,7 +54,9 @@ def with_deps(text: str, root: Path) -> str:
 
 
 def _in_brackets(*groups: list[str]) -> str:
-    """A YAML list of paths on as few lines as hold it, each group sorted and begun on a line of its own."""
+    """A YAML list of paths on as few lines as hold it, each group sorted and begun on a line of its
+    own.
+    """
     quoted = [
         [f'"{path}"' if "{" in path else path for path in sorted(group)]
         for group in groups

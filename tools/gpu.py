@@ -1,15 +1,17 @@
 """All that waits for a GPU, for the day on which one is at hand: `make gpu MINUTES=25 KEEP=kept`.
 
-It checks the machine, measures the speed of the training beside a plain loop (benchmarks/gpu.py), and trains the
-paper's CIFAR-10 at init scale 1, each init scale with its null of permuted labels, then at .1, then at the others;
-then CIFAR-100. What the minutes do not suffice for is stopped, and goes on when the command is given again. After
-every init scale the tables and figures are published, and `results.tar.gz` in the folder KEEP holds all that is to be
-kept. A call on another machine goes on from there and repeats no init scale that is finished; data, checkpoints and
-runs stay in FOLDER.
+It checks the machine, measures the speed of the training beside a plain loop (benchmarks/gpu.py),
+and trains the paper's CIFAR-10 at init scale 1, each init scale with its null of permuted labels,
+then at .1, then at the others; then CIFAR-100. What the minutes do not suffice for is stopped, and
+goes on when the command is given again. After every init scale the tables and figures are
+published, and `results.tar.gz` in the folder KEEP holds all that is to be kept. A call on another
+machine goes on from there and repeats no init scale that is finished; data, checkpoints and runs
+stay in FOLDER.
 
-How many epochs (at most the paper's 500) is chosen once, from the measured speed, so that all init scales of the first
-data set are done within the minutes; EPOCHS chooses it by hand. No DVC is needed: with `python -m tools.gpu 25` python,
-torch and the packages that the checks name suffice. `--device cpu` rehearses on a CPU.
+How many epochs (at most the paper's 500) is chosen once, from the measured speed, so that all init
+scales of the first data set are done within the minutes; EPOCHS chooses it by hand. No DVC is
+needed: with `python -m tools.gpu 25` python, torch and the packages that the checks name suffice.
+`--device cpu` rehearses on a CPU.
 """
 
 import importlib.util
@@ -36,14 +38,16 @@ from lib.work.command import run
 
 ROOT = Path(__file__).parents[1]
 EPOCHS = (500, 300, 200, 150, 100, 70, 50, 30, 20, 10, 5, 3, 2, 1)
-FOR_TRAINING = 0.6  # of the minutes that are left when the speed is known; the others start, compile and analyse
+# of the minutes that are left when the speed is known; the others start, compile and analyse
+FOR_TRAINING = 0.6
 LONGEST_MEASUREMENT = 20  # seconds for each loop
 WARMUP_SHARE = 0.1  # at most, of the steps
 SNAPSHOTS = 20
 CONTROLS = ROOT / "stages" / "vision" / "controls.tsv"
 ARCHIVE = "results.tar.gz"
 PART = 15 * 10**6  # bytes of a file in KEEP, at most
-PARTS = 4  # of an archive at most, so that it and the one that it replaces are never more than eight files
+# of an archive at most, so that it and the one that it replaces are never more than eight files
+PARTS = 4
 RESULTS = re.compile(  # what an archive holds, and nothing that Python would run
     r"(speed|epochs|seconds)\.json|published/\w[\w.,=+-]*/(\w+\.json|tables/\w+\.parquet|figures/[\w-]+\.svg)"
 )
@@ -57,14 +61,18 @@ Section = dict[str, Any]
 
 @dataclass(frozen=True)
 class Step:
-    """A data set with some of its init scales: what is published at a time; the last of them is what is new."""
+    """A data set with some of its init scales: what is published at a time; the last of them is
+    what is new.
+    """
 
     dataset: str
     section: Section
 
     @property
     def new(self) -> "Step":
-        """The last init scale alone; controls with an init scale of their own come with the first."""
+        """The last init scale alone; controls with an init scale of their own come with the
+        first.
+        """
         from lib.vision.cases import chosen_cases
         from stages.vision.train import Variant
 
@@ -107,10 +115,12 @@ def main(
     device: str = "cuda",
     keep: Path | None = None,
 ) -> None:
-    """Check, measure, train and publish within `minutes`; all lies in `folder`, and is found there by the next call.
+    """Check, measure, train and publish within `minutes`; all lies in `folder`, and is found there
+    by the next call.
 
-    `source` is a folder with the official files or archives of CIFAR; without it they are downloaded. `keep` is the
-    folder for the archive of results, without it `folder`. A SIGTERM ends the minutes.
+    `source` is a folder with the official files or archives of CIFAR; without it they are
+    downloaded. `keep` is the folder for the archive of results, without it `folder`. A SIGTERM ends
+    the minutes.
     """
     clock = Clock(minutes)
     check_packages()
@@ -181,7 +191,9 @@ def shared(params: Path) -> Section:
 
 
 def check_device(device: str) -> None:
-    """Say what the device is; raises `InputError` where torch has none, or where it computes something else."""
+    """Say what the device is; raises `InputError` where torch has none, or where it computes
+    something else.
+    """
     import torch
 
     from lib.training.devices import use_device
@@ -218,7 +230,9 @@ def driver() -> str:
 
 
 def steps(sections: dict[str, Section], epochs: int, work: "Work") -> Iterator[Step]:
-    """What is done one after another: of each data set the reference scale, then with each next scale beside it."""
+    """What is done one after another: of each data set the reference scale, then with each next
+    scale beside it.
+    """
     for dataset, section in sections.items():
         n_images = work.images(Step(dataset, section))
         reference = work.shared["evaluate"]["reference_scale"]
@@ -250,7 +264,9 @@ def affordable(seconds: float, trainings: int, n_images: int, images_per_second:
 
 
 def put(packed: bytes, keep: Path) -> None:
-    """Write an archive into a folder, in parts where it is large; the one before stays until the new one is whole."""
+    """Write an archive into a folder, in parts where it is large; the one before stays until the
+    new one is whole.
+    """
     n_parts = -(-len(packed) // PART)
     if n_parts > PARTS:
         raise InputError(
@@ -269,7 +285,9 @@ def put(packed: bytes, keep: Path) -> None:
 
 
 def archive_in(keep: Path) -> bytes | None:
-    """The archive in a folder, None where there is none; raises `InputError` where parts of it are missing."""
+    """The archive in a folder, None where there is none; raises `InputError` where parts of it are
+    missing.
+    """
     parts = sorted(keep.glob(f"{ARCHIVE}.*-of-*"))
     for name in {part.stem for part in parts}:  # a killed call may have left parts of two archives
         packed = b"".join(part.read_bytes() for part in parts if part.stem == name)
@@ -285,7 +303,9 @@ def archive_in(keep: Path) -> bytes | None:
 
 
 def unpack(packed: bytes, folder: Path, keep: Path) -> None:
-    """Put what `keep` has published in place of that in a folder, and the other files where they are not there."""
+    """Put what `keep` has published in place of that in a folder, and the other files where they
+    are not there.
+    """
     try:
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             members = archive.getmembers()
@@ -302,7 +322,8 @@ def unpack(packed: bytes, folder: Path, keep: Path) -> None:
 
 
 class Work:
-    """The folder in which stages run as in the repository, with its own params, data, scratch and results.
+    """The folder in which stages run as in the repository, with its own params, data, scratch and
+    results.
 
     It begins with the results that are in `keep`.
     """
@@ -345,7 +366,9 @@ class Work:
         return found
 
     def epochs(self, wanted: int, section: Section, n_images: int, speed: dict[str, Any]) -> int:
-        """How many epochs: those that are wanted, those of the call before, or what the speed and the time allow."""
+        """How many epochs: those that are wanted, those of the call before, or what the speed and
+        the time allow.
+        """
         before = self._kept("epochs.json", 0)
         if wanted and before not in (0, wanted) and (self.folder / "published").exists():
             raise InputError(
@@ -364,7 +387,9 @@ class Work:
         return chosen
 
     def carry_out(self, step: Step) -> None:
-        """Train, analyse, draw and publish, if that is not done; raises `OutOfTimeError` where the clock ends it."""
+        """Train, analyse, draw and publish, if that is not done; raises `OutOfTimeError` where the
+        clock ends it.
+        """
         if self._is_published(step):
             return
         new = step.new
@@ -396,7 +421,9 @@ class Work:
         self._publish(step)
 
     def pack(self) -> None:
-        """Keep an archive of the measured speed, of all that is published, and of what the next call has to know."""
+        """Keep an archive of the measured speed, of all that is published, and of what the next
+        call has to know.
+        """
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
             for file in sorted(self.folder.glob("*.json")) + sorted(
@@ -460,7 +487,9 @@ class Work:
         self.pack()
 
     def _recorded(self, step: Step) -> Section:
-        """What is published of the params: not where this machine has the official files, which are verified."""
+        """What is published of the params: not where this machine has the official files, which are
+        verified.
+        """
         from tools.publish import with_shared
 
         section = deepcopy(with_shared(step.section, self.shared))

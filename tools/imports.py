@@ -44,7 +44,9 @@ def parsed(file: str, root: Path) -> ast.Module:
 
 
 def closure(file: str, root: Path) -> dict[str, str]:
-    """Every file of the repository that is imported when `file` is, with the file that imports it."""
+    """Every file of the repository that is imported when `file` is, with the file that imports
+    it.
+    """
     found = {file: ""}
     waiting = [file]
     while waiting:
@@ -58,7 +60,8 @@ def closure(file: str, root: Path) -> dict[str, str]:
 def dep(file: str) -> str | None:
     """What dvc.yaml names for a file of code: the file, or `lib/files` for all that is in it.
 
-    None for what is in `lib/work`: it is machinery like DVC itself, and changes no byte of a result.
+    None for what is in `lib/work`: it is machinery like DVC itself, and changes no byte of a
+    result.
     """
     folder = Path(file).parent.as_posix()
     if folder == "lib/work":

@@ -1,4 +1,6 @@
-"""Write which packages are installed beside this project, and under which licences: `python -m tools.licences`."""
+"""Write which packages are installed beside this project, and under which licences: `python -m
+tools.licences`.
+"""
 
 import re
 from importlib.metadata import metadata

@@ -1,9 +1,11 @@
-"""From a base and a fine-tuned checkpoint to adapters and a page: `make lora BASE=... TUNED=... TEXT=my.txt OUT=out`.
+"""From a base and a fine-tuned checkpoint to adapters and a page: `make lora BASE=... TUNED=...
+TEXT=my.txt OUT=out`.
 
-TUNED is a checkpoint or a folder of snapshots; TEXT is UTF-8, or a safetensors file of the model's own arguments.
-Without TEXT nothing is measured: there are spectra, and uniform and energy plans. With MODULES_TO_SAVE=yes an adapter
-carries whole what else was tuned (embeddings, head, norms, biases). The params are those of `checkpoints.own`. In OUT
-stand `spectra.parquet`, `plans/`, `adapters/` and `page.html`.
+TUNED is a checkpoint or a folder of snapshots; TEXT is UTF-8, or a safetensors file of the model's
+own arguments. Without TEXT nothing is measured: there are spectra, and uniform and energy plans.
+With MODULES_TO_SAVE=yes an adapter carries whole what else was tuned (embeddings, head, norms,
+biases). The params are those of `checkpoints.own`. In OUT stand `spectra.parquet`, `plans/`,
+`adapters/` and `page.html`.
 """
 
 import math
@@ -77,7 +79,9 @@ def main(base: Path, tuned: Path, out: Path, text: str = "-", modules_to_save: s
 def checked(
     base: Path, tuned: Path, out: Path, text: str, *, saved: bool
 ) -> tuple[Checkpoint, bool]:
-    """The base, and whether its architecture can be planned for; all that is wrong with the input is said here."""
+    """The base, and whether its architecture can be planned for; all that is wrong with the input
+    is said here.
+    """
     begun = open_checkpoint(base)
     snapshots = [
         one
@@ -117,7 +121,9 @@ def checked(
 
 
 def read_through(base: Checkpoint, snapshots: list[Checkpoint], tuned: Path) -> None:
-    """Read every tensor once; raises `InputError` for NaN and infinity, and where no tensor of TUNED has moved."""
+    """Read every tensor once; raises `InputError` for NaN and infinity, and where no tensor of
+    TUNED has moved.
+    """
     moved = False
     for name in tqdm(base.tensors, desc=f"reading {base.folder}", unit="tensor"):
         base.load(name)
@@ -137,9 +143,11 @@ def equal(one: Any, other: Any) -> bool:
 def room(
     base: Checkpoint, n_snapshots: int, n_runs: int, budgets: tuple[int, ...], *, saved: bool
 ) -> float:
-    """About the bytes that are written: singular values, in OUT and in scratch, and the adapters of every budget.
+    """About the bytes that are written: singular values, in OUT and in scratch, and the adapters of
+    every budget.
 
-    What an adapter carries whole (`saved`) is counted as embeddings and all that is no matrix; a tied head as another.
+    What an adapter carries whole (`saved`) is counted as embeddings and all that is no matrix; a
+    tied head as another.
     """
     shapes = [entry.shape for entry in base.tensors.values() if len(entry.shape) == 2]
     spectra = 2 * 8 * n_snapshots * sum(map(min, shapes))
@@ -169,7 +177,9 @@ def page(
     planned: bool,
     saved: bool,
 ) -> None:
-    """Write the page: figures, the plans at each budget, how to load the adapters, what was not measured."""
+    """Write the page: figures, the plans at each budget, how to load the adapters, what was not
+    measured.
+    """
     spectra = read_table(out / "spectra.parquet")
     runs = sorted(spectra["run"].unique())
     with styled():
@@ -231,9 +241,11 @@ def plan_figures(tables: dict[str, pd.DataFrame], measured: bool) -> list[dict[s
 
 
 def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the page says of plans: a row per budget and rule, the losses, the least budgets, the adapters.
+    """What the page says of plans: a row per budget and rule, the losses, the least budgets, the
+    adapters.
 
-    Of each run, `best` is the adapter with which the base has the lowest loss, and `worse` how many raise its loss.
+    Of each run, `best` is the adapter with which the base has the lowest loss, and `worse` how many
+    raise its loss.
     """
     plans = tables["plans"]
     plain = plans[plans["shuffle"] == 0]

@@ -1,10 +1,11 @@
 """Train the digits' vision transformer with several optimisers: `python -m tools.optimizers`.
 
-The optimisers and a grid of learning rates for each stand in tools/optimizers.tsv. The rate is that with the lowest
-mean training loss at the end, over two tuning seeds that are used for nothing else, true labels, init scale 1. Then all
-are trained at every init scale and from every seed, on true and on permuted labels, with the params of
-`vision.digits_long` but for those of `vision.digits_optimizers`. Stages train, in a folder in which an interrupted call
-goes on. The losses of the grid, tables, figures, measures and where they come from are kept in
+The optimisers and a grid of learning rates for each stand in tools/optimizers.tsv. The rate is that
+with the lowest mean training loss at the end, over two tuning seeds that are used for nothing else,
+true labels, init scale 1. Then all are trained at every init scale and from every seed, on true and
+on permuted labels, with the params of `vision.digits_long` but for those of
+`vision.digits_optimizers`. Stages train, in a folder in which an interrupted call goes on. The
+losses of the grid, tables, figures, measures and where they come from are kept in
 published/digits_optimizers, which claims and report read. An hour of one CPU core.
 """
 
@@ -101,14 +102,18 @@ def main(folder: Path = Path(".dvc/tmp/optimizers")) -> None:
 
 
 def chosen(tried: pd.DataFrame) -> dict[str, float]:
-    """Of each rule the rate with the lowest mean final training loss over the tuning seeds; none that diverged."""
+    """Of each rule the rate with the lowest mean final training loss over the tuning seeds; none
+    that diverged.
+    """
     losses = tried.groupby(["rule", "learning_rate"], sort=False, observed=True)["train_loss"]
     means = losses.agg(lambda found: found.mean(skipna=False)).unstack("learning_rate")
     return {str(rule): float(f"{rate:g}") for rule, rate in means.idxmin(axis="columns").items()}
 
 
 def measured(tables: Mapping[str, pd.DataFrame]) -> dict[str, dict[str, pd.Series]]:
-    """Every measure by init scale and seed, that of the tuning last, from the tables that are published."""
+    """Every measure by init scale and seed, that of the tuning last, from the tables that are
+    published.
+    """
     given = {
         "training": tables["trained"],
         "ranks": tables["ranks"],
@@ -126,7 +131,9 @@ def measured(tables: Mapping[str, pd.DataFrame]) -> dict[str, dict[str, pd.Serie
 
 
 def ranks(sums: Path) -> dict[str, pd.DataFrame]:
-    """The stable ranks of the products' updates in a run, means over layers and heads; those of Gaussians as well."""
+    """The stable ranks of the products' updates in a run, means over layers and heads; those of
+    Gaussians as well.
+    """
     one = open_run(sums.parent)
     initial, steps = one.weights(0), one.steps.groupby("snapshot")["step"].first()
     factors = {
@@ -148,7 +155,9 @@ def ranks(sums: Path) -> dict[str, pd.DataFrame]:
 
 
 def cut(sums: Path, dataset: Path, test_accuracy: float) -> dict[str, pd.DataFrame]:
-    """The accuracy with all updates cut to each rank, where a training first has that accuracy; none where it never."""
+    """The accuracy with all updates cut to each rank, where a training first has that accuracy;
+    none where it never.
+    """
     one, images, rows = open_run(sums.parent), read_images(dataset), []
     test = standardise(images.test_images, *channel_statistics(images.train_images))
     initial = one.weights(0)
@@ -175,7 +184,9 @@ def cut(sums: Path, dataset: Path, test_accuracy: float) -> dict[str, pd.DataFra
 
 
 class Work:
-    """The folder in which stages run as in the repository, with params, data, scratch and results of its own."""
+    """The folder in which stages run as in the repository, with params, data, scratch and results
+    of its own.
+    """
 
     def __init__(self, folder: Path, compared: Compared):
         self.folder = folder.absolute()
@@ -201,7 +212,8 @@ class Work:
         return pd.concat(rows, ignore_index=True)
 
     def trained(self, rules: tuple[Rule, ...], rates: dict[str, float]) -> dict[str, pd.DataFrame]:
-        """Train every rule at its rate, at every init scale, from every seed, on both labels; what is measured of it.
+        """Train every rule at its rate, at every init scale, from every seed, on both labels; what
+        is measured of it.
 
         The first rule is the plain training: its rate is that of the params.
         """
@@ -270,7 +282,9 @@ class Work:
     def _trained(
         self, runs: str, changes: dict[str, Any], cases: list[dict[str, Any]]
     ) -> dict[str, Run]:
-        """The runs of all cases, trained where that is not done; what an interrupted call has trained is kept."""
+        """The runs of all cases, trained where that is not done; what an interrupted call has
+        trained is kept.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         train = self.train | changes | {"controls": [case["name"] for case in cases]}
         params = {"vision": {SECTION: {"data": self.data, "train": train}}}

@@ -1,8 +1,8 @@
 """Keep the results of a long run under published/, with where they come from.
 
-`make publish DATASET=cifar10 HOURS=2.5 COMMAND="dvc repro"`: run where the data set's stages have run, after a commit
-of the code that they ran with. Claims and report read published/ and never make it: nobody reruns days of training to
-see its numbers.
+`make publish DATASET=cifar10 HOURS=2.5 COMMAND="dvc repro"`: run where the data set's stages have
+run, after a commit of the code that they ran with. Claims and report read published/ and never make
+it: nobody reruns days of training to see its numbers.
 """
 
 import platform
@@ -28,7 +28,8 @@ SHARED = ["cut", "evaluate", "plot"]
 def main(dataset: str, command: str, hours: float) -> None:
     """Copy what git keeps of a vision data set's results, and write how they came about beside it.
 
-    `command` made them, in `hours` of wall time. Raises `InputError` where the code is not that of a commit.
+    `command` made them, in `hours` of wall time. Raises `InputError` where the code is not that of
+    a commit.
     """
     changed = _git("status", "--porcelain", "--", *DETERMINES)
     if changed:
@@ -58,7 +59,9 @@ def with_shared(section: dict[str, Any], vision: dict[str, Any]) -> dict[str, An
 
 
 def keep(dataset: str, note: dict[str, Any], root: Path = Path()) -> None:
-    """Copy a data set's results to the folder `published` beside them, with the note of where they come from."""
+    """Copy a data set's results to the folder `published` beside them, with the note of where they
+    come from.
+    """
     folder = root / "published" / file_name(dataset)
     clear(folder, "*.json", "tables/*.parquet", "figures/*.svg")
     shutil.copytree(root / "metrics" / "vision" / dataset, folder, dirs_exist_ok=True)
@@ -91,7 +94,9 @@ def provenance(section: dict[str, Any], n_images: int) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit of this code, with a mark where files that determine results differ from it; `unknown` without git."""
+    """The commit of this code, with a mark where files that determine results differ from it;
+    `unknown` without git.
+    """
     try:
         return _git("rev-parse", "HEAD") + (
             ", changed" if _git("status", "--porcelain", "--", *DETERMINES) else ""

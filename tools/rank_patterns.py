@@ -1,11 +1,14 @@
-"""Train adapters of attributed ranks beside those of one uniform rank: `python -m tools.rank_patterns`.
+"""Train adapters of attributed ranks beside those of one uniform rank: `python -m
+tools.rank_patterns`.
 
-The base models of the example (`dvc repro checkpoints_train`) get adapters of equal size, trained on the text and for
-the steps of a full fine-tune. The attributed ranks are those of the fine-tune at its first snapshot, a tenth of its
-steps. Beside them stand one uniform rank, the attributed ranks shuffled within a shape, and the uniform rank with a
-quarter more steps, which is more than the pattern costs. Every rule has a learning rate of its own: that with the
-lowest mean loss over two tuning seeds, on windows on which nothing else is measured. Tables, figure, measures and where
-they come from are kept in published/rank_patterns, which claims and report read. Some minutes of one CPU core.
+The base models of the example (`dvc repro checkpoints_train`) get adapters of equal size, trained
+on the text and for the steps of a full fine-tune. The attributed ranks are those of the fine-tune
+at its first snapshot, a tenth of its steps. Beside them stand one uniform rank, the attributed
+ranks shuffled within a shape, and the uniform rank with a quarter more steps, which is more than
+the pattern costs. Every rule has a learning rate of its own: that with the lowest mean loss over
+two tuning seeds, on windows on which nothing else is measured. Tables, figure, measures and where
+they come from are kept in published/rank_patterns, which claims and report read. Some minutes of
+one CPU core.
 """
 
 import platform
@@ -70,7 +73,9 @@ class Cases:
 
 @dataclass(frozen=True)
 class Adapter:
-    """One training of an adapter, by name; the ranks are those of a fine-tune of the same model and kind."""
+    """One training of an adapter, by name; the ranks are those of a fine-tune of the same model and
+    kind.
+    """
 
     model: Name
     kind: Name
@@ -142,7 +147,9 @@ def steps_of(kind: Training, rule: str) -> int:
 
 
 def file_of(folder: Path) -> Path:
-    """The file of a checkpoint: it stands for the checkpoint among the arguments of a cell, by its content."""
+    """The file of a checkpoint: it stands for the checkpoint among the arguments of a cell, by its
+    content.
+    """
     return folder / "model.safetensors"
 
 
@@ -256,7 +263,9 @@ def batches_of(base: Path, text: Path) -> list[Batch]:
 
 
 def measured(trained: pd.DataFrame) -> dict[str, pd.Series]:
-    """By kind of fine-tune, over models and seeds: the loss of one rule less that of another, of the same seed."""
+    """By kind of fine-tune, over models and seeds: the loss of one rule less that of another, of
+    the same seed.
+    """
     rows = trained[trained["part"] == "measured"]
     losses = rows.pivot_table(
         index=["kind", "model", "seed"], columns="rule", values="loss", observed=True

@@ -1,9 +1,12 @@
-"""Write what README.md and docs/ say of claims, findings and figures, from verdicts and captions.yaml: `make readme`.
+"""Write what README.md and docs/ say of claims, findings and figures, from verdicts and
+captions.yaml: `make readme`.
 
-Also the list of measures that claims name: those that the files of measures have, or had when it was last written.
+Also the list of measures that claims name: those that the files of measures have, or had when it
+was last written.
 
 A part of README.md or docs/optimisers.md stands between `<!-- NAME: made by make readme -->` and
-`<!-- end of NAME -->`. On every page a figure of a family has its title, and below it, in italics, its caption.
+`<!-- end of NAME -->`. On every page a figure of a family has its title, and below it, in italics,
+its caption.
 """
 
 import json
@@ -106,7 +109,9 @@ def headlines(claims: dict[str, dict[str, Any]]) -> str:
 
 
 def value(claim: dict[str, Any]) -> str:
-    """The number of a claim with its spread, its scale where it has one, and the count of its cases."""
+    """The number of a claim with its spread, its scale where it has one, and the count of its
+    cases.
+    """
     if claim.get("value") is None:
         return "–"
     spread = f" ± {claim['spread']:.2g}" if claim["spread"] is not None else ""
@@ -125,7 +130,9 @@ def beats(claim: dict[str, Any]) -> str:
 
 
 def known(claims: dict[str, dict[str, Any]], root: Path, before: str) -> str:
-    """The measures that claims name, FILE#MEASURE, which their files have or which were listed before: one per line."""
+    """The measures that claims name, FILE#MEASURE, which their files have or which were listed
+    before: one per line.
+    """
     claimed = {claim["measure"].partition("@")[0] for claim in claims.values()}
     files = {name.partition("#")[0] for name in claimed}
     taken = {
@@ -138,7 +145,9 @@ def known(claims: dict[str, dict[str, Any]], root: Path, before: str) -> str:
 
 
 def changes(table: pd.DataFrame) -> str:
-    """How much each optimiser changes what flows conserve: the least and the largest over seeds and init scales."""
+    """How much each optimiser changes what flows conserve: the least and the largest over seeds and
+    init scales.
+    """
     lines = ["| | " + " | ".join(CHANGES.values()) + " |", "|---" * (1 + len(CHANGES)) + "|"]
     for optimizer in table["optimizer"].unique():
         rows = table[table["optimizer"] == optimizer]

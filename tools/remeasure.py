@@ -1,8 +1,10 @@
-"""Take the measures of a published run anew from its tables in git: `python -m tools.remeasure cifar10_short`.
+"""Take the measures of a published run anew from its tables in git: `python -m tools.remeasure
+cifar10_short`.
 
-For when a measure is added or changed: no training is needed. The tables that are computed from others, the measures
-and their summary are written; nothing else is touched. Figures are drawn by the stage that draws them:
-`python -m stages.vision.plot vision.plot published/NAME/tables published/NAME/figures`.
+For when a measure is added or changed: no training is needed. The tables that are computed from
+others, the measures and their summary are written; nothing else is touched. Figures are drawn by
+the stage that draws them: `python -m stages.vision.plot vision.plot published/NAME/tables
+published/NAME/figures`.
 """
 
 from pathlib import Path

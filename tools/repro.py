@@ -1,8 +1,10 @@
-"""The whole pipeline with a line per stage: which of how many, and how long it may take: `make repro`.
+"""The whole pipeline with a line per stage: which of how many, and how long it may take: `make
+repro`.
 
-It is `dvc repro`, whose output it reads, after a check that a killed DVC left nothing half written. The time that is
-left is at most that of the stages to come, each as long as it took last here; on a first run nothing is known of it.
-The bars of long stages go to the screen by themselves; what else a stage says is shown where it fails.
+It is `dvc repro`, whose output it reads, after a check that a killed DVC left nothing half written.
+The time that is left is at most that of the stages to come, each as long as it took last here; on a
+first run nothing is known of it. The bars of long stages go to the screen by themselves; what else
+a stage says is shown where it fails.
 """
 
 import json
@@ -31,7 +33,9 @@ SHOWN_ON_FAILURE = 60  # lines
 
 @dataclass
 class Progress:
-    """What is known of a run while it goes: the names of its stages, and seconds, as they took last or now."""
+    """What is known of a run while it goes: the names of its stages, and seconds, as they took last
+    or now.
+    """
 
     names: list[str]
     took: dict[str, float]

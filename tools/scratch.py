@@ -1,6 +1,8 @@
-"""Remove from scratch what nobody has used for a month: a part of `make repro`. Downloads stay, and what is in use.
+"""Remove from scratch what nobody has used for a month: a part of `make repro`. Downloads stay, and
+what is in use.
 
-A cell is used where its lock is taken, which renews the time of the lock's file. The file, of no bytes, stays.
+A cell is used where its lock is taken, which renews the time of the lock's file. The file, of no
+bytes, stays.
 """
 
 import shutil

@@ -1,7 +1,9 @@
-"""Build the site of README, docs and an API reference from the docstrings: `make docs`, then open site/index.html.
+"""Build the site of README, docs and an API reference from the docstrings: `make docs`, then open
+site/index.html.
 
-The pages are the files of the repository, at their places, so that their links hold; a link to a file that is no page
-leads to a copy of it. A link that leads nowhere stops the build. Formulas become MathML, which a browser draws itself.
+The pages are the files of the repository, at their places, so that their links hold; a link to a
+file that is no page leads to a copy of it. A link that leads nowhere stops the build. Formulas
+become MathML, which a browser draws itself.
 """
 
 import html

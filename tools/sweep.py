@@ -1,9 +1,11 @@
 """A measure of the experiments over a param, as a table and as a figure.
 
-`make sweep PARAM=vision.digits.train.learning_rate METRIC=vision/digits:test_accuracy`: the accuracy by that rate.
+`make sweep PARAM=vision.digits.train.learning_rate METRIC=vision/digits:test_accuracy`: the
+accuracy by that rate.
 
-An experiment with the same value as the commit that it began from is of another sweep, and left out; so is one that
-has other params of its own too, where no second value of the param was tried with them.
+An experiment with the same value as the commit that it began from is of another sweep, and left
+out; so is one that has other params of its own too, where no second value of the param was tried
+with them.
 """
 
 import json
@@ -26,7 +28,9 @@ from tools.compare import values
 
 @dataclass(frozen=True)
 class Point:
-    """The param's value in an experiment, and its metric: the mean and the ends between which it varies."""
+    """The param's value in an experiment, and its metric: the mean and the ends between which it
+    varies.
+    """
 
     experiment: str
     value: Any
@@ -37,7 +41,9 @@ class Point:
 
 
 def points(shown: list[dict[str, Any]], param: str, file: str, metric: str) -> Iterator[Point]:
-    """What `dvc exp show --json` says of every commit and its experiments; the workspace is left out."""
+    """What `dvc exp show --json` says of every commit and its experiments; the workspace is left
+    out.
+    """
     for commit in shown:
         if commit["rev"] == "workspace":
             continue
@@ -66,7 +72,9 @@ def params_of(state: dict[str, Any]) -> Any:
 
 
 def one_sweep(found: list[Point]) -> list[Point]:
-    """The points that are compared: those with other params of their own where at least two values share these."""
+    """The points that are compared: those with other params of their own where at least two values
+    share these.
+    """
     tried: dict[str, set[str]] = {}
     for point in found:
         tried.setdefault(point.besides, set()).add(str(point.value))
@@ -74,7 +82,9 @@ def one_sweep(found: list[Point]) -> list[Point]:
 
 
 def metric_of(rev: str, file: str, metric: str) -> tuple[float, float, float] | None:
-    """The mean in a commit, and the ends of what it varies between: mean ± sd, else from the least to the largest."""
+    """The mean in a commit, and the ends of what it varies between: mean ± sd, else from the least
+    to the largest.
+    """
     shown = subprocess.run(
         ["git", "show", f"{rev}:{file}"], capture_output=True, text=True, check=False
     )
@@ -98,7 +108,9 @@ def found(tree: Any, keys: list[str]) -> Any:
 
 
 def drawn(rows: list[Point], param: str, metric: str) -> Figure:
-    """Mean and spread against the param: on an axis where it is a number, else one place per value."""
+    """Mean and spread against the param: on an axis where it is a number, else one place per
+    value.
+    """
     plain = all(
         isinstance(row.value, int | float) and not isinstance(row.value, bool) for row in rows
     )

@@ -1,6 +1,7 @@
 """Write the columns of every table that stages read into stages/tables.txt: `make generated`.
 
-`lib/work/foreign.py` reads that list. A table of data/ that is not there now, as in a fresh clone, keeps its line.
+`lib/work/foreign.py` reads that list. A table of data/ that is not there now, as in a fresh clone,
+keeps its line.
 """
 
 from pathlib import Path

@@ -1,12 +1,15 @@
-"""Seeded faults, one after another, on one tiny pipeline, and what became of each: `make torture FAULTS=60 SEED=0`.
+"""Seeded faults, one after another, on one tiny pipeline, and what became of each: `make torture
+FAULTS=60 SEED=0`.
 
-A stage is made as if it had not run, it is disturbed while `dvc repro` makes it, and `dvc repro` runs again as after
-`make repro`'s first step. A fault is survived where nothing of the first run lives on, the second ends well, and every
-out and what DVC recorded of it are, byte for byte, those of a run that nobody disturbed. The next fault meets what this
-one left. The stages are those that keep finished cells, values or checkpoints, of each matrix the last.
+A stage is made as if it had not run, it is disturbed while `dvc repro` makes it, and `dvc repro`
+runs again as after `make repro`'s first step. A fault is survived where nothing of the first run
+lives on, the second ends well, and every out and what DVC recorded of it are, byte for byte, those
+of a run that nobody disturbed. The next fault meets what this one left. The stages are those that
+keep finished cells, values or checkpoints, of each matrix the last.
 
-Code or a param that is edited while a stage runs stays edited for the next run, whose outs must be those of a run of
-the edit from nothing. Then the edit is undone, and what the old code and params had finished is used again.
+Code or a param that is edited while a stage runs stays edited for the next run, whose outs must be
+those of a run of the edit from nothing. Then the edit is undone, and what the old code and params
+had finished is used again.
 """
 
 import os
@@ -47,7 +50,8 @@ from project import (
 from tiny import make_tiny  # noqa: E402
 
 FLOATS = "{name: 1.001 * table[name] for name in table.select_dtypes('floating')}"
-KEEPS = {  # what keeps something, and an edit that shows in what is kept: a text and its replacement
+# what keeps something, and an edit that shows in what is kept: a text and its replacement
+KEEPS = {
     "lib/work/cells.py": ("write_table(table, ", f"write_table(table.assign(**{FLOATS}), "),
     "lib/work/kept.py": ("return value", "return 2 * value if type(value) is float else value"),
     "lib/work/checkpoints.py": ("float(score)", "2 * float(score)"),
@@ -72,7 +76,8 @@ OTHERS = (
     *EDITS,
 )
 LONGEST = 120.0  # seconds that a run may take, on a loaded machine
-LINGERS = 20.0  # seconds after which a process of a disturbed run that is alive is an orphan, where it had the time
+# seconds after which a process of a disturbed run that is alive is an orphan, where it had the time
+LINGERS = 20.0
 NEEDED = 5.0  # CPU seconds in which a disturbed run surely ends; it takes about one
 LOOKS = 0.05  # seconds between looks at what is alive, each of which goes through all processes
 FREE = (0, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20)  # bytes that are left on a full disk
@@ -98,7 +103,9 @@ class Pipeline:
             self.entries[stage.name] = lock[stage.name]
 
     def forget(self, stage: Stage, scratch: bool) -> None:
-        """As if the stage had not run: no out of it, nothing that DVC remembers and, where told, no scratch."""
+        """As if the stage had not run: no out of it, nothing that DVC remembers and, where told, no
+        scratch.
+        """
         lock = recorded(self.folder)
         lock["stages"].pop(stage.name, None)
         (self.folder / "dvc.lock").write_text(
@@ -113,7 +120,9 @@ class Pipeline:
             remove(self.folder / path)
 
     def check(self, stage: Stage, folder: Path) -> None:
-        """Raise `Lost` where the stage's outs, or what DVC recorded, are not those of an undisturbed run."""
+        """Raise `Lost` where the stage's outs, or what DVC recorded, are not those of an
+        undisturbed run.
+        """
         compare(made_of(stage, folder), (self.outs[stage.name], self.entries[stage.name]))
 
 
@@ -205,7 +214,9 @@ def torment(pipeline: Pipeline, n_faults: int, seed: int) -> Iterator[tuple[str,
 
 
 def moments(kind: str) -> list[str]:
-    """When a fault of that kind may strike: a worker is there for a part of a second, and no stage as DVC saves."""
+    """When a fault of that kind may strike: a worker is there for a part of a second, and no stage
+    as DVC saves.
+    """
     if kind in EDITS:
         return ["as it starts", "at a finished cell", "after seconds"]
     if kind not in KILLS:
@@ -267,7 +278,9 @@ def kill(
     moment: Callable[..., bool],
     draw: random.Random,
 ) -> bool:
-    """Run the stage, and kill at a moment; whether there was something to kill. Raises `Lost` where it lives on."""
+    """Run the stage, and kill at a moment; whether there was something to kill. Raises `Lost` where
+    it lives on.
+    """
     with Reproduction(folder, stage) as first:
         if not moment(first, draw):
             within(first, LONGEST)
@@ -283,9 +296,11 @@ def kill(
 
 
 def within(reproduction: Reproduction, seconds: float) -> str:
-    """What was said, once DVC and all that it started have ended; raises `Lost` where that takes longer.
+    """What was said, once DVC and all that it started have ended; raises `Lost` where that takes
+    longer.
 
-    On a loaded machine seconds say little: whoever has not had `NEEDED` CPU seconds may have `LONGEST`.
+    On a loaded machine seconds say little: whoever has not had `NEEDED` CPU seconds may have
+    `LONGEST`.
     """
     begin = time.monotonic()
     before = {process.pid: _seconds(process) for process in reproduction.processes()}
@@ -308,7 +323,9 @@ def _seconds(process: psutil.Process) -> float:
 
 
 def _about(process: psutil.Process, had: float) -> str:
-    """A process that should have ended: its command, its state and where it waits, and the CPU seconds that it had."""
+    """A process that should have ended: its command, its state and where it waits, and the CPU
+    seconds that it had.
+    """
     try:
         waits = Path(f"/proc/{process.pid}/wchan").read_text() if sys.platform == "linux" else ""
         return (
@@ -381,10 +398,11 @@ def two(folder: Path, stage: Stage, apart: float) -> None:
 
 
 def edit(pipeline: Pipeline, stage: Stage, kind: str, moment: str, draw: random.Random) -> bool:
-    """Edit code or a param while the stage runs, and run it again; whether the edit shows, and there was time.
+    """Edit code or a param while the stage runs, and run it again; whether the edit shows, and
+    there was time.
 
-    Raises `Lost` where that gives something else than the edit does from nothing. What is left is the old file, and
-    the cells of both.
+    Raises `Lost` where that gives something else than the edit does from nothing. What is left is
+    the old file, and the cells of both.
     """
     file, edited = edited_file(pipeline.folder, stage, kind, draw)
     before = file.read_text(encoding="utf-8")
@@ -492,7 +510,9 @@ cp -a . "$RESULT"
 
 
 def fill_disk(pipeline: Pipeline, stage: Stage, free: int) -> None:
-    """The project on a disk of its own, in a namespace of its own, with so many bytes left; then with room again."""
+    """The project on a disk of its own, in a namespace of its own, with so many bytes left; then
+    with room again.
+    """
     size = sum(file.stat().st_size + 4096 for file in pipeline.folder.rglob("*") if file.is_file())
     with TemporaryDirectory() as folder:
         disk, result = Path(folder) / "disk", Path(folder) / "result"

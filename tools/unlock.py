@@ -1,7 +1,9 @@
-"""Set aside what a killed DVC left half written, so that the next one can begin: the first step of `make repro`.
+"""Set aside what a killed DVC left half written, so that the next one can begin: the first step of
+`make repro`.
 
-DVC writes `.dvc/tmp/rwlock` and `dvc.lock` in place. Killed meanwhile, it leaves a part, and every later command fails.
-DVC makes both anew; what a stage had made already comes back from its run cache.
+DVC writes `.dvc/tmp/rwlock` and `dvc.lock` in place. Killed meanwhile, it leaves a part, and every
+later command fails. DVC makes both anew; what a stage had made already comes back from its run
+cache.
 """
 
 import json
@@ -32,7 +34,9 @@ CHECKS = {".dvc/tmp/rwlock": check_rwlock, "dvc.lock": check_dvc_lock}
 
 
 def main(project: Path = Path()) -> None:
-    """Rename each of the two files that is not what DVC reads; raises `InputError` while DVC works in the project."""
+    """Rename each of the two files that is not what DVC reads; raises `InputError` while DVC works
+    in the project.
+    """
     for name, check in CHECKS.items():
         path = project / name
         try:
@@ -69,7 +73,9 @@ def running(project: Path) -> list[int]:
 
 
 def command(project: str = ".") -> None:
-    """Set aside the two files of a project where they are not whole; what else lies there is not read."""
+    """Set aside the two files of a project where they are not whole; what else lies there is not
+    read.
+    """
     main(Path(project))
 
 

@@ -1,9 +1,10 @@
-r"""LoRA adapters as peft reads them: `adapter_config.json`, `adapter_model.safetensors` and a model card.
+r"""LoRA adapters as peft reads them: `adapter_config.json`, `adapter_model.safetensors` and a model
+card.
 
-A module's update $\Delta W \approx U \Sigma V^\top$ (out × in) is written as B A with $B = U \Sigma^{1/2}$ and
-$A = \Sigma^{1/2} V^\top$; alpha = r for every module, so that peft adds B A as it is. Modules are named in full, and
-the keys of the patterns, which peft reads as regular expressions, are escaped: a name such as `c_proj` stands in
-attention and MLP.
+A module's update $\Delta W \approx U \Sigma V^\top$ (out × in) is written as B A with $B = U
+\Sigma^{1/2}$ and $A = \Sigma^{1/2} V^\top$; alpha = r for every module, so that peft adds B A as it
+is. Modules are named in full, and the keys of the patterns, which peft reads as regular
+expressions, are escaped: a name such as `c_proj` stands in attention and MLP.
 """
 
 import json
@@ -27,7 +28,8 @@ def whether(name: str, answer: str) -> bool:
 def lora_config(
     ranks: Mapping[str, int], *, fan_in_fan_out: bool, scale: int = 1
 ) -> dict[str, Any]:
-    """The keyword arguments of peft's `LoraConfig` for these ranks by module; a rank of 0 is no target.
+    """The keyword arguments of peft's `LoraConfig` for these ranks by module; a rank of 0 is no
+    target.
 
     `scale` is alpha over rank: 1 for a cut.
     """
@@ -58,8 +60,8 @@ def write_adapter(
 ) -> None:
     """Write an adapter from the factors (A of r × in, B of out × r) of each target module.
 
-    `saved` are the parameters by name that it carries whole, those of the config's `modules_to_save` and biases.
-    `plan.json` is the config alone, for `LoraConfig(**...)`.
+    `saved` are the parameters by name that it carries whole, those of the config's
+    `modules_to_save` and biases. `plan.json` is the config alone, for `LoraConfig(**...)`.
     """
     from safetensors.torch import save
 

@@ -1,4 +1,6 @@
-"""The loss that each module's update earned, by the path from the start to the end of its training."""
+"""The loss that each module's update earned, by the path from the start to the end of its
+training.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,14 +19,16 @@ def path_attribution(
     loss: Loss,
     n_points: int,
 ) -> dict[str, float]:
-    r"""$g_i = -\int_0^1 \langle \nabla_{W_i} L(W_0 + t\,\Delta W), \Delta W_i \rangle\, dt$, in units of the loss.
+    r"""$g_i = -\int_0^1 \langle \nabla_{W_i} L(W_0 + t\,\Delta W), \Delta W_i \rangle\, dt$, in
+    units of the loss.
 
-    The integral is the mean over the midpoints of `n_points` equal parts of the path, the gradient the mean over the
-    batches: `n_points` × batches backward passes. The sum over modules is the drop $L(W_0) - L(W_0 + \Delta W)$, up to
-    the error of the midpoint rule (integrated gradients, Sundararajan et al. 2017, of weights in place of inputs).
+    The integral is the mean over the midpoints of `n_points` equal parts of the path, the gradient
+    the mean over the batches: `n_points` × batches backward passes. The sum over modules is the
+    drop $L(W_0) - L(W_0 + \Delta W)$, up to the error of the midpoint rule (integrated gradients,
+    Sundararajan et al. 2017, of weights in place of inputs).
 
-    `parameters` hold $W_0 + \Delta W$, are moved along the path in place, and are left as they were, to the bit.
-    Whatever else the loss depends on stays as it is.
+    `parameters` hold $W_0 + \Delta W$, are moved along the path in place, and are left as they
+    were, to the bit. Whatever else the loss depends on stays as it is.
     """
     ended = {name: parameter.detach().clone() for name, parameter in parameters.items()}
     earned = dict.fromkeys(parameters, 0.0)

@@ -1,4 +1,6 @@
-"""Figures of a fine-tune: what plans lose, ranks of modules, rounding, pruning, trained adapters, heads in training."""
+"""Figures of a fine-tune: what plans lose, ranks of modules, rounding, pruning, trained adapters,
+heads in training.
+"""
 
 import re
 from collections.abc import Sequence
@@ -41,7 +43,9 @@ PRUNED = {
 
 
 def share_lost(plans: pd.DataFrame) -> Figure:
-    """The share of the gain that is lost against the parameters, by rule; shuffles of the attributed plan as a band."""
+    """The share of the gain that is lost against the parameters, by rule; shuffles of the
+    attributed plan as a band.
+    """
     groups = [("", plans)] if "model" not in plans else list(_kinds(plans))
     figure, panels = _panels(len(groups), height=3.3, share_y=True)
     for axes, (title, rows) in zip(panels, groups, strict=True):
@@ -77,7 +81,9 @@ def share_lost(plans: pd.DataFrame) -> Figure:
 
 
 def ranks_of_modules(plans: pd.DataFrame, modules: pd.DataFrame) -> Figure:
-    """The ranks of the attributed plan at the middle budget, layers by kinds of module, of the first run of a model."""
+    """The ranks of the attributed plan at the middle budget, layers by kinds of module, of the
+    first run of a model.
+    """
     budgets = sorted(set(plans["budget"]))
     budget = budgets[len(budgets) // 2]
     groups = [("", plans, modules)]
@@ -126,7 +132,9 @@ def ranks_of_modules(plans: pd.DataFrame, modules: pd.DataFrame) -> Figure:
 
 
 def rounding(table: pd.DataFrame) -> Figure:
-    """Ranks of updates, of weights as they are and as stored in bfloat16, against the relative size of the update."""
+    """Ranks of updates, of weights as they are and as stored in bfloat16, against the relative size
+    of the update.
+    """
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3.4))
     by = ["model", "run", "step"]
     columns = ["relative_update", "rank_90", "rank_90_stored", "above_edge", "above_edge_stored"]
@@ -165,7 +173,9 @@ def rounding(table: pd.DataFrame) -> Figure:
 
 
 def pruned(pruning: pd.DataFrame, losses: pd.DataFrame) -> Figure:
-    """The measured loss against the share that is removed: of the weights, and of the entries of the updates."""
+    """The measured loss against the share that is removed: of the weights, and of the entries of
+    the updates.
+    """
     groups = [("", pruning, losses)]
     if "model" in pruning:
         groups = [
@@ -194,7 +204,9 @@ def pruned(pruning: pd.DataFrame, losses: pd.DataFrame) -> Figure:
 
 
 def heads_through_training(heads: pd.DataFrame) -> Figure:
-    """Stable rank of what training from scratch adds to the products of heads, and under the text in random order."""
+    """Stable rank of what training from scratch adds to the products of heads, and under the text
+    in random order.
+    """
     models = sorted(heads["model"].unique())
     figure, panels = plt.subplots(
         1, len(models), figsize=sized(4.4 * len(models), 3.7), sharey=True, squeeze=False
@@ -234,7 +246,9 @@ def heads_through_training(heads: pd.DataFrame) -> Figure:
 
 
 def early_ranks(ranks: pd.DataFrame) -> Figure:
-    """The rank of every matrix's update at the end of a fine-tune against that at its first snapshot, every seed."""
+    """The rank of every matrix's update at the end of a fine-tune against that at its first
+    snapshot, every seed.
+    """
     groups = _kinds(ranks)
     figure, panels = _panels(len(groups), height=3.2, width=3.4)
     for axes, (title, rows) in zip(panels, groups, strict=True):
@@ -256,7 +270,9 @@ def early_ranks(ranks: pd.DataFrame) -> Figure:
 
 
 def trained_adapters(trained: pd.DataFrame) -> Figure:
-    """The loss of the base with a trained adapter, less that of the uniform rank's of the same seed, by rule."""
+    """The loss of the base with a trained adapter, less that of the uniform rank's of the same
+    seed, by rule.
+    """
     rows = trained[trained["part"] == "measured"]
     keys = ["kind", "model", "seed"]
     losses = rows.pivot_table(index=keys, columns="rule", values="loss", observed=True)
@@ -280,7 +296,9 @@ def trained_adapters(trained: pd.DataFrame) -> Figure:
 
 
 def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: int = 32) -> Figure:
-    """Leading singular values of the largest updates, a line per snapshot, with the edge of rounding of the last."""
+    """Leading singular values of the largest updates, a line per snapshot, with the edge of
+    rounding of the last.
+    """
     rows = spectra[(spectra["of"] == "update") & (spectra["head"] == 0) & (spectra["layer"] > 0)]
     last = rows[rows["step"] == rows["step"].max()].nlargest(n_modules, "norm")
     figure, panels = _panels(len(last), height=3.1, width=3.1)

@@ -1,7 +1,9 @@
-"""Checkpoints as transformers writes them: config.json, and safetensors in one file or in shards with an index.
+"""Checkpoints as transformers writes them: config.json, and safetensors in one file or in shards
+with an index.
 
-Headers are read at once, tensors one at a time, so that the memory does not depend on the size of the folder. What is
-no such checkpoint is refused in one line: pickles, quantised weights, an adapter in place of a model, a part of a file.
+Headers are read at once, tensors one at a time, so that the memory does not depend on the size of
+the folder. What is no such checkpoint is refused in one line: pickles, quantised weights, an
+adapter in place of a model, a part of a file.
 """
 
 import re
@@ -45,13 +47,17 @@ class Checkpoint:
         ]
 
     def load(self, name: str) -> Any:
-        """The tensor of that name; raises `InputError`, and names it, where it holds NaN or infinity."""
+        """The tensor of that name; raises `InputError`, and names it, where it holds NaN or
+        infinity.
+        """
         return load_tensor(self.tensors[name].file, name)
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A checkpoint of a training: the run that it is of, and its step (0 where its name has none)."""
+    """A checkpoint of a training: the run that it is of, and its step (0 where its name has
+    none).
+    """
 
     run: str
     step: int
@@ -59,7 +65,9 @@ class Snapshot:
 
 
 def load_tensor(file: Path, name: str) -> Any:
-    """A tensor of a safetensors file; raises `InputError`, and names it, where it holds NaN or infinity."""
+    """A tensor of a safetensors file; raises `InputError`, and names it, where it holds NaN or
+    infinity.
+    """
     import torch
     from safetensors import SafetensorError, safe_open
 
@@ -74,7 +82,9 @@ def load_tensor(file: Path, name: str) -> Any:
 
 
 def open_checkpoint(folder: Path) -> Checkpoint:
-    """Open a checkpoint; raises `InputError` where it is missing, broken, quantised, an adapter, or made of pickles."""
+    """Open a checkpoint; raises `InputError` where it is missing, broken, quantised, an adapter, or
+    made of pickles.
+    """
     if not (folder / "config.json").is_file():
         got = (
             "an adapter; merge it into its model first"
@@ -101,7 +111,8 @@ def open_checkpoint(folder: Path) -> Checkpoint:
 def open_snapshots(folder: Path) -> list[Snapshot]:
     """The checkpoint that a folder is, or all that stand in it, by run and step.
 
-    A folder such as `large-0/checkpoint-300` is step 300 of the run `large-0`. Raises `InputError` where there is none.
+    A folder such as `large-0/checkpoint-300` is step 300 of the run `large-0`. Raises `InputError`
+    where there is none.
     """
     if (folder / "config.json").is_file():
         return [
@@ -127,8 +138,8 @@ def open_snapshots(folder: Path) -> list[Snapshot]:
 def check_pair(base: Checkpoint, tuned: Checkpoint) -> dict[str, int]:
     """The rows that base and tuned have in common, of each tensor of real numbers in both.
 
-    Rows that only one of them has are those of words that were added to the vocabulary. Raises `InputError` where both
-    are one checkpoint, of two architectures, or have other shapes.
+    Rows that only one of them has are those of words that were added to the vocabulary. Raises
+    `InputError` where both are one checkpoint, of two architectures, or have other shapes.
     """
     if base.folder.resolve() == tuned.folder.resolve():
         raise InputError(
@@ -160,13 +171,16 @@ def check_pair(base: Checkpoint, tuned: Checkpoint) -> dict[str, int]:
 
 
 def layer_of(name: str) -> int:
-    """The layer that a tensor is of, counted from 1: the first whole number of its name; 0 where it has none."""
+    """The layer that a tensor is of, counted from 1: the first whole number of its name; 0 where it
+    has none.
+    """
     found = re.search(r"(?:^|\.)(\d+)\.", name)
     return int(found[1]) + 1 if found else 0
 
 
 def check_memory(checkpoint: Checkpoint, n_copies: int, what: str) -> int:
-    """Say what `n_copies` of the weights in float32 take of this machine's memory; return how many such jobs fit.
+    """Say what `n_copies` of the weights in float32 take of this machine's memory; return how many
+    such jobs fit.
 
     Raises `InputError` where none does.
     """
@@ -185,7 +199,9 @@ def memory_of(checkpoint: Checkpoint, n_copies: int) -> int:
 
 
 def _check_layers(folder: Path, config: dict[str, Any], n_tensors: int) -> None:
-    """Raise `InputError` for a config of more layers than its weights can be of: to make them would not end."""
+    """Raise `InputError` for a config of more layers than its weights can be of: to make them would
+    not end.
+    """
     most = max(MOST_LAYERS, n_tensors)
     for key, value in _settings(config):
         if not re.search(r"(layers?|depths?)$", key):
@@ -214,7 +230,9 @@ def _step(name: str) -> int:
 
 
 def _indexed(folder: Path) -> dict[str, Entry]:
-    """The tensors of a sharded checkpoint; what a shard holds beside those that the index gives to it is left out."""
+    """The tensors of a sharded checkpoint; what a shard holds beside those that the index gives to
+    it is left out.
+    """
     placed = _json(folder / INDEX).get("weight_map")
     if not isinstance(placed, dict) or not placed:
         raise InputError(

@@ -1,9 +1,11 @@
-"""Text in made-up languages: a seed draws a lexicon and an order of words, a grammar with agreement makes sentences.
+"""Text in made-up languages: a seed draws a lexicon and an order of words, a grammar with agreement
+makes sentences.
 
-A language has nouns of two classes, verbs, adjectives and particles, words of one to three syllables that are drawn
-letter by letter. A sentence is subject, verb and, half of the time, an object, in the order of the language; a noun's
-class marks its adjective and, for a subject, the verb. A paragraph keeps to few nouns. Word frequencies fall as
-1 / rank. Everything is drawn by integers of a seeded generator: the same text on every Python version.
+A language has nouns of two classes, verbs, adjectives and particles, words of one to three
+syllables that are drawn letter by letter. A sentence is subject, verb and, half of the time, an
+object, in the order of the language; a noun's class marks its adjective and, for a subject, the
+verb. A paragraph keeps to few nouns. Word frequencies fall as 1 / rank. Everything is drawn by
+integers of a seeded generator: the same text on every Python version.
 """
 
 from dataclasses import dataclass
@@ -18,7 +20,9 @@ NOUNS_OF_PARAGRAPH, SENTENCES_OF_PARAGRAPH = 8, 6
 
 @dataclass(frozen=True)
 class Language:
-    """Words by kind, the class of each noun, the endings that agree with a class, and the order of a sentence."""
+    """Words by kind, the class of each noun, the endings that agree with a class, and the order of
+    a sentence.
+    """
 
     nouns: tuple[str, ...]
     classes: tuple[int, ...]
@@ -62,7 +66,9 @@ def language(seed: int) -> Language:
 
 
 def text(seed: int, n_bytes: int, stream: int) -> bytes:
-    """`n_bytes` of ASCII text in the language of a seed; streams of one seed are different texts of one language."""
+    """`n_bytes` of ASCII text in the language of a seed; streams of one seed are different texts of
+    one language.
+    """
     spoken, random = language(seed), np.random.default_rng([seed, 1, stream])
     parts: list[str] = []
     length = 0

@@ -1,13 +1,16 @@
-r"""The heads of checkpoints as transformers stores them, cut into the house's convention (`x W_Q`, a matrix per head).
+r"""The heads of checkpoints as transformers stores them, cut into the house's convention (`x W_Q`,
+a matrix per head).
 
-A layout says, for an architecture, which tensors hold the projections of a layer, how they are joined, and what stands
-before them: a norm's gain (and the centring of a LayerNorm) is folded in, so that a head's score of two normalised rows
-is
+A layout says, for an architecture, which tensors hold the projections of a layer, how they are
+joined, and what stands before them: a norm's gain (and the centring of a LayerNorm) is folded in,
+so that a head's score of two normalised rows is
 
-$$ s_{ij} = x_i\, W_Q R_{i-j} W_K^\top x_j^\top \qquad (x \text{ centred, or not, over its norm; biases left out}) $$
+$$ s_{ij} = x_i\, W_Q R_{i-j} W_K^\top x_j^\top \qquad (x \text{ centred, or not, over its norm;
+biases left out}) $$
 
-with R the rotation of rotary positions. Query head h of grouped heads reads the key and value head h // (n_q / n_kv).
-The scale 1/√d_head is left out. Gains of query and key norms are folded too: their division by the data's norm is not.
+with R the rotation of rotary positions. Query head h of grouped heads reads the key and value head
+h // (n_q / n_kv). The scale 1/√d_head is left out. Gains of query and key norms are folded too:
+their division by the data's norm is not.
 """
 
 import re
@@ -26,8 +29,9 @@ Load = Callable[[str], Tensor]  # a tensor of a checkpoint by its name
 class Layout:
     """Names, without the layer's prefix, and how they are joined.
 
-    `projections` are three names (query, key, value) or one that holds all; `by_columns` where a matrix is stored as
-    in × out; `norm` is the gain before the projections; `head_norms` those of queries and keys.
+    `projections` are three names (query, key, value) or one that holds all; `by_columns` where a
+    matrix is stored as in × out; `norm` is the gain before the projections; `head_norms` those of
+    queries and keys.
     """
 
     layer: str
@@ -90,7 +94,9 @@ LAYOUTS: dict[str, Layout] = {
 
 
 class Heads(NamedTuple):
-    """The four projections of a layer's query heads; keys and values of grouped heads are repeated."""
+    """The four projections of a layer's query heads; keys and values of grouped heads are
+    repeated.
+    """
 
     W_Q: Float[Tensor, "head d_model d_head"]
     W_K: Float[Tensor, "head d_model d_head"]
@@ -99,7 +105,8 @@ class Heads(NamedTuple):
 
 
 def attention_tensors(config: Mapping[str, Any], names: Iterable[str]) -> dict[int, dict[str, str]]:
-    """For each layer, counted from 1, the names of the tensors that `heads` needs, by what they are in the layout.
+    """For each layer, counted from 1, the names of the tensors that `heads` needs, by what they are
+    in the layout.
 
     Empty where the architecture has no layout here, or a checkpoint's names do not fit it.
     """
@@ -163,11 +170,13 @@ def head_sizes(config: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def rotation(config: Mapping[str, Any], offset: int) -> Float[Tensor, "d_head d_head"] | None:
-    r"""$R_\delta$ of the score $x_i W_Q R_\delta W_K^\top x_j^\top$ of rows at positions i and $j = i - \delta$.
+    r"""$R_\delta$ of the score $x_i W_Q R_\delta W_K^\top x_j^\top$ of rows at positions i and $j =
+    i - \delta$.
 
-    A row q at position i becomes $q R(i)$, where R(i) turns the pair (k, k + n/2) of its first n entries by the angle
-    $i\,\theta^{-2k/n}$ (Su et al. 2021, in the order of halves); $R_\delta = R(i) R(j)^\top = R(\delta)$. The identity
-    where the architecture has no rotary positions; None where they are scaled in a way that is not written here.
+    A row q at position i becomes $q R(i)$, where R(i) turns the pair (k, k + n/2) of its first n
+    entries by the angle $i\,\theta^{-2k/n}$ (Su et al. 2021, in the order of halves); $R_\delta =
+    R(i) R(j)^\top = R(\delta)$. The identity where the architecture has no rotary positions; None
+    where they are scaled in a way that is not written here.
     """
     d_head = head_sizes(config)[2]
     if not LAYOUTS[str(config["model_type"])].rotary or offset == 0:

@@ -1,8 +1,10 @@
-"""Live models of the transformers library: made from a config or read from a folder, their linear modules, their loss.
+"""Live models of the transformers library: made from a config or read from a folder, their linear
+modules, their loss.
 
-The library is loaded here alone, and only when a model is wanted. It runs no code that a checkpoint brings, and what it
-cannot open is refused in one line. peft knows modules by their names in the live model, which are not always those of
-the tensors on disk: here the two are matched by content, and what matches nothing is refused by name.
+The library is loaded here alone, and only when a model is wanted. It runs no code that a checkpoint
+brings, and what it cannot open is refused in one line. peft knows modules by their names in the
+live model, which are not always those of the tensors on disk: here the two are matched by content,
+and what matches nothing is refused by name.
 """
 
 import errno
@@ -52,7 +54,9 @@ def small_model(
     seq_len: int,
     seed: int,
 ) -> torch.nn.Module:
-    """A small causal language model over bytes: Llama-like (rotary positions, grouped heads), or GPT-2-like."""
+    """A small causal language model over bytes: Llama-like (rotary positions, grouped heads), or
+    GPT-2-like.
+    """
     with _quiet():
         from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
 
@@ -96,7 +100,9 @@ def small_model(
 def open_model(
     folder: Path, config: Mapping[str, Any], dtype: torch.dtype | None = None
 ) -> torch.nn.Module:
-    """The model of a checkpoint, in evaluation mode; raises `ModelError` for one that transformers cannot open."""
+    """The model of a checkpoint, in evaluation mode; raises `ModelError` for one that transformers
+    cannot open.
+    """
     kind = _model_class(folder, config)
     with _refusing(f"{folder}: wanted a checkpoint that {kind.__name__} can read"):
         model, told = kind.from_pretrained(
@@ -110,14 +116,18 @@ def open_model(
 
 
 def check_architecture(folder: Path, config: Mapping[str, Any]) -> None:
-    """Raise `ModelError` where a checkpoint's config alone says that transformers cannot open its model."""
+    """Raise `ModelError` where a checkpoint's config alone says that transformers cannot open its
+    model.
+    """
     kind = _model_class(folder, config)
     with _refusing(f"{folder}: wanted a config that {kind.__name__} can read"):
         kind.config_class.from_pretrained(folder, **SAFE)
 
 
 def save_model(model: Any, folder: Path) -> None:
-    """Write config.json and safetensors, as transformers does; of what does not fit on the disk nothing is left."""
+    """Write config.json and safetensors, as transformers does; of what does not fit on the disk
+    nothing is left.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _quiet(), TemporaryDirectory(dir=folder.parent) as part:
         model.save_pretrained(part)
@@ -148,7 +158,9 @@ def with_adapter(model: torch.nn.Module, config: Mapping[str, Any], seed: int) -
 
 
 def linear_modules(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
-    """The linear layers that an adapter may change, by name: no embedding, no head (which may be tied), no router."""
+    """The linear layers that an adapter may change, by name: no embedding, no head (which may be
+    tied), no router.
+    """
     whole: Any = model
     head = whole.get_output_embeddings() if hasattr(whole, "get_output_embeddings") else None
     found = {}
@@ -172,8 +184,8 @@ def matched_by_content(
 ) -> dict[str, str]:
     """For each linear module, the name of the one tensor on disk that its weight equals to the bit.
 
-    The model must have been read in the types of its checkpoint. Raises `ModelError`, naming the module, where no
-    tensor or more than one is equal: then names would have to be guessed.
+    The model must have been read in the types of its checkpoint. Raises `ModelError`, naming the
+    module, where no tensor or more than one is equal: then names would have to be guessed.
     """
     by_digest: dict[str, list[str]] = {}
     for name, tensor in tensors:
@@ -191,7 +203,9 @@ def matched_by_content(
 
 
 class Rest(NamedTuple):
-    """What tuning changed beside the weights of linear layers, as peft's `modules_to_save` and `bias` carry it."""
+    """What tuning changed beside the weights of linear layers, as peft's `modules_to_save` and
+    `bias` carry it.
+    """
 
     modules: list[str]  # saved whole
     parameters: dict[str, Tensor]  # of these modules, and the biases of linear layers
@@ -209,7 +223,9 @@ class Rest(NamedTuple):
 
 
 def beside_linear_layers(base: torch.nn.Module, tuned: torch.nn.Module) -> Rest:
-    """What differs between two models beside the weights of linear layers; a tied head goes with its embedding."""
+    """What differs between two models beside the weights of linear layers; a tied head goes with
+    its embedding.
+    """
     linear, before, after = (
         linear_modules(tuned),
         dict(base.named_parameters()),
@@ -248,7 +264,9 @@ def beside_linear_layers(base: torch.nn.Module, tuned: torch.nn.Module) -> Rest:
 
 
 class ModelError(ValueError):
-    """A checkpoint or a text that does not fit; the message says what was wanted, what was got, and where."""
+    """A checkpoint or a text that does not fit; the message says what was wanted, what was got, and
+    where.
+    """
 
 
 class Factors(NamedTuple):
@@ -269,7 +287,9 @@ class Factors(NamedTuple):
 
 
 class LinearUpdates:
-    """The linear modules of a live model, moved in place between their base and what they were tuned to."""
+    """The linear modules of a live model, moved in place between their base and what they were
+    tuned to.
+    """
 
     def __init__(self, model: torch.nn.Module, base: Mapping[str, Weight]):
         live = linear_modules(model)
@@ -292,7 +312,9 @@ class LinearUpdates:
                 self.parameters[name].copy_(weight)
 
     def set_ranks(self, ranks: Mapping[str, int], factors: Mapping[str, Factors]) -> None:
-        """Have the model compute with every update cut to its rank; a module that is not named keeps its base."""
+        """Have the model compute with every update cut to its rank; a module that is not named
+        keeps its base.
+        """
         self.set(
             {
                 name: W_0 + factors[name].cut(ranks[name]).to(W_0) if ranks.get(name) else W_0
@@ -313,7 +335,8 @@ class LinearUpdates:
 
 
 class GainMeasure:
-    """What the linear updates of a model gain on a text, and what of it a cut of them loses; the rest is tuned.
+    """What the linear updates of a model gain on a text, and what of it a cut of them loses; the
+    rest is tuned.
 
     Raises `ModelError` where they gain nothing.
     """
@@ -345,7 +368,8 @@ class GainMeasure:
     def on(self, model: torch.nn.Module) -> Callable[[Mapping[str, int]], float]:
         """The loss of another model, such as the base, by the ranks of the adapter that it gets.
 
-        The model computes in its own type; the adapter is added to a layer's output in float32, as peft does.
+        The model computes in its own type; the adapter is added to a layer's output in float32, as
+        peft does.
         """
         layers = linear_modules(model)
         dtype = next(model.parameters()).dtype
@@ -399,11 +423,13 @@ def read_batches(
     n_batches: int,
     device: str = "cpu",
 ) -> list[Batch]:
-    """The first batches of a text: windows of `seq_len` tokens that do not overlap, or samples of a safetensors file.
+    """The first batches of a text: windows of `seq_len` tokens that do not overlap, or samples of a
+    safetensors file.
 
-    Windows are no longer than the positions that the model was made for. A safetensors file holds the model's own
-    arguments by name (`input_ids`, `pixel_values`, ...; `labels`, which a causal model may lack), samples along the
-    first axis. Raises `ModelError` where there is too little, or a token that the vocabulary lacks.
+    Windows are no longer than the positions that the model was made for. A safetensors file holds
+    the model's own arguments by name (`input_ids`, `pixel_values`, ...; `labels`, which a causal
+    model may lack), samples along the first axis. Raises `ModelError` where there is too little, or
+    a token that the vocabulary lacks.
     """
     if text.suffix == ".safetensors":
         from safetensors import SafetensorError
@@ -439,7 +465,9 @@ def read_batches(
 
 
 def _adding(update: Factors, by_columns: bool) -> Callable[..., Tensor]:
-    """A hook that adds x ΔW to what a layer makes of x, as peft does: in float32, then in the layer's own type."""
+    """A hook that adds x ΔW to what a layer makes of x, as peft does: in float32, then in the
+    layer's own type.
+    """
     left, right = update.U * update.sigma, update.Vh
     if not by_columns:
         left, right = right.mT, left.mT
@@ -458,7 +486,8 @@ def _is_json_line(line: bytes) -> bool:
 
 
 def token_ids(folder: Path, text: bytes, vocab_size: int) -> Int[Tensor, " token"]:
-    """A text in the tokens of a checkpoint's tokenizer; bytes, where it has none and its vocabulary is 256.
+    """A text in the tokens of a checkpoint's tokenizer; bytes, where it has none and its vocabulary
+    is 256.
 
     Raises `ModelError` where it has neither.
     """
@@ -485,7 +514,9 @@ def token_ids(folder: Path, text: bytes, vocab_size: int) -> Int[Tensor, " token
 
 
 def _model_class(folder: Path, config: Mapping[str, Any]) -> Any:
-    """The class of a checkpoint's model; raises `ModelError` where that is no model of transformers."""
+    """The class of a checkpoint's model; raises `ModelError` where that is no model of
+    transformers.
+    """
     if _has_code(config):
         raise ModelError(
             f"{folder}: wanted a model of transformers, got one with code of its own (auto_map)"
@@ -519,7 +550,9 @@ def _digest(weight: Float[Tensor, "row col"]) -> str:
 
 @contextmanager
 def _refusing(wanted: str) -> Iterator[None]:
-    """Have the library fail with one line, a `ModelError`; what the machine lacks stays what it is."""
+    """Have the library fail with one line, a `ModelError`; what the machine lacks stays what it
+    is.
+    """
     with _quiet():
         try:
             yield
@@ -539,7 +572,9 @@ def _refusing(wanted: str) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No network, no progress bars and no talk of the library; what it finds missing is asked for and refused here."""
+    """No network, no progress bars and no talk of the library; what it finds missing is asked for
+    and refused here.
+    """
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import transformers
 

@@ -1,13 +1,15 @@
 r"""Which rank each module's update is given, when all together may spend a number of parameters.
 
-A module of shape m × n costs $c = m + n$ parameters per rank. Every rule gives each next direction of each module a
-value, and buys in the order of falling value what still fits (`fill`):
+A module of shape m × n costs $c = m + n$ parameters per rank. Every rule gives each next direction
+of each module a value, and buys in the order of falling value what still fits (`fill`):
 
-- `attributed`: $v_{ij} = |g_i|\, \sigma_{ij}^2 / \|\Delta W_i\|_F^2 / c_i$, where $g_i$ is the loss that module i
-  earned (`lib/checkpoints/attribution.py`): ours. A $g_i$ below zero does not say that the update may go: it is
-  bought by its size, and at a full budget every update is whole;
+- `attributed`: $v_{ij} = |g_i|\, \sigma_{ij}^2 / \|\Delta W_i\|_F^2 / c_i$, where $g_i$ is the loss
+  that module i
+  earned (`lib/checkpoints/attribution.py`): ours. A $g_i$ below zero does not say that the update
+  may go: it is bought by its size, and at a full budget every update is whole;
 - `water-filling`: $v_{ij} = \sigma_{ij}^2 / c_i$, one threshold for all modules;
-- `energy`: minus the share of $\|\Delta W_i\|_F^2$ that the directions before hold: every module keeps an equal share
+- `energy`: minus the share of $\|\Delta W_i\|_F^2$ that the directions before hold: every module
+  keeps an equal share
   (peft's `convert_to_lora`);
 - `uniform`: the number of directions before: one rank for all.
 """
@@ -26,7 +28,9 @@ Ranks = dict[str, int]
 
 @dataclass(frozen=True)
 class Module:
-    """What a rule knows of a module: shape, leading singular values, squared norm, the largest rank it may have."""
+    """What a rule knows of a module: shape, leading singular values, squared norm, the largest rank
+    it may have.
+    """
 
     shape: tuple[int, int]
     sigma: Float[np.ndarray, " rank"]
@@ -55,7 +59,9 @@ def plan(
     budget: int,
     earned: Mapping[str, float] | None = None,
 ) -> Ranks:
-    """The ranks that a rule gives for a budget; `earned` is the attributed loss of each module, for that rule."""
+    """The ranks that a rule gives for a budget; `earned` is the attributed loss of each module, for
+    that rule.
+    """
     if rule == "attributed" and earned is None:
         raise ValueError("earned: wanted the attributed loss of each module, got none")
     weight = {name: abs(earned[name]) if earned else 1.0 for name in modules}
@@ -74,7 +80,8 @@ def fill(
 ) -> Ranks:
     """Ranks bought in the order of falling value; what does not fit any more is skipped.
 
-    Equal values are bought in the order of the names, and in a module its directions come in their order.
+    Equal values are bought in the order of the names, and in a module its directions come in their
+    order.
     """
     names = list(modules)
     offered = [
@@ -94,7 +101,8 @@ def fill(
 def shuffled(
     ranks: Mapping[str, int], modules: Mapping[str, Module], generator: torch.Generator
 ) -> Ranks:
-    """The null of a plan: its ranks given at random to modules of the same shape, so that it costs the same.
+    """The null of a plan: its ranks given at random to modules of the same shape, so that it costs
+    the same.
 
     A rank beyond its new module's limit stays at that limit; what is then left is not spent.
     """
@@ -116,10 +124,11 @@ def candidates(
     n_shuffles: int,
     source: Callable[[int, int], torch.Generator],
 ) -> Iterator[tuple[Rule, int, Ranks]]:
-    """The plans of a budget, a uniform rank: rule, the number of the shuffle (0 for the plan itself), ranks.
+    """The plans of a budget, a uniform rank: rule, the number of the shuffle (0 for the plan
+    itself), ranks.
 
-    The attributed plan, and its shuffles, are there where it is known what was earned. `source` has a generator for the
-    budget and the number of a shuffle.
+    The attributed plan, and its shuffles, are there where it is known what was earned. `source` has
+    a generator for the budget and the number of a shuffle.
     """
     for rule in get_args(Rule):
         if rule == "attributed" and earned is None:
@@ -133,10 +142,11 @@ def candidates(
 def least_budget(
     lost: Callable[[int], float], most: int, max_share: float, n_steps: int
 ) -> tuple[int | None, Sequence[tuple[int, float]]]:
-    """The least budget, by bisection, that loses at most a share of the gain, and what was tried; None where none does.
+    """The least budget, by bisection, that loses at most a share of the gain, and what was tried;
+    None where none does.
 
-    It takes the loss for falling in the budget: where it is not, some budget that keeps the share is found, not the
-    least.
+    It takes the loss for falling in the budget: where it is not, some budget that keeps the share
+    is found, not the least.
     """
     tried = [(most, lost(most))]
     if tried[0][1] > max_share:
@@ -158,8 +168,9 @@ def least_attributed(
     max_share: float,
     n: int,
 ) -> list[tuple[int, float, bool]]:
-    """`least_budget` of the attributed plan, in at most n steps down from all limits: each budget that was tried, the
-    share `lost` with its ranks, and whether it is the least."""
+    """`least_budget` of the attributed plan, in at most n steps down from all limits: each budget
+    that was tried, the share `lost` with its ranks, and whether it is the least.
+    """
 
     def of_budget(budget: int) -> float:
         return lost(plan("attributed", modules, budget, earned))

@@ -1,4 +1,6 @@
-"""Spectra of large updates W - W_0: leading singular values with an exact tail, and what random rounding would show."""
+"""Spectra of large updates W - W_0: leading singular values with an exact tail, and what random
+rounding would show.
+"""
 
 from typing import Literal, NamedTuple
 
@@ -32,7 +34,9 @@ class Triplets(NamedTuple):
 def update_of(
     W: Float[Tensor, "row col"], W_0: Float[Tensor, "row col"]
 ) -> Float[Tensor, "row col"]:
-    """The update W - W_0, differences taken in float64; kept so where it is decomposed whole, else in float32."""
+    """The update W - W_0, differences taken in float64; kept so where it is decomposed whole, else
+    in float32.
+    """
     if min(W.shape) <= LARGEST_FULL:
         return W.double() - W_0.double()
     update = torch.empty(W.shape, dtype=torch.float32)
@@ -47,7 +51,8 @@ def squared_norm(A: Float[Tensor, "row col"]) -> float:
 
 
 def gram_singular_values(A: Float[Tensor, "row col"]) -> Float[Tensor, " rank"]:
-    r"""All singular values, as the roots of the eigenvalues of $A^\top A$ (of the shorter side), in float64 by blocks.
+    r"""All singular values, as the roots of the eigenvalues of $A^\top A$ (of the shorter side), in
+    float64 by blocks.
 
     Those below some $10^{-8} \sigma_1$ are lost: squaring halves the digits.
     """
@@ -66,12 +71,13 @@ def leading_triplets(
     oversample: int = OVERSAMPLE,
     passes: int = PASSES,
 ) -> Triplets:
-    r"""The `rank` leading triplets: exact for a small matrix, else of a randomised range (Halko et al. 2011).
+    r"""The `rank` leading triplets: exact for a small matrix, else of a randomised range (Halko et
+    al. 2011).
 
-    The range is that of $(A A^\top)^{passes} A \Omega$, Gaussian $\Omega$ with `rank + oversample` columns, made
-    orthonormal after each product. The cut $U \Sigma V^\top$ is a projection of A, so that its squared error is
-    $\|A\|_F^2 - \sum \sigma_i^2$ exactly, and that is an upper bound of the best one. Single $\sigma_i$ are good to
-    some percent where the spectrum is flat.
+    The range is that of $(A A^\top)^{passes} A \Omega$, Gaussian $\Omega$ with `rank + oversample`
+    columns, made orthonormal after each product. The cut $U \Sigma V^\top$ is a projection of A, so
+    that its squared error is $\|A\|_F^2 - \sum \sigma_i^2$ exactly, and that is an upper bound of
+    the best one. Single $\sigma_i$ are good to some percent where the spectrum is flat.
     """
     n = min(A.shape)
     if n <= LARGEST_FULL or rank + oversample >= n:
@@ -88,7 +94,9 @@ def leading_triplets(
 def update_singular_values(
     A: Float[Tensor, "row col"], method: Method, rank: int, generator: torch.Generator
 ) -> Float[Tensor, " rank"]:
-    """Singular values of an update by one of the methods: all by `full` and `gram`, else the leading ones."""
+    """Singular values of an update by one of the methods: all by `full` and `gram`, else the
+    leading ones.
+    """
     if method == "full":
         return torch.linalg.svdvals(A.double())
     if method == "gram":
@@ -97,19 +105,23 @@ def update_singular_values(
 
 
 def chosen_method(shape: tuple[int, int], wanted: str) -> Method:
-    """The method of a shape: a small matrix is decomposed whole; `auto` takes leading values of a large one."""
+    """The method of a shape: a small matrix is decomposed whole; `auto` takes leading values of a
+    large one.
+    """
     if wanted == "auto":
         return "full" if min(shape) <= LARGEST_FULL else "randomised"
     return wanted  # pyright: ignore[reportReturnType]
 
 
 def rounding_edge(*weights: Float[Tensor, "row col"]) -> float:
-    r"""The largest singular value that random rounding gives to a difference of stored weights, $\sqrt{R} + \sqrt{C}$.
+    r"""The largest singular value that random rounding gives to a difference of stored weights,
+    $\sqrt{R} + \sqrt{C}$.
 
-    A weight w stored with p bits was rounded by at most half its spacing $2^{\lfloor\log_2 |w|\rfloor - p + 1}$: noise
-    of variance spacing² / 12. R and C are the largest sums of these variances over a row and over a column of all the
-    weights together, and bound the operator norm of such noise (Latała 2005, up to constants; below it in every case
-    that was drawn). Singular values beneath the edge may be rounding and nothing else.
+    A weight w stored with p bits was rounded by at most half its spacing $2^{\lfloor\log_2
+    |w|\rfloor - p + 1}$: noise of variance spacing² / 12. R and C are the largest sums of these
+    variances over a row and over a column of all the weights together, and bound the operator norm
+    of such noise (Latała 2005, up to constants; below it in every case that was drawn). Singular
+    values beneath the edge may be rounding and nothing else.
     """
     rows, cols = (
         torch.zeros(weights[0].shape[0]).double(),
@@ -124,7 +136,9 @@ def rounding_edge(*weights: Float[Tensor, "row col"]) -> float:
 
 
 def rounding_variance(W: Float[Tensor, "row col"]) -> Float[Tensor, "row col"]:
-    """The variance of each weight's rounding to the type in which it is stored; zero for a weight that is zero."""
+    """The variance of each weight's rounding to the type in which it is stored; zero for a weight
+    that is zero.
+    """
     _, exponent = torch.frexp(W.double())  # |w| = m 2^e with m in [1/2, 1)
     spacing = torch.exp2(exponent.double() - SIGNIFICAND[W.dtype])
     return torch.where(W == 0, 0.0, spacing.square() / 12)

@@ -1,12 +1,16 @@
-r"""One attention layer on one-hot tokens, f(X) = softmax(V X softmax(Xᵀ W X)), and its exact population loss.
+r"""One attention layer on one-hot tokens, f(X) = softmax(V X softmax(Xᵀ W X)), and its exact
+population loss.
 
-The paper's convention: tokens are columns of X, and both softmaxes run down the columns. So $W_{b,a}$ is [key, query],
-$V_{k,b}$ is [label, token], and with $N_b$ copies of token b in the sequence the query a attends to
+The paper's convention: tokens are columns of X, and both softmaxes run down the columns. So
+$W_{b,a}$ is [key, query], $V_{k,b}$ is [label, token], and with $N_b$ copies of token b in the
+sequence the query a attends to
 
-$$\alpha_b(a, s) = \frac{N_b(s)\, e^{W_{b,a}}}{\sum_k N_k(s)\, e^{W_{k,a}}}, \qquad z(a, s) = V \alpha(a, s).$$
+$$\alpha_b(a, s) = \frac{N_b(s)\, e^{W_{b,a}}}{\sum_k N_k(s)\, e^{W_{k,a}}}, \qquad z(a, s) = V
+\alpha(a, s).$$
 
-All positions that hold a give the same output: the population loss is a sum over rows, a row being a class s of
-sequences and a query a in it, with weight $\mu_a(s) = P(s) N_a(s) / n$. Everything is float64.
+All positions that hold a give the same output: the population loss is a sum over rows, a row being
+a class s of sequences and a query a in it, with weight $\mu_a(s) = P(s) N_a(s) / n$. Everything is
+float64.
 """
 
 import math
@@ -28,7 +32,8 @@ def initial_weights(
     P: Float[Tensor, "label token"],
     draw: torch.Generator,
 ) -> dict[str, Tensor]:
-    """W_0 and V_0: Gaussian, or W against the `order` of the lists, V a multiple of P or of a wrong P (`start`).
+    """W_0 and V_0: Gaussian, or W against the `order` of the lists, V a multiple of P or of a wrong
+    P (`start`).
 
     V is then a little off any symmetry.
     """
@@ -63,7 +68,9 @@ def sequence_outputs(
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a population loss: class and query, the token that determines the label, and the weight."""
+    """The rows of a population loss: class and query, the token that determines the label, and the
+    weight.
+    """
 
     counts: Float[Tensor, "row key"]
     query: Int[Tensor, " row"]
@@ -122,7 +129,8 @@ def attention_on_sequences(
     counts: Float[Tensor, "sequence token"],
     star: Int[Tensor, "sequence token"],
 ) -> list[dict[str, float]]:
-    """The attention of each query to each key of its sequence, with the token that determines the label.
+    """The attention of each query to each key of its sequence, with the token that determines the
+    label.
 
     Sequences are numbered in the order in which they are given, and come one after the other.
     """
@@ -154,7 +162,8 @@ def _errors(
 ) -> tuple[Float[Tensor, " row"], Float[Tensor, "row label"]]:
     r"""$-\log p_y$ and $p - e_y$, $p = \mathrm{softmax}(z)$, of every row.
 
-    $1 - p_y$ is the sum of the others' probabilities: where it is small, p_y - 1 would be rounding alone.
+    $1 - p_y$ is the sum of the others' probabilities: where it is small, p_y - 1 would be rounding
+    alone.
     """
     y = y[:, None]
     right = z.gather(1, y)
@@ -182,9 +191,9 @@ def loss_gradients(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "key query"], Float[Tensor, "label token"]]:
     r"""The population loss with its gradients in W and V.
 
-    With $G = \mu (p - e_y)$, $p = \mathrm{softmax}(z)$: $\nabla_V = \sum G \alpha^\top$, and in the column of the
-    query $\nabla_{w_b} = \sum \alpha_b (d_b - \langle \alpha, d \rangle)$, $d = V^\top G$. Columns of both sum to zero:
-    the column sums of W and V never move.
+    With $G = \mu (p - e_y)$, $p = \mathrm{softmax}(z)$: $\nabla_V = \sum G \alpha^\top$, and in the
+    column of the query $\nabla_{w_b} = \sum \alpha_b (d_b - \langle \alpha, d \rangle)$, $d =
+    V^\top G$. Columns of both sum to zero: the column sums of W and V never move.
     """
     alpha = attention_rows(W, rows)
     losses, error = _errors(alpha @ V.T, permutation[rows.star])
@@ -200,10 +209,11 @@ def attention_curvature(
     rows: Rows,
     permutation: Int[Tensor, " token"],
 ) -> Float[Tensor, "query key key"]:
-    r"""The Hessian of the population loss in W: a block for each query, for at fixed V the columns do not interact.
+    r"""The Hessian of the population loss in W: a block for each query, for at fixed V the columns
+    do not interact.
 
-    A row adds $\mu\, B^\top (\mathrm{diag}\, p - p p^\top) B + \mathrm{diag}(g) - \alpha g^\top - g \alpha^\top$ with
-    $B_{kb} = (V_{kb} - z_k)\, \alpha_b$ and g the row's gradient.
+    A row adds $\mu\, B^\top (\mathrm{diag}\, p - p p^\top) B + \mathrm{diag}(g) - \alpha g^\top - g
+    \alpha^\top$ with $B_{kb} = (V_{kb} - z_k)\, \alpha_b$ and g the row's gradient.
     """
     alpha = attention_rows(W, rows)
     z, y = alpha @ V.T, permutation[rows.star]
@@ -228,11 +238,12 @@ def hessian_product(
     rows: Rows,
     permutation: Int[Tensor, " token"],
 ) -> tuple[Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], tuple[Tensor, Tensor]]:
-    r"""The Hessian of the population loss in W and V at a point, as a map of directions, and the gradients.
+    r"""The Hessian of the population loss in W and V at a point, as a map of directions, and the
+    gradients.
 
     It differentiates `loss_gradients` along $(\dot W, \dot V)$: $\dot s = \dot W_{\cdot, a}$,
-    $\dot\alpha = \alpha (\dot s - \langle \alpha, \dot s \rangle)$, $\dot z = V \dot\alpha + \dot V \alpha$,
-    $\dot G = \mu p (\dot z - \langle p, \dot z \rangle)$, and so on.
+    $\dot\alpha = \alpha (\dot s - \langle \alpha, \dot s \rangle)$, $\dot z = V \dot\alpha + \dot V
+    \alpha$, $\dot G = \mu p (\dot z - \langle p, \dot z \rangle)$, and so on.
     """
     alpha = attention_rows(W, rows)
     y = permutation[rows.star]
@@ -263,10 +274,12 @@ def _by_query(
 
 
 def attention_margins(W: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor, " row"]:
-    r"""$\log N_{b^*} + W_{b^*, a} - \max_{b \ne b^*} (\log N_b + W_{b, a})$ over the tokens of each row.
+    r"""$\log N_{b^*} + W_{b^*, a} - \max_{b \ne b^*} (\log N_b + W_{b, a})$ over the tokens of each
+    row.
 
-    With V = cP, c > 0, a row is right if and only if it is positive: the logits $c\, \alpha$ of two tokens may be equal
-    in floating point where these are not. Infinite where a row holds a single token.
+    With V = cP, c > 0, a row is right if and only if it is positive: the logits $c\, \alpha$ of two
+    tokens may be equal in floating point where these are not. Infinite where a row holds a single
+    token.
     """
     scores = W.T[rows.query]
     right = (rows.log_counts + scores).gather(1, rows.star[:, None])[:, 0]
@@ -279,7 +292,9 @@ def logit_margins(
     rows: Rows,
     permutation: Int[Tensor, " token"],
 ) -> Float[Tensor, " row"]:
-    """The right label's logit less the largest of the others, in every row; a row is right if it is positive."""
+    """The right label's logit less the largest of the others, in every row; a row is right if it is
+    positive.
+    """
     z = attention_rows(W, rows) @ V.T
     y = permutation[rows.star][:, None]
     return z.gather(1, y)[:, 0] - z.scatter(1, y, -torch.inf).amax(1)
@@ -311,9 +326,11 @@ class PopulationLoss:
         return float(self.rows.weight[self.right(weights)].sum() / self.rows.weight.sum())
 
     def measured(self, weights: dict[str, Tensor]) -> dict[str, float]:
-        """Accuracy over the law, how far V is along P, raw and with the columns of both centred, attention to the star.
+        """Accuracy over the law, how far V is along P, raw and with the columns of both centred,
+        attention to the star.
 
-        The accuracy is 1 if and only if every row is right, whatever the rounding of the weights' sum.
+        The accuracy is 1 if and only if every row is right, whatever the rounding of the weights'
+        sum.
         """
         V, right, P = weights["V"], self.right(weights), _label_matrix(self.permutation)
         return {
@@ -334,7 +351,9 @@ class PopulationLoss:
     def hessian(
         self, weights: dict[str, Tensor]
     ) -> tuple[Callable[[Tensor], Tensor], Float[Tensor, " n"]]:
-        """The Hessian in W and V together as a map of flat vectors, W first, and the gradient as such a vector."""
+        """The Hessian in W and V together as a map of flat vectors, W first, and the gradient as
+        such a vector.
+        """
         W, V = weights["W"], weights["V"]
         product, gradients = hessian_product(W, V, self.rows, self.permutation)
 
@@ -348,7 +367,9 @@ class PopulationLoss:
 
 
 class SequenceLoss:
-    """The same loss on sequences of distinct tokens, position by position, by `sequence_outputs`."""
+    """The same loss on sequences of distinct tokens, position by position, by
+    `sequence_outputs`.
+    """
 
     def __init__(
         self,
@@ -389,11 +410,12 @@ def _cosine(A: Tensor, B: Tensor) -> float:
 
 
 def choice_gradient(u: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor, "key query"]:
-    r"""Gradient of the limit of large values: V = cP, u = cW, $\tau = c^2 t$, $c \to \infty$, distinct tokens.
+    r"""Gradient of the limit of large values: V = cP, u = cW, $\tau = c^2 t$, $c \to \infty$,
+    distinct tokens.
 
-    There $\alpha_b = 1/n + O(1/c)$ and $z_b = c/n + (u_b - \bar u)/n$: the flow is that of the regression
-    $\dot u_b = \frac1n \sum \mu\, (1[b = b^*] - p_b)$, $p = \mathrm{softmax}(u / n)$ over the tokens of the sequence:
-    Luce's choice model, a convex problem.
+    There $\alpha_b = 1/n + O(1/c)$ and $z_b = c/n + (u_b - \bar u)/n$: the flow is that of the
+    regression $\dot u_b = \frac1n \sum \mu\, (1[b = b^*] - p_b)$, $p = \mathrm{softmax}(u / n)$
+    over the tokens of the sequence: Luce's choice model, a convex problem.
     """
     n = rows.counts.sum(1, keepdim=True)
     _, error = _errors(rows.log_counts + u.T[rows.query] / n, rows.star)
@@ -403,11 +425,13 @@ def choice_gradient(u: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor, 
 def exchangeable_loss_gradient(
     w: Float[Tensor, " place"], n_tokens: int, seq_len: int, scale: float
 ) -> tuple[Float[Tensor, ""], Float[Tensor, " place"]]:
-    r"""Loss of one query, and its gradient, for uniform subsets and V = cP: $2^{m-1}$ terms for any number of tokens.
+    r"""Loss of one query, and its gradient, for uniform subsets and V = cP: $2^{m-1}$ terms for any
+    number of tokens.
 
-    By symmetry the column of a query holds m + 1 values: w[0] for every token outside of its list, w[i] for the entry
-    $a_i$. The loss is the mean over sequences that hold the query; in the population loss each query counts
-    1 / n_tokens. The gradient in w[0] is that of each single token outside of the list.
+    By symmetry the column of a query holds m + 1 values: w[0] for every token outside of its list,
+    w[i] for the entry $a_i$. The loss is the mean over sequences that hold the query; in the
+    population loss each query counts 1 / n_tokens. The gradient in w[0] is that of each single
+    token outside of the list.
     """
     m = len(w) - 1
     outside = n_tokens - m
@@ -440,9 +464,11 @@ def exchangeable_loss_gradient(
 
 
 class ScaledFlow:
-    r"""Gradient flow on W at V = cP in u = cW and $\tau = c^2 t$, whose scale does not depend on c; ∞ is the limit.
+    r"""Gradient flow on W at V = cP in u = cW and $\tau = c^2 t$, whose scale does not depend on c;
+    ∞ is the limit.
 
-    $\dot u = -\nabla_W(u / c) / c$, and minus the `choice_gradient` in the limit. States are flat arrays.
+    $\dot u = -\nabla_W(u / c) / c$, and minus the `choice_gradient` in the limit. States are flat
+    arrays.
     """
 
     def __init__(self, rows: Rows, permutation: Int[Tensor, " token"], scale: float):
@@ -485,7 +511,9 @@ class ScaledFlow:
         }
 
     def margins(self, x: Float[np.ndarray, " n"]) -> Float[Tensor, " row"]:
-        """The margin of each row, in u; without repeats the logarithms of the counts are zero, and u alone decides."""
+        """The margin of each row, in u; without repeats the logarithms of the counts are zero, and
+        u alone decides.
+        """
         if not self.repeats:
             return attention_margins(self.matrix(x), self.rows)
         return attention_margins(self.matrix(x) / self.scale, self.rows) * self.scale
@@ -503,12 +531,16 @@ class ScaledFlow:
         return float(self.rows.weight @ attention_to_star(self.matrix(x) / self.scale, self.rows))
 
     def at_once(self) -> bool:
-        """Whether all is right at every small time after 0: the first velocity orders every column strictly."""
+        """Whether all is right at every small time after 0: the first velocity orders every column
+        strictly.
+        """
         return self.margin(self.velocity(self.start)) > 0 and not self.repeats
 
 
 class ExchangeableFlow:
-    """The same flow for uniform subsets, in the m + 1 values that a column holds (`exchangeable_loss_gradient`)."""
+    """The same flow for uniform subsets, in the m + 1 values that a column holds
+    (`exchangeable_loss_gradient`).
+    """
 
     def __init__(self, n_tokens: int, seq_len: int, length: int, scale: float):
         self.n_tokens, self.seq_len, self.length, self.scale = n_tokens, seq_len, length, scale
@@ -526,7 +558,9 @@ class ExchangeableFlow:
         )
 
     def margin(self, u: Float[np.ndarray, " place"]) -> float:
-        """The least lead of an entry of the list over what comes after it, and over the tokens outside."""
+        """The least lead of an entry of the list over what comes after it, and over the tokens
+        outside.
+        """
         return float(min(u[i] - max([u[0], *u[i + 1 :]]) for i in range(1, self.length + 1)))
 
     def at_once(self) -> bool:

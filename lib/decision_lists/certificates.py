@@ -1,8 +1,9 @@
 r"""Certificates of perfect classification by list attention on ALL sequences, in polynomial time.
 
-Columns of W are queries, rows are keys; columns of V are tokens, rows are labels (see lib/decision_lists/attention.py).
-`repeats` says which sequences: all of [L]^n, or only those of n distinct tokens. A tie counts as an error. What is
-certified is every sequence, and so perfection on the support of a law only where the law gives all of them weight.
+Columns of W are queries, rows are keys; columns of V are tokens, rows are labels (see
+lib/decision_lists/attention.py). `repeats` says which sequences: all of [L]^n, or only those of n
+distinct tokens. A tie counts as an error. What is certified is every sequence, and so perfection on
+the support of a law only where the law gives all of them weight.
 """
 
 from collections.abc import Sequence
@@ -15,12 +16,13 @@ from torch import Tensor
 def list_order_margin(
     W: Float[Tensor, "key query"], lists: Sequence[Sequence[int]], seq_len: int, repeats: bool
 ) -> float:
-    r"""The least margin $W_{a_i,a} - W_{k,a} - \mathrm{thr}$ over the triples that occur; perfect iff it is positive.
+    r"""The least margin $W_{a_i,a} - W_{k,a} - \mathrm{thr}$ over the triples that occur; perfect
+    iff it is positive.
 
-    For V = cP, c > 0: an error is a sequence that holds a and $a_i$, none of $a_1 .. a_{i-1}$, and a token
-    $k \notin \{a_1 .. a_i\}$ that gets as much attention as $a_i$. Distinct tokens: thr = 0: strict order of
-    each column by its list. With repeats k may take every free position: thr = $\log(n + 1 - |\{a, a_i, k\}|)$.
-    Infinite where no sequence can be an error.
+    For V = cP, c > 0: an error is a sequence that holds a and $a_i$, none of $a_1 .. a_{i-1}$, and
+    a token $k \notin \{a_1 .. a_i\}$ that gets as much attention as $a_i$. Distinct tokens: thr =
+    0: strict order of each column by its list. With repeats k may take every free position: thr =
+    $\log(n + 1 - |\{a, a_i, k\}|)$. Infinite where no sequence can be an error.
     """
     query, best, allowed = _cases(lists, W.shape[0], seq_len, repeats)
     token = torch.arange(W.shape[0])
@@ -55,11 +57,12 @@ def logit_margin(
     seq_len: int,
     repeats: bool,
 ) -> float:
-    r"""For any V: the least $\min_N \sum_b N_b\, e^{W_{b,a}} (V_{y,b} - V_{k,b})$ over a, i and labels k other than y.
+    r"""For any V: the least $\min_N \sum_b N_b\, e^{W_{b,a}} (V_{y,b} - V_{k,b})$ over a, i and
+    labels k other than y.
 
-    Perfect if and only if it is positive. The sum is linear in the counts N: beside a and $a_i$, once each, the free
-    positions go to the worst allowed token (repeats) or to the worst distinct ones. The weights $e^{W_{b,a}}$ are over
-    the largest of those allowed.
+    Perfect if and only if it is positive. The sum is linear in the counts N: beside a and $a_i$,
+    once each, the free positions go to the worst allowed token (repeats) or to the worst distinct
+    ones. The weights $e^{W_{b,a}}$ are over the largest of those allowed.
     """
     query, best, allowed = _cases(lists, W.shape[0], seq_len, repeats)
     held = torch.zeros_like(allowed).scatter(1, torch.stack([query, best], 1), True)
@@ -88,7 +91,8 @@ def logit_margin(
 def longest_certified(
     W: Float[Tensor, "key query"], lists: Sequence[Sequence[int]], most: int
 ) -> int:
-    r"""The largest n' ≤ `most` such that V = cP with W is perfect on all of [L]^n, for every n up to n'.
+    r"""The largest n' ≤ `most` such that V = cP with W is perfect on all of [L]^n, for every n up
+    to n'.
 
     The thresholds of `list_order_margin` grow with n: pair margins above $\log(n' - 1)$ suffice.
     """
@@ -101,7 +105,9 @@ def longest_certified(
 def _cases(
     lists: Sequence[Sequence[int]], n_tokens: int, seq_len: int, repeats: bool
 ) -> tuple[Int[Tensor, " case"], Int[Tensor, " case"], Bool[Tensor, "case token"]]:
-    """Every query with every token that may determine its label, and the tokens that may then occur, if any can."""
+    """Every query with every token that may determine its label, and the tokens that may then
+    occur, if any can.
+    """
     found = [
         (a, best, i)
         for a, entries in enumerate(lists)

@@ -1,4 +1,6 @@
-"""Gradient descent whose step size is the inverse of the largest curvature along its own path, and that curvature."""
+"""Gradient descent whose step size is the inverse of the largest curvature along its own path, and
+that curvature.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -27,8 +29,9 @@ def largest_curvature(
 ) -> tuple[float, Float[Tensor, " n"]]:
     """The largest eigenvalue of a Hessian with its direction, as `largest_eigenpair` finds them.
 
-    From the direction of the gradient, which alone may lie in a space that misses it, and as much of a random one; and
-    as much of `near`, the direction that was found at a point nearby, which saves a third of the iterations.
+    From the direction of the gradient, which alone may lie in a space that misses it, and as much
+    of a random one; and as much of `near`, the direction that was found at a point nearby, which
+    saves a third of the iterations.
     """
     start = gradient / gradient.norm() + draw / draw.norm()
     return largest_eigenpair(hessian, start if near is None else start + near, n_iterations, known)
@@ -40,11 +43,12 @@ def largest_eigenpair(
     n_iterations: int,
     known: float = 0.0,
 ) -> tuple[float, Float[Tensor, " n"]]:
-    """Largest (algebraic) eigenvalue of the symmetric map `apply`, by Lanczos with full reorthogonalisation.
+    """Largest (algebraic) eigenvalue of the symmetric map `apply`, by Lanczos with full
+    reorthogonalisation.
 
-    The Ritz value from the Krylov space of `start`: never above the eigenvalue but for rounding; and its unit vector.
-    It is taken once an eigenvalue is within `RESIDUAL` of it, relatively, or within `COARSE` and still far below
-    `known`; and is exact once the space is invariant.
+    The Ritz value from the Krylov space of `start`: never above the eigenvalue but for rounding;
+    and its unit vector. It is taken once an eigenvalue is within `RESIDUAL` of it, relatively, or
+    within `COARSE` and still far below `known`; and is exact once the space is invariant.
     """
     basis, T = [start / start.norm()], np.zeros((n_iterations + 1, n_iterations + 1))
     value, weights = 0.0, np.ones(1)
@@ -74,14 +78,18 @@ def largest_eigenpair(
 Weights = dict[str, Tensor]
 
 DEEPEST = 12  # halvings of a segment
-CALM = 0.25  # of the largest curvature: a curvature below it that hardly changes is not looked at in every segment
+# of the largest curvature: a curvature below it that hardly changes is not looked at in every
+# segment
+CALM = 0.25
 HARDLY = 0.1  # of the curvature, since the last look
 WIDEST = 32  # steps from one look to the next
 
 
 @dataclass(frozen=True)
 class CompliantDescent:
-    """A descent whose step size is at most the inverse of the largest curvature that was found along it."""
+    """A descent whose step size is at most the inverse of the largest curvature that was found
+    along it.
+    """
 
     step_size: float
     steps: list[Any]  # with `number`, `weights`, and `loss` and `gradients` there
@@ -106,15 +114,17 @@ def compliant_descent(
     max_steps: int,
     max_repeats: int,
 ) -> CompliantDescent:
-    """Descend until all is `right`, with a step size that the curvature along the whole path allows.
+    """Descend until all is `right`, with a step size that the curvature along the whole path
+    allows.
 
     `descend(step_size)` gives the steps of a descent on the matrices `names` from `start`.
-    `curvature(weights, known)` need not be exact where it is below `known`. The path depends on the step size: where
-    the curvature found along it (`largest_between`) exceeds 1 / step size, the descent is repeated with the inverse of
-    what was found, times 1 + `spare`. While the curvature is `CALM`, segments are left out, one, then three, and so on.
-    At the end the segment where the largest was found is looked at anew, at `n_checked` points, and the descent
-    repeated once more where the step size does not fit these.
-    Raises `ArithmeticError` where `max_repeats` descents do not suffice.
+    `curvature(weights, known)` need not be exact where it is below `known`. The path depends on the
+    step size: where the curvature found along it (`largest_between`) exceeds 1 / step size, the
+    descent is repeated with the inverse of what was found, times 1 + `spare`. While the curvature
+    is `CALM`, segments are left out, one, then three, and so on. At the end the segment where the
+    largest was found is looked at anew, at `n_checked` points, and the descent repeated once more
+    where the step size does not fit these. Raises `ArithmeticError` where `max_repeats` descents do
+    not suffice.
     """
     initial = largest = curvature(start, 0.0)
     for _ in range(max_repeats):
@@ -154,11 +164,13 @@ def compliant_descent(
 def largest_between(
     value: Callable[[float, float], float], first: float, known: float, tolerance: float
 ) -> tuple[float, float]:
-    """The largest `value(share, known)` found for shares from 0, where it is `first`, to 1, and the last.
+    """The largest `value(share, known)` found for shares from 0, where it is `first`, to 1, and the
+    last.
 
-    Intervals are halved until what a parabola through both ends and the middle may add is at most `tolerance` of the
-    largest value known: the grid is dense about the maximum alone. Where both ends, and four times their difference
-    above, are below what is known, there is no look at the middle.
+    Intervals are halved until what a parabola through both ends and the middle may add is at most
+    `tolerance` of the largest value known: the grid is dense about the maximum alone. Where both
+    ends, and four times their difference above, are below what is known, there is no look at the
+    middle.
     """
     last = value(1.0, known)
     best, intervals = max(first, last), [(0.0, 1.0, first, last, 0)]
@@ -181,7 +193,9 @@ def largest_between(
 
 
 def descent_failures(steps: Iterable[Any], names: tuple[str, ...], step_size: float) -> int:
-    """At how many steps the loss is above what the descent lemma allows, L − step_size |∇L|² / 2, beyond rounding."""
+    """At how many steps the loss is above what the descent lemma allows, L − step_size |∇L|² / 2,
+    beyond rounding.
+    """
     found = 0
     for a, b in pairwise(steps):
         square = sum(float(a.gradients[name].square().sum()) for name in names)

@@ -1,9 +1,10 @@
 r"""Sequences of tokens, and labels that a decision list of each token determines.
 
-Tokens are 0 .. n_tokens - 1. The list of token a is $L_a = (a_1, \dots, a_m)$ with distinct entries and $a_m = a$. In
-a sequence s that holds a, the label of a is $\pi(a_{j^*})$ with $j^* = \min\{j : a_j \in s\}$: the first entry of the
-list that occurs anywhere in s determines it. The order of the tokens of s plays no part, so that sequences come as
-classes of equal counts: the subsets of the tokens (distinct tokens), or the multisets (tokens with repeats).
+Tokens are 0 .. n_tokens - 1. The list of token a is $L_a = (a_1, \dots, a_m)$ with distinct entries
+and $a_m = a$. In a sequence s that holds a, the label of a is $\pi(a_{j^*})$ with $j^* = \min\{j :
+a_j \in s\}$: the first entry of the list that occurs anywhere in s determines it. The order of the
+tokens of s plays no part, so that sequences come as classes of equal counts: the subsets of the
+tokens (distinct tokens), or the multisets (tokens with repeats).
 """
 
 import math
@@ -43,10 +44,11 @@ def random_lists(n_tokens: int, length: int, generator: torch.Generator) -> List
 def shared_heads_lists(
     n_tokens: int, length: int, n_heads: int, generator: torch.Generator
 ) -> Lists:
-    """Lists whose first entries are the tokens 0 .. n_heads - 1, shared by all others in turn; a head's own is itself.
+    """Lists whose first entries are the tokens 0 .. n_heads - 1, shared by all others in turn; a
+    head's own is itself.
 
-    The others, in random order, take `length` - 1 consecutive heads of the circle of heads, each beginning one further
-    on: there are `n_heads` patterns, equally frequent up to one.
+    The others, in random order, take `length` - 1 consecutive heads of the circle of heads, each
+    beginning one further on: there are `n_heads` patterns, equally frequent up to one.
     """
     _check_length(n_tokens, length)
     if not length - 1 <= n_heads < n_tokens:
@@ -59,7 +61,9 @@ def shared_heads_lists(
 
 
 def own_lists(text: str, n_tokens: int) -> Lists:
-    """Lists that somebody wrote down, such as `2 1 0 / 1 / 0 2`: that of token 0 first, each ending with its token."""
+    """Lists that somebody wrote down, such as `2 1 0 / 1 / 0 2`: that of token 0 first, each ending
+    with its token.
+    """
     lists = tuple(
         tuple(int(b) if b.isdigit() else -1 for b in entries.split()) for entries in text.split("/")
     )
@@ -83,7 +87,9 @@ def _check_length(n_tokens: int, length: int) -> None:
 
 
 def random_permutation(n_tokens: int, generator: torch.Generator) -> tuple[int, ...]:
-    """A permutation that is not its own inverse where there is one, so that no transposition of it goes unseen."""
+    """A permutation that is not its own inverse where there is one, so that no transposition of it
+    goes unseen.
+    """
     while True:
         pi = torch.randperm(n_tokens, generator=generator)
         if n_tokens < 3 or not torch.equal(pi[pi], torch.arange(n_tokens)):
@@ -98,7 +104,9 @@ def label_matrix(permutation: Sequence[int]) -> Float[Tensor, "token token"]:
 
 
 def in_list_order(lists: Lists) -> Float[Tensor, "key query"]:
-    """W that orders every column by its list: 0 outside of it, 1 at its end, one more per place towards the head."""
+    """W that orders every column by its list: 0 outside of it, 1 at its end, one more per place
+    towards the head.
+    """
     places = [
         (b, a, len(entries) - i) for a, entries in enumerate(lists) for i, b in enumerate(entries)
     ]
@@ -129,7 +137,9 @@ def _counts(classes: list[tuple[int, ...]], n_tokens: int) -> Float[Tensor, "cla
 def zipf_frequencies(
     n_tokens: int, exponent: float, generator: torch.Generator
 ) -> Float[Tensor, " token"]:
-    r"""Frequencies $r^{-\mathrm{exponent}}$ of the ranks r = 1 .. n_tokens, given to the tokens in random order."""
+    r"""Frequencies $r^{-\mathrm{exponent}}$ of the ranks r = 1 .. n_tokens, given to the tokens in
+    random order.
+    """
     ranks = torch.randperm(n_tokens, generator=generator).double() + 1
     return ranks**-exponent
 
@@ -153,8 +163,8 @@ def product_law(
 ) -> Float[Tensor, " class"]:
     r"""Probabilities of the classes $\propto \prod_b \theta_b^{N_b} / N_b!$.
 
-    On multisets, the law of tokens drawn independently with the frequencies $\theta$; on subsets, that law given that
-    no token repeats.
+    On multisets, the law of tokens drawn independently with the frequencies $\theta$; on subsets,
+    that law given that no token repeats.
     """
     weight = (counts @ frequencies.log() - torch.lgamma(counts + 1).sum(1)).exp()
     return weight / weight.sum()
@@ -174,7 +184,9 @@ def own_frequencies(text: str, n_tokens: int) -> Float[Tensor, " token"]:
 
 
 def own_law(counts: Float[Tensor, "class token"], text: str) -> Float[Tensor, " class"]:
-    """Probabilities that somebody wrote down, such as `0 1 = 3 / 1 2 = 1`: of some classes, in proportion."""
+    """Probabilities that somebody wrote down, such as `0 1 = 3 / 1 2 = 1`: of some classes, in
+    proportion.
+    """
     classes = {tuple(row): i for i, row in enumerate(counts.int().tolist())}
     weight = torch.zeros(len(counts), dtype=torch.float64)
     for part in text.split("/"):
@@ -194,17 +206,20 @@ def own_law(counts: Float[Tensor, "class token"], text: str) -> Float[Tensor, " 
 
 
 def dirichlet_law(n_classes: int, generator: torch.Generator) -> Float[Tensor, " class"]:
-    """Probabilities of the classes drawn from the flat Dirichlet distribution: any law is as likely as any other."""
+    """Probabilities of the classes drawn from the flat Dirichlet distribution: any law is as likely
+    as any other.
+    """
     weight = -torch.log1p(-torch.rand(n_classes, generator=generator, dtype=torch.float64))
     return weight / weight.sum()
 
 
 @dataclass(frozen=True)
 class Law:
-    """A law over sequences, with its number: Zipf's exponent, the sigma of log-normal frequencies, the heads' ratio.
+    """A law over sequences, with its number: Zipf's exponent, the sigma of log-normal frequencies,
+    the heads' ratio.
 
-    `frequencies` has the frequency of each token in `own`, and `sequences` the weights of some, all others being
-    impossible: `0 1 = 3 / 1 2 = 1`.
+    `frequencies` has the frequency of each token in `own`, and `sequences` the weights of some, all
+    others being impossible: `0 1 = 3 / 1 2 = 1`.
     """
 
     kind: str
@@ -250,7 +265,9 @@ class Law:
     def probabilities(
         self, counts: Float[Tensor, "class token"], n_heads: int, generator: torch.Generator
     ) -> Float[Tensor, " class"]:
-        """The probability of each class of sequences; frequent heads are the first `n_heads` tokens."""
+        """The probability of each class of sequences; frequent heads are the first `n_heads`
+        tokens.
+        """
         n_tokens, value = counts.shape[1], self.value or 1.0
         if self.kind == "dirichlet":
             return dirichlet_law(len(counts), generator)
@@ -269,7 +286,8 @@ class Law:
 def determining_tokens(
     counts: Float[Tensor, "class token"], lists: Lists
 ) -> tuple[Int[Tensor, "class token"], Int[Tensor, "class token"]]:
-    """For each class and query token: the token that determines the label, and its place in the list, from 1.
+    """For each class and query token: the token that determines the label, and its place in the
+    list, from 1.
 
     Both are -1 and 0 where the query is not in the class.
     """
@@ -295,7 +313,9 @@ def random_subsets(
 
 @dataclass(frozen=True)
 class Task:
-    """Lists, labels, and the law of the sequences: of `seq_len` distinct tokens, or with `repeats`."""
+    """Lists, labels, and the law of the sequences: of `seq_len` distinct tokens, or with
+    `repeats`.
+    """
 
     name: str
     group: str
@@ -334,12 +354,16 @@ class Task:
 
     @property
     def classes(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What is to be known of the classes: counts, probabilities, determining tokens, their places."""
+        """What is to be known of the classes: counts, probabilities, determining tokens, their
+        places.
+        """
         return self.counts, self.chances, self.star, self.place
 
     @property
     def memory(self) -> int:
-        """Bytes of work on the exact loss: a row per class and token in it, of a number per token, in all copies."""
+        """Bytes of work on the exact loss: a row per class and token in it, of a number per token,
+        in all copies.
+        """
         n_rows = len(self.probability) * min(self.seq_len, self.n_tokens)
         return 8 * 12 * n_rows * self.n_tokens
 
@@ -387,7 +411,9 @@ class Task:
     def drawn(
         cls, most_tokens: int, generator: torch.Generator, repeats: bool | None = None
     ) -> "Task":
-        """A random task: 3 to `most_tokens` tokens, sequences of 2 to 5, lists of 1 to 4, any law; perhaps repeats."""
+        """A random task: 3 to `most_tokens` tokens, sequences of 2 to 5, lists of 1 to 4, any law;
+        perhaps repeats.
+        """
         n_tokens = whole(3, most_tokens, generator)
         repeats = bool(whole(0, 1, generator)) if repeats is None else repeats
         seq_len = whole(2, min(5, n_tokens - 1), generator)

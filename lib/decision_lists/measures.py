@@ -1,4 +1,5 @@
-"""What is measured of runs on decision lists: a value for every case, by its name, from the tables of the runs.
+"""What is measured of runs on decision lists: a value for every case, by its name, from the tables
+of the runs.
 
 A table that is not there was not run: what would be measured of it is left out.
 """
@@ -14,14 +15,18 @@ Measures = dict[str, pd.Series | dict[str, pd.Series]]
 
 
 def with_ties(theorem: pd.DataFrame) -> pd.DataFrame:
-    """Runs whose first velocity ties to rounding are right at once too: their rescaled time T c² is rounding alone."""
+    """Runs whose first velocity ties to rounding are right at once too: their rescaled time T c² is
+    rounding alone.
+    """
     return theorem.assign(
         at_once=theorem["at_once"] | (theorem["first_time"] * theorem["scale"] ** 2 < 1e-6)
     )
 
 
 def lemma_ratios(table: pd.DataFrame, number: int) -> pd.DataFrame:
-    """The ratio of the sides of every case of a lemma, counted in bins of its logarithm, with the least of each."""
+    """The ratio of the sides of every case of a lemma, counted in bins of its logarithm, with the
+    least of each.
+    """
     ratio = table["derivative"] / table["bound"]
     bins = np.floor(np.log10(ratio.clip(lower=1e-12)) * 20).astype(int)
     counted = ratio.groupby(bins).agg(["size", "min"]).reset_index(names="bin")
@@ -31,10 +36,11 @@ def lemma_ratios(table: pd.DataFrame, number: int) -> pd.DataFrame:
 def late_losses(
     theorem: pd.DataFrame, paths: pd.DataFrame, constants: dict[str, float]
 ) -> pd.DataFrame:
-    r"""The loss of the runs that go on to the bound, there: times $c^2 t$, its limit, and its exponent.
+    r"""The loss of the runs that go on to the bound, there: times $c^2 t$, its limit, and its
+    exponent.
 
-    The exponent is that of the last decade of time, the loss being interpolated in logarithms. `constants` has the
-    limit of each task (`late_loss_constant`), NaN where it is not known.
+    The exponent is that of the last decade of time, the loss being interpolated in logarithms.
+    `constants` has the limit of each task (`late_loss_constant`), NaN where it is not known.
     """
     rows = []
     for run in theorem[theorem["perfect_at_bound"].notna()].to_dict("records"):
@@ -55,8 +61,9 @@ def late_losses(
 
 
 def last_of_runs(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """The last row of every run, named by the keys, with the steps at which it was right, and certified on the sets of
-    tokens and on all, for the first time: NaN where it never was."""
+    """The last row of every run, named by the keys, with the steps at which it was right, and
+    certified on the sets of tokens and on all, for the first time: NaN where it never was.
+    """
     found = table.groupby(keys, sort=True).tail(1).set_index(keys)
     for name, right in (
         ("first_right", table["accuracy"] == 1.0),
@@ -68,7 +75,8 @@ def last_of_runs(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def thinned(path: pd.DataFrame, kept: int, *, logarithmic: bool = False) -> pd.DataFrame:
-    """At most as many rows of a course as are `kept`, the first and the last among them, evenly spaced.
+    """At most as many rows of a course as are `kept`, the first and the last among them, evenly
+    spaced.
 
     Or evenly in the logarithm of their number, counted from 1.
     """
@@ -79,7 +87,9 @@ def thinned(path: pd.DataFrame, kept: int, *, logarithmic: bool = False) -> pd.D
 
 
 def flow_measures(tables: Tables) -> Measures:
-    """When all is right at the theorem's scale over its bound, and what else is said of these flows."""
+    """When all is right at the theorem's scale over its bound, and what else is said of these
+    flows.
+    """
     found: Measures = {}
     if "theorem" in tables:
         theorem = tables["theorem"]
@@ -117,7 +127,9 @@ def flow_measures(tables: Tables) -> Measures:
 
 
 def law_measures(tables: Tables, law_from: float) -> Measures:
-    """From the scale `law_from` on: how the time nears its limit, and the path the limit's, as powers of the scale."""
+    """From the scale `law_from` on: how the time nears its limit, and the path the limit's, as
+    powers of the scale.
+    """
     if "law" not in tables:
         return {}
     law = tables["law"][~tables["law"]["at_once"]]
@@ -136,7 +148,9 @@ def law_measures(tables: Tables, law_from: float) -> Measures:
 
 
 def descent_measures(tables: Tables) -> Measures:
-    """When all is right by gradient descent, over the bounds; what the theorems assume and conclude on the way."""
+    """When all is right by gradient descent, over the bounds; what the theorems assume and conclude
+    on the way.
+    """
     found: Measures = {}
     if "alone" in tables:
         alone = tables["alone"].set_index("task")
@@ -170,7 +184,9 @@ def descent_measures(tables: Tables) -> Measures:
 
 
 def check_measures(tables: Tables) -> Measures:
-    """How certificates and lemmas fare on random cases, the constants by hand, and which lengths are feasible."""
+    """How certificates and lemmas fare on random cases, the constants by hand, and which lengths
+    are feasible.
+    """
     cases, feasible = (
         tables["certificates"],
         tables["feasible"].set_index("length").rename("M = {}".format),
@@ -232,7 +248,9 @@ def training_measures(tables: Tables) -> Measures:
 
 
 def spectral_measures(tables: Tables) -> Measures:
-    """The rank of W early and late, what its largest entries suffice for, and how much longer sequences may be."""
+    """The rank of W early and late, what its largest entries suffice for, and how much longer
+    sequences may be.
+    """
     spectra, trained, lengths = tables["spectra"], tables["trained"], tables["lengths"]
     uniform = spectra["law"] == "uniform"
     excess = (spectra["numerical_rank"] - spectra["expected_rank"]).abs()
@@ -255,7 +273,9 @@ def spectral_measures(tables: Tables) -> Measures:
 
 
 def _ratios(runs: pd.DataFrame) -> pd.Series:
-    """The time at which all is right over the bound, infinite where it never is, of runs not right at once."""
+    """The time at which all is right over the bound, infinite where it never is, of runs not right
+    at once.
+    """
     learned = runs[~runs["at_once"]]
     return (learned["first_time"] / learned["bound"]).fillna(math.inf)
 

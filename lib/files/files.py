@@ -1,4 +1,6 @@
-"""Files that are whole or absent: atomic writes, digests, names that stay in their folder, the error for bad input."""
+"""Files that are whole or absent: atomic writes, digests, names that stay in their folder, the
+error for bad input.
+"""
 
 import hashlib
 import os
@@ -46,7 +48,9 @@ def sha256(data: bytes | Path) -> str:
 
 
 def file_name(text: str) -> str:
-    """The text, where it can name a file or folder and lead to no other place; raises `InputError` where it cannot."""
+    """The text, where it can name a file or folder and lead to no other place; raises `InputError`
+    where it cannot.
+    """
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.,=+-]{0,99}", text):
         wanted = "wanted a name of at most 100 letters, digits and _ . , = + -, the first a letter, a digit or _"
         raise InputError(f"{wanted}, got {text!r}")
@@ -54,11 +58,12 @@ def file_name(text: str) -> str:
 
 
 def clear(folder: Path, *patterns: str) -> None:
-    """Remove what an earlier command left in a folder; every file in it must fit one of the patterns.
+    """Remove what an earlier command left in a folder; every file in it must fit one of the
+    patterns.
 
-    A pattern such as `*/steps.parquet` counts from the folder, a part for each level. Files that a killed writer left
-    (`atomic`) fit as what they were to become. Raises `InputError`, and removes nothing, where the folder holds
-    anything else or is itself a link to another place.
+    A pattern such as `*/steps.parquet` counts from the folder, a part for each level. Files that a
+    killed writer left (`atomic`) fit as what they were to become. Raises `InputError`, and removes
+    nothing, where the folder holds anything else or is itself a link to another place.
     """
     if folder.is_symlink() or folder.is_file():
         got = f"a link to {folder.resolve()}" if folder.is_symlink() else "a file"

@@ -1,7 +1,9 @@
-"""What a program reads is whole: data sets carry digests, and headers say sizes before anything is unpacked.
+"""What a program reads is whole: data sets carry digests, and headers say sizes before anything is
+unpacked.
 
-A data set in one safetensors file has the digest of its content under the key `sha256` of its own metadata; a folder of
-other files has `SHA256SUMS`, as runs have. This needs the standard library alone.
+A data set in one safetensors file has the digest of its content under the key `sha256` of its own
+metadata; a folder of other files has `SHA256SUMS`, as runs have. This needs the standard library
+alone.
 """
 
 import hashlib
@@ -63,8 +65,8 @@ def read_header(
 ) -> dict[str, Entry]:
     """The tensors of a safetensors file, by its header alone, whose sizes are those of the file.
 
-    Raises `InputError` where it is no such file, or a part of one, or has no tensors of the `names` that make it what
-    is wanted.
+    Raises `InputError` where it is no such file, or a part of one, or has no tensors of the `names`
+    that make it what is wanted.
     """
     entries, _, _ = _opened(file, what)
     if not set(names) <= set(entries):
@@ -75,7 +77,9 @@ def read_header(
 
 
 def read_as(what: str, reader: Callable[[Path], Read], file: Path) -> Read:
-    """What a reader makes of a file; raises `InputError`, with what is in the file, where that is something else."""
+    """What a reader makes of a file; raises `InputError`, with what is in the file, where that is
+    something else.
+    """
     try:
         return reader(file)
     except (
@@ -115,7 +119,9 @@ def write_sums(folder: Path) -> None:
 
 
 def read_sums(folder: Path, what: str = "a data set") -> dict[str, str]:
-    """The digests of a folder's files, by name; raises `InputError` where there are none, or a file is missing."""
+    """The digests of a folder's files, by name; raises `InputError` where there are none, or a file
+    is missing.
+    """
     try:
         lines = (folder / SUMS).read_bytes().decode().split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -135,10 +141,11 @@ def read_sums(folder: Path, what: str = "a data set") -> dict[str, str]:
 
 
 def verify(path: Path) -> None:
-    """Raise `InputError`, which names the file, where a data set that is read does not fit its digest.
+    """Raise `InputError`, which names the file, where a data set that is read does not fit its
+    digest.
 
-    A path is a file or a folder; runs, which are verified as they are read, and what has no digest, are passed over,
-    but for a safetensors file that is no part of a checkpoint: that has one.
+    A path is a file or a folder; runs, which are verified as they are read, and what has no digest,
+    are passed over, but for a safetensors file that is no part of a checkpoint: that has one.
     """
     if path.is_file():
         if path.suffix == ".safetensors":

@@ -1,4 +1,6 @@
-"""What work will take of the memory and the disk is said before it begins; what is too much is refused."""
+"""What work will take of the memory and the disk is said before it begins; what is too much is
+refused.
+"""
 
 import os
 import shutil
@@ -12,7 +14,8 @@ COPIES = 3  # on disk, of what a stage writes: in scratch, in its outs, in DVC's
 
 
 def available_memory() -> int:
-    """The bytes of memory that are free or can be freed; what the machine has where Linux does not say.
+    """The bytes of memory that are free or can be freed; what the machine has where Linux does not
+    say.
 
     The variable MAX_MEMORY, a number of gigabytes, and the limit of a container bound it.
     """
@@ -35,7 +38,9 @@ def available_memory() -> int:
 
 
 def check_memory(what: str, n_bytes: float) -> None:
-    """Say what will be held in memory at once, where that is much; raise `InputError` where less is free."""
+    """Say what will be held in memory at once, where that is much; raise `InputError` where less is
+    free.
+    """
     free = available_memory()
     if n_bytes > free:
         raise InputError(
@@ -46,7 +51,9 @@ def check_memory(what: str, n_bytes: float) -> None:
 
 
 def table_memory(n_rows: float, n_values: float = 0.0) -> float:
-    """About the bytes of a table that is collected row by row, and of the numbers in arrays of its rows, as float64."""
+    """About the bytes of a table that is collected row by row, and of the numbers in arrays of its
+    rows, as float64.
+    """
     return (
         ROW * n_rows + 4 * 8 * n_values
     )  # as computed, as Arrow has them, as they are read back and joined
@@ -59,7 +66,8 @@ def size_of(path: Path) -> int:
 
 
 def check_disk(folder: Path, n_bytes: float, what: str) -> None:
-    """Raise `InputError` where the disk of a folder, which need not be there yet, has less room than that.
+    """Raise `InputError` where the disk of a folder, which need not be there yet, has less room
+    than that.
 
     What a stage writes is there several times (`COPIES`).
     """

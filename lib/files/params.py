@@ -1,11 +1,13 @@
-"""Read a section of params.yaml, or a table of cases, into plain frozen dataclasses, and refuse what does not fit.
+"""Read a section of params.yaml, or a table of cases, into plain frozen dataclasses, and refuse
+what does not fit.
 
-A schema is a dataclass whose fields are `int`, `float`, `bool`, `str`, `Literal[...]`, another such dataclass,
-`tuple[T, ...]` (a list of distinct values), `dict[str, T]` or `T | None`; `Annotated[T, Interval("(0, 1]")]` bounds a
-number, and `Name` is a text that becomes a part of a path. A relation between fields is checked by the dataclass's own
-`__post_init__`, which raises `ValueError`. Where it has a property `memory`, the bytes that its work holds at
-once, or `disk`, those that it writes, more than is free is refused. Files are read by DVC's parser and checked by
-pydantic, whose messages are put in our words.
+A schema is a dataclass whose fields are `int`, `float`, `bool`, `str`, `Literal[...]`, another such
+dataclass, `tuple[T, ...]` (a list of distinct values), `dict[str, T]` or `T | None`; `Annotated[T,
+Interval("(0, 1]")]` bounds a number, and `Name` is a text that becomes a part of a path. A relation
+between fields is checked by the dataclass's own `__post_init__`, which raises `ValueError`. Where
+it has a property `memory`, the bytes that its work holds at once, or `disk`, those that it writes,
+more than is free is refused. Files are read by DVC's parser and checked by pydantic, whose messages
+are put in our words.
 """
 
 import itertools
@@ -86,8 +88,8 @@ class Interval:
 Fraction = Annotated[float, Interval("[0, 1]")]
 Positive = Annotated[float, Interval("(0, 1e9]")]
 Count = Annotated[int, Interval("[1, 1e9]")]
-# Of one training, which is serial: a step takes 0.1 to 10 ms, and a million of them two minutes to three hours. More is
-# a slip; and what is kept of a step (a loss, a row) stays small beside it.
+# Of one training, which is serial: a step takes 0.1 to 10 ms, and a million of them two minutes to
+# three hours. More is a slip; and what is kept of a step (a loss, a row) stays small beside it.
 Steps = Annotated[int, Interval("[1, 1e6]")]
 Seed = Annotated[int, Interval("[0, 4294967295]")]
 Name = Annotated[str, AfterValidator(file_name)]
@@ -127,7 +129,8 @@ def _text(file: Path) -> str:
 def read_params(
     section: str, schema: type[Schema], file: Path = Path("params.yaml"), *, part: bool = False
 ) -> Schema:
-    """Read the dotted `section` of the params file into `schema`; a `part` leaves out keys that the schema lacks.
+    """Read the dotted `section` of the params file into `schema`; a `part` leaves out keys that the
+    schema lacks.
 
     A stage reads a part of another stage's section, whose other keys are that stage's to check.
     Raises `InputError` for an unknown or missing key, a wrong type, or a value out of range; the
@@ -162,13 +165,15 @@ def read_cases(
     columns: Collection[str] | None = None,
     shared: Mapping[str, Any] | None = None,
 ) -> tuple[Schema, ...]:
-    """Read a table of cases, tab-separated, with a line of column names and one line per case, into a schema per line.
+    """Read a table of cases, tab-separated, with a line of column names and one line per case, into
+    a schema per line.
 
-    A cell is written as a value of params.yaml; an empty one leaves its key out; a line that begins with # is a
-    comment. What a line leaves out is taken from the `shared` values, those of a section of params.yaml, where the
-    schema knows them: `-S` varies them. Where several stages read the table, each its part, `columns` are all that it
-    may have, and those that the schema lacks are left out. Raises `InputError` for what does not fit, also for another
-    column, and where two cases have the same `name`; the message names the file, line and column, what was wanted and
+    A cell is written as a value of params.yaml; an empty one leaves its key out; a line that begins
+    with # is a comment. What a line leaves out is taken from the `shared` values, those of a
+    section of params.yaml, where the schema knows them: `-S` varies them. Where several stages read
+    the table, each its part, `columns` are all that it may have, and those that the schema lacks
+    are left out. Raises `InputError` for what does not fit, also for another column, and where two
+    cases have the same `name`; the message names the file, line and column, what was wanted and
     what was got.
     """
     try:
@@ -213,7 +218,9 @@ def read_cases(
 
 
 def parse(value: Any, wanted: type[Schema], where: str, separator: str = ".") -> Schema:
-    """Check a value, as YAML gives it, against the type `wanted`; `where` begins every error message."""
+    """Check a value, as YAML gives it, against the type `wanted`; `where` begins every error
+    message.
+    """
     for place, wrong in _not_plain(value):
         raise InputError(f"{where}{_path(place, separator)}: {wrong}")
     try:
@@ -267,7 +274,9 @@ def _yaml(text: str) -> Any:
 
 
 def _check_depth(text: str) -> None:
-    """Raise `ValueError` where values lie too deep in one another for the parser, which is in C and would crash."""
+    """Raise `ValueError` where values lie too deep in one another for the parser, which is in C and
+    would crash.
+    """
     depth = 0
     for event in YAML(typ="safe").parse(text):
         depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
@@ -294,7 +303,9 @@ def _cell(text: str, where: str) -> Any:
 def _not_plain(
     value: Any, place: tuple[str | int, ...] = ()
 ) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """What of a value no schema can hold: keys that are no texts, dates and the like, a value twice in a list."""
+    """What of a value no schema can hold: keys that are no texts, dates and the like, a value twice
+    in a list.
+    """
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):

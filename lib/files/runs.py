@@ -2,11 +2,13 @@
 
 A run is a folder with
 
-- `steps.parquet`: a row for each saved step (and seed), with `snapshot` (the number of the file), `step` or `time`,
+- `steps.parquet`: a row for each saved step (and seed), with `snapshot` (the number of the file),
+  `step` or `time`,
   and what was measured there (loss, accuracy, ...);
-- `snapshot-0000.safetensors`, ...: the weights at each saved step, snapshot 0 being the initial state. Matrices are
-  stored per head in the papers' row convention (`x W_Q`), with the axes `seed, layer, head, row, col` as far as they
-  exist. One metadata key, `run`, holds the `Layout` as sorted JSON;
+- `snapshot-0000.safetensors`, ...: the weights at each saved step, snapshot 0 being the initial
+  state. Matrices are
+  stored per head in the papers' row convention (`x W_Q`), with the axes `seed, layer, head, row,
+  col` as far as they exist. One metadata key, `run`, holds the `Layout` as sorted JSON;
 - `SHA256SUMS`: the digest of every other file, as `sha256sum --check` reads it.
 """
 
@@ -34,9 +36,10 @@ FILES = ("snapshot-*.safetensors", "steps.parquet", "SHA256SUMS")  # all that a 
 class Layout:
     """What the tensors of a run are.
 
-    `matrices` maps each matrix to its axes; `products` maps a product such as `W_KQ` to its factors (`W_K`, `W_Q`),
-    meaning W_K W_Qᵀ; `gauge` names the matrices of which a part is free, e.g. `{"W": "column shift"}`; `cell` holds
-    what tells this run from its neighbours (init scale, optimiser, ...); `seeds` are those of the seed axis.
+    `matrices` maps each matrix to its axes; `products` maps a product such as `W_KQ` to its factors
+    (`W_K`, `W_Q`), meaning W_K W_Qᵀ; `gauge` names the matrices of which a part is free, e.g.
+    `{"W": "column shift"}`; `cell` holds what tells this run from its neighbours (init scale,
+    optimiser, ...); `seeds` are those of the seed axis.
     """
 
     family: str
@@ -74,7 +77,9 @@ class RunWriter:
         self._digests: dict[str, str] = {}
 
     def add(self, weights: Weights, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write one snapshot, and the rows (one per seed, or one) that `steps.parquet` gets for it."""
+        """Write one snapshot, and the rows (one per seed, or one) that `steps.parquet` gets for
+        it.
+        """
         from safetensors.torch import save
 
         self._layout.check({name: tensor.shape for name, tensor in weights.items()}, self.folder)
@@ -100,16 +105,20 @@ class RunWriter:
 
 
 def clear_runs(folder: Path) -> None:
-    """Remove the runs of a folder of runs; raises `InputError`, and removes nothing, where it holds anything else."""
+    """Remove the runs of a folder of runs; raises `InputError`, and removes nothing, where it holds
+    anything else.
+    """
     clear(folder, *(f"*/{name}" for name in FILES))
 
 
 @contextmanager
 def write_run(runs: Path, name: str, layout: Layout) -> Iterator[RunWriter]:
-    """Write a run into the folder of that name in a folder of runs; it is complete when the block ends well.
+    """Write a run into the folder of that name in a folder of runs; it is complete when the block
+    ends well.
 
-    A run of that name is replaced. Raises `InputError` where the name is none that stays in the folder (`..`, an
-    absolute path), and where its place, or the folder of runs, is a link or holds anything but runs.
+    A run of that name is replaced. Raises `InputError` where the name is none that stays in the
+    folder (`..`, an absolute path), and where its place, or the folder of runs, is a link or holds
+    anything but runs.
     """
     folder = runs / file_name(name)
     if runs.is_symlink():
@@ -135,7 +144,9 @@ class Run:
         return sorted(int(number) for number in self.steps["snapshot"].unique())
 
     def weights(self, snapshot: int) -> dict[str, Any]:
-        """The tensors of a snapshot; -1 is the last. Raises `InputError` where the file is altered."""
+        """The tensors of a snapshot; -1 is the last. Raises `InputError` where the file is
+        altered.
+        """
         from safetensors import SafetensorError
         from safetensors.torch import load
 
@@ -150,7 +161,9 @@ class Run:
 
 
 def open_run(folder: Path, family: str | None = None) -> Run:
-    """Open a run folder; raises `InputError` where it is missing, incomplete, altered, foreign or of another family."""
+    """Open a run folder; raises `InputError` where it is missing, incomplete, altered, foreign or
+    of another family.
+    """
     digests = read_sums(folder, "a run")
     for name in sorted(
         {path.name for path in folder.iterdir() if path.is_file()} - {"SHA256SUMS", *digests}
@@ -176,7 +189,9 @@ def open_run(folder: Path, family: str | None = None) -> Run:
 
 
 def open_runs(folder: Path, family: str | None = None) -> list[Run]:
-    """Open every run in a folder of runs, by name; raises `InputError` where none is, or one of another family."""
+    """Open every run in a folder of runs, by name; raises `InputError` where none is, or one of
+    another family.
+    """
     return [open_run(folder / name, family) for name in _runs_in(folder)]
 
 

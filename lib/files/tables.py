@@ -51,7 +51,8 @@ def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
 
 
 def _check_footer(file: pq.ParquetFile, path: Path) -> None:
-    """Look at what no checksum covers. Raises `InputError` for types that `write_table` does not write, and for names.
+    """Look at what no checksum covers. Raises `InputError` for types that `write_table` does not
+    write, and for names.
 
     The name of a column stands in the footer once, and once more for each group of rows.
     """
@@ -80,7 +81,9 @@ def _check_footer(file: pq.ParquetFile, path: Path) -> None:
 
 
 def _may_exceed(file: pq.ParquetFile, room: int) -> bool:
-    """Whether a table may unpack to more bytes: values that repeat take next to nothing in a file."""
+    """Whether a table may unpack to more bytes: values that repeat take next to nothing in a
+    file.
+    """
     nested = any(pa.types.is_list(field.type) for field in file.schema_arrow)
     texts = any(pa.types.is_string(field.type) for field in file.schema_arrow)
     groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
@@ -107,14 +110,17 @@ def _read_by_and_by(
 
 
 def pick(table: pd.DataFrame, *, by: str = "seed", **where: Any) -> pd.DataFrame:
-    """The cases of a table whose columns have these values, indexed and sorted by the column that names them."""
+    """The cases of a table whose columns have these values, indexed and sorted by the column that
+    names them.
+    """
     for column, value in where.items():
         table = table[table[column] == value]
     return table.set_index(by).sort_index()
 
 
 def compact(frame: pd.DataFrame, *, single_precision: bool = True) -> pd.DataFrame:
-    """A frame made small for git: texts as categories and, where wanted, numbers and lists of them in 32 bits.
+    """A frame made small for git: texts as categories and, where wanted, numbers and lists of them
+    in 32 bits.
 
     Whole numbers stay whole.
     """
@@ -163,13 +169,16 @@ def write_measures(
     setup: Mapping[str, float | str] | None = None,
     headlines: Sequence[str] = (),
 ) -> None:
-    """Write what claims judge, `measures.json`, all in short, `summary.json`, and DVC's metrics, `headlines.json`.
+    """Write what claims judge, `measures.json`, all in short, `summary.json`, and DVC's metrics,
+    `headlines.json`.
 
-    A measure has a value per case, by the name of the case (a seed, a task), or such values by init scale, under names
-    such as `1e-8`, the smallest last. The summary has the mean and standard deviation of each; of one by init scale,
-    those at the smallest scale, so that no name of a metric holds the value of a param. The setup is what statements of
-    claims name: sizes and the like, as they were when the measures were taken. The headlines are the means of a few
-    measures, those that were taken, in three digits: so `dvc metrics show` fits a screen, and rounding moves nothing.
+    A measure has a value per case, by the name of the case (a seed, a task), or such values by init
+    scale, under names such as `1e-8`, the smallest last. The summary has the mean and standard
+    deviation of each; of one by init scale, those at the smallest scale, so that no name of a
+    metric holds the value of a param. The setup is what statements of claims name: sizes and the
+    like, as they were when the measures were taken. The headlines are the means of a few measures,
+    those that were taken, in three digits: so `dvc metrics show` fits a screen, and rounding moves
+    nothing.
     """
 
     def described(cases: pd.Series) -> dict[str, Any]:
@@ -197,7 +206,9 @@ def write_measures(
 
 
 class Named(dict[str, Any]):
-    """What a file holds by name: one that it does not hold is an `InputError`, which says where it was wanted."""
+    """What a file holds by name: one that it does not hold is an `InputError`, which says where it
+    was wanted.
+    """
 
     def __init__(self, found: Mapping[str, Any], where: str):
         super().__init__(
@@ -215,7 +226,8 @@ class Named(dict[str, Any]):
 
 
 def read_measures(path: Path) -> Named:
-    """The setup and the measures of a file of `write_measures`; raises `InputError` where it is another.
+    """The setup and the measures of a file of `write_measures`; raises `InputError` where it is
+    another.
 
     So does a measure, or a number of the setup, that is looked up and not there.
     """

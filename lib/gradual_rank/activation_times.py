@@ -1,7 +1,9 @@
-r"""When coordinates join: by Algorithm 1, by its finite-scale form, and in the flow, and how far apart.
+r"""When coordinates join: by Algorithm 1, by its finite-scale form, and in the flow, and how far
+apart.
 
-Tables of stages and events are those that the dynamics give, one row per stage or event. Times of stages, and all that
-stand in the tables made here, are over log(1 / init_scale); what never happened is infinite.
+Tables of stages and events are those that the dynamics give, one row per stage or event. Times of
+stages, and all that stand in the tables made here, are over log(1 / init_scale); what never
+happened is infinite.
 """
 
 import math
@@ -20,7 +22,9 @@ CELL = ["seed", "log10_init_scale"]
 
 
 def relative_errors(measured: Vector, predicted: Vector, unit: Vector) -> Vector:
-    """|measured − predicted| / unit; 1 where what was predicted was not measured at all (infinite)."""
+    """|measured − predicted| / unit; 1 where what was predicted was not measured at all
+    (infinite).
+    """
     with np.errstate(invalid="ignore"):
         error = np.abs(measured - predicted) / unit
     return np.where(np.isfinite(measured), error, 1.0)
@@ -39,10 +43,12 @@ def order_agreement(measured: Vector, predicted: Vector) -> float:
 
 
 def activations(stages: Table, events: Table, predicted: Table, significant: float) -> Table:
-    """When each coordinate joins, one row per seed, scale and coordinate whose product is then significant.
+    """When each coordinate joins, one row per seed, scale and coordinate whose product is then
+    significant.
 
-    `predicted` is the time of its stage, `measured` that in the flow, `finite` that by the finite-scale form, NaN at
-    the scales that were not forecast. What joins with the other sign has not joined.
+    `predicted` is the time of its stage, `measured` that in the flow, `finite` that by the
+    finite-scale form, NaN at the scales that were not forecast. What joins with the other sign has
+    not joined.
     """
     later = stages[stages["stage"] > 0]
     product = np.array([abs(p[i]) for p, i in zip(later["p"], later["coordinate"], strict=True)])
@@ -65,7 +71,8 @@ def activations(stages: Table, events: Table, predicted: Table, significant: flo
 
 
 def with_control(activated: Table, control: Table) -> Table:
-    """Beside each activation, when the control makes it, with the same sign and at its own scale: `flipped`.
+    """Beside each activation, when the control makes it, with the same sign and at its own scale:
+    `flipped`.
 
     `flipped_scale` is the scale of the control, NaN where it makes no activation at all.
     """
@@ -88,7 +95,9 @@ def control_shares(activated: Table) -> pd.Series:
 
 
 def time_errors(activated: Table) -> Table:
-    """How far Algorithm 1 and its finite-scale form are from the flow, one row per seed and scale."""
+    """How far Algorithm 1 and its finite-scale form are from the flow, one row per seed and
+    scale.
+    """
     rows = []
     for cell, part in activated.groupby(CELL):
         seed, scale = cast("tuple[int, float]", cell)
@@ -126,11 +135,12 @@ def time_errors(activated: Table) -> Table:
 
 
 def rise_durations(events: Table, grown: Table, stages: Table) -> Table:
-    """How long the first stage's coordinate takes from the threshold to where a rise is over, in the flow's own time.
+    """How long the first stage's coordinate takes from the threshold to where a rise is over, in
+    the flow's own time.
 
-    One row per seed and scale: `duration`, and `ratio`, that over the seed's duration at its smallest scale. Stages are
-    as long from every scale; only the waits between them grow as log(1 / init_scale). Seeds in which it does not grow
-    are left out.
+    One row per seed and scale: `duration`, and `ratio`, that over the seed's duration at its
+    smallest scale. Stages are as long from every scale; only the waits between them grow as log(1 /
+    init_scale). Seeds in which it does not grow are left out.
     """
     first = stages.loc[stages["stage"] == 1, ["seed", "coordinate", "sign"]]
     key = [*CELL, "coordinate", "sign"]
@@ -145,14 +155,18 @@ def rise_durations(events: Table, grown: Table, stages: Table) -> Table:
 
 
 def constants(errors: Table, log10_init_scale: float) -> tuple[pd.Series, pd.Series]:
-    """C of error = C / log(1 / init_scale) at this scale and below, by seed: of the median error, and of the worst."""
+    """C of error = C / log(1 / init_scale) at this scale and below, by seed: of the median error,
+    and of the worst.
+    """
     tiny = errors[errors["log10_init_scale"] <= log10_init_scale]
     median = (tiny["time_error_median"] * tiny["log_scale"]).groupby(tiny["seed"]).median()
     return median, (tiny["time_error_max"] * tiny["log_scale"]).groupby(tiny["seed"]).max()
 
 
 def halvings(errors: Table, log10_init_scale: float) -> pd.Series:
-    """The error at a scale squared over that at the scale, from this scale on; errors are medians over seeds."""
+    """The error at a scale squared over that at the scale, from this scale on; errors are medians
+    over seeds.
+    """
     medians = errors.groupby("log10_init_scale")["time_error_median"].median()
     scales = [s for s in medians.index if s <= log10_init_scale and 2 * s in medians.index]
     return pd.Series({f"1e{s:g}": medians[2 * s] / medians[s] for s in scales}, dtype=float)

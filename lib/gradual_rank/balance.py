@@ -1,7 +1,9 @@
-r"""How well the difference of the two factors of a product is kept, which flows of some optimisers conserve.
+r"""How well the difference of the two factors of a product is kept, which flows of some optimisers
+conserve.
 
 Of $P Q^\top$ gradient flow keeps $P^\top P - Q^\top Q$, and Muon flow of aligned weights
-$\sqrt{P^\top P} - \sqrt{Q^\top Q}$. Of diagonal weights p = u ⊙ v gradient flow keeps u² - v², and sign flow |u| - |v|.
+$\sqrt{P^\top P} - \sqrt{Q^\top Q}$. Of diagonal weights p = u ⊙ v gradient flow keeps u² - v², and
+sign flow |u| - |v|.
 """
 
 from collections.abc import Sequence
@@ -28,7 +30,9 @@ def root(W: Float[Tensor, "*batch row col"]) -> Float[Tensor, "*batch col col"]:
 def changes(
     before: Factors, after: Factors, products: Sequence[str]
 ) -> dict[str, Float[Tensor, "*batch"]]:
-    """The change of the difference of P and Q over that of their sum, in Frobenius norms: of squares and of roots."""
+    """The change of the difference of P and Q over that of their sum, in Frobenius norms: of
+    squares and of roots.
+    """
     found = {}
     for kind, of in (("square", square), ("root", root)):
         P, Q = of(after) - of(before)
@@ -42,7 +46,9 @@ def changes(
 def diagonal_shares(
     before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]
 ) -> dict[str, Float[np.ndarray, "*batch"]]:
-    """What ||u| - |v|| and |u² - v²| are, in multiples of what they were: medians over the pairs."""
+    """What ||u| - |v|| and |u² - v²| are, in multiples of what they were: medians over the
+    pairs.
+    """
     (l_0, s_0), (l_1, s_1) = (
         ((u.abs() - v.abs()).abs(), u.abs() + v.abs()) for u, v in (before, after)
     )  # u² - v² = (|u| - |v|) (|u| + |v|), without rounding of small numbers

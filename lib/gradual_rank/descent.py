@@ -1,11 +1,12 @@
-r"""Full-batch gradient descent on networks with diagonal weights, in three arithmetics of the same flow.
+r"""Full-batch gradient descent on networks with diagonal weights, in three arithmetics of the same
+flow.
 
-`plain` takes steps in (u, v), as any training loop does: $u \leftarrow u + \eta v g$,
-$v \leftarrow v + \eta u g$. Then $w_\pm = u \pm v$ are multiplied by $1 \pm \eta g$, and `factors` does just that, on
-$w_\pm$ themselves. Both are the same in exact arithmetic. In floating point a coordinate that has drifted by
-$|y| > \frac12 \log(1/\epsilon)$ has |u| = |v| to the bit, which `plain` can never leave again, where `factors` can.
-`exponential` multiplies by $e^{\pm \eta g}$: Euler's method in y, free of the bias $-\eta g / 2$ of the rate.
-p = u ⊙ v = (w₊² - w₋²)/4.
+`plain` takes steps in (u, v), as any training loop does: $u \leftarrow u + \eta v g$, $v \leftarrow
+v + \eta u g$. Then $w_\pm = u \pm v$ are multiplied by $1 \pm \eta g$, and `factors` does just
+that, on $w_\pm$ themselves. Both are the same in exact arithmetic. In floating point a coordinate
+that has drifted by $|y| > \frac12 \log(1/\epsilon)$ has |u| = |v| to the bit, which `plain` can
+never leave again, where `factors` can. `exponential` multiplies by $e^{\pm \eta g}$: Euler's method
+in y, free of the bias $-\eta g / 2$ of the rate. p = u ⊙ v = (w₊² - w₋²)/4.
 """
 
 import math
@@ -25,8 +26,8 @@ Weights = Float[Tensor, "*batch p"]
 class State:
     r"""Where a descent stands: (u, v) in the plain form, (w₊, w₋) in the others, and the products.
 
-    `charge` is $y_0 + \eta \sum g$ with $y_0 = \frac12 \log|w_+ / w_-|$ of the start: where y would be if the
-    arithmetic were exact and the learning rate small.
+    `charge` is $y_0 + \eta \sum g$ with $y_0 = \frac12 \log|w_+ / w_-|$ of the start: where y would
+    be if the arithmetic were exact and the learning rate small.
     """
 
     step: int
@@ -43,7 +44,9 @@ def descend(
     learning_rate: float | Float[Tensor, "*batch 1"],
     form: Form,
 ) -> Iterator[State]:
-    """Yield the start and then the state after every step, without end; batch axes are descents side by side."""
+    """Yield the start and then the state after every step, without end; batch axes are descents
+    side by side.
+    """
     charge = ((u + v).abs().log() - (u - v).abs().log()) / 2
     first, second = (u.clone(), v.clone()) if form == "plain" else (u + v, u - v)
     step = 0
@@ -64,8 +67,9 @@ def descend(
 def with_crossings(
     states: Iterable[State], threshold: float
 ) -> Iterator[tuple[State, Bool[Tensor, "*batch p"], Bool[Tensor, "*batch p"]]]:
-    """Yield each state with which |p| are above, and for which that has changed: one rises to the threshold, or falls
-    below half of it, so that what lingers there is counted once. None is above before the start.
+    """Yield each state with which |p| are above, and for which that has changed: one rises to the
+    threshold, or falls below half of it, so that what lingers there is counted once. None is above
+    before the start.
     """
     above: Tensor | None = None
     for state in states:
@@ -75,7 +79,9 @@ def with_crossings(
 
 
 def drift(state: State, form: Form, u: Weights, v: Weights) -> Float[Tensor, "*batch"]:
-    """The largest change of log|u² − v²| since the start (Lemma 4.1: none in the flow); infinite where |u| = |v|."""
+    """The largest change of log|u² − v²| since the start (Lemma 4.1: none in the flow); infinite
+    where |u| = |v|.
+    """
     first, second = state.first, state.second
     plus, minus = (first + second, first - second) if form == "plain" else (first, second)
     log_c = (u + v).abs().log() + (u - v).abs().log()
@@ -83,12 +89,13 @@ def drift(state: State, form: Form, u: Weights, v: Weights) -> Float[Tensor, "*b
 
 
 def lost(state: State) -> Bool[Tensor, "*batch p"]:
-    r"""Coordinates of a plain descent that rounding holds where they are: |u| = |v| to the bit, y not far out there.
+    r"""Coordinates of a plain descent that rounding holds where they are: |u| = |v| to the bit, y
+    not far out there.
 
-    With machine epsilon ε (2⁻⁵² in float64), (u, v) can tell $|y| < \frac12 \log(2 / \epsilon)$ apart, and less after
-    the rounding of many steps: 2 are taken off. A coordinate that has been further out, and whose exact y has come
-    back inside (or is on the other side by now), should have moved again and cannot: from here on the descent may
-    take a wrong path.
+    With machine epsilon ε (2⁻⁵² in float64), (u, v) can tell $|y| < \frac12 \log(2 / \epsilon)$
+    apart, and less after the rounding of many steps: 2 are taken off. A coordinate that has been
+    further out, and whose exact y has come back inside (or is on the other side by now), should
+    have moved again and cannot: from here on the descent may take a wrong path.
     """
     reach = math.log(2 / torch.finfo(state.first.dtype).eps) / 2 - 2
     side = state.first.sign() * state.second.sign()

@@ -1,12 +1,14 @@
-r"""Networks with diagonal weights (Definition 3.1 of Boix-Adserà et al. 2023), as losses of the products p = u ⊙ v.
+r"""Networks with diagonal weights (Definition 3.1 of Boix-Adserà et al. 2023), as losses of the
+products p = u ⊙ v.
 
 Tokens are rows. The attention head is equation (1) of the paper: no 1/√d, no residual, no bias,
 
     attention(X; W_K, W_Q, W_V, W_O) = softmax(X W_K W_Qᵀ Xᵀ) X W_V W_Oᵀ,
 
-and its diagonal form has W_K = diag(w_K) and so on. It depends on the weights through the products a = w_K ⊙ w_Q and
-b = w_V ⊙ w_O alone; here p = (a, b), u = (w_K, w_V), v = (w_Q, w_O). Every loss offers its value, the negative
-gradient g(p) = -∂L/∂p, and a principal part of its Hessian; by automatic differentiation unless it has a closed form.
+and its diagonal form has W_K = diag(w_K) and so on. It depends on the weights through the products
+a = w_K ⊙ w_Q and b = w_V ⊙ w_O alone; here p = (a, b), u = (w_K, w_V), v = (w_Q, w_O). Every loss
+offers its value, the negative gradient g(p) = -∂L/∂p, and a principal part of its Hessian; by
+automatic differentiation unless it has a closed form.
 """
 
 import math
@@ -41,7 +43,9 @@ class DiagonalLoss(ABC):
         """L(p)."""
 
     def gradient(self, p: Products) -> Products:
-        r"""$g(p) = -\partial L / \partial p$, so that gradient flow is $\dot u = v \odot g$, $\dot v = u \odot g$."""
+        r"""$g(p) = -\partial L / \partial p$, so that gradient flow is $\dot u = v \odot g$, $\dot
+        v = u \odot g$.
+        """
         with torch.enable_grad():
             p = p.detach().requires_grad_()
             return -torch.autograd.grad(self.value(p).sum(), p)[0]
@@ -85,7 +89,9 @@ class _Restricted(DiagonalLoss):
 
 
 class Quadratic(DiagonalLoss):
-    r"""$L(p) = \frac12 (p - p_*)^\top H (p - p_*)$: a linear network, whose stages can be worked out by hand."""
+    r"""$L(p) = \frac12 (p - p_*)^\top H (p - p_*)$: a linear network, whose stages can be worked
+    out by hand.
+    """
 
     def __init__(self, H: Float[Tensor, "p p"], minimum: Float[Tensor, " p"]):
         self.H, self.minimum, self.size = H.double(), minimum.double(), len(minimum)
@@ -105,10 +111,11 @@ class Quadratic(DiagonalLoss):
 
 
 class _HeadPart(DiagonalLoss):
-    r"""A head with some of its products, the others zero: `keys` of a, through whose columns of X tokens attend, and
-    `values` of b, the only columns of its output.
+    r"""A head with some of its products, the others zero: `keys` of a, through whose columns of X
+    tokens attend, and `values` of b, the only columns of its output.
 
-    Where few products are at work its derivatives cost few columns. Batch axes of X, Y and p go together.
+    Where few products are at work its derivatives cost few columns. Batch axes of X, Y and p go
+    together.
     """
 
     def __init__(
@@ -146,9 +153,10 @@ class _HeadPart(DiagonalLoss):
     def hessian(self, p: Float[Tensor, " p"], support: Int[Tensor, " k"]) -> Float[Tensor, "p k"]:
         r"""Columns of the Hessian in closed form.
 
-        For query token i, attention weights $A_{ij}$ and mean token $z_i = \sum_j A_{ij} x_j$, write
-        $V_{ijl} = x_{il} (x_{jl} - z_{il})$, so that $\partial z_i / \partial a_l = \sum_j A_{ij} V_{ijl} x_j$. With
-        $R = f - Y$, $s = \partial^2 L / \partial f^2$, and s D the gradient in the logits,
+        For query token i, attention weights $A_{ij}$ and mean token $z_i = \sum_j A_{ij} x_j$,
+        write $V_{ijl} = x_{il} (x_{jl} - z_{il})$, so that $\partial z_i / \partial a_l = \sum_j
+        A_{ij} V_{ijl} x_j$. With $R = f - Y$, $s = \partial^2 L / \partial f^2$, and s D the
+        gradient in the logits,
 
         $H_{aa} = s \sum_{ij} V_{ijl}
         (\sum_{j'} A_{ij} A_{ij'} x_j^\top \mathrm{diag}(b^2)\, x_{j'} V_{ij'k} + D_{ij} V_{ijk})$,
@@ -183,7 +191,9 @@ class _HeadPart(DiagonalLoss):
         return found.mul_(self._scale)
 
     def _parts(self, block: "_Block", p: Products) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        r"""A, Z = A X, b beside tokens, R = f - Y, and D: L changes by s R with the output, by s D with the logits."""
+        r"""A, Z = A X, b beside tokens, R = f - Y, and D: L changes by s R with the output, by s D
+        with the logits.
+        """
         a, b = self._halves(p)
         A = _softmax(_product(block.keys * a, block.K_T))
         Z = _product(A, block.V)
@@ -201,10 +211,12 @@ class _HeadPart(DiagonalLoss):
 
 
 class DiagonalHead(_HeadPart):
-    r"""One diagonal attention head under the mean squared error over all samples, tokens and entries.
+    r"""One diagonal attention head under the mean squared error over all samples, tokens and
+    entries.
 
-    With `base` the trained products are added to frozen ones, $h(x; p_0 + u \odot v)$, as an adapter's are. Batch axes
-    of X, Y and p go together: an ensemble of heads, each with its own data.
+    With `base` the trained products are added to frozen ones, $h(x; p_0 + u \odot v)$, as an
+    adapter's are. Batch axes of X, Y and p go together: an ensemble of heads, each with its own
+    data.
     """
 
     def __init__(
@@ -218,12 +230,16 @@ class DiagonalHead(_HeadPart):
         super().__init__(self.X, self.Y, every, every, base)
 
     def on_share(self, share: float) -> "DiagonalHead":
-        """The loss on the first of the samples, one at least: a cheaper one of nearly the same curvature."""
+        """The loss on the first of the samples, one at least: a cheaper one of nearly the same
+        curvature.
+        """
         n = max(1, round(share * self.X.shape[-3]))
         return DiagonalHead(self.X[..., :n, :, :], self.Y[..., :n, :, :], self.base)
 
     def restricted(self, support: Int[Tensor, " k"]) -> DiagonalLoss:
-        """The loss of the products in the support (rising), the others zero, at the cost of their columns."""
+        """The loss of the products in the support (rising), the others zero, at the cost of their
+        columns.
+        """
         if self.base is not None:
             return super().restricted(support)
         d = self.X.shape[-1]
@@ -231,9 +247,11 @@ class DiagonalHead(_HeadPart):
 
 
 class _Block(NamedTuple):
-    """Some of the samples, few enough to stay in the processor's cache, in the columns that are at work.
+    """Some of the samples, few enough to stay in the processor's cache, in the columns that are at
+    work.
 
-    K and V are the same numbers as `keys` and `values`, and beside them transposed, for products by numpy.
+    K and V are the same numbers as `keys` and `values`, and beside them transposed, for products by
+    numpy.
     """
 
     keys: Tensor
@@ -254,10 +272,11 @@ class _Block(NamedTuple):
 
 
 def _softmax(S: Tensor) -> Tensor:
-    """Softmax of short rows, which are overwritten; torch's own takes six times as long on them in float64.
+    """Softmax of short rows, which are overwritten; torch's own takes six times as long on them in
+    float64.
 
-    Where every exponential is far from overflow and underflow, nothing is taken off the rows first: that is faster
-    and rounds once less.
+    Where every exponential is far from overflow and underflow, nothing is taken off the rows first:
+    that is faster and rounds once less.
     """
     if not (S.amax().item() < SAFE and S.amin().item() > -SAFE):
         S.sub_(S.amax(-1, keepdim=True))
@@ -266,7 +285,9 @@ def _softmax(S: Tensor) -> Tensor:
 
 
 def _product(A: Tensor, B: np.ndarray) -> Tensor:
-    """A B of many small matrices, by numpy, whose BLAS takes a third of the time of torch's bmm on them."""
+    """A B of many small matrices, by numpy, whose BLAS takes a third of the time of torch's bmm on
+    them.
+    """
     return torch.from_numpy(np.matmul(A.numpy(), B))
 
 
@@ -288,10 +309,11 @@ def _head(K: Tensor, V: Tensor, a: Tensor, b: Tensor) -> Tensor:
 class DiagonalTransformer(DiagonalLoss):
     r"""A transformer with diagonal attention weights and frozen feed-forward blocks (Example 3.2).
 
-    Each layer is $X \mapsto X + \sum_h \mathrm{head}_h(X)$, then $X \mapsto X + \mathrm{GELU}(X W_1) W_2$. Every head
-    is diagonal in its own frozen orthogonal frame $Q_h$ (its input is $X Q_h$, its output is turned back): in one
-    common frame two heads of a layer have the same gradient wherever their a vanish, the second activation is tied
-    with the first, and Assumption 4.2 fails. p = (a, b) of every head, layer by layer.
+    Each layer is $X \mapsto X + \sum_h \mathrm{head}_h(X)$, then $X \mapsto X + \mathrm{GELU}(X
+    W_1) W_2$. Every head is diagonal in its own frozen orthogonal frame $Q_h$ (its input is $X
+    Q_h$, its output is turned back): in one common frame two heads of a layer have the same
+    gradient wherever their a vanish, the second activation is tied with the first, and Assumption
+    4.2 fails. p = (a, b) of every head, layer by layer.
     """
 
     def __init__(
@@ -329,12 +351,13 @@ class DiagonalTransformer(DiagonalLoss):
         return torch.stack(rows).reshape(p.shape[:-1])
 
     def gradient(self, p: Products) -> Products:
-        r"""$g(p)$ by backpropagation, written out: automatic differentiation of so small a network takes twice as long.
+        r"""$g(p)$ by backpropagation, written out: automatic differentiation of so small a network
+        takes twice as long.
 
-        With $T = X Q_h$, attention weights A, $Z = A T$ and the loss's gradient G in a head's output, seen in its
-        frame: $\partial L / \partial b = \sum G \odot Z$ over samples and tokens, and with $B = (G b) T^\top$ and
-        $D = A \odot (B - (A \odot B) 1 1^\top)$, the gradient in the logits,
-        $\partial L / \partial a = \sum (D T) \odot T$.
+        With $T = X Q_h$, attention weights A, $Z = A T$ and the loss's gradient G in a head's
+        output, seen in its frame: $\partial L / \partial b = \sum G \odot Z$ over samples and
+        tokens, and with $B = (G b) T^\top$ and $D = A \odot (B - (A \odot B) 1 1^\top)$, the
+        gradient in the logits, $\partial L / \partial a = \sum (D T) \odot T$.
         """
         rows = [self._slope(row) for row in p.detach().reshape(-1, p.shape[-1]).numpy()]
         return torch.from_numpy(np.stack(rows)).reshape(p.shape).neg_()
@@ -390,14 +413,18 @@ def diagonal_network(
     W_1: Float[Tensor, "layer d d_mlp"] | None = None,
     W_2: Float[Tensor, "layer d_mlp d"] | None = None,
 ) -> DiagonalHead | DiagonalTransformer:
-    """The loss of one head, or, where its frames and feed-forward blocks are given, of a transformer of Example 3.2."""
+    """The loss of one head, or, where its frames and feed-forward blocks are given, of a
+    transformer of Example 3.2.
+    """
     if frames is None or W_1 is None or W_2 is None:
         return DiagonalHead(X, torch.zeros_like(X) if Y is None else Y)
     return DiagonalTransformer(X, frames, W_1, W_2, Y)
 
 
 def taught(p: Float[Tensor, " p"], **network: Tensor) -> Float[Tensor, "sample token d"]:
-    """The output of a network of `diagonal_network` with products p: the targets that a teacher gives."""
+    """The output of a network of `diagonal_network` with products p: the targets that a teacher
+    gives.
+    """
     loss = diagonal_network(**network)
     return (
         loss.output(p) if isinstance(loss, DiagonalTransformer) else diagonal_head(network["X"], p)
@@ -405,7 +432,9 @@ def taught(p: Float[Tensor, " p"], **network: Tensor) -> Float[Tensor, "sample t
 
 
 def head_matrices(u: Products, v: Products) -> dict[str, Float[Tensor, "*batch d d"]]:
-    """The diagonal matrices of a head, diag(w_K) and so on, of u = (w_K, w_V) and v = (w_Q, w_O)."""
+    """The diagonal matrices of a head, diag(w_K) and so on, of u = (w_K, w_V) and v = (w_Q,
+    w_O).
+    """
     (w_K, w_V), (w_Q, w_O) = u.chunk(2, -1), v.chunk(2, -1)
     return {
         name: torch.diag_embed(w)
@@ -416,7 +445,9 @@ def head_matrices(u: Products, v: Products) -> dict[str, Float[Tensor, "*batch d
 def same_entry(
     frames: Float[Tensor, "layer head d d"], coordinate: int
 ) -> Int[np.ndarray, " head"]:
-    """Of a transformer's products, that of a coordinate's entry in every head of its layer, its own among them."""
+    """Of a transformer's products, that of a coordinate's entry in every head of its layer, its own
+    among them.
+    """
     n_layers, n_heads, d, _ = frames.shape
     places = np.arange(n_layers * n_heads * 2 * d).reshape(n_layers, n_heads, 2 * d)
     layer, _, entry = (int(k[0]) for k in np.nonzero(places == coordinate))

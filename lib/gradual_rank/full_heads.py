@@ -1,4 +1,5 @@
-r"""The attention head of Boix-Adserà et al. (2023), equation (1), with full d × d matrices, as a loss of its products.
+r"""The attention head of Boix-Adserà et al. (2023), equation (1), with full d × d matrices, as a
+loss of its products.
 
 attention(X; W_K, W_Q, W_V, W_O) = softmax(X W_K W_Qᵀ Xᵀ) X W_V W_Oᵀ: no 1/√d, no residual, no bias.
 """
@@ -13,7 +14,9 @@ BLOCK = 1 << 17  # numbers of the tokens of heads that are computed together: a 
 
 
 class FullHead:
-    """One head under the mean squared error over samples, tokens and entries; seeds are a batch axis; float64."""
+    """One head under the mean squared error over samples, tokens and entries; seeds are a batch
+    axis; float64.
+    """
 
     def __init__(
         self, X: Float[Tensor, "*batch sample token d"], Y: Float[Tensor, "*batch sample token d"]
@@ -49,7 +52,9 @@ class FullHead:
     def loss_and_slopes(
         self, W: dict[str, Tensor]
     ) -> tuple[Float[Tensor, "*batch"], dict[str, Tensor]]:
-        r"""The loss, and minus its gradient in each of W_K, W_Q, W_V and W_O: $G W_Q$ in W_K, $G^\top W_K$ in W_Q."""
+        r"""The loss, and minus its gradient in each of W_K, W_Q, W_V and W_O: $G W_Q$ in W_K,
+        $G^\top W_K$ in W_Q.
+        """
         loss, g_KQ, g_VO = self.loss_and_gradients(W["W_K"] @ W["W_Q"].mT, W["W_V"] @ W["W_O"].mT)
         slopes = {
             "W_K": g_KQ @ W["W_Q"],
@@ -78,7 +83,9 @@ def _heads(
 
 
 def _small_products(A: Tensor, B: Tensor) -> Tensor:
-    """A B of many small matrices, by numpy, whose BLAS takes half of the time of torch's bmm on them."""
+    """A B of many small matrices, by numpy, whose BLAS takes half of the time of torch's bmm on
+    them.
+    """
     with np.errstate(all="ignore"):  # what is not finite goes on as such, as with torch
         return torch.from_numpy(np.matmul(A.numpy(), B.numpy()))
 
@@ -93,13 +100,15 @@ def _project(
 def first_rise(
     G: Square, W_V: Square, W_O: Square, log_scale: float, threshold: float, learning_rate: float
 ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
-    r"""When the first singular value of W_VO reaches the threshold: in the limit, at a finite scale, and for the steps.
+    r"""When the first singular value of W_VO reaches the threshold: in the limit, at a finite
+    scale, and for the steps.
 
-    With $G = -\partial L/\partial W_{VO}$ at 0 and its leading $\sigma, u, v$, the flow near 0 is $\dot W_V = G W_O$,
-    $\dot W_O = G^\top W_V$, so that $u^\top W_V + v^\top W_O$ grows as $e^{\sigma t}$. From $W_V, W_O$ times
-    $\alpha = e^{\mathrm{log\_scale}}$, $t = \log(4 q / (\alpha^2 \|u^\top W_V + v^\top W_O\|^2)) / 2 \sigma$.
-    The limit is $T_1 \log(1/\alpha)$ with $T_1 = 1/\sigma$, and gradient descent grows at
-    $\log(1 + \eta \sigma) / \eta$ for σ. Times in units of the flow.
+    With $G = -\partial L/\partial W_{VO}$ at 0 and its leading $\sigma, u, v$, the flow near 0 is
+    $\dot W_V = G W_O$, $\dot W_O = G^\top W_V$, so that $u^\top W_V + v^\top W_O$ grows as
+    $e^{\sigma t}$. From $W_V, W_O$ times $\alpha = e^{\mathrm{log\_scale}}$, $t = \log(4 q /
+    (\alpha^2 \|u^\top W_V + v^\top W_O\|^2)) / 2 \sigma$. The limit is $T_1 \log(1/\alpha)$ with
+    $T_1 = 1/\sigma$, and gradient descent grows at $\log(1 + \eta \sigma) / \eta$ for σ. Times in
+    units of the flow.
     """
     U, sigma, Vh = torch.linalg.svd(G)
     joint = (U[..., :, :1].mT @ W_V + Vh[..., :1, :] @ W_O)[..., 0, :]

@@ -1,9 +1,11 @@
-r"""Algorithm 1 of Boix-Adserà et al. (2023): the stages of gradient flow as the scale of its start goes to zero.
+r"""Algorithm 1 of Boix-Adserà et al. (2023): the stages of gradient flow as the scale of its start
+goes to zero.
 
-Between stages nothing is seen: each coordinate off the support carries a charge $\beta_i \in [-1, 1]$ ($1 - b_i$ in the
-paper) that moves as $\dot\beta_i = g_i(\theta^k)$ in units of log(1 / init_scale), until the first reaches ±1. That
-coordinate joins the support with the sign of its g, and the flow on the support runs, in no time, to its next
-stationary point. The products p alone are followed: (u, v) is (|p|^½, sign(p) |p|^½) in the paper's gauge.
+Between stages nothing is seen: each coordinate off the support carries a charge $\beta_i \in [-1,
+1]$ ($1 - b_i$ in the paper) that moves as $\dot\beta_i = g_i(\theta^k)$ in units of log(1 /
+init_scale), until the first reaches ±1. That coordinate joins the support with the sign of its g,
+and the flow on the support runs, in no time, to its next stationary point. The products p alone are
+followed: (u, v) is (|p|^½, sign(p) |p|^½) in the paper's gauge.
 """
 
 import itertools
@@ -19,18 +21,21 @@ from jaxtyping import Bool, Float
 from lib.training.stiff_flow import NEAR, Restrictable, StalledError, Vector, gradient, stiff_flow
 
 OVERFLOW = math.log(1e6)  # of |p| in trial steps of the implicit solver
-ROUNDING = 1e-11  # a share of max|g(0)|: a smaller g is one that vanishes, as of the twin of what is at rest
+# a share of max|g(0)|: a smaller g is one that vanishes, as of the twin of what is at rest
+ROUNDING = 1e-11
 GONE = 1e-8  # |p| below which a coordinate that still falls has left the support
 MAX_STEPS = 100_000  # of a stage on its way to rest
 
 
 @dataclass(frozen=True)
 class Stage:
-    r"""The plateau of stage k, from T_k on, in units of log(1 / init_scale); stage 0 is the start, with p = 0.
+    r"""The plateau of stage k, from T_k on, in units of log(1 / init_scale); stage 0 is the start,
+    with p = 0.
 
-    `coordinate` and `sign` are what joined the support at T_k (-1 and 0 at the start), `dropped` what then left it.
-    `next_time` is $T_{k+1}$, infinite where nothing will ever join; `gap` is how much later the second candidate would
-    join (Assumption 4.2: positive). `residual` is $\max_A |g|$ over $\max |g(0)|$. `charge` is β at T_k.
+    `coordinate` and `sign` are what joined the support at T_k (-1 and 0 at the start), `dropped`
+    what then left it. `next_time` is $T_{k+1}$, infinite where nothing will ever join; `gap` is how
+    much later the second candidate would join (Assumption 4.2: positive). `residual` is $\max_A
+    |g|$ over $\max |g(0)|$. `charge` is β at T_k.
     """
 
     k: int
@@ -59,8 +64,9 @@ def greedy(
 ) -> Iterator[Stage]:
     """Yield stage after stage, without end unless nothing joins any more.
 
-    A new coordinate starts from |p| = `kick`, and a stage is at rest when g on its support is `stationary`, a share of
-    the smaller of max|g(0)| and the newcomer's g; then Newton's method refines it. Raises `StalledError`.
+    A new coordinate starts from |p| = `kick`, and a stage is at rest when g on its support is
+    `stationary`, a share of the smaller of max|g(0)| and the newcomer's g; then Newton's method
+    refines it. Raises `StalledError`.
     """
     p, charge, support = np.zeros(size), np.zeros(size), np.zeros(size, bool)
     g = gradient(loss, p)
@@ -100,7 +106,9 @@ def greedy(
 
 
 def _waits(charge: Vector, g: Vector, support: Bool[np.ndarray, " p"]) -> Vector:
-    """How long until each coordinate off the support has the charge sign(g); for ever where g = 0."""
+    """How long until each coordinate off the support has the charge sign(g); for ever where g =
+    0.
+    """
     wait = np.full_like(g, np.inf)
     moves = ~support & (g != 0)
     wait[moves] = np.maximum(0.0, (np.sign(g[moves]) - charge[moves]) / g[moves])
@@ -115,7 +123,9 @@ def _settle(
     atol: float,
     curvature: Restrictable,
 ) -> Vector:
-    """Follow d log|p_i| / dt = 2 sign(p_i) g_i on the support of p to rest; coordinates that fade become zero."""
+    """Follow d log|p_i| / dt = 2 sign(p_i) g_i on the support of p to rest; coordinates that fade
+    become zero.
+    """
     support = np.flatnonzero(p)
     on, every = torch.from_numpy(support), torch.arange(len(support))
     here, bent = loss.restricted(on), curvature.restricted(on)
@@ -158,7 +168,8 @@ def _settle(
 
 
 def _refine(loss: Restrictable, p: Vector, tolerance: float) -> Vector:
-    """Newton's method for g = 0 on the support of p; a step is cut so that no sign changes, and taken if g shrinks.
+    """Newton's method for g = 0 on the support of p; a step is cut so that no sign changes, and
+    taken if g shrinks.
 
     The Hessian is kept for as long as g shrinks tenfold a step.
     """

@@ -1,4 +1,6 @@
-"""What a training shows of gradual rank: the delay, the order and the separation of its directions."""
+"""What a training shows of gradual rank: the delay, the order and the separation of its
+directions.
+"""
 
 import math
 from collections.abc import Callable
@@ -19,7 +21,9 @@ SLOW = 0.1  # of the mean speed: below it the loss is on a plateau
 
 
 def first_time(times: Vector, values: Vector, threshold: float) -> float:
-    """When the values first reach the threshold, on the straight line of their logarithm; infinite where never."""
+    """When the values first reach the threshold, on the straight line of their logarithm; infinite
+    where never.
+    """
     above = np.flatnonzero(values >= threshold)
     if not len(above):
         return math.inf
@@ -35,8 +39,9 @@ def first_time(times: Vector, values: Vector, threshold: float) -> float:
 def at_times(
     when: Vector, times: Vector, courses: Float[np.ndarray, "seed time p"]
 ) -> Float[np.ndarray, "seed when p"]:
-    """Where courses, known at rising times, are at other times: on the straight line between two neighbours; before the
-    first time and after the last as they are there."""
+    """Where courses, known at rising times, are at other times: on the straight line between two
+    neighbours; before the first time and after the last as they are there.
+    """
     return np.stack(
         [np.stack([np.interp(when, times, column) for column in own.T], 1) for own in courses]
     )
@@ -55,19 +60,25 @@ def direction_times(
 
 
 def order(last: Vector, ended: Vector) -> float:
-    """Kendall's tau of size and earliness: 1 where the largest direction ends first; NaN for less than two."""
+    """Kendall's tau of size and earliness: 1 where the largest direction ends first; NaN for less
+    than two.
+    """
     return kendall(last, -ended)
 
 
 def order_of_rises(times: Vector, sizes: Course) -> float:
-    """`order` of what has grown at the end and of the times at which nine tenths of it are first there."""
+    """`order` of what has grown at the end and of the times at which nine tenths of it are first
+    there.
+    """
     return order(sizes[-1], times[np.argmax(sizes >= 0.9 * sizes[-1], axis=0)])
 
 
 def diagonal_orders(
     times: Vector, products: Float[np.ndarray, "seed time p"]
 ) -> dict[str, list[float]]:
-    """`order_of_rises` of the products of diagonal heads, by seed: of both halves, and of W_VO, the second, alone."""
+    """`order_of_rises` of the products of diagonal heads, by seed: of both halves, and of W_VO, the
+    second, alone.
+    """
     sizes, d = np.abs(products), products.shape[-1] // 2
     return {
         "order": [order_of_rises(times, own) for own in sizes],
@@ -85,7 +96,9 @@ def learned_in_order(
     every: int = 1,
     to_the_end: bool = True,
 ) -> dict[str, np.ndarray | list[float]]:
-    """`learned_early`, seen at every so many times, and `diagonal_orders`; NaN where a course ends before the end."""
+    """`learned_early`, seen at every so many times, and `diagonal_orders`; NaN where a course ends
+    before the end.
+    """
     n_seeds = len(products)
     unknown = {"order": [math.nan] * n_seeds, "order_VO": [math.nan] * n_seeds}
     early = learned_early(loss, products[:, ::every], share, learned)
@@ -93,7 +106,9 @@ def learned_in_order(
 
 
 def separate(begun: Vector, ended: Vector) -> float:
-    """The share of directions, but the first, that begin after the one that ended before them has; NaN for one."""
+    """The share of directions, but the first, that begin after the one that ended before them has;
+    NaN for one.
+    """
     if len(ended) < 2:
         return math.nan
     places = np.argsort(ended, kind="stable")
@@ -101,7 +116,8 @@ def separate(begun: Vector, ended: Vector) -> float:
 
 
 def plateau_share(times: Vector, loss: Vector) -> float:
-    """The share of the time from a tenth to nine tenths of the drop in which it falls at under a tenth of its speed.
+    """The share of the time from a tenth to nine tenths of the drop in which it falls at under a
+    tenth of its speed.
 
     NaN for a loss that does not fall.
     """
@@ -118,7 +134,9 @@ def plateau_share(times: Vector, loss: Vector) -> float:
 
 
 def slopes(times: Vector, sigma: Course, n: int, window: tuple[float, float]) -> Vector:
-    """How fast each of the n largest singular values of a factor grows per τ, over a window of times."""
+    """How fast each of the n largest singular values of a factor grows per τ, over a window of
+    times.
+    """
     rows = np.array([[np.interp(t, times, sigma[:, i]) for t in window] for i in range(n)]).reshape(
         n, 2
     )
@@ -135,7 +153,9 @@ def timing(
     significant: float,
     window: tuple[float, float],
 ) -> dict[str, float | int]:
-    """When and in which order the directions of W_KQ and W_VO rise, how fast those of W_V and W_O do, and the loss."""
+    """When and in which order the directions of W_KQ and W_VO rise, how fast those of W_V and W_O
+    do, and the loss.
+    """
     last, begun, ended = direction_times(times, values, significant)
     last_keys, _, ended_keys = direction_times(times, keys, significant)
     growth = np.append(
@@ -156,7 +176,9 @@ def timing(
 
 
 def step_of_share(loss: Vector, share: float) -> int:
-    """The first step at which the loss is at most that share of the first; the last one where it never is."""
+    """The first step at which the loss is at most that share of the first; the last one where it
+    never is.
+    """
     fallen = np.flatnonzero(loss <= share * loss[0])
     return int(fallen[0]) if len(fallen) else -1
 
@@ -167,7 +189,8 @@ def learned_early(
     share: float,
     learned: float,
 ) -> np.ndarray:
-    """How many products of each seed are beyond `learned` where its loss is first at most that share of that of zero.
+    """How many products of each seed are beyond `learned` where its loss is first at most that
+    share of that of zero.
 
     -1 where it never is.
     """
@@ -191,7 +214,9 @@ BY_SCALE = ("order", "order_KQ", "separate", "plateau", "first_rise", "slope_lea
 
 
 def training_measures(runs: Table) -> Measures:
-    """Delay, order and separation by optimiser and teacher, and the ranks on the way and at the end."""
+    """Delay, order and separation by optimiser and teacher, and the ranks on the way and at the
+    end.
+    """
     found: Measures = {}
     runs = runs.assign(
         stable_rank_ratio=runs["stable_rank_half"] / runs["stable_rank_end"],
@@ -216,8 +241,9 @@ def training_measures(runs: Table) -> Measures:
 def delays(runs: Table) -> dict[str, pd.Series]:
     r"""How the time of the first rise follows log(1/α) between the two smallest scales, by seed.
 
-    `delay` is per log(1/α), times $\log(1 + \eta \sigma_1) / \eta$, the growth that gradient descent has at zero: 1 for
-    it. `delay_change` is the change of the time as a share of it. Nothing where there is one scale alone.
+    `delay` is per log(1/α), times $\log(1 + \eta \sigma_1) / \eta$, the growth that gradient
+    descent has at zero: 1 for it. `delay_change` is the change of the time as a share of it.
+    Nothing where there is one scale alone.
     """
     if runs["log10_init_scale"].nunique() < 2:
         return {}
@@ -231,7 +257,9 @@ def delays(runs: Table) -> dict[str, pd.Series]:
 
 
 def shuffled_orders(n_directions: pd.Series) -> pd.Series:
-    """A null of the order, by seed: the mean of Kendall's tau over random times of as many directions, two at least."""
+    """A null of the order, by seed: the mean of Kendall's tau over random times of as many
+    directions, two at least.
+    """
 
     def null(seed: int, n: int) -> float:
         draw = np.random.default_rng(seed)
@@ -244,7 +272,9 @@ def shuffled_orders(n_directions: pd.Series) -> pd.Series:
 
 
 def few_measures(few: Table) -> Measures:
-    """Effective ranks where the minimum is not unique; under noise the best and the last test loss, over that of gd."""
+    """Effective ranks where the minimum is not unique; under noise the best and the last test loss,
+    over that of gd.
+    """
     found: Measures = {}
     for (optimizer, n, noise), own in few.groupby(["optimizer", "n_samples", "noise"], sort=False):
         rows = own.set_index("seed")
@@ -263,7 +293,9 @@ def few_measures(few: Table) -> Measures:
 
 
 def sign_measures(changes: Table, slopes: Table, diagonal: Table, rises: Table) -> Measures:
-    """The ray's forecast against sign descent, Adam's slope with long and short memory, descent's time and order."""
+    """The ray's forecast against sign descent, Adam's slope with long and short memory, descent's
+    time and order.
+    """
     off = changes.assign(
         error=(changes["measured"] - changes["predicted"]).abs(),
         same=(changes["measured_coordinate"] == changes["predicted_coordinate"]).astype(float),
@@ -297,7 +329,9 @@ def sign_measures(changes: Table, slopes: Table, diagonal: Table, rises: Table) 
 
 
 def flow_measures(distances: Table) -> Measures:
-    """How far sign descent is from sign flow at most: of the signed roots, and of u and v before and after a change."""
+    """How far sign descent is from sign flow at most: of the signed roots, and of u and v before
+    and after a change.
+    """
     parts = {
         "sign_flow_roots": distances["method"] == "roots",
         "sign_flow_before": (distances["method"] == "weights") & ~distances["passed"],
@@ -312,7 +346,9 @@ def flow_measures(distances: Table) -> Measures:
 
 
 def flow_distances(paths: Table, events: Table) -> Table:
-    """The largest difference of a product from sign flow's, at every look; whether a product has passed zero there."""
+    """The largest difference of a product from sign flow's, at every look; whether a product has
+    passed zero there.
+    """
     passes = events[events["kind"] == "passes"].groupby("seed")["time"].min()
     base = paths[paths["method"] == "flow"].set_index(["seed", "time"])["p"]
     rows = paths[paths["method"] != "flow"].copy()

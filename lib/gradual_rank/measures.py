@@ -1,4 +1,6 @@
-"""What claims say of heads and full matrices: a value a seed, from the tables of flows, stages and descents."""
+"""What claims say of heads and full matrices: a value a seed, from the tables of flows, stages and
+descents.
+"""
 
 import math
 from typing import cast
@@ -24,7 +26,9 @@ BY_SCALE = {  # measures of every seed at each scale, and their columns of the t
 
 
 def stage_measures(stages: Table) -> dict[str, pd.Series]:
-    """The worst residual, how many coordinates leave and their pulls, and how strict a minimum every plateau is."""
+    """The worst residual, how many coordinates leave and their pulls, and how strict a minimum
+    every plateau is.
+    """
     later = stages[stages["stage"] > 0].groupby("seed")
     return {
         "residual": stages.groupby("seed")["residual"].max(),
@@ -49,7 +53,8 @@ def measures_by_scale(errors: Table) -> dict[str, dict[str, pd.Series]]:
 
 
 def same_supports(stages: Table, plateaus: Table, significant: float) -> Table:
-    """The share of the plateaus at whose middle the flow has Algorithm 1's significant products: `same`.
+    """The share of the plateaus at whose middle the flow has Algorithm 1's significant products:
+    `same`.
 
     One row per seed and scale; plateaus of no duration have no middle.
     """
@@ -64,11 +69,13 @@ def same_supports(stages: Table, plateaus: Table, significant: float) -> Table:
 
 
 def charge_constants(stages: Table, plateaus: Table) -> Table:
-    r"""How far the charges of the flow are from Algorithm 1's at mid-plateau, times log(1 / init_scale): `constant`.
+    r"""How far the charges of the flow are from Algorithm 1's at mid-plateau, times log(1 /
+    init_scale): `constant`.
 
-    In the flow $\beta_i = y_i / \log(1 / \alpha)$, so that $w_{\pm, i} = \alpha^{1 \mp \beta_i}$ up to a constant; the
-    paper's $b_i$ is $1 - \beta_i$ (equations 10 and 17). In Algorithm 1 it moves at $g_i(\theta^k)$ off the support,
-    and stays on it. The median over all coordinates and plateaus, one row per seed and scale.
+    In the flow $\beta_i = y_i / \log(1 / \alpha)$, so that $w_{\pm, i} = \alpha^{1 \mp \beta_i}$ up
+    to a constant; the paper's $b_i$ is $1 - \beta_i$ (equations 10 and 17). In Algorithm 1 it moves
+    at $g_i(\theta^k)$ off the support, and stays on it. The median over all coordinates and
+    plateaus, one row per seed and scale.
     """
     theory = stages[["seed", "stage", "time", "g", "charge", "support"]].rename(
         columns={"time": "begin"}
@@ -92,10 +99,12 @@ def charge_constants(stages: Table, plateaus: Table) -> Table:
 
 
 def departed(stages: Table) -> Table:
-    r"""What leaves the support, one row per coordinate and stage: `pull`, positive where g holds it where it is.
+    r"""What leaves the support, one row per coordinate and stage: `pull`, positive where g holds it
+    where it is.
 
-    $-\beta_i g_i(\theta^k) / \max |g(0)|$ of the coordinates in $\mathrm{supp}\,\theta^{k-1} \setminus
-    \mathrm{supp}\,\theta^k$: not zero by the third part of Assumption 4.2, and positive by Lemma D.4.
+    $-\beta_i g_i(\theta^k) / \max |g(0)|$ of the coordinates in $\mathrm{supp}\,\theta^{k-1}
+    \setminus \mathrm{supp}\,\theta^k$: not zero by the third part of Assumption 4.2, and positive
+    by Lemma D.4.
     """
     rows = []
     for seed, own in stages.groupby("seed"):
@@ -128,7 +137,9 @@ def plateau_distances(stages: Table, plateaus: Table, significant: float) -> Tab
 
 
 def descent_errors(events: Table, ends: Table, flow: Table) -> Table:
-    """Beside how each descent ended, its median time error against the flow; 1 where it never activates."""
+    """Beside how each descent ended, its median time error against the flow; 1 where it never
+    activates.
+    """
     key = ["form", "share_of_limit", "seed"]
     scale = float(ends["log10_init_scale"].iloc[0])
     flow = flow[flow["rises"] & (flow["log10_init_scale"] == scale)]
@@ -143,7 +154,9 @@ def descent_errors(events: Table, ends: Table, flow: Table) -> Table:
 
 
 def return_errors(returns: Table, truth: str) -> pd.Series:
-    """The relative error of the time at which something returned, by method, at its smallest scale."""
+    """The relative error of the time at which something returned, by method, at its smallest
+    scale.
+    """
     first = (
         returns.sort_values("log10_init_scale", kind="stable")
         .groupby("method")["rescaled_time"]
@@ -168,7 +181,9 @@ def descent_measures(descents: Table) -> dict[str, pd.Series]:
 
 
 def example_measures(drop: Table) -> dict[str, pd.Series]:
-    """The example whose third coordinate comes back with the other sign, against Algorithm 1, by method."""
+    """The example whose third coordinate comes back with the other sign, against Algorithm 1, by
+    method.
+    """
     errors = return_errors(drop[(drop["coordinate"] == 2) & (drop["sign"] < 0)], "Algorithm 1")
     plain = ["plain gradient descent, float64", "plain gradient descent, float32"]
     return {
@@ -193,7 +208,8 @@ CELL = ["seed", "log10_init_scale"]
 
 
 def rise_errors(rises: Table, runs: Table, forecast: str) -> pd.Series:
-    """The relative error of a forecast of the first rise, by seed: the worst over the scales of its runs.
+    """The relative error of a forecast of the first rise, by seed: the worst over the scales of its
+    runs.
 
     Infinite where nothing rose.
     """
@@ -204,7 +220,9 @@ def rise_errors(rises: Table, runs: Table, forecast: str) -> pd.Series:
 
 
 def rise_times(spectra: Table, k: int, threshold: float) -> pd.Series:
-    """The time of the first snapshot in which k singular values are above the threshold, by seeds that have one."""
+    """The time of the first snapshot in which k singular values are above the threshold, by seeds
+    that have one.
+    """
     above = spectra["singular_values"].map(lambda sigma: (np.asarray(sigma) > threshold).sum())
     return spectra.loc[above >= k, ["seed", "time"]].groupby("seed")["time"].min()
 
@@ -221,10 +239,12 @@ def first_after(spectra: Table, times: pd.Series, column: str) -> pd.Series:
 
 
 def full_measures(rises: Table, full: Table, threshold: float) -> dict[str, pd.Series]:
-    """When the first direction of the full matrices rises against theory: the worst over the scales, for each seed.
+    """When the first direction of the full matrices rises against theory: the worst over the
+    scales, for each seed.
 
-    At the smallest scale, the stable rank of both products at the first snapshot after that rise and at the end, and
-    when the second direction of W_VO and the first of W_KQ rise, over when the first of W_VO does, by the snapshots.
+    At the smallest scale, the stable rank of both products at the first snapshot after that rise
+    and at the end, and when the second direction of W_VO and the first of W_KQ rise, over when the
+    first of W_VO does, by the snapshots.
     """
     scale, seeds = full["log10_init_scale"].min(), full["seed"].unique()
     smallest = full[full["log10_init_scale"] == scale].sort_values("step")
@@ -248,8 +268,9 @@ def full_measures(rises: Table, full: Table, threshold: float) -> dict[str, pd.S
 def end_distances(paths: Table) -> Table:
     """How far the disturbed products are from the undisturbed at the end of each path: `distance`.
 
-    Where a coordinate rises, the disturbed products are as small as the noise squared, and what it moves later may be
-    larger: there this, of the coordinates that were disturbed, says more than a ratio of distances.
+    Where a coordinate rises, the disturbed products are as small as the noise squared, and what it
+    moves later may be larger: there this, of the coordinates that were disturbed, says more than a
+    ratio of distances.
     """
     ends = paths[paths["after"] == paths["after"].max()]
     apart = [
@@ -261,7 +282,9 @@ def end_distances(paths: Table) -> Table:
 
 
 def by_case(table: Table, column: str, number: str) -> pd.Series:
-    """A column by the case that it was measured in: the seed, and the number of a point or stage."""
+    """A column by the case that it was measured in: the seed, and the number of a point or
+    stage.
+    """
     names = [
         f"seed {seed}, {number} {k}" for seed, k in zip(table["seed"], table[number], strict=True)
     ]
@@ -276,7 +299,9 @@ def share_below(table: Table, column: str, bar: float) -> pd.Series:
 def assumption_measures(
     returns: Table, kicks: Table, ends: Table, returned: float, near: float
 ) -> dict[str, pd.Series]:
-    """Assumptions 4.3 and 4.4 by disturbances: a value for each, or, of the shares, for each seed."""
+    """Assumptions 4.3 and 4.4 by disturbances: a value for each, or, of the shares, for each
+    seed.
+    """
     found = {"kick_error_none": by_case(kicks[kicks["noise"] == "none"], "error", "stage")}
     for noise in ("balanced", "independent"):
         back, begun, ended = (table[table["noise"] == noise] for table in (returns, kicks, ends))
@@ -315,7 +340,8 @@ def rank_of(events: Table, times: Vector) -> Vector:
 
 
 def ranks_of_head(events: Table, predicted: Table, stages: Table, n_budgets: int) -> Table:
-    """The rank at every budget up to the last stage: measured, by the finite-scale form, and in the limit.
+    """The rank at every budget up to the last stage: measured, by the finite-scale form, and in the
+    limit.
 
     One row per seed, scale that was both followed and predicted, and budget.
     """
@@ -343,7 +369,9 @@ def ranks_of_head(events: Table, predicted: Table, stages: Table, n_budgets: int
 
 
 def ranks_of_adapter(events: Table, n_budgets: int) -> Table:
-    """The rank at every budget up to the end of its run, forecast and measured, by the `source` of the events."""
+    """The rank at every budget up to the end of its run, forecast and measured, by the `source` of
+    the events.
+    """
     tables = [pd.DataFrame(columns=[*CELL, "time", "forecast", "measured"], dtype=float)]
     for cell, part in events.groupby(CELL):
         seed, scale = cast("tuple[int, float]", cell)
@@ -366,6 +394,8 @@ def departures(events: Table, seeds: np.ndarray) -> Table:
 
 
 def rank_errors(ranks: Table, column: str) -> Table:
-    """The mean difference of the ranks in a column from the measured ones, one row per seed and scale: `error`."""
+    """The mean difference of the ranks in a column from the measured ones, one row per seed and
+    scale: `error`.
+    """
     gap = (ranks[column] - ranks["measured"]).abs().rename("error")
     return gap.groupby([ranks[name] for name in CELL]).mean().reset_index()

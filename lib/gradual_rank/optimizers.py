@@ -1,9 +1,11 @@
-r"""Optimisers as update rules, without weight decay: what a step of rate one adds to each of the weights.
+r"""Optimisers as update rules, without weight decay: what a step of rate one adds to each of the
+weights.
 
-A rule takes $G = -\nabla L$ of every weight by its name and gives the step of each; one that remembers is an object,
-made for one training. Batch axes come first and are trainings side by side. In units of τ, the sum of the rates, the
-flow of `signs` moves every entry by one, that of `polar_factors` every singular value, and that of `normalized` the
-Frobenius norm: none knows how long the gradient is. That of `slopes` is gradient flow, whose time is τ.
+A rule takes $G = -\nabla L$ of every weight by its name and gives the step of each; one that
+remembers is an object, made for one training. Batch axes come first and are trainings side by side.
+In units of τ, the sum of the rates, the flow of `signs` moves every entry by one, that of
+`polar_factors` every singular value, and that of `normalized` the Frobenius norm: none knows how
+long the gradient is. That of `slopes` is gradient flow, whose time is τ.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,7 +26,9 @@ NORM_EPS = 1e-7  # under the norm of what torch.optim.Muon orthogonalises
 
 
 class Step(NamedTuple):
-    """Where a descent stands after `number` steps: τ, the weights, and the loss there; no tensor is changed later."""
+    """Where a descent stands after `number` steps: τ, the weights, and the loss there; no tensor is
+    changed later.
+    """
 
     number: int
     time: float
@@ -38,7 +42,9 @@ def descend(
     rule: Rule,
     rates: Iterable[float],
 ) -> Iterator[Step]:
-    r"""Yield the start and then the state after every step $W \leftarrow W + \eta_t\,\mathrm{rule}(G)$."""
+    r"""Yield the start and then the state after every step $W \leftarrow W +
+    \eta_t\,\mathrm{rule}(G)$.
+    """
     weights, number, time = dict(start), 0, 0.0
     for rate in rates:
         loss, slopes_here = loss_and_slopes(weights)
@@ -49,8 +55,9 @@ def descend(
 
 
 def descended(steps: Iterable[Step], share: float) -> tuple[Weights, Bool[Tensor, "*batch"]]:
-    """The weights [..., *batch, row, col] at which each loss is at most that share of its first, or the last ones; and
-    which of them came there."""
+    """The weights [..., *batch, row, col] at which each loss is at most that share of its first, or
+    the last ones; and which of them came there.
+    """
     first, end, reached = None, {}, torch.tensor(False)
     for step in steps:
         first = step.loss if first is None else first
@@ -63,7 +70,9 @@ def descended(steps: Iterable[Step], share: float) -> tuple[Weights, Bool[Tensor
 
 
 def annealed(rate: float, n_steps: int, share: float) -> list[float]:
-    """Rates of so many steps: constant, and over the last share of them linear towards zero, which none is."""
+    """Rates of so many steps: constant, and over the last share of them linear towards zero, which
+    none is.
+    """
     falling = round(share * n_steps)
     return [rate * min(1.0, (n_steps - k) / (falling + 1)) for k in range(n_steps)]
 
@@ -92,7 +101,9 @@ def polar_factors(G: Weights) -> Weights:
 
 @dataclass
 class Adam:
-    r"""$\hat m / (\sqrt{\hat v} + \epsilon)$ of Kingma & Ba (2015), means over time with bias correction."""
+    r"""$\hat m / (\sqrt{\hat v} + \epsilon)$ of Kingma & Ba (2015), means over time with bias
+    correction.
+    """
 
     beta_1: float = 0.9
     beta_2: float = 0.999
@@ -114,7 +125,9 @@ class Adam:
 
 @dataclass
 class RMSProp:
-    r"""$G / (\sqrt v + \epsilon)$, v the mean of G² without bias correction, as torch.optim.RMSprop has it."""
+    r"""$G / (\sqrt v + \epsilon)$, v the mean of G² without bias correction, as torch.optim.RMSprop
+    has it.
+    """
 
     alpha: float = 0.99
     eps: float = 1e-8
@@ -128,9 +141,11 @@ class RMSProp:
 
 @dataclass
 class TorchMuon:
-    r"""torch.optim.Muon without weight decay: five Newton–Schulz steps in bfloat16 on a Nesterov mean of G.
+    r"""torch.optim.Muon without weight decay: five Newton–Schulz steps in bfloat16 on a Nesterov
+    mean of G.
 
-    They leave singular values of .7 to 1.2 where the polar factor has ones. All matrices have one shape.
+    They leave singular values of .7 to 1.2 where the polar factor has ones. All matrices have one
+    shape.
     """
 
     momentum: float = 0.95
@@ -145,10 +160,11 @@ class TorchMuon:
 
 
 def newton_schulz(G: Float[Tensor, "*batch row col"]) -> Tensor:
-    r"""$X \leftarrow a X + (b X X^\top + c (X X^\top)^2) X$ from $G / \|G\|_F$, towards the polar factor, in bfloat16.
+    r"""$X \leftarrow a X + (b X X^\top + c (X X^\top)^2) X$ from $G / \|G\|_F$, towards the polar
+    factor, in bfloat16.
 
-    Products are summed in float32 and rounded, as torch.optim.Muon has them on a CPU, so that any batch gives the
-    same. Wide or square; a tall one is turned.
+    Products are summed in float32 and rounded, as torch.optim.Muon has them on a CPU, so that any
+    batch gives the same. Wide or square; a tall one is turned.
     """
     if G.shape[-2] > G.shape[-1]:
         return newton_schulz(G.mT).mT
@@ -228,7 +244,9 @@ def root_speed(descent: Iterable[DiagonalStep], begin: int, end: int) -> Float[T
 
 
 def first_rise(descent: Iterable[DiagonalStep], threshold: float) -> Float[Tensor, "*batch"]:
-    """The time at which a |p| of each network exceeds the threshold first; infinite where none does."""
+    """The time at which a |p| of each network exceeds the threshold first; infinite where none
+    does.
+    """
     risen = torch.tensor(torch.inf, dtype=torch.float64)
     for step in descent:
         now = (step.p.abs() > threshold).any(-1)
@@ -241,7 +259,9 @@ def first_rise(descent: Iterable[DiagonalStep], threshold: float) -> Float[Tenso
 def until_changed(
     descent: Iterable[DiagonalStep], s: Float[Tensor, "*batch p"]
 ) -> Iterator[DiagonalStep]:
-    """Yield a descent up to the step at which, in each network, a g that had the sign s has had the other after it."""
+    """Yield a descent up to the step at which, in each network, a g that had the sign s has had the
+    other after it.
+    """
     changed, had = torch.tensor(False), torch.zeros_like(s, dtype=torch.bool)
     for step in descent:
         yield step
@@ -255,8 +275,9 @@ def until_changed(
 def until_fallen(
     descent: Iterable[DiagonalStep], value: Callable[[Tensor], Tensor], share: float, every: int
 ) -> Iterator[DiagonalStep]:
-    """Yield a descent until each network's loss `value(p)` is at most that share of that of zero, seen at every so many
-    steps."""
+    """Yield a descent until each network's loss `value(p)` is at most that share of that of zero,
+    seen at every so many steps.
+    """
     bar = None
     for step in descent:
         yield step
@@ -268,7 +289,9 @@ def until_fallen(
 def descend_roots(
     gradient: Callable[[Tensor], Tensor], q: Tensor, rate: float, n_steps: int
 ) -> Iterator[Float[Tensor, "*batch p"]]:
-    """Yield the products p = q |q| of signed roots q, first those of the start, under steps of the signs of g(p)."""
+    """Yield the products p = q |q| of signed roots q, first those of the start, under steps of the
+    signs of g(p).
+    """
     for _ in range(n_steps):
         p = q * q.abs()
         yield p
@@ -277,7 +300,9 @@ def descend_roots(
 
 
 def warmed_up(first: float, growth: float, rate: float, time: float) -> list[float]:
-    """Rates that grow from the first by a factor a step up to `rate`, and stay there until their sum is `time`."""
+    """Rates that grow from the first by a factor a step up to `rate`, and stay there until their
+    sum is `time`.
+    """
     found, total = [], 0.0
     while total < time:
         found.append(min(rate, first * growth ** len(found) if first < rate else rate))

@@ -1,12 +1,16 @@
-r"""Attention heads of full d × d matrices (see full_attention) on the same tokens: trainings side by side.
+r"""Attention heads of full d × d matrices (see full_attention) on the same tokens: trainings side
+by side.
 
-For each sample the trainings' queries are rows of one matrix, so that a step of k trainings costs k times the
-operations in a kth of the products. Row maxima are taken off the logits where these are large alone, and
+For each sample the trainings' queries are rows of one matrix, so that a step of k trainings costs k
+times the operations in a kth of the products. Row maxima are taken off the logits where these are
+large alone, and
 
-$A = \mathrm{diag}(E 1)^{-1} E$ with $E = \exp(X W_{KQ} X^\top)$ is nowhere formed: with R the slope of the loss in the
-output and $B = R W_{VO}^\top X^\top$, the slope in the logits is $D = A \odot (B - ((A \odot B) 1) 1^\top)$, and
+$A = \mathrm{diag}(E 1)^{-1} E$ with $E = \exp(X W_{KQ} X^\top)$ is nowhere formed: with R the slope
+of the loss in the output and $B = R W_{VO}^\top X^\top$, the slope in the logits is $D = A \odot (B
+- ((A \odot B) 1) 1^\top)$, and
 
-$D X = \mathrm{diag}(E 1)^{-1} (E \odot B) X - \mathrm{diag}((R W_{VO}^\top \odot Z) 1) Z$ with $Z = A X$.
+$D X = \mathrm{diag}(E 1)^{-1} (E \odot B) X - \mathrm{diag}((R W_{VO}^\top \odot Z) 1) Z$ with $Z =
+A X$.
 """
 
 import math
@@ -27,7 +31,9 @@ LARGE = 500.0  # of logits, whose exponentials are far from the ends of float64
 
 
 class SharedTokensHead:
-    """Heads under the mean squared error over samples, tokens and entries; one X, and a Y of each training; float64."""
+    """Heads under the mean squared error over samples, tokens and entries; one X, and a Y of each
+    training; float64.
+    """
 
     def __init__(
         self,
@@ -53,7 +59,9 @@ class SharedTokensHead:
         return torch.from_numpy(loss), g_KQ, g_VO
 
     def loss_and_slopes(self, W: Factors) -> tuple[Float[Tensor, "*batch training"], Factors]:
-        r"""The losses, and minus their gradients in the factors of both products: $G Q$ in P, $G^\top P$ in Q."""
+        r"""The losses, and minus their gradients in the factors of both products: $G Q$ in P,
+        $G^\top P$ in Q.
+        """
         factors = W["factors"].numpy()
         P, Q = factors
         slopes = np.empty_like(factors)
@@ -64,9 +72,11 @@ class SharedTokensHead:
         return torch.from_numpy(loss), {"factors": torch.from_numpy(slopes)}
 
     def growth_at_zero(self, learning_rate: float) -> Float[Tensor, "*batch training"]:
-        r"""How fast W_VO leaves zero under steps of a rate η, per τ: $\log(1 + \eta \sigma_1) / \eta$.
+        r"""How fast W_VO leaves zero under steps of a rate η, per τ: $\log(1 + \eta \sigma_1) /
+        \eta$.
 
-        σ₁ is the largest singular value of $-\partial L / \partial W_{VO}$ at $W_{KQ} = W_{VO} = 0$.
+        σ₁ is the largest singular value of $-\partial L / \partial W_{VO}$ at $W_{KQ} = W_{VO} =
+        0$.
         """
         d = self._blocks[0].X.shape[-1]
         zeros = torch.zeros(2, *self._batch, d, d, dtype=torch.float64)
@@ -74,7 +84,9 @@ class SharedTokensHead:
         return torch.log1p(learning_rate * sigma) / learning_rate
 
     def _at(self, products: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The losses, and minus the gradients in both products [product, *batch, training, d, d]."""
+        """The losses, and minus the gradients in both products [product, *batch, training, d,
+        d].
+        """
         whole, G = products.reshape(2, -1, *products.shape[-3:]), np.empty_like(products)
         slopes, losses, begin = G.reshape(whole.shape), [], 0
         with np.errstate(all="ignore"):
@@ -89,9 +101,11 @@ class SharedTokensHead:
 
 
 def memory(n_samples: int, seq_len: int, d: int, n_seeds: int, together: int, n_steps: int) -> int:
-    """Bytes: the tokens of all seeds, the targets of trainings that are computed together, and their slopes.
+    """Bytes: the tokens of all seeds, the targets of trainings that are computed together, and
+    their slopes.
 
-    Beside these, the loss and the singular values of every step, which are collected and then stacked.
+    Beside these, the loss and the singular values of every step, which are collected and then
+    stacked.
     """
     of_each = n_seeds * ((12 + 3 * together) * d + 3 * seq_len) + together * (8 * d + 2 * seq_len)
     return 8 * (n_samples * seq_len * of_each + 2 * n_steps * n_seeds * together * (1 + 6 * d))
@@ -111,7 +125,8 @@ def gaussian_factors(d: int, sources: Sequence[torch.Generator]) -> Factors:
 def products_of_ranks(
     W: Float[Tensor, "side product *batch d d"], ranks: Sequence[int]
 ) -> list[Float[Tensor, "product *batch d d"]]:
-    r"""For each rank r, $P_r Q_r^\top / \sqrt{d r}$ of the first r columns of the factors: both products, of one norm.
+    r"""For each rank r, $P_r Q_r^\top / \sqrt{d r}$ of the first r columns of the factors: both
+    products, of one norm.
 
     With N(0, 1) entries each product has entries of variance 1/d, whatever the rank.
     """

@@ -1,13 +1,16 @@
-r"""Sign descent on a diagonal network from an infinitesimal start, event by event: the counterpart of Algorithm 1.
+r"""Sign descent on a diagonal network from an infinitesimal start, event by event: the counterpart
+of Algorithm 1.
 
-The flow is $\dot u = \mathrm{sign}(v g)$, $\dot v = \mathrm{sign}(u g)$ with $g = -\partial L/\partial p$, p = u ⊙ v.
-It keeps ||u| - |v||, which is zero in the limit: then $p = q |q|$ with the signed root q, and
+The flow is $\dot u = \mathrm{sign}(v g)$, $\dot v = \mathrm{sign}(u g)$ with $g = -\partial
+L/\partial p$, p = u ⊙ v. It keeps ||u| - |v||, which is zero in the limit: then $p = q |q|$ with
+the signed root q, and
 
 $$\dot q_i = \mathrm{sign}\, g_i(q |q|).$$
 
-All coordinates leave zero at once along a ray, q = s τ. Where g_i comes to 0 its two sides may push towards each other:
-then q_i slides along g_i = 0, with a velocity $e_i \in [-1, 1]$ that keeps it there (Filippov), and is free again where
-|e_i| comes to 1. Else it turns. No init scale stands in it.
+All coordinates leave zero at once along a ray, q = s τ. Where g_i comes to 0 its two sides may push
+towards each other: then q_i slides along g_i = 0, with a velocity $e_i \in [-1, 1]$ that keeps it
+there (Filippov), and is free again where |e_i| comes to 1. Else it turns. No init scale stands in
+it.
 """
 
 import math
@@ -26,8 +29,11 @@ Mask = Bool[np.ndarray, " p"]
 Times = Float[np.ndarray, " time"]
 Course = Float[np.ndarray, "time p"]
 Path = Callable[[float], Vector]
-RAY = 1e-4  # the time until which all coordinates are on the first ray: what has no gradient at 0 has one there
-SEEN = 0.01  # the time from which a path with a finite start is compared with the ray; there the start is still seen
+# the time until which all coordinates are on the first ray: what has no gradient at 0 has one there
+RAY = 1e-4
+# the time from which a path with a finite start is compared with the ray; there the start is still
+# seen
+SEEN = 0.01
 LONGEST = 0.02  # step of the solver, so that a coordinate seldom has two events in one
 
 
@@ -47,7 +53,9 @@ class Loss(Protocol):
 
 
 class Event(NamedTuple):
-    """What happens to a coordinate at a time: g_i comes to 0 and it slides or turns, it is free, or p_i passes 0."""
+    """What happens to a coordinate at a time: g_i comes to 0 and it slides or turns, it is free, or
+    p_i passes 0.
+    """
 
     time: float
     coordinate: int
@@ -79,7 +87,9 @@ def first_ray(loss: Loss) -> tuple[Vector, Vector]:
 
 
 def first_change(loss: Loss, end: float, n_looks: int = 200) -> tuple[float, int]:
-    """When and where g first changes its sign, from the first ray alone: infinity and -1 where not until the end."""
+    """When and where g first changes its sign, from the first ray alone: infinity and -1 where not
+    until the end.
+    """
     s, _ = first_ray(loss)
     times = np.linspace(RAY, end, n_looks)
     before = RAY
@@ -97,7 +107,9 @@ def first_change(loss: Loss, end: float, n_looks: int = 200) -> tuple[float, int
 
 
 def changes_of_sign(times: Times, values: Course) -> Vector:
-    """When each value that was positive is negative for the first time, on a line between two times; or infinite."""
+    """When each value that was positive is negative for the first time, on a line between two
+    times; or infinite.
+    """
     falls = (values[:-1] > 0) & (values[1:] < 0)
     k, each = falls.argmax(0), np.arange(values.shape[1])
     before, after = values[k, each], values[k + 1, each]
@@ -107,7 +119,9 @@ def changes_of_sign(times: Times, values: Course) -> Vector:
 
 
 def ray_error(times: Times, products: Course, until: float) -> float:
-    r"""$\max_{i, \tau} |\sqrt{|p_i|} / \tau - 1|$ for `SEEN` ≤ τ < `until`, zero on the first ray itself; or NaN."""
+    r"""$\max_{i, \tau} |\sqrt{|p_i|} / \tau - 1|$ for `SEEN` ≤ τ < `until`, zero on the first ray
+    itself; or NaN.
+    """
     on_ray = (times >= SEEN) & (times < until)
     if not on_ray.any():
         return math.nan
@@ -115,7 +129,9 @@ def ray_error(times: Times, products: Course, until: float) -> float:
 
 
 def against_ray(loss: Loss, end: float, times: Times, p: Course, g: Course) -> dict[str, Any]:
-    """The ray's forecast of the first change of sign, that of a descent through p, and how far p is from the ray."""
+    """The ray's forecast of the first change of sign, that of a descent through p, and how far p is
+    from the ray.
+    """
     predicted, coordinate = first_change(loss, end)
     changes = changes_of_sign(times, first_ray(loss)[0] * g)
     first = int(np.argmin(changes))
@@ -130,7 +146,9 @@ def against_ray(loss: Loss, end: float, times: Times, p: Course, g: Course) -> d
 
 
 def sign_flow(loss: Loss, end: float, *, rtol: float, atol: float) -> Iterator[Piece]:
-    """Yield the flow from zero to the end, piece by piece; a piece ends at an event or where the solver steps."""
+    """Yield the flow from zero to the end, piece by piece; a piece ends at an event or where the
+    solver steps.
+    """
     s, _ = first_ray(loss)
     q, time, sliding = RAY * s, RAY, np.zeros(loss.size, bool)
     yield Piece(time, q, [])
@@ -182,7 +200,8 @@ def _velocity(loss: Loss, q: Vector, s: Vector, sliding: Mask) -> Vector:
 def _first_event(
     loss: Loss, path: Path, begin: float, end: float, s: Vector, sliding: Mask, last: Vector
 ) -> tuple[float, int] | None:
-    """The first time in a step at which the g of a free coordinate comes to 0, or a sliding one to full speed.
+    """The first time in a step at which the g of a free coordinate comes to 0, or a sliding one to
+    full speed.
 
     `last` is how far each is from it at the end; the solver has the speeds there.
     """
@@ -217,7 +236,9 @@ def _passed(path: Path, begin: float, end: float) -> list[Event]:
 def _after(
     loss: Loss, q: Vector, s: Vector, sliding: Mask, i: int
 ) -> tuple[Vector, Mask, Literal["slides", "turns", "leaves"]]:
-    """Signs and sliding coordinates after the event of one: it slides where it can, else it turns; or it leaves."""
+    """Signs and sliding coordinates after the event of one: it slides where it can, else it turns;
+    or it leaves.
+    """
     s, sliding = s.copy(), sliding.copy()
     if sliding[i]:
         s[i] = np.sign(_velocity(loss, q, s, sliding)[i])

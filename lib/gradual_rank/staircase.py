@@ -1,4 +1,6 @@
-r"""The plateaus of learning by stages: how stable and how strict each is, how it grows, and how near the flow comes."""
+r"""The plateaus of learning by stages: how stable and how strict each is, how it grows, and how
+near the flow comes.
+"""
 
 import math
 from typing import cast
@@ -11,10 +13,11 @@ Table = pd.DataFrame
 
 
 def stability_limit(H: Float[np.ndarray, "k k"], p: Float[np.ndarray, " k"]) -> float:
-    r"""$2 / \lambda_{\max}$ of the Hessian in (u, v) at a stationary point: the largest stable learning rate.
+    r"""$2 / \lambda_{\max}$ of the Hessian in (u, v) at a stationary point: the largest stable
+    learning rate.
 
-    At c = 0 and g = 0 its spectrum is that of $\sqrt{2|p|}\, H \sqrt{2|p|}$ (and zeros); infinite where nothing is
-    curved upwards, as with an empty support.
+    At c = 0 and g = 0 its spectrum is that of $\sqrt{2|p|}\, H \sqrt{2|p|}$ (and zeros); infinite
+    where nothing is curved upwards, as with an empty support.
     """
     if not len(p):
         return math.inf
@@ -24,10 +27,11 @@ def stability_limit(H: Float[np.ndarray, "k k"], p: Float[np.ndarray, " k"]) -> 
 
 
 def strong_minimum(H: Float[np.ndarray, "k k"], p: Float[np.ndarray, " k"]) -> tuple[float, float]:
-    r"""How strict a minimum on its support a plateau is (Assumption 4.3: positive), in products and in weights.
+    r"""How strict a minimum on its support a plateau is (Assumption 4.3: positive), in products and
+    in weights.
 
-    The least eigenvalue of H, and the paper's constant, $2 \lambda_{\min}(\sqrt{|p|}\, H \sqrt{|p|})$, for the loss
-    as a function of $u = |p|^{1/2}$; infinite for an empty support.
+    The least eigenvalue of H, and the paper's constant, $2 \lambda_{\min}(\sqrt{|p|}\, H
+    \sqrt{|p|})$, for the loss as a function of $u = |p|^{1/2}$; infinite for an empty support.
     """
     if not len(p):
         return math.inf, math.inf
@@ -45,16 +49,20 @@ def grows_by_one(
 
 
 def relative_gaps(stages: Table) -> pd.Series:
-    """The least gap between the next stage and its second candidate, over its time, by seed (Assumption 4.2)."""
+    """The least gap between the next stage and its second candidate, over its time, by seed
+    (Assumption 4.2).
+    """
     followed = stages[np.isfinite(stages["next_time"])]
     return (followed["gap"] / followed["next_time"]).groupby(followed["seed"]).min()
 
 
 def plateau_errors(stages: Table, plateaus: Table, apart: float, lasting: float) -> Table:
-    """How far the flow in the middle of its plateaus is from Algorithm 1's, one row per seed and scale.
+    """How far the flow in the middle of its plateaus is from Algorithm 1's, one row per seed and
+    scale.
 
-    Medians over the plateaus, and over those that stand `apart`: whose next stage leads its rival by more than this
-    share of its time. The final products are those of the last plateau that lasts more than a share of its time.
+    Medians over the plateaus, and over those that stand `apart`: whose next stage leads its rival
+    by more than this share of its time. The final products are those of the last plateau that lasts
+    more than a share of its time.
     """
     theory = stages[["seed", "stage", "loss", "p", "gap", "next_time"]].assign(begin=stages["time"])
     met = plateaus[plateaus["stage"] > 0].merge(

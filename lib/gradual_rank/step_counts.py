@@ -9,15 +9,18 @@ import numpy as np
 
 from lib.files.files import InputError
 
-MOST_STEPS = 1_000_000  # of one training, as of those whose params say the number of steps itself (`params.Steps`)
+# of one training, as of those whose params say the number of steps itself (`params.Steps`)
+MOST_STEPS = 1_000_000
 
 
 def steps_to(
     time: float, rate: float, names: str, *, more: int = 0, times: int = 1, most: int = MOST_STEPS
 ) -> int:
-    r"""The steps $\lceil t / \eta \rceil$ of a rate $\eta$ up to a time t, and so many `more`, all so many `times`.
+    r"""The steps $\lceil t / \eta \rceil$ of a rate $\eta$ up to a time t, and so many `more`, all
+    so many `times`.
 
-    Raises `InputError`, whose message begins with the `names` of the params that give them, for more than `most`.
+    Raises `InputError`, whose message begins with the `names` of the params that give them, for
+    more than `most`.
     """
     steps = time / rate if rate > 0 else math.inf
     total = times * (more + (math.ceil(steps) if math.isfinite(steps) else steps))
@@ -31,5 +34,7 @@ def steps_to(
 
 
 def evenly(n: int, last: int) -> list[int]:
-    """Steps from 0 to the last, evenly spaced but for rounding: `n` of them, or all where there are fewer."""
+    """Steps from 0 to the last, evenly spaced but for rounding: `n` of them, or all where there are
+    fewer.
+    """
     return np.unique(np.linspace(0, last, n).round().astype(int)).tolist()

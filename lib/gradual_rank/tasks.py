@@ -18,19 +18,25 @@ Pair = tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]
 def gaussian_sequences(
     n_samples: int, seq_len: int, d_model: int, generator: torch.Generator
 ) -> Float[Tensor, "sample token d_model"]:
-    """Tokens with independent N(0, 1) entries, in float64: the inputs of the toy of Boix-Adserà et al. (2023)."""
+    """Tokens with independent N(0, 1) entries, in float64: the inputs of the toy of Boix-Adserà et
+    al. (2023).
+    """
     return torch.randn(n_samples, seq_len, d_model, generator=generator, dtype=torch.float64)
 
 
 def gaussian_pair(shape: int | tuple[int, ...], generator: torch.Generator) -> Pair:
-    """Two arrays u, v of independent N(0, 1) entries, in float64: a teacher's weights or the direction of a start."""
+    """Two arrays u, v of independent N(0, 1) entries, in float64: a teacher's weights or the
+    direction of a start.
+    """
     size = (shape,) if isinstance(shape, int) else shape
     u, v = torch.randn(2, *size, generator=generator, dtype=torch.float64)
     return u, v
 
 
 def uniform_pair(shape: int | tuple[int, ...], generator: torch.Generator) -> Pair:
-    r"""Two arrays of independent entries, uniform on $(-\sqrt 3, \sqrt 3)$: their variance is 1, too."""
+    r"""Two arrays of independent entries, uniform on $(-\sqrt 3, \sqrt 3)$: their variance is 1,
+    too.
+    """
     size = (shape,) if isinstance(shape, int) else shape
     u, v = math.sqrt(3) * (2 * torch.rand(2, *size, generator=generator, dtype=torch.float64) - 1)
     return u, v
@@ -45,7 +51,8 @@ assert set(PAIRS) == set(get_args(Law))
 
 @dataclass(frozen=True)
 class Toy:
-    """The toy task of every seed: tokens X, targets Y = teacher(X), teacher's products, a start's direction (u, v).
+    """The toy task of every seed: tokens X, targets Y = teacher(X), teacher's products, a start's
+    direction (u, v).
 
     A transformer has the frames of its heads and its frozen feed-forward blocks besides.
     """
@@ -66,9 +73,11 @@ class Toy:
         return self.u.shape[1]
 
     def memory(self, n_active: int) -> int:
-        """Bytes of work on one seed beside the data of all: attention, its slopes, and second derivatives.
+        """Bytes of work on one seed beside the data of all: attention, its slopes, and second
+        derivatives.
 
-        Of a transformer, every head keeps its own, and once for each product that is active at the most.
+        Of a transformer, every head keeps its own, and once for each product that is active at the
+        most.
         """
         _, n_samples, seq_len, d = self.X.shape
         of_pass = n_samples * seq_len * (6 * d + 3 * seq_len)
@@ -77,7 +86,9 @@ class Toy:
         return 8 * (2 * self.X.numel() + of_pass + 4 * self.size**2)
 
     def network(self, index: int) -> dict[str, Tensor]:
-        """The data of one seed's network: its tokens, targets, frames and blocks, as far as there are."""
+        """The data of one seed's network: its tokens, targets, frames and blocks, as far as there
+        are.
+        """
         parts = {name: getattr(self, name) for name in ("X", "Y", "frames", "W_1", "W_2")}
         return {name: tensor[index] for name, tensor in parts.items() if tensor is not None}
 

@@ -7,9 +7,11 @@ from itertools import product
 def grid(
     values: Mapping[str, Sequence[float] | Sequence[str]],
 ) -> Iterator[dict[str, int | float | str]]:
-    """Yield every combination of the values, by the names of the parameters; the last of them varies fastest.
+    """Yield every combination of the values, by the names of the parameters; the last of them
+    varies fastest.
 
-    A whole number is an `int`, as schemas of counts want it, and 3.0 is one: a table of numbers has them all as floats.
+    A whole number is an `int`, as schemas of counts want it, and 3.0 is one: a table of numbers has
+    them all as floats.
     """
     for chosen in product(*values.values()):
         yield {name: _whole(value) for name, value in zip(values, chosen, strict=True)}

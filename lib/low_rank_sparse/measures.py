@@ -1,4 +1,6 @@
-"""What claims say of a one-layer Transformer: of its cuts, and of a sweep what its curve is summed up to."""
+"""What claims say of a one-layer Transformer: of its cuts, and of a sweep what its curve is summed
+up to.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,9 +24,11 @@ HINGES: Mapping[str, Mapping[str, Any]] = {
 
 
 def truncation_measures(table: pd.DataFrame) -> Measures:
-    """What cuts of the updates cost: the losses there, and what rank 2 and two random directions change of the scores.
+    """What cuts of the updates cost: the losses there, and what rank 2 and two random directions
+    change of the scores.
 
-    One row per seed, `kind` of cut and `rank`, with the scores of the model; all updates at the largest rank are whole.
+    One row per seed, `kind` of cut and `rank`, with the scores of the model; all updates at the
+    largest rank are whole.
     """
     whole = table[table["kind"] == "all"]["rank"].max()
     dense = _by_seed(table, kind="all", rank=whole)[SCORES]
@@ -40,10 +44,11 @@ def truncation_measures(table: pd.DataFrame) -> Measures:
 
 
 def direction_measures(table: pd.DataFrame) -> Measures:
-    """Where the two leading directions of the updates lie: of W_K on its tokens' side, of the others on each side.
+    """Where the two leading directions of the updates lie: of W_K on its tokens' side, of the
+    others on each side.
 
-    One row per seed, saved step, `matrix`, `side` and `span`, with the `alignment`; the last step counts. Of the others
-    it is the least; the tokens' side of W_Q is left out.
+    One row per seed, saved step, `matrix`, `side` and `span`, with the `alignment`; the last step
+    counts. Of the others it is the least; the tokens' side of W_Q is left out.
     """
     last = table[table["step"] == table["step"].max()]
     of_all = last[last["span"] == "with mean irrelevant"]
@@ -59,7 +64,9 @@ def direction_measures(table: pd.DataFrame) -> Measures:
 
 
 def neuron_measures(table: pd.DataFrame) -> Measures:
-    """How the neurons part: one row per seed, with what `norm_groups` says of their norms, and the `initial_norm`."""
+    """How the neurons part: one row per seed, with what `norm_groups` says of their norms, and the
+    `initial_norm`.
+    """
     rows = _by_seed(table)
     return {
         "small_share": rows["small_share"],
@@ -95,7 +102,9 @@ def log_log_slope(x: Sequence[float], y: Sequence[float]) -> float:
 
 
 def exponents(table: pd.DataFrame, x: str, y: str) -> pd.Series:
-    """The exponent of each seed's power law of column y in column x; NaN where a seed has one point, or some y <= 0."""
+    """The exponent of each seed's power law of column y in column x; NaN where a seed has one
+    point, or some y <= 0.
+    """
     fitted = {
         seed: log_log_slope(of[x].tolist(), of[y].tolist())
         if len(of) > 1 and (of[y] > 0).all()
@@ -106,7 +115,9 @@ def exponents(table: pd.DataFrame, x: str, y: str) -> pd.Series:
 
 
 def harmless_rate(rates: Sequence[float], losses: Sequence[float], slack: float) -> float:
-    """The largest rate up to which every rate's loss is at most the first one's plus a slack; rates rise."""
+    """The largest rate up to which every rate's loss is at most the first one's plus a slack; rates
+    rise.
+    """
     harmful = np.flatnonzero(np.asarray(losses) > losses[0] + slack)
     return rates[(harmful[0] if len(harmful) else len(rates)) - 1]
 
@@ -120,10 +131,12 @@ def harmless_rates(table: pd.DataFrame, loss: str, slack: float) -> pd.Series:
 
 
 def least_rise(hinge: pd.DataFrame, least_rate: float) -> pd.Series:
-    r"""The least of $(\mathrm{loss}(R) - \mathrm{loss}(0)) / R$ over the shares R from the least rate on, by seed.
+    r"""The least of $(\mathrm{loss}(R) - \mathrm{loss}(0)) / R$ over the shares R from the least
+    rate on, by seed.
 
-    `hinge` has a row per seed and a column per share R of removed units, 0 among them. A loss of order R, the second
-    half of corollary 1 of Li et al. (2024), has it above a constant; where nothing matters it is near zero.
+    `hinge` has a row per seed and a column per share R of removed units, 0 among them. A loss of
+    order R, the second half of corollary 1 of Li et al. (2024), has it above a constant; where
+    nothing matters it is near zero.
     """
     rates = hinge.columns.to_numpy(float)
     judged = rates >= max(least_rate - 1e-6, rates[rates > 0].min())
@@ -132,8 +145,9 @@ def least_rise(hinge: pd.DataFrame, least_rate: float) -> pd.Series:
 
 
 def needed(numbers: Sequence[float], losses: Sequence[float], threshold: float) -> float:
-    """From which number of samples on the loss stays at or below a threshold, between two numbers by logarithms of
-    both; the least number where it is so from there on, NaN where the last number does not suffice. Numbers rise.
+    """From which number of samples on the loss stays at or below a threshold, between two numbers
+    by logarithms of both; the least number where it is so from there on, NaN where the last number
+    does not suffice. Numbers rise.
     """
     above = np.flatnonzero(np.asarray(losses) > threshold)
     if not len(above):
@@ -150,7 +164,9 @@ def needed(numbers: Sequence[float], losses: Sequence[float], threshold: float) 
 
 
 def by_value(table: pd.DataFrame, column: str, value: str = "value") -> dict[str, pd.Series]:
-    """A column of each seed, for each value of another one, under names such as `0.01`, values rising."""
+    """A column of each seed, for each value of another one, under names such as `0.01`, values
+    rising.
+    """
     return {
         f"{number:g}": of.set_index("seed")[column].astype(float).sort_index()
         for number, of in table.groupby(value)
@@ -158,8 +174,9 @@ def by_value(table: pd.DataFrame, column: str, value: str = "value") -> dict[str
 
 
 def numbers_needed(scored: pd.DataFrame, threshold: float) -> pd.DataFrame:
-    """How many training samples bring the test hinge loss down to a threshold, `n_needed`: by sweep, number of
-    label-relevant tokens and seed. The table has one row per training, with its number of samples, `n_train`.
+    """How many training samples bring the test hinge loss down to a threshold, `n_needed`: by
+    sweep, number of label-relevant tokens and seed. The table has one row per training, with its
+    number of samples, `n_train`.
     """
     rows = scored.sort_values("n_train")
     by = rows.groupby(["sweep", "n_relevant", "seq_len", "seed"])[["n_train", "hinge"]]
@@ -170,11 +187,12 @@ def numbers_needed(scored: pd.DataFrame, threshold: float) -> pd.DataFrame:
 def of_sweep(
     rows: pd.DataFrame, pairs: Mapping[str, Sequence[str]]
 ) -> dict[str, dict[str, pd.Series]]:
-    """What a sweep shows, by the value that varies, one value per seed: the loss, and what rank 2 adds to it.
+    """What a sweep shows, by the value that varies, one value per seed: the loss, and what rank 2
+    adds to it.
 
-    Of the matrices that are judged together, by the worse of them: the energy in the leading k directions, k the number
-    of label-relevant patterns, and the gap behind them. Where k varies, also the losses at rank k and k - 1 and the
-    energy and gap at 2; else how the neurons part.
+    Of the matrices that are judged together, by the worse of them: the energy in the leading k
+    directions, k the number of label-relevant patterns, and the gap behind them. Where k varies,
+    also the losses at rank k and k - 1 and the energy and gap at 2; else how the neurons part.
     """
     varies = (rows["varies"] == "labels").all()
     columns = {"hinge": rows["hinge"], "rank_2_cost": rows["hinge_at_rank_2"] - rows["hinge"]}
@@ -198,10 +216,12 @@ def of_sweep(
 def of_null(
     rows: pd.DataFrame, groups: Mapping[str, Sequence[str]], of: str = ""
 ) -> dict[str, dict[str, pd.Series]]:
-    """How near to low rank the updates of a null come, by the value that varies, one value per seed.
+    """How near to low rank the updates of a null come, by the value that varies, one value per
+    seed.
 
-    Of the matrices of a group, by the nearest: the largest energy in the leading k directions and in the leading two,
-    and the least gap. `of` begins the columns' names where they are not those of the trainings' own updates.
+    Of the matrices of a group, by the nearest: the largest energy in the leading k directions and
+    in the leading two, and the least gap. `of` begins the columns' names where they are not those
+    of the trainings' own updates.
     """
     columns = {}
     for name, letters in groups.items():

@@ -3,14 +3,17 @@ r"""The one-layer Transformer of Li et al. (2024), and the exact gradient of its
 $$F_c(X) = \frac1L \sum_{l=1}^L a_{c,l}^\top \mathrm{ReLU}\Bigl(W_O \sum_s W_V x_s\,
 \mathrm{softmax}_s\bigl(x_s^\top W_K^\top W_Q x_l\bigr)\Bigr)$$
 
-No scale in the softmax, no bias, no residual. The readout a is fixed. The paper has one output and y = ±1: here class 0
-is y = +1. Its letter a_(l) can be read in two ways: `tied`, one a for all positions, or `untied`, one for each.
+No scale in the softmax, no bias, no residual. The readout a is fixed. The paper has one output and
+y = ±1: here class 0 is y = +1. Its letter a_(l) can be read in two ways: `tied`, one a for all
+positions, or `untied`, one for each.
 
-The paper has tokens as columns. Here tokens are rows: with the paper's matrices transposed, $W_Q, W_K$ are
-d_model × d_head, $W_V$ is d_model × d_value, and a token acts as $x W_Q$; $W_O$ is as in the paper, one row per neuron,
-n_neurons × d_value. So $W_{KQ} = W_K W_Q^\top$ and $W_{VO} = W_V W_O^\top$, as for every model of this laboratory.
+The paper has tokens as columns. Here tokens are rows: with the paper's matrices transposed, $W_Q,
+W_K$ are d_model × d_head, $W_V$ is d_model × d_value, and a token acts as $x W_Q$; $W_O$ is as in
+the paper, one row per neuron, n_neurons × d_value. So $W_{KQ} = W_K W_Q^\top$ and $W_{VO} = W_V
+W_O^\top$, as for every model of this laboratory.
 
-All functions take further leading axes, alike in weights and samples (a stack of seeds), which are computed together.
+All functions take further leading axes, alike in weights and samples (a stack of seeds), which are
+computed together.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +27,8 @@ from torch import Tensor
 Weights = dict[str, Tensor]
 Readout = Literal["tied", "untied"]
 BLOCK = 400_000  # outputs of neurons that are computed at a time: they fit into a core's cache
-SPARE = 1e-5  # of a margin of 1 in float32, so that no other grouping of the samples makes it less than 1
+# of a margin of 1 in float32, so that no other grouping of the samples makes it less than 1
+SPARE = 1e-5
 MATRICES = {name: ["row", "col"] for name in ("W_Q", "W_K", "W_V", "W_O")}
 
 
@@ -37,10 +41,12 @@ def initial_weights(
     value_error: float = 0.0,
     query_key_error: float = 0.0,
 ) -> Weights:
-    r"""$W_Q = W_K = I$ and a random orthogonal $W_V$ (the "pre-trained" start), $W_O \sim N(0, \xi^2)$.
+    r"""$W_Q = W_K = I$ and a random orthogonal $W_V$ (the "pre-trained" start), $W_O \sim N(0,
+    \xi^2)$.
 
-    `init_scale` is ξ. `value_error` σ and `query_key_error` δ add $\sigma G / \sqrt d$ and $\delta G / \sqrt d$, G
-    standard Gaussian: with orthonormal patterns, Assumption 1 of Li et al. (2023) then holds up to these errors.
+    `init_scale` is ξ. `value_error` σ and `query_key_error` δ add $\sigma G / \sqrt d$ and $\delta
+    G / \sqrt d$, G standard Gaussian: with orthonormal patterns, Assumption 1 of Li et al. (2023)
+    then holds up to these errors.
     """
 
     def gaussian(rows: int) -> Tensor:
@@ -61,7 +67,9 @@ def initial_weights(
 def random_readout(
     kind: Readout, n_outputs: int, seq_len: int, n_neurons: int, generator: torch.Generator
 ) -> Float[Tensor, "output position neuron"]:
-    r"""The fixed $a_{(l)} \in \{\pm 1/\sqrt m\}^m$ of each output: for each position, or one for all."""
+    r"""The fixed $a_{(l)} \in \{\pm 1/\sqrt m\}^m$ of each output: for each position, or one for
+    all.
+    """
     n_positions = 1 if kind == "tied" else seq_len
     signs = torch.randint(0, 2, (n_outputs, n_positions, n_neurons), generator=generator)
     return (2.0 * signs - 1) / n_neurons**0.5
@@ -77,7 +85,9 @@ def attention_pattern(
 def relevant_attention(
     S: Float[Tensor, "*stack sample query token"], is_relevant: Bool[Tensor, "*stack sample token"]
 ) -> tuple[Float[Tensor, "*stack"], Float[Tensor, "*stack"]]:
-    """The attention on label-relevant tokens, summed: its mean over all queries, and over label-relevant queries."""
+    """The attention on label-relevant tokens, summed: its mean over all queries, and over
+    label-relevant queries.
+    """
     share = (S @ is_relevant.to(S.dtype)[..., None])[..., 0]
     relevant = share * is_relevant
     return share.mean((-1, -2)), relevant.sum((-1, -2)) / is_relevant.sum((-1, -2))
@@ -102,8 +112,9 @@ def score(
     is_relevant: Bool[Tensor, "*stack sample token"],
     S: Float[Tensor, "*stack sample query token"] | None = None,
 ) -> dict[str, Float[Tensor, "*stack"]]:
-    """Mean hinge loss, accuracy, mean and least margin, and the attention on label-relevant tokens (of all queries, and
-    of label-relevant ones): what is measured of a model on samples. S is their attention, where it is known.
+    """Mean hinge loss, accuracy, mean and least margin, and the attention on label-relevant tokens
+    (of all queries, and of label-relevant ones): what is measured of a model on samples. S is their
+    attention, where it is known.
     """
     S = attention_pattern(weights, X) if S is None else S
     margin = margins(outputs(weights, readout, X, S), labels)
@@ -142,7 +153,8 @@ def weight_count(dataset: Mapping[str, Any], n_neurons: int) -> int:
 def training_memory(dataset: Mapping[str, Any], n_neurons: int, n_saved: int, n_losses: int) -> int:
     """About the bytes that trainings hold, by the shapes of their data set; one trains at a time.
 
-    These are the saved states of all, a loss per step, and of one its weights, slopes and copies, values and attention.
+    These are the saved states of all, a loss per step, and of one its weights, slopes and copies,
+    values and attention.
     """
     n_all, n_samples, seq_len, d_model = dataset["train_tokens"].shape
     weights = weight_count(dataset, n_neurons)
@@ -157,10 +169,12 @@ def neuron_outputs(
     X: Float[Tensor, "sample token d_model"],
     S: Float[Tensor, "sample query token"] | None = None,
 ) -> Float[Tensor, "sample output neuron"]:
-    r"""What each neuron adds to F: $\frac1L \sum_l a_{(l)i} \mathrm{ReLU}(W_{O,i} \cdot v_l)$; their sum is F.
+    r"""What each neuron adds to F: $\frac1L \sum_l a_{(l)i} \mathrm{ReLU}(W_{O,i} \cdot v_l)$;
+    their sum is F.
 
-    A neuron is a row of W_O, and a row of zeros adds nothing: the output of the network without some neurons is the sum
-    over those that stay, so that one pass serves every way to prune neurons.
+    A neuron is a row of W_O, and a row of zeros adds nothing: the output of the network without
+    some neurons is the sum over those that stay, so that one pass serves every way to prune
+    neurons.
     """
     V = _project((attention_pattern(weights, X) if S is None else S) @ X, weights["W_V"])
     parts = []
@@ -185,7 +199,9 @@ def neuron_margins(
 def value_cosines(
     weights: Weights, readout: Float[Tensor, "1 1 neuron"], mu: Float[Tensor, "pattern d_model"]
 ) -> Float[Tensor, " neuron"]:
-    """The cosine of each neuron with the value vector of the pattern that its sign in a tied readout stands for."""
+    """The cosine of each neuron with the value vector of the pattern that its sign in a tied
+    readout stands for.
+    """
     values = torch.nn.functional.normalize(mu[:2] @ weights["W_V"], dim=1)
     own = values[(readout[0, 0] < 0).long()]
     return (torch.nn.functional.normalize(weights["W_O"], dim=1) * own).sum(1)
@@ -194,11 +210,11 @@ def value_cosines(
 def update_sides(
     initial: Weights, weights: Weights
 ) -> Iterator[tuple[str, str, Float[Tensor, "dim other"], Float[Tensor, "d_model dim"]]]:
-    """Each side of each matrix's update, in float64: the matrix, the side, the update with that side as its rows, and
-    under which map tokens are seen there.
+    """Each side of each matrix's update, in float64: the matrix, the side, the update with that
+    side as its rows, and under which map tokens are seen there.
 
-    The inputs of W_Q, W_K and W_V are tokens; their outputs, and the inputs of W_O, are seen as images of tokens: under
-    W_Q(0) for W_K, under W_K(0) for W_Q, under W_V(0) for W_V and W_O.
+    The inputs of W_Q, W_K and W_V are tokens; their outputs, and the inputs of W_O, are seen as
+    images of tokens: under W_Q(0) for W_K, under W_K(0) for W_Q, under W_V(0) for W_V and W_O.
     """
     first, last = (
         {name: of[name].cpu().double() for name in MATRICES} for of in (initial, weights)
@@ -215,10 +231,11 @@ def update_sides(
 def margins(
     F: Float[Tensor, "*stack sample output"], labels: Int[Tensor, "*stack sample"]
 ) -> Float[Tensor, "*stack sample"]:
-    r"""How far an output is on the right side: $yF$ for one output, else $F_y - \max_{c \ne y} F_c$.
+    r"""How far an output is on the right side: $yF$ for one output, else $F_y - \max_{c \ne y}
+    F_c$.
 
-    A sample is classified correctly where it is positive; the hinge loss is max(0, 1 - margin) (for several outputs,
-    that of Crammer & Singer 2001).
+    A sample is classified correctly where it is positive; the hinge loss is max(0, 1 - margin) (for
+    several outputs, that of Crammer & Singer 2001).
     """
     if F.shape[-1] == 1:
         return _signs(F, labels) * F[..., 0]
@@ -237,13 +254,17 @@ def at_rest(
     X: Float[Tensor, "*stack sample token d_model"],
     labels: Int[Tensor, "*stack sample"],
 ) -> bool:
-    """Whether every sample has a margin of 1 and a little more: then no batch of them has a gradient any more."""
+    """Whether every sample has a margin of 1 and a little more: then no batch of them has a
+    gradient any more.
+    """
     return bool((margins(outputs(weights, readout, X), labels) >= 1 + SPARE).all())
 
 
 @dataclass(frozen=True)
 class SampleLoss:
-    """The training loss of samples, for a fixed readout; of several trainings at once, all stacked."""
+    """The training loss of samples, for a fixed readout; of several trainings at once, all
+    stacked.
+    """
 
     readout: Float[Tensor, "*stack output position neuron"]
     tokens: Float[Tensor, "*stack sample token d_model"]
@@ -271,8 +292,9 @@ def of_margins(margin: Float[Tensor, " sample"]) -> dict[str, float]:
 def with_factor(
     margin: Float[Tensor, " sample"], known: Float[Tensor, " other"], mean: Float[Tensor, ""]
 ) -> dict[str, float]:
-    """The factor on a model's output that brings the mean margin of known samples to this one, and the mean hinge loss
-    of other samples with it, of whose margins it is; NaN where the mean of the known ones is not positive.
+    """The factor on a model's output that brings the mean margin of known samples to this one, and
+    the mean hinge loss of other samples with it, of whose margins it is; NaN where the mean of the
+    known ones is not positive.
     """
     factor = mean / known.mean() if known.mean() > 0 else torch.tensor(torch.nan)
     return {"factor": factor.item(), "rescaled_hinge": hinge(factor * margin).mean().item()}
@@ -284,16 +306,20 @@ def loss_gradient(
     X: Float[Tensor, "*stack sample token d_model"],
     labels: Int[Tensor, "*stack sample"],
 ) -> tuple[Float[Tensor, "*stack"], Weights]:
-    r"""The mean hinge loss over the samples, those of zero loss included, and its exact gradient in closed form.
+    r"""The mean hinge loss over the samples, those of zero loss included, and its exact gradient in
+    closed form.
 
-    With $v_l = z_l W_V$, $z_l = \sum_s S_{ls} x_s$, $g_l = b_l \odot 1[v_l W_O^\top > 0]$ where b_l is the readout
-    weighted by the slopes of the loss, $u_l = g_l W_O$, $c_{ls} = u_l \cdot (x_s W_V)$ and
-    $A_{ls} = S_{ls}(c_{ls} - \sum_{s'} S_{ls'} c_{ls'})$, the sums over samples and queries l are
+    With $v_l = z_l W_V$, $z_l = \sum_s S_{ls} x_s$, $g_l = b_l \odot 1[v_l W_O^\top > 0]$ where b_l
+    is the readout weighted by the slopes of the loss, $u_l = g_l W_O$, $c_{ls} = u_l \cdot (x_s
+    W_V)$ and $A_{ls} = S_{ls}(c_{ls} - \sum_{s'} S_{ls'} c_{ls'})$, the sums over samples and
+    queries l are
 
-        dW_O = Σ g_lᵀ v_l      dW_V = Σ z_lᵀ u_l      dW_Q = Σ x_lᵀ (A X)_l W_K      dW_K = Σ (A X)_lᵀ x_l W_Q
+        dW_O = Σ g_lᵀ v_l      dW_V = Σ z_lᵀ u_l      dW_Q = Σ x_lᵀ (A X)_l W_K      dW_K = Σ (A
+        X)_lᵀ x_l W_Q
 
-    so that dW_K has its rows, and dW_Q its columns through W_K, in the span of the differences of tokens that the
-    softmax's centring leaves: the source of the low rank. Samples of zero loss are left out of the sums.
+    so that dW_K has its rows, and dW_Q its columns through W_K, in the span of the differences of
+    tokens that the softmax's centring leaves: the source of the low rank. Samples of zero loss are
+    left out of the sums.
     """
     n_samples, n_tokens = X.shape[-3:-1]
     S = attention_pattern(weights, X)
@@ -337,9 +363,11 @@ def loss_gradient(
 
 
 def forward_flops(seq_len: int, d_model: int, n_neurons: int) -> int:
-    """Floating-point operations of one sample's forward pass, two a multiply-add; the softmax and ReLU are left out.
+    """Floating-point operations of one sample's forward pass, two a multiply-add; the softmax and
+    ReLU are left out.
 
-    Three projections, scores and mixing of d_model channels, the neurons, and the readout of all positions.
+    Three projections, scores and mixing of d_model channels, the neurons, and the readout of all
+    positions.
     """
     return seq_len * (
         6 * d_model**2 + 4 * seq_len * d_model + 2 * n_neurons * d_model + 2 * n_neurons
@@ -377,9 +405,11 @@ def _read(
 def _read_in_blocks(
     weights: Weights, readout: Tensor, V: Tensor
 ) -> Float[Tensor, "*stack sample output"]:
-    """The outputs, some samples at a time: the neurons of all of them need far more memory than all else.
+    """The outputs, some samples at a time: the neurons of all of them need far more memory than all
+    else.
 
-    Where the readout is the same for all tokens, they are rows until they are averaged: a sixth less time.
+    Where the readout is the same for all tokens, they are rows until they are averaged: a sixth
+    less time.
     """
     size = _block_size(weights, V.shape[-2])
     if readout.shape[-2] > 1:
@@ -413,7 +443,9 @@ def _true_and_wrong(F: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _hinge_slopes(
     F: Tensor, labels: Tensor, margin: Tensor
 ) -> Float[Tensor, "*stack sample output"]:
-    """The slope of each sample's hinge loss in each output; of equal wrong outputs, the first counts."""
+    """The slope of each sample's hinge loss in each output; of equal wrong outputs, the first
+    counts.
+    """
     active = (margin < 1).to(F.dtype)
     if F.shape[-1] == 1:
         return -(active * _signs(F, labels))[..., None]

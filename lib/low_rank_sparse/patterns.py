@@ -1,9 +1,12 @@
-r"""Sequences of noisy orthogonal patterns whose label is a majority vote of some of the patterns (Li et al. 2024).
+r"""Sequences of noisy orthogonal patterns whose label is a majority vote of some of the patterns
+(Li et al. 2024).
 
-A token is one of $M$ orthonormal patterns $\mu_1, \dots, \mu_M$ plus Gaussian noise. The first patterns are
-discriminative: each belongs to one class. The tokens of a sample are `n_relevant` of one pattern of its class (the
-*label-relevant* ones), `n_confusion` of patterns of other classes, and else irrelevant patterns, drawn uniformly; their
-order is random. So the class with the most discriminative tokens is the label. Tokens are rows."""
+A token is one of $M$ orthonormal patterns $\mu_1, \dots, \mu_M$ plus Gaussian noise. The first
+patterns are discriminative: each belongs to one class. The tokens of a sample are `n_relevant` of
+one pattern of its class (the *label-relevant* ones), `n_confusion` of patterns of other classes,
+and else irrelevant patterns, drawn uniformly; their order is random. So the class with the most
+discriminative tokens is the label. Tokens are rows.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -27,11 +30,12 @@ PATTERNS = (
 
 @dataclass(frozen=True)
 class PatternTask:
-    """What the samples are. In the paper's letters: `n_patterns` M, `seq_len` L, `noise` the c₀ of N(μ, c₀² I).
+    """What the samples are. In the paper's letters: `n_patterns` M, `seq_len` L, `noise` the c₀ of
+    N(μ, c₀² I).
 
-    α* = n_relevant / seq_len and α# = n_confusion / seq_len. `patterns_of_classes` says how many discriminative
-    patterns each class has; two classes of one pattern each are the paper's task. Raises `ValueError` where no such
-    samples exist.
+    α* = n_relevant / seq_len and α# = n_confusion / seq_len. `patterns_of_classes` says how many
+    discriminative patterns each class has; two classes of one pattern each are the paper's task.
+    Raises `ValueError` where no such samples exist.
     """
 
     d_model: int
@@ -79,9 +83,11 @@ def patterns_of_classes(labels: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples; `patterns` is the pattern of each token, `relevant` the label-relevant pattern of each sample.
+    """Samples; `patterns` is the pattern of each token, `relevant` the label-relevant pattern of
+    each sample.
 
-    Labels count classes from 0; the paper's y = +1 is class 0. Further axes, such as seeds, may come first.
+    Labels count classes from 0; the paper's y = +1 is class 0. Further axes, such as seeds, may
+    come first.
     """
 
     tokens: Float[Tensor, "*stack sample token d_model"]
@@ -118,8 +124,8 @@ def draw_samples(
 ) -> Samples:
     """Draw samples with classes in equal numbers (to within one), in random order.
 
-    The label-relevant pattern is uniform among those of the class; each confusion token is of a class drawn uniformly
-    from the others, and of a pattern drawn uniformly from that class's.
+    The label-relevant pattern is uniform among those of the class; each confusion token is of a
+    class drawn uniformly from the others, and of a pattern drawn uniformly from that class's.
     """
     sizes = torch.tensor(task.patterns_of_classes)
     first = sizes.cumsum(0) - sizes
@@ -148,7 +154,9 @@ def draw_samples(
 def draw_patterns(
     task: PatternTask, n_train: int, n_test: int, source: Callable[[str], torch.Generator]
 ) -> tuple[Float[Tensor, "pattern d_model"], Samples, Samples]:
-    """Patterns, training and test samples; `source` has a generator for each: `patterns`, `train`, `test`."""
+    """Patterns, training and test samples; `source` has a generator for each: `patterns`, `train`,
+    `test`.
+    """
     mu = orthonormal_patterns(task, source("patterns"))
     return (
         mu,
@@ -158,14 +166,18 @@ def draw_patterns(
 
 
 def permuted(labels: Int[Tensor, " sample"], generator: torch.Generator) -> Int[Tensor, " sample"]:
-    """The labels in random order, every class as frequent as before: how far they agree with the rule is chance."""
+    """The labels in random order, every class as frequent as before: how far they agree with the
+    rule is chance.
+    """
     return labels[torch.randperm(len(labels), generator=generator).to(labels.device)]
 
 
 def epochs(
     n_samples: int, batch_size: int, n_steps: int, generator: torch.Generator
 ) -> Iterator[Int[Tensor, " batch"]]:
-    """The samples of each of `n_steps` batches: every epoch in a new random order, its incomplete batch left out."""
+    """The samples of each of `n_steps` batches: every epoch in a new random order, its incomplete
+    batch left out.
+    """
     per_epoch = n_samples // batch_size
     if per_epoch == 0:
         raise ValueError(f"batch_size: wanted at most the {n_samples} samples, got {batch_size}")
@@ -177,7 +189,9 @@ def epochs(
 def stacked_epochs(
     n_samples: int, batch_size: int, n_steps: int, generators: Sequence[torch.Generator]
 ) -> Iterator[tuple[Int[Tensor, "training 1"], Int[Tensor, "training batch"]]]:
-    """The batches of several trainings, each in its own order: an index into tensors whose first axis counts them."""
+    """The batches of several trainings, each in its own order: an index into tensors whose first
+    axis counts them.
+    """
     which = torch.arange(len(generators))[:, None]
     for chosen in zip(
         *(epochs(n_samples, batch_size, n_steps, draw) for draw in generators), strict=True
@@ -273,6 +287,8 @@ class PatternSizes:
 
     @property
     def of_task(self) -> dict[str, Any]:
-        """What of it says how a sample is made, by the names of `PatternTask`: all but how many there are."""
+        """What of it says how a sample is made, by the names of `PatternTask`: all but how many
+        there are.
+        """
         names = ("d_model", "n_patterns", "seq_len", "n_relevant", "n_confusion", "noise")
         return {name: getattr(self, name) for name in names}

@@ -1,4 +1,6 @@
-"""How magnitudes fall into a small and a large group, and what remains when some units are removed."""
+"""How magnitudes fall into a small and a large group, and what remains when some units are
+removed.
+"""
 
 import torch
 from jaxtyping import Float, Int
@@ -8,8 +10,9 @@ from torch import Tensor
 def otsu_threshold(values: Float[Tensor, " n"]) -> float:
     r"""The threshold between two groups that are farthest apart (Otsu 1979), exactly.
 
-    Of the sorted values, the cut after the k smallest maximises $k (n - k) (m_0 - m_1)^2$, m the means of the groups;
-    the threshold is the middle between the neighbours of the cut. Raises `ValueError` for fewer than two values.
+    Of the sorted values, the cut after the k smallest maximises $k (n - k) (m_0 - m_1)^2$, m the
+    means of the groups; the threshold is the middle between the neighbours of the cut. Raises
+    `ValueError` for fewer than two values.
     """
     n = len(values)
     if n < 2:
@@ -23,7 +26,9 @@ def otsu_threshold(values: Float[Tensor, " n"]) -> float:
 
 
 def bimodality_coefficient(values: Float[Tensor, " n"]) -> float:
-    """(skewness² + 1) / kurtosis by population moments: 5/9 for the uniform law, 1 for two points (Sarle)."""
+    """(skewness² + 1) / kurtosis by population moments: 5/9 for the uniform law, 1 for two points
+    (Sarle).
+    """
     z = values.double() - values.double().mean()
     variance = z.square().mean()
     skewness, kurtosis = (z**3).mean() / variance**1.5, (z**4).mean() / variance**2

@@ -19,7 +19,8 @@ def leading_directions(
 def alignment(
     directions: Float[Tensor, "dim k"], span: Float[Tensor, "n dim"]
 ) -> Float[Tensor, ""]:
-    r"""Mean squared cosine of orthonormal directions (columns) with the span of the rows: $\|Q^\top U\|_F^2 / k$.
+    r"""Mean squared cosine of orthonormal directions (columns) with the span of the rows: $\|Q^\top
+    U\|_F^2 / k$.
 
     One where the directions lie in the span; n / dim on average for random ones (rows independent).
     """
@@ -40,8 +41,9 @@ def energy_inside(W: Float[Tensor, "dim col"], span: Float[Tensor, "n dim"]) -> 
 def place(
     update: Float[Tensor, "dim col"], spans: Mapping[str, Float[Tensor, "n dim"]]
 ) -> list[dict[str, Any]]:
-    """How an update lies to the span of some rows, for each of several spans, by its name `span`: `alignment` is that
-    of its two leading directions, `energy` that of the whole update, `dimension` that of the space.
+    """How an update lies to the span of some rows, for each of several spans, by its name `span`:
+    `alignment` is that of its two leading directions, `energy` that of the whole update,
+    `dimension` that of the space.
     """
     leading, _ = leading_directions(update, 2)
     return [

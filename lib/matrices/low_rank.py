@@ -18,10 +18,12 @@ def doubling_ranks(largest: int) -> list[int]:
 def truncated_updates(
     W: Float[Tensor, "*batch row col"], W_0: Float[Tensor, "*batch row col"], ranks: Sequence[int]
 ) -> Iterator[tuple[int, Float[Tensor, "*batch row col"]]]:
-    r"""Yield, for each rank r, $W_0 + \mathrm{SVD}_r(W - W_0)$: the best approximation of the update at that rank.
+    r"""Yield, for each rank r, $W_0 + \mathrm{SVD}_r(W - W_0)$: the best approximation of the
+    update at that rank.
 
-    The update is cut, never the weight itself: r = 0 gives $W_0$ back (Eckart & Young 1936 for the update). One
-    decomposition, in float64, serves all ranks; a rank beyond that of the matrix gives W back.
+    The update is cut, never the weight itself: r = 0 gives $W_0$ back (Eckart & Young 1936 for the
+    update). One decomposition, in float64, serves all ranks; a rank beyond that of the matrix gives
+    W back.
     """
     largest = min(W.shape[-2:])
     if any(rank < 0 for rank in ranks):
@@ -50,11 +52,12 @@ def low_rank_models(
     ranks_alone: Sequence[int],
     alone: Mapping[str, Sequence[str]],
 ) -> Iterator[tuple[str, int, dict[str, Tensor]]]:
-    """Yield what was cut, to which rank, and the matrices then; a matrix that is not cut is W's own tensor.
+    """Yield what was cut, to which rank, and the matrices then; a matrix that is not cut is W's own
+    tensor.
 
-    Cut are the updates of `all` matrices, to each of the ranks; to each of `ranks_alone` the weights in place of the
-    updates, and the updates of the matrices that stand `alone` under a name. Last, the singular pairs 3 and 4 of all
-    updates are left in place of 1 and 2.
+    Cut are the updates of `all` matrices, to each of the ranks; to each of `ranks_alone` the
+    weights in place of the updates, and the updates of the matrices that stand `alone` under a
+    name. Last, the singular pairs 3 and 4 of all updates are left in place of 1 and 2.
     """
     cut = truncated_models(W, W_0, {*ranks, *ranks_alone, 2, 4})
     for rank in ranks:
@@ -74,10 +77,12 @@ def null_updates(
     k: int,
     source: Callable[[str, str], torch.Generator],
 ) -> dict[str, dict[str, Tensor]]:
-    r"""The nulls of a cut to rank k, by name: the matrices $W_0 + \Delta$ with another update in place of each.
+    r"""The nulls of a cut to rank k, by name: the matrices $W_0 + \Delta$ with another update in
+    place of each.
 
-    `random directions` has the update in k random directions of its rows' space, `gaussian` a Gaussian matrix of its
-    norm; both in float64 on the CPU. `source(null, matrix)` is the generator of each.
+    `random directions` has the update in k random directions of its rows' space, `gaussian` a
+    Gaussian matrix of its norm; both in float64 on the CPU. `source(null, matrix)` is the generator
+    of each.
     """
     updates = {name: W[name].double().cpu() - W_0[name].double().cpu() for name in W_0}
 
@@ -108,7 +113,9 @@ def update_spectra(
 def in_random_directions(
     W: Float[Tensor, "*batch row col"], k: int, generator: torch.Generator
 ) -> Float[Tensor, "*batch row col"]:
-    """W projected on k random directions of its rows' space, in float64: what is left of it at rank k by chance."""
+    """W projected on k random directions of its rows' space, in float64: what is left of it at rank
+    k by chance.
+    """
     G = torch.randn(W.shape[-1], k, generator=generator, dtype=torch.float64)
     Q = torch.linalg.qr(G).Q.to(W.device)
     return W.double() @ Q @ Q.mT

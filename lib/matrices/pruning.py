@@ -16,13 +16,17 @@ OF_UPDATES: dict[str, Order] = {
 
 
 def pruning_rates(step: float) -> list[float]:
-    """The rates 0, step, 2 step, ... below 1, each the number that its decimals say: 3 times 0.1 is 0.3."""
+    """The rates 0, step, 2 step, ... below 1, each the number that its decimals say: 3 times 0.1 is
+    0.3.
+    """
     rates = (round(k * step, 10) for k in range(round(1 / step) + 1))
     return [rate for rate in rates if rate < 1]
 
 
 def n_pruned(n: int, rate: float) -> int:
-    """How many of n are removed at a rate: the nearest whole number, as `torch.nn.utils.prune` counts."""
+    """How many of n are removed at a rate: the nearest whole number, as `torch.nn.utils.prune`
+    counts.
+    """
     return round(rate * n)
 
 
@@ -34,9 +38,10 @@ def magnitude_masks(
 ) -> Iterator[tuple[float, dict[str, Bool[Tensor, "..."]]]]:
     """Yield, for each rate, which weights stay when that share of all, ranked together, is removed.
 
-    Ranks exactly: on distinct magnitudes the masks are those of `torch.nn.utils.prune.global_unstructured` with
-    `L1Unstructured`; of equal ones the first go first. All rates share one partial sort: a magnitude's bits, read as an
-    integer, have its order. Raises `ValueError` for a rate outside 0..1 or a magnitude that is not a number.
+    Ranks exactly: on distinct magnitudes the masks are those of
+    `torch.nn.utils.prune.global_unstructured` with `L1Unstructured`; of equal ones the first go
+    first. All rates share one partial sort: a magnitude's bits, read as an integer, have its order.
+    Raises `ValueError` for a rate outside 0..1 or a magnitude that is not a number.
     """
     if any(not 0 <= rate <= 1 for rate in rates):
         raise ValueError(f"rate must lie in 0..1, got {list(rates)}")
@@ -70,7 +75,8 @@ def pruned_states(
     rates: Sequence[float],
     source: Callable[[str], torch.Generator],
 ) -> Iterator[tuple[str, float, dict[str, Float[Tensor, "..."]]]]:
-    """Yield what is gone, which share of it, and the weights then: entries of the weights, or of what tuning added.
+    """Yield what is gone, which share of it, and the weights then: entries of the weights, or of
+    what tuning added.
 
     All entries are ranked together. `source` has a generator for what goes at random.
     """
@@ -88,7 +94,9 @@ def pruned_states(
 
 
 def fewest_kept(W: Float[Tensor, "row col"], perfect: Callable[[Tensor], bool]) -> int:
-    """The least number of entries of W, largest first, with which all is right, and with every larger number too."""
+    """The least number of entries of W, largest first, with which all is right, and with every
+    larger number too.
+    """
     fewest, n = W.numel() + 1, W.numel()
     for rate, masks in magnitude_masks({"W": W}, [removed / n for removed in range(n + 1)]):
         if not perfect(W * masks["W"]):
@@ -123,10 +131,12 @@ def removals(
     is_large: Bool[Tensor, " unit"],
     source: Callable[[str], torch.Generator],
 ) -> Iterator[tuple[str, str, Int[Tensor, " ordered"], int]]:
-    """In which ways neurons go: what, in which order, the units in it (those that never go last), and how many may go.
+    """In which ways neurons go: what, in which order, the units in it (those that never go last),
+    and how many may go.
 
-    All neurons, in each order; as many of all as are small, in each order; the large ones at random, small ones being
-    gone already; and the small ones alone, at random. `source` has a generator for each kind of random order.
+    All neurons, in each order; as many of all as are small, in each order; the large ones at
+    random, small ones being gone already; and the small ones alone, at random. `source` has a
+    generator for each kind of random order.
     """
     large, small = (
         units[torch.randperm(len(units), generator=source(name))]
@@ -154,10 +164,12 @@ def entry_removals(
     group: int,
     rate_of_columns: float,
 ) -> Iterator[tuple[str, float, str, Bool[Tensor, "row col"]]]:
-    """In which ways entries go: what, at which rate, of which matrix, and which of its entries stay.
+    """In which ways entries go: what, at which rate, of which matrix, and which of its entries
+    stay.
 
-    Of W_O the smallest, at each rate; and all but the `kept` largest of each `group` in a row, where rows fall into
-    whole groups. Of W_V a share of its columns, the paper's rows, those of smallest norm first.
+    Of W_O the smallest, at each rate; and all but the `kept` largest of each `group` in a row,
+    where rows fall into whole groups. Of W_V a share of its columns, the paper's rows, those of
+    smallest norm first.
     """
     for rate, mask in magnitude_masks({"W_O": W_O}, rates):
         yield "weights", rate, "W_O", mask["W_O"]
@@ -172,9 +184,11 @@ def entry_removals(
 def largest_of_each_group(
     W: Float[Tensor, "row col"], kept: int, group: int
 ) -> Bool[Tensor, "row col"]:
-    """N:M sparsity: of every `group` consecutive columns of a row, the `kept` of largest magnitude stay.
+    """N:M sparsity: of every `group` consecutive columns of a row, the `kept` of largest magnitude
+    stay.
 
-    Of equal ones the first stay. Raises `ValueError` where the columns do not fall into whole groups.
+    Of equal ones the first stay. Raises `ValueError` where the columns do not fall into whole
+    groups.
     """
     if W.shape[1] % group or not 0 <= kept <= group:
         raise ValueError(

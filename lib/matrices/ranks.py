@@ -1,4 +1,6 @@
-"""Numbers that sum up stored singular values: a new one costs no decomposition. Zeros that pad a stack change none."""
+"""Numbers that sum up stored singular values: a new one costs no decomposition. Zeros that pad a
+stack change none.
+"""
 
 import math
 from collections.abc import Sequence
@@ -32,8 +34,9 @@ def ranks_on_the_way(
     half: int,
     rtol: float,
 ) -> dict[str, float]:
-    """Ranks in the singular values of W_KQ and W_VO along a course: stable at steps on the way and at the end, and
-    numerical at the end."""
+    """Ranks in the singular values of W_KQ and W_VO along a course: stable at steps on the way and
+    at the end, and numerical at the end.
+    """
     stable = stable_rank(np.stack([values[half], values[-1], keys[early], keys[-1]])).tolist()
     both = numerical_rank(np.stack([keys[-1], values[-1]]), rtol).tolist()
     names = (
@@ -50,8 +53,8 @@ def ranks_on_the_way(
 def of_products(spectra: pd.DataFrame) -> pd.DataFrame:
     r"""The singular values of the updates of both products by time, and their stable ranks.
 
-    `spectra` has one row per training, step and matrix; time is step × learning rate, `rescaled_time` that over
-    $\log(1 / \mathrm{init\_scale})$.
+    `spectra` has one row per training, step and matrix; time is step × learning rate,
+    `rescaled_time` that over $\log(1 / \mathrm{init\_scale})$.
     """
     chosen = spectra[spectra["matrix"].isin(["W_KQ", "W_VO"]) & (spectra["of"] == "update")]
     time = chosen["step"] * chosen["learning_rate"]
@@ -62,10 +65,11 @@ def of_products(spectra: pd.DataFrame) -> pd.DataFrame:
 
 
 def stable_rank(sigma: Float[np.ndarray, "*batch case rank"]) -> Float[np.ndarray, "*batch case"]:
-    r"""Stable rank $\|W\|_F^2 / \|W\|_2^2$ (Rudelson & Vershynin 2007) from the singular values; zero for $W = 0$.
+    r"""Stable rank $\|W\|_F^2 / \|W\|_2^2$ (Rudelson & Vershynin 2007) from the singular values;
+    zero for $W = 0$.
 
-    At least 1 and at most the rank of $W$. Unlike the rank, it moves continuously with $W$, so that a run shows *when*
-    a direction starts to grow.
+    At least 1 and at most the rank of $W$. Unlike the rank, it moves continuously with $W$, so that
+    a run shows *when* a direction starts to grow.
     """
     return np.square(_shares(sigma)).sum(-1)
 
@@ -73,7 +77,9 @@ def stable_rank(sigma: Float[np.ndarray, "*batch case rank"]) -> Float[np.ndarra
 def effective_rank(
     sigma: Float[np.ndarray, "*batch case rank"],
 ) -> Float[np.ndarray, "*batch case"]:
-    r"""Effective rank $\exp H(\sigma / \sum \sigma)$, H the Shannon entropy (Roy & Vetterli 2007); zero for $W = 0$."""
+    r"""Effective rank $\exp H(\sigma / \sum \sigma)$, H the Shannon entropy (Roy & Vetterli 2007);
+    zero for $W = 0$.
+    """
     total = sigma.sum(-1, keepdims=True)
     p = sigma / np.where(total > 0, total, 1.0)
     return np.where(total[..., 0] > 0, np.exp(entr(p).sum(-1)), 0.0)
@@ -89,9 +95,11 @@ def numerical_rank(
 def energy_rank(
     sigma: Float[np.ndarray, "*batch case rank"], share: float
 ) -> Int[np.ndarray, "*batch case"]:
-    r"""The least r with $\sum_{i \le r} \sigma_i^2 \ge \mathrm{share} \cdot \|W\|_F^2$; zero for $W = 0$.
+    r"""The least r with $\sum_{i \le r} \sigma_i^2 \ge \mathrm{share} \cdot \|W\|_F^2$; zero for $W
+    = 0$.
 
-    It is the rank at which the best approximation of $W$ leaves a relative error of $\sqrt{1 - \mathrm{share}}$.
+    It is the rank at which the best approximation of $W$ leaves a relative error of $\sqrt{1 -
+    \mathrm{share}}$.
     """
     energy = np.square(_shares(sigma)).cumsum(-1)
     below = energy < share * energy[..., -1:] * (1 - 1e-12)

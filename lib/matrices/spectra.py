@@ -1,4 +1,6 @@
-"""Singular values of matrices, of products, and of what was added to a product; the Gaussian null."""
+"""Singular values of matrices, of products, and of what was added to a product; the Gaussian
+null.
+"""
 
 from typing import NamedTuple
 
@@ -17,8 +19,9 @@ def product_singular_values(
 ) -> Float[Tensor, "*batch inner"]:
     r"""The `inner` leading singular values of $A B^\top$ (padded by zeros), in float64.
 
-    For tall factors $A = Q_A R_A$, $B = Q_B R_B$ they are those of the small core $R_A R_B^\top$, which is exact and
-    never forms the product. Where the factors are not tall the product is formed: chosen by shape.
+    For tall factors $A = Q_A R_A$, $B = Q_B R_B$ they are those of the small core $R_A R_B^\top$,
+    which is exact and never forms the product. Where the factors are not tall the product is
+    formed: chosen by shape.
     """
     A, B = A.double(), B.double()
     inner = A.shape[-1]
@@ -34,7 +37,8 @@ def update_factors(
     A_0: Float[Tensor, "*batch row inner"],
     B_0: Float[Tensor, "*batch col inner"],
 ) -> tuple[Float[Tensor, "*batch row twice"], Float[Tensor, "*batch col twice"]]:
-    r"""Factors of the difference of products: $A B^\top - A_0 B_0^\top = [A - A_0,\ A_0]\,[B,\ B - B_0]^\top$.
+    r"""Factors of the difference of products: $A B^\top - A_0 B_0^\top = [A - A_0,\ A_0]\,[B,\ B -
+    B_0]^\top$.
 
     The differences are taken in float64: in float32 the small singular values are lost.
     """
@@ -62,10 +66,12 @@ def update_singular_values(
     A_0: Initial,
     B_0: Initial,
 ) -> Float[Tensor, "*batch rank"]:
-    r"""Singular values of $A B^\top - A_0 B_0^\top$, as those of `update_factors`, with less work along a run.
+    r"""Singular values of $A B^\top - A_0 B_0^\top$, as those of `update_factors`, with less work
+    along a run.
 
     With $A - A_0 = [Q_{A_0}, Q_\perp] M_A$ and likewise for B, they are those of the small core
-    $M_A (M_B + [R_{B_0}; 0])^\top + [R_{A_0}; 0] M_B^\top$: only what moved out of the initial span is decomposed anew.
+    $M_A (M_B + [R_{B_0}; 0])^\top + [R_{A_0}; 0] M_B^\top$: only what moved out of the initial span
+    is decomposed anew.
     """
     inner = A.shape[-1]
     if 2 * inner >= min(A.shape[-2], B.shape[-2]):
@@ -89,7 +95,9 @@ def _moved(W: Tensor, start: Initial) -> Tensor:
 def gaussian_of_equal_norm(
     W: Float[Tensor, "*batch row col"], generator: torch.Generator
 ) -> Float[Tensor, "*batch row col"]:
-    """A Gaussian matrix with the Frobenius norm of each W: what an update without structure would be."""
+    """A Gaussian matrix with the Frobenius norm of each W: what an update without structure would
+    be.
+    """
     G = torch.randn(W.shape, generator=generator, dtype=torch.float64)
     norm = torch.linalg.matrix_norm
     return G * (norm(W.double()) / norm(G))[..., None, None]

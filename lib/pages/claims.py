@@ -1,9 +1,11 @@
-"""The file of claims: what the papers claim, as measurable statements with bars, by groups that share files.
+"""The file of claims: what the papers claim, as measurable statements with bars, by groups that
+share files.
 
-A group names its files, its headlines, and the claims that are expected to fail with the reason. Its claims stand in
-parts, which share what each claim may also say itself: the `source` (its kind, the tag of who says so, and where) and
-the `figure` that shows it, with the column that is drawn. A claim whose name holds `<case>` stands for one claim per
-case of its part's `each`; its bar may differ by case. All names begin with that of the family, which is left out.
+A group names its files, its headlines, and the claims that are expected to fail with the reason.
+Its claims stand in parts, which share what each claim may also say itself: the `source` (its kind,
+the tag of who says so, and where) and the `figure` that shows it, with the column that is drawn. A
+claim whose name holds `<case>` stands for one claim per case of its part's `each`; its bar may
+differ by case. All names begin with that of the family, which is left out.
 """
 
 import re
@@ -48,8 +50,8 @@ class Shared:
 class Entry(Shared):
     """A claim as it is written: `test` is how it is judged, such as `mean errors@<=1e-8 in [0, 1]`.
 
-    Behind the bar stand those of cases that have their own: `in [0, 1], untied [0, 2]`. `{low}` and `{high}` in the
-    statement are the ends of the bar.
+    Behind the bar stand those of cases that have their own: `in [0, 1], untied [0, 2]`. `{low}` and
+    `{high}` in the statement are the ends of the bar.
     """
 
     statement: str
@@ -73,7 +75,9 @@ class Entry(Shared):
 
 @dataclass(frozen=True, kw_only=True)
 class Part(Shared):
-    """Claims that share something; `each` names the cases, apart by spaces, that `<case>` stands for."""
+    """Claims that share something; `each` names the cases, apart by spaces, that `<case>` stands
+    for.
+    """
 
     claims: dict[str, Entry]
     each: str = ""
@@ -81,7 +85,9 @@ class Part(Shared):
 
 @dataclass(frozen=True)
 class Group:
-    """What claims share: the file of their measures, the folder of their figures, the command that makes both."""
+    """What claims share: the file of their measures, the folder of their figures, the command that
+    makes both.
+    """
 
     measures: str
     figures: str
@@ -94,10 +100,12 @@ class Group:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement, who says so, and the bar that a measure must meet, at every scale where it is one by scale.
+    """A statement, who says so, and the bar that a measure must meet, at every scale where it is
+    one by scale.
 
-    `measure` is NAME, or NAME@SCALE, NAME@<=SCALE, NAME@>=SCALE for some of the scales. `{name}` in the statement is a
-    number of the setup in the file of measures. What a paper says is `drawn` in the figure, as TABLE.COLUMN.
+    `measure` is NAME, or NAME@SCALE, NAME@<=SCALE, NAME@>=SCALE for some of the scales. `{name}` in
+    the statement is a number of the setup in the file of measures. What a paper says is `drawn` in
+    the figure, as TABLE.COLUMN.
     """
 
     family: str
@@ -118,7 +126,9 @@ class Claim:
     expected: str | None
 
     def among(self, measures: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """The values that are judged: by scale, or under "" of a measure without scales; those that were taken."""
+        """The values that are judged: by scale, or under "" of a measure without scales; those that
+        were taken.
+        """
         name, _, wanted = self.measure.partition("@")
         measure = measures.get(name, {})
         by_scale = {"": measure} if "values" in measure else measure
@@ -138,7 +148,9 @@ class Claim:
 
 
 def read_claims(file: Path) -> dict[str, Claim]:
-    """All claims of the file by their names, in its order; raises `InputError` with file and line for what is none."""
+    """All claims of the file by their names, in its order; raises `InputError` with file and line
+    for what is none.
+    """
     listed = load_yaml(file)
     if not isinstance(listed, dict):
         raise InputError(f"{file}: wanted groups of claims by name, got {listed!r}")
@@ -164,13 +176,17 @@ def read_claims(file: Path) -> dict[str, Claim]:
 
 
 def bars(text: str) -> dict[str, str]:
-    """The bar of every case, by "", and those of cases that have their own, by the names of these."""
+    """The bar of every case, by "", and those of cases that have their own, by the names of
+    these.
+    """
     first, *own = OWN_BAR.split(text)
     return {"": first, **dict(zip(own[::2], own[1::2], strict=True))}
 
 
 def line_of(file: Path, text: str) -> int:
-    """The number of the first line that begins with a text, or ends with it, apart from spaces and dashes."""
+    """The number of the first line that begins with a text, or ends with it, apart from spaces and
+    dashes.
+    """
     lines = file.read_text(encoding="utf-8").splitlines()
     return next(
         (
@@ -183,7 +199,9 @@ def line_of(file: Path, text: str) -> int:
 
 
 def wrong_at(file: Path, place: tuple[str | int, ...], message: str) -> InputError:
-    """The error with the file and the line at which the value of these keys stands, or the item of a list."""
+    """The error with the file and the line at which the value of these keys stands, or the item of
+    a list.
+    """
     line, node = 0, YAML(typ="safe", pure=True).compose(file)
     for key in place:
         if isinstance(node, MappingNode):

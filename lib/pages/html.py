@@ -1,4 +1,6 @@
-"""HTML pages that are one file: texts are escaped, figures are pictures in it, so that no script of either can run."""
+"""HTML pages that are one file: texts are escaped, figures are pictures in it, so that no script of
+either can run.
+"""
 
 import base64
 import io
@@ -14,8 +16,10 @@ from PIL import Image
 from lib.files.files import InputError, atomic
 
 COLUMN = 1140  # the width of a page's column, in CSS pixels: a figure is never shown wider
-COLOURS = 32  # of a picture: a drawing looks the same in fewer bytes, and no tint takes another one's place
-MOST = 10_000  # CSS pixels on a side: of a larger drawing, the renderer ends the whole process for want of memory
+# of a picture: a drawing looks the same in fewer bytes, and no tint takes another one's place
+COLOURS = 32
+# CSS pixels on a side: of a larger drawing, the renderer ends the whole process for want of memory
+MOST = 10_000
 PIXELS = {
     None: 1.0,
     "px": 1.0,
@@ -30,7 +34,9 @@ LENGTH = re.compile(r"([0-9.]+(?:[eE][+]?[0-9]+)?)(px|pt|pc|in|cm|mm)?")
 
 @dataclass(frozen=True)
 class Picture:
-    """An image that a page holds itself: its address (RFC 2397), and the box in CSS pixels in which it is shown."""
+    """An image that a page holds itself: its address (RFC 2397), and the box in CSS pixels in which
+    it is shown.
+    """
 
     address: str
     width: int
@@ -38,7 +44,9 @@ class Picture:
 
 
 def write_page(template: Path, path: Path, beside: Sequence[Path] = (), **values: Any) -> None:
-    """Fill a template, which may include files of its folder and of those `beside` it, and write the page."""
+    """Fill a template, which may include files of its folder and of those `beside` it, and write
+    the page.
+    """
     environment = Environment(
         loader=FileSystemLoader([template.parent, *beside]),
         autoescape=True,
@@ -52,10 +60,11 @@ def write_page(template: Path, path: Path, beside: Sequence[Path] = (), **values
 
 
 def picture(svg: bytes, where: str, width: int = COLUMN) -> Picture:
-    """The drawing as lossless WebP of few colours, as wide as it was drawn, and at most `width` CSS pixels.
+    """The drawing as lossless WebP of few colours, as wide as it was drawn, and at most `width` CSS
+    pixels.
 
-    Pixels in place of paths: a page of eighty figures has a sixth of the bytes, and a browser shows it at once. Equal
-    drawings give equal bytes.
+    Pixels in place of paths: a page of eighty figures has a sixth of the bytes, and a browser shows
+    it at once. Equal drawings give equal bytes.
 
     Raises:
         InputError: It is no SVG drawing, or one too large to be drawn; says `where` it stands.

@@ -1,4 +1,6 @@
-"""The look that all figures share, and how they are written so that equal content gives equal bytes."""
+"""The look that all figures share, and how they are written so that equal content gives equal
+bytes.
+"""
 
 import io
 import re
@@ -19,7 +21,8 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-# One palette. A quantity has one colour in all figures, under a name of its own here or in its module.
+# One palette. A quantity has one colour in all figures, under a name of its own here or in its
+# module.
 BLUE, ORANGE, GREEN, PURPLE, MAGENTA = "#2b6cb0", "#dd7b1a", "#276749", "#805ad5", "#b83280"
 TEAL, BROWN, RED, GREY, SHADE = "#319795", "#744210", "#c53030", "#718096", "#edf2f7"
 MATRIX_COLORS = {"W_KQ": BLUE, "W_VO": ORANGE}
@@ -40,7 +43,8 @@ SEED_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GREENS: Colormap = LinearSegmentedColormap.from_list("greens", ["#c6e8c1", "#59b36a", "#0b5d2e"])
 VIRIDIS: Colormap = matplotlib.colormaps["viridis"]
 TRAINED_COLOR = GREENS(0.85)
-READ_WIDTH = 11.875  # inches: a figure as wide as the report's column, 1140 CSS pixels of 1/96 inch; none is wider
+# inches: a figure as wide as the report's column, 1140 CSS pixels of 1/96 inch; none is wider
+READ_WIDTH = 11.875
 LEAST_TEXT = 7.0  # points, of every text in a figure, where it is read
 
 DPI = 150  # of PNGs, and of images inside an SVG
@@ -94,7 +98,8 @@ def as_svg(draw: Callable[[], Figure]) -> bytes:
 
 
 def rounded(svg: bytes) -> bytes:
-    """The drawing with every place in hundredths of a point, a fifth smaller; scales stay as they are.
+    """The drawing with every place in hundredths of a point, a fifth smaller; scales stay as they
+    are.
 
     What another processor changes in a figure's numbers is mostly less than that.
     """
@@ -109,7 +114,9 @@ def rounded(svg: bytes) -> bytes:
 
 
 def _write_svg(figure: Figure, file: io.BytesIO) -> None:
-    """What `savefig` writes, in three quarters of its time, which draws all once more for the layout."""
+    """What `savefig` writes, in three quarters of its time, which draws all once more for the
+    layout.
+    """
     canvas = FigureCanvasSVG(figure)
     engine = figure.get_layout_engine()
     if engine is not None:
@@ -140,7 +147,9 @@ def band(axes: Axes, x: object, mean: object, deviation: object, **line: object)
 
 
 def ranged(axes: Axes, rows: pd.DataFrame, by: str, column: str, **line: object) -> None:
-    """The mean of a column at each value of another, with a shaded band from the least to the largest."""
+    """The mean of a column at each value of another, with a shaded band from the least to the
+    largest.
+    """
     found = rows.groupby(by)[column].agg(["mean", "min", "max"])
     (drawn,) = axes.plot(found.index, found["mean"], **line)  # pyright: ignore
     axes.fill_between(

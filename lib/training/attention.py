@@ -1,7 +1,7 @@
 """Attention heads in the papers' row convention: tokens are rows, and a projection acts as x W.
 
-Per head, W_Q, W_K, W_V and W_O are d_model × d_head. A head reads and writes only through the two products
-W_KQ = W_K W_Qᵀ and W_VO = W_V W_Oᵀ, both d_model × d_model and of rank at most d_head.
+Per head, W_Q, W_K, W_V and W_O are d_model × d_head. A head reads and writes only through the two
+products W_KQ = W_K W_Qᵀ and W_VO = W_V W_Oᵀ, both d_model × d_model and of rank at most d_head.
 """
 
 import torch
@@ -42,7 +42,8 @@ def attention(
 ) -> Float[Tensor, "batch query d_model"]:
     r"""Multi-head attention without biases (Vaswani et al. 2017).
 
-    The sum over heads of $\mathrm{softmax}(X_q W_Q W_K^\top X^\top / \sqrt{d_\mathrm{head}}) \, X W_V W_O^\top$.
+    The sum over heads of $\mathrm{softmax}(X_q W_Q W_K^\top X^\top / \sqrt{d_\mathrm{head}}) \, X
+    W_V W_O^\top$.
     """
     Z = attend(project(X_query, W_Q), project(X, W_K), project(X, W_V))
     return Z.transpose(1, 2).flatten(2) @ merge_heads(W_O).T
@@ -53,7 +54,8 @@ def attend(
     K: Float[Tensor, "batch head token d_head"],
     V: Float[Tensor, "batch head token d_head"],
 ) -> Float[Tensor, "batch head query d_head"]:
-    r"""$\mathrm{softmax}(Q K^\top / \sqrt{d_\mathrm{head}}) V$, by what is fastest on short sequences.
+    r"""$\mathrm{softmax}(Q K^\top / \sqrt{d_\mathrm{head}}) V$, by what is fastest on short
+    sequences.
 
     That is plain products on a CPU, torch's fused kernels on a GPU unless `fuse` switched them off.
     """

@@ -1,4 +1,6 @@
-"""What changes the bits of a result: threads, the device, random generators. And how fast a device is."""
+"""What changes the bits of a result: threads, the device, random generators. And how fast a device
+is.
+"""
 
 import ctypes
 import hashlib
@@ -35,17 +37,20 @@ def kind_of(device: str) -> str:
 
 
 def use_threads(n_threads: int) -> None:
-    """Compute with `n_threads` from here on, in BLAS and in torch (if loaded), whatever the machine's cores."""
+    """Compute with `n_threads` from here on, in BLAS and in torch (if loaded), whatever the
+    machine's cores.
+    """
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(n_threads)
     threadpool_limits(n_threads)
 
 
 def keep_freed_memory(n_bytes: int = 1 << 30) -> bool:
-    """Keep up to `n_bytes` of freed memory for later use; False, and nothing done, where the C library is not glibc.
+    """Keep up to `n_bytes` of freed memory for later use; False, and nothing done, where the C
+    library is not glibc.
 
-    Else glibc gives large blocks back, every use of a new one faults, and a training whose temporary tensors have
-    megabytes spends a quarter of its time on page faults.
+    Else glibc gives large blocks back, every use of a new one faults, and a training whose
+    temporary tensors have megabytes spends a quarter of its time on page faults.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -59,8 +64,8 @@ def keep_freed_memory(n_bytes: int = 1 << 30) -> bool:
 def use_device(name: str, deterministic: bool = False) -> "torch.device":
     """The torch device of that name; raises `InputError` where this machine has none.
 
-    `deterministic` makes a GPU give the same bits each time, at its cost: a fixed workspace for matrix products, and an
-    error from torch for what has no such way. A CPU does so anyway.
+    `deterministic` makes a GPU give the same bits each time, at its cost: a fixed workspace for
+    matrix products, and an error from torch for what has no such way. A CPU does so anyway.
     """
     import torch
 
@@ -107,7 +112,9 @@ def generator(
 
 
 def matmul_rate(device: "torch.device", dtype: "torch.dtype", size: int) -> float:
-    """Floating-point operations per second of a square matrix product on this device, measured in a moment."""
+    """Floating-point operations per second of a square matrix product on this device, measured in a
+    moment.
+    """
     import torch
 
     A, B = torch.randn(2, size, size, device=device).to(dtype)

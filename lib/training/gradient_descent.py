@@ -25,11 +25,13 @@ def gradient_descent(
     learning_rate: float | Mapping[str, float],
     batches: Iterable[tuple[Tensor, ...]] | None = None,
 ) -> Iterator[Step]:
-    r"""Yield the steps $W^{(t+1)} = W^{(t)} - \eta \nabla \mathrm{loss}(W^{(t)}; \mathrm{batch}_t)$, t = 0, 1, ...
+    r"""Yield the steps $W^{(t+1)} = W^{(t)} - \eta \nabla \mathrm{loss}(W^{(t)};
+    \mathrm{batch}_t)$, t = 0, 1, ...
 
-    `loss_gradient(weights, *batch)` gives the loss (or one for each of a stack) and the gradients. One η moves every
-    matrix that has a gradient; a mapping names the matrices that move, each with its own. Without batches the loss is
-    that of all data, and the steps have no end. No tensor of a step is changed later.
+    `loss_gradient(weights, *batch)` gives the loss (or one for each of a stack) and the gradients.
+    One η moves every matrix that has a gradient; a mapping names the matrices that move, each with
+    its own. Without batches the loss is that of all data, and the steps have no end. No tensor of a
+    step is changed later.
     """
     weights = dict(start)
     for number, batch in enumerate(repeat(()) if batches is None else batches):
@@ -47,7 +49,8 @@ def gradient_descent(
 
 
 def last_and_fitted(steps: Iterable[Step], start: Weights, level: float) -> tuple[Weights, int]:
-    """The weights after the last step, and the number of the first whose loss is below a level, -1 where none is.
+    """The weights after the last step, and the number of the first whose loss is below a level, -1
+    where none is.
 
     Without a step, the weights at the start.
     """
@@ -62,9 +65,11 @@ def last_and_fitted(steps: Iterable[Step], start: Weights, level: float) -> tupl
 def until_rest(
     steps: Iterable[Step], at_rest: Callable[[Weights], bool], every: int
 ) -> Iterator[Step]:
-    """Yield steps up to the first without loss after which the weights are at rest: no later step would move them.
+    """Yield steps up to the first without loss after which the weights are at rest: no later step
+    would move them.
 
-    A step without loss asks `at_rest(weights)`, at most once in so many steps: it costs as much as some of them.
+    A step without loss asks `at_rest(weights)`, at most once in so many steps: it costs as much as
+    some of them.
     """
     next_check = 0
     for step in steps:

@@ -1,4 +1,6 @@
-"""Minibatch training as a generator of states: Adam, AdamW, Muon and plain descent, warm-up and cosine decay."""
+"""Minibatch training as a generator of states: Adam, AdamW, Muon and plain descent, warm-up and
+cosine decay.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,8 +27,9 @@ MOMENTUM, RMS = 0.95, 0.2  # of Muon; the root mean square that its updates shar
 class State:
     """Where a training stands after `step` updates.
 
-    `loss` is the loss of the batch that made the last update, before it (NaN at step 0); a tensor on the training's
-    device, so that reading it is the only time the host waits. `moments` is what the optimiser remembers.
+    `loss` is the loss of the batch that made the last update, before it (NaN at step 0); a tensor
+    on the training's device, so that reading it is the only time the host waits. `moments` is what
+    the optimiser remembers.
     """
 
     step: int
@@ -42,7 +45,9 @@ class State:
 
     @classmethod
     def from_tensors(cls, step: int, tensors: Weights, device: torch.device) -> "State":
-        """The state after `step` updates from its tensors, on that device; tensors of other names are passed over."""
+        """The state after `step` updates from its tensors, on that device; tensors of other names
+        are passed over.
+        """
         weights, moments = (
             {
                 name.removeprefix(kind): t.to(device)
@@ -55,7 +60,9 @@ class State:
 
 
 def warmup_cosine(step: int, warmup_steps: int, n_steps: int) -> float:
-    """Factor on the learning rate for the update after `step` updates: linear warm-up, then half a cosine to zero."""
+    """Factor on the learning rate for the update after `step` updates: linear warm-up, then half a
+    cosine to zero.
+    """
     if step < warmup_steps:
         return (step + 1) / warmup_steps
     return (1 + math.cos(math.pi * (step - warmup_steps) / max(1, n_steps - warmup_steps))) / 2
@@ -91,13 +98,14 @@ def sgd(
 ) -> Iterator[State]:
     r"""Yield the state after each update, from `start` up to `n_steps` updates in all.
 
-    An update takes one batch and descends `loss(weights, *batch)`: Adam (Kingma & Ba 2015, β = (0.9, 0.999), ε = 1e-8,
-    no weight decay), AdamW (Loshchilov & Hutter 2019: every weight first shrinks by the rate times `weight_decay`),
-    Muon without decay (Jordan et al. 2024: $0.2\sqrt{\max(\mathrm{rows}, \mathrm{cols})}$ times the Newton–Schulz of
-    a Nesterov mean; what is not of `matrices` by Adam), or plain gradient descent. `matrices` says how many last axes
-    of a weight are orthogonalised as one: 2, rows and columns; 3, the matrices of all heads side by side. The state
-    that is yielded is alive: copy what must stay. Started from a state that it has yielded, with the batches that
-    follow, it goes on bit for bit.
+    An update takes one batch and descends `loss(weights, *batch)`: Adam (Kingma & Ba 2015, β =
+    (0.9, 0.999), ε = 1e-8, no weight decay), AdamW (Loshchilov & Hutter 2019: every weight first
+    shrinks by the rate times `weight_decay`), Muon without decay (Jordan et al. 2024:
+    $0.2\sqrt{\max(\mathrm{rows}, \mathrm{cols})}$ times the Newton–Schulz of a Nesterov mean; what
+    is not of `matrices` by Adam), or plain gradient descent. `matrices` says how many last axes of
+    a weight are orthogonalised as one: 2, rows and columns; 3, the matrices of all heads side by
+    side. The state that is yielded is alive: copy what must stay. Started from a state that it has
+    yielded, with the batches that follow, it goes on bit for bit.
     """
     weights = {name: w.detach().clone().requires_grad_() for name, w in start.weights.items()}
     moments = {name: moment.detach().clone() for name, moment in start.moments.items()}
@@ -124,7 +132,8 @@ def sgd(
         yield state
 
 
-# torch.optim's rules as functions: the first object of its classes would import torch's compiler, two seconds of work.
+# torch.optim's rules as functions: the first object of its classes would import torch's compiler,
+# two seconds of work.
 
 
 def _adam(
@@ -170,10 +179,11 @@ def _muon(
 
 
 def newton_schulz(G: Float[Tensor, "*batch row col"]) -> Float[Tensor, "*batch row col"]:
-    r"""$X \leftarrow a X + (b X X^\top + c (X X^\top)^2) X$, five times from $G / \|G\|_F$: near its polar factor.
+    r"""$X \leftarrow a X + (b X X^\top + c (X X^\top)^2) X$, five times from $G / \|G\|_F$: near
+    its polar factor.
 
-    In the precision of G, where torch.optim.Muon has bfloat16. Singular values from a hundredth of the norm on come to
-    lie in about [0.68, 1.14]; the smallest stay below.
+    In the precision of G, where torch.optim.Muon has bfloat16. Singular values from a hundredth of
+    the norm on come to lie in about [0.68, 1.14]; the smallest stay below.
     """
     if G.shape[-2] > G.shape[-1]:
         return newton_schulz(G.mT).mT

@@ -1,4 +1,5 @@
-"""Several trainings as one, of tensors with a leading axis that counts them; a single one has no such axis.
+"""Several trainings as one, of tensors with a leading axis that counts them; a single one has no
+such axis.
 
 What is a number in each, such as the optimiser's count of steps, is common to all.
 """
@@ -53,7 +54,8 @@ def joined(batches: Sequence[Iterable[tuple[Tensor, ...]]]) -> Iterator[tuple[Te
 
 
 class Losses:
-    """The sum of the losses of `n` trainings, whose gradient in the weights of one is that of its own loss.
+    """The sum of the losses of `n` trainings, whose gradient in the weights of one is that of its
+    own loss.
 
     `tally` holds the sum and the number of each training's losses since their means were asked for.
     """
@@ -75,7 +77,9 @@ class Losses:
         return losses.sum()
 
     def means(self) -> Float[Tensor, "*training"]:
-        """The mean loss of each training over the batches since they were last asked for; NaN where there was none."""
+        """The mean loss of each training over the batches since they were last asked for; NaN where
+        there was none.
+        """
         found = self.tally[..., 0] / self.tally[..., 1]
         self.tally.zero_()
         return found

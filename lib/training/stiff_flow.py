@@ -20,7 +20,9 @@ class StalledError(ArithmeticError):
 
 @runtime_checkable
 class Loss(Protocol):
-    """A twice differentiable loss of a vector p: of the products, for networks with diagonal weights."""
+    """A twice differentiable loss of a vector p: of the products, for networks with diagonal
+    weights.
+    """
 
     def gradient(self, p: torch.Tensor) -> torch.Tensor:
         """The negative gradient g(p)."""
@@ -50,7 +52,9 @@ def gradient(loss: Loss, p: Vector) -> Vector:
 
 @dataclass(frozen=True)
 class Step:
-    """Where the flow was at `before` and is at `time`, and the path between, interpolated in the solver's own order."""
+    """Where the flow was at `before` and is at `time`, and the path between, interpolated in the
+    solver's own order.
+    """
 
     before: float
     time: float
@@ -77,9 +81,10 @@ def stiff_flow(
 ) -> Iterator[Step]:
     """Yield every step of `dx/dt = velocity(x)` from `begin` to `end`.
 
-    Local error below `rtol` |x| + `atol`. LSODA (Adams, and BDF where it is stiff) needs the fewest velocities on a
-    long way. BDF begins anew at less cost, and its Newton iterations, two a step at least, come to rest at a stationary
-    point, about which LSODA wanders within the tolerance. Raises `StalledError` where the solver gives up.
+    Local error below `rtol` |x| + `atol`. LSODA (Adams, and BDF where it is stiff) needs the fewest
+    velocities on a long way. BDF begins anew at less cost, and its Newton iterations, two a step at
+    least, come to rest at a stationary point, about which LSODA wanders within the tolerance.
+    Raises `StalledError` where the solver gives up.
     """
     solver = {"LSODA": LSODA, "BDF": BDF}[method](
         lambda _, x: velocity(x),
@@ -107,7 +112,9 @@ def stiff_flow(
 
 
 def first_crossing(step: Step, value: Callable[[Vector], float], n_halvings: int = 60) -> float:
-    """The time within the step at which `value` of the path becomes positive, by bisection: it is so at the end."""
+    """The time within the step at which `value` of the path becomes positive, by bisection: it is
+    so at the end.
+    """
     low, high = step.before, step.time
     for _ in range(n_halvings):
         middle = (low + high) / 2
@@ -118,7 +125,9 @@ def first_crossing(step: Step, value: Callable[[Vector], float], n_halvings: int
 def until_positive(
     steps: Iterable[Step], value: Callable[[Vector], float]
 ) -> tuple[float, list[Step]] | None:
-    """The first time at which `value` is positive, with the steps up to it; None where it is so at no step's end."""
+    """The first time at which `value` is positive, with the steps up to it; None where it is so at
+    no step's end.
+    """
     passed = []
     for step in steps:
         passed.append(step)
@@ -134,6 +143,8 @@ def along(steps: Sequence[Step], times: Float[np.ndarray, " time"]) -> Float[np.
 
 
 def crossing_of(step: Step, coordinate: int, level: float) -> float:
-    """The time within the step at which a coordinate comes to a level that lies between its values at both ends."""
+    """The time within the step at which a coordinate comes to a level that lies between its values
+    at both ends.
+    """
     side = np.sign(step.state[coordinate] - level)
     return first_crossing(step, lambda x: float(side * (x[coordinate] - level)))

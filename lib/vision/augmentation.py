@@ -1,9 +1,9 @@
-"""Crops, mirror images and RandAugment (Cubuk et al. 2020) of a whole set of images where it lies, with no loop over
-images.
+"""Crops, mirror images and RandAugment (Cubuk et al. 2020) of a whole set of images where it lies,
+with no loop over images.
 
-Every operation of RandAugment maps uint8 images [n, 3, height, width] and a level to uint8 images, pixel for pixel as
-Pillow does. All is integer arithmetic, or floating point rounded step by step in Pillow's order: each device gives the
-same bits.
+Every operation of RandAugment maps uint8 images [n, 3, height, width] and a level to uint8 images,
+pixel for pixel as Pillow does. All is integer arithmetic, or floating point rounded step by step in
+Pillow's order: each device gives the same bits.
 """
 
 import math
@@ -25,7 +25,9 @@ Pictures = UInt8[Tensor, "n 3 height width"]
 
 @dataclass(frozen=True)
 class RandAugment:
-    """How strongly images are changed: N = `n_operations` in turn, each of strength M = `magnitude` of 30."""
+    """How strongly images are changed: N = `n_operations` in turn, each of strength M = `magnitude`
+    of 30.
+    """
 
     n_operations: int
     magnitude: int
@@ -44,7 +46,9 @@ def augmented(
     images: UInt8[Tensor, "n channel height width"],
     epoch: int,
 ) -> UInt8[Tensor, "n channel height width"]:
-    """The images of an epoch: each shifted by up to an eighth of its width and perhaps mirrored; then RandAugment."""
+    """The images of an epoch: each shifted by up to an eighth of its width and perhaps mirrored;
+    then RandAugment.
+    """
     if cropped:
         images = crop_and_flip(images, images.shape[-1] // 8, draw("crop and flip", epoch))
     return images if changed is None else randaugment(images, changed, draw("randaugment", epoch))
@@ -53,10 +57,11 @@ def augmented(
 def crop_and_flip(
     images: UInt8[Tensor, "batch channel height width"], padding: int, generator: torch.Generator
 ) -> UInt8[Tensor, "batch channel height width"]:
-    """Each image shifted by up to `padding` pixels in each direction, zeros coming in, and half of them mirrored.
+    """Each image shifted by up to `padding` pixels in each direction, zeros coming in, and half of
+    them mirrored.
 
-    One gather per chunk of images, where they lie. The numbers are drawn on the generator's device, the CPU: every
-    device sees the same images, and none waits for another.
+    One gather per chunk of images, where they lie. The numbers are drawn on the generator's device,
+    the CPU: every device sees the same images, and none waits for another.
     """
     height, width = images.shape[2:]
     n_shifts = 2 * padding + 1
@@ -87,10 +92,10 @@ def randaugment(
 ) -> Pictures:
     """Each image changed by operations in turn, each drawn uniformly from 14, of one strength.
 
-    Source: Cubuk, Zoph, Shlens & Le, "RandAugment" (2020). The paper leaves ranges and signs to its code; they are
-    those of torchvision's `RandAugment`, with its nearest pixels, zeros from outside, and levels of magnitude 0
-    (solarize inverts pure white even there).
-    Departures: operation and sign come from one draw for all images at once, so a seed gives other images than
+    Source: Cubuk, Zoph, Shlens & Le, "RandAugment" (2020). The paper leaves ranges and signs to its
+    code; they are those of torchvision's `RandAugment`, with its nearest pixels, zeros from
+    outside, and levels of magnitude 0 (solarize inverts pure white even there). Departures:
+    operation and sign come from one draw for all images at once, so a seed gives other images than
     torchvision's; the sign of a geometric operation, fair either way, is Pillow's.
     """
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
@@ -120,7 +125,9 @@ def randaugment(
 def operations(
     magnitude: int, height: int, width: int
 ) -> list[tuple[Callable[[Pictures, float], Pictures], tuple[float, float]]]:
-    """The 14 operations, each with its levels for the two signs; both are one where an operation has no sign."""
+    """The 14 operations, each with its levels for the two signs; both are one where an operation
+    has no sign.
+    """
     share = magnitude / MAX_MAGNITUDE
     across, down = (150 * size * magnitude // (331 * MAX_MAGNITUDE) for size in (width, height))
     bits = 8 - round(4 * share)
@@ -149,7 +156,8 @@ def identity(images: Pictures, _level: float = 0) -> Pictures:
 
 
 def affine(images: Pictures, matrix: tuple[float, float, float, float, float, float]) -> Pictures:
-    """out(x, y) = in(a x + b y + c, d x + e y + f) at the nearest pixel, zero outside; a pixel's centre is at + 1/2.
+    """out(x, y) = in(a x + b y + c, d x + e y + f) at the nearest pixel, zero outside; a pixel's
+    centre is at + 1/2.
 
     Coordinates are rounded to 16 binary places, as in Pillow's `Image.transform`.
     """
@@ -204,7 +212,9 @@ def blend(
     images: UInt8[Tensor, "n channel height width"],
     factor: float,
 ) -> UInt8[Tensor, "n channel height width"]:
-    """d + factor (image − d), cut to 0..255 and rounded down: away from the degenerate image d where factor > 1."""
+    """d + factor (image − d), cut to 0..255 and rounded down: away from the degenerate image d
+    where factor > 1.
+    """
     start = degenerate.float()
     # two steps, each rounded to float32: a fused multiply-add would differ in the last bit
     change = (images - start).mul_(factor)
@@ -230,7 +240,9 @@ def contrast(images: Pictures, factor: float) -> Pictures:
 
 
 def sharpness(images: Pictures, factor: float) -> Pictures:
-    """Away from the image smoothed by (1 1 1; 1 5 1; 1 1 1) / 13, whose edge pixels stay as they are."""
+    """Away from the image smoothed by (1 1 1; 1 5 1; 1 1 1) / 13, whose edge pixels stay as they
+    are.
+    """
     values = images.short()
     rows = values[:, :, :-2] + values[:, :, 1:-1] + values[:, :, 2:]
     box = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:]
@@ -256,7 +268,9 @@ def solarize(images: Pictures, threshold: float) -> Pictures:
 
 
 def autocontrast(images: Pictures, _level: float = 0) -> Pictures:
-    """255 (x − low) / (high − low) rounded down, for each image and channel; a channel of one value stays."""
+    """255 (x − low) / (high − low) rounded down, for each image and channel; a channel of one value
+    stays.
+    """
     low, high = images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True)
     flat = low == high
     low, high = low.masked_fill(flat, 0).double(), high.masked_fill(flat, 255).double()
@@ -269,8 +283,8 @@ def autocontrast(images: Pictures, _level: float = 0) -> Pictures:
 def equalize(images: Pictures, _level: float = 0) -> Pictures:
     """Each channel of each image with a histogram as even as its own values allow.
 
-    Value v becomes (step / 2 + #{x < v}) / step, rounded down, where step = #{x < max} / 255, rounded down;
-    a channel with step 0 (of one value, or nearly) stays.
+    Value v becomes (step / 2 + #{x < v}) / step, rounded down, where step = #{x < max} / 255,
+    rounded down; a channel with step 0 (of one value, or nearly) stays.
     """
     values = images.flatten(2).long()
     n, n_channels = values.shape[:2]

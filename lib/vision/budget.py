@@ -23,9 +23,11 @@ def check_budget(
     max_hours: float,
     folder: Path,
 ) -> None:
-    """Say what `flops` operations cost on a device, `n_parallel` side by side, and the snapshots' bytes in a folder.
+    """Say what `flops` operations cost on a device, `n_parallel` side by side, and the snapshots'
+    bytes in a folder.
 
-    The rate is measured here, in this precision. Raises `InputError` above `max_hours` or the free disk.
+    The rate is measured here, in this precision. Raises `InputError` above `max_hours` or the free
+    disk.
     """
     check_disk(folder, COPIES * n_bytes, "snapshots")
     size = 8192 if device.type == "cuda" else 768

@@ -1,4 +1,6 @@
-"""The cases of tables that several stages read or that params name, and what of a case is not as usual."""
+"""The cases of tables that several stages read or that params name, and what of a case is not as
+usual.
+"""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -10,7 +12,8 @@ from lib.files.params import read_cases, read_params
 
 Schema = TypeVar("Schema")
 
-# The columns of tables of which each stage reads a part: whoever reads such a table refuses any other column.
+# The columns of tables of which each stage reads a part: whoever reads such a table refuses any
+# other column.
 PROBLEM = (
     "name", "n_seeds", "first_seed", "n_samples", "seq_len", "d_model", "teacher", "start", "n_layers", "n_heads",
     "d_mlp", "frames", "max_stages", "flow_scales", "forecast_scales", "n_times", "n_snapshots", "curvature_share",
@@ -20,7 +23,9 @@ CONFIGURATION = ("name", "readout", "learning_rate", "n_steps", "n_seeds", "firs
 
 
 def read_problems(file: Path, schema: type[Schema], usual: str) -> tuple[Schema, ...]:
-    """What the schema knows of the problems of gradual_rank; an empty cell is as in the section `usual` of params."""
+    """What the schema knows of the problems of gradual_rank; an empty cell is as in the section
+    `usual` of params.
+    """
     shared = read_params(usual, dict)
     for key in shared:
         if key not in PROBLEM:
@@ -29,7 +34,9 @@ def read_problems(file: Path, schema: type[Schema], usual: str) -> tuple[Schema,
 
 
 def chosen_cases(file: Path, schema: type[Schema], names: Iterable[str], key: str) -> list[Schema]:
-    """The cases of these names, in their order; raises `InputError`, which names the key, where one is not there."""
+    """The cases of these names, in their order; raises `InputError`, which names the key, where one
+    is not there.
+    """
     cases = {getattr(case, "name", None): case for case in read_cases(file, schema)}
     if not cases.keys() >= set(names):
         raise InputError(f"{key}: wanted some of {list(cases)}, the cases of {file}; got {names}")
@@ -37,7 +44,9 @@ def chosen_cases(file: Path, schema: type[Schema], names: Iterable[str], key: st
 
 
 def differences(case: Any, usual: Any) -> str:
-    """The fields of a case that are not as usual, as `labels=permuted,optimizer=sgd`; `none` where all are."""
+    """The fields of a case that are not as usual, as `labels=permuted,optimizer=sgd`; `none` where
+    all are.
+    """
     plain = asdict(usual)
     differs = {key: value for key, value in asdict(case).items() if value != plain[key]}
     parts = [

@@ -1,7 +1,9 @@
-"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009): the official python-version files, verified, read without trust.
+"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009): the official python-version files, verified, read
+without trust.
 
-The files are pickles of Python 2, and a pickle may run any code. So each is first compared with its official MD5, then
-read by an unpickler that knows numpy's three names only, as stand-ins that keep what they are given and do nothing.
+The files are pickles of Python 2, and a pickle may run any code. So each is first compared with its
+official MD5, then read by an unpickler that knows numpy's three names only, as stand-ins that keep
+what they are given and do nothing.
 """
 
 import hashlib
@@ -32,8 +34,8 @@ class Batch:
 class Official:
     """A data set as it was published.
 
-    `urls` are the official address of the archive, then mirrors of the same bytes; `folder` is what it unpacks to;
-    `labels` is the key of the labels that are learned.
+    `urls` are the official address of the archive, then mirrors of the same bytes; `folder` is what
+    it unpacks to; `labels` is the key of the labels that are learned.
     """
 
     archive: str
@@ -118,7 +120,8 @@ def folder_batches(folder: Path, name: str) -> Iterator[tuple[str, bytes]]:
 
 
 def archive_batches(archive: Path, name: str) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of each official file in the official archive, verified; nothing else is unpacked.
+    """Yield name and content of each official file in the official archive, verified; nothing else
+    is unpacked.
 
     Raises `ValueError` where the archive is cut short, is another, or lacks a file.
     """
@@ -139,7 +142,9 @@ def archive_batches(archive: Path, name: str) -> Iterator[tuple[str, bytes]]:
 
 
 def read_batch(folder: Path, batch: Batch) -> bytes:
-    """The content of an official file in `folder`; raises `ValueError` where it is not that file."""
+    """The content of an official file in `folder`; raises `ValueError` where it is not that
+    file.
+    """
     path = folder / batch.name
     try:
         with path.open("rb") as file:
@@ -171,9 +176,11 @@ def verified(content: bytes, batch: Batch, where: Path | str) -> bytes:
 def parse_batch(
     content: bytes, official: Official, n_images: int, where: Path | str
 ) -> tuple[UInt8[np.ndarray, "n channel height width"], Int64[np.ndarray, " n"]]:
-    """Images and labels of one pickled batch, whatever wrote it: no name in it is looked up, no code in it runs.
+    """Images and labels of one pickled batch, whatever wrote it: no name in it is looked up, no
+    code in it runs.
 
-    Raises `ValueError` where it asks for any name but numpy's array, or does not hold what a batch holds.
+    Raises `ValueError` where it asks for any name but numpy's array, or does not hold what a batch
+    holds.
     """
     try:
         batch = _Unpickler(io.BytesIO(content), encoding="bytes").load()
@@ -208,7 +215,9 @@ class _StandIn:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Builds dicts, lists, tuples, bytes and numbers, and a stand-in for each of numpy's three names."""
+    """Builds dicts, lists, tuples, bytes and numbers, and a stand-in for each of numpy's three
+    names.
+    """
 
     def find_class(self, module: str, name: str) -> type[_StandIn]:
         wanted = {"numpy.core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype"}

@@ -1,6 +1,7 @@
 """The 1797 real 8 × 8 handwritten digits that scikit-learn carries.
 
-Source: UCI Optical Recognition of Handwritten Digits (the official test set); see `sklearn.datasets.load_digits`.
+Source: UCI Optical Recognition of Handwritten Digits (the official test set); see
+`sklearn.datasets.load_digits`.
 """
 
 from importlib.util import find_spec
@@ -23,10 +24,11 @@ def digits_file() -> Path:
 
 
 def read_digits(folder: Path, n_test: int, seed: int) -> dict[str, np.ndarray]:
-    """The digits (values 0 to 16) from a folder that holds `digits.csv.gz`, split at random, class by class.
+    """The digits (values 0 to 16) from a folder that holds `digits.csv.gz`, split at random, class
+    by class.
 
-    The keys are train_images (uint8, [n, 1, 8, 8]), train_labels, test_images and test_labels. Raises `ValueError`
-    where the file is missing or another.
+    The keys are train_images (uint8, [n, 1, 8, 8]), train_labels, test_images and test_labels.
+    Raises `ValueError` where the file is missing or another.
     """
     from sklearn.model_selection import train_test_split
 

@@ -22,7 +22,9 @@ class Images:
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor]) -> "Images":
-        """Build from named tensors; raises `ValueError` where one is missing or its shape is off."""
+        """Build from named tensors; raises `ValueError` where one is missing or its shape is
+        off.
+        """
         names = list(cls.__dataclass_fields__)
         if sorted(tensors) != sorted(names):
             raise ValueError(f"wanted a data set with {sorted(names)}, got {sorted(tensors)}")
@@ -63,7 +65,9 @@ def read_images(path: Path) -> Images:
 def channel_statistics(
     images: UInt8[Tensor, "n channel height width"],
 ) -> tuple[Float[Tensor, " channel"], Float[Tensor, " channel"]]:
-    """Mean and standard deviation of each channel over all pixels of all images, exact, in float32."""
+    """Mean and standard deviation of each channel over all pixels of all images, exact, in
+    float32.
+    """
     n_channels = images.shape[1]
     counts = torch.stack(
         [torch.bincount(images[:, c].flatten().long(), minlength=256) for c in range(n_channels)]
@@ -84,7 +88,9 @@ def standardise(
 
 
 def permuted(labels: Int[Tensor, " n"], generator: torch.Generator) -> Int[Tensor, " n"]:
-    """The labels in random order: every class as frequent as before, and nothing to learn but by heart."""
+    """The labels in random order: every class as frequent as before, and nothing to learn but by
+    heart.
+    """
     return labels[torch.randperm(len(labels), generator=generator).to(labels.device)]
 
 
@@ -96,10 +102,12 @@ def batches(
     generator: Callable[[str, int], torch.Generator],
     start: int = 0,
 ) -> Iterator[tuple[UInt8[Tensor, "batch channel height width"], Int[Tensor, " batch"]]]:
-    """Minibatches from step `start` on, without end; each epoch is shuffled anew, the incomplete batch left out.
+    """Minibatches from step `start` on, without end; each epoch is shuffled anew, the incomplete
+    batch left out.
 
-    `augment(images, epoch)` changes the images of an epoch, `generator("order", epoch)` shuffles it; so batch t is the
-    same whether the training came there in one go or was resumed. Everything stays on the device of `images`.
+    `augment(images, epoch)` changes the images of an epoch, `generator("order", epoch)` shuffles
+    it; so batch t is the same whether the training came there in one go or was resumed. Everything
+    stays on the device of `images`.
     """
     per_epoch = len(labels) // batch_size
     if per_epoch == 0:

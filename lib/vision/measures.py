@@ -1,7 +1,9 @@
-"""What is measured of trained transformers, from tables of their losses, ranks and cuts; beside every rank its nulls.
+"""What is measured of trained transformers, from tables of their losses, ranks and cuts; beside
+every rank its nulls.
 
-A measure is a series by init scale and seed; what was not trained is not in it. Stable ranks are means over layers and
-heads. `control` says what differs from the plain training, `none` for that itself.
+A measure is a series by init scale and seed; what was not trained is not in it. Stable ranks are
+means over layers and heads. `control` says what differs from the plain training, `none` for that
+itself.
 """
 
 from collections.abc import Mapping
@@ -31,7 +33,9 @@ Measures = dict[str, pd.Series]
 def gaussian_singular_values(
     norms: Float[np.ndarray, " case"], size: int, source: np.random.Generator
 ) -> Float[np.ndarray, "case size"]:
-    """Singular values of Gaussian size × size matrices of these Frobenius norms: of updates without any structure."""
+    """Singular values of Gaussian size × size matrices of these Frobenius norms: of updates without
+    any structure.
+    """
     found = np.empty((len(norms), size))
     for row, norm in zip(found, norms, strict=True):
         sigma = np.linalg.svd(source.standard_normal((size, size)), compute_uv=False)
@@ -42,7 +46,8 @@ def gaussian_singular_values(
 def at_loss(
     losses: Float[np.ndarray, " step"], values: Float[np.ndarray, " step"], level: float
 ) -> float:
-    """The value where the training loss first comes down to a level, linear in the loss between two saved steps.
+    """The value where the training loss first comes down to a level, linear in the loss between two
+    saved steps.
 
     NaN where it never does.
     """
@@ -59,7 +64,8 @@ def at_loss(
 def growth_through_training(
     steps: Float[np.ndarray, " step"], values: Float[np.ndarray, "*case step"]
 ) -> np.ndarray:
-    """Mean over the saved steps of the last third of a training, over the mean over those of its first third.
+    """Mean over the saved steps of the last third of a training, over the mean over those of its
+    first third.
 
     Step 0, where nothing was learned, is left out.
     """
@@ -69,7 +75,8 @@ def growth_through_training(
 
 
 def derived(tables: Tables) -> dict[str, pd.DataFrame]:
-    """Growth of stable ranks through every training; stable ranks of true and permuted labels at equal training loss.
+    """Growth of stable ranks through every training; stable ranks of true and permuted labels at
+    equal training loss.
 
     The loss is the lowest to which both come down.
     """
@@ -125,7 +132,8 @@ def finals(training: pd.DataFrame) -> Measures:
 
 
 def against_nulls(tables: Tables) -> Measures:
-    """Final stable ranks and their growth through training, plain and of every control; those of nulls over learned.
+    """Final stable ranks and their growth through training, plain and of every control; those of
+    nulls over learned.
 
     At equal steps, and under permuted labels at equal training loss as well.
     """
@@ -163,7 +171,8 @@ def against_nulls(tables: Tables) -> Measures:
 def growth_with_init_scale(tables: Tables) -> Measures:
     """How stable ranks grow from each init scale to the next, by the larger of the two.
 
-    So under permuted labels, in the first step, and where the training loss is the highest of the scales' final ones.
+    So under permuted labels, in the first step, and where the training loss is the highest of the
+    scales' final ones.
     """
     means, found = mean_ranks(tables["ranks"]).xs("update", level="of"), {}
     last = means.index.get_level_values("step").max()
@@ -240,7 +249,8 @@ def rank_needed(cut: pd.DataFrame) -> pd.Series:
 
 
 def by_optimizer(tables: Tables) -> dict[str, dict[str, pd.DataFrame]]:
-    """The tables of every optimiser, in which it is the plain one, by what names of measures say of it.
+    """The tables of every optimiser, in which it is the plain one, by what names of measures say of
+    it.
 
     The optimiser of the plain training has an empty name.
     """
@@ -297,7 +307,9 @@ def first_steps(ranks: pd.DataFrame) -> Measures:
 
 
 def where_equally_accurate(truncate: pd.DataFrame) -> Measures:
-    """Of updates cut where a training first has a given test accuracy: that accuracy, and the rank that keeps it."""
+    """Of updates cut where a training first has a given test accuracy: that accuracy, and the rank
+    that keeps it.
+    """
     cut = by_rank(truncate[truncate["control"] == "none"])
     return {"accuracy_where_cut": cut.iloc[:, -1], "rank_at_equal_accuracy": rank_needed(cut)}
 

@@ -1,4 +1,6 @@
-"""Which official images a data set is made of, and how they are split: what a section `data` of params.yaml says."""
+"""Which official images a data set is made of, and how they are split: what a section `data` of
+params.yaml says.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +12,8 @@ N_TEST = range(10, 1788)  # of the 1797 digits: at least one image of each class
 class Source:
     """The digits come with scikit-learn and have no official split; CIFAR has one.
 
-    `source_folder` holds CIFAR's official files or their archive; without it the archive is downloaded.
+    `source_folder` holds CIFAR's official files or their archive; without it the archive is
+    downloaded.
     """
 
     source: Literal["digits", "cifar10", "cifar100"]

@@ -1,8 +1,9 @@
 """The vision transformer of section 5 of Boix-Adserà et al. (2023), as a function of its weights.
 
-Pre-norm blocks, GELU, a class token, learned positions, no dropout (Dosovitskiy et al. 2021). The weights are a dict
-of tensors with the layers stacked, attention cut per head in the papers' row convention (see `attention`); so a
-snapshot of a training needs no translation. Attention has no biases [C], the MLP and the head have.
+Pre-norm blocks, GELU, a class token, learned positions, no dropout (Dosovitskiy et al. 2021). The
+weights are a dict of tensors with the layers stacked, attention cut per head in the papers' row
+convention (see `attention`); so a snapshot of a training needs no translation. Attention has no
+biases [C], the MLP and the head have.
 """
 
 import math
@@ -58,10 +59,11 @@ class ViT:
     ) -> Weights:
         r"""The library's default initialisation, times `init_scale` where the paper scales it.
 
-        Weights and biases are uniform on $\pm 1/\sqrt{\mathrm{fan\ in}}$ (`torch.nn.Linear`), positions N(0, 0.1²),
-        the class token zero. "The initial value of every layer is multiplied" (section 5) leaves open what a layer is:
-        `scaled="layers"` multiplies q, k, v, o, MLP and head, weights and biases; `"all but patch embedding"` also
-        multiplies the norms, the positions and the class token.
+        Weights and biases are uniform on $\pm 1/\sqrt{\mathrm{fan\ in}}$ (`torch.nn.Linear`),
+        positions N(0, 0.1²), the class token zero. "The initial value of every layer is multiplied"
+        (section 5) leaves open what a layer is: `scaled="layers"` multiplies q, k, v, o, MLP and
+        head, weights and biases; `"all but patch embedding"` also multiplies the norms, the
+        positions and the class token.
         """
         channels, height, width = image_shape
         if height % self.patch_size or width % self.patch_size:
@@ -115,7 +117,9 @@ def training_cost(model: ViT, image_shape: tuple[int, ...], n_classes: int) -> t
 
 
 def training_memory(model: ViT, image_shape: tuple[int, ...], n_bytes: int, batch_size: int) -> int:
-    """About the bytes that a training holds: weights of `n_bytes` with slopes, Adam's moments and copies; a batch's."""
+    """About the bytes that a training holds: weights of `n_bytes` with slopes, Adam's moments and
+    copies; a batch's.
+    """
     channels, height, width = image_shape
     n_tokens = height * width // model.patch_size**2 + 1
     of_token = (
@@ -142,8 +146,9 @@ def logits(
 ) -> Float[Tensor, "batch n_classes"]:
     """Class logits of a batch of standardised images.
 
-    In the last block only the class token's query is computed, and only its output is passed on, since nothing else is
-    read: the same function for about a sixth (six layers) to a fifth (three layers) less work.
+    In the last block only the class token's query is computed, and only its output is passed on,
+    since nothing else is read: the same function for about a sixth (six layers) to a fifth (three
+    layers) less work.
     """
     d_model = weights["patch"].shape[1]
     patch_size = math.isqrt(weights["patch"].shape[0] // images.shape[1])
@@ -170,7 +175,9 @@ def training_loss(
     labels: Int[Tensor, " n"],
     precision: str,
 ) -> Float[Tensor, ""]:
-    """Mean cross entropy on standardised images; the logits are computed in `float32` or `bfloat16`."""
+    """Mean cross entropy on standardised images; the logits are computed in `float32` or
+    `bfloat16`.
+    """
     return cross_entropy(computed_logits(weights, images, precision), labels)
 
 
@@ -190,7 +197,8 @@ def score(
     precision: str = "float32",
     batch_size: int = 1000,
 ) -> dict[str, Float[Tensor, ""]]:
-    """Mean cross entropy and accuracy on standardised images, in float64, of logits computed as in training.
+    """Mean cross entropy and accuracy on standardised images, in float64, of logits computed as in
+    training.
 
     Tensors on the images' device: who reads them waits for it.
     """
@@ -203,10 +211,11 @@ def score(
 
 
 def forward_flops(weights: Weights) -> int:
-    """Floating-point operations of `logits` for one image, a multiplication and an addition counted as two.
+    """Floating-point operations of `logits` for one image, a multiplication and an addition counted
+    as two.
 
-    Matrix products only, as they are done: in the last block only the class token's query is computed. A training step
-    costs three times as much.
+    Matrix products only, as they are done: in the last block only the class token's query is
+    computed. A training step costs three times as much.
     """
     n_layers, n_heads, d_model, d_head = weights["W_Q"].shape
     d_mlp, n_tokens = weights["W_1"].shape[2], weights["positions"].shape[0]

@@ -1,9 +1,11 @@
-"""Work that is kept: cells of a stage, pure functions of params and files, whose results an earlier run has computed.
+"""Work that is kept: cells of a stage, pure functions of params and files, whose results an earlier
+run has computed.
 
-A cell is computed once for as long as its arguments, the files that they name, the code, the packages that compute and
-the kind of machine stay what they are: a problem, scale or seed that is added, or one that changes, costs nothing for
-the others, and a run after a kill costs what was cut off. Results are read back from scratch in every case, so that a
-kept cell and a new one give the same bytes.
+A cell is computed once for as long as its arguments, the files that they name, the code, the
+packages that compute and the kind of machine stay what they are: a problem, scale or seed that is
+added, or one that changes, costs nothing for the others, and a run after a kill costs what was cut
+off. Results are read back from scratch in every case, so that a kept cell and a new one give the
+same bytes.
 """
 
 import json
@@ -46,10 +48,12 @@ def spread_cells(
     size: Any = None,
     device: str = "cpu",
 ) -> dict[str, list[Any]]:
-    """What every job (function, *arguments) gives, one list per kind; what scratch has is not computed.
+    """What every job (function, *arguments) gives, one list per kind; what scratch has is not
+    computed.
 
-    A path among the arguments counts by the content of its file or folder, a dataclass by its values. The progress bar
-    counts jobs or, where `size(*arguments)` says how much a job advances by itself, that.
+    A path among the arguments counts by the content of its file or folder, a dataclass by its
+    values. The progress bar counts jobs or, where `size(*arguments)` says how much a job advances
+    by itself, that.
     """
     made_by = {"code": code_digest(), "machine": machine(device)}
     digests: dict[Path, str] = {}
@@ -84,7 +88,9 @@ def spread_cells(
 
 
 def joined(parts: Sequence[Tables], name: str) -> pd.DataFrame:
-    """The tables of that name of all cells, one after another; those without rows give their columns alone."""
+    """The tables of that name of all cells, one after another; those without rows give their
+    columns alone.
+    """
     tables = [part[name] for part in parts if name in part]
     filled = [table for table in tables if len(table)]
     if not tables:
@@ -163,7 +169,9 @@ def _state(number: int) -> str:
 
 
 def _digest(path: Path) -> str:
-    """That of a file's content, or of the names and contents of all files in a folder; of nothing, where none is."""
+    """That of a file's content, or of the names and contents of all files in a folder; of nothing,
+    where none is.
+    """
     if not path.is_dir():
         return sha256(path) if path.exists() else "none"
     files = sorted(file for file in path.rglob("*") if file.is_file())

@@ -1,4 +1,6 @@
-"""What a training keeps in scratch: a snapshot with a row of numbers per saved step, and its newest checkpoints."""
+"""What a training keeps in scratch: a snapshot with a row of numbers per saved step, and its newest
+checkpoints.
+"""
 
 import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -14,7 +16,9 @@ Training = TypeVar("Training", bound=Hashable)
 
 
 class Checkpoints:
-    """The snapshots and checkpoints of one training, whose steps to save are known; its rows are drawn as curves."""
+    """The snapshots and checkpoints of one training, whose steps to save are known; its rows are
+    drawn as curves.
+    """
 
     def __init__(self, scratch: Scratch, steps: Sequence[int], curves: Curves):
         self._scratch = scratch
@@ -32,7 +36,9 @@ class Checkpoints:
         return complete
 
     def save(self, step: int, tensors: Tensors, scores: Row) -> None:
-        """Save the snapshot of a step, with a row of the step and its scores, numbers that are read here."""
+        """Save the snapshot of a step, with a row of the step and its scores, numbers that are read
+        here.
+        """
         row = {"step": step, **{name: float(score) for name, score in scores.items()}}
         self._scratch.save(_snapshot(step), tensors, row)
         self._curves.log(row)
@@ -42,7 +48,9 @@ class Checkpoints:
         return [int(name.split("-")[1]) for name in self._scratch.names("checkpoint")]
 
     def load(self, step: int) -> dict[str, Any] | None:
-        """The tensors of the checkpoint of a step; None where it, or a snapshot up to it, is not whole."""
+        """The tensors of the checkpoint of a step; None where it, or a snapshot up to it, is not
+        whole.
+        """
         loaded = self._scratch.load(_checkpoint(step))
         if loaded is None or any(saved not in self._rows for saved in self._steps if saved <= step):
             return None
@@ -78,7 +86,9 @@ class Checkpoints:
 def unfinished(
     trainings: Mapping[Training, tuple[Scratch, Curves]], steps: Sequence[int]
 ) -> Iterator[dict[Training, Checkpoints]]:
-    """What those trainings keep that are not complete yet; at the end of the `with` statement they are."""
+    """What those trainings keep that are not complete yet; at the end of the `with` statement they
+    are.
+    """
     with ExitStack() as opened:
         found = {}
         for training, (scratch, curves) in trainings.items():
@@ -91,7 +101,9 @@ def unfinished(
 
 
 def newest(trainings: Sequence[Checkpoints]) -> tuple[int, list[dict[str, Any]]] | None:
-    """The newest step of which every training has a whole checkpoint, and its tensors in each; None where none is."""
+    """The newest step of which every training has a whole checkpoint, and its tensors in each; None
+    where none is.
+    """
     steps = set.intersection(*(set(training.steps()) for training in trainings))
     for step in sorted(steps, reverse=True):
         found = [training.load(step) for training in trainings]
@@ -101,7 +113,8 @@ def newest(trainings: Sequence[Checkpoints]) -> tuple[int, list[dict[str, Any]]]
 
 
 def stacked(trainings: Mapping[int, Scratch], step: int) -> tuple[dict[str, Any], list[Row]]:
-    """The snapshots of one step of several trainings, by seed: their tensors stacked, and a row per seed.
+    """The snapshots of one step of several trainings, by seed: their tensors stacked, and a row per
+    seed.
 
     Raises `OSError` where one broke since it was saved.
     """

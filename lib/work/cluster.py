@@ -2,11 +2,13 @@
 
 from lib.files.files import InputError
 
-WORKERS = "LAB_WORKERS"  # of the environment, not of params.yaml: no bit of a result depends on who computes it
+# of the environment, not of params.yaml: no bit of a result depends on who computes it
+WORKERS = "LAB_WORKERS"
 
 
 def cluster(workers: str) -> str | None:
-    """The address of the Ray cluster that `LAB_WORKERS` names, `auto` for the one of this machine; None for no cluster.
+    """The address of the Ray cluster that `LAB_WORKERS` names, `auto` for the one of this machine;
+    None for no cluster.
 
     Raises `InputError` for what names neither a cluster nor this machine's own processes.
     """

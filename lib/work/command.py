@@ -1,6 +1,8 @@
-"""How a stage starts and ends: with its parent, on a typed command line, in one line for bad input or a poor machine.
+"""How a stage starts and ends: with its parent, on a typed command line, in one line for bad input
+or a poor machine.
 
-`stages/__init__.py` imports this before anything else is imported: what it needs at once must load at once.
+`stages/__init__.py` imports this before anything else is imported: what it needs at once must load
+at once.
 """
 
 import ctypes
@@ -50,7 +52,9 @@ WANTED = {  # of the machine, by the error that it gave
 
 
 class StoppedError(RuntimeError):
-    """Why the work has ended, whole in one line: no fault of the code or of what came in, such as a lost worker."""
+    """Why the work has ended, whole in one line: no fault of the code or of what came in, such as a
+    lost worker.
+    """
 
 
 def stop_where_changed(names: Sequence[str]) -> None:
@@ -63,19 +67,23 @@ def stop_where_changed(names: Sequence[str]) -> None:
 def run(
     main: Callable[..., Any], *, environment: bool = False, handed_on: Collection[str] = ()
 ) -> None:
-    """Run `main` on the command line's arguments, as its signature types them: a text, a number, a path or paths.
+    """Run `main` on the command line's arguments, as its signature types them: a text, a number, a
+    path or paths.
 
-    A path that `main` writes is an `OutFile` or an `OutFolder`, also several; every other is read, where it is there.
+    A path that `main` writes is an `OutFile` or an `OutFolder`, also several; every other is read,
+    where it is there.
 
-    A parameter with a default is an option, `--name`. With `environment`, what is not given there is taken from the
-    variable of its name in capitals, where that is not empty; what is in neither ends with one line, which shows the
-    `make` command of the module's docstring.
+    A parameter with a default is an option, `--name`. With `environment`, what is not given there
+    is taken from the variable of its name in capitals, where that is not empty; what is in neither
+    ends with one line, which shows the `make` command of the module's docstring.
 
-    Before `main` begins, data sets that are read are verified (`verify`), and what is to be written is tried: the place
-    of each path that is written, or that is not there yet. Bad input (`InputError`), lost workers (`StoppedError`),
-    what the machine lacks (`WANTED`) and Ctrl-C end the process with one line; so does what fails on a table that is
-    not the one that is read there (`foreign_table`) and, before `main` begins, another table in place of one that it
-    hands on unread: those have the names `handed_on`. Everything else, a fault of ours, ends it with a traceback.
+    Before `main` begins, data sets that are read are verified (`verify`), and what is to be written
+    is tried: the place of each path that is written, or that is not there yet. Bad input
+    (`InputError`), lost workers (`StoppedError`), what the machine lacks (`WANTED`) and Ctrl-C end
+    the process with one line; so does what fails on a table that is not the one that is read there
+    (`foreign_table`) and, before `main` begins, another table in place of one that it hands on
+    unread: those have the names `handed_on`. Everything else, a fault of ours, ends it with a
+    traceback.
     """
     import argparse
     import inspect
@@ -176,7 +184,9 @@ def _foreign(
 
 
 def lacking(error: BaseException) -> str | None:
-    """What this machine lacks, as an error says it, on one line; None where the error is of another kind."""
+    """What this machine lacks, as an error says it, on one line; None where the error is of another
+    kind.
+    """
     text = " ".join(str(error).split())
     if isinstance(error, OSError) and error.errno in WANTED:
         return f"{text}: wanted {WANTED[error.errno]}"
@@ -191,7 +201,8 @@ def lacking(error: BaseException) -> str | None:
 
 
 def _paths(value: Any) -> list[Path]:
-    """The files that a list or a text names; a text may be a file beside other things, also one that a user has made.
+    """The files that a list or a text names; a text may be a file beside other things, also one
+    that a user has made.
 
     So a safetensors file that is given as a text need not have the digest of a data set.
     """
@@ -204,8 +215,10 @@ def _paths(value: Any) -> list[Path]:
 
 
 def _try_to_write(path: Path, kind: Any) -> None:
-    """Raise what writing there will raise; nothing is left. Files are replaced as wholes (`atomic`), so that their
-    folder alone must be one to write in; in a folder that is there, all of its folders."""
+    """Raise what writing there will raise; nothing is left. Files are replaced as wholes
+    (`atomic`), so that their folder alone must be one to write in; in a folder that is there, all
+    of its folders.
+    """
     if kind == OutFile and path.is_dir():
         raise InputError(f"{path}: wanted a file to write, got a folder")
     if kind == OutFolder and path.exists() and not path.is_dir():
@@ -229,14 +242,17 @@ def _try_to_write(path: Path, kind: Any) -> None:
 
 
 def interrupt_at_once() -> None:
-    """Have Ctrl-C end this process without a word, until `run` begins: it imports, and has nothing to tidy up."""
+    """Have Ctrl-C end this process without a word, until `run` begins: it imports, and has nothing
+    to tidy up.
+    """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Have Ctrl-C raise `KeyboardInterrupt`, and end this process where nothing comes of that in a while.
+    """Have Ctrl-C raise `KeyboardInterrupt`, and end this process where nothing comes of that in a
+    while.
 
     Python raises it when a call into C returns, which may take minutes; a thread waits beside.
     """
@@ -275,7 +291,8 @@ def _end_interrupted() -> None:
 
 
 def refuse_shallow_clone() -> None:
-    """End with one line where DVC runs an experiment in a folder of its own, begun in a shallow clone.
+    """End with one line where DVC runs an experiment in a folder of its own, begun in a shallow
+    clone.
 
     DVC saves no experiment there (`exp run --temp` or `--queue`), and says so nowhere.
     """
@@ -294,8 +311,9 @@ def refuse_shallow_clone() -> None:
 def end_with_parent() -> None:
     """End this process when the one that started it ends, at once where it has ended already.
 
-    So no orphan of a killed DVC goes on, and writes outputs beside the next run. DVC starts a command through a shell,
-    and one that does not hand its process over to the command stays between the two: then its parent counts too.
+    So no orphan of a killed DVC goes on, and writes outputs beside the next run. DVC starts a
+    command through a shell, and one that does not hand its process over to the command stays
+    between the two: then its parent counts too.
     """
     ancestors = _ancestors()
     if any(map(_adopts_orphans, ancestors)):
@@ -308,13 +326,17 @@ def end_with_parent() -> None:
 
 
 def kill_with_parent() -> bool:
-    """Have the kernel kill this process when its parent ends; False where the system is not Linux."""
+    """Have the kernel kill this process when its parent ends; False where the system is not
+    Linux.
+    """
     prctl = getattr(ctypes.CDLL(None), "prctl", None) if sys.platform.startswith("linux") else None
     return prctl is not None and prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0
 
 
 def _ancestors() -> list[int]:
-    """The parent, and its parent too where it is a shell that runs one command (on Linux, which tells what it is)."""
+    """The parent, and its parent too where it is a shell that runs one command (on Linux, which
+    tells what it is).
+    """
     parent = os.getppid()
     try:
         *_, option, _command, _end = Path(f"/proc/{parent}/cmdline").read_bytes().split(b"\0")
@@ -327,7 +349,9 @@ def _ancestors() -> list[int]:
 
 
 def _adopts_orphans(parent: int) -> bool:
-    """Whether that process started nothing here: it is the init, or a user's systemd, to which orphans fall."""
+    """Whether that process started nothing here: it is the init, or a user's systemd, to which
+    orphans fall.
+    """
     if parent == 1:
         return (
             os.getpgid(1) != os.getpgrp()

@@ -35,7 +35,9 @@ def available_cores() -> int:
 
 
 def n_parallel(device: str, n_threads: int = 1) -> int:
-    """How many jobs of `n_threads` this machine computes side by side: one on a GPU, one per so many cores on a CPU."""
+    """How many jobs of `n_threads` this machine computes side by side: one on a GPU, one per so
+    many cores on a CPU.
+    """
     return 1 if device == "cuda" else available_cores() // n_threads or 1
 
 
@@ -51,16 +53,18 @@ def spread(
     device: str = "cpu",
     n_bytes: int = 0,
 ) -> Iterator[Result]:
-    """Yield `function(*job)` for each job, in order, computed with `n_threads` each, here or by worker processes.
+    """Yield `function(*job)` for each job, in order, computed with `n_threads` each, here or by
+    worker processes.
 
-    A progress bar counts the jobs that are done, or, up to `total`, what they `advance`. They are pure functions of
-    their arguments, so that the number of processes changes no bit. What needs one process alone is computed here. A
-    worker ends when its parent does; the first error of a worker is raised here, and what has not begun is cancelled.
-    A worker that dies ends the work (`StoppedError`).
+    A progress bar counts the jobs that are done, or, up to `total`, what they `advance`. They are
+    pure functions of their arguments, so that the number of processes changes no bit. What needs
+    one process alone is computed here. A worker ends when its parent does; the first error of a
+    worker is raised here, and what has not begun is cancelled. A worker that dies ends the work
+    (`StoppedError`).
 
-    Where the environment's `LAB_WORKERS` names a Ray cluster, its workers compute all jobs, whatever `n_processes`
-    says. There each job is given `n_bytes` of memory, and a GPU where `device` is one; it is tried again where
-    its worker is lost.
+    Where the environment's `LAB_WORKERS` names a Ray cluster, its workers compute all jobs,
+    whatever `n_processes` says. There each job is given `n_bytes` of memory, and a GPU where
+    `device` is one; it is tried again where its worker is lost.
     """
     address = cluster(os.environ.get(WORKERS, ""))
     if total is None:
@@ -88,7 +92,9 @@ def spread(
 def spread_kinds(
     jobs: Mapping[str, Sequence[tuple]], *, n_processes: int, label: str, unit: str
 ) -> dict[str, list[Any]]:
-    """What jobs (function, *arguments) of several kinds give, one list of results per kind; all are spread together."""
+    """What jobs (function, *arguments) of several kinds give, one list of results per kind; all are
+    spread together.
+    """
     every = [job for alike in jobs.values() for job in alike]
     done = iter(list(spread(call, every, n_processes=n_processes, label=label, unit=unit)))
     return {kind: [next(done) for _ in alike] for kind, alike in jobs.items()}
@@ -129,7 +135,8 @@ def _spread_over_workers(
     label: str,
     bar: tqdm,
 ) -> Iterator[Result]:
-    # A fork saves the imports of every worker, some seconds; but the threads of OpenMP do not survive it.
+    # A fork saves the imports of every worker, some seconds; but the threads of OpenMP do not
+    # survive it.
     context = multiprocessing.get_context(
         "fork" if sys.platform == "linux" and n_threads == 1 else "spawn"
     )
@@ -186,7 +193,9 @@ def _submitted(
 
 
 def _cause_of_death(workers: Iterable[BaseProcess], n_kills: int) -> str:
-    """How the first of the workers ended, and why that may be; the pool ends the others by SIGTERM."""
+    """How the first of the workers ended, and why that may be; the pool ends the others by
+    SIGTERM.
+    """
     end = time.monotonic() + 2
     while True:  # for a moment, another thread may be the one that asks for a process's end
         ended = [(worker.pid, worker.exitcode) for worker in workers if worker.exitcode is not None]

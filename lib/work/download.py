@@ -1,8 +1,10 @@
-"""Download a file whose size and SHA-256 are known: resumed where it was cut, from mirrors in turn, verified.
+"""Download a file whose size and SHA-256 are known: resumed where it was cut, from mirrors in turn,
+verified.
 
-The addresses are tried in the order given. What has come of the file lies beside it as `.part` and is continued by an
-HTTP range, also by another address or another run; the name itself appears only when all of it is there and verified.
-(requests does the transfer; pooch, which would also check the hash, can neither resume nor use mirrors.)
+The addresses are tried in the order given. What has come of the file lies beside it as `.part` and
+is continued by an HTTP range, also by another address or another run; the name itself appears only
+when all of it is there and verified. (requests does the transfer; pooch, which would also check the
+hash, can neither resume nor use mirrors.)
 """
 
 import os
@@ -46,10 +48,11 @@ def download(
 ) -> None:
     """Bring the file of that SHA-256 `digest` and `size` in bytes to `path`.
 
-    An address is given up after `attempts` in a row that brought less than 1 % of the file, with pauses of
-    `pause` seconds that double; at once, where it says that it has no such file or has another one. A file that
-    is there and verified is kept. Raises `InputError` where no address gave the file, with the reason of each,
-    and where it cannot be written. One process at a time: lock the folder where there may be more.
+    An address is given up after `attempts` in a row that brought less than 1 % of the file, with
+    pauses of `pause` seconds that double; at once, where it says that it has no such file or has
+    another one. A file that is there and verified is kept. Raises `InputError` where no address
+    gave the file, with the reason of each, and where it cannot be written. One process at a time:
+    lock the folder where there may be more.
     """
     if path.exists() and mismatch(path, digest, size) is None:
         return
@@ -83,7 +86,9 @@ def download(
 
 
 def mismatch(path: Path, digest: str, size: int) -> str | None:
-    """What sets the file apart from the one of that SHA-256 and size, or None where it is the same."""
+    """What sets the file apart from the one of that SHA-256 and size, or None where it is the
+    same.
+    """
     length = path.stat().st_size
     if length != size:
         return f"{length} bytes, wanted {size}"
@@ -131,7 +136,9 @@ class _Source:
             time.sleep(pause * 2 ** max(0, failed - 1))
 
     def receive(self) -> None:
-        """Append what is missing of `part`, or begin anew where the server does not give a range."""
+        """Append what is missing of `part`, or begin anew where the server does not give a
+        range.
+        """
         have = _length(self.part)
         if have >= self.size:  # an earlier run ended before it could verify this
             self.whole = False
@@ -166,7 +173,9 @@ class _Source:
             raise _CutShortError(f"ended after {length} of {self.size} bytes")
 
     def check(self, answer: requests.Response, have: int) -> None:
-        """Raise before a byte of `part` is lost to an answer that cannot be (the rest of) the file."""
+        """Raise before a byte of `part` is lost to an answer that cannot be (the rest of) the
+        file.
+        """
         status = f"{answer.status_code} {answer.reason}"
         if answer.status_code in (408, 425, 429) or answer.status_code >= 500:
             raise _CutShortError(status)

@@ -1,8 +1,9 @@
-"""Which of the tables that a failed stage was given is not the one that it reads: another's, or one without rows.
+"""Which of the tables that a failed stage was given is not the one that it reads: another's, or one
+without rows.
 
-What stages read is listed in stages/tables.txt (`make generated`): a table, whether it has rows, its columns and what
-is in them. The list is looked at where a stage has failed and, before the work, of tables that it hands on unread: no
-result depends on it.
+What stages read is listed in stages/tables.txt (`make generated`): a table, whether it has rows,
+its columns and what is in them. The list is looked at where a stage has failed and, before the
+work, of tables that it hands on unread: no result depends on it.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -53,10 +54,12 @@ def foreign_table(
     *,
     handed_on: Collection[str] = (),
 ) -> str | None:
-    """What is wrong with a table of those given, a file or in a folder, on one line; None where each is as listed.
+    """What is wrong with a table of those given, a file or in a folder, on one line; None where
+    each is as listed.
 
-    A table is compared with that of its name, in the family, whose path is most like its own, or with each of several.
-    Of `handed_on`, names of tables, these alone are looked at, as far as they have rows: without, they are no work.
+    A table is compared with that of its name, in the family, whose path is most like its own, or
+    with each of several. Of `handed_on`, names of tables, these alone are looked at, as far as they
+    have rows: without, they are no work.
     """
     listed = listed or LISTED
     if not listed.is_file():
@@ -97,9 +100,11 @@ def _tables(given: Iterable[Path]) -> Iterator[Table]:
 
 
 def _alike(path: str, known: list[Table]) -> list[Table]:
-    """The tables of the same name with as many folders in common, counted from the file on, as any has.
+    """The tables of the same name with as many folders in common, counted from the file on, as any
+    has.
 
-    Where none has the name, as of a case of one's own, whose table is CASE_events: those of its ending and folder.
+    Where none has the name, as of a case of one's own, whose table is CASE_events: those of its
+    ending and folder.
     """
     parts = Path(path).absolute().parts[::-1]
 

@@ -1,4 +1,6 @@
-"""Values that are kept: what an interrupted stage has computed one by one, an equal call goes on from."""
+"""Values that are kept: what an interrupted stage has computed one by one, an equal call goes on
+from.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +14,8 @@ from lib.work.scratch import Scratch, code_digest
 
 
 class Keep(Protocol):
-    """Gives the value of a key, which it computes where no earlier call has; a value is what JSON can say.
+    """Gives the value of a key, which it computes where no earlier call has; a value is what JSON
+    can say.
 
     Each is a unit of the progress bar.
     """

@@ -1,7 +1,9 @@
-"""Live curves of a training while it runs, as files that DVC plots; written only where DVCLive is installed.
+"""Live curves of a training while it runs, as files that DVC plots; written only where DVCLive is
+installed.
 
-They lie in `dvclive/<experiment, or workspace>/` of the project, which git ignores, and nothing is computed from them.
-Where DVCLive is missing (it is the extra `live`), or DVC does not run the stage, nothing is written.
+They lie in `dvclive/<experiment, or workspace>/` of the project, which git ignores, and nothing is
+computed from them. Where DVCLive is missing (it is the extra `live`), or DVC does not run the
+stage, nothing is written.
 """
 
 import os

@@ -1,9 +1,11 @@
-"""Jobs computed by the workers of a Ray cluster; `spread` of compute.py comes here where `LAB_WORKERS` says so.
+"""Jobs computed by the workers of a Ray cluster; `spread` of compute.py comes here where
+`LAB_WORKERS` says so.
 
-A worker computes what a process here would compute, from the same code and files, on a CPU of the same kind. So the
-code is shipped (lib, stages and params.yaml, no data), the working folder and scratch are shared between all machines,
-and a worker that finds it otherwise refuses its job. What is large goes through that shared folder, never through
-Ray's store of objects. An error of a job ends the work, as it does here; a job whose worker is lost is tried again.
+A worker computes what a process here would compute, from the same code and files, on a CPU of the
+same kind. So the code is shipped (lib, stages and params.yaml, no data), the working folder and
+scratch are shared between all machines, and a worker that finds it otherwise refuses its job. What
+is large goes through that shared folder, never through Ray's store of objects. An error of a job
+ends the work, as it does here; a job whose worker is lost is tried again.
 """
 
 import logging
@@ -39,7 +41,8 @@ from lib.work.sources import begun
 Result = TypeVar("Result")
 
 LARGE = 64 * 1024  # bytes: below, Ray keeps arguments and results in its messages, not in its store
-IN_FLIGHT = 4  # jobs given to Ray per place of work: enough to hide its delays, few enough to hold in memory
+# jobs given to Ray per place of work: enough to hide its delays, few enough to hold in memory
+IN_FLIGHT = 4
 TRIES = 4  # of a job whose worker is lost
 EVERY = 1.0  # seconds between two reports of progress
 VARIABLES = (
@@ -76,10 +79,11 @@ def spread_over_cluster(
     label: str,
     bar: tqdm,
 ) -> Iterator[Result]:
-    """Yield `function(*job)` for each job, in order, computed by the workers of the Ray cluster at that address.
+    """Yield `function(*job)` for each job, in order, computed by the workers of the Ray cluster at
+    that address.
 
-    Raises `InputError` where Ray or the cluster is missing, or a worker does not fit, the first error of a job, and
-    `StoppedError` where a job has lost its worker in every try.
+    Raises `InputError` where Ray or the cluster is missing, or a worker does not fit, the first
+    error of a job, and `StoppedError` where a job has lost its worker in every try.
     """
     connect(address)
     needs = {"num_cpus": n_threads, "num_gpus": n_gpus, "memory": n_bytes}
@@ -90,7 +94,9 @@ def spread_over_cluster(
 
 
 def connect(address: str) -> None:
-    """Join the cluster at `auto`, HOST:PORT or ray://HOST:PORT, and ship it the code of this process, once."""
+    """Join the cluster at `auto`, HOST:PORT or ray://HOST:PORT, and ship it the code of this
+    process, once.
+    """
     global _shipped
     try:
         import ray  # pyright: ignore[reportMissingImports]
@@ -161,7 +167,9 @@ def _terms(n_threads: int) -> Iterator[Terms]:
 def _results(
     terms: Terms, jobs: list[bytes], needs: Mapping[str, Any], label: str, bar: tqdm
 ) -> Iterator[Any]:
-    """What each job gave, in order; the first error is raised, and a job that lost its worker is tried again."""
+    """What each job gave, in order; the first error is raised, and a job that lost its worker is
+    tried again.
+    """
     import ray  # pyright: ignore[reportMissingImports]
     from ray.exceptions import RayError  # pyright: ignore[reportMissingImports]
 
@@ -233,7 +241,9 @@ def _places(needs: Mapping[str, int], label: str) -> int:
 
 
 def _lost(error: Exception, number: int, tried: int, label: str) -> None:
-    """Say that a job lost its worker; raises `StoppedError` where that was the last try, or another would not help."""
+    """Say that a job lost its worker; raises `StoppedError` where that was the last try, or another
+    would not help.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = f"{type(error).__name__}: {lines[0] if lines else 'no more is known'}"
     if _no_use(error) or tried >= TRIES:
@@ -300,7 +310,9 @@ def _work(terms: Terms, number: int, job: bytes | Path) -> bytes | Path:
 
 
 def accept(terms: Terms) -> None:
-    """Make this process a worker of the project; raises `InputError` where it cannot give the bytes that are wanted."""
+    """Make this process a worker of the project; raises `InputError` where it cannot give the bytes
+    that are wanted.
+    """
     where = f"the Ray worker on {platform.node()}"
     marks = [terms.shared / "mark", terms.home / ".dvc" / "tmp" / f"{terms.token}.mark"]
     for mark in marks:

@@ -1,9 +1,9 @@
 """Checkpoints from which an interrupted training resumes, outside of every declared output.
 
-A cell of scratch is a folder keyed by a hash of all that determines its content (parameters, data, code, packages, kind
-of machine), so that stale state can never leak into another run. It is locked while it is used, and holds safetensors
-files whose names carry their digest, so that a file that was cut short or altered is noticed, skipped with a warning,
-and made again.
+A cell of scratch is a folder keyed by a hash of all that determines its content (parameters, data,
+code, packages, kind of machine), so that stale state can never leak into another run. It is locked
+while it is used, and holds safetensors files whose names carry their digest, so that a file that
+was cut short or altered is noticed, skipped with a warning, and made again.
 """
 
 import json
@@ -89,7 +89,9 @@ class Scratch:
             part.write_bytes(data)
 
     def load(self, name: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """The tensors and the note of that name, or None, with a warning where the file is broken."""
+        """The tensors and the note of that name, or None, with a warning where the file is
+        broken.
+        """
         from safetensors import SafetensorError
         from safetensors.torch import load
 
@@ -114,7 +116,9 @@ class Scratch:
 
 
 class Pace:
-    """Says when the next checkpoint is due: after five seconds, or thirty times what the last one cost."""
+    """Says when the next checkpoint is due: after five seconds, or thirty times what the last one
+    cost.
+    """
 
     def __init__(self) -> None:
         self.cost = 0.0

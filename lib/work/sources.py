@@ -19,7 +19,9 @@ _noted: list[tuple[str, str, Callable[[], Any]]] = []  # what was read: name, di
 
 
 def loaded() -> dict[str, str]:
-    """The digest of every source of the repository that is loaded, as it was when the program began."""
+    """The digest of every source of the repository that is loaded, as it was when the program
+    began.
+    """
     names = [name for name in list(sys.modules) if name.partition(".")[0] in (*ROOMS, "__main__")]
     files = [getattr(sys.modules[name], "__file__", None) for name in names]
     paths = {Path(file) for file in files if file}
@@ -42,7 +44,9 @@ def changed() -> list[str]:
 
 
 def noted(name: str, read: Callable[[], Any]) -> Any:
-    """What `read()` gives; `changed` calls it again, and says this name where it gives something else."""
+    """What `read()` gives; `changed` calls it again, and says this name where it gives something
+    else.
+    """
     value = read()
     _noted.append((name, _of_value(value), read))
     return value

@@ -1,8 +1,10 @@
-"""Write a LoRA adapter for each budget of a plan: that of the rule with which the base has the lowest measured loss.
+"""Write a LoRA adapter for each budget of a plan: that of the rule with which the base has the
+lowest measured loss.
 
-Where nothing was measured it has one rank for all. An adapter is the update of the linear modules, cut. With
-`modules_to_save`, as the plan was measured with, it carries whole what else was tuned: embeddings, head, norms, biases;
-then live models are opened, where else weights alone are read. `adapters.json` says what each is, and what it lacks.
+Where nothing was measured it has one rank for all. An adapter is the update of the linear modules,
+cut. With `modules_to_save`, as the plan was measured with, it carries whole what else was tuned:
+embeddings, head, norms, biases; then live models are opened, where else weights alone are read.
+`adapters.json` says what each is, and what it lacks.
 """
 
 import re
@@ -103,7 +105,9 @@ def main(
 
 
 def chosen(plans: pd.DataFrame) -> pd.DataFrame:
-    """Of each budget, the plan with which the base has the lowest loss; of one rank, where nothing was measured."""
+    """Of each budget, the plan with which the base has the lowest loss; of one rank, where nothing
+    was measured.
+    """
     if "loss_on_base" not in plans:
         return plans[plans["rule"] == "uniform"]
     losses = plans["loss_on_base"].fillna(np.inf)  # not a number, where a narrow type overflows
@@ -111,7 +115,9 @@ def chosen(plans: pd.DataFrame) -> pd.DataFrame:
 
 
 def written(tuned: Checkpoint, carried: bool, plan: pd.DataFrame, modules: pd.DataFrame) -> int:
-    """Bytes of the adapters of a plan: factors, what is carried whole (a tied head as another), and configs."""
+    """Bytes of the adapters of a plan: factors, what is carried whole (a tied head as another), and
+    configs.
+    """
     n_factors = int(
         (np.stack(plan["ranks"].tolist()) @ (modules["rows"] + modules["cols"]).to_numpy()).sum()
     )
@@ -124,9 +130,11 @@ def written(tuned: Checkpoint, carried: bool, plan: pd.DataFrame, modules: pd.Da
 
 
 def room(base: Path, tuned: Path, budgets: Sequence[int]) -> int:
-    """The most bytes on disk of the adapters of a plan that is not there yet, with nothing carried whole.
+    """The most bytes on disk of the adapters of a plan that is not there yet, with nothing carried
+    whole.
 
-    By headers alone: a budget is at most so many parameters as its rank has in all matrices, linear modules or not.
+    By headers alone: a budget is at most so many parameters as its rank has in all matrices, linear
+    modules or not.
     """
     shapes = [
         entry.shape for entry in open_checkpoint(base).tensors.values() if len(entry.shape) == 2
@@ -138,7 +146,9 @@ def room(base: Path, tuned: Path, budgets: Sequence[int]) -> int:
 
 
 def carried_whole(base: Checkpoint, tuned: Checkpoint) -> Rest:
-    """What of a fine-tune is no update of a linear layer; raises `InputError` for a model that cannot be opened."""
+    """What of a fine-tune is no update of a linear layer; raises `InputError` for a model that
+    cannot be opened.
+    """
     try:
         return beside_linear_layers(*(open_model(one.folder, one.config) for one in (base, tuned)))
     except (ModelError, OSError) as error:
@@ -148,7 +158,9 @@ def carried_whole(base: Checkpoint, tuned: Checkpoint) -> Rest:
 def factors_of(
     base: Checkpoint, tuned: Checkpoint, plan: pd.DataFrame, modules: pd.DataFrame
 ) -> Iterator[tuple]:
-    """For each module, how it is factored at the largest of its ranks; of others, a part is used."""
+    """For each module, how it is factored at the largest of its ranks; of others, a part is
+    used.
+    """
     most = np.stack(plan["ranks"].tolist()).max(0).tolist()
     for row, rank in zip(modules.to_dict("records"), most, strict=True):
         place, limit, by_columns = row["tensor"], max(int(row["limit"]), 1), bool(row["by_columns"])

@@ -1,4 +1,6 @@
-"""What git keeps of the example: plans, ranks, rounding, pruning and heads as small tables, measures for the claims."""
+"""What git keeps of the example: plans, ranks, rounding, pruning and heads as small tables,
+measures for the claims.
+"""
 
 from pathlib import Path
 
@@ -44,7 +46,9 @@ def main(metrics: OutFolder, models: list[Path]) -> None:
 
 
 def stacked(models: list[Path], name: str) -> pd.DataFrame:
-    """The tables of that name of all models, one after another; raises `ValueError` where their columns differ."""
+    """The tables of that name of all models, one after another; raises `ValueError` where their
+    columns differ.
+    """
     tables = [read_table(model / f"{name}.parquet") for model in models]
     if len({frozenset(table) for table in tables}) > 1:
         raise ValueError(
@@ -75,7 +79,9 @@ def module_ranks(spectra: pd.DataFrame) -> pd.DataFrame:
 
 
 def head_ranks(spectra: pd.DataFrame) -> pd.DataFrame:
-    """Of the products of heads: stable ranks of their updates, through training on each text from its first step on."""
+    """Of the products of heads: stable ranks of their updates, through training on each text from
+    its first step on.
+    """
     found = spectra[(spectra["of"] == "update") & (spectra["head"] > 0) & (spectra["step"] > 0)]
     found = found.rename(columns={"run": "text"}).sort_values("text", kind="stable")
     return found[
@@ -128,7 +134,9 @@ def of_losses(losses: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 def of_rounding(rounding: pd.DataFrame, slight: float) -> dict[str, pd.Series]:
-    """By snapshot: energy ranks of rounded weights over true ones, of slight and of other updates; noise over edge."""
+    """By snapshot: energy ranks of rounded weights over true ones, of slight and of other updates;
+    noise over edge.
+    """
     by = ["model", "run", "step"]
     found = rounding.groupby(by)[["relative_update", "rank_90", "rank_90_stored"]].mean()
     ratio = (found["rank_90_stored"] / found["rank_90"]).set_axis(named(found.reset_index(), by))
@@ -145,7 +153,9 @@ def of_rounding(rounding: pd.DataFrame, slight: float) -> dict[str, pd.Series]:
 
 
 def of_pruning(pruning: pd.DataFrame, losses: pd.DataFrame, rate: float) -> dict[str, pd.Series]:
-    """What taking back a share of the entries of the updates costs, in nats: at random over smallest first."""
+    """What taking back a share of the entries of the updates costs, in nats: at random over
+    smallest first.
+    """
     at = pruning[np.isclose(pruning["rate"], rate)]
     cost = at.pivot_table(index=["model", "run"], columns="what", values="loss", observed=True)
     cost = cost.sub(losses.set_index(["model", "run"])["loss_tuned"], axis=0)
@@ -154,7 +164,9 @@ def of_pruning(pruning: pd.DataFrame, losses: pd.DataFrame, rate: float) -> dict
 
 
 def of_ranks(ranks: pd.DataFrame) -> dict[str, pd.Series]:
-    """How early ranks order the modules as the last ones do: Spearman's correlation of 90 % energy ranks, by run."""
+    """How early ranks order the modules as the last ones do: Spearman's correlation of 90 % energy
+    ranks, by run.
+    """
     found = {}
     for (model, name), rows in ranks.groupby(["model", "run"]):
         by_step = rows.pivot_table(index="module", columns="step", values="rank_90", observed=True)
@@ -165,7 +177,9 @@ def of_ranks(ranks: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 def of_heads(heads: pd.DataFrame) -> dict[str, pd.Series]:
-    """By model, at the end: mean stable rank of heads' updates under the text in random order, over the text's."""
+    """By model, at the end: mean stable rank of heads' updates under the text in random order, over
+    the text's.
+    """
     final = heads[(heads["step"] == heads["step"].max()) & (heads["offset"] == 0)]
     means = final.groupby(["module", "text", "model"])["stable_rank"].mean()
     return {

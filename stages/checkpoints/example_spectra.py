@@ -1,6 +1,7 @@
 """Every spectrum of the example's models, in one process: libraries load once.
 
-Of each: what its fine-tunes added, what training from scratch added beside its null, and what bfloat16 would store.
+Of each: what its fine-tunes added, what training from scratch added beside its null, and what
+bfloat16 would store.
 """
 
 from lib.files.inputs import verify

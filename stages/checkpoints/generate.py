@@ -1,4 +1,6 @@
-"""Make the texts: of one language, the same bytes in random order, of a second language to tune to and measure on."""
+"""Make the texts: of one language, the same bytes in random order, of a second language to tune to
+and measure on.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated

@@ -1,12 +1,14 @@
-"""Which ranks, and which entries, keep what a training gained: plans at equal budgets and pruning, with their loss.
+"""Which ranks, and which entries, keep what a training gained: plans at equal budgets and pruning,
+with their loss.
 
-A plan cuts the update of every linear module to a rank; embeddings, heads, norms and biases stay tuned, and what they
-moved is measured apart. `share_lost` is 0 for the whole update of the linear modules and 1 for none of it. Budgets are
-parameters, stated as the uniform rank that costs as much. `loss_on_base` is the loss of the base with a plan's adapter
-as peft loads it, in the type in which the base is stored; of embeddings, head, norms and biases it has what
-`modules_to_save` carries. All other losses are measured in float32. Pruning removes a share of the weights of linear
-modules, or takes a share of the entries of their updates back, all ranked together. Without TEXT (`-`) nothing is
-measured.
+A plan cuts the update of every linear module to a rank; embeddings, heads, norms and biases stay
+tuned, and what they moved is measured apart. `share_lost` is 0 for the whole update of the linear
+modules and 1 for none of it. Budgets are parameters, stated as the uniform rank that costs as much.
+`loss_on_base` is the loss of the base with a plan's adapter as peft loads it, in the type in which
+the base is stored; of embeddings, head, norms and biases it has what `modules_to_save` carries. All
+other losses are measured in float32. Pruning removes a share of the weights of linear modules, or
+takes a share of the entries of their updates back, all ranked together. Without TEXT (`-`) nothing
+is measured.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,8 +58,9 @@ from lib.work.command import OutFolder, run
 from lib.work.compute import available_cores, spread
 from lib.work.kept import Keep, kept
 
-# Of the weights in float32, at most: 10.1 copies were measured with a text (where updates are ranked to be pruned), 4.7
-# without, both at 77 million parameters; and 2 more of factors, where all matrices are square and decomposed whole.
+# Of the weights in float32, at most: 10.1 copies were measured with a text (where updates are
+# ranked to be pruned), 4.7 without, both at 77 million parameters; and 2 more of factors, where all
+# matrices are square and decomposed whole.
 HELD, HELD_UNMEASURED = 12, 6
 BISECTIONS, SEED = (
     7,
@@ -121,7 +124,9 @@ def prepared(
     *,
     saved: bool = False,
 ) -> tuple[Work, int]:
-    """The work, by headers and the table of spectra, and the bytes on disk that it takes; its memory is there."""
+    """The work, by headers and the table of spectra, and the bytes on disk that it takes; its
+    memory is there.
+    """
     params, sizes = read_params(section, Plan), read_params(measure, Measure)
     use_device(params.device)
     begun, table = open_checkpoint(base), read_table(spectra)
@@ -167,7 +172,9 @@ def make(work: Work, plans: Path) -> None:
 
 
 def n_losses(params: Plan, sizes: Measure) -> int:
-    """How many a checkpoint needs at most: plans, also on the base, shuffles, bisection, pruning, attribution."""
+    """How many a checkpoint needs at most: plans, also on the base, shuffles, bisection, pruning,
+    attribution.
+    """
     of_budget = 2 * len(get_args(Rule)) + params.n_shuffles
     return len(sizes.budgets) * of_budget + BISECTIONS + 3 * len(params.pruning_rates) + 3
 
@@ -239,7 +246,9 @@ def planned(
 def opened(
     params: Plan, base: Checkpoint, tuned: Checkpoint, rows: pd.DataFrame
 ) -> tuple[LinearUpdates, dict[str, Factors], dict[str, Module], pd.DataFrame]:
-    """The tuned model, its updates in factors, what the rules know of its modules, and the table that says it."""
+    """The tuned model, its updates in factors, what the rules know of its modules, and the table
+    that says it.
+    """
     model = open_model(tuned.folder, tuned.config)
     places = matched_by_content(model, ((name, tuned.load(name)) for name in tuned.tensors))
     live = linear_modules(model)
@@ -345,7 +354,9 @@ def losses_on_base(
 def bisection(
     params: Plan, modules: Modules, measure: GainMeasure | None, earned: Earned, keep: Keep
 ) -> pd.DataFrame:
-    """The least budget of the attributed plan that loses at most `max_loss_share`, and what was tried."""
+    """The least budget of the attributed plan that loses at most `max_loss_share`, and what was
+    tried.
+    """
     tried = []
     if measure and earned:
         of, share = measure.of, measure.share_lost

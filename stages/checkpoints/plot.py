@@ -1,4 +1,6 @@
-"""Draw the figures of the tables in a folder: of the example, or of the adapters that tools.rank_patterns trains."""
+"""Draw the figures of the tables in a folder: of the example, or of the adapters that
+tools.rank_patterns trains.
+"""
 
 from collections.abc import Callable
 from functools import partial

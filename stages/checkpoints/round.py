@@ -1,4 +1,6 @@
-"""What storing in bfloat16 does to the spectrum of an update: the same weights, as they are and rounded."""
+"""What storing in bfloat16 does to the spectrum of an update: the same weights, as they are and
+rounded.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,14 +33,18 @@ def main(base: Path, tuned: Path, rounding: OutFile) -> None:
 
 
 def room(base: Path, tuned: Path) -> int:
-    """The bytes on disk of the table, by headers alone: seven numbers and a name a matrix, and tables' own."""
+    """The bytes on disk of the table, by headers alone: seven numbers and a name a matrix, and
+    tables' own.
+    """
     begun, snapshots = open_checkpoint(base), open_snapshots(tuned)
     n_rows = sum(len(check_pair(begun, one.checkpoint)) for one in snapshots)
     return COPIES * (200 * n_rows + 10_000 * (1 + len(snapshots)))
 
 
 def rounded(base: Path, tuned: Path, name: str, step: int) -> Tables:
-    """A row for each matrix of a layer: ranks of its update, of that of the rounded weights, and the noise between."""
+    """A row for each matrix of a layer: ranks of its update, of that of the rounded weights, and
+    the noise between.
+    """
     return {"rounding": pd.DataFrame(rows(base, tuned)).assign(run=name, step=step)}
 
 

@@ -1,9 +1,10 @@
-"""Spectra of what a training added to every matrix of a checkpoint, and to the products of every attention head.
+"""Spectra of what a training added to every matrix of a checkpoint, and to the products of every
+attention head.
 
-Weights are read shard by shard, a layer at a time; a layer that an earlier call has measured is not measured again.
-Rows of matrices are of the `update` W - W_0; rows of products (`W_KQ` at each offset of rotary positions, `W_VO`) of
-the product at the base (`initial`, beside each run's first step alone) and of its `update`. Layers and heads count from
-1; 0 stands where there is none.
+Weights are read shard by shard, a layer at a time; a layer that an earlier call has measured is not
+measured again. Rows of matrices are of the `update` W - W_0; rows of products (`W_KQ` at each
+offset of rotary positions, `W_VO`) of the product at the base (`initial`, beside each run's first
+step alone) and of its `update`. Layers and heads count from 1; 0 stands where there is none.
 """
 
 import json
@@ -72,7 +73,9 @@ def main(section: str, base: Path, snapshots: Path, spectra: OutFile) -> None:
 
 
 def prepared(section: str, base: Path, snapshots: Path) -> tuple[list[tuple[Any, ...]], int]:
-    """What is to be measured, layer by layer, by the headers alone, and the bytes on disk that it takes."""
+    """What is to be measured, layer by layer, by the headers alone, and the bytes on disk that it
+    takes.
+    """
     params = read_params(section, Spectra)
     begun = open_checkpoint(base)
     jobs: list[tuple[Any, ...]] = []
@@ -114,7 +117,9 @@ def measure(jobs: list[tuple[Any, ...]], snapshots: Path, spectra: Path) -> None
 def written(
     base: Checkpoint, n_offsets: int, matrices: Sequence[str], parts: dict[str, str]
 ) -> int:
-    """Bytes of the rows of one layer, a quarter of which are singular values: of matrices, and of heads' products."""
+    """Bytes of the rows of one layer, a quarter of which are singular values: of matrices, and of
+    heads' products.
+    """
     of_matrices = sum(min(base.tensors[name].shape) for name in matrices)
     of_heads = (
         3
@@ -125,7 +130,9 @@ def written(
 
 
 def layers(base: Checkpoint, tuned: Checkpoint, rows: dict[str, int]) -> Iterator[tuple[Any, ...]]:
-    """For each layer: the matrices in it, the tensors of its heads, the config, and the files that hold them all."""
+    """For each layer: the matrices in it, the tensors of its heads, the config, and the files that
+    hold them all.
+    """
     matrices = [name for name in rows if len(base.tensors[name].shape) == 2]
     attention = attention_tensors(base.config, rows)
     config = json.dumps(base.config, sort_keys=True)
@@ -207,7 +214,9 @@ def head_rows(
     loader: Callable[[int], Callable[[str], Tensor]],
     initial: bool,
 ) -> Iterator[dict[str, Any]]:
-    """The products of every head, at each offset of rotary positions: at the base, and what training added."""
+    """The products of every head, at each offset of rotary positions: at the base, and what
+    training added.
+    """
     begun, ended = (heads(config, parts, loader(which), fold_norms=True) for which in (0, 1))
     turns = {offset: rotation(config, offset) for offset in (*params.rotary_offsets,)}
     factors = {
@@ -237,7 +246,9 @@ def head_rows(
 
 
 def numbers(sigma: np.ndarray, total: float, rtol: float, complete: bool) -> dict[str, float]:
-    """Norm and ranks; those that need all singular values are missing where only the leading ones are there."""
+    """Norm and ranks; those that need all singular values are missing where only the leading ones
+    are there.
+    """
     if complete:
         found = {name: float(values[0]) for name, values in summaries([sigma], rtol).items()}
         return {name: found[name] for name in NUMBERS}

@@ -1,6 +1,8 @@
-"""Train a small transformer on a text and on the same in random order, then tune it to another, largely and gently.
+"""Train a small transformer on a text and on the same in random order, then tune it to another,
+largely and gently.
 
-All is written as transformers writes it: `base`, `tuned/NAME-SEED/step-N`, `pretrained/{language,permuted}/step-N`.
+All is written as transformers writes it: `base`, `tuned/NAME-SEED/step-N`,
+`pretrained/{language,permuted}/step-N`.
 """
 
 import shutil
@@ -58,7 +60,9 @@ class Train(Seeds):
 
     @property
     def memory(self) -> int:
-        """Bytes: weights, slopes and moments of AdamW, a copy that is saved, and what a batch leaves for its slopes."""
+        """Bytes: weights, slopes and moments of AdamW, a copy that is saved, and what a batch
+        leaves for its slopes.
+        """
         d, tokens = self.d_model, self.batch_size * self.seq_len
         of_layer = 12 * d + 4 * self.d_mlp + 3 * self.n_heads * self.seq_len
         return 4 * (6 * self.n_weights + tokens * (self.n_layers * of_layer + 4 * 256))
@@ -72,7 +76,9 @@ class Train(Seeds):
         )
 
     def written(self, cases: Mapping[str, Training]) -> int:
-        """Bytes: the snapshots of all trainings, each with its header and config, and the base once more."""
+        """Bytes: the snapshots of all trainings, each with its header and config, and the base once
+        more.
+        """
         of_base = len(NULLS) * (1 + len(cases["base"].snapshot_steps)) + 1
         tuned = [1 + len(case.snapshot_steps) for name, case in cases.items() if name != "base"]
         return (of_base + self.n_seeds * sum(tuned)) * (
@@ -141,9 +147,11 @@ def main(section: str, trainings: Path, texts: Path, models: list[OutFolder]) ->
 
 
 def compute(params: Train, trainings: Mapping[Path, tuple], label: str) -> None:
-    """Train, and write the snapshots of each training into its folder, through a model of their kind.
+    """Train, and write the snapshots of each training into its folder, through a model of their
+    kind.
 
-    Those models are made before workers begin: so they need not load the library, each some seconds, themselves.
+    Those models are made before workers begin: so they need not load the library, each some
+    seconds, themselves.
     """
     kinds = [kind for _, kind, *_ in trainings.values()]
     models = {kind: fresh(params, kind) for kind in kinds}
@@ -170,7 +178,9 @@ def train(
     start: Path | None,
     *purpose: str | int,
 ) -> Course:
-    """One training by AdamW without weight decay; the rate rises, then falls on a line. Its snapshots."""
+    """One training by AdamW without weight decay; the rate rises, then falls on a line. Its
+    snapshots.
+    """
     model, states = begun(params, kind, start), []
     source = generator(params.first_seed, "batches", *purpose)
     for step in descent(model, text, params, training.n_steps, training.learning_rate, source):
@@ -194,7 +204,9 @@ def descent(
     learning_rate: float,
     source: torch.Generator,
 ) -> Iterator[int]:
-    """Train what of the model asks for a gradient; yields the number of steps that are done, from 0 to all of them."""
+    """Train what of the model asks for a gradient; yields the number of steps that are done, from 0
+    to all of them.
+    """
     tokens = torch.frombuffer(bytearray(text.read_bytes()), dtype=torch.uint8).long()
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimiser = torch.optim.AdamW(trained, betas=(0.9, BETA_2), weight_decay=0.0)

@@ -1,4 +1,6 @@
-"""What the weights of runs are certified for, for which lengths of sequences, and how few entries that takes."""
+"""What the weights of runs are certified for, for which lengths of sequences, and how few entries
+that takes.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +53,8 @@ def main(
             (lengths, one.folder, listed[one.layout.cell["task"]], most) for one in of_flow
         ],
     }
-    # A row for each seed, and for each snapshot of a flow; tables' own, also of each run in scratch.
+    # A row for each seed, and for each snapshot of a flow; tables' own, also of each run in
+    # scratch.
     of_trained = sum(100 * len(one.layout.seeds) + 2000 for one in (*of_flow, *of_both))
     of_lengths = sum(30 * len(one.snapshots) + 2000 for one in of_flow)
     check_disk(tables, COPIES * (of_trained + of_lengths + 10_000), section)
@@ -68,7 +71,9 @@ def main(
 
 
 def describe(folder: Path, task: Task, longest_sequence: int) -> Tables:
-    """What the last weights of a run are certified for, and how few entries of W that takes: one row per seed."""
+    """What the last weights of a run are certified for, and how few entries of W that takes: one
+    row per seed.
+    """
     opened, rows = open_run(folder), []
     weights = opened.weights(-1)
     for i, seed in enumerate(opened.layout.seeds):

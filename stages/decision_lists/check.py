@@ -1,7 +1,7 @@
 """Check certificates and lemmas, and that attention can represent any list, on random cases.
 
-A random case is a task of a few tokens with any law, and weights of any size around what the lists ask for, so that
-right and wrong ones both occur.
+A random case is a task of a few tokens with any law, and weights of any size around what the lists
+ask for, so that right and wrong ones both occur.
 """
 
 import math
@@ -123,7 +123,9 @@ def certificates(draw: torch.Generator, most_tokens: int) -> list[dict[str, Any]
 
 
 def represent(draw: torch.Generator, most_tokens: int) -> list[dict[str, Any]]:
-    """W = κ times the places of the lists, V = cP: the least margin over all of [L]^n, and the theorem's."""
+    """W = κ times the places of the lists, V = cP: the least margin over all of [L]^n, and the
+    theorem's.
+    """
     task = Task.drawn(most_tokens, draw, repeats=True)
     kappa = uniform(draw, 0, 3)
     margin = float(
@@ -170,7 +172,9 @@ def lemma_1_case(draw: torch.Generator, most_tokens: int) -> list[dict[str, Any]
 
 
 def lemma_2_case(draw: torch.Generator, most_tokens: int) -> list[dict[str, Any]]:
-    """Both sides of Lemma 2 at several W, where its conditions hold: V near cP, loss at most L_0, some row wrong."""
+    """Both sides of Lemma 2 at several W, where its conditions hold: V near cP, loss at most L_0,
+    some row wrong.
+    """
     task = Task.drawn(most_tokens, draw, repeats=False)
     n_tokens, n, rows = task.n_tokens, task.seq_len, Rows.of(*task.classes)
     bound = descent_bound(float(task.chances.min()), n_tokens, n, task.longest)

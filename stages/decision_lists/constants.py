@@ -1,4 +1,6 @@
-"""The constants of the theorems against those derived by hand, the least feasible n, and gradients from samples."""
+"""The constants of the theorems against those derived by hand, the least feasible n, and gradients
+from samples.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +76,9 @@ class Constants:
 
 @dataclass(frozen=True)
 class Settings:
-    """Lengths of lists for which the least n is sought; the samples, and the task, of gradients from samples."""
+    """Lengths of lists for which the least n is sought; the samples, and the task, of gradients
+    from samples.
+    """
 
     seed: Seed
     list_lengths: tuple[Annotated[int, Interval("[1, 16]")], ...]
@@ -84,7 +88,9 @@ class Settings:
 
     @property
     def memory(self) -> float:
-        """Bytes: the sequences of one sample, as they are drawn and counted, and a row for each sample."""
+        """Bytes: the sequences of one sample, as they are drawn and counted, and a row for each
+        sample.
+        """
         n_rows = len(self.monte_carlo_samples) * self.monte_carlo_repeats
         return 3 * 8 * max(self.monte_carlo_samples, default=0) + table_memory(n_rows)
 
@@ -104,7 +110,8 @@ def main(section: str, by_hand: Path, tables: OutFolder) -> None:
         "monte_carlo": [(monte_carlo, constants[params.monte_carlo_task].task, params)],
     }
     n_samples = len(params.monte_carlo_samples) * params.monte_carlo_repeats
-    # Two numbers of each sample, few rows of each other job; tables' own, also of each job in scratch.
+    # Two numbers of each sample, few rows of each other job; tables' own, also of each job in
+    # scratch.
     check_disk(
         tables,
         COPIES * (16 * n_samples + 1500 * (len(constants) + len(params.list_lengths)) + 10_000),
@@ -151,7 +158,9 @@ def feasible(length: int) -> Tables:
 
 
 def monte_carlo(task: Task, params: Settings) -> Tables:
-    """The relative error of the gradient in W at W = 0 from samples of the law, beside the exact one."""
+    """The relative error of the gradient in W at W = 0 from samples of the law, beside the exact
+    one.
+    """
     W, V = torch.zeros(task.n_tokens, task.n_tokens, dtype=torch.float64), 10 * task.label_matrix
 
     def gradient(chances: Tensor) -> Tensor:

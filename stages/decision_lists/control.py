@@ -1,4 +1,6 @@
-"""What must fail and what must not, by Adam on the exact loss: W transposed, trained on some rows, V alone."""
+"""What must fail and what must not, by Adam on the exact loss: W transposed, trained on some rows,
+V alone.
+"""
 
 from collections import deque
 from dataclasses import dataclass

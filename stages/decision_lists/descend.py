@@ -1,5 +1,6 @@
-r"""Gradient descent as the theorems have it: W alone from 0 at V = cP, and W and V together, with step sizes that are
-the inverse of the largest curvature along the path, not at its start (`compliant_descent`).
+r"""Gradient descent as the theorems have it: W alone from 0 at V = cP, and W and V together, with
+step sizes that are the inverse of the largest curvature along the path, not at its start
+(`compliant_descent`).
 """
 
 from collections.abc import Callable, Iterator
@@ -48,7 +49,9 @@ class Descend:
 
 @dataclass(frozen=True)
 class Solver:
-    """How step sizes are found (`compliant_descent`), and the most iterations for a curvature in W and V."""
+    """How step sizes are found (`compliant_descent`), and the most iterations for a curvature in W
+    and V.
+    """
 
     spare: Annotated[float, Interval("[0, 1]")]
     tolerance: Annotated[float, Interval("[1e-6, 1]")]
@@ -72,9 +75,10 @@ def main(section: str, solver: str, tasks: Path, tables: OutFolder) -> None:
         "both": [(descend_both, task, noise, params.noise_seed, solve) for task, noise in both],
         "alone": [(descend_alone, task, solve) for task in listed if task.use == "alone"],
     }
-    # Four numbers of every step of `both`; tables' own, also of each run in scratch. No bound on steps is of use but
-    # `max_steps`: the theorem's `latest` needs the step size, which is found on the way, and then is above 1e7 for
-    # every run of the committed params, whose longest takes 5003. The memory wanted above is n_tokens² as much.
+    # Four numbers of every step of `both`; tables' own, also of each run in scratch. No bound on
+    # steps is of use but `max_steps`: the theorem's `latest` needs the step size, which is found on
+    # the way, and then is above 1e7 for every run of the committed params, whose longest takes
+    # 5003. The memory wanted above is n_tokens² as much.
     of_runs = len(both) * 32 * solve.max_steps + 5000 * sum(map(len, jobs.values()))
     check_disk(tables, COPIES * (of_runs + 20_000), section)
     clear(tables, "*.parquet")
@@ -87,7 +91,9 @@ def main(section: str, solver: str, tasks: Path, tables: OutFolder) -> None:
 
 
 def memory(task: Task, solve: Solver) -> int:
-    """Bytes: the loss's curvature, with pairs of tokens, and every step, with its weights and gradients."""
+    """Bytes: the loss's curvature, with pairs of tokens, and every step, with its weights and
+    gradients.
+    """
     n_pairs = task.n_tokens**2
     return (
         task.memory * task.n_tokens // 2
@@ -132,7 +138,9 @@ def described(task: Task, found: CompliantDescent) -> dict[str, Any]:
 
 
 def descend_alone(task: Task, solve: Solver) -> Tables:
-    """Part 1 by gradient descent: the descent lemma gives twice the flow's bound, over the step size."""
+    """Part 1 by gradient descent: the descent lemma gives twice the flow's bound, over the step
+    size.
+    """
     loss = PopulationLoss(Rows.of(*task.classes), task.labels)
     P_min = rarest_conflict(task.counts, task.chances, task.place, task.lists)
     bound = flow_bound(P_min, task.n_tokens, task.seq_len, task.longest)
@@ -155,7 +163,9 @@ def descend_alone(task: Task, solve: Solver) -> Tables:
 
 
 def descend_both(task: Task, noise: Noise, noise_seed: int, solve: Solver) -> Tables:
-    """Part 2: W_0 = 0, V_0 within ε/2 of cP, until all is right: what is to be said of the run, and its course."""
+    """Part 2: W_0 = 0, V_0 within ε/2 of cP, until all is right: what is to be said of the run, and
+    its course.
+    """
     loss = PopulationLoss(Rows.of(*task.classes), task.labels)
     bound, residual, V_0 = start_of(task, noise, loss, noise_seed)
     P = task.label_matrix
@@ -222,7 +232,8 @@ def start_of(
 ) -> tuple[DescentBound, float, Tensor]:
     """The constants, the relative residual of c = 10 n² L_0 / δ + 4 ε n, and V_0.
 
-    ε is that of the start without noise; with noise, L_0 is the loss that is measured, and c its fixed point.
+    ε is that of the start without noise; with noise, L_0 is the loss that is measured, and c its
+    fixed point.
     """
     plain = descent_bound(
         min(p for p in task.probability if p > 0), task.n_tokens, task.seq_len, task.longest

@@ -1,4 +1,6 @@
-"""What git keeps of the family: small tables for the figures, metrics to compare, measures for the claims."""
+"""What git keeps of the family: small tables for the figures, metrics to compare, measures for the
+claims.
+"""
 
 import math
 from dataclasses import dataclass
@@ -38,9 +40,9 @@ CASES_SHOWN = 500  # random cases, in a figure
 class Evaluate:
     """What the claims and figures look at.
 
-    The time law from scales of `law_from` on; the rank, of singular values above `rtol` of the largest, between
-    `early_begin` and `early_end`; by name, the tasks whose course is drawn, at about `path_points` points, and the one,
-    with its seed, whose weights and attention are.
+    The time law from scales of `law_from` on; the rank, of singular values above `rtol` of the
+    largest, between `early_begin` and `early_end`; by name, the tasks whose course is drawn, at
+    about `path_points` points, and the one, with its seed, whose weights and attention are.
     """
 
     paths: tuple[str, ...]
@@ -131,7 +133,9 @@ def main(
 
 
 def of_theorem(tables: Tables, listed: dict[str, Task], params: Evaluate, section: str) -> Tables:
-    """The runs at the theorem's scale, their late losses, and the courses that are drawn: chosen, or right and lost."""
+    """The runs at the theorem's scale, their late losses, and the courses that are drawn: chosen,
+    or right and lost.
+    """
     if "theorem" not in tables:
         return {}
     theorem, paths = with_ties(tables["theorem"]), tables["paths"]
@@ -154,7 +158,9 @@ def of_theorem(tables: Tables, listed: dict[str, Task], params: Evaluate, sectio
 
 
 def limit_of(task: Task) -> float:
-    """What the loss times c² t comes to; NaN where the support of the law may leave some order open."""
+    """What the loss times c² t comes to; NaN where the support of the law may leave some order
+    open.
+    """
     every_order = (
         not task.repeats
         and min(task.probability) > 0
@@ -213,7 +219,9 @@ def setup_of(tables: Tables, params: Evaluate) -> dict[str, float | str]:
 
 
 def with_ranks(spectra: pd.DataFrame, listed: dict[str, Task], params: Evaluate) -> pd.DataFrame:
-    """The rank of W, and what it is expected to be early: the number of heads; with a uniform law, all but one."""
+    """The rank of W, and what it is expected to be early: the number of heads; with a uniform law,
+    all but one.
+    """
     updates = spectra[spectra["of"] == "update"]
     columns = updates[["task", "law", "time", "singular_values"]]
     rank = summaries(list(updates["singular_values"]), params.rtol)["numerical_rank"]
@@ -226,7 +234,9 @@ def with_ranks(spectra: pd.DataFrame, listed: dict[str, Task], params: Evaluate)
 
 
 def shown(task: Task, runs: Path, params: Evaluate) -> Tables:
-    """W of one run by the places of each list, and the attention on a few sequences before and after."""
+    """W of one run by the places of each list, and the attention on a few sequences before and
+    after.
+    """
     opened = open_run(runs / file_name(task.name))
     if params.shown_seed not in opened.layout.seeds:
         raise InputError(

@@ -1,4 +1,5 @@
-r"""Follow gradient flow on W from 0 at V = cP, at the theorem's scale c: until all is right, and on to its bound.
+r"""Follow gradient flow on W from 0 at V = cP, at the theorem's scale c: until all is right, and on
+to its bound.
 
 The flow is followed in u = cW and $\tau = c^2 t$ (`ScaledFlow`).
 """
@@ -32,13 +33,16 @@ from lib.work.compute import available_cores
 
 Tolerance = Annotated[float, Interval("[1e-12, 1e-2]")]
 Size = Annotated[int, Interval("[1, 1000000]")]
-STEPS = 200  # of a flow, twice the mean of those in git, which no shape tells; each is a row of its path
+# of a flow, twice the mean of those in git, which no shape tells; each is a row of its path
+STEPS = 200
 LARGEST_SCALE = 1e12  # above it, attention that differs from uniform by 1/c is lost to rounding
 
 
 @dataclass(frozen=True)
 class Flow:
-    """The scale of the runs on sequences with repeats; delta over P_min / n of the runs whose gamma varies."""
+    """The scale of the runs on sequences with repeats; delta over P_min / n of the runs whose gamma
+    varies.
+    """
 
     repeats_scale: Positive
     gamma_shares: tuple[Annotated[float, Interval("(0, 4)")], ...]
@@ -119,7 +123,9 @@ def main(section: str, solver: str, tasks: Path, of_many: Path, tables: OutFolde
 
 @dataclass
 class Course:
-    """A flow from W = 0: its path, when all is right for the first time, when no longer, and when last again."""
+    """A flow from W = 0: its path, when all is right for the first time, when no longer, and when
+    last again.
+    """
 
     flow: ScaledFlow
     path: list[dict[str, float]] = field(default_factory=list)
@@ -165,7 +171,9 @@ class Course:
 
 
 def theorem(task: Task, share: float, solve: Solver) -> Tables:
-    """A run at the theorem's scale: when all is right, and whether it still is at the bound, where it is followed."""
+    """A run at the theorem's scale: when all is right, and whether it still is at the bound, where
+    it is followed.
+    """
     P_min = rarest_conflict(task.counts, task.chances, task.place, task.lists)
     bound = flow_bound(P_min, task.n_tokens, task.seq_len, task.longest, share)
     flow = ScaledFlow(Rows.of(*task.classes), task.labels, bound.scale)

@@ -1,4 +1,6 @@
-"""Make the tasks: lists, labels, and a law over sequences, for every group of settings and every seed."""
+"""Make the tasks: lists, labels, and a law over sequences, for every group of settings and every
+seed.
+"""
 
 import math
 from collections import Counter
@@ -41,7 +43,9 @@ NEEDED = ("spectral", "joint")  # their runs are opened by stages that want some
 
 @dataclass(frozen=True)
 class Group(Seeds):
-    """Tasks of one size: all combinations of these settings. A group goes on in the lines that have its name."""
+    """Tasks of one size: all combinations of these settings. A group goes on in the lines that have
+    its name.
+    """
 
     group: Name
     use: Use
@@ -81,7 +85,9 @@ class Group(Seeds):
 
     @property
     def memory(self) -> int:
-        """Bytes: the sequences of the law, as counts and as texts on the way to a table, and every task's law."""
+        """Bytes: the sequences of the law, as counts and as texts on the way to a table, and every
+        task's law.
+        """
         of_classes = self.n_classes * (
             56 + 16 * self.seq_len + 32 * self.n_tokens + 64 * self.n_tasks
         )
@@ -102,7 +108,9 @@ class Group(Seeds):
         return [self.n_tokens for kind in self.lists if kind.startswith(OWN)] + [*self.list_lengths]
 
     def tasks(self) -> Iterator[Task]:
-        """The tasks, each with its group's name; the number of heads matters where there are heads."""
+        """The tasks, each with its group's name; the number of heads matters where there are
+        heads.
+        """
         for length, kind, law in product(self.list_lengths, self.lists, map(Law.named, self.laws)):
             if kind.startswith(OWN) and length != self.list_lengths[0]:
                 continue  # own lists are as long as they are
@@ -157,7 +165,8 @@ def main(groups: Path, flow: OutFile, scales: OutFile, descend: OutFile, train: 
         rows.append(task.as_row() | {"name": f"{task.group}-{numbers[task.group]:03d}"})
         numbers[task.group] += 1
     columns = list(made[0].as_row())
-    # A file for the stages that read it: a change of one group leaves what the others are for as it is.
+    # A file for the stages that read it: a change of one group leaves what the others are for as it
+    # is.
     for file, uses in (
         (flow, ForFlow),
         (scales, ForScales),

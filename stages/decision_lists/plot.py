@@ -73,7 +73,9 @@ FIGURES: dict[str, tuple[Callable[..., Figure], tuple[str, ...]]] = {
 
 
 def drawings(tables: Path) -> dict[str, Callable[[], Figure]]:
-    """What draws each figure whose tables are there, by its name: a use that was not run has none."""
+    """What draws each figure whose tables are there, by its name: a use that was not run has
+    none.
+    """
     read = {file.stem: read_table(file) for file in sorted(tables.glob("*.parquet"))}
     found = {
         name: partial(draw, *(read[table] for table in needed))

@@ -1,4 +1,5 @@
-r"""Follow gradient flow on W from 0 at V = cP at other scales c than the theorem's: the law of the time, and spectra.
+r"""Follow gradient flow on W from 0 at V = cP at other scales c than the theorem's: the law of the
+time, and spectra.
 
 The flow is followed in u = cW and $\tau = c^2 t$ (`ScaledFlow`).
 """
@@ -49,7 +50,9 @@ class Scales:
 
 @dataclass(frozen=True)
 class Solver:
-    """Relative tolerances; the longest run, in the rescaled time; at how many times paths are compared."""
+    """Relative tolerances; the longest run, in the rescaled time; at how many times paths are
+    compared.
+    """
 
     rtol_law: Tolerance
     rtol_spectral: Tolerance
@@ -111,7 +114,8 @@ def steps_of(flow: ScaledFlow, end: float, rtol: float) -> Iterator[Step]:
 def law(task: Task, scales: tuple[float, ...], solve: Solver) -> Tables:
     """The rescaled time T c² at every scale, and how far each trajectory is from the limit's.
 
-    Of a task that is right at once at any scale there is no time to compare: a row that says so, and no more.
+    Of a task that is right at once at any scale there is no time to compare: a row that says so,
+    and no more.
     """
     flow, rtol, longest = flow_of(task, math.inf), solve.rtol_law, solve.longest_law
     about: dict[str, Any] = {

@@ -1,6 +1,8 @@
-r"""Train beyond the theorems: W and V together from many starts, V under uniform attention, minibatches.
+r"""Train beyond the theorems: W and V together from many starts, V under uniform attention,
+minibatches.
 
-Gradient descent here takes steps of `step_per_token` · n_tokens: a column's gradient is of the order of 1 / n_tokens.
+Gradient descent here takes steps of `step_per_token` · n_tokens: a column's gradient is of the
+order of 1 / n_tokens.
 """
 
 from collections.abc import Iterator
@@ -44,7 +46,9 @@ Size = Annotated[int, Interval("[1, 4096]")]
 
 @dataclass(frozen=True)
 class Start:
-    """W_0 and V_0: Gaussian, zero (scale 0), W in the reverse order of the lists, V a multiple of P or of a wrong P."""
+    """W_0 and V_0: Gaussian, zero (scale 0), W in the reverse order of the lists, V a multiple of P
+    or of a wrong P.
+    """
 
     name: str
     W: Literal["gaussian", "reverse order"]
@@ -155,7 +159,9 @@ def main(section: str, tasks: Path, starts: Path, tables: OutFolder, runs: OutFo
 def train_both(
     task: Task, start: Start, seed: int, n_steps: int, whole: bool, params: Train
 ) -> Course:
-    """Descend on W and V; the course and the saved states. Unless `whole`, it ends when all is right."""
+    """Descend on W and V; the course and the saved states. Unless `whole`, it ends when all is
+    right.
+    """
     exact, size = (
         PopulationLoss(Rows.of(*task.classes), task.labels),
         params.step_per_token * task.n_tokens,
@@ -186,7 +192,9 @@ def train_both(
 
 
 def align(task: Task, params: Train) -> Tables:
-    """Descend on V from 0 with W = 0. `along_P`, the mean of ⟨−∇L, P⟩ so far, is at V = 0 at least `least_rate`."""
+    """Descend on V from 0 with W = 0. `along_P`, the mean of ⟨−∇L, P⟩ so far, is at V = 0 at least
+    `least_rate`.
+    """
     exact, size = (
         PopulationLoss(Rows.of(*task.classes), task.labels),
         params.step_per_token * task.n_tokens,
@@ -211,7 +219,9 @@ def align(task: Task, params: Train) -> Tables:
 
 
 def minibatch(seed: int, params: Minibatch) -> Tables:
-    """Stochastic gradient descent on W and V from a small random start, each batch of fresh uniform subsets."""
+    """Stochastic gradient descent on W and V from a small random start, each batch of fresh uniform
+    subsets.
+    """
     L, n, draw = params.n_tokens, params.seq_len, generator(seed, "minibatch")
     lists, permutation = random_lists(L, params.list_length, draw), random_permutation(L, draw)
     start = {

@@ -1,4 +1,6 @@
-"""Test Assumptions 4.3 and 4.4 on a problem: disturb the flow and starts of stages, and see what comes back."""
+"""Test Assumptions 4.3 and 4.4 on a problem: disturb the flow and starts of stages, and see what
+comes back.
+"""
 
 import math
 from collections.abc import Iterator
@@ -50,7 +52,9 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Assumptions(Seeds):
-    """Where flows are disturbed and by how much, and how accurately they are followed: what comes back is small."""
+    """Where flows are disturbed and by how much, and how accurately they are followed: what comes
+    back is small.
+    """
 
     log10_init_scale: Annotated[float, Interval("[-100, 0)")]
     nonnegligible: Positive
@@ -134,7 +138,8 @@ def disturb(
         for noise in ("balanced", "independent"):
             moved, touched = move(point, noise, params, seed, number)
             if not touched.any():
-                continue  # no weight that is not negligible: nothing is disturbed, and nothing can come back
+                # no weight that is not negligible: nothing is disturbed, and nothing can come back
+                continue
             path = flow(moved.here, times)
             p = [moved.here.products(y) for y in path]
             gaps = [float(np.abs(a - b).max()) for a, b in zip(p, p_base, strict=True)]
@@ -160,7 +165,9 @@ def disturb(
 def along(
     flow: Any, predicted: pd.DataFrame, params: Assumptions, u: np.ndarray, v: np.ndarray, seed: int
 ) -> Iterator[tuple[str, float, Point]]:
-    """Points of the undisturbed flow: at random times, and where a coordinate's weight stops being negligible."""
+    """Points of the undisturbed flow: at random times, and where a coordinate's weight stops being
+    negligible.
+    """
     if len(predicted) < 2:
         return  # nothing ever joins
     log_scale = params.log10_init_scale * math.log(10)
@@ -189,7 +196,9 @@ def along(
 def move(
     point: Point, noise: str, params: Assumptions, seed: int, number: int
 ) -> tuple[Point, np.ndarray]:
-    """The point with Gaussian noise on the weights that are not negligible: on u and v, or such that u² − v² stays."""
+    """The point with Gaussian noise on the weights that are not negligible: on u and v, or such
+    that u² − v² stays.
+    """
     here, plus, minus = point
     size = len(here.y)
     u, v = np.split(point.weights(here.y), 2)
@@ -212,7 +221,9 @@ def move(
 def begin_elsewhere(
     flow: Any, predicted: pd.DataFrame, params: Assumptions, seed: int
 ) -> Iterator[dict[str, Any]]:
-    """Assumption 4.4: begin stages near the plateau before theirs, and see whether they end at their own plateaus."""
+    """Assumption 4.4: begin stages near the plateau before theirs, and see whether they end at
+    their own plateaus.
+    """
     times = np.array([0.0, params.duration])
     n_stages = len(predicted) - 1
     for k in sorted(

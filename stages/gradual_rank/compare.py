@@ -1,4 +1,6 @@
-"""Compare optimisers: what git keeps of their trainings, tables for the figures and measures for the claims."""
+"""Compare optimisers: what git keeps of their trainings, tables for the figures and measures for
+the claims.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Gradient descent beside the flow: the toy head in three arithmetics, and an example where the plain one is lost."""
+"""Gradient descent beside the flow: the toy head in three arithmetics, and an example where the
+plain one is lost.
+"""
 
 import math
 from collections.abc import Iterator
@@ -84,7 +86,8 @@ def main(
         raise InputError(f"{section}: wanted seeds of {task}, got {sorted(unknown)}")
     for variant in cases:
         rates_and_steps(stages, params, followed, variant)
-    # A row for each rise and fall of a product, and for each end; tables' own, also of each form's in scratch.
+    # A row for each rise and fall of a product, and for each end; tables' own, also of each form's
+    # in scratch.
     of_seed = 50 * 2 * toy.size + 100
     check_disk(
         descents, COPIES * (len(cases) * (params.n_seeds * of_seed + 3000) + 20_000), section
@@ -104,7 +107,9 @@ def main(
 
 
 def follow(task: Path, stages: Path, params: Descend, solver: Solver, variant: Variant) -> Tables:
-    """One form of descent of all seeds side by side: when products cross the threshold, and how each ends."""
+    """One form of descent of all seeds side by side: when products cross the threshold, and how
+    each ends.
+    """
     toy = read_toy(task)
     if toy.frames is not None:
         raise InputError(f"{task}: wanted a problem of one head to descend on, got a transformer")
@@ -188,7 +193,9 @@ def while_finite(states: Iterator[State], what: str) -> Iterator[State]:
 
 
 def example(params: Drop) -> tuple[Quadratic, np.ndarray, np.ndarray]:
-    """The quadratic in three coordinates whose third joins, leaves and joins again with the other sign; its start."""
+    """The quadratic in three coordinates whose third joins, leaves and joins again with the other
+    sign; its start.
+    """
     H = torch.eye(3, dtype=torch.float64)
     H[2, :2] = H[:2, 2] = params.coupling
     u, v = gaussian_pair(3, generator(params.seed, "start of the example"))
@@ -196,7 +203,9 @@ def example(params: Drop) -> tuple[Quadratic, np.ndarray, np.ndarray]:
 
 
 def predict_example(drop: Drop, threshold: float) -> Tables:
-    """The example's activations by Algorithm 1, by its finite-scale form, and by the flow in log coordinates."""
+    """The example's activations by Algorithm 1, by its finite-scale form, and by the flow in log
+    coordinates.
+    """
     loss, u, v = example(drop)
     rows = [
         {"method": "Algorithm 1", "log10_init_scale": -math.inf, "coordinate": stage.coordinate, "sign": stage.sign,
@@ -226,7 +235,9 @@ def predict_example(drop: Drop, threshold: float) -> Tables:
 
 
 def descend_example(drop: Drop, threshold: float, form: Form, precision: str) -> Tables:
-    """The example's activations by gradient descent in one arithmetic; a row more says when it was lost, if it was."""
+    """The example's activations by gradient descent in one arithmetic; a row more says when it was
+    lost, if it was.
+    """
     loss, u, v = example(drop)
     dtype = {"float64": torch.float64, "float32": torch.float32}[precision]
     loss.H, loss.minimum = loss.H.to(dtype), loss.minimum.to(dtype)

@@ -1,4 +1,6 @@
-"""Compare theory with measurement: what git keeps of the family, tables for the figures and measures for the claims."""
+"""Compare theory with measurement: what git keeps of the family, tables for the figures and
+measures for the claims.
+"""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -57,9 +59,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """What is counted: a coordinate of a `significant` product, a plateau that stands `apart` or is `lasting`.
+    """What is counted: a coordinate of a `significant` product, a plateau that stands `apart` or is
+    `lasting`.
 
-    The figures show the trajectories of one seed, `figure_seed` where it was run, else of the first.
+    The figures show the trajectories of one seed, `figure_seed` where it was run, else of the
+    first.
     """
 
     significant: Positive
@@ -79,7 +83,9 @@ class Full:
 
 @dataclass(frozen=True)
 class Bars:
-    """The init scale from which the error is C / log(1 / init_scale), and when what is disturbed has come back."""
+    """The init scale from which the error is C / log(1 / init_scale), and when what is disturbed
+    has come back.
+    """
 
     log10_init_scale: Annotated[float, Interval("[-1000, 0)")]
     returned: Positive
@@ -187,7 +193,9 @@ def main(
 def compared(
     name: str, params: Evaluate, bar: Bars, predictions: Path, flows: Path
 ) -> tuple[dict[str, Table], Measures]:
-    """Tables and measures of one problem: the flow against Algorithm 1 and its finite-scale form."""
+    """Tables and measures of one problem: the flow against Algorithm 1 and its finite-scale
+    form.
+    """
     stages, predicted = (
         read_table(predictions / f"{name}_{kind}.parquet") for kind in ("stages", "events")
     )
@@ -233,7 +241,9 @@ def compared(
 def setup(
     cases: tuple[Problem, ...], tables: dict[str, Table], bar: Bars, full: Full
 ) -> dict[str, float | str]:
-    """What statements of claims name: sizes, scales, and how long and how strongly was disturbed."""
+    """What statements of claims name: sizes, scales, and how long and how strongly was
+    disturbed.
+    """
     counts = tables["stages"].groupby("problem")["stage"].max()
     said: dict[str, float | str] = {}
     for problem in cases:

@@ -1,4 +1,6 @@
-"""Follow gradient flow of the diagonal head, for every seed and scale of the start, to the end of its last stage."""
+"""Follow gradient flow of the diagonal head, for every seed and scale of the start, to the end of
+its last stage.
+"""
 
 import itertools
 import math
@@ -54,10 +56,12 @@ class Problem:
             raise ValueError("flow_scales: wanted at least one, got none")
 
     def written(self, toy: Toy, n_plateaus: int, max_events: int) -> float:
-        """Bytes that are written: of every flow its curves and plateaus (`n_plateaus` those of all seeds), what rises
-        and falls at two thresholds, six numbers an event, and, of a head, its matrices at every snapshot.
+        """Bytes that are written: of every flow its curves and plateaus (`n_plateaus` those of all
+        seeds), what rises and falls at two thresholds, six numbers an event, and, of a head, its
+        matrices at every snapshot.
 
-        No shape says how many events there are: a flow with more than `max_events` is refused as it passes them.
+        No shape says how many events there are: a flow with more than `max_events` is refused as it
+        passes them.
         """
         matrices = self.n_snapshots * 4 * toy.X.shape[-1] ** 2 if toy.frames is None else 0
         n_values = (
@@ -100,7 +104,9 @@ def main(
     runs: OutFolder,
     flows: OutFolder,
 ) -> None:
-    """Write, for each problem, the runs of heads, and `times`, `plateaus`, `events`, `grown` and `twins`; a control."""
+    """Write, for each problem, the runs of heads, and `times`, `plateaus`, `events`, `grown` and
+    `twins`; a control.
+    """
     use_threads(1)
     params, common, base = (
         read_params(section, Flow),
@@ -168,7 +174,9 @@ def follow(
     index: int,
     uphill: bool,
 ) -> Tables:
-    """The flow of a seed from the problem's one scale, to the middle of the last plateau that Algorithm 1 predicts."""
+    """The flow of a seed from the problem's one scale, to the middle of the last plateau that
+    Algorithm 1 predicts.
+    """
     toy, (log10_init_scale,) = read_toy(task), problem.flow_scales
     u, v, seed = toy.u[index].numpy(), toy.v[index].numpy(), int(toy.seeds[index])
     loss = diagonal_network(**toy.network(index))
@@ -244,7 +252,9 @@ def twins(
     plateaus: list[dict[str, Any]],
     cell: dict[str, Any],
 ) -> pd.DataFrame:
-    """How the heads of a common frame share what the first of them learns, and how they must by the start alone."""
+    """How the heads of a common frame share what the first of them learns, and how they must by the
+    start alone.
+    """
     rows = []
     if (
         toy.frames is not None
@@ -263,7 +273,9 @@ def twins(
 
 
 def publish(runs: Path, log10_init_scale: float, toy: Toy, flows: list[Tables]) -> None:
-    """Write the flows of all seeds from one scale as one run: diagonal matrices, and y, p and log c as they are."""
+    """Write the flows of all seeds from one scale as one run: diagonal matrices, and y, p and log c
+    as they are.
+    """
     variant = f"log10_init_scale={log10_init_scale:g}"
     cell = {"variant": variant, "log10_init_scale": log10_init_scale}
     axes = {name: ["seed", "row", "col"] for name in ("W_K", "W_Q", "W_V", "W_O")}

@@ -1,4 +1,6 @@
-"""Train the head with full matrices by gradient descent from several scales; note when its first direction rises."""
+"""Train the head with full matrices by gradient descent from several scales; note when its first
+direction rises.
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -46,7 +48,9 @@ class FullWeights(Seeds):
 
     @property
     def disk(self) -> int:
-        """Bytes: the matrices of every scale, seed and snapshot, with their rows, headers and digests."""
+        """Bytes: the matrices of every scale, seed and snapshot, with their rows, headers and
+        digests.
+        """
         of_snapshot = self.n_seeds * (4 * 8 * self.d_model**2 + 50) + 1000
         return len(self.log10_init_scales) * (self.n_snapshots * of_snapshot + 10_000)
 

@@ -1,4 +1,6 @@
-"""Make the toy tasks: Gaussian tokens, a diagonal teacher, and one direction of the start for all scales."""
+"""Make the toy tasks: Gaussian tokens, a diagonal teacher, and one direction of the start for all
+scales.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +24,9 @@ Size = Annotated[int, Interval("[1, 1000]")]
 
 @dataclass(frozen=True, kw_only=True)
 class Problem(Seeds):
-    """A head of width `d_model`, or a transformer of so many layers and heads, and its feed-forward blocks' width."""
+    """A head of width `d_model`, or a transformer of so many layers and heads, and its feed-forward
+    blocks' width.
+    """
 
     name: Name
     n_samples: Annotated[int, Interval("[1, 1e6]")]
@@ -44,7 +48,9 @@ class Problem(Seeds):
 
     @property
     def memory(self) -> int:
-        """Bytes: of each seed its tokens and targets, in all copies on the way to the file, its frames and blocks."""
+        """Bytes: of each seed its tokens and targets, in all copies on the way to the file, its
+        frames and blocks.
+        """
         of_teacher = self.n_samples * self.seq_len * (4 * self.seq_len + 4 * self.d_model)
         return 6 * self.disk + 8 * of_teacher
 
@@ -66,7 +72,9 @@ class Problem(Seeds):
 
 
 def main(usual: str, problems: Path, tasks: OutFolder) -> None:
-    """Write the task of each problem; cells of the table that are empty are as in the section `usual`."""
+    """Write the task of each problem; cells of the table that are empty are as in the section
+    `usual`.
+    """
     use_threads(1)
     cases = read_problems(problems, Problem, usual)
     clear(tasks, "*.safetensors")
@@ -100,7 +108,9 @@ def make(problem: Problem) -> bytes:
 
 
 def frozen_parts(problem: Problem, seed: int) -> dict[str, Tensor]:
-    """A transformer's orthogonal frames and feed-forward blocks, whose entries are N(0, 1 / rows); a head has none."""
+    """A transformer's orthogonal frames and feed-forward blocks, whose entries are N(0, 1 / rows);
+    a head has none.
+    """
     if problem.n_layers is None or problem.n_heads is None or problem.d_mlp is None:
         return {}
     source, n_frames = generator(seed, "frozen"), problem.n_heads if problem.frames == "own" else 1

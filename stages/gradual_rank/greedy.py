@@ -1,9 +1,10 @@
-"""Predict from the start alone: the stages of every seed, and how many directions an adapter learns; measure these.
+"""Predict from the start alone: the stages of every seed, and how many directions an adapter
+learns; measure these.
 
-The stages are those of Algorithm 1, which knows no scale, and of its finite-scale form. The adapter fine-tunes a head
-that is trained already, `base`, towards a teacher that differs in a few coordinates, by diagonal pairs u ⊙ v that begin
-as LoRA does: u random, v = 0; at scale 1 as LoRA itself, whose u is of order 1. Then |u² − v²| = u² is not small: every
-coordinate has its own c.
+The stages are those of Algorithm 1, which knows no scale, and of its finite-scale form. The adapter
+fine-tunes a head that is trained already, `base`, towards a teacher that differs in a few
+coordinates, by diagonal pairs u ⊙ v that begin as LoRA does: u random, v = 0; at scale 1 as LoRA
+itself, whose u is of order 1. Then |u² − v²| = u² is not small: every coordinate has its own c.
 """
 
 import itertools
@@ -54,7 +55,9 @@ EVENT_SIZE = 50  # bytes of an event's row
 
 @dataclass(frozen=True)
 class Problem:
-    """What is predicted of a problem; `atol` and `curvature_share` where they are others than the solver's."""
+    """What is predicted of a problem; `atol` and `curvature_share` where they are others than the
+    solver's.
+    """
 
     name: Name
     max_stages: Count
@@ -68,8 +71,10 @@ class Problem:
         return toy.memory(self.max_stages) + table_memory(n_stages, 4 * n_stages * toy.size)
 
     def written(self, toy: Toy) -> int:
-        """Bytes: three numbers and a truth of each product at every stage, of which there are at most twice as many as
-        products; at each scale the events, a rise and a fall a stage; tables' own, also of each seed's in scratch."""
+        """Bytes: three numbers and a truth of each product at every stage, of which there are at
+        most twice as many as products; at each scale the events, a rise and a fall a stage; tables'
+        own, also of each seed's in scratch.
+        """
         n_stages = min(self.max_stages + 1, 2 * toy.size)
         of_seed = (
             n_stages * (25 * toy.size + 120 + 2 * EVENT_SIZE * len(self.forecast_scales)) + 3000
@@ -101,7 +106,9 @@ def main(
     tasks: Path,
     predictions: OutFolder,
 ) -> None:
-    """Write, for each problem, `stages` (Algorithm 1) and `events` (its finite-scale form), and the `forecast`."""
+    """Write, for each problem, `stages` (Algorithm 1) and `events` (its finite-scale form), and the
+    `forecast`.
+    """
     use_threads(1)
     params, common = read_params(section, Greedy), read_params(solver, Solver)
     adapter, base = (

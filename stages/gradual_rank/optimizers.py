@@ -1,6 +1,8 @@
-"""Train the head with full matrices by several optimisers, and note in which order and when its directions rise.
+"""Train the head with full matrices by several optimisers, and note in which order and when its
+directions rise.
 
-On many tokens, where the teacher is the only minimum, and on few tokens or noisy targets, where the path decides.
+On many tokens, where the teacher is the only minimum, and on few tokens or noisy targets, where the
+path decides.
 """
 
 import math
@@ -105,7 +107,9 @@ class Optimizers(Seeds):
 
 
 def main(section: str, head: str, optimizers: Path, runs: OutFolder, trained: OutFolder) -> None:
-    """Write the runs on many tokens; a row of each, `runs`, and its course, `courses`; `few`, `paths`, `conserved`."""
+    """Write the runs on many tokens; a row of each, `runs`, and its course, `courses`; `few`,
+    `paths`, `conserved`.
+    """
     use_threads(1)
     params, sizes = read_params(section, Optimizers), read_params(head, Head, part=True)
     cases = read_cases(optimizers, Optimizer)
@@ -180,7 +184,9 @@ def save(
 def taught(
     params: Optimizers, sizes: Head, purpose: str, n: int, ranks: list[int], noise: float = 0
 ) -> list[Tensor]:
-    """Tokens of all seeds, and what teachers of some ranks and one norm make of them; noise in deviations of it."""
+    """Tokens of all seeds, and what teachers of some ranks and one norm make of them; noise in
+    deviations of it.
+    """
     X = torch.stack(
         [
             gaussian_sequences(n, sizes.seq_len, sizes.d_model, generator(s, purpose))
@@ -205,7 +211,9 @@ def drawn(params: Optimizers, sizes: Head, purpose: str) -> Tensor:
 
 
 def conserved(params: Optimizers, sizes: Head, case: Optimizer) -> Tables:
-    """One optimiser from factors of uneven size, till a tenth of the loss is left: what of their difference is kept."""
+    """One optimiser from factors of uneven size, till a tenth of the loss is left: what of their
+    difference is kept.
+    """
     head = SharedTokensHead(*taught(params, sizes, "tokens", params.n_samples, [sizes.d_model]))
     P, Q = drawn(params, sizes, "full start").unsqueeze(-3)
     start = {"factors": torch.stack([UNEVEN[0] * P, UNEVEN[1] * Q])}
@@ -221,7 +229,9 @@ def conserved(params: Optimizers, sizes: Head, case: Optimizer) -> Tables:
 
 
 def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings) -> Course:
-    """One optimiser from several scales and by several teachers, side by side: a row of each, courses and states."""
+    """One optimiser from several scales and by several teachers, side by side: a row of each,
+    courses and states.
+    """
     head = SharedTokensHead(
         *taught(params, sizes, "tokens", params.n_samples, [rank for _, rank in trainings])
     )
@@ -271,7 +281,9 @@ def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings
 def train_on_few(
     params: Optimizers, sizes: Head, case: Optimizer, n_samples: int, noise: float
 ) -> Tables:
-    """One optimiser where the minimum is not unique, or the targets are noisy: ranks at the end, losses on the path."""
+    """One optimiser where the minimum is not unique, or the targets are noisy: ranks at the end,
+    losses on the path.
+    """
     scale, rank = params.few_log10_init_scale, min(params.teacher_rank, sizes.d_model)
     head = SharedTokensHead(*taught(params, sizes, "tokens", n_samples, [rank], noise))
     X, Y = taught(params, sizes, "test tokens", params.n_test, [rank])

@@ -45,7 +45,9 @@ COMPARED = (
 
 @dataclass(frozen=True)
 class Bars:
-    """The init scale from which the error is C / log(1 / init_scale), and when what is disturbed has come back."""
+    """The init scale from which the error is C / log(1 / init_scale), and when what is disturbed
+    has come back.
+    """
 
     log10_init_scale: float
     returned: float
@@ -125,7 +127,9 @@ def drawings(
 
 
 def case(tables: Tables, problem: str) -> tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """How a problem is named and, of the seed that is drawn, its trajectories, stages and errors."""
+    """How a problem is named and, of the seed that is drawn, its trajectories, stages and
+    errors.
+    """
     trajectories, stages, errors = (
         table[table["problem"] == problem]
         for table in (tables["trajectories"], tables["stages"], tables["errors"])

@@ -1,4 +1,6 @@
-"""Follow sign descent, Adam and gradient descent on the diagonal head; beside them sign flow and gradient flow."""
+"""Follow sign descent, Adam and gradient descent on the diagonal head; beside them sign flow and
+gradient flow.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -52,7 +54,9 @@ SMALLEST = (
 
 @dataclass(frozen=True)
 class Signs(Seeds):
-    """Where sign descent starts and ends, in τ, and the rates: of it and of Adam, of Adam's slope, and of descent."""
+    """Where sign descent starts and ends, in τ, and the rates: of it and of Adam, of Adam's slope,
+    and of descent.
+    """
 
     log10_init_scales: tuple[Annotated[float, Interval("[-30, 0)")], ...]
     end: Positive
@@ -182,7 +186,9 @@ def main(section: str, problem: str, solver: str, followed: OutFolder) -> None:
 
 
 def rises(case: Case, descent: Iterable[optimizers.DiagonalStep] | None = None) -> Tables:
-    """When a product is learned first, infinite where none is: in the descent, or in one from the start."""
+    """When a product is learned first, infinite where none is: in the descent, or in one from the
+    start.
+    """
     descent = case.descent(*case.start()) if descent is None else descent
     return {
         "rises": pd.DataFrame(
@@ -194,7 +200,8 @@ def rises(case: Case, descent: Iterable[optimizers.DiagonalStep] | None = None) 
 def changes(case: Case) -> Tables:
     """Sign descent: when a g first changes its sign, beside the ray's forecast; what is learned.
 
-    From the smallest scale it is followed until a g of every seed has changed its sign, and a product is learned.
+    From the smallest scale it is followed until a g of every seed has changed its sign, and a
+    product is learned.
     """
     loss, u, v = case.start()
     heads = [DiagonalHead(X, Y) for X, Y in zip(loss.X, loss.Y, strict=True)]
@@ -215,7 +222,9 @@ def changes(case: Case) -> Tables:
 
 
 def trained(case: Case) -> Tables:
-    """Adam, or gradient descent until a tenth of the loss is gone: the first rise, what is learned."""
+    """Adam, or gradient descent until a tenth of the loss is gone: the first rise, what is
+    learned.
+    """
     loss, u, v = case.start()
     descent = case.descent(loss, u, v)
     steps = list(
@@ -238,7 +247,9 @@ def roots(case: Case) -> Tables:
 
 
 def adam_slopes(case: Case) -> Tables:
-    """How fast √|p| grows per τ in early steps of Adam: the medians over the coordinates of both products."""
+    """How fast √|p| grows per τ in early steps of Adam: the medians over the coordinates of both
+    products.
+    """
     (loss, u, v), rates, found = case.start(), [case.params.slope_rate] * SLOPE_STEPS[1], []
     for beta_2 in (0.999, 0.9):  # Adam's own, and that of m
         descent = optimizers.descend_diagonal(
@@ -270,7 +281,9 @@ def flow(case: Case) -> Tables:
 
 
 def to_rest(case: Case) -> Tables:
-    """Gradient flow of one seed, the limit of descent in small steps, to its end: what is learned, and the order."""
+    """Gradient flow of one seed, the limit of descent in small steps, to its end: what is learned,
+    and the order.
+    """
     loss, u, v = replace(case, log10_init_scale=0.0).start()
     start = LogCoordinates.of(u[0].numpy(), v[0].numpy(), case.log10_init_scale * math.log(10))
     flow = log_flow(DiagonalHead(loss.X[0], loss.Y[0]), start, LONG, rtol=RTOL, atol=ATOL)
@@ -282,7 +295,9 @@ def to_rest(case: Case) -> Tables:
 def learned_by(
     case: Case, loss: DiagonalHead, steps: list[optimizers.DiagonalStep]
 ) -> pd.DataFrame:
-    """What is learned when a tenth of the loss is gone, the order where more is followed, and what is conserved."""
+    """What is learned when a tenth of the loss is gone, the order where more is followed, and what
+    is conserved.
+    """
     t, path = optimizers.path_of(steps)
     found = learned_in_order(
         loss.value, t, path, EARLY, case.learned, every=EVERY, to_the_end=case.optimizer != "gd"

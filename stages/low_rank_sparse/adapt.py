@@ -1,4 +1,6 @@
-"""Train low-rank adapters (LoRA) of rank r on all four matrices, from the same start and data as the full trainings."""
+"""Train low-rank adapters (LoRA) of rank r on all four matrices, from the same start and data as
+the full trainings.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,8 +1,10 @@
-"""What the models are worth when ranks, neurons or weights are cut; where updates lie, and how the neurons' norms fall.
+"""What the models are worth when ranks, neurons or weights are cut; where updates lie, and how the
+neurons' norms fall.
 
-Ranks (figure 1 of Li et al. 2024): of all updates, of parts, of other singular pairs, of the weights themselves, and
-nulls. Neurons are rows of W_O (figure 3, corollary 1). Every pruned model is also measured with one factor on its
-output, from a few training samples: it tells what pruning took from the scale and what from the information.
+Ranks (figure 1 of Li et al. 2024): of all updates, of parts, of other singular pairs, of the
+weights themselves, and nulls. Neurons are rows of W_O (figure 3, corollary 1). Every pruned model
+is also measured with one factor on its output, from a few training samples: it tells what pruning
+took from the scale and what from the information.
 """
 
 from collections.abc import Iterator, Sequence
@@ -125,7 +127,9 @@ def main(
 
 
 def memory(folder: Path, dataset: dict[str, Entry], n_rescale_samples: int) -> int:
-    """Bytes: all states of a run, one seed's attention and values, and what each neuron adds to each sample."""
+    """Bytes: all states of a run, one seed's attention and values, and what each neuron adds to
+    each sample.
+    """
     _, n_neurons, _ = read_header(folder / FIRST_SNAPSHOT)["W_O"].shape
     (_, n_train), (_, n_test) = (dataset[f"{part}_labels"].shape for part in ("train", "test"))
     of_neurons = 5 * 8 * n_neurons * (n_test + min(n_train, n_rescale_samples))
@@ -133,7 +137,9 @@ def memory(folder: Path, dataset: dict[str, Entry], n_rescale_samples: int) -> i
 
 
 def written(run: Run, params: Cut) -> int:
-    """Bytes of a run's rows, of ten numbers at most, and of its neurons' norms; and of its tables in scratch."""
+    """Bytes of a run's rows, of ten numbers at most, and of its neurons' norms; and of its tables
+    in scratch.
+    """
     n_seeds, n_neurons, _ = read_header(run.folder / FIRST_SNAPSHOT)["W_O"].shape
     of_truncate = len(params.ranks) + len(ALONE) * len(params.ranks_alone) + 2
     of_directions = 16 * len(run.snapshots)  # each side of four matrices, in two spans
@@ -144,7 +150,9 @@ def written(run: Run, params: Cut) -> int:
 
 
 def cut_seeds(dataset: Path, folder: Path, params: Cut, device_name: str, *numbers: int) -> Tables:
-    """Of some seeds of one run: every cut, the directions of its updates, every pruning, and its neurons."""
+    """Of some seeds of one run: every cut, the directions of its updates, every pruning, and its
+    neurons.
+    """
     device = use_device(device_name)
     opened = open_run(folder)
     when = opened.steps.groupby("snapshot")["step"].first()
@@ -177,7 +185,9 @@ def cut_seeds(dataset: Path, folder: Path, params: Cut, device_name: str, *numbe
 def truncations(
     initial: Weights, model: Weights, test: Samples, params: Cut, seed: int
 ) -> Iterator[Cell]:
-    """What each cut to a rank leaves, and each null of it: two random directions of the updates, and Gaussian ones."""
+    """What each cut to a rank leaves, and each null of it: two random directions of the updates,
+    and Gaussian ones.
+    """
     a, of_test = model["readout"], (test.tokens, test.labels, test.is_relevant)
     S = attention_pattern(model, test.tokens)
     begun, ended = ({name: weights[name] for name in MATRICES} for weights in (initial, model))
@@ -199,7 +209,9 @@ def truncations(
 
 
 def directions_of(path: dict[int, Weights], mu: Tensor) -> Iterator[Cell]:
-    """At each saved step after the first, how the updates lie to the span of the discriminative patterns."""
+    """At each saved step after the first, how the updates lie to the span of the discriminative
+    patterns.
+    """
     spans = {
         "discriminative": mu[:2],
         "with mean irrelevant": torch.cat([mu[:2], mu[2:].mean(0, keepdim=True)]),
@@ -214,7 +226,9 @@ def directions_of(path: dict[int, Weights], mu: Tensor) -> Iterator[Cell]:
 def prunings(
     model: Weights, train: Samples, test: Samples, params: Cut, seed: int
 ) -> Iterator[Cell]:
-    """What each pruning leaves, and what it leaves with the factor that restores the mean margin on other samples."""
+    """What each pruning leaves, and what it leaves with the factor that restores the mean margin on
+    other samples.
+    """
     known = [(of, attention_pattern(model, of.tokens)) for of in (test, train)]
     pruned = [*without_neurons(model, known, params, seed), *without_weights(model, known, params)]
     dense = pruned[0][2].mean()  # the first is of a rate of zero
@@ -223,7 +237,9 @@ def prunings(
 
 
 def without_neurons(model: Weights, known: Known, params: Cut, seed: int) -> Pruned:
-    """Without neurons, in every way of `removals`: each share of those that may go, or all of them at once."""
+    """Without neurons, in every way of `removals`: each share of those that may go, or all of them
+    at once.
+    """
     by_test, by_train = (
         neuron_margins(model, model["readout"], of.tokens, of.labels, S) for of, S in known
     )
@@ -251,7 +267,9 @@ def without_neurons(model: Weights, known: Known, params: Cut, seed: int) -> Pru
 
 
 def without_weights(model: Weights, known: Known, params: Cut) -> Pruned:
-    """Without entries of W_O or columns of W_V, in every way of `entry_removals`; it saves no operations."""
+    """Without entries of W_O or columns of W_V, in every way of `entry_removals`; it saves no
+    operations.
+    """
     of_group = params.kept_of_group, params.group
     ways = entry_removals(
         model["W_O"], model["W_V"], params.rates_of_weights, *of_group, params.values_rate
@@ -268,7 +286,8 @@ def without_weights(model: Weights, known: Known, params: Cut) -> Pruned:
 def neurons_of(initial: Weights, model: Weights, mu: Tensor) -> Cell:
     """The norms of the neurons, and how they part into small and large ones.
 
-    Where the readout is tied, `cosine` is that of a large neuron with the value vector of its pattern, on average.
+    Where the readout is tied, `cosine` is that of a large neuron with the value vector of its
+    pattern, on average.
     """
     norms, before = (vector_norm(weights["W_O"], dim=1).cpu() for weights in (model, initial))
     groups, cosine = norm_groups(norms), torch.tensor(torch.nan)

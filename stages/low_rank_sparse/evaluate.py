@@ -1,4 +1,6 @@
-"""What git keeps of the runs: small tables for the figures, metrics to compare, measures for the claims."""
+"""What git keeps of the runs: small tables for the figures, metrics to compare, measures for the
+claims.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,7 +47,9 @@ EXPONENTS |= {
 
 @dataclass(frozen=True)
 class Judged:
-    """The configuration with permuted labels, a null, and the pruning rates at which the claims look."""
+    """The configuration with permuted labels, a null, and the pruning rates at which the claims
+    look.
+    """
 
     permuted: str
     pruning_rate: Fraction
@@ -155,7 +159,9 @@ def updates(spectra: pd.DataFrame, rtol: float) -> pd.DataFrame:
 
 
 def trained(training: pd.DataFrame, losses: pd.DataFrame) -> Measures:
-    """What the training reached, and the largest loss of a batch after the first that was fitted."""
+    """What the training reached, and the largest loss of a batch after the first that was
+    fitted.
+    """
     last = pick(training, step=training["step"].max())
     names = ["hinge", "accuracy", "margin", "attention", "attention_of_relevant", "fitted_step"]
     after = losses[
@@ -205,7 +211,9 @@ def by_step(moved: pd.DataFrame, steps: tuple[int, ...]) -> dict[str, pd.DataFra
 
 
 def nulls(of: Mapping[str, pd.DataFrame], steps: tuple[int, ...]) -> Measures:
-    """The same of trainings on permuted labels: of matrices that are judged together, by the nearest to low rank."""
+    """The same of trainings on permuted labels: of matrices that are judged together, by the
+    nearest to low rank.
+    """
     if of["spectra"].empty:
         return {}
     moved = of["spectra"][of["spectra"]["of"] == "update"]
@@ -227,7 +235,9 @@ def nulls(of: Mapping[str, pd.DataFrame], steps: tuple[int, ...]) -> Measures:
 
 
 def pruned(table: pd.DataFrame, judged: Judged, params: Evaluate) -> Measures:
-    """What can be removed, and the two halves of corollary 1: all small neurons, then a share of the large ones."""
+    """What can be removed, and the two halves of corollary 1: all small neurons, then a share of
+    the large ones.
+    """
 
     def near(rows: pd.DataFrame, rate: float) -> pd.DataFrame:
         """The rows of the nearest rate in the table."""
@@ -259,7 +269,9 @@ def adapted(table: pd.DataFrame) -> Measures:
 def swept(
     sweep: pd.DataFrame, samples: pd.DataFrame, easy_n_relevant: int, n_patterns: int
 ) -> Measures:
-    """The exponents of each seed's power laws, what each sweep shows by its values, its nulls, and two controls."""
+    """The exponents of each seed's power laws, what each sweep shows by its values, its nulls, and
+    two controls.
+    """
     measures: Measures = {}
     for name, rows in sweep.groupby("sweep"):
         found = of_null(rows, ALONE) if rows["permuted"].all() else of_sweep(rows, PAIRS)

@@ -1,4 +1,6 @@
-"""Draw the sequences of patterns: for each seed its own patterns, training samples and test samples."""
+"""Draw the sequences of patterns: for each seed its own patterns, training samples and test
+samples.
+"""
 
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +22,9 @@ class Generate(PatternSizes, Seeds):
 
     @property
     def memory(self) -> int:
-        """Bytes: tokens, and the pattern of each, in all copies on the way to the file; the patterns themselves."""
+        """Bytes: tokens, and the pattern of each, in all copies on the way to the file; the
+        patterns themselves.
+        """
         tokens = (self.n_train + self.n_test) * self.seq_len
         return self.n_seeds * (5 * tokens * (4 * self.d_model + 8) + 12 * self.d_model**2)
 

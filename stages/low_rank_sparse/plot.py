@@ -1,4 +1,6 @@
-"""Draw figures 1, 2 and 3 of Li et al. (2024), corollary 1, and ours beside them, from tables in git."""
+"""Draw figures 1, 2 and 3 of Li et al. (2024), corollary 1, and ours beside them, from tables in
+git.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,9 +1,10 @@
-"""Train small models over grids of the data's and the training's parameters, and with other labels; measure each.
+"""Train small models over grids of the data's and the training's parameters, and with other labels;
+measure each.
 
-A sweep varies one parameter of a configuration's training, at fewer neurons, and may cross it with another. A labelling
-says how many label-relevant patterns each class has ("1|1|1": three classes of one pattern, "2|2": two of two each).
-Beside trainings with other labellings stand nulls: the same with permuted labels, updates in random directions, and
-Gaussian updates.
+A sweep varies one parameter of a configuration's training, at fewer neurons, and may cross it with
+another. A labelling says how many label-relevant patterns each class has ("1|1|1": three classes of
+one pattern, "2|2": two of two each). Beside trainings with other labellings stand nulls: the same
+with permuted labels, updates in random directions, and Gaussian updates.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -78,7 +79,9 @@ class Configuration:  # what is read of it
 
 @dataclass(frozen=True)
 class Sweep(Seeds):
-    """The values of one parameter, or of two; what else differs from the training of a configuration."""
+    """The values of one parameter, or of two; what else differs from the training of a
+    configuration.
+    """
 
     name: str
     varies: Varied
@@ -92,7 +95,8 @@ class Sweep(Seeds):
     crossed: Varied | None = None
     crossed_values: tuple[float, ...] = ()
     full_batch: bool = False  # every batch is all samples
-    permuted: bool = False  # the labels of the training samples: a null, whose updates are decomposed and not cut
+    # the labels of the training samples: a null, whose updates are decomposed and not cut
+    permuted: bool = False
     spectra: bool = (
         True  # without, the model is scored and its updates are neither cut nor decomposed
     )
@@ -112,7 +116,9 @@ class Sweep(Seeds):
 
     @property
     def looks(self) -> tuple[str, ...]:
-        """How the updates are looked at; a training on permuted labels is a null itself, and cuts of it say nothing."""
+        """How the updates are looked at; a training on permuted labels is a null itself, and cuts
+        of it say nothing.
+        """
         names = (
             ("spectra",)
             if self.permuted
@@ -154,7 +160,9 @@ class Problem(Training, PatternSizes):
 
     @property
     def memory(self) -> int:
-        """Bytes: the samples, their drawing, their attention and values, and the weights with their slopes."""
+        """Bytes: the samples, their drawing, their attention and values, and the weights with their
+        slopes.
+        """
         samples = (
             (self.n_train + self.n_test)
             * self.seq_len
@@ -200,7 +208,9 @@ def main(
 
 
 def problems(sweep: Sweep, ways: dict[str, Row], where: str) -> Iterator[tuple[Row, Problem]]:
-    """The problem of each value of a sweep, or of each pair, with what tells it apart; `ways`: the configurations'."""
+    """The problem of each value of a sweep, or of each pair, with what tells it apart; `ways`: the
+    configurations'.
+    """
     if sweep.configuration not in ways:
         raise InputError(
             f"{where}: wanted a configuration of {list(ways)}, got {sweep.configuration!r}"
@@ -221,14 +231,18 @@ def problems(sweep: Sweep, ways: dict[str, Row], where: str) -> Iterator[tuple[R
 
 
 def written(problem: Problem, looks: Sequence[str], *seeds: int) -> int:
-    """Bytes: some 60 numbers and the singular values of four matrices; a table of as many columns in scratch."""
+    """Bytes: some 60 numbers and the singular values of four matrices; a table of as many columns
+    in scratch.
+    """
     return len(seeds) * (500 + 4 * 8 * problem.d_model * ("spectra" in looks)) + 5000
 
 
 def measure(
     device: str, fitted_loss: float, problem: Problem, looks: Sequence[str], *seeds: int
 ) -> Tables:
-    """Train one problem from every seed, score the models, and look at their updates: one row per seed."""
+    """Train one problem from every seed, score the models, and look at their updates: one row per
+    seed.
+    """
     place, rows = use_device(device), []
     for seed in seeds:
         source = partial(generator, seed)
@@ -277,8 +291,8 @@ def look(
 ) -> Row:
     """What the updates are worth: the loss where they are cut, their spectra, and nulls of both.
 
-    Cuts are to ranks around k, the number of label-relevant patterns, and of the attention, whose W_Q and W_K are then
-    as they began; nulls those of a cut to rank k.
+    Cuts are to ranks around k, the number of label-relevant patterns, and of the attention, whose
+    W_Q and W_K are then as they began; nulls those of a cut to rank k.
     """
     k, row = problem.task().n_discriminative, {}
     if "cuts" in looks:

@@ -1,4 +1,6 @@
-"""Train the one-layer Transformer for every configuration and seed; write snapshots and the loss of each step."""
+"""Train the one-layer Transformer for every configuration and seed; write snapshots and the loss of
+each step.
+"""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,7 +40,9 @@ Error = Annotated[float, Interval("[0, 100]")]
 
 @dataclass(frozen=True)
 class Configuration(Seeds):
-    """One way to train; `readout` is the reading of the paper's a_(l), `permuted` labels those of a null."""
+    """One way to train; `readout` is the reading of the paper's a_(l), `permuted` labels those of a
+    null.
+    """
 
     name: Name
     readout: Literal["tied", "untied"]
@@ -113,7 +117,8 @@ def main(
 
 
 def train_chunk(dataset: Path, params: Train, configuration: Configuration) -> Course:
-    """Train some seeds together, up to their rest: what comes after, up to the last step, is what they rest at.
+    """Train some seeds together, up to their rest: what comes after, up to the last step, is what
+    they rest at.
 
     Weights and rows at each saved step, and the training loss before each step.
     """
@@ -158,7 +163,9 @@ def train_chunk(dataset: Path, params: Train, configuration: Configuration) -> C
         )
 
     def rest(step: int) -> None:
-        """Nothing has moved since the last: the weights and what is measured of them are the same, the loss is zero."""
+        """Nothing has moved since the last: the weights and what is measured of them are the same,
+        the loss is zero.
+        """
         kept, rows = states[-1]
         states.append((kept, [row | {"step": step, "loss": 0.0} for row in rows]))
 

@@ -1,13 +1,14 @@
 """Test accuracy when updates are cut to rank r, and when weights, MLP neurons or heads are removed.
 
-Truncation: the update of a matrix is W(T) - W(0), over all heads at once (d_model × heads · d_head), as a LoRA adapter
-would see it; all matrices are cut together, and each kind alone. What is not a matrix of a block (embedding, norms,
-biases, head) stays as trained. r = 0 puts the initial matrices back.
+Truncation: the update of a matrix is W(T) - W(0), over all heads at once (d_model × heads ·
+d_head), as a LoRA adapter would see it; all matrices are cut together, and each kind alone. What is
+not a matrix of a block (embedding, norms, biases, head) stays as trained. r = 0 puts the initial
+matrices back.
 
-Pruning: smallest first, at random, largest first. Weights: those of all matrices of the blocks, ranked together by
-magnitude, are set to zero. Neurons: of each layer's MLP, by the product of the norms of what feeds a neuron and of what
-it feeds. Heads: of each layer, by the norm of W_VO. Neurons and heads are really removed: the model has fewer
-parameters and does fewer operations.
+Pruning: smallest first, at random, largest first. Weights: those of all matrices of the blocks,
+ranked together by magnitude, are set to zero. Neurons: of each layer's MLP, by the product of the
+norms of what feeds a neuron and of what it feeds. Heads: of each layer, by the norm of W_VO.
+Neurons and heads are really removed: the model has fewer parameters and does fewer operations.
 """
 
 from collections.abc import Callable, Iterator
@@ -100,8 +101,9 @@ def main(
 
 
 def written(run: Run, shared: Prune) -> int:
-    """Bytes of a run's rows: of every rank for all and each kind of matrix, of every rate in each order; and in scratch
-    the tables of each seed."""
+    """Bytes of a run's rows: of every rank for all and each kind of matrix, of every rate in each
+    order; and in scratch the tables of each seed.
+    """
     largest = max(read_header(run.folder / FIRST_SNAPSHOT)[name].shape[-2] for name in MATRICES)
     n_rows = (1 + len(MATRICES)) * len(doubling_ranks(largest)) + 9 * len(
         pruning_rates(shared.rate_step)
@@ -141,7 +143,9 @@ def cut_seed(
 
 
 def truncated(initial: Weights, final: Weights) -> Iterator[tuple[dict[str, Any], Weights]]:
-    """The model with updates cut to each rank: of all matrices together, then of each kind alone."""
+    """The model with updates cut to each rank: of all matrices together, then of each kind
+    alone.
+    """
     updates = {name: (whole(final[name], name), whole(initial[name], name)) for name in MATRICES}
     ranks = doubling_ranks(max(min(W.shape[-2:]) for W, _ in updates.values()))
     cut: dict[str, dict[int, Tensor]] = {name: {} for name in MATRICES}
@@ -164,7 +168,9 @@ def whole(W: Tensor, name: str) -> Tensor:
 def pruned(
     model: Weights, rates: list[float], source: Callable[[str], torch.Generator]
 ) -> Iterator[tuple[dict[str, Any], Weights]]:
-    """The model without a share of its weights, neurons or heads, in each order of removal, at each rate."""
+    """The model without a share of its weights, neurons or heads, in each order of removal, at each
+    rate.
+    """
     for what, prune in (
         ("weights", prune_weights),
         ("neurons", prune_neurons),
@@ -234,7 +240,9 @@ def without(
     source: torch.Generator,
     remove: Callable[[Weights, Tensor], Weights],
 ) -> Pruned:
-    """The model without the first units of each layer in the order of removal; those that stay keep their places."""
+    """The model without the first units of each layer in the order of removal; those that stay keep
+    their places.
+    """
     units = removal_order(magnitudes.cpu(), order, source)
     for rate in rates:
         kept = units[:, n_pruned(units.shape[1], rate) :].sort(dim=1).values

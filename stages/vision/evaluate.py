@@ -1,6 +1,8 @@
-"""What git keeps of a data set's runs: small tables for the figures, metrics to compare, measures for the claims.
+"""What git keeps of a data set's runs: small tables for the figures, metrics to compare, measures
+for the claims.
 
-All measures come from the tables, so that those of a published run are made again from what is in git.
+All measures come from the tables, so that those of a published run are made again from what is in
+git.
 """
 
 from dataclasses import dataclass
@@ -57,7 +59,9 @@ def main(
     curves: OutFile,
     beside: Path | None = None,
 ) -> None:
-    """Measure the runs, and with them those whose tables are in the folder `beside`: of other init scales."""
+    """Measure the runs, and with them those whose tables are in the folder `beside`: of other init
+    scales.
+    """
     params, sizes = read_params(section, Evaluate), read_params(model, Sizes, part=True)
     training = pd.concat(
         [run.steps.assign(**run.layout.cell) for run in open_runs(runs, "vision")],
@@ -111,7 +115,9 @@ def setup_of(params: Evaluate, sizes: Sizes) -> dict[str, float | str]:
 
 
 def ranks_of(spectra: pd.DataFrame, params: Evaluate, sizes: Sizes) -> pd.DataFrame:
-    """The summaries of all spectra; of every product's last update also those of a Gaussian matrix of its norm."""
+    """The summaries of all spectra; of every product's last update also those of a Gaussian matrix
+    of its norm.
+    """
     described = spectra.drop(columns="singular_values")
     measured = described.assign(**summaries(list(spectra["singular_values"]), params.rtol))
     last = (measured["of"] == "update") & (measured["step"] == measured["step"].max())
@@ -123,7 +129,8 @@ def ranks_of(spectra: pd.DataFrame, params: Evaluate, sizes: Sizes) -> pd.DataFr
 
 
 def spectra_for_figures(spectra: pd.DataFrame, n_singular_values: int) -> pd.DataFrame:
-    """The leading singular values of the products of the plain runs, of the first seed, and how many there are.
+    """The leading singular values of the products of the plain runs, of the first seed, and how
+    many there are.
 
     An update of a product has at most 2 d_head that are not zero.
     """
@@ -139,7 +146,9 @@ def spectra_for_figures(spectra: pd.DataFrame, n_singular_values: int) -> pd.Dat
 
 
 def measured(tables: Tables, params: Evaluate) -> dict[str, dict[str, pd.Series]]:
-    """Every measure by init scale and seed; the reference scale, whose numbers DVC compares, stands last."""
+    """Every measure by init scale and seed; the reference scale, whose numbers DVC compares, stands
+    last.
+    """
     tables = {name: plain_typed(table) for name, table in tables.items()}
     found: Measures = {
         **finals(tables["training"]),

@@ -1,4 +1,6 @@
-"""Fetch the official files of a data set: embedded, downloaded or from a local folder, compared with their digests."""
+"""Fetch the official files of a data set: embedded, downloaded or from a local folder, compared
+with their digests.
+"""
 
 import os
 from collections.abc import Iterator

@@ -28,7 +28,9 @@ def main(section: str, official: Path, dataset: OutFile) -> None:
 
 
 def size_of(params: Source) -> int:
-    """The bytes of a data set, as what was published has them: its images in uint8, and their labels in int64."""
+    """The bytes of a data set, as what was published has them: its images in uint8, and their
+    labels in int64.
+    """
     n_images, n_values = digits_shape() if params.source == "digits" else cifar_shape(params.source)
     return n_images * (n_values + 8)
 

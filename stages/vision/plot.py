@@ -1,4 +1,6 @@
-"""Draw the figures of section 5 and appendix B of Boix-Adserà et al. (2023) for one data set, from tables in git."""
+"""Draw the figures of section 5 and appendix B of Boix-Adserà et al. (2023) for one data set, from
+tables in git.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -93,7 +95,9 @@ def drawings(section: str, tables: Path) -> dict[str, Callable[[], Figure]]:
 
 
 def check_shown(params: Plot, spectra: pd.DataFrame, section: str) -> None:
-    """Raise `InputError` where the tables lack the layer or the head that is drawn, or so many singular values."""
+    """Raise `InputError` where the tables lack the layer or the head that is drawn, or so many
+    singular values.
+    """
     updates = spectra[spectra["of"] == "update"]
     for key, asked in (("layer", params.layer), ("head", params.head)):
         known = sorted(map(int, updates[key].unique()))
@@ -109,7 +113,9 @@ def check_shown(params: Plot, spectra: pd.DataFrame, section: str) -> None:
 
 
 def of_optimizers(tables: Path) -> dict[str, Callable[[], Figure]]:
-    """How the figures of several optimisers are drawn; those of one init scale at that of the rates' choice."""
+    """How the figures of several optimisers are drawn; those of one init scale at that of the
+    rates' choice.
+    """
     trained, ranks, truncate, rates = (
         read_table(tables / f"{name}.parquet") for name in ("trained", "ranks", "truncate", "rates")
     )

@@ -1,4 +1,6 @@
-"""Train a vision transformer for every variant (init scale, optimiser, labels) and seed; write their snapshots."""
+"""Train a vision transformer for every variant (init scale, optimiser, labels) and seed; write
+their snapshots.
+"""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -49,12 +51,15 @@ from lib.work.scratch import Scratch, code_digest
 
 InitScale = Annotated[float, Interval("(0, 100]")]
 Cell = tuple["Variant", int]  # and its seed
-HEADER = 5000  # bytes of a snapshot beside its weights: their names and places, the layout, a row and a digest [C]
+# bytes of a snapshot beside its weights: their names and places, the layout, a row and a digest [C]
+HEADER = 5000
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to train: a case of a table, without an init scale one at every scale of the plain training."""
+    """One way to train: a case of a table, without an init scale one at every scale of the plain
+    training.
+    """
 
     init_scale: InitScale | None = None
     labels: Literal["true", "permuted"] = "true"
@@ -169,7 +174,9 @@ def chosen(params: Train, controls: Path) -> list[Variant]:
 
 
 def estimate(params: Train, n_cells: int, images: Images, folder: Path) -> None:
-    """Say what the training will cost; raises `InputError` for what is too long, too large for the disk, or no fit."""
+    """Say what the training will cost; raises `InputError` for what is too long, too large for the
+    disk, or no fit.
+    """
     shape = tuple(images.train_images.shape[1:])
     if params.batch_size > len(images.train_labels):
         raise InputError(
@@ -198,7 +205,9 @@ def estimate(params: Train, n_cells: int, images: Images, folder: Path) -> None:
 
 
 def scratch_of(params: Train, variant: Variant, seed: int, key: dict[str, Any]) -> Scratch:
-    """The scratch of one variant and seed, in which no other has a part; `key` has the digests of images and code."""
+    """The scratch of one variant and seed, in which no other has a part; `key` has the digests of
+    images and code.
+    """
     others = ("n_seeds", "first_seed", "init_scales", "controls", "max_hours")
     shared = {name: value for name, value in asdict(params).items() if name not in others}
     return Scratch("vision", {**key, **shared, "variant": asdict(variant), "seed": seed})
@@ -207,7 +216,9 @@ def scratch_of(params: Train, variant: Variant, seed: int, key: dict[str, Any]) 
 def train_cells(
     section: str, dataset: Path, params: Train, cells: list[Cell], key: dict[str, Any]
 ) -> None:
-    """Train variants from their seeds, as one where there are several, going on where an interrupted one left off."""
+    """Train variants from their seeds, as one where there are several, going on where an
+    interrupted one left off.
+    """
     places = [
         (scratch_of(params, *cell, key), Curves(f"{section}/{cell[0].run}/seed={cell[1]}"))
         for cell in cells
@@ -219,7 +230,9 @@ def train_cells(
 
 
 def train(images: Images, params: Train, wanted: dict[Cell, Checkpoints]) -> None:
-    """Train from the newest checkpoint to the last step, several as one; a GPU is waited for only to save something."""
+    """Train from the newest checkpoint to the last step, several as one; a GPU is waited for only
+    to save something.
+    """
     device, cells, kept = (
         use_device(params.device, params.deterministic),
         list(wanted),
@@ -274,7 +287,9 @@ def train(images: Images, params: Train, wanted: dict[Cell, Checkpoints]) -> Non
 def feed(
     x: Tensor, y: Tensor, params: Train, variant: Variant, seed: int, start: int
 ) -> Iterator[tuple]:
-    """The batches of a variant and seed from a step on; random numbers are drawn on the CPU for every device."""
+    """The batches of a variant and seed from a step on; random numbers are drawn on the CPU for
+    every device.
+    """
     draw = partial(generator, seed)
     y = permuted(y, draw("permuted labels")) if variant.labels == "permuted" else y
     changed = partial(augmented, draw, params.augmentation != "none", params.randaugment)

@@ -1,4 +1,6 @@
-"""Checkpoints and params for tests of the stages of `checkpoints`: tiny models, tuned by noise or by a few steps."""
+"""Checkpoints and params for tests of the stages of `checkpoints`: tiny models, tuned by noise or
+by a few steps.
+"""
 
 import itertools
 from pathlib import Path

@@ -25,7 +25,9 @@ def all_parameters(model):
 @pytest.mark.parametrize("saves", [False, True], ids=["linear layers", "all"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_peft_merges_an_adapter_to_the_base_plus_the_cut(kind, saves, tmp_path):
-    """Odd ranks, and modules of rank 0, which are no targets; every warning is an error, but for one of peft's own."""
+    """Odd ranks, and modules of rank 0, which are no targets; every warning is an error, but for
+    one of peft's own.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from peft import PeftModel

@@ -1,4 +1,6 @@
-"""One tiny fine-tune of each kind of model, its spectra, attribution and ranks, number by number."""
+"""One tiny fine-tune of each kind of model, its spectra, attribution and ranks, number by
+number.
+"""
 
 from pathlib import Path
 
@@ -25,7 +27,9 @@ SIZES = {
 
 @pytest.fixture(scope="module", params=["llama", "gpt2"])
 def tuned(request, tmp_path_factory):
-    """Twenty steps from seed 0 on a made-up language: kind, the model with its updates, a batch of what it learned."""
+    """Twenty steps from seed 0 on a made-up language: kind, the model with its updates, a batch of
+    what it learned.
+    """
     file = Path(tmp_path_factory.mktemp("golden")) / "text.txt"
     file.write_bytes(text(0, 4000, 0))
     model = small_model(request.param, **SIZES, seed=0)

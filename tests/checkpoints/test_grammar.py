@@ -12,7 +12,9 @@ def test_the_text_of_a_seed_is_always_the_same_and_as_long_as_asked():
 
 
 def test_the_first_words_of_the_first_language_are_known():
-    """So a change of numpy's generators or of the grammar is noticed, which would change every result."""
+    """So a change of numpy's generators or of the grammar is noticed, which would change every
+    result.
+    """
     assert text(0, 60, 0) == b"ziviza ruh gedoba. zaf zivize nok gezude puron. puk ziviza p"
 
 

@@ -68,7 +68,9 @@ def test_products_are_the_models_own_attention(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", ATTENTION)
 def test_values_and_outputs_are_the_models_own(kind, tmp_path):
-    """With attention put on each row itself, what the layer adds is the sum over heads of x W_V W_Oᵀ."""
+    """With attention put on each row itself, what the layer adds is the sum over heads of x W_V
+    W_Oᵀ.
+    """
     tiny_eps = {"gpt2": "layer_norm_epsilon", "gpt_neox": "layer_norm_eps"}.get(
         kind, "rms_norm_eps"
     )

@@ -181,7 +181,9 @@ def test_bisection_says_that_no_budget_keeps_the_share():
 
 
 def test_the_least_attributed_plan_is_sought_from_the_ranks_of_all_limits():
-    """Two modules of 5 and 7 parameters a rank, at most two and one of them: 17 parameters; all earn the same."""
+    """Two modules of 5 and 7 parameters a rank, at most two and one of them: 17 parameters; all
+    earn the same.
+    """
     modules = {
         "a": Module((2, 3), np.array([3.0, 2.0]), 13.0, 2),
         "b": Module((3, 4), np.array([1.0]), 1.0, 1),

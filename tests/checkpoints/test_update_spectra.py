@@ -155,7 +155,9 @@ def test_the_measured_noise_of_rounding_stays_below_the_edge():
 
 
 def test_the_edge_by_hand():
-    """Weights in [1, 2) have the spacing s, those in [4, 8) four times as much; a weight that is zero has none."""
+    """Weights in [1, 2) have the spacing s, those in [4, 8) four times as much; a weight that is
+    zero has none.
+    """
     s = 2**-7
     W_0 = torch.tensor([[1.5, 0.0, 0.0], [0.0, 5.0, 0.0]]).bfloat16()
     W = torch.tensor([[1.5, 0.0, 1.5], [0.0, 0.0, 1.5]]).bfloat16()

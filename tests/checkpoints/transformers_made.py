@@ -1,4 +1,6 @@
-"""Tiny models of the transformers library, of every architecture that is tested, and checkpoints of them."""
+"""Tiny models of the transformers library, of every architecture that is tested, and checkpoints of
+them.
+"""
 
 from pathlib import Path
 

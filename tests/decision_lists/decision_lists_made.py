@@ -1,4 +1,6 @@
-"""Tasks of decision lists made by hand, and what brute force over their sequences says: nothing of lib is in it."""
+"""Tasks of decision lists made by hand, and what brute force over their sequences says: nothing of
+lib is in it.
+"""
 
 import itertools
 import math
@@ -23,7 +25,9 @@ def task(
     law="some law",
     use="none",
 ):
-    """A task as a row of the table: classes of sequences have chances in proportion to `weights`, repeated in turn."""
+    """A task as a row of the table: classes of sequences have chances in proportion to `weights`,
+    repeated in turn.
+    """
     n_classes = (
         math.comb(n_tokens + seq_len - 1, seq_len) if repeats else math.comb(n_tokens, seq_len)
     )
@@ -73,9 +77,11 @@ def every_sequence(task, repeats):
 
 
 class Brute:
-    """The loss of a task and what else is asked of weights, from a loop over its sequences and the tokens in them.
+    """The loss of a task and what else is asked of weights, from a loop over its sequences and the
+    tokens in them.
 
-    W is [key, query], V is [label, token]; a row is a class of sequences of positive chance and a token a in it.
+    W is [key, query], V is [label, token]; a row is a class of sequences of positive chance and a
+    token a in it.
     """
 
     def __init__(self, task):
@@ -149,7 +155,9 @@ class Brute:
         return float(self.weight[self.logit_margins(W, V) > 0].sum())
 
     def first_failing(self, wrong):
-        """The first query with a wrong row, and the smallest place of its list that determines one."""
+        """The first query with a wrong row, and the smallest place of its list that determines
+        one.
+        """
         return min(
             (int(a), int(i)) for a, i in zip(self.query[wrong], self.place[wrong], strict=True)
         )
@@ -166,7 +174,9 @@ def order_margin(task, W):
 
 
 def rarest(task):
-    """The least positive chance that a query, the entry that determines its label and a rival come together."""
+    """The least positive chance that a query, the entry that determines its label and a rival come
+    together.
+    """
     sets = classes(task["n_tokens"], task["seq_len"], task["repeats"])
     found = []
     for a, entries in enumerate(task["lists"]):

@@ -1,4 +1,6 @@
-"""The exact population loss is the literal one, its gradients are autograd's, its closed form is the enumeration's."""
+"""The exact population loss is the literal one, its gradients are autograd's, its closed form is
+the enumeration's.
+"""
 
 import math
 

@@ -1,4 +1,6 @@
-"""The constants of the theorems: in closed form where there is one, and refused where there is none."""
+"""The constants of the theorems: in closed form where there is one, and refused where there is
+none.
+"""
 
 import math
 
@@ -175,7 +177,9 @@ def test_every_precondition_counts():
 
 @pytest.mark.parametrize(("L", "n", "m"), [(5, 3, 2), (6, 3, 3), (5, 2, 2), (6, 2, 3)])
 def test_the_late_loss_is_the_least_norm_with_margins_of_n(L, n, m):
-    """Against a quadratic programme, by projected ascent on its dual: min |u|² with every order of a row apart by n."""
+    """Against a quadratic programme, by projected ascent on its dual: min |u|² with every order of
+    a row apart by n.
+    """
     lists = cyclic_lists(L, m)
     a, entries = 0, lists[0]
     pairs = set()

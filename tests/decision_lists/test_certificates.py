@@ -77,13 +77,16 @@ def test_both_certificates_agree_at_values_along_the_labels():
 
 
 def test_triples_that_fit_into_no_sequence_are_left_out():
-    """With n = 2 a list's head, its token and a rival never meet: W may order them wrongly and be right."""
+    """With n = 2 a list's head, its token and a rival never meet: W may order them wrongly and be
+    right.
+    """
     lists = ((1, 0), (1,), (1, 2))
     W = torch.tensor([[0.0, -1.0, -1.0], [1.0, 1.0, 1.0], [5.0, -1.0, 0.0]], dtype=torch.float64)
     W[2, 0] = -0.5
     assert list_order_margin(W, lists, 2, repeats=False) > 0
     W[2, 0] = (
-        5.0  # the rival beats the head in a sequence with 0, 1 and 2 alone, and 0 in one with 0 and 2
+        # the rival beats the head in a sequence with 0, 1 and 2 alone, and 0 in one with 0 and 2
+        5.0
     )
     assert list_order_margin(W, lists, 2, repeats=False) < 0
     W[:, 0] = torch.tensor([2.0, 3.0, 1.0]).double()
@@ -101,7 +104,9 @@ def test_a_tie_is_refused():
 
 
 def test_thresholds_grow_with_the_length_of_the_sequences():
-    """Pair margins of delta suffice for every n' < 1 + e^delta, and where only pairs compete, for no more."""
+    """Pair margins of delta suffice for every n' < 1 + e^delta, and where only pairs compete, for
+    no more.
+    """
     lists = tuple((0, a) if a else (0,) for a in range(5))
     for margin in (0.5, 1.0, 2.0, 3.0):
         W = torch.zeros(5, 5, dtype=torch.float64)

@@ -1,4 +1,6 @@
-"""A descent takes steps that fit the curvature of its own way, which is looked at where it is large."""
+"""A descent takes steps that fit the curvature of its own way, which is looked at where it is
+large.
+"""
 
 import math
 from itertools import pairwise

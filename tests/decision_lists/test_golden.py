@@ -1,4 +1,6 @@
-"""One tiny flow and one tiny training of the decision lists, number by number: a change is noticed here first."""
+"""One tiny flow and one tiny training of the decision lists, number by number: a change is noticed
+here first.
+"""
 
 import math
 

@@ -37,7 +37,9 @@ def draw():
 
 
 def literal_label(sequence, query, lists, pi):
-    """y = pi(a_j*) with j* the first place of the list whose token occurs anywhere in the sequence."""
+    """y = pi(a_j*) with j* the first place of the list whose token occurs anywhere in the
+    sequence.
+    """
     for entry in lists[query]:
         if entry in sequence:
             return pi[entry]

@@ -1,4 +1,6 @@
-"""Measures of runs on decision lists, on tables made by hand; the test of the evaluate stage has every measure."""
+"""Measures of runs on decision lists, on tables made by hand; the test of the evaluate stage has
+every measure.
+"""
 
 import math
 

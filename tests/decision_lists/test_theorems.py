@@ -108,7 +108,9 @@ def test_the_flow_is_right_within_the_bound_and_its_loss_falls(seed):
 
 
 def test_the_order_takes_time_where_sequences_are_short():
-    """L > 2n, uniform: the velocity at 0 puts a above the head of its list, and so T > 0; at L < 2n the head leads."""
+    """L > 2n, uniform: the velocity at 0 puts a above the head of its list, and so T > 0; at L < 2n
+    the head leads.
+    """
     for n_tokens, seq_len, leads in ((8, 3, False), (6, 4, True)):
         counts, lists = subsets(n_tokens, seq_len), cyclic_lists(n_tokens, 2)
         law = torch.full((len(counts),), 1 / len(counts), dtype=torch.float64)
@@ -137,7 +139,9 @@ def test_the_first_velocity_is_exact_at_every_scale(scale):
 
 
 def test_all_right_can_be_lost_again():
-    """Three sequences of weight 100 : 3.5 : 1: right until 1.2e-6, wrong, right again from 1.62e-5 (bound 0.855)."""
+    """Three sequences of weight 100 : 3.5 : 1: right until 1.2e-6, wrong, right again from 1.62e-5
+    (bound 0.855).
+    """
     supports = [{0, 3, 4, 5}, {0, 1, 2, 4}, {0, 2, 6, 7}]
     counts = torch.zeros(3, 8, dtype=torch.float64)
     for row, support in zip(counts, supports, strict=True):
@@ -163,7 +167,9 @@ def test_all_right_can_be_lost_again():
 
 @pytest.mark.parametrize(("seq_len", "order"), [(2, 2), (3, 1)])
 def test_the_time_falls_as_the_square_of_the_scale(seq_len, order):
-    """T c² is its limit + O(1/c); with two tokens, whose softmax is odd about its middle, + O(1/c²)."""
+    """T c² is its limit + O(1/c); with two tokens, whose softmax is odd about its middle, +
+    O(1/c²).
+    """
     draw = torch.Generator().manual_seed(0)
     counts, lists = subsets(7, seq_len), cyclic_lists(7, 2)
     law = product_law(counts, log_normal_frequencies(7, 1.0, draw))
@@ -254,7 +260,9 @@ def test_the_permutation_drops_out_of_training_attention_alone():
 
 
 def test_with_repeats_the_initial_loss_grows_with_the_scale():
-    """Without repeats it is log(n + (L − n) e^{−c/n}), bounded: the reason to read the theorem for distinct tokens."""
+    """Without repeats it is log(n + (L − n) e^{−c/n}), bounded: the reason to read the theorem for
+    distinct tokens.
+    """
     for repeats in (False, True):
         counts, lists = (multisets if repeats else subsets)(5, 3), cyclic_lists(5, 2)
         law = product_law(counts, torch.ones(5, dtype=torch.float64))
@@ -274,7 +282,9 @@ def test_with_repeats_the_initial_loss_grows_with_the_scale():
 
 @pytest.mark.parametrize("heads", [False, True])
 def test_under_uniform_attention_the_minimum_has_every_label_on_top(heads):
-    """W = 0, V alone: a convex problem, whose minimum (partly at infinity) gradient descent may be slow to near."""
+    """W = 0, V alone: a convex problem, whose minimum (partly at infinity) gradient descent may be
+    slow to near.
+    """
     draw = torch.Generator().manual_seed(0)
     if heads:
         counts, lists = subsets(8, 4), shared_heads_lists(8, 3, 2, draw)

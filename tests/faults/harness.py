@@ -2,7 +2,8 @@
 
 A family's own case is one call, with what shows that the work has begun:
 
-    kill_and_repeat(tiny_pipeline.folder, tmp_path / "project", stage, scratch_holds("vision/*/*.safetensors"))
+    kill_and_repeat(tiny_pipeline.folder, tmp_path / "project", stage,
+    scratch_holds("vision/*/*.safetensors"))
 """
 
 import os
@@ -24,7 +25,9 @@ Victim = Literal["stage", "worker", "dvc"]
 
 
 class Reproduction:
-    """`dvc repro STAGE` as it runs, and the processes below it; none of them survives the `with` statement."""
+    """`dvc repro STAGE` as it runs, and the processes below it; none of them survives the `with`
+    statement.
+    """
 
     def __init__(self, project: Path, stage: Stage, *options: str, **variables: str):
         self.project, self.stage = project, stage
@@ -136,7 +139,9 @@ def scratch_holds(pattern: str, n: int = 1) -> Begun:
 
 
 def not_yet_run(undisturbed: Path, folder: Path, stage: Stage) -> Path:
-    """A copy of a project as it was before a stage ran: no outs of it, no scratch, and nothing that DVC remembers."""
+    """A copy of a project as it was before a stage ran: no outs of it, no scratch, and nothing that
+    DVC remembers.
+    """
     duplicate(undisturbed, folder, "scratch")
     shutil.rmtree(folder / ".dvc" / "cache" / "runs")
     later = followers({stage.name}, stages(undisturbed))
@@ -187,7 +192,9 @@ def kill_and_repeat(
     victim: Victim = "stage",
     **variables: str,
 ) -> tuple[str, str]:
-    """Kill a process while a stage works, wait for the others to end, and `repeat`; what both runs said."""
+    """Kill a process while a stage works, wait for the others to end, and `repeat`; what both runs
+    said.
+    """
     project = not_yet_run(undisturbed, folder, stage)
     with Reproduction(project, stage, **variables) as first:
         first.until(begun)

@@ -1,4 +1,6 @@
-"""A run that is not whole, not altered and not of this format is refused by every stage that reads runs."""
+"""A run that is not whole, not altered and not of this format is refused by every stage that reads
+runs.
+"""
 
 import hashlib
 import os
@@ -192,7 +194,8 @@ TABLES = {
 }
 
 
-# Tables that are handed on unread, or nearly so, and the harms that pass for theirs in the work itself.
+# Tables that are handed on unread, or nearly so, and the harms that pass for theirs in the work
+# itself.
 HANDED_ON = {
     "gradual_rank_evaluate": [
         "data/gradual_rank/disturbed/kicks",
@@ -225,8 +228,9 @@ def of_other_types(table: pd.DataFrame) -> pd.DataFrame:
 def run_with(
     stage: Stage, project: Path, folder: Path, table: str, harm: Callable
 ) -> tuple[int, list[str]]:
-    """A stage alone, with another table, also of several models: how it ends, and the lines that it says; a failure
-    writes nothing."""
+    """A stage alone, with another table, also of several models: how it ends, and the lines that it
+    says; a failure writes nothing.
+    """
     declared_files(stage, project, folder)
     shutil.copy(ROOT / "stages" / "tables.txt", folder / "stages")
     for file in folder.glob(table):
@@ -279,7 +283,9 @@ def test_another_table_is_not_handed_on(name, table, harm, tiny_pipeline, tmp_pa
 
 
 def test_another_table_of_a_problem_of_ones_own_is_refused_on_one_line(tiny_pipeline, tmp_path):
-    """A stage alone, with one more line in the table of problems, of a name that stages/tables.txt does not list."""
+    """A stage alone, with one more line in the table of problems, of a name that stages/tables.txt
+    does not list.
+    """
     [stage] = [stage for stage in tiny_pipeline.stages if stage.name == "gradual_rank_evaluate"]
     folder = tmp_path / "alone"
     declared_files(stage, tiny_pipeline.folder, folder)

@@ -1,4 +1,6 @@
-"""Spectra of large folders of checkpoints: memory does not grow with the folder, and a killed call goes on."""
+"""Spectra of large folders of checkpoints: memory does not grow with the folder, and a killed call
+goes on.
+"""
 
 import json
 import subprocess

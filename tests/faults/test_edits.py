@@ -1,4 +1,6 @@
-"""Code, params or cases that are edited while a stage runs: it records nothing, and no cell has the wrong key."""
+"""Code, params or cases that are edited while a stage runs: it records nothing, and no cell has the
+wrong key.
+"""
 
 import shutil
 import subprocess
@@ -87,7 +89,9 @@ def numbers(project: Path) -> list[float]:
 
 
 def edited_at(project: Path, place: str, edits: dict[str, str]) -> tuple[int, str]:
-    """The exit code of a run that is halted at a place while files are edited, and its last line."""
+    """The exit code of a run that is halted at a place while files are edited, and its last
+    line.
+    """
     (project / "gate").write_text(place)
     with started(project) as stage:
         while (project / "gate").read_text() != "reached":

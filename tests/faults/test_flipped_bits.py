@@ -1,7 +1,8 @@
-"""A bit that flips in a file that stages read is refused, by the name of the file, or it changes nothing that is read.
+"""A bit that flips in a file that stages read is refused, by the name of the file, or it changes
+nothing that is read.
 
-What git keeps is left out: git has digests of its own. Nothing is read of the parts of a Parquet file that no checksum
-covers but the names of its columns, which stand there twice.
+What git keeps is left out: git has digests of its own. Nothing is read of the parts of a Parquet
+file that no checksum covers but the names of its columns, which stand there twice.
 """
 
 import random
@@ -21,7 +22,9 @@ N_FLIPS = 100
 
 
 def read(file: Path, in_run: bool) -> pd.DataFrame | None:
-    """Read a file as a stage does: the run that it is of, the table, the data set; a table's values are returned."""
+    """Read a file as a stage does: the run that it is of, the table, the data set; a table's values
+    are returned.
+    """
     if in_run:
         run = open_run(file.parent)
         for snapshot in run.snapshots:

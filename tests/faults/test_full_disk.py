@@ -1,4 +1,6 @@
-"""A disk that is full, here a limit on the size of a file, ends a stage with an error, and no out is half there."""
+"""A disk that is full, here a limit on the size of a file, ends a stage with an error, and no out
+is half there.
+"""
 
 import dataclasses
 import shlex
@@ -14,7 +16,8 @@ LIMITED = (
     "import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, 2 * (int(sys.argv[1]),)); "
     "os.execvp(sys.argv[2], sys.argv[2:])"
 )
-# The limit as a share of the stage's largest file; training, of what it keeps in scratch too, where files are smaller.
+# The limit as a share of the stage's largest file; training, of what it keeps in scratch too, where
+# files are smaller.
 CASES = [(stage.name, 0.75) for stage in different_stages()]
 CASES += [(stage.name, 0.1) for stage in different_stages() if stage.verb == "train"]
 

@@ -1,4 +1,6 @@
-"""A name that comes from params, a table or a command line never leads out of its folder, and nothing is lost by it."""
+"""A name that comes from params, a table or a command line never leads out of its folder, and
+nothing is lost by it.
+"""
 
 import itertools
 import json

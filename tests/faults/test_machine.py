@@ -1,4 +1,6 @@
-"""What the machine lacks is said in one line, before the work where that can be known; Ctrl-C ends a stage at once."""
+"""What the machine lacks is said in one line, before the work where that can be known; Ctrl-C ends
+a stage at once.
+"""
 
 import errno
 import inspect
@@ -46,7 +48,9 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 def called(
     at: Path, body: str, out: str = "out", before: str = "", kind: str = "Path", **options
 ) -> subprocess.CompletedProcess[str]:
-    """A program of that body, run in a folder, whose path is of that kind; `before` runs before it, in its process."""
+    """A program of that body, run in a folder, whose path is of that kind; `before` runs before it,
+    in its process.
+    """
     (at / "program.py").write_text(CALLED.format(body=body).replace("out: Path", f"out: {kind}"))
     command = (
         [sys.executable, "-c", before, "program.py", out]
@@ -288,7 +292,9 @@ def test_a_place_is_tried_and_left_as_it_was(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def listening():
-    """Ctrl-C reaches this process and those that it starts, also where the tests run in the background."""
+    """Ctrl-C reaches this process and those that it starts, also where the tests run in the
+    background.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -343,7 +349,9 @@ def test_ctrl_c_that_a_program_answers_itself_ends_nothing(tmp_path, monkeypatch
 
 
 def imports_packages(process):
-    """Whether it has come to the project's code: before that an interrupt is Python's own to answer."""
+    """Whether it has come to the project's code: before that an interrupt is Python's own to
+    answer.
+    """
     try:
         return any("site-packages" in part.path for part in process.memory_maps())
     except psutil.Error:

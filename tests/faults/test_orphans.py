@@ -1,4 +1,6 @@
-"""A stage ends when the DVC that started it does, at any moment, also while it imports; no orphan trains on."""
+"""A stage ends when the DVC that started it does, at any moment, also while it imports; no orphan
+trains on.
+"""
 
 import os
 import signal
@@ -20,7 +22,8 @@ pytestmark = pytest.mark.skipif(
 
 # A package in the place of torch that says that the stage imports it, and takes a minute.
 SLOW = "import pathlib, time; pathlib.Path(__file__).with_name('importing').touch(); time.sleep(60)"
-# In the place of DVC: starts a stage as DVC does, through a shell, says its process, and waits or ends.
+# In the place of DVC: starts a stage as DVC does, through a shell, says its process, and waits or
+# ends.
 PARENT = """
 import os, subprocess, sys, time
 child = subprocess.Popen(["/bin/sh", "-c", sys.argv[1]], env={**os.environ, **eval(sys.argv[2])})

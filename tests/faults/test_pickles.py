@@ -6,7 +6,8 @@ import sys
 
 from project import ROOT
 
-# What would unpickle, or may where it is asked for; CIFAR's own format is read by an unpickler that looks up no name.
+# What would unpickle, or may where it is asked for; CIFAR's own format is read by an unpickler that
+# looks up no name.
 FORBIDDEN = {
     "torch.load",
     "np.load",
@@ -25,7 +26,8 @@ FORBIDDEN |= {
     "dill.load",
 }
 FOLDERS = ("lib", "stages", "tools", "benchmarks")
-# Reads one file of each kind as stages do, in one process, where a hook notes every name that a pickle looks up.
+# Reads one file of each kind as stages do, in one process, where a hook notes every name that a
+# pickle looks up.
 READS = """
 import pickle, sys
 from pathlib import Path

@@ -1,6 +1,8 @@
-"""Killed after its first finished cell, every stage that has cells computes again what was in flight, and no more.
+"""Killed after its first finished cell, every stage that has cells computes again what was in
+flight, and no more.
 
-SIGKILL goes to the whole process group of the stage, in the moment in which its first cell is whole.
+SIGKILL goes to the whole process group of the stage, in the moment in which its first cell is
+whole.
 """
 
 import signal

@@ -1,4 +1,6 @@
-"""What a stage will write is said before its work: no less than it writes, and refused where the disk has less room."""
+"""What a stage will write is said before its work: no less than it writes, and refused where the
+disk has less room.
+"""
 
 import shutil
 import subprocess
@@ -12,7 +14,8 @@ from lib.files.memory import COPIES
 
 pytestmark = pytest.mark.slow
 
-# A stage's module and arguments on a disk with so many bytes free; the last line is what it asked for, time after time.
+# A stage's module and arguments on a disk with so many bytes free; the last line is what it asked
+# for, time after time.
 CHILD = """
 import os, shutil, sys
 from importlib import import_module
@@ -34,7 +37,8 @@ finally:
     print(*asked)
 """
 PLENTY = 10**18
-# Their estimates are by shapes alone, so that they are near to what is written, beside what tables have of their own.
+# Their estimates are by shapes alone, so that they are near to what is written, beside what tables
+# have of their own.
 NEAR = [
     *(f"gradual_rank_{verb}" for verb in ("greedy", "descend", "spectra")),
     *(f"low_rank_sparse_{verb}" for verb in ("cut", "adapt", "sweep", "spectra")),
@@ -58,7 +62,9 @@ OF_SEVERAL = (
 
 
 def placed(stage: Stage, project: Path, at: Path) -> tuple[str, list[str]]:
-    """The module and arguments of a stage that writes into `out`, in a folder with what it reads."""
+    """The module and arguments of a stage that writes into `out`, in a folder with what it
+    reads.
+    """
     for entry in ("data", "stages", "lib", "params.yaml"):
         (at / entry).symlink_to(project / entry)
     _, _, module, *arguments = stage.cmd.split()

@@ -1,4 +1,6 @@
-"""Killed by one of their processes while they work, stages of seconds are run again and end with the same bytes."""
+"""Killed by one of their processes while they work, stages of seconds are run again and end with
+the same bytes.
+"""
 
 import psutil
 import pytest

@@ -1,4 +1,6 @@
-"""What a stage will hold in memory is said by its params alone: too much is refused in one line, before any work."""
+"""What a stage will hold in memory is said by its params alone: too much is refused in one line,
+before any work.
+"""
 
 import math
 import subprocess
@@ -348,7 +350,9 @@ def test_a_section_whose_outs_do_not_fit_on_the_disk_is_refused_as_it_is_read(
 
 
 def test_what_is_written_is_refused_where_the_disk_has_no_room(tmp_path, monkeypatch):
-    """Three times, as scratch, the outs and DVC's cache hold it; 10 scales, 2 seeds, 500 snapshots of 4 matrices."""
+    """Three times, as scratch, the outs and DVC's cache hold it; 10 scales, 2 seeds, 500 snapshots
+    of 4 matrices.
+    """
     found = yaml.safe_load((ROOT / "params.yaml").read_text())["gradual_rank"]["full_weights"]
     found |= {
         "log10_init_scales": [-float(k) for k in range(1, 11)],
@@ -368,7 +372,8 @@ def test_what_is_written_is_refused_where_the_disk_has_no_room(tmp_path, monkeyp
         read_params("x", full_weights.FullWeights, tmp_path / "params.yaml")
 
 
-# Of stages that read what others have made: sizes that are refused, and by what; nothing is allocated by the others.
+# Of stages that read what others have made: sizes that are refused, and by what; nothing is
+# allocated by the others.
 GRF, DLS = "gradual_rank.", "decision_lists."
 MANY = [-k / 10 for k in range(1, 400)]
 OF_DATA = [
@@ -448,7 +453,9 @@ def test_a_stage_on_made_data_runs_tiny_or_is_refused(
 
 
 def test_the_exact_loss_of_a_task_grows_with_its_classes():
-    """C(16, 8) classes of 8 tokens, 16 numbers each: measured, 144 MB for the flow, 177 MB for the controls."""
+    """C(16, 8) classes of 8 tokens, 16 numbers each: measured, 144 MB for the flow, 177 MB for the
+    controls.
+    """
     classes = math.comb(16, 8)
     task = Task("a", "g", 16, 8, False, ((0,),), (0,), (1 / classes,) * classes)
     assert 100e6 < task.memory < 2 * 177e6

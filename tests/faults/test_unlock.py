@@ -1,4 +1,6 @@
-"""What a killed DVC left half written is set aside, and the next DVC begins; what is whole stays."""
+"""What a killed DVC left half written is set aside, and the next DVC begins; what is whole
+stays.
+"""
 
 import json
 import random
@@ -114,7 +116,9 @@ def test_nothing_is_set_aside_while_dvc_works_there(project, tmp_path):
 
 
 def test_what_a_training_keeps_in_scratch_is_no_data_set_to_be_verified(project, monkeypatch):
-    """After `make repro` a project holds finished trainings, which carry no digest; `make report` is to begin there."""
+    """After `make repro` a project holds finished trainings, which carry no digest; `make report`
+    is to begin there.
+    """
     kept = project / ".dvc" / "tmp" / "scratch" / "any" / "done.safetensors"
     kept.parent.mkdir(parents=True)
     save_file({"W": torch.zeros(2)}, kept)

@@ -1,4 +1,6 @@
-"""Killed at any moment, the training of vision transformers goes on where it was, and ends with the same bytes."""
+"""Killed at any moment, the training of vision transformers goes on where it was, and ends with the
+same bytes.
+"""
 
 import re
 from functools import reduce
@@ -111,7 +113,9 @@ def test_training_goes_on_from_its_newest_checkpoint(interrupted, undisturbed, t
 
 @pytest.mark.slow
 def test_what_is_cut_short_is_skipped_for_what_was_before(interrupted, undisturbed, tmp_path):
-    """The newest checkpoint of one seed, and a snapshot of the other, whose checkpoints are then worth nothing."""
+    """The newest checkpoint of one seed, and a snapshot of the other, whose checkpoints are then
+    worth nothing.
+    """
     project = duplicate(interrupted, tmp_path / "project")
     saved = checkpoints(project)
     one = max(saved, key=lambda cell: len(saved[cell]))

@@ -1,4 +1,6 @@
-"""A data set that is not whole, or larger than what it says, is refused by its name before anything is unpacked."""
+"""A data set that is not whole, or larger than what it says, is refused by its name before anything
+is unpacked.
+"""
 
 import json
 import random
@@ -70,7 +72,9 @@ def test_the_same_tensors_give_the_same_bytes():
 
 
 def test_every_bit_counts(dataset):
-    """A flip is refused, but for one in the name of the digest itself or of nothing: then the tensors are the same."""
+    """A flip is refused, but for one in the name of the digest itself or of nothing: then the
+    tensors are the same.
+    """
     data = dataset.read_bytes()
     passed = 0
     for place in range(0, 8 * len(data), 3):

@@ -1,4 +1,6 @@
-"""What is free is the least of what the machine, a limit, a container and MAX_MEMORY leave; more is refused."""
+"""What is free is the least of what the machine, a limit, a container and MAX_MEMORY leave; more is
+refused.
+"""
 
 import resource
 import subprocess

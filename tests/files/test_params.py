@@ -1,4 +1,6 @@
-"""Parameters are read exactly, or refused with a message that names section, key, what was wanted and what was got."""
+"""Parameters are read exactly, or refused with a message that names section, key, what was wanted
+and what was got.
+"""
 
 import ast
 import builtins
@@ -549,7 +551,9 @@ def reads():
 
 
 def schemas():
-    """Every section, and every table of cases, that a stage reads; a single key's type, such as `float`, is none."""
+    """Every section, and every table of cases, that a stage reads; a single key's type, such as
+    `float`, is none.
+    """
     for module, name in dict.fromkeys(reads()):
         schema = getattr(import_module(module), name, None) or getattr(builtins, name)
         if is_dataclass(schema):
@@ -602,7 +606,9 @@ NAMED = {*string.ascii_letters, *string.digits, *"_.,=+-"}
 
 
 def fits(value, wanted):
-    """Whether a YAML value is of a type, in range and distinct where it is listed; a second opinion."""
+    """Whether a YAML value is of a type, in range and distinct where it is listed; a second
+    opinion.
+    """
     origin, arguments = get_origin(wanted), get_args(wanted)
     if is_dataclass(wanted):
         hints = get_type_hints(wanted, include_extras=True)
@@ -743,7 +749,9 @@ def test_a_fuzzed_section_is_read_in_range_or_refused_by_its_key(schema, monkeyp
 
 
 class Like:
-    """Equal to a value, to a dataclass whose fields equal the entries of a dict, or to a tuple that equals a list."""
+    """Equal to a value, to a dataclass whose fields equal the entries of a dict, or to a tuple that
+    equals a list.
+    """
 
     def __init__(self, value):
         self.value = value

@@ -1,4 +1,6 @@
-"""A stage reads, of another stage's section or table, what it uses; the rest is not its to check."""
+"""A stage reads, of another stage's section or table, what it uses; the rest is not its to
+check.
+"""
 
 from dataclasses import dataclass
 
@@ -64,7 +66,9 @@ class Case:
 
 
 def test_what_a_line_leaves_out_is_that_of_the_section_as_far_as_the_schema_knows_it(tmp_path):
-    """A line's own value, a list too, wins; a column that is nowhere in the table is shared by all."""
+    """A line's own value, a list too, wins; a column that is nowhere in the table is shared by
+    all.
+    """
     shared = {"batch_size": 7, "rates": [0.5, 0.25], "device": "cpu"}
     (tmp_path / "cases").write_text("name\trates\na\t\nb\t[1, 2]\nc\t[]\n")
     found = read_cases(tmp_path / "cases", Case, shared=shared)

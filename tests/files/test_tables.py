@@ -274,7 +274,9 @@ def test_csv_has_six_digits_and_plain_line_ends(tmp_path):
 
 
 def test_a_table_that_unpacks_to_more_than_half_the_free_memory_is_refused(tmp_path, monkeypatch):
-    """A value that repeats takes next to nothing in a file: it is refused as soon as it shows how much it is."""
+    """A value that repeats takes next to nothing in a file: it is refused as soon as it shows how
+    much it is.
+    """
     same = {"n": [7] * 200_000, "list": [[1.0] * 50] * 200_000, "text": ["long " * 200] * 200_000}
     monkeypatch.setattr("lib.files.tables.available_memory", lambda: 10_000_000)
     for name, values in same.items():

@@ -1,6 +1,8 @@
-"""What the tests of gradual_rank's stages compare with: a head, its flow and its Algorithm 1, by scipy.
+"""What the tests of gradual_rank's stages compare with: a head, its flow and its Algorithm 1, by
+scipy.
 
-Flows are followed by the integral of g: w± = |u ± v| have the logarithmic velocities ±g, and u v = (w+² - w-²) / 4.
+Flows are followed by the integral of g: w± = |u ± v| have the logarithmic velocities ±g, and u v =
+(w+² - w-²) / 4.
 """
 
 import math
@@ -15,7 +17,9 @@ TIGHT = {"method": "LSODA", "rtol": 1e-8, "atol": 1e-8}
 
 
 def draw_toy(path, seeds, sizes, numbers, noise):
-    """Write a toy task and return it: for every seed, a head's own data of these sizes, drawn from a number."""
+    """Write a toy task and return it: for every seed, a head's own data of these sizes, drawn from
+    a number.
+    """
     draws = [torch.Generator().manual_seed(number) for number in numbers]
 
     def normal(*shape):
@@ -50,7 +54,9 @@ def write_problems(path, problems):
 
 
 def head(X, p):
-    """The output of a head with diagonal weights, whose products are p, one matrix after the other."""
+    """The output of a head with diagonal weights, whose products are p, one matrix after the
+    other.
+    """
     W_KQ, W_VO = (torch.diag(half) for half in p.chunk(2))
     return torch.softmax(X @ W_KQ @ X.mT, -1) @ X @ W_VO
 
@@ -100,7 +106,9 @@ class Bowl:
 
 
 class Start:
-    """Where a flow starts: the signs of u ± v, and the logarithms of w+ and w-, which move with g and -g."""
+    """Where a flow starts: the signs of u ± v, and the logarithms of w+ and w-, which move with g
+    and -g.
+    """
 
     def __init__(self, u, v, log10_init_scale):
         both = np.array([u + v, u - v])
@@ -123,7 +131,9 @@ class Start:
         return (plus + minus) / 2, (plus - minus) / 2
 
     def begun(self, threshold):
-        """The coordinates that are on from the start, as events (time, coordinate, sign, rises), and as a mask."""
+        """The coordinates that are on from the start, as events (time, coordinate, sign, rises),
+        and as a mask.
+        """
         p = self.products(np.zeros(self.log_w.shape[1]))
         on = np.abs(p) >= threshold
         return [(0.0, i, int(np.sign(p[i])), True) for i in np.flatnonzero(on).tolist()], on
@@ -132,7 +142,8 @@ class Start:
 def flow(loss, start, end, threshold, times=(), direction=1.0):
     """The integral of g at the times, and the events up to the end.
 
-    One that is off rises at the threshold, one that is on falls at half of it. It ends where a product passes 5e5.
+    One that is off rises at the threshold, one that is on falls at half of it. It ends where a
+    product passes 5e5.
     """
 
     def too_large(_, G):
@@ -173,7 +184,9 @@ def crossing(start, i, rises, threshold):
 
 
 def staged_events(loss, start, end, threshold):
-    """The events of the finite-scale form: what never joined counts as zero in g. No stage is cut short."""
+    """The events of the finite-scale form: what never joined counts as zero in g. No stage is cut
+    short.
+    """
     time, G = 0.0, np.zeros(loss.size)
     events, on = start.begun(threshold)
     joined = on.copy()
@@ -198,7 +211,9 @@ def staged_events(loss, start, end, threshold):
 
 
 def algorithm_1(loss):
-    """Stage after stage, as dictionaries: a charge that comes to ±1 joins, and the flow without scale runs to rest."""
+    """Stage after stage, as dictionaries: a charge that comes to ±1 joins, and the flow without
+    scale runs to rest.
+    """
     p, charge, time = np.zeros(loss.size), np.zeros(loss.size), 0.0
     joined, sign, dropped = -1, 0, []
     while True:
@@ -224,7 +239,9 @@ def algorithm_1(loss):
 
 
 def rest(loss, p):
-    """Where the flow of the products that are not zero, d log|p_i| / dt = 2 sign(p_i) g_i, comes to rest."""
+    """Where the flow of the products that are not zero, d log|p_i| / dt = 2 sign(p_i) g_i, comes to
+    rest.
+    """
     on, sign = np.flatnonzero(p), np.sign(p[p != 0])
 
     def whole(q):

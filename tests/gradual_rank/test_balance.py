@@ -1,4 +1,6 @@
-"""What flows conserve: the difference of squares under gradient flow, of roots under Muon's of aligned weights."""
+"""What flows conserve: the difference of squares under gradient flow, of roots under Muon's of
+aligned weights.
+"""
 
 import pytest
 import torch

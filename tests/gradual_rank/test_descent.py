@@ -1,4 +1,6 @@
-"""Gradient descent on diagonal weights: three arithmetics of one flow, and the one that loses its way."""
+"""Gradient descent on diagonal weights: three arithmetics of one flow, and the one that loses its
+way.
+"""
 
 import itertools
 import math
@@ -94,7 +96,9 @@ def test_descents_side_by_side_are_descents_alone():
 
 
 def first_negative(form, dtype, rate=0.3, until=72):
-    """When the third product falls below -0.01, and when the detector first speaks, over log(1 / init_scale)."""
+    """When the third product falls below -0.01, and when the detector first speaks, over log(1 /
+    init_scale).
+    """
     detected = None
     for state in descend(gradient, (1e-32 * U).to(dtype), (1e-32 * V).to(dtype), rate, form):
         time = state.step * rate / LOG_1E32

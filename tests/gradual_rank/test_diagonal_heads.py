@@ -1,4 +1,6 @@
-"""Networks with diagonal weights are what equation (1) says, and their derivatives are the derivatives."""
+"""Networks with diagonal weights are what equation (1) says, and their derivatives are the
+derivatives.
+"""
 
 import pytest
 import torch

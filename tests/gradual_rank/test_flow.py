@@ -1,4 +1,6 @@
-"""The flow in log coordinates is the flow of u and v, at scales that doubles hold and at those that they do not."""
+"""The flow in log coordinates is the flow of u and v, at scales that doubles hold and at those that
+they do not.
+"""
 
 import itertools
 import math
@@ -252,7 +254,9 @@ def test_what_rests_below_the_threshold_is_predicted_to_rise_as_often_as_in_the_
 
 
 def gaussian_head(seed):
-    """A teacher's head of 16 products, and a start; with it, its adapter to a teacher of which six are others."""
+    """A teacher's head of 16 products, and a start; with it, its adapter to a teacher of which six
+    are others.
+    """
     X = gaussian_sequences(200, 10, 8, generator(seed, "tokens"))
     teacher, start, change = (
         gaussian_pair(16, generator(seed, name)) for name in ("teacher", "start", "change")

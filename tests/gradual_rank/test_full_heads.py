@@ -1,4 +1,6 @@
-"""The head with full matrices is equation (1), its gradients are autograd's, and its first rise is that of its flow."""
+"""The head with full matrices is equation (1), its gradients are autograd's, and its first rise is
+that of its flow.
+"""
 
 import math
 

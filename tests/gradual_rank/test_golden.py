@@ -1,4 +1,6 @@
-"""One tiny head: its stages, its finite-scale prediction and its flow, number by number: a change shows here first."""
+"""One tiny head: its stages, its finite-scale prediction and its flow, number by number: a change
+shows here first.
+"""
 
 import itertools
 import math

@@ -172,7 +172,9 @@ def test_the_algorithm_takes_a_transformer_as_it_takes_a_head():
 
 
 def test_stages_of_tiny_slopes_come_to_rest_as_those_of_large_ones_do():
-    """Beside a coordinate of slope 1, the example at a ten thousandth of its size: the same stages, times larger."""
+    """Beside a coordinate of slope 1, the example at a ten thousandth of its size: the same stages,
+    times larger.
+    """
     small = 1e-4
     whole, minimum = torch.eye(4, dtype=torch.float64), torch.cat([torch.ones(1), small * MINIMUM])
     whole[1:, 1:] = H

@@ -1,4 +1,6 @@
-"""What a course says: times on made lines, order and separation of made directions, plateaus, slopes."""
+"""What a course says: times on made lines, order and separation of made directions, plateaus,
+slopes.
+"""
 
 import math
 
@@ -53,9 +55,9 @@ def test_the_order_is_one_where_the_largest_ends_first():
 
 
 def test_products_of_either_sign_are_ordered_in_both_halves_and_counted_at_the_first_look_at_a_low_loss():
-    """Sizes 1, 2, 4, 3 that are there from 5, 3, 2 and 1: of the values the larger is later, of all that is the one
-    pair of six that is so. The loss is low from 2 on, when two are there; a look at every third time sees that at 3,
-    when three are.
+    """Sizes 1, 2, 4, 3 that are there from 5, 3, 2 and 1: of the values the larger is later, of all
+    that is the one pair of six that is so. The loss is low from 2 on, when two are there; a look at
+    every third time sees that at 3, when three are.
     """
     times, begun, last = np.arange(6.0), np.array([5, 3, 2, 1]), np.array([-1.0, 2.0, -4.0, 3.0])
     one = np.where(times[:, None] >= begun, last, 0.1 * last)

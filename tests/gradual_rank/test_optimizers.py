@@ -1,4 +1,6 @@
-"""Update rules against torch.optim in float64 and numpy's SVD; what flows of them do to factors, as the theory says."""
+"""Update rules against torch.optim in float64 and numpy's SVD; what flows of them do to factors, as
+the theory says.
+"""
 
 import math
 
@@ -38,7 +40,9 @@ def random_slopes(n_steps, *shape):
 
 
 def by_torch(make, gradients):
-    """The steps that an optimiser of torch takes from zero at rate one, when it is given minus these slopes."""
+    """The steps that an optimiser of torch takes from zero at rate one, when it is given minus
+    these slopes.
+    """
     weights = {name: torch.zeros_like(g).requires_grad_() for name, g in gradients[0].items()}
     optimizer, found = make(list(weights.values())), []
     for G in gradients:

@@ -1,4 +1,6 @@
-"""What the flow and Algorithm 1 have in common on plateaus, on cases that can be worked out by hand."""
+"""What the flow and Algorithm 1 have in common on plateaus, on cases that can be worked out by
+hand.
+"""
 
 import math
 
@@ -46,7 +48,9 @@ def plateaus(scale, **columns):
 
 @pytest.fixture
 def flow():
-    """At 1e-8 the supports are Algorithm 1's on the third plateau, and its charges are off by halves of 1 / log."""
+    """At 1e-8 the supports are Algorithm 1's on the third plateau, and its charges are off by
+    halves of 1 / log.
+    """
     L = 8 * math.log(10)
     p = [array(0, 0, 0), array(1, 0, 0), array(0.7, -0.3, 0), array(0.4, 0.5, 0.8)]
     theory = [array(-1, 0.8, 0.2), array(-1, 0.5, 0.2), array(-1, 1, 0.4), array(-0.8, 1, 0.6)]

@@ -17,7 +17,9 @@ NAMES = ("W_K", "W_Q", "W_V", "W_O")
 
 @pytest.fixture
 def case():
-    """Five trainings on each of two seeds' seven sequences of four tokens in R³: a head, its data, and weights."""
+    """Five trainings on each of two seeds' seven sequences of four tokens in R³: a head, its data,
+    and weights.
+    """
     g = torch.Generator().manual_seed(0)
     X = torch.randn(2, 7, 4, 3, generator=g, dtype=torch.float64)
     Y = torch.randn(2, 5, 7, 4, 3, generator=g, dtype=torch.float64)
@@ -28,7 +30,9 @@ def case():
 @pytest.mark.parametrize("together", [1, 1 << 16])
 @pytest.mark.parametrize("size", [1.0, 1e-6, 40.0])
 def test_losses_and_slopes_are_those_of_each_training_alone(monkeypatch, case, together, size):
-    """Logits of 40² times a few have no exponential in float64; there keys have slopes of rounding alone."""
+    """Logits of 40² times a few have no exponential in float64; there keys have slopes of rounding
+    alone.
+    """
     monkeypatch.setattr("lib.gradual_rank.shared_tokens.BLOCK", together)
     X, Y, W = case
     W = {name: size * w for name, w in W.items()}
@@ -68,7 +72,9 @@ def test_factors_have_their_names_and_their_products_spectra(case):
 
 
 def test_from_almost_nothing_the_values_grow_as_the_slope_at_zero_says(case):
-    """Keys of zero leave uniform attention, and the values follow their slope alone while they are tiny."""
+    """Keys of zero leave uniform attention, and the values follow their slope alone while they are
+    tiny.
+    """
     X, Y, _ = case
     head, rate, n_steps = SharedTokensHead(X, Y), 0.05, 40
     growth = head.growth_at_zero(rate)

@@ -1,4 +1,6 @@
-"""Steps to an end that is a time: as many as are needed, and a slip is refused by the names of its params."""
+"""Steps to an end that is a time: as many as are needed, and a slip is refused by the names of its
+params.
+"""
 
 import math
 

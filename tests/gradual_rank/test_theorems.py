@@ -1,4 +1,6 @@
-"""Theorem 4.5 of Boix-Adserà et al. (2023) in numbers: the flow follows Algorithm 1 up to C / log(1 / init_scale)."""
+"""Theorem 4.5 of Boix-Adserà et al. (2023) in numbers: the flow follows Algorithm 1 up to C / log(1
+/ init_scale).
+"""
 
 import itertools
 import math
@@ -27,7 +29,9 @@ SOLVER = {"rtol": 1e-5, "atol": 1e-3}
 
 
 class Toy:
-    """A head of 4 + 4 products that learns a random teacher: its stages, and the flows to a little after the last."""
+    """A head of 4 + 4 products that learns a random teacher: its stages, and the flows to a little
+    after the last.
+    """
 
     def __init__(self, seed):
         g = torch.Generator().manual_seed(seed)
@@ -75,7 +79,9 @@ class Toy:
         return times, start.products(last)
 
     def predicted(self):
-        """Coordinates whose product is ever above the threshold, and when Algorithm 1 says that they join."""
+        """Coordinates whose product is ever above the threshold, and when Algorithm 1 says that
+        they join.
+        """
         large = np.max([np.abs(stage.p) for stage in self.stages], axis=0) > 2 * THRESHOLD
         first = {}
         for stage in self.stages[1:]:

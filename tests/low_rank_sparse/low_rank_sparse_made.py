@@ -1,4 +1,5 @@
-"""What the tests of low_rank_sparse share: its random draws repeated, and its model and training in plain autograd.
+"""What the tests of low_rank_sparse share: its random draws repeated, and its model and training in
+plain autograd.
 
 Written in float64, sample by sample where it costs nothing, from the equations of Li et al. (2024).
 """
@@ -22,7 +23,9 @@ def orthonormal(d_model: int, n_patterns: int, generator: torch.Generator) -> Te
 def samples(
     task: dict, classes: list[list[int]], mu: Tensor, n_samples: int, generator: torch.Generator
 ) -> Weights:
-    """Samples of a task; `classes` lists the patterns of each class, those after them are irrelevant."""
+    """Samples of a task; `classes` lists the patterns of each class, those after them are
+    irrelevant.
+    """
 
     def uniform(*shape: int) -> list:
         return torch.rand(shape, generator=generator, dtype=torch.float64).tolist()
@@ -65,7 +68,9 @@ def start(
     sigma: float = 0,
     delta: float = 0,
 ):
-    """The initial weights, σ and δ far from an orthogonal W_V and from W_Q = W_K = I; tokens act as x W."""
+    """The initial weights, σ and δ far from an orthogonal W_V and from W_Q = W_K = I; tokens act as
+    x W.
+    """
 
     def gaussian(rows: int) -> Tensor:
         return torch.randn(rows, d, generator=generator, dtype=torch.float64)
@@ -88,7 +93,9 @@ def readout(
 
 
 def batches(n_samples: int, size: int, n_steps: int, generator: torch.Generator) -> list[list[int]]:
-    """The samples of each step: epochs in new orders, without the incomplete batches at their ends."""
+    """The samples of each step: epochs in new orders, without the incomplete batches at their
+    ends.
+    """
     found: list[list[int]] = []
     while len(found) < n_steps:
         order = torch.randperm(n_samples, generator=generator).tolist()
@@ -120,8 +127,8 @@ def trained(
     steps: list[list[int]],
     learning_rate: float,
 ):
-    """The leaves after 0, 1, ... steps of SGD on the mean hinge loss of `weights_of(leaves)`, and the loss of each step
-    before it; all in float64.
+    """The leaves after 0, 1, ... steps of SGD on the mean hinge loss of `weights_of(leaves)`, and
+    the loss of each step before it; all in float64.
     """
     X, a, labels = data["tokens"].double(), a.double(), data["labels"]
     states, losses = [{name: W.double() for name, W in leaves.items()}], []

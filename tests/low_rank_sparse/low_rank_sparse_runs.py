@@ -1,4 +1,6 @@
-"""Made input that the test of cut uses: a data set, two runs on it, and the paper's model in loops."""
+"""Made input that the test of cut uses: a data set, two runs on it, and the paper's model in
+loops.
+"""
 
 import numpy as np
 import torch
@@ -21,7 +23,9 @@ KEYS = {
 
 
 def write_samples(path):
-    """Samples of three seeds: two tokens of a pattern of the class, one of the other class, one irrelevant."""
+    """Samples of three seeds: two tokens of a pattern of the class, one of the other class, one
+    irrelevant.
+    """
     draw = torch.Generator().manual_seed(1)
     mu = torch.stack([torch.linalg.qr(torch.randn(D, D, generator=draw)).Q[:M] for _ in SEEDS])
     tensors = {"seeds": torch.tensor(SEEDS), "patterns": mu}
@@ -86,7 +90,9 @@ def write_runs(folder, samples):
 
 
 def signs(samples, weights, i, seed):
-    """The readout under which every neuron adds to the mean margin on training samples: 1, 1, neuron."""
+    """The readout under which every neuron adds to the mean margin on training samples: 1, 1,
+    neuron.
+    """
     single = {name: weights[name][i].double().numpy() for name in MATRICES}
     train = of_seed(samples, "train", seed)
     added = [

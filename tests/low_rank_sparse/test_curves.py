@@ -97,7 +97,9 @@ def test_a_loss_of_order_r_rises_by_a_constant_times_r_and_one_that_is_high_at_o
 
 
 def test_small_and_large_neurons_that_change_places_break_both_halves_of_corollary_1():
-    """Without the large ones in their stead the loss is high at once, and the small ones then add nothing."""
+    """Without the large ones in their stead the loss is high at once, and the small ones then add
+    nothing.
+    """
     added = np.array([0.0] * 4 + [0.3] * 4)  # what each neuron adds to the margin of 1.2
 
     def losses(first, then):

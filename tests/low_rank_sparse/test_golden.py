@@ -1,4 +1,6 @@
-"""One tiny training of the family low_rank_sparse, number by number: a change that moves them is noticed here first."""
+"""One tiny training of the family low_rank_sparse, number by number: a change that moves them is
+noticed here first.
+"""
 
 import pytest
 import torch
@@ -17,7 +19,9 @@ from lib.training.gradient_descent import gradient_descent
 
 @pytest.fixture(scope="module", params=["tied", "untied"])
 def trained(request):
-    """Sixteen steps on eight patterns, from seed 0: every fifth loss, the leading singular values, the scores."""
+    """Sixteen steps on eight patterns, from seed 0: every fifth loss, the leading singular values,
+    the scores.
+    """
     task = PatternTask(
         d_model=10, n_patterns=8, seq_len=16, n_relevant=4, n_confusion=1, noise=0.02
     )

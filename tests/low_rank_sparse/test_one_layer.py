@@ -53,7 +53,9 @@ def problem(kind, n_outputs, seed=0, scale=1.0):
 
 
 def as_written(weights, readout, X):
-    """The paper's formula, with the paper's matrices (tokens as columns), sample by sample, query by query."""
+    """The paper's formula, with the paper's matrices (tokens as columns), sample by sample, query
+    by query.
+    """
     Q, K, V, O = weights["W_Q"].T, weights["W_K"].T, weights["W_V"].T, weights["W_O"]  # noqa: E741
     F = torch.zeros(len(X), len(readout), dtype=X.dtype)
     for n, x in enumerate(X):

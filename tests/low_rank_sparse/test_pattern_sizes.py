@@ -1,4 +1,6 @@
-"""The sizes of a data set of patterns have bounds, and what makes a sample is what its task takes."""
+"""The sizes of a data set of patterns have bounds, and what makes a sample is what its task
+takes.
+"""
 
 import pytest
 

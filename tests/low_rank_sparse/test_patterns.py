@@ -1,4 +1,6 @@
-"""Samples hold the patterns that they should, in the numbers that they should, and the majority is the label."""
+"""Samples hold the patterns that they should, in the numbers that they should, and the majority is
+the label.
+"""
 
 import re
 

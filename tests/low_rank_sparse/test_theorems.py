@@ -1,7 +1,7 @@
 """What Li et al. (2024) prove or what follows from their model, on small problems in float64.
 
-The formulas of the paper's theorem 1 and corollary 1 were not available to us: what is tested here is derived from the
-model (docs/low_rank_sparse.md) or is the statement that we reconstructed.
+The formulas of the paper's theorem 1 and corollary 1 were not available to us: what is tested here
+is derived from the model (docs/low_rank_sparse.md) or is the statement that we reconstructed.
 """
 
 import itertools
@@ -103,7 +103,9 @@ def test_training_reaches_zero_hinge_loss_on_new_samples(trained):
 
 
 def test_the_sum_of_the_patterns_is_never_learned_by_the_keys(trained):
-    """The softmax does not see a shift of all keys: without noise, (Σ_j μ_j) ΔW_K = 0 at every step."""
+    """The softmax does not see a shift of all keys: without noise, (Σ_j μ_j) ΔW_K = 0 at every
+    step.
+    """
     update = trained.update("W_K")
     assert (trained.mu.sum(0) @ update).abs().max() < 1e-12
     assert (trained.mu[0] @ update).abs().max() > 0.1
@@ -116,7 +118,9 @@ def test_the_numerical_rank_of_the_keys_update_is_the_number_of_patterns_less_on
 
 
 def test_the_tail_of_the_keys_update_is_many_nearly_equal_values(trained):
-    """M - 3 of them: one a pattern that is irrelevant, less the direction that the softmax does not see."""
+    """M - 3 of them: one a pattern that is irrelevant, less the direction that the softmax does not
+    see.
+    """
     tail = torch.linalg.svdvals(trained.update("W_K"))[2 : M - 1]
     assert len(tail) == M - 3
     assert tail[-1] > 0.6 * tail[0]
@@ -189,7 +193,9 @@ def test_steps_to_fit_fall_as_the_inverse_of_step_size_and_of_relevant_tokens():
 
 
 def test_removing_neurons_at_random_scales_the_output_on_average(trained):
-    """The mean over all ways to remove one of four groups of neurons is 3/4 of the output: a matter of scale."""
+    """The mean over all ways to remove one of four groups of neurons is 3/4 of the output: a matter
+    of scale.
+    """
     each = neuron_outputs(trained.final, trained.readout, trained.test.tokens)[:, 0]
     groups = each.unflatten(1, (4, -1)).sum(-1)
     ways = [groups[:, list(kept)].sum(1) for kept in itertools.combinations(range(4), 3)]
@@ -205,7 +211,9 @@ def test_the_same_seed_is_the_same_training_to_the_bit(trained):
 
 
 def test_vectorised_autograd_over_seeds_gives_the_closed_form_gradient():
-    """vmap(grad) of the loss, seed by seed stacked, against the loop over closed forms, in float32: to 1e-6."""
+    """vmap(grad) of the loss, seed by seed stacked, against the loop over closed forms, in float32:
+    to 1e-6.
+    """
     seeds = [Trained(seed, n_steps=0) for seed in range(3)]
 
     def loss(weights, readout, X, labels):

@@ -1,4 +1,6 @@
-"""Cutting an update to a rank: the best approximation of what was added, never of the weight itself."""
+"""Cutting an update to a rank: the best approximation of what was added, never of the weight
+itself.
+"""
 
 import numpy as np
 import pytest
@@ -39,7 +41,9 @@ def test_the_update_has_that_rank_and_the_weight_has_not(weights):
 
 
 def test_the_error_is_the_least_possible(weights):
-    """Eckart & Young 1936: the squared error is the sum of the squared singular values that are left out."""
+    """Eckart & Young 1936: the squared error is the sum of the squared singular values that are
+    left out.
+    """
     W, W_0 = (w.double() for w in weights)
     sigma = torch.linalg.svdvals(W - W_0)
     for rank, cut in truncated_updates(W, W_0, [0, 1, 2, 3, 4]):

@@ -1,4 +1,6 @@
-"""The fast singular values are those of the dense product, to the last digits; the null has no structure."""
+"""The fast singular values are those of the dense product, to the last digits; the null has no
+structure.
+"""
 
 import mpmath
 import numpy as np

@@ -44,7 +44,9 @@ def test_no_picture_is_wider_than_its_column(width):
 
 
 def test_many_colours_become_few_that_are_near():
-    """A ramp of 256 greys: with the colours that are left no pixel is off by more than a step between them."""
+    """A ramp of 256 greys: with the colours that are left no pixel is off by more than a step
+    between them.
+    """
     ramp = "".join(
         f'<rect x="{k}" y="20" width="1" height="40" fill="rgb({k},{k},{k})"/>' for k in range(256)
     )

@@ -1,4 +1,6 @@
-"""Figures are written as matplotlib's `savefig` writes them, but for what would differ from run to run."""
+"""Figures are written as matplotlib's `savefig` writes them, but for what would differ from run to
+run.
+"""
 
 import io
 import re
@@ -11,7 +13,9 @@ from lib.pages.style import _RC, DPI, rendered, rounded, styled
 
 
 def drawn(layout):
-    """Panels with texts, an image with its colours, and a logarithmic axis: their places depend on each other."""
+    """Panels with texts, an image with its colours, and a logarithmic axis: their places depend on
+    each other.
+    """
     with styled():
         figure, axes = plt.subplots(1, 3, figsize=(9, 3), layout=layout)
         axes[0].plot([1, 2, 3], [1e-3, 2, 1e4], label=r"$\sigma_1$")
@@ -41,7 +45,9 @@ def test_an_svg_is_what_savefig_writes_with_its_places_in_hundredths(layout):
 
 
 def test_the_last_digits_of_a_layout_change_no_byte():
-    """The solver of the layout orders its terms by their addresses in memory, which differ from run to run."""
+    """The solver of the layout orders its terms by their addresses in memory, which differ from run
+    to run.
+    """
     steady, moved = drawn("constrained"), drawn("constrained")
     execute = moved.get_layout_engine().execute
 

@@ -24,7 +24,9 @@ def declared_params(stage: Stage, project: Path) -> dict[str, Any]:
 
 
 def declared_files(stage: Stage, project: Path, folder: Path) -> None:
-    """Copy a stage's deps; its Python packages, empty where no `__init__.py` is declared; and its params."""
+    """Copy a stage's deps; its Python packages, empty where no `__init__.py` is declared; and its
+    params.
+    """
     for dep in stage.deps:
         (folder / dep).parent.mkdir(parents=True, exist_ok=True)
         if (project / dep).is_dir():
@@ -38,7 +40,9 @@ def declared_files(stage: Stage, project: Path, folder: Path) -> None:
 
 
 def run_alone(stage: Stage, folder: Path, scratch: Path) -> subprocess.CompletedProcess[str]:
-    """Run a stage's command as DVC does, with scratch of its own: nothing is found there that another run has done."""
+    """Run a stage's command as DVC does, with scratch of its own: nothing is found there that
+    another run has done.
+    """
     variables = environment(folder, DVC_ROOT=str(scratch), PYTHONDONTWRITEBYTECODE="1")
     return subprocess.run(
         stage.cmd,

@@ -19,7 +19,8 @@ needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is inst
 
 @contextmanager
 def opened(page: Path, width: int = 1280, scheme: str = "light", beside: str = "") -> Iterator[Any]:
-    """The page in a browser without a network; all that it asks for must be in it, or in the folder `beside` it.
+    """The page in a browser without a network; all that it asks for must be in it, or in the folder
+    `beside` it.
 
     Nothing may be written to the console.
     """
@@ -72,7 +73,9 @@ def pictures(view: Any, selector: str) -> list[Picture]:
 
 
 def misdrawn(found: list[Picture], width: int) -> list[Picture]:
-    """Those without a name, without content, too flat to be seen, or not within the width of the page."""
+    """Those without a name, without content, too flat to be seen, or not within the width of the
+    page.
+    """
     return [
         p
         for p in found

@@ -30,7 +30,9 @@ def part(claims, **shared):
 
 @pytest.fixture
 def verdicts(tmp_path):
-    """Judges claims of one group, each given as what differs from `ENTRY`, by the values of the measure `rank`."""
+    """Judges claims of one group, each given as what differs from `ENTRY`, by the values of the
+    measure `rank`.
+    """
 
     def judge(values: list[float | None], **claims: dict[str, object]) -> dict[str, dict]:
         judged = of_groups(
@@ -84,7 +86,9 @@ def test_a_spread_and_an_interval_are_those_of_the_seeds(verdicts):
 
 
 def test_the_interval_of_a_median_is_made_of_values(verdicts):
-    """A binomial law says how many of eight are below the median: two or more, and six or fewer, in 93 % alone."""
+    """A binomial law says how many of eight are below the median: two or more, and six or fewer, in
+    93 % alone.
+    """
     claim = verdicts([1, 2, 3, 4, 5, 6, 7, 1000], median={"test": "median rank in [1, 2]"})[
         "median"
     ]
@@ -297,7 +301,9 @@ def test_a_file_without_groups_is_refused(tmp_path, text):
 
 
 def test_a_claim_whose_measure_was_not_taken_was_not_run(verdicts):
-    """As in a sweep without a control; a name that no file ever had is refused, and in git none was not taken."""
+    """As in a sweep without a control; a name that no file ever had is refused, and in git none was
+    not taken.
+    """
     assert verdicts([1], claim={"test": "every control in [0, 1]"})["claim"]["state"] == "not run"
     with pytest.raises(
         InputError,
@@ -350,7 +356,9 @@ def test_a_claim_of_several_cases_is_a_claim_for_each_with_its_own_bar(verdicts)
 
 
 def test_a_claim_of_one_init_scale_is_judged_at_it():
-    """What a statement says of init scale 1 alone is judged there, and not at the scale nearest to failing."""
+    """What a statement says of init scale 1 alone is judged there, and not at the scale nearest to
+    failing.
+    """
     alone = re.compile(r"\bat init scale ([\d.]+)")
     said = {
         name: (alone.findall(claim.statement), claim.measure)

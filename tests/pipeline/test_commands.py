@@ -42,7 +42,9 @@ def copied(tiny_pipeline, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def project(copied):
-    """The copy, to be experimented with; its workspace is put right again, its processes are ended."""
+    """The copy, to be experimented with; its workspace is put right again, its processes are
+    ended.
+    """
     yield copied
     working = [process for process in psutil.process_iter() if copied in folders(process)]
     for process in psutil.wait_procs(working, timeout=60)[1]:
@@ -187,7 +189,9 @@ def test_a_sweep_of_few_init_scales_and_seeds_goes_to_its_end(project):
 
 @pytest.mark.slow
 def test_what_cases_share_is_swept_for_the_head_that_leaves_it_to_the_params(project):
-    """One seed and one scale of the studied head; the other heads, whose lines have numbers, stay as they were."""
+    """One seed and one scale of the studied head; the other heads, whose lines have numbers, stay
+    as they were.
+    """
     measures = project / "metrics" / "gradual_rank" / "tables" / "errors.parquet"
     before = pd.read_parquet(measures)
     shared = [

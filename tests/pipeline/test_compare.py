@@ -215,7 +215,9 @@ def of_another_machine(column: pd.Series) -> pd.Series:
 
 @pytest.fixture
 def two_machines(tmp_path):
-    """Commits the results of one machine, then those of another, whose table the test may change further."""
+    """Commits the results of one machine, then those of another, whose table the test may change
+    further.
+    """
 
     def commits(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Path:
         folder = tmp_path / "made"
@@ -276,7 +278,9 @@ def test_a_figure_has_changed_where_a_table_behind_it_has(two_machines, tmp_path
 
 
 def edits(*paths: str) -> list[str]:
-    """The commits of this repository that changed files which were there before, the newest first."""
+    """The commits of this repository that changed files which were there before, the newest
+    first.
+    """
     return git(
         "log", "--no-merges", "--diff-filter=M", "--format=%h", "--", *paths, at=ROOT
     ).split()
@@ -289,7 +293,9 @@ def judged(revision: str) -> dict[str, Any]:
 
 
 def certain_marks(old: dict[str, Any], new: dict[str, Any]) -> dict[str, str]:
-    """The marks of the claims of which only one commit knows, whose verdict is another, or that did not move at all."""
+    """The marks of the claims of which only one commit knows, whose verdict is another, or that did
+    not move at all.
+    """
     marks = dict.fromkeys(old.keys() - new.keys(), "removed") | dict.fromkeys(
         new.keys() - old.keys(), "added"
     )
@@ -322,7 +328,8 @@ def test_claims_that_came_went_or_turned_in_this_repository_are_marked_so(tmp_pa
 
 
 def sides(project: Path, old: str, new: str) -> list[str]:
-    """The names of the images that compare two commits: each figure that git calls another, of each commit with it.
+    """The names of the images that compare two commits: each figure that git calls another, of each
+    commit with it.
 
     But for those that were drawn anew from the same numbers.
     """

@@ -1,4 +1,6 @@
-"""A claim of what a paper says is drawn in the figure that it names: another number makes another figure."""
+"""A claim of what a paper says is drawn in the figure that it names: another number makes another
+figure.
+"""
 
 import importlib
 import inspect
@@ -87,7 +89,9 @@ def committed(family: str, folder: str, figure: str) -> bytes:
 
 
 def moved(values: pd.Series) -> list[Any]:
-    """The numbers of a column, each by three tenths of itself larger, or by a tenth where it is 0; a truth inverted."""
+    """The numbers of a column, each by three tenths of itself larger, or by a tenth where it is 0;
+    a truth inverted.
+    """
 
     def one(value: Any) -> Any:
         if isinstance(value, bool | np.bool_):
@@ -128,7 +132,9 @@ FOLDERS = sorted({(shown.family, shown.folder) for shown in SHOWN})
     ("family", "folder"), FOLDERS, ids=lambda value: value.split("/")[-2] if "/" in value else ""
 )
 def test_every_text_is_at_least_seven_points_where_the_figure_is_read(family, folder):
-    """In the report's column, into which no figure needs to be shrunk; the ticks' texts and the legends' included."""
+    """In the report's column, into which no figure needs to be shrunk; the ticks' texts and the
+    legends' included.
+    """
     draw, given = drawings(family, folder)
     small = {}
     with styled():
@@ -159,7 +165,9 @@ def test_a_figure_is_as_wide_as_the_column_of_the_report():
 
 
 def test_colours_have_one_palette():
-    """No figure brings its own: a colour stands in lib/pages/style.py, under the name of what it shows."""
+    """No figure brings its own: a colour stands in lib/pages/style.py, under the name of what it
+    shows.
+    """
     files = [
         *ROOT.glob("lib/*/figures/*.py"),
         *ROOT.glob("lib/*/figures.py"),

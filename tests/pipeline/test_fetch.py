@@ -1,4 +1,6 @@
-"""The fetch stage: from an address, from a local folder, and, where they lie beside the repository, the real images."""
+"""The fetch stage: from an address, from a local folder, and, where they lie beside the repository,
+the real images.
+"""
 
 import dataclasses
 import hashlib
@@ -36,7 +38,9 @@ def official(monkeypatch, **changes) -> None:
 
 @pytest.fixture
 def archive(tmp_path, monkeypatch) -> Path:
-    """A small CIFAR-10 as it lies on a server, beside what it unpacks to; the stage runs in a folder of its own."""
+    """A small CIFAR-10 as it lies on a server, beside what it unpacks to; the stage runs in a
+    folder of its own.
+    """
     archive = tmp_path / "served" / OFFICIAL["cifar10"].archive
     unpacked = archive.parent / OFFICIAL["cifar10"].folder
     unpacked.mkdir(parents=True)
@@ -159,7 +163,9 @@ def test_an_empty_local_folder_is_named_with_what_was_looked_for(archive, tmp_pa
 
 @pytest.fixture(scope="module")
 def real_folder(tmp_path_factory) -> Iterator[Path]:
-    """The official files of both data sets, rebuilt from the images beside the repository (370 MB)."""
+    """The official files of both data sets, rebuilt from the images beside the repository (370
+    MB).
+    """
     pytest.importorskip(
         "PIL", reason="Pillow is not installed, the real CIFAR files cannot be rebuilt"
     )

@@ -1,4 +1,6 @@
-"""Each stage alone, on tiny params: what dvc.yaml declares is all that it reads and all that it writes."""
+"""Each stage alone, on tiny params: what dvc.yaml declares is all that it reads and all that it
+writes.
+"""
 
 import dataclasses
 

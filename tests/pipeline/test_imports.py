@@ -1,4 +1,6 @@
-"""What a stage imports is what dvc.yaml says it depends on, and modules import only what the design lets them."""
+"""What a stage imports is what dvc.yaml says it depends on, and modules import only what the design
+lets them.
+"""
 
 import dataclasses
 import shutil
@@ -45,7 +47,9 @@ def differences(listed: Sequence[Stage], root: Path = ROOT) -> list[str]:
 
 
 def may_import(file: str, other: str) -> bool:
-    """Whether the design's table lets a file of lib or stages import another file of the repository."""
+    """Whether the design's table lets a file of lib or stages import another file of the
+    repository.
+    """
     here = Path(file)
     there = Path(other)
     if (

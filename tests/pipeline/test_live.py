@@ -1,4 +1,6 @@
-"""With DVCLive a training draws itself while it runs; what it makes is the same with and without."""
+"""With DVCLive a training draws itself while it runs; what it makes is the same with and
+without.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""`dvc exp run -S` changes one line of params.yaml and loses no comment: the file is what DVC's writer makes of it."""
+"""`dvc exp run -S` changes one line of params.yaml and loses no comment: the file is what DVC's
+writer makes of it.
+"""
 
 import difflib
 import itertools

@@ -1,4 +1,6 @@
-"""The pages of `dvc plots show` and `dvc plots diff` as a browser shows them, with the template that `make` sets up."""
+"""The pages of `dvc plots show` and `dvc plots diff` as a browser shows them, with the template
+that `make` sets up.
+"""
 
 import re
 from pathlib import Path

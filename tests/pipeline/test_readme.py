@@ -25,10 +25,12 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def judged() -> list[dict[str, dict]]:
-    """The verdicts of the working tree and those of the commit; a page is of the one or of the other.
+    """The verdicts of the working tree and those of the commit; a page is of the one or of the
+    other.
 
-    So tests pass after `make generated`, before its commit, and after `make repro` on another processor, whose last
-    digits differ. A commit of a page without its verdicts fails here for whoever checks it out.
+    So tests pass after `make generated`, before its commit, and after `make repro` on another
+    processor, whose last digits differ. A commit of a page without its verdicts fails here for
+    whoever checks it out.
     """
     here = (ROOT / "metrics" / "claims.json").read_text(encoding="utf-8")
     return [json.loads(text) for text in (here, git("show", "HEAD:metrics/claims.json", at=ROOT))]

@@ -1,4 +1,6 @@
-"""The report as a reader's browser shows it: everything is on the page, nothing comes from outside, links work."""
+"""The report as a reader's browser shows it: everything is on the page, nothing comes from outside,
+links work.
+"""
 
 import base64
 import html
@@ -102,7 +104,9 @@ def test_every_claim_stands_once_beside_its_figure_with_its_verdict(text):
 
 
 def test_every_figure_stands_once_as_its_file_draws_it(text):
-    """The picture is that of the file: see tests/pages/test_html.py for the picture of a drawing."""
+    """The picture is that of the file: see tests/pages/test_html.py for the picture of a
+    drawing.
+    """
     drawn = {path: (shown, int(w), int(h)) for path, shown, w, h, *_ in FIGURE.findall(text)}
     assert len(FIGURE.findall(text)) == len(drawn)
     assert sorted(drawn) == figures()
@@ -135,7 +139,9 @@ def test_every_id_is_there_once_and_nothing_refers_to_one_that_is_missing(text):
 @pytest.mark.slow
 @needs_browser
 def test_every_picture_looks_as_a_browser_draws_the_file(page, text):
-    """Drawn by Chromium, of which the pictures know nothing; the green of squares of eight pixels is compared."""
+    """Drawn by Chromium, of which the pictures know nothing; the green of squares of eight pixels
+    is compared.
+    """
     shown = {path: (address, int(w), int(h)) for path, address, w, h, *_ in FIGURE.findall(text)}
     alike = {}
     with opened(page) as view:
@@ -207,7 +213,9 @@ def test_a_link_to_a_folded_claim_opens_it(page):
 @pytest.mark.slow
 @needs_browser
 def test_no_picture_is_a_white_panel_on_a_dark_page(page):
-    """What a reader sees of the first figure: its corner is as dark as the page, and its lines are light."""
+    """What a reader sees of the first figure: its corner is as dark as the page, and its lines are
+    light.
+    """
     with opened(page, scheme="dark") as view:
         first = view.locator("section.figure img").first
         first.scroll_into_view_if_needed()

@@ -1,4 +1,6 @@
-"""What a user of DVC expects of the repository: it parses, says what it does, is quiet, in sync, and stays clean."""
+"""What a user of DVC expects of the repository: it parses, says what it does, is quiet, in sync,
+and stays clean.
+"""
 
 import os
 from pathlib import Path
@@ -54,7 +56,9 @@ def test_a_stage_that_trains_has_only_cached_outs():
 
 
 def test_no_stage_depends_on_a_folder_that_holds_outs_of_others():
-    """In a clone without data, DVC takes such a folder for changed, or for unchanged, as it happens."""
+    """In a clone without data, DVC takes such a folder for changed, or for unchanged, as it
+    happens.
+    """
     outs = [out.path for stage in stages() for out in stage.outs]
     deps = [(stage.name, dep) for stage in stages() for dep in stage.deps]
     assert [

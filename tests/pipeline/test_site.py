@@ -1,4 +1,6 @@
-"""The site of `make docs` has every page, and shows it without a network. What builds it is the extra `docs`."""
+"""The site of `make docs` has every page, and shows it without a network. What builds it is the
+extra `docs`.
+"""
 
 import os
 import sys

@@ -1,7 +1,8 @@
-"""The whole pipeline made small: params for every family with which every stage takes seconds, and a run on them.
+"""The whole pipeline made small: params for every family with which every stage takes seconds, and
+a run on them.
 
-Derived from the committed params.yaml, so that a new key needs a line here only where it makes work. A new family adds
-a function of its section to `FAMILIES`.
+Derived from the committed params.yaml, so that a new key needs a line here only where it makes
+work. A new family adds a function of its section to `FAMILIES`.
 """
 
 import copy
@@ -38,7 +39,9 @@ def vision(section: Section) -> Section:
 
 
 def vision_dataset(data: Section, reference: float) -> None:
-    """Two scales, of which one is the reference, two seeds, a few steps of a transformer of two small layers."""
+    """Two scales, of which one is the reference, two seeds, a few steps of a transformer of two
+    small layers.
+    """
     scales = sorted([reference, min(data["train"]["init_scales"])])
     replace(data, "data", n_test=1600)
     replace(data, "train", n_seeds=2, init_scales=scales, batch_size=16)
@@ -48,7 +51,9 @@ def vision_dataset(data: Section, reference: float) -> None:
 
 
 def decision_lists(section: Section) -> Section:
-    """Of every group the first settings and a seed, at the smallest sizes that its use allows; few steps and cases."""
+    """Of every group the first settings and a seed, at the smallest sizes that its use allows; few
+    steps and cases.
+    """
     groups: dict[str, Section] = {}
     for group in read_rows(section["cases"]["groups"]):
         if group["group"] in groups:
@@ -90,7 +95,9 @@ def decision_lists(section: Section) -> Section:
 
 
 def gradual_rank(section: Section) -> Section:
-    """Two seeds of two tokens a head, few stages and scales, at coarse tolerances; the last form of descent alone."""
+    """Two seeds of two tokens a head, few stages and scales, at coarse tolerances; the last form of
+    descent alone.
+    """
     small = {"n_samples": 8, "d_model": 2}
     quick = {"max_stages": 3, "forecast_scales": [-4], "n_snapshots": 2, "n_times": 5, "seq_len": 2}
     replace(section, "problem", n_seeds=2, flow_scales=[-4, -8], **small, **quick)
@@ -148,7 +155,9 @@ def gradual_rank(section: Section) -> Section:
 
 
 def low_rank_sparse(section: Section) -> Section:
-    """Two seeds of few neurons and steps; each sweep at two values, three labellings of at most two kinds."""
+    """Two seeds of few neurons and steps; each sweep at two values, three labellings of at most two
+    kinds.
+    """
     replace(
         section,
         "generate",
@@ -244,7 +253,9 @@ def checkpoints(section: Section) -> Section:
 
 
 def replace(params: Section, section: str, **values: Any) -> None:
-    """Set those values of a section that it has already: a key that is not in params.yaml has no tiny value."""
+    """Set those values of a section that it has already: a key that is not in params.yaml has no
+    tiny value.
+    """
     if section in params:
         params[section] |= {key: value for key, value in values.items() if key in params[section]}
 
@@ -270,7 +281,9 @@ def make_tiny(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class TinyPipeline:
-    """A repository of three commits: the project, its params made tiny, and what `dvc repro` then made."""
+    """A repository of three commits: the project, its params made tiny, and what `dvc repro` then
+    made.
+    """
 
     folder: Path
     said: str  # by `dvc repro`

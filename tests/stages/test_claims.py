@@ -1,4 +1,6 @@
-"""A verdict holds the claim, its numbers over seeds, and whether they meet the bar; nothing else is written."""
+"""A verdict holds the claim, its numbers over seeds, and whether they meet the bar; nothing else is
+written.
+"""
 
 import json
 import re
@@ -55,7 +57,8 @@ MEASURES = {
     },
     "published/c.json": {"setup": {"d": 1, "scale": 2.5, "law": "any"}},
 }
-# By the claim: group, measure, over, bar, kind; then what is found: value, spread, whether it holds, at which scale.
+# By the claim: group, measure, over, bar, kind; then what is found: value, spread, whether it
+# holds, at which scale.
 SKEWED = [1.0, 1.25, 3.9375]
 
 CLAIMS = {
@@ -230,7 +233,9 @@ def test_every_verdict_is_worked_out_by_hand(stage, tmp_path, capsys):
     "known", ["", "metrics/b.json#skwed\n", "metrics/a.json#skewed\nmetrics/a.json#skwe\n"]
 )
 def test_a_measure_that_no_file_ever_had_is_refused_by_its_line(stage, known):
-    """The line of the claim itself, not that of its name elsewhere: among the headlines, or in another group."""
+    """The line of the claim itself, not that of its name elsewhere: among the headlines, or in
+    another group.
+    """
     claim = DESCRIBED | {
         "statement": "S",
         "kind": "our bar",
@@ -429,7 +434,9 @@ def judged(stage, folder, values, over="median", bar="[12, 12]"):
 
 
 def test_the_interval_of_a_median_is_between_ranks_of_its_values(stage, tmp_path):
-    """Of 8 values, fewer than 1 or more than 7 lie below the median with 0.8 %; fewer than 2 with 7 %."""
+    """Of 8 values, fewer than 1 or more than 7 lie below the median with 0.8 %; fewer than 2 with 7
+    %.
+    """
     found = judged(stage, tmp_path, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0])
     assert (found["value"], found["interval_95"], found["holds"]) == (12, [1, 128], True)
 
@@ -446,7 +453,9 @@ def test_the_interval_of_a_median_is_scipys(stage, tmp_path):
 def test_the_interval_of_a_mean_is_that_of_the_bootstrap_corrected_for_bias_and_skewness(
     stage, tmp_path
 ):
-    """Efron's BCa: quantiles of the means of resamples, at levels that the bias and the jackknife's skewness shift."""
+    """Efron's BCa: quantiles of the means of resamples, at levels that the bias and the jackknife's
+    skewness shift.
+    """
     for n in (5, 8, 20):
         values = np.exp(np.random.default_rng(n).normal(size=n))
         means = np.random.default_rng(1).choice(values, (200_000, n)).mean(axis=1)

@@ -1,4 +1,6 @@
-"""The report holds every claim, figure and provenance that it is given, each once and in its place."""
+"""The report holds every claim, figure and provenance that it is given, each once and in its
+place.
+"""
 
 import base64
 import html
@@ -98,7 +100,9 @@ PROVENANCE = {
 
 @pytest.fixture
 def report(stage, tmp_path):
-    """Makes the page of these claims, some of them changed, of the figures and of what is said of them."""
+    """Makes the page of these claims, some of them changed, of the figures and of what is said of
+    them.
+    """
 
     def make(captions=CAPTIONS, **changes) -> str:
         for path in FIGURES:
@@ -153,8 +157,11 @@ def test_every_claim_has_a_row_with_all_that_its_verdict_says(report):
 def test_every_figure_is_drawn_once_in_the_order_of_the_captions_with_its_claims(report):
     text = report()
     a, b, own, published = FIGURES
-    found = {path: (tag, head, pixel(shown), (w, h), alt, said, below)
-             for tag, path, head, shown, w, h, alt, said, below in FIGURE.findall(text)}  # fmt: skip
+    found = {
+        path: (tag, head, pixel(shown), (w, h), alt, said, below)
+        # fmt: skip
+        for tag, path, head, shown, w, h, alt, said, below in FIGURE.findall(text)
+    }
     assert list(found) == [a, b, own, published]
     assert text.count('class="figure"') == 4
     assert {path: one[2] for path, one in found.items()} == COLOURS

@@ -1,4 +1,6 @@
-"""The common stage of spectra: every singular value of every update, against numpy's on the whole matrices."""
+"""The common stage of spectra: every singular value of every update, against numpy's on the whole
+matrices.
+"""
 
 import itertools
 
@@ -21,7 +23,9 @@ def shape(name):
 
 @pytest.fixture
 def run(tmp_path):
-    """A run of two seeds: a matrix, and a product of two factors in every layer and head, at three steps."""
+    """A run of two seeds: a matrix, and a product of two factors in every layer and head, at three
+    steps.
+    """
     draw = torch.Generator().manual_seed(0)
     weights = [{name: torch.randn(shape(name), generator=draw) for name in MATRICES} for _ in STEPS]
     rows = [
@@ -40,7 +44,9 @@ def run(tmp_path):
 
 
 def gaussians(weights):
-    """The last weights with each update replaced by a Gaussian of the same norm, matrix by matrix."""
+    """The last weights with each update replaced by a Gaussian of the same norm, matrix by
+    matrix.
+    """
     null = {}
     for name in MATRICES:
         first, last = (weights[i][name].double() for i in (0, -1))

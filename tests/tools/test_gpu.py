@@ -1,4 +1,6 @@
-"""`make gpu`: what it checks, trains and keeps, how it ends in time, and a rehearsal of all of it on the CPU."""
+"""`make gpu`: what it checks, trains and keeps, how it ends in time, and a rehearsal of all of it
+on the CPU.
+"""
 
 import io
 import json
@@ -297,7 +299,9 @@ def test_parts_that_are_missing_are_refused(tmp_path, monkeypatch):
 def test_two_calls_that_are_killed_and_one_that_ends_elsewhere_give_the_tables_of_one(
     params, tmp_path
 ):
-    """The second is told to end in the folder of the first; the third has nothing but what was kept."""
+    """The second is told to end in the folder of the first; the third has nothing but what was
+    kept.
+    """
     keep, half, one = tmp_path / "keep", "tiny: init scale 0.5", "tiny: init scale 1"
     with call(params, tmp_path / "whole", tmp_path / "kept whole") as whole:
         assert half in said(whole, "all is done")

@@ -1,4 +1,6 @@
-"""Every package that is installed has its licence on the page, and digests of its files in the lock."""
+"""Every package that is installed has its licence on the page, and digests of its files in the
+lock.
+"""
 
 import re
 

@@ -1,4 +1,6 @@
-"""The program behind `make lora`, on a tiny model: what it writes, what it says, what it refuses before any work."""
+"""The program behind `make lora`, on a tiny model: what it writes, what it says, what it refuses
+before any work.
+"""
 
 import importlib
 import json
@@ -33,7 +35,9 @@ def kept(tmp_path_factory):
 
 @pytest.fixture
 def folder(kept, tmp_path, monkeypatch):
-    """A folder to work in, where stages run in this process: what processes of their own do is one slow test."""
+    """A folder to work in, where stages run in this process: what processes of their own do is one
+    slow test.
+    """
     at = shutil.copytree(kept, tmp_path / "made")
     monkeypatch.chdir(at)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -81,7 +85,9 @@ def test_a_page_that_needs_no_network_and_adapters_for_every_budget(folder):
 
 
 def page_of(losses, loss_base, mixed=()):
-    """The page as if the adapters had these losses, the base that one, and these adapters mixed ranks."""
+    """The page as if the adapters had these losses, the base that one, and these adapters mixed
+    ranks.
+    """
     table = pd.read_parquet("out/plans/losses.parquet")
     table.assign(loss_base=loss_base, loss_tuned=0.5).to_parquet("out/plans/losses.parquet")
     path = Path("out/adapters/adapters.json")

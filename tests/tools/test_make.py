@@ -1,4 +1,6 @@
-"""What people give to make is data: it reaches Python as it was typed, and nothing in it is run on the way."""
+"""What people give to make is data: it reaches Python as it was typed, and nothing in it is run on
+the way.
+"""
 
 import json
 import os
@@ -118,7 +120,9 @@ def test_help_lists_every_target_with_a_line(project):
 
 
 def test_all_that_is_written_from_other_files_is_written_by_one_command(project):
-    """First the deps, which do not change the graph of stages that the README then shows; and the list of tables."""
+    """First the deps, which do not change the graph of stages that the README then shows; and the
+    list of tables.
+    """
     ran = [
         json.loads(line.removeprefix("GOT"))[0]
         for line in said(project, "generated")

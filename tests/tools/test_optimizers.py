@@ -1,4 +1,6 @@
-"""Optimisers side by side, on tiny models: which rates are chosen, what is trained, cut and measured, and kept."""
+"""Optimisers side by side, on tiny models: which rates are chosen, what is trained, cut and
+measured, and kept.
+"""
 
 import json
 import os
@@ -49,7 +51,9 @@ START = subprocess.run
 
 
 def in_this_process(command, **how):
-    """A stage, without the seconds that a process takes to load what is loaded here; other programs as ever."""
+    """A stage, without the seconds that a process takes to load what is loaded here; other programs
+    as ever.
+    """
     if command[:2] != [sys.executable, "-m"]:
         return START(command, **how)
     module, *arguments = command[2:]

@@ -1,4 +1,6 @@
-"""Adapters by pattern of ranks, on tiny models: every training is the one that is written out here."""
+"""Adapters by pattern of ranks, on tiny models: every training is the one that is written out
+here.
+"""
 
 import json
 from pathlib import Path

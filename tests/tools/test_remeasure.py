@@ -1,4 +1,6 @@
-"""The measures of a published run are those of its tables in git, and are taken again from nothing else."""
+"""The measures of a published run are those of its tables in git, and are taken again from nothing
+else.
+"""
 
 import shutil
 from pathlib import Path

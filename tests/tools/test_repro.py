@@ -1,4 +1,6 @@
-"""What `make repro` says: a line per stage that runs, the time that is left, and the claims that turned."""
+"""What `make repro` says: a line per stage that runs, the time that is left, and the claims that
+turned.
+"""
 
 import json
 import os

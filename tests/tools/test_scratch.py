@@ -1,4 +1,6 @@
-"""What nobody has used for a month leaves scratch; what is used, is new, or came over the network stays."""
+"""What nobody has used for a month leaves scratch; what is used, is new, or came over the network
+stays.
+"""
 
 import os
 import time

@@ -1,4 +1,6 @@
-"""The list of tables is that of the tables in git, and keeps what it says of data that are not there."""
+"""The list of tables is that of the tables in git, and keeps what it says of data that are not
+there.
+"""
 
 import pandas as pd
 

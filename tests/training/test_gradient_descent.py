@@ -81,7 +81,9 @@ def test_no_batch_is_no_step():
 
 
 def test_steps_end_at_the_first_without_loss_after_which_all_is_at_rest():
-    """The weights fall by one in each step; a batch has a loss above its own bar, all have none at 3 and below."""
+    """The weights fall by one in each step; a batch has a loss above its own bar, all have none at
+    3 and below.
+    """
 
     def slope(weights, bar):
         return (weights["w"] - bar).clamp_min(0).sum(), {"w": torch.ones(1)}

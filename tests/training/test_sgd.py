@@ -1,4 +1,6 @@
-"""Training is Adam, AdamW, Muon or descent as PyTorch has them, and goes on bit for bit from any state."""
+"""Training is Adam, AdamW, Muon or descent as PyTorch has them, and goes on bit for bit from any
+state.
+"""
 
 import subprocess
 import sys
@@ -80,7 +82,9 @@ def hand_loop(weights, batches, optimizer):
 
 
 class PlainMuon(torch.optim.Optimizer):
-    """Muon of Jordan et al. (2024) by SVDs of single matrices, the polynomial on their singular values."""
+    """Muon of Jordan et al. (2024) by SVDs of single matrices, the polynomial on their singular
+    values.
+    """
 
     def __init__(self, matrices, cut=lambda W: [W]):
         super().__init__(matrices, {"lr": RATE})
@@ -103,7 +107,9 @@ class PlainMuon(torch.optim.Optimizer):
 
 
 def by_svd(G):
-    """Newton–Schulz of a matrix: five times the odd polynomial on its singular values over its norm."""
+    """Newton–Schulz of a matrix: five times the odd polynomial on its singular values over its
+    norm.
+    """
     U, sigma, Vh = np.linalg.svd(G, full_matrices=False)
     sigma = sigma / np.sqrt((sigma**2).sum())
     for _ in range(5):
@@ -131,7 +137,9 @@ def test_newton_schulz_of_nothing_is_nothing():
 
 
 def test_a_muon_training_is_that_of_pytorch_within_bfloat16():
-    """There all is rounded to eight bits, five times a step; weights are compared with how far they went."""
+    """There all is rounded to eight bits, five times a step; weights are compared with how far they
+    went.
+    """
     weights, batches = problem(torch.float32)
     A = weights["A"].clone().requires_grad_()
     rule = torch.optim.Muon([A], lr=RATE, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
@@ -154,7 +162,9 @@ def test_a_muon_training_is_that_of_pytorch_within_bfloat16():
 @pytest.mark.parametrize("axes", [2, 3])
 @pytest.mark.parametrize("layers", [(), (2,)])
 def test_muon_takes_heads_as_one_matrix_or_each_alone(axes, layers):
-    """Six matrices of rows and columns in a layer: side by side they are one; other axes are trainings side by side."""
+    """Six matrices of rows and columns in a layer: side by side they are one; other axes are
+    trainings side by side.
+    """
     draw = torch.Generator().manual_seed(2)
     W, target = torch.randn((2, *layers, 6, 5, 2), generator=draw, dtype=torch.float64).unbind()
 

@@ -1,4 +1,6 @@
-"""Crops are crops of their images; RandAugment against Pillow, operation by operation, and its draws."""
+"""Crops are crops of their images; RandAugment against Pillow, operation by operation, and its
+draws.
+"""
 
 import math
 import platform
@@ -16,7 +18,8 @@ import lib.vision.augmentation
 from lib.vision.augmentation import RandAugment, blend, crop_and_flip, operations, randaugment
 
 # All is exact on x86-64. Elsewhere Pillow's compiler may fuse the multiply-add of `Image.blend`,
-# which moves values that fall on a whole number; this is the only rounding that is not ours to choose.
+# which moves values that fall on a whole number; this is the only rounding that is not ours to
+# choose.
 BLEND_TOLERANCE = 0 if platform.machine() in ("x86_64", "AMD64") else 1
 BLENDS = ("brightness", "colour", "contrast", "sharpness")
 

@@ -1,4 +1,6 @@
-"""Cases of a table by the names that params give, the name of what differs in one, and columns that nobody reads."""
+"""Cases of a table by the names that params give, the name of what differs in one, and columns that
+nobody reads.
+"""
 
 import shutil
 import sys

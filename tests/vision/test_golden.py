@@ -1,4 +1,6 @@
-"""One tiny training of the vision family, number by number: a change that moves them is noticed here first."""
+"""One tiny training of the vision family, number by number: a change that moves them is noticed
+here first.
+"""
 
 import pytest
 import torch
@@ -16,7 +18,9 @@ from lib.vision.vit import ViT, logits
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Twelve steps of Adam on digits, from seed 0, at init scale 1; the initial weights, the last, the losses."""
+    """Twelve steps of Adam on digits, from seed 0, at init scale 1; the initial weights, the last,
+    the losses.
+    """
     folder = tmp_path_factory.mktemp("digits")
     (folder / "digits.csv.gz").write_bytes(digits_file().read_bytes())
     images = Images(

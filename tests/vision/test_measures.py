@@ -23,7 +23,8 @@ from lib.vision.measures import (
 )
 
 STEPS = [0, 1, 3, 6, 9]
-# Of seed 0: training losses and stable ranks of W_KQ's update at the steps, by init scale and control.
+# Of seed 0: training losses and stable ranks of W_KQ's update at the steps, by init scale and
+# control.
 TRAININGS = {
     (0.5, "none"): ([np.nan, 2.0, 1.0, 0.5, 0.25], [0, 1, 2, 3, 4]),
     (0.5, PERMUTED): ([np.nan, 2.0, 1.75, 1.5, 1.25], [0, 2, 2, 2, 6]),
@@ -35,7 +36,9 @@ AT = ["init_scale", "seed"]
 
 @pytest.fixture
 def tables():
-    """W_VO has twice the ranks of W_KQ; the two heads of the one layer lie one above and one below their mean."""
+    """W_VO has twice the ranks of W_KQ; the two heads of the one layer lie one above and one below
+    their mean.
+    """
     training, ranks = [], []
     for (scale, control), (losses, means) in TRAININGS.items():
         of = {"init_scale": scale, "control": control, "seed": 0}
@@ -238,7 +241,9 @@ def test_a_control_is_taken_apart_into_its_optimiser_and_the_rest(control, wante
 
 @pytest.fixture
 def compared(tables):
-    """Beside the plain trainings those of another optimiser, whose ranks are three times as large, at half the loss."""
+    """Beside the plain trainings those of another optimiser, whose ranks are three times as large,
+    at half the loss.
+    """
     told = {
         "none": "optimizer=muon,learning_rate=0.5",
         PERMUTED: f"{PERMUTED},optimizer=muon,learning_rate=0.5",

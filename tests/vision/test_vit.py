@@ -1,4 +1,6 @@
-"""The transformer equals PyTorch's own, block by block, and starts as the library does, times the init scale."""
+"""The transformer equals PyTorch's own, block by block, and starts as the library does, times the
+init scale.
+"""
 
 import math
 
@@ -46,7 +48,9 @@ def read_out(weights, X):
 
 
 def torch_logits(weights, images, patch_size):
-    """The same function through `torch.nn.TransformerEncoderLayer`, on every token of every block."""
+    """The same function through `torch.nn.TransformerEncoderLayer`, on every token of every
+    block.
+    """
     n_layers, n_heads, d_model, d_head = weights["W_Q"].shape
     assert n_heads * d_head == d_model
     encoder = torch.nn.TransformerEncoderLayer(

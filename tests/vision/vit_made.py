@@ -1,4 +1,6 @@
-"""A vision transformer written anew, loop by loop, and small sets of images; nothing of lib is in it."""
+"""A vision transformer written anew, loop by loop, and small sets of images; nothing of lib is in
+it.
+"""
 
 import math
 from itertools import product
@@ -57,7 +59,9 @@ def normalised(X: Tensor, factor: Tensor, shift: Tensor) -> Tensor:
 
 
 def logits(weights: Weights, images: Tensor) -> Tensor:
-    """Class logits of standardised images [n, channel, height, width], every token carried through every block."""
+    """Class logits of standardised images [n, channel, height, width], every token carried through
+    every block.
+    """
     n, channels, height, width = images.shape
     d_patch, d_head = weights["patch"].shape[0], weights["W_Q"].shape[-1]
     p = math.isqrt(d_patch // channels)
@@ -96,7 +100,9 @@ def scored(weights: Weights, images: Tensor, labels: Tensor) -> tuple[float, flo
 
 
 def operations(weights: Weights, image_shape: tuple[int, int, int]) -> int:
-    """Multiplications and additions of the matrix products for one image; in the last block one token alone asks."""
+    """Multiplications and additions of the matrix products for one image; in the last block one
+    token alone asks.
+    """
     n_layers, n_heads, d, e = weights["W_Q"].shape
     n_tokens, m = len(weights["positions"]), weights["W_1"].shape[2]
     products = [(n_tokens - 1, *weights["patch"].shape), (1, *weights["head"].shape)]
@@ -119,7 +125,8 @@ def make_images(
     shape: tuple[int, int, int],
     seed: int = 0,
 ) -> dict[str, Tensor]:
-    """Write a set of images; test images are brighter, and the channels differ, so that no mean passes for another.
+    """Write a set of images; test images are brighter, and the channels differ, so that no mean
+    passes for another.
 
     The largest class is found in the test part alone.
     """
@@ -138,7 +145,9 @@ def make_images(
 
 
 def standardised(images: Tensor, train: Tensor) -> Tensor:
-    """Images in float64, every channel less its mean over the training images and over its standard deviation there."""
+    """Images in float64, every channel less its mean over the training images and over its standard
+    deviation there.
+    """
     channels = []
     for c in range(images.shape[1]):
         pixels = train[:, c].double()
@@ -159,7 +168,8 @@ SEEDS = {"a": [7], "b": [1], "c": [4, 1]}
 def write_runs(folder: Path, n_snapshots: int, seed: int) -> dict[str, list[dict[str, Tensor]]]:
     """Write runs in whose snapshots every tensor changes; the snapshots of each.
 
-    The first neuron of a layer is fed most and feeds least: the smallest by the product, the largest by the sum.
+    The first neuron of a layer is fed most and feeds least: the smallest by the product, the
+    largest by the sum.
     """
     draw = torch.Generator().manual_seed(seed)
     wanted = shapes(SIZES, IMAGE_SHAPE, N_CLASSES).items()

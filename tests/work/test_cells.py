@@ -1,4 +1,6 @@
-"""Cells are computed once for as long as what they are made of stays what it is, and read back alike."""
+"""Cells are computed once for as long as what they are made of stays what it is, and read back
+alike.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""A training finds its snapshots again, and the newest checkpoint that is whole and has all snapshots before it."""
+"""A training finds its snapshots again, and the newest checkpoint that is whole and has all
+snapshots before it.
+"""
 
 import itertools
 from types import SimpleNamespace
@@ -27,7 +29,9 @@ class Drawn(Curves):
 
 @pytest.fixture
 def hasty(monkeypatch):
-    """A clock of which each look takes a hundred times as long as all before: every checkpoint is due."""
+    """A clock of which each look takes a hundred times as long as all before: every checkpoint is
+    due.
+    """
     ticks = (100.0**k for k in itertools.count())
     monkeypatch.setattr(scratch_module, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
 

@@ -1,4 +1,6 @@
-"""A program's arguments are what its `main` says; bad input and a full disk end it in one line, a fault does not."""
+"""A program's arguments are what its `main` says; bad input and a full disk end it in one line, a
+fault does not.
+"""
 
 import errno
 import os
@@ -239,7 +241,9 @@ def test_a_stage_looks_for_garbage_while_it_works_alone(tmp_path):
 
 
 def test_an_option_such_as_a_project_is_no_data_set(called, tmp_path):
-    """Scratch holds safetensors without digests: `tools.unlock` is run in a project that has some."""
+    """Scratch holds safetensors without digests: `tools.unlock` is run in a project that has
+    some.
+    """
 
     def main(project: Path = tmp_path) -> None:
         found.append(project)

@@ -1,4 +1,5 @@
-"""On a Ray cluster of two nodes, each of processes of its own: the bytes of this machine, whatever goes wrong there.
+"""On a Ray cluster of two nodes, each of processes of its own: the bytes of this machine, whatever
+goes wrong there.
 
 Every job here is a function of the standard library, or of a stage: a worker has no other code.
 """
@@ -35,7 +36,9 @@ MEMORY = 80 << 20  # of a node's store of objects, the least that Ray takes
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """Two nodes of one CPU, and this process as the one that gives them work, in a folder of its own."""
+    """Two nodes of one CPU, and this process as the one that gives them work, in a folder of its
+    own.
+    """
     import ray
     from ray.cluster_utils import Cluster
 

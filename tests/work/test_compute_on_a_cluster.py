@@ -1,4 +1,6 @@
-"""On what terms a machine of a cluster works for this one, without any cluster: test_compute_by_ray.py has one."""
+"""On what terms a machine of a cluster works for this one, without any cluster:
+test_compute_by_ray.py has one.
+"""
 
 import dataclasses
 import os
@@ -22,7 +24,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def terms(tmp_path, monkeypatch):
-    """The terms of a work in a folder of its own, and this process as a worker that has the code from it."""
+    """The terms of a work in a folder of its own, and this process as a worker that has the code
+    from it.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
     monkeypatch.setenv("LAB_WORKERS", "ray:auto")

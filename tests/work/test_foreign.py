@@ -1,4 +1,6 @@
-"""A stage that fails on a table which is not the one that it reads says so in one line; else its fault is ours."""
+"""A stage that fails on a table which is not the one that it reads says so in one line; else its
+fault is ours.
+"""
 
 import sys
 from pathlib import Path

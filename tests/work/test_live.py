@@ -1,4 +1,6 @@
-"""Live curves are files of DVCLive where it is installed and DVC runs the stage; else nothing is written."""
+"""Live curves are files of DVCLive where it is installed and DVC runs the stage; else nothing is
+written.
+"""
 
 import sys
 from pathlib import Path

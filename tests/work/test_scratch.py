@@ -1,4 +1,6 @@
-"""What lies in scratch is right or is not used, belongs to one key, and is used by one process at a time."""
+"""What lies in scratch is right or is not used, belongs to one key, and is used by one process at a
+time.
+"""
 
 import json
 import subprocess

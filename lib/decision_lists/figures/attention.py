@@ -1,4 +1,6 @@
-"""What list attention has learned: W in the order of the lists, attention on sequences, V along P, spectra."""
+"""What list attention has learned: W in the order of the lists, attention on sequences, V along P,
+spectra.
+"""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -39,7 +41,9 @@ def weights_in_list_order(weights: pd.DataFrame) -> Figure:
 
 
 def attention_before_after(attention: pd.DataFrame) -> Figure:
-    """Attention on some sequences at the start and at the end; a ring marks the token that determines the label."""
+    """Attention on some sequences at the start and at the end; a ring marks the token that
+    determines the label.
+    """
     sequences = sorted(attention["sequence"].unique())
     figure, panels = plt.subplots(
         2,
@@ -79,7 +83,9 @@ def attention_before_after(attention: pd.DataFrame) -> Figure:
 
 
 def values_under_uniform_attention(alignment: pd.DataFrame) -> Figure:
-    """With W = 0: how fast V moves along P, cosines, raw and centred, and how many columns have the right argmax."""
+    """With W = 0: how fast V moves along P, cosines, raw and centred, and how many columns have the
+    right argmax.
+    """
     figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.4))
     columns = {
         "along_P": "mean of ⟨−∇, P⟩ so far",
@@ -116,7 +122,9 @@ def values_under_uniform_attention(alignment: pd.DataFrame) -> Figure:
 
 
 def spectra_in_time(spectra: pd.DataFrame) -> Figure:
-    """Every singular value of W through the flow, and how many count as its rank; shaded: where that is judged."""
+    """Every singular value of W through the flow, and how many count as its rank; shaded: where
+    that is judged.
+    """
     spectra = spectra[spectra["time"] > 0]
     tasks = list(dict.fromkeys(spectra["task"]))
     figure, panels = plt.subplots(
@@ -141,8 +149,14 @@ def spectra_in_time(spectra: pd.DataFrame) -> Figure:
         if len(early):
             for axes in panels[:, column]:
                 axes.axvspan(early.min(), early.max(), color=SHADE, zorder=0)
-        panels[1][column].axhline(expected, color=BOUND_COLOR, ls="--", lw=1.2,
-                                  label=f"{'L − 1' if law == 'uniform' else 'heads of lists'}: {expected}")  # fmt: skip
+        panels[1][column].axhline(
+            expected,
+            color=BOUND_COLOR,
+            ls="--",
+            lw=1.2,
+            # fmt: skip
+            label=f"{'L − 1' if law == 'uniform' else 'heads of lists'}: {expected}",
+        )
         panels[0][column].set(xscale="log", yscale="log")
         panels[0][column].set_title(f"{law}\n{task}", fontsize=9)
         panels[0][column].set_ylim(values[values > 1e-9].min() / 2, values.max() * 2)
@@ -159,7 +173,9 @@ def spectra_in_time(spectra: pd.DataFrame) -> Figure:
 
 
 def entries_that_matter(trained: pd.DataFrame) -> Figure:
-    """The entries of W that keep every sequence right, with W in its gauge and as it is, against those of the lists."""
+    """The entries of W that keep every sequence right, with W in its gauge and as it is, against
+    those of the lists.
+    """
     figure, axes = plt.subplots(figsize=(4.8, 3.8))
     for column, color, marker, label in (
         ("kept_raw", CENTRED, "s", "W as it is"),
@@ -185,7 +201,9 @@ def entries_that_matter(trained: pd.DataFrame) -> Figure:
 
 
 def longest_sequences(lengths: pd.DataFrame) -> Figure:
-    """Up to which length W is certified on all sequences, through the flow; dashed: the length it is trained at."""
+    """Up to which length W is certified on all sequences, through the flow; dashed: the length it
+    is trained at.
+    """
     figure, axes = plt.subplots(figsize=(5.6, 3.6))
     tasks = list(dict.fromkeys(lengths["task"].astype(str)))
     for i, task in enumerate(tasks):

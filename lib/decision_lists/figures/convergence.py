@@ -1,4 +1,6 @@
-"""How soon a flow classifies everything: courses against time, the bound, what comes after, and the law of the time."""
+"""How soon a flow classifies everything: courses against time, the bound, what comes after, and the
+law of the time.
+"""
 
 from typing import Any
 
@@ -19,7 +21,9 @@ def shades(names: list[Any]) -> dict[Any, tuple[float, float, float, float]]:
 
 
 def courses_with_bound(paths: pd.DataFrame, runs: pd.DataFrame) -> Figure:
-    """Loss and accuracy against time for a few runs; where all is right first, the theorem's bound, the late law."""
+    """Loss and accuracy against time for a few runs; where all is right first, the theorem's bound,
+    the late law.
+    """
     tasks = list(dict.fromkeys(paths["task"]))
     figure, panels = plt.subplots(
         2,
@@ -73,7 +77,9 @@ def courses_with_bound(paths: pd.DataFrame, runs: pd.DataFrame) -> Figure:
 
 
 def bound_ratios(runs: pd.DataFrame) -> Figure:
-    """Measured time over bound, by the law of the sequences; and how far attention is from uniform by then."""
+    """Measured time over bound, by the law of the sequences; and how far attention is from uniform
+    by then.
+    """
     learned = runs[~runs["at_once"]]
     ratio = pd.Series(np.log10(learned["first_time"] / learned["bound"]))
     kinds = learned["law"].astype(str)
@@ -105,7 +111,9 @@ def bound_ratios(runs: pd.DataFrame) -> Figure:
 
 
 def late_losses(late: pd.DataFrame) -> Figure:
-    """Runs that go on to the bound: what the loss times c² t is there, over its limit, and the exponent of the loss."""
+    """Runs that go on to the bound: what the loss times c² t is there, over its limit, and the
+    exponent of the loss.
+    """
     figure, (level, slope) = plt.subplots(1, 2, figsize=(9.6, 3.6))
     colors = shades(sorted(late["law"].astype(str).unique()))
     for law, color in colors.items():
@@ -230,7 +238,9 @@ def many_tokens(many: pd.DataFrame) -> Figure:
 
 
 def sequences_with_repeats(repeats: pd.DataFrame) -> Figure:
-    """When all is right on sequences with repeats, and what W and the attention are then; a line per task."""
+    """When all is right on sequences with repeats, and what W and the attention are then; a line
+    per task.
+    """
     figure, panels = plt.subplots(1, 3, figsize=(10.6, 3.4), sharey=True)
     names = [
         f"{law}, M = {length}"
@@ -253,7 +263,9 @@ def sequences_with_repeats(repeats: pd.DataFrame) -> Figure:
 
 
 def scale_crossover(law: pd.DataFrame) -> Figure:
-    """The rescaled time T c² and what attention has learned by then, against the scale c of the values."""
+    """The rescaled time T c² and what attention has learned by then, against the scale c of the
+    values.
+    """
     law = law[~law["at_once"]]
     figure, ((time, attention), (off, error)) = plt.subplots(2, 2, figsize=(11, 6.2), sharex=True)
     for task, color in shades(list(dict.fromkeys(law["task"].astype(str)))).items():

@@ -1,4 +1,6 @@
-"""Gradient descent on decision lists: as the theorems have it, from other starts, by minibatches, and controls."""
+"""Gradient descent on decision lists: as the theorems have it, from other starts, by minibatches,
+and controls.
+"""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -14,7 +16,9 @@ RIGHT = GREEN
 
 
 def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
-    """Part 2: the loss, the step size times the curvature, the steps that were needed, and what the theorem says."""
+    """Part 2: the loss, the step size times the curvature, the steps that were needed, and what the
+    theorem says.
+    """
     figure, ((loss, curvature, hard), (ratio, near, lemma)) = plt.subplots(
         2, 3, figsize=(READ_WIDTH, 7.2)
     )
@@ -85,7 +89,9 @@ def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
 
 
 def descents_alone(alone: pd.DataFrame) -> Figure:
-    """Part 1 by gradient descent: steps over the bound, step size times curvature, and the descent lemma, by task."""
+    """Part 1 by gradient descent: steps over the bound, step size times curvature, and the descent
+    lemma, by task.
+    """
     figure, panels = plt.subplots(1, 3, figsize=(10.6, 3.4), sharey=True)
     names = [
         f"{r.law}, L = {r.n_tokens}, n = {r.seq_len}, M = {r.length}" for r in alone.itertuples()
@@ -117,7 +123,8 @@ def descents_alone(alone: pd.DataFrame) -> Figure:
 
 
 def outcomes(tables: dict[str, pd.DataFrame]) -> Figure:
-    """From which starts training ends with everything right, what controls reach, and when small starts are certified.
+    """From which starts training ends with everything right, what controls reach, and when small
+    starts are certified.
 
     One point per run.
     """
@@ -152,7 +159,9 @@ def _strip(axes: Axes, values: np.ndarray, y: float) -> None:
 
 
 def _certified(axes: Axes, joint: pd.DataFrame) -> None:
-    """When each run from a small random start is certified on all sequences; at the last step, hollow, if it is not."""
+    """When each run from a small random start is certified on all sequences; at the last step,
+    hollow, if it is not.
+    """
     tasks = list(dict.fromkeys(joint["task"].astype(str)))
     for y, task in enumerate(reversed(tasks)):
         rows = joint[joint["task"] == task]

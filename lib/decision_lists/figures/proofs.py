@@ -1,4 +1,6 @@
-"""What is proved on decision lists, beside what was measured: lemmas, certificates, constants, feasible lengths."""
+"""What is proved on decision lists, beside what was measured: lemmas, certificates, constants,
+feasible lengths.
+"""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -83,7 +85,9 @@ def lists_represented(cases: pd.DataFrame) -> Figure:
 
 
 def constants_by_hand(constants: pd.DataFrame) -> Figure:
-    """Each constant of both theorems as computed, over that derived by hand; a factor of two would be seen."""
+    """Each constant of both theorems as computed, over that derived by hand; a factor of two would
+    be seen.
+    """
     figure, axes = plt.subplots(figsize=(7.2, 3.4))
     names = list(dict.fromkeys(constants["constant"].astype(str)))
     tasks = list(dict.fromkeys(constants["task"].astype(str)))
@@ -96,8 +100,17 @@ def constants_by_hand(constants: pd.DataFrame) -> Figure:
     for factor in (0.5, 2):
         axes.axhline(factor, color=BOUND_COLOR, ls=":", lw=1.2)
     axes.axhline(1, color="black", ls="--", lw=1)
-    written = {"P_min": "$P_{min}$", "delta": "δ", "gamma": "γ", "P_set": "δ of part 2", "epsilon": "ε",
-               "c_of_part_2": "c of part 2", "earliest": "2 m L₀ / A²", "latest": "ε / 2"}  # fmt: skip
+    written = {
+        "P_min": "$P_{min}$",
+        "delta": "δ",
+        "gamma": "γ",
+        "P_set": "δ of part 2",
+        "epsilon": "ε",
+        # fmt: skip
+        "c_of_part_2": "c of part 2",
+        "earliest": "2 m L₀ / A²",
+        "latest": "ε / 2",
+    }
     axes.set_xticks(
         range(len(names)),
         labels=[written.get(name, name) for name in names],
@@ -112,7 +125,9 @@ def constants_by_hand(constants: pd.DataFrame) -> Figure:
 
 
 def feasible_lengths(feasible: pd.DataFrame) -> Figure:
-    """The least n at which part 2 can be met, by the lists' length: by search over ε, and in closed form."""
+    """The least n at which part 2 can be met, by the lists' length: by search over ε, and in closed
+    form.
+    """
     figure, axes = plt.subplots(figsize=(5.2, 3.4))
     rows = feasible.sort_values("length")
     axes.plot(

@@ -1,4 +1,6 @@
-"""What comes back after a disturbance (figures 9 and 10 of Boix-Adserà et al. 2023, v1; Assumptions 4.2, 4.3, 4.4)."""
+"""What comes back after a disturbance (figures 9 and 10 of Boix-Adserà et al. 2023, v1; Assumptions
+4.2, 4.3, 4.4).
+"""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -25,7 +27,8 @@ SMALLEST = 1e-6  # of a gap, where a tie is drawn
 
 
 def disturbed_paths(paths: pd.DataFrame, kind: str, d: int) -> Figure:
-    """Figures 9 (`random` times) and 10 (times of a `rise`) of a head of width d: each product, dashed undisturbed.
+    """Figures 9 (`random` times) and 10 (times of a `rise`) of a head of width d: each product,
+    dashed undisturbed.
 
     A coordinate has one colour in all panels.
     """
@@ -68,10 +71,11 @@ def assumption_checks(
     returned: float,
     near: float,
 ) -> Figure:
-    """Assumption 4.2 by gaps, 4.3 by strictness and by what comes back, 4.4 by stages begun elsewhere.
+    """Assumption 4.2 by gaps, 4.3 by strictness and by what comes back, 4.4 by stages begun
+    elsewhere.
 
-    The first three of every problem. Dashed: the share of a disturbance at which products are back, and the error of
-    those on the same plateau.
+    The first three of every problem. Dashed: the share of a disturbance at which products are back,
+    and the error of those on the same plateau.
     """
     figure, panels = plt.subplots(2, 3, figsize=(READ_WIDTH, 7.4), sharey=True)
     gaps, strict, rest, back, risen, begun = panels.flat

@@ -1,4 +1,6 @@
-"""What is forecast from a start alone, and gradient descent beside the flow: ranks by budget, errors, the edge."""
+"""What is forecast from a start alone, and gradient descent beside the flow: ranks by budget,
+errors, the edge.
+"""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -20,7 +22,9 @@ LIMIT, FINITE = MATRIX_COLORS["W_KQ"], MATRIX_COLORS["W_VO"]
 
 
 def ranks_by_budget(ranks: pd.DataFrame, forecast: pd.DataFrame, seed: int) -> Figure:
-    """How many directions a budget of time learns: forecast from the start alone, in the limit, and measured."""
+    """How many directions a budget of time learns: forecast from the start alone, in the limit, and
+    measured.
+    """
     scales = [s for s in sorted(ranks["log10_init_scale"].unique(), reverse=True) if s <= -2]
     chosen = [scales[0], scales[len(scales) // 2], scales[-1]] if len(scales) > 3 else scales
     own = sorted(forecast["log10_init_scale"].unique(), reverse=True)
@@ -74,7 +78,9 @@ def ranks_by_budget(ranks: pd.DataFrame, forecast: pd.DataFrame, seed: int) -> F
 def descents_beside_the_flow(
     descents: pd.DataFrame, stages: pd.DataFrame, drop: pd.DataFrame
 ) -> Figure:
-    """Gradient descent in three arithmetics: its error, how close to the edge it runs, where one is lost."""
+    """Gradient descent in three arithmetics: its error, how close to the edge it runs, where one is
+    lost.
+    """
     figure, ((error, drift), (edge, example)) = plt.subplots(
         2, 2, figsize=(READ_WIDTH, 6.6), width_ratios=[1, 1.2]
     )

@@ -1,6 +1,8 @@
-"""How close gradient flow is to its greedy limit (Theorem 4.5 of Boix-Adserà et al. 2023), problem by problem.
+"""How close gradient flow is to its greedy limit (Theorem 4.5 of Boix-Adserà et al. 2023), problem
+by problem.
 
-Tables have a row per problem, seed and scale, or stage; `problems` says how many, of what width, and which is studied.
+Tables have a row per problem, seed and scale, or stage; `problems` says how many, of what width,
+and which is studied.
 """
 
 import matplotlib.pyplot as plt
@@ -24,7 +26,9 @@ MARKERS = ("D", "o", "s", "^", "v", "P", "X", "*")
 
 
 def label(problem: str, problems: pd.DataFrame) -> str:
-    """A problem as the figures name it: its name and width, and a transformer's layers and heads."""
+    """A problem as the figures name it: its name and width, and a transformer's layers and
+    heads.
+    """
     row = problems.set_index("name").loc[problem].to_dict()
     parts = f"{problem}: d = {row['d_model']:.0f}"
     if pd.isna(row["n_layers"]):
@@ -37,7 +41,8 @@ def label(problem: str, problems: pd.DataFrame) -> str:
 def errors_by_scale(
     errors: pd.DataFrame, problems: pd.DataFrame, log10_init_scale: float
 ) -> Figure:
-    """Times, order, plateaus and final products against the init scale; a thin line per seed, medians thick.
+    """Times, order, plateaus and final products against the init scale; a thin line per seed,
+    medians thick.
 
     The law, C / log(1 / init scale), is that of the studied problem from this init scale on.
     """
@@ -80,7 +85,9 @@ def errors_by_scale(
 def supports_by_scale(
     errors: pd.DataFrame, stages: pd.DataFrame, departed: pd.DataFrame, problems: pd.DataFrame
 ) -> Figure:
-    """Whether the flow has Algorithm 1's support on its plateaus, how the support grows, and what leaves it."""
+    """Whether the flow has Algorithm 1's support on its plateaus, how the support grows, and what
+    leaves it.
+    """
     figure, (share, size, pull) = plt.subplots(
         1, 3, figsize=(READ_WIDTH, 4.1), width_ratios=[1, 1.2, 0.8]
     )
@@ -126,9 +133,11 @@ def supports_by_scale(
 def charges_and_rises(
     charges: pd.DataFrame, stages: pd.DataFrame, errors: pd.DataFrame, problems: pd.DataFrame
 ) -> Figure:
-    """The charges b of equations (10) and (17), how far they are from Algorithm 1's, and how long a rise takes.
+    """The charges b of equations (10) and (17), how far they are from Algorithm 1's, and how long a
+    rise takes.
 
-    In the flow b = 1 − y / log(1 / init_scale); an active coordinate has 0 or 2, and all begin near 1.
+    In the flow b = 1 − y / log(1 / init_scale); an active coordinate has 0 or 2, and all begin near
+    1.
     """
     figure, (course, constant, rise) = plt.subplots(
         1, 3, figsize=(READ_WIDTH, 4.1), width_ratios=[1.5, 1, 1]
@@ -166,7 +175,9 @@ def charges_and_rises(
 def _by_problem(
     axes: Axes, table: pd.DataFrame, problems: pd.DataFrame, column: str, ls: str = "-"
 ) -> None:
-    """Of every problem one thin line per seed, and the median over its seeds, against log10(1 / init scale)."""
+    """Of every problem one thin line per seed, and the median over its seeds, against log10(1 /
+    init scale).
+    """
     for n, problem in enumerate(problems["name"]):
         wide = table[table["problem"] == problem].pivot_table(
             index="log10_init_scale", columns="seed", values=column

@@ -1,4 +1,5 @@
-"""Transformers of several heads and layers (Example 3.2 of Boix-Adserà et al. 2023), and heads that tie.
+"""Transformers of several heads and layers (Example 3.2 of Boix-Adserà et al. 2023), and heads that
+tie.
 
 Times are rescaled: time / log(1 / init_scale). Dashed: Algorithm 1, or what the start alone says.
 """
@@ -21,9 +22,11 @@ def several_heads(
     first: pd.DataFrame,
     twins: pd.DataFrame,
 ) -> Figure:
-    """A transformer's products and loss by rescaled time, and heads of a common frame that rise together, with shares.
+    """A transformer's products and loss by rescaled time, and heads of a common frame that rise
+    together, with shares.
 
-    The trajectories are of one seed, stages too; `first` is the tied problem's; the shares are of all its seeds.
+    The trajectories are of one seed, stages too; `first` is the tied problem's; the shares are of
+    all its seeds.
     """
     figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.6), width_ratios=[1.3, 1, 1, 1])
     _products(panels[0], trajectory, stages)
@@ -75,7 +78,9 @@ def _products(axes: Axes, trajectory: pd.DataFrame, stages: pd.DataFrame) -> Non
 
 
 def _shares(axes: Axes, twins: pd.DataFrame) -> None:
-    """The share of every head in what the first stage learns, against the init scale; dashed by the start alone."""
+    """The share of every head in what the first stage learns, against the init scale; dashed by the
+    start alone.
+    """
     for head, rows in twins.groupby("head"):
         color = list(MATRIX_COLORS.values())[int(head) % 2]  # pyright: ignore
         for n, (_, own) in enumerate(rows.sort_values("log10_init_scale").groupby("seed")):

@@ -1,4 +1,5 @@
-"""Which optimisers raise the rank gradually: courses, the three properties, what the path decides, and sign flow.
+"""Which optimisers raise the rank gradually: courses, the three properties, what the path decides,
+and sign flow.
 
 τ is the sum of the learning rates; gradient descent's is the time of gradient flow.
 """
@@ -55,7 +56,9 @@ def listed(optimizers: pd.Series) -> list[str]:
 
 
 def courses(table: pd.DataFrame) -> Figure:
-    """The singular values of W_VO of one seed under three optimisers, by τ; dashed: τ², which theory says of Muon."""
+    """The singular values of W_VO of one seed under three optimisers, by τ; dashed: τ², which
+    theory says of Muon.
+    """
     shown = [name for name in SHOWN if name in set(table["optimizer"])] or listed(
         table["optimizer"]
     )[:3]
@@ -91,9 +94,11 @@ def courses(table: pd.DataFrame) -> Figure:
 
 
 def properties(runs: pd.DataFrame) -> Figure:
-    """Optimisers by properties: the mean of a number over seeds, its least and its largest, and whether it has it.
+    """Optimisers by properties: the mean of a number over seeds, its least and its largest, and
+    whether it has it.
 
-    Delay, slope and stable rank are of the full teacher, order too; separate directions of the low one.
+    Delay, slope and stable rank are of the full teacher, order too; separate directions of the low
+    one.
     """
     scales = sorted(runs["log10_init_scale"].unique())
     small, large = scales[0], scales[-1]
@@ -165,7 +170,9 @@ def coloured_table(
 
 
 def what_the_path_decides(few: pd.DataFrame, paths: pd.DataFrame) -> Figure:
-    """The rank of W_KQ where few tokens leave it open, and the test loss along the path where targets are noisy."""
+    """The rank of W_KQ where few tokens leave it open, and the test loss along the path where
+    targets are noisy.
+    """
     figure, (rank, test, best) = plt.subplots(
         1, 3, figsize=(READ_WIDTH, 4.2), width_ratios=[1.2, 1.3, 1]
     )
@@ -230,7 +237,9 @@ def signs(
     distances: pd.DataFrame,
     slopes: pd.DataFrame,
 ) -> Figure:
-    """Sign flow beside small steps of sign descent, the forecast by the first ray alone, and Adam's early slope."""
+    """Sign flow beside small steps of sign descent, the forecast by the first ray alone, and Adam's
+    early slope.
+    """
     figure, (path, first, far, adam) = plt.subplots(
         1, 4, figsize=(READ_WIDTH, 3.9), width_ratios=[1.4, 1, 1.2, 0.8]
     )
@@ -285,7 +294,9 @@ def draw_roots(axes: Axes, flow: pd.DataFrame, steps: pd.DataFrame) -> None:
 
 
 def draw_distances(axes: Axes, distances: pd.DataFrame) -> None:
-    """How far sign descent is from sign flow, of the roots and of u and v: the median and the worst seed."""
+    """How far sign descent is from sign flow, of the roots and of u and v: the median and the worst
+    seed.
+    """
     for method, rows in distances.groupby("method", sort=True):
         own = rows[rows["log10_init_scale"] == rows["log10_init_scale"].min()]
         worst = own.groupby("time")["distance"].agg(["median", "max"]).clip(lower=1e-6)

@@ -1,7 +1,9 @@
-"""Learning by stages (figures 2, 6, 7 and 8 of Boix-Adserà et al. 2023, v1), and the stages as a table.
+"""Learning by stages (figures 2, 6, 7 and 8 of Boix-Adserà et al. 2023, v1), and the stages as a
+table.
 
-Times are rescaled: time / log(1 / init_scale). Dashed lines are Algorithm 1's, which knows no scale; solid ones are the
-flow's. p = (a, b): the first half of the products are the diagonal of W_K W_Qᵀ, the others that of W_V W_Oᵀ.
+Times are rescaled: time / log(1 / init_scale). Dashed lines are Algorithm 1's, which knows no
+scale; solid ones are the flow's. p = (a, b): the first half of the products are the diagonal of W_K
+W_Qᵀ, the others that of W_V W_Oᵀ.
 """
 
 import matplotlib.pyplot as plt
@@ -20,7 +22,8 @@ def entries_and_singular_values(
     rises: pd.DataFrame,
     d_full: int,
 ) -> Figure:
-    """Figure 2: the diagonals' entries by rescaled time, and the singular values of a head of width `d_full`.
+    """Figure 2: the diagonals' entries by rescaled time, and the singular values of a head of width
+    `d_full`.
 
     Dotted: when the first direction of the full matrices must rise, by the finite-scale form.
     """
@@ -61,9 +64,11 @@ def entries_and_singular_values(
 
 
 def full_matrices(rises: pd.DataFrame, ratios: pd.DataFrame) -> Figure:
-    """The head with full matrices: errors of its first rise, the order of the rises, stable ranks; one point per seed.
+    """The head with full matrices: errors of its first rise, the order of the rises, stable ranks;
+    one point per seed.
 
-    `limit` is 1 / σ₁ of the gradient at 0, `finite` counts the scale of the start, `stepped` the steps of descent, too.
+    `limit` is 1 / σ₁ of the gradient at 0, `finite` counts the scale of the start, `stepped` the
+    steps of descent, too.
     """
     KQ, VO = MATRIX_NAMES["W_KQ"], MATRIX_NAMES["W_VO"]
     figure, (error, order, rank) = plt.subplots(1, 3, figsize=(11.4, 3.7))
@@ -100,7 +105,9 @@ def full_matrices(rises: pd.DataFrame, ratios: pd.DataFrame) -> Figure:
 
 
 def losses_by_scale(cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]]) -> Figure:
-    """Figure 6: the loss by rescaled time; one column per scale, one row per problem, as (name, trajectories, ...)."""
+    """Figure 6: the loss by rescaled time; one column per scale, one row per problem, as (name,
+    trajectories, ...).
+    """
     figure, panels = _grid(cases)
     for row, (name, trajectory, stages, errors) in zip(panels, cases, strict=True):
         for axes, scale in zip(row, _scales(trajectory), strict=False):
@@ -125,7 +132,9 @@ def losses_by_scale(cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFr
 def entries_by_scale(
     cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]], matrix: str
 ) -> Figure:
-    """Figures 7 and 8: diagonal entries of a product by rescaled time; one column per scale, one row per problem."""
+    """Figures 7 and 8: diagonal entries of a product by rescaled time; one column per scale, one
+    row per problem.
+    """
     figure, panels = _grid(cases)
     for row, (name, trajectory, stages, errors) in zip(panels, cases, strict=True):
         for axes, scale in zip(row, _scales(trajectory), strict=False):
@@ -154,10 +163,11 @@ def draw_entries(axes: Axes, rows: pd.DataFrame, stages: pd.DataFrame, matrix: s
 
 
 def stage_table(name: str, stages: pd.DataFrame, activations: pd.DataFrame, scale: float) -> Figure:
-    """The stages of one run: what joins and when, by Algorithm 1, by its finite-scale form, and in the flow.
+    """The stages of one run: what joins and when, by Algorithm 1, by its finite-scale form, and in
+    the flow.
 
-    Beside it, where there is a control: when the flow with the sign of g flipped, from its own scale, makes the same
-    activation.
+    Beside it, where there is a control: when the flow with the sign of g flipped, from its own
+    scale, makes the same activation.
     """
     half = len(stages["p"].iloc[0]) // 2
     at_scale = activations[activations["log10_init_scale"] == scale].set_index("stage")
@@ -224,7 +234,9 @@ def _scales(trajectory: pd.DataFrame) -> list[float]:
 
 
 def _window(stages: pd.DataFrame) -> tuple[float, float]:
-    """From 0, or from a little before the first stage where that is late, to a while after the last, or to its end."""
+    """From 0, or from a little before the first stage where that is late, to a while after the
+    last, or to its end.
+    """
     last = float(stages["time"].max()) or 1.0
     first = float(stages["time"].iloc[min(1, len(stages) - 1)])
     until = (1.12 if first < 0.5 * last else 1.35) * last
@@ -234,7 +246,9 @@ def _window(stages: pd.DataFrame) -> tuple[float, float]:
 
 
 def _steps(stages: pd.DataFrame, end: float, values: object) -> tuple[np.ndarray, np.ndarray]:
-    """Times and values of the staircase, two points a stage, to the end or to that of the last plateau."""
+    """Times and values of the staircase, two points a stage, to the end or to that of the last
+    plateau.
+    """
     begin, last = stages["time"].to_numpy(), float(stages["next_time"].iloc[-1])
     until = np.append(begin[1:], max(min(end, last), begin[-1]))
     heights = np.stack([np.asarray(v, float) for v in values])  # pyright: ignore

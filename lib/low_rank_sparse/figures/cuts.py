@@ -1,4 +1,6 @@
-"""What a model is worth when its updates are cut to a low rank (figure 1 of Li et al. 2024), and adapters beside it."""
+"""What a model is worth when its updates are cut to a low rank (figure 1 of Li et al. 2024), and
+adapters beside it.
+"""
 
 from collections.abc import Sequence
 
@@ -26,8 +28,8 @@ COURSES = {  # what is drawn through training: colour, or that of the configurat
 
 
 def hinge_and_attention_against_rank(table: pd.DataFrame, configurations: Sequence[str]) -> Figure:
-    """Figure 1: all four updates cut to rank r, beside two random directions of each; mean over seeds, least to largest
-    shaded.
+    """Figure 1: all four updates cut to rank r, beside two random directions of each; mean over
+    seeds, least to largest shaded.
     """
     ranks = sorted(table[table["kind"] == "all"]["rank"].unique())
     table = table.assign(place=table["rank"].map({rank: place for place, rank in enumerate(ranks)}))
@@ -54,7 +56,9 @@ def hinge_and_attention_against_rank(table: pd.DataFrame, configurations: Sequen
 def cuts_of_parts(
     truncate: pd.DataFrame, prune: pd.DataFrame, configurations: Sequence[str]
 ) -> Figure:
-    """The hinge loss when only a part is cut, and controls: one point per seed, a bar at the mean."""
+    """The hinge loss when only a part is cut, and controls: one point per seed, a bar at the
+    mean.
+    """
     parts = [
         ("all", 1, "all, r = 1"),
         ("all", 2, "all, r = 2"),
@@ -103,7 +107,9 @@ def cuts_of_parts(
 def adapters_against_cuts(
     adapt: pd.DataFrame, truncate: pd.DataFrame, configurations: Sequence[str]
 ) -> Figure:
-    """Adapters trained at rank r beside full training cut to rank r: hinge loss and attention of every seed."""
+    """Adapters trained at rank r beside full training cut to rank r: hinge loss and attention of
+    every seed.
+    """
     shown = [name for name in configurations if name in set(adapt["configuration"])]
     figure, panels = plt.subplots(
         2, max(1, len(shown)), figsize=(4.2 * max(1, len(shown)), 5.2), squeeze=False
@@ -143,7 +149,9 @@ def adapters_against_cuts(
 def attention_through_training(
     training: pd.DataFrame, losses: pd.DataFrame, configurations: Sequence[str], fitted_loss: float
 ) -> Figure:
-    """The training loss of every step; attention on label-relevant tokens, test hinge loss and accuracy where saved."""
+    """The training loss of every step; attention on label-relevant tokens, test hinge loss and
+    accuracy where saved.
+    """
     figure, panels = plt.subplots(
         2, len(configurations), figsize=(4.6 * len(configurations), 5.6), squeeze=False
     )

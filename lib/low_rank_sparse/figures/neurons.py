@@ -1,4 +1,6 @@
-"""The norms of neurons, and what remains when some are removed (figure 3 of Li et al. 2024, corollary 1)."""
+"""The norms of neurons, and what remains when some are removed (figure 3 of Li et al. 2024,
+corollary 1).
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -30,9 +32,11 @@ SEEDS = "mean over seeds, least to largest shaded"
 def norms_and_pruning(
     neurons: pd.DataFrame, prune: pd.DataFrame, permuted: Mapping[str, str]
 ) -> Figure:
-    """Figure 3: the norms of the rows of W_O; hinge loss and margins against the share of neurons removed.
+    """Figure 3: the norms of the rows of W_O; hinge loss and margins against the share of neurons
+    removed.
 
-    Beside the norms those of the training on permuted labels, and in the titles how clearly they part.
+    Beside the norms those of the training on permuted labels, and in the titles how clearly they
+    part.
     """
     figure, panels = plt.subplots(
         len(permuted), 3, figsize=(10.6, 3.2 * len(permuted)), squeeze=False
@@ -60,10 +64,10 @@ def norms_and_pruning(
 def corollary(prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
     """Corollary 1 of Li et al. (2024), a row per configuration.
 
-    Left, its first half: the hinge loss with all neurons, without the small ones, and without as many at random or as
-    many of the largest. Right, its second half: with the small ones gone, the loss without a share R of the large ones,
-    with and without one factor on the output, beside the law of lost scale; and without a share R of the small ones
-    alone.
+    Left, its first half: the hinge loss with all neurons, without the small ones, and without as
+    many at random or as many of the largest. Right, its second half: with the small ones gone, the
+    loss without a share R of the large ones, with and without one factor on the output, beside the
+    law of lost scale; and without a share R of the small ones alone.
     """
     figure, panels = plt.subplots(
         len(configurations), 2, figsize=(9.6, 3.5 * len(configurations)), sharey=True, squeeze=False
@@ -109,7 +113,9 @@ def corollary(prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
 
 
 def what_to_prune(prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
-    """Hinge loss against the share of W_O that is left: neurons, single weights, N:M groups; dotted: rescaled."""
+    """Hinge loss against the share of W_O that is left: neurons, single weights, N:M groups;
+    dotted: rescaled.
+    """
     figure, panels = plt.subplots(
         1, len(configurations), figsize=(4.6 * len(configurations), 3.5), sharey=True, squeeze=False
     )
@@ -152,8 +158,15 @@ def _norms(axes: Axes, of: pd.DataFrame, of_null: pd.DataFrame) -> None:
               f"{(of['large_norm'] / of['small_norm']).mean():.2f}")  # fmt: skip
     if len(of_null):
         null = np.concatenate(list(of_null["norms"]))
-        axes.hist(null, bins=bins, histtype="step", color=PERMUTED_COLOR, weights=np.full(len(null), 1 / len(null)),
-                  label=f"permuted labels: bimodality {of_null['bimodality'].mean():.2f}")  # fmt: skip
+        axes.hist(
+            null,
+            bins=bins,
+            histtype="step",
+            color=PERMUTED_COLOR,
+            weights=np.full(len(null), 1 / len(null)),
+            # fmt: skip
+            label=f"permuted labels: bimodality {of_null['bimodality'].mean():.2f}",
+        )
     axes.axvline(of["threshold"].mean(), color="black", ls="--", lw=1.4, ymax=0.62,
                  label=f"Otsu's threshold: {of['small_share'].mean():.0%} are small")  # fmt: skip
     kept = (of["small_norm"] / of["initial_norm"]).mean()

@@ -36,10 +36,12 @@ def power_laws(
     fitted_loss: float,
     needed_loss: float,
 ) -> Figure:
-    """Batches to fit against α* and η, tails against M, samples that are needed against α*, what attention adds.
+    """Batches to fit against α* and η, tails against M, samples that are needed against α*, what
+    attention adds.
 
-    `in_fit` says which trainings count for the power laws; `n_batches` is the number of the first batch that is fitted.
-    The measures hold the exponents of the seeds, None where a training was not fitted.
+    `in_fit` says which trainings count for the power laws; `n_batches` is the number of the first
+    batch that is fitted. The measures hold the exponents of the seeds, None where a training was
+    not fitted.
     """
     figure, panels = plt.subplots(2, 3, figsize=(11.4, 6.8))
     seq_len = sweep["seq_len"].iloc[0]
@@ -111,9 +113,10 @@ def power_laws(
 
 
 def robustness(sweep: pd.DataFrame, varied: Mapping[str, tuple[str, str]]) -> Figure:
-    """Of each number that a sweep varies: the energy of all four updates in their two leading directions and the gap
-    behind these, the hinge loss whole and at rank 2, and how the neurons part; mean over seeds, least to largest
-    shaded. `varied` has the label of each sweep and the scale of its axis.
+    """Of each number that a sweep varies: the energy of all four updates in their two leading
+    directions and the gap behind these, the hinge loss whole and at rank 2, and how the neurons
+    part; mean over seeds, least to largest shaded. `varied` has the label of each sweep and the
+    scale of its axis.
     """
     shown = {name: of for name, of in varied.items() if name in set(sweep["sweep"])}
     figure, panels = plt.subplots(
@@ -178,8 +181,17 @@ def _losses_of_samples(axes: Axes, rows: pd.DataFrame, threshold: float) -> None
     for i, n_relevant in enumerate(shares):
         of = rows[rows["n_relevant"] == n_relevant]
         label = f"{ALPHA} = {n_relevant / of['seq_len'].iloc[0]:g}"
-        ranged(axes, of.assign(hinge=of["hinge"].clip(lower=floor)), "n_train", "hinge",
-               color=VIRIDIS(0.9 * i / max(1, len(shares) - 1)), marker="o", ms=3, label=label)  # fmt: skip
+        ranged(
+            axes,
+            of.assign(hinge=of["hinge"].clip(lower=floor)),
+            "n_train",
+            "hinge",
+            # fmt: skip
+            color=VIRIDIS(0.9 * i / max(1, len(shares) - 1)),
+            marker="o",
+            ms=3,
+            label=label,
+        )
     axes.axhline(threshold, color=NULL_COLOR, ls="--", lw=1)
     axes.set(
         xscale="log",
@@ -192,7 +204,9 @@ def _losses_of_samples(axes: Axes, rows: pd.DataFrame, threshold: float) -> None
 
 
 def _ticks(axes: Axes, values: np.ndarray, *, across: bool = True) -> None:
-    """Ticks at the values of the sweep, and at round numbers of what was measured, on logarithmic axes."""
+    """Ticks at the values of the sweep, and at round numbers of what was measured, on logarithmic
+    axes.
+    """
     axes.set_xticks(values, labels=[f"{value:.3g}" for value in values], fontsize=8)
     if across:
         low, high = axes.get_ylim()
@@ -210,9 +224,11 @@ def _power_law(
     label: str,
     shade: float,
 ) -> None:
-    """Points with their range against x, and the mean of the seeds' fits, its exponent with the range over seeds.
+    """Points with their range against x, and the mean of the seeds' fits, its exponent with the
+    range over seeds.
 
-    A slope is None where a training of its seed was not fitted; a point is not drawn where none of its seeds was.
+    A slope is None where a training of its seed was not fitted; a point is not drawn where none of
+    its seeds was.
     """
     rows = rows[rows[column] > 0]
     by = rows.groupby("x")[column].agg(["mean", "min", "max"])

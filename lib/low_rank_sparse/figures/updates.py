@@ -28,8 +28,8 @@ FLOOR = 1e-9  # below it a share is rounding
 def singular_values_of_steps(
     spectra: pd.DataFrame, matrix: str, steps: Sequence[int], configurations: Sequence[str]
 ) -> Figure:
-    """Figure 2: the singular values of a matrix's update at several steps and at the last; bars at the mean over seeds,
-    whiskers from the least to the largest.
+    """Figure 2: the singular values of a matrix's update at several steps and at the last; bars at
+    the mean over seeds, whiskers from the least to the largest.
     """
     chosen = spectra[(spectra["matrix"] == matrix) & (spectra["of"] == "update")]
     figure, panels = plt.subplots(
@@ -68,8 +68,8 @@ def singular_values_of_steps(
 
 
 def spectra_and_nulls(spectra: pd.DataFrame, permuted: Mapping[str, str]) -> Figure:
-    """The singular values of all four updates at the end, over the largest, beside those of Gaussian updates and of
-    trainings on permuted labels; mean over seeds, least to largest shaded.
+    """The singular values of all four updates at the end, over the largest, beside those of
+    Gaussian updates and of trainings on permuted labels; mean over seeds, least to largest shaded.
     """
     figure, panels = _panels(len(permuted), 2.6)
     for line, (configuration, null) in zip(panels, permuted.items(), strict=True):
@@ -96,7 +96,9 @@ def spectra_and_nulls(spectra: pd.DataFrame, permuted: Mapping[str, str]) -> Fig
 
 
 def beyond_two(spectra: pd.DataFrame, permuted: Mapping[str, str]) -> Figure:
-    """The share of each update's squared singular values beyond the second, 1 - e_2, through training."""
+    """The share of each update's squared singular values beyond the second, 1 - e_2, through
+    training.
+    """
     rows = spectra.assign(
         beyond=[_beyond(np.asarray(sigma, float)) for sigma in spectra["singular_values"]]
     )
@@ -128,7 +130,9 @@ def beyond_two(spectra: pd.DataFrame, permuted: Mapping[str, str]) -> Figure:
 
 
 def singular_values_by_noise(sweep: pd.DataFrame) -> Figure:
-    """The singular values of the update of W_K at each noise of the tokens: without noise there are M - 1."""
+    """The singular values of the update of W_K at each noise of the tokens: without noise there are
+    M - 1.
+    """
     rows = sweep[sweep["sweep"] == "noise"]
     noises = sorted(rows["value"].unique())
     figure, axes = plt.subplots(figsize=(6, 3.6))
@@ -151,8 +155,9 @@ def singular_values_by_noise(sweep: pd.DataFrame) -> Figure:
 
 
 def rank_follows_patterns(sweep: pd.DataFrame, labelled: Mapping[str, str]) -> Figure:
-    """Singular values over the largest, of all four updates, with a ring at the k-th, k the number of label-relevant
-    patterns; and the hinge loss with all updates cut to ranks k, k - 1 and 2. A row per sweep, by its description.
+    """Singular values over the largest, of all four updates, with a ring at the k-th, k the number
+    of label-relevant patterns; and the hinge loss with all updates cut to ranks k, k - 1 and 2. A
+    row per sweep, by its description.
     """
     figure, panels = plt.subplots(
         len(labelled), len(MATRICES) + 1, figsize=(READ_WIDTH, 2.7 * len(labelled)), squeeze=False
@@ -201,11 +206,13 @@ def rank_follows_patterns(sweep: pd.DataFrame, labelled: Mapping[str, str]) -> F
 
 
 def patterns_and_nulls(sweep: pd.DataFrame, labelled: Mapping[str, str], grouped: str) -> Figure:
-    """What is judged of trainings with other labellings, against the number k of label-relevant patterns, beside the
-    same of permuted labels (the sweep of that name and `_permuted`), of Gaussian updates, and of random directions.
+    """What is judged of trainings with other labellings, against the number k of label-relevant
+    patterns, beside the same of permuted labels (the sweep of that name and `_permuted`), of
+    Gaussian updates, and of random directions.
 
-    It is what is left of the squares beyond the k-th singular value, and the loss at rank k; of the sweep `grouped`,
-    the gap behind the k-th for W_Q and W_K, what is left beyond the second for W_V and W_O, and the loss at rank 2.
+    It is what is left of the squares beyond the k-th singular value, and the loss at rank k; of the
+    sweep `grouped`, the gap behind the k-th for W_Q and W_K, what is left beyond the second for W_V
+    and W_O, and the loss at rank 2.
     """
     figure, panels = plt.subplots(
         len(labelled), len(MATRICES) + 1, figsize=(READ_WIDTH, 2.7 * len(labelled)), squeeze=False
@@ -264,7 +271,9 @@ def patterns_and_nulls(sweep: pd.DataFrame, labelled: Mapping[str, str], grouped
 
 
 def directions_of_updates(directions: pd.DataFrame, permuted: Mapping[str, str]) -> Figure:
-    """How far the two leading directions of each update lie in the span of the patterns, through training."""
+    """How far the two leading directions of each update lie in the span of the patterns, through
+    training.
+    """
     places = [
         ("W_K", "input"),
         ("W_Q", "output"),
@@ -331,7 +340,9 @@ def _spectrum(
     top: int | None = None,
     **line: object,
 ) -> np.ndarray:
-    """Singular values over the largest: the mean over rows, with a band from the least to the largest; the mean."""
+    """Singular values over the largest: the mean over rows, with a band from the least to the
+    largest; the mean.
+    """
     if rows.empty:
         return np.zeros(0)
     sigma = np.stack(list(rows[column])).astype(float)[:, :top]

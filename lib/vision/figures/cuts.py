@@ -1,4 +1,6 @@
-"""What remains of the accuracy when updates are cut to a low rank, or weights, neurons and heads are removed."""
+"""What remains of the accuracy when updates are cut to a low rank, or weights, neurons and heads
+are removed.
+"""
 
 from typing import Any
 
@@ -11,7 +13,9 @@ from lib.pages.style import ORDER_COLORS, VIRIDIS
 
 
 def accuracy_against_rank(table: pd.DataFrame) -> Figure:
-    """Test accuracy against the rank that updates are cut to, all together and each alone; means over seeds."""
+    """Test accuracy against the rank that updates are cut to, all together and each alone; means
+    over seeds.
+    """
     runs = sorted(table["variant"].unique())
     size = max(6.2, 4.4 * len(runs)), 4.2
     figure, panels = plt.subplots(1, len(runs), figsize=size, sharey=True, squeeze=False)
@@ -53,10 +57,11 @@ def accuracy_against_rank(table: pd.DataFrame) -> Figure:
 
 
 def accuracy_against_pruning(table: pd.DataFrame) -> Figure:
-    """Test accuracy against the share removed, smallest first, at random, largest first; mean and range over seeds.
+    """Test accuracy against the share removed, smallest first, at random, largest first; mean and
+    range over seeds.
 
-    The share is what is really removed: of few heads a rate is rounded to a number of them. Tables that have only the
-    rates say so.
+    The share is what is really removed: of few heads a rate is rounded to a number of them. Tables
+    that have only the rates say so.
     """
     share, named = (
         ("removed", "share removed") if "removed" in table else ("rate", "rate of removal")

@@ -1,4 +1,6 @@
-"""Stable ranks against the init scale and through training (figures 4, 12, 14, 16 of Boix-Adserà et al. 2023)."""
+"""Stable ranks against the init scale and through training (figures 4, 12, 14, 16 of Boix-Adserà et
+al. 2023).
+"""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -16,10 +18,12 @@ FITTED, UNFITTED = "full", "none"  # of a marker
 def rank_against_init_scale(
     table: pd.DataFrame, training: pd.DataFrame, trained_loss: float
 ) -> Figure:
-    """Figure 4: final stable rank of the update against the init scale, beside its nulls, for every layer.
+    """Figure 4: final stable rank of the update against the init scale, beside its nulls, for every
+    layer.
 
-    Lines are means over heads and seeds, the band is the range over heads (means over seeds), a marker is a seed. It is
-    hollow where the training loss of that scale stayed above `trained_loss`: there the scale was not trained out.
+    Lines are means over heads and seeds, the band is the range over heads (means over seeds), a
+    marker is a seed. It is hollow where the training loss of that scale stayed above
+    `trained_loss`: there the scale was not trained out.
     """
     last = table["step"].max()
     losses = training[(training["control"] == "none") & (training["step"] == last)]
@@ -84,9 +88,11 @@ def rank_against_init_scale(
 
 
 def rank_through_training(table: pd.DataFrame, init_scales: list[float]) -> Figure:
-    """Figures 12, 14, 16: stable rank of both updates against the step, every layer; dashed under permuted labels.
+    """Figures 12, 14, 16: stable rank of both updates against the step, every layer; dashed under
+    permuted labels.
 
-    Bold: mean over heads and seeds; thin: each seed; the band is from the lowest head to the highest, means over seeds.
+    Bold: mean over heads and seeds; thin: each seed; the band is from the lowest head to the
+    highest, means over seeds.
     """
     chosen = table[(table["of"] == "update") & table["matrix"].isin(list(MATRIX_NAMES))]
     layers = [int(layer) for layer in sorted(chosen["layer"].unique())]
@@ -136,7 +142,8 @@ def rank_through_training(table: pd.DataFrame, init_scales: list[float]) -> Figu
 
 
 def rank_against_nulls(table: pd.DataFrame, init_scales: list[float]) -> Figure:
-    """Final stable ranks of learned updates beside those of nulls, SGD and Muon, at every init scale.
+    """Final stable ranks of learned updates beside those of nulls, SGD and Muon, at every init
+    scale.
 
     Means over layers and heads: one point per seed, a bar at their mean.
     """
@@ -215,9 +222,11 @@ def growth_against_null(table: pd.DataFrame) -> Figure:
 def rank_against_loss(
     ranks: pd.DataFrame, training: pd.DataFrame, compared: pd.DataFrame
 ) -> Figure:
-    """Stable ranks against the training loss that falls, for true and permuted labels; means over layers and heads.
+    """Stable ranks against the training loss that falls, for true and permuted labels; means over
+    layers and heads.
 
-    A line is a seed; a cross marks where both labels have the same training loss, the lowest to which both come down.
+    A line is a seed; a cross marks where both labels have the same training loss, the lowest to
+    which both come down.
     """
     scales = sorted(compared["init_scale"].unique())
     keys = ["init_scale", "control", "seed", "step"]
@@ -268,7 +277,9 @@ def _rank_axis(axes: Axes) -> None:
 
 
 def readings_of_init_scale(training: pd.DataFrame, ranks: pd.DataFrame) -> Figure:
-    """What "the initial value of every layer" means matters: accuracy and stable ranks under both readings, by seed."""
+    """What "the initial value of every layer" means matters: accuracy and stable ranks under both
+    readings, by seed.
+    """
     other = "scaled=all-but-patch-embedding"
     scales = sorted(ranks[ranks["control"] == other]["init_scale"].unique())
     names = {"none": "layers", other: "all but patch\nembedding"}

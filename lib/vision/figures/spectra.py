@@ -1,4 +1,6 @@
-"""Spectra of W_KQ and W_VO and of their updates (figures 1, 3, 5, 11, 13, 15 of Boix-Adserà et al. 2023)."""
+"""Spectra of W_KQ and W_VO and of their updates (figures 1, 3, 5, 11, 13, 15 of Boix-Adserà et al.
+2023).
+"""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,7 +13,9 @@ from lib.pages.style import GREENS, INITIAL_COLOR, MATRIX_NAMES, VIRIDIS, scale_
 
 
 def normalised_spectra(table: pd.DataFrame, init_scale: float, layer: int, head: int) -> Figure:
-    """Figure 1: the spectrum at initialisation (red) and of the update at several steps (green), over its largest."""
+    """Figure 1: the spectrum at initialisation (red) and of the update at several steps (green),
+    over its largest.
+    """
     chosen = table[
         (table["init_scale"] == init_scale) & (table["layer"] == layer) & (table["head"] == head)
     ]
@@ -38,7 +42,9 @@ def normalised_spectra(table: pd.DataFrame, init_scale: float, layer: int, head:
 def spectra_through_training(
     table: pd.DataFrame, init_scales: list[float], layer: int, head: int, top: int
 ) -> Figure:
-    """Figure 3: every singular value of the update of one head against the step, for several init scales."""
+    """Figure 3: every singular value of the update of one head against the step, for several init
+    scales.
+    """
     size = max(5.8, 3.0 * len(init_scales)), 5.2  # the title needs the width
     figure, panels = plt.subplots(2, len(init_scales), figsize=size, sharex=True, squeeze=False)
     for row, (matrix, name) in enumerate(MATRIX_NAMES.items()):
@@ -69,7 +75,9 @@ def spectra_through_training(
 
 
 def spectra_of_heads(table: pd.DataFrame, matrix: str, init_scale: float) -> Figure:
-    """Figures 5, 11, 13: the final update's spectrum against that of the initial state, every layer and head."""
+    """Figures 5, 11, 13: the final update's spectrum against that of the initial state, every layer
+    and head.
+    """
     chosen = table[(table["matrix"] == matrix) & (table["init_scale"] == init_scale)]
     layers, heads = sorted(chosen["layer"].unique()), sorted(chosen["head"].unique())
     figure, panels = plt.subplots(

@@ -33,7 +33,8 @@ OPTIMIZERS = {
 
 
 def learning_curves(table: pd.DataFrame) -> Figure:
-    """Training loss, test loss and test accuracy against the step, for every init scale; mean and range over seeds.
+    """Training loss, test loss and test accuracy against the step, for every init scale; mean and
+    range over seeds.
 
     Dashed: of permuted labels.
     """
@@ -80,7 +81,8 @@ def color_of(rule: str) -> str:
 
 
 def ranks_of_optimizers(ranks: pd.DataFrame) -> Figure:
-    """Stable ranks of updates by optimiser and init scale: after the first step, at the end, and on permuted labels.
+    """Stable ranks of updates by optimiser and init scale: after the first step, at the end, and on
+    permuted labels.
 
     Means over layers and heads: one point per seed, a bar at their mean.
     """
@@ -125,7 +127,9 @@ def ranks_of_optimizers(ranks: pd.DataFrame) -> Figure:
 
 
 def ranks_at_loss(ranks: pd.DataFrame, trained: pd.DataFrame, init_scale: float) -> Figure:
-    """Stable ranks of updates against the training loss that falls, by optimiser, for both labels; a line is a seed."""
+    """Stable ranks of updates against the training loss that falls, by optimiser, for both labels;
+    a line is a seed.
+    """
     keys = ["rule", "labels", "init_scale", "seed", "step"]
     updates = ranks[(ranks["of"] == "update") & np.isclose(ranks["init_scale"], init_scale)]
     told = updates.merge(trained[[*keys, "train_loss"]], on=keys).sort_values("step")
@@ -166,7 +170,9 @@ def ranks_at_loss(ranks: pd.DataFrame, trained: pd.DataFrame, init_scale: float)
 
 
 def cuts_and_rates(truncate: pd.DataFrame, rates: pd.DataFrame, init_scale: float) -> Figure:
-    """What truncation costs where trainings are equally accurate; the training loss at every rate that was tried."""
+    """What truncation costs where trainings are equally accurate; the training loss at every rate
+    that was tried.
+    """
     figure, (left, right) = plt.subplots(1, 2, figsize=(READ_WIDTH, 4.2))
     at = truncate[(truncate["labels"] == "true") & np.isclose(truncate["init_scale"], init_scale)]
     for rule in dict.fromkeys(rates["rule"]):

@@ -1,4 +1,6 @@
-"""Plans, pruning and adapters of one tiny model that was taught a text, against models built and measured by hand."""
+"""Plans, pruning and adapters of one tiny model that was taught a text, against models built and
+measured by hand.
+"""
 
 import json
 import re

@@ -1,4 +1,6 @@
-"""The figures of checkpoints: their lines, points and numbers, against the made-up numbers of their tables."""
+"""The figures of checkpoints: their lines, points and numbers, against the made-up numbers of their
+tables.
+"""
 
 import json
 import shutil

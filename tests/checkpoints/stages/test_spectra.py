@@ -58,7 +58,9 @@ def test_every_matrix_has_numpys_spectrum_of_its_update(stage, tmp_path):
 
 
 def test_products_of_heads_by_hand(stage, tmp_path):
-    """Llama: four query heads of width 8 read two key heads; offset 3 turns the queries by angles 3 θ^(-2k/8)."""
+    """Llama: four query heads of width 8 read two key heads; offset 3 turns the queries by angles 3
+    θ^(-2k/8).
+    """
     base, tuned = noisy("llama", tmp_path)
     table = measure(stage, base, tuned)
     assert set(table[table["head"] > 0]["module"]) == {"W_KQ", "W_VO"}

@@ -19,7 +19,9 @@ def noise(name, *shape):
 
 
 def write_runs(folder):
-    """Weights of W alone, and of W and V for two seeds, right and wrong, after an earlier snapshot of others."""
+    """Weights of W alone, and of W and V for two seeds, right and wrong, after an earlier snapshot
+    of others.
+    """
     shift = 3 * noise("shift", 1, 4)  # of whole columns, which changes nothing
     alone = [
         {"W": (factor * ordered(LISTS) + part * noise(str(factor), 4, 4) + shift)[None]}
@@ -71,7 +73,9 @@ def equal(found, rows):
 
 
 def fewest_kept(W, perfect):
-    """The least number of entries, largest first, with which all is right, and with every larger number too."""
+    """The least number of entries, largest first, with which all is right, and with every larger
+    number too.
+    """
     order = W.abs().flatten().argsort(descending=True)
     fewest = W.numel() + 1
     for kept in range(W.numel(), -1, -1):

@@ -1,4 +1,6 @@
-"""The certificates and lemmas of the stage, on the same random cases, against every sequence and autograd."""
+"""The certificates and lemmas of the stage, on the same random cases, against every sequence and
+autograd.
+"""
 
 import math
 
@@ -63,7 +65,9 @@ def normal(draw, n):
 
 
 def random_task(draw, repeats=None):
-    """A task of 3 tokens or more: with lists of any length up to 4, and any law, sequences of 2 to 5 tokens."""
+    """A task of 3 tokens or more: with lists of any length up to 4, and any law, sequences of 2 to
+    5 tokens.
+    """
     L = whole(draw, 3, PARAMS["most_tokens"])
     repeats = whole(draw, 0, 1) == 1 if repeats is None else repeats
     n = whole(draw, 2, min(5, L - 1))
@@ -105,7 +109,9 @@ def test_certificates_agree_with_every_sequence(tables):
 
 
 def represent(draw):
-    """W is kappa times the places of a list, V is cP: over all sequences the least margin is kappa - log(n - 1)."""
+    """W is kappa times the places of a list, V is cP: over all sequences the least margin is kappa
+    - log(n - 1).
+    """
     one = random_task(draw, True)
     kappa = uniform(draw, 0, 3)
     margin = float(Brute(every_sequence(one, True)).margins(kappa * ordered(one["lists"])).min())
@@ -125,7 +131,9 @@ def test_any_list_is_represented_with_the_margin_that_is_proved(tables):
 
 
 def along_the_list(one, W, V, wrong):
-    """The loss's descent along the entries of the first failing list up to its failing place; those rows."""
+    """The loss's descent along the entries of the first failing list up to its failing place; those
+    rows.
+    """
     brute = Brute(one)
     a, i = brute.first_failing(wrong)
     gradient = brute.gradients(W, V)[0]

@@ -1,4 +1,6 @@
-"""The descents of the stage, against plain autograd: every step, its curvature, and the theorem's constants."""
+"""The descents of the stage, against plain autograd: every step, its curvature, and the theorem's
+constants.
+"""
 
 import itertools
 import math
@@ -103,7 +105,9 @@ class Descent:
 
 
 def check_curvature(found, descent):
-    """What the stage found of the curvature is that of a dense grid and an exact Hessian, to a few thousandths."""
+    """What the stage found of the curvature is that of a dense grid and an exact Hessian, to a few
+    thousandths.
+    """
     largest, first = (
         descent.eta * descent.largest(),
         descent.eta * descent.curvature(*descent.path[0]),
@@ -150,7 +154,8 @@ def start(one, noise, params):
 def least_margin(one, W, V):
     """The least lead of the label over another in any sequence of distinct tokens.
 
-    In sums over its tokens b of e^W V, where e^W is taken over its largest among the tokens that may occur.
+    In sums over its tokens b of e^W V, where e^W is taken over its largest among the tokens that
+    may occur.
     """
     brute, found = Brute(every_sequence(one, False)), []
     for counts, a, place, label in zip(
@@ -295,7 +300,9 @@ def test_a_use_without_tasks_has_no_table(stage, tmp_path):
 
 @pytest.mark.parametrize("n_steps", [1, 1000, 20_000, 100_000])
 def test_a_course_takes_no_more_room_than_is_asked_for(n_steps, tmp_path):
-    """32 bytes a step, and 5000 of the table's own, where no compression makes any number but the step's smaller."""
+    """32 bytes a step, and 5000 of the table's own, where no compression makes any number but the
+    step's smaller.
+    """
     draw = np.random.default_rng(0)
     course = {name: draw.normal(size=n_steps) for name in ("loss", "wrong", "step_times_curvature")}
     course["step"] = np.arange(n_steps)

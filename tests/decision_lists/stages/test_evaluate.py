@@ -1,4 +1,6 @@
-"""What git keeps of the decision lists: every measure and every table, against ones made by hand."""
+"""What git keeps of the decision lists: every measure and every table, against ones made by
+hand.
+"""
 
 import itertools
 import json
@@ -53,7 +55,8 @@ def task(name, group, n_tokens, seq_len, lists, repeats=False, law="zipf 1"):
     }
 
 
-# Only lists of two tokens and more have a head: heads-1 has the heads 0 and 1, heads-2 the heads 0, 1 and 2.
+# Only lists of two tokens and more have a head: heads-1 has the heads 0 and 1, heads-2 the heads 0,
+# 1 and 2.
 TASKS = [
     task("joint-sets", "joint", 5, 3, [[2, 0], [1], [4, 1, 2], [0, 3], [3, 4]]),
     task("joint-repeats", "joint", 3, 2, [[1, 0], [1], [0, 1, 2]], repeats=True),
@@ -62,7 +65,8 @@ TASKS = [
     task("heads-2", "heads", 7, 2, [[0], [1], [2], [2, 3], [1, 4], [0, 5], [6]]),
     task("uniform", "no-heads", 7, 2, [[(a + 1) % 7, a] for a in range(7)], law="uniform"),
 ]
-# The limit of the loss times c² t: n² times a sum over columns, of squares less the square of the sum over L.
+# The limit of the loss times c² t: n² times a sum over columns, of squares less the square of the
+# sum over L.
 FLOWS = [
     task("run a", "one", 6, 2, [[1, 0]]),
     task("run b", "one", 6, 3, []),
@@ -240,7 +244,8 @@ COURSES = frame(
     (2, 0.5, 0.0, 0.125, "d-1", "none"),
     (0, 3.0, 0.5, 0.5, "d-1", "uniform"),
 )
-# The courses of runs: what is last is not what is best, and the step of a certificate is not that of the accuracy.
+# The courses of runs: what is last is not what is best, and the step of a certificate is not that
+# of the accuracy.
 COURSE = "task start seed step accuracy loss certified_sets certified_all"
 STARTS = frame(
     COURSE,
@@ -311,7 +316,8 @@ MINIBATCH = frame(
     (50, 0.125, True, True, 4, 64, 256),
 )
 
-# A case of lemma 1: what the derivative and its bound are. Ratios of 1 up to rounding are no violations.
+# A case of lemma 1: what the derivative and its bound are. Ratios of 1 up to rounding are no
+# violations.
 LEMMA_1 = frame(
     "repeats scale derivative bound",
     (True, 10.0, 6.0, 2.0),  # 3: 20 log10 is 9.54
@@ -386,7 +392,8 @@ CONSTANTS = frame(
     ("bound", 0.5, 0.5, "m = 1"),
     ("c", 1.0, 4.0, "m = 2"),
 )
-# The rank counts the singular values above an eighth of the largest; early, heads-1 has two heads, heads-2 has three.
+# The rank counts the singular values above an eighth of the largest; early, heads-1 has two heads,
+# heads-2 has three.
 SPECTRA = frame(
     "group law scale task matrix of time seed layer head singular_values",
     (
@@ -719,7 +726,9 @@ def weights(tmp_path):
 
 @pytest.fixture
 def evaluate(stage, made, weights, tmp_path):
-    """Call `evaluate(**params)` runs the stage on the made tables, but those that are `without`, with other params."""
+    """Call `evaluate(**params)` runs the stage on the made tables, but those that are `without`,
+    with other params.
+    """
 
     def run(without=(), **params):
         for name, table in made.items():
@@ -902,14 +911,18 @@ def test_the_chosen_run_is_shown_by_its_last_weights_and_its_attention(
 
 
 def in_list_order(lists, W):
-    """The row of every key in its query's column: the list's entries, at their places, then the others, at none."""
+    """The row of every key in its query's column: the list's entries, at their places, then the
+    others, at none.
+    """
     for query, entries in enumerate(lists):
         for row, key in enumerate([*entries, *sorted(set(range(len(lists))) - set(entries))], 1):
             yield (query, key), (row, row if key in entries else 0, W[key, query])
 
 
 def attention(task, *weights):
-    """The attention of every query to every key of each sequence, and the token that determines the label."""
+    """The attention of every query to every key of each sequence, and the token that determines the
+    label.
+    """
     shown = CLASSES[task["name"]]
     for (when, W), tokens in itertools.product(
         zip(("before", "after"), weights, strict=True), shown

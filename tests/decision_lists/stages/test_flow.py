@@ -1,4 +1,6 @@
-"""The gradient flows of the stage, against scipy's at tight tolerances on the loss itself, in W and its own time."""
+"""The gradient flows of the stage, against scipy's at tight tolerances on the loss itself, in W and
+its own time.
+"""
 
 import itertools
 import math
@@ -142,7 +144,9 @@ def first_right(margins):
 
 
 def errors_along(path, flow, c):
-    """How far each row of a path is from the flow, margins in units of u; its accuracy is exact off the ties."""
+    """How far each row of a path is from the flow, margins in units of u; its accuracy is exact off
+    the ties.
+    """
     for row in path.to_dict("records"):
         W, V = flow.at(row["time"]), c * flow.brute.P
         margin = c * float(flow.brute.margins(W).min())

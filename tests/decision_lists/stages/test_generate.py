@@ -1,4 +1,6 @@
-"""The tasks that the stage makes, against lists made by hand and laws summed over every sequence."""
+"""The tasks that the stage makes, against lists made by hand and laws summed over every
+sequence.
+"""
 
 import itertools
 import json
@@ -57,7 +59,8 @@ OWN = SMALL | {
     "lists": ["own 1 2 0 / 1 / 1 2"],
     "laws": ["frequencies 2 0.5 3", "sequences 1 2 = 3 / 0 1 = 1.5"],
 }
-# The group "first" has a second size, whose tasks are numbered on; no group is there for "starts" and others.
+# The group "first" has a second size, whose tasks are numbered on; no group is there for "starts"
+# and others.
 GROUPS = [FIRST, FIRST | {"n_tokens": 4, "seq_len": 2}, SECOND, OWN]
 GROUPS += [
     SMALL | {"group": use, "use": use}

@@ -1,4 +1,6 @@
-"""The figures of the decision lists: their lines, points, bars, images and texts, against tables made by hand."""
+"""The figures of the decision lists: their lines, points, bars, images and texts, against tables
+made by hand.
+"""
 
 import math
 

@@ -1,4 +1,6 @@
-"""The flows of the stage at other scales, against scipy's on the loss itself, in W and its own time."""
+"""The flows of the stage at other scales, against scipy's on the loss itself, in W and its own
+time.
+"""
 
 import math
 
@@ -35,7 +37,9 @@ KEPT = {}  # what one run of the stage wrote
 
 @pytest.fixture
 def tables(stage, tmp_path):
-    """The table and runs that the stage makes of all tasks, in folders with something old in them."""
+    """The table and runs that the stage makes of all tasks, in folders with something old in
+    them.
+    """
     if not KEPT:
         for old in ("tables/old.parquet", "runs/old/steps.parquet"):
             write_tasks(tmp_path / old, NEAR)

@@ -1,4 +1,6 @@
-"""The trainings of the stage, repeated in plain autograd from the same draws, and measured over every sequence."""
+"""The trainings of the stage, repeated in plain autograd from the same draws, and measured over
+every sequence.
+"""
 
 import itertools
 import math

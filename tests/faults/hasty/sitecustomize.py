@@ -1,6 +1,8 @@
-"""A monotonic clock that runs twenty times too fast, in stages alone: checkpoints, due after seconds, come at once.
+"""A monotonic clock that runs twenty times too fast, in stages alone: checkpoints, due after
+seconds, come at once.
 
-Python imports this module at its start, where this folder is on PYTHONPATH. No result depends on that clock.
+Python imports this module at its start, where this folder is on PYTHONPATH. No result depends on
+that clock.
 """
 
 import sys

@@ -1,4 +1,6 @@
-"""The disturbances of the flow and of the starts of stages, against the flow of the weights themselves."""
+"""The disturbances of the flow and of the starts of stages, against the flow of the weights
+themselves.
+"""
 
 import math
 
@@ -39,7 +41,8 @@ SOLVER = {
 }
 KNOWN, SEEDS = [9, 8, 7], (8, 9)
 SIZE = 4
-# Of every seed, when which coordinate joins with which sign, and the plateau then: any numbers will do.
+# Of every seed, when which coordinate joins with which sign, and the plateau then: any numbers will
+# do.
 STAGES = {
     9: [(0, -1, 0, [0, 0, 0, 0]), (2.6, 3, 1, [0, 0, 0, 0.6]), (3.1, 0, 1, [0.4, 0, 0, 0.7]),
         (4.4, 2, -1, [0.5, 0, -0.3, 0.8]), (5.2, 1, -1, [0.5, -0.1, -0.3, 0.8])],
@@ -66,7 +69,9 @@ def toy():
 
 
 def velocity(X, Y, active):
-    """u' = v g, v' = u g with g = -∂L/∂p, where a coordinate is active; the others' products count as 0."""
+    """u' = v g, v' = u g with g = -∂L/∂p, where a coordinate is active; the others' products count
+    as 0.
+    """
 
     def of(_, weights):
         u, v = np.split(weights, 2)
@@ -93,7 +98,9 @@ def gaussians(*purpose):
 
 
 def points(task, u, v, seed):
-    """Kind, time and weights of random points and of those where a weight stops being negligible."""
+    """Kind, time and weights of random points and of those where a weight stops being
+    negligible.
+    """
     log_scale = -PARAMS["log10_init_scale"] * math.log(10)
     first, last = (STAGES[seed][k][0] * log_scale for k in (1, -1))
     grid = np.linspace(0, last, 2000)
@@ -112,7 +119,9 @@ def points(task, u, v, seed):
 
 
 def disturbed(u, v, noise, draw):
-    """Noise on the weights that are not negligible; balanced noise makes |p| = (u + noise)² and keeps u² - v²."""
+    """Noise on the weights that are not negligible; balanced noise makes |p| = (u + noise)² and
+    keeps u² - v².
+    """
     touched = np.maximum(abs(u), abs(v)) > PARAMS["nonnegligible"]
     new_u, new_v = u.copy(), v.copy()
     for i in np.flatnonzero(touched):
@@ -178,8 +187,12 @@ def expected(task, u, v, seed):
 def run(stage, folder, params=PARAMS):
     save_file(toy(), folder / "task")
     columns = ["time", "coordinate", "sign", "p"]
-    rows = [{"seed": seed, "stage": k, **dict(zip(columns, row, strict=True))}
-            for seed, stages in STAGES.items() for k, row in reversed(list(enumerate(stages)))]  # fmt: skip
+    rows = [
+        {"seed": seed, "stage": k, **dict(zip(columns, row, strict=True))}
+        # fmt: skip
+        for seed, stages in STAGES.items()
+        for k, row in reversed(list(enumerate(stages)))
+    ]
     pd.DataFrame(rows).astype({"time": float}).to_parquet(folder / "stages")
     sections = {SECTION: params, "any.solver": SOLVER}
     paths = (folder / name for name in ("task", "stages", "out"))

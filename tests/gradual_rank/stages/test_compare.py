@@ -1,4 +1,6 @@
-"""What git keeps of the trainings by optimisers: tables for one seed, and measures that are those of the tables."""
+"""What git keeps of the trainings by optimisers: tables for one seed, and measures that are those
+of the tables.
+"""
 
 import itertools
 import json
@@ -226,7 +228,9 @@ def check_measures(trained, measures):
 
 
 def check_sign_measures(followed, measures):
-    """From the smallest scale, too, the forecast's error; gradient flow's orders are those of the table."""
+    """From the smallest scale, too, the forecast's error; gradient flow's orders are those of the
+    table.
+    """
     of = {
         name: measures[name]
         for name in ("first_change_error", "flow_order_diagonal", "flow_order_VO_diagonal")

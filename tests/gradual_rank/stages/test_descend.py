@@ -1,4 +1,6 @@
-"""Gradient descent in three arithmetics and the example that plain descent loses, step by step in numpy."""
+"""Gradient descent in three arithmetics and the example that plain descent loses, step by step in
+numpy.
+"""
 
 import itertools
 import math
@@ -13,7 +15,8 @@ from made import files, generator
 from lib.files.files import InputError
 
 SIZES, NOISE = (4, 3, 2), 0.3
-# Seed, time and limit of the learning rate of every stage, in no order; the least limit and the latest time count.
+# Seed, time and limit of the learning rate of every stage, in no order; the least limit and the
+# latest time count.
 STAGES = [
     (6, 0, math.inf),
     (7, 11, 0.5),
@@ -72,7 +75,9 @@ def run(stage, tmp_path, of=((7, 8, 6), (39, 1, 44)), variants=VARIANTS, **param
 
 
 def descent(g, u, v, rate, form):
-    """Step after step: u and v, the products, and where y would be without rounding and for small steps."""
+    """Step after step: u and v, the products, and where y would be without rounding and for small
+    steps.
+    """
     y = (np.log(np.abs(u + v)) - np.log(np.abs(u - v))) / 2
     plus, minus = u + v, u - v
     while True:
@@ -95,7 +100,9 @@ def descent(g, u, v, rate, form):
 
 
 def stuck(u, v, y, dtype):
-    """What rounding holds where |u| = |v| although its y has come back to where u and v could differ."""
+    """What rounding holds where |u| = |v| although its y has come back to where u and v could
+    differ.
+    """
     reach = math.log(2 / EPS[dtype]) / 2 - 2
     return (np.abs(u) == np.abs(v)) & (np.sign(u) * np.sign(v) * y < reach)
 
@@ -144,7 +151,8 @@ def follow(toy, seed, form, share, scale):
 def compare(found, rows, rtol):
     """The table has these rows in this order; numbers that are no whole ones are near.
 
-    In plain descent u - v is a small difference, and its logarithm, of which the drift is made, less accurate.
+    In plain descent u - v is a small difference, and its logarithm, of which the drift is made,
+    less accurate.
     """
     wanted = pd.DataFrame(rows)
     assert set(found) == set(wanted)
@@ -158,7 +166,9 @@ def compare(found, rows, rtol):
 
 
 def follow_all(toy, variants, scale):
-    """The two tables of all variants. All seeds take their first step, then all their second; so are the events."""
+    """The two tables of all variants. All seeds take their first step, then all their second; so
+    are the events.
+    """
     events, ends = [], []
     for form, share in variants:
         both = [follow(toy, seed, form, share, scale) for seed in (6, 7)]
@@ -196,7 +206,9 @@ def example():
 
 
 def predictions():
-    """The rows of the example by Algorithm 1, and, from each scale, by its finite-scale form and by the flow."""
+    """The rows of the example by Algorithm 1, and, from each scale, by its finite-scale form and by
+    the flow.
+    """
     bowl, u, v = example()
     for stage in itertools.islice(algorithm_1(bowl), 1, None):
         yield "Algorithm 1", -math.inf, stage["coordinate"], stage["sign"], stage["time"], False

@@ -1,4 +1,6 @@
-"""The comparison of theory with measurement: every table, measure and curve, against plain loops over made tables."""
+"""The comparison of theory with measurement: every table, measure and curve, against plain loops
+over made tables.
+"""
 
 import itertools
 import json
@@ -34,7 +36,8 @@ PREDICTED_SCALES = {
     "paper": [-3, -4, -32, -300],
 }  # none flows from 1e-3
 
-# Of every seed, when which coordinate joins, its product then, what leaves; and when the stage after the last begins.
+# Of every seed, when which coordinate joins, its product then, what leaves; and when the stage
+# after the last begins.
 JOINS = {
     "small": {
         8: (
@@ -134,7 +137,9 @@ def made_stages(problem, draw):
 
 
 def made_events(problem, scales, off, draw):
-    """Every join some way off in time, and before a coordinate joins again it falls; in no order."""
+    """Every join some way off in time, and before a coordinate joins again it falls; in no
+    order.
+    """
     rows = []
     for scale, (seed, (joins, _)) in itertools.product(scales, JOINS[problem].items()):
         seen = set()
@@ -194,7 +199,9 @@ def made_times(problem, draw):
 
 
 def made_control(draw):
-    """The flow with g flipped makes some of the same; that from 1e-4 soon by the clock, late for its scale."""
+    """The flow with g flipped makes some of the same; that from 1e-4 soon by the clock, late for
+    its scale.
+    """
     rows = []
     for seed, coordinate, sign, rises in [
         (8, 3, 1, True), (8, 0, 1, True), (8, 1, -1, False), (5, 2, -1, True), (5, 1, -1, True), (5, 4, -1, False),
@@ -249,7 +256,9 @@ def made_disturbances(draw):
 
 
 def made_grown(events, draw):
-    """What rises has risen some time after, but for one that falls before, and one that comes back as another."""
+    """What rises has risen some time after, but for one that falls before, and one that comes back
+    as another.
+    """
     rows = [{**row, "time": row["time"] + draw.uniform(1, 9)} for row in events if row["rises"]]
     rows = [
         {**row, "sign": -row["sign"]} if (row["seed"], row["log10_init_scale"]) == (8, -2) else row
@@ -329,7 +338,8 @@ def made_drop():
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-# Of every seed at 1e-16, the two largest singular values at the four snapshots, of W_VO and of W_KQ.
+# Of every seed at 1e-16, the two largest singular values at the four snapshots, of W_VO and of
+# W_KQ.
 VALUES = {
     5: ([0.1, 0.6, 0.9, 1.2], [0.05, 0.2, RISEN, 0.7], [0.1, 0.2, 0.55, 0.8], [0.0, 0.1, 0.2, 0.6]),
     8: ([0.7, 0.8, 1.0, 1.1], [0.1, 0.2, 0.3, 0.4], [0.1, 0.1, 0.2, 0.6], [0.05, 0.05, 0.1, 0.2]),
@@ -457,7 +467,9 @@ def off(measured, truth):
 
 
 def kendall(a, b):
-    """Kendall's tau-b, for b without ties: what a has in common (none measured) counts for neither order."""
+    """Kendall's tau-b, for b without ties: what a has in common (none measured) counts for neither
+    order.
+    """
     if len(a) == 1:
         return 1.0
     if not any(map(math.isfinite, a)):
@@ -576,7 +588,9 @@ def same_support(stages, plateaus, seed, scale):
 
 
 def charge_constant(stages, plateaus, seed, scale):
-    """The median distance of charges, over all coordinates and plateaus, times log(1 / init scale)."""
+    """The median distance of charges, over all coordinates and plateaus, times log(1 / init
+    scale).
+    """
     apart = []
     for row in where(stages, seed=seed)[1:]:
         for plateau in where(plateaus, seed=seed, stage=row["stage"], log10_init_scale=scale):
@@ -591,7 +605,9 @@ def charge_constant(stages, plateaus, seed, scale):
 
 
 def duration(made, problem, seed, scale):
-    """How long the first stage's coordinate takes from the one level to the other; NaN where it is never there."""
+    """How long the first stage's coordinate takes from the one level to the other; NaN where it is
+    never there.
+    """
     first = [
         row for row in where(made[f"predictions/{problem}_stages"], seed=seed) if row["stage"] == 1
     ]
@@ -796,7 +812,9 @@ PLAIN = ("plain gradient descent, float64", "plain gradient descent, float32")
 
 
 def example():
-    """What the made drop table says: the last activation is at 40, in the flow from 1e-500 at 39."""
+    """What the made drop table says: the last activation is at 40, in the flow from 1e-500 at
+    39.
+    """
     return {
         "drop_flow_time_error": {"flow in log coordinates": 1 / 40},
         "drop_finite_time_error": {"finite-scale Algorithm 1": 1 / 40},
@@ -807,7 +825,9 @@ def example():
 
 
 def full():
-    """What RISES, VALUES say: in runs of 1e-16 the snapshots are at 2.5, 5, 10 and 15; seed 9 rose there unseen."""
+    """What RISES, VALUES say: in runs of 1e-16 the snapshots are at 2.5, 5, 10 and 15; seed 9 rose
+    there unseen.
+    """
     return {
         "full_first_rise_limit": {5: 0.3, 8: 0.5, 9: math.inf},
         "full_first_rise_finite": {5: 0.15, 8: 0.1, 9: math.inf},
@@ -1103,7 +1123,9 @@ def test_every_table_measure_and_curve_is_what_loops_over_the_input_give(stage, 
 
 
 def test_every_measure_that_a_claim_reads_is_compared(tables):
-    """But for the problem's name, and the scales: those of the made tables are others. Optimisers have their own."""
+    """But for the problem's name, and the scales: those of the made tables are others. Optimisers
+    have their own.
+    """
     listed = read_claims(Path(__file__).parents[3] / "claims.yaml").values()
     read = {
         claim.measure for claim in listed if claim.measures == "metrics/gradual_rank/measures.json"

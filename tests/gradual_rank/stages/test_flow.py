@@ -1,4 +1,6 @@
-"""The flow of every seed and scale, and its control, against scipy's integral of the same equations."""
+"""The flow of every seed and scale, and its control, against scipy's integral of the same
+equations.
+"""
 
 import itertools
 import math
@@ -30,8 +32,9 @@ PARAMS = {
 }
 PROBLEMS = {"paper": PAPER, "small": SMALL}
 TASKS = {"small": ([6, 2], (3, 2, 2), [9, 36]), "paper": ([4], (4, 3, 2), [39])}
-# Seed, stage, time and next time, in no order. Small's seed 6 ends with the middle of a plateau without end at 1e-6,
-# and with the margin at 1e-3; seed 2 always with the margin, as its last plateau is short.
+# Seed, stage, time and next time, in no order. Small's seed 6 ends with the middle of a plateau
+# without end at 1e-6, and with the margin at 1e-3; seed 2 always with the margin, as its last
+# plateau is short.
 STAGES = {
     "small": [
         (6, 2, 45, math.inf),
@@ -168,7 +171,8 @@ def check_run(folder, scale, flows):
         assert found.keys() == wanted.keys()
         for name, values in wanted.items():
             assert found[name].dtype == torch.float64
-            # Near a stationary point the size of a product is what is accurate: 1e-4 of it, and of what is 0 nothing.
+            # Near a stationary point the size of a product is what is accurate: 1e-4 of it, and of
+            # what is 0 nothing.
             np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-8, err_msg=name)
     compare(
         steps,
@@ -237,7 +241,9 @@ def test_every_flow_is_that_of_scipy(stage, tmp_path):
 
 
 def check_control(found, toy):
-    """The control is the small flow with the sign of g flipped; it may end where products pass all bounds."""
+    """The control is the small flow with the sign of g flipped; it may end where products pass all
+    bounds.
+    """
     rows = []
     for i, seed in enumerate(toy["seeds"].tolist()):
         loss, start = (
@@ -291,10 +297,11 @@ def test_a_flow_of_more_events_than_room_was_asked_for_is_refused_by_name(stage,
 def test_room_is_asked_for_by_shapes_stages_and_the_most_events_before_any_work(
     stage, tmp_path, monkeypatch
 ):
-    """Numbers of 8 bytes. Of a flow of p products: matrices twice, curves, 6 an event at each of two thresholds, 1000.
+    """Numbers of 8 bytes. Of a flow of p products: matrices twice, curves, 6 an event at each of
+    two thresholds, 1000.
 
-    Of small, two seeds from two scales with three stages each; of paper, a seed from one, with three; of the control,
-    two seeds' events.
+    Of small, two seeds from two scales with three stages each; of paper, a seed from one, with
+    three; of the control, two seeds' events.
     """
     write(tmp_path)
     small = 2 * (2 * (2 * 3 * 4 * 2**2 + (4 * 3 + 6) * 4 + 12 * 9 + 1000) + 6 * (2 * 4 + 6))
@@ -324,7 +331,9 @@ def test_a_control_of_a_problem_that_is_none_is_refused(stage, tmp_path):
 
 
 def test_heads_of_a_common_frame_share_their_first_product_as_their_starts_say(stage, tmp_path):
-    """The shares are of (u + v)² or (u - v)², by the sign of what joins; both heads see the same tokens."""
+    """The shares are of (u + v)² or (u - v)², by the sign of what joins; both heads see the same
+    tokens.
+    """
     draw = torch.Generator().manual_seed(5)
 
     def normal(*shape):

@@ -1,4 +1,6 @@
-"""The rank of an adapter, forecast and measured, against scipy's integrals of the head above its base."""
+"""The rank of an adapter, forecast and measured, against scipy's integrals of the head above its
+base.
+"""
 
 import math
 

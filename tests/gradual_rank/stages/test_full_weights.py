@@ -1,4 +1,6 @@
-"""The training of full matrices: every snapshot, loss and rise, against descent by automatic differentiation."""
+"""The training of full matrices: every snapshot, loss and rise, against descent by automatic
+differentiation.
+"""
 
 import math
 
@@ -51,7 +53,9 @@ def problem(seed):
 
 
 def trained(seed, scale):
-    """The loss, the weights and the log of the first singular value of W_VO over the threshold, at every step."""
+    """The loss, the weights and the log of the first singular value of W_VO over the threshold, at
+    every step.
+    """
     X, Y, W = problem(seed)
     W = {name: 10**scale * w for name, w in W.items()}
     end = math.ceil(PARAMS["rescaled_end"] * -scale * math.log(10) / PARAMS["learning_rate"])
@@ -78,7 +82,9 @@ def trained(seed, scale):
 
 
 def rise(found):
-    """When log σ₁ crosses the threshold, on the straight line between the last two looks; None where it never does."""
+    """When log σ₁ crosses the threshold, on the straight line between the last two looks; None
+    where it never does.
+    """
     every, rate = PARAMS["look_every"], PARAMS["learning_rate"]
     for step in range(0, len(found), every):
         now = found[step][2]
@@ -89,7 +95,9 @@ def rise(found):
 
 
 def forecast(seed, scale):
-    """By the linear flow about 0: W_V' = G W_O, W_O' = Gᵀ W_V, whose first direction grows as e^(σ t)."""
+    """By the linear flow about 0: W_V' = G W_O, W_O' = Gᵀ W_V, whose first direction grows as e^(σ
+    t).
+    """
     X, Y, start = problem(seed)
     W_VO = torch.zeros(
         PARAMS["d_model"], PARAMS["d_model"], dtype=torch.float64, requires_grad=True

@@ -1,4 +1,6 @@
-"""The toy tasks are the draws of every seed's purposes, and a teacher's answers, computed token by token."""
+"""The toy tasks are the draws of every seed's purposes, and a teacher's answers, computed token by
+token.
+"""
 
 import math
 

@@ -1,4 +1,6 @@
-"""Algorithm 1 and its finite-scale form, against scipy's integrals of the charges and of the flow on the support."""
+"""Algorithm 1 and its finite-scale form, against scipy's integrals of the charges and of the flow
+on the support.
+"""
 
 import itertools
 import math
@@ -15,8 +17,8 @@ from lib.training.stiff_flow import StalledError
 
 SOLVER = {"threshold": 0.02, "margin": 3, "kick": 1e-4, "stationary": 1e-5, "max_events": 20, "rtol": 1e-5,
           "atol": 3e-5, "curvature_share": 0.7}  # fmt: skip
-# The first seed of small loses a coordinate and ends by its stages, the second ends by its loss; at the larger scale
-# of paper something is above the threshold from the start.
+# The first seed of small loses a coordinate and ends by its stages, the second ends by its loss; at
+# the larger scale of paper something is above the threshold from the start.
 SMALL = {"max_stages": 3, "forecast_scales": [-3, -6], "atol": 1e-5, "curvature_share": 0.9}
 PAPER = {"max_stages": 9, "forecast_scales": [-0.7]}
 PARAMS = {"small": SMALL, "paper": PAPER}
@@ -59,7 +61,9 @@ def stages_of(toy, i, params):
 
 
 def curvatures(toy, i, p):
-    """2 / the sharpest of the Hessian in (u, v), the flattest in p, and half the flattest in u where v = ±u."""
+    """2 / the sharpest of the Hessian in (u, v), the flattest in p, and half the flattest in u
+    where v = ±u.
+    """
     on = torch.from_numpy(np.flatnonzero(p))
     if not len(on):
         return (math.inf,) * 3
@@ -153,7 +157,9 @@ def events_of(toys, name, tables):
 
 
 def check_events(tables, toys):
-    """Every event is where the flow on the support crosses its level, to the accuracy of the stage's solver."""
+    """Every event is where the flow on the support crosses its level, to the accuracy of the
+    stage's solver.
+    """
     for name in TASKS:
         found, wanted = tables[f"{name}_events"], list(events_of(toys, name, tables))
         assert list(found) == ["seed", "log10_init_scale", "time", "coordinate", "sign", "rises"]
@@ -211,7 +217,9 @@ def test_a_solver_out_of_range_is_refused(stage, tmp_path, name, got):
 
 
 def test_a_problem_more_is_a_line_and_costs_the_others_nothing(stage, tmp_path, toys, monkeypatch):
-    """What was computed for the other problems is read from scratch: the same tables, by no call of the algorithm."""
+    """What was computed for the other problems is read from scratch: the same tables, by no call of
+    the algorithm.
+    """
     before = run(stage, tmp_path, PARAMS)
     begun = []
     monkeypatch.setattr(

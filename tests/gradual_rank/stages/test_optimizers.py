@@ -1,4 +1,6 @@
-"""The training by several optimisers: courses, rows and test losses, against autograd and torch.optim."""
+"""The training by several optimisers: courses, rows and test losses, against autograd and
+torch.optim.
+"""
 
 import itertools
 import math
@@ -76,7 +78,8 @@ def rates(name, scale, longer=1):
 
 
 def trained(name, X, Y, seed, scale, longer=1, of_Q=1.0):
-    """τ, the loss and the weights before every step and after the last; torch.optim.Adam makes Adam's steps.
+    """τ, the loss and the weights before every step and after the last; torch.optim.Adam makes
+    Adam's steps.
 
     W_Q and W_O begin `of_Q` times as large as the others.
     """
@@ -195,7 +198,9 @@ def square_change(before, after, P, Q):
 
 
 def check_conserved(conserved):
-    """From factors of uneven size, up to the first step at which a tenth of the loss is left, or the last."""
+    """From factors of uneven size, up to the first step at which a tenth of the loss is left, or
+    the last.
+    """
     assert len(conserved) == 4 * 2
     for row in conserved.to_dict("records"):
         X, Y, *_ = task(row["seed"], D, 9)
@@ -271,7 +276,9 @@ def order(last, ended):
 
 
 def plateau(time, loss):
-    """Of the time from a tenth to nine tenths of the drop, the share at under a tenth of its mean speed."""
+    """Of the time from a tenth to nine tenths of the drop, the share at under a tenth of its mean
+    speed.
+    """
     fallen = [(loss[0] - one) / (loss[0] - min(loss)) for one in loss]
     begin, end = (next(k for k, one in enumerate(fallen) if one >= share) for share in (0.1, 0.9))
     pieces = [(time[k + 1] - time[k], fallen[k + 1] - fallen[k]) for k in range(begin, end)]
@@ -353,7 +360,9 @@ STEPS = "rescaled_end, learning_rate, n_steps, noisy_longer: wanted an end that 
 def test_more_than_a_million_steps_are_refused_before_any_training(
     stage, tmp_path, line, change, said
 ):
-    """By the names of the params: those of the end over the rate, and the factor of the noisy ones."""
+    """By the names of the params: those of the end over the rate, and the factor of the noisy
+    ones.
+    """
     (tmp_path / "optimizers.tsv").write_text(TABLE.splitlines()[1] + f"\n{line}\n")
     sections = {SECTION: PARAMS | change, HEAD: SIZES}
     with pytest.raises(InputError, match=said):

@@ -1,4 +1,6 @@
-"""The figures of gradual rank: every line, point, band and stage that they draw, against made tables."""
+"""The figures of gradual rank: every line, point, band and stage that they draw, against made
+tables.
+"""
 
 import itertools
 import math
@@ -247,7 +249,9 @@ RATIOS = (
 
 
 def heads(draw):
-    """Of two transformers, one of whose heads are tied: stages, trajectories and errors of a seed each, and shares."""
+    """Of two transformers, one of whose heads are tied: stages, trajectories and errors of a seed
+    each, and shares.
+    """
     made = {}
     for problem in ("free", "tied"):
         made[f"{problem}_stages"] = [
@@ -327,7 +331,9 @@ def entries(made, problem, scale, matrix):
 
 
 def medians(rows, name, label):
-    """One line per seed, and their median, against the exponent of the scale; where there is nothing, none."""
+    """One line per seed, and their median, against the exponent of the scale; where there is
+    nothing, none.
+    """
     scales = sorted(
         {row["log10_init_scale"] for row in rows if not math.isnan(row[name])}, reverse=True
     )
@@ -448,7 +454,9 @@ def check_figure_2(made, figure):
 
 
 def check_scales(made, drawn):
-    """Figures 6, 7 and 8: a row a problem, the larger first, a panel a scale, the larger first; their errors above."""
+    """Figures 6, 7 and 8: a row a problem, the larger first, a panel a scale, the larger first;
+    their errors above.
+    """
     for name, matrix in (("figure-6", ""), ("figure-7", "W_KQ"), ("figure-8", "W_VO")):
         figure = drawn[name]
         above = ["$10^{-4}$: loss\noff by 0.01", "", "$10^{-1}$: loss\noff by 0.3"]
@@ -496,7 +504,9 @@ def check_paths(made, drawn):
 
 
 def by_problem(made, name, style="-"):
-    """The medians of every problem that has the column, and a line for each of its seeds where there are several."""
+    """The medians of every problem that has the column, and a line for each of its seeds where
+    there are several.
+    """
     for problem in PROBLEMS:
         rows = made[f"{problem}_errors"]
         if rows:
@@ -506,7 +516,9 @@ def by_problem(made, name, style="-"):
 
 
 def check_errors(made, figure):
-    """One line per seed and their median, of every problem; the law is that of the studied one's tiny scales."""
+    """One line per seed and their median, of every problem; the law is that of the studied one's
+    tiny scales.
+    """
     tiny = [row for row in made["small_errors"] if row["log10_init_scale"] <= TINY]
     C = statistics.median(row["time_error_median"] * row["log_scale"] for row in tiny)
     logs = np.geomspace(2.3, 16 * math.log(10), 50)
@@ -527,7 +539,9 @@ def check_errors(made, figure):
 
 
 def check_supports(made, figure):
-    """Shares of supports by scale; active coordinates by stage, a cross where some leave; the pulls by problem."""
+    """Shares of supports by scale; active coordinates by stage, a cross where some leave; the pulls
+    by problem.
+    """
     share, size, pull = figure.axes
     assert_drawn(share, by_problem(made, "same"))
     wanted, left = [], []
@@ -551,7 +565,9 @@ def check_supports(made, figure):
 
 
 def check_charges(made, figure):
-    """b = 1 - charge from the smallest scale, and Algorithm 1's; the constants and durations by scale."""
+    """b = 1 - charge from the smallest scale, and Algorithm 1's; the constants and durations by
+    scale.
+    """
     course, constant, rise = figure.axes
     rows, stages = where(made["charges"], log10_init_scale=-8.0), shown_stages(made, "small")
     wanted = []
@@ -569,7 +585,9 @@ def check_charges(made, figure):
 
 
 def check_full(made, figure):
-    """One point per seed and scale of every forecast's error, per seed of the ratios and stable ranks."""
+    """One point per seed and scale of every forecast's error, per seed of the ratios and stable
+    ranks.
+    """
     error, order, rank = figure.axes
     points = [
         (name, "o", [-row["log10_init_scale"] * 1.04**n for row in made["rises"]],
@@ -591,7 +609,9 @@ def check_full(made, figure):
 
 
 def check_heads(made, figure):
-    """The products of both transformers from the smallest scale, the loss of the free one, the shares of the tied."""
+    """The products of both transformers from the smallest scale, the loss of the free one, the
+    shares of the tied.
+    """
     free, loss, tied, shares = figure.axes
     for axes, problem in ((free, "free"), (tied, "tied")):
         rows, stages = (
@@ -670,7 +690,9 @@ def check_assumptions(made, figure):
 
 
 def check_ranks(made, figure):
-    """Above the head's ranks at three scales below 1e-1, beneath the adapter's; at the right the errors of all."""
+    """Above the head's ranks at three scales below 1e-1, beneath the adapter's; at the right the
+    errors of all.
+    """
     assert len(figure.axes) == 8
     names = {"measured": ("measured", "-"), "finite": ("forecast, finite scale", "--")}
     names |= {
@@ -713,7 +735,9 @@ def check_ranks(made, figure):
 
 
 def check_descents(made, figure):
-    """The kinds of descent from below; the rate of that nearest its limit over each plateau's; the example."""
+    """The kinds of descent from below; the rate of that nearest its limit over each plateau's; the
+    example.
+    """
     error, drift, edge, example = figure.axes
     kinds = [("factors", 0.5), ("plain", 0.8), ("plain", 0.25)]
     assert_drawn(
@@ -776,7 +800,9 @@ def check_descents(made, figure):
 
 
 def check_stages(made, problem, figure):
-    """A row a stage of the shown seed, and its activations at the smallest scale that was forecast."""
+    """A row a stage of the shown seed, and its activations at the smallest scale that was
+    forecast.
+    """
     axes = figure.axes[0]
     assert axes.get_title().startswith(f"{problem}: d = {HALF[problem]};")
     found = {

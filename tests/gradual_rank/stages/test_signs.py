@@ -1,4 +1,6 @@
-"""The diagonal head under sign descent, Adam and gradient descent, and its sign flow, against plain loops."""
+"""The diagonal head under sign descent, Adam and gradient descent, and its sign flow, against plain
+loops.
+"""
 
 import math
 import re
@@ -49,7 +51,9 @@ def head(seed):
 
 
 def sign_descent(seed, scale):
-    """τ, the products and g at every step: rates from the scale over 20 that grow by 5 % up to the largest."""
+    """τ, the products and g at every step: rates from the scale over 20 that grow by 5 % up to the
+    largest.
+    """
     g, _, start = head(seed)
     (u, v), time, n, found = 10**scale * start, 0.0, 0, []
     while True:
@@ -63,7 +67,9 @@ def sign_descent(seed, scale):
 
 
 def first_ray(g):
-    """The signs of the first ray, q = s τ, p = q |q|: those of g at 0, and of g on the way for the others."""
+    """The signs of the first ray, q = s τ, p = q |q|: those of g at 0, and of g on the way for the
+    others.
+    """
     s = g(torch.zeros(2 * D, dtype=torch.float64)).sign()
     s[:D] = 0
     return torch.where(s != 0, s, g(1e-8 * s).sign())
@@ -198,7 +204,9 @@ def check_diagonal(diagonal):
 
 
 def check_flow(rows):
-    """Gradient flow of u and v as they stand, by a solver of scipy, until a millionth of the loss is left."""
+    """Gradient flow of u and v as they stand, by a solver of scipy, until a millionth of the loss
+    is left.
+    """
     assert sorted(zip(rows["log10_init_scale"], rows["seed"], strict=True)) == [
         (s, n) for s in (-6, -4) for n in SEEDS
     ]
@@ -233,7 +241,9 @@ def check_flow(rows):
 
 
 def check_rises(rises):
-    """Every optimiser from every scale, and those that do not wait from 1e-32 too: times by plain loops."""
+    """Every optimiser from every scale, and those that do not wait from 1e-32 too: times by plain
+    loops.
+    """
     cells = {
         (row["optimizer"], row["log10_init_scale"], row["seed"]): row["first_rise"]
         for _, row in rises.iterrows()

@@ -1,4 +1,6 @@
-"""Adapters on made runs are W(0) + B A, with A and B trained by autograd on the hinge loss: every row."""
+"""Adapters on made runs are W(0) + B A, with A and B trained by autograd on the hinge loss: every
+row.
+"""
 
 import low_rank_sparse_made as reference
 import pandas as pd
@@ -27,7 +29,9 @@ PARAMS |= {"learning_rate": 0.6, "n_steps": 3}
 
 @pytest.fixture
 def dataset(tmp_path):
-    """Samples of four seeds, in which nothing is equal: two classes, tokens of four patterns, no structure."""
+    """Samples of four seeds, in which nothing is equal: two classes, tokens of four patterns, no
+    structure.
+    """
     draw = torch.Generator().manual_seed(2)
     tensors = {
         "seeds": torch.tensor(DATA_SEEDS),
@@ -116,7 +120,8 @@ def expected(dataset, initial, params, *adaptations):
             a = W_0.pop("readout")
             leaves = {}
             for name, (rows_of, columns) in SHAPES.items():
-                # W_O acts from its columns to its rows, the others, tokens being rows, the other way round.
+                # W_O acts from its columns to its rows, the others, tokens being rows, the other
+                # way round.
                 n_in, n_out = (columns, rows_of) if name == "W_O" else (rows_of, columns)
                 A = torch.randn(rank, n_in, generator=generator(seed, "adapter", name)) / rank**0.5
                 leaves |= {name + "A": A, name + "B": torch.zeros(n_out, rank)}

@@ -1,4 +1,6 @@
-"""The stage cut: every cut model, rebuilt and run by itself, every direction by numpy, the neurons' norms by hand."""
+"""The stage cut: every cut model, rebuilt and run by itself, every direction by numpy, the neurons'
+norms by hand.
+"""
 
 import itertools
 import shutil
@@ -133,7 +135,8 @@ def squared_cosines(span, columns):
 def directions(mu, first, now):
     """Every (matrix, side, span) with how the update lies to the span."""
     tokens = np.eye(mu.shape[1])
-    images = {  # what the sides of an update, a matrix that acts on rows from the right, are compared with
+    # what the sides of an update, a matrix that acts on rows from the right, are compared with
+    images = {
         ("W_Q", "input"): tokens,
         ("W_Q", "output"): first["W_K"],
         ("W_K", "input"): tokens,
@@ -164,7 +167,9 @@ def directions(mu, first, now):
 
 
 def otsu(values):
-    """How many values are small, and the threshold: the gap that leaves the least squared deviations in two groups."""
+    """How many values are small, and the threshold: the gap that leaves the least squared
+    deviations in two groups.
+    """
     values = sorted(values)
     within = {
         k: sum(np.var(part) * len(part) for part in (values[:k], values[k:]))
@@ -187,7 +192,9 @@ def without(W, gone, axis=0):
 
 
 def pruned(weights, seed):
-    """Every (what, order, rate): the weights then, the neurons that are counted, and the share of W_O that is left."""
+    """Every (what, order, rate): the weights then, the neurons that are counted, and the share of
+    W_O that is left.
+    """
     W = weights["W_O"]
     norms = [np.sqrt((row**2).sum()) for row in W]
     rising = sorted(range(NEURONS), key=norms.__getitem__)
@@ -240,12 +247,16 @@ def pruned(weights, seed):
 
 
 def operations(n_neurons):
-    """Of three projections, scores and their mixing, neurons and the readout: two for each multiplication and sum."""
+    """Of three projections, scores and their mixing, neurons and the readout: two for each
+    multiplication and sum.
+    """
     return 2 * (3 * L * D * D + 2 * L * L * D + L * n_neurons * D + L * n_neurons)
 
 
 def measured(weights, test, train, dense):
-    """What is measured of a model; and the factor on its output that gives it the mean margin of the whole one."""
+    """What is measured of a model; and the factor on its output that gives it the mean margin of
+    the whole one.
+    """
     margin, on_train = margins(weights, test), margins(weights, train).mean()
     factor = dense / on_train if on_train > 0 else np.nan
     return {
@@ -261,7 +272,9 @@ def measured(weights, test, train, dense):
 
 
 def counted(before, weights, mu):
-    """How the norms of the neurons part, and how the large ones point to the values of their patterns."""
+    """How the norms of the neurons part, and how the large ones point to the values of their
+    patterns.
+    """
     norms = [np.sqrt((row**2).sum()) for row in weights["W_O"]]
     n_small, threshold = otsu(norms)
     small, large = sorted(norms)[:n_small], sorted(norms)[n_small:]

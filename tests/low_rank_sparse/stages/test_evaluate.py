@@ -48,7 +48,8 @@ STEPS = {"tied": [0, 5, 9], "untied": [0, 12], "spare": [0, 5, 20]}
 RANKS = {"tied": [0, 1, 2, 20], "untied": [0, 1, 2, 7], "spare": [0, 1, 2, 30]}
 MATRICES = ("W_Q", "W_K", "W_V", "W_O", "W_KQ")
 ORDERS, LETTERS = ("smallest", "random", "largest"), ("Q", "K", "V", "O")
-# Hinge losses without large neurons: the largest deviation is the first that counts, or lies below the law.
+# Hinge losses without large neurons: the largest deviation is the first that counts, or lies below
+# the law.
 LARGE = {
     "tied": {0.0: 0.4, 0.2: 5, 0.45: 2.4, 0.7: 0.4},
     "untied": {0.0: 0.03, 0.2: 5, 0.45: 0.3, 0.7: 0.03},
@@ -144,7 +145,9 @@ def made_tables():
 
 
 def made_sweeps(draw):
-    """One row per training: seeds that were not fitted, have but one value, or lack a value among them."""
+    """One row per training: seeds that were not fitted, have but one value, or lack a value among
+    them.
+    """
     values = {
         "relevant": [2, 4, 8],
         "relevant_with_confusion": [3, 4, 6],
@@ -201,8 +204,18 @@ def made_sweeps(draw):
             }
         elif varies == "labels":
             row |= numbers(draw, chance)
-        yield {"sweep": name, "varies": varies, "value": float(value), "labels": labels, "seed": seed,
-               "permuted": permuted, **alike, **row, "W_K_singular_values": draw.uniform(0, 1, 6)}  # fmt: skip
+        yield {
+            "sweep": name,
+            "varies": varies,
+            "value": float(value),
+            "labels": labels,
+            "seed": seed,
+            # fmt: skip
+            "permuted": permuted,
+            **alike,
+            **row,
+            "W_K_singular_values": draw.uniform(0, 1, 6),
+        }
     for n_train, n_relevant, seed in itertools.product((2, 8, 32), (2, 5), (7, 0, 3)):
         hinge = float(draw.uniform(0.1, 0.5)) if n_train < 32 else 0.15
         if (n_relevant, seed) == (5, 3):
@@ -227,7 +240,9 @@ def each(function, *numbers):
 
 
 def largest(columns, best=max):
-    """Of several numbers per seed, those whose mean over seeds is the largest in size (or least, by `best`)."""
+    """Of several numbers per seed, those whose mean over seeds is the largest in size (or least, by
+    `best`).
+    """
     return best(columns, key=lambda column: abs(sum(column.values()) / len(column)))
 
 
@@ -397,14 +412,18 @@ def pruned(prune, rates):
 
 
 def slope(points):
-    """The exponent of a power law through points, NaN for one point or where a number is missing."""
+    """The exponent of a power law through points, NaN for one point or where a number is
+    missing.
+    """
     if len(points) < 2 or any(math.isnan(y) for _, y in points):
         return math.nan
     return np.polyfit(*np.log(np.array(points).T), 1)[0]
 
 
 def samples(rows):
-    """From how many samples on the loss stays at most 0.2, by (number of label-relevant tokens, seed)."""
+    """From how many samples on the loss stays at most 0.2, by (number of label-relevant tokens,
+    seed).
+    """
     found = {}
     for n_relevant, seed in itertools.product((2, 5), (0, 3, 7)):
         of = [
@@ -491,7 +510,9 @@ def by_value(rows, measure):
 
 
 def wanted_of_chance(name, rows):
-    """How near nulls come to low rank: permuted labels by matrix, Gaussian updates by the nearest of all four."""
+    """How near nulls come to low rank: permuted labels by matrix, Gaussian updates by the nearest
+    of all four.
+    """
     permuted = rows[0]["permuted"]
     groups = {"_QK": "QK", "_V": "V", "_O": "O"} if permuted else {"": LETTERS}
     of, what = ("", "") if permuted else ("gaussian_", "gaussian_")

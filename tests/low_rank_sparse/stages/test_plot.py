@@ -1,4 +1,6 @@
-"""The stage plot: every line, band, bar and point of every figure is what the rows of made tables say."""
+"""The stage plot: every line, band, bar and point of every figure is what the rows of made tables
+say.
+"""
 
 import itertools
 import json
@@ -60,7 +62,9 @@ PARTS += [
 
 
 def made_tables():
-    """The tables as evaluate keeps them, of numbers that mean nothing, in no order; and the measures that are read."""
+    """The tables as evaluate keeps them, of numbers that mean nothing, in no order; and the
+    measures that are read.
+    """
     draw = np.random.default_rng(8)
 
     def numbers(*names):
@@ -227,7 +231,9 @@ def chosen(rows, **where):
 
 
 def over_seeds(rows, column, by, x=lambda value: value):
-    """At each value of a column: mean, least and largest over seeds of another, as (x, mean, least, largest)."""
+    """At each value of a column: mean, least and largest over seeds of another, as (x, mean, least,
+    largest).
+    """
     found = []
     for value in sorted({row[by] for row in rows}):
         numbers = [row[column] for row in rows if row[by] == value]
@@ -241,7 +247,9 @@ def at_places(band):
 
 
 def check(axes, *wanted):
-    """The panel's lines are these, in this order: (x, mean, least, largest) with a band, or (x, y)."""
+    """The panel's lines are these, in this order: (x, mean, least, largest) with a band, or (x,
+    y).
+    """
     assert len(axes.lines) == len(wanted)
     bands = [area for area in axes.collections if len(area.get_paths()) == 1]
     for line, (x, y, *ends) in zip(axes.lines, wanted, strict=True):

@@ -1,4 +1,6 @@
-"""Every cell of small sweeps is a training by autograd from its seed's draws, measured by numpy: every row."""
+"""Every cell of small sweeps is a training by autograd from its seed's draws, measured by numpy:
+every row.
+"""
 
 import low_rank_sparse_made as reference
 import numpy as np
@@ -123,7 +125,8 @@ SWEEPS = [
     BATCH,
     PERMUTED,
 ]
-# What each cell is: its columns, what it changes of the base, the patterns of its classes, its seeds. By hand.
+# What each cell is: its columns, what it changes of the base, the patterns of its classes, its
+# seeds. By hand.
 TWO = [[0], [1]]
 UNTIED = {"readout": "untied", "learning_rate": 2.5, "n_neurons": 10, "n_steps": 3}
 CELLS = [
@@ -227,7 +230,9 @@ def cuts(a, test, first, last, k):
 
 
 def spectra(first, last, k):
-    """What the table must say of the updates' singular values; k is the number of label-relevant patterns."""
+    """What the table must say of the updates' singular values; k is the number of label-relevant
+    patterns.
+    """
     row = {}
     for name in last:
         found = np.linalg.svd((last[name] - first[name]).numpy())[1]
@@ -246,7 +251,9 @@ def spectra(first, last, k):
 
 
 def nulls(a, test, first, last, k, labels, seed):
-    """The model with each update in k random directions, and with Gaussian updates of the same norms."""
+    """The model with each update in k random directions, and with Gaussian updates of the same
+    norms.
+    """
     projected, noise = {}, {}
     for name, W in last.items():
         update = (W - first[name]).numpy()
@@ -302,7 +309,9 @@ def expected(cells, fitted_loss=0.9, **base):
 
 
 def check(found, wanted, atol=2e-5):
-    """The stage trains in float32: a weight of 1 is known to 1e-7, the least singular values of updates to 1e-6."""
+    """The stage trains in float32: a weight of 1 is known to 1e-7, the least singular values of
+    updates to 1e-6.
+    """
     sigmas = [column for column in wanted if column.endswith("singular_values")]
     assert set(found) == set(wanted)
     found = found[list(wanted)]
@@ -363,7 +372,9 @@ def test_a_training_at_rest_is_what_all_its_steps_would_make_of_it(sweep):
 
 
 def test_a_batch_at_the_threshold_is_not_yet_fitted(sweep):
-    """Neurons that begin at almost nothing give the loss 1, to the last bit of float32; great steps move them yet."""
+    """Neurons that begin at almost nothing give the loss 1, to the last bit of float32; great steps
+    move them yet.
+    """
     great = STEP_SIZE | {"values": [1e8], "n_steps": 1}
     found = sweep(great, training=TRAINED | {"init_scale": 1e-10}, fitted_loss=1)
     assert found["fitted_step"].tolist() == [-1, -1, -1]

@@ -1,4 +1,6 @@
-"""Trainings on made samples are SGD by autograd on the hinge loss, from the same draws: every snapshot and row."""
+"""Trainings on made samples are SGD by autograd on the hinge loss, from the same draws: every
+snapshot and row.
+"""
 
 import low_rank_sparse_made as reference
 import pandas as pd
@@ -49,7 +51,9 @@ MATRICES = ["W_Q", "W_K", "W_V", "W_O"]
 
 @pytest.fixture
 def dataset(tmp_path):
-    """Samples of five seeds, in which nothing is equal: two classes, tokens of four patterns, no structure."""
+    """Samples of five seeds, in which nothing is equal: two classes, tokens of four patterns, no
+    structure.
+    """
     draw = torch.Generator().manual_seed(5)
     tensors = {
         "seeds": torch.tensor(DATA_SEEDS),

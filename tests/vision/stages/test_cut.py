@@ -1,4 +1,6 @@
-"""Cuts of made vision transformers: every row is scored anew on matrices that numpy cut, or on a model cut by loops."""
+"""Cuts of made vision transformers: every row is scored anew on matrices that numpy cut, or on a
+model cut by loops.
+"""
 
 import numpy as np
 import pandas as pd
@@ -61,7 +63,9 @@ def cuts(stage, data, runs, tmp_path):
 
 
 def cut(W_0, W, rank):
-    """In every layer the initial matrix plus the update's first singular directions, of all heads side by side."""
+    """In every layer the initial matrix plus the update's first singular directions, of all heads
+    side by side.
+    """
     layers = []
     for first, last in zip(W_0.double().numpy(), W.double().numpy(), strict=True):
         heads = len(last) if last.ndim == 3 else 1
@@ -85,7 +89,9 @@ def ordered(magnitudes, order, source):
 
 
 def without_weights(model, rate, order, source):
-    """The model with that share of all weights of its matrices at zero, whichever matrix they are of."""
+    """The model with that share of all weights of its matrices at zero, whichever matrix they are
+    of.
+    """
     flat = torch.cat([model[name].flatten() for name in MATRICES])
     if order == "random":  # the place of each weight in the order is drawn
         first = sorted(
@@ -101,7 +107,9 @@ def without_weights(model, rate, order, source):
 
 
 def without_units(model, importance, axes, rate, order, source):
-    """The model without that share of units in every layer; `axes` are those of a layer's tensors that count units."""
+    """The model without that share of units in every layer; `axes` are those of a layer's tensors
+    that count units.
+    """
     kept = []
     for magnitudes in importance:
         places = ordered(magnitudes, order, source)
@@ -128,7 +136,9 @@ def without_heads(model, *arguments):
 
 
 def trained(made):
-    """Every run that is cut, by name, and every seed: what labels a row, the first model and the last."""
+    """Every run that is cut, by name, and every seed: what labels a row, the first model and the
+    last.
+    """
     for name in ("b", "c"):
         for i, seed in enumerate(SEEDS[name]):
             initial, final = (

@@ -1,4 +1,6 @@
-"""What git keeps of a data set's runs: every measure and every table, against plain loops and ones made by hand."""
+"""What git keeps of a data set's runs: every measure and every table, against plain loops and ones
+made by hand.
+"""
 
 import itertools
 import json
@@ -122,7 +124,9 @@ def prune():
 
 @pytest.fixture
 def evaluate(stage, cells, truncate, prune, tmp_path):
-    """Call `evaluate(**params)` runs the stage with these params changed; it returns what the stages before wrote."""
+    """Call `evaluate(**params)` runs the stage with these params changed; it returns what the
+    stages before wrote.
+    """
 
     def run(**params):
         draw = random.Random(0)
@@ -207,7 +211,9 @@ def summarised(row):
 
 
 def by_loops(training, ranks, growth=None):
-    """Every measure of accuracies and ranks, by name, scale and seed; `growth` are scales from one to the next: all."""
+    """Every measure of accuracies and ranks, by name, scale and seed; `growth` are scales from one
+    to the next: all.
+    """
     measured = {}
 
     def put(name, scale, seed, value):
@@ -493,7 +499,9 @@ def check_curves(found, cells, training):
 def test_init_scales_that_are_added_to_published_tables_give_the_tables_of_all(
     evaluate, stage, tmp_path
 ):
-    """But for the order of rows, and for the Gaussian products, of which each call draws its own."""
+    """But for the order of rows, and for the Gaussian products, of which each call draws its
+    own.
+    """
     evaluate()
     beside = None
     for scale in (0.5, 2.0, 0.1):

@@ -1,4 +1,5 @@
-"""What is fetched, byte by byte: the digits of scikit-learn, and the official files of a local folder.
+"""What is fetched, byte by byte: the digits of scikit-learn, and the official files of a local
+folder.
 
 Addresses and altered files are in tests/pipeline/test_fetch.py.
 """
@@ -29,7 +30,9 @@ FILES = {"train": b"first" * 300, "test": b"second" * 100}
 
 @pytest.fixture
 def archive(tmp_path, monkeypatch):
-    """CIFAR-100 as if it had been published with two short files, as an archive in a folder of its own."""
+    """CIFAR-100 as if it had been published with two short files, as an archive in a folder of its
+    own.
+    """
     (tmp_path / "mine").mkdir()
     path = tmp_path / "mine" / "cifar-100-python.tar.gz"
     with tarfile.open(path, "w:gz") as file:

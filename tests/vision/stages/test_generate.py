@@ -1,4 +1,6 @@
-"""The images of a data set, one by one: the digits against a table of them, CIFAR against made files."""
+"""The images of a data set, one by one: the digits against a table of them, CIFAR against made
+files.
+"""
 
 import dataclasses
 import gzip
@@ -58,7 +60,9 @@ def test_the_digits_are_split_class_by_class_by_the_seed(stage, digits, tmp_path
 
 @pytest.fixture
 def published(tmp_path, monkeypatch):
-    """CIFAR-10 and CIFAR-100 as if they had been published with a few images; what each part of them holds."""
+    """CIFAR-10 and CIFAR-100 as if they had been published with a few images; what each part of
+    them holds.
+    """
     draw = np.random.default_rng(1)
     held = {}
     for source, key, counts in [

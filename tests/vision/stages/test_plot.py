@@ -1,4 +1,6 @@
-"""The figures of a data set: their lines, bands, points and texts, against plain loops over made tables."""
+"""The figures of a data set: their lines, bands, points and texts, against plain loops over made
+tables.
+"""
 
 import itertools
 import random
@@ -41,7 +43,9 @@ FIGURES = [
 
 
 def every(draw, value, **keys):
-    """Rows, one for each combination of the keys, with a random value; keys that are joined by _and_ vary together."""
+    """Rows, one for each combination of the keys, with a random value; keys that are joined by
+    _and_ vary together.
+    """
     rows = []
     for combination in itertools.product(*keys.values()):
         row = {}
@@ -131,7 +135,9 @@ def tables(cells, growth):
 
 @pytest.fixture
 def plot(stage, drawn, tables, tmp_path):
-    """Call `plot()` runs the stage, with other params where they are given; it returns the figures by name."""
+    """Call `plot()` runs the stage, with other params where they are given; it returns the figures
+    by name.
+    """
 
     def run(**params):
         (tmp_path / "metrics").mkdir()
@@ -176,7 +182,9 @@ def mean_and_range(rows, value, by, places, **keys):
 
 
 def check_lines(axes, *wanted):
-    """The axes hold lines of these x and y, in this order, and no others but those of a legend, which are empty."""
+    """The axes hold lines of these x and y, in this order, and no others but those of a legend,
+    which are empty.
+    """
     drawn = [line for line in axes.lines if len(line.get_xdata())]
     assert len(drawn) == len(wanted)
     for line, (x, y) in zip(drawn, wanted, strict=True):
@@ -194,7 +202,9 @@ def check_bands(axes, *wanted):
 
 
 def check_points(axes, *wanted):
-    """The axes hold a bar at the mean of each of these groups of values at x of that half-width, and its values."""
+    """The axes hold a bar at the mean of each of these groups of values at x of that half-width,
+    and its values.
+    """
     bars = axes.collections
     assert len(bars) == len(wanted)
     for bar, (x, half, values) in zip(bars, wanted, strict=True):
@@ -586,7 +596,9 @@ def test_what_the_tables_lack_is_refused_before_anything_is_drawn(
 
 
 def test_several_optimisers_are_drawn_of_the_tables_that_compare_them(stage, drawn, tmp_path):
-    """Ranks: three steps and labels of each; what is cut or tried: a line of each, at the init scale of the rates."""
+    """Ranks: three steps and labels of each; what is cut or tried: a line of each, at the init
+    scale of the rates.
+    """
     draw = random.Random(1)
     keys = {
         "rule": ["sgd", "own"],

@@ -1,4 +1,6 @@
-"""Training of vision transformers, repeated by autograd through a plain model: every snapshot, row and layout."""
+"""Training of vision transformers, repeated by autograd through a plain model: every snapshot, row
+and layout.
+"""
 
 import json
 import math
@@ -108,7 +110,9 @@ Usage = namedtuple("Usage", ["total", "used", "free"])
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch):
-    """Matrix products with which a stage measures the machine take longer than all of its training here."""
+    """Matrix products with which a stage measures the machine take longer than all of its training
+    here.
+    """
     monkeypatch.setattr(torch, "mm", lambda A, B: None)
 
 
@@ -238,7 +242,9 @@ def repeated(
 
 
 def augmented(images, params, seed, epoch):
-    """The images of an epoch: cropped and mirrored one by one, then changed one by one by Pillow."""
+    """The images of an epoch: cropped and mirrored one by one, then changed one by one by
+    Pillow.
+    """
     height, width = images.shape[2:]
     if params["augmentation"] == "crop_flip":
         padding = width // 8
@@ -278,8 +284,8 @@ def blended(enhancer):
     return [lambda image, factor=factor: enhancer(image).enhance(factor) for factor in (1.75, 0.25)]
 
 
-# torchvision's 14 operations, each with both signs, on 8 × 16 pixels at magnitude 25 of 30. There the factors of blends
-# are binary fractions, so that every machine rounds alike.
+# torchvision's 14 operations, each with both signs, on 8 × 16 pixels at magnitude 25 of 30. There
+# the factors of blends are binary fractions, so that every machine rounds alike.
 PILLOW = [
     2 * [lambda image: image],
     [moved(1, x, 0, 0, 1, 0) for x in (0.25, -0.25)],
@@ -504,10 +510,11 @@ class Unread(Checkpoints):
 def test_the_loop_neither_reads_a_number_from_its_device_nor_mixes_devices(
     data, monkeypatch, n, rule
 ):
-    """On a device that holds no numbers either is an error: a GPU would wait at the first, and fail at the second.
+    """On a device that holds no numbers either is an error: a GPU would wait at the first, and fail
+    at the second.
 
-    Twelve steps are six epochs, so that images are augmented anew as well. (There torch has neither autocast nor its
-    fused plain descent.)
+    Twelve steps are six epochs, so that images are augmented anew as well. (There torch has neither
+    autocast nor its fused plain descent.)
     """
     from stages.vision import train as stage
 
@@ -528,7 +535,8 @@ def test_the_loop_neither_reads_a_number_from_its_device_nor_mixes_devices(
         assert kept.written == 12
 
 
-# A process of its own: the checks of types and shapes, which tests put into every function, cannot be compiled.
+# A process of its own: the checks of types and shapes, which tests put into every function, cannot
+# be compiled.
 COMPILED = """
 import sys
 from pathlib import Path
@@ -553,7 +561,9 @@ print("graphs:", utils.counters["stats"]["unique_graphs"])
 def test_what_is_compiled_in_bfloat16_trains_alike_without_a_break_or_a_second_compilation(
     train, tmp_path, n, device
 ):
-    """The compiler refuses a graph that breaks; a second graph, or one more for other shapes, is an error."""
+    """The compiler refuses a graph that breaks; a second graph, or one more for other shapes, is an
+    error.
+    """
     params = ONE | {
         "precision": "bfloat16",
         "n_seeds": n,
@@ -617,7 +627,9 @@ def curves(monkeypatch, tmp_path):
 
 @pytest.fixture
 def hasty(monkeypatch):
-    """A clock of which each look takes a hundred times as long as all before: every checkpoint is due."""
+    """A clock of which each look takes a hundred times as long as all before: every checkpoint is
+    due.
+    """
     now = [1]
 
     def monotonic():
@@ -706,7 +718,8 @@ def test_a_training_with_another_torch_or_on_another_device_is_another(train, up
 
 @pytest.fixture
 def machine(monkeypatch):
-    """A machine of five cores, of which each does 4e6 operations per second in float32, and twice as many in bfloat16.
+    """A machine of five cores, of which each does 4e6 operations per second in float32, and twice
+    as many in bfloat16.
 
     Its first product takes longer, as on a true machine.
     """
