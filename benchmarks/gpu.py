@@ -119,9 +119,14 @@ def ours(
     start = State(0, {name: w.to(device) for name, w in weights.items()})
     batches = feed(x, y, params, Variant(1.0), 0, 0)
     yield from sgd(
-        Losses(loss, 1, device, *wrap), start, batches, 10**9,
-        optimizer="adam", learning_rate=params.learning_rate, warmup_steps=params.warmup_steps,
-    )  # fmt: skip
+        Losses(loss, 1, device, *wrap),
+        start,
+        batches,
+        10**9,
+        optimizer="adam",
+        learning_rate=params.learning_rate,
+        warmup_steps=params.warmup_steps,
+    )
 
 
 class Block(nn.Module):
@@ -196,9 +201,14 @@ def plain(params: Train, images: Images, device: torch.device) -> Iterator[float
     rule = torch.optim.Adam(model.parameters(), lr=params.learning_rate)
     n_workers = min(MOST_WORKERS, max(0, available_cores() - 2))
     loader = DataLoader(
-        OneByOne(images, params.augmentation != "none"), params.batch_size, shuffle=True, drop_last=True,
-        num_workers=n_workers, persistent_workers=n_workers > 0, pin_memory=device.type == "cuda",
-    )  # fmt: skip
+        OneByOne(images, params.augmentation != "none"),
+        params.batch_size,
+        shuffle=True,
+        drop_last=True,
+        num_workers=n_workers,
+        persistent_workers=n_workers > 0,
+        pin_memory=device.type == "cuda",
+    )
     while True:
         for x, y in loader:
             with torch.autocast(

@@ -125,10 +125,17 @@ def ensembles(sizes: tuple[int, ...] = (48, 12, 192), few: int = 5) -> list[Cont
 
     every = [Ensemble(n_toys) for n_toys in sizes]
     found = [
-        Contender(f"ours: {n} descents side by side", partial(several.together, 500), partial(error, several), 1e-10,
-                  500, None, f"{several.loss.X.nbytes / 1e3:.3g} kB of tokens")
+        Contender(
+            f"ours: {n} descents side by side",
+            partial(several.together, 500),
+            partial(error, several),
+            1e-10,
+            500,
+            None,
+            f"{several.loss.X.nbytes / 1e3:.3g} kB of tokens",
+        )
         for n, several in zip(sizes, every, strict=True)
-    ]  # fmt: skip
+    ]
     loop, alike = partial(every[0].one_by_one, few), partial(error, every[0])
     return [
         *found,

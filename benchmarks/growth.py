@@ -56,24 +56,38 @@ class Family:
 
 FAMILIES = (
     Family(
-        "gradual_rank: full matrices, 1,150 steps, 3 seeds", "d_model", (16, 32, 64), 1,
-        "stages.gradual_rank.full_weights gradual_rank.full_weights runs rises.parquet", "runs",
+        "gradual_rank: full matrices, 1,150 steps, 3 seeds",
+        "d_model",
+        (16, 32, 64),
+        1,
+        "stages.gradual_rank.full_weights gradual_rank.full_weights runs rises.parquet",
+        "runs",
         params={"gradual_rank.full_weights": {"log10_init_scales": [-4]}},
         sized=("gradual_rank.full_weights.d_model",),
     ),
     Family(
-        "low_rank_sparse: tied, 60 steps, 1 seed", "neurons", (1000, 2000, 4000), 4,
+        "low_rank_sparse: tied, 60 steps, 1 seed",
+        "neurons",
+        (1000, 2000, 4000),
+        4,
         "stages.low_rank_sparse.train low_rank_sparse.train low_rank_sparse.generate.n_seeds ways.tsv "
-        "samples.safetensors runs losses.parquet", "runs",
+        "samples.safetensors runs losses.parquet",
+        "runs",
         ("stages.low_rank_sparse.generate low_rank_sparse.generate samples.safetensors",),
         params={"low_rank_sparse.generate": {"n_seeds": 4}},
         tables={"ways.tsv": "name\treadout\ntied\ttied\n"},
         sized=("low_rank_sparse.train.n_neurons",),
     ),
     Family(
-        "decision_lists: flow to the bound, n = L/2", "tokens L", (10, 12, 14), 2,
-        "stages.decision_lists.flow decision_lists.flow decision_lists.solver.flow flow.parquet many.tsv flow", "flow",
-        ("stages.decision_lists.generate groups.tsv flow.parquet scales.parquet descend.parquet train.parquet",),
+        "decision_lists: flow to the bound, n = L/2",
+        "tokens L",
+        (10, 12, 14),
+        2,
+        "stages.decision_lists.flow decision_lists.flow decision_lists.solver.flow flow.parquet many.tsv flow",
+        "flow",
+        (
+            "stages.decision_lists.generate groups.tsv flow.parquet scales.parquet descend.parquet train.parquet",
+        ),
         tables={
             "groups.tsv": "group\tuse\tn_tokens\tseq_len\trepeats\tlist_lengths\tlists\tn_heads\tlaws\tn_seeds\n"
             "grown\tbound\t{size}\t{half}\tfalse\t[2]\t[random]\t[2]\t[zipf 1]\t2\n"
@@ -83,19 +97,34 @@ FAMILIES = (
         },
     ),
     Family(
-        "vision: digits, 100 steps of 64 images", "d_model", (32, 64, 128), 2,
-        "stages.vision.train vision.digits.train controls.tsv images.safetensors runs", "runs",
+        "vision: digits, 100 steps of 64 images",
+        "d_model",
+        (32, 64, 128),
+        2,
+        "stages.vision.train vision.digits.train controls.tsv images.safetensors runs",
+        "runs",
         (
             "stages.vision.fetch vision.digits.data official",
             "stages.vision.generate vision.digits.data official images.safetensors",
         ),
-        params={"vision.digits.train": {"init_scales": [1], "controls": [], "n_seeds": 2, "n_steps": 100}},
+        params={
+            "vision.digits.train": {
+                "init_scales": [1],
+                "controls": [],
+                "n_seeds": 2,
+                "n_steps": 100,
+            }
+        },
         tables={"controls.tsv": (ROOT / "stages/vision/controls.tsv").read_text(encoding="utf-8")},
         sized=("vision.digits.train.model.d_model", "vision.digits.train.model.d_mlp"),
     ),
     Family(
-        "checkpoints: a small GPT-2, 50 steps of 16 × 64 bytes", "d_model", (64, 128, 256), 3,
-        "stages.checkpoints.train checkpoints.example.train trainings.tsv texts gpt2", "gpt2/tuned",
+        "checkpoints: a small GPT-2, 50 steps of 16 × 64 bytes",
+        "d_model",
+        (64, 128, 256),
+        3,
+        "stages.checkpoints.train checkpoints.example.train trainings.tsv texts gpt2",
+        "gpt2/tuned",
         ("stages.checkpoints.generate checkpoints.example.generate texts",),
         params={"checkpoints.example.train": {"n_seeds": 1}},
         tables={
@@ -104,7 +133,7 @@ FAMILIES = (
         },
         sized=("checkpoints.example.train.d_model", "checkpoints.example.train.d_mlp"),
     ),
-)  # fmt: skip
+)
 
 
 def main(scaling: Path, cells: Path, growth: Path) -> None:

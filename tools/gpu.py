@@ -52,10 +52,20 @@ RESULTS = re.compile(  # what an archive holds, and nothing that Python would ru
     r"(speed|epochs|seconds)\.json|published/\w[\w.,=+-]*/(\w+\.json|tables/\w+\.parquet|figures/[\w-]+\.svg)"
 )
 PACKAGES = {
-    "torch": "torch", "numpy": "numpy", "pandas": "pandas", "pyarrow": "pyarrow", "safetensors": "safetensors",
-    "pydantic": "pydantic", "ruamel.yaml": "ruamel.yaml", "jaxtyping": "jaxtyping", "tqdm": "tqdm",
-    "filelock": "filelock", "threadpoolctl": "threadpoolctl", "scipy": "scipy", "matplotlib": "matplotlib",
-}  # fmt: skip
+    "torch": "torch",
+    "numpy": "numpy",
+    "pandas": "pandas",
+    "pyarrow": "pyarrow",
+    "safetensors": "safetensors",
+    "pydantic": "pydantic",
+    "ruamel.yaml": "ruamel.yaml",
+    "jaxtyping": "jaxtyping",
+    "tqdm": "tqdm",
+    "filelock": "filelock",
+    "threadpoolctl": "threadpoolctl",
+    "scipy": "scipy",
+    "matplotlib": "matplotlib",
+}
 Section = dict[str, Any]
 
 

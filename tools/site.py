@@ -33,11 +33,20 @@ PAGES = {
     "Working with it": [
         f"docs/{name}.md"
         for name in (
-            "architecture", "changing_things", "sweeps", "comparing", "data_sets", "many_machines",
-            "beyond_one_machine", "faults", "licences", "add_a_family",
+            "architecture",
+            "changing_things",
+            "sweeps",
+            "comparing",
+            "data_sets",
+            "many_machines",
+            "beyond_one_machine",
+            "faults",
+            "licences",
+            "add_a_family",
         )
-    ] + ["CONTRIBUTING.md", "CHANGELOG.md"],
-}  # fmt: skip
+    ]
+    + ["CONTRIBUTING.md", "CHANGELOG.md"],
+}
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 MATHS = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
@@ -69,9 +78,13 @@ def main(site: Path = ROOT / "site") -> None:
         nav.append({"API": [{concept: found} for concept, found in reference.items()]})
         os.chdir(ROOT)  # where the docstrings are read
         config = load_config(
-            str(ROOT / "tools" / "site.yml"), docs_dir=str(pages), site_dir=str(site), nav=nav, strict=True,
+            str(ROOT / "tools" / "site.yml"),
+            docs_dir=str(pages),
+            site_dir=str(site),
+            nav=nav,
+            strict=True,
             hooks=[str(Path(__file__))],
-        )  # fmt: skip
+        )
         config.plugins.on_startup(command="build", dirty=False)
         build(config)
     print(f"the site is {site / 'index.html'}")

@@ -529,8 +529,13 @@ def fill_disk(pipeline: Pipeline, stage: Stage, free: int) -> None:
         done = subprocess.run(
             ["unshare", "-Urm", "sh", "-c", FULL],
             env=environment(disk, **{name: str(value) for name, value in given.items()}),
-            cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=3 * LONGEST, check=False,
-        )  # fmt: skip
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=3 * LONGEST,
+            check=False,
+        )
         if done.returncode:
             raise Lost(f"after a full disk ({free} bytes were free): {done.stdout[-300:]}")
         pipeline.check(stage, result)

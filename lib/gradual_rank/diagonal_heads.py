@@ -332,7 +332,7 @@ class DiagonalTransformer(DiagonalLoss):
         n = max(1, round(share * len(self.X)))
         return DiagonalTransformer(
             self.X[:n], self.frames, self.W_1, self.W_2, None if self.Y is None else self.Y[:n]
-        )  # fmt: skip
+        )
 
     def output(self, p: Float[Tensor, " p"]) -> Float[Tensor, "sample token d"]:
         """The last layer's tokens."""

@@ -346,8 +346,16 @@ def staged_flow(
             here = LogCoordinates(y, start.log_c)
             tolerance = stationary * min(first, newest)
             for step in log_flow(
-                loss, here, end, rtol=rtol, atol=atol, curvature=curvature, active=active, begin=time, method="BDF"
-            ):  # fmt: skip
+                loss,
+                here,
+                end,
+                rtol=rtol,
+                atol=atol,
+                curvature=curvature,
+                active=active,
+                begin=time,
+                method="BDF",
+            ):
                 found = next(iter(_events(step, risen, up, down)), None)
                 time = step.time if found is None else found.time
                 y = step.state if found is None else step.path(time)

@@ -149,10 +149,23 @@ def _adam(
         [moments[f"{k} {n}"] for n in learned] for k in ("exp_avg", "exp_avg_sq", "step")
     )
     adam(
-        list(learned.values()), gradients, first, second, [], steps, fused=_fused(weights), foreach=False,
-        decoupled_weight_decay=weight_decay > 0, weight_decay=weight_decay,
-        amsgrad=False, beta1=0.9, beta2=0.999, lr=learning_rate, eps=1e-8, maximize=False,
-    )  # fmt: skip
+        list(learned.values()),
+        gradients,
+        first,
+        second,
+        [],
+        steps,
+        fused=_fused(weights),
+        foreach=False,
+        decoupled_weight_decay=weight_decay > 0,
+        weight_decay=weight_decay,
+        amsgrad=False,
+        beta1=0.9,
+        beta2=0.999,
+        lr=learning_rate,
+        eps=1e-8,
+        maximize=False,
+    )
 
 
 def _muon(
@@ -198,9 +211,18 @@ def newton_schulz(G: Float[Tensor, "*batch row col"]) -> Float[Tensor, "*batch r
 def _plain(weights: Weights, moments: Weights, learning_rate: float) -> None:
     learned, gradients = _learned(weights)
     descend(
-        list(learned.values()), gradients, [None] * len(learned), fused=_fused(weights), foreach=False,
-        weight_decay=0.0, momentum=0.0, lr=learning_rate, dampening=0.0, nesterov=False, maximize=False,
-    )  # fmt: skip
+        list(learned.values()),
+        gradients,
+        [None] * len(learned),
+        fused=_fused(weights),
+        foreach=False,
+        weight_decay=0.0,
+        momentum=0.0,
+        lr=learning_rate,
+        dampening=0.0,
+        nesterov=False,
+        maximize=False,
+    )
 
 
 def _learned(weights: Weights) -> tuple[Weights, list[Tensor]]:

@@ -15,10 +15,27 @@ Schema = TypeVar("Schema")
 # The columns of tables of which each stage reads a part: whoever reads such a table refuses any
 # other column.
 PROBLEM = (
-    "name", "n_seeds", "first_seed", "n_samples", "seq_len", "d_model", "teacher", "start", "n_layers", "n_heads",
-    "d_mlp", "frames", "max_stages", "flow_scales", "forecast_scales", "n_times", "n_snapshots", "curvature_share",
-    "atol", "drawn",
-)  # fmt: skip
+    "name",
+    "n_seeds",
+    "first_seed",
+    "n_samples",
+    "seq_len",
+    "d_model",
+    "teacher",
+    "start",
+    "n_layers",
+    "n_heads",
+    "d_mlp",
+    "frames",
+    "max_stages",
+    "flow_scales",
+    "forecast_scales",
+    "n_times",
+    "n_snapshots",
+    "curvature_share",
+    "atol",
+    "drawn",
+)
 CONFIGURATION = ("name", "readout", "learning_rate", "n_steps", "n_seeds", "first_seed", "labels")
 
 

@@ -63,9 +63,14 @@ def control(task: Task, params: Control) -> Tables:
 
     def trained(loss: PopulationLoss | SequenceLoss, name: str = "W") -> Weights:
         states = sgd(
-            lambda weights: loss.value(fixed | weights), State(0, {name: zero}), repeat(()), params.n_steps,
-            optimizer="adam", learning_rate=params.learning_rate, warmup_steps=0,
-        )  # fmt: skip
+            lambda weights: loss.value(fixed | weights),
+            State(0, {name: zero}),
+            repeat(()),
+            params.n_steps,
+            optimizer="adam",
+            learning_rate=params.learning_rate,
+            warmup_steps=0,
+        )
         [last] = deque(states, maxlen=1)
         return fixed | {name: last.weights[name].detach()}
 

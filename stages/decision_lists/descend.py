@@ -114,10 +114,17 @@ def descend(
         return gradient_descent(loss, start, dict.fromkeys(names, step_size))
 
     return compliant_descent(
-        of, start, names, right, curvature,
-        spare=solve.spare, tolerance=solve.tolerance, n_checked=solve.n_checked,
-        max_steps=solve.max_steps, max_repeats=solve.max_repeats,
-    )  # fmt: skip
+        of,
+        start,
+        names,
+        right,
+        curvature,
+        spare=solve.spare,
+        tolerance=solve.tolerance,
+        n_checked=solve.n_checked,
+        max_steps=solve.max_steps,
+        max_repeats=solve.max_repeats,
+    )
 
 
 def described(task: Task, found: CompliantDescent) -> dict[str, Any]:

@@ -136,9 +136,17 @@ class Group(Seeds):
         permutation = random_permutation(n_tokens, draw)
         probability = tuple(law.probabilities(counts, n_heads, draw).tolist())
         return Task(
-            self.group, self.group, n_tokens, seq_len, self.repeats, lists, permutation, probability, law.label,
+            self.group,
+            self.group,
+            n_tokens,
+            seq_len,
+            self.repeats,
+            lists,
+            permutation,
+            probability,
+            law.label,
             self.use,
-        )  # fmt: skip
+        )
 
 
 def main(groups: Path, flow: OutFile, scales: OutFile, descend: OutFile, train: OutFile) -> None:

@@ -240,9 +240,14 @@ def minibatch(seed: int, params: Minibatch) -> Tables:
 
     found = []
     states = sgd(
-        loss, State(0, start), batches(), params.n_steps,
-        optimizer="sgd", learning_rate=params.learning_rate, warmup_steps=0,
-    )  # fmt: skip
+        loss,
+        State(0, start),
+        batches(),
+        params.n_steps,
+        optimizer="sgd",
+        learning_rate=params.learning_rate,
+        warmup_steps=0,
+    )
     for state in states:
         if state.step % params.certify_every == 0 or state.step == params.n_steps:
             W, V = (state.weights[name].detach() for name in ("W", "V"))

@@ -99,8 +99,12 @@ def main(section: str, solver: str, task: Path, stages: Path, disturbed: OutFold
         ]
     }
     found = spread_cells(
-        jobs, stage="gradual_rank_assumptions", n_processes=available_cores(), label=section, unit="seed"
-    )  # fmt: skip
+        jobs,
+        stage="gradual_rank_assumptions",
+        n_processes=available_cores(),
+        label=section,
+        unit="seed",
+    )
     for name in COLUMNS:
         write_table(joined(found["seeds"], name), disturbed / f"{name}.parquet")
 
@@ -144,19 +148,29 @@ def disturb(
             p = [moved.here.products(y) for y in path]
             gaps = [float(np.abs(a - b).max()) for a, b in zip(p, p_base, strict=True)]
             far, near = (
-                float(np.linalg.norm(moved.weights(path[k]) - point.weights(base[k]))) for k in (0, -1)
-            )  # fmt: skip
+                float(np.linalg.norm(moved.weights(path[k]) - point.weights(base[k])))
+                for k in (0, -1)
+            )
             row = {"seed": seed, "point": number, "kind": kind, "time": time, "noise": noise}
             returns.append(
-                {**row, "ratio_products": gaps[-1] / gaps[0], "ratio_weights": near / far,
-                 "baseline_moves": float(np.abs(p_base[-1] - p_base[0]).max()) / gaps[0]}
-            )  # fmt: skip
+                {
+                    **row,
+                    "ratio_products": gaps[-1] / gaps[0],
+                    "ratio_weights": near / far,
+                    "baseline_moves": float(np.abs(p_base[-1] - p_base[0]).max()) / gaps[0],
+                }
+            )
             shown = {"coordinates": np.flatnonzero(touched)}
             paths.extend(
-                {**row, "after": t, **shown, "p": a[touched].astype(np.float32),
-                 "p_undisturbed": b[touched].astype(np.float32)}
+                {
+                    **row,
+                    "after": t,
+                    **shown,
+                    "p": a[touched].astype(np.float32),
+                    "p_undisturbed": b[touched].astype(np.float32),
+                }
                 for t, a, b in zip(times, p, p_base, strict=True)
-            )  # fmt: skip
+            )
     kicks = list(begin_elsewhere(flow, predicted, params, seed))
     rows = {"returns": returns, "paths": paths, "kicks": kicks}
     return {name: pd.DataFrame(rows[name], columns=columns) for name, columns in COLUMNS.items()}
@@ -256,8 +270,11 @@ def begin_elsewhere(
                 start = LogCoordinates(np.where(active, sign, 0.0) * at.level(u * v), tiny)
             end = np.where(active, start.products(flow(start, times, active)[-1]), 0.0)
             yield {
-                "seed": seed, "stage": k, "noise": noise, "error": float(np.abs(end - np.array(after["p"])).max())
-            }  # fmt: skip
+                "seed": seed,
+                "stage": k,
+                "noise": noise,
+                "error": float(np.abs(end - np.array(after["p"])).max()),
+            }
 
 
 if __name__ == "__main__":

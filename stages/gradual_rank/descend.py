@@ -208,10 +208,17 @@ def predict_example(drop: Drop, threshold: float) -> Tables:
     """
     loss, u, v = example(drop)
     rows = [
-        {"method": "Algorithm 1", "log10_init_scale": -math.inf, "coordinate": stage.coordinate, "sign": stage.sign,
-         "rescaled_time": stage.time, "lost": False}
-        for stage in greedy(loss, 3, kick=REST, stationary=REST, **TOLERANCES) if stage.k
-    ]  # fmt: skip
+        {
+            "method": "Algorithm 1",
+            "log10_init_scale": -math.inf,
+            "coordinate": stage.coordinate,
+            "sign": stage.sign,
+            "rescaled_time": stage.time,
+            "lost": False,
+        }
+        for stage in greedy(loss, 3, kick=REST, stationary=REST, **TOLERANCES)
+        if stage.k
+    ]
     for scale in drop.flow_log10_init_scales:
         log_scale = scale * math.log(10)
         start, end = LogCoordinates.of(u, v, log_scale), -log_scale * drop.rescaled_end
@@ -227,10 +234,16 @@ def predict_example(drop: Drop, threshold: float) -> Tables:
             ("flow in log coordinates", e.coordinate, e.sign, e.time) for e in measured if e.rises
         ]
         rows += [
-            {"method": method, "log10_init_scale": scale, "coordinate": i, "sign": sign,
-             "rescaled_time": time / -log_scale, "lost": False}
+            {
+                "method": method,
+                "log10_init_scale": scale,
+                "coordinate": i,
+                "sign": sign,
+                "rescaled_time": time / -log_scale,
+                "lost": False,
+            }
             for method, i, sign, time in found
-        ]  # fmt: skip
+        ]
     return {"drop": pd.DataFrame(rows, columns=DROP)}
 
 

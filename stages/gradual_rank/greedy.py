@@ -142,7 +142,7 @@ def main(
     )  # few seeds are large ones: those first
     found = spread_cells(
         jobs, stage="gradual_rank_greedy", n_processes=available_cores(), label=section, unit="run"
-    )  # fmt: skip
+    )
     for name, parts in found.items():
         for table in ("stages", "events") if name != "forecast" else ():
             write_table(joined(parts, table), predictions / f"{name}_{table}.parquet")

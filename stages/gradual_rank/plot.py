@@ -34,13 +34,38 @@ from lib.work.compute import spread_by_name
 
 Tables = dict[str, pd.DataFrame]
 NAMES = (
-    "activations", "charges", "departed", "descents", "drop", "errors", "forecast", "full_ratios", "full_weights",
-    "kicks", "path_ends", "paths", "problems", "ranks", "returns", "rises", "stages", "trajectories", "twins",
-)  # fmt: skip
+    "activations",
+    "charges",
+    "departed",
+    "descents",
+    "drop",
+    "errors",
+    "forecast",
+    "full_ratios",
+    "full_weights",
+    "kicks",
+    "path_ends",
+    "paths",
+    "problems",
+    "ranks",
+    "returns",
+    "rises",
+    "stages",
+    "trajectories",
+    "twins",
+)
 
 COMPARED = (
-    "changes", "courses", "descent", "distances", "few", "flow", "noisy_paths", "optimizers", "slopes",
-)  # fmt: skip
+    "changes",
+    "courses",
+    "descent",
+    "distances",
+    "few",
+    "flow",
+    "noisy_paths",
+    "optimizers",
+    "slopes",
+)
 
 
 @dataclass(frozen=True)

@@ -54,9 +54,19 @@ Row = dict[str, Any]
 Scored = Callable[[Weights], dict[str, float]]
 NULLS = {"in_random_directions": "random directions", "of_gaussian": "gaussian"}
 Varied = Literal[
-    "n_relevant", "n_confusion", "noise", "n_patterns", "n_train", "n_neurons", "init_scale", "value_error",
-    "query_key_error", "batch_size", "learning_rate", "labels",
-]  # fmt: skip
+    "n_relevant",
+    "n_confusion",
+    "noise",
+    "n_patterns",
+    "n_train",
+    "n_neurons",
+    "init_scale",
+    "value_error",
+    "query_key_error",
+    "batch_size",
+    "learning_rate",
+    "labels",
+]
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,12 @@ def test_snapshots_are_found_by_run_and_step(tmp_path):
     for place in ("a/checkpoint-10", "a/checkpoint-9", "b/step-00003", "b/step-00012", "final"):
         saved(model, tmp_path / place)
     assert [(one.run, one.step) for one in open_snapshots(tmp_path)] == [
-        ("a", 9), ("a", 10), ("b", 3), ("b", 12), ("final", 0)
-    ]  # fmt: skip
+        ("a", 9),
+        ("a", 10),
+        ("b", 3),
+        ("b", 12),
+        ("final", 0),
+    ]
     assert [(one.run, one.step) for one in open_snapshots(tmp_path / "a" / "checkpoint-10")] == [
         ("checkpoint-10", 10)
     ]

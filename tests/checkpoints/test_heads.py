@@ -59,9 +59,10 @@ def test_products_are_the_models_own_attention(kind, tmp_path):
             scores = [
                 torch.einsum(
                     "d,hde,hce,c->h", x[i], cut.W_Q @ rotation(opened.config, i - k), cut.W_K, x[k]
-                ) / d_head**0.5
+                )
+                / d_head**0.5
                 for k in (j, i)
-            ]  # fmt: skip
+            ]
             own = attention[:, i, j] - attention[:, i, i]
             torch.testing.assert_close(scores[0] - scores[1], own, rtol=1e-6, atol=1e-6)
 

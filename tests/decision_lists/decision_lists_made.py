@@ -198,9 +198,14 @@ class Flow:
             -gradient(torch.from_numpy(x).view(self.zero.shape)).flatten().numpy()
         )
         solved = solve_ivp(
-            lambda _, x: self.velocity(x), (0, end), self.zero.flatten().numpy(), "LSODA",
-            rtol=1e-10, atol=1e-10 * size, dense_output=True,
-        )  # fmt: skip
+            lambda _, x: self.velocity(x),
+            (0, end),
+            self.zero.flatten().numpy(),
+            "LSODA",
+            rtol=1e-10,
+            atol=1e-10 * size,
+            dense_output=True,
+        )
         self.times, self.path = solved.t, solved.sol
 
     def at(self, t):

@@ -201,9 +201,14 @@ def test_lists_order_the_columns_of_a_matrix():
 
 @pytest.mark.parametrize(
     ("name", "kind", "value"),
-    [("uniform", "uniform", None), ("zipf 1", "zipf", 1), ("log-normal 0.3", "log-normal", 0.3),
-     ("frequent heads 100", "frequent heads", 100), ("dirichlet", "dirichlet", None)],
-)  # fmt: skip
+    [
+        ("uniform", "uniform", None),
+        ("zipf 1", "zipf", 1),
+        ("log-normal 0.3", "log-normal", 0.3),
+        ("frequent heads 100", "frequent heads", 100),
+        ("dirichlet", "dirichlet", None),
+    ],
+)
 def test_a_law_has_a_name_that_says_all_of_it(name, kind, value):
     law = Law.named(name)
     assert (law.kind, law.value, law.name) == (kind, value, name)

@@ -76,8 +76,9 @@ def law(scales, times):
 def test_a_law_of_one_scale_has_no_exponent_and_one_of_tasks_right_at_once_none():
     found = law_measures(law([1.0, 10.0, 100.0], [90.0, 52.0, 50.2]), 10)
     assert {name: round(values["c"], 12) for name, values in found.items()} == {
-        "law_time_slope": -1, "law_error_slope": -1
-    }  # fmt: skip
+        "law_time_slope": -1,
+        "law_error_slope": -1,
+    }
     assert law_measures(law([1.0, 10.0], [90.0, 52.0]), 10) == {}
     at_once = law([10.0, 100.0], [52.0, 50.2])["law"].assign(at_once=True)
     assert law_measures({"law": at_once}, 10) == {}

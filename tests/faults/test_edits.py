@@ -76,8 +76,12 @@ def project(tmp_path) -> Path:
 def started(project: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "stages.toy", "factor", "cases.tsv", "tables"],
-        cwd=project, env=environment(project), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=project,
+        env=environment(project),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def numbers(project: Path) -> list[float]:

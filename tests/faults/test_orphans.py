@@ -48,8 +48,12 @@ def start(
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("DVC_")}
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, shell, repr({"PYTHONPATH": path, **variables}), str(waits)],
-        env=inherited, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
-    )  # fmt: skip
+        env=inherited,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
     return parent, int(parent.stdout.readline())
 
 

@@ -51,9 +51,15 @@ def test_a_killed_stage_computes_again_only_what_was_in_flight(name, tiny_pipeli
         folder, DVC_ROOT=str(scratch), PYTHONDONTWRITEBYTECODE="1", PYTHONPATH=CUT_OFF
     )
     killed = subprocess.run(
-        stage.cmd, shell=True, cwd=folder, env=variables, capture_output=True, text=True, start_new_session=True,
+        stage.cmd,
+        shell=True,
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        start_new_session=True,
         check=False,
-    )  # fmt: skip
+    )
     assert killed.returncode == -signal.SIGKILL, (
         f"it ended before its first cell did:\n{killed.stderr}"
     )

@@ -59,17 +59,30 @@ STAGES = {
     "gradual_rank.generate": ["gradual_rank.problem", GR + "problems.tsv", "out"],
     "gradual_rank.full_weights": ["gradual_rank.full_weights", "out", "rises"],
     "gradual_rank.optimizers": [
-        "gradual_rank.optimizers", "gradual_rank.full_weights", GR + "optimizers.tsv", "runs", "out",
+        "gradual_rank.optimizers",
+        "gradual_rank.full_weights",
+        GR + "optimizers.tsv",
+        "runs",
+        "out",
     ],
-    "gradual_rank.signs": ["gradual_rank.signs", "gradual_rank.problem", "gradual_rank.solver", "out"],
+    "gradual_rank.signs": [
+        "gradual_rank.signs",
+        "gradual_rank.problem",
+        "gradual_rank.solver",
+        "out",
+    ],
     "low_rank_sparse.generate": ["low_rank_sparse.generate", "out"],
     "low_rank_sparse.sweep": [
-        "low_rank_sparse.sweep", "low_rank_sparse.generate", "low_rank_sparse.train", LRS + "configurations.tsv",
-        LRS + "sweeps.tsv", "out",
+        "low_rank_sparse.sweep",
+        "low_rank_sparse.generate",
+        "low_rank_sparse.train",
+        LRS + "configurations.tsv",
+        LRS + "sweeps.tsv",
+        "out",
     ],
     "decision_lists.check": ["decision_lists.check", "out"],
     "checkpoints.generate": ["checkpoints.example.generate", "out"],
-}  # fmt: skip
+}
 LARGE = [
     (
         "gradual_rank.generate",
@@ -111,12 +124,21 @@ LARGE = [
 # Sizes with which memory shows beside the interpreter's.
 SMALL = [
     ("gradual_rank.generate", "gradual_rank.problem", {"n_samples": 20000, "n_seeds": 4}),
-    ("gradual_rank.full_weights", "gradual_rank.full_weights", {
-        "n_samples": 30000, "n_seeds": 2, "rescaled_end": 0.1, "log10_init_scales": [-2], "n_snapshots": 2}),
+    (
+        "gradual_rank.full_weights",
+        "gradual_rank.full_weights",
+        {
+            "n_samples": 30000,
+            "n_seeds": 2,
+            "rescaled_end": 0.1,
+            "log10_init_scales": [-2],
+            "n_snapshots": 2,
+        },
+    ),
     ("low_rank_sparse.generate", "low_rank_sparse.generate", {"n_train": 3000, "n_seeds": 10}),
     ("decision_lists.check", "decision_lists.check", {"n_cases": 4000}),
     ("checkpoints.generate", "checkpoints.example.generate", {"n_bytes": 3_000_000}),
-]  # fmt: skip
+]
 
 
 def started(
@@ -195,9 +217,17 @@ def refused(schema: type, values: dict, monkeypatch, tmp_path) -> None:
 
 
 GROUP = {
-    "group": "g", "use": "law", "n_tokens": 5, "seq_len": 2, "repeats": False, "list_lengths": [1],
-    "lists": ["random"], "n_heads": [1], "laws": ["uniform"], "n_seeds": 1,
-}  # fmt: skip
+    "group": "g",
+    "use": "law",
+    "n_tokens": 5,
+    "seq_len": 2,
+    "repeats": False,
+    "list_lengths": [1],
+    "lists": ["random"],
+    "n_heads": [1],
+    "laws": ["uniform"],
+    "n_seeds": 1,
+}
 MINIBATCH = {"n_tokens": 64, "seq_len": 8, "list_length": 3, "init_scale": 0.01, "batch_size": 256}
 MINIBATCH |= {"learning_rate": 1.0, "n_steps": 2, "certify_every": 1, "n_seeds": 1}
 JOINT = {"init_scale": 0.01, "n_steps": 2, "n_seeds": 1}

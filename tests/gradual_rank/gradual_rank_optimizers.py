@@ -24,44 +24,89 @@ def made_optimizers():
     )
     return {
         "optimizers": [
-            {"optimizer": name, "teacher_rank": rank, "log10_init_scale": scale, "seed": seed,
-             "first_rise": draw.uniform(1, 9), **{key: draw.uniform(0.1, 3) for key in numbers}}
+            {
+                "optimizer": name,
+                "teacher_rank": rank,
+                "log10_init_scale": scale,
+                "seed": seed,
+                "first_rise": draw.uniform(1, 9),
+                **{key: draw.uniform(0.1, 3) for key in numbers},
+            }
             for name, rank, scale, seed in itertools.product(names, (3, 5), (-2.0, -8.0), SEEDS)
         ],
         "courses": [
-            {"optimizer": name, "log10_init_scale": -8.0, "step": step, "time": 0.5 * step,
-             "W_VO": np.sort(draw.uniform(0, 2, 3))[::-1] * min(1, step / 20)}
+            {
+                "optimizer": name,
+                "log10_init_scale": -8.0,
+                "step": step,
+                "time": 0.5 * step,
+                "W_VO": np.sort(draw.uniform(0, 2, 3))[::-1] * min(1, step / 20),
+            }
             for name, step in itertools.product(names, (20, 0, 10, 30, 40))
         ],
         "few": [
-            {"optimizer": name, "n_samples": n, "noise": noise, "seed": seed,
-             **{key: draw.uniform(0.1, 4) for key in ("effective_rank_KQ", "best_test_loss", "last_test_loss")}}
-            for name, (n, noise), seed in itertools.product(names, ((1, 0.0), (3, 0.0), (20, 0.5)), SEEDS)
+            {
+                "optimizer": name,
+                "n_samples": n,
+                "noise": noise,
+                "seed": seed,
+                **{
+                    key: draw.uniform(0.1, 4)
+                    for key in ("effective_rank_KQ", "best_test_loss", "last_test_loss")
+                },
+            }
+            for name, (n, noise), seed in itertools.product(
+                names, ((1, 0.0), (3, 0.0), (20, 0.5)), SEEDS
+            )
         ],
         "noisy_paths": [
-            {"optimizer": name, "seed": seed, "step": step, "loss": draw.uniform(), "test_loss": draw.uniform()}
+            {
+                "optimizer": name,
+                "seed": seed,
+                "step": step,
+                "loss": draw.uniform(),
+                "test_loss": draw.uniform(),
+            }
             for name, seed, step in itertools.product(names, SEEDS, (0, 5))
         ],
-        "flow": [{"method": "flow", "time": t, "p": draw.normal(0, 1, 2)} for t in (0.0, 0.5, 1.0, 1.5)],
+        "flow": [
+            {"method": "flow", "time": t, "p": draw.normal(0, 1, 2)} for t in (0.0, 0.5, 1.0, 1.5)
+        ],
         "descent": [
             {"method": "weights", "log10_init_scale": -8.0, "time": t, "p": draw.normal(0, 1, 2)}
             for t in (0.0, 0.5, 1.0, 1.5)
         ],
         "changes": [
-            {"seed": seed, "log10_init_scale": scale, "predicted": draw.uniform(), "measured": draw.uniform()}
+            {
+                "seed": seed,
+                "log10_init_scale": scale,
+                "predicted": draw.uniform(),
+                "measured": draw.uniform(),
+            }
             for seed, scale in itertools.product(SEEDS, (-4.0, -8.0))
         ],
         "distances": [
-            {"method": method, "log10_init_scale": scale, "seed": seed, "time": t, "distance": draw.uniform(0.1, 1)}
+            {
+                "method": method,
+                "log10_init_scale": scale,
+                "seed": seed,
+                "time": t,
+                "distance": draw.uniform(0.1, 1),
+            }
             for (method, scale), seed, t in itertools.product(
                 (("roots", -math.inf), ("weights", -4.0), ("weights", -8.0)), SEEDS, (0.0, 1.0)
             )
         ],
         "slopes": [
-            {"seed": seed, "beta_2": beta, "slope_KQ": draw.uniform(1, 3), "slope_VO": draw.uniform(1, 3)}
+            {
+                "seed": seed,
+                "beta_2": beta,
+                "slope_KQ": draw.uniform(1, 3),
+                "slope_VO": draw.uniform(1, 3),
+            }
             for seed, beta in itertools.product(SEEDS, (0.9, 0.999))
         ],
-    }  # fmt: skip
+    }
 
 
 def check_optimizers(made, drawn):
@@ -156,10 +201,13 @@ def check_signs(made, figure):
         assert has(first, [row["predicted"] for row in own], [row["measured"] for row in own])
     for method, scale in (("roots", -math.inf), ("weights", -8.0)):
         by_time = [
-            [row["distance"] for row in made["distances"]
-             if (row["method"], row["log10_init_scale"], row["time"]) == (method, scale, time)]
+            [
+                row["distance"]
+                for row in made["distances"]
+                if (row["method"], row["log10_init_scale"], row["time"]) == (method, scale, time)
+            ]
             for time in (0.0, 1.0)
-        ]  # fmt: skip
+        ]
         for summary in (np.median, np.max):
             assert has(far, [0.0, 1.0], [summary(values) for values in by_time])
     for place, beta in enumerate((0.9, 0.999)):

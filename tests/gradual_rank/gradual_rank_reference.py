@@ -195,8 +195,12 @@ def staged_events(loss, start, end, threshold):
         for one in crossings:
             one.terminal = True
         found = solve_ivp(
-            lambda _, G: loss.g(joined * start.products(G)), (time, end), G, events=crossings, **TIGHT
-        )  # fmt: skip
+            lambda _, G: loss.g(joined * start.products(G)),
+            (time, end),
+            G,
+            events=crossings,
+            **TIGHT,
+        )
         if found.status == 0:
             return events
         time, G = float(found.t[-1]), found.y[:, -1]
@@ -223,8 +227,17 @@ def algorithm_1(loss):
         )
         first, second = np.sort(wait)[:2]
         gap = second - first if math.isfinite(second) else math.inf
-        yield {"time": time, "next_time": time + first, "gap": gap, "coordinate": joined, "sign": sign,
-               "dropped": dropped, "p": p, "g": loss.g(p), "charge": charge.copy()}  # fmt: skip
+        yield {
+            "time": time,
+            "next_time": time + first,
+            "gap": gap,
+            "coordinate": joined,
+            "sign": sign,
+            "dropped": dropped,
+            "p": p,
+            "g": loss.g(p),
+            "charge": charge.copy(),
+        }
         if not math.isfinite(first):
             return
         charge, time = charge + g * first, time + first
@@ -248,8 +261,11 @@ def rest(loss, p):
         return np.bincount(on, q, len(p))
 
     found = solve_ivp(
-        lambda _, x: 2 * sign * loss.g(whole(sign * np.exp(x)))[on], (0, 1e5), np.log(np.abs(p[on])), **TIGHT
-    )  # fmt: skip
+        lambda _, x: 2 * sign * loss.g(whole(sign * np.exp(x)))[on],
+        (0, 1e5),
+        np.log(np.abs(p[on])),
+        **TIGHT,
+    )
     q = sign * np.exp(found.y[:, -1])
     on, q = on[np.abs(q) > 1e-8], q[np.abs(q) > 1e-8]
     return whole(root(lambda q: loss.g(whole(q))[on], q, tol=1e-14).x)

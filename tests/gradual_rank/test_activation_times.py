@@ -149,8 +149,11 @@ def test_the_first_rise_lasts_from_its_threshold_to_where_it_is_over_and_is_comp
     )
     found = rise_durations(begin, end, first)
     assert found.to_dict("list") == {
-        "seed": [4, 4], "log10_init_scale": [-8.0, -2.0], "duration": [4.0, 3.0], "ratio": [1.0, 0.75]
-    }  # fmt: skip
+        "seed": [4, 4],
+        "log10_init_scale": [-8.0, -2.0],
+        "duration": [4.0, 3.0],
+        "ratio": [1.0, 0.75],
+    }
 
 
 def test_without_activations_there_are_the_columns_of_errors():

@@ -65,8 +65,9 @@ def test_diagonal_flows_keep_lengths_under_signs_and_squares_under_gradients(dra
     target = 1 + draw(2, 5).abs()  # no sign changes: each product grows
     v = v.abs() * u.sign()
     for rule, rates, kept, lost in (
-        (signs, [1e-4] * 3000, "lengths_kept", "squares_kept"), (slopes, [1e-3] * 6000, "squares_kept", "lengths_kept")
-    ):  # fmt: skip
+        (signs, [1e-4] * 3000, "lengths_kept", "squares_kept"),
+        (slopes, [1e-3] * 6000, "squares_kept", "lengths_kept"),
+    ):
         *_, last = descend_diagonal(lambda p: target - p, u, v, rule, rates)
         found = diagonal_shares((u, v), (last.u, last.v))
         assert found[kept] == pytest.approx([1, 1], rel=0.02)

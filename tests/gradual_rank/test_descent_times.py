@@ -8,15 +8,24 @@ from lib.gradual_rank.measures import descent_errors, return_errors
 
 def test_a_descent_is_as_far_off_as_half_of_what_the_flow_activates():
     flow = pd.DataFrame(
-        [(1, -8.0, 0, 10.0, True), (1, -8.0, 0, 5.0, False), (1, -8.0, 1, 20.0, True), (1, -8.0, 2, 40.0, True),
-         (1, -4.0, 2, 1.0, True)],
+        [
+            (1, -8.0, 0, 10.0, True),
+            (1, -8.0, 0, 5.0, False),
+            (1, -8.0, 1, 20.0, True),
+            (1, -8.0, 2, 40.0, True),
+            (1, -4.0, 2, 1.0, True),
+        ],
         columns=["seed", "log10_init_scale", "coordinate", "time", "rises"],
-    )  # fmt: skip
+    )
     key = {"form": "plain", "share_of_limit": 0.5, "seed": 1}
     events = pd.DataFrame(
-        [{**key, "coordinate": 0, "time": 11.0, "rises": True}, {**key, "coordinate": 0, "time": 12.0, "rises": True},
-         {**key, "coordinate": 1, "time": 26.0, "rises": True}, {**key, "coordinate": 2, "time": 4.0, "rises": False}]
-    )  # fmt: skip
+        [
+            {**key, "coordinate": 0, "time": 11.0, "rises": True},
+            {**key, "coordinate": 0, "time": 12.0, "rises": True},
+            {**key, "coordinate": 1, "time": 26.0, "rises": True},
+            {**key, "coordinate": 2, "time": 4.0, "rises": False},
+        ]
+    )
     ends = pd.DataFrame([{**key, "log10_init_scale": -8.0, "steps": 9}])
     [found] = descent_errors(events, ends, flow).to_dict("records")
     assert found == {

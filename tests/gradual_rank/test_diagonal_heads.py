@@ -105,7 +105,7 @@ def test_the_closed_forms_of_a_head_are_those_of_automatic_differentiation(base,
     )
     torch.testing.assert_close(
         loss.hessian(p, support), DiagonalLoss.hessian(loss, p, support), rtol=1e-11, atol=1e-13
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("logit", [1, 299, 301, 5000])

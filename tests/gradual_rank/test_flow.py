@@ -175,7 +175,7 @@ def test_the_finite_scale_prediction_is_better_than_the_limit():
     of_the_limit = np.array(TIMES) * -log_scale
     assert np.median(np.abs(predicted - measured) / measured) < 0.1 * np.median(
         np.abs(of_the_limit - measured) / measured
-    )  # fmt: skip
+    )
 
 
 def test_a_coordinate_beyond_the_threshold_at_the_start_is_on_the_support_at_time_0():
@@ -199,8 +199,12 @@ def test_what_is_predicted_and_what_is_measured_rises_and_falls_at_the_same_leve
     measured = measured_events(start, -70 * log_scale)
     predicted = list(staged_flow(quadratic(), start, -70 * log_scale, **STAGED))
     assert [(e.coordinate, e.sign, e.rises) for e in measured] == [
-        (2, 1, True), (0, 1, True), (1, 1, True), (2, 1, False), (2, -1, True),
-    ]  # fmt: skip
+        (2, 1, True),
+        (0, 1, True),
+        (1, 1, True),
+        (2, 1, False),
+        (2, -1, True),
+    ]
     assert [(e.coordinate, e.sign, e.rises) for e in predicted] == [
         (e.coordinate, e.sign, e.rises) for e in measured
     ]

@@ -42,9 +42,12 @@ def made_runs():
                 "separate": 0.1 * seed,
             }
             rows.append(
-                shared | own | numbers | {"first_rise_KQ": 2 * own["first_rise"], "order_KQ": 0.5, "plateau": 0.1}
+                shared
+                | own
+                | numbers
+                | {"first_rise_KQ": 2 * own["first_rise"], "order_KQ": 0.5, "plateau": 0.1}
                 | {"slope_least": -scale, "slope_most": math.nan if rank == 3 else 1.0}
-            )  # fmt: skip
+            )
     return pd.DataFrame(rows).sample(frac=1, random_state=0)
 
 
@@ -70,10 +73,20 @@ def test_shuffled_orders_have_no_direction():
 
 def test_few_tokens_and_noise():
     rows = [
-        {"optimizer": name, "seed": seed, "n_samples": n, "noise": noise, "effective_rank_KQ": n + seed,
-         "effective_rank_VO": 2.0, "best_test_loss": {"gd": 0.1, "muon": 0.3}[name] * seed, "last_test_loss": 0.6}
-        for name, seed, (n, noise) in itertools.product(("muon", "gd"), (1, 2), ((1, 0.0), (20, 0.5)))
-    ]  # fmt: skip
+        {
+            "optimizer": name,
+            "seed": seed,
+            "n_samples": n,
+            "noise": noise,
+            "effective_rank_KQ": n + seed,
+            "effective_rank_VO": 2.0,
+            "best_test_loss": {"gd": 0.1, "muon": 0.3}[name] * seed,
+            "last_test_loss": 0.6,
+        }
+        for name, seed, (n, noise) in itertools.product(
+            ("muon", "gd"), (1, 2), ((1, 0.0), (20, 0.5))
+        )
+    ]
     found = few_measures(pd.DataFrame(rows))
     assert found["muon_effective_rank_KQ_1"].to_dict() == {1: 2, 2: 3}
     assert found["muon_best_over_gd"].to_dict() == pytest.approx({1: 3, 2: 3})
@@ -83,9 +96,15 @@ def test_few_tokens_and_noise():
 
 def test_the_forecast_of_sign_descent_and_the_slopes_of_adam():
     changes = pd.DataFrame(
-        {"seed": [1, 2, 1, 2], "log10_init_scale": [-4.0, -4.0, -8.0, -8.0], "predicted": [0.2, 0.3, 0.2, 0.3],
-         "measured": [0.21, 0.3, 0.2, 0.28], "predicted_coordinate": [3, 4, 3, 4], "measured_coordinate": [3, 5, 3, 4]}
-    )  # fmt: skip
+        {
+            "seed": [1, 2, 1, 2],
+            "log10_init_scale": [-4.0, -4.0, -8.0, -8.0],
+            "predicted": [0.2, 0.3, 0.2, 0.3],
+            "measured": [0.21, 0.3, 0.2, 0.28],
+            "predicted_coordinate": [3, 4, 3, 4],
+            "measured_coordinate": [3, 5, 3, 4],
+        }
+    )
     slopes = pd.DataFrame(
         {
             "seed": [1, 2, 1, 2],
@@ -95,14 +114,23 @@ def test_the_forecast_of_sign_descent_and_the_slopes_of_adam():
         }
     )
     diagonal = pd.DataFrame(
-        {"optimizer": ["gd", "gd", "adam", "adam", "gradient flow", "gradient flow"], "seed": [1, 2, 1, 2, 1, 2],
-         "log10_init_scale": -4.0, "rank_early": [1, 2, 15, 16, 1, 2],
-         "order": [math.nan, math.nan, -0.5, -0.6, 0.2, 0.3], "order_VO": [math.nan, math.nan, -0.9, -0.8, 0.7, 1.0]}
-    )  # fmt: skip
+        {
+            "optimizer": ["gd", "gd", "adam", "adam", "gradient flow", "gradient flow"],
+            "seed": [1, 2, 1, 2, 1, 2],
+            "log10_init_scale": -4.0,
+            "rank_early": [1, 2, 15, 16, 1, 2],
+            "order": [math.nan, math.nan, -0.5, -0.6, 0.2, 0.3],
+            "order_VO": [math.nan, math.nan, -0.9, -0.8, 0.7, 1.0],
+        }
+    )
     rises = pd.DataFrame(
-        {"optimizer": ["gd", "gd", "gd", "gd", "adam"], "log10_init_scale": [-4.0, -8.0, -8.0, -4.0, -4.0],
-         "seed": [1, 2, 1, 2, 1], "first_rise": [100.0, 120.0, 200.0, 60.0, 0.1]}
-    )  # fmt: skip
+        {
+            "optimizer": ["gd", "gd", "gd", "gd", "adam"],
+            "log10_init_scale": [-4.0, -8.0, -8.0, -4.0, -4.0],
+            "seed": [1, 2, 1, 2, 1],
+            "first_rise": [100.0, 120.0, 200.0, 60.0, 0.1],
+        }
+    )
     found = sign_measures(changes, slopes, diagonal, rises)
     assert found["first_change_error"]["1e-4"].to_dict() == pytest.approx({1: 0.01, 2: 0})
     assert found["first_change_coordinate"]["1e-4"].to_dict() == {1: 1, 2: 0}
@@ -139,9 +167,13 @@ def test_distances_from_sign_flow_before_and_after_a_product_passes_zero():
         row | {"p": row["p"] * (1 + row["time"] * (row["method"] == "weights"))} for row in paths
     ]
     events = pd.DataFrame(
-        {"seed": [1, 1, 1, 2], "time": [3.0, 0.2, 2.0, 0.1], "coordinate": [0, 1, 1, 0],
-         "kind": ["passes", "slides", "passes", "turns"]}
-    )  # fmt: skip
+        {
+            "seed": [1, 1, 1, 2],
+            "time": [3.0, 0.2, 2.0, 0.1],
+            "coordinate": [0, 1, 1, 0],
+            "kind": ["passes", "slides", "passes", "turns"],
+        }
+    )
     distances = flow_distances(pd.DataFrame(paths), events)
     assert set(distances["method"]) == {"roots", "weights"}
     assert distances[distances["passed"]][["seed", "time"]].drop_duplicates().values.tolist() == [

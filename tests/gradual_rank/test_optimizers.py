@@ -202,9 +202,15 @@ def test_under_sign_descent_of_a_diagonal_network_every_product_is_tau_squared()
 def test_a_descent_is_followed_until_a_g_of_each_network_leaves_the_sign_that_it_had():
     """A g that never had the sign, as the first network's second, leaves nothing."""
     g = torch.tensor(
-        [[[0.5, -1.0], [0.0, 2.0]], [[1.0, -2.0], [-3.0, 1.0]], [[-1.0, -3.0], [-1.0, 1.0]],
-         [[1.0, -3.0], [-1.0, 0.0]], [[1.0, -3.0], [-2.0, -1.0]], [[9.0, 9.0], [9.0, 9.0]]]
-    )  # fmt: skip
+        [
+            [[0.5, -1.0], [0.0, 2.0]],
+            [[1.0, -2.0], [-3.0, 1.0]],
+            [[-1.0, -3.0], [-1.0, 1.0]],
+            [[1.0, -3.0], [-1.0, 0.0]],
+            [[1.0, -3.0], [-2.0, -1.0]],
+            [[9.0, 9.0], [9.0, 9.0]],
+        ]
+    )
     zero, s = torch.zeros(2, 2), torch.tensor([[1.0, 1.0], [-1.0, 1.0]])
     steps = [DiagonalStep(k, 0.1 * k, zero, zero, one) for k, one in enumerate(g)]
     assert [step.number for step in until_changed(steps, s)] == [0, 1, 2, 3, 4, 5]

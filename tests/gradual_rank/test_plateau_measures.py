@@ -36,9 +36,12 @@ STAGES = pd.DataFrame(
     columns=["seed", "stage", "time", "next_time", "p", "g", "charge", "dropped"],
 )
 STAGES = STAGES.assign(
-    support=[p != 0 for p in STAGES["p"]], n_dropped=STAGES["dropped"].map(len), residual=[0, 3e-7, 1e-7, 2e-7],
-    strictness_products=[math.inf, 0.5, 0.2, 0.3], strictness_weights=[math.inf, 0.1, 0.4, 0.3],
-)  # fmt: skip
+    support=[p != 0 for p in STAGES["p"]],
+    n_dropped=STAGES["dropped"].map(len),
+    residual=[0, 3e-7, 1e-7, 2e-7],
+    strictness_products=[math.inf, 0.5, 0.2, 0.3],
+    strictness_weights=[math.inf, 0.1, 0.4, 0.3],
+)
 
 
 def plateaus(scale, **columns):
@@ -73,8 +76,11 @@ def test_charges_move_at_g_off_the_support_and_stay_on_it(flow):
     assert list(charge_constants(STAGES, flow.iloc[:1])) == [*KEY, "constant"]
     both = plateau_distances(STAGES, flow, 0.25)
     assert both.to_dict("list") == {
-        "seed": [3], "log10_init_scale": [-8.0], "same": [0.5], "constant": [pytest.approx(0.5)]
-    }  # fmt: skip
+        "seed": [3],
+        "log10_init_scale": [-8.0],
+        "same": [0.5],
+        "constant": [pytest.approx(0.5)],
+    }
 
 
 def test_what_leaves_is_pulled_back_by_g_over_the_first_gradient():
@@ -86,9 +92,12 @@ def test_what_leaves_is_pulled_back_by_g_over_the_first_gradient():
 def test_the_measures_of_stages_leave_the_start_out_of_what_has_no_plateau():
     found = {name: values.to_dict() for name, values in stage_measures(STAGES).items()}
     assert found == {
-        "residual": {3: 3e-7}, "coordinates_that_leave": {3: 1}, "strictness_products": {3: 0.2},
-        "strictness_weights": {3: 0.1}, "pull": {"seed 3, stage 3, coordinate 0": pytest.approx(0.4)},
-    }  # fmt: skip
+        "residual": {3: 3e-7},
+        "coordinates_that_leave": {3: 1},
+        "strictness_products": {3: 0.2},
+        "strictness_weights": {3: 0.1},
+        "pull": {"seed 3, stage 3, coordinate 0": pytest.approx(0.4)},
+    }
 
 
 def test_measures_are_by_scale_and_seed_where_they_were_taken():

@@ -52,8 +52,10 @@ def test_without_coupling_each_product_rises_as_tau_squared_and_rests_at_its_min
 
 
 def test_a_coordinate_without_gradient_at_zero_follows_what_the_others_make():
-    loss = Quadratic(torch.tensor([[1.0, -0.5], [-0.5, 1.0]]), torch.linalg.solve(
-        torch.tensor([[1.0, -0.5], [-0.5, 1.0]]), torch.tensor([1.0, 0.0])))  # fmt: skip
+    loss = Quadratic(
+        torch.tensor([[1.0, -0.5], [-0.5, 1.0]]),
+        torch.linalg.solve(torch.tensor([[1.0, -0.5], [-0.5, 1.0]]), torch.tensor([1.0, 0.0])),
+    )
     s, g = first_ray(loss)
     assert s.tolist() == [1, -1] or s.tolist() == [1, 1]
     assert s[1] == np.sign(g[1])

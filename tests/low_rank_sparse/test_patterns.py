@@ -57,9 +57,12 @@ def test_patterns_are_orthonormal():
 def test_the_class_with_the_most_tokens_is_the_label(sizes, n_confusion, seed):
     of = task(patterns_of_classes=sizes, n_confusion=n_confusion)
     samples = draw_samples(of, orthonormal_patterns(of, generator(seed)), 30, generator(seed + 1))
-    votes = torch.stack([
-        torch.isin(samples.patterns, (classes_of_patterns(of) == label).nonzero()).sum(1) for label in range(len(sizes))
-    ])  # fmt: skip
+    votes = torch.stack(
+        [
+            torch.isin(samples.patterns, (classes_of_patterns(of) == label).nonzero()).sum(1)
+            for label in range(len(sizes))
+        ]
+    )
     top, others = votes.sort(0, descending=True).values[:2]
     assert (votes.argmax(0) == samples.labels).all()
     assert (top == of.n_relevant).all()

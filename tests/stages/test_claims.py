@@ -202,9 +202,11 @@ def test_every_verdict_is_worked_out_by_hand(stage, tmp_path, capsys):
             "spread": spread,
             "interval_95": [None, None],
         }  # of fewer than five cases
-        numbers |= dict.fromkeys(("min", "max")) if None in one["values"] else {
-            "min": min(one["values"]), "max": max(one["values"])
-        }  # fmt: skip
+        numbers |= (
+            dict.fromkeys(("min", "max"))
+            if None in one["values"]
+            else {"min": min(one["values"]), "max": max(one["values"])}
+        )
         if scales:
             described |= {"scale": nearest, "scales": scales}
         wanted = (
@@ -522,9 +524,11 @@ def test_of_several_scales_that_is_shown_which_is_nearest_to_failing(
     assert claim["scale"] == scale
     assert claim["scales"].keys() == values.keys()
     assert claim["holds"] is all(
-        value is not None and (value if over == "every" else np.mean(each)) <= float(bar[1:-1].split(",")[1])
-        for each in values.values() for value in each
-    )  # fmt: skip
+        value is not None
+        and (value if over == "every" else np.mean(each)) <= float(bar[1:-1].split(",")[1])
+        for each in values.values()
+        for value in each
+    )
 
 
 def test_a_statement_that_names_what_the_setup_lacks_is_refused(stage, tmp_path):

@@ -30,10 +30,17 @@ CARD = re.compile(
 def claim(family, figure, state, **others):
     """A verdict as the stage of claims writes it."""
     made = {
-        "statement": f"{state} & <{family}>", "where": "theorem 1", "family": family, "kind": "theorem",
-        "source": "[P]", "over": "mean", "bar": "[1, 2)", "figure": figure, "state": state,
+        "statement": f"{state} & <{family}>",
+        "where": "theorem 1",
+        "family": family,
+        "kind": "theorem",
+        "source": "[P]",
+        "over": "mean",
+        "bar": "[1, 2)",
+        "figure": figure,
+        "state": state,
         "command": f"dvc repro {family}_plot",
-    }  # fmt: skip
+    }
     if state != "not run":
         made |= {
             "value": 1.23456,
@@ -93,9 +100,16 @@ CAPTIONS = {
     },
 }
 PROVENANCE = {
-    "epochs": 4.6912, "device": "a <GPU>", "wall_hours": 0.123, "augmentation": "none", "seeds": [7, 1],
-    "commit": "0123456789abcdef", "command": "dvc 'x'", "versions": {"torch": "2"}, "params": {"rate": 0.5},
-}  # fmt: skip
+    "epochs": 4.6912,
+    "device": "a <GPU>",
+    "wall_hours": 0.123,
+    "augmentation": "none",
+    "seeds": [7, 1],
+    "commit": "0123456789abcdef",
+    "command": "dvc 'x'",
+    "versions": {"torch": "2"},
+    "params": {"rate": 0.5},
+}
 
 
 @pytest.fixture
@@ -143,15 +157,39 @@ def test_every_claim_has_a_row_with_all_that_its_verdict_says(report):
     rows = {name: [plain(cell) for cell in CELL.findall(row)] for name, _, _, row in found}
     value = "(2) cases 4: 1.5, joint: –"
     assert rows == {
-        "b_holds": ["holds & <vision> theorem 1 [P] beats a fails", "theorem", f"1.235 ± 0.12 {value}",
-                    "1 … –", "mean in [1, 2)", "holds"],
-        "a_fails": ["fails & <vision> theorem 1 [P]", "theorem", f"1.235 {value}", "1 … –", "mean in [1, 2)",
-                    "fails expected: fails, because so"],
-        "other": ["holds & <own_family> theorem 1 [P]", "theorem", f"1.235 ± 0.12 {value}", "1 … –",
-                  "mean in [1, 2)", "holds"],
-        "far": ["fails & <vision> theorem 1 [P]", "theorem", f"1.235 ± 0.12 {value}", "1 … –", "mean in [1, 2)",
-                "fails"],
-    }  # fmt: skip
+        "b_holds": [
+            "holds & <vision> theorem 1 [P] beats a fails",
+            "theorem",
+            f"1.235 ± 0.12 {value}",
+            "1 … –",
+            "mean in [1, 2)",
+            "holds",
+        ],
+        "a_fails": [
+            "fails & <vision> theorem 1 [P]",
+            "theorem",
+            f"1.235 {value}",
+            "1 … –",
+            "mean in [1, 2)",
+            "fails expected: fails, because so",
+        ],
+        "other": [
+            "holds & <own_family> theorem 1 [P]",
+            "theorem",
+            f"1.235 ± 0.12 {value}",
+            "1 … –",
+            "mean in [1, 2)",
+            "holds",
+        ],
+        "far": [
+            "fails & <vision> theorem 1 [P]",
+            "theorem",
+            f"1.235 ± 0.12 {value}",
+            "1 … –",
+            "mean in [1, 2)",
+            "fails",
+        ],
+    }
 
 
 def test_every_figure_is_drawn_once_in_the_order_of_the_captions_with_its_claims(report):
@@ -159,20 +197,21 @@ def test_every_figure_is_drawn_once_in_the_order_of_the_captions_with_its_claims
     a, b, own, published = FIGURES
     found = {
         path: (tag, head, pixel(shown), (w, h), alt, said, below)
-        # fmt: skip
         for tag, path, head, shown, w, h, alt, said, below in FIGURE.findall(text)
     }
     assert list(found) == [a, b, own, published]
     assert text.count('class="figure"') == 4
     assert {path: one[2] for path, one in found.items()} == COLOURS
     assert {one[3] for one in found.values()} == {("80", "40")}
-    assert {path: (tag, plain(head), html.unescape(alt), plain(said)) for path, (tag, head, _, _, alt, said, _)
-            in found.items()} == {
+    assert {
+        path: (tag, plain(head), html.unescape(alt), plain(said))
+        for path, (tag, head, _, _, alt, said, _) in found.items()
+    } == {
         a: ("section", "Figure 2. First & <last>", "First & <last>", "See <a>."),
         b: ("details", "Second 2 claims: 1 holds 1 fails", "Second", "See b."),
         own: ("details", "X 1 claim: 1 holds", "X", ""),
         published: ("details", "Third (figure 3) 1 claim: 1 fails", "Third", "See p."),
-    }  # fmt: skip
+    }
     made_by = {path: plain(one[-1]).split(" · made by ")[1:] for path, one in found.items()}
     repro = ["dvc repro vision_plot"]
     assert made_by == {a: repro, b: repro, own: ["make x"], published: repro}

@@ -44,12 +44,16 @@ def project(tmp_path, monkeypatch) -> Path:
     """A commit of the code, and the results of a data set of 12 training images."""
     monkeypatch.chdir(tmp_path)
     for name, content in {
-        "lib/a.py": "", "stages/b.py": "", "dvc.yaml": "stages: {}\n",
+        "lib/a.py": "",
+        "stages/b.py": "",
+        "dvc.yaml": "stages: {}\n",
         "params.yaml": yaml.safe_dump({"vision": VISION}),
-        "metrics/vision/digits/summary.json": "{}", "metrics/vision/digits/tables/training.parquet": "rows",
-        "metrics/vision/other/summary.json": "other", "plots/vision/digits/figures/figure-1.svg": "<svg/>",
+        "metrics/vision/digits/summary.json": "{}",
+        "metrics/vision/digits/tables/training.parquet": "rows",
+        "metrics/vision/other/summary.json": "other",
+        "plots/vision/digits/figures/figure-1.svg": "<svg/>",
         "plots/vision/digits/training.csv": "a",
-    }.items():  # fmt: skip
+    }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
     images = {

@@ -94,8 +94,12 @@ def made(project: Path, ends: int) -> subprocess.CompletedProcess[str]:
     code = "import tools.unlock; tools.unlock.main = lambda: None; import tools.repro; tools.repro.main()"
     return subprocess.run(
         [PYTHON, "-c", f"import sys; sys.path[0] = {str(ROOT)!r}; {code}"],
-        cwd=project, env={**os.environ, "ENDS": str(ends)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=project,
+        env={**os.environ, "ENDS": str(ends)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_a_run_ends_with_the_counts_and_where_to_look(project):

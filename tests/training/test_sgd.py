@@ -150,9 +150,15 @@ def test_a_muon_training_is_that_of_pytorch_within_bfloat16():
         rule.step()
     frozen = [(*batch, weights["b"]) for batch in batches[:WARMUP]]
     states = sgd(
-        lambda W, X, y, b: loss({"A": W["A"], "b": b}, X, y), State(0, {"A": weights["A"]}), frozen, N_STEPS,
-        optimizer="muon", learning_rate=RATE, warmup_steps=WARMUP, matrices={"A": 2},
-    )  # fmt: skip
+        lambda W, X, y, b: loss({"A": W["A"], "b": b}, X, y),
+        State(0, {"A": weights["A"]}),
+        frozen,
+        N_STEPS,
+        optimizer="muon",
+        learning_rate=RATE,
+        warmup_steps=WARMUP,
+        matrices={"A": 2},
+    )
     [*_, last] = states
     went = (A - weights["A"]).norm()
     assert (last.weights["A"] - A).norm() < 0.03 * went
@@ -176,9 +182,15 @@ def test_muon_takes_heads_as_one_matrix_or_each_alone(axes, layers):
         return torch.cat(X.unbind(-3), -1)
 
     states = sgd(
-        lambda weights: ((weights["W"] - target) ** 4).sum(), State(0, {"W": W}), [()] * 3, 3,
-        optimizer="muon", learning_rate=RATE, warmup_steps=0, matrices={"W": axes},
-    )  # fmt: skip
+        lambda weights: ((weights["W"] - target) ** 4).sum(),
+        State(0, {"W": W}),
+        [()] * 3,
+        3,
+        optimizer="muon",
+        learning_rate=RATE,
+        warmup_steps=0,
+        matrices={"W": axes},
+    )
     found = [state.weights["W"].detach().clone() for state in states][-1]
     view = side_by_side if axes == 3 else cut
     parts = view(W) if axes == 2 else list(view(W).reshape(-1, 5, 12))

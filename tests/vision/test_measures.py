@@ -187,12 +187,14 @@ def test_cuts_are_judged_by_a_point_of_accuracy():
     other = {"control": PERMUTED, "test_accuracy": 0.0}
     found = cuts(pd.DataFrame(truncate + [row | other for row in truncate]), pd.DataFrame(prune))
     got = {name: value(series, 1.0) for name, series in found.items()}
-    assert got == pytest.approx({
-        "rank_within_one_point": 2,
-        "accuracy_at_rank_zero": 0.2,
-        "pruning_within_one_point": 0.3,
-        "smallest_first_over_others": 0.885 - 0.575,
-    })  # fmt: skip
+    assert got == pytest.approx(
+        {
+            "rank_within_one_point": 2,
+            "accuracy_at_rank_zero": 0.2,
+            "pruning_within_one_point": 0.3,
+            "smallest_first_over_others": 0.885 - 0.575,
+        }
+    )
     assert cuts(pd.DataFrame(truncate)[:0], pd.DataFrame(prune)) == {}
 
 

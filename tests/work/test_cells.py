@@ -103,9 +103,10 @@ def test_values_are_kept_for_one_machine(monkeypatch):
 def test_an_altered_cell_is_computed_again_with_a_warning():
     run(Params(1.0))
     [file] = [
-        path for path in Path(".dvc/tmp/scratch/tested").rglob("numbers.parquet")
+        path
+        for path in Path(".dvc/tmp/scratch/tested").rglob("numbers.parquet")
         if pd.read_parquet(path)["index"].tolist() == [5]
-    ]  # fmt: skip
+    ]
     file.write_bytes(file.read_bytes()[:-1] + b"?")
     CALLS.clear()
     with pytest.warns(UserWarning, match="is altered; its cell is computed again"):

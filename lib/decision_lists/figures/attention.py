@@ -154,7 +154,6 @@ def spectra_in_time(spectra: pd.DataFrame) -> Figure:
             color=BOUND_COLOR,
             ls="--",
             lw=1.2,
-            # fmt: skip
             label=f"{'L − 1' if law == 'uniform' else 'heads of lists'}: {expected}",
         )
         panels[0][column].set(xscale="log", yscale="log")

@@ -87,9 +87,13 @@ def bound_ratios(runs: pd.DataFrame) -> Figure:
     figure, (axes, lazy) = plt.subplots(1, 2, figsize=(11.4, 3.8), width_ratios=[1.25, 1])
     lowest = np.floor(ratio.min()) if ratio.notna().any() else -1.0
     bins = np.arange(lowest, 0.51, 0.5)
-    axes.hist([ratio[kinds == kind].dropna() for kind in colors], bins=bins.tolist(), stacked=True,
-              color=list(colors.values()),
-              label=[f"{kind} ({(kinds == kind).sum()} runs)" for kind in colors])  # fmt: skip
+    axes.hist(
+        [ratio[kinds == kind].dropna() for kind in colors],
+        bins=bins.tolist(),
+        stacked=True,
+        color=list(colors.values()),
+        label=[f"{kind} ({(kinds == kind).sum()} runs)" for kind in colors],
+    )
     axes.axvline(0, color=BOUND_COLOR, ls="--", label="theorem: at most 1")
     median = ratio.fillna(np.inf).median()  # a run that is never right takes for ever
     if np.isfinite(median):

@@ -17,8 +17,13 @@ def lemma_ratios(lemmas: pd.DataFrame) -> Figure:
     figure, panels = plt.subplots(1, 2, figsize=(8.6, 3.2), sharey=True)
     for axes, number in zip(panels, (1, 2), strict=True):
         rows = lemmas[lemmas["lemma"] == number]
-        axes.bar(10 ** (rows["bin"] / 20), rows["size"], width=10 ** (rows["bin"] / 20) * (10**0.05 - 1),
-                 align="edge", color=COLOR)  # fmt: skip
+        axes.bar(
+            10 ** (rows["bin"] / 20),
+            rows["size"],
+            width=10 ** (rows["bin"] / 20) * (10**0.05 - 1),
+            align="edge",
+            color=COLOR,
+        )
         least = rows["min"].min()
         axes.axvline(1, color=BOUND_COLOR, ls="--", label=f"Lemma {number}: at least 1")
         if least > 0:
@@ -95,8 +100,14 @@ def constants_by_hand(constants: pd.DataFrame) -> Figure:
         rows = constants[constants["task"] == task]
         at = [names.index(name) for name in rows["constant"].astype(str)]
         offset = 0.5 * (i / max(1, len(tasks) - 1) - 0.5)
-        axes.plot(np.array(at) + offset, rows["found"] / rows["by_hand"], "o", ms=4,
-                  color=VIRIDIS(0.92 * i / max(1, len(tasks) - 1)), label=task)  # fmt: skip
+        axes.plot(
+            np.array(at) + offset,
+            rows["found"] / rows["by_hand"],
+            "o",
+            ms=4,
+            color=VIRIDIS(0.92 * i / max(1, len(tasks) - 1)),
+            label=task,
+        )
     for factor in (0.5, 2):
         axes.axhline(factor, color=BOUND_COLOR, ls=":", lw=1.2)
     axes.axhline(1, color="black", ls="--", lw=1)
@@ -106,7 +117,6 @@ def constants_by_hand(constants: pd.DataFrame) -> Figure:
         "gamma": "γ",
         "P_set": "δ of part 2",
         "epsilon": "ε",
-        # fmt: skip
         "c_of_part_2": "c of part 2",
         "earliest": "2 m L₀ / A²",
         "latest": "ε / 2",

@@ -36,8 +36,16 @@ def ranks_by_budget(ranks: pd.DataFrame, forecast: pd.DataFrame, seed: int) -> F
         axes.axis("off")
     for axes, scale in zip(panels[0], chosen, strict=False):
         rows = ranks[(ranks["log10_init_scale"] == scale) & (ranks["seed"] == seed)]
-        _staircase(axes, rows, "rescaled_time", {"measured": "measured", "finite": "forecast, finite scale",
-                                                 "limit": "Algorithm 1, the limit"})  # fmt: skip
+        _staircase(
+            axes,
+            rows,
+            "rescaled_time",
+            {
+                "measured": "measured",
+                "finite": "forecast, finite scale",
+                "limit": "Algorithm 1, the limit",
+            },
+        )
         axes.set(
             title=f"head from 0,\ninit scale $10^{{{scale:g}}}$",
             xlabel="time / log(1 / init scale)",

@@ -63,8 +63,14 @@ def errors_by_scale(
     tiny = errors[(errors["problem"] == studied) & (errors["log10_init_scale"] <= log10_init_scale)]
     constant = float((tiny["time_error_median"] * tiny["log_scale"]).median())
     logs = np.geomspace(2.3, errors["log_scale"].max(), 50)
-    times.plot(logs / np.log(10), constant / logs, "--", color="black", lw=1.2,
-               label=f"C / log(1 / init scale), C = {constant:.2f} ({studied})")  # fmt: skip
+    times.plot(
+        logs / np.log(10),
+        constant / logs,
+        "--",
+        color="black",
+        lw=1.2,
+        label=f"C / log(1 / init scale), C = {constant:.2f} ({studied})",
+    )
     order.axhline(1, color="black", ls="--", lw=1.2)
     times.set(yscale="log", ylabel="error of activation times, median", title="Algorithm 1")
     finite.set(

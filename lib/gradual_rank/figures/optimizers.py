@@ -105,11 +105,17 @@ def properties(runs: pd.DataFrame) -> Figure:
     full, low = runs["teacher_rank"].max(), runs["teacher_rank"].min()
     power = f"$10^{{{small:g}}}$"
     header = [
-        "optimiser", f"first rise,\n$10^{{{large:g}}}$", f"first rise,\n{power}", "delay",
+        "optimiser",
+        f"first rise,\n$10^{{{large:g}}}$",
+        f"first rise,\n{power}",
+        "delay",
         f"stable rank\nat ½, {power}",
-        "stable rank\nat the end", f"order,\n{power}", f"separate,\nrank {low}, {power}", f"slopes,\n{power}",
+        "stable rank\nat the end",
+        f"order,\n{power}",
+        f"separate,\nrank {low}, {power}",
+        f"slopes,\n{power}",
         f"last loss,\n{power}",
-    ]  # fmt: skip
+    ]
     rows, colors = [], []
     for name in listed(runs["optimizer"]):
         own = runs[runs["optimizer"] == name]
@@ -122,10 +128,19 @@ def properties(runs: pd.DataFrame) -> Figure:
             f"{of['slope_least'].min():.2f} … {of['slope_most'].max():.3g}" if name != "gd" else "–"
         )
         rows.append(
-            [name_of(name), said(first["first_rise"]), said(of["first_rise"]), f"× {said(delay)}",
-             said(of["stable_rank_half"]), said(of["stable_rank_end"]), said(of["order"]), said(apart["separate"]),
-             slopes, f"{of['loss'].max():.0e}"]
-        )  # fmt: skip
+            [
+                name_of(name),
+                said(first["first_rise"]),
+                said(of["first_rise"]),
+                f"× {said(delay)}",
+                said(of["stable_rank_half"]),
+                said(of["stable_rank_end"]),
+                said(of["order"]),
+                said(apart["separate"]),
+                slopes,
+                f"{of['loss'].max():.0e}",
+            ]
+        )
         verdicts = [
             verdict(delay > 2, delay > 1.5),
             verdict(ratio <= 0.95, ratio < 1),
@@ -157,8 +172,14 @@ def coloured_table(
     """A table whose cells may have a colour."""
     figure, axes = plt.subplots(figsize=(READ_WIDTH, 0.6 + 0.42 * (len(rows) + 1)))
     axes.axis("off")
-    table = axes.table(rows, colLabels=header, bbox=Bbox.unit(), cellLoc="center", edges="closed",
-                       colWidths=[1.5, *[1.0] * (len(header) - 1)])  # fmt: skip
+    table = axes.table(
+        rows,
+        colLabels=header,
+        bbox=Bbox.unit(),
+        cellLoc="center",
+        edges="closed",
+        colWidths=[1.5, *[1.0] * (len(header) - 1)],
+    )
     table.auto_set_font_size(False)
     table.set_fontsize(8)
     for (row, column), cell in table.get_celld().items():
@@ -180,8 +201,15 @@ def what_the_path_decides(few: pd.DataFrame, paths: pd.DataFrame) -> Figure:
     exact = sorted(few.loc[few["noise"] == 0, "n_samples"].unique())
     for n, size in enumerate(exact):
         rows = few[(few["noise"] == 0) & (few["n_samples"] == size)]
-        seeds(rank, rows, names, "effective_rank_KQ", marker=SEED_MARKERS[n], shift=0.16 * (n - 0.5 * (len(exact) - 1)),
-              label=f"{size} sequence{'s' if size > 1 else ''}")  # fmt: skip
+        seeds(
+            rank,
+            rows,
+            names,
+            "effective_rank_KQ",
+            marker=SEED_MARKERS[n],
+            shift=0.16 * (n - 0.5 * (len(exact) - 1)),
+            label=f"{size} sequence{'s' if size > 1 else ''}",
+        )
     rank.set(ylabel=f"effective rank of {MATRIX_NAMES['W_KQ']} at the end", ylim=(0, None))
     rank.legend(loc="upper left")
     noisy = few[few["noise"] > 0]
@@ -245,8 +273,15 @@ def signs(
     )
     draw_roots(path, flow.sort_values("time"), steps.sort_values("time"))
     for n, (scale, rows) in enumerate(changes.groupby("log10_init_scale", sort=True)):
-        first.plot(rows["predicted"], rows["measured"], SEED_MARKERS[n], ms=4.5 + 2 * n, mfc="none",
-                   color=list(NAMES.values())[n][1], label=f"$10^{{{scale:g}}}$")  # fmt: skip
+        first.plot(
+            rows["predicted"],
+            rows["measured"],
+            SEED_MARKERS[n],
+            ms=4.5 + 2 * n,
+            mfc="none",
+            color=list(NAMES.values())[n][1],
+            label=f"$10^{{{scale:g}}}$",
+        )
     ends = [0, 1.1 * float(changes["measured"].max())]
     first.plot(ends, ends, "--", color="black", lw=0.9)
     first.set(xlabel="first change of sign of $g$,\nby the first ray", ylabel="measured")

@@ -38,11 +38,26 @@ def hinge_and_attention_against_rank(table: pd.DataFrame, configurations: Sequen
         for configuration, color in zip(configurations, COLORS, strict=False):
             rows = table[table["configuration"] == configuration]
             n = rows["seed"].nunique()
-            ranged(axes, rows[rows["kind"] == "all"], "place", column, color=color, marker="o", ms=4,
-                   label=f"{configuration} readout ({n} seeds)")  # fmt: skip
+            ranged(
+                axes,
+                rows[rows["kind"] == "all"],
+                "place",
+                column,
+                color=color,
+                marker="o",
+                ms=4,
+                label=f"{configuration} readout ({n} seeds)",
+            )
             null = rows[rows["kind"] == "random directions"]
-            axes.plot(null["place"].mean(), null[column].mean(), "x", color=color, ms=7, mew=1.8,
-                      label="two random directions of each")  # fmt: skip
+            axes.plot(
+                null["place"].mean(),
+                null[column].mean(),
+                "x",
+                color=color,
+                ms=7,
+                mew=1.8,
+                label="two random directions of each",
+            )
         axes.set_xticks(range(len(ranks)), labels=[str(rank) for rank in ranks])
         axes.set(xlabel="rank r of every update", title=name)
         axes.set_ylim(0, 1.04)

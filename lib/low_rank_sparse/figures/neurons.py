@@ -96,8 +96,14 @@ def corollary(prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
         large, small = (rows[rows["what"] == f"{size} neurons"] for size in ("large", "small"))
         start = large[large["rate"] == 0]["margin"].mean()
         R = np.linspace(0, 1, 200)
-        right.plot(R, np.maximum(0, 1 - (1 - R) * start), color="black", ls="--", lw=1.3,
-                   label=rf"max(0, 1 − (1 − R) |F$_0$|), F$_0$ = {start:.2f}")  # fmt: skip
+        right.plot(
+            R,
+            np.maximum(0, 1 - (1 - R) * start),
+            color="black",
+            ls="--",
+            lw=1.3,
+            label=rf"max(0, 1 − (1 − R) |F$_0$|), F$_0$ = {start:.2f}",
+        )
         for of, column, color, name in (
             (large, "hinge", HINGE_COLOR, "without R of the large ones and all small ones"),
             (large, "rescaled_hinge", BLUE, "the same, one factor on the output"),
@@ -135,8 +141,18 @@ def what_to_prune(prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
         for what, of in grouped.groupby(grouped["what"].astype(str)):
             hinge = of["hinge"]
             reach = [[hinge.mean() - hinge.min()], [hinge.max() - hinge.mean()]]
-            axes.errorbar([of["weights"].mean()], [hinge.mean()], reach, color=ORANGE, marker="D", ms=5, capsize=3,
-                          lw=1.4, ls="none", label=f"{what} in each row")  # fmt: skip
+            axes.errorbar(
+                [of["weights"].mean()],
+                [hinge.mean()],
+                reach,
+                color=ORANGE,
+                marker="D",
+                ms=5,
+                capsize=3,
+                lw=1.4,
+                ls="none",
+                label=f"{what} in each row",
+            )
         axes.set(
             title=f"{configuration} readout",
             xlabel="share of $W_O$ that is left",
@@ -153,9 +169,15 @@ def _norms(axes: Axes, of: pd.DataFrame, of_null: pd.DataFrame) -> None:
     """How the norms of all neurons are distributed, and those of the null."""
     norms = np.concatenate(list(of["norms"]))
     bins = np.histogram_bin_edges(norms, 60).tolist()
-    axes.hist(norms, bins=bins, color=BLUE, alpha=0.75, weights=np.full(len(norms), 1 / len(norms)),
-              label=f"bimodality {of['bimodality'].mean():.2f}, large / small "
-              f"{(of['large_norm'] / of['small_norm']).mean():.2f}")  # fmt: skip
+    axes.hist(
+        norms,
+        bins=bins,
+        color=BLUE,
+        alpha=0.75,
+        weights=np.full(len(norms), 1 / len(norms)),
+        label=f"bimodality {of['bimodality'].mean():.2f}, large / small "
+        f"{(of['large_norm'] / of['small_norm']).mean():.2f}",
+    )
     if len(of_null):
         null = np.concatenate(list(of_null["norms"]))
         axes.hist(
@@ -164,14 +186,25 @@ def _norms(axes: Axes, of: pd.DataFrame, of_null: pd.DataFrame) -> None:
             histtype="step",
             color=PERMUTED_COLOR,
             weights=np.full(len(null), 1 / len(null)),
-            # fmt: skip
             label=f"permuted labels: bimodality {of_null['bimodality'].mean():.2f}",
         )
-    axes.axvline(of["threshold"].mean(), color="black", ls="--", lw=1.4, ymax=0.62,
-                 label=f"Otsu's threshold: {of['small_share'].mean():.0%} are small")  # fmt: skip
+    axes.axvline(
+        of["threshold"].mean(),
+        color="black",
+        ls="--",
+        lw=1.4,
+        ymax=0.62,
+        label=f"Otsu's threshold: {of['small_share'].mean():.0%} are small",
+    )
     kept = (of["small_norm"] / of["initial_norm"]).mean()
-    axes.axvline(of["initial_norm"].mean(), color=NULL_COLOR, ls=":", lw=1.4, ymax=0.62,
-                 label=f"mean norm at the start; the small have {kept:.2f} of it")  # fmt: skip
+    axes.axvline(
+        of["initial_norm"].mean(),
+        color=NULL_COLOR,
+        ls=":",
+        lw=1.4,
+        ymax=0.62,
+        label=f"mean norm at the start; the small have {kept:.2f} of it",
+    )
     axes.set(xlabel="norm of a neuron, a row of $W_O$")
     axes.locator_params(axis="x", nbins=6)
     axes.legend(loc="upper right", fontsize=7)

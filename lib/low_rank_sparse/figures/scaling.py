@@ -53,8 +53,16 @@ def power_laws(
         rows = rows.assign(x=rows["value"] / seq_len)
         slopes = measures[f"slope_of_steps_in_relevant{suffix}"]["values"]
         _power_law(panels[0][0], rows, "n_batches", slopes, label, shades[suffix])
-        ranged(panels[1][1], rows, "x", "hinge_without_attention", color=VIRIDIS(shades[suffix]), marker="o", ms=4,
-               label=label)  # fmt: skip
+        ranged(
+            panels[1][1],
+            rows,
+            "x",
+            "hinge_without_attention",
+            color=VIRIDIS(shades[suffix]),
+            marker="o",
+            ms=4,
+            label=label,
+        )
         of = samples[samples["sweep"] == f"samples{suffix}"]
         slopes = measures[f"slope_of_samples{suffix}_in_relevant"]["values"]
         _power_law(
@@ -186,7 +194,6 @@ def _losses_of_samples(axes: Axes, rows: pd.DataFrame, threshold: float) -> None
             of.assign(hinge=of["hinge"].clip(lower=floor)),
             "n_train",
             "hinge",
-            # fmt: skip
             color=VIRIDIS(0.9 * i / max(1, len(shares) - 1)),
             marker="o",
             ms=3,

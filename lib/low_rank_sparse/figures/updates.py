@@ -33,9 +33,13 @@ def singular_values_of_steps(
     """
     chosen = spectra[(spectra["matrix"] == matrix) & (spectra["of"] == "update")]
     figure, panels = plt.subplots(
-        len(configurations), len(steps) + 1, figsize=sized(2.5 * len(steps) + 2.5, 2.7 * len(configurations)),
-        sharex=True, sharey=True, squeeze=False,
-    )  # fmt: skip
+        len(configurations),
+        len(steps) + 1,
+        figsize=sized(2.5 * len(steps) + 2.5, 2.7 * len(configurations)),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+    )
     for line, configuration in zip(panels, configurations, strict=True):
         rows = chosen[chosen["configuration"] == configuration]
         last = rows["step"].max()

@@ -9,13 +9,26 @@ from decision_lists_made import Brute, task, write_tasks
 from made import files
 
 FIRST = task(
-    "first", "some", 4, 2, [[3, 1, 0], [2, 1], [2], [1, 3]], [2, 0, 3, 1], [5, 1, 3, 2, 7, 4], use="controls"
-)  # fmt: skip
+    "first",
+    "some",
+    4,
+    2,
+    [[3, 1, 0], [2, 1], [2], [1, 3]],
+    [2, 0, 3, 1],
+    [5, 1, 3, 2, 7, 4],
+    use="controls",
+)
 SECOND = task("second", "some", 3, 2, [[1, 0], [2, 1], [2]], [1, 2, 0], [1, 6, 4], use="controls")
 WIDE = task(
-    "wide", "wide", 5, 3, [[1, 2, 3, 0], [4, 1], [3, 0, 2], [3], [1, 0, 4]], [1, 3, 4, 0, 2],
-    [50, 1, 20, 1, 30, 2, 90, 1, 10, 3], use="controls",
-)  # fmt: skip
+    "wide",
+    "wide",
+    5,
+    3,
+    [[1, 2, 3, 0], [4, 1], [3, 0, 2], [3], [1, 0, 4]],
+    [1, 3, 4, 0, 2],
+    [50, 1, 20, 1, 30, 2, 90, 1, 10, 3],
+    use="controls",
+)
 OTHER = FIRST | {"name": "other", "use": "joint"}
 SECTION = "decision_lists.control"
 PARAMS = {"scale": 20, "learning_rate": 0.1, "n_steps": 6}

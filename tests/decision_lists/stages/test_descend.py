@@ -17,27 +17,63 @@ from lib.files.tables import write_table
 
 SECTIONS = ("decision_lists.descend", "decision_lists.solver.descend")
 ONE = task(
-    "one", "small", 4, 2, [[3, 1, 0], [2, 1], [2], [1, 3]], [2, 0, 3, 1], [5, 1, 3, 2, 7, 4],
-    law="first law", use="both",
-)  # fmt: skip
+    "one",
+    "small",
+    4,
+    2,
+    [[3, 1, 0], [2, 1], [2], [1, 3]],
+    [2, 0, 3, 1],
+    [5, 1, 3, 2, 7, 4],
+    law="first law",
+    use="both",
+)
 TWO = task(
-    "two", "large", 4, 3, [[2, 0], [0, 1], [1, 3, 2], [3]], [1, 3, 0, 2], [2, 4, 1, 9], law="second law", use="both"
-)  # fmt: skip
+    "two",
+    "large",
+    4,
+    3,
+    [[2, 0], [0, 1], [1, 3, 2], [3]],
+    [1, 3, 0, 2],
+    [2, 4, 1, 9],
+    law="second law",
+    use="both",
+)
 # Of one sequence the chance is 0: the least is that of the others.
 STEEP = task(
-    "steep", "steep", 4, 3, [[1, 0], [2, 3, 1], [2], [0, 3]], [3, 0, 2, 1], [9, 4, 0, 4], law="third law", use="both"
-)  # fmt: skip
+    "steep",
+    "steep",
+    4,
+    3,
+    [[1, 0], [2, 3, 1], [2], [0, 3]],
+    [3, 0, 2, 1],
+    [9, 4, 0, 4],
+    law="third law",
+    use="both",
+)
 # Long sequences of few tokens, whose lists decide nothing: here the theorem's conditions hold.
 LONG = task(
-    "long", "long", 20, 19, [[a] for a in range(20)], [*range(1, 20), 0], [3, 4, 5], law="fourth law", use="both"
-)  # fmt: skip
+    "long",
+    "long",
+    20,
+    19,
+    [[a] for a in range(20)],
+    [*range(1, 20), 0],
+    [3, 4, 5],
+    law="fourth law",
+    use="both",
+)
 TASKS = (STEEP, TWO, ONE, LONG)  # the longest is begun first
 ALONE = tuple(one | {"name": f"{one['name']}-alone", "use": "alone"} for one in (TWO, ONE))
 OTHER = ONE | {"name": "other", "use": "theorem"}
 PARAMS = {"noise": ["adversarial", "none", "uniform"], "noise_seed": 5}
 SOLVE = {
-    "spare": 0.01, "tolerance": 0.003, "n_checked": 9, "max_steps": 4, "max_repeats": 15, "lanczos_iterations": 40
-}  # fmt: skip
+    "spare": 0.01,
+    "tolerance": 0.003,
+    "n_checked": 9,
+    "max_steps": 4,
+    "max_repeats": 15,
+    "lanczos_iterations": 40,
+}
 GRID = 40  # points of each segment
 
 
@@ -289,8 +325,11 @@ def check_course(courses, one, noise, descent):
 
 def test_preconditions_are_met_in_some_runs_alone(tables):
     assert {name: set(rows["preconditions"]) for name, rows in tables["both"].groupby("task")} == {
-        "long": {True}, "one": {False}, "steep": {False}, "two": {False},
-    }  # fmt: skip
+        "long": {True},
+        "one": {False},
+        "steep": {False},
+        "two": {False},
+    }
 
 
 def test_a_use_without_tasks_has_no_table(stage, tmp_path):

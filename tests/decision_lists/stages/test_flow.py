@@ -26,20 +26,51 @@ def cyclic(L, m):
 # Right at once, then lost, then right again: the example of docs/decision_lists.md.
 LOST_CHANCES = {(0, 3, 4, 5): 100, (0, 1, 2, 4): 3.5, (0, 2, 6, 7): 1}
 LOST = task(
-    "lost", "far", 8, 4, [[1, 2, 3, 0], *([q] for q in range(1, 8))], [1, 2, 3, 4, 5, 6, 7, 0],
-    [LOST_CHANCES.get(s, 0) for s in classes(8, 4, False)], law="three sets", use="bound",
-)  # fmt: skip
+    "lost",
+    "far",
+    8,
+    4,
+    [[1, 2, 3, 0], *([q] for q in range(1, 8))],
+    [1, 2, 3, 4, 5, 6, 7, 0],
+    [LOST_CHANCES.get(s, 0) for s in classes(8, 4, False)],
+    law="three sets",
+    use="bound",
+)
 FAR = task(
-    "far-0", "far", 5, 2, [[3, 0], [4, 2, 1], [0, 2], [3], [2, 4]], [2, 0, 3, 4, 1], [1, 4, 2, 8, 3, 5, 7, 6, 9, 2],
-    law="ten sets", use="bound",
-)  # fmt: skip
+    "far-0",
+    "far",
+    5,
+    2,
+    [[3, 0], [4, 2, 1], [0, 2], [3], [2, 4]],
+    [2, 0, 3, 4, 1],
+    [1, 4, 2, 8, 3, 5, 7, 6, 9, 2],
+    law="ten sets",
+    use="bound",
+)
 NEAR = task("near-0", "near", 4, 2, LISTS, PI, WEIGHTS, law="first law", use="theorem")
 OTHER = task(
-    "other-0", "other", 4, 3, [[2, 0], [0, 1], [1, 3, 2], [3]], PI, [2, 4, 1, 9], law="second law", use="theorem"
-)  # fmt: skip
+    "other-0",
+    "other",
+    4,
+    3,
+    [[2, 0], [0, 1], [1, 3, 2], [3]],
+    PI,
+    [2, 4, 1, 9],
+    law="second law",
+    use="theorem",
+)
 AGAIN = task(
-    "again", "again", 2, 4, [[1, 0], [1]], [1, 0], [1, 0.001, 5, 3, 2], repeats=True, law="pairs", use="bound"
-)  # fmt: skip
+    "again",
+    "again",
+    2,
+    4,
+    [[1, 0], [1]],
+    [1, 0],
+    [1, 0.001, 5, 3, 2],
+    repeats=True,
+    law="pairs",
+    use="bound",
+)
 TWICE, THRICE = (
     task(name, "twice", 3, 3, lists, pi, weights, repeats=True, law=law, use="repeats")
     for name, lists, pi, weights, law in (

@@ -399,8 +399,10 @@ def ratios(figure):
     logs = math.log10(0.015), math.log10(0.1)  # of six, one of which takes for ever
     check_lines(axes, across(0), across(sum(logs) / 2), ([], []))
     assert texts[3:] == [
-        "theorem: at most 1", f"measured median, {10 ** (sum(logs) / 2):.2g}", "not right by the bound: 1 runs"
-    ]  # fmt: skip
+        "theorem: at most 1",
+        f"measured median, {10 ** (sum(logs) / 2):.2g}",
+        "not right by the bound: 1 runs",
+    ]
     assert labels(axes.get_xticklabels()) == ["$10^{-4}$", "$10^{-2}$", "$10^{0}$"]
     check_lines(lazy, ([40, 50, 60], [0.0625, 0.5, 0.5]), ([100], [0.25]), ([10, 30], [0.5, 0.125]))
 
@@ -492,7 +494,7 @@ def constants(figure):
     (axes,) = panels(figure)
     check_lines(
         axes, ([-0.25, 0.75], [1.5, 1]), ([0.25, 1.25], [0.5, 1]), along(0.5), along(2), along(1)
-    )  # fmt: skip
+    )
     assert labels(axes.get_xticklabels()) == ["c", "$P_{min}$"]
 
 
@@ -556,8 +558,13 @@ def descents_alone(figure):
 def minibatches(figure):
     (axes,) = panels(figure)
     check_lines(
-        axes, ([25, 50, 75], [1, 0.5, 0.25]), ([25], [1]), ([50], [0.5]), ([75], [0.25]), *[([], [])] * 3
-    )  # fmt: skip
+        axes,
+        ([25, 50, 75], [1, 0.5, 0.25]),
+        ([25], [1]),
+        ([50], [0.5]),
+        ([75], [0.25]),
+        *[([], [])] * 3,
+    )
     assert [line.get_marker() for line in axes.lines[1:4]] == ["o", "o", "s"]
     assert [line.get_markerfacecolor() == "none" for line in axes.lines[1:4]] == [
         True,

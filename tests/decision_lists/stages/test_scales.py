@@ -127,10 +127,14 @@ def test_the_runs_that_are_kept_hold_the_flow_at_times_evenly_spaced_in_the_loga
     for one in SEEN:
         layout, snapshots, steps = tables["runs"][one["name"]]
         assert layout == {
-            "family": "decision_lists", "matrices": {"W": ["seed", "row", "col"]}, "products": {},
-            "gauge": {"W": "column shift"}, "seeds": [0], "format": "transformer dynamics run 1",
+            "family": "decision_lists",
+            "matrices": {"W": ["seed", "row", "col"]},
+            "products": {},
+            "gauge": {"W": "column shift"},
+            "seeds": [0],
+            "format": "transformer dynamics run 1",
             "cell": {"task": one["name"], "group": one["group"], "law": one["law"], "scale": 6},
-        }  # fmt: skip
+        }
         flow = of_loss(one, 6, 5.1)
         brute, wanted = flow.brute, []
         for number, (t, weights) in enumerate(zip(times, snapshots, strict=True)):

@@ -17,17 +17,41 @@ SECTION = "decision_lists.train"
 LISTS, PI, WEIGHTS = [[3, 1, 0], [2, 1], [2], [1, 3]], [2, 0, 3, 1], [5, 1, 3, 2, 7, 4]
 FIRST = task("joint-0", "joint", 4, 2, LISTS, PI, WEIGHTS, law="first law", use="joint")
 SECOND = task(
-    "joint-1", "joint", 3, 2, [[1, 0], [2, 1], [2]], [1, 2, 0], [1, 6, 4], law="second law", use="joint"
-)  # fmt: skip
+    "joint-1",
+    "joint",
+    3,
+    2,
+    [[1, 0], [2, 1], [2]],
+    [1, 2, 0],
+    [1, 6, 4],
+    law="second law",
+    use="joint",
+)
 EASY = task(
-    "easy", "easy", 4, 3, [[1, 0], [2, 3, 1], [2], [0, 3]], [3, 0, 2, 1], [9, 4, 8, 5], law="third law", use="starts"
-)  # fmt: skip
+    "easy",
+    "easy",
+    4,
+    3,
+    [[1, 0], [2, 3, 1], [2], [0, 3]],
+    [3, 0, 2, 1],
+    [9, 4, 8, 5],
+    law="third law",
+    use="starts",
+)
 FAILING = FIRST | {"name": "failing", "group": "failing", "use": "starts"}
 EVEN = EASY | {"name": "even", "use": "alignment"}
 TWICE = task(
-    "twice", "twice", 3, 3, [[2, 1, 0], [0, 1], [2]], [2, 0, 1], [1, 4, 3, 2],
-    repeats=True, law="triples", use="alignment",
-)  # fmt: skip
+    "twice",
+    "twice",
+    3,
+    3,
+    [[2, 1, 0], [0, 1], [2]],
+    [2, 0, 1],
+    [1, 4, 3, 2],
+    repeats=True,
+    law="triples",
+    use="alignment",
+)
 OTHER = FIRST | {"name": "other", "use": "controls"}
 TASKS = (TWICE, SECOND, EASY, OTHER, EVEN, FIRST, FAILING)
 STARTS = [

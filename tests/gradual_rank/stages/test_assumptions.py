@@ -44,12 +44,21 @@ SIZE = 4
 # Of every seed, when which coordinate joins with which sign, and the plateau then: any numbers will
 # do.
 STAGES = {
-    9: [(0, -1, 0, [0, 0, 0, 0]), (2.6, 3, 1, [0, 0, 0, 0.6]), (3.1, 0, 1, [0.4, 0, 0, 0.7]),
-        (4.4, 2, -1, [0.5, 0, -0.3, 0.8]), (5.2, 1, -1, [0.5, -0.1, -0.3, 0.8])],
-    8: [(0, -1, 0, [0, 0, 0, 0]), (0.6, 2, 1, [0, 0, 0.7, 0]), (0.9, 1, -1, [0, -0.2, 0.9, 0]),
-        (1.8, 3, -1, [0, -0.3, 0.8, -0.5])],
+    9: [
+        (0, -1, 0, [0, 0, 0, 0]),
+        (2.6, 3, 1, [0, 0, 0, 0.6]),
+        (3.1, 0, 1, [0.4, 0, 0, 0.7]),
+        (4.4, 2, -1, [0.5, 0, -0.3, 0.8]),
+        (5.2, 1, -1, [0.5, -0.1, -0.3, 0.8]),
+    ],
+    8: [
+        (0, -1, 0, [0, 0, 0, 0]),
+        (0.6, 2, 1, [0, 0, 0.7, 0]),
+        (0.9, 1, -1, [0, -0.2, 0.9, 0]),
+        (1.8, 3, -1, [0, -0.3, 0.8, -0.5]),
+    ],
     7: [(0, -1, 0, [0, 0, 0, 0]), (1, 1, 1, [0, 9, 0, 0])],
-}  # fmt: skip
+}
 TOLERANCE = 2e-4  # of the stage's solver, whose steps are to be few
 
 
@@ -153,8 +162,12 @@ def expected(task, u, v, seed):
             moved = flow(task, moved_u, moved_v, times)
             p = moved[0] * moved[1]
             apart = [abs(p[:, k] - q[:, k]).max() for k in (0, -1)]
-            far = [np.linalg.norm(np.concatenate([a[:, k] - b[:, k] for a, b in zip(moved, still, strict=True)]))
-                   for k in (0, -1)]  # fmt: skip
+            far = [
+                np.linalg.norm(
+                    np.concatenate([a[:, k] - b[:, k] for a, b in zip(moved, still, strict=True)])
+                )
+                for k in (0, -1)
+            ]
             row = {"seed": seed, "point": number, "kind": kind, "time": time, "noise": noise}
             ratios = {"ratio_products": apart[1] / apart[0], "ratio_weights": far[1] / far[0]}
             returns.append(
@@ -189,7 +202,6 @@ def run(stage, folder, params=PARAMS):
     columns = ["time", "coordinate", "sign", "p"]
     rows = [
         {"seed": seed, "stage": k, **dict(zip(columns, row, strict=True))}
-        # fmt: skip
         for seed, stages in STAGES.items()
         for k, row in reversed(list(enumerate(stages)))
     ]
@@ -232,8 +244,15 @@ def test_where_no_weight_is_large_enough_nothing_is_disturbed(stage, tmp_path):
     assert tables["returns"].empty
     assert tables["paths"].empty
     assert list(tables["returns"]) == [
-        "seed", "point", "kind", "time", "noise", "ratio_products", "ratio_weights", "baseline_moves"
-    ]  # fmt: skip
+        "seed",
+        "point",
+        "kind",
+        "time",
+        "noise",
+        "ratio_products",
+        "ratio_weights",
+        "baseline_moves",
+    ]
     assert len(tables["kicks"]) == 6
 
 

@@ -53,10 +53,16 @@ def made():
         for one in cells
     ]
     courses = [
-        {**dict(zip(cell, one, strict=True)), "step": k, "time": 0.1 * k, "W_KQ": draw.uniform(0, 1, 4),
-         "W_VO": draw.uniform(0, 1, 4)}
-        for one in cells for k in (0, 5)
-    ]  # fmt: skip
+        {
+            **dict(zip(cell, one, strict=True)),
+            "step": k,
+            "time": 0.1 * k,
+            "W_KQ": draw.uniform(0, 1, 4),
+            "W_VO": draw.uniform(0, 1, 4),
+        }
+        for one in cells
+        for k in (0, 5)
+    ]
     numbers = ("effective_rank_KQ", "effective_rank_VO", "best_test_loss", "last_test_loss")
     few = [
         {
@@ -90,10 +96,16 @@ def made():
 
 def made_signs(draw):
     changes = [
-        {"seed": seed, "log10_init_scale": scale, "predicted": draw.uniform(), "predicted_coordinate": 1,
-         "measured": draw.uniform(), "measured_coordinate": seed - 5}
+        {
+            "seed": seed,
+            "log10_init_scale": scale,
+            "predicted": draw.uniform(),
+            "predicted_coordinate": 1,
+            "measured": draw.uniform(),
+            "measured_coordinate": seed - 5,
+        }
         for scale, seed in itertools.product((-4.0, -6.0, -32.0), SEEDS)
-    ]  # fmt: skip
+    ]
     events = [{"seed": 5, "time": 0.5, "coordinate": 0, "kind": "passes"}]
     methods = (("flow", -math.inf), ("roots", -math.inf), ("weights", -4.0), ("weights", -6.0))
     paths = [
@@ -111,10 +123,16 @@ def made_signs(draw):
         for beta, seed in itertools.product((0.9, 0.999), SEEDS)
     ]
     diagonal = [
-        {"optimizer": name, "log10_init_scale": -4.0, "seed": seed, "rank_early": 3, "order": draw.uniform(),
-         "order_VO": draw.uniform()}
+        {
+            "optimizer": name,
+            "log10_init_scale": -4.0,
+            "seed": seed,
+            "rank_early": 3,
+            "order": draw.uniform(),
+            "order_VO": draw.uniform(),
+        }
         for name, seed in itertools.product(("gd", "adam", "gradient flow"), SEEDS)
-    ]  # fmt: skip
+    ]
     rises = [
         {"optimizer": name, "log10_init_scale": scale, "seed": seed, "first_rise": draw.uniform()}
         for name, scale, seed in itertools.product(("gd", "adam"), (-4.0, -8.0), SEEDS)
@@ -177,9 +195,18 @@ def test_tables_and_measures_are_those_of_plain_loops(written):
     check_distances(followed["paths"], kept["distances"])
     check_measures(trained, measures)
     check_sign_measures(followed, measures)
-    said = {"n_seeds": 2, "n_samples": 9, "teacher_rank": 2, "noisy_samples": 3, "noise": 0.5, "small": "1e-8",
-            "middle": "1e-4", "large": "1e-2", "sign_small": "1e-6",
-            "sign_smallest": "1e-32"}  # fmt: skip
+    said = {
+        "n_seeds": 2,
+        "n_samples": 9,
+        "teacher_rank": 2,
+        "noisy_samples": 3,
+        "noise": 0.5,
+        "small": "1e-8",
+        "middle": "1e-4",
+        "large": "1e-2",
+        "sign_small": "1e-6",
+        "sign_smallest": "1e-32",
+    }
     assert measures["setup"] == said
     assert set(headlines) == {"gd_delay_full", "muon_best_over_gd"}
 

@@ -278,17 +278,38 @@ def test_the_example_ends_with_its_last_step(stage, tmp_path):
     ("params", "message"),
     [
         ({"first_seed": 5}, r"a\.b: wanted seeds of .*task, got \[5\]"),
-        ({"variants": [("plain", 2e-4)]}, r"share_of_limit 0\.0002: wanted .* at most 200000 steps, got 414893"),
-        ({"variants": [("plain", 0.7), ("plain", 1e-30)]}, r"share_of_limit 1e-30: wanted .*, got 8\.3e\+31 "),
-        ({"variants": [("plain", 1e-310)]}, r"share_of_limit 1e-310: wanted .* at most 200000 steps, got inf"),
+        (
+            {"variants": [("plain", 2e-4)]},
+            r"share_of_limit 0\.0002: wanted .* at most 200000 steps, got 414893",
+        ),
+        (
+            {"variants": [("plain", 0.7), ("plain", 1e-30)]},
+            r"share_of_limit 1e-30: wanted .*, got 8\.3e\+31 ",
+        ),
+        (
+            {"variants": [("plain", 1e-310)]},
+            r"share_of_limit 1e-310: wanted .* at most 200000 steps, got inf",
+        ),
         ({"first_seed": 8, "variants": [("factors", 2)]}, "share_of_limit, factors: wanted"),
-        ({"variants": [("plain", 0.7), ("euler", 0.7)]}, "variants: line 3, column form: wanted one of"),
-        ({"variants": [("plain", 0.7), ("plain", 0.7)]}, "variants: line 3: wanted a case of its own"),
-        ({"drop": {**SHORT, "learning_rate": 20, "rescaled_end": 50}}, "drop.learning_rate, plain, float64: wanted a"),
-        ({"drop": {**SHORT, "log10_init_scale": -60}}, "wanted a start that float32 can write, got 1e-60"),
+        (
+            {"variants": [("plain", 0.7), ("euler", 0.7)]},
+            "variants: line 3, column form: wanted one of",
+        ),
+        (
+            {"variants": [("plain", 0.7), ("plain", 0.7)]},
+            "variants: line 3: wanted a case of its own",
+        ),
+        (
+            {"drop": {**SHORT, "learning_rate": 20, "rescaled_end": 50}},
+            "drop.learning_rate, plain, float64: wanted a",
+        ),
+        (
+            {"drop": {**SHORT, "log10_init_scale": -60}},
+            "wanted a start that float32 can write, got 1e-60",
+        ),
         ({"drop": {**SHORT, "minimum": [1, 2]}}, "minimum: wanted three coordinates, got"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_computed_is_refused(stage, tmp_path, params, message):
     with pytest.raises(InputError, match=message):
         run(stage, tmp_path, of=([6, 8], [44, 1]), **{"drop": SHORT, **ONE, **params})

@@ -204,9 +204,17 @@ def made_control(draw):
     """
     rows = []
     for seed, coordinate, sign, rises in [
-        (8, 3, 1, True), (8, 0, 1, True), (8, 1, -1, False), (5, 2, -1, True), (5, 1, -1, True), (5, 4, -1, False),
-        (2, 5, 1, True), (2, 2, 1, True), (2, 0, 1, True), (9, 4, -1, True),
-    ]:  # fmt: skip
+        (8, 3, 1, True),
+        (8, 0, 1, True),
+        (8, 1, -1, False),
+        (5, 2, -1, True),
+        (5, 1, -1, True),
+        (5, 4, -1, False),
+        (2, 5, 1, True),
+        (2, 2, 1, True),
+        (2, 0, 1, True),
+        (9, 4, -1, True),
+    ]:
         row = {"seed": seed, "coordinate": coordinate, "sign": sign, "rises": rises}
         rows += [
             {**row, "log10_init_scale": -8.0, "time": draw.uniform(70, 100)},
@@ -325,16 +333,23 @@ def made_drop():
     factors, plain = "factors gradient descent, float64", "plain gradient descent, "
     flow, finite = "flow in log coordinates", "finite-scale Algorithm 1"
     rows = [
-        ("Algorithm 1", -math.inf, 2, 1, 1.5, False), ("Algorithm 1", -math.inf, 1, -1, 2.5, False),
+        ("Algorithm 1", -math.inf, 2, 1, 1.5, False),
+        ("Algorithm 1", -math.inf, 1, -1, 2.5, False),
         ("Algorithm 1", -math.inf, 2, -1, 40.0, False),
-        (flow, -8.0, 2, -1, 40.1, False), (flow, -500.0, 2, -1, 39.0, False), (flow, -500.0, 2, 1, 1.6, False),
-        (flow, -90.0, 2, -1, 43.0, False), (flow, -500.0, 1, -1, 4.0, False),
-        (finite, -500.0, 2, -1, 41.0, False), (finite, -8.0, 2, -1, 38.0, False),
+        (flow, -8.0, 2, -1, 40.1, False),
+        (flow, -500.0, 2, -1, 39.0, False),
+        (flow, -500.0, 2, 1, 1.6, False),
+        (flow, -90.0, 2, -1, 43.0, False),
+        (flow, -500.0, 1, -1, 4.0, False),
+        (finite, -500.0, 2, -1, 41.0, False),
+        (finite, -8.0, 2, -1, 38.0, False),
         (factors, -32.0, 0, -1, 3.0, False),
-        (f"{plain}float64", -32.0, 2, -1, 44.0, False), (f"{plain}float64", -32.0, 2, 0, 30.0, False),
-        (f"{plain}float32", -32.0, 2, 1, 1.75, False), (f"{plain}float32", -32.0, 2, 0, 31.0, True),
+        (f"{plain}float64", -32.0, 2, -1, 44.0, False),
+        (f"{plain}float64", -32.0, 2, 0, 30.0, False),
+        (f"{plain}float32", -32.0, 2, 1, 1.75, False),
+        (f"{plain}float32", -32.0, 2, 0, 31.0, True),
         (f"{plain}float32", -32.0, 1, 1, 2.0, False),
-    ]  # fmt: skip
+    ]
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
@@ -346,10 +361,15 @@ VALUES = {
     9: ([0.2, 0.3, 0.8, 0.9], [0.1, 0.1, 0.6, 0.7], [0.1, 0.2, 0.3, 0.4], [0.0, 0.0, 0.1, 0.1]),
 }
 RISES = {  # (seed, scale): when the first direction rose, and by the three forms
-    (8, -4.0): (4.0, 2.0, 4.4, 4.1), (5, -4.0): (3.0, 3.6, 3.15, 2.99), (9, -4.0): (5.0, 4.0, 4.9, 5.2),
-    (9, -8.0): (8.0, 9.0, 8.4, 8.1), (8, -8.0): (6.0, 7.0, 6.1, 5.9), (5, -8.0): (7.0, 4.9, 5.95, 7.7),
-    (8, -16.0): (1.0, 1.1, 1.02, 1.0), (5, -16.0): (5.0, 6.0, 5.1, 5.05),
-}  # fmt: skip
+    (8, -4.0): (4.0, 2.0, 4.4, 4.1),
+    (5, -4.0): (3.0, 3.6, 3.15, 2.99),
+    (9, -4.0): (5.0, 4.0, 4.9, 5.2),
+    (9, -8.0): (8.0, 9.0, 8.4, 8.1),
+    (8, -8.0): (6.0, 7.0, 6.1, 5.9),
+    (5, -8.0): (7.0, 4.9, 5.95, 7.7),
+    (8, -16.0): (1.0, 1.1, 1.02, 1.0),
+    (5, -16.0): (5.0, 6.0, 5.1, 5.05),
+}
 
 
 def made_spectra(draw):
@@ -869,8 +889,10 @@ def rank_errors(made):
     found = {}
     head = ranks(made, "small")
     for name, rows, column in (
-        ("adapter", forecasts(made), "forecast"), ("head", head, "finite"), ("head_limit", head, "limit"),
-    ):  # fmt: skip
+        ("adapter", forecasts(made), "forecast"),
+        ("head", head, "finite"),
+        ("head_limit", head, "limit"),
+    ):
         found[f"rank_error_{name}"] = {
             f"1e{scale:g}": per_seed(
                 where(rows, log10_init_scale=scale),
@@ -900,7 +922,7 @@ def all_measures(made):
         ("factors_drift", "factors", 0.6, "drift"),
         ("plain_time_error_large_rate", "plain", 0.75, "time_error"),
         ("plain_time_error_small_rate", "plain", 0.25, "time_error"),
-    ):  # fmt: skip
+    ):
         found[name] = {
             row["seed"]: row[column] for row in where(ended, form=form, share_of_limit=share)
         }
@@ -958,9 +980,24 @@ def all_tables(made, figure_seed):
     ]
     return found | {
         "problems": [
-            {"name": "paper", "n_seeds": 3, "d_model": 2, "n_layers": math.nan, "n_heads": math.nan, "drawn": False,
-             "studied": False},
-            {"name": "small", "n_seeds": 4, "d_model": 3, "n_layers": 2, "n_heads": 5, "drawn": True, "studied": True},
+            {
+                "name": "paper",
+                "n_seeds": 3,
+                "d_model": 2,
+                "n_layers": math.nan,
+                "n_heads": math.nan,
+                "drawn": False,
+                "studied": False,
+            },
+            {
+                "name": "small",
+                "n_seeds": 4,
+                "d_model": 3,
+                "n_layers": 2,
+                "n_heads": 5,
+                "drawn": True,
+                "studied": True,
+            },
         ],
         "ranks": ranks(made, "small"),
         "returns": made["disturbed/returns"],
@@ -971,21 +1008,43 @@ def all_tables(made, figure_seed):
         "drop": made["descents/drop"],
         "full_weights": spectra,
         "full_ratios": [
-            {"seed": seed, **{name.removeprefix("full_"): of.get(seed, math.nan) for name, of in ratios.items()}}
+            {
+                "seed": seed,
+                **{
+                    name.removeprefix("full_"): of.get(seed, math.nan)
+                    for name, of in ratios.items()
+                },
+            }
             for seed in VALUES
         ],
         "rises": made["rises"],
         "forecast": forecasts(made),
-    }  # fmt: skip
+    }
 
 
 SETUP = {
-    "paper_n_seeds": 3, "paper_d_model": 2, "paper_n_stages": 3, "small_n_seeds": 4, "small_d_model": 3,
-    "small_n_stages": 5, "small_n_layers": 2, "small_n_heads": 5, "drop_scale": "1e-500", "plain_scale": "1e-32",
-    "threshold": 0.03, "grown": 0.2, "control_scale": "1e-4",
-    "descend_scale": "1e-32", "full_scale": "1e-16", "tiny": "1e-4", "full_d_model": 11, "risen": RISEN, "near": NEAR,
-    "returned": RETURNED, "duration": 20.0,
-}  # fmt: skip
+    "paper_n_seeds": 3,
+    "paper_d_model": 2,
+    "paper_n_stages": 3,
+    "small_n_seeds": 4,
+    "small_d_model": 3,
+    "small_n_stages": 5,
+    "small_n_layers": 2,
+    "small_n_heads": 5,
+    "drop_scale": "1e-500",
+    "plain_scale": "1e-32",
+    "threshold": 0.03,
+    "grown": 0.2,
+    "control_scale": "1e-4",
+    "descend_scale": "1e-32",
+    "full_scale": "1e-16",
+    "tiny": "1e-4",
+    "full_d_model": 11,
+    "risen": RISEN,
+    "near": NEAR,
+    "returned": RETURNED,
+    "duration": 20.0,
+}
 
 
 def drop(rows, *columns):

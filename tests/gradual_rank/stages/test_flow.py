@@ -16,8 +16,16 @@ from safetensors.torch import save_file
 from lib.files.files import InputError
 from lib.training.stiff_flow import StalledError
 
-SOLVER = {"threshold": 0.02, "margin": 4, "kick": 1e-4, "stationary": 1e-4, "max_events": 9, "rtol": 1e-2,
-          "atol": 1e-2, "curvature_share": 0.6}  # fmt: skip
+SOLVER = {
+    "threshold": 0.02,
+    "margin": 4,
+    "kick": 1e-4,
+    "stationary": 1e-4,
+    "max_events": 9,
+    "rtol": 1e-2,
+    "atol": 1e-2,
+    "curvature_share": 0.6,
+}
 SMALL = {"flow_scales": [-3, -6], "n_snapshots": 3, "n_times": 6}
 # Here something is above the threshold from the start.
 PAPER = {"flow_scales": [-0.7], "n_snapshots": 2, "n_times": 4, "curvature_share": 1}

@@ -128,8 +128,10 @@ def test_every_snapshot_loss_and_rise_is_that_of_descent_by_automatic_differenti
         tmp_path / "rises",
     )
     assert sorted(folder.name for folder in (tmp_path / "runs").iterdir()) == [
-        "log10_init_scale=-0.6", "log10_init_scale=-1", "log10_init_scale=-2",
-    ]  # fmt: skip
+        "log10_init_scale=-0.6",
+        "log10_init_scale=-1",
+        "log10_init_scale=-2",
+    ]
     wanted = []
     for scale in PARAMS["log10_init_scales"]:
         layout, snapshots, rows = read_run(tmp_path / "runs" / f"log10_init_scale={scale}")

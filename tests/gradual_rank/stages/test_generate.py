@@ -12,9 +12,20 @@ from safetensors import safe_open
 from lib.files.files import InputError
 
 HEADER = [
-    "name", "n_seeds", "first_seed", "n_samples", "seq_len", "d_model", "n_layers", "n_heads", "d_mlp", "frames",
-    "teacher", "start", "n_times",
-]  # fmt: skip
+    "name",
+    "n_seeds",
+    "first_seed",
+    "n_samples",
+    "seq_len",
+    "d_model",
+    "n_layers",
+    "n_heads",
+    "d_mlp",
+    "frames",
+    "teacher",
+    "start",
+    "n_times",
+]
 HEADS = {
     "one": (2, 6, 3, 4, 2, "gaussian"),
     "two": (1, 0, 2, 3, 3, "uniform"),
@@ -93,8 +104,10 @@ def test_a_transformer_has_frames_and_frozen_blocks_and_adds_what_its_heads_say(
         task = found[name]
         frames, W_1, W_2 = (task[part][0] for part in ("frames", "W_1", "W_2"))
         assert (frames.shape, W_1.shape, W_2.shape) == (
-            (n_layers, n_heads, 2, 2), (n_layers, 2, d_mlp), (n_layers, d_mlp, 2)
-        )  # fmt: skip
+            (n_layers, n_heads, 2, 2),
+            (n_layers, 2, d_mlp),
+            (n_layers, d_mlp, 2),
+        )
         torch.testing.assert_close(
             frames @ frames.mT, torch.eye(2).double().expand(n_layers, n_heads, 2, 2)
         )

@@ -15,8 +15,16 @@ from made import files
 from lib.files.files import InputError
 from lib.training.stiff_flow import StalledError
 
-SOLVER = {"threshold": 0.02, "margin": 3, "kick": 1e-4, "stationary": 1e-5, "max_events": 20, "rtol": 1e-5,
-          "atol": 3e-5, "curvature_share": 0.7}  # fmt: skip
+SOLVER = {
+    "threshold": 0.02,
+    "margin": 3,
+    "kick": 1e-4,
+    "stationary": 1e-5,
+    "max_events": 20,
+    "rtol": 1e-5,
+    "atol": 3e-5,
+    "curvature_share": 0.7,
+}
 # The first seed of small loses a coordinate and ends by its stages, the second ends by its loss; at
 # the larger scale of paper something is above the threshold from the start.
 SMALL = {"max_stages": 3, "forecast_scales": [-3, -6], "atol": 1e-5, "curvature_share": 0.9}

@@ -179,9 +179,19 @@ def test_the_weights_are_kept_as_a_run_of_each_training(tables, tmp_path):
                 found = run.weights(row["snapshot"])
                 for key in NAMES:
                     np.testing.assert_allclose(found[key][n], W[key], rtol=1e-5, atol=1e-9)
-            [of] = tables["runs"][np.logical_and.reduce([tables["runs"][k] == v for k, v in (
-                ("optimizer", name), ("teacher_rank", cell["teacher_rank"]), ("log10_init_scale", scale), ("seed", seed)
-            )])].to_dict("records")  # fmt: skip
+            [of] = tables["runs"][
+                np.logical_and.reduce(
+                    [
+                        tables["runs"][k] == v
+                        for k, v in (
+                            ("optimizer", name),
+                            ("teacher_rank", cell["teacher_rank"]),
+                            ("log10_init_scale", scale),
+                            ("seed", seed),
+                        )
+                    ]
+                )
+            ].to_dict("records")
             first, last = steps[0][2], steps[-1][2]
             assert of["square_change_KQ"] == pytest.approx(
                 square_change(first, last, "W_K", "W_Q"), rel=1e-4
@@ -325,9 +335,13 @@ def check_few(tables):
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"noise": 0}, "noise: wanted a number in"), ({"n_test": 0}, "n_test: wanted a number in"),
-     ({"more": 1}, "unknown key 'more'"), ({"n_test": 10**9}, "any.family.optimizers: wanted about .* GB of memory")],
-)  # fmt: skip
+    [
+        ({"noise": 0}, "noise: wanted a number in"),
+        ({"n_test": 0}, "n_test: wanted a number in"),
+        ({"more": 1}, "unknown key 'more'"),
+        ({"n_test": 10**9}, "any.family.optimizers: wanted about .* GB of memory"),
+    ],
+)
 def test_params_that_make_no_training_are_refused(stage, tmp_path, change, message):
     (tmp_path / "optimizers.tsv").write_text(TABLE)
     sections = {SECTION: PARAMS | change, HEAD: SIZES}

@@ -24,12 +24,30 @@ JOINS = {
     "paper": [(0, -1, 0), (20, 4, 1), (23, 1, -1), (24, 3, 1)],
 }
 NAMES = {
-    "figure-2", "figure-6", "figure-7", "figure-8", "figure-9", "figure-10", "errors", "assumptions", "forecast",
-    "descent", "stages-paper", "stages-small", "full-weights", "supports", "charges", "example-3-2",
+    "figure-2",
+    "figure-6",
+    "figure-7",
+    "figure-8",
+    "figure-9",
+    "figure-10",
+    "errors",
+    "assumptions",
+    "forecast",
+    "descent",
+    "stages-paper",
+    "stages-small",
+    "full-weights",
+    "supports",
+    "charges",
+    "example-3-2",
     *OPTIMIZERS,
-}  # fmt: skip
-LABELS = {"paper": "paper: d = 3", "small": "small: d = 2", "free": "free: d = 2, 2 layers of 1 head",
-          "tied": "tied: d = 2, 1 layer of 2 heads"}  # fmt: skip
+}
+LABELS = {
+    "paper": "paper: d = 3",
+    "small": "small: d = 2",
+    "free": "free: d = 2, 2 layers of 1 head",
+    "tied": "tied: d = 2, 1 layer of 2 heads",
+}
 PROBLEMS = ["paper", "small", "free", "tied"]
 
 
@@ -128,11 +146,22 @@ def made_tables():
             {**row, "problem": name} for name in names for row in made[f"{name}_{table}"]
         ]
     made["problems"] = [
-        {"name": name, "d_model": d, "n_layers": layers, "n_heads": n, "drawn": name in SHOWN,
-         "studied": name == "small"}
-        for name, d, layers, n in zip(PROBLEMS, (3, 2, 2, 2), (math.nan, math.nan, 2, 1), (math.nan, math.nan, 1, 2),
-                                      strict=True)
-    ]  # fmt: skip
+        {
+            "name": name,
+            "d_model": d,
+            "n_layers": layers,
+            "n_heads": n,
+            "drawn": name in SHOWN,
+            "studied": name == "small",
+        }
+        for name, d, layers, n in zip(
+            PROBLEMS,
+            (3, 2, 2, 2),
+            (math.nan, math.nan, 2, 1),
+            (math.nan, math.nan, 1, 2),
+            strict=True,
+        )
+    ]
     made["charges"] = [
         {
             "problem": "small",
@@ -148,10 +177,14 @@ def made_tables():
         for i, problem in enumerate(("small", "small", "free"))
     ]
     made["rises"] = [
-        {"seed": seed, "log10_init_scale": scale, "time": draw.uniform(5, 9),
-         **{name: draw.uniform(4, 10) for name in ("limit", "finite", "stepped")}}
+        {
+            "seed": seed,
+            "log10_init_scale": scale,
+            "time": draw.uniform(5, 9),
+            **{name: draw.uniform(4, 10) for name in ("limit", "finite", "stepped")},
+        }
         for seed, scale in itertools.product((5, 7), (-4.0, -16.0))
-    ]  # fmt: skip
+    ]
     made["full_ratios"] = [
         {"seed": seed, **{name: draw.uniform(1, 3) for name in RATIOS}} for seed in (5, 7, 9)
     ]
@@ -225,27 +258,41 @@ def made_tables():
         )
     ]
     made["descents"] = [
-        {"form": form, "share_of_limit": share, "log10_init_scale": -32.0, "seed": seed,
-         "learning_rate": draw.uniform(), "time_error": draw.uniform(),
-         "drift": math.inf if seed == 7 and form == "plain" else draw.uniform(1, 90)}
-        for (form, share), seed in itertools.product((("plain", 0.25), ("plain", 0.8), ("factors", 0.5)), (7, 5))
-    ]  # fmt: skip
+        {
+            "form": form,
+            "share_of_limit": share,
+            "log10_init_scale": -32.0,
+            "seed": seed,
+            "learning_rate": draw.uniform(),
+            "time_error": draw.uniform(),
+            "drift": math.inf if seed == 7 and form == "plain" else draw.uniform(1, 90),
+        }
+        for (form, share), seed in itertools.product(
+            (("plain", 0.25), ("plain", 0.8), ("factors", 0.5)), (7, 5)
+        )
+    ]
     columns = ["method", "log10_init_scale", "coordinate", "sign", "rescaled_time", "lost"]
     made["drop"] = [
         dict(zip(columns, row, strict=True))
         for row in [
-            ("Algorithm 1", -math.inf, 2, 1, 1.25, False), ("Algorithm 1", -math.inf, 2, -1, 67.0, False),
-            ("flow", -32.0, 0, 1, 1.5, False), ("flow", -300.0, 1, 1, 2.75, False), ("plain", -32.0, 2, 0, 31.0, True),
+            ("Algorithm 1", -math.inf, 2, 1, 1.25, False),
+            ("Algorithm 1", -math.inf, 2, -1, 67.0, False),
+            ("flow", -32.0, 0, 1, 1.5, False),
+            ("flow", -300.0, 1, 1, 2.75, False),
+            ("plain", -32.0, 2, 0, 31.0, True),
             ("flow", -32.0, 2, -1, 66.0, False),
         ]
-    ]  # fmt: skip
+    ]
     return made
 
 
 RATIOS = (
-    "first_KQ_over_first_VO", "second_over_first_VO", "first_stable_rank_VO", "final_stable_rank_VO",
+    "first_KQ_over_first_VO",
+    "second_over_first_VO",
+    "first_stable_rank_VO",
+    "final_stable_rank_VO",
     "final_stable_rank_KQ",
-)  # fmt: skip
+)
 
 
 def heads(draw):
@@ -255,14 +302,32 @@ def heads(draw):
     made = {}
     for problem in ("free", "tied"):
         made[f"{problem}_stages"] = [
-            {**row, "seed": 1, "p": draw.normal(0, 1, 8) if row["stage"] else np.zeros(8), "charge": np.zeros(8)}
+            {
+                **row,
+                "seed": 1,
+                "p": draw.normal(0, 1, 8) if row["stage"] else np.zeros(8),
+                "charge": np.zeros(8),
+            }
             for row in (
-                {"stage": k, "time": 3.0 * k, "next_time": 3.0 * k + 3, "coordinate": k, "gap": 0.5 * k, "sign": 1,
-                 "dropped": np.array([], np.int64), "n_dropped": 0, "n_active": k, "loss": 1 / (k + 1), "residual": 0.5,
-                 "learning_rate_limit": 1.0, "strictness_products": 0.3, "strictness_weights": 0.2}
+                {
+                    "stage": k,
+                    "time": 3.0 * k,
+                    "next_time": 3.0 * k + 3,
+                    "coordinate": k,
+                    "gap": 0.5 * k,
+                    "sign": 1,
+                    "dropped": np.array([], np.int64),
+                    "n_dropped": 0,
+                    "n_active": k,
+                    "loss": 1 / (k + 1),
+                    "residual": 0.5,
+                    "learning_rate_limit": 1.0,
+                    "strictness_products": 0.3,
+                    "strictness_weights": 0.2,
+                }
                 for k in range(3)
             )
-        ]  # fmt: skip
+        ]
         made[f"{problem}_trajectories"] = [
             {
                 "seed": 1,
@@ -275,10 +340,16 @@ def heads(draw):
         ]
         made[f"{problem}_errors"], made[f"{problem}_activations"] = [], []
     made["twins"] = [
-        {"problem": "tied", "seed": seed, "log10_init_scale": scale, "head": head, "share": draw.uniform(),
-         "predicted": draw.uniform()}
+        {
+            "problem": "tied",
+            "seed": seed,
+            "log10_init_scale": scale,
+            "head": head,
+            "share": draw.uniform(),
+            "predicted": draw.uniform(),
+        }
         for seed, scale, head in itertools.product((1, 4), (-4.0, -16.0), (0, 1))
-    ]  # fmt: skip
+    ]
     return made
 
 
@@ -590,10 +661,14 @@ def check_full(made, figure):
     """
     error, order, rank = figure.axes
     points = [
-        (name, "o", [-row["log10_init_scale"] * 1.04**n for row in made["rises"]],
-         [abs(row[name] / row["time"] - 1) for row in made["rises"]])
+        (
+            name,
+            "o",
+            [-row["log10_init_scale"] * 1.04**n for row in made["rises"]],
+            [abs(row[name] / row["time"] - 1) for row in made["rises"]],
+        )
         for n, name in enumerate(("limit", "finite", "stepped"))
-    ]  # fmt: skip
+    ]
     assert_drawn(error, points)
     for axes, names, more in (
         (order, RATIOS[:2], [("", "--", [0, 1], [1, 1])]),

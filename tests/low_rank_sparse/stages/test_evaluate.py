@@ -80,10 +80,16 @@ def made_tables():
             for of, matrix in itertools.product(("initial", "update", "gaussian"), MATRICES):
                 if of == "gaussian" and step != STEPS[name][-1]:
                     continue
-                rows["spectra"] += [{
-                    "of": of, "matrix": matrix, "step": step, "layer": 0,
-                    "singular_values": np.sort(draw.uniform(0.1, 3, 5))[::-1],
-                } | cell]  # fmt: skip
+                rows["spectra"] += [
+                    {
+                        "of": of,
+                        "matrix": matrix,
+                        "step": step,
+                        "layer": 0,
+                        "singular_values": np.sort(draw.uniform(0.1, 3, 5))[::-1],
+                    }
+                    | cell
+                ]
             for matrix, side, span in itertools.product(
                 ("W_K", "W_Q", "W_V"),
                 ("input", "output"),
@@ -97,8 +103,10 @@ def made_tables():
                     "dimension": 20,
                 }
                 rows["directions"] += [place | numbers(draw, ["alignment", "energy"]) | cell]
-        rows["losses"] += [{"configuration": name, "seed": seed, "step": step, "loss": float(draw.uniform())}
-                           for step in range(95)]  # fmt: skip
+        rows["losses"] += [
+            {"configuration": name, "seed": seed, "step": step, "loss": float(draw.uniform())}
+            for step in range(95)
+        ]
         cuts = [("all", rank) for rank in RANKS[name]] + [("pairs 3 and 4", 2), ("gaussian", 9)]
         cuts += [("random directions", 2)]
         cuts += itertools.product(("weights, not updates", "W_Q and W_K", "W_V"), (0, 1, 2))
@@ -210,7 +218,6 @@ def made_sweeps(draw):
             "value": float(value),
             "labels": labels,
             "seed": seed,
-            # fmt: skip
             "permuted": permuted,
             **alike,
             **row,
@@ -222,9 +229,21 @@ def made_sweeps(draw):
             hinge = 0.3  # never enough
         if (n_relevant, seed) == (2, 0):
             hinge = {2: 0.1, 8: 0.05, 32: 0.0}[n_train]  # ever enough
-        yield {"sweep": "samples", "varies": "n_train", "value": float(n_train), "seed": seed, "labels": "1|1",
-               "permuted": False, **alike, "n_train": n_train, "n_relevant": n_relevant, "hinge": hinge,
-               "fitted_step": 3, "small_share": 0.2, "large_over_small": 2.0}  # fmt: skip
+        yield {
+            "sweep": "samples",
+            "varies": "n_train",
+            "value": float(n_train),
+            "seed": seed,
+            "labels": "1|1",
+            "permuted": False,
+            **alike,
+            "n_train": n_train,
+            "n_relevant": n_relevant,
+            "hinge": hinge,
+            "fitted_step": 3,
+            "small_share": 0.2,
+            "large_over_small": 2.0,
+        }
 
 
 def chosen(rows, column, **where):
@@ -627,8 +646,10 @@ def test_the_tables_are_kept_in_32_bits_and_the_curves_are_means_over_seeds(eval
         of.dropna(axis=1, how="all")
         for _, of in expected["sweep"].groupby(expected["sweep"]["sweep"] == "samples")
     )
-    fitted = {name: of["fitted_step"].where(of["fitted_step"] >= 0) + 1 for name, of in
-              (("sweep", expected["sweep"]), ("scored", scored))}  # fmt: skip
+    fitted = {
+        name: of["fitted_step"].where(of["fitted_step"] >= 0) + 1
+        for name, of in (("sweep", expected["sweep"]), ("scored", scored))
+    }
     expected["generalisation"] = scored.assign(n_batches=fitted["scored"], in_fit=True)
     needed = [("samples", n, 9, seed, value) for (n, seed), value in samples(rows["sweep"]).items()]
     expected["samples"] = pd.DataFrame(

@@ -50,8 +50,13 @@ FIGURES |= {
 }
 FIGURES |= {"patterns-nulls"}
 NULLS = {"tied": "chance", "untied": "nothing"}  # of the second there are no runs
-SETUP = {"tied_permuted": "chance", "untied_permuted": "nothing", "fitted_loss": 0.02, "swept_fitted_loss": 0.3,
-         "generalised_loss": 0.05}  # fmt: skip
+SETUP = {
+    "tied_permuted": "chance",
+    "untied_permuted": "nothing",
+    "fitted_loss": 0.02,
+    "swept_fitted_loss": 0.3,
+    "generalised_loss": 0.05,
+}
 PARTS = [("all", 1), ("all", 2), ("W_Q and W_K", 0), ("W_Q and W_K", 1), ("W_V", 1), ("W_O", 1)]
 PARTS += [
     ("weights, not updates", 2),
@@ -366,8 +371,11 @@ def cuts_and_adapters(rows, figures):
     ] * 2  # of the other there are none
     for axes, column in zip(panels, ("hinge", "attention_of_relevant"), strict=True):
         cut = chosen(truncate, configuration="tied", kind="all")
-        parts = [[row[column] for row in chosen(of, rank=rank)] for of in (cut, chosen(adapt, configuration="tied"))
-                 for rank in (1, 2, 4)]  # fmt: skip
+        parts = [
+            [row[column] for row in chosen(of, rank=rank)]
+            for of in (cut, chosen(adapt, configuration="tied"))
+            for rank in (1, 2, 4)
+        ]
         parts = [part for part in parts if part]
         assert [bar.get_height() for bar in axes.patches] == pytest.approx(
             [np.mean(part) for part in parts]
@@ -430,8 +438,10 @@ def updates(rows, figures):
                 )
                 noise = chosen(rows["spectra"], configuration=name, matrix=matrix, of="gaussian")
                 if beyond:
-                    own, chance, noise = ([row | {"y": tail(row["singular_values"])} for row in of]
-                                          for of in (own, chance, noise))  # fmt: skip
+                    own, chance, noise = (
+                        [row | {"y": tail(row["singular_values"])} for row in of]
+                        for of in (own, chance, noise)
+                    )
                     lines = [
                         over_seeds(of, "y", "step") if of else ([], []) for of in (own, chance)
                     ]

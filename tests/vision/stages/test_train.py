@@ -191,9 +191,17 @@ def orthogonalised(name, G, muon_of):
 
 
 def repeated(
-    data, params, seed, init_scale, labels="true", optimizer="adam", learning_rate=None, scaled="layers",
-    weight_decay=0, muon_of="matrices",
-):  # fmt: skip
+    data,
+    params,
+    seed,
+    init_scale,
+    labels="true",
+    optimizer="adam",
+    learning_rate=None,
+    scaled="layers",
+    weight_decay=0,
+    muon_of="matrices",
+):
     """A training in float64, as (weights, row) at the saved steps."""
     images, test = data["train_images"], standardised(data["test_images"], data["train_images"])
     y = data["train_labels"]
