@@ -130,7 +130,8 @@ def minutes(rows: list[Row]) -> Iterator[str]:
         layer = sum(n * seconds[f"{a} × {b}"] for (a, b), n in counts.items())
         n = n_layers * sum(counts.values())
         yield (
-            f"The {n} matrices of the layers of {name} so take {n_layers * layer / 60:.3g} minutes of one core, and "
+            f"The {n} matrices of the layers of {name} so take {n_layers * layer / 60:.3g} "
+            "minutes of one core, and "
             f"{2 * n_bytes} GB are read beside that (base and tuned, in bfloat16)."
         )
 
@@ -138,9 +139,13 @@ def minutes(rows: list[Row]) -> Iterator[str]:
 def main(results: Path, shapes: Path, rounds: int = 3, seed: int = 0) -> None:
     sizes = sorted({shape for _, counts, _ in LAYERS.values() for shape in counts}, key=math.prod)
     rows, limits = race([matrix(shape) for shape in sizes], rounds)
-    title = "What spectra of a checkpoint take: one matrix, its leading 256 singular values, tail and edge, by shape"
+    title = (
+        "What spectra of a checkpoint take: one matrix, its leading 256 singular values, "
+        "tail and edge, by shape"
+    )
     notes = [
-        "Times are milliseconds a matrix on one thread, without reading it; a ratio is to the smallest shape; an error "
+        "Times are milliseconds a matrix on one thread, without reading it; a ratio is to the "
+        "smallest shape; an error "
         "is that of the norm. Up to 1024 on the shorter side all singular values are computed.",
         *minutes(rows),
     ]
@@ -154,8 +159,10 @@ def main(results: Path, shapes: Path, rounds: int = 3, seed: int = 0) -> None:
         ["torch", "weightwatcher"],
         limits,
         [
-            "Times are milliseconds an update on one thread; a ratio is a contender's CPU time in units of ours in the "
-            "same round; an error is the squared error of the cut over that of the best cut, less 1.",
+            "Times are milliseconds an update on one thread; a ratio is a contender's CPU time in "
+            "units of ours in the "
+            "same round; an error is the squared error of the cut over that of the best cut, less "
+            "1.",
         ],
     )
 

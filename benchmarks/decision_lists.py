@@ -158,7 +158,8 @@ def main(results: Path, rounds: int = 15) -> None:
         ["torch"],
         limits,
         [
-            "Times are milliseconds a gradient in W and V on one thread, float64. Goals on one core: at most 50 ms at "
+            "Times are milliseconds a gradient in W and V on one thread, float64. Goals on one "
+            "core: at most 50 ms at "
             "L = 14, n = 7, and 300 ms for the closed form at L = 10,000.",
         ],
     )

@@ -136,7 +136,8 @@ def earlier(n_seeds: int, n_neurons: int, tree: Path) -> Side:
     archive = subprocess.run(["git", "archive", EARLIER], cwd=ROOT, capture_output=True)
     if archive.returncode:
         raise InputError(
-            f"{ROOT}: wanted a clone with the commit {EARLIER}, got: {archive.stderr.decode().strip()}"
+            f"{ROOT}: wanted a clone with the commit {EARLIER}, got: "
+            f"{archive.stderr.decode().strip()}"
         )
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(tree, filter="data")
@@ -167,10 +168,15 @@ def main(results: Path, rounds: int = 3, n_seeds: int = 20, n_neurons: int = 100
         rows += [
             empty | row for name, side in sides.items() for row in side.rows(name, rounds, n_seeds)
         ]
-    title = f"{n_seeds} seeds of the tied configuration, {n_neurons} neurons, by the stages, beside commit {EARLIER}"
+    title = (
+        f"{n_seeds} seeds of the tied configuration, {n_neurons} neurons, by the stages, "
+        f"beside commit {EARLIER}"
+    )
     notes = [
-        "Times are milliseconds a seed, with start-up, of all processes of the stages; a ratio is the earlier CPU time "
-        f"in units of ours, and the goal that ours is at most {SHARE:.0%} of it; an error is the largest difference of "
+        "Times are milliseconds a seed, with start-up, of all processes of the stages; a ratio is "
+        "the earlier CPU time "
+        f"in units of ours, and the goal that ours is at most {SHARE:.0%} of it; an error is the "
+        "largest difference of "
         "a test hinge loss."
     ]
     write_results(results, title, rows, rounds, ["torch"], limits, notes)

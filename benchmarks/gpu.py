@@ -225,7 +225,8 @@ def main(section: str, images: Path, out: Path, seconds: float = 20.0) -> None:
     found = measured(read_params(section, Train), read_images(images), seconds)
     for name, rate in found["images_per_second"].items():
         print(
-            f"{name:14s} {rate:10.0f} images/s {100 * found['share_of_matmul_rate'][name]:6.1f} % of the matrix rate"
+            f"{name:14s} {rate:10.0f} images/s {100 * found['share_of_matmul_rate'][name]:6.1f} % "
+            "of the matrix rate"
         )
     write_json(found, out)
 

@@ -252,8 +252,10 @@ def main(
     n_stages: int = 60,
 ) -> None:
     notes = [
-        "The unit is 2,000 steps of one scale. The autograd loop is measured on one unit and extrapolated: 600 units "
-        "are six scales × 200,000 steps. Ours follows all six to the same times, to losses within 1 %."
+        "The unit is 2,000 steps of one scale. The autograd loop is measured on one unit and "
+        "extrapolated: 600 units "
+        "are six scales × 200,000 steps. Ours follows all six to the same times, to losses within "
+        "1 %."
     ]
     rows, limits = race(toys(), rounds)
     write_results(

@@ -70,7 +70,8 @@ FAMILIES = (
         "neurons",
         (1000, 2000, 4000),
         4,
-        "stages.low_rank_sparse.train low_rank_sparse.train low_rank_sparse.generate.n_seeds ways.tsv "
+        "stages.low_rank_sparse.train low_rank_sparse.train low_rank_sparse.generate.n_seeds "
+        "ways.tsv "
         "samples.safetensors runs losses.parquet",
         "runs",
         ("stages.low_rank_sparse.generate low_rank_sparse.generate samples.safetensors",),
@@ -83,10 +84,12 @@ FAMILIES = (
         "tokens L",
         (10, 12, 14),
         2,
-        "stages.decision_lists.flow decision_lists.flow decision_lists.solver.flow flow.parquet many.tsv flow",
+        "stages.decision_lists.flow decision_lists.flow decision_lists.solver.flow flow.parquet "
+        "many.tsv flow",
         "flow",
         (
-            "stages.decision_lists.generate groups.tsv flow.parquet scales.parquet descend.parquet train.parquet",
+            "stages.decision_lists.generate groups.tsv flow.parquet scales.parquet "
+            "descend.parquet train.parquet",
         ),
         tables={
             "groups.tsv": "group\tuse\tn_tokens\tseq_len\trepeats\tlist_lengths\tlists\tn_heads\tlaws\tn_seeds\n"
@@ -154,7 +157,8 @@ def main(scaling: Path, cells: Path, growth: Path) -> None:
         rows[-1]["exponents (cpu, memory, disk)"] = ", ".join(f"{x:.2f}" for x in exponents)
         seconds[family.name] = found[1][0]
     notes = [
-        "CPU seconds of one cell, without its process's start; the peak is of the whole process, start and all."
+        "CPU seconds of one cell, without its process's start; the peak is of the whole process, "
+        "start and all."
     ]
     write_results(cells, "One cell by its size", rows, 1, ("torch", "numpy"), notes=notes)
     paper(scaling, seconds, {row["cell"]: row["disk MB"] for row in rows}, growth)
@@ -179,9 +183,12 @@ def paper(
                 )
             rows.append(row | {"disk GB": n * disk.get(name, 0.0) / 1e3})
     notes = [
-        f"Extrapolated, not measured: nodes of {CORES} cores as fast as this one, the middle size of each family (of "
-        f"disk the largest), and the head's {1e3 * head:.2g} ms for a cell (measured with 10,000 cells of no work). "
-        "Where it says (head), the one process that gives out cells is the bottleneck: on 64 nodes for cells of less "
+        f"Extrapolated, not measured: nodes of {CORES} cores as fast as this one, the middle size "
+        "of each family (of "
+        f"disk the largest), and the head's {1e3 * head:.2g} ms for a cell (measured with 10,000 "
+        "cells of no work). "
+        "Where it says (head), the one process that gives out cells is the bottleneck: on 64 "
+        "nodes for cells of less "
         f"than {head * 64 * CORES:.2g} s.",
     ]
     write_results(growth, "Many cells on many machines", rows, 1, ("torch", "ray"), notes=notes)

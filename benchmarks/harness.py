@@ -214,7 +214,8 @@ def markdown(table: Mapping[str, Any]) -> str:
             "|" + "---|" * len(columns),
             *("| " + " | ".join(_text(row[key]) for key in columns) + " |" for row in rows),
             "",
-            f"Medians (quartiles) of {table['rounds']} rounds on {machine['cpu']}, {machine['cores']} cores, "
+            f"Medians (quartiles) of {table['rounds']} rounds on {machine['cpu']}, "
+            f"{machine['cores']} cores, "
             f"{machine['simd']}; {versions}.",
             *([f"The machine in the same rounds, one thread: {limits}."] if limits else []),
             *table["notes"],

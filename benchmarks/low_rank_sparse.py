@@ -167,7 +167,8 @@ def main(steps: Path, models: Path, rounds: int = 9, device: str = "cpu") -> Non
         found, limits = race(gradients(size, torch.device(device)), rounds)
         rows += found
     notes = [
-        "Times are milliseconds a seed and step; a ratio is to the first of its size; an error is to autograd's."
+        "Times are milliseconds a seed and step; a ratio is to the first of its size; an error is "
+        "to autograd's."
     ]
     write_results(
         steps,

@@ -195,8 +195,10 @@ def main(results: Path, cold_rounds: int = 2, rounds: int = 5) -> None:
         rounds,
         ["dvc", "torch", "pandas", "matplotlib"],
         notes=[
-            f"Cold: {cold_rounds} rounds, each in a fresh clone. An import includes Python's start; CPU time is of all "
-            f"processes. The goals beside {EARLIER} are 75 % of its CPU time cold and 70 % with nothing to do.",
+            f"Cold: {cold_rounds} rounds, each in a fresh clone. An import includes Python's "
+            "start; CPU time is of all "
+            f"processes. The goals beside {EARLIER} are 75 % of its CPU time cold and 70 % with "
+            "nothing to do.",
         ],
     )
 

@@ -119,7 +119,8 @@ def main(masks: Path, models: Path, rounds: int = 9) -> None:
     write_results(masks, title, rows, max(3, rounds // 3), ["torch", "numpy"], limits, notes)
     rows, limits = race(smaller(weights), rounds)
     notes = [
-        "Times are milliseconds an image on one thread, float32; a ratio is to the whole model's time."
+        "Times are milliseconds an image on one thread, float32; a ratio is to the whole model's "
+        "time."
     ]
     write_results(
         models, "Forward pass of really smaller models", rows, rounds, ["torch"], limits, notes

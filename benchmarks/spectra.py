@@ -206,7 +206,8 @@ def main(results: Path, rounds: int = 15, seed: int = 0) -> None:
         ["torch", "numpy", "scipy", "weightwatcher"],
         limits,
         [
-            "Times are milliseconds a product on one thread; a ratio is a contender's CPU time in units of ours in the "
+            "Times are milliseconds a product on one thread; a ratio is a contender's CPU time in "
+            "units of ours in the "
             "same round; an error is the largest abs(σ − σ_reference) / σ₁ of any product.",
         ],
     )

@@ -152,7 +152,8 @@ def main(step: Path, feed: Path, rounds: int = 9) -> None:
     weights = MODEL.initial_weights(SHAPE, 10, 1.0, "layers", generator(0, "weights"))
     rows, limits = race(steps(weights), rounds)
     notes = [
-        "Times are milliseconds an image, forward and backward; an error is that of the gradient, relative."
+        "Times are milliseconds an image, forward and backward; an error is that of the gradient, "
+        "relative."
     ]
     write_results(
         step,

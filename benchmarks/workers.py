@@ -63,8 +63,10 @@ def write_backends(backends: Path) -> None:
             }
         )
     notes = [
-        "Two workers. Start: until both have imported torch and given a first result, from when Ray's cluster is "
-        "there. Overhead: wall time of one cell of 2,000 that do nothing; head: CPU time of the process that gives "
+        "Two workers. Start: until both have imported torch and given a first result, from when "
+        "Ray's cluster is "
+        "there. Overhead: wall time of one cell of 2,000 that do nothing; head: CPU time of the "
+        "process that gives "
         "the work.",
     ]
     write_results(
@@ -86,8 +88,10 @@ def write_scaling(scaling: Path) -> None:
             spreads = {name: Spread.of([one[name] for one in found]) for name in found[0]}
             rows.append({"way": way, "workers": n} | spreads | many)
     notes = [
-        "Cells that wait take 50 ms, 40 for each worker: ideally 2 s. 40 hashes take about a tenth of a second of a "
-        "core each. The rest is one round, wall and head CPU milliseconds for one cell: of 10,000 that do nothing, and "
+        "Cells that wait take 50 ms, 40 for each worker: ideally 2 s. 40 hashes take about a "
+        "tenth of a second of a "
+        "core each. The rest is one round, wall and head CPU milliseconds for one cell: of 10,000 "
+        "that do nothing, and "
         "of 2,000 that `spread_cells` keeps, each in a locked folder with a table on disk.",
     ]
     write_results(scaling, "From one to four workers", whole(rows), ROUNDS, PACKAGES, notes=notes)

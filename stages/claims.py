@@ -44,7 +44,8 @@ def main(claims: Path, measures: list[Path], known: Path, verdicts: OutFile) -> 
     for claim in listed.values():
         if claim.measures not in found:
             raise InputError(
-                f"{claims}, line {line_of(claims, claim.measures)}: wanted a file that a stage makes, one of "
+                f"{claims}, line {line_of(claims, claim.measures)}: wanted a file that a stage "
+                "makes, one of "
                 f"{sorted(found)}; got {claim.measures}"
             )
     taken = set(known.read_text(encoding="utf-8").split())
@@ -65,7 +66,8 @@ def main(claims: Path, measures: list[Path], known: Path, verdicts: OutFile) -> 
         )
         if len(named) > 1 and of_file.keys() - {"setup"} and not of_file.keys() & named.keys():
             raise InputError(
-                f"{file}: wanted measures such as {next(iter(named))!r}, got {', '.join(of_file):.100}"
+                f"{file}: wanted measures such as {next(iter(named))!r}, got "
+                f"{', '.join(of_file):.100}"
             )
     judged = {name: judge(claim, found[claim.measures]) for name, claim in listed.items()}
     for name, claim in listed.items():
@@ -132,7 +134,8 @@ def verdict(claim: Claim, measure: dict[str, Any]) -> dict[str, Any]:
     values = measure["values"]
     if len(measure.get("cases", ())) != len(values):
         raise InputError(
-            f"{claim.measures}: {claim.measure}: wanted a case for each of {len(values)} values, got {measure}"
+            f"{claim.measures}: {claim.measure}: wanted a case for each of {len(values)} values, "
+            f"got {measure}"
         )
     numbers = [math.nan if value is None else float(value) for value in values]
     summary = summary_of(claim, values)

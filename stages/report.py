@@ -112,7 +112,8 @@ def main(claims: Path, captions: Path, template: Path, page: OutFile, figures: l
     for name, claim in judged.items():
         if claim["figure"] not in shown and claim["state"] != "not run":
             raise InputError(
-                f"{claims}: {name}: wanted one of the figures {sorted(shown)}, got {claim['figure']}"
+                f"{claims}: {name}: wanted one of the figures {sorted(shown)}, got "
+                f"{claim['figure']}"
             )
     families = list(dict.fromkeys(claim["family"] for claim in judged.values()))
     papers = list(said.families)
@@ -135,7 +136,8 @@ def main(claims: Path, captions: Path, template: Path, page: OutFile, figures: l
         },
     )
     print(
-        f"the report is {page}: {len(judged)} claims, {len(shown)} figures, {page.stat().st_size / 1e6:.2f} MB"
+        f"the report is {page}: {len(judged)} claims, {len(shown)} figures, "
+        f"{page.stat().st_size / 1e6:.2f} MB"
     )
 
 

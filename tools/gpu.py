@@ -160,7 +160,8 @@ def check_packages() -> None:
     missing = [package for name, package in PACKAGES.items() if not there(name)]
     if missing:
         raise InputError(
-            f"packages: wanted all that stages import, got none of: {' '.join(missing)} (pip install them)"
+            f"packages: wanted all that stages import, got none of: {' '.join(missing)} (pip "
+            "install them)"
         )
 
 
@@ -182,7 +183,8 @@ def given(params: Path, dataset: str, device: str, source: str) -> Section:
     ]
     if dataset not in known:
         raise InputError(
-            f"DATASETS: wanted some of {known}, the data sets of vision in {params}, got {dataset!r}"
+            f"DATASETS: wanted some of {known}, the data sets of vision in {params}, got "
+            f"{dataset!r}"
         )
     section = deepcopy(sections[dataset])
     section["train"]["device"] = device
@@ -214,7 +216,8 @@ def check_device(device: str) -> None:
     error = ((A.to(found) @ B.to(found)).float().cpu() - A.float() @ B.float()).abs().max().item()
     if not error < 1:  # of entries near 16, with 8 bits
         raise InputError(
-            f"{device}: wanted a product of matrices in bfloat16 right to 1, got an error of {error:.3g}"
+            f"{device}: wanted a product of matrices in bfloat16 right to 1, got an error of "
+            f"{error:.3g}"
         )
     print(
         f"python {platform.python_version()}, torch {torch.__version__}, CUDA {torch.version.cuda}",
@@ -470,7 +473,8 @@ class Work:
         if found != wanted:
             differ = [f"{part}={found[part]}" for part in wanted if found.get(part) != wanted[part]]
             raise InputError(
-                f"{self.keep}: wanted results of these params, got some of {step.dataset} with {', '.join(differ)}; "
+                f"{self.keep}: wanted results of these params, got some of {step.dataset} with "
+                f"{', '.join(differ)}; "
                 f"other params need another KEEP and FOLDER"
             )
         return scales[0] >= scales[1]
@@ -529,7 +533,8 @@ class Work:
             raise OutOfTimeError
         if process.returncode:
             raise InputError(
-                f"{command[0]}: wanted a stage that ends well, got the exit code {process.returncode}"
+                f"{command[0]}: wanted a stage that ends well, got the exit code "
+                f"{process.returncode}"
             )
 
     def _kept(self, name: str, otherwise: Any) -> Any:

@@ -40,7 +40,8 @@ def main(dataset: str, command: str, hours: float) -> None:
     ]
     if dataset not in known:
         raise InputError(
-            f"DATASET: wanted one of {known}, the data sets of vision in params.yaml, got {dataset!r}"
+            f"DATASET: wanted one of {known}, the data sets of vision in params.yaml, got "
+            f"{dataset!r}"
         )
     file_name(dataset)
     section = with_shared(sections[dataset], sections)

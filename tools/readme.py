@@ -68,7 +68,8 @@ def family_table(family: str, claims: list[dict[str, Any]]) -> str:
     counts = [f"{sum(claim['state'] == 'holds' for claim in claims)} of {len(claims)} claims hold"]
     if failing:
         counts.append(
-            f"{len(failing)} fail, {sum('expected' in claim for claim in failing)} of them as expected"
+            f"{len(failing)} fail, {sum('expected' in claim for claim in failing)} of them as "
+            "expected"
         )
     not_run = sum(claim["state"] == "not run" for claim in claims)
     if not_run:
@@ -91,7 +92,8 @@ def family_table(family: str, claims: list[dict[str, Any]]) -> str:
         )
         bar = f"{claim['over']} in {claim['bar']}"
         lines.append(
-            f"| {statement} | {claim['kind']} | {value(claim)} | {bar} | [{state}](../{claim['figure']}) |"
+            f"| {statement} | {claim['kind']} | {value(claim)} | {bar} | "
+            f"[{state}](../{claim['figure']}) |"
         )
     return "\n".join(lines)
 
@@ -102,7 +104,8 @@ def headlines(claims: dict[str, dict[str, Any]]) -> str:
     listed = [claim for claim in claims.values() if claim.get("headline")]
     shown = sorted(listed, key=lambda claim: (families.index(claim["family"]), claim["headline"]))
     return "\n".join(
-        f"- {claim['statement'].rstrip('.')}: **{value(claim)}**, {claim['over']} in {claim['bar']}; "
+        f"- {claim['statement'].rstrip('.')}: **{value(claim)}**, {claim['over']} in "
+        f"{claim['bar']}; "
         f"[{claim['state']}]({claim['figure']}) ({claim['kind']})."
         for claim in shown
     )

@@ -129,7 +129,9 @@ def closing() -> Iterator[str]:
         ["git", "show", "HEAD:metrics/claims.json"], capture_output=True, check=False
     )
     yield from verdicts(read_json(Path("metrics/claims.json")), json.loads(found.stdout or "{}"))
-    yield "Open report.html (or: make report); claims are in metrics/claims.json, figures in plots/."
+    yield (
+        "Open report.html (or: make report); claims are in metrics/claims.json, figures in plots/."
+    )
 
 
 def verdicts(claims: dict[str, Any], before: dict[str, Any]) -> Iterator[str]:

@@ -22,7 +22,8 @@ def main(days: float = 30) -> None:
     n, n_bytes = forget(scratch_root(), days)
     if n:
         print(
-            f"{n} cells of scratch ({n_bytes / 1e6:.0f} MB) had not been used for {days:g} days, and are removed"
+            f"{n} cells of scratch ({n_bytes / 1e6:.0f} MB) had not been used for {days:g} days, "
+            "and are removed"
         )
 
 

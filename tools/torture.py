@@ -158,7 +158,8 @@ def main(faults: int = 60, seed: int = 0) -> None:
             print(f"stopped after {len(found)} of {faults} faults")
     print(f"\n{table(found)}\n")
     print(
-        f"{len(found)} faults, seed {seed}: {time.monotonic() - begun:.0f} s, {_cpu() - cpu:.0f} CPU seconds in all"
+        f"{len(found)} faults, seed {seed}: {time.monotonic() - begun:.0f} s, {_cpu() - cpu:.0f} "
+        "CPU seconds in all"
     )
     if not namespaces():
         print("disk full: not tried, as this system lets no user mount a disk of its own")
@@ -309,7 +310,8 @@ def within(reproduction: Reproduction, seconds: float) -> str:
         had = {process.pid: _seconds(process) - before.get(process.pid, 0.0) for process in alive}
         if took > LONGEST or (took > seconds and sum(had.values()) > NEEDED):
             raise Lost(
-                f"after {took:.0f} s these were alive: {[_about(process, had[process.pid]) for process in alive]}"
+                f"after {took:.0f} s these were alive: "
+                f"{[_about(process, had[process.pid]) for process in alive]}"
             )
         time.sleep(LOOKS)
     return reproduction.said

@@ -54,7 +54,8 @@ def main(project: Path = Path()) -> None:
         aside = path.with_name(path.name + ".unreadable")
         os.replace(path, aside)
         print(
-            f"{path} cannot be read, as if DVC was killed while it wrote it: set aside as {aside.name}"
+            f"{path} cannot be read, as if DVC was killed while it wrote it: set aside as "
+            f"{aside.name}"
         )
 
 

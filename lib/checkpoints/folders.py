@@ -96,7 +96,8 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     if "quantization_config" in config:
         method = (config["quantization_config"] or {}).get("quant_method", "unnamed")
         raise InputError(
-            f"{folder}: wanted weights in f32, bf16 or f16, got quantised ones ({method}): dequantise, {CONVERT}"
+            f"{folder}: wanted weights in f32, bf16 or f16, got quantised ones ({method}): "
+            f"dequantise, {CONVERT}"
         )
     tensors = _indexed(folder) if (folder / INDEX).is_file() else _whole(folder)
     for name, entry in tensors.items():
@@ -147,7 +148,8 @@ def check_pair(base: Checkpoint, tuned: Checkpoint) -> dict[str, int]:
         )
     if base.model_type != tuned.model_type:
         raise InputError(
-            f"{tuned.folder}: wanted the base's model_type {base.model_type!r}, got {tuned.model_type!r}"
+            f"{tuned.folder}: wanted the base's model_type {base.model_type!r}, got "
+            f"{tuned.model_type!r}"
         )
     rows = {}
     sizes = base.config.get("vocab_size"), tuned.config.get("vocab_size")
@@ -160,7 +162,8 @@ def check_pair(base: Checkpoint, tuned: Checkpoint) -> dict[str, int]:
         ] == other.shape[1:]
         if one.shape != other.shape and not grown:
             raise InputError(
-                f"{tuned.folder}: {name}: wanted the base's shape {list(one.shape)}, got {list(other.shape)}"
+                f"{tuned.folder}: {name}: wanted the base's shape {list(one.shape)}, got "
+                f"{list(other.shape)}"
             )
         rows[name] = min(one.shape[0], other.shape[0]) if one.shape else 1
     if not rows:

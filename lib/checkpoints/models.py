@@ -502,13 +502,15 @@ def token_ids(folder: Path, text: bytes, vocab_size: int) -> Int[Tensor, " token
             file = folder / "tokenizer_config.json"
             if file.is_file() and _has_code(json.loads(file.read_bytes())):
                 raise ModelError(
-                    f"{file}: wanted a tokenizer of transformers, got one with code of its own (auto_map)"
+                    f"{file}: wanted a tokenizer of transformers, got one with code of its own "
+                    "(auto_map)"
                 )
             tokenizer: Any = AutoTokenizer.from_pretrained(folder, **SAFE)
             return torch.tensor(tokenizer(words, add_special_tokens=False)["input_ids"])
     if vocab_size != 256:
         raise ModelError(
-            f"{folder}: wanted a tokenizer, or a vocabulary of 256 bytes, got neither ({vocab_size} words)"
+            f"{folder}: wanted a tokenizer, or a vocabulary of 256 bytes, got neither "
+            f"({vocab_size} words)"
         )
     return torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
 

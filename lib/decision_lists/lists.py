@@ -199,7 +199,10 @@ def own_law(counts: Float[Tensor, "class token"], text: str) -> Float[Tensor, " 
         except (ValueError, RuntimeError, KeyError):
             at, weight_of_it = -1, -1.0
         if not 0 < weight_of_it < math.inf or weight[at] > 0:
-            wanted = "sequences of the group's length, each once and with a weight above 0, such as 0 1 = 3"
+            wanted = (
+                "sequences of the group's length, each once and with a weight above 0, such "
+                "as 0 1 = 3"
+            )
             raise ValueError(f"sequences: wanted {wanted}, got {part.strip()!r}")
         weight[at] = weight_of_it
     return weight / weight.sum()
@@ -234,7 +237,10 @@ class Law:
             else self.kind in numbered and 0 < self.value < math.inf
         )
         if not fits and not (self.kind in OWN_LAWS and self.own):
-            wanted = f"{', '.join(alone)}, or {', '.join(numbered)} with a number above 0, such as zipf 1"
+            wanted = (
+                f"{', '.join(alone)}, or {', '.join(numbered)} with a number above 0, such "
+                "as zipf 1"
+            )
             own = "or frequencies 3 1 1, or sequences 0 1 = 3 / 1 2 = 1"
             raise ValueError(f"law: wanted {wanted}, {own}, got {self.name!r}")
 

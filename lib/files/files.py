@@ -52,7 +52,10 @@ def file_name(text: str) -> str:
     where it cannot.
     """
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.,=+-]{0,99}", text):
-        wanted = "wanted a name of at most 100 letters, digits and _ . , = + -, the first a letter, a digit or _"
+        wanted = (
+            "wanted a name of at most 100 letters, digits and _ . , = + -, the first a "
+            "letter, a digit or _"
+        )
         raise InputError(f"{wanted}, got {text!r}")
     return text
 
@@ -74,7 +77,8 @@ def clear(folder: Path, *patterns: str) -> None:
     for path in files:
         if not any(_fits(path.relative_to(folder), pattern) for pattern in patterns):
             raise InputError(
-                f"{folder}: wanted an empty folder, or one of {list(patterns)} to write anew, got {path}"
+                f"{folder}: wanted an empty folder, or one of {list(patterns)} to write anew, got "
+                f"{path}"
             )
     for path in files:
         path.unlink(

@@ -218,7 +218,8 @@ def _opened(
     for first, last in spans:
         if first != end:
             raise InputError(
-                f"{file}: wanted tensors one behind the other, got one at byte {first} behind byte {end}"
+                f"{file}: wanted tensors one behind the other, got one at byte {first} behind "
+                f"byte {end}"
             )
         end = last
     if 8 + length + end != size:

@@ -75,7 +75,8 @@ def check_disk(folder: Path, n_bytes: float, what: str) -> None:
     free = shutil.disk_usage(place).free
     if n_bytes > free:
         raise InputError(
-            f"{what}: wanted {n_bytes / 1e9:.3g} GB of disk, got {free / 1e9:.3g} GB that are free in {place}"
+            f"{what}: wanted {n_bytes / 1e9:.3g} GB of disk, got {free / 1e9:.3g} GB that are "
+            f"free in {place}"
         )
 
 

@@ -187,7 +187,8 @@ def read_cases(
     header = numbered[0][1].split("\t") if numbered else []
     if len(set(header)) < len(header) or len(numbered) < 2:
         raise InputError(
-            f"{file}: wanted a line of distinct column names and a line for each case, got {lines[:3]}"
+            f"{file}: wanted a line of distinct column names and a line for each case, got "
+            f"{lines[:3]}"
         )
     wanted = sorted(columns or _keys(schema, ()))
     for column in header:

@@ -177,7 +177,8 @@ def open_run(folder: Path, family: str | None = None) -> Run:
     steps = read_table(folder / "steps.parquet")
     if "snapshot" not in steps or steps["snapshot"].dtype.kind != "i":
         raise InputError(
-            f"{folder}/steps.parquet: wanted a column snapshot of whole numbers, got {dict(steps.dtypes)}"
+            f"{folder}/steps.parquet: wanted a column snapshot of whole numbers, got "
+            f"{dict(steps.dtypes)}"
         )
     wanted = {_snapshot_name(number) for number in steps["snapshot"].tolist()} | {"steps.parquet"}
     if wanted != set(digests):

@@ -62,7 +62,8 @@ def _check_footer(file: pq.ParquetFile, path: Path) -> None:
             kind = kind.value_type
         if pa.types.is_nested(kind) or pa.types.is_binary(kind):
             raise InputError(
-                f"{path}: wanted a table of numbers, texts and lists of them, got {kind} {field.name}"
+                f"{path}: wanted a table of numbers, texts and lists of them, got {kind} "
+                f"{field.name}"
             )
     with path.open(
         "rb"
@@ -76,7 +77,8 @@ def _check_footer(file: pq.ParquetFile, path: Path) -> None:
         short = 0 < len(name) < 128  # of whose length, before it, one byte tells
         if short and footer.count(bytes([len(name)]) + name) <= file.num_row_groups:
             raise InputError(
-                f"{path}: wanted a whole Parquet table, got a column whose name {column!r} is altered"
+                f"{path}: wanted a whole Parquet table, got a column whose name {column!r} is "
+                "altered"
             )
 
 
@@ -256,7 +258,8 @@ def read_measures(path: Path) -> Named:
         )
         if not all(map(is_one, scales)):
             raise InputError(
-                f"{path}: wanted measures with lists of cases and of values, got {name or found!r:.80}"
+                f"{path}: wanted measures with lists of cases and of values, got "
+                f"{name or found!r:.80}"
             )
     return Named(found, str(path))
 

@@ -49,16 +49,19 @@ class PatternTask:
     def __post_init__(self) -> None:
         if len(self.patterns_of_classes) < 2 or min(self.patterns_of_classes) < 1:
             raise ValueError(
-                f"patterns_of_classes: wanted two classes or more with a pattern each, got {self.patterns_of_classes}"
+                "patterns_of_classes: wanted two classes or more with a pattern each, got "
+                f"{self.patterns_of_classes}"
             )
         if not sum(self.patterns_of_classes) < self.n_patterns <= self.d_model:
             raise ValueError(
-                f"n_patterns: wanted more than the {sum(self.patterns_of_classes)} discriminative patterns and at most "
+                f"n_patterns: wanted more than the {sum(self.patterns_of_classes)} discriminative "
+                "patterns and at most "
                 f"d_model = {self.d_model}, which can be orthogonal, got {self.n_patterns}"
             )
         if not 0 <= self.n_confusion < self.n_relevant <= self.seq_len - self.n_confusion:
             raise ValueError(
-                f"n_relevant: wanted more than n_confusion, and both to fit into {self.seq_len} tokens, got "
+                f"n_relevant: wanted more than n_confusion, and both to fit into {self.seq_len} "
+                "tokens, got "
                 f"{self.n_relevant} and {self.n_confusion}"
             )
 

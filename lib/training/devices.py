@@ -97,7 +97,10 @@ def _why_no_gpu() -> str:
         if found:
             driver = f"{int(found[1]) // 1000}.{int(found[1]) % 1000 // 10}"
             newer = f"older than CUDA {torch.version.cuda}, for which this torch is made"
-            return f"a driver for CUDA {driver}, {newer}: install a newer driver, or a torch made for CUDA {driver}"
+            return (
+                f"a driver for CUDA {driver}, {newer}: install a newer driver, or a torch "
+                f"made for CUDA {driver}"
+            )
     return "a machine on which torch sees no GPU"
 
 

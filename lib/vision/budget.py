@@ -33,7 +33,10 @@ def check_budget(
     size = 8192 if device.type == "cuda" else 768
     rate = SHARE_OF_RATE * n_parallel * matmul_rate(device, getattr(torch, precision), size)
     hours, gigabytes = flops / rate / 3600, COPIES * n_bytes / 1e9
-    cost = f"{flops:.2g} operations, about {hours:.2g} h on this {device.type}; {gigabytes:.2g} GB of snapshots"
+    cost = (
+        f"{flops:.2g} operations, about {hours:.2g} h on this {device.type}; {gigabytes:.2g} "
+        "GB of snapshots"
+    )
     print(f"{what}: {cost}", file=sys.stderr, flush=True)
     if hours > max_hours:
         raise InputError(f"max_hours: wanted at most {max_hours:g} h, got about {hours:.3g} h")

@@ -169,7 +169,8 @@ def verified(content: bytes, batch: Batch, where: Path | str) -> bytes:
     else:
         got = f"as many bytes with MD5 {md5}: an altered file"
     raise ValueError(
-        f"{where}: wanted the official {batch.name} ({batch.n_bytes} bytes, MD5 {batch.md5}), got {got}"
+        f"{where}: wanted the official {batch.name} ({batch.n_bytes} bytes, MD5 {batch.md5}), got "
+        f"{got}"
     )
 
 
@@ -196,7 +197,8 @@ def parse_batch(
             raise ValueError(f"a label not in 0..{official.n_classes - 1}")
     except Exception as error:  # what a foreign pickle raises is its writer's choice
         raise ValueError(
-            f"{where}: wanted a pickled batch of {n_images} images with {official.labels.decode()}, "
+            f"{where}: wanted a pickled batch of {n_images} images with "
+            f"{official.labels.decode()}, "
             f"got: {type(error).__name__}: {error}"
         ) from error
     return np.frombuffer(pixels, np.uint8).reshape(n_images, 3, 32, 32), np.array(labels, np.int64)

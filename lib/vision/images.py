@@ -39,8 +39,10 @@ class Images:
                 or pictures.shape[1:] != tensors["train_images"].shape[1:]
             ):
                 raise ValueError(
-                    f"{part}: wanted uint8 images [n, channel, height, width], in both parts alike, and n int64 "
-                    f"labels, got {pictures.dtype} {list(pictures.shape)} and {labels.dtype} {list(labels.shape)}"
+                    f"{part}: wanted uint8 images [n, channel, height, width], in both parts "
+                    "alike, and n int64 "
+                    f"labels, got {pictures.dtype} {list(pictures.shape)} and {labels.dtype} "
+                    f"{list(labels.shape)}"
                 )
             if len(labels) == 0 or labels.min() < 0:
                 raise ValueError(

@@ -25,7 +25,8 @@ class Source:
         given = [value is not None for value in (self.n_test, self.seed)]
         if given != [self.source == "digits"] * 2:
             raise ValueError(
-                "wanted n_test and seed for the digits, which have no official split, and for no other"
+                "wanted n_test and seed for the digits, which have no official split, and for no "
+                "other"
             )
         if self.source == "digits" and self.source_folder is not None:
             raise ValueError("source_folder: the digits come with scikit-learn, wanted none")

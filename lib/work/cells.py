@@ -153,7 +153,8 @@ def _read(stage: str, key: Mapping[str, Any]) -> Tables | Course:
         states = [scratch.load(_state(number)) for number in range(done[1]["states"])]
         if None in states:
             raise InputError(
-                f"{scratch.folder}: wanted its states whole, got one that broke meanwhile; run again"
+                f"{scratch.folder}: wanted its states whole, got one that broke meanwhile; run "
+                "again"
             )
         return Course(
             tables,

@@ -303,8 +303,10 @@ def refuse_shallow_clone() -> None:
         and Path(root, ".git", "shallow").exists()
     ):
         sys.exit(
-            f"error: wanted a clone with its history for an experiment in a folder of its own, got the shallow clone "
-            f"{root}, in which DVC saves none: run `git fetch --unshallow` first, or leave out --temp"
+            "error: wanted a clone with its history for an experiment in a folder of its own, "
+            "got the shallow clone "
+            f"{root}, in which DVC saves none: run `git fetch --unshallow` first, or leave out "
+            "--temp"
         )
 
 

@@ -233,7 +233,10 @@ def _places(needs: Mapping[str, int], label: str) -> int:
     places = _places_at(int(time.monotonic() / 5), tuple(needs.items()))
     if not places and label not in _waits:
         _waits.add(label)
-        wanted = f"{needs['num_cpus']} CPUs, {needs['num_gpus']} GPUs and {needs['memory'] / 1e9:.2g} GB of memory"
+        wanted = (
+            f"{needs['num_cpus']} CPUs, {needs['num_gpus']} GPUs and "
+            f"{needs['memory'] / 1e9:.2g} GB of memory"
+        )
         tqdm.write(
             f"{label}: no node of the cluster has {wanted}; waiting for one", file=sys.stderr
         )

@@ -206,21 +206,28 @@ def card(row: Mapping[str, Any], base: str, left: Sequence[str], rest: Rest | No
     )
     if not np.isnan(row["loss"]):
         said = (
-            f"On the text that was given, {base} with this adapter has a loss of {row['loss_on_base']:.4g}, the lowest "
-            f"of the rules that were measured at this size. Cutting the linear layers so loses {row['share_lost']:.1%} "
+            f"On the text that was given, {base} with this adapter has a loss of "
+            f"{row['loss_on_base']:.4g}, the lowest "
+            "of the rules that were measured at this size. Cutting the linear layers so loses "
+            f"{row['share_lost']:.1%} "
             f"of what their updates gained, all else as tuned."
         )
     carries = " It carries no embedding, head, norm or bias."
     missing = f" Tuned too and not carried: {', '.join(left)}." if left else ""
     if rest:
         n = n_whole(rest)
-        carries = f" It carries whole what else was tuned: {n} parameters of {len(rest.modules)} modules and of biases."
+        carries = (
+            f" It carries whole what else was tuned: {n} parameters of {len(rest.modules)} "
+            "modules and of biases."
+        )
     elif left:
         missing += " `modules_to_save` would train them."
     return (
-        f"# LoRA adapter cut from a full fine-tune of {base}\n\nRule: {row['rule']}; {row['parameters']} parameters, "
+        f"# LoRA adapter cut from a full fine-tune of {base}\n\nRule: {row['rule']}; "
+        f"{row['parameters']} parameters, "
         f"those of a uniform rank {row['budget']}. {said}{carries}{missing}\n\n"
-        f"`PeftModel.from_pretrained(base_model, folder)` adds it; `plan.json` goes into `LoraConfig(**...)`.\n"
+        "`PeftModel.from_pretrained(base_model, folder)` adds it; `plan.json` goes into "
+        "`LoraConfig(**...)`.\n"
     )
 
 

@@ -43,7 +43,8 @@ class Training:
     def __post_init__(self) -> None:
         if any(step >= self.n_steps for step in self.snapshot_steps):
             raise ValueError(
-                f"snapshot_steps: wanted steps below n_steps = {self.n_steps}, got {self.snapshot_steps}"
+                f"snapshot_steps: wanted steps below n_steps = {self.n_steps}, got "
+                f"{self.snapshot_steps}"
             )
 
 
@@ -98,7 +99,8 @@ def main(section: str, trainings: Path, texts: Path, models: list[OutFolder]) ->
     cases = {one.name: one for one in read_cases(trainings, Training)}
     if "base" not in cases or len(cases) < 2:
         raise InputError(
-            f"{trainings}: wanted a case named base and one or more that are tuned, got {list(cases)}"
+            f"{trainings}: wanted a case named base and one or more that are tuned, got "
+            f"{list(cases)}"
         )
     for folder in models:
         if folder.name not in get_args(Kind):

@@ -74,7 +74,8 @@ class Many:
             )
         if self.bound.scale > LARGEST_SCALE:
             raise ValueError(
-                f"n_tokens: wanted a scale c of at most {LARGEST_SCALE:g}, got {self.bound.scale:.3g}"
+                f"n_tokens: wanted a scale c of at most {LARGEST_SCALE:g}, got "
+                f"{self.bound.scale:.3g}"
             )
 
     @property

@@ -168,7 +168,8 @@ def rates_and_steps(
     limits = by_seed["learning_rate_limit"].min().loc[seeds].to_numpy()
     if not np.isfinite(limits).all():
         raise InputError(
-            f"{stages}: wanted seeds that have a stage with a limit of the learning rate, got {limits}"
+            f"{stages}: wanted seeds that have a stage with a limit of the learning rate, got "
+            f"{limits}"
         )
     rates, share = variant.share_of_limit * limits, f"share_of_limit {variant.share_of_limit:g}"
     ends = [
@@ -187,7 +188,8 @@ def while_finite(states: Iterator[State], what: str) -> Iterator[State]:
     for state in states:
         if not bool(state.p.isfinite().all()):
             raise InputError(
-                f"{what}: wanted a learning rate at which descent stays finite, got overflow at step {state.step}"
+                f"{what}: wanted a learning rate at which descent stays finite, got overflow at "
+                f"step {state.step}"
             )
         yield state
 

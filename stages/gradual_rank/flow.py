@@ -231,7 +231,10 @@ def follow(
             for kind, (_, events) in zip(("events", "grown"), passed, strict=True):
                 found[kind].extend({**cell, **vars(event)} for event in events)
                 if len(found[kind]) > solver.max_events:
-                    most = f"wanted at most max_events, {solver.max_events}, rises and falls of products, got more"
+                    most = (
+                        f"wanted at most max_events, {solver.max_events}, rises and falls of "
+                        "products, got more"
+                    )
                     raise InputError(
                         f"{task}: seed {seed}, init scale 1e{log10_init_scale:g}: {most}"
                     )

@@ -142,7 +142,8 @@ def train(params: FullWeights, log10_init_scale: float) -> Course:
         loss, g_KQ, g_VO = head.loss_and_gradients(W_KQ, W_VO)
         if not torch.isfinite(loss).all():
             raise InputError(
-                f"learning_rate: wanted one with which descent stays finite, got {rate:g} (step {step})"
+                f"learning_rate: wanted one with which descent stays finite, got {rate:g} (step "
+                f"{step})"
             )
         if step in saved:
             times = {"step": step, "time": step * rate, "rescaled_time": step * rate / -log_scale}

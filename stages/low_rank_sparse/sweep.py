@@ -114,14 +114,16 @@ class Sweep(Seeds):
     def __post_init__(self) -> None:
         if bool(self.values) == bool(self.labels) or bool(self.labels) != (self.varies == "labels"):
             raise ValueError(
-                f"values: wanted them, or labels where these vary, got {self.values} and {self.labels}"
+                f"values: wanted them, or labels where these vary, got {self.values} and "
+                f"{self.labels}"
             )
         if bool(self.crossed_values) != (self.crossed is not None) or self.crossed in (
             "labels",
             self.varies,
         ):
             raise ValueError(
-                f"crossed: wanted another number with values, got {self.crossed}, {self.crossed_values}"
+                f"crossed: wanted another number with values, got {self.crossed}, "
+                f"{self.crossed_values}"
             )
 
     @property

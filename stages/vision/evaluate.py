@@ -84,7 +84,8 @@ def main(
     trained = sorted(plain["init_scale"].unique())
     if params.reference_scale not in trained:
         raise InputError(
-            f"{section}.reference_scale: wanted one that was trained, {trained}; got {params.reference_scale:g}"
+            f"{section}.reference_scale: wanted one that was trained, {trained}; got "
+            f"{params.reference_scale:g}"
         )
     compared = {"growth": trained, "reference": [params.reference_scale]}
     rows = [

@@ -108,7 +108,8 @@ def check_shown(params: Plot, spectra: pd.DataFrame, section: str) -> None:
     most = updates["singular_values"].map(len).max()
     if params.lines > most:
         raise InputError(
-            f"{section}.lines: wanted at most the {most} singular values of a head, got {params.lines}"
+            f"{section}.lines: wanted at most the {most} singular values of a head, got "
+            f"{params.lines}"
         )
 
 

@@ -75,7 +75,8 @@ class Variant:
     def __post_init__(self) -> None:
         if (self.weight_decay is None) == (self.optimizer == "adamw"):
             raise ValueError(
-                f"weight_decay: wanted it of adamw alone, got {self.weight_decay} of {self.optimizer}"
+                f"weight_decay: wanted it of adamw alone, got {self.weight_decay} of "
+                f"{self.optimizer}"
             )
 
     def rule(self, params: "Train") -> dict[str, Any]:

@@ -239,7 +239,8 @@ def test_a_weight_that_is_missing_is_not_drawn_at_random(tmp_path):
     save_file(weights, base / "model.safetensors", {"format": "pt"})
     with pytest.raises(
         ValueError,
-        match=r"wanted every weight of LlamaForCausalLM, got none for 1 of them: .*layers.1.mlp.up_proj",
+        match=r"wanted every weight of LlamaForCausalLM, got none for 1 of them: "
+        r".*layers.1.mlp.up_proj",
     ):
         open_model(base, open_checkpoint(base).config)
 

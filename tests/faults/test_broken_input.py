@@ -252,7 +252,10 @@ def test_another_table_is_refused_on_one_line(name, harm, tiny_pipeline, tmp_pat
     ]  # processes that draw may warn, too
     assert code == 1
     if harm == of_another_family:
-        wanted = f"error: {re.escape(TABLES[name])}: wanted a table with the columns .*, got columns step, matrix, norm"
+        wanted = (
+            f"error: {re.escape(TABLES[name])}: wanted a table with the columns .*, got "
+            "columns step, matrix, norm"
+        )
         assert re.fullmatch(wanted, error)
     elif name == "checkpoints_plan":  # it looks for rows by what is in them
         assert (
@@ -304,7 +307,10 @@ def test_another_table_of_a_problem_of_ones_own_is_refused_on_one_line(tiny_pipe
         done = run_alone(stage, folder, tmp_path / "scratch")
         assert done.returncode == 1, done.stdout + done.stderr
         [error] = done.stderr.splitlines()
-        wanted = f"error: data/gradual_rank/{table}.parquet: wanted a table with the columns .*, got columns step, .*"
+        wanted = (
+            f"error: data/gradual_rank/{table}.parquet: wanted a table with the columns .*, "
+            "got columns step, .*"
+        )
         assert re.fullmatch(wanted, error)
         file.write_bytes(before)
 

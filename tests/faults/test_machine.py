@@ -208,13 +208,15 @@ def test_every_path_that_a_stage_writes_is_marked_so(family):
     ("body", "said"),
     [
         (
-            "(out.parent / 'file').write_text(''); write = out.parent / 'file' / 'one'; write.write_text('')",
+            "(out.parent / 'file').write_text(''); write = out.parent / 'file' / 'one'; "
+            "write.write_text('')",
             "a folder",
         ),
         ("Path('file').write_text(''); Path('file').mkdir()", "a folder, where a file is"),
         ("out.mkdir(); out.write_text('')", "a file, where a folder is"),
         (
-            "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (20, 20)); a = [open('/dev/null') for _ in 'x' * 20]",
+            "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (20, 20)); a = [open('/dev/null') "
+            "for _ in 'x' * 20]",
             "more open files",
         ),
     ],

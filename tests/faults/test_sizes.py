@@ -338,7 +338,10 @@ def test_full_matrices_are_trained_for_at_most_a_million_steps(values, got, tmp_
     assert full_weights.n_steps(found, -16) == math.ceil(50 * 16 * math.log(10) / 0.4)
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"x": FULL | values}))
     got = math.ceil(got) if got < math.inf else got
-    said = rf"x: rescaled_end, learning_rate: wanted an end that takes at most 1000000 steps, got {got} \("
+    said = (
+        r"x: rescaled_end, learning_rate: wanted an end that takes at most 1000000 steps, "
+        rf"got {got} \("
+    )
     with pytest.raises(InputError, match=said):
         read_params("x", full_weights.FullWeights, tmp_path / "params.yaml")
 

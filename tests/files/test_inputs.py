@@ -211,7 +211,10 @@ def test_a_data_set_of_another_kind_is_said_by_what_it_holds(tmp_path):
     said = r"other\.safetensors: wanted a toy task, got tensors \['a', 'b'\]"
     with pytest.raises(InputError, match=said):
         read_as("a toy task", read_toy, file)
-    said = r"other\.safetensors: wanted a data set of patterns, with tensors \[.*'train_tokens'\], got \['a', 'b'\]"
+    said = (
+        r"other\.safetensors: wanted a data set of patterns, with tensors "
+        r"\[.*'train_tokens'\], got \['a', 'b'\]"
+    )
     with pytest.raises(InputError, match=said):
         read_header(file, *PATTERNS)
     assert set(read_header(file, "any", ("a",))) == {"a", "b"}

@@ -19,7 +19,8 @@ class Part:
 def file(tmp_path):
     path = tmp_path / "params.yaml"
     path.write_text(
-        "train:\n  batch_size: 3\n  other: -1\nwrong:\n  batch_size: 0\nlacking:\n  other: 1\nnone: 1\n"
+        "train:\n  batch_size: 3\n  other: -1\nwrong:\n  batch_size: 0\nlacking:\n  other: "
+        "1\nnone: 1\n"
     )
     return path
 

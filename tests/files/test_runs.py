@@ -125,7 +125,8 @@ def test_the_steps_of_a_run_are_read_without_torch(written):
     script = (
         "import sys; from pathlib import Path; from lib.files.runs import open_run\n"
         "run = open_run(Path(sys.argv[1]))\n"
-        "print(run.layout.family, run.snapshots, run.steps['loss'].sum(), *{'torch', 'safetensors'} & {*sys.modules})\n"
+        "print(run.layout.family, run.snapshots, run.steps['loss'].sum(), *{'torch', "
+        "'safetensors'} & {*sys.modules})\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, written],
@@ -164,7 +165,10 @@ def test_the_order_of_names_means_nothing(written, tmp_path):
 
 
 def test_another_process_writes_the_same_bytes(written, tmp_path):
-    script = "import runpy, pathlib, sys; runpy.run_path(sys.argv[1])['write_toy'](pathlib.Path(sys.argv[2]))"
+    script = (
+        "import runpy, pathlib, sys; "
+        "runpy.run_path(sys.argv[1])['write_toy'](pathlib.Path(sys.argv[2]))"
+    )
     command = [sys.executable, "-c", script, __file__, tmp_path / "again"]
     subprocess.run(command, cwd=ROOT, check=True)
     assert (tmp_path / "again" / "SHA256SUMS").read_bytes() == (written / "SHA256SUMS").read_bytes()

@@ -62,7 +62,10 @@ def test_the_last_digits_of_a_layout_change_no_byte():
 
 
 def test_scales_and_short_numbers_stay_and_no_zero_is_negative():
-    svg = b'<g transform="translate(1.23456 -0.001) scale(0.015625 -0.015625)"><path d="M 2.5 -7.999 L 1e-05 3.10e2"/>'
+    svg = (
+        b'<g transform="translate(1.23456 -0.001) scale(0.015625 -0.015625)"><path d="M 2.5 '
+        b'-7.999 L 1e-05 3.10e2"/>'
+    )
     assert rounded(svg) == svg.replace(b"1.23456 -0.001", b"1.23 0").replace(b"-7.999", b"-8")
 
 

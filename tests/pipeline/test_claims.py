@@ -119,7 +119,8 @@ def test_a_group_whose_measures_no_stage_makes_is_refused_by_its_line(verdicts, 
     elsewhere = GROUP | {"measures": "published/gpu/measures.json", **part({"elsewhere": ENTRY})}
     with pytest.raises(
         InputError,
-        match=r"claims\.yaml, line 5: wanted a file that a stage makes, one of .*; got published/gpu/meas",
+        match=r"claims\.yaml, line 5: wanted a file that a stage makes, one of .*; got "
+        r"published/gpu/meas",
     ):
         verdicts.of_groups([1], gpu=elsewhere)
     assert (tmp_path / "claims.yaml").read_text().splitlines()[
@@ -255,7 +256,8 @@ def test_a_claim_that_is_not_one_is_refused_by_its_place(verdicts, changes, mess
         ),
         (
             {"any": GROUP},
-            r"claims\.yaml, line 1: any: missing key 'claims', got \['command', 'family', 'figures', 'measures'\]",
+            r"claims\.yaml, line 1: any: missing key 'claims', got \['command', 'family', "
+            r"'figures', 'measures'\]",
         ),
         (
             {"any": GROUP | {"claims": ENTRY}},
@@ -263,7 +265,8 @@ def test_a_claim_that_is_not_one_is_refused_by_its_place(verdicts, changes, mess
         ),
         (
             {"any": GROUP | {"claims": [{"claims": {7: ENTRY}}]}},
-            r"claims\.yaml, line 1: any\.claims\[0\]\.claims: wanted keys that are texts, got the key 7",
+            r"claims\.yaml, line 1: any\.claims\[0\]\.claims: wanted keys that are texts, got the "
+            r"key 7",
         ),
         (
             {"any": GROUP | part({"one": {k: v for k, v in ENTRY.items() if k != "source"}})},

@@ -39,7 +39,10 @@ RADII = [  # of the circle that each figure draws
     {"plots/same.svg": 5, "plots/moved.svg": 1, "plots/gone.svg": 3},
     {"plots/same.svg": 5, "plots/moved.svg": 2, "published/run/figures/fresh.svg": 4},
 ]
-CIRCLE = '<svg xmlns="http://www.w3.org/2000/svg" width="90pt" height="90pt" viewBox="0 0 9 9"><circle r="{}"/></svg>'
+CIRCLE = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="90pt" height="90pt" viewBox="0 0 9 '
+    '9"><circle r="{}"/></svg>'
+)
 SVGS = (":(glob)plots/**/*.svg", ":(glob)published/**/*.svg")
 CELL = r"<td[^>]*>(.*?)</td>"
 ROW = re.compile(rf'<tr class="(added|removed|changed|same)">{CELL}{CELL}{CELL}')
@@ -109,8 +112,8 @@ def test_only_what_moved_beyond_its_spread_is_marked(project, tmp_path, capsys):
     }
     assert "claims: 4 of 5 changed" in said
     assert (
-        "figures: 3 changed\n  plots/gone.svg\n  plots/moved.svg\n  published/run/figures/fresh.svg\n"
-        in said
+        "figures: 3 changed\n  plots/gone.svg\n  plots/moved.svg\n  "
+        "published/run/figures/fresh.svg\n" in said
     )
 
 

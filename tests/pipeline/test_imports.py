@@ -41,7 +41,8 @@ def differences(listed: Sequence[Stage], root: Path = ROOT) -> list[str]:
             found.append(f"{stage.name}: its deps in dvc.yaml lack {path}{by}")
         for path in sorted(stage.code - set(needed)):
             found.append(
-                f"{stage.name}: its deps in dvc.yaml hold {path}, which {' '.join(files)} does not import"
+                f"{stage.name}: its deps in dvc.yaml hold {path}, which {' '.join(files)} does "
+                "not import"
             )
     return found
 

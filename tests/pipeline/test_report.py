@@ -45,7 +45,8 @@ SQUARES = """async ([source, width, height]) => {
 }"""
 WIDTHS = {"wide": 1280, "a phone": 390}
 FIGURE = re.compile(
-    r'(?s)class="figure" id="([^"]+)">.*?<figure><img src="(data:image/webp;base64,[^"]+)" width="(\d+)" '
+    r'(?s)class="figure" id="([^"]+)">.*?<figure><img src="(data:image/webp;base64,[^"]+)" '
+    r'width="(\d+)" '
     r'height="(\d+)" alt="([^"]+)"[^>]*><figcaption>(.*?)</figcaption>'
 )
 SECTION = re.compile(r'(?s)<(section|details) class="figure" id="([^"]+)">(.*?)\n</\1>')

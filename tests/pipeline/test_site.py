@@ -33,7 +33,10 @@ def test_what_builds_the_site_is_pinned():
 
 def test_a_formula_becomes_mathml_and_its_signs_are_kept():
     pytest.importorskip("latex2mathml")
-    page = '<p>a <span class="arithmatex">\\(a &lt; b_1\\)</span> c</p><div class="arithmatex">\\[x^2\\]</div>'
+    page = (
+        '<p>a <span class="arithmatex">\\(a &lt; b_1\\)</span> c</p><div '
+        'class="arithmatex">\\[x^2\\]</div>'
+    )
     shown = on_page_content(page)
     assert "arithmatex" not in shown
     assert shown.count("<math") == 2

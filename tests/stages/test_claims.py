@@ -226,7 +226,8 @@ def test_every_verdict_is_worked_out_by_hand(stage, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == [
         "7 holds",
         "5 fails: toy_not_every, toy_median_out, toy_gap, toy_fine, toy_down_from",
-        "7 not run: toy_finer, toy_no_scale_beyond, toy_scale_of_none, toy_empty_scale, toy_empty, toy_absent, "
+        "7 not run: toy_finer, toy_no_scale_beyond, toy_scale_of_none, toy_empty_scale, "
+        "toy_empty, toy_absent, "
         "far_elsewhere",
     ]
 

@@ -19,8 +19,10 @@ from stages.report import items_of
 ROW = re.compile(r'(?s)<tr id="([^"]+)" data-state="([\w-]+)" data-kind="([\w-]+)">\n(.*?)</tr>')
 CELL = re.compile(r"(?s)<td[^>]*>(.*?)</td>")
 FIGURE = re.compile(
-    r'(?s)<(section|details) class="figure" id="([^"]+)">(.*?)<figure><img src="data:image/webp;base64,([^"]+)" '
-    r'width="(\d+)" height="(\d+)" alt="([^"]+)"[^>]*><figcaption>(.*?)</figcaption></figure>(.*?)\n</\1>'
+    r'(?s)<(section|details) class="figure" id="([^"]+)">(.*?)<figure><img '
+    r'src="data:image/webp;base64,([^"]+)" '
+    r'width="(\d+)" height="(\d+)" '
+    r'alt="([^"]+)"[^>]*><figcaption>(.*?)</figcaption></figure>(.*?)\n</\1>'
 )
 CARD = re.compile(
     r'(?s)<div class="card"><a href="#([^"]+)"><img src="data:image/webp[^>]*></a>(.*?)</div>'
@@ -331,8 +333,8 @@ def test_a_published_run_says_where_it_comes_from_and_the_rest_comes_before_it(r
     assert "<h3>own_family</h3>" not in before
     said = plain(after[: after.index("<details>")])
     assert (
-        "long 4.69 epochs on a <GPU> in 0.12 h; augmentation: none; seeds: 7, 1; commit 0123456789 ; dvc 'x'"
-        in said
+        "long 4.69 epochs on a <GPU> in 0.12 h; augmentation: none; seeds: 7, 1; commit "
+        "0123456789 ; dvc 'x'" in said
     )
     [params] = re.findall("(?s)<pre>(.*?)</pre>", after)
     assert json.loads(html.unescape(params)) == {

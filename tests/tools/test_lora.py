@@ -222,7 +222,10 @@ def test_for_a_tuned_model_with_code_of_its_own_nothing_is_planned(folder, capfd
     Path("tuned/config.json").write_text(json.dumps(config))
     _, plannable = lora.checked(Path("base"), Path("tuned"), Path("out"), "my.txt", saved=False)
     assert not plannable
-    said = "tuned: wanted a model of transformers, got one with code of its own (auto_map): spectra only"
+    said = (
+        "tuned: wanted a model of transformers, got one with code of its own (auto_map): "
+        "spectra only"
+    )
     assert said in capfd.readouterr().err
 
 
@@ -280,7 +283,10 @@ def test_memory_for_all_that_a_plan_holds_is_wanted_before_any_work(
 ):
     n_bytes = 4 * n_copies * sum(W.numel() for W in load_file("base/model.safetensors").values())
     monkeypatch.setattr("lib.checkpoints.folders.available_memory", lambda: n_bytes - 1)
-    wanted = rf"memory: wanted .*{n_bytes / 1e9:.2g} GB of memory for each checkpoint, got {n_bytes / 1e9:.3g} GB"
+    wanted = (
+        rf"memory: wanted .*{n_bytes / 1e9:.2g} GB of memory for each checkpoint, got "
+        rf"{n_bytes / 1e9:.3g} GB"
+    )
     with pytest.raises(InputError, match=wanted):
         run(text)
 

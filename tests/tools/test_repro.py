@@ -91,7 +91,10 @@ def project(tmp_path) -> Path:
 
 def made(project: Path, ends: int) -> subprocess.CompletedProcess[str]:
     """Runs the program in the project; the check before it needs the real DVC, and is left out."""
-    code = "import tools.unlock; tools.unlock.main = lambda: None; import tools.repro; tools.repro.main()"
+    code = (
+        "import tools.unlock; tools.unlock.main = lambda: None; import tools.repro; "
+        "tools.repro.main()"
+    )
     return subprocess.run(
         [PYTHON, "-c", f"import sys; sys.path[0] = {str(ROOT)!r}; {code}"],
         cwd=project,

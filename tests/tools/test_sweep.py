@@ -66,11 +66,17 @@ ROWS = [
 def dvc(tmp_path, monkeypatch) -> Path:
     """Commands that show these experiments and their measures, in the places of DVC and git."""
     (tmp_path / "shown.json").write_text(json.dumps(SHOWN))
-    echo = f"#!{PYTHON}\nimport sys\nassert sys.argv[1:] == ['exp', 'show', '--json']\nprint(open('shown.json').read())"
+    echo = (
+        f"#!{PYTHON}\nimport sys\nassert sys.argv[1:] == ['exp', 'show', "
+        "'--json']\nprint(open('shown.json').read())"
+    )
     (tmp_path / "dvc").write_text(echo)
     for rev, metrics in MEASURED.items():
         (tmp_path / rev).write_text(json.dumps(metrics))
-    show = "import sys\nverb, file = sys.argv[1:]\nassert verb == 'show'\nrev, _, name = file.partition(':')\n"
+    show = (
+        "import sys\nverb, file = sys.argv[1:]\nassert verb == 'show'\nrev, _, name = "
+        "file.partition(':')\n"
+    )
     show += f"if name == {FILE!r}:\n    print(open(rev).read())\nelse:\n    sys.exit(128)"
     (tmp_path / "git").write_text(f"#!{PYTHON}\n{show}")
     for name in ("dvc", "git"):
@@ -116,7 +122,8 @@ def test_every_experiment_is_a_row_and_a_point(dvc, drawn, capsys):
     assert (dvc / "sweep.svg").read_bytes() == b"<svg/>"
     differ = "other params differ too: "
     assert below == [
-        f"inherited: {differ}left out, as no other value of any.train.rate was tried with them: any.width=16",
+        f"inherited: {differ}left out, as no other value of any.train.rate was tried with them: "
+        "any.width=16",
         f"narrow: {differ}any.width=4",
         f"narrower: {differ}any.width=4",
         "the figure is sweep.svg",

@@ -24,7 +24,10 @@ def test_the_list_keeps_data_that_are_not_there_and_forgets_tables_of_git(tmp_pa
         pd.DataFrame({"seed": [1]}), tmp_path / "data" / "heads" / "runs" / "one" / "steps.parquet"
     )
     write_table(pd.DataFrame({"of": ["x"]}), tmp_path / "metrics" / "c.parquet")
-    before = "data/heads/a.parquet none x:lists\ndata/heads/b.parquet none y:texts\nmetrics/d.parquet rows z:numbers\n"
+    before = (
+        "data/heads/a.parquet none x:lists\ndata/heads/b.parquet none "
+        "y:texts\nmetrics/d.parquet rows z:numbers\n"
+    )
     found = listing(tmp_path, before)
     assert found.splitlines() == [
         "data/heads/a.parquet none x:lists",

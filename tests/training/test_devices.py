@@ -54,8 +54,10 @@ def test_the_same_bits_are_asked_of_a_gpu_alone(two_gpus):
         ("13.0", "No CUDA GPUs are available", "got a machine on which torch sees no GPU"),
         (
             "13.0",
-            "The NVIDIA driver on your system is too old (found version 12020).\nPlease update your GPU driver",
-            "got a driver for CUDA 12.2, older than CUDA 13.0, for which this torch is made: install a newer ",
+            "The NVIDIA driver on your system is too old (found version 12020).\nPlease update "
+            "your GPU driver",
+            "got a driver for CUDA 12.2, older than CUDA 13.0, for which this torch is made: "
+            "install a newer ",
         ),
     ],
 )

@@ -205,7 +205,8 @@ def test_to_start_a_program_loads_nothing_but_the_standard_library():
     """`stages/__init__.py` does so before all else."""
     script = (
         "import sys; before = {*sys.modules}; import lib.work.command\n"
-        "print(*{name.partition('.')[0] for name in {*sys.modules} - before} - {*sys.stdlib_module_names, 'lib'})\n"
+        "print(*{name.partition('.')[0] for name in {*sys.modules} - before} - "
+        "{*sys.stdlib_module_names, 'lib'})\n"
     )
     root, plain = Path(__file__).parents[2], {"PATH": os.environ.get("PATH", "")}
     done = subprocess.run(

@@ -155,7 +155,10 @@ def test_a_worker_computes_after_threads_have_computed_here(matrices):
 
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_a_worker_that_dies_is_an_error_that_says_so(n_threads):
-    died = r"^toy: a worker process died: process \d+ ended with exit code 3, and not by an error of its work$"
+    died = (
+        r"^toy: a worker process died: process \d+ ended with exit code 3, and not by an "
+        r"error of its work$"
+    )
     with pytest.raises(StoppedError, match=died):
         list(spread_quietly(os._exit, [(3,), (3,)], 2, n_threads))
 
@@ -165,7 +168,8 @@ def test_a_worker_that_dies_is_an_error_that_says_so(n_threads):
     [
         (
             signal.SIGKILL,
-            r"SIGKILL, as the system does where memory is short \(.*\d GB are free now\), or by hand$",
+            r"SIGKILL, as the system does where memory is short \(.*\d GB are free now\), or by "
+            r"hand$",
         ),
         (signal.SIGBUS, r"SIGBUS, a fault in compiled code \(a package, or memory\)$"),
         (signal.SIGTERM, "SIGTERM$"),
@@ -290,7 +294,10 @@ def test_a_cluster_without_ray_is_refused_in_words(monkeypatch):
 def test_a_stage_that_is_asked_for_no_cluster_does_not_import_ray():
     script = "import os, sys; from lib.work.compute import spread\n"
     script += "list(spread(os.getpid, [()], n_processes=1, label='toy'))\n"
-    script += "assert not [name for name in sys.modules if name.split('.')[0] == 'ray' or 'ray_workers' in name]"
+    script += (
+        "assert not [name for name in sys.modules if name.split('.')[0] == 'ray' or "
+        "'ray_workers' in name]"
+    )
     subprocess.run(
         [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True
     )

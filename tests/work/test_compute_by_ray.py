@@ -172,7 +172,10 @@ def test_a_node_without_the_shared_folder_is_refused(cluster, tmp_path, monkeypa
     shared = tmp_path / "project"
     shared.mkdir()
     ray = Path(sys.executable).with_name("ray")
-    node = f"{ray} start --address={cluster.address} --num-cpus=1 --object-store-memory={MEMORY} --block"
+    node = (
+        f"{ray} start --address={cluster.address} --num-cpus=1 --object-store-memory={MEMORY} "
+        "--block"
+    )
     hidden = f"mount -t tmpfs none {shlex.quote(str(shared))}"
     if subprocess.run(
         ["unshare", "--mount", "sh", "-c", hidden], capture_output=True, check=False

@@ -81,8 +81,10 @@ def test_a_table_of_a_case_of_ones_own_is_compared_with_those_of_other_cases_in_
     """Its name is that of the case, which may have more parts, and an ending."""
     list_of = tmp_path / "tables.txt"
     list_of.write_text(
-        "data/heads/flows/small_events.parquet none x:numbers\ndata/heads/flows/events.parquet rows other:texts\n"
-        "data/heads/flows/small_times.parquet rows z:numbers\ndata/heads/forecasts/small_events.parquet rows y:texts\n"
+        "data/heads/flows/small_events.parquet none x:numbers\ndata/heads/flows/events.parquet "
+        "rows other:texts\n"
+        "data/heads/flows/small_times.parquet rows "
+        "z:numbers\ndata/heads/forecasts/small_events.parquet rows y:texts\n"
     )
     for folder, wanted in (("flows", "x"), ("forecasts", "y")):
         file = tmp_path / "data" / "heads" / folder / "my_own_events.parquet"

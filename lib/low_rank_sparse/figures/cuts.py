@@ -63,7 +63,8 @@ def hinge_and_attention_against_rank(table: pd.DataFrame, configurations: Sequen
         axes.set_ylim(0, 1.04)
     panels[0].legend(loc="center right", fontsize=7.5)
     figure.suptitle(
-        r"$W(0) + $SVD$_r(W(T) - W(0))$ for all of $W_Q, W_K, W_V, W_O$; mean over seeds, least to largest shaded"
+        r"$W(0) + $SVD$_r(W(T) - W(0))$ for all of $W_Q, W_K, W_V, W_O$; mean over seeds, least "
+        r"to largest shaded"
     )
     return figure
 
@@ -196,7 +197,8 @@ def attention_through_training(
         lines, [name for *_, name in COURSES.values()], loc="outside lower center", ncols=4
     )
     figure.suptitle(
-        "mean over seeds, least to largest shaded; shaded grey: where the seeds' batches are first fitted"
+        "mean over seeds, least to largest shaded; shaded grey: where the seeds' batches are "
+        "first fitted"
     )
     return figure
 

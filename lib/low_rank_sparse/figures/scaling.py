@@ -115,7 +115,8 @@ def power_laws(
         panels[1][2], scored[scored["sweep"] == "samples_with_confusion"], needed_loss
     )
     figure.suptitle(
-        "points: mean over seeds, least to largest; dashed: power laws, the exponents' mean and their range"
+        "points: mean over seeds, least to largest; dashed: power laws, the exponents' mean and "
+        "their range"
     )
     return figure
 

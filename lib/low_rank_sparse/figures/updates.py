@@ -66,7 +66,8 @@ def singular_values_of_steps(
     for axes in panels[-1]:
         axes.set_xlabel("index i")
     figure.suptitle(
-        "dark: the two of the label-relevant patterns; bars: mean over seeds, whiskers: least to largest"
+        "dark: the two of the label-relevant patterns; bars: mean over seeds, whiskers: least to "
+        "largest"
     )
     return figure
 
@@ -128,7 +129,8 @@ def beyond_two(spectra: pd.DataFrame, permuted: Mapping[str, str]) -> Figure:
         axes.set_xlabel("step t")
     panels[0][0].legend(loc="lower left", fontsize=7)
     figure.suptitle(
-        "the share of the squares beyond the second singular value; mean over seeds, least to largest shaded"
+        "the share of the squares beyond the second singular value; mean over seeds, least to "
+        "largest shaded"
     )
     return figure
 
@@ -318,7 +320,8 @@ def directions_of_updates(directions: pd.DataFrame, permuted: Mapping[str, str])
             )
             axes.set(title=rf"$\Delta {matrix[0]}_{matrix[2:]}$, {side} side", ylim=(0, 1.04))
         line[0].set_ylabel(
-            f"{configuration} readout\nmean squared cosine of the two\nleading directions with the span"
+            f"{configuration} readout\nmean squared cosine of the two\nleading directions with "
+            "the span"
         )
     for axes in panels[-1]:
         axes.set_xlabel("step t")

@@ -69,7 +69,8 @@ def spectra_through_training(
         panels[row][0].set_ylabel(rf"singular values of $\Delta$ {name}")
     seed, n_values = table["seed"].iloc[0], max(map(len, table["singular_values"]))
     figure.suptitle(
-        f"layer {layer}, head {head}, seed {seed}; each line one of the {min(top, n_values)} largest singular values"
+        f"layer {layer}, head {head}, seed {seed}; each line one of the {min(top, n_values)} "
+        "largest singular values"
     )
     return figure
 

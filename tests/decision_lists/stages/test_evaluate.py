@@ -87,7 +87,8 @@ LIMITS = [
 ]
 
 THEOREM = frame(
-    "task group n_tokens seq_len length law P_min scale bound at_once first_time perfect_at_bound lost largest_rise "
+    "task group n_tokens seq_len length law P_min scale bound at_once first_time perfect_at_bound "
+    "lost largest_rise "
     "largest_attention n_steps",
     ("run a", "one", 6, 2, 2, "zipf 1", 0.1, 100.0, 0.5, False, 0.2, 1.0, 0, -1e-3, 1.25, 9),
     ("run b", "one", 6, 3, 2, "uniform", 0.2, 10.0, 2.0, False, 0.1, NAN, 2, -2e-4, 1.5, 8),
@@ -211,7 +212,8 @@ ALONE = frame(
     ("run c", "zipf 1", 8, 80.0, 0.25, 1, 0.96, 0.96),
 )
 BOTH = frame(
-    "task noise law length seq_len preconditions epsilon n_steps earliest margin failures curvature_growth deviation "
+    "task noise law length seq_len preconditions epsilon n_steps earliest margin failures "
+    "curvature_growth deviation "
     "V_moved step_times_curvature on_a_finer_grid",
     ("d-1", "none", "uniform", 1, 20, True, 0.5, 1, 50.0, 2.0, 0, 5.0, 0.2, 0.01, 0.5, 0.75),
     ("d-1", "uniform", "uniform", 1, 20, True, 0.8, 6, 40.0, 0.0, 2, 3.0, 0.6, 0.04, 1.0, 0.5),
@@ -292,7 +294,8 @@ LAST_JOINT = frame(
 )
 JOINT["n_tokens"] = LAST_JOINT["n_tokens"] = 5
 ALIGNMENT = frame(
-    "step loss accuracy cosine centred_cosine argmax_right along_P least_rate task law length repeats",
+    "step loss accuracy cosine centred_cosine argmax_right along_P least_rate task law length "
+    "repeats",
     (1, 2.0, 0.25, 0.9, 0.95, 0.125, 0.5, 0.25, "a-1", "uniform", 1, False),
     (8, 1.5, 0.5, 0.8, 0.85, 1.0, 0.25, 0.25, "a-1", "uniform", 1, False),
     (1, 2.5, 0.125, 0.3, 0.45, 0.5, 0.5, 0.75, "a-0", "zipf 1", 3, True),
@@ -368,7 +371,8 @@ MONTE_CARLO = frame(
     (1000, 0.03),
 )
 TRAINED = frame(
-    "task group law seed certified_sets certified_all longest n_entries list_entries kept_in_gauge kept_raw",
+    "task group law seed certified_sets certified_all longest n_entries list_entries "
+    "kept_in_gauge kept_raw",
     ("heads-1", "heads", "zipf 1", 0, True, True, 9, 36, 10, 10, 13),
     ("heads-2", "heads", "zipf 1", 0, True, False, 0, 36, 9, 11, 8),
     ("joint-sets", "joint", "zipf 1", 7, True, True, -1, 25, 10, 9, 21),

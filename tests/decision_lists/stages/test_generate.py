@@ -213,7 +213,8 @@ def test_a_file_whose_uses_have_no_group_is_empty_and_the_others_do_not_change(s
     [
         (
             {"laws": ["uniform 2"]},
-            "line 3: laws: law: wanted uniform, dirichlet, or zipf, log-normal, frequent heads with",
+            "line 3: laws: law: wanted uniform, dirichlet, or zipf, log-normal, frequent heads "
+            "with",
         ),
         ({"laws": ["dirichlet 2"]}, "law: wanted uniform, .* got 'dirichlet 2'"),
         ({"laws": ["zipf"]}, "law: wanted uniform, .* got 'zipf'"),
@@ -267,7 +268,8 @@ def test_a_file_whose_uses_have_no_group_is_empty_and_the_others_do_not_change(s
         ({"use": "training"}, "line 3, column use: wanted one of .*'theorem'.*, got 'training'"),
         (
             {"use": "law"},
-            r"groups\.tsv: wanted a group for each of \['spectral', 'joint'\], got none for \['joint'\]",
+            r"groups\.tsv: wanted a group for each of \['spectral', 'joint'\], got none for "
+            r"\['joint'\]",
         ),
         ({"group": "../first"}, "line 3, column group: wanted a name"),
     ],

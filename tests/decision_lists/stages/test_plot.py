@@ -42,7 +42,8 @@ def frame(columns, *rows):
 
 TABLES = {
     "theorem": frame(
-        "task law n_tokens seq_len length bound at_once first_time scale largest_attention lost lost_time "
+        "task law n_tokens seq_len length bound at_once first_time scale largest_attention lost "
+        "lost_time "
         "regained_time late_limit",
         ("run a", "zipf 1", 6, 2, 3, 8.0, False, 0.02, 10.0, 1.5, 0, math.nan, math.nan, 50.0),
         ("run b", "uniform", 7, 4, 2, 3.0, False, 0.5, 100.0, 1.25, 2, 0.3, 0.6, math.nan),
@@ -179,7 +180,8 @@ TABLES = {
         ("d-2", "none", 9, 0.5, 0.0, 0.0625),
     ),
     "alone": frame(
-        "task law n_tokens seq_len length n_steps bound margin failures step_times_curvature on_a_finer_grid",
+        "task law n_tokens seq_len length n_steps bound margin failures step_times_curvature "
+        "on_a_finer_grid",
         ("run a", "zipf 1", 6, 2, 2, 30, 120.0, 0.5, 0, 0.99, 0.995),
         ("run b", "uniform", 8, 3, 3, 12, 40.0, 0.0, 3, 0.98, 0.97),
     ),

@@ -331,7 +331,8 @@ def test_sizes_that_do_not_fit_are_refused(stage, tmp_path, section, changed, sa
         ({"name": "small"}, "starts.tsv: line 3: wanted a case of its own, got 'small' again"),
         (
             {"W": "reverse"},
-            "starts.tsv: line 3, column W: wanted one of 'gaussian' or 'reverse order', got 'reverse'",
+            "starts.tsv: line 3, column W: wanted one of 'gaussian' or 'reverse order', got "
+            "'reverse'",
         ),
         (
             {"V_scale": -1},

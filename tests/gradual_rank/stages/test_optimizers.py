@@ -355,7 +355,10 @@ def test_params_that_make_no_training_are_refused(stage, tmp_path, change, messa
         )
 
 
-STEPS = "rescaled_end, learning_rate, n_steps, noisy_longer: wanted an end that takes at most 1000000 steps, got"
+STEPS = (
+    "rescaled_end, learning_rate, n_steps, noisy_longer: wanted an end that takes at most "
+    "1000000 steps, got"
+)
 
 
 @pytest.mark.parametrize(

@@ -519,8 +519,8 @@ def neurons(rows, figures):
         assert f"Otsu's threshold: {means['small_share']:.0%} are small" in said
         assert f"the small have {grown:.2f} of it" in said
         assert (
-            f"bimodality {np.mean([row['bimodality'] for row in of]):.2f}, large / small {ratio:.2f}"
-            in said
+            f"bimodality {np.mean([row['bimodality'] for row in of]):.2f}, large / small "
+            f"{ratio:.2f}" in said
         )
         by_order = [chosen(prune, what="neurons", order=order) for order in ORDERS]
         check(panels[i, 1], *(over_seeds(part, "hinge", "rate") for part in by_order))

@@ -153,7 +153,10 @@ def test_params_that_do_not_fit_stop_both_stages(stage, tmp_path, verb, wrong, m
 
 def test_neither_the_fetching_nor_the_reading_of_images_needs_torch():
     """Torch is the largest import; and scikit-learn is loaded only to split the digits."""
-    loaded = "import sys, stages.vision.{}; print([name for name in ('torch', 'sklearn') if name in sys.modules])"
+    loaded = (
+        "import sys, stages.vision.{}; print([name for name in ('torch', 'sklearn') if name "
+        "in sys.modules])"
+    )
     for verb in ("fetch", "generate"):
         done = subprocess.run(
             [sys.executable, "-c", loaded.format(verb)], cwd=ROOT, capture_output=True, text=True
