@@ -92,7 +92,8 @@ FAMILIES = (
             "descend.parquet train.parquet",
         ),
         tables={
-            "groups.tsv": "group\tuse\tn_tokens\tseq_len\trepeats\tlist_lengths\tlists\tn_heads\tlaws\tn_seeds\n"
+            "groups.tsv": "group\tuse\tn_tokens\tseq_len\trepeats\t"
+            "list_lengths\tlists\tn_heads\tlaws\tn_seeds\n"
             "grown\tbound\t{size}\t{half}\tfalse\t[2]\t[random]\t[2]\t[zipf 1]\t2\n"
             "heads\tspectral\t6\t2\tfalse\t[2]\t[cyclic]\t[1]\t[uniform]\t1\n"
             "joint\tjoint\t6\t2\tfalse\t[2]\t[cyclic]\t[1]\t[uniform]\t1\n",

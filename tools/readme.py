@@ -34,21 +34,22 @@ FIGURE = re.compile(
 )
 PAGE = """# Claims
 
-Every claim of [claims.yaml](../claims.yaml) with its verdict, made by `make readme` from `metrics/claims.json`.
-`report.html` shows each beside its figure, with the command that makes it and the value of every seed. A claim that
-fails is shown, and stops nothing.
+Every claim of [claims.yaml](../claims.yaml) with its verdict, made by `make readme` from
+`metrics/claims.json`. `report.html` shows each beside its figure, with the command that makes it
+and the value of every seed. A claim that fails is shown, and stops nothing.
 
-The kinds are told apart. A *theorem* is what a paper, or a page of ours with its proof, proves; a *paper's figure*,
-what it shows, by a bar of ours, as a figure states none; an *assumption* is one of the paper's, checked where it is
-used. *Our bar* was set by us, from a prototype or after a first run: it describes what came out and guards the
-implementation; it does not confirm the paper. A *control*
-is a null or another setting, with a bar of ours for how far the claim beside it should be from it; one that fails is
-nearer. A claim *beats* a null where its numbers are nearer to its own bar, case by case. A value stands with
-its standard deviation over the cases or, a median, with half the distance of the quartiles. A claim over several scales
-must hold at each; the one nearest to failing is shown.
+The kinds are told apart. A *theorem* is what a paper, or a page of ours with its proof, proves; a
+*paper's figure*, what it shows, by a bar of ours, as a figure states none; an *assumption* is one
+of the paper's, checked where it is used. *Our bar* was set by us, from a prototype or after a first
+run: it describes what came out and guards the implementation; it does not confirm the paper. A
+*control* is a null or another setting, with a bar of ours for how far the claim beside it should be
+from it; one that fails is nearer. A claim *beats* a null where its numbers are nearer to its own
+bar, case by case. A value stands with its standard deviation over the cases or, a median, with half
+the distance of the quartiles. A claim over several scales must hold at each; the one nearest to
+failing is shown.
 
-[P] stated in the paper, [S] its abstract, summary or captions, [SL] the authors' public slides, [D] derived here, [R]
-recalled and not verified, [G] guessed, [C] chosen here.
+[P] stated in the paper, [S] its abstract, summary or captions, [SL] the authors' public slides, [D]
+derived here, [R] recalled and not verified, [G] guessed, [C] chosen here.
 
 """
 

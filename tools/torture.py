@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("faults", "pipeline")]
 
 from harness import Reproduction, recorded, remove  # noqa: E402
-from project import (
+from project import (  # noqa: E402
     PYTHON,
     Stage,
     checkout,
@@ -46,7 +46,7 @@ from project import (
     one_core,
     params_of,
     stages,
-)  # noqa: E402
+)
 from tiny import make_tiny  # noqa: E402
 
 FLOATS = "{name: 1.001 * table[name] for name in table.select_dtypes('floating')}"

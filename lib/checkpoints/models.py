@@ -211,9 +211,8 @@ class Rest(NamedTuple):
     parameters: dict[str, Tensor]  # of these modules, and the biases of linear layers
     biases: bool  # whether a bias of a linear layer is among them
     tied: bool  # whether peft must tie a saved head and embedding
-    left: list[
-        str
-    ]  # parameters that cannot be carried so: of other shapes, or beside linear layers in one module
+    # Parameters that cannot be carried so: of other shapes, or beside linear layers in one module.
+    left: list[str]
 
     @property
     def config(self) -> dict[str, Any]:

@@ -37,10 +37,10 @@ def best(values, modules, budget):
         for ranks in itertools.product(*most)
         if parameters(modules, dict(zip(names, ranks, strict=True))) <= budget
     ]
-    worth = lambda ranks: sum(
-        values[name][:rank].sum() for name, rank in zip(names, ranks, strict=True)
-    )  # noqa: E731
-    return max(map(worth, allowed))
+    return max(
+        sum(values[name][:rank].sum() for name, rank in zip(names, ranks, strict=True))
+        for ranks in allowed
+    )
 
 
 @pytest.mark.parametrize("budget", [0, 10, 20, 35, 60, 90])

@@ -58,8 +58,8 @@ except ValueError:
 with write_run(here / "runs", "one", Layout("toy", {"W": ["row", "col"]})) as run:
     run.add({"W": torch.eye(2)}, [{"step": 0}])
 open_run(here / "runs" / "one").weights(0)
-images = {f"{part}_{what}": x for part in ("train", "test") for what, x in
-          (("images", torch.zeros(2, 1, 2, 2, dtype=torch.uint8)), ("labels", torch.tensor([0, 1])))}
+made = {"images": torch.zeros(2, 1, 2, 2, dtype=torch.uint8), "labels": torch.tensor([0, 1])}
+images = {f"{part}_{what}": x for part in ("train", "test") for what, x in made.items()}
 (here / "images.safetensors").write_bytes(with_digest(save(images)))
 verify(here / "images.safetensors")
 read_images(here / "images.safetensors")

@@ -104,7 +104,7 @@ def test_each_significant_coordinate_has_its_first_time_by_every_source_at_every
     np.testing.assert_allclose(found, np.array(wanted, float), rtol=1e-12)
 
 
-def test_the_errors_of_a_cell_are_of_all_its_coordinates_and_those_of_the_forecast_of_the_measured_alone(
+def test_errors_of_a_cell_are_of_all_coordinates_and_those_of_the_forecast_of_the_measured(
     activated,
 ):
     small, large = time_errors(activated).sort_values("log10_init_scale").to_dict("records")
@@ -133,7 +133,7 @@ def test_the_control_makes_an_activation_where_coordinate_and_sign_are_the_same(
     assert control_shares(none).to_dict() == {4: 0.0}
 
 
-def test_the_first_rise_lasts_from_its_threshold_to_where_it_is_over_and_is_compared_with_the_smallest_scale():
+def test_the_first_rise_lasts_to_where_it_is_over_and_is_compared_with_the_smallest_scale():
     first = STAGES.iloc[:2]  # coordinate 1 with sign +
     begin = events(
         (-2.0, 1, 1, 5.0, True),

@@ -54,7 +54,7 @@ def test_the_order_is_one_where_the_largest_ends_first():
     assert math.isnan(order(last[:1], last[:1]))
 
 
-def test_products_of_either_sign_are_ordered_in_both_halves_and_counted_at_the_first_look_at_a_low_loss():
+def test_products_are_ordered_in_both_halves_and_counted_at_the_first_look_at_a_low_loss():
     """Sizes 1, 2, 4, 3 that are there from 5, 3, 2 and 1: of the values the larger is later, of all
     that is the one pair of six that is so. The loss is low from 2 on, when two are there; a look at
     every third time sees that at 3, when three are.

@@ -339,7 +339,8 @@ import sys, torch
 from lib.training.sgd import State, sgd
 for optimizer in ("adam", "adamw", "sgd", "muon"):
     start = State(0, {"w": torch.ones(2, 2)})
-    rule = {"optimizer": optimizer, "weight_decay": 0.1 * (optimizer == "adamw"), "matrices": {"w": 2}}
+    decay = 0.1 * (optimizer == "adamw")
+    rule = {"optimizer": optimizer, "weight_decay": decay, "matrices": {"w": 2}}
     list(sgd(lambda w: w["w"].sum(), start, [()], 1, learning_rate=1.0, warmup_steps=0, **rule))
 sys.exit("torch._dynamo" in sys.modules)
 """

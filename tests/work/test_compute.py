@@ -375,7 +375,8 @@ import os, sys, time
 from lib.work.compute import spread
 
 def work():
-    os.write(1, b"%d\\n" % os.getpid())  # whole: an unbuffered print is two writes, and two workers share the pipe
+    # Whole: an unbuffered print is two writes, and two workers share the pipe.
+    os.write(1, b"%d\\n" % os.getpid())
     time.sleep(600)
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ def test_other_columns_are_said_before_a_lack_of_rows_and_all_that_lack_them_tog
     )
 
 
-def test_a_program_that_fails_on_another_table_ends_in_one_line_and_on_its_own_fails_with_a_traceback(
+def test_a_program_ends_in_one_line_on_another_table_and_with_a_traceback_on_its_own(
     listed, tmp_path, monkeypatch
 ):
     def main(table: Path, out: OutFolder) -> None:

@@ -448,8 +448,9 @@ def tables():
     made["descents/drop"] = made_drop()
     names = ["time", "limit", "finite", "stepped"]
     made["rises"] = [
-        {"seed": s, "log10_init_scale": a, **dict(zip(names, x))} for (s, a), x in RISES.items()
-    ]  # noqa: B905
+        {"seed": s, "log10_init_scale": a, **dict(zip(names, x, strict=False))}
+        for (s, a), x in RISES.items()
+    ]
     made["spectra"], made["predictions/forecast"] = made_spectra(draw), made_forecast(draw)
     return made
 
@@ -1199,7 +1200,7 @@ def test_every_measure_that_a_claim_reads_is_compared(tables):
         assert by_scale or not scale, measure
 
 
-def test_what_was_not_forecast_has_no_ranks_and_the_least_seed_is_shown_where_the_chosen_was_not_run(
+def test_what_was_not_forecast_has_no_ranks_and_the_least_seed_stands_for_one_not_run(
     stage, tables, tmp_path
 ):
     predicted = where(tables["predictions/small_events"], log10_init_scale=-1)
