@@ -352,13 +352,12 @@ def _in_words(error: ErrorDetails, schema: Any, separator: str) -> str:
             f"{_path(place, separator)}: unknown key {key!r}, wanted {sorted(_keys(schema, place))}"
         )
     path = _path(place, separator)
+    context = error.get("ctx", {})
     if kind == "value_error":
-        return f"{path}: {error['ctx']['error']}"  # pyright: ignore
-    wanted = (
-        f"one of {error['ctx']['expected']}"
-        if kind == "literal_error"
-        else _WANTED.get(kind, error["msg"])
-    )  # pyright: ignore
+        return f"{path}: {context['error']}"
+    wanted = _WANTED.get(kind, error["msg"])
+    if kind == "literal_error":
+        wanted = f"one of {context['expected']}"
     return f"{path}: wanted {wanted}, got {got!r}"
 
 

@@ -138,12 +138,11 @@ def sized(width: float, height: float) -> tuple[float, float]:
     return min(width, READ_WIDTH), height
 
 
-def band(axes: Axes, x: object, mean: object, deviation: object, **line: object) -> None:
+def band(axes: Axes, x: Any, mean: Any, deviation: Any, **line: Any) -> None:
     """A line with a shaded band of one standard deviation to each side."""
-    (drawn,) = axes.plot(x, mean, **line)  # pyright: ignore
-    axes.fill_between(
-        x, mean - deviation, mean + deviation, color=drawn.get_color(), alpha=0.16, lw=0
-    )  # pyright: ignore
+    (drawn,) = axes.plot(x, mean, **line)
+    low, high = mean - deviation, mean + deviation
+    axes.fill_between(x, low, high, color=drawn.get_color(), alpha=0.16, lw=0)
 
 
 def ranged(axes: Axes, rows: pd.DataFrame, by: str, column: str, **line: object) -> None:
