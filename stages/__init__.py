@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 
-import lib.work.sources  # noqa: F401 (it notes what the code is, before more of it is loaded)
+import lib.files.sources  # noqa: F401 (it notes what the code is, before more of it is loaded)
 from lib.work.command import end_with_parent, interrupt_at_once, refuse_shallow_clone
 
 if sys.argv[0] == "-m":  # python is looking for the module that it will run

@@ -30,7 +30,6 @@ from lib.matrices.spectra import (
 from lib.training.devices import generator, use_threads
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFile, run
-from lib.work.compute import available_cores
 from lib.work.progress import advance
 
 NULL_SEED = 0  # of the Gaussian null: every matrix of a run has a draw of its own
@@ -52,8 +51,6 @@ def main(runs: Path, spectra: OutFile) -> None:
     ]
     found = spread_cells(
         {"parts": jobs},
-        stage="spectra",
-        n_processes=available_cores(),
         label=what,
         unit="snapshot",
         size=lambda name, folder, *snapshots: len(snapshots),

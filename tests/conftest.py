@@ -58,7 +58,7 @@ def pytest_runtest_setup():
     """A stage that ends looks at what it has read again: what an earlier test had it read may be
     gone.
     """
-    from lib.work import sources
+    from lib.files import sources
 
     sources._noted.clear()
 

@@ -33,7 +33,6 @@ from lib.vision.measures import of_optimizers
 from lib.vision.vit import score
 from lib.work.cells import joined, spread_cells
 from lib.work.command import run
-from lib.work.compute import available_cores
 from stages.spectra import spectrum, states
 from stages.vision import plot
 from stages.vision.cut import truncated
@@ -239,10 +238,8 @@ class Work:
             "ranks": [(ranks, file) for file in sums],
             "truncate": [(cut, file, self.folder / DATASET, self.test_accuracy) for file in sums],
         }
-        label, n_processes = "ranks and cuts", available_cores()
-        found = spread_cells(
-            jobs, stage="optimizers", n_processes=n_processes, label=label, unit="table"
-        )
+        label = "ranks and cuts"
+        found = spread_cells(jobs, label=label, unit="table")
         found["trained"] = [
             {"trained": runs[name].steps.drop(columns="snapshot")} for name in named
         ]

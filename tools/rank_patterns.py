@@ -44,7 +44,6 @@ from lib.files.tables import compact, write_json, write_measures, write_table
 from lib.training.devices import generator
 from lib.work.cells import Job, joined, spread_cells
 from lib.work.command import run
-from lib.work.compute import available_cores
 from stages.checkpoints import plot
 from stages.checkpoints.train import Train, Training, descent, step_name
 from tools.publish import PACKAGES, commit
@@ -137,9 +136,7 @@ def main(n_seeds: int = 6) -> None:
 
 def compute(label: str, jobs: Sequence[Job]) -> list[dict[str, pd.DataFrame]]:
     jobs_of = {label: jobs}
-    return spread_cells(
-        jobs_of, stage="rank_patterns", n_processes=available_cores(), label=label, unit="cell"
-    )[label]
+    return spread_cells(jobs_of, label=label, unit="cell")[label]
 
 
 def steps_of(kind: Training, rule: str) -> int:

@@ -35,7 +35,7 @@ from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 
 from lib.files.files import InputError, file_name
 from lib.files.memory import COPIES, check_disk, check_memory
-from lib.work.sources import noted
+from lib.files.sources import noted
 
 Schema = TypeVar("Schema")
 

@@ -4,12 +4,41 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import torch
 from jaxtyping import Float, Int
 from safetensors.torch import load_file
 from torch import Tensor
+
+from lib.files.files import InputError
+from lib.files.params import read_cases, read_params
+
+Schema = TypeVar("Schema")
+
+# The columns of the table of problems, of which each stage reads a part.
+PROBLEM = (
+    "name",
+    "n_seeds",
+    "first_seed",
+    "n_samples",
+    "seq_len",
+    "d_model",
+    "teacher",
+    "start",
+    "n_layers",
+    "n_heads",
+    "d_mlp",
+    "frames",
+    "max_stages",
+    "flow_scales",
+    "forecast_scales",
+    "n_times",
+    "n_snapshots",
+    "curvature_share",
+    "atol",
+    "drawn",
+)
 
 Law = Literal["gaussian", "uniform"]
 Pair = tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]
@@ -96,3 +125,14 @@ class Toy:
 def read_toy(path: Path) -> Toy:
     """Read a toy task; its file holds the tensors under their names."""
     return Toy(**load_file(path))
+
+
+def read_problems(file: Path, schema: type[Schema], usual: str) -> tuple[Schema, ...]:
+    """What the schema knows of the table of problems; an empty cell is as in the section `usual`
+    of params.
+    """
+    shared = read_params(usual, dict)
+    for key in shared:
+        if key not in PROBLEM:
+            raise InputError(f"params.yaml: {usual}: unknown key {key!r}, wanted {sorted(PROBLEM)}")
+    return read_cases(file, schema, columns=PROBLEM, shared=shared)

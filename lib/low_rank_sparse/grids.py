@@ -1,7 +1,10 @@
-"""Grids of parameters: every combination of the values that some of them take."""
+"""The table of configurations, and grids: every combination of the values that params take."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+
+# The columns of the table of configurations, of which each stage reads a part.
+CONFIGURATION = ("name", "readout", "learning_rate", "n_steps", "n_seeds", "first_seed", "labels")
 
 
 def grid(

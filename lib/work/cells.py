@@ -9,6 +9,7 @@ same bytes.
 """
 
 import json
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
@@ -19,7 +20,8 @@ import pandas as pd
 
 from lib.files.files import InputError, sha256
 from lib.files.tables import read_table, write_table
-from lib.work.compute import spread
+from lib.training.devices import kind_of
+from lib.work.compute import n_parallel, spread
 from lib.work.machines import machine
 from lib.work.progress import advance
 from lib.work.scratch import Scratch, code_digest
@@ -41,19 +43,18 @@ class Course(NamedTuple):
 def spread_cells(
     jobs: Mapping[str, Sequence[Job]],
     *,
-    stage: str,
-    n_processes: int,
     label: str,
     unit: str,
     size: Any = None,
     device: str = "cpu",
+    n_processes: int | None = None,
 ) -> dict[str, list[Any]]:
     """What every job (function, *arguments) gives, one list per kind; what scratch has is not
     computed.
 
-    A path among the arguments counts by the content of its file or folder, a dataclass by its
-    values. The progress bar counts jobs or, where `size(*arguments)` says how much a job advances
-    by itself, that.
+    On a CPU each core has a process, where `n_processes` names no other number. A path among the
+    arguments counts by the content of its file or folder, a dataclass by its values. The progress
+    bar counts jobs or, where `size(*arguments)` says how much a job advances by itself, that.
     """
     made_by = {"code": code_digest(), "machine": machine(device)}
     digests: dict[Path, str] = {}
@@ -72,19 +73,29 @@ def spread_cells(
     every = [job for alike in jobs.values() for job in alike]
     keys = [key_of(*job) for job in every]
     sizes = [size(*job[1:]) if size else 0 for job in every]
-    cells = [(stage, key, n, *job) for key, n, job in zip(keys, sizes, every, strict=True)]
+    stages = [stage_of(job[0]) for job in every]
+    cells = list(zip(stages, keys, sizes, every, strict=True))
     total = sum(sizes) if size else None
-    how = {
-        "n_processes": n_processes,
-        "device": device,
-        "label": label,
-        "unit": unit,
-        "total": total,
-    }
-    for _ in spread(_kept, cells, **how):
-        pass
-    found = (_read(stage, key) for key in keys)
+    computed = spread(
+        _kept,
+        cells,
+        n_processes=n_processes or n_parallel(kind_of(device)),
+        device=device,
+        label=label,
+        unit=unit,
+        total=total,
+    )
+    list(computed)
+    found = (_read(stage, key) for stage, key in zip(stages, keys, strict=True))
     return {kind: [next(found) for _ in alike] for kind, alike in jobs.items()}
+
+
+def stage_of(function: Callable[..., Any]) -> str:
+    """The name of the stage that has the function: `vision_cut` of stages/vision/cut.py."""
+    module = sys.modules[function.__module__]
+    spec = module.__spec__  # `__main__` has the name that it was started by
+    name = spec.name if spec else module.__name__
+    return name.removeprefix("stages.").replace(".", "_")
 
 
 def joined(parts: Sequence[Tables], name: str) -> pd.DataFrame:
@@ -98,9 +109,7 @@ def joined(parts: Sequence[Tables], name: str) -> pd.DataFrame:
     return pd.concat(filled, ignore_index=True) if filled else tables[0]
 
 
-def _kept(
-    stage: str, key: Mapping[str, Any], size: int, function: Callable[..., Any], *arguments: Any
-) -> None:
+def _kept(stage: str, key: Mapping[str, Any], size: int, job: Job) -> None:
     """Compute a cell where scratch has none that is whole."""
     with Scratch(stage, key) as scratch:
         found = scratch.load("done")
@@ -112,6 +121,7 @@ def _kept(
         if found is not None:
             advance(size)
             return
+        function, *arguments = job
         result = function(*arguments)
         tables, states = result if isinstance(result, Course) else (result, None)
         digests = {}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 from lib.files.files import InputError
-from lib.work.sources import changed
+from lib.files.sources import changed
 
 OutFile = Annotated[Path, "a file that is written"]
 OutFolder = Annotated[Path, "a folder that is written"]

@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
+from lib.files.sources import begun
 from lib.training.devices import keep_freed_memory, use_threads
 from lib.work.cluster import WORKERS, cluster
 from lib.work.command import StoppedError, kill_with_parent
 from lib.work.progress import advance, report_to, reporting
-from lib.work.sources import begun
 
 Result = TypeVar("Result")
 

@@ -30,13 +30,13 @@ from tqdm import tqdm
 
 import lib
 from lib.files.files import InputError, atomic
+from lib.files.sources import begun
 from lib.training.devices import keep_freed_memory, use_threads
 from lib.work.cluster import WORKERS
 from lib.work.command import StoppedError
 from lib.work.machines import machine
 from lib.work.progress import reporting
 from lib.work.scratch import scratch_root
-from lib.work.sources import begun
 
 Result = TypeVar("Result")
 

@@ -19,8 +19,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from lib.files.files import atomic, sha256
+from lib.files.sources import changed_code, loaded
 from lib.work.command import stop_where_changed
-from lib.work.sources import changed_code, loaded
 
 Tensors = Mapping[str, Any]  # torch's, by name; only who saves or loads them loads torch
 

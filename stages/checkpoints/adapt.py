@@ -33,7 +33,6 @@ from lib.files.tables import read_table, write_json
 from lib.training.devices import generator
 from lib.work.cells import Course, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores
 
 SEED = 0  # of randomised ranges, as those of the plan
 LISTED = "adapters.json"
@@ -59,8 +58,7 @@ def main(
         "adapters",
     )
     clear(adapters, LISTED, *(depth + name for depth in ("rank-*/", "*/rank-*/") for name in FILES))
-    how = {"stage": "checkpoints_adapt", "label": f"adapters of {tuned}", "unit": "module"}
-    made = spread_cells(jobs, n_processes=available_cores(), **how)
+    made = spread_cells(jobs, label=f"adapters of {tuned}", unit="module")
     listed = []
     for name, (plan, modules) in used.items():
         rest = carried_whole(begun, last[name]) if carried else None

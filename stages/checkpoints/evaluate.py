@@ -190,4 +190,4 @@ def of_heads(heads: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 if __name__ == "__main__":
-    run(main, handed_on=("budgets", "modules"))
+    run(main)

@@ -17,7 +17,6 @@ from lib.matrices.ranks import summaries
 from lib.matrices.spectra import singular_values
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFile, run
-from lib.work.compute import available_cores
 
 RTOL = 1e-3  # of a summary that is not used here
 
@@ -27,8 +26,7 @@ def main(base: Path, tuned: Path, rounding: OutFile) -> None:
     jobs = [
         (rounded, base, one.checkpoint.folder, one.run, one.step) for one in open_snapshots(tuned)
     ]
-    how = {"stage": "checkpoints_round", "label": f"rounding of {tuned}", "unit": "snapshot"}
-    found = spread_cells({"snapshots": jobs}, n_processes=available_cores(), **how)
+    found = spread_cells({"snapshots": jobs}, label=f"rounding of {tuned}", unit="snapshot")
     write_table(joined(found["snapshots"], "rounding"), rounding)
 
 

@@ -44,7 +44,6 @@ from lib.matrices.spectra import update_singular_values as product_update
 from lib.training.devices import generator
 from lib.work.cells import joined, spread_cells
 from lib.work.command import OutFile, run
-from lib.work.compute import available_cores
 
 SEED = 0  # of randomised ranges: every matrix has a draw of its own
 RTOL = 1e-3  # of the numerical rank
@@ -101,8 +100,6 @@ def measure(jobs: list[tuple[Any, ...]], snapshots: Path, spectra: Path) -> None
     """Measure, and write the table."""
     cells = spread_cells(
         {"layers": jobs},
-        stage="checkpoints_spectra",
-        n_processes=available_cores(),
         label=f"spectra of {snapshots}",
         unit="layer",
     )["layers"]

@@ -23,7 +23,6 @@ from lib.files.params import Interval, Name, Positive, Seeds, Steps, read_cases,
 from lib.training.devices import generator
 from lib.work.cells import Course, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores
 from lib.work.progress import advance
 
 Size = Annotated[int, Interval("[1, 65536]")]
@@ -157,14 +156,10 @@ def compute(params: Train, trainings: Mapping[Path, tuple], label: str) -> None:
     """
     kinds = [kind for _, kind, *_ in trainings.values()]
     models = {kind: fresh(params, kind) for kind in kinds}
-    how = {
-        "stage": "checkpoints_train",
-        "label": label,
-        "unit": "step",
-        "size": lambda _, one, *rest: one.n_steps,
-    }
     jobs = [(train, replace(params, n_seeds=1), *arguments) for arguments in trainings.values()]
-    courses: list[Course] = spread_cells({"": jobs}, n_processes=available_cores(), **how)[""]
+    courses: list[Course] = spread_cells(
+        {"": jobs}, label=label, unit="step", size=lambda _, one, *rest: one.n_steps
+    )[""]
     for folder, kind, course in zip(trainings, kinds, courses, strict=True):
         for weights, [row] in course.states:
             models[kind].load_state_dict(weights)

@@ -20,7 +20,6 @@ from lib.matrices.pruning import fewest_kept
 from lib.training.devices import use_threads
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,6 @@ def main(
     clear(tables, "*.parquet")
     found = spread_cells(
         jobs,
-        stage="decision_lists_certify",
-        n_processes=available_cores(),
         label=section,
         unit="run",
     )

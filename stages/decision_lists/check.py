@@ -38,7 +38,6 @@ from lib.files.tables import write_table
 from lib.training.devices import generator, use_threads
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores
 
 CASES_A_CHUNK = 1000  # drawn from one random generator, by one process
 WEIGHTS_A_CASE = 8  # drawn for one task: making a task costs more than a gradient
@@ -71,8 +70,6 @@ def main(section: str, tables: OutFolder) -> None:
     clear(tables, "*.parquet")
     found = spread_cells(
         jobs,
-        stage="decision_lists_check",
-        n_processes=available_cores(),
         label=section,
         unit="chunk",
     )

@@ -25,7 +25,6 @@ from lib.files.tables import write_table
 from lib.training.devices import generator, use_threads
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores
 
 
 @dataclass(frozen=True)
@@ -118,8 +117,7 @@ def main(section: str, by_hand: Path, tables: OutFolder) -> None:
         section,
     )
     clear(tables, "*.parquet")
-    how = {"stage": "decision_lists_constants", "label": section, "unit": "job"}
-    found = spread_cells(jobs, n_processes=available_cores(), **how)
+    found = spread_cells(jobs, label=section, unit="job")
     for name, parts in found.items():
         write_table(joined(parts, name), tables / f"{name}.parquet")
 

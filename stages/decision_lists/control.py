@@ -22,7 +22,6 @@ from lib.training.gradient_descent import Weights
 from lib.training.sgd import State, sgd
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,7 @@ def main(section: str, tasks: Path, tables: OutFolder) -> None:
     )  # seven rows of each, and a table in scratch
     clear(tables, "*.parquet")
     tables.mkdir(parents=True, exist_ok=True)
-    how = {"stage": "decision_lists_control", "label": section, "unit": "task"}
-    found = spread_cells({"tasks": jobs}, n_processes=available_cores(), **how)["tasks"]
+    found = spread_cells({"": jobs}, label=section, unit="task")[""]
     if found:
         write_table(joined(found, "controls"), tables / "controls.parquet")
 

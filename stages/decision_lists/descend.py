@@ -32,7 +32,6 @@ from lib.training.devices import generator, use_threads
 from lib.training.gradient_descent import Step, Weights, gradient_descent
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores
 
 Noise = Literal["none", "uniform", "adversarial"]
 FLIPS = 20  # rounds in which the signs of the adversarial noise settle; a few suffice
@@ -83,8 +82,7 @@ def main(section: str, solver: str, tasks: Path, tables: OutFolder) -> None:
     check_disk(tables, COPIES * (of_runs + 20_000), section)
     clear(tables, "*.parquet")
     tables.mkdir(parents=True, exist_ok=True)
-    how = {"stage": "decision_lists_descend", "label": section, "unit": "run"}
-    found = spread_cells(jobs, n_processes=available_cores(), **how)
+    found = spread_cells(jobs, label=section, unit="run")
     for kind, name in (("alone", "alone"), ("both", "both"), ("both", "courses")):
         if found[kind]:
             write_table(joined(found[kind], name), tables / f"{name}.parquet")

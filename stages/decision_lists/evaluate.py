@@ -266,4 +266,4 @@ def shown(task: Task, runs: Path, params: Evaluate) -> Tables:
 
 
 if __name__ == "__main__":
-    run(main, handed_on=("courses", "repeats", "spectra"))
+    run(main)

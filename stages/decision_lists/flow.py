@@ -29,7 +29,6 @@ from lib.training.devices import use_threads
 from lib.training.stiff_flow import first_crossing, stiff_flow, until_positive
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores
 
 Tolerance = Annotated[float, Interval("[1e-12, 1e-2]")]
 Size = Annotated[int, Interval("[1, 1000000]")]
@@ -112,9 +111,7 @@ def main(section: str, solver: str, tasks: Path, of_many: Path, tables: OutFolde
         tables, COPIES * (40 * STEPS * n_paths + 2000 * sum(n_runs.values()) + 30_000), section
     )
     clear(tables, "*.parquet")
-    found = spread_cells(
-        jobs, stage="decision_lists_flow", n_processes=available_cores(), label=section, unit="run"
-    )
+    found = spread_cells(jobs, label=section, unit="run")
     for name, parts in {**found, "paths": found["theorem"]}.items():
         if parts:
             write_table(

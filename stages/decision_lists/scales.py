@@ -25,7 +25,6 @@ from lib.training.devices import use_threads
 from lib.training.stiff_flow import Step, along, stiff_flow, until_positive
 from lib.work.cells import Course, Saved, Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores
 
 Tolerance = Annotated[float, Interval("[1e-12, 1e-2]")]
 
@@ -83,8 +82,6 @@ def main(section: str, solver: str, tasks: Path, tables: OutFolder, runs: OutFol
     clear_runs(runs)
     found = spread_cells(
         jobs,
-        stage="decision_lists_scales",
-        n_processes=available_cores(),
         label=section,
         unit="run",
     )

@@ -38,7 +38,6 @@ from lib.training.gradient_descent import Weights, gradient_descent
 from lib.training.sgd import State, saved_steps, sgd
 from lib.work.cells import Course, Saved, Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores
 
 Scale = Annotated[float, Interval("[0, 1e6]")]
 Size = Annotated[int, Interval("[1, 4096]")]
@@ -144,9 +143,7 @@ def main(section: str, tasks: Path, starts: Path, tables: OutFolder, runs: OutFo
     }
     clear(tables, "*.parquet")
     clear_runs(runs)
-    found = spread_cells(
-        jobs, stage="decision_lists_train", n_processes=available_cores(), label=section, unit="run"
-    )
+    found = spread_cells(jobs, label=section, unit="run")
     states = iter([course.states for course in found["joint"]])
     found |= {name: [course.tables for course in found[name]] for name in ("joint", "starts")}
     for name, parts in found.items():

@@ -22,7 +22,6 @@ from lib.gradual_rank.tasks import read_toy
 from lib.training.devices import generator, use_threads
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores
 
 COLUMNS = {
     "returns": [
@@ -100,8 +99,6 @@ def main(section: str, solver: str, task: Path, stages: Path, disturbed: OutFold
     }
     found = spread_cells(
         jobs,
-        stage="gradual_rank_assumptions",
-        n_processes=available_cores(),
         label=section,
         unit="seed",
     )

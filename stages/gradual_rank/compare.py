@@ -88,4 +88,4 @@ def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> Non
 
 
 if __name__ == "__main__":
-    run(main, handed_on=("conserved", "courses", "diagonal"))
+    run(main)

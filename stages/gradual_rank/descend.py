@@ -26,7 +26,6 @@ from lib.gradual_rank.tasks import gaussian_pair, read_toy
 from lib.training.devices import generator, use_threads
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores
 
 LogScale = Annotated[float, Interval("[-1000, 0)")]
 RepresentableScale = Annotated[float, Interval("[-100, 0)")]
@@ -100,8 +99,7 @@ def main(
             *((descend_example, params.drop, followed.threshold, *form) for form in forms),
         ],
     }
-    how = {"stage": "gradual_rank_descend", "label": section, "unit": "descent"}
-    found = spread_cells(jobs, n_processes=available_cores(), **how)
+    found = spread_cells(jobs, label=section, unit="descent")
     for kind, name in (("heads", "events"), ("heads", "ends"), ("drop", "drop")):
         write_table(joined(found[kind], name), descents / f"{name}.parquet")
 

@@ -37,8 +37,8 @@ from lib.gradual_rank.measures import (
     stage_measures,
 )
 from lib.gradual_rank.staircase import plateau_errors, relative_gaps
+from lib.gradual_rank.tasks import read_problems
 from lib.matrices.ranks import of_products
-from lib.vision.cases import read_problems
 from lib.work.command import OutFile, OutFolder, run
 
 Table = pd.DataFrame
@@ -278,4 +278,4 @@ def setup(
 
 
 if __name__ == "__main__":
-    run(main, handed_on=("kicks", "returns"))
+    run(main)

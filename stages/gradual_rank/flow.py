@@ -27,14 +27,12 @@ from lib.gradual_rank.flow import (
     with_events,
     with_samples,
 )
-from lib.gradual_rank.tasks import Toy, read_toy
+from lib.gradual_rank.tasks import Toy, read_problems, read_toy
 from lib.training.attention import PRODUCTS
 from lib.training.devices import use_threads
 from lib.training.stiff_flow import StalledError
-from lib.vision.cases import read_problems
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores
 
 LogScale = Annotated[float, Interval("[-1000, 0)")]
 CELL = {"seed": int, "log10_init_scale": float}
@@ -143,9 +141,7 @@ def main(
         jobs[f"{name} {scale} {uphill}"] = [
             (follow, *files[name], *how, i, uphill) for i in range(len(toys[name].seeds))
         ]
-    found = spread_cells(
-        jobs, stage="gradual_rank_flow", n_processes=available_cores(), label=section, unit="flow"
-    )
+    found = spread_cells(jobs, label=section, unit="flow")
     clear(flows, "*.parquet")
     for name in cases:
         clear_runs(runs / name)

@@ -22,7 +22,6 @@ from lib.training.attention import PRODUCTS
 from lib.training.devices import generator, use_threads
 from lib.work.cells import Course, Saved, joined, spread_cells
 from lib.work.command import OutFile, OutFolder, run
-from lib.work.compute import available_cores
 from lib.work.progress import advance
 
 NAMES: tuple[str, ...] = ("W_K", "W_Q", "W_V", "W_O")
@@ -68,8 +67,6 @@ def main(section: str, runs: OutFolder, rises: OutFile) -> None:
     clear_runs(runs)
     found = spread_cells(
         {"scales": [(train, shared, scale) for scale in scales]},
-        stage="gradual_rank_full_weights",
-        n_processes=available_cores(),
         label=section,
         unit="step",
         size=n_steps,

@@ -14,9 +14,8 @@ from lib.files.files import clear, write_files
 from lib.files.inputs import with_digest
 from lib.files.params import Interval, Name, Seeds
 from lib.gradual_rank.diagonal_heads import taught
-from lib.gradual_rank.tasks import PAIRS, Law, gaussian_sequences
+from lib.gradual_rank.tasks import PAIRS, Law, gaussian_sequences, read_problems
 from lib.training.devices import generator, use_threads
-from lib.vision.cases import read_problems
 from lib.work.command import OutFolder, run
 
 Size = Annotated[int, Interval("[1, 1000]")]

@@ -40,12 +40,10 @@ from lib.gradual_rank.flow import (
 )
 from lib.gradual_rank.greedy import greedy
 from lib.gradual_rank.staircase import stability_limit, strong_minimum
-from lib.gradual_rank.tasks import Toy, gaussian_pair, read_toy
+from lib.gradual_rank.tasks import Toy, gaussian_pair, read_problems, read_toy
 from lib.training.devices import generator, use_threads
-from lib.vision.cases import read_problems
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores
 
 LogScale = Annotated[float, Interval("[-1000, 0)")]
 CELL = {"seed": int, "log10_init_scale": float}
@@ -140,9 +138,7 @@ def main(
     jobs = dict(
         sorted(jobs.items(), key=lambda one: len(one[1]))
     )  # few seeds are large ones: those first
-    found = spread_cells(
-        jobs, stage="gradual_rank_greedy", n_processes=available_cores(), label=section, unit="run"
-    )
+    found = spread_cells(jobs, label=section, unit="run")
     for name, parts in found.items():
         for table in ("stages", "events") if name != "forecast" else ():
             write_table(joined(parts, table), predictions / f"{name}_{table}.parquet")

@@ -50,7 +50,6 @@ from lib.training.devices import generator, use_threads
 from lib.training.stacked import groups
 from lib.work.cells import Course, Saved, Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores
 
 Trainings = tuple[
     tuple[float, int], ...
@@ -141,8 +140,7 @@ def main(section: str, head: str, optimizers: Path, runs: OutFolder, trained: Ou
         ],
         "uneven": [(conserved, params, sizes, case) for case in cases],
     }
-    how = {"stage": "gradual_rank_optimizers", "n_processes": available_cores(), "label": section}
-    found = spread_cells(jobs, **how, unit="training")
+    found = spread_cells(jobs, label=section, unit="training")
     for (case, trainings), course in zip(many, found["many"], strict=True):
         save(runs, params, case, trainings, course.states)
     places = [case.name for case in cases].index

@@ -26,7 +26,6 @@ from lib.gradual_rank.tasks import gaussian_pair, gaussian_sequences
 from lib.training.devices import generator, use_threads
 from lib.work.cells import Job, Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
-from lib.work.compute import available_cores
 
 FIRST, GROWTH = (
     20,
@@ -174,13 +173,7 @@ def main(section: str, problem: str, solver: str, followed: OutFolder) -> None:
         *cells(flow, "sign", [largest], each=True),
         *cells(to_rest, "gradient flow", scales, each=True),
     ]
-    how = {
-        "stage": "gradual_rank_signs",
-        "n_processes": available_cores(),
-        "label": section,
-        "unit": "descent",
-    }
-    found = spread_cells({"all": jobs}, **how)["all"]
+    found = spread_cells({"": jobs}, label=section, unit="descent")[""]
     for name in ("changes", "events", "paths", "slopes", "diagonal", "rises"):
         write_table(joined(found, name), followed / f"{name}.parquet")
 

@@ -16,6 +16,7 @@ from lib.files.params import Count, Interval, Name, Positive, Seeds, Steps, read
 from lib.files.runs import FIRST_SNAPSHOT, open_run
 from lib.files.tables import write_table
 from lib.low_rank_sparse.adapters import adapter_gradient, initial_adapter
+from lib.low_rank_sparse.grids import CONFIGURATION
 from lib.low_rank_sparse.one_layer import (
     MATRICES,
     Weights,
@@ -27,10 +28,8 @@ from lib.low_rank_sparse.one_layer import (
 from lib.low_rank_sparse.patterns import PATTERNS, epochs, read_patterns
 from lib.training.devices import generator, use_device
 from lib.training.gradient_descent import gradient_descent, until_rest
-from lib.vision.cases import CONFIGURATION
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFile, run
-from lib.work.compute import n_parallel
 from lib.work.progress import advance
 
 
@@ -97,9 +96,7 @@ def main(
     check_disk(table, COPIES * (1600 * len(jobs) + 5000), section)
     found = spread_cells(
         {"adapters": jobs},
-        stage="low_rank_sparse_adapt",
         device=params.device,
-        n_processes=n_parallel(params.device),
         label="adapters",
         unit="step",
         size=lambda dataset, folder, params, way, *_: way.n_steps,

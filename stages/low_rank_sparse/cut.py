@@ -47,7 +47,6 @@ from lib.matrices.pruning import entry_removals, n_pruned, pruning_rates, remova
 from lib.training.devices import generator, use_device
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFile, run
-from lib.work.compute import n_parallel
 from lib.work.progress import advance
 
 Rank = Annotated[int, Interval("[0, 65536]")]
@@ -113,15 +112,9 @@ def main(
         for one in opened
         for i in range(0, len(one.layout.seeds), TOGETHER)
     ]
-    how = {
-        "stage": "low_rank_sparse_cut",
-        "label": section,
-        "unit": "seed",
-        "size": lambda *given: len(given[4:]),
-    }
-    parts = spread_cells({"seeds": jobs}, device=device, n_processes=n_parallel(device), **how)[
-        "seeds"
-    ]
+    parts = spread_cells(
+        {"": jobs}, device=device, label=section, unit="seed", size=lambda *given: len(given[4:])
+    )[""]
     for name, path in zip(TABLES, (truncate, directions, prune, neurons), strict=True):
         write_table(joined(parts, name), path)
 

@@ -299,4 +299,4 @@ def swept(
 
 
 if __name__ == "__main__":
-    run(main, handed_on=("adapt", "directions", "losses"))
+    run(main)

@@ -20,7 +20,7 @@ from lib.files.memory import COPIES, check_disk
 from lib.files.params import Count, Interval, Positive, Seeds, Steps, parse, read_cases, read_params
 from lib.files.tables import write_table
 from lib.low_rank_sparse.energy import around_each
-from lib.low_rank_sparse.grids import grid
+from lib.low_rank_sparse.grids import CONFIGURATION, grid
 from lib.low_rank_sparse.one_layer import (
     MATRICES,
     SampleLoss,
@@ -43,10 +43,8 @@ from lib.low_rank_sparse.sparsity import norm_groups
 from lib.matrices.low_rank import null_updates, truncated_models, update_spectra
 from lib.training.devices import generator, use_device
 from lib.training.gradient_descent import gradient_descent, last_and_fitted, until_rest
-from lib.vision.cases import CONFIGURATION
 from lib.work.cells import Tables, spread_cells
 from lib.work.command import OutFile, run
-from lib.work.compute import n_parallel
 
 Error = Annotated[float, Interval("[0, 100]")]
 Neurons = Annotated[int, Interval("[2, 1e9]")]
@@ -211,9 +209,8 @@ def main(
     cells = list(
         dict.fromkeys(cell for _, cell in asked)
     )  # where sweeps meet, the same problem is trained once
-    how = {"stage": "low_rank_sparse_sweep", "label": section, "unit": "problem"}
     jobs = [(measure, device, params.fitted_loss, *cell) for cell in cells]
-    parts = spread_cells({"": jobs}, device=device, n_processes=n_parallel(device), **how)[""]
+    parts = spread_cells({"": jobs}, device=device, label=section, unit="problem")[""]
     found = {cell: part["trainings"] for cell, part in zip(cells, parts, strict=True)}
     named = [pd.DataFrame([labels] * len(found[cell])).join(found[cell]) for labels, cell in asked]
     write_table(pd.concat(named, ignore_index=True), table)

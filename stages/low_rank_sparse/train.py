@@ -31,7 +31,6 @@ from lib.training.devices import generator, use_device
 from lib.training.gradient_descent import gradient_descent, until_rest
 from lib.work.cells import Course, Saved, joined, spread_cells
 from lib.work.command import OutFile, OutFolder, run
-from lib.work.compute import n_parallel
 from lib.work.progress import advance
 
 Step = Annotated[int, Interval("[0, 1e6]")]
@@ -104,9 +103,7 @@ def main(
     clear_runs(runs)
     parts: dict[str, list[Course]] = spread_cells(
         jobs,
-        stage="low_rank_sparse_train",
         device=params.device,
-        n_processes=n_parallel(params.device),
         label=section,
         unit="step",
         size=lambda dataset, params, way: way.n_steps * way.n_seeds,

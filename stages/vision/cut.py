@@ -30,7 +30,7 @@ from lib.files.tables import write_table
 from lib.matrices.low_rank import doubling_ranks, truncated_updates
 from lib.matrices.pruning import Order, magnitude_masks, n_pruned, pruning_rates, removal_order
 from lib.training.attention import merge_heads, split_heads
-from lib.training.devices import generator, kind_of, use_device
+from lib.training.devices import generator, use_device
 from lib.vision.images import channel_statistics, read_images, standardise
 from lib.vision.vit import (
     ATTENTION,
@@ -43,7 +43,6 @@ from lib.vision.vit import (
 )
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFile, run
-from lib.work.compute import n_parallel
 
 Pruned = Iterator[tuple[float, Weights]]
 
@@ -94,8 +93,7 @@ def main(
         for one in chosen
         for i in range(len(one.layout.seeds))
     ]
-    where = {"device": device, "n_processes": n_parallel(kind_of(device))}
-    parts = spread_cells({"": jobs}, stage="vision_cut", **where, label=section, unit="seed")[""]
+    parts = spread_cells({"": jobs}, device=device, label=section, unit="seed")[""]
     for name, path in (("truncate", truncate), ("prune", prune)):
         write_table(joined(parts, name), path)
 

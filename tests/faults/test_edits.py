@@ -47,7 +47,7 @@ def cell(factor, share):
 def main(section: str, cases: Path, tables: OutFolder):
     factor = read_params(section, float)
     jobs = {"": [(cell, factor, case.share) for case in read_cases(cases, Case)]}
-    cells = spread_cells(jobs, stage="toy", n_processes=1, label="toy", unit="cell")[""]
+    cells = spread_cells(jobs, n_processes=1, label="toy", unit="cell")[""]
     write_table(joined(cells, "numbers"), tables / "numbers.parquet")
     reach("at the end")
 

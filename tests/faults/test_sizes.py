@@ -14,7 +14,7 @@ from project import ROOT
 from lib.decision_lists.lists import Task
 from lib.files.files import InputError
 from lib.files.params import load_yaml, read_cases, read_params
-from lib.vision.cases import read_problems
+from lib.gradual_rank.tasks import read_problems
 from stages.checkpoints import generate as make_texts
 from stages.checkpoints import train as train_models
 from stages.decision_lists import check, constants, control

@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from tiny import read_rows
 
 from lib.files.params import load_yaml
-from lib.vision.cases import read_problems
+from lib.gradual_rank.tasks import read_problems
 from stages.gradual_rank import flow, generate, greedy
 
 MOST_LINES, MOST_NODES = 650, 1100

@@ -18,11 +18,11 @@ import yaml
 from project import ROOT
 from vit_made import scored
 
+from lib.files import sources
 from lib.files.params import read_cases
 from lib.files.runs import open_run
 from lib.matrices.ranks import stable_rank
 from lib.vision.images import channel_statistics, read_images, standardise
-from lib.work import sources
 from lib.work.command import run
 from tools import optimizers
 

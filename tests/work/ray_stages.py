@@ -8,7 +8,7 @@ import json
 import os
 import sys
 
-from lib.work import sources
+from lib.files import sources
 from lib.work.command import run
 
 

@@ -46,7 +46,7 @@ def run(*arguments):
         "one": [(cell, Path("a"), *arguments, i) for i in (1, 0)],
         "two": [(cell, Path("b"), *arguments, 5)],
     }
-    return spread_cells(jobs, stage="tested", n_processes=1, label="cells", unit="cell")
+    return spread_cells(jobs, n_processes=1, label="cells", unit="cell")
 
 
 def test_what_has_been_computed_is_read_and_what_has_changed_is_computed_alone():

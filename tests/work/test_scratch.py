@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from lib.files.files import sha256
+from lib.files.sources import begun
 from lib.work.command import StoppedError
 from lib.work.compute import spread
 from lib.work.scratch import Pace, Scratch, code_digest, scratch_root
-from lib.work.sources import begun
 
 ROOT = Path(__file__).parents[2]
 KEY = {"seed": 3, "data": "abc"}
