@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 from pathlib import Path
+from shutil import ignore_patterns
 from typing import Any
 
 import yaml
@@ -24,9 +25,10 @@ def declared_params(stage: Stage, project: Path) -> dict[str, Any]:
 
 
 def declared_files(stage: Stage, project: Path, folder: Path) -> None:
-    """Copy a stage's deps; its Python packages, empty where no `__init__.py` is declared; and its
-    params.
+    """Copy a stage's deps; lib/work, which is machinery and no dep; its Python packages, empty
+    where no `__init__.py` is declared; and its params.
     """
+    shutil.copytree(project / "lib/work", folder / "lib/work", ignore=ignore_patterns("__pycache__"))
     for dep in stage.deps:
         (folder / dep).parent.mkdir(parents=True, exist_ok=True)
         if (project / dep).is_dir():

@@ -110,7 +110,7 @@ def test_editing_a_remark_or_a_test_reruns_nothing_nor_does_what_an_editor_leave
         "params.py~",
         "__pycache__/params.pyc",
     ):  # of an editor, of Python
-        file = project / "lib" / "io" / "base" / leftover
+        file = project / "lib" / "files" / leftover
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(b"left over")
     assert would_run(project) == []

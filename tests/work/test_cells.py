@@ -104,7 +104,7 @@ def test_an_altered_cell_is_computed_again_with_a_warning():
     run(Params(1.0))
     [file] = [
         path
-        for path in Path(".dvc/tmp/scratch/tested").rglob("numbers.parquet")
+        for path in Path(".dvc/tmp/scratch").rglob("numbers.parquet")
         if pd.read_parquet(path)["index"].tolist() == [5]
     ]
     file.write_bytes(file.read_bytes()[:-1] + b"?")
@@ -118,7 +118,7 @@ def test_an_altered_cell_is_computed_again_with_a_warning():
 def test_a_cell_says_what_it_was_made_of():
     run(Params(1.5))
     keys = []
-    for file in Path(".dvc/tmp/scratch/tested").rglob("done-*.safetensors"):
+    for file in Path(".dvc/tmp/scratch").rglob("done-*.safetensors"):
         data = file.read_bytes()
         note = json.loads(
             json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]["note"]

@@ -14,7 +14,7 @@ import pytest
 
 from lib.files.files import InputError
 from lib.files.params import load_yaml
-from lib.work import ray_workers
+from lib.work import progress, ray_workers
 from lib.work.command import StoppedError
 from lib.work.machines import machine
 from lib.work.ray_workers import differences
@@ -172,8 +172,8 @@ def test_what_a_job_has_advanced_is_read_while_it_runs(terms, monkeypatch):
     monkeypatch.setattr(ray_workers, "EVERY", 0.0)
     assert ray_workers._said(terms, 4) == 0
     with ray_workers._reporting(terms, 4) as report:
-        ray_workers.compute.advance(2)
-        ray_workers.compute.advance(3)
+        progress.advance(2)
+        progress.advance(3)
         assert ray_workers._said(terms, 4) == report.n == 5
 
 
