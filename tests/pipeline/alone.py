@@ -28,7 +28,9 @@ def declared_files(stage: Stage, project: Path, folder: Path) -> None:
     """Copy a stage's deps; lib/work, which is machinery and no dep; its Python packages, empty
     where no `__init__.py` is declared; and its params.
     """
-    shutil.copytree(project / "lib/work", folder / "lib/work", ignore=ignore_patterns("__pycache__"))
+    shutil.copytree(
+        project / "lib/work", folder / "lib/work", ignore=ignore_patterns("__pycache__")
+    )
     for dep in stage.deps:
         (folder / dep).parent.mkdir(parents=True, exist_ok=True)
         if (project / dep).is_dir():
