@@ -1,11 +1,10 @@
-"""From a base and a fine-tuned checkpoint to adapters and a page: `make lora BASE=... TUNED=...
-TEXT=my.txt OUT=out`.
+"""From a base and a fine-tuned checkpoint to adapters and a page.
 
-TUNED is a checkpoint or a folder of snapshots; TEXT is UTF-8, or a safetensors file of the model's
-own arguments. Without TEXT nothing is measured: there are spectra, and uniform and energy plans.
-With MODULES_TO_SAVE=yes an adapter carries whole what else was tuned (embeddings, head, norms,
-biases). The params are those of `checkpoints.own`. In OUT stand `spectra.parquet`, `plans/`,
-`adapters/` and `page.html`.
+`make lora BASE=... TUNED=... TEXT=my.txt OUT=out`: TUNED is a checkpoint or a folder of snapshots;
+TEXT is UTF-8, or a safetensors file of the model's own arguments. Without TEXT nothing is measured:
+there are spectra, and uniform and energy plans. With MODULES_TO_SAVE=yes an adapter carries whole
+what else was tuned (embeddings, head, norms, biases). The params are those of `checkpoints.own`. In
+OUT stand `spectra.parquet`, `plans/`, `adapters/` and `page.html`.
 """
 
 import math

@@ -75,7 +75,7 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("optimizers")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(optimizers, "available_cores", lambda: 1)
+        patch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
         patch.setattr(optimizers.plot, "main", lambda *_: None)
         patch.setattr(optimizers.subprocess, "run", in_this_process)
         data = {"source": "digits", "n_test": 360, "seed": 0}
