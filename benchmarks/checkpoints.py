@@ -1,8 +1,10 @@
-"""The leading 64 singular triplets of one update of 4096 × 4096, and what they leave: ours and what others use.
+"""The leading 64 singular triplets of one update of 4096 × 4096, and what they leave: ours and what
+others use.
 
-The update has singular values that fall about as k^-0.7. peft's and mergekit's way on a CPU is the whole decomposition
-with vectors. `torch.svd_lowrank` does the same passes as ours, from the global generator, and
-decomposes its small matrix in float32. An error is the squared error of the cut over the best one, less 1.
+The update has singular values that fall about as k^-0.7. peft's and mergekit's way on a CPU is the
+whole decomposition with vectors. `torch.svd_lowrank` does the same passes as ours, from the global
+generator, and decomposes its small matrix in float32. An error is the squared error of the cut over
+the best one, less 1.
 """
 
 import contextlib
@@ -16,8 +18,14 @@ import torch
 from torch import Tensor
 
 from benchmarks.harness import Contender, Row, race, write_results
-from lib.analysis.update_spectra import OVERSAMPLE, PASSES, gram_singular_values, leading_triplets, squared_norm
-from lib.io.base.command import run
+from lib.checkpoints.update_spectra import (
+    OVERSAMPLE,
+    PASSES,
+    gram_singular_values,
+    leading_triplets,
+    squared_norm,
+)
+from lib.work.command import run
 from stages.checkpoints.spectra import Spectra, matrix_row
 
 D_MODEL, RANK = 4096, 64
@@ -45,15 +53,29 @@ def contenders(A: Tensor) -> list[Contender]:
     def excess(sigma: Tensor) -> float:
         return abs((total - float(sigma.double()[:RANK].square().sum())) / best - 1)
 
-    def one(name: str, values: Callable[[], Tensor], goal: float | None = None, note: str = "") -> Contender:
+    def one(
+        name: str, values: Callable[[], Tensor], goal: float | None = None, note: str = ""
+    ) -> Contender:
         return Contender(name, values, excess, TAIL, 1, goal, note)
 
     n = RANK + OVERSAMPLE
     return [
-        one("ours: randomised, 64", lambda: leading_triplets(A, RANK, torch.Generator().manual_seed(0)).sigma),
-        one("ours: Gram in f64, all 4096", lambda: gram_singular_values(A), note="all singular values, no vectors"),
+        one(
+            "ours: randomised, 64",
+            lambda: leading_triplets(A, RANK, torch.Generator().manual_seed(0)).sigma,
+        ),
+        one(
+            "ours: Gram in f64, all 4096",
+            lambda: gram_singular_values(A),
+            note="all singular values, no vectors",
+        ),
         one("torch svd_lowrank, 80", lambda: torch.svd_lowrank(A, q=n, niter=PASSES)[1]),
-        one("torch svd f32 with vectors", lambda: torch.linalg.svd(A).S, 20, "peft's and mergekit's way on a CPU"),
+        one(
+            "torch svd f32 with vectors",
+            lambda: torch.linalg.svd(A).S,
+            20,
+            "peft's and mergekit's way on a CPU",
+        ),
         weightwatcher(A, excess),
     ]
 
@@ -65,7 +87,9 @@ def weightwatcher(A: Tensor, excess: Callable[[Tensor], float]) -> Contender:
         with contextlib.redirect_stderr(io.StringIO()):
             from weightwatcher import WeightWatcher  # pyright: ignore[reportMissingImports]
     except ImportError:
-        return Contender(name, None, lambda _: math.nan, TAIL, 1, None, "weightwatcher is not installed")
+        return Contender(
+            name, None, lambda _: math.nan, TAIL, 1, None, "weightwatcher is not installed"
+        )
     model = torch.nn.Sequential(torch.nn.Linear(D_MODEL, D_MODEL, bias=False))
     model[0].weight.data = A.clone()
     watcher = WeightWatcher(model=model)
@@ -73,13 +97,20 @@ def weightwatcher(A: Tensor, excess: Callable[[Tensor], float]) -> Contender:
 
     def eigenvalues() -> Tensor:
         with contextlib.redirect_stdout(io.StringIO()):
-            return torch.tensor(watcher.get_ESD(layer=layer)).sort(descending=True).values.clamp(min=0).sqrt()
+            return (
+                torch.tensor(watcher.get_ESD(layer=layer))
+                .sort(descending=True)
+                .values.clamp(min=0)
+                .sqrt()
+            )
 
     return Contender(name, eigenvalues, excess, TAIL, 1, None, "all singular values, no vectors")
 
 
 def matrix(shape: tuple[int, int]) -> Contender:
-    """All that is said of one matrix stored in bfloat16: norms, leading 256 singular values, tail, edge of rounding."""
+    """All that is said of one matrix stored in bfloat16: norms, leading 256 singular values, tail,
+    edge of rounding.
+    """
     generator = torch.Generator().manual_seed(0)
     W_0 = torch.randn(shape, generator=generator).bfloat16()
     W = (W_0 + 0.02 * torch.randn(shape, generator=generator)).bfloat16()
@@ -99,7 +130,8 @@ def minutes(rows: list[Row]) -> Iterator[str]:
         layer = sum(n * seconds[f"{a} × {b}"] for (a, b), n in counts.items())
         n = n_layers * sum(counts.values())
         yield (
-            f"The {n} matrices of the layers of {name} so take {n_layers * layer / 60:.3g} minutes of one core, and "
+            f"The {n} matrices of the layers of {name} so take {n_layers * layer / 60:.3g} "
+            "minutes of one core, and "
             f"{2 * n_bytes} GB are read beside that (base and tuned, in bfloat16)."
         )
 
@@ -107,9 +139,13 @@ def minutes(rows: list[Row]) -> Iterator[str]:
 def main(results: Path, shapes: Path, rounds: int = 3, seed: int = 0) -> None:
     sizes = sorted({shape for _, counts, _ in LAYERS.values() for shape in counts}, key=math.prod)
     rows, limits = race([matrix(shape) for shape in sizes], rounds)
-    title = "What spectra of a checkpoint take: one matrix, its leading 256 singular values, tail and edge, by shape"
+    title = (
+        "What spectra of a checkpoint take: one matrix, its leading 256 singular values, "
+        "tail and edge, by shape"
+    )
     notes = [
-        "Times are milliseconds a matrix on one thread, without reading it; a ratio is to the smallest shape; an error "
+        "Times are milliseconds a matrix on one thread, without reading it; a ratio is to the "
+        "smallest shape; an error "
         "is that of the norm. Up to 1024 on the shorter side all singular values are computed.",
         *minutes(rows),
     ]
@@ -123,8 +159,10 @@ def main(results: Path, shapes: Path, rounds: int = 3, seed: int = 0) -> None:
         ["torch", "weightwatcher"],
         limits,
         [
-            "Times are milliseconds an update on one thread; a ratio is a contender's CPU time in units of ours in the "
-            "same round; an error is the squared error of the cut over that of the best cut, less 1.",
+            "Times are milliseconds an update on one thread; a ratio is a contender's CPU time in "
+            "units of ours in the "
+            "same round; an error is the squared error of the cut over that of the best cut, less "
+            "1.",
         ],
     )
 

@@ -1,7 +1,8 @@
-r"""The exact population gradient of list attention: ours, autograd's and a loop over sequences; and Monte Carlo's.
+r"""The exact population gradient of list attention: ours, autograd's and a loop over sequences; and
+Monte Carlo's.
 
-The job is one gradient in W and V at a random W. Monte Carlo's row is one estimate whose relative error of the gradient
-in W is about 1 %.
+The job is one gradient in W and V at a random W. Monte Carlo's row is one estimate whose relative
+error of the gradient in W is about 1 %.
 """
 
 import math
@@ -13,15 +14,21 @@ import torch
 from torch import Tensor
 
 from benchmarks.harness import Contender, race, write_results
-from lib.data.decision_lists import cyclic_lists, determining_tokens, label_matrix, product_law, subsets
-from lib.io.base.command import run
-from lib.models.list_attention import (
+from lib.decision_lists.attention import (
     Rows,
     exchangeable_loss_gradient,
     loss_gradients,
     row_losses,
     sequence_outputs,
 )
+from lib.decision_lists.lists import (
+    cyclic_lists,
+    determining_tokens,
+    label_matrix,
+    product_law,
+    subsets,
+)
+from lib.work.command import run
 
 SIZES = ((8, 4), (10, 5), (12, 6), (14, 7))
 SCALE = 5.0
@@ -72,33 +79,55 @@ class Job:
         return float((found[0] - wanted).norm() / wanted.norm())
 
     def samples_for(self, error: float) -> int:
-        """How many samples make the relative error so small: measured at 4096, and falling as the inverse root."""
+        """How many samples make the relative error so small: measured at 4096, and falling as the
+        inverse root.
+        """
         measured = [self.relative(self.sampled(4096)) ** 2 for _ in range(5)]
         return math.ceil(4096 * sum(measured) / len(measured) / error**2)
 
 
 def contenders() -> list[Contender]:
-    """Ours first: the exact gradient at the largest size; then its growth, others, the closed form, Monte Carlo."""
+    """Ours first: the exact gradient at the largest size; then its growth, others, the closed form,
+    Monte Carlo.
+    """
     jobs = {sizes: Job(*sizes) for sizes in SIZES}
     largest = jobs[SIZES[-1]]
     found = []
     for (n_tokens, seq_len), job in reversed(jobs.items()):
         note = f"{len(job.law)} sets, {len(job.rows.weight)} rows"
         found.append(
-            Contender(f"ours: exact, L = {n_tokens}, n = {seq_len}", job.exact, job.error, 1e-12, 1, None, note)
+            Contender(
+                f"ours: exact, L = {n_tokens}, n = {seq_len}",
+                job.exact,
+                job.error,
+                1e-12,
+                1,
+                None,
+                note,
+            )
         )
-    found.append(Contender("autograd through the rows, L = 14", largest.by_autograd, largest.error, 1e-12, 1))
-    found.append(Contender("autograd through sequences, L = 14", largest.by_sequences, largest.error, 1e-12, 1))
+    found.append(
+        Contender("autograd through the rows, L = 14", largest.by_autograd, largest.error, 1e-12, 1)
+    )
+    found.append(
+        Contender(
+            "autograd through sequences, L = 14", largest.by_sequences, largest.error, 1e-12, 1
+        )
+    )
     w = torch.tensor([0.0, 0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
 
     def closed() -> tuple[Tensor, Tensor]:
         return exchangeable_loss_gradient(w, 10_000, 100, 50.0)
 
-    found.append(Contender("ours: closed form, L = 10,000, n = 100, m = 4", closed, _slope_error(w), 1e-6, 1))
+    found.append(
+        Contender("ours: closed form, L = 10,000, n = 100, m = 4", closed, _slope_error(w), 1e-6, 1)
+    )
     some, many = (largest.samples_for(bar) for bar in (0.01, 0.001))
     note = f"{some} samples; 0.1 % takes {many}"
     estimate = partial(largest.sampled, some)
-    found.append(Contender("Monte Carlo to 1 %, L = 14", estimate, largest.relative, 0.02, 1, None, note))
+    found.append(
+        Contender("Monte Carlo to 1 %, L = 14", estimate, largest.relative, 0.02, 1, None, note)
+    )
     return found
 
 
@@ -109,7 +138,10 @@ def _slope_error(w: Tensor) -> Callable[[tuple[Tensor, Tensor]], float]:
         gaps = []
         for i in range(1, len(w)):
             step = 1e-5 * torch.eye(len(w), dtype=torch.float64)[i]
-            up, down = (float(exchangeable_loss_gradient(w + s * step, 10_000, 100, 50.0)[0]) for s in (1, -1))
+            up, down = (
+                float(exchangeable_loss_gradient(w + s * step, 10_000, 100, 50.0)[0])
+                for s in (1, -1)
+            )
             gaps.append(abs((up - down) / 2e-5 - float(found[1][i])))
         return max(gaps) if not math.isnan(sum(gaps)) else math.inf
 
@@ -126,7 +158,8 @@ def main(results: Path, rounds: int = 15) -> None:
         ["torch"],
         limits,
         [
-            "Times are milliseconds a gradient in W and V on one thread, float64. Goals on one core: at most 50 ms at "
+            "Times are milliseconds a gradient in W and V on one thread, float64. Goals on one "
+            "core: at most 50 ms at "
             "L = 14, n = 7, and 300 ms for the closed form at L = 10,000.",
         ],
     )

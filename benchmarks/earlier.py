@@ -1,9 +1,11 @@
-"""Twenty seeds of the one-layer Transformer by the stages of its family, beside the stages of an earlier commit.
+"""Twenty seeds of the one-layer Transformer by the stages of its family, beside the stages of an
+earlier commit.
 
-Both sides draw the samples, train the tied configuration, cut its updates and prune its neurons, each stage a process
-of its own with its workers, in a folder of its own without scratch, so that nothing is kept from one round to the next.
-They must agree on what every cut leaves. What each side measures of the trained models has grown meanwhile: the CPU
-time is that of everything that its stages do. The earlier files come from git's history, which a shallow clone lacks.
+Both sides draw the samples, train the tied configuration, cut its updates and prune its neurons,
+each stage a process of its own with its workers, in a folder of its own without scratch, so that
+nothing is kept from one round to the next. They must agree on what every cut leaves. What each side
+measures of the trained models has grown meanwhile: the CPU time is that of everything that its
+stages do. The earlier files come from git's history, which a shallow clone lacks.
 """
 
 import io
@@ -24,9 +26,9 @@ import pandas as pd
 import yaml
 
 from benchmarks.harness import Contender, Row, Spread, race, write_results
-from lib.io.base.command import run
-from lib.io.base.files import InputError
-from lib.io.base.params import load_yaml
+from lib.files.files import InputError
+from lib.files.params import load_yaml
+from lib.work.command import run
 
 EARLIER = "7d439c4"
 SHARE = 0.75  # of the earlier CPU time, at most
@@ -37,7 +39,8 @@ OF_PRUNING = "prune.parquet neurons.parquet"
 STAGES = {
     "generate": "{s}.generate samples",
     "train": "{s}.train {s}.generate.n_seeds configurations.tsv samples runs losses.parquet",
-    "cut": "{s}.cut {s}.train.device samples runs truncate.parquet directions.parquet " + OF_PRUNING,
+    "cut": "{s}.cut {s}.train.device samples runs truncate.parquet directions.parquet "
+    + OF_PRUNING,
 }
 EARLIER_STAGES = {
     "generate": "{s}.generate samples",
@@ -54,7 +57,9 @@ class Side:
     tree: Path
     files: Mapping[str, str]
     stages: Mapping[str, str]
-    seconds: dict[str, list[tuple[float, float]]] = field(default_factory=dict)  # CPU and wall time by stage and round
+    seconds: dict[str, list[tuple[float, float]]] = field(
+        default_factory=dict
+    )  # CPU and wall time by stage and round
 
     def run(self) -> pd.Series:
         """The test hinge loss that each rank leaves of each seed."""
@@ -68,21 +73,40 @@ class Side:
         return table[table["kind"] == "all"].set_index(["rank", "seed"])["hinge"].sort_index()
 
     def _timed(self, stage: str, arguments: str, folder: Path) -> tuple[float, float]:
-        # DVC may run this: what it told this process must not reach the stages, nor settings of Python.
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("DVC_", "PYTHON"))}
+        # DVC may run this: what it told this process must not reach the stages, nor settings of
+        # Python.
+        environment = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("DVC_", "PYTHON"))
+        }
         environment |= {"PYTHONPATH": str(self.tree), "DVC_ROOT": str(folder)}
-        command = [sys.executable, "-m", f"stages.{FAMILY}.{stage}", *arguments.format(s=FAMILY).split()]
+        command = [
+            sys.executable,
+            "-m",
+            f"stages.{FAMILY}.{stage}",
+            *arguments.format(s=FAMILY).split(),
+        ]
         before, start = _cpu_of_children(), time.perf_counter()
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         if done.returncode:
-            raise RuntimeError(f"{self.tree}: {stage}: exit status {done.returncode}\n{done.stderr}"[-4000:])
+            raise RuntimeError(
+                f"{self.tree}: {stage}: exit status {done.returncode}\n{done.stderr}"[-4000:]
+            )
         return _cpu_of_children() - before, time.perf_counter() - start
 
     def rows(self, title: str, rounds: int, n_seeds: int) -> list[Row]:
         """A row per stage, of the last rounds."""
-        parts = {stage: 1e3 / n_seeds * np.array(seconds[-rounds:]) for stage, seconds in self.seconds.items()}
+        parts = {
+            stage: 1e3 / n_seeds * np.array(seconds[-rounds:])
+            for stage, seconds in self.seconds.items()
+        }
         return [
-            {"contender": f"{title}, {stage}", "cpu_ms": Spread.of(of[:, 0]), "wall_ms": Spread.of(of[:, 1])}
+            {
+                "contender": f"{title}, {stage}",
+                "cpu_ms": Spread.of(of[:, 0]),
+                "wall_ms": Spread.of(of[:, 1]),
+            }
             for stage, of in parts.items()
         ]
 
@@ -93,12 +117,17 @@ def _cpu_of_children() -> float:
 
 
 def today(n_seeds: int, n_neurons: int) -> Side:
-    """The stages of this tree, on the first line of the table of configurations, which is the tied one."""
+    """The stages of this tree, on the first line of the table of configurations, which is the tied
+    one.
+    """
     params = load_yaml(ROOT / "params.yaml")[FAMILY]
     table = (ROOT / params["cases"]["configurations"]).read_text(encoding="utf-8").splitlines()
     header, tied, *_ = [line for line in table if not line.startswith("#")]
     params["generate"]["n_seeds"], params["train"]["n_neurons"] = n_seeds, n_neurons
-    files = {"params.yaml": yaml.safe_dump({FAMILY: params}), "configurations.tsv": f"{header}\n{tied}\n"}
+    files = {
+        "params.yaml": yaml.safe_dump({FAMILY: params}),
+        "configurations.tsv": f"{header}\n{tied}\n",
+    }
     return Side(ROOT, files, STAGES)
 
 
@@ -106,7 +135,10 @@ def earlier(n_seeds: int, n_neurons: int, tree: Path) -> Side:
     """The stages of the earlier commit, whose files are written into the folder."""
     archive = subprocess.run(["git", "archive", EARLIER], cwd=ROOT, capture_output=True)
     if archive.returncode:
-        raise InputError(f"{ROOT}: wanted a clone with the commit {EARLIER}, got: {archive.stderr.decode().strip()}")
+        raise InputError(
+            f"{ROOT}: wanted a clone with the commit {EARLIER}, got: "
+            f"{archive.stderr.decode().strip()}"
+        )
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(tree, filter="data")
     params: dict[str, Any] = load_yaml(tree / "params.yaml")[FAMILY]
@@ -118,7 +150,10 @@ def earlier(n_seeds: int, n_neurons: int, tree: Path) -> Side:
 
 def main(results: Path, rounds: int = 3, n_seeds: int = 20, n_neurons: int = 1000) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        sides = {"ours": today(n_seeds, n_neurons), EARLIER: earlier(n_seeds, n_neurons, Path(folder))}
+        sides = {
+            "ours": today(n_seeds, n_neurons),
+            EARLIER: earlier(n_seeds, n_neurons, Path(folder)),
+        }
         wanted = sides[EARLIER].run()
 
         def error(found: pd.Series) -> float:
@@ -130,11 +165,18 @@ def main(results: Path, rounds: int = 3, n_seeds: int = 20, n_neurons: int = 100
         ]
         rows, limits = race(contenders, rounds)
         empty = dict.fromkeys(rows[0])
-        rows += [empty | row for name, side in sides.items() for row in side.rows(name, rounds, n_seeds)]
-    title = f"{n_seeds} seeds of the tied configuration, {n_neurons} neurons, by the stages, beside commit {EARLIER}"
+        rows += [
+            empty | row for name, side in sides.items() for row in side.rows(name, rounds, n_seeds)
+        ]
+    title = (
+        f"{n_seeds} seeds of the tied configuration, {n_neurons} neurons, by the stages, "
+        f"beside commit {EARLIER}"
+    )
     notes = [
-        "Times are milliseconds a seed, with start-up, of all processes of the stages; a ratio is the earlier CPU time "
-        f"in units of ours, and the goal that ours is at most {SHARE:.0%} of it; an error is the largest difference of "
+        "Times are milliseconds a seed, with start-up, of all processes of the stages; a ratio is "
+        "the earlier CPU time "
+        f"in units of ours, and the goal that ours is at most {SHARE:.0%} of it; an error is the "
+        "largest difference of "
         "a test hinge loss."
     ]
     write_results(results, title, rows, rounds, ["torch"], limits, notes)

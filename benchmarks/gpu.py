@@ -1,9 +1,11 @@
-"""The training stage of vision beside a plain loop: images a second, and their share of the rate for matrix products.
+"""The training stage of vision beside a plain loop: images a second, and their share of the rate
+for matrix products.
 
-`python -m benchmarks.gpu SECTION IMAGES OUT.json` on a machine with a GPU, e.g. `vision.cifar10.train`, or as a part of
-`make gpu`. The stage's own loop (its batches, loss, compilation and update) is measured compiled and not; the plain
-loop is a textbook ViT of the same sizes under autocast, with torch's Adam, whose images come one by one, cropped and
-mirrored, from the workers of a DataLoader, and whose loss is read at every step.
+`python -m benchmarks.gpu SECTION IMAGES OUT.json` on a machine with a GPU, e.g.
+`vision.cifar10.train`, or as a part of `make gpu`. The stage's own loop (its batches, loss,
+compilation and update) is measured compiled and not; the plain loop is a textbook ViT of the same
+sizes under autocast, with torch's Adam, whose images come one by one, cropped and mirrored, from
+the workers of a DataLoader, and whose loss is read at every step.
 """
 
 import platform
@@ -18,15 +20,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attention
 from torch.utils.data import DataLoader, Dataset
 
-from lib.data.images import Images, channel_statistics, read_images, standardise
-from lib.dynamics.sgd import State, sgd
-from lib.dynamics.stacked import Losses
-from lib.io.base.command import run
-from lib.io.base.params import read_params
-from lib.io.base.tables import write_json
-from lib.io.device import use_device
-from lib.io.workers.compute import available_cores, generator, matmul_rate
-from lib.models.vit import ViT, forward_flops, training_loss
+from lib.files.params import read_params
+from lib.files.tables import write_json
+from lib.training.devices import generator, matmul_rate, use_device
+from lib.training.sgd import State, sgd
+from lib.training.stacked import Losses
+from lib.vision.images import Images, channel_statistics, read_images, standardise
+from lib.vision.vit import ViT, forward_flops, training_loss
+from lib.work.command import run
+from lib.work.compute import available_cores
 from stages.vision.train import Train, Variant, feed
 
 WARM_UP = 5  # steps, which compile and fill caches
@@ -38,13 +40,18 @@ def measured(params: Train, images: Images, seconds: float) -> dict[str, Any]:
     device = use_device(params.device)
     weights = initial(params, images)
     flops = 3 * forward_flops(weights)
-    peak = matmul_rate(device, getattr(torch, params.precision), 8192 if device.type == "cuda" else 512)
+    peak = matmul_rate(
+        device, getattr(torch, params.precision), 8192 if device.type == "cuda" else 512
+    )
     loops = {"compiled": lambda: ours(params, images, weights, device)} if params.compile else {}
     loops |= {
         "not compiled": lambda: ours(replace(params, compile=False), images, weights, device),
         "plain loop": lambda: plain(params, images, device),
     }
-    rates = {name: params.batch_size * steps_per_second(loop(), device, seconds) for name, loop in loops.items()}
+    rates = {
+        name: params.batch_size * steps_per_second(loop(), device, seconds)
+        for name, loop in loops.items()
+    }
     best = max(rates[name] for name in rates if name != "plain loop")
     return {
         **machine(device),
@@ -60,8 +67,17 @@ def measured(params: Train, images: Images, seconds: float) -> dict[str, Any]:
 
 def machine(device: torch.device) -> dict[str, Any]:
     """What computes: the device and the versions."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {platform.machine()}"
-    return {"device": name, "torch": torch.__version__, "cuda": torch.version.cuda, "cores": available_cores()}
+    name = (
+        torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"CPU, {platform.machine()}"
+    )
+    return {
+        "device": name,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "cores": available_cores(),
+    }
 
 
 def initial(params: Train, images: Images) -> dict[str, Tensor]:
@@ -89,7 +105,9 @@ def steps_per_second(steps: Iterator[object], device: torch.device, seconds: flo
     return n / (time.perf_counter() - begin)
 
 
-def ours(params: Train, images: Images, weights: dict[str, Tensor], device: torch.device) -> Iterator[State]:
+def ours(
+    params: Train, images: Images, weights: dict[str, Tensor], device: torch.device
+) -> Iterator[State]:
     """The states of the training as the stage runs it."""
     statistics = [s.to(device) for s in channel_statistics(images.train_images)]
     x, y = images.train_images.to(device), images.train_labels.to(device)
@@ -101,9 +119,14 @@ def ours(params: Train, images: Images, weights: dict[str, Tensor], device: torc
     start = State(0, {name: w.to(device) for name, w in weights.items()})
     batches = feed(x, y, params, Variant(1.0), 0, 0)
     yield from sgd(
-        Losses(loss, 1, device, *wrap), start, batches, 10**9,
-        optimizer="adam", learning_rate=params.learning_rate, warmup_steps=params.warmup_steps,
-    )  # fmt: skip
+        Losses(loss, 1, device, *wrap),
+        start,
+        batches,
+        10**9,
+        optimizer="adam",
+        learning_rate=params.learning_rate,
+        warmup_steps=params.warmup_steps,
+    )
 
 
 class Block(nn.Module):
@@ -116,10 +139,15 @@ class Block(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(model.d_model) for _ in range(2))
         self.qkv = nn.Linear(model.d_model, 3 * inner, bias=False)
         self.out = nn.Linear(inner, model.d_model, bias=False)
-        self.up, self.down = nn.Linear(model.d_model, model.d_mlp), nn.Linear(model.d_mlp, model.d_model)
+        self.up, self.down = (
+            nn.Linear(model.d_model, model.d_mlp),
+            nn.Linear(model.d_mlp, model.d_model),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.qkv(self.norms[0](x)).unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = (
+            self.qkv(self.norms[0](x)).unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
+        )
         x = x + self.out(scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
         return x + self.down(gelu(self.up(self.norms[1](x))))
 
@@ -158,23 +186,34 @@ class OneByOne(Dataset):
             height, width = x.shape[1:]
             padding = width // 8
             down, across = torch.randint(0, 2 * padding + 1, (2,)).tolist()
-            x = nn.functional.pad(x, [padding] * 4)[:, down : down + height, across : across + width]
+            x = nn.functional.pad(x, [padding] * 4)[
+                :, down : down + height, across : across + width
+            ]
             x = x.flip(-1) if torch.rand(()) < 0.5 else x
         return (x.float() / 255 - 0.5) / 0.25, self.labels[index]
 
 
 def plain(params: Train, images: Images, device: torch.device) -> Iterator[float]:
     """The losses of the plain loop, read step by step."""
-    model = Textbook(params.model, tuple(images.train_images.shape[1:]), images.n_classes).to(device)
+    model = Textbook(params.model, tuple(images.train_images.shape[1:]), images.n_classes).to(
+        device
+    )
     rule = torch.optim.Adam(model.parameters(), lr=params.learning_rate)
     n_workers = min(MOST_WORKERS, max(0, available_cores() - 2))
     loader = DataLoader(
-        OneByOne(images, params.augmentation != "none"), params.batch_size, shuffle=True, drop_last=True,
-        num_workers=n_workers, persistent_workers=n_workers > 0, pin_memory=device.type == "cuda",
-    )  # fmt: skip
+        OneByOne(images, params.augmentation != "none"),
+        params.batch_size,
+        shuffle=True,
+        drop_last=True,
+        num_workers=n_workers,
+        persistent_workers=n_workers > 0,
+        pin_memory=device.type == "cuda",
+    )
     while True:
         for x, y in loader:
-            with torch.autocast(device.type, torch.bfloat16, enabled=params.precision == "bfloat16"):
+            with torch.autocast(
+                device.type, torch.bfloat16, enabled=params.precision == "bfloat16"
+            ):
                 loss = cross_entropy(model(x.to(device)), y.to(device))
             loss.backward()
             rule.step()
@@ -185,7 +224,10 @@ def plain(params: Train, images: Images, device: torch.device) -> Iterator[float
 def main(section: str, images: Path, out: Path, seconds: float = 20.0) -> None:
     found = measured(read_params(section, Train), read_images(images), seconds)
     for name, rate in found["images_per_second"].items():
-        print(f"{name:14s} {rate:10.0f} images/s {100 * found['share_of_matmul_rate'][name]:6.1f} % of the matrix rate")
+        print(
+            f"{name:14s} {rate:10.0f} images/s {100 * found['share_of_matmul_rate'][name]:6.1f} % "
+            "of the matrix rate"
+        )
     write_json(found, out)
 
 

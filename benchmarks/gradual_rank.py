@@ -1,8 +1,10 @@
-r"""Flow of the diagonal head: the public reproduction's toy, an ensemble of descents, greedy stages, and their growth.
+r"""Flow of the diagonal head: the public reproduction's toy, an ensemble of descents, greedy
+stages, and their growth.
 
-The toy is one sequence of 10 tokens in R⁴ with random targets, six init scales, 200,000 steps of gradient descent each
-(learning rate 0.1, as in the public reproduction). Its unit is 2,000 steps of one scale: the plain loop is measured on
-one unit and extrapolated to the 600 of the whole, where ours does the whole and is divided by 600.
+The toy is one sequence of 10 tokens in R⁴ with random targets, six init scales, 200,000 steps of
+gradient descent each (learning rate 0.1, as in the public reproduction). Its unit is 2,000 steps of
+one scale: the plain loop is measured on one unit and extrapolated to the 600 of the whole, where
+ours does the whole and is divided by 600.
 """
 
 import itertools
@@ -15,13 +17,13 @@ import torch
 from torch import Tensor
 
 from benchmarks.harness import Contender, Row, race, write_results
-from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
-from lib.dynamics.diagonal_descent import descend
-from lib.dynamics.gradient_flow import Event, LogCoordinates, log_flow, staged_flow, with_events
-from lib.dynamics.greedy import greedy
-from lib.io.base.command import run
-from lib.io.workers.compute import generator
-from lib.models.diagonal_attention import DiagonalHead, diagonal_head
+from lib.gradual_rank.descent import descend
+from lib.gradual_rank.diagonal_heads import DiagonalHead, diagonal_head
+from lib.gradual_rank.flow import Event, LogCoordinates, log_flow, staged_flow, with_events
+from lib.gradual_rank.greedy import greedy
+from lib.gradual_rank.tasks import gaussian_pair, gaussian_sequences
+from lib.training.devices import generator
+from lib.work.command import run
 
 LOG10_SCALES = (-1, -2, -4, -8, -16, -32)
 STEPS, UNIT, RATE = 200_000, 2_000, 0.1
@@ -76,8 +78,17 @@ def toys() -> list[Contender]:
 
     units = len(LOG10_SCALES) * STEPS // UNIT
     return [
-        Contender("ours: the flow, six scales to the end", partial(toy.ends, COARSE), error, 1e-2, units),
-        Contender("autograd loop, 2,000 steps of 1,200,000", partial(toy.plain, UNIT), toy.plain_error, 0.2, 1, 200),
+        Contender(
+            "ours: the flow, six scales to the end", partial(toy.ends, COARSE), error, 1e-2, units
+        ),
+        Contender(
+            "autograd loop, 2,000 steps of 1,200,000",
+            partial(toy.plain, UNIT),
+            toy.plain_error,
+            0.2,
+            1,
+            200,
+        ),
     ]
 
 
@@ -87,7 +98,9 @@ class Ensemble:
     def __init__(self, n_toys: int):
         self.toys = [Toy(seed) for seed in range(n_toys)]
         X, Y = (torch.stack([getattr(toy.loss, name) for toy in self.toys]) for name in "XY")
-        self.u, self.v = (0.1 * torch.stack([getattr(toy, name) for toy in self.toys]) for name in "uv")
+        self.u, self.v = (
+            0.1 * torch.stack([getattr(toy, name) for toy in self.toys]) for name in "uv"
+        )
         self.loss = DiagonalHead(X, Y)
 
     def together(self, n_steps: int) -> Tensor:
@@ -103,19 +116,31 @@ class Ensemble:
 
 
 def ensembles(sizes: tuple[int, ...] = (48, 12, 192), few: int = 5) -> list[Contender]:
-    """Ours first: 48 descents side by side, then fewer and more; a Python loop over 48. The unit is a step of all."""
+    """Ours first: 48 descents side by side, then fewer and more; a Python loop over 48. The unit is
+    a step of all.
+    """
 
     def error(several: Ensemble, _: Tensor) -> float:
         return several.gap(few)
 
     every = [Ensemble(n_toys) for n_toys in sizes]
     found = [
-        Contender(f"ours: {n} descents side by side", partial(several.together, 500), partial(error, several), 1e-10,
-                  500, None, f"{several.loss.X.nbytes / 1e3:.3g} kB of tokens")
+        Contender(
+            f"ours: {n} descents side by side",
+            partial(several.together, 500),
+            partial(error, several),
+            1e-10,
+            500,
+            None,
+            f"{several.loss.X.nbytes / 1e3:.3g} kB of tokens",
+        )
         for n, several in zip(sizes, every, strict=True)
-    ]  # fmt: skip
+    ]
     loop, alike = partial(every[0].one_by_one, few), partial(error, every[0])
-    return [*found, Contender(f"a Python loop over {sizes[0]} autograd steps", loop, alike, 1e-10, few, 100)]
+    return [
+        *found,
+        Contender(f"a Python loop over {sizes[0]} autograd steps", loop, alike, 1e-10, few, 100),
+    ]
 
 
 class Head:
@@ -141,20 +166,37 @@ class Head:
         """The loss at the end of the flow from 1e-32, over that at its beginning."""
         start = self.start()
         *_, last = log_flow(self.loss, start, end, curvature=self.curvature, **COARSE)
-        first, at_end = (self.loss.value(torch.from_numpy(p)) for p in (0 * self.u, start.products(last.state)))
+        first, at_end = (
+            self.loss.value(torch.from_numpy(p)) for p in (0 * self.u, start.products(last.state))
+        )
         return float(at_end / first)
 
     def predicted(self, end: float) -> list[Event]:
         """The events of the finite-scale form."""
-        numbers = {"threshold": 1e-2, "stationary": 1e-4, "max_events": 500, "curvature": self.curvature, **STAGED}
+        numbers = {
+            "threshold": 1e-2,
+            "stationary": 1e-4,
+            "max_events": 500,
+            "curvature": self.curvature,
+            **STAGED,
+        }
         return list(staged_flow(self.loss, self.start(), end, **numbers))
 
     def off(self, end: float, predicted: list[Event]) -> float:
-        """The median error of predicted activation times, against the flow's; infinite for one that is missing."""
+        """The median error of predicted activation times, against the flow's; infinite for one that
+        is missing.
+        """
         start = self.start()
-        flow = with_events(log_flow(self.loss, start, end, curvature=self.curvature, **COARSE), start, 1e-2)
-        wanted, found = first_times([event for _, events in flow for event in events]), first_times(predicted)
-        return float(np.median([abs(found.get(i, math.inf) / time - 1) for i, time in wanted.items()]))
+        flow = with_events(
+            log_flow(self.loss, start, end, curvature=self.curvature, **COARSE), start, 1e-2
+        )
+        wanted, found = (
+            first_times([event for _, events in flow for event in events]),
+            first_times(predicted),
+        )
+        return float(
+            np.median([abs(found.get(i, math.inf) / time - 1) for i, time in wanted.items()])
+        )
 
 
 def first_times(events: list[Event]) -> dict[int, float]:
@@ -171,9 +213,19 @@ def growth() -> list[Contender]:
     """Ours alone: the flow at 1e-32, d = 8 first; greedy stages by d and N."""
     small = Head(200, 8)
     end = 40 * 32 * math.log(10)
-    found = [Contender("flow from 1e-32, d = 8, N = 200, to T = 40", partial(small.flow, end), own, 0.5, 1)]
+    found = [
+        Contender(
+            "flow from 1e-32, d = 8, N = 200, to T = 40", partial(small.flow, end), own, 0.5, 1
+        )
+    ]
     found.append(
-        Contender("finite-scale form, the same", partial(small.predicted, end), partial(small.off, end), 0.01, 1)
+        Contender(
+            "finite-scale form, the same",
+            partial(small.predicted, end),
+            partial(small.off, end),
+            0.01,
+            1,
+        )
     )
     for n_samples, d_model in ((200, 8), (400, 8), (800, 8), (200, 16), (200, 32)):
         head = Head(n_samples, d_model)
@@ -191,21 +243,46 @@ def paper_size(n_stages: int) -> Row:
     return {**row, "ratio": None}
 
 
-def main(toy: Path, ensemble: Path, sizes: Path, rounds: int = 5, rounds_of_sizes: int = 2, n_stages: int = 60) -> None:
+def main(
+    toy: Path,
+    ensemble: Path,
+    sizes: Path,
+    rounds: int = 5,
+    rounds_of_sizes: int = 2,
+    n_stages: int = 60,
+) -> None:
     notes = [
-        "The unit is 2,000 steps of one scale. The autograd loop is measured on one unit and extrapolated: 600 units "
-        "are six scales × 200,000 steps. Ours follows all six to the same times, to losses within 1 %."
+        "The unit is 2,000 steps of one scale. The autograd loop is measured on one unit and "
+        "extrapolated: 600 units "
+        "are six scales × 200,000 steps. Ours follows all six to the same times, to losses within "
+        "1 %."
     ]
     rows, limits = race(toys(), rounds)
     write_results(
-        toy, "The public reproduction's toy: six init scales", rows, rounds, ["torch", "scipy"], limits, notes
+        toy,
+        "The public reproduction's toy: six init scales",
+        rows,
+        rounds,
+        ["torch", "scipy"],
+        limits,
+        notes,
     )
     rows, limits = race(ensembles(), rounds)
-    write_results(ensemble, "An ensemble of 48 descents, a step of all", rows, rounds, ["torch"], limits)
+    write_results(
+        ensemble, "An ensemble of 48 descents, a step of all", rows, rounds, ["torch"], limits
+    )
     rows, limits = race(growth(), rounds_of_sizes)
     rows.append(paper_size(n_stages))
     goal = ["Goal: at most 1.5 s for the flow from 1e-32 at d = 8."]
-    write_results(sizes, "Flow and greedy stages by size", rows, rounds_of_sizes, ["torch", "scipy"], limits, goal)
+    write_results(
+        sizes,
+        "Flow and greedy stages by size",
+        rows,
+        rounds_of_sizes,
+        ["torch", "scipy"],
+        limits,
+        goal,
+    )
 
 
 if __name__ == "__main__":

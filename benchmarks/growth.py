@@ -1,7 +1,9 @@
-"""What one cell of every family costs by its size, and from that, on paper, what many cells cost on many machines.
+"""What one cell of every family costs by its size, and from that, on paper, what many cells cost on
+many machines.
 
-A cell is computed by its own stage, in a process of its own on one core; the start of that process (Python, imports) is
-measured beside it and taken off. From three sizes comes the exponent of each cost: the slope of its logarithm.
+A cell is computed by its own stage, in a process of its own on one core; the start of that process
+(Python, imports) is measured beside it and taken off. From three sizes comes the exponent of each
+cost: the slope of its logarithm.
 """
 
 import json
@@ -18,19 +20,25 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import Row, write_results
-from lib.io.base.command import run
-from lib.io.base.params import load_yaml
+from lib.files.params import load_yaml
+from lib.work.command import run
 
 ROOT = Path(__file__).parents[1]
 CORES = 32  # of a machine, on paper
 NODES = (1, 8, 64)
 CELLS = (1_000, 100_000)
-CORE = [sys.executable, "-c", "import os, sys; os.sched_setaffinity(0, {max(os.sched_getaffinity(0))}); "]
+CORE = [
+    sys.executable,
+    "-c",
+    "import os, sys; os.sched_setaffinity(0, {max(os.sched_getaffinity(0))}); ",
+]
 
 
 @dataclass(frozen=True)
 class Family:
-    """One kind of cell: its size and how a stage is told it, the commands before it, and how many cells it computes."""
+    """One kind of cell: its size and how a stage is told it, the commands before it, and how many
+    cells it computes.
+    """
 
     name: str
     size: str
@@ -40,32 +48,52 @@ class Family:
     out: str
     before: tuple[str, ...] = ()
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by section
-    tables: Mapping[str, str] = field(default_factory=dict)  # {size}, {half} and {more} are filled in
+    tables: Mapping[str, str] = field(
+        default_factory=dict
+    )  # {size}, {half} and {more} are filled in
     sized: tuple[str, ...] = ()  # params, as dotted keys, that are the size
 
 
 FAMILIES = (
     Family(
-        "gradual_rank: full matrices, 1,150 steps, 3 seeds", "d_model", (16, 32, 64), 1,
-        "stages.gradual_rank.full_weights gradual_rank.full_weights runs rises.parquet", "runs",
+        "gradual_rank: full matrices, 1,150 steps, 3 seeds",
+        "d_model",
+        (16, 32, 64),
+        1,
+        "stages.gradual_rank.full_weights gradual_rank.full_weights runs rises.parquet",
+        "runs",
         params={"gradual_rank.full_weights": {"log10_init_scales": [-4]}},
         sized=("gradual_rank.full_weights.d_model",),
     ),
     Family(
-        "low_rank_sparse: tied, 60 steps, 1 seed", "neurons", (1000, 2000, 4000), 4,
-        "stages.low_rank_sparse.train low_rank_sparse.train low_rank_sparse.generate.n_seeds ways.tsv "
-        "samples.safetensors runs losses.parquet", "runs",
+        "low_rank_sparse: tied, 60 steps, 1 seed",
+        "neurons",
+        (1000, 2000, 4000),
+        4,
+        "stages.low_rank_sparse.train low_rank_sparse.train low_rank_sparse.generate.n_seeds "
+        "ways.tsv "
+        "samples.safetensors runs losses.parquet",
+        "runs",
         ("stages.low_rank_sparse.generate low_rank_sparse.generate samples.safetensors",),
         params={"low_rank_sparse.generate": {"n_seeds": 4}},
         tables={"ways.tsv": "name\treadout\ntied\ttied\n"},
         sized=("low_rank_sparse.train.n_neurons",),
     ),
     Family(
-        "decision_lists: flow to the bound, n = L/2", "tokens L", (10, 12, 14), 2,
-        "stages.decision_lists.flow decision_lists.flow decision_lists.solver.flow flow.parquet many.tsv flow", "flow",
-        ("stages.decision_lists.generate groups.tsv flow.parquet scales.parquet descend.parquet train.parquet",),
+        "decision_lists: flow to the bound, n = L/2",
+        "tokens L",
+        (10, 12, 14),
+        2,
+        "stages.decision_lists.flow decision_lists.flow decision_lists.solver.flow flow.parquet "
+        "many.tsv flow",
+        "flow",
+        (
+            "stages.decision_lists.generate groups.tsv flow.parquet scales.parquet "
+            "descend.parquet train.parquet",
+        ),
         tables={
-            "groups.tsv": "group\tuse\tn_tokens\tseq_len\trepeats\tlist_lengths\tlists\tn_heads\tlaws\tn_seeds\n"
+            "groups.tsv": "group\tuse\tn_tokens\tseq_len\trepeats\t"
+            "list_lengths\tlists\tn_heads\tlaws\tn_seeds\n"
             "grown\tbound\t{size}\t{half}\tfalse\t[2]\t[random]\t[2]\t[zipf 1]\t2\n"
             "heads\tspectral\t6\t2\tfalse\t[2]\t[cyclic]\t[1]\t[uniform]\t1\n"
             "joint\tjoint\t6\t2\tfalse\t[2]\t[cyclic]\t[1]\t[uniform]\t1\n",
@@ -73,19 +101,34 @@ FAMILIES = (
         },
     ),
     Family(
-        "vision: digits, 100 steps of 64 images", "d_model", (32, 64, 128), 2,
-        "stages.vision.train vision.digits.train controls.tsv images.safetensors runs", "runs",
+        "vision: digits, 100 steps of 64 images",
+        "d_model",
+        (32, 64, 128),
+        2,
+        "stages.vision.train vision.digits.train controls.tsv images.safetensors runs",
+        "runs",
         (
             "stages.vision.fetch vision.digits.data official",
             "stages.vision.generate vision.digits.data official images.safetensors",
         ),
-        params={"vision.digits.train": {"init_scales": [1], "controls": [], "n_seeds": 2, "n_steps": 100}},
+        params={
+            "vision.digits.train": {
+                "init_scales": [1],
+                "controls": [],
+                "n_seeds": 2,
+                "n_steps": 100,
+            }
+        },
         tables={"controls.tsv": (ROOT / "stages/vision/controls.tsv").read_text(encoding="utf-8")},
         sized=("vision.digits.train.model.d_model", "vision.digits.train.model.d_mlp"),
     ),
     Family(
-        "checkpoints: a small GPT-2, 50 steps of 16 × 64 bytes", "d_model", (64, 128, 256), 3,
-        "stages.checkpoints.train checkpoints.example.train trainings.tsv texts gpt2", "gpt2/tuned",
+        "checkpoints: a small GPT-2, 50 steps of 16 × 64 bytes",
+        "d_model",
+        (64, 128, 256),
+        3,
+        "stages.checkpoints.train checkpoints.example.train trainings.tsv texts gpt2",
+        "gpt2/tuned",
         ("stages.checkpoints.generate checkpoints.example.generate texts",),
         params={"checkpoints.example.train": {"n_seeds": 1}},
         tables={
@@ -94,7 +137,7 @@ FAMILIES = (
         },
         sized=("checkpoints.example.train.d_model", "checkpoints.example.train.d_mlp"),
     ),
-)  # fmt: skip
+)
 
 
 def main(scaling: Path, cells: Path, growth: Path) -> None:
@@ -105,17 +148,29 @@ def main(scaling: Path, cells: Path, growth: Path) -> None:
         found = [measured(family, size, start) for size in family.sizes]
         exponents = np.polyfit(np.log(family.sizes), np.log(np.maximum(found, 1e-9)), 1)[0].tolist()
         for size, (cpu, memory, disk) in zip(family.sizes, found, strict=True):
-            row: Row = {"cell": family.name, "size": f"{family.size} {size}", "cpu s": cpu, "peak GB": memory / 1e9}
+            row: Row = {
+                "cell": family.name,
+                "size": f"{family.size} {size}",
+                "cpu s": cpu,
+                "peak GB": memory / 1e9,
+            }
             rows.append(row | {"disk MB": disk / 1e6, "exponents (cpu, memory, disk)": ""})
         rows[-1]["exponents (cpu, memory, disk)"] = ", ".join(f"{x:.2f}" for x in exponents)
         seconds[family.name] = found[1][0]
-    notes = ["CPU seconds of one cell, without its process's start; the peak is of the whole process, start and all."]
+    notes = [
+        "CPU seconds of one cell, without its process's start; the peak is of the whole process, "
+        "start and all."
+    ]
     write_results(cells, "One cell by its size", rows, 1, ("torch", "numpy"), notes=notes)
     paper(scaling, seconds, {row["cell"]: row["disk MB"] for row in rows}, growth)
 
 
-def paper(scaling: Path, seconds: Mapping[str, float], disk: Mapping[str, float], growth: Path) -> None:
-    """On paper, n cells on m machines take the longer of the workers' time and the head's, which gives out each."""
+def paper(
+    scaling: Path, seconds: Mapping[str, float], disk: Mapping[str, float], growth: Path
+) -> None:
+    """On paper, n cells on m machines take the longer of the workers' time and the head's, which
+    gives out each.
+    """
     table = json.loads(scaling.read_text(encoding="utf-8"))
     head = max(row["10,000: ms"] for row in table["rows"] if row["way"] == "ours, Ray") / 1e3
     rows: list[Row] = []
@@ -124,12 +179,17 @@ def paper(scaling: Path, seconds: Mapping[str, float], disk: Mapping[str, float]
             row: Row = {"cell": name, "cells": f"{n:,}"}
             for nodes in NODES:
                 work, given = n * each / (nodes * CORES), n * head
-                row[f"{nodes} nodes"] = f"{said(max(work, given))}{' (head)' if given > work else ''}"
+                row[f"{nodes} nodes"] = (
+                    f"{said(max(work, given))}{' (head)' if given > work else ''}"
+                )
             rows.append(row | {"disk GB": n * disk.get(name, 0.0) / 1e3})
     notes = [
-        f"Extrapolated, not measured: nodes of {CORES} cores as fast as this one, the middle size of each family (of "
-        f"disk the largest), and the head's {1e3 * head:.2g} ms for a cell (measured with 10,000 cells of no work). "
-        "Where it says (head), the one process that gives out cells is the bottleneck: on 64 nodes for cells of less "
+        f"Extrapolated, not measured: nodes of {CORES} cores as fast as this one, the middle size "
+        "of each family (of "
+        f"disk the largest), and the head's {1e3 * head:.2g} ms for a cell (measured with 10,000 "
+        "cells of no work). "
+        "Where it says (head), the one process that gives out cells is the bottleneck: on 64 "
+        "nodes for cells of less "
         f"than {head * 64 * CORES:.2g} s.",
     ]
     write_results(growth, "Many cells on many machines", rows, 1, ("torch", "ray"), notes=notes)
@@ -153,11 +213,15 @@ def measured(family: Family, size: int, start: float) -> tuple[float, float, flo
             inside(params, key.rpartition(".")[0])[key.rpartition(".")[2]] = size
         (folder / "params.yaml").write_text(json.dumps(params), encoding="utf-8")
         for name, text in family.tables.items():
-            (folder / name).write_text(text.replace("{size}", str(size)).replace("{half}", str(size // 2)))
+            (folder / name).write_text(
+                text.replace("{size}", str(size)).replace("{half}", str(size // 2))
+            )
         for command in family.before:
             cost(["-m", *command.split()], folder)
         cpu, memory = cost(["-m", *family.command.split()], folder)
-        disk = sum(file.stat().st_size for file in (folder / family.out).rglob("*") if file.is_file())
+        disk = sum(
+            file.stat().st_size for file in (folder / family.out).rglob("*") if file.is_file()
+        )
         shutil.rmtree(folder / family.out)
     return max(cpu - start, 1e-3) / family.n_cells, memory, disk / family.n_cells
 
@@ -170,9 +234,15 @@ def inside(params: Any, section: str) -> Any:
 
 def cost(arguments: list[str], folder: Path) -> tuple[float, float]:
     """CPU seconds and peak bytes of a Python process with one core, which spreads no work then."""
-    pinned = [*CORE[:2], CORE[2] + "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])", *arguments]
+    pinned = [
+        *CORE[:2],
+        CORE[2] + "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])",
+        *arguments,
+    ]
     own = {"PYTHONPATH": str(ROOT), "DVC_ROOT": str(folder), "LAB_WORKERS": "local"}
-    process = subprocess.Popen(pinned, cwd=folder, env={**os.environ, **own}, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        pinned, cwd=folder, env={**os.environ, **own}, stderr=subprocess.PIPE
+    )
     assert process.stderr is not None
     said = process.stderr.read().decode()
     _, status, used = os.wait4(process.pid, 0)

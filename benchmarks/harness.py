@@ -1,10 +1,13 @@
-"""Side-by-side measurements on a noisy machine: equality first, then interleaved rounds, then medians and ratios.
+"""Side-by-side measurements on a noisy machine: equality first, then interleaved rounds, then
+medians and ratios.
 
-All contenders do one job in one process with one thread. Each round runs every contender once, in an order that
-rotates, so that a busy neighbour hits all of them alike; a ratio is the median of the ratios within rounds. The
-machine's own limits are measured in the same rounds: they say what the numbers are worth elsewhere.
+All contenders do one job in one process with one thread. Each round runs every contender once, in
+an order that rotates, so that a busy neighbour hits all of them alike; a ratio is the median of the
+ratios within rounds. The machine's own limits are measured in the same rounds: they say what the
+numbers are worth elsewhere.
 
-A benchmark writes a table (JSON); `python -m benchmarks.harness README.md results/*.json` writes it into the README.
+A benchmark writes a table (JSON); `python -m benchmarks.harness README.md results/*.json` writes it
+into the README.
 """
 
 import platform
@@ -20,10 +23,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from lib.io.base.command import run
-from lib.io.base.files import InputError, atomic
-from lib.io.base.tables import read_json, write_json
-from lib.io.workers.compute import available_cores, use_threads
+from lib.files.files import InputError, atomic
+from lib.files.tables import read_json, write_json
+from lib.training.devices import use_threads
+from lib.work.command import run
+from lib.work.compute import available_cores
 
 Row = dict[str, Any]
 
@@ -46,9 +50,9 @@ class Spread:
 class Contender:
     """One way to do the job.
 
-    `run` does `units` units of it (times are given per unit) and returns a result, whose `error` against the reference
-    must not exceed `bar`. `goal` is the ratio of its time to ours that we set out to reach. Where an optional package
-    is absent, `run` is None and `note` says so.
+    `run` does `units` units of it (times are given per unit) and returns a result, whose `error`
+    against the reference must not exceed `bar`. `goal` is the ratio of its time to ours that we set
+    out to reach. Where an optional package is absent, `run` is None and `note` says so.
     """
 
     name: str
@@ -83,25 +87,31 @@ def interleave(jobs: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, 
 
 def _clocks() -> np.ndarray:
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return np.array([time.process_time() + children.ru_utime + children.ru_stime, time.perf_counter()])
+    return np.array(
+        [time.process_time() + children.ru_utime + children.ru_stime, time.perf_counter()]
+    )
 
 
 def race(contenders: Sequence[Contender], rounds: int) -> tuple[list[Row], dict[str, Spread]]:
     """The rows of a table, one a contender, and the limits of the machine in the same rounds.
 
-    The first contender is ours: the ratios are the others' CPU time in units of its own. A contender whose error
-    exceeds its bar is refused and not timed; raises `ValueError` where that is ours.
+    The first contender is ours: the ratios are the others' CPU time in units of its own. A
+    contender whose error exceeds its bar is refused and not timed; raises `ValueError` where that
+    is ours.
     """
     use_threads(1)
     errors = {c.name: c.error(c.run()) for c in contenders if c.run}  # the first run also warms up
     right = {c.name: c.run for c in contenders if c.run and errors[c.name] <= c.bar}
     ours, probes = contenders[0], _probes()
     if ours.name not in right:
-        raise ValueError(f"{ours.name}: wanted an error of at most {ours.bar}, got {errors.get(ours.name)}")
+        raise ValueError(
+            f"{ours.name}: wanted an error of at most {ours.bar}, got {errors.get(ours.name)}"
+        )
     times = interleave({**{name: probe for name, (probe, _) in probes.items()}, **right}, rounds)
     limits = {name: Spread.of(work / times[name].cpu) for name, (_, work) in probes.items()}
     return [
-        _row(c, errors.get(c.name), times.get(c.name), times[ours.name].cpu / ours.units) for c in contenders
+        _row(c, errors.get(c.name), times.get(c.name), times[ours.name].cpu / ours.units)
+        for c in contenders
     ], limits
 
 
@@ -127,7 +137,9 @@ def _row(contender: Contender, error: float | None, times: Times | None, ours: n
 
 
 def _probes() -> dict[str, tuple[Callable[[], Any], float]]:
-    """Work that reaches one limit of the machine each, and its size: divided by seconds it is the named rate."""
+    """Work that reaches one limit of the machine each, and its size: divided by seconds it is the
+    named rate.
+    """
     n = 1024
     single = torch.randn(n, n, generator=torch.Generator().manual_seed(0))
     half, double = single.bfloat16(), single.double()
@@ -151,14 +163,24 @@ def write_results(
     limits: Mapping[str, Spread] | None = None,
     notes: Sequence[str] = (),
 ) -> None:
-    """Write a table, with the machine and the versions that it was measured on, as JSON; print it as Markdown."""
+    """Write a table, with the machine and the versions that it was measured on, as JSON; print it
+    as Markdown.
+    """
     table = {
         "title": title,
-        "rows": [{key: asdict(v) if isinstance(v, Spread) else v for key, v in row.items()} for row in rows],
+        "rows": [
+            {key: asdict(v) if isinstance(v, Spread) else v for key, v in row.items()}
+            for row in rows
+        ],
         "rounds": rounds,
         "limits": {name: asdict(spread) for name, spread in (limits or {}).items()},
-        "machine": {"cpu": _cpu_model(), "cores": available_cores(), "simd": torch.backends.cpu.get_cpu_capability()},
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in packages},
+        "machine": {
+            "cpu": _cpu_model(),
+            "cores": available_cores(),
+            "simd": torch.backends.cpu.get_cpu_capability(),
+        },
+        "versions": {"python": platform.python_version()}
+        | {name: _version(name) for name in packages},
         "notes": list(notes),
     }
     write_json(table, path)
@@ -192,7 +214,8 @@ def markdown(table: Mapping[str, Any]) -> str:
             "|" + "---|" * len(columns),
             *("| " + " | ".join(_text(row[key]) for key in columns) + " |" for row in rows),
             "",
-            f"Medians (quartiles) of {table['rounds']} rounds on {machine['cpu']}, {machine['cores']} cores, "
+            f"Medians (quartiles) of {table['rounds']} rounds on {machine['cpu']}, "
+            f"{machine['cores']} cores, "
             f"{machine['simd']}; {versions}.",
             *([f"The machine in the same rounds, one thread: {limits}."] if limits else []),
             *table["notes"],
@@ -210,12 +233,18 @@ def _text(value: Any) -> str:
 
 
 def main(readme: Path, results: list[Path]) -> None:
-    """Write each results table into the README, between `<!-- results: NAME -->` and `<!-- end -->`."""
+    """Write each results table into the README, between `<!-- results: NAME -->` and `<!-- end
+    -->`.
+    """
     text = readme.read_text(encoding="utf-8")
     for path in results:
-        block = re.compile(rf"(<!-- results: {re.escape(path.stem)} -->\n).*?(<!-- end -->)", re.DOTALL)
+        block = re.compile(
+            rf"(<!-- results: {re.escape(path.stem)} -->\n).*?(<!-- end -->)", re.DOTALL
+        )
         if len(block.findall(text)) != 1:
-            raise InputError(f"{readme}: wanted one block '<!-- results: {path.stem} -->', got another number")
+            raise InputError(
+                f"{readme}: wanted one block '<!-- results: {path.stem} -->', got another number"
+            )
         table = markdown(read_json(path))
         text = block.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)
     with atomic(readme) as part:

@@ -1,10 +1,13 @@
-"""The one-layer Transformer: ways to compute the gradients of many seeds, and what smaller models save.
+"""The one-layer Transformer: ways to compute the gradients of many seeds, and what smaller models
+save.
 
-The gradients: one step of a stack of seeds, by our closed form one seed at a time, by the same on the stacked seeds, by
-autograd one seed at a time, and by `torch.func.vmap(grad)`. They agree to 1e-6. Which is fastest turns with the size:
-stacking pays where a step is so small that calls dominate; on a GPU (`--device cuda`), where many seeds fill it.
+The gradients: one step of a stack of seeds, by our closed form one seed at a time, by the same on
+the stacked seeds, by autograd one seed at a time, and by `torch.func.vmap(grad)`. They agree to
+1e-6. Which is fastest turns with the size: stacking pays where a step is so small that calls
+dominate; on a GPU (`--device cuda`), where many seeds fill it.
 
-The smaller models: the forward pass without a share of the neurons, beside the operations that are left.
+The smaller models: the forward pass without a share of the neurons, beside the operations that are
+left.
 """
 
 from collections.abc import Callable
@@ -15,10 +18,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.harness import Contender, Row, Spread, race, write_results
-from lib.data.patterns import PatternTask, draw_samples, orthonormal_patterns
-from lib.io.base.command import run
-from lib.io.workers.compute import generator, keep_freed_memory
-from lib.models.one_layer_vit import (
+from lib.low_rank_sparse.one_layer import (
     MATRICES,
     Weights,
     forward_flops,
@@ -29,6 +29,9 @@ from lib.models.one_layer_vit import (
     outputs,
     random_readout,
 )
+from lib.low_rank_sparse.patterns import PatternTask, draw_samples, orthonormal_patterns
+from lib.training.devices import generator, keep_freed_memory
+from lib.work.command import run
 
 D_MODEL, N_PATTERNS = 20, 15
 Gradients = dict[str, Tensor]
@@ -77,7 +80,10 @@ def stack(size: Size, device: torch.device) -> tuple[Weights, Tensor, Tensor, Te
 def gradients(size: Size, device: torch.device) -> list[Contender]:
     """Ours first: the closed form, seed by seed on a CPU, stacked on a GPU."""
     weights, readout, X, labels = stack(size, device)
-    seeds = [({name: W[i] for name, W in weights.items()}, readout[i], X[i], labels[i]) for i in range(size.n_seeds)]
+    seeds = [
+        ({name: W[i] for name, W in weights.items()}, readout[i], X[i], labels[i])
+        for i in range(size.n_seeds)
+    ]
 
     def loss(weights: Weights, readout: Tensor, X: Tensor, labels: Tensor) -> Tensor:
         return hinge(margins(outputs(weights, readout, X), labels)).mean()
@@ -87,7 +93,9 @@ def gradients(size: Size, device: torch.device) -> list[Contender]:
 
     def by_autograd(weights: Weights, *rest: Tensor) -> Gradients:
         free = {name: W.detach().clone().requires_grad_() for name, W in weights.items()}
-        return dict(zip(free, torch.autograd.grad(loss(free, *rest), list(free.values())), strict=True))
+        return dict(
+            zip(free, torch.autograd.grad(loss(free, *rest), list(free.values())), strict=True)
+        )
 
     def timed(function: Callable[[], Gradients]) -> Callable[[], Gradients]:
         def job() -> Gradients:
@@ -100,7 +108,9 @@ def gradients(size: Size, device: torch.device) -> list[Contender]:
 
     vectorised = torch.func.vmap(torch.func.grad(loss))
     ways = {
-        "closed form, a seed at a time": lambda: joined([loss_gradient(*seed)[1] for seed in seeds]),
+        "closed form, a seed at a time": lambda: joined(
+            [loss_gradient(*seed)[1] for seed in seeds]
+        ),
         "closed form, stacked": lambda: loss_gradient(weights, readout, X, labels)[1],
         "autograd, a seed at a time": lambda: joined([by_autograd(*seed) for seed in seeds]),
         "vmap(grad)": lambda: vectorised(weights, readout, X, labels),
@@ -110,19 +120,30 @@ def gradients(size: Size, device: torch.device) -> list[Contender]:
     def error(found: Gradients) -> float:
         return max(float((found[name] - wanted[name]).abs().max()) for name in MATRICES)
 
-    names = list(ways) if device.type == "cpu" else ["closed form, stacked", *(n for n in ways if "stacked" not in n)]
-    return [Contender(f"{size}: {name}", timed(ways[name]), error, 1e-6, size.n_seeds) for name in names]
+    names = (
+        list(ways)
+        if device.type == "cpu"
+        else ["closed form, stacked", *(n for n in ways if "stacked" not in n)]
+    )
+    return [
+        Contender(f"{size}: {name}", timed(ways[name]), error, 1e-6, size.n_seeds) for name in names
+    ]
 
 
 def smaller() -> list[Contender]:
-    """Forward passes of 100 samples without a share of the neurons; ratios are to the whole model."""
+    """Forward passes of 100 samples without a share of the neurons; ratios are to the whole
+    model.
+    """
     weights, readout, X, _ = (part for part in stack(Size(40, 100, 1000, 1), torch.device("cpu")))
     whole = {name: W[0] for name, W in weights.items()}
     n = len(whole["W_O"])
 
     def contender(share: float) -> Contender:
         kept = round(share * n)
-        model, a = whole | {"W_O": whole["W_O"][:kept].contiguous()}, readout[0, ..., :kept].contiguous()
+        model, a = (
+            whole | {"W_O": whole["W_O"][:kept].contiguous()},
+            readout[0, ..., :kept].contiguous(),
+        )
         right = outputs(model, a, X[0])
         left = forward_flops(40, D_MODEL, kept) / forward_flops(40, D_MODEL, n)
         return Contender(
@@ -145,11 +166,30 @@ def main(steps: Path, models: Path, rounds: int = 9, device: str = "cpu") -> Non
     for size in SIZES if device == "cpu" else GPU_SIZES:
         found, limits = race(gradients(size, torch.device(device)), rounds)
         rows += found
-    notes = ["Times are milliseconds a seed and step; a ratio is to the first of its size; an error is to autograd's."]
-    write_results(steps, "Gradients of a step of the one-layer Transformer", rows, rounds, ["torch"], limits, notes)
+    notes = [
+        "Times are milliseconds a seed and step; a ratio is to the first of its size; an error is "
+        "to autograd's."
+    ]
+    write_results(
+        steps,
+        "Gradients of a step of the one-layer Transformer",
+        rows,
+        rounds,
+        ["torch"],
+        limits,
+        notes,
+    )
     rows, limits = race(smaller(), rounds)
     notes = ["Times are milliseconds a sample on one thread; a ratio is to the whole model's time."]
-    write_results(models, "Forward pass without a share of the neurons", rows, rounds, ["torch"], limits, notes)
+    write_results(
+        models,
+        "Forward pass without a share of the neurons",
+        rows,
+        rounds,
+        ["torch"],
+        limits,
+        notes,
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""What the pipeline itself costs: DVC, start-up, and the way from an edited figure module to the new figure.
+"""What the pipeline itself costs: DVC, start-up, and the way from an edited figure module to the
+new figure.
 
-All is measured in temporary clones of the last commit, with params so small that almost only the overhead is left, and
-beside an earlier commit with its own tiny params. The earlier one has fewer stages, claims and figures. The shell that
-DVC starts for every command notes its time: what remains of `dvc repro` is DVC's own.
+All is measured in temporary clones of the last commit, with params so small that almost only the
+overhead is left, and beside an earlier commit with its own tiny params. The earlier one has fewer
+stages, claims and figures. The shell that DVC starts for every command notes its time: what remains
+of `dvc repro` is DVC's own.
 """
 
 import os
@@ -18,9 +20,9 @@ import numpy as np
 
 from benchmarks.earlier import EARLIER
 from benchmarks.harness import Row, Spread, Times, interleave, write_results
-from lib.io.base.command import run
+from lib.work.command import run
 
-FIGURE_MODULE, FIGURE_STAGE = "lib/figures/ranks.py", "vision_plot@digits"
+FIGURE_MODULE, FIGURE_STAGE = "lib/vision/figures/ranks.py", "vision_plot@digits"
 TRAINING = "stages.vision.train"
 
 # The params and tables with which the project tests itself.
@@ -54,13 +56,22 @@ class Clone:
     def of(cls, repository: Path, commit: str, folder: Path) -> "Clone":
         """Clone a commit of `repository` into `folder`, with the tiny params."""
         folder.mkdir()
-        _command(["git", "clone", "--quiet", "--no-checkout", str(repository), "clone"], folder, os.environ)
+        _command(
+            ["git", "clone", "--quiet", "--no-checkout", str(repository), "clone"],
+            folder,
+            os.environ,
+        )
         _command(["git", "checkout", "--quiet", "--detach", commit], folder / "clone", os.environ)
         shell = folder / "timed-shell"
         shell.write_text(TIMED_SHELL)
         shell.chmod(0o755)
-        # DVC may run this: what it told this process (DVC_ROOT!) must not reach the clone, nor settings of Python.
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("DVC_", "PYTHON"))} | {
+        # DVC may run this: what it told this process (DVC_ROOT!) must not reach the clone, nor
+        # settings of Python.
+        environment = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("DVC_", "PYTHON"))
+        } | {
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
             "SHELL": str(shell),
             "COMMAND_TIMES": str(folder / "command-times"),
@@ -87,10 +98,16 @@ class Clone:
         return seconds
 
 
-def _command(command: tuple[str, ...] | list[str], folder: Path, environment: Mapping[str, str]) -> str:
+def _command(
+    command: tuple[str, ...] | list[str], folder: Path, environment: Mapping[str, str]
+) -> str:
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}"[-4000:])
+        raise RuntimeError(
+            f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}"[
+                -4000:
+            ]
+        )
     return done.stdout
 
 
@@ -111,17 +128,26 @@ class Cold:
     def rows(self, of: str, total: Times) -> list[Row]:
         """The whole, what is left of it for DVC, and the command of each stage."""
         names = list(self.stages[0])
-        commands = np.array([[seconds[name] for seconds in self.stages] for name in names])  # stage, round, clock
+        commands = np.array(
+            [[seconds[name] for seconds in self.stages] for name in names]
+        )  # stage, round, clock
         rest = (np.stack([total.wall, total.cpu], axis=-1) - commands.sum(0)) / len(names)
         return [
             _row(f"cold dvc repro{of}, {len(names)} stages", total.wall, total.cpu),
             _row(f"DVC itself{of}, a stage: cold less the commands", *rest.T),
-            *(_row(f"command of {name}", *seconds.T) for name, seconds in zip(names, commands, strict=True)),
+            *(
+                _row(f"command of {name}", *seconds.T)
+                for name, seconds in zip(names, commands, strict=True)
+            ),
         ]
 
 
-def cold_runs(repository: Path, commit: str, rounds: int, folder: Path) -> tuple[list[Row], Clone, Clone]:
-    """Run everything in fresh clones, of a commit and of the earlier one; the rows and the last clone of each."""
+def cold_runs(
+    repository: Path, commit: str, rounds: int, folder: Path
+) -> tuple[list[Row], Clone, Clone]:
+    """Run everything in fresh clones, of a commit and of the earlier one; the rows and the last
+    clone of each.
+    """
     ours, earlier = (Cold(repository, of, rounds, folder / of) for of in (commit, EARLIER))
     times = interleave({"ours": ours.run, EARLIER: earlier.run}, rounds)
     whole, of_dvc, *commands = ours.rows("", times["ours"])
@@ -169,8 +195,10 @@ def main(results: Path, cold_rounds: int = 2, rounds: int = 5) -> None:
         rounds,
         ["dvc", "torch", "pandas", "matplotlib"],
         notes=[
-            f"Cold: {cold_rounds} rounds, each in a fresh clone. An import includes Python's start; CPU time is of all "
-            f"processes. The goals beside {EARLIER} are 75 % of its CPU time cold and 70 % with nothing to do.",
+            f"Cold: {cold_rounds} rounds, each in a fresh clone. An import includes Python's "
+            "start; CPU time is of all "
+            f"processes. The goals beside {EARLIER} are 75 % of its CPU time cold and 70 % with "
+            "nothing to do.",
         ],
     )
 

@@ -1,9 +1,11 @@
-r"""Singular values of $\Delta W_{KQ} = W_K W_Q^\top - W_K(0) W_Q(0)^\top$ along a run: ours and what others use.
+r"""Singular values of $\Delta W_{KQ} = W_K W_Q^\top - W_K(0) W_Q(0)^\top$ along a run: ours and
+what others use.
 
-The job: 96 updates of 512 × 512 (4 snapshots × 3 layers × 8 heads), given as head factors of 512 × 64 in float32, the
-sizes of the paper's CIFAR transformer. The factors move by 1e-3 to 1 of their norm, in a few directions above a tail of
-noise: from cancellation to none. The dense contenders are handed the updates ready-made, which costs them nothing; ours
-and the thin SVD begin at the factors. Slow contenders do every n-th update, spread over all snapshots.
+The job: 96 updates of 512 × 512 (4 snapshots × 3 layers × 8 heads), given as head factors of 512 ×
+64 in float32, the sizes of the paper's CIFAR transformer. The factors move by 1e-3 to 1 of their
+norm, in a few directions above a tail of noise: from cancellation to none. The dense contenders are
+handed the updates ready-made, which costs them nothing; ours and the thin SVD begin at the factors.
+Slow contenders do every n-th update, spread over all snapshots.
 """
 
 import contextlib
@@ -20,8 +22,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from benchmarks.harness import Contender, race, write_results
-from lib.analysis.spectra import initial_factor, update_factors, update_singular_values
-from lib.io.base.command import run
+from lib.matrices.spectra import initial_factor, update_factors, update_singular_values
+from lib.work.command import run
 
 N_SNAPSHOTS, N_LAYERS, N_HEADS, D_MODEL, D_HEAD = 4, 3, 8, 512, 64
 
@@ -43,11 +45,15 @@ class Trajectory:
 
 
 def trajectory(seed: int) -> Trajectory:
-    """Random initial factors that move in 2, 4, 8, then 16 directions and in noise, by 1e-3 to 1 of their norm."""
+    """Random initial factors that move in 2, 4, 8, then 16 directions and in noise, by 1e-3 to 1 of
+    their norm.
+    """
     generator = torch.Generator().manual_seed(seed)
 
     def factor() -> Tensor:
-        W = torch.randn(N_LAYERS, N_HEADS, D_MODEL, D_HEAD, generator=generator) / math.sqrt(D_MODEL)
+        W = torch.randn(N_LAYERS, N_HEADS, D_MODEL, D_HEAD, generator=generator) / math.sqrt(
+            D_MODEL
+        )
         states = [W]
         for snapshot in range(N_SNAPSHOTS):
             rank, size = 2 ** (snapshot + 1), 10.0 ** (snapshot - N_SNAPSHOTS + 1)
@@ -64,14 +70,20 @@ def trajectory(seed: int) -> Trajectory:
 
 
 def _exact_updates(W_K: np.ndarray, W_Q: np.ndarray) -> np.ndarray:
-    """The difference of the products in extended precision, so that the reference does not suffer from cancellation."""
-    K, Q = (W.astype(np.longdouble).reshape(N_SNAPSHOTS + 1, -1, D_MODEL, D_HEAD) for W in (W_K, W_Q))
+    """The difference of the products in extended precision, so that the reference does not suffer
+    from cancellation.
+    """
+    K, Q = (
+        W.astype(np.longdouble).reshape(N_SNAPSHOTS + 1, -1, D_MODEL, D_HEAD) for W in (W_K, W_Q)
+    )
     products = (K @ Q.swapaxes(-1, -2)).astype(np.longdouble)
     return (products[1:] - products[:1]).astype(np.float64).reshape(-1, D_MODEL, D_MODEL)
 
 
 def contenders(path: Trajectory) -> list[Contender]:
-    """Ours first. Every `run` returns the singular values of the products that it did, largest first."""
+    """Ours first. Every `run` returns the singular values of the products that it did, largest
+    first.
+    """
     n_products = len(path.updates)
 
     def error_of(stride: int) -> Callable[[Tensor], float]:
@@ -84,10 +96,23 @@ def contenders(path: Trajectory) -> list[Contender]:
         return error
 
     def dense(
-        name: str, values: Callable[[Tensor], Tensor], W: Tensor, stride: int, bar: float, goal: float | None = None
+        name: str,
+        values: Callable[[Tensor], Tensor],
+        W: Tensor,
+        stride: int,
+        bar: float,
+        goal: float | None = None,
     ) -> Contender:
         part = W[::stride].contiguous()
-        return Contender(name, lambda: values(part), error_of(stride), bar, len(part), goal, f"{len(part)} a round")
+        return Contender(
+            name,
+            lambda: values(part),
+            error_of(stride),
+            bar,
+            len(part),
+            goal,
+            f"{len(part)} a round",
+        )
 
     def ours() -> Tensor:
         K_0, Q_0 = initial_factor(path.W_K[0]), initial_factor(path.W_Q[0])
@@ -97,39 +122,61 @@ def contenders(path: Trajectory) -> list[Contender]:
     def thin() -> Tensor:
         values = []
         for A, B in path.factors(slice(None, None, 4)):
-            (_, sigma_A, Vh_A), (_, sigma_B, Vh_B) = (torch.linalg.svd(W, full_matrices=False) for W in (A, B))
+            (_, sigma_A, Vh_A), (_, sigma_B, Vh_B) = (
+                torch.linalg.svd(W, full_matrices=False) for W in (A, B)
+            )
             core = (sigma_A[..., None] * Vh_A) @ (Vh_B.mT * sigma_B[..., None, :])
             values.append(torch.linalg.svdvals(core).flatten(0, 1))
         return torch.cat(values)
 
     def scipy_values(W: Tensor) -> Tensor:
-        return torch.from_numpy(np.stack([scipy.linalg.svd(M, compute_uv=False) for M in W.numpy()]))
+        return torch.from_numpy(
+            np.stack([scipy.linalg.svd(M, compute_uv=False) for M in W.numpy()])
+        )
 
     single, double = path.updates.float(), path.updates
     return [
-        Contender("ours: QR core, f64", ours, error_of(1), 1e-12, n_products, None, f"{n_products} a round"),
+        Contender(
+            "ours: QR core, f64",
+            ours,
+            error_of(1),
+            1e-12,
+            n_products,
+            None,
+            f"{n_products} a round",
+        ),
         _weightwatcher(single, path.reference, 12),
         dense("torch svdvals f32, batched", torch.linalg.svdvals, single, 6, 1e-5, goal=7),
         dense("torch svdvals f64, batched", torch.linalg.svdvals, double, 6, 1e-12, goal=9),
         dense("torch svd f32 with vectors", lambda W: torch.linalg.svd(W).S, single, 12, 1e-5),
         dense("scipy svd f64, values only", scipy_values, double, 12, 1e-12),
         Contender(
-            "thin SVD of both factors, f64", thin, error_of(4), 1e-12, n_products // 4, 3, f"{n_products // 4} a round"
+            "thin SVD of both factors, f64",
+            thin,
+            error_of(4),
+            1e-12,
+            n_products // 4,
+            3,
+            f"{n_products // 4} a round",
         ),
     ]
 
 
 def _weightwatcher(updates: Tensor, reference: Tensor, stride: int) -> Contender:
-    """WeightWatcher's analyze of linear layers whose weights are the updates; it also fits a power law to each.
+    """WeightWatcher's analyze of linear layers whose weights are the updates; it also fits a power
+    law to each.
 
-    It reports the largest singular value and the squared Frobenius norm of each layer: these two are compared.
+    It reports the largest singular value and the squared Frobenius norm of each layer: these two
+    are compared.
     """
     name, part, wanted = "WeightWatcher analyze", updates[::stride], reference[::stride]
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             from weightwatcher import WeightWatcher  # pyright: ignore[reportMissingImports]
     except ImportError:
-        return Contender(name, None, lambda _: math.nan, 1e-6, len(part), 12, "weightwatcher is not installed")
+        return Contender(
+            name, None, lambda _: math.nan, 1e-6, len(part), 12, "weightwatcher is not installed"
+        )
     model = torch.nn.Sequential(*(torch.nn.Linear(D_MODEL, D_MODEL, bias=False) for _ in part))
     for layer, W in zip(model, part, strict=True):
         layer.weight.data = W.clone()
@@ -144,7 +191,9 @@ def _weightwatcher(updates: Tensor, reference: Tensor, stride: int) -> Contender
         with contextlib.redirect_stdout(io.StringIO()):
             return watcher.analyze()
 
-    return Contender(name, analyze, error, 1e-6, len(part), 12, f"{len(part)} a round; its σ₁ and norm")
+    return Contender(
+        name, analyze, error, 1e-6, len(part), 12, f"{len(part)} a round; its σ₁ and norm"
+    )
 
 
 def main(results: Path, rounds: int = 15, seed: int = 0) -> None:
@@ -157,7 +206,8 @@ def main(results: Path, rounds: int = 15, seed: int = 0) -> None:
         ["torch", "numpy", "scipy", "weightwatcher"],
         limits,
         [
-            "Times are milliseconds a product on one thread; a ratio is a contender's CPU time in units of ours in the "
+            "Times are milliseconds a product on one thread; a ratio is a contender's CPU time in "
+            "units of ours in the "
             "same round; an error is the largest abs(σ − σ_reference) / σ₁ of any product.",
         ],
     )

@@ -1,8 +1,9 @@
 """The vision transformer on a CPU: a training step beside a textbook's, and feeding it images.
 
-The step: forward and backward of the CIFAR configuration with head dimension 64, float32, one thread, beside the
-library's own TransformerEncoder with the same weights. Feeding: 512 CIFAR-sized images, cropped and mirrored at random,
-from the resident tensor, beside Pillow images through a DataLoader as tutorials do it.
+The step: forward and backward of the CIFAR configuration with head dimension 64, float32, one
+thread, beside the library's own TransformerEncoder with the same weights. Feeding: 512 CIFAR-sized
+images, cropped and mirrored at random, from the resident tensor, beside Pillow images through a
+DataLoader as tutorials do it.
 """
 
 from pathlib import Path
@@ -15,12 +16,12 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.harness import Contender, race, write_results
-from lib.data.augmentation import crop_and_flip
-from lib.data.images import batches, standardise
-from lib.io.base.command import run
-from lib.io.workers.compute import generator
-from lib.models.attention import merge_heads
-from lib.models.vit import ViT, Weights, logits, patches
+from lib.training.attention import merge_heads
+from lib.training.devices import generator
+from lib.vision.augmentation import crop_and_flip
+from lib.vision.images import batches, standardise
+from lib.vision.vit import ViT, Weights, logits, patches
+from lib.work.command import run
 
 SHAPE, BATCH = (3, 32, 32), 16
 MODEL = ViT(patch_size=4, d_model=512, n_heads=8, d_head=64, d_mlp=512, n_layers=6)
@@ -34,7 +35,9 @@ class Textbook(nn.Module):
         self.patch = nn.Linear(*weights["patch"].shape)
         self.token = nn.Parameter(weights["class_token"].clone())
         self.positions = nn.Parameter(weights["positions"].clone())
-        layer = nn.TransformerEncoderLayer(512, 8, 512, 0.0, "gelu", batch_first=True, norm_first=True)
+        layer = nn.TransformerEncoderLayer(
+            512, 8, 512, 0.0, "gelu", batch_first=True, norm_first=True
+        )
         self.blocks = nn.TransformerEncoder(layer, 6, nn.LayerNorm(512), enable_nested_tensor=False)
         self.head = nn.Linear(512, 10)
         with torch.no_grad():
@@ -62,7 +65,10 @@ class Textbook(nn.Module):
 def steps(weights: Weights) -> list[Contender]:
     """Loss and gradients of a batch; the result is the gradient of the patch embedding."""
     source = generator(0, "images")
-    x, y = torch.randn(BATCH, *SHAPE, generator=source), torch.randint(0, 10, (BATCH,), generator=source)
+    x, y = (
+        torch.randn(BATCH, *SHAPE, generator=source),
+        torch.randint(0, 10, (BATCH,), generator=source),
+    )
     leaves = {name: w.clone().requires_grad_() for name, w in weights.items()}
     textbook = Textbook(weights)
 
@@ -92,7 +98,9 @@ class Pillow(Dataset):
     """Images as Pillow objects, cropped, mirrored and made tensors one by one."""
 
     def __init__(self, images: Tensor):
-        self.images = [Image.fromarray(np.ascontiguousarray(x.permute(1, 2, 0).numpy())) for x in images]
+        self.images = [
+            Image.fromarray(np.ascontiguousarray(x.permute(1, 2, 0).numpy())) for x in images
+        ]
 
     def __len__(self) -> int:
         return len(self.images)
@@ -108,15 +116,24 @@ class Pillow(Dataset):
 def feeds(n: int = 8192, batch: int = 512) -> list[Contender]:
     """An epoch of batches; the result is the mean pixel, which both must have about equal."""
     images = torch.randint(0, 256, (n, *SHAPE), dtype=torch.uint8, generator=generator(0, "pixels"))
-    labels, statistics = torch.zeros(n, dtype=torch.long), (torch.full((3,), 120.0), torch.full((3,), 64.0))
+    labels, statistics = (
+        torch.zeros(n, dtype=torch.long),
+        (torch.full((3,), 120.0), torch.full((3,), 64.0)),
+    )
     part = 1024
     pillow = DataLoader(Pillow(images[:part]), batch, shuffle=True)
 
     def ours() -> float:
         feed = batches(
-            images, labels, batch, lambda x, e: crop_and_flip(x, 4, generator(0, e)), lambda p, e: generator(0, p, e)
+            images,
+            labels,
+            batch,
+            lambda x, e: crop_and_flip(x, 4, generator(0, e)),
+            lambda p, e: generator(0, p, e),
         )
-        return float(np.mean([standardise(next(feed)[0], *statistics).mean() for _ in range(n // batch)]))
+        return float(
+            np.mean([standardise(next(feed)[0], *statistics).mean() for _ in range(n // batch)])
+        )
 
     def tutorial() -> float:
         return float(np.mean([x.mean() for x in pillow]))
@@ -134,7 +151,10 @@ def feeds(n: int = 8192, batch: int = 512) -> list[Contender]:
 def main(step: Path, feed: Path, rounds: int = 9) -> None:
     weights = MODEL.initial_weights(SHAPE, 10, 1.0, "layers", generator(0, "weights"))
     rows, limits = race(steps(weights), rounds)
-    notes = ["Times are milliseconds an image, forward and backward; an error is that of the gradient, relative."]
+    notes = [
+        "Times are milliseconds an image, forward and backward; an error is that of the gradient, "
+        "relative."
+    ]
     write_results(
         step,
         f"A training step of the CIFAR transformer, batch {BATCH}, float32",
@@ -147,7 +167,13 @@ def main(step: Path, feed: Path, rounds: int = 9) -> None:
     rows, limits = race(feeds(), rounds)
     notes = ["Times are milliseconds an image; an error is that of the mean pixel."]
     write_results(
-        feed, "Feeding CIFAR-sized images with crop and flip", rows, rounds, ["torch", "pillow"], limits, notes
+        feed,
+        "Feeding CIFAR-sized images with crop and flip",
+        rows,
+        rounds,
+        ["torch", "pillow"],
+        limits,
+        notes,
     )
 
 

@@ -1,7 +1,9 @@
-"""What it costs to have a cell computed elsewhere: by this pool, by joblib's back ends, by Ray, one to four workers.
+"""What it costs to have a cell computed elsewhere: by this pool, by joblib's back ends, by Ray, one
+to four workers.
 
-Each way has a process of its own, so that its start counts. A cell here does nothing, waits, or computes one hash; it
-is a function of the standard library, which every worker has. Ray and dask are measured where they are installed.
+Each way has a process of its own, so that its start counts. A cell here does nothing, waits, or
+computes one hash; it is a function of the standard library, which every worker has. Ray and dask
+are measured where they are installed.
 """
 
 import hashlib
@@ -22,9 +24,10 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.harness import Row, Spread, write_results
-from lib.io.base.command import run
-from lib.io.cells import spread_cells
-from lib.io.workers.compute import spread, use_threads
+from lib.training.devices import use_threads
+from lib.work.cells import spread_cells
+from lib.work.command import run
+from lib.work.compute import spread
 
 Way = Callable[[Callable, list[tuple]], Iterable[Any]]
 JOBLIB = ("loky", "multiprocessing", "ray", "dask")
@@ -48,14 +51,32 @@ def write_backends(backends: Path) -> None:
     rows: list[Row] = []
     for way in ways:
         found = [measured(way, 2, "start", "cells") for _ in range(ROUNDS)]
-        row: Row = {"way": way} | {name: Spread.of([one[name] for one in found]) for name in found[0] if found[0]}
-        rows.append(row | {"a worker dies": "" if way == "ours, here" else measured(way, 2, "death").get("death")})
+        row: Row = {"way": way} | {
+            name: Spread.of([one[name] for one in found]) for name in found[0] if found[0]
+        }
+        rows.append(
+            row
+            | {
+                "a worker dies": ""
+                if way == "ours, here"
+                else measured(way, 2, "death").get("death")
+            }
+        )
     notes = [
-        "Two workers. Start: until both have imported torch and given a first result, from when Ray's cluster is "
-        "there. Overhead: wall time of one cell of 2,000 that do nothing; head: CPU time of the process that gives "
+        "Two workers. Start: until both have imported torch and given a first result, from when "
+        "Ray's cluster is "
+        "there. Overhead: wall time of one cell of 2,000 that do nothing; head: CPU time of the "
+        "process that gives "
         "the work.",
     ]
-    write_results(backends, "Cells by joblib's back ends and by ours", whole(rows), ROUNDS, PACKAGES, notes=notes)
+    write_results(
+        backends,
+        "Cells by joblib's back ends and by ours",
+        whole(rows),
+        ROUNDS,
+        PACKAGES,
+        notes=notes,
+    )
 
 
 def write_scaling(scaling: Path) -> None:
@@ -67,8 +88,10 @@ def write_scaling(scaling: Path) -> None:
             spreads = {name: Spread.of([one[name] for one in found]) for name in found[0]}
             rows.append({"way": way, "workers": n} | spreads | many)
     notes = [
-        "Cells that wait take 50 ms, 40 for each worker: ideally 2 s. 40 hashes take about a tenth of a second of a "
-        "core each. The rest is one round, wall and head CPU milliseconds for one cell: of 10,000 that do nothing, and "
+        "Cells that wait take 50 ms, 40 for each worker: ideally 2 s. 40 hashes take about a "
+        "tenth of a second of a "
+        "core each. The rest is one round, wall and head CPU milliseconds for one cell: of 10,000 "
+        "that do nothing, and "
         "of 2,000 that `spread_cells` keeps, each in a locked folder with a table on disk.",
     ]
     write_results(scaling, "From one to four workers", whole(rows), ROUNDS, PACKAGES, notes=notes)
@@ -81,13 +104,19 @@ def whole(rows: list[Row]) -> list[Row]:
 
 
 def measured(way: str, n: int, *what: str) -> dict[str, Any]:
-    """The numbers of one way with n workers, from a process of its own; none where its package is absent."""
+    """The numbers of one way with n workers, from a process of its own; none where its package is
+    absent.
+    """
     if way in NEEDS and find_spec(NEEDS[way]) is None:
         return {}
     command = [sys.executable, "-m", "benchmarks.workers", json.dumps([way, n, *what]), "-"]
     variables = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
-    with tempfile.TemporaryFile("w+") as out:  # and not a pipe, which what is left of a way may hold open
-        begun = subprocess.Popen(command, env=variables, stdout=out, stderr=subprocess.DEVNULL, start_new_session=True)
+    with tempfile.TemporaryFile(
+        "w+"
+    ) as out:  # and not a pipe, which what is left of a way may hold open
+        begun = subprocess.Popen(
+            command, env=variables, stdout=out, stderr=subprocess.DEVNULL, start_new_session=True
+        )
         failed = begun.wait()
         with suppress(ProcessLookupError):
             os.killpg(begun.pid, signal.SIGKILL)
@@ -98,7 +127,9 @@ def measured(way: str, n: int, *what: str) -> dict[str, Any]:
 
 
 def one(way: str, n: int, *what: str) -> None:
-    """Measure one way in this process, and print the numbers; a helper that a dead worker hangs is left behind."""
+    """Measure one way in this process, and print the numbers; a helper that a dead worker hangs is
+    left behind.
+    """
     found: dict[str, Any] = {}
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(dir="."))
@@ -127,7 +158,7 @@ def timed(by: Way, name: str, n: int, way: str) -> dict[str, float]:
         jobs = {"kept": [(nothing, i) for i in range(2000)]}
         if way == "ours, Ray":
             return {}  # a function of this module, which no worker of a cluster has
-        wall, head = clocked(lambda: spread_cells(jobs, stage="bench", n_processes=n, label="bench", unit="cell"))
+        wall, head = clocked(lambda: spread_cells(jobs, n_processes=n, label="bench", unit="cell"))
         return {"kept ms": wall / 2, "head of kept ms": head / 2}
     work = {
         "cells": (operator.pos, [(1,)] * 2000),
@@ -137,7 +168,9 @@ def timed(by: Way, name: str, n: int, way: str) -> dict[str, float]:
     }[name]
     wall, head = clocked(lambda: list(by(*work)))
     if name in ("cells", "many"):
-        names = {"cells": ("overhead ms", "head ms"), "many": ("10,000: ms", "10,000: head ms")}[name]
+        names = {"cells": ("overhead ms", "head ms"), "many": ("10,000: ms", "10,000: head ms")}[
+            name
+        ]
         return dict(zip(names, (1e3 * wall / len(work[1]), 1e3 * head / len(work[1])), strict=True))
     return {f"{name} s": wall}
 
@@ -170,7 +203,11 @@ def death(by: Way) -> str:
     helper = threading.Thread(target=tried, daemon=True)
     helper.start()
     helper.join(PATIENCE)
-    return f"{found[0]} after {time.perf_counter() - begun:.1f} s" if found else f"silent for {PATIENCE} s"
+    return (
+        f"{found[0]} after {time.perf_counter() - begun:.1f} s"
+        if found
+        else f"silent for {PATIENCE} s"
+    )
 
 
 def chosen(way: str, n: int, stack: ExitStack) -> Way:

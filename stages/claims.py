@@ -1,7 +1,7 @@
 """Judge every claim of claims.yaml by the numbers in git: does it hold, fail, or was it not run?
 
-A claim whose measure the file of its group has not was not run, where `make readme` once found that measure there: a
-sweep may leave out cases. Any other name is an error.
+A claim whose measure the file of its group has not was not run, where `make readme` once found that
+measure there: a sweep may leave out cases. Any other name is an error.
 """
 
 import difflib
@@ -16,14 +16,26 @@ import numpy as np
 from scipy.special import bdtr
 from scipy.stats import bootstrap
 
-from lib.io.base.command import OutFile, run
-from lib.io.base.files import InputError
-from lib.io.base.params import Interval
-from lib.io.base.tables import read_measures, write_json
-from lib.io.claims import Claim, line_of, read_claims, wrong_at
+from lib.files.files import InputError
+from lib.files.params import Interval
+from lib.files.tables import read_measures, write_json
+from lib.pages.claims import Claim, line_of, read_claims, wrong_at
+from lib.work.command import OutFile, run
 
 LEAST_CASES = 5  # for an interval
-SAID = ("statement", "where", "kind", "source", "measure", "over", "bar", "figure", "drawn", "headline", "expected")
+SAID = (
+    "statement",
+    "where",
+    "kind",
+    "source",
+    "measure",
+    "over",
+    "bar",
+    "figure",
+    "drawn",
+    "headline",
+    "expected",
+)
 
 
 def main(claims: Path, measures: list[Path], known: Path, verdicts: OutFile) -> None:
@@ -32,7 +44,8 @@ def main(claims: Path, measures: list[Path], known: Path, verdicts: OutFile) -> 
     for claim in listed.values():
         if claim.measures not in found:
             raise InputError(
-                f"{claims}, line {line_of(claims, claim.measures)}: wanted a file that a stage makes, one of "
+                f"{claims}, line {line_of(claims, claim.measures)}: wanted a file that a stage "
+                "makes, one of "
                 f"{sorted(found)}; got {claim.measures}"
             )
     taken = set(known.read_text(encoding="utf-8").split())
@@ -42,17 +55,28 @@ def main(claims: Path, measures: list[Path], known: Path, verdicts: OutFile) -> 
         if measure not in of_file and f"{claim.measures}#{measure}" not in taken:
             near = difflib.get_close_matches(measure, of_file, n=3, cutoff=0.8)
             like = f"; nearly so called: {', '.join(near)}" if near else ""
-            raise wrong_at(claims, claim.place, f"{name}: wanted a measure of {claim.measures}, got {measure!r}{like}")
+            raise wrong_at(
+                claims,
+                claim.place,
+                f"{name}: wanted a measure of {claim.measures}, got {measure!r}{like}",
+            )
     for file, of_file in found.items():
-        named = dict.fromkeys(claim.measure.partition("@")[0] for claim in listed.values() if claim.measures == file)
+        named = dict.fromkeys(
+            claim.measure.partition("@")[0] for claim in listed.values() if claim.measures == file
+        )
         if len(named) > 1 and of_file.keys() - {"setup"} and not of_file.keys() & named.keys():
-            raise InputError(f"{file}: wanted measures such as {next(iter(named))!r}, got {', '.join(of_file):.100}")
+            raise InputError(
+                f"{file}: wanted measures such as {next(iter(named))!r}, got "
+                f"{', '.join(of_file):.100}"
+            )
     judged = {name: judge(claim, found[claim.measures]) for name, claim in listed.items()}
     for name, claim in listed.items():
         if claim.nulls:
             own = claim.among(found[claim.measures])
             nulls = {null: listed[null].among(found[listed[null].measures]) for null in claim.nulls}
-            judged[name]["nulls"] = {null: compared(claim, own, those) for null, those in nulls.items()}
+            judged[name]["nulls"] = {
+                null: compared(claim, own, those) for null, those in nulls.items()
+            }
     write_json(judged, verdicts)
     for state in ("holds", "fails", "not run"):
         names = [name for name, verdict in judged.items() if verdict["state"] == state]
@@ -60,11 +84,15 @@ def main(claims: Path, measures: list[Path], known: Path, verdicts: OutFile) -> 
 
 
 def described(claim: Claim, setup: dict[str, Any]) -> dict[str, Any]:
-    """All that is said of a claim before it is judged, but for its nulls; numbers of the setup are put in."""
+    """All that is said of a claim before it is judged, but for its nulls; numbers of the setup are
+    put in.
+    """
 
     def number(match: re.Match[str]) -> str:
         if match[1] not in setup:
-            raise InputError(f"{claim.measures}: setup: wanted {match[1]!r} for a statement, got {sorted(setup)}")
+            raise InputError(
+                f"{claim.measures}: setup: wanted {match[1]!r} for a statement, got {sorted(setup)}"
+            )
         value = setup[match[1]]
         return f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -77,9 +105,11 @@ def described(claim: Claim, setup: dict[str, Any]) -> dict[str, Any]:
 
 
 def judge(claim: Claim, measures: dict[str, Any]) -> dict[str, Any]:
-    """The claim with its verdict: value, spread and interval over the cases, and whether it meets its bar.
+    """The claim with its verdict: value, spread and interval over the cases, and whether it meets
+    its bar.
 
-    Of several scales, at each of which the claim must hold, the numbers are those of the scale nearest to failing.
+    Of several scales, at each of which the claim must hold, the numbers are those of the scale
+    nearest to failing.
     """
     said = described(claim, measures.get("setup", {}))
     among = claim.among(measures)
@@ -87,7 +117,11 @@ def judge(claim: Claim, measures: dict[str, Any]) -> dict[str, Any]:
         return {**said, "state": "not run"}
     found = {scale: verdict(claim, values) for scale, values in among.items()}
     worst = min(found, key=lambda scale: (found[scale]["holds"], room(claim, found[scale])))
-    at = {"scale": worst, "scales": {scale: one["value"] for scale, one in found.items()}} if worst else {}
+    at = (
+        {"scale": worst, "scales": {scale: one["value"] for scale, one in found.items()}}
+        if worst
+        else {}
+    )
     holds = found[worst]["holds"]
     return {**said, **at, **found[worst], "state": "holds" if holds else "fails"}
 
@@ -100,13 +134,20 @@ def verdict(claim: Claim, measure: dict[str, Any]) -> dict[str, Any]:
     values = measure["values"]
     if len(measure.get("cases", ())) != len(values):
         raise InputError(
-            f"{claim.measures}: {claim.measure}: wanted a case for each of {len(values)} values, got {measure}"
+            f"{claim.measures}: {claim.measure}: wanted a case for each of {len(values)} values, "
+            f"got {measure}"
         )
     numbers = [math.nan if value is None else float(value) for value in values]
     summary = summary_of(claim, values)
     bar = Interval(claim.bar)
     low, high = np.quantile(numbers, [0.25, 0.75])
-    spread = (high - low) / 2 if claim.over == "median" else np.std(numbers, ddof=1) if len(numbers) > 1 else math.nan
+    spread = (
+        (high - low) / 2
+        if claim.over == "median"
+        else np.std(numbers, ddof=1)
+        if len(numbers) > 1
+        else math.nan
+    )
     return {
         "value": summary,
         "spread": float(spread) if len(numbers) > 1 else math.nan,
@@ -116,12 +157,15 @@ def verdict(claim: Claim, measure: dict[str, Any]) -> dict[str, Any]:
         "n": len(numbers),
         "cases": measure["cases"],
         "values": numbers,
-        "holds": all(value in bar for value in numbers) if claim.over == "every" else summary in bar,
+        "holds": all(value in bar for value in numbers)
+        if claim.over == "every"
+        else summary in bar,
     }
 
 
 def compared(claim: Claim, own: dict[str, dict[str, Any]], null: dict[str, dict[str, Any]]) -> str:
-    """Whether the numbers of a claim are nearer to its bar than those of its null, at each scale that both have.
+    """Whether the numbers of a claim are nearer to its bar than those of its null, at each scale
+    that both have.
 
     Where no scale is of both, each of the claim's is compared with each of the null's.
     """
@@ -133,9 +177,11 @@ def compared(claim: Claim, own: dict[str, dict[str, Any]], null: dict[str, dict[
 
 
 def is_nearer(claim: Claim, own: dict[str, Any], null: dict[str, Any]) -> bool:
-    """Whether a claim's numbers are nearer to its bar than a null's: case by case, or their mean or median.
+    """Whether a claim's numbers are nearer to its bar than a null's: case by case, or their mean or
+    median.
 
-    Only cases of both count; where there are none, each of the claim's is compared with each of the null's.
+    Only cases of both count; where there are none, each of the claim's is compared with each of the
+    null's.
     """
     mine = dict(zip(own["cases"], own["values"], strict=True))
     other = dict(zip(null["cases"], null["values"], strict=True))
@@ -144,8 +190,12 @@ def is_nearer(claim: Claim, own: dict[str, Any], null: dict[str, Any]) -> bool:
         mine = {case: mine[case] for case in shared}
         other = {case: other[case] for case in shared}
     if claim.over != "every":
-        return nearness(claim, summary_of(claim, mine.values())) > nearness(claim, summary_of(claim, other.values()))
-    pairs = [(mine[case], other[case]) for case in shared] or itertools.product(mine.values(), other.values())
+        return nearness(claim, summary_of(claim, mine.values())) > nearness(
+            claim, summary_of(claim, other.values())
+        )
+    pairs = [(mine[case], other[case]) for case in shared] or itertools.product(
+        mine.values(), other.values()
+    )
     return all(nearness(claim, one) > nearness(claim, of_null) for one, of_null in pairs)
 
 
@@ -164,8 +214,8 @@ def room(claim: Claim, verdict: dict[str, Any]) -> float:
 def nearness(claim: Claim, number: float | None) -> float:
     """How far a number is from the ends of the bar, negative where it is beyond.
 
-    Within a bar that begins at 0 the upper end counts alone, and else, where it ends at a 1 that is part of it, the
-    lower: an error is never too small, and a share never too large.
+    Within a bar that begins at 0 the upper end counts alone, and else, where it ends at a 1 that is
+    part of it, the lower: an error is never too small, and a share never too large.
     """
     if number is None or math.isnan(number):
         return -math.inf
@@ -177,10 +227,11 @@ def nearness(claim: Claim, number: float | None) -> float:
 
 
 def interval_95(numbers: list[float], over: str) -> list[float]:
-    """The 95 % interval of the mean by the bootstrap (BCa), or of the median by ranks; NaN where there are too few.
+    """The 95 % interval of the mean by the bootstrap (BCa), or of the median by ranks; NaN where
+    there are too few.
 
-    Both lie among the values, so that a share stays a share. As many values as of n throws of a coin may be heads lie
-    below the median. Equal values say nothing of what others would be.
+    Both lie among the values, so that a share stays a share. As many values as of n throws of a
+    coin may be heads lie below the median. Equal values say nothing of what others would be.
     """
     n = len(numbers)
     if n < LEAST_CASES or not np.isfinite(numbers).all() or np.ptp(numbers) == 0:

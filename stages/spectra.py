@@ -1,8 +1,8 @@
 """Singular values of every update of any family's runs: each matrix, each product, each saved step.
 
-Rows: `of` says what was measured: the `initial` matrix, its `update` W(t) - W(0) (for a product, the difference of the
-products), or the `gaussian` null, the product or matrix after Gaussian updates of the same norm. Layers and heads count
-from 1; 0 stands where a matrix has no such axis.
+Rows: `of` says what was measured: the `initial` matrix, its `update` W(t) - W(0) (for a product,
+the difference of the products), or the `gaussian` null, the product or matrix after Gaussian
+updates of the same norm. Layers and heads count from 1; 0 stands where a matrix has no such axis.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,12 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from lib.analysis.spectra import (
+from lib.files.inputs import read_header
+from lib.files.memory import COPIES as KEPT
+from lib.files.memory import check_disk, check_memory, size_of
+from lib.files.runs import FIRST_SNAPSHOT, Layout, Run, open_run, open_runs
+from lib.files.tables import write_table
+from lib.matrices.spectra import (
     Initial,
     gaussian_of_equal_norm,
     initial_factor,
@@ -22,17 +27,15 @@ from lib.analysis.spectra import (
     singular_values,
     update_singular_values,
 )
-from lib.io.base.command import OutFile, run
-from lib.io.base.inputs import read_header
-from lib.io.base.memory import COPIES as KEPT
-from lib.io.base.memory import check_disk, check_memory, size_of
-from lib.io.base.tables import write_table
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.runs import FIRST_SNAPSHOT, Layout, Run, open_run, open_runs
-from lib.io.workers.compute import advance, available_cores, generator, use_threads
+from lib.training.devices import generator, use_threads
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFile, run
+from lib.work.progress import advance
 
 NULL_SEED = 0  # of the Gaussian null: every matrix of a run has a draw of its own
-COPIES = 36  # of a state in float32, measured: two of them in float64, their factors, and what decompositions need
+# of a state in float32, measured: two of them in float64, their factors, and what decompositions
+# need
+COPIES = 36
 TOGETHER = 10  # snapshots that share the decomposition of the initial state
 
 
@@ -48,8 +51,6 @@ def main(runs: Path, spectra: OutFile) -> None:
     ]
     found = spread_cells(
         {"parts": jobs},
-        stage="spectra",
-        n_processes=available_cores(),
         label=what,
         unit="snapshot",
         size=lambda name, folder, *snapshots: len(snapshots),
@@ -58,23 +59,33 @@ def main(runs: Path, spectra: OutFile) -> None:
 
 
 def written(run: Run) -> int:
-    """Bytes of a run's spectra: in float64, of every matrix, and of each product twice as many as its factors' inner
-    dimension, at every snapshot and of the Gaussian null; the rest of a row; and its tables in scratch."""
+    """Bytes of a run's spectra: in float64, of every matrix, and of each product twice as many as
+    its factors' inner dimension, at every snapshot and of the Gaussian null; the rest of a row; and
+    its tables in scratch.
+    """
     shapes = {name: entry.shape for name, entry in read_header(run.folder / FIRST_SNAPSHOT).items()}
     layout, n_states = run.layout, len(run.snapshots) + 1
     sizes = [(shapes[name][:-2], min(shapes[name][-2:])) for name in layout.matrices]
-    sizes += [(shapes[factor][:-2], 2 * shapes[factor][-1]) for factor, _ in layout.products.values()]
+    sizes += [
+        (shapes[factor][:-2], 2 * shapes[factor][-1]) for factor, _ in layout.products.values()
+    ]
     of_state = sum(prod(stack) * (8 * n_values + 10) for stack, n_values in sizes)
     return n_states * (of_state + 500) + 3000
 
 
 def measure_part(name: str, folder: Path, *snapshots: int) -> Tables:
-    """All rows of some snapshots of the run of that name; one is in memory at a time, beside the initial state."""
+    """All rows of some snapshots of the run of that name; one is in memory at a time, beside the
+    initial state.
+    """
     run = open_run(folder)
     clock = "step" if "step" in run.steps else "time"
     when = run.steps.groupby("snapshot")[clock].first()
     initial = run.weights(0)
-    factors = {matrix: initial_factor(initial[matrix]) for pair in run.layout.products.values() for matrix in pair}
+    factors = {
+        matrix: initial_factor(initial[matrix])
+        for pair in run.layout.products.values()
+        for matrix in pair
+    }
     tables = []
     for snapshot, of, weights in states(run, name, initial, snapshots):
         for matrix in [*run.layout.matrices, *run.layout.products]:
@@ -89,7 +100,9 @@ def measure_part(name: str, folder: Path, *snapshots: int) -> Tables:
 def states(
     run: Run, run_name: str, initial: dict[str, Tensor], snapshots: Sequence[int]
 ) -> Iterator[tuple[int, str, dict[str, Tensor]]]:
-    """Each of these states; after the last of the run, it with each matrix's update replaced by a Gaussian."""
+    """Each of these states; after the last of the run, it with each matrix's update replaced by a
+    Gaussian.
+    """
     weights = initial
     for snapshot in snapshots:
         if snapshot != run.snapshots[0]:
@@ -130,8 +143,12 @@ def describe(sigma: Tensor, layout: Layout, name: str, labels: dict[str, Any]) -
     """One row per matrix of a stack: whose it is, and its singular values."""
     axes = layout.matrices[layout.products[name][0] if name in layout.products else name][:-2]
     flat = sigma.reshape(-1, sigma.shape[-1])
-    places = dict(zip(axes, np.indices(sigma.shape[:-1]).reshape(len(axes), len(flat)), strict=True))
-    seeds = np.array(layout.seeds)[places["seed"]] if "seed" in places else next(iter(layout.seeds), 0)
+    places = dict(
+        zip(axes, np.indices(sigma.shape[:-1]).reshape(len(axes), len(flat)), strict=True)
+    )
+    seeds = (
+        np.array(layout.seeds)[places["seed"]] if "seed" in places else next(iter(layout.seeds), 0)
+    )
     return pd.DataFrame(
         {
             **labels,

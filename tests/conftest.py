@@ -1,25 +1,48 @@
-"""Every test computes with one thread, and every call into lib is checked against its types and shapes."""
+"""Every test computes with one thread, and every call into lib is checked against its types and
+shapes.
+"""
 
+import importlib
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 import torch
+import yaml
 from hypothesis import Phase, settings
 from jaxtyping import install_import_hook
+from matplotlib.figure import Figure
 from threadpoolctl import threadpool_limits
 
 install_import_hook("lib", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 torch.set_num_threads(1)
 threadpool_limits(1)
 settings.register_profile(
-    "repeatable", derandomize=True, deadline=None, database=None, phases=[Phase.generate, Phase.shrink]
+    "repeatable",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate, Phase.shrink],
 )
 settings.load_profile("repeatable")
 # What the tests of these folders share.
-sys.path[:0] = [str(Path(__file__).parent / folder) for folder in ("faults", "pipeline", "stages", "checkpoints")]
+SHARED = (
+    "faults",
+    "pipeline",
+    "stages",
+    "gradual_rank",
+    "low_rank_sparse",
+    "decision_lists",
+    "vision",
+    "checkpoints",
+)
+sys.path[:0] = [str(Path(__file__).parent / folder) for folder in SHARED]
+
+Run = Callable[..., None]
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +55,10 @@ def _no_figure_stays_open():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup():
-    """A stage that ends looks at what it has read again: what an earlier test had it read may be gone."""
-    from lib.io.base import sources
+    """A stage that ends looks at what it has read again: what an earlier test had it read may be
+    gone.
+    """
+    from lib.files import sources
 
     sources._noted.clear()
 
@@ -54,20 +79,71 @@ def tiny_pipeline(tmp_path_factory):
     return TinyPipeline(own / "tiny", made.said, made.status)
 
 
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Call `stage(module, params, *arguments)` runs `stages.<module>.main(*arguments)` in
+    `tmp_path`.
+
+    `params` maps dotted sections of params.yaml to their values; there is nothing else in the file.
+    All is computed in this process: that workers change no bit is tested elsewhere.
+    """
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DVC_ROOT", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+
+    def run(module: str, params: dict[str, Any], *arguments: Any) -> None:
+        written: dict[str, Any] = {}
+        for section, values in params.items():
+            *outer, last = section.split(".")
+            inner = written
+            for name in outer:
+                inner = inner.setdefault(name, {})
+            inner[last] = values
+        Path("params.yaml").write_text(yaml.safe_dump(written), encoding="utf-8")
+        importlib.import_module(f"stages.{module}").main(*arguments)
+
+    return run
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[bytes, Figure]:
+    """The figures that are saved from here on, by the bytes of their files: what was drawn can be
+    read off them.
+
+    A file holds a number alone: to render a figure takes longer than all the rest, and changes
+    nothing that it shows.
+    """
+    kept: dict[bytes, Figure] = {}
+
+    def save(figure: Figure, file: IO[bytes]) -> None:
+        data = f"figure {len(kept)}".encode()
+        kept[data] = figure
+        file.write(data)
+
+    monkeypatch.setattr("lib.pages.style._write_svg", save)
+    return kept
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """First a file that makes the tiny pipeline, then what does not need it, then what does, every stage alone last."""
+    """First a file that makes the tiny pipeline, then what does not need it, then what does, every
+    stage alone last.
+    """
     in_need = [item for item in items if "tiny_pipeline" in getattr(item, "fixturenames", ())]
     for item in in_need:
         item.add_marker(pytest.mark.timeout(1800))
     first = next((item.path for item in in_need), None)
     files = {item.path for item in in_need}
-    items.sort(key=lambda item: item.path != first and 1 + (item.path in files) + _by_test(item.path))
+    items.sort(
+        key=lambda item: item.path != first and 1 + (item.path in files) + _by_test(item.path)
+    )
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Side by side, processes take file by file, but test by test where each test takes a stage of its own."""
+    """Side by side, processes take file by file, but test by test where each test takes a stage of
+    its own.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):

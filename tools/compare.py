@@ -1,8 +1,9 @@
 """What changed between two commits: claims, metrics, params and figures. `make compare REV=HEAD~3`.
 
-A number has changed where it moved by more than its spread over seeds (the larger of the two), by more than 1e-3 of its
-size, and by more than what rounding leaves of a zero. A figure has changed where the tables behind it have, by the same
-measures: less is what another machine would change too.
+A number has changed where it moved by more than its spread over seeds (the larger of the two), by
+more than 1e-3 of its size, and by more than what rounding leaves of a zero. A figure has changed
+where the tables behind it have, by the same measures: less is what another machine would change
+too.
 """
 
 import io
@@ -21,9 +22,9 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from lib.io.base.command import run
-from lib.io.base.files import InputError
-from lib.io.page import Picture, picture, write_page
+from lib.files.files import InputError
+from lib.pages.html import Picture, picture, write_page
+from lib.work.command import run
 
 ROOT = Path(__file__).parents[1]
 RELATIVE = 1e-3
@@ -60,14 +61,24 @@ class Tree:
 
     def names(self, *folders: str) -> set[str]:
         if self.revision is None:
-            return {path.relative_to(self.root).as_posix() for f in folders for path in (self.root / f).rglob("*.*")}
-        return set(git(self.root, "ls-tree", "-r", "--name-only", self.revision, "--", *folders).decode().splitlines())
+            return {
+                path.relative_to(self.root).as_posix()
+                for f in folders
+                for path in (self.root / f).rglob("*.*")
+            }
+        return set(
+            git(self.root, "ls-tree", "-r", "--name-only", self.revision, "--", *folders)
+            .decode()
+            .splitlines()
+        )
 
     def read(self, name: str) -> bytes | None:
         """The content of a file, or None where there is none."""
         if self.revision is None:
             return (self.root / name).read_bytes() if (self.root / name).is_file() else None
-        return git(self.root, "show", f"{self.revision}:{name}") if name in self.names(name) else None
+        return (
+            git(self.root, "show", f"{self.revision}:{name}") if name in self.names(name) else None
+        )
 
     def json(self, name: str) -> Any:
         return json.loads(self.read(name) or b"{}")
@@ -81,11 +92,15 @@ def git(root: Path, *arguments: str) -> bytes:
 
 
 def differs(old: float, new: float, spread: float) -> bool:
-    """Whether a number moved by more than its spread, by more than a thousandth, and by more than rounding does."""
+    """Whether a number moved by more than its spread, by more than a thousandth, and by more than
+    rounding does.
+    """
     return abs(new - old) > max(spread, RELATIVE * max(abs(old), abs(new)), FLOOR)
 
 
-def numbers(old: dict[str, tuple[float, float]], new: dict[str, tuple[float, float]]) -> Iterator[Row]:
+def numbers(
+    old: dict[str, tuple[float, float]], new: dict[str, tuple[float, float]]
+) -> Iterator[Row]:
     """Rows of numbers, each given with its spread."""
     for name in dict.fromkeys([*old, *new]):
         before, after = old.get(name), new.get(name)
@@ -107,7 +122,11 @@ def claims(old: Tree, new: Tree) -> Iterator[Row]:
     """Every claim: its verdict and its value."""
     judged = [tree.json("metrics/claims.json") for tree in (old, new)]
     values = [
-        {name: (c["value"], c["spread"] or 0.0) for name, c in found.items() if c.get("value") is not None}
+        {
+            name: (c["value"], c["spread"] or 0.0)
+            for name, c in found.items()
+            if c.get("value") is not None
+        }
         for found in judged
     ]
     moved = {row.name: row for row in numbers(*values)}
@@ -128,12 +147,20 @@ def metrics(old: Tree, new: Tree) -> Iterator[Row]:
     found = []
     for tree in (old, new):
         names = sorted(name for name in tree.names("metrics") if name.endswith("/summary.json"))
-        found.append({f"{Path(n).parent.as_posix()}: {key}": v for n in names for key, v in leaves(tree.json(n))})
+        found.append(
+            {
+                f"{Path(n).parent.as_posix()}: {key}": v
+                for n in names
+                for key, v in leaves(tree.json(n))
+            }
+        )
     yield from numbers(*found)
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, tuple[float, float]]]:
-    """The numbers of a nested structure, with their spread: that of `{"mean": ..., "sd": ...}`, else zero."""
+    """The numbers of a nested structure, with their spread: that of `{"mean": ..., "sd": ...}`,
+    else zero.
+    """
     if isinstance(value, dict) and isinstance(value.get("mean"), int | float):
         yield name, (float(value["mean"]), float(value.get("sd") or 0.0))
     elif isinstance(value, dict):
@@ -175,24 +202,37 @@ def plain(value: Any) -> Any:
 def figures(old: Tree, new: Tree) -> tuple[list[Figure], list[str]]:
     """The figures that changed, and the names of those that were drawn anew from the same numbers.
 
-    A figure whose bytes differ has changed where the tables of its family have, or where it has none.
+    A figure whose bytes differ has changed where the tables of its family have, or where it has
+    none.
     """
-    names = sorted(n for n in old.names("plots", "published") | new.names("plots", "published") if n.endswith(".svg"))
+    names = sorted(
+        n
+        for n in old.names("plots", "published") | new.names("plots", "published")
+        if n.endswith(".svg")
+    )
     contents = [(name, old.read(name), new.read(name)) for name in names]
     redrawn = [(name, *sides) for name, *sides in contents if sides[0] != sides[1]]
     folders = {
-        name: Path(name).parents[1].as_posix().replace("plots/", "metrics/", 1) + "/tables" for name, *_ in redrawn
+        name: Path(name).parents[1].as_posix().replace("plots/", "metrics/", 1) + "/tables"
+        for name, *_ in redrawn
     }
     moved = {folder for folder in set(folders.values()) if tables_differ(old, new, folder)}
     changed = [row for row in redrawn if None in row or folders[row[0]] in moved]
     same = [row[0] for row in redrawn if row not in changed]
-    pictured = [(name, [picture(svg, name, SIDE) if svg else None for svg in sides]) for name, *sides in changed]
+    pictured = [
+        (name, [picture(svg, name, SIDE) if svg else None for svg in sides])
+        for name, *sides in changed
+    ]
     return [Figure(name, *sides) for name, sides in pictured], same
 
 
 def tables_differ(old: Tree, new: Tree, folder: str) -> bool:
-    """Whether a folder has other tables, or one with other columns, rows or numbers; also where there are none."""
-    names = [{name for name in tree.names(folder) if name.endswith(".parquet")} for tree in (old, new)]
+    """Whether a folder has other tables, or one with other columns, rows or numbers; also where
+    there are none.
+    """
+    names = [
+        {name for name in tree.names(folder) if name.endswith(".parquet")} for tree in (old, new)
+    ]
     if names[0] != names[1] or not names[0]:
         return True
     return any(table_differs(old.read(name) or b"", new.read(name) or b"") for name in names[0])
@@ -207,17 +247,22 @@ def table_differs(old: bytes, new: bytes) -> bool:
         return True
     return any(
         column_differs(a, b)
-        for (_, a), (_, b) in zip(*(table.to_pandas().items() for table in (before, after)), strict=True)
+        for (_, a), (_, b) in zip(
+            *(table.to_pandas().items() for table in (before, after)), strict=True
+        )
     )
 
 
 def column_differs(old: pd.Series, new: pd.Series) -> bool:
-    """Whether two columns differ: texts at all, numbers and lists of them by a thousandth of the column's largest."""
+    """Whether two columns differ: texts at all, numbers and lists of them by a thousandth of the
+    column's largest.
+    """
     if old.map(np.size).tolist() != new.map(np.size).tolist():
         return True
     try:
         before, after = (
-            np.hstack([np.ravel(value) for value in column] or [[]]).astype(float) for column in (old, new)
+            np.hstack([np.ravel(value) for value in column] or [[]]).astype(float)
+            for column in (old, new)
         )
     except (TypeError, ValueError):
         return old.map(str).tolist() != new.map(str).tolist()
@@ -229,16 +274,24 @@ def column_differs(old: pd.Series, new: pd.Series) -> bool:
     return bool((np.abs(after - before) > max(RELATIVE * largest, FLOOR)).any())
 
 
-def main(rev: str = "HEAD", to: str = "", page: Path = Path("compare.html"), root: Path = ROOT) -> None:
+def main(
+    rev: str = "HEAD", to: str = "", page: Path = Path("compare.html"), root: Path = ROOT
+) -> None:
     """Compare a commit, or an experiment of DVC, with another, or with the working tree."""
     trees = Tree(root, resolved(root, rev)), Tree(root, resolved(root, to) if to else None)
-    parts = {"claims": list(claims(*trees)), "metrics": list(metrics(*trees)), "params": list(params(*trees))}
+    parts = {
+        "claims": list(claims(*trees)),
+        "metrics": list(metrics(*trees)),
+        "params": list(params(*trees)),
+    }
     drawn, redrawn = figures(*trees)
     console = Console(width=None if sys.stdout.isatty() else 160)
     for title, rows in parts.items():
         marked = [row for row in rows if row.mark != "same"]
         if marked:
-            table = Table(title=f"{title}: {len(marked)} of {len(rows)} changed", title_justify="left")
+            table = Table(
+                title=f"{title}: {len(marked)} of {len(rows)} changed", title_justify="left"
+            )
             for column in (title, rev, to or "working tree", ""):
                 table.add_column(column, overflow="fold")
             for row in marked:
@@ -257,13 +310,23 @@ def main(rev: str = "HEAD", to: str = "", page: Path = Path("compare.html"), roo
 
 def resolved(root: Path, revision: str) -> str:
     """The commit of a name, a DVC experiment's too; raises `InputError` where there is none."""
-    experiments = git(root, "for-each-ref", "--format=%(objectname)", f"refs/exps/*/*/{revision}").decode().split()
+    experiments = (
+        git(root, "for-each-ref", "--format=%(objectname)", f"refs/exps/*/*/{revision}")
+        .decode()
+        .split()
+    )
     name = experiments[0] if experiments else revision
-    return git(root, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}").decode().strip()
+    return (
+        git(root, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}")
+        .decode()
+        .strip()
+    )
 
 
 def command(rev: str = "HEAD", to: str = "", page: Path = Path("compare.html")) -> None:
-    """Compare a commit, or an experiment of DVC, of this project with another, or with the working tree."""
+    """Compare a commit, or an experiment of DVC, of this project with another, or with the working
+    tree.
+    """
     main(rev, to, page)
 
 

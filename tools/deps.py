@@ -1,7 +1,8 @@
-"""Write the code that each stage imports into its deps in dvc.yaml, and change nothing else: `make deps`.
+"""Write the code that each stage imports into its deps in dvc.yaml, and change nothing else: `make
+deps`.
 
-A command may run several modules, one after another. A stage that has no dep of code yet gets them too. `deps` is a
-list of paths between brackets, first what is no code.
+A command may run several modules, one after another. A stage that has no dep of code yet gets them
+too. `deps` is a list of paths between brackets, first what is no code.
 """
 
 import re
@@ -10,37 +11,62 @@ from textwrap import fill
 
 from ruamel.yaml import YAML
 
-from lib.io.base.files import InputError
+from lib.files.files import InputError
 from tools.imports import closure, dep, is_code
 
 ROOT = Path(__file__).parents[1]
-STAGE = re.compile(r"^  ([\w.-]+):\n((?:(?:    .*)?\n)+)", re.MULTILINE)  # a key, and all that is indented below it
+STAGE = re.compile(
+    r"^  ([\w.-]+):\n((?:(?:    .*)?\n)+)", re.MULTILINE
+)  # a key, and all that is indented below it
 DEPS = re.compile(r"^    deps:.*\n(?:      .*\n)*", re.MULTILINE)
 MODULE = re.compile(r"\bpython -m (stages\.[\w.]+)")
 
 
 def with_deps(text: str, root: Path) -> str:
-    """The text of a dvc.yaml in which each stage's deps of code are what its modules import, in order."""
+    """The text of a dvc.yaml in which each stage's deps of code are what its modules import, in
+    order.
+    """
 
     def rewritten(stage: re.Match[str]) -> str:
         modules, deps = MODULE.findall(stage[0]), DEPS.search(stage[0])
         if not modules or not deps:
             return stage[0]
         listed = YAML(typ="safe").load(deps[0])["deps"]
-        if "#" in deps[0] or not isinstance(listed, list) or not all(isinstance(path, str) for path in listed):
-            raise InputError(f"{stage[1]}: wanted deps that are a list of paths without comments, got {listed!r}")
+        if (
+            "#" in deps[0]
+            or not isinstance(listed, list)
+            or not all(isinstance(path, str) for path in listed)
+        ):
+            raise InputError(
+                f"{stage[1]}: wanted deps that are a list of paths without comments, got {listed!r}"
+            )
         others = [path for path in listed if not is_code(path)]
-        code = {dep(path) for module in modules for path in closure(module.replace(".", "/") + ".py", root)}
-        return stage[0].replace(deps[0], f"    deps: {_in_brackets(others, list(code))}\n")
+        code = {
+            dep(path)
+            for module in modules
+            for path in closure(module.replace(".", "/") + ".py", root)
+        }
+        return stage[0].replace(
+            deps[0], f"    deps: {_in_brackets(others, [path for path in code if path])}\n"
+        )
 
     return STAGE.sub(rewritten, text)
 
 
 def _in_brackets(*groups: list[str]) -> str:
-    """A YAML list of paths on as few lines as hold it, each group sorted and begun on a line of its own."""
-    quoted = [[f'"{path}"' if "{" in path else path for path in sorted(group)] for group in groups if group]
+    """A YAML list of paths on as few lines as hold it, each group sorted and begun on a line of its
+    own.
+    """
+    quoted = [
+        [f'"{path}"' if "{" in path else path for path in sorted(group)]
+        for group in groups
+        if group
+    ]
     wide = {"width": 119, "break_long_words": False, "break_on_hyphens": False}
-    lines = [fill(", ".join(group), initial_indent=" " * 11, subsequent_indent=" " * 11, **wide) for group in quoted]
+    lines = [
+        fill(", ".join(group), initial_indent=" " * 11, subsequent_indent=" " * 11, **wide)
+        for group in quoted
+    ]
     return "[" + ",\n".join(lines).lstrip() + "]"
 
 

@@ -1,15 +1,17 @@
 """All that waits for a GPU, for the day on which one is at hand: `make gpu MINUTES=25 KEEP=kept`.
 
-It checks the machine, measures the speed of the training beside a plain loop (benchmarks/gpu.py), and trains the
-paper's CIFAR-10 at init scale 1, each init scale with its null of permuted labels, then at .1, then at the others;
-then CIFAR-100. What the minutes do not suffice for is stopped, and goes on when the command is given again. After
-every init scale the tables and figures are published, and `results.tar.gz` in the folder KEEP holds all that is to be
-kept. A call on another machine goes on from there and repeats no init scale that is finished; data, checkpoints and
-runs stay in FOLDER.
+It checks the machine, measures the speed of the training beside a plain loop (benchmarks/gpu.py),
+and trains the paper's CIFAR-10 at init scale 1, each init scale with its null of permuted labels,
+then at .1, then at the others; then CIFAR-100. What the minutes do not suffice for is stopped, and
+goes on when the command is given again. After every init scale the tables and figures are
+published, and `results.tar.gz` in the folder KEEP holds all that is to be kept. A call on another
+machine goes on from there and repeats no init scale that is finished; data, checkpoints and runs
+stay in FOLDER.
 
-How many epochs (at most the paper's 500) is chosen once, from the measured speed, so that all init scales of the first
-data set are done within the minutes; EPOCHS chooses it by hand. No DVC is needed: with `python -m tools.gpu 25` python,
-torch and the packages that the checks name suffice. `--device cpu` rehearses on a CPU.
+How many epochs (at most the paper's 500) is chosen once, from the measured speed, so that all init
+scales of the first data set are done within the minutes; EPOCHS chooses it by hand. No DVC is
+needed: with `python -m tools.gpu 25` python, torch and the packages that the checks name suffice.
+`--device cpu` rehearses on a CPU.
 """
 
 import importlib.util
@@ -31,41 +33,57 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lib.io.base.command import run
-from lib.io.base.files import InputError, atomic, sha256, write_files
+from lib.files.files import InputError, atomic, sha256, write_files
+from lib.work.command import run
 
 ROOT = Path(__file__).parents[1]
 EPOCHS = (500, 300, 200, 150, 100, 70, 50, 30, 20, 10, 5, 3, 2, 1)
-FOR_TRAINING = 0.6  # of the minutes that are left when the speed is known; the others start, compile and analyse
+# of the minutes that are left when the speed is known; the others start, compile and analyse
+FOR_TRAINING = 0.6
 LONGEST_MEASUREMENT = 20  # seconds for each loop
 WARMUP_SHARE = 0.1  # at most, of the steps
 SNAPSHOTS = 20
 CONTROLS = ROOT / "stages" / "vision" / "controls.tsv"
 ARCHIVE = "results.tar.gz"
 PART = 15 * 10**6  # bytes of a file in KEEP, at most
-PARTS = 4  # of an archive at most, so that it and the one that it replaces are never more than eight files
+# of an archive at most, so that it and the one that it replaces are never more than eight files
+PARTS = 4
 RESULTS = re.compile(  # what an archive holds, and nothing that Python would run
     r"(speed|epochs|seconds)\.json|published/\w[\w.,=+-]*/(\w+\.json|tables/\w+\.parquet|figures/[\w-]+\.svg)"
 )
 PACKAGES = {
-    "torch": "torch", "numpy": "numpy", "pandas": "pandas", "pyarrow": "pyarrow", "safetensors": "safetensors",
-    "pydantic": "pydantic", "ruamel.yaml": "ruamel.yaml", "jaxtyping": "jaxtyping", "tqdm": "tqdm",
-    "filelock": "filelock", "threadpoolctl": "threadpoolctl", "scipy": "scipy", "matplotlib": "matplotlib",
-}  # fmt: skip
+    "torch": "torch",
+    "numpy": "numpy",
+    "pandas": "pandas",
+    "pyarrow": "pyarrow",
+    "safetensors": "safetensors",
+    "pydantic": "pydantic",
+    "ruamel.yaml": "ruamel.yaml",
+    "jaxtyping": "jaxtyping",
+    "tqdm": "tqdm",
+    "filelock": "filelock",
+    "threadpoolctl": "threadpoolctl",
+    "scipy": "scipy",
+    "matplotlib": "matplotlib",
+}
 Section = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Step:
-    """A data set with some of its init scales: what is published at a time; the last of them is what is new."""
+    """A data set with some of its init scales: what is published at a time; the last of them is
+    what is new.
+    """
 
     dataset: str
     section: Section
 
     @property
     def new(self) -> "Step":
-        """The last init scale alone; controls with an init scale of their own come with the first."""
-        from lib.io.cases import chosen_cases
+        """The last init scale alone; controls with an init scale of their own come with the
+        first.
+        """
+        from lib.vision.cases import chosen_cases
         from stages.vision.train import Variant
 
         section = deepcopy(self.section)
@@ -107,10 +125,12 @@ def main(
     device: str = "cuda",
     keep: Path | None = None,
 ) -> None:
-    """Check, measure, train and publish within `minutes`; all lies in `folder`, and is found there by the next call.
+    """Check, measure, train and publish within `minutes`; all lies in `folder`, and is found there
+    by the next call.
 
-    `source` is a folder with the official files or archives of CIFAR; without it they are downloaded. `keep` is the
-    folder for the archive of results, without it `folder`. A SIGTERM ends the minutes.
+    `source` is a folder with the official files or archives of CIFAR; without it they are
+    downloaded. `keep` is the folder for the archive of results, without it `folder`. A SIGTERM ends
+    the minutes.
     """
     clock = Clock(minutes)
     check_packages()
@@ -140,7 +160,8 @@ def check_packages() -> None:
     missing = [package for name, package in PACKAGES.items() if not there(name)]
     if missing:
         raise InputError(
-            f"packages: wanted all that stages import, got none of: {' '.join(missing)} (pip install them)"
+            f"packages: wanted all that stages import, got none of: {' '.join(missing)} (pip "
+            "install them)"
         )
 
 
@@ -154,12 +175,17 @@ def there(module: str) -> bool:
 
 def given(params: Path, dataset: str, device: str, source: str) -> Section:
     """The section of a data set in the params file, for that device."""
-    from lib.io.base.params import load_yaml
+    from lib.files.params import load_yaml
 
     sections = load_yaml(params)["vision"]
-    known = [name for name, value in sections.items() if isinstance(value, dict) and "train" in value]
+    known = [
+        name for name, value in sections.items() if isinstance(value, dict) and "train" in value
+    ]
     if dataset not in known:
-        raise InputError(f"DATASETS: wanted some of {known}, the data sets of vision in {params}, got {dataset!r}")
+        raise InputError(
+            f"DATASETS: wanted some of {known}, the data sets of vision in {params}, got "
+            f"{dataset!r}"
+        )
     section = deepcopy(sections[dataset])
     section["train"]["device"] = device
     if source:
@@ -169,7 +195,7 @@ def given(params: Path, dataset: str, device: str, source: str) -> Section:
 
 def shared(params: Path) -> Section:
     """What the params file says of all data sets."""
-    from lib.io.base.params import load_yaml
+    from lib.files.params import load_yaml
     from tools.publish import SHARED
 
     sections = load_yaml(params)["vision"]
@@ -177,38 +203,55 @@ def shared(params: Path) -> Section:
 
 
 def check_device(device: str) -> None:
-    """Say what the device is; raises `InputError` where torch has none, or where it computes something else."""
+    """Say what the device is; raises `InputError` where torch has none, or where it computes
+    something else.
+    """
     import torch
 
-    from lib.io.device import use_device
+    from lib.training.devices import use_device
 
     found = use_device(device)
     draw = torch.Generator().manual_seed(0)
     A, B = torch.randn(2, 256, 256, generator=draw).bfloat16()
     error = ((A.to(found) @ B.to(found)).float().cpu() - A.float() @ B.float()).abs().max().item()
     if not error < 1:  # of entries near 16, with 8 bits
-        raise InputError(f"{device}: wanted a product of matrices in bfloat16 right to 1, got an error of {error:.3g}")
-    print(f"python {platform.python_version()}, torch {torch.__version__}, CUDA {torch.version.cuda}", flush=True)
+        raise InputError(
+            f"{device}: wanted a product of matrices in bfloat16 right to 1, got an error of "
+            f"{error:.3g}"
+        )
+    print(
+        f"python {platform.python_version()}, torch {torch.__version__}, CUDA {torch.version.cuda}",
+        flush=True,
+    )
     if found.type == "cuda":
         properties = torch.cuda.get_device_properties(found)
-        print(f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB, driver {driver()}", flush=True)
+        print(
+            f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB, driver {driver()}",
+            flush=True,
+        )
 
 
 def driver() -> str:
     """The version of NVIDIA's driver, where its tool is there to say it."""
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")[0]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split(
+            "\n"
+        )[0]
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 
 
 def steps(sections: dict[str, Section], epochs: int, work: "Work") -> Iterator[Step]:
-    """What is done one after another: of each data set the reference scale, then with each next scale beside it."""
+    """What is done one after another: of each data set the reference scale, then with each next
+    scale beside it.
+    """
     for dataset, section in sections.items():
         n_images = work.images(Step(dataset, section))
         reference = work.shared["evaluate"]["reference_scale"]
-        others = sorted((s for s in section["train"]["init_scales"] if s != reference), reverse=True)
+        others = sorted(
+            (s for s in section["train"]["init_scales"] if s != reference), reverse=True
+        )
         for n in range(len(others) + 1):
             yield Step(dataset, shaped(section, [reference, *others[:n]], epochs, n_images))
 
@@ -234,12 +277,20 @@ def affordable(seconds: float, trainings: int, n_images: int, images_per_second:
 
 
 def put(packed: bytes, keep: Path) -> None:
-    """Write an archive into a folder, in parts where it is large; the one before stays until the new one is whole."""
+    """Write an archive into a folder, in parts where it is large; the one before stays until the
+    new one is whole.
+    """
     n_parts = -(-len(packed) // PART)
     if n_parts > PARTS:
-        raise InputError(f"{keep}: wanted results of at most {PARTS * PART} bytes, got {len(packed)}")
+        raise InputError(
+            f"{keep}: wanted results of at most {PARTS * PART} bytes, got {len(packed)}"
+        )
     digest = sha256(packed)[:8]
-    names = [f"{ARCHIVE}.{digest}.{i + 1}-of-{n_parts}" for i in range(n_parts)] if n_parts > 1 else [ARCHIVE]
+    names = (
+        [f"{ARCHIVE}.{digest}.{i + 1}-of-{n_parts}" for i in range(n_parts)]
+        if n_parts > 1
+        else [ARCHIVE]
+    )
     write_files(keep, {name: packed[i * PART : (i + 1) * PART] for i, name in enumerate(names)})
     for old in [*keep.glob(f"{ARCHIVE}*"), *keep.glob(f".{ARCHIVE}*.part")]:
         if old.name not in names:
@@ -247,7 +298,9 @@ def put(packed: bytes, keep: Path) -> None:
 
 
 def archive_in(keep: Path) -> bytes | None:
-    """The archive in a folder, None where there is none; raises `InputError` where parts of it are missing."""
+    """The archive in a folder, None where there is none; raises `InputError` where parts of it are
+    missing.
+    """
     parts = sorted(keep.glob(f"{ARCHIVE}.*-of-*"))
     for name in {part.stem for part in parts}:  # a killed call may have left parts of two archives
         packed = b"".join(part.read_bytes() for part in parts if part.stem == name)
@@ -256,18 +309,24 @@ def archive_in(keep: Path) -> bytes | None:
     if (keep / ARCHIVE).exists():
         return (keep / ARCHIVE).read_bytes()
     if parts:
-        raise InputError(f"{keep}: wanted all parts of {ARCHIVE}, got {[part.name for part in parts]}")
+        raise InputError(
+            f"{keep}: wanted all parts of {ARCHIVE}, got {[part.name for part in parts]}"
+        )
     return None
 
 
 def unpack(packed: bytes, folder: Path, keep: Path) -> None:
-    """Put what `keep` has published in place of that in a folder, and the other files where they are not there."""
+    """Put what `keep` has published in place of that in a folder, and the other files where they
+    are not there.
+    """
     try:
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             members = archive.getmembers()
             for member in members:
                 if not (member.isfile() and RESULTS.fullmatch(member.name)):
-                    raise InputError(f"{keep}: wanted results of `make gpu`, got {member.name!r} in {ARCHIVE}")
+                    raise InputError(
+                        f"{keep}: wanted results of `make gpu`, got {member.name!r} in {ARCHIVE}"
+                    )
             shutil.rmtree(folder / "published", ignore_errors=True)
             new = [member for member in members if not (folder / member.name).exists()]
             archive.extractall(folder, new, filter="data")
@@ -276,7 +335,8 @@ def unpack(packed: bytes, folder: Path, keep: Path) -> None:
 
 
 class Work:
-    """The folder in which stages run as in the repository, with its own params, data, scratch and results.
+    """The folder in which stages run as in the repository, with its own params, data, scratch and
+    results.
 
     It begins with the results that are in `keep`.
     """
@@ -290,7 +350,7 @@ class Work:
 
     def images(self, step: Step) -> int:
         """Fetch and make the data set where it is not there; the number of its training images."""
-        from lib.data.images import read_images
+        from lib.vision.images import read_images
 
         dataset = f"data/vision/{step.dataset}/images.safetensors"
         official = f"data/vision/{step.dataset}/official"
@@ -303,34 +363,46 @@ class Work:
     def speed(self, step: Step) -> dict[str, Any]:
         """The measured rates, once for a machine."""
         from benchmarks.gpu import machine
-        from lib.io.device import use_device
+        from lib.training.devices import use_device
 
         here = machine(use_device(step.section["train"]["device"]))
         found = self._kept("speed.json", {})
         if any(found.get(name) != value for name, value in here.items()):
             seconds = min(LONGEST_MEASUREMENT, self.clock.left / 60)
-            arguments = [f"vision.{step.dataset}.train", f"data/vision/{step.dataset}/images.safetensors", "speed.json"]
+            arguments = [
+                f"vision.{step.dataset}.train",
+                f"data/vision/{step.dataset}/images.safetensors",
+                "speed.json",
+            ]
             self._run(step, ["benchmarks.gpu", *arguments, "--seconds", f"{seconds:g}"])
             found = self._kept("speed.json", {})
         return found
 
     def epochs(self, wanted: int, section: Section, n_images: int, speed: dict[str, Any]) -> int:
-        """How many epochs: those that are wanted, those of the call before, or what the speed and the time allow."""
+        """How many epochs: those that are wanted, those of the call before, or what the speed and
+        the time allow.
+        """
         before = self._kept("epochs.json", 0)
         if wanted and before not in (0, wanted) and (self.folder / "published").exists():
-            raise InputError(f"EPOCHS: wanted {before}, those of the results in {self.keep}, got {wanted}")
+            raise InputError(
+                f"EPOCHS: wanted {before}, those of the results in {self.keep}, got {wanted}"
+            )
         chosen = wanted or before
         if not chosen:
             train = section["train"]
             trainings = train["n_seeds"] * (1 + len(train["controls"])) * len(train["init_scales"])
-            rate = speed["images_per_second"].get("compiled", speed["images_per_second"]["not compiled"])
+            rate = speed["images_per_second"].get(
+                "compiled", speed["images_per_second"]["not compiled"]
+            )
             chosen = affordable(FOR_TRAINING * self.clock.left, trainings, n_images, rate)
         self._keep("epochs.json", chosen)
         print(f"{chosen} epochs", flush=True)
         return chosen
 
     def carry_out(self, step: Step) -> None:
-        """Train, analyse, draw and publish, if that is not done; raises `OutOfTimeError` where the clock ends it."""
+        """Train, analyse, draw and publish, if that is not done; raises `OutOfTimeError` where the
+        clock ends it.
+        """
         if self._is_published(step):
             return
         new = step.new
@@ -340,7 +412,11 @@ class Work:
         print(f"{step.dataset}: init scale {scale:g}", flush=True)
         data, metrics = f"data/vision/{step.dataset}", f"metrics/vision/{step.dataset}"
         plots = f"plots/vision/{step.dataset}"
-        images, runs, spectra = f"{data}/images.safetensors", f"{data}/runs", f"{data}/spectra.parquet"
+        images, runs, spectra = (
+            f"{data}/images.safetensors",
+            f"{data}/runs",
+            f"{data}/spectra.parquet",
+        )
         cuts = [f"{data}/truncate.parquet", f"{data}/prune.parquet"]
         ours, model = f"vision.{step.dataset}", f"vision.{step.dataset}.train.model"
         self._run(new, ["stages.vision.train", f"{ours}.train", str(CONTROLS), images, runs])
@@ -352,14 +428,20 @@ class Work:
             self._without_cuts(cuts, published)
         made = [runs, spectra, *cuts, metrics, f"{plots}/training.csv"]
         self._run(new, ["stages.vision.evaluate", "vision.evaluate", model, *made, *beside])
-        self._run(new, ["stages.vision.plot", "vision.plot", f"{metrics}/tables", f"{plots}/figures"])
+        self._run(
+            new, ["stages.vision.plot", "vision.plot", f"{metrics}/tables", f"{plots}/figures"]
+        )
         self._publish(step)
 
     def pack(self) -> None:
-        """Keep an archive of the measured speed, of all that is published, and of what the next call has to know."""
+        """Keep an archive of the measured speed, of all that is published, and of what the next
+        call has to know.
+        """
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-            for file in sorted(self.folder.glob("*.json")) + sorted((self.folder / "published").rglob("*.*")):
+            for file in sorted(self.folder.glob("*.json")) + sorted(
+                (self.folder / "published").rglob("*.*")
+            ):
                 name = file.relative_to(self.folder).as_posix()
                 if RESULTS.fullmatch(name):
                     archive.add(file, name)
@@ -367,7 +449,7 @@ class Work:
 
     def _without_cuts(self, cuts: list[str], published: Path) -> None:
         """Tables without a row, for an init scale whose updates are not cut."""
-        from lib.io.base.tables import read_table, write_table
+        from lib.files.tables import read_table, write_table
 
         for name in cuts:
             write_table(read_table(published / Path(name).name)[:0], self.folder / name)
@@ -381,7 +463,7 @@ class Work:
 
         Raises `InputError` where the results are those of other params: they are not replaced.
         """
-        from lib.io.base.tables import significant
+        from lib.files.tables import significant
 
         provenance = self._provenance(step)
         if not provenance:
@@ -391,7 +473,8 @@ class Work:
         if found != wanted:
             differ = [f"{part}={found[part]}" for part in wanted if found.get(part) != wanted[part]]
             raise InputError(
-                f"{self.keep}: wanted results of these params, got some of {step.dataset} with {', '.join(differ)}; "
+                f"{self.keep}: wanted results of these params, got some of {step.dataset} with "
+                f"{', '.join(differ)}; "
                 f"other params need another KEEP and FOLDER"
             )
         return scales[0] >= scales[1]
@@ -403,9 +486,13 @@ class Work:
         before = self._provenance(step)
         note = provenance(self._recorded(step), n_images)
         scales = note["params"]["train"]["init_scales"]
-        made = {"init_scale": scales[-1]} | {name: note[name] for name in ("device", "commit", "versions")}
+        made = {"init_scale": scales[-1]} | {
+            name: note[name] for name in ("device", "commit", "versions")
+        }
         note["made"] = [*before.get("made", []), made]
-        note["params"]["train"]["init_scales"] = list(dict.fromkeys(one["init_scale"] for one in note["made"]))
+        note["params"]["train"]["init_scales"] = list(
+            dict.fromkeys(one["init_scale"] for one in note["made"])
+        )
         note |= {
             "command": " ".join(["python -m tools.gpu", *sys.argv[1:]]),
             "wall_hours": self.seconds[step.dataset] / 3600,
@@ -414,7 +501,9 @@ class Work:
         self.pack()
 
     def _recorded(self, step: Step) -> Section:
-        """What is published of the params: not where this machine has the official files, which are verified."""
+        """What is published of the params: not where this machine has the official files, which are
+        verified.
+        """
         from tools.publish import with_shared
 
         section = deepcopy(with_shared(step.section, self.shared))
@@ -426,11 +515,15 @@ class Work:
         params = {"vision": self.shared | {step.dataset: step.section}}
         (self.folder / "params.yaml").write_text(json.dumps(params, indent=1))
         environment = {name: value for name, value in os.environ.items() if name != "DVC_ROOT"}
-        environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment["PYTHONPATH"] = os.pathsep.join(
+            [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        )
         begin = time.monotonic()
         if not self.clock.left:
             raise OutOfTimeError
-        with subprocess.Popen([sys.executable, "-m", *command], cwd=self.folder, env=environment) as process:
+        with subprocess.Popen(
+            [sys.executable, "-m", *command], cwd=self.folder, env=environment
+        ) as process:
             while process.poll() is None and self.clock.left:
                 time.sleep(0.05)
             process.kill()  # where it has not ended
@@ -439,7 +532,10 @@ class Work:
         if process.returncode and not self.clock.left:
             raise OutOfTimeError
         if process.returncode:
-            raise InputError(f"{command[0]}: wanted a stage that ends well, got the exit code {process.returncode}")
+            raise InputError(
+                f"{command[0]}: wanted a stage that ends well, got the exit code "
+                f"{process.returncode}"
+            )
 
     def _kept(self, name: str, otherwise: Any) -> Any:
         file = self.folder / name

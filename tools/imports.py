@@ -44,7 +44,9 @@ def parsed(file: str, root: Path) -> ast.Module:
 
 
 def closure(file: str, root: Path) -> dict[str, str]:
-    """Every file of the repository that is imported when `file` is, with the file that imports it."""
+    """Every file of the repository that is imported when `file` is, with the file that imports
+    it.
+    """
     found = {file: ""}
     waiting = [file]
     while waiting:
@@ -55,13 +57,16 @@ def closure(file: str, root: Path) -> dict[str, str]:
     return found
 
 
-def dep(file: str) -> str:
-    """What dvc.yaml names for a file of code: the file, or its folder where that lies below one of lib's.
+def dep(file: str) -> str | None:
+    """What dvc.yaml names for a file of code: the file, or `lib/files` for all that is in it.
 
-    What most stages use, as `lib/io/base`, is such a folder: one dep for all that is in it.
+    None for what is in `lib/work`: it is machinery like DVC itself, and changes no byte of a
+    result.
     """
-    folder = Path(file).parent
-    return folder.as_posix() if folder.parts[:1] == ("lib",) and len(folder.parts) > 2 else file
+    folder = Path(file).parent.as_posix()
+    if folder == "lib/work":
+        return None
+    return folder if folder == "lib/files" else file
 
 
 def is_code(path: str) -> bool:
@@ -72,5 +77,7 @@ def is_code(path: str) -> bool:
 def imports_by_name(file: str, root: Path) -> list[int]:
     """The lines of a file on which it imports or runs what its import statements do not name."""
     called = [node for node in ast.walk(parsed(file, root)) if isinstance(node, ast.Call)]
-    names = [(node.lineno, getattr(node.func, "attr", getattr(node.func, "id", None))) for node in called]
+    names = [
+        (node.lineno, getattr(node.func, "attr", getattr(node.func, "id", None))) for node in called
+    ]
     return [line for line, name in names if name in BY_NAME]

@@ -1,9 +1,10 @@
-"""From a base and a fine-tuned checkpoint to adapters and a page: `make lora BASE=... TUNED=... TEXT=my.txt OUT=out`.
+"""From a base and a fine-tuned checkpoint to adapters and a page.
 
-TUNED is a checkpoint or a folder of snapshots; TEXT is UTF-8, or a safetensors file of the model's own arguments.
-Without TEXT nothing is measured: there are spectra, and uniform and energy plans. With MODULES_TO_SAVE=yes an adapter
-carries whole what else was tuned (embeddings, head, norms, biases). The params are those of `checkpoints.own`. In OUT
-stand `spectra.parquet`, `plans/`, `adapters/` and `page.html`.
+`make lora BASE=... TUNED=... TEXT=my.txt OUT=out`: TUNED is a checkpoint or a folder of snapshots;
+TEXT is UTF-8, or a safetensors file of the model's own arguments. Without TEXT nothing is measured:
+there are spectra, and uniform and energy plans. With MODULES_TO_SAVE=yes an adapter carries whole
+what else was tuned (embeddings, head, norms, biases). The params are those of `checkpoints.own`. In
+OUT stand `spectra.parquet`, `plans/`, `adapters/` and `page.html`.
 """
 
 import math
@@ -18,17 +19,23 @@ import pandas as pd
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
-from lib.figures.checkpoints import pruned, ranks_of_modules, share_lost, spectra_of_snapshots
-from lib.figures.style import rendered, styled
-from lib.io.adapters import whether
-from lib.io.base.command import run
-from lib.io.base.files import InputError
-from lib.io.base.memory import check_disk
-from lib.io.base.params import Count, read_params
-from lib.io.base.tables import read_json, read_table
-from lib.io.page import picture, write_page
-from lib.io.pretrained import Checkpoint, check_memory, check_pair, open_checkpoint, open_snapshots
-from lib.models.transformers_models import ModelError, check_architecture, read_batches
+from lib.checkpoints.adapters import whether
+from lib.checkpoints.figures import pruned, ranks_of_modules, share_lost, spectra_of_snapshots
+from lib.checkpoints.folders import (
+    Checkpoint,
+    check_memory,
+    check_pair,
+    open_checkpoint,
+    open_snapshots,
+)
+from lib.checkpoints.models import ModelError, check_architecture, read_batches
+from lib.files.files import InputError
+from lib.files.memory import check_disk
+from lib.files.params import Count, read_params
+from lib.files.tables import read_json, read_table
+from lib.pages.html import picture, write_page
+from lib.pages.style import rendered, styled
+from lib.work.command import run
 from stages.checkpoints.adapt import LISTED
 from stages.checkpoints.plan import held
 
@@ -68,10 +75,18 @@ def main(base: Path, tuned: Path, out: Path, text: str = "-", modules_to_save: s
     print(f"the page is {out / 'page.html'}")
 
 
-def checked(base: Path, tuned: Path, out: Path, text: str, *, saved: bool) -> tuple[Checkpoint, bool]:
-    """The base, and whether its architecture can be planned for; all that is wrong with the input is said here."""
+def checked(
+    base: Path, tuned: Path, out: Path, text: str, *, saved: bool
+) -> tuple[Checkpoint, bool]:
+    """The base, and whether its architecture can be planned for; all that is wrong with the input
+    is said here.
+    """
     begun = open_checkpoint(base)
-    snapshots = [one for one in open_snapshots(tuned) if one.checkpoint.folder.resolve() != begun.folder.resolve()]
+    snapshots = [
+        one
+        for one in open_snapshots(tuned)
+        if one.checkpoint.folder.resolve() != begun.folder.resolve()
+    ]
     for one in snapshots:
         check_pair(begun, one.checkpoint)
     if not snapshots:
@@ -79,7 +94,9 @@ def checked(base: Path, tuned: Path, out: Path, text: str, *, saved: bool) -> tu
     if out.exists() and not out.is_dir():
         raise InputError(f"OUT: wanted a folder, got the file {out}")
     wanted = read_params("checkpoints.own", Own, part=True)
-    n_bytes = room(begun, len(snapshots), len({one.run for one in snapshots}), wanted.budgets, saved=saved)
+    n_bytes = room(
+        begun, len(snapshots), len({one.run for one in snapshots}), wanted.budgets, saved=saved
+    )
     check_disk(out, n_bytes, "OUT")
     plannable = True
     try:
@@ -93,7 +110,9 @@ def checked(base: Path, tuned: Path, out: Path, text: str, *, saved: bool) -> tu
     if plannable and text != "-":
         n_batches = wanted.n_batches + wanted.n_measured_batches
         try:
-            read_batches(base, begun.config, Path(text), wanted.seq_len, wanted.batch_size, n_batches)
+            read_batches(
+                base, begun.config, Path(text), wanted.seq_len, wanted.batch_size, n_batches
+            )
         except (ModelError, OSError) as error:
             raise InputError(f"TEXT: {error}") from error
     read_through(begun, [one.checkpoint for one in snapshots], tuned)
@@ -101,7 +120,9 @@ def checked(base: Path, tuned: Path, out: Path, text: str, *, saved: bool) -> tu
 
 
 def read_through(base: Checkpoint, snapshots: list[Checkpoint], tuned: Path) -> None:
-    """Read every tensor once; raises `InputError` for NaN and infinity, and where no tensor of TUNED has moved."""
+    """Read every tensor once; raises `InputError` for NaN and infinity, and where no tensor of
+    TUNED has moved.
+    """
     moved = False
     for name in tqdm(base.tensors, desc=f"reading {base.folder}", unit="tensor"):
         base.load(name)
@@ -118,15 +139,21 @@ def equal(one: Any, other: Any) -> bool:
     return one.dtype == other.dtype and one.equal(other)
 
 
-def room(base: Checkpoint, n_snapshots: int, n_runs: int, budgets: tuple[int, ...], *, saved: bool) -> float:
-    """About the bytes that are written: singular values, in OUT and in scratch, and the adapters of every budget.
+def room(
+    base: Checkpoint, n_snapshots: int, n_runs: int, budgets: tuple[int, ...], *, saved: bool
+) -> float:
+    """About the bytes that are written: singular values, in OUT and in scratch, and the adapters of
+    every budget.
 
-    What an adapter carries whole (`saved`) is counted as embeddings and all that is no matrix; a tied head as another.
+    What an adapter carries whole (`saved`) is counted as embeddings and all that is no matrix; a
+    tied head as another.
     """
     shapes = [entry.shape for entry in base.tensors.values() if len(entry.shape) == 2]
     spectra = 2 * 8 * n_snapshots * sum(map(min, shapes))
     vocabulary = base.config.get("vocab_size")
-    whole = [e.shape for e in base.tensors.values() if len(e.shape) != 2 or e.shape[0] == vocabulary]
+    whole = [
+        e.shape for e in base.tensors.values() if len(e.shape) != 2 or e.shape[0] == vocabulary
+    ]
     rest = 2 * sum(map(math.prod, whole)) if saved else 0
     return spectra + 4.0 * n_runs * (sum(budgets) * sum(map(sum, shapes)) + len(budgets) * rest)
 
@@ -139,13 +166,36 @@ def call(stage: str, *arguments: object) -> None:
         sys.exit(done.returncode)
 
 
-def page(base: Checkpoint, tuned: Path, text: str, out: Path, max_share: float, *, planned: bool, saved: bool) -> None:
-    """Write the page: figures, the plans at each budget, how to load the adapters, what was not measured."""
+def page(
+    base: Checkpoint,
+    tuned: Path,
+    text: str,
+    out: Path,
+    max_share: float,
+    *,
+    planned: bool,
+    saved: bool,
+) -> None:
+    """Write the page: figures, the plans at each budget, how to load the adapters, what was not
+    measured.
+    """
     spectra = read_table(out / "spectra.parquet")
     runs = sorted(spectra["run"].unique())
     with styled():
-        figures = [drawn("Spectra of the largest updates", spectra_of_snapshots(spectra[spectra["run"] == runs[-1]]))]
-        values: dict[str, Any] = {"plans": [], "losses": [], "least": [], "adapters": [], "best": {}, "worse": {}}
+        figures = [
+            drawn(
+                "Spectra of the largest updates",
+                spectra_of_snapshots(spectra[spectra["run"] == runs[-1]]),
+            )
+        ]
+        values: dict[str, Any] = {
+            "plans": [],
+            "losses": [],
+            "least": [],
+            "adapters": [],
+            "best": {},
+            "worse": {},
+        }
         if planned:
             tables = {name: read_table(out / "plans" / f"{name}.parquet") for name in NAMES}
             figures = [*plan_figures(tables, text != "-"), *figures]
@@ -180,14 +230,21 @@ def plan_figures(tables: dict[str, pd.DataFrame], measured: bool) -> list[dict[s
     figures = [drawn(title, ranks_of_modules(plans, modules))]
     if measured:
         figures.insert(0, drawn("Share of the gain that is lost", share_lost(tables["plans"])))
-        figures.append(drawn("Loss when weights or updates are removed", pruned(tables["pruning"], tables["losses"])))
+        figures.append(
+            drawn(
+                "Loss when weights or updates are removed",
+                pruned(tables["pruning"], tables["losses"]),
+            )
+        )
     return figures
 
 
 def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the page says of plans: a row per budget and rule, the losses, the least budgets, the adapters.
+    """What the page says of plans: a row per budget and rule, the losses, the least budgets, the
+    adapters.
 
-    Of each run, `best` is the adapter with which the base has the lowest loss, and `worse` how many raise its loss.
+    Of each run, `best` is the adapter with which the base has the lowest loss, and `worse` how many
+    raise its loss.
     """
     plans = tables["plans"]
     plain = plans[plans["shuffle"] == 0]
@@ -204,7 +261,14 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
     ]
     budgets = tables["budgets"]
     least = budgets[budgets["least"].astype(bool)].to_dict("records")
-    values = {"plans": rows, "losses": [], "least": least, "adapters": adapters, "best": {}, "worse": {}}
+    values = {
+        "plans": rows,
+        "losses": [],
+        "least": least,
+        "adapters": adapters,
+        "best": {},
+        "worse": {},
+    }
     for loss in tables["losses"].to_dict("records"):
         values["losses"].append(loss)
         own = [one for one in adapters if one["run"] == loss["run"] and one["loss"] is not None]
@@ -222,7 +286,15 @@ def module_table(spectra: pd.DataFrame) -> list[dict[str, Any]]:
         {
             **{
                 name: row[name]
-                for name in ("run", "module", "rows", "cols", "stable_rank", "rank_above_edge", "method")
+                for name in (
+                    "run",
+                    "module",
+                    "rows",
+                    "cols",
+                    "stable_rank",
+                    "rank_above_edge",
+                    "method",
+                )
             },
             "relative": row["norm"] / row["base_norm"] if row["base_norm"] else np.nan,
             "rank_90": None if np.isnan(row["rank_90"]) else int(row["rank_90"]),

@@ -1,8 +1,8 @@
 """Keep the results of a long run under published/, with where they come from.
 
-`make publish DATASET=cifar10 HOURS=2.5 COMMAND="dvc repro"`: run where the data set's stages have run, after a commit
-of the code that they ran with. Claims and report read published/ and never make it: nobody reruns days of training to
-see its numbers.
+`make publish DATASET=cifar10 HOURS=2.5 COMMAND="dvc repro"`: run where the data set's stages have
+run, after a commit of the code that they ran with. Claims and report read published/ and never make
+it: nobody reruns days of training to see its numbers.
 """
 
 import platform
@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from lib.data.images import read_images
-from lib.io.base.command import run
-from lib.io.base.files import InputError, clear, file_name
-from lib.io.base.params import load_yaml
-from lib.io.base.tables import write_json
+from lib.files.files import InputError, clear, file_name
+from lib.files.params import load_yaml
+from lib.files.tables import write_json
+from lib.vision.images import read_images
+from lib.work.command import run
 
 PACKAGES = ["torch", "numpy", "pandas", "pyarrow", "safetensors", "scipy"]
 DETERMINES = ["lib", "stages", "dvc.yaml"]
@@ -28,19 +28,29 @@ SHARED = ["cut", "evaluate", "plot"]
 def main(dataset: str, command: str, hours: float) -> None:
     """Copy what git keeps of a vision data set's results, and write how they came about beside it.
 
-    `command` made them, in `hours` of wall time. Raises `InputError` where the code is not that of a commit.
+    `command` made them, in `hours` of wall time. Raises `InputError` where the code is not that of
+    a commit.
     """
     changed = _git("status", "--porcelain", "--", *DETERMINES)
     if changed:
         raise InputError(f"wanted the code of a commit, got changes:\n{changed}")
     sections = load_yaml(Path("params.yaml"))["vision"]
-    known = [name for name, value in sections.items() if isinstance(value, dict) and "data" in value]
+    known = [
+        name for name, value in sections.items() if isinstance(value, dict) and "data" in value
+    ]
     if dataset not in known:
-        raise InputError(f"DATASET: wanted one of {known}, the data sets of vision in params.yaml, got {dataset!r}")
+        raise InputError(
+            f"DATASET: wanted one of {known}, the data sets of vision in params.yaml, got "
+            f"{dataset!r}"
+        )
     file_name(dataset)
     section = with_shared(sections[dataset], sections)
-    section["data"].pop("source_folder", None)  # where this machine has the files says nothing: they are verified
-    n_images = len(read_images(Path("data") / "vision" / dataset / "images.safetensors").train_labels)
+    section["data"].pop(
+        "source_folder", None
+    )  # where this machine has the files says nothing: they are verified
+    n_images = len(
+        read_images(Path("data") / "vision" / dataset / "images.safetensors").train_labels
+    )
     keep(dataset, provenance(section, n_images) | {"command": command, "wall_hours": hours})
 
 
@@ -50,11 +60,15 @@ def with_shared(section: dict[str, Any], vision: dict[str, Any]) -> dict[str, An
 
 
 def keep(dataset: str, note: dict[str, Any], root: Path = Path()) -> None:
-    """Copy a data set's results to the folder `published` beside them, with the note of where they come from."""
+    """Copy a data set's results to the folder `published` beside them, with the note of where they
+    come from.
+    """
     folder = root / "published" / file_name(dataset)
     clear(folder, "*.json", "tables/*.parquet", "figures/*.svg")
     shutil.copytree(root / "metrics" / "vision" / dataset, folder, dirs_exist_ok=True)
-    shutil.copytree(root / "plots" / "vision" / dataset / "figures", folder / "figures", dirs_exist_ok=True)
+    shutil.copytree(
+        root / "plots" / "vision" / dataset / "figures", folder / "figures", dirs_exist_ok=True
+    )
     write_json(note, folder / "provenance.json")
     print(f"published in {folder}", flush=True)
 
@@ -63,11 +77,16 @@ def provenance(section: dict[str, Any], n_images: int) -> dict[str, Any]:
     """Device, versions, commit, what was trained for how many epochs."""
     train = section["train"]
     first = train.get("first_seed", 0)
-    device = torch.cuda.get_device_name(train["device"]) if train["device"] != "cpu" else f"CPU, {platform.machine()}"
+    device = (
+        torch.cuda.get_device_name(train["device"])
+        if train["device"] != "cpu"
+        else f"CPU, {platform.machine()}"
+    )
     return {
         "device": device,
         "commit": commit(),
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+        "versions": {"python": platform.python_version()}
+        | {name: version(name) for name in PACKAGES},
         "epochs": train["n_steps"] * train["batch_size"] / n_images,
         "augmentation": train["augmentation"],
         "seeds": list(range(first, first + train["n_seeds"])),
@@ -76,15 +95,21 @@ def provenance(section: dict[str, Any], n_images: int) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit of this code, with a mark where files that determine results differ from it; `unknown` without git."""
+    """The commit of this code, with a mark where files that determine results differ from it;
+    `unknown` without git.
+    """
     try:
-        return _git("rev-parse", "HEAD") + (", changed" if _git("status", "--porcelain", "--", *DETERMINES) else "")
+        return _git("rev-parse", "HEAD") + (
+            ", changed" if _git("status", "--porcelain", "--", *DETERMINES) else ""
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 
 
 def _git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["git", *arguments], check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 if __name__ == "__main__":

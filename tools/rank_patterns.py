@@ -1,11 +1,14 @@
-"""Train adapters of attributed ranks beside those of one uniform rank: `python -m tools.rank_patterns`.
+"""Train adapters of attributed ranks beside those of one uniform rank: `python -m
+tools.rank_patterns`.
 
-The base models of the example (`dvc repro checkpoints_train`) get adapters of equal size, trained on the text and for
-the steps of a full fine-tune. The attributed ranks are those of the fine-tune at its first snapshot, a tenth of its
-steps. Beside them stand one uniform rank, the attributed ranks shuffled within a shape, and the uniform rank with a
-quarter more steps, which is more than the pattern costs. Every rule has a learning rate of its own: that with the
-lowest mean loss over two tuning seeds, on windows on which nothing else is measured. Tables, figure, measures and where
-they come from are kept in published/rank_patterns, which claims and report read. Some minutes of one CPU core.
+The base models of the example (`dvc repro checkpoints_train`) get adapters of equal size, trained
+on the text and for the steps of a full fine-tune. The attributed ranks are those of the fine-tune
+at its first snapshot, a tenth of its steps. Beside them stand one uniform rank, the attributed
+ranks shuffled within a shape, and the uniform rank with a quarter more steps, which is more than
+the pattern costs. Every rule has a learning rate of its own: that with the lowest mean loss over
+two tuning seeds, on windows on which nothing else is measured. Tables, figure, measures and where
+they come from are kept in published/rank_patterns, which claims and report read. Some minutes of
+one CPU core.
 """
 
 import platform
@@ -20,17 +23,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lib.analysis.attribution import path_attribution
-from lib.analysis.rank_plans import Module, budget_of, parameters, plan, shuffled
-from lib.analysis.update_spectra import update_of
-from lib.io.adapters import lora_config
-from lib.io.base.command import run
-from lib.io.base.params import Name, load_yaml, read_cases, read_params
-from lib.io.base.tables import compact, write_json, write_measures, write_table
-from lib.io.cells import Job, joined, spread_cells
-from lib.io.pretrained import open_checkpoint
-from lib.io.workers.compute import available_cores, generator
-from lib.models.transformers_models import (
+from lib.checkpoints.adapters import lora_config
+from lib.checkpoints.attribution import path_attribution
+from lib.checkpoints.folders import open_checkpoint
+from lib.checkpoints.models import (
     Batch,
     LinearUpdates,
     linear_modules,
@@ -41,6 +37,13 @@ from lib.models.transformers_models import (
     stored_as_columns,
     with_adapter,
 )
+from lib.checkpoints.plans import Module, budget_of, parameters, plan, shuffled
+from lib.checkpoints.update_spectra import update_of
+from lib.files.params import Name, load_yaml, read_cases, read_params
+from lib.files.tables import compact, write_json, write_measures, write_table
+from lib.training.devices import generator
+from lib.work.cells import Job, joined, spread_cells
+from lib.work.command import run
 from stages.checkpoints import plot
 from stages.checkpoints.train import Train, Training, descent, step_name
 from tools.publish import PACKAGES, commit
@@ -48,7 +51,11 @@ from tools.publish import PACKAGES, commit
 MODELS = ("llama", "gpt2")
 RULES = ("uniform", "attributed", "shuffled", "uniform, longer")
 RATES = (1e-2, 3e-2, 1e-1)
-BUDGET, SCALE, LONGER = 2, 2, 1.25  # a uniform rank, alpha over rank, and the steps of the control over the others'
+BUDGET, SCALE, LONGER = (
+    2,
+    2,
+    1.25,
+)  # a uniform rank, alpha over rank, and the steps of the control over the others'
 N_POINTS, WINDOWS = 4, 32  # of the path; of a batch of the measured text
 ATTRIBUTED, TUNED, MEASURED = slice(0, 4), slice(4, 8), slice(8, 16)  # batches of the measured text
 TUNING_SEEDS = (1000, 1001)
@@ -65,7 +72,9 @@ class Cases:
 
 @dataclass(frozen=True)
 class Adapter:
-    """One training of an adapter, by name; the ranks are those of a fine-tune of the same model and kind."""
+    """One training of an adapter, by name; the ranks are those of a fine-tune of the same model and
+    kind.
+    """
 
     model: Name
     kind: Name
@@ -91,14 +100,25 @@ def main(n_seeds: int = 6) -> None:
         seeds: Sequence[int], rates: Mapping[tuple[str, str, str], Sequence[float]], part: str
     ) -> pd.DataFrame:
         chosen = [
-            Adapter(m, kind.name, rule, fine_tunes[i % len(fine_tunes)], seed, steps_of(kind, rule), rate, part)
+            Adapter(
+                m,
+                kind.name,
+                rule,
+                fine_tunes[i % len(fine_tunes)],
+                seed,
+                steps_of(kind, rule),
+                rate,
+                part,
+            )
             for m in MODELS
             for kind in kinds.values()
             for rule in RULES
             for i, seed in enumerate(seeds)
             for rate in rates[m, kind.name, rule]
         ]
-        jobs = [adapter_job(params, one, ranks[one.model, one.kind, one.fine_tune]) for one in chosen]
+        jobs = [
+            adapter_job(params, one, ranks[one.model, one.kind, one.fine_tune]) for one in chosen
+        ]
         return joined(compute(f"{part} adapters", jobs), "trained")
 
     every = {(m, str(kind), rule): RATES for m in MODELS for kind in kinds for rule in RULES}
@@ -116,7 +136,7 @@ def main(n_seeds: int = 6) -> None:
 
 def compute(label: str, jobs: Sequence[Job]) -> list[dict[str, pd.DataFrame]]:
     jobs_of = {label: jobs}
-    return spread_cells(jobs_of, stage="rank_patterns", n_processes=available_cores(), label=label, unit="cell")[label]
+    return spread_cells(jobs_of, label=label, unit="cell")[label]
 
 
 def steps_of(kind: Training, rule: str) -> int:
@@ -124,7 +144,9 @@ def steps_of(kind: Training, rule: str) -> int:
 
 
 def file_of(folder: Path) -> Path:
-    """The file of a checkpoint: it stands for the checkpoint among the arguments of a cell, by its content."""
+    """The file of a checkpoint: it stands for the checkpoint among the arguments of a cell, by its
+    content.
+    """
     return folder / "model.safetensors"
 
 
@@ -149,10 +171,17 @@ def pattern(names: dict[str, Any], base: Path, early: Path, text: Path) -> dict[
         modules[name] = Module(shape, sigma.numpy(), float(sigma.square().sum()), min(shape))
     batches = batches_of(base.parent, text)[ATTRIBUTED]
     earned = path_attribution(
-        linear.parameters, linear.updates, batches, lambda batch: loss(linear.model, batch), N_POINTS
+        linear.parameters,
+        linear.updates,
+        batches,
+        lambda batch: loss(linear.model, batch),
+        N_POINTS,
     )
     budget = budget_of(modules, BUDGET)
-    uniform, attributed = plan("uniform", modules, budget), plan("attributed", modules, budget, earned)
+    uniform, attributed = (
+        plan("uniform", modules, budget),
+        plan("attributed", modules, budget, earned),
+    )
     rows = [
         {
             **names,
@@ -171,11 +200,24 @@ def pattern(names: dict[str, Any], base: Path, early: Path, text: Path) -> dict[
 def adapter_job(params: Train, one: Adapter, ranks: pd.DataFrame) -> Job:
     given = ranks[["module", "rows", "cols", "uniform", "attributed"]].to_dict("list")
     text = DATA / "texts"
-    return (adapter, params, one, given, file_of(DATA / one.model / "base"), text / "tuned.txt", text / "measured.txt")
+    return (
+        adapter,
+        params,
+        one,
+        given,
+        file_of(DATA / one.model / "base"),
+        text / "tuned.txt",
+        text / "measured.txt",
+    )
 
 
 def adapter(
-    params: Train, one: Adapter, ranks: dict[str, list[Any]], base: Path, text: Path, measured_text: Path
+    params: Train,
+    one: Adapter,
+    ranks: dict[str, list[Any]],
+    base: Path,
+    text: Path,
+    measured_text: Path,
 ) -> dict[str, pd.DataFrame]:
     """The loss of the base with one adapter, trained."""
     begun = open_checkpoint(base.parent)
@@ -203,7 +245,9 @@ def ranks_of(one: Adapter, ranks: dict[str, list[Any]]) -> dict[str, int]:
     if one.rule != "shuffled":
         return found
     shapes = zip(ranks["module"], ranks["rows"], ranks["cols"], strict=True)
-    modules = {name: Module((rows, cols), np.zeros(0), 0.0, min(rows, cols)) for name, rows, cols in shapes}
+    modules = {
+        name: Module((rows, cols), np.zeros(0), 0.0, min(rows, cols)) for name, rows, cols in shapes
+    }
     drawn = shuffled(found, modules, generator(one.seed, "shuffle", one.model, one.kind))
     if parameters(modules, drawn) != parameters(modules, found):
         raise ValueError("wanted a shuffle that costs as much as the plan")
@@ -216,9 +260,13 @@ def batches_of(base: Path, text: Path) -> list[Batch]:
 
 
 def measured(trained: pd.DataFrame) -> dict[str, pd.Series]:
-    """By kind of fine-tune, over models and seeds: the loss of one rule less that of another, of the same seed."""
+    """By kind of fine-tune, over models and seeds: the loss of one rule less that of another, of
+    the same seed.
+    """
     rows = trained[trained["part"] == "measured"]
-    losses = rows.pivot_table(index=["kind", "model", "seed"], columns="rule", values="loss", observed=True)
+    losses = rows.pivot_table(
+        index=["kind", "model", "seed"], columns="rule", values="loss", observed=True
+    )
     pairs = {
         "attributed_less_uniform": ("attributed", "uniform"),
         "attributed_less_shuffled": ("attributed", "shuffled"),
@@ -242,7 +290,10 @@ def provenance(n_seeds: int, hours: float) -> dict[str, Any]:
         "versions": {"python": platform.python_version()}
         | {name: version(name) for name in [*PACKAGES, "transformers", "peft"]},
         "seeds": list(range(n_seeds)),
-        "params": {"example": load_yaml(Path("params.yaml"))["checkpoints"]["example"], "learning_rates": list(RATES)},
+        "params": {
+            "example": load_yaml(Path("params.yaml"))["checkpoints"]["example"],
+            "learning_rates": list(RATES),
+        },
         "command": "python -m tools.rank_patterns",
         "wall_hours": hours,
     }

@@ -1,9 +1,12 @@
-"""Write what README.md and docs/ say of claims, findings and figures, from verdicts and captions.yaml: `make readme`.
+"""Write what README.md and docs/ say of claims, findings and figures, from verdicts and
+captions.yaml: `make readme`.
 
-Also the list of measures that claims name: those that the files of measures have, or had when it was last written.
+Also the list of measures that claims name: those that the files of measures have, or had when it
+was last written.
 
 A part of README.md or docs/optimisers.md stands between `<!-- NAME: made by make readme -->` and
-`<!-- end of NAME -->`. On every page a figure of a family has its title, and below it, in italics, its caption.
+`<!-- end of NAME -->`. On every page a figure of a family has its title, and below it, in italics,
+its caption.
 """
 
 import json
@@ -14,8 +17,8 @@ from typing import Any
 import pandas as pd
 from ruamel.yaml import YAML
 
-from lib.figures.optimizers import name_of
-from lib.io.base.tables import read_table
+from lib.files.tables import read_table
+from lib.gradual_rank.figures.optimizers import name_of
 
 ROOT = Path(__file__).parents[1]
 KNOWN = ROOT / "stages" / "measures.txt"
@@ -25,24 +28,28 @@ CHANGES = {
     "root_change_KQ": "roots, W_K and W_Q",
     "root_change_VO": "roots, W_V and W_O",
 }
-FIGURE = re.compile(r"^!\[[^\]\n]*\]\(([^)\n]*plots/(\w+)/[^)\n]*?([\w-]+)\.svg)\)(?:\n+\*[^*\n]+\*)?$", re.MULTILINE)
+FIGURE = re.compile(
+    r"^!\[[^\]\n]*\]\(([^)\n]*plots/(\w+)/[^)\n]*?([\w-]+)\.svg)\)(?:\n+\*[^*\n]+\*)?$",
+    re.MULTILINE,
+)
 PAGE = """# Claims
 
-Every claim of [claims.yaml](../claims.yaml) with its verdict, made by `make readme` from `metrics/claims.json`.
-`report.html` shows each beside its figure, with the command that makes it and the value of every seed. A claim that
-fails is shown, and stops nothing.
+Every claim of [claims.yaml](../claims.yaml) with its verdict, made by `make readme` from
+`metrics/claims.json`. `report.html` shows each beside its figure, with the command that makes it
+and the value of every seed. A claim that fails is shown, and stops nothing.
 
-The kinds are told apart. A *theorem* is what a paper, or a page of ours with its proof, proves; a *paper's figure*,
-what it shows, by a bar of ours, as a figure states none; an *assumption* is one of the paper's, checked where it is
-used. *Our bar* was set by us, from a prototype or after a first run: it describes what came out and guards the
-implementation; it does not confirm the paper. A *control*
-is a null or another setting, with a bar of ours for how far the claim beside it should be from it; one that fails is
-nearer. A claim *beats* a null where its numbers are nearer to its own bar, case by case. A value stands with
-its standard deviation over the cases or, a median, with half the distance of the quartiles. A claim over several scales
-must hold at each; the one nearest to failing is shown.
+The kinds are told apart. A *theorem* is what a paper, or a page of ours with its proof, proves; a
+*paper's figure*, what it shows, by a bar of ours, as a figure states none; an *assumption* is one
+of the paper's, checked where it is used. *Our bar* was set by us, from a prototype or after a first
+run: it describes what came out and guards the implementation; it does not confirm the paper. A
+*control* is a null or another setting, with a bar of ours for how far the claim beside it should be
+from it; one that fails is nearer. A claim *beats* a null where its numbers are nearer to its own
+bar, case by case. A value stands with its standard deviation over the cases or, a median, with half
+the distance of the quartiles. A claim over several scales must hold at each; the one nearest to
+failing is shown.
 
-[P] stated in the paper, [S] its abstract, summary or captions, [SL] the authors' public slides, [D] derived here, [R]
-recalled and not verified, [G] guessed, [C] chosen here.
+[P] stated in the paper, [S] its abstract, summary or captions, [SL] the authors' public slides, [D]
+derived here, [R] recalled and not verified, [G] guessed, [C] chosen here.
 
 """
 
@@ -50,7 +57,9 @@ recalled and not verified, [G] guessed, [C] chosen here.
 def page(claims: dict[str, dict[str, Any]]) -> str:
     """All claims as Markdown: one table per family, below how many of them hold."""
     families = dict.fromkeys(claim["family"] for claim in claims.values())
-    tables = [family_table(name, [c for c in claims.values() if c["family"] == name]) for name in families]
+    tables = [
+        family_table(name, [c for c in claims.values() if c["family"] == name]) for name in families
+    ]
     return PAGE + "\n\n".join(tables) + "\n"
 
 
@@ -59,7 +68,10 @@ def family_table(family: str, claims: list[dict[str, Any]]) -> str:
     failing = [claim for claim in claims if claim["state"] == "fails"]
     counts = [f"{sum(claim['state'] == 'holds' for claim in claims)} of {len(claims)} claims hold"]
     if failing:
-        counts.append(f"{len(failing)} fail, {sum('expected' in claim for claim in failing)} of them as expected")
+        counts.append(
+            f"{len(failing)} fail, {sum('expected' in claim for claim in failing)} of them as "
+            "expected"
+        )
     not_run = sum(claim["state"] == "not run" for claim in claims)
     if not_run:
         counts.append(f"{not_run} not run")
@@ -70,11 +82,20 @@ def family_table(family: str, claims: list[dict[str, Any]]) -> str:
         "|---|---|---|---|---|",
     ]
     for claim in claims:
-        state = claim["state"] + (", as expected" if claim["state"] == "fails" and "expected" in claim else "")
+        state = claim["state"] + (
+            ", as expected" if claim["state"] == "fails" and "expected" in claim else ""
+        )
         why = f" *{claim['expected']}*" if claim["state"] == "fails" and "expected" in claim else ""
-        statement = f"{claim['statement']} ({claim['where']}) {claim['source']}{beats(claim)}{why}".replace("|", "\\|")
+        statement = (
+            f"{claim['statement']} ({claim['where']}) {claim['source']}{beats(claim)}{why}".replace(
+                "|", "\\|"
+            )
+        )
         bar = f"{claim['over']} in {claim['bar']}"
-        lines.append(f"| {statement} | {claim['kind']} | {value(claim)} | {bar} | [{state}](../{claim['figure']}) |")
+        lines.append(
+            f"| {statement} | {claim['kind']} | {value(claim)} | {bar} | "
+            f"[{state}](../{claim['figure']}) |"
+        )
     return "\n".join(lines)
 
 
@@ -84,14 +105,17 @@ def headlines(claims: dict[str, dict[str, Any]]) -> str:
     listed = [claim for claim in claims.values() if claim.get("headline")]
     shown = sorted(listed, key=lambda claim: (families.index(claim["family"]), claim["headline"]))
     return "\n".join(
-        f"- {claim['statement'].rstrip('.')}: **{value(claim)}**, {claim['over']} in {claim['bar']}; "
+        f"- {claim['statement'].rstrip('.')}: **{value(claim)}**, {claim['over']} in "
+        f"{claim['bar']}; "
         f"[{claim['state']}]({claim['figure']}) ({claim['kind']})."
         for claim in shown
     )
 
 
 def value(claim: dict[str, Any]) -> str:
-    """The number of a claim with its spread, its scale where it has one, and the count of its cases."""
+    """The number of a claim with its spread, its scale where it has one, and the count of its
+    cases.
+    """
     if claim.get("value") is None:
         return "–"
     spread = f" ± {claim['spread']:.2g}" if claim["spread"] is not None else ""
@@ -102,12 +126,17 @@ def value(claim: dict[str, Any]) -> str:
 def beats(claim: dict[str, Any]) -> str:
     """Which of its nulls a claim beats, by their numbers, and which not."""
     nulls = claim.get("nulls", {})
-    said = {verb: [name for name, found in nulls.items() if found == verb] for verb in ("beats", "does not beat")}
+    said = {
+        verb: [name for name, found in nulls.items() if found == verb]
+        for verb in ("beats", "does not beat")
+    }
     return "".join(f"; {verb} {', '.join(names)}" for verb, names in said.items() if names)
 
 
 def known(claims: dict[str, dict[str, Any]], root: Path, before: str) -> str:
-    """The measures that claims name, FILE#MEASURE, which their files have or which were listed before: one per line."""
+    """The measures that claims name, FILE#MEASURE, which their files have or which were listed
+    before: one per line.
+    """
     claimed = {claim["measure"].partition("@")[0] for claim in claims.values()}
     files = {name.partition("#")[0] for name in claimed}
     taken = {
@@ -120,7 +149,9 @@ def known(claims: dict[str, dict[str, Any]], root: Path, before: str) -> str:
 
 
 def changes(table: pd.DataFrame) -> str:
-    """How much each optimiser changes what flows conserve: the least and the largest over seeds and init scales."""
+    """How much each optimiser changes what flows conserve: the least and the largest over seeds and
+    init scales.
+    """
     lines = ["| | " + " | ".join(CHANGES.values()) + " |", "|---" * (1 + len(CHANGES)) + "|"]
     for optimizer in table["optimizer"].unique():
         rows = table[table["optimizer"] == optimizer]
@@ -153,7 +184,11 @@ def captioned(text: str, families: dict[str, Any]) -> str:
 
     def said(figure: re.Match[str]) -> str:
         caption = families.get(figure[2], {}).get("figures", {}).get(figure[3])
-        return f"![{caption['title']}]({figure[1]})\n\n*{caption['caption']}*" if caption else figure[0]
+        return (
+            f"![{caption['title']}]({figure[1]})\n\n*{caption['caption']}*"
+            if caption
+            else figure[0]
+        )
 
     return re.sub(r"\*\n!\[", "*\n\n![", FIGURE.sub(said, text))
 
@@ -178,7 +213,9 @@ def main() -> None:
     (ROOT / "docs" / "claims.md").write_text(page(claims), encoding="utf-8")
     optimisers = ROOT / "docs" / "optimisers.md"
     text = optimisers.read_text(encoding="utf-8")
-    for name, table in conserved(ROOT / "metrics" / "gradual_rank" / "optimizers" / "tables").items():
+    for name, table in conserved(
+        ROOT / "metrics" / "gradual_rank" / "optimizers" / "tables"
+    ).items():
         text = replaced(text, name, table)
     optimisers.write_text(text, encoding="utf-8")
     KNOWN.write_text(known(claims, ROOT, KNOWN.read_text(encoding="utf-8")), encoding="utf-8")

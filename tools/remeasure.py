@@ -1,15 +1,17 @@
-"""Take the measures of a published run anew from its tables in git: `python -m tools.remeasure cifar10_short`.
+"""Take the measures of a published run anew from its tables in git: `python -m tools.remeasure
+cifar10_short`.
 
-For when a measure is added or changed: no training is needed. The tables that are computed from others, the measures
-and their summary are written; nothing else is touched. Figures are drawn by the stage that draws them:
-`python -m stages.vision.plot vision.plot published/NAME/tables published/NAME/figures`.
+For when a measure is added or changed: no training is needed. The tables that are computed from
+others, the measures and their summary are written; nothing else is touched. Figures are drawn by
+the stage that draws them: `python -m stages.vision.plot vision.plot published/NAME/tables
+published/NAME/figures`.
 """
 
 from pathlib import Path
 
-from lib.io.base.command import run
-from lib.io.base.params import read_params
-from lib.io.base.tables import compact, read_table, write_measures, write_table
+from lib.files.params import read_params
+from lib.files.tables import compact, read_table, write_measures, write_table
+from lib.work.command import run
 from stages.vision.evaluate import HEADLINES, Evaluate, Sizes, derived, measured, setup_of
 
 TABLES = ("training", "ranks", "truncate", "prune")

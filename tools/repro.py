@@ -1,8 +1,10 @@
-"""The whole pipeline with a line per stage: which of how many, and how long it may take: `make repro`.
+"""The whole pipeline with a line per stage: which of how many, and how long it may take: `make
+repro`.
 
-It is `dvc repro`, whose output it reads, after a check that a killed DVC left nothing half written. The time that is
-left is at most that of the stages to come, each as long as it took last here; on a first run nothing is known of it.
-The bars of long stages go to the screen by themselves; what else a stage says is shown where it fails.
+It is `dvc repro`, whose output it reads, after a check that a killed DVC left nothing half written.
+The time that is left is at most that of the stages to come, each as long as it took last here; on a
+first run nothing is known of it. The bars of long stages go to the screen by themselves; what else
+a stage says is shown where it fails.
 """
 
 import json
@@ -18,9 +20,9 @@ from typing import Any
 
 import yaml
 
-from lib.io.base.command import run
-from lib.io.base.files import atomic
-from lib.io.base.tables import read_json
+from lib.files.files import atomic
+from lib.files.tables import read_json
+from lib.work.command import run
 from tools import scratch, unlock
 
 TIMES = Path(".dvc/tmp/stage_times.json")  # seconds of every stage, when it ran last here
@@ -31,7 +33,9 @@ SHOWN_ON_FAILURE = 60  # lines
 
 @dataclass
 class Progress:
-    """What is known of a run while it goes: the names of its stages, and seconds, as they took last or now."""
+    """What is known of a run while it goes: the names of its stages, and seconds, as they took last
+    or now.
+    """
 
     names: list[str]
     took: dict[str, float]
@@ -51,7 +55,9 @@ class Progress:
         if skips:
             return None
         self.running, self.began, self.n_run = name, now, self.n_run + 1
-        return f"stage {len(self.seen)} of {max(len(self.names), len(self.seen))}: {name}{self.left()}"
+        return (
+            f"stage {len(self.seen)} of {max(len(self.names), len(self.seen))}: {name}{self.left()}"
+        )
 
     def end(self, now: float) -> None:
         """The stage that runs has ended."""
@@ -72,7 +78,9 @@ def main() -> None:
     unlock.main()
     progress = Progress(names_of_stages(), times())
     said: deque[str] = deque(maxlen=SHOWN_ON_FAILURE)
-    with subprocess.Popen([sys.executable, "-m", "dvc", "repro"], stdout=subprocess.PIPE, text=True) as dvc:
+    with subprocess.Popen(
+        [sys.executable, "-m", "dvc", "repro"], stdout=subprocess.PIPE, text=True
+    ) as dvc:
         try:
             for line in dvc.stdout or ():
                 said.append(line)
@@ -90,7 +98,10 @@ def main() -> None:
         sys.exit(dvc.returncode)
     scratch.main()
     print(
-        f"{len(progress.seen)} stages are up to date; {progress.n_run} of them ran.", *closing(), sep="\n", flush=True
+        f"{len(progress.seen)} stages are up to date; {progress.n_run} of them ran.",
+        *closing(),
+        sep="\n",
+        flush=True,
     )
 
 
@@ -114,9 +125,13 @@ def times() -> dict[str, float]:
 
 def closing() -> Iterator[str]:
     """How many claims hold, which turned since the last commit, and where to look."""
-    found = subprocess.run(["git", "show", "HEAD:metrics/claims.json"], capture_output=True, check=False)
+    found = subprocess.run(
+        ["git", "show", "HEAD:metrics/claims.json"], capture_output=True, check=False
+    )
     yield from verdicts(read_json(Path("metrics/claims.json")), json.loads(found.stdout or "{}"))
-    yield "Open report.html (or: make report); claims are in metrics/claims.json, figures in plots/."
+    yield (
+        "Open report.html (or: make report); claims are in metrics/claims.json, figures in plots/."
+    )
 
 
 def verdicts(claims: dict[str, Any], before: dict[str, Any]) -> Iterator[str]:

@@ -1,6 +1,8 @@
-"""Remove from scratch what nobody has used for a month: a part of `make repro`. Downloads stay, and what is in use.
+"""Remove from scratch what nobody has used for a month: a part of `make repro`. Downloads stay, and
+what is in use.
 
-A cell is used where its lock is taken, which renews the time of the lock's file. The file, of no bytes, stays.
+A cell is used where its lock is taken, which renews the time of the lock's file. The file, of no
+bytes, stays.
 """
 
 import shutil
@@ -9,8 +11,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from lib.io.base.command import run
-from lib.io.workers.scratch import scratch_root
+from lib.work.command import run
+from lib.work.scratch import scratch_root
 
 STAYS = "downloads"
 
@@ -19,7 +21,10 @@ def main(days: float = 30) -> None:
     """Say how many cells went, and how large they were."""
     n, n_bytes = forget(scratch_root(), days)
     if n:
-        print(f"{n} cells of scratch ({n_bytes / 1e6:.0f} MB) had not been used for {days:g} days, and are removed")
+        print(
+            f"{n} cells of scratch ({n_bytes / 1e6:.0f} MB) had not been used for {days:g} days, "
+            "and are removed"
+        )
 
 
 def forget(root: Path, days: float) -> tuple[int, int]:
@@ -27,11 +32,19 @@ def forget(root: Path, days: float) -> tuple[int, int]:
     n = n_bytes = 0
     for lock in sorted(root.glob("*/*.lock")):
         folder = lock.with_suffix("")
-        if lock.parent.name == STAYS or not folder.is_dir() or time.time() - lock.stat().st_mtime < 86400 * days:
+        if (
+            lock.parent.name == STAYS
+            or not folder.is_dir()
+            or time.time() - lock.stat().st_mtime < 86400 * days
+        ):
             continue
         try:
             with FileLock(lock, timeout=0):
-                n, n_bytes = n + 1, n_bytes + sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+                n, n_bytes = (
+                    n + 1,
+                    n_bytes
+                    + sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
+                )
                 shutil.rmtree(folder)
         except Timeout:
             continue

@@ -1,7 +1,9 @@
-"""Build the site of README, docs and an API reference from the docstrings: `make docs`, then open site/index.html.
+"""Build the site of README, docs and an API reference from the docstrings: `make docs`, then open
+site/index.html.
 
-The pages are the files of the repository, at their places, so that their links hold; a link to a file that is no page
-leads to a copy of it. A link that leads nowhere stops the build. Formulas become MathML, which a browser draws itself.
+The pages are the files of the repository, at their places, so that their links hold; a link to a
+file that is no page leads to a copy of it. A link that leads nowhere stops the build. Formulas
+become MathML, which a browser draws itself.
 """
 
 import html
@@ -16,7 +18,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-FAMILIES = ("gradual_rank", "optimisers", "low_rank_sparse", "decision_lists", "vision", "checkpoints")
+FAMILIES = (
+    "gradual_rank",
+    "optimisers",
+    "low_rank_sparse",
+    "decision_lists",
+    "vision",
+    "checkpoints",
+)
 PAGES = {
     "Home": "README.md",
     "Families": [f"docs/{name}.md" for name in FAMILIES],
@@ -24,11 +33,20 @@ PAGES = {
     "Working with it": [
         f"docs/{name}.md"
         for name in (
-            "architecture", "changing_things", "sweeps", "comparing", "data_sets", "many_machines",
-            "beyond_one_machine", "faults", "licences", "add_a_family",
+            "architecture",
+            "changing_things",
+            "sweeps",
+            "comparing",
+            "data_sets",
+            "many_machines",
+            "beyond_one_machine",
+            "faults",
+            "licences",
+            "add_a_family",
         )
-    ] + ["CONTRIBUTING.md", "CHANGELOG.md"],
-}  # fmt: skip
+    ]
+    + ["CONTRIBUTING.md", "CHANGELOG.md"],
+}
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 MATHS = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
@@ -45,20 +63,28 @@ def main(site: Path = ROOT / "site") -> None:
         for name in listed(PAGES):
             copied(ROOT / name, pages)
         modules = sorted(ROOT.glob("lib/*/*.py"))
-        named = [path.relative_to(ROOT).with_suffix("") for path in modules if path.stem != "__init__"]
+        named = [
+            path.relative_to(ROOT).with_suffix("") for path in modules if path.stem != "__init__"
+        ]
         reference: dict[str, list[str]] = {}
         for module in named:
             page = f"api/{module.parent.name}/{module.name}.md"
             (pages / page).parent.mkdir(parents=True, exist_ok=True)
-            (pages / page).write_text(f"# {module.name}\n\n::: {'.'.join(module.parts)}\n", encoding="utf-8")
+            (pages / page).write_text(
+                f"# {module.name}\n\n::: {'.'.join(module.parts)}\n", encoding="utf-8"
+            )
             reference.setdefault(module.parent.name, []).append(page)
         nav = [{title: found} for title, found in PAGES.items()]
         nav.append({"API": [{concept: found} for concept, found in reference.items()]})
         os.chdir(ROOT)  # where the docstrings are read
         config = load_config(
-            str(ROOT / "tools" / "site.yml"), docs_dir=str(pages), site_dir=str(site), nav=nav, strict=True,
+            str(ROOT / "tools" / "site.yml"),
+            docs_dir=str(pages),
+            site_dir=str(site),
+            nav=nav,
+            strict=True,
             hooks=[str(Path(__file__))],
-        )  # fmt: skip
+        )
         config.plugins.on_startup(command="build", dirty=False)
         build(config)
     print(f"the site is {site / 'index.html'}")
@@ -68,7 +94,11 @@ def listed(pages: Any) -> list[str]:
     """Every page that is named."""
     if isinstance(pages, str):
         return [pages]
-    return [name for part in (pages.values() if isinstance(pages, dict) else pages) for name in listed(part)]
+    return [
+        name
+        for part in (pages.values() if isinstance(pages, dict) else pages)
+        for name in listed(part)
+    ]
 
 
 def copied(path: Path, pages: Path) -> None:
@@ -98,9 +128,9 @@ def on_page_content(content: str, **_: object) -> str:
 
 def packages(extra: str = "docs") -> list[str]:
     """What an extra needs beside the lock; what the site needs is the extra `docs`."""
-    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"][
-        extra
-    ]
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ][extra]
 
 
 if __name__ == "__main__":

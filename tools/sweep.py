@@ -1,9 +1,11 @@
 """A measure of the experiments over a param, as a table and as a figure.
 
-`make sweep PARAM=vision.digits.train.learning_rate METRIC=vision/digits:test_accuracy`: the accuracy by that rate.
+`make sweep PARAM=vision.digits.train.learning_rate METRIC=vision/digits:test_accuracy`: the
+accuracy by that rate.
 
-An experiment with the same value as the commit that it began from is of another sweep, and left out; so is one that
-has other params of its own too, where no second value of the param was tried with them.
+An experiment with the same value as the commit that it began from is of another sweep, and left
+out; so is one that has other params of its own too, where no second value of the param was tried
+with them.
 """
 
 import json
@@ -18,15 +20,17 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from lib.figures.style import rendered, styled
-from lib.io.base.command import run
-from lib.io.base.files import InputError, atomic
+from lib.files.files import InputError, atomic
+from lib.pages.style import rendered, styled
+from lib.work.command import run
 from tools.compare import values
 
 
 @dataclass(frozen=True)
 class Point:
-    """The param's value in an experiment, and its metric: the mean and the ends between which it varies."""
+    """The param's value in an experiment, and its metric: the mean and the ends between which it
+    varies.
+    """
 
     experiment: str
     value: Any
@@ -37,13 +41,17 @@ class Point:
 
 
 def points(shown: list[dict[str, Any]], param: str, file: str, metric: str) -> Iterator[Point]:
-    """What `dvc exp show --json` says of every commit and its experiments; the workspace is left out."""
+    """What `dvc exp show --json` says of every commit and its experiments; the workspace is left
+    out.
+    """
     for commit in shown:
         if commit["rev"] == "workspace":
             continue
         begun = params_of(commit)
         at = found(begun, param.split("."))
-        states = [state for experiment in commit.get("experiments") or [] for state in experiment["revs"]]
+        states = [
+            state for experiment in commit.get("experiments") or [] for state in experiment["revs"]
+        ]
         for state in [commit, *states]:
             params = params_of(state)
             value = found(params, param.split("."))
@@ -52,7 +60,9 @@ def points(shown: list[dict[str, Any]], param: str, file: str, metric: str) -> I
             number = metric_of(state["rev"], file, metric)
             if number is not None:
                 others = set(values(params)) - set(values(begun))
-                besides = ", ".join(f"{name}={other}" for name, other in sorted(others) if name != param)
+                besides = ", ".join(
+                    f"{name}={other}" for name, other in sorted(others) if name != param
+                )
                 yield Point(state.get("name") or state["rev"][:7], value, *number, besides)
 
 
@@ -62,7 +72,9 @@ def params_of(state: dict[str, Any]) -> Any:
 
 
 def one_sweep(found: list[Point]) -> list[Point]:
-    """The points that are compared: those with other params of their own where at least two values share these."""
+    """The points that are compared: those with other params of their own where at least two values
+    share these.
+    """
     tried: dict[str, set[str]] = {}
     for point in found:
         tried.setdefault(point.besides, set()).add(str(point.value))
@@ -70,15 +82,21 @@ def one_sweep(found: list[Point]) -> list[Point]:
 
 
 def metric_of(rev: str, file: str, metric: str) -> tuple[float, float, float] | None:
-    """The mean in a commit, and the ends of what it varies between: mean ± sd, else from the least to the largest."""
-    shown = subprocess.run(["git", "show", f"{rev}:{file}"], capture_output=True, text=True, check=False)
+    """The mean in a commit, and the ends of what it varies between: mean ± sd, else from the least
+    to the largest.
+    """
+    shown = subprocess.run(
+        ["git", "show", f"{rev}:{file}"], capture_output=True, text=True, check=False
+    )
     number = found(json.loads(shown.stdout or "null"), metric.split("."))
     if not isinstance(number, dict):
         return None if number is None else (number, number, number)
     mean, sd = number.get("mean"), number.get("sd")
     if mean is None:
         return None
-    return mean, *((number.get("min", mean), number.get("max", mean)) if sd is None else (mean - sd, mean + sd))
+    return mean, *(
+        (number.get("min", mean), number.get("max", mean)) if sd is None else (mean - sd, mean + sd)
+    )
 
 
 def found(tree: Any, keys: list[str]) -> Any:
@@ -90,8 +108,12 @@ def found(tree: Any, keys: list[str]) -> Any:
 
 
 def drawn(rows: list[Point], param: str, metric: str) -> Figure:
-    """Mean and spread against the param: on an axis where it is a number, else one place per value."""
-    plain = all(isinstance(row.value, int | float) and not isinstance(row.value, bool) for row in rows)
+    """Mean and spread against the param: on an axis where it is a number, else one place per
+    value.
+    """
+    plain = all(
+        isinstance(row.value, int | float) and not isinstance(row.value, bool) for row in rows
+    )
     x: list[Any] = [row.value if plain else str(row.value) for row in rows]
     ends = [[row.mean - row.low for row in rows], [row.high - row.mean for row in rows]]
     figure, axes = plt.subplots(figsize=(5.4, 3.4))
@@ -106,13 +128,19 @@ def main(param: str, metric: str, figure: Path = Path("sweep.svg")) -> None:
     """PARAM as in params.yaml, METRIC as FOLDER:NAME, e.g. vision/digits:test_accuracy."""
     folder, separator, name = metric.partition(":")
     if not separator:
-        raise InputError(f"METRIC: wanted FOLDER:NAME such as vision/digits:test_accuracy, got {metric!r}")
+        raise InputError(
+            f"METRIC: wanted FOLDER:NAME such as vision/digits:test_accuracy, got {metric!r}"
+        )
     file = f"metrics/{folder}/summary.json"
-    said = subprocess.run(["dvc", "exp", "show", "--json"], check=True, capture_output=True, text=True).stdout
+    said = subprocess.run(
+        ["dvc", "exp", "show", "--json"], check=True, capture_output=True, text=True
+    ).stdout
     listed = set_once(points(json.loads(said), param, file, name))
     rows = sorted(one_sweep(listed), key=lambda row: (str(type(row.value)), row.value))
     if not rows:
-        raise InputError(f"wanted experiments with the param {param} and the metric {name} of {file}, got none")
+        raise InputError(
+            f"wanted experiments with the param {param} and the metric {name} of {file}, got none"
+        )
     table = Table()
     for column in ("experiment", param, name, "from", "to"):
         table.add_column(column)
@@ -122,7 +150,11 @@ def main(param: str, metric: str, figure: Path = Path("sweep.svg")) -> None:
     Console().print(table)
     for point in listed:
         if point.besides:
-            alone = "" if point in rows else f"left out, as no other value of {param} was tried with them: "
+            alone = (
+                ""
+                if point in rows
+                else f"left out, as no other value of {param} was tried with them: "
+            )
             print(f"{point.experiment}: other params differ too: {alone}{point.besides}")
     with styled(), atomic(figure) as part:
         part.write_bytes(rendered(drawn(rows, param, name)))

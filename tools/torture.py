@@ -1,12 +1,15 @@
-"""Seeded faults, one after another, on one tiny pipeline, and what became of each: `make torture FAULTS=60 SEED=0`.
+"""Seeded faults, one after another, on one tiny pipeline, and what became of each: `make torture
+FAULTS=60 SEED=0`.
 
-A stage is made as if it had not run, it is disturbed while `dvc repro` makes it, and `dvc repro` runs again as after
-`make repro`'s first step. A fault is survived where nothing of the first run lives on, the second ends well, and every
-out and what DVC recorded of it are, byte for byte, those of a run that nobody disturbed. The next fault meets what this
-one left. The stages are those that keep finished cells, values or checkpoints, of each matrix the last.
+A stage is made as if it had not run, it is disturbed while `dvc repro` makes it, and `dvc repro`
+runs again as after `make repro`'s first step. A fault is survived where nothing of the first run
+lives on, the second ends well, and every out and what DVC recorded of it are, byte for byte, those
+of a run that nobody disturbed. The next fault meets what this one left. The stages are those that
+keep finished cells, values or checkpoints, of each matrix the last.
 
-Code or a param that is edited while a stage runs stays edited for the next run, whose outs must be those of a run of
-the edit from nothing. Then the edit is undone, and what the old code and params had finished is used again.
+Code or a param that is edited while a stage runs stays edited for the next run, whose outs must be
+those of a run of the edit from nothing. Then the edit is undone, and what the old code and params
+had finished is used again.
 """
 
 import os
@@ -25,21 +28,33 @@ from typing import Any
 import psutil
 import yaml
 
-from lib.io.base.command import run
+from lib.work.command import run
 from tools import unlock
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("faults", "pipeline")]
 
 from harness import Reproduction, recorded, remove  # noqa: E402
-from project import PYTHON, Stage, checkout, commit, contents, dvc, environment, one_core, params_of, stages  # noqa: E402
+from project import (  # noqa: E402
+    PYTHON,
+    Stage,
+    checkout,
+    commit,
+    contents,
+    dvc,
+    environment,
+    one_core,
+    params_of,
+    stages,
+)
 from tiny import make_tiny  # noqa: E402
 
 FLOATS = "{name: 1.001 * table[name] for name in table.select_dtypes('floating')}"
-KEEPS = {  # what keeps something, and an edit that shows in what is kept: a text and its replacement
-    "lib/io/cells.py": ("write_table(table, ", f"write_table(table.assign(**{FLOATS}), "),
-    "lib/io/kept.py": ("return value", "return 2 * value if type(value) is float else value"),
-    "lib/io/checkpoints.py": ("float(score)", "2 * float(score)"),
+# what keeps something, and an edit that shows in what is kept: a text and its replacement
+KEEPS = {
+    "lib/work/cells.py": ("write_table(table, ", f"write_table(table.assign(**{FLOATS}), "),
+    "lib/work/kept.py": ("return value", "return 2 * value if type(value) is float else value"),
+    "lib/work/checkpoints.py": ("float(score)", "2 * float(score)"),
 }
 ALONE = "--single-item"  # not also the stages before it that load the edited code
 SCRATCH = Path(".dvc", "tmp", "scratch")
@@ -52,9 +67,17 @@ KILLS = {
     "Ctrl-C": ("all", signal.SIGINT),
 }
 EDITS = ("code edited", "param edited")
-OTHERS = ("disk full", "bit flip in scratch", "bit flip in data", "DVC's file cut short", "two at once", *EDITS)
+OTHERS = (
+    "disk full",
+    "bit flip in scratch",
+    "bit flip in data",
+    "DVC's file cut short",
+    "two at once",
+    *EDITS,
+)
 LONGEST = 120.0  # seconds that a run may take, on a loaded machine
-LINGERS = 20.0  # seconds after which a process of a disturbed run that is alive is an orphan, where it had the time
+# seconds after which a process of a disturbed run that is alive is an orphan, where it had the time
+LINGERS = 20.0
 NEEDED = 5.0  # CPU seconds in which a disturbed run surely ends; it takes about one
 LOOKS = 0.05  # seconds between looks at what is alive, each of which goes through all processes
 FREE = (0, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20)  # bytes that are left on a full disk
@@ -80,16 +103,26 @@ class Pipeline:
             self.entries[stage.name] = lock[stage.name]
 
     def forget(self, stage: Stage, scratch: bool) -> None:
-        """As if the stage had not run: no out of it, nothing that DVC remembers and, where told, no scratch."""
+        """As if the stage had not run: no out of it, nothing that DVC remembers and, where told, no
+        scratch.
+        """
         lock = recorded(self.folder)
         lock["stages"].pop(stage.name, None)
-        (self.folder / "dvc.lock").write_text(yaml.safe_dump(lock, sort_keys=False), encoding="utf-8")
-        gone = [".dvc/cache/runs", *(out.path for out in stage.outs), *([SCRATCH] if scratch else [])]
+        (self.folder / "dvc.lock").write_text(
+            yaml.safe_dump(lock, sort_keys=False), encoding="utf-8"
+        )
+        gone = [
+            ".dvc/cache/runs",
+            *(out.path for out in stage.outs),
+            *([SCRATCH] if scratch else []),
+        ]
         for path in gone:
             remove(self.folder / path)
 
     def check(self, stage: Stage, folder: Path) -> None:
-        """Raise `Lost` where the stage's outs, or what DVC recorded, are not those of an undisturbed run."""
+        """Raise `Lost` where the stage's outs, or what DVC recorded, are not those of an
+        undisturbed run.
+        """
         compare(made_of(stage, folder), (self.outs[stage.name], self.entries[stage.name]))
 
 
@@ -124,7 +157,10 @@ def main(faults: int = 60, seed: int = 0) -> None:
         except KeyboardInterrupt:
             print(f"stopped after {len(found)} of {faults} faults")
     print(f"\n{table(found)}\n")
-    print(f"{len(found)} faults, seed {seed}: {time.monotonic() - begun:.0f} s, {_cpu() - cpu:.0f} CPU seconds in all")
+    print(
+        f"{len(found)} faults, seed {seed}: {time.monotonic() - begun:.0f} s, {_cpu() - cpu:.0f} "
+        "CPU seconds in all"
+    )
     if not namespaces():
         print("disk full: not tried, as this system lets no user mount a disk of its own")
     for kind, stage, said in found:
@@ -164,7 +200,11 @@ def torment(pipeline: Pipeline, n_faults: int, seed: int) -> Iterator[tuple[str,
         pipeline.forget(stage, scratch=draw.random() < 0.75)
         try:
             if not strike(pipeline, kind, stage, moment, draw):
-                never |= {(kind, stage.name)} if kind in ("SIGKILL to a worker", "code edited") else set()
+                never |= (
+                    {(kind, stage.name)}
+                    if kind in ("SIGKILL to a worker", "code edited")
+                    else set()
+                )
                 continue  # the run had ended before
             said = ""
         except Exception as error:  # whatever goes wrong is a loss
@@ -175,7 +215,9 @@ def torment(pipeline: Pipeline, n_faults: int, seed: int) -> Iterator[tuple[str,
 
 
 def moments(kind: str) -> list[str]:
-    """When a fault of that kind may strike: a worker is there for a part of a second, and no stage as DVC saves."""
+    """When a fault of that kind may strike: a worker is there for a part of a second, and no stage
+    as DVC saves.
+    """
     if kind in EDITS:
         return ["as it starts", "at a finished cell", "after seconds"]
     if kind not in KILLS:
@@ -189,7 +231,9 @@ def again(pipeline: Pipeline, stage: Stage) -> None:
     for name in (".dvc/tmp/rwlock", ".dvc/tmp/lock"):
         remove(pipeline.folder / name)
     if not (pipeline.folder / "dvc.lock").exists():
-        (pipeline.folder / "dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": pipeline.entries}))
+        (pipeline.folder / "dvc.lock").write_text(
+            yaml.safe_dump({"schema": "2.0", "stages": pipeline.entries})
+        )
     pipeline.forget(stage, scratch=True)
     dvc("repro", stage.name, at=pipeline.folder, fails=None)
 
@@ -211,7 +255,9 @@ def strike(pipeline: Pipeline, kind: str, stage: Stage, moment: str, draw: rando
         struck = flip(draw, list((pipeline.folder / SCRATCH).glob("*/*/*")))
     elif kind == "bit flip in data":
         data = [pipeline.folder / dep for dep in stage.deps if dep.startswith("data/")]
-        struck = flip(draw, [file for path in data for file in (path, *path.rglob("*")) if file.is_file()])
+        struck = flip(
+            draw, [file for path in data for file in (path, *path.rglob("*")) if file.is_file()]
+        )
     else:
         struck = cut(draw, [pipeline.folder / name for name in unlock.CHECKS])
     if not struck:
@@ -226,9 +272,16 @@ def strike(pipeline: Pipeline, kind: str, stage: Stage, moment: str, draw: rando
 
 
 def kill(
-    folder: Path, stage: Stage, victim: str, with_signal: int, moment: Callable[..., bool], draw: random.Random
+    folder: Path,
+    stage: Stage,
+    victim: str,
+    with_signal: int,
+    moment: Callable[..., bool],
+    draw: random.Random,
 ) -> bool:
-    """Run the stage, and kill at a moment; whether there was something to kill. Raises `Lost` where it lives on."""
+    """Run the stage, and kill at a moment; whether there was something to kill. Raises `Lost` where
+    it lives on.
+    """
     with Reproduction(folder, stage) as first:
         if not moment(first, draw):
             within(first, LONGEST)
@@ -244,9 +297,11 @@ def kill(
 
 
 def within(reproduction: Reproduction, seconds: float) -> str:
-    """What was said, once DVC and all that it started have ended; raises `Lost` where that takes longer.
+    """What was said, once DVC and all that it started have ended; raises `Lost` where that takes
+    longer.
 
-    On a loaded machine seconds say little: whoever has not had `NEEDED` CPU seconds may have `LONGEST`.
+    On a loaded machine seconds say little: whoever has not had `NEEDED` CPU seconds may have
+    `LONGEST`.
     """
     begin = time.monotonic()
     before = {process.pid: _seconds(process) for process in reproduction.processes()}
@@ -255,7 +310,8 @@ def within(reproduction: Reproduction, seconds: float) -> str:
         had = {process.pid: _seconds(process) - before.get(process.pid, 0.0) for process in alive}
         if took > LONGEST or (took > seconds and sum(had.values()) > NEEDED):
             raise Lost(
-                f"after {took:.0f} s these were alive: {[_about(process, had[process.pid]) for process in alive]}"
+                f"after {took:.0f} s these were alive: "
+                f"{[_about(process, had[process.pid]) for process in alive]}"
             )
         time.sleep(LOOKS)
     return reproduction.said
@@ -269,10 +325,14 @@ def _seconds(process: psutil.Process) -> float:
 
 
 def _about(process: psutil.Process, had: float) -> str:
-    """A process that should have ended: its command, its state and where it waits, and the CPU seconds that it had."""
+    """A process that should have ended: its command, its state and where it waits, and the CPU
+    seconds that it had.
+    """
     try:
         waits = Path(f"/proc/{process.pid}/wchan").read_text() if sys.platform == "linux" else ""
-        return f"{' '.join(process.cmdline()[:5])} ({process.status()} {waits}, {had:.1f} CPU s since)"
+        return (
+            f"{' '.join(process.cmdline()[:5])} ({process.status()} {waits}, {had:.1f} CPU s since)"
+        )
     except (psutil.Error, OSError):
         return f"process {process.pid}, which has ended now"
 
@@ -340,16 +400,19 @@ def two(folder: Path, stage: Stage, apart: float) -> None:
 
 
 def edit(pipeline: Pipeline, stage: Stage, kind: str, moment: str, draw: random.Random) -> bool:
-    """Edit code or a param while the stage runs, and run it again; whether the edit shows, and there was time.
+    """Edit code or a param while the stage runs, and run it again; whether the edit shows, and
+    there was time.
 
-    Raises `Lost` where that gives something else than the edit does from nothing. What is left is the old file, and
-    the cells of both.
+    Raises `Lost` where that gives something else than the edit does from nothing. What is left is
+    the old file, and the cells of both.
     """
     file, edited = edited_file(pipeline.folder, stage, kind, draw)
     before = file.read_text(encoding="utf-8")
     if edited == before:
         return False  # it has no numbers
-    dvc("repro", stage.name, at=pipeline.folder)  # it needs what it reads, which an earlier fault may have forgotten
+    dvc(
+        "repro", stage.name, at=pipeline.folder
+    )  # it needs what it reads, which an earlier fault may have forgotten
     try:
         file.write_text(edited, encoding="utf-8")
         pipeline.forget(stage, scratch=True)
@@ -421,7 +484,11 @@ def flip(draw: random.Random, files: list[Path]) -> bool:
 def cut(draw: random.Random, files: list[Path]) -> bool:
     """Cut one of the files short, as when DVC is killed while it writes it."""
     file = draw.choice(files)
-    whole = file.read_bytes() if file.exists() else b'{"write": {"/a": {"pid": 1, "cmd": "dvc repro"}}, "read": {}}'
+    whole = (
+        file.read_bytes()
+        if file.exists()
+        else b'{"write": {"/a": {"pid": 1, "cmd": "dvc repro"}}, "read": {}}'
+    )
     file.write_bytes(whole[: draw.randrange(len(whole))])
     return True
 
@@ -445,31 +512,52 @@ cp -a . "$RESULT"
 
 
 def fill_disk(pipeline: Pipeline, stage: Stage, free: int) -> None:
-    """The project on a disk of its own, in a namespace of its own, with so many bytes left; then with room again."""
+    """The project on a disk of its own, in a namespace of its own, with so many bytes left; then
+    with room again.
+    """
     size = sum(file.stat().st_size + 4096 for file in pipeline.folder.rglob("*") if file.is_file())
     with TemporaryDirectory() as folder:
         disk, result = Path(folder) / "disk", Path(folder) / "result"
         disk.mkdir()
         result.mkdir()
-        given = {"PROJECT": pipeline.folder, "DISK": disk, "RESULT": result, "PYTHON": PYTHON, "STAGE": stage.name}
+        given = {
+            "PROJECT": pipeline.folder,
+            "DISK": disk,
+            "RESULT": result,
+            "PYTHON": PYTHON,
+            "STAGE": stage.name,
+        }
         given |= {"FREE": free, "SIZE": 2 * size + (64 << 20)}
         done = subprocess.run(
             ["unshare", "-Urm", "sh", "-c", FULL],
             env=environment(disk, **{name: str(value) for name, value in given.items()}),
-            cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=3 * LONGEST, check=False,
-        )  # fmt: skip
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=3 * LONGEST,
+            check=False,
+        )
         if done.returncode:
             raise Lost(f"after a full disk ({free} bytes were free): {done.stdout[-300:]}")
         pipeline.check(stage, result)
-        for path in ("dvc.lock", *(out.path for out in stage.outs)):  # as if it had been done in the pipeline
+        for path in (
+            "dvc.lock",
+            *(out.path for out in stage.outs),
+        ):  # as if it had been done in the pipeline
             remove(pipeline.folder / path)
-            (shutil.copytree if (result / path).is_dir() else shutil.copy2)(result / path, pipeline.folder / path)
+            (shutil.copytree if (result / path).is_dir() else shutil.copy2)(
+                result / path, pipeline.folder / path
+            )
 
 
 def namespaces() -> bool:
     """Whether a user may mount a disk in a namespace here."""
     command = ["unshare", "-Urm", "sh", "-c", "mount -t tmpfs none /mnt"]
-    return bool(shutil.which("unshare")) and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    return (
+        bool(shutil.which("unshare"))
+        and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    )
 
 
 def table(found: list[tuple[str, str, str]]) -> str:
@@ -478,7 +566,9 @@ def table(found: list[tuple[str, str, str]]) -> str:
     for kind in [*KILLS, *OTHERS, "all"]:
         outcomes = [bool(said) for of, _, said in found if kind in (of, "all")]
         if outcomes:
-            lines.append(f"| {kind} | {len(outcomes)} | {outcomes.count(False)} | {outcomes.count(True)} |")
+            lines.append(
+                f"| {kind} | {len(outcomes)} | {outcomes.count(False)} | {outcomes.count(True)} |"
+            )
         elif kind == "disk full":
             lines.append(f"| {kind} | not tried | | |")
     return "\n".join(lines)

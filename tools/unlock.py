@@ -1,7 +1,9 @@
-"""Set aside what a killed DVC left half written, so that the next one can begin: the first step of `make repro`.
+"""Set aside what a killed DVC left half written, so that the next one can begin: the first step of
+`make repro`.
 
-DVC writes `.dvc/tmp/rwlock` and `dvc.lock` in place. Killed meanwhile, it leaves a part, and every later command fails.
-DVC makes both anew; what a stage had made already comes back from its run cache.
+DVC writes `.dvc/tmp/rwlock` and `dvc.lock` in place. Killed meanwhile, it leaves a part, and every
+later command fails. DVC makes both anew; what a stage had made already comes back from its run
+cache.
 """
 
 import json
@@ -14,8 +16,8 @@ import yaml
 from dvc.schema import COMPILED_LOCKFILE_SCHEMA
 from voluptuous import Invalid, Schema
 
-from lib.io.base.command import run
-from lib.io.base.files import InputError
+from lib.files.files import InputError
+from lib.work.command import run
 
 
 def check_rwlock(file: IO[str]) -> None:
@@ -32,7 +34,9 @@ CHECKS = {".dvc/tmp/rwlock": check_rwlock, "dvc.lock": check_dvc_lock}
 
 
 def main(project: Path = Path()) -> None:
-    """Rename each of the two files that is not what DVC reads; raises `InputError` while DVC works in the project."""
+    """Rename each of the two files that is not what DVC reads; raises `InputError` while DVC works
+    in the project.
+    """
     for name, check in CHECKS.items():
         path = project / name
         try:
@@ -44,10 +48,15 @@ def main(project: Path = Path()) -> None:
         except (ValueError, yaml.YAMLError, Invalid):
             pass
         for pid in running(project):
-            raise InputError(f"{path}: wanted a whole file, got a part, while DVC works here (process {pid})")
+            raise InputError(
+                f"{path}: wanted a whole file, got a part, while DVC works here (process {pid})"
+            )
         aside = path.with_name(path.name + ".unreadable")
         os.replace(path, aside)
-        print(f"{path} cannot be read, as if DVC was killed while it wrote it: set aside as {aside.name}")
+        print(
+            f"{path} cannot be read, as if DVC was killed while it wrote it: set aside as "
+            f"{aside.name}"
+        )
 
 
 def running(project: Path) -> list[int]:
@@ -65,7 +74,9 @@ def running(project: Path) -> list[int]:
 
 
 def command(project: str = ".") -> None:
-    """Set aside the two files of a project where they are not whole; what else lies there is not read."""
+    """Set aside the two files of a project where they are not whole; what else lies there is not
+    read.
+    """
     main(Path(project))
 
 

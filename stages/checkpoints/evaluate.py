@@ -1,12 +1,14 @@
-"""What git keeps of the example: plans, ranks, rounding, pruning and heads as small tables, measures for the claims."""
+"""What git keeps of the example: plans, ranks, rounding, pruning and heads as small tables,
+measures for the claims.
+"""
 
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from lib.io.base.command import OutFolder, run
-from lib.io.base.tables import compact, read_table, write_measures, write_table
+from lib.files.tables import compact, read_table, write_measures, write_table
+from lib.work.command import OutFolder, run
 
 SLIGHT = 0.02  # of |W|: updates below it are slight, and rounding to bfloat16 shows
 CELL = ["model", "run", "budget"]
@@ -23,7 +25,9 @@ def main(metrics: OutFolder, models: list[Path]) -> None:
         "ranks": module_ranks(stacked(models, "spectra")),
         "heads": head_ranks(stacked(models, "pretrained")),
     }
-    rate = float(np.sort(tables["pruning"]["rate"].unique())[tables["pruning"]["rate"].nunique() // 2])
+    rate = float(
+        np.sort(tables["pruning"]["rate"].unique())[tables["pruning"]["rate"].nunique() // 2]
+    )
     measured = {
         **of_plans(tables["plans"]),
         **of_losses(tables["losses"]),
@@ -42,25 +46,58 @@ def main(metrics: OutFolder, models: list[Path]) -> None:
 
 
 def stacked(models: list[Path], name: str) -> pd.DataFrame:
-    """The tables of that name of all models, one after another; raises `ValueError` where their columns differ."""
+    """The tables of that name of all models, one after another; raises `ValueError` where their
+    columns differ.
+    """
     tables = [read_table(model / f"{name}.parquet") for model in models]
     if len({frozenset(table) for table in tables}) > 1:
-        raise ValueError(f"{name}: wanted tables of the same columns, got {[list(table) for table in tables]}")
-    return pd.concat([table.assign(model=model.name) for table, model in zip(tables, models, strict=True)])
+        raise ValueError(
+            f"{name}: wanted tables of the same columns, got {[list(table) for table in tables]}"
+        )
+    return pd.concat(
+        [table.assign(model=model.name) for table, model in zip(tables, models, strict=True)]
+    )
 
 
 def module_ranks(spectra: pd.DataFrame) -> pd.DataFrame:
     """Of the matrices of layers: size and ranks of their updates."""
     found = spectra[(spectra["of"] == "update") & (spectra["head"] == 0) & (spectra["layer"] > 0)]
-    keep = ["model", "run", "step", "layer", "module", "rows", "cols", "norm", "base_norm", "stable_rank", "rank_90"]
+    keep = [
+        "model",
+        "run",
+        "step",
+        "layer",
+        "module",
+        "rows",
+        "cols",
+        "norm",
+        "base_norm",
+        "stable_rank",
+        "rank_90",
+    ]
     return found[[*keep, "edge", "rank_above_edge", "method"]]
 
 
 def head_ranks(spectra: pd.DataFrame) -> pd.DataFrame:
-    """Of the products of heads: stable ranks of their updates, through training on each text from its first step on."""
+    """Of the products of heads: stable ranks of their updates, through training on each text from
+    its first step on.
+    """
     found = spectra[(spectra["of"] == "update") & (spectra["head"] > 0) & (spectra["step"] > 0)]
     found = found.rename(columns={"run": "text"}).sort_values("text", kind="stable")
-    return found[["model", "step", "layer", "head", "module", "offset", "norm", "stable_rank", "rank_90", "text"]]
+    return found[
+        [
+            "model",
+            "step",
+            "layer",
+            "head",
+            "module",
+            "offset",
+            "norm",
+            "stable_rank",
+            "rank_90",
+            "text",
+        ]
+    ]
 
 
 def budgets_in_words(plans: pd.DataFrame) -> str:
@@ -75,7 +112,9 @@ def named(table: pd.DataFrame, columns: list[str]) -> pd.Index:
 
 def of_plans(plans: pd.DataFrame) -> dict[str, pd.Series]:
     """By model, run and budget: the share of the gain that one rule loses less that of another."""
-    lost = plans[plans["shuffle"] == 0].pivot_table(index=CELL, columns="rule", values="share_lost", observed=True)
+    lost = plans[plans["shuffle"] == 0].pivot_table(
+        index=CELL, columns="rule", values="share_lost", observed=True
+    )
     null = plans[plans["shuffle"] > 0].groupby(CELL)["share_lost"].min().reindex(lost.index)
     names = named(lost.reset_index(), CELL)
     differences = {
@@ -95,7 +134,9 @@ def of_losses(losses: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 def of_rounding(rounding: pd.DataFrame, slight: float) -> dict[str, pd.Series]:
-    """By snapshot: energy ranks of rounded weights over true ones, of slight and of other updates; noise over edge."""
+    """By snapshot: energy ranks of rounded weights over true ones, of slight and of other updates;
+    noise over edge.
+    """
     by = ["model", "run", "step"]
     found = rounding.groupby(by)[["relative_update", "rank_90", "rank_90_stored"]].mean()
     ratio = (found["rank_90_stored"] / found["rank_90"]).set_axis(named(found.reset_index(), by))
@@ -112,7 +153,9 @@ def of_rounding(rounding: pd.DataFrame, slight: float) -> dict[str, pd.Series]:
 
 
 def of_pruning(pruning: pd.DataFrame, losses: pd.DataFrame, rate: float) -> dict[str, pd.Series]:
-    """What taking back a share of the entries of the updates costs, in nats: at random over smallest first."""
+    """What taking back a share of the entries of the updates costs, in nats: at random over
+    smallest first.
+    """
     at = pruning[np.isclose(pruning["rate"], rate)]
     cost = at.pivot_table(index=["model", "run"], columns="what", values="loss", observed=True)
     cost = cost.sub(losses.set_index(["model", "run"])["loss_tuned"], axis=0)
@@ -121,7 +164,9 @@ def of_pruning(pruning: pd.DataFrame, losses: pd.DataFrame, rate: float) -> dict
 
 
 def of_ranks(ranks: pd.DataFrame) -> dict[str, pd.Series]:
-    """How early ranks order the modules as the last ones do: Spearman's correlation of 90 % energy ranks, by run."""
+    """How early ranks order the modules as the last ones do: Spearman's correlation of 90 % energy
+    ranks, by run.
+    """
     found = {}
     for (model, name), rows in ranks.groupby(["model", "run"]):
         by_step = rows.pivot_table(index="module", columns="step", values="rank_90", observed=True)
@@ -132,14 +177,17 @@ def of_ranks(ranks: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 def of_heads(heads: pd.DataFrame) -> dict[str, pd.Series]:
-    """By model, at the end: mean stable rank of heads' updates under the text in random order, over the text's."""
+    """By model, at the end: mean stable rank of heads' updates under the text in random order, over
+    the text's.
+    """
     final = heads[(heads["step"] == heads["step"].max()) & (heads["offset"] == 0)]
     means = final.groupby(["module", "text", "model"])["stable_rank"].mean()
     return {
-        f"permuted_over_learned_{product}": means[f"W_{product}", "permuted"] / means[f"W_{product}", "language"]
+        f"permuted_over_learned_{product}": means[f"W_{product}", "permuted"]
+        / means[f"W_{product}", "language"]
         for product in ("KQ", "VO")
     }
 
 
 if __name__ == "__main__":
-    run(main, handed_on=("budgets", "modules"))
+    run(main)

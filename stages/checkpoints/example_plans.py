@@ -1,9 +1,9 @@
 """The plans and adapters of the example's models, in one process: libraries load once."""
 
-from lib.io.base.command import OutFolder, run
-from lib.io.base.inputs import verify
-from lib.io.base.memory import check_disk
-from lib.io.base.params import read_params
+from lib.files.inputs import verify
+from lib.files.memory import check_disk
+from lib.files.params import read_params
+from lib.work.command import OutFolder, run
 from stages.checkpoints import adapt, plan
 from stages.checkpoints.plan import Measure
 
@@ -15,7 +15,9 @@ def main(section: str, measure: str, text: str, models: list[OutFolder]) -> None
         base, tuned = (folder / part for part in ("base", "tuned"))
         for part in (base, tuned):
             verify(part)
-        of_model, of_plans = plan.prepared(section, measure, base, tuned, text, folder / "spectra.parquet")
+        of_model, of_plans = plan.prepared(
+            section, measure, base, tuned, text, folder / "spectra.parquet"
+        )
         work.append(of_model)
         n_bytes += of_plans + adapt.room(base, tuned, budgets)
     check_disk(models[0], n_bytes, section)

@@ -1,11 +1,12 @@
 """Every spectrum of the example's models, in one process: libraries load once.
 
-Of each: what its fine-tunes added, what training from scratch added beside its null, and what bfloat16 would store.
+Of each: what its fine-tunes added, what training from scratch added beside its null, and what
+bfloat16 would store.
 """
 
-from lib.io.base.command import OutFolder, run
-from lib.io.base.inputs import verify
-from lib.io.base.memory import check_disk
+from lib.files.inputs import verify
+from lib.files.memory import check_disk
+from lib.work.command import OutFolder, run
 from stages.checkpoints import round as rounding
 from stages.checkpoints import spectra
 

@@ -1,13 +1,15 @@
-"""Make the texts: of one language, the same bytes in random order, of a second language to tune to and measure on."""
+"""Make the texts: of one language, the same bytes in random order, of a second language to tune to
+and measure on.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated
 
-from lib.data.grammar import shuffled, text
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import write_files
-from lib.io.base.inputs import write_sums
-from lib.io.base.params import Interval, read_params
+from lib.checkpoints.grammar import shuffled, text
+from lib.files.files import write_files
+from lib.files.inputs import write_sums
+from lib.files.params import Interval, read_params
+from lib.work.command import OutFolder, run
 
 Bytes = Annotated[int, Interval("[1000, 1e9]")]
 FIRST, SECOND = 0, 1  # seeds of the languages
@@ -22,7 +24,9 @@ class Generate:
     @property
     def memory(self) -> int:
         """Bytes: the texts, and the parts of which the longest is made."""
-        return 2 * (self.n_bytes + self.n_measured_bytes) + 6 * max(self.n_bytes, self.n_measured_bytes)
+        return 2 * (self.n_bytes + self.n_measured_bytes) + 6 * max(
+            self.n_bytes, self.n_measured_bytes
+        )
 
     @property
     def disk(self) -> int:

@@ -1,12 +1,14 @@
-"""Which ranks, and which entries, keep what a training gained: plans at equal budgets and pruning, with their loss.
+"""Which ranks, and which entries, keep what a training gained: plans at equal budgets and pruning,
+with their loss.
 
-A plan cuts the update of every linear module to a rank; embeddings, heads, norms and biases stay tuned, and what they
-moved is measured apart. `share_lost` is 0 for the whole update of the linear modules and 1 for none of it. Budgets are
-parameters, stated as the uniform rank that costs as much. `loss_on_base` is the loss of the base with a plan's adapter
-as peft loads it, in the type in which the base is stored; of embeddings, head, norms and biases it has what
-`modules_to_save` carries. All other losses are measured in float32. Pruning removes a share of the weights of linear
-modules, or takes a share of the entries of their updates back, all ranked together. Without TEXT (`-`) nothing is
-measured.
+A plan cuts the update of every linear module to a rank; embeddings, heads, norms and biases stay
+tuned, and what they moved is measured apart. `share_lost` is 0 for the whole update of the linear
+modules and 1 for none of it. Budgets are parameters, stated as the uniform rank that costs as much.
+`loss_on_base` is the loss of the base with a plan's adapter as peft loads it, in the type in which
+the base is stored; of embeddings, head, norms and biases it has what `modules_to_save` carries. All
+other losses are measured in float32. Pruning removes a share of the weights of linear modules, or
+takes a share of the entries of their updates back, all ranked together. Without TEXT (`-`) nothing
+is measured.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,20 +21,17 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lib.analysis.attribution import path_attribution
-from lib.analysis.pruning import pruned_states
-from lib.analysis.rank_plans import Module, Rule, candidates, least_attributed, parameters
-from lib.analysis.update_spectra import leading_triplets, update_of
-from lib.io.adapters import whether
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError, clear
-from lib.io.base.memory import COPIES, check_disk
-from lib.io.base.params import Count, Fraction, Interval, read_params
-from lib.io.base.tables import read_table, write_table
-from lib.io.kept import Keep, kept
-from lib.io.pretrained import Checkpoint, check_memory, check_pair, memory_of, open_checkpoint, open_snapshots
-from lib.io.workers.compute import available_cores, generator, spread, use_device
-from lib.models.transformers_models import (
+from lib.checkpoints.adapters import whether
+from lib.checkpoints.attribution import path_attribution
+from lib.checkpoints.folders import (
+    Checkpoint,
+    check_memory,
+    check_pair,
+    memory_of,
+    open_checkpoint,
+    open_snapshots,
+)
+from lib.checkpoints.models import (
     Batch,
     Factors,
     GainMeasure,
@@ -47,15 +46,32 @@ from lib.models.transformers_models import (
     read_batches,
     stored_as_columns,
 )
+from lib.checkpoints.plans import Module, Rule, candidates, least_attributed, parameters
+from lib.checkpoints.update_spectra import leading_triplets, update_of
+from lib.files.files import InputError, clear
+from lib.files.memory import COPIES, check_disk
+from lib.files.params import Count, Fraction, Interval, read_params
+from lib.files.tables import read_table, write_table
+from lib.matrices.pruning import pruned_states
+from lib.training.devices import generator, use_device
+from lib.work.command import OutFolder, run
+from lib.work.compute import available_cores, spread
+from lib.work.kept import Keep, kept
 
-# Of the weights in float32, at most: 10.1 copies were measured with a text (where updates are ranked to be pruned), 4.7
-# without, both at 77 million parameters; and 2 more of factors, where all matrices are square and decomposed whole.
+# Of the weights in float32, at most: 10.1 copies were measured with a text (where updates are
+# ranked to be pruned), 4.7 without, both at 77 million parameters; and 2 more of factors, where all
+# matrices are square and decomposed whole.
 HELD, HELD_UNMEASURED = 12, 6
-BISECTIONS, SEED = 7, 0  # the seed is that of shuffles, randomised ranges, and what is pruned at random
+BISECTIONS, SEED = (
+    7,
+    0,
+)  # the seed is that of shuffles, randomised ranges, and what is pruned at random
 TABLES = ("plans", "modules", "losses", "budgets", "pruning")
 Tables = dict[str, pd.DataFrame]
 Modules = Mapping[str, Module]
-Work = tuple[list[tuple[Any, ...]], dict[str, Any]]  # a job for each tuned checkpoint, and how they are spread
+Work = tuple[
+    list[tuple[Any, ...]], dict[str, Any]
+]  # a job for each tuned checkpoint, and how they are spread
 Earned = Mapping[str, float] | None  # by module; nothing is known of it without a text
 
 
@@ -99,9 +115,18 @@ def held(text: str) -> int:
 
 
 def prepared(
-    section: str, measure: str, base: Path, tuned: Path, text: str, spectra: Path, *, saved: bool = False
+    section: str,
+    measure: str,
+    base: Path,
+    tuned: Path,
+    text: str,
+    spectra: Path,
+    *,
+    saved: bool = False,
 ) -> tuple[Work, int]:
-    """The work, by headers and the table of spectra, and the bytes on disk that it takes; its memory is there."""
+    """The work, by headers and the table of spectra, and the bytes on disk that it takes; its
+    memory is there.
+    """
     params, sizes = read_params(section, Plan), read_params(measure, Measure)
     use_device(params.device)
     begun, table = open_checkpoint(base), read_table(spectra)
@@ -109,17 +134,30 @@ def prepared(
     for one in last.values():
         check_pair(begun, one.checkpoint)
     try:
-        check_architecture(base, begun.config)  # and the library is loaded once, before each worker would
+        check_architecture(
+            base, begun.config
+        )  # and the library is loaded once, before each worker would
     except ModelError as error:
         raise InputError(str(error)) from error
     n_fit = check_memory(begun, held(text), "plan")
-    rows = {name: table[(table["run"] == name) & (table["step"] == one.step)] for name, one in last.items()}
-    jobs = [(params, sizes, base, one.checkpoint.folder, text, rows[name], name, saved) for name, one in last.items()]
-    how = {"device": params.device, "n_processes": min(available_cores(), n_fit) if params.device == "cpu" else 1}
+    rows = {
+        name: table[(table["run"] == name) & (table["step"] == one.step)]
+        for name, one in last.items()
+    }
+    jobs = [
+        (params, sizes, base, one.checkpoint.folder, text, rows[name], name, saved)
+        for name, one in last.items()
+    ]
+    how = {
+        "device": params.device,
+        "n_processes": min(available_cores(), n_fit) if params.device == "cpu" else 1,
+    }
     how |= {"n_bytes": memory_of(begun, held(text)), "label": f"plans of {tuned}"}
     total = None if text == "-" else len(jobs) * n_losses(params, sizes)
     how |= {"unit": "checkpoint" if text == "-" else "loss", "total": total}
-    return (jobs, how), COPIES * len(jobs) * (n_losses(params, sizes) * (8 * len(begun.tensors) + 500) + 70_000)
+    return (jobs, how), COPIES * len(jobs) * (
+        n_losses(params, sizes) * (8 * len(begun.tensors) + 500) + 70_000
+    )
 
 
 def make(work: Work, plans: Path) -> None:
@@ -128,29 +166,52 @@ def make(work: Work, plans: Path) -> None:
     clear(plans, *(f"{name}.parquet" for name in TABLES))
     parts = list(spread(planned, jobs, **how))
     for name in TABLES:
-        write_table(pd.concat([part[name] for part in parts], ignore_index=True), plans / f"{name}.parquet")
+        write_table(
+            pd.concat([part[name] for part in parts], ignore_index=True), plans / f"{name}.parquet"
+        )
 
 
 def n_losses(params: Plan, sizes: Measure) -> int:
-    """How many a checkpoint needs at most: plans, also on the base, shuffles, bisection, pruning, attribution."""
+    """How many a checkpoint needs at most: plans, also on the base, shuffles, bisection, pruning,
+    attribution.
+    """
     of_budget = 2 * len(get_args(Rule)) + params.n_shuffles
     return len(sizes.budgets) * of_budget + BISECTIONS + 3 * len(params.pruning_rates) + 3
 
 
 def planned(
-    params: Plan, sizes: Measure, base: Path, tuned: Path, text: str, rows: pd.DataFrame, name: str, saved: bool
+    params: Plan,
+    sizes: Measure,
+    base: Path,
+    tuned: Path,
+    text: str,
+    rows: pd.DataFrame,
+    name: str,
+    saved: bool,
 ) -> Tables:
     """The tables of one tuned checkpoint."""
     begun, ended = open_checkpoint(base), open_checkpoint(tuned)
     try:
         linear, factors, modules, described = opened(params, begun, ended, rows)
-        wanted = Path(text), sizes.seq_len, sizes.batch_size, sizes.n_batches + sizes.n_measured_batches
-        read = [] if text == "-" else read_batches(base, begun.config, *wanted, device=params.device)
+        wanted = (
+            Path(text),
+            sizes.seq_len,
+            sizes.batch_size,
+            sizes.n_batches + sizes.n_measured_batches,
+        )
+        read = (
+            [] if text == "-" else read_batches(base, begun.config, *wanted, device=params.device)
+        )
         measure = GainMeasure(linear, factors, read[sizes.n_batches :]) if read else None
     except (ModelError, OSError) as error:
         raise InputError(str(error)) from error
     files = [*begun.files, *ended.files, *([Path(text)] if read else [])]
-    given = {"n_points": params.n_points, "device": params.device, "sizes": asdict(sizes), "spectra": rows.to_json()}
+    given = {
+        "n_points": params.n_points,
+        "device": params.device,
+        "sizes": asdict(sizes),
+        "spectra": rows.to_json(),
+    }
     given |= {"modules_to_save": saved}
     with kept("checkpoints_plan", files, given, params.device) as keep:
         attribution = partial(attributed, linear, read[: sizes.n_batches], params.n_points)
@@ -158,20 +219,36 @@ def planned(
         plans = plan_table(params, sizes.budgets, modules, measure, earned, keep)
         losses = {"gain": np.nan}
         if measure and earned:
-            losses = {"loss_tuned": measure.tuned, "loss_without_linear": measure.none, "gain": measure.gain}
-            losses |= {"attributed": sum(earned[one] for one in modules), "drop": linear.drop(read[: sizes.n_batches])}
+            losses = {
+                "loss_tuned": measure.tuned,
+                "loss_without_linear": measure.none,
+                "gain": measure.gain,
+            }
+            losses |= {
+                "attributed": sum(earned[one] for one in modules),
+                "drop": linear.drop(read[: sizes.n_batches]),
+            }
             on_base = losses_on_base(params, begun, measure, modules, plans, keep, saved=saved)
             *plans["loss_on_base"], losses["loss_base"] = on_base
-        budgets, pruning = bisection(params, modules, measure, earned, keep), pruned(params, measure, keep)
-    described = described.assign(earned=[earned[module] if earned else np.nan for module in modules])
-    tables = dict(zip(TABLES, (plans, described, pd.DataFrame([losses]), budgets, pruning), strict=True))
+        budgets, pruning = (
+            bisection(params, modules, measure, earned, keep),
+            pruned(params, measure, keep),
+        )
+    described = described.assign(
+        earned=[earned[module] if earned else np.nan for module in modules]
+    )
+    tables = dict(
+        zip(TABLES, (plans, described, pd.DataFrame([losses]), budgets, pruning), strict=True)
+    )
     return {key: table.assign(run=name) for key, table in tables.items()}
 
 
 def opened(
     params: Plan, base: Checkpoint, tuned: Checkpoint, rows: pd.DataFrame
 ) -> tuple[LinearUpdates, dict[str, Factors], dict[str, Module], pd.DataFrame]:
-    """The tuned model, its updates in factors, what the rules know of its modules, and the table that says it."""
+    """The tuned model, its updates in factors, what the rules know of its modules, and the table
+    that says it.
+    """
     model = open_model(tuned.folder, tuned.config)
     places = matched_by_content(model, ((name, tuned.load(name)) for name in tuned.tensors))
     live = linear_modules(model)
@@ -180,7 +257,9 @@ def opened(
     factors, modules, begun, described = {}, {}, {}, []
     for name, place in places.items():
         if place not in measured:
-            raise InputError(f"{place}: wanted its spectrum, got none: measure spectra of {tuned.folder} first")
+            raise InputError(
+                f"{place}: wanted its spectrum, got none: measure spectra of {tuned.folder} first"
+            )
         row, begun[name] = measured[place], base.load(place)
         sigma, shape = np.asarray(row["singular_values"]), (int(row["rows"]), int(row["cols"]))
         limit = min(int(row["rank_above_edge"]), len(sigma))
@@ -189,27 +268,55 @@ def opened(
         factors[name] = Factors(*(part.float().to(params.device) for part in found))
         modules[name] = Module(shape, sigma, float(row["norm"]) ** 2, limit)
         kept = {key: row[key] for key in ("rows", "cols", "norm", "base_norm")} | {"limit": limit}
-        described.append({"module": name, "tensor": place, **kept, "by_columns": stored_as_columns(live[name])})
-    return LinearUpdates(model.float().to(params.device), begun), factors, modules, pd.DataFrame(described)
+        described.append(
+            {"module": name, "tensor": place, **kept, "by_columns": stored_as_columns(live[name])}
+        )
+    return (
+        LinearUpdates(model.float().to(params.device), begun),
+        factors,
+        modules,
+        pd.DataFrame(described),
+    )
 
 
 def attributed(linear: LinearUpdates, batches: list[Batch], n_points: int) -> dict[str, float]:
     """What each module earned, on batches that measure no plan."""
     linear.set(linear.tuned)
-    return path_attribution(linear.parameters, linear.updates, batches, partial(loss, linear.model), n_points)
+    return path_attribution(
+        linear.parameters, linear.updates, batches, partial(loss, linear.model), n_points
+    )
 
 
 def plan_table(
-    params: Plan, budgets: Sequence[int], modules: Modules, measure: GainMeasure | None, earned: Earned, keep: Keep
+    params: Plan,
+    budgets: Sequence[int],
+    modules: Modules,
+    measure: GainMeasure | None,
+    earned: Earned,
+    keep: Keep,
 ) -> pd.DataFrame:
     """Every rule and, of the attributed one, its nulls, at every budget."""
     source = partial(generator, SEED, "shuffle")
-    every = ((b, one) for b in budgets for one in candidates(modules, b, earned, params.n_shuffles, source))
+    every = (
+        (b, one)
+        for b in budgets
+        for one in candidates(modules, b, earned, params.n_shuffles, source)
+    )
     rows = []
     for budget, (rule, shuffle, ranks) in every:
         measured = keep(f"{ranks}", partial(measure.of, ranks)) if measure else np.nan
         share = measure.share_lost(measured) if measure else np.nan
-        rows.append((budget, rule, shuffle, parameters(modules, ranks), measured, share, [*map(ranks.get, modules)]))
+        rows.append(
+            (
+                budget,
+                rule,
+                shuffle,
+                parameters(modules, ranks),
+                measured,
+                share,
+                [*map(ranks.get, modules)],
+            )
+        )
     columns = ["budget", "rule", "shuffle", "parameters", "loss", "share_lost", "ranks"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -233,7 +340,9 @@ def losses_on_base(
     alone = keep("the base", partial(lost, {}))
     if saved:
         with torch.no_grad():
-            for name, parameter in beside_linear_layers(model, measure.linear.model).parameters.items():
+            for name, parameter in beside_linear_layers(
+                model, measure.linear.model
+            ).parameters.items():
                 model.get_parameter(name).copy_(parameter)
     found = []
     for shuffle, values in zip(plans["shuffle"], plans["ranks"], strict=True):
@@ -242,8 +351,12 @@ def losses_on_base(
     return [*found, alone]
 
 
-def bisection(params: Plan, modules: Modules, measure: GainMeasure | None, earned: Earned, keep: Keep) -> pd.DataFrame:
-    """The least budget of the attributed plan that loses at most `max_loss_share`, and what was tried."""
+def bisection(
+    params: Plan, modules: Modules, measure: GainMeasure | None, earned: Earned, keep: Keep
+) -> pd.DataFrame:
+    """The least budget of the attributed plan that loses at most `max_loss_share`, and what was
+    tried.
+    """
     tried = []
     if measure and earned:
         of, share = measure.of, measure.share_lost
@@ -258,10 +371,16 @@ def pruned(params: Plan, measure: GainMeasure | None, keep: Keep) -> pd.DataFram
     rows = []
     if measure:
         linear, source = measure.linear, partial(generator, SEED)
-        for what, rate, weights in pruned_states(linear.base, linear.tuned, params.pruning_rates, source):
+        for what, rate, weights in pruned_states(
+            linear.base, linear.tuned, params.pruning_rates, source
+        ):
             linear.set(weights)
-            rows.append((what, rate, keep(f"{what} {rate}", partial(linear.mean_loss, measure.batches))))
-    return pd.DataFrame(rows, columns=["what", "rate", "loss"]).astype({"what": str, "rate": float, "loss": float})
+            rows.append(
+                (what, rate, keep(f"{what} {rate}", partial(linear.mean_loss, measure.batches)))
+            )
+    return pd.DataFrame(rows, columns=["what", "rate", "loss"]).astype(
+        {"what": str, "rate": float, "loss": float}
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Draw the figures of the tables in a folder: of the example, or of the adapters that tools.rank_patterns trains."""
+"""Draw the figures of the tables in a folder: of the example, or of the adapters that
+tools.rank_patterns trains.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,7 +8,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from lib.figures.checkpoints import (
+from lib.checkpoints.figures import (
     early_ranks,
     heads_through_training,
     pruned,
@@ -15,11 +17,11 @@ from lib.figures.checkpoints import (
     share_lost,
     trained_adapters,
 )
-from lib.figures.style import as_svg
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError, clear, write_files
-from lib.io.base.tables import read_table
-from lib.io.workers.compute import spread_by_name
+from lib.files.files import InputError, clear, write_files
+from lib.files.tables import read_table
+from lib.pages.style import as_svg
+from lib.work.command import OutFolder, run
+from lib.work.compute import spread_by_name
 
 # The tables of each figure.
 FIGURES: dict[str, tuple[Callable[..., Figure], tuple[str, ...]]] = {
@@ -43,11 +45,18 @@ def main(tables: Path, figures: OutFolder) -> None:
 def drawings(tables: Path) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn whose tables are there."""
     there = {path.stem for path in tables.glob("*.parquet")}
-    chosen = {name: (draw, names) for name, (draw, names) in FIGURES.items() if there.issuperset(names)}
+    chosen = {
+        name: (draw, names) for name, (draw, names) in FIGURES.items() if there.issuperset(names)
+    }
     if not chosen:
         raise InputError(f"{tables}: wanted the tables of a figure, got {sorted(there)}")
-    read = {name: read_table(tables / f"{name}.parquet") for name in {n for _, names in chosen.values() for n in names}}
-    return {name: partial(draw, *(read[n] for n in names)) for name, (draw, names) in chosen.items()}
+    read = {
+        name: read_table(tables / f"{name}.parquet")
+        for name in {n for _, names in chosen.values() for n in names}
+    }
+    return {
+        name: partial(draw, *(read[n] for n in names)) for name, (draw, names) in chosen.items()
+    }
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Spectra of what a training added to every matrix of a checkpoint, and to the products of every attention head.
+"""Spectra of what a training added to every matrix of a checkpoint, and to the products of every
+attention head.
 
-Weights are read shard by shard, a layer at a time; a layer that an earlier call has measured is not measured again.
-Rows of matrices are of the `update` W - W_0; rows of products (`W_KQ` at each offset of rotary positions, `W_VO`) of
-the product at the base (`initial`, beside each run's first step alone) and of its `update`. Layers and heads count from
-1; 0 stands where there is none.
+Weights are read shard by shard, a layer at a time; a layer that an earlier call has measured is not
+measured again. Rows of matrices are of the `update` W - W_0; rows of products (`W_KQ` at each
+offset of rotary positions, `W_VO`) of the product at the base (`initial`, beside each run's first
+step alone) and of its `update`. Layers and heads count from 1; 0 stands where there is none.
 """
 
 import json
@@ -17,29 +18,44 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.analysis.ranks import summaries
-from lib.analysis.spectra import initial_factor, product_singular_values
-from lib.analysis.spectra import update_singular_values as product_update
-from lib.analysis.update_spectra import (
+from lib.checkpoints.folders import (
+    Checkpoint,
+    check_pair,
+    layer_of,
+    load_tensor,
+    open_checkpoint,
+    open_snapshots,
+)
+from lib.checkpoints.heads import attention_tensors, heads, rotation
+from lib.checkpoints.update_spectra import (
     chosen_method,
     rounding_edge,
     squared_norm,
     update_of,
     update_singular_values,
 )
-from lib.io.base.command import OutFile, run
-from lib.io.base.files import InputError
-from lib.io.base.memory import COPIES, check_disk
-from lib.io.base.params import Interval, read_params
-from lib.io.base.tables import write_table
-from lib.io.cells import joined, spread_cells
-from lib.io.pretrained import Checkpoint, check_pair, layer_of, load_tensor, open_checkpoint, open_snapshots
-from lib.io.workers.compute import available_cores, generator
-from lib.models.pretrained_heads import attention_tensors, heads, rotation
+from lib.files.files import InputError
+from lib.files.memory import COPIES, check_disk
+from lib.files.params import Interval, read_params
+from lib.files.tables import write_table
+from lib.matrices.ranks import summaries
+from lib.matrices.spectra import initial_factor, product_singular_values
+from lib.matrices.spectra import update_singular_values as product_update
+from lib.training.devices import generator
+from lib.work.cells import joined, spread_cells
+from lib.work.command import OutFile, run
 
 SEED = 0  # of randomised ranges: every matrix has a draw of its own
 RTOL = 1e-3  # of the numerical rank
-NUMBERS = ("norm", "stable_rank", "effective_rank", "numerical_rank", "rank_90", "rank_95", "rank_99")
+NUMBERS = (
+    "norm",
+    "stable_rank",
+    "effective_rank",
+    "numerical_rank",
+    "rank_90",
+    "rank_95",
+    "rank_99",
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +72,9 @@ def main(section: str, base: Path, snapshots: Path, spectra: OutFile) -> None:
 
 
 def prepared(section: str, base: Path, snapshots: Path) -> tuple[list[tuple[Any, ...]], int]:
-    """What is to be measured, layer by layer, by the headers alone, and the bytes on disk that it takes."""
+    """What is to be measured, layer by layer, by the headers alone, and the bytes on disk that it
+    takes.
+    """
     params = read_params(section, Spectra)
     begun = open_checkpoint(base)
     jobs: list[tuple[Any, ...]] = []
@@ -72,7 +90,9 @@ def prepared(section: str, base: Path, snapshots: Path) -> tuple[list[tuple[Any,
             for layer, *described in layers(begun, one.checkpoint, rows)
         ]
     if not jobs:
-        raise InputError(f"{snapshots}: wanted a checkpoint tuned from the base, got the base itself")
+        raise InputError(
+            f"{snapshots}: wanted a checkpoint tuned from the base, got the base itself"
+        )
     return jobs, COPIES * sum(written(begun, len(params.rotary_offsets), *job[6:8]) for job in jobs)
 
 
@@ -80,26 +100,36 @@ def measure(jobs: list[tuple[Any, ...]], snapshots: Path, spectra: Path) -> None
     """Measure, and write the table."""
     cells = spread_cells(
         {"layers": jobs},
-        stage="checkpoints_spectra",
-        n_processes=available_cores(),
         label=f"spectra of {snapshots}",
         unit="layer",
     )["layers"]
     table = joined(cells, "spectra")
     if not (table[table["of"] == "update"]["norm"] > 0).any():
-        raise InputError(f"{snapshots}: wanted weights that differ from the base's, got none that does")
+        raise InputError(
+            f"{snapshots}: wanted weights that differ from the base's, got none that does"
+        )
     write_table(table, spectra)
 
 
-def written(base: Checkpoint, n_offsets: int, matrices: Sequence[str], parts: dict[str, str]) -> int:
-    """Bytes of the rows of one layer, a quarter of which are singular values: of matrices, and of heads' products."""
+def written(
+    base: Checkpoint, n_offsets: int, matrices: Sequence[str], parts: dict[str, str]
+) -> int:
+    """Bytes of the rows of one layer, a quarter of which are singular values: of matrices, and of
+    heads' products.
+    """
     of_matrices = sum(min(base.tensors[name].shape) for name in matrices)
-    of_heads = 3 * (1 + n_offsets) * max((max(base.tensors[name].shape) for name in parts.values()), default=0)
+    of_heads = (
+        3
+        * (1 + n_offsets)
+        * max((max(base.tensors[name].shape) for name in parts.values()), default=0)
+    )
     return 4 * 8 * (of_matrices + of_heads) + 12_000
 
 
 def layers(base: Checkpoint, tuned: Checkpoint, rows: dict[str, int]) -> Iterator[tuple[Any, ...]]:
-    """For each layer: the matrices in it, the tensors of its heads, the config, and the files that hold them all."""
+    """For each layer: the matrices in it, the tensors of its heads, the config, and the files that
+    hold them all.
+    """
     matrices = [name for name in rows if len(base.tensors[name].shape) == 2]
     attention = attention_tensors(base.config, rows)
     config = json.dumps(base.config, sort_keys=True)
@@ -109,7 +139,11 @@ def layers(base: Checkpoint, tuned: Checkpoint, rows: dict[str, int]) -> Iterato
         names = sorted({*inside, *parts.values()})
         files = sorted({one.tensors[name].file for one in (base, tuned) for name in names})
         places = {
-            name: [files.index(base.tensors[name].file), files.index(tuned.tensors[name].file), rows[name]]
+            name: [
+                files.index(base.tensors[name].file),
+                files.index(tuned.tensors[name].file),
+                rows[name],
+            ]
             for name in names
         }
         yield (layer, inside, parts, places, config, *files)
@@ -133,9 +167,15 @@ def measure_layer(
         return lambda name: load_tensor(files[places[name][which]], name)[: places[name][2]]
 
     labels = {"run": run_name, "step": step, "layer": layer}
-    found = [{**labels, **matrix_row(params, name, loader(0)(name), loader(1)(name))} for name in matrices]
+    found = [
+        {**labels, **matrix_row(params, name, loader(0)(name), loader(1)(name))}
+        for name in matrices
+    ]
     if parts:
-        found += [{**labels, **row} for row in head_rows(params, json.loads(config), parts, loader, initial)]
+        found += [
+            {**labels, **row}
+            for row in head_rows(params, json.loads(config), parts, loader, initial)
+        ]
     return {"spectra": pd.DataFrame(found)}
 
 
@@ -171,7 +211,9 @@ def head_rows(
     loader: Callable[[int], Callable[[str], Tensor]],
     initial: bool,
 ) -> Iterator[dict[str, Any]]:
-    """The products of every head, at each offset of rotary positions: at the base, and what training added."""
+    """The products of every head, at each offset of rotary positions: at the base, and what
+    training added.
+    """
     begun, ended = (heads(config, parts, loader(which), fold_norms=True) for which in (0, 1))
     turns = {offset: rotation(config, offset) for offset in (*params.rotary_offsets,)}
     factors = {
@@ -201,7 +243,9 @@ def head_rows(
 
 
 def numbers(sigma: np.ndarray, total: float, rtol: float, complete: bool) -> dict[str, float]:
-    """Norm and ranks; those that need all singular values are missing where only the leading ones are there."""
+    """Norm and ranks; those that need all singular values are missing where only the leading ones
+    are there.
+    """
     if complete:
         found = {name: float(values[0]) for name, values in summaries([sigma], rtol).items()}
         return {name: found[name] for name in NUMBERS}

@@ -1,4 +1,6 @@
-"""What the weights of runs are certified for, for which lengths of sequences, and how few entries that takes."""
+"""What the weights of runs are certified for, for which lengths of sequences, and how few entries
+that takes.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,17 +9,17 @@ from typing import Annotated, Any
 import pandas as pd
 from torch import Tensor
 
-from lib.analysis.certificate import logit_margin, longest_certified
-from lib.analysis.pruning import fewest_kept
-from lib.data.decision_lists import COLUMNS, Task, tasks_by_name
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError, clear
-from lib.io.base.memory import COPIES, check_disk
-from lib.io.base.params import Interval, read_params
-from lib.io.base.tables import read_table, write_table
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.runs import open_run, open_runs
-from lib.io.workers.compute import available_cores, use_threads
+from lib.decision_lists.certificates import logit_margin, longest_certified
+from lib.decision_lists.lists import COLUMNS, Task, tasks_by_name
+from lib.files.files import InputError, clear
+from lib.files.memory import COPIES, check_disk
+from lib.files.params import Interval, read_params
+from lib.files.runs import open_run, open_runs
+from lib.files.tables import read_table, write_table
+from lib.matrices.pruning import fewest_kept
+from lib.training.devices import use_threads
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,14 @@ class Certify:
     longest_sequence: Annotated[int, Interval("[2, 1000]")]
 
 
-def main(section: str, of_flows: Path, of_joint: Path, flows: Path, joint: Path, tables: OutFolder) -> None:
+def main(
+    section: str, of_flows: Path, of_joint: Path, flows: Path, joint: Path, tables: OutFolder
+) -> None:
     use_threads(1)
     most = read_params(section, Certify).longest_sequence
-    read = [row for file in (of_flows, of_joint) for row in read_table(file, COLUMNS).to_dict("records")]
+    read = [
+        row for file in (of_flows, of_joint) for row in read_table(file, COLUMNS).to_dict("records")
+    ]
     listed = tasks_by_name(read)
     of_flow, of_both = open_runs(flows, "decision_lists"), open_runs(joint, "decision_lists")
     for one in (*of_flow, *of_both):
@@ -38,21 +44,33 @@ def main(section: str, of_flows: Path, of_joint: Path, flows: Path, joint: Path,
             wanted = f"wanted the run of a task of {of_flows} or {of_joint}"
             raise InputError(f"{one.folder}: {wanted}, got one of {one.layout.cell.get('task')}")
     jobs = {
-        "trained": [(describe, one.folder, listed[one.layout.cell["task"]], most) for one in (*of_flow, *of_both)],
-        "lengths": [(lengths, one.folder, listed[one.layout.cell["task"]], most) for one in of_flow],
+        "trained": [
+            (describe, one.folder, listed[one.layout.cell["task"]], most)
+            for one in (*of_flow, *of_both)
+        ],
+        "lengths": [
+            (lengths, one.folder, listed[one.layout.cell["task"]], most) for one in of_flow
+        ],
     }
-    # A row for each seed, and for each snapshot of a flow; tables' own, also of each run in scratch.
+    # A row for each seed, and for each snapshot of a flow; tables' own, also of each run in
+    # scratch.
     of_trained = sum(100 * len(one.layout.seeds) + 2000 for one in (*of_flow, *of_both))
     of_lengths = sum(30 * len(one.snapshots) + 2000 for one in of_flow)
     check_disk(tables, COPIES * (of_trained + of_lengths + 10_000), section)
     clear(tables, "*.parquet")
-    found = spread_cells(jobs, stage="decision_lists_certify", n_processes=available_cores(), label=section, unit="run")
+    found = spread_cells(
+        jobs,
+        label=section,
+        unit="run",
+    )
     for name, parts in found.items():
         write_table(joined(parts, name), tables / f"{name}.parquet")
 
 
 def describe(folder: Path, task: Task, longest_sequence: int) -> Tables:
-    """What the last weights of a run are certified for, and how few entries of W that takes: one row per seed."""
+    """What the last weights of a run are certified for, and how few entries of W that takes: one
+    row per seed.
+    """
     opened, rows = open_run(folder), []
     weights = opened.weights(-1)
     for i, seed in enumerate(opened.layout.seeds):
@@ -62,9 +80,16 @@ def describe(folder: Path, task: Task, longest_sequence: int) -> Tables:
         def perfect(pruned: Tensor, V: Tensor = V, repeats: bool = False) -> bool:
             return logit_margin(pruned, V, task.lists, task.permutation, task.seq_len, repeats) > 0
 
-        row: dict[str, Any] = {"task": task.name, "group": task.group, "law": task.law, "seed": seed}
+        row: dict[str, Any] = {
+            "task": task.name,
+            "group": task.group,
+            "law": task.law,
+            "seed": seed,
+        }
         row |= {"certified_sets": perfect(W), "certified_all": perfect(W, repeats=True)}
-        row["longest"] = -1 if "V" in weights else longest_certified(W, task.lists, longest_sequence)
+        row["longest"] = (
+            -1 if "V" in weights else longest_certified(W, task.lists, longest_sequence)
+        )
         row |= {"n_entries": W.numel(), "list_entries": sum(len(entries) for entries in task.lists)}
         row["kept_in_gauge"] = fewest_kept(W - W.median(0).values, perfect)
         row["kept_raw"] = fewest_kept(W, perfect)
@@ -76,9 +101,17 @@ def lengths(folder: Path, task: Task, longest_sequence: int) -> Tables:
     """For which lengths of sequences the weights of a flow are certified, at every time."""
     opened = open_run(folder)
     times = opened.steps.groupby("snapshot")["time"].first()
-    found = [longest_certified(opened.weights(i)["W"][0], task.lists, longest_sequence) for i in opened.snapshots]
+    found = [
+        longest_certified(opened.weights(i)["W"][0], task.lists, longest_sequence)
+        for i in opened.snapshots
+    ]
     table = pd.DataFrame({"time": times[opened.snapshots].to_numpy(), "longest": found})
-    about = {"task": task.name, "law": task.law, "seq_len": task.seq_len, "n_heads": len(task.heads)}
+    about = {
+        "task": task.name,
+        "law": task.law,
+        "seq_len": task.seq_len,
+        "n_heads": len(task.heads),
+    }
     return {"lengths": table.assign(**about)}
 
 

@@ -1,7 +1,7 @@
 """Check certificates and lemmas, and that attention can represent any list, on random cases.
 
-A random case is a task of a few tokens with any law, and weights of any size around what the lists ask for, so that
-right and wrong ones both occur.
+A random case is a task of a few tokens with any law, and weights of any size around what the lists
+ask for, so that right and wrong ones both occur.
 """
 
 import math
@@ -13,31 +13,31 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.analysis.certificate import list_order_margin, logit_margin
-from lib.analysis.convergence_bounds import (
-    descent_bound,
-    first_failing_place,
-    lemma_1,
-    lemma_2_bound,
-)
-from lib.data.decision_lists import (
-    Task,
-    in_list_order,
-    whole,
-)
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import clear
-from lib.io.base.params import Interval, Seed, read_params
-from lib.io.base.tables import write_table
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.workers.compute import available_cores, generator, use_threads
-from lib.models.list_attention import (
+from lib.decision_lists.attention import (
     Rows,
     attention_margins,
     attention_to_star,
     logit_margins,
     loss_gradients,
 )
+from lib.decision_lists.bounds import (
+    descent_bound,
+    first_failing_place,
+    lemma_1,
+    lemma_2_bound,
+)
+from lib.decision_lists.certificates import list_order_margin, logit_margin
+from lib.decision_lists.lists import (
+    Task,
+    in_list_order,
+    whole,
+)
+from lib.files.files import clear
+from lib.files.params import Interval, Seed, read_params
+from lib.files.tables import write_table
+from lib.training.devices import generator, use_threads
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
 
 CASES_A_CHUNK = 1000  # drawn from one random generator, by one process
 WEIGHTS_A_CASE = 8  # drawn for one task: making a task costs more than a gradient
@@ -68,7 +68,11 @@ def main(section: str, tables: OutFolder) -> None:
     starts = range(0, params.n_cases, CASES_A_CHUNK)
     jobs = {name: [(sample, name, start, params) for start in starts] for name in QUESTIONS}
     clear(tables, "*.parquet")
-    found = spread_cells(jobs, stage="decision_lists_check", n_processes=available_cores(), label=section, unit="chunk")
+    found = spread_cells(
+        jobs,
+        label=section,
+        unit="chunk",
+    )
     for name, parts in found.items():
         write_table(joined(parts, "cases"), tables / f"{name}.parquet")
 
@@ -95,22 +99,43 @@ def certificates(draw: torch.Generator, most_tokens: int) -> list[dict[str, Any]
     """Both certificates on one case, beside every sequence enumerated."""
     task = Task.drawn(most_tokens, draw)
     lists, n, rows = task.lists, task.seq_len, Rows.of(*task.classes)
-    W = uniform(draw, 0.5, 4) * in_list_order(lists) + uniform(draw, 0, 1.2) * normal(draw, task.n_tokens)
+    W = uniform(draw, 0.5, 4) * in_list_order(lists) + uniform(draw, 0, 1.2) * normal(
+        draw, task.n_tokens
+    )
     V = task.label_matrix + uniform(draw, 0, 0.5) * normal(draw, task.n_tokens)
     at_cP = list_order_margin(W, lists, n, task.repeats), attention_margins(W, rows)
-    at_V = logit_margin(W, V, lists, task.permutation, n, task.repeats), logit_margins(W, V, rows, task.labels)
+    at_V = (
+        logit_margin(W, V, lists, task.permutation, n, task.repeats),
+        logit_margins(W, V, rows, task.labels),
+    )
     return [
-        {"certificate": name, "repeats": task.repeats, "certified": margin > 0, "right": bool((each > 0).all())}
+        {
+            "certificate": name,
+            "repeats": task.repeats,
+            "certified": margin > 0,
+            "right": bool((each > 0).all()),
+        }
         for name, (margin, each) in {"V = cP": at_cP, "any V": at_V}.items()
     ]
 
 
 def represent(draw: torch.Generator, most_tokens: int) -> list[dict[str, Any]]:
-    """W = κ times the places of the lists, V = cP: the least margin over all of [L]^n, and the theorem's."""
+    """W = κ times the places of the lists, V = cP: the least margin over all of [L]^n, and the
+    theorem's.
+    """
     task = Task.drawn(most_tokens, draw, repeats=True)
     kappa = uniform(draw, 0, 3)
-    margin = float(attention_margins(kappa * in_list_order(task.lists), Rows.of(*task.classes)).min())
-    return [{"seq_len": task.seq_len, "kappa": kappa, "margin": margin, "wanted": kappa - math.log(task.seq_len - 1)}]
+    margin = float(
+        attention_margins(kappa * in_list_order(task.lists), Rows.of(*task.classes)).min()
+    )
+    return [
+        {
+            "seq_len": task.seq_len,
+            "kappa": kappa,
+            "margin": margin,
+            "wanted": kappa - math.log(task.seq_len - 1),
+        }
+    ]
 
 
 def lemma_1_case(draw: torch.Generator, most_tokens: int) -> list[dict[str, Any]]:
@@ -119,20 +144,34 @@ def lemma_1_case(draw: torch.Generator, most_tokens: int) -> list[dict[str, Any]
     scale = 10 ** uniform(draw, -1, 4)
     rows, ordered, found = Rows.of(*task.classes), in_list_order(task.lists), []
     for _ in range(WEIGHTS_A_CASE):
-        W = 10 ** uniform(draw, -3, 0.7) * normal(draw, task.n_tokens) + uniform(draw, 0, 2) * ordered
+        W = (
+            10 ** uniform(draw, -3, 0.7) * normal(draw, task.n_tokens)
+            + uniform(draw, 0, 2) * ordered
+        )
         wrong = attention_margins(W, rows) <= 0
         at = first_failing_place(wrong, rows.query, rows.place)
         if at is None:
             continue
         gradient = loss_gradients(W, scale * task.label_matrix, rows, task.labels)[1]
         to_star = attention_to_star(W, rows)
-        sides = lemma_1(gradient, to_star, rows.weight, wrong, rows.query, rows.place, task.lists, scale, at)
-        found.append({"repeats": task.repeats, "scale": scale, "derivative": sides.derivative, "bound": sides.bound})
+        sides = lemma_1(
+            gradient, to_star, rows.weight, wrong, rows.query, rows.place, task.lists, scale, at
+        )
+        found.append(
+            {
+                "repeats": task.repeats,
+                "scale": scale,
+                "derivative": sides.derivative,
+                "bound": sides.bound,
+            }
+        )
     return found
 
 
 def lemma_2_case(draw: torch.Generator, most_tokens: int) -> list[dict[str, Any]]:
-    """Both sides of Lemma 2 at several W, where its conditions hold: V near cP, loss at most L_0, some row wrong."""
+    """Both sides of Lemma 2 at several W, where its conditions hold: V near cP, loss at most L_0,
+    some row wrong.
+    """
     task = Task.drawn(most_tokens, draw, repeats=False)
     n_tokens, n, rows = task.n_tokens, task.seq_len, Rows.of(*task.classes)
     bound = descent_bound(float(task.chances.min()), n_tokens, n, task.longest)
@@ -156,7 +195,9 @@ def lemma_2_case(draw: torch.Generator, most_tokens: int) -> list[dict[str, Any]
         a, i = at
         derivative = -float(gradient[list(task.lists[a][:i]), a].sum())
         abstract = bound.L_0 - 6 * epsilon / n
-        found.append({"derivative": derivative, "bound": least, "L_0": bound.L_0, "abstract": abstract})
+        found.append(
+            {"derivative": derivative, "bound": least, "L_0": bound.L_0, "abstract": abstract}
+        )
     return found
 
 

@@ -1,4 +1,6 @@
-"""The constants of the theorems against those derived by hand, the least feasible n, and gradients from samples."""
+"""The constants of the theorems against those derived by hand, the least feasible n, and gradients
+from samples.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,16 +10,21 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.analysis.convergence_bounds import descent_bound, flow_bound, least_feasible_length, rarest_conflict
-from lib.data.decision_lists import Law, Task, own_lists, subsets
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError, clear
-from lib.io.base.memory import COPIES, check_disk, table_memory
-from lib.io.base.params import Count, Interval, Positive, Seed, read_cases, read_params
-from lib.io.base.tables import write_table
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.workers.compute import available_cores, generator, use_threads
-from lib.models.list_attention import Rows, loss_gradients
+from lib.decision_lists.attention import Rows, loss_gradients
+from lib.decision_lists.bounds import (
+    descent_bound,
+    flow_bound,
+    least_feasible_length,
+    rarest_conflict,
+)
+from lib.decision_lists.lists import Law, Task, own_lists, subsets
+from lib.files.files import InputError, clear
+from lib.files.memory import COPIES, check_disk, table_memory
+from lib.files.params import Count, Interval, Positive, Seed, read_cases, read_params
+from lib.files.tables import write_table
+from lib.training.devices import generator, use_threads
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
 
 
 @dataclass(frozen=True)
@@ -54,13 +61,23 @@ class Constants:
         chances = law.probabilities(subsets(self.n_tokens, self.seq_len), 1, generator(0, "none"))
         names = tuple(range(self.n_tokens))
         return Task(
-            self.name, "constants", self.n_tokens, self.seq_len, False, lists, names, tuple(chances.tolist()), law.label
+            self.name,
+            "constants",
+            self.n_tokens,
+            self.seq_len,
+            False,
+            lists,
+            names,
+            tuple(chances.tolist()),
+            law.label,
         )
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Lengths of lists for which the least n is sought; the samples, and the task, of gradients from samples."""
+    """Lengths of lists for which the least n is sought; the samples, and the task, of gradients
+    from samples.
+    """
 
     seed: Seed
     list_lengths: tuple[Annotated[int, Interval("[1, 16]")], ...]
@@ -70,14 +87,19 @@ class Settings:
 
     @property
     def memory(self) -> float:
-        """Bytes: the sequences of one sample, as they are drawn and counted, and a row for each sample."""
+        """Bytes: the sequences of one sample, as they are drawn and counted, and a row for each
+        sample.
+        """
         n_rows = len(self.monte_carlo_samples) * self.monte_carlo_repeats
         return 3 * 8 * max(self.monte_carlo_samples, default=0) + table_memory(n_rows)
 
 
 def main(section: str, by_hand: Path, tables: OutFolder) -> None:
     use_threads(1)
-    params, constants = read_params(section, Settings), {case.name: case for case in read_cases(by_hand, Constants)}
+    params, constants = (
+        read_params(section, Settings),
+        {case.name: case for case in read_cases(by_hand, Constants)},
+    )
     if params.monte_carlo_task not in constants:
         wanted = f"wanted one of {sorted(constants)}, the tasks of {by_hand}"
         raise InputError(f"{section}.monte_carlo_task: {wanted}, got {params.monte_carlo_task!r}")
@@ -87,11 +109,15 @@ def main(section: str, by_hand: Path, tables: OutFolder) -> None:
         "monte_carlo": [(monte_carlo, constants[params.monte_carlo_task].task, params)],
     }
     n_samples = len(params.monte_carlo_samples) * params.monte_carlo_repeats
-    # Two numbers of each sample, few rows of each other job; tables' own, also of each job in scratch.
-    check_disk(tables, COPIES * (16 * n_samples + 1500 * (len(constants) + len(params.list_lengths)) + 10_000), section)
+    # Two numbers of each sample, few rows of each other job; tables' own, also of each job in
+    # scratch.
+    check_disk(
+        tables,
+        COPIES * (16 * n_samples + 1500 * (len(constants) + len(params.list_lengths)) + 10_000),
+        section,
+    )
     clear(tables, "*.parquet")
-    how = {"stage": "decision_lists_constants", "label": section, "unit": "job"}
-    found = spread_cells(jobs, n_processes=available_cores(), **how)
+    found = spread_cells(jobs, label=section, unit="job")
     for name, parts in found.items():
         write_table(joined(parts, name), tables / f"{name}.parquet")
 
@@ -115,17 +141,24 @@ def compared(case: Constants) -> Tables:
         "earliest": descent.earliest,
         "latest": descent.latest,
     }
-    rows = [{"constant": name, "found": value, "by_hand": getattr(case, name)} for name, value in found.items()]
+    rows = [
+        {"constant": name, "found": value, "by_hand": getattr(case, name)}
+        for name, value in found.items()
+    ]
     return {"constants": pd.DataFrame(rows).assign(task=case.name)}
 
 
 def feasible(length: int) -> Tables:
     """The least n at which part 2 can be met, whichever ε is chosen, for lists of that length."""
-    return {"feasible": pd.DataFrame([{"length": length, "least_n": least_feasible_length(length)}])}
+    return {
+        "feasible": pd.DataFrame([{"length": length, "least_n": least_feasible_length(length)}])
+    }
 
 
 def monte_carlo(task: Task, params: Settings) -> Tables:
-    """The relative error of the gradient in W at W = 0 from samples of the law, beside the exact one."""
+    """The relative error of the gradient in W at W = 0 from samples of the law, beside the exact
+    one.
+    """
     W, V = torch.zeros(task.n_tokens, task.n_tokens, dtype=torch.float64), 10 * task.label_matrix
 
     def gradient(chances: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""What must fail and what must not, by Adam on the exact loss: W transposed, trained on some rows, V alone."""
+"""What must fail and what must not, by Adam on the exact loss: W transposed, trained on some rows,
+V alone.
+"""
 
 from collections import deque
 from dataclasses import dataclass
@@ -8,18 +10,18 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from lib.data.decision_lists import COLUMNS, Task, tasks_by_name
-from lib.dynamics.gradient_descent import Weights
-from lib.dynamics.sgd import State, sgd
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import clear
-from lib.io.base.inputs import read_as
-from lib.io.base.memory import COPIES, check_disk, check_memory
-from lib.io.base.params import Positive, Steps, read_params
-from lib.io.base.tables import read_table, write_table
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.workers.compute import available_cores, use_threads
-from lib.models.list_attention import PopulationLoss, Rows, SequenceLoss
+from lib.decision_lists.attention import PopulationLoss, Rows, SequenceLoss
+from lib.decision_lists.lists import COLUMNS, Task, tasks_by_name
+from lib.files.files import clear
+from lib.files.inputs import read_as
+from lib.files.memory import COPIES, check_disk, check_memory
+from lib.files.params import Positive, Steps, read_params
+from lib.files.tables import read_table, write_table
+from lib.training.devices import use_threads
+from lib.training.gradient_descent import Weights
+from lib.training.sgd import State, sgd
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,12 @@ def main(section: str, tasks: Path, tables: OutFolder) -> None:
     listed = read_as("a table of tasks", lambda _: tasks_by_name(rows), tasks).values()
     check_memory(section, max((task.memory for task in listed), default=0))
     jobs = [(control, task, params) for task in listed if task.use == "controls"]
-    check_disk(tables, COPIES * (1500 * len(jobs) + 5000), section)  # seven rows of each, and a table in scratch
+    check_disk(
+        tables, COPIES * (1500 * len(jobs) + 5000), section
+    )  # seven rows of each, and a table in scratch
     clear(tables, "*.parquet")
     tables.mkdir(parents=True, exist_ok=True)
-    how = {"stage": "decision_lists_control", "label": section, "unit": "task"}
-    found = spread_cells({"tasks": jobs}, n_processes=available_cores(), **how)["tasks"]
+    found = spread_cells({"": jobs}, label=section, unit="task")[""]
     if found:
         write_table(joined(found, "controls"), tables / "controls.parquet")
 
@@ -58,9 +61,14 @@ def control(task: Task, params: Control) -> Tables:
 
     def trained(loss: PopulationLoss | SequenceLoss, name: str = "W") -> Weights:
         states = sgd(
-            lambda weights: loss.value(fixed | weights), State(0, {name: zero}), repeat(()), params.n_steps,
-            optimizer="adam", learning_rate=params.learning_rate, warmup_steps=0,
-        )  # fmt: skip
+            lambda weights: loss.value(fixed | weights),
+            State(0, {name: zero}),
+            repeat(()),
+            params.n_steps,
+            optimizer="adam",
+            learning_rate=params.learning_rate,
+            warmup_steps=0,
+        )
         [last] = deque(states, maxlen=1)
         return fixed | {name: last.weights[name].detach()}
 
@@ -74,7 +82,9 @@ def control(task: Task, params: Control) -> Tables:
         "the same, on those rows": with_head.accuracy(from_heads),
         "W = 0 with the best V": exact.accuracy(trained(exact, "V")),
     }
-    rows = [{"task": task.name, "control": name, "accuracy": value} for name, value in found.items()]
+    rows = [
+        {"task": task.name, "control": name, "accuracy": value} for name, value in found.items()
+    ]
     return {"controls": pd.DataFrame(rows)}
 
 

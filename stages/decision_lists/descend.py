@@ -1,5 +1,6 @@
-r"""Gradient descent as the theorems have it: W alone from 0 at V = cP, and W and V together, with step sizes that are
-the inverse of the largest curvature along the path, not at its start (`compliant_descent`).
+r"""Gradient descent as the theorems have it: W alone from 0 at V = cP, and W and V together, with
+step sizes that are the inverse of the largest curvature along the path, not at its start
+(`compliant_descent`).
 """
 
 from collections.abc import Callable, Iterator
@@ -11,21 +12,26 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.analysis.certificate import list_order_margin, logit_margin
-from lib.analysis.convergence_bounds import DescentBound, descent_bound, flow_bound, rarest_conflict, with_noise
-from lib.analysis.curvature import largest_curvature
-from lib.data.decision_lists import COLUMNS, Task, tasks_by_name
-from lib.dynamics.compliant_descent import CompliantDescent, compliant_descent
-from lib.dynamics.gradient_descent import Step, Weights, gradient_descent
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import clear
-from lib.io.base.inputs import read_as
-from lib.io.base.memory import COPIES, check_disk, check_memory
-from lib.io.base.params import Interval, Seed, Steps, read_params
-from lib.io.base.tables import read_table, write_table
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.workers.compute import available_cores, generator, use_threads
-from lib.models.list_attention import PopulationLoss, Rows, attention_margins, attention_rows
+from lib.decision_lists.attention import PopulationLoss, Rows, attention_margins, attention_rows
+from lib.decision_lists.bounds import (
+    DescentBound,
+    descent_bound,
+    flow_bound,
+    rarest_conflict,
+    with_noise,
+)
+from lib.decision_lists.certificates import list_order_margin, logit_margin
+from lib.decision_lists.descent import CompliantDescent, compliant_descent, largest_curvature
+from lib.decision_lists.lists import COLUMNS, Task, tasks_by_name
+from lib.files.files import clear
+from lib.files.inputs import read_as
+from lib.files.memory import COPIES, check_disk, check_memory
+from lib.files.params import Interval, Seed, Steps, read_params
+from lib.files.tables import read_table, write_table
+from lib.training.devices import generator, use_threads
+from lib.training.gradient_descent import Step, Weights, gradient_descent
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
 
 Noise = Literal["none", "uniform", "adversarial"]
 FLIPS = 20  # rounds in which the signs of the adversarial noise settle; a few suffice
@@ -42,7 +48,9 @@ class Descend:
 
 @dataclass(frozen=True)
 class Solver:
-    """How step sizes are found (`compliant_descent`), and the most iterations for a curvature in W and V."""
+    """How step sizes are found (`compliant_descent`), and the most iterations for a curvature in W
+    and V.
+    """
 
     spare: Annotated[float, Interval("[0, 1]")]
     tolerance: Annotated[float, Interval("[1e-6, 1]")]
@@ -59,30 +67,36 @@ def main(section: str, solver: str, tasks: Path, tables: OutFolder) -> None:
     listed = read_as("a table of tasks", lambda _: tasks_by_name(rows), tasks).values()
     check_memory(section, max((memory(task, solve) for task in listed), default=0))
     both = [(task, noise) for task in listed if task.use == "both" for noise in params.noise]
-    both.sort(key=lambda one: -one[0].n_tokens)  # the longest first, so that no process waits for one
+    both.sort(
+        key=lambda one: -one[0].n_tokens
+    )  # the longest first, so that no process waits for one
     jobs = {
         "both": [(descend_both, task, noise, params.noise_seed, solve) for task, noise in both],
         "alone": [(descend_alone, task, solve) for task in listed if task.use == "alone"],
     }
-    # Four numbers of every step of `both`; tables' own, also of each run in scratch. No bound on steps is of use but
-    # `max_steps`: the theorem's `latest` needs the step size, which is found on the way, and then is above 1e7 for
-    # every run of the committed params, whose longest takes 5003. The memory wanted above is n_tokens² as much.
+    # Four numbers of every step of `both`; tables' own, also of each run in scratch. No bound on
+    # steps is of use but `max_steps`: the theorem's `latest` needs the step size, which is found on
+    # the way, and then is above 1e7 for every run of the committed params, whose longest takes
+    # 5003. The memory wanted above is n_tokens² as much.
     of_runs = len(both) * 32 * solve.max_steps + 5000 * sum(map(len, jobs.values()))
     check_disk(tables, COPIES * (of_runs + 20_000), section)
     clear(tables, "*.parquet")
     tables.mkdir(parents=True, exist_ok=True)
-    how = {"stage": "decision_lists_descend", "label": section, "unit": "run"}
-    found = spread_cells(jobs, n_processes=available_cores(), **how)
+    found = spread_cells(jobs, label=section, unit="run")
     for kind, name in (("alone", "alone"), ("both", "both"), ("both", "courses")):
         if found[kind]:
             write_table(joined(found[kind], name), tables / f"{name}.parquet")
 
 
 def memory(task: Task, solve: Solver) -> int:
-    """Bytes: the loss's curvature, with pairs of tokens, and every step, with its weights and gradients."""
+    """Bytes: the loss's curvature, with pairs of tokens, and every step, with its weights and
+    gradients.
+    """
     n_pairs = task.n_tokens**2
     return (
-        task.memory * task.n_tokens // 2 + 16 * solve.lanczos_iterations * n_pairs + solve.max_steps * 4 * 8 * n_pairs
+        task.memory * task.n_tokens // 2
+        + 16 * solve.lanczos_iterations * n_pairs
+        + solve.max_steps * 4 * 8 * n_pairs
     )
 
 
@@ -98,10 +112,17 @@ def descend(
         return gradient_descent(loss, start, dict.fromkeys(names, step_size))
 
     return compliant_descent(
-        of, start, names, right, curvature,
-        spare=solve.spare, tolerance=solve.tolerance, n_checked=solve.n_checked,
-        max_steps=solve.max_steps, max_repeats=solve.max_repeats,
-    )  # fmt: skip
+        of,
+        start,
+        names,
+        right,
+        curvature,
+        spare=solve.spare,
+        tolerance=solve.tolerance,
+        n_checked=solve.n_checked,
+        max_steps=solve.max_steps,
+        max_repeats=solve.max_repeats,
+    )
 
 
 def described(task: Task, found: CompliantDescent) -> dict[str, Any]:
@@ -122,7 +143,9 @@ def described(task: Task, found: CompliantDescent) -> dict[str, Any]:
 
 
 def descend_alone(task: Task, solve: Solver) -> Tables:
-    """Part 1 by gradient descent: the descent lemma gives twice the flow's bound, over the step size."""
+    """Part 1 by gradient descent: the descent lemma gives twice the flow's bound, over the step
+    size.
+    """
     loss = PopulationLoss(Rows.of(*task.classes), task.labels)
     P_min = rarest_conflict(task.counts, task.chances, task.place, task.lists)
     bound = flow_bound(P_min, task.n_tokens, task.seq_len, task.longest)
@@ -134,25 +157,36 @@ def descend_alone(task: Task, solve: Solver) -> Tables:
     def curvature(weights: Weights, known: float) -> float:
         return loss.attention_curvature(weights)
 
-    found = descend(loss, {"W": torch.zeros_like(P), "V": bound.scale * P}, ("W",), right, curvature, solve)
-    certified = list_order_margin(found.steps[-1].weights["W"], task.lists, task.seq_len, repeats=False)
+    found = descend(
+        loss, {"W": torch.zeros_like(P), "V": bound.scale * P}, ("W",), right, curvature, solve
+    )
+    certified = list_order_margin(
+        found.steps[-1].weights["W"], task.lists, task.seq_len, repeats=False
+    )
     limits = {"scale": bound.scale, "bound": 2 * bound.time / found.step_size}
     return {"alone": pd.DataFrame([described(task, found) | limits | {"margin": certified}])}
 
 
 def descend_both(task: Task, noise: Noise, noise_seed: int, solve: Solver) -> Tables:
-    """Part 2: W_0 = 0, V_0 within ε/2 of cP, until all is right: what is to be said of the run, and its course."""
+    """Part 2: W_0 = 0, V_0 within ε/2 of cP, until all is right: what is to be said of the run, and
+    its course.
+    """
     loss = PopulationLoss(Rows.of(*task.classes), task.labels)
     bound, residual, V_0 = start_of(task, noise, loss, noise_seed)
     P = task.label_matrix
-    draw, near = torch.randn(2 * P.numel(), generator=generator(0, "curvature"), dtype=torch.float64), None
+    draw, near = (
+        torch.randn(2 * P.numel(), generator=generator(0, "curvature"), dtype=torch.float64),
+        None,
+    )
 
     def right(weights: Weights) -> bool:
         return bool(loss.right(weights).all())
 
     def curvature(weights: Weights, known: float) -> float:
         nonlocal near
-        value, near = largest_curvature(*loss.hessian(weights), draw, solve.lanczos_iterations, known, near)
+        value, near = largest_curvature(
+            *loss.hessian(weights), draw, solve.lanczos_iterations, known, near
+        )
         return value
 
     found = descend(loss, {"W": torch.zeros_like(P), "V": V_0}, ("W", "V"), right, curvature, solve)
@@ -170,12 +204,19 @@ def descend_both(task: Task, noise: Noise, noise_seed: int, solve: Solver) -> Ta
         "earliest": bound.earliest / eta,
         "latest": bound.latest / eta,
         "margin": logit_margin(
-            last.weights["W"], last.weights["V"], task.lists, task.permutation, task.seq_len, repeats=False
+            last.weights["W"],
+            last.weights["V"],
+            task.lists,
+            task.permutation,
+            task.seq_len,
+            repeats=False,
         ),
         "start_deviation": deviations[0],
         "deviation": max(deviations),
         "V_moved": float((last.weights["V"] - V_0).abs().max()),
-        "largest_attention": max(float(attention_rows(s.weights["W"], loss.rows).amax()) for s in found.steps)
+        "largest_attention": max(
+            float(attention_rows(s.weights["W"], loss.rows).amax()) for s in found.steps
+        )
         * task.seq_len,
     }
     looked = pd.Series(found.curvatures).ffill()  # where there was no look, the last
@@ -185,21 +226,33 @@ def descend_both(task: Task, noise: Noise, noise_seed: int, solve: Solver) -> Ta
         "wrong": [1 - loss.accuracy(step.weights) for step in found.steps],
         "step_times_curvature": eta * looked,
     }
-    return {"both": pd.DataFrame([row]), "courses": pd.DataFrame(course).assign(task=task.name, noise=noise)}
+    return {
+        "both": pd.DataFrame([row]),
+        "courses": pd.DataFrame(course).assign(task=task.name, noise=noise),
+    }
 
 
-def start_of(task: Task, noise: Noise, loss: PopulationLoss, seed: int) -> tuple[DescentBound, float, Tensor]:
+def start_of(
+    task: Task, noise: Noise, loss: PopulationLoss, seed: int
+) -> tuple[DescentBound, float, Tensor]:
     """The constants, the relative residual of c = 10 n² L_0 / δ + 4 ε n, and V_0.
 
-    ε is that of the start without noise; with noise, L_0 is the loss that is measured, and c its fixed point.
+    ε is that of the start without noise; with noise, L_0 is the loss that is measured, and c its
+    fixed point.
     """
-    plain = descent_bound(min(p for p in task.probability if p > 0), task.n_tokens, task.seq_len, task.longest)
+    plain = descent_bound(
+        min(p for p in task.probability if p > 0), task.n_tokens, task.seq_len, task.longest
+    )
     P = task.label_matrix
     offset, W_0 = torch.zeros_like(P), torch.zeros_like(P)
     if noise == "uniform":
-        draw = torch.rand(P.shape, generator=generator(seed, "noise", task.name), dtype=torch.float64)
+        draw = torch.rand(
+            P.shape, generator=generator(seed, "noise", task.name), dtype=torch.float64
+        )
         offset = plain.epsilon / 2 * (2 * draw - 1)
-    elif noise == "adversarial":  # the steepest ascent of the loss within ε/2 an entry, until no sign changes
+    elif (
+        noise == "adversarial"
+    ):  # the steepest ascent of the loss within ε/2 an entry, until no sign changes
         for _ in range(FLIPS):
             _, gradients = loss({"W": W_0, "V": plain.scale * P + offset})
             signs = gradients["V"].sign() * (gradients["V"].abs() > ROUNDING)

@@ -6,7 +6,15 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from lib.figures.convergence import (
+from lib.decision_lists.figures.attention import (
+    attention_before_after,
+    entries_that_matter,
+    longest_sequences,
+    spectra_in_time,
+    values_under_uniform_attention,
+    weights_in_list_order,
+)
+from lib.decision_lists.figures.convergence import (
     bound_ratios,
     courses_with_bound,
     late_losses,
@@ -16,16 +24,13 @@ from lib.figures.convergence import (
     scale_crossover,
     sequences_with_repeats,
 )
-from lib.figures.list_attention import (
-    attention_before_after,
-    entries_that_matter,
-    longest_sequences,
-    spectra_in_time,
-    values_under_uniform_attention,
-    weights_in_list_order,
+from lib.decision_lists.figures.descents import (
+    descents_alone,
+    descents_on_both,
+    minibatches,
+    outcomes,
 )
-from lib.figures.list_descents import descents_alone, descents_on_both, minibatches, outcomes
-from lib.figures.list_proofs import (
+from lib.decision_lists.figures.proofs import (
     certificates,
     constants_by_hand,
     feasible_lengths,
@@ -33,11 +38,11 @@ from lib.figures.list_proofs import (
     lemma_ratios,
     lists_represented,
 )
-from lib.figures.style import as_svg
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import clear, write_files
-from lib.io.base.tables import read_table
-from lib.io.workers.compute import spread_by_name
+from lib.files.files import clear, write_files
+from lib.files.tables import read_table
+from lib.pages.style import as_svg
+from lib.work.command import OutFolder, run
+from lib.work.compute import spread_by_name
 
 # The tables of each figure; outcomes and lost take what there is.
 FIGURES: dict[str, tuple[Callable[..., Figure], tuple[str, ...]]] = {
@@ -68,7 +73,9 @@ FIGURES: dict[str, tuple[Callable[..., Figure], tuple[str, ...]]] = {
 
 
 def drawings(tables: Path) -> dict[str, Callable[[], Figure]]:
-    """What draws each figure whose tables are there, by its name: a use that was not run has none."""
+    """What draws each figure whose tables are there, by its name: a use that was not run has
+    none.
+    """
     read = {file.stem: read_table(file) for file in sorted(tables.glob("*.parquet"))}
     found = {
         name: partial(draw, *(read[table] for table in needed))

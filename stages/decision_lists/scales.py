@@ -1,4 +1,5 @@
-r"""Follow gradient flow on W from 0 at V = cP at other scales c than the theorem's: the law of the time, and spectra.
+r"""Follow gradient flow on W from 0 at V = cP at other scales c than the theorem's: the law of the
+time, and spectra.
 
 The flow is followed in u = cW and $\tau = c^2 t$ (`ScaledFlow`).
 """
@@ -12,18 +13,18 @@ from typing import Annotated, Any
 import numpy as np
 import pandas as pd
 
-from lib.data.decision_lists import COLUMNS, Task, tasks_by_name
-from lib.dynamics.stiff_flow import Step, along, stiff_flow, until_positive
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError, clear
-from lib.io.base.inputs import read_as
-from lib.io.base.memory import COPIES, check_disk, check_memory
-from lib.io.base.params import Count, Interval, Positive, read_params
-from lib.io.base.tables import read_table, write_table
-from lib.io.cells import Course, Saved, Tables, joined, spread_cells
-from lib.io.runs import Layout, clear_runs, write_run
-from lib.io.workers.compute import available_cores, use_threads
-from lib.models.list_attention import Rows, ScaledFlow
+from lib.decision_lists.attention import Rows, ScaledFlow
+from lib.decision_lists.lists import COLUMNS, Task, tasks_by_name
+from lib.files.files import InputError, clear
+from lib.files.inputs import read_as
+from lib.files.memory import COPIES, check_disk, check_memory
+from lib.files.params import Count, Interval, Positive, read_params
+from lib.files.runs import Layout, clear_runs, write_run
+from lib.files.tables import read_table, write_table
+from lib.training.devices import use_threads
+from lib.training.stiff_flow import Step, along, stiff_flow, until_positive
+from lib.work.cells import Course, Saved, Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
 
 Tolerance = Annotated[float, Interval("[1e-12, 1e-2]")]
 
@@ -48,7 +49,9 @@ class Scales:
 
 @dataclass(frozen=True)
 class Solver:
-    """Relative tolerances; the longest run, in the rescaled time; at how many times paths are compared."""
+    """Relative tolerances; the longest run, in the rescaled time; at how many times paths are
+    compared.
+    """
 
     rtol_law: Tolerance
     rtol_spectral: Tolerance
@@ -63,15 +66,25 @@ def main(section: str, solver: str, tasks: Path, tables: OutFolder, runs: OutFol
     listed = read_as("a table of tasks", lambda _: tasks_by_name(rows), tasks).values()
     check_memory(section, max((memory(task, params, solve) for task in listed), default=0))
     spectra = [task for task in listed if task.use == "spectral"]
-    of_runs = sum(params.spectral.n_snapshots * (8 * task.n_tokens**2 + 1000) + 10_000 for task in spectra)
-    check_disk(runs, COPIES * (of_runs + 200 * len(listed) * (1 + len(params.law_scales)) + 10_000), section)
+    of_runs = sum(
+        params.spectral.n_snapshots * (8 * task.n_tokens**2 + 1000) + 10_000 for task in spectra
+    )
+    check_disk(
+        runs,
+        COPIES * (of_runs + 200 * len(listed) * (1 + len(params.law_scales)) + 10_000),
+        section,
+    )
     jobs = {
         "law": [(law, task, params.law_scales, solve) for task in listed if task.use == "law"],
         "spectral": [(spectral, task, params.spectral, solve) for task in spectra],
     }
     clear(tables, "*.parquet")
     clear_runs(runs)
-    found = spread_cells(jobs, stage="decision_lists_scales", n_processes=available_cores(), label=section, unit="run")
+    found = spread_cells(
+        jobs,
+        label=section,
+        unit="run",
+    )
     tables.mkdir(parents=True, exist_ok=True)
     if found["law"]:
         write_table(joined(found["law"], "law"), tables / "law.parquet")
@@ -81,7 +94,9 @@ def main(section: str, solver: str, tasks: Path, tables: OutFolder, runs: OutFol
 
 def memory(task: Task, params: Scales, solve: Solver) -> int:
     """Bytes: the loss, and two paths at the times at which they are compared, or the snapshots."""
-    n_states = {"law": 3 * solve.n_compared, "spectral": 2 * params.spectral.n_snapshots}.get(task.use, 0)
+    n_states = {"law": 3 * solve.n_compared, "spectral": 2 * params.spectral.n_snapshots}.get(
+        task.use, 0
+    )
     return task.memory + 8 * n_states * task.n_tokens**2
 
 
@@ -96,15 +111,27 @@ def steps_of(flow: ScaledFlow, end: float, rtol: float) -> Iterator[Step]:
 def law(task: Task, scales: tuple[float, ...], solve: Solver) -> Tables:
     """The rescaled time T c² at every scale, and how far each trajectory is from the limit's.
 
-    Of a task that is right at once at any scale there is no time to compare: a row that says so, and no more.
+    Of a task that is right at once at any scale there is no time to compare: a row that says so,
+    and no more.
     """
     flow, rtol, longest = flow_of(task, math.inf), solve.rtol_law, solve.longest_law
-    about: dict[str, Any] = {"task": task.name, "law": task.law, "n_tokens": task.n_tokens, "seq_len": task.seq_len}
+    about: dict[str, Any] = {
+        "task": task.name,
+        "law": task.law,
+        "n_tokens": task.n_tokens,
+        "seq_len": task.seq_len,
+    }
     if flow.at_once():
-        return {"law": pd.DataFrame([about | {"scale": math.inf, "at_once": True, "rescaled_time": 0.0}])}
+        return {
+            "law": pd.DataFrame(
+                [about | {"scale": math.inf, "at_once": True, "rescaled_time": 0.0}]
+            )
+        }
     limit = until_positive(steps_of(flow, longest, rtol), flow.margin)
     if limit is None:
-        raise InputError(f"{task.name}: wanted all right by the rescaled time {longest:g}, got errors")
+        raise InputError(
+            f"{task.name}: wanted all right by the rescaled time {longest:g}, got errors"
+        )
     end, steps = limit
     times = np.geomspace(end / 1000, end, solve.n_compared)
     wanted = along(steps, times)
@@ -142,7 +169,13 @@ def spectral(task: Task, params: Spectral, solve: Solver) -> Course:
 def publish(runs: Path, task: Task, scale: float, states: list[Saved]) -> None:
     """Write the run of one task."""
     cell = {"task": task.name, "group": task.group, "law": task.law, "scale": scale}
-    layout = Layout("decision_lists", {"W": ["seed", "row", "col"]}, gauge={"W": "column shift"}, cell=cell, seeds=[0])
+    layout = Layout(
+        "decision_lists",
+        {"W": ["seed", "row", "col"]},
+        gauge={"W": "column shift"},
+        cell=cell,
+        seeds=[0],
+    )
     with write_run(runs, task.name, layout) as run:
         for weights, rows in states:
             run.add(weights, rows)

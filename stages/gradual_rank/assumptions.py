@@ -1,4 +1,6 @@
-"""Test Assumptions 4.3 and 4.4 on a problem: disturb the flow and starts of stages, and see what comes back."""
+"""Test Assumptions 4.3 and 4.4 on a problem: disturb the flow and starts of stages, and see what
+comes back.
+"""
 
 import math
 from collections.abc import Iterator
@@ -9,28 +11,49 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from lib.data.gaussian_sequences import read_toy
-from lib.dynamics.gradient_flow import LogCoordinates, Solver, log_flow, with_samples
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError
-from lib.io.base.inputs import read_as
-from lib.io.base.memory import COPIES, check_disk, check_memory, table_memory
-from lib.io.base.params import Interval, Positive, Seeds, read_params
-from lib.io.base.tables import read_table, write_table
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.workers.compute import available_cores, generator, use_threads
-from lib.models.diagonal_attention import diagonal_network
+from lib.files.files import InputError
+from lib.files.inputs import read_as
+from lib.files.memory import COPIES, check_disk, check_memory, table_memory
+from lib.files.params import Interval, Positive, Seeds, read_params
+from lib.files.tables import read_table, write_table
+from lib.gradual_rank.diagonal_heads import diagonal_network
+from lib.gradual_rank.flow import LogCoordinates, Solver, log_flow, with_samples
+from lib.gradual_rank.tasks import read_toy
+from lib.training.devices import generator, use_threads
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
 
 COLUMNS = {
-    "returns": ["seed", "point", "kind", "time", "noise", "ratio_products", "ratio_weights", "baseline_moves"],
-    "paths": ["seed", "point", "kind", "time", "noise", "after", "coordinates", "p", "p_undisturbed"],
+    "returns": [
+        "seed",
+        "point",
+        "kind",
+        "time",
+        "noise",
+        "ratio_products",
+        "ratio_weights",
+        "baseline_moves",
+    ],
+    "paths": [
+        "seed",
+        "point",
+        "kind",
+        "time",
+        "noise",
+        "after",
+        "coordinates",
+        "p",
+        "p_undisturbed",
+    ],
     "kicks": ["seed", "stage", "noise", "error"],
 }
 
 
 @dataclass(frozen=True)
 class Assumptions(Seeds):
-    """Where flows are disturbed and by how much, and how accurately they are followed: what comes back is small."""
+    """Where flows are disturbed and by how much, and how accurately they are followed: what comes
+    back is small.
+    """
 
     log10_init_scale: Annotated[float, Interval("[-100, 0)")]
     nonnegligible: Positive
@@ -64,18 +87,28 @@ def main(section: str, solver: str, task: Path, stages: Path, disturbed: OutFold
     known = toy.seeds.tolist()
     if not set(params.seeds) <= set(known):
         raise InputError(f"{section}: wanted seeds of {known}, got {list(params.seeds)}")
-    n_rows = params.n_seeds * 2 * (params.n_random + params.n_rises) * params.n_path_times  # both kinds of noise
+    n_rows = (
+        params.n_seeds * 2 * (params.n_random + params.n_rises) * params.n_path_times
+    )  # both kinds of noise
     check_memory(section, toy.memory(toy.size) + table_memory(n_rows, 3 * n_rows * toy.size))
     check_disk(disturbed, COPIES * (16 * n_rows * toy.size + 20_000), section)
-    jobs = {"seeds": [(disturb, task, stages, params, accuracy.curvature_share, seed) for seed in params.seeds]}
+    jobs = {
+        "seeds": [
+            (disturb, task, stages, params, accuracy.curvature_share, seed) for seed in params.seeds
+        ]
+    }
     found = spread_cells(
-        jobs, stage="gradual_rank_assumptions", n_processes=available_cores(), label=section, unit="seed"
-    )  # fmt: skip
+        jobs,
+        label=section,
+        unit="seed",
+    )
     for name in COLUMNS:
         write_table(joined(found["seeds"], name), disturbed / f"{name}.parquet")
 
 
-def disturb(task: Path, stages: Path, params: Assumptions, curvature_share: float, seed: int) -> Tables:
+def disturb(
+    task: Path, stages: Path, params: Assumptions, curvature_share: float, seed: int
+) -> Tables:
     """All disturbances of one seed: what comes back, the paths, and stages that begin elsewhere."""
     toy = read_toy(task)
     index = toy.seeds.tolist().index(seed)
@@ -84,9 +117,15 @@ def disturb(task: Path, stages: Path, params: Assumptions, curvature_share: floa
     predicted = table[table["seed"] == seed].sort_values("stage").reset_index(drop=True)
     returns: list[dict[str, Any]] = []
     paths: list[dict[str, Any]] = []
-    to_rest: Any = {"rtol": params.rtol, "atol": params.atol, "curvature": loss.on_share(curvature_share)}
+    to_rest: Any = {
+        "rtol": params.rtol,
+        "atol": params.atol,
+        "curvature": loss.on_share(curvature_share),
+    }
 
-    def flow(start: LogCoordinates, times: np.ndarray, active: np.ndarray | None = None) -> list[np.ndarray]:
+    def flow(
+        start: LogCoordinates, times: np.ndarray, active: np.ndarray | None = None
+    ) -> list[np.ndarray]:
         """y at rising times, the first of which is 0."""
         followed = log_flow(loss, start, float(times[-1]), active=active, **to_rest)
         return [y for _, found in with_samples(followed, start.y, times.tolist()) for _, y in found]
@@ -100,24 +139,35 @@ def disturb(task: Path, stages: Path, params: Assumptions, curvature_share: floa
         for noise in ("balanced", "independent"):
             moved, touched = move(point, noise, params, seed, number)
             if not touched.any():
-                continue  # no weight that is not negligible: nothing is disturbed, and nothing can come back
+                # no weight that is not negligible: nothing is disturbed, and nothing can come back
+                continue
             path = flow(moved.here, times)
             p = [moved.here.products(y) for y in path]
             gaps = [float(np.abs(a - b).max()) for a, b in zip(p, p_base, strict=True)]
             far, near = (
-                float(np.linalg.norm(moved.weights(path[k]) - point.weights(base[k]))) for k in (0, -1)
-            )  # fmt: skip
+                float(np.linalg.norm(moved.weights(path[k]) - point.weights(base[k])))
+                for k in (0, -1)
+            )
             row = {"seed": seed, "point": number, "kind": kind, "time": time, "noise": noise}
             returns.append(
-                {**row, "ratio_products": gaps[-1] / gaps[0], "ratio_weights": near / far,
-                 "baseline_moves": float(np.abs(p_base[-1] - p_base[0]).max()) / gaps[0]}
-            )  # fmt: skip
+                {
+                    **row,
+                    "ratio_products": gaps[-1] / gaps[0],
+                    "ratio_weights": near / far,
+                    "baseline_moves": float(np.abs(p_base[-1] - p_base[0]).max()) / gaps[0],
+                }
+            )
             shown = {"coordinates": np.flatnonzero(touched)}
             paths.extend(
-                {**row, "after": t, **shown, "p": a[touched].astype(np.float32),
-                 "p_undisturbed": b[touched].astype(np.float32)}
+                {
+                    **row,
+                    "after": t,
+                    **shown,
+                    "p": a[touched].astype(np.float32),
+                    "p_undisturbed": b[touched].astype(np.float32),
+                }
                 for t, a, b in zip(times, p, p_base, strict=True)
-            )  # fmt: skip
+            )
     kicks = list(begin_elsewhere(flow, predicted, params, seed))
     rows = {"returns": returns, "paths": paths, "kicks": kicks}
     return {name: pd.DataFrame(rows[name], columns=columns) for name, columns in COLUMNS.items()}
@@ -126,7 +176,9 @@ def disturb(task: Path, stages: Path, params: Assumptions, curvature_share: floa
 def along(
     flow: Any, predicted: pd.DataFrame, params: Assumptions, u: np.ndarray, v: np.ndarray, seed: int
 ) -> Iterator[tuple[str, float, Point]]:
-    """Points of the undisturbed flow: at random times, and where a coordinate's weight stops being negligible."""
+    """Points of the undisturbed flow: at random times, and where a coordinate's weight stops being
+    negligible.
+    """
     if len(predicted) < 2:
         return  # nothing ever joins
     log_scale = params.log10_init_scale * math.log(10)
@@ -135,17 +187,29 @@ def along(
     fine = np.linspace(0.0, last, 2000)
     ys = np.stack(flow(start, fine))
     above = np.sqrt(np.abs(np.stack([start.products(y) for y in ys]))) > params.nonnegligible
-    rises = [int(np.argmax(above[:, i])) for i in np.flatnonzero(above.any(0)) if above[:, i].argmax() > 0]
+    rises = [
+        int(np.argmax(above[:, i]))
+        for i in np.flatnonzero(above.any(0))
+        if above[:, i].argmax() > 0
+    ]
     source = generator(seed, "times of disturbances")
     random = np.random.default_rng(source.initial_seed()).uniform(first, last, params.n_random)
     chosen = [("random", int(np.searchsorted(fine, t))) for t in random]
     chosen += [("rise", k) for k in sorted(rises)[: params.n_rises]]
     for kind, k in chosen:
-        yield kind, float(fine[k]), Point(LogCoordinates(ys[k], start.log_c), np.sign(u + v), np.sign(u - v))
+        yield (
+            kind,
+            float(fine[k]),
+            Point(LogCoordinates(ys[k], start.log_c), np.sign(u + v), np.sign(u - v)),
+        )
 
 
-def move(point: Point, noise: str, params: Assumptions, seed: int, number: int) -> tuple[Point, np.ndarray]:
-    """The point with Gaussian noise on the weights that are not negligible: on u and v, or such that u² − v² stays."""
+def move(
+    point: Point, noise: str, params: Assumptions, seed: int, number: int
+) -> tuple[Point, np.ndarray]:
+    """The point with Gaussian noise on the weights that are not negligible: on u and v, or such
+    that u² − v² stays.
+    """
     here, plus, minus = point
     size = len(here.y)
     u, v = np.split(point.weights(here.y), 2)
@@ -158,16 +222,24 @@ def move(point: Point, noise: str, params: Assumptions, seed: int, number: int) 
         y = np.where(touched, np.sign(here.y) * here.level(np.maximum(u**2, 1e-300)), here.y)
         return Point(LogCoordinates(y, here.log_c), plus, minus), touched
     moved = LogCoordinates.of(np.where(touched, u, 2.0), np.where(touched, v, 1.0))
-    both = LogCoordinates(np.where(touched, moved.y, here.y), np.where(touched, moved.log_c, here.log_c))
+    both = LogCoordinates(
+        np.where(touched, moved.y, here.y), np.where(touched, moved.log_c, here.log_c)
+    )
     signs = (np.where(touched, np.sign(w), s) for w, s in ((u + v, plus), (u - v, minus)))
     return Point(both, *signs), touched
 
 
-def begin_elsewhere(flow: Any, predicted: pd.DataFrame, params: Assumptions, seed: int) -> Iterator[dict[str, Any]]:
-    """Assumption 4.4: begin stages near the plateau before theirs, and see whether they end at their own plateaus."""
+def begin_elsewhere(
+    flow: Any, predicted: pd.DataFrame, params: Assumptions, seed: int
+) -> Iterator[dict[str, Any]]:
+    """Assumption 4.4: begin stages near the plateau before theirs, and see whether they end at
+    their own plateaus.
+    """
     times = np.array([0.0, params.duration])
     n_stages = len(predicted) - 1
-    for k in sorted({1 + i * n_stages // params.n_kicks for i in range(params.n_kicks)} if n_stages else ()):
+    for k in sorted(
+        {1 + i * n_stages // params.n_kicks for i in range(params.n_kicks)} if n_stages else ()
+    ):
         before, after = predicted.iloc[k - 1], predicted.iloc[k]
         i = int(after["coordinate"])
         p = np.array(before["p"])
@@ -176,7 +248,9 @@ def begin_elsewhere(flow: Any, predicted: pd.DataFrame, params: Assumptions, see
         sign = np.sign(p)
         sign[i] = after["sign"]
         root = np.sqrt(np.abs(p))
-        draw = np.random.default_rng(generator(seed, "kick", k).initial_seed()).normal(0, params.noise, (2, len(p)))
+        draw = np.random.default_rng(generator(seed, "kick", k).initial_seed()).normal(
+            0, params.noise, (2, len(p))
+        )
         newcomer = np.arange(len(p)) == i
         for noise in ("none", "balanced", "independent"):
             u, v = np.abs(root + draw[0]), np.abs(root + draw[1])
@@ -193,8 +267,11 @@ def begin_elsewhere(flow: Any, predicted: pd.DataFrame, params: Assumptions, see
                 start = LogCoordinates(np.where(active, sign, 0.0) * at.level(u * v), tiny)
             end = np.where(active, start.products(flow(start, times, active)[-1]), 0.0)
             yield {
-                "seed": seed, "stage": k, "noise": noise, "error": float(np.abs(end - np.array(after["p"])).max())
-            }  # fmt: skip
+                "seed": seed,
+                "stage": k,
+                "noise": noise,
+                "error": float(np.abs(end - np.array(after["p"])).max()),
+            }
 
 
 if __name__ == "__main__":

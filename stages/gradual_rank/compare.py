@@ -1,19 +1,21 @@
-"""Compare optimisers: what git keeps of their trainings, tables for the figures and measures for the claims."""
+"""Compare optimisers: what git keeps of their trainings, tables for the figures and measures for
+the claims.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from lib.analysis.optimizer_measures import (
+from lib.files.files import clear
+from lib.files.params import Count, Positive, read_params
+from lib.files.tables import compact, read_table, write_measures, write_table
+from lib.gradual_rank.growth import (
     few_measures,
     flow_distances,
     flow_measures,
     sign_measures,
     training_measures,
 )
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import clear
-from lib.io.base.params import Count, Positive, read_params
-from lib.io.base.tables import compact, read_table, write_measures, write_table
+from lib.work.command import OutFolder, run
 
 HEADLINES = ("gd_delay_full", "muon_best_over_gd")
 
@@ -33,13 +35,20 @@ def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> Non
     """Write `tables`, `measures.json` and `summary.json` in metrics."""
     said = read_params(section, Said, part=True)
     runs, courses, few, paths, conserved = (
-        read_table(trained / f"{name}.parquet") for name in ("runs", "courses", "few", "paths", "conserved")
+        read_table(trained / f"{name}.parquet")
+        for name in ("runs", "courses", "few", "paths", "conserved")
     )
     of_signs = ("changes", "events", "paths", "slopes", "diagonal", "rises")
-    changes, events, descents, slopes, diagonal, rises = (read_table(followed / f"{name}.parquet") for name in of_signs)
+    changes, events, descents, slopes, diagonal, rises = (
+        read_table(followed / f"{name}.parquet") for name in of_signs
+    )
     small, large = runs["log10_init_scale"].min(), runs["log10_init_scale"].max()
     full, seed = runs["teacher_rank"].max(), runs["seed"].min()
-    of_one = (courses["seed"] == seed) & (courses["teacher_rank"] == full) & (courses["log10_init_scale"] == small)
+    of_one = (
+        (courses["seed"] == seed)
+        & (courses["teacher_rank"] == full)
+        & (courses["log10_init_scale"] == small)
+    )
     distances = flow_distances(descents, events)
     sign_small = descents.loc[descents["method"] == "weights", "log10_init_scale"].min()
     shown = descents[(descents["seed"] == seed) & (descents["log10_init_scale"] == sign_small)]
@@ -59,7 +68,11 @@ def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> Non
         "diagonal": diagonal,
         "first_rises": rises,
     }
-    measured = training_measures(runs) | few_measures(few) | sign_measures(changes, slopes, diagonal, rises)
+    measured = (
+        training_measures(runs)
+        | few_measures(few)
+        | sign_measures(changes, slopes, diagonal, rises)
+    )
     measured |= flow_measures(distances)
     middle = sorted(runs["log10_init_scale"].unique())[:2][-1]
     scales = {"small": small, "middle": middle, "large": large}
@@ -69,8 +82,10 @@ def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> Non
     clear(metrics / "tables", "*.parquet")
     for name, table in small_tables.items():
         write_table(table, metrics / "tables" / f"{name}.parquet")
-    write_measures({n: v for n, v in measured.items() if len(v)}, metrics, setup | vars(said), HEADLINES)
+    write_measures(
+        {n: v for n, v in measured.items() if len(v)}, metrics, setup | vars(said), HEADLINES
+    )
 
 
 if __name__ == "__main__":
-    run(main, handed_on=("conserved", "courses", "diagonal"))
+    run(main)

@@ -1,4 +1,6 @@
-"""Compare theory with measurement: what git keeps of the family, tables for the figures and measures for the claims."""
+"""Compare theory with measurement: what git keeps of the family, tables for the figures and
+measures for the claims.
+"""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -6,7 +8,10 @@ from typing import Annotated
 
 import pandas as pd
 
-from lib.analysis.activation_times import (
+from lib.files.files import InputError, clear
+from lib.files.params import Count, Fraction, Interval, Name, Positive, Seed, read_params
+from lib.files.tables import compact, read_table, write_csv, write_measures, write_table
+from lib.gradual_rank.activation_times import (
     activations,
     control_shares,
     rise_durations,
@@ -14,18 +19,27 @@ from lib.analysis.activation_times import (
     time_measures,
     with_control,
 )
-from lib.analysis.descent_times import descent_errors, descent_measures, example_measures
-from lib.analysis.disturbances import assumption_measures, end_distances
-from lib.analysis.first_directions import full_measures
-from lib.analysis.plateau_measures import by_scale, departed, measures_by_scale, plateau_distances, stage_measures
-from lib.analysis.rank_budgets import departures, rank_errors, ranks_of_adapter, ranks_of_head
-from lib.analysis.ranks import of_products
-from lib.analysis.staircase import plateau_errors, relative_gaps
-from lib.io.base.command import OutFile, OutFolder, run
-from lib.io.base.files import InputError, clear
-from lib.io.base.params import Count, Fraction, Interval, Name, Positive, Seed, read_params
-from lib.io.base.tables import compact, read_table, write_csv, write_measures, write_table
-from lib.io.cases import read_problems
+from lib.gradual_rank.measures import (
+    assumption_measures,
+    by_scale,
+    departed,
+    departures,
+    descent_errors,
+    descent_measures,
+    end_distances,
+    example_measures,
+    full_measures,
+    measures_by_scale,
+    plateau_distances,
+    rank_errors,
+    ranks_of_adapter,
+    ranks_of_head,
+    stage_measures,
+)
+from lib.gradual_rank.staircase import plateau_errors, relative_gaps
+from lib.gradual_rank.tasks import read_problems
+from lib.matrices.ranks import of_products
+from lib.work.command import OutFile, OutFolder, run
 
 Table = pd.DataFrame
 Measures = dict[str, pd.Series | dict[str, pd.Series]]
@@ -45,9 +59,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """What is counted: a coordinate of a `significant` product, a plateau that stands `apart` or is `lasting`.
+    """What is counted: a coordinate of a `significant` product, a plateau that stands `apart` or is
+    `lasting`.
 
-    The figures show the trajectories of one seed, `figure_seed` where it was run, else of the first.
+    The figures show the trajectories of one seed, `figure_seed` where it was run, else of the
+    first.
     """
 
     significant: Positive
@@ -67,7 +83,9 @@ class Full:
 
 @dataclass(frozen=True)
 class Bars:
-    """The init scale from which the error is C / log(1 / init_scale), and when what is disturbed has come back."""
+    """The init scale from which the error is C / log(1 / init_scale), and when what is disturbed
+    has come back.
+    """
 
     log10_init_scale: Annotated[float, Interval("[-1000, 0)")]
     returned: Positive
@@ -107,34 +125,57 @@ def main(
                 found.setdefault(name, []).append(table.assign(problem=problem.name))
         measured |= {f"{problem.name}_{name}": values for name, values in measures.items()}
     tables = {
-        name: pd.concat([t for t in parts if len(t)] or parts[:1], ignore_index=True) for name, parts in found.items()
+        name: pd.concat([t for t in parts if len(t)] or parts[:1], ignore_index=True)
+        for name, parts in found.items()
     }
-    tables["problems"] = Table([{**asdict(problem), "studied": problem.name == base} for problem in cases])
+    tables["problems"] = Table(
+        [{**asdict(problem), "studied": problem.name == base} for problem in cases]
+    )
 
-    stages, predicted = (read_table(predictions / f"{base}_{name}.parquet") for name in ("stages", "events"))
-    events, control = read_table(flows / f"{base}_events.parquet"), read_table(flows / "control.parquet")
+    stages, predicted = (
+        read_table(predictions / f"{base}_{name}.parquet") for name in ("stages", "events")
+    )
+    events, control = (
+        read_table(flows / f"{base}_events.parquet"),
+        read_table(flows / "control.parquet"),
+    )
     own = tables["activations"]["problem"] == base
     flipped = with_control(tables["activations"][own], control)
     tables["activations"] = pd.concat([flipped, tables["activations"][~own]], ignore_index=True)
     measured["control_flipped_share"] = control_shares(flipped)
     ranks = tables["ranks"] = ranks_of_head(events, predicted, stages, params.n_budgets)
-    crossed, ends, tables["drop"] = (read_table(descents / f"{n}.parquet") for n in ("events", "ends", "drop"))
+    crossed, ends, tables["drop"] = (
+        read_table(descents / f"{n}.parquet") for n in ("events", "ends", "drop")
+    )
     tables["descents"] = descent_errors(crossed, ends, events)
-    returns, kicks, paths = (read_table(disturbed / f"{name}.parquet") for name in ("returns", "kicks", "paths"))
+    returns, kicks, paths = (
+        read_table(disturbed / f"{name}.parquet") for name in ("returns", "kicks", "paths")
+    )
     shown = paths[(paths["seed"] == params.figure_seed) & (paths["noise"] == "independent")]
     near = end_distances(paths)
     tables |= {"returns": returns, "kicks": kicks, "paths": shown, "path_ends": near}
     full, first = of_products(read_table(spectra)), read_table(rises)
-    smallest = full[full["log10_init_scale"] == full["log10_init_scale"].min()].query(f"seed == {params.figure_seed}")
+    smallest = full[full["log10_init_scale"] == full["log10_init_scale"].min()].query(
+        f"seed == {params.figure_seed}"
+    )
     tables |= {"full_weights": smallest.drop(columns=["time", "stable_rank"]), "rises": first}
-    adapter = tables["forecast"] = ranks_of_adapter(read_table(predictions / "forecast.parquet"), params.n_budgets)
+    adapter = tables["forecast"] = ranks_of_adapter(
+        read_table(predictions / "forecast.parquet"), params.n_budgets
+    )
     rising = full_measures(first, full, matrices.threshold)
     columns = {name.removeprefix("full_"): values for name, values in rising.items()}
     tables["full_ratios"] = Table(columns).rename_axis("seed").reset_index()
     measured |= assumption_measures(returns, kicks, near, bar.returned, bar.near) | rising
     measured |= descent_measures(tables["descents"]) | example_measures(tables["drop"])
-    forecasts = {"adapter": (adapter, "forecast"), "head": (ranks, "finite"), "head_limit": (ranks, "limit")}
-    measured |= {f"rank_error_{name}": by_scale(rank_errors(*one), "error") for name, one in forecasts.items()}
+    forecasts = {
+        "adapter": (adapter, "forecast"),
+        "head": (ranks, "finite"),
+        "head_limit": (ranks, "limit"),
+    }
+    measured |= {
+        f"rank_error_{name}": by_scale(rank_errors(*one), "error")
+        for name, one in forecasts.items()
+    }
     said = setup(cases, tables, bar, matrices)
     said |= {"threshold": read_params(threshold, float), "grown": read_params(grown, float)}
     loss = tables["trajectories"][tables["trajectories"]["problem"] == base]
@@ -143,17 +184,24 @@ def main(
     clear(metrics / "tables", "*.parquet")
     for name, table in small.items():
         write_table(table, metrics / "tables" / f"{name}.parquet")
-    write_measures({n: v for n, v in measured.items() if len(v)}, metrics, said, [f"{base}_time_constant"])
+    write_measures(
+        {n: v for n, v in measured.items() if len(v)}, metrics, said, [f"{base}_time_constant"]
+    )
     write_csv(loss[["variant", "rescaled_time", "loss"]].iloc[::4], curves)
 
 
 def compared(
     name: str, params: Evaluate, bar: Bars, predictions: Path, flows: Path
 ) -> tuple[dict[str, Table], Measures]:
-    """Tables and measures of one problem: the flow against Algorithm 1 and its finite-scale form."""
-    stages, predicted = (read_table(predictions / f"{name}_{kind}.parquet") for kind in ("stages", "events"))
+    """Tables and measures of one problem: the flow against Algorithm 1 and its finite-scale
+    form.
+    """
+    stages, predicted = (
+        read_table(predictions / f"{name}_{kind}.parquet") for kind in ("stages", "events")
+    )
     times, plateaus, events, grown, twins = (
-        read_table(flows / f"{name}_{kind}.parquet") for kind in ("times", "plateaus", "events", "grown", "twins")
+        read_table(flows / f"{name}_{kind}.parquet")
+        for kind in ("times", "plateaus", "events", "grown", "twins")
     )
     activated = activations(stages, events, predicted, params.significant)
     key = ["seed", "log10_init_scale"]
@@ -176,23 +224,41 @@ def compared(
     }
     measures: Measures = {**time_measures(errors, bar.log10_init_scale), **stage_measures(stages)}
     measures |= {"relative_gap": relative_gaps(stages), **measures_by_scale(errors)}
-    measures["coordinates_that_leave_the_flow"] = by_scale(departures(events, stages["seed"].unique()), "left")
+    measures["coordinates_that_leave_the_flow"] = by_scale(
+        departures(events, stages["seed"].unique()), "left"
+    )
     if len(twins):
         off = (twins["share"] - twins["predicted"]).abs()
-        measures["share_error"] = by_scale(twins.assign(off=off).groupby(key)["off"].max().reset_index(), "off")
-        measures["largest_share"] = by_scale(twins.groupby(key)["share"].max().reset_index(), "share")
+        measures["share_error"] = by_scale(
+            twins.assign(off=off).groupby(key)["off"].max().reset_index(), "off"
+        )
+        measures["largest_share"] = by_scale(
+            twins.groupby(key)["share"].max().reset_index(), "share"
+        )
     return tables, measures
 
 
-def setup(cases: tuple[Problem, ...], tables: dict[str, Table], bar: Bars, full: Full) -> dict[str, float | str]:
-    """What statements of claims name: sizes, scales, and how long and how strongly was disturbed."""
+def setup(
+    cases: tuple[Problem, ...], tables: dict[str, Table], bar: Bars, full: Full
+) -> dict[str, float | str]:
+    """What statements of claims name: sizes, scales, and how long and how strongly was
+    disturbed.
+    """
     counts = tables["stages"].groupby("problem")["stage"].max()
     said: dict[str, float | str] = {}
     for problem in cases:
-        own = {key: value for key, value in asdict(problem).items() if isinstance(value, int) and key != "drawn"}
+        own = {
+            key: value
+            for key, value in asdict(problem).items()
+            if isinstance(value, int) and key != "drawn"
+        }
         said |= {f"{problem.name}_{key}": value for key, value in own.items()}
         said[f"{problem.name}_n_stages"] = int(counts[problem.name])
-    drop = tables["drop"].groupby(tables["drop"]["method"].str.split().str[0])["log10_init_scale"].min()
+    drop = (
+        tables["drop"]
+        .groupby(tables["drop"]["method"].str.split().str[0])["log10_init_scale"]
+        .min()
+    )
     scales = {
         "drop_scale": drop["flow"],
         "plain_scale": drop["plain"],
@@ -202,9 +268,14 @@ def setup(cases: tuple[Problem, ...], tables: dict[str, Table], bar: Bars, full:
         "tiny": bar.log10_init_scale,
     }
     said |= {name: f"1e{scale:g}" for name, scale in scales.items()}
-    said |= {"full_d_model": full.d_model, "risen": full.threshold, "near": bar.near, "returned": bar.returned}
+    said |= {
+        "full_d_model": full.d_model,
+        "risen": full.threshold,
+        "near": bar.near,
+        "returned": bar.returned,
+    }
     return said | {"duration": float(tables["path_ends"]["after"].max())}
 
 
 if __name__ == "__main__":
-    run(main, handed_on=("kicks", "returns"))
+    run(main)

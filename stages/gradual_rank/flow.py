@@ -1,4 +1,6 @@
-"""Follow gradient flow of the diagonal head, for every seed and scale of the start, to the end of its last stage."""
+"""Follow gradient flow of the diagonal head, for every seed and scale of the start, to the end of
+its last stage.
+"""
 
 import itertools
 import math
@@ -10,21 +12,27 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lib.data.gaussian_sequences import Toy, read_toy
-from lib.dynamics.gradient_flow import LogCoordinates, Solver, event_table, log_flow, with_events, with_samples
-from lib.dynamics.stiff_flow import StalledError
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError, clear
-from lib.io.base.inputs import read_as
-from lib.io.base.memory import COPIES, check_disk, check_memory, table_memory
-from lib.io.base.params import Interval, Name, Positive, read_params
-from lib.io.base.tables import read_table, write_table
-from lib.io.cases import read_problems
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.runs import Layout, clear_runs, write_run
-from lib.io.workers.compute import available_cores, use_threads
-from lib.models.attention import PRODUCTS
-from lib.models.diagonal_attention import Uphill, diagonal_network, head_matrices, same_entry
+from lib.files.files import InputError, clear
+from lib.files.inputs import read_as
+from lib.files.memory import COPIES, check_disk, check_memory, table_memory
+from lib.files.params import Interval, Name, Positive, read_params
+from lib.files.runs import Layout, clear_runs, write_run
+from lib.files.tables import read_table, write_table
+from lib.gradual_rank.diagonal_heads import Uphill, diagonal_network, head_matrices, same_entry
+from lib.gradual_rank.flow import (
+    LogCoordinates,
+    Solver,
+    event_table,
+    log_flow,
+    with_events,
+    with_samples,
+)
+from lib.gradual_rank.tasks import Toy, read_problems, read_toy
+from lib.training.attention import PRODUCTS
+from lib.training.devices import use_threads
+from lib.training.stiff_flow import StalledError
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
 
 LogScale = Annotated[float, Interval("[-1000, 0)")]
 CELL = {"seed": int, "log10_init_scale": float}
@@ -46,20 +54,30 @@ class Problem:
             raise ValueError("flow_scales: wanted at least one, got none")
 
     def written(self, toy: Toy, n_plateaus: int, max_events: int) -> float:
-        """Bytes that are written: of every flow its curves and plateaus (`n_plateaus` those of all seeds), what rises
-        and falls at two thresholds, six numbers an event, and, of a head, its matrices at every snapshot.
+        """Bytes that are written: of every flow its curves and plateaus (`n_plateaus` those of all
+        seeds), what rises and falls at two thresholds, six numbers an event, and, of a head, its
+        matrices at every snapshot.
 
-        No shape says how many events there are: a flow with more than `max_events` is refused as it passes them.
+        No shape says how many events there are: a flow with more than `max_events` is refused as it
+        passes them.
         """
         matrices = self.n_snapshots * 4 * toy.X.shape[-1] ** 2 if toy.frames is None else 0
-        n_values = 2 * matrices + (4 * self.n_snapshots + self.n_times) * toy.size + 12 * max_events + 1000  # headers
-        return 8 * len(self.flow_scales) * (len(toy.seeds) * n_values + n_plateaus * (2 * toy.size + 6))
+        n_values = (
+            2 * matrices + (4 * self.n_snapshots + self.n_times) * toy.size + 12 * max_events + 1000
+        )  # headers
+        return (
+            8
+            * len(self.flow_scales)
+            * (len(toy.seeds) * n_values + n_plateaus * (2 * toy.size + 6))
+        )
 
     def held(self, toy: Toy) -> float:
         """Bytes: one flow's work, and the curves of all."""
         n_flows = len(toy.seeds) * len(self.flow_scales)
         n_values = n_flows * (4 * self.n_snapshots + self.n_times) * toy.size
-        return toy.memory(toy.size) + table_memory(n_flows * (self.n_snapshots + self.n_times), n_values)
+        return toy.memory(toy.size) + table_memory(
+            n_flows * (self.n_snapshots + self.n_times), n_values
+        )
 
 
 @dataclass(frozen=True)
@@ -84,24 +102,37 @@ def main(
     runs: OutFolder,
     flows: OutFolder,
 ) -> None:
-    """Write, for each problem, the runs of heads, and `times`, `plateaus`, `events`, `grown` and `twins`; a control."""
+    """Write, for each problem, the runs of heads, and `times`, `plateaus`, `events`, `grown` and
+    `twins`; a control.
+    """
     use_threads(1)
-    params, common, base = read_params(section, Flow), read_params(solver, Solver), read_params(studied, str)
+    params, common, base = (
+        read_params(section, Flow),
+        read_params(solver, Solver),
+        read_params(studied, str),
+    )
     common = replace(common, rtol=params.rtol, atol=params.atol)
     listed = read_problems(problems, Problem, usual)
     cases = {problem.name: problem for problem in listed}
     if base not in cases:
         raise InputError(f"{studied}: wanted one of the problems {sorted(cases)}, got {base!r}")
-    files = {name: (tasks / f"{name}.safetensors", predictions / f"{name}_stages.parquet") for name in cases}
+    files = {
+        name: (tasks / f"{name}.safetensors", predictions / f"{name}_stages.parquet")
+        for name in cases
+    }
     toys = {name: read_as("a toy task", read_toy, task) for name, (task, _) in files.items()}
     check_memory(section, sum(cases[name].held(toy) for name, toy in toys.items()))
     n_plateaus = {name: len(read_table(stages, ["seed"])) for name, (_, stages) in files.items()}
-    n_bytes = sum(cases[name].written(toy, n_plateaus[name], common.max_events) for name, toy in toys.items())
+    n_bytes = sum(
+        cases[name].written(toy, n_plateaus[name], common.max_events) for name, toy in toys.items()
+    )
     of_control = 8 * len(toys[base].seeds) * (12 * common.max_events + 1000)
     check_disk(runs, COPIES * (n_bytes + of_control), section)
     scales = {name: sorted(problem.flow_scales) for name, problem in cases.items()}
     large_first = sorted(cases, key=lambda name: -toys[name].X[0].numel())
-    cells = [(name, scale, False) for name in large_first for scale in scales[name]]  # workers begin with what is long
+    cells = [
+        (name, scale, False) for name in large_first for scale in scales[name]
+    ]  # workers begin with what is long
     cells.append((base, params.control_log10_init_scale, True))
     jobs: dict[str, list[tuple]] = {}
     for name, scale, uphill in cells:
@@ -110,7 +141,7 @@ def main(
         jobs[f"{name} {scale} {uphill}"] = [
             (follow, *files[name], *how, i, uphill) for i in range(len(toys[name].seeds))
         ]
-    found = spread_cells(jobs, stage="gradual_rank_flow", n_processes=available_cores(), label=section, unit="flow")
+    found = spread_cells(jobs, label=section, unit="flow")
     clear(flows, "*.parquet")
     for name in cases:
         clear_runs(runs / name)
@@ -119,14 +150,29 @@ def main(
             if toys[name].frames is None:
                 publish(runs / name, scale, toys[name], parts)
         for table in ("times", "plateaus", "events", "grown", "twins"):
-            write_table(joined(list(itertools.chain(*here.values())), table), flows / f"{name}_{table}.parquet")
-    write_table(joined(found[f"{base} {params.control_log10_init_scale} True"], "events"), flows / "control.parquet")
+            write_table(
+                joined(list(itertools.chain(*here.values())), table),
+                flows / f"{name}_{table}.parquet",
+            )
+    write_table(
+        joined(found[f"{base} {params.control_log10_init_scale} True"], "events"),
+        flows / "control.parquet",
+    )
 
 
 def follow(
-    task: Path, stages: Path, problem: Problem, rest: float, grown: float, solver: Solver, index: int, uphill: bool
+    task: Path,
+    stages: Path,
+    problem: Problem,
+    rest: float,
+    grown: float,
+    solver: Solver,
+    index: int,
+    uphill: bool,
 ) -> Tables:
-    """The flow of a seed from the problem's one scale, to the middle of the last plateau that Algorithm 1 predicts."""
+    """The flow of a seed from the problem's one scale, to the middle of the last plateau that
+    Algorithm 1 predicts.
+    """
     toy, (log10_init_scale,) = read_toy(task), problem.flow_scales
     u, v, seed = toy.u[index].numpy(), toy.v[index].numpy(), int(toy.seeds[index])
     loss = diagonal_network(**toy.network(index))
@@ -136,11 +182,20 @@ def follow(
     log_scale = log10_init_scale * math.log(10)
     start = LogCoordinates.of(u, v, log_scale)
     last = float(predicted["time"].max())
-    middles = (predicted["time"] + predicted["next_time"].clip(upper=(1 + 2 * rest) * last)) / 2 * -log_scale
+    middles = (
+        (predicted["time"] + predicted["next_time"].clip(upper=(1 + 2 * rest) * last))
+        / 2
+        * -log_scale
+    )
     end = max(solver.end(last, log_scale), float(middles.max()))
-    looks = {"snapshots": np.linspace(0.0, end, problem.n_snapshots), "times": np.linspace(0.0, end, problem.n_times)}
+    looks = {
+        "snapshots": np.linspace(0.0, end, problem.n_snapshots),
+        "times": np.linspace(0.0, end, problem.n_times),
+    }
     looks |= {"plateaus": middles.to_numpy()}
-    every = ((time, kind, i) for kind, times in looks.items() for i, time in enumerate(times.tolist()))
+    every = (
+        (time, kind, i) for kind, times in looks.items() for i, time in enumerate(times.tolist())
+    )
     wanted = [] if uphill else sorted(every)
     initial = float(loss.value(torch.zeros(loss.size, dtype=torch.float64)))
     found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in (*looks, "events", "grown")}
@@ -172,43 +227,76 @@ def follow(
             for kind, (_, events) in zip(("events", "grown"), passed, strict=True):
                 found[kind].extend({**cell, **vars(event)} for event in events)
                 if len(found[kind]) > solver.max_events:
-                    most = f"wanted at most max_events, {solver.max_events}, rises and falls of products, got more"
-                    raise InputError(f"{task}: seed {seed}, init scale 1e{log10_init_scale:g}: {most}")
+                    most = (
+                        f"wanted at most max_events, {solver.max_events}, rises and falls of "
+                        "products, got more"
+                    )
+                    raise InputError(
+                        f"{task}: seed {seed}, init scale 1e{log10_init_scale:g}: {most}"
+                    )
     except StalledError as error:
         if not uphill:  # whose products grow without bound
-            raise StalledError(f"seed {seed}, init scale 1e{log10_init_scale:g}: {error}") from error
+            raise StalledError(
+                f"seed {seed}, init scale 1e{log10_init_scale:g}: {error}"
+            ) from error
     tables = {name: pd.DataFrame(rows) for name, rows in found.items()}
     tables |= {kind: event_table(found[kind], **CELL) for kind in ("events", "grown")}
     return tables | {"twins": twins(toy, start, predicted, found["plateaus"], cell)}
 
 
 def twins(
-    toy: Toy, start: LogCoordinates, predicted: pd.DataFrame, plateaus: list[dict[str, Any]], cell: dict[str, Any]
+    toy: Toy,
+    start: LogCoordinates,
+    predicted: pd.DataFrame,
+    plateaus: list[dict[str, Any]],
+    cell: dict[str, Any],
 ) -> pd.DataFrame:
-    """How the heads of a common frame share what the first of them learns, and how they must by the start alone."""
+    """How the heads of a common frame share what the first of them learns, and how they must by the
+    start alone.
+    """
     rows = []
-    if toy.frames is not None and len(predicted) > 1 and plateaus and bool((toy.frames == toy.frames[:, :, :1]).all()):
+    if (
+        toy.frames is not None
+        and len(predicted) > 1
+        and plateaus
+        and bool((toy.frames == toy.frames[:, :, :1]).all())
+    ):
         heads = same_entry(toy.frames[0], int(predicted["coordinate"].iloc[1]))
         p = next(row["p"] for row in plateaus if row["stage"] == 1)[heads]
         shares = start.shares(heads, int(predicted["sign"].iloc[1]))
-        rows = [{**cell, "head": h, "share": p[h] / p.sum(), "predicted": shares[h]} for h in range(len(heads))]
+        rows = [
+            {**cell, "head": h, "share": p[h] / p.sum(), "predicted": shares[h]}
+            for h in range(len(heads))
+        ]
     return pd.DataFrame(rows, columns=list(TWIN)).astype(TWIN)
 
 
 def publish(runs: Path, log10_init_scale: float, toy: Toy, flows: list[Tables]) -> None:
-    """Write the flows of all seeds from one scale as one run: diagonal matrices, and y, p and log c as they are."""
+    """Write the flows of all seeds from one scale as one run: diagonal matrices, and y, p and log c
+    as they are.
+    """
     variant = f"log10_init_scale={log10_init_scale:g}"
     cell = {"variant": variant, "log10_init_scale": log10_init_scale}
     axes = {name: ["seed", "row", "col"] for name in ("W_K", "W_Q", "W_V", "W_O")}
     layout = Layout("gradual_rank", axes, PRODUCTS, cell=cell, seeds=toy.seeds.tolist())
     both = zip(toy.u.numpy(), toy.v.numpy(), strict=True)
-    log_c = np.stack([LogCoordinates.of(u, v, log10_init_scale * math.log(10)).log_c for u, v in both])
+    log_c = np.stack(
+        [LogCoordinates.of(u, v, log10_init_scale * math.log(10)).log_c for u, v in both]
+    )
     with write_run(runs, variant, layout) as writer:
         for k in range(len(flows[0]["snapshots"])):
             rows = [flow["snapshots"].iloc[k] for flow in flows]
-            u, v, y, p = (torch.from_numpy(np.stack([row[name] for row in rows])) for name in ("u", "v", "y", "p"))
-            told = [{name: row[name] for name in ("seed", "time", "rescaled_time", "loss")} for row in rows]
-            writer.add({**head_matrices(u, v), "y": y, "p": p, "log_c": torch.from_numpy(log_c)}, told)
+            u, v, y, p = (
+                torch.from_numpy(np.stack([row[name] for row in rows]))
+                for name in ("u", "v", "y", "p")
+            )
+            told = [
+                {name: row[name] for name in ("seed", "time", "rescaled_time", "loss")}
+                for row in rows
+            ]
+            writer.add(
+                {**head_matrices(u, v), "y": y, "p": p, "log_c": torch.from_numpy(log_c)}, told
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Train the head with full matrices by gradient descent from several scales; note when its first direction rises."""
+"""Train the head with full matrices by gradient descent from several scales; note when its first
+direction rises.
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -9,17 +11,18 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.data.gaussian_sequences import gaussian_sequences
-from lib.io.base.command import OutFile, OutFolder, run
-from lib.io.base.files import InputError
-from lib.io.base.params import Count, Interval, Positive, Seeds, read_params
-from lib.io.base.tables import write_table
-from lib.io.cells import Course, Saved, joined, spread_cells
-from lib.io.runs import Layout, clear_runs, write_run
-from lib.io.step_counts import evenly, steps_to
-from lib.io.workers.compute import advance, available_cores, generator, use_threads
-from lib.models.attention import PRODUCTS
-from lib.models.full_attention import FullHead, first_rise
+from lib.files.files import InputError
+from lib.files.params import Count, Interval, Positive, Seeds, read_params
+from lib.files.runs import Layout, clear_runs, write_run
+from lib.files.tables import write_table
+from lib.gradual_rank.full_heads import FullHead, first_rise
+from lib.gradual_rank.step_counts import evenly, steps_to
+from lib.gradual_rank.tasks import gaussian_sequences
+from lib.training.attention import PRODUCTS
+from lib.training.devices import generator, use_threads
+from lib.work.cells import Course, Saved, joined, spread_cells
+from lib.work.command import OutFile, OutFolder, run
+from lib.work.progress import advance
 
 NAMES: tuple[str, ...] = ("W_K", "W_Q", "W_V", "W_O")
 
@@ -44,7 +47,9 @@ class FullWeights(Seeds):
 
     @property
     def disk(self) -> int:
-        """Bytes: the matrices of every scale, seed and snapshot, with their rows, headers and digests."""
+        """Bytes: the matrices of every scale, seed and snapshot, with their rows, headers and
+        digests.
+        """
         of_snapshot = self.n_seeds * (4 * 8 * self.d_model**2 + 50) + 1000
         return len(self.log10_init_scales) * (self.n_snapshots * of_snapshot + 10_000)
 
@@ -62,8 +67,6 @@ def main(section: str, runs: OutFolder, rises: OutFile) -> None:
     clear_runs(runs)
     found = spread_cells(
         {"scales": [(train, shared, scale) for scale in scales]},
-        stage="gradual_rank_full_weights",
-        n_processes=available_cores(),
         label=section,
         unit="step",
         size=n_steps,
@@ -85,7 +88,9 @@ def main(section: str, runs: OutFolder, rises: OutFile) -> None:
         with write_run(runs, f"log10_init_scale={scale:g}", layout) as writer:
             for weights, rows in training.states:
                 writer.add(weights, rows)
-    write_table(joined([trainings[scale].tables for scale in params.log10_init_scales], "rises"), rises)
+    write_table(
+        joined([trainings[scale].tables for scale in params.log10_init_scales], "rises"), rises
+    )
 
 
 def n_steps(params: FullWeights, log10_init_scale: float) -> int:
@@ -98,21 +103,31 @@ def train(params: FullWeights, log10_init_scale: float) -> Course:
     """Gradient descent of all seeds, side by side, from one scale of the start."""
     d, rate, log_scale = params.d_model, params.learning_rate, log10_init_scale * math.log(10)
     shape = params.n_samples, params.seq_len, d
-    X = torch.stack([gaussian_sequences(*shape, generator(seed, "tokens")) for seed in params.seeds])
+    X = torch.stack(
+        [gaussian_sequences(*shape, generator(seed, "tokens")) for seed in params.seeds]
+    )
     teacher, unscaled = (
         dict(
             zip(
-                NAMES, torch.stack([square_matrices(d, generator(seed, name)) for seed in params.seeds], 1), strict=True
+                NAMES,
+                torch.stack(
+                    [square_matrices(d, generator(seed, name)) for seed in params.seeds], 1
+                ),
+                strict=True,
             )
         )
         for name in ("full teacher", "full start")
     )
-    products = [(teacher[a] @ teacher[b].mT) / d for a, b in PRODUCTS.values()]  # entries of the factors N(0, 1/d)
+    products = [
+        (teacher[a] @ teacher[b].mT) / d for a, b in PRODUCTS.values()
+    ]  # entries of the factors N(0, 1/d)
     head = FullHead(X, torch.zeros_like(X))
     head.Y = head.output(*products)
     zero = torch.zeros(len(params.seeds), d, d, dtype=torch.float64)
     initial, _, G = head.loss_and_gradients(zero, zero)
-    limit, finite, stepped = first_rise(G, unscaled["W_V"], unscaled["W_O"], log_scale, params.threshold, rate)
+    limit, finite, stepped = first_rise(
+        G, unscaled["W_V"], unscaled["W_O"], log_scale, params.threshold, rate
+    )
     W = {name: math.exp(log_scale) * w for name, w in unscaled.items()}
     last = n_steps(params, log10_init_scale)
     saved = set(evenly(params.n_snapshots, last))
@@ -123,7 +138,10 @@ def train(params: FullWeights, log10_init_scale: float) -> Course:
         W_KQ, W_VO = (W[a] @ W[b].mT for a, b in PRODUCTS.values())
         loss, g_KQ, g_VO = head.loss_and_gradients(W_KQ, W_VO)
         if not torch.isfinite(loss).all():
-            raise InputError(f"learning_rate: wanted one with which descent stays finite, got {rate:g} (step {step})")
+            raise InputError(
+                f"learning_rate: wanted one with which descent stays finite, got {rate:g} (step "
+                f"{step})"
+            )
         if step in saved:
             times = {"step": step, "time": step * rate, "rescaled_time": step * rate / -log_scale}
             rows = [

@@ -1,4 +1,6 @@
-"""Make the toy tasks: Gaussian tokens, a diagonal teacher, and one direction of the start for all scales."""
+"""Make the toy tasks: Gaussian tokens, a diagonal teacher, and one direction of the start for all
+scales.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,21 +10,22 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from lib.data.gaussian_sequences import PAIRS, Law, gaussian_sequences
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import clear, write_files
-from lib.io.base.inputs import with_digest
-from lib.io.base.params import Interval, Name, Seeds
-from lib.io.cases import read_problems
-from lib.io.workers.compute import generator, use_threads
-from lib.models.diagonal_attention import taught
+from lib.files.files import clear, write_files
+from lib.files.inputs import with_digest
+from lib.files.params import Interval, Name, Seeds
+from lib.gradual_rank.diagonal_heads import taught
+from lib.gradual_rank.tasks import PAIRS, Law, gaussian_sequences, read_problems
+from lib.training.devices import generator, use_threads
+from lib.work.command import OutFolder, run
 
 Size = Annotated[int, Interval("[1, 1000]")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem(Seeds):
-    """A head of width `d_model`, or a transformer of so many layers and heads, and its feed-forward blocks' width."""
+    """A head of width `d_model`, or a transformer of so many layers and heads, and its feed-forward
+    blocks' width.
+    """
 
     name: Name
     n_samples: Annotated[int, Interval("[1, 1e6]")]
@@ -38,18 +41,26 @@ class Problem(Seeds):
     def __post_init__(self) -> None:
         given = {name: getattr(self, name) for name in ("n_layers", "n_heads", "d_mlp", "frames")}
         if len({value is None for value in given.values()}) > 1:
-            raise ValueError(f"wanted all of {list(given)} for a transformer, or none for a head, got {given}")
+            raise ValueError(
+                f"wanted all of {list(given)} for a transformer, or none for a head, got {given}"
+            )
 
     @property
     def memory(self) -> int:
-        """Bytes: of each seed its tokens and targets, in all copies on the way to the file, its frames and blocks."""
+        """Bytes: of each seed its tokens and targets, in all copies on the way to the file, its
+        frames and blocks.
+        """
         of_teacher = self.n_samples * self.seq_len * (4 * self.seq_len + 4 * self.d_model)
         return 6 * self.disk + 8 * of_teacher
 
     @property
     def disk(self) -> int:
         """Bytes: the tokens and targets of all seeds, their frames and blocks, and the products."""
-        frozen = (self.n_layers or 0) * self.d_model * ((self.n_heads or 0) * self.d_model + 2 * (self.d_mlp or 0))
+        frozen = (
+            (self.n_layers or 0)
+            * self.d_model
+            * ((self.n_heads or 0) * self.d_model + 2 * (self.d_mlp or 0))
+        )
         tokens = 2 * self.n_samples * self.seq_len * self.d_model
         return 8 * self.n_seeds * (tokens + frozen + 4 * self.size) + 2000
 
@@ -60,7 +71,9 @@ class Problem(Seeds):
 
 
 def main(usual: str, problems: Path, tasks: OutFolder) -> None:
-    """Write the task of each problem; cells of the table that are empty are as in the section `usual`."""
+    """Write the task of each problem; cells of the table that are empty are as in the section
+    `usual`.
+    """
     use_threads(1)
     cases = read_problems(problems, Problem, usual)
     clear(tasks, "*.safetensors")
@@ -73,17 +86,30 @@ def make(problem: Problem) -> bytes:
     """The tensors of a `Toy`, as a safetensors file."""
     rows = []
     for seed in problem.seeds:
-        X = gaussian_sequences(problem.n_samples, problem.seq_len, problem.d_model, generator(seed, "tokens"))
+        X = gaussian_sequences(
+            problem.n_samples, problem.seq_len, problem.d_model, generator(seed, "tokens")
+        )
         w_u, w_v = PAIRS[problem.teacher](problem.size, generator(seed, "teacher"))
         u, v = PAIRS[problem.start](problem.size, generator(seed, "start"))
         teacher, blocks = w_u * w_v, frozen_parts(problem, seed)
-        rows.append({"X": X, "Y": taught(teacher, X=X, **blocks), "teacher": teacher, "u": u, "v": v, **blocks})
+        rows.append(
+            {
+                "X": X,
+                "Y": taught(teacher, X=X, **blocks),
+                "teacher": teacher,
+                "u": u,
+                "v": v,
+                **blocks,
+            }
+        )
     tensors = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
     return with_digest(save({**tensors, "seeds": torch.tensor(problem.seeds)}))
 
 
 def frozen_parts(problem: Problem, seed: int) -> dict[str, Tensor]:
-    """A transformer's orthogonal frames and feed-forward blocks, whose entries are N(0, 1 / rows); a head has none."""
+    """A transformer's orthogonal frames and feed-forward blocks, whose entries are N(0, 1 / rows);
+    a head has none.
+    """
     if problem.n_layers is None or problem.n_heads is None or problem.d_mlp is None:
         return {}
     source, n_frames = generator(seed, "frozen"), problem.n_heads if problem.frames == "own" else 1

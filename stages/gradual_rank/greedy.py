@@ -1,9 +1,10 @@
-"""Predict from the start alone: the stages of every seed, and how many directions an adapter learns; measure these.
+"""Predict from the start alone: the stages of every seed, and how many directions an adapter
+learns; measure these.
 
-The stages are those of Algorithm 1, which knows no scale, and of its finite-scale form. The adapter fine-tunes a head
-that is trained already, `base`, towards a teacher that differs in a few coordinates, by diagonal pairs u ⊙ v that begin
-as LoRA does: u random, v = 0; at scale 1 as LoRA itself, whose u is of order 1. Then |u² − v²| = u² is not small: every
-coordinate has its own c.
+The stages are those of Algorithm 1, which knows no scale, and of its finite-scale form. The adapter
+fine-tunes a head that is trained already, `base`, towards a teacher that differs in a few
+coordinates, by diagonal pairs u ⊙ v that begin as LoRA does: u random, v = 0; at scale 1 as LoRA
+itself, whose u is of order 1. Then |u² − v²| = u² is not small: every coordinate has its own c.
 """
 
 import itertools
@@ -17,20 +18,32 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lib.analysis.staircase import stability_limit, strong_minimum
-from lib.data.gaussian_sequences import Toy, gaussian_pair, read_toy
-from lib.dynamics.gradient_flow import Event, LogCoordinates, Solver, event_table, log_flow, staged_flow, with_events
-from lib.dynamics.greedy import greedy
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError
-from lib.io.base.inputs import read_as
-from lib.io.base.memory import COPIES, check_disk, check_memory, table_memory
-from lib.io.base.params import Count, Interval, Name, Positive, read_params
-from lib.io.base.tables import write_table
-from lib.io.cases import read_problems
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.workers.compute import available_cores, generator, use_threads
-from lib.models.diagonal_attention import DiagonalHead, DiagonalTransformer, diagonal_head, diagonal_network
+from lib.files.files import InputError
+from lib.files.inputs import read_as
+from lib.files.memory import COPIES, check_disk, check_memory, table_memory
+from lib.files.params import Count, Interval, Name, Positive, read_params
+from lib.files.tables import write_table
+from lib.gradual_rank.diagonal_heads import (
+    DiagonalHead,
+    DiagonalTransformer,
+    diagonal_head,
+    diagonal_network,
+)
+from lib.gradual_rank.flow import (
+    Event,
+    LogCoordinates,
+    Solver,
+    event_table,
+    log_flow,
+    staged_flow,
+    with_events,
+)
+from lib.gradual_rank.greedy import greedy
+from lib.gradual_rank.staircase import stability_limit, strong_minimum
+from lib.gradual_rank.tasks import Toy, gaussian_pair, read_problems, read_toy
+from lib.training.devices import generator, use_threads
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
 
 LogScale = Annotated[float, Interval("[-1000, 0)")]
 CELL = {"seed": int, "log10_init_scale": float}
@@ -40,7 +53,9 @@ EVENT_SIZE = 50  # bytes of an event's row
 
 @dataclass(frozen=True)
 class Problem:
-    """What is predicted of a problem; `atol` and `curvature_share` where they are others than the solver's."""
+    """What is predicted of a problem; `atol` and `curvature_share` where they are others than the
+    solver's.
+    """
 
     name: Name
     max_stages: Count
@@ -54,10 +69,14 @@ class Problem:
         return toy.memory(self.max_stages) + table_memory(n_stages, 4 * n_stages * toy.size)
 
     def written(self, toy: Toy) -> int:
-        """Bytes: three numbers and a truth of each product at every stage, of which there are at most twice as many as
-        products; at each scale the events, a rise and a fall a stage; tables' own, also of each seed's in scratch."""
+        """Bytes: three numbers and a truth of each product at every stage, of which there are at
+        most twice as many as products; at each scale the events, a rise and a fall a stage; tables'
+        own, also of each seed's in scratch.
+        """
         n_stages = min(self.max_stages + 1, 2 * toy.size)
-        of_seed = n_stages * (25 * toy.size + 120 + 2 * EVENT_SIZE * len(self.forecast_scales)) + 3000
+        of_seed = (
+            n_stages * (25 * toy.size + 120 + 2 * EVENT_SIZE * len(self.forecast_scales)) + 3000
+        )
         return len(toy.seeds) * of_seed + 10_000
 
 
@@ -85,10 +104,15 @@ def main(
     tasks: Path,
     predictions: OutFolder,
 ) -> None:
-    """Write, for each problem, `stages` (Algorithm 1) and `events` (its finite-scale form), and the `forecast`."""
+    """Write, for each problem, `stages` (Algorithm 1) and `events` (its finite-scale form), and the
+    `forecast`.
+    """
     use_threads(1)
     params, common = read_params(section, Greedy), read_params(solver, Solver)
-    adapter, base = read_params(forecast, Forecast), tasks / f"{read_params(studied, str)}.safetensors"
+    adapter, base = (
+        read_params(forecast, Forecast),
+        tasks / f"{read_params(studied, str)}.safetensors",
+    )
     jobs: dict[str, list[tuple]] = {"forecast": []}
     n_bytes = 10_000
     for problem in read_problems(problems, Problem, usual):
@@ -100,27 +124,37 @@ def main(
         n_bytes += problem.written(toy)
         seeds = range(len(toy.seeds))
         jobs[problem.name] = [
-            (foretell, file, problem.max_stages, problem.forecast_scales, params.stop_loss, used, i) for i in seeds
+            (foretell, file, problem.max_stages, problem.forecast_scales, params.stop_loss, used, i)
+            for i in seeds
         ]
     adapted = read_as("a toy task", read_toy, base)
     cells = list(itertools.product(adapter.log10_init_scales, range(len(adapted.seeds))))
-    n_bytes += len(cells) * (2 * 2 * EVENT_SIZE * adapted.size + 2000)  # forecast and measured, rises and falls
+    n_bytes += len(cells) * (
+        2 * 2 * EVENT_SIZE * adapted.size + 2000
+    )  # forecast and measured, rises and falls
     check_disk(predictions, COPIES * n_bytes, section)
     numbers = adapter.n_changed, adapter.rescaled_end
     jobs["forecast"] = [(fine_tune, base, *numbers, common, i, scale) for scale, i in cells]
-    jobs = dict(sorted(jobs.items(), key=lambda one: len(one[1])))  # few seeds are large ones: those first
-    found = spread_cells(
-        jobs, stage="gradual_rank_greedy", n_processes=available_cores(), label=section, unit="run"
-    )  # fmt: skip
+    jobs = dict(
+        sorted(jobs.items(), key=lambda one: len(one[1]))
+    )  # few seeds are large ones: those first
+    found = spread_cells(jobs, label=section, unit="run")
     for name, parts in found.items():
         for table in ("stages", "events") if name != "forecast" else ():
             write_table(joined(parts, table), predictions / f"{name}_{table}.parquet")
-    forecasts = joined(found["forecast"], "forecast") if found["forecast"] else event_table([], **ADAPTER)
+    forecasts = (
+        joined(found["forecast"], "forecast") if found["forecast"] else event_table([], **ADAPTER)
+    )
     write_table(forecasts, predictions / "forecast.parquet")
 
 
 def foretell(
-    task: Path, max_stages: int, scales: tuple[float, ...], stop_loss: float, solver: Solver, index: int
+    task: Path,
+    max_stages: int,
+    scales: tuple[float, ...],
+    stop_loss: float,
+    solver: Solver,
+    index: int,
 ) -> Tables:
     """One seed's stages by Algorithm 1, and the events of its finite-scale form from each scale."""
     toy = read_toy(task)
@@ -176,7 +210,9 @@ def follow(toy: Toy, max_stages: int, stop_loss: float, solver: Solver, index: i
     return pd.DataFrame(rows)
 
 
-def predict(toy: Toy, solver: Solver, index: int, log10_init_scale: float, last: float) -> list[dict[str, Any]]:
+def predict(
+    toy: Toy, solver: Solver, index: int, log10_init_scale: float, last: float
+) -> list[dict[str, Any]]:
     """The events of one seed's finite-scale Algorithm 1, from its start at one scale."""
     loss = diagonal_network(**toy.network(index))
     log_scale = log10_init_scale * math.log(10)
@@ -190,18 +226,27 @@ def staged(
     loss: DiagonalHead | DiagonalTransformer, start: LogCoordinates, end: float, solver: Solver
 ) -> Iterator[Event]:
     """The events of the finite-scale Algorithm 1."""
-    return staged_flow(loss, start, end, curvature=loss.on_share(solver.curvature_share), **solver.of_stages)
+    return staged_flow(
+        loss, start, end, curvature=loss.on_share(solver.curvature_share), **solver.of_stages
+    )
 
 
 def fine_tune(
-    task: Path, n_changed: int, rescaled_end: float, solver: Solver, index: int, log10_init_scale: float
+    task: Path,
+    n_changed: int,
+    rescaled_end: float,
+    solver: Solver,
+    index: int,
+    log10_init_scale: float,
 ) -> Tables:
     """The events of one seed's adapter from one scale, forecast and measured."""
     toy = read_toy(task)
     if toy.frames is not None:
         raise InputError(f"{task}: wanted a problem of one head to adapt, got a transformer")
     seed, base, X = int(toy.seeds[index]), toy.teacher[index], toy.X[index]
-    changed = torch.randperm(len(base), generator=generator(seed, "changed coordinates"))[:n_changed]
+    changed = torch.randperm(len(base), generator=generator(seed, "changed coordinates"))[
+        :n_changed
+    ]
     w_u, w_v = gaussian_pair(len(base), generator(seed, "change"))
     target = base.index_add(0, changed, (w_u * w_v)[changed])
     loss = DiagonalHead(X, diagonal_head(X, target), base)
@@ -209,11 +254,15 @@ def fine_tune(
     start = LogCoordinates.of(toy.u[index].numpy(), np.zeros(len(base)), log_scale)
     end = solver.end(rescaled_end, log_scale)
     cell = {"seed": seed, "log10_init_scale": log10_init_scale, "end": end}
-    rows = [{**cell, "source": "forecast", **vars(event)} for event in staged(loss, start, end, solver)]
+    rows = [
+        {**cell, "source": "forecast", **vars(event)} for event in staged(loss, start, end, solver)
+    ]
     curvature = loss.on_share(solver.curvature_share)
     course = log_flow(loss, start, end, rtol=solver.rtol, atol=solver.atol, curvature=curvature)
     measured = with_events(course, start, solver.threshold)
-    rows += [{**cell, "source": "measured", **vars(event)} for _, events in measured for event in events]
+    rows += [
+        {**cell, "source": "measured", **vars(event)} for _, events in measured for event in events
+    ]
     return {"forecast": event_table(rows, **ADAPTER)}
 
 

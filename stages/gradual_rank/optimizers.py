@@ -1,6 +1,8 @@
-"""Train the head with full matrices by several optimisers, and note in which order and when its directions rise.
+"""Train the head with full matrices by several optimisers, and note in which order and when its
+directions rise.
 
-On many tokens, where the teacher is the only minimum, and on few tokens or noisy targets, where the path decides.
+On many tokens, where the teacher is the only minimum, and on few tokens or noisy targets, where the
+path decides.
 """
 
 import math
@@ -14,29 +16,51 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.analysis.balance import changes
-from lib.analysis.optimizer_courses import step_of_share, timing
-from lib.analysis.ranks import effective_rank, ranks_on_the_way
-from lib.data.gaussian_sequences import gaussian_sequences
-from lib.dynamics.optimizers import RULES, annealed, descend, descended
-from lib.dynamics.stacked import groups
-from lib.io.base.command import OutFolder, run
-from lib.io.base.memory import COPIES, check_disk, check_memory
-from lib.io.base.params import Count, Fraction, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
-from lib.io.base.tables import write_table
-from lib.io.cells import Course, Saved, Tables, joined, spread_cells
-from lib.io.runs import Layout, clear_runs, write_run
-from lib.io.step_counts import evenly, steps_to
-from lib.io.workers.compute import available_cores, generator, use_threads
-from lib.models.attention import PRODUCTS
-from lib.models.full_attention import FullHead
-from lib.models.shared_tokens import SharedTokensHead, gaussian_factors, memory, named, products_of_ranks, spectra
+from lib.files.memory import COPIES, check_disk, check_memory
+from lib.files.params import (
+    Count,
+    Fraction,
+    Interval,
+    Name,
+    Positive,
+    Seeds,
+    Steps,
+    read_cases,
+    read_params,
+)
+from lib.files.runs import Layout, clear_runs, write_run
+from lib.files.tables import write_table
+from lib.gradual_rank.balance import changes
+from lib.gradual_rank.full_heads import FullHead
+from lib.gradual_rank.growth import step_of_share, timing
+from lib.gradual_rank.optimizers import RULES, annealed, descend, descended
+from lib.gradual_rank.shared_tokens import (
+    SharedTokensHead,
+    gaussian_factors,
+    memory,
+    named,
+    products_of_ranks,
+    spectra,
+)
+from lib.gradual_rank.step_counts import evenly, steps_to
+from lib.gradual_rank.tasks import gaussian_sequences
+from lib.matrices.ranks import effective_rank, ranks_on_the_way
+from lib.training.attention import PRODUCTS
+from lib.training.devices import generator, use_threads
+from lib.training.stacked import groups
+from lib.work.cells import Course, Saved, Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
 
-Trainings = tuple[tuple[float, int], ...]  # log10 of the init scale and rank of the teacher, side by side
+Trainings = tuple[
+    tuple[float, int], ...
+]  # log10 of the init scale and rank of the teacher, side by side
 WINDOW = (0.05, 0.15)  # of τ, in which the singular values of the factors grow
 EARLY, HALF = 0.9, 0.5  # shares of the first loss at which ranks are noted, or at the end
 RTOL = 0.01  # of the numerical rank
-UNEVEN, LEFT = (0.1, 0.05), 0.1  # init scales of P and Q, of which a difference is to be seen; the share of the loss
+UNEVEN, LEFT = (
+    (0.1, 0.05),
+    0.1,
+)  # init scales of P and Q, of which a difference is to be seen; the share of the loss
 N_LOOKS = 121  # points of a course that are kept
 N_SNAPSHOTS = 9  # of the weights
 
@@ -82,7 +106,9 @@ class Optimizers(Seeds):
 
 
 def main(section: str, head: str, optimizers: Path, runs: OutFolder, trained: OutFolder) -> None:
-    """Write the runs on many tokens; a row of each, `runs`, and its course, `courses`; `few`, `paths`, `conserved`."""
+    """Write the runs on many tokens; a row of each, `runs`, and its course, `courses`; `few`,
+    `paths`, `conserved`.
+    """
     use_threads(1)
     params, sizes = read_params(section, Optimizers), read_params(head, Head, part=True)
     cases = read_cases(optimizers, Optimizer)
@@ -92,65 +118,100 @@ def main(section: str, head: str, optimizers: Path, runs: OutFolder, trained: Ou
     n = max(params.n_samples, params.n_test, params.noisy_samples, *params.few_samples)
     d, together = sizes.d_model, 2 * len(params.log10_init_scales)
     check_memory(section, memory(n, sizes.seq_len, d, params.n_seeds, together, n_steps))
-    of_run = 4 * N_SNAPSHOTS * d * d + N_LOOKS * (2 * d + 8 * len(params.few_samples)) + 3000  # headers, rows, digests
+    of_run = (
+        4 * N_SNAPSHOTS * d * d + N_LOOKS * (2 * d + 8 * len(params.few_samples)) + 3000
+    )  # headers, rows, digests
     check_disk(runs, COPIES * 8 * len(cases) * params.n_seeds * together * of_run, section)
     clear_runs(runs)
     ranks = sorted({sizes.d_model, min(params.teacher_rank, sizes.d_model)}, reverse=True)
     every = product(cases, sorted(params.log10_init_scales))
-    alike = groups(every, lambda one: (one[0], len(one[0].rates(one[1]))), len(params.log10_init_scales))
+    alike = groups(
+        every, lambda one: (one[0], len(one[0].rates(one[1]))), len(params.log10_init_scales)
+    )
     longest = sorted(alike, key=lambda those: -sum(len(case.rates(scale)) for case, scale in those))
-    many = [(those[0][0], tuple(product([scale for _, scale in those], ranks))) for those in longest]
+    many = [
+        (those[0][0], tuple(product([scale for _, scale in those], ranks))) for those in longest
+    ]
     few = [(n, 0.0) for n in params.few_samples] + [(params.noisy_samples, params.noise)]
     jobs = {
         "many": [(train, params, sizes, *job) for job in many],
-        "few": [(train_on_few, params, sizes, case, n, noise) for case in cases for n, noise in few],
+        "few": [
+            (train_on_few, params, sizes, case, n, noise) for case in cases for n, noise in few
+        ],
         "uneven": [(conserved, params, sizes, case) for case in cases],
     }
-    how = {"stage": "gradual_rank_optimizers", "n_processes": available_cores(), "label": section}
-    found = spread_cells(jobs, **how, unit="training")
+    found = spread_cells(jobs, label=section, unit="training")
     for (case, trainings), course in zip(many, found["many"], strict=True):
         save(runs, params, case, trainings, course.states)
     places = [case.name for case in cases].index
     for name in ("runs", "courses"):
         table = joined([course.tables for course in found["many"]], name)
-        order = np.lexsort([table["optimizer"].map(places), -table["teacher_rank"], table["log10_init_scale"]])
+        order = np.lexsort(
+            [table["optimizer"].map(places), -table["teacher_rank"], table["log10_init_scale"]]
+        )
         write_table(table.iloc[order].reset_index(drop=True), trained / f"{name}.parquet")
     for name, kind in (("few", "few"), ("paths", "few"), ("conserved", "uneven")):
         write_table(joined(found[kind], name), trained / f"{name}.parquet")
 
 
-def save(runs: Path, params: Optimizers, case: Optimizer, trainings: Trainings, states: list[Saved]) -> None:
+def save(
+    runs: Path, params: Optimizers, case: Optimizer, trainings: Trainings, states: list[Saved]
+) -> None:
     """A run of each of the trainings that were computed together."""
     for place, (scale, rank) in enumerate(trainings):
         variant = f"optimizer={case.name},teacher_rank={rank},log10_init_scale={scale:g}"
-        cell = {"variant": variant, "optimizer": case.name, "teacher_rank": rank, "log10_init_scale": scale}
+        cell = {
+            "variant": variant,
+            "optimizer": case.name,
+            "teacher_rank": rank,
+            "log10_init_scale": scale,
+        }
         cell |= {"learning_rate": case.learning_rate}
         axes = {name: ["seed", "row", "col"] for pair in PRODUCTS.values() for name in pair}
         layout = Layout("gradual_rank", axes, PRODUCTS, cell=cell, seeds=list(params.seeds))
         with write_run(runs, variant, layout) as writer:
             for W, rows in states:
                 waited = -scale * math.log(10)
-                own = [row | {"rescaled_time": row["time"] / waited, "loss": row["loss"][place]} for row in rows]
+                own = [
+                    row | {"rescaled_time": row["time"] / waited, "loss": row["loss"][place]}
+                    for row in rows
+                ]
                 writer.add({name: w[:, place] for name, w in W.items()}, own)
 
 
-def taught(params: Optimizers, sizes: Head, purpose: str, n: int, ranks: list[int], noise: float = 0) -> list[Tensor]:
-    """Tokens of all seeds, and what teachers of some ranks and one norm make of them; noise in deviations of it."""
-    X = torch.stack([gaussian_sequences(n, sizes.seq_len, sizes.d_model, generator(s, purpose)) for s in params.seeds])
+def taught(
+    params: Optimizers, sizes: Head, purpose: str, n: int, ranks: list[int], noise: float = 0
+) -> list[Tensor]:
+    """Tokens of all seeds, and what teachers of some ranks and one norm make of them; noise in
+    deviations of it.
+    """
+    X = torch.stack(
+        [
+            gaussian_sequences(n, sizes.seq_len, sizes.d_model, generator(s, purpose))
+            for s in params.seeds
+        ]
+    )
     teachers = products_of_ranks(drawn(params, sizes, "full teacher"), ranks)
     Y = torch.stack([FullHead(X, X).output(W_KQ, W_VO) for W_KQ, W_VO in teachers], 1)
     if noise:
-        each = [torch.randn(X[0].shape, generator=generator(s, "noise"), dtype=X.dtype) for s in params.seeds]
+        each = [
+            torch.randn(X[0].shape, generator=generator(s, "noise"), dtype=X.dtype)
+            for s in params.seeds
+        ]
         Y = Y + noise * Y.std((-3, -2, -1), keepdim=True) * torch.stack(each)[:, None]
     return [X, Y]
 
 
 def drawn(params: Optimizers, sizes: Head, purpose: str) -> Tensor:
-    return gaussian_factors(sizes.d_model, [generator(seed, purpose) for seed in params.seeds])["factors"]
+    return gaussian_factors(sizes.d_model, [generator(seed, purpose) for seed in params.seeds])[
+        "factors"
+    ]
 
 
 def conserved(params: Optimizers, sizes: Head, case: Optimizer) -> Tables:
-    """One optimiser from factors of uneven size, till a tenth of the loss is left: what of their difference is kept."""
+    """One optimiser from factors of uneven size, till a tenth of the loss is left: what of their
+    difference is kept.
+    """
     head = SharedTokensHead(*taught(params, sizes, "tokens", params.n_samples, [sizes.d_model]))
     P, Q = drawn(params, sizes, "full start").unsqueeze(-3)
     start = {"factors": torch.stack([UNEVEN[0] * P, UNEVEN[1] * Q])}
@@ -158,12 +219,20 @@ def conserved(params: Optimizers, sizes: Head, case: Optimizer) -> Tables:
     end, reached = descended(descend(head.loss_and_slopes, start, RULES[case.rule](), rates), LEFT)
     kept = changes(start["factors"], end["factors"], ("KQ", "VO"))
     cell = {"optimizer": case.name, "seed": list(params.seeds), "reached": reached[:, 0].numpy()}
-    return {"conserved": pd.DataFrame({**cell, **{name: share[:, 0].numpy() for name, share in kept.items()}})}
+    return {
+        "conserved": pd.DataFrame(
+            {**cell, **{name: share[:, 0].numpy() for name, share in kept.items()}}
+        )
+    }
 
 
 def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings) -> Course:
-    """One optimiser from several scales and by several teachers, side by side: a row of each, courses and states."""
-    head = SharedTokensHead(*taught(params, sizes, "tokens", params.n_samples, [rank for _, rank in trainings]))
+    """One optimiser from several scales and by several teachers, side by side: a row of each,
+    courses and states.
+    """
+    head = SharedTokensHead(
+        *taught(params, sizes, "tokens", params.n_samples, [rank for _, rank in trainings])
+    )
     unscaled, rates = drawn(params, sizes, "full start"), case.rates(trainings[0][0])
     start = torch.stack([10**scale * unscaled for scale, _ in trainings], -3)
     saved, looks = (evenly(n, len(rates)) for n in (N_SNAPSHOTS, N_LOOKS))
@@ -176,15 +245,30 @@ def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings
             of_values.append(torch.linalg.svdvals(last[:, 1]).numpy())
         if step.number in saved:
             at, shares = {"step": step.number, "time": step.time}, (losses[-1] / losses[0]).tolist()
-            rows = [{"seed": seed, **at, "loss": own} for seed, own in zip(params.seeds, shares, strict=True)]
+            rows = [
+                {"seed": seed, **at, "loss": own}
+                for seed, own in zip(params.seeds, shares, strict=True)
+            ]
             states.append((named(step.weights), rows))
-    t, loss, both, factors = np.cumsum([0.0, *rates]), np.stack(losses), np.stack(products), np.stack(of_values)
+    t, loss, both, factors = (
+        np.cumsum([0.0, *rates]),
+        np.stack(losses),
+        np.stack(products),
+        np.stack(of_values),
+    )
     kept = {"growth": head.growth_at_zero(case.learning_rate), **changes(start, last, ("KQ", "VO"))}
     runs, courses = [], []
     for (k, (scale, rank)), (n, seed) in product(enumerate(trainings), enumerate(params.seeds)):
-        cell = {"optimizer": case.name, "teacher_rank": rank, "log10_init_scale": scale, "seed": seed}
+        cell = {
+            "optimizer": case.name,
+            "teacher_rank": rank,
+            "log10_init_scale": scale,
+            "seed": seed,
+        }
         KQ, VO, own_loss = both[:, 0, n, k], both[:, 1, n, k], loss[:, n, k]
-        timed = timing(t, own_loss, KQ, VO, factors[:, :, n, k], sizes.threshold, params.significant, WINDOW)
+        timed = timing(
+            t, own_loss, KQ, VO, factors[:, :, n, k], sizes.threshold, params.significant, WINDOW
+        )
         early, half = (step_of_share(own_loss, share) for share in (EARLY, HALF))
         own = {name: float(one[n, k]) for name, one in kept.items()}
         runs.append({**cell, **own, **timed, **ranks_on_the_way(KQ, VO, early, half, RTOL)})
@@ -192,8 +276,12 @@ def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings
     return Course({"runs": pd.DataFrame(runs), "courses": pd.DataFrame(courses)}, states)
 
 
-def train_on_few(params: Optimizers, sizes: Head, case: Optimizer, n_samples: int, noise: float) -> Tables:
-    """One optimiser where the minimum is not unique, or the targets are noisy: ranks at the end, losses on the path."""
+def train_on_few(
+    params: Optimizers, sizes: Head, case: Optimizer, n_samples: int, noise: float
+) -> Tables:
+    """One optimiser where the minimum is not unique, or the targets are noisy: ranks at the end,
+    losses on the path.
+    """
     scale, rank = params.few_log10_init_scale, min(params.teacher_rank, sizes.d_model)
     head = SharedTokensHead(*taught(params, sizes, "tokens", n_samples, [rank], noise))
     X, Y = taught(params, sizes, "test tokens", params.n_test, [rank])
@@ -204,14 +292,23 @@ def train_on_few(params: Optimizers, sizes: Head, case: Optimizer, n_samples: in
     for step in descend(head.loss_and_slopes, {"factors": start}, RULES[case.rule](), rates):
         if step.number in looks:
             last, off = step.weights, test.loss_and_slopes(step.weights)[0] * share
-            each, at = zip(params.seeds, step.loss[:, 0].tolist(), off[:, 0].tolist(), strict=True), step[:2]
+            each, at = (
+                zip(params.seeds, step.loss[:, 0].tolist(), off[:, 0].tolist(), strict=True),
+                step[:2],
+            )
             rows += [(seed, *at, one, other) for seed, one, other in each]
     cell = {"optimizer": case.name, "n_samples": n_samples, "noise": noise}
     paths = pd.DataFrame(rows, columns=["seed", "step", "time", "loss", "test_loss"]).assign(**cell)
     paths["loss"] = paths["loss"] / paths.groupby("seed")["loss"].transform("first")
     KQ, VO = effective_rank(spectra(last)[:, :, 0])
-    ends = {"loss": ("loss", "last"), "best_test_loss": ("test_loss", "min"), "last_test_loss": ("test_loss", "last")}
-    few = paths.groupby("seed").agg(**ends).assign(effective_rank_KQ=KQ, effective_rank_VO=VO, **cell)
+    ends = {
+        "loss": ("loss", "last"),
+        "best_test_loss": ("test_loss", "min"),
+        "last_test_loss": ("test_loss", "last"),
+    }
+    few = (
+        paths.groupby("seed").agg(**ends).assign(effective_rank_KQ=KQ, effective_rank_VO=VO, **cell)
+    )
     return {"few": few.reset_index(), "paths": paths}
 
 

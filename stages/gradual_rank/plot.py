@@ -8,39 +8,71 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lib.figures.disturbances import assumption_checks, disturbed_paths
-from lib.figures.forecasts import descents_beside_the_flow, ranks_by_budget
-from lib.figures.greedy_limit import charges_and_rises, errors_by_scale, label, supports_by_scale
-from lib.figures.heads import several_heads
-from lib.figures.optimizers import courses, properties, signs, what_the_path_decides
-from lib.figures.staircase import (
+from lib.files.files import clear, write_files
+from lib.files.params import read_params
+from lib.files.tables import read_table
+from lib.gradual_rank.figures.disturbances import assumption_checks, disturbed_paths
+from lib.gradual_rank.figures.forecasts import descents_beside_the_flow, ranks_by_budget
+from lib.gradual_rank.figures.greedy_limit import (
+    charges_and_rises,
+    errors_by_scale,
+    label,
+    supports_by_scale,
+)
+from lib.gradual_rank.figures.heads import several_heads
+from lib.gradual_rank.figures.optimizers import courses, properties, signs, what_the_path_decides
+from lib.gradual_rank.figures.staircase import (
     entries_and_singular_values,
     entries_by_scale,
     full_matrices,
     losses_by_scale,
     stage_table,
 )
-from lib.figures.style import as_svg
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import clear, write_files
-from lib.io.base.params import read_params
-from lib.io.base.tables import read_table
-from lib.io.workers.compute import spread_by_name
+from lib.pages.style import as_svg
+from lib.work.command import OutFolder, run
+from lib.work.compute import spread_by_name
 
 Tables = dict[str, pd.DataFrame]
 NAMES = (
-    "activations", "charges", "departed", "descents", "drop", "errors", "forecast", "full_ratios", "full_weights",
-    "kicks", "path_ends", "paths", "problems", "ranks", "returns", "rises", "stages", "trajectories", "twins",
-)  # fmt: skip
+    "activations",
+    "charges",
+    "departed",
+    "descents",
+    "drop",
+    "errors",
+    "forecast",
+    "full_ratios",
+    "full_weights",
+    "kicks",
+    "path_ends",
+    "paths",
+    "problems",
+    "ranks",
+    "returns",
+    "rises",
+    "stages",
+    "trajectories",
+    "twins",
+)
 
 COMPARED = (
-    "changes", "courses", "descent", "distances", "few", "flow", "noisy_paths", "optimizers", "slopes",
-)  # fmt: skip
+    "changes",
+    "courses",
+    "descent",
+    "distances",
+    "few",
+    "flow",
+    "noisy_paths",
+    "optimizers",
+    "slopes",
+)
 
 
 @dataclass(frozen=True)
 class Bars:
-    """The init scale from which the error is C / log(1 / init_scale), and when what is disturbed has come back."""
+    """The init scale from which the error is C / log(1 / init_scale), and when what is disturbed
+    has come back.
+    """
 
     log10_init_scale: float
     returned: float
@@ -48,13 +80,18 @@ class Bars:
 
 
 def main(bars: str, full_d_model: str, metrics: Path, optimizers: Path, figures: OutFolder) -> None:
-    jobs = {f"{name}.svg": (draw,) for name, draw in drawings(bars, full_d_model, metrics, optimizers).items()}
+    jobs = {
+        f"{name}.svg": (draw,)
+        for name, draw in drawings(bars, full_d_model, metrics, optimizers).items()
+    }
     drawn = spread_by_name(as_svg, jobs, label="figures", unit="figure")
     clear(figures, "*.svg")
     write_files(figures, drawn)
 
 
-def drawings(bars: str, full_d_model: str, metrics: Path, optimizers: Path) -> dict[str, Callable[[], Figure]]:
+def drawings(
+    bars: str, full_d_model: str, metrics: Path, optimizers: Path
+) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn."""
     bar, d_full = read_params(bars, Bars), read_params(full_d_model, int)
     t = {name: read_table(metrics / f"{name}.parquet") for name in NAMES}
@@ -66,7 +103,9 @@ def drawings(bars: str, full_d_model: str, metrics: Path, optimizers: Path) -> d
     own = t["stages"][t["stages"]["problem"] == base]
     seed, d = int(small["seed"].iloc[0]), len(small["p"].iloc[0]) // 2
     drawn: dict[str, Callable[[], Figure]] = {
-        "figure-2": partial(entries_and_singular_values, small, stages, t["full_weights"], t["rises"], d_full),
+        "figure-2": partial(
+            entries_and_singular_values, small, stages, t["full_weights"], t["rises"], d_full
+        ),
         "figure-6": partial(losses_by_scale, cases),
         "figure-7": partial(entries_by_scale, cases, "W_KQ"),
         "figure-8": partial(entries_by_scale, cases, "W_VO"),
@@ -77,13 +116,21 @@ def drawings(bars: str, full_d_model: str, metrics: Path, optimizers: Path) -> d
         "supports": partial(supports_by_scale, errors, t["stages"], t["departed"], problems),
         "charges": partial(charges_and_rises, t["charges"], t["stages"], errors, problems),
         "assumptions": partial(
-            assumption_checks, t["stages"], t["returns"], t["kicks"], t["path_ends"], bar.returned, bar.near
+            assumption_checks,
+            t["stages"],
+            t["returns"],
+            t["kicks"],
+            t["path_ends"],
+            bar.returned,
+            bar.near,
         ),
         "forecast": partial(ranks_by_budget, t["ranks"], t["forecast"], seed),
         "optimizers": partial(courses, c["courses"]),
         "properties": partial(properties, c["optimizers"]),
         "few-tokens": partial(what_the_path_decides, c["few"], c["noisy_paths"]),
-        "sign-flow": partial(signs, c["flow"], c["descent"], c["changes"], c["distances"], c["slopes"]),
+        "sign-flow": partial(
+            signs, c["flow"], c["descent"], c["changes"], c["distances"], c["slopes"]
+        ),
         "descent": partial(descents_beside_the_flow, t["descents"], own, t["drop"]),
     }
     for name in problems.loc[problems["drawn"], "name"]:
@@ -98,18 +145,28 @@ def drawings(bars: str, full_d_model: str, metrics: Path, optimizers: Path) -> d
         (_, rows, theory, _), (_, together, first, _) = case(t, free.iloc[0]), case(t, tied[0])
         twins, names = t["twins"][t["twins"]["problem"] == tied[0]], (free.iloc[0], tied[0])
         said = [label(name, problems) for name in names]
-        drawn["example-3-2"] = partial(several_heads, said[0], rows, theory, said[1], together, first, twins)
+        drawn["example-3-2"] = partial(
+            several_heads, said[0], rows, theory, said[1], together, first, twins
+        )
     return drawn
 
 
 def case(tables: Tables, problem: str) -> tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """How a problem is named and, of the seed that is drawn, its trajectories, stages and errors."""
+    """How a problem is named and, of the seed that is drawn, its trajectories, stages and
+    errors.
+    """
     trajectories, stages, errors = (
-        table[table["problem"] == problem] for table in (tables["trajectories"], tables["stages"], tables["errors"])
+        table[table["problem"] == problem]
+        for table in (tables["trajectories"], tables["stages"], tables["errors"])
     )
     seed = trajectories["seed"].iloc[0]
     name = label(problem, tables["problems"])
-    return name, trajectories, stages[stages["seed"] == seed].sort_values("stage"), errors[errors["seed"] == seed]
+    return (
+        name,
+        trajectories,
+        stages[stages["seed"] == seed].sort_values("stage"),
+        errors[errors["seed"] == seed],
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Follow sign descent, Adam and gradient descent on the diagonal head; beside them sign flow and gradient flow."""
+"""Follow sign descent, Adam and gradient descent on the diagonal head; beside them sign flow and
+gradient flow.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -10,34 +12,50 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lib.analysis.balance import diagonal_shares
-from lib.analysis.optimizer_courses import at_times, learned_in_order
-from lib.data.gaussian_sequences import gaussian_pair, gaussian_sequences
-from lib.dynamics import optimizers
-from lib.dynamics.gradient_flow import LogCoordinates, log_flow, path_to_rest
-from lib.dynamics.sign_flow import LONGEST, Event, against_ray, first_ray, sign_flow
-from lib.io.base.command import OutFolder, run
-from lib.io.base.memory import COPIES, check_disk, check_memory
-from lib.io.base.params import Count, Interval, Positive, Seeds, read_params
-from lib.io.base.tables import write_table
-from lib.io.cells import Job, Tables, joined, spread_cells
-from lib.io.step_counts import steps_to
-from lib.io.workers.compute import available_cores, generator, use_threads
-from lib.models.diagonal_attention import DiagonalHead, diagonal_head
+from lib.files.memory import COPIES, check_disk, check_memory
+from lib.files.params import Count, Interval, Positive, Seeds, read_params
+from lib.files.tables import write_table
+from lib.gradual_rank import optimizers
+from lib.gradual_rank.balance import diagonal_shares
+from lib.gradual_rank.diagonal_heads import DiagonalHead, diagonal_head
+from lib.gradual_rank.flow import LogCoordinates, log_flow, path_to_rest
+from lib.gradual_rank.growth import at_times, learned_in_order
+from lib.gradual_rank.sign_flow import LONGEST, Event, against_ray, first_ray, sign_flow
+from lib.gradual_rank.step_counts import steps_to
+from lib.gradual_rank.tasks import gaussian_pair, gaussian_sequences
+from lib.training.devices import generator, use_threads
+from lib.work.cells import Job, Tables, joined, spread_cells
+from lib.work.command import OutFolder, run
 
-FIRST, GROWTH = 20, 1.05  # sign descent's first rate is the init scale over 20, and grows so that no sign is lost
-SLOPE_STEPS = 100, 200  # ten and twenty times the memory of Adam's m, a tenth and a fifth of that of its v
-EARLY, EVERY = 0.9, 5  # the share of the first loss at which coordinates are counted; steps from look to look
+FIRST, GROWTH = (
+    20,
+    1.05,
+)  # sign descent's first rate is the init scale over 20, and grows so that no sign is lost
+SLOPE_STEPS = (
+    100,
+    200,
+)  # ten and twenty times the memory of Adam's m, a tenth and a fifth of that of its v
+EARLY, EVERY = (
+    0.9,
+    5,
+)  # the share of the first loss at which coordinates are counted; steps from look to look
 RTOL, ATOL = 1e-5, 1e-6  # of both flows
 MOST_STEPS = 20_000  # of gradient descent, which ends when a tenth of the loss is gone
 N_LOOKS = 101  # points of the paths that are kept
-REST, LONG = 1e-6, 1e6  # gradient flow ends where so little of the first loss is left, or at that time
-SMALLEST = -32.0  # log10 of the init scale from which sign descent and Adam, which do not wait, begin besides
+REST, LONG = (
+    1e-6,
+    1e6,
+)  # gradient flow ends where so little of the first loss is left, or at that time
+SMALLEST = (
+    -32.0
+)  # log10 of the init scale from which sign descent and Adam, which do not wait, begin besides
 
 
 @dataclass(frozen=True)
 class Signs(Seeds):
-    """Where sign descent starts and ends, in τ, and the rates: of it and of Adam, of Adam's slope, and of descent."""
+    """Where sign descent starts and ends, in τ, and the rates: of it and of Adam, of Adam's slope,
+    and of descent.
+    """
 
     log10_init_scales: tuple[Annotated[float, Interval("[-30, 0)")], ...]
     end: Positive
@@ -72,21 +90,40 @@ class Case:
 
     def cells(self) -> dict[str, object]:
         """What rows of a table say of each seed."""
-        return {"optimizer": self.optimizer, "log10_init_scale": self.log10_init_scale, "seed": [*self.params.seeds]}
+        return {
+            "optimizer": self.optimizer,
+            "log10_init_scale": self.log10_init_scale,
+            "seed": [*self.params.seeds],
+        }
 
     def start(self) -> tuple[DiagonalHead, torch.Tensor, torch.Tensor]:
         """The heads on their teachers' targets, and u and v."""
-        (n, seq_len, d), seeds, scale = astuple(self.sizes), self.params.seeds, 10**self.log10_init_scale
-        X = torch.stack([gaussian_sequences(n, seq_len, d, generator(seed, "tokens")) for seed in seeds])
-        teachers = torch.stack([torch.mul(*gaussian_pair(2 * d, generator(seed, "teacher"))) for seed in seeds])
-        u, v = torch.stack([torch.stack(gaussian_pair(2 * d, generator(seed, "start"))) for seed in seeds], 1)
+        (n, seq_len, d), seeds, scale = (
+            astuple(self.sizes),
+            self.params.seeds,
+            10**self.log10_init_scale,
+        )
+        X = torch.stack(
+            [gaussian_sequences(n, seq_len, d, generator(seed, "tokens")) for seed in seeds]
+        )
+        teachers = torch.stack(
+            [torch.mul(*gaussian_pair(2 * d, generator(seed, "teacher"))) for seed in seeds]
+        )
+        u, v = torch.stack(
+            [torch.stack(gaussian_pair(2 * d, generator(seed, "start"))) for seed in seeds], 1
+        )
         return DiagonalHead(X, diagonal_head(X, teachers)), scale * u, scale * v
 
-    def descent(self, loss: DiagonalHead, u: torch.Tensor, v: torch.Tensor) -> Iterator[optimizers.DiagonalStep]:
+    def descent(
+        self, loss: DiagonalHead, u: torch.Tensor, v: torch.Tensor
+    ) -> Iterator[optimizers.DiagonalStep]:
         """The optimiser's steps from there."""
         rate, end = self.params.learning_rate, self.params.end
         rule, rates = {
-            "sign": ("signs", optimizers.warmed_up(10**self.log10_init_scale / FIRST, GROWTH, rate, end)),
+            "sign": (
+                "signs",
+                optimizers.warmed_up(10**self.log10_init_scale / FIRST, GROWTH, rate, end),
+            ),
             "adam": ("adam", optimizers.annealed(rate, round(end / rate), 0.4)),
             "gd": ("slopes", [self.params.descent_rate] * MOST_STEPS),
         }[self.optimizer]
@@ -99,14 +136,30 @@ def main(section: str, problem: str, solver: str, followed: OutFolder) -> None:
     learned = read_params(solver, Learned, part=True).threshold
     tokens, d = sizes.n_samples * sizes.seq_len, sizes.d_model
     scales, largest = params.log10_init_scales, max(params.log10_init_scales)
-    n_steps = steps_to(params.end, min(params.learning_rate, LONGEST), f"{section}: end, learning_rate")
+    n_steps = steps_to(
+        params.end, min(params.learning_rate, LONGEST), f"{section}: end, learning_rate"
+    )
     of_steps = 8 * 2 * d * max(n_steps * params.n_seeds, MOST_STEPS)
     check_memory(section, 8 * (params.n_seeds * tokens * (6 * d + 3 * sizes.seq_len) + of_steps))
-    check_disk(followed, COPIES * 8 * params.n_seeds * (2 + len(scales)) * (N_LOOKS * (2 * d + 20) + 5000), section)
+    check_disk(
+        followed,
+        COPIES * 8 * params.n_seeds * (2 + len(scales)) * (N_LOOKS * (2 * d + 20) + 5000),
+        section,
+    )
 
-    def cells(function: Callable[..., Tables], name: str, scales: Iterable[float], each: bool = False) -> list[Job]:
-        groups = [replace(params, n_seeds=1, first_seed=seed) for seed in params.seeds] if each else [params]
-        return [(function, Case(group, sizes, learned, name, scale)) for scale in scales for group in groups]
+    def cells(
+        function: Callable[..., Tables], name: str, scales: Iterable[float], each: bool = False
+    ) -> list[Job]:
+        groups = (
+            [replace(params, n_seeds=1, first_seed=seed) for seed in params.seeds]
+            if each
+            else [params]
+        )
+        return [
+            (function, Case(group, sizes, learned, name, scale))
+            for scale in scales
+            for group in groups
+        ]
 
     smaller = [scale for scale in scales if scale != largest]
     jobs = [
@@ -120,22 +173,28 @@ def main(section: str, problem: str, solver: str, followed: OutFolder) -> None:
         *cells(flow, "sign", [largest], each=True),
         *cells(to_rest, "gradient flow", scales, each=True),
     ]
-    how = {"stage": "gradual_rank_signs", "n_processes": available_cores(), "label": section, "unit": "descent"}
-    found = spread_cells({"all": jobs}, **how)["all"]
+    found = spread_cells({"": jobs}, label=section, unit="descent")[""]
     for name in ("changes", "events", "paths", "slopes", "diagonal", "rises"):
         write_table(joined(found, name), followed / f"{name}.parquet")
 
 
 def rises(case: Case, descent: Iterable[optimizers.DiagonalStep] | None = None) -> Tables:
-    """When a product is learned first, infinite where none is: in the descent, or in one from the start."""
+    """When a product is learned first, infinite where none is: in the descent, or in one from the
+    start.
+    """
     descent = case.descent(*case.start()) if descent is None else descent
-    return {"rises": pd.DataFrame({**case.cells(), "first_rise": optimizers.first_rise(descent, case.learned).numpy()})}
+    return {
+        "rises": pd.DataFrame(
+            {**case.cells(), "first_rise": optimizers.first_rise(descent, case.learned).numpy()}
+        )
+    }
 
 
 def changes(case: Case) -> Tables:
     """Sign descent: when a g first changes its sign, beside the ray's forecast; what is learned.
 
-    From the smallest scale it is followed until a g of every seed has changed its sign, and a product is learned.
+    From the smallest scale it is followed until a g of every seed has changed its sign, and a
+    product is learned.
     """
     loss, u, v = case.start()
     heads = [DiagonalHead(X, Y) for X, Y in zip(loss.X, loss.Y, strict=True)]
@@ -145,7 +204,9 @@ def changes(case: Case) -> Tables:
     t, path = optimizers.path_of(steps)
     g = np.stack([step.g.numpy() for step in steps], 1)
     cells = pd.DataFrame({"seed": case.params.seeds}).assign(log10_init_scale=case.log10_init_scale)
-    against = [against_ray(one, case.params.end, t, *own) for one, *own in zip(heads, path, g, strict=True)]
+    against = [
+        against_ray(one, case.params.end, t, *own) for one, *own in zip(heads, path, g, strict=True)
+    ]
     found = {"changes": cells.join(pd.DataFrame(against)), **rises(case, chain(steps, descent))}
     if smallest:
         return found
@@ -154,10 +215,16 @@ def changes(case: Case) -> Tables:
 
 
 def trained(case: Case) -> Tables:
-    """Adam, or gradient descent until a tenth of the loss is gone: the first rise, what is learned."""
+    """Adam, or gradient descent until a tenth of the loss is gone: the first rise, what is
+    learned.
+    """
     loss, u, v = case.start()
     descent = case.descent(loss, u, v)
-    steps = list(optimizers.until_fallen(descent, loss.value, EARLY, EVERY) if case.optimizer == "gd" else descent)
+    steps = list(
+        optimizers.until_fallen(descent, loss.value, EARLY, EVERY)
+        if case.optimizer == "gd"
+        else descent
+    )
     return {**rises(case, chain(steps, descent)), "diagonal": learned_by(case, loss, steps)}
 
 
@@ -165,17 +232,31 @@ def roots(case: Case) -> Tables:
     """Sign descent of the signed roots from zero, whose small steps are sign flow's own."""
     loss, u, _ = case.start()
     rate, n_steps = case.params.learning_rate, round(case.params.end / case.params.learning_rate)
-    products = [p.numpy() for p in optimizers.descend_roots(loss.gradient, torch.zeros_like(u), rate, n_steps)]
+    products = [
+        p.numpy()
+        for p in optimizers.descend_roots(loss.gradient, torch.zeros_like(u), rate, n_steps)
+    ]
     return {"paths": looked_at(case, rate * np.arange(n_steps + 1), np.stack(products, 1), "roots")}
 
 
 def adam_slopes(case: Case) -> Tables:
-    """How fast √|p| grows per τ in early steps of Adam: the medians over the coordinates of both products."""
+    """How fast √|p| grows per τ in early steps of Adam: the medians over the coordinates of both
+    products.
+    """
     (loss, u, v), rates, found = case.start(), [case.params.slope_rate] * SLOPE_STEPS[1], []
     for beta_2 in (0.999, 0.9):  # Adam's own, and that of m
-        descent = optimizers.descend_diagonal(loss.gradient, u, v, optimizers.Adam(beta_2=beta_2), rates)
-        slope = optimizers.root_speed(descent, *SLOPE_STEPS).unflatten(-1, (2, -1)).median(-1).values.T
-        columns = {"seed": case.params.seeds, "beta_2": beta_2, "slope_KQ": slope[0], "slope_VO": slope[1]}
+        descent = optimizers.descend_diagonal(
+            loss.gradient, u, v, optimizers.Adam(beta_2=beta_2), rates
+        )
+        slope = (
+            optimizers.root_speed(descent, *SLOPE_STEPS).unflatten(-1, (2, -1)).median(-1).values.T
+        )
+        columns = {
+            "seed": case.params.seeds,
+            "beta_2": beta_2,
+            "slope_KQ": slope[0],
+            "slope_VO": slope[1],
+        }
         found.append(pd.DataFrame(columns))
     return {"slopes": pd.concat(found, ignore_index=True)}
 
@@ -183,7 +264,9 @@ def adam_slopes(case: Case) -> Tables:
 def flow(case: Case) -> Tables:
     """Sign flow of one seed: its events, and its products."""
     (seed,), (loss, *_) = case.params.seeds, case.start()
-    pieces = list(sign_flow(DiagonalHead(loss.X[0], loss.Y[0]), case.params.end, rtol=RTOL, atol=ATOL))
+    pieces = list(
+        sign_flow(DiagonalHead(loss.X[0], loss.Y[0]), case.params.end, rtol=RTOL, atol=ATOL)
+    )
     rows = [(seed, *event) for piece in pieces for event in piece.events]
     times, p = np.array([piece.time for piece in pieces]), np.stack([piece.p for piece in pieces])
     events = pd.DataFrame(rows, columns=["seed", *Event._fields])
@@ -191,7 +274,9 @@ def flow(case: Case) -> Tables:
 
 
 def to_rest(case: Case) -> Tables:
-    """Gradient flow of one seed, the limit of descent in small steps, to its end: what is learned, and the order."""
+    """Gradient flow of one seed, the limit of descent in small steps, to its end: what is learned,
+    and the order.
+    """
     loss, u, v = replace(case, log10_init_scale=0.0).start()
     start = LogCoordinates.of(u[0].numpy(), v[0].numpy(), case.log10_init_scale * math.log(10))
     flow = log_flow(DiagonalHead(loss.X[0], loss.Y[0]), start, LONG, rtol=RTOL, atol=ATOL)
@@ -200,19 +285,31 @@ def to_rest(case: Case) -> Tables:
     return {"diagonal": pd.DataFrame({**case.cells(), **found})}
 
 
-def learned_by(case: Case, loss: DiagonalHead, steps: list[optimizers.DiagonalStep]) -> pd.DataFrame:
-    """What is learned when a tenth of the loss is gone, the order where more is followed, and what is conserved."""
+def learned_by(
+    case: Case, loss: DiagonalHead, steps: list[optimizers.DiagonalStep]
+) -> pd.DataFrame:
+    """What is learned when a tenth of the loss is gone, the order where more is followed, and what
+    is conserved.
+    """
     t, path = optimizers.path_of(steps)
-    found = learned_in_order(loss.value, t, path, EARLY, case.learned, every=EVERY, to_the_end=case.optimizer != "gd")
+    found = learned_in_order(
+        loss.value, t, path, EARLY, case.learned, every=EVERY, to_the_end=case.optimizer != "gd"
+    )
     kept = diagonal_shares((steps[0].u, steps[0].v), (steps[-1].u, steps[-1].v))
     return pd.DataFrame({**case.cells(), **found, **kept})
 
 
-def looked_at(case: Case, t: np.ndarray, p: np.ndarray, method: str, log10_scale: float = -math.inf) -> pd.DataFrame:
+def looked_at(
+    case: Case, t: np.ndarray, p: np.ndarray, method: str, log10_scale: float = -math.inf
+) -> pd.DataFrame:
     """Products [seed, time, p] at the looks."""
     looks = np.linspace(0, case.params.end, N_LOOKS)
     by_seed = zip(case.params.seeds, at_times(looks, t, p), strict=True)
-    rows = [(method, log10_scale, seed, *row) for seed, own in by_seed for row in zip(looks, own, strict=True)]
+    rows = [
+        (method, log10_scale, seed, *row)
+        for seed, own in by_seed
+        for row in zip(looks, own, strict=True)
+    ]
     return pd.DataFrame(rows, columns=["method", "log10_init_scale", "seed", "time", "p"])
 
 

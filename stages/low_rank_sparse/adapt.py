@@ -1,4 +1,6 @@
-"""Train low-rank adapters (LoRA) of rank r on all four matrices, from the same start and data as the full trainings."""
+"""Train low-rank adapters (LoRA) of rank r on all four matrices, from the same start and data as
+the full trainings.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,20 +9,28 @@ from typing import Annotated, Literal
 import pandas as pd
 from torch import Tensor
 
-from lib.data.patterns import PATTERNS, epochs, read_patterns
-from lib.dynamics.gradient_descent import gradient_descent, until_rest
-from lib.io.base.command import OutFile, run
-from lib.io.base.files import InputError
-from lib.io.base.inputs import read_header
-from lib.io.base.memory import COPIES, check_disk, check_memory
-from lib.io.base.params import Count, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
-from lib.io.base.tables import write_table
-from lib.io.cases import CONFIGURATION
-from lib.io.cells import Tables, joined, spread_cells
-from lib.io.runs import FIRST_SNAPSHOT, open_run
-from lib.io.workers.compute import advance, generator, n_parallel, use_device
-from lib.models.adapters import adapter_gradient, initial_adapter
-from lib.models.one_layer_vit import MATRICES, Weights, at_rest, loss_gradient, scores, training_memory
+from lib.files.files import InputError
+from lib.files.inputs import read_header
+from lib.files.memory import COPIES, check_disk, check_memory
+from lib.files.params import Count, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
+from lib.files.runs import FIRST_SNAPSHOT, open_run
+from lib.files.tables import write_table
+from lib.low_rank_sparse.adapters import adapter_gradient, initial_adapter
+from lib.low_rank_sparse.grids import CONFIGURATION
+from lib.low_rank_sparse.one_layer import (
+    MATRICES,
+    Weights,
+    at_rest,
+    loss_gradient,
+    scores,
+    training_memory,
+)
+from lib.low_rank_sparse.patterns import PATTERNS, epochs, read_patterns
+from lib.training.devices import generator, use_device
+from lib.training.gradient_descent import gradient_descent, until_rest
+from lib.work.cells import Tables, joined, spread_cells
+from lib.work.command import OutFile, run
+from lib.work.progress import advance
 
 
 @dataclass(frozen=True)
@@ -52,7 +62,13 @@ class Adaptation(Seeds):
 
 
 def main(
-    section: str, training: str, configurations: Path, adaptations: Path, dataset: Path, runs: Path, table: OutFile
+    section: str,
+    training: str,
+    configurations: Path,
+    adaptations: Path,
+    dataset: Path,
+    runs: Path,
+    table: OutFile,
 ) -> None:
     params, seeds = read_params(training, Training, part=True), read_params(section, Seeds)
     listed = read_cases(configurations, Configuration, columns=CONFIGURATION, shared=vars(params))
@@ -67,7 +83,9 @@ def main(
         way = known[adaptation.configuration]
         folder = open_run(runs / way.name, "low_rank_sparse").folder
         n_seeds, n_neurons, d_model = read_header(folder / FIRST_SNAPSHOT)["W_O"].shape
-        of_adapters = 16 * max(adaptation.ranks, default=0) * (7 * d_model + n_neurons)  # with their slopes and steps
+        of_adapters = (
+            16 * max(adaptation.ranks, default=0) * (7 * d_model + n_neurons)
+        )  # with their slopes and steps
         check_memory(section, training_memory(header, n_neurons, n_seeds, 0) + of_adapters)
         jobs += [
             (adapt_seed, dataset, runs / way.name, params, way, rank, seed)
@@ -78,9 +96,7 @@ def main(
     check_disk(table, COPIES * (1600 * len(jobs) + 5000), section)
     found = spread_cells(
         {"adapters": jobs},
-        stage="low_rank_sparse_adapt",
         device=params.device,
-        n_processes=n_parallel(params.device),
         label="adapters",
         unit="step",
         size=lambda dataset, folder, params, way, *_: way.n_steps,
@@ -88,21 +104,29 @@ def main(
     write_table(joined(found["adapters"], "adapters"), table)
 
 
-def adapt_seed(dataset: Path, folder: Path, params: Training, way: Configuration, rank: int, seed: int) -> Tables:
+def adapt_seed(
+    dataset: Path, folder: Path, params: Training, way: Configuration, rank: int, seed: int
+) -> Tables:
     """Train the adapters of one rank from one seed; a row of what came of it."""
     device = use_device(params.device)
     opened = open_run(folder)
     if seed not in opened.layout.seeds:
         raise InputError(f"seeds: wanted seeds of {folder}, {opened.layout.seeds}, got {seed}")
-    initial = {name: W[opened.layout.seeds.index(seed)].to(device) for name, W in opened.weights(0).items()}
+    initial = {
+        name: W[opened.layout.seeds.index(seed)].to(device) for name, W in opened.weights(0).items()
+    }
     try:
         _, train, test = read_patterns(dataset).of(seed)
     except ValueError as error:
         raise InputError(str(error)) from error
     if params.batch_size > len(train.labels):
-        raise InputError(f"batch_size: wanted at most the {len(train.labels)} samples, got {params.batch_size}")
+        raise InputError(
+            f"batch_size: wanted at most the {len(train.labels)} samples, got {params.batch_size}"
+        )
     order = generator(seed, "order")
-    feed = ((i.to(device),) for i in epochs(len(train.labels), params.batch_size, way.n_steps, order))
+    feed = (
+        (i.to(device),) for i in epochs(len(train.labels), params.batch_size, way.n_steps, order)
+    )
     train, test, readout = train.to(device), test.to(device), initial.pop("readout")
     start: Weights = {}
     for name in MATRICES:
@@ -111,10 +135,14 @@ def adapt_seed(dataset: Path, folder: Path, params: Training, way: Configuration
         start |= {f"A {name}": A.to(device), f"B {name}": B.to(device)}
 
     def slope(adapters: Weights, index: Tensor) -> tuple[Tensor, Weights]:
-        loss, slopes = loss_gradient(adapted(initial, adapters), readout, train.tokens[index], train.labels[index])
+        loss, slopes = loss_gradient(
+            adapted(initial, adapters), readout, train.tokens[index], train.labels[index]
+        )
         found: Weights = {}
         for name in MATRICES:
-            A, B = adapter_gradient(adapters[f"A {name}"], adapters[f"B {name}"], in_paper(slopes, name))
+            A, B = adapter_gradient(
+                adapters[f"A {name}"], adapters[f"B {name}"], in_paper(slopes, name)
+            )
             found |= {f"A {name}": A, f"B {name}": B}
         return loss, found
 

@@ -1,17 +1,18 @@
-"""Draw the sequences of patterns: for each seed its own patterns, training samples and test samples."""
+"""Draw the sequences of patterns: for each seed its own patterns, training samples and test
+samples.
+"""
 
 from dataclasses import dataclass
 from functools import partial
 
 from safetensors.torch import save
 
-from lib.data.patterns import PatternTask, draw_patterns, stacked
-from lib.io.base.command import OutFile, run
-from lib.io.base.files import atomic
-from lib.io.base.inputs import with_digest
-from lib.io.base.params import Seeds, read_params
-from lib.io.pattern_sizes import PatternSizes
-from lib.io.workers.compute import generator, use_threads
+from lib.files.files import atomic
+from lib.files.inputs import with_digest
+from lib.files.params import Seeds, read_params
+from lib.low_rank_sparse.patterns import PatternSizes, PatternTask, draw_patterns, stacked
+from lib.training.devices import generator, use_threads
+from lib.work.command import OutFile, run
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,9 @@ class Generate(PatternSizes, Seeds):
 
     @property
     def memory(self) -> int:
-        """Bytes: tokens, and the pattern of each, in all copies on the way to the file; the patterns themselves."""
+        """Bytes: tokens, and the pattern of each, in all copies on the way to the file; the
+        patterns themselves.
+        """
         tokens = (self.n_train + self.n_test) * self.seq_len
         return self.n_seeds * (5 * tokens * (4 * self.d_model + 8) + 12 * self.d_model**2)
 
@@ -29,7 +32,11 @@ class Generate(PatternSizes, Seeds):
     def disk(self) -> int:
         """Bytes: tokens, the pattern of each, labels, and the patterns themselves."""
         of_sample = self.seq_len * (4 * self.d_model + 8) + 16
-        return self.n_seeds * ((self.n_train + self.n_test) * of_sample + 4 * self.d_model * self.n_patterns) + 2000
+        return (
+            self.n_seeds
+            * ((self.n_train + self.n_test) * of_sample + 4 * self.d_model * self.n_patterns)
+            + 2000
+        )
 
     def task(self) -> PatternTask:
         return PatternTask(**self.of_task)
@@ -42,8 +49,12 @@ def main(section: str, dataset: OutFile) -> None:
     drawn = [draw_patterns(*sizes, partial(generator, seed)) for seed in params.seeds]
     tensors = stacked(params.seeds, drawn).tensors()
     with atomic(dataset) as part:
-        part.write_bytes(with_digest(save({name: tensor.contiguous() for name, tensor in tensors.items()})))
-    print(f"{len(params.seeds)} seeds of {params.n_train} training and {params.n_test} test samples")
+        part.write_bytes(
+            with_digest(save({name: tensor.contiguous() for name, tensor in tensors.items()}))
+        )
+    print(
+        f"{len(params.seeds)} seeds of {params.n_train} training and {params.n_test} test samples"
+    )
 
 
 if __name__ == "__main__":

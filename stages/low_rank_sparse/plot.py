@@ -1,4 +1,6 @@
-"""Draw figures 1, 2 and 3 of Li et al. (2024), corollary 1, and ours beside them, from tables in git."""
+"""Draw figures 1, 2 and 3 of Li et al. (2024), corollary 1, and ours beside them, from tables in
+git.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,16 +10,18 @@ from typing import Annotated
 
 from matplotlib.figure import Figure
 
-from lib.figures.cuts import (
+from lib.files.files import write_files
+from lib.files.params import Interval, read_params
+from lib.files.tables import read_measures, read_table
+from lib.low_rank_sparse.figures.cuts import (
     adapters_against_cuts,
     attention_through_training,
     cuts_of_parts,
     hinge_and_attention_against_rank,
 )
-from lib.figures.neurons import corollary, norms_and_pruning, what_to_prune
-from lib.figures.scaling import DATA, TRAINING, power_laws, robustness
-from lib.figures.style import as_svg
-from lib.figures.updates import (
+from lib.low_rank_sparse.figures.neurons import corollary, norms_and_pruning, what_to_prune
+from lib.low_rank_sparse.figures.scaling import DATA, TRAINING, power_laws, robustness
+from lib.low_rank_sparse.figures.updates import (
     beyond_two,
     directions_of_updates,
     patterns_and_nulls,
@@ -26,13 +30,21 @@ from lib.figures.updates import (
     singular_values_of_steps,
     spectra_and_nulls,
 )
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import write_files
-from lib.io.base.params import Interval, read_params
-from lib.io.base.tables import read_measures, read_table
-from lib.io.workers.compute import spread_by_name
+from lib.pages.style import as_svg
+from lib.work.command import OutFolder, run
+from lib.work.compute import spread_by_name
 
-TABLES = ("training", "losses", "spectra", "truncate", "directions", "prune", "neurons", "adapt", "sweep")
+TABLES = (
+    "training",
+    "losses",
+    "spectra",
+    "truncate",
+    "directions",
+    "prune",
+    "neurons",
+    "adapt",
+    "sweep",
+)
 LABELLED = {
     "classes_tied": "one output per class, tied",
     "classes_untied": "one output per class, untied",
@@ -56,11 +68,18 @@ def main(section: str, metrics: Path, figures: OutFolder) -> None:
 def drawings(section: str, metrics: Path) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn."""
     shown = read_params(section, Shown, part=True)
-    of = {name: read_table(metrics / "tables" / f"{name}.parquet") for name in (*TABLES, "generalisation", "samples")}
+    of = {
+        name: read_table(metrics / "tables" / f"{name}.parquet")
+        for name in (*TABLES, "generalisation", "samples")
+    }
     measures = read_measures(metrics / "measures.json")
     setup = measures["setup"]
     # The configurations that are judged, each with its null.
-    permuted = {name.removesuffix("_permuted"): null for name, null in setup.items() if name.endswith("_permuted")}
+    permuted = {
+        name.removesuffix("_permuted"): null
+        for name, null in setup.items()
+        if name.endswith("_permuted")
+    }
     names = list(permuted)
     losses = setup["swept_fitted_loss"], setup["generalised_loss"]
     return {
@@ -68,12 +87,16 @@ def drawings(section: str, metrics: Path) -> dict[str, Callable[[], Figure]]:
         "figure-2": partial(singular_values_of_steps, of["spectra"], "W_K", shown.steps, names),
         "figure-3": partial(norms_and_pruning, of["neurons"], of["prune"], permuted),
         "corollary-1": partial(corollary, of["prune"], names),
-        "attention": partial(attention_through_training, of["training"], of["losses"], names, setup["fitted_loss"]),
+        "attention": partial(
+            attention_through_training, of["training"], of["losses"], names, setup["fitted_loss"]
+        ),
         "cuts": partial(cuts_of_parts, of["truncate"], of["prune"], names),
         "spectra": partial(spectra_and_nulls, of["spectra"], permuted),
         "energies": partial(beyond_two, of["spectra"], permuted),
         "directions": partial(directions_of_updates, of["directions"], permuted),
-        "sweeps": partial(power_laws, of["sweep"], of["generalisation"], of["samples"], measures, *losses),
+        "sweeps": partial(
+            power_laws, of["sweep"], of["generalisation"], of["samples"], measures, *losses
+        ),
         "robustness-data": partial(robustness, of["sweep"], DATA),
         "robustness-training": partial(robustness, of["sweep"], TRAINING),
         "noise": partial(singular_values_by_noise, of["sweep"]),

@@ -1,4 +1,6 @@
-"""Train the one-layer Transformer for every configuration and seed; write snapshots and the loss of each step."""
+"""Train the one-layer Transformer for every configuration and seed; write snapshots and the loss of
+each step.
+"""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,19 +10,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.data.patterns import PATTERNS, Samples, permuted, read_patterns, stacked_epochs
-from lib.dynamics.gradient_descent import gradient_descent, until_rest
-from lib.io.base.command import OutFile, OutFolder, run
-from lib.io.base.files import InputError
-from lib.io.base.inputs import read_header
-from lib.io.base.memory import COPIES, check_disk, check_memory
-from lib.io.base.params import Count, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
-from lib.io.base.tables import write_table
-from lib.io.cells import Course, Saved, joined, spread_cells
-from lib.io.runs import Layout, clear_runs, write_run
-from lib.io.workers.compute import advance, generator, n_parallel, use_device
-from lib.models.attention import PRODUCTS
-from lib.models.one_layer_vit import (
+from lib.files.files import InputError
+from lib.files.inputs import read_header
+from lib.files.memory import COPIES, check_disk, check_memory
+from lib.files.params import Count, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
+from lib.files.runs import Layout, clear_runs, write_run
+from lib.files.tables import write_table
+from lib.low_rank_sparse.one_layer import (
     MATRICES,
     SampleLoss,
     initial_weights,
@@ -29,6 +25,13 @@ from lib.models.one_layer_vit import (
     training_memory,
     weight_count,
 )
+from lib.low_rank_sparse.patterns import PATTERNS, Samples, permuted, read_patterns, stacked_epochs
+from lib.training.attention import PRODUCTS
+from lib.training.devices import generator, use_device
+from lib.training.gradient_descent import gradient_descent, until_rest
+from lib.work.cells import Course, Saved, joined, spread_cells
+from lib.work.command import OutFile, OutFolder, run
+from lib.work.progress import advance
 
 Step = Annotated[int, Interval("[0, 1e6]")]
 Error = Annotated[float, Interval("[0, 100]")]
@@ -36,7 +39,9 @@ Error = Annotated[float, Interval("[0, 100]")]
 
 @dataclass(frozen=True)
 class Configuration(Seeds):
-    """One way to train; `readout` is the reading of the paper's a_(l), `permuted` labels those of a null."""
+    """One way to train; `readout` is the reading of the paper's a_(l), `permuted` labels those of a
+    null.
+    """
 
     name: Name
     readout: Literal["tied", "untied"]
@@ -67,7 +72,14 @@ class Train:
         return sorted({0, n_steps, *(step for step in self.snapshot_steps if step < n_steps)})
 
 
-def main(section: str, n_seeds: str, configurations: Path, dataset: Path, runs: OutFolder, losses: OutFile) -> None:
+def main(
+    section: str,
+    n_seeds: str,
+    configurations: Path,
+    dataset: Path,
+    runs: OutFolder,
+    losses: OutFile,
+) -> None:
     params = read_params(section, Train)
     shared = {**vars(params), "n_seeds": read_params(n_seeds, int)}
     ways = read_cases(configurations, Configuration, shared=shared)
@@ -77,7 +89,9 @@ def main(section: str, n_seeds: str, configurations: Path, dataset: Path, runs: 
     header = read_header(dataset, *PATTERNS)
     check_memory(section, training_memory(header, params.n_neurons, n_saved, n_losses))
     of_state = 4 * weight_count(header, params.n_neurons)
-    check_disk(runs, COPIES * (n_saved * (of_state + 2000) + 24 * n_losses + 10_000 * len(ways)), section)
+    check_disk(
+        runs, COPIES * (n_saved * (of_state + 2000) + 24 * n_losses + 10_000 * len(ways)), section
+    )
     jobs = {
         way.name: [
             (train_chunk, dataset, params, replace(way, first_seed=seeds[0], n_seeds=len(seeds)))
@@ -89,9 +103,7 @@ def main(section: str, n_seeds: str, configurations: Path, dataset: Path, runs: 
     clear_runs(runs)
     parts: dict[str, list[Course]] = spread_cells(
         jobs,
-        stage="low_rank_sparse_train",
         device=params.device,
-        n_processes=n_parallel(params.device),
         label=section,
         unit="step",
         size=lambda dataset, params, way: way.n_steps * way.n_seeds,
@@ -102,7 +114,8 @@ def main(section: str, n_seeds: str, configurations: Path, dataset: Path, runs: 
 
 
 def train_chunk(dataset: Path, params: Train, configuration: Configuration) -> Course:
-    """Train some seeds together, up to their rest: what comes after, up to the last step, is what they rest at.
+    """Train some seeds together, up to their rest: what comes after, up to the last step, is what
+    they rest at.
 
     Weights and rows at each saved step, and the training loss before each step.
     """
@@ -113,7 +126,9 @@ def train_chunk(dataset: Path, params: Train, configuration: Configuration) -> C
         train, test = data.train[index].to(device), data.test[index].to(device)
         n_samples = train.labels.shape[1]
         if params.batch_size > n_samples:
-            raise ValueError(f"batch_size: wanted at most the {n_samples} samples, got {params.batch_size}")
+            raise ValueError(
+                f"batch_size: wanted at most the {n_samples} samples, got {params.batch_size}"
+            )
         weights = start(params, configuration, seeds, train)
     except ValueError as error:
         raise InputError(str(error)) from error
@@ -133,19 +148,30 @@ def train_chunk(dataset: Path, params: Train, configuration: Configuration) -> C
         loss = losses[step - 1] if step else torch.full_like(losses[0], torch.nan)
         columns = {"loss": loss, "fitted_step": fitted, **measured}
         rows = [
-            {"step": step, "seed": seed, **{name: values[i].item() for name, values in columns.items()}}
+            {
+                "step": step,
+                "seed": seed,
+                **{name: values[i].item() for name, values in columns.items()},
+            }
             for i, seed in enumerate(seeds)
         ]
-        states.append(({name: W.cpu() for name, W in (weights | {"readout": readout}).items()}, rows))
+        states.append(
+            ({name: W.cpu() for name, W in (weights | {"readout": readout}).items()}, rows)
+        )
 
     def rest(step: int) -> None:
-        """Nothing has moved since the last: the weights and what is measured of them are the same, the loss is zero."""
+        """Nothing has moved since the last: the weights and what is measured of them are the same,
+        the loss is zero.
+        """
         kept, rows = states[-1]
         states.append((kept, [row | {"step": step, "loss": 0.0} for row in rows]))
 
     save(0)
 
-    loss, draws = SampleLoss(readout, train.tokens, labels), [generator(seed, "order") for seed in seeds]
+    loss, draws = (
+        SampleLoss(readout, train.tokens, labels),
+        [generator(seed, "order") for seed in seeds],
+    )
     feed = stacked_epochs(n_samples, params.batch_size, n_steps, draws)
     steps, number = gradient_descent(loss.gradient, weights, configuration.learning_rate, feed), 0
     for step in until_rest(steps, loss.at_rest, n_samples // params.batch_size):
@@ -165,11 +191,16 @@ def table_of(losses: Tensor, configuration: Configuration, seeds: tuple[int, ...
     """The training loss of each batch before its step, one row per step and seed."""
     columns = {"configuration": configuration.name, "step": range(len(losses))}
     return pd.concat(
-        [pd.DataFrame({**columns, "seed": seed, "loss": losses[:, i].cpu().numpy()}) for i, seed in enumerate(seeds)]
+        [
+            pd.DataFrame({**columns, "seed": seed, "loss": losses[:, i].cpu().numpy()})
+            for i, seed in enumerate(seeds)
+        ]
     )
 
 
-def start(params: Train, configuration: Configuration, seeds: tuple[int, ...], train: Samples) -> dict[str, Tensor]:
+def start(
+    params: Train, configuration: Configuration, seeds: tuple[int, ...], train: Samples
+) -> dict[str, Tensor]:
     """The initial weights and the fixed readout of some seeds, stacked."""
     seq_len, d_model = train.tokens.shape[-2:]
     drawn = [
@@ -181,7 +212,11 @@ def start(params: Train, configuration: Configuration, seeds: tuple[int, ...], t
             value_error=params.value_error,
             query_key_error=params.query_key_error,
         )
-        | {"readout": random_readout(configuration.readout, 1, seq_len, params.n_neurons, generator(seed, "readout"))}
+        | {
+            "readout": random_readout(
+                configuration.readout, 1, seq_len, params.n_neurons, generator(seed, "readout")
+            )
+        }
         for seed in seeds
     ]
     return {name: torch.stack([weights[name] for weights in drawn]) for name in drawn[0]}
@@ -189,7 +224,11 @@ def start(params: Train, configuration: Configuration, seeds: tuple[int, ...], t
 
 def publish(runs: Path, configuration: Configuration, parts: list[Course]) -> None:
     """Write all seeds of one configuration as one run."""
-    names = {"configuration": configuration.name, "readout": configuration.readout, "labels": configuration.labels}
+    names = {
+        "configuration": configuration.name,
+        "readout": configuration.readout,
+        "labels": configuration.labels,
+    }
     layout = Layout(
         family="low_rank_sparse",
         matrices={name: ["seed", *axes] for name, axes in MATRICES.items()},

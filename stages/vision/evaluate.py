@@ -1,6 +1,8 @@
-"""What git keeps of a data set's runs: small tables for the figures, metrics to compare, measures for the claims.
+"""What git keeps of a data set's runs: small tables for the figures, metrics to compare, measures
+for the claims.
 
-All measures come from the tables, so that those of a published run are made again from what is in git.
+All measures come from the tables, so that those of a published run are made again from what is in
+git.
 """
 
 from dataclasses import dataclass
@@ -10,8 +12,12 @@ from typing import Annotated
 import numpy as np
 import pandas as pd
 
-from lib.analysis.ranks import summaries
-from lib.analysis.training_measures import (
+from lib.files.files import InputError
+from lib.files.params import Count, Interval, Positive, read_params
+from lib.files.runs import open_runs
+from lib.files.tables import compact, read_table, write_csv, write_measures, write_table
+from lib.matrices.ranks import summaries
+from lib.vision.measures import (
     PRODUCTS,
     Measures,
     Tables,
@@ -23,11 +29,7 @@ from lib.analysis.training_measures import (
     growth_with_init_scale,
     plain_typed,
 )
-from lib.io.base.command import OutFile, OutFolder, run
-from lib.io.base.files import InputError
-from lib.io.base.params import Count, Interval, Positive, read_params
-from lib.io.base.tables import compact, read_table, write_csv, write_measures, write_table
-from lib.io.runs import open_runs
+from lib.work.command import OutFile, OutFolder, run
 
 NULL_SEED = 0  # of the Gaussian products
 HEADLINES = ["test_accuracy", "stable_rank_KQ"]  # DVC's metrics, at the reference scale
@@ -57,9 +59,14 @@ def main(
     curves: OutFile,
     beside: Path | None = None,
 ) -> None:
-    """Measure the runs, and with them those whose tables are in the folder `beside`: of other init scales."""
+    """Measure the runs, and with them those whose tables are in the folder `beside`: of other init
+    scales.
+    """
     params, sizes = read_params(section, Evaluate), read_params(model, Sizes, part=True)
-    training = pd.concat([run.steps.assign(**run.layout.cell) for run in open_runs(runs, "vision")], ignore_index=True)
+    training = pd.concat(
+        [run.steps.assign(**run.layout.cell) for run in open_runs(runs, "vision")],
+        ignore_index=True,
+    )
     found = read_table(spectra)
     tables = {
         "training": training.drop(columns="snapshot"),
@@ -69,15 +76,21 @@ def main(
         "prune": read_table(prune),
     }
     if beside is not None:
-        tables = {name: joined(read_table(beside / f"{name}.parquet"), table) for name, table in tables.items()}
+        tables = {
+            name: joined(read_table(beside / f"{name}.parquet"), table)
+            for name, table in tables.items()
+        }
     plain = tables["training"][tables["training"]["control"] == "none"]
     trained = sorted(plain["init_scale"].unique())
     if params.reference_scale not in trained:
         raise InputError(
-            f"{section}.reference_scale: wanted one that was trained, {trained}; got {params.reference_scale:g}"
+            f"{section}.reference_scale: wanted one that was trained, {trained}; got "
+            f"{params.reference_scale:g}"
         )
     compared = {"growth": trained, "reference": [params.reference_scale]}
-    rows = [{"use": use, "init_scale": scale} for use, scales in compared.items() for scale in scales]
+    rows = [
+        {"use": use, "init_scale": scale} for use, scales in compared.items() for scale in scales
+    ]
     tables = {name: compact(table) for name, table in tables.items()}
     tables |= {name: compact(table) for name, table in derived(tables).items()}
     found_measures = measured(tables, params)
@@ -103,7 +116,9 @@ def setup_of(params: Evaluate, sizes: Sizes) -> dict[str, float | str]:
 
 
 def ranks_of(spectra: pd.DataFrame, params: Evaluate, sizes: Sizes) -> pd.DataFrame:
-    """The summaries of all spectra; of every product's last update also those of a Gaussian matrix of its norm."""
+    """The summaries of all spectra; of every product's last update also those of a Gaussian matrix
+    of its norm.
+    """
     described = spectra.drop(columns="singular_values")
     measured = described.assign(**summaries(list(spectra["singular_values"]), params.rtol))
     last = (measured["of"] == "update") & (measured["step"] == measured["step"].max())
@@ -115,19 +130,26 @@ def ranks_of(spectra: pd.DataFrame, params: Evaluate, sizes: Sizes) -> pd.DataFr
 
 
 def spectra_for_figures(spectra: pd.DataFrame, n_singular_values: int) -> pd.DataFrame:
-    """The leading singular values of the products of the plain runs, of the first seed, and how many there are.
+    """The leading singular values of the products of the plain runs, of the first seed, and how
+    many there are.
 
     An update of a product has at most 2 d_head that are not zero.
     """
     chosen = spectra["matrix"].isin(PRODUCTS) & (spectra["seed"] == spectra["seed"].min())
     chosen = spectra[chosen & (spectra["control"] == "none")]
     keep = ["variant", "init_scale", "control", "matrix", "of", "step", "seed", "layer", "head"]
-    leading = [values[:n_singular_values].astype(np.float32) for values in chosen["singular_values"]]
-    return chosen[keep].assign(n_singular_values=[*map(len, chosen["singular_values"])], singular_values=leading)
+    leading = [
+        values[:n_singular_values].astype(np.float32) for values in chosen["singular_values"]
+    ]
+    return chosen[keep].assign(
+        n_singular_values=[*map(len, chosen["singular_values"])], singular_values=leading
+    )
 
 
 def measured(tables: Tables, params: Evaluate) -> dict[str, dict[str, pd.Series]]:
-    """Every measure by init scale and seed; the reference scale, whose numbers DVC compares, stands last."""
+    """Every measure by init scale and seed; the reference scale, whose numbers DVC compares, stands
+    last.
+    """
     tables = {name: plain_typed(table) for name, table in tables.items()}
     found: Measures = {
         **finals(tables["training"]),
@@ -138,10 +160,13 @@ def measured(tables: Tables, params: Evaluate) -> dict[str, dict[str, pd.Series]
     by_scale: dict[str, dict[str, pd.Series]] = {}
     for name, values in found.items():
         scales = sorted(
-            set(values.index.get_level_values("init_scale")), key=lambda s: (s == params.reference_scale, s)
+            set(values.index.get_level_values("init_scale")),
+            key=lambda s: (s == params.reference_scale, s),
         )
         if scales:
-            by_scale[name] = {f"{scale:g}": values.xs(scale, level="init_scale").sort_index() for scale in scales}
+            by_scale[name] = {
+                f"{scale:g}": values.xs(scale, level="init_scale").sort_index() for scale in scales
+            }
     return by_scale
 
 

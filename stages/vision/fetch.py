@@ -1,18 +1,20 @@
-"""Fetch the official files of a data set: embedded, downloaded or from a local folder, compared with their digests."""
+"""Fetch the official files of a data set: embedded, downloaded or from a local folder, compared
+with their digests.
+"""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from lib.data.cifar import OFFICIAL, archive_batches, folder_batches
-from lib.data.digits import digits_file
-from lib.data.sources import Source
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError, write_files
-from lib.io.base.inputs import write_sums
-from lib.io.base.params import read_params
-from lib.io.download import download, mismatch
-from lib.io.workers.scratch import Scratch
+from lib.files.files import InputError, write_files
+from lib.files.inputs import write_sums
+from lib.files.params import read_params
+from lib.vision.cifar import OFFICIAL, archive_batches, folder_batches
+from lib.vision.digits import digits_file
+from lib.vision.sources import Source
+from lib.work.command import OutFolder, run
+from lib.work.download import download, mismatch
+from lib.work.scratch import Scratch
 
 
 def main(section: str, folder: OutFolder) -> None:
@@ -21,7 +23,11 @@ def main(section: str, folder: OutFolder) -> None:
         write_files(folder, {"digits.csv.gz": digits_file().read_bytes()})
         write_sums(folder)
         return
-    batches = downloaded(params.source) if params.source_folder is None else local(params.source, params.source_folder)
+    batches = (
+        downloaded(params.source)
+        if params.source_folder is None
+        else local(params.source, params.source_folder)
+    )
     try:
         for name, content in batches:
             write_files(folder, {name: content})

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save
 
-from lib.data.cifar import cifar_shape, read_cifar
-from lib.data.digits import digits_shape, read_digits
-from lib.data.sources import Source
-from lib.io.base.command import OutFile, run
-from lib.io.base.files import InputError, atomic
-from lib.io.base.inputs import with_digest
-from lib.io.base.memory import COPIES, check_disk
-from lib.io.base.params import read_params
+from lib.files.files import InputError, atomic
+from lib.files.inputs import with_digest
+from lib.files.memory import COPIES, check_disk
+from lib.files.params import read_params
+from lib.vision.cifar import cifar_shape, read_cifar
+from lib.vision.digits import digits_shape, read_digits
+from lib.vision.sources import Source
+from lib.work.command import OutFile, run
 
 
 def main(section: str, official: Path, dataset: OutFile) -> None:
@@ -28,7 +28,9 @@ def main(section: str, official: Path, dataset: OutFile) -> None:
 
 
 def size_of(params: Source) -> int:
-    """The bytes of a data set, as what was published has them: its images in uint8, and their labels in int64."""
+    """The bytes of a data set, as what was published has them: its images in uint8, and their
+    labels in int64.
+    """
     n_images, n_values = digits_shape() if params.source == "digits" else cifar_shape(params.source)
     return n_images * (n_values + 8)
 

@@ -1,4 +1,6 @@
-"""Draw the figures of section 5 and appendix B of Boix-Adserà et al. (2023) for one data set, from tables in git."""
+"""Draw the figures of section 5 and appendix B of Boix-Adserà et al. (2023) for one data set, from
+tables in git.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,8 +11,12 @@ from typing import Annotated
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lib.figures.low_rank import accuracy_against_pruning, accuracy_against_rank
-from lib.figures.ranks import (
+from lib.files.files import InputError, write_files
+from lib.files.params import Interval, Positive, read_params
+from lib.files.tables import read_table
+from lib.pages.style import as_svg
+from lib.vision.figures.cuts import accuracy_against_pruning, accuracy_against_rank
+from lib.vision.figures.ranks import (
     growth_against_null,
     rank_against_init_scale,
     rank_against_loss,
@@ -18,14 +24,19 @@ from lib.figures.ranks import (
     rank_through_training,
     readings_of_init_scale,
 )
-from lib.figures.spectra import normalised_spectra, spectra_of_heads, spectra_through_training
-from lib.figures.style import as_svg
-from lib.figures.training import cuts_and_rates, learning_curves, ranks_at_loss, ranks_of_optimizers
-from lib.io.base.command import OutFolder, run
-from lib.io.base.files import InputError, write_files
-from lib.io.base.params import Interval, Positive, read_params
-from lib.io.base.tables import read_table
-from lib.io.workers.compute import spread_by_name
+from lib.vision.figures.spectra import (
+    normalised_spectra,
+    spectra_of_heads,
+    spectra_through_training,
+)
+from lib.vision.figures.training import (
+    cuts_and_rates,
+    learning_curves,
+    ranks_at_loss,
+    ranks_of_optimizers,
+)
+from lib.work.command import OutFolder, run
+from lib.work.compute import spread_by_name
 
 Place = Annotated[int, Interval("[1, 1000]")]
 
@@ -52,14 +63,20 @@ def drawings(section: str, tables: Path) -> dict[str, Callable[[], Figure]]:
     names = ("training", "ranks", "spectra", "truncate", "prune", "growth", "equal_loss")
     found = {name: read_table(tables / f"{name}.parquet") for name in names}
     training, ranks = found["training"], found["ranks"]
-    plain = {name: table[table["control"] == "none"] for name, table in found.items() if "control" in table}
+    plain = {
+        name: table[table["control"] == "none"]
+        for name, table in found.items()
+        if "control" in table
+    }
     compared = read_table(tables / "scales.parquet").groupby("use")["init_scale"].agg(list)
     [reference], scales = compared["reference"], compared.get("growth", compared["reference"])
     check_shown(params, plain["spectra"], section)
     place = params.layer, params.head
     drawn = {
         "figure-1": partial(normalised_spectra, plain["spectra"], reference, *place),
-        "figure-3": partial(spectra_through_training, plain["spectra"], scales, *place, params.lines),
+        "figure-3": partial(
+            spectra_through_training, plain["spectra"], scales, *place, params.lines
+        ),
         "figure-4": partial(rank_against_init_scale, ranks, training, params.trained_loss),
         "figure-5-KQ": partial(spectra_of_heads, plain["spectra"], "W_KQ", reference),
         "figure-5-VO": partial(spectra_of_heads, plain["spectra"], "W_VO", reference),
@@ -78,19 +95,28 @@ def drawings(section: str, tables: Path) -> dict[str, Callable[[], Figure]]:
 
 
 def check_shown(params: Plot, spectra: pd.DataFrame, section: str) -> None:
-    """Raise `InputError` where the tables lack the layer or the head that is drawn, or so many singular values."""
+    """Raise `InputError` where the tables lack the layer or the head that is drawn, or so many
+    singular values.
+    """
     updates = spectra[spectra["of"] == "update"]
     for key, asked in (("layer", params.layer), ("head", params.head)):
         known = sorted(map(int, updates[key].unique()))
         if asked not in known:
-            raise InputError(f"{section}.{key}: wanted one of {known}, those of the tables, got {asked}")
+            raise InputError(
+                f"{section}.{key}: wanted one of {known}, those of the tables, got {asked}"
+            )
     most = updates["singular_values"].map(len).max()
     if params.lines > most:
-        raise InputError(f"{section}.lines: wanted at most the {most} singular values of a head, got {params.lines}")
+        raise InputError(
+            f"{section}.lines: wanted at most the {most} singular values of a head, got "
+            f"{params.lines}"
+        )
 
 
 def of_optimizers(tables: Path) -> dict[str, Callable[[], Figure]]:
-    """How the figures of several optimisers are drawn; those of one init scale at that of the rates' choice."""
+    """How the figures of several optimisers are drawn; those of one init scale at that of the
+    rates' choice.
+    """
     trained, ranks, truncate, rates = (
         read_table(tables / f"{name}.parquet") for name in ("trained", "ranks", "truncate", "rates")
     )

@@ -1,10 +1,17 @@
-"""Tiny models of the transformers library, of every architecture that is tested, and checkpoints of them."""
+"""Tiny models of the transformers library, of every architecture that is tested, and checkpoints of
+them.
+"""
 
 from pathlib import Path
 
 import torch
 
-SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
 KINDS = ("llama", "qwen3", "gpt2", "gpt_neox", "phi3", "bert", "vit")
 ATTENTION = ("llama", "mistral", "qwen2", "gemma", "gpt2", "gpt_neox", "phi3")
 
@@ -49,7 +56,9 @@ def saved(model, folder: Path, *, sharded: bool = False) -> Path:
     return folder
 
 
-def pair(kind: str, folder: Path, *, sharded: bool = False, dtype: torch.dtype = torch.float32) -> tuple[Path, Path]:
+def pair(
+    kind: str, folder: Path, *, sharded: bool = False, dtype: torch.dtype = torch.float32
+) -> tuple[Path, Path]:
     """A base and a tuned checkpoint."""
     model = made(kind).to(dtype)
     base = saved(model, folder / "base", sharded=sharded)

@@ -2,7 +2,8 @@
 
 A family's own case is one call, with what shows that the work has begun:
 
-    kill_and_repeat(tiny_pipeline.folder, tmp_path / "project", stage, scratch_holds("vision/*/*.safetensors"))
+    kill_and_repeat(tiny_pipeline.folder, tmp_path / "project", stage,
+    scratch_holds("vision/*/*.safetensors"))
 """
 
 import os
@@ -24,7 +25,9 @@ Victim = Literal["stage", "worker", "dvc"]
 
 
 class Reproduction:
-    """`dvc repro STAGE` as it runs, and the processes below it; none of them survives the `with` statement."""
+    """`dvc repro STAGE` as it runs, and the processes below it; none of them survives the `with`
+    statement.
+    """
 
     def __init__(self, project: Path, stage: Stage, *options: str, **variables: str):
         self.project, self.stage = project, stage
@@ -43,7 +46,10 @@ class Reproduction:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         for process in self.processes():
             process.kill()
@@ -55,7 +61,11 @@ class Reproduction:
 
     def processes(self) -> list[psutil.Process]:
         """All of the session that are alive: an orphan has another parent, but the same session."""
-        return [process for process in psutil.process_iter() if _session(process) == self.dvc.pid and _alive(process)]
+        return [
+            process
+            for process in psutil.process_iter()
+            if _session(process) == self.dvc.pid and _alive(process)
+        ]
 
     def find(self, what: Victim) -> list[psutil.Process]:
         """DVC, the process of the stage, or its workers, as far as they are alive."""
@@ -72,7 +82,9 @@ class Reproduction:
     def until(self, begun: Begun) -> None:
         """Wait until the work has begun."""
         while not begun(self.project):
-            assert self.dvc.poll() is None, f"{self.stage.name} ended before it could be disturbed:\n{self.said}"
+            assert self.dvc.poll() is None, (
+                f"{self.stage.name} ended before it could be disturbed:\n{self.said}"
+            )
             time.sleep(0.005)
 
     def kill(self, victim: Victim) -> psutil.Process:
@@ -127,7 +139,9 @@ def scratch_holds(pattern: str, n: int = 1) -> Begun:
 
 
 def not_yet_run(undisturbed: Path, folder: Path, stage: Stage) -> Path:
-    """A copy of a project as it was before a stage ran: no outs of it, no scratch, and nothing that DVC remembers."""
+    """A copy of a project as it was before a stage ran: no outs of it, no scratch, and nothing that
+    DVC remembers.
+    """
     duplicate(undisturbed, folder, "scratch")
     shutil.rmtree(folder / ".dvc" / "cache" / "runs")
     later = followers({stage.name}, stages(undisturbed))
@@ -155,7 +169,9 @@ def assert_same(project: Path, undisturbed: Path, stage: Stage) -> None:
     paths = [out.path for out in stage.outs]
     made, wanted = contents(project, paths), contents(undisturbed, paths)
     assert sorted(made) == sorted(wanted)
-    assert [name for name in wanted if made[name] != wanted[name]] == [], "not the bytes of an undisturbed run"
+    assert [name for name in wanted if made[name] != wanted[name]] == [], (
+        "not the bytes of an undisturbed run"
+    )
     assert recorded(project)["stages"][stage.name] == recorded(undisturbed)["stages"][stage.name]
 
 
@@ -169,9 +185,16 @@ def repeat(project: Path, undisturbed: Path, stage: Stage, **variables: str) -> 
 
 
 def kill_and_repeat(
-    undisturbed: Path, folder: Path, stage: Stage, begun: Begun, victim: Victim = "stage", **variables: str
+    undisturbed: Path,
+    folder: Path,
+    stage: Stage,
+    begun: Begun,
+    victim: Victim = "stage",
+    **variables: str,
 ) -> tuple[str, str]:
-    """Kill a process while a stage works, wait for the others to end, and `repeat`; what both runs said."""
+    """Kill a process while a stage works, wait for the others to end, and `repeat`; what both runs
+    said.
+    """
     project = not_yet_run(undisturbed, folder, stage)
     with Reproduction(project, stage, **variables) as first:
         first.until(begun)

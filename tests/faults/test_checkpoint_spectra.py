@@ -1,4 +1,6 @@
-"""Spectra of large folders of checkpoints: memory does not grow with the folder, and a killed call goes on."""
+"""Spectra of large folders of checkpoints: memory does not grow with the folder, and a killed call
+goes on.
+"""
 
 import json
 import subprocess
@@ -62,14 +64,19 @@ def test_memory_does_not_grow_with_the_number_of_shards(tmp_path):
     peaks = {}
     for n_shards in (4, 100):
         at = tmp_path / str(n_shards)
-        base, tuned = (sharded(at / name, n_shards, 2048, 512, seed) for seed, name in ((1, "base"), (2, "tuned")))
+        base, tuned = (
+            sharded(at / name, n_shards, 2048, 512, seed)
+            for seed, name in ((1, "base"), (2, "tuned"))
+        )
         peaks[n_shards] = int(ended(started(at, base, tuned)).split()[-1]) / 1024
     assert peaks[100] - peaks[4] < 60, f"MB, of 800 that the folders hold: {peaks}"
 
 
 @pytest.mark.slow
 def test_a_killed_call_goes_on_and_gives_the_same_bytes(tmp_path):
-    base, tuned = (sharded(tmp_path / name, 12, 1024, 1024, seed) for seed, name in ((1, "base"), (2, "tuned")))
+    base, tuned = (
+        sharded(tmp_path / name, 12, 1024, 1024, seed) for seed, name in ((1, "base"), (2, "tuned"))
+    )
     for name in ("killed", "whole"):
         (tmp_path / name).mkdir()
     ended(started(tmp_path / "whole", base, tuned))

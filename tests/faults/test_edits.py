@@ -1,4 +1,6 @@
-"""Code, params or cases that are edited while a stage runs: it records nothing, and no cell has the wrong key."""
+"""Code, params or cases that are edited while a stage runs: it records nothing, and no cell has the
+wrong key.
+"""
 
 import shutil
 import subprocess
@@ -26,10 +28,10 @@ from lib.number import NUMBER
 reach("after an import")
 from dataclasses import dataclass
 import pandas as pd
-from lib.io.base.command import OutFolder, run
-from lib.io.base.params import read_cases, read_params
-from lib.io.base.tables import write_table
-from lib.io.cells import joined, spread_cells
+from lib.work.command import OutFolder, run
+from lib.files.params import read_cases, read_params
+from lib.files.tables import write_table
+from lib.work.cells import joined, spread_cells
 
 @dataclass(frozen=True)
 class Case:
@@ -45,7 +47,7 @@ def cell(factor, share):
 def main(section: str, cases: Path, tables: OutFolder):
     factor = read_params(section, float)
     jobs = {"": [(cell, factor, case.share) for case in read_cases(cases, Case)]}
-    cells = spread_cells(jobs, stage="toy", n_processes=1, label="toy", unit="cell")[""]
+    cells = spread_cells(jobs, n_processes=1, label="toy", unit="cell")[""]
     write_table(joined(cells, "numbers"), tables / "numbers.parquet")
     reach("at the end")
 
@@ -74,8 +76,12 @@ def project(tmp_path) -> Path:
 def started(project: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "stages.toy", "factor", "cases.tsv", "tables"],
-        cwd=project, env=environment(project), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=project,
+        env=environment(project),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def numbers(project: Path) -> list[float]:
@@ -87,7 +93,9 @@ def numbers(project: Path) -> list[float]:
 
 
 def edited_at(project: Path, place: str, edits: dict[str, str]) -> tuple[int, str]:
-    """The exit code of a run that is halted at a place while files are edited, and its last line."""
+    """The exit code of a run that is halted at a place while files are edited, and its last
+    line.
+    """
     (project / "gate").write_text(place)
     with started(project) as stage:
         while (project / "gate").read_text() != "reached":
@@ -105,8 +113,12 @@ def n_calls(project: Path) -> int:
     return len((project / "calls").read_text().split())
 
 
-@pytest.mark.parametrize("place", ["before an import", "after an import", "in a cell", "at the end"])
-def test_code_that_is_edited_while_a_stage_runs_ends_it_and_the_next_run_is_of_the_edit(project, place):
+@pytest.mark.parametrize(
+    "place", ["before an import", "after an import", "in a cell", "at the end"]
+)
+def test_code_that_is_edited_while_a_stage_runs_ends_it_and_the_next_run_is_of_the_edit(
+    project, place
+):
     code, said = edited_at(project, place, {"lib/number.py": "NUMBER = 10.0\n"})
     assert said == "error: lib/number.py changed while this ran: run it again"
     assert code == 1

@@ -1,7 +1,8 @@
-"""A bit that flips in a file that stages read is refused, by the name of the file, or it changes nothing that is read.
+"""A bit that flips in a file that stages read is refused, by the name of the file, or it changes
+nothing that is read.
 
-What git keeps is left out: git has digests of its own. Nothing is read of the parts of a Parquet file that no checksum
-covers but the names of its columns, which stand there twice.
+What git keeps is left out: git has digests of its own. Nothing is read of the parts of a Parquet
+file that no checksum covers but the names of its columns, which stand there twice.
 """
 
 import random
@@ -11,17 +12,19 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from lib.data.digits import read_digits
-from lib.io.base.files import InputError
-from lib.io.base.inputs import verify
-from lib.io.base.tables import read_table, write_table
-from lib.io.runs import open_run
+from lib.files.files import InputError
+from lib.files.inputs import verify
+from lib.files.runs import open_run
+from lib.files.tables import read_table, write_table
+from lib.vision.digits import read_digits
 
 N_FLIPS = 100
 
 
 def read(file: Path, in_run: bool) -> pd.DataFrame | None:
-    """Read a file as a stage does: the run that it is of, the table, the data set; a table's values are returned."""
+    """Read a file as a stage does: the run that it is of, the table, the data set; a table's values
+    are returned.
+    """
     if in_run:
         run = open_run(file.parent)
         for snapshot in run.snapshots:
@@ -46,14 +49,25 @@ def flip(file: Path, draw: random.Random) -> None:
 
 
 @pytest.mark.slow
-def test_a_flipped_bit_in_any_file_that_stages_read_is_refused_by_name_or_changes_nothing(tiny_pipeline, tmp_path):
+def test_a_flipped_bit_in_any_file_that_stages_read_is_refused_by_name_or_changes_nothing(
+    tiny_pipeline, tmp_path
+):
     draw, project = random.Random(0), tiny_pipeline.folder
-    wanted = {dep for stage in tiny_pipeline.stages for dep in stage.deps if dep.startswith("data/")}
-    files = {file for dep in wanted for file in [project / dep, *(project / dep).rglob("*")] if file.is_file()}
+    wanted = {
+        dep for stage in tiny_pipeline.stages for dep in stage.deps if dep.startswith("data/")
+    }
+    files = {
+        file
+        for dep in wanted
+        for file in [project / dep, *(project / dep).rglob("*")]
+        if file.is_file()
+    }
     kinds: dict[tuple[str, str], list[Path]] = {}
     for file in sorted(files):  # as many flips of each family and kind of file
         kinds.setdefault((file.relative_to(project).parts[1], file.suffix), []).append(file)
-    chosen = [draw.choice(kinds[kind]) for kind in sorted(kinds) for _ in range(-(-N_FLIPS // len(kinds)))]
+    chosen = [
+        draw.choice(kinds[kind]) for kind in sorted(kinds) for _ in range(-(-N_FLIPS // len(kinds)))
+    ]
     assert len(chosen) >= N_FLIPS
     refused = 0
     for number, original in enumerate(chosen):
@@ -75,7 +89,12 @@ def test_a_flipped_bit_in_any_file_that_stages_read_is_refused_by_name_or_change
 
 
 def test_a_flipped_bit_in_a_table_is_refused_or_changes_nothing(tmp_path):
-    rows = {"step": [1, 2, 3], "loss": [0.5, 0.25, 0.125], "name": ["a", "b", "c"], "list": [[1.0], [2.0, 3.0], []]}
+    rows = {
+        "step": [1, 2, 3],
+        "loss": [0.5, 0.25, 0.125],
+        "name": ["a", "b", "c"],
+        "list": [[1.0], [2.0, 3.0], []],
+    }
     path, whole = tmp_path / "table.parquet", pd.DataFrame(rows)
     write_table(whole, path)
     data, whole, refused = path.read_bytes(), read_table(path), 0

@@ -1,4 +1,6 @@
-"""A name that comes from params, a table or a command line never leads out of its folder, and nothing is lost by it."""
+"""A name that comes from params, a table or a command line never leads out of its folder, and
+nothing is lost by it.
+"""
 
 import itertools
 import json
@@ -10,10 +12,10 @@ import pytest
 import torch
 from project import ROOT
 
-from lib.data.decision_lists import Task
-from lib.io.base.files import InputError, clear, file_name
-from lib.io.base.params import read_cases
-from lib.io.runs import Layout, clear_runs, open_run, write_run
+from lib.decision_lists.lists import Task
+from lib.files.files import InputError, clear, file_name
+from lib.files.params import read_cases
+from lib.files.runs import Layout, clear_runs, open_run, write_run
 from stages.decision_lists import evaluate, generate, scales
 from stages.decision_lists import train as train_lists
 from stages.low_rank_sparse import adapt, train
@@ -26,10 +28,56 @@ KEPT = {"victim/file": "precious", "runs/beside": "precious", "file": "precious"
 
 def hostile_names() -> list[str]:
     """Two hundred names, none of which may name a folder here."""
-    names = ["..", "../victim", "../../victim", "./..", "a/../../victim", "victim/", "a/b", "~", "~root", "-rf", "."]
-    names += ["{here}/victim", "/victim", "//victim", "C:\\victim", "..\\victim", "file:///victim", "", " ", "a b"]
-    names += ["a\n", "\0", "a\0b", "a\x1b[2J", "\u2025/victim", "\uff0e\uff0e", "\u202evictim", "a:b", "a*", "?"]
-    names += ["$(id)", "`id`", "a;b", "a|b", "a&b", "'a'", '"a"', ".hidden", ".git", ".dvc", "a" * 101, "a/" * 60]
+    names = [
+        "..",
+        "../victim",
+        "../../victim",
+        "./..",
+        "a/../../victim",
+        "victim/",
+        "a/b",
+        "~",
+        "~root",
+        "-rf",
+        ".",
+    ]
+    names += [
+        "{here}/victim",
+        "/victim",
+        "//victim",
+        "C:\\victim",
+        "..\\victim",
+        "file:///victim",
+        "",
+        " ",
+        "a b",
+    ]
+    names += [
+        "a\n",
+        "\0",
+        "a\0b",
+        "a\x1b[2J",
+        "\u2025/victim",
+        "\uff0e\uff0e",
+        "\u202evictim",
+        "a:b",
+        "a*",
+        "?",
+    ]
+    names += [
+        "$(id)",
+        "`id`",
+        "a;b",
+        "a|b",
+        "a&b",
+        "'a'",
+        '"a"',
+        ".hidden",
+        ".git",
+        ".dvc",
+        "a" * 101,
+        "a/" * 60,
+    ]
     names += ["\ud800", "é", "%2e%2e"]
     draw = random.Random(0)
     parts = ["..", ".", "/", "\\", "victim", "\t", "\0", "~", " ", "a", "//", "{here}"]
@@ -78,13 +126,17 @@ def test_no_hostile_name_is_a_name(here):
         refused(file_name, name)
 
 
-@pytest.mark.parametrize("name", ["init_scale=0.1,labels=permuted", "law-000", "log10_init_scale=-64", "_", "a" * 100])
+@pytest.mark.parametrize(
+    "name", ["init_scale=0.1,labels=permuted", "law-000", "log10_init_scale=-64", "_", "a" * 100]
+)
 def test_the_names_that_the_project_uses_are_names(name):
     assert file_name(name) == name
 
 
 def test_every_variant_of_vision_has_a_name():
-    for scale, rate, kind in itertools.product((1e-9, 0.1, 1, 1e9), (None, 1e-9, 0.5, 1e9), ("true", "permuted")):
+    for scale, rate, kind in itertools.product(
+        (1e-9, 0.1, 1, 1e9), (None, 1e-9, 0.5, 1e9), ("true", "permuted")
+    ):
         assert file_name(Variant(scale, kind, "muon", rate, muon_of="heads").run)
         assert file_name(Variant(scale, kind, "adamw", rate, 0.1).run)
 
@@ -96,7 +148,12 @@ def test_a_cell_that_becomes_a_part_of_a_path_is_checked_as_a_name(table, schema
     for name in hostile_names():
         last[header.index(column)] = json.dumps(name)
         Path("cases").write_text("\t".join(header) + "\n" + "\t".join(last) + "\n")
-        refused(partial(read_cases, columns=header), Path("cases"), schema, match=f"line 2, column {column}: wanted a")
+        refused(
+            partial(read_cases, columns=header),
+            Path("cases"),
+            schema,
+            match=f"line 2, column {column}: wanted a",
+        )
     Path("cases").unlink()
 
 
@@ -104,16 +161,24 @@ def test_a_run_of_a_hostile_name_is_neither_written_nor_removes_anything(here):
     for name in hostile_names():
         refused(begin, Path("runs"), name)
         refused(scales.publish, Path("runs"), task(name), 1.0, [])
-        refused(train_lists.publish, Path("runs"), task(name), train_lists.Joint(1.0, 1, n_seeds=1), [])
+        refused(
+            train_lists.publish, Path("runs"), task(name), train_lists.Joint(1.0, 1, n_seeds=1), []
+        )
         refused(evaluate.shown, task(name), Path("runs"), None)
     assert {str(path.relative_to(here)) for path in here.rglob("*") if path.is_file()} == set(KEPT)
 
 
 def test_results_of_a_hostile_data_set_are_not_published(here, monkeypatch):
     monkeypatch.setattr(publish, "_git", lambda *_: "")
-    (here / "params.yaml").write_text("vision:\n  ../victim:\n    data: {}\n  digits:\n    data: {}\n")
+    (here / "params.yaml").write_text(
+        "vision:\n  ../victim:\n    data: {}\n  digits:\n    data: {}\n"
+    )
     for name in hostile_names():
-        match = "wanted a name" if name == "../victim" else r"DATASET: wanted one of \['../victim', 'digits'\]"
+        match = (
+            "wanted a name"
+            if name == "../victim"
+            else r"DATASET: wanted one of \['../victim', 'digits'\]"
+        )
         refused(publish.main, name, "command", 1.0, match=match)
     assert (here / "victim" / "file").read_text() == "precious"
 
@@ -129,12 +194,16 @@ def test_a_run_is_not_written_through_a_link(linked, here):
     assert (here / "victim" / "file").read_text() == "precious"
 
 
-@pytest.mark.parametrize("beside", ["notes.txt", "sub/steps.parquet", "snapshot-0000.safetensors.bak"])
+@pytest.mark.parametrize(
+    "beside", ["notes.txt", "sub/steps.parquet", "snapshot-0000.safetensors.bak"]
+)
 def test_a_folder_that_holds_more_than_a_run_is_not_emptied(beside, here):
     begin(Path("own"), "one")
     (here / "own/one" / beside).parent.mkdir(exist_ok=True)
     (here / "own/one" / beside).write_text("precious")
-    refused(begin, Path("own"), "one", match=f"own/one: wanted an empty folder, .* got own/one/{beside}")
+    refused(
+        begin, Path("own"), "one", match=f"own/one: wanted an empty folder, .* got own/one/{beside}"
+    )
     refused(clear_runs, Path("own"), match=f"got own/one/{beside}")
     assert (here / "own/one" / beside).read_text() == "precious"
     assert (here / "own/one/SHA256SUMS").exists()
@@ -153,7 +222,12 @@ def test_a_run_whose_writer_was_killed_is_replaced(here):
 
 def test_a_folder_is_cleared_of_what_fits_and_of_nothing_else(here):
     clear(Path("absent"), "*")
-    refused(clear, Path("victim"), "*.parquet", match="victim: wanted an empty folder, .* got victim/file")
+    refused(
+        clear,
+        Path("victim"),
+        "*.parquet",
+        match="victim: wanted an empty folder, .* got victim/file",
+    )
     refused(clear, Path("file"), "*", match="file: wanted a folder to write in, got a file")
     (here / "victim" / "link").symlink_to(here / "runs", target_is_directory=True)
     clear(Path("victim"), "file", "link")

@@ -1,4 +1,6 @@
-"""What the machine lacks is said in one line, before the work where that can be known; Ctrl-C ends a stage at once."""
+"""What the machine lacks is said in one line, before the work where that can be known; Ctrl-C ends
+a stage at once.
+"""
 
 import errno
 import inspect
@@ -16,16 +18,16 @@ import pytest
 from harness import Reproduction, assert_same, not_yet_run, repeat, scratch_holds
 from project import ROOT, stages
 
-from lib.io.base import command
-from lib.io.base.command import OutFile, OutFolder, lacking, run
+from lib.work import command
+from lib.work.command import OutFile, OutFolder, lacking, run
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows gives other errors")
 
 CALLED = """
 import sys
 from pathlib import Path
-from lib.io.base.command import OutFile, OutFolder, run
-from lib.io.base.files import atomic
+from lib.work.command import OutFile, OutFolder, run
+from lib.files.files import atomic
 
 def main(out: Path) -> None:
     print("begun", flush=True)
@@ -46,11 +48,19 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 def called(
     at: Path, body: str, out: str = "out", before: str = "", kind: str = "Path", **options
 ) -> subprocess.CompletedProcess[str]:
-    """A program of that body, run in a folder, whose path is of that kind; `before` runs before it, in its process."""
+    """A program of that body, run in a folder, whose path is of that kind; `before` runs before it,
+    in its process.
+    """
     (at / "program.py").write_text(CALLED.format(body=body).replace("out: Path", f"out: {kind}"))
-    command = [sys.executable, "-c", before, "program.py", out] if before else [sys.executable, "program.py", out]
+    command = (
+        [sys.executable, "-c", before, "program.py", out]
+        if before
+        else [sys.executable, "program.py", out]
+    )
     plain = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=at, env=plain, capture_output=True, text=True, timeout=60, **options)
+    return subprocess.run(
+        command, cwd=at, env=plain, capture_output=True, text=True, timeout=60, **options
+    )
 
 
 def in_one_line(done: subprocess.CompletedProcess[str]) -> str:
@@ -84,7 +94,17 @@ def test_a_read_only_disk_is_noticed_before_the_work(tmp_path):
     (tmp_path / "fixed").mkdir()
     (tmp_path / "program.py").write_text(CALLED.format(body=WRITES))
     mount = 'mount -t tmpfs -o ro none fixed && echo mounted && exec "$@"'
-    inside = ["unshare", "--mount", "sh", "-c", mount, "sh", sys.executable, "program.py", "fixed/out"]
+    inside = [
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        mount,
+        "sh",
+        sys.executable,
+        "program.py",
+        "fixed/out",
+    ]
     plain = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(inside, cwd=tmp_path, env=plain, capture_output=True, text=True)
     if "mounted" not in done.stdout:
@@ -97,7 +117,10 @@ def test_a_read_only_disk_is_noticed_before_the_work(tmp_path):
 def test_a_file_where_a_folder_is_wanted_is_noticed_before_the_work(tmp_path):
     (tmp_path / "file").write_text("precious")
     done = called(tmp_path, WRITES, "file/out")
-    assert in_one_line(done) == f"error: file/out: wanted a folder to write in, got the file {tmp_path}/file"
+    assert (
+        in_one_line(done)
+        == f"error: file/out: wanted a folder to write in, got the file {tmp_path}/file"
+    )
     assert done.stdout == ""
     assert (tmp_path / "file").read_text() == "precious"
 
@@ -109,7 +132,9 @@ def test_a_file_where_a_folder_is_wanted_is_noticed_before_the_work(tmp_path):
         ("OutFile", "a folder", "out: wanted a file to write, got a folder"),
     ],
 )
-def test_an_output_that_is_there_as_something_else_is_noticed_before_the_work(kind, there, said, tmp_path):
+def test_an_output_that_is_there_as_something_else_is_noticed_before_the_work(
+    kind, there, said, tmp_path
+):
     (tmp_path / "out").mkdir() if there == "a folder" else (tmp_path / "out").write_text("precious")
     done = called(tmp_path, WRITES, kind=kind)
     assert in_one_line(done) == f"error: {said}"
@@ -117,7 +142,9 @@ def test_an_output_that_is_there_as_something_else_is_noticed_before_the_work(ki
     assert (tmp_path / "out").is_dir() or (tmp_path / "out").read_text() == "precious"
 
 
-@pytest.mark.parametrize(("kind", "out"), [("OutFolder", "closed"), ("OutFile", "closed/out"), ("OutFolder", ".")])
+@pytest.mark.parametrize(
+    ("kind", "out"), [("OutFolder", "closed"), ("OutFile", "closed/out"), ("OutFolder", ".")]
+)
 def test_a_read_only_output_that_is_there_is_noticed_before_the_work(kind, out, tmp_path, closed):
     """The folder itself, the folder of a file, and a folder within the folder."""
     closed.chmod(0o755)
@@ -139,7 +166,16 @@ def test_a_read_only_file_is_replaced_as_a_whole(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "family", ["checkpoints", "decision_lists", "gradual_rank", "low_rank_sparse", "vision", "spectra", "report"]
+    "family",
+    [
+        "checkpoints",
+        "decision_lists",
+        "gradual_rank",
+        "low_rank_sparse",
+        "vision",
+        "spectra",
+        "report",
+    ],
 )
 def test_every_path_that_a_stage_writes_is_marked_so(family):
     """As dvc.yaml lists them; and no path that it reads alone is."""
@@ -149,9 +185,15 @@ def test_every_path_that_a_stage_writes_is_marked_so(family):
         outs = {out.path for out in stage.outs}
         for part in stage.cmd.split(" && "):
             _, _, module, *arguments = part.split()
-            parameters = inspect.signature(import_module(module).main, eval_str=True).parameters.values()
+            parameters = inspect.signature(
+                import_module(module).main, eval_str=True
+            ).parameters.values()
             n_more = max(0, len(arguments) - len(parameters))  # of the one that is a list
-            taken = [one for one in parameters for _ in range(1 + n_more * (get_origin(one.annotation) is list))]
+            taken = [
+                one
+                for one in parameters
+                for _ in range(1 + n_more * (get_origin(one.annotation) is list))
+            ]
             for parameter, given in zip(taken, arguments, strict=False):
                 kind = parameter.annotation
                 kind = OutFolder if kind == list[OutFolder] else kind
@@ -165,11 +207,16 @@ def test_every_path_that_a_stage_writes_is_marked_so(family):
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("(out.parent / 'file').write_text(''); write = out.parent / 'file' / 'one'; write.write_text('')", "a folder"),
+        (
+            "(out.parent / 'file').write_text(''); write = out.parent / 'file' / 'one'; "
+            "write.write_text('')",
+            "a folder",
+        ),
         ("Path('file').write_text(''); Path('file').mkdir()", "a folder, where a file is"),
         ("out.mkdir(); out.write_text('')", "a file, where a folder is"),
         (
-            "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (20, 20)); a = [open('/dev/null') for _ in 'x' * 20]",
+            "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (20, 20)); a = [open('/dev/null') "
+            "for _ in 'x' * 20]",
             "more open files",
         ),
     ],
@@ -188,14 +235,17 @@ def test_scratch_on_a_disk_without_locks_is_one_line(tmp_path, capsys, monkeypat
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     def main() -> None:
-        from lib.io.workers.scratch import Scratch
+        from lib.work.scratch import Scratch
 
         with Scratch("stage", {"a": 1}, tmp_path):
             raise AssertionError
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
     monkeypatch.setattr(sys, "argv", ["program"])
-    with pytest.raises(SystemExit, match=r"No locks available.*: wanted a disk on which files can be locked; what is"):
+    with pytest.raises(
+        SystemExit,
+        match=r"No locks available.*: wanted a disk on which files can be locked; what is",
+    ):
         run(main)
 
 
@@ -211,8 +261,14 @@ def test_every_error_that_is_the_machines_is_said_in_one_line(number):
     ("error", "said"),
     [
         (MemoryError(), "MemoryError: wanted more memory"),
-        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory:\nyou tried"), "wanted more memory"),
-        (type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory."), "CUDA out of memory.: wanted more"),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory:\nyou tried"),
+            "wanted more memory",
+        ),
+        (
+            type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory."),
+            "CUDA out of memory.: wanted more",
+        ),
         (ValueError("a fault"), None),
         (OSError("without a number"), None),
         (OSError(errno.ENOENT, "No such file"), None),
@@ -229,14 +285,18 @@ def test_a_place_is_tried_and_left_as_it_was(tmp_path, monkeypatch):
 
     found: list[list[Path]] = []
     (tmp_path / "there").write_text("kept")
-    monkeypatch.setattr(sys, "argv", ["program", str(tmp_path / "there"), str(tmp_path / "new" / "table")])
+    monkeypatch.setattr(
+        sys, "argv", ["program", str(tmp_path / "there"), str(tmp_path / "new" / "table")]
+    )
     run(main)
     assert found == [[tmp_path / "there"]]
 
 
 @pytest.fixture(autouse=True)
 def listening():
-    """Ctrl-C reaches this process and those that it starts, also where the tests run in the background."""
+    """Ctrl-C reaches this process and those that it starts, also where the tests run in the
+    background.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -267,7 +327,9 @@ def test_ctrl_c_is_one_line_and_leaves_no_part(tmp_path):
 
 
 def test_ctrl_c_ends_a_long_call_into_c(tmp_path):
-    took, status, said = interrupted(tmp_path, "import hashlib; hashlib.pbkdf2_hmac('sha256', b'a', b'b', 10**9)")
+    took, status, said = interrupted(
+        tmp_path, "import hashlib; hashlib.pbkdf2_hmac('sha256', b'a', b'b', 10**9)"
+    )
     assert (status, said) == (130, "\nerror: interrupted; what is unfinished is removed\n")
     assert command.PATIENCE - 0.5 < took < 8
 
@@ -289,7 +351,9 @@ def test_ctrl_c_that_a_program_answers_itself_ends_nothing(tmp_path, monkeypatch
 
 
 def imports_packages(process):
-    """Whether it has come to the project's code: before that an interrupt is Python's own to answer."""
+    """Whether it has come to the project's code: before that an interrupt is Python's own to
+    answer.
+    """
     try:
         return any("site-packages" in part.path for part in process.memory_maps())
     except psutil.Error:
@@ -298,8 +362,12 @@ def imports_packages(process):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("begun", ["imports", "works"])
-def test_ctrl_c_under_dvc_ends_a_stage_and_its_workers_within_five_seconds(begun, tiny_pipeline, tmp_path):
-    [stage] = [stage for stage in tiny_pipeline.stages if stage.module == "stages.gradual_rank.flow"]
+def test_ctrl_c_under_dvc_ends_a_stage_and_its_workers_within_five_seconds(
+    begun, tiny_pipeline, tmp_path
+):
+    [stage] = [
+        stage for stage in tiny_pipeline.stages if stage.module == "stages.gradual_rank.flow"
+    ]
     project = not_yet_run(tiny_pipeline.folder, tmp_path / "project", stage)
     with Reproduction(project, stage) as work:
         if begun == "works":

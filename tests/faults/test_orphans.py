@@ -1,4 +1,6 @@
-"""A stage ends when the DVC that started it does, at any moment, also while it imports; no orphan trains on."""
+"""A stage ends when the DVC that started it does, at any moment, also while it imports; no orphan
+trains on.
+"""
 
 import os
 import signal
@@ -12,13 +14,16 @@ import pytest
 from harness import Reproduction, not_yet_run
 from project import ROOT
 
-from lib.io.base import command
+from lib.work import command
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows gives an orphan no other parent")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows gives an orphan no other parent"
+)
 
 # A package in the place of torch that says that the stage imports it, and takes a minute.
 SLOW = "import pathlib, time; pathlib.Path(__file__).with_name('importing').touch(); time.sleep(60)"
-# In the place of DVC: starts a stage as DVC does, through a shell, says its process, and waits or ends.
+# In the place of DVC: starts a stage as DVC does, through a shell, says its process, and waits or
+# ends.
 PARENT = """
 import os, subprocess, sys, time
 child = subprocess.Popen(["/bin/sh", "-c", sys.argv[1]], env={**os.environ, **eval(sys.argv[2])})
@@ -35,14 +40,20 @@ def importing(tmp_path) -> Path:
     return tmp_path / "importing"
 
 
-def start(importing: Path, shell: str = STAGE, waits: float = 60, **variables: str) -> tuple[subprocess.Popen, int]:
+def start(
+    importing: Path, shell: str = STAGE, waits: float = 60, **variables: str
+) -> tuple[subprocess.Popen, int]:
     """A parent that started a stage, and the stage's process."""
     path = os.pathsep.join([str(importing.parent), str(ROOT)])
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("DVC_")}
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, shell, repr({"PYTHONPATH": path, **variables}), str(waits)],
-        env=inherited, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
-    )  # fmt: skip
+        env=inherited,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
     return parent, int(parent.stdout.readline())
 
 
@@ -90,7 +101,9 @@ def test_a_stage_whose_shell_stays_between_it_and_its_dvc_ends(importing):
         end(parent, shell)
 
 
-@pytest.mark.parametrize("shell", [f"sleep 1; {STAGE}", f"sleep 1; {STAGE.removeprefix('exec ')}; true"])
+@pytest.mark.parametrize(
+    "shell", [f"sleep 1; {STAGE}", f"sleep 1; {STAGE.removeprefix('exec ')}; true"]
+)
 def test_a_stage_whose_dvc_is_gone_before_it_begins_does_not_begin(shell, importing):
     parent, started = start(importing, shell, waits=0, DVC_ROOT="here")
     try:
@@ -113,7 +126,11 @@ def test_a_stage_that_a_person_started_goes_on_without_its_shell(importing):
 
 def test_where_the_kernel_does_not_tell_a_thread_looks(importing, tmp_path):
     script = tmp_path / "watched.py"
-    lines = ["from lib.io.base import command", "command.kill_with_parent = lambda: False", "command.end_with_parent()"]
+    lines = [
+        "from lib.work import command",
+        "command.kill_with_parent = lambda: False",
+        "command.end_with_parent()",
+    ]
     script.write_text("\n".join([*lines, "import torch"]))
     parent, child = start(importing, f"exec {sys.executable} {script}")
     try:
@@ -124,7 +141,9 @@ def test_where_the_kernel_does_not_tell_a_thread_looks(importing, tmp_path):
         end(parent, child)
 
 
-@pytest.mark.parametrize(("group", "adopts"), [(7, True), (3, False)], ids=["an init", "DVC in a container"])
+@pytest.mark.parametrize(
+    ("group", "adopts"), [(7, True), (3, False)], ids=["an init", "DVC in a container"]
+)
 def test_the_first_process_is_no_parent_unless_it_leads_our_group(group, adopts, monkeypatch):
     monkeypatch.setattr(os, "getpgid", lambda pid: {1: group}[pid])
     monkeypatch.setattr(os, "getpgrp", lambda: 3)
@@ -136,9 +155,15 @@ def test_a_process_that_is_none_of_these_is_a_parent():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shell", ["/bin/sh", "/bin/bash"])  # Debian's sh stays beside its command, bash does not
-def test_nothing_is_alive_two_seconds_after_dvc_was_killed_at_any_moment_of_a_stage(shell, tiny_pipeline, tmp_path):
-    [stage] = [stage for stage in tiny_pipeline.stages if stage.module == "stages.gradual_rank.flow"]
+@pytest.mark.parametrize(
+    "shell", ["/bin/sh", "/bin/bash"]
+)  # Debian's sh stays beside its command, bash does not
+def test_nothing_is_alive_two_seconds_after_dvc_was_killed_at_any_moment_of_a_stage(
+    shell, tiny_pipeline, tmp_path
+):
+    [stage] = [
+        stage for stage in tiny_pipeline.stages if stage.module == "stages.gradual_rank.flow"
+    ]
     for moment in range(10):
         project = not_yet_run(tiny_pipeline.folder, tmp_path / f"project-{moment}", stage)
         with Reproduction(project, stage, SHELL=shell) as work:
@@ -147,4 +172,6 @@ def test_nothing_is_alive_two_seconds_after_dvc_was_killed_at_any_moment_of_a_st
             if not work.find("dvc"):
                 continue
             work.kill("dvc")
-            assert until(lambda work=work: not work.processes(), 2), [p.cmdline() for p in work.processes()]
+            assert until(lambda work=work: not work.processes(), 2), [
+                p.cmdline() for p in work.processes()
+            ]

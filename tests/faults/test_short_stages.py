@@ -1,4 +1,6 @@
-"""Killed by one of their processes while they work, stages of seconds are run again and end with the same bytes."""
+"""Killed by one of their processes while they work, stages of seconds are run again and end with
+the same bytes.
+"""
 
 import psutil
 import pytest
@@ -20,8 +22,12 @@ def workers_are_there(project):
 
 
 @pytest.mark.parametrize("victim", ["stage", "worker"])
-@pytest.mark.parametrize("module", ["gradual_rank.flow", "low_rank_sparse.train", "decision_lists.flow"])
-def test_a_stage_that_is_killed_ends_with_the_same_bytes_when_run_again(module, victim, tiny_pipeline, tmp_path):
+@pytest.mark.parametrize(
+    "module", ["gradual_rank.flow", "low_rank_sparse.train", "decision_lists.flow"]
+)
+def test_a_stage_that_is_killed_ends_with_the_same_bytes_when_run_again(
+    module, victim, tiny_pipeline, tmp_path
+):
     project = tiny_pipeline.folder
     [stage] = [stage for stage in stages(project) if stage.module == f"stages.{module}"]
     said, _ = kill_and_repeat(project, tmp_path / "project", stage, workers_are_there, victim)

@@ -1,4 +1,6 @@
-"""What a stage will hold in memory is said by its params alone: too much is refused in one line, before any work."""
+"""What a stage will hold in memory is said by its params alone: too much is refused in one line,
+before any work.
+"""
 
 import math
 import subprocess
@@ -9,10 +11,10 @@ import pytest
 import yaml
 from project import ROOT
 
-from lib.data.decision_lists import Task
-from lib.io.base.files import InputError
-from lib.io.base.params import load_yaml, read_cases, read_params
-from lib.io.cases import read_problems
+from lib.decision_lists.lists import Task
+from lib.files.files import InputError
+from lib.files.params import load_yaml, read_cases, read_params
+from lib.gradual_rank.tasks import read_problems
 from stages.checkpoints import generate as make_texts
 from stages.checkpoints import train as train_models
 from stages.decision_lists import check, constants, control
@@ -30,8 +32,8 @@ import resource, sys, time
 from importlib import import_module
 from pathlib import Path
 stage = import_module(sys.argv[1])
-from lib.io.base import command
-from lib.io.workers import compute
+from lib.work import command
+from lib.work import compute
 def highest():  # of this program: getrusage may say what the process held that began it
     lines = Path("/proc/self/status").read_text().splitlines() if sys.platform == "linux" else []
     held = [int(line.split()[1]) for line in lines if line.startswith("VmHWM")]
@@ -57,22 +59,47 @@ STAGES = {
     "gradual_rank.generate": ["gradual_rank.problem", GR + "problems.tsv", "out"],
     "gradual_rank.full_weights": ["gradual_rank.full_weights", "out", "rises"],
     "gradual_rank.optimizers": [
-        "gradual_rank.optimizers", "gradual_rank.full_weights", GR + "optimizers.tsv", "runs", "out",
+        "gradual_rank.optimizers",
+        "gradual_rank.full_weights",
+        GR + "optimizers.tsv",
+        "runs",
+        "out",
     ],
-    "gradual_rank.signs": ["gradual_rank.signs", "gradual_rank.problem", "gradual_rank.solver", "out"],
+    "gradual_rank.signs": [
+        "gradual_rank.signs",
+        "gradual_rank.problem",
+        "gradual_rank.solver",
+        "out",
+    ],
     "low_rank_sparse.generate": ["low_rank_sparse.generate", "out"],
     "low_rank_sparse.sweep": [
-        "low_rank_sparse.sweep", "low_rank_sparse.generate", "low_rank_sparse.train", LRS + "configurations.tsv",
-        LRS + "sweeps.tsv", "out",
+        "low_rank_sparse.sweep",
+        "low_rank_sparse.generate",
+        "low_rank_sparse.train",
+        LRS + "configurations.tsv",
+        LRS + "sweeps.tsv",
+        "out",
     ],
     "decision_lists.check": ["decision_lists.check", "out"],
     "checkpoints.generate": ["checkpoints.example.generate", "out"],
-}  # fmt: skip
+}
 LARGE = [
-    ("gradual_rank.generate", "gradual_rank.problem", {"n_samples": 10**6, "seq_len": 1000, "d_model": 1000}),
+    (
+        "gradual_rank.generate",
+        "gradual_rank.problem",
+        {"n_samples": 10**6, "seq_len": 1000, "d_model": 1000},
+    ),
     ("gradual_rank.generate", "gradual_rank.problem", {"n_seeds": 100000}),
-    ("gradual_rank.full_weights", "gradual_rank.full_weights", {"n_samples": 10**6, "seq_len": 1000}),
-    ("gradual_rank.full_weights", "gradual_rank.full_weights", {"n_snapshots": 10000, "d_model": 1000}),
+    (
+        "gradual_rank.full_weights",
+        "gradual_rank.full_weights",
+        {"n_samples": 10**6, "seq_len": 1000},
+    ),
+    (
+        "gradual_rank.full_weights",
+        "gradual_rank.full_weights",
+        {"n_snapshots": 10000, "d_model": 1000},
+    ),
     ("gradual_rank.full_weights", "gradual_rank.full_weights", {"n_seeds": 100000}),
     ("gradual_rank.optimizers", "gradual_rank.optimizers", {"n_samples": 10**9}),
     ("gradual_rank.optimizers", "gradual_rank.optimizers", {"n_test": 10**9}),
@@ -97,15 +124,26 @@ LARGE = [
 # Sizes with which memory shows beside the interpreter's.
 SMALL = [
     ("gradual_rank.generate", "gradual_rank.problem", {"n_samples": 20000, "n_seeds": 4}),
-    ("gradual_rank.full_weights", "gradual_rank.full_weights", {
-        "n_samples": 30000, "n_seeds": 2, "rescaled_end": 0.1, "log10_init_scales": [-2], "n_snapshots": 2}),
+    (
+        "gradual_rank.full_weights",
+        "gradual_rank.full_weights",
+        {
+            "n_samples": 30000,
+            "n_seeds": 2,
+            "rescaled_end": 0.1,
+            "log10_init_scales": [-2],
+            "n_snapshots": 2,
+        },
+    ),
     ("low_rank_sparse.generate", "low_rank_sparse.generate", {"n_train": 3000, "n_seeds": 10}),
     ("decision_lists.check", "decision_lists.check", {"n_cases": 4000}),
     ("checkpoints.generate", "checkpoints.example.generate", {"n_bytes": 3_000_000}),
-]  # fmt: skip
+]
 
 
-def started(at: Path, stage: str, section: str, values: dict, limit: int) -> subprocess.CompletedProcess[str]:
+def started(
+    at: Path, stage: str, section: str, values: dict, limit: int
+) -> subprocess.CompletedProcess[str]:
     """A stage in a process of its own, on the committed params but for some of a section."""
     params = load_yaml(ROOT / "params.yaml")
     part = params
@@ -117,13 +155,20 @@ def started(at: Path, stage: str, section: str, values: dict, limit: int) -> sub
         (at / "stages").symlink_to(ROOT / "stages")
     command = [sys.executable, "-c", CHILD, f"stages.{stage}", str(limit), *STAGES[stage]]
     return subprocess.run(
-        command, cwd=at, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True, timeout=60
+        command,
+        cwd=at,
+        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit of the address space is Linux's")
-@pytest.mark.parametrize(("stage", "section", "values"), LARGE, ids=[f"{s} {v}" for s, _, v in LARGE])
+@pytest.mark.parametrize(
+    ("stage", "section", "values"), LARGE, ids=[f"{s} {v}" for s, _, v in LARGE]
+)
 def test_a_size_that_does_not_fit_is_refused_before_any_work(stage, section, values, tmp_path):
     done = started(tmp_path, stage, section, values, LIMIT)
     assert done.returncode == 1, done.stdout + done.stderr
@@ -138,12 +183,14 @@ def test_a_size_that_does_not_fit_is_refused_before_any_work(stage, section, val
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("stage", "section", "values"), SMALL, ids=[s for s, _, _ in SMALL])
-def test_a_stage_takes_no_more_than_twice_what_its_params_say(stage, section, values, tmp_path, monkeypatch):
+def test_a_stage_takes_no_more_than_twice_what_its_params_say(
+    stage, section, values, tmp_path, monkeypatch
+):
     said: list[float] = []
     done = started(tmp_path, stage, section, values, 0)
     assert done.returncode == 0, done.stderr
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("lib.io.base.params.check_memory", lambda _, n_bytes: said.append(n_bytes))
+    monkeypatch.setattr("lib.files.params.check_memory", lambda _, n_bytes: said.append(n_bytes))
     schema = {
         "gradual_rank.full_weights": full_weights.FullWeights,
         "low_rank_sparse.generate": make_patterns.Generate,
@@ -161,16 +208,26 @@ def test_a_stage_takes_no_more_than_twice_what_its_params_say(stage, section, va
 
 
 def refused(schema: type, values: dict, monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr("lib.io.base.memory.available_memory", lambda: LIMIT)
+    monkeypatch.setattr("lib.files.memory.available_memory", lambda: LIMIT)
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"x": values}))
-    with pytest.raises(InputError, match=r"params.yaml: x: wanted about .* GB of memory, got 4.29 GB free"):
+    with pytest.raises(
+        InputError, match=r"params.yaml: x: wanted about .* GB of memory, got 4.29 GB free"
+    ):
         read_params("x", schema, tmp_path / "params.yaml", part=True)
 
 
 GROUP = {
-    "group": "g", "use": "law", "n_tokens": 5, "seq_len": 2, "repeats": False, "list_lengths": [1],
-    "lists": ["random"], "n_heads": [1], "laws": ["uniform"], "n_seeds": 1,
-}  # fmt: skip
+    "group": "g",
+    "use": "law",
+    "n_tokens": 5,
+    "seq_len": 2,
+    "repeats": False,
+    "list_lengths": [1],
+    "lists": ["random"],
+    "n_heads": [1],
+    "laws": ["uniform"],
+    "n_seeds": 1,
+}
 MINIBATCH = {"n_tokens": 64, "seq_len": 8, "list_length": 3, "init_scale": 0.01, "batch_size": 256}
 MINIBATCH |= {"learning_rate": 1.0, "n_steps": 2, "certify_every": 1, "n_seeds": 1}
 JOINT = {"init_scale": 0.01, "n_steps": 2, "n_seeds": 1}
@@ -178,7 +235,14 @@ TRAIN = {"step_per_token": 0.5, "every": 1, "joint": JOINT, "starts": {"n_steps"
 TRAIN |= {"alignment_steps": 2, "minibatch": MINIBATCH}
 SETTINGS = {"seed": 0, "list_lengths": [1], "monte_carlo_samples": [10], "monte_carlo_repeats": 1}
 SETTINGS |= {"monte_carlo_task": "m = 1"}
-MODEL = {"d_model": 64, "n_layers": 4, "n_heads": 4, "n_kv_heads": 2, "d_mlp": 160, "init_scale": 0.08}
+MODEL = {
+    "d_model": 64,
+    "n_layers": 4,
+    "n_heads": 4,
+    "n_kv_heads": 2,
+    "d_mlp": 160,
+    "init_scale": 0.08,
+}
 MODEL |= {"seq_len": 64, "batch_size": 16, "n_seeds": 1}
 
 
@@ -202,7 +266,9 @@ MODEL |= {"seq_len": 64, "batch_size": 16, "n_seeds": 1}
     ],
     ids=str,
 )
-def test_a_section_that_does_not_fit_is_refused_as_it_is_read(schema, values, monkeypatch, tmp_path):
+def test_a_section_that_does_not_fit_is_refused_as_it_is_read(
+    schema, values, monkeypatch, tmp_path
+):
     refused(schema, values, monkeypatch, tmp_path)
 
 
@@ -219,7 +285,9 @@ def test_a_section_that_does_not_fit_is_refused_as_it_is_read(schema, values, mo
 )
 def test_a_billion_steps_of_one_training_are_a_slip(schema, values, tmp_path):
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"x": values}))
-    with pytest.raises(InputError, match=r"params.yaml: x\..*: wanted a number in \[1, 1e6\], got 1000000000"):
+    with pytest.raises(
+        InputError, match=r"params.yaml: x\..*: wanted a number in \[1, 1e6\], got 1000000000"
+    ):
         read_params("x", schema, tmp_path / "params.yaml")
 
 
@@ -227,16 +295,29 @@ DROP = {"minimum": [1.0, 0.8, -0.2], "flow_log10_init_scales": [-4], "coupling":
 DROP |= {"learning_rate": 0.2, "log10_init_scale": -32, "rescaled_end": 77}
 
 
-@pytest.mark.parametrize("values", [{"rescaled_end": 1e9}, {"learning_rate": 1e-9}, {"learning_rate": 1e-309}])
+@pytest.mark.parametrize(
+    "values", [{"rescaled_end": 1e9}, {"learning_rate": 1e-9}, {"learning_rate": 1e-309}]
+)
 def test_an_example_of_too_many_steps_is_refused(values, tmp_path):
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"x": DROP}))
-    assert read_params("x", descend.Drop, tmp_path / "params.yaml").n_steps == math.ceil(32 * math.log(10) * 77 / 0.2)
+    assert read_params("x", descend.Drop, tmp_path / "params.yaml").n_steps == math.ceil(
+        32 * math.log(10) * 77 / 0.2
+    )
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"x": DROP | values}))
-    with pytest.raises(InputError, match="x: rescaled_end, learning_rate: wanted an end that takes at most 200000"):
+    with pytest.raises(
+        InputError, match="x: rescaled_end, learning_rate: wanted an end that takes at most 200000"
+    ):
         read_params("x", descend.Drop, tmp_path / "params.yaml")
 
 
-FULL = {"log10_init_scales": [-8, -16], "n_seeds": 1, "n_samples": 2, "seq_len": 2, "d_model": 2, "threshold": 0.05}
+FULL = {
+    "log10_init_scales": [-8, -16],
+    "n_seeds": 1,
+    "n_samples": 2,
+    "seq_len": 2,
+    "d_model": 2,
+    "threshold": 0.05,
+}
 FULL |= {"learning_rate": 0.4, "rescaled_end": 50, "n_snapshots": 2, "look_every": 5}
 
 
@@ -257,7 +338,10 @@ def test_full_matrices_are_trained_for_at_most_a_million_steps(values, got, tmp_
     assert full_weights.n_steps(found, -16) == math.ceil(50 * 16 * math.log(10) / 0.4)
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"x": FULL | values}))
     got = math.ceil(got) if got < math.inf else got
-    said = rf"x: rescaled_end, learning_rate: wanted an end that takes at most 1000000 steps, got {got} \("
+    said = (
+        r"x: rescaled_end, learning_rate: wanted an end that takes at most 1000000 steps, "
+        rf"got {got} \("
+    )
     with pytest.raises(InputError, match=said):
         read_params("x", full_weights.FullWeights, tmp_path / "params.yaml")
 
@@ -266,8 +350,16 @@ def test_full_matrices_are_trained_for_at_most_a_million_steps(values, got, tmp_
     ("schema", "values", "asked"),
     [
         (check.Check, {"seed": 0, "n_cases": 10**5, "most_tokens": 6}, 3 * 4 * (40 * 10**5 + 4000)),
-        (make_texts.Generate, {"n_bytes": 10**6, "n_measured_bytes": 10**5}, 3 * (31 * 10**5 + 1000)),
-        (make_lists.Group, GROUP | {"n_tokens": 16, "seq_len": 8, "n_seeds": 10}, 3 * 80 * (12870 + 16 * 2 + 100)),
+        (
+            make_texts.Generate,
+            {"n_bytes": 10**6, "n_measured_bytes": 10**5},
+            3 * (31 * 10**5 + 1000),
+        ),
+        (
+            make_lists.Group,
+            GROUP | {"n_tokens": 16, "seq_len": 8, "n_seeds": 10},
+            3 * 80 * (12870 + 16 * 2 + 100),
+        ),
         (
             make_lists.Group,
             GROUP | {"n_tokens": 3, "n_seeds": 100, "lists": ["own 0 / 1 / 2"]},
@@ -284,25 +376,37 @@ def test_a_section_whose_outs_do_not_fit_on_the_disk_is_refused_as_it_is_read(
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     read_params("x", schema, tmp_path / "params.yaml")
     usage.free -= 1
-    with pytest.raises(InputError, match=rf"x: wanted {asked / 1e9:.3g} GB of disk, got .* GB that are free in "):
+    with pytest.raises(
+        InputError, match=rf"x: wanted {asked / 1e9:.3g} GB of disk, got .* GB that are free in "
+    ):
         read_params("x", schema, tmp_path / "params.yaml")
 
 
 def test_what_is_written_is_refused_where_the_disk_has_no_room(tmp_path, monkeypatch):
-    """Three times, as scratch, the outs and DVC's cache hold it; 10 scales, 2 seeds, 500 snapshots of 4 matrices."""
+    """Three times, as scratch, the outs and DVC's cache hold it; 10 scales, 2 seeds, 500 snapshots
+    of 4 matrices.
+    """
     found = yaml.safe_load((ROOT / "params.yaml").read_text())["gradual_rank"]["full_weights"]
-    found |= {"log10_init_scales": [-float(k) for k in range(1, 11)], "n_seeds": 2, "n_snapshots": 500, "d_model": 16}
+    found |= {
+        "log10_init_scales": [-float(k) for k in range(1, 11)],
+        "n_seeds": 2,
+        "n_snapshots": 500,
+        "d_model": 16,
+    }
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"x": found}))
     asked = 3 * 10 * (500 * (2 * (8 * 4 * 16 * 16 + 50) + 1000) + 10_000)
     usage = type("Usage", (), {"free": asked})
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     read_params("x", full_weights.FullWeights, tmp_path / "params.yaml")
     usage.free -= 1
-    with pytest.raises(InputError, match=rf"x: wanted {asked / 1e9:.3g} GB of disk, got .* GB that are free in "):
+    with pytest.raises(
+        InputError, match=rf"x: wanted {asked / 1e9:.3g} GB of disk, got .* GB that are free in "
+    ):
         read_params("x", full_weights.FullWeights, tmp_path / "params.yaml")
 
 
-# Of stages that read what others have made: sizes that are refused, and by what; nothing is allocated by the others.
+# Of stages that read what others have made: sizes that are refused, and by what; nothing is
+# allocated by the others.
 GRF, DLS = "gradual_rank.", "decision_lists."
 MANY = [-k / 10 for k in range(1, 400)]
 OF_DATA = [
@@ -314,11 +418,21 @@ OF_DATA = [
     ),
     ("gradual_rank_greedy", GRF + "problem", {"max_stages": 10**9}, None),
     ("gradual_rank_greedy", GRF + "forecast", {"n_changed": 10**9}, None),
-    ("gradual_rank_assumptions", GRF + "assumptions", {"n_path_times": 10000, "n_random": 1000}, "memory"),
+    (
+        "gradual_rank_assumptions",
+        GRF + "assumptions",
+        {"n_path_times": 10000, "n_random": 1000},
+        "memory",
+    ),
     ("gradual_rank_descend", GRF + "descend", {"n_seeds": 100000}, "wanted seeds of"),
     ("low_rank_sparse_train", "low_rank_sparse.train", {"n_neurons": 10**9}, "memory"),
     ("low_rank_sparse_cut", "low_rank_sparse.cut", {"n_rescale_samples": 10**9}, None),
-    ("low_rank_sparse_adapt", "low_rank_sparse.train", {"batch_size": 10**9}, "batch_size: wanted at most the"),
+    (
+        "low_rank_sparse_adapt",
+        "low_rank_sparse.train",
+        {"batch_size": 10**9},
+        "batch_size: wanted at most the",
+    ),
     ("low_rank_sparse_adapt", "low_rank_sparse.adapt", {"n_seeds": 100000}, "wanted seeds of"),
     ("decision_lists_scales", DLS + "solver.scales", {"n_compared": 10**9}, "memory"),
     ("decision_lists_constants", DLS + "constants", {"monte_carlo_samples": [10**9]}, "memory"),
@@ -328,8 +442,12 @@ OF_DATA = [
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit of the address space is Linux's")
-@pytest.mark.parametrize(("name", "section", "values", "refused"), OF_DATA, ids=[f"{n} {v}" for n, _, v, _ in OF_DATA])
-def test_a_stage_on_made_data_runs_tiny_or_is_refused(name, section, values, refused, tiny_pipeline, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "section", "values", "refused"), OF_DATA, ids=[f"{n} {v}" for n, _, v, _ in OF_DATA]
+)
+def test_a_stage_on_made_data_runs_tiny_or_is_refused(
+    name, section, values, refused, tiny_pipeline, tmp_path
+):
     stage = next(stage for stage in tiny_pipeline.stages if stage.name == name)
     for entry in ("data", "stages", "lib"):
         (tmp_path / entry).symlink_to(tiny_pipeline.folder / entry)
@@ -341,10 +459,18 @@ def test_a_stage_on_made_data_runs_tiny_or_is_refused(name, section, values, ref
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
     made = [out.path for out in stage.outs]
     _, _, module, *arguments = stage.cmd.split()
-    outs = [f"out/{one}" if one in made or any(out.startswith(one + "/") for out in made) else one for one in arguments]
+    outs = [
+        f"out/{one}" if one in made or any(out.startswith(one + "/") for out in made) else one
+        for one in arguments
+    ]
     command = [sys.executable, "-c", CHILD, module, str(LIMIT), *outs]
     done = subprocess.run(
-        command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True, timeout=300
+        command,
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     _, base, peak, seconds = done.stdout.splitlines()[-1].split()
     if refused is None:
@@ -360,7 +486,9 @@ def test_a_stage_on_made_data_runs_tiny_or_is_refused(name, section, values, ref
 
 
 def test_the_exact_loss_of_a_task_grows_with_its_classes():
-    """C(16, 8) classes of 8 tokens, 16 numbers each: measured, 144 MB for the flow, 177 MB for the controls."""
+    """C(16, 8) classes of 8 tokens, 16 numbers each: measured, 144 MB for the flow, 177 MB for the
+    controls.
+    """
     classes = math.comb(16, 8)
     task = Task("a", "g", 16, 8, False, ((0,),), (0,), (1 / classes,) * classes)
     assert 100e6 < task.memory < 2 * 177e6
@@ -370,7 +498,7 @@ def test_the_committed_params_fit_into_two_gigabytes(monkeypatch):
     """All of them on a small machine; formulas give numbers, not infinity."""
     monkeypatch.chdir(ROOT)
     said: list[float] = []
-    monkeypatch.setattr("lib.io.base.params.check_memory", lambda _, n_bytes: said.append(n_bytes))
+    monkeypatch.setattr("lib.files.params.check_memory", lambda _, n_bytes: said.append(n_bytes))
     read_params("gradual_rank.full_weights", full_weights.FullWeights)
     read_params("low_rank_sparse.generate", make_patterns.Generate)
     read_params("decision_lists.check", check.Check)
@@ -379,7 +507,9 @@ def test_the_committed_params_fit_into_two_gigabytes(monkeypatch):
     read_params("checkpoints.example.generate", make_texts.Generate)
     read_params("checkpoints.example.train", train_models.Train)
     read_cases(Path("stages/decision_lists/groups.tsv"), make_lists.Group)
-    read_problems(Path("stages/gradual_rank/problems.tsv"), make_toys.Problem, "gradual_rank.problem")
+    read_problems(
+        Path("stages/gradual_rank/problems.tsv"), make_toys.Problem, "gradual_rank.problem"
+    )
     assert max(said) < 2e9
     assert all(math.isfinite(n) for n in said)
     assert issubclass(sweep.Problem, sweep.PatternSizes)

@@ -6,7 +6,18 @@ import pytest
 from project import duplicate
 
 from tools import torture
-from tools.torture import EDITS, KILLS, OTHERS, Lost, Pipeline, disturbed, moments, strike, table, torment
+from tools.torture import (
+    EDITS,
+    KILLS,
+    OTHERS,
+    Lost,
+    Pipeline,
+    disturbed,
+    moments,
+    strike,
+    table,
+    torment,
+)
 
 QUICK = ("low_rank_sparse_adapt", "decision_lists_control", "low_rank_sparse_cut")
 
@@ -25,7 +36,9 @@ def test_a_few_faults_are_survived(pipeline):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["bit flip in scratch", "bit flip in data", "DVC's file cut short"])
+@pytest.mark.parametrize(
+    "kind", ["bit flip in scratch", "bit flip in data", "DVC's file cut short"]
+)
 def test_what_was_altered_is_not_used(pipeline, kind):
     stage = next(stage for stage in pipeline.listed if stage.name == "low_rank_sparse_cut")
     pipeline.forget(stage, scratch=True)

@@ -1,4 +1,6 @@
-"""What a killed DVC left half written is set aside, and the next DVC begins; what is whole stays."""
+"""What a killed DVC left half written is set aside, and the next DVC begins; what is whole
+stays.
+"""
 
 import json
 import random
@@ -14,11 +16,16 @@ from project import PYTHON, ROOT, duplicate, dvc, run
 from ruamel.yaml import YAML
 from safetensors.torch import save_file
 
-from lib.io.base import command
-from lib.io.base.files import InputError
+from lib.files.files import InputError
+from lib.work import command
 from tools import compare, unlock
 
-RWLOCK = json.dumps({"write": {"/a/b": {"pid": 4711, "cmd": "dvc repro"}}, "read": {"/a/c": [{"pid": 1, "cmd": "x"}]}})
+RWLOCK = json.dumps(
+    {
+        "write": {"/a/b": {"pid": 4711, "cmd": "dvc repro"}},
+        "read": {"/a/c": [{"pid": 1, "cmd": "x"}]},
+    }
+)
 
 
 @pytest.fixture
@@ -26,7 +33,9 @@ def project(tmp_path) -> Path:
     """A project whose two files are whole."""
     (tmp_path / ".dvc" / "tmp").mkdir(parents=True)
     (tmp_path / ".dvc" / "tmp" / "rwlock").write_text(RWLOCK)
-    (tmp_path / "dvc.lock").write_text((ROOT / "dvc.lock").read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "dvc.lock").write_text(
+        (ROOT / "dvc.lock").read_text(encoding="utf-8"), encoding="utf-8"
+    )
     return tmp_path
 
 
@@ -55,9 +64,17 @@ def test_a_lock_that_was_cut_short_anywhere_is_set_aside_with_one_line(project, 
 
 
 def test_what_is_left_of_a_cut_dvc_lock_is_read_by_dvc_or_set_aside(tmp_path):
-    entry = {"cmd": "python -m a b", "deps": [{"path": "a/b", "hash": "md5", "md5": "0a" * 16, "size": 12}]}
-    entry |= {"params": {"params.yaml": {"a.b": {"c": [1, 2], "d": "e f", "g": None}}}, "outs": entry["deps"]}
-    YAML().dump({"schema": "2.0", "stages": {"one": entry, "two": {"cmd": "b"}}}, tmp_path / "whole")
+    entry = {
+        "cmd": "python -m a b",
+        "deps": [{"path": "a/b", "hash": "md5", "md5": "0a" * 16, "size": 12}],
+    }
+    entry |= {
+        "params": {"params.yaml": {"a.b": {"c": [1, 2], "d": "e f", "g": None}}},
+        "outs": entry["deps"],
+    }
+    YAML().dump(
+        {"schema": "2.0", "stages": {"one": entry, "two": {"cmd": "b"}}}, tmp_path / "whole"
+    )
     text = (tmp_path / "whole").read_text()
     kept = 0
     for n_bytes in range(0, len(text), 3):
@@ -74,7 +91,9 @@ def test_the_committed_dvc_lock_is_whole_and_parts_of_it_are_not(project):
     draw = random.Random(0)
     unlock.main(project)
     assert (project / "dvc.lock").exists()
-    (project / "dvc.lock").write_text(text[: text.index("\n    - path: ", draw.randrange(len(text) // 2)) + 10])
+    (project / "dvc.lock").write_text(
+        text[: text.index("\n    - path: ", draw.randrange(len(text) // 2)) + 10]
+    )
     unlock.main(project)
     assert (project / "dvc.lock.unreadable").exists()
 
@@ -83,9 +102,13 @@ def test_nothing_is_set_aside_while_dvc_works_there(project, tmp_path):
     (project / ".dvc" / "tmp" / "rwlock").write_text("{")
     (project / "below").mkdir()
     (tmp_path / "dvc").write_text("print(1, flush=True); import time; time.sleep(60)")
-    with subprocess.Popen([sys.executable, tmp_path / "dvc"], cwd=project / "below", stdout=subprocess.PIPE) as other:
+    with subprocess.Popen(
+        [sys.executable, tmp_path / "dvc"], cwd=project / "below", stdout=subprocess.PIPE
+    ) as other:
         other.stdout.readline()
-        with pytest.raises(InputError, match=rf"rwlock: .* while DVC works here \(process {other.pid}\)"):
+        with pytest.raises(
+            InputError, match=rf"rwlock: .* while DVC works here \(process {other.pid}\)"
+        ):
             unlock.main(project)
         other.kill()
     unlock.main(project)
@@ -93,7 +116,9 @@ def test_nothing_is_set_aside_while_dvc_works_there(project, tmp_path):
 
 
 def test_what_a_training_keeps_in_scratch_is_no_data_set_to_be_verified(project, monkeypatch):
-    """After `make repro` a project holds finished trainings, which carry no digest; `make report` is to begin there."""
+    """After `make repro` a project holds finished trainings, which carry no digest; `make report`
+    is to begin there.
+    """
     kept = project / ".dvc" / "tmp" / "scratch" / "any" / "done.safetensors"
     kept.parent.mkdir(parents=True)
     save_file({"W": torch.zeros(2)}, kept)
@@ -107,13 +132,16 @@ def test_what_a_training_keeps_in_scratch_is_no_data_set_to_be_verified(project,
     command.run(compare.command, environment=True)
     assert compared == [("HEAD", "", project / "compare.html")]
     assert not any(
-        isinstance(p.default, Path) and p.default.is_dir() for p in signature(compare.command).parameters.values()
+        isinstance(p.default, Path) and p.default.is_dir()
+        for p in signature(compare.command).parameters.values()
     )
 
 
 def test_make_repro_sets_aside_first():
     assert "python -m tools.repro" in run("make", "-n", "repro", at=ROOT)
-    assert "    unlock.main()\n    progress" in (ROOT / "tools" / "repro.py").read_text(encoding="utf-8")
+    assert "    unlock.main()\n    progress" in (ROOT / "tools" / "repro.py").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.slow
@@ -122,7 +150,11 @@ def test_dvc_goes_on_after_a_file_of_its_own_was_cut_short(torn, tiny_pipeline, 
     project = duplicate(tiny_pipeline.folder, tmp_path / "project", "scratch")
     dvc("status", "claims", at=project)
     whole = (project / torn).read_bytes() if (project / torn).exists() else RWLOCK.encode()
-    end = whole.index(b"\n    - path: ", len(whole) // 2) + 10 if torn == "dvc.lock" else len(whole) // 2
+    end = (
+        whole.index(b"\n    - path: ", len(whole) // 2) + 10
+        if torn == "dvc.lock"
+        else len(whole) // 2
+    )
     (project / torn).write_bytes(whole[:end])
     dvc("repro", "claims", at=project, fails=True)
     assert "set aside" in run(PYTHON, "-m", "tools.unlock", at=project)

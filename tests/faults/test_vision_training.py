@@ -1,4 +1,6 @@
-"""Killed at any moment, the training of vision transformers goes on where it was, and ends with the same bytes."""
+"""Killed at any moment, the training of vision transformers goes on where it was, and ends with the
+same bytes.
+"""
 
 import re
 from functools import reduce
@@ -16,7 +18,9 @@ from harness import (
 from project import Stage, duplicate, dvc, params_of, set_params, stages
 
 SNAPSHOT, CHECKPOINT = "vision/*/snapshot-*.safetensors", "vision/*/checkpoint-*.safetensors"
-HASTY = {"PYTHONPATH": str(Path(__file__).parent / "hasty")}  # checkpoints come after a quarter of a second, not five
+HASTY = {
+    "PYTHONPATH": str(Path(__file__).parent / "hasty")
+}  # checkpoints come after a quarter of a second, not five
 
 
 def training(project: Path) -> Stage:
@@ -26,10 +30,19 @@ def training(project: Path) -> Stage:
 @pytest.fixture(scope="module")
 def undisturbed(tiny_pipeline, tmp_path_factory) -> Path:
     """A project whose training, of one variant and two seeds, is long enough to be disturbed."""
-    project = duplicate(tiny_pipeline.folder, tmp_path_factory.mktemp("faults") / "undisturbed", "scratch")
+    project = duplicate(
+        tiny_pipeline.folder, tmp_path_factory.mktemp("faults") / "undisturbed", "scratch"
+    )
     params = params_of(project)
-    section = reduce(lambda found, name: found[name], training(tiny_pipeline.folder).params[0].split("."), params)
-    section |= {"init_scales": section["init_scales"][-1:], "controls": [], "n_steps": 1000, "snapshot_every": 1000}
+    section = reduce(
+        lambda found, name: found[name], training(tiny_pipeline.folder).params[0].split("."), params
+    )
+    section |= {
+        "init_scales": section["init_scales"][-1:],
+        "controls": [],
+        "n_steps": 1000,
+        "snapshot_every": 1000,
+    }
     set_params(project, params)
     dvc("repro", training(project).name, at=project)
     return project
@@ -42,7 +55,9 @@ def interrupted(undisturbed, tmp_path_factory) -> Path:
     project = not_yet_run(undisturbed, tmp_path_factory.mktemp("faults") / "interrupted", stage)
     with Reproduction(project, stage, **HASTY) as first:
         first.until(scratch_holds("vision/*/snapshot-000000000-*", n=2))
-        first.until(lambda project: any(len(s) > 1 and s[-1] > 99 for s in checkpoints(project).values()))
+        first.until(
+            lambda project: any(len(s) > 1 and s[-1] > 99 for s in checkpoints(project).values())
+        )
         assert first.find("worker")
         first.kill("stage")
         first.ended()
@@ -69,7 +84,10 @@ def cut(project: Path, cell: str, name: str) -> None:
 
 def resumed(said: str) -> dict[str, int]:
     """The steps at which cells of scratch were resumed."""
-    return {Path(cell).name: int(step) for step, cell in re.findall(r"resumed at step (\d+): (\S+)", said)}
+    return {
+        Path(cell).name: int(step)
+        for step, cell in re.findall(r"resumed at step (\d+): (\S+)", said)
+    }
 
 
 def test_training_that_is_killed_ends_with_the_same_bytes_when_run_again(tiny_pipeline, tmp_path):
@@ -95,7 +113,9 @@ def test_training_goes_on_from_its_newest_checkpoint(interrupted, undisturbed, t
 
 @pytest.mark.slow
 def test_what_is_cut_short_is_skipped_for_what_was_before(interrupted, undisturbed, tmp_path):
-    """The newest checkpoint of one seed, and a snapshot of the other, whose checkpoints are then worth nothing."""
+    """The newest checkpoint of one seed, and a snapshot of the other, whose checkpoints are then
+    worth nothing.
+    """
     project = duplicate(interrupted, tmp_path / "project")
     saved = checkpoints(project)
     one = max(saved, key=lambda cell: len(saved[cell]))
@@ -108,10 +128,14 @@ def test_what_is_cut_short_is_skipped_for_what_was_before(interrupted, undisturb
 
 
 @pytest.mark.slow
-def test_training_of_which_a_worker_is_killed_stops_and_goes_on_when_run_again(undisturbed, tmp_path):
+def test_training_of_which_a_worker_is_killed_stops_and_goes_on_when_run_again(
+    undisturbed, tmp_path
+):
     stage = training(undisturbed)
     begun = scratch_holds(CHECKPOINT)
-    stopped, said = kill_and_repeat(undisturbed, tmp_path / "project", stage, begun, "worker", **HASTY)
+    stopped, said = kill_and_repeat(
+        undisturbed, tmp_path / "project", stage, begun, "worker", **HASTY
+    )
     assert "a worker process died" in stopped
     assert resumed(said)
 

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 from pathlib import Path
+from shutil import ignore_patterns
 from typing import Any
 
 import yaml
@@ -24,7 +25,12 @@ def declared_params(stage: Stage, project: Path) -> dict[str, Any]:
 
 
 def declared_files(stage: Stage, project: Path, folder: Path) -> None:
-    """Copy a stage's deps; its Python packages, empty where no `__init__.py` is declared; and its params."""
+    """Copy a stage's deps; lib/work, which is machinery and no dep; its Python packages, empty
+    where no `__init__.py` is declared; and its params.
+    """
+    shutil.copytree(
+        project / "lib/work", folder / "lib/work", ignore=ignore_patterns("__pycache__")
+    )
     for dep in stage.deps:
         (folder / dep).parent.mkdir(parents=True, exist_ok=True)
         if (project / dep).is_dir():
@@ -38,6 +44,16 @@ def declared_files(stage: Stage, project: Path, folder: Path) -> None:
 
 
 def run_alone(stage: Stage, folder: Path, scratch: Path) -> subprocess.CompletedProcess[str]:
-    """Run a stage's command as DVC does, with scratch of its own: nothing is found there that another run has done."""
+    """Run a stage's command as DVC does, with scratch of its own: nothing is found there that
+    another run has done.
+    """
     variables = environment(folder, DVC_ROOT=str(scratch), PYTHONDONTWRITEBYTECODE="1")
-    return subprocess.run(stage.cmd, shell=True, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        stage.cmd,
+        shell=True,
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 
 READABLE = 4.5  # the contrast that WCAG 2.2 asks of texts (1.4.3)
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 
 
 @contextmanager
 def opened(page: Path, width: int = 1280, scheme: str = "light", beside: str = "") -> Iterator[Any]:
-    """The page in a browser without a network; all that it asks for must be in it, or in the folder `beside` it.
+    """The page in a browser without a network; all that it asks for must be in it, or in the folder
+    `beside` it.
 
     Nothing may be written to the console.
     """
@@ -36,7 +39,9 @@ def opened(page: Path, width: int = 1280, scheme: str = "light", beside: str = "
         yield view
         browser.close()
     own = (f"{page.parent.as_uri()}/{beside}/",) if beside else ()
-    assert [url for url in asked if url != page.as_uri() and not url.startswith(("data:", *own))] == []
+    assert [
+        url for url in asked if url != page.as_uri() and not url.startswith(("data:", *own))
+    ] == []
     assert said == []
 
 
@@ -68,8 +73,14 @@ def pictures(view: Any, selector: str) -> list[Picture]:
 
 
 def misdrawn(found: list[Picture], width: int) -> list[Picture]:
-    """Those without a name, without content, too flat to be seen, or not within the width of the page."""
-    return [p for p in found if not p.name or p.drawn <= 0 or p.height < 50 or p.left < 0 or p.right > width]
+    """Those without a name, without content, too flat to be seen, or not within the width of the
+    page.
+    """
+    return [
+        p
+        for p in found
+        if not p.name or p.drawn <= 0 or p.height < 50 or p.left < 0 or p.right > width
+    ]
 
 
 INKED = """all => all.map(image => {

@@ -1,4 +1,6 @@
-"""The pipeline as its tests see it: the stages with every matrix expanded, and copies of the project to run them in."""
+"""The pipeline as its tests see it: the stages with every matrix expanded, and copies of the
+project to run them in.
+"""
 
 import os
 import re
@@ -16,12 +18,17 @@ import yaml
 from dvc.repo import Repo
 from dvc.repo.index import Index
 
-from lib.io.base.params import load_yaml
+from lib.files.params import load_yaml
 from tools.imports import is_code
 
 ROOT = Path(__file__).parents[2]
 DRAWS = {"plot", "claims", "report"}  # verbs of stages that read only what is in git
-TRAINS = {"train", "flow", "descend", "full_weights"}  # verbs of stages that cost too much to be done twice
+TRAINS = {
+    "train",
+    "flow",
+    "descend",
+    "full_weights",
+}  # verbs of stages that cost too much to be done twice
 PYTHON = str(Path(sys.executable).parent / "python")
 
 
@@ -73,7 +80,9 @@ class Stage:
 def stages(project: Path = ROOT, file: str = "dvc.yaml") -> tuple[Stage, ...]:
     """The stages of a project's dvc.yaml as DVC itself resolves them."""
     with Repo(str(project)) as repo:
-        return tuple(_stage(stage, project) for stage in Index.from_file(repo, str(project / file)).stages)
+        return tuple(
+            _stage(stage, project) for stage in Index.from_file(repo, str(project / file)).stages
+        )
 
 
 def different_stages() -> list[Stage]:
@@ -87,7 +96,9 @@ def _stage(stage: Any, project: Path) -> Stage:
 
     plain = [dep for dep in stage.deps if not hasattr(dep, "params")]
     keys = [dep for dep in stage.deps if hasattr(dep, "params")]
-    assert {path(dep) for dep in keys} <= {"params.yaml"}, f"{stage.name}: wanted params of params.yaml alone"
+    assert {path(dep) for dep in keys} <= {"params.yaml"}, (
+        f"{stage.name}: wanted params of params.yaml alone"
+    )
     return Stage(
         name=stage.name,
         desc=stage.desc,
@@ -104,7 +115,11 @@ def followers(begin: set[str], listed: tuple[Stage, ...]) -> set[str]:
     found = set(begin)
     while True:
         made = {out.path for stage in listed if stage.name in found for out in stage.outs}
-        more = {stage.name for stage in listed if any(_overlap(dep, out) for dep in stage.deps for out in made)}
+        more = {
+            stage.name
+            for stage in listed
+            if any(_overlap(dep, out) for dep in stage.deps for out in made)
+        }
         if more <= found:
             return found
         found |= more
@@ -115,7 +130,9 @@ def _overlap(a: str, b: str) -> bool:
 
 
 def environment(project: Path, **changes: str) -> dict[str, str]:
-    """The environment of a command in a copy of the project, whatever tool or hook the tests were started from."""
+    """The environment of a command in a copy of the project, whatever tool or hook the tests were
+    started from.
+    """
     own = ("DVC_", "GIT_", "PYTHON", "PYTEST")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     return {
@@ -136,7 +153,9 @@ def environment(project: Path, **changes: str) -> dict[str, str]:
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Let the commands that are started here have one core, where the system can do so: they spread no work."""
+    """Let the commands that are started here have one core, where the system can do so: they spread
+    no work.
+    """
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -181,7 +200,9 @@ def commit(project: Path, message: str) -> None:
 
 
 def checkout(folder: Path) -> Path:
-    """A git repository with what a commit of the working tree would hold, in one commit; no data, no cache."""
+    """A git repository with what a commit of the working tree would hold, in one commit; no data,
+    no cache.
+    """
     listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", at=ROOT)
     folder.mkdir(parents=True)
     for name in sorted(set(listed.split("\0")) - {""}):
@@ -200,8 +221,12 @@ def clone(project: Path, folder: Path) -> Path:
 
 
 def duplicate(project: Path, folder: Path, *left_out: str) -> Path:
-    """A copy of a project with its data and cache, but for files and folders of the names that are `left_out`."""
-    shutil.copytree(project, folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", *left_out))
+    """A copy of a project with its data and cache, but for files and folders of the names that are
+    `left_out`.
+    """
+    shutil.copytree(
+        project, folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", *left_out)
+    )
     return folder
 
 
@@ -218,7 +243,9 @@ def params_of(project: Path) -> dict[str, Any]:
 
 
 def contents(folder: Path, paths: list[str]) -> dict[str, bytes]:
-    """The bytes of every file that `paths`, files or folders, hold; an empty folder is a name that ends in a slash."""
+    """The bytes of every file that `paths`, files or folders, hold; an empty folder is a name that
+    ends in a slash.
+    """
     found = {}
     for path in paths:
         for item in [folder / path, *sorted((folder / path).rglob("*"))]:
@@ -231,7 +258,9 @@ def contents(folder: Path, paths: list[str]) -> dict[str, bytes]:
 
 
 def would_run(project: Path) -> list[str]:
-    """The stages that `dvc repro` would run; where data are missing, none after the first that needs them."""
+    """The stages that `dvc repro` would run; where data are missing, none after the first that
+    needs them.
+    """
     said = dvc("repro", "--dry", "--allow-missing", at=project, fails=None)
     names = re.findall(r"^Running stage '(.+)':$|failed to reproduce '(.+?)'", said, re.MULTILINE)
     assert names or "ERROR" not in said, said

@@ -12,9 +12,21 @@ from typing import Any
 import pandas as pd
 import psutil
 import pytest
-from project import PYTHON, ROOT, clone, contents, duplicate, dvc, followers, git, params_of, run, stages
+from project import (
+    PYTHON,
+    ROOT,
+    clone,
+    contents,
+    duplicate,
+    dvc,
+    followers,
+    git,
+    params_of,
+    run,
+    stages,
+)
 
-from lib.io.base.params import load_yaml
+from lib.files.params import load_yaml
 
 PLOT = "vision.plot.lines"  # a param that only figures depend on
 TRAIN = "vision.digits.train.n_steps"  # a param that all depends on
@@ -23,12 +35,16 @@ TRAIN = "vision.digits.train.n_steps"  # a param that all depends on
 @pytest.fixture(scope="module")
 def copied(tiny_pipeline, tmp_path_factory) -> Path:
     """The tiny pipeline with its data and its three commits, to be experimented with."""
-    return duplicate(tiny_pipeline.folder, tmp_path_factory.mktemp("commands") / "project", "scratch")
+    return duplicate(
+        tiny_pipeline.folder, tmp_path_factory.mktemp("commands") / "project", "scratch"
+    )
 
 
 @pytest.fixture
 def project(copied):
-    """The copy, to be experimented with; its workspace is put right again, its processes are ended."""
+    """The copy, to be experimented with; its workspace is put right again, its processes are
+    ended.
+    """
     yield copied
     working = [process for process in psutil.process_iter() if copied in folders(process)]
     for process in psutil.wait_procs(working, timeout=60)[1]:
@@ -63,7 +79,9 @@ def value(project: Path, key: str) -> Any:
 def test_the_metrics_of_all_families_fit_a_screen():
     """So do the first columns of `dvc exp show`, which a pager cuts at the edge of the terminal."""
     header, *rows = dvc("metrics", "show", at=ROOT).splitlines()
-    families = {stage.name.partition("_evaluate")[0] for stage in stages() if "_evaluate" in stage.name}
+    families = {
+        stage.name.partition("_evaluate")[0] for stage in stages() if "_evaluate" in stage.name
+    }
     shown = [row for row in rows if re.search(r"\d", row.partition(" ")[2])]
     assert all(any(row.startswith(f"metrics/{family}/") for row in shown) for family in families)
     assert max(len(row) for row in (header, *rows)) <= 160
@@ -75,7 +93,9 @@ def test_metrics_of_two_commits_are_compared(tiny_pipeline):
     assert all(name.startswith("metrics/") for name in files)
     found = [metrics["test_accuracy"] for metrics in files.values() if "test_accuracy" in metrics]
     assert found
-    assert all(accuracy["old"] > accuracy["new"] for accuracy in found), "as good after a few steps as after all"
+    assert all(accuracy["old"] > accuracy["new"] for accuracy in found), (
+        "as good after a few steps as after all"
+    )
 
 
 def test_params_of_two_commits_are_compared(tiny_pipeline):
@@ -87,7 +107,12 @@ def test_params_of_two_commits_are_compared(tiny_pipeline):
 def test_plots_of_two_commits_are_compared(tiny_pipeline, tmp_path):
     dvc("plots", "diff", "HEAD~2", "HEAD", "--out", str(tmp_path / "page"), at=tiny_pipeline.folder)
     page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
-    drawn = [out.path for stage in tiny_pipeline.stages for out in stage.outs if out.path.startswith("plots/")]
+    drawn = [
+        out.path
+        for stage in tiny_pipeline.stages
+        for out in stage.outs
+        if out.path.startswith("plots/")
+    ]
     for plot in drawn:
         name = plot.replace("/", "_").replace(".", "_")
         assert f'"{name}' in page, f"{plot} is not on the page"
@@ -95,11 +120,17 @@ def test_plots_of_two_commits_are_compared(tiny_pipeline, tmp_path):
     assert len([image for image in shown if image.name.startswith("HEAD~2_")]) * 2 == len(shown) > 0
 
 
-@pytest.mark.parametrize("family", sorted({key.split(".")[0] for stage in stages() for key in stage.params}))
+@pytest.mark.parametrize(
+    "family", sorted({key.split(".")[0] for stage in stages() for key in stage.params})
+)
 def test_a_sweep_over_a_param_that_does_not_exist_is_refused(tiny_pipeline, family):
-    [key, *_] = [key for stage in tiny_pipeline.stages for key in stage.params if key.split(".")[0] == family]
+    [key, *_] = [
+        key for stage in tiny_pipeline.stages for key in stage.params if key.split(".")[0] == family
+    ]
     for how in ([], ["--queue"]):
-        said = dvc("exp", "run", *how, "-S", f"{key}.nothing=3", at=tiny_pipeline.folder, fails=True)
+        said = dvc(
+            "exp", "run", *how, "-S", f"{key}.nothing=3", at=tiny_pipeline.folder, fails=True
+        )
         assert "Key 'nothing' is not in struct" in said
         assert stages_run(said) == []
         assert queue(tiny_pipeline.folder) == []
@@ -109,25 +140,39 @@ def test_a_sweep_over_a_param_that_does_not_exist_is_refused(tiny_pipeline, fami
 @pytest.mark.slow
 def test_an_experiment_in_the_workspace_runs_only_what_its_param_changes(project, tiny_pipeline):
     said = dvc("exp", "run", "--name", "here", "-S", f"{PLOT}=3", at=project)
-    [changed] = [stage.name for stage in tiny_pipeline.stages if PLOT.rsplit(".", 1)[0] in stage.params]
+    [changed] = [
+        stage.name for stage in tiny_pipeline.stages if PLOT.rsplit(".", 1)[0] in stage.params
+    ]
     assert {changed} <= set(stages_run(said)) <= followers({changed}, tiny_pipeline.stages)
     assert value(project, PLOT) == 3
     assert experiments(project, PLOT)["here"] == "3"
-    assert [line for line in git("status", "--porcelain", at=project).splitlines() if line[:2] == "??"] == []
+    assert [
+        line for line in git("status", "--porcelain", at=project).splitlines() if line[:2] == "??"
+    ] == []
 
 
 @pytest.mark.slow
-def test_an_experiment_in_a_folder_of_its_own_trains_and_leaves_the_workspace_alone(project, tiny_pipeline):
+def test_an_experiment_in_a_folder_of_its_own_trains_and_leaves_the_workspace_alone(
+    project, tiny_pipeline
+):
     outs = [out.path for stage in tiny_pipeline.stages for out in stage.outs]
     before = contents(project, outs)
-    [trained] = [stage.name for stage in tiny_pipeline.stages if TRAIN.rsplit(".", 1)[0] in stage.params]
+    [trained] = [
+        stage.name for stage in tiny_pipeline.stages if TRAIN.rsplit(".", 1)[0] in stage.params
+    ]
     said = dvc("exp", "run", "--temp", "--name", "apart", "-S", f"{TRAIN}=4", trained, at=project)
     assert stages_run(said) == [trained]
     assert git("status", "--porcelain", at=project) == ""
     assert contents(project, outs) == before
     assert experiments(project, TRAIN)["apart"] == "4"
-    assert any((project / ".dvc" / "tmp" / "scratch").rglob("*.safetensors")), "scratch is not where the next run looks"
-    [saved] = [ref for ref in git("for-each-ref", "--format=%(refname)", at=project).split() if ref.endswith("/apart")]
+    assert any((project / ".dvc" / "tmp" / "scratch").rglob("*.safetensors")), (
+        "scratch is not where the next run looks"
+    )
+    [saved] = [
+        ref
+        for ref in git("for-each-ref", "--format=%(refname)", at=project).split()
+        if ref.endswith("/apart")
+    ]
     assert "n_steps: 4" in git("show", f"{saved}:dvc.lock", at=project)
 
 
@@ -144,17 +189,23 @@ def test_a_sweep_of_few_init_scales_and_seeds_goes_to_its_end(project):
 
 @pytest.mark.slow
 def test_what_cases_share_is_swept_for_the_head_that_leaves_it_to_the_params(project):
-    """One seed and one scale of the studied head; the other heads, whose lines have numbers, stay as they were."""
+    """One seed and one scale of the studied head; the other heads, whose lines have numbers, stay
+    as they were.
+    """
     measures = project / "metrics" / "gradual_rank" / "tables" / "errors.parquet"
     before = pd.read_parquet(measures)
     shared = [
-        argument for key in ("n_seeds=1", "flow_scales=[-4]") for argument in ("-S", f"gradual_rank.problem.{key}")
+        argument
+        for key in ("n_seeds=1", "flow_scales=[-4]")
+        for argument in ("-S", f"gradual_rank.problem.{key}")
     ]
     dvc("exp", "run", *shared, "gradual_rank_plot", at=project)
     after, studied = pd.read_parquet(measures), params_of(project)["gradual_rank"]["studied"]
     assert len(before[before["problem"] == studied]) > 1
     assert len(after[after["problem"] == studied]) == 1
-    others = [table[table["problem"] != studied].reset_index(drop=True) for table in (before, after)]
+    others = [
+        table[table["problem"] != studied].reset_index(drop=True) for table in (before, after)
+    ]
     pd.testing.assert_frame_equal(*others)
 
 
@@ -162,7 +213,9 @@ def test_what_cases_share_is_swept_for_the_head_that_leaves_it_to_the_params(pro
 def test_a_sweep_without_the_init_scales_that_are_cut_and_judged_says_so(project):
     trained = f"{TRAIN.rpartition('.')[0]}.init_scales"
     said = dvc("exp", "run", "-S", f"{trained}=[0.1]", at=project, fails=True)
-    assert re.search(r"error: vision.\w+.?\w+.(init_scales|reference_scale): wanted .*0.1.*; got ", said), said
+    assert re.search(
+        r"error: vision.\w+.?\w+.(init_scales|reference_scale): wanted .*0.1.*; got ", said
+    ), said
 
 
 @pytest.mark.slow
@@ -179,7 +232,13 @@ def test_queued_experiments_run_one_after_the_other(project):
     assert all(re.search(rf"│ {lines} +│", said) for lines in (1, 2)), said
     assert (project / "sweep.svg").read_text(encoding="utf-8").startswith("<?xml")
     assert "wanted experiments with the param nothing" in run(
-        PYTHON, "-m", "tools.sweep", "nothing", "vision/digits:test_accuracy", at=project, fails=True
+        PYTHON,
+        "-m",
+        "tools.sweep",
+        "nothing",
+        "vision/digits:test_accuracy",
+        at=project,
+        fails=True,
     )
 
 
@@ -192,7 +251,13 @@ def queue(project: Path) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
-    ["exp show --json", "data status --json", "plots diff --json --split", "stage list --fail", "params diff --json"],
+    [
+        "exp show --json",
+        "data status --json",
+        "plots diff --json --split",
+        "stage list --fail",
+        "params diff --json",
+    ],
 )
 def test_what_an_editor_asks_of_dvc_is_answered(tiny_pipeline, command):
     """The commands of the extension for VS Code."""

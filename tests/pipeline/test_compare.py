@@ -13,8 +13,8 @@ import pytest
 from browser import misdrawn, needs_browser, opened, pictures
 from project import ROOT, append, commit, git
 
-from lib.io.base.files import InputError
-from lib.io.base.tables import write_json, write_table
+from lib.files.files import InputError
+from lib.files.tables import write_json, write_table
 from tools.compare import Tree, differs, figures, main, numbers
 
 OLD = {
@@ -39,7 +39,10 @@ RADII = [  # of the circle that each figure draws
     {"plots/same.svg": 5, "plots/moved.svg": 1, "plots/gone.svg": 3},
     {"plots/same.svg": 5, "plots/moved.svg": 2, "published/run/figures/fresh.svg": 4},
 ]
-CIRCLE = '<svg xmlns="http://www.w3.org/2000/svg" width="90pt" height="90pt" viewBox="0 0 9 9"><circle r="{}"/></svg>'
+CIRCLE = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="90pt" height="90pt" viewBox="0 0 9 '
+    '9"><circle r="{}"/></svg>'
+)
 SVGS = (":(glob)plots/**/*.svg", ":(glob)published/**/*.svg")
 CELL = r"<td[^>]*>(.*?)</td>"
 ROW = re.compile(rf'<tr class="(added|removed|changed|same)">{CELL}{CELL}{CELL}')
@@ -64,7 +67,9 @@ def project(tmp_path_factory) -> Path:
     return folder
 
 
-def compared(project: Path, tmp_path: Path, capsys, old: str = "HEAD~1", new: str = "HEAD") -> tuple[str, str]:
+def compared(
+    project: Path, tmp_path: Path, capsys, old: str = "HEAD~1", new: str = "HEAD"
+) -> tuple[str, str]:
     """What was said, and the page."""
     main(old, new, tmp_path / "compare.html", project)
     return capsys.readouterr().out, (tmp_path / "compare.html").read_text(encoding="utf-8")
@@ -74,12 +79,18 @@ def rows_of(page: str) -> dict[str, list[Row]]:
     """The rows of each part: what, before, after, and how it is marked."""
     parts = re.split(r'<h2 id="(\w+)">', page)[1:]
     found = {name: ROW.findall(text) for name, text in zip(*2 * [iter(parts)], strict=True)}
-    return {part: [(*map(html.unescape, cells), mark) for mark, *cells in rows] for part, rows in found.items()}
+    return {
+        part: [(*map(html.unescape, cells), mark) for mark, *cells in rows]
+        for part, rows in found.items()
+    }
 
 
 def marked(page: str) -> dict[str, list[tuple[str, str]]]:
     """What is marked as not the same, and how."""
-    return {part: [(row[0], row[3]) for row in rows if row[3] != "same"] for part, rows in rows_of(page).items()}
+    return {
+        part: [(row[0], row[3]) for row in rows if row[3] != "same"]
+        for part, rows in rows_of(page).items()
+    }
 
 
 def test_only_what_moved_beyond_its_spread_is_marked(project, tmp_path, capsys):
@@ -100,12 +111,17 @@ def test_only_what_moved_beyond_its_spread_is_marked(project, tmp_path, capsys):
         "figures": [],
     }
     assert "claims: 4 of 5 changed" in said
-    assert "figures: 3 changed\n  plots/gone.svg\n  plots/moved.svg\n  published/run/figures/fresh.svg\n" in said
+    assert (
+        "figures: 3 changed\n  plots/gone.svg\n  plots/moved.svg\n  "
+        "published/run/figures/fresh.svg\n" in said
+    )
 
 
 def test_figures_that_changed_stand_side_by_side_within_the_page(project, tmp_path, capsys):
     _, page = compared(project, tmp_path, capsys)
-    assert re.findall(r'<img src="data:image/webp;base64,[^"]+" width="\d+" height="\d+" alt="([^"]+)"', page) == [
+    assert re.findall(
+        r'<img src="data:image/webp;base64,[^"]+" width="\d+" height="\d+" alt="([^"]+)"', page
+    ) == [
         "plots/gone.svg of HEAD~1",
         "plots/moved.svg of HEAD~1",
         "plots/moved.svg of HEAD",
@@ -173,7 +189,10 @@ def test_a_change_is_one_beyond_both_the_spread_and_a_thousandth(old, new, sprea
 def test_the_larger_of_two_spreads_counts(before, after):
     old, new = ({"inside": (1.0, s), "beyond": (1.0, s)} for s in (before, after))
     new["inside"], new["beyond"] = (1.4, after), (1.6, after)
-    assert [(row.name, row.mark) for row in numbers(old, new)] == [("inside", "same"), ("beyond", "changed")]
+    assert [(row.name, row.mark) for row in numbers(old, new)] == [
+        ("inside", "same"),
+        ("beyond", "changed"),
+    ]
 
 
 TABLE = pd.DataFrame(
@@ -199,7 +218,9 @@ def of_another_machine(column: pd.Series) -> pd.Series:
 
 @pytest.fixture
 def two_machines(tmp_path):
-    """Commits the results of one machine, then those of another, whose table the test may change further."""
+    """Commits the results of one machine, then those of another, whose table the test may change
+    further.
+    """
 
     def commits(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Path:
         folder = tmp_path / "made"
@@ -209,8 +230,14 @@ def two_machines(tmp_path):
             table = TABLE if machine == "one" else change(TABLE.apply(of_another_machine))
             write_table(table, folder / "metrics/a/b/tables/runs.parquet")
             tiny = {"value": 2e-13 if machine == "one" else 7e-14, "spread": 0.0, "state": "holds"}
-            write_json({"loss": {**NUMBER, "value": 2.0 * scale}, "tiny": tiny}, folder / "metrics/claims.json")
-            write_json({"loss": 2.0 * scale, "residual": tiny["value"]}, folder / "metrics/a/b/summary.json")
+            write_json(
+                {"loss": {**NUMBER, "value": 2.0 * scale}, "tiny": tiny},
+                folder / "metrics/claims.json",
+            )
+            write_json(
+                {"loss": 2.0 * scale, "residual": tiny["value"]},
+                folder / "metrics/a/b/summary.json",
+            )
             figure = folder / "plots/a/b/figures/f.svg"
             figure.parent.mkdir(parents=True, exist_ok=True)
             figure.write_text(CIRCLE.format(scale))
@@ -221,10 +248,14 @@ def two_machines(tmp_path):
     return commits
 
 
-def test_nothing_is_marked_where_residuals_and_last_digits_alone_differ(two_machines, tmp_path, capsys):
+def test_nothing_is_marked_where_residuals_and_last_digits_alone_differ(
+    two_machines, tmp_path, capsys
+):
     said, page = compared(two_machines(lambda table: table), tmp_path, capsys)
     assert not any(marked(page).values())
-    assert "figures: 0 changed\nfigures: 1 drawn anew from the same numbers" in said.replace("\n  \n", "\n")
+    assert "figures: 0 changed\nfigures: 1 drawn anew from the same numbers" in said.replace(
+        "\n  \n", "\n"
+    )
     assert "<img" not in page
 
 
@@ -250,8 +281,12 @@ def test_a_figure_has_changed_where_a_table_behind_it_has(two_machines, tmp_path
 
 
 def edits(*paths: str) -> list[str]:
-    """The commits of this repository that changed files which were there before, the newest first."""
-    return git("log", "--no-merges", "--diff-filter=M", "--format=%h", "--", *paths, at=ROOT).split()
+    """The commits of this repository that changed files which were there before, the newest
+    first.
+    """
+    return git(
+        "log", "--no-merges", "--diff-filter=M", "--format=%h", "--", *paths, at=ROOT
+    ).split()
 
 
 def judged(revision: str) -> dict[str, Any]:
@@ -261,8 +296,12 @@ def judged(revision: str) -> dict[str, Any]:
 
 
 def certain_marks(old: dict[str, Any], new: dict[str, Any]) -> dict[str, str]:
-    """The marks of the claims of which only one commit knows, whose verdict is another, or that did not move at all."""
-    marks = dict.fromkeys(old.keys() - new.keys(), "removed") | dict.fromkeys(new.keys() - old.keys(), "added")
+    """The marks of the claims of which only one commit knows, whose verdict is another, or that did
+    not move at all.
+    """
+    marks = dict.fromkeys(old.keys() - new.keys(), "removed") | dict.fromkeys(
+        new.keys() - old.keys(), "added"
+    )
     for name in old.keys() & new.keys():
         if old[name]["state"] != new[name]["state"]:
             marks[name] = "changed"
@@ -292,11 +331,14 @@ def test_claims_that_came_went_or_turned_in_this_repository_are_marked_so(tmp_pa
 
 
 def sides(project: Path, old: str, new: str) -> list[str]:
-    """The names of the images that compare two commits: each figure that git calls another, of each commit with it.
+    """The names of the images that compare two commits: each figure that git calls another, of each
+    commit with it.
 
     But for those that were drawn anew from the same numbers.
     """
-    listed = git("diff", "--no-renames", "--name-status", old, new, "--", *SVGS, at=project).splitlines()
+    listed = git(
+        "diff", "--no-renames", "--name-status", old, new, "--", *SVGS, at=project
+    ).splitlines()
     having = {"M": (old, new), "A": (new,), "D": (old,)}
     redrawn = figures(Tree(project, old), Tree(project, new))[1]
     found = [pair for pair in map(str.split, listed) if pair[1] not in redrawn]
@@ -309,7 +351,9 @@ def sides(project: Path, old: str, new: str) -> list[str]:
 @pytest.mark.parametrize("real", [False, True], ids=["toy", "the last change of a figure"])
 def test_a_browser_shows_both_sides_of_every_figure(project, tmp_path, capsys, width, real):
     folder = ROOT if real else project
-    last = next((c for c in (edits(*SVGS) if real else ["HEAD"]) if sides(folder, f"{c}^", c)), None)
+    last = next(
+        (c for c in (edits(*SVGS) if real else ["HEAD"]) if sides(folder, f"{c}^", c)), None
+    )
     if last is None:
         pytest.skip("in this clone no commit changes a figure")
     old, new = f"{last}^", last

@@ -1,4 +1,6 @@
-"""A claim of what a paper says is drawn in the figure that it names: another number makes another figure."""
+"""A claim of what a paper says is drawn in the figure that it names: another number makes another
+figure.
+"""
 
 import importlib
 import inspect
@@ -19,10 +21,10 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from project import ROOT, stages
 
-from lib.figures.style import LEAST_TEXT, READ_WIDTH, rendered, styled
-from lib.io.base.tables import read_table, write_table
-from lib.io.claims import read_claims
-from lib.io.page import COLUMN
+from lib.files.tables import read_table, write_table
+from lib.pages.claims import read_claims
+from lib.pages.html import COLUMN
+from lib.pages.style import LEAST_TEXT, READ_WIDTH, rendered, styled
 
 PAPERS_OWN = ("theorem", "paper's figure")
 
@@ -49,10 +51,14 @@ SHOWN = sorted(
 
 
 def test_what_a_paper_says_is_drawn():
-    assert [name for name, claim in CLAIMS.items() if claim.kind in PAPERS_OWN and not claim.drawn] == []
+    assert [
+        name for name, claim in CLAIMS.items() if claim.kind in PAPERS_OWN and not claim.drawn
+    ] == []
 
 
-def drawings(family: str, folder: str) -> tuple[Callable[..., dict[str, Callable[[], Figure]]], list[Any]]:
+def drawings(
+    family: str, folder: str
+) -> tuple[Callable[..., dict[str, Callable[[], Figure]]], list[Any]]:
     """The function that draws a family's figures, and the arguments with which dvc.yaml calls it.
 
     A published run has tables beside its figures.
@@ -64,10 +70,14 @@ def drawings(family: str, folder: str) -> tuple[Callable[..., dict[str, Callable
     else:
         [command] = [s.cmd for s in stages() if any(out.path == folder for out in s.outs)]
         given = shlex.split(command)[3:-1]
-    kinds = [parameter.annotation for parameter in inspect.signature(stage.drawings).parameters.values()]
+    kinds = [
+        parameter.annotation for parameter in inspect.signature(stage.drawings).parameters.values()
+    ]
     if parts[0] == "published":
         given = given[-len(kinds) :]
-    return stage.drawings, [ROOT / value if kind is Path else value for kind, value in zip(kinds, given, strict=True)]
+    return stage.drawings, [
+        ROOT / value if kind is Path else value for kind, value in zip(kinds, given, strict=True)
+    ]
 
 
 @cache
@@ -79,7 +89,9 @@ def committed(family: str, folder: str, figure: str) -> bytes:
 
 
 def moved(values: pd.Series) -> list[Any]:
-    """The numbers of a column, each by three tenths of itself larger, or by a tenth where it is 0; a truth inverted."""
+    """The numbers of a column, each by three tenths of itself larger, or by a tenth where it is 0;
+    a truth inverted.
+    """
 
     def one(value: Any) -> Any:
         if isinstance(value, bool | np.bool_):
@@ -92,7 +104,9 @@ def moved(values: pd.Series) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "shown", SHOWN, ids=lambda shown: f"{Path(shown.folder).parent.name}-{shown.figure}-{shown.drawn}"
+    "shown",
+    SHOWN,
+    ids=lambda shown: f"{Path(shown.folder).parent.name}-{shown.figure}-{shown.drawn}",
 )
 def test_another_number_makes_another_figure(shown, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
@@ -114,9 +128,13 @@ def test_another_number_makes_another_figure(shown, tmp_path, monkeypatch):
 FOLDERS = sorted({(shown.family, shown.folder) for shown in SHOWN})
 
 
-@pytest.mark.parametrize(("family", "folder"), FOLDERS, ids=lambda value: value.split("/")[-2] if "/" in value else "")
+@pytest.mark.parametrize(
+    ("family", "folder"), FOLDERS, ids=lambda value: value.split("/")[-2] if "/" in value else ""
+)
 def test_every_text_is_at_least_seven_points_where_the_figure_is_read(family, folder):
-    """In the report's column, into which no figure needs to be shrunk; the ticks' texts and the legends' included."""
+    """In the report's column, into which no figure needs to be shrunk; the ticks' texts and the
+    legends' included.
+    """
     draw, given = drawings(family, folder)
     small = {}
     with styled():
@@ -126,7 +144,11 @@ def test_every_text_is_at_least_seven_points_where_the_figure_is_read(family, fo
                 for axis in (axes.xaxis, axes.yaxis):
                     axis.get_ticklabels(which="both")
             shrunk = min(1, READ_WIDTH / figure.get_figwidth())
-            texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
+            texts = [
+                text
+                for text in figure.findobj(Text)
+                if text.get_visible() and text.get_text().strip()
+            ]
             assert len(texts) > 3, name
             small |= {
                 (name, text.get_text()): round(text.get_fontsize() * shrunk, 1)
@@ -143,9 +165,14 @@ def test_a_figure_is_as_wide_as_the_column_of_the_report():
 
 
 def test_colours_have_one_palette():
-    """No figure brings its own: a colour stands in lib/figures/style.py, under the name of what it shows."""
-    own = {
-        file.name: re.findall(r"#[0-9a-fA-F]{6}\b", file.read_text()) for file in (ROOT / "lib/figures").glob("*.py")
-    }
-    assert len(own.pop("style.py")) > 5
+    """No figure brings its own: a colour stands in lib/pages/style.py, under the name of what it
+    shows.
+    """
+    files = [
+        *ROOT.glob("lib/*/figures/*.py"),
+        *ROOT.glob("lib/*/figures.py"),
+        *ROOT.glob("lib/pages/*.py"),
+    ]
+    own = {file: re.findall(r"#[0-9a-fA-F]{6}\b", file.read_text()) for file in files}
+    assert len(own.pop(ROOT / "lib" / "pages" / "style.py")) > 5
     assert {name: found for name, found in own.items() if found} == {}

@@ -21,7 +21,7 @@ from project import (
     would_run,
 )
 
-from lib.io.claims import read_claims
+from lib.pages.claims import read_claims
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_nothing_reruns_in_a_clone_without_data(project):
 
 
 def test_editing_a_figure_module_reruns_only_plots_and_what_follows(project, listed):
-    file = "lib/figures/style.py"
+    file = "lib/pages/style.py"
     append(project / file, "# a wider line\n")
     rerun = set(would_run(project))
     assert users(listed, file) <= rerun <= followers(users(listed, file), tuple(listed.values()))
@@ -61,7 +61,7 @@ def test_editing_a_figure_module_reruns_only_plots_and_what_follows(project, lis
 
 
 def test_editing_the_spectra_retrains_nothing(project, listed, tiny_pipeline, tmp_path):
-    file = "lib/analysis/spectra.py"
+    file = "lib/matrices/spectra.py"
     for place in (project, duplicate(tiny_pipeline.folder, tmp_path / "with data")):
         append(place / file, "# a note\n")
         rerun = set(would_run(place))
@@ -74,7 +74,9 @@ def test_editing_the_spectra_retrains_nothing(project, listed, tiny_pipeline, tm
 def test_editing_a_bar_reruns_only_claims_and_report(project):
     text = (project / "claims.yaml").read_text(encoding="utf-8")
     bar = next(iter(read_claims(project / "claims.yaml").values())).bar
-    (project / "claims.yaml").write_text(text.replace(f" in {bar}", " in (-1e300, 1e300)", 1), encoding="utf-8")
+    (project / "claims.yaml").write_text(
+        text.replace(f" in {bar}", " in (-1e300, 1e300)", 1), encoding="utf-8"
+    )
     rerun = would_run(project)
     assert "claims" in rerun
     assert set(rerun) <= {"claims", "report"}
@@ -103,8 +105,12 @@ def test_editing_a_remark_or_a_test_reruns_nothing_nor_does_what_an_editor_leave
     append(project / "params.yaml", "# a remark\n")
     append(project / "pyproject.toml", "# a remark\n")
     (project / "tests" / "test_more.py").write_text("# a test\n")
-    for leftover in (".params.py.swp", "params.py~", "__pycache__/params.pyc"):  # of an editor, of Python
-        file = project / "lib" / "io" / "base" / leftover
+    for leftover in (
+        ".params.py.swp",
+        "params.py~",
+        "__pycache__/params.pyc",
+    ):  # of an editor, of Python
+        file = project / "lib" / "files" / leftover
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(b"left over")
     assert would_run(project) == []
@@ -113,8 +119,8 @@ def test_editing_a_remark_or_a_test_reruns_nothing_nor_does_what_an_editor_leave
 @pytest.mark.slow
 def test_a_figure_is_drawn_anew_in_a_clone_without_data(project, listed):
     before = contents(project, ["metrics", "plots"])
-    append(project / "lib/figures/style.py", "# a wider line\n")
-    plot = min(users(listed, "lib/figures/style.py"))
+    append(project / "lib/pages/style.py", "# a wider line\n")
+    plot = min(users(listed, "lib/pages/style.py"))
     said = dvc("repro", "--allow-missing", plot, at=project)
     assert re.findall("^Running stage '(.+)':", said, re.MULTILINE) == [plot]
     assert contents(project, ["metrics", "plots"]) == before

@@ -7,9 +7,9 @@ from collections import namedtuple
 import pytest
 import torch
 
-from lib.data.images import Images
-from lib.io.base.files import InputError
-from lib.io.base.params import read_params
+from lib.files.files import InputError
+from lib.files.params import read_params
+from lib.vision.images import Images
 from stages.vision import train
 
 Usage = namedtuple("Usage", ["total", "used", "free"])
@@ -43,7 +43,9 @@ def test_a_training_that_would_take_too_long_is_refused(params, images, tmp_path
 
 def test_a_training_whose_snapshots_find_no_room_is_refused(params, images, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(2**40, 2**40 - 1000, 1000))
-    with pytest.raises(InputError, match=r"snapshots: wanted .* GB of disk, got 1e-06 GB that are free"):
+    with pytest.raises(
+        InputError, match=r"snapshots: wanted .* GB of disk, got 1e-06 GB that are free"
+    ):
         train.estimate(params, 1, images, tmp_path)
 
 
@@ -53,7 +55,9 @@ def test_a_batch_larger_than_the_data_set_is_refused(params, images, tmp_path):
 
 
 def test_randaugment_is_for_images_in_colour(params, images, tmp_path):
-    coloured = dataclasses.replace(params, randaugment=train.RandAugment(n_operations=2, magnitude=9))
+    coloured = dataclasses.replace(
+        params, randaugment=train.RandAugment(n_operations=2, magnitude=9)
+    )
     with pytest.raises(InputError, match=r"randaugment: wanted images of 3 channels .* got 1"):
         train.estimate(coloured, 1, images, tmp_path)
 

@@ -1,4 +1,6 @@
-"""The fetch stage: from an address, from a local folder, and, where they lie beside the repository, the real images."""
+"""The fetch stage: from an address, from a local folder, and, where they lie beside the repository,
+the real images.
+"""
 
 import dataclasses
 import hashlib
@@ -17,8 +19,8 @@ import numpy as np
 import pytest
 import yaml
 
-from lib.data.cifar import OFFICIAL, Batch, read_cifar
-from lib.io.base.files import InputError
+from lib.files.files import InputError
+from lib.vision.cifar import OFFICIAL, Batch, read_cifar
 from stages.vision.fetch import main
 
 REBUILD = Path(__file__).parents[3] / "shared" / "data" / "rebuild_cifar.py"
@@ -36,7 +38,9 @@ def official(monkeypatch, **changes) -> None:
 
 @pytest.fixture
 def archive(tmp_path, monkeypatch) -> Path:
-    """A small CIFAR-10 as it lies on a server, beside what it unpacks to; the stage runs in a folder of its own."""
+    """A small CIFAR-10 as it lies on a server, beside what it unpacks to; the stage runs in a
+    folder of its own.
+    """
     archive = tmp_path / "served" / OFFICIAL["cifar10"].archive
     unpacked = archive.parent / OFFICIAL["cifar10"].folder
     unpacked.mkdir(parents=True)
@@ -46,7 +50,13 @@ def archive(tmp_path, monkeypatch) -> Path:
         file.add(unpacked, unpacked.name)
     small = [Batch(n, 0, len(c), hashlib.md5(c).hexdigest()) for n, c in FILES.items()]
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-    official(monkeypatch, train=tuple(small[:2]), test=tuple(small[2:]), sha256=digest, n_bytes=archive.stat().st_size)
+    official(
+        monkeypatch,
+        train=tuple(small[:2]),
+        test=tuple(small[2:]),
+        sha256=digest,
+        n_bytes=archive.stat().st_size,
+    )
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
@@ -74,7 +84,9 @@ def address(archive):
 
 def fetch(**more: str) -> Path:
     """Run the stage with params as for the real data set, and with `more`."""
-    Path("params.yaml").write_text(yaml.safe_dump({"vision": {"data": {"source": "cifar10", **more}}}))
+    Path("params.yaml").write_text(
+        yaml.safe_dump({"vision": {"data": {"source": "cifar10", **more}}})
+    )
     folder = Path("data/official")
     main("vision.data", folder)
     return folder
@@ -104,7 +116,9 @@ def test_an_address_that_lacks_the_file_is_passed_over(address, monkeypatch):
 @pytest.mark.parametrize("name", list(OFFICIAL))
 def test_every_archive_has_addresses_a_digest_and_a_size(name):
     known = OFFICIAL[name]
-    assert all(url.startswith("https://") and url.endswith(f"/{known.archive}") for url in known.urls)
+    assert all(
+        url.startswith("https://") and url.endswith(f"/{known.archive}") for url in known.urls
+    )
     assert len(set(known.urls)) == 3
     assert re.fullmatch("[0-9a-f]{64}", known.sha256)
     assert 1.6e8 < known.n_bytes < 1.8e8
@@ -132,21 +146,29 @@ def test_a_local_archive_that_is_not_the_official_one_is_refused(archive, tmp_pa
 
 def test_a_local_file_that_is_not_the_official_one_is_refused_and_not_written(archive):
     (archive.parent / "cifar-10-batches-py" / "data_batch_2").write_bytes(b"x" * 6000)
-    with pytest.raises(InputError, match=r"data_batch_2: wanted the official data_batch_2 .* an altered file"):
+    with pytest.raises(
+        InputError, match=r"data_batch_2: wanted the official data_batch_2 .* an altered file"
+    ):
         fetch(source_folder=str(archive.parent))
     assert not Path("data/official/data_batch_2").exists()
 
 
 def test_an_empty_local_folder_is_named_with_what_was_looked_for(archive, tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"holds cifar-10-batches-py/ or cifar-10-python.tar.gz, got .*empty"):
+    with pytest.raises(
+        InputError, match=r"holds cifar-10-batches-py/ or cifar-10-python.tar.gz, got .*empty"
+    ):
         fetch(source_folder=str(tmp_path / "empty"))
 
 
 @pytest.fixture(scope="module")
 def real_folder(tmp_path_factory) -> Iterator[Path]:
-    """The official files of both data sets, rebuilt from the images beside the repository (370 MB)."""
-    pytest.importorskip("PIL", reason="Pillow is not installed, the real CIFAR files cannot be rebuilt")
+    """The official files of both data sets, rebuilt from the images beside the repository (370
+    MB).
+    """
+    pytest.importorskip(
+        "PIL", reason="Pillow is not installed, the real CIFAR files cannot be rebuilt"
+    )
     if not REBUILD.exists():
         pytest.skip(f"no real CIFAR images here: {REBUILD} is not there")
     folder = tmp_path_factory.mktemp("real")
@@ -160,7 +182,13 @@ def real_folder(tmp_path_factory) -> Iterator[Path]:
     ("name", "mean", "deviation", "first_train", "first_test"),
     [
         ("cifar10", [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616], [6, 9, 9, 4], [3, 8, 8, 0]),
-        ("cifar100", [0.5071, 0.4865, 0.4409], [0.2673, 0.2564, 0.2762], [19, 29, 0, 11], [49, 33, 72, 51]),
+        (
+            "cifar100",
+            [0.5071, 0.4865, 0.4409],
+            [0.2673, 0.2564, 0.2762],
+            [19, 29, 0, 11],
+            [49, 33, 72, 51],
+        ),
     ],
 )
 def test_the_real_images_are_fetched_and_read(
@@ -171,19 +199,29 @@ def test_the_real_images_are_fetched_and_read(
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text(yaml.safe_dump({"fetch": params}))
     main("fetch", out)
-    assert {path.name for path in out.iterdir()} == {batch.name for batch in official.train + official.test}
+    assert {path.name for path in out.iterdir()} == {
+        batch.name for batch in official.train + official.test
+    }
 
     arrays = read_cifar(out, name)
     train, test = arrays["train_images"], arrays["test_images"]
     assert train.shape == (50_000, 3, 32, 32)
     assert test.shape == (10_000, 3, 32, 32)
     assert train.dtype == test.dtype == np.uint8
-    assert np.bincount(arrays["train_labels"]).tolist() == [50_000 // official.n_classes] * official.n_classes
-    assert np.bincount(arrays["test_labels"]).tolist() == [10_000 // official.n_classes] * official.n_classes
+    assert (
+        np.bincount(arrays["train_labels"]).tolist()
+        == [50_000 // official.n_classes] * official.n_classes
+    )
+    assert (
+        np.bincount(arrays["test_labels"]).tolist()
+        == [10_000 // official.n_classes] * official.n_classes
+    )
     assert arrays["train_labels"][:4].tolist() == first_train
     assert arrays["test_labels"][:4].tolist() == first_test
     values = np.arange(256) / 255
     for channel in range(3):
         shares = np.bincount(train[:, channel].ravel(), minlength=256) / (50_000 * 1024)
         assert shares @ values == pytest.approx(mean[channel], abs=5e-5)
-        assert (shares @ values**2 - (shares @ values) ** 2) ** 0.5 == pytest.approx(deviation[channel], abs=6e-5)
+        assert (shares @ values**2 - (shares @ values) ** 2) ** 0.5 == pytest.approx(
+            deviation[channel], abs=6e-5
+        )

@@ -1,4 +1,6 @@
-"""Each stage alone, on tiny params: what dvc.yaml declares is all that it reads and all that it writes."""
+"""Each stage alone, on tiny params: what dvc.yaml declares is all that it reads and all that it
+writes.
+"""
 
 import dataclasses
 
@@ -10,7 +12,9 @@ NAMES = [stage.name for stage in different_stages()]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_stage_alone_makes_what_it_declares_and_the_same_bytes_as_in_the_pipeline(name, tiny_pipeline, tmp_path):
+def test_a_stage_alone_makes_what_it_declares_and_the_same_bytes_as_in_the_pipeline(
+    name, tiny_pipeline, tmp_path
+):
     """It may use every core, and so has another number of worker processes than in the pipeline."""
     [stage] = [stage for stage in tiny_pipeline.stages if stage.name == name]
     declared_files(stage, tiny_pipeline.folder, tmp_path / "alone")
@@ -22,7 +26,9 @@ def test_a_stage_alone_makes_what_it_declares_and_the_same_bytes_as_in_the_pipel
     made = {name: content for name, content in left.items() if name not in given}
     wanted = contents(tiny_pipeline.folder, [out.path for out in stage.outs])
     assert sorted(made) == sorted(wanted), "what it wrote is not what it declares"
-    assert [name for name in wanted if made[name] != wanted[name]] == [], "not the bytes of the pipeline"
+    assert [name for name in wanted if made[name] != wanted[name]] == [], (
+        "not the bytes of the pipeline"
+    )
 
 
 def test_a_stage_without_the_params_that_it_reads_stops_before_any_work(tiny_pipeline, tmp_path):

@@ -1,4 +1,6 @@
-"""With DVCLive a training draws itself while it runs; what it makes is the same with and without."""
+"""With DVCLive a training draws itself while it runs; what it makes is the same with and
+without.
+"""
 
 import json
 from pathlib import Path
@@ -13,7 +15,7 @@ pytest.importorskip("dvclive", reason="DVCLive is not installed")
 
 @pytest.fixture(scope="module")
 def train(tiny_pipeline):
-    [stage] = [stage for stage in tiny_pipeline.stages if "lib/io/live.py" in stage.deps]
+    [stage] = [stage for stage in tiny_pipeline.stages if stage.name.startswith("vision_train")]
     return stage
 
 
@@ -21,7 +23,9 @@ def curves_of(root: Path) -> dict[str, pd.DataFrame]:
     """Each training's curves, by variant and seed."""
     folders = sorted((root / "dvclive").glob("*/*/*/seed=*/plots/metrics"))
     tables = {
-        f"{folder.parts[-4]} {folder.parts[-3]}": [pd.read_csv(path, sep="\t", index_col="step") for path in files]
+        f"{folder.parts[-4]} {folder.parts[-3]}": [
+            pd.read_csv(path, sep="\t", index_col="step") for path in files
+        ]
         for folder in folders
         if (files := sorted(folder.glob("*.tsv")))
     }
@@ -38,13 +42,18 @@ def test_the_live_curves_are_those_of_the_run(tiny_pipeline, train):
             live = curves.pop(f"{file.parent.name} seed={seed}")
             wanted = rows.set_index("step")[live.columns]
             assert set(live.columns) >= {"train_loss", "test_loss", "test_accuracy"}
-            pd.testing.assert_frame_equal(live, wanted, check_dtype=False, check_index_type=False, rtol=1e-12)
+            pd.testing.assert_frame_equal(
+                live, wanted, check_dtype=False, check_index_type=False, rtol=1e-12
+            )
     assert curves == {}
 
 
 def test_dvc_draws_them_and_git_does_not_see_them(tiny_pipeline):
     folder = tiny_pipeline.folder
-    shown = [path.relative_to(folder).as_posix() for path in (folder / "dvclive").glob("*/*/*/seed=*/plots/metrics")]
+    shown = [
+        path.relative_to(folder).as_posix()
+        for path in (folder / "dvclive").glob("*/*/*/seed=*/plots/metrics")
+    ]
     found = json.loads(dvc("plots", "show", "--json", *shown, at=folder))
     assert "errors" not in found
     assert len(found["data"]) == 3 * len(shown)
@@ -54,7 +63,9 @@ def test_dvc_draws_them_and_git_does_not_see_them(tiny_pipeline):
 @pytest.mark.slow
 def test_without_dvclive_the_training_makes_the_same_bytes(tiny_pipeline, train, tmp_path):
     declared_files(train, tiny_pipeline.folder, tmp_path / "alone")
-    (tmp_path / "alone" / "dvclive.py").write_text('raise ModuleNotFoundError("not installed", name="dvclive")\n')
+    (tmp_path / "alone" / "dvclive.py").write_text(
+        'raise ModuleNotFoundError("not installed", name="dvclive")\n'
+    )
     done = run_alone(train, tmp_path / "alone", tmp_path / "root")
     assert done.returncode == 0, done.stderr
     assert "live" not in done.stderr

@@ -29,12 +29,21 @@ def project(tmp_path_factory) -> Path:
             whole = file.read_text(encoding="utf-8")
             assert whole.count(SHARED) == 1
             whole = whole.replace(SHARED, text + SHARED)
-            for path, before in zip(FOLDERS, ("claims.yaml\n", "metrics/claims.json\n"), strict=True):
-                whole = whole.replace(f"    deps:\n      - {before}", f"    deps:\n      - {path}\n      - {before}", 1)
+            for path, before in zip(
+                FOLDERS, ("claims.yaml\n", "metrics/claims.json\n"), strict=True
+            ):
+                whole = whole.replace(
+                    f"    deps:\n      - {before}",
+                    f"    deps:\n      - {path}\n      - {before}",
+                    1,
+                )
             whole = whole.replace(
-                "python -m stages.claims claims.yaml", f"python -m stages.claims claims.yaml {FOLDERS[0]}"
+                "python -m stages.claims claims.yaml",
+                f"python -m stages.claims claims.yaml {FOLDERS[0]}",
             )
-            whole = whole.replace("stages/report.html report.html", f"stages/report.html report.html {FOLDERS[1]}")
+            whole = whole.replace(
+                "stages/report.html report.html", f"stages/report.html report.html {FOLDERS[1]}"
+            )
             file.write_text(whole, encoding="utf-8")
         elif file.exists():
             append(file, text)
@@ -55,14 +64,20 @@ def test_its_stages_depend_on_what_they_import(project):
 
 
 def test_its_code_is_as_the_linter_wants_it(project):
-    files = [name for name, _ in BLOCK.findall(PAGE.read_text(encoding="utf-8")) if name.endswith(".py")]
+    files = [
+        name for name, _ in BLOCK.findall(PAGE.read_text(encoding="utf-8")) if name.endswith(".py")
+    ]
     assert len(files) == 4
     run(PYTHON, "-m", "ruff", "check", *files, at=project)
     run(PYTHON, "-m", "ruff", "format", "--check", *files, at=project)
 
 
 def test_its_params_are_as_dvc_writes_them():
-    [text] = [text for name, text in BLOCK.findall(PAGE.read_text(encoding="utf-8")) if name == "params.yaml"]
+    [text] = [
+        text
+        for name, text in BLOCK.findall(PAGE.read_text(encoding="utf-8"))
+        if name == "params.yaml"
+    ]
     written = io.StringIO()
     yaml = YAML()
     yaml.dump(yaml.load(text), written)
@@ -72,7 +87,8 @@ def test_its_params_are_as_dvc_writes_them():
 def test_its_metrics_are_compared_by_dvc(project):
     [evaluate] = [stage for stage in stages(project) if stage.name == "deep_linear_evaluate"]
     assert {out.path for out in evaluate.outs if out.in_git} == {
-        f"metrics/deep_linear/{name}" for name in ("headlines.json", "measures.json", "summary.json", "tables")
+        f"metrics/deep_linear/{name}"
+        for name in ("headlines.json", "measures.json", "summary.json", "tables")
     }
 
 

@@ -1,4 +1,6 @@
-"""`dvc exp run -S` changes one line of params.yaml and loses no comment: the file is what DVC's writer makes of it."""
+"""`dvc exp run -S` changes one line of params.yaml and loses no comment: the file is what DVC's
+writer makes of it.
+"""
 
 import difflib
 import itertools
@@ -14,8 +16,8 @@ from project import ROOT
 from ruamel.yaml import YAML
 from tiny import read_rows
 
-from lib.io.base.params import load_yaml
-from lib.io.cases import read_problems
+from lib.files.params import load_yaml
+from lib.gradual_rank.tasks import read_problems
 from stages.gradual_rank import flow, generate, greedy
 
 MOST_LINES, MOST_NODES = 650, 1100
@@ -63,8 +65,12 @@ def other(value: Any) -> str:
 
 def changed(before: str, after: str) -> tuple[list[str], list[str]]:
     """The lines that went and the lines that came."""
-    lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm=""))[2:]
-    return [line[1:] for line in lines if line[0] == "-"], [line[1:] for line in lines if line[0] == "+"]
+    lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm=""))[
+        2:
+    ]
+    return [line[1:] for line in lines if line[0] == "-"], [
+        line[1:] for line in lines if line[0] == "+"
+    ]
 
 
 def comments(text: str) -> list[str]:
@@ -106,7 +112,9 @@ def test_an_override_of_a_list_changes_its_items_alone(name, file):
     assert (len(went), came) == (len(rest), [])
     assert all(line.lstrip().startswith("- ") for line in went)
     assert comments(before) == comments(file.read_text())
-    apply_overrides(file, [f"{name}=[]"])  # a comment behind the key would make this file unreadable
+    apply_overrides(
+        file, [f"{name}=[]"]
+    )  # a comment behind the key would make this file unreadable
     went, came = changed(before, file.read_text())
     assert [line.split(":")[0].strip() for line in came] == [name.split(".")[-1]]
     assert len(went) == len(came) + len(LISTS[name])
@@ -125,7 +133,9 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("change", sorted(SIZES | {"teacher=uniform", "start=uniform", "n_times=9", "n_snapshots=3"}))
+@pytest.mark.parametrize(
+    "change", sorted(SIZES | {"teacher=uniform", "start=uniform", "n_times=9", "n_snapshots=3"})
+)
 def test_an_override_changes_the_problems_that_leave_it_empty(change, file, monkeypatch):
     monkeypatch.chdir(file.parent)
     path, readers, (key, text) = (
@@ -135,14 +145,20 @@ def test_an_override_changes_the_problems_that_leave_it_empty(change, file, monk
     )
 
     def problems() -> list[Any]:
-        tables = (read_problems(ROOT / path, one.Problem, "gradual_rank.problem") for one in readers)
+        tables = (
+            read_problems(ROOT / path, one.Problem, "gradual_rank.problem") for one in readers
+        )
         return list(itertools.chain(*tables))
 
     before = problems()
     apply_overrides(file, [f"gradual_rank.problem.{change}"])
     changed = [b for a, b in zip(before, problems(), strict=True) if a != b]
     wanted = YAML(typ="safe").load(text)
-    assert {getattr(one, key) for one in changed} == {tuple(wanted) if isinstance(wanted, list) else wanted}
-    assert {one.name for one in changed} == {row["name"] for row in read_rows(path) if row.get(key) is None}
+    assert {getattr(one, key) for one in changed} == {
+        tuple(wanted) if isinstance(wanted, list) else wanted
+    }
+    assert {one.name for one in changed} == {
+        row["name"] for row in read_rows(path) if row.get(key) is None
+    }
     if change in SIZES:  # of the studied head alone
         assert {one.name for one in changed} == {PARAMS["gradual_rank"]["studied"]}

@@ -1,4 +1,6 @@
-"""The pages of `dvc plots show` and `dvc plots diff` as a browser shows them, with the template that `make` sets up."""
+"""The pages of `dvc plots show` and `dvc plots diff` as a browser shows them, with the template
+that `make` sets up.
+"""
 
 import re
 from pathlib import Path
@@ -15,7 +17,9 @@ INKED = """all => all.map(c => c.getContext("2d").getImageData(0, 0, c.width, c.
 @pytest.fixture(scope="module")
 def template(tmp_path_factory) -> Path:
     """The template, made by the command of the Makefile."""
-    [command] = re.findall(r"(python -m tools\.plots) \.dvc/tmp/plots\.html", (ROOT / "Makefile").read_text())
+    [command] = re.findall(
+        r"(python -m tools\.plots) \.dvc/tmp/plots\.html", (ROOT / "Makefile").read_text()
+    )
     path = tmp_path_factory.mktemp("template") / "plots.html"
     run(PYTHON, *command.split()[1:], str(path), at=ROOT)
     return path
@@ -38,12 +42,21 @@ def test_a_browser_without_a_network_draws_all_plots(tiny_pipeline, template, tm
         *["plots", *command.split(), "--out", str(page), "--html-template", str(template)],
         at=tiny_pipeline.folder,
     )
-    charts = [out.path for stage in tiny_pipeline.stages for out in stage.outs if out.path.endswith(".csv")]
+    charts = [
+        out.path
+        for stage in tiny_pipeline.stages
+        for out in stage.outs
+        if out.path.endswith(".csv")
+    ]
     with opened(page / "index.html", beside="static") as view:
-        view.wait_for_function("document.querySelectorAll('.vega-embed canvas').length == " + str(len(charts)))
+        view.wait_for_function(
+            "document.querySelectorAll('.vega-embed canvas').length == " + str(len(charts))
+        )
         boxes = dict(view.eval_on_selector_all(".vega-embed", DRAWN))
         colours = view.eval_on_selector_all(".vega-embed canvas", INKED)
-        images = view.eval_on_selector_all("img", "all => all.map(e => e.complete && e.naturalWidth)")
+        images = view.eval_on_selector_all(
+            "img", "all => all.map(e => e.complete && e.naturalWidth)"
+        )
     assert len(boxes) == len(charts)
     assert min(boxes.values()) > 100
     assert min(colours) > 10, "a chart is blank"

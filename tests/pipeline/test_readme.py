@@ -8,17 +8,29 @@ from pathlib import Path
 import pytest
 from project import dvc, git, params_of, stages
 
-from lib.io.base.params import load_yaml
-from tools.readme import KNOWN, ROOT, captioned, conserved, findings, headlines, known, page, replaced
+from lib.files.params import load_yaml
+from tools.readme import (
+    KNOWN,
+    ROOT,
+    captioned,
+    conserved,
+    findings,
+    headlines,
+    known,
+    page,
+    replaced,
+)
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def judged() -> list[dict[str, dict]]:
-    """The verdicts of the working tree and those of the commit; a page is of the one or of the other.
+    """The verdicts of the working tree and those of the commit; a page is of the one or of the
+    other.
 
-    So tests pass after `make generated`, before its commit, and after `make repro` on another processor, whose last
-    digits differ. A commit of a page without its verdicts fails here for whoever checks it out.
+    So tests pass after `make generated`, before its commit, and after `make repro` on another
+    processor, whose last digits differ. A commit of a page without its verdicts fails here for
+    whoever checks it out.
     """
     here = (ROOT / "metrics" / "claims.json").read_text(encoding="utf-8")
     return [json.loads(text) for text in (here, git("show", "HEAD:metrics/claims.json", at=ROOT))]
@@ -35,7 +47,11 @@ def test_the_list_of_measures_is_that_of_the_claims():
 
 
 def test_the_headlines_are_those_that_were_judged():
-    found = re.search("<!-- headlines: made by make readme -->\n(.*?)\n<!-- end of headlines -->", README, re.DOTALL)
+    found = re.search(
+        "<!-- headlines: made by make readme -->\n(.*?)\n<!-- end of headlines -->",
+        README,
+        re.DOTALL,
+    )
     assert found is not None
     assert found[1] in map(headlines, judged())
 
@@ -44,7 +60,9 @@ def test_what_optimisers_conserve_is_that_of_the_tables(tmp_path):
     """Those of the working tree, or of the commit."""
     folder = Path("metrics/gradual_rank/optimizers/tables")
     for name in ("optimizers.parquet", "conserved.parquet"):
-        shown = subprocess.run(["git", "show", f"HEAD:{folder / name}"], cwd=ROOT, capture_output=True, check=True)
+        shown = subprocess.run(
+            ["git", "show", f"HEAD:{folder / name}"], cwd=ROOT, capture_output=True, check=True
+        )
         (tmp_path / name).write_bytes(shown.stdout)
     text = (ROOT / "docs" / "optimisers.md").read_text(encoding="utf-8")
     pages = []
@@ -58,7 +76,9 @@ def test_what_optimisers_conserve_is_that_of_the_tables(tmp_path):
 
 def test_findings_and_captions_are_those_of_the_one_place():
     captions = load_yaml(ROOT / "captions.yaml")
-    found = re.search("<!-- findings: made by make readme -->\n(.*?)\n<!-- end of findings -->", README, re.DOTALL)
+    found = re.search(
+        "<!-- findings: made by make readme -->\n(.*?)\n<!-- end of findings -->", README, re.DOTALL
+    )
     assert found is not None
     assert found[1] == findings(captions)
     for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
@@ -87,7 +107,11 @@ def test_the_graph_of_verbs_has_those_of_the_stages():
     [graph] = re.findall("```mermaid\n(.*?)```", README, re.DOTALL)
     nodes = dict(re.findall(r'(\w+)\["([^"]+)"\]', graph))
     assert 5 <= len(nodes) <= 12
-    verbs = {word for text in nodes.values() for word in text.partition(":")[0].removesuffix(".html").split(", ")}
+    verbs = {
+        word
+        for text in nodes.values()
+        for word in text.partition(":")[0].removesuffix(".html").split(", ")
+    }
     assert verbs - {stage.verb for stage in stages()} == set()
 
 

@@ -1,4 +1,6 @@
-"""The report as a reader's browser shows it: everything is on the page, nothing comes from outside, links work."""
+"""The report as a reader's browser shows it: everything is on the page, nothing comes from outside,
+links work.
+"""
 
 import base64
 import html
@@ -24,8 +26,8 @@ from browser import (
 from PIL import Image
 from project import ROOT, run, stages
 
-from lib.io.base.params import load_yaml
-from lib.io.page import picture
+from lib.files.params import load_yaml
+from lib.pages.html import picture
 
 SHOWN = """chosen => [...document.querySelectorAll(chosen)].filter(
     e => e.checkVisibility({contentVisibilityAuto: true})).map(e => e.id)"""
@@ -43,7 +45,8 @@ SQUARES = """async ([source, width, height]) => {
 }"""
 WIDTHS = {"wide": 1280, "a phone": 390}
 FIGURE = re.compile(
-    r'(?s)class="figure" id="([^"]+)">.*?<figure><img src="(data:image/webp;base64,[^"]+)" width="(\d+)" '
+    r'(?s)class="figure" id="([^"]+)">.*?<figure><img src="(data:image/webp;base64,[^"]+)" '
+    r'width="(\d+)" '
     r'height="(\d+)" alt="([^"]+)"[^>]*><figcaption>(.*?)</figcaption>'
 )
 SECTION = re.compile(r'(?s)<(section|details) class="figure" id="([^"]+)">(.*?)\n</\1>')
@@ -86,7 +89,13 @@ def test_every_claim_stands_once_beside_its_figure_with_its_verdict(text):
     ]
     beside = {name: claim for name, claim in judged.items() if claim["figure"] in figures()}
     assert sorted(rows) == sorted(
-        (claim["figure"], name, claim["statement"], claim["state"].replace(" ", "-"), claim["state"])
+        (
+            claim["figure"],
+            name,
+            claim["statement"],
+            claim["state"].replace(" ", "-"),
+            claim["state"],
+        )
         for name, claim in beside.items()
     )
     assert {judged[name]["state"] for name in judged.keys() - beside.keys()} <= {"not run"}
@@ -96,7 +105,9 @@ def test_every_claim_stands_once_beside_its_figure_with_its_verdict(text):
 
 
 def test_every_figure_stands_once_as_its_file_draws_it(text):
-    """The picture is that of the file: see tests/io/test_page.py for the picture of a drawing."""
+    """The picture is that of the file: see tests/pages/test_html.py for the picture of a
+    drawing.
+    """
     drawn = {path: (shown, int(w), int(h)) for path, shown, w, h, *_ in FIGURE.findall(text)}
     assert len(FIGURE.findall(text)) == len(drawn)
     assert sorted(drawn) == figures()
@@ -129,13 +140,19 @@ def test_every_id_is_there_once_and_nothing_refers_to_one_that_is_missing(text):
 @pytest.mark.slow
 @needs_browser
 def test_every_picture_looks_as_a_browser_draws_the_file(page, text):
-    """Drawn by Chromium, of which the pictures know nothing; the green of squares of eight pixels is compared."""
+    """Drawn by Chromium, of which the pictures know nothing; the green of squares of eight pixels
+    is compared.
+    """
     shown = {path: (address, int(w), int(h)) for path, address, w, h, *_ in FIGURE.findall(text)}
     alike = {}
     with opened(page) as view:
         for path, (address, w, h) in list(shown.items())[::12]:
-            file = "data:image/svg+xml;base64," + base64.b64encode((ROOT / path).read_bytes()).decode()
-            ours, theirs = (np.array(view.evaluate(SQUARES, [source, w, h])) for source in (address, file))
+            file = (
+                "data:image/svg+xml;base64," + base64.b64encode((ROOT / path).read_bytes()).decode()
+            )
+            ours, theirs = (
+                np.array(view.evaluate(SQUARES, [source, w, h])) for source in (address, file)
+            )
             alike[path] = float(np.corrcoef(ours, theirs)[0, 1])
     assert len(alike) >= 5
     assert {path: value for path, value in alike.items() if value < 0.98} == {}
@@ -162,7 +179,9 @@ def test_the_contents_stay_while_one_reads(page, width):
 
 @pytest.mark.slow
 @needs_browser
-@pytest.mark.parametrize(("state", "kind"), [("fails", "all"), ("all", "theorem"), ("holds", "control")])
+@pytest.mark.parametrize(
+    ("state", "kind"), [("fails", "all"), ("all", "theorem"), ("holds", "control")]
+)
 def test_a_filter_shows_the_claims_that_it_names_and_their_figures_alone(page, state, kind):
     judged = json.loads((ROOT / "metrics" / "claims.json").read_text(encoding="utf-8"))
     wanted = {
@@ -195,7 +214,9 @@ def test_a_link_to_a_folded_claim_opens_it(page):
 @pytest.mark.slow
 @needs_browser
 def test_no_picture_is_a_white_panel_on_a_dark_page(page):
-    """What a reader sees of the first figure: its corner is as dark as the page, and its lines are light."""
+    """What a reader sees of the first figure: its corner is as dark as the page, and its lines are
+    light.
+    """
     with opened(page, scheme="dark") as view:
         first = view.locator("section.figure img").first
         first.scroll_into_view_if_needed()

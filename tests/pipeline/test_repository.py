@@ -1,4 +1,6 @@
-"""What a user of DVC expects of the repository: it parses, says what it does, is quiet, in sync, and stays clean."""
+"""What a user of DVC expects of the repository: it parses, says what it does, is quiet, in sync,
+and stays clean.
+"""
 
 import os
 from pathlib import Path
@@ -6,9 +8,18 @@ from pathlib import Path
 import pytest
 from project import ROOT, TRAINS, checkout, contents, dvc, git, run, stages, would_run
 
-from lib.io.base.params import load_yaml
+from lib.files.params import load_yaml
 
-DETERMINES = ["lib", "stages", "params.yaml", "dvc.yaml", "dvc.lock", "claims.yaml", "metrics", "plots"]
+DETERMINES = [
+    "lib",
+    "stages",
+    "params.yaml",
+    "dvc.yaml",
+    "dvc.lock",
+    "claims.yaml",
+    "metrics",
+    "plots",
+]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +43,9 @@ def test_dvc_sends_no_analytics_and_does_not_look_for_updates(fresh):
 
 
 def test_nothing_is_frozen_or_survives_from_one_run_to_the_next():
-    assert [stage.name for stage in stages() if stage.frozen or any(out.persist for out in stage.outs)] == []
+    assert [
+        stage.name for stage in stages() if stage.frozen or any(out.persist for out in stage.outs)
+    ] == []
 
 
 def test_a_stage_that_trains_has_only_cached_outs():
@@ -43,10 +56,14 @@ def test_a_stage_that_trains_has_only_cached_outs():
 
 
 def test_no_stage_depends_on_a_folder_that_holds_outs_of_others():
-    """In a clone without data, DVC takes such a folder for changed, or for unchanged, as it happens."""
+    """In a clone without data, DVC takes such a folder for changed, or for unchanged, as it
+    happens.
+    """
     outs = [out.path for stage in stages() for out in stage.outs]
     deps = [(stage.name, dep) for stage in stages() for dep in stage.deps]
-    assert [(name, dep) for name, dep in deps if any(out.startswith(dep + "/") for out in outs)] == []
+    assert [
+        (name, dep) for name, dep in deps if any(out.startswith(dep + "/") for out in outs)
+    ] == []
 
 
 def test_every_model_card_is_of_a_run_that_a_stage_trains():
@@ -69,7 +86,9 @@ def test_every_family_that_trains_has_a_model_card():
 
 def test_git_keeps_exactly_the_outs_that_dvc_does_not_cache(fresh):
     outs = [out for stage in stages() for out in stage.outs]
-    ignored = run("git", "check-ignore", "--no-index", *(out.path for out in outs), at=fresh).splitlines()
+    ignored = run(
+        "git", "check-ignore", "--no-index", *(out.path for out in outs), at=fresh
+    ).splitlines()
     assert sorted(ignored) == sorted(out.path for out in outs if not out.in_git)
     tracked = [out.path for out in outs if out.in_git and not git("ls-files", out.path, at=fresh)]
     assert tracked == [], "made by no `dvc repro` that was committed"
@@ -84,14 +103,18 @@ def test_the_recorded_state_is_that_of_the_code_and_params(fresh):
     stale = would_run(fresh)
     changed = git("status", "--porcelain", "--", *DETERMINES, at=ROOT).splitlines()
     if stale and changed and not os.environ.get("CI"):
-        pytest.skip(f"work in progress: {', '.join(stale)} would run; git status: {'; '.join(changed)}")
+        pytest.skip(
+            f"work in progress: {', '.join(stale)} would run; git status: {'; '.join(changed)}"
+        )
     assert stale == [], "`dvc repro` has not been run and committed"
 
 
 def test_after_a_run_git_sees_changes_of_outs_and_of_nothing_else(tiny_pipeline):
     outs = [out.path for stage in tiny_pipeline.stages for out in stage.outs if out.in_git]
     changed = [(line[:2], line[3:]) for line in tiny_pipeline.status.splitlines()]
-    others = [(state, name) for state, name in changed if name != "dvc.lock" and not within(name, outs)]
+    others = [
+        (state, name) for state, name in changed if name != "dvc.lock" and not within(name, outs)
+    ]
     assert others == [], "a .gitignore that was not committed, or a file that no stage declares"
 
 

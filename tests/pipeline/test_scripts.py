@@ -14,7 +14,9 @@ from tools import compare
 HOSTILE = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9" onload="document.title = 'ran'">
 <script>document.title = 'ran'; parent.document.title = 'ran'</script>
 <a href="javascript:document.title = 'ran'"><circle r="{}" onclick="document.title = 'ran'"/></a></svg>"""
-TEXT = "</code><script>document.title = 'ran'</script><img src=x onerror=\"document.title = 'ran'\">"
+TEXT = (
+    "</code><script>document.title = 'ran'</script><img src=x onerror=\"document.title = 'ran'\">"
+)
 FIGURES = Path("plots/any/figures")
 CAPTIONS = dict.fromkeys(("title", "source", "why", "unsaid"), TEXT)
 CAPTIONS |= {"figures": {"a": dict.fromkeys(("title", "caption", "of"), TEXT)}}
@@ -28,9 +30,15 @@ def reported(folder: Path) -> Path:
     texts = dict.fromkeys(("statement", "where", "source", "kind", "command", "bar", "over"), TEXT)
     claim = {**texts, "family": "any", "figure": str(FIGURES / "a.svg"), "state": "not run"}
     (folder / "claims.json").write_text(json.dumps({"one": claim}))
-    (folder / "captions.yaml").write_text(json.dumps({"findings": [], "families": {"any": CAPTIONS}}))
+    (folder / "captions.yaml").write_text(
+        json.dumps({"findings": [], "families": {"any": CAPTIONS}})
+    )
     report.main(
-        Path("claims.json"), Path("captions.yaml"), ROOT / "stages" / "report.html", folder / "report.html", [FIGURES]
+        Path("claims.json"),
+        Path("captions.yaml"),
+        ROOT / "stages" / "report.html",
+        folder / "report.html",
+        [FIGURES],
     )
     return folder / "report.html"
 
@@ -54,7 +62,9 @@ def plotted(folder: Path) -> Path:
     (folder / "static" / "a.svg").write_text(HOSTILE.format(4))
     text = (folder / "template.html").read_text(encoding="utf-8")
     shown = '<div><p>a.svg</p><img src="static/a.svg"></div>'
-    (folder / "plots.html").write_text(text.replace("{plot_divs}", shown).replace("{refresh_tag}", ""))
+    (folder / "plots.html").write_text(
+        text.replace("{plot_divs}", shown).replace("{refresh_tag}", "")
+    )
     return folder / "plots.html"
 
 
@@ -84,7 +94,9 @@ def test_a_figure_is_an_image_and_a_text_is_a_text(page):
 def test_no_script_of_a_figure_runs_in_a_browser(page):
     before = re.findall("(?s)<title>(.*?)</title>", page.read_text(encoding="utf-8"))[0]
     with opened(page, beside="static") as view:
-        assert view.evaluate("Promise.all([...document.images].map(i => i.decode().then(() => i.naturalWidth)))")
+        assert view.evaluate(
+            "Promise.all([...document.images].map(i => i.decode().then(() => i.naturalWidth)))"
+        )
         for picture in view.query_selector_all("img"):
             picture.click()
         assert view.title() == before

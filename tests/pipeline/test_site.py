@@ -1,4 +1,6 @@
-"""The site of `make docs` has every page, and shows it without a network. What builds it is the extra `docs`."""
+"""The site of `make docs` has every page, and shows it without a network. What builds it is the
+extra `docs`.
+"""
 
 import os
 import sys
@@ -17,7 +19,10 @@ SHOWN = ("index.html", "docs/gradual_rank.html", "docs/claims.html", "api/analys
 
 
 def test_every_page_of_the_documentation_is_on_the_site():
-    pages = [path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))]
+    pages = [
+        path.relative_to(ROOT).as_posix()
+        for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))
+    ]
     assert sorted(listed(PAGES)) == sorted(pages)
 
 
@@ -28,7 +33,10 @@ def test_what_builds_the_site_is_pinned():
 
 def test_a_formula_becomes_mathml_and_its_signs_are_kept():
     pytest.importorskip("latex2mathml")
-    page = '<p>a <span class="arithmatex">\\(a &lt; b_1\\)</span> c</p><div class="arithmatex">\\[x^2\\]</div>'
+    page = (
+        '<p>a <span class="arithmatex">\\(a &lt; b_1\\)</span> c</p><div '
+        'class="arithmatex">\\[x^2\\]</div>'
+    )
     shown = on_page_content(page)
     assert "arithmatex" not in shown
     assert shown.count("<math") == 2
@@ -52,7 +60,10 @@ def test_a_browser_shows_the_pages_and_asks_for_nothing_outside(site, width):
         for page in SHOWN:
             view.goto(site + page)
             assert view.evaluate("document.documentElement.scrollWidth") <= width, page
-            assert view.evaluate("[...document.images].filter(i => !i.naturalWidth).map(i => i.src)") == [], page
+            assert (
+                view.evaluate("[...document.images].filter(i => !i.naturalWidth).map(i => i.src)")
+                == []
+            ), page
             assert view.locator("h1").count() >= 1, page
         view.goto(site + "docs/gradual_rank.html")
         assert view.locator("math").count() >= 1

@@ -1,7 +1,8 @@
-"""The whole pipeline made small: params for every family with which every stage takes seconds, and a run on them.
+"""The whole pipeline made small: params for every family with which every stage takes seconds, and
+a run on them.
 
-Derived from the committed params.yaml, so that a new key needs a line here only where it makes work. A new family adds
-a function of its section to `FAMILIES`.
+Derived from the committed params.yaml, so that a new key needs a line here only where it makes
+work. A new family adds a function of its section to `FAMILIES`.
 """
 
 import copy
@@ -23,7 +24,9 @@ TABLES: dict[str, str] = {}  # small tables of cases, by their paths in the proj
 def tiny(params: dict[str, Section]) -> dict[str, Section]:
     """The params with every family's seeds, steps, scales and sizes made small."""
     unknown = sorted(set(params) - set(FAMILIES))
-    assert not unknown, f"{unknown}: wanted how to make the params of this family small in {__file__}, got nothing"
+    assert not unknown, (
+        f"{unknown}: wanted how to make the params of this family small in {__file__}, got nothing"
+    )
     return {name: FAMILIES[name](copy.deepcopy(section)) for name, section in params.items()}
 
 
@@ -36,7 +39,9 @@ def vision(section: Section) -> Section:
 
 
 def vision_dataset(data: Section, reference: float) -> None:
-    """Two scales, of which one is the reference, two seeds, a few steps of a transformer of two small layers."""
+    """Two scales, of which one is the reference, two seeds, a few steps of a transformer of two
+    small layers.
+    """
     scales = sorted([reference, min(data["train"]["init_scales"])])
     replace(data, "data", n_test=1600)
     replace(data, "train", n_seeds=2, init_scales=scales, batch_size=16)
@@ -46,7 +51,9 @@ def vision_dataset(data: Section, reference: float) -> None:
 
 
 def decision_lists(section: Section) -> Section:
-    """Of every group the first settings and a seed, at the smallest sizes that its use allows; few steps and cases."""
+    """Of every group the first settings and a seed, at the smallest sizes that its use allows; few
+    steps and cases.
+    """
     groups: dict[str, Section] = {}
     for group in read_rows(section["cases"]["groups"]):
         if group["group"] in groups:
@@ -55,9 +62,15 @@ def decision_lists(section: Section) -> Section:
         if group["use"] != "both" and group["group"] != "lost":
             group |= {"n_tokens": 6 if spectral else 5, "seq_len": 2}
         group |= {key: group[key][:1] for key in ("list_lengths", "lists", "laws")}
-        groups[group["group"]] = group | {"n_heads": group["n_heads"][: 2 if spectral else 1], "n_seeds": 1}
+        groups[group["group"]] = group | {
+            "n_heads": group["n_heads"][: 2 if spectral else 1],
+            "n_seeds": 1,
+        }
     descents = [name for name, group in groups.items() if group["use"] == "both"]
-    write_rows(section["cases"]["groups"], [group for name, group in groups.items() if name not in descents[1:]])
+    write_rows(
+        section["cases"]["groups"],
+        [group for name, group in groups.items() if name not in descents[1:]],
+    )
     for table, n_rows in (("starts", 2), ("many", 1), ("constants", 1)):
         write_rows(section["cases"][table], read_rows(section["cases"][table])[:n_rows])
     scales, train = section["scales"], section["train"]
@@ -72,7 +85,9 @@ def decision_lists(section: Section) -> Section:
     replace(section, "control", n_steps=4)
     replace(section, "check", n_cases=20)
     replace(section, "certify", longest_sequence=5)
-    replace(section, "constants", list_lengths=[1], monte_carlo_samples=[10, 100], monte_carlo_repeats=2)
+    replace(
+        section, "constants", list_lengths=[1], monte_carlo_samples=[10, 100], monte_carlo_repeats=2
+    )
     replace(section, "constants", monte_carlo_task="m = 1")
     replace(section, "evaluate", paths=["theorem-000"], shown_task="joint-000", shown_sequences=2)
     replace(section["solver"], "scales", n_compared=5)
@@ -80,7 +95,9 @@ def decision_lists(section: Section) -> Section:
 
 
 def gradual_rank(section: Section) -> Section:
-    """Two seeds of two tokens a head, few stages and scales, at coarse tolerances; the last form of descent alone."""
+    """Two seeds of two tokens a head, few stages and scales, at coarse tolerances; the last form of
+    descent alone.
+    """
     small = {"n_samples": 8, "d_model": 2}
     quick = {"max_stages": 3, "forecast_scales": [-4], "n_snapshots": 2, "n_times": 5, "seq_len": 2}
     replace(section, "problem", n_seeds=2, flow_scales=[-4, -8], **small, **quick)
@@ -96,17 +113,41 @@ def gradual_rank(section: Section) -> Section:
     replace(section, "solver", rtol=1e-3, atol=1e-2, curvature_share=0.5)
     replace(section, "flow", rtol=1e-3, atol=1e-2)
     replace(section, "descend", n_seeds=1, log10_init_scale=-4)
-    replace(section["descend"], "drop", log10_init_scale=-1, learning_rate=1, flow_log10_init_scales=[-4])
-    replace(section, "full_weights", n_seeds=2, log10_init_scales=[-2], learning_rate=0.2, rescaled_end=20, **small)
+    replace(
+        section["descend"],
+        "drop",
+        log10_init_scale=-1,
+        learning_rate=1,
+        flow_log10_init_scales=[-4],
+    )
+    replace(
+        section,
+        "full_weights",
+        n_seeds=2,
+        log10_init_scales=[-2],
+        learning_rate=0.2,
+        rescaled_end=20,
+        **small,
+    )
     replace(section, "full_weights", seq_len=2, n_snapshots=3)
-    replace(section, "optimizers", n_seeds=2, log10_init_scales=[-2, -4], n_samples=8, teacher_rank=1, n_test=4)
+    replace(
+        section,
+        "optimizers",
+        n_seeds=2,
+        log10_init_scales=[-2, -4],
+        n_samples=8,
+        teacher_rank=1,
+        n_test=4,
+    )
     replace(section, "signs", n_seeds=2, end=0.2, learning_rate=0.01)
     replace(section, "assumptions", n_seeds=1, log10_init_scale=-4, duration=20, n_path_times=3)
     replace(section, "assumptions", n_random=1, n_rises=1, n_kicks=1, rtol=1e-3, atol=1e-2)
     replace(section, "forecast", log10_init_scales=[-4], n_changed=1, rescaled_end=10)
     replace(section, "evaluate", n_budgets=3)
     optimizers = section["cases"]["optimizers"]
-    write_rows(optimizers, [row | {"n_steps": 40, "rescaled_end": 0} for row in read_rows(optimizers)])
+    write_rows(
+        optimizers, [row | {"n_steps": 40, "rescaled_end": 0} for row in read_rows(optimizers)]
+    )
     descents = section["cases"]["descents"]
     header, *_, last = (ROOT / descents).read_text(encoding="utf-8").splitlines()
     TABLES[descents] = f"{header}\n{last}\n"
@@ -114,22 +155,59 @@ def gradual_rank(section: Section) -> Section:
 
 
 def low_rank_sparse(section: Section) -> Section:
-    """Two seeds of few neurons and steps; each sweep at two values, three labellings of at most two kinds."""
-    replace(section, "generate", n_seeds=2, n_train=40, n_test=20, d_model=12, n_patterns=10, seq_len=24, n_relevant=4)
+    """Two seeds of few neurons and steps; each sweep at two values, three labellings of at most two
+    kinds.
+    """
+    replace(
+        section,
+        "generate",
+        n_seeds=2,
+        n_train=40,
+        n_test=20,
+        d_model=12,
+        n_patterns=10,
+        seq_len=24,
+        n_relevant=4,
+    )
     replace(section, "train", n_neurons=16, batch_size=10, snapshot_steps=[1, 2])
-    replace(section, "cut", ranks=[0, 1, 2, 12], rate_step=0.25, large_rate_step=0.5, rates_of_weights=[0, 0.5])
+    replace(
+        section,
+        "cut",
+        ranks=[0, 1, 2, 12],
+        rate_step=0.25,
+        large_rate_step=0.5,
+        rates_of_weights=[0, 0.5],
+    )
     replace(section, "cut", n_rescale_samples=10)
     replace(section, "sweep", n_neurons=16, fitted_loss=10)
     replace(section, "evaluate", steps=[1, 2])
     cases, evaluate = section["cases"], section["evaluate"]
     replace(section, "adapt", n_seeds=2)
-    configurations = [row | {"n_steps": 6, "n_seeds": 2} for row in read_rows(cases["configurations"])]
+    configurations = [
+        row | {"n_steps": 6, "n_seeds": 2} for row in read_rows(cases["configurations"])
+    ]
     write_rows(cases["configurations"], configurations)
-    write_rows(cases["adaptations"], [row | {"ranks": [1]} for row in read_rows(cases["adaptations"])[:1]])
+    write_rows(
+        cases["adaptations"], [row | {"ranks": [1]} for row in read_rows(cases["adaptations"])[:1]]
+    )
     easy = evaluate["easy_n_relevant"]
-    values = {"n_relevant": [easy // 2, easy], "n_confusion": [0, 1], "noise": [0, 0.1], "n_neurons": [8, 16]}
-    values |= {"n_patterns": [evaluate["fit_from_n_patterns"], 10], "learning_rate": [0.5, 1], "batch_size": [5, 10]}
-    values |= {"n_train": [4, 8], "init_scale": [0.01, 0.1], "value_error": [0, 0.1], "query_key_error": [0, 0.1]}
+    values = {
+        "n_relevant": [easy // 2, easy],
+        "n_confusion": [0, 1],
+        "noise": [0, 0.1],
+        "n_neurons": [8, 16],
+    }
+    values |= {
+        "n_patterns": [evaluate["fit_from_n_patterns"], 10],
+        "learning_rate": [0.5, 1],
+        "batch_size": [5, 10],
+    }
+    values |= {
+        "n_train": [4, 8],
+        "init_scale": [0.01, 0.1],
+        "value_error": [0, 0.1],
+        "query_key_error": [0, 0.1],
+    }
     sweeps = []
     for row in read_rows(cases["sweeps"]):
         if row["labels"]:
@@ -163,14 +241,21 @@ def checkpoints(section: Section) -> Section:
     replace(example, "train", d_model=16, n_layers=2, n_heads=2, n_kv_heads=1, d_mlp=16)
     replace(example, "train", n_seeds=2, seq_len=16, batch_size=4)
     small = {"n_steps": 6, "learning_rate": 1e-2}
-    write_rows(cases["trainings"], [row | small | {"snapshot_steps": [0, 2]} for row in read_rows(cases["trainings"])])
-    replace(example, "measure", budgets=[1], n_batches=2, n_measured_batches=4, batch_size=4, seq_len=16)
+    write_rows(
+        cases["trainings"],
+        [row | small | {"snapshot_steps": [0, 2]} for row in read_rows(cases["trainings"])],
+    )
+    replace(
+        example, "measure", budgets=[1], n_batches=2, n_measured_batches=4, batch_size=4, seq_len=16
+    )
     replace(section, "plan", n_shuffles=1, n_points=1, pruning_rates=[0.5])
     return section
 
 
 def replace(params: Section, section: str, **values: Any) -> None:
-    """Set those values of a section that it has already: a key that is not in params.yaml has no tiny value."""
+    """Set those values of a section that it has already: a key that is not in params.yaml has no
+    tiny value.
+    """
     if section in params:
         params[section] |= {key: value for key, value in values.items() if key in params[section]}
 
@@ -189,12 +274,16 @@ def make_tiny(folder: Path) -> None:
     set_params(folder, tiny(params_of(folder)))
     for path, text in TABLES.items():
         (folder / path).write_text(text, encoding="utf-8")
-    (folder / "dvc.lock").unlink()  # it is of other params, and DVC reads and writes all of it after every stage
+    (
+        folder / "dvc.lock"
+    ).unlink()  # it is of other params, and DVC reads and writes all of it after every stage
 
 
 @dataclass(frozen=True)
 class TinyPipeline:
-    """A repository of three commits: the project, its params made tiny, and what `dvc repro` then made."""
+    """A repository of three commits: the project, its params made tiny, and what `dvc repro` then
+    made.
+    """
 
     folder: Path
     said: str  # by `dvc repro`
@@ -219,7 +308,9 @@ def run_tiny(folder: Path) -> dict[str, str]:
     checkout(folder)
     make_tiny(folder)
     commit(folder, "Tiny params")
-    with one_core():  # starting processes costs more than such work; each stage alone is then run on all cores
+    with (
+        one_core()
+    ):  # starting processes costs more than such work; each stage alone is then run on all cores
         said = dvc("repro", at=folder)
     status = git("status", "--porcelain", "--untracked-files=all", at=folder)
     commit(folder, "What dvc repro makes of them")

@@ -1,4 +1,6 @@
-"""A verdict holds the claim, its numbers over seeds, and whether they meet the bar; nothing else is written."""
+"""A verdict holds the claim, its numbers over seeds, and whether they meet the bar; nothing else is
+written.
+"""
 
 import json
 import re
@@ -12,13 +14,28 @@ from made import files
 from scipy.special import ndtr, ndtri
 from scipy.stats import quantile_test
 
-from lib.io.base.files import InputError
+from lib.files.files import InputError
 
 DESCRIBED = {"where": "figure 2", "source": "[C]"}
 GROUPS = {
-    "first": {"family": "toy", "measures": "metrics/a.json", "figures": "plots/a", "command": "dvc repro a"},
-    "second": {"family": "toy", "measures": "metrics/b.json", "figures": "plots/b", "command": "dvc repro b"},
-    "third": {"family": "far", "measures": "published/c.json", "figures": "published/c", "command": "make c"},
+    "first": {
+        "family": "toy",
+        "measures": "metrics/a.json",
+        "figures": "plots/a",
+        "command": "dvc repro a",
+    },
+    "second": {
+        "family": "toy",
+        "measures": "metrics/b.json",
+        "figures": "plots/b",
+        "command": "dvc repro b",
+    },
+    "third": {
+        "family": "far",
+        "measures": "published/c.json",
+        "figures": "published/c",
+        "command": "make c",
+    },
 }
 MEASURES = {
     "metrics/a.json": {
@@ -40,7 +57,8 @@ MEASURES = {
     },
     "published/c.json": {"setup": {"d": 1, "scale": 2.5, "law": "any"}},
 }
-# By the claim: group, measure, over, bar, kind; then what is found: value, spread, whether it holds, at which scale.
+# By the claim: group, measure, over, bar, kind; then what is found: value, spread, whether it
+# holds, at which scale.
 SKEWED = [1.0, 1.25, 3.9375]
 
 CLAIMS = {
@@ -75,7 +93,12 @@ FOUND = {
     "gap": (None, None, False, None),
     "coarse": (0.375, np.std([0.5, 0.25], ddof=1), True, {"1e-4": 0.375}),
     "fine": (-2.0, None, False, {"1e-8": -2.0}),
-    "every_scale": (0.375, np.std([0.5, 0.25], ddof=1), True, BOTH),  # 0.625 from the bar's end, the other 1
+    "every_scale": (
+        0.375,
+        np.std([0.5, 0.25], ddof=1),
+        True,
+        BOTH,
+    ),  # 0.625 from the bar's end, the other 1
     "down_from": (-2.0, None, False, BOTH),
     "up_from": (0.375, np.std([0.5, 0.25], ddof=1), True, {"1e-4": 0.375}),
 }
@@ -87,9 +110,14 @@ def grouped(claims, groups=GROUPS):
     for name, group in groups.items():
         own = {key: claim for key, (home, claim) in claims.items() if home == name}
         fails = {
-            key: claim["expected"].removeprefix("fails, because ") for key, claim in own.items() if "expected" in claim
+            key: claim["expected"].removeprefix("fails, because ")
+            for key, claim in own.items()
+            if "expected" in claim
         }
-        found[name] = group | {"fails": fails, "claims": [{"claims": {key: written(c) for key, c in own.items()}}]}
+        found[name] = group | {
+            "fails": fails,
+            "claims": [{"claims": {key: written(c) for key, c in own.items()}}],
+        }
     return found
 
 
@@ -97,7 +125,10 @@ def written(claim):
     """A claim as it is written, from what its verdict says of it."""
     kept = {key: claim[key] for key in ("statement", "nulls", "figure") if key in claim}
     source = f"{claim['kind']} {claim['source']}, {claim['where']}"
-    return kept | {"source": source, "test": f"{claim['over']} {claim['measure']} in {claim['bar']}"}
+    return kept | {
+        "source": source,
+        "test": f"{claim['over']} {claim['measure']} in {claim['bar']}",
+    }
 
 
 def found(measure, scale):
@@ -129,17 +160,30 @@ def test_every_verdict_is_worked_out_by_hand(stage, tmp_path, capsys):
     for name, content in MEASURES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(json.dumps(content))
-    (tmp_path / "known.txt").write_text("metrics/b.json#absent\npublished/c.json#skewed\nmetrics/a.json#two\n")
-    paths = Path("claims.yaml"), [Path(name) for name in MEASURES], Path("known.txt"), Path("out/claims.json")
+    (tmp_path / "known.txt").write_text(
+        "metrics/b.json#absent\npublished/c.json#skewed\nmetrics/a.json#two\n"
+    )
+    paths = (
+        Path("claims.yaml"),
+        [Path(name) for name in MEASURES],
+        Path("known.txt"),
+        Path("out/claims.json"),
+    )
     stage("claims", {}, *paths)
-    assert files(tmp_path) == sorted(["claims.yaml", *MEASURES, "known.txt", "out/claims.json", "params.yaml"])
+    assert files(tmp_path) == sorted(
+        ["claims.yaml", *MEASURES, "known.txt", "out/claims.json", "params.yaml"]
+    )
     judged = json.loads((tmp_path / "out" / "claims.json").read_text())
-    in_order = sorted(CLAIMS, key=lambda name: list(GROUPS).index(CLAIMS[name][0]))  # group by group
+    in_order = sorted(
+        CLAIMS, key=lambda name: list(GROUPS).index(CLAIMS[name][0])
+    )  # group by group
     assert list(judged) == [f"{GROUPS[CLAIMS[name][0]]['family']}_{name}" for name in in_order]
     judged = {name.partition("_")[2]: claim for name, claim in judged.items()}
     for name, (home, claim) in listed.items():
         group = GROUPS[home]
-        filled = {"first": "8, 0.01, zipf", "second": "8, 2.5e-05, flat", "third": "1, 2.5, any"}[home]
+        filled = {"first": "8, 0.01, zipf", "second": "8, 2.5e-05, flat", "third": "1, 2.5, any"}[
+            home
+        ]
         described = {key: value for key, value in claim.items() if key != "nulls"} | {
             "statement": f"It is {name} at {filled}",
             "family": group["family"],
@@ -153,32 +197,59 @@ def test_every_verdict_is_worked_out_by_hand(stage, tmp_path, capsys):
         value, spread, holds, scales = FOUND[name]
         nearest = scales and ("1e-4" if holds else "1e-8")
         one = found(described["measure"], nearest)
-        numbers = {"value": value, "spread": spread, "interval_95": [None, None]}  # of fewer than five cases
-        numbers |= dict.fromkeys(("min", "max")) if None in one["values"] else {
-            "min": min(one["values"]), "max": max(one["values"])
-        }  # fmt: skip
+        numbers = {
+            "value": value,
+            "spread": spread,
+            "interval_95": [None, None],
+        }  # of fewer than five cases
+        numbers |= (
+            dict.fromkeys(("min", "max"))
+            if None in one["values"]
+            else {"min": min(one["values"]), "max": max(one["values"])}
+        )
         if scales:
             described |= {"scale": nearest, "scales": scales}
-        wanted = described | one | {"n": len(one["values"]), "holds": holds, "state": "holds" if holds else "fails"}
+        wanted = (
+            described
+            | one
+            | {"n": len(one["values"]), "holds": holds, "state": "holds" if holds else "fails"}
+        )
         if name == "two":
             wanted["nulls"] = {"toy_not_every": "beats", "toy_one": "beats", "toy_empty": "not run"}
         assert {key: entry for key, entry in judged[name].items() if key not in numbers} == wanted
         for key, number in numbers.items():
-            written, number = np.array(judged[name][key], float), np.array(number, float)  # None is no number
+            written, number = (
+                np.array(judged[name][key], float),
+                np.array(number, float),
+            )  # None is no number
             np.testing.assert_allclose(written, number, rtol=1e-5, err_msg=f"{name} {key}")
     assert capsys.readouterr().out.splitlines() == [
         "7 holds",
         "5 fails: toy_not_every, toy_median_out, toy_gap, toy_fine, toy_down_from",
-        "7 not run: toy_finer, toy_no_scale_beyond, toy_scale_of_none, toy_empty_scale, toy_empty, toy_absent, "
+        "7 not run: toy_finer, toy_no_scale_beyond, toy_scale_of_none, toy_empty_scale, "
+        "toy_empty, toy_absent, "
         "far_elsewhere",
     ]
 
 
-@pytest.mark.parametrize("known", ["", "metrics/b.json#skwed\n", "metrics/a.json#skewed\nmetrics/a.json#skwe\n"])
+@pytest.mark.parametrize(
+    "known", ["", "metrics/b.json#skwed\n", "metrics/a.json#skewed\nmetrics/a.json#skwe\n"]
+)
 def test_a_measure_that_no_file_ever_had_is_refused_by_its_line(stage, known):
-    """The line of the claim itself, not that of its name elsewhere: among the headlines, or in another group."""
-    claim = DESCRIBED | {"statement": "S", "kind": "our bar", "over": "every", "bar": "[0, 1]", "figure": "f"}
-    listed = {"fine": ("first", claim | {"measure": "skewed"}), "typed": ("first", claim | {"measure": "skwed"})}
+    """The line of the claim itself, not that of its name elsewhere: among the headlines, or in
+    another group.
+    """
+    claim = DESCRIBED | {
+        "statement": "S",
+        "kind": "our bar",
+        "over": "every",
+        "bar": "[0, 1]",
+        "figure": "f",
+    }
+    listed = {
+        "fine": ("first", claim | {"measure": "skewed"}),
+        "typed": ("first", claim | {"measure": "skwed"}),
+    }
     group = GROUPS["first"]
     far = GROUPS["third"] | {
         "measures": "metrics/a.json",
@@ -189,60 +260,132 @@ def test_a_measure_that_no_file_ever_had_is_refused_by_its_line(stage, known):
     Path("known.txt").write_text(known)
     Path("metrics").mkdir()
     Path("metrics/a.json").write_text(json.dumps(MEASURES["metrics/a.json"]))
-    places = [n for n, line in enumerate(Path("claims.yaml").read_text().splitlines(), 1) if "typed" in line]
+    places = [
+        n
+        for n, line in enumerate(Path("claims.yaml").read_text().splitlines(), 1)
+        if "typed" in line
+    ]
     assert len(places) == 3
-    said = f"claims.yaml, line {places[2]}: toy_typed: wanted a measure of metrics/a.json, got 'skwed'"
+    said = (
+        f"claims.yaml, line {places[2]}: toy_typed: wanted a measure of metrics/a.json, got 'skwed'"
+    )
     with pytest.raises(InputError, match=re.escape(f"{said}; nearly so called: skewed")):
-        stage("claims", {}, Path("claims.yaml"), [Path("metrics/a.json")], Path("known.txt"), Path("out/claims.json"))
+        stage(
+            "claims",
+            {},
+            Path("claims.yaml"),
+            [Path("metrics/a.json")],
+            Path("known.txt"),
+            Path("out/claims.json"),
+        )
     assert not Path("out/claims.json").exists()
 
 
 @pytest.mark.parametrize("known", ["", "m#one\nm#two\n"])
 def test_measures_of_another_family_are_refused_by_name(stage, known):
     """None of several is there; with one of them, a sweep may have left the others out."""
-    claim = DESCRIBED | {"statement": "S", "kind": "our bar", "over": "every", "bar": "[0, 1]", "figure": "f"}
+    claim = DESCRIBED | {
+        "statement": "S",
+        "kind": "our bar",
+        "over": "every",
+        "bar": "[0, 1]",
+        "figure": "f",
+    }
     listed = {name: ("first", claim | {"measure": name}) for name in ("one", "two")}
-    Path("claims.yaml").write_text(yaml.safe_dump(grouped(listed, {"first": GROUPS["first"] | {"measures": "m"}})))
+    Path("claims.yaml").write_text(
+        yaml.safe_dump(grouped(listed, {"first": GROUPS["first"] | {"measures": "m"}}))
+    )
     Path("known.txt").write_text(known)
     files = Path("claims.yaml"), [Path("m")], Path("known.txt"), Path("c.json")
     found = {"setup": {"d": 8}, "other": {"cases": ["0"], "values": [0.5]}}
     Path("m").write_text(json.dumps(found))
-    wanted = "^m: wanted measures such as 'one', got setup, other$" if known else "wanted a measure of m, got 'one'"
+    wanted = (
+        "^m: wanted measures such as 'one', got setup, other$"
+        if known
+        else "wanted a measure of m, got 'one'"
+    )
     with pytest.raises(InputError, match=wanted):
         stage("claims", {}, *files)
     assert not Path("c.json").exists()
     if known:
         Path("m").write_text(json.dumps(found | {"two": found["other"]}))
         stage("claims", {}, *files)
-        states = {name: one["state"] for name, one in json.loads(Path("c.json").read_text()).items()}
+        states = {
+            name: one["state"] for name, one in json.loads(Path("c.json").read_text()).items()
+        }
         assert states == {"toy_one": "not run", "toy_two": "holds"}
 
 
 def test_measures_by_other_than_init_scales_are_refused_where_a_claim_wants_them(stage):
-    claim = DESCRIBED | {"statement": "S", "kind": "our bar", "over": "every", "bar": "[0, 1]", "figure": "f"}
+    claim = DESCRIBED | {
+        "statement": "S",
+        "kind": "our bar",
+        "over": "every",
+        "bar": "[0, 1]",
+        "figure": "f",
+    }
     listed = {"one": ("first", claim | {"measure": "a@<=1e-2"})}
-    Path("claims.yaml").write_text(yaml.safe_dump(grouped(listed, {"first": GROUPS["first"] | {"measures": "m"}})))
+    Path("claims.yaml").write_text(
+        yaml.safe_dump(grouped(listed, {"first": GROUPS["first"] | {"measures": "m"}}))
+    )
     Path("known.txt").touch()
     Path("m").write_text(json.dumps({"a": {"tied": {"cases": ["0"], "values": [0.5]}}}))
-    with pytest.raises(InputError, match=r"^m: a: wanted values by init scale, got them by 'tied'$"):
+    with pytest.raises(
+        InputError, match=r"^m: a: wanted values by init scale, got them by 'tied'$"
+    ):
         stage("claims", {}, Path("claims.yaml"), [Path("m")], Path("known.txt"), Path("c.json"))
 
 
 @pytest.mark.parametrize(
     ("test", "own", "null", "said"),
     [
-        ("every a in (1, inf)", {"0": 1.2, "1": 1.3}, {"0": 1.8, "1": 1.9}, "does not beat"),  # though the null holds
-        ("every a in (1, inf)", {"0": 1.2, "1": 1.3}, {"0": 0.9, "1": 1.1}, "beats"),  # though the null fails
-        ("every a in (1, inf)", {"0": 1.2, "1": 1.9}, {"1": 1.8, "0": 1.1}, "beats"),  # in pairs, not at worst
+        (
+            "every a in (1, inf)",
+            {"0": 1.2, "1": 1.3},
+            {"0": 1.8, "1": 1.9},
+            "does not beat",
+        ),  # though the null holds
+        (
+            "every a in (1, inf)",
+            {"0": 1.2, "1": 1.3},
+            {"0": 0.9, "1": 1.1},
+            "beats",
+        ),  # though the null fails
+        (
+            "every a in (1, inf)",
+            {"0": 1.2, "1": 1.9},
+            {"1": 1.8, "0": 1.1},
+            "beats",
+        ),  # in pairs, not at worst
         ("every a in (1, inf)", {"0": 1.2, "1": 1.3}, {"0": 1.1, "1": 1.3}, "does not beat"),
-        ("every a in (1, inf)", {"0": 1.2, "1": 1.9}, {"2": 1.1, "3": 1.3}, "does not beat"),  # no pairs: each and each
+        (
+            "every a in (1, inf)",
+            {"0": 1.2, "1": 1.9},
+            {"2": 1.1, "3": 1.3},
+            "does not beat",
+        ),  # no pairs: each and each
         ("every a in [-1, -0.9]", {"0": -0.95}, {"0": 0.9}, "beats"),
         ("every a in [0, 0.1]", {"0": 0.05}, {"0": 0.07}, "beats"),  # an error: the smaller one
         ("every a in [0.9, 1]", {"0": 0.99}, {"0": 0.95}, "beats"),  # a share: the larger one
         ("mean a in (1, inf)", {"0": 1.2, "1": 1.9}, {"0": 1.3, "1": 1.7}, "beats"),
-        ("median a in (1, inf)", {"0": 1, "1": 2, "2": 9}, {"0": 3, "1": 3, "2": 3}, "does not beat"),
-        ("every a@<=1e-2 in [0, 1]", {"1e-2": 0.5, "1e-4": 0.3}, {"1e-2": 0.6, "1": 0.1}, "beats"),  # scales of both
-        ("every a@<=1e-2 in [0, 1]", {"1e-2": 0.5, "1e-4": 0.3}, {"1": 0.4}, "does not beat"),  # none is: each and each
+        (
+            "median a in (1, inf)",
+            {"0": 1, "1": 2, "2": 9},
+            {"0": 3, "1": 3, "2": 3},
+            "does not beat",
+        ),
+        (
+            "every a@<=1e-2 in [0, 1]",
+            {"1e-2": 0.5, "1e-4": 0.3},
+            {"1e-2": 0.6, "1": 0.1},
+            "beats",
+        ),  # scales of both
+        (
+            "every a@<=1e-2 in [0, 1]",
+            {"1e-2": 0.5, "1e-4": 0.3},
+            {"1": 0.4},
+            "does not beat",
+        ),  # none is: each and each
         ("every a in [0, 1]", {"0": None}, {"0": 2}, "does not beat"),
     ],
 )
@@ -269,11 +412,24 @@ def test_a_claim_beats_a_null_where_its_numbers_are_nearer_to_its_bar(stage, tes
 
 def judged(stage, folder, values, over="median", bar="[12, 12]"):
     """The verdict on these values, or on those of each scale."""
-    claim = {**DESCRIBED, "statement": "It is", "measure": "a", "over": over, "bar": bar, "figure": "a"}
-    groups = grouped({"one": ("first", claim | {"kind": "control"})}, {"first": GROUPS["first"] | {"measures": "m"}})
+    claim = {
+        **DESCRIBED,
+        "statement": "It is",
+        "measure": "a",
+        "over": over,
+        "bar": bar,
+        "figure": "a",
+    }
+    groups = grouped(
+        {"one": ("first", claim | {"kind": "control"})},
+        {"first": GROUPS["first"] | {"measures": "m"}},
+    )
     (folder / "claims.yaml").write_text(yaml.safe_dump(groups))
     by_scale = values if isinstance(values, dict) else {"": values}
-    by_scale = {scale: {"cases": [str(i) for i in range(len(v))], "values": v} for scale, v in by_scale.items()}
+    by_scale = {
+        scale: {"cases": [str(i) for i in range(len(v))], "values": v}
+        for scale, v in by_scale.items()
+    }
     (folder / "m").write_text(json.dumps({"a": by_scale.get("", by_scale)}))
     (folder / "known.txt").touch()
     stage("claims", {}, Path("claims.yaml"), [Path("m")], Path("known.txt"), Path("c.json"))
@@ -281,7 +437,9 @@ def judged(stage, folder, values, over="median", bar="[12, 12]"):
 
 
 def test_the_interval_of_a_median_is_between_ranks_of_its_values(stage, tmp_path):
-    """Of 8 values, fewer than 1 or more than 7 lie below the median with 0.8 %; fewer than 2 with 7 %."""
+    """Of 8 values, fewer than 1 or more than 7 lie below the median with 0.8 %; fewer than 2 with 7
+    %.
+    """
     found = judged(stage, tmp_path, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0])
     assert (found["value"], found["interval_95"], found["holds"]) == (12, [1, 128], True)
 
@@ -295,8 +453,12 @@ def test_the_interval_of_a_median_is_scipys(stage, tmp_path):
         np.testing.assert_array_equal(found, ends, err_msg=f"{n} values")
 
 
-def test_the_interval_of_a_mean_is_that_of_the_bootstrap_corrected_for_bias_and_skewness(stage, tmp_path):
-    """Efron's BCa: quantiles of the means of resamples, at levels that the bias and the jackknife's skewness shift."""
+def test_the_interval_of_a_mean_is_that_of_the_bootstrap_corrected_for_bias_and_skewness(
+    stage, tmp_path
+):
+    """Efron's BCa: quantiles of the means of resamples, at levels that the bias and the jackknife's
+    skewness shift.
+    """
     for n in (5, 8, 20):
         values = np.exp(np.random.default_rng(n).normal(size=n))
         means = np.random.default_rng(1).choice(values, (200_000, n)).mean(axis=1)
@@ -311,9 +473,12 @@ def test_the_interval_of_a_mean_is_that_of_the_bootstrap_corrected_for_bias_and_
 
 @pytest.mark.parametrize("over", ["mean", "every", "median"])
 @pytest.mark.parametrize(
-    "values", [[1.0, 0.9, 1.0, 1.0, 1.0, 1.0, 1.0, 0.95], [1e-12, 3e-9, 1e-3, 1e-8, 0.0, 1e-7, 1e-9]]
+    "values",
+    [[1.0, 0.9, 1.0, 1.0, 1.0, 1.0, 1.0, 0.95], [1e-12, 3e-9, 1e-3, 1e-8, 0.0, 1e-7, 1e-9]],
 )
-def test_an_interval_of_shares_or_of_positive_values_holds_none_that_cannot_be(stage, tmp_path, values, over):
+def test_an_interval_of_shares_or_of_positive_values_holds_none_that_cannot_be(
+    stage, tmp_path, values, over
+):
     low, high = judged(stage, tmp_path, values, over)["interval_95"]
     assert min(values) <= low < high <= max(values)
 
@@ -327,9 +492,24 @@ def test_fewer_than_five_values_or_equal_ones_have_no_interval(stage, tmp_path, 
 @pytest.mark.parametrize(
     ("bar", "over", "values", "scale"),
     [
-        ("[0, 5]", "mean", {"1e-2": [1], "1e-4": [4], "1e-8": [0]}, "1e-4"),  # an error is not too small
-        ("(0, 1]", "mean", {"1e-2": [0.1], "1e-4": [0.4], "1e-8": [0.2]}, "1e-4"),  # a ratio is not too small
-        ("[0.5, 1]", "mean", {"1e-2": [0.6], "1e-4": [0.9], "1e-8": [1]}, "1e-2"),  # a share is not too large
+        (
+            "[0, 5]",
+            "mean",
+            {"1e-2": [1], "1e-4": [4], "1e-8": [0]},
+            "1e-4",
+        ),  # an error is not too small
+        (
+            "(0, 1]",
+            "mean",
+            {"1e-2": [0.1], "1e-4": [0.4], "1e-8": [0.2]},
+            "1e-4",
+        ),  # a ratio is not too small
+        (
+            "[0.5, 1]",
+            "mean",
+            {"1e-2": [0.6], "1e-4": [0.9], "1e-8": [1]},
+            "1e-2",
+        ),  # a share is not too large
         ("[0.4, 0.7]", "mean", {"1e-2": [0.5], "1e-4": [0.69], "1e-8": [0.45]}, "1e-4"),
         ("(0, inf)", "mean", {"1e-2": [3], "1e-4": [2], "1e-8": [9]}, "1e-4"),
         ("[0, 5]", "every", {"1e-2": [0, 4.5], "1e-4": [3, 3]}, "1e-2"),
@@ -338,19 +518,33 @@ def test_fewer_than_five_values_or_equal_ones_have_no_interval(stage, tmp_path, 
         ("[0, 5]", "every", {"1e-2": [6, 7], "1e-4": [3, None]}, "1e-4"),
     ],
 )
-def test_of_several_scales_that_is_shown_which_is_nearest_to_failing(stage, tmp_path, bar, over, values, scale):
+def test_of_several_scales_that_is_shown_which_is_nearest_to_failing(
+    stage, tmp_path, bar, over, values, scale
+):
     claim = judged(stage, tmp_path, values, over, bar)
     assert claim["scale"] == scale
     assert claim["scales"].keys() == values.keys()
     assert claim["holds"] is all(
-        value is not None and (value if over == "every" else np.mean(each)) <= float(bar[1:-1].split(",")[1])
-        for each in values.values() for value in each
-    )  # fmt: skip
+        value is not None
+        and (value if over == "every" else np.mean(each)) <= float(bar[1:-1].split(",")[1])
+        for each in values.values()
+        for value in each
+    )
 
 
 def test_a_statement_that_names_what_the_setup_lacks_is_refused(stage, tmp_path):
-    claim = {**DESCRIBED, "statement": "{d} or {n}", "measure": "a", "over": "mean", "bar": "[0, 1]", "figure": "a"}
-    groups = grouped({"one": ("first", claim | {"kind": "control"})}, {"first": GROUPS["first"] | {"measures": "m"}})
+    claim = {
+        **DESCRIBED,
+        "statement": "{d} or {n}",
+        "measure": "a",
+        "over": "mean",
+        "bar": "[0, 1]",
+        "figure": "a",
+    }
+    groups = grouped(
+        {"one": ("first", claim | {"kind": "control"})},
+        {"first": GROUPS["first"] | {"measures": "m"}},
+    )
     (tmp_path / "claims.yaml").write_text(yaml.safe_dump(groups))
     (tmp_path / "m").write_text(json.dumps({"setup": {"d": 8}}))
     (tmp_path / "known.txt").write_text("m#a\n")

@@ -1,4 +1,6 @@
-"""The report holds every claim, figure and provenance that it is given, each once and in its place."""
+"""The report holds every claim, figure and provenance that it is given, each once and in its
+place.
+"""
 
 import base64
 import html
@@ -11,41 +13,71 @@ import pytest
 from PIL import Image
 from project import ROOT
 
-from lib.io.base.files import InputError
+from lib.files.files import InputError
 from stages.report import items_of
 
 ROW = re.compile(r'(?s)<tr id="([^"]+)" data-state="([\w-]+)" data-kind="([\w-]+)">\n(.*?)</tr>')
 CELL = re.compile(r"(?s)<td[^>]*>(.*?)</td>")
 FIGURE = re.compile(
-    r'(?s)<(section|details) class="figure" id="([^"]+)">(.*?)<figure><img src="data:image/webp;base64,([^"]+)" '
-    r'width="(\d+)" height="(\d+)" alt="([^"]+)"[^>]*><figcaption>(.*?)</figcaption></figure>(.*?)\n</\1>'
+    r'(?s)<(section|details) class="figure" id="([^"]+)">(.*?)<figure><img '
+    r'src="data:image/webp;base64,([^"]+)" '
+    r'width="(\d+)" height="(\d+)" '
+    r'alt="([^"]+)"[^>]*><figcaption>(.*?)</figcaption></figure>(.*?)\n</\1>'
 )
-CARD = re.compile(r'(?s)<div class="card"><a href="#([^"]+)"><img src="data:image/webp[^>]*></a>(.*?)</div>')
+CARD = re.compile(
+    r'(?s)<div class="card"><a href="#([^"]+)"><img src="data:image/webp[^>]*></a>(.*?)</div>'
+)
 
 
 def claim(family, figure, state, **others):
     """A verdict as the stage of claims writes it."""
     made = {
-        "statement": f"{state} & <{family}>", "where": "theorem 1", "family": family, "kind": "theorem",
-        "source": "[P]", "over": "mean", "bar": "[1, 2)", "figure": figure, "state": state,
+        "statement": f"{state} & <{family}>",
+        "where": "theorem 1",
+        "family": family,
+        "kind": "theorem",
+        "source": "[P]",
+        "over": "mean",
+        "bar": "[1, 2)",
+        "figure": figure,
+        "state": state,
         "command": f"dvc repro {family}_plot",
-    }  # fmt: skip
+    }
     if state != "not run":
-        made |= {"value": 1.23456, "spread": 0.1234, "interval_95": [1.0, None], "n": 2, "cases": ["4", "joint"]}
+        made |= {
+            "value": 1.23456,
+            "spread": 0.1234,
+            "interval_95": [1.0, None],
+            "n": 2,
+            "cases": ["4", "joint"],
+        }
         made |= {"values": [1.5, None], "holds": state == "holds"}
     return made | others
 
 
 CLAIMS = {
     "b_holds": claim(
-        "vision", "plots/vision/toy/figures/b.svg", "holds", nulls={"a_fails": "beats", "gone": "not run"}
+        "vision",
+        "plots/vision/toy/figures/b.svg",
+        "holds",
+        nulls={"a_fails": "beats", "gone": "not run"},
     ),
-    "a_fails": claim("vision", "plots/vision/toy/figures/b.svg", "fails", expected="fails, because so", spread=None),
+    "a_fails": claim(
+        "vision",
+        "plots/vision/toy/figures/b.svg",
+        "fails",
+        expected="fails, because so",
+        spread=None,
+    ),
     "other": claim("own_family", "plots/own_family/figures/x.svg", "holds", command="make x"),
     "gone": claim("own_family", "plots/own_family/figures/none.svg", "not run"),
     "far": claim("vision", "published/long/figures/p.svg", "fails"),
 }
-FIGURES = ["plots/vision/toy/figures/a.svg", "plots/vision/toy/figures/b.svg", "plots/own_family/figures/x.svg"]
+FIGURES = [
+    "plots/vision/toy/figures/a.svg",
+    "plots/vision/toy/figures/b.svg",
+    "plots/own_family/figures/x.svg",
+]
 FIGURES += ["published/long/figures/p.svg"]
 COLOURS = {path: (10 + 60 * k, 90, 200 - 40 * k) for k, path in enumerate(FIGURES)}
 DRAWING = """<svg xmlns="http://www.w3.org/2000/svg" width="60pt" height="30pt" viewBox="0 0 60 30">
@@ -70,14 +102,23 @@ CAPTIONS = {
     },
 }
 PROVENANCE = {
-    "epochs": 4.6912, "device": "a <GPU>", "wall_hours": 0.123, "augmentation": "none", "seeds": [7, 1],
-    "commit": "0123456789abcdef", "command": "dvc 'x'", "versions": {"torch": "2"}, "params": {"rate": 0.5},
-}  # fmt: skip
+    "epochs": 4.6912,
+    "device": "a <GPU>",
+    "wall_hours": 0.123,
+    "augmentation": "none",
+    "seeds": [7, 1],
+    "commit": "0123456789abcdef",
+    "command": "dvc 'x'",
+    "versions": {"torch": "2"},
+    "params": {"rate": 0.5},
+}
 
 
 @pytest.fixture
 def report(stage, tmp_path):
-    """Makes the page of these claims, some of them changed, of the figures and of what is said of them."""
+    """Makes the page of these claims, some of them changed, of the figures and of what is said of
+    them.
+    """
 
     def make(captions=CAPTIONS, **changes) -> str:
         for path in FIGURES:
@@ -86,9 +127,19 @@ def report(stage, tmp_path):
         (tmp_path / "captions.yaml").write_text(json.dumps(captions))
         (tmp_path / "published/long/provenance.json").write_text(json.dumps(PROVENANCE))
         (tmp_path / "claims.json").write_text(json.dumps(CLAIMS | changes))
-        folders = [Path(folder) for folder in dict.fromkeys(path.rpartition("/")[0] for path in FIGURES)]
+        folders = [
+            Path(folder) for folder in dict.fromkeys(path.rpartition("/")[0] for path in FIGURES)
+        ]
         template = ROOT / "stages" / "report.html"
-        stage("report", {}, Path("claims.json"), Path("captions.yaml"), template, Path("report.html"), folders)
+        stage(
+            "report",
+            {},
+            Path("claims.json"),
+            Path("captions.yaml"),
+            template,
+            Path("report.html"),
+            folders,
+        )
         return (tmp_path / "report.html").read_text(encoding="utf-8")
 
     return make
@@ -101,37 +152,68 @@ def plain(text: str) -> str:
 
 def test_every_claim_has_a_row_with_all_that_its_verdict_says(report):
     found = ROW.findall(report())
-    assert {(state, kind) for _, state, kind, _ in found} == {("holds", "theorem"), ("fails", "theorem")}
+    assert {(state, kind) for _, state, kind, _ in found} == {
+        ("holds", "theorem"),
+        ("fails", "theorem"),
+    }
     rows = {name: [plain(cell) for cell in CELL.findall(row)] for name, _, _, row in found}
     value = "(2) cases 4: 1.5, joint: –"
     assert rows == {
-        "b_holds": ["holds & <vision> theorem 1 [P] beats a fails", "theorem", f"1.235 ± 0.12 {value}",
-                    "1 … –", "mean in [1, 2)", "holds"],
-        "a_fails": ["fails & <vision> theorem 1 [P]", "theorem", f"1.235 {value}", "1 … –", "mean in [1, 2)",
-                    "fails expected: fails, because so"],
-        "other": ["holds & <own_family> theorem 1 [P]", "theorem", f"1.235 ± 0.12 {value}", "1 … –",
-                  "mean in [1, 2)", "holds"],
-        "far": ["fails & <vision> theorem 1 [P]", "theorem", f"1.235 ± 0.12 {value}", "1 … –", "mean in [1, 2)",
-                "fails"],
-    }  # fmt: skip
+        "b_holds": [
+            "holds & <vision> theorem 1 [P] beats a fails",
+            "theorem",
+            f"1.235 ± 0.12 {value}",
+            "1 … –",
+            "mean in [1, 2)",
+            "holds",
+        ],
+        "a_fails": [
+            "fails & <vision> theorem 1 [P]",
+            "theorem",
+            f"1.235 {value}",
+            "1 … –",
+            "mean in [1, 2)",
+            "fails expected: fails, because so",
+        ],
+        "other": [
+            "holds & <own_family> theorem 1 [P]",
+            "theorem",
+            f"1.235 ± 0.12 {value}",
+            "1 … –",
+            "mean in [1, 2)",
+            "holds",
+        ],
+        "far": [
+            "fails & <vision> theorem 1 [P]",
+            "theorem",
+            f"1.235 ± 0.12 {value}",
+            "1 … –",
+            "mean in [1, 2)",
+            "fails",
+        ],
+    }
 
 
 def test_every_figure_is_drawn_once_in_the_order_of_the_captions_with_its_claims(report):
     text = report()
     a, b, own, published = FIGURES
-    found = {path: (tag, head, pixel(shown), (w, h), alt, said, below)
-             for tag, path, head, shown, w, h, alt, said, below in FIGURE.findall(text)}  # fmt: skip
+    found = {
+        path: (tag, head, pixel(shown), (w, h), alt, said, below)
+        for tag, path, head, shown, w, h, alt, said, below in FIGURE.findall(text)
+    }
     assert list(found) == [a, b, own, published]
     assert text.count('class="figure"') == 4
     assert {path: one[2] for path, one in found.items()} == COLOURS
     assert {one[3] for one in found.values()} == {("80", "40")}
-    assert {path: (tag, plain(head), html.unescape(alt), plain(said)) for path, (tag, head, _, _, alt, said, _)
-            in found.items()} == {
+    assert {
+        path: (tag, plain(head), html.unescape(alt), plain(said))
+        for path, (tag, head, _, _, alt, said, _) in found.items()
+    } == {
         a: ("section", "Figure 2. First & <last>", "First & <last>", "See <a>."),
         b: ("details", "Second 2 claims: 1 holds 1 fails", "Second", "See b."),
         own: ("details", "X 1 claim: 1 holds", "X", ""),
         published: ("details", "Third (figure 3) 1 claim: 1 fails", "Third", "See p."),
-    }  # fmt: skip
+    }
     made_by = {path: plain(one[-1]).split(" · made by ")[1:] for path, one in found.items()}
     repro = ["dvc repro vision_plot"]
     assert made_by == {a: repro, b: repro, own: ["make x"], published: repro}
@@ -167,7 +249,9 @@ def test_a_finding_without_its_figure_or_claim_is_refused(report, changed, messa
 
 def test_what_is_said_of_a_figure_must_be_known(report):
     figures = {"a": {"title": "A", "captoin": "See a."}}
-    with pytest.raises(InputError, match=r"captions.yaml.families.vision.figures.a: unknown key 'captoin', wanted"):
+    with pytest.raises(
+        InputError, match=r"captions.yaml.families.vision.figures.a: unknown key 'captoin', wanted"
+    ):
         report({"findings": [], "families": {"vision": {**SAID, "figures": figures}}})
 
 
@@ -197,7 +281,11 @@ def test_every_item_of_a_paper_stands_in_its_order_with_whose_claims_hold():
         "j": where("algorithm 1", "control"),
     }
     counted = [
-        (row["item"], *(" ".join(row["counts"][who]) for who in ("paper", "ours", "controls")), row["name"])
+        (
+            row["item"],
+            *(" ".join(row["counts"][who]) for who in ("paper", "ours", "controls")),
+            row["name"],
+        )
         for row in items_of(claims)
     ]
     assert counted == [
@@ -244,23 +332,35 @@ def test_a_published_run_says_where_it_comes_from_and_the_rest_comes_before_it(r
     assert "<h3>toy</h3>" in before
     assert "<h3>own_family</h3>" not in before
     said = plain(after[: after.index("<details>")])
-    assert "long 4.69 epochs on a <GPU> in 0.12 h; augmentation: none; seeds: 7, 1; commit 0123456789 ; dvc 'x'" in said
+    assert (
+        "long 4.69 epochs on a <GPU> in 0.12 h; augmentation: none; seeds: 7, 1; commit "
+        "0123456789 ; dvc 'x'" in said
+    )
     [params] = re.findall("(?s)<pre>(.*?)</pre>", after)
-    assert json.loads(html.unescape(params)) == {name: PROVENANCE[name] for name in ("versions", "params")}
+    assert json.loads(html.unescape(params)) == {
+        name: PROVENANCE[name] for name in ("versions", "params")
+    }
 
 
 def test_what_was_not_run_is_listed(report):
     listed = report().partition('<h2 id="not-run">')[2]
-    assert re.findall("<li>(.*?)</li>", listed) == ["not run &amp; &lt;own_family&gt; <small>theorem 1</small>"]
+    assert re.findall("<li>(.*?)</li>", listed) == [
+        "not run &amp; &lt;own_family&gt; <small>theorem 1</small>"
+    ]
 
 
 def test_a_claim_whose_figure_is_not_there_is_refused(report):
-    with pytest.raises(InputError, match=r"claims.json: b_holds: wanted one of the figures .*, got plots/nowhere.svg"):
+    with pytest.raises(
+        InputError,
+        match=r"claims.json: b_holds: wanted one of the figures .*, got plots/nowhere.svg",
+    ):
         report(b_holds=claim("vision", "plots/nowhere.svg", "holds"))
 
 
 def test_what_is_no_verdict_is_refused(report):
-    with pytest.raises(InputError, match=r"claims.json: wanted claims with bar, command, .*, where, got 'gain'"):
+    with pytest.raises(
+        InputError, match=r"claims.json: wanted claims with bar, command, .*, where, got 'gain'"
+    ):
         report(gain={"cases": ["0"], "values": [1.0]})
 
 
@@ -270,4 +370,12 @@ def test_a_folder_without_figures_is_refused(stage, tmp_path):
     (tmp_path / "plots").mkdir()
     template = ROOT / "stages" / "report.html"
     with pytest.raises(InputError, match="plots: wanted figures, got none"):
-        stage("report", {}, Path("claims.json"), Path("captions.yaml"), template, Path("out.html"), [Path("plots")])
+        stage(
+            "report",
+            {},
+            Path("claims.json"),
+            Path("captions.yaml"),
+            template,
+            Path("out.html"),
+            [Path("plots")],
+        )

@@ -1,4 +1,6 @@
-"""The common stage of spectra: every singular value of every update, against numpy's on the whole matrices."""
+"""The common stage of spectra: every singular value of every update, against numpy's on the whole
+matrices.
+"""
 
 import itertools
 
@@ -21,20 +23,36 @@ def shape(name):
 
 @pytest.fixture
 def run(tmp_path):
-    """A run of two seeds: a matrix, and a product of two factors in every layer and head, at three steps."""
+    """A run of two seeds: a matrix, and a product of two factors in every layer and head, at three
+    steps.
+    """
     draw = torch.Generator().manual_seed(0)
     weights = [{name: torch.randn(shape(name), generator=draw) for name in MATRICES} for _ in STEPS]
-    rows = [{"snapshot": i, "seed": seed, "step": step} for i, step in enumerate(STEPS) for seed in SEEDS]
-    layout = {"family": "any", "matrices": MATRICES, "products": {"W_KQ": ["W_K", "W_Q"]}, "cell": CELL, "seeds": SEEDS}
+    rows = [
+        {"snapshot": i, "seed": seed, "step": step}
+        for i, step in enumerate(STEPS)
+        for seed in SEEDS
+    ]
+    layout = {
+        "family": "any",
+        "matrices": MATRICES,
+        "products": {"W_KQ": ["W_K", "W_Q"]},
+        "cell": CELL,
+        "seeds": SEEDS,
+    }
     return write_run(tmp_path / "runs" / "one", layout, weights, rows)
 
 
 def gaussians(weights):
-    """The last weights with each update replaced by a Gaussian of the same norm, matrix by matrix."""
+    """The last weights with each update replaced by a Gaussian of the same norm, matrix by
+    matrix.
+    """
     null = {}
     for name in MATRICES:
         first, last = (weights[i][name].double() for i in (0, -1))
-        noise = torch.randn(shape(name), generator=generator(NULL_SEED, "one", name), dtype=torch.float64)
+        noise = torch.randn(
+            shape(name), generator=generator(NULL_SEED, "one", name), dtype=torch.float64
+        )
         norms = [torch.linalg.matrix_norm(W, keepdim=True) for W in (last - first, noise)]
         null[name] = first + noise * norms[0] / norms[1]
     return null
@@ -43,7 +61,11 @@ def gaussians(weights):
 def expected(weights):
     """Every row that the table must have, by what it is of, with its singular values."""
     updates = [("update", step, state) for step, state in zip(STEPS[1:], weights[1:], strict=True)]
-    for of, step, state in [("initial", 0, weights[0]), *updates, ("gaussian", STEPS[-1], gaussians(weights))]:
+    for of, step, state in [
+        ("initial", 0, weights[0]),
+        *updates,
+        ("gaussian", STEPS[-1], gaussians(weights)),
+    ]:
         for matrix, i in itertools.product([*MATRICES, "W_KQ"], range(len(SEEDS))):
             W = whole(state, matrix, i) - (0 if of == "initial" else whole(weights[0], matrix, i))
             places = [()] if matrix == "W" else np.ndindex(LAYERS, HEADS)
@@ -77,9 +99,14 @@ def test_every_row_is_what_numpy_says_of_the_whole_matrices(stage, run, tmp_path
     assert files(tmp_path) == ["params.yaml", *(f"runs/one/{name}" for name in files(run)), "s"]
 
 
-@pytest.mark.parametrize(("axes", "seeds"), [([], []), ([], [7]), (["seed"], [7, 9]), (["seed", "layer", "head"], [7])])
+@pytest.mark.parametrize(
+    ("axes", "seeds"), [([], []), ([], [7]), (["seed"], [7, 9]), (["seed", "layer", "head"], [7])]
+)
 def test_an_update_is_measured_wherever_it_stands(axes, seeds, stage, tmp_path):
-    start, update = torch.diag(torch.tensor([3.0, 2.0, 0.0])), torch.diag(torch.tensor([0.0, 0.0, 4.0]))
+    start, update = (
+        torch.diag(torch.tensor([3.0, 2.0, 0.0])),
+        torch.diag(torch.tensor([0.0, 0.0, 4.0])),
+    )
     stack = [{"seed": len(seeds), "layer": 2, "head": 3}[axis] for axis in axes]
     layout = {"family": "any", "matrices": {"W": [*axes, "row", "col"]}, "seeds": seeds}
     snapshots = [{"W": W.expand(*stack, 3, 3)} for W in (start, start + update)]
@@ -88,7 +115,9 @@ def test_an_update_is_measured_wherever_it_stands(axes, seeds, stage, tmp_path):
     stage("spectra", {}, tmp_path / "runs", tmp_path / "s")
     table = pd.read_parquet(tmp_path / "s")
     rows = table[table["of"] == "update"]
-    wanted = [(seed, layer, head) for seed in seeds or [0] for layer in (1, 2) for head in (1, 2, 3)]
+    wanted = [
+        (seed, layer, head) for seed in seeds or [0] for layer in (1, 2) for head in (1, 2, 3)
+    ]
     places = wanted if "layer" in axes else [(seed, 0, 0) for seed in seeds or [0]]
     assert [tuple(place) for place in rows[["seed", "layer", "head"]].to_numpy()] == places
     assert rows["time"].tolist() == [2.5] * len(places)

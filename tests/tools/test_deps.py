@@ -8,7 +8,7 @@ import pytest
 import yaml
 from project import ROOT
 
-from lib.io.base.files import InputError
+from lib.files.files import InputError
 from tools import deps
 from tools.deps import with_deps
 
@@ -138,7 +138,9 @@ def project(tmp_path) -> Path:
     return tmp_path
 
 
-def test_the_deps_of_each_stage_are_what_it_imports_and_all_else_stays(project, monkeypatch, capsys):
+def test_the_deps_of_each_stage_are_what_it_imports_and_all_else_stays(
+    project, monkeypatch, capsys
+):
     monkeypatch.setattr(deps, "ROOT", project)
     deps.main()
     assert (project / "dvc.yaml").read_text() == AFTER
@@ -174,7 +176,9 @@ def test_long_lists_are_filled_to_the_width_of_a_line(project):
         (project / "lib" / f"{name * 12}.py").write_text("")
     imports = "\n".join(f"import lib.{name * 12}" for name in "abcdefghij")
     (project / "stages" / "spectra.py").write_text(imports)
-    [line, more] = with_deps(AFTER, project).split("python -m stages.spectra\n    deps: ")[1].splitlines()[:2]
+    [line, more] = (
+        with_deps(AFTER, project).split("python -m stages.spectra\n    deps: ")[1].splitlines()[:2]
+    )
     assert 90 < len("    deps: " + line) <= 120
     assert more.startswith("           lib/")
 
@@ -188,8 +192,11 @@ def test_an_import_that_is_added_or_dropped_is_written_to_its_stages_alone(proje
 
 
 @pytest.mark.parametrize(
-    "line", ["      - data/any/tasks  # why", "      # why", "      - data/any/tasks: {cache: false}"]
+    "line",
+    ["      - data/any/tasks  # why", "      # why", "      - data/any/tasks: {cache: false}"],
 )
 def test_deps_that_are_no_plain_list_are_refused(line, project):
-    with pytest.raises(InputError, match="any_train: wanted deps that are a list of paths without comments, got "):
+    with pytest.raises(
+        InputError, match="any_train: wanted deps that are a list of paths without comments, got "
+    ):
         with_deps(BEFORE.replace("      - data/any/tasks", line, 1), project)

@@ -1,4 +1,6 @@
-"""`make gpu`: what it checks, trains and keeps, how it ends in time, and a rehearsal of all of it on the CPU."""
+"""`make gpu`: what it checks, trains and keeps, how it ends in time, and a rehearsal of all of it
+on the CPU.
+"""
 
 import io
 import json
@@ -14,7 +16,7 @@ import pandas as pd
 import pytest
 import torch
 
-from lib.io.base.files import InputError
+from lib.files.files import InputError
 from tools import gpu
 
 TRAIN = {
@@ -50,7 +52,11 @@ TWO_SCALES = TINY | {"train": TRAIN | {"init_scales": [0.5, 1]}, "cut": {"init_s
 def params(tmp_path):
     """A params file with a tiny data set for a GPU, beside other sections."""
     file = tmp_path / "params.yaml"
-    file.write_text(json.dumps({"vision": {"datasets": ["tiny"], "cases": {"a": "b"}, "tiny": TWO_SCALES, **SHARED}}))
+    file.write_text(
+        json.dumps(
+            {"vision": {"datasets": ["tiny"], "cases": {"a": "b"}, "tiny": TWO_SCALES, **SHARED}}
+        )
+    )
     return file
 
 
@@ -59,13 +65,17 @@ def work(tmp_path):
     return gpu.Work(tmp_path, gpu.Clock(10), SHARED)
 
 
-@pytest.mark.parametrize(("images_per_second", "epochs"), [(1e9, 500), (50_000, 500), (40_000, 300), (90, 1), (9, 1)])
+@pytest.mark.parametrize(
+    ("images_per_second", "epochs"), [(1e9, 500), (50_000, 500), (40_000, 300), (90, 1), (9, 1)]
+)
 def test_the_most_epochs_are_chosen_that_the_time_allows(images_per_second, epochs):
     """Two trainings of 50,000 images in 1000 seconds."""
     assert gpu.affordable(1000, 2, 50_000, images_per_second) == epochs
 
 
-def test_the_choice_of_epochs_counts_every_seed_null_and_scale_and_is_kept_for_the_next_call(tmp_path, work):
+def test_the_choice_of_epochs_counts_every_seed_null_and_scale_and_is_kept_for_the_next_call(
+    tmp_path, work
+):
     section = TINY | {"train": TRAIN | {"n_seeds": 2, "init_scales": [0.5, 1, 0.25]}}
     speed = {"images_per_second": {"compiled": 4000.0, "not compiled": 1.0, "plain loop": 1e9}}
     seconds = 0.6 * 600  # of ten minutes
@@ -76,7 +86,9 @@ def test_the_choice_of_epochs_counts_every_seed_null_and_scale_and_is_kept_for_t
     assert later.epochs(7, section, 3000, speed) == 7
     assert later.epochs(0, section, 3000, speed) == 7
     (tmp_path / "published").mkdir()
-    with pytest.raises(InputError, match=f"EPOCHS: wanted 7, those of the results in {tmp_path}, got 8"):
+    with pytest.raises(
+        InputError, match=f"EPOCHS: wanted 7, those of the results in {tmp_path}, got 8"
+    ):
         later.epochs(8, section, 3000, speed)
 
 
@@ -106,7 +118,9 @@ def test_the_last_init_scale_is_new_and_controls_of_a_scale_of_their_own_come_wi
     assert found == [([0.5], ["sgd", "permuted_labels"]), ([0.25], ["permuted_labels"])]
 
 
-@pytest.mark.parametrize(("published", "done"), [([0.5], False), ([1, 0.5], True), ([0.5, 1, 2], True), ([1], False)])
+@pytest.mark.parametrize(
+    ("published", "done"), [([0.5], False), ([1, 0.5], True), ([0.5, 1, 2], True), ([1], False)]
+)
 def test_a_step_is_done_where_all_its_init_scales_are_published(published, done, work):
     publish(work.folder, TWO_SCALES["train"] | {"init_scales": published})
     assert work._is_published(gpu.Step("tiny", TWO_SCALES)) == done
@@ -114,7 +128,10 @@ def test_a_step_is_done_where_all_its_init_scales_are_published(published, done,
 
 def test_results_of_other_params_are_refused(work):
     publish(work.folder, TWO_SCALES["train"] | {"n_steps": 8})
-    with pytest.raises(InputError, match=r"wanted results of these params, got some of tiny with train=.*'n_steps': 8"):
+    with pytest.raises(
+        InputError,
+        match=r"wanted results of these params, got some of tiny with train=.*'n_steps': 8",
+    ):
         work._is_published(gpu.Step("tiny", TWO_SCALES))
 
 
@@ -126,7 +143,9 @@ def publish(folder, train):
     file.write_text(json.dumps({"params": params}))
 
 
-def test_a_section_is_taken_for_the_device_and_the_folder_of_official_files(params, tmp_path, monkeypatch):
+def test_a_section_is_taken_for_the_device_and_the_folder_of_official_files(
+    params, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     section = gpu.given(params, "tiny", "cpu", "cifar")
     assert section["data"] == TINY["data"] | {"source_folder": str(tmp_path / "cifar")}
@@ -134,12 +153,16 @@ def test_a_section_is_taken_for_the_device_and_the_folder_of_official_files(para
     assert section["cut"] == TWO_SCALES["cut"]
     assert gpu.shared(params) == SHARED
     assert gpu.given(params, "tiny", "cuda", "") == TWO_SCALES
-    with pytest.raises(InputError, match=r"DATASETS: wanted some of \['tiny'\], .*params.yaml, got 'cases'"):
+    with pytest.raises(
+        InputError, match=r"DATASETS: wanted some of \['tiny'\], .*params.yaml, got 'cases'"
+    ):
         gpu.given(params, "cases", "cpu", "")
 
 
 def test_missing_packages_are_named_before_any_work(params, tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu, "PACKAGES", {"torch": "torch", "absent.part": "absent", "missing_too": "missing-too"})
+    monkeypatch.setattr(
+        gpu, "PACKAGES", {"torch": "torch", "absent.part": "absent", "missing_too": "missing-too"}
+    )
     with pytest.raises(InputError, match="none of: absent missing-too"):
         gpu.main(1, tmp_path / "gpu", params, "tiny")
     assert not (tmp_path / "gpu").exists()
@@ -155,13 +178,20 @@ def test_a_machine_without_a_gpu_is_refused_before_any_work(params, tmp_path, mo
 def test_a_device_that_multiplies_wrongly_is_refused(monkeypatch):
     product = torch.Tensor.__matmul__
     gpu.check_device("cpu")
-    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda A, B: product(A, B) + (A.dtype == torch.bfloat16) * 100)
-    with pytest.raises(InputError, match="cpu: wanted a product of matrices in bfloat16 right to 1, got an error of"):
+    monkeypatch.setattr(
+        torch.Tensor, "__matmul__", lambda A, B: product(A, B) + (A.dtype == torch.bfloat16) * 100
+    )
+    with pytest.raises(
+        InputError,
+        match="cpu: wanted a product of matrices in bfloat16 right to 1, got an error of",
+    ):
         gpu.check_device("cpu")
 
 
 def test_a_module_that_runs_when_the_minutes_are_over_is_ended(tmp_path):
-    (tmp_path / "endless.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(600)\n")
+    (tmp_path / "endless.py").write_text(
+        "import time\nprint('begun', flush=True)\ntime.sleep(600)\n"
+    )
     work = gpu.Work(tmp_path, gpu.Clock(1 / 60), SHARED)
     begin = time.monotonic()
     with pytest.raises(gpu.OutOfTimeError):
@@ -174,7 +204,9 @@ def test_a_module_that_runs_when_the_minutes_are_over_is_ended(tmp_path):
 
 
 def test_a_stage_that_fails_is_named(work):
-    with pytest.raises(InputError, match="absent: wanted a stage that ends well, got the exit code 1"):
+    with pytest.raises(
+        InputError, match="absent: wanted a stage that ends well, got the exit code 1"
+    ):
         work._run(gpu.Step("tiny", TINY), ["absent"])
 
 
@@ -193,13 +225,17 @@ def test_what_is_kept_is_published_again_and_no_note_of_the_folder_is_replaced(t
     assert (there / "epochs.json").read_text() == "2"
 
 
-@pytest.mark.parametrize("name", ["stages/vision/train.py", "params.yaml", "../speed.json", "published/a/tables/b.py"])
+@pytest.mark.parametrize(
+    "name", ["stages/vision/train.py", "params.yaml", "../speed.json", "published/a/tables/b.py"]
+)
 def test_an_archive_that_holds_anything_but_results_is_refused(name, tmp_path):
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         archive.addfile(tarfile.TarInfo("speed.json"))
         archive.addfile(tarfile.TarInfo(name))
-    with pytest.raises(InputError, match=f"keep: wanted results of `make gpu`, got '{name}' in results.tar.gz"):
+    with pytest.raises(
+        InputError, match=f"keep: wanted results of `make gpu`, got '{name}' in results.tar.gz"
+    ):
         gpu.unpack(packed.getvalue(), tmp_path, Path("keep"))
     assert files(tmp_path) == set()
 
@@ -213,7 +249,9 @@ def test_an_archive_that_is_not_whole_is_refused(share, tmp_path, work):
         gpu.unpack(packed[: int(share * len(packed))], tmp_path / "there", Path("keep"))
 
 
-def test_large_results_are_kept_in_parts_which_take_the_place_of_those_before(tmp_path, monkeypatch):
+def test_large_results_are_kept_in_parts_which_take_the_place_of_those_before(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(gpu, "PART", 10)
     for packed in (b"7" * 10, b"0123456789" * 2, b"abcdefghij" * 3 + b"xyz", b"one part"):
         gpu.put(packed, tmp_path)
@@ -250,14 +288,20 @@ def test_parts_that_are_missing_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "PART", 10)
     gpu.put(b"0123456789" * 2, tmp_path)
     next(tmp_path.glob("*.1-of-2")).unlink()
-    with pytest.raises(InputError, match=r"wanted all parts of results.tar.gz, got \['results.*2-of-2'\]"):
+    with pytest.raises(
+        InputError, match=r"wanted all parts of results.tar.gz, got \['results.*2-of-2'\]"
+    ):
         gpu.archive_in(tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_two_calls_that_are_killed_and_one_that_ends_elsewhere_give_the_tables_of_one(params, tmp_path):
-    """The second is told to end in the folder of the first; the third has nothing but what was kept."""
+def test_two_calls_that_are_killed_and_one_that_ends_elsewhere_give_the_tables_of_one(
+    params, tmp_path
+):
+    """The second is told to end in the folder of the first; the third has nothing but what was
+    kept.
+    """
     keep, half, one = tmp_path / "keep", "tiny: init scale 0.5", "tiny: init scale 1"
     with call(params, tmp_path / "whole", tmp_path / "kept whole") as whole:
         assert half in said(whole, "all is done")
@@ -275,11 +319,20 @@ def test_two_calls_that_are_killed_and_one_that_ends_elsewhere_give_the_tables_o
     with call(params, tmp_path / "there", keep) as fourth:
         assert "init scale" not in said(fourth, "all is done")
 
-    found, wanted = unpacked(keep, tmp_path / "found"), unpacked(tmp_path / "kept whole", tmp_path / "wanted")
+    found, wanted = (
+        unpacked(keep, tmp_path / "found"),
+        unpacked(tmp_path / "kept whole", tmp_path / "wanted"),
+    )
     assert found.keys() == wanted.keys()
-    notes = [json.loads(found.pop(name)) for name in ("published/tiny/provenance.json", "speed.json")]
+    notes = [
+        json.loads(found.pop(name)) for name in ("published/tiny/provenance.json", "speed.json")
+    ]
     same = [name for name in found if name.startswith("published")]
-    assert {"published/tiny/figures/nulls.svg", "published/tiny/measures.json", "published/tiny/summary.json"} < {*same}
+    assert {
+        "published/tiny/figures/nulls.svg",
+        "published/tiny/measures.json",
+        "published/tiny/summary.json",
+    } < {*same}
     assert [name for name in same if found[name] != wanted[name]] == []
     check_provenance(notes[0])
     check_speed(notes[1])
@@ -293,7 +346,18 @@ def test_two_calls_that_are_killed_and_one_that_ends_elsewhere_give_the_tables_o
 def call(params, folder, keep):
     """A call of four epochs on the CPU, of which a test reads what it says."""
     options = ["--params", params, "--datasets", "tiny", "--epochs", "4", "--device", "cpu"]
-    command = [sys.executable, "-u", "-m", "tools.gpu", "10", "--folder", folder, "--keep", keep, *options]
+    command = [
+        sys.executable,
+        "-u",
+        "-m",
+        "tools.gpu",
+        "10",
+        "--folder",
+        folder,
+        "--keep",
+        keep,
+        *options,
+    ]
     return subprocess.Popen([*map(str, command)], cwd=gpu.ROOT, stdout=subprocess.PIPE, text=True)
 
 
@@ -309,14 +373,27 @@ def said(process, line):
 def check_speed(speed):
     rates = speed["images_per_second"]
     assert rates.keys() == {"not compiled", "plain loop"}
-    assert speed["over_plain_loop"] == pytest.approx(rates["not compiled"] / rates["plain loop"], rel=1e-4)
-    share = rates["plain loop"] * speed["training_flops_per_image"] / speed["matmul_flops_per_second"]
+    assert speed["over_plain_loop"] == pytest.approx(
+        rates["not compiled"] / rates["plain loop"], rel=1e-4
+    )
+    share = (
+        rates["plain loop"] * speed["training_flops_per_image"] / speed["matmul_flops_per_second"]
+    )
     assert speed["share_of_matmul_rate"]["plain loop"] == pytest.approx(share, rel=1e-4)
 
 
 def check_provenance(note):
-    train = TRAIN | {"device": "cpu", "init_scales": [0.5, 1], "n_steps": 24, "warmup_steps": 2, "snapshot_every": 1}
-    assert note["params"] == TINY | SHARED | {"train": train, "cut": TWO_SCALES["cut"] | SHARED["cut"]}
+    train = TRAIN | {
+        "device": "cpu",
+        "init_scales": [0.5, 1],
+        "n_steps": 24,
+        "warmup_steps": 2,
+        "snapshot_every": 1,
+    }
+    assert note["params"] == TINY | SHARED | {
+        "train": train,
+        "cut": TWO_SCALES["cut"] | SHARED["cut"],
+    }
     assert note["epochs"] == pytest.approx(4 * 6 * 32 / 197)  # the last images make no batch
     where = {name: note[name] for name in ("device", "commit", "versions")}
     assert note["made"] == [{"init_scale": scale} | where for scale in (0.5, 1)]

@@ -33,7 +33,12 @@ def test_the_hook_of_deps_runs_where_an_import_or_dvc_yaml_changes_and_nowhere_e
     [deps] = [hook for hook in HOOKS if hook["id"] == "deps"]
     assert deps["pass_filenames"] is False
     assert deps["entry"].endswith("python -m tools.deps")
-    for name in ("dvc.yaml", "lib/io/base/params.py", "stages/vision/train.py", "stages/claims.py"):
+    for name in ("dvc.yaml", "lib/files/params.py", "stages/vision/train.py", "stages/claims.py"):
         assert re.search(deps["files"], name), name
-    for name in ("benchmarks/dvc.yaml", "tests/io/test_params.py", "params.yaml", "lib/io/page.css"):
+    for name in (
+        "benchmarks/dvc.yaml",
+        "tests/files/test_params.py",
+        "params.yaml",
+        "lib/pages/page.css",
+    ):
         assert not re.search(deps["files"], name), name

@@ -1,4 +1,6 @@
-"""Every package that is installed has its licence on the page, and digests of its files in the lock."""
+"""Every package that is installed has its licence on the page, and digests of its files in the
+lock.
+"""
 
 import re
 
@@ -8,7 +10,9 @@ from tools.licences import PIN
 
 
 def test_every_package_of_the_lock_has_a_licence_on_the_page():
-    listed = re.findall(r"^\| (\S+) \| (.+) \|$", (ROOT / "docs" / "licences.md").read_text(), re.MULTILINE)
+    listed = re.findall(
+        r"^\| (\S+) \| (.+) \|$", (ROOT / "docs" / "licences.md").read_text(), re.MULTILINE
+    )
     named = {name: licence for name, licence in listed if name != "Package"}
     assert list(named) == [name for name, _ in PIN.findall((ROOT / "requirements.txt").read_text())]
     assert all(licence.strip() for licence in named.values())

@@ -1,4 +1,6 @@
-"""The program behind `make lora`, on a tiny model: what it writes, what it says, what it refuses before any work."""
+"""The program behind `make lora`, on a tiny model: what it writes, what it says, what it refuses
+before any work.
+"""
 
 import importlib
 import json
@@ -16,8 +18,8 @@ from checkpoints_made import MEASURE, PLAN, SPECTRA, TEXT, taught
 from project import ROOT
 from safetensors.torch import load_file, save_file
 
-from lib.io.base.files import InputError
-from lib.io.pretrained import Checkpoint
+from lib.checkpoints.folders import Checkpoint
+from lib.files.files import InputError
 from tools import lora
 
 
@@ -33,7 +35,9 @@ def kept(tmp_path_factory):
 
 @pytest.fixture
 def folder(kept, tmp_path, monkeypatch):
-    """A folder to work in, where stages run in this process: what processes of their own do is one slow test."""
+    """A folder to work in, where stages run in this process: what processes of their own do is one
+    slow test.
+    """
     at = shutil.copytree(kept, tmp_path / "made")
     monkeypatch.chdir(at)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -41,7 +45,9 @@ def folder(kept, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
 
     def call(stage, *arguments):
-        options = dict(a.removeprefix("--").split("=") for a in arguments if str(a).startswith("--"))
+        options = dict(
+            a.removeprefix("--").split("=") for a in arguments if str(a).startswith("--")
+        )
         given = [a for a in arguments if not str(a).startswith("--")]
         named = {name.replace("-", "_"): value for name, value in options.items()}
         importlib.import_module(f"stages.checkpoints.{stage}").main(*given, **named)
@@ -71,13 +77,17 @@ def test_a_page_that_needs_no_network_and_adapters_for_every_budget(folder):
         assert f"{100 * row['share_lost']:.1f} %" in page
     for budget in MEASURE["budgets"]:
         assert f"adapters/rank-{budget}" in page
-        assert json.loads(Path(f"out/adapters/rank-{budget}/plan.json").read_text())["target_modules"]
+        assert json.loads(Path(f"out/adapters/rank-{budget}/plan.json").read_text())[
+            "target_modules"
+        ]
     assert "That is experimental and saves no compute" in page, "of training an adapter"
     assert "Nothing was measured" not in page
 
 
 def page_of(losses, loss_base, mixed=()):
-    """The page as if the adapters had these losses, the base that one, and these adapters mixed ranks."""
+    """The page as if the adapters had these losses, the base that one, and these adapters mixed
+    ranks.
+    """
     table = pd.read_parquet("out/plans/losses.parquet")
     table.assign(loss_base=loss_base, loss_tuned=0.5).to_parquet("out/plans/losses.parquet")
     path = Path("out/adapters/adapters.json")
@@ -85,7 +95,15 @@ def page_of(losses, loss_base, mixed=()):
     for one in listed:
         one.update(loss=losses[one["folder"]], mixed=one["folder"] in mixed)
     path.write_text(json.dumps(listed))
-    lora.page(Checkpoint(Path("base"), {}, {}), Path("tuned"), "my.txt", Path("out"), 0.5, planned=True, saved=False)
+    lora.page(
+        Checkpoint(Path("base"), {}, {}),
+        Path("tuned"),
+        "my.txt",
+        Path("out"),
+        0.5,
+        planned=True,
+        saved=False,
+    )
     return Path("out/page.html").read_text()
 
 
@@ -94,11 +112,16 @@ def test_the_first_sentence_names_the_adapter_with_the_lowest_measured_loss(fold
     plans = pd.read_parquet("out/plans/plans.parquet")
     best = plans.loc[plans["loss_on_base"].idxmin()]
     [first, *_] = re.findall(r'<p class="lead">(.*)</p>', page)
-    assert first.startswith(f"<strong>Take <code>adapters/rank-{best['budget']}</code>: of the 8 adapters")
+    assert first.startswith(
+        f"<strong>Take <code>adapters/rank-{best['budget']}</code>: of the 8 adapters"
+    )
     assert f"</strong>, {best['loss_on_base']:.4g} on my.txt" in first
     page = page_of({"rank-1": 1.25, "rank-3": 1.5}, 2.0)
     assert "Take <code>adapters/rank-1</code>" in page
-    assert "lowest loss</strong>, 1.25 on my.txt; the base alone has 2, the full fine-tune 0.5." in page
+    assert (
+        "lowest loss</strong>, 1.25 on my.txt; the base alone has 2, the full fine-tune 0.5."
+        in page
+    )
     assert "50.0 % of what the full fine-tune gained is kept" in page
     page = page_of({"rank-1": 1.5, "rank-3": 1.25}, 1.0)
     assert "<strong>Take no adapter: with none of the 8" in page
@@ -109,24 +132,36 @@ def test_the_page_says_where_the_base_with_an_adapter_does_worse_than_alone(fold
     run()
     warning = "has a higher loss than the base alone"
     assert warning not in page_of({"rank-1": 1.25, "rank-3": 1.5}, 2.0)
-    assert f"{warning}</strong> for 1 of the adapters" in page_of({"rank-1": 1.25, "rank-3": 1.5}, 1.3)
+    assert f"{warning}</strong> for 1 of the adapters" in page_of(
+        {"rank-1": 1.25, "rank-3": 1.5}, 1.3
+    )
 
 
 def test_the_page_says_which_adapters_llama_cpp_scales_wrongly(folder):
     run()
     losses = {"rank-1": 1.25, "rank-3": 1.5}
-    said = "llama.cpp scales adapters of mixed ranks wrongly</strong> (<code>adapters/rank-3</code>):"
+    said = (
+        "llama.cpp scales adapters of mixed ranks wrongly</strong> (<code>adapters/rank-3</code>):"
+    )
     assert said in page_of(losses, 2.0, mixed=["rank-3"])
     assert "llama.cpp" not in page_of(losses, 2.0)
 
 
 def test_beside_an_attributed_plan_stands_what_its_shuffles_lose_and_not_its_own_share():
-    rows = [("attributed", 0, 0.1), ("attributed", 1, 0.4), ("attributed", 2, 0.3), ("uniform", 0, 0.2)]
+    rows = [
+        ("attributed", 0, 0.1),
+        ("attributed", 1, 0.4),
+        ("attributed", 2, 0.3),
+        ("uniform", 0, 0.2),
+    ]
     plans = pd.DataFrame(rows, columns=["rule", "shuffle", "share_lost"])
     plans = plans.assign(run="a", budget=2, parameters=10, loss=1.0)
     empty = pd.DataFrame({"least": [], "run": []})
     values = lora.plan_values({"plans": plans, "budgets": empty, "losses": empty}, [])
-    assert [(row["rule"], row["null"]) for row in values["plans"]] == [("attributed", (0.3, 0.4)), ("uniform", None)]
+    assert [(row["rule"], row["null"]) for row in values["plans"]] == [
+        ("attributed", (0.3, 0.4)),
+        ("uniform", None),
+    ]
 
 
 def test_the_table_of_matrices_is_of_the_last_update_of_each_run():
@@ -135,11 +170,21 @@ def test_the_table_of_matrices_is_of_the_last_update_of_each_run():
         for of in ("initial", "update"):
             for head in (0, 1):
                 rank = len(rows)
-                row = {"run": run_of, "step": step, "of": of, "head": head, "module": "m", "rank_90": rank}
+                row = {
+                    "run": run_of,
+                    "step": step,
+                    "of": of,
+                    "head": head,
+                    "module": "m",
+                    "rank_90": rank,
+                }
                 sizes = {"rows": 4, "cols": 3, "norm": 1.0, "base_norm": 2.0, "method": "full"}
                 rows.append({**row, **sizes, "stable_rank": 1.0, "rank_above_edge": 2})
     table = lora.module_table(pd.DataFrame(rows))
-    assert [(row["run"], row["rank_90"], row["relative"]) for row in table] == [("a", 6, 0.5), ("b", 10, 0.5)]
+    assert [(row["run"], row["rank_90"], row["relative"]) for row in table] == [
+        ("a", 6, 0.5),
+        ("b", 10, 0.5),
+    ]
 
 
 def test_without_a_text_the_page_says_that_nothing_was_measured(folder):
@@ -160,7 +205,9 @@ def test_with_modules_to_save_an_adapter_carries_all_that_was_tuned(folder):
 
 def test_an_architecture_that_transformers_lacks_has_spectra_alone(folder, capfd):
     for name in ("base", "tuned"):
-        config = json.loads((folder / name / "config.json").read_text()) | {"architectures": ["MyOwn"]}
+        config = json.loads((folder / name / "config.json").read_text()) | {
+            "architectures": ["MyOwn"]
+        }
         (folder / name / "config.json").write_text(json.dumps(config))
     page = run()
     assert "has, got ['MyOwn']: spectra only, no plan and no adapter" in capfd.readouterr().err
@@ -169,11 +216,16 @@ def test_an_architecture_that_transformers_lacks_has_spectra_alone(folder, capfd
 
 
 def test_for_a_tuned_model_with_code_of_its_own_nothing_is_planned(folder, capfd):
-    config = json.loads(Path("tuned/config.json").read_text()) | {"auto_map": {"AutoModel": "mine.Model"}}
+    config = json.loads(Path("tuned/config.json").read_text()) | {
+        "auto_map": {"AutoModel": "mine.Model"}
+    }
     Path("tuned/config.json").write_text(json.dumps(config))
     _, plannable = lora.checked(Path("base"), Path("tuned"), Path("out"), "my.txt", saved=False)
     assert not plannable
-    said = "tuned: wanted a model of transformers, got one with code of its own (auto_map): spectra only"
+    said = (
+        "tuned: wanted a model of transformers, got one with code of its own (auto_map): "
+        "spectra only"
+    )
     assert said in capfd.readouterr().err
 
 
@@ -184,7 +236,10 @@ def test_for_a_tuned_model_with_code_of_its_own_nothing_is_planned(folder, capfd
         ({"base": "nowhere"}, "nowhere: wanted a checkpoint with a config.json, got none"),
         ({"modules_to_save": "all"}, "MODULES_TO_SAVE: wanted yes or no, got all"),
         ({"tuned": "base"}, "base: wanted a checkpoint tuned from the base, got the base itself"),
-        ({"tuned": "nowhere"}, "nowhere: wanted a checkpoint, or a folder of them, got no config.json"),
+        (
+            {"tuned": "nowhere"},
+            "nowhere: wanted a checkpoint, or a folder of them, got no config.json",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_before_any_work(folder, never, given, message):
@@ -208,22 +263,30 @@ def test_a_weight_that_is_no_number_is_named_before_any_work(folder, never, wher
     tensors["transformer.ln_f.bias"][1] = value
     save_file(tensors, f"{where}/model.safetensors", {"format": "pt"})
     with pytest.raises(
-        InputError, match=f"{where}.*wanted finite weights, got NaN or infinity in transformer.ln_f.bias"
+        InputError,
+        match=f"{where}.*wanted finite weights, got NaN or infinity in transformer.ln_f.bias",
     ):
         run("-")
 
 
 def test_a_copy_of_the_base_is_no_fine_tune_of_it(folder, never):
     copy = shutil.copytree("base", "copy")
-    with pytest.raises(InputError, match="copy: wanted weights that differ from the base's, got none that does"):
+    with pytest.raises(
+        InputError, match="copy: wanted weights that differ from the base's, got none that does"
+    ):
         run(tuned=copy)
 
 
 @pytest.mark.parametrize(("text", "n_copies"), [("-", 6), ("my.txt", 12)])
-def test_memory_for_all_that_a_plan_holds_is_wanted_before_any_work(folder, never, monkeypatch, text, n_copies):
+def test_memory_for_all_that_a_plan_holds_is_wanted_before_any_work(
+    folder, never, monkeypatch, text, n_copies
+):
     n_bytes = 4 * n_copies * sum(W.numel() for W in load_file("base/model.safetensors").values())
-    monkeypatch.setattr("lib.io.pretrained.available_memory", lambda: n_bytes - 1)
-    wanted = rf"memory: wanted .*{n_bytes / 1e9:.2g} GB of memory for each checkpoint, got {n_bytes / 1e9:.3g} GB"
+    monkeypatch.setattr("lib.checkpoints.folders.available_memory", lambda: n_bytes - 1)
+    wanted = (
+        rf"memory: wanted .*{n_bytes / 1e9:.2g} GB of memory for each checkpoint, got "
+        rf"{n_bytes / 1e9:.3g} GB"
+    )
     with pytest.raises(InputError, match=wanted):
         run(text)
 
@@ -234,12 +297,16 @@ def test_too_little_room_is_said_before_any_work(folder, never, monkeypatch):
     adapters = 4 * sum(MEASURE["budgets"]) * sum(sum(W.shape) for W in weights if W.dim() == 2)
     spectra = 16 * sum(min(W.shape) for W in weights if W.dim() == 2)
     room = f"{(adapters + spectra) / 1e9:.2g} GB of disk"
-    with pytest.raises(InputError, match=f"OUT: wanted {room}, got 1e-06 GB that are free in {folder}"):
+    with pytest.raises(
+        InputError, match=f"OUT: wanted {room}, got 1e-06 GB that are free in {folder}"
+    ):
         run("-")
 
 
 @pytest.mark.slow
-def test_stages_are_processes_of_their_own_and_their_error_is_that_of_the_program(folder, monkeypatch):
+def test_stages_are_processes_of_their_own_and_their_error_is_that_of_the_program(
+    folder, monkeypatch
+):
     monkeypatch.undo()
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

@@ -1,4 +1,6 @@
-"""What people give to make is data: it reaches Python as it was typed, and nothing in it is run on the way."""
+"""What people give to make is data: it reaches Python as it was typed, and nothing in it is run on
+the way.
+"""
 
 import json
 import os
@@ -10,7 +12,19 @@ from pathlib import Path
 import pytest
 from project import PYTHON, ROOT
 
-NAMES = ("REV", "TO", "PARAM", "METRIC", "DATASET", "COMMAND", "HOURS", "MINUTES", "FOLDER", "SOURCE", "EPOCHS")
+NAMES = (
+    "REV",
+    "TO",
+    "PARAM",
+    "METRIC",
+    "DATASET",
+    "COMMAND",
+    "HOURS",
+    "MINUTES",
+    "FOLDER",
+    "SOURCE",
+    "EPOCHS",
+)
 NAMES += ("BASE", "TUNED", "TEXT", "OUT", "LAB_WORKERS", "LAB_MIXED_CPUS", "MAX_MEMORY", "KEEP")
 VALUES = {
     "a single quote": "HEAD'; touch ran; '",
@@ -34,7 +48,13 @@ print("GOT" + json.dumps([sys.argv[1:], {{name: os.environ.get(name) for name in
 @pytest.fixture
 def project(tmp_path) -> Path:
     """The Makefile in a folder in which all is set up, and whose python echoes."""
-    needed = ("requirements.txt", "requirements.cuda.txt", "requirements.pip.txt", "tools/plots.py", "tools/plots.html")
+    needed = (
+        "requirements.txt",
+        "requirements.cuda.txt",
+        "requirements.pip.txt",
+        "tools/plots.py",
+        "tools/plots.html",
+    )
     for name in (*needed, ".venv/installed", ".venv/bin/activate"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -48,9 +68,16 @@ def project(tmp_path) -> Path:
 
 def made(project: Path, *arguments: str, **variables: str) -> tuple[list[str], dict[str, str]]:
     """How make ran the echoing python."""
-    inherited = {name: value for name, value in os.environ.items() if name not in (*NAMES, "MAKEFLAGS")}
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in (*NAMES, "MAKEFLAGS")
+    }
     done = subprocess.run(
-        ["make", *arguments], cwd=project, env=inherited | variables, capture_output=True, text=True, check=False
+        ["make", *arguments],
+        cwd=project,
+        env=inherited | variables,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     [line] = [line for line in done.stdout.splitlines() if line.startswith("GOT")]
@@ -74,27 +101,43 @@ def test_what_is_not_given_is_empty(project):
 
 def said(project: Path, *arguments: str) -> list[str]:
     done = subprocess.run(
-        ["make", "--no-print-directory", *arguments], cwd=project, capture_output=True, text=True, check=True
+        ["make", "--no-print-directory", *arguments],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stdout.splitlines()
 
 
 def test_help_lists_every_target_with_a_line(project):
-    [targets] = re.findall(r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    [targets] = re.findall(
+        r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+    )
     listed = [re.fullmatch(r"make (\S+) +(\S.+)", line) for line in said(project, "help")]
     assert all(listed)
     assert sorted(line[1] for line in listed if line) == sorted(targets.split())
 
 
 def test_all_that_is_written_from_other_files_is_written_by_one_command(project):
-    """First the deps, which do not change the graph of stages that the README then shows; and the list of tables."""
-    ran = [json.loads(line.removeprefix("GOT"))[0] for line in said(project, "generated") if line.startswith("GOT")]
+    """First the deps, which do not change the graph of stages that the README then shows; and the
+    list of tables.
+    """
+    ran = [
+        json.loads(line.removeprefix("GOT"))[0]
+        for line in said(project, "generated")
+        if line.startswith("GOT")
+    ]
     assert ran == [["-m", "tools.deps"], ["-m", "tools.tables"], ["-m", "tools.readme"]]
 
 
-@pytest.mark.parametrize("tool", sorted(path.stem for path in (ROOT / "tools").glob("*.py") if path.stem != "imports"))
+@pytest.mark.parametrize(
+    "tool", sorted(path.stem for path in (ROOT / "tools").glob("*.py") if path.stem != "imports")
+)
 def test_every_program_behind_make_can_be_loaded_with_the_packages_of_the_lock(tool):
-    loaded = subprocess.run([PYTHON, "-c", f"import tools.{tool}"], cwd=ROOT, capture_output=True, text=True)
+    loaded = subprocess.run(
+        [PYTHON, "-c", f"import tools.{tool}"], cwd=ROOT, capture_output=True, text=True
+    )
     assert loaded.returncode == 0, loaded.stderr
 
 

@@ -1,4 +1,6 @@
-"""Optimisers side by side, on tiny models: which rates are chosen, what is trained, cut and measured, and kept."""
+"""Optimisers side by side, on tiny models: which rates are chosen, what is trained, cut and
+measured, and kept.
+"""
 
 import json
 import os
@@ -16,12 +18,12 @@ import yaml
 from project import ROOT
 from vit_made import scored
 
-from lib.analysis.ranks import stable_rank
-from lib.data.images import channel_statistics, read_images, standardise
-from lib.io.base import sources
-from lib.io.base.command import run
-from lib.io.base.params import read_cases
-from lib.io.runs import open_run
+from lib.files import sources
+from lib.files.params import read_cases
+from lib.files.runs import open_run
+from lib.matrices.ranks import stable_rank
+from lib.vision.images import channel_statistics, read_images, standardise
+from lib.work.command import run
 from tools import optimizers
 
 MODEL = {"patch_size": 4, "d_model": 8, "n_heads": 2, "d_head": 3, "d_mlp": 8, "n_layers": 2}
@@ -49,7 +51,9 @@ START = subprocess.run
 
 
 def in_this_process(command, **how):
-    """A stage, without the seconds that a process takes to load what is loaded here; other programs as ever."""
+    """A stage, without the seconds that a process takes to load what is loaded here; other programs
+    as ever.
+    """
     if command[:2] != [sys.executable, "-m"]:
         return START(command, **how)
     module, *arguments = command[2:]
@@ -58,7 +62,9 @@ def in_this_process(command, **how):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(how["cwd"])
         patch.setattr(sys, "argv", [module, *arguments])
-        patch.setattr(sources, "_noted", [])  # what this stage reads, and nothing that was read in another folder
+        patch.setattr(
+            sources, "_noted", []
+        )  # what this stage reads, and nothing that was read in another folder
         run(import_module(module).main)
     return None
 
@@ -69,15 +75,21 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("optimizers")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(optimizers, "available_cores", lambda: 1)
+        patch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
         patch.setattr(optimizers.plot, "main", lambda *_: None)
         patch.setattr(optimizers.subprocess, "run", in_this_process)
         data = {"source": "digits", "n_test": 360, "seed": 0}
         vision = {"digits_long": {"data": data, "train": TRAIN}, "digits_optimizers": COMPARED}
         Path("params.yaml").write_text(yaml.safe_dump({"vision": vision}))
         optimizers.main(Path("work"))
-        before = {path: path.read_bytes() for path in (folder / "published").rglob("*.*") if path.suffix != ".tmp"}
-        patch.setattr(optimizers.subprocess, "run", lambda *_, **__: pytest.fail("a stage runs again"))
+        before = {
+            path: path.read_bytes()
+            for path in (folder / "published").rglob("*.*")
+            if path.suffix != ".tmp"
+        }
+        patch.setattr(
+            optimizers.subprocess, "run", lambda *_, **__: pytest.fail("a stage runs again")
+        )
         patch.setattr("tools.publish._git", lambda *_: "")
         optimizers.main(Path("work"))
         for path, content in before.items():
@@ -86,13 +98,17 @@ def made(tmp_path_factory):
 
 
 def table(folder, name):
-    return pd.read_parquet(folder / "published" / "digits_optimizers" / "tables" / f"{name}.parquet")
+    return pd.read_parquet(
+        folder / "published" / "digits_optimizers" / "tables" / f"{name}.parquet"
+    )
 
 
 def test_the_rate_of_each_optimiser_is_that_of_the_lowest_mean_loss(made):
     rates = table(made, "rates")
     assert set(rates["seed"]) == {100, 101}
-    [params] = [json.loads((made / "published/digits_optimizers/provenance.json").read_text())["params"]]
+    [params] = [
+        json.loads((made / "published/digits_optimizers/provenance.json").read_text())["params"]
+    ]
     for rule in read_cases(ROOT / "tools/optimizers.tsv", optimizers.Rule):
         means = {}
         for rate in rule.learning_rates:
@@ -104,13 +120,24 @@ def test_the_rate_of_each_optimiser_is_that_of_the_lowest_mean_loss(made):
 
 
 def test_a_rate_that_diverged_is_not_chosen():
-    rows = [("a", 0.1, 2.0), ("a", 0.1, np.nan), ("a", 1.0, 3.0), ("a", 1.0, 3.0), ("b", 1.0, 1.0), ("b", 2.0, 0.5)]
-    assert optimizers.chosen(pd.DataFrame(rows, columns=["rule", "learning_rate", "train_loss"])) == {"a": 1, "b": 2}
+    rows = [
+        ("a", 0.1, 2.0),
+        ("a", 0.1, np.nan),
+        ("a", 1.0, 3.0),
+        ("a", 1.0, 3.0),
+        ("b", 1.0, 1.0),
+        ("b", 2.0, 0.5),
+    ]
+    assert optimizers.chosen(
+        pd.DataFrame(rows, columns=["rule", "learning_rate", "train_loss"])
+    ) == {"a": 1, "b": 2}
 
 
 def test_every_optimiser_is_trained_on_both_labels_from_every_scale_and_seed(made):
     trained = table(made, "trained")
-    cells = trained.groupby(["rule", "labels", "init_scale", "seed"], observed=True)["step"].agg(list)
+    cells = trained.groupby(["rule", "labels", "init_scale", "seed"], observed=True)["step"].agg(
+        list
+    )
     assert len(cells) == 5 * 2 * 2 * 2
     assert all(steps == [0, 1, 2, 3, 6] for steps in cells)
     plain = trained[(trained["rule"] == "adam") & (trained["labels"] == "true")]
@@ -130,9 +157,13 @@ def test_ranks_are_means_over_layers_and_heads_of_the_products_updates(made):
         one = run_of(made, control)
         first, last = one.weights(0), one.weights(-1)
         at = ranks[(ranks["control"] == control) & np.isclose(ranks["init_scale"], 1)]
-        at = at[(at["of"] == "update") & (at["step"] == 6)].set_index(["matrix", "seed"])["stable_rank"]
+        at = at[(at["of"] == "update") & (at["step"] == 6)].set_index(["matrix", "seed"])[
+            "stable_rank"
+        ]
         for matrix, (a, b) in {"W_KQ": ("W_K", "W_Q"), "W_VO": ("W_V", "W_O")}.items():
-            change = (last[a].double() @ last[b].double().mT) - (first[a].double() @ first[b].double().mT)
+            change = (last[a].double() @ last[b].double().mT) - (
+                first[a].double() @ first[b].double().mT
+            )
             for i, seed in enumerate(one.layout.seeds):
                 wanted = stable_rank(torch.linalg.svdvals(change[i]).numpy()).mean()
                 assert at[matrix, seed] == pytest.approx(wanted, rel=1e-5)
@@ -152,12 +183,19 @@ def test_updates_are_cut_where_a_training_first_has_the_accuracy(made):
         if len(cut):
             reached += 1
             whole = cut[cut["rank"] == cut["rank"].max()]["test_accuracy"].item()
-            assert whole == pytest.approx(steps[steps["step"] == first]["test_accuracy"].item(), abs=1e-6)
+            assert whole == pytest.approx(
+                steps[steps["step"] == first]["test_accuracy"].item(), abs=1e-6
+            )
             if scale == 1:
                 one = run_of(made, control)
-                begun = {n: w[one.layout.seeds.index(seed)].double() for n, w in one.weights(0).items()}
+                begun = {
+                    n: w[one.layout.seeds.index(seed)].double() for n, w in one.weights(0).items()
+                }
                 then = one.steps[one.steps["step"] == first]["snapshot"].iloc[0]
-                ended = {n: w[one.layout.seeds.index(seed)].double() for n, w in one.weights(int(then)).items()}
+                ended = {
+                    n: w[one.layout.seeds.index(seed)].double()
+                    for n, w in one.weights(int(then)).items()
+                }
                 matrices = {n: begun[n] for n in ("W_Q", "W_K", "W_V", "W_O", "W_1", "W_2")}
                 loss, accuracy = scored(ended | matrices, test.double(), images.test_labels)
                 none = cut[cut["rank"] == 0]
@@ -173,9 +211,16 @@ def test_measures_are_kept_with_the_setup_and_where_they_come_from(made):
     tables = {name: table(made, name) for name in ("trained", "ranks", "truncate")}
     assert measures.keys() == optimizers.measured(tables).keys()
     at = table(made, "ranks")
-    at = at[(at["rule"] == "muon") & (at["labels"] == "permuted") & (at["matrix"] == "W_VO") & (at["of"] == "update")]
+    at = at[
+        (at["rule"] == "muon")
+        & (at["labels"] == "permuted")
+        & (at["matrix"] == "W_VO")
+        & (at["of"] == "update")
+    ]
     wanted = at[(at["step"] == 1) & (at["init_scale"] == 0.5)].sort_values("seed")["stable_rank"]
-    assert measures["first_step_rank_VO_permuted_muon"]["0.5"]["values"] == pytest.approx(list(wanted), rel=1e-5)
+    assert measures["first_step_rank_VO_permuted_muon"]["0.5"]["values"] == pytest.approx(
+        list(wanted), rel=1e-5
+    )
     note = json.loads((folder / "provenance.json").read_text())
     assert note["params"]["train"]["n_steps"] == 6
     assert note["params"]["data"]["source"] == "digits"

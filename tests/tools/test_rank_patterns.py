@@ -1,4 +1,6 @@
-"""Adapters by pattern of ranks, on tiny models: every training is the one that is written out here."""
+"""Adapters by pattern of ranks, on tiny models: every training is the one that is written out
+here.
+"""
 
 import json
 from pathlib import Path
@@ -10,11 +12,19 @@ import yaml
 from checkpoints_made import TEXT
 from transformers import AutoModelForCausalLM
 
-from lib.io.workers.compute import generator
+from lib.training.devices import generator
 from stages.checkpoints import train as training
 from tools import rank_patterns
 
-SIZES = {"d_model": 16, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "d_mlp": 24, "init_scale": 0.1, "seq_len": 16}
+SIZES = {
+    "d_model": 16,
+    "n_layers": 2,
+    "n_heads": 4,
+    "n_kv_heads": 2,
+    "d_mlp": 24,
+    "init_scale": 0.1,
+    "seq_len": 16,
+}
 TRAININGS = "name\tn_steps\tlearning_rate\tsnapshot_steps\nbase\t4\t1e-2\t[]\nlarge\t4\t1e-2\t[1]\n"
 
 
@@ -36,7 +46,12 @@ def trained(tmp_path_factory):
         Path("trainings.tsv").write_text(TRAININGS)
         texts = folder / "data" / "checkpoints" / "texts"
         texts.mkdir(parents=True)
-        for name, text in (("language", TEXT), ("permuted", TEXT[::-1]), ("tuned", TEXT[3:]), ("measured", TEXT * 2)):
+        for name, text in (
+            ("language", TEXT),
+            ("permuted", TEXT[::-1]),
+            ("tuned", TEXT[3:]),
+            ("measured", TEXT * 2),
+        ):
             (texts / f"{name}.txt").write_bytes(text)
         for model in ("llama", "gpt2"):
             at = folder / "data" / "checkpoints" / model
@@ -71,22 +86,32 @@ def reference(folder, row, ranks):
         if rank:
             bases[name] = model.get_submodule(name).weight.detach()
             layer = begun.get_submodule(f"base_model.model.{name}")
-            A, B = (part["default"].weight.detach().clone() for part in (layer.lora_A, layer.lora_B))
+            A, B = (
+                part["default"].weight.detach().clone() for part in (layer.lora_A, layer.lora_B)
+            )
             assert (A.shape[0], float(B.abs().sum())) == (rank, 0)
             factors[name] = (A.requires_grad_(), B.requires_grad_())
 
     def loss(rows):
         added = {name: 2 * B @ A for name, (A, B) in factors.items()}
-        weights = {f"{n}.weight": bases[n] + (added[n].T if by_columns else added[n]) for n in added}
+        weights = {
+            f"{n}.weight": bases[n] + (added[n].T if by_columns else added[n]) for n in added
+        }
         logits = torch.func.functional_call(model, weights, (rows,)).logits
-        return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), rows[:, 1:].flatten())
+        return torch.nn.functional.cross_entropy(
+            logits[:, :-1].flatten(0, 1), rows[:, 1:].flatten()
+        )
 
-    optimiser = torch.optim.AdamW([x for pair in factors.values() for x in pair], betas=(0.9, 0.99), weight_decay=0)
+    optimiser = torch.optim.AdamW(
+        [x for pair in factors.values() for x in pair], betas=(0.9, 0.99), weight_decay=0
+    )
     tokens = torch.tensor(list((at / "texts" / "tuned.txt").read_bytes()))
     source = generator(row["seed"], "batches of an adapter", row["model"], row["kind"])
     for step in range(row["n_steps"]):
         begin = torch.randint(len(tokens) - 16, (4,), generator=source)
-        optimiser.param_groups[0]["lr"] = row["learning_rate"] * (step + 1) / 20 * (1 - 0.9 * step / row["n_steps"])
+        optimiser.param_groups[0]["lr"] = (
+            row["learning_rate"] * (step + 1) / 20 * (1 - 0.9 * step / row["n_steps"])
+        )
         optimiser.zero_grad()
         loss(torch.stack([tokens[i : i + 16] for i in begin.tolist()])).backward()
         optimiser.step()
@@ -104,11 +129,13 @@ def test_an_adapter_is_trained_as_it_is_written_out_here(trained, model, rule):
     at = chosen(ranks, model=model, kind="large").set_index("module")
     given = at["attributed" if rule == "attributed" else "uniform"].to_dict()
     for part, seed in (("tuned", 1001), ("measured", 1)):
-        row = chosen(table, model=model, kind="large", rule=rule, part=part, seed=seed).iloc[0].to_dict() | {
-            "seed": seed
-        }
+        row = chosen(table, model=model, kind="large", rule=rule, part=part, seed=seed).iloc[
+            0
+        ].to_dict() | {"seed": seed}
         assert row["n_steps"] == (5 if rule == "uniform, longer" else 4)
-        assert row["parameters"] == sum(rank * (at["rows"] + at["cols"])[name] for name, rank in given.items())
+        assert row["parameters"] == sum(
+            rank * (at["rows"] + at["cols"])[name] for name, rank in given.items()
+        )
         assert row["loss"] == pytest.approx(reference(folder, row, given), rel=1e-4)
 
 

@@ -6,25 +6,62 @@ from tools import readme
 
 CLAIMS = {
     "one": {
-        "family": "b", "statement": "The rank | is two", "where": "theorem 1", "source": "[P]", "kind": "theorem",
-        "value": 2.00004, "spread": 0.1234, "n": 3, "over": "mean", "bar": "[1, 3]", "state": "holds",
-        "figure": "plots/b/1.svg", "nulls": {"weak": "beats", "strong": "does not beat", "far": "not run"},
+        "family": "b",
+        "statement": "The rank | is two",
+        "where": "theorem 1",
+        "source": "[P]",
+        "kind": "theorem",
+        "value": 2.00004,
+        "spread": 0.1234,
+        "n": 3,
+        "over": "mean",
+        "bar": "[1, 3]",
+        "state": "holds",
+        "figure": "plots/b/1.svg",
+        "nulls": {"weak": "beats", "strong": "does not beat", "far": "not run"},
     },
     "two": {
-        "family": "a", "statement": "It falls", "where": "figure 2", "source": "[C]", "kind": "our bar",
-        "value": 12345.6, "spread": None, "n": 1, "over": "every", "bar": "(0, 1]", "state": "fails",
-        "figure": "plots/a/2.svg", "expected": "fails, because it is so",
+        "family": "a",
+        "statement": "It falls",
+        "where": "figure 2",
+        "source": "[C]",
+        "kind": "our bar",
+        "value": 12345.6,
+        "spread": None,
+        "n": 1,
+        "over": "every",
+        "bar": "(0, 1]",
+        "state": "fails",
+        "figure": "plots/a/2.svg",
+        "expected": "fails, because it is so",
     },
     "three": {
-        "family": "a", "statement": "It was not run", "where": "figure 3", "source": "[G]", "kind": "control",
-        "over": "median", "bar": "[0, 1]", "state": "not run", "figure": "plots/a/3.svg",
+        "family": "a",
+        "statement": "It was not run",
+        "where": "figure 3",
+        "source": "[G]",
+        "kind": "control",
+        "over": "median",
+        "bar": "[0, 1]",
+        "state": "not run",
+        "figure": "plots/a/3.svg",
     },
     "four": {
-        "family": "a", "statement": "It fails", "where": "figure 4", "source": "[G]", "kind": "control", "value": 0.5,
-        "spread": 0.0, "scale": "1e-8", "n": 2, "over": "median", "bar": "[0, 1]", "state": "fails",
+        "family": "a",
+        "statement": "It fails",
+        "where": "figure 4",
+        "source": "[G]",
+        "kind": "control",
+        "value": 0.5,
+        "spread": 0.0,
+        "scale": "1e-8",
+        "n": 2,
+        "over": "median",
+        "bar": "[0, 1]",
+        "state": "fails",
         "figure": "plots/a/4.svg",
     },
-}  # fmt: skip
+}
 TABLES = r"""## b: 1 of 1 claims hold
 
 | claim | kind | value ± spread (n) | bar | |
@@ -57,14 +94,20 @@ def test_the_headlines_are_the_claims_that_say_so_in_their_order():
     )
 
 
-def test_a_measure_is_known_where_a_claim_names_it_and_its_file_has_it_or_it_was_known_before(tmp_path):
+def test_a_measure_is_known_where_a_claim_names_it_and_its_file_has_it_or_it_was_known_before(
+    tmp_path,
+):
     """What is gone from the file stays; what no claim names, or no file ever had, is left out."""
     (tmp_path / "m.json").write_text(json.dumps({"taken": {}, "unclaimed": {}}))
     claims = {
         name: {"measure": measure}
-        for name, measure in enumerate(["m.json#taken@<=1e-8", "m.json#gone", "m.json#typo", "n.json#gone"])
+        for name, measure in enumerate(
+            ["m.json#taken@<=1e-8", "m.json#gone", "m.json#typo", "n.json#gone"]
+        )
     }
-    assert readme.known(claims, tmp_path, "m.json#gone\nm.json#old\n") == "m.json#gone\nm.json#taken\n"
+    assert (
+        readme.known(claims, tmp_path, "m.json#gone\nm.json#old\n") == "m.json#gone\nm.json#taken\n"
+    )
 
 
 def test_a_part_is_set_and_the_rest_stays():

@@ -1,4 +1,6 @@
-"""The measures of a published run are those of its tables in git, and are taken again from nothing else."""
+"""The measures of a published run are those of its tables in git, and are taken again from nothing
+else.
+"""
 
 import shutil
 from pathlib import Path
@@ -7,10 +9,12 @@ import pandas as pd
 import pytest
 from project import ROOT
 
-from lib.io.base.files import InputError
+from lib.files.files import InputError
 from tools import remeasure
 
-PUBLISHED = sorted(path.parent.parent.name for path in (ROOT / "published").glob("*/tables/training.parquet"))
+PUBLISHED = sorted(
+    path.parent.parent.name for path in (ROOT / "published").glob("*/tables/training.parquet")
+)
 DERIVED = ("growth", "equal_loss")
 
 
@@ -26,17 +30,24 @@ def project(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_measures_are_made_again_from_the_tables_that_no_other_is_computed_from(project, name):
     folder, committed = Path("published") / name, ROOT / "published" / name
-    for file in [*(folder / f"tables/{table}.parquet" for table in DERIVED), folder / "summary.json"]:
+    for file in [
+        *(folder / f"tables/{table}.parquet" for table in DERIVED),
+        folder / "summary.json",
+    ]:
         file.unlink()
     (folder / "measures.json").write_text("{}")
     remeasure.main(name)
     for file in ("measures.json", "summary.json"):
         assert (folder / file).read_text() == (committed / file).read_text()
     for table in DERIVED:
-        found, wanted = (pd.read_parquet(one / f"tables/{table}.parquet") for one in (folder, committed))
+        found, wanted = (
+            pd.read_parquet(one / f"tables/{table}.parquet") for one in (folder, committed)
+        )
         pd.testing.assert_frame_equal(found, wanted)
 
 
 def test_what_is_no_data_set_is_refused(project):
-    with pytest.raises(InputError, match=r"wanted the section vision.absent.train.model, got .* at vision"):
+    with pytest.raises(
+        InputError, match=r"wanted the section vision.absent.train.model, got .* at vision"
+    ):
         remeasure.main("absent")

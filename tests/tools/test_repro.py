@@ -1,4 +1,6 @@
-"""What `make repro` says: a line per stage that runs, the time that is left, and the claims that turned."""
+"""What `make repro` says: a line per stage that runs, the time that is left, and the claims that
+turned.
+"""
 
 import json
 import os
@@ -40,7 +42,11 @@ def test_each_stage_that_runs_is_a_line_with_the_time_that_those_ahead_took():
         "stage 2 of 4: a_train@x (at most about 1:17 left)",
         "stage 3 of 4: plot (at most about 0:12 left)",
     ]
-    assert progress.took == {"a_train@x": 5.0, "plot": 2.0, "claims": 2.4}  # seconds between the lines
+    assert progress.took == {
+        "a_train@x": 5.0,
+        "plot": 2.0,
+        "claims": 2.4,
+    }  # seconds between the lines
     assert (progress.seen, progress.n_run) == (["a_generate", "a_train@x", "plot", "claims"], 2)
 
 
@@ -72,8 +78,12 @@ def project(tmp_path) -> Path:
     (tmp_path / "dvc" / "__main__.py").write_text(DVC)
     (tmp_path / "said").write_text(SAID)
     (tmp_path / "metrics").mkdir()
-    (tmp_path / "metrics" / "claims.json").write_text(json.dumps({"a": {"state": "holds", "figure": "a.svg"}}))
-    (tmp_path / "dvc.lock").write_text("stages:\n" + "".join(f"  {name}: {{cmd: a}}\n" for name in NAMES))
+    (tmp_path / "metrics" / "claims.json").write_text(
+        json.dumps({"a": {"state": "holds", "figure": "a.svg"}})
+    )
+    (tmp_path / "dvc.lock").write_text(
+        "stages:\n" + "".join(f"  {name}: {{cmd: a}}\n" for name in NAMES)
+    )
     git("init", "--quiet", at=tmp_path)
     commit(tmp_path, "The project")
     return tmp_path
@@ -81,11 +91,18 @@ def project(tmp_path) -> Path:
 
 def made(project: Path, ends: int) -> subprocess.CompletedProcess[str]:
     """Runs the program in the project; the check before it needs the real DVC, and is left out."""
-    code = "import tools.unlock; tools.unlock.main = lambda: None; import tools.repro; tools.repro.main()"
+    code = (
+        "import tools.unlock; tools.unlock.main = lambda: None; import tools.repro; "
+        "tools.repro.main()"
+    )
     return subprocess.run(
         [PYTHON, "-c", f"import sys; sys.path[0] = {str(ROOT)!r}; {code}"],
-        cwd=project, env={**os.environ, "ENDS": str(ends)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=project,
+        env={**os.environ, "ENDS": str(ends)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_a_run_ends_with_the_counts_and_where_to_look(project):
@@ -98,7 +115,10 @@ def test_a_run_ends_with_the_counts_and_where_to_look(project):
         "1 claims: 1 hold, 0 fail (0 as expected), 0 not run",
         "Open report.html (or: make report); claims are in metrics/claims.json, figures in plots/.",
     ]
-    assert json.loads((project / ".dvc" / "tmp" / "stage_times.json").read_text()).keys() == {"a_train@x", "plot"}
+    assert json.loads((project / ".dvc" / "tmp" / "stage_times.json").read_text()).keys() == {
+        "a_train@x",
+        "plot",
+    }
 
 
 def test_a_run_that_fails_shows_what_was_said_and_ends_as_it_did(project):

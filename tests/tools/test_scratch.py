@@ -1,4 +1,6 @@
-"""What nobody has used for a month leaves scratch; what is used, is new, or came over the network stays."""
+"""What nobody has used for a month leaves scratch; what is used, is new, or came over the network
+stays.
+"""
 
 import os
 import time
@@ -6,7 +8,7 @@ import time
 import pytest
 from filelock import FileLock
 
-from lib.io.workers.scratch import Scratch
+from lib.work.scratch import Scratch
 from tools.scratch import forget
 
 DAY = 86400
@@ -22,7 +24,11 @@ def cell(root, stage, age):
 
 
 def test_only_what_was_not_used_for_so_long_is_removed(tmp_path):
-    old, new, far = cell(tmp_path, "one", 31), cell(tmp_path, "one", 29), cell(tmp_path, "downloads", 99)
+    old, new, far = (
+        cell(tmp_path, "one", 31),
+        cell(tmp_path, "one", 29),
+        cell(tmp_path, "downloads", 99),
+    )
     assert forget(tmp_path, 30) == (1, 5)
     assert [folder.exists() for folder in (old, new, far)] == [False, True, True]
     assert forget(tmp_path, 30) == (0, 0)

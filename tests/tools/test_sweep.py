@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from project import PYTHON
 
-from lib.io.base.files import InputError
+from lib.files.files import InputError
 from tools import sweep
 
 FILE = "metrics/any/summary.json"
@@ -36,7 +36,12 @@ SHOWN = [
         "experiments": [
             {"revs": [state("b" * 40, 10.0, many(1.5, min=1.0, max=4.0), "tenth")]},
             {"revs": [state("c" * 40, 0.5, many(9.0, sd=1.0), "of another sweep")]},
-            {"revs": [state("d" * 40, 2.0, many(None), "not measured"), state("e" * 40, 3.0, many(2.5), "bare")]},
+            {
+                "revs": [
+                    state("d" * 40, 2.0, many(None), "not measured"),
+                    state("e" * 40, 3.0, many(2.5), "bare"),
+                ]
+            },
             {"revs": [state("f" * 40, 4.0, {"loss": {"deep": 6.0}}, None)]},
             {"revs": [{"rev": "0" * 40, "name": "broken"}]},
             {"revs": [state("1" * 40, 6.0, many(8.0), "inherited", width=16)]},
@@ -61,11 +66,17 @@ ROWS = [
 def dvc(tmp_path, monkeypatch) -> Path:
     """Commands that show these experiments and their measures, in the places of DVC and git."""
     (tmp_path / "shown.json").write_text(json.dumps(SHOWN))
-    echo = f"#!{PYTHON}\nimport sys\nassert sys.argv[1:] == ['exp', 'show', '--json']\nprint(open('shown.json').read())"
+    echo = (
+        f"#!{PYTHON}\nimport sys\nassert sys.argv[1:] == ['exp', 'show', "
+        "'--json']\nprint(open('shown.json').read())"
+    )
     (tmp_path / "dvc").write_text(echo)
     for rev, metrics in MEASURED.items():
         (tmp_path / rev).write_text(json.dumps(metrics))
-    show = "import sys\nverb, file = sys.argv[1:]\nassert verb == 'show'\nrev, _, name = file.partition(':')\n"
+    show = (
+        "import sys\nverb, file = sys.argv[1:]\nassert verb == 'show'\nrev, _, name = "
+        "file.partition(':')\n"
+    )
     show += f"if name == {FILE!r}:\n    print(open(rev).read())\nelse:\n    sys.exit(128)"
     (tmp_path / "git").write_text(f"#!{PYTHON}\n{show}")
     for name in ("dvc", "git"):
@@ -93,7 +104,9 @@ def drawn(monkeypatch) -> list:
 def test_every_experiment_is_a_row_and_a_point(dvc, drawn, capsys):
     sweep.main("any.train.rate", "any:loss.deep")
     said, below = table_and_rest(capsys)
-    assert said == [[name, str(value), *(f"{number:g}" for number in numbers)] for name, value, *numbers in ROWS]
+    assert said == [
+        [name, str(value), *(f"{number:g}" for number in numbers)] for name, value, *numbers in ROWS
+    ]
     [figure] = drawn
     [axes] = figure.axes
     [bars] = axes.containers
@@ -101,11 +114,16 @@ def test_every_experiment_is_a_row_and_a_point(dvc, drawn, capsys):
     np.testing.assert_array_equal(line.get_xydata(), [row[1:3] for row in ROWS])
     segments = [[[value, low], [value, high]] for _, value, _, low, high in ROWS]
     np.testing.assert_allclose(np.array(ends.get_segments()), segments)
-    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_xscale()) == ("any.train.rate", "loss.deep", "linear")
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_xscale()) == (
+        "any.train.rate",
+        "loss.deep",
+        "linear",
+    )
     assert (dvc / "sweep.svg").read_bytes() == b"<svg/>"
     differ = "other params differ too: "
     assert below == [
-        f"inherited: {differ}left out, as no other value of any.train.rate was tried with them: any.width=16",
+        f"inherited: {differ}left out, as no other value of any.train.rate was tried with them: "
+        "any.width=16",
         f"narrow: {differ}any.width=4",
         f"narrower: {differ}any.width=4",
         "the figure is sweep.svg",
@@ -113,17 +131,28 @@ def test_every_experiment_is_a_row_and_a_point(dvc, drawn, capsys):
 
 
 def test_a_param_that_is_no_number_has_a_place_for_each_value(dvc, drawn):
-    (dvc / "shown.json").write_text(re.sub(r'"rate": ([0-9.]+)', r'"rate": "k\1"', json.dumps(SHOWN)))
+    (dvc / "shown.json").write_text(
+        re.sub(r'"rate": ([0-9.]+)', r'"rate": "k\1"', json.dumps(SHOWN))
+    )
     sweep.main("any.train.rate", "any:loss.deep", dvc / "other.svg")
     [axes] = drawn[0].axes
-    assert [text.get_text() for text in axes.get_xticklabels()] == ["k0.5", "k10.0", "k3.0", "k4.0", "k7.0", "k8.0"]
+    assert [text.get_text() for text in axes.get_xticklabels()] == [
+        "k0.5",
+        "k10.0",
+        "k3.0",
+        "k4.0",
+        "k7.0",
+        "k8.0",
+    ]
     np.testing.assert_array_equal(axes.containers[0][0].get_ydata(), [3.0, 1.5, 2.5, 6.0, 2.0, 1.0])
     assert (dvc / "other.svg").exists()
 
 
 def test_numbers_far_apart_stand_on_a_logarithmic_axis(drawn):
     for low, scale in ((0.49, "log"), (0.5, "linear"), (-1, "linear")):
-        figure = sweep.drawn([sweep.Point(name, x, 1, 1, 1, "") for name, x in (("a", low), ("b", 10))], "p", "m")
+        figure = sweep.drawn(
+            [sweep.Point(name, x, 1, 1, 1, "") for name, x in (("a", low), ("b", 10))], "p", "m"
+        )
         assert figure.axes[0].get_xscale() == scale
 
 
@@ -131,7 +160,11 @@ def test_numbers_far_apart_stand_on_a_logarithmic_axis(drawn):
     ("param", "metric", "message"),
     [
         ("any.train.rate", "loss", "METRIC: wanted FOLDER:NAME such as .*, got 'loss'"),
-        ("nothing", "any:loss.deep", "wanted experiments with the param nothing and the metric loss.deep"),
+        (
+            "nothing",
+            "any:loss.deep",
+            "wanted experiments with the param nothing and the metric loss.deep",
+        ),
         ("any.train.rate", "any:nothing", f"the metric nothing of {FILE}, got none"),
         ("any.train.rate", "other:loss.deep", "of metrics/other/summary.json, got none"),
     ],

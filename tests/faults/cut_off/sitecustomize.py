@@ -1,4 +1,5 @@
-"""In stages alone: SIGKILL to the whole process group as soon as the first cell, or kept value, of scratch is whole.
+"""In stages alone: SIGKILL to the whole process group as soon as the first cell, or kept value, of
+scratch is whole.
 
 Python imports this module at its start, where this folder is on PYTHONPATH.
 """

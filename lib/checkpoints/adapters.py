@@ -1,0 +1,94 @@
+r"""LoRA adapters as peft reads them: `adapter_config.json`, `adapter_model.safetensors` and a model
+card.
+
+A module's update $\Delta W \approx U \Sigma V^\top$ (out × in) is written as B A with $B = U
+\Sigma^{1/2}$ and $A = \Sigma^{1/2} V^\top$; alpha = r for every module, so that peft adds B A as it
+is. Modules are named in full, and the keys of the patterns, which peft reads as regular
+expressions, are escaped: a name such as `c_proj` stands in attention and MLP.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lib.files.files import InputError, atomic
+
+FILES = ("adapter_config.json", "adapter_model.safetensors", "README.md", "plan.json")
+
+
+def whether(name: str, answer: str) -> bool:
+    """Whether `modules_to_save` is wanted; raises `InputError` for what is neither yes nor no."""
+    if answer not in ("yes", "no"):
+        raise InputError(f"{name}: wanted yes or no, got {answer}")
+    return answer == "yes"
+
+
+def lora_config(
+    ranks: Mapping[str, int], *, fan_in_fan_out: bool, scale: int = 1
+) -> dict[str, Any]:
+    """The keyword arguments of peft's `LoraConfig` for these ranks by module; a rank of 0 is no
+    target.
+
+    `scale` is alpha over rank: 1 for a cut.
+    """
+    targets = {name: rank for name, rank in ranks.items() if rank > 0}
+    most = max(targets.values(), default=1)
+    pattern = {f"^{re.escape(name)}$": rank for name, rank in targets.items()}
+    return {
+        "r": most,
+        "lora_alpha": scale * most,
+        "target_modules": sorted(targets),
+        "rank_pattern": pattern,
+        "alpha_pattern": {key: scale * rank for key, rank in pattern.items()},
+        "fan_in_fan_out": fan_in_fan_out,
+        "lora_dropout": 0.0,
+        "bias": "none",
+    }
+
+
+def write_adapter(
+    folder: Path,
+    factors: Mapping[str, tuple[Any, Any]],
+    config: Mapping[str, Any],
+    *,
+    base: str,
+    card: str,
+    task_type: str | None,
+    saved: Mapping[str, Any] | None = None,
+) -> None:
+    """Write an adapter from the factors (A of r × in, B of out × r) of each target module.
+
+    `saved` are the parameters by name that it carries whole, those of the config's
+    `modules_to_save` and biases. `plan.json` is the config alone, for `LoraConfig(**...)`.
+    """
+    from safetensors.torch import save
+
+    tensors = {}
+    for name, tensor in (saved or {}).items():
+        module, _, own = name.rpartition(".")
+        place = (
+            f"{module}.base_layer.{own}" if module in factors else name
+        )  # peft wraps what it adapts
+        tensors[f"base_model.model.{place}"] = tensor.contiguous()
+    for name, (A, B) in sorted(factors.items()):
+        tensors[f"base_model.model.{name}.lora_A.weight"] = A.float().contiguous()
+        tensors[f"base_model.model.{name}.lora_B.weight"] = B.float().contiguous()
+    written = {
+        "peft_type": "LORA",
+        "task_type": task_type,
+        "base_model_name_or_path": base,
+        "inference_mode": True,
+        **config,
+    }
+    front = "---\nlibrary_name: peft\ntags:\n- lora\n---\n\n"
+    contents = {
+        "adapter_model.safetensors": save(tensors, {"format": "pt"}),
+        "adapter_config.json": json.dumps(written, indent=2, sort_keys=True).encode() + b"\n",
+        "README.md": (front + card).encode(),
+        "plan.json": json.dumps(config, indent=2, sort_keys=True).encode() + b"\n",
+    }
+    for name, data in contents.items():
+        with atomic(folder / name) as part:
+            part.write_bytes(data)

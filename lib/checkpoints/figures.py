@@ -1,0 +1,352 @@
+"""Figures of a fine-tune: what plans lose, ranks of modules, rounding, pruning, trained adapters,
+heads in training.
+"""
+
+import re
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from lib.pages.style import (
+    BLUE,
+    GREEN,
+    GREENS,
+    INITIAL_COLOR,
+    LOST_COLOR,
+    MATRIX_COLORS,
+    MATRIX_NAMES,
+    NULL_COLOR,
+    ORANGE,
+    PURPLE,
+    SEED_MARKERS,
+    VIRIDIS,
+    ranged,
+    sized,
+)
+
+RULES = {
+    "attributed": (GREEN, "o"),
+    "uniform": (BLUE, "s"),
+    "energy": (ORANGE, "^"),
+    "water-filling": (PURPLE, "v"),
+}
+TRAINED = {"attributed": GREEN, "shuffled": NULL_COLOR, "uniform, longer": BLUE}
+PRUNED = {
+    "weights, smallest first": BLUE,
+    "updates, smallest first": GREEN,
+    "updates, at random": NULL_COLOR,
+}
+
+
+def share_lost(plans: pd.DataFrame) -> Figure:
+    """The share of the gain that is lost against the parameters, by rule; shuffles of the
+    attributed plan as a band.
+    """
+    groups = [("", plans)] if "model" not in plans else list(_kinds(plans))
+    figure, panels = _panels(len(groups), height=3.3, share_y=True)
+    for axes, (title, rows) in zip(panels, groups, strict=True):
+        null = rows[rows["shuffle"] > 0]
+        if len(null):
+            found = null.groupby("budget")["share_lost"].agg(["min", "max"])
+            where = null.groupby("budget")["parameters"].max()
+            axes.fill_between(
+                where,
+                found["min"],
+                found["max"],
+                color=NULL_COLOR,
+                alpha=0.3,
+                lw=0,
+                label="attributed, shuffled",
+            )
+        for rule, (color, marker) in RULES.items():
+            chosen = rows[(rows["rule"] == rule) & (rows["shuffle"] == 0)]
+            if len(chosen):
+                chosen = chosen.assign(at=chosen.groupby("budget")["parameters"].transform("max"))
+                ranged(
+                    axes, chosen, "at", "share_lost", color=color, marker=marker, ms=4, label=rule
+                )
+        axes.set(xscale="log", xlabel="parameters of the adapter", title=title)
+        budgets = rows[rows["rule"] == "uniform"].groupby("budget")["parameters"].max()
+        axes.set_xticks(budgets, labels=[f"{n:,}\nrank {budget}" for budget, n in budgets.items()])
+        axes.minorticks_off()
+        axes.axhline(0, color="black", lw=0.8)
+    for axes in panels[::2]:
+        axes.set_ylabel("share of the gain that is lost")
+    panels[0].legend(fontsize=7.5)
+    return figure
+
+
+def ranks_of_modules(plans: pd.DataFrame, modules: pd.DataFrame) -> Figure:
+    """The ranks of the attributed plan at the middle budget, layers by kinds of module, of the
+    first run of a model.
+    """
+    budgets = sorted(set(plans["budget"]))
+    budget = budgets[len(budgets) // 2]
+    groups = [("", plans, modules)]
+    if "model" in plans:
+        first = plans.groupby("model")["run"].first()
+        groups = [
+            (
+                f"{model}, {name}",
+                *(t[(t["model"] == model) & (t["run"] == name)] for t in (plans, modules)),
+            )
+            for model, name in first.items()
+        ]
+    figure, panels = _panels(len(groups), height=3.4, width=4.6)
+    for axes, (title, plan, listed) in zip(panels, groups, strict=True):
+        rule = "attributed" if (plan["rule"] == "attributed").any() else "uniform"
+        chosen = plan[(plan["rule"] == rule) & (plan["shuffle"] == 0) & (plan["budget"] == budget)]
+        [ranks] = chosen["ranks"]
+        kinds, layers = zip(*(_kind(name) for name in listed["module"]), strict=True)
+        names, places = list(dict.fromkeys(kinds)), sorted(set(layers))
+        grid = np.full((len(names), len(places)), np.nan)
+        for kind, layer, rank in zip(kinds, layers, ranks, strict=True):
+            grid[names.index(kind), places.index(layer)] = rank
+        axes.imshow(grid, cmap=GREENS, aspect="auto", vmin=0)
+        if grid.size <= 400:
+            middle = np.nanmax(grid) / 2
+            for (row, column), rank in np.ndenumerate(grid):
+                if np.isfinite(rank):
+                    color = "white" if rank > middle else "black"
+                    axes.text(
+                        column,
+                        row,
+                        f"{rank:.0f}",
+                        ha="center",
+                        va="center",
+                        fontsize=8,
+                        color=color,
+                    )
+        axes.set_yticks(range(len(names)), labels=names)
+        axes.set_xticks(range(0, len(places), max(1, len(places) // 12)))
+        axes.set_xticklabels(
+            [str(places[i]) for i in range(0, len(places), max(1, len(places) // 12))]
+        )
+        axes.set(xlabel="layer", title=f"{title}: ranks, {rule}" if title else f"ranks, {rule}")
+        axes.grid(visible=False)
+    return figure
+
+
+def rounding(table: pd.DataFrame) -> Figure:
+    """Ranks of updates, of weights as they are and as stored in bfloat16, against the relative size
+    of the update.
+    """
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3.4))
+    by = ["model", "run", "step"]
+    columns = ["relative_update", "rank_90", "rank_90_stored", "above_edge", "above_edge_stored"]
+    means = table.groupby(by, observed=True)[columns].mean().reset_index()
+    pairs = (
+        (left, "rank_90", "rank that holds 90 % of the energy"),
+        (right, "above_edge", "singular values above the edge"),
+    )
+    for axes, name, label in pairs:
+        for marker, (model, rows) in zip("os", means.groupby("model", observed=True), strict=False):
+            axes.plot(
+                rows["relative_update"],
+                rows[name],
+                marker,
+                ms=6,
+                mfc="none",
+                color="black",
+                label=f"{model}, as it is",
+            )
+            axes.plot(
+                rows["relative_update"],
+                rows[f"{name}_stored"],
+                marker,
+                ms=3.5,
+                color=LOST_COLOR,
+                label=f"{model}, in bf16",
+            )
+        axes.set(
+            xscale="log",
+            xlabel=r"$\|\Delta W\|_F\,/\,\|W\|_F$, mean over matrices",
+            ylabel=label,
+            ylim=(0, None),
+        )
+    left.legend(fontsize=7.5)
+    return figure
+
+
+def pruned(pruning: pd.DataFrame, losses: pd.DataFrame) -> Figure:
+    """The measured loss against the share that is removed: of the weights, and of the entries of
+    the updates.
+    """
+    groups = [("", pruning, losses)]
+    if "model" in pruning:
+        groups = [
+            (name, rows, part)
+            for (name, rows), (_, part) in zip(_kinds(pruning), _kinds(losses), strict=True)
+        ]
+    figure, panels = _panels(len(groups), height=3.3)
+    for axes, (title, rows, part) in zip(panels, groups, strict=True):
+        for what, color in PRUNED.items():
+            chosen = rows[rows["what"] == what]
+            if len(chosen):
+                ranged(axes, chosen, "rate", "loss", color=color, marker="o", ms=4, label=what)
+        axes.axhline(part["loss_tuned"].mean(), color="black", lw=0.9, ls="--", label="tuned")
+        axes.axhline(
+            part["loss_without_linear"].mean(),
+            color=INITIAL_COLOR,
+            lw=0.9,
+            ls="--",
+            label="no linear update",
+        )
+        axes.set(xlabel="share that is removed", title=title)
+    for axes in panels[::2]:
+        axes.set_ylabel("loss, nats")
+    panels[0].legend(fontsize=7)
+    return figure
+
+
+def heads_through_training(heads: pd.DataFrame) -> Figure:
+    """Stable rank of what training from scratch adds to the products of heads, and under the text
+    in random order.
+    """
+    models = sorted(heads["model"].unique())
+    figure, panels = plt.subplots(
+        1, len(models), figsize=sized(4.4 * len(models), 3.7), sharey=True, squeeze=False
+    )
+    for axes, model in zip(panels[0], models, strict=True):
+        rows = heads[heads["model"] == model]
+        for text, style in (("language", "-"), ("permuted", "--")):
+            for product, color in MATRIX_COLORS.items():
+                for offset in sorted(rows["offset"].unique()):
+                    chosen = rows[
+                        (rows["text"] == text)
+                        & (rows["module"] == product)
+                        & (rows["offset"] == offset)
+                    ]
+                    if chosen.empty:
+                        continue
+                    means = chosen.groupby("step")["stable_rank"].mean()
+                    name = MATRIX_NAMES[product] + (f" at offset {offset}" if offset else "")
+                    name += "" if text == "language" else ", text in random order"
+                    marker = "s" if offset else "o"
+                    axes.plot(
+                        means.index, means, style, marker=marker, ms=3.5, color=color, label=name
+                    )
+        axes.set(xscale="log", xlabel="step", title=model)
+    panels[0][0].set_ylabel("stable rank of the update, mean over heads")
+    figure.legend(
+        *max(
+            (axes.get_legend_handles_labels() for axes in panels[0]),
+            key=lambda found: len(found[1]),
+        ),
+        loc="outside lower center",
+        ncols=3,
+        fontsize=7,
+        handlelength=3.5,
+    )
+    return figure
+
+
+def early_ranks(ranks: pd.DataFrame) -> Figure:
+    """The rank of every matrix's update at the end of a fine-tune against that at its first
+    snapshot, every seed.
+    """
+    groups = _kinds(ranks)
+    figure, panels = _panels(len(groups), height=3.2, width=3.4)
+    for axes, (title, rows) in zip(panels, groups, strict=True):
+        by_step = rows.pivot_table(
+            index=["run", "module"], columns="step", values="rank_90", observed=True
+        )
+        first, last = by_step.columns[0], by_step.columns[-1]
+        for marker, (name, part) in zip(
+            SEED_MARKERS, by_step.groupby("run", observed=True), strict=False
+        ):
+            axes.plot(
+                part[first], part[last], marker, ms=4, mfc="none", color=GREEN, label=str(name)
+            )
+        end = float(by_step.max().max()) + 1
+        axes.plot([0, end], [0, end], color=NULL_COLOR, ls="--", lw=1)
+        axes.set(xlabel=f"rank at step {first}", ylabel=f"rank at step {last}", title=title)
+        axes.legend(fontsize=7)
+    return figure
+
+
+def trained_adapters(trained: pd.DataFrame) -> Figure:
+    """The loss of the base with a trained adapter, less that of the uniform rank's of the same
+    seed, by rule.
+    """
+    rows = trained[trained["part"] == "measured"]
+    keys = ["kind", "model", "seed"]
+    losses = rows.pivot_table(index=keys, columns="rule", values="loss", observed=True)
+    rules = [rule for rule in TRAINED if rule in losses]
+    groups = list(losses.groupby(["model", "kind"], observed=True))
+    figure, panels = _panels(len(groups), height=2.6)
+    for axes, ((model, kind), part) in zip(panels, groups, strict=True):
+        for place, rule in enumerate(rules):
+            values = (part[rule] - part["uniform"]).to_numpy()
+            spots = place + np.linspace(-0.18, 0.18, len(values))
+            axes.plot(values, spots, "o", ms=4, mfc="none", color=TRAINED[rule])
+            axes.plot([values.mean()], [place], "|", ms=22, mew=2, color=TRAINED[rule])
+        axes.axvline(0, color=BLUE, lw=1)
+        axes.set_yticks(range(len(rules)), labels=rules)
+        axes.set(
+            ylim=(len(rules) - 0.5, -0.5),
+            title=f"{model}, {kind}",
+            xlabel="loss less that of the uniform rank, nats",
+        )
+    return figure
+
+
+def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: int = 32) -> Figure:
+    """Leading singular values of the largest updates, a line per snapshot, with the edge of
+    rounding of the last.
+    """
+    rows = spectra[(spectra["of"] == "update") & (spectra["head"] == 0) & (spectra["layer"] > 0)]
+    last = rows[rows["step"] == rows["step"].max()].nlargest(n_modules, "norm")
+    figure, panels = _panels(len(last), height=3.1, width=3.1)
+    for axes, (_, final) in zip(panels, last.iterrows(), strict=True):
+        chosen = rows[
+            (rows["module"] == final["module"]) & (rows["run"] == final["run"])
+        ].sort_values("step")
+        for i, (_, row) in enumerate(chosen.iterrows()):
+            sigma = np.asarray(row["singular_values"])[:n_values]
+            shade = VIRIDIS(0.85 * (i + 1) / len(chosen) if len(chosen) > 1 else 0.4)
+            name = (
+                f"step {row['step']}" if len(chosen) > 1 or row["step"] else "tuned"
+            )  # a folder without a step
+            axes.plot(range(1, len(sigma) + 1), sigma, ".-", ms=4, lw=1, color=shade, label=name)
+        axes.axhline(final["edge"], color=NULL_COLOR, ls="--", lw=1, label="edge of rounding")
+        axes.set(yscale="log", xlabel="number")
+        axes.set_title(str(final["module"]).removesuffix(".weight"), fontsize=7)
+    for axes in panels[::2]:
+        axes.set_ylabel("singular value of the update")
+    panels[0].legend(fontsize=7)
+    return figure
+
+
+def _panels(
+    n: int, *, height: float, width: float = 4.0, share_y: bool = False
+) -> tuple[Figure, Sequence[Axes]]:
+    columns = min(n, 2)
+    lines = -(-n // columns)
+    figure, panels = plt.subplots(
+        lines,
+        columns,
+        figsize=sized(width * columns + 0.6, height * lines),
+        squeeze=False,
+        sharey=share_y,
+    )
+    return figure, list(panels.flat)[:n]
+
+
+def _kinds(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The rows of each model and kind of fine-tune, all seeds together."""
+    kind = table["run"].astype(str).str.rsplit("-", n=1).str[0]
+    return [
+        (f"{model}, {name}", rows)
+        for (model, name), rows in table.groupby([table["model"].astype(str), kind.rename("kind")])
+    ]
+
+
+def _kind(module: str) -> tuple[str, int]:
+    """What a module is within its layer, and the layer from 1."""
+    found = re.search(r"^(?:.*?\.)?(\d+)\.(.+)$", module)
+    return (found[2], int(found[1]) + 1) if found else (module, 0)

@@ -1,0 +1,240 @@
+"""What a program reads is whole: data sets carry digests, and headers say sizes before anything is
+unpacked.
+
+A data set in one safetensors file has the digest of its content under the key `sha256` of its own
+metadata; a folder of other files has `SHA256SUMS`, as runs have. This needs the standard library
+alone.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lib.files.files import InputError, atomic, sha256
+from lib.files.memory import available_memory
+
+Read = TypeVar("Read")
+
+SUMS = "SHA256SUMS"
+MOST_HEADER = 100_000_000  # bytes, as safetensors itself has it
+MOST_JSON = 1 << 28
+BITS = {
+    "F4": 4,
+    "F6_E2M3": 6,
+    "F6_E3M2": 6,
+    "BOOL": 8,
+    "U8": 8,
+    "I8": 8,
+    "F8_E4M3": 8,
+    "F8_E5M2": 8,
+    "F8_E8M0": 8,
+}
+BITS |= {"U16": 16, "I16": 16, "F16": 16, "BF16": 16, "U32": 32, "I32": 32, "F32": 32}
+BITS |= {"U64": 64, "I64": 64, "F64": 64, "C64": 64}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a tensor is, and what it is."""
+
+    file: Path
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON; raises `InputError` where the file is missing, broken, too large or too deep."""
+    try:
+        size = path.stat().st_size
+        if size > MOST_JSON:
+            raise InputError(f"{path}: wanted a JSON file of at most {MOST_JSON} bytes, got {size}")
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: wanted a JSON file, got: {error}") from error
+
+
+def read_header(
+    file: Path, what: str = "a safetensors file", names: Collection[str] = ()
+) -> dict[str, Entry]:
+    """The tensors of a safetensors file, by its header alone, whose sizes are those of the file.
+
+    Raises `InputError` where it is no such file, or a part of one, or has no tensors of the `names`
+    that make it what is wanted.
+    """
+    entries, _, _ = _opened(file, what)
+    if not set(names) <= set(entries):
+        raise InputError(
+            f"{file}: wanted {what}, with tensors {sorted(names)}, got {sorted(entries)[:9]}"
+        )
+    return {name: Entry(file, tuple(one["shape"]), one["dtype"]) for name, one in entries.items()}
+
+
+def read_as(what: str, reader: Callable[[Path], Read], file: Path) -> Read:
+    """What a reader makes of a file; raises `InputError`, with what is in the file, where that is
+    something else.
+    """
+    try:
+        return reader(file)
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        AttributeError,
+        FileNotFoundError,
+    ) as error:
+        if isinstance(error, InputError):
+            raise
+        got = (
+            f"tensors {sorted(read_header(file, what))[:9]}"
+            if file.suffix == ".safetensors"
+            else repr(error)
+        )
+        raise InputError(f"{file}: wanted {what}, got {got}") from error
+
+
+def with_digest(data: bytes) -> bytes:
+    """A safetensors file, as bytes, with the digest of its content in its metadata; it had none."""
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    content = data[8 + length :]
+    metadata = {"sha256": _digest(header, content)}
+    text = json.dumps({"__metadata__": metadata, **header}, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + content
+
+
+def write_sums(folder: Path) -> None:
+    """Write the digests of all files in a folder beside them, as `sha256sum --check` reads them."""
+    names = sorted(path.name for path in folder.iterdir() if path.is_file() and path.name != SUMS)
+    with atomic(folder / SUMS) as part:
+        part.write_text("".join(f"{sha256(folder / name)}  {name}\n" for name in names))
+
+
+def read_sums(folder: Path, what: str = "a data set") -> dict[str, str]:
+    """The digests of a folder's files, by name; raises `InputError` where there are none, or a file
+    is missing.
+    """
+    try:
+        lines = (folder / SUMS).read_bytes().decode().split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{folder}: wanted {what} (no {SUMS} is there), got: {error}") from error
+    digests = {}
+    if lines.pop() != "":
+        raise InputError(f"{folder}/{SUMS}: wanted lines that end, got a part of one")
+    for line in lines:
+        digest, separator, name = line.partition("  ")
+        if len(digest) != 64 or not separator or Path(name).name != name:
+            raise InputError(f"{folder}/{SUMS}: wanted 'digest  name' lines, got {line!r}")
+        digests[name] = digest
+    for name in sorted(digests):
+        if not (folder / name).is_file():
+            raise InputError(f"{folder}: wanted the file {name}, which its {SUMS} lists")
+    return digests
+
+
+def verify(path: Path) -> None:
+    """Raise `InputError`, which names the file, where a data set that is read does not fit its
+    digest.
+
+    A path is a file or a folder; runs, which are verified as they are read, and what has no digest,
+    are passed over, but for a safetensors file that is no part of a checkpoint: that has one.
+    """
+    if path.is_file():
+        if path.suffix == ".safetensors":
+            _verify_tensors(path)
+        elif (path.parent / SUMS).is_file():
+            _verify_file(path, read_sums(path.parent))
+        return
+    folders = {file.parent for pattern in (SUMS, "*.safetensors") for file in path.rglob(pattern)}
+    for folder in sorted(folders):
+        if (folder / "steps.parquet").is_file():
+            continue
+        if (folder / SUMS).is_file():
+            digests = read_sums(folder)
+            for name in digests:
+                _verify_file(folder / name, digests)
+        elif not any(folder.glob("*config.json")):
+            for file in sorted(folder.glob("*.safetensors")):
+                _verify_tensors(file)
+
+
+def _verify_file(file: Path, digests: Mapping[str, str]) -> None:
+    if digests.get(file.name) != sha256(file):
+        raise InputError(f"{file}: the content does not fit its {SUMS}")
+
+
+def _verify_tensors(file: Path) -> None:
+    entries, metadata, start = _opened(file)
+    size, free = file.stat().st_size, available_memory()
+    if size > free:
+        raise InputError(
+            f"{file}: wanted at most {free / 1e9:.3g} GB, the free memory, got {size / 1e9:.3g}"
+        )
+    if "sha256" not in metadata:
+        raise InputError(
+            f"{file}: wanted a data set with its digest, as `generate` writes it, got one without"
+        )
+    with file.open("rb") as opened:
+        opened.seek(start)
+        content = hashlib.sha256(json.dumps(entries, sort_keys=True).encode())
+        while part := opened.read(1 << 22):
+            content.update(part)
+    if metadata["sha256"] != content.hexdigest():
+        raise InputError(f"{file}: the content does not fit the digest in its header")
+
+
+def _digest(entries: Mapping[str, Any], content: bytes) -> str:
+    found = hashlib.sha256(json.dumps(entries, sort_keys=True).encode())
+    found.update(content)
+    return found.hexdigest()
+
+
+def _opened(
+    file: Path, what: str = "a safetensors file"
+) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """The entries of a safetensors file's header, its metadata, and where its content starts."""
+    try:
+        with file.open("rb") as opened:
+            size = os.fstat(opened.fileno()).st_size
+            length = int.from_bytes(opened.read(8), "little")
+            if not 2 <= length <= min(MOST_HEADER, size - 8):
+                raise ValueError(f"a header of {length} bytes in {size}")
+            header = json.loads(opened.read(length))
+        metadata = header.pop("__metadata__", {})
+        spans = sorted(_span(name, one) for name, one in header.items())
+        if not isinstance(metadata, dict):
+            raise TypeError("metadata that are no texts by name")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(f"{file}: wanted {what}, got: {error or type(error).__name__}") from error
+    end = 0
+    for first, last in spans:
+        if first != end:
+            raise InputError(
+                f"{file}: wanted tensors one behind the other, got one at byte {first} behind "
+                f"byte {end}"
+            )
+        end = last
+    if 8 + length + end != size:
+        raise InputError(f"{file}: wanted {8 + length + end} bytes, as its header says, got {size}")
+    return header, metadata, 8 + length
+
+
+def _span(name: str, one: Any) -> tuple[int, int]:
+    """Where a tensor's bytes are; they are as many as its shape and type want."""
+    shape, (first, last) = one["shape"], one["data_offsets"]
+    if not all(type(n) is int and n >= 0 for n in (*shape, first, last)):
+        raise ValueError(f"{name}: sizes and places that are no whole numbers")
+    bits = BITS.get(
+        one["dtype"]
+    )  # of a type that is not known here, the file alone says how long it is
+    if bits and 8 * (last - first) != bits * prod(shape):
+        raise ValueError(f"{name}: {last - first} bytes for {shape} of {one['dtype']}")
+    return first, last

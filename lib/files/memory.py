@@ -1,0 +1,104 @@
+"""What work will take of the memory and the disk is said before it begins; what is too much is
+refused.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from lib.files.files import InputError
+
+ROW = 1500  # bytes of a row of a table on its way, some ten values, as a mapping and in columns [C]
+COPIES = 3  # on disk, of what a stage writes: in scratch, in its outs, in DVC's cache
+
+
+def available_memory() -> int:
+    """The bytes of memory that are free or can be freed; what the machine has where Linux does not
+    say.
+
+    The variable MAX_MEMORY, a number of gigabytes, and the limit of a container bound it.
+    """
+    bounds = []
+    given = os.environ.get("MAX_MEMORY")
+    if given:
+        try:
+            bounds.append(int(1e9 * float(given)))
+        except (ValueError, OverflowError) as error:
+            raise InputError(f"MAX_MEMORY: wanted a number of gigabytes, got {given!r}") from error
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        bounds.append(
+            1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+        )
+    except (OSError, StopIteration):
+        bounds.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    bounds += _limits()
+    return max(0, min(bounds))
+
+
+def check_memory(what: str, n_bytes: float) -> None:
+    """Say what will be held in memory at once, where that is much; raise `InputError` where less is
+    free.
+    """
+    free = available_memory()
+    if n_bytes > free:
+        raise InputError(
+            f"{what}: wanted about {n_bytes / 1e9:.3g} GB of memory, got {free / 1e9:.3g} GB free"
+        )
+    if n_bytes > 1e9:
+        print(f"{what}: about {n_bytes / 1e9:.2g} GB of memory", file=sys.stderr, flush=True)
+
+
+def table_memory(n_rows: float, n_values: float = 0.0) -> float:
+    """About the bytes of a table that is collected row by row, and of the numbers in arrays of its
+    rows, as float64.
+    """
+    return (
+        ROW * n_rows + 4 * 8 * n_values
+    )  # as computed, as Arrow has them, as they are read back and joined
+
+
+def size_of(path: Path) -> int:
+    """The bytes of a file, or of all files in a folder; of nothing, where none is."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def check_disk(folder: Path, n_bytes: float, what: str) -> None:
+    """Raise `InputError` where the disk of a folder, which need not be there yet, has less room
+    than that.
+
+    What a stage writes is there several times (`COPIES`).
+    """
+    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    if n_bytes > free:
+        raise InputError(
+            f"{what}: wanted {n_bytes / 1e9:.3g} GB of disk, got {free / 1e9:.3g} GB that are "
+            f"free in {place}"
+        )
+
+
+def _limits() -> list[int]:
+    """The room that a limit of this process's address space leaves, and one of its container."""
+    found = []
+    try:
+        import resource
+
+        limit, pages = (
+            resource.getrlimit(resource.RLIMIT_AS)[0],
+            int(Path("/proc/self/statm").read_text().split()[0]),
+        )
+        if limit != resource.RLIM_INFINITY:
+            found.append(limit - pages * resource.getpagesize())
+    except (ImportError, OSError, ValueError):
+        pass
+    try:
+        most = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+        if most.isdecimal():
+            found.append(int(most) - used)
+    except (OSError, ValueError):
+        pass
+    return found

@@ -1,0 +1,270 @@
+"""Tables and small JSON files whose bytes depend on their content alone."""
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lib.files.files import InputError, atomic
+from lib.files.inputs import read_json as read_json
+from lib.files.memory import available_memory
+
+
+def write_table(frame: pd.DataFrame, path: Path) -> None:
+    """Write a frame as Parquet, without the writer's metadata and with a checksum on every page."""
+    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+    with atomic(path) as part:
+        pq.write_table(
+            table, part, compression="zstd", store_schema=False, write_page_checksum=True
+        )
+
+
+def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
+    """Read a Parquet table, verifying the checksum of every page.
+
+    Raises `InputError` where the file is missing, truncated, altered, or lacks a column.
+    """
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            if not set(columns or []) <= set(file.schema_arrow.names):
+                wanted, got = ", ".join(columns or []), ", ".join(file.schema_arrow.names)
+                raise InputError(
+                    f"{path}: wanted a table with the columns {wanted}, got columns {got}"
+                )
+            _check_footer(file, path)
+            room = available_memory() // 2  # pandas copies what Arrow has read
+            if _may_exceed(file, room):
+                return _read_by_and_by(file, columns, room, path).to_pandas()
+            return file.read(columns).to_pandas()
+    except InputError:
+        raise
+    except (OSError, ValueError, MemoryError, pa.ArrowException) as error:
+        said = " ".join(str(error).split())  # on one line
+        raise InputError(f"{path}: wanted a whole Parquet table, got: {said}") from error
+
+
+def _check_footer(file: pq.ParquetFile, path: Path) -> None:
+    """Look at what no checksum covers. Raises `InputError` for types that `write_table` does not
+    write, and for names.
+
+    The name of a column stands in the footer once, and once more for each group of rows.
+    """
+    for field in file.schema_arrow:
+        kind = field.type
+        while pa.types.is_list(kind):
+            kind = kind.value_type
+        if pa.types.is_nested(kind) or pa.types.is_binary(kind):
+            raise InputError(
+                f"{path}: wanted a table of numbers, texts and lists of them, got {kind} "
+                f"{field.name}"
+            )
+    with path.open(
+        "rb"
+    ) as opened:  # Arrow itself crashes where it is asked for a broken part of the footer
+        opened.seek(-8, os.SEEK_END)
+        length = int.from_bytes(opened.read(4), "little")
+        opened.seek(-8 - length, os.SEEK_END)
+        footer = opened.read(length)
+    for column in file.schema_arrow.names:
+        name = column.encode()
+        short = 0 < len(name) < 128  # of whose length, before it, one byte tells
+        if short and footer.count(bytes([len(name)]) + name) <= file.num_row_groups:
+            raise InputError(
+                f"{path}: wanted a whole Parquet table, got a column whose name {column!r} is "
+                "altered"
+            )
+
+
+def _may_exceed(file: pq.ParquetFile, room: int) -> bool:
+    """Whether a table may unpack to more bytes: values that repeat take next to nothing in a
+    file.
+    """
+    nested = any(pa.types.is_list(field.type) for field in file.schema_arrow)
+    texts = any(pa.types.is_string(field.type) for field in file.schema_arrow)
+    groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+    longest = (
+        max((group.total_byte_size for group in groups), default=0) if texts else 0
+    )  # all of it may be one text
+    return nested or file.metadata.num_rows * (16 * len(file.schema_arrow) + longest) > room
+
+
+def _read_by_and_by(
+    file: pq.ParquetFile, columns: list[str] | None, room: int, path: Path
+) -> pa.Table:
+    """A table in parts, so that one that is too large is refused as soon as that shows."""
+    parts: list[pa.RecordBatch] = []
+    n_bytes = 0
+    for part in file.iter_batches(1 << 14, columns=columns):
+        parts.append(part)
+        n_bytes += part.nbytes
+        if n_bytes > room:
+            raise InputError(
+                f"{path}: wanted a table of at most {room / 1e9:.3g} GB in memory, got a larger one"
+            )
+    return pa.Table.from_batches(parts) if parts else file.read(columns)
+
+
+def pick(table: pd.DataFrame, *, by: str = "seed", **where: Any) -> pd.DataFrame:
+    """The cases of a table whose columns have these values, indexed and sorted by the column that
+    names them.
+    """
+    for column, value in where.items():
+        table = table[table[column] == value]
+    return table.set_index(by).sort_index()
+
+
+def compact(frame: pd.DataFrame, *, single_precision: bool = True) -> pd.DataFrame:
+    """A frame made small for git: texts as categories and, where wanted, numbers and lists of them
+    in 32 bits.
+
+    Whole numbers stay whole.
+    """
+    types = {"object": "category", "str": "category"}
+    if single_precision:
+        types |= {"float64": "float32", "int64": "int32"}
+    lists = [
+        str(name) for name in frame if len(frame) and isinstance(frame[name].iloc[0], np.ndarray)
+    ]
+    columns = {
+        name: types[str(t)]
+        for name, t in frame.dtypes.items()
+        if str(t) in types and name not in lists
+    }
+    shortened = {
+        name: [_in_32_bits(values) for values in frame[name]] for name in lists if single_precision
+    }
+    return frame.astype(columns).assign(**shortened)
+
+
+def _in_32_bits(values: np.ndarray) -> Any:
+    return values.astype({"i": np.int32, "b": bool}.get(values.dtype.kind, np.float32))
+
+
+def significant(value: Any, digits: int = 6) -> Any:
+    """Round every float of a nested structure to significant digits; NaN and infinities as null."""
+    if isinstance(value, dict):
+        return {key: significant(item, digits) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [significant(item, digits) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+    return value
+
+
+def write_json(value: Any, path: Path) -> None:
+    """Write JSON in six significant digits, in the order given."""
+    text = json.dumps(significant(value), indent=2, allow_nan=False, ensure_ascii=False)
+    with atomic(path) as part:
+        part.write_text(text + "\n", encoding="utf-8")
+
+
+def write_measures(
+    measured: Mapping[str, pd.Series | Mapping[str, pd.Series]],
+    metrics: Path,
+    setup: Mapping[str, float | str] | None = None,
+    headlines: Sequence[str] = (),
+) -> None:
+    """Write what claims judge, `measures.json`, all in short, `summary.json`, and DVC's metrics,
+    `headlines.json`.
+
+    A measure has a value per case, by the name of the case (a seed, a task), or such values by init
+    scale, under names such as `1e-8`, the smallest last. The summary has the mean and standard
+    deviation of each; of one by init scale, those at the smallest scale, so that no name of a
+    metric holds the value of a param. The setup is what statements of claims name: sizes and the
+    like, as they were when the measures were taken. The headlines are the means of a few measures,
+    those that were taken, in three digits: so `dvc metrics show` fits a screen, and rounding moves
+    nothing.
+    """
+
+    def described(cases: pd.Series) -> dict[str, Any]:
+        return {
+            "cases": [str(case) for case in cases.index],
+            "values": [float(value) for value in cases],
+        }
+
+    measures, summary = {}, {}
+    if setup:
+        measures["setup"] = dict(sorted(setup.items()))
+    for name, one in measured.items():
+        by_scale = one if isinstance(one, Mapping) else {"": one}
+        numbers = list(by_scale.values())[-1].to_numpy(float)
+        finite = len(numbers) > 0 and np.isfinite(numbers).all()
+        mean = numbers.mean() if finite else math.nan
+        spread = numbers.std(ddof=1) if finite and len(numbers) > 1 else math.nan
+        measures[name] = {scale: described(cases) for scale, cases in by_scale.items()}
+        measures[name] = measures[name].get("", measures[name])
+        summary[name] = {"mean": float(mean), "sd": float(spread)}
+    write_json(measures, metrics / "measures.json")
+    write_json(summary, metrics / "summary.json")
+    means = {name: summary[name]["mean"] for name in headlines if name in summary}
+    write_json(significant(means, 3), metrics / "headlines.json")
+
+
+class Named(dict[str, Any]):
+    """What a file holds by name: one that it does not hold is an `InputError`, which says where it
+    was wanted.
+    """
+
+    def __init__(self, found: Mapping[str, Any], where: str):
+        super().__init__(
+            {
+                key: Named(of, f"{where}: {key}") if isinstance(of, dict) else of
+                for key, of in found.items()
+            }
+        )
+        self.where = where
+
+    def __missing__(self, name: str) -> Any:
+        raise InputError(
+            f"{self.where}: wanted {name!r}, got {', '.join(self) or 'nothing'!s:.100}"
+        )
+
+
+def read_measures(path: Path) -> Named:
+    """The setup and the measures of a file of `write_measures`; raises `InputError` where it is
+    another.
+
+    So does a measure, or a number of the setup, that is looked up and not there.
+    """
+
+    def is_one(measure: Any) -> bool:
+        if not isinstance(measure, dict) or not isinstance(measure.get("cases"), list):
+            return False
+        values = measure.get("values")
+        return isinstance(values, list) and all(
+            value is None or isinstance(value, int | float) for value in values
+        )
+
+    found = read_json(path)
+    measures = (
+        {key: one for key, one in found.items() if key != "setup"}
+        if isinstance(found, dict)
+        else {"": found}
+    )
+    if isinstance(found, dict) and not isinstance(found.get("setup", {}), dict):
+        raise InputError(
+            f"{path}: wanted a setup of numbers and texts by name, got {found['setup']!r:.80}"
+        )
+    for name, measure in measures.items():
+        scales = (
+            measure.values() if isinstance(measure, dict) and not is_one(measure) else [measure]
+        )
+        if not all(map(is_one, scales)):
+            raise InputError(
+                f"{path}: wanted measures with lists of cases and of values, got "
+                f"{name or found!r:.80}"
+            )
+    return Named(found, str(path))
+
+
+def write_csv(frame: pd.DataFrame, path: Path) -> None:
+    """Write a small CSV in six significant digits, for DVC's plots."""
+    with atomic(path) as part:
+        frame.to_csv(part, index=False, float_format="%.6g", lineterminator="\n")

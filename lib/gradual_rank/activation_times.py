@@ -1,0 +1,182 @@
+r"""When coordinates join: by Algorithm 1, by its finite-scale form, and in the flow, and how far
+apart.
+
+Tables of stages and events are those that the dynamics give, one row per stage or event. Times of
+stages, and all that stand in the tables made here, are over log(1 / init_scale); what never
+happened is infinite.
+"""
+
+import math
+from typing import cast
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from lib.gradual_rank.orders import kendall
+
+Vector = Float[np.ndarray, " n"]
+Table = pd.DataFrame
+LOG10 = math.log(10)
+CELL = ["seed", "log10_init_scale"]
+
+
+def relative_errors(measured: Vector, predicted: Vector, unit: Vector) -> Vector:
+    """|measured − predicted| / unit; 1 where what was predicted was not measured at all
+    (infinite).
+    """
+    with np.errstate(invalid="ignore"):
+        error = np.abs(measured - predicted) / unit
+    return np.where(np.isfinite(measured), error, 1.0)
+
+
+def order_agreement(measured: Vector, predicted: Vector) -> float:
+    """Kendall's tau-b of the two orders; what was not measured (infinite) comes last.
+
+    1 where there is one alone, 0 where nothing was measured.
+    """
+    if len(measured) < 2:
+        return 1.0
+    if not np.isfinite(measured).any():
+        return 0.0
+    return kendall(measured, predicted)
+
+
+def activations(stages: Table, events: Table, predicted: Table, significant: float) -> Table:
+    """When each coordinate joins, one row per seed, scale and coordinate whose product is then
+    significant.
+
+    `predicted` is the time of its stage, `measured` that in the flow, `finite` that by the
+    finite-scale form, NaN at the scales that were not forecast. What joins with the other sign has
+    not joined.
+    """
+    later = stages[stages["stage"] > 0]
+    product = np.array([abs(p[i]) for p, i in zip(later["p"], later["coordinate"], strict=True)])
+    first = later[product > significant].drop_duplicates(["seed", "coordinate"])
+    key = [*CELL, "coordinate", "sign"]
+    risen = (table[table["rises"].astype(bool)] for table in (events, predicted))
+    measured, finite = (table.groupby(key)["time"].min().astype(float) for table in risen)
+    scales = pd.DataFrame({"log10_init_scale": sorted(events["log10_init_scale"].unique())})
+    rows = first[["seed", "coordinate", "sign", "stage", "time"]].rename(
+        columns={"time": "predicted"}
+    )
+    rows = rows.merge(scales, how="cross").join(measured.rename("measured"), on=key)
+    rows = rows.join(finite.rename("finite"), on=key)
+    unit = -rows["log10_init_scale"] * LOG10
+    forecast = rows["log10_init_scale"].isin(predicted["log10_init_scale"].unique())
+    return rows.assign(
+        measured=rows["measured"].fillna(math.inf) / unit,
+        finite=np.where(forecast, rows["finite"].fillna(math.inf) / unit, math.nan),
+    )
+
+
+def with_control(activated: Table, control: Table) -> Table:
+    """Beside each activation, when the control makes it, with the same sign and at its own scale:
+    `flipped`.
+
+    `flipped_scale` is the scale of the control, NaN where it makes no activation at all.
+    """
+    key = ["seed", "coordinate", "sign"]
+    risen = control[control["rises"].astype(bool)]
+    made = (
+        risen.assign(flipped=risen["time"] / (-risen["log10_init_scale"] * LOG10))
+        .groupby(key)["flipped"]
+        .min()
+    )
+    rows = activated.join(made, on=key)
+    scale = float(control["log10_init_scale"].max()) if len(control) else math.nan
+    return rows.assign(flipped=rows["flipped"].fillna(math.inf), flipped_scale=scale)
+
+
+def control_shares(activated: Table) -> pd.Series:
+    """The share of each seed's activations that the control makes, too."""
+    wanted = activated.drop_duplicates(["seed", "coordinate"])
+    return (wanted["flipped"] < math.inf).groupby(wanted["seed"]).mean()
+
+
+def time_errors(activated: Table) -> Table:
+    """How far Algorithm 1 and its finite-scale form are from the flow, one row per seed and
+    scale.
+    """
+    rows = []
+    for cell, part in activated.groupby(CELL):
+        seed, scale = cast("tuple[int, float]", cell)
+        predicted, measured, finite = (
+            part[name].to_numpy() for name in ("predicted", "measured", "finite")
+        )
+        error = relative_errors(measured, predicted, predicted)
+        seen = np.isfinite(measured) & (measured > 0)
+        off = relative_errors(finite[seen], measured[seen], measured[seen])
+        forecast = not np.isnan(finite).all()
+        rows.append(
+            {
+                "seed": seed,
+                "log10_init_scale": scale,
+                "log_scale": -scale * LOG10,
+                "time_error_median": float(np.median(error)),
+                "time_error_max": float(error.max()),
+                "order_agreement": order_agreement(measured, predicted),
+                "exact_order": bool(
+                    np.array_equal(np.argsort(measured, kind="stable"), np.argsort(predicted))
+                ),
+                "finite_error_median": float(np.median(off)) if forecast and len(off) else math.nan,
+                "finite_error_max": float(off.max()) if forecast and len(off) else math.nan,
+            }
+        )
+    columns = [
+        *CELL,
+        "log_scale",
+        "time_error_median",
+        "time_error_max",
+        "order_agreement",
+        "exact_order",
+    ]
+    return pd.DataFrame(rows, columns=[*columns, "finite_error_median", "finite_error_max"])
+
+
+def rise_durations(events: Table, grown: Table, stages: Table) -> Table:
+    """How long the first stage's coordinate takes from the threshold to where a rise is over, in
+    the flow's own time.
+
+    One row per seed and scale: `duration`, and `ratio`, that over the seed's duration at its
+    smallest scale. Stages are as long from every scale; only the waits between them grow as log(1 /
+    init_scale). Seeds in which it does not grow are left out.
+    """
+    first = stages.loc[stages["stage"] == 1, ["seed", "coordinate", "sign"]]
+    key = [*CELL, "coordinate", "sign"]
+    begin, end = (
+        table[table["rises"].astype(bool)].groupby(key)["time"].min() for table in (events, grown)
+    )
+    both = first.merge((end - begin).rename("duration").reset_index(), on=key[:1] + key[2:])[
+        [*CELL, "duration"]
+    ]
+    both = both.dropna().sort_values(CELL, ignore_index=True)
+    return both.assign(ratio=both["duration"] / both.groupby("seed")["duration"].transform("first"))
+
+
+def constants(errors: Table, log10_init_scale: float) -> tuple[pd.Series, pd.Series]:
+    """C of error = C / log(1 / init_scale) at this scale and below, by seed: of the median error,
+    and of the worst.
+    """
+    tiny = errors[errors["log10_init_scale"] <= log10_init_scale]
+    median = (tiny["time_error_median"] * tiny["log_scale"]).groupby(tiny["seed"]).median()
+    return median, (tiny["time_error_max"] * tiny["log_scale"]).groupby(tiny["seed"]).max()
+
+
+def halvings(errors: Table, log10_init_scale: float) -> pd.Series:
+    """The error at a scale squared over that at the scale, from this scale on; errors are medians
+    over seeds.
+    """
+    medians = errors.groupby("log10_init_scale")["time_error_median"].median()
+    scales = [s for s in medians.index if s <= log10_init_scale and 2 * s in medians.index]
+    return pd.Series({f"1e{s:g}": medians[2 * s] / medians[s] for s in scales}, dtype=float)
+
+
+def time_measures(errors: Table, log10_init_scale: float) -> dict[str, pd.Series]:
+    """The constants of the law by seed, and the halvings of the error by scale."""
+    median, worst = constants(errors, log10_init_scale)
+    return {
+        "time_constant": median,
+        "worst_time_constant": worst,
+        "halving": halvings(errors, log10_init_scale),
+    }

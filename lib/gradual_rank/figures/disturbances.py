@@ -1,0 +1,151 @@
+"""What comes back after a disturbance (figures 9 and 10 of Boix-Adserà et al. 2023, v1; Assumptions
+4.2, 4.3, 4.4).
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from lib.pages.style import (
+    BOUND_COLOR,
+    MATRIX_COLORS,
+    NULL_COLOR,
+    PROBLEM_COLORS,
+    READ_WIDTH,
+    VIRIDIS,
+)
+
+NOISE_COLORS = {
+    "balanced": MATRIX_COLORS["W_KQ"],
+    "independent": MATRIX_COLORS["W_VO"],
+    "none": NULL_COLOR,
+}
+
+SMALLEST = 1e-6  # of a gap, where a tie is drawn
+
+
+def disturbed_paths(paths: pd.DataFrame, kind: str, d: int) -> Figure:
+    """Figures 9 (`random` times) and 10 (times of a `rise`) of a head of width d: each product,
+    dashed undisturbed.
+
+    A coordinate has one colour in all panels.
+    """
+    rows = paths[paths["kind"] == kind]
+    points = sorted(rows["point"].unique())
+    every = sorted({int(i) for held in rows["coordinates"] for i in held})
+    colors = {i: VIRIDIS(0.95 * n / max(1, len(every) - 1)) for n, i in enumerate(every)}
+    columns = max(1, min(3, len(points)))
+    lines = max(1, -(-len(points) // columns))
+    figure, panels = plt.subplots(
+        lines, columns, figsize=(3.5 * columns, 0.5 + 2.5 * lines), sharex=True, squeeze=False
+    )
+    for axes in panels.flat[len(points) :]:
+        axes.axis("off")
+    for axes, point in zip(panels.flat, points, strict=False):
+        own = rows[rows["point"] == point].sort_values("after")
+        moved, still = (np.stack(list(own[name])) for name in ("p", "p_undisturbed"))
+        for n, i in enumerate(own["coordinates"].iloc[0]):
+            axes.plot(own["after"], moved[:, n], color=colors[int(i)], lw=1.3)
+            axes.plot(own["after"], still[:, n], "--", color="black", lw=0.8)
+        axes.set_xscale("symlog", linthresh=10, linscale=0.5)
+        axes.set_title(f"disturbed at time {own['time'].iloc[0]:.0f}", fontsize=9)
+    for axes in panels.flat[max(0, len(points) - columns) : len(points)]:
+        axes.tick_params(labelbottom=True)
+        axes.set_xlabel("time since the disturbance")
+    for row in panels:
+        row[0].set_ylabel("products p = u ⊙ v")
+    for i, color in colors.items():
+        panels[0][0].plot([], [], color=color, label=f"{'KQ' if i < d else 'VO'} {i % d}")
+    panels[0][0].plot([], [], "--", color="black", lw=0.8, label="undisturbed")
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=9)
+    return figure
+
+
+def assumption_checks(
+    stages: pd.DataFrame,
+    returns: pd.DataFrame,
+    kicks: pd.DataFrame,
+    ends: pd.DataFrame,
+    returned: float,
+    near: float,
+) -> Figure:
+    """Assumption 4.2 by gaps, 4.3 by strictness and by what comes back, 4.4 by stages begun
+    elsewhere.
+
+    The first three of every problem. Dashed: the share of a disturbance at which products are back,
+    and the error of those on the same plateau.
+    """
+    figure, panels = plt.subplots(2, 3, figsize=(READ_WIDTH, 7.4), sharey=True)
+    gaps, strict, rest, back, risen, begun = panels.flat
+    finite = stages[np.isfinite(stages["next_time"]) & np.isfinite(stages["gap"])]
+    for n, problem in enumerate(dict.fromkeys(stages["problem"])):
+        color = PROBLEM_COLORS[n % len(PROBLEM_COLORS)]
+        followed, later = (
+            t[t["problem"] == problem] for t in (finite, stages[stages["stage"] > 0])
+        )
+        gap = (followed["gap"] / followed["next_time"]).clip(lower=SMALLEST)
+        _shares(gaps, gap, color, f"{problem}, {len(gap)} stages")
+        _shares(strict, later["strictness_products"], color, problem)
+        _shares(strict, later["strictness_weights"], color, None, ls=":")
+        _shares(rest, later["residual"].clip(lower=1e-18), color, problem)
+    gaps.set(
+        xlabel=f"gap to the second candidate / its time (0 at {SMALLEST:g})",
+        title="4.2: one coordinate at a time",
+    )
+    strict.set(
+        xlabel="least curvature in products (dotted: in weights)",
+        title="4.3: every plateau is a strict minimum",
+    )
+    rest.set(
+        xlabel="largest gradient on the support / at 0",
+        title="Algorithm 1's plateaus are stationary",
+    )
+    for noise in ("balanced", "independent"):
+        rows = returns[(returns["kind"] == "random") & (returns["noise"] == noise)]
+        _shares(back, rows["ratio_products"], NOISE_COLORS[noise], f"products, {noise} noise")
+        _shares(back, rows["ratio_weights"], NOISE_COLORS[noise], f"(u, v), {noise} noise", ls=":")
+        rows = ends[(ends["kind"] == "rise") & (ends["noise"] == noise)]
+        _shares(risen, rows["distance"].clip(lower=1e-8), NOISE_COLORS[noise], f"{noise} noise")
+    back.set(
+        xlabel="distance from the undisturbed, end / start",
+        title="4.3: what is disturbed comes back",
+    )
+    risen.set(
+        xlabel="distance of the disturbed products at the end",
+        title="4.3, where a coordinate rises",
+    )
+    for noise in ("none", "balanced", "independent"):
+        rows = kicks[kicks["noise"] == noise]
+        _shares(
+            begun,
+            rows["error"].clip(lower=1e-8),
+            NOISE_COLORS[noise],
+            f"{noise} noise".replace("none", "no"),
+        )
+    begun.set(
+        xlabel="error of the products at the end", title="4.4: a stage begun nearby ends the same"
+    )
+    for axes, bar in ((back, returned), (risen, near), (begun, near)):
+        axes.axvline(bar, color=BOUND_COLOR, ls="--", lw=1)
+    for row in panels:
+        row[0].set_ylabel("share of cases below")
+    for axes in panels.flat:
+        axes.set(xscale="log", ylim=(0, 1.5))  # legends stand above the curves
+        axes.set_yticks(np.arange(0, 1.01, 0.2))
+        axes.legend(fontsize=7.5, loc="upper left")
+    return figure
+
+
+def _shares(axes: Axes, values: pd.Series, color: str, label: str | None, ls: str = "-") -> None:
+    """The empirical distribution of positive values."""
+    ordered = np.sort(values.to_numpy(float))
+    axes.step(
+        ordered,
+        np.arange(1, len(ordered) + 1) / max(1, len(ordered)),
+        where="post",
+        color=color,
+        ls=ls,
+        label=label,
+    )

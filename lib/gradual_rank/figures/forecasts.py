@@ -1,0 +1,194 @@
+"""What is forecast from a start alone, and gradient descent beside the flow: ranks by budget,
+errors, the edge.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from lib.pages.style import (
+    BOUND_COLOR,
+    LOST_COLOR,
+    MATRIX_COLORS,
+    NULL_COLOR,
+    READ_WIDTH,
+    VIRIDIS,
+    sized,
+)
+
+LIMIT, FINITE = MATRIX_COLORS["W_KQ"], MATRIX_COLORS["W_VO"]
+
+
+def ranks_by_budget(ranks: pd.DataFrame, forecast: pd.DataFrame, seed: int) -> Figure:
+    """How many directions a budget of time learns: forecast from the start alone, in the limit, and
+    measured.
+    """
+    scales = [s for s in sorted(ranks["log10_init_scale"].unique(), reverse=True) if s <= -2]
+    chosen = [scales[0], scales[len(scales) // 2], scales[-1]] if len(scales) > 3 else scales
+    own = sorted(forecast["log10_init_scale"].unique(), reverse=True)
+    columns = max(len(chosen), len(own), 1)
+    figure, panels = plt.subplots(
+        2, columns + 1, figsize=sized(3.3 * (columns + 1), 6.2), squeeze=False
+    )
+    for axes in panels[:, :-1].flat:
+        axes.axis("off")
+    for axes, scale in zip(panels[0], chosen, strict=False):
+        rows = ranks[(ranks["log10_init_scale"] == scale) & (ranks["seed"] == seed)]
+        _staircase(
+            axes,
+            rows,
+            "rescaled_time",
+            {
+                "measured": "measured",
+                "finite": "forecast, finite scale",
+                "limit": "Algorithm 1, the limit",
+            },
+        )
+        axes.set(
+            title=f"head from 0,\ninit scale $10^{{{scale:g}}}$",
+            xlabel="time / log(1 / init scale)",
+        )
+    for axes, scale in zip(panels[1], own, strict=False):
+        rows = forecast[(forecast["log10_init_scale"] == scale) & (forecast["seed"] == seed)]
+        _staircase(
+            axes, rows, "time", {"measured": "measured", "forecast": "forecast, finite scale"}
+        )
+        axes.set(
+            title=f"adapter (v = 0),\ninit scale $10^{{{scale:g}}}$", xlabel="time t of the flow"
+        )
+    for row in panels:
+        row[0].set_ylabel("rank: products above the threshold")
+    sources = (("limit", ranks, "limit", NULL_COLOR), ("finite scale", ranks, "finite", FINITE))
+    scales: list[float] = []
+    for axes, listed in (
+        (panels[0][-1], sources),
+        (panels[1][-1], (("finite scale", forecast, "forecast", FINITE),)),
+    ):
+        for label, table, column, color in listed:
+            gap = (table[column] - table["measured"]).abs()
+            means = gap.groupby([table["log10_init_scale"], table["seed"]]).mean().groupby(level=0)
+            scales = sorted(table["log10_init_scale"].unique(), reverse=True)
+            mean, least, most = (
+                getattr(means, f)().reindex(scales) for f in ("mean", "min", "max")
+            )
+            axes.plot(range(len(scales)), mean, color=color, marker="o", ms=3.5, label=label)
+            axes.fill_between(range(len(scales)), least, most, color=color, alpha=0.16, lw=0)
+        axes.set(xlabel="init scale", ylabel="mean |forecast − measured rank|", ylim=(0, None))
+        axes.set_xticks(range(len(scales)), labels=[f"$10^{{{x:g}}}$" for x in scales])
+        axes.set_title("error over seeds:\nmean, least, largest", fontsize=9)
+        axes.legend()
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+def descents_beside_the_flow(
+    descents: pd.DataFrame, stages: pd.DataFrame, drop: pd.DataFrame
+) -> Figure:
+    """Gradient descent in three arithmetics: its error, how close to the edge it runs, where one is
+    lost.
+    """
+    figure, ((error, drift), (edge, example)) = plt.subplots(
+        2, 2, figsize=(READ_WIDTH, 6.6), width_ratios=[1, 1.2]
+    )
+    kinds = list(dict.fromkeys(zip(descents["form"], descents["share_of_limit"], strict=True)))
+    for y, (form, share) in enumerate(reversed(kinds)):
+        rows = descents[(descents["form"] == form) & (descents["share_of_limit"] == share)]
+        error.plot(rows["time_error"], np.full(len(rows), y), "o", color=LIMIT, ms=5)
+        moved = rows["drift"].clip(lower=1e-15, upper=1e4)
+        for marker, own in (
+            ("o", moved[np.isfinite(rows["drift"])]),
+            ("x", moved[np.isinf(rows["drift"])]),
+        ):
+            color = LIMIT if marker == "o" else LOST_COLOR
+            drift.plot(own, np.full(len(own), y), marker, color=color, ms=6, mew=1.5)
+    drift.set(
+        xscale="log",
+        xlabel="largest change of log|u² − v²|",
+        ylim=(-0.5, len(kinds) - 0.5),
+        yticks=[],
+    )
+    drift.set_title("Lemma 4.1: 0 in the flow (×: lost, |u| = |v|)", fontsize=9)
+    error.set_yticks(
+        range(len(kinds)),
+        labels=[f"{form}, {share:g} of the limit" for form, share in reversed(kinds)],
+        fontsize=8,
+    )
+    error.set(
+        xscale="log", xlabel="error of activation times, median", ylim=(-0.5, len(kinds) - 0.5)
+    )
+    scale = descents["log10_init_scale"].iloc[0]
+    error.set_title(f"descent from $10^{{{scale:g}}}$, one point per seed", fontsize=9)
+    form, share = max(kinds, key=lambda kind: kind[1])
+    for i, seed in enumerate(sorted(descents["seed"].unique())):
+        own = stages[(stages["seed"] == seed) & (stages["stage"] > 0)]
+        row = descents[
+            (descents["form"] == form)
+            & (descents["share_of_limit"] == share)
+            & (descents["seed"] == seed)
+        ]
+        ratio = row["learning_rate"].iloc[0] / own["learning_rate_limit"]
+        edge.step(
+            own["stage"], ratio, where="mid", color=VIRIDIS(0.2 + 0.5 * i), label=f"seed {seed}"
+        )
+    edge.axhline(1, color=BOUND_COLOR, ls="--", lw=1.2, label="unstable above")
+    edge.set(xlabel="stage", ylabel="learning rate / its limit on the plateau", ylim=(0, 1.08))
+    edge.set_title(f"one rate, {share:g} of the least limit", fontsize=9)
+    edge.legend(loc="lower right", fontsize=7.5)
+    _example(example, drop)
+    return figure
+
+
+def _example(axes: Axes, drop: pd.DataFrame) -> None:
+    methods = list(dict.fromkeys(zip(drop["method"], drop["log10_init_scale"], strict=True)))
+    markers = {
+        0: ("s", "coordinate 1 joins"),
+        1: ("^", "coordinate 2 joins"),
+        2: ("o", "coordinate 3 joins"),
+    }
+    for y, (method, scale) in enumerate(reversed(methods)):
+        rows = drop[(drop["method"] == method) & (drop["log10_init_scale"] == scale)]
+        for row in rows.itertuples():
+            if row.lost:
+                axes.plot(row.rescaled_time, y, "x", color=LOST_COLOR, ms=7, mew=1.8)
+            else:
+                marker = markers[row.coordinate][0]
+                negative = row.sign < 0
+                axes.plot(row.rescaled_time, y, marker, color=FINITE if negative else LIMIT, ms=5)
+    truth = drop[(drop["method"] == "Algorithm 1") & (drop["sign"] < 0)]["rescaled_time"]
+    for time in truth:
+        axes.axvline(time, color="black", ls="--", lw=1)
+    for marker, label in markers.values():
+        axes.plot([], [], marker, color=LIMIT, ls="", ms=5, label=label)
+    axes.plot(
+        [], [], "o", color=FINITE, ls="", ms=5, label="coordinate 3 joins with the other sign"
+    )
+    axes.plot(
+        [],
+        [],
+        "x",
+        color=LOST_COLOR,
+        ls="",
+        ms=7,
+        mew=1.8,
+        label="lost to rounding, by our detector",
+    )
+    labels = [m if np.isinf(s) else f"{m}, $10^{{{s:g}}}$" for m, s in reversed(methods)]
+    axes.set_yticks(range(len(methods)), labels=labels, fontsize=7.5)
+    axes.set(xscale="log", xlabel="time / log(1 / init scale)", ylim=(-0.6, len(methods) - 0.4))
+    axes.set_title("three coordinates, the third leaves and returns", fontsize=9)
+    axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=5)
+
+
+def _staircase(axes: Axes, rows: pd.DataFrame, time: str, columns: dict[str, str]) -> None:
+    looks = {
+        "measured": {"color": LIMIT, "lw": 1.8},
+        "finite": {"color": FINITE, "ls": "--", "lw": 1.4},
+        "forecast": {"color": FINITE, "ls": "--", "lw": 1.4},
+        "limit": {"color": NULL_COLOR, "ls": ":", "lw": 1.4},
+    }
+    axes.axis("on")
+    for column, label in columns.items():
+        axes.step(rows[time], rows[column], where="post", label=label, **looks[column])
+    axes.set_ylim(0, None)

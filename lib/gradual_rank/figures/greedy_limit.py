@@ -1,0 +1,205 @@
+"""How close gradient flow is to its greedy limit (Theorem 4.5 of Boix-Adserà et al. 2023), problem
+by problem.
+
+Tables have a row per problem, seed and scale, or stage; `problems` says how many, of what width,
+and which is studied.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from lib.pages.style import (
+    LOST_COLOR,
+    MATRIX_COLORS,
+    NULL_COLOR,
+    PROBLEM_COLORS,
+    READ_WIDTH,
+    VIRIDIS,
+)
+
+LIMIT, FINITE = MATRIX_COLORS["W_KQ"], MATRIX_COLORS["W_VO"]
+MARKERS = ("D", "o", "s", "^", "v", "P", "X", "*")
+
+
+def label(problem: str, problems: pd.DataFrame) -> str:
+    """A problem as the figures name it: its name and width, and a transformer's layers and
+    heads.
+    """
+    row = problems.set_index("name").loc[problem].to_dict()
+    parts = f"{problem}: d = {row['d_model']:.0f}"
+    if pd.isna(row["n_layers"]):
+        return parts
+    n_layers, n_heads = int(row["n_layers"]), int(row["n_heads"])
+    plural = ["s" if n > 1 else "" for n in (n_layers, n_heads)]
+    return f"{parts}, {n_layers} layer{plural[0]} of {n_heads} head{plural[1]}"
+
+
+def errors_by_scale(
+    errors: pd.DataFrame, problems: pd.DataFrame, log10_init_scale: float
+) -> Figure:
+    """Times, order, plateaus and final products against the init scale; a thin line per seed,
+    medians thick.
+
+    The law, C / log(1 / init scale), is that of the studied problem from this init scale on.
+    """
+    figure, panels = plt.subplots(2, 3, figsize=(READ_WIDTH, 6.6))
+    times, finite, order, losses, products, final = panels.flat
+    columns = {
+        times: "time_error_median",
+        order: "order_agreement",
+        losses: "plateau_loss_error",
+        products: "plateau_product_error",
+        final: "final_product_error",
+    }
+    for axes, column in columns.items():
+        _by_problem(axes, errors, problems, column)
+    _by_problem(finite, errors, problems, "finite_error_median")
+    _by_problem(finite, errors, problems, "finite_error_max", ls=":")
+    studied = problems.loc[problems["studied"], "name"].iloc[0]
+    tiny = errors[(errors["problem"] == studied) & (errors["log10_init_scale"] <= log10_init_scale)]
+    constant = float((tiny["time_error_median"] * tiny["log_scale"]).median())
+    logs = np.geomspace(2.3, errors["log_scale"].max(), 50)
+    times.plot(
+        logs / np.log(10),
+        constant / logs,
+        "--",
+        color="black",
+        lw=1.2,
+        label=f"C / log(1 / init scale), C = {constant:.2f} ({studied})",
+    )
+    order.axhline(1, color="black", ls="--", lw=1.2)
+    times.set(yscale="log", ylabel="error of activation times, median", title="Algorithm 1")
+    finite.set(
+        yscale="log",
+        ylabel="error of activation times",
+        title="finite-scale form: median, and worst (dotted)",
+    )
+    order.set(ylabel="agreement of the order, Kendall's τ", ylim=(None, 1.03), title="Algorithm 1")
+    losses.set(yscale="log", ylabel="loss error at mid-plateau / loss at 0")
+    products.set(yscale="log", ylabel="error of the products at mid-plateau")
+    final.set(yscale="log", ylabel="product error, last lasting plateau")
+    for axes in panels.flat:
+        _scale_axis(axes, errors)
+    figure.legend(*times.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+def supports_by_scale(
+    errors: pd.DataFrame, stages: pd.DataFrame, departed: pd.DataFrame, problems: pd.DataFrame
+) -> Figure:
+    """Whether the flow has Algorithm 1's support on its plateaus, how the support grows, and what
+    leaves it.
+    """
+    figure, (share, size, pull) = plt.subplots(
+        1, 3, figsize=(READ_WIDTH, 4.1), width_ratios=[1, 1.2, 0.8]
+    )
+    _by_problem(share, errors, problems, "same")
+    share.set(ylabel="share of plateaus with Algorithm 1's support", ylim=(-0.02, 1.03))
+    _scale_axis(share, errors)
+    names = problems["name"].tolist()
+    for n, problem in enumerate(names):
+        own = stages[stages["problem"] == problem]
+        for _, rows in own.sort_values("stage").groupby("seed"):
+            size.plot(
+                rows["stage"],
+                rows["n_active"],
+                color=PROBLEM_COLORS[n % len(PROBLEM_COLORS)],
+                lw=1,
+                alpha=0.7,
+            )
+            left = rows[rows["n_dropped"] > 0]
+            look = {"s": 18 * left["n_dropped"], "color": LOST_COLOR, "marker": "x", "zorder": 3}
+            size.scatter(left["stage"], left["n_active"], **look)
+        gone = departed[departed["problem"] == problem]
+        pull.plot(
+            np.full(len(gone), n),
+            gone["pull"],
+            MARKERS[n % len(MARKERS)],
+            color=PROBLEM_COLORS[n % len(PROBLEM_COLORS)],
+            ms=5,
+        )
+    size.plot([], [], "x", color=LOST_COLOR, label="a coordinate leaves")
+    size.set(xlabel="stage of Algorithm 1", ylabel="active coordinates", title="one line per seed")
+    size.legend(loc="upper left")
+    pull.axhline(0, color="black", ls="--", lw=1.2)
+    pull.set_xticks(range(len(names)), labels=names, rotation=30, fontsize=8)
+    pull.set(ylabel="−β g / max|g(0)| of what leaves", title="positive: it stays away (Lemma D.4)")
+    pull.set_xlim(-0.5, len(names) - 0.5)
+    pull.set_yscale("symlog", linthresh=1e-2)
+    most = float(departed["pull"].abs().max()) if len(departed) else 1.0
+    pull.set_ylim(min(-0.02, 3 * float(departed["pull"].min()) if len(departed) else 0.0), 3 * most)
+    figure.legend(*share.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+def charges_and_rises(
+    charges: pd.DataFrame, stages: pd.DataFrame, errors: pd.DataFrame, problems: pd.DataFrame
+) -> Figure:
+    """The charges b of equations (10) and (17), how far they are from Algorithm 1's, and how long a
+    rise takes.
+
+    In the flow b = 1 − y / log(1 / init_scale); an active coordinate has 0 or 2, and all begin near
+    1.
+    """
+    figure, (course, constant, rise) = plt.subplots(
+        1, 3, figsize=(READ_WIDTH, 4.1), width_ratios=[1.5, 1, 1]
+    )
+    scale = charges["log10_init_scale"].min()
+    rows = charges[charges["log10_init_scale"] == scale].sort_values("rescaled_time")
+    own = stages[
+        (stages["problem"] == charges["problem"].iloc[0])
+        & (stages["seed"] == charges["seed"].iloc[0])
+    ]
+    own = own.sort_values("stage")
+    flow, theory = 1 - np.stack(list(rows["charge"])), 1 - np.stack(list(own["charge"]))
+    joined = [int(i) for i in dict.fromkeys(own["coordinate"]) if i >= 0]
+    for i in range(flow.shape[1]):
+        color = (
+            VIRIDIS(0.9 * joined.index(i) / max(1, len(joined) - 1)) if i in joined else NULL_COLOR
+        )
+        course.plot(rows["rescaled_time"], flow[:, i], color=color, lw=1.3)
+        course.plot(own["time"], theory[:, i], "--", color="black", lw=0.7)
+    course.set(
+        xlabel="time / log(1 / init scale)", ylabel="charge b", xlim=(0, float(own["time"].max()))
+    )
+    name = label(charges["problem"].iloc[0], problems)
+    course.set_title(f"{name}, init scale $10^{{{scale:g}}}$; dashed: Algorithm 1")
+    _by_problem(constant, errors, problems, "constant")
+    constant.set(ylabel="error of b × log(1 / init scale)", ylim=(0, None))
+    _by_problem(rise, errors, problems, "ratio")
+    rise.set(ylabel="duration of the first rise / at the least scale", ylim=(0.5, 1.15))
+    for axes in (constant, rise):
+        _scale_axis(axes, errors)
+    figure.legend(*constant.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+def _by_problem(
+    axes: Axes, table: pd.DataFrame, problems: pd.DataFrame, column: str, ls: str = "-"
+) -> None:
+    """Of every problem one thin line per seed, and the median over its seeds, against log10(1 /
+    init scale).
+    """
+    for n, problem in enumerate(problems["name"]):
+        wide = table[table["problem"] == problem].pivot_table(
+            index="log10_init_scale", columns="seed", values=column
+        )
+        wide = wide.sort_index(ascending=False).dropna(how="all")
+        wide.index = -wide.index
+        color = PROBLEM_COLORS[n % len(PROBLEM_COLORS)]
+        if wide.shape[1] > 1:
+            axes.plot(wide.index, wide, color=color, lw=0.5, alpha=0.35, ls=ls)
+        look = {"color": color, "ls": ls, "marker": MARKERS[n % len(MARKERS)], "ms": 4}
+        axes.plot(wide.index, wide.median(axis=1), label=label(problem, problems), **look)
+
+
+def _scale_axis(axes: Axes, table: pd.DataFrame) -> None:
+    axes.set(xscale="log", xlabel="init scale")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"$10^{{-{x:g}}}$"))
+    axes.set_xticks(sorted(-table["log10_init_scale"].unique()))
+    axes.minorticks_off()
+    axes.tick_params(axis="x", labelsize=7.5)

@@ -1,0 +1,111 @@
+"""Transformers of several heads and layers (Example 3.2 of Boix-Adserà et al. 2023), and heads that
+tie.
+
+Times are rescaled: time / log(1 / init_scale). Dashed: Algorithm 1, or what the start alone says.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from lib.pages.style import MATRIX_COLORS, READ_WIDTH, VIRIDIS
+
+
+def several_heads(
+    name: str,
+    trajectory: pd.DataFrame,
+    stages: pd.DataFrame,
+    tied_name: str,
+    tied: pd.DataFrame,
+    first: pd.DataFrame,
+    twins: pd.DataFrame,
+) -> Figure:
+    """A transformer's products and loss by rescaled time, and heads of a common frame that rise
+    together, with shares.
+
+    The trajectories are of one seed, stages too; `first` is the tied problem's; the shares are of
+    all its seeds.
+    """
+    figure, panels = plt.subplots(1, 4, figsize=(READ_WIDTH, 3.6), width_ratios=[1.3, 1, 1, 1])
+    _products(panels[0], trajectory, stages)
+    panels[0].set_title(name.replace(", ", ",\n"), fontsize=9)
+    _losses(panels[1], trajectory, stages)
+    _products(panels[2], tied, first)
+    panels[2].set_title(tied_name.replace(", ", ",\n"), fontsize=9)
+    _shares(panels[3], twins)
+    return figure
+
+
+def _losses(axes: Axes, trajectory: pd.DataFrame, stages: pd.DataFrame) -> None:
+    """The loss from every scale."""
+    scales = sorted(trajectory["log10_init_scale"].unique(), reverse=True)
+    for n, scale in enumerate(scales):
+        rows = trajectory[trajectory["log10_init_scale"] == scale]
+        color = VIRIDIS(0.85 * n / max(1, len(scales) - 1))
+        axes.plot(rows["rescaled_time"], rows["loss"], color=color, label=f"$10^{{{scale:g}}}$")
+    time, loss = _steps(
+        stages, float(trajectory["rescaled_time"].max()), [[x] for x in stages["loss"]]
+    )
+    axes.plot(time, loss[:, 0], "--", color="black", lw=0.9, label="Algorithm 1")
+    axes.set(
+        xlabel="time / log(1 / init scale)",
+        ylabel="loss / loss at 0",
+        xlim=_window(stages),
+        ylim=(0, None),
+    )
+    axes.legend()
+
+
+def _products(axes: Axes, trajectory: pd.DataFrame, stages: pd.DataFrame) -> None:
+    """The products at the smallest scale, coloured by their place."""
+    scale = trajectory["log10_init_scale"].min()
+    rows = trajectory[trajectory["log10_init_scale"] == scale]
+    p = np.stack(list(rows["p"]))
+    time, theory = _steps(stages, float(rows["rescaled_time"].max()), stages["p"])
+    for i in range(p.shape[1]):
+        axes.plot(
+            rows["rescaled_time"], p[:, i], color=VIRIDIS(0.95 * i / max(1, p.shape[1] - 1)), lw=1.3
+        )
+        if np.abs(theory[:, i]).max() > 0:
+            axes.plot(time, theory[:, i], "--", color="black", lw=0.8)
+    axes.set(
+        xlabel=f"time / log(1 / init scale),\nfrom $10^{{{scale:g}}}$",
+        ylabel="products of all heads",
+    )
+    axes.set_xlim(_window(stages))
+
+
+def _shares(axes: Axes, twins: pd.DataFrame) -> None:
+    """The share of every head in what the first stage learns, against the init scale; dashed by the
+    start alone.
+    """
+    for head, rows in twins.groupby("head"):
+        color = list(MATRIX_COLORS.values())[int(head) % 2]  # pyright: ignore
+        for n, (_, own) in enumerate(rows.sort_values("log10_init_scale").groupby("seed")):
+            said = f"head {head}" if n == 0 else None
+            axes.plot(-own["log10_init_scale"], own["share"], "o", color=color, ms=5, label=said)
+            axes.plot(-own["log10_init_scale"], own["predicted"], "--", color=color, lw=0.9)
+    scales = sorted(-twins["log10_init_scale"].unique())
+    axes.set(
+        xscale="log", xlabel="init scale", ylabel="share in the first product", ylim=(-0.02, 1.15)
+    )
+    axes.set_xticks(scales, labels=[f"$10^{{{-x:g}}}$" for x in scales])
+    axes.minorticks_off()
+    axes.set_title("shares of tied heads\n(dashed: by the start)", fontsize=9)
+    axes.legend(loc="upper center", ncols=2)
+
+
+def _steps(stages: pd.DataFrame, end: float, values: object) -> tuple[np.ndarray, np.ndarray]:
+    """Times and values of the staircase, two points a stage."""
+    begin, last = stages["time"].to_numpy(), float(stages["next_time"].iloc[-1])
+    until = np.append(begin[1:], max(min(end, last), begin[-1]))
+    heights = np.stack([np.asarray(v, float) for v in values])  # pyright: ignore
+    return np.stack([begin, until], 1).ravel(), np.repeat(heights, 2, axis=0)
+
+
+def _window(stages: pd.DataFrame) -> tuple[float, float]:
+    """To the end of the last plateau, or a third of its time after it."""
+    last = float(stages["time"].max()) or 1.0
+    return 0.0, min(1.35 * last, max(last, float(stages["next_time"].max())))

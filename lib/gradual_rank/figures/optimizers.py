@@ -1,0 +1,342 @@
+"""Which optimisers raise the rank gradually: courses, the three properties, what the path decides,
+and sign flow.
+
+τ is the sum of the learning rates; gradient descent's is the time of gradient flow.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
+
+from lib.pages.style import (
+    BLUE,
+    BROWN,
+    GREEN,
+    MAGENTA,
+    MATRIX_NAMES,
+    NULL_COLOR,
+    ORANGE,
+    PURPLE,
+    READ_WIDTH,
+    SEED_MARKERS,
+    TEAL,
+    VIRIDIS,
+)
+
+NAMES = {
+    "gd": ("gradient descent", BLUE),
+    "ngd": ("normalised descent", TEAL),
+    "sign": ("sign descent", ORANGE),
+    "adam": ("Adam", MAGENTA),
+    "rmsprop": ("RMSProp", BROWN),
+    "torch_muon": ("torch.optim.Muon", PURPLE),
+    "muon": ("Muon, polar factor", GREEN),
+}
+SHOWN = ("gd", "adam", "muon")
+HAS, HALF, HAS_NOT = GREEN, ORANGE, NULL_COLOR  # of a property
+
+
+def name_of(optimizer: str) -> str:
+    """How figures name a line of the table of optimisers."""
+    return NAMES.get(optimizer, (optimizer, NULL_COLOR))[0]
+
+
+def color_of(optimizer: str) -> str:
+    """Its colour in all figures."""
+    return NAMES.get(optimizer, (optimizer, NULL_COLOR))[1]
+
+
+def listed(optimizers: pd.Series) -> list[str]:
+    """The optimisers that are there, in the order of the papers, others last."""
+    found = list(dict.fromkeys(optimizers))
+    return [name for name in NAMES if name in found] + [name for name in found if name not in NAMES]
+
+
+def courses(table: pd.DataFrame) -> Figure:
+    """The singular values of W_VO of one seed under three optimisers, by τ; dashed: τ², which
+    theory says of Muon.
+    """
+    shown = [name for name in SHOWN if name in set(table["optimizer"])] or listed(
+        table["optimizer"]
+    )[:3]
+    figure, panels = plt.subplots(
+        1, len(shown), figsize=(READ_WIDTH, 3.9), sharey=True, squeeze=False
+    )
+    for axes, name in zip(panels[0], shown, strict=True):
+        rows = table[table["optimizer"] == name].sort_values("step")
+        values, log_scale = (
+            np.stack(list(rows["W_VO"])),
+            -float(rows["log10_init_scale"].iloc[0]) * np.log(10),
+        )
+        x = rows["time"].to_numpy() / (log_scale if name == "gd" else 1.0)
+        for i in reversed(range(values.shape[1])):
+            axes.plot(x, values[:, i], color=VIRIDIS(0.9 * i / max(1, values.shape[1] - 1)), lw=1.5)
+        if name == "muon":
+            tau = np.linspace(0, np.sqrt(values.max()), 80)
+            axes.plot(tau, tau**2, "--", color="black", lw=1, label=r"$\tau^2$")
+            axes.legend(loc="upper left")
+        axes.set(title=f"{name_of(name)}, init scale $10^{{{rows['log10_init_scale'].iloc[0]:g}}}$")
+        axes.set(
+            xlabel="time / log(1 / init scale)"
+            if name == "gd"
+            else r"$\tau$, the sum of the learning rates"
+        )
+        ended = np.flatnonzero((np.abs(values - values[-1]) > 0.02 * values[-1].max()).any(1))
+        axes.set(
+            xlim=(0, x[min(len(x) - 1, int(1.15 * (ended[-1] + 1)) if len(ended) else len(x) - 1)]),
+            ylim=(0, None),
+        )
+    panels[0][0].set_ylabel(f"singular values of {MATRIX_NAMES['W_VO']}")
+    return figure
+
+
+def properties(runs: pd.DataFrame) -> Figure:
+    """Optimisers by properties: the mean of a number over seeds, its least and its largest, and
+    whether it has it.
+
+    Delay, slope and stable rank are of the full teacher, order too; separate directions of the low
+    one.
+    """
+    scales = sorted(runs["log10_init_scale"].unique())
+    small, large = scales[0], scales[-1]
+    full, low = runs["teacher_rank"].max(), runs["teacher_rank"].min()
+    power = f"$10^{{{small:g}}}$"
+    header = [
+        "optimiser",
+        f"first rise,\n$10^{{{large:g}}}$",
+        f"first rise,\n{power}",
+        "delay",
+        f"stable rank\nat ½, {power}",
+        "stable rank\nat the end",
+        f"order,\n{power}",
+        f"separate,\nrank {low}, {power}",
+        f"slopes,\n{power}",
+        f"last loss,\n{power}",
+    ]
+    rows, colors = [], []
+    for name in listed(runs["optimizer"]):
+        own = runs[runs["optimizer"] == name]
+        of = own[(own["teacher_rank"] == full) & (own["log10_init_scale"] == small)]
+        first = own[(own["teacher_rank"] == full) & (own["log10_init_scale"] == large)]
+        apart = own[(own["teacher_rank"] == low) & (own["log10_init_scale"] == small)]
+        delay = of.set_index("seed")["first_rise"] / first.set_index("seed")["first_rise"]
+        ratio = of["stable_rank_half"] / of["stable_rank_end"]
+        slopes = (
+            f"{of['slope_least'].min():.2f} … {of['slope_most'].max():.3g}" if name != "gd" else "–"
+        )
+        rows.append(
+            [
+                name_of(name),
+                said(first["first_rise"]),
+                said(of["first_rise"]),
+                f"× {said(delay)}",
+                said(of["stable_rank_half"]),
+                said(of["stable_rank_end"]),
+                said(of["order"]),
+                said(apart["separate"]),
+                slopes,
+                f"{of['loss'].max():.0e}",
+            ]
+        )
+        verdicts = [
+            verdict(delay > 2, delay > 1.5),
+            verdict(ratio <= 0.95, ratio < 1),
+            verdict(of["order"] > 0.5, of["order"] > 0),
+            verdict(apart["separate"] >= 0.5, apart["separate"] > 0),
+        ]
+        colors.append(
+            [None, None, None, verdicts[0], verdicts[1], None, verdicts[2], verdicts[3], None, None]
+        )
+    return coloured_table(header, rows, colors)
+
+
+def said(values: pd.Series) -> str:
+    """The mean, and from the least to the largest."""
+    least, mean, largest = (
+        f"{x:.0f}" if x >= 100 else f"{x:.2g}" for x in (values.min(), values.mean(), values.max())
+    )
+    return f"{mean}\n{least} … {largest}"
+
+
+def verdict(clearly: pd.Series, at_all: pd.Series) -> str:
+    """The colour of a property that all seeds have clearly, that some have, or none."""
+    return HAS if clearly.all() else HALF if at_all.any() else HAS_NOT
+
+
+def coloured_table(
+    header: list[str], rows: list[list[str]], colors: list[list[str | None]]
+) -> Figure:
+    """A table whose cells may have a colour."""
+    figure, axes = plt.subplots(figsize=(READ_WIDTH, 0.6 + 0.42 * (len(rows) + 1)))
+    axes.axis("off")
+    table = axes.table(
+        rows,
+        colLabels=header,
+        bbox=Bbox.unit(),
+        cellLoc="center",
+        edges="closed",
+        colWidths=[1.5, *[1.0] * (len(header) - 1)],
+    )
+    table.auto_set_font_size(False)
+    table.set_fontsize(8)
+    for (row, column), cell in table.get_celld().items():
+        cell.set(linewidth=0.4, edgecolor=NULL_COLOR)
+        color = colors[row - 1][column] if row else None
+        if color is not None:
+            cell.set_facecolor((*plt.matplotlib.colors.to_rgb(color), 0.3))  # pyright: ignore
+    return figure
+
+
+def what_the_path_decides(few: pd.DataFrame, paths: pd.DataFrame) -> Figure:
+    """The rank of W_KQ where few tokens leave it open, and the test loss along the path where
+    targets are noisy.
+    """
+    figure, (rank, test, best) = plt.subplots(
+        1, 3, figsize=(READ_WIDTH, 4.2), width_ratios=[1.2, 1.3, 1]
+    )
+    names = listed(few["optimizer"])
+    exact = sorted(few.loc[few["noise"] == 0, "n_samples"].unique())
+    for n, size in enumerate(exact):
+        rows = few[(few["noise"] == 0) & (few["n_samples"] == size)]
+        seeds(
+            rank,
+            rows,
+            names,
+            "effective_rank_KQ",
+            marker=SEED_MARKERS[n],
+            shift=0.16 * (n - 0.5 * (len(exact) - 1)),
+            label=f"{size} sequence{'s' if size > 1 else ''}",
+        )
+    rank.set(ylabel=f"effective rank of {MATRIX_NAMES['W_KQ']} at the end", ylim=(0, None))
+    rank.legend(loc="upper left")
+    noisy = few[few["noise"] > 0]
+    for name in names:
+        rows = paths[paths["optimizer"] == name].groupby("step")[["loss", "test_loss"]].mean()
+        test.plot(rows["loss"], rows["test_loss"], color=color_of(name), label=name_of(name))
+    test.set(
+        xscale="log",
+        yscale="log",
+        xlabel="training loss / loss at 0",
+        ylabel="test loss / loss at 0",
+    )
+    test.invert_xaxis()
+    test.set_xticks([1, 0.5, 0.3, 0.2], labels=["1", "0.5", "0.3", "0.2"])
+    test.minorticks_off()
+    test.legend(loc="lower left", fontsize=7.5)
+    seeds(best, noisy, names, "best_test_loss", marker="o", label="best on the path")
+    seeds(best, noisy, names, "last_test_loss", marker="x", shift=0.2, label="end of training")
+    best.set(ylabel="test loss / loss at 0", yscale="log")
+    best.legend(loc="upper left")
+    best.set_ylim(top=2.5 * float(noisy["last_test_loss"].max()))
+    return figure
+
+
+def seeds(
+    axes: Axes,
+    rows: pd.DataFrame,
+    names: list[str],
+    column: str,
+    *,
+    marker: str,
+    label: str,
+    shift: float = 0.0,
+) -> None:
+    """A point a seed, at its optimiser."""
+    for x, name in enumerate(names):
+        own = rows[rows["optimizer"] == name]
+        axes.plot(np.full(len(own), x + shift), own[column], marker, color=color_of(name), ms=4.5)
+    axes.plot([], [], marker, color="black", ms=4.5, label=label)
+    axes.set_xticks(
+        range(len(names)),
+        labels=[name_of(name) for name in names],
+        rotation=40,
+        ha="right",
+        fontsize=8,
+    )
+
+
+def signs(
+    flow: pd.DataFrame,
+    steps: pd.DataFrame,
+    changes: pd.DataFrame,
+    distances: pd.DataFrame,
+    slopes: pd.DataFrame,
+) -> Figure:
+    """Sign flow beside small steps of sign descent, the forecast by the first ray alone, and Adam's
+    early slope.
+    """
+    figure, (path, first, far, adam) = plt.subplots(
+        1, 4, figsize=(READ_WIDTH, 3.9), width_ratios=[1.4, 1, 1.2, 0.8]
+    )
+    draw_roots(path, flow.sort_values("time"), steps.sort_values("time"))
+    for n, (scale, rows) in enumerate(changes.groupby("log10_init_scale", sort=True)):
+        first.plot(
+            rows["predicted"],
+            rows["measured"],
+            SEED_MARKERS[n],
+            ms=4.5 + 2 * n,
+            mfc="none",
+            color=list(NAMES.values())[n][1],
+            label=f"$10^{{{scale:g}}}$",
+        )
+    ends = [0, 1.1 * float(changes["measured"].max())]
+    first.plot(ends, ends, "--", color="black", lw=0.9)
+    first.set(xlabel="first change of sign of $g$,\nby the first ray", ylabel="measured")
+    first.legend(loc="upper left", title="init scale", title_fontsize=8)
+    draw_distances(far, distances)
+    for x, (_, rows) in enumerate(slopes.groupby("beta_2", sort=True)):
+        adam.plot(np.full(len(rows), x - 0.1), rows["slope_VO"], "o", color=ORANGE, ms=4.5)
+        adam.plot(np.full(len(rows), x + 0.1), rows["slope_KQ"], "s", color=BLUE, ms=4.5)
+    betas = sorted(slopes["beta_2"].unique())
+    adam.set_xticks(range(len(betas)), labels=[f"{beta:g}" for beta in betas])
+    for theory in (1, np.sqrt(3), np.sqrt(7)):
+        adam.axhline(theory, color="black", ls="--", lw=0.9)
+    adam.plot([], [], "o", color=ORANGE, label=MATRIX_NAMES["W_VO"])
+    adam.plot([], [], "s", color=BLUE, label=MATRIX_NAMES["W_KQ"])
+    adam.legend(loc="lower right")
+    adam.set(
+        xlabel=r"$\beta_2$ of Adam",
+        ylabel=r"slope of $\sqrt{|p|}$",
+        xlim=(-0.5, len(betas) - 0.5),
+        ylim=(0, 3),
+    )
+    return figure
+
+
+def draw_roots(axes: Axes, flow: pd.DataFrame, steps: pd.DataFrame) -> None:
+    """The signed roots of the products in sign flow, and in sign descent."""
+    q, own = (
+        np.sign(p) * np.sqrt(np.abs(p))
+        for p in (np.stack(list(flow["p"])), np.stack(list(steps["p"])))
+    )
+    for i in range(q.shape[1]):
+        color = VIRIDIS(0.9 * i / max(1, q.shape[1] - 1))
+        axes.plot(flow["time"], q[:, i], color=color, lw=1.2)
+        axes.plot(steps["time"][::3], own[::3, i], ".", color=color, ms=3)
+    axes.set(xlabel=r"$\tau$", ylabel="signed roots of the products")
+    axes.plot([], [], color="black", label="sign flow, event by event")
+    axes.plot(
+        [],
+        [],
+        ".",
+        color="black",
+        label=f"sign descent, $10^{{{steps['log10_init_scale'].iloc[0]:g}}}$",
+    )
+    axes.legend(loc="upper left", fontsize=7.5)
+
+
+def draw_distances(axes: Axes, distances: pd.DataFrame) -> None:
+    """How far sign descent is from sign flow, of the roots and of u and v: the median and the worst
+    seed.
+    """
+    for method, rows in distances.groupby("method", sort=True):
+        own = rows[rows["log10_init_scale"] == rows["log10_init_scale"].min()]
+        worst = own.groupby("time")["distance"].agg(["median", "max"]).clip(lower=1e-6)
+        name, color = ("of the roots", BLUE) if method == "roots" else ("of u and v", ORANGE)
+        axes.plot(worst.index, worst["median"], color=color, label=f"{name}, median")
+        axes.plot(worst.index, worst["max"], "--", color=color, label=f"{name}, worst")
+    axes.set(xlabel=r"$\tau$", ylabel="largest distance of a product", yscale="log")
+    axes.legend(loc="lower right", fontsize=7.5)

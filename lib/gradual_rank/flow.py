@@ -1,0 +1,401 @@
+r"""Gradient flow of networks with diagonal weights, exactly reduced to one coordinate a pair.
+
+For a loss of the products $p = u \odot v$ with $g(p) = -\partial L / \partial p$, gradient flow
+(equations 3 and 4 of Boix-Adserà et al. 2023) is $\dot u = v \odot g$, $\dot v = u \odot g$. Then
+$w_\pm = |u \pm v|$ obey $\dot w_\pm = \pm g w_\pm$, the signs of u ± v and $c = w_+ w_- = |u^2 -
+v^2|$ (Lemma 4.1) stay, and with $y = \frac12 \log(w_+ / w_-)$
+
+    dy/dt = g(p),   p = (c/2) sinh 2y,   dp/dt = sqrt(c² + 4p²) g(p).
+
+Half the equations are left, and the scale of the start stands in log c alone: 1e-1000 is no harder
+than 1e-8. Times are those of the flow (step × learning rate); arrays are of float64.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from lib.training.stiff_flow import (
+    NEAR,
+    Loss,
+    Method,
+    StalledError,
+    Step,
+    Vector,
+    along,
+    crossing_of,
+    gradient,
+    stiff_flow,
+)
+
+BOUNDS = {  # of what a solver may be given: above the first, at most the second
+    "threshold": (0, 1e9),
+    "margin": (0, 1e9),
+    "kick": (1e-8, 1e-2),
+    "stationary": (0, 0.1),
+    "max_events": (0, 1e9),
+    "rtol": (0, 0.1),
+    "atol": (0, 0.1),
+    "curvature_share": (0, 1),
+}
+CAP = 1e6  # of |p| within trial steps of the implicit solver, whose exponentials would overflow
+
+
+@dataclass(frozen=True)
+class Solver:
+    """How flows are followed and stages are predicted: what counts as learned, where to end, and
+    how accurately.
+
+    `kick` is the |p| at which a new coordinate starts, `stationary` the share of g at which a stage
+    is at rest, `curvature_share` that of the samples from which the implicit solver builds its
+    matrix.
+    """
+
+    threshold: float
+    margin: float
+    kick: float
+    stationary: float
+    max_events: int
+    rtol: float
+    atol: float
+    curvature_share: float
+
+    def __post_init__(self) -> None:
+        for name, (above, most) in BOUNDS.items():
+            if not above < getattr(self, name) <= most:
+                raise ValueError(
+                    f"{name}: wanted a number in ({above:g}, {most:g}], got {getattr(self, name)!r}"
+                )
+
+    def end(self, last: float, log_scale: float) -> float:
+        """When to end, from the time of Algorithm 1's last stage: that, in log(1 / init_scale) plus
+        the margin.
+        """
+        return last * (-log_scale + self.margin)
+
+    @property
+    def of_stages(self) -> dict[str, Any]:
+        """How `staged_flow` predicts stages."""
+        names = ("threshold", "stationary", "rtol", "atol", "max_events")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class LogCoordinates:
+    r"""A point (u, v) up to conserved signs: $y = \frac12 \log(|u+v| / |u-v|)$ and $\log c =
+    \log|u^2 - v^2|$.
+    """
+
+    y: Vector
+    log_c: Vector
+
+    @classmethod
+    def of(cls, u: Vector, v: Vector, log_scale: float = 0.0) -> "LogCoordinates":
+        """The coordinates of (e^log_scale u, e^log_scale v); raises `ValueError` where |u| = |v|
+        (Assumption 4.2).
+        """
+        plus, minus = np.abs(u + v), np.abs(u - v)
+        if not (np.all(plus > 0) and np.all(minus > 0)):
+            raise ValueError(
+                "u, v: wanted |u| and |v| to differ in every coordinate, got equal ones"
+            )
+        return cls((np.log(plus) - np.log(minus)) / 2, 2 * log_scale + np.log(plus) + np.log(minus))
+
+    def products(self, y: Vector | None = None) -> Vector:
+        r"""$p = (c/2) \sinh 2y$, here or at another y of the same c; beyond `CAP` in size,
+        `CAP`.
+        """
+        y = self.y if y is None else y
+        exponent = np.minimum(self.log_c + 2 * np.abs(y), np.log(4 * CAP))
+        return np.sign(y) * np.exp(exponent) * -np.expm1(-4 * np.abs(y)) / 4
+
+    def speed(self, p: Vector) -> Vector:
+        r"""$dp/dy = \sqrt{c^2 + 4 p^2}$."""
+        return np.hypot(np.exp(np.minimum(self.log_c, np.log(CAP))), 2 * p)
+
+    def level(self, q: float | Vector) -> Vector:
+        r"""The |y| at which |p| = q: $Y(q) = \frac12 \operatorname{asinh}(2 q / c)$, by logarithms
+        where c is tiny.
+
+        q is one for all, or one a coordinate.
+        """
+        log_ratio = np.log(2 * q) - self.log_c
+        large = log_ratio > 300
+        return (
+            np.where(
+                large, log_ratio + np.log(2), np.arcsinh(np.exp(np.where(large, 0.0, log_ratio)))
+            )
+            / 2
+        )
+
+    def shares(self, which: Int[np.ndarray, " k"], sign: int) -> Float[np.ndarray, " k"]:
+        r"""The shares of coordinates with one g in what they grow to together, as far as p is large
+        beside c.
+
+        Their y grow by the same amount G, and $p_i \approx s\, c_i e^{2 s (y_i + s G)} / 4$: the
+        ratios are those of $w_{\pm,i}^2 = c_i e^{\pm 2 y_i}$ here, whatever the scale of the start.
+        """
+        exponent = self.log_c[which] + 2 * sign * self.y[which]
+        share = np.exp(exponent - exponent.max())
+        return share / share.sum()
+
+    def weights(self, y: Vector, plus: Vector, minus: Vector) -> tuple[Vector, Vector]:
+        r"""u and v of the flow at y, for the conserved signs of u + v and of u - v; zero where they
+        underflow.
+        """
+        w_plus, w_minus = (
+            sign * np.exp(self.log_c / 2 + side * y) for side, sign in ((1, plus), (-1, minus))
+        )
+        return (w_plus + w_minus) / 2, (w_plus - w_minus) / 2
+
+
+def log_flow(
+    loss: Loss,
+    start: LogCoordinates,
+    end: float,
+    *,
+    rtol: float,
+    atol: float,
+    curvature: Loss | None = None,
+    active: Bool[np.ndarray, " p"] | None = None,
+    begin: float = 0.0,
+    method: Method = "LSODA",
+) -> Iterator[Step]:
+    """Yield the flow from `begin` to `end`, a step of `stiff_flow` at a time.
+
+    Its Newton matrix, where it is stiff, is built from the Hessian of `curvature`, a cheaper loss
+    where there is one (a share of the samples), in the coordinates whose products are not
+    negligible: it changes the steps, not the solution. With `active`, the products of the other
+    coordinates are held at zero. Raises `StalledError`.
+    """
+    bent = loss if curvature is None else curvature
+    n = len(start.y)
+    mask = np.ones(n, bool) if active is None else active
+
+    def velocity(y: Vector) -> Vector:
+        return gradient(loss, np.where(mask, start.products(y), 0.0))
+
+    reached = [start.y]
+
+    def jacobian(_: Vector) -> Float[np.ndarray, "p p"]:
+        # Where the solver stands, not where it extrapolates to: there p may be large beyond all
+        # measure, and Newton's corrections so small that they pass for converged.
+        p = np.where(mask, start.products(reached[0]), 0.0)
+        speed = np.where(mask, start.speed(p), 0.0)
+        found = np.zeros((n, n))
+        support = np.flatnonzero(speed > 1e-6 * max(1e-6, speed.max(initial=0.0)))
+        if len(support):
+            H = bent.hessian(torch.from_numpy(p), torch.from_numpy(support)).numpy()
+            found[:, support] = -H * speed[support]
+        return found
+
+    for step in stiff_flow(
+        velocity, jacobian, start.y, end, rtol=rtol, atol=atol, begin=begin, method=method
+    ):
+        if not np.all(np.abs(start.products(step.state)[mask]) < CAP / 2):
+            raise StalledError(
+                f"time {step.time:.6g}: wanted products below {CAP / 2:g}, got larger ones"
+            )
+        yield step
+        reached[0] = step.state
+
+
+def path_to_rest(
+    flow: Iterable[Step], start: LogCoordinates, value: Callable[[Tensor], Tensor], share: float
+) -> tuple[Float[np.ndarray, " time"], Float[np.ndarray, "time p"]]:
+    """Four times of every step and the products there, up to the first step whose loss is at most
+    that share of the loss of zero; `value` takes products [1, p].
+    """
+
+    def at(p: Vector) -> float:
+        return float(value(torch.from_numpy(p)[None]))
+
+    left = share * at(np.zeros_like(start.y))
+    steps = list(takewhile(lambda step: at(start.products(step.origin)) > left, flow))
+    times = np.concatenate([np.linspace(step.before, step.time, 5)[1:] for step in steps])
+    return times, np.stack([start.products(y) for y in along(steps, times)])
+
+
+@dataclass(frozen=True)
+class Event:
+    """A coordinate enters (`rises`) or leaves the support."""
+
+    time: float
+    coordinate: int
+    sign: int
+    rises: bool
+
+
+def with_events(
+    flow: Iterable[Step], start: LogCoordinates, threshold: float
+) -> Iterator[tuple[Step, list[Event]]]:
+    """Yield each step of a flow with what happens in it: a coordinate rises to the threshold or
+    falls to half of it.
+
+    One level to rise and a lower one to fall, so that what lingers at the threshold is counted
+    once. A coordinate beyond the threshold from the start rises at the beginning of the flow.
+    """
+    up, down = start.level(threshold), start.level(threshold / 2)
+    active = np.zeros(len(up), bool)
+    for step in flow:
+        begun = np.flatnonzero(~active & (np.abs(step.origin) >= up))
+        events = [Event(step.before, int(i), int(np.sign(step.origin[i])), True) for i in begun]
+        active[begun] = True
+        events += _events(step, active, up, down)
+        for event in events:
+            active[event.coordinate] = event.rises
+        yield step, events
+
+
+def event_table(rows: Sequence[Mapping[str, Any]], **cell: type) -> pd.DataFrame:
+    """A table of events: the columns of their cell, then those of `Event`; typed where there are no
+    rows, too.
+    """
+    types = {**cell, "time": float, "coordinate": int, "sign": int, "rises": bool}
+    return pd.DataFrame(rows, columns=list(types)).astype(types)
+
+
+def with_samples(
+    flow: Iterable[Step], start: Vector, times: Sequence[float]
+) -> Iterator[tuple[Step, list[tuple[int, Vector]]]]:
+    """Yield each step of a flow with the states at those of the times, which do not fall, that it
+    reaches.
+
+    Each with its number; at time 0 the state is the start.
+    """
+    k = 0
+    for step in flow:
+        found = []
+        while k < len(times) and times[k] <= step.time:
+            found.append((k, start if times[k] == 0 else step.path(times[k])))
+            k += 1
+        yield step, found
+
+
+def _events(step: Step, active: Bool[np.ndarray, " p"], up: Vector, down: Vector) -> list[Event]:
+    """The events within a step, in order; a coordinate that changes its sign falls, and may rise
+    again.
+    """
+    after = np.abs(step.state)
+    turned = step.origin * step.state < 0
+    falling = active & ((after <= down) | turned)
+    rising = (~active | (falling & turned)) & (after >= up)
+    found = []
+    for i in np.flatnonzero(falling).tolist():
+        sign = int(np.sign(step.origin[i]))
+        found.append(Event(crossing_of(step, i, sign * float(down[i])), i, sign, False))
+    for i in np.flatnonzero(rising).tolist():
+        sign = int(np.sign(step.state[i]))
+        found.append(Event(crossing_of(step, i, sign * float(up[i])), i, sign, True))
+    return sorted(found, key=lambda event: (event.time, event.coordinate))
+
+
+def staged_flow(
+    loss: Loss,
+    start: LogCoordinates,
+    end: float,
+    *,
+    threshold: float,
+    stationary: float,
+    rtol: float,
+    atol: float,
+    max_events: int,
+    curvature: Loss | None = None,
+) -> Iterator[Event]:
+    r"""Algorithm 1 at a finite scale: predict every activation, $|p_i| \ge$ `threshold`, from the
+    initial point alone.
+
+    A coordinate off the support has p = 0 in the gradient, and only its y moves. It joins the
+    support where |y| comes to Y = `start.level(threshold)`. On the support the flow runs, with the
+    real c, until some coordinate crosses a level or g on the support is stationary (a share of the
+    smaller of max|g(0)| and the g of the newest). From there g is constant, and the next coordinate
+    joins after $\min_j (\mathrm{sign}(g_j) Y_j - y_j) / g_j$. Events are counted as in the flow: a
+    product rises to the threshold, and falls to half of it; one that is beyond the threshold at the
+    start has risen at time 0. Ends at `end`, where nothing moves any more, or after `max_events`
+    (`StalledError`).
+
+    Two departures keep what rests below the threshold from joining and leaving without end. What
+    has joined stays in the gradient, as in the flow, however small its product becomes. And where
+    g, with the newcomer at the threshold, pulls it back, the flow would not have lifted it there:
+    it joins without an event, and rises when the flow on the support lifts it to the threshold.
+
+    Unlike the greedy limit it counts the time inside of stages, and uses the c of the start: the
+    prediction holds at scales at which networks are trained. Departure: on the support $p =
+    (c/2)\sinh 2y$, not $\pm e^x$ (c = 0), so that it is right, too, where c is not small; and no
+    Newton steps at the end of a stage, as rest is a share of the smallest g.
+    """
+    up, down = start.level(threshold), start.level(threshold / 2)
+    y, time = start.y.copy(), 0.0
+    active = np.abs(y) >= up
+    risen = active.copy()
+    yield from (Event(0.0, int(i), int(np.sign(y[i])), True) for i in np.flatnonzero(risen))
+    first = float(np.max(np.abs(gradient(loss, np.zeros_like(y)))))
+    newest = first
+    for _ in range(max_events):
+        found = None
+        if active.any():
+            if time >= end:
+                return
+            here = LogCoordinates(y, start.log_c)
+            tolerance = stationary * min(first, newest)
+            for step in log_flow(
+                loss,
+                here,
+                end,
+                rtol=rtol,
+                atol=atol,
+                curvature=curvature,
+                active=active,
+                begin=time,
+                method="BDF",
+            ):
+                found = next(iter(_events(step, risen, up, down)), None)
+                time = step.time if found is None else found.time
+                y = step.state if found is None else step.path(time)
+                if found is not None:
+                    break
+                if np.max(np.abs(step.mean_velocity[active])) <= NEAR * tolerance:
+                    g = gradient(loss, np.where(active, start.products(y), 0.0))
+                    if np.max(np.abs(g[active])) <= tolerance:
+                        break
+            else:
+                return
+        if found is None:
+            g = gradient(loss, np.where(active, start.products(y), 0.0))
+            i, wait = _next_to_rise(g, y, active, up)
+            if not time + wait < end:
+                return
+            y[~active] += g[~active] * wait
+            time += wait
+            found = Event(time, i, int(np.sign(g[i])), True)
+        i = found.coordinate
+        y[i] = found.sign * float((up if found.rises else down)[i])
+        if not active[i]:
+            active[i] = True
+            pull = float(gradient(loss, np.where(active, start.products(y), 0.0))[i])
+            newest = abs(pull) or first
+            if found.sign * pull < 0:
+                continue
+        risen[i] = found.rises
+        yield found
+    raise StalledError(f"time {time:.6g}: wanted at most {max_events} events, got more")
+
+
+def _next_to_rise(
+    g: np.ndarray, y: np.ndarray, active: np.ndarray, up: np.ndarray
+) -> tuple[int, float]:
+    """The coordinate off the support that reaches its level first at constant velocity g, and after
+    how long.
+    """
+    wait = np.full_like(y, np.inf)
+    moves = ~active & (g != 0)
+    wait[moves] = (np.sign(g[moves]) * up[moves] - y[moves]) / g[moves]
+    i = int(np.argmin(wait))
+    return i, float(wait[i])

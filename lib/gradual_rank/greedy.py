@@ -1,0 +1,203 @@
+r"""Algorithm 1 of Boix-Adserà et al. (2023): the stages of gradient flow as the scale of its start
+goes to zero.
+
+Between stages nothing is seen: each coordinate off the support carries a charge $\beta_i \in [-1,
+1]$ ($1 - b_i$ in the paper) that moves as $\dot\beta_i = g_i(\theta^k)$ in units of log(1 /
+init_scale), until the first reaches ±1. That coordinate joins the support with the sign of its g,
+and the flow on the support runs, in no time, to its next stationary point. The products p alone are
+followed: (u, v) is (|p|^½, sign(p) |p|^½) in the paper's gauge.
+"""
+
+import itertools
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+
+from lib.training.stiff_flow import NEAR, Restrictable, StalledError, Vector, gradient, stiff_flow
+
+OVERFLOW = math.log(1e6)  # of |p| in trial steps of the implicit solver
+# a share of max|g(0)|: a smaller g is one that vanishes, as of the twin of what is at rest
+ROUNDING = 1e-11
+GONE = 1e-8  # |p| below which a coordinate that still falls has left the support
+MAX_STEPS = 100_000  # of a stage on its way to rest
+
+
+@dataclass(frozen=True)
+class Stage:
+    r"""The plateau of stage k, from T_k on, in units of log(1 / init_scale); stage 0 is the start,
+    with p = 0.
+
+    `coordinate` and `sign` are what joined the support at T_k (-1 and 0 at the start), `dropped`
+    what then left it. `next_time` is $T_{k+1}$, infinite where nothing will ever join; `gap` is how
+    much later the second candidate would join (Assumption 4.2: positive). `residual` is $\max_A
+    |g|$ over $\max |g(0)|$. `charge` is β at T_k.
+    """
+
+    k: int
+    time: float
+    coordinate: int
+    sign: int
+    p: Vector
+    support: Bool[np.ndarray, " p"]
+    dropped: tuple[int, ...]
+    g: Vector
+    charge: Vector
+    residual: float
+    next_time: float
+    gap: float
+
+
+def greedy(
+    loss: Restrictable,
+    size: int,
+    *,
+    kick: float,
+    stationary: float,
+    rtol: float,
+    atol: float,
+    curvature: Restrictable | None = None,
+) -> Iterator[Stage]:
+    """Yield stage after stage, without end unless nothing joins any more.
+
+    A new coordinate starts from |p| = `kick`, and a stage is at rest when g on its support is
+    `stationary`, a share of the smaller of max|g(0)| and the newcomer's g; then Newton's method
+    refines it. Raises `StalledError`.
+    """
+    p, charge, support = np.zeros(size), np.zeros(size), np.zeros(size, bool)
+    g = gradient(loss, p)
+    first = float(np.abs(g).max())
+    k, time, newest, sign = 0, 0.0, -1, 0
+    dropped: tuple[int, ...] = ()
+    while True:
+        wait = _waits(charge, np.where(np.abs(g) > ROUNDING * first, g, 0.0), support)
+        order = np.argsort(wait, kind="stable")
+        step = float(wait[order[0]])
+        gap = float(wait[order[1]] - step) if size > 1 and math.isfinite(step) else math.inf
+        residual = float(np.abs(g[support]).max(initial=0.0)) / first if first else 0.0
+        here = p.copy(), support.copy(), dropped, g.copy(), charge.copy()
+        yield Stage(k, time, newest, sign, *here, residual, time + step, gap)
+        if not math.isfinite(step):
+            return
+        charge[~support] += g[~support] * step
+        newest, sign = int(order[0]), int(np.sign(g[order[0]]))
+        k, time = k + 1, time + step
+        before = support.copy()
+        p[newest], support[newest] = sign * kick, True
+        tolerance = stationary * min(first, abs(float(g[newest])))
+        p = _settle(loss, p, tolerance, rtol, atol, loss if curvature is None else curvature)
+        support = p != 0
+        dropped = tuple(np.flatnonzero((before | (np.arange(size) == newest)) & ~support).tolist())
+        if newest in dropped:
+            warnings.warn(
+                f"stage {k}: coordinate {newest} left the support in the stage it joined",
+                stacklevel=2,
+            )
+        charge[newest] = sign
+        charge[support] = np.sign(
+            p[support]
+        )  # b is exactly 0 or 2 there, and where a coordinate has left
+        p = _refine(loss, p, 1e-12 * first)
+        g = gradient(loss, p)
+
+
+def _waits(charge: Vector, g: Vector, support: Bool[np.ndarray, " p"]) -> Vector:
+    """How long until each coordinate off the support has the charge sign(g); for ever where g =
+    0.
+    """
+    wait = np.full_like(g, np.inf)
+    moves = ~support & (g != 0)
+    wait[moves] = np.maximum(0.0, (np.sign(g[moves]) - charge[moves]) / g[moves])
+    return wait
+
+
+def _settle(
+    loss: Restrictable,
+    p: Vector,
+    tolerance: float,
+    rtol: float,
+    atol: float,
+    curvature: Restrictable,
+) -> Vector:
+    """Follow d log|p_i| / dt = 2 sign(p_i) g_i on the support of p to rest; coordinates that fade
+    become zero.
+    """
+    support = np.flatnonzero(p)
+    on, every = torch.from_numpy(support), torch.arange(len(support))
+    here, bent = loss.restricted(on), curvature.restricted(on)
+    sign = np.sign(p[support])
+
+    def products(x: Vector) -> Vector:
+        return sign * np.exp(np.minimum(x, OVERFLOW))
+
+    def place(x: np.ndarray) -> Vector:
+        q = np.zeros_like(p)
+        q[support] = products(x)
+        return q
+
+    def velocity(x: Vector) -> Vector:
+        return 2 * sign * gradient(here, products(x))
+
+    reached = [np.log(np.abs(p[support]))]
+
+    def jacobian(_: Vector) -> Float[np.ndarray, "p p"]:
+        q = products(reached[0])
+        return -2 * sign[:, None] * bent.hessian(torch.from_numpy(q), every).numpy() * q
+
+    flow = stiff_flow(velocity, jacobian, reached[0], math.inf, rtol=rtol, atol=atol, method="BDF")
+    for step in itertools.islice(flow, MAX_STEPS):
+        x = reached[0] = step.state
+        if not x.max() < OVERFLOW:
+            raise StalledError(f"a stage with {len(support)} coordinates grows without bound")
+        speed = step.mean_velocity
+        fading = (x < math.log(GONE)) & (speed < 0)
+        if fading.any():
+            q = place(x)
+            q[support[fading]] = 0.0
+            return q if fading.all() else _settle(loss, q, tolerance, rtol, atol, curvature)
+        rest = 2 * tolerance
+        if np.abs(speed).max() < NEAR * rest and np.abs(velocity(x)).max() < rest:
+            return place(x)
+    raise StalledError(
+        f"a stage with {len(support)} coordinates did not come to rest in {MAX_STEPS} steps"
+    )
+
+
+def _refine(loss: Restrictable, p: Vector, tolerance: float) -> Vector:
+    """Newton's method for g = 0 on the support of p; a step is cut so that no sign changes, and
+    taken if g shrinks.
+
+    The Hessian is kept for as long as g shrinks tenfold a step.
+    """
+    support = np.flatnonzero(p)
+    if not len(support):
+        return p
+    here, q = loss.restricted(torch.from_numpy(support)), p[support]
+    g, H = gradient(here, q), None
+    for _ in range(20):
+        if np.abs(g).max() <= tolerance:
+            break
+        fresh = H is None
+        if H is None:
+            H = here.hessian(torch.from_numpy(q), torch.arange(len(q))).numpy()
+        try:
+            move = np.linalg.solve(H, g)
+        except np.linalg.LinAlgError:
+            break
+        worst = float(np.max(-move / q))
+        moved = q + move * min(1.0, 0.9 / worst if worst > 0 else 1.0)
+        left = gradient(here, moved)
+        shrinks = np.abs(left).max() / np.abs(g).max()
+        if shrinks > 0.1:
+            H = None
+        if shrinks < 1:
+            q, g = moved, left
+        elif fresh:
+            break
+    p = p.copy()
+    p[support] = q
+    return p

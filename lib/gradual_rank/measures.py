@@ -1,0 +1,401 @@
+"""What claims say of heads and full matrices: a value a seed, from the tables of flows, stages and
+descents.
+"""
+
+import math
+from typing import cast
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+Table = pd.DataFrame
+
+BY_SCALE = {  # measures of every seed at each scale, and their columns of the table of errors
+    "limit_error": "time_error_median",
+    "order_agreement": "order_agreement",
+    "plateau_loss_error": "plateau_loss_error",
+    "plateau_product_error": "plateau_product_error",
+    "final_product_error": "final_product_error",
+    "finite_time_error": "finite_error_median",
+    "finite_worst_error": "finite_error_max",
+    "supports": "same",
+    "charge_constant": "constant",
+    "rise_duration": "ratio",
+}
+
+
+def stage_measures(stages: Table) -> dict[str, pd.Series]:
+    """The worst residual, how many coordinates leave and their pulls, and how strict a minimum
+    every plateau is.
+    """
+    later = stages[stages["stage"] > 0].groupby("seed")
+    return {
+        "residual": stages.groupby("seed")["residual"].max(),
+        "coordinates_that_leave": stages.groupby("seed")["n_dropped"].sum(),
+        "strictness_products": later["strictness_products"].min(),
+        "strictness_weights": later["strictness_weights"].min(),
+        "pull": pulls(departed(stages)),
+    }
+
+
+def by_scale(table: Table, column: str) -> dict[str, pd.Series]:
+    """A column by seed, for every init scale at which it was taken, the smallest last."""
+    table = table.dropna(subset=column)
+    scales = sorted(table["log10_init_scale"].unique(), reverse=True)
+    rows = {scale: table[table["log10_init_scale"] == scale] for scale in scales}
+    return {f"1e{scale:g}": of.set_index("seed").sort_index()[column] for scale, of in rows.items()}
+
+
+def measures_by_scale(errors: Table) -> dict[str, dict[str, pd.Series]]:
+    """Every measure of a table of errors, one row per seed and scale."""
+    return {name: by_scale(errors, column) for name, column in BY_SCALE.items() if column in errors}
+
+
+def same_supports(stages: Table, plateaus: Table, significant: float) -> Table:
+    """The share of the plateaus at whose middle the flow has Algorithm 1's significant products:
+    `same`.
+
+    One row per seed and scale; plateaus of no duration have no middle.
+    """
+    both = stages[(stages["stage"] > 0) & (stages["next_time"] > stages["time"])]
+    both = both.merge(plateaus, on=["seed", "stage"], suffixes=("", "_flow"))
+    same = [
+        np.array_equal(np.abs(p) > significant, np.abs(q) > significant)
+        for p, q in zip(both["p"], both["p_flow"], strict=True)
+    ]
+    both = both.assign(same=pd.Series(same, both.index, float))
+    return both.groupby(["seed", "log10_init_scale"])["same"].mean().reset_index()
+
+
+def charge_constants(stages: Table, plateaus: Table) -> Table:
+    r"""How far the charges of the flow are from Algorithm 1's at mid-plateau, times log(1 /
+    init_scale): `constant`.
+
+    In the flow $\beta_i = y_i / \log(1 / \alpha)$, so that $w_{\pm, i} = \alpha^{1 \mp \beta_i}$ up
+    to a constant; the paper's $b_i$ is $1 - \beta_i$ (equations 10 and 17). In Algorithm 1 it moves
+    at $g_i(\theta^k)$ off the support, and stays on it. The median over all coordinates and
+    plateaus, one row per seed and scale.
+    """
+    theory = stages[["seed", "stage", "time", "g", "charge", "support"]].rename(
+        columns={"time": "begin"}
+    )
+    both = plateaus[plateaus["stage"] > 0].merge(
+        theory, on=["seed", "stage"], suffixes=("", "_theory")
+    )
+    names = ["charge", "charge_theory", "support", "g", "rescaled_time", "begin"]
+    off = [
+        np.abs(found - charge - np.where(support, 0.0, g * (time - begin)))
+        for found, charge, support, g, time, begin in zip(
+            *(both[name] for name in names), strict=True
+        )
+    ]
+    rows = []
+    for cell, here in both.assign(off=off).groupby(["seed", "log10_init_scale"]):
+        seed, scale = cast("tuple[int, float]", cell)
+        constant = float(np.median(np.concatenate(list(here["off"])))) * -scale * math.log(10)
+        rows.append({"seed": seed, "log10_init_scale": scale, "constant": constant})
+    return pd.DataFrame(rows, columns=["seed", "log10_init_scale", "constant"])
+
+
+def departed(stages: Table) -> Table:
+    r"""What leaves the support, one row per coordinate and stage: `pull`, positive where g holds it
+    where it is.
+
+    $-\beta_i g_i(\theta^k) / \max |g(0)|$ of the coordinates in $\mathrm{supp}\,\theta^{k-1}
+    \setminus \mathrm{supp}\,\theta^k$: not zero by the third part of Assumption 4.2, and positive
+    by Lemma D.4.
+    """
+    rows = []
+    for seed, own in stages.groupby("seed"):
+        first = float(np.abs(own.loc[own["stage"] == 0, "g"].iloc[0]).max())
+        for k, dropped, charge, g in zip(
+            *(own[name] for name in ("stage", "dropped", "charge", "g")), strict=True
+        ):
+            rows += [
+                {"seed": seed, "stage": k, "coordinate": int(i), "pull": -charge[i] * g[i] / first}
+                for i in dropped
+            ]
+    return pd.DataFrame(rows, columns=["seed", "stage", "coordinate", "pull"])
+
+
+def pulls(gone: Table) -> pd.Series:
+    """The pull of what leaves, by the seed, stage and coordinate."""
+    cases = zip(gone["seed"], gone["stage"], gone["coordinate"], strict=True)
+    return pd.Series(
+        gone["pull"].to_numpy(float),
+        [f"seed {seed}, stage {k}, coordinate {i}" for seed, k, i in cases],
+    )
+
+
+def plateau_distances(stages: Table, plateaus: Table, significant: float) -> Table:
+    """Shares of same supports and constants of the charges, side by side."""
+    constants = charge_constants(stages, plateaus)
+    return same_supports(stages, plateaus, significant).merge(
+        constants, on=["seed", "log10_init_scale"], how="outer"
+    )
+
+
+def descent_errors(events: Table, ends: Table, flow: Table) -> Table:
+    """Beside how each descent ended, its median time error against the flow; 1 where it never
+    activates.
+    """
+    key = ["form", "share_of_limit", "seed"]
+    scale = float(ends["log10_init_scale"].iloc[0])
+    flow = flow[flow["rises"] & (flow["log10_init_scale"] == scale)]
+    truth = flow.groupby(["seed", "coordinate"])["time"].min().rename("flow")
+    times = events[events["rises"]].groupby([*key, "coordinate"])["time"].min()
+    both = ends[key].merge(truth.reset_index(), on="seed").join(times, on=[*key, "coordinate"])
+    both["error"] = ((both["time"] - both["flow"]).abs() / both["flow"]).where(
+        both["time"].notna(), 1.0
+    )
+    error = both.groupby(key)["error"].median().rename("time_error")
+    return ends.merge(error.reset_index(), on=key, how="left")
+
+
+def return_errors(returns: Table, truth: str) -> pd.Series:
+    """The relative error of the time at which something returned, by method, at its smallest
+    scale.
+    """
+    first = (
+        returns.sort_values("log10_init_scale", kind="stable")
+        .groupby("method")["rescaled_time"]
+        .first()
+    )
+    return (first / float(first[truth]) - 1).abs()
+
+
+def descent_measures(descents: Table) -> dict[str, pd.Series]:
+    """Gradient descent against the flow; of the plain form at its largest and smallest rate."""
+    shares = descents.loc[descents["form"] == "plain", "share_of_limit"]
+    return {
+        "exponential_time_error": _by_seed(descents, "time_error", form="exponential"),
+        "factors_drift": _by_seed(descents, "drift", form="factors"),
+        "plain_time_error_large_rate": _by_seed(
+            descents, "time_error", form="plain", share_of_limit=shares.max()
+        ),
+        "plain_time_error_small_rate": _by_seed(
+            descents, "time_error", form="plain", share_of_limit=shares.min()
+        ),
+    }
+
+
+def example_measures(drop: Table) -> dict[str, pd.Series]:
+    """The example whose third coordinate comes back with the other sign, against Algorithm 1, by
+    method.
+    """
+    errors = return_errors(drop[(drop["coordinate"] == 2) & (drop["sign"] < 0)], "Algorithm 1")
+    plain = ["plain gradient descent, float64", "plain gradient descent, float32"]
+    return {
+        "drop_flow_time_error": errors.reindex(["flow in log coordinates"], fill_value=math.inf),
+        "drop_finite_time_error": errors.reindex(["finite-scale Algorithm 1"], fill_value=math.inf),
+        "drop_factors_time_error": errors.reindex(
+            ["factors gradient descent, float64"], fill_value=math.inf
+        ),
+        "drop_reached_by_plain": errors.reindex(plain, fill_value=math.inf) < math.inf,
+        "drop_loss_detected": drop.groupby("method")["lost"].any().reindex(plain, fill_value=False),
+    }
+
+
+def _by_seed(table: Table, column: str, **where: object) -> pd.Series:
+    """A column of the rows whose other columns have these values, by seed."""
+    for name, value in where.items():
+        table = table[table[name] == value]
+    return table.set_index("seed").sort_index()[column]
+
+
+CELL = ["seed", "log10_init_scale"]
+
+
+def rise_errors(rises: Table, runs: Table, forecast: str) -> pd.Series:
+    """The relative error of a forecast of the first rise, by seed: the worst over the scales of its
+    runs.
+
+    Infinite where nothing rose.
+    """
+    every = runs[CELL].drop_duplicates().set_index(CELL).index
+    risen = rises.set_index(CELL).reindex(every)
+    error = (risen[forecast] / risen["time"] - 1).abs().fillna(math.inf)
+    return error.groupby(level="seed").max()
+
+
+def rise_times(spectra: Table, k: int, threshold: float) -> pd.Series:
+    """The time of the first snapshot in which k singular values are above the threshold, by seeds
+    that have one.
+    """
+    above = spectra["singular_values"].map(lambda sigma: (np.asarray(sigma) > threshold).sum())
+    return spectra.loc[above >= k, ["seed", "time"]].groupby("seed")["time"].min()
+
+
+def rise_ratios(later: pd.Series, first: pd.Series, seeds: np.ndarray) -> pd.Series:
+    """When one direction rises over when the first does, by seed; infinite where it never does."""
+    return (later / first).reindex(seeds).fillna(math.inf)
+
+
+def first_after(spectra: Table, times: pd.Series, column: str) -> pd.Series:
+    """A column in the first snapshot from each seed's time on, by seeds that have one."""
+    rows = spectra.sort_values("step")
+    return rows[rows["time"] >= rows["seed"].map(times)].groupby("seed")[column].first()
+
+
+def full_measures(rises: Table, full: Table, threshold: float) -> dict[str, pd.Series]:
+    """When the first direction of the full matrices rises against theory: the worst over the
+    scales, for each seed.
+
+    At the smallest scale, the stable rank of both products at the first snapshot after that rise
+    and at the end, and when the second direction of W_VO and the first of W_KQ rise, over when the
+    first of W_VO does, by the snapshots.
+    """
+    scale, seeds = full["log10_init_scale"].min(), full["seed"].unique()
+    smallest = full[full["log10_init_scale"] == scale].sort_values("step")
+    W_KQ, W_VO = (smallest[smallest["matrix"] == name] for name in ("W_KQ", "W_VO"))
+    first = rise_times(W_VO, 1, threshold)
+    return {
+        **{
+            f"full_first_rise_{name}": rise_errors(rises, full, name)
+            for name in ("limit", "finite", "stepped")
+        },
+        "full_first_stable_rank_VO": first_after(
+            W_VO, _by_seed(rises, "time", log10_init_scale=scale), "stable_rank"
+        ),
+        "full_final_stable_rank_KQ": W_KQ.groupby("seed")["stable_rank"].last(),
+        "full_final_stable_rank_VO": W_VO.groupby("seed")["stable_rank"].last(),
+        "full_second_over_first_VO": rise_ratios(rise_times(W_VO, 2, threshold), first, seeds),
+        "full_first_KQ_over_first_VO": rise_ratios(rise_times(W_KQ, 1, threshold), first, seeds),
+    }
+
+
+def end_distances(paths: Table) -> Table:
+    """How far the disturbed products are from the undisturbed at the end of each path: `distance`.
+
+    Where a coordinate rises, the disturbed products are as small as the noise squared, and what it
+    moves later may be larger: there this, of the coordinates that were disturbed, says more than a
+    ratio of distances.
+    """
+    ends = paths[paths["after"] == paths["after"].max()]
+    apart = [
+        float(np.abs(a - b).max()) for a, b in zip(ends["p"], ends["p_undisturbed"], strict=True)
+    ]
+    return ends.drop(columns=["p", "p_undisturbed"]).assign(
+        distance=pd.Series(apart, ends.index, float)
+    )
+
+
+def by_case(table: Table, column: str, number: str) -> pd.Series:
+    """A column by the case that it was measured in: the seed, and the number of a point or
+    stage.
+    """
+    names = [
+        f"seed {seed}, {number} {k}" for seed, k in zip(table["seed"], table[number], strict=True)
+    ]
+    return pd.Series(table[column].to_numpy(), names)
+
+
+def share_below(table: Table, column: str, bar: float) -> pd.Series:
+    """The share of each seed's cases that are below the bar."""
+    return (table[column] < bar).groupby(table["seed"]).mean()
+
+
+def assumption_measures(
+    returns: Table, kicks: Table, ends: Table, returned: float, near: float
+) -> dict[str, pd.Series]:
+    """Assumptions 4.3 and 4.4 by disturbances: a value for each, or, of the shares, for each
+    seed.
+    """
+    found = {"kick_error_none": by_case(kicks[kicks["noise"] == "none"], "error", "stage")}
+    for noise in ("balanced", "independent"):
+        back, begun, ended = (table[table["noise"] == noise] for table in (returns, kicks, ends))
+        random, rises = (back[back["kind"] == kind] for kind in ("random", "rise"))
+        risen = ended[ended["kind"] == "rise"]
+        found |= {
+            f"rise_distance_{noise}": by_case(risen, "distance", "point"),
+            f"rise_share_{noise}": share_below(risen, "distance", near),
+            f"rise_ratio_{noise}": by_case(rises, "ratio_products", "point"),
+            f"return_ratio_{noise}": by_case(random, "ratio_products", "point"),
+            f"return_share_{noise}": share_below(random, "ratio_products", returned),
+            f"weights_return_ratio_{noise}": by_case(random, "ratio_weights", "point"),
+            f"kick_error_{noise}": by_case(begun, "error", "stage"),
+            f"kick_share_{noise}": share_below(begun, "error", near),
+        }
+    return found
+
+
+Vector = Float[np.ndarray, " n"]
+
+
+def rank_at(
+    times: Vector, joins: Float[np.ndarray, " joined"], leaves: Float[np.ndarray, " left"]
+) -> Vector:
+    """The number of active coordinates at each time."""
+    joined, left = (
+        np.searchsorted(np.sort(moments), times, side="right") for moments in (joins, leaves)
+    )
+    return (joined - left).astype(float)
+
+
+def rank_of(events: Table, times: Vector) -> Vector:
+    """How many coordinates are above the threshold at each time, by a table of events."""
+    rises, when = events["rises"].to_numpy(bool), events["time"].to_numpy(float)
+    return rank_at(times, when[rises], when[~rises])
+
+
+def ranks_of_head(events: Table, predicted: Table, stages: Table, n_budgets: int) -> Table:
+    """The rank at every budget up to the last stage: measured, by the finite-scale form, and in the
+    limit.
+
+    One row per seed, scale that was both followed and predicted, and budget.
+    """
+    columns = [*CELL, "rescaled_time", "measured", "finite", "limit"]
+    tables = [pd.DataFrame(columns=columns, dtype=float)]
+    last = stages.groupby("seed")["time"].max()
+    for cell, part in predicted.groupby(CELL):
+        seed, scale = cast("tuple[int, float]", cell)
+        flow = events[(events["seed"] == seed) & (events["log10_init_scale"] == scale)]
+        if not len(flow):
+            continue
+        unit = -scale * math.log(10)
+        times = np.linspace(0, last[seed], n_budgets)
+        own = stages[(stages["seed"] == seed) & (stages["stage"] > 0)]
+        left = np.repeat(own["time"].to_numpy(), own["dropped"].map(len).to_numpy(int))
+        ranks = {
+            "measured": rank_of(flow, times * unit),
+            "finite": rank_of(part, times * unit),
+            "limit": rank_at(times, own["time"].to_numpy(), left),
+        }
+        tables.append(
+            pd.DataFrame({"seed": seed, "log10_init_scale": scale, "rescaled_time": times, **ranks})
+        )
+    return pd.concat(tables[1:] or tables, ignore_index=True)
+
+
+def ranks_of_adapter(events: Table, n_budgets: int) -> Table:
+    """The rank at every budget up to the end of its run, forecast and measured, by the `source` of
+    the events.
+    """
+    tables = [pd.DataFrame(columns=[*CELL, "time", "forecast", "measured"], dtype=float)]
+    for cell, part in events.groupby(CELL):
+        seed, scale = cast("tuple[int, float]", cell)
+        times = np.linspace(0, part["end"].iloc[0], n_budgets)
+        ranks = {
+            name: rank_of(part[part["source"] == name], times) for name in ("forecast", "measured")
+        }
+        tables.append(
+            pd.DataFrame({"seed": seed, "log10_init_scale": scale, "time": times, **ranks})
+        )
+    return pd.concat(tables[1:] or tables, ignore_index=True)
+
+
+def departures(events: Table, seeds: np.ndarray) -> Table:
+    """How many coordinates leave the flow, one row per scale and for each of the seeds: `left`."""
+    scales = events["log10_init_scale"].unique()
+    every = pd.MultiIndex.from_product([seeds, scales], names=CELL)
+    left = events[~events["rises"]].groupby(CELL).size()
+    return left.reindex(every, fill_value=0).rename("left").reset_index()
+
+
+def rank_errors(ranks: Table, column: str) -> Table:
+    """The mean difference of the ranks in a column from the measured ones, one row per seed and
+    scale: `error`.
+    """
+    gap = (ranks[column] - ranks["measured"]).abs().rename("error")
+    return gap.groupby([ranks[name] for name in CELL]).mean().reset_index()

@@ -1,0 +1,454 @@
+r"""The one-layer Transformer of Li et al. (2024), and the exact gradient of its hinge loss.
+
+$$F_c(X) = \frac1L \sum_{l=1}^L a_{c,l}^\top \mathrm{ReLU}\Bigl(W_O \sum_s W_V x_s\,
+\mathrm{softmax}_s\bigl(x_s^\top W_K^\top W_Q x_l\bigr)\Bigr)$$
+
+No scale in the softmax, no bias, no residual. The readout a is fixed. The paper has one output and
+y = ±1: here class 0 is y = +1. Its letter a_(l) can be read in two ways: `tied`, one a for all
+positions, or `untied`, one for each.
+
+The paper has tokens as columns. Here tokens are rows: with the paper's matrices transposed, $W_Q,
+W_K$ are d_model × d_head, $W_V$ is d_model × d_value, and a token acts as $x W_Q$; $W_O$ is as in
+the paper, one row per neuron, n_neurons × d_value. So $W_{KQ} = W_K W_Q^\top$ and $W_{VO} = W_V
+W_O^\top$, as for every model of this laboratory.
+
+All functions take further leading axes, alike in weights and samples (a stack of seeds), which are
+computed together.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Weights = dict[str, Tensor]
+Readout = Literal["tied", "untied"]
+BLOCK = 400_000  # outputs of neurons that are computed at a time: they fit into a core's cache
+# of a margin of 1 in float32, so that no other grouping of the samples makes it less than 1
+SPARE = 1e-5
+MATRICES = {name: ["row", "col"] for name in ("W_Q", "W_K", "W_V", "W_O")}
+
+
+def initial_weights(
+    d_model: int,
+    n_neurons: int,
+    init_scale: float,
+    generator: torch.Generator,
+    *,
+    value_error: float = 0.0,
+    query_key_error: float = 0.0,
+) -> Weights:
+    r"""$W_Q = W_K = I$ and a random orthogonal $W_V$ (the "pre-trained" start), $W_O \sim N(0,
+    \xi^2)$.
+
+    `init_scale` is ξ. `value_error` σ and `query_key_error` δ add $\sigma G / \sqrt d$ and $\delta
+    G / \sqrt d$, G standard Gaussian: with orthonormal patterns, Assumption 1 of Li et al. (2023)
+    then holds up to these errors.
+    """
+
+    def gaussian(rows: int) -> Tensor:
+        return torch.randn(rows, d_model, generator=generator, dtype=torch.float64)
+
+    weights = {
+        "W_V": torch.linalg.qr(gaussian(d_model)).Q
+        + value_error * gaussian(d_model) / d_model**0.5,
+        "W_O": init_scale * gaussian(n_neurons),
+    }
+    for name in ("W_Q", "W_K"):
+        weights[name] = (
+            torch.eye(d_model).double() + query_key_error * gaussian(d_model) / d_model**0.5
+        )
+    return {name: W.float() for name, W in weights.items()}
+
+
+def random_readout(
+    kind: Readout, n_outputs: int, seq_len: int, n_neurons: int, generator: torch.Generator
+) -> Float[Tensor, "output position neuron"]:
+    r"""The fixed $a_{(l)} \in \{\pm 1/\sqrt m\}^m$ of each output: for each position, or one for
+    all.
+    """
+    n_positions = 1 if kind == "tied" else seq_len
+    signs = torch.randint(0, 2, (n_outputs, n_positions, n_neurons), generator=generator)
+    return (2.0 * signs - 1) / n_neurons**0.5
+
+
+def attention_pattern(
+    weights: Weights, X: Float[Tensor, "*stack sample token d_model"]
+) -> Float[Tensor, "*stack sample query token"]:
+    r"""$\mathrm{softmax}_s(x_s^\top W_K^\top W_Q x_l)$, a row for each query l."""
+    return torch.softmax(_project(X, weights["W_Q"]) @ _project(X, weights["W_K"]).mT, -1)
+
+
+def relevant_attention(
+    S: Float[Tensor, "*stack sample query token"], is_relevant: Bool[Tensor, "*stack sample token"]
+) -> tuple[Float[Tensor, "*stack"], Float[Tensor, "*stack"]]:
+    """The attention on label-relevant tokens, summed: its mean over all queries, and over
+    label-relevant queries.
+    """
+    share = (S @ is_relevant.to(S.dtype)[..., None])[..., 0]
+    relevant = share * is_relevant
+    return share.mean((-1, -2)), relevant.sum((-1, -2)) / is_relevant.sum((-1, -2))
+
+
+def outputs(
+    weights: Weights,
+    readout: Float[Tensor, "*stack output position neuron"],
+    X: Float[Tensor, "*stack sample token d_model"],
+    S: Float[Tensor, "*stack sample query token"] | None = None,
+) -> Float[Tensor, "*stack sample output"]:
+    """F_c for every sample and output c; S is their attention pattern, where it is known."""
+    S = attention_pattern(weights, X) if S is None else S
+    return _read_in_blocks(weights, readout, _project(S @ X, weights["W_V"]))
+
+
+def score(
+    weights: Weights,
+    readout: Float[Tensor, "*stack output position neuron"],
+    X: Float[Tensor, "*stack sample token d_model"],
+    labels: Int[Tensor, "*stack sample"],
+    is_relevant: Bool[Tensor, "*stack sample token"],
+    S: Float[Tensor, "*stack sample query token"] | None = None,
+) -> dict[str, Float[Tensor, "*stack"]]:
+    """Mean hinge loss, accuracy, mean and least margin, and the attention on label-relevant tokens
+    (of all queries, and of label-relevant ones): what is measured of a model on samples. S is their
+    attention, where it is known.
+    """
+    S = attention_pattern(weights, X) if S is None else S
+    margin = margins(outputs(weights, readout, X, S), labels)
+    attention, of_relevant = relevant_attention(S, is_relevant)
+    return {
+        "hinge": hinge(margin).mean(-1),
+        "accuracy": (margin > 0).to(X.dtype).mean(-1),
+        "margin": margin.mean(-1),
+        "least_margin": margin.min(-1).values,
+        "attention": attention,
+        "attention_of_relevant": of_relevant,
+    }
+
+
+def scores(
+    weights: Weights,
+    readout: Float[Tensor, "output position neuron"],
+    X: Float[Tensor, "sample token d_model"],
+    labels: Int[Tensor, " sample"],
+    is_relevant: Bool[Tensor, "sample token"],
+    S: Float[Tensor, "sample query token"] | None = None,
+) -> dict[str, float]:
+    """What `score` measures, of one model as numbers."""
+    return {
+        name: value.item()
+        for name, value in score(weights, readout, X, labels, is_relevant, S).items()
+    }
+
+
+def weight_count(dataset: Mapping[str, Any], n_neurons: int) -> int:
+    """The number of weights of one seed, and of its readout at most: one entry for each place."""
+    *_, seq_len, d_model = dataset["train_tokens"].shape
+    return 3 * d_model * d_model + n_neurons * (d_model + seq_len)
+
+
+def training_memory(dataset: Mapping[str, Any], n_neurons: int, n_saved: int, n_losses: int) -> int:
+    """About the bytes that trainings hold, by the shapes of their data set; one trains at a time.
+
+    These are the saved states of all, a loss per step, and of one its weights, slopes and copies,
+    values and attention.
+    """
+    n_all, n_samples, seq_len, d_model = dataset["train_tokens"].shape
+    weights = weight_count(dataset, n_neurons)
+    of_seed = 8 * weights + 2 * n_samples * seq_len * (4 * d_model + seq_len)
+    data = n_all * n_samples * seq_len * (d_model + 2)
+    return 4 * (n_saved * weights + of_seed + 2 * data) + 40 * n_losses
+
+
+def neuron_outputs(
+    weights: Weights,
+    readout: Float[Tensor, "output position neuron"],
+    X: Float[Tensor, "sample token d_model"],
+    S: Float[Tensor, "sample query token"] | None = None,
+) -> Float[Tensor, "sample output neuron"]:
+    r"""What each neuron adds to F: $\frac1L \sum_l a_{(l)i} \mathrm{ReLU}(W_{O,i} \cdot v_l)$;
+    their sum is F.
+
+    A neuron is a row of W_O, and a row of zeros adds nothing: the output of the network without
+    some neurons is the sum over those that stay, so that one pass serves every way to prune
+    neurons.
+    """
+    V = _project((attention_pattern(weights, X) if S is None else S) @ X, weights["W_V"])
+    parts = []
+    for block in V.split(_block_size(weights, V.shape[-2])):
+        R = _hidden(weights, block)
+        parts.append(torch.stack([(R * a).sum(-2) for a in readout], -2))
+    return torch.cat(parts) / X.shape[-2]
+
+
+def neuron_margins(
+    weights: Weights,
+    readout: Float[Tensor, "1 position neuron"],
+    X: Float[Tensor, "sample token d_model"],
+    labels: Int[Tensor, " sample"],
+    S: Float[Tensor, "sample query token"] | None = None,
+) -> Float[Tensor, "sample neuron"]:
+    """What each neuron adds to the margin of each sample, for one output, in float64."""
+    parts = neuron_outputs(weights, readout, X, S)[:, 0].double()
+    return parts * _signs(parts, labels)[:, None]
+
+
+def value_cosines(
+    weights: Weights, readout: Float[Tensor, "1 1 neuron"], mu: Float[Tensor, "pattern d_model"]
+) -> Float[Tensor, " neuron"]:
+    """The cosine of each neuron with the value vector of the pattern that its sign in a tied
+    readout stands for.
+    """
+    values = torch.nn.functional.normalize(mu[:2] @ weights["W_V"], dim=1)
+    own = values[(readout[0, 0] < 0).long()]
+    return (torch.nn.functional.normalize(weights["W_O"], dim=1) * own).sum(1)
+
+
+def update_sides(
+    initial: Weights, weights: Weights
+) -> Iterator[tuple[str, str, Float[Tensor, "dim other"], Float[Tensor, "d_model dim"]]]:
+    """Each side of each matrix's update, in float64: the matrix, the side, the update with that
+    side as its rows, and under which map tokens are seen there.
+
+    The inputs of W_Q, W_K and W_V are tokens; their outputs, and the inputs of W_O, are seen as
+    images of tokens: under W_Q(0) for W_K, under W_K(0) for W_Q, under W_V(0) for W_V and W_O.
+    """
+    first, last = (
+        {name: of[name].cpu().double() for name in MATRICES} for of in (initial, weights)
+    )
+    tokens = torch.eye(len(first["W_Q"])).double()
+    images = {"W_Q": first["W_K"], "W_K": first["W_Q"], "W_V": first["W_V"]}
+    for name, image in images.items():
+        update = last[name] - first[name]
+        yield name, "input", update, tokens
+        yield name, "output", update.mT, image
+    yield "W_O", "input", (last["W_O"] - first["W_O"]).mT, first["W_V"]
+
+
+def margins(
+    F: Float[Tensor, "*stack sample output"], labels: Int[Tensor, "*stack sample"]
+) -> Float[Tensor, "*stack sample"]:
+    r"""How far an output is on the right side: $yF$ for one output, else $F_y - \max_{c \ne y}
+    F_c$.
+
+    A sample is classified correctly where it is positive; the hinge loss is max(0, 1 - margin) (for
+    several outputs, that of Crammer & Singer 2001).
+    """
+    if F.shape[-1] == 1:
+        return _signs(F, labels) * F[..., 0]
+    true, wrong, _ = _true_and_wrong(F, labels)
+    return true - wrong
+
+
+def hinge(margin: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    """max(0, 1 - margin)."""
+    return (1 - margin).clamp_min(0)
+
+
+def at_rest(
+    weights: Weights,
+    readout: Float[Tensor, "*stack output position neuron"],
+    X: Float[Tensor, "*stack sample token d_model"],
+    labels: Int[Tensor, "*stack sample"],
+) -> bool:
+    """Whether every sample has a margin of 1 and a little more: then no batch of them has a
+    gradient any more.
+    """
+    return bool((margins(outputs(weights, readout, X), labels) >= 1 + SPARE).all())
+
+
+@dataclass(frozen=True)
+class SampleLoss:
+    """The training loss of samples, for a fixed readout; of several trainings at once, all
+    stacked.
+    """
+
+    readout: Float[Tensor, "*stack output position neuron"]
+    tokens: Float[Tensor, "*stack sample token d_model"]
+    labels: Int[Tensor, "*stack sample"]
+
+    def gradient(self, weights: Weights, *index: Tensor) -> tuple[Tensor, Weights]:
+        """The loss on the samples of an index, and its gradient (`loss_gradient`)."""
+        return loss_gradient(weights, self.readout, self.tokens[index], self.labels[index])
+
+    def at_rest(self, weights: Weights) -> bool:
+        """Whether no sample moves the weights (`at_rest`)."""
+        return at_rest(weights, self.readout, self.tokens, self.labels)
+
+
+def of_margins(margin: Float[Tensor, " sample"]) -> dict[str, float]:
+    """Mean hinge loss, accuracy, mean and least margin of samples, as numbers."""
+    means = {
+        "hinge": hinge(margin).mean(),
+        "accuracy": (margin > 0).double().mean(),
+        "margin": margin.mean(),
+    }
+    return {name: value.item() for name, value in (means | {"least_margin": margin.min()}).items()}
+
+
+def with_factor(
+    margin: Float[Tensor, " sample"], known: Float[Tensor, " other"], mean: Float[Tensor, ""]
+) -> dict[str, float]:
+    """The factor on a model's output that brings the mean margin of known samples to this one, and
+    the mean hinge loss of other samples with it, of whose margins it is; NaN where the mean of the
+    known ones is not positive.
+    """
+    factor = mean / known.mean() if known.mean() > 0 else torch.tensor(torch.nan)
+    return {"factor": factor.item(), "rescaled_hinge": hinge(factor * margin).mean().item()}
+
+
+def loss_gradient(
+    weights: Weights,
+    readout: Float[Tensor, "*stack output position neuron"],
+    X: Float[Tensor, "*stack sample token d_model"],
+    labels: Int[Tensor, "*stack sample"],
+) -> tuple[Float[Tensor, "*stack"], Weights]:
+    r"""The mean hinge loss over the samples, those of zero loss included, and its exact gradient in
+    closed form.
+
+    With $v_l = z_l W_V$, $z_l = \sum_s S_{ls} x_s$, $g_l = b_l \odot 1[v_l W_O^\top > 0]$ where b_l
+    is the readout weighted by the slopes of the loss, $u_l = g_l W_O$, $c_{ls} = u_l \cdot (x_s
+    W_V)$ and $A_{ls} = S_{ls}(c_{ls} - \sum_{s'} S_{ls'} c_{ls'})$, the sums over samples and
+    queries l are
+
+        dW_O = Σ g_lᵀ v_l      dW_V = Σ z_lᵀ u_l      dW_Q = Σ x_lᵀ (A X)_l W_K      dW_K = Σ (A
+        X)_lᵀ x_l W_Q
+
+    so that dW_K has its rows, and dW_Q its columns through W_K, in the span of the differences of
+    tokens that the softmax's centring leaves: the source of the low rank. Samples of zero loss are
+    left out of the sums.
+    """
+    n_samples, n_tokens = X.shape[-3:-1]
+    S = attention_pattern(weights, X)
+    Z = S @ X
+    V = _project(Z, weights["W_V"])
+    dW_O = torch.zeros_like(weights["W_O"])
+    losses, actives, Us = [], [], []
+    size = _block_size(weights, n_tokens)
+    for start in range(0, n_samples, size):
+        block = slice(start, start + size)
+        V_b, labels_b = V[..., block, :, :], labels[..., block]
+        R = _hidden(weights, V_b)
+        F = _read(R, readout)
+        margin = margins(F, labels_b)
+        losses.append(hinge(margin))
+        slopes = _hinge_slopes(F, labels_b, margin) / (n_samples * n_tokens)
+        active = (slopes != 0).any(-1).reshape(-1, margin.shape[-1]).any(0).nonzero()[:, 0]
+        if len(active) < margin.shape[-1]:
+            R, V_b, slopes = (
+                T.index_select(dim, active) for T, dim in ((R, -3), (V_b, -3), (slopes, -2))
+            )
+        b = (slopes @ readout.flatten(-2)).unflatten(-1, readout.shape[-2:])
+        G = _flat(
+            R.sign_().mul_(b)
+        )  # b where a neuron is on, else 0; a quarter of the time of torch.where
+        dW_O += G.mT @ _flat(V_b)
+        Us.append((G @ weights["W_O"]).unflatten(-2, V_b.shape[-3:-1]))
+        actives.append(start + active)
+    U, active = torch.cat(Us, -3), torch.cat(actives)
+    if len(active) < n_samples:
+        X, S, Z = (T.index_select(-3, active) for T in (X, S, Z))
+    C = U @ _project(X, weights["W_V"]).mT
+    A = S * (C - (S * C).sum(-1, keepdim=True))
+    AX, X = _flat(A @ X), _flat(X)
+    return torch.cat(losses, -1).mean(-1), {
+        "W_Q": X.mT @ (AX @ weights["W_K"]),
+        "W_K": AX.mT @ (X @ weights["W_Q"]),
+        "W_V": _flat(Z).mT @ _flat(U),
+        "W_O": dW_O,
+    }
+
+
+def forward_flops(seq_len: int, d_model: int, n_neurons: int) -> int:
+    """Floating-point operations of one sample's forward pass, two a multiply-add; the softmax and
+    ReLU are left out.
+
+    Three projections, scores and mixing of d_model channels, the neurons, and the readout of all
+    positions.
+    """
+    return seq_len * (
+        6 * d_model**2 + 4 * seq_len * d_model + 2 * n_neurons * d_model + 2 * n_neurons
+    )
+
+
+def _flat(T: Float[Tensor, "*stack sample token col"]) -> Float[Tensor, "*stack row col"]:
+    """Samples and tokens as one axis: a product with a matrix is then one product."""
+    return T.flatten(-3, -2)
+
+
+def _project(
+    X: Float[Tensor, "*stack sample token row"], W: Float[Tensor, "*stack row col"]
+) -> Float[Tensor, "*stack sample token col"]:
+    return (_flat(X) @ W).unflatten(-2, X.shape[-3:-1])
+
+
+def _hidden(
+    weights: Weights, V: Float[Tensor, "*stack sample token d_value"]
+) -> Float[Tensor, "*stack sample token neuron"]:
+    """What the neurons give: ReLU(W_O v)."""
+    return _project(V, weights["W_O"].mT).relu_()
+
+
+def _read(
+    R: Float[Tensor, "*stack sample token neuron"],
+    readout: Float[Tensor, "*stack output position neuron"],
+) -> Float[Tensor, "*stack sample output"]:
+    """The readout of all neurons, averaged over the tokens."""
+    if readout.shape[-2] == 1:
+        return _project(R, readout[..., 0, :].mT).mean(-2)
+    return R.flatten(-2) @ readout.flatten(-2).mT / R.shape[-2]
+
+
+def _read_in_blocks(
+    weights: Weights, readout: Tensor, V: Tensor
+) -> Float[Tensor, "*stack sample output"]:
+    """The outputs, some samples at a time: the neurons of all of them need far more memory than all
+    else.
+
+    Where the readout is the same for all tokens, they are rows until they are averaged: a sixth
+    less time.
+    """
+    size = _block_size(weights, V.shape[-2])
+    if readout.shape[-2] > 1:
+        return torch.cat(
+            [_read(_hidden(weights, block), readout) for block in V.split(size, -3)], -2
+        )
+    W_O, a, rows = weights["W_O"].mT, readout[..., 0, :].mT, _flat(V).split(size * V.shape[-2], -2)
+    return (
+        torch.cat([(block @ W_O).relu_() @ a for block in rows], -2)
+        .unflatten(-2, V.shape[-3:-1])
+        .mean(-2)
+    )
+
+
+def _block_size(weights: Weights, n_tokens: int) -> int:
+    """How many samples are computed at a time."""
+    return max(1, BLOCK // (n_tokens * weights["W_O"].shape[-2]))
+
+
+def _signs(F: Tensor, labels: Tensor) -> Tensor:
+    return 1 - 2 * labels.to(F.dtype)
+
+
+def _true_and_wrong(F: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The output of the true class, the largest of the others, and which that is."""
+    true = F.gather(-1, labels[..., None])[..., 0]
+    largest = F.scatter(-1, labels[..., None], -torch.inf).max(-1)
+    return true, largest.values, largest.indices
+
+
+def _hinge_slopes(
+    F: Tensor, labels: Tensor, margin: Tensor
+) -> Float[Tensor, "*stack sample output"]:
+    """The slope of each sample's hinge loss in each output; of equal wrong outputs, the first
+    counts.
+    """
+    active = (margin < 1).to(F.dtype)
+    if F.shape[-1] == 1:
+        return -(active * _signs(F, labels))[..., None]
+    _, _, wrong = _true_and_wrong(F, labels)
+    slopes = torch.zeros_like(F).scatter(-1, wrong[..., None], active[..., None])
+    return slopes.scatter(-1, labels[..., None], -active[..., None])

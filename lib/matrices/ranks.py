@@ -1,0 +1,112 @@
+"""Numbers that sum up stored singular values: a new one costs no decomposition. Zeros that pad a
+stack change none.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+from scipy.special import entr
+
+
+def summaries(
+    singular_values: Sequence[Float[np.ndarray, " _"]], rtol: float
+) -> dict[str, np.ndarray]:
+    """Every summary of each of many spectra, as columns beside them."""
+    sigma = np.zeros((len(singular_values), max(map(len, singular_values), default=1)))
+    for row, values in zip(sigma, singular_values, strict=True):
+        row[: len(values)] = values
+    return {
+        "norm": np.sqrt(np.square(sigma).sum(-1)),
+        "stable_rank": stable_rank(sigma),
+        "effective_rank": effective_rank(sigma),
+        "numerical_rank": numerical_rank(sigma, rtol),
+        **{f"rank_{share:.0%}"[:-1]: energy_rank(sigma, share) for share in (0.90, 0.95, 0.99)},
+    }
+
+
+def ranks_on_the_way(
+    keys: Float[np.ndarray, "step rank"],
+    values: Float[np.ndarray, "step rank"],
+    early: int,
+    half: int,
+    rtol: float,
+) -> dict[str, float]:
+    """Ranks in the singular values of W_KQ and W_VO along a course: stable at steps on the way and
+    at the end, and numerical at the end.
+    """
+    stable = stable_rank(np.stack([values[half], values[-1], keys[early], keys[-1]])).tolist()
+    both = numerical_rank(np.stack([keys[-1], values[-1]]), rtol).tolist()
+    names = (
+        "stable_rank_half",
+        "stable_rank_end",
+        "stable_rank_KQ_early",
+        "stable_rank_KQ_end",
+        "rank_KQ",
+        "rank_VO",
+    )
+    return dict(zip(names, [*stable, *both], strict=True))
+
+
+def of_products(spectra: pd.DataFrame) -> pd.DataFrame:
+    r"""The singular values of the updates of both products by time, and their stable ranks.
+
+    `spectra` has one row per training, step and matrix; time is step × learning rate,
+    `rescaled_time` that over $\log(1 / \mathrm{init\_scale})$.
+    """
+    chosen = spectra[spectra["matrix"].isin(["W_KQ", "W_VO"]) & (spectra["of"] == "update")]
+    time = chosen["step"] * chosen["learning_rate"]
+    rescaled = time / (-chosen["log10_init_scale"] * math.log(10))
+    kept = chosen[["seed", "log10_init_scale", "matrix", "step", "singular_values"]]
+    ranks = stable_rank(np.stack(list(chosen["singular_values"])))
+    return kept.assign(time=time, rescaled_time=rescaled, stable_rank=ranks)
+
+
+def stable_rank(sigma: Float[np.ndarray, "*batch case rank"]) -> Float[np.ndarray, "*batch case"]:
+    r"""Stable rank $\|W\|_F^2 / \|W\|_2^2$ (Rudelson & Vershynin 2007) from the singular values;
+    zero for $W = 0$.
+
+    At least 1 and at most the rank of $W$. Unlike the rank, it moves continuously with $W$, so that
+    a run shows *when* a direction starts to grow.
+    """
+    return np.square(_shares(sigma)).sum(-1)
+
+
+def effective_rank(
+    sigma: Float[np.ndarray, "*batch case rank"],
+) -> Float[np.ndarray, "*batch case"]:
+    r"""Effective rank $\exp H(\sigma / \sum \sigma)$, H the Shannon entropy (Roy & Vetterli 2007);
+    zero for $W = 0$.
+    """
+    total = sigma.sum(-1, keepdims=True)
+    p = sigma / np.where(total > 0, total, 1.0)
+    return np.where(total[..., 0] > 0, np.exp(entr(p).sum(-1)), 0.0)
+
+
+def numerical_rank(
+    sigma: Float[np.ndarray, "*batch case rank"], rtol: float
+) -> Int[np.ndarray, "*batch case"]:
+    r"""Numerical rank $\#\{i : \sigma_i > \mathrm{rtol} \cdot \sigma_1\}$."""
+    return (sigma > rtol * sigma[..., :1]).sum(-1)
+
+
+def energy_rank(
+    sigma: Float[np.ndarray, "*batch case rank"], share: float
+) -> Int[np.ndarray, "*batch case"]:
+    r"""The least r with $\sum_{i \le r} \sigma_i^2 \ge \mathrm{share} \cdot \|W\|_F^2$; zero for $W
+    = 0$.
+
+    It is the rank at which the best approximation of $W$ leaves a relative error of $\sqrt{1 -
+    \mathrm{share}}$.
+    """
+    energy = np.square(_shares(sigma)).cumsum(-1)
+    below = energy < share * energy[..., -1:] * (1 - 1e-12)
+    return np.where(energy[..., -1] > 0, below.sum(-1) + 1, 0)
+
+
+def _shares(sigma: Float[np.ndarray, "*batch case rank"]) -> Float[np.ndarray, "*batch case rank"]:
+    """Singular values over the largest."""
+    largest = sigma[..., :1]
+    return sigma / np.where(largest > 0, largest, 1.0)

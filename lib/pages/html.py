@@ -1,0 +1,110 @@
+"""HTML pages that are one file: texts are escaped, figures are pictures in it, so that no script of
+either can run.
+"""
+
+import base64
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from PIL import Image
+
+from lib.files.files import InputError, atomic
+
+COLUMN = 1140  # the width of a page's column, in CSS pixels: a figure is never shown wider
+# of a picture: a drawing looks the same in fewer bytes, and no tint takes another one's place
+COLOURS = 32
+# CSS pixels on a side: of a larger drawing, the renderer ends the whole process for want of memory
+MOST = 10_000
+PIXELS = {
+    None: 1.0,
+    "px": 1.0,
+    "pt": 96 / 72,
+    "pc": 16.0,
+    "in": 96.0,
+    "cm": 96 / 2.54,
+    "mm": 96 / 25.4,
+}
+LENGTH = re.compile(r"([0-9.]+(?:[eE][+]?[0-9]+)?)(px|pt|pc|in|cm|mm)?")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image that a page holds itself: its address (RFC 2397), and the box in CSS pixels in which
+    it is shown.
+    """
+
+    address: str
+    width: int
+    height: int
+
+
+def write_page(template: Path, path: Path, beside: Sequence[Path] = (), **values: Any) -> None:
+    """Fill a template, which may include files of its folder and of those `beside` it, and write
+    the page.
+    """
+    environment = Environment(
+        loader=FileSystemLoader([template.parent, *beside]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    text = environment.get_template(template.name).render(**values)
+    with atomic(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def picture(svg: bytes, where: str, width: int = COLUMN) -> Picture:
+    """The drawing as lossless WebP of few colours, as wide as it was drawn, and at most `width` CSS
+    pixels.
+
+    Pixels in place of paths: a page of eighty figures has a sixth of the bytes, and a browser shows
+    it at once. Equal drawings give equal bytes.
+
+    Raises:
+        InputError: It is no SVG drawing, or one too large to be drawn; says `where` it stands.
+    """
+    try:
+        largest = max(_sides(svg), default=0)
+        if largest > MOST:
+            raise ValueError(f"a side of {largest:.0f} pixels, more than {MOST}")
+        drawn = _on_paper(svg, 1.0)
+        if drawn.width > width:
+            drawn = _on_paper(svg, width / drawn.width)
+    except (ValueError, RuntimeError) as error:
+        said = str(error).partition("\n")[0]
+        raise InputError(f"{where}: wanted an SVG drawing, got {svg[:60]!r}: {said}") from error
+    few = drawn.quantize(
+        COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE
+    ).convert("RGB")
+    file = io.BytesIO()
+    few.save(file, format="WEBP", lossless=True, quality=100, method=4)
+    address = "data:image/webp;base64," + base64.b64encode(file.getvalue()).decode()
+    return Picture(address, few.width, few.height)
+
+
+def _sides(svg: bytes) -> list[float]:
+    """The width and the height that a drawing gives itself, in CSS pixels."""
+    tag = re.search(r"<svg\b[^>]*", svg.decode())
+    said = dict(re.findall(r"""([\w:-]+)\s*=\s*["']([^"']*)""", tag[0] if tag else ""))
+    given = [LENGTH.fullmatch(said.get(side, "")) for side in ("width", "height")]
+    if not all(given):  # a share of the page, or nothing: then it is drawn as large as its box
+        given = [
+            LENGTH.fullmatch(side) for side in said.get("viewBox", "").replace(",", " ").split()[2:]
+        ]
+    return [float(one[1]) * PIXELS[one[2]] for one in given if one]
+
+
+def _on_paper(svg: bytes, scale: float) -> Image.Image:
+    """The drawing on white, `scale` pixels for each CSS pixel."""
+    import vl_convert  # holds a renderer of SVG; takes a second to load, and pages alone need it
+
+    with Image.open(io.BytesIO(vl_convert.svg_to_png(svg.decode(), scale=scale))) as drawn:
+        paper = Image.new("RGB", drawn.size, "white")
+        paper.paste(drawn, mask=drawn.getchannel("A") if "A" in drawn.getbands() else None)
+    return paper

@@ -1,0 +1,161 @@
+"""The look that all figures share, and how they are written so that equal content gives equal
+bytes.
+"""
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, SupportsFloat
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.colors import Colormap, LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
+
+# One palette. A quantity has one colour in all figures, under a name of its own here or in its
+# module.
+BLUE, ORANGE, GREEN, PURPLE, MAGENTA = "#2b6cb0", "#dd7b1a", "#276749", "#805ad5", "#b83280"
+TEAL, BROWN, RED, GREY, SHADE = "#319795", "#744210", "#c53030", "#718096", "#edf2f7"
+MATRIX_COLORS = {"W_KQ": BLUE, "W_VO": ORANGE}
+MATRIX_NAMES = {"W_KQ": r"$W_K W_Q^\top$", "W_VO": r"$W_V W_O^\top$"}
+INITIAL_COLOR = BROWN  # the initial state
+BOUND_COLOR = RED  # what a theorem or an assumption allows, dashed
+LOST_COLOR = MAGENTA  # what leaves, is lost or goes wrong
+HINGE_COLOR = TEAL  # the hinge loss
+NULL_COLOR = GREY  # a null that nothing was trained for: Gaussian, random, at random
+PERMUTED_COLOR = PURPLE  # training on permuted labels
+PROBLEM_COLORS = (GREEN, BLUE, PURPLE, ORANGE, MAGENTA, TEAL, BROWN)
+ORDER_COLORS = {
+    "smallest": GREEN,
+    "random": NULL_COLOR,
+    "largest": "black",
+}  # in which order something is pruned
+SEED_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+GREENS: Colormap = LinearSegmentedColormap.from_list("greens", ["#c6e8c1", "#59b36a", "#0b5d2e"])
+VIRIDIS: Colormap = matplotlib.colormaps["viridis"]
+TRAINED_COLOR = GREENS(0.85)
+# inches: a figure as wide as the report's column, 1140 CSS pixels of 1/96 inch; none is wider
+READ_WIDTH = 11.875
+LEAST_TEXT = 7.0  # points, of every text in a figure, where it is read
+
+DPI = 150  # of PNGs, and of images inside an SVG
+
+_RC: Any = {
+    "figure.dpi": 110,
+    "figure.constrained_layout.use": True,
+    "font.size": 9.5,
+    "font.family": "DejaVu Sans",
+    "axes.titlesize": 10,
+    "axes.labelsize": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e2e8f0",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "lines.linewidth": 1.6,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "svg.hashsalt": "transformer dynamics",
+    "svg.fonttype": "path",
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw in the common style within the block."""
+    with plt.rc_context(_RC):
+        yield
+
+
+def rendered(figure: Figure, kind: str = "svg") -> bytes:
+    """The figure as a file of that kind, without a date, versions or random ids; closes it."""
+    file = io.BytesIO()
+    with plt.rc_context(_RC):
+        if kind == "svg":
+            _write_svg(figure, file)
+        else:
+            figure.savefig(file, format=kind, metadata={"Software": None}, dpi=DPI)
+    plt.close(figure)
+    return rounded(file.getvalue()) if kind == "svg" else file.getvalue()
+
+
+def as_svg(draw: Callable[[], Figure]) -> bytes:
+    """The file of the figure that `draw` gives, in the common style."""
+    with styled():
+        return rendered(draw())
+
+
+def rounded(svg: bytes) -> bytes:
+    """The drawing with every place in hundredths of a point, a fifth smaller; scales stay as they
+    are.
+
+    What another processor changes in a figure's numbers is mostly less than that.
+    """
+
+    def short(match: re.Match[bytes]) -> bytes:
+        if match[0].startswith(b"scale"):
+            return match[0]
+        text = f"{float(match[0]):.2f}".rstrip("0").rstrip(".")
+        return b"0" if text == "-0" else text.encode()
+
+    return re.sub(rb"scale\([^)]*\)|-?\d+\.\d{3,}(?:e-?\d+)?", short, svg)
+
+
+def _write_svg(figure: Figure, file: io.BytesIO) -> None:
+    """What `savefig` writes, in three quarters of its time, which draws all once more for the
+    layout.
+    """
+    canvas = FigureCanvasSVG(figure)
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        figure.dpi = 72  # that of SVG, in which texts are measured
+        engine.execute(figure)
+        figure.set_layout_engine("none")
+        for axes in (
+            figure.axes
+        ):  # the last digits follow addresses in the solver's memory, and clip ids follow them
+            axes.set_position(
+                Bbox(np.round(axes.get_position(original=True).get_points(), 6)), which="original"
+            )
+    figure.dpi = DPI  # of images inside
+    canvas.print_svg(file, metadata={"Date": None, "Creator": None})
+
+
+def sized(width: float, height: float) -> tuple[float, float]:
+    """The size of a figure in inches, which is never wider than it is read."""
+    return min(width, READ_WIDTH), height
+
+
+def band(axes: Axes, x: Any, mean: Any, deviation: Any, **line: Any) -> None:
+    """A line with a shaded band of one standard deviation to each side."""
+    (drawn,) = axes.plot(x, mean, **line)
+    low, high = mean - deviation, mean + deviation
+    axes.fill_between(x, low, high, color=drawn.get_color(), alpha=0.16, lw=0)
+
+
+def ranged(axes: Axes, rows: pd.DataFrame, by: str, column: str, **line: object) -> None:
+    """The mean of a column at each value of another, with a shaded band from the least to the
+    largest.
+    """
+    found = rows.groupby(by)[column].agg(["mean", "min", "max"])
+    (drawn,) = axes.plot(found.index, found["mean"], **line)  # pyright: ignore
+    axes.fill_between(
+        found.index, found["min"], found["max"], color=drawn.get_color(), alpha=0.16, lw=0
+    )
+
+
+def scale_label(init_scale: SupportsFloat) -> str:
+    """The init scale as the figures name it."""
+    return f"init scale {float(init_scale):g}"

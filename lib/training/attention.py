@@ -1,0 +1,76 @@
+"""Attention heads in the papers' row convention: tokens are rows, and a projection acts as x W.
+
+Per head, W_Q, W_K, W_V and W_O are d_model × d_head. A head reads and writes only through the two
+products W_KQ = W_K W_Qᵀ and W_VO = W_V W_Oᵀ, both d_model × d_model and of rank at most d_head.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+PRODUCTS = {"W_KQ": ["W_K", "W_Q"], "W_VO": ["W_V", "W_O"]}
+
+
+def merge_heads(
+    W: Float[Tensor, "*layer head d_model d_head"],
+) -> Float[Tensor, "*layer d_model head*d_head"]:
+    """All heads' projections side by side, as one matrix."""
+    return W.transpose(-3, -2).flatten(-2)
+
+
+def split_heads(
+    W: Float[Tensor, "*layer d_model inner"], n_heads: int
+) -> Float[Tensor, "*layer {n_heads} d_model d_head"]:
+    """The inverse of `merge_heads`."""
+    return W.unflatten(-1, (n_heads, -1)).transpose(-3, -2)
+
+
+def project(
+    X: Float[Tensor, "batch token d_model"], W: Float[Tensor, "head d_model d_head"]
+) -> Float[Tensor, "batch head token d_head"]:
+    """x W for every head."""
+    return (X @ merge_heads(W)).unflatten(-1, (W.shape[0], W.shape[2])).transpose(1, 2)
+
+
+def attention(
+    X_query: Float[Tensor, "batch query d_model"],
+    X: Float[Tensor, "batch token d_model"],
+    W_Q: Float[Tensor, "head d_model d_head"],
+    W_K: Float[Tensor, "head d_model d_head"],
+    W_V: Float[Tensor, "head d_model d_head"],
+    W_O: Float[Tensor, "head d_model d_head"],
+) -> Float[Tensor, "batch query d_model"]:
+    r"""Multi-head attention without biases (Vaswani et al. 2017).
+
+    The sum over heads of $\mathrm{softmax}(X_q W_Q W_K^\top X^\top / \sqrt{d_\mathrm{head}}) \, X
+    W_V W_O^\top$.
+    """
+    Z = attend(project(X_query, W_Q), project(X, W_K), project(X, W_V))
+    return Z.transpose(1, 2).flatten(2) @ merge_heads(W_O).T
+
+
+def attend(
+    Q: Float[Tensor, "batch head query d_head"],
+    K: Float[Tensor, "batch head token d_head"],
+    V: Float[Tensor, "batch head token d_head"],
+) -> Float[Tensor, "batch head query d_head"]:
+    r"""$\mathrm{softmax}(Q K^\top / \sqrt{d_\mathrm{head}}) V$, by what is fastest on short
+    sequences.
+
+    That is plain products on a CPU, torch's fused kernels on a GPU unless `fuse` switched them off.
+    """
+    if Q.device.type == "cpu" or not _fused:
+        return torch.softmax(Q @ K.transpose(-1, -2) * K.shape[-1] ** -0.5, -1) @ V
+    return torch.nn.functional.scaled_dot_product_attention(Q, K, V)
+
+
+_fused = True
+
+
+def fuse(wanted: bool) -> None:
+    """Whether attention on a GPU is by torch's fused kernels from here on.
+
+    They have no gradient for models that are trained stacked, and not the same bits each time.
+    """
+    global _fused
+    _fused = wanted

@@ -1,0 +1,80 @@
+"""Plain gradient descent with constant step sizes, as a generator of its steps."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import repeat
+from typing import NamedTuple
+
+from torch import Tensor
+
+Weights = dict[str, Tensor]
+
+
+class Step(NamedTuple):
+    """The step from $W^{(t)}$, with the loss and its gradients there, to $W^{(t+1)}$."""
+
+    number: int
+    weights: Weights
+    loss: Tensor
+    gradients: Weights
+    after: Weights
+
+
+def gradient_descent(
+    loss_gradient: Callable[..., tuple[Tensor, Weights]],
+    start: Weights,
+    learning_rate: float | Mapping[str, float],
+    batches: Iterable[tuple[Tensor, ...]] | None = None,
+) -> Iterator[Step]:
+    r"""Yield the steps $W^{(t+1)} = W^{(t)} - \eta \nabla \mathrm{loss}(W^{(t)};
+    \mathrm{batch}_t)$, t = 0, 1, ...
+
+    `loss_gradient(weights, *batch)` gives the loss (or one for each of a stack) and the gradients.
+    One η moves every matrix that has a gradient; a mapping names the matrices that move, each with
+    its own. Without batches the loss is that of all data, and the steps have no end. No tensor of a
+    step is changed later.
+    """
+    weights = dict(start)
+    for number, batch in enumerate(repeat(()) if batches is None else batches):
+        loss, gradients = loss_gradient(weights, *batch)
+        rates = (
+            learning_rate
+            if isinstance(learning_rate, Mapping)
+            else dict.fromkeys(gradients, learning_rate)
+        )
+        after = weights | {
+            name: weights[name] - rate * gradients[name] for name, rate in rates.items()
+        }
+        yield Step(number, weights, loss, gradients, after)
+        weights = after
+
+
+def last_and_fitted(steps: Iterable[Step], start: Weights, level: float) -> tuple[Weights, int]:
+    """The weights after the last step, and the number of the first whose loss is below a level, -1
+    where none is.
+
+    Without a step, the weights at the start.
+    """
+    last, fitted = start, -1
+    for step in steps:
+        last = step.after
+        if fitted < 0 and step.loss < level:
+            fitted = step.number
+    return last, fitted
+
+
+def until_rest(
+    steps: Iterable[Step], at_rest: Callable[[Weights], bool], every: int
+) -> Iterator[Step]:
+    """Yield steps up to the first without loss after which the weights are at rest: no later step
+    would move them.
+
+    A step without loss asks `at_rest(weights)`, at most once in so many steps: it costs as much as
+    some of them.
+    """
+    next_check = 0
+    for step in steps:
+        yield step
+        if step.number >= next_check and not step.loss.any():
+            if at_rest(step.after):
+                return
+            next_check = step.number + every

@@ -1,0 +1,150 @@
+"""Gradient flow of small stiff systems, step by step, with the path between the steps."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.integrate import BDF, LSODA
+
+Vector = Float[np.ndarray, " n"]
+NEAR = 10  # times the velocity of rest: a step that is slower on average may have come to rest
+Method = Literal["LSODA", "BDF"]
+
+
+class StalledError(ArithmeticError):
+    """The solver cannot go on: its steps vanish, or numbers left the range of floating point."""
+
+
+@runtime_checkable
+class Loss(Protocol):
+    """A twice differentiable loss of a vector p: of the products, for networks with diagonal
+    weights.
+    """
+
+    def gradient(self, p: torch.Tensor) -> torch.Tensor:
+        """The negative gradient g(p)."""
+        ...
+
+    def hessian(self, p: torch.Tensor, support: torch.Tensor) -> torch.Tensor:
+        """The columns of the second derivatives in the support."""
+        ...
+
+
+@runtime_checkable
+class Restrictable(Loss, Protocol):
+    """One that may be cheaper where most products are zero."""
+
+    def restricted(self, support: torch.Tensor) -> Loss:
+        """The loss of the products in the support (rising), the others zero."""
+        ...
+
+
+def gradient(loss: Loss, p: Vector) -> Vector:
+    """g(p); raises `StalledError` where it is not finite."""
+    g = loss.gradient(torch.from_numpy(p)).numpy()
+    if not np.isfinite(g).all():
+        raise StalledError("wanted a finite gradient, got infinity or NaN")
+    return g
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where the flow was at `before` and is at `time`, and the path between, interpolated in the
+    solver's own order.
+    """
+
+    before: float
+    time: float
+    origin: Vector
+    state: Vector
+    path: Callable[[float], Vector]
+
+    @property
+    def mean_velocity(self) -> Vector:
+        """Of the step: it shows for nothing whether a flow may be near rest."""
+        return (self.state - self.origin) / (self.time - self.before)
+
+
+def stiff_flow(
+    velocity: Callable[[Vector], Vector],
+    jacobian: Callable[[Vector], Float[np.ndarray, "n n"]] | None,
+    start: Vector,
+    end: float,
+    *,
+    rtol: float,
+    atol: float,
+    begin: float = 0.0,
+    method: Method = "LSODA",
+) -> Iterator[Step]:
+    """Yield every step of `dx/dt = velocity(x)` from `begin` to `end`.
+
+    Local error below `rtol` |x| + `atol`. LSODA (Adams, and BDF where it is stiff) needs the fewest
+    velocities on a long way. BDF begins anew at less cost, and its Newton iterations, two a step at
+    least, come to rest at a stationary point, about which LSODA wanders within the tolerance.
+    Raises `StalledError` where the solver gives up.
+    """
+    solver = {"LSODA": LSODA, "BDF": BDF}[method](
+        lambda _, x: velocity(x),
+        begin,
+        start,
+        end,
+        rtol=rtol,
+        atol=atol,
+        jac=jacobian and (lambda _, x: jacobian(x)),
+    )
+    while solver.status == "running":
+        before, state = solver.t, solver.y
+        try:
+            message = solver.step()
+        except ValueError as error:  # a number that is not finite reached the linear algebra
+            raise StalledError(
+                f"the flow stopped at time {before:g} of {end:g}: {error}"
+            ) from error
+        vanished = solver.status == "running" and solver.t - before < 1e-14 * solver.t
+        if solver.status == "failed" or vanished or not np.isfinite(solver.y).all():
+            raise StalledError(
+                f"the flow stopped at time {solver.t:g} of {end:g}: {message or 'its steps vanish'}"
+            )
+        yield Step(before, solver.t, state, solver.y.copy(), solver.dense_output())
+
+
+def first_crossing(step: Step, value: Callable[[Vector], float], n_halvings: int = 60) -> float:
+    """The time within the step at which `value` of the path becomes positive, by bisection: it is
+    so at the end.
+    """
+    low, high = step.before, step.time
+    for _ in range(n_halvings):
+        middle = (low + high) / 2
+        low, high = (low, middle) if value(step.path(middle)) > 0 else (middle, high)
+    return high
+
+
+def until_positive(
+    steps: Iterable[Step], value: Callable[[Vector], float]
+) -> tuple[float, list[Step]] | None:
+    """The first time at which `value` is positive, with the steps up to it; None where it is so at
+    no step's end.
+    """
+    passed = []
+    for step in steps:
+        passed.append(step)
+        if value(step.state) > 0:
+            return first_crossing(step, value), passed
+    return None
+
+
+def along(steps: Sequence[Step], times: Float[np.ndarray, " time"]) -> Float[np.ndarray, "time n"]:
+    """The states at rising times within the steps."""
+    ends = np.array([step.time for step in steps])
+    return np.stack([steps[int(np.searchsorted(ends, t))].path(t) for t in times])
+
+
+def crossing_of(step: Step, coordinate: int, level: float) -> float:
+    """The time within the step at which a coordinate comes to a level that lies between its values
+    at both ends.
+    """
+    side = np.sign(step.state[coordinate] - level)
+    return first_crossing(step, lambda x: float(side * (x[coordinate] - level)))

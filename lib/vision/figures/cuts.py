@@ -1,0 +1,107 @@
+"""What remains of the accuracy when updates are cut to a low rank, or weights, neurons and heads
+are removed.
+"""
+
+from typing import Any
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from lib.pages.style import ORDER_COLORS, VIRIDIS
+
+
+def accuracy_against_rank(table: pd.DataFrame) -> Figure:
+    """Test accuracy against the rank that updates are cut to, all together and each alone; means
+    over seeds.
+    """
+    runs = sorted(table["variant"].unique())
+    size = max(6.2, 4.4 * len(runs)), 4.2
+    figure, panels = plt.subplots(1, len(runs), figsize=size, sharey=True, squeeze=False)
+    for axes, variant in zip(panels[0], runs, strict=True):
+        rows = table[table["variant"] == variant]
+        kinds = [kind for kind in rows["kind"].unique() if kind != "all"]
+        for i, kind in enumerate(kinds):
+            by_rank = _over_seeds(rows[rows["kind"] == kind], "rank")
+            color = VIRIDIS(0.9 * i / len(kinds))
+            axes.plot(
+                by_rank.index,
+                by_rank["mean"],
+                color=color,
+                lw=1.2,
+                label=f"${kind[0]}_{kind[2:]}$ alone",
+            )
+        by_rank = _over_seeds(rows[rows["kind"] == "all"], "rank")
+        _shaded(
+            axes,
+            by_rank,
+            color="black",
+            lw=2.4,
+            marker="o",
+            ms=4,
+            label="all matrices, mean and range",
+        )
+        axes.set_xscale("symlog", base=2, linthresh=1)
+        ranks = sorted(rows["rank"].unique())
+        axes.set_xticks(ranks, labels=[str(rank) for rank in ranks])
+        axes.minorticks_off()
+        axes.set(
+            title=variant.replace("_", " ").replace("=", " "),
+            xlabel="rank r of the update, $W(0) + $SVD$_r(\\Delta W)$",
+        )
+    panels[0][0].set(ylabel="test accuracy", ylim=(0, 1.02))
+    handles, labels = panels[0][-1].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    return figure
+
+
+def accuracy_against_pruning(table: pd.DataFrame) -> Figure:
+    """Test accuracy against the share removed, smallest first, at random, largest first; mean and
+    range over seeds.
+
+    The share is what is really removed: of few heads a rate is rounded to a number of them. Tables
+    that have only the rates say so.
+    """
+    share, named = (
+        ("removed", "share removed") if "removed" in table else ("rate", "rate of removal")
+    )
+    runs = sorted(table["variant"].unique())
+    kinds = {
+        "weights": "weights, ranked together",
+        "neurons": "MLP neurons of each layer",
+        "heads": "heads of each layer",
+    }
+    figure, panels = plt.subplots(
+        len(runs),
+        len(kinds),
+        figsize=(10.2, 0.8 + 2.5 * len(runs)),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+    )
+    for row, variant in enumerate(runs):
+        for axes, (what, name) in zip(panels[row], kinds.items(), strict=True):
+            rows = table[(table["variant"] == variant) & (table["what"] == what)]
+            for order, color in ORDER_COLORS.items():
+                by_rate = _over_seeds(rows[rows["order"] == order], share)
+                label = "at random" if order == "random" else f"{order} first"
+                _shaded(axes, by_rate, color=color, label=label, marker="o", ms=3)
+            if row == 0:
+                axes.set_title(name)
+            if row == len(runs) - 1:
+                axes.set_xlabel(named)
+        panels[row][0].set_ylabel(f"test accuracy\n{variant.replace('_', ' ').replace('=', ' ')}")
+    panels[0][0].set_ylim(0, 1.02)
+    panels[0][-1].legend()
+    return figure
+
+
+def _over_seeds(rows: pd.DataFrame, by: str) -> pd.DataFrame:
+    return rows.groupby(by)["test_accuracy"].agg(["mean", "min", "max"])
+
+
+def _shaded(axes: Axes, found: pd.DataFrame, *, color: str, **line: Any) -> None:
+    """The mean, and the range over seeds as a band."""
+    axes.plot(found.index, found["mean"], color=color, **line)
+    axes.fill_between(found.index, found["min"], found["max"], color=color, alpha=0.16, lw=0)

@@ -1,0 +1,123 @@
+"""Spectra of W_KQ and W_VO and of their updates (figures 1, 3, 5, 11, 13, 15 of Boix-Adserà et al.
+2023).
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from lib.pages.style import GREENS, INITIAL_COLOR, MATRIX_NAMES, VIRIDIS, scale_label
+
+
+def normalised_spectra(table: pd.DataFrame, init_scale: float, layer: int, head: int) -> Figure:
+    """Figure 1: the spectrum at initialisation (red) and of the update at several steps (green),
+    over its largest.
+    """
+    chosen = table[
+        (table["init_scale"] == init_scale) & (table["layer"] == layer) & (table["head"] == head)
+    ]
+    figure, panels = plt.subplots(1, 2, figsize=(8.4, 3.3), sharey=True)
+    for axes, (matrix, name) in zip(panels, MATRIX_NAMES.items(), strict=True):
+        rows = chosen[chosen["matrix"] == matrix]
+        initial = rows[rows["of"] == "initial"]["singular_values"].iloc[0]
+        updates = rows[rows["of"] == "update"].sort_values("step")
+        updates = updates.iloc[_spaced(len(updates), 6)]
+        for i, (step, values) in enumerate(
+            zip(updates["step"], updates["singular_values"], strict=True)
+        ):
+            shade = GREENS(i / max(1, len(updates) - 1))
+            axes.plot(_index(values), values / values[0], color=shade, label=f"update, step {step}")
+        axes.plot(_index(initial), initial / initial[0], color=INITIAL_COLOR, label="initial state")
+        axes.set(title=name, xlabel=_index_label(chosen))
+    panels[0].set_ylabel(r"singular value / largest, $\sigma_i/\sigma_1$")
+    panels[1].legend(fontsize=7.5)
+    seed = table["seed"].iloc[0]
+    figure.suptitle(f"{scale_label(init_scale)}, layer {layer}, head {head}, seed {seed}")
+    return figure
+
+
+def spectra_through_training(
+    table: pd.DataFrame, init_scales: list[float], layer: int, head: int, top: int
+) -> Figure:
+    """Figure 3: every singular value of the update of one head against the step, for several init
+    scales.
+    """
+    size = max(5.8, 3.0 * len(init_scales)), 5.2  # the title needs the width
+    figure, panels = plt.subplots(2, len(init_scales), figsize=size, sharex=True, squeeze=False)
+    for row, (matrix, name) in enumerate(MATRIX_NAMES.items()):
+        for axes, scale in zip(panels[row], init_scales, strict=True):
+            rows = table[
+                (table["matrix"] == matrix)
+                & (table["init_scale"] == scale)
+                & (table["layer"] == layer)
+                & (table["head"] == head)
+                & (table["of"] == "update")
+            ].sort_values("step")
+            values = np.stack(list(rows["singular_values"]))[:, :top]
+            for i in reversed(range(values.shape[1])):
+                color = VIRIDIS(0.9 * np.sqrt(i / max(1, values.shape[1] - 1)))
+                axes.plot(rows["step"], values[:, i], color=color, lw=1.2)
+            axes.set_ylim(bottom=0)
+            axes.xaxis.set_major_locator(MaxNLocator(4, prune="upper"))
+            if row == 0:
+                axes.set_title(scale_label(scale))
+            else:
+                axes.set_xlabel("step")
+        panels[row][0].set_ylabel(rf"singular values of $\Delta$ {name}")
+    seed, n_values = table["seed"].iloc[0], max(map(len, table["singular_values"]))
+    figure.suptitle(
+        f"layer {layer}, head {head}, seed {seed}; each line one of the {min(top, n_values)} "
+        "largest singular values"
+    )
+    return figure
+
+
+def spectra_of_heads(table: pd.DataFrame, matrix: str, init_scale: float) -> Figure:
+    """Figures 5, 11, 13: the final update's spectrum against that of the initial state, every layer
+    and head.
+    """
+    chosen = table[(table["matrix"] == matrix) & (table["init_scale"] == init_scale)]
+    layers, heads = sorted(chosen["layer"].unique()), sorted(chosen["head"].unique())
+    figure, panels = plt.subplots(
+        len(layers),
+        len(heads),
+        figsize=(1.0 + 1.75 * len(heads), 0.6 + 1.5 * len(layers)),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+    )
+    last = chosen[chosen["of"] == "update"]["step"].max()
+    for (layer, head), rows in chosen.groupby(["layer", "head"], observed=True):
+        axes: Axes = panels[layers.index(layer)][heads.index(head)]
+        initial = rows[rows["of"] == "initial"]["singular_values"].iloc[0]
+        final = rows[(rows["of"] == "update") & (rows["step"] == last)]["singular_values"].iloc[0]
+        axes.plot(_index(initial), initial, color=INITIAL_COLOR, label="initial state")
+        axes.plot(_index(final), final, color=GREENS(0.85), label=f"update after {last} steps")
+        axes.set_title(f"layer {layer}, head {head}", fontsize=8.5)
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="upper right", ncols=len(labels), borderaxespad=0.1)
+    figure.supxlabel(_index_label(chosen), fontsize=9.5)
+    figure.supylabel(rf"singular values of {MATRIX_NAMES[matrix]}", fontsize=9.5)
+    figure.suptitle(f"{scale_label(init_scale)}, seed {table['seed'].iloc[0]}", x=0.02, ha="left")
+    return figure
+
+
+def _index_label(table: pd.DataFrame) -> str:
+    """What the x axis counts; it says so where the table has the largest values only."""
+    shown = max(map(len, table["singular_values"]))
+    every = table["n_singular_values"].max() if "n_singular_values" in table else None
+    if every == shown:
+        return "index of the singular value"
+    return f"index of the singular value, the {shown} largest" + (f" of {every}" if every else "")
+
+
+def _index(values: np.ndarray) -> np.ndarray:
+    return np.arange(1, len(values) + 1)
+
+
+def _spaced(n: int, wanted: int) -> list[int]:
+    """At most `wanted` of the positions 0 .. n - 1, evenly spaced, both ends among them."""
+    return sorted({round(i) for i in np.linspace(0, n - 1, min(wanted, n))})

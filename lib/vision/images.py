@@ -1,0 +1,122 @@
+"""Labelled images, and how they are fed to a training, resident on its device."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int, UInt8
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Images:
+    """A labelled set of images; labels count from 0 to `n_classes` - 1."""
+
+    train_images: UInt8[Tensor, "train channel height width"]
+    train_labels: Int[Tensor, " train"]
+    test_images: UInt8[Tensor, "test channel height width"]
+    test_labels: Int[Tensor, " test"]
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor]) -> "Images":
+        """Build from named tensors; raises `ValueError` where one is missing or its shape is
+        off.
+        """
+        names = list(cls.__dataclass_fields__)
+        if sorted(tensors) != sorted(names):
+            raise ValueError(f"wanted a data set with {sorted(names)}, got {sorted(tensors)}")
+        for part in ("train", "test"):
+            pictures, labels = tensors[f"{part}_images"], tensors[f"{part}_labels"]
+            fits = (
+                pictures.dtype == torch.uint8 and labels.dtype == torch.int64 and pictures.ndim == 4
+            )
+            if (
+                not fits
+                or labels.shape != pictures.shape[:1]
+                or pictures.shape[1:] != tensors["train_images"].shape[1:]
+            ):
+                raise ValueError(
+                    f"{part}: wanted uint8 images [n, channel, height, width], in both parts "
+                    "alike, and n int64 "
+                    f"labels, got {pictures.dtype} {list(pictures.shape)} and {labels.dtype} "
+                    f"{list(labels.shape)}"
+                )
+            if len(labels) == 0 or labels.min() < 0:
+                raise ValueError(
+                    f"{part}: wanted one label or more, from 0 up, got {labels.unique().tolist()}"
+                )
+        return cls(**tensors)
+
+    @property
+    def n_classes(self) -> int:
+        """The number of classes."""
+        return int(max(self.train_labels.max(), self.test_labels.max())) + 1
+
+
+def read_images(path: Path) -> Images:
+    """Read a data set that a generate stage wrote; raises `ValueError` where it is broken."""
+    try:
+        return Images.from_tensors(load_file(path))
+    except (OSError, SafetensorError, ValueError) as error:
+        raise ValueError(f"{path}: wanted a data set of images, got: {error}") from error
+
+
+def channel_statistics(
+    images: UInt8[Tensor, "n channel height width"],
+) -> tuple[Float[Tensor, " channel"], Float[Tensor, " channel"]]:
+    """Mean and standard deviation of each channel over all pixels of all images, exact, in
+    float32.
+    """
+    n_channels = images.shape[1]
+    counts = torch.stack(
+        [torch.bincount(images[:, c].flatten().long(), minlength=256) for c in range(n_channels)]
+    ).double()
+    values = torch.arange(256, dtype=torch.float64, device=images.device)
+    mean = counts @ values / counts.sum(1)
+    variance = counts @ values.square() / counts.sum(1) - mean.square()
+    return mean.float(), variance.clamp_min(1e-12).sqrt().float()
+
+
+def standardise(
+    images: UInt8[Tensor, "batch channel height width"],
+    mean: Float[Tensor, " channel"],
+    deviation: Float[Tensor, " channel"],
+) -> Float[Tensor, "batch channel height width"]:
+    """(x - mean) / standard deviation, channel by channel."""
+    return images.float().sub_(mean[:, None, None]).div_(deviation[:, None, None])
+
+
+def permuted(labels: Int[Tensor, " n"], generator: torch.Generator) -> Int[Tensor, " n"]:
+    """The labels in random order: every class as frequent as before, and nothing to learn but by
+    heart.
+    """
+    return labels[torch.randperm(len(labels), generator=generator).to(labels.device)]
+
+
+def batches(
+    images: UInt8[Tensor, "n channel height width"],
+    labels: Int[Tensor, " n"],
+    batch_size: int,
+    augment: Callable[[Tensor, int], Tensor],
+    generator: Callable[[str, int], torch.Generator],
+    start: int = 0,
+) -> Iterator[tuple[UInt8[Tensor, "batch channel height width"], Int[Tensor, " batch"]]]:
+    """Minibatches from step `start` on, without end; each epoch is shuffled anew, the incomplete
+    batch left out.
+
+    `augment(images, epoch)` changes the images of an epoch, `generator("order", epoch)` shuffles
+    it; so batch t is the same whether the training came there in one go or was resumed. Everything
+    stays on the device of `images`.
+    """
+    per_epoch = len(labels) // batch_size
+    if per_epoch == 0:
+        raise ValueError(f"batch_size: wanted at most the {len(labels)} samples, got {batch_size}")
+    for epoch in range(start // per_epoch, 2**62):
+        order = torch.randperm(len(labels), generator=generator("order", epoch)).to(images.device)
+        skipped = max(0, start - epoch * per_epoch)
+        epoch_images = augment(images, epoch)
+        for index in order[: per_epoch * batch_size].view(per_epoch, batch_size)[skipped:]:
+            yield epoch_images.index_select(0, index), labels[index]

@@ -1,0 +1,324 @@
+"""What is measured of trained transformers, from tables of their losses, ranks and cuts; beside
+every rank its nulls.
+
+A measure is a series by init scale and seed; what was not trained is not in it. Stable ranks are
+means over layers and heads. `control` says what differs from the plain training, `none` for that
+itself.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+ONE_POINT = 0.01 + 1e-6  # of accuracy, which a cut may cost; tables in git are of single precision
+PRODUCTS = ["W_KQ", "W_VO"]
+PERMUTED = "labels=permuted"
+LABELS = ("none", PERMUTED)
+NUMBERS = ("learning_rate", "weight_decay")  # of a control, which names of measures leave out
+RULE = ("optimizer", "muon_of", *NUMBERS)  # what a control says of an optimiser
+OVER_PLAIN = (
+    "stable_rank_KQ",
+    "stable_rank_VO",
+    "first_step_rank_KQ",
+    "first_step_rank_VO",
+    "rank_at_equal_accuracy",
+)
+
+Tables = Mapping[str, pd.DataFrame]
+Measures = dict[str, pd.Series]
+
+
+def gaussian_singular_values(
+    norms: Float[np.ndarray, " case"], size: int, source: np.random.Generator
+) -> Float[np.ndarray, "case size"]:
+    """Singular values of Gaussian size × size matrices of these Frobenius norms: of updates without
+    any structure.
+    """
+    found = np.empty((len(norms), size))
+    for row, norm in zip(found, norms, strict=True):
+        sigma = np.linalg.svd(source.standard_normal((size, size)), compute_uv=False)
+        row[:] = norm * sigma / np.linalg.norm(sigma)
+    return found
+
+
+def at_loss(
+    losses: Float[np.ndarray, " step"], values: Float[np.ndarray, " step"], level: float
+) -> float:
+    """The value where the training loss first comes down to a level, linear in the loss between two
+    saved steps.
+
+    NaN where it never does.
+    """
+    below = np.flatnonzero(losses <= level)
+    if not len(below):
+        return float("nan")
+    i = below[0]
+    if i == 0:
+        return float(values[0])
+    share = (losses[i - 1] - level) / (losses[i - 1] - losses[i])
+    return float(values[i - 1] + share * (values[i] - values[i - 1]))
+
+
+def growth_through_training(
+    steps: Float[np.ndarray, " step"], values: Float[np.ndarray, "*case step"]
+) -> np.ndarray:
+    """Mean over the saved steps of the last third of a training, over the mean over those of its
+    first third.
+
+    Step 0, where nothing was learned, is left out.
+    """
+    last = steps[-1]
+    early, late = (steps > 0) & (steps <= last / 3), steps > 2 * last / 3
+    return values[..., late].mean(-1) / values[..., early].mean(-1)
+
+
+def derived(tables: Tables) -> dict[str, pd.DataFrame]:
+    """Growth of stable ranks through every training; stable ranks of true and permuted labels at
+    equal training loss.
+
+    The loss is the lowest to which both come down.
+    """
+    tables = {name: plain_typed(tables[name]) for name in ("training", "ranks")}
+    updates = mean_ranks(tables["ranks"]).loc[PRODUCTS].xs("update", level="of").unstack("step")
+    growth = growth_through_training(updates.columns.to_numpy(float), updates.to_numpy())
+    losses = (
+        tables["training"]
+        .set_index(["control", "init_scale", "seed", "step"])["train_loss"]
+        .unstack("step")
+        .T
+    )
+    rows, ranks_of = [], updates.T
+    permuted = updates[updates.index.get_level_values("control") == PERMUTED]
+    for matrix, _, scale, seed in permuted.index:
+        both = [
+            (losses[c, scale, seed][updates.columns], ranks_of[matrix, c, scale, seed])
+            for c in LABELS
+        ]
+        level = max(float(loss.min()) for loss, _ in both)
+        ranks = [at_loss(loss.to_numpy(), rank.to_numpy(), level) for loss, rank in both]
+        rows.append((matrix, scale, seed, level, *ranks))
+    columns = ["matrix", "init_scale", "seed", "train_loss", "learned", "permuted"]
+    return {
+        "growth": updates.index.to_frame(index=False).assign(growth=growth),
+        "equal_loss": pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(columns[3:], float)),
+    }
+
+
+def plain_typed(table: pd.DataFrame) -> pd.DataFrame:
+    """A table in double precision and texts; init scales as they were written."""
+    types = {name: float for name, kind in table.dtypes.items() if str(kind) == "float32"}
+    types |= {name: str for name, kind in table.dtypes.items() if str(kind) == "category"}
+    table = table.astype(types)
+    return table.assign(init_scale=[float(f"{scale:g}") for scale in table["init_scale"]])
+
+
+def mean_ranks(ranks: pd.DataFrame) -> pd.Series:
+    """Stable ranks, means over layers and heads."""
+    return ranks.groupby(["matrix", "control", "init_scale", "seed", "of", "step"])[
+        "stable_rank"
+    ].mean()
+
+
+def finals(training: pd.DataFrame) -> Measures:
+    """The final training loss and test accuracy, plain and of every control."""
+    final = training[training["step"] == training["step"].max()].set_index(["init_scale", "seed"])
+    return {
+        named(value, control): rows[value]
+        for control, rows in final.groupby("control")
+        for value in ("train_loss", "test_accuracy")
+    }
+
+
+def against_nulls(tables: Tables) -> Measures:
+    """Final stable ranks and their growth through training, plain and of every control; those of
+    nulls over learned.
+
+    At equal steps, and under permuted labels at equal training loss as well.
+    """
+    means = mean_ranks(tables["ranks"])
+    growths = tables["growth"].set_index(["matrix", "control", "init_scale", "seed"])["growth"]
+    last, found = means.index.get_level_values("step").max(), {}
+    for matrix in PRODUCTS:
+        letters, equal = matrix[2:], tables["equal_loss"].set_index(["init_scale", "seed"])
+        at = means.xs(last, level="step").loc[matrix]
+        for control in sorted(set(at.index.get_level_values("control"))):
+            found[named(f"stable_rank_{letters}", control)] = at.loc[control].xs(
+                "update", level="of"
+            )
+            growth = growths.loc[matrix, control]
+            found[named(f"growth_through_training_{letters}", control)] = growth
+        learned, plain = found[f"stable_rank_{letters}"], at.loc["none"]
+        nulls = {
+            of: plain.xs(of, level="of")
+            for of in sorted(set(plain.index.get_level_values("of")) - {"update", "initial"})
+        }
+        nulls |= {"first step": means.loc[matrix, "none"].xs(("update", 1), level=["of", "step"])}
+        nulls |= {"permuted": found.get(f"stable_rank_{letters}_permuted", learned[:0])}
+        for null, ranks in nulls.items():
+            found[f"{null.replace(' ', '_')}_over_learned_{letters}"] = (ranks / learned).dropna()
+        equal = equal[equal["matrix"] == matrix]
+        found[f"permuted_over_learned_at_equal_loss_{letters}"] = (
+            equal["permuted"] / equal["learned"]
+        )
+        growth = found[f"growth_through_training_{letters}"]
+        twin = found.get(f"growth_through_training_{letters}_permuted", growth[:0])
+        found[f"growth_through_training_over_permuted_{letters}"] = (growth / twin).dropna()
+    return found
+
+
+def growth_with_init_scale(tables: Tables) -> Measures:
+    """How stable ranks grow from each init scale to the next, by the larger of the two.
+
+    So under permuted labels, in the first step, and where the training loss is the highest of the
+    scales' final ones.
+    """
+    means, found = mean_ranks(tables["ranks"]).xs("update", level="of"), {}
+    last = means.index.get_level_values("step").max()
+    losses = (
+        tables["training"]
+        .set_index(["control", "init_scale", "seed", "step"])["train_loss"]
+        .unstack("step")
+        .loc["none"]
+    )
+    for matrix in PRODUCTS:
+        letters = matrix[2:]
+        plain = means.loc[matrix, "none"].unstack("step")
+        fell = pd.DataFrame(losses.loc[plain.index, plain.columns])
+        levels = fell.min(axis="columns").groupby("seed").transform("max")
+        equal = [
+            at_loss(fell.loc[i].to_numpy(), plain.loc[i].to_numpy(), levels[i]) for i in plain.index
+        ]
+        of = {
+            "": plain[last],
+            "_first_step": plain[1],
+            "_at_equal_loss": pd.Series(equal, plain.index),
+        }
+        if PERMUTED in means.loc[matrix].index.get_level_values("control"):
+            of["_permuted"] = means.loc[matrix, PERMUTED].unstack("step")[last]
+        ratios = {name: between(ranks.unstack("init_scale")) for name, ranks in of.items()}
+        found |= {
+            f"growth_with_init_scale_{letters}{name}": ratio for name, ratio in ratios.items()
+        }
+        for null in ("_first_step", "_permuted"):
+            over = (ratios[""] / ratios.get(null, ratios[""][:0])).dropna()
+            found[f"growth_with_init_scale_over{null}_{letters}"] = over
+    return found
+
+
+def between(by_scale: pd.DataFrame) -> pd.Series:
+    """The value at each scale over that at the one before."""
+    ratios = (by_scale / by_scale.shift(axis="columns")).T.stack()
+    return ratios.dropna().rename_axis(["init_scale", "seed"])  # pyright: ignore[reportReturnType]
+
+
+def cuts(truncate: pd.DataFrame, prune: pd.DataFrame) -> Measures:
+    """Which rank and which pruning rate keep the accuracy of the plain runs that were cut."""
+    truncate, prune = (table[table["control"] == "none"] for table in (truncate, prune))
+    weights = prune[prune["what"] == "weights"]
+    if truncate.empty or weights.empty:
+        return {}
+    keys = ["init_scale", "seed"]
+    cut = by_rank(truncate[truncate["kind"] == "all"])
+    kept = weights.set_index(["order", *keys, "rate"])["test_accuracy"].unstack("rate")
+    smallest = pd.DataFrame(kept.loc["smallest"])
+    harmless = pd.Series(
+        smallest.ge(smallest[0.0] - ONE_POINT, axis=0).cummin(axis="columns").sum(axis="columns")
+    )
+    average = kept.mean(axis="columns").unstack("order")
+    return {
+        "rank_within_one_point": rank_needed(cut),
+        "accuracy_at_rank_zero": cut[0],
+        "pruning_within_one_point": pd.Series(
+            [float(kept.columns[int(n) - 1]) for n in harmless], harmless.index
+        ),
+        "smallest_first_over_others": average["smallest"]
+        - average[["random", "largest"]].max(axis="columns"),
+    }
+
+
+def by_rank(truncate: pd.DataFrame) -> pd.DataFrame:
+    """The test accuracy of every init scale and seed at every rank that the updates were cut to."""
+    return truncate.set_index(["init_scale", "seed", "rank"])["test_accuracy"].unstack("rank")
+
+
+def rank_needed(cut: pd.DataFrame) -> pd.Series:
+    """The least rank that costs at most a point of the accuracy at the largest, which is no cut."""
+    return cut.ge(cut.iloc[:, -1] - ONE_POINT, axis=0).idxmax(axis="columns").astype(float)
+
+
+def by_optimizer(tables: Tables) -> dict[str, dict[str, pd.DataFrame]]:
+    """The tables of every optimiser, in which it is the plain one, by what names of measures say of
+    it.
+
+    The optimiser of the plain training has an empty name.
+    """
+    found: dict[str, dict[str, pd.DataFrame]] = {}
+    for kind, table in tables.items():
+        table = plain_typed(table)
+        parts = {control: apart(control) for control in table["control"].unique()}
+        for name in dict.fromkeys(name for name, _ in parts.values()):
+            own = {control: rest for control, (of, rest) in parts.items() if of == name}
+            rows = table[table["control"].isin(own)]
+            found.setdefault(name, {})[kind] = rows.assign(control=rows["control"].map(own))
+    return found
+
+
+def apart(control: str) -> tuple[str, str]:
+    """What names of measures say of a control's optimiser, and the control without it."""
+    parts = control.split(",")
+    if not any(part.startswith("optimizer=") for part in parts):
+        return "", control
+    rule = [part for part in parts if part.split("=")[0] in RULE]
+    return named("", ",".join(rule)), ",".join(part for part in parts if part not in rule) or "none"
+
+
+def of_optimizers(tables: Tables) -> Measures:
+    """The measures of every optimiser beside its own nulls, its name behind theirs.
+
+    Some also over those of the plain training at the same init scale and seed.
+    """
+    found, plain = {}, {}
+    for name, part in by_optimizer(tables).items():
+        part |= derived(part)
+        own = {
+            **finals(part["training"]),
+            **against_nulls(part),
+            **growth_with_init_scale(part),
+            **first_steps(part["ranks"]),
+            **where_equally_accurate(part["truncate"]),
+        }
+        plain = plain or own
+        found |= {f"{measure}{name}": values for measure, values in own.items()}
+        if name:
+            found |= {f"{m}_over_plain{name}": (own[m] / plain[m]).dropna() for m in OVER_PLAIN}
+    return found
+
+
+def first_steps(ranks: pd.DataFrame) -> Measures:
+    """The stable ranks of the update after the first step, plain and of every control."""
+    first = mean_ranks(ranks).xs("update", level="of").xs(1, level="step")
+    return {
+        named(f"first_step_rank_{matrix[2:]}", str(control)): first.loc[matrix, control]
+        for matrix in PRODUCTS
+        for control in sorted(set(first.loc[matrix].index.get_level_values("control")))
+    }
+
+
+def where_equally_accurate(truncate: pd.DataFrame) -> Measures:
+    """Of updates cut where a training first has a given test accuracy: that accuracy, and the rank
+    that keeps it.
+    """
+    cut = by_rank(truncate[truncate["control"] == "none"])
+    return {"accuracy_where_cut": cut.iloc[:, -1], "rank_at_equal_accuracy": rank_needed(cut)}
+
+
+def named(measure: str, control: str) -> str:
+    """The measure's name for a control, without the values of parameters."""
+    kinds = [
+        part.split("=")[1]
+        for part in control.split(",")
+        if "=" in part and part.split("=")[0] not in NUMBERS
+    ]
+    return "_".join([measure, *kinds]).replace("-", "_")

@@ -1,0 +1,262 @@
+"""Worker processes: who computes, which changes no bit of a result."""
+
+import functools
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
+from operator import call
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tqdm import tqdm
+
+from lib.files.sources import begun
+from lib.training.devices import keep_freed_memory, use_threads
+from lib.work.cluster import WORKERS, cluster
+from lib.work.command import StoppedError, kill_with_parent
+from lib.work.progress import advance, report_to, reporting
+
+Result = TypeVar("Result")
+
+
+def available_cores() -> int:
+    """The number of cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def n_parallel(device: str, n_threads: int = 1) -> int:
+    """How many jobs of `n_threads` this machine computes side by side: one on a GPU, one per so
+    many cores on a CPU.
+    """
+    return 1 if device == "cuda" else available_cores() // n_threads or 1
+
+
+def spread(
+    function: Callable[..., Result],
+    jobs: Sequence[tuple],
+    *,
+    n_processes: int,
+    label: str,
+    total: int | None = None,
+    unit: str = "step",
+    n_threads: int = 1,
+    device: str = "cpu",
+    n_bytes: int = 0,
+) -> Iterator[Result]:
+    """Yield `function(*job)` for each job, in order, computed with `n_threads` each, here or by
+    worker processes.
+
+    A progress bar counts the jobs that are done, or, up to `total`, what they `advance`. They are
+    pure functions of their arguments, so that the number of processes changes no bit. What needs
+    one process alone is computed here. A worker ends when its parent does; the first error of a
+    worker is raised here, and what has not begun is cancelled. A worker that dies ends the work
+    (`StoppedError`).
+
+    Where the environment's `LAB_WORKERS` names a Ray cluster, its workers compute all jobs,
+    whatever `n_processes` says. There each job is given `n_bytes` of memory, and a GPU where
+    `device` is one; it is tried again where its worker is lost.
+    """
+    address = cluster(os.environ.get(WORKERS, ""))
+    if total is None:
+        function, total = functools.partial(_counted, function), len(jobs)
+    n_processes = min(n_processes, len(jobs))
+    every = 1 if sys.stderr.isatty() else 20
+    with tqdm(total=total, desc=label, unit=unit, mininterval=every) as bar:
+        if address and jobs:
+            from lib.work.ray_workers import spread_over_cluster
+
+            needs = {
+                "n_threads": n_threads,
+                "n_gpus": int(device.startswith("cuda")),
+                "n_bytes": n_bytes,
+            }
+            yield from spread_over_cluster(
+                function, jobs, address=address, **needs, label=label, bar=bar
+            )
+        elif n_processes > 1:
+            yield from _spread_over_workers(function, jobs, n_processes, n_threads, label, bar)
+        else:
+            yield from _computed_here(function, jobs, n_threads, bar)
+
+
+def spread_kinds(
+    jobs: Mapping[str, Sequence[tuple]], *, n_processes: int, label: str, unit: str
+) -> dict[str, list[Any]]:
+    """What jobs (function, *arguments) of several kinds give, one list of results per kind; all are
+    spread together.
+    """
+    every = [job for alike in jobs.values() for job in alike]
+    done = iter(list(spread(call, every, n_processes=n_processes, label=label, unit=unit)))
+    return {kind: [next(done) for _ in alike] for kind, alike in jobs.items()}
+
+
+def spread_by_name(
+    function: Callable[..., Result], jobs: Mapping[str, tuple], *, label: str, unit: str
+) -> dict[str, Result]:
+    """What `function(*job)` gives for each job, by the job's name, computed on all cores."""
+    done = spread(
+        function, list(jobs.values()), n_processes=available_cores(), label=label, unit=unit
+    )
+    return dict(zip(jobs, done, strict=True))
+
+
+def _counted(function: Callable[..., Result], *job: Any) -> Result:
+    result = function(*job)
+    advance()
+    return result
+
+
+def _computed_here(
+    function: Callable[..., Result], jobs: Sequence[tuple], n_threads: int, bar: tqdm
+) -> Iterator[Result]:
+    use_threads(n_threads)
+    keep_freed_memory()
+    for job in jobs:
+        with reporting(bar.update):
+            result = function(*job)
+        yield result
+
+
+def _spread_over_workers(
+    function: Callable[..., Result],
+    jobs: Sequence[tuple],
+    n_processes: int,
+    n_threads: int,
+    label: str,
+    bar: tqdm,
+) -> Iterator[Result]:
+    # A fork saves the imports of every worker, some seconds; but the threads of OpenMP do not
+    # survive it.
+    context = multiprocessing.get_context(
+        "fork" if sys.platform == "linux" and n_threads == 1 else "spawn"
+    )
+    try:
+        advanced = context.Value("q", 0)
+        pool = ProcessPoolExecutor(
+            n_processes, context, _start_worker, (advanced, n_threads, begun)
+        )
+    except (
+        OSError,
+        ImportError,
+        NotImplementedError,
+    ) as error:  # without /dev/shm there are no semaphores
+        bar.write(
+            f"{label}: this system has no worker processes ({error}); one process computes",
+            file=sys.stderr,
+        )
+        yield from _computed_here(function, jobs, n_threads, bar)
+        return
+    workers, n_kills = pool._processes, _kills_for_memory()
+    try:
+        futures = _submitted(pool, function, jobs)
+        for future in futures:
+            while not future.done():
+                wait([f for f in futures if not f.done()], timeout=0.5, return_when=FIRST_COMPLETED)
+                bar.update(advanced.value - bar.n)
+                for ended in futures:
+                    if ended.done() and ended.exception():
+                        ended.result()
+            bar.update(advanced.value - bar.n)
+            yield future.result()
+    except BrokenProcessPool as error:
+        why = _cause_of_death(list(workers.values()), n_kills) or str(error)
+        for worker in (
+            multiprocessing.active_children()
+        ):  # one that began while the pool broke would be waited for
+            worker.kill()
+        raise StoppedError(f"{label}: a worker process died: {why}") from error
+    except BaseException:
+        pool.shutdown(
+            wait=False, cancel_futures=True
+        )  # a worker in the middle of a job ends with this process
+        raise
+    pool.shutdown()
+
+
+def _submitted(
+    pool: ProcessPoolExecutor, function: Callable[..., Result], jobs: Sequence[tuple]
+) -> list[Future[Result]]:
+    try:
+        return [pool.submit(function, *job) for job in jobs]
+    except OSError as error:  # "handle is closed" says a pool that breaks meanwhile
+        raise BrokenProcessPool(str(error)) from error
+
+
+def _cause_of_death(workers: Iterable[BaseProcess], n_kills: int) -> str:
+    """How the first of the workers ended, and why that may be; the pool ends the others by
+    SIGTERM.
+    """
+    end = time.monotonic() + 2
+    while True:  # for a moment, another thread may be the one that asks for a process's end
+        ended = [(worker.pid, worker.exitcode) for worker in workers if worker.exitcode is not None]
+        first = next((one for one in ended if one[1] != -signal.SIGTERM), None)
+        if first or time.monotonic() > end:
+            break
+        time.sleep(0.02)
+    if not ended:
+        return ""
+    pid, code = first or ended[0]
+    if not code or code > 0:
+        return f"process {pid} ended with exit code {code}, and not by an error of its work"
+    how = f"process {pid} was ended by {signal.Signals(-code).name}"
+    if code in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE, -signal.SIGABRT):
+        return f"{how}, a fault in compiled code (a package, or memory)"
+    if code != -signal.SIGKILL:
+        return how
+    killed = _kills_for_memory() - n_kills
+    known = f"the kernel has ended {killed} process(es) for it meanwhile; " if killed else ""
+    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    free, total = (_memory(name) for name in ("MemAvailable", "MemTotal"))
+    sizes = (
+        f"the largest process had {largest:.1f} GB, and {free:.1f} of {total:.1f} GB are free now"
+    )
+    return f"{how}, as the system does where memory is short ({known}{sizes}), or by hand"
+
+
+def _kills_for_memory() -> int:
+    """How many processes Linux has ended for want of memory; 0 where that is not known."""
+    return int(_field(Path("/proc/vmstat"), "oom_kill"))
+
+
+def _memory(name: str) -> float:
+    """A line of /proc/meminfo in GB; 0 where there is none."""
+    return _field(Path("/proc/meminfo"), f"{name}:") / 2**20
+
+
+def _field(file: Path, name: str) -> float:
+    try:
+        lines = [line.split() for line in file.read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return 0.0
+    return next((float(line[1]) for line in lines if line[0] == name), 0.0)
+
+
+def _start_worker(advanced: Any, n_threads: int, sources: Mapping[str, str]) -> None:
+    def report(n: int) -> None:
+        with advanced.get_lock():
+            advanced.value += n
+
+    report_to(report)
+    begun.update(sources)  # what this process loads is to be what its parent has loaded
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to say
+    kill_with_parent()
+    use_threads(n_threads)
+    keep_freed_memory()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)

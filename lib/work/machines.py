@@ -1,0 +1,34 @@
+"""What the bits of a result depend on: the packages that compute, and the kind of processor."""
+
+import functools
+import platform
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PACKAGES = ("torch", "numpy", "scipy", "pandas", "pyarrow", "transformers", "peft")  # that compute
+
+
+@functools.cache
+def machine(device: str = "cpu") -> dict[str, str]:
+    """What the bits of a result depend on here: packages, and the kind of CPU, or of GPU."""
+    import torch
+
+    found = {}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    if device.startswith("cuda"):
+        here = torch.cuda.is_available()
+        found["GPU"] = torch.cuda.get_device_name(device) if here else "of another machine"
+        return found
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.exists() else []
+    named = [
+        line.partition(":")[2].strip()
+        for line in lines
+        if line.startswith(("vendor_id", "CPU implementer"))
+    ]
+    found["CPU"] = f"{platform.machine()} {named[0] if named else platform.processor()}".strip()
+    found["vector instructions"] = torch.backends.cpu.get_cpu_capability()
+    return found

@@ -1,0 +1,142 @@
+"""Checkpoints from which an interrupted training resumes, outside of every declared output.
+
+A cell of scratch is a folder keyed by a hash of all that determines its content (parameters, data,
+code, packages, kind of machine), so that stale state can never leak into another run. It is locked
+while it is used, and holds safetensors files whose names carry their digest, so that a file that
+was cut short or altered is noticed, skipped with a warning, and made again.
+"""
+
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from lib.files.files import atomic, sha256
+from lib.files.sources import changed_code, loaded
+from lib.work.command import stop_where_changed
+
+Tensors = Mapping[str, Any]  # torch's, by name; only who saves or loads them loads torch
+
+
+def scratch_root() -> Path:
+    """The folder of all scratch: DVC's own temporary folder, the same for every experiment."""
+    return Path(os.environ.get("DVC_ROOT", ".")) / ".dvc" / "tmp" / "scratch"
+
+
+def code_digest() -> str:
+    """Digest of the source of every module of this repository that is loaded, as it was loaded.
+
+    Raises `StoppedError` where one has changed since.
+    """
+    stop_where_changed(changed_code())
+    return sha256(json.dumps(loaded()).encode())
+
+
+class Scratch:
+    """A locked, self-verifying cell of scratch; use it in a `with` statement."""
+
+    def __init__(self, name: str, key: Mapping[str, Any], root: Path | None = None):
+        digest = sha256(json.dumps(key, sort_keys=True).encode())[:24]
+        self.folder = (root or scratch_root()) / name / digest
+        self._lock = FileLock(self.folder.with_suffix(".lock"))
+
+    def __enter__(self) -> "Scratch":
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            print(f"waiting: another process works in {self.folder}", file=sys.stderr, flush=True)
+            self._lock.acquire()
+        os.utime(self._lock.lock_file)  # when it was used last: `tools.scratch` looks there
+        for part in self.folder.glob(".*.part"):
+            part.unlink()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._lock.release()
+
+    def names(self, prefix: str = "") -> list[str]:
+        """The names of the files with that prefix, sorted."""
+        return sorted(path.name.rsplit("-", 1)[0] for path in self._files(prefix))
+
+    def save(self, name: str, tensors: Tensors, note: Mapping[str, Any]) -> None:
+        """Save tensors and a note under a name, whole or not at all.
+
+        Raises `StoppedError` where code that is loaded has changed: a worker that started later
+        has loaded other code than the key says.
+        """
+        from safetensors.torch import save
+
+        stop_where_changed(changed_code())
+        data = save(
+            {key: value.detach().cpu().contiguous() for key, value in tensors.items()},
+            {"note": json.dumps(note, sort_keys=True)},
+        )
+        self.drop(name)
+        with atomic(self.folder / f"{name}-{sha256(data)[:24]}.safetensors") as part:
+            part.write_bytes(data)
+
+    def load(self, name: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """The tensors and the note of that name, or None, with a warning where the file is
+        broken.
+        """
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        for path in self._files(name + "-" + 24 * "[0-9a-f]", ""):
+            data = path.read_bytes()
+            if sha256(data)[:24] == path.stem.rsplit("-", 1)[1]:
+                try:
+                    return load(data), note_of(data)
+                except (SafetensorError, ValueError, KeyError):
+                    pass
+            warnings.warn(f"scratch: {path} is cut short or altered; it is skipped", stacklevel=2)
+            path.unlink()
+        return None
+
+    def drop(self, name: str) -> None:
+        """Remove the file of that name, if there is one."""
+        for path in self._files(name + "-" + 24 * "[0-9a-f]", ""):
+            path.unlink()
+
+    def _files(self, prefix: str, rest: str = "*") -> list[Path]:
+        return sorted(self.folder.glob(f"{prefix}{rest}.safetensors"))
+
+
+class Pace:
+    """Says when the next checkpoint is due: after five seconds, or thirty times what the last one
+    cost.
+    """
+
+    def __init__(self) -> None:
+        self.cost = 0.0
+        self.end = time.monotonic()
+
+    def due(self) -> bool:
+        """Whether it is time."""
+        return time.monotonic() - self.end > max(5.0, 30 * self.cost)
+
+    def __enter__(self) -> None:
+        self.start = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self.end = time.monotonic()
+        self.cost = self.end - self.start
+
+
+def note_of(data: bytes) -> dict[str, Any]:
+    """The JSON note in the header of a safetensors file."""
+    length = int.from_bytes(data[:8], "little")
+    return json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["note"])

@@ -1,0 +1,207 @@
+import itertools
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.checkpoints.plans import (
+    Module,
+    Rule,
+    budget_of,
+    fill,
+    least_attributed,
+    least_budget,
+    parameters,
+    plan,
+    shuffled,
+)
+
+
+def module(sigma, shape=(6, 4), limit=None):
+    sigma = np.array(sigma, dtype=float)
+    return Module(shape, sigma, float((sigma**2).sum()), len(sigma) if limit is None else limit)
+
+
+THREE = {"a": module([5, 4, 1]), "b": module([3, 2, 0.5], (3, 3)), "c": module([2, 2, 2], (8, 12))}
+
+
+def best(values, modules, budget):
+    """By trying all ranks: those whose bought value is the largest, for equal costs."""
+    names = list(modules)
+    most = [range(modules[name].limit + 1) for name in names]
+    allowed = [
+        ranks
+        for ranks in itertools.product(*most)
+        if parameters(modules, dict(zip(names, ranks, strict=True))) <= budget
+    ]
+    return max(
+        sum(values[name][:rank].sum() for name, rank in zip(names, ranks, strict=True))
+        for ranks in allowed
+    )
+
+
+@pytest.mark.parametrize("budget", [0, 10, 20, 35, 60, 90])
+def test_water_filling_is_the_best_of_all_plans_where_modules_cost_alike(budget):
+    modules = {"a": module([5, 4, 1]), "b": module([3, 2, 0.5]), "c": module([2, 2, 2])}
+    values = {name: one.sigma**2 for name, one in modules.items()}
+    ranks = plan("water-filling", modules, budget)
+    assert sum(values[name][:rank].sum() for name, rank in ranks.items()) == pytest.approx(
+        best(values, modules, budget)
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "order"),
+    [
+        ("uniform", "abcabcabc"),
+        (
+            "energy",
+            "abccacbab",
+        ),  # before the second and third direction: a .60, .98; b .68, .98; c .33, .67
+        ("water-filling", "aabbcccab"),  # a 2.5, 1.6, .1; b 1.5, .67, .04; c .2 thrice
+        ("attributed", "ababacccb"),  # in thousandths: a 119, 76, 4.8; b 113, 50, 3.1; c 3.3 thrice
+    ],
+)
+def test_ranks_at_every_budget_by_hand(rule, order):
+    for budget in range(110):
+        ranks, left, skipped = dict.fromkeys(THREE, 0), budget, set()
+        for name in order:
+            if THREE[name].cost > left:
+                skipped.add(name)
+            if name not in skipped:
+                ranks[name] += 1
+                left -= THREE[name].cost
+        assert plan(rule, THREE, budget, {"a": 2.0, "b": -1.0, "c": 0.2}) == ranks, budget
+
+
+def test_what_does_not_fit_is_skipped_and_the_next_is_bought():
+    assert fill({"a": np.array([3.0]), "c": np.array([2.0]), "b": np.array([1.0])}, THREE, 16) == {
+        "a": 1,
+        "b": 1,
+        "c": 0,
+    }
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_uniform_gives_every_module_the_same_rank(rank):
+    assert plan("uniform", THREE, budget_of(THREE, rank)) == dict.fromkeys(THREE, rank)
+
+
+def test_uniform_stops_at_the_limit_of_a_module():
+    modules = {"a": module([5, 4, 1], limit=1), "b": module([3, 2, 1], limit=3)}
+    assert plan("uniform", modules, budget_of(modules, 2)) == {"a": 1, "b": 3}
+
+
+def test_energy_keeps_an_equal_share_of_every_module():
+    modules = {"flat": module(np.ones(10)), "steep": module(10.0 ** -np.arange(10))}
+    ranks = plan("energy", modules, 10 * 7)
+    assert ranks["steep"] < 3 < ranks["flat"]
+    share = {
+        name: (one.sigma[: ranks[name]] ** 2).sum() / one.squared_norm
+        for name, one in modules.items()
+    }
+    assert share["flat"] >= 0.5
+
+
+def test_attributed_without_attribution_is_refused():
+    with pytest.raises(
+        ValueError, match="earned: wanted the attributed loss of each module, got none"
+    ):
+        plan("attributed", THREE, 10)
+
+
+RULES = get_args(Rule)
+MODULES = st.dictionaries(
+    st.text("abcdef", min_size=1, max_size=2),
+    st.builds(
+        lambda sigma, rows, cols, limit: module(
+            sorted(sigma, reverse=True)[: min(rows, cols)],
+            (rows, cols),
+            min(limit, rows, cols, len(sigma)),
+        ),
+        st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=6),
+        st.integers(1, 9),
+        st.integers(1, 9),
+        st.integers(0, 9),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(MODULES, st.integers(0, 200), st.sampled_from(RULES))
+def test_no_plan_spends_more_than_its_budget_or_gives_more_than_a_limit(modules, budget, rule):
+    earned = {name: float(i) for i, name in enumerate(modules)}
+    ranks = plan(rule, modules, budget, earned)
+    assert set(ranks) == set(modules)
+    assert parameters(modules, ranks) <= budget
+    assert all(0 <= rank <= modules[name].limit for name, rank in ranks.items())
+
+
+@given(MODULES, st.sampled_from(RULES), st.lists(st.sampled_from([-2.0, 0.0, 1.0]), min_size=4))
+def test_at_a_full_budget_every_update_is_whole_whatever_it_earned(modules, rule, earned):
+    full = {name: min(one.limit, len(one.sigma)) for name, one in modules.items()}
+    ranks = plan(rule, modules, parameters(modules, full), dict(zip(modules, earned, strict=False)))
+    assert ranks == full
+
+
+@given(MODULES, st.integers(0, 200), st.integers(0, 9))
+def test_a_shuffle_costs_no_more_and_moves_ranks_within_a_shape(modules, budget, seed):
+    ranks = plan("uniform", modules, budget)
+    other = shuffled(ranks, modules, torch.Generator().manual_seed(seed))
+    assert list(other) == list(ranks)
+    assert parameters(modules, other) <= parameters(modules, ranks)
+    free = {name: module(np.ones(9), one.shape, 99) for name, one in modules.items()}
+    moved = shuffled(ranks, free, torch.Generator().manual_seed(seed))
+    for shape in {one.shape for one in modules.values()}:
+        inside = [name for name in modules if modules[name].shape == shape]
+        assert sorted(moved[name] for name in inside) == sorted(ranks[name] for name in inside)
+
+
+def test_a_shuffled_rank_stays_at_the_limit_of_its_new_module():
+    modules = {"a": module([3, 2, 1], limit=1), "b": module([3, 2, 1])}
+    moved = [
+        shuffled({"a": 1, "b": 3}, modules, torch.Generator().manual_seed(seed))
+        for seed in range(9)
+    ]
+    assert {(ranks["a"], ranks["b"]) for ranks in moved} == {(1, 3), (1, 1)}
+
+
+def test_bisection_finds_the_least_budget():
+    least, tried = least_budget(lambda budget: 1 - budget / 1000, 1000, 0.25, 20)
+    assert least == 750
+    assert tried[0] == (1000, 0.0)
+
+
+def test_bisection_says_that_no_budget_keeps_the_share():
+    assert least_budget(lambda _: 0.5, 1000, 0.25, 20)[0] is None
+
+
+def test_the_least_attributed_plan_is_sought_from_the_ranks_of_all_limits():
+    """Two modules of 5 and 7 parameters a rank, at most two and one of them: 17 parameters; all
+    earn the same.
+    """
+    modules = {
+        "a": Module((2, 3), np.array([3.0, 2.0]), 13.0, 2),
+        "b": Module((3, 4), np.array([1.0]), 1.0, 1),
+    }
+    earned, asked = {"a": 1.0, "b": 1.0}, []
+
+    def lost(ranks):
+        asked.append(ranks)
+        return 1 - (ranks["a"] + ranks["b"]) / 3
+
+    found = least_attributed(lost, modules, earned, 0.5, 9)
+    assert asked[0] == {"a": 2, "b": 1}
+    assert found[0] == (17, 0.0, False)
+    assert asked == [plan("attributed", modules, budget, earned) for budget, *_ in found]
+    assert [share for _, share, _ in found] == [1 - sum(ranks.values()) / 3 for ranks in asked]
+    [least] = {budget for budget, _, is_least in found if is_least}
+    assert sum(plan("attributed", modules, least, earned).values()) == 2
+    assert sum(plan("attributed", modules, least - 1, earned).values()) < 2
+    assert not any(
+        is_least for *_, is_least in least_attributed(lambda _: 0.6, modules, earned, 0.5, 9)
+    )

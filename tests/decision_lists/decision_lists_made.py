@@ -1,0 +1,254 @@
+"""Tasks of decision lists made by hand, and what brute force over their sequences says: nothing of
+lib is in it.
+"""
+
+import itertools
+import math
+
+import pandas as pd
+import torch
+from scipy.integrate import solve_ivp
+from scipy.optimize import brentq
+
+Task = dict[str, object]
+
+
+def task(
+    name,
+    group,
+    n_tokens,
+    seq_len,
+    lists,
+    permutation,
+    weights,
+    repeats=False,
+    law="some law",
+    use="none",
+):
+    """A task as a row of the table: classes of sequences have chances in proportion to `weights`,
+    repeated in turn.
+    """
+    n_classes = (
+        math.comb(n_tokens + seq_len - 1, seq_len) if repeats else math.comb(n_tokens, seq_len)
+    )
+    weights = list(itertools.islice(itertools.cycle(weights), n_classes))
+    chances = [weight / sum(weights) for weight in weights]
+    names = (
+        "name",
+        "group",
+        "n_tokens",
+        "seq_len",
+        "repeats",
+        "lists",
+        "permutation",
+        "probability",
+        "law",
+        "use",
+    )
+    values = (name, group, n_tokens, seq_len, repeats, lists, permutation, chances, law, use)
+    return dict(zip(names, values, strict=True))
+
+
+def ordered(lists):
+    """0 outside of a list, and one more for each place towards its head."""
+    W = torch.zeros(len(lists), len(lists), dtype=torch.float64)
+    for a, entries in enumerate(lists):
+        for place, b in enumerate(entries):
+            W[b, a] = len(entries) - place
+    return W
+
+
+def write_tasks(path, *tasks):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame(list(tasks)).to_parquet(path)
+    return path
+
+
+def classes(n_tokens, seq_len, repeats):
+    """Every class of sequences, by its tokens in order."""
+    kind = itertools.combinations_with_replacement if repeats else itertools.combinations
+    return list(kind(range(n_tokens), seq_len))
+
+
+def every_sequence(task, repeats):
+    """The task with another law: all sequences, with repeats or without, equally likely."""
+    n_classes = len(classes(task["n_tokens"], task["seq_len"], repeats))
+    return task | {"repeats": repeats, "probability": [1 / n_classes] * n_classes}
+
+
+class Brute:
+    """The loss of a task and what else is asked of weights, from a loop over its sequences and the
+    tokens in them.
+
+    W is [key, query], V is [label, token]; a row is a class of sequences of positive chance and a
+    token a in it.
+    """
+
+    def __init__(self, task):
+        self.L, self.n, self.lists, self.pi = (
+            task["n_tokens"],
+            task["seq_len"],
+            task["lists"],
+            task["permutation"],
+        )
+        found = []
+        for tokens, chance in zip(
+            classes(self.L, self.n, task["repeats"]),
+            [float(p) for p in task["probability"]],
+            strict=True,
+        ):
+            for a in sorted(set(tokens)):
+                place = next(i for i, b in enumerate(self.lists[a]) if b in tokens)
+                counts = [float(tokens.count(b)) for b in range(self.L)]
+                if chance > 0:
+                    found.append(
+                        (
+                            counts,
+                            a,
+                            self.lists[a][place],
+                            place + 1,
+                            chance * tokens.count(a) / self.n,
+                        )
+                    )
+        counts, query, star, place, weight = zip(*found, strict=True)
+        self.counts, self.weight = (
+            torch.tensor(each, dtype=torch.float64) for each in (counts, weight)
+        )
+        self.query, self.star, self.place = (torch.tensor(each) for each in (query, star, place))
+        self.label = torch.tensor(self.pi)[self.star]
+        self.every = torch.arange(len(found))
+        self.P = torch.zeros(self.L, self.L, dtype=torch.float64)
+        for b in range(self.L):
+            self.P[self.pi[b], b] = 1
+
+    def attention(self, W):
+        scores = self.counts * W.T[self.query].exp()
+        return scores / scores.sum(1, keepdim=True)
+
+    def losses(self, W, V):
+        return -torch.log_softmax(self.attention(W) @ V.T, 1)[self.every, self.label]
+
+    def loss(self, W, V):
+        return (self.weight * self.losses(W, V)).sum()
+
+    def gradients(self, W, V):
+        W, V = (X.clone().requires_grad_() for X in (W, V))
+        return torch.autograd.grad(self.loss(W, V), (W, V))
+
+    def attention_to_star(self, W):
+        return self.attention(W)[self.every, self.star]
+
+    def margins(self, W):
+        """How far the label's token is ahead of every other, in log N + W."""
+        scores = self.counts.log() + W.T[self.query]
+        rivals = scores.clone()
+        rivals[self.every, self.star] = -torch.inf
+        return scores[self.every, self.star] - rivals.amax(1)
+
+    def logit_margins(self, W, V):
+        z = self.attention(W) @ V.T
+        rivals = z.clone()
+        rivals[self.every, self.label] = -torch.inf
+        return z[self.every, self.label] - rivals.amax(1)
+
+    def accuracy(self, W, V):
+        return float(self.weight[self.logit_margins(W, V) > 0].sum())
+
+    def first_failing(self, wrong):
+        """The first query with a wrong row, and the smallest place of its list that determines
+        one.
+        """
+        return min(
+            (int(a), int(i)) for a, i in zip(self.query[wrong], self.place[wrong], strict=True)
+        )
+
+
+def certified(task, W, V, repeats):
+    """Whether every sequence is right: of distinct tokens, or of any."""
+    return bool((Brute(every_sequence(task, repeats)).logit_margins(W, V) > 0).all())
+
+
+def order_margin(task, W):
+    """The least lead in W of the label's token, over all sequences of distinct tokens."""
+    return float(Brute(every_sequence(task, False)).margins(W).min())
+
+
+def rarest(task):
+    """The least positive chance that a query, the entry that determines its label and a rival come
+    together.
+    """
+    sets = classes(task["n_tokens"], task["seq_len"], task["repeats"])
+    found = []
+    for a, entries in enumerate(task["lists"]):
+        for i, best in enumerate(entries):
+            for k in set(range(task["n_tokens"])) - set(entries[: i + 1]):
+                held = [{a, best, k} <= set(s) and not set(entries[:i]) & set(s) for s in sets]
+                found.append(
+                    sum(p for p, here in zip(task["probability"], held, strict=True) if here)
+                )
+    return min(p for p in found if p > 0)
+
+
+class Flow:
+    """dx/dt = -gradient(x) from 0 up to `end`; x is a matrix of values of about `size`."""
+
+    def __init__(self, brute, gradient, end, size=1.0):
+        self.brute, self.zero = brute, torch.zeros_like(brute.P)
+        self.velocity = lambda x: (
+            -gradient(torch.from_numpy(x).view(self.zero.shape)).flatten().numpy()
+        )
+        solved = solve_ivp(
+            lambda _, x: self.velocity(x),
+            (0, end),
+            self.zero.flatten().numpy(),
+            "LSODA",
+            rtol=1e-10,
+            atol=1e-10 * size,
+            dense_output=True,
+        )
+        self.times, self.path = solved.t, solved.sol
+
+    def at(self, t):
+        return torch.from_numpy(self.path(t)).view(self.zero.shape) if t else self.zero
+
+    def margin(self, t):
+        return float(self.brute.margins(self.at(t)).min())
+
+    def at_once(self):
+        return margin_of(
+            self.brute,
+            torch.from_numpy(self.velocity(self.zero.flatten().numpy())).view(self.zero.shape),
+        )
+
+    def first(self):
+        """The first time at which all is right; NaN where there is none."""
+        if self.at_once():
+            return 0.0
+        for a, b in itertools.pairwise(self.times):
+            if self.margin(b) > 0:
+                return brentq(self.margin, a, b, xtol=1e-14 * b, rtol=1e-14)
+        return math.nan
+
+
+def margin_of(brute, velocity):
+    """Whether the first velocity alone puts every row right."""
+    return not (brute.counts > 1).any() and float(brute.margins(velocity).min()) > 0
+
+
+def of_loss(task, c, end):
+    """The flow of W on the loss, at V = cP."""
+    brute = Brute(task)
+    return Flow(brute, lambda W: brute.gradients(W, c * brute.P)[0], end, 1 / c)
+
+
+def of_choices(task, end):
+    """The limit: Luce's choice model among the tokens of a sequence, their values u / n."""
+    brute = Brute(task)
+
+    def gradient(u):
+        u = u.clone().requires_grad_()
+        logits = brute.counts.log() + u.T[brute.query] / brute.n
+        losses = -torch.log_softmax(logits, 1)[brute.every, brute.star]
+        return torch.autograd.grad((brute.weight * losses).sum(), u)[0]
+
+    return Flow(brute, gradient, end)

@@ -1,0 +1,209 @@
+"""The certificates and lemmas of the stage, on the same random cases, against every sequence and
+autograd.
+"""
+
+import math
+
+import pandas as pd
+import pytest
+import torch
+from decision_lists_made import Brute, classes, every_sequence, ordered, task, write_tasks
+from made import files, generator
+
+SECTION = "decision_lists.check"
+PARAMS = {"seed": 9, "n_cases": 60, "most_tokens": 5}
+OLD = task("old", "old", 3, 2, [[1, 0], [2, 1], [2]], [1, 2, 0], [1, 6, 4])
+
+
+CHUNKS = (35, 25)  # a chunk is made to hold 35 cases
+KEPT = {}  # what one run of the stage wrote
+
+
+@pytest.fixture
+def tables(stage, tmp_path, monkeypatch):
+    """Every table that the stage makes, in a folder with something old in it."""
+    if not KEPT:
+        write_tasks(tmp_path / "tables" / "old.parquet", OLD)
+        monkeypatch.setattr("stages.decision_lists.check.CASES_A_CHUNK", CHUNKS[0])
+        stage("decision_lists.check", {SECTION: PARAMS}, SECTION, tmp_path / "tables")
+        KEPT["files"] = files(tmp_path / "tables")
+        KEPT.update({file.stem: pd.read_parquet(file) for file in (tmp_path / "tables").iterdir()})
+    return KEPT
+
+
+def equal(found, rows, **tolerance):
+    pd.testing.assert_frame_equal(
+        found, pd.DataFrame(rows), **({"rtol": 1e-9, "atol": 1e-12} | tolerance)
+    )
+
+
+def drawn(question):
+    """The generators of the chunks of a question, with a case's numbers."""
+    return [generator(PARAMS["seed"], question, chunk) for chunk in range(len(CHUNKS))]
+
+
+def chunks(question, ask):
+    rows = []
+    for n_cases, draw in zip(CHUNKS, drawn(question), strict=True):
+        found = []
+        while len(found) < n_cases:
+            found += ask(draw)
+        rows += found[:n_cases]
+    return rows
+
+
+def whole(draw, low, high):
+    return int(torch.randint(low, high + 1, (), generator=draw))
+
+
+def uniform(draw, low, high):
+    return low + (high - low) * float(torch.rand((), generator=draw, dtype=torch.float64))
+
+
+def normal(draw, n):
+    return torch.randn(n, n, generator=draw, dtype=torch.float64)
+
+
+def random_task(draw, repeats=None):
+    """A task of 3 tokens or more: with lists of any length up to 4, and any law, sequences of 2 to
+    5 tokens.
+    """
+    L = whole(draw, 3, PARAMS["most_tokens"])
+    repeats = whole(draw, 0, 1) == 1 if repeats is None else repeats
+    n = whole(draw, 2, min(5, L - 1))
+    length = whole(draw, 1, min(4, L))
+    orders = [torch.randperm(L, generator=draw).tolist() for _ in range(L)]
+    lists = [[*[b for b in order if b != a][: length - 1], a] for a, order in enumerate(orders)]
+    lists = [entries[whole(draw, 0, len(entries) - 1) :] for entries in lists]
+    exponential = -torch.log1p(
+        -torch.rand(len(classes(L, n, repeats)), generator=draw, dtype=torch.float64)
+    )
+    pi = list(range(L))
+    while all(pi[pi[b]] == b for b in range(L)):
+        pi = torch.randperm(L, generator=draw).tolist()
+    return task("any", "any", L, n, lists, pi, exponential.tolist(), repeats=repeats)
+
+
+def certificates(draw):
+    one = random_task(draw)
+    L, brute = one["n_tokens"], Brute(one)
+    W = uniform(draw, 0.5, 4) * ordered(one["lists"]) + uniform(draw, 0, 1.2) * normal(draw, L)
+    V = brute.P + uniform(draw, 0, 0.5) * normal(draw, L)
+    every = Brute(every_sequence(one, one["repeats"]))
+    for name, margins in (
+        ("V = cP", lambda b: b.margins(W)),
+        ("any V", lambda b: b.logit_margins(W, V)),
+    ):
+        row = {
+            "certificate": name,
+            "repeats": one["repeats"],
+            "certified": bool((margins(every) > 0).all()),
+        }
+        yield row | {"right": bool((margins(brute) > 0).all())}
+
+
+def test_certificates_agree_with_every_sequence(tables):
+    rows = chunks("certificates", certificates)
+    assert len({tuple(row.values()) for row in rows}) == 8
+    equal(tables["certificates"], rows)
+
+
+def represent(draw):
+    """W is kappa times the places of a list, V is cP: over all sequences the least margin is kappa
+    - log(n - 1).
+    """
+    one = random_task(draw, True)
+    kappa = uniform(draw, 0, 3)
+    margin = float(Brute(every_sequence(one, True)).margins(kappa * ordered(one["lists"])).min())
+    yield {
+        "seq_len": one["seq_len"],
+        "kappa": kappa,
+        "margin": margin,
+        "wanted": kappa - math.log(one["seq_len"] - 1),
+    }
+
+
+def test_any_list_is_represented_with_the_margin_that_is_proved(tables):
+    rows = chunks("represent", represent)
+    equal(tables["represent"], rows)
+    assert all(row["margin"] == pytest.approx(row["wanted"], abs=1e-12) for row in rows)
+    assert min(row["margin"] for row in rows) < 0 < max(row["margin"] for row in rows)
+
+
+def along_the_list(one, W, V, wrong):
+    """The loss's descent along the entries of the first failing list up to its failing place; those
+    rows.
+    """
+    brute = Brute(one)
+    a, i = brute.first_failing(wrong)
+    gradient = brute.gradients(W, V)[0]
+    rows = wrong & (brute.query == a) & (brute.place == i)
+    return -sum(float(gradient[b, a]) for b in one["lists"][a][:i]), rows
+
+
+def lemma_1(draw):
+    one = random_task(draw)
+    c = 10 ** uniform(draw, -1, 4)
+    brute = Brute(one)
+    for _ in range(8):
+        W = 10 ** uniform(draw, -3, 0.7) * normal(draw, brute.L) + uniform(draw, 0, 2) * ordered(
+            one["lists"]
+        )
+        wrong = brute.margins(W) <= 0
+        if wrong.any():
+            derivative, rows = along_the_list(one, W, c * brute.P, wrong)
+            bound = c / 2 * float((brute.weight * brute.attention_to_star(W))[rows].sum())
+            yield {"repeats": one["repeats"], "scale": c, "derivative": derivative, "bound": bound}
+
+
+def test_lemma_1_has_both_its_sides(tables):
+    rows = chunks("lemma 1", lemma_1)
+    assert {row["repeats"] for row in rows} == {False, True}
+    equal(tables["lemma_1"], rows, rtol=1e-8, atol=1e-10)
+
+
+def constants(one):
+    """c, ε and L_0 at V_0 = cP with the best ε = n L_0 / 18, for the least chance of a set."""
+    n, delta, L_0 = one["seq_len"], min(one["probability"]), 1.0
+    for _ in range(200):
+        epsilon = n * L_0 / 18
+        c = 10 * n * n * L_0 / delta + 4 * epsilon * n
+        brute = Brute(one)
+        L_0 = float(brute.loss(0 * brute.P, c * brute.P))
+        if abs(n * L_0 / 18 - epsilon) < 1e-15:
+            break
+    return c, epsilon, L_0
+
+
+def lemma_2(draw):
+    one = random_task(draw, False)
+    brute, n = Brute(one), one["seq_len"]
+    c, epsilon, L_0 = constants(one)
+    offset = epsilon * (2 * torch.rand(brute.L, brute.L, generator=draw, dtype=torch.float64) - 1)
+    if whole(draw, 0, 1):
+        offset = epsilon * offset.sign()
+    V = c * brute.P + offset
+    for _ in range(8):
+        W = uniform(draw, 0, 2) * ordered(one["lists"]) + 10 ** uniform(draw, -1, 0.3) * normal(
+            draw, brute.L
+        )
+        W = W * 10 ** uniform(draw, 0, 2) / c
+        wrong = brute.logit_margins(W, V) <= 0
+        if wrong.any() and float(brute.loss(W, V)) <= L_0:
+            derivative, _ = along_the_list(one, W, V, wrong)
+            row = {
+                "derivative": derivative,
+                "bound": 2.5 * (1 - 1 / n) * L_0 - 3 * epsilon / n,
+                "L_0": L_0,
+            }
+            yield row | {"abstract": L_0 - 6 * epsilon / n}
+
+
+def test_lemma_2_has_both_its_sides(tables):
+    rows = chunks("lemma 2", lemma_2)
+    equal(tables["lemma_2"], rows, rtol=1e-7, atol=1e-10)
+
+
+def test_what_is_written_is_nothing_else(tables):
+    names = ("certificates", "lemma_1", "lemma_2", "represent")
+    assert tables["files"] == [f"{name}.parquet" for name in names]

@@ -1,0 +1,137 @@
+"""The constants of the stage, and gradients from samples, against sums over every sequence."""
+
+import itertools
+import math
+
+import pandas as pd
+import pytest
+import torch
+from decision_lists_made import Brute, rarest, task
+from made import files, generator
+
+from lib.files.files import InputError
+
+SECTION = "decision_lists.constants"
+# Lists, and the chance of each pair of four tokens.
+LISTS, FREQUENCIES = [[1, 0], [2, 3, 1], [2], [3]], [1, 2, 3, 4]
+PAIRS = [a * b for a, b in itertools.combinations(FREQUENCIES, 2)]
+ONE = task("one", "any", 4, 2, LISTS, [0, 1, 2, 3], PAIRS)
+TWO = task("two", "any", 4, 2, LISTS, [0, 1, 2, 3], [0, 3, 0, 1, 2, 0])
+LAWS = {"one": "frequencies 1 2 3 4", "two": "sequences 0 2 = 3 / 1 2 = 1 / 1 3 = 2"}
+PARAMS = {
+    "seed": 9,
+    "list_lengths": [3, 1, 8, 5],
+    "monte_carlo_samples": [50, 7],
+    "monte_carlo_repeats": 2,
+    "monte_carlo_task": "one",
+}
+# The theorem's least sequence lengths, from docs/decision_lists.md.
+FEASIBLE = {1: 19, 2: 29, 3: 38, 4: 45, 5: 52, 8: 72}
+NAMES = (
+    "P_min",
+    "delta",
+    "gamma",
+    "c",
+    "bound",
+    "P_set",
+    "epsilon",
+    "c_of_part_2",
+    "earliest",
+    "latest",
+)
+
+# Only laid beside what is computed; gamma is the stage's own.
+BY_HAND = {"one": [1, 2, 9, 4, 5, 6, 7, 8, 9, 10], "two": [0.5, 0.5, 9, *7 * [0.5]]}
+
+
+def constants(one):
+    """What the theorems say, with L_0 = log n at W = 0, where c/n is large."""
+    P, L, n, m = rarest(one), 4, 2, 3
+    P_set = min(p for p in one["probability"] if p > 0)
+    epsilon, L_0 = n * math.log(n) / 18, math.log(n)
+    c = 10 * n * n * L_0 / P_set + 4 * epsilon * n
+    A = 2 / 3 * L_0
+    values = (
+        P,
+        P / n,
+        9,
+        4 * n * n * math.log(L) / P,
+        4 * m / (9 * math.log(L)),
+        P_set,
+        epsilon,
+        c,
+    )
+    return dict(zip(NAMES, (*values, 2 * m * L_0 / A**2, epsilon / 2), strict=True))
+
+
+def write_constants(file, by_hand):
+    columns = (
+        "name",
+        "n_tokens",
+        "seq_len",
+        "lists",
+        "law",
+        *(name for name in NAMES if name != "gamma"),
+    )
+    lists = " / ".join(" ".join(map(str, entries)) for entries in LISTS)
+    lines = [
+        [
+            name,
+            4,
+            2,
+            lists,
+            LAWS[name],
+            *(value for key, value in zip(NAMES, values, strict=True) if key != "gamma"),
+        ]
+        for name, values in by_hand.items()
+    ]
+    file.write_text("".join("\t".join(map(str, line)) + "\n" for line in [columns, *lines]))
+    return file
+
+
+def run(stage, folder, **changed):
+    file = write_constants(folder / "constants.tsv", BY_HAND)
+    stage("decision_lists.constants", {SECTION: PARAMS | changed}, SECTION, file, folder / "tables")
+
+
+def test_constants_lengths_and_gradients(stage, tmp_path):
+    run(stage, tmp_path)
+    found = {file.stem: pd.read_parquet(file) for file in (tmp_path / "tables").iterdir()}
+    assert files(tmp_path / "tables") == [
+        "constants.parquet",
+        "feasible.parquet",
+        "monte_carlo.parquet",
+    ]
+    rows = []
+    for one in (ONE, TWO):
+        for (name, value), hand in zip(constants(one).items(), BY_HAND[one["name"]], strict=True):
+            rows.append(
+                {"constant": name, "found": value, "by_hand": float(hand), "task": one["name"]}
+            )
+    pd.testing.assert_frame_equal(found["constants"], pd.DataFrame(rows), rtol=1e-8)
+    wanted = [{"length": m, "least_n": FEASIBLE[m]} for m in PARAMS["list_lengths"]]
+    pd.testing.assert_frame_equal(found["feasible"], pd.DataFrame(wanted))
+    pd.testing.assert_frame_equal(found["monte_carlo"], pd.DataFrame(samples()), rtol=1e-9)
+
+
+def samples():
+    brute = Brute(ONE)
+    chances = pd.Series(ONE["probability"]).to_numpy()
+    exact = brute.gradients(0 * brute.P, 10 * brute.P)[0]
+    for n_samples, number in itertools.product([50, 7], range(2)):
+        draw = generator(9, "monte carlo", n_samples, number)
+        seen = torch.multinomial(
+            torch.tensor(chances), n_samples, replacement=True, generator=draw
+        ).tolist()
+        share = [seen.count(k) / n_samples for k in range(len(chances))]
+        found = Brute(ONE | {"probability": share}).gradients(0 * brute.P, 10 * brute.P)[0]
+        error = ((found - exact) ** 2).sum().sqrt() / (exact**2).sum().sqrt()
+        yield {"n_samples": n_samples, "error": float(error)}
+
+
+def test_a_task_that_is_not_there_is_refused(stage, tmp_path):
+    with pytest.raises(
+        InputError, match=r"monte_carlo_task: wanted one of \['one', 'two'\], .* got 'third'"
+    ):
+        run(stage, tmp_path, monte_carlo_task="third")
+    assert files(tmp_path) == ["constants.tsv", "params.yaml"]

@@ -1,0 +1,357 @@
+"""The descents of the stage, against plain autograd: every step, its curvature, and the theorem's
+constants.
+"""
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from decision_lists_made import Brute, every_sequence, order_margin, rarest, task, write_tasks
+from made import files, generator
+from scipy.optimize import brentq
+
+from lib.files.tables import write_table
+
+SECTIONS = ("decision_lists.descend", "decision_lists.solver.descend")
+ONE = task(
+    "one",
+    "small",
+    4,
+    2,
+    [[3, 1, 0], [2, 1], [2], [1, 3]],
+    [2, 0, 3, 1],
+    [5, 1, 3, 2, 7, 4],
+    law="first law",
+    use="both",
+)
+TWO = task(
+    "two",
+    "large",
+    4,
+    3,
+    [[2, 0], [0, 1], [1, 3, 2], [3]],
+    [1, 3, 0, 2],
+    [2, 4, 1, 9],
+    law="second law",
+    use="both",
+)
+# Of one sequence the chance is 0: the least is that of the others.
+STEEP = task(
+    "steep",
+    "steep",
+    4,
+    3,
+    [[1, 0], [2, 3, 1], [2], [0, 3]],
+    [3, 0, 2, 1],
+    [9, 4, 0, 4],
+    law="third law",
+    use="both",
+)
+# Long sequences of few tokens, whose lists decide nothing: here the theorem's conditions hold.
+LONG = task(
+    "long",
+    "long",
+    20,
+    19,
+    [[a] for a in range(20)],
+    [*range(1, 20), 0],
+    [3, 4, 5],
+    law="fourth law",
+    use="both",
+)
+TASKS = (STEEP, TWO, ONE, LONG)  # the longest is begun first
+ALONE = tuple(one | {"name": f"{one['name']}-alone", "use": "alone"} for one in (TWO, ONE))
+OTHER = ONE | {"name": "other", "use": "theorem"}
+PARAMS = {"noise": ["adversarial", "none", "uniform"], "noise_seed": 5}
+SOLVE = {
+    "spare": 0.01,
+    "tolerance": 0.003,
+    "n_checked": 9,
+    "max_steps": 4,
+    "max_repeats": 15,
+    "lanczos_iterations": 40,
+}
+GRID = 40  # points of each segment
+
+
+class Descent:
+    """W and V from a start, by steps of a given size, and what an exact Hessian says of the way."""
+
+    def __init__(self, brute, W, V, moving, right, eta, max_steps):
+        self.brute, self.moving, self.eta = brute, moving, eta
+        self.path = [(W, V)]
+        while not right(*self.path[-1]) and len(self.path) <= max_steps:
+            at = self.path[-1]
+            gradients = brute.gradients(*at)
+            self.path.append(
+                tuple(X - eta * g * m for X, g, m in zip(at, gradients, moving, strict=True))
+            )
+
+    def curvature(self, W, V):
+        """The largest eigenvalue of the Hessian in what moves."""
+        names = [i for i in (0, 1) if self.moving[i]]
+        sizes = [(W, V)[i].numel() for i in names]
+
+        def loss(flat):
+            parts = dict(zip(names, flat.split(sizes), strict=True))
+            return self.brute.loss(
+                *(parts[i].view(X.shape) if i in parts else X for i, X in enumerate((W, V)))
+            )
+
+        flat = torch.cat([(W, V)[i].flatten() for i in names])
+        H = torch.autograd.functional.hessian(loss, flat, vectorize=True)
+        return float(torch.linalg.eigvalsh(H)[-1])
+
+    def largest(self):
+        """Along the whole way, on a dense grid."""
+        found = [self.curvature(*self.path[0])]
+        for at, to in itertools.pairwise(self.path):
+            for share in np.linspace(0, 1, GRID)[1:]:
+                found.append(
+                    self.curvature(*(X + share * (Y - X) for X, Y in zip(at, to, strict=True)))
+                )
+        return max(found)
+
+    def failures(self):
+        """The steps that descend by less than the descent lemma says, η |∇|² / 2."""
+        found = 0
+        for a, b in itertools.pairwise(self.path):
+            square = sum(
+                float((g**2).sum()) * m
+                for g, m in zip(self.brute.gradients(*a), self.moving, strict=True)
+            )
+            found += (
+                float(self.brute.loss(*b))
+                > float(self.brute.loss(*a)) - self.eta / 2 * square + 1e-13
+            )
+        return found
+
+    def row(self, one):
+        row = {
+            "task": one["name"],
+            "law": one["law"],
+            "n_tokens": one["n_tokens"],
+            "seq_len": one["seq_len"],
+        }
+        row |= {"length": max(len(entries) for entries in one["lists"]), "step_size": self.eta}
+        return row | {"n_steps": len(self.path) - 1, "failures": self.failures()}
+
+
+def check_curvature(found, descent):
+    """What the stage found of the curvature is that of a dense grid and an exact Hessian, to a few
+    thousandths.
+    """
+    largest, first = (
+        descent.eta * descent.largest(),
+        descent.eta * descent.curvature(*descent.path[0]),
+    )
+    assert 1 / (1 + SOLVE["spare"]) - 1e-9 < found["step_times_curvature"] <= 1
+    assert largest < 1.004
+    assert found["step_times_curvature"] > 0.995 * largest  # of longer steps before, perhaps
+    assert found["on_a_finer_grid"] < 1.004 * largest
+    assert found["curvature_growth"] == pytest.approx(
+        found["step_times_curvature"] / first, rel=2e-3
+    )
+
+
+def start(one, noise, params):
+    """c, ε and V_0 − cP, by the equation for c."""
+    brute = Brute(one)
+    L, n, delta = one["n_tokens"], one["seq_len"], min(p for p in one["probability"] if p > 0)
+    W = 0 * brute.P
+
+    def residual(c, offset, epsilon):
+        L_0 = float(brute.loss(W, c * brute.P + offset))
+        return c - 10 * n * n * L_0 / delta - 4 * (n * L_0 / 18 if epsilon is None else epsilon) * n
+
+    most = 30 * n * n * math.log(L) / delta
+    plain = brentq(residual, 1, most, (0, None), xtol=1e-13 * most, rtol=1e-15)
+    epsilon = n * float(brute.loss(W, plain * brute.P)) / 18
+    offset = 0 * W
+    if noise == "uniform":
+        draw = torch.rand(
+            L,
+            L,
+            generator=generator(params["noise_seed"], "noise", one["name"]),
+            dtype=torch.float64,
+        )
+        offset = epsilon * (draw - 0.5)
+    elif noise == "adversarial":
+        for _ in range(20):  # up the loss, to the corner of the box from which no sign leads on
+            gradient = brute.gradients(W, plain * brute.P + offset)[1]
+            offset = epsilon / 2 * gradient.sign() * (gradient.abs() > 1e-12)
+    c = brentq(residual, 1, 3 * most, (offset, epsilon), xtol=1e-13 * most, rtol=1e-15)
+    return c, epsilon, offset
+
+
+def least_margin(one, W, V):
+    """The least lead of the label over another in any sequence of distinct tokens.
+
+    In sums over its tokens b of e^W V, where e^W is taken over its largest among the tokens that
+    may occur.
+    """
+    brute, found = Brute(every_sequence(one, False)), []
+    for counts, a, place, label in zip(
+        brute.counts, brute.query, brute.place, brute.label, strict=True
+    ):
+        allowed = [b for b in range(brute.L) if b not in one["lists"][a][: place - 1]]
+        z = V @ (counts * (W[:, a] - W[allowed, a].max()).exp())
+        found += [float(z[label] - z[k]) for k in range(brute.L) if k != label]
+    return min(found)
+
+
+def descend(stage, folder, tasks, **changed):
+    own, solve = ({k: changed.get(k, v) for k, v in section.items()} for section in (PARAMS, SOLVE))
+    params = dict(zip(SECTIONS, (own, solve), strict=True))
+    stage(
+        "decision_lists.descend",
+        params,
+        *SECTIONS,
+        write_tasks(folder / "tasks", *tasks),
+        folder / "tables",
+    )
+
+
+KEPT = {}  # what one run of the stage wrote
+
+
+@pytest.fixture
+def tables(stage, tmp_path):
+    """The tables, beside nothing that was there before."""
+    if not KEPT:
+        write_tasks(tmp_path / "tables" / "old.parquet", ONE)
+        descend(stage, tmp_path, (OTHER, *TASKS, *ALONE))
+        KEPT["files"] = files(tmp_path)
+        KEPT.update({file.stem: pd.read_parquet(file) for file in (tmp_path / "tables").iterdir()})
+    return KEPT
+
+
+def test_what_is_written_is_nothing_else(tables):
+    names = ("alone", "both", "courses")
+    assert tables["files"] == [
+        "params.yaml",
+        *(f"tables/{name}.parquet" for name in names),
+        "tasks",
+    ]
+
+
+def equal(found, row, **tolerance):
+    """The row holds what is wanted, and beside it what is looked at elsewhere."""
+    one, wanted = pd.DataFrame([found])[list(row)], pd.DataFrame([row])
+    pd.testing.assert_frame_equal(one, wanted, **({"rtol": 1e-7, "atol": 0} | tolerance))
+
+
+def test_descents_on_attention_alone_are_those_of_autograd_beside_their_bound(tables):
+    for one, found in zip(ALONE, tables["alone"].to_dict("records"), strict=True):
+        brute, L = Brute(one), one["n_tokens"]
+        c = 4 * one["seq_len"] ** 2 * math.log(L) / rarest(one)
+
+        def right(W, _, brute=brute):
+            return brute.margins(W).min() > 0
+
+        descent = Descent(
+            brute, 0 * brute.P, c * brute.P, (1, 0), right, found["step_size"], SOLVE["max_steps"]
+        )
+        row = descent.row(one)
+        row |= {"scale": c, "bound": 2 * 4 * row["length"] / (9 * math.log(L)) / descent.eta}
+        equal(found, row | {"margin": order_margin(one, descent.path[-1][0])})
+        assert set(found) - set(row) == {
+            "margin",
+            "step_times_curvature",
+            "on_a_finer_grid",
+            "curvature_growth",
+        }
+        check_curvature(found, descent)
+
+
+@pytest.mark.parametrize("one", TASKS, ids=[one["name"] for one in TASKS])
+def test_descents_on_both_are_those_of_autograd_beside_their_constants(tables, one):
+    rows = tables["both"][tables["both"]["task"] == one["name"]].to_dict("records")
+    for noise, found in zip(PARAMS["noise"], rows, strict=True):
+        c, epsilon, offset = start(one, noise, PARAMS)
+        brute, n = Brute(one), one["seq_len"]
+        W_0, V_0 = 0 * brute.P, c * brute.P + offset
+
+        def right(W, V, brute=brute):
+            return brute.logit_margins(W, V).min() > 0
+
+        descent = Descent(brute, W_0, V_0, (1, 1), right, found["step_size"], SOLVE["max_steps"])
+        W, V = descent.path[-1]
+        L_0, row = float(brute.loss(W_0, V_0)), descent.row(one)
+        A, m = L_0 - 6 * epsilon / n, row["length"]
+        row |= {
+            "noise": noise,
+            "preconditions": A > 0 and 4 * m * L_0 / epsilon < A**2,
+            "scale": c,
+            "L_0": L_0,
+        }
+        row |= {"delta": min(p for p in one["probability"] if p > 0), "epsilon": epsilon}
+        row |= {"earliest": 2 * m * L_0 / A**2 / descent.eta, "latest": epsilon / 2 / descent.eta}
+        deviations = [float((V - c * brute.P).abs().max()) for _, V in descent.path]
+        row |= {
+            "margin": least_margin(one, W, V),
+            "start_deviation": deviations[0],
+            "deviation": max(deviations),
+        }
+        row |= {"V_moved": float((V - V_0).abs().max())}
+        row |= {
+            "largest_attention": max(n * float(brute.attention(W).max()) for W, _ in descent.path)
+        }
+        equal(found, row, rtol=1e-5, atol=1e-9)
+        others = {"residual", "step_times_curvature", "on_a_finer_grid", "curvature_growth"}
+        assert set(found) - set(row) == others
+        assert 0 <= found["residual"] < 1e-12
+        if one is not LONG:
+            check_curvature(found, descent)
+        check_course(tables["courses"], one, noise, descent)
+
+
+def check_course(courses, one, noise, descent):
+    course = courses[(courses["task"] == one["name"]) & (courses["noise"] == noise)]
+    brute = descent.brute
+    assert course["step"].tolist() == list(range(len(descent.path)))
+    np.testing.assert_allclose(
+        course["loss"], [float(brute.loss(*at)) for at in descent.path], rtol=1e-6
+    )
+    wrong = [float(brute.weight[brute.logit_margins(*at) <= 0].sum()) for at in descent.path]
+    np.testing.assert_allclose(course["wrong"], wrong, atol=1e-9)
+    if one is not LONG:  # far below the largest a curvature need not be exact
+        curvatures = [descent.eta * descent.curvature(*at) for at in descent.path]
+        np.testing.assert_allclose(course["step_times_curvature"], curvatures, rtol=0.1)
+
+
+def test_preconditions_are_met_in_some_runs_alone(tables):
+    assert {name: set(rows["preconditions"]) for name, rows in tables["both"].groupby("task")} == {
+        "long": {True},
+        "one": {False},
+        "steep": {False},
+        "two": {False},
+    }
+
+
+def test_a_use_without_tasks_has_no_table(stage, tmp_path):
+    descend(stage, tmp_path, [OTHER, ALONE[0]])
+    assert files(tmp_path / "tables") == ["alone.parquet"]
+
+
+@pytest.mark.parametrize("n_steps", [1, 1000, 20_000, 100_000])
+def test_a_course_takes_no_more_room_than_is_asked_for(n_steps, tmp_path):
+    """32 bytes a step, and 5000 of the table's own, where no compression makes any number but the
+    step's smaller.
+    """
+    draw = np.random.default_rng(0)
+    course = {name: draw.normal(size=n_steps) for name in ("loss", "wrong", "step_times_curvature")}
+    course["step"] = np.arange(n_steps)
+    write_table(
+        pd.DataFrame(course).assign(task="descent-2-001", noise="adversarial"),
+        tmp_path / "courses.parquet",
+    )
+    assert (tmp_path / "courses.parquet").stat().st_size <= 32 * n_steps + 5000
+
+
+def test_a_step_size_that_never_fits_its_path_is_an_error(stage, tmp_path):
+    with pytest.raises(ArithmeticError, match="got none in 1 descents"):
+        descend(stage, tmp_path, [TWO], noise=["none"], max_repeats=1, spare=0)

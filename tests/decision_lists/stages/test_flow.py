@@ -1,0 +1,295 @@
+"""The gradient flows of the stage, against scipy's at tight tolerances on the loss itself, in W and
+its own time.
+"""
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from decision_lists_made import classes, of_loss, rarest, task, write_tasks
+from made import files
+
+from lib.files.files import InputError
+
+SECTION, SOLVER = "decision_lists.flow", "decision_lists.solver.flow"
+LISTS = [[3, 1, 0], [2, 1], [2], [1, 3]]
+PI = [2, 0, 3, 1]
+WEIGHTS = [5, 1, 3, 2, 7, 4]
+
+
+def cyclic(L, m):
+    return [[(a - back) % L for back in range(m - 1, -1, -1)] for a in range(L)]
+
+
+# Right at once, then lost, then right again: the example of docs/decision_lists.md.
+LOST_CHANCES = {(0, 3, 4, 5): 100, (0, 1, 2, 4): 3.5, (0, 2, 6, 7): 1}
+LOST = task(
+    "lost",
+    "far",
+    8,
+    4,
+    [[1, 2, 3, 0], *([q] for q in range(1, 8))],
+    [1, 2, 3, 4, 5, 6, 7, 0],
+    [LOST_CHANCES.get(s, 0) for s in classes(8, 4, False)],
+    law="three sets",
+    use="bound",
+)
+FAR = task(
+    "far-0",
+    "far",
+    5,
+    2,
+    [[3, 0], [4, 2, 1], [0, 2], [3], [2, 4]],
+    [2, 0, 3, 4, 1],
+    [1, 4, 2, 8, 3, 5, 7, 6, 9, 2],
+    law="ten sets",
+    use="bound",
+)
+NEAR = task("near-0", "near", 4, 2, LISTS, PI, WEIGHTS, law="first law", use="theorem")
+OTHER = task(
+    "other-0",
+    "other",
+    4,
+    3,
+    [[2, 0], [0, 1], [1, 3, 2], [3]],
+    PI,
+    [2, 4, 1, 9],
+    law="second law",
+    use="theorem",
+)
+AGAIN = task(
+    "again",
+    "again",
+    2,
+    4,
+    [[1, 0], [1]],
+    [1, 0],
+    [1, 0.001, 5, 3, 2],
+    repeats=True,
+    law="pairs",
+    use="bound",
+)
+TWICE, THRICE = (
+    task(name, "twice", 3, 3, lists, pi, weights, repeats=True, law=law, use="repeats")
+    for name, lists, pi, weights, law in (
+        ("twice-0", [[2, 1, 0], [0, 1], [2]], [2, 0, 1], [1, 4, 3, 2], "triples"),
+        ("twice-1", [[1, 0], [1], [0, 2]], [1, 2, 0], [2, 3, 1], "others"),
+    )
+)
+STEEP = NEAR | {"name": "steep", "use": "gamma"}
+IDLE = NEAR | {"name": "idle", "use": "controls"}
+TASKS = (NEAR, LOST, THRICE, IDLE, STEEP, FAR, AGAIN, TWICE, OTHER)
+PARAMS = {"repeats_scale": 3, "gamma_shares": [2, 0.5]}
+SOLVE = {
+    "rtol_theorem": 1e-8,
+    "rtol_to_bound": 1e-4,
+    "rtol_repeats": 1e-8,
+    "rtol_many": 1e-8,
+    "longest_repeats": 37,
+}
+MANY = [(7, 3, 1), (7, 3, 4), (7, 3, 2), (5, 2, 1), (5, 2, 2)]
+KEPT = {}  # what one run of the stage wrote
+
+
+@pytest.fixture
+def tables(stage, tmp_path):
+    """Every table that the stage makes of all tasks, in a folder with something old in it."""
+    if not KEPT:
+        write_tasks(tmp_path / "tables" / "old.parquet", NEAR)
+        follow(stage, tmp_path)
+        KEPT.update({file.stem: pd.read_parquet(file) for file in (tmp_path / "tables").iterdir()})
+        KEPT["files"] = files(tmp_path / "tables")
+    return KEPT
+
+
+def follow(stage, folder, tasks=TASKS, many=MANY, **solve):
+    lines = ["n_tokens\tseq_len\tlist_length", *("\t".join(map(str, sizes)) for sizes in many)]
+    (folder / "many.tsv").write_text("\n".join(lines) + "\n")
+    params, written = (
+        {SECTION: PARAMS, SOLVER: SOLVE | solve},
+        write_tasks(folder / "tasks", *tasks),
+    )
+    stage(
+        "decision_lists.flow",
+        params,
+        SECTION,
+        SOLVER,
+        written,
+        folder / "many.tsv",
+        folder / "tables",
+    )
+
+
+def theorem(task, share=1):
+    """Its P_min, γ, scale and bound with δ = share P_min / n, so that γ = (4 / share - 1)²."""
+    L, n, M, P_min = (
+        task["n_tokens"],
+        task["seq_len"],
+        max(len(entries) for entries in task["lists"]),
+        rarest(task),
+    )
+    gamma = {0.5: 49, 1: 9, 2: 1}[share]
+    return P_min, gamma, 4 * n * n * math.log(L) / (share * P_min), 4 * M / (gamma * math.log(L))
+
+
+def named(*names):
+    return [one for one in TASKS if one["name"] in names]
+
+
+def row_of_theorem(one, path, flow, share=1):
+    """What the table must say of a run whose path is this."""
+    P_min, gamma, c, bound = theorem(one, share)
+    times, losses, margins = (path[name].tolist() for name in ("time", "loss", "margin"))
+    accurate = times[: first_right(margins) + 1]
+    row = {
+        "task": one["name"],
+        "group": one["group"],
+        "n_tokens": one["n_tokens"],
+        "seq_len": one["seq_len"],
+    }
+    row |= {
+        "length": max(len(entries) for entries in one["lists"]),
+        "law": one["law"],
+        "P_min": P_min,
+        "gamma": gamma,
+        "scale": c,
+    }
+    row |= {"bound": bound, "at_once": flow.at_once(), "first_time": flow.first()}
+    row["perfect_at_bound"] = float(flow.margin(bound) > 0) if one["use"] == "bound" else math.nan
+    row["lost"] = sum(a > 0 >= b for a, b in itertools.pairwise(margins))
+    # The example of docs/decision_lists.md, from a solution of its own.
+    row["lost_time"], row["regained_time"] = (
+        (1.2012e-06, 1.6223e-05) if one is LOST else (math.nan, math.nan)
+    )
+    row["largest_rise"] = max(b - a for a, b in itertools.pairwise(losses))
+    row["largest_attention"] = max(
+        one["seq_len"] * float(flow.brute.attention(flow.at(t)).max()) for t in accurate
+    )
+    return row | {"n_steps": len(path)}
+
+
+def first_right(margins):
+    return next((i for i, margin in enumerate(margins) if margin > 0), len(margins) - 1)
+
+
+def errors_along(path, flow, c):
+    """How far each row of a path is from the flow, margins in units of u; its accuracy is exact off
+    the ties.
+    """
+    for row in path.to_dict("records"):
+        W, V = flow.at(row["time"]), c * flow.brute.P
+        margin = c * float(flow.brute.margins(W).min())
+        if abs(margin) > 0.01:
+            assert row["accuracy"] == pytest.approx(flow.brute.accuracy(W, V), rel=1e-12)
+        yield max(abs(row["loss"] - float(flow.brute.loss(W, V))), abs(row["margin"] - margin))
+
+
+def test_the_runs_at_the_theorems_scale_are_the_flow_of_the_loss(tables):
+    wanted = []
+    for one in named("near-0", "lost", "far-0", "again", "other-0"):
+        _, _, c, bound = theorem(one)
+        path = tables["paths"][tables["paths"]["task"] == one["name"]]
+        times, first = path["time"].tolist(), first_right(path["margin"].tolist())
+        flow = of_loss(one, c, bound if one["use"] == "bound" else times[-1])
+        wanted.append(row_of_theorem(one, path, flow))
+        errors = list(errors_along(path, flow, c))
+        assert max(errors[: first + 1]) < 2e-6
+        assert times[0] == 0
+        assert times == sorted(times)
+        if one["use"] == "bound":
+            assert times[-1] == pytest.approx(bound, rel=1e-12)
+            assert max(errors[first:]) < 0.02
+        else:
+            assert first == len(path) - 1
+        if one is FAR:
+            assert max(errors[first:]) > 1e-4  # the rest of the way is less accurate
+    assert [row["lost"] for row in wanted] == [0, 1, 0, 0, 0]
+    assert [row["perfect_at_bound"] for row in wanted[1:4]] == [1, 1, 0]
+    rows, found = pd.DataFrame(wanted), tables["theorem"]
+    assert list(found) == list(rows)
+    for name in ("lost_time", "regained_time"):  # on the less accurate way
+        np.testing.assert_allclose(found.pop(name), rows.pop(name), rtol=2e-3)
+    pd.testing.assert_frame_equal(found, rows, rtol=1e-6, atol=1e-10, check_dtype=False)
+    assert list(tables["paths"]) == ["time", "loss", "accuracy", "margin", "task"]
+    assert tables["paths"]["task"].unique().tolist() == [row["task"] for row in wanted]
+
+
+def test_another_delta_has_another_gamma_scale_and_bound(tables):
+    for share, found in zip((2, 0.5), tables["gamma"].to_dict("records"), strict=True):
+        P_min, gamma, c, bound = theorem(STEEP, share)
+        flow = of_loss(STEEP, c, 1.5 * found["first_time"])
+        wanted = {
+            "task": "steep",
+            "P_min": P_min,
+            "gamma": gamma,
+            "scale": c,
+            "bound": bound,
+            "lost": 0,
+        }
+        assert {name: found[name] for name in wanted} == pytest.approx(wanted)
+        assert found["first_time"] == pytest.approx(flow.first(), rel=1e-5)
+
+
+def test_sequences_with_repeats_are_followed_until_all_is_right_or_the_longest_time(tables):
+    wanted = []
+    for one in named("twice-0", "twice-1"):
+        flow = of_loss(one, 3, 37)
+        row = {"task": one["name"], "law": one["law"], "n_tokens": 3, "seq_len": 3}
+        row |= {"length": max(len(entries) for entries in one["lists"]), "first_time": flow.first()}
+        row |= {"largest_W": math.nan, "attention_to_star": math.nan}
+        if not math.isnan(row["first_time"]):
+            W = flow.at(row["first_time"])
+            row["largest_W"] = float(W.abs().max())
+            row["attention_to_star"] = float(flow.brute.weight @ flow.brute.attention_to_star(W))
+        wanted.append(row)
+    pd.testing.assert_frame_equal(tables["repeats"], pd.DataFrame(wanted), rtol=1e-6)
+
+
+def test_many_tokens_flow_as_the_whole_matrix_does_under_the_uniform_law(tables):
+    wanted = []
+    for L, n, m in MANY:
+        one = task("all", "all", L, n, cyclic(L, m), list(range(L)), [1])
+        _, _, c, bound = theorem(one)
+        horizon = 1.1 * float(tables["many"]["first_time"][len(wanted)]) or bound / 1e6
+        flow = of_loss(one, c, horizon)
+        row = {
+            "n_tokens": L,
+            "seq_len": n,
+            "length": m,
+            "scale": c,
+            "bound": bound,
+            "first_time": flow.first(),
+        }
+        wanted.append(row | {"at_once": flow.at_once()})
+    pd.testing.assert_frame_equal(tables["many"], pd.DataFrame(wanted), rtol=1e-6, atol=1e-9)
+
+
+def test_what_is_written_is_nothing_else(tables):
+    names = ("gamma", "many", "paths", "repeats", "theorem")
+    assert tables["files"] == [f"{name}.parquet" for name in names]
+
+
+def test_a_use_without_tasks_has_no_table(stage, tmp_path):
+    follow(stage, tmp_path, [IDLE, TWICE], MANY[:1])
+    assert files(tmp_path / "tables") == ["many.parquet", "repeats.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (
+            {"many": [(7, 3, 2), (10000, 3, 2)]},
+            r"many\.tsv: line 3: n_tokens: wanted a scale c of at most 1e\+12, got ",
+        ),
+        ({"many": [(7, 3, 5)]}, "line 2: n_tokens: wanted at least seq_len \\+ list_length, got 7"),
+        ({"many": []}, "a line for each case"),
+    ],
+)
+def test_flows_that_cannot_be_followed_are_refused_and_nothing_is_written(
+    stage, tmp_path, changed, said
+):
+    with pytest.raises(InputError, match=said):
+        follow(stage, tmp_path, **({"tasks": [NEAR]} | changed))
+    assert files(tmp_path) == ["many.tsv", "params.yaml", "tasks"]

@@ -1,0 +1,301 @@
+"""The tasks that the stage makes, against lists made by hand and laws summed over every
+sequence.
+"""
+
+import itertools
+import json
+import math
+
+import pandas as pd
+import pytest
+import torch
+from made import files, generator
+
+from lib.files.files import InputError
+
+FILES = {  # the uses of each file
+    "flow": ("theorem", "bound", "gamma", "repeats"),
+    "scales": ("law", "spectral"),
+    "descend": ("alone", "both"),
+    "train": ("joint", "starts", "alignment", "controls"),
+}
+FIRST = {
+    "group": "first",
+    "use": "joint",
+    "n_tokens": 5,
+    "seq_len": 3,
+    "repeats": False,
+    "list_lengths": [3, 2],
+    "lists": ["shared heads", "cyclic", "random"],
+    "n_heads": [3, 2],
+    "laws": ["uniform", "zipf 1.5", "frequent heads 7"],
+    "first_seed": 4,
+    "n_seeds": 2,
+}
+SECOND = {
+    "group": "second",
+    "use": "law",
+    "n_tokens": 4,
+    "seq_len": 3,
+    "repeats": True,
+    "list_lengths": [2],
+    "lists": ["random", "cyclic"],
+    "n_heads": [1],
+    "laws": ["dirichlet", "log-normal 0.7", "frequent heads 100", "zipf 2", "uniform"],
+    "first_seed": None,
+    "n_seeds": 1,
+}
+SMALL = FIRST | {
+    "list_lengths": [1],
+    "lists": ["cyclic"],
+    "laws": ["uniform"],
+    "n_tokens": 3,
+    "seq_len": 2,
+}
+OWN = SMALL | {
+    "group": "own",
+    "use": "bound",
+    "list_lengths": [2, 3],  # which own lists do not have
+    "lists": ["own 1 2 0 / 1 / 1 2"],
+    "laws": ["frequencies 2 0.5 3", "sequences 1 2 = 3 / 0 1 = 1.5"],
+}
+# The group "first" has a second size, whose tasks are numbered on; no group is there for "starts"
+# and others.
+GROUPS = [FIRST, FIRST | {"n_tokens": 4, "seq_len": 2}, SECOND, OWN]
+GROUPS += [
+    SMALL | {"group": use, "use": use}
+    for use in ("theorem", "gamma", "spectral", "both", "controls")
+]
+
+
+def write_groups(file, groups):
+    """The table of groups: tab-separated, lists as in YAML, nothing where a key has its default."""
+    columns = list(FIRST)
+    cells = [[group[column] for column in columns] for group in groups]
+    texts = [
+        ["" if c is None else c if isinstance(c, str) else json.dumps(c) for c in line]
+        for line in cells
+    ]
+    file.write_text("".join("\t".join(line) + "\n" for line in [columns, ["# a comment"], *texts]))
+    return file
+
+
+def settings_of(group):
+    """All combinations in their order; a number of heads is one only where heads are used."""
+    lengths = (
+        group["list_lengths"][:1] if group["lists"][0].startswith("own") else group["list_lengths"]
+    )
+    for length, kind, law in itertools.product(lengths, group["lists"], group["laws"]):
+        used = kind == "shared heads" or law.startswith("frequent heads")
+        for n_heads in group["n_heads"] if used else [group["n_heads"][0]]:
+            first = group["first_seed"] or 0
+            for seed in range(first, first + group["n_seeds"]):
+                yield group["n_tokens"], group["seq_len"], length, kind, law, n_heads, seed
+
+
+def lists_of(kind, L, length, n_heads, draw):
+    if kind.startswith("own"):
+        return [[int(b) for b in entries.split()] for entries in kind[4:].split("/")]
+    if kind == "cyclic":
+        return [[(a - back) % L for back in range(length - 1, -1, -1)] for a in range(L)]
+    if kind == "random":
+        orders = [torch.randperm(L, generator=draw).tolist() for _ in range(L)]
+        return [[*[b for b in order if b != a][: length - 1], a] for a, order in enumerate(orders)]
+    lists = [[a] for a in range(L)]
+    for i, j in enumerate(torch.randperm(L - n_heads, generator=draw).tolist()):
+        lists[n_heads + j] = [*[(i + h) % n_heads for h in range(length - 1)], n_heads + j]
+    return lists
+
+
+def permutation_of(L, draw):
+    """The first drawn that is not its own inverse."""
+    while True:
+        pi = torch.randperm(L, generator=draw).tolist()
+        if [pi[pi[b]] for b in range(L)] != list(range(L)):
+            return pi
+
+
+def law_of(law, L, n, n_heads, repeats, draw):
+    """The chance of every class of sequences: what its sequences have together, token by token."""
+    if law.startswith("sequences"):
+        return [1 / 3, 0, 2 / 3]
+    kind, value = law, math.nan
+    if law.startswith("frequencies"):
+        kind = "frequencies"
+    elif law[-1].isdigit():
+        kind, value = law.rsplit(" ", 1)[0], float(law.rsplit(" ", 1)[1])
+    sequences = [s for s in itertools.product(range(L), repeat=n) if repeats or len(set(s)) == n]
+    if kind == "dirichlet":
+        n_classes = len({tuple(sorted(s)) for s in sequences})
+        exponential = -torch.log1p(-torch.rand(n_classes, generator=draw, dtype=torch.float64))
+        return (exponential / exponential.sum()).tolist()
+    theta = {
+        "uniform": lambda: [1.0] * L,
+        "zipf": lambda: [
+            (1 + rank) ** -value for rank in torch.randperm(L, generator=draw).tolist()
+        ],
+        "log-normal": lambda: [
+            math.exp(value * g)
+            for g in torch.randn(L, generator=draw, dtype=torch.float64).tolist()
+        ],
+        "frequent heads": lambda: [value if b < n_heads else 1.0 for b in range(L)],
+        "frequencies": lambda: [float(number) for number in law.split()[1:]],
+    }[kind]()
+    chances: dict[tuple[int, ...], float] = {}
+    for s in sequences:
+        chances[tuple(sorted(s))] = chances.get(tuple(sorted(s)), 0) + math.prod(
+            theta[b] for b in s
+        )
+    return [chances[s] / sum(chances.values()) for s in sorted(chances)]
+
+
+def expected(groups):
+    numbers = dict.fromkeys([group["group"] for group in groups], 0)
+    for group in groups:
+        for L, n, length, kind, law, n_heads, seed in settings_of(group):
+            draw = generator(seed, "task", f"{L}, {n}, {length}, {kind}, {n_heads}, {law}")
+            row = {
+                "name": f"{group['group']}-{numbers[group['group']]:03d}",
+                "group": group["group"],
+                "n_tokens": L,
+            }
+            row |= {
+                "seq_len": n,
+                "repeats": group["repeats"],
+                "lists": lists_of(kind, L, length, n_heads, draw),
+            }
+            row["permutation"] = permutation_of(L, draw)
+            row["probability"] = law_of(law, L, n, n_heads, group["repeats"], draw)
+            numbers[group["group"]] += 1
+            own = law.split()[0] if law.split()[0] in ("frequencies", "sequences") else ""
+            yield row | {"law": f"own {own}" if own else law, "use": group["use"]}
+
+
+def generate(stage, folder, groups):
+    stage(
+        "decision_lists.generate",
+        {},
+        write_groups(folder / "groups.tsv", groups),
+        *(folder / name for name in FILES),
+    )
+
+
+def test_every_task_is_a_setting_with_its_own_lists_labels_and_law(stage, tmp_path, capsys):
+    generate(stage, tmp_path, GROUPS)
+    wanted = list(expected(GROUPS))
+    assert len(wanted) == 2 * 2 * 2 * (2 * 3 + 2 * (1 + 1 + 2)) + 2 * 5 + 2 * 2 + 5 * 2
+    assert capsys.readouterr().out == f"{len(wanted)} tasks in 8 groups\n"
+    assert files(tmp_path) == sorted(["groups.tsv", "params.yaml", *FILES])
+    for name, uses in FILES.items():
+        table, rows = (
+            pd.read_parquet(tmp_path / name),
+            [row for row in wanted if row["use"] in uses],
+        )
+        assert list(table) == list(wanted[0])
+        assert len(table) == len(rows) > 0
+        for found, row in zip(table.to_dict("records"), rows, strict=True):
+            assert found["probability"].tolist() == pytest.approx(row.pop("probability"), rel=1e-12)
+            assert [entries.tolist() for entries in found["lists"]] == row.pop("lists")
+            assert found["permutation"].tolist() == row.pop("permutation")
+            assert {name: found[name] for name in row} == row
+
+
+def test_a_file_whose_uses_have_no_group_is_empty_and_the_others_do_not_change(stage, tmp_path):
+    generate(stage, tmp_path, GROUPS)
+    before = {name: (tmp_path / name).read_bytes() for name in FILES}
+    generate(stage, tmp_path, [group for group in GROUPS if group["use"] != "both"])
+    assert len(pd.read_parquet(tmp_path / "descend")) == 0
+    assert [name for name in FILES if (tmp_path / name).read_bytes() != before[name]] == ["descend"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (
+            {"laws": ["uniform 2"]},
+            "line 3: laws: law: wanted uniform, dirichlet, or zipf, log-normal, frequent heads "
+            "with",
+        ),
+        ({"laws": ["dirichlet 2"]}, "law: wanted uniform, .* got 'dirichlet 2'"),
+        ({"laws": ["zipf"]}, "law: wanted uniform, .* got 'zipf'"),
+        ({"laws": ["log-normal"]}, "law: wanted uniform, .* got 'log-normal'"),
+        ({"laws": ["uniform", "frequent heads"]}, "law: wanted uniform, .* got 'frequent heads'"),
+        (
+            {"laws": ["zipf 0"]},
+            "law: wanted uniform, .* with a number above 0, such as zipf 1, .* got 'zipf 0'",
+        ),
+        ({"laws": ["frequencies"]}, "law: wanted uniform, .* got 'frequencies'"),
+        (
+            {"laws": ["frequencies 1 2 3"]},
+            "first: frequencies: wanted 5 numbers above 0, one per token, got '1 2 3'",
+        ),
+        ({"laws": ["frequencies 1 2 3 4 0"]}, "first: frequencies: wanted 5 numbers above 0"),
+        (
+            {"laws": ["sequences 0 1 2 = 1 / 0 1 = 2"]},
+            "first: sequences: wanted sequences .* got '0 1 = 2'",
+        ),
+        (
+            {"laws": ["sequences 0 1 2 = 1 / 2 1 0 = 2"]},
+            "first: sequences: wanted .* each once .* got '2 1 0 = 2'",
+        ),
+        ({"laws": ["sequences 0 1 2 = -1"]}, "first: sequences: wanted .* got '0 1 2 = -1'"),
+        (
+            {"lists": ["any"]},
+            "line 3: lists: wanted cyclic, random, shared heads, or such as own .* got 'any'",
+        ),
+        (
+            {"lists": ["own 0 / 1 / 2"]},
+            "first: own lists: wanted one per token, 5, between slashes, got 3",
+        ),
+        (
+            {"lists": ["own 1 0 / 1 / 2 / 0 / 4"]},
+            "own lists: wanted for token 3 distinct .* the last of them 3, got '0'",
+        ),
+        (
+            {"lists": ["own 5 0 / 1 / 2 / 3 / 4"]},
+            "own lists: wanted for token 0 distinct tokens below 5, .* got '5 0'",
+        ),
+        (
+            {"lists": ["own 1 1 0 / 1 / 2 / 3 / 4"]},
+            "own lists: wanted for token 0 distinct .* got '1 1 0'",
+        ),
+        ({"laws": ["zipf inf"]}, "law: wanted uniform, .* got 'zipf inf'"),
+        ({"list_lengths": [6]}, r"groups\.tsv: first: length must lie in 1\.\.5, got 6"),
+        ({"n_heads": [5]}, r"groups\.tsv: first: n_heads must lie in 2\.\.4, got 5"),
+        ({"seq_len": 6}, r"groups\.tsv: first: seq_len must lie in 1\.\.5"),
+        ({"n_tokens": 65}, r"line 3, column n_tokens: wanted a number in \[1, 64\], got 65"),
+        ({"n_seeds": 0}, r"line 3, column n_seeds: wanted a number in \[1, 100000\], got 0"),
+        ({"use": "training"}, "line 3, column use: wanted one of .*'theorem'.*, got 'training'"),
+        (
+            {"use": "law"},
+            r"groups\.tsv: wanted a group for each of \['spectral', 'joint'\], got none for "
+            r"\['joint'\]",
+        ),
+        ({"group": "../first"}, "line 3, column group: wanted a name"),
+    ],
+)
+def test_settings_that_give_no_task_are_refused_and_nothing_is_written(
+    stage, tmp_path, changed, said
+):
+    with pytest.raises(InputError, match=said):
+        generate(stage, tmp_path, [FIRST | changed, *GROUPS[2:]])
+    assert files(tmp_path) == ["groups.tsv", "params.yaml"]
+
+
+def test_a_line_that_is_there_twice_is_refused(stage, tmp_path):
+    with pytest.raises(InputError, match="line 4: wanted a case of its own"):
+        generate(stage, tmp_path, [FIRST, *GROUPS])
+
+
+def test_tokens_that_may_repeat_allow_sequences_longer_than_the_number_of_tokens(stage, tmp_path):
+    group = SECOND | {"n_tokens": 3, "seq_len": 5, "lists": ["cyclic"], "laws": ["uniform"]}
+    generate(stage, tmp_path, [FIRST, group, *GROUPS[3:]])
+    tasks = pd.read_parquet(tmp_path / "scales").set_index("name")
+    found = tasks["probability"]["second-000"]
+    assert sorted(set((found * 3**5).round(9))) == [
+        1,
+        5,
+        10,
+        20,
+        30,
+    ]  # orders of a multiset of five

@@ -1,0 +1,274 @@
+"""The disturbances of the flow and of the starts of stages, against the flow of the weights
+themselves.
+"""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from made import files, generator
+from safetensors.torch import save_file
+from scipy.integrate import solve_ivp
+
+from lib.files.files import InputError
+
+SECTION = "any.family.assumptions"
+PARAMS = {
+    "n_seeds": 2,
+    "first_seed": 8,
+    "log10_init_scale": -1.5,
+    "nonnegligible": 0.15,
+    "noise": 0.07,
+    "duration": 0.6,
+    "n_random": 2,
+    "n_rises": 1,
+    "n_kicks": 2,
+    "n_path_times": 3,
+    "rtol": 2e-7,
+    "atol": 1e-7,
+}
+SOLVER = {
+    "threshold": 0.01,
+    "margin": 4,
+    "kick": 1e-4,
+    "stationary": 1e-4,
+    "max_events": 9,
+    "rtol": 1e-2,
+    "atol": 1e-2,
+    "curvature_share": 0.6,
+}
+KNOWN, SEEDS = [9, 8, 7], (8, 9)
+SIZE = 4
+# Of every seed, when which coordinate joins with which sign, and the plateau then: any numbers will
+# do.
+STAGES = {
+    9: [
+        (0, -1, 0, [0, 0, 0, 0]),
+        (2.6, 3, 1, [0, 0, 0, 0.6]),
+        (3.1, 0, 1, [0.4, 0, 0, 0.7]),
+        (4.4, 2, -1, [0.5, 0, -0.3, 0.8]),
+        (5.2, 1, -1, [0.5, -0.1, -0.3, 0.8]),
+    ],
+    8: [
+        (0, -1, 0, [0, 0, 0, 0]),
+        (0.6, 2, 1, [0, 0, 0.7, 0]),
+        (0.9, 1, -1, [0, -0.2, 0.9, 0]),
+        (1.8, 3, -1, [0, -0.3, 0.8, -0.5]),
+    ],
+    7: [(0, -1, 0, [0, 0, 0, 0]), (1, 1, 1, [0, 9, 0, 0])],
+}
+TOLERANCE = 2e-4  # of the stage's solver, whose steps are to be few
+
+
+def toy():
+    draw = torch.Generator().manual_seed(1)
+    X, Y = (torch.randn(len(KNOWN), 3, 2, 2, generator=draw, dtype=torch.float64) for _ in range(2))
+    u, v = (torch.randn(len(KNOWN), SIZE, generator=draw, dtype=torch.float64) for _ in range(2))
+    u[0, 0], v[0, 0] = 6, 5  # not negligible from the start: no rise
+    return {
+        "seeds": torch.tensor(KNOWN),
+        "X": X,
+        "Y": 2 * Y,
+        "teacher": torch.zeros_like(u),
+        "u": u,
+        "v": v,
+    }
+
+
+def velocity(X, Y, active):
+    """u' = v g, v' = u g with g = -∂L/∂p, where a coordinate is active; the others' products count
+    as 0.
+    """
+
+    def of(_, weights):
+        u, v = np.split(weights, 2)
+        p = torch.tensor(np.where(active, u * v, 0), requires_grad=True)
+        a, b = p.chunk(2)
+        loss = (torch.softmax(X * a @ X.mT, -1) @ X * b - Y).square().mean()
+        g = -torch.autograd.grad(loss, p)[0].numpy()
+        return np.concatenate([v * g, u * g])
+
+    return of
+
+
+def flow(task, u, v, times, active=True):
+    """(u, v) at the times, of which the first is 0."""
+    start = np.concatenate([u, v])
+    options = {"method": "LSODA", "rtol": 1e-8, "atol": 1e-10}
+    found = solve_ivp(velocity(*task, active), (0, times[-1]), start, t_eval=times, **options)
+    return np.split(found.y, 2)
+
+
+def gaussians(*purpose):
+    draw = np.random.default_rng(generator(*purpose).initial_seed())
+    return draw.normal(0, PARAMS["noise"], (2, SIZE))
+
+
+def points(task, u, v, seed):
+    """Kind, time and weights of random points and of those where a weight stops being
+    negligible.
+    """
+    log_scale = -PARAMS["log10_init_scale"] * math.log(10)
+    first, last = (STAGES[seed][k][0] * log_scale for k in (1, -1))
+    grid = np.linspace(0, last, 2000)
+    U, V = flow(task, math.exp(-log_scale) * u, math.exp(-log_scale) * v, grid)
+    draw = np.random.default_rng(generator(seed, "times of disturbances").initial_seed())
+    chosen = [
+        ("random", int((grid < t).sum())) for t in draw.uniform(first, last, PARAMS["n_random"])
+    ]
+    risen = [
+        np.flatnonzero(np.sqrt(abs(U[i] * V[i])) > PARAMS["nonnegligible"])[:1] for i in range(SIZE)
+    ]
+    rises = sorted(int(k[0]) for k in risen if len(k) and k[0] > 0)
+    assert len(rises) > PARAMS["n_rises"]
+    chosen += [("rise", k) for k in rises[: PARAMS["n_rises"]]]
+    return [(kind, grid[k], U[:, k], V[:, k]) for kind, k in chosen]
+
+
+def disturbed(u, v, noise, draw):
+    """Noise on the weights that are not negligible; balanced noise makes |p| = (u + noise)² and
+    keeps u² - v².
+    """
+    touched = np.maximum(abs(u), abs(v)) > PARAMS["nonnegligible"]
+    new_u, new_v = u.copy(), v.copy()
+    for i in np.flatnonzero(touched):
+        if noise == "independent":
+            new_u[i], new_v[i] = u[i] + draw[0][i], v[i] + draw[1][i]
+        else:
+            p, kept = np.sign(u[i] * v[i]) * (u[i] + draw[0][i]) ** 2, u[i] ** 2 - v[i] ** 2
+            both = math.hypot(kept, 2 * p)
+            if kept > 0:  # then u is the larger, and keeps its sign
+                new_u[i] = np.sign(u[i]) * math.sqrt((both + kept) / 2)
+                new_v[i] = p / new_u[i]
+            else:
+                new_v[i] = np.sign(v[i]) * math.sqrt((both - kept) / 2)
+                new_u[i] = p / new_v[i]
+    return new_u, new_v, touched
+
+
+def expected(task, u, v, seed):
+    """The rows of the returns, the paths and the kicks of a seed."""
+    returns, paths, kicks = [], [], []
+    times = PARAMS["duration"] * np.linspace(0, 1, PARAMS["n_path_times"]) ** 3
+    for number, (kind, time, here_u, here_v) in enumerate(points(task, u, v, seed)):
+        still = flow(task, here_u, here_v, times)
+        q = still[0] * still[1]
+        for noise in ("balanced", "independent"):
+            moved_u, moved_v, touched = disturbed(
+                here_u, here_v, noise, gaussians(seed, "disturbance", number)
+            )
+            moved = flow(task, moved_u, moved_v, times)
+            p = moved[0] * moved[1]
+            apart = [abs(p[:, k] - q[:, k]).max() for k in (0, -1)]
+            far = [
+                np.linalg.norm(
+                    np.concatenate([a[:, k] - b[:, k] for a, b in zip(moved, still, strict=True)])
+                )
+                for k in (0, -1)
+            ]
+            row = {"seed": seed, "point": number, "kind": kind, "time": time, "noise": noise}
+            ratios = {"ratio_products": apart[1] / apart[0], "ratio_weights": far[1] / far[0]}
+            returns.append(
+                {**row, **ratios, "baseline_moves": abs(q[:, -1] - q[:, 0]).max() / apart[0]}
+            )
+            for k, after in enumerate(times):
+                known = {
+                    "coordinates": np.flatnonzero(touched),
+                    "p": p[touched, k],
+                    "p_undisturbed": q[touched, k],
+                }
+                paths.append({**row, "after": after, **known})
+    n_stages, stages = len(STAGES[seed]) - 1, STAGES[seed]
+    for k in sorted({1 + i * n_stages // PARAMS["n_kicks"] for i in range(PARAMS["n_kicks"])}):
+        _, newcomer, sign, end = stages[k]
+        p, draw = np.array(stages[k - 1][3], float), gaussians(seed, "kick", k)
+        root, signs, active = np.sqrt(abs(p)), np.sign(p), p != 0
+        signs[newcomer], active[newcomer] = sign, True
+        for noise in ("none", "balanced", "independent"):
+            u0 = abs(root + draw[0]) if noise != "none" else root.copy()
+            if noise == "none":
+                u0[newcomer] = PARAMS["noise"]
+            v0 = abs(root + draw[1]) if noise == "independent" else u0
+            U, V = flow(task, u0, signs * v0, [0, PARAMS["duration"]], active)
+            error = abs(np.where(active, (U * V)[:, -1], 0) - end).max()
+            kicks.append({"seed": seed, "stage": k, "noise": noise, "error": error})
+    return returns, paths, kicks
+
+
+def run(stage, folder, params=PARAMS):
+    save_file(toy(), folder / "task")
+    columns = ["time", "coordinate", "sign", "p"]
+    rows = [
+        {"seed": seed, "stage": k, **dict(zip(columns, row, strict=True))}
+        for seed, stages in STAGES.items()
+        for k, row in reversed(list(enumerate(stages)))
+    ]
+    pd.DataFrame(rows).astype({"time": float}).to_parquet(folder / "stages")
+    sections = {SECTION: params, "any.solver": SOLVER}
+    paths = (folder / name for name in ("task", "stages", "out"))
+    stage("gradual_rank.assumptions", sections, SECTION, "any.solver", *paths)
+
+
+def test_what_is_disturbed_and_begun_elsewhere_moves_as_its_weights_do(stage, tmp_path):
+    run(stage, tmp_path)
+    assert files(tmp_path / "out") == ["kicks.parquet", "paths.parquet", "returns.parquet"]
+    known, found = toy(), ([], [], [])
+    for seed in SEEDS:
+        i = KNOWN.index(seed)
+        rows = expected(
+            (known["X"][i], known["Y"][i]), known["u"][i].numpy(), known["v"][i].numpy(), seed
+        )
+        for table, more in zip(found, rows, strict=True):
+            table += more
+    for name, rows in zip(("returns", "paths", "kicks"), found, strict=True):
+        table = pd.read_parquet(tmp_path / "out" / f"{name}.parquet")
+        assert set(table.columns) == set(rows[0])
+        for row, wanted in zip(table.to_dict("records"), rows, strict=True):
+            for key, value in wanted.items():
+                if isinstance(value, str | int):
+                    assert row[key] == value, (key, wanted)
+                else:
+                    np.testing.assert_allclose(
+                        row[key], value, rtol=TOLERANCE, atol=TOLERANCE, err_msg=f"{key} {wanted}"
+                    )
+
+
+def test_where_no_weight_is_large_enough_nothing_is_disturbed(stage, tmp_path):
+    run(stage, tmp_path, {**PARAMS, "nonnegligible": 1e3, "n_kicks": 1})
+    tables = {
+        name: pd.read_parquet(tmp_path / "out" / f"{name}.parquet")
+        for name in ("returns", "paths", "kicks")
+    }
+    assert tables["returns"].empty
+    assert tables["paths"].empty
+    assert list(tables["returns"]) == [
+        "seed",
+        "point",
+        "kind",
+        "time",
+        "noise",
+        "ratio_products",
+        "ratio_weights",
+        "baseline_moves",
+    ]
+    assert len(tables["kicks"]) == 6
+
+
+def test_a_seed_in_which_nothing_ever_joins_has_no_points_and_no_stages(
+    stage, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(STAGES, 8, STAGES[8][:1])
+    monkeypatch.setitem(STAGES, 9, STAGES[9][:1])
+    run(stage, tmp_path)
+    for name in ("returns", "paths", "kicks"):
+        assert pd.read_parquet(tmp_path / "out" / f"{name}.parquet").empty
+
+
+def test_seeds_without_a_task_are_refused(stage, tmp_path):
+    with pytest.raises(
+        InputError, match=r"assumptions: wanted seeds of \[9, 8, 7\], got \[9, 10\]"
+    ):
+        run(stage, tmp_path, {**PARAMS, "first_seed": 9})
+    assert files(tmp_path) == ["params.yaml", "stages", "task"]

@@ -1,0 +1,329 @@
+"""Gradient descent in three arithmetics and the example that plain descent loses, step by step in
+numpy.
+"""
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from gradual_rank_reference import Bowl, Head, Start, algorithm_1, draw_toy, flow, staged_events
+from made import files, generator
+
+from lib.files.files import InputError
+
+SIZES, NOISE = (4, 3, 2), 0.3
+# Seed, time and limit of the learning rate of every stage, in no order; the least limit and the
+# latest time count.
+STAGES = [
+    (6, 0, math.inf),
+    (7, 11, 0.5),
+    (6, 5, 0.7),
+    (7, 0, math.inf),
+    (7, 4, 0.9),
+    (6, 9, 1.1),
+    (8, 90, 40),
+]
+VARIANTS = [("exponential", 0.9), ("plain", 0.6), ("factors", 1.2), ("plain", 1.0)]
+DROP = {
+    "coupling": 0.65,
+    "minimum": [1.3, 0.9, -0.6],
+    "seed": 3,
+    "learning_rate": 0.35,
+    "log10_init_scale": -14,
+    "flow_log10_init_scales": [-9, -14],
+    "rescaled_end": 26,
+}
+PARAMS = {"n_seeds": 2, "first_seed": 6, "log10_init_scale": -1.5}
+SOLVER = {
+    "threshold": 0.02,
+    "margin": 3,
+    "kick": 1e-4,
+    "stationary": 1e-4,
+    "max_events": 9,
+    "rtol": 1e-4,
+    "atol": 1e-4,
+    "curvature_share": 1,
+}
+SHORT = {**DROP, "flow_log10_init_scales": [], "rescaled_end": 0.5}
+ONE = {"n_seeds": 1, "variants": [("plain", 0.7)]}
+EPS = {np.float64: 2.0**-52, np.float32: 2.0**-23}
+
+
+def run(stage, tmp_path, of=((7, 8, 6), (39, 1, 44)), variants=VARIANTS, **params):
+    """The three tables, and the task: seeds, and the numbers from which they are drawn."""
+    lines = ["form\tshare_of_limit", *(f"{form}\t{share}" for form, share in variants)]
+    (tmp_path / "variants").write_text("\n".join(lines))
+    toy = draw_toy(tmp_path / "task", list(of[0]), SIZES, of[1], NOISE)
+    table = pd.DataFrame(STAGES, columns=["seed", "time", "learning_rate_limit"]).astype(
+        {"time": float}
+    )
+    table.to_parquet(tmp_path / "stages")
+    stage(
+        "gradual_rank.descend",
+        {"a.b": {**PARAMS, **params}, "a.solver": SOLVER},
+        "a.b",
+        "a.solver",
+        *(tmp_path / name for name in ("variants", "task", "stages", "d")),
+    )
+    assert files(tmp_path / "d") == ["drop.parquet", "ends.parquet", "events.parquet"]
+    return [
+        pd.read_parquet(tmp_path / f"d/{name}.parquet") for name in ("events", "ends", "drop")
+    ], toy
+
+
+def descent(g, u, v, rate, form):
+    """Step after step: u and v, the products, and where y would be without rounding and for small
+    steps.
+    """
+    y = (np.log(np.abs(u + v)) - np.log(np.abs(u - v))) / 2
+    plus, minus = u + v, u - v
+    while True:
+        p = u * v if form == "plain" else (plus * plus - minus * minus) / 4
+        yield (
+            (u, v) if form == "plain" else ((plus + minus) / 2, (plus - minus) / 2),
+            (plus, minus),
+            p,
+            y,
+        )
+        move = rate * g(p)
+        y = y + move
+        if form == "plain":
+            u, v = u + move * v, v + move * u
+            plus, minus = u + v, u - v
+        elif form == "factors":
+            plus, minus = plus * (1 + move), minus * (1 - move)
+        else:
+            plus, minus = plus * np.exp(move), minus * np.exp(-move)
+
+
+def stuck(u, v, y, dtype):
+    """What rounding holds where |u| = |v| although its y has come back to where u and v could
+    differ.
+    """
+    reach = math.log(2 / EPS[dtype]) / 2 - 2
+    return (np.abs(u) == np.abs(v)) & (np.sign(u) * np.sign(v) * y < reach)
+
+
+def follow(toy, seed, form, share, scale):
+    """The events of a descent as (step, coordinate, row), and how it ended."""
+    i = toy["seeds"].tolist().index(seed)
+    loss = Head(toy["X"][i], toy["Y"][i])
+    L = -scale * math.log(10)
+    rate = share * min(limit for s, _, limit in STAGES if s == seed)
+    n_steps = math.ceil(
+        max(time for s, time, _ in STAGES if s == seed) * (L + SOLVER["margin"]) / rate
+    )
+    u, v = (math.exp(-L) * toy[name][i].numpy() for name in "uv")
+    log_c = np.log(np.abs(u * u - v * v))
+    cell = {"form": form, "share_of_limit": share, "log10_init_scale": scale, "seed": seed}
+    above, events, lost_at = np.zeros(4, bool), [], math.inf
+    for k, (weights, ends, p, y) in enumerate(descent(loss.g, u, v, rate, form)):
+        for j in range(4):
+            if above[j] != (abs(p[j]) >= (0.01 if above[j] else 0.02)):
+                above[j] = not above[j]
+                row = {
+                    **cell,
+                    "time": k * rate,
+                    "coordinate": j,
+                    "sign": np.sign(p[j]),
+                    "rises": above[j],
+                }
+                events.append((k, j, row))
+        if form == "plain" and k % 20 == 0 and stuck(*weights, y, np.float64).any():
+            lost_at = min(lost_at, k * rate)
+        if k == n_steps:
+            with np.errstate(divide="ignore"):  # where rounding has made |u| = |v|
+                drift = np.abs(np.log(np.abs(ends)).sum(0) - log_c).max()
+            end = {
+                "steps": k,
+                "learning_rate": rate,
+                "loss": loss.relative(p),
+                "drift": drift,
+                "lost_at": lost_at,
+            }
+            break
+    return events, {**cell, **end}
+
+
+def compare(found, rows, rtol):
+    """The table has these rows in this order; numbers that are no whole ones are near.
+
+    In plain descent u - v is a small difference, and its logarithm, of which the drift is made,
+    less accurate.
+    """
+    wanted = pd.DataFrame(rows)
+    assert set(found) == set(wanted)
+    assert len(found) == len(wanted)
+    for name in found:
+        if found[name].dtype == float:
+            near = {"rtol": 1e-5, "atol": 1e-12} if name == "drift" else {"rtol": rtol}
+            np.testing.assert_allclose(found[name], wanted[name], err_msg=name, **near)
+        else:
+            assert found[name].tolist() == wanted[name].tolist(), name
+
+
+def follow_all(toy, variants, scale):
+    """The two tables of all variants. All seeds take their first step, then all their second; so
+    are the events.
+    """
+    events, ends = [], []
+    for form, share in variants:
+        both = [follow(toy, seed, form, share, scale) for seed in (6, 7)]
+        order = sorted(
+            (k, place, j, row) for place, (rows, _) in enumerate(both) for k, j, row in rows
+        )
+        events += [row for *_, row in order]
+        ends += [end for _, end in both]
+    return events, ends
+
+
+def test_every_form_of_descent_is_that_of_a_loop(stage, tmp_path):
+    (events, ends, _), toy = run(stage, tmp_path, drop=SHORT)
+    wanted = follow_all(toy, VARIANTS, -1.5)
+    compare(events, wanted[0], rtol=1e-9)
+    compare(ends, wanted[1], rtol=1e-9)
+    assert not events["rises"].all()
+    assert set(events["sign"]) == {-1, 1}
+
+
+def test_plain_descent_from_a_tiny_start_is_lost_and_the_table_says_when(stage, tmp_path):
+    chosen = {"variants": [("plain", 1)], "log10_init_scale": -12}
+    (events, ends, _), toy = run(stage, tmp_path, drop=SHORT, **chosen)
+    wanted = follow_all(toy, [("plain", 1)], -12)
+    compare(events, wanted[0], rtol=1e-9)
+    compare(ends, wanted[1], rtol=1e-9)
+    assert ends["lost_at"].tolist() == [math.inf, pytest.approx(300)]
+
+
+def example():
+    """The quadratic of the example, and the direction of its start."""
+    H, minimum = [[1, 0, 0.65], [0, 1, 0.65], [0.65, 0.65, 1]], [1.3, 0.9, -0.6]
+    start = torch.randn(2, 3, generator=generator(3, "start of the example"), dtype=torch.float64)
+    return Bowl(H, minimum), *start.numpy()
+
+
+def predictions():
+    """The rows of the example by Algorithm 1, and, from each scale, by its finite-scale form and by
+    the flow.
+    """
+    bowl, u, v = example()
+    for stage in itertools.islice(algorithm_1(bowl), 1, None):
+        yield "Algorithm 1", -math.inf, stage["coordinate"], stage["sign"], stage["time"], False
+    for scale in (-9, -14):
+        L, start = -scale * math.log(10), Start(u, v, scale)
+        staged, followed = (
+            staged_events(bowl, start, 26 * L, 0.02),
+            flow(bowl, start, 26 * L, 0.02)[1],
+        )
+        for method, events in (
+            ("finite-scale Algorithm 1", staged),
+            ("flow in log coordinates", followed),
+        ):
+            for time, i, sign, rises in events:
+                if rises:
+                    yield method, scale, i, sign, time / L, False
+
+
+def descents(form, dtype):
+    """The rows of the example by descent in one arithmetic."""
+    bowl, u, v = example()
+    H, minimum = bowl.H.astype(dtype), bowl.minimum.astype(dtype)
+    L, above, lost = 14 * math.log(10), np.zeros(3, bool), False
+    u, v = ((math.exp(-L) * w).astype(dtype) for w in (u, v))
+    steps = descent(lambda p: (minimum - p) @ H, u, v, 0.35, form)
+    for k, (weights, _, p, y) in enumerate(itertools.islice(steps, math.ceil(26 * L / 0.35) + 1)):
+        rows = []
+        for i in range(3):
+            if above[i] != (abs(p[i]) >= (0.01 if above[i] else 0.02)):
+                above[i] = not above[i]
+                rows += [(i, np.sign(p[i]), False)] if above[i] else []
+        if form == "plain" and k % 100 == 0 and not lost:
+            rows += [(i, 0, True) for i in np.flatnonzero(stuck(*weights, y, dtype))]
+            lost = lost or any(row[2] for row in rows)
+        for i, sign, is_lost in rows:
+            yield f"{form} gradient descent, {dtype.__name__}", -14, i, sign, k * 0.35 / L, is_lost
+
+
+def test_the_example_is_followed_by_every_method(stage, tmp_path):
+    (*_, drop), _ = run(stage, tmp_path, of=([6], [44]), drop=DROP, **ONE)
+    forms = [("plain", np.float64), ("plain", np.float32), ("factors", np.float64)]
+    rows = [*predictions(), *itertools.chain(*(descents(*form) for form in forms))]
+    columns = ["method", "log10_init_scale", "coordinate", "sign", "rescaled_time", "lost"]
+    assert list(drop) == columns
+    predicted = ~drop["method"].str.contains("descent")
+    wanted = pd.DataFrame(rows, columns=columns)
+    compare(drop[predicted], wanted[predicted], rtol=1e-4)  # the solvers' accuracy
+    compare(drop[~predicted], wanted[~predicted], rtol=1e-12)
+    assert drop.loc[drop["lost"], "method"].tolist() == [
+        "plain gradient descent, float64",
+        "plain gradient descent, float32",
+    ]
+    assert {(2, 1), (2, -1)} <= set(zip(drop["coordinate"], drop["sign"], strict=True))
+
+
+def test_the_example_ends_with_its_last_step(stage, tmp_path):
+    method, *_, time, _ = next(descents("factors", np.float64))
+    L = 14 * math.log(10)
+    first = round(time * L / 0.35)
+    for n_steps in (first - 1, first):
+        end = {"rescaled_end": (n_steps - 0.5) * 0.35 / L}
+        (*_, drop), _ = run(stage, tmp_path, of=([6], [44]), drop={**SHORT, **end}, **ONE)
+        assert (method in drop["method"].tolist()) == (n_steps == first)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"first_seed": 5}, r"a\.b: wanted seeds of .*task, got \[5\]"),
+        (
+            {"variants": [("plain", 2e-4)]},
+            r"share_of_limit 0\.0002: wanted .* at most 200000 steps, got 414893",
+        ),
+        (
+            {"variants": [("plain", 0.7), ("plain", 1e-30)]},
+            r"share_of_limit 1e-30: wanted .*, got 8\.3e\+31 ",
+        ),
+        (
+            {"variants": [("plain", 1e-310)]},
+            r"share_of_limit 1e-310: wanted .* at most 200000 steps, got inf",
+        ),
+        ({"first_seed": 8, "variants": [("factors", 2)]}, "share_of_limit, factors: wanted"),
+        (
+            {"variants": [("plain", 0.7), ("euler", 0.7)]},
+            "variants: line 3, column form: wanted one of",
+        ),
+        (
+            {"variants": [("plain", 0.7), ("plain", 0.7)]},
+            "variants: line 3: wanted a case of its own",
+        ),
+        (
+            {"drop": {**SHORT, "learning_rate": 20, "rescaled_end": 50}},
+            "drop.learning_rate, plain, float64: wanted a",
+        ),
+        (
+            {"drop": {**SHORT, "log10_init_scale": -60}},
+            "wanted a start that float32 can write, got 1e-60",
+        ),
+        ({"drop": {**SHORT, "minimum": [1, 2]}}, "minimum: wanted three coordinates, got"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused(stage, tmp_path, params, message):
+    with pytest.raises(InputError, match=message):
+        run(stage, tmp_path, of=([6, 8], [44, 1]), **{"drop": SHORT, **ONE, **params})
+
+
+@pytest.mark.parametrize("most", [118, 119])
+def test_as_many_steps_as_are_allowed_are_taken(stage, tmp_path, monkeypatch, most):
+    monkeypatch.setattr("stages.gradual_rank.descend.MAX_STEPS", most)
+    if most < 119:
+        with pytest.raises(
+            InputError,
+            match=r"share_of_limit .*: wanted an end that takes at most 118 steps, got 119",
+        ):
+            run(stage, tmp_path, of=([6], [44]), drop=SHORT, **ONE)
+    else:
+        (_, ends, _), _ = run(stage, tmp_path, of=([6], [44]), drop=SHORT, **ONE)
+        assert ends["steps"].tolist() == [119]

@@ -1,0 +1,381 @@
+"""The flow of every seed and scale, and its control, against scipy's integral of the same
+equations.
+"""
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from gradual_rank_reference import Head, Start, draw_toy, flow, write_problems
+from made import files, read_run
+from safetensors.torch import save_file
+
+from lib.files.files import InputError
+from lib.training.stiff_flow import StalledError
+
+SOLVER = {
+    "threshold": 0.02,
+    "margin": 4,
+    "kick": 1e-4,
+    "stationary": 1e-4,
+    "max_events": 9,
+    "rtol": 1e-2,
+    "atol": 1e-2,
+    "curvature_share": 0.6,
+}
+SMALL = {"flow_scales": [-3, -6], "n_snapshots": 3, "n_times": 6}
+# Here something is above the threshold from the start.
+PAPER = {"flow_scales": [-0.7], "n_snapshots": 2, "n_times": 4, "curvature_share": 1}
+CONTROL, REST, NOTHING = -2, 0.4, {}
+GROWN = 0.15
+PARAMS = {
+    "control_log10_init_scale": CONTROL,
+    "rest": REST,
+    "grown": GROWN,
+    "rtol": 1e-7,
+    "atol": 1e-7,
+}
+PROBLEMS = {"paper": PAPER, "small": SMALL}
+TASKS = {"small": ([6, 2], (3, 2, 2), [9, 36]), "paper": ([4], (4, 3, 2), [39])}
+# Seed, stage, time and next time, in no order. Small's seed 6 ends with the middle of a plateau
+# without end at 1e-6, and with the margin at 1e-3; seed 2 always with the margin, as its last
+# plateau is short.
+STAGES = {
+    "small": [
+        (6, 2, 45, math.inf),
+        (2, 0, 0, 0.9),
+        (6, 0, 0, 3),
+        (2, 2, 3.1, 3.3),
+        (6, 1, 3, 45),
+        (2, 1, 0.9, 3.1),
+    ],
+    "paper": [(4, 1, 2.8, 6), (4, 0, 0, 2.8), (4, 2, 6, 29)],
+}
+WITHIN = {"rtol": 1e-4, "atol": 1e-9}
+
+
+def write(tmp_path):
+    """The tasks, whose targets are no head's, and the tables of stages; the tasks."""
+    (tmp_path / "p").mkdir()
+    for name, rows in STAGES.items():
+        table = pd.DataFrame(rows, columns=["seed", "stage", "time", "next_time"])
+        table.astype({"time": float, "next_time": float}).to_parquet(
+            tmp_path / f"p/{name}_stages.parquet"
+        )
+    return {
+        name: draw_toy(tmp_path / f"t/{name}.safetensors", *task, 0.3)
+        for name, task in TASKS.items()
+    }
+
+
+def run(stage, tmp_path, solver=SOLVER, problems=PROBLEMS, usual=NOTHING, **params):
+    folders = [tmp_path / name for name in "tprf"]
+    table = write_problems(tmp_path / "problems.tsv", problems)
+    sections = {
+        "a.b": {**PARAMS, **params},
+        "a.solver": solver,
+        "a.studied": "small",
+        "a.usual": usual,
+    }
+    stage("gradual_rank.flow", sections, *sections, table, *folders)
+    return {file.stem: pd.read_parquet(file) for file in sorted((tmp_path / "f").iterdir())}
+
+
+def plan(name, seed, scale):
+    """When a flow ends, and the middles of its plateaus by stage."""
+    L = -scale * math.log(10)
+    plateaus = sorted(
+        (stage, time, following) for s, stage, time, following in STAGES[name] if s == seed
+    )
+    last = plateaus[-1][1]
+    longest = last * (1 + 2 * REST)
+    middles = [L * (time + min(following, longest)) / 2 for _, time, following in plateaus]
+    return max(last * (L + SOLVER["margin"]), *middles), middles
+
+
+class Followed:
+    """The flow of one seed from one scale, as it should be."""
+
+    def __init__(self, name, toy, i, scale):
+        params, self.seed, self.scale = PROBLEMS[name], int(toy["seeds"][i]), scale
+        self.loss, self.start = (
+            Head(toy["X"][i], toy["Y"][i]),
+            Start(toy["u"][i].numpy(), toy["v"][i].numpy(), scale),
+        )
+        end, self.middles = plan(name, self.seed, scale)
+        self.snapshots, self.times = (
+            [end * (k / (n - 1)) for k in range(n)]
+            for n in (params["n_snapshots"], params["n_times"])
+        )
+        every = sorted({*self.snapshots, *self.times, *self.middles})
+        path, self.events = flow(self.loss, self.start, end, SOLVER["threshold"], every)
+        self.path = dict(zip(every, path, strict=True))
+        self.grown = flow(self.loss, self.start, end, GROWN)[1]
+
+    def row(self, time):
+        """What the tables say of a time; the charge is y / log(1 / init scale)."""
+        p = self.start.products(self.path[time])
+        L = -self.scale * math.log(10)
+        plus, minus = self.start.log_weights(self.path[time])
+        row = {
+            "seed": self.seed,
+            "time": time,
+            "rescaled_time": time / L,
+            "loss": self.loss.relative(p),
+            "p": p,
+        }
+        return {**row, "charge": (plus - minus) / 2 / L}
+
+
+def follow(name, toy):
+    """The flows of a task, scale by scale."""
+    for scale in sorted(PROBLEMS[name]["flow_scales"]):
+        yield scale, [Followed(name, toy, i, scale) for i in range(len(toy["seeds"]))]
+
+
+def compare(found, rows):
+    """The table has these rows in this order, of these columns alone."""
+    wanted = pd.DataFrame(rows)
+    assert set(found) == set(wanted)
+    assert len(found) == len(wanted)
+    for name in found:
+        if name in ("p", "charge"):
+            near = {"rtol": 1e-4, "atol": 1e-8 if name == "p" else 1e-5}
+            np.testing.assert_allclose(np.stack(found[name]), np.stack(wanted[name]), **near)
+        elif name in ("time", "rescaled_time", "loss"):
+            np.testing.assert_allclose(found[name], wanted[name], **WITHIN)
+        else:
+            assert found[name].tolist() == wanted[name].tolist(), name
+
+
+def check_run(folder, scale, flows):
+    """The run has the weights of all flows at its snapshots."""
+    layout, snapshots, steps = read_run(folder)
+    assert layout == {
+        "format": "transformer dynamics run 1",
+        "family": "gradual_rank",
+        "matrices": {name: ["seed", "row", "col"] for name in ("W_K", "W_Q", "W_V", "W_O")},
+        "products": {"W_KQ": ["W_K", "W_Q"], "W_VO": ["W_V", "W_O"]},
+        "gauge": {},
+        "cell": {"variant": f"log10_init_scale={scale:g}", "log10_init_scale": scale},
+        "seeds": [flow.seed for flow in flows],
+    }
+    rows = []
+    for k, found in enumerate(snapshots):
+        places = [flow.path[flow.snapshots[k]] for flow in flows]
+        rows += [{"snapshot": k, **flow.row(flow.snapshots[k])} for flow in flows]
+        each = list(zip(flows, places, strict=True))
+        u, v = np.array([flow.start.weights(G) for flow, G in each]).swapaxes(0, 1)
+        log_w = np.array([flow.start.log_weights(G) for flow, G in each])
+        wanted = {"W_K": u[:, :2], "W_Q": v[:, :2], "W_V": u[:, 2:], "W_O": v[:, 2:]}
+        wanted = {
+            name: np.stack([np.diag(row) for row in matrix]) for name, matrix in wanted.items()
+        }
+        wanted |= {"y": (log_w[:, 0] - log_w[:, 1]) / 2, "log_c": log_w[:, 0] + log_w[:, 1]}
+        wanted["p"] = np.stack([flow.start.products(G) for flow, G in each])
+        assert found.keys() == wanted.keys()
+        for name, values in wanted.items():
+            assert found[name].dtype == torch.float64
+            # Near a stationary point the size of a product is what is accurate: 1e-4 of it, and of
+            # what is 0 nothing.
+            np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-8, err_msg=name)
+    compare(
+        steps,
+        [{key: value for key, value in row.items() if key not in ("p", "charge")} for row in rows],
+    )
+
+
+def events_of(seed, scale, events):
+    """The rows of a flow's events."""
+    keys = ("time", "coordinate", "sign", "rises")
+    return [
+        {"seed": seed, "log10_init_scale": scale, **dict(zip(keys, event, strict=True))}
+        for event in events
+    ]
+
+
+def test_every_flow_is_that_of_scipy(stage, tmp_path):
+    toys = write(tmp_path)
+    (tmp_path / "r" / "small" / "stale").mkdir(parents=True)
+    (tmp_path / "r" / "small" / "stale" / "steps.parquet").write_text("of a run before")
+    tables = run(stage, tmp_path)
+    kinds = ["events", "grown", "plateaus", "times", "twins"]
+    assert sorted(tables) == [
+        "control",
+        *(f"{name}_{kind}" for name in ("paper", "small") for kind in kinds),
+    ]
+    folders = [
+        "paper/log10_init_scale=-0.7",
+        "small/log10_init_scale=-3",
+        "small/log10_init_scale=-6",
+    ]
+    assert sorted({file.rpartition("/")[0] for file in files(tmp_path / "r")}) == folders
+    for name, toy in toys.items():
+        flows = []
+        for scale, here in follow(name, toy):
+            check_run(tmp_path / "r" / name / f"log10_init_scale={scale:g}", scale, here)
+            flows += here
+        times = [
+            {**flow.row(time), "log10_init_scale": flow.scale}
+            for flow in flows
+            for time in flow.times
+        ]
+        compare(tables[f"{name}_times"], times)
+        assert {p.dtype for p in tables[f"{name}_times"]["p"]} == {np.dtype("float32")}
+        plateaus = [
+            {**flow.row(time), "log10_init_scale": flow.scale, "stage": stage}
+            for flow in flows
+            for stage, time in enumerate(flow.middles)
+        ]
+        compare(tables[f"{name}_plateaus"], plateaus)
+        events = [events_of(flow.seed, flow.scale, flow.events) for flow in flows]
+        compare(tables[f"{name}_events"], list(itertools.chain(*events)))
+        grown = [events_of(flow.seed, flow.scale, flow.grown) for flow in flows]
+        compare(tables[f"{name}_grown"], list(itertools.chain(*grown)))
+        assert list(tables[f"{name}_twins"]) == [
+            "seed",
+            "log10_init_scale",
+            "head",
+            "share",
+            "predicted",
+        ]
+        assert tables[f"{name}_twins"].empty
+    assert not tables["small_events"]["rises"].all()
+    assert 0 in tables["paper_events"]["time"].tolist()
+    check_control(tables["control"], toys["small"])
+
+
+def check_control(found, toy):
+    """The control is the small flow with the sign of g flipped; it may end where products pass all
+    bounds.
+    """
+    rows = []
+    for i, seed in enumerate(toy["seeds"].tolist()):
+        loss, start = (
+            Head(toy["X"][i], toy["Y"][i]),
+            Start(toy["u"][i].numpy(), toy["v"][i].numpy(), CONTROL),
+        )
+        events = flow(
+            loss, start, plan("small", seed, CONTROL)[0], SOLVER["threshold"], direction=-1
+        )[1]
+        rows += events_of(seed, CONTROL, events)
+    assert {row["seed"] for row in rows} == set(toy["seeds"].tolist())
+    compare(found, rows)
+
+
+def test_a_control_without_events_has_its_columns(stage, tmp_path):
+    write(tmp_path)
+    for name in TASKS:
+        draw_toy(
+            tmp_path / f"t/{name}.safetensors",
+            [{"small": 2, "paper": 4}[name]],
+            (2, 2, 2),
+            [36],
+            0.3,
+        )
+    one, above_all = {**SMALL, "flow_scales": [-1]}, {**SOLVER, "threshold": 1e9}
+    control = run(stage, tmp_path, above_all, {"small": one, "paper": one}, rtol=1e-2, atol=1e-2)[
+        "control"
+    ]
+    assert list(control) == ["seed", "log10_init_scale", "time", "coordinate", "sign", "rises"]
+    assert control.empty
+
+
+def test_a_flow_that_stalls_is_named(stage, tmp_path):
+    toy = write(tmp_path)["paper"]
+    toy["X"][0, 1, 0, 0] = math.nan
+    save_file(toy, tmp_path / "t/paper.safetensors")
+    with pytest.raises(StalledError, match=r"^seed 4, init scale 1e-0.7: .*finite"):
+        run(stage, tmp_path)
+
+
+def test_a_flow_of_more_events_than_room_was_asked_for_is_refused_by_name(stage, tmp_path):
+    write(tmp_path)
+    most = "wanted at most max_events, 1, rises and falls of products, got more"
+    with pytest.raises(
+        InputError, match=rf"t/paper\.safetensors: seed 4, init scale 1e-0\.7: {most}$"
+    ):
+        run(stage, tmp_path, {**SOLVER, "max_events": 1})
+    assert not (tmp_path / "f").exists()
+
+
+def test_room_is_asked_for_by_shapes_stages_and_the_most_events_before_any_work(
+    stage, tmp_path, monkeypatch
+):
+    """Numbers of 8 bytes. Of a flow of p products: matrices twice, curves, 6 an event at each of
+    two thresholds, 1000.
+
+    Of small, two seeds from two scales with three stages each; of paper, a seed from one, with
+    three; of the control, two seeds' events.
+    """
+    write(tmp_path)
+    small = 2 * (2 * (2 * 3 * 4 * 2**2 + (4 * 3 + 6) * 4 + 12 * 9 + 1000) + 6 * (2 * 4 + 6))
+    paper = 2 * 2 * 4 * 2**2 + (4 * 2 + 4) * 4 + 12 * 9 + 1000 + 3 * (2 * 4 + 6)
+    asked = 3 * 8 * (small + paper + 2 * (12 * 9 + 1000))
+    usage = type("Usage", (), {"free": asked - 1})
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    with pytest.raises(InputError, match=rf"^a\.b: wanted {asked / 1e9:.3g} GB of disk, got"):
+        run(stage, tmp_path)
+    assert not (tmp_path / "f").exists()
+    usage.free += 1
+    assert "small_times" in run(stage, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["small", "paper"])
+def test_a_problem_without_scales_is_refused(stage, tmp_path, name):
+    with pytest.raises(InputError, match="flow_scales: wanted at least one, got none"):
+        run(stage, tmp_path, problems={**PROBLEMS, name: {**PROBLEMS[name], "flow_scales": []}})
+
+
+def test_a_control_of_a_problem_that_is_none_is_refused(stage, tmp_path):
+    write(tmp_path)
+    with pytest.raises(
+        InputError, match=r"a\.studied: wanted one of the problems \['paper'\], got 'small'"
+    ):
+        run(stage, tmp_path, problems={"paper": PAPER})
+
+
+def test_heads_of_a_common_frame_share_their_first_product_as_their_starts_say(stage, tmp_path):
+    """The shares are of (u + v)² or (u - v)², by the sign of what joins; both heads see the same
+    tokens.
+    """
+    draw = torch.Generator().manual_seed(5)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=draw, dtype=torch.float64)
+
+    X, u, v, frame = normal(1, 6, 3, 2), normal(1, 8), normal(1, 8), torch.linalg.qr(normal(2, 2)).Q
+    zero, (W_1, W_2) = (
+        torch.zeros(8, dtype=torch.float64),
+        (torch.zeros(1, 1, *size).double() for size in ((2, 3), (3, 2))),
+    )
+    value = torch.tensor(
+        [0, 0, 0.0, 3.0, 0, 0, 0.0, 0.0], dtype=torch.float64
+    )  # of the first head's second column
+    Z = X @ frame
+    Y = X + torch.softmax(torch.zeros(1, 6, 3, 3).double(), -1) @ Z * value[2:4] @ frame.T
+    toy = {"seeds": torch.tensor([4]), "X": X, "Y": Y, "teacher": zero[None], "u": u, "v": v}
+    toy |= {"frames": frame.expand(1, 1, 2, 2, 2).contiguous(), "W_1": W_1, "W_2": W_2}
+    (tmp_path / "t").mkdir()
+    (tmp_path / "p").mkdir()
+    save_file(toy, tmp_path / "t/small.safetensors")
+    own = torch.stack([frame, frame.flip(1)])[None, None]
+    save_file({**toy, "frames": own}, tmp_path / "t/paper.safetensors")
+    # Seed, stage, time, next time, coordinate, sign; in no order.
+    rows = [(4, 2, 9.0, 12.0, 2, -1), (4, 0, 0.0, 3.0, -1, 0), (4, 1, 3.0, 9.0, 3, 1)]
+    table = pd.DataFrame(rows, columns=["seed", "stage", "time", "next_time", "coordinate", "sign"])
+    for name in TASKS:
+        table.to_parquet(tmp_path / f"p/{name}_stages.parquet")
+    problem = {**SMALL, "flow_scales": [-8]}
+    tables = run(stage, tmp_path, problems={"small": problem, "paper": problem})
+    assert tables["paper_twins"].empty  # frames of their own
+    twins = tables["small_twins"]
+    weights = (u + v)[0, [3, 7]] ** 2
+    shares = (weights / weights.sum()).tolist()
+    assert twins["head"].tolist() == [0, 1]
+    np.testing.assert_allclose(twins["predicted"], shares, rtol=1e-12)
+    np.testing.assert_allclose(twins["share"], shares, rtol=1e-4)
+    assert files(tmp_path / "r") == []  # runs are of heads alone

@@ -1,0 +1,74 @@
+"""What flows conserve: the difference of squares under gradient flow, of roots under Muon's of
+aligned weights.
+"""
+
+import pytest
+import torch
+
+from lib.gradual_rank.balance import changes, diagonal_shares, root, square
+from lib.gradual_rank.optimizers import descend, descend_diagonal, polar_factors, signs, slopes
+
+
+@pytest.fixture
+def draw():
+    g = torch.Generator().manual_seed(4)
+    return lambda *shape: torch.randn(shape, generator=g, dtype=torch.float64)
+
+
+def test_roots_are_the_symmetric_ones(draw):
+    W = draw(2, 4, 3)
+    torch.testing.assert_close(root(W) @ root(W), square(W))
+    torch.testing.assert_close(root(W), root(W).mT)
+    assert float(torch.linalg.eigvalsh(root(W)).min()) > 0
+
+
+def after(start, target, rule, rate, n_steps):
+    """Of the factorisation of a target, two of them side by side as the products."""
+
+    def loss_and_slopes(W):
+        P, Q = W["factors"]
+        G = target - P @ Q.mT
+        return G.square().sum(), {"factors": torch.stack([G @ Q, G.mT @ P])}
+
+    *_, last = descend(loss_and_slopes, {"factors": start}, rule, [rate] * n_steps)
+    return last.weights["factors"]
+
+
+def test_gradient_flow_keeps_the_difference_of_squares_and_not_that_of_roots(draw):
+    start, target = torch.tensor([0.5, 0.2])[:, None, None, None] * draw(2, 2, 3, 3), draw(2, 3, 3)
+    off = [changes(start, after(start, target, slopes, 1 / n, n), ("A", "B")) for n in (1000, 2000)]
+    for name in "AB":
+        assert float(off[0][f"square_change_{name}"]) < 0.003
+        assert float(
+            off[0][f"square_change_{name}"] / off[1][f"square_change_{name}"]
+        ) == pytest.approx(2, rel=0.05)
+        assert float(off[0][f"root_change_{name}"]) > 0.02
+
+
+def test_muon_keeps_the_difference_of_roots_of_aligned_weights_and_not_that_of_others(draw):
+    U, V, R = (torch.linalg.qr(draw(3, 3)).Q for _ in range(3))
+    scales = torch.tensor([[0.3, 0.5, 0.7], [0.1, 0.6, 0.2]], dtype=torch.float64)
+    aligned = torch.stack([U @ torch.diag(scales[0]) @ R.T, V @ torch.diag(scales[1]) @ R.T])[
+        :, None
+    ]
+    target = (U @ torch.diag(torch.tensor([3.0, 2.0, 1.5], dtype=torch.float64)) @ V.T)[None]
+    found = changes(aligned, after(aligned, target, polar_factors, 1e-3, 300), ("A",))
+    assert float(found["root_change_A"]) < 1e-10
+    assert float(found["square_change_A"]) > 0.05
+    other = 0.3 * draw(2, 1, 3, 3)
+    found = changes(other, after(other, target, polar_factors, 1e-3, 300), ("A",))
+    assert float(found["root_change_A"]) > 0.02
+
+
+def test_diagonal_flows_keep_lengths_under_signs_and_squares_under_gradients(draw):
+    u, v = 1e-3 * draw(2, 2, 5)
+    target = 1 + draw(2, 5).abs()  # no sign changes: each product grows
+    v = v.abs() * u.sign()
+    for rule, rates, kept, lost in (
+        (signs, [1e-4] * 3000, "lengths_kept", "squares_kept"),
+        (slopes, [1e-3] * 6000, "squares_kept", "lengths_kept"),
+    ):
+        *_, last = descend_diagonal(lambda p: target - p, u, v, rule, rates)
+        found = diagonal_shares((u, v), (last.u, last.v))
+        assert found[kept] == pytest.approx([1, 1], rel=0.02)
+        assert (found[lost] > 50).all() if rule is signs else (found[lost] < 0.05).all()

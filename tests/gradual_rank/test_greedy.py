@@ -1,0 +1,226 @@
+"""Algorithm 1 finds the stages that can be worked out by hand, and says when there is none."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from lib.gradual_rank.diagonal_heads import (
+    DiagonalHead,
+    DiagonalTransformer,
+    Quadratic,
+    diagonal_head,
+)
+from lib.gradual_rank.flow import LogCoordinates, log_flow, staged_flow, with_events
+from lib.gradual_rank.greedy import greedy
+from lib.training.stiff_flow import StalledError
+
+NUMBERS = {"kick": 1e-5, "stationary": 1e-5, "rtol": 1e-5, "atol": 1e-4}
+H = torch.tensor([[1, 0, 0.65], [0, 1, 0.65], [0.65, 0.65, 1]], dtype=torch.float64)
+MINIMUM = torch.tensor([1, 0.8, -0.2], dtype=torch.float64)
+
+
+def stages(loss, size, at_most=50):
+    return list(itertools.islice(greedy(loss, size, **NUMBERS), at_most))
+
+
+def test_the_stages_of_the_quadratic_are_those_worked_out_by_hand():
+    found = stages(Quadratic(H, MINIMUM), 3)
+    assert [stage.k for stage in found] == [0, 1, 2, 3, 4]
+    assert [(stage.coordinate, stage.sign) for stage in found] == [
+        (-1, 0),
+        (2, 1),
+        (0, 1),
+        (1, 1),
+        (2, -1),
+    ]
+    assert [stage.dropped for stage in found] == [(), (), (), (2,), ()]
+    plateaus = [
+        (0, 0, 0),
+        (0, 0, 0.97),
+        (0.23950 / 0.5775, 0, 0.4045 / 0.5775),
+        (0.87, 0.67, 0),
+        (1, 0.8, -0.2),
+    ]
+    np.testing.assert_allclose([stage.p for stage in found], plateaus, rtol=1e-9, atol=1e-12)
+    times = [stage.time for stage in found]
+    np.testing.assert_allclose(times, [0, 1.0309, 1.4614, 2.8226, 67.3387], atol=1e-4)
+    assert [stage.next_time for stage in found] == [*times[1:], math.inf]
+    assert all(stage.residual < 1e-10 for stage in found)
+    assert all(np.array_equal(stage.support, stage.p != 0) for stage in found)
+
+
+def test_the_first_activation_is_that_of_the_largest_slope_and_the_gap_that_to_the_second():
+    first = stages(Quadratic(H, MINIMUM), 3)[0]
+    g = np.sort((H @ MINIMUM).abs().numpy())[::-1]
+    assert first.next_time == pytest.approx(1 / g[0], rel=1e-12)
+    assert first.gap == pytest.approx(1 / g[1] - 1 / g[0], rel=1e-12)
+
+
+def test_a_separable_quadratic_learns_one_coordinate_after_another_each_at_1_over_its_slope():
+    minimum = torch.tensor([0.5, -2, 1, 0], dtype=torch.float64)
+    found = stages(Quadratic(torch.eye(4, dtype=torch.float64), minimum), 4)
+    assert [(stage.coordinate, stage.sign, stage.time) for stage in found[1:]] == [
+        (1, -1, pytest.approx(0.5)),
+        (2, 1, pytest.approx(1)),
+        (0, 1, pytest.approx(2)),
+    ]
+    assert found[-1].next_time == math.inf
+    np.testing.assert_allclose(found[-1].p, minimum, rtol=1e-9)
+
+
+def test_where_nothing_moves_there_is_the_start_alone():
+    [only] = stages(Quadratic(H, torch.zeros(3, dtype=torch.float64)), 3)
+    assert (only.time, only.next_time, only.gap, only.residual) == (0, math.inf, math.inf, 0)
+
+
+def test_the_sign_of_the_gradient_matters():
+    class Flipped(Quadratic):
+        def gradient(self, p):
+            return -super().gradient(p)
+
+    with pytest.raises(StalledError):
+        stages(Flipped(H, MINIMUM), 3)
+
+
+def test_a_gradient_that_is_not_a_number_ends_in_a_clear_error():
+    class Broken(Quadratic):
+        def gradient(self, p):
+            return super().gradient(p) + torch.where(p.abs().max() > self.beyond, math.nan, 0.0)
+
+    for beyond in (-1.0, 0.1):
+        loss = Broken(H, MINIMUM)
+        loss.beyond = beyond
+        with pytest.raises(StalledError):
+            stages(loss, 3)
+
+
+def test_a_stage_that_does_not_come_to_rest_ends_in_a_clear_error(monkeypatch):
+    monkeypatch.setattr("lib.gradual_rank.greedy.MAX_STEPS", 5)
+    with pytest.raises(StalledError, match="1 coordinates did not come to rest in 5 steps"):
+        stages(Quadratic(H, MINIMUM), 3)
+
+
+def test_a_head_learns_its_teacher_one_product_a_stage_values_first():
+    g = torch.Generator().manual_seed(2)
+    X, w = (torch.randn(*size, generator=g, dtype=torch.float64) for size in ((50, 5, 3), (2, 6)))
+    teacher = w[0] * w[1]
+    loss = DiagonalHead(X, diagonal_head(X, teacher))
+    found = stages(loss, 6)
+    assert found[1].coordinate >= 3  # at p = 0 the key-query products have no gradient
+    for before, after in itertools.pairwise(found):
+        assert not set(np.flatnonzero(after.support & ~before.support)) - {after.coordinate}
+        assert after.time > before.time
+        p, q = torch.from_numpy(before.p), torch.from_numpy(after.p)
+        assert loss.value(q) < loss.value(p)
+        assert after.residual < 1e-6
+    assert found[-1].next_time == math.inf or len(found) == 50
+    np.testing.assert_allclose(found[6].p, teacher, rtol=1e-6)
+
+
+def test_a_newcomer_that_leaves_at_once_is_reported(monkeypatch):
+    monkeypatch.setattr("lib.gradual_rank.greedy._settle", lambda loss, p, *_: np.zeros_like(p))
+    with pytest.warns(
+        UserWarning, match="stage 1: coordinate 2 left the support in the stage it joined"
+    ):
+        stages(Quadratic(H, MINIMUM), 3, at_most=2)
+
+
+def transformer():
+    """Two layers of two heads, a teacher of the same kind, and where a learner may start."""
+    g = torch.Generator().manual_seed(0)
+    X, frames, W_1, W_2, w = (
+        torch.randn(*size, generator=g, dtype=torch.float64)
+        for size in ((20, 3, 2), (2, 2, 2, 2), (2, 2, 4), (2, 4, 2), (4, 16))
+    )
+    parts = (X, torch.linalg.qr(frames).Q, W_1 / 4, W_2 / 4)
+    return (
+        DiagonalTransformer(*parts, DiagonalTransformer(*parts).output(w[0] * w[1] / 4)),
+        w[2].numpy(),
+        w[3].numpy(),
+    )
+
+
+def test_the_finite_scale_form_takes_a_transformer_as_it_takes_a_head():
+    loss, u, v = transformer()
+    start = LogCoordinates.of(u, v, -8 * math.log(10))
+    end = 1.05 * 8 * math.log(10) * stages(loss, 16, at_most=3)[2].next_time
+    usual = {"rtol": 1e-5, "atol": 1e-3}
+    flow = with_events(log_flow(loss, start, end, **usual), start, 1e-2)
+    measured = [event for _, events in flow for event in events]
+    predicted = list(
+        staged_flow(loss, start, end, threshold=1e-2, stationary=1e-4, max_events=20, **usual)
+    )
+    assert len(measured) >= 3
+    assert [(e.coordinate, e.sign, e.rises) for e in predicted] == [
+        (e.coordinate, e.sign, e.rises) for e in measured
+    ]
+    np.testing.assert_allclose([e.time for e in predicted], [e.time for e in measured], rtol=0.01)
+
+
+@pytest.mark.slow
+def test_the_algorithm_takes_a_transformer_as_it_takes_a_head():
+    loss, _, _ = transformer()
+    found = stages(loss, 16, at_most=6)
+    losses = [float(loss.value(torch.from_numpy(stage.p))) for stage in found]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < 0.5 * losses[0]
+    assert all(stage.residual < 1e-6 for stage in found)
+    assert all(stage.support.sum() <= stage.k for stage in found)
+
+
+def test_stages_of_tiny_slopes_come_to_rest_as_those_of_large_ones_do():
+    """Beside a coordinate of slope 1, the example at a ten thousandth of its size: the same stages,
+    times larger.
+    """
+    small = 1e-4
+    whole, minimum = torch.eye(4, dtype=torch.float64), torch.cat([torch.ones(1), small * MINIMUM])
+    whole[1:, 1:] = H
+    found = list(
+        greedy(
+            Quadratic(whole, minimum.double()), 4, kick=1e-9, stationary=1e-3, rtol=1e-5, atol=1e-4
+        )
+    )
+    assert [(stage.coordinate, stage.sign) for stage in found[1:]] == [
+        (0, 1),
+        (3, 1),
+        (1, 1),
+        (2, 1),
+        (3, -1),
+    ]
+    plateaus = [
+        (0, 0, 0.97),
+        (0.23950 / 0.5775, 0, 0.4045 / 0.5775),
+        (0.87, 0.67, 0),
+        (1, 0.8, -0.2),
+    ]
+    np.testing.assert_allclose(
+        [stage.p[1:] / small for stage in found[2:]], plateaus, rtol=1e-9, atol=1e-12
+    )
+    times = np.array([1.0309, 1.4614, 2.8226, 67.3387]) / small
+    np.testing.assert_allclose([stage.time for stage in found[2:]], times, rtol=1e-4)
+
+
+def test_predictions_of_tiny_slopes_wait_for_what_grows_before_them():
+    """The third coordinate's slope falls to a third of what it is until the second has grown."""
+    block = 1e-4 * torch.tensor([[1, 0.6], [0.6, 1]])
+    loss = Quadratic(
+        torch.block_diag(torch.eye(1), block).double(), torch.tensor([1.0, 1, 0.5]).double()
+    )
+    start = LogCoordinates.of(
+        np.array([1.5, 1.1, 0.7]), np.array([0.6, 0.5, 1.3]), -12 * math.log(10)
+    )
+    solver = {"rtol": 1e-6, "atol": 1e-6}
+    predicted = list(
+        staged_flow(loss, start, 2e6, threshold=1e-3, stationary=1e-3, max_events=9, **solver)
+    )
+    flow = with_events(log_flow(loss, start, 2e6, **solver), start, 1e-3)
+    measured = [event for _, events in flow for event in events]
+    assert (
+        [event.coordinate for event in predicted]
+        == [event.coordinate for event in measured]
+        == [0, 1, 2]
+    )
+    np.testing.assert_allclose([e.time for e in predicted], [e.time for e in measured], rtol=1e-2)

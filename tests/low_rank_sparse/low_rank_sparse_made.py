@@ -1,0 +1,190 @@
+"""What the tests of low_rank_sparse share: its random draws repeated, and its model and training in
+plain autograd.
+
+Written in float64, sample by sample where it costs nothing, from the equations of Li et al. (2024).
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Weights = dict[str, Tensor]
+
+
+def orthonormal(d_model: int, n_patterns: int, generator: torch.Generator) -> Tensor:
+    """The patterns: the first columns of the Q of a Gaussian matrix, as rows."""
+    G = torch.randn(d_model, d_model, generator=generator, dtype=torch.float64)
+    return torch.linalg.qr(G)[0][:, :n_patterns].T.float()
+
+
+def samples(
+    task: dict, classes: list[list[int]], mu: Tensor, n_samples: int, generator: torch.Generator
+) -> Weights:
+    """Samples of a task; `classes` lists the patterns of each class, those after them are
+    irrelevant.
+    """
+
+    def uniform(*shape: int) -> list:
+        return torch.rand(shape, generator=generator, dtype=torch.float64).tolist()
+
+    def pick(choices: list[int], u: float) -> int:
+        return choices[int(u * len(choices))]
+
+    n_relevant, n_confusion = task["n_relevant"], task["n_confusion"]
+    irrelevant = list(range(max(max(own) for own in classes) + 1, task["n_patterns"]))
+    numbers = range(n_samples)
+    labels = [i % len(classes) for i in torch.randperm(n_samples, generator=generator).tolist()]
+    relevant = [pick(classes[y], u) for y, u in zip(labels, uniform(n_samples), strict=True)]
+    of_other, of_pattern = uniform(n_samples, n_confusion), uniform(n_samples, n_confusion)
+    of_rest = uniform(n_samples, task["seq_len"] - n_relevant - n_confusion)
+    places = torch.rand(n_samples, task["seq_len"], generator=generator).tolist()
+    patterns = []
+    for i in numbers:
+        # The other classes, counted on from the label's.
+        others = [(labels[i] + 1 + j) % len(classes) for j in range(len(classes) - 1)]
+        confusion = [
+            pick(classes[pick(others, u)], v)
+            for u, v in zip(of_other[i], of_pattern[i], strict=True)
+        ]
+        tokens = [relevant[i]] * n_relevant + confusion + [pick(irrelevant, u) for u in of_rest[i]]
+        patterns.append([tokens[j] for j in sorted(range(len(tokens)), key=places[i].__getitem__)])
+    noise = torch.randn(n_samples, task["seq_len"], mu.shape[1], generator=generator)
+    return {
+        "tokens": mu[torch.tensor(patterns)] + task["noise"] * noise,
+        "labels": torch.tensor(labels),
+        "patterns": torch.tensor(patterns),
+        "relevant": torch.tensor(relevant),
+    }
+
+
+def start(
+    d: int,
+    n_neurons: int,
+    scale: float,
+    generator: torch.Generator,
+    sigma: float = 0,
+    delta: float = 0,
+):
+    """The initial weights, σ and δ far from an orthogonal W_V and from W_Q = W_K = I; tokens act as
+    x W.
+    """
+
+    def gaussian(rows: int) -> Tensor:
+        return torch.randn(rows, d, generator=generator, dtype=torch.float64)
+
+    W_V = torch.linalg.qr(gaussian(d))[0] + sigma / d**0.5 * gaussian(d)
+    W_O = scale * gaussian(n_neurons)
+    W_Q, W_K = (torch.eye(d, dtype=torch.float64) + delta / d**0.5 * gaussian(d) for _ in "QK")
+    return {name: W.float() for name, W in {"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O}.items()}
+
+
+def readout(
+    kind: str, n_outputs: int, seq_len: int, n_neurons: int, generator: torch.Generator
+) -> Tensor:
+    """±1/√m for each output and neuron, and for each position where it is untied."""
+    shape = (n_outputs, {"tied": 1, "untied": seq_len}[kind], n_neurons)
+    return (
+        torch.where(torch.randint(0, 2, shape, generator=generator) == 1, 1.0, -1.0)
+        / n_neurons**0.5
+    )
+
+
+def batches(n_samples: int, size: int, n_steps: int, generator: torch.Generator) -> list[list[int]]:
+    """The samples of each step: epochs in new orders, without the incomplete batches at their
+    ends.
+    """
+    found: list[list[int]] = []
+    while len(found) < n_steps:
+        order = torch.randperm(n_samples, generator=generator).tolist()
+        found += [order[i * size : (i + 1) * size] for i in range(n_samples // size)]
+    return found[:n_steps]
+
+
+def attention(W: Weights, X: Tensor) -> Tensor:
+    return torch.softmax(torch.einsum("nlq,nsq->nls", X @ W["W_Q"], X @ W["W_K"]), -1)
+
+
+def margins(W: Weights, a: Tensor, X: Tensor, labels: Tensor) -> Tensor:
+    """y F, where class 0 is y = +1; of several outputs, the true one less the largest other."""
+    hidden = torch.relu(attention(W, X) @ X @ W["W_V"] @ W["W_O"].T)
+    F = torch.einsum("nlm,clm->nc", hidden, a.expand(-1, X.shape[1], -1)) / X.shape[1]
+    if F.shape[1] == 1:
+        return torch.where(labels == 0, F[:, 0], -F[:, 0])
+    wrong = [
+        torch.cat([row[:y], row[y + 1 :]]).max() for row, y in zip(F, labels.tolist(), strict=True)
+    ]
+    return F.gather(1, labels[:, None])[:, 0] - torch.stack(wrong)
+
+
+def trained(
+    leaves: Weights,
+    weights_of,
+    a: Tensor,
+    data: Weights,
+    steps: list[list[int]],
+    learning_rate: float,
+):
+    """The leaves after 0, 1, ... steps of SGD on the mean hinge loss of `weights_of(leaves)`, and
+    the loss of each step before it; all in float64.
+    """
+    X, a, labels = data["tokens"].double(), a.double(), data["labels"]
+    states, losses = [{name: W.double() for name, W in leaves.items()}], []
+    for index in steps:
+        free = {name: W.clone().requires_grad_() for name, W in states[-1].items()}
+        loss = torch.relu(1 - margins(weights_of(free), a, X[index], labels[index])).mean()
+        slopes = torch.autograd.grad(loss, list(free.values()))
+        moved = zip(states[-1].items(), slopes, strict=True)
+        states.append({name: W - learning_rate * slope for (name, W), slope in moved})
+        losses.append(loss.item())
+    return states, losses
+
+
+def fitted_step(losses: list[float], threshold: float) -> int:
+    """The first step whose loss is below the threshold, counted from 0; -1 where none is."""
+    return next((i for i, loss in enumerate(losses) if loss < threshold), -1)
+
+
+def scores(W: Weights, a: Tensor, data: Weights) -> dict[str, float]:
+    """What is measured of a model on samples."""
+    W, a, X = {name: M.double() for name, M in W.items()}, a.double(), data["tokens"].double()
+    margin = margins(W, a, X, data["labels"]).tolist()
+    of_all, of_relevant = [], []
+    for S, patterns, relevant in zip(
+        attention(W, X), data["patterns"], data["relevant"], strict=True
+    ):
+        for query in range(len(patterns)):
+            share = sum(S[query, s].item() for s in range(len(patterns)) if patterns[s] == relevant)
+            of_all.append(share)
+            if patterns[query] == relevant:
+                of_relevant.append(share)
+    n = len(margin)
+    return {
+        "hinge": sum(max(0.0, 1 - one) for one in margin) / n,
+        "accuracy": sum(one > 0 for one in margin) / n,
+        "margin": sum(margin) / n,
+        "least_margin": min(margin),
+        "attention": sum(of_all) / len(of_all),
+        "attention_of_relevant": sum(of_relevant) / len(of_relevant),
+    }
+
+
+def write_cases(
+    path: Path, cases: Sequence[Mapping[str, Any]], shared: Mapping[str, Any] | None = None
+) -> None:
+    """A table of cases: tab-separated, a line of column names, a line per case.
+
+    A cell is empty where a case has no such value, or that of a section whose values are shared.
+    """
+    shared = shared or {}
+    cases = [
+        {key: value for key, value in case.items() if shared.get(key) != value} for case in cases
+    ]
+    columns = list(dict.fromkeys(name for case in cases for name in case))
+    cells = [
+        [str(case[name]).replace("'", "") if name in case else "" for name in columns]
+        for case in cases
+    ]
+    path.write_text("".join("\t".join(line) + "\n" for line in [columns, *cells]))

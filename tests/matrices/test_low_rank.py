@@ -1,0 +1,124 @@
+"""Cutting an update to a rank: the best approximation of what was added, never of the weight
+itself.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from lib.matrices.low_rank import (
+    doubling_ranks,
+    in_random_directions,
+    null_updates,
+    truncated_models,
+    truncated_updates,
+    update_spectra,
+)
+
+
+@pytest.fixture
+def weights():
+    source = torch.Generator().manual_seed(0)
+    return torch.randn(2, 3, 7, 5, generator=source), 3 * torch.randn(2, 3, 7, 5, generator=source)
+
+
+def test_rank_zero_gives_the_initial_matrix_back_to_the_bit(weights):
+    W, W_0 = weights
+    assert torch.equal(dict(truncated_updates(W, W_0, [0]))[0], W_0)
+
+
+def test_a_rank_beyond_the_matrix_gives_the_trained_matrix_back_to_the_bit(weights):
+    W, W_0 = weights
+    for _, cut in truncated_updates(W, W_0, [5, 6, 1000]):
+        assert torch.equal(cut, W)
+
+
+def test_the_update_has_that_rank_and_the_weight_has_not(weights):
+    W, W_0 = (w.double() for w in weights)
+    for rank, cut in truncated_updates(W, W_0, [1, 2, 3]):
+        assert (torch.linalg.matrix_rank(cut - W_0) == rank).all()
+        assert (torch.linalg.matrix_rank(cut) == 5).all()
+
+
+def test_the_error_is_the_least_possible(weights):
+    """Eckart & Young 1936: the squared error is the sum of the squared singular values that are
+    left out.
+    """
+    W, W_0 = (w.double() for w in weights)
+    sigma = torch.linalg.svdvals(W - W_0)
+    for rank, cut in truncated_updates(W, W_0, [0, 1, 2, 3, 4]):
+        error = (W - cut).square().sum((-1, -2))
+        torch.testing.assert_close(
+            error, sigma[..., rank:].square().sum(-1), rtol=1e-10, atol=1e-12
+        )
+
+
+def test_cutting_the_weight_itself_would_give_another_matrix(weights):
+    W, W_0 = (w.double() for w in weights)
+    U, sigma, Vh = torch.linalg.svd(W, full_matrices=False)
+    wrong = U[..., :2] * sigma[..., None, :2] @ Vh[..., :2, :]
+    assert (dict(truncated_updates(W, W_0, [2]))[2] - wrong).abs().max() > 1
+
+
+def test_a_negative_rank_is_refused(weights):
+    with pytest.raises(ValueError, match="rank must not be negative, got"):
+        list(truncated_updates(*weights, [1, -1]))
+
+
+@pytest.mark.parametrize(
+    ("largest", "ranks"),
+    [(1, [0, 1]), (2, [0, 1, 2]), (10, [0, 1, 2, 4, 8, 10]), (64, [0, 1, 2, 4, 8, 16, 32, 64])],
+)
+def test_ranks_double_up_to_the_largest(largest, ranks):
+    assert doubling_ranks(largest) == ranks
+
+
+def test_random_directions_keep_their_share_of_an_update():
+    update = torch.randn(6, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = [
+        in_random_directions(update, 2, torch.Generator().manual_seed(seed)) for seed in range(300)
+    ]
+    assert {int(torch.linalg.matrix_rank(one)) for one in found} == {2}
+    kept = torch.stack([one.square().sum() for one in found]).mean() / update.square().sum()
+    assert float(kept) == pytest.approx(2 / 20, rel=0.1)
+    torch.testing.assert_close(in_random_directions(found[0], 20, torch.Generator()), found[0])
+
+
+def test_models_are_cut_to_a_rank_matrix_by_matrix(weights):
+    W, W_0 = (dict(zip("ab", w, strict=True)) for w in weights)
+    found = truncated_models(W, W_0, {1, 3})
+    assert sorted(found) == [1, 3]
+    for name in "ab":
+        for rank, cut in truncated_updates(W[name], W_0[name], [1, 3]):
+            assert torch.equal(found[rank][name], cut)
+
+
+def test_the_spectra_of_updates_are_numpys(weights):
+    W, W_0 = weights
+    found = update_spectra({"W": W[0, 0], "other": W[1, 0]}, {"W": W_0[0, 0]})
+    assert list(found) == ["W"]
+    wanted = np.linalg.svd(W[0, 0].double().numpy() - W_0[0, 0].double().numpy())[1]
+    np.testing.assert_allclose(found["W"], wanted, rtol=1e-12)
+
+
+def test_nulls_replace_the_update_by_its_part_in_random_directions_and_by_noise_of_its_norm(
+    weights,
+):
+    W, W_0 = ({"W": w[0, 0].double()} for w in weights)
+    asked = []
+
+    def source(*names):
+        asked.append(names)
+        return torch.Generator().manual_seed(len(asked))
+
+    found = null_updates(W, W_0, 2, source)
+    assert asked == [("random directions", "W"), ("gaussian", "W")]
+    update = W["W"] - W_0["W"]
+    projected, noise = (found[null]["W"] - W_0["W"] for null in ("random directions", "gaussian"))
+    torch.testing.assert_close(
+        projected, in_random_directions(update, 2, torch.Generator().manual_seed(1))
+    )
+    draw = torch.randn(
+        update.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64
+    )
+    torch.testing.assert_close(noise, draw * update.norm() / draw.norm())

@@ -1,0 +1,162 @@
+"""Ranks are what they are called, of one spectrum and of many, however they are padded."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.matrices import ranks
+from lib.matrices.ranks import of_products, summaries
+
+
+def of(*sigma):
+    return np.array(sigma, dtype=float)
+
+
+def of_each(rank):
+    """The rank of one spectrum, by the function that takes a stack of them."""
+    return lambda sigma, *arguments: rank(sigma[None], *arguments).item()
+
+
+stable_rank, effective_rank = of_each(ranks.stable_rank), of_each(ranks.effective_rank)
+numerical_rank, energy_rank = of_each(ranks.numerical_rank), of_each(ranks.energy_rank)
+
+
+def matrix(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def spectra(*, min_size=1):
+    """Singular values, largest first."""
+    return st.lists(st.floats(1e-3, 1e3), min_size=min_size, max_size=20).map(
+        lambda s: of(*sorted(s, reverse=True))
+    )
+
+
+@pytest.mark.parametrize(
+    ("sigma", "stable", "effective", "numerical", "energy"),
+    [
+        (of(1, 1, 1, 1), 4, 4, 4, 4),
+        (of(7, 0, 0), 1, 1, 1, 1),
+        (of(0, 0, 0), 0, 0, 0, 0),
+        (of(5), 1, 1, 1, 1),
+        (of(2, 1, 1), 1.5, math.exp(0.5 * math.log(2) + 0.5 * math.log(4)), 3, 3),
+        (of(10, 1, 0.01), 1.010001, None, 2, 1),
+        (of(3e-30, 3e-30, 0), 2, 2, 2, 2),
+    ],
+)
+def test_ranks_are_those_computed_by_hand(sigma, stable, effective, numerical, energy):
+    assert stable_rank(sigma) == pytest.approx(stable, rel=1e-12)
+    assert effective is None or effective_rank(sigma) == pytest.approx(effective, rel=1e-12)
+    assert numerical_rank(sigma, 0.01) == numerical
+    assert energy_rank(sigma, 0.99) == energy
+
+
+def test_the_identity_the_rank_one_and_the_zero_matrix_have_their_ranks():
+    for W, rank in [(np.eye(5), 5), (matrix(0, 6, 1) @ matrix(1, 1, 5), 1), (np.zeros((4, 3)), 0)]:
+        sigma = np.linalg.svd(W, compute_uv=False)
+        assert stable_rank(sigma) == pytest.approx(rank)
+        assert effective_rank(sigma) == pytest.approx(rank, abs=1e-10)
+        assert numerical_rank(sigma, 1e-10) == rank
+        assert energy_rank(sigma, 1.0) == rank
+
+
+@given(spectra(), st.floats(1e-200, 1e100))
+def test_ranks_lie_between_one_and_the_rank_and_do_not_see_the_scale(sigma, scale):
+    for rank in (stable_rank, effective_rank):
+        assert 1 - 1e-12 <= rank(sigma) <= len(sigma) + 1e-9
+        assert rank(scale * sigma) == pytest.approx(rank(sigma), rel=1e-9)
+    assert stable_rank(sigma) <= effective_rank(sigma) * (1 + 1e-9)
+    assert energy_rank(scale * sigma, 0.9) == energy_rank(sigma, 0.9)
+
+
+def test_ranks_of_a_stack_are_the_ranks_of_its_matrices():
+    sigma = np.broadcast_to(np.stack([of(1, 1, 1), of(4, 2, 1), of(0, 0, 0)]), (2, 3, 3))
+    functions = {
+        ranks.stable_rank: (),
+        ranks.effective_rank: (),
+        ranks.numerical_rank: (0.3,),
+        ranks.energy_rank: (0.9,),
+    }
+    for rank, arguments in functions.items():
+        found = rank(sigma, *arguments)
+        assert found.shape == (2, 3)
+        assert found[1].tolist() == [of_each(rank)(s, *arguments) for s in sigma[1]]
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.99, 1.0])
+def test_the_energy_rank_is_the_least_whose_best_approximation_is_that_good(share):
+    W = matrix(0, 9, 7)
+    U, sigma, V = np.linalg.svd(W, full_matrices=False)
+    rank = energy_rank(sigma, share)
+
+    def left(r):
+        return (np.linalg.norm(W - U[:, :r] * sigma[:r] @ V[:r]) / np.linalg.norm(W)) ** 2
+
+    assert left(rank) <= 1 - share + 1e-12
+    assert left(rank - 1) > 1 - share
+
+
+COLUMNS = {
+    "norm": lambda sigma: math.sqrt(sum(s**2 for s in sigma)),
+    "stable_rank": stable_rank,
+    "effective_rank": effective_rank,
+    "numerical_rank": lambda sigma: numerical_rank(sigma, 0.05),
+    "rank_90": lambda sigma: energy_rank(sigma, 0.90),
+    "rank_95": lambda sigma: energy_rank(sigma, 0.95),
+    "rank_99": lambda sigma: energy_rank(sigma, 0.99),
+}
+
+
+@given(st.lists(spectra(), min_size=1, max_size=4))
+def test_the_summaries_of_spectra_of_many_lengths_are_those_of_each_alone(many):
+    found = summaries(many, 0.05)
+    assert list(found) == list(COLUMNS)
+    for name, column in found.items():
+        np.testing.assert_allclose(column, [COLUMNS[name](sigma) for sigma in many], rtol=1e-13)
+
+
+@given(spectra(min_size=0), st.integers(1, 40))
+def test_zeros_that_pad_a_spectrum_change_no_summary(sigma, n_zeros):
+    sigma = sigma if len(sigma) else of(0)
+    padded = summaries([sigma, np.zeros(len(sigma) + n_zeros)], 0.05)
+    for name, column in summaries([sigma], 0.05).items():
+        np.testing.assert_allclose(padded[name][0], column[0], rtol=1e-13)
+        assert padded[name][1] == 0
+
+
+def test_summaries_are_computed_in_double_precision_also_of_single():
+    sigma = of(3, 2, 1e-5).astype(np.float32)
+    found, wanted = summaries([sigma], 1e-3), summaries([sigma.astype(float)], 1e-3)
+    assert {
+        name: column.dtype for name, column in found.items() if column.dtype.kind == "f"
+    } == dict.fromkeys(("norm", "stable_rank", "effective_rank"), np.dtype(float))
+    assert {name: column.tolist() for name, column in found.items()} == {
+        k: v.tolist() for k, v in wanted.items()
+    }
+
+
+def test_the_summaries_of_no_spectra_are_empty_columns():
+    assert {name: column.tolist() for name, column in summaries([], 0.1).items()} == {
+        name: [] for name in COLUMNS
+    }
+
+
+def test_products_have_the_stable_ranks_of_their_updates_by_time():
+    rows = [
+        ("W_KQ", "update", 4, [2.0, 2.0]),
+        ("W_VO", "initial", 4, [1.0, 1.0]),
+        ("W_K", "update", 4, [1.0, 0.0]),
+    ]
+    rows += [("W_VO", "update", 8, [3.0, 0.0])]
+    spectra = pd.DataFrame(rows, columns=["matrix", "of", "step", "singular_values"])
+    spectra = spectra.assign(seed=1, log10_init_scale=-2.0, learning_rate=0.5)
+    spectra["singular_values"] = spectra["singular_values"].map(np.array)
+    found = of_products(spectra)
+    assert found["matrix"].tolist() == ["W_KQ", "W_VO"]
+    assert found["time"].tolist() == [2, 4]
+    assert found["rescaled_time"].tolist() == pytest.approx([1 / math.log(10), 2 / math.log(10)])
+    assert found["stable_rank"].tolist() == [2, 1]

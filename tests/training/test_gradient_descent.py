@@ -1,0 +1,115 @@
+"""Descent is the textbook's, moves what is named alone, and leaves what it is given as it was."""
+
+from itertools import islice
+
+import pytest
+import torch
+
+from lib.training.gradient_descent import gradient_descent, last_and_fitted, until_rest
+
+
+def parabola(weights, x):
+    return (weights["w"] - x).square().sum() / 2, {"w": weights["w"] - x}
+
+
+def quadratic(weights):
+    rates = {"W": 1.0, "V": 3.0}
+    loss = torch.stack(
+        [rate * weights[name].square().sum() / 2 for name, rate in rates.items()]
+    ).sum()
+    return loss, {name: rate * weights[name] for name, rate in rates.items()}
+
+
+@pytest.fixture
+def start():
+    return {
+        "W": torch.ones(2, dtype=torch.float64),
+        "V": torch.full((1,), 2.0, dtype=torch.float64),
+    }
+
+
+def test_descent_on_a_parabola_is_geometric():
+    start = {"w": torch.tensor([1.0, 2.0], dtype=torch.float64), "fixed": torch.ones(1)}
+    steps = list(
+        gradient_descent(parabola, start, 0.1, [(torch.zeros(2, dtype=torch.float64),)] * 5)
+    )
+    assert [step.number for step in steps] == [0, 1, 2, 3, 4]
+    for step in steps:
+        torch.testing.assert_close(step.weights["w"], start["w"] * 0.9**step.number)
+        torch.testing.assert_close(step.after["w"], start["w"] * 0.9 ** (step.number + 1))
+        torch.testing.assert_close(step.loss, start["w"].square().sum() / 2 * 0.81**step.number)
+        assert step.after["fixed"] is start["fixed"]
+    assert start["w"].tolist() == [1, 2]
+
+
+def test_it_is_torchs_sgd():
+    g = torch.Generator().manual_seed(0)
+    batches = [(torch.randn(3, generator=g),) for _ in range(6)]
+    w = torch.zeros(3, requires_grad=True)
+    rule = torch.optim.SGD([w], lr=0.3)
+    for step, batch in zip(
+        gradient_descent(parabola, {"w": torch.zeros(3)}, 0.3, batches), batches, strict=True
+    ):
+        rule.zero_grad()
+        parabola({"w": w}, *batch)[0].backward()
+        rule.step()
+        torch.testing.assert_close(step.after["w"], w.detach())
+
+
+def test_every_matrix_moves_at_its_own_rate_without_end(start):
+    for step in islice(gradient_descent(quadratic, start, {"W": 0.1, "V": 0.2}), 6):
+        torch.testing.assert_close(step.weights["W"], 0.9**step.number * start["W"])
+        torch.testing.assert_close(step.weights["V"], 0.4**step.number * start["V"])
+        torch.testing.assert_close(step.gradients["V"], 3 * step.weights["V"])
+
+
+def test_what_is_not_named_does_not_move(start):
+    *_, step = islice(gradient_descent(quadratic, start, {"V": 0.2}), 4)
+    assert torch.equal(step.after["W"], start["W"])
+    assert not torch.equal(step.after["V"], start["V"])
+
+
+def test_the_first_step_begins_at_the_start_and_steps_keep(start):
+    steps = list(islice(gradient_descent(quadratic, start, 0.1), 3))
+    assert torch.equal(steps[0].weights["W"], torch.ones(2, dtype=torch.float64))
+    assert torch.equal(start["W"], torch.ones(2, dtype=torch.float64))
+    assert float(steps[0].loss) == pytest.approx(7)
+
+
+def test_no_batch_is_no_step():
+    assert list(gradient_descent(parabola, {"w": torch.zeros(1)}, 0.1, [])) == []
+
+
+def test_steps_end_at_the_first_without_loss_after_which_all_is_at_rest():
+    """The weights fall by one in each step; a batch has a loss above its own bar, all have none at
+    3 and below.
+    """
+
+    def slope(weights, bar):
+        return (weights["w"] - bar).clamp_min(0).sum(), {"w": torch.ones(1)}
+
+    asked = []
+
+    def at_rest(weights):
+        asked.append(float(weights["w"]))
+        return asked[-1] <= 3
+
+    bars = [(torch.tensor([float(bar)]),) for bar in (0, 9, 0, 9, 9, 9, 9, 9, 9, 0)]
+    steps = gradient_descent(slope, {"w": torch.tensor([9.0])}, 1.0, bars)
+    assert [step.number for step in until_rest(steps, at_rest, 3)] == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert asked == [7, 4, 1]  # after steps 1, 4 and 7: no oftener than every three
+    again = gradient_descent(slope, {"w": torch.tensor([9.0])}, 1.0, bars)
+    assert len(list(until_rest(again, lambda _: False, 1))) == len(bars)
+
+
+def test_the_last_weights_and_the_first_step_below_a_level():
+    start = {"w": torch.tensor([1.0], dtype=torch.float64)}
+
+    def descent():  # of losses 1/2, 1/8, 1/32, 1/128
+        return gradient_descent(parabola, start, 0.5, [(torch.zeros(1, dtype=torch.float64),)] * 4)
+
+    for level, number in ((1.0, 0), (0.5, 1), (0.1, 2), (1 / 128, -1)):
+        last, fitted = last_and_fitted(descent(), start, level)
+        assert fitted == number
+        assert last["w"].item() == 1 / 16
+    assert last_and_fitted([], start, 1.0) == (start, -1)

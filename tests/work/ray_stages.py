@@ -1,0 +1,24 @@
+"""Runs stages one after another in one process: ray_stages.py [[FOLDER, MODULE, ARGUMENT...]...]
+
+Their workers then start once, and not once for each stage.
+"""
+
+import importlib
+import json
+import os
+import sys
+
+from lib.files import sources
+from lib.work.command import run
+
+
+def main():
+    for folder, module, *arguments in json.loads(sys.argv[1]):
+        os.chdir(folder)
+        sources._noted.clear()  # each stage is looked at as if it ran alone
+        sys.argv = [module, *arguments]
+        run(importlib.import_module(module).main)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Cells are computed once for as long as what they are made of stays what it is, and read back
+alike.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lib.work.cells import joined, spread_cells
+from lib.work.kept import kept
+from lib.work.machines import machine
+
+CALLS: list[tuple] = []
+
+
+@dataclass(frozen=True)
+class Params:
+    factor: float
+    names: tuple[str, ...] = ()
+
+
+def cell(file: Path, params: Params, index: int) -> dict[str, pd.DataFrame]:
+    CALLS.append((file.name, params.factor, index))
+    number = float(file.read_text()) * params.factor
+    rows = [{"index": index, "number": number, "list": np.array([index, 2], np.int64)}]
+    return {"numbers": pd.DataFrame(rows), "none": pd.DataFrame({"seed": pd.Series(dtype=int)})}
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DVC_ROOT", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+    CALLS.clear()
+    for name, number in (("a", 2), ("b", 3)):
+        Path(name).write_text(str(number))
+
+
+def run(*arguments):
+    jobs = {
+        "one": [(cell, Path("a"), *arguments, i) for i in (1, 0)],
+        "two": [(cell, Path("b"), *arguments, 5)],
+    }
+    return spread_cells(jobs, n_processes=1, label="cells", unit="cell")
+
+
+def test_what_has_been_computed_is_read_and_what_has_changed_is_computed_alone():
+    first = run(Params(10.0))
+    assert CALLS == [("a", 10.0, 1), ("a", 10.0, 0), ("b", 10.0, 5)]
+    assert [table["numbers"]["number"].tolist() for table in first["one"]] == [[20.0], [20.0]]
+    assert joined(first["one"], "numbers")["index"].tolist() == [1, 0]
+    assert first["two"][0]["numbers"]["list"].iloc[0].dtype == np.int64
+    CALLS.clear()
+    again = run(Params(10.0))
+    assert CALLS == []
+    for kind, parts in first.items():
+        for mine, other in zip(parts, again[kind], strict=True):
+            for name, table in mine.items():
+                pd.testing.assert_frame_equal(table, other[name])
+    Path("b").write_text("4")
+    assert run(Params(10.0))["two"][0]["numbers"]["number"].tolist() == [40.0]
+    assert CALLS == [("b", 10.0, 5)]
+    CALLS.clear()
+    run(Params(10.0, ("x",)))
+    assert len(CALLS) == 3
+
+
+def test_changed_code_is_computed_again(monkeypatch):
+    run(Params(1.0))
+    monkeypatch.setattr("lib.work.cells.code_digest", lambda: "other code")
+    run(Params(1.0))
+    assert len(CALLS) == 6
+
+
+def test_after_an_upgrade_or_on_another_kind_of_machine_all_is_computed_again(monkeypatch):
+    run(Params(1.0))
+    for other in ({"scipy": "0.1"}, {"CPU": "another"}):
+        monkeypatch.setattr(
+            "lib.work.cells.machine", lambda device, other=other: machine(device) | other
+        )
+        run(Params(1.0))
+    assert len(CALLS) == 9
+
+
+def test_values_are_kept_for_one_machine(monkeypatch):
+    def value():
+        with kept("tested", [Path("a")], {"n": 1}) as keep:
+            return keep("sum", lambda: next(numbers))
+
+    numbers = iter([1.0, 2.0])
+    assert [value(), value()] == [1.0, 1.0]
+    monkeypatch.setattr(
+        "lib.work.kept.machine", lambda device: machine(device) | {"transformers": "0.1"}
+    )
+    assert value() == 2.0
+
+
+def test_an_altered_cell_is_computed_again_with_a_warning():
+    run(Params(1.0))
+    [file] = [
+        path
+        for path in Path(".dvc/tmp/scratch").rglob("numbers.parquet")
+        if pd.read_parquet(path)["index"].tolist() == [5]
+    ]
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    CALLS.clear()
+    with pytest.warns(UserWarning, match="is altered; its cell is computed again"):
+        found = run(Params(1.0))
+    assert CALLS == [("b", 1.0, 5)]
+    assert found["two"][0]["numbers"]["number"].tolist() == [3.0]
+
+
+def test_a_cell_says_what_it_was_made_of():
+    run(Params(1.5))
+    keys = []
+    for file in Path(".dvc/tmp/scratch").rglob("done-*.safetensors"):
+        data = file.read_bytes()
+        note = json.loads(
+            json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]["note"]
+        )
+        keys.append((note["key"]["function"], note["key"]["arguments"][1:]))
+    assert sorted(keys, key=str) == [("cell", [{"factor": 1.5, "names": []}, i]) for i in (0, 1, 5)]
+
+
+def test_without_rows_there_are_columns():
+    assert list(joined(run(Params(1.0))["one"], "none")) == ["seed"]
+    assert joined([], "none").empty

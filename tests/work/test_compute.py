@@ -1,0 +1,434 @@
+"""Where and how a computation runs changes no bit of it, and no worker is left behind."""
+
+import _multiprocessing
+import errno
+import multiprocessing
+import os
+import platform
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import _ExecutorManagerThread
+from importlib.metadata import version
+from importlib.util import find_spec
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+import pytest
+import torch
+from threadpoolctl import threadpool_info
+
+from lib.files.files import InputError
+from lib.matrices.spectra import singular_values
+from lib.training.devices import generator, use_device, use_threads
+from lib.work.cluster import cluster
+from lib.work.command import StoppedError
+from lib.work.compute import available_cores, spread, spread_by_name, spread_kinds
+from lib.work.machines import machine
+from lib.work.progress import advance
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_generator_of_a_purpose_is_the_same_on_every_machine():
+    assert generator(0, "epoch", 3).initial_seed() == 6042273707363361164
+    drawn = torch.randint(1000, (4,), generator=generator(7, "weights"))
+    assert drawn.tolist() == [605, 275, 386, 392]
+
+
+def test_every_seed_and_purpose_draws_for_itself():
+    purposes = [
+        (0,),
+        (1,),
+        (0, "a"),
+        (0, "b"),
+        (0, "a", 1),
+        (0, "a", "1"),
+        (0, "a1"),
+        (1, "a"),
+        (0, 1),
+    ]
+    seeds = {generator(*purpose).initial_seed() for purpose in purposes}
+    assert len(seeds) == len(purposes)
+
+
+def test_a_machine_is_known_by_the_packages_that_compute_and_its_kind_of_cpu_or_gpu(monkeypatch):
+    packages = ("torch", "numpy", "scipy", "pandas", "pyarrow", "transformers", "peft")
+    installed = {name: version(name) for name in packages if find_spec(name)}
+    here = machine()
+    assert here.items() >= installed.items()
+    assert here.keys() - installed == {"CPU", "vector instructions"}
+    assert platform.machine() in here["CPU"]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"the GPU of {device}")
+    assert machine("cuda:1") == installed | {"GPU": "the GPU of cuda:1"}
+
+
+def test_a_generator_leaves_the_global_randomness_alone():
+    before = torch.get_rng_state()
+    torch.rand(3, generator=generator(0, "a"))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_threads_are_set_in_torch_and_in_blas():
+    try:
+        use_threads(2)
+        assert torch.get_num_threads() == 2
+    finally:
+        use_threads(1)
+    assert torch.get_num_threads() == 1
+    assert {pool["num_threads"] for pool in threadpool_info()} == {1}
+
+
+def test_a_process_has_some_cores():
+    assert 1 <= available_cores() <= os.cpu_count()
+
+
+def test_a_device_that_is_not_there_is_refused(monkeypatch):
+    assert use_device("cpu") == torch.device("cpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InputError, match=r"device: wanted cuda, got .* sees no GPU"):
+        use_device("cuda")
+
+
+def test_work_without_a_parent_to_tell_is_done_all_the_same():
+    assert advance(3) is None
+
+
+@pytest.fixture(scope="module")
+def matrices():
+    g = torch.Generator().manual_seed(0)
+    sizes = [300, 2, 40, 3]  # so that the first ends last
+    return [torch.randn(size, size, generator=g) for size in sizes]
+
+
+def spread_quietly(function, jobs, n_processes, n_threads=1):
+    return spread(function, jobs, n_processes=n_processes, label="toy", n_threads=n_threads)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_any_number_of_processes_gives_the_bits_of_none_in_order(matrices, n_threads):
+    jobs = [(W,) for W in matrices]
+    try:
+        use_threads(n_threads)
+        wanted = [singular_values(W) for W in matrices]
+        for n_processes in (1, 2):
+            found = list(spread_quietly(singular_values, jobs, n_processes, n_threads))
+            assert len(found) == len(matrices)
+            assert all(
+                torch.equal(sigma, other) for sigma, other in zip(found, wanted, strict=True)
+            )
+    finally:
+        use_threads(1)
+
+
+@pytest.mark.parametrize("n_processes", [1, 2])
+def test_the_error_of_a_job_is_raised(matrices, n_processes):
+    broken = torch.full((2, 2), torch.nan)
+    with pytest.raises(torch.linalg.LinAlgError, match="non-finite"):
+        list(spread_quietly(singular_values, [(matrices[0],), (broken,)], n_processes))
+
+
+def product_and_slope(W):
+    """By BLAS, by torch's own kernels and by autograd."""
+    X = W.clone().requires_grad_()
+    (X.sigmoid() @ X).sum().backward()
+    return X.grad
+
+
+def test_a_worker_computes_after_threads_have_computed_here(matrices):
+    """A fork has none of them, and must not wait for them."""
+    W = torch.randn(1500, 1500)
+    try:
+        use_threads(2)
+        product_and_slope(W), W.numpy() @ W.numpy()
+        found = list(spread_quietly(product_and_slope, [(W,) for W in matrices], 2))
+    finally:
+        use_threads(1)
+    assert all(
+        torch.equal(slope, product_and_slope(W)) for slope, W in zip(found, matrices, strict=True)
+    )
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_a_worker_that_dies_is_an_error_that_says_so(n_threads):
+    died = (
+        r"^toy: a worker process died: process \d+ ended with exit code 3, and not by an "
+        r"error of its work$"
+    )
+    with pytest.raises(StoppedError, match=died):
+        list(spread_quietly(os._exit, [(3,), (3,)], 2, n_threads))
+
+
+@pytest.mark.parametrize(
+    ("signum", "why"),
+    [
+        (
+            signal.SIGKILL,
+            r"SIGKILL, as the system does where memory is short \(.*\d GB are free now\), or by "
+            r"hand$",
+        ),
+        (signal.SIGBUS, r"SIGBUS, a fault in compiled code \(a package, or memory\)$"),
+        (signal.SIGTERM, "SIGTERM$"),
+    ],
+)
+def test_a_worker_that_is_killed_is_an_error_that_says_by_what(signum, why):
+    with pytest.raises(
+        StoppedError, match=rf"^toy: a worker process died: process \d+ was ended by {why}"
+    ):
+        list(spread_quietly(signal.raise_signal, [(signum,), (signum,)], 2))
+
+
+STAGE = """
+import os
+from lib.work.command import run
+from lib.work.compute import spread
+
+def main() -> None:
+    list(spread(os.abort, [(), ()], n_processes=2, label="toy"))
+
+if __name__ == "__main__":
+    run(main)
+"""
+
+
+def stage_says(tmp_path, *command):
+    """What the stage of one dead worker says when it ends badly, but for its progress bar."""
+    (tmp_path / "stage.py").write_text(STAGE)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LAB_WORKERS": "local"}
+    how = {"env": environment, "capture_output": True, "text": True, "check": False}
+    done = subprocess.run([*command, sys.executable, tmp_path / "stage.py"], **how)
+    assert done.returncode != 0
+    return [line for line in done.stderr.splitlines() if line and not line.startswith("toy: ")]
+
+
+def test_a_stage_whose_worker_dies_ends_with_one_line(tmp_path):
+    [line] = stage_says(tmp_path)
+    assert line.startswith("error: toy: a worker process died: process ")
+    assert line.endswith("was ended by SIGABRT, a fault in compiled code (a package, or memory)")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EROFS, "Read-only file system"),
+        ImportError("no sem_open"),
+        OSError(errno.EMFILE, "Too many"),
+    ],
+)
+def test_without_semaphores_one_process_computes_and_says_so(error, monkeypatch, capfd):
+    def refused(*_):
+        raise error
+
+    monkeypatch.setattr(_multiprocessing, "SemLock", refused)
+    assert list(spread_quietly(os.getpid, [(), ()], 2)) == [os.getpid()] * 2
+    said = [
+        line.split("\r")[-1]
+        for line in capfd.readouterr().err.splitlines()
+        if "no worker processes" in line
+    ]
+    assert said == [f"toy: this system has no worker processes ({error}); one process computes"]
+
+
+ALONE = """
+import os
+from lib.work.compute import spread
+assert list(spread(os.getpid, [(), ()], n_processes=2, label="toy")) == [os.getpid()] * 2
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mounts of Linux")
+def test_without_dev_shm_one_process_computes():
+    how = {
+        "env": {**os.environ, "PYTHONPATH": str(ROOT)},
+        "capture_output": True,
+        "text": True,
+        "check": False,
+    }
+    hidden = "mount -t tmpfs -o ro none /dev/shm"
+    if subprocess.run(["unshare", "--mount", "sh", "-c", hidden], **how).returncode:
+        pytest.skip("this user may not mount a file system of its own")
+    script = f"{hidden} && exec {sys.executable} -c '{ALONE}'"
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", script], **how)
+    assert done.returncode == 0, done.stderr
+    assert (
+        "toy: this system has no worker processes ([Errno 30] Read-only file system" in done.stderr
+    )
+
+
+@pytest.mark.parametrize("named", ["", "local"])
+def test_without_a_name_of_a_cluster_this_machine_computes(named):
+    assert cluster(named) is None
+
+
+@pytest.mark.parametrize(
+    ("named", "address"),
+    [
+        ("ray:auto", "auto"),
+        ("ray:10.0.0.1:6379", "10.0.0.1:6379"),
+        ("ray://10.0.0.1:10001", "ray://10.0.0.1:10001"),
+    ],
+)
+def test_the_environment_names_a_cluster(named, address):
+    assert cluster(named) == address
+
+
+@pytest.mark.parametrize("named", ["ray", "ray:", "ray://", "dask:auto", "2", "auto"])
+def test_a_name_of_no_cluster_is_refused_before_any_job(named, monkeypatch):
+    monkeypatch.setenv("LAB_WORKERS", named)
+    with pytest.raises(InputError, match=f"LAB_WORKERS: wanted local, ray:auto, .*, got '{named}'"):
+        list(spread_quietly(os._exit, [(3,)], 1))
+
+
+def test_a_cluster_without_ray_is_refused_in_words(monkeypatch):
+    monkeypatch.setenv("LAB_WORKERS", "ray:auto")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"LAB_WORKERS: wanted the package ray \(.*\), got none"):
+        list(spread_quietly(os._exit, [(3,)], 1))
+
+
+def test_a_stage_that_is_asked_for_no_cluster_does_not_import_ray():
+    script = "import os, sys; from lib.work.compute import spread\n"
+    script += "list(spread(os.getpid, [()], n_processes=1, label='toy'))\n"
+    script += (
+        "assert not [name for name in sys.modules if name.split('.')[0] == 'ray' or "
+        "'ray_workers' in name]"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True
+    )
+
+
+def test_a_pool_that_breaks_while_it_is_given_work_says_so(monkeypatch):
+    def closed(*_):
+        raise OSError("handle is closed")
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", closed)
+    with pytest.raises(RuntimeError, match="toy: a worker process died"):
+        list(spread_quietly(os.getpid, [(), ()], 2))
+
+
+def test_a_worker_that_starts_while_another_dies_is_not_waited_for(monkeypatch):
+    start = SpawnProcess.start
+
+    def start_slowly(worker):
+        others = multiprocessing.active_children()
+        start(worker)
+        for other in others:
+            other.kill()
+            time.sleep(1)  # until the pool has noticed, and ended the workers that it knows
+
+    monkeypatch.setattr(SpawnProcess, "start", start_slowly)
+    with pytest.raises(RuntimeError, match="toy: a worker process died"):
+        list(spread_quietly(os.getpid, [(), ()], 2, n_threads=2))  # who are not forked but started
+    managers = [
+        thread for thread in threading.enumerate() if isinstance(thread, _ExecutorManagerThread)
+    ]
+    for manager in managers:
+        manager.join(10)
+    assert not any(manager.is_alive() for manager in managers)
+
+
+def test_what_needs_one_process_is_computed_here():
+    assert list(spread_quietly(os.getpid, [()], 2)) == [os.getpid()]
+    assert list(spread_quietly(os.getpid, [(), ()], 1)) == [os.getpid()] * 2
+    assert os.getpid() not in list(spread_quietly(os.getpid, [(), ()], 2))
+
+
+@pytest.mark.parametrize("n_processes", [1, 2])
+def test_the_bar_counts_what_is_done(n_processes, capfd):
+    list(spread(advance, [(2,), (3,)], n_processes=n_processes, total=5, label="toy"))
+    assert "5/5" in capfd.readouterr().err
+    assert advance(3) is None
+
+
+@pytest.mark.parametrize("n_processes", [1, 2])
+def test_jobs_of_several_kinds_are_spread_as_one(n_processes):
+    jobs = {"powers": [(pow, 2, n) for n in range(4)], "none": [], "largest": [(max, 3, 5)]}
+    found = spread_kinds(jobs, n_processes=n_processes, label="toy", unit="job")
+    assert found == {"powers": [1, 2, 4, 8], "none": [], "largest": [5]}
+
+
+@pytest.mark.parametrize("n_processes", [1, 2])
+def test_without_a_total_the_bar_counts_jobs(n_processes, capfd):
+    list(spread_quietly(os.getpid, [(), (), ()], n_processes))
+    assert "3/3" in capfd.readouterr().err
+
+
+def test_what_jobs_give_stands_under_their_names():
+    assert spread_by_name(pow, {"four": (2, 2), "nine": (3, 2)}, label="powers", unit="power") == {
+        "four": 4,
+        "nine": 9,
+    }
+
+
+def test_no_jobs_need_no_process():
+    assert list(spread_quietly(os._exit, [], 2)) == []
+
+
+PARENT = """
+import os, sys, time
+from lib.work.compute import spread
+
+def work():
+    # Whole: an unbuffered print is two writes, and two workers share the pipe.
+    os.write(1, b"%d\\n" % os.getpid())
+    time.sleep(600)
+
+if __name__ == "__main__":
+    list(spread(work, [(), ()], n_processes=2, label="toy", n_threads=int(sys.argv[1])))
+"""
+
+
+@pytest.mark.parametrize("n_threads", ["1", "2"])
+def test_a_worker_ends_when_its_parent_is_killed(tmp_path, n_threads):
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen([sys.executable, script, n_threads], env=environment, **pipes) as parent:
+        workers = []
+        try:
+            workers += [int(parent.stdout.readline()) for _ in range(2)]
+            parent.send_signal(signal.SIGKILL)
+            # the pipe ends when the last process that holds it does, and the workers hold it
+            assert parent.communicate(timeout=60)[0] == ""
+        except (subprocess.TimeoutExpired, ValueError):
+            parent.kill()
+            for worker in workers:
+                os.kill(worker, signal.SIGKILL)
+            raise
+
+
+SCRIPT = """
+import resource, sys
+import torch
+from lib.training.devices import keep_freed_memory
+if sys.argv[1] == "keep":
+    assert keep_freed_memory()
+def faults():
+    for _ in range(10):
+        tensors = [torch.zeros(10_000_000) for _ in range(2)]
+        del tensors
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+first = faults()
+print(faults() - first)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's malloc")
+def test_freed_memory_is_used_again_without_faults():
+    found = {
+        how: int(
+            subprocess.run(
+                [sys.executable, "-c", SCRIPT, how], capture_output=True, text=True, check=True
+            ).stdout
+        )
+        for how in ("keep", "leave")
+    }
+    assert found["keep"] < 1000
+    assert found["leave"] > 10 * max(found["keep"], 100), "or this setting is no longer needed"

@@ -1,0 +1,282 @@
+"""On a Ray cluster of two nodes, each of processes of its own: the bytes of this machine, whatever
+goes wrong there.
+
+Every job here is a function of the standard library, or of a stage: a worker has no other code.
+"""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from alone import declared_files, run_alone
+from project import PYTHON, ROOT, contents, different_stages, environment
+
+from lib.files.files import InputError
+from lib.work import ray_workers
+from lib.work.command import StoppedError
+from lib.work.compute import spread
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore"),  # Ray's own
+    pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra: make .venv/ray"),
+]
+
+MEMORY = 80 << 20  # of a node's store of objects, the least that Ray takes
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """Two nodes of one CPU, and this process as the one that gives them work, in a folder of its
+    own.
+    """
+    import ray
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.delenv("DVC_ROOT", raising=False)
+        node = {"num_cpus": 1, "object_store_memory": MEMORY}
+        made = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+        try:
+            made.add_node(**node)
+            patch.setenv("LAB_WORKERS", f"ray:{made.address}")
+            patch.chdir(tmp_path_factory.mktemp("project"))
+            yield made
+        finally:
+            ray.shutdown()
+            made.shutdown()
+
+
+@pytest.fixture
+def more(cluster):
+    """Add a node to the cluster that is gone again after the test."""
+    added = []
+
+    def add(**how):
+        added.append(cluster.add_node(num_cpus=1, object_store_memory=MEMORY, **how))
+        return added[-1]
+
+    yield add
+    for node in added:
+        if node in cluster.worker_nodes:
+            cluster.remove_node(node)
+
+
+def by_ray(function, jobs, **how):
+    return list(spread(function, jobs, n_processes=1, label="toy", **how))
+
+
+def shell(script):
+    return (["sh", "-c", script],)
+
+
+def test_results_are_in_order_and_computed_by_several_workers_in_the_folder_of_this_process(
+    cluster,
+):
+    assert by_ray(pow, [(2, n) for n in range(100)]) == [2**n for n in range(100)]
+    workers = set(by_ray(subprocess.getoutput, [("sleep .5; echo $PPID; pwd",) for _ in range(8)]))
+    assert len(workers) == 2
+    assert {text.split("\n")[1] for text in workers} == {str(Path.cwd())}
+
+
+def test_the_bar_counts_jobs(cluster, capfd):
+    by_ray(os.getpid, [()] * 3)
+    assert "3/3" in capfd.readouterr().err
+
+
+def test_what_is_large_goes_through_the_shared_folder_and_not_through_ray(cluster, monkeypatch):
+    import ray
+
+    given, got = [], []
+    parcel, get = ray_workers._parcel, ray.get
+    monkeypatch.setattr(
+        ray_workers, "_parcel", lambda *job: [given.append(parcel(*job)), given[-1]][1]
+    )
+    monkeypatch.setattr(ray, "get", lambda reference: [got.append(get(reference)), got[-1]][1])
+    made = by_ray(bytes.replace, [(bytes(1 << 20), b"x", b"y")] * 6)
+    assert made == [bytes(1 << 20)] * 6
+    assert len(given) == len(got) == 6
+    assert {type(sent) for sent in given + got} == {type(Path())}
+    assert list(Path(".dvc/tmp/scratch/ray").iterdir()) == []
+
+
+def test_the_error_of_a_job_is_raised_once_and_not_tried_again(cluster):
+    with pytest.raises(FileExistsError, match="there"):
+        by_ray(os.mkdir, [("there",), ("there",)])
+    with pytest.raises(ValueError, match="invalid literal") as raised:
+        by_ray(int, [("1",), ("x",)])
+    assert "in the Ray worker" in raised.value.__notes__[0]
+
+
+def test_a_job_whose_worker_is_killed_is_tried_again(cluster, capfd):
+    once = shell("test -e killed || { touch killed; kill -9 $PPID; sleep 60; }; exit 7")
+    assert by_ray(subprocess.call, [once, shell("exit 8")]) == [7, 8]
+    assert (
+        "toy: job 0 lost its worker, and is tried again: WorkerCrashedError"
+        in capfd.readouterr().err
+    )
+
+
+def test_a_job_that_kills_every_worker_ends_the_work(cluster, monkeypatch):
+    monkeypatch.setattr("lib.work.ray_workers.TRIES", 2)
+    with pytest.raises(
+        StoppedError,
+        match="toy: job 0: its worker was lost 2 times, the last time by WorkerCrashedError",
+    ):
+        by_ray(os._exit, [(3,)])
+
+
+def test_a_node_that_is_removed_in_the_middle_costs_its_jobs_another_try(cluster, more, capfd):
+    node = more(resources={"third": 1})
+    jobs = [shell(f"echo {n} >> begun-{n}; sleep 3; exit {n}") for n in range(3)]
+
+    def remove():
+        while len(list(Path().glob("begun-*"))) < 3:
+            time.sleep(0.1)
+        cluster.remove_node(node, allow_graceful=False)
+
+    helper = threading.Thread(target=remove)
+    helper.start()
+    found = by_ray(subprocess.call, jobs)
+    helper.join()
+    assert found == [0, 1, 2]
+    assert sum(len(path.read_text().split()) for path in Path().glob("begun-*")) == 4
+    assert "lost its worker, and is tried again" in capfd.readouterr().err
+
+
+def test_a_node_with_other_vector_instructions_is_refused_unless_that_is_allowed(
+    cluster, more, monkeypatch
+):
+    more(env_vars={"ATEN_CPU_CAPABILITY": "default"})
+    jobs = [("sleep 2; echo done",)] * 3
+    with pytest.raises(
+        InputError,
+        match=r"wanted a machine that gives the same bits .*, got vector instructions DEFAULT",
+    ):
+        by_ray(subprocess.getoutput, jobs)
+    monkeypatch.setenv("LAB_MIXED_CPUS", "1")
+    assert by_ray(subprocess.getoutput, jobs) == ["done"] * 3
+
+
+def test_a_node_without_the_shared_folder_is_refused(cluster, tmp_path, monkeypatch):
+    shared = tmp_path / "project"
+    shared.mkdir()
+    ray = Path(sys.executable).with_name("ray")
+    node = (
+        f"{ray} start --address={cluster.address} --num-cpus=1 --object-store-memory={MEMORY} "
+        "--block"
+    )
+    hidden = f"mount -t tmpfs none {shlex.quote(str(shared))}"
+    if subprocess.run(
+        ["unshare", "--mount", "sh", "-c", hidden], capture_output=True, check=False
+    ).returncode:
+        pytest.skip("this user may not mount a file system of its own")
+    monkeypatch.chdir(shared)
+    command = [
+        "unshare",
+        "--mount",
+        "--fork",
+        "--pid",
+        "--kill-child",
+        "--mount-proc",
+        "sh",
+        "-c",
+        f"{hidden} && {node}",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as third:
+        try:
+            wait_for_cpus(3)
+            with pytest.raises(
+                InputError,
+                match=r"wanted a file system that all machines share at .*, got one without",
+            ):
+                by_ray(subprocess.getoutput, [("sleep 5",)] * 3)
+        finally:
+            third.kill()
+    wait_for_cpus(2)
+
+
+def wait_for_cpus(n):
+    import ray
+
+    end = time.monotonic() + 60
+    while sum(node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]) != n:
+        assert time.monotonic() < end, ray.nodes()
+        time.sleep(0.5)
+
+
+def spreading():
+    """The stages that spread their work, of each matrix one."""
+    return [
+        stage
+        for stage in different_stages()
+        if any(re.search(r"\bspread(_\w+)?\(", source(module)) for module in stage.modules)
+    ]
+
+
+def went_to_the_cluster(scratch):
+    return (scratch / ".dvc" / "tmp" / "scratch" / "ray").is_dir()
+
+
+def source(module):
+    return (ROOT / module.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8")
+
+
+def test_every_stage_that_spreads_its_work_makes_the_bytes_of_this_machine(
+    cluster, tiny_pipeline, tmp_path
+):
+    listed = {stage.name: stage for stage in tiny_pipeline.stages}
+    families = {name.split("_")[0] for name in [stage.name for stage in spreading()]}
+    assert families >= {"gradual", "low", "decision", "vision", "checkpoints"}
+    commands = []
+    for stage in spreading():
+        declared_files(listed[stage.name], tiny_pipeline.folder, tmp_path / stage.name)
+        for command in listed[stage.name].cmd.split(" && "):
+            _, _, module, *arguments = shlex.split(command)
+            commands.append([str(tmp_path / stage.name), module, *arguments])
+    variables = {
+        "LAB_WORKERS": os.environ["LAB_WORKERS"],
+        "PYTHONPATH": str(ROOT),
+        "DVC_ROOT": str(tmp_path / "scratch"),
+    }
+    how = {
+        "env": environment(tmp_path, **variables),
+        "capture_output": True,
+        "text": True,
+        "check": False,
+    }
+    done = subprocess.run(
+        [PYTHON, Path(__file__).with_name("ray_stages.py"), json.dumps(commands)],
+        cwd=tmp_path,
+        **how,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert went_to_the_cluster(tmp_path / "scratch")
+    for stage in spreading():
+        outs = [out.path for out in listed[stage.name].outs]
+        wanted, made = contents(tiny_pipeline.folder, outs), contents(tmp_path / stage.name, outs)
+        assert sorted(made) == sorted(wanted), stage.name
+        assert [name for name in wanted if made[name] != wanted[name]] == [], stage.name
+
+
+def test_a_stage_of_its_own_makes_the_bytes_of_this_machine(
+    cluster, tiny_pipeline, tmp_path, monkeypatch
+):
+    """Whose functions and results are of `__main__`, here and in the workers."""
+    [stage] = [stage for stage in tiny_pipeline.stages if stage.name == "gradual_rank_full_weights"]
+    declared_files(stage, tiny_pipeline.folder, tmp_path / "alone")
+    done = run_alone(stage, tmp_path / "alone", tmp_path / "scratch")
+    assert done.returncode == 0, done.stderr
+    assert went_to_the_cluster(tmp_path / "scratch")
+    outs = [out.path for out in stage.outs]
+    assert contents(tmp_path / "alone", outs) == contents(tiny_pipeline.folder, outs)
