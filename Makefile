@@ -80,7 +80,7 @@ readme: .venv/installed
 
 # All that is written from other files: deps, the list of tables, then readme. Before a commit.
 generated: .venv/installed
-	$(ACTIVATE) && python -m tools.deps && python -m tools.tables && python -m tools.readme
+	$(ACTIVATE) && python -m tools.deps && python -m tools.readme
 
 # Keep the results of a long run, with where they come from: DATASET=cifar10 HOURS=2.5 COMMAND="..."
 publish: .venv/installed

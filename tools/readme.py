@@ -1,9 +1,6 @@
 """Write what README.md and docs/ say of claims, findings and figures, from verdicts and
 captions.yaml: `make readme`.
 
-Also the list of measures that claims name: those that the files of measures have, or had when it
-was last written.
-
 A part of README.md or docs/optimisers.md stands between `<!-- NAME: made by make readme -->` and
 `<!-- end of NAME -->`. On every page a figure of a family has its title, and below it, in italics,
 its caption.
@@ -21,7 +18,6 @@ from lib.files.tables import read_table
 from lib.gradual_rank.figures.optimizers import name_of
 
 ROOT = Path(__file__).parents[1]
-KNOWN = ROOT / "stages" / "measures.txt"
 CHANGES = {
     "square_change_KQ": "squares, W_K and W_Q",
     "square_change_VO": "squares, W_V and W_O",
@@ -133,21 +129,6 @@ def beats(claim: dict[str, Any]) -> str:
     return "".join(f"; {verb} {', '.join(names)}" for verb, names in said.items() if names)
 
 
-def known(claims: dict[str, dict[str, Any]], root: Path, before: str) -> str:
-    """The measures that claims name, FILE#MEASURE, which their files have or which were listed
-    before: one per line.
-    """
-    claimed = {claim["measure"].partition("@")[0] for claim in claims.values()}
-    files = {name.partition("#")[0] for name in claimed}
-    taken = {
-        f"{file}#{name}"
-        for file in files
-        if (root / file).exists()
-        for name in json.loads((root / file).read_text(encoding="utf-8"))
-    }
-    return "\n".join(sorted(claimed & (taken | set(before.split())))) + "\n"
-
-
 def changes(table: pd.DataFrame) -> str:
     """How much each optimiser changes what flows conserve: the least and the largest over seeds and
     init scales.
@@ -218,7 +199,6 @@ def main() -> None:
     ).items():
         text = replaced(text, name, table)
     optimisers.write_text(text, encoding="utf-8")
-    KNOWN.write_text(known(claims, ROOT, KNOWN.read_text(encoding="utf-8")), encoding="utf-8")
     for path in (readme, *sorted((ROOT / "docs").glob("*.md"))):
         before = path.read_text(encoding="utf-8")
         after = captioned(before, captions["families"])

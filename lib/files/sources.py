@@ -43,6 +43,11 @@ def changed() -> list[str]:
     return changed_code() + sorted(read)
 
 
+def forget() -> None:
+    """Begin anew: what this process has read until now is no longer looked at."""
+    _noted.clear()
+
+
 def noted(name: str, read: Callable[[], Any]) -> Any:
     """What `read()` gives; `changed` calls it again, and says this name where it gives something
     else.

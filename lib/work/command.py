@@ -1,37 +1,27 @@
-"""How a stage starts and ends: with its parent, on a typed command line, in one line for bad input
-or a poor machine.
+"""How a program starts and ends: a typed command line, and one line for what went wrong."""
 
-`stages/__init__.py` imports this before anything else is imported: what it needs at once must load
-at once.
-"""
-
-import ctypes
+import argparse
 import errno
 import gc
+import inspect
 import os
-import signal
+import re
 import sys
-import threading
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 from lib.files.files import InputError
-from lib.files.sources import changed
+from lib.files.inputs import verify
+from lib.files.sources import changed, forget
+from lib.work.process import end_interrupted, interruptible
 
 OutFile = Annotated[Path, "a file that is written"]
 OutFolder = Annotated[Path, "a folder that is written"]
 
-PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
-PATIENCE = 3.0  # seconds after Ctrl-C in which a long computation may still tidy up
-
-ROOM, PERMISSION, FILES = (
-    "room to write, got none",
-    "the permission for it",
-    "more open files (`ulimit -n` says how many)",
-)
+ROOM = "room to write, got none"
+PERMISSION = "the permission for it"
+FILES = "more open files (`ulimit -n` says how many)"
 WANTED = {  # of the machine, by the error that it gave
     errno.ENOSPC: ROOM,
     errno.EDQUOT: ROOM,
@@ -64,123 +54,97 @@ def stop_where_changed(names: Sequence[str]) -> None:
         raise StoppedError(f"{', '.join(names[:3])}{more} changed while this ran: run it again")
 
 
-def run(
-    main: Callable[..., Any], *, environment: bool = False, handed_on: Collection[str] = ()
-) -> None:
-    """Run `main` on the command line's arguments, as its signature types them: a text, a number, a
-    path or paths.
+def run(main: Callable[..., Any], *, environment: bool = False) -> None:
+    """Run `main` on the command line's arguments, as its signature types them: texts, numbers,
+    paths.
 
     A path that `main` writes is an `OutFile` or an `OutFolder`, also several; every other is read,
-    where it is there.
+    where it is there. A parameter with a default is an option, `--name`. With `environment`, what
+    is not given there is taken from the variable of its name in capitals.
 
-    A parameter with a default is an option, `--name`. With `environment`, what is not given there
-    is taken from the variable of its name in capitals, where that is not empty; what is in neither
-    ends with one line, which shows the `make` command of the module's docstring.
-
-    Before `main` begins, data sets that are read are verified (`verify`), and what is to be written
-    is tried: the place of each path that is written, or that is not there yet. Bad input
-    (`InputError`), lost workers (`StoppedError`), what the machine lacks (`WANTED`) and Ctrl-C end
-    the process with one line; so does what fails on a table that is not the one that is read there
-    (`foreign_table`) and, before `main` begins, another table in place of one that it hands on
-    unread: those have the names `handed_on`. Everything else, a fault of ours, ends it with a
+    Before `main` begins, data sets that are read are verified, and what is to be written is tried.
+    Bad input (`InputError`), lost workers (`StoppedError`), what the machine lacks (`WANTED`) and
+    Ctrl-C end the process with one line. Everything else, a fault of ours, ends it with a
     traceback.
     """
-    import argparse
-    import inspect
-    import re
-
-    from lib.files.inputs import verify
-
-    if (
-        not gc.isenabled()
-    ):  # by `stages/__init__.py`, while a stage imported; that is never looked through again
+    if not gc.isenabled():  # by `stages/__init__.py`, while a stage imported
         gc.freeze()
         gc.enable()
-    parser = argparse.ArgumentParser(description=main.__doc__, allow_abbrev=False)
     parameters = inspect.signature(main, eval_str=True).parameters
-    for name, parameter in parameters.items():
-        several, kind = get_origin(parameter.annotation) is list, parameter.annotation
-        while get_args(kind):  # of list[Path], of an OutFile
-            kind = get_args(kind)[0]
-        given = (environment and os.environ.get(name.upper())) or None
-        if parameter.default is parameter.empty:
-            parser.add_argument(
-                name,
-                type=kind,
-                nargs="+" if several else "?" if environment else None,
-                default=given,
-            )
-        else:
-            parser.add_argument(
-                f"--{name.replace('_', '-')}", type=kind, default=given or parameter.default
-            )
-    arguments = vars(parser.parse_args())
-    wanted = [
-        name for name, parameter in parameters.items() if parameter.default is parameter.empty
-    ]
-    if missing := [name.upper() for name in wanted if arguments[name] is None]:
-        example = re.search(r"`make [^`]+`", inspect.getmodule(main).__doc__ or "")
-        sys.exit(
-            f"error: wanted {' and '.join(missing)}, got none; for example {example and example[0]}"
-        )
+    arguments = _arguments(main, parameters, environment)
     try:
-        with _interruptible():
+        with interruptible():
+            forget()
             for name, value in arguments.items():
-                kind = parameters[name].annotation
-                if kind == list[OutFolder]:
-                    for path in value:
-                        _try_to_write(path, OutFolder)
-                    continue
-                if isinstance(value, Path) and (kind in (OutFile, OutFolder) or not value.exists()):
-                    _try_to_write(value, kind)
-                    continue
-                if parameters[name].default is not inspect.Parameter.empty:
-                    continue  # an option, such as a project, is no data set
-                for path in [value] if isinstance(value, Path) else _paths(value):
-                    verify(path)
-            if handed_on and (said := _foreign(main, arguments, handed_on)):
-                raise InputError(
-                    f"{said} (after a change of what is written there: `make generated`)"
-                )
+                _check(value, parameters[name])
             main(**arguments)
-            kinds = [parameter.annotation for parameter in parameters.values()]
-            if any(kind in (OutFile, OutFolder, list[OutFolder]) for kind in kinds):
-                stop_where_changed(
-                    changed()
-                )  # DVC would record what is there now as what made the outputs
+            if any(_is_out(parameter) for parameter in parameters.values()):
+                # DVC would record what is there now as what made the outputs.
+                stop_where_changed(changed())
     except KeyboardInterrupt:
-        _end_interrupted()
+        end_interrupted()
     except (InputError, StoppedError) as error:
         sys.exit(f"error: {error}")
     except Exception as error:
-        if said := lacking(error):
+        said = lacking(error)
+        if said:
             sys.exit(f"error: {said}; what is unfinished is removed")
-        if said := _foreign(main, arguments):
-            sys.exit(f"error: {said}")
         raise
 
 
-def _foreign(
-    main: Callable[..., Any], arguments: Mapping[str, Any], handed_on: Collection[str] = ()
-) -> str | None:
-    """What is wrong with a table among those that `main` reads, or hands on."""
-    import inspect
+def _arguments(
+    main: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], environment: bool
+) -> dict[str, Any]:
+    """The arguments of the command line, or of the environment; ends where one is missing.
 
-    from lib.work.foreign import foreign_table
+    The line then shows the `make` command of the module's docstring.
+    """
+    parser = argparse.ArgumentParser(description=main.__doc__, allow_abbrev=False)
+    for name, parameter in parameters.items():
+        kind = parameter.annotation
+        several = get_origin(kind) is list
+        while get_args(kind):  # of list[Path], of an OutFile
+            kind = get_args(kind)[0]
+        given = (environment and os.environ.get(name.upper())) or None
+        if _is_option(parameter):
+            option = f"--{name.replace('_', '-')}"
+            parser.add_argument(option, type=kind, default=given or parameter.default)
+        else:
+            number = "+" if several else "?" if environment else None
+            parser.add_argument(name, type=kind, nargs=number, default=given)
+    arguments = vars(parser.parse_args())
+    missing = [
+        name.upper()
+        for name, parameter in parameters.items()
+        if arguments[name] is None and not _is_option(parameter)
+    ]
+    if missing:
+        example = re.search(r"`make [^`]+`", inspect.getmodule(main).__doc__ or "")
+        shown = f"; for example {example[0]}" if example else ""
+        sys.exit(f"error: wanted {' and '.join(missing)}, got none{shown}")
+    return arguments
 
-    parameters = inspect.signature(main, eval_str=True).parameters
-    read = [
-        of
-        for name, of in arguments.items()
-        if parameters[name].annotation not in (OutFile, OutFolder)
-    ]
-    paths = [
-        path
-        for of in read
-        for path in (of if isinstance(of, list) else [of])
-        if isinstance(path, Path)
-    ]
-    return foreign_table(Path(inspect.getfile(main)).parent.name, paths, handed_on=handed_on)
+
+def _check(value: Any, parameter: inspect.Parameter) -> None:
+    """Try the place of what is written or is not there yet; verify the files that are read."""
+    paths = value if isinstance(value, list) else [value]
+    if _is_out(parameter):
+        kind = OutFile if parameter.annotation == OutFile else OutFolder
+        for path in paths:
+            _try_to_write(path, kind)
+    elif isinstance(value, Path) and not value.exists():
+        _try_to_write(value, parameter.annotation)
+    elif not _is_option(parameter):  # an option, such as a project, is no data set
+        for path in [value] if isinstance(value, Path) else _paths(value):
+            verify(path)
+
+
+def _is_option(parameter: inspect.Parameter) -> bool:
+    return parameter.default is not inspect.Parameter.empty
+
+
+def _is_out(parameter: inspect.Parameter) -> bool:
+    return parameter.annotation in (OutFile, OutFolder, list[OutFolder])
 
 
 def lacking(error: BaseException) -> str | None:
@@ -239,132 +203,3 @@ def _try_to_write(path: Path, kind: Any) -> None:
         probe = place / f".{path.name[:99]}.{os.getpid()}.part"
         os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         probe.unlink()
-
-
-def interrupt_at_once() -> None:
-    """Have Ctrl-C end this process without a word, until `run` begins: it imports, and has nothing
-    to tidy up.
-    """
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Have Ctrl-C raise `KeyboardInterrupt`, and end this process where nothing comes of that in a
-    while.
-
-    Python raises it when a call into C returns, which may take minutes; a thread waits beside.
-    """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def wait() -> None:
-        while told := os.read(reader, 1)[0]:  # the number of the signal; zero once `main` has ended
-            if told == signal.SIGINT and not ended.wait(PATIENCE):
-                _end_interrupted()
-
-    ended = threading.Event()
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    waiting = threading.Thread(target=wait, daemon=True)
-    waiting.start()
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(before)
-        ended.set()
-        os.write(writer, b"\0")
-        waiting.join()
-        os.close(writer)
-        os.close(reader)
-
-
-def _end_interrupted() -> None:
-    """End as a shell expects it of Ctrl-C, and wait for nobody: workers end with this process."""
-    os.write(2, b"\nerror: interrupted; what is unfinished is removed\n")
-    os._exit(130)
-
-
-def refuse_shallow_clone() -> None:
-    """End with one line where DVC runs an experiment in a folder of its own, begun in a shallow
-    clone.
-
-    DVC saves no experiment there (`exp run --temp` or `--queue`), and says so nowhere.
-    """
-    root = os.environ.get("DVC_ROOT", "")
-    if (
-        "DVC_EXP_NAME" in os.environ
-        and not Path(root).samefile(".")
-        and Path(root, ".git", "shallow").exists()
-    ):
-        sys.exit(
-            "error: wanted a clone with its history for an experiment in a folder of its own, "
-            "got the shallow clone "
-            f"{root}, in which DVC saves none: run `git fetch --unshallow` first, or leave out "
-            "--temp"
-        )
-
-
-def end_with_parent() -> None:
-    """End this process when the one that started it ends, at once where it has ended already.
-
-    So no orphan of a killed DVC goes on, and writes outputs beside the next run. DVC starts a
-    command through a shell, and one that does not hand its process over to the command stays
-    between the two: then its parent counts too.
-    """
-    ancestors = _ancestors()
-    if any(map(_adopts_orphans, ancestors)):
-        os._exit(1)
-    killed = kill_with_parent()
-    if _ancestors() != ancestors:  # one ended before the kernel was asked
-        os._exit(1)
-    if not killed or len(ancestors) > 1:
-        threading.Thread(target=_watch, args=(ancestors,), daemon=True).start()
-
-
-def kill_with_parent() -> bool:
-    """Have the kernel kill this process when its parent ends; False where the system is not
-    Linux.
-    """
-    prctl = getattr(ctypes.CDLL(None), "prctl", None) if sys.platform.startswith("linux") else None
-    return prctl is not None and prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0
-
-
-def _ancestors() -> list[int]:
-    """The parent, and its parent too where it is a shell that runs one command (on Linux, which
-    tells what it is).
-    """
-    parent = os.getppid()
-    try:
-        *_, option, _command, _end = Path(f"/proc/{parent}/cmdline").read_bytes().split(b"\0")
-        name, _, fields = (
-            Path(f"/proc/{parent}/stat").read_text().partition("(")[2].rpartition(") ")
-        )
-    except (OSError, ValueError):
-        return [parent]
-    return [parent, int(fields.split()[1])] if name.endswith("sh") and option == b"-c" else [parent]
-
-
-def _adopts_orphans(parent: int) -> bool:
-    """Whether that process started nothing here: it is the init, or a user's systemd, to which
-    orphans fall.
-    """
-    if parent == 1:
-        return (
-            os.getpgid(1) != os.getpgrp()
-        )  # as the first process of a container, DVC leads the group of its stages
-    try:
-        return Path(f"/proc/{parent}/comm").read_text() == "systemd\n"
-    except OSError:
-        return False
-
-
-def _watch(ancestors: list[int]) -> None:
-    while _ancestors() == ancestors:
-        time.sleep(0.2)
-    os._exit(1)

@@ -22,7 +22,8 @@ from tqdm import tqdm
 from lib.files.sources import begun
 from lib.training.devices import keep_freed_memory, use_threads
 from lib.work.cluster import WORKERS, cluster
-from lib.work.command import StoppedError, kill_with_parent
+from lib.work.command import StoppedError
+from lib.work.process import kill_with_parent
 from lib.work.progress import advance, report_to, reporting
 
 Result = TypeVar("Result")

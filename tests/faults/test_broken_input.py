@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from alone import declared_files, run_alone
+from lib.work.foreign import foreign_table
 from project import ROOT, Stage, contents, stages
 
 from lib.files.tables import read_table, write_table
-from lib.work.foreign import foreign_table
 
 pytestmark = pytest.mark.slow
 

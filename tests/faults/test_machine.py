@@ -18,7 +18,7 @@ import pytest
 from harness import Reproduction, assert_same, not_yet_run, repeat, scratch_holds
 from project import ROOT, stages
 
-from lib.work import command
+from lib.work import command, process
 from lib.work.command import OutFile, OutFolder, lacking, run
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows gives other errors")
@@ -331,7 +331,7 @@ def test_ctrl_c_ends_a_long_call_into_c(tmp_path):
         tmp_path, "import hashlib; hashlib.pbkdf2_hmac('sha256', b'a', b'b', 10**9)"
     )
     assert (status, said) == (130, "\nerror: interrupted; what is unfinished is removed\n")
-    assert command.PATIENCE - 0.5 < took < 8
+    assert process.PATIENCE - 0.5 < took < 8
 
 
 def test_ctrl_c_that_a_program_answers_itself_ends_nothing(tmp_path, monkeypatch):
@@ -343,7 +343,7 @@ def test_ctrl_c_that_a_program_answers_itself_ends_nothing(tmp_path, monkeypatch
             found.append("answered")
 
     found: list[str] = []
-    monkeypatch.setattr(command, "PATIENCE", 0.2)
+    monkeypatch.setattr(process, "PATIENCE", 0.2)
     monkeypatch.setattr(sys, "argv", ["program"])
     run(main)
     time.sleep(0.4)

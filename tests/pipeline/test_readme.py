@@ -10,13 +10,11 @@ from project import dvc, git, params_of, stages
 
 from lib.files.params import load_yaml
 from tools.readme import (
-    KNOWN,
     ROOT,
     captioned,
     conserved,
     findings,
     headlines,
-    known,
     page,
     replaced,
 )
@@ -39,11 +37,6 @@ def judged() -> list[dict[str, dict]]:
 def test_the_page_of_claims_is_that_of_the_verdicts():
     same = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8") in map(page, judged())
     assert same, "docs/claims.md: run make readme"
-
-
-def test_the_list_of_measures_is_that_of_the_claims():
-    listed = [known(claims, ROOT, "") for claims in judged()]
-    assert KNOWN.read_text(encoding="utf-8") in listed, "stages/measures.txt: run make readme"
 
 
 def test_the_headlines_are_those_that_were_judged():
