@@ -12,7 +12,7 @@ from textwrap import fill
 from ruamel.yaml import YAML
 
 from lib.files.files import InputError
-from tools.imports import closure, dep, is_code
+from lib.work.imports import closure, dep, is_code
 
 ROOT = Path(__file__).parents[1]
 STAGE = re.compile(

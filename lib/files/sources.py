@@ -6,7 +6,7 @@ What is loaded after that, and is found as it was then, is what was loaded.
 
 import hashlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,14 @@ def loaded() -> dict[str, str]:
     names = [name for name in list(sys.modules) if name.partition(".")[0] in (*ROOMS, "__main__")]
     files = [getattr(sys.modules[name], "__file__", None) for name in names]
     paths = {Path(file) for file in files if file}
-    names = sorted(path.relative_to(ROOT).as_posix() for path in paths if path.is_relative_to(ROOT))
-    for name in names:
-        if name not in begun:  # it is new
-            begun[name] = _now(name)
-    return {name: begun[name] for name in names}
+    return as_begun(
+        path.relative_to(ROOT).as_posix() for path in paths if path.is_relative_to(ROOT)
+    )
+
+
+def as_begun(names: Iterable[str]) -> dict[str, str]:
+    """The digests of sources as they were when the program began, by their paths."""
+    return {name: begun.setdefault(name, _now(name)) for name in sorted(names)}
 
 
 def changed_code() -> list[str]:

@@ -11,10 +11,11 @@ same bytes.
 import json
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pandas as pd
 
@@ -56,7 +57,6 @@ def spread_cells(
     arguments counts by the content of its file or folder, a dataclass by its values. The progress
     bar counts jobs or, where `size(*arguments)` says how much a job advances by itself, that.
     """
-    made_by = {"code": code_digest(), "machine": machine(device)}
     digests: dict[Path, str] = {}
 
     def described(value: Any) -> Any:
@@ -68,7 +68,7 @@ def spread_cells(
 
     def key_of(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
         values = [described(one) for one in arguments]
-        return {**made_by, "function": function.__name__, "arguments": values}
+        return {**made_by(function, device), "function": function.__name__, "arguments": values}
 
     every = [job for alike in jobs.values() for job in alike]
     keys = [key_of(*job) for job in every]
@@ -88,6 +88,45 @@ def spread_cells(
     list(computed)
     found = (_read(stage, key) for stage, key in zip(stages, keys, strict=True))
     return {kind: [next(found) for _ in alike] for kind, alike in jobs.items()}
+
+
+class Keep(Protocol):
+    """Gives the value of a key, which it computes where no earlier call has.
+
+    A value is what JSON can say. Each is a unit of the progress bar.
+    """
+
+    def __call__(self, key: str, compute: Callable[[], Any]) -> Any: ...  # noqa: D102
+
+
+@contextmanager
+def kept(
+    function: Callable[..., Any],
+    files: Sequence[Path],
+    arguments: Mapping[str, Any],
+    device: str = "cpu",
+) -> Iterator[Keep]:
+    """A cell whose values are kept one by one: what an interrupted `function` has computed, an
+    equal call goes on from.
+    """
+    key = {**made_by(function, device), **arguments, "files": [sha256(file) for file in files]}
+    with Scratch(stage_of(function), key) as scratch:
+
+        def keep(key: str, compute: Callable[[], Any]) -> Any:
+            name = sha256(key.encode())[:24]
+            found = scratch.load(name)
+            value = found[1]["value"] if found is not None else compute()
+            if found is None:
+                scratch.save(name, {}, {"value": value})
+            advance()
+            return value
+
+        yield keep
+
+
+def made_by(function: Callable[..., Any], device: str) -> dict[str, Any]:
+    """What a cell's key has beside its arguments: the function's code, packages and machine."""
+    return {"code": code_digest(function), "machine": machine(device)}
 
 
 def stage_of(function: Callable[..., Any]) -> str:

@@ -11,7 +11,8 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,8 +20,9 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from lib.files.files import atomic, sha256
-from lib.files.sources import changed_code, loaded
+from lib.files.sources import ROOT, as_begun, changed_code
 from lib.work.command import stop_where_changed
+from lib.work.imports import closure, dep
 
 Tensors = Mapping[str, Any]  # torch's, by name; only who saves or loads them loads torch
 
@@ -30,13 +32,23 @@ def scratch_root() -> Path:
     return Path(os.environ.get("DVC_ROOT", ".")) / ".dvc" / "tmp" / "scratch"
 
 
-def code_digest() -> str:
-    """Digest of the source of every module of this repository that is loaded, as it was loaded.
+def code_digest(function: Callable[..., Any]) -> str:
+    """Digest of the code of a function: its module, and all that is imported from there on.
 
-    Raises `StoppedError` where one has changed since.
+    As in dvc.yaml, `lib/work` is no part of it: who computes changes no byte. A source counts as it
+    was when the program began; raises `StoppedError` where one that is loaded has changed since.
     """
     stop_where_changed(changed_code())
-    return sha256(json.dumps(loaded()).encode())
+    module = sys.modules[function.__module__]
+    file = Path(module.__file__ or "").resolve()
+    if not file.is_relative_to(ROOT):
+        return sha256(file)
+    return sha256(json.dumps(as_begun(_closure(file.relative_to(ROOT).as_posix()))).encode())
+
+
+@cache
+def _closure(file: str) -> tuple[str, ...]:
+    return tuple(name for name in closure(file, ROOT) if dep(name))
 
 
 class Scratch:

@@ -41,13 +41,13 @@ from lib.vision.vit import (
     training_loss,
     training_memory,
 )
+from lib.work.cells import made_by
 from lib.work.checkpoints import Checkpoints, newest, stacked, unfinished
 from lib.work.command import OutFolder, run
 from lib.work.compute import n_parallel, spread
 from lib.work.live import Curves
-from lib.work.machines import machine
 from lib.work.progress import advance
-from lib.work.scratch import Scratch, code_digest
+from lib.work.scratch import Scratch
 
 InitScale = Annotated[float, Interval("(0, 100]")]
 Cell = tuple["Variant", int]  # and its seed
@@ -149,7 +149,7 @@ def main(section: str, controls: Path, dataset: Path, runs: OutFolder) -> None:
     images = read_as("a data set of images", read_images, dataset)
     estimate(params, len(variants) * params.n_seeds, images, dataset.parent)
     clear_runs(runs)
-    key = {"data": sha256(dataset), "code": code_digest(), "machine": machine(params.device)}
+    key = {"data": sha256(dataset), **made_by(train, params.device)}
     every = [(variant, seed) for variant in variants for seed in params.seeds]
     grouped = groups(every, lambda cell: str(cell[0].rule(params)), params.cells_together)
     jobs, total = (

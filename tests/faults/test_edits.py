@@ -42,7 +42,8 @@ def cell(factor, share):
     with Path("calls").open("a") as calls:
         calls.write("cell\\n")
     reach("in a cell")
-    return {"numbers": pd.DataFrame({"number": [NUMBER * factor * share]})}
+    from lib.late import SHIFT
+    return {"numbers": pd.DataFrame({"number": [NUMBER * factor * share + SHIFT]})}
 
 def main(section: str, cases: Path, tables: OutFolder):
     factor = read_params(section, float)
@@ -56,6 +57,8 @@ if __name__ == "__main__":
 """
 FILES = {
     "lib/number.py": "NUMBER = 1.0\n",
+    "lib/late.py": "import lib.deeper\nSHIFT = lib.deeper.SHIFT\n",
+    "lib/deeper.py": "SHIFT = 0.0\n",
     "stages/toy.py": STAGE,
     "params.yaml": "factor: 3.0\nunread: 1\n",
     "cases.tsv": "name\tshare\none\t1.0\ntwo\t0.5\n",
@@ -144,3 +147,23 @@ def test_what_a_stage_has_not_read_may_be_edited_and_what_it_has_may_be_saved_ag
     edits = {"params.yaml": "factor: 3.0\nunread: 2\n", "lib/other.py": "OTHER = 2\n", **same}
     code, said = edited_at(project, "at the end", edits)
     assert code == 0, said
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "n_computed"),
+    [
+        ("lib/number.py", "NUMBER = 1.0  # a note\n", 2),
+        ("lib/deeper.py", "SHIFT = 0.0  # a note\n", 2),
+        ("cases.tsv", "name\tshare\none\t1.0\ntwo\t0.25\n", 1),
+        ("lib/other.py", "NUMBER = 2.0\n", 0),
+        ("lib/work/progress.py", None, 0),
+    ],
+    ids=["imported", "imported late, by another", "a case", "elsewhere", "who computes"],
+)
+def test_an_edit_voids_the_cells_that_are_made_of_it_and_no_others(project, name, text, n_computed):
+    numbers(project)
+    before = n_calls(project)
+    edited = project / name
+    edited.write_text(text or edited.read_text(encoding="utf-8") + "# a note\n")
+    numbers(project)
+    assert n_calls(project) - before == n_computed

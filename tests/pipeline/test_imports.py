@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from project import DRAWS, ROOT, Stage, append, stages
 
-from tools.imports import closure, dep, imported, imports_by_name
+from lib.work.imports import closure, dep, imported, imports_by_name
 
 # What a shared room may import beside its own modules; a family's room may import all shared rooms.
 SHARED = {

@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.work.cells import joined, spread_cells
-from lib.work.kept import kept
+from lib.work.cells import joined, kept, spread_cells
 from lib.work.machines import machine
 
 CALLS: list[tuple] = []
@@ -72,7 +71,7 @@ def test_what_has_been_computed_is_read_and_what_has_changed_is_computed_alone()
 
 def test_changed_code_is_computed_again(monkeypatch):
     run(Params(1.0))
-    monkeypatch.setattr("lib.work.cells.code_digest", lambda: "other code")
+    monkeypatch.setattr("lib.work.cells.code_digest", lambda function: "other code")
     run(Params(1.0))
     assert len(CALLS) == 6
 
@@ -89,13 +88,13 @@ def test_after_an_upgrade_or_on_another_kind_of_machine_all_is_computed_again(mo
 
 def test_values_are_kept_for_one_machine(monkeypatch):
     def value():
-        with kept("tested", [Path("a")], {"n": 1}) as keep:
+        with kept(cell, [Path("a")], {"n": 1}) as keep:
             return keep("sum", lambda: next(numbers))
 
     numbers = iter([1.0, 2.0])
     assert [value(), value()] == [1.0, 1.0]
     monkeypatch.setattr(
-        "lib.work.kept.machine", lambda device: machine(device) | {"transformers": "0.1"}
+        "lib.work.cells.machine", lambda device: machine(device) | {"transformers": "0.1"}
     )
     assert value() == 2.0
 

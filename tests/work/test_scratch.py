@@ -13,6 +13,8 @@ import torch
 
 from lib.files.files import sha256
 from lib.files.sources import begun
+from lib.matrices.ranks import stable_rank
+from lib.matrices.spectra import singular_values
 from lib.work.command import StoppedError
 from lib.work.compute import spread
 from lib.work.scratch import Pace, Scratch, code_digest, scratch_root
@@ -164,15 +166,15 @@ def test_a_second_process_waits_until_the_first_is_done(tmp_path, tensors):
             second.kill()
 
 
-def test_the_code_digest_covers_what_is_loaded_and_nothing_else(tmp_path, monkeypatch):
-    before = code_digest()
-    assert code_digest() == before
-    module = type(sys)("lib.data.invented")
-    monkeypatch.setitem(sys.modules, "lib.data.invented", module)
-    module.__file__ = str(tmp_path / "outside.py")
-    assert code_digest() == before
-    module.__file__ = str(ROOT / "tests" / "io" / "test_scratch.py")
-    assert code_digest() != before
+def test_the_code_digest_is_of_what_the_module_of_a_function_imports(monkeypatch):
+    edited = {"lib/matrices/spectra.py": "another digest"}
+    monkeypatch.setattr(
+        "lib.work.scratch.as_begun", lambda names: {name: edited.get(name, "") for name in names}
+    )
+    plain = code_digest(stable_rank), code_digest(singular_values)
+    edited.clear()
+    assert code_digest(stable_rank) == plain[0]
+    assert code_digest(singular_values) != plain[1]
 
 
 def save(folder: Path) -> None:

@@ -40,6 +40,7 @@ def _names(file: str, root: Path) -> Iterator[str]:
 
 
 def parsed(file: str, root: Path) -> ast.Module:
+    """The syntax tree of a file."""
     return ast.parse((root / file).read_text(encoding="utf-8"), file)
 
 
