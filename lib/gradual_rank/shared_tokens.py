@@ -100,17 +100,6 @@ class SharedTokensHead:
         return np.concatenate(losses).reshape(self._batch), G
 
 
-def memory(n_samples: int, seq_len: int, d: int, n_seeds: int, together: int, n_steps: int) -> int:
-    """Bytes: the tokens of all seeds, the targets of trainings that are computed together, and
-    their slopes.
-
-    Beside these, the loss and the singular values of every step, which are collected and then
-    stacked.
-    """
-    of_each = n_seeds * ((12 + 3 * together) * d + 3 * seq_len) + together * (8 * d + 2 * seq_len)
-    return 8 * (n_samples * seq_len * of_each + 2 * n_steps * n_seeds * together * (1 + 6 * d))
-
-
 def side_by_side(W_K: Squares, W_Q: Squares, W_V: Squares, W_O: Squares) -> Factors:
     """Factors of the four matrices."""
     return {"factors": torch.stack([torch.stack([W_K, W_V]), torch.stack([W_Q, W_O])])}

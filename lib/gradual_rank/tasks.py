@@ -101,19 +101,6 @@ class Toy:
         """The number of products."""
         return self.u.shape[1]
 
-    def memory(self, n_active: int) -> int:
-        """Bytes of work on one seed beside the data of all: attention, its slopes, and second
-        derivatives.
-
-        Of a transformer, every head keeps its own, and once for each product that is active at the
-        most.
-        """
-        _, n_samples, seq_len, d = self.X.shape
-        of_pass = n_samples * seq_len * (6 * d + 3 * seq_len)
-        if self.frames is not None:
-            of_pass *= self.frames.shape[1] * self.frames.shape[2] * min(n_active, self.size)
-        return 8 * (2 * self.X.numel() + of_pass + 4 * self.size**2)
-
     def network(self, index: int) -> dict[str, Tensor]:
         """The data of one seed's network: its tokens, targets, frames and blocks, as far as there
         are.

@@ -11,11 +11,11 @@ same bytes.
 import json
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pandas as pd
 
@@ -27,6 +27,7 @@ from lib.work.machines import machine
 from lib.work.progress import advance
 from lib.work.scratch import Scratch, code_digest
 
+Kind = TypeVar("Kind", bound=Hashable)
 Tables = dict[str, pd.DataFrame]
 Job = tuple[Any, ...]  # a function that gives tables by name, or a course, and its arguments
 Saved = tuple[
@@ -42,14 +43,14 @@ class Course(NamedTuple):
 
 
 def spread_cells(
-    jobs: Mapping[str, Sequence[Job]],
+    jobs: Mapping[Kind, Sequence[Job]],
     *,
     label: str,
     unit: str,
     size: Any = None,
     device: str = "cpu",
     n_processes: int | None = None,
-) -> dict[str, list[Any]]:
+) -> dict[Kind, list[Any]]:
     """What every job (function, *arguments) gives, one list per kind; what scratch has is not
     computed.
 

@@ -14,7 +14,6 @@ import torch
 
 from lib.files.files import InputError
 from lib.files.inputs import read_as
-from lib.files.memory import COPIES, check_disk
 from lib.files.params import Interval, Positive, Seed, Seeds, read_cases, read_params
 from lib.files.tables import read_table, write_table
 from lib.gradual_rank.descent import Form, State, descend, drift, lost, with_crossings
@@ -74,23 +73,15 @@ def main(
 ) -> None:
     """Write `events` and `ends` of the descents, and the `drop` example."""
     use_threads(1)
-    params, followed, cases = (
-        read_params(section, Descend),
-        read_params(solver, Solver),
-        read_cases(variants, Variant),
-    )
+    params = read_params(section, Descend)
+    followed = read_params(solver, Solver)
+    cases = read_cases(variants, Variant)
     toy = read_as("a toy task", read_toy, task)
     unknown = set(params.seeds) - set(toy.seeds.tolist())
     if unknown:
         raise InputError(f"{section}: wanted seeds of {task}, got {sorted(unknown)}")
     for variant in cases:
         rates_and_steps(stages, params, followed, variant)
-    # A row for each rise and fall of a product, and for each end; tables' own, also of each form's
-    # in scratch.
-    of_seed = 50 * 2 * toy.size + 100
-    check_disk(
-        descents, COPIES * (len(cases) * (params.n_seeds * of_seed + 3000) + 20_000), section
-    )
     forms = [("plain", "float64"), ("plain", "float32"), ("factors", "float64")]
     jobs = {
         "heads": [(follow, task, stages, params, followed, variant) for variant in cases],

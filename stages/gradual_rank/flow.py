@@ -14,7 +14,6 @@ import torch
 
 from lib.files.files import InputError, clear
 from lib.files.inputs import read_as
-from lib.files.memory import COPIES, check_disk, check_memory, table_memory
 from lib.files.params import Interval, Name, Positive, read_params
 from lib.files.runs import Layout, clear_runs, write_run
 from lib.files.tables import read_table, write_table
@@ -53,32 +52,6 @@ class Problem:
         if not self.flow_scales:
             raise ValueError("flow_scales: wanted at least one, got none")
 
-    def written(self, toy: Toy, n_plateaus: int, max_events: int) -> float:
-        """Bytes that are written: of every flow its curves and plateaus (`n_plateaus` those of all
-        seeds), what rises and falls at two thresholds, six numbers an event, and, of a head, its
-        matrices at every snapshot.
-
-        No shape says how many events there are: a flow with more than `max_events` is refused as it
-        passes them.
-        """
-        matrices = self.n_snapshots * 4 * toy.X.shape[-1] ** 2 if toy.frames is None else 0
-        n_values = (
-            2 * matrices + (4 * self.n_snapshots + self.n_times) * toy.size + 12 * max_events + 1000
-        )  # headers
-        return (
-            8
-            * len(self.flow_scales)
-            * (len(toy.seeds) * n_values + n_plateaus * (2 * toy.size + 6))
-        )
-
-    def held(self, toy: Toy) -> float:
-        """Bytes: one flow's work, and the curves of all."""
-        n_flows = len(toy.seeds) * len(self.flow_scales)
-        n_values = n_flows * (4 * self.n_snapshots + self.n_times) * toy.size
-        return toy.memory(toy.size) + table_memory(
-            n_flows * (self.n_snapshots + self.n_times), n_values
-        )
-
 
 @dataclass(frozen=True)
 class Flow:
@@ -106,12 +79,9 @@ def main(
     `twins`; a control.
     """
     use_threads(1)
-    params, common, base = (
-        read_params(section, Flow),
-        read_params(solver, Solver),
-        read_params(studied, str),
-    )
-    common = replace(common, rtol=params.rtol, atol=params.atol)
+    params = read_params(section, Flow)
+    base = read_params(studied, str)
+    common = replace(read_params(solver, Solver), rtol=params.rtol, atol=params.atol)
     listed = read_problems(problems, Problem, usual)
     cases = {problem.name: problem for problem in listed}
     if base not in cases:
@@ -121,43 +91,30 @@ def main(
         for name in cases
     }
     toys = {name: read_as("a toy task", read_toy, task) for name, (task, _) in files.items()}
-    check_memory(section, sum(cases[name].held(toy) for name, toy in toys.items()))
-    n_plateaus = {name: len(read_table(stages, ["seed"])) for name, (_, stages) in files.items()}
-    n_bytes = sum(
-        cases[name].written(toy, n_plateaus[name], common.max_events) for name, toy in toys.items()
-    )
-    of_control = 8 * len(toys[base].seeds) * (12 * common.max_events + 1000)
-    check_disk(runs, COPIES * (n_bytes + of_control), section)
-    scales = {name: sorted(problem.flow_scales) for name, problem in cases.items()}
-    large_first = sorted(cases, key=lambda name: -toys[name].X[0].numel())
+    large_first = sorted(cases, key=lambda name: -toys[name].X[0].numel())  # which take long
     cells = [
-        (name, scale, False) for name in large_first for scale in scales[name]
-    ]  # workers begin with what is long
-    cells.append((base, params.control_log10_init_scale, True))
-    jobs: dict[str, list[tuple]] = {}
-    for name, scale, uphill in cells:
+        (name, scale, False) for name in large_first for scale in sorted(cases[name].flow_scales)
+    ]
+    control = (base, params.control_log10_init_scale, True)
+    jobs = {}
+    for cell in (*cells, control):
+        name, scale, uphill = cell
         alone = replace(cases[name], flow_scales=(scale,))  # another scale has no part in its cells
-        how = alone, params.rest, params.grown, common
-        jobs[f"{name} {scale} {uphill}"] = [
-            (follow, *files[name], *how, i, uphill) for i in range(len(toys[name].seeds))
-        ]
+        how = (alone, params.rest, params.grown, common)
+        seeds = range(len(toys[name].seeds))
+        jobs[cell] = [(follow, *files[name], *how, i, uphill) for i in seeds]
     found = spread_cells(jobs, label=section, unit="flow")
     clear(flows, "*.parquet")
-    for name in cases:
+    for name, problem in cases.items():
         clear_runs(runs / name)
-        here = {scale: found[f"{name} {scale} False"] for scale in scales[name]}
+        here = {scale: found[name, scale, False] for scale in sorted(problem.flow_scales)}
         for scale, parts in here.items():
             if toys[name].frames is None:
                 publish(runs / name, scale, toys[name], parts)
+        every = list(itertools.chain(*here.values()))
         for table in ("times", "plateaus", "events", "grown", "twins"):
-            write_table(
-                joined(list(itertools.chain(*here.values())), table),
-                flows / f"{name}_{table}.parquet",
-            )
-    write_table(
-        joined(found[f"{base} {params.control_log10_init_scale} True"], "events"),
-        flows / "control.parquet",
-    )
+            write_table(joined(every, table), flows / f"{name}_{table}.parquet")
+    write_table(joined(found[control], "events"), flows / "control.parquet")
 
 
 def follow(

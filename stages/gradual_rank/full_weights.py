@@ -4,6 +4,7 @@ direction rises.
 
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -39,20 +40,6 @@ class FullWeights(Seeds):
     n_snapshots: Annotated[int, Interval("[2, 10000]")]
     look_every: Count
 
-    @property
-    def memory(self) -> int:
-        """Bytes: the tokens, their attention and its slopes, and the snapshots of every scale."""
-        tokens, d = self.n_samples * self.seq_len, self.d_model
-        return 8 * self.n_seeds * tokens * (6 * d + 3 * self.seq_len) + 2 * self.disk
-
-    @property
-    def disk(self) -> int:
-        """Bytes: the matrices of every scale, seed and snapshot, with their rows, headers and
-        digests.
-        """
-        of_snapshot = self.n_seeds * (4 * 8 * self.d_model**2 + 50) + 1000
-        return len(self.log10_init_scales) * (self.n_snapshots * of_snapshot + 10_000)
-
     def __post_init__(self) -> None:
         if not self.log10_init_scales:
             raise ValueError("log10_init_scales: wanted at least one, got none")
@@ -64,33 +51,33 @@ def main(section: str, runs: OutFolder, rises: OutFile) -> None:
     params = read_params(section, FullWeights)
     scales = sorted(params.log10_init_scales)  # the smallest, which take the most steps, first
     shared = replace(params, log10_init_scales=(0.0,))  # a scale that is added changes no other
+    jobs = [(train, shared, scale) for scale in scales]
+    found = spread_cells({"": jobs}, label=section, unit="step", size=n_steps)[""]
+    trainings: dict[float, Course] = dict(zip(scales, found, strict=True))
     clear_runs(runs)
-    found = spread_cells(
-        {"scales": [(train, shared, scale) for scale in scales]},
-        label=section,
-        unit="step",
-        size=n_steps,
-    )
-    trainings: dict[float, Course] = dict(zip(scales, found["scales"], strict=True))
     for scale in params.log10_init_scales:
-        training = trainings[scale]
-        layout = Layout(
-            family="gradual_rank",
-            matrices={name: ["seed", "row", "col"] for name in NAMES},
-            products=PRODUCTS,
-            cell={
-                "variant": f"log10_init_scale={scale:g}",
-                "log10_init_scale": scale,
-                "learning_rate": params.learning_rate,
-            },
-            seeds=list(params.seeds),
-        )
-        with write_run(runs, f"log10_init_scale={scale:g}", layout) as writer:
-            for weights, rows in training.states:
-                writer.add(weights, rows)
-    write_table(
-        joined([trainings[scale].tables for scale in params.log10_init_scales], "rises"), rises
+        publish(runs, params, scale, trainings[scale])
+    tables = [trainings[scale].tables for scale in params.log10_init_scales]
+    write_table(joined(tables, "rises"), rises)
+
+
+def publish(runs: Path, params: FullWeights, log10_init_scale: float, training: Course) -> None:
+    """Write the snapshots of all seeds from one scale as one run."""
+    variant = f"log10_init_scale={log10_init_scale:g}"
+    layout = Layout(
+        family="gradual_rank",
+        matrices={name: ["seed", "row", "col"] for name in NAMES},
+        products=PRODUCTS,
+        cell={
+            "variant": variant,
+            "log10_init_scale": log10_init_scale,
+            "learning_rate": params.learning_rate,
+        },
+        seeds=list(params.seeds),
     )
+    with write_run(runs, variant, layout) as writer:
+        for weights, rows in training.states:
+            writer.add(weights, rows)
 
 
 def n_steps(params: FullWeights, log10_init_scale: float) -> int:

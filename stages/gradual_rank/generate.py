@@ -46,25 +46,6 @@ class Problem(Seeds):
             )
 
     @property
-    def memory(self) -> int:
-        """Bytes: of each seed its tokens and targets, in all copies on the way to the file, its
-        frames and blocks.
-        """
-        of_teacher = self.n_samples * self.seq_len * (4 * self.seq_len + 4 * self.d_model)
-        return 6 * self.disk + 8 * of_teacher
-
-    @property
-    def disk(self) -> int:
-        """Bytes: the tokens and targets of all seeds, their frames and blocks, and the products."""
-        frozen = (
-            (self.n_layers or 0)
-            * self.d_model
-            * ((self.n_heads or 0) * self.d_model + 2 * (self.d_mlp or 0))
-        )
-        tokens = 2 * self.n_samples * self.seq_len * self.d_model
-        return 8 * self.n_seeds * (tokens + frozen + 4 * self.size) + 2000
-
-    @property
     def size(self) -> int:
         """The number of products: two for each entry of each head."""
         return 2 * (self.n_layers or 1) * (self.n_heads or 1) * self.d_model

@@ -20,7 +20,6 @@ import torch
 
 from lib.files.files import InputError
 from lib.files.inputs import read_as
-from lib.files.memory import COPIES, check_disk, check_memory, table_memory
 from lib.files.params import Count, Interval, Name, Positive, read_params
 from lib.files.tables import write_table
 from lib.gradual_rank.diagonal_heads import (
@@ -42,13 +41,12 @@ from lib.gradual_rank.greedy import greedy
 from lib.gradual_rank.staircase import stability_limit, strong_minimum
 from lib.gradual_rank.tasks import Toy, gaussian_pair, read_problems, read_toy
 from lib.training.devices import generator, use_threads
-from lib.work.cells import Tables, joined, spread_cells
+from lib.work.cells import Job, Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
 
 LogScale = Annotated[float, Interval("[-1000, 0)")]
 CELL = {"seed": int, "log10_init_scale": float}
 ADAPTER = CELL | {"source": str, "end": float}
-EVENT_SIZE = 50  # bytes of an event's row
 
 
 @dataclass(frozen=True)
@@ -62,22 +60,6 @@ class Problem:
     forecast_scales: tuple[LogScale, ...]
     atol: Annotated[float, Interval("(0, 0.1]")] | None = None
     curvature_share: Annotated[float, Interval("(0, 1]")] | None = None
-
-    def held(self, toy: Toy) -> float:
-        """Bytes: one seed's work, and the stages of all, hardly more than there are products."""
-        n_stages = len(toy.seeds) * min(self.max_stages, 4 * toy.size)
-        return toy.memory(self.max_stages) + table_memory(n_stages, 4 * n_stages * toy.size)
-
-    def written(self, toy: Toy) -> int:
-        """Bytes: three numbers and a truth of each product at every stage, of which there are at
-        most twice as many as products; at each scale the events, a rise and a fall a stage; tables'
-        own, also of each seed's in scratch.
-        """
-        n_stages = min(self.max_stages + 1, 2 * toy.size)
-        of_seed = (
-            n_stages * (25 * toy.size + 120 + 2 * EVENT_SIZE * len(self.forecast_scales)) + 3000
-        )
-        return len(toy.seeds) * of_seed + 10_000
 
 
 @dataclass(frozen=True)
@@ -108,43 +90,30 @@ def main(
     `forecast`.
     """
     use_threads(1)
-    params, common = read_params(section, Greedy), read_params(solver, Solver)
-    adapter, base = (
-        read_params(forecast, Forecast),
-        tasks / f"{read_params(studied, str)}.safetensors",
-    )
-    jobs: dict[str, list[tuple]] = {"forecast": []}
-    n_bytes = 10_000
+    params = read_params(section, Greedy)
+    adapter = read_params(forecast, Forecast)
+    common = read_params(solver, Solver)
+    jobs: dict[str, list[Job]] = {}
     for problem in read_problems(problems, Problem, usual):
         file = tasks / f"{problem.name}.safetensors"
         own = {"atol": problem.atol, "curvature_share": problem.curvature_share}
         used = replace(common, **{name: value for name, value in own.items() if value})
-        toy = read_as("a toy task", read_toy, file)
-        check_memory(f"{section}: {problem.name}", problem.held(toy))
-        n_bytes += problem.written(toy)
-        seeds = range(len(toy.seeds))
-        jobs[problem.name] = [
-            (foretell, file, problem.max_stages, problem.forecast_scales, params.stop_loss, used, i)
-            for i in seeds
-        ]
-    adapted = read_as("a toy task", read_toy, base)
-    cells = list(itertools.product(adapter.log10_init_scales, range(len(adapted.seeds))))
-    n_bytes += len(cells) * (
-        2 * 2 * EVENT_SIZE * adapted.size + 2000
-    )  # forecast and measured, rises and falls
-    check_disk(predictions, COPIES * n_bytes, section)
-    numbers = adapter.n_changed, adapter.rescaled_end
-    jobs["forecast"] = [(fine_tune, base, *numbers, common, i, scale) for scale, i in cells]
-    jobs = dict(
-        sorted(jobs.items(), key=lambda one: len(one[1]))
-    )  # few seeds are large ones: those first
-    found = spread_cells(jobs, label=section, unit="run")
-    for name, parts in found.items():
-        for table in ("stages", "events") if name != "forecast" else ():
-            write_table(joined(parts, table), predictions / f"{name}_{table}.parquet")
-    forecasts = (
-        joined(found["forecast"], "forecast") if found["forecast"] else event_table([], **ADAPTER)
-    )
+        how = (problem.max_stages, problem.forecast_scales, params.stop_loss, used)
+        seeds = range(len(read_as("a toy task", read_toy, file).seeds))
+        jobs[problem.name] = [(foretell, file, *how, i) for i in seeds]
+    base = tasks / f"{read_params(studied, str)}.safetensors"
+    seeds = range(len(read_as("a toy task", read_toy, base).seeds))
+    how = (adapter.n_changed, adapter.rescaled_end, common)
+    adapters = [
+        (fine_tune, base, *how, i, scale) for scale in adapter.log10_init_scales for i in seeds
+    ]
+    few_first = sorted(jobs, key=lambda name: len(jobs[name]))  # few seeds are large ones
+    ordered = {name: jobs[name] for name in few_first} | {"forecast": adapters}
+    found = spread_cells(ordered, label=section, unit="run")
+    for name in jobs:
+        for table in ("stages", "events"):
+            write_table(joined(found[name], table), predictions / f"{name}_{table}.parquet")
+    forecasts = joined(found["forecast"], "forecast") if adapters else event_table([], **ADAPTER)
     write_table(forecasts, predictions / "forecast.parquet")
 
 

@@ -16,7 +16,6 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.files.memory import COPIES, check_disk, check_memory
 from lib.files.params import (
     Count,
     Fraction,
@@ -37,7 +36,6 @@ from lib.gradual_rank.optimizers import RULES, annealed, descend, descended
 from lib.gradual_rank.shared_tokens import (
     SharedTokensHead,
     gaussian_factors,
-    memory,
     named,
     products_of_ranks,
     spectra,
@@ -110,18 +108,12 @@ def main(section: str, head: str, optimizers: Path, runs: OutFolder, trained: Ou
     `paths`, `conserved`.
     """
     use_threads(1)
-    params, sizes = read_params(section, Optimizers), read_params(head, Head, part=True)
+    params = read_params(section, Optimizers)
+    sizes = read_params(head, Head, part=True)
     cases = read_cases(optimizers, Optimizer)
-    ends = [*((scale, 1) for scale in (*params.log10_init_scales, math.log10(UNEVEN[0])))]
-    ends.append((params.few_log10_init_scale, params.noisy_longer))
-    n_steps = max(len(case.rates(*end)) for case, end in product(cases, ends))
-    n = max(params.n_samples, params.n_test, params.noisy_samples, *params.few_samples)
-    d, together = sizes.d_model, 2 * len(params.log10_init_scales)
-    check_memory(section, memory(n, sizes.seq_len, d, params.n_seeds, together, n_steps))
-    of_run = (
-        4 * N_SNAPSHOTS * d * d + N_LOOKS * (2 * d + 8 * len(params.few_samples)) + 3000
-    )  # headers, rows, digests
-    check_disk(runs, COPIES * 8 * len(cases) * params.n_seeds * together * of_run, section)
+    for case in cases:  # too many steps are refused before any work
+        case.rates(math.log10(UNEVEN[0]))
+        case.rates(params.few_log10_init_scale, params.noisy_longer)
     clear_runs(runs)
     ranks = sorted({sizes.d_model, min(params.teacher_rank, sizes.d_model)}, reverse=True)
     every = product(cases, sorted(params.log10_init_scales))

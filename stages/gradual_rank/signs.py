@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lib.files.memory import COPIES, check_disk, check_memory
 from lib.files.params import Count, Interval, Positive, Seeds, read_params
 from lib.files.tables import write_table
 from lib.gradual_rank import optimizers
@@ -132,33 +131,22 @@ class Case:
 
 def main(section: str, problem: str, solver: str, followed: OutFolder) -> None:
     use_threads(1)
-    params, sizes = read_params(section, Signs), read_params(problem, Sizes, part=True)
+    params = read_params(section, Signs)
+    sizes = read_params(problem, Sizes, part=True)
     learned = read_params(solver, Learned, part=True).threshold
-    tokens, d = sizes.n_samples * sizes.seq_len, sizes.d_model
-    scales, largest = params.log10_init_scales, max(params.log10_init_scales)
-    n_steps = steps_to(
-        params.end, min(params.learning_rate, LONGEST), f"{section}: end, learning_rate"
-    )
-    of_steps = 8 * 2 * d * max(n_steps * params.n_seeds, MOST_STEPS)
-    check_memory(section, 8 * (params.n_seeds * tokens * (6 * d + 3 * sizes.seq_len) + of_steps))
-    check_disk(
-        followed,
-        COPIES * 8 * params.n_seeds * (2 + len(scales)) * (N_LOOKS * (2 * d + 20) + 5000),
-        section,
-    )
+    rate = min(params.learning_rate, LONGEST)
+    steps_to(params.end, rate, f"{section}: end, learning_rate")  # too many steps are refused
+    scales = params.log10_init_scales
+    largest = max(scales)
 
     def cells(
         function: Callable[..., Tables], name: str, scales: Iterable[float], each: bool = False
     ) -> list[Job]:
-        groups = (
-            [replace(params, n_seeds=1, first_seed=seed) for seed in params.seeds]
-            if each
-            else [params]
-        )
+        alone = [replace(params, n_seeds=1, first_seed=seed) for seed in params.seeds]
         return [
-            (function, Case(group, sizes, learned, name, scale))
+            (function, Case(some, sizes, learned, name, scale))
             for scale in scales
-            for group in groups
+            for some in (alone if each else [params])
         ]
 
     smaller = [scale for scale in scales if scale != largest]
