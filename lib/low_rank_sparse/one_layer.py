@@ -16,9 +16,9 @@ All functions take further leading axes, alike in weights and samples (a stack o
 computed together.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -142,6 +142,25 @@ def scores(
         name: value.item()
         for name, value in score(weights, readout, X, labels, is_relevant, S).items()
     }
+
+
+def weight_count(dataset: Mapping[str, Any], n_neurons: int) -> int:
+    """The number of weights of one seed, and of its readout at most: one entry for each place."""
+    *_, seq_len, d_model = dataset["train_tokens"].shape
+    return 3 * d_model * d_model + n_neurons * (d_model + seq_len)
+
+
+def training_memory(dataset: Mapping[str, Any], n_neurons: int, n_saved: int, n_losses: int) -> int:
+    """About the bytes that trainings hold, by the shapes of their data set; one trains at a time.
+
+    These are the saved states of all, a loss per step, and of one its weights, slopes and copies,
+    values and attention.
+    """
+    n_all, n_samples, seq_len, d_model = dataset["train_tokens"].shape
+    weights = weight_count(dataset, n_neurons)
+    of_seed = 8 * weights + 2 * n_samples * seq_len * (4 * d_model + seq_len)
+    data = n_all * n_samples * seq_len * (d_model + 2)
+    return 4 * (n_saved * weights + of_seed + 2 * data) + 40 * n_losses
 
 
 def neuron_outputs(

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from lib.files.files import InputError
 from lib.files.inputs import read_header
+from lib.files.memory import COPIES, check_disk, check_memory
 from lib.files.params import Count, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
-from lib.files.runs import open_run
+from lib.files.runs import FIRST_SNAPSHOT, open_run
 from lib.files.tables import write_table
 from lib.low_rank_sparse.adapters import adapter_gradient, initial_adapter
 from lib.low_rank_sparse.grids import CONFIGURATION
@@ -22,6 +23,7 @@ from lib.low_rank_sparse.one_layer import (
     at_rest,
     loss_gradient,
     scores,
+    training_memory,
 )
 from lib.low_rank_sparse.patterns import PATTERNS, epochs, read_patterns
 from lib.training.devices import generator, use_device
@@ -68,33 +70,38 @@ def main(
     runs: Path,
     table: OutFile,
 ) -> None:
-    params = read_params(training, Training, part=True)
-    seeds = read_params(section, Seeds)
+    params, seeds = read_params(training, Training, part=True), read_params(section, Seeds)
     listed = read_cases(configurations, Configuration, columns=CONFIGURATION, shared=vars(params))
     known = {one.name: one for one in listed}
     asked = read_cases(adaptations, Adaptation, shared=vars(seeds))
     use_device(params.device)
-    read_header(dataset, *PATTERNS)  # refuses another kind of data before any work
-    jobs = []
+    jobs, header = [], read_header(dataset, *PATTERNS)
     for adaptation in asked:
         if adaptation.configuration not in known:
             wanted = f"a configuration of {list(known)}"
             raise InputError(f"{adaptations}: wanted {wanted}, got {adaptation.configuration!r}")
         way = known[adaptation.configuration]
-        open_run(runs / way.name, "low_rank_sparse")
+        folder = open_run(runs / way.name, "low_rank_sparse").folder
+        n_seeds, n_neurons, d_model = read_header(folder / FIRST_SNAPSHOT)["W_O"].shape
+        of_adapters = (
+            16 * max(adaptation.ranks, default=0) * (7 * d_model + n_neurons)
+        )  # with their slopes and steps
+        check_memory(section, training_memory(header, n_neurons, n_seeds, 0) + of_adapters)
         jobs += [
             (adapt_seed, dataset, runs / way.name, params, way, rank, seed)
             for rank in adaptation.ranks
             for seed in adaptation.seeds
         ]
+    # A row for each adapter, which has a table in scratch.
+    check_disk(table, COPIES * (1600 * len(jobs) + 5000), section)
     found = spread_cells(
-        {"": jobs},
+        {"adapters": jobs},
         device=params.device,
         label="adapters",
         unit="step",
         size=lambda dataset, folder, params, way, *_: way.n_steps,
     )
-    write_table(joined(found[""], "adapters"), table)
+    write_table(joined(found["adapters"], "adapters"), table)
 
 
 def adapt_seed(

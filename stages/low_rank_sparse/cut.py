@@ -19,9 +19,10 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from lib.files.files import InputError
-from lib.files.inputs import read_header
+from lib.files.inputs import Entry, read_header
+from lib.files.memory import COPIES, check_disk, check_memory, size_of
 from lib.files.params import Count, Fraction, Interval, Seed, read_params
-from lib.files.runs import open_run, open_runs
+from lib.files.runs import FIRST_SNAPSHOT, Run, open_run, open_runs
 from lib.files.tables import write_table
 from lib.low_rank_sparse.one_layer import (
     MATRICES,
@@ -33,6 +34,7 @@ from lib.low_rank_sparse.one_layer import (
     of_margins,
     outputs,
     scores,
+    training_memory,
     update_sides,
     value_cosines,
     with_factor,
@@ -91,21 +93,53 @@ def main(
     prune: OutFile,
     neurons: OutFile,
 ) -> None:
-    params = read_params(section, Cut)
-    device = read_params(device, str)
+    params, device = read_params(section, Cut), read_params(device, str)
     use_device(device)
-    read_header(dataset, *PATTERNS)  # refuses another kind of data before any work
-    jobs = []
-    for one in open_runs(runs, "low_rank_sparse"):
-        numbers = range(len(one.layout.seeds))
-        for i in range(0, len(numbers), TOGETHER):
-            some = numbers[i : i + TOGETHER]
-            jobs.append((cut_seeds, dataset, one.folder, params, device, *some))
+    header, opened = read_header(dataset, *PATTERNS), open_runs(runs, "low_rank_sparse")
+    check_memory(
+        section, max(memory(one.folder, header, params.n_rescale_samples) for one in opened)
+    )
+    check_disk(truncate, COPIES * (sum(written(one, params) for one in opened) + 20_000), section)
+    jobs = [
+        (
+            cut_seeds,
+            dataset,
+            one.folder,
+            params,
+            device,
+            *range(len(one.layout.seeds))[i : i + TOGETHER],
+        )
+        for one in opened
+        for i in range(0, len(one.layout.seeds), TOGETHER)
+    ]
     parts = spread_cells(
         {"": jobs}, device=device, label=section, unit="seed", size=lambda *given: len(given[4:])
     )[""]
     for name, path in zip(TABLES, (truncate, directions, prune, neurons), strict=True):
         write_table(joined(parts, name), path)
+
+
+def memory(folder: Path, dataset: dict[str, Entry], n_rescale_samples: int) -> int:
+    """Bytes: all states of a run, one seed's attention and values, and what each neuron adds to
+    each sample.
+    """
+    _, n_neurons, _ = read_header(folder / FIRST_SNAPSHOT)["W_O"].shape
+    (_, n_train), (_, n_test) = (dataset[f"{part}_labels"].shape for part in ("train", "test"))
+    of_neurons = 5 * 8 * n_neurons * (n_test + min(n_train, n_rescale_samples))
+    return 2 * size_of(folder) + training_memory(dataset, n_neurons, 0, 0) + of_neurons
+
+
+def written(run: Run, params: Cut) -> int:
+    """Bytes of a run's rows, of ten numbers at most, and of its neurons' norms; and of its tables
+    in scratch.
+    """
+    n_seeds, n_neurons, _ = read_header(run.folder / FIRST_SNAPSHOT)["W_O"].shape
+    of_truncate = len(params.ranks) + len(ALONE) * len(params.ranks_alone) + 2
+    of_directions = 16 * len(run.snapshots)  # each side of four matrices, in two spans
+    of_prune = 3 / params.rate_step + 2 / params.large_rate_step + len(params.rates_of_weights) + 10
+    return (
+        n_seeds * (80 * round(of_truncate + of_directions + of_prune) + 8 * n_neurons + 2000) + 6000
+    )
 
 
 def cut_seeds(dataset: Path, folder: Path, params: Cut, device_name: str, *numbers: int) -> Tables:

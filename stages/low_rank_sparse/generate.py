@@ -20,6 +20,24 @@ class Generate(PatternSizes, Seeds):
     def __post_init__(self) -> None:
         self.task()
 
+    @property
+    def memory(self) -> int:
+        """Bytes: tokens, and the pattern of each, in all copies on the way to the file; the
+        patterns themselves.
+        """
+        tokens = (self.n_train + self.n_test) * self.seq_len
+        return self.n_seeds * (5 * tokens * (4 * self.d_model + 8) + 12 * self.d_model**2)
+
+    @property
+    def disk(self) -> int:
+        """Bytes: tokens, the pattern of each, labels, and the patterns themselves."""
+        of_sample = self.seq_len * (4 * self.d_model + 8) + 16
+        return (
+            self.n_seeds
+            * ((self.n_train + self.n_test) * of_sample + 4 * self.d_model * self.n_patterns)
+            + 2000
+        )
+
     def task(self) -> PatternTask:
         return PatternTask(**self.of_task)
 

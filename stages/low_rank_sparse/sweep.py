@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 import pandas as pd
 
 from lib.files.files import InputError
+from lib.files.memory import COPIES, check_disk
 from lib.files.params import Count, Interval, Positive, Seeds, Steps, parse, read_cases, read_params
 from lib.files.tables import write_table
 from lib.low_rank_sparse.energy import around_each
@@ -167,6 +168,20 @@ class Problem(Training, PatternSizes):
                 f"batch_size: wanted at most n_train = {self.n_train}, got {self.batch_size}"
             )
 
+    @property
+    def memory(self) -> int:
+        """Bytes: the samples, their drawing, their attention and values, and the weights with their
+        slopes.
+        """
+        samples = (
+            (self.n_train + self.n_test)
+            * self.seq_len
+            * (20 * self.d_model + 4 * self.seq_len + 40)
+        )
+        return samples + 4 * self.n_neurons * (
+            10 * self.d_model + 3 * self.n_outputs * self.seq_len
+        )
+
     def task(self) -> PatternTask:
         """The data's part, `labels` read as numbers of patterns."""
         return PatternTask(**self.of_task, patterns_of_classes=patterns_of_classes(self.labels))
@@ -175,11 +190,11 @@ class Problem(Training, PatternSizes):
 def main(
     section: str, data: str, training: str, configurations: Path, sweeps: Path, table: OutFile
 ) -> None:
-    params = read_params(section, Sweeps)
-    device = read_params(f"{training}.device", str)
+    params, device = read_params(section, Sweeps), read_params(f"{training}.device", str)
     use_device(device)
-    sizes = read_params(data, PatternSizes, part=True)
-    base = asdict(sizes) | asdict(read_params(training, Training, part=True))
+    base = asdict(read_params(data, PatternSizes, part=True)) | asdict(
+        read_params(training, Training, part=True)
+    )
     known = read_cases(configurations, Configuration, columns=CONFIGURATION, shared=base)
     ways = {
         one.name: base | {"readout": one.readout, "learning_rate": one.learning_rate}
@@ -190,8 +205,10 @@ def main(
         for sweep in read_cases(sweeps, Sweep, shared=base | asdict(params))
         for labels, problem in problems(sweep, ways, f"{sweeps}: sweep {sweep.name}")
     ]
-    # Where sweeps meet, the same problem is trained once.
-    cells = list(dict.fromkeys(cell for _, cell in asked))
+    check_disk(table, COPIES * (20_000 + sum(written(*cell) for _, cell in asked)), section)
+    cells = list(
+        dict.fromkeys(cell for _, cell in asked)
+    )  # where sweeps meet, the same problem is trained once
     jobs = [(measure, device, params.fitted_loss, *cell) for cell in cells]
     parts = spread_cells({"": jobs}, device=device, label=section, unit="problem")[""]
     found = {cell: part["trainings"] for cell, part in zip(cells, parts, strict=True)}
@@ -220,6 +237,13 @@ def problems(sweep: Sweep, ways: dict[str, Row], where: str) -> Iterator[tuple[R
             problem.task().n_discriminative if sweep.varies == "labels" else chosen[sweep.varies]
         )
         yield {"sweep": sweep.name, "varies": sweep.varies, "value": float(number)}, problem
+
+
+def written(problem: Problem, looks: Sequence[str], *seeds: int) -> int:
+    """Bytes: some 60 numbers and the singular values of four matrices; a table of as many columns
+    in scratch.
+    """
+    return len(seeds) * (500 + 4 * 8 * problem.d_model * ("spectra" in looks)) + 5000
 
 
 def measure(

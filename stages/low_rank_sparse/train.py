@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lib.files.files import InputError
 from lib.files.inputs import read_header
+from lib.files.memory import COPIES, check_disk, check_memory
 from lib.files.params import Count, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
 from lib.files.runs import Layout, clear_runs, write_run
 from lib.files.tables import write_table
@@ -21,6 +22,8 @@ from lib.low_rank_sparse.one_layer import (
     initial_weights,
     random_readout,
     score,
+    training_memory,
+    weight_count,
 )
 from lib.low_rank_sparse.patterns import PATTERNS, Samples, permuted, read_patterns, stacked_epochs
 from lib.training.attention import PRODUCTS
@@ -81,9 +84,20 @@ def main(
     shared = {**vars(params), "n_seeds": read_params(n_seeds, int)}
     ways = read_cases(configurations, Configuration, shared=shared)
     use_device(params.device)
-    read_header(dataset, *PATTERNS)  # refuses another kind of data before any work
+    n_saved = sum(way.n_seeds * len(params.saved_steps(way)) for way in ways)
+    n_losses = sum(way.n_seeds * way.n_steps for way in ways)
+    header = read_header(dataset, *PATTERNS)
+    check_memory(section, training_memory(header, params.n_neurons, n_saved, n_losses))
+    of_state = 4 * weight_count(header, params.n_neurons)
+    check_disk(
+        runs, COPIES * (n_saved * (of_state + 2000) + 24 * n_losses + 10_000 * len(ways)), section
+    )
     jobs = {
-        way.name: [(train_chunk, dataset, params, chunk) for chunk in chunks(way, params)]
+        way.name: [
+            (train_chunk, dataset, params, replace(way, first_seed=seeds[0], n_seeds=len(seeds)))
+            for i in range(0, len(way.seeds), params.seeds_together)
+            if (seeds := way.seeds[i : i + params.seeds_together])
+        ]
         for way in ways
     }
     clear_runs(runs)
@@ -97,19 +111,6 @@ def main(
     for configuration in ways:
         publish(runs, configuration, parts[configuration.name])
     write_table(joined([part.tables for of in parts.values() for part in of], "losses"), losses)
-
-
-def chunks(way: Configuration, params: Train) -> list[Configuration]:
-    """The configuration for each few of its seeds, which are trained together."""
-    firsts = range(0, way.n_seeds, params.seeds_together)
-    return [
-        replace(
-            way,
-            first_seed=way.seeds[first],
-            n_seeds=min(params.seeds_together, way.n_seeds - first),
-        )
-        for first in firsts
-    ]
 
 
 def train_chunk(dataset: Path, params: Train, configuration: Configuration) -> Course:
