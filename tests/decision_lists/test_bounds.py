@@ -7,15 +7,17 @@ import math
 import pytest
 import torch
 
+from lib.decision_lists.attention import Rows
 from lib.decision_lists.bounds import (
     closed_form_length,
+    descent_along_list,
     descent_bound,
     first_failing_place,
     flow_bound,
     initial_loss,
     late_loss_constant,
     least_feasible_length,
-    lemma_1,
+    lemma_1_bound,
     rarest_conflict,
     rarest_conflict_of_uniform,
     with_loss,
@@ -118,17 +120,15 @@ def test_the_first_failing_place_is_the_smallest():
 
 def test_both_sides_of_lemma_1_are_what_it_says():
     gradient = torch.arange(9, dtype=torch.float64).view(3, 3)
-    query, place = torch.tensor([1, 1, 2]), torch.tensor([2, 2, 1])
-    weight, to_star = (
-        torch.tensor([0.5, 0.25, 0.25]).double(),
-        torch.tensor([0.1, 0.2, 0.3]).double(),
-    )
-    wrong = torch.tensor([True, False, True])
-    sides = lemma_1(
-        gradient, to_star, weight, wrong, query, place, ((0,), (2, 1), (2,)), 10.0, (1, 2)
-    )
-    assert sides.derivative == -(gradient[2, 1] + gradient[1, 1])
-    assert sides.bound == pytest.approx(5 * 0.5 * 0.1)
+    along = descent_along_list(gradient, ((0,), (2, 1), (2,)), (1, 2))
+    assert along == -(gradient[2, 1] + gradient[1, 1])
+    counts = torch.tensor([[9, 1, 0], [4, 1, 0], [0, 7, 3], [8, 2, 0]]).double()
+    query, place = torch.tensor([1, 1, 2, 1]), torch.tensor([2, 2, 1, 1])
+    weight = torch.tensor([0.5, 0.125, 0.25, 0.125]).double()
+    rows = Rows(counts, query, torch.tensor([1, 1, 2, 1]), place, weight)
+    wrong = torch.tensor([True, False, True, True])
+    W = torch.zeros(3, 3, dtype=torch.float64)  # attention is uniform: 1 in 10 to the star
+    assert lemma_1_bound(W, rows, wrong, 10.0, (1, 2)) == pytest.approx(5 * 0.5 * 0.1)
 
 
 @pytest.mark.parametrize(
