@@ -97,19 +97,29 @@ def initial_loss(n_tokens: int, seq_len: int, scale: float) -> float:
 
 @dataclass(frozen=True)
 class DescentBound:
-    """The constants of the theorem on gradient descent on W and V.
+    """The theorem on gradient descent on W and V: its constants and preconditions.
 
-    The number of steps T lies in [`earliest`, `latest`] over the step size. All are preconditions
-    of it: `feasible` constants, a start within ε / 2 of cP, and a step size up to the inverse of
-    the largest curvature on the way.
+    `delta` is the least probability of a set, `L_0` the loss at the start. The number of steps T
+    lies in [`earliest`, `latest`] over the step size. All are preconditions: `feasible` constants,
+    a start within ε / 2 of cP, and a step size up to the inverse of the largest curvature on the
+    way.
     """
 
-    scale: float
     delta: float
     epsilon: float
     L_0: float
-    A: float
+    seq_len: int
     length: int
+
+    @property
+    def scale(self) -> float:
+        r"""$c = 10 n^2 L_0/\delta + 4\epsilon n$."""
+        return 10 * self.seq_len**2 * self.L_0 / self.delta + 4 * self.epsilon * self.seq_len
+
+    @property
+    def A(self) -> float:  # noqa: N802
+        r"""$A = (1 - 10^{-9})(L_0 - 6\epsilon/n)$."""
+        return (1 - 1e-9) * (self.L_0 - 6 * self.epsilon / self.seq_len)
 
     @property
     def earliest(self) -> float:
@@ -129,10 +139,7 @@ class DescentBound:
     def met(
         self, residual: float, start_deviation: float, step_size: float, curvature: float
     ) -> bool:
-        """Whether every precondition holds.
-
-        `residual` is how far c is from 10 n² L_0 / δ + 4 ε n, relatively.
-        """
+        """Whether every precondition holds; `residual` is that of the scale, relative to it."""
         rounding = 1e-15 * self.scale  # of c in V_0
         near = start_deviation <= self.epsilon / 2 * (1 + 1e-9) + rounding
         return self.feasible and residual <= 1e-9 and near and step_size * curvature <= 1
@@ -141,18 +148,16 @@ class DescentBound:
 def descent_bound(delta: float, n_tokens: int, seq_len: int, length: int) -> DescentBound:
     r"""The constants at V_0 = cP, with the best $\epsilon = n L_0 / 18$.
 
-    $A = (1 - 10^{-9})(L_0 - 6\epsilon/n)$ and $c = 10 n^2 L_0/\delta + 4\epsilon n$, where $L_0$ is
-    the `initial_loss` at c: a fixed point, found by iteration. `delta` is the least probability of
-    a set.
+    $L_0$ is the `initial_loss` at c: a fixed point, found by iteration.
     """
-    L_0 = math.log(n_tokens)
-    epsilon = scale = 0.0
+
+    def at(L_0: float) -> DescentBound:
+        return DescentBound(delta, seq_len * L_0 / 18, L_0, seq_len, length)
+
+    bound = at(math.log(n_tokens))
     for _ in range(100):
-        epsilon = seq_len * L_0 / 18
-        scale = 10 * seq_len**2 * L_0 / delta + 4 * epsilon * seq_len
-        L_0 = initial_loss(n_tokens, seq_len, scale)
-    A = (1 - 1e-9) * (L_0 - 6 * epsilon / seq_len)
-    return DescentBound(scale, delta, epsilon, L_0, A, length)
+        bound = at(initial_loss(n_tokens, seq_len, bound.scale))
+    return bound
 
 
 def descent_bound_of(task: Task) -> DescentBound:
@@ -161,40 +166,33 @@ def descent_bound_of(task: Task) -> DescentBound:
     return descent_bound(rarest, task.n_tokens, task.seq_len, task.longest)
 
 
-def with_loss(bound: DescentBound, L_0: float, seq_len: int) -> DescentBound:
-    """The constants with another `L_0`, measured at a V_0 with noise, at the same epsilon."""
-    scale = 10 * seq_len**2 * L_0 / bound.delta + 4 * bound.epsilon * seq_len
-    return replace(bound, scale=scale, L_0=L_0, A=(1 - 1e-9) * (L_0 - 6 * bound.epsilon / seq_len))
-
-
 def with_noise(
-    bound: DescentBound, loss_at: Callable[[float], float], seq_len: int, n_iterations: int = 60
+    bound: DescentBound, loss_at: Callable[[float], float], n_iterations: int = 60
 ) -> tuple[DescentBound, float]:
-    r"""The constants at a V_0 with noise: $c = 10 n^2 L_0/\delta + 4\epsilon n$ is a fixed point.
+    """The constants at a V_0 with noise, and the residual of their scale, relative to it.
 
-    `loss_at` measures $L_0$ at a scale. Beside the constants: how far c is from its equation,
-    relatively.
+    `loss_at` measures L_0 at a scale, which is a fixed point; epsilon stays what it was.
     """
     for _ in range(n_iterations):
-        bound = with_loss(bound, loss_at(bound.scale), seq_len)
-    return bound, abs(with_loss(bound, loss_at(bound.scale), seq_len).scale / bound.scale - 1)
+        bound = replace(bound, L_0=loss_at(bound.scale))
+    after = replace(bound, L_0=loss_at(bound.scale))
+    return bound, abs(after.scale / bound.scale - 1)
 
 
 def least_feasible_length(length: int, most: int = 1000, n_epsilons: int = 1000) -> int:
     r"""The least n for which some $\epsilon$ meets the preconditions, at V_0 = cP, L = n + 1.
 
-    $L_0 - 6\epsilon/n > A > 0$ and $A^2 > 4 m L_0 / \epsilon$, for `n_epsilons` values of
-    $\epsilon$ evenly spaced up to $n L_0 / 6$, $L_0$ being the `initial_loss` at the c of each,
-    under the uniform law ($\delta = 1 / L$). That the best is $\epsilon = n L_0 / 18$, and n the
-    `closed_form_length`, is for the comparison to say.
+    For `n_epsilons` values of $\epsilon$ evenly spaced up to $n L_0 / 6$, $L_0$ being the
+    `initial_loss` at the c of each, under the uniform law ($\delta = 1 / L$). That the best is
+    $\epsilon = n L_0 / 18$, and n the `closed_form_length`, is for the comparison to say.
     """
     for n in range(2, most):
+        delta = 1 / (n + 1)
         for k in range(1, n_epsilons):
-            L_0 = math.log(n)
-            epsilon = k / n_epsilons * n * L_0 / 6
-            L_0 = initial_loss(n + 1, n, 10 * n**2 * L_0 * (n + 1) + 4 * epsilon * n)
-            A = (1 - 1e-9) * (L_0 - 6 * epsilon / n)
-            if A > 0 and 4 * length * L_0 / epsilon < A**2:
+            epsilon = k / n_epsilons * n * math.log(n) / 6
+            plain = DescentBound(delta, epsilon, math.log(n), n, length)
+            L_0 = initial_loss(n + 1, n, plain.scale)
+            if DescentBound(delta, epsilon, L_0, n, length).feasible:
                 return n
     raise ValueError(f"most: wanted more than {most} for lists of length {length}")
 

@@ -146,7 +146,7 @@ def noisy_start(
     def loss_at(scale: float) -> float:
         return float(loss({"W": zero, "V": scale * P + offset})[0])
 
-    bound, residual = with_noise(plain, loss_at, task.seq_len)
+    bound, residual = with_noise(plain, loss_at)
     return bound, residual, bound.scale * P + offset
 
 

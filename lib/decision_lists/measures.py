@@ -182,16 +182,8 @@ def measures(tables: Tables, law_from: float) -> Measures:
         "law": partial(law_measures, law_from=law_from),
         "alone": alone_measures,
         "both": both_measures,
-        "certificates": certificate_measures,
-        "represent": represent_measures,
-        "lemmas": lemma_measures,
-        "constants": constant_measures,
-        "feasible": feasible_measures,
-        "monte_carlo": monte_carlo_measures,
-        "joint": lambda joint: {
-            "joint_certified_all": joint.groupby("seed")["certified_all"].mean()
-        },
-        "minibatch": minibatch_measures,
+        "certificates": lambda _: check_measures(tables),
+        "joint": lambda _: joint_measures(tables),
         "starts": start_measures,
         "alignment": alignment_measures,
         "controls": control_measures,
@@ -291,51 +283,37 @@ def both_measures(both: pd.DataFrame) -> Measures:
     }
 
 
-def certificate_measures(cases: pd.DataFrame) -> Measures:
-    """How certificates fare on random cases."""
+def check_measures(tables: Tables) -> Measures:
+    """How certificates, lemmas and constants fare; how the error of sampled gradients falls."""
+    cases = tables["certificates"]
     tokens = cases["repeats"].map({True: "with repeats", False: "distinct tokens"})
     right = cases["right"].groupby(cases["certificate"] + ", " + tokens).mean()
+    represent = tables["represent"]
+    least = tables["lemmas"].groupby("lemma")["min"].min()
+    constants = tables["constants"]
+    constants = constants.set_index(constants["task"] + ", " + constants["constant"])
+    feasible = tables["feasible"].set_index("length").rename("M = {}".format)
+    noise = tables["monte_carlo"].groupby("n_samples")["error"].mean()
+    slope = np.log(noise.iloc[-1] / noise.iloc[0]) / np.log(noise.index.max() / noise.index.min())
     return {
         "certificates_agree": _over_all((cases["certified"] == cases["right"]).mean()),
         "certificates_rarer_outcome": pd.Series(np.minimum(right, 1 - right)),
+        "represent_difference": _over_all((represent["margin"] - represent["wanted"]).abs().max()),
+        "lemma_1_ratio": _over_all(least[1]),
+        "lemma_2_ratio": _over_all(least[2]),
+        "constants_over_hand": constants["found"] / constants["by_hand"],
+        "least_n_over_closed_form": feasible["least_n"] - feasible["closed_form"],
+        "monte_carlo_slope": _over_all(slope),
     }
 
 
-def represent_measures(represent: pd.DataFrame) -> Measures:
-    """The largest difference from the margin that is proved."""
-    difference = (represent["margin"] - represent["wanted"]).abs().max()
-    return {"represent_difference": _over_all(difference)}
-
-
-def lemma_measures(lemmas: pd.DataFrame) -> Measures:
-    """The least ratio of the sides of each lemma."""
-    least = lemmas.groupby("lemma")["min"].min()
-    return {"lemma_1_ratio": _over_all(least[1]), "lemma_2_ratio": _over_all(least[2])}
-
-
-def constant_measures(constants: pd.DataFrame) -> Measures:
-    """The constants over those derived by hand."""
-    named = constants.set_index(constants["task"] + ", " + constants["constant"])
-    return {"constants_over_hand": named["found"] / named["by_hand"]}
-
-
-def feasible_measures(feasible: pd.DataFrame) -> Measures:
-    """How far the least n is from its closed form."""
-    feasible = feasible.set_index("length").rename("M = {}".format)
-    return {"least_n_over_closed_form": feasible["least_n"] - feasible["closed_form"]}
-
-
-def monte_carlo_measures(monte_carlo: pd.DataFrame) -> Measures:
-    """The power of the number of samples with which the gradient's error falls."""
-    noise = monte_carlo.groupby("n_samples")["error"].mean()
-    slope = np.log(noise.iloc[-1] / noise.iloc[0]) / np.log(noise.index.max() / noise.index.min())
-    return {"monte_carlo_slope": _over_all(slope)}
-
-
-def minibatch_measures(minibatch: pd.DataFrame) -> Measures:
-    """Whether the last weights of each seed are certified on distinct tokens."""
-    last = minibatch.groupby("seed").tail(1).set_index("seed")
-    return {"minibatch_certified_sets": last["certified_sets"]}
+def joint_measures(tables: Tables) -> Measures:
+    """What trainings of W and V from small starts are certified for, whole and by minibatches."""
+    last = tables["minibatch"].groupby("seed").tail(1).set_index("seed")
+    return {
+        "joint_certified_all": tables["joint"].groupby("seed")["certified_all"].mean(),
+        "minibatch_certified_sets": last["certified_sets"],
+    }
 
 
 def start_measures(starts: pd.DataFrame) -> Measures:

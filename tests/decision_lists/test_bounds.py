@@ -3,6 +3,7 @@ none.
 """
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -20,7 +21,6 @@ from lib.decision_lists.bounds import (
     lemma_1_bound,
     rarest_conflict,
     rarest_conflict_of_uniform,
-    with_loss,
     with_noise,
 )
 from lib.decision_lists.lists import (
@@ -105,7 +105,7 @@ def test_no_other_epsilon_is_feasible_where_the_best_is_not():
 
 def test_another_loss_moves_what_follows_from_it_but_not_epsilon():
     plain = descent_bound(0.05, 20, 19, 1)
-    other = with_loss(plain, plain.L_0 + 0.1, 19)
+    other = replace(plain, L_0=plain.L_0 + 0.1)
     assert other.epsilon == plain.epsilon
     assert other.scale - plain.scale == pytest.approx(10 * 19**2 * 0.1 / 0.05)
     assert other.A > plain.A
@@ -153,7 +153,7 @@ def test_the_scale_with_noise_is_a_fixed_point():
     def loss_at(scale):
         return math.log(3) + math.exp(-scale / 1000)
 
-    bound, residual = with_noise(plain, loss_at, 4)
+    bound, residual = with_noise(plain, loss_at)
     assert residual < 1e-14
     assert pytest.approx(loss_at(bound.scale), rel=1e-12) == bound.L_0
     assert bound.scale == pytest.approx(10 * 16 * bound.L_0 / 0.1 + 16 * plain.epsilon, rel=1e-12)

@@ -1,5 +1,7 @@
 """How soon a flow classifies everything: its course, the bound, and the law of the time."""
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -12,7 +14,6 @@ from lib.pages.style import MATRIX_COLORS, sized
 LOSS_COLOR = MATRIX_COLORS["W_KQ"]
 ACCURACY_COLOR = MATRIX_COLORS["W_VO"]
 AT_MOST_1 = "theorem: at most 1"
-OVER_BOUND = "time at which all is right ÷ bound"
 
 
 def courses_with_bound(paths: pd.DataFrame, runs: pd.DataFrame) -> Figure:
@@ -113,37 +114,12 @@ def other_gammas(gamma: pd.DataFrame) -> Figure:
     """The time over the bound against γ, a line per task."""
     figure, axes = plt.subplots(figsize=(5.2, 3.6))
     for _, rows, color in shaded(gamma[~gamma["at_once"]], "task"):
-        rows = rows.sort_values("gamma")
         run = rows.iloc[0]
         label = f"{run['law']}, L = {run['n_tokens']}, M = {run['length']}"
-        ratio = rows["first_time"] / rows["bound"]
-        axes.plot(rows["gamma"], ratio, "o-", ms=3.5, color=color, label=label)
+        _over_bound(axes, rows, "gamma", ms=3.5, color=color, label=label)
     axes.axhline(1, **BOUND, label=AT_MOST_1)
-    axes.set(**LOG_LOG, xlabel="γ", ylabel=OVER_BOUND)
+    axes.set(**LOG_LOG, xlabel="γ", ylabel="time at which all is right ÷ bound")
     axes.legend(fontsize=SMALL, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return figure
-
-
-def perfection_lost(paths: pd.DataFrame, runs: pd.DataFrame) -> Figure:
-    """The least margin of the runs in which all is right, no longer, and again."""
-    lost = runs[runs["lost"] > 0]
-    n = max(1, len(lost))
-    figure, panels = plt.subplots(1, n, figsize=(5.4 * n, 3.4), squeeze=False)
-    for axes, run in zip(panels[0], lost.itertuples(), strict=False):
-        rows = paths[(paths["task"] == run.task) & (paths["time"] > run.lost_time / 1e3)]
-        margin = "least margin, in u = cW"
-        axes.plot(rows["time"], rows["margin"], "o-", ms=2.5, color=LOSS_COLOR, label=margin)
-        axes.axhline(0, color="black", lw=0.8)
-        at_loss = f"lost at {run.lost_time:.3g}"
-        again = f"right again at {run.regained_time:.3g}"
-        axes.axvline(run.lost_time, color=ACCURACY_COLOR, lw=1.2, label=at_loss)
-        axes.axvline(run.regained_time, color="black", lw=1.2, label=again)
-        axes.axvline(run.bound, **BOUND, label=f"theorem: right before {run.bound:.3g}")
-        axes.set(xscale="log", xlabel="time t of the gradient flow")
-        axes.set(ylabel="above 0: all sequences right")
-        axes.set_yscale("symlog", linthresh=0.01)
-        axes.set_title(setting(run))
-        axes.legend(fontsize=SMALL, loc="lower right", bbox_to_anchor=(0.96, 0.0))
     return figure
 
 
@@ -151,12 +127,38 @@ def many_tokens(many: pd.DataFrame) -> Figure:
     """The time over the bound against the number of tokens, under a uniform law."""
     figure, axes = plt.subplots(figsize=(5.2, 3.4))
     for length, rows, color in shaded(many[~many["at_once"]], "length", ordered=True):
-        rows = rows.sort_values("n_tokens")
-        ratio = rows["first_time"] / rows["bound"]
-        axes.plot(rows["n_tokens"], ratio, "o-", ms=4.5, color=color, label=f"M = {length}")
+        _over_bound(axes, rows, "n_tokens", ms=4.5, color=color, label=f"M = {length}")
     axes.axhline(1, **BOUND, label=AT_MOST_1)
-    axes.set(**LOG_LOG, xlabel="number of tokens L", ylabel=OVER_BOUND)
+    axes.set(**LOG_LOG, xlabel="number of tokens L", ylabel="time at which all is right ÷ bound")
     axes.legend(fontsize=SMALL)
+    return figure
+
+
+def _over_bound(axes: Axes, rows: pd.DataFrame, by: str, **line: Any) -> None:
+    rows = rows.sort_values(by)
+    axes.plot(rows[by], rows["first_time"] / rows["bound"], "o-", **line)
+
+
+def perfection_lost(paths: pd.DataFrame, runs: pd.DataFrame) -> Figure:
+    """The least margin of the runs in which all is right, no longer, and again."""
+    tasks = list(runs["task"][runs["lost"] > 0])
+    n = max(1, len(tasks))
+    figure, panels = plt.subplots(1, n, figsize=(5.4 * n, 3.4), squeeze=False)
+    for axes, task in zip(panels[0], tasks, strict=False):
+        run = runs[runs["task"] == task].iloc[0]
+        lost, regained, bound = run[["lost_time", "regained_time", "bound"]]
+        rows = paths[(paths["task"] == task) & (paths["time"] > lost / 1e3)]
+        margin = "least margin, in u = cW"
+        axes.plot(rows["time"], rows["margin"], "o-", ms=2.5, color=LOSS_COLOR, label=margin)
+        axes.axhline(0, color="black", lw=0.8)
+        axes.axvline(lost, color=ACCURACY_COLOR, lw=1.2, label=f"lost at {lost:.3g}")
+        axes.axvline(regained, color="black", lw=1.2, label=f"right again at {regained:.3g}")
+        axes.axvline(bound, **BOUND, label=f"theorem: right before {bound:.3g}")
+        axes.set(xscale="log", xlabel="time t of the gradient flow")
+        axes.set(ylabel="above 0: all sequences right")
+        axes.set_yscale("symlog", linthresh=0.01)
+        axes.set_title(setting(run))
+        axes.legend(fontsize=SMALL, loc="lower right", bbox_to_anchor=(0.96, 0.0))
     return figure
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from lib.decision_lists.figures.lines import BOUND, LOG_LOG, SMALL, setting, shaded
 from lib.pages.style import BLUE, BOUND_COLOR, GREEN, NULL_COLOR, ORANGE, READ_WIDTH, sized
@@ -18,16 +19,16 @@ def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
     figure, ((loss, curvature, hard), (ratio, near, lemma)) = plt.subplots(
         2, 3, figsize=(READ_WIDTH, 7.2)
     )
-    laws = both.groupby("task", observed=True)["law"].first()
+    uniform = set(both["task"][both["law"] == "uniform"])
     for (task, noise), rows in courses.groupby(["task", "noise"], sort=False, observed=True):
-        color = NOISE_COLORS[noise]
-        line = {"color": color, "lw": 1.1, "ls": ":" if laws[task] == "uniform" else "-"}
+        color = NOISE_COLORS[str(noise)]
+        line = {"color": color, "lw": 1.1, "ls": ":" if task in uniform else "-"}
         steps = rows["step"] + 1
         loss.plot(steps, rows["loss"], **line)
         loss.plot(steps.iloc[-1], rows["loss"].iloc[-1], "o", ms=3.5, color=color)
         curvature.plot(steps, rows["step_times_curvature"], **line)
     noises = [
-        plt.Line2D([], [], color=color, label=f"noise of V₀: {noise}")
+        Line2D([], [], color=color, label=f"noise of V₀: {noise}")
         for noise, color in NOISE_COLORS.items()
     ]
     figure.legend(handles=noises, loc="outside upper center", ncols=3)
@@ -139,8 +140,8 @@ def _certified(axes: Axes, joint: pd.DataFrame) -> None:
         steps = rows["first_certified_all"].fillna(rows["step"]).to_numpy()
         at = np.full(len(rows), y)
         axes.plot(steps[certified], at[certified], "o", ms=4, color=RIGHT)
-        hollow = {"mfc": "none", "color": NULL_COLOR}
-        axes.plot(steps[~certified], at[~certified], "o", ms=4, **hollow)
+        left = ~certified
+        axes.plot(steps[left], at[left], "o", ms=4, mfc="none", color=NULL_COLOR)
     axes.set_yticks(range(len(tasks)), labels=[task for task, _, _ in tasks], fontsize=SMALL)
     axes.set(title="both trained, small starts", xlim=(0, None))
     axes.set_xlabel("step at which all of $[L]^n$ is certified")

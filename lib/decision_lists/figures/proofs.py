@@ -45,8 +45,8 @@ def lemma_ratios(lemmas: pd.DataFrame) -> Figure:
 def certificates(cases: pd.DataFrame) -> Figure:
     """The random cases by what the certificate and every sequence say of them."""
     figure, axes = plt.subplots(figsize=(7.2, 3.2))
-    cases = cases.set_index(["certificate", "repeats", "certified", "right"])["n"]
-    kinds = sorted({kind[:2] for kind in cases.index})
+    counted = cases.set_index(["certificate", "repeats", "certified", "right"])["n"]
+    kinds = sorted({kind[:2] for kind in counted.index})
     outcomes = {
         (True, True): ("certified, and every sequence right", GREEN),
         (False, False): ("not certified, and one wrong", NULL_COLOR),
@@ -55,7 +55,7 @@ def certificates(cases: pd.DataFrame) -> Figure:
     }
     left = np.zeros(len(kinds))
     for outcome, (label, color) in outcomes.items():
-        sizes = np.array([cases.get((*kind, *outcome), 0) for kind in kinds])
+        sizes = np.array([counted.get((*kind, *outcome), 0) for kind in kinds])
         label = f"{label}: {sizes.sum():g}"
         axes.barh(range(len(kinds)), sizes, left=left, color=color, label=label)
         left = left + sizes
@@ -95,7 +95,7 @@ def constants_by_hand(constants: pd.DataFrame) -> Figure:
     for factor in (0.5, 2):
         axes.axhline(factor, color=BOUND["color"], ls=":", lw=1.2)
     axes.axhline(1, color="black", ls="--", lw=1)
-    labels = [CONSTANTS.get(name, name) for name in names]
+    labels = [CONSTANTS.get(name, str(name)) for name in names]
     axes.set_xticks(range(len(names)), labels=labels, rotation=30, ha="right")
     axes.set(yscale="log", ylim=(0.4, 2.5), ylabel="computed ÷ by hand")
     axes.set_yticks([0.5, 1, 2], labels=["1/2", "1", "2"])
