@@ -14,13 +14,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.harness import Contender, race, write_results
-from lib.decision_lists.attention import (
-    Rows,
-    exchangeable_loss_gradient,
-    loss_gradients,
-    row_losses,
-    sequence_outputs,
-)
+from lib.decision_lists.attention import Rows, loss_gradients, row_losses, sequence_outputs
+from lib.decision_lists.flow import exchangeable_loss_gradient
 from lib.decision_lists.lists import (
     cyclic_lists,
     determining_tokens,

@@ -1,5 +1,4 @@
-r"""The convergence theorems of softmax attention on decision lists: their constants, times and
-lemmas.
+r"""The convergence theorems of attention on decision lists: their constants, times and lemmas.
 
 The abstract leaves the law of the sequences, delta, gamma, m and A undefined. The definitions here
 are derived [D] (the proofs are in docs/decision_lists.md) and reproduce every constant that the
@@ -15,6 +14,9 @@ from itertools import count
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from lib.decision_lists.attention import Rows, attention_to_star
+from lib.decision_lists.lists import Task
+
 
 def rarest_conflict(
     counts: Float[Tensor, "class token"],
@@ -22,11 +24,10 @@ def rarest_conflict(
     place: Int[Tensor, "class token"],
     lists: Sequence[Sequence[int]],
 ) -> float:
-    r"""$P_{\min}$: the least positive $P(F_{a,i,k})$ over the queries a, places i and tokens $k
-    \notin \{a_1 .. a_i\}$.
+    r"""$P_{\min}$, the least positive $P(F_{a,i,k})$.
 
-    F is that a, $a_i$ and k are in the sequence and none of $a_1 .. a_{i-1}$ is: k competes with
-    the right token.
+    Over queries a, places i and tokens $k \notin \{a_1 .. a_i\}$. F is that a, $a_i$ and k are in
+    the sequence and none of $a_1 .. a_{i-1}$ is: k competes with the right token.
     """
     present = (counts > 0).double()
     least = math.inf
@@ -40,8 +41,9 @@ def rarest_conflict(
 
 
 def rarest_conflict_of_uniform(n_tokens: int, seq_len: int, length: int) -> float:
-    r"""$P_{\min}$ of uniform subsets and lists of one length: some 2 or 3 tokens occur and i - 1
-    others do not.
+    r"""$P_{\min}$ of uniform subsets and lists of one length.
+
+    In F some 2 or 3 tokens occur, and i - 1 others do not.
     """
     chances = []
     for i in range(1, length + 1):
@@ -55,10 +57,9 @@ def rarest_conflict_of_uniform(n_tokens: int, seq_len: int, length: int) -> floa
 
 @dataclass(frozen=True)
 class FlowBound:
-    """Theorem 1': gradient flow on W from 0 with V = scale · P is perfect at some time up to
-    `time`.
-    """
+    """Theorem 1': gradient flow on W from 0, V = scale · P, is perfect at some t up to `time`."""
 
+    P_min: float
     scale: float
     delta: float
     gamma: float
@@ -79,31 +80,46 @@ def flow_bound(
     delta = share * P_min / seq_len
     gamma = (4 / share - 1) ** 2
     log_L = math.log(n_tokens)
-    return FlowBound(4 * seq_len * log_L / delta, delta, gamma, 4 * length / (gamma * log_L))
+    scale = 4 * seq_len * log_L / delta
+    return FlowBound(P_min, scale, delta, gamma, 4 * length / (gamma * log_L))
+
+
+def flow_bound_of(task: Task, share: float = 1.0) -> FlowBound:
+    """The bound of a task, from its law and its longest list."""
+    P_min = rarest_conflict(task.counts, task.chances, task.place, task.lists)
+    return flow_bound(P_min, task.n_tokens, task.seq_len, task.longest, share)
 
 
 def initial_loss(n_tokens: int, seq_len: int, scale: float) -> float:
-    r"""$L_0 = \log(n + (L - n) e^{-c/n})$: the loss at W = 0, V = cP on distinct tokens; in [log n,
-    log L].
-    """
+    r"""$L_0 = \log(n + (L - n) e^{-c/n})$: the loss at W = 0, V = cP, distinct tokens."""
     return math.log(seq_len + (n_tokens - seq_len) * math.exp(-scale / seq_len))
 
 
 @dataclass(frozen=True)
 class DescentBound:
-    """The constants of the theorem on gradient descent on W and V.
+    """The theorem on gradient descent on W and V: its constants and preconditions.
 
-    The number of steps T lies in [`earliest`, `latest`] over the step size. All are preconditions
-    of it: `feasible` constants, a start within ε / 2 of cP, and a step size up to the inverse of
-    the largest curvature on the way.
+    `delta` is the least probability of a set, `L_0` the loss at the start. The number of steps T
+    lies in [`earliest`, `latest`] over the step size. All are preconditions: `feasible` constants,
+    a start within ε / 2 of cP, and a step size up to the inverse of the largest curvature on the
+    way.
     """
 
-    scale: float
     delta: float
     epsilon: float
     L_0: float
-    A: float
+    seq_len: int
     length: int
+
+    @property
+    def scale(self) -> float:
+        r"""$c = 10 n^2 L_0/\delta + 4\epsilon n$."""
+        return 10 * self.seq_len**2 * self.L_0 / self.delta + 4 * self.epsilon * self.seq_len
+
+    @property
+    def A(self) -> float:  # noqa: N802
+        r"""$A = (1 - 10^{-9})(L_0 - 6\epsilon/n)$."""
+        return (1 - 1e-9) * (self.L_0 - 6 * self.epsilon / self.seq_len)
 
     @property
     def earliest(self) -> float:
@@ -123,68 +139,60 @@ class DescentBound:
     def met(
         self, residual: float, start_deviation: float, step_size: float, curvature: float
     ) -> bool:
-        """Whether every precondition holds; `residual` is that of c = 10 n² L_0 / δ + 4 ε n,
-        relative.
-        """
-        near = (
-            start_deviation <= self.epsilon / 2 * (1 + 1e-9) + 1e-15 * self.scale
-        )  # the rounding of c in V_0
+        """Whether every precondition holds; `residual` is that of the scale, relative to it."""
+        rounding = 1e-15 * self.scale  # of c in V_0
+        near = start_deviation <= self.epsilon / 2 * (1 + 1e-9) + rounding
         return self.feasible and residual <= 1e-9 and near and step_size * curvature <= 1
 
 
 def descent_bound(delta: float, n_tokens: int, seq_len: int, length: int) -> DescentBound:
     r"""The constants at V_0 = cP, with the best $\epsilon = n L_0 / 18$.
 
-    $A = (1 - 10^{-9})(L_0 - 6\epsilon/n)$ and $c = 10 n^2 L_0/\delta + 4\epsilon n$, where $L_0$ is
-    the `initial_loss` at c: a fixed point, found by iteration. `delta` is the least probability of
-    a set.
+    $L_0$ is the `initial_loss` at c: a fixed point, found by iteration.
     """
-    L_0 = math.log(n_tokens)
-    epsilon = scale = 0.0
+
+    def at(L_0: float) -> DescentBound:
+        return DescentBound(delta, seq_len * L_0 / 18, L_0, seq_len, length)
+
+    bound = at(math.log(n_tokens))
     for _ in range(100):
-        epsilon = seq_len * L_0 / 18
-        scale = 10 * seq_len**2 * L_0 / delta + 4 * epsilon * seq_len
-        L_0 = initial_loss(n_tokens, seq_len, scale)
-    return DescentBound(
-        scale, delta, epsilon, L_0, (1 - 1e-9) * (L_0 - 6 * epsilon / seq_len), length
-    )
+        bound = at(initial_loss(n_tokens, seq_len, bound.scale))
+    return bound
 
 
-def with_loss(bound: DescentBound, L_0: float, seq_len: int) -> DescentBound:
-    """The constants with another `L_0`, measured at a V_0 with noise, at the same epsilon."""
-    scale = 10 * seq_len**2 * L_0 / bound.delta + 4 * bound.epsilon * seq_len
-    return replace(bound, scale=scale, L_0=L_0, A=(1 - 1e-9) * (L_0 - 6 * bound.epsilon / seq_len))
+def descent_bound_of(task: Task) -> DescentBound:
+    """The constants of a task, from the probability of its rarest class and its longest list."""
+    rarest = min(p for p in task.probability if p > 0)
+    return descent_bound(rarest, task.n_tokens, task.seq_len, task.longest)
 
 
 def with_noise(
-    bound: DescentBound, loss_at: Callable[[float], float], seq_len: int, n_iterations: int = 60
+    bound: DescentBound, loss_at: Callable[[float], float], n_iterations: int = 60
 ) -> tuple[DescentBound, float]:
-    r"""The constants at a V_0 with noise, and the relative residual of $c = 10 n^2 L_0/\delta +
-    4\epsilon n$.
+    """The constants at a V_0 with noise, and the residual of their scale, relative to it.
 
-    `loss_at` measures $L_0$ at the scale c, which is a fixed point.
+    `loss_at` measures L_0 at a scale, which is a fixed point; epsilon stays what it was.
     """
     for _ in range(n_iterations):
-        bound = with_loss(bound, loss_at(bound.scale), seq_len)
-    return bound, abs(with_loss(bound, loss_at(bound.scale), seq_len).scale / bound.scale - 1)
+        bound = replace(bound, L_0=loss_at(bound.scale))
+    after = replace(bound, L_0=loss_at(bound.scale))
+    return bound, abs(after.scale / bound.scale - 1)
 
 
 def least_feasible_length(length: int, most: int = 1000, n_epsilons: int = 1000) -> int:
-    r"""The least n for which some $\epsilon$ meets the preconditions of the descent theorem, at V_0
-    = cP, L = n + 1.
+    r"""The least n for which some $\epsilon$ meets the preconditions, at V_0 = cP, L = n + 1.
 
-    $L_0 - 6\epsilon/n > A > 0$ and $A^2 > 4 m L_0 / \epsilon$, for `n_epsilons` values of
-    $\epsilon$ evenly spaced up to $n L_0 / 6$, $L_0$ being the `initial_loss` at the c of each,
-    under the uniform law ($\delta = 1 / L$). That the best is $\epsilon = n L_0 / 18$, and n the
-    `closed_form_length`, is for the comparison to say.
+    For `n_epsilons` values of $\epsilon$ evenly spaced up to $n L_0 / 6$, $L_0$ being the
+    `initial_loss` at the c of each, under the uniform law ($\delta = 1 / L$). That the best is
+    $\epsilon = n L_0 / 18$, and n the `closed_form_length`, is for the comparison to say.
     """
     for n in range(2, most):
+        delta = 1 / (n + 1)
         for k in range(1, n_epsilons):
-            share, L_0 = k / n_epsilons, math.log(n)
-            epsilon = share * n * L_0 / 6
-            L_0 = initial_loss(n + 1, n, 10 * n**2 * L_0 * (n + 1) + 4 * epsilon * n)
-            A = (1 - 1e-9) * (L_0 - 6 * epsilon / n)
-            if A > 0 and 4 * length * L_0 / epsilon < A**2:
+            epsilon = k / n_epsilons * n * math.log(n) / 6
+            plain = DescentBound(delta, epsilon, math.log(n), n, length)
+            L_0 = initial_loss(n + 1, n, plain.scale)
+            if DescentBound(delta, epsilon, L_0, n, length).feasible:
                 return n
     raise ValueError(f"most: wanted more than {most} for lists of length {length}")
 
@@ -195,14 +203,13 @@ def closed_form_length(length: int) -> int:
 
 
 def late_loss_constant(lists: Sequence[Sequence[int]], n_tokens: int, seq_len: int) -> float:
-    r"""The limit of $c^2 t\,$ loss: $|\hat u|^2$, $\hat u$ the least u whose every order in a row
-    has a lead of n.
+    r"""The limit of $c^2 t\,$ loss, $|\hat u|^2$.
 
-    In the limit of large scales the flow is that of a separable regression, whose loss falls as
-    $|\hat u|^2 / \tau$ (Soudry et al. 2018), whatever the law, if every sequence of distinct tokens
-    is possible. From n = 3 on a column of $\hat u$ has n for a, one n more for each place before
-    it, and 0 elsewhere, less the mean; with n = 2 no third token is there, and all places before a
-    are equal.
+    $\hat u$ is the least u that orders the tokens of every row with a lead of n. In the limit of
+    large scales the flow is that of a separable regression, whose loss falls as $|\hat u|^2 / \tau$
+    (Soudry et al. 2018), whatever the law, if every sequence of distinct tokens is possible. From
+    n = 3 on a column of $\hat u$ has n for a, one n more for each place before it, and 0 elsewhere,
+    less the mean; with n = 2 no third token is there, and all places before a are equal.
     """
     total = 0.0
     for entries in lists:
@@ -212,23 +219,21 @@ def late_loss_constant(lists: Sequence[Sequence[int]], n_tokens: int, seq_len: i
     return seq_len**2 * total
 
 
-@dataclass(frozen=True)
-class Ascent:
-    """Both sides of a lemma: the derivative of the loss along −U, and what it is at least."""
-
-    query: int
-    place: int
-    derivative: float
-    bound: float
+def late_limit(task: Task) -> float:
+    """The `late_loss_constant` of a task; NaN where its law may leave some order open."""
+    if task.repeats or min(task.probability) == 0:
+        return math.nan
+    if task.n_tokens - task.longest < task.seq_len - 1:
+        return math.nan
+    return late_loss_constant(task.lists, task.n_tokens, task.seq_len)
 
 
 def first_failing_place(
     wrong: Bool[Tensor, " row"], query: Int[Tensor, " row"], place: Int[Tensor, " row"]
 ) -> tuple[int, int] | None:
-    """A query with a misclassified row, and the smallest place of its list that determines one;
-    None if all is right.
+    """The first query with a wrong row, and the smallest place of its list that determines one.
 
-    The first such query. The smallest place matters: with the largest, Lemma 1 is false.
+    None if all is right. The smallest place matters: with the largest, Lemma 1 is false.
     """
     if not wrong.any():
         return None
@@ -236,31 +241,36 @@ def first_failing_place(
     return a, int(place[wrong & (query == a)].min())
 
 
-def lemma_1(
-    gradient: Float[Tensor, "key query"],
-    attention_to_star: Float[Tensor, " row"],
-    weight: Float[Tensor, " row"],
-    wrong: Bool[Tensor, " row"],
-    query: Int[Tensor, " row"],
-    place: Int[Tensor, " row"],
-    lists: Sequence[Sequence[int]],
-    scale: float,
-    at: tuple[int, int],
-) -> Ascent:
-    r"""Lemma 1, V = cP: $-\langle \nabla_W, U \rangle \ge \frac{c}{2} \sum \mu\, \alpha_*$ over the
-    wrong rows of a, i.
+def descent_along_list(
+    gradient: Float[Tensor, "key query"], lists: Sequence[Sequence[int]], at: tuple[int, int]
+) -> float:
+    r"""$-\langle \nabla_W, U \rangle$ of both lemmas, $U = \sum_{i' \le i} e_{a_{i'}}$ in column a.
 
-    $U = \sum_{i' \le i} e_{a_{i'}}$ in column a, for a query a and the smallest place i of a
-    misclassified row.
+    `at` has the query a, and the smallest place i of one of its misclassified rows.
     """
     a, i = at
-    derivative = -float(gradient[list(lists[a][:i]), a].sum())
-    those = wrong & (query == a) & (place == i)
-    return Ascent(a, i, derivative, scale / 2 * float((weight * attention_to_star)[those].sum()))
+    return -float(gradient[list(lists[a][:i]), a].sum())
+
+
+def lemma_1_bound(
+    W: Float[Tensor, "key query"],
+    rows: Rows,
+    wrong: Bool[Tensor, " row"],
+    scale: float,
+    at: tuple[int, int],
+) -> float:
+    r"""Lemma 1, V = cP: $-\langle \nabla_W, U \rangle \ge \frac{c}{2} \sum \mu\, \alpha_*$.
+
+    The sum is over the wrong rows of the query and the place `at`.
+    """
+    a, i = at
+    those = wrong & (rows.query == a) & (rows.place == i)
+    return scale / 2 * float((rows.weight * attention_to_star(W, rows))[those].sum())
 
 
 def lemma_2_bound(L_0: float, seq_len: int, epsilon: float) -> float:
-    r"""Lemma 2, V within $\epsilon$ of cP: $-\langle \nabla_W, U \rangle \ge 2.5 (1 - 1/n) L_0 - 3
-    \epsilon / n$.
+    r"""Lemma 2, V within $\epsilon$ of cP.
+
+    $-\langle \nabla_W, U \rangle \ge 2.5 (1 - 1/n) L_0 - 3 \epsilon / n$.
     """
     return 2.5 * (1 - 1 / seq_len) * L_0 - 3 * epsilon / seq_len

@@ -1,4 +1,4 @@
-r"""Certificates of perfect classification by list attention on ALL sequences, in polynomial time.
+r"""Certificates that list attention is right on ALL sequences, in polynomial time.
 
 Columns of W are queries, rows are keys; columns of V are tokens, rows are labels (see
 lib/decision_lists/attention.py). `repeats` says which sequences: all of [L]^n, or only those of n
@@ -16,13 +16,13 @@ from torch import Tensor
 def list_order_margin(
     W: Float[Tensor, "key query"], lists: Sequence[Sequence[int]], seq_len: int, repeats: bool
 ) -> float:
-    r"""The least margin $W_{a_i,a} - W_{k,a} - \mathrm{thr}$ over the triples that occur; perfect
-    iff it is positive.
+    r"""The least margin $W_{a_i,a} - W_{k,a} - \mathrm{thr}$ over the triples that occur.
 
-    For V = cP, c > 0: an error is a sequence that holds a and $a_i$, none of $a_1 .. a_{i-1}$, and
-    a token $k \notin \{a_1 .. a_i\}$ that gets as much attention as $a_i$. Distinct tokens: thr =
-    0: strict order of each column by its list. With repeats k may take every free position: thr =
-    $\log(n + 1 - |\{a, a_i, k\}|)$. Infinite where no sequence can be an error.
+    For V = cP, c > 0, all is right if and only if it is positive. An error is a sequence that holds
+    a and $a_i$, none of $a_1 .. a_{i-1}$, and a token $k \notin \{a_1 .. a_i\}$ that gets as much
+    attention as $a_i$. Distinct tokens: thr = 0, strict order of each column by its list. With
+    repeats k may take every free position: thr = $\log(n + 1 - |\{a, a_i, k\}|)$. Infinite where no
+    sequence can be an error.
     """
     query, best, allowed = _cases(lists, W.shape[0], seq_len, repeats)
     token = torch.arange(W.shape[0])
@@ -42,11 +42,11 @@ def certified(
     seq_len: int,
 ) -> dict[str, bool]:
     """Whether every sequence of distinct tokens is right, and whether every sequence is."""
-    ways = {"certified_sets": False, "certified_all": True}  # with repeats
-    return {
-        name: logit_margin(W, V, lists, permutation, seq_len, repeats) > 0
-        for name, repeats in ways.items()
-    }
+
+    def right(repeats: bool) -> bool:
+        return logit_margin(W, V, lists, permutation, seq_len, repeats) > 0
+
+    return {"certified_sets": right(False), "certified_all": right(True)}
 
 
 def logit_margin(
@@ -57,12 +57,12 @@ def logit_margin(
     seq_len: int,
     repeats: bool,
 ) -> float:
-    r"""For any V: the least $\min_N \sum_b N_b\, e^{W_{b,a}} (V_{y,b} - V_{k,b})$ over a, i and
-    labels k other than y.
+    r"""For any V: the least $\min_N \sum_b N_b\, e^{W_{b,a}} (V_{y,b} - V_{k,b})$.
 
-    Perfect if and only if it is positive. The sum is linear in the counts N: beside a and $a_i$,
-    once each, the free positions go to the worst allowed token (repeats) or to the worst distinct
-    ones. The weights $e^{W_{b,a}}$ are over the largest of those allowed.
+    Over a, i and labels k other than y. All is right if and only if it is positive. The sum is
+    linear in the counts N: beside a and $a_i$, once each, the free positions go to the worst
+    allowed token (repeats) or to the worst distinct ones. The weights $e^{W_{b,a}}$ are over the
+    largest of those allowed.
     """
     query, best, allowed = _cases(lists, W.shape[0], seq_len, repeats)
     held = torch.zeros_like(allowed).scatter(1, torch.stack([query, best], 1), True)
@@ -105,9 +105,7 @@ def longest_certified(
 def _cases(
     lists: Sequence[Sequence[int]], n_tokens: int, seq_len: int, repeats: bool
 ) -> tuple[Int[Tensor, " case"], Int[Tensor, " case"], Bool[Tensor, "case token"]]:
-    """Every query with every token that may determine its label, and the tokens that may then
-    occur, if any can.
-    """
+    """Every query, every token that may determine its label, and the tokens that then may occur."""
     found = [
         (a, best, i)
         for a, entries in enumerate(lists)

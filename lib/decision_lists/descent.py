@@ -1,22 +1,47 @@
-"""Gradient descent whose step size is the inverse of the largest curvature along its own path, and
-that curvature.
-"""
+"""Gradient descent with the inverse of the largest curvature along its own path as step size."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-RESIDUAL = (
-    1e-3  # of a Ritz pair, over its value: the value's own error is of the order of the square
-)
+from lib.decision_lists.attention import PopulationLoss
+from lib.decision_lists.bounds import DescentBound, descent_bound_of, with_noise
+from lib.decision_lists.lists import Task
+from lib.files.params import Interval
+from lib.training.devices import generator
+from lib.training.gradient_descent import Step, Weights, gradient_descent
+
+Noise = Literal["none", "uniform", "adversarial"]
+FLIPS = 20  # rounds in which the signs of the adversarial noise settle; a few suffice
+FLAT = 1e-12  # below it, an entry of the gradient has no sign
+# of a Ritz pair, over its value: the value's own error is of the order of the square
+RESIDUAL = 1e-3
 COARSE = 0.05  # the same, where it is enough to know that a value is not the largest
+DEEPEST = 12  # halvings of a segment
+# of the largest curvature: a curvature below it that hardly changes is not looked at in every
+# segment
+CALM = 0.25
+HARDLY = 0.1  # of the curvature, since the last look
+WIDEST = 32  # steps from one look to the next
+
+
+@dataclass(frozen=True)
+class Solver:
+    """How step sizes are found (`compliant_descent`), and curvatures in W and V."""
+
+    spare: Annotated[float, Interval("[0, 1]")]
+    tolerance: Annotated[float, Interval("[1e-6, 1]")]
+    n_checked: Annotated[int, Interval("[2, 1000]")]
+    max_steps: Annotated[int, Interval("[1, 100000]")]  # all of which are held in memory
+    max_repeats: Annotated[int, Interval("[1, 100]")]
+    lanczos_iterations: Annotated[int, Interval("[2, 200]")]
 
 
 def largest_curvature(
@@ -29,9 +54,9 @@ def largest_curvature(
 ) -> tuple[float, Float[Tensor, " n"]]:
     """The largest eigenvalue of a Hessian with its direction, as `largest_eigenpair` finds them.
 
-    From the direction of the gradient, which alone may lie in a space that misses it, and as much
-    of a random one; and as much of `near`, the direction that was found at a point nearby, which
-    saves a third of the iterations.
+    The search starts from the direction of the gradient, which alone may lie in a space that misses
+    it, and as much of a random one. As much of `near`, the direction that was found at a point
+    nearby, saves a third of the iterations.
     """
     start = gradient / gradient.norm() + draw / draw.norm()
     return largest_eigenpair(hessian, start if near is None else start + near, n_iterations, known)
@@ -43,15 +68,17 @@ def largest_eigenpair(
     n_iterations: int,
     known: float = 0.0,
 ) -> tuple[float, Float[Tensor, " n"]]:
-    """Largest (algebraic) eigenvalue of the symmetric map `apply`, by Lanczos with full
-    reorthogonalisation.
+    """The largest eigenvalue of the symmetric map `apply` and its unit vector, by Lanczos.
 
-    The Ritz value from the Krylov space of `start`: never above the eigenvalue but for rounding;
-    and its unit vector. It is taken once an eigenvalue is within `RESIDUAL` of it, relatively, or
-    within `COARSE` and still far below `known`; and is exact once the space is invariant.
+    With full reorthogonalisation. The value is the Ritz value from the Krylov space of `start`,
+    never above the eigenvalue but for rounding, and exact once the space is invariant. The search
+    ends once an eigenvalue is within `RESIDUAL` of it, relatively, or within `COARSE` and still far
+    below `known`.
     """
-    basis, T = [start / start.norm()], np.zeros((n_iterations + 1, n_iterations + 1))
-    value, weights = 0.0, np.ones(1)
+    basis = [start / start.norm()]
+    T = np.zeros((n_iterations + 1, n_iterations + 1))
+    value = 0.0
+    weights = np.ones(1)
     for number in range(min(n_iterations, len(start))):
         image = apply(basis[-1])
         T[number, number] = float(torch.dot(image, basis[-1]))
@@ -75,49 +102,77 @@ def largest_eigenpair(
     return value, torch.from_numpy(weights) @ torch.stack(basis[: len(weights)])
 
 
-Weights = dict[str, Tensor]
+class WarmCurvature:
+    """The largest curvature of a loss; each search starts near what the one before found."""
 
-DEEPEST = 12  # halvings of a segment
-# of the largest curvature: a curvature below it that hardly changes is not looked at in every
-# segment
-CALM = 0.25
-HARDLY = 0.1  # of the curvature, since the last look
-WIDEST = 32  # steps from one look to the next
+    def __init__(self, loss: PopulationLoss, n_iterations: int):
+        self.loss = loss
+        self.n_iterations = n_iterations
+        n_weights = 2 * len(loss.permutation) ** 2
+        self.draw = torch.randn(n_weights, generator=generator(0, "curvature"), dtype=torch.float64)
+        self.near: Tensor | None = None
+
+    def __call__(self, weights: Weights, known: float) -> float:
+        """The curvature at these weights; it need not be exact where it is below `known`."""
+        value, self.near = largest_curvature(
+            *self.loss.hessian(weights), self.draw, self.n_iterations, known, self.near
+        )
+        return value
+
+
+def noisy_start(
+    task: Task, noise: Noise, loss: PopulationLoss, seed: int
+) -> tuple[DescentBound, float, Tensor]:
+    """The constants of part 2 with noise in V_0, how far c is from its equation, and V_0.
+
+    ε is the one without noise; L_0 is the loss that is measured, and c its fixed point.
+    """
+    plain = descent_bound_of(task)
+    P = task.label_matrix
+    most = plain.epsilon / 2
+    zero = offset = torch.zeros_like(P)
+    if noise == "uniform":
+        draw = generator(seed, "noise", task.name)
+        offset = most * (2 * torch.rand(P.shape, generator=draw, dtype=torch.float64) - 1)
+    elif noise == "adversarial":
+        # the steepest ascent of the loss within ε/2 an entry, until no sign changes
+        for _ in range(FLIPS):
+            _, gradients = loss({"W": zero, "V": plain.scale * P + offset})
+            before = offset
+            offset = most * (gradients["V"].sign() * (gradients["V"].abs() > FLAT))
+            if torch.equal(offset, before):
+                break
+
+    def loss_at(scale: float) -> float:
+        return float(loss({"W": zero, "V": scale * P + offset})[0])
+
+    bound, residual = with_noise(plain, loss_at)
+    return bound, residual, bound.scale * P + offset
 
 
 @dataclass(frozen=True)
 class CompliantDescent:
-    """A descent whose step size is at most the inverse of the largest curvature that was found
-    along it.
-    """
+    """A descent whose step size is at most the inverse of the largest curvature found along it."""
 
     step_size: float
-    steps: list[Any]  # with `number`, `weights`, and `loss` and `gradients` there
+    steps: list[Step]
     curvatures: list[float]  # at each step, NaN where there was no look
     largest: float  # along the path, and along the descents before, whose first steps were longer
-    on_a_finer_grid: (
-        float  # the largest of the segment where that was found, at many points evenly spaced
-    )
+    # the largest of the segment where that was found, at many points evenly spaced
+    on_a_finer_grid: float
     n_failures: int  # of the descent lemma, beyond rounding
 
 
 def compliant_descent(
-    descend: Callable[[float], Iterator[Any]],
+    loss: Callable[[Weights], tuple[Tensor, Weights]],
     start: Weights,
-    names: tuple[str, ...],
+    names: Sequence[str],
     right: Callable[[Weights], bool],
     curvature: Callable[[Weights, float], float],
-    *,
-    spare: float,
-    tolerance: float,
-    n_checked: int,
-    max_steps: int,
-    max_repeats: int,
+    solver: Solver,
 ) -> CompliantDescent:
-    """Descend until all is `right`, with a step size that the curvature along the whole path
-    allows.
+    """Descend on the matrices `names` until all is `right`, with a step size that the path allows.
 
-    `descend(step_size)` gives the steps of a descent on the matrices `names` from `start`.
     `curvature(weights, known)` need not be exact where it is below `known`. The path depends on the
     step size: where the curvature found along it (`largest_between`) exceeds 1 / step size, the
     descent is repeated with the inverse of what was found, times 1 + `spare`. While the curvature
@@ -127,14 +182,18 @@ def compliant_descent(
     not suffice.
     """
     initial = largest = curvature(start, 0.0)
-    for _ in range(max_repeats):
-        step_size = 1 / ((1 + spare) * largest)
-        steps, curvatures, segments = [], [initial], []
-        last, width, next_look = initial, 1, 1
-        for step in descend(step_size):
+    for _ in range(solver.max_repeats):
+        step_size = 1 / ((1 + solver.spare) * largest)
+        steps: list[Step] = []
+        curvatures = [initial]
+        segments: list[float] = []
+        last = initial
+        width = next_look = 1
+        for step in gradient_descent(loss, start, dict.fromkeys(names, step_size)):
             if step.number == next_look:
-                on, before = _between(steps[-1].weights, step.weights, names, curvature), last
-                found, last = largest_between(on, before, largest, tolerance)
+                before = last
+                on = _between(steps[-1].weights, step.weights, names, curvature)
+                found, last = largest_between(on, before, largest, solver.tolerance)
                 largest = max(largest, found)
                 calm = last < CALM * largest and abs(last - before) < HARDLY * before
                 width = min(2 * width, WIDEST) if calm else 1
@@ -145,27 +204,27 @@ def compliant_descent(
                 curvatures.append(math.nan)
                 segments.append(-math.inf)
             steps.append(step)
-            if right(step.weights) or step.number >= max_steps or largest * step_size > 1:
+            too_long = largest * step_size > 1
+            if right(step.weights) or step.number >= solver.max_steps or too_long:
                 break
         finer = initial
         if segments and largest * step_size <= 1:
             k = segments.index(max(segments))
             on = _between(steps[k].weights, steps[k + 1].weights, names, curvature)
-            finer = max(on(i / (n_checked - 1), 0.0) for i in range(n_checked))
+            finer = max(on(i / (solver.n_checked - 1), 0.0) for i in range(solver.n_checked))
         if max(largest, finer) * step_size <= 1:
             failures = descent_failures(steps, names, step_size)
             return CompliantDescent(step_size, steps, curvatures, largest, finer, failures)
         largest = max(largest, finer)
     raise ArithmeticError(
-        f"wanted a step size that fits the curvature, got none in {max_repeats} descents"
+        f"wanted a step size that fits the curvature, got none in {solver.max_repeats} descents"
     )
 
 
 def largest_between(
     value: Callable[[float, float], float], first: float, known: float, tolerance: float
 ) -> tuple[float, float]:
-    """The largest `value(share, known)` found for shares from 0, where it is `first`, to 1, and the
-    last.
+    """The largest `value(share, known)` for shares from 0, where it is `first`, to 1; and the last.
 
     Intervals are halved until what a parabola through both ends and the middle may add is at most
     `tolerance` of the largest value known: the grid is dense about the maximum alone. Where both
@@ -173,28 +232,27 @@ def largest_between(
     middle.
     """
     last = value(1.0, known)
-    best, intervals = max(first, last), [(0.0, 1.0, first, last, 0)]
+    best = max(first, last)
     if best + 4 * abs(last - first) < known:
         return best, last
+    intervals = [(0.0, 1.0, first, last, 0)]
     while intervals:
         a, b, at_a, at_b, depth = intervals.pop()
         middle = (a + b) / 2
         between = value(middle, max(known, best))
         best = max(best, between)
-        above = max(at_a, between, at_b) + abs(
-            at_a + at_b - 2 * between
-        )  # eight times what the parabola adds
+        bend = abs(at_a + at_b - 2 * between)  # eight times what the parabola adds
+        above = max(at_a, between, at_b) + bend
         if above > (1 + tolerance) * max(known, best) and depth < DEEPEST:
-            intervals += [
-                (a, middle, at_a, between, depth + 1),
-                (middle, b, between, at_b, depth + 1),
-            ]
+            intervals.append((a, middle, at_a, between, depth + 1))
+            intervals.append((middle, b, between, at_b, depth + 1))
     return best, last
 
 
-def descent_failures(steps: Iterable[Any], names: tuple[str, ...], step_size: float) -> int:
-    """At how many steps the loss is above what the descent lemma allows, L − step_size |∇L|² / 2,
-    beyond rounding.
+def descent_failures(steps: Sequence[Step], names: Sequence[str], step_size: float) -> int:
+    """At how many steps the loss is above the descent lemma's L − step_size |∇L|² / 2.
+
+    Beyond rounding.
     """
     found = 0
     for a, b in pairwise(steps):
@@ -206,14 +264,13 @@ def descent_failures(steps: Iterable[Any], names: tuple[str, ...], step_size: fl
 def _between(
     before: Weights,
     after: Weights,
-    names: tuple[str, ...],
+    names: Sequence[str],
     curvature: Callable[[Weights, float], float],
 ) -> Callable[[float, float], float]:
     """The curvature on the segment between two steps, as a function of the share of the way."""
 
     def at(share: float, known: float) -> float:
-        return curvature(
-            before | {name: torch.lerp(before[name], after[name], share) for name in names}, known
-        )
+        moved = {name: torch.lerp(before[name], after[name], share) for name in names}
+        return curvature(before | moved, known)
 
     return at

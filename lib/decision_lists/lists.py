@@ -12,15 +12,36 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from itertools import combinations, combinations_with_replacement
+from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lib.files.inputs import read_as
+from lib.files.tables import read_table
+
 Lists = tuple[tuple[int, ...], ...]
 
+KINDS = ("cyclic", "random", "shared heads")
+OWN = "own "  # begins lists that somebody wrote down
+LAWS = ("uniform", "dirichlet")
+NUMBERED_LAWS = ("zipf", "log-normal", "frequent heads")
 OWN_LAWS = ("frequencies", "sequences")
+
+
+def lists_of(
+    kind: str, n_tokens: int, length: int, n_heads: int, generator: torch.Generator
+) -> Lists:
+    """Lists of one of `KINDS`, or those written down behind `OWN`."""
+    if kind == "cyclic":
+        return cyclic_lists(n_tokens, length)
+    if kind == "random":
+        return random_lists(n_tokens, length, generator)
+    if kind == "shared heads":
+        return shared_heads_lists(n_tokens, length, n_heads, generator)
+    return own_lists(kind.removeprefix(OWN), n_tokens)
 
 
 def cyclic_lists(n_tokens: int, length: int) -> Lists:
@@ -44,11 +65,10 @@ def random_lists(n_tokens: int, length: int, generator: torch.Generator) -> List
 def shared_heads_lists(
     n_tokens: int, length: int, n_heads: int, generator: torch.Generator
 ) -> Lists:
-    """Lists whose first entries are the tokens 0 .. n_heads - 1, shared by all others in turn; a
-    head's own is itself.
+    """Lists that begin with the heads, the tokens 0 .. n_heads - 1; a head's list is itself alone.
 
-    The others, in random order, take `length` - 1 consecutive heads of the circle of heads, each
-    beginning one further on: there are `n_heads` patterns, equally frequent up to one.
+    The other tokens, in random order, take `length` - 1 consecutive heads of the circle of heads,
+    each beginning one further on: there are `n_heads` patterns, equally frequent up to one.
     """
     _check_length(n_tokens, length)
     if not length - 1 <= n_heads < n_tokens:
@@ -61,23 +81,21 @@ def shared_heads_lists(
 
 
 def own_lists(text: str, n_tokens: int) -> Lists:
-    """Lists that somebody wrote down, such as `2 1 0 / 1 / 0 2`: that of token 0 first, each ending
-    with its token.
+    """Lists that somebody wrote down, such as `2 1 0 / 1 / 0 2`.
+
+    The list of token 0 comes first; each list ends with its own token.
     """
-    lists = tuple(
-        tuple(int(b) if b.isdigit() else -1 for b in entries.split()) for entries in text.split("/")
-    )
-    if len(lists) != n_tokens:
+    parts = text.split("/")
+    if len(parts) != n_tokens:
         raise ValueError(
-            f"own lists: wanted one per token, {n_tokens}, between slashes, got {len(lists)}"
+            f"own lists: wanted one per token, {n_tokens}, between slashes, got {len(parts)}"
         )
+    lists = tuple(tuple(int(b) if b.isdigit() else -1 for b in part.split()) for part in parts)
     for a, entries in enumerate(lists):
-        distinct = len(set(entries)) == len(entries) and all(0 <= b < n_tokens for b in entries)
+        distinct = len(set(entries)) == len(entries) and set(entries) <= set(range(n_tokens))
         if not distinct or entries[-1:] != (a,):
             wanted = f"distinct tokens below {n_tokens}, the last of them {a}"
-            raise ValueError(
-                f"own lists: wanted for token {a} {wanted}, got {text.split('/')[a].strip()!r}"
-            )
+            raise ValueError(f"own lists: wanted for token {a} {wanted}, got {parts[a].strip()!r}")
     return lists
 
 
@@ -87,8 +105,9 @@ def _check_length(n_tokens: int, length: int) -> None:
 
 
 def random_permutation(n_tokens: int, generator: torch.Generator) -> tuple[int, ...]:
-    """A permutation that is not its own inverse where there is one, so that no transposition of it
-    goes unseen.
+    """A permutation that is not its own inverse, so that a transposed matrix P is noticed.
+
+    Two tokens have none.
     """
     while True:
         pi = torch.randperm(n_tokens, generator=generator)
@@ -96,24 +115,25 @@ def random_permutation(n_tokens: int, generator: torch.Generator) -> tuple[int, 
             return tuple(pi.tolist())
 
 
-def label_matrix(permutation: Sequence[int]) -> Float[Tensor, "token token"]:
+def label_matrix(
+    permutation: Sequence[int] | Int[Tensor, " token"],
+) -> Float[Tensor, "label token"]:
     r"""The permutation matrix P with $P_{\pi(b), b} = 1$: rows are labels, columns are tokens."""
-    P = torch.zeros(len(permutation), len(permutation), dtype=torch.float64)
-    P[list(permutation), range(len(permutation))] = 1
+    n_tokens = len(permutation)
+    P = torch.zeros(n_tokens, n_tokens, dtype=torch.float64)
+    P[torch.as_tensor(permutation), torch.arange(n_tokens)] = 1
     return P
 
 
 def in_list_order(lists: Lists) -> Float[Tensor, "key query"]:
-    """W that orders every column by its list: 0 outside of it, 1 at its end, one more per place
-    towards the head.
+    """W that orders every column by its list.
+
+    0 outside of the list, 1 at its end, and one more for each place towards its head.
     """
-    places = [
-        (b, a, len(entries) - i) for a, entries in enumerate(lists) for i, b in enumerate(entries)
-    ]
-    keys, queries, values = torch.tensor(places).T
-    return torch.zeros(len(lists), len(lists), dtype=torch.float64).index_put(
-        (keys, queries), values.double()
-    )
+    W = torch.zeros(len(lists), len(lists), dtype=torch.float64)
+    for a, entries in enumerate(lists):
+        W[list(entries), a] = torch.arange(len(entries), 0, -1).double()
+    return W
 
 
 def subsets(n_tokens: int, seq_len: int) -> Float[Tensor, "class token"]:
@@ -134,12 +154,20 @@ def _counts(classes: list[tuple[int, ...]], n_tokens: int) -> Float[Tensor, "cla
     return counts.scatter_add_(1, tokens, torch.ones_like(tokens, dtype=torch.float64))
 
 
+def classes_of(n_tokens: int, seq_len: int, repeats: bool) -> Float[Tensor, "class token"]:
+    """Counts of every sequence class, with repeats or without."""
+    return (multisets if repeats else subsets)(n_tokens, seq_len)
+
+
+def n_classes_of(n_tokens: int, seq_len: int, repeats: bool) -> int:
+    """How many classes of sequences there are."""
+    return math.comb(n_tokens + repeats * (seq_len - 1), seq_len)
+
+
 def zipf_frequencies(
     n_tokens: int, exponent: float, generator: torch.Generator
 ) -> Float[Tensor, " token"]:
-    r"""Frequencies $r^{-\mathrm{exponent}}$ of the ranks r = 1 .. n_tokens, given to the tokens in
-    random order.
-    """
+    r"""Frequencies $r^{-\mathrm{exponent}}$ of the ranks r = 1 .. n_tokens, in random order."""
     ranks = torch.randperm(n_tokens, generator=generator).double() + 1
     return ranks**-exponent
 
@@ -173,56 +201,51 @@ def product_law(
 def own_frequencies(text: str, n_tokens: int) -> Float[Tensor, " token"]:
     """Frequencies that somebody wrote down, such as `3 1 1`: one per token, above 0."""
     try:
-        frequencies = torch.tensor([float(number) for number in text.split()], dtype=torch.float64)
+        frequencies = [float(number) for number in text.split()]
     except ValueError:
-        frequencies = torch.zeros(0)
-    if len(frequencies) != n_tokens or not bool(((frequencies > 0) & frequencies.isfinite()).all()):
+        frequencies = []
+    if len(frequencies) != n_tokens or not all(0 < theta < math.inf for theta in frequencies):
         raise ValueError(
             f"frequencies: wanted {n_tokens} numbers above 0, one per token, got {text!r}"
         )
-    return frequencies
+    return torch.tensor(frequencies, dtype=torch.float64)
 
 
 def own_law(counts: Float[Tensor, "class token"], text: str) -> Float[Tensor, " class"]:
-    """Probabilities that somebody wrote down, such as `0 1 = 3 / 1 2 = 1`: of some classes, in
-    proportion.
+    """Probabilities that somebody wrote down, such as `0 1 = 3 / 1 2 = 1`.
+
+    The numbers are weights of these classes; every other class is impossible.
     """
-    classes = {tuple(row): i for i, row in enumerate(counts.int().tolist())}
-    weight = torch.zeros(len(counts), dtype=torch.float64)
+    classes = {tuple(row): i for i, row in enumerate(counts.tolist())}
+    weights = torch.zeros(len(counts), dtype=torch.float64)
     for part in text.split("/"):
         tokens, _, number = part.partition("=")
+        found = tuple(tokens.split().count(str(b)) for b in range(counts.shape[1]))
         try:
-            found = torch.bincount(
-                torch.tensor([int(b) for b in tokens.split()]), minlength=counts.shape[1]
-            )
-            at, weight_of_it = classes[tuple(found.tolist())], float(number)
-        except (ValueError, RuntimeError, KeyError):
-            at, weight_of_it = -1, -1.0
-        if not 0 < weight_of_it < math.inf or weight[at] > 0:
-            wanted = (
-                "sequences of the group's length, each once and with a weight above 0, such "
-                "as 0 1 = 3"
-            )
-            raise ValueError(f"sequences: wanted {wanted}, got {part.strip()!r}")
-        weight[at] = weight_of_it
-    return weight / weight.sum()
+            weight = float(number)
+        except ValueError:
+            weight = math.nan
+        known = sum(found) == len(tokens.split()) and found in classes
+        if not known or not 0 < weight < math.inf or weights[classes[found]] > 0:
+            wanted = "sequences of the group's length, each once and with a weight above 0"
+            raise ValueError(f"sequences: wanted {wanted}, such as 0 1 = 3, got {part.strip()!r}")
+        weights[classes[found]] = weight
+    return weights / weights.sum()
 
 
 def dirichlet_law(n_classes: int, generator: torch.Generator) -> Float[Tensor, " class"]:
-    """Probabilities of the classes drawn from the flat Dirichlet distribution: any law is as likely
-    as any other.
-    """
+    """Probabilities of the classes, drawn such that all laws are equally likely."""
     weight = -torch.log1p(-torch.rand(n_classes, generator=generator, dtype=torch.float64))
     return weight / weight.sum()
 
 
 @dataclass(frozen=True)
 class Law:
-    """A law over sequences, with its number: Zipf's exponent, the sigma of log-normal frequencies,
-    the heads' ratio.
+    """A law over sequences.
 
-    `frequencies` has the frequency of each token in `own`, and `sequences` the weights of some, all
-    others being impossible: `0 1 = 3 / 1 2 = 1`.
+    `value` is Zipf's exponent, the sigma of log-normal frequencies, or how much more frequent a
+    head is. `own` is what somebody wrote down: the frequency of each token (`frequencies`), or the
+    weights of some sequences (`sequences`, as in `0 1 = 3 / 1 2 = 1`).
     """
 
     kind: str
@@ -230,19 +253,18 @@ class Law:
     own: str = ""
 
     def __post_init__(self) -> None:
-        alone, numbered = ("uniform", "dirichlet"), ("zipf", "log-normal", "frequent heads")
-        fits = (
-            self.kind in alone
-            if self.value is None
-            else self.kind in numbered and 0 < self.value < math.inf
-        )
-        if not fits and not (self.kind in OWN_LAWS and self.own):
-            wanted = (
-                f"{', '.join(alone)}, or {', '.join(numbered)} with a number above 0, such "
-                "as zipf 1"
-            )
+        if self.own:
+            fits = self.kind in OWN_LAWS
+        elif self.value is None:
+            fits = self.kind in LAWS
+        else:
+            fits = self.kind in NUMBERED_LAWS and 0 < self.value < math.inf
+        if not fits:
+            numbered = f"{', '.join(NUMBERED_LAWS)} with a number above 0, such as zipf 1"
             own = "or frequencies 3 1 1, or sequences 0 1 = 3 / 1 2 = 1"
-            raise ValueError(f"law: wanted {wanted}, {own}, got {self.name!r}")
+            raise ValueError(
+                f"law: wanted {', '.join(LAWS)}, or {numbered}, {own}, got {self.name!r}"
+            )
 
     @classmethod
     def named(cls, name: str) -> "Law":
@@ -271,31 +293,32 @@ class Law:
     def probabilities(
         self, counts: Float[Tensor, "class token"], n_heads: int, generator: torch.Generator
     ) -> Float[Tensor, " class"]:
-        """The probability of each class of sequences; frequent heads are the first `n_heads`
-        tokens.
-        """
-        n_tokens, value = counts.shape[1], self.value or 1.0
+        """The probability of each class; the first `n_heads` tokens are the heads."""
         if self.kind == "dirichlet":
             return dirichlet_law(len(counts), generator)
         if self.kind == "sequences":
             return own_law(counts, self.own)
-        frequencies = {
-            "uniform": lambda: torch.ones(n_tokens, dtype=torch.float64),
-            "zipf": lambda: zipf_frequencies(n_tokens, value, generator),
-            "log-normal": lambda: log_normal_frequencies(n_tokens, value, generator),
-            "frequent heads": lambda: frequent_heads(n_tokens, n_heads, value),
-            "frequencies": lambda: own_frequencies(self.own, n_tokens),
-        }
-        return product_law(counts, frequencies[self.kind]())
+        return product_law(counts, self._frequencies(counts.shape[1], n_heads, generator))
+
+    def _frequencies(
+        self, n_tokens: int, n_heads: int, generator: torch.Generator
+    ) -> Float[Tensor, " token"]:
+        if self.kind == "frequencies":
+            return own_frequencies(self.own, n_tokens)
+        if self.value is None:
+            return torch.ones(n_tokens, dtype=torch.float64)
+        if self.kind == "frequent heads":
+            return frequent_heads(n_tokens, n_heads, self.value)
+        drawn = zipf_frequencies if self.kind == "zipf" else log_normal_frequencies
+        return drawn(n_tokens, self.value, generator)
 
 
 def determining_tokens(
     counts: Float[Tensor, "class token"], lists: Lists
 ) -> tuple[Int[Tensor, "class token"], Int[Tensor, "class token"]]:
-    """For each class and query token: the token that determines the label, and its place in the
-    list, from 1.
+    """For each class and query: the token that determines the label, and its place in the list.
 
-    Both are -1 and 0 where the query is not in the class.
+    Places count from 1. Where the query is not in the class, the token is -1 and the place 0.
     """
     present = counts > 0
     star = torch.full(counts.shape, -1)
@@ -319,9 +342,7 @@ def random_subsets(
 
 @dataclass(frozen=True)
 class Task:
-    """Lists, labels, and the law of the sequences: of `seq_len` distinct tokens, or with
-    `repeats`.
-    """
+    """Lists, labels, and a law over sequences of `seq_len` tokens, distinct or with `repeats`."""
 
     name: str
     group: str
@@ -330,14 +351,14 @@ class Task:
     repeats: bool
     lists: Lists
     permutation: tuple[int, ...]
-    probability: tuple[float, ...]  # of each class, in the order of `subsets` or `multisets`
+    probability: tuple[float, ...]  # of each class, in the order of `classes_of`
     law: str = ""  # its label
     use: str = ""  # in which experiment it takes part
 
     @cached_property
     def counts(self) -> Float[Tensor, "class token"]:
         """The classes of sequences."""
-        return (multisets if self.repeats else subsets)(self.n_tokens, self.seq_len)
+        return classes_of(self.n_tokens, self.seq_len, self.repeats)
 
     @cached_property
     def chances(self) -> Float[Tensor, " class"]:
@@ -359,27 +380,12 @@ class Task:
         return self._determined[1]
 
     @property
-    def classes(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What is to be known of the classes: counts, probabilities, determining tokens, their
-        places.
-        """
-        return self.counts, self.chances, self.star, self.place
-
-    @property
-    def memory(self) -> int:
-        """Bytes of work on the exact loss: a row per class and token in it, of a number per token,
-        in all copies.
-        """
-        n_rows = len(self.probability) * min(self.seq_len, self.n_tokens)
-        return 8 * 12 * n_rows * self.n_tokens
-
-    @property
     def labels(self) -> Int[Tensor, " token"]:
         """The label of each token, where it determines one."""
         return torch.tensor(self.permutation)
 
     @property
-    def label_matrix(self) -> Float[Tensor, "token token"]:
+    def label_matrix(self) -> Float[Tensor, "label token"]:
         """The permutation matrix P of the labels."""
         return label_matrix(self.permutation)
 
@@ -393,6 +399,15 @@ class Task:
         """M, the length of the longest list."""
         return max(len(entries) for entries in self.lists)
 
+    def about(self) -> dict[str, Any]:
+        """The cells with which a row about the task begins."""
+        return {
+            "task": self.name,
+            "law": self.law,
+            "n_tokens": self.n_tokens,
+            "seq_len": self.seq_len,
+        }
+
     def as_row(self) -> dict[str, Any]:
         """The task as a row of a table."""
         return asdict(self)
@@ -400,25 +415,19 @@ class Task:
     @classmethod
     def from_row(cls, row: Mapping[Any, Any]) -> "Task":
         """The task that a row of a table describes."""
-        return cls(
-            name=str(row["name"]),
-            group=str(row["group"]),
-            n_tokens=int(row["n_tokens"]),
-            seq_len=int(row["seq_len"]),
-            repeats=bool(row["repeats"]),
-            lists=tuple(tuple(int(b) for b in entries) for entries in row["lists"]),
-            permutation=tuple(int(b) for b in row["permutation"]),
-            probability=tuple(float(p) for p in row["probability"]),
-            law=str(row["law"]),
-            use=str(row["use"]),
-        )
+        lists = tuple(tuple(map(int, entries)) for entries in row["lists"])
+        permutation = tuple(map(int, row["permutation"]))
+        probability = tuple(map(float, row["probability"]))
+        listed = {"lists": lists, "permutation": permutation, "probability": probability}
+        return cls(**{**row, **listed})
 
     @classmethod
     def drawn(
         cls, most_tokens: int, generator: torch.Generator, repeats: bool | None = None
     ) -> "Task":
-        """A random task: 3 to `most_tokens` tokens, sequences of 2 to 5, lists of 1 to 4, any law;
-        perhaps repeats.
+        """A random task, with repeats or without where `repeats` does not say which.
+
+        Of 3 to `most_tokens` tokens, sequences of 2 to 5, lists of 1 to 4, and any law.
         """
         n_tokens = whole(3, most_tokens, generator)
         repeats = bool(whole(0, 1, generator)) if repeats is None else repeats
@@ -427,12 +436,10 @@ class Task:
         lists = tuple(
             entries[whole(0, len(entries) - 1, generator) :] for entries in lists
         )  # of any lengths
-        n_classes = (
-            math.comb(n_tokens + seq_len - 1, seq_len) if repeats else math.comb(n_tokens, seq_len)
-        )
-        probability = tuple(dirichlet_law(n_classes, generator).tolist())
+        law = dirichlet_law(n_classes_of(n_tokens, seq_len, repeats), generator)
         permutation = random_permutation(n_tokens, generator)
-        return cls("", "", n_tokens, seq_len, repeats, lists, permutation, probability, "dirichlet")
+        chances = tuple(law.tolist())
+        return cls("", "", n_tokens, seq_len, repeats, lists, permutation, chances, "dirichlet")
 
 
 COLUMNS = [field.name for field in fields(Task)]  # of a table of tasks
@@ -443,6 +450,15 @@ def whole(low: int, high: int, generator: torch.Generator) -> int:
     return int(torch.randint(low, high + 1, (), generator=generator))
 
 
-def tasks_by_name(rows: Iterable[Mapping[Any, Any]]) -> dict[str, Task]:
-    """The tasks that the rows of a table describe, in order."""
-    return {task.name: task for task in map(Task.from_row, rows)}
+def read_tasks(*files: Path) -> list[Task]:
+    """The tasks of some tables; raises `InputError` where one is no table of tasks."""
+    return [task for file in files for task in read_as("a table of tasks", _tasks, file)]
+
+
+def _tasks(file: Path) -> list[Task]:
+    return [Task.from_row(row) for row in read_table(file, COLUMNS).to_dict("records")]
+
+
+def used_for(tasks: Iterable[Task], *uses: str) -> list[Task]:
+    """The tasks with one of these uses, in their order."""
+    return [task for task in tasks if task.use in uses]

@@ -1,46 +1,67 @@
-"""What is measured of runs on decision lists: a value for every case, by its name, from the tables
-of the runs.
+"""What is measured of runs on decision lists: a value for every case, by its name, from tables.
 
 A table that is not there was not run: what would be measured of it is left out.
 """
 
 import math
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from lib.decision_lists.attention import attention_on_sequences
+from lib.decision_lists.bounds import late_limit
+from lib.decision_lists.lists import Task
+from lib.matrices.ranks import summaries
+
 Tables = dict[str, pd.DataFrame]
 Measures = dict[str, pd.Series | dict[str, pd.Series]]
 
+CONTROLS = {  # the measure of each control
+    "W = 0 with the best V": "control_w_0_with_the_best_v",
+    "W transposed": "control_w_transposed",
+    "only rows whose head is present": "control_only_rows_whose_head_is_present",
+    "softmax over queries": "control_softmax_over_queries",
+    "the same, on those rows": "control_the_same_on_those_rows",
+    "trained": "control_trained",
+    "trained on sequences": "control_trained_on_sequences",
+}
+
 
 def with_ties(theorem: pd.DataFrame) -> pd.DataFrame:
-    """Runs whose first velocity ties to rounding are right at once too: their rescaled time T c² is
-    rounding alone.
+    """Count runs whose first velocity ties to rounding as right at once.
+
+    Their rescaled time T c² is rounding alone.
     """
-    return theorem.assign(
-        at_once=theorem["at_once"] | (theorem["first_time"] * theorem["scale"] ** 2 < 1e-6)
-    )
+    tied = theorem["first_time"] * theorem["scale"] ** 2 < 1e-6
+    return theorem.assign(at_once=theorem["at_once"] | tied)
 
 
-def lemma_ratios(table: pd.DataFrame, number: int) -> pd.DataFrame:
-    """The ratio of the sides of every case of a lemma, counted in bins of its logarithm, with the
-    least of each.
+def of_theorem(
+    theorem: pd.DataFrame,
+    paths: pd.DataFrame,
+    tasks: Mapping[str, Task],
+    drawn: set[str],
+    kept: int,
+) -> Tables:
+    """The runs at the theorem's scale, their late losses, and the courses that are drawn.
+
+    Those are the `drawn`, and those that were right and lost it, at about `kept` points.
     """
-    ratio = table["derivative"] / table["bound"]
-    bins = np.floor(np.log10(ratio.clip(lower=1e-12)) * 20).astype(int)
-    counted = ratio.groupby(bins).agg(["size", "min"]).reset_index(names="bin")
-    return counted.assign(lemma=number, violations=int((ratio < 1 - 1e-12).sum()), cases=len(ratio))
+    limits = {name: late_limit(tasks[name]) for name in theorem["task"]}
+    theorem = with_ties(theorem).assign(late_limit=theorem["task"].map(limits))
+    drawn = drawn.union(theorem["task"][theorem["lost"] > 0])
+    shown = thinned(paths[paths["task"].isin(drawn)], ["task"], kept)
+    late = late_losses(theorem, paths)
+    return {"theorem": theorem, "paths": shown} | ({"late": late} if len(late) else {})
 
 
-def late_losses(
-    theorem: pd.DataFrame, paths: pd.DataFrame, constants: dict[str, float]
-) -> pd.DataFrame:
-    r"""The loss of the runs that go on to the bound, there: times $c^2 t$, its limit, and its
-    exponent.
+def late_losses(theorem: pd.DataFrame, paths: pd.DataFrame) -> pd.DataFrame:
+    r"""The loss of the runs that go on to the bound, there: times $c^2 t$, and its exponent.
 
-    The exponent is that of the last decade of time, the loss being interpolated in logarithms.
-    `constants` has the limit of each task (`late_loss_constant`), NaN where it is not known.
+    The exponent is the one of the last decade of time; the loss is interpolated in logarithms.
     """
     rows = []
     for run in theorem[theorem["perfect_at_bound"].notna()].to_dict("records"):
@@ -48,91 +69,176 @@ def late_losses(
         times = np.log([run["bound"] / 10, run["bound"]])
         before, after = np.interp(times, np.log(path["time"]), np.log(path["loss"]))
         rescaled = run["bound"] * run["scale"] ** 2
-        row = {
-            "task": run["task"],
-            "law": run["law"],
-            "rescaled_time": rescaled,
-            "slope": (after - before) / math.log(10),
-        }
         rows.append(
-            row | {"loss_times_time": math.exp(after) * rescaled, "limit": constants[run["task"]]}
+            {
+                "task": run["task"],
+                "law": run["law"],
+                "rescaled_time": rescaled,
+                "slope": (after - before) / math.log(10),
+                "loss_times_time": math.exp(after) * rescaled,
+                "limit": run["late_limit"],
+            }
         )
     return pd.DataFrame(rows)
 
 
-def last_of_runs(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """The last row of every run, named by the keys, with the steps at which it was right, and
-    certified on the sets of tokens and on all, for the first time: NaN where it never was.
+def lemma_ratios(lemmas: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
+    """The ratio of the sides of every case of each lemma, in bins of its logarithm.
+
+    With the number of cases of each bin, and the least ratio.
     """
+    tables = []
+    for number, table in lemmas.items():
+        ratio = table["derivative"] / table["bound"]
+        bins = np.floor(np.log10(ratio.clip(lower=1e-12)) * 20).astype(int)
+        counted = ratio.groupby(bins).agg(["size", "min"]).reset_index(names="bin")
+        violations = int((ratio < 1 - 1e-12).sum())
+        tables.append(counted.assign(lemma=number, violations=violations, cases=len(ratio)))
+    return pd.concat(tables)
+
+
+def last_of_runs(table: pd.DataFrame) -> pd.DataFrame:
+    """The last row of every run, with the steps at which it was right and certified first.
+
+    Certified on sequences of distinct tokens (`sets`) and on all; NaN where it never was.
+    """
+    keys = ["task", "start", "seed"]
     found = table.groupby(keys, sort=True).tail(1).set_index(keys)
-    for name, right in (
-        ("first_right", table["accuracy"] == 1.0),
-        ("first_certified_sets", table["certified_sets"]),
-        ("first_certified_all", table["certified_all"]),
-    ):
+    firsts = {
+        "first_right": table["accuracy"] == 1.0,
+        "first_certified_sets": table["certified_sets"],
+        "first_certified_all": table["certified_all"],
+    }
+    for name, right in firsts.items():
         found[name] = table[right.astype(bool)].groupby(keys)["step"].min()
     return found.reset_index()
 
 
-def thinned(path: pd.DataFrame, kept: int, *, logarithmic: bool = False) -> pd.DataFrame:
-    """At most as many rows of a course as are `kept`, the first and the last among them, evenly
-    spaced.
+def thinned(
+    paths: pd.DataFrame, run: list[str], kept: int, *, logarithmic: bool = False
+) -> pd.DataFrame:
+    """At most as many rows of each run as are `kept`, the first and the last among them.
 
-    Or evenly in the logarithm of their number, counted from 1.
+    Evenly spaced, or evenly in the logarithm of their number, counted from 1.
     """
-    rows = (
-        np.geomspace(1, len(path), kept) - 1 if logarithmic else np.linspace(0, len(path) - 1, kept)
+
+    def some(path: pd.DataFrame) -> pd.DataFrame:
+        n = len(path)
+        rows = np.geomspace(1, n, kept) - 1 if logarithmic else np.linspace(0, n - 1, kept)
+        return path.iloc[np.unique(rows.round().astype(int))]
+
+    parts = [some(path) for _, path in paths.groupby(run, sort=False)]
+    return pd.concat(parts) if parts else paths
+
+
+def with_ranks(
+    spectra: pd.DataFrame, tasks: Mapping[str, Task], rtol: float, early: tuple[float, float]
+) -> pd.DataFrame:
+    """The rank of every W, and what it is expected to be early.
+
+    That is the number of heads of lists; with a uniform law, all but one.
+    """
+    updates = spectra[spectra["of"] == "update"]
+    updates = updates[["task", "law", "time", "singular_values"]]
+    of = [tasks[name] for name in updates["task"]]
+    return updates.assign(
+        numerical_rank=summaries(list(updates["singular_values"]), rtol)["numerical_rank"],
+        expected_rank=[t.n_tokens - 1 if t.law == "uniform" else len(t.heads) for t in of],
+        early=updates["time"].between(*early),
+        rtol=rtol,
     )
-    return path.iloc[np.unique(rows.round().astype(int))]
 
 
-def flow_measures(tables: Tables) -> Measures:
-    """When all is right at the theorem's scale over its bound, and what else is said of these
-    flows.
-    """
+def weights_by_place(task: Task, W: Any) -> pd.DataFrame:
+    """W by the places of each list; the keys that are in no list come behind, at place 0."""
+    rows = []
+    for a, entries in enumerate(task.lists):
+        others = [b for b in range(task.n_tokens) if b not in entries]
+        for row, b in enumerate([*entries, *others], 1):
+            place = row if row <= len(entries) else 0
+            rows.append({"query": a, "key": b, "row": row, "place": place, "W": float(W[b, a])})
+    return pd.DataFrame(rows)
+
+
+def attention_shown(task: Task, before: Any, after: Any, n_sequences: int) -> pd.DataFrame:
+    """The attention on a few sequences of the task, evenly spaced, before and after training."""
+    step = max(1, len(task.counts) // n_sequences)
+    chosen = list(range(0, len(task.counts), step))[:n_sequences]
+    tables = []
+    for when, W in (("before", before), ("after", after)):
+        rows = attention_on_sequences(W, task.counts[chosen], task.star[chosen])
+        tables.append(pd.DataFrame(rows).assign(when=when))
+    return pd.concat(tables, ignore_index=True)
+
+
+def measures(tables: Tables, law_from: float) -> Measures:
+    """Every measure of the tables that are there."""
+    takes: dict[str, Callable[[pd.DataFrame], Measures]] = {
+        "theorem": theorem_measures,
+        "late": late_measures,
+        "gamma": gamma_measures,
+        "many": many_measures,
+        "repeats": lambda repeats: {"repeats_right": _of_task(repeats)["first_time"].notna()},
+        "law": partial(law_measures, law_from=law_from),
+        "alone": alone_measures,
+        "both": both_measures,
+        "certificates": lambda _: check_measures(tables),
+        "joint": lambda _: joint_measures(tables),
+        "starts": start_measures,
+        "alignment": alignment_measures,
+        "controls": control_measures,
+        "trained": trained_measures,
+        "lengths": length_measures,
+        "spectra": spectral_measures,
+    }
     found: Measures = {}
-    if "theorem" in tables:
-        theorem = tables["theorem"]
-        not_exchangeable = (theorem["law"] != "uniform") & ~theorem["at_once"]
-        again = theorem[theorem["lost"] > 0].set_index("task")
-        found |= {
-            "theorem_ratio": _ratios(theorem.set_index("task")),
-            "theorem_share_learned_and_not_exchangeable": _over_all(not_exchangeable.mean()),
-            "theorem_perfect_at_bound": theorem.set_index("task")["perfect_at_bound"].dropna(),
-            "theorem_runs_that_lose_it": _over_all(len(again)),
-            "theorem_regained_over_bound": (again["regained_time"] / again["bound"]).fillna(
-                math.inf
-            ),
-            "theorem_largest_rise": _over_all(theorem["largest_rise"].max()),
-            "theorem_largest_attention": _over_all(theorem["largest_attention"].max()),
-        }
-    if "late" in tables:
-        late = tables["late"].set_index("task")
-        found["late_slope"] = late["slope"]
-        found["late_loss_over_limit"] = (late["loss_times_time"] / late["limit"]).dropna()
-    if "gamma" in tables:
-        by_gamma = tables["gamma"].set_index("task").groupby("gamma")
-        found["gamma_ratio"] = {
-            f"{gamma:.6g}": _ratios(runs) for gamma, runs in reversed(list(by_gamma))
-        }
-    if "many" in tables:
-        many = tables["many"]
-        sizes = zip(many["n_tokens"], many["seq_len"], many["length"], strict=True)
-        found["many_ratio"] = _ratios(
-            many.set_axis([f"L = {L}, n = {n}, M = {M}" for L, n, M in sizes])
-        )
-    if "repeats" in tables:
-        found["repeats_right"] = tables["repeats"].set_index("task")["first_time"].notna()
+    for name, measured in takes.items():
+        if name in tables:
+            found |= measured(tables[name])
     return found
 
 
-def law_measures(tables: Tables, law_from: float) -> Measures:
-    """From the scale `law_from` on: how the time nears its limit, and the path the limit's, as
-    powers of the scale.
+def theorem_measures(theorem: pd.DataFrame) -> Measures:
+    """When all is right at the theorem's scale over its bound, and what else is said of it."""
+    not_exchangeable = (theorem["law"] != "uniform") & ~theorem["at_once"]
+    again = _of_task(theorem[theorem["lost"] > 0])
+    return {
+        "theorem_ratio": _ratios(_of_task(theorem)),
+        "theorem_share_learned_and_not_exchangeable": _over_all(not_exchangeable.mean()),
+        "theorem_perfect_at_bound": _of_task(theorem)["perfect_at_bound"].dropna(),
+        "theorem_runs_that_lose_it": _over_all(len(again)),
+        "theorem_regained_over_bound": (again["regained_time"] / again["bound"]).fillna(math.inf),
+        "theorem_largest_rise": _over_all(theorem["largest_rise"].max()),
+        "theorem_largest_attention": _over_all(theorem["largest_attention"].max()),
+    }
+
+
+def late_measures(late: pd.DataFrame) -> Measures:
+    """The exponent of the late loss in time, and its level over the limit."""
+    late = _of_task(late)
+    level = (late["loss_times_time"] / late["limit"]).dropna()
+    return {"late_slope": late["slope"], "late_loss_over_limit": level}
+
+
+def gamma_measures(gamma: pd.DataFrame) -> Measures:
+    """The time over the bound for each γ."""
+    by_gamma = reversed(list(_of_task(gamma).groupby("gamma")))
+    return {"gamma_ratio": {f"{gamma:.6g}": _ratios(runs) for gamma, runs in by_gamma}}
+
+
+def many_measures(many: pd.DataFrame) -> Measures:
+    """The time over the bound for many tokens."""
+    sizes = zip(many["n_tokens"], many["seq_len"], many["length"], strict=True)
+    names = [f"L = {L}, n = {n}, M = {M}" for L, n, M in sizes]
+    return {"many_ratio": _ratios(many.set_axis(names))}
+
+
+def law_measures(law: pd.DataFrame, law_from: float) -> Measures:
+    """How the time nears its limit, and the path the limit's, as powers of the scale.
+
+    From the scale `law_from` on.
     """
-    if "law" not in tables:
-        return {}
-    law = tables["law"][~tables["law"]["at_once"]]
+    law = law[~law["at_once"]]
     limit = law[np.isinf(law["scale"])].set_index("task")["rescaled_time"]
     large = law[np.isfinite(law["scale"]) & (law["scale"] >= law_from)]
     if not len(large):
@@ -147,59 +253,48 @@ def law_measures(tables: Tables, law_from: float) -> Measures:
     return found
 
 
-def descent_measures(tables: Tables) -> Measures:
-    """When all is right by gradient descent, over the bounds; what the theorems assume and conclude
-    on the way.
-    """
-    found: Measures = {}
-    if "alone" in tables:
-        alone = tables["alone"].set_index("task")
-        found |= {
-            "alone_ratio": (alone["n_steps"] / alone["bound"]).where(alone["margin"] > 0, math.inf),
-            "alone_failures": alone["failures"],
-            "alone_step_times_curvature": alone[["step_times_curvature", "on_a_finer_grid"]].max(
-                axis=1
-            ),
-        }
-    if "both" in tables:
-        both = tables["both"].set_axis(
-            tables["both"]["task"].astype(str) + ", " + tables["both"]["noise"].astype(str)
-        )
-        met, uniform = both[both["preconditions"]], both["law"] == "uniform"
-        found |= {
-            "both_met": both["preconditions"],
-            "both_step_times_curvature": both[["step_times_curvature", "on_a_finer_grid"]].max(
-                axis=1
-            ),
-            "both_grid_change": both["on_a_finer_grid"] / both["step_times_curvature"] - 1,
-            "both_ratio": (met["n_steps"] / met["earliest"]).where(met["margin"] > 0, math.inf),
-            "both_failures": met["failures"],
-            "both_deviation": met["deviation"] / met["epsilon"],
-            "both_V_moved": met["V_moved"] / met["epsilon"],
-            "both_curvature_growth": met["curvature_growth"],
-            "both_steps": both["n_steps"][~uniform],
-            "both_steps_uniform": both["n_steps"][uniform],
-        }
-    return found
+def alone_measures(alone: pd.DataFrame) -> Measures:
+    """Part 1 by gradient descent: when all is right over the bound, and what is assumed of it."""
+    alone = _of_task(alone)
+    ratio = (alone["n_steps"] / alone["bound"]).where(alone["margin"] > 0, math.inf)
+    return {
+        "alone_ratio": ratio,
+        "alone_failures": alone["failures"],
+        "alone_step_times_curvature": _largest_curvature(alone),
+    }
+
+
+def both_measures(both: pd.DataFrame) -> Measures:
+    """Part 2: what the theorem assumes and concludes of each descent on W and V."""
+    both = both.set_axis(both["task"].astype(str) + ", " + both["noise"].astype(str))
+    met = both[both["preconditions"]]
+    uniform = both["law"] == "uniform"
+    return {
+        "both_met": both["preconditions"],
+        "both_step_times_curvature": _largest_curvature(both),
+        "both_grid_change": both["on_a_finer_grid"] / both["step_times_curvature"] - 1,
+        "both_ratio": (met["n_steps"] / met["earliest"]).where(met["margin"] > 0, math.inf),
+        "both_failures": met["failures"],
+        "both_deviation": met["deviation"] / met["epsilon"],
+        "both_V_moved": met["V_moved"] / met["epsilon"],
+        "both_curvature_growth": met["curvature_growth"],
+        "both_steps": both["n_steps"][~uniform],
+        "both_steps_uniform": both["n_steps"][uniform],
+    }
 
 
 def check_measures(tables: Tables) -> Measures:
-    """How certificates and lemmas fare on random cases, the constants by hand, and which lengths
-    are feasible.
-    """
-    cases, feasible = (
-        tables["certificates"],
-        tables["feasible"].set_index("length").rename("M = {}".format),
-    )
-    least = tables["lemmas"].groupby("lemma")["min"].min()
+    """How certificates, lemmas and constants fare; how the error of sampled gradients falls."""
+    cases = tables["certificates"]
     tokens = cases["repeats"].map({True: "with repeats", False: "distinct tokens"})
     right = cases["right"].groupby(cases["certificate"] + ", " + tokens).mean()
+    represent = tables["represent"]
+    least = tables["lemmas"].groupby("lemma")["min"].min()
+    constants = tables["constants"]
+    constants = constants.set_index(constants["task"] + ", " + constants["constant"])
+    feasible = tables["feasible"].set_index("length").rename("M = {}".format)
     noise = tables["monte_carlo"].groupby("n_samples")["error"].mean()
     slope = np.log(noise.iloc[-1] / noise.iloc[0]) / np.log(noise.index.max() / noise.index.min())
-    constants = tables["constants"].set_index(
-        tables["constants"]["task"] + ", " + tables["constants"]["constant"]
-    )
-    represent = tables["represent"]
     return {
         "certificates_agree": _over_all((cases["certified"] == cases["right"]).mean()),
         "certificates_rarer_outcome": pd.Series(np.minimum(right, 1 - right)),
@@ -212,77 +307,135 @@ def check_measures(tables: Tables) -> Measures:
     }
 
 
-def training_measures(tables: Tables) -> Measures:
-    """What training beyond the theorems reaches, and what controls do."""
-    found: Measures = {
+def joint_measures(tables: Tables) -> Measures:
+    """What trainings of W and V from small starts are certified for, whole and by minibatches."""
+    last = tables["minibatch"].groupby("seed").tail(1).set_index("seed")
+    return {
         "joint_certified_all": tables["joint"].groupby("seed")["certified_all"].mean(),
-        "minibatch_certified_sets": tables["minibatch"]
-        .groupby("seed")
-        .tail(1)
-        .set_index("seed")["certified_sets"],
+        "minibatch_certified_sets": last["certified_sets"],
     }
-    if "starts" in tables:
-        right = (tables["starts"]["accuracy"] == 1.0).groupby(tables["starts"]["start"]).mean()
-        found["failing_starts"] = _over_all((right == 0).sum())
-    if "alignment" in tables:
-        alignment = tables["alignment"].sort_values(["task", "step"])
-        end = alignment[alignment["step"] == alignment["step"].max()].set_index("task")
-        first = alignment[alignment["step"] == 1].set_index("task")
-        along = (alignment["along_P"] * alignment["step"]).groupby(alignment["task"], sort=False)
-        growth = along.agg(lambda path: float(np.diff(path, prepend=0).min()))
-        repeats = end["repeats"].astype(bool).reindex(growth.index)
-        found |= {
-            "alignment_first": first["along_P"] - first["least_rate"],
-            "alignment_growth": growth[~repeats],
-            "alignment_growth_with_repeats": growth[repeats],
-            "alignment_argmax": end["argmax_right"],
-            "alignment_cosine": end["cosine"],
-            "alignment_centred_cosine": end["centred_cosine"],
-        }
-    if "controls" in tables:
-        controls = tables["controls"].pivot_table(
-            index="task", columns="control", values="accuracy"
-        )
-        found |= {f"control_{_name(str(control))}": controls[control] for control in controls}
+
+
+def start_measures(starts: pd.DataFrame) -> Measures:
+    """From how many starts nothing is ever right."""
+    right = (starts["accuracy"] == 1.0).groupby(starts["start"]).mean()
+    return {"failing_starts": _over_all((right == 0).sum())}
+
+
+def alignment_measures(alignment: pd.DataFrame) -> Measures:
+    """How V moves along P under uniform attention, and where it is at the end."""
+    alignment = alignment.sort_values(["task", "step"])
+    end = _of_task(alignment[alignment["step"] == alignment["step"].max()])
+    first = _of_task(alignment[alignment["step"] == 1])
+    along = (alignment["along_P"] * alignment["step"]).groupby(alignment["task"], sort=False)
+    growth = along.agg(lambda path: float(np.diff(path, prepend=0).min()))
+    repeats = end["repeats"].astype(bool).reindex(growth.index)
+    return {
+        "alignment_first": first["along_P"] - first["least_rate"],
+        "alignment_growth": growth[~repeats],
+        "alignment_growth_with_repeats": growth[repeats],
+        "alignment_argmax": end["argmax_right"],
+        "alignment_cosine": end["cosine"],
+        "alignment_centred_cosine": end["centred_cosine"],
+    }
+
+
+def control_measures(controls: pd.DataFrame) -> Measures:
+    """The accuracy of every control."""
+    by_name = controls.pivot_table(index="task", columns="control", values="accuracy")
+    return {CONTROLS[str(name)]: by_name[name] for name in by_name}
+
+
+def trained_measures(trained: pd.DataFrame) -> Measures:
+    """How many more entries of W are needed than the lists have."""
+    named = trained.set_index(trained["task"] + ", seed " + trained["seed"].astype(str))
+    return {
+        "kept_in_gauge_over_list_entries": named["kept_in_gauge"] - named["list_entries"],
+        "kept_raw_over_list_entries": named["kept_raw"] - named["list_entries"],
+    }
+
+
+def length_measures(lengths: pd.DataFrame) -> Measures:
+    """How much longer than those of training sequences may be, at the end."""
+    last = _of_task(lengths[lengths["time"] == lengths["time"].max()])
+    return {"longest_over_trained": last["longest"] - last["seq_len"]}
+
+
+def spectral_measures(spectra: pd.DataFrame) -> Measures:
+    """The rank of W late, and how far it is early from the expected one."""
+    uniform = spectra["law"] == "uniform"
+    late = _of_task(spectra[~uniform & (spectra["time"] == spectra["time"].max())])
+    excess = (spectra["numerical_rank"] - spectra["expected_rank"]).abs()
+    found: Measures = {"late_rank_with_heads": late["numerical_rank"]} if len(late) else {}
+    of_heads = excess[spectra["early"] & ~uniform]
+    if len(of_heads):
+        found["early_rank_over_heads"] = _over_all(of_heads.max())
+    of_uniform = excess[spectra["early"] & uniform]
+    if len(of_uniform):
+        found["early_rank_uniform_over_full"] = _over_all(of_uniform.max())
     return found
 
 
-def spectral_measures(tables: Tables) -> Measures:
-    """The rank of W early and late, what its largest entries suffice for, and how much longer
-    sequences may be.
-    """
-    spectra, trained, lengths = tables["spectra"], tables["trained"], tables["lengths"]
-    uniform = spectra["law"] == "uniform"
-    excess = (spectra["numerical_rank"] - spectra["expected_rank"]).abs()
-    late = spectra[~uniform & (spectra["time"] == spectra["time"].max())]
-    trained = trained.set_index(trained["task"] + ", seed " + trained["seed"].astype(str))
-    last = lengths[lengths["time"] == lengths["time"].max()].set_index("task")
-    found: Measures = {
-        "kept_in_gauge_over_list_entries": trained["kept_in_gauge"] - trained["list_entries"],
-        "kept_raw_over_list_entries": trained["kept_raw"] - trained["list_entries"],
-        "longest_over_trained": last["longest"] - last["seq_len"],
-        "late_rank_with_heads": late.set_index("task")["numerical_rank"],
+def setup(tables: Tables) -> dict[str, float | str]:
+    """The sizes that statements of claims name."""
+
+    def values(name: str, column: str) -> list[str]:
+        found = tables[name][column].unique() if name in tables else []
+        return [f"{value:g}" for value in sorted(found)]
+
+    def span(name: str, column: str) -> str:
+        found = values(name, column)
+        return " to ".join(dict.fromkeys(found[:1] + found[-1:])) or "no"
+
+    def number(name: str) -> int:
+        return len(tables.get(name, ()))
+
+    def last_step(name: str) -> int:
+        return int(tables[name]["step"].max()) if name in tables else 0
+
+    learned = ~tables["theorem"]["at_once"] if "theorem" in tables else pd.Series(dtype=bool)
+    return {
+        "theorem_runs": number("theorem"),
+        "learned_runs": int(learned.sum()),
+        "theorem_tokens": span("theorem", "n_tokens"),
+        "bound_runs": number("late"),
+        "gammas": span("gamma", "gamma"),
+        "many_tokens": ", ".join(values("many", "n_tokens")) or "no",
+        "lemma_cases": int(tables["lemmas"]["cases"].max()),
+        "certificate_cases": number("certificates"),
+        "represent_cases": number("represent"),
+        "constants_tasks": tables["constants"]["task"].nunique(),
+        "both_runs": number("both"),
+        "both_lengths": span("both", "length"),
+        "both_seq_len": span("both", "seq_len"),
+        "feasible_lengths": ", ".join(values("feasible", "length")),
+        "alignment_steps": last_step("alignment"),
+        "starts_steps": last_step("starts"),
+        "joint_runs": number("joint"),
+        "joint_tokens": span("joint", "n_tokens"),
+        "minibatch_tokens": span("minibatch", "n_tokens"),
+        "minibatch_size": span("minibatch", "batch_size"),
+        "length_trained": span("lengths", "seq_len"),
+        "n_heads": span("lengths", "n_heads"),
     }
-    for name, of_it in {
-        "early_rank_over_heads": ~uniform,
-        "early_rank_uniform_over_full": uniform,
-    }.items():
-        if (spectra["early"] & of_it).any():
-            found[name] = _over_all(excess[spectra["early"] & of_it].max())
-    return {name: one for name, one in found.items() if isinstance(one, dict) or len(one)}
+
+
+def _of_task(table: pd.DataFrame) -> pd.DataFrame:
+    return table.set_index("task")
 
 
 def _ratios(runs: pd.DataFrame) -> pd.Series:
-    """The time at which all is right over the bound, infinite where it never is, of runs not right
-    at once.
+    """The time at which all is right over the bound, of runs that are not right at once.
+
+    Infinite where a run is never right.
     """
     learned = runs[~runs["at_once"]]
     return (learned["first_time"] / learned["bound"]).fillna(math.inf)
 
 
-def _name(text: str) -> str:
-    """The text as a name of a measure."""
-    return "_".join("".join(c if c.isalnum() else " " for c in text).lower().split())
+def _largest_curvature(descents: pd.DataFrame) -> pd.Series:
+    """The step size times the largest curvature that was found, on any grid."""
+    return descents[["step_times_curvature", "on_a_finer_grid"]].max(axis=1)
 
 
 def _over_all(value: Any) -> pd.Series:

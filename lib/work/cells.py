@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pandas as pd
 
-from lib.files.files import InputError, sha256
+from lib.files.files import InputError, clear, sha256
 from lib.files.tables import read_table, write_table
 from lib.training.devices import kind_of
 from lib.work.compute import n_parallel, spread
@@ -147,6 +147,16 @@ def joined(parts: Sequence[Tables], name: str) -> pd.DataFrame:
     if not tables:
         return pd.DataFrame()
     return pd.concat(filled, ignore_index=True) if filled else tables[0]
+
+
+def write_tables(folder: Path, found: Mapping[str, Sequence[Tables | Course]]) -> None:
+    """Write every table of the cells, each joined over them, in place of the folder's tables."""
+    cells = [cell for alike in found.values() for cell in alike]
+    parts = [cell.tables if isinstance(cell, Course) else cell for cell in cells]
+    clear(folder, "*.parquet")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in dict.fromkeys(name for part in parts for name in part):
+        write_table(joined(parts, name), folder / f"{name}.parquet")
 
 
 def _kept(stage: str, key: Mapping[str, Any], size: int, job: Job) -> None:

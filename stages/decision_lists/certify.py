@@ -1,24 +1,20 @@
-"""What the weights of runs are certified for, for which lengths of sequences, and how few entries
-that takes.
-"""
+"""For which sequences the weights of runs are certified, and how few entries that takes."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pandas as pd
 from torch import Tensor
 
-from lib.decision_lists.certificates import logit_margin, longest_certified
-from lib.decision_lists.lists import COLUMNS, Task, tasks_by_name
-from lib.files.files import InputError, clear
-from lib.files.memory import COPIES, check_disk
+from lib.decision_lists.certificates import certified, logit_margin, longest_certified
+from lib.decision_lists.lists import Task, read_tasks
+from lib.decision_lists.runs import runs_of
 from lib.files.params import Interval, read_params
-from lib.files.runs import open_run, open_runs
-from lib.files.tables import read_table, write_table
+from lib.files.runs import open_run
 from lib.matrices.pruning import fewest_kept
 from lib.training.devices import use_threads
-from lib.work.cells import Tables, joined, spread_cells
+from lib.work.cells import Tables, spread_cells, write_tables
 from lib.work.command import OutFolder, run
 
 
@@ -34,66 +30,43 @@ def main(
 ) -> None:
     use_threads(1)
     most = read_params(section, Certify).longest_sequence
-    read = [
-        row for file in (of_flows, of_joint) for row in read_table(file, COLUMNS).to_dict("records")
-    ]
-    listed = tasks_by_name(read)
-    of_flow, of_both = open_runs(flows, "decision_lists"), open_runs(joint, "decision_lists")
-    for one in (*of_flow, *of_both):
-        if one.layout.cell.get("task") not in listed:
-            wanted = f"wanted the run of a task of {of_flows} or {of_joint}"
-            raise InputError(f"{one.folder}: {wanted}, got one of {one.layout.cell.get('task')}")
+    tasks = {task.name: task for task in read_tasks(of_flows, of_joint)}
+    followed = runs_of(flows, tasks)
+    trained = runs_of(joint, tasks)
     jobs = {
-        "trained": [
-            (describe, one.folder, listed[one.layout.cell["task"]], most)
-            for one in (*of_flow, *of_both)
-        ],
-        "lengths": [
-            (lengths, one.folder, listed[one.layout.cell["task"]], most) for one in of_flow
-        ],
+        "trained": [(describe, run.folder, task, most) for run, task in followed + trained],
+        "lengths": [(lengths, run.folder, task, most) for run, task in followed],
     }
-    # A row for each seed, and for each snapshot of a flow; tables' own, also of each run in
-    # scratch.
-    of_trained = sum(100 * len(one.layout.seeds) + 2000 for one in (*of_flow, *of_both))
-    of_lengths = sum(30 * len(one.snapshots) + 2000 for one in of_flow)
-    check_disk(tables, COPIES * (of_trained + of_lengths + 10_000), section)
-    clear(tables, "*.parquet")
-    found = spread_cells(
-        jobs,
-        label=section,
-        unit="run",
-    )
-    for name, parts in found.items():
-        write_table(joined(parts, name), tables / f"{name}.parquet")
+    write_tables(tables, spread_cells(jobs, label=section, unit="run"))
 
 
 def describe(folder: Path, task: Task, longest_sequence: int) -> Tables:
-    """What the last weights of a run are certified for, and how few entries of W that takes: one
-    row per seed.
-    """
-    opened, rows = open_run(folder), []
+    """What the last weights of each seed are certified for, and how few entries of W that takes."""
+    opened = open_run(folder)
     weights = opened.weights(-1)
+    rows = []
     for i, seed in enumerate(opened.layout.seeds):
         W = weights["W"][i]
         V = weights["V"][i] if "V" in weights else task.label_matrix
 
-        def perfect(pruned: Tensor, V: Tensor = V, repeats: bool = False) -> bool:
-            return logit_margin(pruned, V, task.lists, task.permutation, task.seq_len, repeats) > 0
+        def right(pruned: Tensor, V: Tensor = V) -> bool:
+            return logit_margin(pruned, V, task.lists, task.permutation, task.seq_len, False) > 0
 
-        row: dict[str, Any] = {
-            "task": task.name,
-            "group": task.group,
-            "law": task.law,
-            "seed": seed,
-        }
-        row |= {"certified_sets": perfect(W), "certified_all": perfect(W, repeats=True)}
-        row["longest"] = (
-            -1 if "V" in weights else longest_certified(W, task.lists, longest_sequence)
+        longest = -1 if "V" in weights else longest_certified(W, task.lists, longest_sequence)
+        rows.append(
+            {
+                "task": task.name,
+                "group": task.group,
+                "law": task.law,
+                "seed": seed,
+                **certified(W, V, task.lists, task.permutation, task.seq_len),
+                "longest": longest,
+                "n_entries": W.numel(),
+                "list_entries": sum(map(len, task.lists)),
+                "kept_in_gauge": fewest_kept(W - W.median(0).values, right),
+                "kept_raw": fewest_kept(W, right),
+            }
         )
-        row |= {"n_entries": W.numel(), "list_entries": sum(len(entries) for entries in task.lists)}
-        row["kept_in_gauge"] = fewest_kept(W - W.median(0).values, perfect)
-        row["kept_raw"] = fewest_kept(W, perfect)
-        rows.append(row)
     return {"trained": pd.DataFrame(rows)}
 
 
@@ -106,13 +79,8 @@ def lengths(folder: Path, task: Task, longest_sequence: int) -> Tables:
         for i in opened.snapshots
     ]
     table = pd.DataFrame({"time": times[opened.snapshots].to_numpy(), "longest": found})
-    about = {
-        "task": task.name,
-        "law": task.law,
-        "seq_len": task.seq_len,
-        "n_heads": len(task.heads),
-    }
-    return {"lengths": table.assign(**about)}
+    about = {"law": task.law, "seq_len": task.seq_len, "n_heads": len(task.heads)}
+    return {"lengths": table.assign(task=task.name, **about)}
 
 
 if __name__ == "__main__":

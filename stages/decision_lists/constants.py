@@ -1,6 +1,4 @@
-"""The constants of the theorems against those derived by hand, the least feasible n, and gradients
-from samples.
-"""
+"""The constants of the theorems beside those by hand, the least n, and gradients from samples."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,20 +9,15 @@ import torch
 from torch import Tensor
 
 from lib.decision_lists.attention import Rows, loss_gradients
-from lib.decision_lists.bounds import (
-    descent_bound,
-    flow_bound,
-    least_feasible_length,
-    rarest_conflict,
-)
+from lib.decision_lists.bounds import descent_bound_of, flow_bound_of, least_feasible_length
 from lib.decision_lists.lists import Law, Task, own_lists, subsets
-from lib.files.files import InputError, clear
-from lib.files.memory import COPIES, check_disk, table_memory
-from lib.files.params import Count, Interval, Positive, Seed, read_cases, read_params
-from lib.files.tables import write_table
+from lib.files.files import InputError
+from lib.files.params import Interval, Positive, Seed, read_cases, read_params
 from lib.training.devices import generator, use_threads
-from lib.work.cells import Tables, joined, spread_cells
+from lib.work.cells import Tables, spread_cells, write_tables
 from lib.work.command import OutFolder, run
+
+Size = Annotated[int, Interval("[2, 16]")]
 
 
 @dataclass(frozen=True)
@@ -32,8 +25,8 @@ class Constants:
     """A small task, and the constants of both theorems as derived by hand."""
 
     name: str
-    n_tokens: Annotated[int, Interval("[2, 16]")]
-    seq_len: Annotated[int, Interval("[2, 16]")]
+    n_tokens: Size
+    seq_len: Size
     lists: str
     law: str
     P_min: Positive
@@ -59,47 +52,34 @@ class Constants:
         """The task itself."""
         lists, law = own_lists(self.lists, self.n_tokens), Law.named(self.law)
         chances = law.probabilities(subsets(self.n_tokens, self.seq_len), 1, generator(0, "none"))
-        names = tuple(range(self.n_tokens))
         return Task(
-            self.name,
-            "constants",
-            self.n_tokens,
-            self.seq_len,
-            False,
-            lists,
-            names,
-            tuple(chances.tolist()),
-            law.label,
+            name=self.name,
+            group="constants",
+            n_tokens=self.n_tokens,
+            seq_len=self.seq_len,
+            repeats=False,
+            lists=lists,
+            permutation=tuple(range(self.n_tokens)),
+            probability=tuple(chances.tolist()),
+            law=law.label,
         )
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Lengths of lists for which the least n is sought; the samples, and the task, of gradients
-    from samples.
-    """
+    """The lists' lengths whose least n is sought; the samples, and the task, of gradients."""
 
     seed: Seed
     list_lengths: tuple[Annotated[int, Interval("[1, 16]")], ...]
-    monte_carlo_samples: tuple[Count, ...]
-    monte_carlo_repeats: Count
+    monte_carlo_samples: tuple[Annotated[int, Interval("[1, 1e8]")], ...]
+    monte_carlo_repeats: Annotated[int, Interval("[1, 100000]")]
     monte_carlo_task: str
-
-    @property
-    def memory(self) -> float:
-        """Bytes: the sequences of one sample, as they are drawn and counted, and a row for each
-        sample.
-        """
-        n_rows = len(self.monte_carlo_samples) * self.monte_carlo_repeats
-        return 3 * 8 * max(self.monte_carlo_samples, default=0) + table_memory(n_rows)
 
 
 def main(section: str, by_hand: Path, tables: OutFolder) -> None:
     use_threads(1)
-    params, constants = (
-        read_params(section, Settings),
-        {case.name: case for case in read_cases(by_hand, Constants)},
-    )
+    params = read_params(section, Settings)
+    constants = {case.name: case for case in read_cases(by_hand, Constants)}
     if params.monte_carlo_task not in constants:
         wanted = f"wanted one of {sorted(constants)}, the tasks of {by_hand}"
         raise InputError(f"{section}.monte_carlo_task: {wanted}, got {params.monte_carlo_task!r}")
@@ -108,29 +88,15 @@ def main(section: str, by_hand: Path, tables: OutFolder) -> None:
         "feasible": [(feasible, m) for m in params.list_lengths],
         "monte_carlo": [(monte_carlo, constants[params.monte_carlo_task].task, params)],
     }
-    n_samples = len(params.monte_carlo_samples) * params.monte_carlo_repeats
-    # Two numbers of each sample, few rows of each other job; tables' own, also of each job in
-    # scratch.
-    check_disk(
-        tables,
-        COPIES * (16 * n_samples + 1500 * (len(constants) + len(params.list_lengths)) + 10_000),
-        section,
-    )
-    clear(tables, "*.parquet")
-    found = spread_cells(jobs, label=section, unit="job")
-    for name, parts in found.items():
-        write_table(joined(parts, name), tables / f"{name}.parquet")
+    write_tables(tables, spread_cells(jobs, label=section, unit="job"))
 
 
 def compared(case: Constants) -> Tables:
     """The constants of both theorems for one task, beside those derived by hand."""
-    task = case.task
-    P_min = rarest_conflict(task.counts, task.chances, task.place, task.lists)
-    flow = flow_bound(P_min, task.n_tokens, task.seq_len, task.longest)
-    rarest = float(task.chances[task.chances > 0].min())
-    descent = descent_bound(rarest, task.n_tokens, task.seq_len, task.longest)
+    flow = flow_bound_of(case.task)
+    descent = descent_bound_of(case.task)
     found = {
-        "P_min": P_min,
+        "P_min": flow.P_min,
         "delta": flow.delta,
         "gamma": flow.gamma,
         "c": flow.scale,
@@ -142,30 +108,29 @@ def compared(case: Constants) -> Tables:
         "latest": descent.latest,
     }
     rows = [
-        {"constant": name, "found": value, "by_hand": getattr(case, name)}
+        {"constant": name, "found": value, "by_hand": getattr(case, name), "task": case.name}
         for name, value in found.items()
     ]
-    return {"constants": pd.DataFrame(rows).assign(task=case.name)}
+    return {"constants": pd.DataFrame(rows)}
 
 
 def feasible(length: int) -> Tables:
     """The least n at which part 2 can be met, whichever ε is chosen, for lists of that length."""
-    return {
-        "feasible": pd.DataFrame([{"length": length, "least_n": least_feasible_length(length)}])
-    }
+    row = {"length": length, "least_n": least_feasible_length(length)}
+    return {"feasible": pd.DataFrame([row])}
 
 
 def monte_carlo(task: Task, params: Settings) -> Tables:
-    """The relative error of the gradient in W at W = 0 from samples of the law, beside the exact
-    one.
-    """
-    W, V = torch.zeros(task.n_tokens, task.n_tokens, dtype=torch.float64), 10 * task.label_matrix
+    """The relative error of the gradient in W at W = 0 from samples of the law."""
+    W = torch.zeros(task.n_tokens, task.n_tokens, dtype=torch.float64)
+    V = 10 * task.label_matrix
 
     def gradient(chances: Tensor) -> Tensor:
         rows = Rows.of(task.counts, chances, task.star, task.place)
         return loss_gradients(W, V, rows, task.labels)[1]
 
-    exact, found = gradient(task.chances), []
+    exact = gradient(task.chances)
+    found = []
     for n_samples in params.monte_carlo_samples:
         for number in range(params.monte_carlo_repeats):
             drawn = generator(params.seed, "monte carlo", n_samples, number)

@@ -1,11 +1,8 @@
-"""Make the tasks: lists, labels, and a law over sequences, for every group of settings and every
-seed.
-"""
+"""Make the tasks: lists, labels and a law over sequences, for every group of settings and seed."""
 
-import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -13,42 +10,40 @@ from typing import Annotated, Literal, get_args
 import pandas as pd
 
 from lib.decision_lists.lists import (
+    COLUMNS,
+    KINDS,
+    OWN,
     Law,
-    Lists,
     Task,
-    cyclic_lists,
-    multisets,
-    own_lists,
-    random_lists,
+    classes_of,
+    lists_of,
+    n_classes_of,
     random_permutation,
-    shared_heads_lists,
-    subsets,
 )
 from lib.files.files import InputError
-from lib.files.memory import COPIES, check_disk, check_memory
 from lib.files.params import Interval, Name, Seeds, read_cases
 from lib.files.tables import write_table
 from lib.training.devices import generator, use_threads
 from lib.work.command import OutFile, run
 
 Size = Annotated[int, Interval("[1, 64]")]
-KINDS, OWN = ("cyclic", "random", "shared heads"), "own "
 ForFlow = Literal["theorem", "bound", "gamma", "repeats"]
 ForScales = Literal["law", "spectral"]
 ForDescent = Literal["alone", "both"]
 ForTraining = Literal["joint", "starts", "alignment", "controls"]
-Use = Literal[ForFlow, ForScales, ForDescent, ForTraining]
 NEEDED = ("spectral", "joint")  # their runs are opened by stages that want some
+MOST_CLASSES = 1_000_000  # of sequences, all of which the loss is a sum over
 
 
 @dataclass(frozen=True)
 class Group(Seeds):
-    """Tasks of one size: all combinations of these settings. A group goes on in the lines that have
-    its name.
+    """Tasks of one size, for all combinations of the settings.
+
+    A group goes on in the lines that have its name.
     """
 
     group: Name
-    use: Use
+    use: Literal[ForFlow, ForScales, ForDescent, ForTraining]
     n_tokens: Size
     seq_len: Size
     repeats: bool
@@ -68,49 +63,14 @@ class Group(Seeds):
                 Law.named(law)
             except ValueError as error:
                 raise ValueError(f"laws: {error}") from error
-
-    @property
-    def n_classes(self) -> int:
-        return math.comb(self.n_tokens + (self.seq_len - 1 if self.repeats else 0), self.seq_len)
-
-    @property
-    def n_tasks(self) -> int:
-        return (
-            len(self.list_lengths)
-            * len(self.lists)
-            * len(self.laws)
-            * len(self.n_heads)
-            * self.n_seeds
-        )
-
-    @property
-    def memory(self) -> int:
-        """Bytes: the sequences of the law, as counts and as texts on the way to a table, and every
-        task's law.
-        """
-        of_classes = self.n_classes * (
-            56 + 16 * self.seq_len + 32 * self.n_tokens + 64 * self.n_tasks
-        )
-        return of_classes + self.n_tasks * 500
-
-    @property
-    def disk(self) -> int:
-        """Bytes: of every task its law, its lists, which may be own ones, its labels and names."""
-        return (
-            8
-            * self.n_tasks
-            * (self.n_classes + self.n_tokens * (1 + max(self.longest, default=0)) + 100)
-        )
-
-    @property
-    def longest(self) -> list[int]:
-        """The lengths that lists have at most."""
-        return [self.n_tokens for kind in self.lists if kind.startswith(OWN)] + [*self.list_lengths]
+        n_classes = n_classes_of(self.n_tokens, self.seq_len, self.repeats)
+        if n_classes > MOST_CLASSES:
+            raise ValueError(
+                f"seq_len: wanted at most {MOST_CLASSES} sets of as many tokens, got {n_classes}"
+            )
 
     def tasks(self) -> Iterator[Task]:
-        """The tasks, each with its group's name; the number of heads matters where there are
-        heads.
-        """
+        """The tasks, each with its group's name; there are several n_heads only where heads are."""
         for length, kind, law in product(self.list_lengths, self.lists, map(Law.named, self.laws)):
             if kind.startswith(OWN) and length != self.list_lengths[0]:
                 continue  # own lists are as long as they are
@@ -119,33 +79,21 @@ class Group(Seeds):
                 yield self.task(length, kind, law, n_heads, seed)
 
     def task(self, length: int, kind: str, law: Law, n_heads: int, seed: int) -> Task:
-        n_tokens, seq_len = self.n_tokens, self.seq_len
-        draw = generator(
-            seed, "task", f"{n_tokens}, {seq_len}, {length}, {kind}, {n_heads}, {law.name}"
-        )
-        counts = (multisets if self.repeats else subsets)(n_tokens, seq_len)
-        lists: Lists
-        if kind == "cyclic":
-            lists = cyclic_lists(n_tokens, length)
-        elif kind == "random":
-            lists = random_lists(n_tokens, length, draw)
-        elif kind == "shared heads":
-            lists = shared_heads_lists(n_tokens, length, n_heads, draw)
-        else:
-            lists = own_lists(kind.removeprefix(OWN), n_tokens)
-        permutation = random_permutation(n_tokens, draw)
-        probability = tuple(law.probabilities(counts, n_heads, draw).tolist())
+        """One of the tasks."""
+        setting = f"{self.n_tokens}, {self.seq_len}, {length}, {kind}, {n_heads}, {law.name}"
+        draw = generator(seed, "task", setting)
+        counts = classes_of(self.n_tokens, self.seq_len, self.repeats)
         return Task(
-            self.group,
-            self.group,
-            n_tokens,
-            seq_len,
-            self.repeats,
-            lists,
-            permutation,
-            probability,
-            law.label,
-            self.use,
+            name=self.group,
+            group=self.group,
+            n_tokens=self.n_tokens,
+            seq_len=self.seq_len,
+            repeats=self.repeats,
+            lists=lists_of(kind, self.n_tokens, length, n_heads, draw),
+            permutation=random_permutation(self.n_tokens, draw),
+            probability=tuple(law.probabilities(counts, n_heads, draw).tolist()),
+            law=law.label,
+            use=self.use,
         )
 
 
@@ -157,35 +105,35 @@ def main(groups: Path, flow: OutFile, scales: OutFile, descend: OutFile, train: 
         raise InputError(
             f"{groups}: wanted a group for each of {list(NEEDED)}, got none for {missing}"
         )
-    check_memory(str(groups), sum(group.memory for group in listed))
-    check_disk(
-        flow, COPIES * (40_000 + sum(group.disk for group in listed)), str(groups)
-    )  # and the tables' own
-    made: list[Task] = []
-    for group in listed:
-        try:
-            made += group.tasks()
-        except ValueError as error:
-            raise InputError(f"{groups}: {group.group}: {error}") from error
-    numbers: Counter[str] = Counter()
-    rows = []
-    for task in made:
-        rows.append(task.as_row() | {"name": f"{task.group}-{numbers[task.group]:03d}"})
-        numbers[task.group] += 1
-    columns = list(made[0].as_row())
+    tasks = named(listed, groups)
     # A file for the stages that read it: a change of one group leaves what the others are for as it
     # is.
-    for file, uses in (
-        (flow, ForFlow),
-        (scales, ForScales),
-        (descend, ForDescent),
-        (train, ForTraining),
-    ):
-        write_table(
-            pd.DataFrame([row for row in rows if row["use"] in get_args(uses)], columns=columns),
-            file,
-        )
-    print(f"{len(made)} tasks in {len(numbers)} groups")
+    write_tasks(tasks, get_args(ForFlow), flow)
+    write_tasks(tasks, get_args(ForScales), scales)
+    write_tasks(tasks, get_args(ForDescent), descend)
+    write_tasks(tasks, get_args(ForTraining), train)
+    print(f"{len(tasks)} tasks in {len({task.group for task in tasks})} groups")
+
+
+def named(groups: tuple[Group, ...], file: Path) -> list[Task]:
+    """The tasks of all groups, with a number behind the group's name."""
+    tasks: list[Task] = []
+    numbers: Counter[str] = Counter()
+    for group in groups:
+        try:
+            made = list(group.tasks())
+        except ValueError as error:
+            raise InputError(f"{file}: {group.group}: {error}") from error
+        for task in made:
+            tasks.append(replace(task, name=f"{task.group}-{numbers[task.group]:03d}"))
+            numbers[task.group] += 1
+    return tasks
+
+
+def write_tasks(tasks: list[Task], uses: tuple[str, ...], file: Path) -> None:
+    """Write the tasks with one of these uses."""
+    rows = [task.as_row() for task in tasks if task.use in uses]
+    write_table(pd.DataFrame(rows, columns=COLUMNS), file)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
 from matplotlib.figure import Figure
 
 from lib.decision_lists.figures.attention import (
@@ -44,47 +45,83 @@ from lib.pages.style import as_svg
 from lib.work.command import OutFolder, run
 from lib.work.compute import spread_by_name
 
-# The tables of each figure; outcomes and lost take what there is.
-FIGURES: dict[str, tuple[Callable[..., Figure], tuple[str, ...]]] = {
-    "bound": (courses_with_bound, ("paths", "theorem")),
-    "ratios": (bound_ratios, ("theorem",)),
-    "late": (late_losses, ("late",)),
-    "gamma": (other_gammas, ("gamma",)),
-    "lost": (perfection_lost, ("paths", "theorem")),
-    "many": (many_tokens, ("many",)),
-    "repeats": (sequences_with_repeats, ("repeats",)),
-    "crossover": (scale_crossover, ("law",)),
-    "lemmas": (lemma_ratios, ("lemmas",)),
-    "certificates": (certificates, ("certificates",)),
-    "represent": (lists_represented, ("represent",)),
-    "constants": (constants_by_hand, ("constants",)),
-    "feasible": (feasible_lengths, ("feasible",)),
-    "samples": (gradients_from_samples, ("monte_carlo",)),
-    "descents": (descents_on_both, ("both", "courses")),
-    "descents-alone": (descents_alone, ("alone",)),
-    "minibatches": (minibatches, ("minibatch",)),
-    "weights": (weights_in_list_order, ("weights",)),
-    "attention": (attention_before_after, ("attention",)),
-    "alignment": (values_under_uniform_attention, ("alignment",)),
-    "spectra": (spectra_in_time, ("spectra",)),
-    "lengths": (longest_sequences, ("lengths",)),
-    "pruning": (entries_that_matter, ("trained",)),
+THEOREM = "task law n_tokens seq_len length bound first_time"
+# Of each figure, what draws it, and the tables that this takes, with their columns.
+FIGURES: dict[str, tuple[Callable[..., Figure], dict[str, str]]] = {
+    "bound": (
+        courses_with_bound,
+        {"paths": "task time loss accuracy", "theorem": f"{THEOREM} scale late_limit"},
+    ),
+    "ratios": (
+        bound_ratios,
+        {"theorem": "law bound at_once first_time scale largest_attention"},
+    ),
+    "late": (late_losses, {"late": "law rescaled_time slope loss_times_time limit"}),
+    "gamma": (
+        other_gammas,
+        {"gamma": "task law n_tokens length gamma bound first_time at_once"},
+    ),
+    "lost": (
+        perfection_lost,
+        {"paths": "task time margin", "theorem": f"{THEOREM} lost lost_time regained_time"},
+    ),
+    "many": (many_tokens, {"many": "n_tokens length bound first_time at_once"}),
+    "repeats": (
+        sequences_with_repeats,
+        {"repeats": "law length seq_len first_time largest_W attention_to_star"},
+    ),
+    "crossover": (
+        scale_crossover,
+        {"law": "task law seq_len scale rescaled_time path_error attention_to_star at_once"},
+    ),
+    "lemmas": (lemma_ratios, {"lemmas": "bin size min lemma cases"}),
+    "certificates": (certificates, {"certificates": "certificate repeats certified right n"}),
+    "represent": (lists_represented, {"represent": "seq_len margin wanted"}),
+    "constants": (constants_by_hand, {"constants": "constant found by_hand task"}),
+    "feasible": (feasible_lengths, {"feasible": "length least_n closed_form"}),
+    "samples": (gradients_from_samples, {"monte_carlo": "n_samples error"}),
+    "descents": (
+        descents_on_both,
+        {
+            "both": "task noise law seq_len length delta epsilon n_steps earliest margin failures "
+            "deviation",
+            "courses": "task noise step loss step_times_curvature",
+        },
+    ),
+    "descents-alone": (
+        descents_alone,
+        {
+            "alone": "law n_tokens seq_len length n_steps bound margin failures "
+            "step_times_curvature on_a_finer_grid"
+        },
+    ),
+    "minibatches": (
+        minibatches,
+        {"minibatch": "seed step loss certified_sets certified_all n_tokens batch_size"},
+    ),
+    "weights": (weights_in_list_order, {"weights": "query key row place W"}),
+    "attention": (attention_before_after, {"attention": "when sequence query key attention star"}),
+    "alignment": (
+        values_under_uniform_attention,
+        {
+            "alignment": "task step cosine centred_cosine argmax_right along_P least_rate length "
+            "repeats"
+        },
+    ),
+    "spectra": (
+        spectra_in_time,
+        {
+            "spectra": "law task time numerical_rank expected_rank early rtol singular_values",
+        },
+    ),
+    "lengths": (longest_sequences, {"lengths": "time longest task law seq_len"}),
+    "pruning": (entries_that_matter, {"trained": "list_entries kept_in_gauge kept_raw"}),
 }
-
-
-def drawings(tables: Path) -> dict[str, Callable[[], Figure]]:
-    """What draws each figure whose tables are there, by its name: a use that was not run has
-    none.
-    """
-    read = {file.stem: read_table(file) for file in sorted(tables.glob("*.parquet"))}
-    found = {
-        name: partial(draw, *(read[table] for table in needed))
-        for name, (draw, needed) in FIGURES.items()
-        if set(needed) <= set(read)
-    }
-    if "theorem" in read and not (read["theorem"]["lost"] > 0).any():
-        found.pop("lost", None)
-    return found | {"outcomes": partial(outcomes, read)}
+OUTCOMES = {  # the figure takes those that are there
+    "starts": "start accuracy",
+    "controls": "control accuracy",
+    "joint": "task step certified_all first_certified_all",
+}
 
 
 def main(tables: Path, figures: OutFolder) -> None:
@@ -92,6 +129,24 @@ def main(tables: Path, figures: OutFolder) -> None:
     drawn = spread_by_name(as_svg, jobs, label="figures", unit="figure")
     clear(figures, "*.svg")
     write_files(figures, drawn)
+
+
+def drawings(folder: Path) -> dict[str, Callable[[], Figure]]:
+    """What draws each figure whose tables are there, by its name: a use not run has none."""
+    found = {"outcomes": partial(outcomes, **read_tables(folder, OUTCOMES))}
+    for name, (draw, needed) in FIGURES.items():
+        tables = read_tables(folder, needed)
+        nothing_lost = name == "lost" and not any(tables.get("theorem", {}).get("lost", ()))
+        if tables.keys() == needed.keys() and not nothing_lost:
+            found[name] = partial(draw, *tables.values())
+    return found
+
+
+def read_tables(folder: Path, wanted: dict[str, str]) -> dict[str, pd.DataFrame]:
+    """Those of the wanted tables that are there, by name, with their columns."""
+    files = {name: folder / f"{name}.parquet" for name in wanted}
+    there = {name: file for name, file in files.items() if file.is_file()}
+    return {name: read_table(file, wanted[name].split()) for name, file in there.items()}
 
 
 if __name__ == "__main__":

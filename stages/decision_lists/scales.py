@@ -1,11 +1,9 @@
-r"""Follow gradient flow on W from 0 at V = cP at other scales c than the theorem's: the law of the
-time, and spectra.
+r"""Follow gradient flow on W from 0 at V = cP at other scales c than the theorem's.
 
-The flow is followed in u = cW and $\tau = c^2 t$ (`ScaledFlow`).
+For the law of the time, and for spectra. The flow is followed in u = cW and $\tau = c^2 t$.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,17 +11,15 @@ from typing import Annotated, Any
 import numpy as np
 import pandas as pd
 
-from lib.decision_lists.attention import Rows, ScaledFlow
-from lib.decision_lists.lists import COLUMNS, Task, tasks_by_name
-from lib.files.files import InputError, clear
-from lib.files.inputs import read_as
-from lib.files.memory import COPIES, check_disk, check_memory
-from lib.files.params import Count, Interval, Positive, read_params
-from lib.files.runs import Layout, clear_runs, write_run
-from lib.files.tables import read_table, write_table
+from lib.decision_lists.flow import ScaledFlow
+from lib.decision_lists.lists import Task, read_tasks, used_for
+from lib.decision_lists.runs import publish
+from lib.files.files import InputError
+from lib.files.params import Interval, Positive, read_params
+from lib.files.runs import clear_runs
 from lib.training.devices import use_threads
-from lib.training.stiff_flow import Step, along, stiff_flow, until_positive
-from lib.work.cells import Course, Saved, Tables, joined, spread_cells
+from lib.training.stiff_flow import along, until_positive
+from lib.work.cells import Course, Saved, Tables, spread_cells, write_tables
 from lib.work.command import OutFolder, run
 
 Tolerance = Annotated[float, Interval("[1e-12, 1e-2]")]
@@ -49,63 +45,29 @@ class Scales:
 
 @dataclass(frozen=True)
 class Solver:
-    """Relative tolerances; the longest run, in the rescaled time; at how many times paths are
-    compared.
-    """
+    """Relative tolerances; the longest rescaled time; at how many times paths are compared."""
 
     rtol_law: Tolerance
     rtol_spectral: Tolerance
     longest_law: Positive
-    n_compared: Count
+    n_compared: Annotated[int, Interval("[1, 100000]")]
 
 
 def main(section: str, solver: str, tasks: Path, tables: OutFolder, runs: OutFolder) -> None:
     use_threads(1)
-    params, solve = read_params(section, Scales), read_params(solver, Solver)
-    rows = read_table(tasks, COLUMNS).to_dict("records")
-    listed = read_as("a table of tasks", lambda _: tasks_by_name(rows), tasks).values()
-    check_memory(section, max((memory(task, params, solve) for task in listed), default=0))
-    spectra = [task for task in listed if task.use == "spectral"]
-    of_runs = sum(
-        params.spectral.n_snapshots * (8 * task.n_tokens**2 + 1000) + 10_000 for task in spectra
-    )
-    check_disk(
-        runs,
-        COPIES * (of_runs + 200 * len(listed) * (1 + len(params.law_scales)) + 10_000),
-        section,
-    )
+    params = read_params(section, Scales)
+    solve = read_params(solver, Solver)
+    listed = read_tasks(tasks)
+    seen = used_for(listed, "spectral")
     jobs = {
-        "law": [(law, task, params.law_scales, solve) for task in listed if task.use == "law"],
-        "spectral": [(spectral, task, params.spectral, solve) for task in spectra],
+        "law": [(law, task, params.law_scales, solve) for task in used_for(listed, "law")],
+        "spectral": [(spectral, task, params.spectral, solve) for task in seen],
     }
-    clear(tables, "*.parquet")
+    found = spread_cells(jobs, label=section, unit="run")
+    write_tables(tables, found)
     clear_runs(runs)
-    found = spread_cells(
-        jobs,
-        label=section,
-        unit="run",
-    )
-    tables.mkdir(parents=True, exist_ok=True)
-    if found["law"]:
-        write_table(joined(found["law"], "law"), tables / "law.parquet")
-    for task, course in zip(spectra, found["spectral"], strict=True):
-        publish(runs, task, params.spectral.scale, course.states)
-
-
-def memory(task: Task, params: Scales, solve: Solver) -> int:
-    """Bytes: the loss, and two paths at the times at which they are compared, or the snapshots."""
-    n_states = {"law": 3 * solve.n_compared, "spectral": 2 * params.spectral.n_snapshots}.get(
-        task.use, 0
-    )
-    return task.memory + 8 * n_states * task.n_tokens**2
-
-
-def flow_of(task: Task, scale: float) -> ScaledFlow:
-    return ScaledFlow(Rows.of(*task.classes), task.labels, scale)
-
-
-def steps_of(flow: ScaledFlow, end: float, rtol: float) -> Iterator[Step]:
-    return stiff_flow(flow.velocity, None, flow.start, end, rtol=rtol, atol=rtol)
+    for task, course in zip(seen, found["spectral"], strict=True):
+        publish(runs, task, [0], [course], scale=params.spectral.scale)
 
 
 def law(task: Task, scales: tuple[float, ...], solve: Solver) -> Tables:
@@ -114,20 +76,13 @@ def law(task: Task, scales: tuple[float, ...], solve: Solver) -> Tables:
     Of a task that is right at once at any scale there is no time to compare: a row that says so,
     and no more.
     """
-    flow, rtol, longest = flow_of(task, math.inf), solve.rtol_law, solve.longest_law
-    about: dict[str, Any] = {
-        "task": task.name,
-        "law": task.law,
-        "n_tokens": task.n_tokens,
-        "seq_len": task.seq_len,
-    }
-    if flow.at_once():
-        return {
-            "law": pd.DataFrame(
-                [about | {"scale": math.inf, "at_once": True, "rescaled_time": 0.0}]
-            )
-        }
-    limit = until_positive(steps_of(flow, longest, rtol), flow.margin)
+    longest, rtol = solve.longest_law, solve.rtol_law
+    nothing = dict.fromkeys(("path_error", "largest_attention", "attention_to_star"), math.nan)
+    flow = ScaledFlow.of(task, math.inf)
+    of_limit: dict[str, Any] = task.about() | {"scale": math.inf, "at_once": flow.at_once()}
+    if of_limit["at_once"]:
+        return {"law": pd.DataFrame([of_limit | {"rescaled_time": 0.0} | nothing])}
+    limit = until_positive(flow.steps(longest, rtol), flow.margin)
     if limit is None:
         raise InputError(
             f"{task.name}: wanted all right by the rescaled time {longest:g}, got errors"
@@ -135,17 +90,18 @@ def law(task: Task, scales: tuple[float, ...], solve: Solver) -> Tables:
     end, steps = limit
     times = np.geomspace(end / 1000, end, solve.n_compared)
     wanted = along(steps, times)
-    rows = [about | {"scale": math.inf, "at_once": False, "rescaled_time": end}]
+    rows = [of_limit | {"rescaled_time": end} | nothing]
     for scale in scales:
-        flow = flow_of(task, scale)
-        row: dict[str, Any] = about | {"scale": scale, "at_once": flow.at_once()}
-        found = until_positive(steps_of(flow, longest, rtol), flow.margin)
-        got = along(list(steps_of(flow, end, rtol)), times)
+        flow = ScaledFlow.of(task, scale)
+        row = task.about() | {"scale": scale, "at_once": flow.at_once(), "rescaled_time": math.nan}
+        row |= nothing
+        found = until_positive(flow.steps(longest, rtol), flow.margin)
+        got = along(list(flow.steps(end, rtol)), times)
         error = np.linalg.norm(got - wanted, axis=1) / np.linalg.norm(wanted, axis=1)
         row["path_error"] = float(error.max())
         if found is not None:
             row["rescaled_time"], steps = found
-            state = steps[-1].path(found[0])
+            state = steps[-1].path(row["rescaled_time"])
             row["largest_attention"] = flow.largest_attention(state)
             row["attention_to_star"] = flow.attention_to_star(state)
         rows.append(row)
@@ -154,31 +110,16 @@ def law(task: Task, scales: tuple[float, ...], solve: Solver) -> Tables:
 
 def spectral(task: Task, params: Spectral, solve: Solver) -> Course:
     """W at times evenly spaced in the logarithm, 0 first, with loss, accuracy and margin there."""
-    flow = flow_of(task, params.scale)
+    flow = ScaledFlow.of(task, params.scale)
     times = np.geomspace(params.first_time, params.last_time, params.n_snapshots)
     c2 = params.scale**2
-    steps = list(steps_of(flow, times[-1] * c2 * (1 + 1e-9), solve.rtol_spectral))
+    steps = list(flow.steps(times[-1] * c2 * (1 + 1e-9), solve.rtol_spectral))
     states: list[Saved] = []
     for time, x in zip([0.0, *times], [flow.start, *along(steps, times * c2)], strict=True):
-        row = flow.measured(x)
+        row = {"time": time, **flow.measured(x)}
         row["margin"] /= flow.scale
-        states.append(({"W": flow.matrix(x)[None] / params.scale}, [{"time": time, **row}]))
+        states.append(({"W": flow.weights(x)}, [row]))
     return Course({}, states)
-
-
-def publish(runs: Path, task: Task, scale: float, states: list[Saved]) -> None:
-    """Write the run of one task."""
-    cell = {"task": task.name, "group": task.group, "law": task.law, "scale": scale}
-    layout = Layout(
-        "decision_lists",
-        {"W": ["seed", "row", "col"]},
-        gauge={"W": "column shift"},
-        cell=cell,
-        seeds=[0],
-    )
-    with write_run(runs, task.name, layout) as run:
-        for weights, rows in states:
-            run.add(weights, rows)
 
 
 if __name__ == "__main__":

@@ -9,25 +9,28 @@ import pytest
 import torch
 
 from lib.decision_lists.attention import (
-    ExchangeableFlow,
     PopulationLoss,
     Rows,
-    ScaledFlow,
     SequenceLoss,
     attention_curvature,
     attention_margins,
     attention_on_sequences,
     attention_rows,
     attention_to_star,
-    choice_gradient,
-    exchangeable_loss_gradient,
     hessian_product,
     logit_margins,
     loss_gradients,
     row_losses,
     sequence_outputs,
 )
+from lib.decision_lists.flow import (
+    ExchangeableFlow,
+    ScaledFlow,
+    choice_gradient,
+    exchangeable_loss_gradient,
+)
 from lib.decision_lists.lists import (
+    Task,
     cyclic_lists,
     determining_tokens,
     dirichlet_law,
@@ -330,7 +333,10 @@ def test_the_flat_hessian_is_that_of_autograd_and_so_is_its_part_in_attention():
 @pytest.mark.parametrize("attend_over", ["keys", "queries"])
 def test_the_loss_on_sequences_is_that_of_the_model_as_written(attend_over):
     counts, law, star, pi, rows, W, V = make(5, 2, 3, False)
-    loss, weights = SequenceLoss(counts, law, star, pi, attend_over), {"W": W, "V": V}
+    lists = random_lists(5, 3, torch.Generator().manual_seed(26))  # as `make` draws them
+    chances = tuple(law.tolist())
+    task = Task("one", "some", 5, 2, False, lists, tuple(pi.tolist()), chances)
+    loss, weights = SequenceLoss(task, attend_over), {"W": W, "V": V}
     value = accuracy = 0.0
     for tokens, chance, stars in zip(sequences_of(counts), law, star, strict=True):
         logs = sequence_outputs(tokens[None], W, V, attend_over)[0]

@@ -3,22 +3,24 @@ none.
 """
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
+from lib.decision_lists.attention import Rows
 from lib.decision_lists.bounds import (
     closed_form_length,
+    descent_along_list,
     descent_bound,
     first_failing_place,
     flow_bound,
     initial_loss,
     late_loss_constant,
     least_feasible_length,
-    lemma_1,
+    lemma_1_bound,
     rarest_conflict,
     rarest_conflict_of_uniform,
-    with_loss,
     with_noise,
 )
 from lib.decision_lists.lists import (
@@ -103,7 +105,7 @@ def test_no_other_epsilon_is_feasible_where_the_best_is_not():
 
 def test_another_loss_moves_what_follows_from_it_but_not_epsilon():
     plain = descent_bound(0.05, 20, 19, 1)
-    other = with_loss(plain, plain.L_0 + 0.1, 19)
+    other = replace(plain, L_0=plain.L_0 + 0.1)
     assert other.epsilon == plain.epsilon
     assert other.scale - plain.scale == pytest.approx(10 * 19**2 * 0.1 / 0.05)
     assert other.A > plain.A
@@ -118,17 +120,15 @@ def test_the_first_failing_place_is_the_smallest():
 
 def test_both_sides_of_lemma_1_are_what_it_says():
     gradient = torch.arange(9, dtype=torch.float64).view(3, 3)
-    query, place = torch.tensor([1, 1, 2]), torch.tensor([2, 2, 1])
-    weight, to_star = (
-        torch.tensor([0.5, 0.25, 0.25]).double(),
-        torch.tensor([0.1, 0.2, 0.3]).double(),
-    )
-    wrong = torch.tensor([True, False, True])
-    sides = lemma_1(
-        gradient, to_star, weight, wrong, query, place, ((0,), (2, 1), (2,)), 10.0, (1, 2)
-    )
-    assert sides.derivative == -(gradient[2, 1] + gradient[1, 1])
-    assert sides.bound == pytest.approx(5 * 0.5 * 0.1)
+    along = descent_along_list(gradient, ((0,), (2, 1), (2,)), (1, 2))
+    assert along == -(gradient[2, 1] + gradient[1, 1])
+    counts = torch.tensor([[9, 1, 0], [4, 1, 0], [0, 7, 3], [8, 2, 0]]).double()
+    query, place = torch.tensor([1, 1, 2, 1]), torch.tensor([2, 2, 1, 1])
+    weight = torch.tensor([0.5, 0.125, 0.25, 0.125]).double()
+    rows = Rows(counts, query, torch.tensor([1, 1, 2, 1]), place, weight)
+    wrong = torch.tensor([True, False, True, True])
+    W = torch.zeros(3, 3, dtype=torch.float64)  # attention is uniform: 1 in 10 to the star
+    assert lemma_1_bound(W, rows, wrong, 10.0, (1, 2)) == pytest.approx(5 * 0.5 * 0.1)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_the_scale_with_noise_is_a_fixed_point():
     def loss_at(scale):
         return math.log(3) + math.exp(-scale / 1000)
 
-    bound, residual = with_noise(plain, loss_at, 4)
+    bound, residual = with_noise(plain, loss_at)
     assert residual < 1e-14
     assert pytest.approx(loss_at(bound.scale), rel=1e-12) == bound.L_0
     assert bound.scale == pytest.approx(10 * 16 * bound.L_0 / 0.1 + 16 * plain.epsilon, rel=1e-12)

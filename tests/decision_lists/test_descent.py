@@ -8,7 +8,13 @@ from itertools import pairwise
 import pytest
 import torch
 
-from lib.decision_lists.descent import WIDEST, compliant_descent, descent_failures, largest_between
+from lib.decision_lists.descent import (
+    WIDEST,
+    Solver,
+    compliant_descent,
+    descent_failures,
+    largest_between,
+)
 from lib.training.gradient_descent import gradient_descent
 
 
@@ -29,20 +35,14 @@ def descend(curvature, loss=quartic, until=0.5, **changed):
         "n_checked": 9,
         "max_steps": 1000,
         "max_repeats": 20,
+        "lanczos_iterations": 2,
     } | changed
     start = {"x": torch.tensor([2.0], dtype=torch.float64)}
 
     def right(weights):
         return float(weights["x"]) < until
 
-    return compliant_descent(
-        lambda rate: gradient_descent(loss, start, rate),
-        start,
-        ("x",),
-        right,
-        curvature,
-        **settings,
-    )
+    return compliant_descent(loss, start, ["x"], right, curvature, Solver(**settings))
 
 
 def test_a_descent_whose_curvature_falls_takes_steps_of_the_inverse_of_the_first():

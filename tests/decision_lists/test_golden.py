@@ -7,15 +7,15 @@ import math
 import pytest
 import torch
 
-from lib.decision_lists.attention import PopulationLoss, Rows
-from lib.decision_lists.bounds import rarest_conflict
+from lib.decision_lists.attention import PopulationLoss
+from lib.decision_lists.bounds import flow_bound_of
+from lib.decision_lists.flow import ScaledFlow
 from lib.decision_lists.lists import Task, frequent_heads, product_law, shared_heads_lists, subsets
 from lib.matrices.ranks import stable_rank
 from lib.matrices.spectra import singular_values
 from lib.training.devices import generator
 from lib.training.gradient_descent import gradient_descent
 from lib.training.stiff_flow import until_positive
-from stages.decision_lists.scales import flow_of, steps_of
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +29,10 @@ def task():
 
 
 def test_the_times_are_as_they_were(task):
-    assert rarest_conflict(task.counts, task.chances, task.place, task.lists) == pytest.approx(
-        P_MIN, rel=1e-5
-    )
+    assert flow_bound_of(task).P_min == pytest.approx(P_MIN, rel=1e-5)
     for scale, wanted in TIMES.items():
-        flow = flow_of(task, scale)
-        found = until_positive(steps_of(flow, 1e6, 1e-8), flow.margin)
+        flow = ScaledFlow.of(task, scale)
+        found = until_positive(flow.steps(1e6, 1e-8), flow.margin)
         assert found is not None
         assert found[0] == pytest.approx(wanted, rel=1e-4)
 
@@ -44,9 +42,7 @@ def test_the_trained_weights_are_as_they_were(task):
     start = {
         name: 0.01 * torch.randn(6, 6, generator=draw, dtype=torch.float64) for name in ("W", "V")
     }
-    for step in gradient_descent(
-        PopulationLoss(Rows.of(*task.classes), task.labels), start, {"W": 3.0, "V": 3.0}
-    ):
+    for step in gradient_descent(PopulationLoss.of(task), start, {"W": 3.0, "V": 3.0}):
         if step.number == 100:
             break
     assert float(step.loss) == pytest.approx(LOSS, rel=1e-4)

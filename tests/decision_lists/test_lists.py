@@ -1,9 +1,11 @@
 """Lists, labels and laws are what their definitions say, read literally."""
 
 import math
+from dataclasses import replace
 from itertools import permutations, product
 from math import comb
 
+import pandas as pd
 import pytest
 import torch
 
@@ -23,12 +25,14 @@ from lib.decision_lists.lists import (
     random_lists,
     random_permutation,
     random_subsets,
+    read_tasks,
     shared_heads_lists,
     subsets,
-    tasks_by_name,
+    used_for,
     whole,
     zipf_frequencies,
 )
+from lib.files.tables import write_table
 
 
 @pytest.fixture
@@ -172,7 +176,7 @@ def test_random_subsets_are_uniform(draw):
     assert (abs(frequencies / 2000 - 1) < 0.15).all()
 
 
-def test_a_task_comes_back_from_its_row(draw):
+def test_a_task_comes_back_from_its_row(draw, tmp_path):
     lists = shared_heads_lists(5, 2, 2, draw)
     law = tuple(dirichlet_law(10, draw).tolist())
     task = Task("one", "some", 5, 2, False, lists, random_permutation(5, draw), law, "dirichlet")
@@ -180,16 +184,18 @@ def test_a_task_comes_back_from_its_row(draw):
     assert task.counts.shape == (10, 5)
     assert task.longest == 2
     assert task.chances.tolist() == list(law)
-    assert tasks_by_name([task.as_row()]) == {"one": task}
+    other = replace(task, name="two", use="law")
+    write_table(pd.DataFrame([task.as_row(), other.as_row()]), tmp_path / "tasks")
+    assert read_tasks(tmp_path / "tasks") == [task, other]
+    assert used_for([task, other], "law", "alone") == [other]
 
 
 def test_a_task_knows_its_classes_and_what_determines_their_labels():
     task = Task("one", "some", 3, 2, False, ((1, 0), (1,), (1, 0, 2)), (1, 2, 0), (0.5, 0.3, 0.2))
-    counts, chances, star, place = task.classes
-    assert counts.tolist() == [[1, 1, 0], [1, 0, 1], [0, 1, 1]]
-    assert chances.tolist() == [0.5, 0.3, 0.2]
-    assert star.tolist() == [[1, 1, -1], [0, -1, 0], [-1, 1, 1]]
-    assert place.tolist() == [[1, 1, 0], [2, 0, 2], [0, 1, 1]]
+    assert task.counts.tolist() == [[1, 1, 0], [1, 0, 1], [0, 1, 1]]
+    assert task.chances.tolist() == [0.5, 0.3, 0.2]
+    assert task.star.tolist() == [[1, 1, -1], [0, -1, 0], [-1, 1, 1]]
+    assert task.place.tolist() == [[1, 1, 0], [2, 0, 2], [0, 1, 1]]
     assert task.labels.tolist() == [1, 2, 0]
     assert task.label_matrix.tolist() == [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
     assert task.heads == {1}  # the list of the token 1 holds nothing else

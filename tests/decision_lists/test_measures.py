@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from lib.decision_lists.measures import (
-    flow_measures,
     last_of_runs,
     law_measures,
     lemma_ratios,
+    measures,
     thinned,
     with_ties,
 )
@@ -30,7 +30,8 @@ def test_a_run_whose_time_is_rounding_is_right_at_once():
 
 def test_ratios_of_a_lemma_are_counted_in_twentieths_of_decades():
     ratios = np.array([1.0, 1.1, 1.13, 10.0, -1.0])
-    found = lemma_ratios(pd.DataFrame({"derivative": 2 * ratios, "bound": 2.0}), 2).set_index("bin")
+    table = pd.DataFrame({"derivative": 2 * ratios, "bound": 2.0})
+    found = lemma_ratios({2: table}).set_index("bin")
     assert found["size"].to_dict() == {-240: 1, 0: 2, 1: 1, 20: 1}
     assert found["min"].to_dict() == {-240: -1, 0: 1, 1: 1.13, 20: 10}
     assert (found["violations"] == 1).all()
@@ -55,7 +56,7 @@ def test_a_run_that_is_never_right_takes_for_ever():
         }
     )
     repeats = pd.DataFrame({"task": ["d"], "first_time": [math.nan]})
-    found = flow_measures({"theorem": runs, "many": many, "repeats": repeats})
+    found = measures({"theorem": runs, "many": many, "repeats": repeats}, 1)
     assert found["theorem_ratio"].to_dict() == {"a": 0.25, "b": math.inf}
     assert found["theorem_runs_that_lose_it"].to_dict() == {"all": 1}
     assert found["theorem_regained_over_bound"].to_dict() == {"b": math.inf}
@@ -70,7 +71,7 @@ def law(scales, times):
         "scale": [math.inf, *scales],
         "rescaled_time": [50.0, *times],
     }
-    return {"law": pd.DataFrame(columns).assign(path_error=[math.nan, *(1 / c for c in scales)])}
+    return pd.DataFrame(columns).assign(path_error=[math.nan, *(1 / c for c in scales)])
 
 
 def test_a_law_of_one_scale_has_no_exponent_and_one_of_tasks_right_at_once_none():
@@ -80,15 +81,17 @@ def test_a_law_of_one_scale_has_no_exponent_and_one_of_tasks_right_at_once_none(
         "law_error_slope": -1,
     }
     assert law_measures(law([1.0, 10.0], [90.0, 52.0]), 10) == {}
-    at_once = law([10.0, 100.0], [52.0, 50.2])["law"].assign(at_once=True)
-    assert law_measures({"law": at_once}, 10) == {}
+    at_once = law([10.0, 100.0], [52.0, 50.2]).assign(at_once=True)
+    assert law_measures(at_once, 10) == {}
 
 
 def test_a_thinned_course_keeps_both_ends():
-    path = pd.DataFrame({"step": range(100)})
-    assert thinned(path, 4)["step"].tolist() == [0, 33, 66, 99]
-    assert thinned(path, 3, logarithmic=True)["step"].tolist() == [0, 9, 99]
-    assert thinned(path.head(2), 9)["step"].tolist() == [0, 1]
+    path = pd.DataFrame({"step": range(100), "task": "a"})
+    assert thinned(path, ["task"], 4)["step"].tolist() == [0, 33, 66, 99]
+    assert thinned(path, ["task"], 3, logarithmic=True)["step"].tolist() == [0, 9, 99]
+    assert thinned(path.head(2), ["task"], 9)["step"].tolist() == [0, 1]
+    two = pd.concat([path.assign(task="b"), path.head(3)])
+    assert thinned(two, ["task"], 2)["step"].tolist() == [0, 99, 0, 2]
 
 
 def test_the_last_row_of_a_run_says_when_it_was_right_first():
@@ -100,7 +103,8 @@ def test_the_last_row_of_a_run_says_when_it_was_right_first():
         ("a", 1, 9, 0.5, False, False),
     ]
     columns = ["task", "seed", "step", "accuracy", "certified_sets", "certified_all"]
-    found = last_of_runs(pd.DataFrame(rows, columns=columns), ["task", "seed"]).set_index("task")
+    table = pd.DataFrame(rows, columns=columns).assign(start="small")
+    found = last_of_runs(table).set_index("task")
     assert found["step"].to_dict() == {"a": 9, "b": 9}
     assert found["accuracy"].to_dict() == {"a": 0.5, "b": 0.75}
     firsts = ["first_right", "first_certified_sets", "first_certified_all"]

@@ -9,18 +9,18 @@ import torch
 from lib.decision_lists.attention import (
     Rows,
     attention_margins,
-    attention_rows,
-    choice_gradient,
     loss_gradients,
 )
 from lib.decision_lists.bounds import (
+    descent_along_list,
     first_failing_place,
     flow_bound,
     late_loss_constant,
-    lemma_1,
+    lemma_1_bound,
     rarest_conflict,
 )
 from lib.decision_lists.certificates import list_order_margin
+from lib.decision_lists.flow import choice_gradient
 from lib.decision_lists.lists import (
     cyclic_lists,
     determining_tokens,
@@ -35,8 +35,8 @@ from lib.decision_lists.lists import (
     shared_heads_lists,
     subsets,
 )
+from lib.decision_lists.random_cases import lemma_2
 from lib.training.stiff_flow import first_crossing, stiff_flow
-from stages.decision_lists.check import lemma_2_case
 
 
 class Flow:
@@ -204,18 +204,15 @@ def test_lemma_1_holds_at_the_smallest_place(repeats):
         wrong = attention_margins(W, rows) <= 0
         at = first_failing_place(wrong, rows.query, rows.place)
         if at is not None:
-            to_star = attention_rows(W, rows).gather(1, rows.star[:, None])[:, 0]
-            sides = lemma_1(
-                gradient, to_star, rows.weight, wrong, rows.query, rows.place, lists, scale, at
-            )
-            assert sides.derivative >= sides.bound * (1 - 1e-12) > 0
+            bound = lemma_1_bound(W, rows, wrong, scale, at)
+            assert descent_along_list(gradient, lists, at) >= bound * (1 - 1e-12) > 0
             tested += 1
     assert tested > 40
 
 
 def test_lemma_2_bounds_the_descent_where_v_is_near_cp():
     draw = torch.Generator().manual_seed(0)
-    cases = [case for _ in range(100) for case in lemma_2_case(draw, 5)]
+    cases = [case for _ in range(100) for case in lemma_2(draw, 5)]
     assert len(cases) > 100
     assert all(case["derivative"] >= case["bound"] >= case["abstract"] for case in cases)
 
@@ -233,19 +230,8 @@ def test_lemma_1_would_be_false_with_the_largest_place():
             continue
         a = int(rows.query[wrong].min())
         largest = int(rows.place[wrong & (rows.query == a)].max())
-        to_star = attention_rows(W, rows).gather(1, rows.star[:, None])[:, 0]
-        sides = lemma_1(
-            gradient,
-            to_star,
-            rows.weight,
-            wrong,
-            rows.query,
-            rows.place,
-            lists,
-            100.0,
-            (a, largest),
-        )
-        violated += sides.derivative < sides.bound
+        bound = lemma_1_bound(W, rows, wrong, 100.0, (a, largest))
+        violated += descent_along_list(gradient, lists, (a, largest)) < bound
     assert violated > 0
 
 

@@ -13,11 +13,12 @@ import torch
 from project import ROOT
 
 from lib.decision_lists.lists import Task
+from lib.decision_lists.runs import publish as publish_lists
 from lib.files.files import InputError, clear, file_name
 from lib.files.params import read_cases
 from lib.files.runs import Layout, clear_runs, open_run, write_run
-from stages.decision_lists import evaluate, generate, scales
-from stages.decision_lists import train as train_lists
+from lib.work.cells import Course
+from stages.decision_lists import evaluate, generate
 from stages.low_rank_sparse import adapt, train
 from stages.vision.train import Variant
 from tools import publish
@@ -160,10 +161,8 @@ def test_a_cell_that_becomes_a_part_of_a_path_is_checked_as_a_name(table, schema
 def test_a_run_of_a_hostile_name_is_neither_written_nor_removes_anything(here):
     for name in hostile_names():
         refused(begin, Path("runs"), name)
-        refused(scales.publish, Path("runs"), task(name), 1.0, [])
-        refused(
-            train_lists.publish, Path("runs"), task(name), train_lists.Joint(1.0, 1, n_seeds=1), []
-        )
+        course = Course({}, [({"W": torch.zeros(3, 3)}, [])])
+        refused(publish_lists, Path("runs"), task(name), [0], [course])
         refused(evaluate.shown, task(name), Path("runs"), None)
     assert {str(path.relative_to(here)) for path in here.rglob("*") if path.is_file()} == set(KEPT)
 

@@ -1,6 +1,4 @@
-"""Gradient descent on decision lists: as the theorems have it, from other starts, by minibatches,
-and controls.
-"""
+"""Gradient descent on decision lists: as the theorems have it, from other starts, and controls."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -9,27 +7,26 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from lib.pages.style import BLUE, BOUND_COLOR, GREEN, NULL_COLOR, ORANGE, READ_WIDTH, VIRIDIS, sized
+from lib.decision_lists.figures.lines import BOUND, LOG_LOG, SMALL, setting, shaded
+from lib.pages.style import BLUE, BOUND_COLOR, GREEN, NULL_COLOR, ORANGE, READ_WIDTH, sized
 
 NOISE_COLORS = {"none": BLUE, "uniform": GREEN, "adversarial": ORANGE}
 RIGHT = GREEN
 
 
 def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
-    """Part 2: the loss, the step size times the curvature, the steps that were needed, and what the
-    theorem says.
-    """
+    """Part 2: the loss, the curvature, the steps until all is right, and what the theorem says."""
     figure, ((loss, curvature, hard), (ratio, near, lemma)) = plt.subplots(
         2, 3, figsize=(READ_WIDTH, 7.2)
     )
+    uniform = set(both["task"][both["law"] == "uniform"])
     for (task, noise), rows in courses.groupby(["task", "noise"], sort=False, observed=True):
-        uniform = both["law"][both["task"] == task].iloc[0] == "uniform"
-        line = {"color": NOISE_COLORS[str(noise)], "lw": 1.1, "ls": ":" if uniform else "-"}
-        loss.plot(rows["step"] + 1, rows["loss"], **line)
-        loss.plot(
-            rows["step"].iloc[-1] + 1, rows["loss"].iloc[-1], "o", ms=3.5, color=line["color"]
-        )
-        curvature.plot(rows["step"] + 1, rows["step_times_curvature"], **line)
+        color = NOISE_COLORS[str(noise)]
+        line = {"color": color, "lw": 1.1, "ls": ":" if task in uniform else "-"}
+        steps = rows["step"] + 1
+        loss.plot(steps, rows["loss"], **line)
+        loss.plot(steps.iloc[-1], rows["loss"].iloc[-1], "o", ms=3.5, color=color)
+        curvature.plot(steps, rows["step_times_curvature"], **line)
     noises = [
         Line2D([], [], color=color, label=f"noise of V₀: {noise}")
         for noise, color in NOISE_COLORS.items()
@@ -37,116 +34,93 @@ def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
     figure.legend(handles=noises, loc="outside upper center", ncols=3)
     loss.plot([], [], ":", color="black", label="uniform law")
     loss.plot([], [], "o", ms=3.5, color="black", label="all sequences right")
-    loss.legend(fontsize=7.5)
-    loss.set(xscale="log", yscale="log", xlabel="step + 1", ylabel="population loss")
-    curvature.axhline(1, color=BOUND_COLOR, ls="--", label="assumption: at most 1 on the way")
-    curvature.set(
-        xscale="log",
-        yscale="log",
-        xlabel="step + 1",
-        ylabel="step size · largest curvature, at the steps",
-    )
-    curvature.legend(fontsize=7.5, loc="lower left")
-    runs = both.reset_index(drop=True)
-    labels = [f"{row.law}, n = {row.seq_len}, m = {row.length}" for row in runs.itertuples()]
-    order = {name: i for i, name in enumerate(dict.fromkeys(runs["task"]))}
-    y = np.array([len(order) - 1 - order[task] for task in runs["task"]], float)
-    names = [labels[list(runs["task"]).index(task)] for task in order]
+    loss.legend(fontsize=SMALL)
+    loss.set(**LOG_LOG, xlabel="step + 1", ylabel="population loss")
+    curvature.axhline(1, **BOUND, label="assumption: at most 1 on the way")
+    curvature.set(**LOG_LOG, xlabel="step + 1")
+    curvature.set(ylabel="step size · largest curvature, at the steps")
+    curvature.legend(fontsize=SMALL, loc="lower left")
+
+    tasks = both.drop_duplicates("task")[::-1]  # from below
+    rows_of = {task: y for y, task in enumerate(tasks["task"])}
     for i, (noise, color) in enumerate(NOISE_COLORS.items()):
-        rows, at = (
-            runs[runs["noise"] == noise],
-            y[(runs["noise"] == noise).to_numpy()] + 0.22 * (1 - i),
-        )
-        right = (rows["margin"] > 0).to_numpy()
-        hard.plot(rows["delta"], rows["n_steps"], "o", ms=4.5, color=color)
-        for chosen, fill in ((right, color), (~right, "none")):
-            ratio.plot(
-                (rows["n_steps"] / rows["earliest"])[chosen],
-                at[chosen],
-                "o",
-                ms=4.5,
-                color=color,
-                mfc=fill,
-            )
-        near.plot(rows["deviation"] / rows["epsilon"], at, "o", ms=4.5, color=color)
-        lemma.plot(rows["failures"], at, "o", ms=4.5, color=color)
-    hard.set(xscale="log", yscale="log", xlabel="δ: the rarest sequence's probability")
+        rows = both[both["noise"] == noise]
+        at = np.array([rows_of[task] + 0.22 * (1 - i) for task in rows["task"]])
+        point = {"ms": 4.5, "color": color}
+        hard.plot(rows["delta"], rows["n_steps"], "o", **point)
+        _right_or_not(ratio, rows["n_steps"] / rows["earliest"], at, rows["margin"] > 0, **point)
+        near.plot(rows["deviation"] / rows["epsilon"], at, "o", **point)
+        lemma.plot(rows["failures"], at, "o", **point)
+    hard.set(**LOG_LOG, xlabel="δ: the rarest sequence's probability")
     hard.set_ylabel("steps until all is right")
+    names = [f"{row.law}, n = {row.seq_len}, m = {row.length}" for row in tasks.itertuples()]
     ratio.set(xscale="log", xlabel="steps until all is right ÷ the earliest T")
-    ratio.set_yticks(range(len(order)), labels=list(reversed(names)), fontsize=7.5)
+    ratio.set_yticks(range(len(names)), labels=names, fontsize=SMALL)
     near.set(xlabel="largest |V − cP| ÷ ε", xlim=(-0.05, 1.1))
-    lemma.set(
-        xlabel="steps that break the descent lemma",
-        xlim=(-0.5, max(3, runs["failures"].max() + 0.5)),
-    )
+    lemma.set(xlabel="steps that break the descent lemma")
+    lemma.set(xlim=(-0.5, max(3, both["failures"].max() + 0.5)))
     for axes, at, rule in ((ratio, 1, "at most 1"), (near, 1, "at most 1"), (lemma, 0, "none")):
-        axes.axvline(at, color=BOUND_COLOR, ls="--")
-        axes.set_title(f"theorem: {rule}", color=BOUND_COLOR, fontsize=9)
-        axes.set_ylim(-0.6, len(order) - 0.4)
+        _rule(axes, at, f"theorem: {rule}")
+        axes.set_ylim(-0.6, len(names) - 0.4)
     for axes in (near, lemma):
-        axes.set_yticks(range(len(order)), labels=[])
+        axes.set_yticks(range(len(names)), labels=[])
     return figure
 
 
 def descents_alone(alone: pd.DataFrame) -> Figure:
-    """Part 1 by gradient descent: steps over the bound, step size times curvature, and the descent
-    lemma, by task.
-    """
+    """Part 1 by gradient descent: steps over the bound, curvature and descent lemma, by task."""
     figure, panels = plt.subplots(1, 3, figsize=(10.6, 3.4), sharey=True)
-    names = [
-        f"{r.law}, L = {r.n_tokens}, n = {r.seq_len}, M = {r.length}" for r in alone.itertuples()
-    ]
+    ratio, fits, lemma = panels
     y = np.arange(len(alone))
-    fits = alone[["step_times_curvature", "on_a_finer_grid"]].max(axis=1)
-    wanted = [
-        (
-            alone["n_steps"] / alone["bound"],
-            "steps until all is certified right ÷ bound",
-            "theorem: at most 1",
-            1,
-        ),
-        (fits, "step size · largest curvature on the way", "assumption: at most 1", 1),
-        (alone["failures"], "steps that break the descent lemma", "theorem: none", 0),
-    ]
-    for axes, (values, label, rule, at) in zip(panels, wanted, strict=True):
-        right = (alone["margin"] > 0).to_numpy()
-        for chosen, fill in ((right, NOISE_COLORS["none"]), (~right, "none")):
-            axes.plot(values[chosen], y[chosen], "o", ms=5, color=NOISE_COLORS["none"], mfc=fill)
-        axes.axvline(at, color=BOUND_COLOR, ls="--")
-        axes.set(xlabel=label)
-        axes.set_title(rule, color=BOUND_COLOR, fontsize=9)
-    panels[0].set(xscale="log")
-    panels[1].set(xlim=(0.9, 1.02))
-    panels[2].set(xlim=(-0.5, max(3, alone["failures"].max() + 0.5)))
-    panels[0].set_yticks(y, labels=names, fontsize=7.5)
+    curvature = alone[["step_times_curvature", "on_a_finer_grid"]].max(axis=1)
+    shown = (alone["n_steps"] / alone["bound"], curvature, alone["failures"])
+    for axes, values in zip(panels, shown, strict=True):
+        right = alone["margin"] > 0
+        _right_or_not(axes, values, y, right, ms=5, color=NOISE_COLORS["none"])
+    _rule(ratio, 1, "theorem: at most 1")
+    _rule(fits, 1, "assumption: at most 1")
+    _rule(lemma, 0, "theorem: none")
+    ratio.set(xscale="log", xlabel="steps until all is certified right ÷ bound")
+    fits.set(xlim=(0.9, 1.02), xlabel="step size · largest curvature on the way")
+    lemma.set(xlabel="steps that break the descent lemma")
+    lemma.set(xlim=(-0.5, max(3, alone["failures"].max() + 0.5)))
+    names = [setting(run) for run in alone.itertuples()]
+    ratio.set_yticks(y, labels=names, fontsize=SMALL)
     return figure
 
 
-def outcomes(tables: dict[str, pd.DataFrame]) -> Figure:
-    """From which starts training ends with everything right, what controls reach, and when small
-    starts are certified.
+def _right_or_not(
+    axes: Axes, x: pd.Series, y: np.ndarray, right: pd.Series, *, color: str, ms: float
+) -> None:
+    """Points, filled where all is right in the end."""
+    for chosen, fill in ((right.to_numpy(), color), (~right.to_numpy(), "none")):
+        axes.plot(x[chosen], y[chosen], "o", ms=ms, color=color, mfc=fill)
 
-    One point per run.
+
+def _rule(axes: Axes, at: float, title: str) -> None:
+    """What is proved or assumed, as a line and above the panel."""
+    axes.axvline(at, **BOUND)
+    axes.set_title(title, color=BOUND_COLOR, fontsize=9)
+
+
+def outcomes(joint: pd.DataFrame, **others: pd.DataFrame) -> Figure:
+    """What trainings end with, a point per run: from other `starts`, of `controls`, and `joint`.
+
+    Of the last, when they are certified.
     """
-    shown = [
-        (name, key, title)
-        for name, key, title in (
-            ("starts", "start", "both trained, from these starts"),
-            ("controls", "control", "controls"),
-        )
-        if name in tables
-    ]
-    figure, panels = plt.subplots(
-        1, len(shown) + 1, figsize=sized(5.0 * (len(shown) + 1), 3.6), squeeze=False
-    )
-    for axes, (name, key, title) in zip(panels[0], shown, strict=False):
-        table = tables[name]
-        names = list(dict.fromkeys(table[key].astype(str)))
-        for y, one in enumerate(reversed(names)):
-            _strip(axes, table[table[key] == one]["accuracy"].to_numpy(), y)
-        axes.set_yticks(range(len(names)), labels=list(reversed(names)))
-        axes.set(title=title, xlabel="share of positions right at the end", xlim=(-0.02, 1.04))
-    _certified(panels[0][-1], tables["joint"])
+    n = len(others) + 1
+    figure, panels = plt.subplots(1, n, figsize=sized(5.0 * n, 3.6), squeeze=False)
+    *first, last = panels[0]
+    titles = {"starts": "both trained, from these starts", "controls": "controls"}
+    keys = {"starts": "start", "controls": "control"}
+    for axes, (name, table) in zip(first, others.items(), strict=True):
+        groups = list(shaded(table, keys[name]))[::-1]
+        for y, (_, rows, _) in enumerate(groups):
+            _strip(axes, rows["accuracy"].to_numpy(), y)
+        axes.set_yticks(range(len(groups)), labels=[str(group) for group, _, _ in groups])
+        axes.set(title=titles[name], xlabel="share of positions right at the end")
+        axes.set(xlim=(-0.02, 1.04))
+    _certified(last, joint)
     figure.suptitle("filled: all sequences right")
     return figure
 
@@ -159,24 +133,16 @@ def _strip(axes: Axes, values: np.ndarray, y: float) -> None:
 
 
 def _certified(axes: Axes, joint: pd.DataFrame) -> None:
-    """When each run from a small random start is certified on all sequences; at the last step,
-    hollow, if it is not.
-    """
-    tasks = list(dict.fromkeys(joint["task"].astype(str)))
-    for y, task in enumerate(reversed(tasks)):
-        rows = joint[joint["task"] == task]
+    """When each run is certified on all sequences; hollow, at the last step, if it is not."""
+    tasks = list(shaded(joint, "task"))[::-1]
+    for y, (_, rows, _) in enumerate(tasks):
         certified = rows["certified_all"].to_numpy(bool)
         steps = rows["first_certified_all"].fillna(rows["step"]).to_numpy()
-        axes.plot(steps[certified], np.full(certified.sum(), y), "o", ms=4, color=RIGHT)
-        axes.plot(
-            steps[~certified],
-            np.full((~certified).sum(), y),
-            "o",
-            ms=4,
-            mfc="none",
-            color=NULL_COLOR,
-        )
-    axes.set_yticks(range(len(tasks)), labels=list(reversed(tasks)), fontsize=7.5)
+        at = np.full(len(rows), y)
+        axes.plot(steps[certified], at[certified], "o", ms=4, color=RIGHT)
+        left = ~certified
+        axes.plot(steps[left], at[left], "o", ms=4, mfc="none", color=NULL_COLOR)
+    axes.set_yticks(range(len(tasks)), labels=[task for task, _, _ in tasks], fontsize=SMALL)
     axes.set(title="both trained, small starts", xlim=(0, None))
     axes.set_xlabel("step at which all of $[L]^n$ is certified")
 
@@ -184,26 +150,22 @@ def _certified(axes: Axes, joint: pd.DataFrame) -> None:
 def minibatches(table: pd.DataFrame) -> Figure:
     """The loss of each batch, and when the weights are certified; a line per seed."""
     figure, axes = plt.subplots(figsize=(5.2, 3.4))
-    seeds = sorted(table["seed"].unique())
-    for i, seed in enumerate(seeds):
-        rows = table[table["seed"] == seed]
-        color = VIRIDIS(0.9 * i / max(1, len(seeds) - 1))
+    for _, rows, color in shaded(table, "seed", ordered=True, last=0.9):
         axes.plot(rows["step"], rows["loss"], color=color, lw=1.2)
-        sets, every = rows["certified_sets"].to_numpy(bool), rows["certified_all"].to_numpy(bool)
+        sets = rows["certified_sets"].to_numpy(bool)
+        every = rows["certified_all"].to_numpy(bool)
         for chosen, marker, fill in (
             (~sets, "o", "none"),
             (sets & ~every, "o", color),
             (every, "s", color),
         ):
-            axes.plot(
-                rows["step"][chosen], rows["loss"][chosen], marker, ms=5.5, color=color, mfc=fill
-            )
+            some = rows[chosen]
+            axes.plot(some["step"], some["loss"], marker, ms=5.5, color=color, mfc=fill)
     axes.plot([], [], "o", mfc="none", color="black", label="not certified")
     axes.plot([], [], "o", color="black", label="every sequence of distinct tokens certified")
     axes.plot([], [], "s", color="black", label="all of $[L]^n$ certified")
     axes.set(yscale="log", xlabel="step", ylabel="loss of the batch")
-    axes.set_title(
-        f"L = {table['n_tokens'].iloc[0]}, {table['batch_size'].iloc[0]} fresh sequences a step"
-    )
-    axes.legend(fontsize=7.5)
+    run = table.iloc[0]
+    axes.set_title(f"L = {run['n_tokens']}, {run['batch_size']} fresh sequences a step")
+    axes.legend(fontsize=SMALL)
     return figure

@@ -13,8 +13,6 @@ from decision_lists_made import Brute, every_sequence, order_margin, rarest, tas
 from made import files, generator
 from scipy.optimize import brentq
 
-from lib.files.tables import write_table
-
 SECTIONS = ("decision_lists.descend", "decision_lists.solver.descend")
 ONE = task(
     "one",
@@ -335,21 +333,6 @@ def test_preconditions_are_met_in_some_runs_alone(tables):
 def test_a_use_without_tasks_has_no_table(stage, tmp_path):
     descend(stage, tmp_path, [OTHER, ALONE[0]])
     assert files(tmp_path / "tables") == ["alone.parquet"]
-
-
-@pytest.mark.parametrize("n_steps", [1, 1000, 20_000, 100_000])
-def test_a_course_takes_no_more_room_than_is_asked_for(n_steps, tmp_path):
-    """32 bytes a step, and 5000 of the table's own, where no compression makes any number but the
-    step's smaller.
-    """
-    draw = np.random.default_rng(0)
-    course = {name: draw.normal(size=n_steps) for name in ("loss", "wrong", "step_times_curvature")}
-    course["step"] = np.arange(n_steps)
-    write_table(
-        pd.DataFrame(course).assign(task="descent-2-001", noise="adversarial"),
-        tmp_path / "courses.parquet",
-    )
-    assert (tmp_path / "courses.parquet").stat().st_size <= 32 * n_steps + 5000
 
 
 def test_a_step_size_that_never_fits_its_path_is_an_error(stage, tmp_path):

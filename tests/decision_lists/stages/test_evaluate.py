@@ -16,6 +16,7 @@ from made import files, write_run
 
 from lib.files.files import InputError
 from lib.pages.claims import read_claims
+from stages.decision_lists.evaluate import TABLES
 
 SECTION, INF, NAN = "any.evaluate", math.inf, math.nan
 LISTED = read_claims(Path(__file__).parents[3] / "claims.yaml").values()
@@ -36,6 +37,12 @@ SEEDS = [7, 3]
 
 def frame(columns, *rows):
     return pd.DataFrame(rows, columns=columns.split())
+
+
+def filled(name, table):
+    """The table with those columns too that are handed on and play no part."""
+    missing = set(TABLES.get(name, "").split()) - set(table)
+    return table.assign(**dict.fromkeys(missing, 0.5))
 
 
 def task(name, group, n_tokens, seq_len, lists, repeats=False, law="zipf 1"):
@@ -675,7 +682,7 @@ def made():
     """The tables that the stages before write, by their files."""
     controls = [(f"c-{1 - i}", name, found[i]) for i in (0, 1) for name, found in CONTROLS.items()]
     certificates = CERTIFICATES.loc[CERTIFICATES.index.repeat(CERTIFICATES["n"])].drop(columns="n")
-    return {
+    tables = {
         "tasks_flow": pd.DataFrame(FLOWS),
         "tasks_scales": pd.DataFrame(TASKS[3:]),
         "tasks_train": pd.DataFrame(TASKS[:3]),
@@ -704,6 +711,7 @@ def made():
         "certify/lengths": LENGTHS,
         "spectra": SPECTRA,
     }
+    return {name: filled(Path(name).name, table) for name, table in tables.items()}
 
 
 @pytest.fixture
@@ -864,10 +872,10 @@ def test_every_table_and_the_curves_hold_what_the_stages_before_found(evaluate, 
         "lengths": LENGTHS,
         "spectra": updates.assign(**ranks),
     }
-    for name, rows in wanted.items():
+    for name, made_rows in wanted.items():
         found = table(tmp_path, name)
+        rows = filled(name, made_rows).reset_index(drop=True)
         assert set(found) == set(rows), name
-        rows = rows.reset_index(drop=True)
         pd.testing.assert_frame_equal(found[list(rows)], rows, rtol=1e-13, atol=0, obj=name)
     names = {*wanted, "weights", "attention"}
     kept = sorted(
@@ -955,4 +963,14 @@ def attention(task, *weights):
 def test_what_was_not_run_cannot_be_shown(evaluate, tmp_path, params, message):
     with pytest.raises(InputError, match=message):
         evaluate(**params)
+    assert not (tmp_path / "metrics").exists()
+
+
+@pytest.mark.parametrize("name", ["descend/courses", "flow/repeats", "check/lemma_1", "spectra"])
+def test_a_table_that_lacks_a_column_is_refused_and_nothing_is_written(
+    evaluate, made, tmp_path, name
+):
+    made[name] = pd.DataFrame({"step": [1, 2], "norm": [0.5, 0.25]})
+    with pytest.raises(InputError, match=rf"{name}\.parquet: wanted a table with the columns "):
+        evaluate()
     assert not (tmp_path / "metrics").exists()

@@ -263,6 +263,10 @@ def test_a_file_whose_uses_have_no_group_is_empty_and_the_others_do_not_change(s
         ({"list_lengths": [6]}, r"groups\.tsv: first: length must lie in 1\.\.5, got 6"),
         ({"n_heads": [5]}, r"groups\.tsv: first: n_heads must lie in 2\.\.4, got 5"),
         ({"seq_len": 6}, r"groups\.tsv: first: seq_len must lie in 1\.\.5"),
+        (
+            {"n_tokens": 30, "seq_len": 15},
+            "line 3: seq_len: wanted at most 1000000 sets of as many tokens, got 155117520",
+        ),
         ({"n_tokens": 65}, r"line 3, column n_tokens: wanted a number in \[1, 64\], got 65"),
         ({"n_seeds": 0}, r"line 3, column n_seeds: wanted a number in \[1, 100000\], got 0"),
         ({"use": "training"}, "line 3, column use: wanted one of .*'theorem'.*, got 'training'"),

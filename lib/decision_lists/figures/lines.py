@@ -1,0 +1,31 @@
+"""What the figures of the family share: the colours of runs, lines for theory, and titles."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from lib.pages.style import BOUND_COLOR, VIRIDIS
+
+Color = tuple[float, float, float, float]
+
+BOUND: dict[str, Any] = {"color": BOUND_COLOR, "ls": "--"}  # what a theorem or assumption allows
+DASHED: dict[str, Any] = {"color": "black", "ls": "--", "lw": 1.2}  # what is derived
+LOG_LOG: dict[str, Any] = {"xscale": "log", "yscale": "log"}
+SMALL = 7.5  # points, of the text of a legend
+
+
+def shaded(
+    table: pd.DataFrame, column: str, *, ordered: bool = False, last: float = 0.92
+) -> Iterator[tuple[Any, pd.DataFrame, Color]]:
+    """Every value of a column, with its rows and a colour, as they come or in order."""
+    values = list(dict.fromkeys(table[column]))
+    if ordered:
+        values.sort()
+    for i, value in enumerate(values):
+        yield value, table[table[column] == value], VIRIDIS(last * i / max(1, len(values) - 1))
+
+
+def setting(run: Any) -> str:
+    """The law and the sizes of a run, a row of a table."""
+    return f"{run.law}, L = {run.n_tokens}, n = {run.seq_len}, M = {run.length}"

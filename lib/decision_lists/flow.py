@@ -1,0 +1,248 @@
+r"""Gradient flow on W from 0 at V = cP: exact, in the limit of large c, and of uniform subsets.
+
+A flow is followed in u = cW and $\tau = c^2 t$, whose scale does not depend on c.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import comb
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lib.decision_lists.attention import (
+    PopulationLoss,
+    Rows,
+    attention_margins,
+    attention_rows,
+    attention_to_star,
+    by_query,
+    errors,
+    loss_gradients,
+    row_losses,
+)
+from lib.decision_lists.lists import Task, label_matrix
+from lib.training.stiff_flow import Step, first_crossing, stiff_flow
+
+Vector = Float[np.ndarray, " n"]
+
+
+def choice_gradient(u: Float[Tensor, "key query"], rows: Rows) -> Float[Tensor, "key query"]:
+    r"""Gradient of the limit of large values, $c \to \infty$, on distinct tokens.
+
+    There $\alpha_b = 1/n + O(1/c)$ and $z_b = c/n + (u_b - \bar u)/n$: the flow is that of the
+    regression $\dot u_b = \frac1n \sum \mu\, (1[b = b^*] - p_b)$, $p = \mathrm{softmax}(u / n)$
+    over the tokens of the sequence: Luce's choice model, a convex problem.
+    """
+    n = rows.counts.sum(1, keepdim=True)
+    _, error = errors(rows.log_counts + u.T[rows.query] / n, rows.star)
+    return by_query(error * (rows.weight[:, None] / n), rows.query, u.shape[1]).T
+
+
+def exchangeable_loss_gradient(
+    w: Float[Tensor, " place"], n_tokens: int, seq_len: int, scale: float
+) -> tuple[Float[Tensor, ""], Float[Tensor, " place"]]:
+    r"""Loss of one query, and its gradient, for uniform subsets and V = cP, in $2^{m-1}$ terms.
+
+    By symmetry the column of a query holds m + 1 values: w[0] for every token outside of its list,
+    w[i] for the entry $a_i$. The loss is the mean over sequences that hold the query; in the
+    population loss each query counts 1 / n_tokens. The gradient in w[0] is that of each single
+    token outside of the list.
+    """
+    m = len(w) - 1
+    outside = n_tokens - m
+    everything = comb(n_tokens - 1, seq_len - 1)
+    chances, present = [], []
+    for held in range(2 ** (m - 1)):
+        heads = [float(held >> (i - 1) & 1) for i in range(1, m)]
+        others = seq_len - 1 - int(sum(heads))
+        if 0 <= others <= outside:
+            chances.append(comb(outside, others) / everything)
+            present.append([float(others), *heads, 1.0])
+    probability = torch.tensor(chances, dtype=torch.float64)
+    counts = torch.tensor(present, dtype=torch.float64)
+    rest = counts[:, :1]
+    star = counts[:, 1:].argmax(1, keepdim=True) + 1
+    alpha = torch.softmax(
+        torch.where(counts > 0, 0.0, -torch.inf) + w + counts.clamp(min=1).log(), -1
+    )
+    each = alpha / counts.clamp(min=1)  # of a single token
+    absent = torch.full_like(rest, float(n_tokens - seq_len))
+    log_many = torch.cat([counts, absent], 1).log()
+    z = torch.cat([scale * each, torch.zeros_like(rest)], 1)
+    total = torch.logsumexp(z + log_many, -1, keepdim=True)
+    loss = (probability * (total - z.gather(1, star))[:, 0]).sum()
+    p = (z - total).exp()[:, :-1]  # of a single token
+    d = scale * p.scatter_add(1, star, torch.full_like(total, -1.0))
+    pulled = each * (d - (alpha * d).sum(1, keepdim=True))
+    share = (counts > 0).double()
+    share[:, :1] = rest / max(outside, 1)  # the chance that a given outside token is there
+    return loss, (probability[:, None] * share * pulled).sum(0)
+
+
+class Flow:
+    """A flow from W = 0, in states that are flat arrays."""
+
+    start: Vector
+    repeats = False  # whether a token may be in a sequence more than once
+
+    def velocity(self, u: Vector) -> Vector:
+        r"""$\dot u$."""
+        raise NotImplementedError
+
+    def margin(self, u: Vector) -> float:
+        """The least margin, in u: all is right where it is positive."""
+        raise NotImplementedError
+
+    def steps(
+        self, end: float, rtol: float, *, state: Vector | None = None, begin: float = 0.0
+    ) -> Iterator[Step]:
+        """The steps to a rescaled time, from the start or from the state at another time."""
+        start = self.start if state is None else state
+        return stiff_flow(self.velocity, None, start, end, rtol=rtol, atol=rtol, begin=begin)
+
+    def at_once(self) -> bool:
+        """Whether all is right at every small time after 0.
+
+        It is where the first velocity orders every column strictly.
+        """
+        return self.margin(self.velocity(self.start)) > 0 and not self.repeats
+
+
+class ScaledFlow(Flow):
+    r"""The flow at a scale c, $\dot u = -\nabla_W(u / c) / c$; at ∞ that of `choice_gradient`."""
+
+    def __init__(self, rows: Rows, permutation: Int[Tensor, " token"], scale: float):
+        self.rows = rows
+        self.permutation = permutation
+        self.scale = scale
+        self.n_tokens = rows.counts.shape[1]
+        self.seq_len = float(rows.counts[0].sum())
+        self.repeats = bool((rows.counts > 1).any())
+        self.V = label_matrix(permutation) * (1.0 if math.isinf(scale) else scale)
+        self.start = np.zeros(self.n_tokens**2)
+
+    @classmethod
+    def of(cls, task: Task, scale: float) -> "ScaledFlow":
+        """The flow of a task."""
+        loss = PopulationLoss.of(task)
+        return cls(loss.rows, loss.permutation, scale)
+
+    def matrix(self, x: Vector) -> Float[Tensor, "key query"]:
+        """The state as a matrix: u = cW."""
+        return torch.from_numpy(x).view(self.n_tokens, self.n_tokens)
+
+    def weights(self, x: Vector) -> Float[Tensor, "key query"]:
+        """W in that state."""
+        return self.matrix(x) / self.scale
+
+    def velocity(self, u: Vector) -> Vector:
+        r"""$\dot u$."""
+        if math.isinf(self.scale):
+            return -choice_gradient(self.matrix(u), self.rows).flatten().numpy()
+        gradient = loss_gradients(self.weights(u), self.V, self.rows, self.permutation)[1]
+        return -(gradient / self.scale).flatten().numpy()
+
+    def measured(self, x: Vector) -> dict[str, float]:
+        """The loss, the accuracy over the law, and the least margin, in u."""
+        losses = row_losses(self.weights(x), self.V, self.rows, self.permutation)
+        margins = self.margins(x)
+        return {
+            "loss": float(self.rows.weight @ losses),
+            "accuracy": float(self.rows.weight[margins > 0].sum()),
+            "margin": float(margins.min()),
+        }
+
+    def margins(self, x: Vector) -> Float[Tensor, " row"]:
+        """The margin of each row, in u.
+
+        Without repeats the logarithms of the counts are zero, and u alone decides.
+        """
+        if not self.repeats:
+            return attention_margins(self.matrix(x), self.rows)
+        return attention_margins(self.weights(x), self.rows) * self.scale
+
+    def margin(self, u: Vector) -> float:
+        """The least margin of a row."""
+        return float(self.margins(u).min())
+
+    def largest_attention(self, x: Vector) -> float:
+        r"""$\max n \alpha$ over all rows: 1 where attention is uniform."""
+        return float(attention_rows(self.weights(x), self.rows).max()) * self.seq_len
+
+    def attention_to_star(self, x: Vector) -> float:
+        """The mean attention to the token that determines the label."""
+        return float(self.rows.weight @ attention_to_star(self.weights(x), self.rows))
+
+
+class ExchangeableFlow(Flow):
+    """The flow for uniform subsets, in the m + 1 values of a column."""
+
+    def __init__(self, n_tokens: int, seq_len: int, length: int, scale: float):
+        self.n_tokens = n_tokens
+        self.seq_len = seq_len
+        self.length = length
+        self.scale = scale
+        self.start = np.zeros(length + 1)
+
+    def velocity(self, u: Vector) -> Vector:
+        r"""$\dot u$."""
+        w, c = torch.from_numpy(u) / self.scale, self.scale
+        gradient = exchangeable_loss_gradient(w, self.n_tokens, self.seq_len, c)[1]
+        return -gradient.numpy() / (c * self.n_tokens)
+
+    def margin(self, u: Vector) -> float:
+        """The least lead of an entry of the list over what comes after it and is outside."""
+        return float(min(u[i] - max([u[0], *u[i + 1 :]]) for i in range(1, self.length + 1)))
+
+
+@dataclass
+class Followed:
+    """What is noted of a flow on its way: its path, and when all is right, lost and regained."""
+
+    flow: ScaledFlow
+    path: list[dict[str, float]] = field(default_factory=list)
+    first: float = math.nan  # the time at which all is right for the first time
+    lost: float = math.nan  # and no longer, the last time that this happens
+    regained: float = math.nan  # and again, the last time
+    n_lost: int = 0
+    largest_attention: float = 1.0
+
+    def __post_init__(self) -> None:
+        self.state = self.flow.start
+        self.end = 0.0
+        self.path.append({"time": 0.0, **self.flow.measured(self.state)})
+
+    @property
+    def right(self) -> bool:
+        """Whether all is right where the flow is now."""
+        return self.path[-1]["margin"] > 0
+
+    def follow(self, end: float, rtol: float, *, until_right: bool) -> None:
+        """Go on from where the flow is, to the rescaled time `end` or until all is right."""
+        flow, c2 = self.flow, self.flow.scale**2
+        for step in flow.steps(end, rtol, state=self.state, begin=self.end):
+            was = self.right
+            self.state = step.state
+            self.end = step.time
+            self.path.append({"time": step.time / c2, **flow.measured(step.state)})
+            if self.right != was:
+                sign = 1 if self.right else -1
+                self._crossed(first_crossing(step, lambda x, sign=sign: sign * flow.margin(x)) / c2)
+            if until_right:
+                attention = flow.largest_attention(step.state)
+                self.largest_attention = max(self.largest_attention, attention)
+                if self.right:
+                    break
+
+    def _crossed(self, time: float) -> None:
+        if not self.right:
+            self.lost = time
+            self.n_lost += 1
+        elif math.isnan(self.first):
+            self.first = time
+        else:
+            self.regained = time

@@ -1,0 +1,137 @@
+"""Random cases for certificates and lemmas: a small task of any law, and weights of any size.
+
+The weights lie around what the lists ask for, so that right and wrong ones both occur.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lib.decision_lists.attention import (
+    PopulationLoss,
+    attention_margins,
+    logit_margins,
+    loss_gradients,
+)
+from lib.decision_lists.bounds import (
+    descent_along_list,
+    descent_bound_of,
+    first_failing_place,
+    lemma_1_bound,
+    lemma_2_bound,
+)
+from lib.decision_lists.certificates import list_order_margin, logit_margin
+from lib.decision_lists.lists import Task, in_list_order, whole
+
+Rows = list[dict[str, Any]]
+
+WEIGHTS_A_CASE = 8  # drawn for one task: making a task costs more than a gradient
+
+
+def certificates(draw: torch.Generator, most_tokens: int) -> Rows:
+    """Both certificates on one case, beside every sequence enumerated."""
+    task = Task.drawn(most_tokens, draw)
+    loss = PopulationLoss.of(task)
+    ordered = in_list_order(task.lists)
+    W = _uniform(draw, 0.5, 4) * ordered + _uniform(draw, 0, 1.2) * _normal(draw, task.n_tokens)
+    V = task.label_matrix + _uniform(draw, 0, 0.5) * _normal(draw, task.n_tokens)
+    of_order = list_order_margin(W, task.lists, task.seq_len, task.repeats)
+    of_logits = logit_margin(W, V, task.lists, task.permutation, task.seq_len, task.repeats)
+    cases = {
+        "V = cP": (of_order, attention_margins(W, loss.rows)),
+        "any V": (of_logits, logit_margins(W, V, loss.rows, loss.permutation)),
+    }
+    return [
+        {
+            "certificate": name,
+            "repeats": task.repeats,
+            "certified": margin > 0,
+            "right": bool((margins > 0).all()),
+        }
+        for name, (margin, margins) in cases.items()
+    ]
+
+
+def represent(draw: torch.Generator, most_tokens: int) -> Rows:
+    """The least margin over all of [L]^n at W = κ times the places of the lists, V = cP.
+
+    Beside what is proved.
+    """
+    task = Task.drawn(most_tokens, draw, repeats=True)
+    kappa = _uniform(draw, 0, 3)
+    margins = attention_margins(kappa * in_list_order(task.lists), PopulationLoss.of(task).rows)
+    wanted = kappa - math.log(task.seq_len - 1)
+    margin = float(margins.min())
+    return [{"seq_len": task.seq_len, "kappa": kappa, "margin": margin, "wanted": wanted}]
+
+
+def lemma_1(draw: torch.Generator, most_tokens: int) -> Rows:
+    """Both sides of Lemma 1 at several W, for a law and scale, with repeats or without."""
+    task = Task.drawn(most_tokens, draw)
+    scale = 10 ** _uniform(draw, -1, 4)
+    rows = PopulationLoss.of(task).rows
+    ordered, found = in_list_order(task.lists), []
+    for _ in range(WEIGHTS_A_CASE):
+        noise = 10 ** _uniform(draw, -3, 0.7) * _normal(draw, task.n_tokens)
+        W = noise + _uniform(draw, 0, 2) * ordered
+        wrong = attention_margins(W, rows) <= 0
+        at = first_failing_place(wrong, rows.query, rows.place)
+        if at is None:
+            continue
+        gradient = loss_gradients(W, scale * task.label_matrix, rows, task.labels)[1]
+        row = {"repeats": task.repeats, "scale": scale}
+        row["derivative"] = descent_along_list(gradient, task.lists, at)
+        row["bound"] = lemma_1_bound(W, rows, wrong, scale, at)
+        found.append(row)
+    return found
+
+
+def lemma_2(draw: torch.Generator, most_tokens: int) -> Rows:
+    """Both sides of Lemma 2 at several W, where its conditions hold.
+
+    V is near cP, the loss at most L_0, and some row wrong.
+    """
+    task = Task.drawn(most_tokens, draw, repeats=False)
+    n_tokens, rows = task.n_tokens, PopulationLoss.of(task).rows
+    bound = descent_bound_of(task)
+    offset = torch.rand(n_tokens, n_tokens, generator=draw, dtype=torch.float64)
+    offset = bound.epsilon * (2 * offset - 1)
+    if whole(0, 1, draw):
+        offset = bound.epsilon * offset.sign()
+    V = bound.scale * task.label_matrix + offset
+    sides = {
+        "bound": lemma_2_bound(bound.L_0, task.seq_len, bound.epsilon),
+        "L_0": bound.L_0,
+        "abstract": bound.L_0 - 6 * bound.epsilon / task.seq_len,
+    }
+    ordered, found = in_list_order(task.lists), []
+    for _ in range(WEIGHTS_A_CASE):
+        W = _uniform(draw, 0, 2) * ordered + 10 ** _uniform(draw, -1, 0.3) * _normal(draw, n_tokens)
+        W = W * 10 ** _uniform(draw, 0, 2) / bound.scale
+        wrong = logit_margins(W, V, rows, task.labels) <= 0
+        at = first_failing_place(wrong, rows.query, rows.place)
+        if at is None:
+            continue
+        loss, gradient, _ = loss_gradients(W, V, rows, task.labels)
+        if float(loss) <= bound.L_0:
+            found.append({"derivative": descent_along_list(gradient, task.lists, at), **sides})
+    return found
+
+
+QUESTIONS: dict[str, Callable[[torch.Generator, int], Rows]] = {
+    "certificates": certificates,
+    "represent": represent,
+    "lemma_1": lemma_1,
+    "lemma_2": lemma_2,
+}
+
+
+def _uniform(draw: torch.Generator, low: float, high: float) -> float:
+    return low + (high - low) * float(torch.rand((), generator=draw, dtype=torch.float64))
+
+
+def _normal(draw: torch.Generator, n: int) -> Tensor:
+    return torch.randn(n, n, generator=draw, dtype=torch.float64)
