@@ -164,8 +164,7 @@ def test_every_verdict_is_worked_out_by_hand(stage, tmp_path, capsys):
         "metrics/b.json#absent\npublished/c.json#skewed\nmetrics/a.json#two\n"
     )
     paths = (
-        Path("claims.yaml"),
-        [Path(name) for name in MEASURES],
+        [Path("claims.yaml"), *map(Path, MEASURES)],
         Path("known.txt"),
         Path("out/claims.json"),
     )
@@ -273,8 +272,7 @@ def test_a_measure_that_no_file_ever_had_is_refused_by_its_line(stage, known):
         stage(
             "claims",
             {},
-            Path("claims.yaml"),
-            [Path("metrics/a.json")],
+            [Path("claims.yaml"), Path("metrics/a.json")],
             Path("known.txt"),
             Path("out/claims.json"),
         )
@@ -296,7 +294,7 @@ def test_measures_of_another_family_are_refused_by_name(stage, known):
         yaml.safe_dump(grouped(listed, {"first": GROUPS["first"] | {"measures": "m"}}))
     )
     Path("known.txt").write_text(known)
-    files = Path("claims.yaml"), [Path("m")], Path("known.txt"), Path("c.json")
+    files = [Path("claims.yaml"), Path("m")], Path("known.txt"), Path("c.json")
     found = {"setup": {"d": 8}, "other": {"cases": ["0"], "values": [0.5]}}
     Path("m").write_text(json.dumps(found))
     wanted = (
@@ -333,7 +331,7 @@ def test_measures_by_other_than_init_scales_are_refused_where_a_claim_wants_them
     with pytest.raises(
         InputError, match=r"^m: a: wanted values by init scale, got them by 'tied'$"
     ):
-        stage("claims", {}, Path("claims.yaml"), [Path("m")], Path("known.txt"), Path("c.json"))
+        stage("claims", {}, [Path("claims.yaml"), Path("m")], Path("known.txt"), Path("c.json"))
 
 
 @pytest.mark.parametrize(
@@ -406,7 +404,7 @@ def test_a_claim_beats_a_null_where_its_numbers_are_nearer_to_its_bar(stage, tes
     Path("claims.yaml").write_text(yaml.safe_dump({"first": group}, sort_keys=False))
     Path("known.txt").touch()
     Path("m").write_text(json.dumps({"a": measure(own), "b": measure(null)}))
-    stage("claims", {}, Path("claims.yaml"), [Path("m")], Path("known.txt"), Path("c.json"))
+    stage("claims", {}, [Path("claims.yaml"), Path("m")], Path("known.txt"), Path("c.json"))
     assert json.loads(Path("c.json").read_text())["toy_one"]["nulls"] == {"toy_other": said}
 
 
@@ -432,7 +430,7 @@ def judged(stage, folder, values, over="median", bar="[12, 12]"):
     }
     (folder / "m").write_text(json.dumps({"a": by_scale.get("", by_scale)}))
     (folder / "known.txt").touch()
-    stage("claims", {}, Path("claims.yaml"), [Path("m")], Path("known.txt"), Path("c.json"))
+    stage("claims", {}, [Path("claims.yaml"), Path("m")], Path("known.txt"), Path("c.json"))
     return json.loads((folder / "c.json").read_text())["toy_one"]
 
 
@@ -549,4 +547,4 @@ def test_a_statement_that_names_what_the_setup_lacks_is_refused(stage, tmp_path)
     (tmp_path / "m").write_text(json.dumps({"setup": {"d": 8}}))
     (tmp_path / "known.txt").write_text("m#a\n")
     with pytest.raises(InputError, match=r"m: setup: wanted 'n' for a statement, got \['d'\]"):
-        stage("claims", {}, Path("claims.yaml"), [Path("m")], Path("known.txt"), Path("c.json"))
+        stage("claims", {}, [Path("claims.yaml"), Path("m")], Path("known.txt"), Path("c.json"))
