@@ -1,13 +1,13 @@
-"""Judge every claim of claims.yaml by the numbers in git: does it hold, fail, or was it not run?
+"""Judge every claim by the numbers in git: does it hold, fail, or was it not run?
 
-A claim whose measure the file of its group has not was not run: a sweep may leave out cases.
+A claim whose measure is not in its file was not run: a sweep may leave out cases.
 """
 
 import difflib
 import itertools
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,72 +18,62 @@ from scipy.stats import bootstrap
 from lib.files.files import InputError
 from lib.files.params import Interval
 from lib.files.tables import read_measures, write_json
-from lib.pages.claims import Claim, line_of, read_claims
+from lib.pages.claims import Claim, read_claims, wrong_at
 from lib.work.command import OutFile, run
 
 LEAST_CASES = 5  # for an interval
-SAID = (
-    "statement",
-    "where",
-    "kind",
-    "source",
-    "measure",
-    "over",
-    "bar",
-    "figure",
-    "drawn",
-    "headline",
-    "expected",
-)
+UNSAID = ("file", "place", "measures", "nulls")  # of a claim, in its verdict
+Measures = Mapping[str, dict[str, Any]]  # by file, or by scale
 
 
-def main(claims: Path, measures: list[Path], verdicts: OutFile) -> None:
-    found = {str(path): read_measures(path) for path in measures}
-    listed = read_claims(claims)
-    for claim in listed.values():
-        if claim.measures not in found:
-            raise InputError(
-                f"{claims}, line {line_of(claims, claim.measures)}: wanted a file that a stage "
-                "makes, one of "
-                f"{sorted(found)}; got {claim.measures}"
-            )
-    for file, of_file in found.items():
-        named = dict.fromkeys(
-            claim.measure.partition("@")[0] for claim in listed.values() if claim.measures == file
-        )
-        if len(named) > 1 and of_file.keys() - {"setup"} and not of_file.keys() & named.keys():
-            raise InputError(
-                f"{file}: wanted measures such as {next(iter(named))!r}, got "
-                f"{', '.join(of_file):.100}"
-            )
-    judged = {name: judge(claim, found[claim.measures]) for name, claim in listed.items()}
-    for name, claim in listed.items():
+def main(families: list[Path], verdicts: OutFile) -> None:
+    """FAMILIES: for each family its claims (YAML), then the files of their measures (JSON)."""
+    claims = read_claims([path for path in families if path.suffix == ".yaml"])
+    measures = {str(path): read_measures(path) for path in families if path.suffix != ".yaml"}
+    check_measures(claims, measures)
+    among = {name: claim.among(measures[claim.measures]) for name, claim in claims.items()}
+    judged = {}
+    for name, claim in claims.items():
+        judged[name] = judge(claim, among[name], measures[claim.measures].get("setup", {}))
         if claim.nulls:
-            own = claim.among(found[claim.measures])
-            nulls = {null: listed[null].among(found[listed[null].measures]) for null in claim.nulls}
-            judged[name]["nulls"] = {
-                null: compared(claim, own, those) for null, those in nulls.items()
-            }
+            nulls = {null: compared(claim, among[name], among[null]) for null in claim.nulls}
+            judged[name]["nulls"] = nulls
     write_json(judged, verdicts)
     for state in ("holds", "fails"):
         print(f"{sum(verdict['state'] == state for verdict in judged.values())} {state}")
-    for name, claim in listed.items():
+    for name, claim in claims.items():
         if judged[name]["state"] == "not run":
-            print(f"not run: {name}, {missing(claim, found[claim.measures])}")
+            print(f"not run: {name}, {missing(claim, measures[claim.measures])}")
 
 
 def missing(claim: Claim, measures: dict[str, Any]) -> str:
     """Which measure of a claim is not there, and what is nearly so called."""
-    name = claim.measure.partition("@")[0]
-    near = difflib.get_close_matches(name, measures, n=3, cutoff=0.8)
+    near = difflib.get_close_matches(name_of(claim), measures, n=3, cutoff=0.8)
     like = f"; nearly so called: {', '.join(near)}" if near else ""
     return f"as {claim.measures} has no {claim.measure}{like}"
 
 
+def check_measures(claims: dict[str, Claim], measures: Measures) -> None:
+    """Raise `InputError` where a claim names a file that is not there, or measures of another."""
+    for claim in claims.values():
+        if claim.measures not in measures:
+            wanted = f"wanted a file that a stage makes, one of {sorted(measures)}"
+            place = (claim.place[0], "measures")
+            raise wrong_at(claim.file, place, f"{wanted}; got {claim.measures}")
+    for file, there in measures.items():
+        named = list(dict.fromkeys(name_of(c) for c in claims.values() if c.measures == file))
+        if len(named) > 1 and there.keys() - {"setup"} and not there.keys() & set(named):
+            wanted = f"{file}: wanted measures such as {named[0]!r}"
+            raise InputError(f"{wanted}, got {', '.join(there):.100}")
+
+
+def name_of(claim: Claim) -> str:
+    """The claim's measure, without its scales."""
+    return claim.measure.partition("@")[0]
+
+
 def described(claim: Claim, setup: dict[str, Any]) -> dict[str, Any]:
-    """All that is said of a claim before it is judged, but for its nulls; numbers of the setup are
-    put in.
-    """
+    """What is said of a claim before it is judged, with the numbers of the setup put in."""
 
     def number(match: re.Match[str]) -> str:
         if match[1] not in setup:
@@ -93,34 +83,27 @@ def described(claim: Claim, setup: dict[str, Any]) -> dict[str, Any]:
         value = setup[match[1]]
         return f"{value:g}" if isinstance(value, float) else str(value)
 
-    return {key: value for key in SAID if (value := getattr(claim, key))} | {
+    said = {key: value for key, value in vars(claim).items() if value and key not in UNSAID}
+    return said | {
         "statement": re.sub(r"{(\w+)}", number, claim.statement),
-        "family": claim.family,
         "measure": f"{claim.measures}#{claim.measure}",
-        "command": claim.command,
     }
 
 
-def judge(claim: Claim, measures: dict[str, Any]) -> dict[str, Any]:
-    """The claim with its verdict: value, spread and interval over the cases, and whether it meets
-    its bar.
+def judge(claim: Claim, among: Measures, setup: dict[str, Any]) -> dict[str, Any]:
+    """The claim with its verdict: value, spread and interval over the cases, and whether it holds.
 
-    Of several scales, at each of which the claim must hold, the numbers are those of the scale
-    nearest to failing.
+    A claim on several scales must hold at each; its numbers are those of the scale nearest to
+    failing.
     """
-    said = described(claim, measures.get("setup", {}))
-    among = claim.among(measures)
-    if not among:
-        return {**said, "state": "not run"}
+    said = described(claim, setup)
     found = {scale: verdict(claim, values) for scale, values in among.items()}
+    if not found:
+        return {**said, "state": "not run"}
     worst = min(found, key=lambda scale: (found[scale]["holds"], room(claim, found[scale])))
-    at = (
-        {"scale": worst, "scales": {scale: one["value"] for scale, one in found.items()}}
-        if worst
-        else {}
-    )
-    holds = found[worst]["holds"]
-    return {**said, **at, **found[worst], "state": "holds" if holds else "fails"}
+    if worst:
+        said |= {"scale": worst, "scales": {scale: one["value"] for scale, one in found.items()}}
+    return {**said, **found[worst], "state": "holds" if found[worst]["holds"] else "fails"}
 
 
 def verdict(claim: Claim, measure: dict[str, Any]) -> dict[str, Any]:
@@ -134,51 +117,43 @@ def verdict(claim: Claim, measure: dict[str, Any]) -> dict[str, Any]:
             f"{claim.measures}: {claim.measure}: wanted a case for each of {len(values)} values, "
             f"got {measure}"
         )
-    numbers = [math.nan if value is None else float(value) for value in values]
+    numbers = known_or_nan(values)
     summary = summary_of(claim, values)
     bar = Interval(claim.bar)
-    low, high = np.quantile(numbers, [0.25, 0.75])
-    spread = (
-        (high - low) / 2
-        if claim.over == "median"
-        else np.std(numbers, ddof=1)
-        if len(numbers) > 1
-        else math.nan
-    )
+    spread = math.nan
+    if len(numbers) > 1:
+        low, high = np.quantile(numbers, [0.25, 0.75])
+        spread = (high - low) / 2 if claim.over == "median" else np.std(numbers, ddof=1)
+    judged = numbers if claim.over == "every" else [summary]
     return {
         "value": summary,
-        "spread": float(spread) if len(numbers) > 1 else math.nan,
+        "spread": float(spread),
         "interval_95": interval_95(numbers, claim.over),
         "min": float(np.min(numbers)),  # NaN where one of them is, unlike min
         "max": float(np.max(numbers)),
         "n": len(numbers),
         "cases": measure["cases"],
         "values": numbers,
-        "holds": all(value in bar for value in numbers)
-        if claim.over == "every"
-        else summary in bar,
+        "holds": all(value in bar for value in judged),
     }
 
 
-def compared(claim: Claim, own: dict[str, dict[str, Any]], null: dict[str, dict[str, Any]]) -> str:
-    """Whether the numbers of a claim are nearer to its bar than those of its null, at each scale
-    that both have.
+def compared(claim: Claim, own: Measures, null: Measures) -> str:
+    """Whether a claim's numbers are nearer to its bar than its null's, at each scale of both.
 
     Where no scale is of both, each of the claim's is compared with each of the null's.
     """
     if not own or not null:
         return "not run"
     shared = [(own[scale], null[scale]) for scale in own if scale in null]
-    pairs = shared or [(one, other) for one in own.values() for other in null.values()]
-    return "beats" if all(is_nearer(claim, one, other) for one, other in pairs) else "does not beat"
+    pairs = shared or itertools.product(own.values(), null.values())
+    return "beats" if all(is_nearer(claim, *pair) for pair in pairs) else "does not beat"
 
 
 def is_nearer(claim: Claim, own: dict[str, Any], null: dict[str, Any]) -> bool:
-    """Whether a claim's numbers are nearer to its bar than a null's: case by case, or their mean or
-    median.
+    """Whether a claim's numbers are nearer to its bar than a null's: case by case, or in summary.
 
-    Only cases of both count; where there are none, each of the claim's is compared with each of the
-    null's.
+    Cases of both count alone; where there are none, each is compared with each.
     """
     mine = dict(zip(own["cases"], own["values"], strict=True))
     other = dict(zip(null["cases"], null["values"], strict=True))
@@ -187,19 +162,23 @@ def is_nearer(claim: Claim, own: dict[str, Any], null: dict[str, Any]) -> bool:
         mine = {case: mine[case] for case in shared}
         other = {case: other[case] for case in shared}
     if claim.over != "every":
-        return nearness(claim, summary_of(claim, mine.values())) > nearness(
-            claim, summary_of(claim, other.values())
-        )
-    pairs = [(mine[case], other[case]) for case in shared] or itertools.product(
-        mine.values(), other.values()
-    )
+        pairs = [(summary_of(claim, mine.values()), summary_of(claim, other.values()))]
+    elif shared:
+        pairs = zip(mine.values(), other.values(), strict=True)
+    else:
+        pairs = itertools.product(mine.values(), other.values())
     return all(nearness(claim, one) > nearness(claim, of_null) for one, of_null in pairs)
 
 
 def summary_of(claim: Claim, values: Iterable[float | None]) -> float:
     """The mean of the values or, of a claim on it, their median; NaN where one is missing."""
-    numbers = [math.nan if value is None else float(value) for value in values]
+    numbers = known_or_nan(values)
     return float(np.median(numbers) if claim.over == "median" else np.mean(numbers))
+
+
+def known_or_nan(values: Iterable[float | None]) -> list[float]:
+    """The values as numbers, NaN for one that is missing."""
+    return [math.nan if value is None else float(value) for value in values]
 
 
 def room(claim: Claim, verdict: dict[str, Any]) -> float:
@@ -224,11 +203,11 @@ def nearness(claim: Claim, number: float | None) -> float:
 
 
 def interval_95(numbers: list[float], over: str) -> list[float]:
-    """The 95 % interval of the mean by the bootstrap (BCa), or of the median by ranks; NaN where
-    there are too few.
+    """The 95 % interval of the mean by the bootstrap (BCa), or of the median by ranks.
 
-    Both lie among the values, so that a share stays a share. As many values as of n throws of a
-    coin may be heads lie below the median. Equal values say nothing of what others would be.
+    NaN where there are too few numbers. Both ends lie among the values, so that a share stays a
+    share. As many values as of n throws of a coin may be heads lie below the median. Equal values
+    say nothing of what others would be.
     """
     n = len(numbers)
     if n < LEAST_CASES or not np.isfinite(numbers).all() or np.ptp(numbers) == 0:

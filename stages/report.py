@@ -1,6 +1,4 @@
-"""One self-contained HTML page: what became of each paper's items, then its claims, each beside its
-figure.
-"""
+"""One HTML page: what became of each paper's items, then its claims, each beside its figure."""
 
 import re
 from collections.abc import Iterator
@@ -30,8 +28,7 @@ CLAIM = {
 }
 THUMBNAIL = 350  # CSS pixels, of a finding's figure, which leads to the whole one
 
-# A paper's items, in the order in which a reader looks for them: what is proved by number, then
-# what is shown.
+# A paper's items in the order of a reader: what is proved, by number, then what is shown.
 PROVED = (
     "assumption",
     "lemma",
@@ -49,14 +46,23 @@ NUMBER = r"(?:\(\d+\)|(?:[A-Z]\.)?\d+(?:\.\d+)*)(?: ?\((?:i+|[a-zA-Z](?:, [a-zA-
 ITEM = re.compile(
     rf"\b({'|'.join(PROVED + SHOWN)})s? ({NUMBER}(?:(?:, | and ){NUMBER})*)", re.IGNORECASE
 )
+PANELS = re.compile(r" ?\([a-zA-Z](?:, [a-zA-Z])*\)$")
+# Who says what a claim says, by the claim's kind; of an item's claims, a paper's is shown first.
+SAYS = {
+    "theorem": "paper",
+    "paper's figure": "paper",
+    "assumption": "paper",
+    "our bar": "ours",
+    "control": "controls",
+}
+WHO = ("paper", "ours", "controls")
 
 
 @dataclass(frozen=True)
 class Caption:
-    """What a figure shows and what to see there; `of` names what of the paper it is, and a figure
-    without it is ours.
+    """What a figure shows and what to see there; `of` names what of the paper it is.
 
-    Ours are folded, and those that say so.
+    A figure without `of` is ours. The report folds ours, and those that are `folded`.
     """
 
     title: str
@@ -66,9 +72,19 @@ class Caption:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """What contradicts or sharpens a paper, with the figure and the claims that show it."""
+
+    text: str
+    figure: str
+    claims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Paper:
-    """What is said of a family: why one looks, what its paper leaves open, and its figures in the
-    order of reading.
+    """What is said of a family: why one looks, what its paper leaves open, what was found.
+
+    Its figures stand in the order of reading.
     """
 
     title: str
@@ -76,33 +92,18 @@ class Paper:
     why: str
     unsaid: str
     figures: dict[str, Caption]
+    findings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What contradicts or sharpens a paper, with the figure that shows it and the claims that say
-    it.
-    """
+def main(claims: Path, template: Path, page: OutFile, families: list[Path]) -> None:
+    """FAMILIES: for each family its captions (YAML), in its folder, then folders of its figures.
 
-    family: str
-    text: str
-    figure: str
-    claims: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Captions:
-    findings: tuple[Finding, ...]
-    families: dict[str, Paper]
-
-
-def main(claims: Path, captions: Path, template: Path, page: OutFile, figures: list[Path]) -> None:
-    """Write the page. A folder of figures is plots/<family>/...figures, or figures beside a
-    provenance.json.
+    A folder of figures is plots/FAMILY/...figures, or figures beside a provenance.json.
     """
     judged = read_judged(claims)
-    said = parse(load_yaml(captions), Captions, str(captions))
-    drawn = [section(folder, judged, said.families) for folder in figures]
+    captions = [path for path in families if path.suffix == ".yaml"]
+    papers = {path.parent.name: parse(load_yaml(path), Paper, str(path)) for path in captions}
+    drawn = [section(path, judged, papers) for path in families if path not in captions]
     shown = {figure["path"]: figure for part in drawn for figure in part["figures"]}
     pictures = spread_by_name(
         pictured, {path: (path,) for path in shown}, label="pictures", unit="picture"
@@ -111,29 +112,23 @@ def main(claims: Path, captions: Path, template: Path, page: OutFile, figures: l
         figure["picture"] = pictures[path]
     for name, claim in judged.items():
         if claim["figure"] not in shown and claim["state"] != "not run":
-            raise InputError(
-                f"{claims}: {name}: wanted one of the figures {sorted(shown)}, got "
-                f"{claim['figure']}"
-            )
-    families = list(dict.fromkeys(claim["family"] for claim in judged.values()))
-    papers = list(said.families)
-    families.sort(key=lambda family: papers.index(family) if family in papers else len(papers))
-    drawn.sort(
-        key=lambda part: papers.index(part["family"]) if part["family"] in papers else len(papers)
-    )
+            wanted = f"{claims}: {name}: wanted one of the figures {sorted(shown)}"
+            raise InputError(f"{wanted}, got {claim['figure']}")
+    order = list(dict.fromkeys([*papers, *(claim["family"] for claim in judged.values())]))
+    of_family = {
+        family: {name: claim for name, claim in judged.items() if claim["family"] == family}
+        for family in order
+    }
+    of_papers = list(papers)  # a family without captions comes behind, in the order given
+    drawn.sort(key=lambda part: [*of_papers, part["family"]].index(part["family"]))
     write_page(
         template,
         page,
         claims=judged,
         sections=drawn,
-        papers=said.families,
-        findings=[
-            found for finding in said.findings if (found := shown_finding(finding, drawn, judged))
-        ],
-        items={
-            family: list(items_of({n: c for n, c in judged.items() if c["family"] == family}))
-            for family in families
-        },
+        papers=papers,
+        findings=list(findings_of(papers, drawn, judged)),
+        items={family: list(items_of(own)) for family, own in of_family.items() if own},
     )
     print(
         f"the report is {page}: {len(judged)} claims, {len(shown)} figures, "
@@ -157,74 +152,52 @@ def pictured(path: str, width: int = COLUMN) -> Picture:
     return picture(Path(path).read_bytes(), path, width)
 
 
-def shown_finding(
-    finding: Finding, sections: list[dict[str, Any]], claims: Claims
-) -> dict[str, Any] | None:
-    """A finding with its figure and its claims; None where the family has no section, as in a part
-    of the pipeline.
-    """
-    own = [
-        figure
-        for part in sections
-        if part["family"] == finding.family
-        for figure in part["figures"]
-    ]
-    if not own:
-        return None
-    found = [figure for figure in own if Path(figure["path"]).stem == finding.figure]
-    missing = [name for name in finding.claims if name not in claims]
-    if not found or missing:
-        wanted = (
-            f"one of its claims, got {missing}"
-            if found
-            else f"one of its figures, got {finding.figure!r}"
-        )
-        raise InputError(f"findings of {finding.family}: {finding.text[:40]!r}: wanted {wanted}")
-    path = found[0]["path"]
-    thumbnail = pictured(path, THUMBNAIL)
-    claimed = {name: claims[name] for name in finding.claims}
-    return {"text": finding.text, "figure": found[0], "thumbnail": thumbnail, "claims": claimed}
+def findings_of(
+    papers: dict[str, Paper], sections: list[dict[str, Any]], claims: Claims
+) -> Iterator[dict[str, Any]]:
+    """Each finding with its figure and its claims; none of a family that has no section here."""
+    for family, paper in papers.items():
+        figures = [f for part in sections if part["family"] == family for f in part["figures"]]
+        by_stem = {Path(figure["path"]).stem: figure for figure in reversed(figures)}
+        for finding in paper.findings if figures else ():
+            said = f"findings of {family}: {finding.text[:40]!r}: wanted"
+            if finding.figure not in by_stem:
+                raise InputError(f"{said} one of its figures, got {finding.figure!r}")
+            if missing := [name for name in finding.claims if name not in claims]:
+                raise InputError(f"{said} one of its claims, got {missing}")
+            figure = by_stem[finding.figure]
+            yield {
+                "text": finding.text,
+                "figure": figure,
+                "thumbnail": pictured(figure["path"], THUMBNAIL),
+                "claims": {name: claims[name] for name in finding.claims},
+            }
 
 
 def items_of(claims: Claims) -> Iterator[dict[str, Any]]:
-    """What a paper proves or shows, in its order: the claims of each, counted by whose they are,
-    and the first of them.
+    """What a paper proves or shows, in its order, with the first of its claims and their counts.
 
-    A claim is of every item that its `where` names; one that names none is ours.
+    A claim is of every item that its `where` names. One that names none is ours.
     """
-    found: dict[tuple[str, str], list[str]] = {}
+    found: dict[tuple[str, str], dict[str, None]] = {}
     for name, claim in claims.items():
         for word, numbers in ITEM.findall(claim["where"]):
             for number in re.findall(NUMBER, numbers):
-                plain = (
-                    re.sub(r" ?\([a-zA-Z](?:, [a-zA-Z])*\)$", "", number)
-                    if word.lower() == "figure"
-                    else number
-                )
-                names = found.setdefault((word.lower(), plain), [])
-                if name not in names:
-                    names.append(name)
+                if word.lower() == "figure":
+                    number = PANELS.sub("", number)
+                found.setdefault((word.lower(), number), {})[name] = None
     for word, number in sorted(found, key=place):
-        names = found[word, number]
-        kinds = {
-            "paper": ("theorem", "paper's figure", "assumption"),
-            "ours": ("our bar",),
-            "controls": ("control",),
-        }
+        names = list(found[word, number])
+        said_by = {name: SAYS.get(claims[name]["kind"]) for name in names}
         counts = {
-            who: [claims[n]["state"] for n in names if claims[n]["kind"] in kind]
-            for who, kind in kinds.items()
+            who: [claims[name]["state"] for name in names if said_by[name] == who] for who in WHO
         }
-        first = min(
-            names, key=lambda n: [claims[n]["kind"] in kind for kind in kinds.values()][::-1]
-        )
+        first = next(name for who in (*WHO, None) for name in names if said_by[name] == who)
         yield {"item": f"{word} {number}", "counts": counts, "name": first, "claim": claims[first]}
 
 
 def place(item: tuple[str, str]) -> tuple[Any, ...]:
-    """Where an item stands in a list of a paper's: by number, those of an appendix behind, figures
-    last.
-    """
+    """Where an item stands in a paper's list: by number, an appendix behind, figures last."""
     word, number = item
     digits = [int(n) for n in re.findall(r"\d+", number)]
     return (
@@ -238,10 +211,9 @@ def place(item: tuple[str, str]) -> tuple[Any, ...]:
 
 
 def section(folder: Path, claims: Claims, papers: dict[str, Paper]) -> dict[str, Any]:
-    """The figures of a folder in the order of their captions, each with its claims, without its
-    picture; its origin.
+    """The figures of a folder in the order of their captions, each with its claims; its origin.
 
-    A figure without a caption comes behind the others, those first that a claim names; a figure
+    A figure without a caption comes behind the others, those first that a claim names. A figure
     without a claim is made by the commands that make the folder's others. A published run is of the
     family whose claims name its figures, and shows these alone, if there are any.
     """
@@ -250,19 +222,19 @@ def section(folder: Path, claims: Claims, papers: dict[str, Paper]) -> dict[str,
     if not files:
         raise InputError(f"{folder}: wanted figures, got none")
     beside = {
-        stem: {n: c for n, c in claims.items() if c["figure"] == str(svg)}
+        stem: {name: claim for name, claim in claims.items() if claim["figure"] == str(svg)}
         for stem, svg in files.items()
     }
-    of_claims = [claim["family"] for own in beside.values() for claim in own.values()]
-    family = (
-        folder.parts[1] if folder.parts[0] == "plots" else next(iter(of_claims), folder.parent.name)
-    )
+    named = [stem for stem, own in beside.items() if own]
+    if folder.parts[0] == "plots":
+        family = folder.parts[1]
+    else:
+        families = [claim["family"] for own in beside.values() for claim in own.values()]
+        family = (families or [folder.parent.name])[0]
     captions = papers[family].figures if family in papers else {}
-    named = [Path(claim["figure"]).stem for own in beside.values() for claim in own.values()]
-    if source.exists() and named:
-        files = {stem: svg for stem, svg in files.items() if stem in named}
+    shown = named if source.exists() and named else files
     commands = {
-        stem: list(dict.fromkeys(c["command"] for c in own.values()))
+        stem: list(dict.fromkeys(claim["command"] for claim in own.values()))
         for stem, own in beside.items()
     }
     every = list(dict.fromkeys(command for own in commands.values() for command in own))
@@ -278,7 +250,7 @@ def section(folder: Path, claims: Claims, papers: dict[str, Paper]) -> dict[str,
                 "commands": commands[stem] or every,
             }
             for stem in dict.fromkeys([*captions, *named, *files])
-            if stem in files
+            if stem in shown
         ],
     }
 

@@ -1,5 +1,6 @@
-"""Write what README.md and docs/ say of claims, findings and figures, from verdicts and
-captions.yaml: `make readme`.
+"""Write what README.md and docs/ say of claims, findings and figures: `make readme`.
+
+Verdicts stand in metrics/claims.json, texts in stages/FAMILY/captions.yaml.
 
 A part of README.md or docs/optimisers.md stands between `<!-- NAME: made by make readme -->` and
 `<!-- end of NAME -->`. On every page a figure of a family has its title, and below it, in italics,
@@ -12,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from ruamel.yaml import YAML
 
+from lib.files.params import load_yaml
 from lib.files.tables import read_table
 from lib.gradual_rank.figures.optimizers import name_of
 
@@ -30,7 +31,7 @@ FIGURE = re.compile(
 )
 PAGE = """# Claims
 
-Every claim of [claims.yaml](../claims.yaml) with its verdict, made by `make readme` from
+Every claim of `stages/FAMILY/claims.yaml` with its verdict, made by `make readme` from
 `metrics/claims.json`. `report.html` shows each beside its figure, with the command that makes it
 and the value of every seed. A claim that fails is shown, and stops nothing.
 
@@ -160,11 +161,20 @@ def replaced(text: str, name: str, content: str) -> str:
     return re.sub(pattern, lambda _: f"{begin}\n{content}\n{end}", text, flags=re.DOTALL)
 
 
-def captioned(text: str, families: dict[str, Any]) -> str:
+def captions_of(claims: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What captions.yaml says of each family that has claims, in their order."""
+    files = {
+        claim["family"]: ROOT / "stages" / claim["family"] / "captions.yaml"
+        for claim in claims.values()
+    }
+    return {family: load_yaml(file) for family, file in files.items() if file.exists()}
+
+
+def captioned(text: str, captions: dict[str, Any]) -> str:
     """The text in which every figure of a family has the title and the caption of captions.yaml."""
 
     def said(figure: re.Match[str]) -> str:
-        caption = families.get(figure[2], {}).get("figures", {}).get(figure[3])
+        caption = captions.get(figure[2], {}).get("figures", {}).get(figure[3])
         return (
             f"![{caption['title']}]({figure[1]})\n\n*{caption['caption']}*"
             if caption
@@ -176,34 +186,31 @@ def captioned(text: str, families: dict[str, Any]) -> str:
 
 def findings(captions: dict[str, Any]) -> str:
     """What was found, as a numbered list; the family is named where it begins."""
-    lines, before = [], None
-    for n, finding in enumerate(captions["findings"], 1):
-        family = finding["family"]
-        named = f"*{family.replace('_', ' ').capitalize()}.* " if family != before else ""
-        lines.append(f"{n}. {named}{finding['text']}")
-        before = family
+    lines = []
+    for family, said in captions.items():
+        named = f"*{family.replace('_', ' ').capitalize()}.* "
+        for finding in said.get("findings", []):
+            lines.append(f"{len(lines) + 1}. {named}{finding['text']}")
+            named = ""
     return "\n".join(lines)
 
 
 def main() -> None:
     claims = json.loads((ROOT / "metrics" / "claims.json").read_text(encoding="utf-8"))
-    captions = YAML(typ="safe").load(ROOT / "captions.yaml")
-    readme = ROOT / "README.md"
-    text = replaced(readme.read_text(encoding="utf-8"), "headlines", headlines(claims))
-    readme.write_text(replaced(text, "findings", findings(captions)), encoding="utf-8")
+    captions = captions_of(claims)
     (ROOT / "docs" / "claims.md").write_text(page(claims), encoding="utf-8")
-    optimisers = ROOT / "docs" / "optimisers.md"
-    text = optimisers.read_text(encoding="utf-8")
-    for name, table in conserved(
-        ROOT / "metrics" / "gradual_rank" / "optimizers" / "tables"
-    ).items():
-        text = replaced(text, name, table)
-    optimisers.write_text(text, encoding="utf-8")
-    for path in (readme, *sorted((ROOT / "docs").glob("*.md"))):
+    parts = {
+        "README.md": {"headlines": headlines(claims), "findings": findings(captions)},
+        "docs/optimisers.md": conserved(ROOT / "metrics/gradual_rank/optimizers/tables"),
+    }
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         before = path.read_text(encoding="utf-8")
-        after = captioned(before, captions["families"])
-        if after != before:
-            path.write_text(after, encoding="utf-8")
+        text = before
+        for name, content in parts.get(path.relative_to(ROOT).as_posix(), {}).items():
+            text = replaced(text, name, content)
+        text = captioned(text, captions)
+        if text != before:
+            path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -92,6 +92,12 @@ def stages(project: Path = ROOT, file: str = "dvc.yaml") -> tuple[Stage, ...]:
         )
 
 
+def claim_files(project: Path = ROOT) -> list[Path]:
+    """The files of all families' claims, in the order in which the stage `claims` reads them."""
+    [claims] = [stage for stage in stages(project) if stage.name == "claims"]
+    return [project / word for word in claims.cmd.split() if word.endswith("/claims.yaml")]
+
+
 def different_stages() -> list[Stage]:
     """The stages of the project's dvc.yaml, of each matrix the last one alone."""
     return list({stage.name.partition("@")[0]: stage for stage in stages()}.values())

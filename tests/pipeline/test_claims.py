@@ -7,7 +7,7 @@ import re
 
 import pytest
 import yaml
-from project import ROOT
+from project import ROOT, claim_files
 
 from lib.files.files import InputError
 from lib.pages.claims import read_claims
@@ -49,8 +49,7 @@ def verdicts(tmp_path):
                 group.setdefault("measures", str(measures))
         (tmp_path / "claims.yaml").write_text(yaml.safe_dump(groups, sort_keys=False))
         main(
-            tmp_path / "claims.yaml",
-            [measures],
+            [tmp_path / "claims.yaml", measures],
             tmp_path / "out" / "claims.json",
         )
         return json.loads((tmp_path / "out" / "claims.json").read_text())
@@ -168,9 +167,20 @@ def test_a_claim_of_the_name_of_another_in_another_group_is_refused(verdicts):
     groups = {name: GROUP | part({"one": ENTRY}) for name in ("a", "b")}
     with pytest.raises(
         InputError,
-        match=r"claims\.yaml, line 7: wanted claims of different names, got 'vision_one' ",
+        match=r"claims\.yaml, line 19: wanted claims of different names, got 'vision_one' again, as in .*claims",
     ):
         verdicts.of_groups([1], **groups)
+
+
+def test_a_claim_of_the_name_of_one_in_another_file_is_refused(tmp_path):
+    files = [tmp_path / name for name in ("a.yaml", "b.yaml")]
+    group = GROUP | part({"one": ENTRY}) | {"measures": "any.json"}
+    for file in files:
+        file.write_text(yaml.safe_dump({file.stem: group}, sort_keys=False))
+    with pytest.raises(
+        InputError, match=r"b\.yaml, line 7: .* got 'vision_one' again, as in .*a\.yaml$"
+    ):
+        read_claims(files)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +308,7 @@ def test_a_group_that_is_not_one_is_refused_by_its_place(verdicts, groups, messa
 def test_a_file_without_groups_is_refused(tmp_path, text):
     (tmp_path / "claims.yaml").write_text(text)
     with pytest.raises(InputError, match=r"claims\.yaml: wanted groups of claims by name, got "):
-        main(tmp_path / "claims.yaml", [], tmp_path / "claims.json")
+        main([tmp_path / "claims.yaml"], tmp_path / "claims.json")
 
 
 def test_a_claim_whose_measure_was_not_taken_was_not_run(verdicts):
@@ -356,7 +366,7 @@ def test_a_claim_of_one_init_scale_is_judged_at_it():
     alone = re.compile(r"\bat init scale ([\d.]+)")
     said = {
         name: (alone.findall(claim.statement), claim.measure)
-        for name, claim in read_claims(ROOT / "claims.yaml").items()
+        for name, claim in read_claims(claim_files()).items()
     }
     named = {
         name: (scales[0], measure) for name, (scales, measure) in said.items() if len(scales) == 1
@@ -373,7 +383,7 @@ def committed() -> dict[str, dict]:
 
 def test_the_verdicts_in_git_are_those_that_claims_yaml_expects():
     """An expected failure that holds now, or a claim that fails now, is news either way."""
-    listed, judged = read_claims(ROOT / "claims.yaml"), committed()
+    listed, judged = read_claims(claim_files()), committed()
     assert list(judged) == list(listed)
     states = {name: claim["state"] for name, claim in judged.items() if claim["state"] != "not run"}
     assert states == {name: "fails" if listed[name].expected else "holds" for name in states}
@@ -396,8 +406,5 @@ def test_measures_that_do_not_name_their_cases_are_refused(tmp_path, verdicts, m
     verdicts([1], claim={})
     (tmp_path / "measures.json").write_text(json.dumps({"rank": measure}))
     with pytest.raises(InputError, match=said):
-        main(
-            tmp_path / "claims.yaml",
-            [tmp_path / "measures.json"],
-            tmp_path / "out" / "claims.json",
-        )
+        files = [tmp_path / "claims.yaml", tmp_path / "measures.json"]
+        main(files, tmp_path / "out" / "claims.json")

@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from project import ROOT, stages
+from project import ROOT, claim_files, stages
 
 from lib.files.tables import read_table, write_table
 from lib.pages.claims import read_claims
@@ -39,7 +39,7 @@ class Shown:
     drawn: str
 
 
-CLAIMS = read_claims(ROOT / "claims.yaml")
+CLAIMS = read_claims(claim_files())
 SHOWN = sorted(
     {
         Shown(claim.family, str(Path(claim.figure).parent), Path(claim.figure).stem, claim.drawn)

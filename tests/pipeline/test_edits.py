@@ -10,6 +10,7 @@ from project import (
     TRAINS,
     Stage,
     append,
+    claim_files,
     clone,
     contents,
     duplicate,
@@ -72,11 +73,10 @@ def test_editing_the_spectra_retrains_nothing(project, listed, tiny_pipeline, tm
 
 
 def test_editing_a_bar_reruns_only_claims_and_report(project):
-    text = (project / "claims.yaml").read_text(encoding="utf-8")
-    bar = next(iter(read_claims(project / "claims.yaml").values())).bar
-    (project / "claims.yaml").write_text(
-        text.replace(f" in {bar}", " in (-1e300, 1e300)", 1), encoding="utf-8"
-    )
+    [file, *_] = claim_files(project)
+    text = file.read_text(encoding="utf-8")
+    bar = next(iter(read_claims([file]).values())).bar
+    file.write_text(text.replace(f" in {bar}", " in (-1e300, 1e300)", 1), encoding="utf-8")
     rerun = would_run(project)
     assert "claims" in rerun
     assert set(rerun) <= {"claims", "report"}

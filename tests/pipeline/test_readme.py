@@ -12,6 +12,7 @@ from lib.files.params import load_yaml
 from tools.readme import (
     ROOT,
     captioned,
+    captions_of,
     conserved,
     findings,
     headlines,
@@ -68,7 +69,7 @@ def test_what_optimisers_conserve_is_that_of_the_tables(tmp_path):
 
 
 def test_findings_and_captions_are_those_of_the_one_place():
-    captions = load_yaml(ROOT / "captions.yaml")
+    captions = captions_of(judged()[0])
     found = re.search(
         "<!-- findings: made by make readme -->\n(.*?)\n<!-- end of findings -->", README, re.DOTALL
     )
@@ -76,7 +77,7 @@ def test_findings_and_captions_are_those_of_the_one_place():
     assert found[1] == findings(captions)
     for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         text = path.read_text(encoding="utf-8")
-        assert text == captioned(text, captions["families"]), f"{path.name}: run make readme"
+        assert text == captioned(text, captions), f"{path.name}: run make readme"
 
 
 def test_every_figure_of_a_page_has_its_title_and_its_caption_below():

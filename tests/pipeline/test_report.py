@@ -117,8 +117,8 @@ def test_every_figure_stands_once_as_its_file_draws_it(text):
 
 
 def test_every_figure_has_a_caption_and_each_is_of_one(text):
-    said = load_yaml(ROOT / "captions.yaml")["families"]
-    captions = {stem for paper in said.values() for stem in paper["figures"]}
+    said = [load_yaml(file) for file in ROOT.glob("stages/*/captions.yaml")]
+    captions = {stem for paper in said for stem in paper["figures"]}
     assert {Path(path).stem for path in figures()} - captions == set()
     for path, *_, title, caption in FIGURE.findall(text):
         assert title

@@ -16,7 +16,6 @@ DETERMINES = [
     "params.yaml",
     "dvc.yaml",
     "dvc.lock",
-    "claims.yaml",
     "metrics",
     "plots",
 ]

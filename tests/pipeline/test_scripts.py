@@ -30,16 +30,11 @@ def reported(folder: Path) -> Path:
     texts = dict.fromkeys(("statement", "where", "source", "kind", "command", "bar", "over"), TEXT)
     claim = {**texts, "family": "any", "figure": str(FIGURES / "a.svg"), "state": "not run"}
     (folder / "claims.json").write_text(json.dumps({"one": claim}))
-    (folder / "captions.yaml").write_text(
-        json.dumps({"findings": [], "families": {"any": CAPTIONS}})
-    )
-    report.main(
-        Path("claims.json"),
-        Path("captions.yaml"),
-        ROOT / "stages" / "report.html",
-        folder / "report.html",
-        [FIGURES],
-    )
+    (folder / "any").mkdir()
+    (folder / "any" / "captions.yaml").write_text(json.dumps(CAPTIONS))
+    template = ROOT / "stages" / "report.html"
+    page = folder / "report.html"
+    report.main(Path("claims.json"), template, page, [Path("any/captions.yaml"), FIGURES])
     return folder / "report.html"
 
 

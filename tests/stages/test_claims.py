@@ -160,8 +160,7 @@ def test_every_verdict_is_worked_out_by_hand(stage, tmp_path, capsys):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(json.dumps(content))
     paths = (
-        Path("claims.yaml"),
-        [Path(name) for name in MEASURES],
+        [Path("claims.yaml"), *map(Path, MEASURES)],
         Path("out/claims.json"),
     )
     stage("claims", {}, *paths)
@@ -238,7 +237,7 @@ def test_measures_of_another_family_are_refused_by_name(stage, capsys):
     Path("claims.yaml").write_text(
         yaml.safe_dump(grouped(listed, {"first": GROUPS["first"] | {"measures": "m"}}))
     )
-    files = Path("claims.yaml"), [Path("m")], Path("c.json")
+    files = [Path("claims.yaml"), Path("m")], Path("c.json")
     found = {"setup": {"d": 8}, "other": {"cases": ["0"], "values": [0.5]}}
     Path("m").write_text(json.dumps(found))
     with pytest.raises(InputError, match=r"^m: wanted measures such as 'one', got setup, other$"):
@@ -267,7 +266,7 @@ def test_measures_by_other_than_init_scales_are_refused_where_a_claim_wants_them
     with pytest.raises(
         InputError, match=r"^m: a: wanted values by init scale, got them by 'tied'$"
     ):
-        stage("claims", {}, Path("claims.yaml"), [Path("m")], Path("c.json"))
+        stage("claims", {}, [Path("claims.yaml"), Path("m")], Path("c.json"))
 
 
 @pytest.mark.parametrize(
@@ -339,7 +338,7 @@ def test_a_claim_beats_a_null_where_its_numbers_are_nearer_to_its_bar(stage, tes
     group = GROUPS["first"] | {"measures": "m", "claims": [{**shared, "claims": claims}]}
     Path("claims.yaml").write_text(yaml.safe_dump({"first": group}, sort_keys=False))
     Path("m").write_text(json.dumps({"a": measure(own), "b": measure(null)}))
-    stage("claims", {}, Path("claims.yaml"), [Path("m")], Path("c.json"))
+    stage("claims", {}, [Path("claims.yaml"), Path("m")], Path("c.json"))
     assert json.loads(Path("c.json").read_text())["toy_one"]["nulls"] == {"toy_other": said}
 
 
@@ -364,7 +363,7 @@ def judged(stage, folder, values, over="median", bar="[12, 12]"):
         for scale, v in by_scale.items()
     }
     (folder / "m").write_text(json.dumps({"a": by_scale.get("", by_scale)}))
-    stage("claims", {}, Path("claims.yaml"), [Path("m")], Path("c.json"))
+    stage("claims", {}, [Path("claims.yaml"), Path("m")], Path("c.json"))
     return json.loads((folder / "c.json").read_text())["toy_one"]
 
 
@@ -480,4 +479,4 @@ def test_a_statement_that_names_what_the_setup_lacks_is_refused(stage, tmp_path)
     (tmp_path / "claims.yaml").write_text(yaml.safe_dump(groups))
     (tmp_path / "m").write_text(json.dumps({"setup": {"d": 8}}))
     with pytest.raises(InputError, match=r"m: setup: wanted 'n' for a statement, got \['d'\]"):
-        stage("claims", {}, Path("claims.yaml"), [Path("m")], Path("c.json"))
+        stage("claims", {}, [Path("claims.yaml"), Path("m")], Path("c.json"))

@@ -83,24 +83,18 @@ COLOURS = {path: (10 + 60 * k, 90, 200 - 40 * k) for k, path in enumerate(FIGURE
 DRAWING = """<svg xmlns="http://www.w3.org/2000/svg" width="60pt" height="30pt" viewBox="0 0 60 30">
 <rect width="60" height="30" fill="rgb{}"/></svg>"""
 SAID = {"title": "Vision & <sight>", "source": "a paper", "why": "we <look>", "unsaid": "much"}
-CAPTIONS = {
-    "findings": [
-        {"family": "vision", "text": "It <fails>.", "figure": "b", "claims": ["a_fails"]},
-        {"family": "absent", "text": "Not here.", "figure": "c"},
-    ],
-    "families": {
-        "absent": {**SAID, "figures": {}},
-        "vision": {
-            **SAID,
-            "figures": {
-                "a": {"title": "First & <last>", "caption": "See <a>.", "of": "figure 2"},
-                "b": {"title": "Second", "caption": "See b."},
-                "p": {"title": "Third", "caption": "See p.", "of": "figure 3"},
-                "c": {"title": "Not drawn", "caption": "Nothing."},
-            },
-        },
+FINDING = {"text": "It <fails>.", "figure": "b", "claims": ["a_fails"]}
+VISION = {
+    **SAID,
+    "findings": [FINDING],
+    "figures": {
+        "a": {"title": "First & <last>", "caption": "See <a>.", "of": "figure 2"},
+        "b": {"title": "Second", "caption": "See b."},
+        "p": {"title": "Third", "caption": "See p.", "of": "figure 3"},
+        "c": {"title": "Not drawn", "caption": "Nothing."},
     },
 }
+ABSENT = {**SAID, "figures": {}, "findings": [{"text": "Not here.", "figure": "c"}]}
 PROVENANCE = {
     "epochs": 4.6912,
     "device": "a <GPU>",
@@ -120,26 +114,22 @@ def report(stage, tmp_path):
     them.
     """
 
-    def make(captions=CAPTIONS, **changes) -> str:
+    def make(vision=VISION, **changes) -> str:
         for path in FIGURES:
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).write_text(DRAWING.format(COLOURS[path]))
-        (tmp_path / "captions.yaml").write_text(json.dumps(captions))
+        captions = {Path("absent/captions.yaml"): ABSENT, Path("vision/captions.yaml"): vision}
+        for file, said in captions.items():
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(json.dumps(said))
         (tmp_path / "published/long/provenance.json").write_text(json.dumps(PROVENANCE))
         (tmp_path / "claims.json").write_text(json.dumps(CLAIMS | changes))
         folders = [
             Path(folder) for folder in dict.fromkeys(path.rpartition("/")[0] for path in FIGURES)
         ]
         template = ROOT / "stages" / "report.html"
-        stage(
-            "report",
-            {},
-            Path("claims.json"),
-            Path("captions.yaml"),
-            template,
-            Path("report.html"),
-            folders,
-        )
+        families = [*captions, *folders]
+        stage("report", {}, Path("claims.json"), template, Path("report.html"), families)
         return (tmp_path / "report.html").read_text(encoding="utf-8")
 
     return make
@@ -242,17 +232,16 @@ def test_a_finding_stands_with_its_figure_and_the_verdicts_on_it(report):
     ],
 )
 def test_a_finding_without_its_figure_or_claim_is_refused(report, changed, message):
-    finding = CAPTIONS["findings"][0] | changed
     with pytest.raises(InputError, match=f"findings of vision: 'It <fails>.': {message}"):
-        report({**CAPTIONS, "findings": [finding]})
+        report(VISION | {"findings": [FINDING | changed]})
 
 
 def test_what_is_said_of_a_figure_must_be_known(report):
     figures = {"a": {"title": "A", "captoin": "See a."}}
     with pytest.raises(
-        InputError, match=r"captions.yaml.families.vision.figures.a: unknown key 'captoin', wanted"
+        InputError, match=r"^vision/captions.yaml.figures.a: unknown key 'captoin', wanted"
     ):
-        report({"findings": [], "families": {"vision": {**SAID, "figures": figures}}})
+        report({**SAID, "figures": figures})
 
 
 def test_families_stand_in_the_order_of_their_papers(report):
@@ -366,16 +355,7 @@ def test_what_is_no_verdict_is_refused(report):
 
 def test_a_folder_without_figures_is_refused(stage, tmp_path):
     (tmp_path / "claims.json").write_text("{}")
-    (tmp_path / "captions.yaml").write_text(json.dumps(CAPTIONS))
     (tmp_path / "plots").mkdir()
     template = ROOT / "stages" / "report.html"
     with pytest.raises(InputError, match="plots: wanted figures, got none"):
-        stage(
-            "report",
-            {},
-            Path("claims.json"),
-            Path("captions.yaml"),
-            template,
-            Path("out.html"),
-            [Path("plots")],
-        )
+        stage("report", {}, Path("claims.json"), template, Path("out.html"), [Path("plots")])

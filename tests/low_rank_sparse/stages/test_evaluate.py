@@ -13,7 +13,8 @@ from made import files, write_run
 
 from lib.pages.claims import read_claims
 
-SECTION, CLAIMS = "any.family.evaluate", Path(__file__).parents[3] / "claims.yaml"
+SECTION = "any.family.evaluate"
+ROOT = Path(__file__).parents[3]
 OTHERS = {
     "any.family.generate": {"n_patterns": 5, "seq_len": 9, "noise": 0.1},
     "any.family.train": {"device": "cpu", "fitted_loss": 0.02, "snapshot_steps": [1]},
@@ -624,8 +625,8 @@ def test_every_measure_is_what_its_rows_say_and_every_claim_reads_one_of_them(ev
         assert found == pytest.approx(
             {"mean": mean, "sd": deviation}, rel=6e-6, abs=1e-9, nan_ok=True
         ), name
-    committed = json.loads((CLAIMS.parent / "metrics/low_rank_sparse/measures.json").read_text())
-    listed = read_claims(CLAIMS).values()
+    committed = json.loads((ROOT / "metrics/low_rank_sparse/measures.json").read_text())
+    listed = read_claims([ROOT / "stages/low_rank_sparse/claims.yaml"]).values()
     read = {
         claim.measure.partition("@")[0] for claim in listed if claim.family == "low_rank_sparse"
     }
