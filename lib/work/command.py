@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
@@ -64,9 +64,7 @@ def stop_where_changed(names: Sequence[str]) -> None:
         raise StoppedError(f"{', '.join(names[:3])}{more} changed while this ran: run it again")
 
 
-def run(
-    main: Callable[..., Any], *, environment: bool = False, handed_on: Collection[str] = ()
-) -> None:
+def run(main: Callable[..., Any], *, environment: bool = False) -> None:
     """Run `main` on the command line's arguments, as its signature types them: a text, a number, a
     path or paths.
 
@@ -80,10 +78,7 @@ def run(
     Before `main` begins, data sets that are read are verified (`verify`), and what is to be written
     is tried: the place of each path that is written, or that is not there yet. Bad input
     (`InputError`), lost workers (`StoppedError`), what the machine lacks (`WANTED`) and Ctrl-C end
-    the process with one line; so does what fails on a table that is not the one that is read there
-    (`foreign_table`) and, before `main` begins, another table in place of one that it hands on
-    unread: those have the names `handed_on`. Everything else, a fault of ours, ends it with a
-    traceback.
+    the process with one line; everything else, a fault of ours, with a traceback.
     """
     import argparse
     import inspect
@@ -138,10 +133,6 @@ def run(
                     continue  # an option, such as a project, is no data set
                 for path in [value] if isinstance(value, Path) else _paths(value):
                     verify(path)
-            if handed_on and (said := _foreign(main, arguments, handed_on)):
-                raise InputError(
-                    f"{said} (after a change of what is written there: `make generated`)"
-                )
             main(**arguments)
             kinds = [parameter.annotation for parameter in parameters.values()]
             if any(kind in (OutFile, OutFolder, list[OutFolder]) for kind in kinds):
@@ -155,32 +146,7 @@ def run(
     except Exception as error:
         if said := lacking(error):
             sys.exit(f"error: {said}; what is unfinished is removed")
-        if said := _foreign(main, arguments):
-            sys.exit(f"error: {said}")
         raise
-
-
-def _foreign(
-    main: Callable[..., Any], arguments: Mapping[str, Any], handed_on: Collection[str] = ()
-) -> str | None:
-    """What is wrong with a table among those that `main` reads, or hands on."""
-    import inspect
-
-    from lib.work.foreign import foreign_table
-
-    parameters = inspect.signature(main, eval_str=True).parameters
-    read = [
-        of
-        for name, of in arguments.items()
-        if parameters[name].annotation not in (OutFile, OutFolder)
-    ]
-    paths = [
-        path
-        for of in read
-        for path in (of if isinstance(of, list) else [of])
-        if isinstance(path, Path)
-    ]
-    return foreign_table(Path(inspect.getfile(main)).parent.name, paths, handed_on=handed_on)
 
 
 def lacking(error: BaseException) -> str | None:
