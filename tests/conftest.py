@@ -53,16 +53,6 @@ def _no_figure_stays_open():
         pyplot.close("all")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup():
-    """A stage that ends looks at what it has read again: what an earlier test had it read may be
-    gone.
-    """
-    from lib.files import sources
-
-    sources._noted.clear()
-
-
 @pytest.fixture(scope="session")
 def tiny_pipeline(tmp_path_factory):
     """A repository in which `dvc repro` has run on tiny params. Copy what is to be changed.

@@ -12,7 +12,8 @@ from textwrap import fill
 from ruamel.yaml import YAML
 
 from lib.files.files import InputError
-from tools.imports import closure, dep, is_code
+from lib.files.sources import closure
+from tools.imports import dep, is_code
 
 ROOT = Path(__file__).parents[1]
 STAGE = re.compile(

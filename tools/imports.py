@@ -1,60 +1,11 @@
-"""What Python files import of this repository, read from their source."""
+"""What of the code that a file imports stands in dvc.yaml; the imports themselves: `closure`."""
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 
+from lib.files.sources import MACHINERY
+
 BY_NAME = {"import_module", "__import__", "run_module", "run_path", "exec", "eval"}
-
-
-def imported(file: str, root: Path) -> set[str]:
-    """The files of the repository that a file imports, anywhere in it; paths relative to `root`.
-
-    A module's packages are imported with it; their `__init__.py` counts where it is not empty.
-    """
-    found: set[str] = set()
-    for name in _names(file, root):
-        parts = name.split(".")
-        for n in range(1, len(parts) + 1):
-            path = Path(*parts[:n])
-            init = root / path / "__init__.py"
-            if init.is_file() and init.read_text(encoding="utf-8").strip():
-                found.add(init.relative_to(root).as_posix())
-            if (root / path.with_suffix(".py")).is_file():
-                found.add(path.with_suffix(".py").as_posix())
-    return found - {file}
-
-
-def _names(file: str, root: Path) -> Iterator[str]:
-    """The dotted names of all that may be modules among what a file imports."""
-    package = Path(file).parent.parts
-    yield ".".join([*package, "_"])  # the file's own packages
-    for node in ast.walk(parsed(file, root)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = list(package[: len(package) - node.level + 1]) if node.level else []
-            base += node.module.split(".") if node.module else []
-            yield ".".join(base)
-            yield from (".".join([*base, alias.name]) for alias in node.names)
-
-
-def parsed(file: str, root: Path) -> ast.Module:
-    return ast.parse((root / file).read_text(encoding="utf-8"), file)
-
-
-def closure(file: str, root: Path) -> dict[str, str]:
-    """Every file of the repository that is imported when `file` is, with the file that imports
-    it.
-    """
-    found = {file: ""}
-    waiting = [file]
-    while waiting:
-        importer = waiting.pop()
-        for name in sorted(imported(importer, root) - set(found)):
-            found[name] = importer
-            waiting.append(name)
-    return found
 
 
 def dep(file: str) -> str | None:
@@ -64,7 +15,7 @@ def dep(file: str) -> str | None:
     result.
     """
     folder = Path(file).parent.as_posix()
-    if folder == "lib/work":
+    if folder == MACHINERY:
         return None
     return folder if folder == "lib/files" else file
 
@@ -76,7 +27,8 @@ def is_code(path: str) -> bool:
 
 def imports_by_name(file: str, root: Path) -> list[int]:
     """The lines of a file on which it imports or runs what its import statements do not name."""
-    called = [node for node in ast.walk(parsed(file, root)) if isinstance(node, ast.Call)]
+    parsed = ast.parse((root / file).read_text(encoding="utf-8"), file)
+    called = [node for node in ast.walk(parsed) if isinstance(node, ast.Call)]
     names = [
         (node.lineno, getattr(node.func, "attr", getattr(node.func, "id", None))) for node in called
     ]

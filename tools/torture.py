@@ -34,7 +34,7 @@ from tools import unlock
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("faults", "pipeline")]
 
-from harness import Reproduction, recorded, remove  # noqa: E402
+from harness import Reproduction, keeps_cells, recorded, remove  # noqa: E402
 from project import (  # noqa: E402
     PYTHON,
     Stage,
@@ -49,13 +49,10 @@ from project import (  # noqa: E402
 )
 from tiny import make_tiny  # noqa: E402
 
-FLOATS = "{name: 1.001 * table[name] for name in table.select_dtypes('floating')}"
-# what keeps something, and an edit that shows in what is kept: a text and its replacement
-KEEPS = {
-    "lib/work/cells.py": ("write_table(table, ", f"write_table(table.assign(**{FLOATS}), "),
-    "lib/work/kept.py": ("return value", "return 2 * value if type(value) is float else value"),
-    "lib/work/checkpoints.py": ("float(score)", "2 * float(score)"),
-}
+FLOATS = "{name: 1.001 * frame[name] for name in frame.select_dtypes('floating')}"
+# code of every stage, and an edit that shows in all tables: a text and its replacement
+EDITED = Path("lib", "files", "tables.py")
+EDIT = ("from_pandas(frame, ", f"from_pandas(frame.assign(**{FLOATS}), ")
 ALONE = "--single-item"  # not also the stages before it that load the edited code
 SCRATCH = Path(".dvc", "tmp", "scratch")
 KILLS = {
@@ -182,7 +179,11 @@ def made(folder: Path) -> Pipeline:
 
 def disturbed(folder: Path) -> list[Stage]:
     """The stages that keep what they have computed, of each matrix the last."""
-    keep = [stage for stage in stages(folder) if KEEPS.keys() & stage.code]
+    keep = [
+        stage
+        for stage in stages(folder)
+        if keeps_cells(stage) or stage.module == "stages.vision.train"
+    ]
     return list({stage.name.partition("@")[0]: stage for stage in keep}.values())
 
 
@@ -448,8 +449,7 @@ def edit(pipeline: Pipeline, stage: Stage, kind: str, moment: str, draw: random.
 def edited_file(folder: Path, stage: Stage, kind: str, draw: random.Random) -> tuple[Path, str]:
     """A file that the stage loads or reads, and its text after an edit."""
     if kind == "code edited":
-        name = draw.choice(sorted(KEEPS.keys() & stage.code))
-        return folder / name, (folder / name).read_text(encoding="utf-8").replace(*KEEPS[name])
+        return folder / EDITED, (folder / EDITED).read_text(encoding="utf-8").replace(*EDIT)
     params = params_of(folder)
     found = [place for key in stage.params for place in numbers(params, key.split("."))]
     if found:

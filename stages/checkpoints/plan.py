@@ -54,9 +54,9 @@ from lib.files.params import Count, Fraction, Interval, read_params
 from lib.files.tables import read_table, write_table
 from lib.matrices.pruning import pruned_states
 from lib.training.devices import generator, use_device
+from lib.work.cells import Keep, kept
 from lib.work.command import OutFolder, run
 from lib.work.compute import available_cores, spread
-from lib.work.kept import Keep, kept
 
 # Of the weights in float32, at most: 10.1 copies were measured with a text (where updates are
 # ranked to be pruned), 4.7 without, both at 77 million parameters; and 2 more of factors, where all
@@ -213,7 +213,7 @@ def planned(
         "spectra": rows.to_json(),
     }
     given |= {"modules_to_save": saved}
-    with kept("checkpoints_plan", files, given, params.device) as keep:
+    with kept(planned, *files, given, device=params.device) as keep:
         attribution = partial(attributed, linear, read[: sizes.n_batches], params.n_points)
         earned = keep("attribution", attribution) if measure else None
         plans = plan_table(params, sizes.budgets, modules, measure, earned, keep)

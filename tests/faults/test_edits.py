@@ -14,8 +14,10 @@ from project import environment
 
 ROOT = Path(__file__).parents[2]
 STAGE = """
+import os
 import time
 from pathlib import Path
+os.sched_getaffinity = lambda _: {0}
 
 def reach(place):
     if place == Path("gate").read_text():
@@ -41,13 +43,14 @@ class Case:
 def cell(factor, share):
     with Path("calls").open("a") as calls:
         calls.write("cell\\n")
+    from lib.late import TERM
     reach("in a cell")
-    return {"numbers": pd.DataFrame({"number": [NUMBER * factor * share]})}
+    return {"numbers": pd.DataFrame({"number": [NUMBER * factor * share + TERM]})}
 
 def main(section: str, cases: Path, tables: OutFolder):
     factor = read_params(section, float)
     jobs = {"": [(cell, factor, case.share) for case in read_cases(cases, Case)]}
-    cells = spread_cells(jobs, n_processes=1, label="toy", unit="cell")[""]
+    cells = spread_cells(jobs, label="toy", unit="cell")[""]
     write_table(joined(cells, "numbers"), tables / "numbers.parquet")
     reach("at the end")
 
@@ -56,6 +59,7 @@ if __name__ == "__main__":
 """
 FILES = {
     "lib/number.py": "NUMBER = 1.0\n",
+    "lib/late.py": "TERM = 0.0\n",
     "stages/toy.py": STAGE,
     "params.yaml": "factor: 3.0\nunread: 1\n",
     "cases.tsv": "name\tshare\none\t1.0\ntwo\t0.5\n",
@@ -144,3 +148,23 @@ def test_what_a_stage_has_not_read_may_be_edited_and_what_it_has_may_be_saved_ag
     edits = {"params.yaml": "factor: 3.0\nunread: 2\n", "lib/other.py": "OTHER = 2\n", **same}
     code, said = edited_at(project, "at the end", edits)
     assert code == 0, said
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wanted", "calls"),
+    [
+        ("lib/number.py", "NUMBER = 10.0\n", [30.0, 15.0], 2),
+        ("lib/late.py", "TERM = 1.0\n", [4.0, 2.5], 2),
+        ("cases.tsv", "name\tshare\none\t1.0\ntwo\t0.25\n", [3.0, 0.75], 1),
+        ("params.yaml", "factor: 30.0\n", [30.0, 15.0], 2),
+        ("lib/elsewhere.py", "ELSE = 1\n", [3.0, 1.5], 0),
+        ("lib/work/more.py", "MORE = 1\n", [3.0, 1.5], 0),
+    ],
+)
+def test_what_was_edited_is_computed_again_and_nothing_else(project, name, text, wanted, calls):
+    """Also what a cell imports late; of a table of cases those whose line has changed."""
+    assert numbers(project) == [3.0, 1.5]
+    before = n_calls(project)
+    (project / name).write_text(text)
+    assert numbers(project) == wanted
+    assert n_calls(project) - before == calls

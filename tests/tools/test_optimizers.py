@@ -18,7 +18,6 @@ import yaml
 from project import ROOT
 from vit_made import scored
 
-from lib.files import sources
 from lib.files.params import read_cases
 from lib.files.runs import open_run
 from lib.matrices.ranks import stable_rank
@@ -62,9 +61,6 @@ def in_this_process(command, **how):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(how["cwd"])
         patch.setattr(sys, "argv", [module, *arguments])
-        patch.setattr(
-            sources, "_noted", []
-        )  # what this stage reads, and nothing that was read in another folder
         run(import_module(module).main)
     return None
 

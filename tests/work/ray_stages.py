@@ -8,14 +8,12 @@ import json
 import os
 import sys
 
-from lib.files import sources
 from lib.work.command import run
 
 
 def main():
     for folder, module, *arguments in json.loads(sys.argv[1]):
         os.chdir(folder)
-        sources._noted.clear()  # each stage is looked at as if it ran alone
         sys.argv = [module, *arguments]
         run(importlib.import_module(module).main)
 

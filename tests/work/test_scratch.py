@@ -6,16 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from lib.files.files import sha256
-from lib.files.sources import begun
-from lib.work.command import StoppedError
-from lib.work.compute import spread
-from lib.work.scratch import Pace, Scratch, code_digest, scratch_root
+from lib.work.scratch import Scratch, scratch_root
 
 ROOT = Path(__file__).parents[2]
 KEY = {"seed": 3, "data": "abc"}
@@ -162,44 +157,3 @@ def test_a_second_process_waits_until_the_first_is_done(tmp_path, tensors):
             assert second.communicate(timeout=120)[0] == "['made-by-the-first']\n"
         finally:
             second.kill()
-
-
-def test_the_code_digest_covers_what_is_loaded_and_nothing_else(tmp_path, monkeypatch):
-    before = code_digest()
-    assert code_digest() == before
-    module = type(sys)("lib.data.invented")
-    monkeypatch.setitem(sys.modules, "lib.data.invented", module)
-    module.__file__ = str(tmp_path / "outside.py")
-    assert code_digest() == before
-    module.__file__ = str(ROOT / "tests" / "io" / "test_scratch.py")
-    assert code_digest() != before
-
-
-def save(folder: Path) -> None:
-    with Scratch("toy", KEY, folder) as scratch:
-        scratch.save("a", {}, {})
-
-
-@pytest.mark.parametrize("n_threads", [1, 2])  # whose workers are forked, or started anew
-def test_no_worker_saves_what_was_computed_by_code_that_has_changed(
-    tmp_path, monkeypatch, n_threads
-):
-    list(spread(save, [(tmp_path / "a",)] * 2, n_processes=2, label="toy", n_threads=n_threads))
-    monkeypatch.setitem(begun, "lib/work/scratch.py", sha256(b"as it was when the parent began"))
-    with pytest.raises(StoppedError, match=r"lib/work/scratch\.py changed while this ran"):
-        list(spread(save, [(tmp_path / "b",)] * 2, n_processes=2, label="toy", n_threads=n_threads))
-    assert not list((tmp_path / "b").rglob("*.safetensors"))
-
-
-def test_a_checkpoint_is_due_after_five_seconds_or_thirty_times_what_the_last_one_cost(monkeypatch):
-    clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr("lib.work.scratch.time", SimpleNamespace(monotonic=lambda: clock.now))
-    pace = Pace()
-    for cost, wanted in [(0.01, 5.0), (2.0, 60.0), (0.0, 5.0)]:
-        with pace:
-            clock.now += cost
-        begin = clock.now
-        clock.now = begin + wanted - 0.01
-        assert not pace.due()
-        clock.now = begin + wanted + 0.01
-        assert pace.due()
