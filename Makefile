@@ -3,7 +3,7 @@
 PYTHON ?= python3
 ACTIVATE := . .venv/bin/activate
 
-.PHONY: repro report test test-slow test-all torture bench compare sweep lora deps readme generated publish gpu clean-scratch docs help
+.PHONY: repro report test test-slow test-all torture bench compare sweep lora deps readme publish gpu clean-scratch docs help
 
 # What people give is data: it reaches Python as it was typed, in the environment, and no shell and no make reads it.
 override REV := $(value REV)
@@ -77,10 +77,6 @@ deps: .venv/installed
 # In README.md the headline claims, in docs/claims.md all claims with their verdicts
 readme: .venv/installed
 	$(ACTIVATE) && python -m tools.readme
-
-# All that is written from other files: deps, the list of tables, then readme. Before a commit.
-generated: .venv/installed
-	$(ACTIVATE) && python -m tools.deps && python -m tools.readme
 
 # Keep the results of a long run, with where they come from: DATASET=cifar10 HOURS=2.5 COMMAND="..."
 publish: .venv/installed

@@ -8,7 +8,8 @@ import os
 import sys
 
 import lib.files.sources  # noqa: F401 (it notes what the code is, before more of it is loaded)
-from lib.work.process import end_with_parent, interrupt_at_once, refuse_shallow_clone
+from lib.work.command import refuse_shallow_clone
+from lib.work.signals import end_with_parent, interrupt_at_once
 
 if sys.argv[0] == "-m":  # python is looking for the module that it will run
     interrupt_at_once()

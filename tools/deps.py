@@ -10,9 +10,10 @@ from pathlib import Path
 from textwrap import fill
 
 from ruamel.yaml import YAML
+from tools.imports import dep, is_code
 
 from lib.files.files import InputError
-from lib.work.imports import closure, dep, is_code
+from lib.files.sources import closure
 
 ROOT = Path(__file__).parents[1]
 STAGE = re.compile(

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lib.files.files import InputError, atomic, sha256
-from lib.files.memory import available_memory
 
 Read = TypeVar("Read")
 
@@ -173,11 +172,6 @@ def _verify_file(file: Path, digests: Mapping[str, str]) -> None:
 
 def _verify_tensors(file: Path) -> None:
     entries, metadata, start = _opened(file)
-    size, free = file.stat().st_size, available_memory()
-    if size > free:
-        raise InputError(
-            f"{file}: wanted at most {free / 1e9:.3g} GB, the free memory, got {size / 1e9:.3g}"
-        )
     if "sha256" not in metadata:
         raise InputError(
             f"{file}: wanted a data set with its digest, as `generate` writes it, got one without"

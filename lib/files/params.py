@@ -4,10 +4,8 @@ what does not fit.
 A schema is a dataclass whose fields are `int`, `float`, `bool`, `str`, `Literal[...]`, another such
 dataclass, `tuple[T, ...]` (a list of distinct values), `dict[str, T]` or `T | None`; `Annotated[T,
 Interval("(0, 1]")]` bounds a number, and `Name` is a text that becomes a part of a path. A relation
-between fields is checked by the dataclass's own `__post_init__`, which raises `ValueError`. Where
-it has a property `memory`, the bytes that its work holds at once, or `disk`, those that it writes,
-more than is free is refused. Files are read by DVC's parser and checked by pydantic, whose messages
-are put in our words.
+between fields is checked by the dataclass's own `__post_init__`, which raises `ValueError`. Files
+are read by DVC's parser and checked by pydantic, whose messages are put in our words.
 """
 
 import itertools
@@ -34,7 +32,6 @@ from ruamel.yaml import YAML, YAMLError
 from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 
 from lib.files.files import InputError, file_name
-from lib.files.memory import COPIES, check_disk, check_memory
 from lib.files.sources import noted
 
 Schema = TypeVar("Schema")
@@ -225,23 +222,10 @@ def parse(value: Any, wanted: type[Schema], where: str, separator: str = ".") ->
     for place, wrong in _not_plain(value):
         raise InputError(f"{where}{_path(place, separator)}: {wrong}")
     try:
-        found = _model(wanted).model_validate_json(json.dumps({"value": value})).value  # pyright: ignore
+        return _model(wanted).model_validate_json(json.dumps({"value": value})).value  # pyright: ignore
     except ValidationError as error:
         first = min(error.errors(), key=_rank)
         raise InputError(f"{where}{_in_words(first, wanted, separator)}") from error
-    check_memory(where, _bytes(found, "memory"))
-    if n_bytes := COPIES * _bytes(found, "disk"):
-        check_disk(Path(), n_bytes, where)
-    return found
-
-
-def _bytes(value: Any, of: str) -> float:
-    """The bytes of memory or disk that a section says its work takes, and those of its parts."""
-    if not is_dataclass(value):
-        return 0
-    return getattr(value, of, 0) + sum(
-        _bytes(getattr(value, field.name), of) for field in fields(value)
-    )
 
 
 def _known(value: Any, schema: Any) -> Any:

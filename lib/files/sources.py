@@ -1,63 +1,104 @@
-"""Whether the code that a program has loaded, or what it has read, was changed while it ran.
+"""The sources by which a module computes; and whether they, or what was read, have changed since.
 
 `stages/__init__.py` imports this before other code of a stage: every source counts as it was then.
-What is loaded after that, and is found as it was then, is what was loaded.
+What is imported after that, and is found as it was then, is what was loaded.
 """
 
+import ast
 import hashlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("lib", "stages", "tools")
+MACHINERY = "lib/work"  # like DVC itself: who computes and who keeps changes no byte of a result
 
 begun: dict[str, str] = {}  # the digest of every source as the program began, by its path
 _noted: list[tuple[str, str, Callable[[], Any]]] = []  # what was read: name, digest, how to read it
 
 
-def loaded() -> dict[str, str]:
-    """The digest of every source of the repository that is loaded, as it was when the program
-    began.
+def imported(file: str, root: Path) -> set[str]:
+    """The files of a repository that a file imports, anywhere in it; paths relative to `root`.
+
+    A module's packages are imported with it; their `__init__.py` counts where it is not empty.
     """
-    names = [name for name in list(sys.modules) if name.partition(".")[0] in (*ROOMS, "__main__")]
-    files = [getattr(sys.modules[name], "__file__", None) for name in names]
-    paths = {Path(file) for file in files if file}
-    return as_begun(
-        path.relative_to(ROOT).as_posix() for path in paths if path.is_relative_to(ROOT)
-    )
+    found: set[str] = set()
+    for name in _names(file, (root / file).read_text(encoding="utf-8")):
+        parts = name.split(".")
+        for n in range(1, len(parts) + 1):
+            path = Path(*parts[:n])
+            init = root / path / "__init__.py"
+            if init.is_file() and init.read_text(encoding="utf-8").strip():
+                found.add(init.relative_to(root).as_posix())
+            if (root / path.with_suffix(".py")).is_file():
+                found.add(path.with_suffix(".py").as_posix())
+    return found - {file}
 
 
-def as_begun(names: Iterable[str]) -> dict[str, str]:
-    """The digests of sources as they were when the program began, by their paths."""
-    return {name: begun.setdefault(name, _now(name)) for name in sorted(names)}
+@cache
+def _names(file: str, source: str) -> list[str]:
+    """The dotted names of all that may be modules among what a file imports."""
+    package = () if Path(file).is_absolute() else Path(file).parent.parts
+    names = [".".join([*package, "_"])]  # the file's own packages
+    for node in ast.walk(ast.parse(source, file)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = list(package[: len(package) - node.level + 1]) if node.level else []
+            base += node.module.split(".") if node.module else []
+            names += [".".join([*base, alias.name]) for alias in node.names]
+    return names
 
 
-def changed_code() -> list[str]:
-    """The sources that are loaded, and are not what they were when the program began."""
-    return [name for name, digest in loaded().items() if _now(name) != digest]
+def closure(file: str, root: Path) -> dict[str, str]:
+    """Every file of a repository that is imported when `file` is, with the file that imports it."""
+    found = {file: ""}
+    waiting = [file]
+    while waiting:
+        importer = waiting.pop()
+        for name in sorted(imported(importer, root) - set(found)):
+            found[name] = importer
+            waiting.append(name)
+    return found
 
 
-def changed() -> list[str]:
-    """What is not what it was: sources that are loaded, and what was noted as it was read."""
-    read = {name for name, digest, again in _noted if _again(again) != digest}
-    return changed_code() + sorted(read)
+def code_of(function: Callable[..., Any]) -> dict[str, str]:
+    """The sources by which a function computes, with their digests as this program began.
+
+    They are its module and all that is imported with it or later, but for the machinery.
+    """
+    file = getattr(sys.modules[function.__module__], "__file__", None)
+    if file is None:
+        return {}
+    path = Path(file)
+    name = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
+    code = [one for one in closure(name, ROOT) if Path(one).parent.as_posix() != MACHINERY]
+    return {one: begun.setdefault(one, _now(one)) for one in sorted(code)}
 
 
-def forget() -> None:
-    """Begin anew: what this process has read until now is no longer looked at."""
-    _noted.clear()
+def changed(code: Mapping[str, str]) -> list[str]:
+    """The sources that have another digest now."""
+    return [name for name, digest in code.items() if _now(name) != digest]
 
 
 def noted(name: str, read: Callable[[], Any]) -> Any:
-    """What `read()` gives; `changed` calls it again, and says this name where it gives something
-    else.
-    """
+    """What `read()` gives; `read_otherwise` says this name where it gives something else later."""
     value = read()
     _noted.append((name, _of_value(value), read))
     return value
+
+
+def forget() -> None:
+    """Forget what was noted: another run begins in this process."""
+    _noted.clear()
+
+
+def read_otherwise() -> list[str]:
+    """The names of what was noted and would now be read otherwise."""
+    return sorted({name for name, digest, read in _noted if _again(read) != digest})
 
 
 def _again(read: Callable[[], Any]) -> str:

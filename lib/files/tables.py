@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pyarrow.parquet as pq
 
 from lib.files.files import InputError, atomic
 from lib.files.inputs import read_json as read_json
-from lib.files.memory import available_memory
 
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
@@ -38,77 +36,12 @@ def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
                 raise InputError(
                     f"{path}: wanted a table with the columns {wanted}, got columns {got}"
                 )
-            _check_footer(file, path)
-            room = available_memory() // 2  # pandas copies what Arrow has read
-            if _may_exceed(file, room):
-                return _read_by_and_by(file, columns, room, path).to_pandas()
             return file.read(columns).to_pandas()
     except InputError:
         raise
     except (OSError, ValueError, MemoryError, pa.ArrowException) as error:
         said = " ".join(str(error).split())  # on one line
         raise InputError(f"{path}: wanted a whole Parquet table, got: {said}") from error
-
-
-def _check_footer(file: pq.ParquetFile, path: Path) -> None:
-    """Look at what no checksum covers. Raises `InputError` for types that `write_table` does not
-    write, and for names.
-
-    The name of a column stands in the footer once, and once more for each group of rows.
-    """
-    for field in file.schema_arrow:
-        kind = field.type
-        while pa.types.is_list(kind):
-            kind = kind.value_type
-        if pa.types.is_nested(kind) or pa.types.is_binary(kind):
-            raise InputError(
-                f"{path}: wanted a table of numbers, texts and lists of them, got {kind} "
-                f"{field.name}"
-            )
-    with path.open(
-        "rb"
-    ) as opened:  # Arrow itself crashes where it is asked for a broken part of the footer
-        opened.seek(-8, os.SEEK_END)
-        length = int.from_bytes(opened.read(4), "little")
-        opened.seek(-8 - length, os.SEEK_END)
-        footer = opened.read(length)
-    for column in file.schema_arrow.names:
-        name = column.encode()
-        short = 0 < len(name) < 128  # of whose length, before it, one byte tells
-        if short and footer.count(bytes([len(name)]) + name) <= file.num_row_groups:
-            raise InputError(
-                f"{path}: wanted a whole Parquet table, got a column whose name {column!r} is "
-                "altered"
-            )
-
-
-def _may_exceed(file: pq.ParquetFile, room: int) -> bool:
-    """Whether a table may unpack to more bytes: values that repeat take next to nothing in a
-    file.
-    """
-    nested = any(pa.types.is_list(field.type) for field in file.schema_arrow)
-    texts = any(pa.types.is_string(field.type) for field in file.schema_arrow)
-    groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
-    longest = (
-        max((group.total_byte_size for group in groups), default=0) if texts else 0
-    )  # all of it may be one text
-    return nested or file.metadata.num_rows * (16 * len(file.schema_arrow) + longest) > room
-
-
-def _read_by_and_by(
-    file: pq.ParquetFile, columns: list[str] | None, room: int, path: Path
-) -> pa.Table:
-    """A table in parts, so that one that is too large is refused as soon as that shows."""
-    parts: list[pa.RecordBatch] = []
-    n_bytes = 0
-    for part in file.iter_batches(1 << 14, columns=columns):
-        parts.append(part)
-        n_bytes += part.nbytes
-        if n_bytes > room:
-            raise InputError(
-                f"{path}: wanted a table of at most {room / 1e9:.3g} GB in memory, got a larger one"
-            )
-    return pa.Table.from_batches(parts) if parts else file.read(columns)
 
 
 def pick(table: pd.DataFrame, *, by: str = "seed", **where: Any) -> pd.DataFrame:

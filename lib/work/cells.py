@@ -1,38 +1,43 @@
-"""Work that is kept: cells of a stage, pure functions of params and files, whose results an earlier
-run has computed.
+"""Work that is kept: cells, what functions give for their arguments, which an earlier run has
+computed.
 
-A cell is computed once for as long as its arguments, the files that they name, the code, the
-packages that compute and the kind of machine stay what they are: a problem, scale or seed that is
-added, or one that changes, costs nothing for the others, and a run after a kill costs what was cut
-off. Results are read back from scratch in every case, so that a kept cell and a new one give the
-same bytes.
+A cell is computed once for as long as its arguments, the files that they name, the code by which it
+is computed, the packages and the kind of machine stay what they are: a problem, scale or seed that
+is added, or one that changes, costs nothing for the others, and a run after a kill costs what was
+cut off. An edit of other code voids no cell. Results are read back from scratch in every case, so
+that a kept cell and a new one give the same bytes.
 """
 
 import json
 import sys
+import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pandas as pd
 
 from lib.files.files import InputError, clear, sha256
+from lib.files.sources import changed, code_of
 from lib.files.tables import read_table, write_table
-from lib.training.devices import kind_of
-from lib.work.compute import n_parallel, spread
+from lib.work.compute import spread
+from lib.work.errors import stop_where_changed
+from lib.work.live import Curves
 from lib.work.machines import machine
 from lib.work.progress import advance
-from lib.work.scratch import Scratch, code_digest
+from lib.work.scratch import Scratch, Tensors
 
-Kind = TypeVar("Kind", bound=Hashable)
+KEPT = 2  # checkpoints of a training: where the newest is broken, the one before is used
 Tables = dict[str, pd.DataFrame]
 Job = tuple[Any, ...]  # a function that gives tables by name, or a course, and its arguments
-Saved = tuple[
-    dict[str, Any], list[dict[str, Any]]
-]  # tensors by name, and rows that JSON can say, exactly
+Row = dict[str, Any]
+Saved = tuple[dict[str, Any], list[Row]]  # tensors by name, and rows that JSON can say, exactly
+Keep = Callable[[str, Callable[[], Any]], Any]  # gives the value of a name, computed where it must
+Kind = TypeVar("Kind", bound=Hashable)
+Training = TypeVar("Training", bound=Hashable)
 
 
 class Course(NamedTuple):
@@ -42,22 +47,18 @@ class Course(NamedTuple):
     states: list[Saved]
 
 
-def spread_cells(
-    jobs: Mapping[Kind, Sequence[Job]],
-    *,
-    label: str,
-    unit: str,
-    size: Any = None,
-    device: str = "cpu",
-    n_processes: int | None = None,
-) -> dict[Kind, list[Any]]:
-    """What every job (function, *arguments) gives, one list per kind; what scratch has is not
-    computed.
+def key_of(function: Callable[..., Any], *arguments: Any, device: str = "cpu") -> dict[str, Any]:
+    """All that the result of a function depends on.
 
-    On a CPU each core has a process, where `n_processes` names no other number. A path among the
-    arguments counts by the content of its file or folder, a dataclass by its values. The progress
-    bar counts jobs or, where `size(*arguments)` says how much a job advances by itself, that.
+    A path among the arguments counts by the content of its file or folder, a dataclass by its
+    values.
     """
+    return _keys([(function, *arguments)], device)[0]
+
+
+def _keys(jobs: Sequence[Job], device: str) -> list[dict[str, Any]]:
+    """The keys of jobs; what they share, code and files, is looked at once."""
+    codes = {function: code_of(function) for function in {job[0] for job in jobs}}
     digests: dict[Path, str] = {}
 
     def described(value: Any) -> Any:
@@ -67,67 +68,107 @@ def spread_cells(
             return digests[value]
         return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
-    def key_of(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-        values = [described(one) for one in arguments]
-        return {**made_by(function, device), "function": function.__name__, "arguments": values}
+    return [
+        {
+            "code": codes[function],
+            "machine": machine(device),
+            "function": function.__name__,
+            "arguments": [described(one) for one in arguments],
+        }
+        for function, *arguments in jobs
+    ]
 
+
+class Cell(Scratch):
+    """The folder of a cell; what it keeps was computed by the code that its key names.
+
+    Raises `StoppedError` as it is entered, and where it would save, if code has changed.
+    """
+
+    def __init__(self, stage: str, key: Mapping[str, Any]):
+        super().__init__(stage, key)
+        self.key = key
+
+    def __enter__(self) -> "Cell":
+        stop_where_changed(changed(self.key["code"]))
+        super().__enter__()
+        return self
+
+    def save(self, name: str, tensors: Tensors, note: Mapping[str, Any]) -> None:  # noqa: D102
+        stop_where_changed(changed(self.key["code"]))
+        super().save(name, tensors, note)
+
+    def keep(self, name: str, compute: Callable[[], Any]) -> Any:
+        """The value of a name, which JSON can say; it is a unit of the progress bar."""
+        name = sha256(name.encode())[:24]
+        found = self.load(name)
+        value = found[1]["value"] if found else compute()
+        if found is None:
+            self.save(name, {}, {"value": value})
+        advance()
+        return value
+
+    def finish(self, result: Tables | Course) -> None:
+        """Save all that the function gives."""
+        tables, states = result if isinstance(result, Course) else (result, None)
+        digests = {}
+        for name, table in tables.items():
+            file = self.folder / f"{name}.parquet"
+            write_table(table, file)
+            digests[file.name] = sha256(file)
+        for number, (tensors, rows) in enumerate(states or ()):
+            in_order = [list(row.items()) for row in rows]
+            self.save(_state(number), tensors, {"rows": in_order})
+        n_states = None if states is None else len(states)
+        key = json.loads(json.dumps(self.key))
+        self.save("done", {}, {"files": digests, "states": n_states, "key": key})
+
+    def result(self) -> Tables | Course | None:
+        """What the function gave; None where it has not finished, or something broke since."""
+        done = self.load("done")
+        if done is None:
+            return None
+        note = done[1]
+        files = {self.folder / name: digest for name, digest in sorted(note["files"].items())}
+        states = [self.load(_state(number)) for number in range(note["states"] or 0)]
+        whole = all(file.is_file() and sha256(file) == digest for file, digest in files.items())
+        if not whole or None in states:
+            return None
+        tables = {file.stem: read_table(file) for file in files}
+        if note["states"] is None:
+            return tables
+        found = [(one[0], [dict(row) for row in one[1]["rows"]]) for one in states if one]
+        return Course(tables, found)
+
+
+def spread_cells(
+    jobs: Mapping[Kind, Sequence[Job]],
+    *,
+    label: str,
+    unit: str,
+    size: Callable[..., int] | None = None,
+    device: str = "cpu",
+) -> dict[Kind, list[Any]]:
+    """What every job (function, *arguments) gives, one list per kind; what is kept is not computed.
+
+    On a CPU each core has a process. The progress bar counts jobs or, where `size(*arguments)` says
+    how much a job advances by itself, that.
+    """
     every = [job for alike in jobs.values() for job in alike]
-    keys = [key_of(*job) for job in every]
-    sizes = [size(*job[1:]) if size else 0 for job in every]
-    stages = [stage_of(job[0]) for job in every]
-    cells = list(zip(stages, keys, sizes, every, strict=True))
+    sizes = [size(*arguments) if size else 0 for _, *arguments in every]
+    places = [(stage_of(job[0]), key) for job, key in zip(every, _keys(every, device), strict=True)]
+    cells = [(*place, n, job) for place, n, job in zip(places, sizes, every, strict=True)]
     total = sum(sizes) if size else None
-    computed = spread(
-        _kept,
-        cells,
-        n_processes=n_processes or n_parallel(kind_of(device)),
-        device=device,
-        label=label,
-        unit=unit,
-        total=total,
-    )
-    list(computed)
-    found = (_read(stage, key) for stage, key in zip(stages, keys, strict=True))
+    list(spread(_kept, cells, device=device, label=label, unit=unit, total=total))
+    found = (_read(*place) for place in places)
     return {kind: [next(found) for _ in alike] for kind, alike in jobs.items()}
 
 
-class Keep(Protocol):
-    """Gives the value of a key, which it computes where no earlier call has.
-
-    A value is what JSON can say. Each is a unit of the progress bar.
-    """
-
-    def __call__(self, key: str, compute: Callable[[], Any]) -> Any: ...  # noqa: D102
-
-
 @contextmanager
-def kept(
-    function: Callable[..., Any],
-    files: Sequence[Path],
-    arguments: Mapping[str, Any],
-    device: str = "cpu",
-) -> Iterator[Keep]:
-    """A cell whose values are kept one by one: what an interrupted `function` has computed, an
-    equal call goes on from.
-    """
-    key = {**made_by(function, device), **arguments, "files": [sha256(file) for file in files]}
-    with Scratch(stage_of(function), key) as scratch:
-
-        def keep(key: str, compute: Callable[[], Any]) -> Any:
-            name = sha256(key.encode())[:24]
-            found = scratch.load(name)
-            value = found[1]["value"] if found is not None else compute()
-            if found is None:
-                scratch.save(name, {}, {"value": value})
-            advance()
-            return value
-
-        yield keep
-
-
-def made_by(function: Callable[..., Any], device: str) -> dict[str, Any]:
-    """What a cell's key has beside its arguments: the function's code, packages and machine."""
-    return {"code": code_digest(function), "machine": machine(device)}
+def kept(function: Callable[..., Any], *arguments: Any, device: str = "cpu") -> Iterator[Keep]:
+    """Values of a cell that are kept one by one: an interrupted function goes on after the last."""
+    with Cell(stage_of(function), key_of(function, *arguments, device=device)) as cell:
+        yield cell.keep
 
 
 def stage_of(function: Callable[..., Any]) -> str:
@@ -136,6 +177,16 @@ def stage_of(function: Callable[..., Any]) -> str:
     spec = module.__spec__  # `__main__` has the name that it was started by
     name = spec.name if spec else module.__name__
     return name.removeprefix("stages.").replace(".", "_")
+
+
+def write_tables(folder: Path, found: Mapping[str, Sequence[Tables | Course]]) -> None:
+    """Write every table of the cells, each joined over them, in place of the folder's tables."""
+    cells = [cell for alike in found.values() for cell in alike]
+    parts = [cell.tables if isinstance(cell, Course) else cell for cell in cells]
+    clear(folder, "*.parquet")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in dict.fromkeys(name for part in parts for name in part):
+        write_table(joined(parts, name), folder / f"{name}.parquet")
 
 
 def joined(parts: Sequence[Tables], name: str) -> pd.DataFrame:
@@ -149,80 +200,26 @@ def joined(parts: Sequence[Tables], name: str) -> pd.DataFrame:
     return pd.concat(filled, ignore_index=True) if filled else tables[0]
 
 
-def write_tables(folder: Path, found: Mapping[str, Sequence[Tables | Course]]) -> None:
-    """Write every table of the cells, each joined over them, in place of the folder's tables."""
-    cells = [cell for alike in found.values() for cell in alike]
-    parts = [cell.tables if isinstance(cell, Course) else cell for cell in cells]
-    clear(folder, "*.parquet")
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in dict.fromkeys(name for part in parts for name in part):
-        write_table(joined(parts, name), folder / f"{name}.parquet")
-
-
 def _kept(stage: str, key: Mapping[str, Any], size: int, job: Job) -> None:
-    """Compute a cell where scratch has none that is whole."""
-    with Scratch(stage, key) as scratch:
-        found = scratch.load("done")
-        if found is not None and not _whole(scratch, found[1]):
-            warnings.warn(
-                f"scratch: {scratch.folder} is altered; its cell is computed again", stacklevel=2
-            )
-            found = None
-        if found is not None:
+    """Compute a cell that is not there, or not whole."""
+    with Cell(stage, key) as cell:
+        if cell.result() is not None:
             advance(size)
             return
+        if cell.names("done"):
+            said = f"scratch: {cell.folder} is altered; its cell is computed again"
+            warnings.warn(said, stacklevel=2)
         function, *arguments = job
-        result = function(*arguments)
-        tables, states = result if isinstance(result, Course) else (result, None)
-        digests = {}
-        for name, table in tables.items():
-            write_table(table, scratch.folder / f"{name}.parquet")
-            digests[f"{name}.parquet"] = sha256(scratch.folder / f"{name}.parquet")
-        for number, (tensors, rows) in enumerate(states or ()):
-            scratch.save(
-                _state(number), tensors, {"rows": [list(row.items()) for row in rows]}
-            )  # in order
-        n_states = None if states is None else len(states)
-        scratch.save(
-            "done", {}, {"files": digests, "states": n_states, "key": json.loads(json.dumps(key))}
-        )
-
-
-def _whole(scratch: Scratch, note: Mapping[str, Any]) -> bool:
-    files = [(scratch.folder / name, digest) for name, digest in note["files"].items()]
-    states = (scratch.load(_state(number)) for number in range(note["states"] or 0))
-    return (
-        all(file.is_file() and sha256(file) == digest for file, digest in files)
-        and None not in states
-    )
+        cell.finish(function(*arguments))
 
 
 def _read(stage: str, key: Mapping[str, Any]) -> Tables | Course:
     """What a finished cell gives."""
-    with Scratch(stage, key) as scratch:
-        done = scratch.load("done")
-        if done is None:
-            raise InputError(
-                f"{scratch.folder}: wanted a finished cell, got none: it broke meanwhile; run again"
-            )
-        tables = {
-            Path(name).stem: read_table(scratch.folder / name) for name in sorted(done[1]["files"])
-        }
-        if done[1]["states"] is None:
-            return tables
-        states = [scratch.load(_state(number)) for number in range(done[1]["states"])]
-        if None in states:
-            raise InputError(
-                f"{scratch.folder}: wanted its states whole, got one that broke meanwhile; run "
-                "again"
-            )
-        return Course(
-            tables,
-            [
-                (tensors, [dict(row) for row in note["rows"]])
-                for tensors, note in filter(None, states)
-            ],
-        )
+    with Cell(stage, key) as cell:
+        found = cell.result()
+    if found is None:
+        raise InputError(f"{cell.folder}: wanted a finished cell, got one that broke: run again")
+    return found
 
 
 def _state(number: int) -> str:
@@ -236,6 +233,152 @@ def _digest(path: Path) -> str:
     if not path.is_dir():
         return sha256(path) if path.exists() else "none"
     files = sorted(file for file in path.rglob("*") if file.is_file())
-    return sha256(
-        json.dumps([[file.relative_to(path).as_posix(), sha256(file)] for file in files]).encode()
-    )
+    contents = [[file.relative_to(path).as_posix(), sha256(file)] for file in files]
+    return sha256(json.dumps(contents).encode())
+
+
+class Checkpoints:
+    """What a training keeps in its cell: a snapshot with a row of numbers per step to save, and its
+    newest checkpoints; the rows are drawn as curves.
+    """
+
+    def __init__(self, cell: Scratch, steps: Sequence[int], curves: Curves):
+        self._cell = cell
+        self._steps = steps
+        self._curves = curves
+        self._pace = Pace()
+        self._rows: dict[int, Row] = {}
+        for step in steps:
+            snapshot = cell.load(_snapshot(step))
+            if snapshot is not None:
+                self._rows[step] = snapshot[1]
+
+    def complete(self) -> bool:
+        """Whether every snapshot is there; then the curves are drawn again."""
+        complete = list(self._rows) == list(self._steps)
+        if complete:
+            self._draw(self._steps[-1])
+        return complete
+
+    def save(self, step: int, tensors: Tensors, scores: Row) -> None:
+        """Save the snapshot of a step, with a row of the step and its scores, which are read
+        here.
+        """
+        row = {"step": step, **{name: float(score) for name, score in scores.items()}}
+        self._cell.save(_snapshot(step), tensors, row)
+        self._curves.log(row)
+
+    def steps(self) -> list[int]:
+        """The steps of the checkpoints, the newest last."""
+        return [int(name.split("-")[1]) for name in self._cell.names("checkpoint")]
+
+    def load(self, step: int) -> dict[str, Any] | None:
+        """The tensors of the checkpoint of a step; None where it, or a snapshot up to it, is not
+        whole.
+        """
+        loaded = self._cell.load(_checkpoint(step))
+        if loaded is None or any(saved not in self._rows for saved in self._steps if saved <= step):
+            return None
+        print(f"resumed at step {step}: {self._cell.folder}", file=sys.stderr, flush=True)
+        self._draw(step)
+        return loaded[0]
+
+    def due(self) -> bool:
+        """Whether it is time for a checkpoint."""
+        return self._pace.due()
+
+    def checkpoint(self, step: int, tensors: Tensors) -> None:
+        """Save all that the training needs to go on; the newest are kept."""
+        with self._pace:
+            self._cell.save(_checkpoint(step), tensors, {"step": step})
+            self._drop(self._cell.names("checkpoint")[:-KEPT])
+
+    def end(self) -> None:
+        """Remove the checkpoints: a training that has ended needs none."""
+        self._drop(self._cell.names("checkpoint"))
+
+    def _draw(self, last: int) -> None:
+        for step, row in self._rows.items():
+            if step <= last:
+                self._curves.log(row)
+
+    def _drop(self, names: list[str]) -> None:
+        for name in names:
+            self._cell.drop(name)
+
+
+class Pace:
+    """Says when the next checkpoint is due: after five seconds, or thirty times what the last one
+    cost.
+    """
+
+    def __init__(self) -> None:
+        self.cost = 0.0
+        self.end = time.monotonic()
+
+    def due(self) -> bool:
+        """Whether it is time."""
+        return time.monotonic() - self.end > max(5.0, 30 * self.cost)
+
+    def __enter__(self) -> None:
+        self.start = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self.end = time.monotonic()
+        self.cost = self.end - self.start
+
+
+@contextmanager
+def unfinished(
+    trainings: Mapping[Training, tuple[Scratch, Curves]], steps: Sequence[int]
+) -> Iterator[dict[Training, Checkpoints]]:
+    """What the trainings keep that are not complete; as the `with` statement ends they are."""
+    with ExitStack() as opened:
+        found = {}
+        for training, (cell, curves) in trainings.items():
+            kept = Checkpoints(opened.enter_context(cell), steps, opened.enter_context(curves))
+            if not kept.complete():
+                found[training] = kept
+        yield found
+        for kept in found.values():
+            kept.end()
+
+
+def newest(trainings: Sequence[Checkpoints]) -> tuple[int, list[dict[str, Any]]] | None:
+    """The newest step of which every training has a whole checkpoint, and its tensors in each; None
+    where none is.
+    """
+    steps = set.intersection(*(set(training.steps()) for training in trainings))
+    for step in sorted(steps, reverse=True):
+        found = [training.load(step) for training in trainings]
+        if None not in found:
+            return step, [tensors for tensors in found if tensors is not None]
+    return None
+
+
+def stacked(trainings: Mapping[int, Scratch], step: int) -> tuple[dict[str, Any], list[Row]]:
+    """The snapshots of one step of several trainings, by seed: their tensors stacked, and a row per
+    seed.
+
+    Raises `InputError` where one broke since it was saved.
+    """
+    import torch
+
+    weights: list[dict[str, Any]] = []
+    rows: list[Row] = []
+    for seed, training in trainings.items():
+        with training as cell:
+            snapshot = cell.load(_snapshot(step))
+        if snapshot is None:
+            raise InputError(f"{cell.folder}: a snapshot broke after training; run again")
+        weights.append(snapshot[0])
+        rows.append({"seed": seed, **snapshot[1]})
+    return {name: torch.stack([one[name] for one in weights]) for name in weights[0]}, rows
+
+
+def _checkpoint(step: int) -> str:
+    return f"checkpoint-{step:09d}"
+
+
+def _snapshot(step: int) -> str:
+    return f"snapshot-{step:09d}"

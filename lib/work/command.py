@@ -1,108 +1,83 @@
-"""How a program starts and ends: a typed command line, and one line for what went wrong."""
+"""How a stage starts and ends: on a typed command line, and in one line for bad input or a poor
+machine.
 
-import argparse
-import errno
+`stages/__init__.py` imports this before anything else is imported: what it needs at once must load
+at once.
+"""
+
 import gc
-import inspect
 import os
-import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 from lib.files.files import InputError
-from lib.files.inputs import verify
-from lib.files.sources import changed, forget
-from lib.work.process import end_interrupted, interruptible
+from lib.files.sources import changed, code_of, forget, read_otherwise
+from lib.work.errors import in_one_line, stop_where_changed
+from lib.work.signals import end_interrupted, interrupt_by_an_error
+
+if TYPE_CHECKING:
+    from inspect import Parameter
 
 OutFile = Annotated[Path, "a file that is written"]
 OutFolder = Annotated[Path, "a folder that is written"]
-
-ROOM = "room to write, got none"
-PERMISSION = "the permission for it"
-FILES = "more open files (`ulimit -n` says how many)"
-WANTED = {  # of the machine, by the error that it gave
-    errno.ENOSPC: ROOM,
-    errno.EDQUOT: ROOM,
-    errno.EFBIG: ROOM,
-    errno.EROFS: "a disk that can be written to",
-    errno.EACCES: PERMISSION,
-    errno.EPERM: PERMISSION,
-    errno.ENOTDIR: "a folder, where a file is",
-    errno.EEXIST: "a folder, where a file is",
-    errno.EISDIR: "a file, where a folder is",
-    errno.ENOLCK: "a disk on which files can be locked",
-    errno.EMFILE: FILES,
-    errno.ENFILE: FILES,
-    errno.EAGAIN: "more processes (`ulimit -u` says how many)",
-    errno.ENOMEM: "more memory",
-    errno.EIO: "a disk without faults",
-}
-
-
-class StoppedError(RuntimeError):
-    """Why the work has ended, whole in one line: no fault of the code or of what came in, such as a
-    lost worker.
-    """
-
-
-def stop_where_changed(names: Sequence[str]) -> None:
-    """Raise `StoppedError` where something has changed, as `changed` or `changed_code` say."""
-    if names:
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        raise StoppedError(f"{', '.join(names[:3])}{more} changed while this ran: run it again")
+WRITTEN = (OutFile, OutFolder, list[OutFolder])
 
 
 def run(main: Callable[..., Any], *, environment: bool = False) -> None:
-    """Run `main` on the command line's arguments, as its signature types them: texts, numbers,
-    paths.
+    """Run `main` on the command line's arguments, as its signature types them: a text, a number, a
+    path or paths.
 
     A path that `main` writes is an `OutFile` or an `OutFolder`, also several; every other is read,
-    where it is there. A parameter with a default is an option, `--name`. With `environment`, what
-    is not given there is taken from the variable of its name in capitals.
+    where it is there.
 
-    Before `main` begins, data sets that are read are verified, and what is to be written is tried.
-    Bad input (`InputError`), lost workers (`StoppedError`), what the machine lacks (`WANTED`) and
-    Ctrl-C end the process with one line. Everything else, a fault of ours, ends it with a
+    A parameter with a default is an option, `--name`. With `environment`, what is not given there
+    is taken from the variable of its name in capitals, where that is not empty; what is in neither
+    ends with one line, which shows the `make` command of the module's docstring.
+
+    Before `main` begins, data sets that are read are verified (`verify`), and what is to be written
+    is tried: the place of each path that is written, or that is not there yet. What `in_one_line`
+    knows and Ctrl-C end the process with one line; everything else, a fault of ours, with a
     traceback.
     """
-    if not gc.isenabled():  # by `stages/__init__.py`, while a stage imported
+    import inspect
+
+    if not gc.isenabled():  # by `stages/__init__.py`; what was imported is never garbage
         gc.freeze()
         gc.enable()
+    forget()
     parameters = inspect.signature(main, eval_str=True).parameters
-    arguments = _arguments(main, parameters, environment)
+    arguments = _parsed(main, parameters, environment)
+    interrupt_by_an_error()
     try:
-        with interruptible():
-            forget()
-            for name, value in arguments.items():
-                _check(value, parameters[name])
-            main(**arguments)
-            if any(_is_out(parameter) for parameter in parameters.values()):
-                # DVC would record what is there now as what made the outputs.
-                stop_where_changed(changed())
+        for name, value in arguments.items():
+            _check(value, parameters[name])
+        main(**arguments)
+        if any(parameter.annotation in WRITTEN for parameter in parameters.values()):
+            # DVC would record what is there now as what made the outputs
+            stop_where_changed([*changed(code_of(main)), *read_otherwise()])
     except KeyboardInterrupt:
         end_interrupted()
-    except (InputError, StoppedError) as error:
-        sys.exit(f"error: {error}")
     except Exception as error:
-        said = lacking(error)
-        if said:
-            sys.exit(f"error: {said}; what is unfinished is removed")
-        raise
+        said = in_one_line(error)
+        if said is None:
+            raise
+        sys.exit(f"error: {said}")
 
 
-def _arguments(
-    main: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], environment: bool
+def _parsed(
+    main: Callable[..., Any], parameters: Mapping[str, "Parameter"], environment: bool
 ) -> dict[str, Any]:
-    """The arguments of the command line, or of the environment; ends where one is missing.
+    """The arguments of `main` by name; ends the process where they do not fit."""
+    import argparse
+    import inspect
+    import re
 
-    The line then shows the `make` command of the module's docstring.
-    """
     parser = argparse.ArgumentParser(description=main.__doc__, allow_abbrev=False)
     for name, parameter in parameters.items():
+        several = get_origin(parameter.annotation) is list
         kind = parameter.annotation
-        several = get_origin(kind) is list
         while get_args(kind):  # of list[Path], of an OutFile
             kind = get_args(kind)[0]
         given = (environment and os.environ.get(name.upper())) or None
@@ -110,96 +85,83 @@ def _arguments(
             option = f"--{name.replace('_', '-')}"
             parser.add_argument(option, type=kind, default=given or parameter.default)
         else:
-            number = "+" if several else "?" if environment else None
-            parser.add_argument(name, type=kind, nargs=number, default=given)
+            n_values = "+" if several else "?" if environment else None
+            parser.add_argument(name, type=kind, nargs=n_values, default=given)
     arguments = vars(parser.parse_args())
-    missing = [
-        name.upper()
-        for name, parameter in parameters.items()
-        if arguments[name] is None and not _is_option(parameter)
-    ]
+    required = [name for name, parameter in parameters.items() if not _is_option(parameter)]
+    missing = [name.upper() for name in required if arguments[name] is None]
     if missing:
         example = re.search(r"`make [^`]+`", inspect.getmodule(main).__doc__ or "")
-        shown = f"; for example {example[0]}" if example else ""
-        sys.exit(f"error: wanted {' and '.join(missing)}, got none{shown}")
+        shown = " ".join(example[0].split()) if example else None
+        sys.exit(f"error: wanted {' and '.join(missing)}, got none; for example {shown}")
     return arguments
 
 
-def _check(value: Any, parameter: inspect.Parameter) -> None:
-    """Try the place of what is written or is not there yet; verify the files that are read."""
-    paths = value if isinstance(value, list) else [value]
-    if _is_out(parameter):
-        kind = OutFile if parameter.annotation == OutFile else OutFolder
-        for path in paths:
-            _try_to_write(path, kind)
-    elif isinstance(value, Path) and not value.exists():
-        _try_to_write(value, parameter.annotation)
-    elif not _is_option(parameter):  # an option, such as a project, is no data set
-        for path in [value] if isinstance(value, Path) else _paths(value):
+def _is_option(parameter: "Parameter") -> bool:
+    return parameter.default is not parameter.empty
+
+
+def _check(value: Any, parameter: "Parameter") -> None:
+    """Try the places that an argument names, and verify the data sets; an option names none."""
+    from lib.files.inputs import verify
+
+    kind = parameter.annotation
+    if kind == list[OutFolder]:
+        for path in value:
+            _try_to_write(path, OutFolder)
+    elif isinstance(value, Path) and (kind in WRITTEN or not value.exists()):
+        _try_to_write(value, kind)
+    elif not _is_option(parameter):
+        for path in _files(value):
             verify(path)
 
 
-def _is_option(parameter: inspect.Parameter) -> bool:
-    return parameter.default is not inspect.Parameter.empty
+def _files(value: Any) -> list[Path]:
+    """What an argument has a stage read: a path, or the files of a list; or of a text, which may
+    name a file.
 
-
-def _is_out(parameter: inspect.Parameter) -> bool:
-    return parameter.annotation in (OutFile, OutFolder, list[OutFolder])
-
-
-def lacking(error: BaseException) -> str | None:
-    """What this machine lacks, as an error says it, on one line; None where the error is of another
-    kind.
+    A user may have made such a file: a safetensors file that a text names needs no digest.
     """
-    text = " ".join(str(error).split())
-    if isinstance(error, OSError) and error.errno in WANTED:
-        return f"{text}: wanted {WANTED[error.errno]}"
-    kind = type(error).__name__  # torch's has no type of its own on a CPU
-    if (
-        isinstance(error, MemoryError)
-        or kind == "OutOfMemoryError"
-        or "can't allocate memory" in text
-    ):
-        return f"{text[:300] or kind}: wanted {WANTED[errno.ENOMEM]}"
-    return None
-
-
-def _paths(value: Any) -> list[Path]:
-    """The files that a list or a text names; a text may be a file beside other things, also one
-    that a user has made.
-
-    So a safetensors file that is given as a text need not have the digest of a data set.
-    """
-    if isinstance(value, str):
-        file = Path(value)
-        return (
-            [file] if os.sep in value and file.suffix != ".safetensors" and file.is_file() else []
-        )
-    return [path for path in map(Path, value if isinstance(value, list) else []) if path.is_file()]
+    if isinstance(value, Path):
+        return [value]
+    if isinstance(value, list):
+        return [path for path in map(Path, value) if path.is_file()]
+    file = Path(value) if isinstance(value, str) and os.sep in value else Path()
+    return [file] if file.suffix != ".safetensors" and file.is_file() else []
 
 
 def _try_to_write(path: Path, kind: Any) -> None:
-    """Raise what writing there will raise; nothing is left. Files are replaced as wholes
-    (`atomic`), so that their folder alone must be one to write in; in a folder that is there, all
-    of its folders.
+    """Raise what writing there will raise; nothing is left.
+
+    Files are replaced as wholes (`atomic`), so that their folder alone must be one to write in; in
+    a folder that is there, all of its folders.
     """
     if kind == OutFile and path.is_dir():
         raise InputError(f"{path}: wanted a file to write, got a folder")
     if kind == OutFolder and path.exists() and not path.is_dir():
         raise InputError(f"{path}: wanted a folder to write in, got a file")
-    first = (
-        path
-        if path.is_dir()
-        else next(place for place in path.absolute().parents if place.exists())
-    )
+    first = path if path.is_dir() else next(one for one in path.absolute().parents if one.exists())
     if not first.is_dir():
         raise InputError(f"{path}: wanted a folder to write in, got the file {first}")
-    inside = (
-        [one for one in first.rglob("*") if one.is_dir() and not one.is_symlink()]
-        if first == path
-        else []
-    )
-    for place in (first, *inside):
+    inside = path.rglob("*") if path.is_dir() else ()
+    places = [first, *(one for one in inside if one.is_dir() and not one.is_symlink())]
+    for place in places:
         probe = place / f".{path.name[:99]}.{os.getpid()}.part"
         os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         probe.unlink()
+
+
+def refuse_shallow_clone() -> None:
+    """End with one line where DVC runs an experiment in a folder of its own, begun in a shallow
+    clone.
+
+    DVC saves no experiment there (`exp run --temp` or `--queue`), and says so nowhere.
+    """
+    root = os.environ.get("DVC_ROOT", "")
+    elsewhere = "DVC_EXP_NAME" in os.environ and not Path(root).samefile(".")
+    if elsewhere and Path(root, ".git", "shallow").exists():
+        sys.exit(
+            "error: wanted a clone with its history for an experiment in a folder of its own, "
+            f"got the shallow clone {root}, in which DVC saves none: run `git fetch --unshallow` "
+            "first, or leave out --temp"
+        )

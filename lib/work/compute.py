@@ -13,18 +13,16 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
-from operator import call
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-from lib.files.sources import begun
-from lib.training.devices import keep_freed_memory, use_threads
+from lib.training.devices import keep_freed_memory, kind_of, use_threads
 from lib.work.cluster import WORKERS, cluster
-from lib.work.command import StoppedError
-from lib.work.process import kill_with_parent
+from lib.work.errors import StoppedError
 from lib.work.progress import advance, report_to, reporting
+from lib.work.signals import kill_with_parent
 
 Result = TypeVar("Result")
 
@@ -39,23 +37,23 @@ def n_parallel(device: str, n_threads: int = 1) -> int:
     """How many jobs of `n_threads` this machine computes side by side: one on a GPU, one per so
     many cores on a CPU.
     """
-    return 1 if device == "cuda" else available_cores() // n_threads or 1
+    return 1 if kind_of(device) == "cuda" else available_cores() // n_threads or 1
 
 
 def spread(
     function: Callable[..., Result],
     jobs: Sequence[tuple],
     *,
-    n_processes: int,
     label: str,
-    total: int | None = None,
     unit: str = "step",
-    n_threads: int = 1,
+    total: int | None = None,
     device: str = "cpu",
+    n_threads: int = 1,
+    n_processes: int | None = None,
     n_bytes: int = 0,
 ) -> Iterator[Result]:
     """Yield `function(*job)` for each job, in order, computed with `n_threads` each, here or by
-    worker processes.
+    worker processes: as many as `n_parallel` says, or `n_processes`.
 
     A progress bar counts the jobs that are done, or, up to `total`, what they `advance`. They are
     pure functions of their arguments, so that the number of processes changes no bit. What needs
@@ -63,51 +61,37 @@ def spread(
     worker is raised here, and what has not begun is cancelled. A worker that dies ends the work
     (`StoppedError`).
 
-    Where the environment's `LAB_WORKERS` names a Ray cluster, its workers compute all jobs,
-    whatever `n_processes` says. There each job is given `n_bytes` of memory, and a GPU where
-    `device` is one; it is tried again where its worker is lost.
+    Where the environment's `LAB_WORKERS` names a Ray cluster, its workers compute all jobs, however
+    many processes are named. There each job is given `n_bytes` of memory, and a GPU where `device`
+    is one; it is tried again where its worker is lost.
     """
     address = cluster(os.environ.get(WORKERS, ""))
     if total is None:
-        function, total = functools.partial(_counted, function), len(jobs)
-    n_processes = min(n_processes, len(jobs))
+        function = functools.partial(_counted, function)
+        total = len(jobs)
+    n_processes = min(n_processes or n_parallel(device, n_threads), len(jobs))
     every = 1 if sys.stderr.isatty() else 20
     with tqdm(total=total, desc=label, unit=unit, mininterval=every) as bar:
         if address and jobs:
             from lib.work.ray_workers import spread_over_cluster
 
             needs = {
-                "n_threads": n_threads,
-                "n_gpus": int(device.startswith("cuda")),
-                "n_bytes": n_bytes,
+                "num_cpus": n_threads,
+                "num_gpus": int(kind_of(device) == "cuda"),
+                "memory": n_bytes,
             }
-            yield from spread_over_cluster(
-                function, jobs, address=address, **needs, label=label, bar=bar
-            )
+            yield from spread_over_cluster(function, jobs, address, needs, label, bar)
         elif n_processes > 1:
             yield from _spread_over_workers(function, jobs, n_processes, n_threads, label, bar)
         else:
             yield from _computed_here(function, jobs, n_threads, bar)
 
 
-def spread_kinds(
-    jobs: Mapping[str, Sequence[tuple]], *, n_processes: int, label: str, unit: str
-) -> dict[str, list[Any]]:
-    """What jobs (function, *arguments) of several kinds give, one list of results per kind; all are
-    spread together.
-    """
-    every = [job for alike in jobs.values() for job in alike]
-    done = iter(list(spread(call, every, n_processes=n_processes, label=label, unit=unit)))
-    return {kind: [next(done) for _ in alike] for kind, alike in jobs.items()}
-
-
 def spread_by_name(
     function: Callable[..., Result], jobs: Mapping[str, tuple], *, label: str, unit: str
 ) -> dict[str, Result]:
     """What `function(*job)` gives for each job, by the job's name, computed on all cores."""
-    done = spread(
-        function, list(jobs.values()), n_processes=available_cores(), label=label, unit=unit
-    )
+    done = spread(function, list(jobs.values()), label=label, unit=unit)
     return dict(zip(jobs, done, strict=True))
 
 
@@ -143,9 +127,7 @@ def _spread_over_workers(
     )
     try:
         advanced = context.Value("q", 0)
-        pool = ProcessPoolExecutor(
-            n_processes, context, _start_worker, (advanced, n_threads, begun)
-        )
+        pool = ProcessPoolExecutor(n_processes, context, _start_worker, (advanced, n_threads))
     except (
         OSError,
         ImportError,
@@ -242,13 +224,12 @@ def _field(file: Path, name: str) -> float:
     return next((float(line[1]) for line in lines if line[0] == name), 0.0)
 
 
-def _start_worker(advanced: Any, n_threads: int, sources: Mapping[str, str]) -> None:
+def _start_worker(advanced: Any, n_threads: int) -> None:
     def report(n: int) -> None:
         with advanced.get_lock():
             advanced.value += n
 
     report_to(report)
-    begun.update(sources)  # what this process loads is to be what its parent has loaded
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to say
     kill_with_parent()
     use_threads(n_threads)

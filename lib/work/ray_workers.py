@@ -30,10 +30,9 @@ from tqdm import tqdm
 
 import lib
 from lib.files.files import InputError, atomic
-from lib.files.sources import begun
 from lib.training.devices import keep_freed_memory, use_threads
 from lib.work.cluster import WORKERS
-from lib.work.command import StoppedError
+from lib.work.errors import StoppedError
 from lib.work.machines import machine
 from lib.work.progress import reporting
 from lib.work.scratch import scratch_root
@@ -65,32 +64,26 @@ class Terms:
     main: Mapping[str, Any]  # where the functions of `__main__` are imported from
     variables: Mapping[str, str | None]
     n_threads: int
-    sources: Mapping[str, str]  # their digests, as this program began
 
 
 def spread_over_cluster(
     function: Callable[..., Result],
     jobs: Sequence[tuple],
-    *,
     address: str,
-    n_threads: int,
-    n_gpus: int,
-    n_bytes: int,
+    needs: Mapping[str, int],
     label: str,
     bar: tqdm,
 ) -> Iterator[Result]:
     """Yield `function(*job)` for each job, in order, computed by the workers of the Ray cluster at
-    that address.
+    that address; `needs` says what Ray reserves for a job.
 
     Raises `InputError` where Ray or the cluster is missing, or a worker does not fit, the first
     error of a job, and `StoppedError` where a job has lost its worker in every try.
     """
     connect(address)
-    needs = {"num_cpus": n_threads, "num_gpus": n_gpus, "memory": n_bytes}
-    with _terms(n_threads) as terms:
-        yield from _results(
-            terms, [pickle.dumps((function, job)) for job in jobs], needs, label, bar
-        )
+    with _terms(needs["num_cpus"]) as terms:
+        given = [pickle.dumps((function, job)) for job in jobs]
+        yield from _results(terms, given, needs, label, bar)
 
 
 def connect(address: str) -> None:
@@ -158,7 +151,7 @@ def _terms(n_threads: int) -> Iterator[Terms]:
         for mark in marks:
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.write_text(token, encoding="utf-8")
-        yield Terms(token, home, shared, machine(), mixed, main, variables, n_threads, begun)
+        yield Terms(token, home, shared, machine(), mixed, main, variables, n_threads)
     finally:
         marks[1].unlink(missing_ok=True)
         shutil.rmtree(shared, ignore_errors=True)  # a worker may be ending in it
@@ -337,7 +330,6 @@ def accept(terms: Terms) -> None:
             wanted = "wanted a machine that gives the same bits (or LAB_MIXED_CPUS=1)"
             raise InputError(f"{where}: {wanted}, got {found}")
         print(f"{where} may give other last digits: {found}", file=sys.stderr, flush=True)
-    begun.update(terms.sources)  # the code that was shipped, and is loaded here, is to be this
     os.chdir(terms.home)
     for name, value in terms.variables.items():
         if value is None:

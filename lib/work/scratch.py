@@ -1,18 +1,16 @@
-"""Checkpoints from which an interrupted training resumes, outside of every declared output.
+"""A folder outside of every declared output, in which a stage keeps what it need not compute again.
 
-A cell of scratch is a folder keyed by a hash of all that determines its content (parameters, data,
-code, packages, kind of machine), so that stale state can never leak into another run. It is locked
-while it is used, and holds safetensors files whose names carry their digest, so that a file that
-was cut short or altered is noticed, skipped with a warning, and made again.
+The folder's name is a digest of all that determines its content, so that stale state can never leak
+into another run. It is locked while it is used, and holds safetensors files whose names carry their
+digest, so that a file that was cut short or altered is noticed, skipped with a warning, and made
+again.
 """
 
 import json
 import os
 import sys
-import time
 import warnings
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,10 +18,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from lib.files.files import atomic, sha256
-from lib.files.sources import ROOT, as_begun, changed_code
-from lib.work.command import stop_where_changed
-from lib.work.imports import closure, dep
 
+DIGEST = 24 * "[0-9a-f]"
 Tensors = Mapping[str, Any]  # torch's, by name; only who saves or loads them loads torch
 
 
@@ -32,27 +28,8 @@ def scratch_root() -> Path:
     return Path(os.environ.get("DVC_ROOT", ".")) / ".dvc" / "tmp" / "scratch"
 
 
-def code_digest(function: Callable[..., Any]) -> str:
-    """Digest of the code of a function: its module, and all that is imported from there on.
-
-    As in dvc.yaml, `lib/work` is no part of it: who computes changes no byte. A source counts as it
-    was when the program began; raises `StoppedError` where one that is loaded has changed since.
-    """
-    stop_where_changed(changed_code())
-    module = sys.modules[function.__module__]
-    file = Path(module.__file__ or "").resolve()
-    if not file.is_relative_to(ROOT):
-        return sha256(file)
-    return sha256(json.dumps(as_begun(_closure(file.relative_to(ROOT).as_posix()))).encode())
-
-
-@cache
-def _closure(file: str) -> tuple[str, ...]:
-    return tuple(name for name in closure(file, ROOT) if dep(name))
-
-
 class Scratch:
-    """A locked, self-verifying cell of scratch; use it in a `with` statement."""
+    """A locked, self-verifying folder of scratch; use it in a `with` statement."""
 
     def __init__(self, name: str, key: Mapping[str, Any], root: Path | None = None):
         digest = sha256(json.dumps(key, sort_keys=True).encode())[:24]
@@ -81,21 +58,15 @@ class Scratch:
 
     def names(self, prefix: str = "") -> list[str]:
         """The names of the files with that prefix, sorted."""
-        return sorted(path.name.rsplit("-", 1)[0] for path in self._files(prefix))
+        found = self.folder.glob(f"{prefix}*.safetensors")
+        return sorted(path.name.rsplit("-", 1)[0] for path in found)
 
     def save(self, name: str, tensors: Tensors, note: Mapping[str, Any]) -> None:
-        """Save tensors and a note under a name, whole or not at all.
-
-        Raises `StoppedError` where code that is loaded has changed: a worker that started later
-        has loaded other code than the key says.
-        """
+        """Save tensors and a note, which JSON can say, under a name: whole or not at all."""
         from safetensors.torch import save
 
-        stop_where_changed(changed_code())
-        data = save(
-            {key: value.detach().cpu().contiguous() for key, value in tensors.items()},
-            {"note": json.dumps(note, sort_keys=True)},
-        )
+        whole = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+        data = save(whole, {"note": json.dumps(note, sort_keys=True)})
         self.drop(name)
         with atomic(self.folder / f"{name}-{sha256(data)[:24]}.safetensors") as part:
             part.write_bytes(data)
@@ -107,7 +78,7 @@ class Scratch:
         from safetensors import SafetensorError
         from safetensors.torch import load
 
-        for path in self._files(name + "-" + 24 * "[0-9a-f]", ""):
+        for path in self._files(name):
             data = path.read_bytes()
             if sha256(data)[:24] == path.stem.rsplit("-", 1)[1]:
                 try:
@@ -120,32 +91,11 @@ class Scratch:
 
     def drop(self, name: str) -> None:
         """Remove the file of that name, if there is one."""
-        for path in self._files(name + "-" + 24 * "[0-9a-f]", ""):
+        for path in self._files(name):
             path.unlink()
 
-    def _files(self, prefix: str, rest: str = "*") -> list[Path]:
-        return sorted(self.folder.glob(f"{prefix}{rest}.safetensors"))
-
-
-class Pace:
-    """Says when the next checkpoint is due: after five seconds, or thirty times what the last one
-    cost.
-    """
-
-    def __init__(self) -> None:
-        self.cost = 0.0
-        self.end = time.monotonic()
-
-    def due(self) -> bool:
-        """Whether it is time."""
-        return time.monotonic() - self.end > max(5.0, 30 * self.cost)
-
-    def __enter__(self) -> None:
-        self.start = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        self.end = time.monotonic()
-        self.cost = self.end - self.start
+    def _files(self, name: str) -> list[Path]:
+        return sorted(self.folder.glob(f"{name}-{DIGEST}.safetensors"))
 
 
 def note_of(data: bytes) -> dict[str, Any]:

@@ -213,7 +213,7 @@ def planned(
         "spectra": rows.to_json(),
     }
     given |= {"modules_to_save": saved}
-    with kept(planned, files, given, params.device) as keep:
+    with kept(planned, *files, given, device=params.device) as keep:
         attribution = partial(attributed, linear, read[: sizes.n_batches], params.n_points)
         earned = keep("attribution", attribution) if measure else None
         plans = plan_table(params, sizes.budgets, modules, measure, earned, keep)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, cast
 import torch
 from torch import Tensor
 
-from lib.files.files import InputError, sha256
+from lib.files.files import InputError
 from lib.files.inputs import read_as
 from lib.files.memory import check_memory
 from lib.files.params import Count, Interval, Positive, Seeds, read_params
@@ -41,16 +41,14 @@ from lib.vision.vit import (
     training_loss,
     training_memory,
 )
-from lib.work.cells import made_by
-from lib.work.checkpoints import Checkpoints, newest, stacked, unfinished
+from lib.work.cells import Cell, Checkpoints, key_of, newest, stacked, unfinished
 from lib.work.command import OutFolder, run
 from lib.work.compute import n_parallel, spread
 from lib.work.live import Curves
 from lib.work.progress import advance
-from lib.work.scratch import Scratch
 
 InitScale = Annotated[float, Interval("(0, 100]")]
-Cell = tuple["Variant", int]  # and its seed
+Seeded = tuple["Variant", int]  # and its seed
 # bytes of a snapshot beside its weights: their names and places, the layout, a row and a digest [C]
 HEADER = 5000
 
@@ -142,21 +140,18 @@ class Train(Seeds):
 def main(section: str, controls: Path, dataset: Path, runs: OutFolder) -> None:
     params = read_params(section, Train)
     variants = chosen(params, controls)
-    how: Any = {
-        "n_threads": params.threads,
-        "n_processes": n_parallel(kind_of(params.device), params.threads),
-    }
     images = read_as("a data set of images", read_images, dataset)
     estimate(params, len(variants) * params.n_seeds, images, dataset.parent)
     clear_runs(runs)
-    key = {"data": sha256(dataset), **made_by(train, params.device)}
+    key = key_of(train_cells, dataset, device=params.device)
     every = [(variant, seed) for variant in variants for seed in params.seeds]
     grouped = groups(every, lambda cell: str(cell[0].rule(params)), params.cells_together)
     jobs, total = (
         [(section, dataset, params, cells, key) for cells in grouped],
         len(every) * params.n_steps,
     )
-    list(spread(train_cells, jobs, device=params.device, **how, total=total, label=section))
+    how = {"device": params.device, "n_threads": params.threads}
+    list(spread(train_cells, jobs, **how, total=total, label=section))
     for variant in variants:
         publish(runs, variant, params, key)
 
@@ -205,17 +200,17 @@ def estimate(params: Train, n_cells: int, images: Images, folder: Path) -> None:
     check_budget(*what, n_bytes, *machine, max_hours=params.max_hours, folder=folder)
 
 
-def scratch_of(params: Train, variant: Variant, seed: int, key: dict[str, Any]) -> Scratch:
+def scratch_of(params: Train, variant: Variant, seed: int, key: dict[str, Any]) -> Cell:
     """The scratch of one variant and seed, in which no other has a part; `key` has the digests of
     images and code.
     """
     others = ("n_seeds", "first_seed", "init_scales", "controls", "max_hours")
     shared = {name: value for name, value in asdict(params).items() if name not in others}
-    return Scratch("vision", {**key, **shared, "variant": asdict(variant), "seed": seed})
+    return Cell("vision", {**key, **shared, "variant": asdict(variant), "seed": seed})
 
 
 def train_cells(
-    section: str, dataset: Path, params: Train, cells: list[Cell], key: dict[str, Any]
+    section: str, dataset: Path, params: Train, cells: list[Seeded], key: dict[str, Any]
 ) -> None:
     """Train variants from their seeds, as one where there are several, going on where an
     interrupted one left off.
@@ -230,7 +225,7 @@ def train_cells(
             train(read_images(dataset), params, wanted)
 
 
-def train(images: Images, params: Train, wanted: dict[Cell, Checkpoints]) -> None:
+def train(images: Images, params: Train, wanted: dict[Seeded, Checkpoints]) -> None:
     """Train from the newest checkpoint to the last step, several as one; a GPU is waited for only
     to save something.
     """

@@ -7,6 +7,7 @@ A family's own case is one call, with what shows that the work has begun:
 """
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,9 @@ from typing import Any, Literal
 
 import psutil
 import yaml
-from project import PYTHON, Stage, contents, duplicate, environment, followers, stages
+from project import PYTHON, ROOT, Stage, contents, duplicate, environment, followers, stages
+
+from lib.files.sources import closure
 
 Begun = Callable[[Path], bool]
 Victim = Literal["stage", "worker", "dvc"]
@@ -136,6 +139,13 @@ def is_worker(process: psutil.Process) -> bool:
 def scratch_holds(pattern: str, n: int = 1) -> Begun:
     """Whether that many files in scratch fit the pattern."""
     return lambda project: len(list((project / ".dvc" / "tmp" / "scratch").glob(pattern))) >= n
+
+
+def keeps_cells(stage: Stage) -> bool:
+    """Whether a stage keeps cells, or values in one; a training of `vision` keeps checkpoints."""
+    own = [module.replace(".", "/") + ".py" for module in stage.modules]
+    files = {name for file in own for name in closure(file, ROOT) if name.startswith("stages/")}
+    return any(re.search(r"\b(spread_cells|kept)\(", (ROOT / name).read_text()) for name in files)
 
 
 def not_yet_run(undisturbed: Path, folder: Path, stage: Stage) -> Path:

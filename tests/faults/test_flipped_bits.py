@@ -1,8 +1,8 @@
 """A bit that flips in a file that stages read is refused, by the name of the file, or it changes
 nothing that is read.
 
-What git keeps is left out: git has digests of its own. Nothing is read of the parts of a Parquet
-file that no checksum covers but the names of its columns, which stand there twice.
+What git keeps is left out: git has digests of its own. A table is read by the names of its columns:
+they stand in the one part of a Parquet file that no checksum covers.
 """
 
 import random
@@ -21,8 +21,8 @@ from lib.vision.digits import read_digits
 N_FLIPS = 100
 
 
-def read(file: Path, in_run: bool) -> pd.DataFrame | None:
-    """Read a file as a stage does: the run that it is of, the table, the data set; a table's values
+def read(file: Path, in_run: bool, columns: list[str]) -> pd.DataFrame | None:
+    """Read a file as a stage does: the run, the data set, or the table by its columns, whose values
     are returned.
     """
     if in_run:
@@ -31,7 +31,7 @@ def read(file: Path, in_run: bool) -> pd.DataFrame | None:
             run.weights(snapshot)
         return None
     if file.suffix == ".parquet":
-        return read_table(file)
+        return read_table(file, columns)
     if file.name == "digits.csv.gz":
         try:
             read_digits(file.parent, 360, 0)
@@ -74,9 +74,10 @@ def test_a_flipped_bit_in_any_file_that_stages_read_is_refused_by_name_or_change
         in_run = (original.parent / "steps.parquet").exists()
         folder = shutil.copytree(original.parent, tmp_path / str(number))
         file = folder / original.name
+        columns = list(read_table(file)) if file.suffix == ".parquet" else []
         flip(file, draw)
         try:
-            found = read(file, in_run)
+            found = read(file, in_run, columns)
         except InputError as error:
             assert file.name in str(error) or "SHA256SUMS" in str(error), error
             assert "\n" not in str(error)
@@ -103,7 +104,7 @@ def test_a_flipped_bit_in_a_table_is_refused_or_changes_nothing(tmp_path):
         content[place // 8] ^= 1 << place % 8
         path.write_bytes(content)
         try:
-            found = read_table(path)
+            found = read_table(path, list(rows))
         except InputError as error:
             assert str(error).startswith(f"{path}: wanted ")
             refused += 1

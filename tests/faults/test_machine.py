@@ -18,8 +18,8 @@ import pytest
 from harness import Reproduction, assert_same, not_yet_run, repeat, scratch_holds
 from project import ROOT, stages
 
-from lib.work import command, process
-from lib.work.command import OutFile, OutFolder, lacking, run
+from lib.work.command import OutFile, OutFolder, run
+from lib.work.errors import WANTED, lacking
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows gives other errors")
 
@@ -249,11 +249,11 @@ def test_scratch_on_a_disk_without_locks_is_one_line(tmp_path, capsys, monkeypat
         run(main)
 
 
-@pytest.mark.parametrize("number", sorted(command.WANTED))
+@pytest.mark.parametrize("number", sorted(WANTED))
 def test_every_error_that_is_the_machines_is_said_in_one_line(number):
     said = lacking(OSError(number, os.strerror(number), "a\nb"))
     assert said is not None
-    assert command.WANTED[number] in said
+    assert WANTED[number] in said
     assert "\n" not in said
 
 
@@ -324,30 +324,6 @@ def test_ctrl_c_is_one_line_and_leaves_no_part(tmp_path):
     assert (status, said) == (130, "\nerror: interrupted; what is unfinished is removed\n")
     assert took < 5
     assert [path.name for path in tmp_path.iterdir()] == ["program.py"]
-
-
-def test_ctrl_c_ends_a_long_call_into_c(tmp_path):
-    took, status, said = interrupted(
-        tmp_path, "import hashlib; hashlib.pbkdf2_hmac('sha256', b'a', b'b', 10**9)"
-    )
-    assert (status, said) == (130, "\nerror: interrupted; what is unfinished is removed\n")
-    assert process.PATIENCE - 0.5 < took < 8
-
-
-def test_ctrl_c_that_a_program_answers_itself_ends_nothing(tmp_path, monkeypatch):
-    def main() -> None:
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(5)
-        except KeyboardInterrupt:
-            found.append("answered")
-
-    found: list[str] = []
-    monkeypatch.setattr(process, "PATIENCE", 0.2)
-    monkeypatch.setattr(sys, "argv", ["program"])
-    run(main)
-    time.sleep(0.4)
-    assert found == ["answered"]
 
 
 def imports_packages(process):

@@ -14,7 +14,7 @@ import pytest
 from harness import Reproduction, not_yet_run
 from project import ROOT
 
-from lib.work import process
+from lib.work import signals
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="Windows gives an orphan no other parent"
@@ -127,9 +127,9 @@ def test_a_stage_that_a_person_started_goes_on_without_its_shell(importing):
 def test_where_the_kernel_does_not_tell_a_thread_looks(importing, tmp_path):
     script = tmp_path / "watched.py"
     lines = [
-        "from lib.work import process",
-        "process.kill_with_parent = lambda: False",
-        "process.end_with_parent()",
+        "from lib.work import signals",
+        "signals.kill_with_parent = lambda: None",
+        "signals.end_with_parent()",
     ]
     script.write_text("\n".join([*lines, "import torch"]))
     parent, child = start(importing, f"exec {sys.executable} {script}")
@@ -147,11 +147,11 @@ def test_where_the_kernel_does_not_tell_a_thread_looks(importing, tmp_path):
 def test_the_first_process_is_no_parent_unless_it_leads_our_group(group, adopts, monkeypatch):
     monkeypatch.setattr(os, "getpgid", lambda pid: {1: group}[pid])
     monkeypatch.setattr(os, "getpgrp", lambda: 3)
-    assert process._adopts_orphans(1) is adopts
+    assert signals._adopts_orphans(1) is adopts
 
 
 def test_a_process_that_is_none_of_these_is_a_parent():
-    assert not process._adopts_orphans(os.getpid())
+    assert not signals._adopts_orphans(os.getpid())
 
 
 @pytest.mark.slow

@@ -12,18 +12,14 @@ from pathlib import Path
 
 import pytest
 from alone import declared_files, run_alone
+from harness import keeps_cells
 from project import contents, different_stages, environment
 
 from lib.work.compute import available_cores
 
 pytestmark = pytest.mark.slow
 
-NAMES = [
-    stage.name
-    for stage in different_stages()
-    if stage.keeps and not stage.name.startswith("vision_train")  # whose states are checkpoints
-]
-assert len(NAMES) > 15
+NAMES = [stage.name for stage in different_stages() if keeps_cells(stage)]
 WHOLE = ("done-*.safetensors", "[0-9a-f]" * 24 + "-*.safetensors")  # a cell, or a value of `kept`
 CUT_OFF = str(Path(__file__).parent / "cut_off")
 

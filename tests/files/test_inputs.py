@@ -137,11 +137,6 @@ def test_a_header_is_not_read_when_it_is_too_long(dataset, monkeypatch):
     assert peak < 500_000
 
 
-def test_a_data_set_larger_than_the_memory_is_refused(dataset, monkeypatch):
-    monkeypatch.setattr(inputs, "available_memory", lambda: 100)
-    refused(dataset, "wanted at most 1e-07 GB, the free memory, got")
-
-
 def test_a_folder_is_verified_file_by_file(tmp_path, dataset):
     verify(tmp_path)
     dataset.write_bytes(save(TENSORS))

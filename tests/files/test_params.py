@@ -713,8 +713,7 @@ SIZES |= {"n_layers": st.integers(1, 256)}
 
 
 @pytest.mark.parametrize("schema", list(schemas()))
-def test_a_fuzzed_section_is_read_in_range_or_refused_by_its_key(schema, monkeypatch):
-    monkeypatch.setenv("MAX_MEMORY", "4")  # what is refused for its size is so on every machine
+def test_a_fuzzed_section_is_read_in_range_or_refused_by_its_key(schema):
     seen = Counter()
 
     @settings(max_examples=300 if schema is Train else 100)
@@ -727,8 +726,7 @@ def test_a_fuzzed_section_is_read_in_range_or_refused_by_its_key(schema, monkeyp
             assert str(error).startswith("a.b")
             message = str(error).removeprefix("a.b")
             if fits(section, schema):  # then a relation between keys does not hold
-                too_large = re.search(r"wanted about .* GB of memory, got .* GB free", message)
-                assert too_large or any(name in message for name in names(schema))
+                assert any(name in message for name in names(schema))
                 seen["unrelated"] += 1
             else:
                 assert repr(key) in message or str(key) in message

@@ -7,7 +7,6 @@ import re
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -271,58 +270,6 @@ def test_the_cases_with_these_values_are_picked_and_sorted_by_their_name():
 def test_csv_has_six_digits_and_plain_line_ends(tmp_path):
     write_csv(pd.DataFrame({"step": [1, 2], "loss": [2 / 3, 1e-9]}), tmp_path / "t.csv")
     assert (tmp_path / "t.csv").read_bytes() == b"step,loss\n1,0.666667\n2,1e-09\n"
-
-
-def test_a_table_that_unpacks_to_more_than_half_the_free_memory_is_refused(tmp_path, monkeypatch):
-    """A value that repeats takes next to nothing in a file: it is refused as soon as it shows how
-    much it is.
-    """
-    same = {"n": [7] * 200_000, "list": [[1.0] * 50] * 200_000, "text": ["long " * 200] * 200_000}
-    monkeypatch.setattr("lib.files.tables.available_memory", lambda: 10_000_000)
-    for name, values in same.items():
-        path = tmp_path / f"{name}.parquet"
-        write_table(pd.DataFrame({name: values[:1000]}), path)
-        assert len(read_table(path)) == 1000
-        write_table(pd.DataFrame({name: values * (5 if name == "n" else 1)}), path)
-        assert path.stat().st_size < 200_000
-        with pytest.raises(
-            InputError,
-            match=f"{name}.parquet: wanted a table of at most 0.005 GB in memory, got a larg",
-        ):
-            read_table(path)
-
-
-def test_a_table_read_in_parts_is_the_same(tmp_path, monkeypatch):
-    path = tmp_path / "table.parquet"
-    table = pd.DataFrame(
-        {"n": range(10_000), "text": [f"t{i % 7}" for i in range(10_000)], "x": np.arange(1e4) / 3}
-    )
-    write_table(table, path)
-    whole, some = read_table(path), read_table(path, ["text"])
-    monkeypatch.setattr("lib.files.tables._may_exceed", lambda *_: True)
-    pd.testing.assert_frame_equal(read_table(path), whole)
-    pd.testing.assert_frame_equal(read_table(path, ["text"]), some)
-
-
-def test_types_that_no_stage_writes_are_refused(tmp_path):
-    path = tmp_path / "foreign.parquet"
-    for column in ([{"a": 1}], [b"bytes"]):
-        pq.write_table(pa.table({"c": column}), path)
-        with pytest.raises(
-            InputError,
-            match=r"foreign.parquet: wanted a table of numbers, texts and lists of them, got ",
-        ):
-            read_table(path)
-
-
-def test_an_altered_name_of_a_column_is_refused(tmp_path):
-    path = tmp_path / "table.parquet"
-    write_table(pd.DataFrame({"loss": [1.0], "rate": [2.0]}), path)
-    data = path.read_bytes()
-    for place in (data.rindex(b"loss"), data.index(b"loss", data.index(b"rate") - 60)):
-        path.write_bytes(data[:place] + b"b" + data[place + 1 :])
-        with pytest.raises(InputError, match=r"a column whose name '.oss' is altered"):
-            read_table(path)
 
 
 @pytest.mark.parametrize(

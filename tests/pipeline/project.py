@@ -19,7 +19,7 @@ from dvc.repo import Repo
 from dvc.repo.index import Index
 
 from lib.files.params import load_yaml
-from lib.work.imports import is_code
+from tools.imports import is_code
 
 ROOT = Path(__file__).parents[2]
 DRAWS = {"plot", "claims", "report"}  # verbs of stages that read only what is in git
@@ -74,13 +74,6 @@ class Stage:
     def code(self) -> set[str]:
         """Its deps that are code: Python files, and folders of such."""
         return {dep for dep in self.deps if is_code(dep)}
-
-    @property
-    def keeps(self) -> bool:
-        """Whether it keeps what it has computed: cells, values or checkpoints."""
-        sources = [ROOT / f"{module.replace('.', '/')}.py" for module in self.modules]
-        texts = [source.read_text(encoding="utf-8") for source in sources if source.is_file()]
-        return any(re.search(r"\b(spread_cells|kept|unfinished)\(", text) for text in texts)
 
 
 @lru_cache

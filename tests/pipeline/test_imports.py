@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from project import DRAWS, ROOT, Stage, append, stages
+from tools.imports import dep, imports_by_name
 
-from lib.work.imports import closure, dep, imported, imports_by_name
+from lib.files.sources import closure, imported
 
 # What a shared room may import beside its own modules; a family's room may import all shared rooms.
 SHARED = {

@@ -27,7 +27,7 @@ def judged() -> list[dict[str, dict]]:
     """The verdicts of the working tree and those of the commit; a page is of the one or of the
     other.
 
-    So tests pass after `make generated`, before its commit, and after `make repro` on another
+    So tests pass after `make readme`, before its commit, and after `make repro` on another
     processor, whose last digits differ. A commit of a page without its verdicts fails here for
     whoever checks it out.
     """

@@ -119,18 +119,6 @@ def test_help_lists_every_target_with_a_line(project):
     assert sorted(line[1] for line in listed if line) == sorted(targets.split())
 
 
-def test_all_that_is_written_from_other_files_is_written_by_one_command(project):
-    """First the deps, which do not change the graph of stages that the README then shows; and the
-    list of tables.
-    """
-    ran = [
-        json.loads(line.removeprefix("GOT"))[0]
-        for line in said(project, "generated")
-        if line.startswith("GOT")
-    ]
-    assert ran == [["-m", "tools.deps"], ["-m", "tools.tables"], ["-m", "tools.readme"]]
-
-
 @pytest.mark.parametrize(
     "tool", sorted(path.stem for path in (ROOT / "tools").glob("*.py") if path.stem != "imports")
 )

@@ -4,14 +4,19 @@ alike.
 
 import json
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from lib.work.cells import joined, kept, spread_cells
+from lib.files import sources
+from lib.files.files import sha256
+from lib.work.cells import joined, kept, key_of, spread_cells
+from lib.work.errors import StoppedError
 from lib.work.machines import machine
 
 CALLS: list[tuple] = []
@@ -45,7 +50,7 @@ def run(*arguments):
         "one": [(cell, Path("a"), *arguments, i) for i in (1, 0)],
         "two": [(cell, Path("b"), *arguments, 5)],
     }
-    return spread_cells(jobs, n_processes=1, label="cells", unit="cell")
+    return spread_cells(jobs, label="cells", unit="cell")
 
 
 def test_what_has_been_computed_is_read_and_what_has_changed_is_computed_alone():
@@ -69,11 +74,71 @@ def test_what_has_been_computed_is_read_and_what_has_changed_is_computed_alone()
     assert len(CALLS) == 3
 
 
-def test_changed_code_is_computed_again(monkeypatch):
-    run(Params(1.0))
-    monkeypatch.setattr("lib.work.cells.code_digest", lambda function: "other code")
-    run(Params(1.0))
-    assert len(CALLS) == 6
+SOURCES = {
+    "stages/toy.py": "import lib.used\nfrom lib.work import machinery\n"
+    "def toy():\n    from lib.late import late\n",
+    "lib/used.py": "from . import deeper\n",
+    "lib/deeper.py": "",
+    "lib/late.py": "",
+    "lib/elsewhere.py": "",
+    "lib/work/machinery.py": "import lib.through\n",
+    "lib/through.py": "",
+}
+OF_TOY = {"stages/toy.py", "lib/used.py", "lib/deeper.py", "lib/late.py", "lib/through.py"}
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """A function of a repository of few modules, and its key as another program would have it."""
+    for name, text in SOURCES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    module = ModuleType("toy")
+    module.__file__ = str(tmp_path / "stages" / "toy.py")
+    monkeypatch.setitem(sys.modules, "toy", module)
+    monkeypatch.setattr(sources, "ROOT", tmp_path)
+
+    def toy():
+        pass
+
+    def key():
+        monkeypatch.setattr(sources, "begun", {})
+        return key_of(toy)
+
+    toy.__module__ = "toy"
+    return key
+
+
+@pytest.mark.parametrize("edited", SOURCES)
+def test_an_edit_of_the_code_of_a_cell_makes_another_and_an_edit_elsewhere_does_not(
+    edited, toy, tmp_path
+):
+    """Also of what is imported late, or by the machinery that is itself no part of the code."""
+    before = toy()
+    assert set(before["code"]) == OF_TOY
+    (tmp_path / edited).write_text(SOURCES[edited] + "# more\n")
+    assert (toy() != before) == (edited in OF_TOY)
+
+
+def test_what_is_imported_no_longer_is_no_longer_a_part(toy, tmp_path):
+    (tmp_path / "lib" / "used.py").write_text("")
+    assert set(toy()["code"]) == OF_TOY - {"lib/deeper.py"}
+
+
+def save(n):
+    return {"table": pd.DataFrame({"n": [n]})}
+
+
+@pytest.mark.parametrize("n_cores", [1, 2])
+def test_nothing_is_kept_that_was_computed_by_code_that_has_changed(monkeypatch, n_cores):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(n_cores)), raising=False)
+    spread_cells({"": [(save, 1)] * 2}, label="toy", unit="cell")
+    monkeypatch.setitem(
+        sources.begun, "lib/files/tables.py", sha256(b"as it was when the parent began")
+    )
+    with pytest.raises(StoppedError, match=r"lib/files/tables\.py changed while this ran"):
+        spread_cells({"": [(save, 2)] * 2}, label="toy", unit="cell")
+    assert len(list(Path(".dvc/tmp/scratch").rglob("done-*.safetensors"))) == 1
 
 
 def test_after_an_upgrade_or_on_another_kind_of_machine_all_is_computed_again(monkeypatch):
@@ -88,15 +153,17 @@ def test_after_an_upgrade_or_on_another_kind_of_machine_all_is_computed_again(mo
 
 def test_values_are_kept_for_one_machine(monkeypatch):
     def value():
-        with kept(cell, [Path("a")], {"n": 1}) as keep:
+        with kept(cell, Path("a"), {"n": 1}) as keep:
             return keep("sum", lambda: next(numbers))
 
-    numbers = iter([1.0, 2.0])
+    numbers = iter([1.0, 2.0, 3.0])
     assert [value(), value()] == [1.0, 1.0]
     monkeypatch.setattr(
         "lib.work.cells.machine", lambda device: machine(device) | {"transformers": "0.1"}
     )
     assert value() == 2.0
+    Path("a").write_text("7")
+    assert value() == 3.0
 
 
 def test_an_altered_cell_is_computed_again_with_a_warning():

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lib.work import scratch as scratch_module
-from lib.work.checkpoints import Checkpoints, newest, stacked
+from lib.files.files import InputError
+from lib.work import cells
+from lib.work.cells import Checkpoints, Pace, newest, stacked
 from lib.work.live import Curves
 from lib.work.scratch import Scratch
 
@@ -33,7 +34,7 @@ def hasty(monkeypatch):
     due.
     """
     ticks = (100.0**k for k in itertools.count())
-    monkeypatch.setattr(scratch_module, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    monkeypatch.setattr(cells, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
 
 
 @pytest.fixture
@@ -108,8 +109,8 @@ def test_a_checkpoint_is_due_when_time_has_passed(hasty, scratch):
 
 
 def test_trainings_together_go_on_from_the_newest_step_that_all_have(tmp_path, capsys):
-    cells = [Scratch("toy", {"seed": seed}, tmp_path) for seed in (0, 1)]
-    with cells[0] as one, cells[1] as other:
+    both = [Scratch("toy", {"seed": seed}, tmp_path) for seed in (0, 1)]
+    with both[0] as one, both[1] as other:
         kept = [opened(one)[0], opened(other)[0]]
         for training in kept:
             save(training, 0, 1)
@@ -135,5 +136,19 @@ def test_the_snapshots_of_a_step_are_stacked_by_seed(tmp_path):
     weights, rows = stacked(trainings, 5)
     assert weights["W"].tolist() == [[1, 4], [1, 2]]
     assert rows == [{"seed": 4, "step": 5, "loss": 2.0}, {"seed": 2, "step": 5, "loss": 1.0}]
-    with pytest.raises(OSError, match="a snapshot broke after training; run again"):
+    with pytest.raises(InputError, match="a snapshot broke after training; run again"):
         stacked(trainings, 1)
+
+
+def test_a_checkpoint_is_due_after_five_seconds_or_thirty_times_what_the_last_one_cost(monkeypatch):
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(cells, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    pace = Pace()
+    for cost, wanted in [(0.01, 5.0), (2.0, 60.0), (0.0, 5.0)]:
+        with pace:
+            clock.now += cost
+        begin = clock.now
+        clock.now = begin + wanted - 0.01
+        assert not pace.due()
+        clock.now = begin + wanted + 0.01
+        assert pace.due()

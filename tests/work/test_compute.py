@@ -25,8 +25,8 @@ from lib.files.files import InputError
 from lib.matrices.spectra import singular_values
 from lib.training.devices import generator, use_device, use_threads
 from lib.work.cluster import cluster
-from lib.work.command import StoppedError
-from lib.work.compute import available_cores, spread, spread_by_name, spread_kinds
+from lib.work.compute import available_cores, spread, spread_by_name
+from lib.work.errors import StoppedError
 from lib.work.machines import machine
 from lib.work.progress import advance
 
@@ -344,13 +344,6 @@ def test_the_bar_counts_what_is_done(n_processes, capfd):
     list(spread(advance, [(2,), (3,)], n_processes=n_processes, total=5, label="toy"))
     assert "5/5" in capfd.readouterr().err
     assert advance(3) is None
-
-
-@pytest.mark.parametrize("n_processes", [1, 2])
-def test_jobs_of_several_kinds_are_spread_as_one(n_processes):
-    jobs = {"powers": [(pow, 2, n) for n in range(4)], "none": [], "largest": [(max, 3, 5)]}
-    found = spread_kinds(jobs, n_processes=n_processes, label="toy", unit="job")
-    assert found == {"powers": [1, 2, 4, 8], "none": [], "largest": [5]}
 
 
 @pytest.mark.parametrize("n_processes", [1, 2])

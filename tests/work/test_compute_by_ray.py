@@ -21,8 +21,8 @@ from project import PYTHON, ROOT, contents, different_stages, environment
 
 from lib.files.files import InputError
 from lib.work import ray_workers
-from lib.work.command import StoppedError
 from lib.work.compute import spread
+from lib.work.errors import StoppedError
 
 pytestmark = [
     pytest.mark.slow,

@@ -15,7 +15,7 @@ import pytest
 from lib.files.files import InputError
 from lib.files.params import load_yaml
 from lib.work import progress, ray_workers
-from lib.work.command import StoppedError
+from lib.work.errors import StoppedError
 from lib.work.machines import machine
 from lib.work.ray_workers import differences
 

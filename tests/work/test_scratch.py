@@ -6,18 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from lib.files.files import sha256
-from lib.files.sources import begun
-from lib.matrices.ranks import stable_rank
-from lib.matrices.spectra import singular_values
-from lib.work.command import StoppedError
-from lib.work.compute import spread
-from lib.work.scratch import Pace, Scratch, code_digest, scratch_root
+from lib.work.scratch import Scratch, scratch_root
 
 ROOT = Path(__file__).parents[2]
 KEY = {"seed": 3, "data": "abc"}
@@ -164,44 +157,3 @@ def test_a_second_process_waits_until_the_first_is_done(tmp_path, tensors):
             assert second.communicate(timeout=120)[0] == "['made-by-the-first']\n"
         finally:
             second.kill()
-
-
-def test_the_code_digest_is_of_what_the_module_of_a_function_imports(monkeypatch):
-    edited = {"lib/matrices/spectra.py": "another digest"}
-    monkeypatch.setattr(
-        "lib.work.scratch.as_begun", lambda names: {name: edited.get(name, "") for name in names}
-    )
-    plain = code_digest(stable_rank), code_digest(singular_values)
-    edited.clear()
-    assert code_digest(stable_rank) == plain[0]
-    assert code_digest(singular_values) != plain[1]
-
-
-def save(folder: Path) -> None:
-    with Scratch("toy", KEY, folder) as scratch:
-        scratch.save("a", {}, {})
-
-
-@pytest.mark.parametrize("n_threads", [1, 2])  # whose workers are forked, or started anew
-def test_no_worker_saves_what_was_computed_by_code_that_has_changed(
-    tmp_path, monkeypatch, n_threads
-):
-    list(spread(save, [(tmp_path / "a",)] * 2, n_processes=2, label="toy", n_threads=n_threads))
-    monkeypatch.setitem(begun, "lib/work/scratch.py", sha256(b"as it was when the parent began"))
-    with pytest.raises(StoppedError, match=r"lib/work/scratch\.py changed while this ran"):
-        list(spread(save, [(tmp_path / "b",)] * 2, n_processes=2, label="toy", n_threads=n_threads))
-    assert not list((tmp_path / "b").rglob("*.safetensors"))
-
-
-def test_a_checkpoint_is_due_after_five_seconds_or_thirty_times_what_the_last_one_cost(monkeypatch):
-    clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr("lib.work.scratch.time", SimpleNamespace(monotonic=lambda: clock.now))
-    pace = Pace()
-    for cost, wanted in [(0.01, 5.0), (2.0, 60.0), (0.0, 5.0)]:
-        with pace:
-            clock.now += cost
-        begin = clock.now
-        clock.now = begin + wanted - 0.01
-        assert not pace.due()
-        clock.now = begin + wanted + 0.01
-        assert pace.due()

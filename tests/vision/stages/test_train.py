@@ -36,7 +36,7 @@ from vit_made import (
 from lib.files.files import InputError
 from lib.vision.images import Images
 from lib.vision.vit import ViT
-from lib.work.checkpoints import Checkpoints
+from lib.work.cells import Checkpoints
 
 SECTION, IMAGE_SHAPE, N_CLASSES = "vision.any.train", (3, 8, 16), 4
 SAVED = [0, 1, 2, 3, 5]  # powers of two below 3, multiples of 3, the last
@@ -719,7 +719,7 @@ def test_a_training_on_other_images_or_params_is_another(train, tmp_path):
 def test_a_training_with_another_torch_or_on_another_device_is_another(train, updates, monkeypatch):
     train(SHORT)
     for other in ({"torch": "0.1"}, {"GPU": "another"}):
-        monkeypatch.setattr("stages.vision.train.machine", lambda device, other=other: other)
+        monkeypatch.setattr("lib.work.cells.machine", lambda device, other=other: other)
         train(SHORT)
     assert updates.made == 3
 

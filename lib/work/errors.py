@@ -1,0 +1,60 @@
+"""What ends a program in one line: bad input, lost workers, an edit meanwhile, a poor machine."""
+
+import errno
+from collections.abc import Sequence
+
+from lib.files.files import InputError
+
+ROOM = "room to write, got none"
+PERMISSION = "the permission for it"
+FILES = "more open files (`ulimit -n` says how many)"
+WANTED = {  # of the machine, by the error that it gave
+    errno.ENOSPC: ROOM,
+    errno.EDQUOT: ROOM,
+    errno.EFBIG: ROOM,
+    errno.EROFS: "a disk that can be written to",
+    errno.EACCES: PERMISSION,
+    errno.EPERM: PERMISSION,
+    errno.ENOTDIR: "a folder, where a file is",
+    errno.EEXIST: "a folder, where a file is",
+    errno.EISDIR: "a file, where a folder is",
+    errno.ENOLCK: "a disk on which files can be locked",
+    errno.EMFILE: FILES,
+    errno.ENFILE: FILES,
+    errno.EAGAIN: "more processes (`ulimit -u` says how many)",
+    errno.ENOMEM: "more memory",
+    errno.EIO: "a disk without faults",
+}
+
+
+class StoppedError(RuntimeError):
+    """Why the work has ended, in one line: no fault of the code or of the input, such as a lost
+    worker.
+    """
+
+
+def stop_where_changed(names: Sequence[str]) -> None:
+    """Raise `StoppedError` where there are names: of what has changed."""
+    if names:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        raise StoppedError(f"{', '.join(names[:3])}{more} changed while this ran: run it again")
+
+
+def in_one_line(error: Exception) -> str | None:
+    """What a program says of an error; None of a fault of ours, which ends with a traceback."""
+    if isinstance(error, InputError | StoppedError):
+        return str(error)
+    said = lacking(error)
+    return f"{said}; what is unfinished is removed" if said else None
+
+
+def lacking(error: Exception) -> str | None:
+    """What this machine lacks, as an error says it; None where the error is of another kind."""
+    text = " ".join(str(error).split())
+    if isinstance(error, OSError) and error.errno in WANTED:
+        return f"{text}: wanted {WANTED[error.errno]}"
+    kind = type(error).__name__  # torch's has no type of its own on a CPU
+    of_memory = isinstance(error, MemoryError) or kind == "OutOfMemoryError"
+    if of_memory or "can't allocate memory" in text:
+        return f"{text[:300] or kind}: wanted {WANTED[errno.ENOMEM]}"
+    return None

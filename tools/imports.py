@@ -1,0 +1,35 @@
+"""What of the code that a file imports stands in dvc.yaml; the imports themselves: `closure`."""
+
+import ast
+from pathlib import Path
+
+from lib.files.sources import MACHINERY
+
+BY_NAME = {"import_module", "__import__", "run_module", "run_path", "exec", "eval"}
+
+
+def dep(file: str) -> str | None:
+    """What dvc.yaml names for a file of code: the file, or `lib/files` for all that is in it.
+
+    None for what is in `lib/work`: it is machinery like DVC itself, and changes no byte of a
+    result.
+    """
+    folder = Path(file).parent.as_posix()
+    if folder == MACHINERY:
+        return None
+    return folder if folder == "lib/files" else file
+
+
+def is_code(path: str) -> bool:
+    """Whether a dep of dvc.yaml is code: a Python file, or a folder of such."""
+    return path.endswith(".py") or path.startswith("lib/")
+
+
+def imports_by_name(file: str, root: Path) -> list[int]:
+    """The lines of a file on which it imports or runs what its import statements do not name."""
+    parsed = ast.parse((root / file).read_text(encoding="utf-8"), file)
+    called = [node for node in ast.walk(parsed) if isinstance(node, ast.Call)]
+    names = [
+        (node.lineno, getattr(node.func, "attr", getattr(node.func, "id", None))) for node in called
+    ]
+    return [line for line, name in names if name in BY_NAME]
