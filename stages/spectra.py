@@ -73,9 +73,11 @@ def states(
     run: Run, run_name: str, initial: dict[str, Tensor], snapshots: Sequence[int]
 ) -> Iterator[tuple[int, str, dict[str, Tensor]]]:
     """Each of these states; after the run's last, that state with Gaussian updates."""
+    weights = initial
     for snapshot in snapshots:
         first = snapshot == run.snapshots[0]
-        weights = initial if first else run.weights(snapshot)
+        if not first:
+            weights = run.weights(snapshot)
         yield snapshot, "initial" if first else "update", weights
     if snapshots[-1] != run.snapshots[-1]:
         return
