@@ -94,22 +94,6 @@ def test_the_headlines_are_the_claims_that_say_so_in_their_order():
     )
 
 
-def test_a_measure_is_known_where_a_claim_names_it_and_its_file_has_it_or_it_was_known_before(
-    tmp_path,
-):
-    """What is gone from the file stays; what no claim names, or no file ever had, is left out."""
-    (tmp_path / "m.json").write_text(json.dumps({"taken": {}, "unclaimed": {}}))
-    claims = {
-        name: {"measure": measure}
-        for name, measure in enumerate(
-            ["m.json#taken@<=1e-8", "m.json#gone", "m.json#typo", "n.json#gone"]
-        )
-    }
-    assert (
-        readme.known(claims, tmp_path, "m.json#gone\nm.json#old\n") == "m.json#gone\nm.json#taken\n"
-    )
-
-
 def test_a_part_is_set_and_the_rest_stays():
     text = "before\n<!-- a: made by make readme -->\nold\n<!-- end of a -->\nafter\n"
     wanted = "before\n<!-- a: made by make readme -->\nnew \\1 $x\n<!-- end of a -->\nafter\n"
