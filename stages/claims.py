@@ -196,10 +196,13 @@ def nearness(claim: Claim, number: float | None) -> float:
     if number is None or math.isnan(number):
         return -math.inf
     bar = Interval(claim.bar)
-    below, above = number - bar.low, bar.high - number
+    below = number - bar.low
+    above = bar.high - number
     if number in bar and bar.low == 0 and bar.high < math.inf:
         return above
-    return below if number in bar and claim.bar.endswith(" 1]") else min(below, above)
+    if number in bar and claim.bar.endswith(" 1]"):
+        return below
+    return min(below, above)
 
 
 def interval_95(numbers: list[float], over: str) -> list[float]:

@@ -2,8 +2,7 @@
 
 A number has changed where it moved by more than its spread over seeds (the larger of the two), by
 more than 1e-3 of its size, and by more than what rounding leaves of a zero. A figure has changed
-where the tables behind it have, by the same measures: less is what another machine would change
-too.
+where the tables behind it have. Another machine, too, changes less than that.
 """
 
 import io
@@ -17,7 +16,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import yaml
 from rich.console import Console
 from rich.table import Table
@@ -61,16 +59,10 @@ class Tree:
 
     def names(self, *folders: str) -> set[str]:
         if self.revision is None:
-            return {
-                path.relative_to(self.root).as_posix()
-                for f in folders
-                for path in (self.root / f).rglob("*.*")
-            }
-        return set(
-            git(self.root, "ls-tree", "-r", "--name-only", self.revision, "--", *folders)
-            .decode()
-            .splitlines()
-        )
+            files = [path for folder in folders for path in (self.root / folder).rglob("*.*")]
+            return {path.relative_to(self.root).as_posix() for path in files}
+        listed = git(self.root, "ls-tree", "-r", "--name-only", self.revision, "--", *folders)
+        return set(listed.decode().splitlines())
 
     def read(self, name: str) -> bytes | None:
         """The content of a file, or None where there is none."""
@@ -92,9 +84,7 @@ def git(root: Path, *arguments: str) -> bytes:
 
 
 def differs(old: float, new: float, spread: float) -> bool:
-    """Whether a number moved by more than its spread, by more than a thousandth, and by more than
-    rounding does.
-    """
+    """Whether a number moved by more than its spread, a thousandth of it, and rounding."""
     return abs(new - old) > max(spread, RELATIVE * max(abs(old), abs(new)), FLOOR)
 
 
@@ -103,13 +93,17 @@ def numbers(
 ) -> Iterator[Row]:
     """Rows of numbers, each given with its spread."""
     for name in dict.fromkeys([*old, *new]):
-        before, after = old.get(name), new.get(name)
-        mark: Mark = "same"
-        if before is None or after is None:
-            mark = "added" if before is None else "removed"
-        elif differs(before[0], after[0], max(before[1], after[1])):
-            mark = "changed"
-        yield Row(name, number(before), number(after), mark)
+        before = old.get(name)
+        after = new.get(name)
+        moved = before and after and differs(before[0], after[0], max(before[1], after[1]))
+        yield Row(name, number(before), number(after), marked(before, after, bool(moved)))
+
+
+def marked(before: Any, after: Any, changed: bool) -> Mark:
+    """What became of a thing that both sides, or one of them, have."""
+    if before is None or after is None:
+        return "added" if before is None else "removed"
+    return "changed" if changed else "same"
 
 
 def number(value: tuple[float, float] | None) -> str:
@@ -123,44 +117,37 @@ def claims(old: Tree, new: Tree) -> Iterator[Row]:
     judged = [tree.json("metrics/claims.json") for tree in (old, new)]
     values = [
         {
-            name: (c["value"], c["spread"] or 0.0)
-            for name, c in found.items()
-            if c.get("value") is not None
+            name: (claim["value"], claim["spread"] or 0.0)
+            for name, claim in found.items()
+            if claim.get("value") is not None
         }
         for found in judged
     ]
     moved = {row.name: row for row in numbers(*values)}
     for name in dict.fromkeys([*judged[0], *judged[1]]):
-        states = [found[name]["state"] if name in found else None for found in judged]
+        before, after = (found.get(name, {}).get("state") for found in judged)
         row = moved.get(name, Row(name, "–", "–", "same"))
-        mark: Mark = row.mark
-        if None in states:
-            mark = "added" if states[0] is None else "removed"
-        elif states[0] != states[1]:
-            mark = "changed"
-        before, after = (state or "–" for state in states)
-        yield Row(name, f"{before} {row.old}", f"{after} {row.new}", mark)
+        mark = marked(before, after, before != after or row.mark != "same")
+        yield Row(name, f"{before or '–'} {row.old}", f"{after or '–'} {row.new}", mark)
 
 
 def metrics(old: Tree, new: Tree) -> Iterator[Row]:
     """Every number of every metrics/**/summary.json."""
     found = []
     for tree in (old, new):
-        names = sorted(name for name in tree.names("metrics") if name.endswith("/summary.json"))
+        files = sorted(name for name in tree.names("metrics") if name.endswith("/summary.json"))
         found.append(
             {
-                f"{Path(n).parent.as_posix()}: {key}": v
-                for n in names
-                for key, v in leaves(tree.json(n))
+                f"{Path(file).parent.as_posix()}: {key}": value
+                for file in files
+                for key, value in leaves(tree.json(file))
             }
         )
     yield from numbers(*found)
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, tuple[float, float]]]:
-    """The numbers of a nested structure, with their spread: that of `{"mean": ..., "sd": ...}`,
-    else zero.
-    """
+    """The numbers of a nested structure, each with its spread: zero but for a mean with its sd."""
     if isinstance(value, dict) and isinstance(value.get("mean"), int | float):
         yield name, (float(value["mean"]), float(value.get("sd") or 0.0))
     elif isinstance(value, dict):
@@ -175,9 +162,7 @@ def params(old: Tree, new: Tree) -> Iterator[Row]:
     found = [dict(values(yaml.safe_load(tree.read("params.yaml") or b"{}"))) for tree in (old, new)]
     for name in dict.fromkeys([*found[0], *found[1]]):
         before, after = (side.get(name) for side in found)
-        mark: Mark = "same" if before == after else "changed"
-        if before is None or after is None:
-            mark = "added" if before is None else "removed"
+        mark = marked(before, after, before != after)
         yield Row(name, before or "–", after or "–", mark)
 
 
@@ -202,61 +187,50 @@ def plain(value: Any) -> Any:
 def figures(old: Tree, new: Tree) -> tuple[list[Figure], list[str]]:
     """The figures that changed, and the names of those that were drawn anew from the same numbers.
 
-    A figure whose bytes differ has changed where the tables of its family have, or where it has
+    A figure whose bytes differ has changed where the tables of its family have, or where there are
     none.
     """
-    names = sorted(
-        n
-        for n in old.names("plots", "published") | new.names("plots", "published")
-        if n.endswith(".svg")
-    )
-    contents = [(name, old.read(name), new.read(name)) for name in names]
-    redrawn = [(name, *sides) for name, *sides in contents if sides[0] != sides[1]]
-    folders = {
-        name: Path(name).parents[1].as_posix().replace("plots/", "metrics/", 1) + "/tables"
-        for name, *_ in redrawn
-    }
-    moved = {folder for folder in set(folders.values()) if tables_differ(old, new, folder)}
-    changed = [row for row in redrawn if None in row or folders[row[0]] in moved]
-    same = [row[0] for row in redrawn if row not in changed]
-    pictured = [
-        (name, [picture(svg, name, SIDE) if svg else None for svg in sides])
-        for name, *sides in changed
-    ]
-    return [Figure(name, *sides) for name, sides in pictured], same
+    changed: list[Figure] = []
+    same: list[str] = []
+    moved: dict[str, bool] = {}  # by the folder of tables
+    names = old.names("plots", "published") | new.names("plots", "published")
+    for name in sorted(name for name in names if name.endswith(".svg")):
+        sides = [tree.read(name) for tree in (old, new)]
+        if sides[0] == sides[1]:
+            continue
+        folder = Path(name).parents[1].as_posix().replace("plots/", "metrics/", 1) + "/tables"
+        if folder not in moved:
+            moved[folder] = tables_differ(old, new, folder)
+        if moved[folder] or None in sides:
+            drawn = [picture(svg, name, SIDE) if svg else None for svg in sides]
+            changed.append(Figure(name, *drawn))
+        else:
+            same.append(name)
+    return changed, same
 
 
 def tables_differ(old: Tree, new: Tree, folder: str) -> bool:
-    """Whether a folder has other tables, or one with other columns, rows or numbers; also where
-    there are none.
-    """
-    names = [
+    """Whether the tables of a folder differ, or there are none."""
+    before, after = (
         {name for name in tree.names(folder) if name.endswith(".parquet")} for tree in (old, new)
-    ]
-    if names[0] != names[1] or not names[0]:
+    )
+    if before != after or not before:
         return True
-    return any(table_differs(old.read(name) or b"", new.read(name) or b"") for name in names[0])
+    return any(table_differs(old.read(name) or b"", new.read(name) or b"") for name in before)
 
 
 def table_differs(old: bytes, new: bytes) -> bool:
     """Whether two tables differ in columns, rows, texts or numbers."""
     if old == new:
         return False
-    before, after = (pq.read_table(io.BytesIO(table)) for table in (old, new))
-    if before.column_names != after.column_names or len(before) != len(after):
+    before, after = (pd.read_parquet(io.BytesIO(table)) for table in (old, new))
+    if list(before) != list(after) or len(before) != len(after):
         return True
-    return any(
-        column_differs(a, b)
-        for (_, a), (_, b) in zip(
-            *(table.to_pandas().items() for table in (before, after)), strict=True
-        )
-    )
+    return any(column_differs(before[name], after[name]) for name in before)
 
 
 def column_differs(old: pd.Series, new: pd.Series) -> bool:
-    """Whether two columns differ: texts at all, numbers and lists of them by a thousandth of the
-    column's largest.
-    """
+    """Whether two columns differ: numbers by a thousandth of the largest, texts at all."""
     if old.map(np.size).tolist() != new.map(np.size).tolist():
         return True
     try:
@@ -269,9 +243,9 @@ def column_differs(old: pd.Series, new: pd.Series) -> bool:
     known = np.isfinite(before) & np.isfinite(after)
     if not np.array_equal(before[~known], after[~known], equal_nan=True):
         return True
-    before, after = before[known], after[known]
-    largest = np.abs([before, after]).max(initial=0)
-    return bool((np.abs(after - before) > max(RELATIVE * largest, FLOOR)).any())
+    largest = np.abs([before[known], after[known]]).max(initial=0)
+    moved = np.abs(after[known] - before[known])
+    return bool((moved > max(RELATIVE * largest, FLOOR)).any())
 
 
 def main(
@@ -287,46 +261,42 @@ def main(
     drawn, redrawn = figures(*trees)
     console = Console(width=None if sys.stdout.isatty() else 160)
     for title, rows in parts.items():
-        marked = [row for row in rows if row.mark != "same"]
-        if marked:
-            table = Table(
-                title=f"{title}: {len(marked)} of {len(rows)} changed", title_justify="left"
-            )
-            for column in (title, rev, to or "working tree", ""):
-                table.add_column(column, overflow="fold")
-            for row in marked:
-                table.add_row(row.name, row.old, row.new, row.mark)
-            console.print(table)
-        else:
+        moved = [row for row in rows if row.mark != "same"]
+        if not moved:
             console.print(f"{title}: none of {len(rows)} changed")
+            continue
+        table = Table(title=f"{title}: {len(moved)} of {len(rows)} changed", title_justify="left")
+        for column in (title, rev, to or "working tree", ""):
+            table.add_column(column, overflow="fold")
+        for row in moved:
+            table.add_row(row.name, row.old, row.new, row.mark)
+        console.print(table)
     console.print(f"figures: {len(drawn)} changed", *(figure.path for figure in drawn), sep="\n  ")
     if redrawn:
         console.print(f"figures: {len(redrawn)} drawn anew from the same numbers")
-    template, style = Path(__file__).with_name("compare.html"), ROOT / "stages"
-    sides = {"old": rev, "new": to or "working tree"}
-    write_page(template, page, [style], **sides, parts=parts, figures=drawn, redrawn=redrawn)
+    write_page(
+        Path(__file__).with_name("compare.html"),
+        page,
+        [ROOT / "stages"],  # its style
+        old=rev,
+        new=to or "working tree",
+        parts=parts,
+        figures=drawn,
+        redrawn=redrawn,
+    )
     console.print(f"side by side: {page}")
 
 
 def resolved(root: Path, revision: str) -> str:
     """The commit of a name, a DVC experiment's too; raises `InputError` where there is none."""
-    experiments = (
-        git(root, "for-each-ref", "--format=%(objectname)", f"refs/exps/*/*/{revision}")
-        .decode()
-        .split()
-    )
-    name = experiments[0] if experiments else revision
-    return (
-        git(root, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}")
-        .decode()
-        .strip()
-    )
+    listed = git(root, "for-each-ref", "--format=%(objectname)", f"refs/exps/*/*/{revision}")
+    name = [*listed.decode().split(), revision][0]
+    commit = git(root, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}")
+    return commit.decode().strip()
 
 
 def command(rev: str = "HEAD", to: str = "", page: Path = Path("compare.html")) -> None:
-    """Compare a commit, or an experiment of DVC, of this project with another, or with the working
-    tree.
-    """
+    """Compare a commit, or an experiment of DVC, with another, or with the working tree."""
     main(rev, to, page)
 
 

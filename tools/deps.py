@@ -10,10 +10,10 @@ from pathlib import Path
 from textwrap import fill
 
 from ruamel.yaml import YAML
-from tools.imports import dep, is_code
 
 from lib.files.files import InputError
 from lib.files.sources import closure
+from tools.imports import dep, is_code
 
 ROOT = Path(__file__).parents[1]
 STAGE = re.compile(
@@ -29,7 +29,8 @@ def with_deps(text: str, root: Path) -> str:
     """
 
     def rewritten(stage: re.Match[str]) -> str:
-        modules, deps = MODULE.findall(stage[0]), DEPS.search(stage[0])
+        modules = MODULE.findall(stage[0])
+        deps = DEPS.search(stage[0])
         if not modules or not deps:
             return stage[0]
         listed = YAML(typ="safe").load(deps[0])["deps"]

@@ -45,12 +45,10 @@ def main(dataset: str, command: str, hours: float) -> None:
         )
     file_name(dataset)
     section = with_shared(sections[dataset], sections)
-    section["data"].pop(
-        "source_folder", None
-    )  # where this machine has the files says nothing: they are verified
-    n_images = len(
-        read_images(Path("data") / "vision" / dataset / "images.safetensors").train_labels
-    )
+    # Where this machine has the files says nothing: they are verified.
+    section["data"].pop("source_folder", None)
+    images = read_images(Path("data") / "vision" / dataset / "images.safetensors")
+    n_images = len(images.train_labels)
     keep(dataset, provenance(section, n_images) | {"command": command, "wall_hours": hours})
 
 
@@ -60,15 +58,12 @@ def with_shared(section: dict[str, Any], vision: dict[str, Any]) -> dict[str, An
 
 
 def keep(dataset: str, note: dict[str, Any], root: Path = Path()) -> None:
-    """Copy a data set's results to the folder `published` beside them, with the note of where they
-    come from.
-    """
+    """Copy a data set's results to `published`, with the note of where they come from."""
     folder = root / "published" / file_name(dataset)
     clear(folder, "*.json", "tables/*.parquet", "figures/*.svg")
+    figures = root / "plots" / "vision" / dataset / "figures"
     shutil.copytree(root / "metrics" / "vision" / dataset, folder, dirs_exist_ok=True)
-    shutil.copytree(
-        root / "plots" / "vision" / dataset / "figures", folder / "figures", dirs_exist_ok=True
-    )
+    shutil.copytree(figures, folder / "figures", dirs_exist_ok=True)
     write_json(note, folder / "provenance.json")
     print(f"published in {folder}", flush=True)
 
@@ -77,11 +72,9 @@ def provenance(section: dict[str, Any], n_images: int) -> dict[str, Any]:
     """Device, versions, commit, what was trained for how many epochs."""
     train = section["train"]
     first = train.get("first_seed", 0)
-    device = (
-        torch.cuda.get_device_name(train["device"])
-        if train["device"] != "cpu"
-        else f"CPU, {platform.machine()}"
-    )
+    device = f"CPU, {platform.machine()}"
+    if train["device"] != "cpu":
+        device = torch.cuda.get_device_name(train["device"])
     return {
         "device": device,
         "commit": commit(),
@@ -95,13 +88,10 @@ def provenance(section: dict[str, Any], n_images: int) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit of this code, with a mark where files that determine results differ from it;
-    `unknown` without git.
-    """
+    """The commit of this code, marked where results may be of another; `unknown` without git."""
     try:
-        return _git("rev-parse", "HEAD") + (
-            ", changed" if _git("status", "--porcelain", "--", *DETERMINES) else ""
-        )
+        changed = _git("status", "--porcelain", "--", *DETERMINES)
+        return _git("rev-parse", "HEAD") + (", changed" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 

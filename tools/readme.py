@@ -63,14 +63,12 @@ def page(claims: dict[str, dict[str, Any]]) -> str:
 def family_table(family: str, claims: list[dict[str, Any]]) -> str:
     """The claims of one family."""
     failing = [claim for claim in claims if claim["state"] == "fails"]
-    counts = [f"{sum(claim['state'] == 'holds' for claim in claims)} of {len(claims)} claims hold"]
+    states = [claim["state"] for claim in claims]
+    counts = [f"{states.count('holds')} of {len(claims)} claims hold"]
     if failing:
-        counts.append(
-            f"{len(failing)} fail, {sum('expected' in claim for claim in failing)} of them as "
-            "expected"
-        )
-    not_run = sum(claim["state"] == "not run" for claim in claims)
-    if not_run:
+        expected = sum("expected" in claim for claim in failing)
+        counts.append(f"{len(failing)} fail, {expected} of them as expected")
+    if not_run := states.count("not run"):
         counts.append(f"{not_run} not run")
     lines = [
         f"## {family}: {'; '.join(counts)}",
@@ -79,20 +77,15 @@ def family_table(family: str, claims: list[dict[str, Any]]) -> str:
         "|---|---|---|---|---|",
     ]
     for claim in claims:
-        state = claim["state"] + (
-            ", as expected" if claim["state"] == "fails" and "expected" in claim else ""
-        )
-        why = f" *{claim['expected']}*" if claim["state"] == "fails" and "expected" in claim else ""
-        statement = (
-            f"{claim['statement']} ({claim['where']}) {claim['source']}{beats(claim)}{why}".replace(
-                "|", "\\|"
-            )
-        )
+        state = claim["state"]
+        said = f"{claim['statement']} ({claim['where']}) {claim['source']}{beats(claim)}"
+        if state == "fails" and "expected" in claim:
+            state += ", as expected"
+            said += f" *{claim['expected']}*"
+        said = said.replace("|", "\\|")
         bar = f"{claim['over']} in {claim['bar']}"
-        lines.append(
-            f"| {statement} | {claim['kind']} | {value(claim)} | {bar} | "
-            f"[{state}](../{claim['figure']}) |"
-        )
+        verdict = f"[{state}](../{claim['figure']})"
+        lines.append(f"| {said} | {claim['kind']} | {value(claim)} | {bar} | {verdict} |")
     return "\n".join(lines)
 
 
@@ -110,9 +103,7 @@ def headlines(claims: dict[str, dict[str, Any]]) -> str:
 
 
 def value(claim: dict[str, Any]) -> str:
-    """The number of a claim with its spread, its scale where it has one, and the count of its
-    cases.
-    """
+    """The number of a claim with its spread, its scale, and the count of its cases."""
     if claim.get("value") is None:
         return "–"
     spread = f" ± {claim['spread']:.2g}" if claim["spread"] is not None else ""
@@ -131,9 +122,7 @@ def beats(claim: dict[str, Any]) -> str:
 
 
 def changes(table: pd.DataFrame) -> str:
-    """How much each optimiser changes what flows conserve: the least and the largest over seeds and
-    init scales.
-    """
+    """How much each optimiser changes what flows conserve: the least and the largest."""
     lines = ["| | " + " | ".join(CHANGES.values()) + " |", "|---" * (1 + len(CHANGES)) + "|"]
     for optimizer in table["optimizer"].unique():
         rows = table[table["optimizer"] == optimizer]
@@ -154,7 +143,8 @@ def conserved(tables: Path) -> dict[str, str]:
 
 def replaced(text: str, name: str, content: str) -> str:
     """The text with the part of that name set to the content."""
-    begin, end = f"<!-- {name}: made by make readme -->", f"<!-- end of {name} -->"
+    begin = f"<!-- {name}: made by make readme -->"
+    end = f"<!-- end of {name} -->"
     pattern = re.escape(begin) + ".*?" + re.escape(end)
     if not re.search(pattern, text, re.DOTALL):
         raise ValueError(f"wanted a part between {begin} and {end}, got none")

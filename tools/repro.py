@@ -1,5 +1,4 @@
-"""The whole pipeline with a line per stage: which of how many, and how long it may take: `make
-repro`.
+"""The whole pipeline with a line per stage, of how many and how long it may take: `make repro`.
 
 It is `dvc repro`, whose output it reads, after a check that a killed DVC left nothing half written.
 The time that is left is at most that of the stages to come, each as long as it took last here; on a
@@ -33,9 +32,7 @@ SHOWN_ON_FAILURE = 60  # lines
 
 @dataclass
 class Progress:
-    """What is known of a run while it goes: the names of its stages, and seconds, as they took last
-    or now.
-    """
+    """What is known of a run while it goes: its stages, and the seconds that they took."""
 
     names: list[str]
     took: dict[str, float]
@@ -46,18 +43,19 @@ class Progress:
 
     def read(self, line: str, now: float) -> str | None:
         """What to say of a line of DVC's output, if anything."""
-        begins, skips = BEGINS.match(line), SKIPS.match(line)
-        if not begins and not skips:
+        begins = BEGINS.match(line)
+        found = begins or SKIPS.match(line)
+        if not found:
             return None
         self.end(now)
-        [name] = (begins or skips).groups()  # pyright: ignore[reportOptionalMemberAccess]
-        self.seen.append(name)
-        if skips:
+        self.seen.append(found[1])
+        if not begins:
             return None
-        self.running, self.began, self.n_run = name, now, self.n_run + 1
-        return (
-            f"stage {len(self.seen)} of {max(len(self.names), len(self.seen))}: {name}{self.left()}"
-        )
+        self.running = found[1]
+        self.began = now
+        self.n_run += 1
+        n_seen = len(self.seen)
+        return f"stage {n_seen} of {max(len(self.names), n_seen)}: {found[1]}{self.left()}"
 
     def end(self, now: float) -> None:
         """The stage that runs has ended."""

@@ -3,9 +3,9 @@
 `make sweep PARAM=vision.digits.train.learning_rate METRIC=vision/digits:test_accuracy`: the
 accuracy by that rate.
 
-An experiment with the same value as the commit that it began from is of another sweep, and left
-out; so is one that has other params of its own too, where no second value of the param was tried
-with them.
+An experiment is left out where its value is that of the commit that it began from, as it is of
+another sweep. One that has other params of its own is left out where no second value of the param
+was tried with these.
 """
 
 import json
@@ -28,9 +28,7 @@ from tools.compare import values
 
 @dataclass(frozen=True)
 class Point:
-    """The param's value in an experiment, and its metric: the mean and the ends between which it
-    varies.
-    """
+    """The param's value in an experiment, and its metric: a mean, and the ends of its spread."""
 
     experiment: str
     value: Any
@@ -41,17 +39,14 @@ class Point:
 
 
 def points(shown: list[dict[str, Any]], param: str, file: str, metric: str) -> Iterator[Point]:
-    """What `dvc exp show --json` says of every commit and its experiments; the workspace is left
-    out.
-    """
+    """What `dvc exp show --json` says of every commit and its experiments."""
     for commit in shown:
         if commit["rev"] == "workspace":
             continue
         begun = params_of(commit)
         at = found(begun, param.split("."))
-        states = [
-            state for experiment in commit.get("experiments") or [] for state in experiment["revs"]
-        ]
+        experiments = commit.get("experiments") or []
+        states = [state for experiment in experiments for state in experiment["revs"]]
         for state in [commit, *states]:
             params = params_of(state)
             value = found(params, param.split("."))
@@ -72,9 +67,7 @@ def params_of(state: dict[str, Any]) -> Any:
 
 
 def one_sweep(found: list[Point]) -> list[Point]:
-    """The points that are compared: those with other params of their own where at least two values
-    share these.
-    """
+    """The points that are compared: others of their params are those of a second value too."""
     tried: dict[str, set[str]] = {}
     for point in found:
         tried.setdefault(point.besides, set()).add(str(point.value))
@@ -82,21 +75,20 @@ def one_sweep(found: list[Point]) -> list[Point]:
 
 
 def metric_of(rev: str, file: str, metric: str) -> tuple[float, float, float] | None:
-    """The mean in a commit, and the ends of what it varies between: mean ± sd, else from the least
-    to the largest.
-    """
+    """The mean in a commit, with mean ± sd, or the least and the largest."""
     shown = subprocess.run(
         ["git", "show", f"{rev}:{file}"], capture_output=True, text=True, check=False
     )
     number = found(json.loads(shown.stdout or "null"), metric.split("."))
     if not isinstance(number, dict):
         return None if number is None else (number, number, number)
-    mean, sd = number.get("mean"), number.get("sd")
+    mean = number.get("mean")
+    sd = number.get("sd")
     if mean is None:
         return None
-    return mean, *(
-        (number.get("min", mean), number.get("max", mean)) if sd is None else (mean - sd, mean + sd)
-    )
+    if sd is None:
+        return mean, number.get("min", mean), number.get("max", mean)
+    return mean, mean - sd, mean + sd
 
 
 def found(tree: Any, keys: list[str]) -> Any:

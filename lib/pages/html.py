@@ -1,6 +1,4 @@
-"""HTML pages that are one file: texts are escaped, figures are pictures in it, so that no script of
-either can run.
-"""
+"""HTML pages that are one file and run no script: texts are escaped, figures are pictures."""
 
 import base64
 import io
@@ -34,9 +32,7 @@ LENGTH = re.compile(r"([0-9.]+(?:[eE][+]?[0-9]+)?)(px|pt|pc|in|cm|mm)?")
 
 @dataclass(frozen=True)
 class Picture:
-    """An image that a page holds itself: its address (RFC 2397), and the box in CSS pixels in which
-    it is shown.
-    """
+    """An image that a page holds itself: its address (RFC 2397), and its size in CSS pixels."""
 
     address: str
     width: int
@@ -44,9 +40,7 @@ class Picture:
 
 
 def write_page(template: Path, path: Path, beside: Sequence[Path] = (), **values: Any) -> None:
-    """Fill a template, which may include files of its folder and of those `beside` it, and write
-    the page.
-    """
+    """Fill a template and write the page; it may include files of its folder and those `beside`."""
     environment = Environment(
         loader=FileSystemLoader([template.parent, *beside]),
         autoescape=True,
@@ -60,8 +54,7 @@ def write_page(template: Path, path: Path, beside: Sequence[Path] = (), **values
 
 
 def picture(svg: bytes, where: str, width: int = COLUMN) -> Picture:
-    """The drawing as lossless WebP of few colours, as wide as it was drawn, and at most `width` CSS
-    pixels.
+    """The drawing as lossless WebP of few colours, at most `width` CSS pixels wide.
 
     Pixels in place of paths: a page of eighty figures has a sixth of the bytes, and a browser shows
     it at once. Equal drawings give equal bytes.

@@ -1,6 +1,4 @@
-"""The look that all figures share, and how they are written so that equal content gives equal
-bytes.
-"""
+"""The look that all figures share; equal content is written as equal bytes."""
 
 import io
 import re
@@ -21,10 +19,17 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-# One palette. A quantity has one colour in all figures, under a name of its own here or in its
-# module.
-BLUE, ORANGE, GREEN, PURPLE, MAGENTA = "#2b6cb0", "#dd7b1a", "#276749", "#805ad5", "#b83280"
-TEAL, BROWN, RED, GREY, SHADE = "#319795", "#744210", "#c53030", "#718096", "#edf2f7"
+# One palette. A quantity has one colour in all figures, under its name here or in its module.
+BLUE = "#2b6cb0"
+ORANGE = "#dd7b1a"
+GREEN = "#276749"
+PURPLE = "#805ad5"
+MAGENTA = "#b83280"
+TEAL = "#319795"
+BROWN = "#744210"
+RED = "#c53030"
+GREY = "#718096"
+SHADE = "#edf2f7"
 MATRIX_COLORS = {"W_KQ": BLUE, "W_VO": ORANGE}
 MATRIX_NAMES = {"W_KQ": r"$W_K W_Q^\top$", "W_VO": r"$W_V W_O^\top$"}
 INITIAL_COLOR = BROWN  # the initial state
@@ -98,10 +103,9 @@ def as_svg(draw: Callable[[], Figure]) -> bytes:
 
 
 def rounded(svg: bytes) -> bytes:
-    """The drawing with every place in hundredths of a point, a fifth smaller; scales stay as they
-    are.
+    """The drawing with every place in hundredths of a point, a fifth smaller.
 
-    What another processor changes in a figure's numbers is mostly less than that.
+    Scales stay as they are. What another processor changes in a figure's numbers is mostly less.
     """
 
     def short(match: re.Match[bytes]) -> bytes:
@@ -114,21 +118,17 @@ def rounded(svg: bytes) -> bytes:
 
 
 def _write_svg(figure: Figure, file: io.BytesIO) -> None:
-    """What `savefig` writes, in three quarters of its time, which draws all once more for the
-    layout.
-    """
+    """What `savefig` writes, in three quarters of its time: it draws all twice for the layout."""
     canvas = FigureCanvasSVG(figure)
     engine = figure.get_layout_engine()
     if engine is not None:
         figure.dpi = 72  # that of SVG, in which texts are measured
         engine.execute(figure)
         figure.set_layout_engine("none")
-        for axes in (
-            figure.axes
-        ):  # the last digits follow addresses in the solver's memory, and clip ids follow them
-            axes.set_position(
-                Bbox(np.round(axes.get_position(original=True).get_points(), 6)), which="original"
-            )
+        # The last digits follow addresses in the solver's memory, and clip ids follow them.
+        for axes in figure.axes:
+            points = np.round(axes.get_position(original=True).get_points(), 6)
+            axes.set_position(Bbox(points), which="original")
     figure.dpi = DPI  # of images inside
     canvas.print_svg(file, metadata={"Date": None, "Creator": None})
 
@@ -141,14 +141,12 @@ def sized(width: float, height: float) -> tuple[float, float]:
 def band(axes: Axes, x: Any, mean: Any, deviation: Any, **line: Any) -> None:
     """A line with a shaded band of one standard deviation to each side."""
     (drawn,) = axes.plot(x, mean, **line)
-    low, high = mean - deviation, mean + deviation
-    axes.fill_between(x, low, high, color=drawn.get_color(), alpha=0.16, lw=0)
+    color = drawn.get_color()
+    axes.fill_between(x, mean - deviation, mean + deviation, color=color, alpha=0.16, lw=0)
 
 
 def ranged(axes: Axes, rows: pd.DataFrame, by: str, column: str, **line: object) -> None:
-    """The mean of a column at each value of another, with a shaded band from the least to the
-    largest.
-    """
+    """The mean of a column at each value of another, and a band from the least to the largest."""
     found = rows.groupby(by)[column].agg(["mean", "min", "max"])
     (drawn,) = axes.plot(found.index, found["mean"], **line)  # pyright: ignore
     axes.fill_between(

@@ -1,6 +1,4 @@
-"""Draw the figures of the tables in a folder: of the example, or of the adapters that
-tools.rank_patterns trains.
-"""
+"""Draw the figures of the tables in a folder: of the example, or of published/rank_patterns."""
 
 from collections.abc import Callable
 from functools import partial

@@ -56,7 +56,7 @@ def main(section: str, tables: Path, figures: OutFolder) -> None:
 
 
 def drawings(section: str, tables: Path) -> dict[str, Callable[[], Figure]]:
-    """How each figure is drawn; those of tools.optimizers of its tables, which are others."""
+    """How each figure is drawn; those of published/digits_optimizers of its own tables."""
     params = read_params(section, Plot)
     if (tables / "rates.parquet").exists():
         return of_optimizers(tables)

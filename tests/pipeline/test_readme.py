@@ -141,6 +141,13 @@ def test_every_figure_and_file_that_a_page_names_is_there():
         assert [link for link in links if not (path.parent / link).exists()] == [], path
 
 
+def test_every_file_that_one_is_told_to_read_is_there():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:lib|stages|tests)/\w[\w/]+\.py)`", text)
+    assert len(named) > 40
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
 def test_a_missing_part_is_an_error():
     with pytest.raises(ValueError, match="wanted a part between"):
         replaced("no parts here", "headlines", "")

@@ -65,6 +65,23 @@ def test_no_stage_depends_on_a_folder_that_holds_outs_of_others():
     ] == []
 
 
+def test_a_family_alone_is_one_command():
+    """What its plot needs is made by its own stages, directly or not."""
+    makers = {out.path: stage for stage in stages() for out in stage.outs}
+    for plot in (stage for stage in stages() if stage.verb == "plot"):
+        waiting = [plot]
+        needed = set()
+        while waiting:
+            stage = waiting.pop()
+            needed.add(stage.name)
+            for path, maker in makers.items():
+                if maker.name not in needed and any(within(dep, [path]) for dep in stage.deps):
+                    waiting.append(maker)
+        family = plot.module.split(".")[1]
+        assert len(needed) > 3
+        assert {name for name in needed if not name.startswith(family)} == set()
+
+
 def test_every_model_card_is_of_a_run_that_a_stage_trains():
     cards = load_yaml(ROOT / "dvc.yaml")["artifacts"]
     outs = [out.path for stage in stages() if stage.verb in TRAINS for out in stage.outs]

@@ -1,7 +1,5 @@
 """The tables of the README say of every claim what its verdict says."""
 
-import json
-
 from tools import readme
 
 CLAIMS = {

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from lib.work.process import refuse_shallow_clone
 from safetensors.torch import save_file
 
 from lib.files.files import InputError
 from lib.work.command import run
-from lib.work.process import refuse_shallow_clone
 
 
 @pytest.fixture

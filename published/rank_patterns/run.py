@@ -1,5 +1,4 @@
-"""Train adapters of attributed ranks beside those of one uniform rank: `python -m
-tools.rank_patterns`.
+"""Train adapters of attributed ranks, or of a uniform one: `python -m published.rank_patterns.run`.
 
 The base models of the example (`dvc repro checkpoints_train`) get adapters of equal size, trained
 on the text and for the steps of a full fine-tune. The attributed ranks are those of the fine-tune
@@ -7,8 +6,8 @@ at its first snapshot, a tenth of its steps. Beside them stand one uniform rank,
 ranks shuffled within a shape, and the uniform rank with a quarter more steps, which is more than
 the pattern costs. Every rule has a learning rate of its own: that with the lowest mean loss over
 two tuning seeds, on windows on which nothing else is measured. Tables, figure, measures and where
-they come from are kept in published/rank_patterns, which claims and report read. Some minutes of
-one CPU core.
+they come from are kept beside this program; claims and report read them. Ten minutes of one CPU
+core.
 """
 
 import platform
@@ -51,15 +50,17 @@ from tools.publish import PACKAGES, commit
 MODELS = ("llama", "gpt2")
 RULES = ("uniform", "attributed", "shuffled", "uniform, longer")
 RATES = (1e-2, 3e-2, 1e-1)
-BUDGET, SCALE, LONGER = (
-    2,
-    2,
-    1.25,
-)  # a uniform rank, alpha over rank, and the steps of the control over the others'
-N_POINTS, WINDOWS = 4, 32  # of the path; of a batch of the measured text
-ATTRIBUTED, TUNED, MEASURED = slice(0, 4), slice(4, 8), slice(8, 16)  # batches of the measured text
+BUDGET = 2  # a uniform rank
+SCALE = 2  # alpha over rank
+LONGER = 1.25  # the steps of the control over the others'
+N_POINTS = 4  # of the path
+WINDOWS = 32  # of a batch of the measured text
+ATTRIBUTED = slice(0, 4)  # batches of the measured text
+TUNED = slice(4, 8)
+MEASURED = slice(8, 16)
 TUNING_SEEDS = (1000, 1001)
-DATA, OUT = Path("data/checkpoints"), Path("published/rank_patterns")
+DATA = Path("data/checkpoints")
+OUT = Path("published/rank_patterns")
 Rates = Mapping[tuple[str, str, str], Sequence[float]]  # by model, kind and rule
 
 
@@ -92,23 +93,20 @@ def main(n_seeds: int = 6) -> None:
     trainings = read_cases(Path(read_params("checkpoints.cases", Cases).trainings), Training)
     kinds = {one.name: one for one in trainings if one.name != "base"}
     places = [(m, one, f) for m in MODELS for one in kinds.values() for f in params.seeds]
-    found = compute("patterns", [pattern_job(*place) for place in places])
-    ranks = dict(list(joined(found, "patterns").groupby(["model", "kind", "fine_tune"])))
-    fine_tunes = params.seeds
+    patterns = compute("patterns", [pattern_job(*place) for place in places])
+    ranks = dict(list(patterns.groupby(["model", "kind", "fine_tune"])))
 
-    def adapters(
-        seeds: Sequence[int], rates: Mapping[tuple[str, str, str], Sequence[float]], part: str
-    ) -> pd.DataFrame:
+    def adapters(seeds: Sequence[int], rates: Rates, part: str) -> pd.DataFrame:
         chosen = [
             Adapter(
-                m,
-                kind.name,
-                rule,
-                fine_tunes[i % len(fine_tunes)],
-                seed,
-                steps_of(kind, rule),
-                rate,
-                part,
+                model=m,
+                kind=kind.name,
+                rule=rule,
+                fine_tune=params.seeds[i % len(params.seeds)],
+                seed=seed,
+                n_steps=steps_of(kind, rule),
+                learning_rate=rate,
+                part=part,
             )
             for m in MODELS
             for kind in kinds.values()
@@ -119,14 +117,14 @@ def main(n_seeds: int = 6) -> None:
         jobs = [
             adapter_job(params, one, ranks[one.model, one.kind, one.fine_tune]) for one in chosen
         ]
-        return joined(compute(f"{part} adapters", jobs), "trained")
+        return compute("trained", jobs)
 
     every = {(m, str(kind), rule): RATES for m in MODELS for kind in kinds for rule in RULES}
     tuning = adapters(TUNING_SEEDS, every, "tuned")
     best = tuning.groupby(["model", "kind", "rule", "learning_rate"])["loss"].mean()
     chosen = {key: [float(best.loc[key].idxmin())] for key in every}
     trained = pd.concat([tuning, adapters(range(n_seeds), chosen, "measured")], ignore_index=True)
-    for name, table in (("trained", trained), ("patterns", joined(found, "patterns"))):
+    for name, table in {"trained": trained, "patterns": patterns}.items():
         write_table(compact(table), OUT / "tables" / f"{name}.parquet")
     setup = {"n_pairs": float(n_seeds), "budget": f"{BUDGET}", "longer": f"{LONGER - 1:.0%}"}
     write_measures(measured(trained), OUT, setup, headlines=["attributed_less_uniform_large"])
@@ -134,9 +132,9 @@ def main(n_seeds: int = 6) -> None:
     write_json(provenance(n_seeds, (time.monotonic() - begun) / 3600), OUT / "provenance.json")
 
 
-def compute(label: str, jobs: Sequence[Job]) -> list[dict[str, pd.DataFrame]]:
-    jobs_of = {label: jobs}
-    return spread_cells(jobs_of, label=label, unit="cell")[label]
+def compute(name: str, jobs: Sequence[Job]) -> pd.DataFrame:
+    """The tables of that name, one after another."""
+    return joined(spread_cells({name: jobs}, label=name, unit="cell")[name], name)
 
 
 def steps_of(kind: Training, rule: str) -> int:
@@ -144,9 +142,7 @@ def steps_of(kind: Training, rule: str) -> int:
 
 
 def file_of(folder: Path) -> Path:
-    """The file of a checkpoint: it stands for the checkpoint among the arguments of a cell, by its
-    content.
-    """
+    """The file of a checkpoint, which stands for it among the arguments of a cell."""
     return folder / "model.safetensors"
 
 
@@ -178,10 +174,8 @@ def pattern(names: dict[str, Any], base: Path, early: Path, text: Path) -> dict[
         N_POINTS,
     )
     budget = budget_of(modules, BUDGET)
-    uniform, attributed = (
-        plan("uniform", modules, budget),
-        plan("attributed", modules, budget, earned),
-    )
+    uniform = plan("uniform", modules, budget)
+    attributed = plan("attributed", modules, budget, earned)
     rows = [
         {
             **names,
@@ -260,9 +254,7 @@ def batches_of(base: Path, text: Path) -> list[Batch]:
 
 
 def measured(trained: pd.DataFrame) -> dict[str, pd.Series]:
-    """By kind of fine-tune, over models and seeds: the loss of one rule less that of another, of
-    the same seed.
-    """
+    """By kind of fine-tune: the loss of one rule less that of another, by model and seed."""
     rows = trained[trained["part"] == "measured"]
     losses = rows.pivot_table(
         index=["kind", "model", "seed"], columns="rule", values="loss", observed=True
@@ -294,7 +286,7 @@ def provenance(n_seeds: int, hours: float) -> dict[str, Any]:
             "example": load_yaml(Path("params.yaml"))["checkpoints"]["example"],
             "learning_rates": list(RATES),
         },
-        "command": "python -m tools.rank_patterns",
+        "command": "python -m published.rank_patterns.run",
         "wall_hours": hours,
     }
 

@@ -13,8 +13,8 @@ from checkpoints_made import TEXT
 from transformers import AutoModelForCausalLM
 
 from lib.training.devices import generator
+from published.rank_patterns import run as rank_patterns
 from stages.checkpoints import train as training
-from tools import rank_patterns
 
 SIZES = {
     "d_model": 16,

@@ -23,7 +23,7 @@ from lib.files.runs import open_run
 from lib.matrices.ranks import stable_rank
 from lib.vision.images import channel_statistics, read_images, standardise
 from lib.work.command import run
-from tools import optimizers
+from published.digits_optimizers import run as optimizers
 
 MODEL = {"patch_size": 4, "d_model": 8, "n_heads": 2, "d_head": 3, "d_mlp": 8, "n_layers": 2}
 TRAIN = {
@@ -105,7 +105,7 @@ def test_the_rate_of_each_optimiser_is_that_of_the_lowest_mean_loss(made):
     [params] = [
         json.loads((made / "published/digits_optimizers/provenance.json").read_text())["params"]
     ]
-    for rule in read_cases(ROOT / "tools/optimizers.tsv", optimizers.Rule):
+    for rule in read_cases(optimizers.RULES, optimizers.Rule):
         means = {}
         for rate in rule.learning_rates:
             found = rates[(rates["rule"] == rule.name) & np.isclose(rates["learning_rate"], rate)]
@@ -220,7 +220,7 @@ def test_measures_are_kept_with_the_setup_and_where_they_come_from(made):
     note = json.loads((folder / "provenance.json").read_text())
     assert note["params"]["train"]["n_steps"] == 6
     assert note["params"]["data"]["source"] == "digits"
-    assert (note["seeds"], note["command"]) == ([0, 1], "python -m tools.optimizers")
+    assert (note["seeds"], note["command"]) == ([0, 1], "python -m published.digits_optimizers.run")
 
 
 @pytest.mark.skipif(not PUBLISHED.exists(), reason="nothing is published")
