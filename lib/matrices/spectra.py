@@ -69,8 +69,8 @@ def product_update_singular_values(
     r"""Singular values of $A B^\top - A_0 B_0^\top$, with less work along a run.
 
     They are those of `update_factors`. With $A - A_0 = [Q_{A_0}, Q_\perp] M_A$ and likewise for B,
-    the small core is $M_A (M_B + [R_{B_0}; 0])^\top + [R_{A_0}; 0] M_B^\top$: only what moved out of
-    the initial span is decomposed anew.
+    they are those of $M_A (M_B + [R_{B_0}; 0])^\top + [R_{A_0}; 0] M_B^\top$, a small core: only
+    what moved out of the initial span is decomposed anew.
     """
     inner = A.shape[-1]
     if 2 * inner >= min(A.shape[-2], B.shape[-2]):
