@@ -1,4 +1,4 @@
-"""What the figures of this family share: rows of tables, names of matrices, points of seeds."""
+"""What the figures of this family share: rows of tables, names of matrices, lines over seeds."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
-from lib.pages.style import VIRIDIS
+from lib.pages.style import VIRIDIS, ranged
 
+Color = Any  # what matplotlib takes as one
 MATRICES = ("W_Q", "W_K", "W_V", "W_O")
 SEEDS = "mean over seeds, least to largest shaded"
 
@@ -34,18 +34,26 @@ def update_of(matrix: str) -> str:
     return rf"$\Delta {matrix[0]}_{matrix[2:]}$"
 
 
-def shade(i: int, n: int, colors: Colormap = VIRIDIS) -> tuple[float, float, float, float]:
+def shade(i: int, n: int) -> Color:
     """The colour of the i-th of n lines."""
-    return colors(0.9 * i / max(1, n - 1))
+    return VIRIDIS(0.9 * i / max(1, n - 1))
 
 
-def points(
-    axes: Axes, x: float, values: np.ndarray, width: float, reach: float, **style: Any
+def dotted(
+    axes: Axes,
+    rows: pd.DataFrame,
+    by: str,
+    column: str,
+    color: Color,
+    label: str | None = None,
+    **style: Any,
 ) -> None:
-    """One point per seed, side by side around x."""
-    side = (
-        np.linspace(-reach, reach, len(values)) * width
-        if len(values) > 1
-        else np.zeros(len(values))
+    """The mean of a column at each value of another as dots on a line, its range shaded."""
+    ranged(
+        axes, rows, by, column, **{"color": color, "marker": "o", "label": label, "ms": 4, **style}
     )
-    axes.plot(x + side, values, ".", **style)
+
+
+def whiskers(values: pd.DataFrame) -> list[pd.Series]:
+    """How far the least and the largest are from the mean, for error bars."""
+    return [values["mean"] - values["min"], values["max"] - values["mean"]]
