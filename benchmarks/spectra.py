@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from benchmarks.harness import Contender, race, write_results
-from lib.matrices.spectra import initial_factor, update_factors, update_singular_values
+from lib.matrices.spectra import initial_factor, product_update_singular_values, update_factors
 from lib.work.command import run
 
 N_SNAPSHOTS, N_LAYERS, N_HEADS, D_MODEL, D_HEAD = 4, 3, 8, 512, 64
@@ -117,7 +117,9 @@ def contenders(path: Trajectory) -> list[Contender]:
     def ours() -> Tensor:
         K_0, Q_0 = initial_factor(path.W_K[0]), initial_factor(path.W_Q[0])
         moved = zip(path.W_K[1:], path.W_Q[1:], strict=True)
-        return torch.cat([update_singular_values(K, Q, K_0, Q_0).flatten(0, 1) for K, Q in moved])
+        return torch.cat(
+            [product_update_singular_values(K, Q, K_0, Q_0).flatten(0, 1) for K, Q in moved]
+        )
 
     def thin() -> Tensor:
         values = []

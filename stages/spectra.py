@@ -20,8 +20,8 @@ from lib.matrices.spectra import (
     gaussian_of_equal_norm,
     initial_factor,
     product_singular_values,
+    product_update_singular_values,
     singular_values,
-    update_singular_values,
 )
 from lib.training.devices import generator
 from lib.work.cells import Tables, joined, spread_cells
@@ -105,7 +105,7 @@ def spectrum(
         a, b = layout.products[name]
         if of == "initial":
             return product_singular_values(weights[a], weights[b])
-        return update_singular_values(weights[a], weights[b], factors[a], factors[b])
+        return product_update_singular_values(weights[a], weights[b], factors[a], factors[b])
     W = weights[name].double()
     return singular_values(W if of == "initial" else W - initial[name].double())
 

@@ -1,19 +1,17 @@
-r"""Shares of the singular values, of arrays or tensors alike: stored values are summed up without
-torch.
-"""
+r"""Shares of singular values, of arrays or tensors alike: stored values need no torch."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from lib.files.tables import pick
+
 
 def leading_energy(sigma: Float[Any, "*batch rank"], k: int) -> Float[Any, "*batch"]:
-    r"""$e_k = \sum_{i \le k} \sigma_i^2 / \sum_i \sigma_i^2$; one for $W = 0$, of which nothing is
-    left out.
-    """
+    r"""$e_k = \sum_{i \le k} \sigma_i^2 / \sum_i \sigma_i^2$; one for $W = 0$."""
     return 1 - nuclear_tail(sigma**2, k)
 
 
@@ -28,26 +26,23 @@ def nuclear_tail(sigma: Float[Any, "*batch rank"], k: int) -> Float[Any, "*batch
 
 
 def padded(sigma: Float[np.ndarray, "*batch rank"], n: int) -> Float[np.ndarray, "*batch padded"]:
-    """Singular values with zeros up to n of them: a matrix of fewer rows than that has no
-    others.
-    """
+    """Singular values with zeros up to n of them, where a matrix has fewer."""
     missing = max(0, n - sigma.shape[-1])
     return np.pad(sigma, [(0, 0)] * (sigma.ndim - 1) + [(0, missing)])
 
 
 def gap(sigma: Float[np.ndarray, "*batch rank"], k: int) -> Float[np.ndarray, "*batch"]:
-    r"""$\sigma_{k+1} / \sigma_k$, near zero where the rank is k in effect; NaN for $\sigma_k =
-    0$.
-    """
+    r"""$\sigma_{k+1} / \sigma_k$, near zero where the rank is about k; NaN for $\sigma_k = 0$."""
     sigma = padded(sigma, k + 1)
     at = sigma[..., k - 1]
     return np.where(at > 0, sigma[..., k] / np.where(at > 0, at, 1.0), np.nan)
 
 
 def around(sigma: Float[np.ndarray, " rank"], k: int) -> dict[str, float]:
-    r"""What is behind the k-th singular value, and behind the second: $e_k$, $e_2$, the gaps there,
-    $\sigma_{k+1}$, the nuclear tail, and the Frobenius tail $(\sum_{i>k} \sigma_i^2 / \sum_i
-    \sigma_i^2)^{1/2}$ (NaN for $W = 0$).
+    r"""What is behind the k-th singular value, and behind the second.
+
+    The energies $e_k$ and $e_2$, the gaps, $\sigma_{k+1}$, the nuclear tail, and the Frobenius tail
+    $(\sum_{i>k} \sigma_i^2 / \sum_i \sigma_i^2)^{1/2}$ (NaN for $W = 0$).
     """
     sigma = padded(sigma, k + 1)
     square = np.square(sigma)
@@ -63,9 +58,7 @@ def around(sigma: Float[np.ndarray, " rank"], k: int) -> dict[str, float]:
 
 
 def around_each(sigmas: Mapping[str, Float[np.ndarray, " _"]], k: int) -> dict[str, Any]:
-    """`around` of several matrices, by the name of each and that of the number, as `W_K_gap`; with
-    their singular values, as `W_K_singular_values`.
-    """
+    """`around` of several matrices, as `W_K_gap`; with their `W_K_singular_values`."""
     found: dict[str, Any] = {}
     for name, sigma in sigmas.items():
         found |= {f"{name}_{key}": value for key, value in around(sigma, k).items()}
@@ -73,18 +66,13 @@ def around_each(sigmas: Mapping[str, Float[np.ndarray, " _"]], k: int) -> dict[s
     return found
 
 
-def of_matrices(
-    spectra: pd.DataFrame, matrices: Sequence[str], summary: Callable[[np.ndarray, int], Any]
-) -> pd.DataFrame:
-    """A summary of what is behind the second singular value of each matrix, by its letter; one row
-    per seed.
+def of_matrices(spectra: pd.DataFrame, summary: Callable[[np.ndarray, int], Any]) -> pd.DataFrame:
+    """A summary of what is behind the second singular value of each matrix: a row per seed.
 
-    `spectra` has one row per seed and matrix, with its `singular_values`.
+    `spectra` has one row per seed and matrix, with its `singular_values`; a column is a letter.
     """
     columns = {}
-    for matrix in matrices:
-        rows = spectra[spectra["matrix"] == matrix].set_index("seed").sort_index()
-        columns[matrix[-1]] = pd.Series(
-            summary(np.stack(list(rows["singular_values"])), 2), rows.index
-        )
+    for letter in ("Q", "K", "V", "O"):
+        sigma = pick(spectra, matrix=f"W_{letter}")["singular_values"]
+        columns[letter] = pd.Series(summary(np.stack(list(sigma)), 2), sigma.index)
     return pd.DataFrame(columns)

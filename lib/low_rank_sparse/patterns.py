@@ -1,5 +1,4 @@
-r"""Sequences of noisy orthogonal patterns whose label is a majority vote of some of the patterns
-(Li et al. 2024).
+r"""Sequences of noisy orthogonal patterns, labelled by a majority vote (Li et al. 2024).
 
 A token is one of $M$ orthonormal patterns $\mu_1, \dots, \mu_M$ plus Gaussian noise. The first
 patterns are discriminative: each belongs to one class. The tokens of a sample are `n_relevant` of
@@ -11,7 +10,7 @@ discriminative tokens is the label. Tokens are rows.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,21 +18,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from lib.files.params import Count, Interval
-
-# What a data set is, and the tensors by whose names it is known.
-PATTERNS = (
-    "a data set of patterns",
-    ("patterns", "train_tokens", "train_labels", "test_tokens", "test_labels"),
-)
+from lib.files.files import InputError
+from lib.files.params import Interval
 
 
 @dataclass(frozen=True)
 class PatternTask:
-    """What the samples are. In the paper's letters: `n_patterns` M, `seq_len` L, `noise` the c₀ of
-    N(μ, c₀² I).
+    """How a sample is made.
 
-    α* = n_relevant / seq_len and α# = n_confusion / seq_len. `patterns_of_classes` says how many
+    In the paper's letters: `n_patterns` M, `seq_len` L, `noise` the c₀ of N(μ, c₀² I), α* =
+    n_relevant / seq_len, α# = n_confusion / seq_len. `patterns_of_classes` says how many
     discriminative patterns each class has; two classes of one pattern each are the paper's task.
     Raises `ValueError` where no such samples exist.
     """
@@ -55,14 +49,13 @@ class PatternTask:
         if not sum(self.patterns_of_classes) < self.n_patterns <= self.d_model:
             raise ValueError(
                 f"n_patterns: wanted more than the {sum(self.patterns_of_classes)} discriminative "
-                "patterns and at most "
-                f"d_model = {self.d_model}, which can be orthogonal, got {self.n_patterns}"
+                f"patterns and at most d_model = {self.d_model}, which can be orthogonal, got "
+                f"{self.n_patterns}"
             )
         if not 0 <= self.n_confusion < self.n_relevant <= self.seq_len - self.n_confusion:
             raise ValueError(
                 f"n_relevant: wanted more than n_confusion, and both to fit into {self.seq_len} "
-                "tokens, got "
-                f"{self.n_relevant} and {self.n_confusion}"
+                f"tokens, got {self.n_relevant} and {self.n_confusion}"
             )
 
     @property
@@ -86,8 +79,7 @@ def patterns_of_classes(labels: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples; `patterns` is the pattern of each token, `relevant` the label-relevant pattern of
-    each sample.
+    """Samples: `patterns` has the pattern of each token, `relevant` a sample's label-relevant one.
 
     Labels count classes from 0; the paper's y = +1 is class 0. Further axes, such as seeds, may
     come first.
@@ -157,33 +149,32 @@ def draw_samples(
 def draw_patterns(
     task: PatternTask, n_train: int, n_test: int, source: Callable[[str], torch.Generator]
 ) -> tuple[Float[Tensor, "pattern d_model"], Samples, Samples]:
-    """Patterns, training and test samples; `source` has a generator for each: `patterns`, `train`,
-    `test`.
+    """Patterns, training and test samples.
+
+    `source` gives the generators of `patterns`, `train` and `test`.
     """
     mu = orthonormal_patterns(task, source("patterns"))
-    return (
-        mu,
-        draw_samples(task, mu, n_train, source("train")),
-        draw_samples(task, mu, n_test, source("test")),
-    )
+    train = draw_samples(task, mu, n_train, source("train"))
+    test = draw_samples(task, mu, n_test, source("test"))
+    return mu, train, test
 
 
 def permuted(labels: Int[Tensor, " sample"], generator: torch.Generator) -> Int[Tensor, " sample"]:
-    """The labels in random order, every class as frequent as before: how far they agree with the
-    rule is chance.
-    """
+    """The labels in random order: every class is as frequent as before."""
     return labels[torch.randperm(len(labels), generator=generator).to(labels.device)]
 
 
 def epochs(
     n_samples: int, batch_size: int, n_steps: int, generator: torch.Generator
 ) -> Iterator[Int[Tensor, " batch"]]:
-    """The samples of each of `n_steps` batches: every epoch in a new random order, its incomplete
-    batch left out.
+    """The samples of each of `n_steps` batches.
+
+    Every epoch has a new random order; its incomplete batch is left out. Raises `InputError` for a
+    batch of more than all samples.
     """
     per_epoch = n_samples // batch_size
     if per_epoch == 0:
-        raise ValueError(f"batch_size: wanted at most the {n_samples} samples, got {batch_size}")
+        raise InputError(f"batch_size: wanted at most the {n_samples} samples, got {batch_size}")
     for epoch in range(0, n_steps, per_epoch):
         order = torch.randperm(n_samples, generator=generator)[: per_epoch * batch_size]
         yield from order.view(per_epoch, batch_size)[: n_steps - epoch]
@@ -192,14 +183,17 @@ def epochs(
 def stacked_epochs(
     n_samples: int, batch_size: int, n_steps: int, generators: Sequence[torch.Generator]
 ) -> Iterator[tuple[Int[Tensor, "training 1"], Int[Tensor, "training batch"]]]:
-    """The batches of several trainings, each in its own order: an index into tensors whose first
-    axis counts them.
+    """The batches of several trainings, each in its own order.
+
+    A batch is an index into tensors whose first axis counts the trainings.
     """
     which = torch.arange(len(generators))[:, None]
-    for chosen in zip(
-        *(epochs(n_samples, batch_size, n_steps, draw) for draw in generators), strict=True
-    ):
+    feeds = [epochs(n_samples, batch_size, n_steps, draw) for draw in generators]
+    for chosen in zip(*feeds, strict=True):
         yield which, torch.stack(chosen)
+
+
+TENSORS = tuple(field.name for field in fields(Samples))
 
 
 @dataclass(frozen=True)
@@ -212,9 +206,9 @@ class PatternData:
     test: Samples
 
     def index(self, seed: int) -> int:
-        """The place of a seed; raises `ValueError` where it is not in the data set."""
+        """The place of a seed; raises `InputError` where it is not in the data set."""
         if seed not in self.seeds:
-            raise ValueError(f"seeds: wanted seeds of the data set, {list(self.seeds)}, got {seed}")
+            raise InputError(f"seeds: wanted seeds of the data set, {list(self.seeds)}, got {seed}")
         return self.seeds.index(seed)
 
     def of(self, seed: int) -> tuple[Float[Tensor, "pattern d_model"], Samples, Samples]:
@@ -224,12 +218,9 @@ class PatternData:
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything by name, for a file."""
-        parts = {
-            f"{p}_{name}": t
-            for p in ("train", "test")
-            for name, t in vars(getattr(self, p)).items()
-        }
-        return {"seeds": torch.tensor(self.seeds), "patterns": self.patterns, **parts}
+        train = {f"train_{name}": tensor for name, tensor in vars(self.train).items()}
+        test = {f"test_{name}": tensor for name, tensor in vars(self.test).items()}
+        return {"seeds": torch.tensor(self.seeds), "patterns": self.patterns, **train, **test}
 
 
 def stacked(seeds: Sequence[int], drawn: Sequence[tuple[Tensor, Samples, Samples]]) -> PatternData:
@@ -237,23 +228,24 @@ def stacked(seeds: Sequence[int], drawn: Sequence[tuple[Tensor, Samples, Samples
     patterns, train, test = zip(*drawn, strict=True)
 
     def stack(parts: Sequence[Samples]) -> Samples:
-        names = [field.name for field in fields(Samples)]
         return Samples(
-            **{name: torch.stack([getattr(part, name) for part in parts]) for name in names}
+            **{name: torch.stack([getattr(part, name) for part in parts]) for name in TENSORS}
         )
 
     return PatternData(tuple(seeds), torch.stack(patterns), stack(train), stack(test))
 
 
 def read_patterns(path: Path) -> PatternData:
-    """Read a data set that a generate stage wrote; raises `ValueError` where it is broken."""
-    names = [field.name for field in fields(Samples)]
+    """Read a data set that a generate stage wrote; raises `InputError` where it is broken."""
     try:
         tensors = load_file(path)
-        parts = [{name: tensors[f"{part}_{name}"] for name in names} for part in ("train", "test")]
-        seeds, mu = tuple(tensors["seeds"].tolist()), tensors["patterns"]
+        parts = [
+            {name: tensors[f"{part}_{name}"] for name in TENSORS} for part in ("train", "test")
+        ]
+        seeds = tuple(tensors["seeds"].tolist())
+        mu = tensors["patterns"]
     except (OSError, SafetensorError, KeyError) as error:
-        raise ValueError(f"{path}: wanted a data set of patterns, got: {error!r}") from error
+        raise InputError(f"{path}: wanted a data set of patterns, got: {error!r}") from error
     for part in parts:
         shape = part["tokens"].shape
         if (
@@ -264,23 +256,24 @@ def read_patterns(path: Path) -> PatternData:
             or shape[3] != mu.shape[-1]
         ):
             shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
-            raise ValueError(
+            raise InputError(
                 f"{path}: wanted tokens, labels and patterns that fit one another, got {shapes}"
             )
     train, test = (Samples(**part) for part in parts)
     return PatternData(seeds, mu, train, test)
 
 
+NSamples = Annotated[int, Interval("[1, 1e6]")]
 Size = Annotated[int, Interval("[1, 16384]")]
 Tokens = Annotated[int, Interval("[0, 16384]")]
 
 
 @dataclass(frozen=True)
 class PatternSizes:
-    """The samples and what they are made of; the letters of the paper stand at `PatternTask`."""
+    """How many samples there are, and how one is made (`PatternTask`)."""
 
-    n_train: Count
-    n_test: Count
+    n_train: NSamples
+    n_test: NSamples
     d_model: Size
     n_patterns: Size
     seq_len: Size
@@ -288,10 +281,14 @@ class PatternSizes:
     n_confusion: Tokens
     noise: Annotated[float, Interval("[0, 100]")]
 
-    @property
-    def of_task(self) -> dict[str, Any]:
-        """What of it says how a sample is made, by the names of `PatternTask`: all but how many
-        there are.
-        """
-        names = ("d_model", "n_patterns", "seq_len", "n_relevant", "n_confusion", "noise")
-        return {name: getattr(self, name) for name in names}
+    def task(self, patterns_of_classes: tuple[int, ...] = (1, 1)) -> PatternTask:
+        """How its samples are made."""
+        return PatternTask(
+            self.d_model,
+            self.n_patterns,
+            self.seq_len,
+            self.n_relevant,
+            self.n_confusion,
+            self.noise,
+            patterns_of_classes,
+        )

@@ -1,10 +1,37 @@
-"""How magnitudes fall into a small and a large group, and what remains when some units are
-removed.
-"""
+"""Small and large neurons, and the ways to remove neurons and entries."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, get_args
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from lib.matrices.pruning import (
+    Order,
+    largest_of_each_group,
+    magnitude_masks,
+    n_pruned,
+    removal_order,
+)
+
+
+class Removal(NamedTuple):
+    """What goes, in which order; the units in it (those that never go last), and how many may."""
+
+    what: str
+    order: Order
+    units: Int[Tensor, " ordered"]
+    most: int
+
+
+class Stay(NamedTuple):
+    """What goes, at which rate, of which matrix, and which of its entries stay."""
+
+    what: str
+    rate: float
+    matrix: str
+    mask: Bool[Tensor, "row col"]
 
 
 def otsu_threshold(values: Float[Tensor, " n"]) -> float:
@@ -26,12 +53,11 @@ def otsu_threshold(values: Float[Tensor, " n"]) -> float:
 
 
 def bimodality_coefficient(values: Float[Tensor, " n"]) -> float:
-    """(skewness² + 1) / kurtosis by population moments: 5/9 for the uniform law, 1 for two points
-    (Sarle).
-    """
+    """Sarle's (skewness² + 1) / kurtosis, by population moments: uniform 5/9, two points 1."""
     z = values.double() - values.double().mean()
     variance = z.square().mean()
-    skewness, kurtosis = (z**3).mean() / variance**1.5, (z**4).mean() / variance**2
+    skewness = (z**3).mean() / variance**1.5
+    kurtosis = (z**4).mean() / variance**2
     return float((skewness**2 + 1) / kurtosis)
 
 
@@ -53,3 +79,57 @@ def sums_of_last(
 ) -> Float[Tensor, "kept sample"]:
     """Row k: the sum, for every sample, of what the last k of these units add; row 0 is zero."""
     return torch.cat([parts.new_zeros(1, len(parts)), parts[:, units.flip(0)].mT.cumsum(0)])
+
+
+def removals(
+    norms: Float[Tensor, " unit"],
+    is_large: Bool[Tensor, " unit"],
+    source: Callable[[str], torch.Generator],
+) -> Iterator[Removal]:
+    """Yield every way in which neurons go.
+
+    All neurons, in each order; the large ones at random, small ones being gone already; the small
+    ones alone, at random; and as many of all as are small, in each order. `source` has a generator
+    for each kind of random order.
+    """
+
+    def shuffled(chosen: Tensor, name: str) -> Tensor:
+        units = chosen.nonzero()[:, 0]
+        return units[torch.randperm(len(units), generator=source(name))]
+
+    large = shuffled(is_large, "large neurons")
+    small = shuffled(~is_large, "small neurons")
+    orders = {
+        order: removal_order(norms[None], order, source("neurons"))[0] for order in get_args(Order)
+    }
+    for order, units in orders.items():
+        yield Removal("neurons", order, units, len(units))
+    yield Removal("large neurons", "random", large, len(large))
+    yield Removal("small neurons", "random", torch.cat([small, large]), len(small))
+    for order, units in orders.items():
+        yield Removal("as many as small", order, units, len(small))
+
+
+def entry_removals(
+    W_O: Float[Tensor, "neuron value"],
+    W_V: Float[Tensor, "d_model value"],
+    rates: Sequence[float],
+    kept: int,
+    group: int,
+    rate_of_columns: float,
+) -> Iterator[Stay]:
+    """Yield every way in which entries go.
+
+    Of W_O the smallest, at each rate; and all but the `kept` largest of each `group` in a row,
+    where rows fall into whole groups. Of W_V a share of its columns, the paper's rows, those of
+    smallest norm first.
+    """
+    for rate, mask in magnitude_masks({"W_O": W_O}, rates):
+        yield Stay("weights", rate, "W_O", mask["W_O"])
+    if W_O.shape[1] % group == 0:
+        of_groups = largest_of_each_group(W_O, kept, group)
+        yield Stay(f"{kept}:{group}", 1 - kept / group, "W_O", of_groups)
+    [columns] = removal_order(torch.linalg.vector_norm(W_V, dim=0)[None].cpu(), "smallest")
+    stays = torch.ones_like(W_V, dtype=torch.bool)
+    stays[:, columns[: n_pruned(len(columns), rate_of_columns)]] = False
+    yield Stay("rows of W_V", rate_of_columns, "W_V", stays)

@@ -19,8 +19,7 @@ def leading_directions(
 def alignment(
     directions: Float[Tensor, "dim k"], span: Float[Tensor, "n dim"]
 ) -> Float[Tensor, ""]:
-    r"""Mean squared cosine of orthonormal directions (columns) with the span of the rows: $\|Q^\top
-    U\|_F^2 / k$.
+    r"""Mean squared cosine of orthonormal columns with a span of rows: $\|Q^\top U\|_F^2 / k$.
 
     One where the directions lie in the span; n / dim on average for random ones (rows independent).
     """
@@ -33,15 +32,15 @@ def energy_inside(W: Float[Tensor, "dim col"], span: Float[Tensor, "n dim"]) -> 
     W = W.double()
     Q = torch.linalg.qr(span.double().mT).Q
     total = W.square().sum()
-    return torch.where(
-        total > 0, (Q.mT @ W).square().sum() / torch.where(total > 0, total, 1.0), 1.0
-    )
+    inside = (Q.mT @ W).square().sum()
+    return torch.where(total > 0, inside / torch.where(total > 0, total, 1.0), 1.0)
 
 
 def place(
     update: Float[Tensor, "dim col"], spans: Mapping[str, Float[Tensor, "n dim"]]
 ) -> list[dict[str, Any]]:
-    """How an update lies to the span of some rows, for each of several spans, by its name `span`:
+    """How an update lies to each of several spans of rows, whose names are in `span`.
+
     `alignment` is that of its two leading directions, `energy` that of the whole update,
     `dimension` that of the space.
     """

@@ -1,7 +1,7 @@
 """Which weights, neurons and heads to remove first, and removing them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,17 +16,13 @@ OF_UPDATES: dict[str, Order] = {
 
 
 def pruning_rates(step: float) -> list[float]:
-    """The rates 0, step, 2 step, ... below 1, each the number that its decimals say: 3 times 0.1 is
-    0.3.
-    """
+    """The rates 0, step, 2 step, ... below 1, as decimals say them: 3 times 0.1 is 0.3."""
     rates = (round(k * step, 10) for k in range(round(1 / step) + 1))
     return [rate for rate in rates if rate < 1]
 
 
 def n_pruned(n: int, rate: float) -> int:
-    """How many of n are removed at a rate: the nearest whole number, as `torch.nn.utils.prune`
-    counts.
-    """
+    """How many of n are removed at a rate, rounded as by `torch.nn.utils.prune`."""
     return round(rate * n)
 
 
@@ -57,16 +53,12 @@ def magnitude_masks(
         if count:
             threshold = ordered[count - 1]
             stays = keys > threshold
-            excess = (
-                len(keys) - int(stays.sum()) - count
-            )  # equal to the threshold, beyond the count
+            excess = len(keys) - int(stays.sum()) - count  # equal to the threshold
             if excess:
                 stays[np.flatnonzero(keys == threshold)[-excess:]] = True
         masks = torch.from_numpy(stays).to(flat.device).split([w.numel() for w in weights.values()])
-        yield (
-            rate,
-            {n: m.view(w.shape) for (n, w), m in zip(weights.items(), masks, strict=True)},
-        )
+        shaped = zip(weights.items(), masks, strict=True)
+        yield rate, {name: mask.view(W.shape) for (name, W), mask in shaped}
 
 
 def pruned_states(
@@ -75,10 +67,10 @@ def pruned_states(
     rates: Sequence[float],
     source: Callable[[str], torch.Generator],
 ) -> Iterator[tuple[str, float, dict[str, Float[Tensor, "..."]]]]:
-    """Yield what is gone, which share of it, and the weights then: entries of the weights, or of
-    what tuning added.
+    """Yield what is gone, which share of it, and the weights then.
 
-    All entries are ranked together. `source` has a generator for what goes at random.
+    What goes are entries of the weights, or of what tuning added, all ranked together. `source` has
+    a generator for what goes at random.
     """
     what = "weights, smallest first"
     for rate, masks in magnitude_masks(tuned, rates):
@@ -86,18 +78,14 @@ def pruned_states(
     updates = {name: tuned[name] - base[name] for name in tuned}
     for what, order in OF_UPDATES.items():
         for rate, masks in magnitude_masks(updates, rates, order, source(what)):
-            yield (
-                what,
-                rate,
-                {name: base[name] + updates[name] * mask for name, mask in masks.items()},
-            )
+            left = {name: base[name] + updates[name] * mask for name, mask in masks.items()}
+            yield what, rate, left
 
 
 def fewest_kept(W: Float[Tensor, "row col"], perfect: Callable[[Tensor], bool]) -> int:
-    """The least number of entries of W, largest first, with which all is right, and with every
-    larger number too.
-    """
-    fewest, n = W.numel() + 1, W.numel()
+    """The least number of largest entries of W from which on all is right."""
+    n = W.numel()
+    fewest = n + 1
     for rate, masks in magnitude_masks({"W": W}, [removed / n for removed in range(n + 1)]):
         if not perfect(W * masks["W"]):
             break
@@ -126,69 +114,13 @@ def removal_order(
     return magnitudes.argsort(dim=1, descending=order == "largest", stable=True)
 
 
-def removals(
-    norms: Float[Tensor, " unit"],
-    is_large: Bool[Tensor, " unit"],
-    source: Callable[[str], torch.Generator],
-) -> Iterator[tuple[str, str, Int[Tensor, " ordered"], int]]:
-    """In which ways neurons go: what, in which order, the units in it (those that never go last),
-    and how many may go.
-
-    All neurons, in each order; as many of all as are small, in each order; the large ones at
-    random, small ones being gone already; and the small ones alone, at random. `source` has a
-    generator for each kind of random order.
-    """
-    large, small = (
-        units[torch.randperm(len(units), generator=source(name))]
-        for name, units in (
-            ("large neurons", is_large.nonzero()[:, 0]),
-            ("small neurons", (~is_large).nonzero()[:, 0]),
-        )
-    )
-    orders = {
-        order: removal_order(norms[None], order, source("neurons"))[0] for order in get_args(Order)
-    }
-    for order, units in orders.items():
-        yield "neurons", order, units, len(units)
-    yield "large neurons", "random", large, len(large)
-    yield "small neurons", "random", torch.cat([small, large]), len(small)
-    for order, units in orders.items():
-        yield "as many as small", order, units, len(small)
-
-
-def entry_removals(
-    W_O: Float[Tensor, "neuron value"],
-    W_V: Float[Tensor, "d_model value"],
-    rates: Sequence[float],
-    kept: int,
-    group: int,
-    rate_of_columns: float,
-) -> Iterator[tuple[str, float, str, Bool[Tensor, "row col"]]]:
-    """In which ways entries go: what, at which rate, of which matrix, and which of its entries
-    stay.
-
-    Of W_O the smallest, at each rate; and all but the `kept` largest of each `group` in a row,
-    where rows fall into whole groups. Of W_V a share of its columns, the paper's rows, those of
-    smallest norm first.
-    """
-    for rate, mask in magnitude_masks({"W_O": W_O}, rates):
-        yield "weights", rate, "W_O", mask["W_O"]
-    if W_O.shape[1] % group == 0:
-        yield f"{kept}:{group}", 1 - kept / group, "W_O", largest_of_each_group(W_O, kept, group)
-    [columns] = removal_order(torch.linalg.vector_norm(W_V, dim=0)[None].cpu(), "smallest")
-    stays = torch.ones_like(W_V, dtype=torch.bool)
-    stays[:, columns[: n_pruned(len(columns), rate_of_columns)]] = False
-    yield "rows of W_V", rate_of_columns, "W_V", stays
-
-
 def largest_of_each_group(
     W: Float[Tensor, "row col"], kept: int, group: int
 ) -> Bool[Tensor, "row col"]:
-    """N:M sparsity: of every `group` consecutive columns of a row, the `kept` of largest magnitude
-    stay.
+    """N:M sparsity: of every `group` consecutive columns of a row the `kept` largest stay.
 
-    Of equal ones the first stay. Raises `ValueError` where the columns do not fall into whole
-    groups.
+    Magnitudes count; of equal ones the first stay. Raises `ValueError` where the columns do not
+    fall into whole groups.
     """
     if W.shape[1] % group or not 0 <= kept <= group:
         raise ValueError(

@@ -1,5 +1,6 @@
-"""Numbers that sum up stored singular values: a new one costs no decomposition. Zeros that pad a
-stack change none.
+"""Summaries of stored singular values: a new one costs no decomposition.
+
+Zeros that pad a stack of spectra change none.
 """
 
 import math
@@ -34,20 +35,20 @@ def ranks_on_the_way(
     half: int,
     rtol: float,
 ) -> dict[str, float]:
-    """Ranks in the singular values of W_KQ and W_VO along a course: stable at steps on the way and
-    at the end, and numerical at the end.
+    """Stable ranks of W_KQ and W_VO on the way and at the end, numerical ranks at the end.
+
+    `keys` and `values` are their singular values.
     """
     stable = stable_rank(np.stack([values[half], values[-1], keys[early], keys[-1]])).tolist()
-    both = numerical_rank(np.stack([keys[-1], values[-1]]), rtol).tolist()
-    names = (
-        "stable_rank_half",
-        "stable_rank_end",
-        "stable_rank_KQ_early",
-        "stable_rank_KQ_end",
-        "rank_KQ",
-        "rank_VO",
-    )
-    return dict(zip(names, [*stable, *both], strict=True))
+    numerical = numerical_rank(np.stack([keys[-1], values[-1]]), rtol).tolist()
+    return {
+        "stable_rank_half": stable[0],
+        "stable_rank_end": stable[1],
+        "stable_rank_KQ_early": stable[2],
+        "stable_rank_KQ_end": stable[3],
+        "rank_KQ": numerical[0],
+        "rank_VO": numerical[1],
+    }
 
 
 def of_products(spectra: pd.DataFrame) -> pd.DataFrame:
@@ -65,8 +66,7 @@ def of_products(spectra: pd.DataFrame) -> pd.DataFrame:
 
 
 def stable_rank(sigma: Float[np.ndarray, "*batch case rank"]) -> Float[np.ndarray, "*batch case"]:
-    r"""Stable rank $\|W\|_F^2 / \|W\|_2^2$ (Rudelson & Vershynin 2007) from the singular values;
-    zero for $W = 0$.
+    r"""Stable rank $\|W\|_F^2 / \|W\|_2^2$ (Rudelson & Vershynin 2007); zero for $W = 0$.
 
     At least 1 and at most the rank of $W$. Unlike the rank, it moves continuously with $W$, so that
     a run shows *when* a direction starts to grow.
@@ -77,8 +77,9 @@ def stable_rank(sigma: Float[np.ndarray, "*batch case rank"]) -> Float[np.ndarra
 def effective_rank(
     sigma: Float[np.ndarray, "*batch case rank"],
 ) -> Float[np.ndarray, "*batch case"]:
-    r"""Effective rank $\exp H(\sigma / \sum \sigma)$, H the Shannon entropy (Roy & Vetterli 2007);
-    zero for $W = 0$.
+    r"""Effective rank $\exp H(\sigma / \sum \sigma)$ (Roy & Vetterli 2007); zero for $W = 0$.
+
+    H is the Shannon entropy.
     """
     total = sigma.sum(-1, keepdims=True)
     p = sigma / np.where(total > 0, total, 1.0)
@@ -95,11 +96,10 @@ def numerical_rank(
 def energy_rank(
     sigma: Float[np.ndarray, "*batch case rank"], share: float
 ) -> Int[np.ndarray, "*batch case"]:
-    r"""The least r with $\sum_{i \le r} \sigma_i^2 \ge \mathrm{share} \cdot \|W\|_F^2$; zero for $W
-    = 0$.
+    r"""The least r with $\sum_{i \le r} \sigma_i^2 \ge \mathrm{share} \cdot \|W\|_F^2$.
 
-    It is the rank at which the best approximation of $W$ leaves a relative error of $\sqrt{1 -
-    \mathrm{share}}$.
+    Zero for $W = 0$. At this rank the best approximation of $W$ leaves a relative error of
+    $\sqrt{1 - \mathrm{share}}$.
     """
     energy = np.square(_shares(sigma)).cumsum(-1)
     below = energy < share * energy[..., -1:] * (1 - 1e-12)

@@ -1,6 +1,4 @@
-"""Singular values of matrices, of products, and of what was added to a product; the Gaussian
-null.
-"""
+"""Singular values of matrices, of products, and of updates of products; the Gaussian null."""
 
 from typing import NamedTuple
 
@@ -23,10 +21,12 @@ def product_singular_values(
     which is exact and never forms the product. Where the factors are not tall the product is
     formed: chosen by shape.
     """
-    A, B = A.double(), B.double()
+    A = A.double()
+    B = B.double()
     inner = A.shape[-1]
     if inner < min(A.shape[-2], B.shape[-2]):
-        A, B = torch.linalg.qr(A, mode="r").R, torch.linalg.qr(B, mode="r").R
+        A = torch.linalg.qr(A, mode="r").R
+        B = torch.linalg.qr(B, mode="r").R
     sigma = torch.linalg.svdvals(A @ B.mT)[..., :inner]
     return torch.nn.functional.pad(sigma, (0, inner - sigma.shape[-1]))
 
@@ -37,13 +37,13 @@ def update_factors(
     A_0: Float[Tensor, "*batch row inner"],
     B_0: Float[Tensor, "*batch col inner"],
 ) -> tuple[Float[Tensor, "*batch row twice"], Float[Tensor, "*batch col twice"]]:
-    r"""Factors of the difference of products: $A B^\top - A_0 B_0^\top = [A - A_0,\ A_0]\,[B,\ B -
-    B_0]^\top$.
+    r"""Factors of the update: $A B^\top - A_0 B_0^\top = [A - A_0,\ A_0]\,[B,\ B - B_0]^\top$.
 
     The differences are taken in float64: in float32 the small singular values are lost.
     """
-    A, B, A_0, B_0 = A.double(), B.double(), A_0.double(), B_0.double()
-    return torch.cat([A - A_0, A_0], -1), torch.cat([B, B - B_0], -1)
+    left = torch.cat([A.double() - A_0.double(), A_0.double()], -1)
+    right = torch.cat([B.double(), B.double() - B_0.double()], -1)
+    return left, right
 
 
 class Initial(NamedTuple):
@@ -60,23 +60,23 @@ def initial_factor(W: Float[Tensor, "*batch row inner"]) -> Initial:
     return Initial(W, *torch.linalg.qr(W))
 
 
-def update_singular_values(
+def product_update_singular_values(
     A: Float[Tensor, "*batch row inner"],
     B: Float[Tensor, "*batch col inner"],
     A_0: Initial,
     B_0: Initial,
 ) -> Float[Tensor, "*batch rank"]:
-    r"""Singular values of $A B^\top - A_0 B_0^\top$, as those of `update_factors`, with less work
-    along a run.
+    r"""Singular values of $A B^\top - A_0 B_0^\top$, with less work along a run.
 
-    With $A - A_0 = [Q_{A_0}, Q_\perp] M_A$ and likewise for B, they are those of the small core
-    $M_A (M_B + [R_{B_0}; 0])^\top + [R_{A_0}; 0] M_B^\top$: only what moved out of the initial span
-    is decomposed anew.
+    They are those of `update_factors`. With $A - A_0 = [Q_{A_0}, Q_\perp] M_A$ and likewise for B,
+    they are those of $M_A (M_B + [R_{B_0}; 0])^\top + [R_{A_0}; 0] M_B^\top$, a small core: only
+    what moved out of the initial span is decomposed anew.
     """
     inner = A.shape[-1]
     if 2 * inner >= min(A.shape[-2], B.shape[-2]):
         return product_singular_values(*update_factors(A, B, A_0.W, B_0.W))
-    M_A, M_B = _moved(A, A_0), _moved(B, B_0)
+    M_A = _moved(A, A_0)
+    M_B = _moved(B, B_0)
     from_start = A_0.R @ M_B.mT
     M_B[..., :inner, :] += B_0.R
     core = M_A @ M_B.mT
@@ -95,9 +95,7 @@ def _moved(W: Tensor, start: Initial) -> Tensor:
 def gaussian_of_equal_norm(
     W: Float[Tensor, "*batch row col"], generator: torch.Generator
 ) -> Float[Tensor, "*batch row col"]:
-    """A Gaussian matrix with the Frobenius norm of each W: what an update without structure would
-    be.
-    """
+    """A Gaussian matrix with the Frobenius norm of each W: an update without structure."""
     G = torch.randn(W.shape, generator=generator, dtype=torch.float64)
     norm = torch.linalg.matrix_norm
     return G * (norm(W.double()) / norm(G))[..., None, None]

@@ -40,7 +40,7 @@ from lib.files.params import Interval, read_params
 from lib.files.tables import write_table
 from lib.matrices.ranks import summaries
 from lib.matrices.spectra import initial_factor, product_singular_values
-from lib.matrices.spectra import update_singular_values as product_update
+from lib.matrices.spectra import product_update_singular_values as product_update
 from lib.training.devices import generator
 from lib.work.cells import joined, spread_cells
 from lib.work.command import OutFile, run

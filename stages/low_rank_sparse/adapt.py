@@ -1,6 +1,4 @@
-"""Train low-rank adapters (LoRA) of rank r on all four matrices, from the same start and data as
-the full trainings.
-"""
+"""Train low-rank adapters (LoRA) on all four matrices, with the full trainings' starts and data."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,27 +8,17 @@ import pandas as pd
 from torch import Tensor
 
 from lib.files.files import InputError
-from lib.files.inputs import read_header
-from lib.files.memory import COPIES, check_disk, check_memory
 from lib.files.params import Count, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
-from lib.files.runs import FIRST_SNAPSHOT, open_run
+from lib.files.runs import open_run
 from lib.files.tables import write_table
-from lib.low_rank_sparse.adapters import adapter_gradient, initial_adapter
-from lib.low_rank_sparse.grids import CONFIGURATION
-from lib.low_rank_sparse.one_layer import (
-    MATRICES,
-    Weights,
-    at_rest,
-    loss_gradient,
-    scores,
-    training_memory,
-)
-from lib.low_rank_sparse.patterns import PATTERNS, epochs, read_patterns
+from lib.low_rank_sparse.adapters import adapted, adapters_gradient, initial_adapters
+from lib.low_rank_sparse.configurations import COLUMNS, named
+from lib.low_rank_sparse.one_layer import SampleLoss, Weights, numbers, score
+from lib.low_rank_sparse.patterns import epochs, read_patterns
 from lib.training.devices import generator, use_device
-from lib.training.gradient_descent import gradient_descent, until_rest
+from lib.training.gradient_descent import gradient_descent, last_and_fitted, until_rest
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFile, run
-from lib.work.progress import advance
 
 
 @dataclass(frozen=True)
@@ -70,38 +58,21 @@ def main(
     runs: Path,
     table: OutFile,
 ) -> None:
-    params, seeds = read_params(training, Training, part=True), read_params(section, Seeds)
-    listed = read_cases(configurations, Configuration, columns=CONFIGURATION, shared=vars(params))
+    params = read_params(training, Training, part=True)
+    seeds = read_params(section, Seeds)
+    listed = read_cases(configurations, Configuration, columns=COLUMNS, shared=vars(params))
     known = {one.name: one for one in listed}
-    asked = read_cases(adaptations, Adaptation, shared=vars(seeds))
     use_device(params.device)
-    jobs, header = [], read_header(dataset, *PATTERNS)
-    for adaptation in asked:
-        if adaptation.configuration not in known:
-            wanted = f"a configuration of {list(known)}"
-            raise InputError(f"{adaptations}: wanted {wanted}, got {adaptation.configuration!r}")
-        way = known[adaptation.configuration]
-        folder = open_run(runs / way.name, "low_rank_sparse").folder
-        n_seeds, n_neurons, d_model = read_header(folder / FIRST_SNAPSHOT)["W_O"].shape
-        of_adapters = (
-            16 * max(adaptation.ranks, default=0) * (7 * d_model + n_neurons)
-        )  # with their slopes and steps
-        check_memory(section, training_memory(header, n_neurons, n_seeds, 0) + of_adapters)
+    jobs: list[tuple] = []
+    for adaptation in read_cases(adaptations, Adaptation, shared=vars(seeds)):
+        way = named(known, adaptation.configuration, str(adaptations))
         jobs += [
             (adapt_seed, dataset, runs / way.name, params, way, rank, seed)
             for rank in adaptation.ranks
             for seed in adaptation.seeds
         ]
-    # A row for each adapter, which has a table in scratch.
-    check_disk(table, COPIES * (1600 * len(jobs) + 5000), section)
-    found = spread_cells(
-        {"adapters": jobs},
-        device=params.device,
-        label="adapters",
-        unit="step",
-        size=lambda dataset, folder, params, way, *_: way.n_steps,
-    )
-    write_table(joined(found["adapters"], "adapters"), table)
+    parts = spread_cells({"": jobs}, device=params.device, label="adapters", unit="adapter")[""]
+    write_table(joined(parts, "adapters"), table)
 
 
 def adapt_seed(
@@ -109,68 +80,35 @@ def adapt_seed(
 ) -> Tables:
     """Train the adapters of one rank from one seed; a row of what came of it."""
     device = use_device(params.device)
-    opened = open_run(folder)
-    if seed not in opened.layout.seeds:
-        raise InputError(f"seeds: wanted seeds of {folder}, {opened.layout.seeds}, got {seed}")
-    initial = {
-        name: W[opened.layout.seeds.index(seed)].to(device) for name, W in opened.weights(0).items()
-    }
-    try:
-        _, train, test = read_patterns(dataset).of(seed)
-    except ValueError as error:
-        raise InputError(str(error)) from error
-    if params.batch_size > len(train.labels):
-        raise InputError(
-            f"batch_size: wanted at most the {len(train.labels)} samples, got {params.batch_size}"
-        )
-    order = generator(seed, "order")
-    feed = (
-        (i.to(device),) for i in epochs(len(train.labels), params.batch_size, way.n_steps, order)
-    )
-    train, test, readout = train.to(device), test.to(device), initial.pop("readout")
-    start: Weights = {}
-    for name in MATRICES:
-        n_out, n_in = in_paper(initial, name).shape
-        A, B = initial_adapter(n_in, n_out, rank, generator(seed, "adapter", name))
-        start |= {f"A {name}": A.to(device), f"B {name}": B.to(device)}
+    opened = open_run(folder, "low_rank_sparse")
+    seeds = opened.layout.seeds
+    if seed not in seeds:
+        raise InputError(f"seeds: wanted seeds of {folder}, {seeds}, got {seed}")
+    initial = {name: W[seeds.index(seed)].to(device) for name, W in opened.weights(0).items()}
+    readout = initial.pop("readout")
+    _, train, test = read_patterns(dataset).of(seed)
+    train = train.to(device)
+    test = test.to(device)
+    loss = SampleLoss(readout, train.tokens, train.labels)
 
-    def slope(adapters: Weights, index: Tensor) -> tuple[Tensor, Weights]:
-        loss, slopes = loss_gradient(
-            adapted(initial, adapters), readout, train.tokens[index], train.labels[index]
-        )
-        found: Weights = {}
-        for name in MATRICES:
-            A, B = adapter_gradient(
-                adapters[f"A {name}"], adapters[f"B {name}"], in_paper(slopes, name)
-            )
-            found |= {f"A {name}": A, f"B {name}": B}
-        return loss, found
+    def gradient(adapters: Weights, index: Tensor) -> tuple[Tensor, Weights]:
+        value, slopes = loss.gradient(adapted(initial, adapters), index)
+        return value, adapters_gradient(adapters, slopes)
 
-    def resting(adapters: Weights) -> bool:
-        return at_rest(adapted(initial, adapters), readout, train.tokens, train.labels)
+    def at_rest(adapters: Weights) -> bool:
+        return loss.at_rest(adapted(initial, adapters))
 
-    steps = gradient_descent(slope, start, way.learning_rate, feed)
-    final, fitted, number = start, -1, 0
-    for step in until_rest(steps, resting, len(train.labels) // params.batch_size):
-        if fitted < 0 and step.loss < params.fitted_loss:
-            fitted = step.number
-        final, number = step.after, step.number + 1
-        advance()
-    advance(way.n_steps - number)
-    found = scores(adapted(initial, final), readout, test.tokens, test.labels, test.is_relevant)
-    row = {"configuration": way.name, "rank": rank, "seed": seed, "fitted_step": fitted, **found}
+    n_samples = len(train.labels)
+    batches = epochs(n_samples, params.batch_size, way.n_steps, generator(seed, "order"))
+    feed = ((index.to(device),) for index in batches)
+    start = initial_adapters(initial, rank, lambda name: generator(seed, "adapter", name))
+    steps = gradient_descent(gradient, start, way.learning_rate, feed)
+    steps = until_rest(steps, at_rest, n_samples // params.batch_size)
+    final, fitted = last_and_fitted(steps, start, params.fitted_loss)
+    model = adapted(initial, final)
+    scores = numbers(score(model, readout, test.tokens, test.labels, test.is_relevant))
+    row = {"configuration": way.name, "rank": rank, "seed": seed, "fitted_step": fitted, **scores}
     return {"adapters": pd.DataFrame([row])}
-
-
-def in_paper(weights: Weights, name: str) -> Tensor:
-    """A matrix the paper's way, out × in: W_O is kept so, the others transposed."""
-    return weights[name] if name == "W_O" else weights[name].mT
-
-
-def adapted(initial: Weights, adapters: Weights) -> Weights:
-    """The weights W(0) + B A, as they are kept."""
-    updates = {name: adapters[f"B {name}"] @ adapters[f"A {name}"] for name in MATRICES}
-    return {name: initial[name] + in_paper(updates, name) for name in MATRICES}
 
 
 if __name__ == "__main__":

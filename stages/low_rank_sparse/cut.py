@@ -1,49 +1,49 @@
-"""What the models are worth when ranks, neurons or weights are cut; where updates lie, and how the
-neurons' norms fall.
+"""What the models are worth when ranks, neurons or weights are cut, and where their updates lie.
 
-Ranks (figure 1 of Li et al. 2024): of all updates, of parts, of other singular pairs, of the
-weights themselves, and nulls. Neurons are rows of W_O (figure 3, corollary 1). Every pruned model
-is also measured with one factor on its output, from a few training samples: it tells what pruning
-took from the scale and what from the information.
+Ranks (figure 1 of Li et al. 2024) are cut of all updates, of parts, and of the weights themselves;
+beside them stand other singular pairs, and nulls. Neurons are rows of W_O (figure 3, corollary 1).
+Every pruned model is also measured with one factor on its output, which a few training samples set:
+so one sees what pruning took of the scale and what of the information.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import pandas as pd
 import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from lib.files.files import InputError
-from lib.files.inputs import Entry, read_header
-from lib.files.memory import COPIES, check_disk, check_memory, size_of
-from lib.files.params import Count, Fraction, Interval, Seed, read_params
-from lib.files.runs import FIRST_SNAPSHOT, Run, open_run, open_runs
+from lib.files.params import Fraction, Interval, Seed, read_params
+from lib.files.runs import open_run, open_runs
 from lib.files.tables import write_table
+from lib.low_rank_sparse.cuts import Cut, low_rank_models, null_updates
 from lib.low_rank_sparse.one_layer import (
     MATRICES,
     Weights,
-    attention_pattern,
     forward_flops,
+    margin_scores,
     margins,
     neuron_margins,
-    of_margins,
+    numbers,
     outputs,
-    scores,
-    training_memory,
+    score,
     update_sides,
     value_cosines,
     with_factor,
 )
-from lib.low_rank_sparse.patterns import PATTERNS, Samples, read_patterns
-from lib.low_rank_sparse.sparsity import norm_groups, otsu_threshold, sums_of_last
+from lib.low_rank_sparse.patterns import NSamples, Samples, read_patterns
+from lib.low_rank_sparse.sparsity import (
+    entry_removals,
+    norm_groups,
+    otsu_threshold,
+    removals,
+    sums_of_last,
+)
 from lib.low_rank_sparse.subspaces import place
-from lib.matrices.low_rank import low_rank_models, null_updates
-from lib.matrices.pruning import entry_removals, n_pruned, pruning_rates, removals
+from lib.matrices.pruning import n_pruned, pruning_rates
 from lib.training.devices import generator, use_device
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFile, run
@@ -51,29 +51,21 @@ from lib.work.progress import advance
 
 Rank = Annotated[int, Interval("[0, 65536]")]
 Step = Annotated[float, Interval("[0.001, 1]")]
-ALONE = {"W_Q and W_K": ("W_Q", "W_K"), "W_V": ("W_V",), "W_O": ("W_O",)}
-Cell = dict[str, Any]
-Pruned = Iterator[
-    tuple[Cell, Tensor, Tensor]
-]  # labels, margins on test samples, and on those to rescale by
-Known = Sequence[
-    tuple[Samples, Tensor]
-]  # the same two kinds of samples, with their attention patterns
+Row = dict[str, Any]
 TOGETHER = 5  # seeds that share the reading of their run
-TABLES = ("truncate", "directions", "prune", "neurons")
 
 
 @dataclass(frozen=True)
-class Cut:
+class Params:
     ranks: tuple[Rank, ...]
-    ranks_alone: tuple[Rank, ...]
-    rates_of_weights: tuple[Fraction, ...]
+    ranks_alone: tuple[Rank, ...]  # of W_Q and W_K together, W_V, W_O
+    rates_of_weights: tuple[Fraction, ...]  # of the entries of W_O
     rate_step: Step
     large_rate_step: Step
     values_rate: Fraction
     group: Annotated[int, Interval("[1, 1024]")]
     kept_of_group: Annotated[int, Interval("[0, 1024]")]
-    n_rescale_samples: Count
+    n_rescale_samples: NSamples
     random_seed: Seed
 
     def __post_init__(self) -> None:
@@ -81,6 +73,14 @@ class Cut:
             raise ValueError(
                 f"kept_of_group: wanted at most the group of {self.group}, got {self.kept_of_group}"
             )
+
+
+class Pruned(NamedTuple):
+    """A pruned model: what was pruned, and its margins on the test and the training samples."""
+
+    what: Row
+    on_test: Tensor
+    on_train: Tensor
 
 
 def main(
@@ -93,118 +93,80 @@ def main(
     prune: OutFile,
     neurons: OutFile,
 ) -> None:
-    params, device = read_params(section, Cut), read_params(device, str)
+    params = read_params(section, Params)
+    device = read_params(device, str)
     use_device(device)
-    header, opened = read_header(dataset, *PATTERNS), open_runs(runs, "low_rank_sparse")
-    check_memory(
-        section, max(memory(one.folder, header, params.n_rescale_samples) for one in opened)
-    )
-    check_disk(truncate, COPIES * (sum(written(one, params) for one in opened) + 20_000), section)
-    jobs = [
-        (
-            cut_seeds,
-            dataset,
-            one.folder,
-            params,
-            device,
-            *range(len(one.layout.seeds))[i : i + TOGETHER],
-        )
-        for one in opened
-        for i in range(0, len(one.layout.seeds), TOGETHER)
-    ]
+    jobs: list[tuple] = []
+    for one in open_runs(runs, "low_rank_sparse"):
+        numbers_of_seeds = range(len(one.layout.seeds))
+        for first in numbers_of_seeds[::TOGETHER]:
+            some = numbers_of_seeds[first : first + TOGETHER]
+            jobs.append((cut_seeds, dataset, one.folder, params, device, *some))
     parts = spread_cells(
         {"": jobs}, device=device, label=section, unit="seed", size=lambda *given: len(given[4:])
     )[""]
-    for name, path in zip(TABLES, (truncate, directions, prune, neurons), strict=True):
-        write_table(joined(parts, name), path)
+    write_table(joined(parts, "truncate"), truncate)
+    write_table(joined(parts, "directions"), directions)
+    write_table(joined(parts, "prune"), prune)
+    write_table(joined(parts, "neurons"), neurons)
 
 
-def memory(folder: Path, dataset: dict[str, Entry], n_rescale_samples: int) -> int:
-    """Bytes: all states of a run, one seed's attention and values, and what each neuron adds to
-    each sample.
-    """
-    _, n_neurons, _ = read_header(folder / FIRST_SNAPSHOT)["W_O"].shape
-    (_, n_train), (_, n_test) = (dataset[f"{part}_labels"].shape for part in ("train", "test"))
-    of_neurons = 5 * 8 * n_neurons * (n_test + min(n_train, n_rescale_samples))
-    return 2 * size_of(folder) + training_memory(dataset, n_neurons, 0, 0) + of_neurons
-
-
-def written(run: Run, params: Cut) -> int:
-    """Bytes of a run's rows, of ten numbers at most, and of its neurons' norms; and of its tables
-    in scratch.
-    """
-    n_seeds, n_neurons, _ = read_header(run.folder / FIRST_SNAPSHOT)["W_O"].shape
-    of_truncate = len(params.ranks) + len(ALONE) * len(params.ranks_alone) + 2
-    of_directions = 16 * len(run.snapshots)  # each side of four matrices, in two spans
-    of_prune = 3 / params.rate_step + 2 / params.large_rate_step + len(params.rates_of_weights) + 10
-    return (
-        n_seeds * (80 * round(of_truncate + of_directions + of_prune) + 8 * n_neurons + 2000) + 6000
-    )
-
-
-def cut_seeds(dataset: Path, folder: Path, params: Cut, device_name: str, *numbers: int) -> Tables:
-    """Of some seeds of one run: every cut, the directions of its updates, every pruning, and its
-    neurons.
-    """
+def cut_seeds(
+    dataset: Path, folder: Path, params: Params, device_name: str, *numbers_of_seeds: int
+) -> Tables:
+    """Of some seeds of one run: every cut, every pruning, the updates' directions, the neurons."""
     device = use_device(device_name)
+    data = read_patterns(dataset)
     opened = open_run(folder)
     when = opened.steps.groupby("snapshot")["step"].first()
     snapshots = {when[i]: opened.weights(i) for i in opened.snapshots}
     found: list[Tables] = []
-    for number in numbers:
+    for number in numbers_of_seeds:
         seed = opened.layout.seeds[number]
-        try:
-            mu, train, test = read_patterns(dataset).of(seed)
-        except ValueError as error:
-            raise InputError(str(error)) from error
-        train, test = train[: params.n_rescale_samples].to(device), test.to(device)
+        mu, train, test = data.of(seed)
+        train = train[: params.n_rescale_samples].to(device)
+        test = test.to(device)
         path = {
-            step: {name: W[number].to(device) for name, W in of.items()}
-            for step, of in snapshots.items()
+            step: {name: W[number].to(device) for name, W in weights.items()}
+            for step, weights in snapshots.items()
         }
-        initial, model = path[min(path)], path[max(path)]
-        tables = (
-            truncations(initial, model, test, params, seed),
-            directions_of(path, mu.double()),
-            prunings(model, train, test, params, seed),
-            [neurons_of(initial, model, mu.to(device))],
-        )
-        of_seed = (pd.DataFrame(rows).assign(**opened.layout.cell, seed=seed) for rows in tables)
-        found.append(dict(zip(TABLES, of_seed, strict=True)))
+        initial = path[min(path)]
+        model = path[max(path)]
+        rows = {
+            "truncate": truncations(initial, model, test, params, seed),
+            "directions": directions_of(path, mu.double()),
+            "prune": prunings(model, train, test, params, seed),
+            "neurons": [neurons_of(initial, model, mu.to(device))],
+        }
+        cell = {**opened.layout.cell, "seed": seed}
+        found.append({name: pd.DataFrame(of).assign(**cell) for name, of in rows.items()})
         advance()
-    return {name: joined(found, name) for name in TABLES}
+    return {name: joined(found, name) for name in found[0]}
 
 
 def truncations(
-    initial: Weights, model: Weights, test: Samples, params: Cut, seed: int
-) -> Iterator[Cell]:
-    """What each cut to a rank leaves, and each null of it: two random directions of the updates,
-    and Gaussian ones.
-    """
-    a, of_test = model["readout"], (test.tokens, test.labels, test.is_relevant)
-    S = attention_pattern(model, test.tokens)
-    begun, ended = ({name: weights[name] for name in MATRICES} for weights in (initial, model))
-    cut = low_rank_models(ended, begun, params.ranks, params.ranks_alone, ALONE)
+    initial: Weights, model: Weights, test: Samples, params: Params, seed: int
+) -> Iterator[Row]:
+    """What each cut to a rank leaves, and each null of a cut to rank 2."""
+    begun = {name: initial[name] for name in MATRICES}
+    ended = {name: model[name] for name in MATRICES}
     nulls = null_updates(
         ended, begun, 2, lambda null, name: generator(params.random_seed, null, seed, name)
     )
-    of_rank = {"random directions": 2, "gaussian": min(model["W_O"].shape)}
-    for kind, rank, weights in [
-        *cut,
-        *((null, of_rank[null], weights) for null, weights in nulls.items()),
-    ]:
-        same_attention = all(weights[name] is model[name] for name in ("W_Q", "W_K"))
-        yield {
-            "kind": kind,
-            "rank": rank,
-            **scores(weights, a, *of_test, S if same_attention else None),
-        }
+    cuts = [
+        *low_rank_models(ended, begun, params.ranks, params.ranks_alone),
+        Cut("random directions", 2, nulls["random directions"]),
+        Cut("gaussian", min(model["W_O"].shape), nulls["gaussian"]),
+    ]
+    for cut in cuts:
+        scores = score(
+            {**cut.weights}, model["readout"], test.tokens, test.labels, test.is_relevant
+        )
+        yield {"kind": cut.kind, "rank": cut.rank, **numbers(scores)}
 
 
-def directions_of(path: dict[int, Weights], mu: Tensor) -> Iterator[Cell]:
-    """At each saved step after the first, how the updates lie to the span of the discriminative
-    patterns.
-    """
+def directions_of(path: dict[int, Weights], mu: Tensor) -> Iterator[Row]:
+    """How the updates at each saved step lie to the span of the discriminative patterns."""
     spans = {
         "discriminative": mu[:2],
         "with mean irrelevant": torch.cat([mu[:2], mu[2:].mean(0, keepdim=True)]),
@@ -217,77 +179,95 @@ def directions_of(path: dict[int, Weights], mu: Tensor) -> Iterator[Cell]:
 
 
 def prunings(
-    model: Weights, train: Samples, test: Samples, params: Cut, seed: int
-) -> Iterator[Cell]:
-    """What each pruning leaves, and what it leaves with the factor that restores the mean margin on
-    other samples.
+    model: Weights, train: Samples, test: Samples, params: Params, seed: int
+) -> Iterator[Row]:
+    """What each pruning leaves, as it is and with a factor on the output.
+
+    The factor gives the training samples the mean margin that they have in the whole model.
     """
-    known = [(of, attention_pattern(model, of.tokens)) for of in (test, train)]
-    pruned = [*without_neurons(model, known, params, seed), *without_weights(model, known, params)]
-    dense = pruned[0][2].mean()  # the first is of a rate of zero
-    for labels, margin, on_train in pruned:
-        yield labels | of_margins(margin) | with_factor(margin, on_train, dense)
+    pruned = [
+        *without_neurons(model, train, test, params, seed),
+        *without_entries(model, train, test, params),
+    ]
+    dense = pruned[0].on_train.mean()  # the first is of a rate of zero
+    for one in pruned:
+        scores = numbers(margin_scores(one.on_test, torch.float64))
+        yield one.what | scores | with_factor(one.on_test, one.on_train, dense)
 
 
-def without_neurons(model: Weights, known: Known, params: Cut, seed: int) -> Pruned:
-    """Without neurons, in every way of `removals`: each share of those that may go, or all of them
-    at once.
-    """
-    by_test, by_train = (
-        neuron_margins(model, model["readout"], of.tokens, of.labels, S) for of, S in known
-    )
+def without_neurons(
+    model: Weights, train: Samples, test: Samples, params: Params, seed: int
+) -> Iterator[Pruned]:
+    """Without neurons, in every way of `removals`: each share of those that may go, or all."""
+    by_test = neuron_margins(model, model["readout"], test.tokens, test.labels)
+    by_train = neuron_margins(model, model["readout"], train.tokens, train.labels)
     norms = vector_norm(model["W_O"], dim=1).cpu()
-    flops = partial(forward_flops, *known[0][0].tokens.shape[1:])
+    _, seq_len, d_model = test.tokens.shape
+    of_whole = forward_flops(seq_len, d_model, len(norms))
     of_part = pruning_rates(params.large_rate_step)
     rates = {
         "neurons": pruning_rates(params.rate_step),
         "large neurons": of_part,
         "small neurons": [*of_part, 1.0],
+        "as many as small": [1.0],
     }
     ways = removals(
         norms, norms > otsu_threshold(norms), lambda name: generator(params.random_seed, name, seed)
     )
-    for what, order, units, n in ways:
-        on_test, on_train = sums_of_last(by_test, units), sums_of_last(by_train, units)
-        for rate in rates.get(what, [1.0]):
-            kept = len(units) - n_pruned(n, rate)
-            left = {"flops": flops(kept) / flops(len(norms)), "weights": kept / len(norms)}
-            yield (
-                {"what": what, "order": order, "rate": rate, **left},
-                on_test[kept],
-                on_train[kept],
-            )
+    for way in ways:
+        on_test = sums_of_last(by_test, way.units)
+        on_train = sums_of_last(by_train, way.units)
+        for rate in rates[way.what]:
+            kept = len(way.units) - n_pruned(way.most, rate)
+            what = {
+                "what": way.what,
+                "order": way.order,
+                "rate": rate,
+                "flops": forward_flops(seq_len, d_model, kept) / of_whole,
+                "weights": kept / len(norms),
+            }
+            yield Pruned(what, on_test[kept], on_train[kept])
 
 
-def without_weights(model: Weights, known: Known, params: Cut) -> Pruned:
-    """Without entries of W_O or columns of W_V, in every way of `entry_removals`; it saves no
-    operations.
-    """
-    of_group = params.kept_of_group, params.group
+def without_entries(
+    model: Weights, train: Samples, test: Samples, params: Params
+) -> Iterator[Pruned]:
+    """Without entries, in every way of `entry_removals`; it saves no operations."""
     ways = entry_removals(
-        model["W_O"], model["W_V"], params.rates_of_weights, *of_group, params.values_rate
+        model["W_O"],
+        model["W_V"],
+        params.rates_of_weights,
+        params.kept_of_group,
+        params.group,
+        params.values_rate,
     )
-    for what, rate, name, mask in ways:
-        left = {"flops": 1.0, "weights": mask.double().mean().item() if name == "W_O" else 1.0}
-        pruned = model | {name: model[name] * mask}
-        on_test, on_train = (
-            margins(outputs(pruned, model["readout"], of.tokens, S), of.labels) for of, S in known
-        )
-        yield {"what": what, "order": "smallest", "rate": rate, **left}, on_test, on_train
+    for way in ways:
+        what = {
+            "what": way.what,
+            "order": "smallest",
+            "rate": way.rate,
+            "flops": 1.0,
+            "weights": way.mask.double().mean().item() if way.matrix == "W_O" else 1.0,
+        }
+        pruned = model | {way.matrix: model[way.matrix] * way.mask}
+        on_test = margins(outputs(pruned, model["readout"], test.tokens), test.labels)
+        on_train = margins(outputs(pruned, model["readout"], train.tokens), train.labels)
+        yield Pruned(what, on_test, on_train)
 
 
-def neurons_of(initial: Weights, model: Weights, mu: Tensor) -> Cell:
+def neurons_of(initial: Weights, model: Weights, mu: Tensor) -> Row:
     """The norms of the neurons, and how they part into small and large ones.
 
     Where the readout is tied, `cosine` is that of a large neuron with the value vector of its
     pattern, on average.
     """
-    norms, before = (vector_norm(weights["W_O"], dim=1).cpu() for weights in (model, initial))
-    groups, cosine = norm_groups(norms), torch.tensor(torch.nan)
+    norms = vector_norm(model["W_O"], dim=1).cpu()
+    before = vector_norm(initial["W_O"], dim=1).cpu()
+    groups = norm_groups(norms)
+    cosine = torch.tensor(torch.nan)
     if model["readout"].shape[1] == 1:
-        cosine = (
-            value_cosines(model, model["readout"], mu).cpu()[norms > groups["threshold"]].mean()
-        )
+        of_each = value_cosines(model, model["readout"], mu).cpu()
+        cosine = of_each[norms > groups["threshold"]].mean()
     return groups | {
         "initial_norm": before.mean().item(),
         "cosine": cosine.item(),

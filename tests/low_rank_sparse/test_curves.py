@@ -16,8 +16,7 @@ from lib.low_rank_sparse.measures import (
     nearest,
     needed,
     numbers_needed,
-    of_null,
-    of_sweep,
+    one_sweep,
 )
 
 
@@ -156,51 +155,57 @@ def test_a_column_stands_by_value_and_seed():
     assert found["10"].to_dict() == {4: 3.0, 5: 1.0}
 
 
-def test_of_matrices_that_are_judged_together_the_worse_counts():
-    columns = {
-        "hinge": 0.1,
-        "hinge_at_rank_2": 0.3,
-        "hinge_at_rank_below": 0.5,
-        "hinge_at_rank_k": 0.2,
+SWEPT = {
+    "permuted": False,
+    "hinge": 0.1,
+    "hinge_at_rank_2": 0.3,
+    "hinge_at_rank_below": 0.5,
+    "hinge_at_rank_k": 0.2,
+    "small_share": 0.6,
+    "large_over_small": 3.0,
+    "hinge_in_random_directions": 0.45,
+    "hinge_of_gaussian": 0.55,
+}
+# energy, energy_2, gap and gap_2 of each matrix, and of its Gaussian null
+OF_MATRICES = {
+    "W_Q": (0.8, 0.73, 0.1, 0.31),
+    "W_K": (0.9, 0.62, 0.4, 0.22),
+    "W_V": (0.85, 0.54, 0.25, 0.15),
+    "W_O": (0.7, 0.81, 0.35, 0.44),
+    "gaussian_W_Q": (0.31, 0.12, 0.91, 0),
+    "gaussian_W_K": (0.22, 0.25, 0.74, 0),
+    "gaussian_W_V": (0.13, 0.04, 0.83, 0),
+    "gaussian_W_O": (0.26, 0.14, 0.95, 0),
+}
+
+
+def swept(**changed):
+    """What one sweep of one training shows, of its only value and seed."""
+    keys = ("energy", "energy_2", "gap", "gap_2")
+    of_matrices = {
+        f"{name}_{key}": value
+        for name, values in OF_MATRICES.items()
+        for key, value in zip(keys, values, strict=True)
     }
-    columns |= {"small_share": 0.6, "large_over_small": 3.0}
-    columns |= {"W_Q_energy": 0.8, "W_K_energy": 0.9, "W_Q_gap": 0.1, "W_K_gap": 0.4}
-    columns |= {f"W_{one}_{key}_2": 0.7 for one in "QK" for key in ("energy", "gap")}
-    rows = pd.DataFrame([{"varies": "noise", "value": 2.0, "seed": 7, **columns}])
-    found = {key: by["2"][7] for key, by in of_sweep(rows, {"QK": "QK"}).items()}
-    expected = {"hinge": 0.1, "rank_2_cost": 0.2, "energy_QK": 0.8, "gap_QK": 0.4}
-    assert found == pytest.approx(expected | {"small_share": 0.6, "large_over_small": 3.0})
-    found = of_sweep(rows.assign(varies="labels"), {"QK": "QK"})
-    assert {"hinge_at_rank_k", "energy_2_QK", "gap_2_QK"} <= set(found)
-    assert "small_share" not in found
+    row = {"varies": "noise", "value": 2.0, "seed": 7, **SWEPT, **of_matrices, **changed}
+    found = one_sweep(pd.DataFrame([row]))
+    assert all(list(by) == ["2"] and list(by["2"].index) == [7] for by in found.values())
+    return {name: by["2"][7] for name, by in found.items()}
+
+
+def test_of_matrices_that_are_judged_together_the_worse_counts():
+    both = {"hinge": 0.1, "rank_2_cost": 0.2, "energy_QK": 0.8, "gap_QK": 0.4}
+    both |= {"energy_VO": 0.7, "gap_VO": 0.35}
+    assert swept() == pytest.approx(both | {"small_share": 0.6, "large_over_small": 3.0})
+    labelled = {"energy_2_QK": 0.62, "gap_2_QK": 0.22, "energy_2_VO": 0.54, "gap_2_VO": 0.15}
+    labelled |= {"hinge_at_rank_below": 0.5, "hinge_at_rank_k": 0.2}
+    nulls = {"gaussian_energy": 0.31, "gaussian_energy_2": 0.25, "gaussian_gap": 0.74}
+    nulls |= {"random_directions_hinge": 0.45, "gaussian_hinge": 0.55}
+    assert swept(varies="labels") == pytest.approx(both | labelled | nulls)
 
 
 def test_of_a_null_the_matrix_counts_that_is_nearest_to_low_rank():
-    columns = {
-        "W_Q_energy": 0.8,
-        "W_K_energy": 0.9,
-        "W_Q_gap": 0.1,
-        "W_K_gap": 0.4,
-        "W_Q_energy_2": 0.7,
-    }
-    rows = [
-        {"value": 2.0, "seed": 7, **columns, "W_K_energy_2": 0.6}
-        | {f"other_{k}": 1 - x for k, x in columns.items()}
-    ]
-    rows[0]["other_W_K_energy_2"] = 0.5
-    found = {
-        key: by["2"][7] for key, by in of_null(pd.DataFrame(rows), {"QK": "QK", "": "K"}).items()
-    }
-    expected = {
-        "energy_QK": 0.9,
-        "energy_2_QK": 0.7,
-        "gap_QK": 0.1,
-        "energy": 0.9,
-        "energy_2": 0.6,
-        "gap": 0.4,
-    }
-    assert found == pytest.approx(expected)
-    found = {
-        key: by["2"][7] for key, by in of_null(pd.DataFrame(rows), {"QK": "QK"}, "other_").items()
-    }
-    assert found == pytest.approx({"energy_QK": 0.2, "energy_2_QK": 0.5, "gap_QK": 0.6})
+    expected = {"energy_QK": 0.9, "energy_2_QK": 0.73, "gap_QK": 0.1}
+    expected |= {"energy_V": 0.85, "energy_2_V": 0.54, "gap_V": 0.25}
+    expected |= {"energy_O": 0.7, "energy_2_O": 0.81, "gap_O": 0.35}
+    assert swept(varies="labels", permuted=True) == pytest.approx(expected)

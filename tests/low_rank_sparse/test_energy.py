@@ -73,13 +73,15 @@ def test_an_update_of_nothing_has_no_shares():
 
 def test_summaries_of_matrices_stand_by_letter_and_seed():
     rows = [("W_K", 3, [2.0, 1.0, 0.5]), ("W_Q", 3, [1.0, 1.0, 1.0]), ("W_K", 1, [4.0, 4.0, 1.0])]
+    rows += [("W_V", 3, [1.0, 2.0, 4.0]), ("W_O", 3, [3.0, 2.0, 6.0])]
     spectra = pd.DataFrame(
         [(m, s, np.array(v)) for m, s, v in rows], columns=["matrix", "seed", "singular_values"]
     )
-    found = of_matrices(spectra, ["W_Q", "W_K"], gap)
-    assert list(found) == ["Q", "K"]
+    found = of_matrices(spectra, gap)
+    assert list(found) == ["Q", "K", "V", "O"]
     assert found["K"].to_dict() == {1: 0.25, 3: 0.5}
     assert found["Q"].dropna().to_dict() == {3: 1.0}
+    assert (found["V"].loc[3], found["O"].loc[3]) == (2.0, 3.0)
 
 
 def test_what_is_around_stands_by_matrix_with_its_singular_values():

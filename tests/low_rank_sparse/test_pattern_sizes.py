@@ -21,14 +21,14 @@ COUNTS = {"n_train": 13, "n_test": 8}
 
 def test_a_task_takes_all_but_the_numbers_of_samples():
     found = parse(COUNTS | SIZES, PatternSizes, "data")
-    assert found.of_task == SIZES
-    assert PatternTask(**found.of_task) == PatternTask(12, 6, 9, 4, 1, 0.4)
+    assert found.task() == PatternTask(**SIZES)
+    assert found.task((2, 1)) == PatternTask(**SIZES, patterns_of_classes=(2, 1))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n_train": 0}, r"data.n_train: wanted a number in \[1, 1e9\], got 0"),
+        ({"n_train": 0}, r"data.n_train: wanted a number in \[1, 1e6\], got 0"),
         ({"d_model": 16385}, r"data.d_model: wanted a number in \[1, 16384\], got 16385"),
         ({"n_confusion": -1}, r"data.n_confusion: wanted a number in \[0, 16384\], got -1"),
         ({"noise": 101}, r"data.noise: wanted a number in \[0, 100\], got 101"),

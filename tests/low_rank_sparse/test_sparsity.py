@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from lib.low_rank_sparse.sparsity import (
     bimodality_coefficient,
+    entry_removals,
     norm_groups,
     otsu_threshold,
     sums_of_last,
@@ -73,3 +74,22 @@ def test_the_sums_of_the_last_units_are_those_of_a_loop():
     for kept in range(4):
         wanted = [sum(row[unit] for unit in units[3 - kept :]) for row in parts.tolist()]
         assert found[kept].tolist() == pytest.approx(wanted)
+
+
+def test_entries_go_smallest_first_by_groups_and_by_whole_columns():
+    W_O = torch.tensor([[1.0, -5.0, 3.0, 0.5], [-2.0, 0.1, 4.0, 6.0]])
+    W_V = torch.tensor([[1.0, 3.0, -2.0, 0.0], [1.0, 0.0, 2.0, 4.0]])  # norms √2, 3, √8, 4
+    ways = [
+        (*what, mask.int().tolist())
+        for *what, mask in entry_removals(W_O, W_V, [0.0, 0.5], 1, 2, 0.6)
+    ]
+    assert ways == [
+        ("weights", 0.0, "W_O", [[1, 1, 1, 1], [1, 1, 1, 1]]),
+        ("weights", 0.5, "W_O", [[0, 1, 1, 0], [0, 0, 1, 1]]),
+        ("1:2", 0.5, "W_O", [[0, 1, 1, 0], [1, 0, 0, 1]]),
+        ("rows of W_V", 0.6, "W_V", [[0, 1, 0, 1], [0, 1, 0, 1]]),
+    ]
+    assert [what for what, *_ in entry_removals(W_O, W_V, [0.0], 1, 3, 0.6)] == [
+        "weights",
+        "rows of W_V",
+    ]

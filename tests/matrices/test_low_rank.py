@@ -9,7 +9,6 @@ import torch
 from lib.matrices.low_rank import (
     doubling_ranks,
     in_random_directions,
-    null_updates,
     truncated_models,
     truncated_updates,
     update_spectra,
@@ -99,26 +98,3 @@ def test_the_spectra_of_updates_are_numpys(weights):
     assert list(found) == ["W"]
     wanted = np.linalg.svd(W[0, 0].double().numpy() - W_0[0, 0].double().numpy())[1]
     np.testing.assert_allclose(found["W"], wanted, rtol=1e-12)
-
-
-def test_nulls_replace_the_update_by_its_part_in_random_directions_and_by_noise_of_its_norm(
-    weights,
-):
-    W, W_0 = ({"W": w[0, 0].double()} for w in weights)
-    asked = []
-
-    def source(*names):
-        asked.append(names)
-        return torch.Generator().manual_seed(len(asked))
-
-    found = null_updates(W, W_0, 2, source)
-    assert asked == [("random directions", "W"), ("gaussian", "W")]
-    update = W["W"] - W_0["W"]
-    projected, noise = (found[null]["W"] - W_0["W"] for null in ("random directions", "gaussian"))
-    torch.testing.assert_close(
-        projected, in_random_directions(update, 2, torch.Generator().manual_seed(1))
-    )
-    draw = torch.randn(
-        update.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64
-    )
-    torch.testing.assert_close(noise, draw * update.norm() / draw.norm())

@@ -8,7 +8,6 @@ from torch.nn.utils import prune
 from torch.utils.flop_counter import FlopCounterMode
 
 from lib.matrices.pruning import (
-    entry_removals,
     fewest_kept,
     largest_of_each_group,
     magnitude_masks,
@@ -251,22 +250,3 @@ def test_columns_that_make_no_whole_groups_are_refused():
         ValueError, match="wanted columns in groups of 4, of which 2 stay, got 6 columns"
     ):
         largest_of_each_group(torch.ones(1, 6), 2, 4)
-
-
-def test_entries_go_smallest_first_by_groups_and_by_whole_columns():
-    W_O = torch.tensor([[1.0, -5.0, 3.0, 0.5], [-2.0, 0.1, 4.0, 6.0]])
-    W_V = torch.tensor([[1.0, 3.0, -2.0, 0.0], [1.0, 0.0, 2.0, 4.0]])  # norms √2, 3, √8, 4
-    ways = [
-        (*what, mask.int().tolist())
-        for *what, mask in entry_removals(W_O, W_V, [0.0, 0.5], 1, 2, 0.6)
-    ]
-    assert ways == [
-        ("weights", 0.0, "W_O", [[1, 1, 1, 1], [1, 1, 1, 1]]),
-        ("weights", 0.5, "W_O", [[0, 1, 1, 0], [0, 0, 1, 1]]),
-        ("1:2", 0.5, "W_O", [[0, 1, 1, 0], [1, 0, 0, 1]]),
-        ("rows of W_V", 0.6, "W_V", [[0, 1, 0, 1], [0, 1, 0, 1]]),
-    ]
-    assert [what for what, *_ in entry_removals(W_O, W_V, [0.0], 1, 3, 0.6)] == [
-        "weights",
-        "rows of W_V",
-    ]

@@ -13,9 +13,9 @@ from lib.matrices.spectra import (
     gaussian_of_equal_norm,
     initial_factor,
     product_singular_values,
+    product_update_singular_values,
     singular_values,
     update_factors,
-    update_singular_values,
 )
 
 
@@ -157,7 +157,7 @@ def test_the_update_along_a_run_has_the_singular_values_of_the_dense_difference(
     A, B = (
         W + size * torch.randn(W.shape, generator=source, dtype=torch.float64) for W in (A_0, B_0)
     )
-    fast = update_singular_values(A, B, initial_factor(A_0), initial_factor(B_0))
+    fast = product_update_singular_values(A, B, initial_factor(A_0), initial_factor(B_0))
     dense = torch.linalg.svdvals((A - A_0) @ B.mT + A_0 @ (B - B_0).mT)
     n = min(fast.shape[-1], dense.shape[-1])
     assert ((fast[..., :n] - dense[..., :n]).abs() <= 1e-10 * dense[..., :1]).all()
@@ -168,8 +168,8 @@ def test_an_update_within_the_initial_span_or_none_is_exact():
     source = torch.Generator().manual_seed(0)
     A_0, B_0 = (torch.randn(30, 4, generator=source, dtype=torch.float64) for _ in range(2))
     starts = initial_factor(A_0), initial_factor(B_0)
-    assert update_singular_values(A_0, B_0, *starts).abs().max() == 0
+    assert product_update_singular_values(A_0, B_0, *starts).abs().max() == 0
     inside = A_0 + A_0 @ torch.randn(4, 4, generator=source, dtype=torch.float64)
     dense = torch.linalg.svdvals((inside - A_0) @ B_0.mT)
-    fast = update_singular_values(inside, B_0, *starts)
+    fast = product_update_singular_values(inside, B_0, *starts)
     assert ((fast - dense[:8]).abs() <= 1e-10 * dense[0]).all()

@@ -208,16 +208,19 @@ def low_rank_sparse(section: Section) -> Section:
         "value_error": [0, 0.1],
         "query_key_error": [0, 0.1],
     }
-    sweeps = []
-    for row in read_rows(cases["sweeps"]):
-        if row["labels"]:
-            row["labels"] = row["labels"][:2]
-        else:
-            row["values"] = values[row["varies"]]
-        row["crossed_values"] = row["crossed"] and values[row["crossed"]]
-        row["n_neurons"] = row["n_neurons"] and 16
-        sweeps.append(row | {"n_seeds": 2, "n_steps": 3})
-    write_rows(cases["sweeps"], sweeps)
+    for table in cases["sweeps"].values():
+        sweeps = []
+        for row in read_rows(table):
+            if "labels" in row:
+                row["labels"] = row["labels"][:2]
+            else:
+                row["values"] = values[row["varies"]]
+            if "crossed" in row:
+                row["crossed_values"] = values[row["crossed"]]
+            if "n_neurons" in row:
+                row["n_neurons"] = 16
+            sweeps.append(row | {"n_seeds": 2, "n_steps": 3})
+        write_rows(table, sweeps)
     return section
 
 

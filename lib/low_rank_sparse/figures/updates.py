@@ -1,6 +1,6 @@
 """The singular values of updates of whole matrices, and where their leading directions lie."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from lib.low_rank_sparse.figures.panels import MATRICES, SEEDS, grid, shade, update_of, where
 from lib.pages.style import (
     BLUE,
     GREENS,
@@ -16,53 +17,46 @@ from lib.pages.style import (
     PERMUTED_COLOR,
     READ_WIDTH,
     TRAINED_COLOR,
-    VIRIDIS,
     ranged,
     sized,
 )
 
-MATRICES = ("W_Q", "W_K", "W_V", "W_O")
 FLOOR = 1e-9  # below it a share is rounding
+SPANS = {
+    "discriminative": (BLUE, r"span{$\mu_1, \mu_2$}", 2),
+    "with mean irrelevant": (TRAINED_COLOR, r"span{$\mu_1, \mu_2$, mean irrelevant}", 3),
+}
+# The sides of updates that are drawn: the tokens' side of W_K, and their images on the others'.
+SIDES = (("W_K", "input"), ("W_Q", "output"), ("W_V", "input"), ("W_V", "output"), ("W_O", "input"))
 
 
 def singular_values_of_steps(
     spectra: pd.DataFrame, matrix: str, steps: Sequence[int], configurations: Sequence[str]
 ) -> Figure:
-    """Figure 2: the singular values of a matrix's update at several steps and at the last; bars at
-    the mean over seeds, whiskers from the least to the largest.
+    """Figure 2: the singular values of a matrix's update at several steps and at the last.
+
+    Bars at the mean over seeds, whiskers from the least to the largest.
     """
-    chosen = spectra[(spectra["matrix"] == matrix) & (spectra["of"] == "update")]
-    figure, panels = plt.subplots(
-        len(configurations),
-        len(steps) + 1,
-        figsize=sized(2.5 * len(steps) + 2.5, 2.7 * len(configurations)),
-        sharex=True,
-        sharey=True,
-        squeeze=False,
-    )
+    size = sized(2.5 * len(steps) + 2.5, 2.7 * len(configurations))
+    figure, panels = grid(len(configurations), len(steps) + 1, size, sharex=True, sharey=True)
     for line, configuration in zip(panels, configurations, strict=True):
-        rows = chosen[chosen["configuration"] == configuration]
+        rows = where(spectra, configuration=configuration, matrix=matrix, of="update")
         last = rows["step"].max()
         for axes, step in zip(line, [*steps, last], strict=True):
-            of = rows[rows["step"] == step]
+            of = where(rows, step=step)
             if len(of):
                 sigma = np.stack(list(of["singular_values"])).astype(float)
                 mean = sigma.mean(0)
-                shades = [GREENS(0.95) if i < 2 else GREENS(0.35) for i in range(len(mean))]
-                axes.bar(np.arange(1, len(mean) + 1), mean, color=shades, width=0.8)
+                index = np.arange(1, len(mean) + 1)
+                shades = [GREENS(0.95 if i <= 2 else 0.35) for i in index]
+                axes.bar(index, mean, color=shades, width=0.8)
                 reach = [mean - sigma.min(0), sigma.max(0) - mean]
-                axes.errorbar(
-                    np.arange(1, len(mean) + 1), mean, reach, ls="none", color="black", lw=0.9
-                )
-            axes.set(
-                title=f"t = {step}" + (" (the last)" if step == last else ""),
-                yscale="log",
-                ylim=(1e-7, 10),
-            )
+                axes.errorbar(index, mean, reach, ls="none", color="black", lw=0.9)
+            title = f"t = {step}" + (" (the last)" if step == last else "")
+            axes.set(title=title, yscale="log", ylim=(1e-7, 10))
             axes.set_xticks([1, 2, 5, 10, 15, 20])
-        line[0].set_ylabel(
-            f"{configuration} readout\n" + rf"$\sigma_i$ of $\Delta {matrix[0]}_{matrix[2:]}(t)$"
-        )
+        of_update = rf"$\sigma_i$ of $\Delta {matrix[0]}_{matrix[2:]}(t)$"
+        line[0].set_ylabel(f"{configuration} readout\n{of_update}")
     for axes in panels[-1]:
         axes.set_xlabel("index i")
     figure.suptitle(
@@ -73,252 +67,186 @@ def singular_values_of_steps(
 
 
 def spectra_and_nulls(spectra: pd.DataFrame, permuted: Mapping[str, str]) -> Figure:
-    """The singular values of all four updates at the end, over the largest, beside those of
-    Gaussian updates and of trainings on permuted labels; mean over seeds, least to largest shaded.
+    """The singular values of all updates at the end, over the largest, and those of nulls.
+
+    Nulls are Gaussian updates, and trainings on permuted labels.
     """
-    figure, panels = _panels(len(permuted), 2.6)
-    for line, (configuration, null) in zip(panels, permuted.items(), strict=True):
-        sources = [
+
+    def draw(axes: Axes, matrix: str, configuration: str, null: str) -> None:
+        for name, of, color, style, label in (
             (configuration, "update", TRAINED_COLOR, "-", "trained"),
             (null, "update", PERMUTED_COLOR, "--", "trained on permuted labels"),
             (configuration, "gaussian", NULL_COLOR, ":", "Gaussian of equal norm"),
-        ]
-        for axes, matrix in zip(line, MATRICES, strict=True):
-            for name, of, color, style, label in sources:
-                rows = spectra[(spectra["configuration"] == name) & (spectra["of"] == of)]
-                rows = rows[(rows["matrix"] == matrix) & (rows["step"] == rows["step"].max())]
-                _spectrum(axes, rows, color=color, ls=style, marker="o", ms=2.5, label=label)
-            axes.axvline(2.5, color=NULL_COLOR, lw=0.8)
-            axes.set(yscale="log", ylim=(1e-5, 1.5))
-        line[0].set_ylabel(f"{configuration} readout\n" + r"$\sigma_i / \sigma_1$ at the end")
-    for axes, matrix in zip(panels[0], MATRICES, strict=True):
-        axes.set_title(rf"$\Delta {matrix[0]}_{matrix[2:]}$")
-    for axes in panels[-1]:
-        axes.set_xlabel("index i")
-    panels[0][0].legend(loc="lower left", fontsize=7)
-    figure.suptitle("mean over seeds, least to largest shaded; the line is behind the second")
+        ):
+            rows = where(spectra, configuration=name, of=of, matrix=matrix)
+            rows = where(rows, step=rows["step"].max())
+            _spectrum(axes, rows, color=color, ls=style, marker="o", ms=2.5, label=label)
+        axes.axvline(2.5, color=NULL_COLOR, lw=0.8)
+        axes.set(yscale="log", ylim=(1e-5, 1.5))
+
+    figure = _of_configurations(
+        permuted, 2.6, draw, r"$\sigma_i / \sigma_1$ at the end", xlabel="index i"
+    )
+    figure.suptitle(f"{SEEDS}; the line is behind the second")
     return figure
 
 
 def beyond_two(spectra: pd.DataFrame, permuted: Mapping[str, str]) -> Figure:
-    """The share of each update's squared singular values beyond the second, 1 - e_2, through
-    training.
-    """
-    rows = spectra.assign(
+    """The share of each update's squared singular values beyond the second, through training."""
+    spectra = spectra.assign(
         beyond=[_beyond(np.asarray(sigma, float)) for sigma in spectra["singular_values"]]
     )
-    figure, panels = _panels(len(permuted), 2.5)
-    for line, (configuration, null) in zip(panels, permuted.items(), strict=True):
-        for axes, matrix in zip(line, MATRICES, strict=True):
-            of = rows[rows["matrix"] == matrix]
-            for name, color, label in (
-                (configuration, TRAINED_COLOR, "trained"),
-                (null, PERMUTED_COLOR, "permuted labels"),
-            ):
-                chosen = of[(of["configuration"] == name) & (of["of"] == "update")]
-                ranged(axes, chosen, "step", "beyond", color=color, marker="o", ms=3, label=label)
-            gaussian = of[(of["configuration"] == configuration) & (of["of"] == "gaussian")][
-                "beyond"
-            ]
-            axes.axhline(gaussian.mean(), color=NULL_COLOR, ls=":", label="Gaussian of equal norm")
-            axes.set(yscale="log", ylim=(5e-6, 1.5))
-        line[0].set_ylabel(f"{configuration} readout\n" + r"$1 - e_2$")
-    for axes, matrix in zip(panels[0], MATRICES, strict=True):
-        axes.set_title(rf"$\Delta {matrix[0]}_{matrix[2:]}$")
-    for axes in panels[-1]:
-        axes.set_xlabel("step t")
-    panels[0][0].legend(loc="lower left", fontsize=7)
-    figure.suptitle(
-        "the share of the squares beyond the second singular value; mean over seeds, least to "
-        "largest shaded"
-    )
+
+    def draw(axes: Axes, matrix: str, configuration: str, null: str) -> None:
+        of = where(spectra, matrix=matrix)
+        for name, color, label in (
+            (configuration, TRAINED_COLOR, "trained"),
+            (null, PERMUTED_COLOR, "permuted labels"),
+        ):
+            chosen = where(of, configuration=name, of="update")
+            ranged(axes, chosen, "step", "beyond", color=color, marker="o", ms=3, label=label)
+        gaussian = where(of, configuration=configuration, of="gaussian")["beyond"].mean()
+        axes.axhline(gaussian, color=NULL_COLOR, ls=":", label="Gaussian of equal norm")
+        axes.set(yscale="log", ylim=(5e-6, 1.5))
+
+    figure = _of_configurations(permuted, 2.5, draw, r"$1 - e_2$", xlabel="step t")
+    figure.suptitle(f"the share of the squares beyond the second singular value; {SEEDS}")
     return figure
 
 
 def singular_values_by_noise(sweep: pd.DataFrame) -> Figure:
-    """The singular values of the update of W_K at each noise of the tokens: without noise there are
-    M - 1.
-    """
-    rows = sweep[sweep["sweep"] == "noise"]
+    """The singular values of the update of W_K at each noise: without noise there are M - 1."""
+    rows = where(sweep, sweep="noise")
     noises = sorted(rows["value"].unique())
     figure, axes = plt.subplots(figsize=(6, 3.6))
     for i, noise in enumerate(noises):
-        sigma = np.stack(list(rows[rows["value"] == noise]["W_K_singular_values"])).astype(float)
-        index, color = np.arange(1, sigma.shape[1] + 1), VIRIDIS(0.9 * i / max(1, len(noises) - 1))
-        axes.plot(
-            index, sigma.mean(0), color=color, marker="o", ms=3, label=f"noise $c_0$ = {noise:g}"
-        )
+        sigma = np.stack(list(where(rows, value=noise)["W_K_singular_values"])).astype(float)
+        index = np.arange(1, sigma.shape[1] + 1)
+        color = shade(i, len(noises))
+        label = f"noise $c_0$ = {noise:g}"
+        axes.plot(index, sigma.mean(0), color=color, marker="o", ms=3, label=label)
         axes.fill_between(index, sigma.min(0), sigma.max(0), color=color, alpha=0.16, lw=0)
     n_patterns = int(rows["n_patterns"].iloc[0])
-    axes.axvline(
-        n_patterns - 0.5, color=NULL_COLOR, ls="--", lw=1, label=f"behind M - 1 = {n_patterns - 1}"
-    )
+    behind = f"behind M - 1 = {n_patterns - 1}"
+    axes.axvline(n_patterns - 0.5, color=NULL_COLOR, ls="--", lw=1, label=behind)
     axes.set(yscale="log", xlabel="index i", ylabel=r"$\sigma_i$ of $\Delta W_K$ at the end")
     axes.locator_params(axis="x", integer=True)
     axes.legend(fontsize=7.5, loc="lower left")
-    axes.set_title("mean over seeds, least to largest shaded")
+    axes.set_title(SEEDS)
     return figure
 
 
 def rank_follows_patterns(sweep: pd.DataFrame, labelled: Mapping[str, str]) -> Figure:
-    """Singular values over the largest, of all four updates, with a ring at the k-th, k the number
-    of label-relevant patterns; and the hinge loss with all updates cut to ranks k, k - 1 and 2. A
-    row per sweep, by its description.
+    """Singular values over the largest, and the loss with all updates cut to ranks k, k - 1 and 2.
+
+    k is the number of label-relevant patterns; a ring marks the k-th singular value. A row per
+    sweep, by its description.
     """
-    figure, panels = plt.subplots(
-        len(labelled), len(MATRICES) + 1, figsize=(READ_WIDTH, 2.7 * len(labelled)), squeeze=False
-    )
+    figure, panels = _of_labellings(labelled)
     for line, (name, text) in zip(panels, labelled.items(), strict=True):
-        chosen = sweep[sweep["sweep"] == name]
-        labels = list(chosen.sort_values("value")["labels"].unique())
-        for axes, matrix in zip(line, MATRICES, strict=False):
+        rows = where(sweep, sweep=name)
+        labels = list(rows.sort_values("value")["labels"].unique())
+        *of_matrices, last = line
+        for axes, matrix in zip(of_matrices, MATRICES, strict=True):
             for i, label in enumerate(labels):
-                of = chosen[chosen["labels"] == label]
-                color, k = VIRIDIS(0.9 * i / max(1, len(labels) - 1)), int(of["value"].iloc[0])
+                of = where(rows, labels=label)
+                k = int(of["value"].iloc[0])
+                style = {"color": shade(i, len(labels)), "marker": "o"}
                 sigma = _spectrum(
                     axes,
                     of,
                     f"{matrix}_singular_values",
                     8,
-                    color=color,
-                    marker="o",
                     ms=3,
                     label=f"{label} (k = {k})",
+                    **style,
                 )
-                axes.plot([k], sigma[k - 1 : k], "o", ms=8, mfc="none", color=color)
-            axes.set(
-                yscale="log",
-                ylim=(1e-3, 1.5),
-                xticks=range(1, 9),
-                title=rf"$\Delta {matrix[0]}_{matrix[2:]}$",
-            )
+                axes.plot([k], sigma[k - 1 : k], ls="none", ms=8, mfc="none", **style)
+            axes.set(yscale="log", ylim=(1e-3, 1.5), xticks=range(1, 9), title=update_of(matrix))
         for column, color, mark, what in (
             ("hinge_at_rank_below", HINGE_COLOR, "v", "rank k - 1"),
             ("hinge_at_rank_2", NULL_COLOR, "s", "rank 2"),
             ("hinge_at_rank_k", TRAINED_COLOR, "o", "rank k"),
         ):
-            ranged(line[-1], chosen, "value", column, color=color, marker=mark, ms=4, label=what)
-        line[-1].set(
-            xticks=sorted(chosen["value"].unique()), ylim=(-0.03, 1.03), title="test hinge loss at"
-        )
-        line[-1].legend(fontsize=7.5)
+            ranged(last, rows, "value", column, color=color, marker=mark, ms=4, label=what)
+        ticks = sorted(rows["value"].unique())
+        last.set(xticks=ticks, ylim=(-0.03, 1.03), title="test hinge loss at")
+        last.legend(fontsize=7.5)
         line[0].set_ylabel(f"{text}\n" + r"$\sigma_i / \sigma_1$")
         line[0].legend(fontsize=7, loc="lower left")
     for axes in panels[-1][:-1]:
         axes.set_xlabel("index i")
     panels[-1][-1].set_xlabel("label-relevant patterns k")
-    figure.suptitle("the ring is the k-th singular value; mean over seeds, least to largest shaded")
+    figure.suptitle(f"the ring is the k-th singular value; {SEEDS}")
     return figure
 
 
 def patterns_and_nulls(sweep: pd.DataFrame, labelled: Mapping[str, str], grouped: str) -> Figure:
-    """What is judged of trainings with other labellings, against the number k of label-relevant
-    patterns, beside the same of permuted labels (the sweep of that name and `_permuted`), of
-    Gaussian updates, and of random directions.
+    """What is judged of trainings with other labellings, beside the same of their nulls.
 
-    It is what is left of the squares beyond the k-th singular value, and the loss at rank k; of the
-    sweep `grouped`, the gap behind the k-th for W_Q and W_K, what is left beyond the second for W_V
-    and W_O, and the loss at rank 2.
+    Against the number k of label-relevant patterns: what is left of the squares beyond the k-th
+    singular value, and the loss at rank k. Of the sweep `grouped`, the gap behind the k-th for W_Q
+    and W_K, what is left beyond the second for W_V and W_O, and the loss at rank 2. Nulls are
+    permuted labels (the sweep of that name and `_permuted`), Gaussian updates, random directions.
     """
-    figure, panels = plt.subplots(
-        len(labelled), len(MATRICES) + 1, figsize=(READ_WIDTH, 2.7 * len(labelled)), squeeze=False
-    )
+    figure, panels = _of_labellings(labelled)
     for line, (name, text) in zip(panels, labelled.items(), strict=True):
-        own, permuted = (sweep[sweep["sweep"] == one] for one in (name, f"{name}_permuted"))
-        for axes, matrix in zip(line, MATRICES, strict=False):
-            gap = name == grouped and matrix in ("W_Q", "W_K")
-            column = "gap" if gap else "energy_2" if name == grouped else "energy"
+        own = where(sweep, sweep=name)
+        permuted = where(sweep, sweep=f"{name}_permuted")
+        ticks = sorted(own["value"].unique())
+        *of_matrices, last = line
+        for axes, matrix in zip(of_matrices, MATRICES, strict=True):
+            column, what = "energy", "$1 - e_k$"
+            if name == grouped:
+                column, what = "energy_2", "$1 - e_2$"
+                if matrix in ("W_Q", "W_K"):
+                    column, what = "gap", r"$\sigma_{k+1} / \sigma_k$"
             for rows, of, color, style, label in (
                 (own, f"{matrix}_{column}", TRAINED_COLOR, "-", "trained"),
                 (permuted, f"{matrix}_{column}", PERMUTED_COLOR, "--", "permuted labels"),
                 (own, f"gaussian_{matrix}_{column}", NULL_COLOR, ":", "Gaussian of equal norm"),
             ):
-                shown = rows.assign(shown=rows[of] if gap else np.maximum(1 - rows[of], FLOOR))
-                ranged(
-                    axes,
-                    shown,
-                    "value",
-                    "shown",
-                    color=color,
-                    ls=style,
-                    marker="o",
-                    ms=4,
-                    label=label,
-                )
-            what = (
-                r"$\sigma_{k+1} / \sigma_k$"
-                if gap
-                else "$1 - e_2$"
-                if name == grouped
-                else "$1 - e_k$"
-            )
-            axes.set(
-                title=rf"{what} of $\Delta {matrix[0]}_{matrix[2:]}$",
-                xticks=sorted(own["value"].unique()),
-            )
-            axes.set(**({"ylim": (-0.03, 1.03)} if gap else {"yscale": "log", "ylim": (1e-5, 1.5)}))
+                left = rows[of] if column == "gap" else np.maximum(1 - rows[of], FLOOR)
+                drawn = {"color": color, "ls": style, "marker": "o", "ms": 4, "label": label}
+                ranged(axes, rows.assign(shown=left), "value", "shown", **drawn)
+            axes.set(title=f"{what} of {update_of(matrix)}", xticks=ticks)
+            if column == "gap":
+                axes.set(ylim=(-0.03, 1.03))
+            else:
+                axes.set(yscale="log", ylim=(1e-5, 1.5))
         rank = "2" if name == grouped else "k"
         for column, color, mark, label in (
             (f"hinge_at_rank_{rank}", TRAINED_COLOR, "o", f"rank {rank}"),
             ("hinge_in_random_directions", HINGE_COLOR, "x", "k random directions"),
             ("hinge_of_gaussian", NULL_COLOR, "s", "Gaussian updates"),
         ):
-            ranged(line[-1], own, "value", column, color=color, marker=mark, ms=4, label=label)
-        line[-1].set(
-            xticks=sorted(own["value"].unique()), ylim=(-0.03, None), title="test hinge loss with"
-        )
-        line[-1].legend(fontsize=7, loc="center")
+            ranged(last, own, "value", column, color=color, marker=mark, ms=4, label=label)
+        last.set(xticks=ticks, ylim=(-0.03, None), title="test hinge loss with")
+        last.legend(fontsize=7, loc="center")
         line[0].set_ylabel(text)
         line[0].legend(fontsize=7, loc="best")
     for axes in panels[-1]:
         axes.set_xlabel("label-relevant patterns k")
-    figure.suptitle("mean over seeds, least to largest shaded")
+    figure.suptitle(SEEDS)
     return figure
 
 
 def directions_of_updates(directions: pd.DataFrame, permuted: Mapping[str, str]) -> Figure:
-    """How far the two leading directions of each update lie in the span of the patterns, through
-    training.
-    """
-    places = [
-        ("W_K", "input"),
-        ("W_Q", "output"),
-        ("W_V", "input"),
-        ("W_V", "output"),
-        ("W_O", "input"),
-    ]
-    spans = {
-        "discriminative": (BLUE, r"span{$\mu_1, \mu_2$}", 2),
-        "with mean irrelevant": (TRAINED_COLOR, r"span{$\mu_1, \mu_2$, mean irrelevant}", 3),
-    }
-    figure, panels = plt.subplots(
-        len(permuted),
-        len(places),
-        figsize=(2.3 * len(places), 2.9 * len(permuted)),
-        sharey=True,
-        squeeze=False,
-    )
+    """How far the two leading directions of each update lie in the span of the patterns."""
+    size = (2.3 * len(SIDES), 2.9 * len(permuted))
+    figure, panels = grid(len(permuted), len(SIDES), size, sharey=True)
     for line, (configuration, null) in zip(panels, permuted.items(), strict=True):
-        for axes, (matrix, side) in zip(line, places, strict=True):
-            chosen = directions[(directions["matrix"] == matrix) & (directions["side"] == side)]
-            for span, (color, name, n) in spans.items():
-                of = chosen[chosen["span"] == span]
-                own = of[of["configuration"] == configuration]
+        for axes, (matrix, side) in zip(line, SIDES, strict=True):
+            chosen = where(directions, matrix=matrix, side=side)
+            for span, (color, name, n) in SPANS.items():
+                of = where(chosen, span=span)
+                own = where(of, configuration=configuration)
                 ranged(axes, own, "step", "alignment", color=color, marker="o", ms=3, label=name)
                 axes.axhline(n / of["dimension"].iloc[0], color=color, ls="--", lw=1)
-            of = chosen[
-                (chosen["span"] == "with mean irrelevant") & (chosen["configuration"] == null)
-            ]
-            ranged(
-                axes,
-                of,
-                "step",
-                "alignment",
-                color=PERMUTED_COLOR,
-                ls=":",
-                label="the same, permuted labels",
-            )
-            axes.set(title=rf"$\Delta {matrix[0]}_{matrix[2:]}$, {side} side", ylim=(0, 1.04))
+            of = where(chosen, span="with mean irrelevant", configuration=null)
+            style = {"color": PERMUTED_COLOR, "ls": ":", "label": "the same, permuted labels"}
+            ranged(axes, of, "step", "alignment", **style)
+            axes.set(title=f"{update_of(matrix)}, {side} side", ylim=(0, 1.04))
         line[0].set_ylabel(
             f"{configuration} readout\nmean squared cosine of the two\nleading directions with "
             "the span"
@@ -326,18 +254,35 @@ def directions_of_updates(directions: pd.DataFrame, permuted: Mapping[str, str])
     for axes in panels[-1]:
         axes.set_xlabel("step t")
     figure.legend(*panels[0][-1].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    figure.suptitle("mean over seeds, least to largest shaded; dashed: random directions")
+    figure.suptitle(f"{SEEDS}; dashed: random directions")
     return figure
 
 
-def _panels(n_rows: int, height: float) -> tuple[Figure, np.ndarray]:
-    return plt.subplots(
-        n_rows,
-        len(MATRICES),
-        figsize=(2.7 * len(MATRICES), height * n_rows + 0.3),
-        sharey=True,
-        squeeze=False,
-    )
+def _of_configurations(
+    permuted: Mapping[str, str],
+    height: float,
+    draw: Callable[[Axes, str, str, str], None],
+    quantity: str,
+    xlabel: str,
+) -> Figure:
+    """A row for each configuration and its null, a panel for each matrix."""
+    size = (2.7 * len(MATRICES), height * len(permuted) + 0.3)
+    figure, panels = grid(len(permuted), len(MATRICES), size, sharey=True)
+    for line, (configuration, null) in zip(panels, permuted.items(), strict=True):
+        for axes, matrix in zip(line, MATRICES, strict=True):
+            draw(axes, matrix, configuration, null)
+        line[0].set_ylabel(f"{configuration} readout\n{quantity}")
+    for axes, matrix in zip(panels[0], MATRICES, strict=True):
+        axes.set_title(update_of(matrix))
+    for axes in panels[-1]:
+        axes.set_xlabel(xlabel)
+    panels[0][0].legend(loc="lower left", fontsize=7)
+    return figure
+
+
+def _of_labellings(labelled: Mapping[str, str]) -> tuple[Figure, np.ndarray]:
+    """A row for each sweep of labellings: a panel for each matrix, and one more."""
+    return grid(len(labelled), len(MATRICES) + 1, (READ_WIDTH, 2.7 * len(labelled)))
 
 
 def _spectrum(
@@ -347,9 +292,7 @@ def _spectrum(
     top: int | None = None,
     **line: object,
 ) -> np.ndarray:
-    """Singular values over the largest: the mean over rows, with a band from the least to the
-    largest; the mean.
-    """
+    """Draw singular values over the largest, and give their mean over the rows."""
     if rows.empty:
         return np.zeros(0)
     sigma = np.stack(list(rows[column])).astype(float)[:, :top]

@@ -71,7 +71,7 @@ def made_tables():
     draw = np.random.default_rng(3)
     rows = {name: [] for name in ("training", *TABLES)}
     for name, seed in ((name, seed) for name, seeds in SEEDS.items() for seed in seeds):
-        cell = {"configuration": name, "readout": f"{name} one", "seed": seed}
+        cell = {"configuration": name, "readout": f"{name} one", "labels": "given", "seed": seed}
         for number, step in enumerate(STEPS[name]):
             fitted = {"fitted_step": int(draw.integers(1, 90)) if seed != 5 else -1}
             measured = numbers(draw, ["loss", *SCORES])
@@ -126,7 +126,7 @@ def made_tables():
             (key, rate) for key, values in rates.items() for rate in values
         ):
             row = {"what": what, "order": order, "rate": rate}
-            row |= numbers(draw, ["weights", *SCORES[:4], "rescaled_hinge"])
+            row |= numbers(draw, ["flops", "weights", *SCORES[:4], "factor", "rescaled_hinge"])
             if what == "neurons":
                 row["hinge"] *= 0.2
             if what == "large neurons":
@@ -148,7 +148,8 @@ def made_tables():
         if name != "untied" and seed != 2:
             for rank, larger in ((2, 0), (1, 0.6), (4, 0.4)):
                 found = numbers(draw, SCORES) | {"fitted_step": int(draw.integers(1, 90))}
-                rows["adapt"] += [{**found, "rank": rank, "hinge": found["hinge"] + larger} | cell]
+                found |= {"rank": rank, "hinge": found["hinge"] + larger}
+                rows["adapt"] += [found | {"configuration": name, "seed": seed}]
     rows["sweep"] = list(made_sweeps(draw))
     return {name: [table[i] for i in draw.permutation(len(table))] for name, table in rows.items()}
 
@@ -166,15 +167,18 @@ def made_sweeps(draw):
         "confusion": [11, 12],
     }
     columns = [
-        "hinge",
+        *SCORES,
         "hinge_at_rank_2",
         "hinge_at_rank_below",
         "hinge_at_rank_k",
         "hinge_without_attention",
     ]
-    spectral = ("energy", "energy_2", "gap", "gap_2", "next", "tail")
+    spectral = ("energy", "energy_2", "nuclear_tail", "gap", "gap_2", "next", "tail")
     columns += [f"W_{letter}_{of}" for letter in LETTERS for of in spectral]
-    alike = {"n_patterns": 4, "n_train": 70, "n_relevant": 3, "seq_len": 9}
+    alike = {"n_patterns": 4, "n_train": 70, "n_relevant": 3, "seq_len": 9, "readout": "tied"}
+    alike |= dict.fromkeys(("n_test", "d_model", "n_confusion", "batch_size", "n_outputs"), 6)
+    alike |= dict.fromkeys(("noise", "init_scale", "value_error", "query_key_error"), 0.5)
+    alike |= {"learning_rate": 0.25, "n_neurons": 12, "n_steps": 90}
     cells = [(name, "a number", value, "1|1") for name in values for value in values[name]]
     labellings = {"1|1": 2, "1|1|1": 3, "1|1|1|1": 4}
     cells += [
@@ -222,7 +226,7 @@ def made_sweeps(draw):
             "permuted": permuted,
             **alike,
             **row,
-            "W_K_singular_values": draw.uniform(0, 1, 6),
+            **{f"W_{letter}_singular_values": draw.uniform(0, 1, 6) for letter in LETTERS},
         }
     for n_train, n_relevant, seed in itertools.product((2, 8, 32), (2, 5), (7, 0, 3)):
         hinge = float(draw.uniform(0.1, 0.5)) if n_train < 32 else 0.15
@@ -240,6 +244,7 @@ def made_sweeps(draw):
             **alike,
             "n_train": n_train,
             "n_relevant": n_relevant,
+            **numbers(draw, SCORES),
             "hinge": hinge,
             "fitted_step": 3,
             "small_share": 0.2,
@@ -558,7 +563,7 @@ def evaluated(stage, tmp_path):
     rows = made_tables()
     for name in SEEDS:
         steps = [row for row in rows["training"] if row["configuration"] == name]
-        cell = {"configuration": name, "readout": f"{name} one"}
+        cell = {"configuration": name, "readout": f"{name} one", "labels": "given"}
         layout = {
             "family": "low_rank_sparse",
             "matrices": {"W": ["row", "col"]},

@@ -178,8 +178,17 @@ def sweep(stage, tmp_path):
         )  # what these stages read of their own sections
         params = {SECTION: PARAMS | changed, DATA: data | others[0]}
         params[TRAINING] = {"device": "cpu"} | training | others[1]
-        paths = [tmp_path / name for name in ("configurations", "sweeps", "t")]
-        stage("low_rank_sparse.sweep", params, SECTION, DATA, TRAINING, *paths)
+        tables = [tmp_path / "sweeps"]
+        stage(
+            "low_rank_sparse.sweep",
+            params,
+            SECTION,
+            DATA,
+            TRAINING,
+            tmp_path / "configurations",
+            tables,
+            tmp_path / "t",
+        )
         return pd.read_parquet(tmp_path / "t")
 
     return run
@@ -440,7 +449,7 @@ def test_a_batch_may_be_all_samples_and_be_fitted_at_once(sweep):
             NOISE | {"crossed": "labels", "crossed_values": [1]},
             "crossed: wanted another number with values",
         ),
-        (NEURONS | {"values": [1]}, r"n_neurons: wanted a number in \[2, 1e9\], got 1"),
+        (NEURONS | {"values": [1]}, r"n_neurons: wanted a number in \[2, 1e6\], got 1"),
         (
             CLASSES | {"outputs": "one"},
             r"outputs: wanted each, as there are more classes than two, 1\|1\|1, got one",
@@ -465,7 +474,7 @@ def test_a_table_of_no_sweep_is_refused(sweep, tmp_path, case, message):
             {"training": TRAINED | {"batch_size": 14}},
             "batch_size: wanted at most n_train = 13, got 14",
         ),
-        ({"n_neurons": 1}, r"family.sweep.n_neurons: wanted a number in \[2, 1e9\], got 1"),
+        ({"n_neurons": 1}, r"family.sweep.n_neurons: wanted a number in \[2, 1e6\], got 1"),
         ({"training": TRAINED | {"device": "cuda"}}, "device: wanted cuda, got .* sees no GPU"),
     ],
 )

@@ -222,7 +222,7 @@ def test_a_batch_at_the_threshold_is_not_yet_fitted(train, tmp_path, dataset):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n_neurons": 1}, r"n_neurons: wanted a number in \[2, 1e9\], got 1"),
+        ({"n_neurons": 1}, r"n_neurons: wanted a number in \[2, 1e6\], got 1"),
         (
             {"snapshot_steps": [2, -1]},
             r"snapshot_steps\[1\]: wanted a number in \[0, 1e6\], got -1",

@@ -1,6 +1,6 @@
 """A grid has every combination once, in order, and its whole numbers are whole."""
 
-from lib.low_rank_sparse.grids import grid
+from lib.low_rank_sparse.sweeps import grid
 
 
 def test_two_parameters_are_crossed_and_the_second_varies_fastest():
