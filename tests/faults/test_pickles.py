@@ -59,7 +59,7 @@ with write_run(here / "runs", "one", Layout("toy", {"W": ["row", "col"]})) as ru
     run.add({"W": torch.eye(2)}, [{"step": 0}])
 open_run(here / "runs" / "one").weights(0)
 made = {"images": torch.zeros(2, 1, 2, 2, dtype=torch.uint8), "labels": torch.tensor([0, 1])}
-images = {f"{part}_{what}": x for part in ("train", "test") for what, x in made.items()}
+images = {f"{part}_{what}": x.clone() for part in ("train", "test") for what, x in made.items()}
 (here / "images.safetensors").write_bytes(with_digest(save(images)))
 verify(here / "images.safetensors")
 read_images(here / "images.safetensors")
