@@ -71,17 +71,19 @@ def code_of(function: Callable[..., Any]) -> dict[str, str]:
     They are its module and all that is imported with it or later, but for the machinery.
     """
     file = getattr(sys.modules[function.__module__], "__file__", None)
-    if file is None:
-        return {}
-    path = Path(file)
-    name = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
+    return _code(Path(file)) if file else {}
+
+
+@cache  # it is what was loaded, also where the file has changed since
+def _code(file: Path) -> dict[str, str]:
+    name = file.relative_to(ROOT).as_posix() if file.is_relative_to(ROOT) else str(file)
     code = [one for one in closure(name, ROOT) if Path(one).parent.as_posix() != MACHINERY]
-    return {one: begun.setdefault(one, _now(one)) for one in sorted(code)}
+    return {one: begun.setdefault(one, digest_of(ROOT / one)) for one in sorted(code)}
 
 
 def changed(code: Mapping[str, str]) -> list[str]:
     """The sources that have another digest now."""
-    return [name for name, digest in code.items() if _now(name) != digest]
+    return [name for name, digest in code.items() if digest_of(ROOT / name) != digest]
 
 
 def noted(name: str, read: Callable[[], Any]) -> Any:
@@ -112,8 +114,8 @@ def _of_value(value: Any) -> str:
     return hashlib.sha256(repr(value).encode(errors="surrogatepass")).hexdigest()
 
 
-def _now(name: str) -> str:
-    file = ROOT / name
+def digest_of(file: Path) -> str:
+    """The digest of a file's content, which is read anew where the file has changed."""
     try:
         state = file.stat()
         return _digest(file, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
@@ -123,10 +125,10 @@ def _now(name: str) -> str:
 
 @cache
 def _digest(file: Path, *_state: int) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 for _room in ROOMS:
     for _file in (ROOT / _room).rglob("*.py"):
-        _name = _file.relative_to(ROOT).as_posix()
-        begun[_name] = _now(_name)
+        begun[_file.relative_to(ROOT).as_posix()] = digest_of(_file)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import pandas as pd
 
 from lib.files.files import InputError, clear, sha256
-from lib.files.sources import changed, code_of
+from lib.files.sources import changed, code_of, digest_of
 from lib.files.tables import read_table, write_table
 from lib.work.compute import spread
 from lib.work.errors import stop_where_changed
@@ -53,30 +53,21 @@ def key_of(function: Callable[..., Any], *arguments: Any, device: str = "cpu") -
     A path among the arguments counts by the content of its file or folder, a dataclass by its
     values.
     """
-    return _keys([(function, *arguments)], device)[0]
+    return {
+        "code": code_of(function),
+        "machine": machine(device),
+        "function": function.__name__,
+        "arguments": [_described(one) for one in arguments],
+    }
 
 
-def _keys(jobs: Sequence[Job], device: str) -> list[dict[str, Any]]:
-    """The keys of jobs; what they share, code and files, is looked at once."""
-    codes = {function: code_of(function) for function in {job[0] for job in jobs}}
-    digests: dict[Path, str] = {}
-
-    def described(value: Any) -> Any:
-        if isinstance(value, Path):
-            if value not in digests:
-                digests[value] = _digest(value)
-            return digests[value]
-        return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-
-    return [
-        {
-            "code": codes[function],
-            "machine": machine(device),
-            "function": function.__name__,
-            "arguments": [described(one) for one in arguments],
-        }
-        for function, *arguments in jobs
-    ]
+def _described(value: Any) -> Any:
+    if isinstance(value, Path):
+        if not value.is_dir():
+            return digest_of(value)
+        files = sorted(file for file in value.rglob("*") if file.is_file())
+        return {file.relative_to(value).as_posix(): digest_of(file) for file in files}
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 class Cell(Scratch):
@@ -156,7 +147,7 @@ def spread_cells(
     """
     every = [job for alike in jobs.values() for job in alike]
     sizes = [size(*arguments) if size else 0 for _, *arguments in every]
-    places = [(stage_of(job[0]), key) for job, key in zip(every, _keys(every, device), strict=True)]
+    places = [(stage_of(job[0]), key_of(*job, device=device)) for job in every]
     cells = [(*place, n, job) for place, n, job in zip(places, sizes, every, strict=True)]
     total = sum(sizes) if size else None
     list(spread(_kept, cells, device=device, label=label, unit=unit, total=total))
@@ -224,17 +215,6 @@ def _read(stage: str, key: Mapping[str, Any]) -> Tables | Course:
 
 def _state(number: int) -> str:
     return f"state-{number:09d}"
-
-
-def _digest(path: Path) -> str:
-    """That of a file's content, or of the names and contents of all files in a folder; of nothing,
-    where none is.
-    """
-    if not path.is_dir():
-        return sha256(path) if path.exists() else "none"
-    files = sorted(file for file in path.rglob("*") if file.is_file())
-    contents = [[file.relative_to(path).as_posix(), sha256(file)] for file in files]
-    return sha256(json.dumps(contents).encode())
 
 
 class Checkpoints:

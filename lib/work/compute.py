@@ -120,26 +120,19 @@ def _spread_over_workers(
     label: str,
     bar: tqdm,
 ) -> Iterator[Result]:
-    # A fork saves the imports of every worker, some seconds; but the threads of OpenMP do not
-    # survive it.
-    context = multiprocessing.get_context(
-        "fork" if sys.platform == "linux" and n_threads == 1 else "spawn"
-    )
-    try:
+    # A fork saves the imports of every worker, some seconds; OpenMP's threads do not survive it.
+    how = "fork" if sys.platform == "linux" and n_threads == 1 else "spawn"
+    context = multiprocessing.get_context(how)
+    try:  # without /dev/shm there are no semaphores
         advanced = context.Value("q", 0)
         pool = ProcessPoolExecutor(n_processes, context, _start_worker, (advanced, n_threads))
-    except (
-        OSError,
-        ImportError,
-        NotImplementedError,
-    ) as error:  # without /dev/shm there are no semaphores
-        bar.write(
-            f"{label}: this system has no worker processes ({error}); one process computes",
-            file=sys.stderr,
-        )
+    except (OSError, ImportError, NotImplementedError) as error:
+        said = f"{label}: this system has no worker processes ({error}); one process computes"
+        bar.write(said, file=sys.stderr)
         yield from _computed_here(function, jobs, n_threads, bar)
         return
-    workers, n_kills = pool._processes, _kills_for_memory()
+    workers = pool._processes
+    n_kills = _kills_for_memory()
     try:
         futures = _submitted(pool, function, jobs)
         for future in futures:
@@ -153,15 +146,12 @@ def _spread_over_workers(
             yield future.result()
     except BrokenProcessPool as error:
         why = _cause_of_death(list(workers.values()), n_kills) or str(error)
-        for worker in (
-            multiprocessing.active_children()
-        ):  # one that began while the pool broke would be waited for
+        # one that began while the pool broke would be waited for
+        for worker in multiprocessing.active_children():
             worker.kill()
         raise StoppedError(f"{label}: a worker process died: {why}") from error
-    except BaseException:
-        pool.shutdown(
-            wait=False, cancel_futures=True
-        )  # a worker in the middle of a job ends with this process
+    except BaseException:  # a worker in the middle of a job ends with this process
+        pool.shutdown(wait=False, cancel_futures=True)
         raise
     pool.shutdown()
 
@@ -199,26 +189,21 @@ def _cause_of_death(workers: Iterable[BaseProcess], n_kills: int) -> str:
     killed = _kills_for_memory() - n_kills
     known = f"the kernel has ended {killed} process(es) for it meanwhile; " if killed else ""
     largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
-    free, total = (_memory(name) for name in ("MemAvailable", "MemTotal"))
-    sizes = (
-        f"the largest process had {largest:.1f} GB, and {free:.1f} of {total:.1f} GB are free now"
-    )
-    return f"{how}, as the system does where memory is short ({known}{sizes}), or by hand"
+    free = _field("meminfo", "MemAvailable:") / 2**20
+    total = _field("meminfo", "MemTotal:") / 2**20
+    sizes = f"the largest process had {largest:.1f} GB, and {free:.1f} of {total:.1f} GB are free"
+    return f"{how}, as the system does where memory is short ({known}{sizes} now), or by hand"
 
 
 def _kills_for_memory() -> int:
     """How many processes Linux has ended for want of memory; 0 where that is not known."""
-    return int(_field(Path("/proc/vmstat"), "oom_kill"))
+    return int(_field("vmstat", "oom_kill"))
 
 
-def _memory(name: str) -> float:
-    """A line of /proc/meminfo in GB; 0 where there is none."""
-    return _field(Path("/proc/meminfo"), f"{name}:") / 2**20
-
-
-def _field(file: Path, name: str) -> float:
+def _field(file: str, name: str) -> float:
+    """A number of a file of /proc; 0 where there is none."""
     try:
-        lines = [line.split() for line in file.read_text(encoding="utf-8").splitlines()]
+        lines = [line.split() for line in Path("/proc", file).read_text("utf-8").splitlines()]
     except OSError:
         return 0.0
     return next((float(line[1]) for line in lines if line[0] == name), 0.0)

@@ -17,6 +17,7 @@ import shutil
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,10 +45,8 @@ LARGE = 64 * 1024  # bytes: below, Ray keeps arguments and results in its messag
 IN_FLIGHT = 4
 TRIES = 4  # of a job whose worker is lost
 EVERY = 1.0  # seconds between two reports of progress
-VARIABLES = (
-    "DVC_ROOT",
-    "DVC_EXP_NAME",
-)  # of the environment here, which say where scratch and live curves lie
+# of the environment here: they say where scratch and live curves lie
+VARIABLES = ("DVC_ROOT", "DVC_EXP_NAME")
 
 _shipped = False  # whether this process has connected to a cluster, and shipped its code
 
@@ -132,7 +131,8 @@ def differences(here: Mapping[str, str], there: Mapping[str, str]) -> str:
 @contextmanager
 def _terms(n_threads: int) -> Iterator[Terms]:
     """The terms of one work, whose marks stand in the shared folders while it lasts."""
-    home, token = Path.cwd(), secrets.token_hex(8)
+    home = Path.cwd()
+    token = secrets.token_hex(8)
     shared = scratch_root().absolute() / "ray" / token
     marks = [shared / "mark", home / ".dvc" / "tmp" / f"{token}.mark"]
     main = {
@@ -142,10 +142,8 @@ def _terms(n_threads: int) -> Iterator[Terms]:
     }
     if not main.get("init_main_from_name", "stages.").startswith("stages."):
         main = {}  # a program that is not shipped, such as pytest: its own functions cannot be jobs
-    variables = {
-        **{name: os.environ.get(name) for name in VARIABLES},
-        WORKERS: None,
-    }  # a job spreads no jobs
+    variables = {name: os.environ.get(name) for name in VARIABLES}
+    variables[WORKERS] = None  # a job spreads no jobs
     mixed = os.environ.get("LAB_MIXED_CPUS", "") not in ("", "0")
     try:
         for mark in marks:
@@ -168,42 +166,38 @@ def _results(
 
     task = ray.remote(max_retries=0, **needs)(_work)
     given = ray.put(terms)
-    waiting, running, tried = list(range(len(jobs)))[::-1], {}, dict.fromkeys(range(len(jobs)), 0)
+    waiting = list(reversed(range(len(jobs))))
+    running: dict[Any, int] = {}
+    tried: Counter[int] = Counter()
     done: dict[int, Any] = {}
-    following, advanced, looked = 0, 0, 0.0
+    advanced = 0
+    looked = 0.0
     try:
-        while following < len(jobs):
-            while waiting and len(running) < IN_FLIGHT * _places(needs, label):
-                number = waiting.pop()
-                tried[number] += 1
-                running[
-                    task.remote(given, number, _parcel(terms, f"job-{number}", jobs[number]))
-                ] = number
-            ended, _ = (
-                ray.wait(list(running), num_returns=len(running), timeout=0)
-                if running
-                else ([], [])
-            )
-            if not ended:
+        for following in range(len(jobs)):
+            while following not in done:
+                while waiting and len(running) < IN_FLIGHT * _places(needs, label):
+                    number = waiting.pop()
+                    tried[number] += 1
+                    parcel = _parcel(terms, f"job-{number}", jobs[number])
+                    running[task.remote(given, number, parcel)] = number
                 ended, _ = ray.wait(list(running), timeout=EVERY)
-            for reference in ended:
-                number = running.pop(reference)
-                try:
-                    result, error, n = _opened(ray.get(reference))
-                except RayError as lost:
-                    _lost(lost, number, tried[number], label)
-                    waiting.append(number)
-                    continue
-                if error is not None:
-                    raise error
-                done[number], advanced = result, advanced + n
-            if time.monotonic() - looked > EVERY or len(running) + len(waiting) == 0:
-                looked = time.monotonic()
-                partly = sum(_said(terms, number) for number in running.values())
-                bar.update(min(advanced + partly, bar.total) - bar.n)
-            while following in done:
-                yield done.pop(following)
-                following += 1
+                for reference in ended:
+                    number = running.pop(reference)
+                    try:
+                        result, error, n = _opened(ray.get(reference))
+                    except RayError as lost:
+                        _lost(lost, number, tried[number], label)
+                        waiting.append(number)
+                        continue
+                    if error is not None:
+                        raise error
+                    done[number] = result
+                    advanced += n
+                if time.monotonic() - looked > EVERY or not (running or waiting):
+                    looked = time.monotonic()
+                    partly = sum(_said(terms, number) for number in running.values())
+                    bar.update(min(advanced + partly, bar.total) - bar.n)
+            yield done.pop(following)
     finally:
         for reference in running:
             ray.cancel(reference, force=True)
@@ -345,7 +339,9 @@ class _Report:
     """Writes now and then how much of a job is done, for the machine that has the bar."""
 
     def __init__(self, file: Path):
-        self.file, self.n, self.looked = file, 0, time.monotonic()
+        self.file = file
+        self.n = 0
+        self.looked = time.monotonic()
 
     def __call__(self, n: int) -> None:
         self.n += n
