@@ -1,4 +1,4 @@
-"""What a model is worth when its updates are cut to a low rank (figure 1), and adapters beside it."""
+"""What a model is worth when its updates are cut to a low rank (figure 1); adapters beside it."""
 
 from collections.abc import Sequence
 
