@@ -49,12 +49,14 @@ class Job:
         return loss_gradients(self.W, self.V, self.rows, self.pi)[1:]
 
     def by_autograd(self) -> tuple[Tensor, ...]:
-        W, V = self.W.clone().requires_grad_(), self.V.clone().requires_grad_()
+        W = self.W.clone().requires_grad_()
+        V = self.V.clone().requires_grad_()
         return torch.autograd.grad(self.rows.weight @ row_losses(W, V, self.rows, self.pi), (W, V))
 
     def by_sequences(self) -> tuple[Tensor, ...]:
         """Autograd through the model as the paper writes it, on one-hot sequences."""
-        W, V = self.W.clone().requires_grad_(), self.V.clone().requires_grad_()
+        W = self.W.clone().requires_grad_()
+        V = self.V.clone().requires_grad_()
         labels = self.pi[self.star.gather(1, self.tokens)]
         right = sequence_outputs(self.tokens, W, V).gather(1, labels[:, None])[:, 0]
         return torch.autograd.grad(-(self.law @ right.mean(1)), (W, V))

@@ -87,7 +87,8 @@ class Side:
             f"stages.{FAMILY}.{stage}",
             *arguments.format(s=FAMILY).split(),
         ]
-        before, start = _cpu_of_children(), time.perf_counter()
+        before = _cpu_of_children()
+        start = time.perf_counter()
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(
@@ -142,7 +143,8 @@ def earlier(n_seeds: int, n_neurons: int, tree: Path) -> Side:
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(tree, filter="data")
     params: dict[str, Any] = load_yaml(tree / "params.yaml")[FAMILY]
-    tied, seeds = params["train"]["configurations"][0], list(range(n_seeds))
+    tied = params["train"]["configurations"][0]
+    seeds = list(range(n_seeds))
     params["generate"]["seeds"], params["train"]["n_neurons"] = seeds, n_neurons
     params["train"]["configurations"] = [{**tied, "seeds": seeds}]
     return Side(tree, {"params.yaml": yaml.safe_dump({FAMILY: params})}, EARLIER_STAGES)

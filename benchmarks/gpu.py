@@ -96,7 +96,8 @@ def steps_per_second(steps: Iterator[object], device: torch.device, seconds: flo
     for _ in range(WARM_UP):
         next(steps)
     wait()
-    begin, n = time.perf_counter(), 0
+    begin = time.perf_counter()
+    n = 0
     while time.perf_counter() - begin < seconds:
         for _ in range(WARM_UP):
             next(steps)
@@ -110,7 +111,8 @@ def ours(
 ) -> Iterator[State]:
     """The states of the training as the stage runs it."""
     statistics = [s.to(device) for s in channel_statistics(images.train_images)]
-    x, y = images.train_images.to(device), images.train_labels.to(device)
+    x = images.train_images.to(device)
+    y = images.train_labels.to(device)
 
     def loss(weights: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return training_loss(weights, standardise(x, *statistics), y, params.precision)

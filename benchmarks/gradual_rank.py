@@ -26,8 +26,11 @@ from lib.training.devices import generator
 from lib.work.command import run
 
 LOG10_SCALES = (-1, -2, -4, -8, -16, -32)
-STEPS, UNIT, RATE = 200_000, 2_000, 0.1
-COARSE, FINE = {"rtol": 1e-6, "atol": 1e-3}, {"rtol": 1e-8, "atol": 1e-7}
+STEPS = 200_000
+UNIT = 2_000
+RATE = 0.1
+COARSE = {"rtol": 1e-6, "atol": 1e-3}
+FINE = {"rtol": 1e-8, "atol": 1e-7}
 STAGED = {"rtol": 1e-4, "atol": 1e-3}
 
 
@@ -52,7 +55,8 @@ class Toy:
         """The products after some steps of an autograd loop from 0.1, as anyone would write it."""
         weights = [(0.1 * w).clone().requires_grad_() for w in (*self.u.chunk(2), *self.v.chunk(2))]
         w_K, w_V, w_Q, w_O = weights
-        X, Y = self.loss.X[0], self.loss.Y[0]
+        X = self.loss.X[0]
+        Y = self.loss.Y[0]
         optimizer = torch.optim.SGD(weights, lr=RATE)
         for _ in range(n_steps):
             optimizer.zero_grad()
@@ -136,7 +140,8 @@ def ensembles(sizes: tuple[int, ...] = (48, 12, 192), few: int = 5) -> list[Cont
         )
         for n, several in zip(sizes, every, strict=True)
     ]
-    loop, alike = partial(every[0].one_by_one, few), partial(error, every[0])
+    loop = partial(every[0].one_by_one, few)
+    alike = partial(error, every[0])
     return [
         *found,
         Contender(f"a Python loop over {sizes[0]} autograd steps", loop, alike, 1e-10, few, 100),
@@ -150,7 +155,8 @@ class Head:
         X = gaussian_sequences(n_samples, 10, d_model, generator(0, "tokens"))
         w_u, w_v = gaussian_pair(2 * d_model, generator(0, "teacher"))
         self.u, self.v = (w.numpy() for w in gaussian_pair(2 * d_model, generator(0, "start")))
-        Y, n = diagonal_head(X, w_u * w_v), max(20, n_samples // 4)
+        Y = diagonal_head(X, w_u * w_v)
+        n = max(20, n_samples // 4)
         self.loss, self.curvature = DiagonalHead(X, Y), DiagonalHead(X[:n], Y[:n])
 
     def stages(self, n_stages: int) -> float:
@@ -190,10 +196,8 @@ class Head:
         flow = with_events(
             log_flow(self.loss, start, end, curvature=self.curvature, **COARSE), start, 1e-2
         )
-        wanted, found = (
-            first_times([event for _, events in flow for event in events]),
-            first_times(predicted),
-        )
+        wanted = first_times([event for _, events in flow for event in events])
+        found = first_times(predicted)
         return float(
             np.median([abs(found.get(i, math.inf) / time - 1) for i, time in wanted.items()])
         )

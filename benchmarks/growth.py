@@ -178,7 +178,8 @@ def paper(
         for n in CELLS:
             row: Row = {"cell": name, "cells": f"{n:,}"}
             for nodes in NODES:
-                work, given = n * each / (nodes * CORES), n * head
+                work = n * each / (nodes * CORES)
+                given = n * head
                 row[f"{nodes} nodes"] = (
                     f"{said(max(work, given))}{' (head)' if given > work else ''}"
                 )

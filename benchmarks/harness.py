@@ -102,7 +102,8 @@ def race(contenders: Sequence[Contender], rounds: int) -> tuple[list[Row], dict[
     use_threads(1)
     errors = {c.name: c.error(c.run()) for c in contenders if c.run}  # the first run also warms up
     right = {c.name: c.run for c in contenders if c.run and errors[c.name] <= c.bar}
-    ours, probes = contenders[0], _probes()
+    ours = contenders[0]
+    probes = _probes()
     if ours.name not in right:
         raise ValueError(
             f"{ours.name}: wanted an error of at most {ours.bar}, got {errors.get(ours.name)}"
@@ -142,7 +143,8 @@ def _probes() -> dict[str, tuple[Callable[[], Any], float]]:
     """
     n = 1024
     single = torch.randn(n, n, generator=torch.Generator().manual_seed(0))
-    half, double = single.bfloat16(), single.double()
+    half = single.bfloat16()
+    double = single.double()
     source = torch.zeros(1 << 25)
     target = torch.zeros_like(source)
     flops = 2e-9 * n**3
@@ -202,7 +204,8 @@ def _cpu_model() -> str:
 
 def markdown(table: Mapping[str, Any]) -> str:
     """A results table as GitHub Markdown: the rows, what they were measured on, and the notes."""
-    rows, machine = table["rows"], table["machine"]
+    rows = table["rows"]
+    machine = table["machine"]
     columns = [key for key in rows[0] if any(_text(row[key]) for row in rows)]
     versions = ", ".join(f"{name} {number}" for name, number in table["versions"].items())
     limits = ", ".join(f"{name} {_text(spread)}" for name, spread in table["limits"].items())

@@ -33,7 +33,8 @@ from lib.low_rank_sparse.patterns import PatternTask, draw_samples, orthonormal_
 from lib.training.devices import generator, keep_freed_memory
 from lib.work.command import run
 
-D_MODEL, N_PATTERNS = 20, 15
+D_MODEL = 20
+N_PATTERNS = 15
 Gradients = dict[str, Tensor]
 
 
@@ -65,7 +66,8 @@ def stack(size: Size, device: torch.device) -> tuple[Weights, Tensor, Tensor, Te
     """Weights, readout, tokens and labels of every seed, stacked."""
     n_relevant = max(2, round(0.15 * size.seq_len))
     task = PatternTask(D_MODEL, N_PATTERNS, size.seq_len, n_relevant, 1, 0.01)
-    weights, rest = [], []
+    weights = []
+    rest = []
     for seed in range(size.n_seeds):
         g = generator(seed, "benchmark")
         weights.append(initial_weights(D_MODEL, size.n_neurons, 0.1, g))
@@ -140,10 +142,8 @@ def smaller() -> list[Contender]:
 
     def contender(share: float) -> Contender:
         kept = round(share * n)
-        model, a = (
-            whole | {"W_O": whole["W_O"][:kept].contiguous()},
-            readout[0, ..., :kept].contiguous(),
-        )
+        model = whole | {"W_O": whole["W_O"][:kept].contiguous()}
+        a = readout[0, ..., :kept].contiguous()
         right = outputs(model, a, X[0])
         left = forward_flops(40, D_MODEL, kept) / forward_flops(40, D_MODEL, n)
         return Contender(

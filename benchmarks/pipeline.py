@@ -22,7 +22,8 @@ from benchmarks.earlier import EARLIER
 from benchmarks.harness import Row, Spread, Times, interleave, write_results
 from lib.work.command import run
 
-FIGURE_MODULE, FIGURE_STAGE = "lib/vision/figures/ranks.py", "vision_plot@digits"
+FIGURE_MODULE = "lib/vision/figures/ranks.py"
+FIGURE_STAGE = "vision_plot@digits"
 TRAINING = "stages.vision.train"
 
 # The params and tables with which the project tests itself.

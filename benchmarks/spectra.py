@@ -25,7 +25,11 @@ from benchmarks.harness import Contender, race, write_results
 from lib.matrices.spectra import initial_factor, product_update_singular_values, update_factors
 from lib.work.command import run
 
-N_SNAPSHOTS, N_LAYERS, N_HEADS, D_MODEL, D_HEAD = 4, 3, 8, 512, 64
+N_SNAPSHOTS = 4
+N_LAYERS = 3
+N_HEADS = 8
+D_MODEL = 512
+D_HEAD = 64
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,8 @@ class Trajectory:
 
     def factors(self, heads: slice = slice(None)) -> Iterator[tuple[Tensor, Tensor]]:
         """Snapshot by snapshot, as a run is read, the factors of the updates of these heads."""
-        W_K, W_Q = self.W_K[:, :, heads], self.W_Q[:, :, heads]
+        W_K = self.W_K[:, :, heads]
+        W_Q = self.W_Q[:, :, heads]
         for K, Q in zip(W_K[1:], W_Q[1:], strict=True):
             yield update_factors(K, Q, W_K[0], W_Q[0])
 
@@ -56,7 +61,8 @@ def trajectory(seed: int) -> Trajectory:
         )
         states = [W]
         for snapshot in range(N_SNAPSHOTS):
-            rank, size = 2 ** (snapshot + 1), 10.0 ** (snapshot - N_SNAPSHOTS + 1)
+            rank = 2 ** (snapshot + 1)
+            size = 10.0 ** (snapshot - N_SNAPSHOTS + 1)
             left = torch.randn(N_LAYERS, N_HEADS, D_MODEL, rank, generator=generator)
             right = torch.randn(N_LAYERS, N_HEADS, rank, D_HEAD, generator=generator)
             noise = torch.randn(W.shape, generator=generator)
@@ -64,7 +70,8 @@ def trajectory(seed: int) -> Trajectory:
             states.append(W + size * move * (W.norm() / move.norm()))
         return torch.stack(states)
 
-    W_K, W_Q = factor(), factor()
+    W_K = factor()
+    W_Q = factor()
     updates = torch.from_numpy(_exact_updates(W_K.numpy(), W_Q.numpy()))
     return Trajectory(W_K, W_Q, updates, torch.linalg.svdvals(updates))
 
@@ -115,7 +122,8 @@ def contenders(path: Trajectory) -> list[Contender]:
         )
 
     def ours() -> Tensor:
-        K_0, Q_0 = initial_factor(path.W_K[0]), initial_factor(path.W_Q[0])
+        K_0 = initial_factor(path.W_K[0])
+        Q_0 = initial_factor(path.W_Q[0])
         moved = zip(path.W_K[1:], path.W_Q[1:], strict=True)
         return torch.cat(
             [product_update_singular_values(K, Q, K_0, Q_0).flatten(0, 1) for K, Q in moved]
@@ -136,7 +144,8 @@ def contenders(path: Trajectory) -> list[Contender]:
             np.stack([scipy.linalg.svd(M, compute_uv=False) for M in W.numpy()])
         )
 
-    single, double = path.updates.float(), path.updates
+    single = path.updates.float()
+    double = path.updates
     return [
         Contender(
             "ours: QR core, f64",
@@ -171,7 +180,9 @@ def _weightwatcher(updates: Tensor, reference: Tensor, stride: int) -> Contender
     It reports the largest singular value and the squared Frobenius norm of each layer: these two
     are compared.
     """
-    name, part, wanted = "WeightWatcher analyze", updates[::stride], reference[::stride]
+    name = "WeightWatcher analyze"
+    part = updates[::stride]
+    wanted = reference[::stride]
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             from weightwatcher import WeightWatcher  # pyright: ignore[reportMissingImports]

@@ -23,7 +23,8 @@ from lib.vision.images import batches, standardise
 from lib.vision.vit import ViT, Weights, logits, patches
 from lib.work.command import run
 
-SHAPE, BATCH = (3, 32, 32), 16
+SHAPE = (3, 32, 32)
+BATCH = 16
 MODEL = ViT(patch_size=4, d_model=512, n_heads=8, d_head=64, d_mlp=512, n_layers=6)
 
 
@@ -65,10 +66,8 @@ class Textbook(nn.Module):
 def steps(weights: Weights) -> list[Contender]:
     """Loss and gradients of a batch; the result is the gradient of the patch embedding."""
     source = generator(0, "images")
-    x, y = (
-        torch.randn(BATCH, *SHAPE, generator=source),
-        torch.randint(0, 10, (BATCH,), generator=source),
-    )
+    x = torch.randn(BATCH, *SHAPE, generator=source)
+    y = torch.randint(0, 10, (BATCH,), generator=source)
     leaves = {name: w.clone().requires_grad_() for name, w in weights.items()}
     textbook = Textbook(weights)
 
@@ -116,10 +115,8 @@ class Pillow(Dataset):
 def feeds(n: int = 8192, batch: int = 512) -> list[Contender]:
     """An epoch of batches; the result is the mean pixel, which both must have about equal."""
     images = torch.randint(0, 256, (n, *SHAPE), dtype=torch.uint8, generator=generator(0, "pixels"))
-    labels, statistics = (
-        torch.zeros(n, dtype=torch.long),
-        (torch.full((3,), 120.0), torch.full((3,), 64.0)),
-    )
+    labels = torch.zeros(n, dtype=torch.long)
+    statistics = (torch.full((3,), 120.0), torch.full((3,), 64.0))
     part = 1024
     pillow = DataLoader(Pillow(images[:part]), batch, shuffle=True)
 

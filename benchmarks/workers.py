@@ -180,7 +180,8 @@ def nothing(number: int) -> dict[str, pd.DataFrame]:
 
 
 def clocked(work: Callable[[], Any]) -> tuple[float, float]:
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall = time.perf_counter()
+    cpu = time.process_time()
     work()
     return time.perf_counter() - wall, time.process_time() - cpu
 

@@ -131,7 +131,8 @@ def made_of(stage: Stage, folder: Path) -> tuple[dict[str, bytes], Any]:
 
 def compare(made: tuple[dict[str, bytes], Any], wanted: tuple[dict[str, bytes], Any]) -> None:
     """Raise `Lost` where two runs have not made, or recorded, the same."""
-    outs, of_wanted = made[0], wanted[0]
+    outs = made[0]
+    of_wanted = wanted[0]
     differ = sorted(name for name in {*outs, *of_wanted} if outs.get(name) != of_wanted.get(name))
     if differ:
         raise Lost(f"other bytes in {', '.join(differ[:3])}")
@@ -141,11 +142,13 @@ def compare(made: tuple[dict[str, bytes], Any], wanted: tuple[dict[str, bytes], 
 
 def main(faults: int = 60, seed: int = 0) -> None:
     """Print a line a fault, and the table."""
-    begin, cpu = time.monotonic(), _cpu()
+    begin = time.monotonic()
+    cpu = _cpu()
     with TemporaryDirectory() as folder:
         pipeline = made(Path(folder) / "pipeline")
         print(f"{len(pipeline.listed)} stages made in {time.monotonic() - begin:.0f} s", flush=True)
-        begun, found = time.monotonic(), []
+        begun = time.monotonic()
+        found = []
         try:
             for number, outcome in enumerate(torment(pipeline, faults, seed), 1):
                 found.append(outcome)
@@ -194,7 +197,8 @@ def torment(pipeline: Pipeline, n_faults: int, seed: int) -> Iterator[tuple[str,
     never: set[tuple[str, str]] = set()  # kinds that found nothing to strike at some stage
     while struck < n_faults:
         draw = random.Random(f"{seed} {drawn}")
-        kind, drawn = kinds[struck % len(kinds)], drawn + 1
+        kind = kinds[struck % len(kinds)]
+        drawn = drawn + 1
         stage = draw.choice([stage for stage in pipeline.listed if (kind, stage.name) not in never])
         moment = draw.choice(moments(kind))
         where = f"{stage.name} {moment}".strip()
@@ -307,7 +311,8 @@ def within(reproduction: Reproduction, seconds: float) -> str:
     begin = time.monotonic()
     before = {process.pid: _seconds(process) for process in reproduction.processes()}
     while reproduction.dvc.poll() is None or reproduction.processes():
-        took, alive = time.monotonic() - begin, reproduction.processes()
+        took = time.monotonic() - begin
+        alive = reproduction.processes()
         had = {process.pid: _seconds(process) - before.get(process.pid, 0.0) for process in alive}
         if took > LONGEST or (took > seconds and sum(had.values()) > NEEDED):
             raise Lost(
@@ -358,7 +363,8 @@ def at_its_start(first: Reproduction, draw: random.Random) -> bool:
 
 def at_a_cell(first: Reproduction, draw: random.Random) -> bool:
     """When one to three files in scratch are whole that were not there before."""
-    wanted, before = draw.randint(1, 3), _whole(first.project)
+    wanted = draw.randint(1, 3)
+    before = _whole(first.project)
     return waits(lambda first: len(_whole(first.project) - before) >= wanted)(first)
 
 
@@ -517,7 +523,8 @@ def fill_disk(pipeline: Pipeline, stage: Stage, free: int) -> None:
     """
     size = sum(file.stat().st_size + 4096 for file in pipeline.folder.rglob("*") if file.is_file())
     with TemporaryDirectory() as folder:
-        disk, result = Path(folder) / "disk", Path(folder) / "result"
+        disk = Path(folder) / "disk"
+        result = Path(folder) / "result"
         disk.mkdir()
         result.mkdir()
         given = {

@@ -64,7 +64,8 @@ def running(project: Path) -> list[int]:
     found = []
     for process in psutil.process_iter():
         try:
-            command, folder = process.cmdline(), Path(process.cwd())
+            command = process.cmdline()
+            folder = Path(process.cwd())
         except (psutil.Error, OSError):
             continue
         named = any(Path(argument).stem == "dvc" for argument in command[:3])

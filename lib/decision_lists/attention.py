@@ -32,7 +32,8 @@ def initial_weights(
     W is Gaussian, or against the order of the lists. V is Gaussian, or a multiple of P, -P or a
     wrong P, and then a little off any symmetry.
     """
-    L, P = task.n_tokens, task.label_matrix
+    L = task.n_tokens
+    P = task.label_matrix
     W = torch.randn(L, L, generator=draw, dtype=torch.float64)
     if start["W"] == "reverse order":
         W = -in_list_order(task.lists)
@@ -155,7 +156,8 @@ def errors(
     others = z.scatter(1, y, -torch.inf)
     largest = others.amax(1, keepdim=True).clamp(min=-1e300)  # finite where there is no other, too
     E = torch.exp(others - largest)
-    total, ahead = E.sum(1, keepdim=True), largest - right
+    total = E.sum(1, keepdim=True)
+    ahead = largest - right
     loss = torch.logaddexp(ahead + total.log(), torch.zeros_like(right))
     share = torch.exp(ahead - loss)
     return loss[:, 0], (E * share).scatter(1, y, -total * share)
@@ -231,7 +233,8 @@ def attention_curvature(
     and g the row's gradient.
     """
     at = _Slopes(W, V, rows, permutation)
-    alpha, p = at.alpha, at.p
+    alpha = at.alpha
+    p = at.p
     g = alpha * at.centred
     B = (V - at.z[:, :, None]) * alpha[:, None, :]
     mean = (p[:, :, None] * B).sum(1)
@@ -255,7 +258,8 @@ def hessian_product(
     \alpha$, $\dot G = \mu p (\dot z - \langle p, \dot z \rangle)$, and so on.
     """
     at = _Slopes(W, V, rows, permutation)
-    alpha, p = at.alpha, at.p
+    alpha = at.alpha
+    p = at.p
     weighted = p * at.mu
 
     def apply(W_dot: Tensor, V_dot: Tensor) -> tuple[Tensor, Tensor]:
@@ -333,7 +337,9 @@ class PopulationLoss:
         V and P are compared raw and with their columns centred. The accuracy is 1 if and only if
         every row is right, whatever the rounding of the weights' sum.
         """
-        V, right, P = weights["V"], self.right(weights), label_matrix(self.permutation)
+        V = weights["V"]
+        right = self.right(weights)
+        P = label_matrix(self.permutation)
         to_star = attention_to_star(weights["W"], self.rows)
         return {
             "accuracy": 1.0 if bool(right.all()) else float(self.rows.weight[right].sum()),
@@ -352,7 +358,8 @@ class PopulationLoss:
         self, weights: dict[str, Tensor]
     ) -> tuple[Callable[[Tensor], Tensor], Float[Tensor, " n"]]:
         """The Hessian as a map of flat vectors, W first, and the gradient as such a vector."""
-        W, V = weights["W"], weights["V"]
+        W = weights["W"]
+        V = weights["V"]
         product, gradients = hessian_product(W, V, self.rows, self.permutation)
 
         def apply(direction: Tensor) -> Tensor:

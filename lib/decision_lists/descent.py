@@ -88,7 +88,8 @@ def largest_eigenpair(
             image = image - Q.T @ (Q @ image)
         left = float(image.norm())
         values, vectors = np.linalg.eigh(T[: number + 1, : number + 1])
-        value, weights = float(values[-1]), vectors[:, -1]
+        value = float(values[-1])
+        weights = vectors[:, -1]
         residual = left * abs(float(weights[-1]))
         below = value + 4 * residual < known and residual < COARSE * value
         if (

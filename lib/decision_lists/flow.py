@@ -55,7 +55,8 @@ def exchangeable_loss_gradient(
     m = len(w) - 1
     outside = n_tokens - m
     everything = comb(n_tokens - 1, seq_len - 1)
-    chances, present = [], []
+    chances = []
+    present = []
     for held in range(2 ** (m - 1)):
         heads = [float(held >> (i - 1) & 1) for i in range(1, m)]
         others = seq_len - 1 - int(sum(heads))
@@ -190,7 +191,8 @@ class ExchangeableFlow(Flow):
 
     def velocity(self, u: Vector) -> Vector:
         r"""$\dot u$."""
-        w, c = torch.from_numpy(u) / self.scale, self.scale
+        w = torch.from_numpy(u) / self.scale
+        c = self.scale
         gradient = exchangeable_loss_gradient(w, self.n_tokens, self.seq_len, c)[1]
         return -gradient.numpy() / (c * self.n_tokens)
 
@@ -223,7 +225,8 @@ class Followed:
 
     def follow(self, end: float, rtol: float, *, until_right: bool) -> None:
         """Go on from where the flow is, to the rescaled time `end` or until all is right."""
-        flow, c2 = self.flow, self.flow.scale**2
+        flow = self.flow
+        c2 = self.flow.scale**2
         for step in flow.steps(end, rtol, state=self.state, begin=self.end):
             was = self.right
             self.state = step.state

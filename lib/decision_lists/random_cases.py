@@ -73,7 +73,8 @@ def lemma_1(draw: torch.Generator, most_tokens: int) -> Rows:
     task = Task.drawn(most_tokens, draw)
     scale = 10 ** _uniform(draw, -1, 4)
     rows = PopulationLoss.of(task).rows
-    ordered, found = in_list_order(task.lists), []
+    ordered = in_list_order(task.lists)
+    found = []
     for _ in range(WEIGHTS_A_CASE):
         noise = 10 ** _uniform(draw, -3, 0.7) * _normal(draw, task.n_tokens)
         W = noise + _uniform(draw, 0, 2) * ordered
@@ -95,7 +96,8 @@ def lemma_2(draw: torch.Generator, most_tokens: int) -> Rows:
     V is near cP, the loss at most L_0, and some row wrong.
     """
     task = Task.drawn(most_tokens, draw, repeats=False)
-    n_tokens, rows = task.n_tokens, PopulationLoss.of(task).rows
+    n_tokens = task.n_tokens
+    rows = PopulationLoss.of(task).rows
     bound = descent_bound_of(task)
     offset = torch.rand(n_tokens, n_tokens, generator=draw, dtype=torch.float64)
     offset = bound.epsilon * (2 * offset - 1)
@@ -107,7 +109,8 @@ def lemma_2(draw: torch.Generator, most_tokens: int) -> Rows:
         "L_0": bound.L_0,
         "abstract": bound.L_0 - 6 * bound.epsilon / task.seq_len,
     }
-    ordered, found = in_list_order(task.lists), []
+    ordered = in_list_order(task.lists)
+    found = []
     for _ in range(WEIGHTS_A_CASE):
         W = _uniform(draw, 0, 2) * ordered + 10 ** _uniform(draw, -1, 0.3) * _normal(draw, n_tokens)
         W = W * 10 ** _uniform(draw, 0, 2) / bound.scale

@@ -86,10 +86,8 @@ def _limits() -> list[int]:
     try:
         import resource
 
-        limit, pages = (
-            resource.getrlimit(resource.RLIMIT_AS)[0],
-            int(Path("/proc/self/statm").read_text().split()[0]),
-        )
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
         if limit != resource.RLIM_INFINITY:
             found.append(limit - pages * resource.getpagesize())
     except (ImportError, OSError, ValueError):

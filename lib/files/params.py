@@ -36,11 +36,10 @@ from lib.files.sources import noted
 
 Schema = TypeVar("Schema")
 
-MOST_YAML, MOST_DEPTH, MOST_VALUES = (
-    1 << 24,
-    50,
-    1_000_000,
-)  # characters, values in one another, values
+# characters, values in one another, values
+MOST_YAML = 1 << 24
+MOST_DEPTH = 50
+MOST_VALUES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -252,7 +251,8 @@ def _yaml(text: str) -> Any:
             raise ValueError(f"more than {MOST_VALUES} values, those of aliases counted")
         return found
     except (YAMLError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None)
         raise ValueError(
             f"line {mark.line + 1}: {problem}" if mark and problem else str(error)
         ) from error
@@ -327,7 +327,9 @@ def _rank(error: ErrorDetails) -> int:
 
 def _in_words(error: ErrorDetails, schema: Any, separator: str) -> str:
     """What pydantic found: where, what was wanted, what was got."""
-    place, got, kind = error["loc"][1:], error["input"], error["type"]
+    place = error["loc"][1:]
+    got = error["input"]
+    kind = error["type"]
     if kind in ("missing", "unexpected_keyword_argument"):
         *place, key = place
         if kind == "missing":

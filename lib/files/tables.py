@@ -32,7 +32,8 @@ def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             if not set(columns or []) <= set(file.schema_arrow.names):
-                wanted, got = ", ".join(columns or []), ", ".join(file.schema_arrow.names)
+                wanted = ", ".join(columns or [])
+                got = ", ".join(file.schema_arrow.names)
                 raise InputError(
                     f"{path}: wanted a table with the columns {wanted}, got columns {got}"
                 )
@@ -122,7 +123,8 @@ def write_measures(
             "values": [float(value) for value in cases],
         }
 
-    measures, summary = {}, {}
+    measures = {}
+    summary = {}
     if setup:
         measures["setup"] = dict(sorted(setup.items()))
     for name, one in measured.items():

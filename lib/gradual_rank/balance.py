@@ -36,7 +36,8 @@ def changes(
     found = {}
     for kind, of in (("square", square), ("root", root)):
         P, Q = of(after) - of(before)
-        off, on = torch.linalg.matrix_norm(P - Q), torch.linalg.matrix_norm(P + Q)
+        off = torch.linalg.matrix_norm(P - Q)
+        on = torch.linalg.matrix_norm(P + Q)
         found |= {
             f"{kind}_change_{name}": share for name, share in zip(products, off / on, strict=True)
         }

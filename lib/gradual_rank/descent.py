@@ -57,9 +57,11 @@ def descend(
         if form == "plain":
             first, second = torch.addcmul(first, move, second), torch.addcmul(second, move, first)
         elif form == "factors":
-            first, second = first * (1 + move), second * (1 - move)
+            first = first * (1 + move)
+            second = second * (1 - move)
         else:
-            first, second = first * move.exp(), second * (-move).exp()
+            first = first * move.exp()
+            second = second * (-move).exp()
         charge = charge + move
         step += 1
 
@@ -82,7 +84,8 @@ def drift(state: State, form: Form, u: Weights, v: Weights) -> Float[Tensor, "*b
     """The largest change of log|u² − v²| since the start (Lemma 4.1: none in the flow); infinite
     where |u| = |v|.
     """
-    first, second = state.first, state.second
+    first = state.first
+    second = state.second
     plus, minus = (first + second, first - second) if form == "plain" else (first, second)
     log_c = (u + v).abs().log() + (u - v).abs().log()
     return (plus.abs().log() + minus.abs().log() - log_c).abs().amax(-1)

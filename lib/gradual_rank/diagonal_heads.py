@@ -165,10 +165,13 @@ class _HeadPart(DiagonalLoss):
         """
         n = self._n_keys
         of_a = support < n
-        a, b = support[of_a], support[~of_a] - n
-        H_a, H_b = p.new_zeros(self.size, len(a)), p.new_zeros(self.size, len(b))
+        a = support[of_a]
+        b = support[~of_a] - n
+        H_a = p.new_zeros(self.size, len(a))
+        H_b = p.new_zeros(self.size, len(b))
         for block in self._blocks:
-            K, X = block.keys, block.values
+            K = block.keys
+            X = block.values
             A, Z, w, R, D = self._parts(block, p)
             w_VO = w[..., 0, 0, :]
             V = K[:, :, None] * (K[:, None] - (A @ K)[:, :, None])
@@ -366,14 +369,16 @@ class DiagonalTransformer(DiagonalLoss):
         if self.Y is None:
             raise ValueError("Y: wanted the targets, got none")
         _, n_tokens, d = self.X.shape
-        X, found = self.X.numpy().reshape(-1, d), []
+        X = self.X.numpy().reshape(-1, d)
+        found = []
         heads = p.reshape(*self.frames.shape[:2], 2, 1, d)
         layers = []
         for *frozen, layer in zip(
             self.frames.numpy(), self.W_1.numpy(), self.W_2.numpy(), heads, strict=True
         ):
             Q, W_1, W_2 = frozen
-            a, b = layer[:, 0], layer[:, 1]
+            a = layer[:, 0]
+            b = layer[:, 1]
             T = (X @ Q).reshape(-1, n_tokens, d)
             T_a = _by_head(T, a)
             S = T_a @ T.swapaxes(1, 2).copy()

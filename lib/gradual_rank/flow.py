@@ -101,7 +101,8 @@ class LogCoordinates:
         """The coordinates of (e^log_scale u, e^log_scale v); raises `ValueError` where |u| = |v|
         (Assumption 4.2).
         """
-        plus, minus = np.abs(u + v), np.abs(u - v)
+        plus = np.abs(u + v)
+        minus = np.abs(u - v)
         if not (np.all(plus > 0) and np.all(minus > 0)):
             raise ValueError(
                 "u, v: wanted |u| and |v| to differ in every coordinate, got equal ones"
@@ -242,7 +243,8 @@ def with_events(
     One level to rise and a lower one to fall, so that what lingers at the threshold is counted
     once. A coordinate beyond the threshold from the start rises at the beginning of the flow.
     """
-    up, down = start.level(threshold), start.level(threshold / 2)
+    up = start.level(threshold)
+    down = start.level(threshold / 2)
     active = np.zeros(len(up), bool)
     for step in flow:
         begun = np.flatnonzero(~active & (np.abs(step.origin) >= up))
@@ -331,8 +333,10 @@ def staged_flow(
     (c/2)\sinh 2y$, not $\pm e^x$ (c = 0), so that it is right, too, where c is not small; and no
     Newton steps at the end of a stage, as rest is a share of the smallest g.
     """
-    up, down = start.level(threshold), start.level(threshold / 2)
-    y, time = start.y.copy(), 0.0
+    up = start.level(threshold)
+    down = start.level(threshold / 2)
+    y = start.y.copy()
+    time = 0.0
     active = np.abs(y) >= up
     risen = active.copy()
     yield from (Event(0.0, int(i), int(np.sign(y[i])), True) for i in np.flatnonzero(risen))

@@ -41,7 +41,8 @@ class FullHead:
         self, W_KQ: Square, W_VO: Square
     ) -> tuple[Float[Tensor, "*batch"], Square, Square]:
         r"""The loss, $-\partial L / \partial W_{KQ}$ and $G = -\partial L / \partial W_{VO}$."""
-        batch, size = self.X.shape[:-3], self.X.shape[-3:]
+        batch = self.X.shape[:-3]
+        size = self.X.shape[-3:]
         together = max(1, BLOCK // size.numel())
         of_data = (T.reshape(-1, *T.shape[-3:]).split(together) for T in (self.X, self._XT, self.Y))
         of_weights = (W.reshape(-1, size[-1], size[-1]).split(together) for W in (W_KQ, W_VO))

@@ -68,10 +68,15 @@ def greedy(
     `stationary`, a share of the smaller of max|g(0)| and the newcomer's g; then Newton's method
     refines it. Raises `StalledError`.
     """
-    p, charge, support = np.zeros(size), np.zeros(size), np.zeros(size, bool)
+    p = np.zeros(size)
+    charge = np.zeros(size)
+    support = np.zeros(size, bool)
     g = gradient(loss, p)
     first = float(np.abs(g).max())
-    k, time, newest, sign = 0, 0.0, -1, 0
+    k = 0
+    time = 0.0
+    newest = -1
+    sign = 0
     dropped: tuple[int, ...] = ()
     while True:
         wait = _waits(charge, np.where(np.abs(g) > ROUNDING * first, g, 0.0), support)
@@ -84,8 +89,10 @@ def greedy(
         if not math.isfinite(step):
             return
         charge[~support] += g[~support] * step
-        newest, sign = int(order[0]), int(np.sign(g[order[0]]))
-        k, time = k + 1, time + step
+        newest = int(order[0])
+        sign = int(np.sign(g[order[0]]))
+        k = k + 1
+        time = time + step
         before = support.copy()
         p[newest], support[newest] = sign * kick, True
         tolerance = stationary * min(first, abs(float(g[newest])))
@@ -127,8 +134,10 @@ def _settle(
     become zero.
     """
     support = np.flatnonzero(p)
-    on, every = torch.from_numpy(support), torch.arange(len(support))
-    here, bent = loss.restricted(on), curvature.restricted(on)
+    on = torch.from_numpy(support)
+    every = torch.arange(len(support))
+    here = loss.restricted(on)
+    bent = curvature.restricted(on)
     sign = np.sign(p[support])
 
     def products(x: Vector) -> Vector:
@@ -176,8 +185,10 @@ def _refine(loss: Restrictable, p: Vector, tolerance: float) -> Vector:
     support = np.flatnonzero(p)
     if not len(support):
         return p
-    here, q = loss.restricted(torch.from_numpy(support)), p[support]
-    g, H = gradient(here, q), None
+    here = loss.restricted(torch.from_numpy(support))
+    q = p[support]
+    g = gradient(here, q)
+    H = None
     for _ in range(20):
         if np.abs(g).max() <= tolerance:
             break
@@ -195,7 +206,8 @@ def _refine(loss: Restrictable, p: Vector, tolerance: float) -> Vector:
         if shrinks > 0.1:
             H = None
         if shrinks < 1:
-            q, g = moved, left
+            q = moved
+            g = left
         elif fresh:
             break
     p = p.copy()

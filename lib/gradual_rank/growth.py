@@ -16,7 +16,9 @@ from lib.gradual_rank.orders import kendall
 Vector = Float[np.ndarray, " _"]
 Course = Float[np.ndarray, "_ _"]
 
-BEGUN, ENDED = 0.1, 0.9  # shares of its last value at which a direction has begun, and has ended
+# shares of its last value at which a direction has begun, and has ended
+BEGUN = 0.1
+ENDED = 0.9
 SLOW = 0.1  # of the mean speed: below it the loss is on a plateau
 
 
@@ -30,7 +32,8 @@ def first_time(times: Vector, values: Vector, threshold: float) -> float:
     k = int(above[0])
     if k == 0:
         return float(times[0])
-    before, after = np.log(values[k - 1]), np.log(values[k])
+    before = np.log(values[k - 1])
+    after = np.log(values[k])
     return float(
         times[k] - (after - np.log(threshold)) / (after - before) * (times[k] - times[k - 1])
     )
@@ -79,7 +82,8 @@ def diagonal_orders(
     """`order_of_rises` of the products of diagonal heads, by seed: of both halves, and of W_VO, the
     second, alone.
     """
-    sizes, d = np.abs(products), products.shape[-1] // 2
+    sizes = np.abs(products)
+    d = products.shape[-1] // 2
     return {
         "order": [order_of_rises(times, own) for own in sizes],
         "order_VO": [order_of_rises(times, own[:, d:]) for own in sizes],
@@ -127,7 +131,8 @@ def plateau_share(times: Vector, loss: Vector) -> float:
     begin, end = (int(np.flatnonzero(fallen >= share)[0]) for share in (BEGUN, ENDED))
     if end <= begin + 1:
         return 0.0
-    t, height = times[begin : end + 1], fallen[begin : end + 1]
+    t = times[begin : end + 1]
+    height = fallen[begin : end + 1]
     speed = (height[-1] - height[0]) / (t[-1] - t[0])
     steps = np.diff(t)
     return float(steps[np.diff(height) / steps < SLOW * speed].sum() / (t[-1] - t[0]))
@@ -198,7 +203,8 @@ def learned_early(
     def value(p: np.ndarray) -> np.ndarray:
         return loss(torch.from_numpy(np.ascontiguousarray(p))).numpy()
 
-    bar, found = share * value(np.zeros_like(products[:, 0])), np.full(len(products), -1)
+    bar = share * value(np.zeros_like(products[:, 0]))
+    found = np.full(len(products), -1)
     for k in range(products.shape[1]):
         p = products[:, k]
         found = np.where((value(p) <= bar) & (found < 0), (np.abs(p) > learned).sum(-1), found)

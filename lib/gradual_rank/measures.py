@@ -246,7 +246,8 @@ def full_measures(rises: Table, full: Table, threshold: float) -> dict[str, pd.S
     and at the end, and when the second direction of W_VO and the first of W_KQ rise, over when the
     first of W_VO does, by the snapshots.
     """
-    scale, seeds = full["log10_init_scale"].min(), full["seed"].unique()
+    scale = full["log10_init_scale"].min()
+    seeds = full["seed"].unique()
     smallest = full[full["log10_init_scale"] == scale].sort_values("step")
     W_KQ, W_VO = (smallest[smallest["matrix"] == name] for name in ("W_KQ", "W_VO"))
     first = rise_times(W_VO, 1, threshold)
@@ -335,7 +336,8 @@ def rank_at(
 
 def rank_of(events: Table, times: Vector) -> Vector:
     """How many coordinates are above the threshold at each time, by a table of events."""
-    rises, when = events["rises"].to_numpy(bool), events["time"].to_numpy(float)
+    rises = events["rises"].to_numpy(bool)
+    when = events["time"].to_numpy(float)
     return rank_at(times, when[rises], when[~rises])
 
 

@@ -45,12 +45,15 @@ def descend(
     r"""Yield the start and then the state after every step $W \leftarrow W +
     \eta_t\,\mathrm{rule}(G)$.
     """
-    weights, number, time = dict(start), 0, 0.0
+    weights = dict(start)
+    number = 0
+    time = 0.0
     for rate in rates:
         loss, slopes_here = loss_and_slopes(weights)
         yield Step(number, time, weights, loss)
         weights = {name: weights[name] + rate * step for name, step in rule(slopes_here).items()}
-        number, time = number + 1, time + rate
+        number = number + 1
+        time = time + rate
     yield Step(number, time, weights, loss_and_slopes(weights)[0])
 
 
@@ -58,7 +61,9 @@ def descended(steps: Iterable[Step], share: float) -> tuple[Weights, Bool[Tensor
     """The weights [..., *batch, row, col] at which each loss is at most that share of its first, or
     the last ones; and which of them came there.
     """
-    first, end, reached = None, {}, torch.tensor(False)
+    first = None
+    end = {}
+    reached = torch.tensor(False)
     for step in steps:
         first = step.loss if first is None else first
         there = reached[..., None, None]
@@ -117,7 +122,8 @@ class Adam:
         self.step += 1
         self.m = {name: _mean(self.m.get(name), g, self.beta_1) for name, g in G.items()}
         self.v = {name: _mean(self.v.get(name), g.square(), self.beta_2) for name, g in G.items()}
-        of_m, of_v = 1 - self.beta_1**self.step, 1 - self.beta_2**self.step
+        of_m = 1 - self.beta_1**self.step
+        of_v = 1 - self.beta_2**self.step
         return {
             name: m / of_m / ((self.v[name] / of_v).sqrt() + self.eps) for name, m in self.m.items()
         }
@@ -218,13 +224,16 @@ def descend_diagonal(
     gradient: Callable[[Tensor], Tensor], u: Tensor, v: Tensor, rule: Rule, rates: Iterable[float]
 ) -> Iterator[DiagonalStep]:
     """Yield the start of a network with diagonal weights and then the state after every step."""
-    number, time = 0, 0.0
+    number = 0
+    time = 0.0
     for rate in rates:
         g = gradient(u * v)
         yield DiagonalStep(number, time, u, v, g)
         step = rule({"u": v * g, "v": u * g})
-        u, v = u + rate * step["u"], v + rate * step["v"]
-        number, time = number + 1, time + rate
+        u = u + rate * step["u"]
+        v = v + rate * step["v"]
+        number = number + 1
+        time = time + rate
     yield DiagonalStep(number, time, u, v, gradient(u * v))
 
 
@@ -262,7 +271,8 @@ def until_changed(
     """Yield a descent up to the step at which, in each network, a g that had the sign s has had the
     other after it.
     """
-    changed, had = torch.tensor(False), torch.zeros_like(s, dtype=torch.bool)
+    changed = torch.tensor(False)
+    had = torch.zeros_like(s, dtype=torch.bool)
     for step in descent:
         yield step
         along = s * step.g
@@ -303,7 +313,8 @@ def warmed_up(first: float, growth: float, rate: float, time: float) -> list[flo
     """Rates that grow from the first by a factor a step up to `rate`, and stay there until their
     sum is `time`.
     """
-    found, total = [], 0.0
+    found = []
+    total = 0.0
     while total < time:
         found.append(min(rate, first * growth ** len(found) if first < rate else rate))
         total += found[-1]

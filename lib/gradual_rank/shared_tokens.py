@@ -41,7 +41,8 @@ class SharedTokensHead:
         Y: Float[Tensor, "*batch training sample token d"],
     ):
         self._batch = Y.shape[:-3]
-        k, size = Y.shape[-4], X.shape[-3] * X.shape[-2]
+        k = Y.shape[-4]
+        size = X.shape[-3] * X.shape[-2]
         tokens = X.double().reshape(-1, *X.shape[-3:]).numpy()
         targets = Y.double().movedim(-4, -2).reshape(-1, size, k, X.shape[-1]).contiguous().numpy()
         together = max(1, BLOCK // targets[0].size)
@@ -87,8 +88,11 @@ class SharedTokensHead:
         """The losses, and minus the gradients in both products [product, *batch, training, d,
         d].
         """
-        whole, G = products.reshape(2, -1, *products.shape[-3:]), np.empty_like(products)
-        slopes, losses, begin = G.reshape(whole.shape), [], 0
+        whole = products.reshape(2, -1, *products.shape[-3:])
+        G = np.empty_like(products)
+        slopes = G.reshape(whole.shape)
+        losses = []
+        begin = 0
         with np.errstate(all="ignore"):
             for block in self._blocks:
                 these = slice(begin, begin + len(block.X))
@@ -157,20 +161,21 @@ class _Block:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Of [seed, training, d, d], as `SharedTokensHead` has them."""
         (n_seeds, n, _, d), k = self.X.shape, W_KQ.shape[1]
-        by_sample, by_token = (
-            (n_seeds, n, -1, d),
-            (n_seeds, -1, k, d),
-        )  # rows are tokens × trainings
+        # rows are tokens × trainings
+        by_sample = (n_seeds, n, -1, d)
+        by_token = (n_seeds, -1, k, d)
         side_by_side = W_KQ.transpose(0, 2, 1, 3).reshape(n_seeds, d, k * d)
         E = (self.flat @ side_by_side).reshape(by_sample) @ self.XT
         if E.max() > LARGE or E.min() < -LARGE:
             E -= E.max(-1, keepdims=True)
         np.exp(E, out=E)
-        sums, Z = E @ self.ones[0], E @ self.X
+        sums = E @ self.ones[0]
+        Z = E @ self.X
         Z /= sums
         Z = Z.reshape(by_token)
         Z_of = Z.swapaxes(1, 2)  # [seed, training, token, d]
-        R, back = np.empty_like(Z), np.empty_like(Z)
+        R = np.empty_like(Z)
+        back = np.empty_like(Z)
         np.matmul(Z_of, W_VO, out=R.swapaxes(1, 2))
         R -= self.Y
         np.matmul(R.swapaxes(1, 2), W_VO.swapaxes(-1, -2).copy(), out=back.swapaxes(1, 2))

@@ -111,8 +111,10 @@ def changes_of_sign(times: Times, values: Course) -> Vector:
     times; or infinite.
     """
     falls = (values[:-1] > 0) & (values[1:] < 0)
-    k, each = falls.argmax(0), np.arange(values.shape[1])
-    before, after = values[k, each], values[k + 1, each]
+    k = falls.argmax(0)
+    each = np.arange(values.shape[1])
+    before = values[k, each]
+    after = values[k + 1, each]
     with np.errstate(divide="ignore", invalid="ignore"):  # of those that never fall
         found = times[k] + before / (before - after) * (times[k + 1] - times[k])
     return np.where(falls.any(0), found, np.inf)
@@ -150,7 +152,9 @@ def sign_flow(loss: Loss, end: float, *, rtol: float, atol: float) -> Iterator[P
     solver steps.
     """
     s, _ = first_ray(loss)
-    q, time, sliding = RAY * s, RAY, np.zeros(loss.size, bool)
+    q = RAY * s
+    time = RAY
+    sliding = np.zeros(loss.size, bool)
     yield Piece(time, q, [])
     while time < end:
 
@@ -166,7 +170,8 @@ def sign_flow(loss: Loss, end: float, *, rtol: float, atol: float) -> Iterator[P
             passed = _passed(path, solver.t_old, found[0] if found else solver.t)
             if found is not None:
                 break
-            time, q = solver.t, solver.y.copy()
+            time = solver.t
+            q = solver.y.copy()
             yield Piece(time, q, passed)
         else:
             return
@@ -225,7 +230,8 @@ def _first_event(
 
 def _passed(path: Path, begin: float, end: float) -> list[Event]:
     """Coordinates whose product changes its sign in a part of a step."""
-    before, after = path(begin), path(end)
+    before = path(begin)
+    after = path(end)
     found = []
     for i in np.flatnonzero(before * after < 0):
         time = brentq(lambda t, i=i: float(path(t)[i]), begin, end)
@@ -239,7 +245,8 @@ def _after(
     """Signs and sliding coordinates after the event of one: it slides where it can, else it turns;
     or it leaves.
     """
-    s, sliding = s.copy(), sliding.copy()
+    s = s.copy()
+    sliding = sliding.copy()
     if sliding[i]:
         s[i] = np.sign(_velocity(loss, q, s, sliding)[i])
         sliding[i] = False

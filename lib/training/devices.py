@@ -19,7 +19,10 @@ from lib.files.files import InputError
 if TYPE_CHECKING:  # it takes a second or two to load, and what draws or judges needs none of it
     import torch
 
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of glibc's malloc.h
+# of glibc's malloc.h
+M_TRIM_THRESHOLD = -1
+M_TOP_PAD = -2
+M_MMAP_THRESHOLD = -3
 
 
 def _named(device: str) -> str:

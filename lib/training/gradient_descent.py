@@ -54,7 +54,8 @@ def last_and_fitted(steps: Iterable[Step], start: Weights, level: float) -> tupl
 
     Without a step, the weights at the start.
     """
-    last, fitted = start, -1
+    last = start
+    fitted = -1
     for step in steps:
         last = step.after
         if fitted < 0 and step.loss < level:

@@ -20,7 +20,9 @@ Optimizer = Literal["adam", "adamw", "sgd", "muon"]
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # a, b, c of Jordan et al. (2024) and of torch.optim.Muon
 NEWTON_SCHULZ_STEPS = 5
 NORM_EPS = 1e-7  # under the norm of what is orthogonalised
-MOMENTUM, RMS = 0.95, 0.2  # of Muon; the root mean square that its updates share with Adam's
+# of Muon; the root mean square that its updates share with Adam's
+MOMENTUM = 0.95
+RMS = 0.2
 
 
 @dataclass

@@ -96,7 +96,8 @@ def stiff_flow(
         jac=jacobian and (lambda _, x: jacobian(x)),
     )
     while solver.status == "running":
-        before, state = solver.t, solver.y
+        before = solver.t
+        state = solver.y
         try:
             message = solver.step()
         except ValueError as error:  # a number that is not finite reached the linear algebra
@@ -115,7 +116,8 @@ def first_crossing(step: Step, value: Callable[[Vector], float], n_halvings: int
     """The time within the step at which `value` of the path becomes positive, by bisection: it is
     so at the end.
     """
-    low, high = step.before, step.time
+    low = step.before
+    high = step.time
     for _ in range(n_halvings):
         middle = (low + high) / 2
         low, high = (low, middle) if value(step.path(middle)) > 0 else (middle, high)

@@ -113,7 +113,8 @@ class _Source:
 
     def bring(self, digest: str, attempts: int, pause: float) -> None:
         """Complete and verify `part` from this address."""
-        failed, best = 0, _length(self.part)
+        failed = 0
+        best = _length(self.part)
         while True:
             try:
                 self.receive()

@@ -50,7 +50,8 @@ class Constants:
     @property
     def task(self) -> Task:
         """The task itself."""
-        lists, law = own_lists(self.lists, self.n_tokens), Law.named(self.law)
+        lists = own_lists(self.lists, self.n_tokens)
+        law = Law.named(self.law)
         chances = law.probabilities(subsets(self.n_tokens, self.seq_len), 1, generator(0, "none"))
         return Task(
             name=self.name,

@@ -76,7 +76,8 @@ def law(task: Task, scales: tuple[float, ...], solve: Solver) -> Tables:
     Of a task that is right at once at any scale there is no time to compare: a row that says so,
     and no more.
     """
-    longest, rtol = solve.longest_law, solve.rtol_law
+    longest = solve.longest_law
+    rtol = solve.rtol_law
     nothing = dict.fromkeys(("path_error", "largest_attention", "attention_to_star"), math.nan)
     flow = ScaledFlow.of(task, math.inf)
     of_limit: dict[str, Any] = task.about() | {"scale": math.inf, "at_once": flow.at_once()}

@@ -138,7 +138,8 @@ def train_both(
     states: list[Saved] = []
     for step in gradient_descent(exact, first, params.step_per_token * task.n_tokens):
         at = {"step": step.number, "loss": float(step.loss)}
-        W, V = step.weights["W"], step.weights["V"]
+        W = step.weights["W"]
+        V = step.weights["V"]
         if step.number in saved:
             states.append((step.weights, [{"seed": seed, **at}]))
         if step.number % params.every == 0 or step.number == n_steps:
@@ -192,7 +193,9 @@ def minibatch(seed: int, params: Minibatch) -> Tables:
 
     Each batch is of fresh uniform subsets.
     """
-    L, n, draw = params.n_tokens, params.seq_len, generator(seed, "minibatch")
+    L = params.n_tokens
+    n = params.seq_len
+    draw = generator(seed, "minibatch")
     lists = random_lists(L, params.list_length, draw)
     permutation = random_permutation(L, draw)
     start = {

@@ -206,7 +206,8 @@ def move(
     draw = np.random.default_rng(generator(seed, "disturbance", number).initial_seed()).normal(
         0, params.noise, (2, size)
     )
-    u, v = u + draw[0] * touched, v + draw[1] * touched
+    u = u + draw[0] * touched
+    v = v + draw[1] * touched
     if noise == "balanced":  # both keep their signs, and c is the same
         y = np.where(touched, np.sign(here.y) * here.level(np.maximum(u**2, 1e-300)), here.y)
         return Point(LogCoordinates(y, here.log_c), plus, minus), touched
@@ -229,7 +230,8 @@ def begin_elsewhere(
     for k in sorted(
         {1 + i * n_stages // params.n_kicks for i in range(params.n_kicks)} if n_stages else ()
     ):
-        before, after = predicted.iloc[k - 1], predicted.iloc[k]
+        before = predicted.iloc[k - 1]
+        after = predicted.iloc[k]
         i = int(after["coordinate"])
         p = np.array(before["p"])
         active = p != 0
@@ -242,7 +244,8 @@ def begin_elsewhere(
         )
         newcomer = np.arange(len(p)) == i
         for noise in ("none", "balanced", "independent"):
-            u, v = np.abs(root + draw[0]), np.abs(root + draw[1])
+            u = np.abs(root + draw[0])
+            v = np.abs(root + draw[1])
             if noise == "none":  # the newcomer alone, as Algorithm 1 begins
                 u = np.where(newcomer, params.noise, root)
             if noise != "independent":

@@ -42,8 +42,10 @@ def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> Non
     changes, events, descents, slopes, diagonal, rises = (
         read_table(followed / f"{name}.parquet") for name in of_signs
     )
-    small, large = runs["log10_init_scale"].min(), runs["log10_init_scale"].max()
-    full, seed = runs["teacher_rank"].max(), runs["seed"].min()
+    small = runs["log10_init_scale"].min()
+    large = runs["log10_init_scale"].max()
+    full = runs["teacher_rank"].max()
+    seed = runs["seed"].min()
     of_one = (
         (courses["seed"] == seed)
         & (courses["teacher_rank"] == full)

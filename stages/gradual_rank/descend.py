@@ -120,7 +120,8 @@ def follow(task: Path, stages: Path, params: Descend, solver: Solver, variant: V
     for state, above, changed in with_crossings(states, solver.threshold):
         for row, i in changed.nonzero().tolist():
             if state.step <= n_steps[row]:
-                sign, rises = int(torch.sign(state.p[row, i])), bool(above[row, i])
+                sign = int(torch.sign(state.p[row, i]))
+                rises = bool(above[row, i])
                 when = {"seed": params.seeds[row], "time": state.step * rates[row]}
                 events.append({**cell, **when, "coordinate": i, "sign": sign, "rises": rises})
         if variant.form == "plain" and state.step % 20 == 0:
@@ -150,17 +151,16 @@ def rates_and_steps(
     stages: Path, params: Descend, solver: Solver, variant: Variant
 ) -> tuple[np.ndarray, np.ndarray]:
     """Of every seed, the learning rate, and the steps to the end of its last stage."""
-    by_seed, seeds = (
-        read_table(stages, ["seed", "time", "learning_rate_limit"]).groupby("seed"),
-        list(params.seeds),
-    )
+    by_seed = read_table(stages, ["seed", "time", "learning_rate_limit"]).groupby("seed")
+    seeds = list(params.seeds)
     limits = by_seed["learning_rate_limit"].min().loc[seeds].to_numpy()
     if not np.isfinite(limits).all():
         raise InputError(
             f"{stages}: wanted seeds that have a stage with a limit of the learning rate, got "
             f"{limits}"
         )
-    rates, share = variant.share_of_limit * limits, f"share_of_limit {variant.share_of_limit:g}"
+    rates = variant.share_of_limit * limits
+    share = f"share_of_limit {variant.share_of_limit:g}"
     ends = [
         solver.end(last, params.log10_init_scale * math.log(10))
         for last in by_seed["time"].max().loc[seeds]
@@ -212,7 +212,8 @@ def predict_example(drop: Drop, threshold: float) -> Tables:
     ]
     for scale in drop.flow_log10_init_scales:
         log_scale = scale * math.log(10)
-        start, end = LogCoordinates.of(u, v, log_scale), -log_scale * drop.rescaled_end
+        start = LogCoordinates.of(u, v, log_scale)
+        end = -log_scale * drop.rescaled_end
         events = staged_flow(
             loss, start, end, threshold=threshold, stationary=REST, max_events=100, **TOLERANCES
         )
@@ -245,13 +246,15 @@ def descend_example(drop: Drop, threshold: float, form: Form, precision: str) ->
     loss, u, v = example(drop)
     dtype = {"float64": torch.float64, "float32": torch.float32}[precision]
     loss.H, loss.minimum = loss.H.to(dtype), loss.minimum.to(dtype)
-    scale, log_scale = drop.log10_init_scale, drop.log10_init_scale * math.log(10)
+    scale = drop.log10_init_scale
+    log_scale = drop.log10_init_scale * math.log(10)
     first, second = (torch.from_numpy(math.exp(log_scale) * w).to(dtype) for w in (u, v))
     if not (first.abs().min() > 0 and second.abs().min() > 0):
         raise InputError(
             f"log10_init_scale: wanted a start that {precision} can write, got 1e{scale:g}"
         )
-    rows, first_lost = [], math.inf
+    rows = []
+    first_lost = math.inf
     cell = {"method": f"{form} gradient descent, {precision}", "log10_init_scale": scale}
     states = descend(loss.gradient, first, second, drop.learning_rate, form)
     states = while_finite(states, f"drop.learning_rate, {form}, {precision}")

@@ -111,9 +111,11 @@ def main(
     curves: OutFile,
 ) -> None:
     """Write `tables`, `measures.json` and `summary.json` in metrics, and the curves of the loss."""
-    params, bar = read_params(section, Evaluate), read_params(bars, Bars)
+    params = read_params(section, Evaluate)
+    bar = read_params(bars, Bars)
     matrices = read_params(full_weights, Full, part=True)
-    base, cases = read_params(studied, str), read_problems(problems, Problem, usual)
+    base = read_params(studied, str)
+    cases = read_problems(problems, Problem, usual)
     if base not in [problem.name for problem in cases]:
         raise InputError(f"{studied}: wanted one of the problems of {problems}, got {base!r}")
     found: dict[str, list[Table]] = {}
@@ -135,10 +137,8 @@ def main(
     stages, predicted = (
         read_table(predictions / f"{base}_{name}.parquet") for name in ("stages", "events")
     )
-    events, control = (
-        read_table(flows / f"{base}_events.parquet"),
-        read_table(flows / "control.parquet"),
-    )
+    events = read_table(flows / f"{base}_events.parquet")
+    control = read_table(flows / "control.parquet")
     own = tables["activations"]["problem"] == base
     flipped = with_control(tables["activations"][own], control)
     tables["activations"] = pd.concat([flipped, tables["activations"][~own]], ignore_index=True)
@@ -154,7 +154,8 @@ def main(
     shown = paths[(paths["seed"] == params.figure_seed) & (paths["noise"] == "independent")]
     near = end_distances(paths)
     tables |= {"returns": returns, "kicks": kicks, "paths": shown, "path_ends": near}
-    full, first = of_products(read_table(spectra)), read_table(rises)
+    full = of_products(read_table(spectra))
+    first = read_table(rises)
     smallest = full[full["log10_init_scale"] == full["log10_init_scale"].min()].query(
         f"seed == {params.figure_seed}"
     )
@@ -205,7 +206,8 @@ def compared(
     )
     activated = activations(stages, events, predicted, params.significant)
     key = ["seed", "log10_init_scale"]
-    errors, left = time_errors(activated), departed(stages)
+    errors = time_errors(activated)
+    left = departed(stages)
     for more in (
         plateau_errors(stages, plateaus, params.apart, params.lasting),
         plateau_distances(stages, plateaus, params.significant),

@@ -131,7 +131,9 @@ def follow(
     Algorithm 1 predicts.
     """
     toy, (log10_init_scale,) = read_toy(task), problem.flow_scales
-    u, v, seed = toy.u[index].numpy(), toy.v[index].numpy(), int(toy.seeds[index])
+    u = toy.u[index].numpy()
+    v = toy.v[index].numpy()
+    seed = int(toy.seeds[index])
     loss = diagonal_network(**toy.network(index))
     of_twins = [] if toy.frames is None else ["coordinate", "sign"]
     table = read_table(stages, ["seed", "stage", "time", "next_time", *of_twins])
@@ -176,7 +178,8 @@ def follow(
     flow = log_flow(bent, start, end, rtol=solver.rtol, atol=solver.atol, curvature=curvature)
     first, second, third = itertools.tee(flow, 3)
     sampled = with_samples(first, start.y, [time for time, *_ in wanted])
-    risen, higher = with_events(second, start, solver.threshold), with_events(third, start, grown)
+    risen = with_events(second, start, solver.threshold)
+    higher = with_events(third, start, grown)
     try:
         for (_, samples), *passed in zip(sampled, risen, higher, strict=True):
             for i, y in samples:

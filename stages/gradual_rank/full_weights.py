@@ -88,7 +88,9 @@ def n_steps(params: FullWeights, log10_init_scale: float) -> int:
 
 def train(params: FullWeights, log10_init_scale: float) -> Course:
     """Gradient descent of all seeds, side by side, from one scale of the start."""
-    d, rate, log_scale = params.d_model, params.learning_rate, log10_init_scale * math.log(10)
+    d = params.d_model
+    rate = params.learning_rate
+    log_scale = log10_init_scale * math.log(10)
     shape = params.n_samples, params.seq_len, d
     X = torch.stack(
         [gaussian_sequences(*shape, generator(seed, "tokens")) for seed in params.seeds]
@@ -120,7 +122,8 @@ def train(params: FullWeights, log10_init_scale: float) -> Course:
     saved = set(evenly(params.n_snapshots, last))
     states: list[Saved] = []
     rises: list[dict[str, Any]] = []
-    before, risen = torch.full((len(params.seeds),), -math.inf), [False] * len(params.seeds)
+    before = torch.full((len(params.seeds),), -math.inf)
+    risen = [False] * len(params.seeds)
     for step in range(last + 1):
         W_KQ, W_VO = (W[a] @ W[b].mT for a, b in PRODUCTS.values())
         loss, g_KQ, g_VO = head.loss_and_gradients(W_KQ, W_VO)

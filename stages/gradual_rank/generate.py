@@ -72,7 +72,8 @@ def make(problem: Problem) -> bytes:
         )
         w_u, w_v = PAIRS[problem.teacher](problem.size, generator(seed, "teacher"))
         u, v = PAIRS[problem.start](problem.size, generator(seed, "start"))
-        teacher, blocks = w_u * w_v, frozen_parts(problem, seed)
+        teacher = w_u * w_v
+        blocks = frozen_parts(problem, seed)
         rows.append(
             {
                 "X": X,
@@ -93,14 +94,18 @@ def frozen_parts(problem: Problem, seed: int) -> dict[str, Tensor]:
     """
     if problem.n_layers is None or problem.n_heads is None or problem.d_mlp is None:
         return {}
-    source, n_frames = generator(seed, "frozen"), problem.n_heads if problem.frames == "own" else 1
-    d, d_mlp, n_layers = problem.d_model, problem.d_mlp, problem.n_layers
+    source = generator(seed, "frozen")
+    n_frames = problem.n_heads if problem.frames == "own" else 1
+    d = problem.d_model
+    d_mlp = problem.d_mlp
+    n_layers = problem.n_layers
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=source, dtype=torch.float64)
 
     frames = torch.linalg.qr(normal(n_layers, n_frames, d, d)).Q.expand(-1, problem.n_heads, -1, -1)
-    W_1, W_2 = normal(n_layers, d, d_mlp) / d**0.5, normal(n_layers, d_mlp, d) / d_mlp**0.5
+    W_1 = normal(n_layers, d, d_mlp) / d**0.5
+    W_2 = normal(n_layers, d_mlp, d) / d_mlp**0.5
     return {"frames": frames.contiguous(), "W_1": W_1, "W_2": W_2}
 
 

@@ -212,7 +212,9 @@ def fine_tune(
     toy = read_toy(task)
     if toy.frames is not None:
         raise InputError(f"{task}: wanted a problem of one head to adapt, got a transformer")
-    seed, base, X = int(toy.seeds[index]), toy.teacher[index], toy.X[index]
+    seed = int(toy.seeds[index])
+    base = toy.teacher[index]
+    X = toy.X[index]
     changed = torch.randperm(len(base), generator=generator(seed, "changed coordinates"))[
         :n_changed
     ]

@@ -53,12 +53,13 @@ Trainings = tuple[
     tuple[float, int], ...
 ]  # log10 of the init scale and rank of the teacher, side by side
 WINDOW = (0.05, 0.15)  # of τ, in which the singular values of the factors grow
-EARLY, HALF = 0.9, 0.5  # shares of the first loss at which ranks are noted, or at the end
+# shares of the first loss at which ranks are noted, or at the end
+EARLY = 0.9
+HALF = 0.5
 RTOL = 0.01  # of the numerical rank
-UNEVEN, LEFT = (
-    (0.1, 0.05),
-    0.1,
-)  # init scales of P and Q, of which a difference is to be seen; the share of the loss
+# init scales of P and Q, of which a difference is to be seen; the share of the loss
+UNEVEN = (0.1, 0.05)
+LEFT = 0.1
 N_LOOKS = 121  # points of a course that are kept
 N_SNAPSHOTS = 9  # of the weights
 
@@ -225,10 +226,15 @@ def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings
     head = SharedTokensHead(
         *taught(params, sizes, "tokens", params.n_samples, [rank for _, rank in trainings])
     )
-    unscaled, rates = drawn(params, sizes, "full start"), case.rates(trainings[0][0])
+    unscaled = drawn(params, sizes, "full start")
+    rates = case.rates(trainings[0][0])
     start = torch.stack([10**scale * unscaled for scale, _ in trainings], -3)
     saved, looks = (evenly(n, len(rates)) for n in (N_SNAPSHOTS, N_LOOKS))
-    losses, products, of_values, states, last = [], [], [], [], start
+    losses = []
+    products = []
+    of_values = []
+    states = []
+    last = start
     for step in descend(head.loss_and_slopes, {"factors": start}, RULES[case.rule](), rates):
         last = step.weights["factors"]
         losses.append(step.loss.numpy())
@@ -236,20 +242,20 @@ def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings
         if step.time <= 1.1 * WINDOW[1] or len(of_values) < 2:
             of_values.append(torch.linalg.svdvals(last[:, 1]).numpy())
         if step.number in saved:
-            at, shares = {"step": step.number, "time": step.time}, (losses[-1] / losses[0]).tolist()
+            at = {"step": step.number, "time": step.time}
+            shares = (losses[-1] / losses[0]).tolist()
             rows = [
                 {"seed": seed, **at, "loss": own}
                 for seed, own in zip(params.seeds, shares, strict=True)
             ]
             states.append((named(step.weights), rows))
-    t, loss, both, factors = (
-        np.cumsum([0.0, *rates]),
-        np.stack(losses),
-        np.stack(products),
-        np.stack(of_values),
-    )
+    t = np.cumsum([0.0, *rates])
+    loss = np.stack(losses)
+    both = np.stack(products)
+    factors = np.stack(of_values)
     kept = {"growth": head.growth_at_zero(case.learning_rate), **changes(start, last, ("KQ", "VO"))}
-    runs, courses = [], []
+    runs = []
+    courses = []
     for (k, (scale, rank)), (n, seed) in product(enumerate(trainings), enumerate(params.seeds)):
         cell = {
             "optimizer": case.name,
@@ -257,7 +263,9 @@ def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings
             "log10_init_scale": scale,
             "seed": seed,
         }
-        KQ, VO, own_loss = both[:, 0, n, k], both[:, 1, n, k], loss[:, n, k]
+        KQ = both[:, 0, n, k]
+        VO = both[:, 1, n, k]
+        own_loss = loss[:, n, k]
         timed = timing(
             t, own_loss, KQ, VO, factors[:, :, n, k], sizes.threshold, params.significant, WINDOW
         )
@@ -274,20 +282,23 @@ def train_on_few(
     """One optimiser where the minimum is not unique, or the targets are noisy: ranks at the end,
     losses on the path.
     """
-    scale, rank = params.few_log10_init_scale, min(params.teacher_rank, sizes.d_model)
+    scale = params.few_log10_init_scale
+    rank = min(params.teacher_rank, sizes.d_model)
     head = SharedTokensHead(*taught(params, sizes, "tokens", n_samples, [rank], noise))
     X, Y = taught(params, sizes, "test tokens", params.n_test, [rank])
-    test, share = SharedTokensHead(X, Y), 1 / Y.square().mean((-3, -2, -1))
+    test = SharedTokensHead(X, Y)
+    share = 1 / Y.square().mean((-3, -2, -1))
     start = 10**scale * drawn(params, sizes, "full start").unsqueeze(-3)
     rates = case.rates(scale, params.noisy_longer if noise else 1)
-    looks, rows, last = evenly(N_LOOKS, len(rates)), [], {"factors": start}
+    looks = evenly(N_LOOKS, len(rates))
+    rows = []
+    last = {"factors": start}
     for step in descend(head.loss_and_slopes, {"factors": start}, RULES[case.rule](), rates):
         if step.number in looks:
-            last, off = step.weights, test.loss_and_slopes(step.weights)[0] * share
-            each, at = (
-                zip(params.seeds, step.loss[:, 0].tolist(), off[:, 0].tolist(), strict=True),
-                step[:2],
-            )
+            last = step.weights
+            off = test.loss_and_slopes(step.weights)[0] * share
+            each = zip(params.seeds, step.loss[:, 0].tolist(), off[:, 0].tolist(), strict=True)
+            at = step[:2]
             rows += [(seed, *at, one, other) for seed, one, other in each]
     cell = {"optimizer": case.name, "n_samples": n_samples, "noise": noise}
     paths = pd.DataFrame(rows, columns=["seed", "step", "time", "loss", "test_loss"]).assign(**cell)

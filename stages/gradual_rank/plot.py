@@ -93,15 +93,18 @@ def drawings(
     bars: str, full_d_model: str, metrics: Path, optimizers: Path
 ) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn."""
-    bar, d_full = read_params(bars, Bars), read_params(full_d_model, int)
+    bar = read_params(bars, Bars)
+    d_full = read_params(full_d_model, int)
     t = {name: read_table(metrics / f"{name}.parquet") for name in NAMES}
     c = {name: read_table(optimizers / f"{name}.parquet") for name in COMPARED}
-    problems, errors = t["problems"], t["errors"]
+    problems = t["problems"]
+    errors = t["errors"]
     cases = [case(t, name) for name in problems.loc[problems["drawn"], "name"]]
     base = problems.loc[problems["studied"], "name"].iloc[0]
     _, small, stages, _ = case(t, base)
     own = t["stages"][t["stages"]["problem"] == base]
-    seed, d = int(small["seed"].iloc[0]), len(small["p"].iloc[0]) // 2
+    seed = int(small["seed"].iloc[0])
+    d = len(small["p"].iloc[0]) // 2
     drawn: dict[str, Callable[[], Figure]] = {
         "figure-2": partial(
             entries_and_singular_values, small, stages, t["full_weights"], t["rises"], d_full
@@ -143,7 +146,8 @@ def drawings(
     free = problems.loc[problems["n_layers"].notna() & ~problems["name"].isin(tied), "name"]
     if len(free) and len(tied):
         (_, rows, theory, _), (_, together, first, _) = case(t, free.iloc[0]), case(t, tied[0])
-        twins, names = t["twins"][t["twins"]["problem"] == tied[0]], (free.iloc[0], tied[0])
+        twins = t["twins"][t["twins"]["problem"] == tied[0]]
+        names = (free.iloc[0], tied[0])
         said = [label(name, problems) for name in names]
         drawn["example-3-2"] = partial(
             several_heads, said[0], rows, theory, said[1], together, first, twins

@@ -26,25 +26,24 @@ from lib.training.devices import generator, use_threads
 from lib.work.cells import Job, Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
 
-FIRST, GROWTH = (
-    20,
-    1.05,
-)  # sign descent's first rate is the init scale over 20, and grows so that no sign is lost
+# sign descent's first rate is the init scale over 20, and grows so that no sign is lost
+FIRST = 20
+GROWTH = 1.05
 SLOPE_STEPS = (
     100,
     200,
 )  # ten and twenty times the memory of Adam's m, a tenth and a fifth of that of its v
-EARLY, EVERY = (
-    0.9,
-    5,
-)  # the share of the first loss at which coordinates are counted; steps from look to look
-RTOL, ATOL = 1e-5, 1e-6  # of both flows
+# the share of the first loss at which coordinates are counted; steps from look to look
+EARLY = 0.9
+EVERY = 5
+# of both flows
+RTOL = 1e-5
+ATOL = 1e-6
 MOST_STEPS = 20_000  # of gradient descent, which ends when a tenth of the loss is gone
 N_LOOKS = 101  # points of the paths that are kept
-REST, LONG = (
-    1e-6,
-    1e6,
-)  # gradient flow ends where so little of the first loss is left, or at that time
+# gradient flow ends where so little of the first loss is left, or at that time
+REST = 1e-6
+LONG = 1e6
 SMALLEST = (
     -32.0
 )  # log10 of the init scale from which sign descent and Adam, which do not wait, begin besides
@@ -117,7 +116,8 @@ class Case:
         self, loss: DiagonalHead, u: torch.Tensor, v: torch.Tensor
     ) -> Iterator[optimizers.DiagonalStep]:
         """The optimiser's steps from there."""
-        rate, end = self.params.learning_rate, self.params.end
+        rate = self.params.learning_rate
+        end = self.params.end
         rule, rates = {
             "sign": (
                 "signs",
@@ -187,7 +187,8 @@ def changes(case: Case) -> Tables:
     loss, u, v = case.start()
     heads = [DiagonalHead(X, Y) for X, Y in zip(loss.X, loss.Y, strict=True)]
     rays = torch.from_numpy(np.stack([first_ray(one)[0] for one in heads]))
-    descent, smallest = case.descent(loss, u, v), case.log10_init_scale == SMALLEST
+    descent = case.descent(loss, u, v)
+    smallest = case.log10_init_scale == SMALLEST
     steps = list(optimizers.until_changed(descent, rays) if smallest else descent)
     t, path = optimizers.path_of(steps)
     g = np.stack([step.g.numpy() for step in steps], 1)
@@ -219,7 +220,8 @@ def trained(case: Case) -> Tables:
 def roots(case: Case) -> Tables:
     """Sign descent of the signed roots from zero, whose small steps are sign flow's own."""
     loss, u, _ = case.start()
-    rate, n_steps = case.params.learning_rate, round(case.params.end / case.params.learning_rate)
+    rate = case.params.learning_rate
+    n_steps = round(case.params.end / case.params.learning_rate)
     products = [
         p.numpy()
         for p in optimizers.descend_roots(loss.gradient, torch.zeros_like(u), rate, n_steps)
@@ -256,7 +258,8 @@ def flow(case: Case) -> Tables:
         sign_flow(DiagonalHead(loss.X[0], loss.Y[0]), case.params.end, rtol=RTOL, atol=ATOL)
     )
     rows = [(seed, *event) for piece in pieces for event in piece.events]
-    times, p = np.array([piece.time for piece in pieces]), np.stack([piece.p for piece in pieces])
+    times = np.array([piece.time for piece in pieces])
+    p = np.stack([piece.p for piece in pieces])
     events = pd.DataFrame(rows, columns=["seed", *Event._fields])
     return {"events": events, "paths": looked_at(case, times, p[None], "flow")}
 

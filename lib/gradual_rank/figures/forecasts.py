@@ -18,7 +18,8 @@ from lib.pages.style import (
     sized,
 )
 
-LIMIT, FINITE = MATRIX_COLORS["W_KQ"], MATRIX_COLORS["W_VO"]
+LIMIT = MATRIX_COLORS["W_KQ"]
+FINITE = MATRIX_COLORS["W_VO"]
 
 
 def ranks_by_budget(ranks: pd.DataFrame, forecast: pd.DataFrame, seed: int) -> Figure:

@@ -21,7 +21,8 @@ from lib.pages.style import (
     VIRIDIS,
 )
 
-LIMIT, FINITE = MATRIX_COLORS["W_KQ"], MATRIX_COLORS["W_VO"]
+LIMIT = MATRIX_COLORS["W_KQ"]
+FINITE = MATRIX_COLORS["W_VO"]
 MARKERS = ("D", "o", "s", "^", "v", "P", "X", "*")
 
 
@@ -33,7 +34,8 @@ def label(problem: str, problems: pd.DataFrame) -> str:
     parts = f"{problem}: d = {row['d_model']:.0f}"
     if pd.isna(row["n_layers"]):
         return parts
-    n_layers, n_heads = int(row["n_layers"]), int(row["n_heads"])
+    n_layers = int(row["n_layers"])
+    n_heads = int(row["n_heads"])
     plural = ["s" if n > 1 else "" for n in (n_layers, n_heads)]
     return f"{parts}, {n_layers} layer{plural[0]} of {n_heads} head{plural[1]}"
 
@@ -155,7 +157,8 @@ def charges_and_rises(
         & (stages["seed"] == charges["seed"].iloc[0])
     ]
     own = own.sort_values("stage")
-    flow, theory = 1 - np.stack(list(rows["charge"])), 1 - np.stack(list(own["charge"]))
+    flow = 1 - np.stack(list(rows["charge"]))
+    theory = 1 - np.stack(list(own["charge"]))
     joined = [int(i) for i in dict.fromkeys(own["coordinate"]) if i >= 0]
     for i in range(flow.shape[1]):
         color = (

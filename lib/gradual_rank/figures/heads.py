@@ -99,7 +99,8 @@ def _shares(axes: Axes, twins: pd.DataFrame) -> None:
 
 def _steps(stages: pd.DataFrame, end: float, values: object) -> tuple[np.ndarray, np.ndarray]:
     """Times and values of the staircase, two points a stage."""
-    begin, last = stages["time"].to_numpy(), float(stages["next_time"].iloc[-1])
+    begin = stages["time"].to_numpy()
+    last = float(stages["next_time"].iloc[-1])
     until = np.append(begin[1:], max(min(end, last), begin[-1]))
     heights = np.stack([np.asarray(v, float) for v in values])  # pyright: ignore
     return np.stack([begin, until], 1).ravel(), np.repeat(heights, 2, axis=0)

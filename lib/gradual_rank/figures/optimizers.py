@@ -36,7 +36,10 @@ NAMES = {
     "muon": ("Muon, polar factor", GREEN),
 }
 SHOWN = ("gd", "adam", "muon")
-HAS, HALF, HAS_NOT = GREEN, ORANGE, NULL_COLOR  # of a property
+# of a property
+HAS = GREEN
+HALF = ORANGE
+HAS_NOT = NULL_COLOR
 
 
 def name_of(optimizer: str) -> str:
@@ -67,10 +70,8 @@ def courses(table: pd.DataFrame) -> Figure:
     )
     for axes, name in zip(panels[0], shown, strict=True):
         rows = table[table["optimizer"] == name].sort_values("step")
-        values, log_scale = (
-            np.stack(list(rows["W_VO"])),
-            -float(rows["log10_init_scale"].iloc[0]) * np.log(10),
-        )
+        values = np.stack(list(rows["W_VO"]))
+        log_scale = -float(rows["log10_init_scale"].iloc[0]) * np.log(10)
         x = rows["time"].to_numpy() / (log_scale if name == "gd" else 1.0)
         for i in reversed(range(values.shape[1])):
             axes.plot(x, values[:, i], color=VIRIDIS(0.9 * i / max(1, values.shape[1] - 1)), lw=1.5)
@@ -101,8 +102,10 @@ def properties(runs: pd.DataFrame) -> Figure:
     one.
     """
     scales = sorted(runs["log10_init_scale"].unique())
-    small, large = scales[0], scales[-1]
-    full, low = runs["teacher_rank"].max(), runs["teacher_rank"].min()
+    small = scales[0]
+    large = scales[-1]
+    full = runs["teacher_rank"].max()
+    low = runs["teacher_rank"].min()
     power = f"$10^{{{small:g}}}$"
     header = [
         "optimiser",
@@ -116,7 +119,8 @@ def properties(runs: pd.DataFrame) -> Figure:
         f"slopes,\n{power}",
         f"last loss,\n{power}",
     ]
-    rows, colors = [], []
+    rows = []
+    colors = []
     for name in listed(runs["optimizer"]):
         own = runs[runs["optimizer"] == name]
         of = own[(own["teacher_rank"] == full) & (own["log10_init_scale"] == small)]

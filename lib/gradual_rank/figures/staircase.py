@@ -70,7 +70,8 @@ def full_matrices(rises: pd.DataFrame, ratios: pd.DataFrame) -> Figure:
     `limit` is 1 / σ₁ of the gradient at 0, `finite` counts the scale of the start, `stepped` the
     steps of descent, too.
     """
-    KQ, VO = MATRIX_NAMES["W_KQ"], MATRIX_NAMES["W_VO"]
+    KQ = MATRIX_NAMES["W_KQ"]
+    VO = MATRIX_NAMES["W_VO"]
     figure, (error, order, rank) = plt.subplots(1, 3, figsize=(11.4, 3.7))
     for n, (name, color) in enumerate(
         (("limit", NULL_COLOR), ("finite", MATRIX_COLORS["W_VO"]), ("stepped", "black"))
@@ -193,7 +194,8 @@ def stage_table(name: str, stages: pd.DataFrame, activations: pd.DataFrame, scal
     rows = []
     for stage in stages[stages["stage"] > 0].to_dict("records"):
         times = [float(column.get(stage["stage"], np.inf)) for column in timed.values()]
-        gap, limit = float(stage["gap"] / stage["next_time"]), float(stage["learning_rate_limit"])
+        gap = float(stage["gap"] / stage["next_time"])
+        limit = float(stage["learning_rate_limit"])
         rows.append(
             [
                 str(stage["stage"]),
@@ -249,7 +251,8 @@ def _steps(stages: pd.DataFrame, end: float, values: object) -> tuple[np.ndarray
     """Times and values of the staircase, two points a stage, to the end or to that of the last
     plateau.
     """
-    begin, last = stages["time"].to_numpy(), float(stages["next_time"].iloc[-1])
+    begin = stages["time"].to_numpy()
+    last = float(stages["next_time"].iloc[-1])
     until = np.append(begin[1:], max(min(end, last), begin[-1]))
     heights = np.stack([np.asarray(v, float) for v in values])  # pyright: ignore
     return np.stack([begin, until], 1).ravel(), np.repeat(heights, 2, axis=0)

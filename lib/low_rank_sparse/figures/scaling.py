@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from lib.pages.style import GREENS, HINGE_COLOR, NULL_COLOR, VIRIDIS, ranged, sized
 
-ALPHA, CONFUSION = r"$\alpha_*$", r"$\alpha_\#$"
+ALPHA = r"$\alpha_*$"
+CONFUSION = r"$\alpha_\#$"
 LETTERS = {"Q": VIRIDIS(0.0), "K": VIRIDIS(0.35), "V": VIRIDIS(0.65), "O": VIRIDIS(0.88)}
 DATA = {
     "noise": ("noise $c_0$ of the tokens", "linear"),
@@ -249,7 +250,8 @@ def _power_law(
     known = [slope for slope in slopes if slope is not None]
     fitted = rows[rows["in_fit"]] if "in_fit" in rows else rows
     if known and len(fitted):
-        slope, x = float(np.mean(known)), np.array(sorted(fitted["x"].unique()))
+        slope = float(np.mean(known))
+        x = np.array(sorted(fitted["x"].unique()))
         level = np.exp((np.log(fitted[column]) - slope * np.log(fitted["x"])).mean())
         text = f"exponent {slope:.2f} [{min(known):.2f}, {max(known):.2f}]"
         axes.plot(

@@ -196,11 +196,14 @@ def patterns_and_nulls(sweep: pd.DataFrame, labelled: Mapping[str, str], grouped
         ticks = sorted(own["value"].unique())
         *of_matrices, last = line
         for axes, matrix in zip(of_matrices, MATRICES, strict=True):
-            column, what = "energy", "$1 - e_k$"
+            column = "energy"
+            what = "$1 - e_k$"
             if name == grouped:
-                column, what = "energy_2", "$1 - e_2$"
+                column = "energy_2"
+                what = "$1 - e_2$"
                 if matrix in ("W_Q", "W_K"):
-                    column, what = "gap", r"$\sigma_{k+1} / \sigma_k$"
+                    column = "gap"
+                    what = r"$\sigma_{k+1} / \sigma_k$"
             for rows, of, color, style, label in (
                 (own, f"{matrix}_{column}", TRAINED_COLOR, "-", "trained"),
                 (permuted, f"{matrix}_{column}", PERMUTED_COLOR, "--", "permuted labels"),
