@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from lib.work.process import refuse_shallow_clone
 from safetensors.torch import save_file
 
 from lib.files.files import InputError
-from lib.work.command import run
+from lib.work.command import refuse_shallow_clone, run
 
 
 @pytest.fixture
@@ -205,7 +204,7 @@ def test_an_experiment_beside_a_shallow_clone_is_refused(
 def test_to_start_a_program_loads_nothing_but_the_standard_library():
     """`stages/__init__.py` does so before all else."""
     script = (
-        "import sys; before = {*sys.modules}; import lib.work.process\n"
+        "import sys; before = {*sys.modules}; import lib.work.command\n"
         "print(*{name.partition('.')[0] for name in {*sys.modules} - before} - "
         "{*sys.stdlib_module_names, 'lib'})\n"
     )
