@@ -41,22 +41,7 @@ COLUMNS = {
     "sweep": f"""sweep varies value seed
         n_train n_test d_model n_patterns seq_len n_relevant n_confusion noise
         init_scale value_error query_key_error batch_size learning_rate
-        labels permuted n_outputs readout n_neurons n_steps fitted_step {SCORES}
-        hinge_at_rank_2 hinge_at_rank_below hinge_at_rank_k hinge_without_attention
-        W_Q_energy W_Q_energy_2 W_Q_nuclear_tail W_Q_gap W_Q_gap_2 W_Q_next W_Q_tail
-        W_Q_singular_values
-        W_K_energy W_K_energy_2 W_K_nuclear_tail W_K_gap W_K_gap_2 W_K_next W_K_tail
-        W_K_singular_values
-        W_V_energy W_V_energy_2 W_V_nuclear_tail W_V_gap W_V_gap_2 W_V_next W_V_tail
-        W_V_singular_values
-        W_O_energy W_O_energy_2 W_O_nuclear_tail W_O_gap W_O_gap_2 W_O_next W_O_tail
-        W_O_singular_values
-        small_share large_over_small
-        gaussian_W_Q_energy gaussian_W_Q_energy_2 gaussian_W_Q_gap
-        gaussian_W_K_energy gaussian_W_K_energy_2 gaussian_W_K_gap
-        gaussian_W_V_energy gaussian_W_V_energy_2 gaussian_W_V_gap
-        gaussian_W_O_energy gaussian_W_O_energy_2 gaussian_W_O_gap
-        hinge_in_random_directions hinge_of_gaussian""",
+        labels permuted n_outputs readout n_neurons n_steps fitted_step {SCORES}""",
 }
 
 
@@ -101,6 +86,8 @@ def main(
     kept = {"training": training.drop(columns="snapshot")}
     for path in tables:
         kept[path.stem] = read_table(path, COLUMNS[path.stem].split())
+        if path.stem == "sweep":  # to which every look adds columns of its own
+            kept["sweep"] = read_table(path)
     kept["spectra"] = updates(kept["spectra"], params.rtol)
     of_values = kept["prune"]["what"] == "rows of W_V"
     setup["judged_steps"] = ", ".join(map(str, params.steps))
