@@ -12,18 +12,25 @@ from lib.work.command import OutFolder, run
 
 SLIGHT = 0.02  # of |W|: updates below it are slight, and rounding to bfloat16 shows
 CELL = ["model", "run", "budget"]
+TABLES = {  # of a model's folder, with their columns
+    "plans": "budget rule shuffle parameters loss share_lost ranks loss_on_base run",
+    "modules": "module tensor rows cols norm base_norm limit by_columns earned run",
+    "losses": "loss_tuned loss_without_linear gain attributed drop loss_base run",
+    "budgets": "parameters share_lost least run",
+    "pruning": "what rate loss run",
+}
+ROUNDING = """module relative_update rank_90 rank_90_stored above_edge above_edge_stored
+    noise_over_edge run step"""
+SPECTRA = """run step layer module head offset of rows cols norm base_norm stable_rank rank_90 edge
+    rank_above_edge method"""
 
 
 def main(metrics: OutFolder, models: list[Path]) -> None:
     tables = {
-        "plans": stacked(models, "plans/plans"),
-        "modules": stacked(models, "plans/modules"),
-        "losses": stacked(models, "plans/losses"),
-        "pruning": stacked(models, "plans/pruning"),
-        "budgets": stacked(models, "plans/budgets"),
-        "rounding": stacked(models, "rounding"),
-        "ranks": module_ranks(stacked(models, "spectra")),
-        "heads": head_ranks(stacked(models, "pretrained")),
+        **{name: stacked(models, f"plans/{name}", columns) for name, columns in TABLES.items()},
+        "rounding": stacked(models, "rounding", ROUNDING),
+        "ranks": module_ranks(stacked(models, "spectra", SPECTRA)),
+        "heads": head_ranks(stacked(models, "pretrained", SPECTRA)),
     }
     rate = float(
         np.sort(tables["pruning"]["rate"].unique())[tables["pruning"]["rate"].nunique() // 2]
@@ -45,18 +52,11 @@ def main(metrics: OutFolder, models: list[Path]) -> None:
     write_measures(measured, metrics, setup, headlines=["attributed_less_uniform"])
 
 
-def stacked(models: list[Path], name: str) -> pd.DataFrame:
-    """The tables of that name of all models, one after another; raises `ValueError` where their
-    columns differ.
-    """
-    tables = [read_table(model / f"{name}.parquet") for model in models]
-    if len({frozenset(table) for table in tables}) > 1:
-        raise ValueError(
-            f"{name}: wanted tables of the same columns, got {[list(table) for table in tables]}"
-        )
-    return pd.concat(
-        [table.assign(model=model.name) for table, model in zip(tables, models, strict=True)]
-    )
+def stacked(models: list[Path], name: str, columns: str) -> pd.DataFrame:
+    """The tables of that name of all models, one after another."""
+    files = {model.name: model / f"{name}.parquet" for model in models}
+    tables = [read_table(file, columns.split()).assign(model=of) for of, file in files.items()]
+    return pd.concat(tables)
 
 
 def module_ranks(spectra: pd.DataFrame) -> pd.DataFrame:

@@ -73,6 +73,8 @@ Work = tuple[
     list[tuple[Any, ...]], dict[str, Any]
 ]  # a job for each tuned checkpoint, and how they are spread
 Earned = Mapping[str, float] | None  # by module; nothing is known of it without a text
+SPECTRA = ["run", "step", "layer", "module", "head", "offset", "of", "rows", "cols", "norm"]
+SPECTRA += ["stable_rank", "rank_90", "base_norm", "tail", "edge", "rank_above_edge", "method"]
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,8 @@ def prepared(
     """
     params, sizes = read_params(section, Plan), read_params(measure, Measure)
     use_device(params.device)
-    begun, table = open_checkpoint(base), read_table(spectra)
+    begun = open_checkpoint(base)
+    table = read_table(spectra, [*SPECTRA, "singular_values"])
     last = {one.run: one for one in open_snapshots(tuned)}
     for one in last.values():
         check_pair(begun, one.checkpoint)

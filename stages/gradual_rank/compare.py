@@ -18,6 +18,28 @@ from lib.gradual_rank.growth import (
 from lib.work.command import OutFolder, run
 
 HEADLINES = ("gd_delay_full", "muon_best_over_gd")
+RUN = "optimizer teacher_rank log10_init_scale seed"
+CHANGE = "square_change_KQ square_change_VO root_change_KQ root_change_VO"
+TRAINED = {
+    "runs": f"""{RUN} growth {CHANGE} first_rise first_rise_KQ order order_KQ n_directions separate
+        slope_least slope_most plateau loss stable_rank_half stable_rank_end stable_rank_KQ_early
+        stable_rank_KQ_end rank_KQ rank_VO""",
+    "courses": f"{RUN} step time W_KQ W_VO",
+    "few": """seed loss best_test_loss last_test_loss effective_rank_KQ effective_rank_VO
+        optimizer n_samples noise""",
+    "paths": "seed step time loss test_loss optimizer n_samples noise",
+    "conserved": f"optimizer seed reached {CHANGE}",
+}
+FOLLOWED = {
+    "changes": """seed log10_init_scale predicted predicted_coordinate measured
+        measured_coordinate ray_error""",
+    "events": "seed time coordinate kind",
+    "paths": "method log10_init_scale seed time p",
+    "slopes": "seed beta_2 slope_KQ slope_VO",
+    "diagonal": """optimizer log10_init_scale seed rank_early order order_VO lengths_kept
+        squares_kept""",
+    "rises": "optimizer log10_init_scale seed first_rise",
+}
 
 
 @dataclass(frozen=True)
@@ -35,12 +57,12 @@ def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> Non
     """Write `tables`, `measures.json` and `summary.json` in metrics."""
     said = read_params(section, Said, part=True)
     runs, courses, few, paths, conserved = (
-        read_table(trained / f"{name}.parquet")
-        for name in ("runs", "courses", "few", "paths", "conserved")
+        read_table(trained / f"{name}.parquet", columns.split())
+        for name, columns in TRAINED.items()
     )
-    of_signs = ("changes", "events", "paths", "slopes", "diagonal", "rises")
     changes, events, descents, slopes, diagonal, rises = (
-        read_table(followed / f"{name}.parquet") for name in of_signs
+        read_table(followed / f"{name}.parquet", columns.split())
+        for name, columns in FOLLOWED.items()
     )
     small = runs["log10_init_scale"].min()
     large = runs["log10_init_scale"].max()

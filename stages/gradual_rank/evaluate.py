@@ -155,7 +155,7 @@ def main(
     near = end_distances(paths)
     tables |= {"returns": returns, "kicks": kicks, "paths": shown, "path_ends": near}
     full = of_products(read_table(spectra))
-    first = read_table(rises)
+    first = read_table(rises, ["seed", "log10_init_scale", "time", "limit", "finite", "stepped"])
     smallest = full[full["log10_init_scale"] == full["log10_init_scale"].min()].query(
         f"seed == {params.figure_seed}"
     )

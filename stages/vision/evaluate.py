@@ -34,6 +34,11 @@ from lib.work.command import OutFile, OutFolder, run
 NULL_SEED = 0  # of the Gaussian products
 HEADLINES = ["test_accuracy", "stable_rank_KQ"]  # DVC's metrics, at the reference scale
 CURVES = ["train_loss", "test_loss", "test_accuracy"]
+CASE = ["control", "init_scale", "variant"]
+SPECTRA = [*CASE, "matrix", "of", "step", "seed", "layer", "head", "singular_values"]
+SCORES = ["test_loss", "test_accuracy"]
+TRUNCATE = ["kind", "rank", *SCORES, *CASE, "seed"]
+PRUNE = ["what", "order", "rate", "removed", *SCORES, "parameters", "flops", *CASE, "seed"]
 
 
 @dataclass(frozen=True)
@@ -67,13 +72,13 @@ def main(
         [run.steps.assign(**run.layout.cell) for run in open_runs(runs, "vision")],
         ignore_index=True,
     )
-    found = read_table(spectra)
+    found = read_table(spectra, SPECTRA)
     tables = {
         "training": training.drop(columns="snapshot"),
         "ranks": ranks_of(found, params, sizes),
         "spectra": spectra_for_figures(found, 2 * sizes.d_head),
-        "truncate": read_table(truncate),
-        "prune": read_table(prune),
+        "truncate": read_table(truncate, TRUNCATE),
+        "prune": read_table(prune, PRUNE),
     }
     if beside is not None:
         tables = {
