@@ -12,17 +12,15 @@ from lib.work.command import OutFolder, run
 
 SLIGHT = 0.02  # of |W|: updates below it are slight, and rounding to bfloat16 shows
 CELL = ["model", "run", "budget"]
-TABLES = {  # of a model's folder, with their columns
-    "plans": "budget rule shuffle parameters loss share_lost ranks loss_on_base run",
-    "modules": "module tensor rows cols norm base_norm limit by_columns earned run",
-    "losses": "loss_tuned loss_without_linear gain attributed drop loss_base run",
-    "budgets": "parameters share_lost least run",
+TABLES = {  # of a model's folder, with the columns by which they are known
+    "plans": "budget rule shuffle parameters loss share_lost ranks run",
+    "modules": "module run",
+    "losses": "gain run",
+    "budgets": "share_lost run",
     "pruning": "what rate loss run",
 }
-ROUNDING = """module relative_update rank_90 rank_90_stored above_edge above_edge_stored
-    noise_over_edge run step"""
-SPECTRA = """run step layer module head offset of rows cols norm base_norm stable_rank rank_90 edge
-    rank_above_edge method"""
+ROUNDING = "module above_edge run step"
+SPECTRA = "run step layer module head of rank_90"
 
 
 def main(metrics: OutFolder, models: list[Path]) -> None:
@@ -53,9 +51,12 @@ def main(metrics: OutFolder, models: list[Path]) -> None:
 
 
 def stacked(models: list[Path], name: str, columns: str) -> pd.DataFrame:
-    """The tables of that name of all models, one after another."""
-    files = {model.name: model / f"{name}.parquet" for model in models}
-    tables = [read_table(file, columns.split()).assign(model=of) for of, file in files.items()]
+    """The tables of that name of all models, one after another; each has these columns."""
+    tables = []
+    for model in models:
+        file = model / f"{name}.parquet"
+        read_table(file, columns.split())  # which refuses another table
+        tables.append(read_table(file).assign(model=model.name))
     return pd.concat(tables)
 
 

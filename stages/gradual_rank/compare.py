@@ -5,6 +5,8 @@ the claims.
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
+
 from lib.files.files import clear
 from lib.files.params import Count, Positive, read_params
 from lib.files.tables import compact, read_table, write_measures, write_table
@@ -18,26 +20,20 @@ from lib.gradual_rank.growth import (
 from lib.work.command import OutFolder, run
 
 HEADLINES = ("gd_delay_full", "muon_best_over_gd")
-RUN = "optimizer teacher_rank log10_init_scale seed"
-CHANGE = "square_change_KQ square_change_VO root_change_KQ root_change_VO"
+# The columns by which each table is known.
 TRAINED = {
-    "runs": f"""{RUN} growth {CHANGE} first_rise first_rise_KQ order order_KQ n_directions separate
-        slope_least slope_most plateau loss stable_rank_half stable_rank_end stable_rank_KQ_early
-        stable_rank_KQ_end rank_KQ rank_VO""",
-    "courses": f"{RUN} step time W_KQ W_VO",
-    "few": """seed loss best_test_loss last_test_loss effective_rank_KQ effective_rank_VO
-        optimizer n_samples noise""",
-    "paths": "seed step time loss test_loss optimizer n_samples noise",
-    "conserved": f"optimizer seed reached {CHANGE}",
+    "runs": "optimizer teacher_rank log10_init_scale seed first_rise order",
+    "courses": "optimizer teacher_rank log10_init_scale seed step time W_KQ W_VO",
+    "few": "seed loss optimizer n_samples noise",
+    "paths": "seed step time loss optimizer n_samples noise",
+    "conserved": "optimizer seed",
 }
 FOLLOWED = {
-    "changes": """seed log10_init_scale predicted predicted_coordinate measured
-        measured_coordinate ray_error""",
+    "changes": "seed log10_init_scale predicted measured",
     "events": "seed time coordinate kind",
     "paths": "method log10_init_scale seed time p",
     "slopes": "seed beta_2 slope_KQ slope_VO",
-    "diagonal": """optimizer log10_init_scale seed rank_early order order_VO lengths_kept
-        squares_kept""",
+    "diagonal": "optimizer log10_init_scale seed",
     "rises": "optimizer log10_init_scale seed first_rise",
 }
 
@@ -53,17 +49,18 @@ class Said:
     noise: Positive
 
 
+def tables_of(folder: Path, columns: dict[str, str]) -> list[pd.DataFrame]:
+    """The tables of these names, each of which has these columns."""
+    for name, wanted in columns.items():
+        read_table(folder / f"{name}.parquet", wanted.split())  # which refuses another table
+    return [read_table(folder / f"{name}.parquet") for name in columns]
+
+
 def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> None:
     """Write `tables`, `measures.json` and `summary.json` in metrics."""
     said = read_params(section, Said, part=True)
-    runs, courses, few, paths, conserved = (
-        read_table(trained / f"{name}.parquet", columns.split())
-        for name, columns in TRAINED.items()
-    )
-    changes, events, descents, slopes, diagonal, rises = (
-        read_table(followed / f"{name}.parquet", columns.split())
-        for name, columns in FOLLOWED.items()
-    )
+    runs, courses, few, paths, conserved = tables_of(trained, TRAINED)
+    changes, events, descents, slopes, diagonal, rises = tables_of(followed, FOLLOWED)
     small = runs["log10_init_scale"].min()
     large = runs["log10_init_scale"].max()
     full = runs["teacher_rank"].max()

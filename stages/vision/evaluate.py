@@ -36,9 +36,6 @@ HEADLINES = ["test_accuracy", "stable_rank_KQ"]  # DVC's metrics, at the referen
 CURVES = ["train_loss", "test_loss", "test_accuracy"]
 CASE = ["control", "init_scale", "variant"]
 SPECTRA = [*CASE, "matrix", "of", "step", "seed", "layer", "head", "singular_values"]
-SCORES = ["test_loss", "test_accuracy"]
-TRUNCATE = ["kind", "rank", *SCORES, *CASE, "seed"]
-PRUNE = ["what", "order", "rate", "removed", *SCORES, "parameters", "flops", *CASE, "seed"]
 
 
 @dataclass(frozen=True)
@@ -77,8 +74,8 @@ def main(
         "training": training.drop(columns="snapshot"),
         "ranks": ranks_of(found, params, sizes),
         "spectra": spectra_for_figures(found, 2 * sizes.d_head),
-        "truncate": read_table(truncate, TRUNCATE),
-        "prune": read_table(prune, PRUNE),
+        "truncate": read_table(truncate),
+        "prune": read_table(prune),
     }
     if beside is not None:
         tables = {
