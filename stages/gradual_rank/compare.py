@@ -23,17 +23,17 @@ HEADLINES = ("gd_delay_full", "muon_best_over_gd")
 # The columns by which each table is known.
 TRAINED = {
     "runs": "optimizer teacher_rank log10_init_scale seed first_rise order",
-    "courses": "optimizer teacher_rank log10_init_scale seed step time W_KQ W_VO",
-    "few": "seed loss optimizer n_samples noise",
-    "paths": "seed step time loss optimizer n_samples noise",
+    "courses": "optimizer seed step time W_KQ W_VO",
+    "few": "seed optimizer n_samples noise",
+    "paths": "seed step optimizer n_samples noise",
     "conserved": "optimizer seed",
 }
 FOLLOWED = {
     "changes": "seed log10_init_scale predicted measured",
     "events": "seed time coordinate kind",
     "paths": "method log10_init_scale seed time p",
-    "slopes": "seed beta_2 slope_KQ slope_VO",
-    "diagonal": "optimizer log10_init_scale seed",
+    "slopes": "seed beta_2",
+    "diagonal": "optimizer seed",
     "rises": "optimizer log10_init_scale seed first_rise",
 }
 
