@@ -64,9 +64,10 @@ def main(
     listed = read_cases(configurations, Configuration, columns=COLUMNS, shared=vars(params))
     known = {one.name: one for one in listed}
     use_device(params.device)
+    wanted = read_cases(adaptations, Adaptation, shared=vars(seeds))
     read_header(dataset, *PATTERNS)  # which refuses another file
     jobs: list[tuple] = []
-    for adaptation in read_cases(adaptations, Adaptation, shared=vars(seeds)):
+    for adaptation in wanted:
         way = named(known, adaptation.configuration, str(adaptations))
         jobs += [
             (adapt_seed, dataset, runs / way.name, params, way, rank, seed)
