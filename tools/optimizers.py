@@ -35,7 +35,7 @@ from lib.work.cells import joined, spread_cells
 from lib.work.command import run
 from stages.spectra import spectrum, states
 from stages.vision import plot
-from stages.vision.cut import truncated
+from lib.vision.cuts import truncated
 from stages.vision.train import Variant
 from tools.publish import provenance
 
