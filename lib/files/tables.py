@@ -24,20 +24,20 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
         )
 
 
-def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
+def read_table(path: Path, columns: Sequence[str] = ()) -> pd.DataFrame:
     """Read a Parquet table, verifying the checksum of every page.
 
     Raises `InputError` where the file is missing, truncated, altered, or lacks a column.
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            if not set(columns or []) <= set(file.schema_arrow.names):
-                wanted = ", ".join(columns or [])
+            if not set(columns) <= set(file.schema_arrow.names):
+                wanted = ", ".join(columns)
                 got = ", ".join(file.schema_arrow.names)
                 raise InputError(
                     f"{path}: wanted a table with the columns {wanted}, got columns {got}"
                 )
-            return file.read(columns).to_pandas()
+            return file.read(list(columns) or None).to_pandas()
     except InputError:
         raise
     except (OSError, ValueError, MemoryError, pa.ArrowException) as error:

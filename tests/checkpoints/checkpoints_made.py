@@ -75,10 +75,10 @@ def written(folder: Path, model: str) -> Path:
                         "shuffle": shuffle,
                         "parameters": 100 * budget,
                     }
-                    plans.append(
-                        row | {"loss": 1 + share, "share_lost": share, "ranks": [1, 0], "run": run}
-                    )
-        sizes = {"rows": 8, "cols": 4, "run": run}
+                    lost = {"loss": 1 + share, "share_lost": share, "loss_on_base": 2 + share}
+                    plans.append(row | lost | {"ranks": [1, 0], "run": run})
+        sizes = {"rows": 8, "cols": 4, "norm": 1.0, "base_norm": 2.0, "limit": 3, "run": run}
+        sizes |= {"by_columns": False, "earned": 0.5}
         modules += [
             {"module": f"layers.{i}.up", "tensor": f"layers.{i}.up.weight", **sizes} for i in (0, 1)
         ]

@@ -116,7 +116,7 @@ def test_another_number_makes_another_figure(shown, tmp_path, monkeypatch):
         if isinstance(value, Path) and value.is_dir():
             given[i] = shutil.copytree(value, tmp_path / f"{i}-{value.name}")
     [file] = tmp_path.rglob(f"{name}.parquet")
-    table = read_table(file, None)
+    table = read_table(file)
     write_table(table.assign(**{column: moved(table[column])}), file)
     with styled():
         changed = rendered(draw(*given)[shown.figure]())
