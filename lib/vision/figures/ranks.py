@@ -54,7 +54,8 @@ def rank_against_init_scale(
             for scale, rows in learned.groupby("init_scale"):
                 fill = "full" if losses[scale] <= trained_loss else "none"
                 by_seed = rows.groupby("seed")["stable_rank"].mean()
-                axes.plot(np.full(len(by_seed), scale), by_seed, "o", ms=4, fillstyle=fill, color=color)
+                at = np.full(len(by_seed), scale)
+                axes.plot(at, by_seed, "o", ms=4, fillstyle=fill, color=color)
             axes.set(xscale="log")
             axes.set_xticks(list(losses.index), labels=[f"{scale:g}" for scale in losses.index])
             rank_axis(axes)
