@@ -1,6 +1,4 @@
-"""Make the toy tasks: Gaussian tokens, a diagonal teacher, and one direction of the start for all
-scales.
-"""
+"""Make the toy tasks: Gaussian tokens, a diagonal teacher, one direction of the start."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +12,7 @@ from lib.files.files import clear, write_files
 from lib.files.inputs import with_digest
 from lib.files.params import Interval, Name, Seeds
 from lib.gradual_rank.diagonal_heads import taught
-from lib.gradual_rank.tasks import PAIRS, Law, gaussian_sequences, read_problems
+from lib.gradual_rank.tasks import PAIRS, Law, frozen_blocks, gaussian_sequences, read_problems
 from lib.training.devices import generator, use_threads
 from lib.work.command import OutFolder, run
 
@@ -23,9 +21,7 @@ Size = Annotated[int, Interval("[1, 1000]")]
 
 @dataclass(frozen=True, kw_only=True)
 class Problem(Seeds):
-    """A head of width `d_model`, or a transformer of so many layers and heads, and its feed-forward
-    blocks' width.
-    """
+    """A head of width `d_model`, or a transformer with its layers, heads and width of blocks."""
 
     name: Name
     n_samples: Annotated[int, Interval("[1, 1e6]")]
@@ -46,34 +42,13 @@ class Problem(Seeds):
             )
 
     @property
-    def memory(self) -> int:
-        """Bytes: of each seed its tokens and targets, in all copies on the way to the file, its
-        frames and blocks.
-        """
-        of_teacher = self.n_samples * self.seq_len * (4 * self.seq_len + 4 * self.d_model)
-        return 6 * self.disk + 8 * of_teacher
-
-    @property
-    def disk(self) -> int:
-        """Bytes: the tokens and targets of all seeds, their frames and blocks, and the products."""
-        frozen = (
-            (self.n_layers or 0)
-            * self.d_model
-            * ((self.n_heads or 0) * self.d_model + 2 * (self.d_mlp or 0))
-        )
-        tokens = 2 * self.n_samples * self.seq_len * self.d_model
-        return 8 * self.n_seeds * (tokens + frozen + 4 * self.size) + 2000
-
-    @property
     def size(self) -> int:
         """The number of products: two for each entry of each head."""
         return 2 * (self.n_layers or 1) * (self.n_heads or 1) * self.d_model
 
 
 def main(usual: str, problems: Path, tasks: OutFolder) -> None:
-    """Write the task of each problem; cells of the table that are empty are as in the section
-    `usual`.
-    """
+    """Write the task of each problem; empty cells of the table are as in the section `usual`."""
     use_threads(1)
     cases = read_problems(problems, Problem, usual)
     clear(tasks, "*.safetensors")
@@ -84,43 +59,25 @@ def main(usual: str, problems: Path, tasks: OutFolder) -> None:
 
 def make(problem: Problem) -> bytes:
     """The tensors of a `Toy`, as a safetensors file."""
-    rows = []
-    for seed in problem.seeds:
-        X = gaussian_sequences(
-            problem.n_samples, problem.seq_len, problem.d_model, generator(seed, "tokens")
-        )
-        w_u, w_v = PAIRS[problem.teacher](problem.size, generator(seed, "teacher"))
-        u, v = PAIRS[problem.start](problem.size, generator(seed, "start"))
-        teacher, blocks = w_u * w_v, frozen_parts(problem, seed)
-        rows.append(
-            {
-                "X": X,
-                "Y": taught(teacher, X=X, **blocks),
-                "teacher": teacher,
-                "u": u,
-                "v": v,
-                **blocks,
-            }
-        )
-    tensors = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+    drawn = [draw(problem, seed) for seed in problem.seeds]
+    tensors = {name: torch.stack([one[name] for one in drawn]) for name in drawn[0]}
     return with_digest(save({**tensors, "seeds": torch.tensor(problem.seeds)}))
 
 
-def frozen_parts(problem: Problem, seed: int) -> dict[str, Tensor]:
-    """A transformer's orthogonal frames and feed-forward blocks, whose entries are N(0, 1 / rows);
-    a head has none.
-    """
-    if problem.n_layers is None or problem.n_heads is None or problem.d_mlp is None:
-        return {}
-    source, n_frames = generator(seed, "frozen"), problem.n_heads if problem.frames == "own" else 1
-    d, d_mlp, n_layers = problem.d_model, problem.d_mlp, problem.n_layers
-
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=source, dtype=torch.float64)
-
-    frames = torch.linalg.qr(normal(n_layers, n_frames, d, d)).Q.expand(-1, problem.n_heads, -1, -1)
-    W_1, W_2 = normal(n_layers, d, d_mlp) / d**0.5, normal(n_layers, d_mlp, d) / d_mlp**0.5
-    return {"frames": frames.contiguous(), "W_1": W_1, "W_2": W_2}
+def draw(problem: Problem, seed: int) -> dict[str, Tensor]:
+    """The tensors of one seed."""
+    sizes = (problem.n_samples, problem.seq_len, problem.d_model)
+    X = gaussian_sequences(*sizes, generator(seed, "tokens"))
+    w_u, w_v = PAIRS[problem.teacher](problem.size, generator(seed, "teacher"))
+    u, v = PAIRS[problem.start](problem.size, generator(seed, "start"))
+    teacher = w_u * w_v
+    blocks: dict[str, Tensor] = {}
+    if problem.n_layers and problem.n_heads and problem.d_mlp:
+        sizes = (problem.n_layers, problem.n_heads, problem.d_model, problem.d_mlp)
+        common = problem.frames == "common"
+        blocks = frozen_blocks(*sizes, common, generator(seed, "frozen"))
+    Y = taught(teacher, X=X, **blocks)
+    return {"X": X, "Y": Y, "teacher": teacher, "u": u, "v": v, **blocks}
 
 
 if __name__ == "__main__":
