@@ -1,33 +1,29 @@
 r"""The attention head of Boix-Adserà et al. (2023), equation (1), with full d × d matrices.
 
 attention(X; W_K, W_Q, W_V, W_O) = softmax(X W_K W_Qᵀ Xᵀ) X W_V W_Oᵀ: no 1/√d, no residual, no bias.
-
-Trainings on the same tokens are computed side by side: for each sample their queries are rows of
-one matrix, so that a step of k trainings costs k times the operations in a kth of the products.
-Row maxima are taken off the logits only where these are large, and $A = \mathrm{diag}(E 1)^{-1} E$
-with $E = \exp(X W_{KQ} X^\top)$ is nowhere formed. With R the slope of the loss in the output and
-$B = R W_{VO}^\top X^\top$, the slope in the logits is $D = A \odot (B - ((A \odot B) 1) 1^\top)$.
-Then
-
-$D X = \mathrm{diag}(E 1)^{-1} (E \odot B) X - \mathrm{diag}((R W_{VO}^\top \odot Z) 1) Z$ with
-$Z = A X$.
+There are two losses of it: `FullHead` has one training on its own tokens, `SharedTokensHead`
+several on the same tokens. They order their sums in different ways, which shows: from 1e-16 on,
+what follows the first rise hangs on rounding.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lib.training.attention import PRODUCTS
 from lib.training.devices import generator
+from lib.training.gradient_descent import Step, Weights, descent
 
 Square = Float[Tensor, "*batch d d"]
 Squares = Float[Tensor, "*batch training d d"]
 Factors = dict[str, Float[Tensor, "side product *batch training d d"]]
 SIDES = (("W_K", "W_V"), ("W_Q", "W_O"))  # P and Q of the products P Qᵀ
-# numbers of the tokens of all trainings that are computed together: half a megabyte
+# numbers of the tokens that are computed together: of heads a megabyte, of trainings half of it
+BLOCK_OF_HEADS = 1 << 17
 BLOCK = 1 << 16
 LARGE = 500.0  # of logits, whose exponentials are far from the ends of float64
 
@@ -50,9 +46,80 @@ def _project(
 
 
 class FullHead:
-    """Heads under the mean squared error over samples, tokens and entries, in float64.
+    """Heads under the mean squared error over samples, tokens and entries; in float64."""
 
-    All trainings have one X, and a Y of their own.
+    def __init__(
+        self, X: Float[Tensor, "*batch sample token d"], Y: Float[Tensor, "*batch sample token d"]
+    ):
+        self.X = X
+        self.Y = Y
+        self._XT = X.mT.contiguous()
+
+    def loss_and_gradients(
+        self, W_KQ: Square, W_VO: Square
+    ) -> tuple[Float[Tensor, "*batch"], Square, Square]:
+        r"""The losses, $-\partial L / \partial W_{KQ}$ and $-\partial L / \partial W_{VO}$."""
+        size = self.X.shape[-3:]
+        together = max(1, BLOCK_OF_HEADS // size.numel())
+        of_data = (T.reshape(-1, *T.shape[-3:]).split(together) for T in (self.X, self._XT, self.Y))
+        of_weights = (W.reshape(-1, size[-1], size[-1]).split(together) for W in (W_KQ, W_VO))
+        found = [_heads(*parts) for parts in zip(*of_data, *of_weights, strict=True)]
+        loss, g_KQ, g_VO = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return loss.reshape(self.X.shape[:-3]), g_KQ.reshape(W_KQ.shape), g_VO.reshape(W_VO.shape)
+
+
+def _heads(
+    X: Tensor, XT: Tensor, Y: Tensor, W_KQ: Tensor, W_VO: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The loss and slopes of some heads side by side."""
+    flat = X.flatten(1, 2)
+    A = _small_products((flat @ W_KQ).view_as(X), XT)
+    A.sub_(A.amax(-1, keepdim=True)).exp_()
+    A /= A.sum(-1, keepdim=True)
+    Z = _small_products(A, X).flatten(1, 2)
+    off = torch.baddbmm(Y.flatten(1, 2), Z, W_VO, beta=-1)
+    R = off * (2.0 / Y[0].numel())
+    inner = _small_products((R @ W_VO.mT).view_as(X), XT).mul_(A)
+    D = torch.addcmul(inner, A, inner.sum(-1, keepdim=True), value=-1)
+    g_KQ = flat.mT @ _small_products(D, X).flatten(1, 2)
+    return (off * R).sum((-2, -1)) / 2, -g_KQ, -(Z.mT @ R)
+
+
+def _small_products(A: Tensor, B: Tensor) -> Tensor:
+    """A B of many small matrices, by numpy: its BLAS takes half of the time of torch's bmm."""
+    with np.errstate(all="ignore"):  # what is not finite goes on as such, as with torch
+        return torch.from_numpy(np.matmul(A.numpy(), B.numpy()))
+
+
+def full_descent(head: FullHead, start: Weights, rate: float) -> Iterator[Step]:
+    """Gradient descent on W_K, W_Q, W_V and W_O."""
+
+    def loss_and_slopes(W: Weights) -> tuple[Tensor, Weights]:
+        products = (W[a] @ W[b].mT for a, b in PRODUCTS.values())
+        loss, g_KQ, g_VO = head.loss_and_gradients(*products)
+        return loss, {"W_KQ": g_KQ, "W_VO": g_VO}
+
+    def moved(_: int, W: Weights, g: Weights) -> Weights:
+        return {
+            "W_K": W["W_K"] + rate * g["W_KQ"] @ W["W_Q"],
+            "W_Q": W["W_Q"] + rate * g["W_KQ"].mT @ W["W_K"],
+            "W_V": W["W_V"] + rate * g["W_VO"] @ W["W_O"],
+            "W_O": W["W_O"] + rate * g["W_VO"].mT @ W["W_V"],
+        }
+
+    return descent(loss_and_slopes, start, moved)
+
+
+class SharedTokensHead:
+    r"""Heads whose trainings have one X, and a Y of their own; else as `FullHead`.
+
+    For each sample the trainings' queries are rows of one matrix, so that a step of k trainings
+    costs k times the operations in a kth of the products. Row maxima are taken off the logits only
+    where these are large, and $A = \mathrm{diag}(E 1)^{-1} E$ with $E = \exp(X W_{KQ} X^\top)$ is
+    nowhere formed. With R the slope of the loss in the output and $B = R W_{VO}^\top X^\top$, the
+    slope in the logits is $D = A \odot (B - ((A \odot B) 1) 1^\top)$, and with $Z = A X$
+
+    $D X = \mathrm{diag}(E 1)^{-1} (E \odot B) X - \mathrm{diag}((R W_{VO}^\top \odot Z) 1) Z$.
     """
 
     def __init__(
@@ -89,19 +156,14 @@ class FullHead:
             np.matmul(G.swapaxes(-1, -2), P, out=slopes[1])
         return torch.from_numpy(loss), {"factors": torch.from_numpy(slopes)}
 
-    def at_zero(self) -> tuple[Float[Tensor, "*batch training"], Squares]:
-        r"""The losses and $-\partial L / \partial W_{VO}$ at $W_{KQ} = W_{VO} = 0$."""
-        d = self._blocks[0].X.shape[-1]
-        zeros = torch.zeros(2, *self._batch, d, d, dtype=torch.float64)
-        loss, _, G = self.loss_and_gradients(*zeros)
-        return loss, G
-
     def growth_at_zero(self, learning_rate: float) -> Float[Tensor, "*batch training"]:
         r"""How fast W_VO leaves zero under steps of a rate η: $\log(1 + \eta \sigma_1) / \eta$.
 
-        Per τ; σ₁ is the largest singular value of the slope at zero.
+        Per τ; σ₁ is the largest singular value of $-\partial L / \partial W_{VO}$ there.
         """
-        sigma = torch.linalg.svdvals(self.at_zero()[1])[..., 0]
+        d = self._blocks[0].X.shape[-1]
+        zeros = torch.zeros(2, *self._batch, d, d, dtype=torch.float64)
+        sigma = torch.linalg.svdvals(self.loss_and_gradients(*zeros)[2])[..., 0]
         return torch.log1p(learning_rate * sigma) / learning_rate
 
     def _at(self, products: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

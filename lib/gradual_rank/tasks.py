@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import Annotated, Literal, TypeVar, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from lib.files.files import InputError
-from lib.files.params import read_cases, read_params
+from lib.files.params import Interval, read_cases, read_params
 from lib.training.devices import generator
 
 Schema = TypeVar("Schema")
@@ -41,6 +41,8 @@ PROBLEM = (
     "drawn",
 )
 
+Samples = Annotated[int, Interval("[1, 1e6]")]
+Size = Annotated[int, Interval("[1, 1000]")]
 Law = Literal["gaussian", "uniform"]
 Pair = tuple[Float[Tensor, " size"], Float[Tensor, " size"]]
 

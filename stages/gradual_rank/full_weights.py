@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Annotated
 
 import numpy as np
@@ -15,14 +16,13 @@ from lib.files.tables import write_table
 from lib.gradual_rank.full_heads import (
     FullHead,
     first_rise,
+    full_descent,
     gaussian_factors,
     named,
     output,
     products_of_ranks,
-    spectra,
 )
 from lib.gradual_rank.growth import first_time
-from lib.gradual_rank.optimizers import descend, slopes
 from lib.gradual_rank.runs import head_layout
 from lib.gradual_rank.step_counts import evenly, steps_to
 from lib.gradual_rank.tasks import tokens_of
@@ -83,34 +83,34 @@ def train(params: FullWeights, log10_init_scale: float) -> Course:
     X = tokens_of(params.seeds, params.n_samples, params.seq_len, d)
     [teacher] = products_of_ranks(gaussian_factors(d, params.seeds, "full teacher"), [d])
     unscaled = gaussian_factors(d, params.seeds, "full start")
-    head = FullHead(X, output(X, *teacher)[:, None])
-    start = {"factors": math.exp(log_scale) * unscaled[..., None, :, :]}
+    head = FullHead(X, output(X, *teacher))
+    zero = torch.zeros_like(teacher[0])
+    initial, _, G = head.loss_and_gradients(zero, zero)
+    start = {name: math.exp(log_scale) * w for name, w in named(unscaled).items()}
     last = n_steps(params, log10_init_scale)
     saved = set(evenly(params.n_snapshots, last))
     states: list[Saved] = []
     looks: list[float] = []
     largest: list[np.ndarray] = []
-    initial, G = (one[:, 0] for one in head.at_zero())
-    for step in descend(head.loss_and_slopes, start, slopes, [rate] * last):
-        loss = step.loss[:, 0]
-        if not torch.isfinite(loss).all():
+    for step in islice(full_descent(head, start, rate), last + 1):
+        if not torch.isfinite(step.loss).all():
             raise InputError(
                 f"learning_rate: wanted one with which descent stays finite, got {rate:g} (step "
                 f"{step.number})"
             )
         time = step.number * rate
-        W = step.weights["factors"][..., 0, :, :]
         if step.number in saved:
             at = {"step": step.number, "time": time, "rescaled_time": time / -log_scale}
-            shares = (loss / initial).tolist()
+            shares = (step.loss / initial).tolist()
             rows = [
                 {"seed": seed, **at, "loss": share}
                 for seed, share in zip(params.seeds, shares, strict=True)
             ]
-            states.append((named(W), rows))
+            states.append((step.weights, rows))
         if step.number % params.look_every == 0:
             looks.append(time)
-            largest.append(spectra(W)[1, :, 0])
+            W_VO = step.weights["W_V"] @ step.weights["W_O"].mT
+            largest.append(torch.linalg.svdvals(W_VO)[:, 0].numpy())
         advance()
     courses = np.stack(largest, 1)
     times = [first_time(np.array(looks), course, params.threshold) for course in courses]

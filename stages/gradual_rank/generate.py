@@ -12,11 +12,17 @@ from lib.files.files import clear, write_files
 from lib.files.inputs import with_digest
 from lib.files.params import Interval, Name, Seeds
 from lib.gradual_rank.diagonal_heads import taught
-from lib.gradual_rank.tasks import PAIRS, Law, frozen_blocks, gaussian_sequences, read_problems
+from lib.gradual_rank.tasks import (
+    PAIRS,
+    Law,
+    Samples,
+    Size,
+    frozen_blocks,
+    gaussian_sequences,
+    read_problems,
+)
 from lib.training.devices import generator, use_threads
 from lib.work.command import OutFolder, run
-
-Size = Annotated[int, Interval("[1, 1000]")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +30,7 @@ class Problem(Seeds):
     """A head of width `d_model`, or a transformer with its layers, heads and width of blocks."""
 
     name: Name
-    n_samples: Annotated[int, Interval("[1, 1e6]")]
+    n_samples: Samples
     seq_len: Annotated[int, Interval("[2, 1000]")]
     d_model: Size
     teacher: Law

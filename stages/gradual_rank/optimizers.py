@@ -14,6 +14,14 @@ from typing import Annotated, Literal
 import numpy as np
 import pandas as pd
 import torch
+from lib.gradual_rank.shared_tokens import (
+    SharedTokensHead,
+    gaussian_factors,
+    memory,
+    named,
+    products_of_ranks,
+    spectra,
+)
 from torch import Tensor
 
 from lib.files.memory import COPIES, check_disk, check_memory
@@ -34,14 +42,6 @@ from lib.gradual_rank.balance import changes
 from lib.gradual_rank.full_heads import FullHead
 from lib.gradual_rank.growth import step_of_share, timing
 from lib.gradual_rank.optimizers import RULES, annealed, descend, descended
-from lib.gradual_rank.shared_tokens import (
-    SharedTokensHead,
-    gaussian_factors,
-    memory,
-    named,
-    products_of_ranks,
-    spectra,
-)
 from lib.gradual_rank.step_counts import evenly, steps_to
 from lib.gradual_rank.tasks import gaussian_sequences
 from lib.matrices.ranks import effective_rank, ranks_on_the_way

@@ -11,6 +11,7 @@ from scipy.integrate import solve_ivp
 from lib.gradual_rank.diagonal_heads import diagonal_head
 from lib.gradual_rank.full_heads import (
     FullHead,
+    SharedTokensHead,
     first_rise,
     gaussian_factors,
     named,
@@ -75,7 +76,9 @@ def test_losses_and_slopes_are_those_of_autograd(monkeypatch, case, together, si
     W = {name: (size * w).requires_grad_() for name, w in W.items()}
     value = loss_of(X, Y, W)
     wanted = torch.autograd.grad(value.sum(), list(W.values()))
-    loss, slopes = FullHead(X, Y).loss_and_slopes(factors(*(w.detach() for w in W.values())))
+    loss, slopes = SharedTokensHead(X, Y).loss_and_slopes(
+        factors(*(w.detach() for w in W.values()))
+    )
     found = named(slopes["factors"])
     torch.testing.assert_close(loss, value.detach(), rtol=1e-12, atol=0)
     most = max(float(slope.abs().max()) for slope in wanted)
@@ -84,10 +87,21 @@ def test_losses_and_slopes_are_those_of_autograd(monkeypatch, case, together, si
         torch.testing.assert_close(-found[name], slope, rtol=1e-8, atol=least)
 
 
+@pytest.mark.parametrize("together", [1, 1 << 17])
+def test_a_training_on_tokens_of_its_own_is_one_of_those_side_by_side(monkeypatch, case, together):
+    monkeypatch.setattr("lib.gradual_rank.full_heads.BLOCK_OF_HEADS", together)
+    X, Y, W = case
+    products = W["W_K"] @ W["W_Q"].mT, W["W_V"] @ W["W_O"].mT
+    wanted = SharedTokensHead(X, Y).loss_and_gradients(*products)
+    found = FullHead(X, Y[:, 3]).loss_and_gradients(*(one[:, 3] for one in products))
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other[:, 3], rtol=1e-9, atol=1e-14)
+
+
 def test_what_is_not_finite_goes_on_as_such(case):
     X, Y, W = case
     W["W_K"][0, 0] = torch.inf
-    loss, _ = FullHead(X, Y).loss_and_slopes(factors(*W.values()))
+    loss, _ = SharedTokensHead(X, Y).loss_and_slopes(factors(*W.values()))
     assert not torch.isfinite(loss[0, 0])
     assert torch.isfinite(loss[1]).all()
 
@@ -114,10 +128,9 @@ def test_factors_are_drawn_by_seed_the_keys_first():
 def test_at_zero_the_keys_and_queries_have_no_gradient(case):
     X, Y, _ = case
     zero = torch.zeros(2, 5, 3, 3, dtype=torch.float64)
-    _, g_KQ, G = FullHead(X, Y).loss_and_gradients(zero, zero)
+    _, g_KQ, G = SharedTokensHead(X, Y).loss_and_gradients(zero, zero)
     assert float(g_KQ.abs().max()) < 1e-15
     assert float(G.abs().min()) > 1e-6
-    assert torch.equal(FullHead(X, Y).at_zero()[1], G)
 
 
 def test_from_almost_nothing_the_values_grow_as_the_slope_at_zero_says(case):
@@ -125,7 +138,7 @@ def test_from_almost_nothing_the_values_grow_as_the_slope_at_zero_says(case):
     tiny.
     """
     X, Y, _ = case
-    head, rate, n_steps = FullHead(X, Y), 0.05, 40
+    head, rate, n_steps = SharedTokensHead(X, Y), 0.05, 40
     growth = head.growth_at_zero(rate)
     W_VO = torch.zeros(2, 5, 3, 3, dtype=torch.float64)
     U, sigma, Vh = torch.linalg.svd(head.loss_and_gradients(W_VO, W_VO)[2])
@@ -192,11 +205,12 @@ def test_the_first_rise_is_when_the_linear_flow_reaches_the_threshold():
 
 def test_descent_on_the_head_rises_when_the_formula_for_steps_says(case):
     X, Y, _ = case
-    head = FullHead(X, Y[:, :1])
+    head = SharedTokensHead(X, Y[:, :1])
+    zero = torch.zeros(2, 1, 3, 3, dtype=torch.float64)
     g = torch.Generator().manual_seed(2)
     start = torch.randn(2, 2, 2, 1, 3, 3, generator=g, dtype=torch.float64)
     log_scale, rate, threshold = -6 * math.log(10), 0.5, 1e-4
-    G = head.at_zero()[1]
+    G = head.loss_and_gradients(zero, zero)[2]
     stepped = first_rise(G, start[0, 1], start[1, 1], log_scale, threshold, rate)["stepped"]
     W = math.exp(log_scale) * start
     risen = torch.zeros(2)
