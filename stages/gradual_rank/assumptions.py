@@ -11,9 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from lib.files.files import InputError
 from lib.files.inputs import read_as
-from lib.files.memory import COPIES, check_disk, check_memory, table_memory
 from lib.files.params import Interval, Positive, Seeds, read_params
 from lib.files.tables import read_table, write_table
 from lib.gradual_rank.diagonal_heads import diagonal_network
@@ -82,28 +80,13 @@ class Point(NamedTuple):
 def main(section: str, solver: str, task: Path, stages: Path, disturbed: OutFolder) -> None:
     """Write `returns`, `paths` and `kicks`."""
     use_threads(1)
-    params, accuracy = read_params(section, Assumptions), read_params(solver, Solver)
-    toy = read_as("a toy task", read_toy, task)
-    known = toy.seeds.tolist()
-    if not set(params.seeds) <= set(known):
-        raise InputError(f"{section}: wanted seeds of {known}, got {list(params.seeds)}")
-    n_rows = (
-        params.n_seeds * 2 * (params.n_random + params.n_rises) * params.n_path_times
-    )  # both kinds of noise
-    check_memory(section, toy.memory(toy.size) + table_memory(n_rows, 3 * n_rows * toy.size))
-    check_disk(disturbed, COPIES * (16 * n_rows * toy.size + 20_000), section)
-    jobs = {
-        "seeds": [
-            (disturb, task, stages, params, accuracy.curvature_share, seed) for seed in params.seeds
-        ]
-    }
-    found = spread_cells(
-        jobs,
-        label=section,
-        unit="seed",
-    )
+    params = read_params(section, Assumptions)
+    share = read_params(solver, Solver).curvature_share
+    read_as("a toy task", read_toy, task).places(params.seeds, section)
+    jobs = [(disturb, task, stages, params, share, seed) for seed in params.seeds]
+    found = spread_cells({"seeds": jobs}, label=section, unit="seed")["seeds"]
     for name in COLUMNS:
-        write_table(joined(found["seeds"], name), disturbed / f"{name}.parquet")
+        write_table(joined(found, name), disturbed / f"{name}.parquet")
 
 
 def disturb(

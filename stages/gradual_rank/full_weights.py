@@ -56,9 +56,9 @@ def main(section: str, runs: OutFolder, rises: OutFile) -> None:
     scales = sorted(params.log10_init_scales)  # the smallest, which take the most steps, first
     shared = replace(params, log10_init_scales=(0.0,))  # a scale that is added changes no other
     jobs = {"scales": [(train, shared, scale) for scale in scales]}
+    clear_runs(runs)
     found = spread_cells(jobs, label=section, unit="step", size=n_steps)["scales"]
     trainings: dict[float, Course] = dict(zip(scales, found, strict=True))
-    clear_runs(runs)
     for scale in params.log10_init_scales:
         variant = f"log10_init_scale={scale:g}"
         rates = {"log10_init_scale": scale, "learning_rate": params.learning_rate}
