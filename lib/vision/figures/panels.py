@@ -31,7 +31,7 @@ def by_product(
         axes.set_xlabel(xlabel)
     for row, name in zip(panels, MATRIX_NAMES.values(), strict=True):
         row[0].set_ylabel(rf"{quantity} of $\Delta$ {name}")
-    return figure, dict(zip(MATRIX_NAMES, panels, strict=True))
+    return figure, dict(zip(MATRIX_NAMES, (list(row) for row in panels), strict=True))
 
 
 def points(axes: Axes, x: float, values: Any, color: str, *, width: float, ms: float = 4) -> None:

@@ -277,7 +277,7 @@ def test_the_example_ends_with_its_last_step(stage, tmp_path):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"first_seed": 5}, r"a\.b: wanted seeds of .*task, got \[5\]"),
+        ({"first_seed": 5}, r"a\.b: wanted seeds of .*8\], got \[5\]"),
         (
             {"variants": [("plain", 2e-4)]},
             r"share_of_limit 0\.0002: wanted .* at most 200000 steps, got 414893",

@@ -62,6 +62,7 @@ def write(tmp_path):
     (tmp_path / "p").mkdir()
     for name, rows in STAGES.items():
         table = pd.DataFrame(rows, columns=["seed", "stage", "time", "next_time"])
+        table = table.assign(coordinate=-1, sign=0)  # which a head does not need
         table.astype({"time": float, "next_time": float}).to_parquet(
             tmp_path / f"p/{name}_stages.parquet"
         )
