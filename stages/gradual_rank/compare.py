@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
+
 from lib.files.params import Count, Positive, read_params
 from lib.files.tables import read_table
 from lib.gradual_rank.comparison import (
@@ -16,43 +18,22 @@ from lib.gradual_rank.measures import write_metrics
 from lib.work.command import OutFolder, run
 
 HEADLINES = ("gd_delay_full", "muon_best_over_gd")
-RUN = ["optimizer", "teacher_rank", "log10_init_scale", "seed"]
-KEPT = ["square_change_KQ", "square_change_VO", "root_change_KQ", "root_change_VO"]
-RUNS = [
-    *RUN,
-    "growth",
-    *KEPT,
-    "first_rise",
-    "first_rise_KQ",
-    "order",
-    "order_KQ",
-    "n_directions",
-    "separate",
-    "slope_least",
-    "slope_most",
-    "plateau",
-    "loss",
-    "stable_rank_half",
-    "stable_rank_end",
-    "stable_rank_KQ_early",
-    "stable_rank_KQ_end",
-    "rank_KQ",
-    "rank_VO",
-]
-COURSES = [*RUN, "step", "time", "W_KQ", "W_VO"]
-FEW_CASE = ["optimizer", "n_samples", "noise"]
-FEW_RANKS = ["effective_rank_KQ", "effective_rank_VO"]
-FEW = ["seed", "loss", "best_test_loss", "last_test_loss", *FEW_RANKS, *FEW_CASE]
-PATHS = ["seed", "step", "time", "loss", "test_loss", *FEW_CASE]
-CONSERVED = ["optimizer", "seed", "reached", *KEPT]
-PREDICTED = ["predicted", "predicted_coordinate", "measured", "measured_coordinate", "ray_error"]
-CHANGES = ["seed", "log10_init_scale", *PREDICTED]
-EVENTS = ["seed", "time", "coordinate", "kind"]
-DESCENTS = ["method", "log10_init_scale", "seed", "time", "p"]
-SLOPES = ["seed", "beta_2", "slope_KQ", "slope_VO"]
-HEAD = ["optimizer", "log10_init_scale", "seed"]
-DIAGONAL = [*HEAD, "rank_early", "order", "order_VO", "lengths_kept", "squares_kept"]
-RISES = [*HEAD, "first_rise"]
+# The columns by which each table is known.
+TRAINED = {
+    "runs": "optimizer teacher_rank log10_init_scale seed first_rise order",
+    "courses": "optimizer seed step time W_KQ W_VO",
+    "few": "seed optimizer n_samples noise",
+    "paths": "seed step optimizer n_samples noise",
+    "conserved": "optimizer seed",
+}
+FOLLOWED = {
+    "changes": "seed log10_init_scale predicted measured",
+    "events": "seed time coordinate kind",
+    "paths": "method log10_init_scale seed time p",
+    "slopes": "seed beta_2",
+    "diagonal": "optimizer seed",
+    "rises": "optimizer log10_init_scale seed first_rise",
+}
 
 
 @dataclass(frozen=True)
@@ -66,21 +47,18 @@ class Said:
     noise: Positive
 
 
+def tables_of(folder: Path, columns: dict[str, str]) -> list[pd.DataFrame]:
+    """The tables of these names, each of which has these columns."""
+    for name, wanted in columns.items():
+        read_table(folder / f"{name}.parquet", wanted.split())  # which refuses another table
+    return [read_table(folder / f"{name}.parquet") for name in columns]
+
+
 def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> None:
     """Write `tables`, `measures.json` and `summary.json` in metrics."""
     said = read_params(section, Said, part=True)
-    runs = read_table(trained / "runs.parquet", RUNS)
-    courses = read_table(trained / "courses.parquet", COURSES)
-    few = read_table(trained / "few.parquet", FEW)
-    paths = read_table(trained / "paths.parquet", PATHS)
-    conserved = read_table(trained / "conserved.parquet", CONSERVED)
-    changes = read_table(followed / "changes.parquet", CHANGES)
-    events = read_table(followed / "events.parquet", EVENTS)
-    descents = read_table(followed / "paths.parquet", DESCENTS)
-    slopes = read_table(followed / "slopes.parquet", SLOPES)
-    diagonal = read_table(followed / "diagonal.parquet", DIAGONAL)
-    rises = read_table(followed / "rises.parquet", RISES)
-
+    runs, courses, few, paths, conserved = tables_of(trained, TRAINED)
+    changes, events, descents, slopes, diagonal, rises = tables_of(followed, FOLLOWED)
     scales = sorted(runs["log10_init_scale"].unique())
     full = runs["teacher_rank"].max()
     seed = runs["seed"].min()
