@@ -1,6 +1,4 @@
-"""Draw figures 1, 2 and 3 of Li et al. (2024), corollary 1, and ours beside them, from tables in
-git.
-"""
+"""Draw figures 1, 2 and 3 of Li et al. (2024), corollary 1, and ours, from tables in git."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,17 +32,32 @@ from lib.pages.style import as_svg
 from lib.work.command import OutFolder, run
 from lib.work.compute import spread_by_name
 
-TABLES = (
-    "training",
-    "losses",
-    "spectra",
-    "truncate",
-    "directions",
-    "prune",
-    "neurons",
-    "adapt",
-    "sweep",
-)
+COLUMNS = {
+    "training": """configuration seed step fitted_step hinge accuracy attention
+        attention_of_relevant""",
+    "losses": "configuration seed step loss",
+    "spectra": "configuration seed matrix of step singular_values",
+    "truncate": "configuration seed kind rank hinge attention attention_of_relevant",
+    "directions": "configuration seed step matrix side span alignment dimension",
+    "prune": """configuration seed what order rate weights hinge margin least_margin
+        rescaled_hinge""",
+    "neurons": """configuration threshold small_share small_norm large_norm bimodality
+        initial_norm norms""",
+    "adapt": "configuration seed rank hinge attention_of_relevant",
+    "sweep": """sweep varies value labels n_patterns seq_len n_batches in_fit
+        hinge hinge_at_rank_2 hinge_at_rank_below hinge_at_rank_k hinge_without_attention
+        hinge_in_random_directions hinge_of_gaussian small_share large_over_small
+        W_Q_energy W_Q_energy_2 W_Q_gap W_Q_gap_2 W_Q_singular_values
+        W_K_energy W_K_energy_2 W_K_gap W_K_gap_2 W_K_singular_values W_K_next W_K_tail
+        W_V_energy W_V_energy_2 W_V_gap W_V_gap_2 W_V_singular_values
+        W_O_energy W_O_energy_2 W_O_gap W_O_gap_2 W_O_singular_values
+        gaussian_W_Q_energy gaussian_W_Q_energy_2 gaussian_W_Q_gap
+        gaussian_W_K_energy gaussian_W_K_energy_2 gaussian_W_K_gap
+        gaussian_W_V_energy gaussian_W_V_energy_2 gaussian_W_V_gap
+        gaussian_W_O_energy gaussian_W_O_energy_2 gaussian_W_O_gap""",
+    "generalisation": "sweep n_relevant seq_len n_train hinge",
+    "samples": "sweep n_relevant seq_len n_needed",
+}
 LABELLED = {
     "classes_tied": "one output per class, tied",
     "classes_untied": "one output per class, untied",
@@ -69,8 +82,8 @@ def drawings(section: str, metrics: Path) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn."""
     shown = read_params(section, Shown, part=True)
     of = {
-        name: read_table(metrics / "tables" / f"{name}.parquet")
-        for name in (*TABLES, "generalisation", "samples")
+        name: read_table(metrics / "tables" / f"{name}.parquet", columns.split())
+        for name, columns in COLUMNS.items()
     }
     measures = read_measures(metrics / "measures.json")
     setup = measures["setup"]
@@ -81,7 +94,6 @@ def drawings(section: str, metrics: Path) -> dict[str, Callable[[], Figure]]:
         if name.endswith("_permuted")
     }
     names = list(permuted)
-    losses = setup["swept_fitted_loss"], setup["generalised_loss"]
     return {
         "figure-1": partial(hinge_and_attention_against_rank, of["truncate"], names),
         "figure-2": partial(singular_values_of_steps, of["spectra"], "W_K", shown.steps, names),
@@ -95,7 +107,13 @@ def drawings(section: str, metrics: Path) -> dict[str, Callable[[], Figure]]:
         "energies": partial(beyond_two, of["spectra"], permuted),
         "directions": partial(directions_of_updates, of["directions"], permuted),
         "sweeps": partial(
-            power_laws, of["sweep"], of["generalisation"], of["samples"], measures, *losses
+            power_laws,
+            of["sweep"],
+            of["generalisation"],
+            of["samples"],
+            measures,
+            setup["swept_fitted_loss"],
+            setup["generalised_loss"],
         ),
         "robustness-data": partial(robustness, of["sweep"], DATA),
         "robustness-training": partial(robustness, of["sweep"], TRAINING),

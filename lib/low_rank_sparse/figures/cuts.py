@@ -1,6 +1,7 @@
-"""What a model is worth when its updates are cut to a low rank (figure 1), and adapters beside it."""
+"""What a model is worth when its updates are cut to a low rank (figure 1); adapters beside it."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -140,7 +141,7 @@ def attention_through_training(
     return figure
 
 
-def _ranks(axes: Axes, ranks: Sequence[int]) -> None:
+def _ranks(axes: Axes, ranks: list[Any]) -> None:
     """Ticks at ranks, at equal distances, below scores from 0 to 1."""
     axes.set_xticks(range(len(ranks)), labels=[str(rank) for rank in ranks])
     axes.set_ylim(0, 1.04)
