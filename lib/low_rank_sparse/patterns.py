@@ -21,6 +21,12 @@ from torch import Tensor
 from lib.files.files import InputError
 from lib.files.params import Interval
 
+# What a data set is, and the tensors by whose names it is known.
+PATTERNS = (
+    "a data set of patterns",
+    ("patterns", "train_tokens", "train_labels", "test_tokens", "test_labels"),
+)
+
 
 @dataclass(frozen=True)
 class PatternTask:

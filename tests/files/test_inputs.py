@@ -24,6 +24,7 @@ from lib.files.inputs import (
     write_sums,
 )
 from lib.gradual_rank.tasks import read_toy
+from lib.low_rank_sparse.patterns import PATTERNS
 
 TENSORS = {
     "X": np.arange(6.0).reshape(2, 3),
@@ -215,7 +216,7 @@ def test_a_data_set_of_another_kind_is_said_by_what_it_holds(tmp_path):
         r"\[.*'train_tokens'\], got \['a', 'b'\]"
     )
     with pytest.raises(InputError, match=said):
-        read_header(file, "a data set of patterns", ("train_tokens", "patterns"))
+        read_header(file, *PATTERNS)
     assert set(read_header(file, "any", ("a",))) == {"a", "b"}
     with pytest.raises(
         InputError, match=r"none\.safetensors: wanted a toy task, got: .*No such file"
