@@ -10,17 +10,16 @@ from lib.work.command import OutFolder, run
 
 SLIGHT = 0.02  # of |W|: updates below it are slight, and rounding to bfloat16 shows
 CELL = ["model", "run", "budget"]
-TABLES = {  # of a model's folder, with their columns
-    "plans": "budget rule shuffle parameters loss share_lost ranks loss_on_base run",
-    "modules": "module tensor rows cols norm base_norm limit by_columns earned run",
-    "losses": "loss_tuned loss_without_linear gain attributed drop loss_base run",
-    "budgets": "parameters share_lost least run",
-    "pruning": "what rate loss run",
+# Of a model's folder, with the columns by which each table is known.
+TABLES = {
+    "plans": "run budget rule shuffle parameters loss share_lost ranks",
+    "modules": "run module earned",
+    "losses": "run gain",
+    "budgets": "run share_lost",
+    "pruning": "run what rate loss",
 }
-ROUNDING = (
-    "module relative_update rank_90 rank_90_stored above_edge above_edge_stored noise_over_edge "
-    "run step"
-)
+ROUNDING = "run step module above_edge"
+SPECTRA = "run step layer module head of rank_90"
 RANKS = (
     "run step layer module rows cols norm base_norm stable_rank rank_90 edge rank_above_edge method"
 )
@@ -31,8 +30,8 @@ def main(metrics: OutFolder, models: list[Path]) -> None:
     tables = {
         **{name: stacked(models, f"plans/{name}", of) for name, of in TABLES.items()},
         "rounding": stacked(models, "rounding", ROUNDING),
-        "ranks": module_ranks(stacked(models, "spectra", f"{RANKS} of head")),
-        "heads": head_ranks(stacked(models, "pretrained", f"{HEADS} of run")),
+        "ranks": module_ranks(stacked(models, "spectra", SPECTRA)),
+        "heads": head_ranks(stacked(models, "pretrained", SPECTRA)),
     }
     rates = np.sort(tables["pruning"]["rate"].unique())
     rate = float(rates[len(rates) // 2])
@@ -57,10 +56,12 @@ def main(metrics: OutFolder, models: list[Path]) -> None:
     write_measures(measured, metrics, setup, headlines=["attributed_less_uniform"])
 
 
-def stacked(models: list[Path], name: str, columns: str) -> pd.DataFrame:
+def stacked(models: list[Path], name: str, known_by: str) -> pd.DataFrame:
     """The tables of that name of all models, one after another."""
-    files = {model.name: model / f"{name}.parquet" for model in models}
-    tables = [read_table(file, columns.split()).assign(model=of) for of, file in files.items()]
+    tables = []
+    for model in models:
+        table = read_table(model / f"{name}.parquet", known_by.split(), and_others=True)
+        tables.append(table.assign(model=model.name))
     return pd.concat(tables)
 
 

@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
-
 from lib.files.params import Count, Positive, read_params
-from lib.files.tables import read_table
+from lib.files.tables import read_tables
 from lib.gradual_rank.comparison import (
     few_measures,
     flow_distances,
@@ -47,18 +45,12 @@ class Said:
     noise: Positive
 
 
-def tables_of(folder: Path, columns: dict[str, str]) -> list[pd.DataFrame]:
-    """The tables of these names, each of which has these columns."""
-    for name, wanted in columns.items():
-        read_table(folder / f"{name}.parquet", wanted.split())  # which refuses another table
-    return [read_table(folder / f"{name}.parquet") for name in columns]
-
-
 def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> None:
     """Write `tables`, `measures.json` and `summary.json` in metrics."""
     said = read_params(section, Said, part=True)
-    runs, courses, few, paths, conserved = tables_of(trained, TRAINED)
-    changes, events, descents, slopes, diagonal, rises = tables_of(followed, FOLLOWED)
+    runs, courses, few, paths, conserved = read_tables(trained, TRAINED).values()
+    of_signs = read_tables(followed, FOLLOWED)
+    changes, events, descents, slopes, diagonal, rises = of_signs.values()
     scales = sorted(runs["log10_init_scale"].unique())
     full = runs["teacher_rank"].max()
     seed = runs["seed"].min()

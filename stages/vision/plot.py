@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from lib.files.files import InputError, write_files
 from lib.files.params import Interval, Positive, read_params
-from lib.files.tables import read_table
+from lib.files.tables import read_tables
 from lib.pages.style import as_svg
 from lib.vision.figures.cuts import accuracy_against_pruning, accuracy_against_rank
 from lib.vision.figures.ranks import (
@@ -74,13 +74,6 @@ def main(section: str, tables: Path, figures: OutFolder) -> None:
         draw = of_data_set(read_tables(tables, TABLES), params, section)
     jobs = {f"{name}.svg": (figure,) for name, figure in draw.items()}
     write_files(figures, spread_by_name(as_svg, jobs, label="figures", unit="figure"))
-
-
-def read_tables(folder: Path, columns: dict[str, str]) -> dict[str, pd.DataFrame]:
-    """The tables by name, with at least these columns: those of older runs have no others."""
-    for name, of in columns.items():
-        read_table(folder / f"{name}.parquet", of.split())
-    return {name: read_table(folder / f"{name}.parquet") for name in columns}
 
 
 def of_data_set(
