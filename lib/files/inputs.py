@@ -99,11 +99,16 @@ def read_as(what: str, reader: Callable[[Path], Read], file: Path) -> Read:
         raise InputError(f"{file}: wanted {what}, got {got}") from error
 
 
+def header_of(data: bytes) -> tuple[dict[str, Any], int]:
+    """The header of a safetensors file, and where its content starts."""
+    start = 8 + int.from_bytes(data[:8], "little")
+    return json.loads(data[8:start]), start
+
+
 def with_digest(data: bytes) -> bytes:
     """A safetensors file, as bytes, with the digest of its content in its metadata; it had none."""
-    length = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + length])
-    content = data[8 + length :]
+    header, start = header_of(data)
+    content = data[start:]
     metadata = {"sha256": _digest(header, content)}
     text = json.dumps({"__metadata__": metadata, **header}, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
