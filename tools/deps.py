@@ -29,7 +29,8 @@ def with_deps(text: str, root: Path) -> str:
     """
 
     def rewritten(stage: re.Match[str]) -> str:
-        modules, deps = MODULE.findall(stage[0]), DEPS.search(stage[0])
+        modules = MODULE.findall(stage[0])
+        deps = DEPS.search(stage[0])
         if not modules or not deps:
             return stage[0]
         listed = YAML(typ="safe").load(deps[0])["deps"]

@@ -48,9 +48,8 @@ def main(project: Path = Path()) -> None:
         except (ValueError, yaml.YAMLError, Invalid):
             pass
         for pid in running(project):
-            raise InputError(
-                f"{path}: wanted a whole file, got a part, while DVC works here (process {pid})"
-            )
+            got = f"got a part, while DVC works here (process {pid})"
+            raise InputError(f"{path}: wanted a whole file, {got}")
         aside = path.with_name(path.name + ".unreadable")
         os.replace(path, aside)
         print(
@@ -64,7 +63,8 @@ def running(project: Path) -> list[int]:
     found = []
     for process in psutil.process_iter():
         try:
-            command, folder = process.cmdline(), Path(process.cwd())
+            command = process.cmdline()
+            folder = Path(process.cwd())
         except (psutil.Error, OSError):
             continue
         named = any(Path(argument).stem == "dvc" for argument in command[:3])

@@ -36,11 +36,9 @@ from lib.files.sources import noted
 
 Schema = TypeVar("Schema")
 
-MOST_YAML, MOST_DEPTH, MOST_VALUES = (
-    1 << 24,
-    50,
-    1_000_000,
-)  # characters, values in one another, values
+MOST_YAML = 1 << 24  # bytes
+MOST_DEPTH = 50  # values in one another
+MOST_VALUES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -230,12 +228,10 @@ def parse(value: Any, wanted: type[Schema], where: str, separator: str = ".") ->
 
 def _known(value: Any, schema: Any) -> Any:
     """The keys of a section that a schema has."""
+    if not isinstance(value, dict):
+        return value
     names = [field.name for field in fields(schema)]
-    return (
-        {key: item for key, item in value.items() if key in names}
-        if isinstance(value, dict)
-        else value
-    )
+    return {key: item for key, item in value.items() if key in names}
 
 
 @cache
@@ -252,16 +248,14 @@ def _yaml(text: str) -> Any:
             raise ValueError(f"more than {MOST_VALUES} values, those of aliases counted")
         return found
     except (YAMLError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-        raise ValueError(
-            f"line {mark.line + 1}: {problem}" if mark and problem else str(error)
-        ) from error
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None)
+        said = f"line {mark.line + 1}: {problem}" if mark and problem else str(error)
+        raise ValueError(said) from error
 
 
 def _check_depth(text: str) -> None:
-    """Raise `ValueError` where values lie too deep in one another for the parser, which is in C and
-    would crash.
-    """
+    """Raise `ValueError` where values lie too deep in one another: the parser in C would crash."""
     depth = 0
     for event in YAML(typ="safe").parse(text):
         depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
@@ -272,9 +266,8 @@ def _check_depth(text: str) -> None:
 def _values(value: Any) -> Iterator[bool]:
     """One for each value in a value."""
     yield True
-    for item in (
-        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    ):
+    inside = value.values() if isinstance(value, dict) else value
+    for item in inside if isinstance(value, dict | list) else ():
         yield from _values(item)
 
 
@@ -288,9 +281,7 @@ def _cell(text: str, where: str) -> Any:
 def _not_plain(
     value: Any, place: tuple[str | int, ...] = ()
 ) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """What of a value no schema can hold: keys that are no texts, dates and the like, a value twice
-    in a list.
-    """
+    """What no schema can hold: keys that are no texts, dates, a value twice in a list."""
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
@@ -327,7 +318,9 @@ def _rank(error: ErrorDetails) -> int:
 
 def _in_words(error: ErrorDetails, schema: Any, separator: str) -> str:
     """What pydantic found: where, what was wanted, what was got."""
-    place, got, kind = error["loc"][1:], error["input"], error["type"]
+    place = error["loc"][1:]
+    got = error["input"]
+    kind = error["type"]
     if kind in ("missing", "unexpected_keyword_argument"):
         *place, key = place
         if kind == "missing":

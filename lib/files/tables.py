@@ -31,11 +31,10 @@ def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            if not set(columns or []) <= set(file.schema_arrow.names):
-                wanted, got = ", ".join(columns or []), ", ".join(file.schema_arrow.names)
-                raise InputError(
-                    f"{path}: wanted a table with the columns {wanted}, got columns {got}"
-                )
+            there = file.schema_arrow.names
+            if not set(columns or []) <= set(there):
+                wanted = f"wanted a table with the columns {', '.join(columns or [])}"
+                raise InputError(f"{path}: {wanted}, got columns {', '.join(there)}")
             return file.read(columns).to_pandas()
     except InputError:
         raise
@@ -122,7 +121,8 @@ def write_measures(
             "values": [float(value) for value in cases],
         }
 
-    measures, summary = {}, {}
+    measures = {}
+    summary = {}
     if setup:
         measures["setup"] = dict(sorted(setup.items()))
     for name, one in measured.items():

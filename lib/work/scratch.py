@@ -73,9 +73,7 @@ class Scratch:
             part.write_bytes(data)
 
     def load(self, name: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """The tensors and the note of that name, or None, with a warning where the file is
-        broken.
-        """
+        """The tensors and the note of a name, or None; with a warning where the file is broken."""
         from safetensors import SafetensorError
         from safetensors.torch import load
 
