@@ -34,12 +34,10 @@ def read_table(
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            if not set(columns) <= set(file.schema_arrow.names):
-                wanted = ", ".join(columns)
-                got = ", ".join(file.schema_arrow.names)
-                raise InputError(
-                    f"{path}: wanted a table with the columns {wanted}, got columns {got}"
-                )
+            there = file.schema_arrow.names
+            if not set(columns) <= set(there):
+                wanted = f"wanted a table with the columns {', '.join(columns)}"
+                raise InputError(f"{path}: {wanted}, got columns {', '.join(there)}")
             return file.read(None if and_others else list(columns) or None).to_pandas()
     except InputError:
         raise
