@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from transformers_made import made, moved, saved
+
+from tests.checkpoints.transformers_made import made, moved, saved
 
 SPECTRA = {"method": "auto", "rank": 8, "rotary_offsets": [0, 3]}
 PLAN = {

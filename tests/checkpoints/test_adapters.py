@@ -3,7 +3,6 @@ import warnings
 
 import pytest
 import torch
-from transformers_made import KINDS, pair
 
 from lib.checkpoints.adapters import lora_config, write_adapter
 from lib.checkpoints.folders import open_checkpoint
@@ -15,6 +14,7 @@ from lib.checkpoints.linear_modules import (
 )
 from lib.checkpoints.models import open_model
 from lib.checkpoints.update_spectra import leading_triplets, update_of
+from tests.checkpoints.transformers_made import KINDS, pair
 
 
 def all_parameters(model):

@@ -5,7 +5,6 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers_made import made, moved, pair, saved
 
 from lib.checkpoints.adapters import with_adapter
 from lib.checkpoints.folders import open_checkpoint
@@ -15,6 +14,7 @@ from lib.checkpoints.models import check_architecture, open_model, small_model
 from lib.checkpoints.texts import loss, read_batches, token_ids
 from lib.checkpoints.update_spectra import Triplets
 from lib.files.files import InputError
+from tests.checkpoints.transformers_made import made, moved, pair, saved
 
 SIZES = {
     "d_model": 16,

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from alone import declared_files, run_alone
-from project import Stage, contents, stages
 
 from lib.files.tables import write_table
+from tests.pipeline.alone import declared_files, run_alone
+from tests.pipeline.project import Stage, contents, stages
 
 pytestmark = pytest.mark.slow
 

@@ -19,12 +19,12 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from project import ROOT, claim_files, stages
 
 from lib.files.tables import read_table, write_table
 from lib.pages.claims import read_claims
 from lib.pages.html import COLUMN
 from lib.pages.style import LEAST_TEXT, READ_WIDTH, rendered, styled
+from tests.pipeline.project import ROOT, claim_files, stages
 
 PAPERS_OWN = ("theorem", "paper's figure")
 

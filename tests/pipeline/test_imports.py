@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from project import DRAWS, ROOT, Stage, append, stages
 
 from lib.files.sources import closure, imported
+from tests.pipeline.project import DRAWS, ROOT, Stage, append, stages
 from tools.imports import dep, imports_by_name
 
 # What a shared room may import beside its own modules; a family's room may import all shared rooms.

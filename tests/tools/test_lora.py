@@ -14,12 +14,12 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from checkpoints_made import MEASURE, PLAN, SPECTRA, TEXT, taught
-from project import ROOT
 from safetensors.torch import load_file, save_file
 
 from lib.checkpoints.folders import Checkpoint
 from lib.files.files import InputError
+from tests.checkpoints.checkpoints_made import MEASURE, PLAN, SPECTRA, TEXT, taught
+from tests.pipeline.project import ROOT
 from tools import lora
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from checkpoints_made import MEASURE, PLAN, SPECTRA, TEXT, taught
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
@@ -21,6 +20,7 @@ from lib.checkpoints.gains import GainMeasure
 from lib.checkpoints.plans import Module, budget_of
 from lib.files.files import InputError
 from stages.checkpoints import plan as module
+from tests.checkpoints.checkpoints_made import MEASURE, PLAN, SPECTRA, TEXT, taught
 
 SECTIONS = {"s": SPECTRA, "p": PLAN, "m": MEASURE}
 

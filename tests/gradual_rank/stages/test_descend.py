@@ -9,10 +9,18 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from gradual_rank_reference import Bowl, Head, Start, algorithm_1, draw_toy, flow, staged_events
-from made import files, generator
 
 from lib.files.files import InputError
+from tests.gradual_rank.gradual_rank_reference import (
+    Bowl,
+    Head,
+    Start,
+    algorithm_1,
+    draw_toy,
+    flow,
+    staged_events,
+)
+from tests.stages.made import files, generator
 
 SIZES, NOISE = (4, 3, 2), 0.3
 # Seed, time and limit of the learning rate of every stage, in no order; the least limit and the

@@ -9,11 +9,18 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from gradual_rank_reference import Head, Start, algorithm_1, draw_toy, staged_events, write_problems
-from made import files
 
 from lib.files.files import InputError
 from lib.training.stiff_flow import StalledError
+from tests.gradual_rank.gradual_rank_reference import (
+    Head,
+    Start,
+    algorithm_1,
+    draw_toy,
+    staged_events,
+    write_problems,
+)
+from tests.stages.made import files
 
 SOLVER = {
     "threshold": 0.02,

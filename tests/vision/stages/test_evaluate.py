@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from made import files, write_run
 
 from lib.files.files import InputError
 from lib.pages.claims import read_claims
+from tests.stages.made import files, write_run
 
 SECTION = "any.evaluate"
 PARAMS = {

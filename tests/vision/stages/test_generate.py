@@ -10,12 +10,12 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from made import files
 from safetensors.torch import load_file
 from sklearn.model_selection import train_test_split
 
 from lib.files.files import InputError
 from lib.vision.cifar import OFFICIAL, Batch
+from tests.stages.made import files
 
 SECTION = "vision.any.data"
 N_DIGITS, N_TEST, SEED = 1797, 411, 7

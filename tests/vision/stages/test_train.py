@@ -17,11 +17,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from made import generator, read_run
 from PIL import Image, ImageEnhance, ImageOps
-from project import PYTHON, ROOT
 from torch.nn.functional import pad
-from vit_made import (
+
+from lib.files.files import InputError
+from lib.vision.images import Images
+from lib.vision.vit import ViT
+from lib.work.cells import Checkpoints
+from tests.pipeline.project import PYTHON, ROOT
+from tests.stages.made import generator, read_run
+from tests.vision.vit_made import (
     LAYOUT,
     SIZES,
     cross_entropy,
@@ -32,11 +37,6 @@ from vit_made import (
     shapes,
     standardised,
 )
-
-from lib.files.files import InputError
-from lib.vision.images import Images
-from lib.vision.vit import ViT
-from lib.work.cells import Checkpoints
 
 SECTION, IMAGE_SHAPE, N_CLASSES = "vision.any.train", (3, 8, 16), 4
 SAVED = [0, 1, 2, 3, 5]  # powers of two below 3, multiples of 3, the last
