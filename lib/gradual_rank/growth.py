@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lib.gradual_rank.orders import kendall
+from lib.matrices.ranks import numerical_rank, stable_rank
 
 Vector = Float[np.ndarray, " _"]
 Course = Float[np.ndarray, "_ _"]
@@ -254,3 +255,26 @@ def diagonal_shares(
     # u² - v² = (|u| - |v|) (|u| + |v|), without rounding of small numbers
     found = {"lengths_kept": lengths, "squares_kept": lengths * (of_last / of_first)}
     return {name: share.median(-1).values.numpy() for name, share in found.items()}
+
+
+def ranks_on_the_way(
+    keys: Float[np.ndarray, "step rank"],
+    values: Float[np.ndarray, "step rank"],
+    early: int,
+    half: int,
+    rtol: float,
+) -> dict[str, float]:
+    """Stable ranks of W_KQ and W_VO on the way and at the end, numerical ranks at the end.
+
+    `keys` and `values` are their singular values.
+    """
+    stable = stable_rank(np.stack([values[half], values[-1], keys[early], keys[-1]])).tolist()
+    numerical = numerical_rank(np.stack([keys[-1], values[-1]]), rtol).tolist()
+    return {
+        "stable_rank_half": stable[0],
+        "stable_rank_end": stable[1],
+        "stable_rank_KQ_early": stable[2],
+        "stable_rank_KQ_end": stable[3],
+        "rank_KQ": numerical[0],
+        "rank_VO": numerical[1],
+    }

@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from lib.files.files import clear
 from lib.files.tables import compact, pick, write_measures, write_table
+from lib.matrices.ranks import stable_rank
 
 Table = pd.DataFrame
 Vector = Float[np.ndarray, " n"]
@@ -419,3 +420,17 @@ def plateau_errors(stages: Table, plateaus: Table, apart: float, lasting: float)
         ]
 
     return by_cell(met, PLATEAU_ERRORS, errors)
+
+
+def of_products(spectra: pd.DataFrame) -> pd.DataFrame:
+    r"""The singular values of the updates of both products by time, and their stable ranks.
+
+    `spectra` has one row per training, step and matrix; time is step × learning rate,
+    `rescaled_time` that over $\log(1 / \mathrm{init\_scale})$.
+    """
+    chosen = spectra[spectra["matrix"].isin(["W_KQ", "W_VO"]) & (spectra["of"] == "update")]
+    time = chosen["step"] * chosen["learning_rate"]
+    rescaled = time / (-chosen["log10_init_scale"] * math.log(10))
+    kept = chosen[["seed", "log10_init_scale", "matrix", "step", "singular_values"]]
+    ranks = stable_rank(np.stack(list(chosen["singular_values"])))
+    return kept.assign(time=time, rescaled_time=rescaled, stable_rank=ranks)

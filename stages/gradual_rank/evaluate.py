@@ -29,6 +29,7 @@ from lib.gradual_rank.measures import (
     example_measures,
     full_measures,
     measures_by_scale,
+    of_products,
     plateau_distances,
     plateau_errors,
     rank_errors,
@@ -39,7 +40,6 @@ from lib.gradual_rank.measures import (
     write_metrics,
 )
 from lib.gradual_rank.tasks import read_problems, read_studied
-from lib.matrices.ranks import of_products
 from lib.work.command import OutFile, OutFolder, run
 
 Measures = dict[str, pd.Series | dict[str, pd.Series]]

@@ -37,12 +37,12 @@ from lib.gradual_rank.full_heads import (
     products_of_ranks,
     spectra,
 )
-from lib.gradual_rank.growth import changes, step_of_share, timing
+from lib.gradual_rank.growth import changes, ranks_on_the_way, step_of_share, timing
 from lib.gradual_rank.optimizers import RULES, annealed, descend, descended
 from lib.gradual_rank.runs import head_layout
 from lib.gradual_rank.step_counts import evenly, steps_to
 from lib.gradual_rank.tasks import Samples, tokens_of
-from lib.matrices.ranks import effective_rank, ranks_on_the_way
+from lib.matrices.ranks import effective_rank
 from lib.training.devices import generator, use_threads
 from lib.training.stacked import groups
 from lib.work.cells import Course, Saved, Tables, joined, spread_cells
