@@ -54,11 +54,8 @@ def may_import(file: str, other: str) -> bool:
     """
     here = Path(file)
     there = Path(other)
-    if (
-        there.parts[0] != "lib"
-    ):  # an example runs its family's stages in one process, whose libraries load once
-        own_example = here.stem.startswith("example_") and here.parent == there.parent
-        return here.parts[0] == "stages" and (other == "stages/__init__.py" or own_example)
+    if there.parts[0] != "lib":
+        return here.parts[0] == "stages" and other == "stages/__init__.py"
     room = there.parts[1]
     own = here.parts[1] == room
     draws = here.stem in DRAWS if here.parts[0] == "stages" else _is_figure(here)
