@@ -80,7 +80,7 @@ def main(
     kept = {"training": training.drop(columns="snapshot")}
     for path in tables:
         kept[path.stem] = read_table(path, COLUMNS[path.stem].split(), and_others=True)
-    kept["spectra"] = updates(kept["spectra"], params.rtol)
+    kept["spectra"] = updates(kept["spectra"][COLUMNS["spectra"].split()], params.rtol)
     of_values = kept["prune"]["what"] == "rows of W_V"
     setup["judged_steps"] = ", ".join(map(str, params.steps))
     setup["values_rate"] = kept["prune"]["rate"][of_values].max()

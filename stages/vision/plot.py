@@ -67,13 +67,16 @@ class Plot:
 
 
 def main(section: str, tables: Path, figures: OutFolder) -> None:
+    jobs = {f"{name}.svg": (draw,) for name, draw in drawings(section, tables).items()}
+    write_files(figures, spread_by_name(as_svg, jobs, label="figures", unit="figure"))
+
+
+def drawings(section: str, tables: Path) -> dict[str, Callable[[], Figure]]:
+    """How each figure is drawn; those of several optimisers have tables of their own."""
     params = read_params(section, Plot)
     if (tables / "rates.parquet").exists():
-        draw = of_optimizers(read_tables(tables, OF_OPTIMIZERS))
-    else:
-        draw = of_data_set(read_tables(tables, TABLES), params, section)
-    jobs = {f"{name}.svg": (figure,) for name, figure in draw.items()}
-    write_files(figures, spread_by_name(as_svg, jobs, label="figures", unit="figure"))
+        return of_optimizers(read_tables(tables, OF_OPTIMIZERS))
+    return of_data_set(read_tables(tables, TABLES), params, section)
 
 
 def of_data_set(
