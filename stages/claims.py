@@ -1,226 +1,307 @@
-"""Judge every claim by the numbers in git: does it hold, fail, or was it not run?
-
-A claim whose measure is not in its file was not run: a sweep may leave out cases.
-"""
+"""Judge every claim by the numbers in git, and answer every item of a paper."""
 
 import difflib
-import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import bdtr
-from scipy.stats import bootstrap
 
 from lib.files.files import InputError
 from lib.files.params import Interval
 from lib.files.tables import read_measures, write_json
-from lib.pages.claims import Claim, read_claims, wrong_at
+from lib.pages.claims import (
+    FIGURE,
+    MEASURE,
+    Claim,
+    Family,
+    Item,
+    among,
+    claims_of,
+    read_families,
+    wrong_at,
+)
+from lib.pages.statistics import interval, middle
 from lib.work.command import OutFile, run
 
-LEAST_CASES = 5  # for an interval
-UNSAID = ("file", "place", "measures", "nulls")  # of a claim, in its verdict
-Measures = Mapping[str, dict[str, Any]]  # by file, or by scale
+BRACES = re.compile(r"{([^{}:]+)(?::([^{}]+))?}")
+OWN = ("bar", "interval", "statement", "kind", "stood", "over")
+UNEXPLAINED = "no reason is known: it held when it was written"
+Measures = Mapping[str, Mapping[str, Any]]  # of each file
+Values = Mapping[str, Any]  # of a measure at a scale: `cases`, the name of each, and `values`
 
 
-def main(families: list[Path], verdicts: OutFile) -> None:
+def main(families: list[Path], verdicts: OutFile, answers: OutFile) -> None:
     """FAMILIES: for each family its claims (YAML), then the files of their measures (JSON)."""
-    claims = read_claims([path for path in families if path.suffix == ".yaml"])
+    files = [path for path in families if path.suffix == ".yaml"]
+    read = read_families(files)
     measures = {str(path): read_measures(path) for path in families if path.suffix != ".yaml"}
-    check_measures(claims, measures)
-    among = {name: claim.among(measures[claim.measures]) for name, claim in claims.items()}
-    judged = {}
-    for name, claim in claims.items():
-        judged[name] = judge(claim, among[name], measures[claim.measures].get("setup", {}))
-        if claim.nulls:
-            nulls = {null: compared(claim, among[name], among[null]) for null in claim.nulls}
-            judged[name]["nulls"] = nulls
+    for file in files:
+        check_measures(file, read[file.parent.name], measures)
+    judged: dict[str, Any] = {}
+    items: dict[str, Any] = {}
+    for name, family in read.items():
+        for item, claim, entry in claims_of(family):
+            said = Said(name, family, family.items[item], measures)
+            judged[claim] = {"family": name, "item": item, **said.judged(entry)}
+        for item, entry in family.items.items():
+            said = Said(name, family, entry, measures)
+            own = {claim: judged[claim] for claim in entry.claims}
+            items[f"{name}.{item}"] = {"family": name, **said.answered(entry, own)}
     write_json(judged, verdicts)
-    for state in ("holds", "fails"):
-        print(f"{sum(verdict['state'] == state for verdict in judged.values())} {state}")
-    for name, claim in claims.items():
-        if judged[name]["state"] == "not run":
-            print(f"not run: {name}, {missing(claim, measures[claim.measures])}")
+    write_json(items, answers)
+    found = [verdict["holds"] for verdict in judged.values()]
+    print(f"{len(items)} items, {len(found)} claims: {found.count(True)} hold, ", end="")
+    print(f"{found.count(False)} do not, {found.count(None)} were not run")
 
 
-def missing(claim: Claim, measures: dict[str, Any]) -> str:
-    """Which measure of a claim is not there, and what is nearly so called."""
-    near = difflib.get_close_matches(name_of(claim), measures, n=3, cutoff=0.8)
-    like = f"; nearly so called: {', '.join(near)}" if near else ""
-    return f"as {claim.measures} has no {claim.measure}{like}"
-
-
-def check_measures(claims: dict[str, Claim], measures: Measures) -> None:
-    """Raise `InputError` where a claim names a file that is not there, or measures of another."""
-    for claim in claims.values():
-        if claim.measures not in measures:
+def check_measures(file: Path, family: Family, measures: Measures) -> None:
+    """Raise `InputError` where a run's file is not there, or has the measures of another."""
+    for name, one in family.runs.items():
+        if one.measures not in measures:
             wanted = f"wanted a file that a stage makes, one of {sorted(measures)}"
-            place = (claim.place[0], "measures")
-            raise wrong_at(claim.file, place, f"{wanted}; got {claim.measures}")
-    for file, there in measures.items():
-        named = list(dict.fromkeys(name_of(c) for c in claims.values() if c.measures == file))
-        if len(named) > 1 and there.keys() - {"setup"} and not there.keys() & set(named):
-            wanted = f"{file}: wanted measures such as {named[0]!r}"
-            raise InputError(f"{wanted}, got {', '.join(there):.100}")
-
-
-def name_of(claim: Claim) -> str:
-    """The claim's measure, without its scales."""
-    return claim.measure.partition("@")[0]
-
-
-def described(claim: Claim, setup: dict[str, Any]) -> dict[str, Any]:
-    """What is said of a claim before it is judged, with the numbers of the setup put in."""
-
-    def number(match: re.Match[str]) -> str:
-        if match[1] not in setup:
-            raise InputError(
-                f"{claim.measures}: setup: wanted {match[1]!r} for a statement, got {sorted(setup)}"
+            raise wrong_at(file, ("runs", name), f"{wanted}; got {one.measures}")
+    named: dict[str, list[str]] = {}
+    for item, _, claim in claims_of(family):
+        for measure in claim.measures.values():
+            found = MEASURE.fullmatch(measure)
+            assert found is not None
+            named.setdefault(family.run_of(family.items[item], measure).measures, []).append(
+                found[2]
             )
-        value = setup[match[1]]
-        return f"{value:g}" if isinstance(value, float) else str(value)
-
-    said = {key: value for key, value in vars(claim).items() if value and key not in UNSAID}
-    return said | {
-        "statement": re.sub(r"{(\w+)}", number, claim.statement),
-        "measure": f"{claim.measures}#{claim.measure}",
-    }
+    for path, names in named.items():
+        there = measures[path].keys() - {"setup"}
+        if there and not there & set(names):
+            wanted = f"{path}: wanted measures such as {names[0]!r}"
+            raise InputError(f"{wanted}, got {', '.join(sorted(there)):.100}")
 
 
-def judge(claim: Claim, among: Measures, setup: dict[str, Any]) -> dict[str, Any]:
-    """The claim with its verdict: value, spread and interval over the cases, and whether it holds.
+class Said:
+    """What is said of an item and its claims: words, with the numbers of their run put in."""
 
-    A claim on several scales must hold at each; its numbers are those of the scale nearest to
-    failing.
+    def __init__(self, name: str, family: Family, item: Item, measures: Measures):
+        self.name = name
+        self.family = family
+        self.item = item
+        self.measures = measures
+
+    def judged(self, claim: Claim) -> dict[str, Any]:
+        """The claim with its verdict, and the numbers of the case that is nearest to failing."""
+        run_of = self.family.run_of(self.item, next(iter(claim.measures.values())))
+        said = {key: getattr(claim, key) for key in OWN}
+        found = FIGURE.fullmatch(claim.figure or self.item.figure)
+        assert found is not None
+        said |= {"figure": f"{run_of.figures}/{found[1]}.svg", "command": run_of.command}
+        if found[2]:
+            said["drawn"] = found[2]
+        said["statement"] = self.filled(claim.statement, claim)
+        cases = list(self.cases(claim))
+        if not cases:
+            return {**said, "n": 0, "holds": None, "missing": self.missing(claim)}
+        worst = min(cases, key=lambda case: (case["holds"], _room(claim, case)))
+        numbers = ("case", "scale", "value", "interval_95", "min", "max", "n", "null")
+        said |= {key: worst[key] for key in numbers if key in worst}
+        said |= {"holds": all(case["holds"] for case in cases), "cases": cases}
+        if not said["holds"]:
+            said["outcome"] = claim.outcome or "bar missed"
+            said["why"] = self.filled(claim.why, claim, cases) if claim.why else UNEXPLAINED
+        return said
+
+    def cases(self, claim: Claim) -> Iterator[dict[str, Any]]:
+        """The verdict of each case and scale that was run."""
+        nulls = claim.nulls
+        for case, measure in claim.measures.items():
+            null = self.values(nulls[case]) if case in nulls else {}
+            for scale, values in self.values(measure).items():
+                found = {"case": case, "scale": scale, **verdict(claim, values, measure)}
+                beside = null.get(scale) or (next(iter(null.values())) if len(null) == 1 else None)
+                if beside:
+                    found["null"] = {"what": claim.null, **compared(claim, values, beside)}
+                yield {key: value for key, value in found.items() if value != ""}
+
+    def values(self, measure: str) -> dict[str, Any]:
+        """The values of a measure by scale."""
+        return among(measure, self.measures[self.family.run_of(self.item, measure).measures])
+
+    def missing(self, claim: Claim) -> str:
+        """Which measure of a claim is not there, and what is nearly so called."""
+        measure = next(iter(claim.measures.values()))
+        file = self.family.run_of(self.item, measure).measures
+        near = difflib.get_close_matches(measure, self.measures[file], n=3, cutoff=0.8)
+        like = f"; nearly so called: {', '.join(near)}" if near else ""
+        return f"{file} has no {measure}{like}"
+
+    def answered(self, item: Item, judged: Mapping[str, Any]) -> dict[str, Any]:
+        """The item with its answer, its limits, and the number of the claim that decides."""
+        run_of = [claim for claim in judged.values() if claim["holds"] is not None]
+        failing = [claim for claim in run_of if not claim["holds"]]
+        limits = [self.filled(item.limits)] if item.limits else []
+        limits += [claim["why"] for claim in failing]
+        words = ("yes", "yes, with limits", "no") if item.asks else _OF_PAPER
+        if not run_of:
+            answer = "not tested"
+        elif not run_of[0]["holds"]:
+            answer = item.otherwise if item.says else words[2]
+        else:
+            answer = words[1] if limits else words[0]
+        said = {key: getattr(item, key) for key in ("title", "says", "asks", "where", "proof")}
+        said |= {"answer": answer, "limits": " ".join(_sentence(one) for one in limits)}
+        if run_of:
+            said |= {"number": number(run_of[0]), "figure": run_of[0]["figure"]}
+            null = run_of[0].get("null")
+            said["null"] = f"{_short(null['value'])} ({null['what']})" if null else ""
+        return {key: value for key, value in said.items() if value} | {"claims": list(judged)}
+
+    def filled(
+        self, text: str, claim: Claim | None = None, cases: Sequence[Mapping[str, Any]] = ()
+    ) -> str:
+        """A sentence with numbers in place of what stands in its braces.
+
+        `{low}` and `{high}` are the ends of the claim's bar, `{n_failing}` and `{n_cases}` count
+        its cases; other names are numbers of the run's setup, or measures: their median, and their
+        range where there are several. Behind a colon stands Python's format of a number (`:.0%`).
+        """
+        setup = self.measures[self.family.run_of(self.item).measures].get("setup", {})
+        known: dict[str, Any] = dict(setup)
+        if claim:
+            ends = claim.interval[1:-1].split(",")
+            known |= {"low": ends[0].strip(), "high": ends[1].strip()}
+            known |= {"n_cases": len(cases)}
+            known |= {"n_failing": sum(not case["holds"] for case in cases)}
+
+        def put_in(match: re.Match[str]) -> str:
+            name, form = match[1], match[2] or ".3g"
+            if name in known:
+                value = known[name]
+                return format(value, form) if isinstance(value, float) or match[2] else str(value)
+            values = self.values(name) if MEASURE.fullmatch(name) else {}
+            numbers = [v for of in values.values() for v in _numbers(of["values"])]
+            if not numbers:
+                wanted = f"wanted a measure, or one of the setup's {sorted(known)}"
+                raise InputError(
+                    f"stages/{self.name}/claims.yaml: {text!r}: {wanted}, got {name!r}"
+                )
+            median, *ends = (format(f(numbers), form) for f in (np.median, np.min, np.max))
+            return median if len(numbers) == 1 else f"{median} ({ends[0]} to {ends[1]})"
+
+        return BRACES.sub(put_in, text)
+
+
+_OF_PAPER = ("reproduced", "reproduced with limits", "not reproduced")
+
+
+def verdict(claim: Claim, values: Values, measure: str) -> dict[str, Any]:
+    """The numbers of a claim in one case, at one scale, and whether they meet the bar.
+
+    What is independent (`units`) counts once: its values are summed up before an interval is taken.
     """
-    said = described(claim, setup)
-    found = {scale: verdict(claim, values) for scale, values in among.items()}
-    if not found:
-        return {**said, "state": "not run"}
-    worst = min(found, key=lambda scale: (found[scale]["holds"], room(claim, found[scale])))
-    if worst:
-        said |= {"scale": worst, "scales": {scale: one["value"] for scale, one in found.items()}}
-    return {**said, **found[worst], "state": "holds" if found[worst]["holds"] else "fails"}
-
-
-def verdict(claim: Claim, measure: dict[str, Any]) -> dict[str, Any]:
-    """The numbers of a claim over the cases of one scale, and whether they meet the bar.
-
-    The spread is the standard deviation or, around a median, half the distance of the quartiles.
-    """
-    values = measure["values"]
-    if len(measure.get("cases", ())) != len(values):
-        raise InputError(
-            f"{claim.measures}: {claim.measure}: wanted a case for each of {len(values)} values, "
-            f"got {measure}"
-        )
-    numbers = known_or_nan(values)
-    summary = summary_of(claim, values)
-    bar = Interval(claim.bar)
-    spread = math.nan
-    if len(numbers) > 1:
-        low, high = np.quantile(numbers, [0.25, 0.75])
-        spread = (high - low) / 2 if claim.over == "median" else np.std(numbers, ddof=1)
-    judged = numbers if claim.over == "every" else [summary]
+    names = list(map(str, values.get("cases", ())))
+    numbers = _numbers(values["values"])
+    if len(names) != len(numbers):
+        wanted = f"wanted a case for each of {len(numbers)} values"
+        raise InputError(f"{measure}: {wanted}, got {len(names)}")
+    bar = Interval(claim.interval)
+    summed = middle(numbers, claim.over)
+    units = _of_units(claim, names, numbers)
     return {
-        "value": summary,
-        "spread": float(spread),
-        "interval_95": interval_95(numbers, claim.over),
+        "measure": measure,
+        "value": summed,
+        "interval_95": interval(units, claim.over),
         "min": float(np.min(numbers)),  # NaN where one of them is, unlike min
         "max": float(np.max(numbers)),
-        "n": len(numbers),
-        "cases": measure["cases"],
+        "n": len(units),
+        "holds": all(number in bar for number in (numbers if claim.over == "every" else [summed])),
+        "names": names,
         "values": numbers,
-        "holds": all(value in bar for value in judged),
     }
 
 
-def compared(claim: Claim, own: Measures, null: Measures) -> str:
-    """Whether a claim's numbers are nearer to its bar than its null's, at each scale of both.
+def compared(claim: Claim, own: Values, null: Values) -> dict[str, Any]:
+    """A claim's numbers beside those of its null, in pairs of one name.
 
-    Where no scale is of both, each of the claim's is compared with each of the null's.
+    `difference` is the middle of value less null. The claim beats its null where its numbers are
+    better: with an interval, where all of that is on the better side of 0, below six pairs where
+    every pair is.
     """
-    if not own or not null:
-        return "not run"
-    shared = [(own[scale], null[scale]) for scale in own if scale in null]
-    pairs = shared or itertools.product(own.values(), null.values())
-    return "beats" if all(is_nearer(claim, *pair) for pair in pairs) else "does not beat"
+    mine = dict(zip(map(str, own["cases"]), _numbers(own["values"]), strict=True))
+    other = dict(zip(map(str, null["cases"]), _numbers(null["values"]), strict=True))
+    said: dict[str, Any] = {"value": middle(list(other.values()), claim.over)}
+    shared = [name for name in mine if name in other]
+    if not shared and len(other) == 1:
+        other = dict.fromkeys(mine, next(iter(other.values())))
+        shared = list(mine)
+    if not shared:
+        return said | {"n": 0, "beats": None}
+    differences = _of_units(claim, shared, [mine[name] - other[name] for name in shared])
+    gains = [advantage(claim, mine[name]) - advantage(claim, other[name]) for name in shared]
+    of_units = _of_units(claim, shared, gains)
+    low, _ = interval(of_units, claim.over)
+    return said | {
+        "difference": middle(differences, claim.over),
+        "interval_95": interval(differences, claim.over),
+        "n": len(differences),
+        "beats": low > 0 if math.isfinite(low) else all(gain > 0 for gain in of_units),
+    }
 
 
-def is_nearer(claim: Claim, own: dict[str, Any], null: dict[str, Any]) -> bool:
-    """Whether a claim's numbers are nearer to its bar than a null's: case by case, or in summary.
+def advantage(claim: Claim, number: float) -> float:
+    """What of a number is good: it itself, less it, or less its distance from the bar's middle.
 
-    Cases of both count alone; where there are none, each is compared with each.
+    Within a bar that begins at 0 less is better; where it has no upper end, or one at 1, more is.
     """
-    mine = dict(zip(own["cases"], own["values"], strict=True))
-    other = dict(zip(null["cases"], null["values"], strict=True))
-    shared = [case for case in mine if case in other]
-    if shared:
-        mine = {case: mine[case] for case in shared}
-        other = {case: other[case] for case in shared}
-    if claim.over != "every":
-        pairs = [(summary_of(claim, mine.values()), summary_of(claim, other.values()))]
-    elif shared:
-        pairs = zip(mine.values(), other.values(), strict=True)
-    else:
-        pairs = itertools.product(mine.values(), other.values())
-    return all(nearness(claim, one) > nearness(claim, of_null) for one, of_null in pairs)
+    bar = Interval(claim.interval)
+    if bar.low in (0, -math.inf):
+        return -number
+    if bar.high in (1, math.inf):
+        return number
+    return -abs(number - (bar.low + bar.high) / 2)
 
 
-def summary_of(claim: Claim, values: Iterable[float | None]) -> float:
-    """The mean of the values or, of a claim on it, their median; NaN where one is missing."""
-    numbers = known_or_nan(values)
-    return float(np.median(numbers) if claim.over == "median" else np.mean(numbers))
+def number(judged: Mapping[str, Any]) -> str:
+    """The number of a verdict in words: its middle, its interval or range, and n."""
+    said = _short(judged["value"])
+    if judged["n"] > 1 or judged["min"] != judged["max"]:
+        known = judged["interval_95"]
+        ends = known if all(map(math.isfinite, known)) else (judged["min"], judged["max"])
+        kind = "95 %: " if ends is known else ""
+        said += f" ({kind}{_short(ends[0])} to {_short(ends[1])}; n = {judged['n']})"
+    where = [judged[key] for key in ("case", "scale") if judged.get(key)]
+    return f"{said}, {', '.join(where)}" if where else said
 
 
-def known_or_nan(values: Iterable[float | None]) -> list[float]:
+def _room(claim: Claim, case: Mapping[str, Any]) -> float:
+    """How far the numbers that decide are from the bar's end that they may miss."""
+    bar = Interval(claim.interval)
+    deciding = case["values"] if claim.over == "every" else [case["value"]]
+    ends = [bar.high - max(deciding)] if bar.low in (0, -math.inf) else []
+    ends += [min(deciding) - bar.low] if bar.high in (1, math.inf) else []
+    both = [min(min(deciding) - bar.low, bar.high - max(deciding))]
+    found = min(ends or both)
+    return found if math.isfinite(found) else -math.inf
+
+
+def _of_units(claim: Claim, names: Sequence[str], numbers: Sequence[float]) -> list[float]:
+    """One number for what is independent: the middle of those that share a seed, base or task."""
+    units: dict[str, list[float]] = {}
+    for name, value in zip(names, numbers, strict=True):
+        found = re.match(claim.units, name)
+        units.setdefault(found[0] if found else name, []).append(value)
+    return [middle(of, claim.over) for of in units.values()]
+
+
+def _numbers(values: Sequence[float | None]) -> list[float]:
     """The values as numbers, NaN for one that is missing."""
     return [math.nan if value is None else float(value) for value in values]
 
 
-def room(claim: Claim, verdict: dict[str, Any]) -> float:
-    """How far the numbers that decide are from the bar's ends, negative where one is beyond."""
-    deciding = verdict["values"] if claim.over == "every" else [verdict["value"]]
-    return min(nearness(claim, number) for number in deciding)
+def _short(value: float | None) -> str:
+    return "not known" if value is None or math.isnan(value) else f"{value:.3g}"
 
 
-def nearness(claim: Claim, number: float | None) -> float:
-    """How far a number is from the ends of the bar, negative where it is beyond.
-
-    Within a bar that begins at 0 the upper end counts alone, and else, where it ends at a 1 that is
-    part of it, the lower: an error is never too small, and a share never too large.
-    """
-    if number is None or math.isnan(number):
-        return -math.inf
-    bar = Interval(claim.bar)
-    below = number - bar.low
-    above = bar.high - number
-    if number in bar and bar.low == 0 and bar.high < math.inf:
-        return above
-    if number in bar and claim.bar.endswith(" 1]"):
-        return below
-    return min(below, above)
-
-
-def interval_95(numbers: list[float], over: str) -> list[float]:
-    """The 95 % interval of the mean by the bootstrap (BCa), or of the median by ranks.
-
-    NaN where there are too few numbers. Both ends lie among the values, so that a share stays a
-    share. As many values as of n throws of a coin may be heads lie below the median. Equal values
-    say nothing of what others would be.
-    """
-    n = len(numbers)
-    if n < LEAST_CASES or not np.isfinite(numbers).all() or np.ptp(numbers) == 0:
-        return [math.nan, math.nan]
-    if over == "median":
-        below = bdtr(np.arange(n + 1), n, 0.5)
-        ends = [int(np.searchsorted(below, 0.025)) - 1, int(np.searchsorted(below, 0.975))]
-        return [float(np.sort(numbers)[end]) if 0 <= end < n else math.nan for end in ends]
-    found = bootstrap((numbers,), np.mean, rng=np.random.default_rng(0)).confidence_interval
-    return [float(found.low), float(found.high)]
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
 if __name__ == "__main__":

@@ -1,18 +1,21 @@
-"""Claims: what a paper says, as statements that a measure of the pipeline meets or does not.
+"""Items of a paper, and the claims that answer them.
 
-A family's file holds groups of claims. A group names its files, its headlines, and why some of its
-claims fail. Its claims stand in parts, which share what each claim may also say itself: the
-`source` (its kind, the tag of who says so, and where) and the `figure` that shows it, with the
-column that is drawn. A claim whose name holds `<case>` stands for one claim per case of its part's
-`each`; its bar may differ by case. Full names begin with the family, which the file leaves out.
+`stages/FAMILY/claims.yaml` lists a family's runs (a file of measures, a folder of figures, the
+command that makes both) and its items, those of the paper in its order, ours behind them. An item
+says in one sentence what the paper says, or what we ask. Its claims answer it: a claim is one
+sentence and one bar, judged in one or several cases, each a measure. A null stands inside its claim,
+for the same cases. docs/add_a_family.md shows a whole file.
+
+A measure is written `NAME`, or `NAME@SCALE`, `NAME@<=SCALE`, `NAME@>=SCALE` for some of its init
+scales, with `RUN/` before it where it is not of the item's first run.
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import MappingNode
@@ -20,158 +23,179 @@ from ruamel.yaml.nodes import MappingNode
 from lib.files.files import InputError
 from lib.files.params import Interval, load_yaml, parse
 
-SOURCE = re.compile(r"(theorem|paper's figure|assumption|our bar|control) (\[[A-Z]+\]), (.+)")
-TEST = re.compile(r"(every|mean|median) ([^\s@]+(?:@(?:<=|>=|)(\S+))?) in (.+)")
-OWN_BAR = re.compile(r", (\w+) (?=[\[(])")
-FIGURE = re.compile(r"([\w.<>-]+)(?:, from ([\w<>]+\.[\w<>]+))?")
+MEASURE = re.compile(r"(?:([\w-]+)/)?(\w+)(?:@((?:<=|>=|)[\d.eE+-]+))?")
+BAR = re.compile(r"(every|mean|median) in (\S+ \S+|\S+)")
+FIGURE = re.compile(r"([\w-]+)(?:, from (\w+\.\w+))?")
+NAMED = re.compile(r"[a-z][a-z0-9_]*")
+OUTCOMES = Literal["finding", "limit", "bar missed"]
 
 Place = tuple[str | int, ...]  # the keys and positions that lead to a value of a YAML file
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shared:
-    """What the claims of a part may share."""
-
-    source: str = ""
-    figure: str = ""
-
-    def __post_init__(self) -> None:
-        if self.source and not SOURCE.fullmatch(self.source):
-            wanted = "theorem, paper's figure, assumption, our bar or control, a tag, and where"
-            raise ValueError(
-                f"source: wanted {wanted}, such as 'theorem [P], theorem 4.5', got {self.source!r}"
-            )
-        if self.figure and not FIGURE.fullmatch(self.figure):
-            raise ValueError(
-                f"figure: wanted NAME, or NAME, from TABLE.COLUMN, got {self.figure!r}"
-            )
-
-
-SHARED = fields(Shared)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry(Shared):
-    """A claim as it is written: `test` is how it is judged, such as `mean errors@<=1e-8 in [0, 1]`.
-
-    Cases with a bar of their own stand behind it: `in [0, 1], untied [0, 2]`. In the statement,
-    `{low}` and `{high}` are the ends of the bar.
-    """
-
-    statement: str
-    test: str
-    nulls: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        found = TEST.fullmatch(self.test)
-        if not found or (found[3] and not _is_number(found[3])):
-            measure = "MEASURE, MEASURE@SCALE, MEASURE@<=SCALE or MEASURE@>=SCALE"
-            raise ValueError(
-                f"test: wanted every, mean or median, {measure}, and in INTERVAL, got {self.test!r}"
-            )
-        for bar in self.bars.values():
-            try:
-                Interval(bar)
-            except ValueError as error:
-                raise ValueError(f"test: {error}") from None
-
-    @property
-    def bars(self) -> dict[str, str]:
-        """The bar, by "", and those of cases that have their own, by the cases."""
-        first, *own = OWN_BAR.split(_groups(TEST, self.test)[3])
-        return {"": first, **dict(zip(own[::2], own[1::2], strict=True))}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part(Shared):
-    """Claims that share something; `each` names the cases of `<case>`, apart by spaces."""
-
-    claims: dict[str, Entry]
-    each: str = ""
-
-
 @dataclass(frozen=True)
-class Group:
-    """Claims on one file of measures and one folder of figures, which one command makes."""
+class Run:
+    """Where measures and figures are, and the command that makes them."""
 
     measures: str
     figures: str
     command: str
-    claims: tuple[Part, ...]
-    family: str = ""  # the group's name, where it is empty
-    headlines: tuple[str, ...] = ()
-    fails: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One sentence, its bar, and the cases in which it is judged.
+
+    Every case has a measure; the bar holds in each case, for `every` value, or for their `mean` or
+    `median`. A null is measured in the same cases, or is one measure for all. A figure is a name in
+    the run's folder, with the TABLE.COLUMN that shows the claim there. In the sentence and in `why`,
+    braces hold numbers of the run (`filled` of stages/claims.py).
+    """
+
+    statement: str
+    bar: str
+    measure: str = ""  # of a claim of one case
+    cases: dict[str, str] = field(default_factory=dict)  # measures by the name of the case
+    kind: Literal["paper", "ours"] = "ours"
+    stood: Literal["before", "after"] = "after"  # whether the bar stood before the first run
+    null: str = ""  # what it is, in words
+    of_null: str | dict[str, str] = ""  # its measure, or measures by case
+    units: str = ".*"  # of a value's name, what names the task, base or seed that it depends on
+    figure: str = ""
+    outcome: OUTCOMES | None = None  # where it does not hold
+    why: str = ""
+
+    def __post_init__(self) -> None:
+        found = BAR.fullmatch(self.bar)
+        if not found:
+            wanted = "wanted every, mean or median, and an interval: 'every in [0, 1]'"
+            raise ValueError(f"bar: {wanted}, got {self.bar!r}")
+        try:
+            Interval(found[2])
+        except ValueError as error:
+            raise ValueError(f"bar: {error}") from None
+        if bool(self.measure) == bool(self.cases):
+            raise ValueError("wanted a measure, or cases that have one each, got both or none")
+        if bool(self.null) != bool(self.of_null):
+            raise ValueError("wanted null, in words, and of_null, its measure, got one of them")
+        if (self.outcome is None) != (not self.why):
+            raise ValueError("wanted outcome and why, or none of them, got one")
+        for measure in (*self.measures.values(), *self.nulls.values()):
+            if not MEASURE.fullmatch(measure):
+                wanted = "MEASURE, MEASURE@SCALE, MEASURE@<=SCALE or RUN/MEASURE"
+                raise ValueError(f"wanted {wanted}, got {measure!r}")
+        if self.figure and not FIGURE.fullmatch(self.figure):
+            raise ValueError(
+                f"figure: wanted NAME, or NAME, from TABLE.COLUMN, got {self.figure!r}"
+            )
+        if not self.nulls.keys() <= self.measures.keys():
+            raise ValueError(f"of_null: wanted {list(self.measures)}, got {list(self.nulls)}")
+
+    @property
+    def measures(self) -> dict[str, str]:
+        """The measure of each case; a claim of one case calls it ""."""
+        return self.cases or {"": self.measure}
+
+    @property
+    def nulls(self) -> dict[str, str]:
+        """The null's measure of each case that has one."""
+        if isinstance(self.of_null, dict):
+            return self.of_null
+        return dict.fromkeys(self.measures, self.of_null) if self.of_null else {}
+
+    @property
+    def over(self) -> str:
+        """What meets the bar: `every` value, their `mean` or their `median`."""
+        return self.bar.partition(" ")[0]
+
+    @property
+    def interval(self) -> str:
+        """The bar without what meets it."""
+        return self.bar.partition(" in ")[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """What a paper says, or what we ask, in one sentence, and the claims that answer it.
+
+    The first claim decides: where it fails the answer is `otherwise`. Limits are known whatever
+    comes out; they, and claims that fail beside the first, are said with the answer.
+    """
+
+    title: str
+    says: str = ""  # the paper
+    asks: str = ""  # ours
+    where: str = ""  # in the paper
+    run: str = ""  # the run of its measures and figures, without one the first
+    limits: str = ""
+    otherwise: Literal["not reproduced", "contradicted"] = "not reproduced"
+    proof: str = ""  # a page, with the section
+    figure: str = ""
+    claims: dict[str, Claim] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if bool(self.says) == bool(self.asks):
+            raise ValueError("wanted what the paper says, or what is asked, got both or none")
+        if bool(self.says) != bool(self.where):
+            raise ValueError("where: wanted the place in the paper of what it says, and no other")
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A statement, who says so, and the bar that a measure must meet at each of its scales.
+class Family:
+    """The runs of a family, and its items by name."""
 
-    `measure` is NAME, or NAME@SCALE, NAME@<=SCALE, NAME@>=SCALE for some of the scales. `{name}` in
-    the statement is a number of the setup in the file of measures. What a paper says is `drawn` in
-    the figure, as TABLE.COLUMN.
-    """
+    runs: dict[str, Run]
+    items: dict[str, Item]
 
-    file: Path
-    place: Place  # of its entry in the file
-    measures: str
-    nulls: tuple[str, ...]
-    statement: str
-    where: str
-    kind: str
-    source: str
-    measure: str
-    over: str
-    bar: str
-    figure: str
-    drawn: str | None
-    headline: int  # its place among those of the group, from 1 on; 0 for none
-    expected: str | None
-    family: str
-    command: str
-
-    def among(self, measures: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """The values that are judged, where there are any: by scale, or under "" without scales."""
-        name, _, wanted = self.measure.partition("@")
-        measure = measures.get(name, {})
-        by_scale = {"": measure} if "values" in measure else measure
-        if wanted:
-            by_scale = {scale: values for scale, values in by_scale.items() if scale}
-            for scale in by_scale:
-                if not _is_number(scale):
-                    raise InputError(
-                        f"{self.measures}: {name}: wanted values by init scale, got them by "
-                        f"{scale!r}"
-                    )
-            among = {"<": Decimal.__le__, ">": Decimal.__ge__}.get(wanted[0], Decimal.__eq__)
-            end = Decimal(wanted.lstrip("<>="))
-            by_scale = {s: values for s, values in by_scale.items() if among(Decimal(s), end)}
-        return {scale: values for scale, values in by_scale.items() if values.get("values")}
+    def run_of(self, item: Item, measure: str = "") -> Run:
+        """The run of a measure of an item, or of the item."""
+        found = MEASURE.fullmatch(measure)
+        name = (found and found[1]) or item.run or next(iter(self.runs))
+        return self.runs[name]
 
 
-def read_claims(files: Sequence[Path]) -> dict[str, Claim]:
-    """All claims of the files by their full names, in order.
+def read_families(files: Sequence[Path]) -> dict[str, Family]:
+    """What the files claim, by family, which is the name of a file's folder.
 
     Raises:
-        InputError: An entry is no claim, or two have one name; says file and line.
+        InputError: An entry is no item or claim, or two have one name; says file and line.
     """
-    found: dict[str, Claim] = {}
+    families: dict[str, Family] = {}
+    seen: dict[str, Path] = {}
     for file in files:
         listed = load_yaml(file)
-        if not isinstance(listed, dict):
-            raise InputError(f"{file}: wanted groups of claims by name, got {listed!r}")
-        for title, entry in listed.items():
-            for name, claim in _claims_of(file, title, _group(file, title, entry)):
-                if name in found:
-                    message = f"wanted claims of different names, got {name!r} again"
-                    raise wrong_at(file, claim.place, f"{message}, as in {found[name].file}")
-                found[name] = claim
-    for claim in found.values():
-        if unknown := sorted(set(claim.nulls) - set(found)):
-            message = f"{claim.place[-1]}: nulls: wanted names of claims, got {unknown}"
-            raise wrong_at(claim.file, claim.place, message)
-    return found
+        try:
+            family = parse(listed, Family, str(file))
+        except InputError as error:
+            raise _where(file, listed, str(error)) from error
+        for place, problem in _problems(family):
+            raise wrong_at(file, place, problem)
+        for item, name, _ in claims_of(family):
+            if name in seen:
+                place = ("items", item, "claims", name)
+                raise wrong_at(file, place, f"{name}: wanted another name, as {seen[name]} has it")
+            seen[name] = file
+        families[file.parent.name] = family
+    return families
+
+
+def claims_of(family: Family) -> Iterator[tuple[str, str, Claim]]:
+    """The claims of a family: the item's name, the claim's, the claim."""
+    for item, entry in family.items.items():
+        for name, claim in entry.claims.items():
+            yield item, name, claim
+
+
+def among(measure: str, measures: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The values of a measure, where there are any: by scale, or under "" without scales."""
+    found = MEASURE.fullmatch(measure)
+    assert found is not None
+    named = measures.get(found[2], {})
+    by_scale = {"": named} if "values" in named else named
+    if found[3]:
+        compare = {"<": Decimal.__le__, ">": Decimal.__ge__}.get(found[3][0], Decimal.__eq__)
+        end = Decimal(found[3].lstrip("<>="))
+        by_scale = {s: of for s, of in by_scale.items() if s and compare(Decimal(s), end)}
+    return {scale: values for scale, values in by_scale.items() if values.get("values")}
 
 
 def wrong_at(file: Path, place: Place, message: str) -> InputError:
@@ -188,95 +212,32 @@ def wrong_at(file: Path, place: Place, message: str) -> InputError:
     return InputError(f"{file}, line {line + 1}: {message}")
 
 
-def _group(file: Path, title: str, entry: Any) -> Group:
+def _problems(family: Family) -> Iterator[tuple[Place, str]]:
+    """What does not fit together, and where."""
+    for name, item in family.items.items():
+        if not NAMED.fullmatch(name):
+            yield ("items", name), f"wanted a name of small letters, digits and _, got {name!r}"
+        if item.run and item.run not in family.runs:
+            yield ("items", name), f"run: wanted one of {list(family.runs)}, got {item.run!r}"
+    for item, name, claim in claims_of(family):
+        place = ("items", item, "claims", name)
+        if not NAMED.fullmatch(name):
+            yield place, f"wanted a name of small letters, digits and _, got {name!r}"
+        if not (claim.figure or family.items[item].figure):
+            yield place, f"{name}: wanted a figure, of the claim or of its item"
+        for measure in (*claim.measures.values(), *claim.nulls.values()):
+            found = MEASURE.fullmatch(measure)
+            if found and found[1] and found[1] not in family.runs:
+                yield place, f"{measure}: wanted a run of {list(family.runs)}, got {found[1]!r}"
+
+
+def _where(file: Path, listed: Any, message: str) -> InputError:
+    """The error with the line of the item or the claim that it names."""
+    found = re.search(r"\.items\.(\w+)(?:\.claims\.(\w+))?", message)
+    place: Place = ()
+    if found and isinstance(listed, dict):
+        place = ("items", found[1], *(("claims", found[2]) if found[2] else ()))
     try:
-        group = parse(entry, Group, title)
-    except InputError as error:
-        found = re.search(r"\[(\d+)\]\.claims\.([\w<>]+)", str(error))
-        place = ("claims", int(found[1]), "claims", found[2]) if found else ()
-        raise wrong_at(file, (title, *place), str(error)) from error
-    return replace(group, family=group.family or title)
-
-
-def _claims_of(file: Path, title: str, group: Group) -> Iterator[tuple[str, Claim]]:
-    """The claims of a group by their full names."""
-    names = set()
-    for number, part in enumerate(group.claims):
-        for name, entry in part.claims.items():
-            place = (title, "claims", number, "claims", name)
-            said = {one.name: getattr(entry, one.name) or getattr(part, one.name) for one in SHARED}
-            whole = replace(entry, **said)
-            cases = part.each.split() if "<case>" in name else [""]
-            if problem := _problem(whole, cases):
-                raise wrong_at(file, place, f"{name}: {problem}")
-            for case in cases:
-                own = name.replace("<case>", case)
-                names.add(own)
-                yield f"{group.family}_{own}", _claim(file, place, group, own, case, whole)
-    named = {name: ("headlines", i) for i, name in enumerate(group.headlines)}
-    named |= {name: ("fails", name) for name in group.fails}
-    for name, place in named.items():
-        if name not in names:
-            message = f"{title}: wanted a claim of the group, got {name!r}"
-            raise wrong_at(file, (title, *place), message)
-
-
-def _problem(entry: Entry, cases: list[str]) -> str:
-    """What is wrong with a claim of these cases, the one case "" where its name has none."""
-    if not cases:
-        return "each: wanted the cases of <case>, got none"
-    if unknown := sorted(set(entry.bars) - {"", *cases}):
-        return f"test: wanted bars of {cases}, got {unknown}"
-    if missing := [one.name for one in SHARED if not getattr(entry, one.name)]:
-        return f"missing key {missing[0]!r}, of the claim or of its part"
-    texts = (entry.source, entry.figure, entry.statement, entry.test, *entry.nulls)
-    if cases == [""] and any("<case>" in text for text in texts):
-        return "wanted <case> in the name, or nowhere, got it in the claim"
-    return ""
-
-
-def _claim(file: Path, place: Place, group: Group, name: str, case: str, entry: Entry) -> Claim:
-    """The claim of one case."""
-
-    def of_case(text: str) -> str:
-        return text.replace("<case>", case)
-
-    over, measure, *_ = _groups(TEST, of_case(entry.test))
-    kind, source, where = _groups(SOURCE, of_case(entry.source))
-    figure, drawn = _groups(FIGURE, of_case(entry.figure))
-    bar = entry.bars.get(case, entry.bars[""])
-    low, high = bar[1:-1].split(",")
-    statement = of_case(entry.statement).replace("{low}", low.strip())
-    return Claim(
-        file=file,
-        place=place,
-        measures=group.measures,
-        nulls=tuple(f"{group.family}_{of_case(null)}" for null in entry.nulls),
-        statement=statement.replace("{high}", high.strip()),
-        where=where,
-        kind=kind,
-        source=source,
-        measure=measure,
-        over=over,
-        bar=bar,
-        figure=f"{group.figures}/{figure}.svg",
-        drawn=drawn,
-        headline=group.headlines.index(name) + 1 if name in group.headlines else 0,
-        expected=f"fails, because {group.fails[name]}" if name in group.fails else None,
-        family=group.family,
-        command=group.command,
-    )
-
-
-def _groups(pattern: re.Pattern[str], text: str) -> tuple[Any, ...]:
-    """The groups of a text that is known to fit."""
-    found = pattern.fullmatch(text)
-    assert found is not None
-    return found.groups()
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return Decimal(text).is_finite()
-    except ArithmeticError:
-        return False
+        return wrong_at(file, place, message)
+    except (StopIteration, AttributeError, TypeError):
+        return InputError(message)
