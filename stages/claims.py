@@ -118,7 +118,7 @@ class Said:
                 found = {"case": case, "scale": scale, **verdict(claim, values, measure)}
                 beside = null.get(scale) or (next(iter(null.values())) if len(null) == 1 else None)
                 if beside:
-                    found["null"] = {"what": claim.null, **compared(claim, values, beside)}
+                    found["null"] = {"what": claim.null_is, **compared(claim, values, beside)}
                 yield {key: value for key, value in found.items() if value != ""}
 
     def values(self, measure: str) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 `stages/FAMILY/claims.yaml` lists a family's runs (a file of measures, a folder of figures, the
 command that makes both) and its items, those of the paper in its order, ours behind them. An item
 says in one sentence what the paper says, or what we ask. Its claims answer it: a claim is one
-sentence and one bar, judged in one or several cases, each a measure. A null stands inside its claim,
-for the same cases. docs/add_a_family.md shows a whole file.
+sentence and one bar, judged in one or several cases, each a measure. A null stands inside its
+claim, for the same cases. docs/add_a_family.md shows a whole file.
 
 A measure is written `NAME`, or `NAME@SCALE`, `NAME@<=SCALE`, `NAME@>=SCALE` for some of its init
 scales, with `RUN/` before it where it is not of the item's first run.
@@ -47,8 +47,8 @@ class Claim:
 
     Every case has a measure; the bar holds in each case, for `every` value, or for their `mean` or
     `median`. A null is measured in the same cases, or is one measure for all. A figure is a name in
-    the run's folder, with the TABLE.COLUMN that shows the claim there. In the sentence and in `why`,
-    braces hold numbers of the run (`filled` of stages/claims.py).
+    the run's folder, with the TABLE.COLUMN that shows the claim there. In the sentence and in
+    `why`, braces hold numbers of the run (`filled` of stages/claims.py).
     """
 
     statement: str
@@ -57,8 +57,8 @@ class Claim:
     cases: dict[str, str] = field(default_factory=dict)  # measures by the name of the case
     kind: Literal["paper", "ours"] = "ours"
     stood: Literal["before", "after"] = "after"  # whether the bar stood before the first run
-    null: str = ""  # what it is, in words
-    of_null: str | dict[str, str] = ""  # its measure, or measures by case
+    null_is: str = ""  # in words
+    null_measure: str | dict[str, str] = ""  # of all cases, or by case
     units: str = ".*"  # of a value's name, what names the task, base or seed that it depends on
     figure: str = ""
     outcome: OUTCOMES | None = None  # where it does not hold
@@ -75,8 +75,8 @@ class Claim:
             raise ValueError(f"bar: {error}") from None
         if bool(self.measure) == bool(self.cases):
             raise ValueError("wanted a measure, or cases that have one each, got both or none")
-        if bool(self.null) != bool(self.of_null):
-            raise ValueError("wanted null, in words, and of_null, its measure, got one of them")
+        if bool(self.null_is) != bool(self.null_measure):
+            raise ValueError("wanted null_is, in words, and null_measure, got one of them")
         if (self.outcome is None) != (not self.why):
             raise ValueError("wanted outcome and why, or none of them, got one")
         for measure in (*self.measures.values(), *self.nulls.values()):
@@ -88,7 +88,7 @@ class Claim:
                 f"figure: wanted NAME, or NAME, from TABLE.COLUMN, got {self.figure!r}"
             )
         if not self.nulls.keys() <= self.measures.keys():
-            raise ValueError(f"of_null: wanted {list(self.measures)}, got {list(self.nulls)}")
+            raise ValueError(f"null_measure: wanted {list(self.measures)}, got {list(self.nulls)}")
 
     @property
     def measures(self) -> dict[str, str]:
@@ -98,9 +98,9 @@ class Claim:
     @property
     def nulls(self) -> dict[str, str]:
         """The null's measure of each case that has one."""
-        if isinstance(self.of_null, dict):
-            return self.of_null
-        return dict.fromkeys(self.measures, self.of_null) if self.of_null else {}
+        if isinstance(self.null_measure, dict):
+            return self.null_measure
+        return dict.fromkeys(self.measures, self.null_measure) if self.null_measure else {}
 
     @property
     def over(self) -> str:

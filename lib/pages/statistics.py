@@ -48,6 +48,7 @@ def of_mean(values: Sequence[float]) -> Interval:
     n = len(values)
     if n < 3 or not np.isfinite(values).all():
         return UNKNOWN
-    half = stdtrit(n - 1, (1 + LEVEL) / 2) * np.std(values, ddof=1) / math.sqrt(n)
+    spread = float(np.std(values, ddof=1))
+    half = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * spread / math.sqrt(n)
     mean = float(np.mean(values))
     return mean - half, mean + half
