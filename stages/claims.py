@@ -147,6 +147,7 @@ class Said:
         else:
             answer = words[1] if limits else words[0]
         said = {key: getattr(item, key) for key in ("title", "says", "asks", "where", "proof")}
+        said |= {"headline": self.filled(item.headline)} if item.headline and run_of else {}
         said |= {"answer": answer, "limits": " ".join(_sentence(one) for one in limits)}
         if run_of:
             said |= {"number": number(run_of[0]), "figure": run_of[0]["figure"]}

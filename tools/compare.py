@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lib.files.files import InputError
+from lib.pages.claims import VERDICTS
 from lib.pages.html import Picture, picture, write_page
 from lib.work.command import run
 
@@ -113,19 +114,23 @@ def number(value: tuple[float, float] | None) -> str:
 
 
 def claims(old: Tree, new: Tree) -> Iterator[Row]:
-    """Every claim: its verdict and its value."""
+    """Every item's answer, then every claim: its verdict and its value."""
+    answers = [tree.json("metrics/items.json") for tree in (old, new)]
+    for name in dict.fromkeys([*answers[0], *answers[1]]):
+        before, after = (found.get(name, {}).get("answer") for found in answers)
+        yield Row(name, before or "–", after or "–", marked(before, after, before != after))
     judged = [tree.json("metrics/claims.json") for tree in (old, new)]
     values = [
         {
-            name: (claim["value"], claim["spread"] or 0.0)
+            name: (claim["value"], (claim["max"] - claim["min"]) / 2)
             for name, claim in found.items()
-            if claim.get("value") is not None
+            if None not in (claim.get("value"), claim.get("max"))
         }
         for found in judged
     ]
     moved = {row.name: row for row in numbers(*values)}
     for name in dict.fromkeys([*judged[0], *judged[1]]):
-        before, after = (found.get(name, {}).get("state") for found in judged)
+        before, after = (found.get(name) and VERDICTS[found[name].get("holds")] for found in judged)
         row = moved.get(name, Row(name, "–", "–", "same"))
         mark = marked(before, after, before != after or row.mark != "same")
         yield Row(name, f"{before or '–'} {row.old}", f"{after or '–'} {row.new}", mark)

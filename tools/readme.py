@@ -1,6 +1,6 @@
-"""Write what README.md and docs/ say of claims, findings and figures: `make readme`.
+"""Write what README.md and docs/ say of items, claims and figures: `make readme`.
 
-Verdicts stand in metrics/claims.json, texts in stages/FAMILY/captions.yaml.
+Answers stand in metrics/items.json, verdicts in metrics/claims.json, texts in stages/FAMILY/captions.yaml.
 
 A part of README.md or docs/optimisers.md stands between `<!-- NAME: made by make readme -->` and
 `<!-- end of NAME -->`. On every page a figure of a family has its title, and below it, in italics,
@@ -9,6 +9,7 @@ its caption.
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pandas as pd
 from lib.files.params import load_yaml
 from lib.files.tables import read_table
 from lib.gradual_rank.figures.optimizers import name_of
+from lib.pages.claims import VERDICTS
 
 ROOT = Path(__file__).parents[1]
 CHANGES = {
@@ -29,96 +31,103 @@ FIGURE = re.compile(
     r"^!\[[^\]\n]*\]\(([^)\n]*plots/(\w+)/[^)\n]*?([\w-]+)\.svg)\)(?:\n+\*[^*\n]+\*)?$",
     re.MULTILINE,
 )
-PAGE = """# Claims
+PAGE = """# Items and claims
 
-Every claim of `stages/FAMILY/claims.yaml` with its verdict, made by `make readme` from
-`metrics/claims.json`. `report.html` shows each beside its figure, with the command that makes it
-and the value of every seed. A claim that fails is shown, and stops nothing.
+Every item of `stages/FAMILY/claims.yaml` with its answer, and its claims with their verdicts, made
+by `make readme` from `metrics/items.json` and `metrics/claims.json`. `report.html` shows each
+beside its figure, with the value of every seed and the command that makes it.
 
-The kinds are told apart. A *theorem* is what a paper, or a page of ours with its proof, proves; a
-*paper's figure*, what it shows, by a bar of ours, as a figure states none; an *assumption* is one
-of the paper's, checked where it is used. *Our bar* was set by us, from a prototype or after a first
-run: it describes what came out and guards the implementation; it does not confirm the paper. A
-*control* is a null or another setting, with a bar of ours for how far the claim beside it should be
-from it; one that fails is nearer. A claim *beats* a null where its numbers are nearer to its own
-bar, case by case. A value stands with its standard deviation over the cases or, a median, with half
-the distance of the quartiles. A claim over several scales must hold at each; the one nearest to
-failing is shown.
-
-[P] stated in the paper, [S] its abstract, summary or captions, [SL] the authors' public slides, [D]
-derived here, [R] recalled and not verified, [G] guessed, [C] chosen here.
+The first claim of an item decides: where it does not hold, the answer is *not reproduced*, or
+*contradicted* where the measurement says the opposite of the paper. Limits, and other claims that
+do not hold, are said with it. Questions of ours have a yes or a no. A claim is *paper*'s, where the
+paper says it, or *ours*. A number is the median over what is independent (a mean where the bar is
+of the mean), with a 95 % interval, or the range below six ([statistics.md](statistics.md)); of
+several cases that nearest to its bar is shown. A null is compared in pairs.
 
 """
+UNSURE = ("not reproduced", "contradicted", "no")
+Named = dict[str, dict[str, Any]]
 
 
-def page(claims: dict[str, dict[str, Any]]) -> str:
-    """All claims as Markdown: one table per family, below how many of them hold."""
-    families = dict.fromkeys(claim["family"] for claim in claims.values())
-    tables = [
-        family_table(name, [c for c in claims.values() if c["family"] == name]) for name in families
+def page(items: Named, claims: Named) -> str:
+    """All items and claims as Markdown, a section for each family."""
+    families = dict.fromkeys(item["family"] for item in items.values())
+    sections = [
+        section(name, [one for one in items.values() if one["family"] == name], claims)
+        for name in families
     ]
-    return PAGE + "\n\n".join(tables) + "\n"
+    return PAGE + "\n\n".join(sections) + "\n"
 
 
-def family_table(family: str, claims: list[dict[str, Any]]) -> str:
-    """The claims of one family."""
-    failing = [claim for claim in claims if claim["state"] == "fails"]
-    states = [claim["state"] for claim in claims]
-    counts = [f"{states.count('holds')} of {len(claims)} claims hold"]
-    if failing:
-        expected = sum("expected" in claim for claim in failing)
-        counts.append(f"{len(failing)} fail, {expected} of them as expected")
-    if not_run := states.count("not run"):
-        counts.append(f"{not_run} not run")
-    lines = [
-        f"## {family}: {'; '.join(counts)}",
-        "",
-        "| claim | kind | value ± spread (n) | bar | |",
-        "|---|---|---|---|---|",
-    ]
-    for claim in claims:
-        state = claim["state"]
-        said = f"{claim['statement']} ({claim['where']}) {claim['source']}{beats(claim)}"
-        if state == "fails" and "expected" in claim:
-            state += ", as expected"
-            said += f" *{claim['expected']}*"
-        said = said.replace("|", "\\|")
-        bar = f"{claim['over']} in {claim['bar']}"
-        verdict = f"[{state}](../{claim['figure']})"
-        lines.append(f"| {said} | {claim['kind']} | {value(claim)} | {bar} | {verdict} |")
+def section(family: str, items: list[dict[str, Any]], claims: Named) -> str:
+    """The items of one family, each with its claims."""
+    lines = [f"## {family}: {counted(items)}"]
+    for item in items:
+        where = f" ({item['where']})" if "where" in item else ""
+        said = item.get("says") or item.get("asks")
+        lines += ["", f"**{item['title']}**{where}: *{item['answer']}*. {said}"]
+        if "limits" in item:
+            lines[-1] += f" Limits: {item['limits']}"
+        if item["claims"]:
+            lines += ["", "| claim | number | null | bar | |", "|---|---|---|---|---|"]
+            lines += [row(claims[name]) for name in item["claims"]]
     return "\n".join(lines)
 
 
-def headlines(claims: dict[str, dict[str, Any]]) -> str:
-    """The claims that a reader should see first, as a list."""
-    families = list(dict.fromkeys(claim["family"] for claim in claims.values()))
-    listed = [claim for claim in claims.values() if claim.get("headline")]
-    shown = sorted(listed, key=lambda claim: (families.index(claim["family"]), claim["headline"]))
-    return "\n".join(
-        f"- {claim['statement'].rstrip('.')}: **{value(claim)}**, {claim['over']} in "
-        f"{claim['bar']}; "
-        f"[{claim['state']}]({claim['figure']}) ({claim['kind']})."
-        for claim in shown
-    )
+def counted(items: list[dict[str, Any]]) -> str:
+    """How many items have which answer."""
+    answers = Counter(item["answer"] for item in items)
+    return ", ".join(f"{n} {answer}" for answer, n in answers.items())
+
+
+def row(claim: dict[str, Any]) -> str:
+    """A claim as a row of a table."""
+    said = f"{claim['statement']} ({claim['kind']})"
+    verdict = VERDICTS[claim["holds"]]
+    if claim["holds"] is False:
+        said += f" *{claim['why']}*"
+        verdict = claim["outcome"]
+    cells = [said, value(claim), null(claim), claim["bar"]]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + f" | {verdict} |"
 
 
 def value(claim: dict[str, Any]) -> str:
-    """The number of a claim with its spread, its scale, and the count of its cases."""
+    """The number of a claim with its interval or range, its case, and what is independent."""
     if claim.get("value") is None:
         return "–"
-    spread = f" ± {claim['spread']:.2g}" if claim["spread"] is not None else ""
-    at = f" at {claim['scale']}" if "scale" in claim else ""
-    return f"{claim['value']:.4g}{spread}{at} ({claim['n']})"
+    ends = claim["interval_95"] if None not in claim["interval_95"] else None
+    ends = ends or [claim["min"], claim["max"]]
+    said = f"{claim['value']:.3g}"
+    if claim["n"] > 1:
+        said += f" ({' to '.join('–' if end is None else f'{end:.3g}' for end in ends)}; "
+        said += f"n = {claim['n']})"
+    where = [claim[key] for key in ("case", "scale") if claim.get(key)]
+    return f"{said}, {', '.join(where)}" if where else said
 
 
-def beats(claim: dict[str, Any]) -> str:
-    """Which of its nulls a claim beats, by their numbers, and which not."""
-    nulls = claim.get("nulls", {})
-    said = {
-        verb: [name for name, found in nulls.items() if found == verb]
-        for verb in ("beats", "does not beat")
-    }
-    return "".join(f"; {verb} {', '.join(names)}" for verb, names in said.items() if names)
+def null(claim: dict[str, Any]) -> str:
+    """The null of a claim, and whether the claim beats it."""
+    beside = claim.get("null")
+    if not beside or beside["value"] is None:
+        return "–"
+    beats = {True: ", beaten", False: ", not beaten", None: ""}[beside["beats"]]
+    return f"{beside['value']:.3g}: {beside['what']}{beats}"
+
+
+def results(items: Named) -> str:
+    """What README says of the items that have a headline, each with its figure."""
+    shown = [item for item in items.values() if "headline" in item]
+    return "\n".join(f"- {item['headline']} [figure]({item['figure']})" for item in shown)
+
+
+def unsure(items: Named) -> str:
+    """What does not hold, as a list."""
+    shown = [item for item in items.values() if item["answer"] in UNSURE]
+    lines = []
+    for item in shown:
+        where = f" ({item['where']})" if "where" in item else ""
+        lines.append(f"- *{item['answer']}*: {item['title']}{where}.")
+    return "\n".join(lines)
 
 
 def changes(table: pd.DataFrame) -> str:
@@ -174,23 +183,13 @@ def captioned(text: str, captions: dict[str, Any]) -> str:
     return re.sub(r"\*\n!\[", "*\n\n![", FIGURE.sub(said, text))
 
 
-def findings(captions: dict[str, Any]) -> str:
-    """What was found, as a numbered list; the family is named where it begins."""
-    lines = []
-    for family, said in captions.items():
-        named = f"*{family.replace('_', ' ').capitalize()}.* "
-        for finding in said.get("findings", []):
-            lines.append(f"{len(lines) + 1}. {named}{finding['text']}")
-            named = ""
-    return "\n".join(lines)
-
-
 def main() -> None:
     claims = json.loads((ROOT / "metrics" / "claims.json").read_text(encoding="utf-8"))
     captions = captions_of(claims)
-    (ROOT / "docs" / "claims.md").write_text(page(claims), encoding="utf-8")
+    items = json.loads((ROOT / "metrics" / "items.json").read_text(encoding="utf-8"))
+    (ROOT / "docs" / "claims.md").write_text(page(items, claims), encoding="utf-8")
     parts = {
-        "README.md": {"headlines": headlines(claims), "findings": findings(captions)},
+        "README.md": {"results": results(items), "what does not hold": unsure(items)},
         "docs/optimisers.md": conserved(ROOT / "metrics/gradual_rank/optimizers/tables"),
     }
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):

@@ -11,16 +11,16 @@ import re
 import subprocess
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from lib.files.files import atomic
 from lib.files.tables import read_json
+from lib.pages.claims import turned
 from lib.work.command import run
 from tools import scratch, unlock
 
@@ -122,26 +122,18 @@ def times() -> dict[str, float]:
 
 
 def closing() -> Iterator[str]:
-    """How many claims hold, which turned since the last commit, and where to look."""
+    """How many items have which answer, which claims turned since the last commit."""
     found = subprocess.run(
         ["git", "show", "HEAD:metrics/claims.json"], capture_output=True, check=False
     )
-    yield from verdicts(read_json(Path("metrics/claims.json")), json.loads(found.stdout or "{}"))
+    claims = read_json(Path("metrics/claims.json"))
+    items = read_json(Path("metrics/items.json")).values()
+    answers = Counter(item["answer"] for item in items)
+    yield f"{len(items)} items: " + ", ".join(f"{n} {word}" for word, n in answers.items())
+    yield from turned(claims, json.loads(found.stdout or "{}"))
     yield (
-        "Open report.html (or: make report); claims are in metrics/claims.json, figures in plots/."
+        "Open report.html (or: make report); answers are in metrics/items.json, figures in plots/."
     )
-
-
-def verdicts(claims: dict[str, Any], before: dict[str, Any]) -> Iterator[str]:
-    """Counts of the verdicts, and a line for each that is another than before."""
-    states = [claim["state"] for claim in claims.values()]
-    expected = sum(claim["state"] == "fails" and "expected" in claim for claim in claims.values())
-    counts = f"{states.count('holds')} hold, {states.count('fails')} fail ({expected} as expected)"
-    yield f"{len(states)} claims: {counts}, {states.count('not run')} not run"
-    for name, claim in claims.items():
-        old = before.get(name, claim)["state"]
-        if old != claim["state"]:
-            yield f"  {name}: {old} in the last commit, {claim['state']} now: {claim['figure']}"
 
 
 if __name__ == "__main__":

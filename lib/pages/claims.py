@@ -27,6 +27,7 @@ MEASURE = re.compile(r"(?:([\w-]+)/)?(\w+)(?:@((?:<=|>=|)[\d.eE+-]+))?")
 BAR = re.compile(r"(every|mean|median) in (\S+ \S+|\S+)")
 FIGURE = re.compile(r"([\w-]+)(?:, from (\w+\.\w+))?")
 NAMED = re.compile(r"[a-z][a-z0-9_]*")
+VERDICTS = {True: "holds", False: "does not hold", None: "not run"}
 OUTCOMES = Literal["finding", "limit", "bar missed"]
 
 Place = tuple[str | int, ...]  # the keys and positions that lead to a value of a YAML file
@@ -129,6 +130,7 @@ class Item:
     limits: str = ""
     otherwise: Literal["not reproduced", "contradicted"] = "not reproduced"
     proof: str = ""  # a page, with the section
+    headline: str = ""  # what README says of it, in one sentence with its numbers
     figure: str = ""
     claims: dict[str, Claim] = field(default_factory=dict)
 
@@ -196,6 +198,17 @@ def among(measure: str, measures: Mapping[str, Any]) -> dict[str, dict[str, Any]
         end = Decimal(found[3].lstrip("<>="))
         by_scale = {s: of for s, of in by_scale.items() if s and compare(Decimal(s), end)}
     return {scale: values for scale, values in by_scale.items() if values.get("values")}
+
+
+def turned(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each claim whose verdict is another than before, with both numbers."""
+    for name, claim in now.items():
+        old = before.get(name, claim)
+        if old.get("holds") != claim["holds"]:
+            was, got = (
+                f"{VERDICTS[one.get('holds')]} ({one.get('value')})" for one in (old, claim)
+            )
+            yield f"turned: {name}: {was} in the last commit, {got} now: {claim['figure']}"
 
 
 def wrong_at(file: Path, place: Place, message: str) -> InputError:
