@@ -1,6 +1,7 @@
 """Write what README.md and docs/ say of items, claims and figures: `make readme`.
 
-Answers stand in metrics/items.json, verdicts in metrics/claims.json, texts in stages/FAMILY/captions.yaml.
+Answers stand in metrics/items.json, verdicts in metrics/claims.json, captions in
+stages/FAMILY/captions.yaml.
 
 A part of README.md or docs/optimisers.md stands between `<!-- NAME: made by make readme -->` and
 `<!-- end of NAME -->`. On every page a figure of a family has its title, and below it, in italics,
