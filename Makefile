@@ -52,7 +52,7 @@ test-all: test test-slow
 
 # Faults, one after another, on a tiny pipeline, and a table of what became of them: FAULTS=60 SEED=0
 torture: .venv/installed
-	$(ACTIVATE) && python -m tools.torture
+	$(ACTIVATE) && python -m tests.faults.torture
 
 # Side-by-side measurements, half an hour: benchmarks/README.md
 bench: .venv/bench

@@ -26,10 +26,11 @@ from lib.training.devices import generator, matmul_rate, use_device
 from lib.training.sgd import State, sgd
 from lib.training.stacked import Losses
 from lib.vision.images import Images, channel_statistics, read_images, standardise
+from lib.vision.variants import Variant
 from lib.vision.vit import ViT, forward_flops, training_loss
 from lib.work.command import run
 from lib.work.compute import available_cores
-from stages.vision.train import Train, Variant, feed
+from stages.vision.train import Train, feed
 
 WARM_UP = 5  # steps, which compile and fill caches
 MOST_WORKERS = 14

@@ -29,18 +29,6 @@ settings.register_profile(
     phases=[Phase.generate, Phase.shrink],
 )
 settings.load_profile("repeatable")
-# What the tests of these folders share.
-SHARED = (
-    "faults",
-    "pipeline",
-    "stages",
-    "gradual_rank",
-    "low_rank_sparse",
-    "decision_lists",
-    "vision",
-    "checkpoints",
-)
-sys.path[:0] = [str(Path(__file__).parent / folder) for folder in SHARED]
 
 Run = Callable[..., None]
 
@@ -59,7 +47,7 @@ def tiny_pipeline(tmp_path_factory):
 
     Processes side by side share one run, and each has a copy of its own: DVC locks its repository.
     """
-    from tiny import TinyPipeline, tiny_pipeline
+    from tests.pipeline.tiny import TinyPipeline, tiny_pipeline
 
     own = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" not in os.environ:

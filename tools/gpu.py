@@ -83,13 +83,12 @@ class Step:
         """The last init scale alone; controls with an init scale of their own come with the
         first.
         """
-        from lib.vision.cases import chosen_cases
-        from stages.vision.train import Variant
+        from lib.vision.variants import chosen_cases
 
         section = deepcopy(self.section)
         train = section["train"]
         if len(train["init_scales"]) > 1:
-            cases = chosen_cases(CONTROLS, Variant, train["controls"], "controls")
+            cases = chosen_cases(CONTROLS, train["controls"])
             train["controls"] = [case.name for case in cases if case.init_scale is None]
         train["init_scales"] = train["init_scales"][-1:]
         return Step(self.dataset, section)

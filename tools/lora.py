@@ -7,7 +7,6 @@ what else was tuned (embeddings, head, norms, biases). The params are those of `
 OUT stand `spectra.parquet`, `plans/`, `adapters/` and `page.html`.
 """
 
-import math
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -19,28 +18,41 @@ import pandas as pd
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
-from lib.checkpoints.adapters import whether
+from lib.checkpoints.adapters import LISTED, whether
 from lib.checkpoints.figures import pruned, ranks_of_modules, share_lost, spectra_of_snapshots
 from lib.checkpoints.folders import (
     Checkpoint,
-    check_memory,
-    check_pair,
+    Snapshot,
+    adapter_disk,
     open_checkpoint,
-    open_snapshots,
+    plan_memory,
+    tuned_snapshots,
 )
-from lib.checkpoints.models import ModelError, check_architecture, read_batches
+from lib.checkpoints.models import check_architecture
+from lib.checkpoints.texts import read_batches
 from lib.files.files import InputError
-from lib.files.memory import check_disk
+from lib.files.memory import check_disk, check_memory
 from lib.files.params import Count, read_params
 from lib.files.tables import read_json, read_table
 from lib.pages.html import picture, write_page
 from lib.pages.style import rendered, styled
 from lib.work.command import run
-from stages.checkpoints.adapt import LISTED
-from stages.checkpoints.plan import held
 
 ROOT = Path(__file__).parents[1]
-NAMES = ("plans", "modules", "losses", "budgets", "pruning")
+TABLES = {  # of plans, with their columns
+    "plans": ["run", "budget", "rule", "shuffle", "parameters", "loss", "share_lost", "ranks"],
+    "modules": ["run", "module"],
+    "losses": ["run", "gain"],
+    "budgets": ["run", "parameters", "share_lost", "least"],
+    "pruning": ["run", "what", "rate", "loss"],
+}
+MEASURED = {  # the columns that they have where there is a text
+    "plans": ["loss_on_base"],
+    "losses": ["loss_tuned", "loss_without_linear", "attributed", "drop", "loss_base"],
+}
+SPECTRA = "run step layer head of module rows cols norm base_norm stable_rank rank_90 edge"
+SPECTRA += " rank_above_edge method singular_values"
+SHOWN = ("run", "module", "rows", "cols", "stable_rank", "rank_above_edge", "method")
 SECTIONS = ("checkpoints.plan", "checkpoints.own")  # of params.yaml
 
 
@@ -78,51 +90,48 @@ def main(base: Path, tuned: Path, out: Path, text: str = "-", modules_to_save: s
 def checked(
     base: Path, tuned: Path, out: Path, text: str, *, saved: bool
 ) -> tuple[Checkpoint, bool]:
-    """The base, and whether its architecture can be planned for; all that is wrong with the input
-    is said here.
+    """The base, and whether its architecture can be planned for.
+
+    All that is wrong with the input is said here, and what the work takes of memory and disk.
     """
     begun = open_checkpoint(base)
-    snapshots = [
-        one
-        for one in open_snapshots(tuned)
-        if one.checkpoint.folder.resolve() != begun.folder.resolve()
-    ]
-    for one in snapshots:
-        check_pair(begun, one.checkpoint)
-    if not snapshots:
-        raise InputError(f"{tuned}: wanted a checkpoint tuned from the base, got the base itself")
+    snapshots = tuned_snapshots(begun, tuned)
     if out.exists() and not out.is_dir():
         raise InputError(f"OUT: wanted a folder, got the file {out}")
     wanted = read_params("checkpoints.own", Own, part=True)
-    n_bytes = room(
-        begun, len(snapshots), len({one.run for one in snapshots}), wanted.budgets, saved=saved
-    )
-    check_disk(out, n_bytes, "OUT")
+    check_disk(out, room(begun, snapshots, wanted.budgets, saved=saved), "OUT")
     plannable = True
     try:
         for one in (begun, *(snapshot.checkpoint for snapshot in snapshots)):
             check_architecture(one.folder, one.config)
-    except ModelError as error:
+    except InputError as error:
         plannable = False
         print(f"{error}: spectra only, no plan and no adapter", file=sys.stderr)
     if plannable:
-        check_memory(begun, held(text), "plan")
+        check_memory("plan", plan_memory(begun, text))
     if plannable and text != "-":
         n_batches = wanted.n_batches + wanted.n_measured_batches
+        sizes = (wanted.seq_len, wanted.batch_size, n_batches)
         try:
-            read_batches(
-                base, begun.config, Path(text), wanted.seq_len, wanted.batch_size, n_batches
-            )
-        except (ModelError, OSError) as error:
+            read_batches(base, begun.config, Path(text), *sizes)
+        except InputError as error:
             raise InputError(f"TEXT: {error}") from error
     read_through(begun, [one.checkpoint for one in snapshots], tuned)
     return begun, plannable
 
 
+def room(
+    base: Checkpoint, snapshots: list[Snapshot], budgets: tuple[int, ...], *, saved: bool
+) -> int:
+    """About the bytes of singular values, in OUT and in scratch, and of the adapters."""
+    shapes = [entry.shape for entry in base.tensors.values() if len(entry.shape) == 2]
+    spectra = 2 * 8 * len(snapshots) * sum(map(min, shapes))
+    n_runs = len({one.run for one in snapshots})
+    return spectra + n_runs * adapter_disk(base, budgets, whole=saved)
+
+
 def read_through(base: Checkpoint, snapshots: list[Checkpoint], tuned: Path) -> None:
-    """Read every tensor once; raises `InputError` for NaN and infinity, and where no tensor of
-    TUNED has moved.
-    """
+    """Read every tensor once; raises `InputError` for NaN, infinity, and where none has moved."""
     moved = False
     for name in tqdm(base.tensors, desc=f"reading {base.folder}", unit="tensor"):
         base.load(name)
@@ -137,25 +146,6 @@ def read_through(base: Checkpoint, snapshots: list[Checkpoint], tuned: Path) -> 
 def equal(one: Any, other: Any) -> bool:
     """Whether two tensors are the same, types and shapes too."""
     return one.dtype == other.dtype and one.equal(other)
-
-
-def room(
-    base: Checkpoint, n_snapshots: int, n_runs: int, budgets: tuple[int, ...], *, saved: bool
-) -> float:
-    """About the bytes that are written: singular values, in OUT and in scratch, and the adapters of
-    every budget.
-
-    What an adapter carries whole (`saved`) is counted as embeddings and all that is no matrix; a
-    tied head as another.
-    """
-    shapes = [entry.shape for entry in base.tensors.values() if len(entry.shape) == 2]
-    spectra = 2 * 8 * n_snapshots * sum(map(min, shapes))
-    vocabulary = base.config.get("vocab_size")
-    whole = [
-        e.shape for e in base.tensors.values() if len(e.shape) != 2 or e.shape[0] == vocabulary
-    ]
-    rest = 2 * sum(map(math.prod, whole)) if saved else 0
-    return spectra + 4.0 * n_runs * (sum(budgets) * sum(map(sum, shapes)) + len(budgets) * rest)
 
 
 def call(stage: str, *arguments: object) -> None:
@@ -176,18 +166,14 @@ def page(
     planned: bool,
     saved: bool,
 ) -> None:
-    """Write the page: figures, the plans at each budget, how to load the adapters, what was not
-    measured.
-    """
-    spectra = read_table(out / "spectra.parquet")
+    """Write the page: figures, plans, how to load the adapters, what was not measured."""
+    spectra = read_table(out / "spectra.parquet", SPECTRA.split())
     runs = sorted(spectra["run"].unique())
+    measured = planned and text != "-"
+    tables = {}
     with styled():
-        figures = [
-            drawn(
-                "Spectra of the largest updates",
-                spectra_of_snapshots(spectra[spectra["run"] == runs[-1]]),
-            )
-        ]
+        last = spectra_of_snapshots(spectra[spectra["run"] == runs[-1]])
+        figures = [drawn("Spectra of the largest updates", last)]
         values: dict[str, Any] = {
             "plans": [],
             "losses": [],
@@ -197,10 +183,12 @@ def page(
             "worse": {},
         }
         if planned:
-            tables = {name: read_table(out / "plans" / f"{name}.parquet") for name in NAMES}
-            figures = [*plan_figures(tables, text != "-"), *figures]
+            for name, columns in TABLES.items():
+                of_text = MEASURED.get(name, []) if measured else []
+                file = out / "plans" / f"{name}.parquet"
+                tables[name] = read_table(file, [*columns, *of_text])
+            figures = [*plan_figures(tables, measured), *figures]
             values = plan_values(tables, read_json(out / "adapters" / LISTED))
-    measured = planned and text != "-"
     write_page(
         ROOT / "tools" / "lora.html",
         out / "page.html",
@@ -230,18 +218,13 @@ def plan_figures(tables: dict[str, pd.DataFrame], measured: bool) -> list[dict[s
     figures = [drawn(title, ranks_of_modules(plans, modules))]
     if measured:
         figures.insert(0, drawn("Share of the gain that is lost", share_lost(tables["plans"])))
-        figures.append(
-            drawn(
-                "Loss when weights or updates are removed",
-                pruned(tables["pruning"], tables["losses"]),
-            )
-        )
+        removed = pruned(tables["pruning"], tables["losses"])
+        figures.append(drawn("Loss when weights or updates are removed", removed))
     return figures
 
 
 def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the page says of plans: a row per budget and rule, the losses, the least budgets, the
-    adapters.
+    """What the page says of plans: a row per budget and rule, losses, least budgets, adapters.
 
     Of each run, `best` is the adapter with which the base has the lowest loss, and `worse` how many
     raise its loss.
@@ -284,18 +267,7 @@ def module_table(spectra: pd.DataFrame) -> list[dict[str, Any]]:
     last = chosen[chosen["step"] == chosen.groupby("run")["step"].transform("max")]
     return [
         {
-            **{
-                name: row[name]
-                for name in (
-                    "run",
-                    "module",
-                    "rows",
-                    "cols",
-                    "stable_rank",
-                    "rank_above_edge",
-                    "method",
-                )
-            },
+            **{name: row[name] for name in SHOWN},
             "relative": row["norm"] / row["base_norm"] if row["base_norm"] else np.nan,
             "rank_90": None if np.isnan(row["rank_90"]) else int(row["rank_90"]),
         }

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from lib.files.params import read_params
 from lib.files.tables import compact, read_table, write_measures, write_table
+from lib.vision.measures import derived, measured
 from lib.work.command import run
-from stages.vision.evaluate import HEADLINES, Evaluate, Sizes, derived, measured, setup_of
+from stages.vision.evaluate import HEADLINES, Evaluate, Sizes, setup_of
 
 TABLES = ("training", "ranks", "truncate", "prune")
 
@@ -25,7 +26,8 @@ def main(dataset: str) -> None:
     tables |= {name: compact(table) for name, table in derived(tables).items()}
     for name in tables.keys() - set(TABLES):
         write_table(tables[name], folder / "tables" / f"{name}.parquet")
-    write_measures(measured(tables, params), folder, setup_of(params, sizes), HEADLINES)
+    found = measured(tables, params.reference_scale)
+    write_measures(found, folder, setup_of(params, sizes), HEADLINES)
 
 
 if __name__ == "__main__":

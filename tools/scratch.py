@@ -1,5 +1,6 @@
-"""Remove from scratch what nobody has used for a month: a part of `make repro`. Downloads stay, and
-what is in use.
+"""Remove from scratch what nobody has used for a month: a part of `make repro`.
+
+Downloads stay, and what is in use.
 
 A cell is used where its lock is taken, which renews the time of the lock's file. The file, of no
 bytes, stays.
@@ -32,19 +33,14 @@ def forget(root: Path, days: float) -> tuple[int, int]:
     n = n_bytes = 0
     for lock in sorted(root.glob("*/*.lock")):
         folder = lock.with_suffix("")
-        if (
-            lock.parent.name == STAYS
-            or not folder.is_dir()
-            or time.time() - lock.stat().st_mtime < 86400 * days
-        ):
+        if lock.parent.name == STAYS or not folder.is_dir():
+            continue
+        if time.time() - lock.stat().st_mtime < 86400 * days:
             continue
         try:
             with FileLock(lock, timeout=0):
-                n, n_bytes = (
-                    n + 1,
-                    n_bytes
-                    + sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
-                )
+                n += 1
+                n_bytes += sum(one.stat().st_size for one in folder.rglob("*") if one.is_file())
                 shutil.rmtree(folder)
         except Timeout:
             continue

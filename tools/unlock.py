@@ -48,9 +48,8 @@ def main(project: Path = Path()) -> None:
         except (ValueError, yaml.YAMLError, Invalid):
             pass
         for pid in running(project):
-            raise InputError(
-                f"{path}: wanted a whole file, got a part, while DVC works here (process {pid})"
-            )
+            got = f"got a part, while DVC works here (process {pid})"
+            raise InputError(f"{path}: wanted a whole file, {got}")
         aside = path.with_name(path.name + ".unreadable")
         os.replace(path, aside)
         print(

@@ -1,6 +1,6 @@
-r"""LoRA adapters as peft reads them: `adapter_config.json`, `adapter_model.safetensors` and a model
-card.
+r"""LoRA adapters as peft reads and trains them.
 
+An adapter is a folder: `adapter_config.json`, `adapter_model.safetensors` and a model card.
 A module's update $\Delta W \approx U \Sigma V^\top$ (out × in) is written as B A with $B = U
 \Sigma^{1/2}$ and $A = \Sigma^{1/2} V^\top$; alpha = r for every module, so that peft adds B A as it
 is. Modules are named in full, and the keys of the patterns, which peft reads as regular
@@ -9,13 +9,19 @@ expressions, are escaped: a name such as `c_proj` stands in attention and MLP.
 
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors.torch import save
+
+from lib.checkpoints.library import quiet
 from lib.files.files import InputError, atomic
 
 FILES = ("adapter_config.json", "adapter_model.safetensors", "README.md", "plan.json")
+LISTED = "adapters.json"  # what says of all adapters of a plan what they are
 
 
 def whether(name: str, answer: str) -> bool:
@@ -28,10 +34,9 @@ def whether(name: str, answer: str) -> bool:
 def lora_config(
     ranks: Mapping[str, int], *, fan_in_fan_out: bool, scale: int = 1
 ) -> dict[str, Any]:
-    """The keyword arguments of peft's `LoraConfig` for these ranks by module; a rank of 0 is no
-    target.
+    """The keyword arguments of peft's `LoraConfig` for these ranks by module.
 
-    `scale` is alpha over rank: 1 for a cut.
+    A module of rank 0 is no target. `scale` is alpha over rank: 1 for a cut.
     """
     targets = {name: rank for name, rank in ranks.items() if rank > 0}
     most = max(targets.values(), default=1)
@@ -46,6 +51,21 @@ def lora_config(
         "lora_dropout": 0.0,
         "bias": "none",
     }
+
+
+def with_adapter(model: torch.nn.Module, config: Mapping[str, Any], seed: int) -> Any:
+    """The model with a new adapter, to be trained: all else of it is frozen.
+
+    `config` holds the arguments of `LoraConfig`; A is drawn from the seed, B is zero.
+    """
+    with quiet(), torch.random.fork_rng(), warnings.catch_warnings():
+        from peft import LoraConfig, get_peft_model
+
+        # what peft itself still reads
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+        torch.manual_seed(seed)  # peft draws from the global generator
+        whole: Any = model
+        return get_peft_model(whole, LoraConfig(**config))
 
 
 def write_adapter(
@@ -63,14 +83,11 @@ def write_adapter(
     `saved` are the parameters by name that it carries whole, those of the config's
     `modules_to_save` and biases. `plan.json` is the config alone, for `LoraConfig(**...)`.
     """
-    from safetensors.torch import save
-
     tensors = {}
     for name, tensor in (saved or {}).items():
         module, _, own = name.rpartition(".")
-        place = (
-            f"{module}.base_layer.{own}" if module in factors else name
-        )  # peft wraps what it adapts
+        wrapped = f"{module}.base_layer.{own}"  # peft wraps what it adapts
+        place = wrapped if module in factors else name
         tensors[f"base_model.model.{place}"] = tensor.contiguous()
     for name, (A, B) in sorted(factors.items()):
         tensors[f"base_model.model.{name}.lora_A.weight"] = A.float().contiguous()

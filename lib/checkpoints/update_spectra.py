@@ -1,6 +1,4 @@
-"""Spectra of large updates W - W_0: leading singular values with an exact tail, and what random
-rounding would show.
-"""
+"""Spectra of large updates W - W_0, and what random rounding alone would show."""
 
 from typing import Literal, NamedTuple
 
@@ -10,10 +8,8 @@ from torch import Tensor
 
 Method = Literal["full", "gram", "randomised"]
 LARGEST_FULL = 1024  # the shorter side up to which a matrix is decomposed whole
-OVERSAMPLE, PASSES = (
-    16,
-    2,
-)  # of a randomised range: with two passes the tail is within 2 % of the best
+OVERSAMPLE = 16  # columns of a randomised range
+PASSES = 2  # over it: the tail is then within 2 % of the best
 ROWS = 1024  # of a block that is in float64 at a time
 SIGNIFICAND = {
     torch.float64: 53,
@@ -30,13 +26,20 @@ class Triplets(NamedTuple):
     sigma: Float[Tensor, " rank"]
     Vh: Float[Tensor, "rank col"]
 
+    def first(self, rank: int) -> "Triplets":
+        """The first `rank` terms."""
+        return Triplets(self.U[:, :rank], self.sigma[:rank], self.Vh[:rank])
+
+    def cut(self, rank: int) -> Float[Tensor, "row col"]:
+        """The sum of the first `rank` terms."""
+        first = self.first(rank)
+        return (first.U * first.sigma) @ first.Vh
+
 
 def update_of(
     W: Float[Tensor, "row col"], W_0: Float[Tensor, "row col"]
 ) -> Float[Tensor, "row col"]:
-    """The update W - W_0, differences taken in float64; kept so where it is decomposed whole, else
-    in float32.
-    """
+    """The update W - W_0, taken in float64; kept so for a matrix that is decomposed whole."""
     if min(W.shape) <= LARGEST_FULL:
         return W.double() - W_0.double()
     update = torch.empty(W.shape, dtype=torch.float32)
@@ -94,9 +97,7 @@ def leading_triplets(
 def update_singular_values(
     A: Float[Tensor, "row col"], method: Method, rank: int, generator: torch.Generator
 ) -> Float[Tensor, " rank"]:
-    """Singular values of an update by one of the methods: all by `full` and `gram`, else the
-    leading ones.
-    """
+    """Singular values of an update: all by `full` and `gram`, else the leading ones."""
     if method == "full":
         return torch.linalg.svdvals(A.double())
     if method == "gram":
@@ -105,17 +106,14 @@ def update_singular_values(
 
 
 def chosen_method(shape: tuple[int, int], wanted: str) -> Method:
-    """The method of a shape: a small matrix is decomposed whole; `auto` takes leading values of a
-    large one.
-    """
+    """The method of a shape: `auto` takes the leading values of a large matrix alone."""
     if wanted == "auto":
         return "full" if min(shape) <= LARGEST_FULL else "randomised"
     return wanted  # pyright: ignore[reportReturnType]
 
 
 def rounding_edge(*weights: Float[Tensor, "row col"]) -> float:
-    r"""The largest singular value that random rounding gives to a difference of stored weights,
-    $\sqrt{R} + \sqrt{C}$.
+    r"""The largest singular value that random rounding gives to an update, $\sqrt{R} + \sqrt{C}$.
 
     A weight w stored with p bits was rounded by at most half its spacing $2^{\lfloor\log_2
     |w|\rfloor - p + 1}$: noise of variance spacing² / 12. R and C are the largest sums of these
@@ -123,10 +121,7 @@ def rounding_edge(*weights: Float[Tensor, "row col"]) -> float:
     of such noise (Latała 2005, up to constants; below it in every case that was drawn). Singular
     values beneath the edge may be rounding and nothing else.
     """
-    rows, cols = (
-        torch.zeros(weights[0].shape[0]).double(),
-        torch.zeros(weights[0].shape[1]).double(),
-    )
+    rows, cols = (torch.zeros(n).double() for n in weights[0].shape)
     for W in weights:
         for block in _blocks(len(W)):
             variance = rounding_variance(W[block])
@@ -136,9 +131,7 @@ def rounding_edge(*weights: Float[Tensor, "row col"]) -> float:
 
 
 def rounding_variance(W: Float[Tensor, "row col"]) -> Float[Tensor, "row col"]:
-    """The variance of each weight's rounding to the type in which it is stored; zero for a weight
-    that is zero.
-    """
+    """The variance of each weight's rounding to its type; zero for a weight that is zero."""
     _, exponent = torch.frexp(W.double())  # |w| = m 2^e with m in [1/2, 1)
     spacing = torch.exp2(exponent.double() - SIGNIFICAND[W.dtype])
     return torch.where(W == 0, 0.0, spacing.square() / 12)

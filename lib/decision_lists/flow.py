@@ -4,6 +4,7 @@ A flow is followed in u = cW and $\tau = c^2 t$, whose scale does not depend on 
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import comb
@@ -84,19 +85,19 @@ def exchangeable_loss_gradient(
     return loss, (probability[:, None] * share * pulled).sum(0)
 
 
-class Flow:
+class Flow(ABC):
     """A flow from W = 0, in states that are flat arrays."""
 
     start: Vector
     repeats = False  # whether a token may be in a sequence more than once
 
+    @abstractmethod
     def velocity(self, u: Vector) -> Vector:
         r"""$\dot u$."""
-        raise NotImplementedError
 
+    @abstractmethod
     def margin(self, u: Vector) -> float:
         """The least margin, in u: all is right where it is positive."""
-        raise NotImplementedError
 
     def steps(
         self, end: float, rtol: float, *, state: Vector | None = None, begin: float = 0.0

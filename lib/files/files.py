@@ -48,9 +48,7 @@ def sha256(data: bytes | Path) -> str:
 
 
 def file_name(text: str) -> str:
-    """The text, where it can name a file or folder and lead to no other place; raises `InputError`
-    where it cannot.
-    """
+    """The text, where it can name a file and lead nowhere else; raises `InputError` where not."""
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.,=+-]{0,99}", text):
         wanted = (
             "wanted a name of at most 100 letters, digits and _ . , = + -, the first a "
@@ -80,10 +78,8 @@ def clear(folder: Path, *patterns: str) -> None:
                 f"{folder}: wanted an empty folder, or one of {list(patterns)} to write anew, got "
                 f"{path}"
             )
-    for path in files:
-        path.unlink(
-            missing_ok=True
-        )  # a killed command may still be ending, and remove what it did not finish
+    for path in files:  # a killed command may still be ending, and remove what it did not finish
+        path.unlink(missing_ok=True)
     for path in folders:
         path.rmdir()
 

@@ -22,19 +22,15 @@ Read = TypeVar("Read")
 SUMS = "SHA256SUMS"
 MOST_HEADER = 100_000_000  # bytes, as safetensors itself has it
 MOST_JSON = 1 << 28
-BITS = {
-    "F4": 4,
-    "F6_E2M3": 6,
-    "F6_E3M2": 6,
-    "BOOL": 8,
-    "U8": 8,
-    "I8": 8,
-    "F8_E4M3": 8,
-    "F8_E5M2": 8,
-    "F8_E8M0": 8,
+NAMED = {
+    4: "F4",
+    6: "F6_E2M3 F6_E3M2",
+    8: "BOOL U8 I8 F8_E4M3 F8_E5M2 F8_E8M0",
+    16: "U16 I16 F16 BF16",
+    32: "U32 I32 F32",
+    64: "U64 I64 F64 C64",
 }
-BITS |= {"U16": 16, "I16": 16, "F16": 16, "BF16": 16, "U32": 32, "I32": 32, "F32": 32}
-BITS |= {"U64": 64, "I64": 64, "F64": 64, "C64": 64}
+BITS = {name: bits for bits, names in NAMED.items() for name in names.split()}
 
 
 @dataclass(frozen=True)
@@ -76,9 +72,7 @@ def read_header(
 
 
 def read_as(what: str, reader: Callable[[Path], Read], file: Path) -> Read:
-    """What a reader makes of a file; raises `InputError`, with what is in the file, where that is
-    something else.
-    """
+    """What a reader makes of a file; raises `InputError`, with what it holds, where it cannot."""
     try:
         return reader(file)
     except (
@@ -99,11 +93,16 @@ def read_as(what: str, reader: Callable[[Path], Read], file: Path) -> Read:
         raise InputError(f"{file}: wanted {what}, got {got}") from error
 
 
+def header_of(data: bytes) -> tuple[dict[str, Any], int]:
+    """The header of a safetensors file, and where its content starts."""
+    start = 8 + int.from_bytes(data[:8], "little")
+    return json.loads(data[8:start]), start
+
+
 def with_digest(data: bytes) -> bytes:
     """A safetensors file, as bytes, with the digest of its content in its metadata; it had none."""
-    length = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + length])
-    content = data[8 + length :]
+    header, start = header_of(data)
+    content = data[start:]
     metadata = {"sha256": _digest(header, content)}
     text = json.dumps({"__metadata__": metadata, **header}, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -118,9 +117,7 @@ def write_sums(folder: Path) -> None:
 
 
 def read_sums(folder: Path, what: str = "a data set") -> dict[str, str]:
-    """The digests of a folder's files, by name; raises `InputError` where there are none, or a file
-    is missing.
-    """
+    """The digests of a folder's files by name; raises `InputError` where any is missing."""
     try:
         lines = (folder / SUMS).read_bytes().decode().split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -140,8 +137,7 @@ def read_sums(folder: Path, what: str = "a data set") -> dict[str, str]:
 
 
 def verify(path: Path) -> None:
-    """Raise `InputError`, which names the file, where a data set that is read does not fit its
-    digest.
+    """Raise `InputError`, with its name, where a data set does not fit its digest.
 
     A path is a file or a folder; runs, which are verified as they are read, and what has no digest,
     are passed over, but for a safetensors file that is no part of a checkpoint: that has one.
@@ -223,12 +219,11 @@ def _opened(
 
 def _span(name: str, one: Any) -> tuple[int, int]:
     """Where a tensor's bytes are; they are as many as its shape and type want."""
-    shape, (first, last) = one["shape"], one["data_offsets"]
+    shape = one["shape"]
+    first, last = one["data_offsets"]
     if not all(type(n) is int and n >= 0 for n in (*shape, first, last)):
         raise ValueError(f"{name}: sizes and places that are no whole numbers")
-    bits = BITS.get(
-        one["dtype"]
-    )  # of a type that is not known here, the file alone says how long it is
+    bits = BITS.get(one["dtype"])  # of another type the file alone says how long it is
     if bits and 8 * (last - first) != bits * prod(shape):
         raise ValueError(f"{name}: {last - first} bytes for {shape} of {one['dtype']}")
     return first, last

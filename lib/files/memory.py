@@ -1,6 +1,4 @@
-"""What work will take of the memory and the disk is said before it begins; what is too much is
-refused.
-"""
+"""Say before long work what it will take of memory and disk, and refuse what is too much."""
 
 import os
 import shutil
@@ -9,13 +7,9 @@ from pathlib import Path
 
 from lib.files.files import InputError
 
-ROW = 1500  # bytes of a row of a table on its way, some ten values, as a mapping and in columns [C]
-COPIES = 3  # on disk, of what a stage writes: in scratch, in its outs, in DVC's cache
-
 
 def available_memory() -> int:
-    """The bytes of memory that are free or can be freed; what the machine has where Linux does not
-    say.
+    """The bytes of memory that are free or can be freed, or else what the machine has.
 
     The variable MAX_MEMORY, a number of gigabytes, and the limit of a container bound it.
     """
@@ -38,9 +32,7 @@ def available_memory() -> int:
 
 
 def check_memory(what: str, n_bytes: float) -> None:
-    """Say what will be held in memory at once, where that is much; raise `InputError` where less is
-    free.
-    """
+    """Say what will be held in memory at once; raise `InputError` where less is free."""
     free = available_memory()
     if n_bytes > free:
         raise InputError(
@@ -50,27 +42,8 @@ def check_memory(what: str, n_bytes: float) -> None:
         print(f"{what}: about {n_bytes / 1e9:.2g} GB of memory", file=sys.stderr, flush=True)
 
 
-def table_memory(n_rows: float, n_values: float = 0.0) -> float:
-    """About the bytes of a table that is collected row by row, and of the numbers in arrays of its
-    rows, as float64.
-    """
-    return (
-        ROW * n_rows + 4 * 8 * n_values
-    )  # as computed, as Arrow has them, as they are read back and joined
-
-
-def size_of(path: Path) -> int:
-    """The bytes of a file, or of all files in a folder; of nothing, where none is."""
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
-
-
 def check_disk(folder: Path, n_bytes: float, what: str) -> None:
-    """Raise `InputError` where the disk of a folder, which need not be there yet, has less room
-    than that.
-
-    What a stage writes is there several times (`COPIES`).
-    """
+    """Raise `InputError` where the disk of a folder has less room; it need not be there yet."""
     place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(place).free
     if n_bytes > free:

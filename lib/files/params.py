@@ -36,9 +36,8 @@ from lib.files.sources import noted
 
 Schema = TypeVar("Schema")
 
-# characters, values in one another, values
-MOST_YAML = 1 << 24
-MOST_DEPTH = 50
+MOST_YAML = 1 << 24  # bytes
+MOST_DEPTH = 50  # values in one another
 MOST_VALUES = 1_000_000
 
 
@@ -229,12 +228,10 @@ def parse(value: Any, wanted: type[Schema], where: str, separator: str = ".") ->
 
 def _known(value: Any, schema: Any) -> Any:
     """The keys of a section that a schema has."""
+    if not isinstance(value, dict):
+        return value
     names = [field.name for field in fields(schema)]
-    return (
-        {key: item for key, item in value.items() if key in names}
-        if isinstance(value, dict)
-        else value
-    )
+    return {key: item for key, item in value.items() if key in names}
 
 
 @cache
@@ -253,15 +250,12 @@ def _yaml(text: str) -> Any:
     except (YAMLError, KeyError, AttributeError, TypeError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None)
-        raise ValueError(
-            f"line {mark.line + 1}: {problem}" if mark and problem else str(error)
-        ) from error
+        said = f"line {mark.line + 1}: {problem}" if mark and problem else str(error)
+        raise ValueError(said) from error
 
 
 def _check_depth(text: str) -> None:
-    """Raise `ValueError` where values lie too deep in one another for the parser, which is in C and
-    would crash.
-    """
+    """Raise `ValueError` where values lie too deep in one another: the parser in C would crash."""
     depth = 0
     for event in YAML(typ="safe").parse(text):
         depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
@@ -272,9 +266,8 @@ def _check_depth(text: str) -> None:
 def _values(value: Any) -> Iterator[bool]:
     """One for each value in a value."""
     yield True
-    for item in (
-        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    ):
+    inside = value.values() if isinstance(value, dict) else value
+    for item in inside if isinstance(value, dict | list) else ():
         yield from _values(item)
 
 
@@ -288,9 +281,7 @@ def _cell(text: str, where: str) -> Any:
 def _not_plain(
     value: Any, place: tuple[str | int, ...] = ()
 ) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """What of a value no schema can hold: keys that are no texts, dates and the like, a value twice
-    in a list.
-    """
+    """What no schema can hold: keys that are no texts, dates, a value twice in a list."""
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):

@@ -22,7 +22,7 @@ from typing import Any
 import pandas as pd
 
 from lib.files.files import InputError, atomic, clear, file_name, sha256
-from lib.files.inputs import read_sums
+from lib.files.inputs import header_of, read_sums
 from lib.files.tables import read_table, write_table
 
 FORMAT = "transformer dynamics run 1"
@@ -233,7 +233,7 @@ def _read_snapshot(folder: Path, name: str, digests: dict[str, str]) -> tuple[by
     if name not in digests or sha256(data) != digests[name]:
         raise InputError(f"{path}: the content does not fit the SHA256SUMS of its run")
     try:
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        header, _ = header_of(data)
         description = json.loads(header.pop("__metadata__")["run"])
         found = description.pop("format", None)
         shapes = {tensor: list(entry["shape"]) for tensor, entry in header.items()}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("lib", "stages", "tools")
+ROOMS = ("lib", "published", "stages", "tools")
 MACHINERY = "lib/work"  # like DVC itself: who computes and who keeps changes no byte of a result
 
 begun: dict[str, str] = {}  # the digest of every source as the program began, by its path

@@ -24,25 +24,38 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
         )
 
 
-def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
-    """Read a Parquet table, verifying the checksum of every page.
+def read_table(
+    path: Path, columns: Sequence[str] = (), *, and_others: bool = False
+) -> pd.DataFrame:
+    """Read these columns of a Parquet table, or all, verifying the checksum of every page.
 
-    Raises `InputError` where the file is missing, truncated, altered, or lacks a column.
+    With `and_others` the columns are those that must be there, and all are read. Raises
+    `InputError` where the file is missing, truncated, altered, or lacks a column.
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            if not set(columns or []) <= set(file.schema_arrow.names):
-                wanted = ", ".join(columns or [])
-                got = ", ".join(file.schema_arrow.names)
-                raise InputError(
-                    f"{path}: wanted a table with the columns {wanted}, got columns {got}"
-                )
-            return file.read(columns).to_pandas()
+            there = file.schema_arrow.names
+            if not set(columns) <= set(there):
+                wanted = f"wanted a table with the columns {', '.join(columns)}"
+                raise InputError(f"{path}: {wanted}, got columns {', '.join(there)}")
+            return file.read(None if and_others else list(columns) or None).to_pandas()
     except InputError:
         raise
     except (OSError, ValueError, MemoryError, pa.ArrowException) as error:
         said = " ".join(str(error).split())  # on one line
         raise InputError(f"{path}: wanted a whole Parquet table, got: {said}") from error
+
+
+def read_tables(folder: Path, columns: Mapping[str, str]) -> dict[str, pd.DataFrame]:
+    """The tables of these names in a folder, whole, by name.
+
+    Each name has the columns, with spaces between them, by which its table is known. Raises
+    `InputError` as `read_table` does.
+    """
+    return {
+        name: read_table(folder / f"{name}.parquet", known_by.split(), and_others=True)
+        for name, known_by in columns.items()
+    }
 
 
 def pick(table: pd.DataFrame, *, by: str = "seed", **where: Any) -> pd.DataFrame:

@@ -1,5 +1,4 @@
-r"""When coordinates join: by Algorithm 1, by its finite-scale form, and in the flow, and how far
-apart.
+"""When coordinates join: by Algorithm 1, by its finite-scale form, and in the flow.
 
 Tables of stages and events are those that the dynamics give, one row per stage or event. Times of
 stages, and all that stand in the tables made here, are over log(1 / init_scale); what never
@@ -7,24 +6,27 @@ happened is infinite.
 """
 
 import math
-from typing import cast
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 
+from lib.gradual_rank.measures import CELL, Table, Vector, by_cell
 from lib.gradual_rank.orders import kendall
 
-Vector = Float[np.ndarray, " n"]
-Table = pd.DataFrame
 LOG10 = math.log(10)
-CELL = ["seed", "log10_init_scale"]
+TIME_ERRORS = [
+    "log_scale",
+    "time_error_median",
+    "time_error_max",
+    "order_agreement",
+    "exact_order",
+    "finite_error_median",
+    "finite_error_max",
+]
 
 
 def relative_errors(measured: Vector, predicted: Vector, unit: Vector) -> Vector:
-    """|measured − predicted| / unit; 1 where what was predicted was not measured at all
-    (infinite).
-    """
+    """|measured − predicted| / unit; 1 where nothing was measured (infinite)."""
     with np.errstate(invalid="ignore"):
         error = np.abs(measured - predicted) / unit
     return np.where(np.isfinite(measured), error, 1.0)
@@ -43,8 +45,7 @@ def order_agreement(measured: Vector, predicted: Vector) -> float:
 
 
 def activations(stages: Table, events: Table, predicted: Table, significant: float) -> Table:
-    """When each coordinate joins, one row per seed, scale and coordinate whose product is then
-    significant.
+    """When each coordinate joins whose product is then significant, by seed, scale and coordinate.
 
     `predicted` is the time of its stage, `measured` that in the flow, `finite` that by the
     finite-scale form, NaN at the scales that were not forecast. What joins with the other sign has
@@ -71,8 +72,7 @@ def activations(stages: Table, events: Table, predicted: Table, significant: flo
 
 
 def with_control(activated: Table, control: Table) -> Table:
-    """Beside each activation, when the control makes it, with the same sign and at its own scale:
-    `flipped`.
+    """Beside each activation, when the control makes it, with the same sign: `flipped`.
 
     `flipped_scale` is the scale of the control, NaN where it makes no activation at all.
     """
@@ -95,52 +95,36 @@ def control_shares(activated: Table) -> pd.Series:
 
 
 def time_errors(activated: Table) -> Table:
-    """How far Algorithm 1 and its finite-scale form are from the flow, one row per seed and
-    scale.
-    """
-    rows = []
-    for cell, part in activated.groupby(CELL):
-        seed, scale = cast("tuple[int, float]", cell)
-        predicted, measured, finite = (
-            part[name].to_numpy() for name in ("predicted", "measured", "finite")
-        )
+    """How far Algorithm 1 and its finite-scale form are from the flow, by seed and scale."""
+
+    def errors(part: Table) -> list[float | bool]:
+        names = ("predicted", "measured", "finite")
+        predicted, measured, finite = (part[name].to_numpy() for name in names)
         error = relative_errors(measured, predicted, predicted)
         seen = np.isfinite(measured) & (measured > 0)
         off = relative_errors(finite[seen], measured[seen], measured[seen])
-        forecast = not np.isnan(finite).all()
-        rows.append(
-            {
-                "seed": seed,
-                "log10_init_scale": scale,
-                "log_scale": -scale * LOG10,
-                "time_error_median": float(np.median(error)),
-                "time_error_max": float(error.max()),
-                "order_agreement": order_agreement(measured, predicted),
-                "exact_order": bool(
-                    np.array_equal(np.argsort(measured, kind="stable"), np.argsort(predicted))
-                ),
-                "finite_error_median": float(np.median(off)) if forecast and len(off) else math.nan,
-                "finite_error_max": float(off.max()) if forecast and len(off) else math.nan,
-            }
-        )
-    columns = [
-        *CELL,
-        "log_scale",
-        "time_error_median",
-        "time_error_max",
-        "order_agreement",
-        "exact_order",
-    ]
-    return pd.DataFrame(rows, columns=[*columns, "finite_error_median", "finite_error_max"])
+        if not len(off) or np.isnan(finite).all():
+            off = np.array([math.nan])
+        same = np.array_equal(np.argsort(measured, kind="stable"), np.argsort(predicted))
+        return [
+            -float(part["log10_init_scale"].iloc[0]) * LOG10,
+            float(np.median(error)),
+            float(error.max()),
+            order_agreement(measured, predicted),
+            same,
+            float(np.median(off)),
+            float(off.max()),
+        ]
+
+    return by_cell(activated, TIME_ERRORS, errors)
 
 
 def rise_durations(events: Table, grown: Table, stages: Table) -> Table:
-    """How long the first stage's coordinate takes from the threshold to where a rise is over, in
-    the flow's own time.
+    """How long the first stage's coordinate takes from the threshold to where a rise is over.
 
-    One row per seed and scale: `duration`, and `ratio`, that over the seed's duration at its
-    smallest scale. Stages are as long from every scale; only the waits between them grow as log(1 /
-    init_scale). Seeds in which it does not grow are left out.
+    In the flow's own time, one row per seed and scale: `duration`, and `ratio`, that over the
+    seed's duration at its smallest scale. Stages are as long from every scale; only the waits
+    between them grow as log(1 / init_scale). Seeds in which it does not grow are left out.
     """
     first = stages.loc[stages["stage"] == 1, ["seed", "coordinate", "sign"]]
     key = [*CELL, "coordinate", "sign"]
@@ -155,18 +139,15 @@ def rise_durations(events: Table, grown: Table, stages: Table) -> Table:
 
 
 def constants(errors: Table, log10_init_scale: float) -> tuple[pd.Series, pd.Series]:
-    """C of error = C / log(1 / init_scale) at this scale and below, by seed: of the median error,
-    and of the worst.
-    """
+    """C of error = C / log(1 / init_scale) from this scale on, by seed: median error, and worst."""
     tiny = errors[errors["log10_init_scale"] <= log10_init_scale]
     median = (tiny["time_error_median"] * tiny["log_scale"]).groupby(tiny["seed"]).median()
-    return median, (tiny["time_error_max"] * tiny["log_scale"]).groupby(tiny["seed"]).max()
+    worst = (tiny["time_error_max"] * tiny["log_scale"]).groupby(tiny["seed"]).max()
+    return median, worst
 
 
 def halvings(errors: Table, log10_init_scale: float) -> pd.Series:
-    """The error at a scale squared over that at the scale, from this scale on; errors are medians
-    over seeds.
-    """
+    """The error at a scale squared over that at the scale, from this one on; medians over seeds."""
     medians = errors.groupby("log10_init_scale")["time_error_median"].median()
     scales = [s for s in medians.index if s <= log10_init_scale and 2 * s in medians.index]
     return pd.Series({f"1e{s:g}": medians[2 * s] / medians[s] for s in scales}, dtype=float)

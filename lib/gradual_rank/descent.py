@@ -1,5 +1,4 @@
-r"""Full-batch gradient descent on networks with diagonal weights, in three arithmetics of the same
-flow.
+r"""Full-batch gradient descent on networks with diagonal weights, in three arithmetics.
 
 `plain` takes steps in (u, v), as any training loop does: $u \leftarrow u + \eta v g$, $v \leftarrow
 v + \eta u g$. Then $w_\pm = u \pm v$ are multiplied by $1 \pm \eta g$, and `factors` does just
@@ -18,8 +17,19 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from lib.files.files import InputError
+from lib.training.gradient_descent import Weights as Named
+from lib.training.gradient_descent import descent
+
 Form = Literal["plain", "factors", "exponential"]
 Weights = Float[Tensor, "*batch p"]
+
+# What a step makes of the two weights of each pair; `move` is η g.
+STEPS: dict[Form, Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]] = {
+    "plain": lambda u, v, move: (torch.addcmul(u, move, v), torch.addcmul(v, move, u)),
+    "factors": lambda plus, minus, move: (plus * (1 + move), minus * (1 - move)),
+    "exponential": lambda plus, minus, move: (plus * move.exp(), minus * (-move).exp()),
+}
 
 
 @dataclass
@@ -44,34 +54,45 @@ def descend(
     learning_rate: float | Float[Tensor, "*batch 1"],
     form: Form,
 ) -> Iterator[State]:
-    """Yield the start and then the state after every step, without end; batch axes are descents
-    side by side.
+    """Yield the start and then the state after every step, without end.
+
+    Batch axes are descents side by side.
     """
-    charge = ((u + v).abs().log() - (u - v).abs().log()) / 2
-    first, second = (u.clone(), v.clone()) if form == "plain" else (u + v, u - v)
-    step = 0
-    while True:
+
+    def products_and_g(W: Named) -> tuple[Tensor, Named]:
+        first, second = W["first"], W["second"]
         p = first * second if form == "plain" else (first.square() - second.square()) / 4
-        yield State(step, first, second, p, charge)
-        move = learning_rate * gradient(p)
-        if form == "plain":
-            first, second = torch.addcmul(first, move, second), torch.addcmul(second, move, first)
-        elif form == "factors":
-            first = first * (1 + move)
-            second = second * (1 - move)
-        else:
-            first = first * move.exp()
-            second = second * (-move).exp()
-        charge = charge + move
-        step += 1
+        return p, {"g": gradient(p)}
+
+    def moved(_: int, W: Named, G: Named) -> Named:
+        move = learning_rate * G["g"]
+        first, second = STEPS[form](W["first"], W["second"], move)
+        return {"first": first, "second": second, "charge": W["charge"] + move}
+
+    start = {"first": u, "second": v} if form == "plain" else {"first": u + v, "second": u - v}
+    start["charge"] = ((u + v).abs().log() - (u - v).abs().log()) / 2
+    for step in descent(products_and_g, start, moved):
+        yield State(step.number, p=step.loss, **step.weights)
+
+
+def while_finite(states: Iterable[State], what: str) -> Iterator[State]:
+    """The states; raises `InputError` at one that overflows."""
+    for state in states:
+        if not bool(state.p.isfinite().all()):
+            raise InputError(
+                f"{what}: wanted a learning rate at which descent stays finite, got overflow at "
+                f"step {state.step}"
+            )
+        yield state
 
 
 def with_crossings(
     states: Iterable[State], threshold: float
 ) -> Iterator[tuple[State, Bool[Tensor, "*batch p"], Bool[Tensor, "*batch p"]]]:
-    """Yield each state with which |p| are above, and for which that has changed: one rises to the
-    threshold, or falls below half of it, so that what lingers there is counted once. None is above
-    before the start.
+    """Yield each state with which |p| are above the threshold, and which have just crossed it.
+
+    A product rises to the threshold and falls below half of it, so that what lingers there is
+    counted once. None is above before the start.
     """
     above: Tensor | None = None
     for state in states:
@@ -81,19 +102,19 @@ def with_crossings(
 
 
 def drift(state: State, form: Form, u: Weights, v: Weights) -> Float[Tensor, "*batch"]:
-    """The largest change of log|u² − v²| since the start (Lemma 4.1: none in the flow); infinite
-    where |u| = |v|.
+    """The largest change of log|u² − v²| since the start; infinite where |u| = |v|.
+
+    The flow keeps it (Lemma 4.1).
     """
-    first = state.first
-    second = state.second
-    plus, minus = (first + second, first - second) if form == "plain" else (first, second)
+    plus, minus = state.first, state.second
+    if form == "plain":
+        plus, minus = state.first + state.second, state.first - state.second
     log_c = (u + v).abs().log() + (u - v).abs().log()
     return (plus.abs().log() + minus.abs().log() - log_c).abs().amax(-1)
 
 
 def lost(state: State) -> Bool[Tensor, "*batch p"]:
-    r"""Coordinates of a plain descent that rounding holds where they are: |u| = |v| to the bit, y
-    not far out there.
+    r"""Coordinates of a plain descent that rounding holds where they are: |u| = |v| to the bit.
 
     With machine epsilon ε (2⁻⁵² in float64), (u, v) can tell $|y| < \frac12 \log(2 / \epsilon)$
     apart, and less after the rounding of many steps: 2 are taken off. A coordinate that has been

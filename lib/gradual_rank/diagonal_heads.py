@@ -436,6 +436,16 @@ def taught(p: Float[Tensor, " p"], **network: Tensor) -> Float[Tensor, "sample t
     )
 
 
+def adapted_head(
+    X: Float[Tensor, "sample token d"],
+    base: Float[Tensor, " p"],
+    places: Int[Tensor, " k"],
+    change: Float[Tensor, " k"],
+) -> DiagonalHead:
+    """The loss of what is added to a trained head, whose teacher differs from it in some places."""
+    return DiagonalHead(X, diagonal_head(X, base.index_add(0, places, change)), base)
+
+
 def head_matrices(u: Products, v: Products) -> dict[str, Float[Tensor, "*batch d d"]]:
     """The diagonal matrices of a head, diag(w_K) and so on, of u = (w_K, w_V) and v = (w_Q,
     w_O).

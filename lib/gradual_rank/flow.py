@@ -14,7 +14,7 @@ than 1e-8. Times are those of the flow (step × learning rate); arrays are of fl
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from lib.files.params import Count, Interval, Positive
 from lib.training.stiff_flow import (
     NEAR,
     Loss,
@@ -35,62 +36,59 @@ from lib.training.stiff_flow import (
     stiff_flow,
 )
 
-BOUNDS = {  # of what a solver may be given: above the first, at most the second
-    "threshold": (0, 1e9),
-    "margin": (0, 1e9),
-    "kick": (1e-8, 1e-2),
-    "stationary": (0, 0.1),
-    "max_events": (0, 1e9),
-    "rtol": (0, 0.1),
-    "atol": (0, 0.1),
-    "curvature_share": (0, 1),
-}
+Tolerance = Annotated[float, Interval("(0, 0.1]")]
+LogScale = Annotated[float, Interval("[-1000, 0)")]
 CAP = 1e6  # of |p| within trial steps of the implicit solver, whose exponentials would overflow
+
+
+class Shared(Loss, Protocol):
+    """A loss that has a cheaper one of nearly the same curvature."""
+
+    def on_share(self, share: float) -> Loss:
+        """The loss on that share of the samples."""
+        ...
 
 
 @dataclass(frozen=True)
 class Solver:
-    """How flows are followed and stages are predicted: what counts as learned, where to end, and
-    how accurately.
+    """How flows are followed and stages are predicted, and how accurately.
 
-    `kick` is the |p| at which a new coordinate starts, `stationary` the share of g at which a stage
-    is at rest, `curvature_share` that of the samples from which the implicit solver builds its
-    matrix.
+    `threshold` is the |p| that counts as learned, `kick` that at which a new coordinate starts,
+    `stationary` the share of g at which a stage is at rest, `curvature_share` that of the samples
+    from which the implicit solver builds its matrix. A flow ends at the time of Algorithm 1's last
+    stage, in log(1 / init_scale) plus the margin.
     """
 
-    threshold: float
-    margin: float
-    kick: float
-    stationary: float
-    max_events: int
-    rtol: float
-    atol: float
-    curvature_share: float
-
-    def __post_init__(self) -> None:
-        for name, (above, most) in BOUNDS.items():
-            if not above < getattr(self, name) <= most:
-                raise ValueError(
-                    f"{name}: wanted a number in ({above:g}, {most:g}], got {getattr(self, name)!r}"
-                )
+    threshold: Positive
+    margin: Positive
+    kick: Annotated[float, Interval("(1e-8, 1e-2]")]
+    stationary: Tolerance
+    max_events: Count
+    rtol: Tolerance
+    atol: Tolerance
+    curvature_share: Annotated[float, Interval("(0, 1]")]
 
     def end(self, last: float, log_scale: float) -> float:
-        """When to end, from the time of Algorithm 1's last stage: that, in log(1 / init_scale) plus
-        the margin.
-        """
+        """When a flow ends, from the time of the last stage."""
         return last * (-log_scale + self.margin)
 
-    @property
-    def of_stages(self) -> dict[str, Any]:
-        """How `staged_flow` predicts stages."""
-        names = ("threshold", "stationary", "rtol", "atol", "max_events")
-        return {name: getattr(self, name) for name in names}
+    def on(self, loss: Shared) -> dict[str, Any]:
+        """How accurately `log_flow`, `staged_flow` and `greedy` follow a loss."""
+        curvature = loss.on_share(self.curvature_share)
+        return {"rtol": self.rtol, "atol": self.atol, "curvature": curvature}
+
+    def predicted(self, loss: Shared, start: "LogCoordinates", end: float) -> "Iterator[Event]":
+        """The events of `staged_flow`."""
+        names = ("threshold", "stationary", "max_events")
+        numbers = {name: getattr(self, name) for name in names}
+        return staged_flow(loss, start, end, **numbers, **self.on(loss))
 
 
 @dataclass(frozen=True)
 class LogCoordinates:
-    r"""A point (u, v) up to conserved signs: $y = \frac12 \log(|u+v| / |u-v|)$ and $\log c =
-    \log|u^2 - v^2|$.
+    r"""A point (u, v) up to conserved signs.
+
+    $y = \frac12 \log(|u+v| / |u-v|)$ and $\log c = \log|u^2 - v^2|$.
     """
 
     y: Vector
@@ -98,9 +96,7 @@ class LogCoordinates:
 
     @classmethod
     def of(cls, u: Vector, v: Vector, log_scale: float = 0.0) -> "LogCoordinates":
-        """The coordinates of (e^log_scale u, e^log_scale v); raises `ValueError` where |u| = |v|
-        (Assumption 4.2).
-        """
+        """The coordinates of e^log_scale (u, v); raises `ValueError` where |u| = |v|."""
         plus = np.abs(u + v)
         minus = np.abs(u - v)
         if not (np.all(plus > 0) and np.all(minus > 0)):
@@ -110,9 +106,7 @@ class LogCoordinates:
         return cls((np.log(plus) - np.log(minus)) / 2, 2 * log_scale + np.log(plus) + np.log(minus))
 
     def products(self, y: Vector | None = None) -> Vector:
-        r"""$p = (c/2) \sinh 2y$, here or at another y of the same c; beyond `CAP` in size,
-        `CAP`.
-        """
+        r"""$p = (c/2) \sinh 2y$, here or at another y of the same c; cut at `CAP` in size."""
         y = self.y if y is None else y
         exponent = np.minimum(self.log_c + 2 * np.abs(y), np.log(4 * CAP))
         return np.sign(y) * np.exp(exponent) * -np.expm1(-4 * np.abs(y)) / 4
@@ -122,10 +116,9 @@ class LogCoordinates:
         return np.hypot(np.exp(np.minimum(self.log_c, np.log(CAP))), 2 * p)
 
     def level(self, q: float | Vector) -> Vector:
-        r"""The |y| at which |p| = q: $Y(q) = \frac12 \operatorname{asinh}(2 q / c)$, by logarithms
-        where c is tiny.
+        r"""The |y| at which |p| = q: $Y(q) = \frac12 \operatorname{asinh}(2 q / c)$.
 
-        q is one for all, or one a coordinate.
+        q is one for all, or one a coordinate. By logarithms where c is tiny.
         """
         log_ratio = np.log(2 * q) - self.log_c
         large = log_ratio > 300
@@ -137,9 +130,9 @@ class LogCoordinates:
         )
 
     def shares(self, which: Int[np.ndarray, " k"], sign: int) -> Float[np.ndarray, " k"]:
-        r"""The shares of coordinates with one g in what they grow to together, as far as p is large
-        beside c.
+        r"""The shares of coordinates with one g in what they grow to together.
 
+        As far as p is large beside c.
         Their y grow by the same amount G, and $p_i \approx s\, c_i e^{2 s (y_i + s G)} / 4$: the
         ratios are those of $w_{\pm,i}^2 = c_i e^{\pm 2 y_i}$ here, whatever the scale of the start.
         """
@@ -148,12 +141,9 @@ class LogCoordinates:
         return share / share.sum()
 
     def weights(self, y: Vector, plus: Vector, minus: Vector) -> tuple[Vector, Vector]:
-        r"""u and v of the flow at y, for the conserved signs of u + v and of u - v; zero where they
-        underflow.
-        """
-        w_plus, w_minus = (
-            sign * np.exp(self.log_c / 2 + side * y) for side, sign in ((1, plus), (-1, minus))
-        )
+        """u and v at y, for the conserved signs of u + v and u - v; zero where they underflow."""
+        w_plus = plus * np.exp(self.log_c / 2 + y)
+        w_minus = minus * np.exp(self.log_c / 2 - y)
         return (w_plus + w_minus) / 2, (w_plus - w_minus) / 2
 
 
@@ -211,8 +201,10 @@ def log_flow(
 def path_to_rest(
     flow: Iterable[Step], start: LogCoordinates, value: Callable[[Tensor], Tensor], share: float
 ) -> tuple[Float[np.ndarray, " time"], Float[np.ndarray, "time p"]]:
-    """Four times of every step and the products there, up to the first step whose loss is at most
-    that share of the loss of zero; `value` takes products [1, p].
+    """Four times of every step and the products there, until the loss is at most that share of its
+    value at zero.
+
+    `value` takes products [1, p].
     """
 
     def at(p: Vector) -> float:
@@ -237,8 +229,8 @@ class Event:
 def with_events(
     flow: Iterable[Step], start: LogCoordinates, threshold: float
 ) -> Iterator[tuple[Step, list[Event]]]:
-    """Yield each step of a flow with what happens in it: a coordinate rises to the threshold or
-    falls to half of it.
+    """Yield each step of a flow with the events in it: a coordinate rises to the threshold or falls
+    to half of it.
 
     One level to rise and a lower one to fall, so that what lingers at the threshold is counted
     once. A coordinate beyond the threshold from the start rises at the beginning of the flow.
@@ -257,9 +249,7 @@ def with_events(
 
 
 def event_table(rows: Sequence[Mapping[str, Any]], **cell: type) -> pd.DataFrame:
-    """A table of events: the columns of their cell, then those of `Event`; typed where there are no
-    rows, too.
-    """
+    """A table of events: the columns of their cell, then those of `Event`; typed even if empty."""
     types = {**cell, "time": float, "coordinate": int, "sign": int, "rises": bool}
     return pd.DataFrame(rows, columns=list(types)).astype(types)
 
@@ -267,8 +257,7 @@ def event_table(rows: Sequence[Mapping[str, Any]], **cell: type) -> pd.DataFrame
 def with_samples(
     flow: Iterable[Step], start: Vector, times: Sequence[float]
 ) -> Iterator[tuple[Step, list[tuple[int, Vector]]]]:
-    """Yield each step of a flow with the states at those of the times, which do not fall, that it
-    reaches.
+    """Yield each step of a flow with the states at those of the rising times that lie in it.
 
     Each with its number; at time 0 the state is the start.
     """
@@ -282,9 +271,7 @@ def with_samples(
 
 
 def _events(step: Step, active: Bool[np.ndarray, " p"], up: Vector, down: Vector) -> list[Event]:
-    """The events within a step, in order; a coordinate that changes its sign falls, and may rise
-    again.
-    """
+    """The events of a step, in order; a product that changes its sign falls, and may rise again."""
     after = np.abs(step.state)
     turned = step.origin * step.state < 0
     falling = active & ((after <= down) | turned)
@@ -311,9 +298,9 @@ def staged_flow(
     max_events: int,
     curvature: Loss | None = None,
 ) -> Iterator[Event]:
-    r"""Algorithm 1 at a finite scale: predict every activation, $|p_i| \ge$ `threshold`, from the
-    initial point alone.
+    r"""Algorithm 1 at a finite scale: predict every activation from the initial point alone.
 
+    A coordinate is active while $|p_i| \ge$ `threshold`.
     A coordinate off the support has p = 0 in the gradient, and only its y moves. It joins the
     support where |y| comes to Y = `start.level(threshold)`. On the support the flow runs, with the
     real c, until some coordinate crosses a level or g on the support is stationary (a share of the
@@ -395,9 +382,7 @@ def staged_flow(
 def _next_to_rise(
     g: np.ndarray, y: np.ndarray, active: np.ndarray, up: np.ndarray
 ) -> tuple[int, float]:
-    """The coordinate off the support that reaches its level first at constant velocity g, and after
-    how long.
-    """
+    """The coordinate off the support that reaches its level first, and after how long."""
     wait = np.full_like(y, np.inf)
     moves = ~active & (g != 0)
     wait[moves] = (np.sign(g[moves]) * up[moves] - y[moves]) / g[moves]

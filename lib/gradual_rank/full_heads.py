@@ -1,69 +1,71 @@
-r"""The attention head of Boix-Adserà et al. (2023), equation (1), with full d × d matrices, as a
-loss of its products.
+r"""The attention head of Boix-Adserà et al. (2023), equation (1), with full d × d matrices.
 
 attention(X; W_K, W_Q, W_V, W_O) = softmax(X W_K W_Qᵀ Xᵀ) X W_V W_Oᵀ: no 1/√d, no residual, no bias.
+There are two losses of it: `FullHead` has one training on its own tokens, `SharedTokensHead`
+several on the same tokens. They order their sums in different ways, which shows: from 1e-16 on,
+what follows the first rise hangs on rounding.
 """
+
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lib.training.attention import PRODUCTS
+from lib.training.devices import generator
+from lib.training.gradient_descent import Step, Weights, descent
+
 Square = Float[Tensor, "*batch d d"]
-BLOCK = 1 << 17  # numbers of the tokens of heads that are computed together: a megabyte
+Squares = Float[Tensor, "*batch training d d"]
+Factors = dict[str, Float[Tensor, "side product *batch training d d"]]
+SIDES = (("W_K", "W_V"), ("W_Q", "W_O"))  # P and Q of the products P Qᵀ
+# numbers of the tokens that are computed together: of heads a megabyte, of trainings half of it
+BLOCK_OF_HEADS = 1 << 17
+BLOCK = 1 << 16
+LARGE = 500.0  # of logits, whose exponentials are far from the ends of float64
+
+
+def output(
+    X: Float[Tensor, "*batch sample token d"], W_KQ: Square, W_VO: Square
+) -> Float[Tensor, "*batch sample token d"]:
+    r"""$\mathrm{softmax}(X W_{KQ} X^\top) X W_{VO}$."""
+    S = _project(X, W_KQ) @ X.mT.contiguous()
+    # by hand: torch's softmax is slow on short rows in float64
+    E = torch.exp(S - S.amax(-1, keepdim=True))
+    return _project(E / E.sum(-1, keepdim=True) @ X, W_VO)
+
+
+def _project(
+    X: Float[Tensor, "*batch sample token d"], W: Square
+) -> Float[Tensor, "*batch sample token d"]:
+    """X W as one product, not one a sample."""
+    return (X.flatten(-3, -2) @ W).unflatten(-2, X.shape[-3:-1])
 
 
 class FullHead:
-    """One head under the mean squared error over samples, tokens and entries; seeds are a batch
-    axis; float64.
-    """
+    """Heads under the mean squared error over samples, tokens and entries; in float64."""
 
     def __init__(
         self, X: Float[Tensor, "*batch sample token d"], Y: Float[Tensor, "*batch sample token d"]
     ):
-        self.X, self.Y = X.double(), Y.double()
-        self._XT = self.X.mT.contiguous()
-
-    def attended(self, W_KQ: Square) -> tuple[Tensor, Tensor]:
-        r"""Attention weights $A = \mathrm{softmax}(X W_{KQ} X^\top)$ and mean tokens $Z = A X$."""
-        S = _project(self.X, W_KQ) @ self._XT
-        E = torch.exp(
-            S - S.amax(-1, keepdim=True)
-        )  # by hand: torch's softmax is slow on short rows in float64
-        A = E / E.sum(-1, keepdim=True)
-        return A, A @ self.X
-
-    def output(self, W_KQ: Square, W_VO: Square) -> Float[Tensor, "*batch sample token d"]:
-        r"""$\mathrm{softmax}(X W_{KQ} X^\top) X W_{VO}$."""
-        return _project(self.attended(W_KQ)[1], W_VO)
+        self.X = X
+        self.Y = Y
+        self._XT = X.mT.contiguous()
 
     def loss_and_gradients(
         self, W_KQ: Square, W_VO: Square
     ) -> tuple[Float[Tensor, "*batch"], Square, Square]:
-        r"""The loss, $-\partial L / \partial W_{KQ}$ and $G = -\partial L / \partial W_{VO}$."""
-        batch = self.X.shape[:-3]
+        r"""The losses, $-\partial L / \partial W_{KQ}$ and $-\partial L / \partial W_{VO}$."""
         size = self.X.shape[-3:]
-        together = max(1, BLOCK // size.numel())
+        together = max(1, BLOCK_OF_HEADS // size.numel())
         of_data = (T.reshape(-1, *T.shape[-3:]).split(together) for T in (self.X, self._XT, self.Y))
         of_weights = (W.reshape(-1, size[-1], size[-1]).split(together) for W in (W_KQ, W_VO))
         found = [_heads(*parts) for parts in zip(*of_data, *of_weights, strict=True)]
         loss, g_KQ, g_VO = (torch.cat(parts) for parts in zip(*found, strict=True))
-        return loss.reshape(batch), g_KQ.reshape(W_KQ.shape), g_VO.reshape(W_VO.shape)
-
-    def loss_and_slopes(
-        self, W: dict[str, Tensor]
-    ) -> tuple[Float[Tensor, "*batch"], dict[str, Tensor]]:
-        r"""The loss, and minus its gradient in each of W_K, W_Q, W_V and W_O: $G W_Q$ in W_K,
-        $G^\top W_K$ in W_Q.
-        """
-        loss, g_KQ, g_VO = self.loss_and_gradients(W["W_K"] @ W["W_Q"].mT, W["W_V"] @ W["W_O"].mT)
-        slopes = {
-            "W_K": g_KQ @ W["W_Q"],
-            "W_Q": g_KQ.mT @ W["W_K"],
-            "W_V": g_VO @ W["W_O"],
-            "W_O": g_VO.mT @ W["W_V"],
-        }
-        return loss, slopes
+        return loss.reshape(self.X.shape[:-3]), g_KQ.reshape(W_KQ.shape), g_VO.reshape(W_VO.shape)
 
 
 def _heads(
@@ -84,39 +86,204 @@ def _heads(
 
 
 def _small_products(A: Tensor, B: Tensor) -> Tensor:
-    """A B of many small matrices, by numpy, whose BLAS takes half of the time of torch's bmm on
-    them.
-    """
+    """A B of many small matrices, by numpy: its BLAS takes half of the time of torch's bmm."""
     with np.errstate(all="ignore"):  # what is not finite goes on as such, as with torch
         return torch.from_numpy(np.matmul(A.numpy(), B.numpy()))
 
 
-def _project(
-    X: Float[Tensor, "*batch sample token d"], W: Square
-) -> Float[Tensor, "*batch sample token d"]:
-    """X W as one product, not one a sample."""
-    return (X.flatten(-3, -2) @ W).unflatten(-2, X.shape[-3:-1])
+def full_descent(head: FullHead, start: Weights, rate: float) -> Iterator[Step]:
+    """Gradient descent on W_K, W_Q, W_V and W_O."""
+
+    def loss_and_slopes(W: Weights) -> tuple[Tensor, Weights]:
+        products = (W[a] @ W[b].mT for a, b in PRODUCTS.values())
+        loss, g_KQ, g_VO = head.loss_and_gradients(*products)
+        return loss, {"W_KQ": g_KQ, "W_VO": g_VO}
+
+    def moved(_: int, W: Weights, g: Weights) -> Weights:
+        return {
+            "W_K": W["W_K"] + rate * g["W_KQ"] @ W["W_Q"],
+            "W_Q": W["W_Q"] + rate * g["W_KQ"].mT @ W["W_K"],
+            "W_V": W["W_V"] + rate * g["W_VO"] @ W["W_O"],
+            "W_O": W["W_O"] + rate * g["W_VO"].mT @ W["W_V"],
+        }
+
+    return descent(loss_and_slopes, start, moved)
+
+
+class SharedTokensHead:
+    r"""Heads whose trainings have one X, and a Y of their own; else as `FullHead`.
+
+    For each sample the trainings' queries are rows of one matrix, so that a step of k trainings
+    costs k times the operations in a kth of the products. Row maxima are taken off the logits only
+    where these are large, and $A = \mathrm{diag}(E 1)^{-1} E$ with $E = \exp(X W_{KQ} X^\top)$ is
+    nowhere formed. With R the slope of the loss in the output and $B = R W_{VO}^\top X^\top$, the
+    slope in the logits is $D = A \odot (B - ((A \odot B) 1) 1^\top)$, and with $Z = A X$
+
+    $D X = \mathrm{diag}(E 1)^{-1} (E \odot B) X - \mathrm{diag}((R W_{VO}^\top \odot Z) 1) Z$.
+    """
+
+    def __init__(
+        self,
+        X: Float[Tensor, "*batch sample token d"],
+        Y: Float[Tensor, "*batch training sample token d"],
+    ):
+        self._batch = Y.shape[:-3]
+        k, size = Y.shape[-4], X.shape[-3] * X.shape[-2]
+        tokens = X.double().reshape(-1, *X.shape[-3:]).numpy()
+        targets = Y.double().movedim(-4, -2).reshape(-1, size, k, X.shape[-1]).contiguous().numpy()
+        together = max(1, BLOCK // targets[0].size)
+        self._blocks = [
+            _Block(tokens[i : i + together], targets[i : i + together])
+            for i in range(0, len(tokens), together)
+        ]
+
+    def loss_and_gradients(
+        self, W_KQ: Squares, W_VO: Squares
+    ) -> tuple[Float[Tensor, "*batch training"], Squares, Squares]:
+        r"""The losses, $-\partial L / \partial W_{KQ}$ and $-\partial L / \partial W_{VO}$."""
+        loss, G = self._at(torch.stack([W_KQ, W_VO]).numpy())
+        g_KQ, g_VO = torch.from_numpy(G)
+        return torch.from_numpy(loss), g_KQ, g_VO
+
+    def loss_and_slopes(self, W: Factors) -> tuple[Float[Tensor, "*batch training"], Factors]:
+        r"""The losses, and minus their gradients in both factors: $G Q$ in P, $G^\top P$ in Q."""
+        factors = W["factors"].numpy()
+        P, Q = factors
+        slopes = np.empty_like(factors)
+        with np.errstate(all="ignore"):  # what is not finite goes on as such, as with torch
+            loss, G = self._at(P @ Q.swapaxes(-1, -2))
+            np.matmul(G, Q, out=slopes[0])
+            np.matmul(G.swapaxes(-1, -2), P, out=slopes[1])
+        return torch.from_numpy(loss), {"factors": torch.from_numpy(slopes)}
+
+    def growth_at_zero(self, learning_rate: float) -> Float[Tensor, "*batch training"]:
+        r"""How fast W_VO leaves zero under steps of a rate η: $\log(1 + \eta \sigma_1) / \eta$.
+
+        Per τ; σ₁ is the largest singular value of $-\partial L / \partial W_{VO}$ there.
+        """
+        d = self._blocks[0].X.shape[-1]
+        zeros = torch.zeros(2, *self._batch, d, d, dtype=torch.float64)
+        sigma = torch.linalg.svdvals(self.loss_and_gradients(*zeros)[2])[..., 0]
+        return torch.log1p(learning_rate * sigma) / learning_rate
+
+    def _at(self, products: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The losses, and minus the gradients in [product, *batch, training, d, d]."""
+        G = np.empty_like(products)
+        whole = products.reshape(2, -1, *products.shape[-3:])
+        slopes = G.reshape(whole.shape)
+        losses: list[np.ndarray] = []
+        begin = 0
+        with np.errstate(all="ignore"):
+            for block in self._blocks:
+                these = slice(begin, begin + len(block.X))
+                losses.append(block.loss_and_gradients(*whole[:, these], *slopes[:, these]))
+                begin = these.stop
+        return np.concatenate(losses).reshape(self._batch), G
+
+
+def gaussian_factors(
+    d: int, seeds: Sequence[int], purpose: str
+) -> Float[Tensor, "side product *batch d d"]:
+    """Factors of N(0, 1) entries of every seed: W_K, W_Q, W_V and W_O, drawn in this order."""
+    sources = [generator(seed, purpose) for seed in seeds]
+    each = [torch.randn(4, d, d, generator=source, dtype=torch.float64) for source in sources]
+    return torch.stack(each, 1).unflatten(0, (2, 2)).transpose(0, 1).contiguous()
+
+
+def products_of_ranks(
+    W: Float[Tensor, "side product *batch d d"], ranks: Sequence[int]
+) -> list[Float[Tensor, "product *batch d d"]]:
+    r"""For each rank r, $P_r Q_r^\top / \sqrt{d r}$ of the first r columns of the factors.
+
+    With N(0, 1) entries both products have entries of variance 1/d, whatever the rank.
+    """
+    P, Q = W
+    return [P[..., :r] @ Q[..., :r].mT / math.sqrt(P.shape[-1] * r) for r in ranks]
+
+
+def named(W: Float[Tensor, "side product *batch d d"]) -> dict[str, Float[Tensor, "*batch d d"]]:
+    """The matrices of factors by their names."""
+    return {
+        name: w.contiguous()
+        for names, products in zip(SIDES, W, strict=True)
+        for name, w in zip(names, products, strict=True)
+    }
+
+
+def spectra(W: Float[Tensor, "side product *batch d d"]) -> Float[np.ndarray, "product *batch d"]:
+    """The singular values of both products."""
+    P, Q = W
+    return torch.linalg.svdvals(P @ Q.mT).numpy()
 
 
 def first_rise(
     G: Square, W_V: Square, W_O: Square, log_scale: float, threshold: float, learning_rate: float
-) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
-    r"""When the first singular value of W_VO reaches the threshold: in the limit, at a finite
-    scale, and for the steps.
+) -> dict[str, Float[Tensor, "*batch"]]:
+    r"""When the first singular value of W_VO reaches the threshold, in units of the flow.
 
+    In the `limit`, from a `finite` scale, and for the steps of descent, `stepped`.
     With $G = -\partial L/\partial W_{VO}$ at 0 and its leading $\sigma, u, v$, the flow near 0 is
     $\dot W_V = G W_O$, $\dot W_O = G^\top W_V$, so that $u^\top W_V + v^\top W_O$ grows as
     $e^{\sigma t}$. From $W_V, W_O$ times $\alpha = e^{\mathrm{log\_scale}}$, $t = \log(4 q /
     (\alpha^2 \|u^\top W_V + v^\top W_O\|^2)) / 2 \sigma$. The limit is $T_1 \log(1/\alpha)$ with
-    $T_1 = 1/\sigma$, and gradient descent grows at $\log(1 + \eta \sigma) / \eta$ for σ. Times in
-    units of the flow.
+    $T_1 = 1/\sigma$, and gradient descent grows at $\log(1 + \eta \sigma) / \eta$ for σ.
     """
     U, sigma, Vh = torch.linalg.svd(G)
     joint = (U[..., :, :1].mT @ W_V + Vh[..., :1, :] @ W_O)[..., 0, :]
     sigma = sigma[..., 0]
     exponent = torch.log(4 * threshold / joint.square().sum(-1)) - 2 * log_scale
-    return (
-        -log_scale / sigma,
-        exponent / (2 * sigma),
-        exponent * learning_rate / (2 * torch.log1p(learning_rate * sigma)),
-    )
+    return {
+        "limit": -log_scale / sigma,
+        "finite": exponent / (2 * sigma),
+        "stepped": exponent * learning_rate / (2 * torch.log1p(learning_rate * sigma)),
+    }
+
+
+class _Block:
+    """Some seeds, few enough to stay in the processor's cache."""
+
+    def __init__(self, X: np.ndarray, Y: np.ndarray):
+        self.X, self.Y = X, Y
+        self.flat = X.reshape(len(X), -1, X.shape[-1])
+        self.XT = np.ascontiguousarray(X.swapaxes(-1, -2))
+        self.flat_T = np.ascontiguousarray(self.flat.swapaxes(-1, -2))
+        # a product with them has every row's sum d times
+        self.ones_of_tokens = np.ones(X.shape[-2:])
+        self.ones_of_entries = np.ones(X.shape[-1:] * 2)
+
+    def loss_and_gradients(
+        self, W_KQ: np.ndarray, W_VO: np.ndarray, g_KQ: np.ndarray, g_VO: np.ndarray
+    ) -> np.ndarray:
+        """The losses; minus their gradients are written; all as [seed, training, d, d]."""
+        n_seeds, n, _, d = self.X.shape
+        k = W_KQ.shape[1]
+        by_sample = (n_seeds, n, -1, d)  # rows are tokens × trainings
+        by_token = (n_seeds, -1, k, d)
+        side_by_side = W_KQ.transpose(0, 2, 1, 3).reshape(n_seeds, d, k * d)
+        E = (self.flat @ side_by_side).reshape(by_sample) @ self.XT
+        if E.max() > LARGE or E.min() < -LARGE:
+            E -= E.max(-1, keepdims=True)
+        np.exp(E, out=E)
+        sums = E @ self.ones_of_tokens
+        Z = E @ self.X
+        Z /= sums
+        Z = Z.reshape(by_token)
+        Z_of = Z.swapaxes(1, 2)  # [seed, training, token, d]
+        R = np.empty_like(Z)
+        back = np.empty_like(Z)
+        np.matmul(Z_of, W_VO, out=R.swapaxes(1, 2))
+        R -= self.Y
+        np.matmul(R.swapaxes(1, 2), W_VO.swapaxes(-1, -2).copy(), out=back.swapaxes(1, 2))
+        E *= back.reshape(by_sample) @ self.XT
+        DX = E @ self.X
+        DX /= sums
+        DX = DX.reshape(by_token)
+        back *= Z
+        shares = (back.reshape(-1, d) @ self.ones_of_entries).reshape(by_token)
+        shares *= Z
+        DX -= shares
+        slope = (self.flat_T @ DX.reshape(n_seeds, -1, k * d)).reshape(n_seeds, d, k, d)
+        size = self.X[0].size
+        g_KQ[:] = slope.swapaxes(1, 2) * (-2 / size)
+        g_VO[:] = (Z_of.swapaxes(-1, -2) @ R.swapaxes(1, 2)) * (-2 / size)
+        return np.einsum("stkd,stkd->sk", R, R) / size

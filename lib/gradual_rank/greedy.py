@@ -1,5 +1,4 @@
-r"""Algorithm 1 of Boix-Adserà et al. (2023): the stages of gradient flow as the scale of its start
-goes to zero.
+r"""Algorithm 1 of Boix-Adserà et al. (2023): the stages of gradient flow from a vanishing start.
 
 Between stages nothing is seen: each coordinate off the support carries a charge $\beta_i \in [-1,
 1]$ ($1 - b_i$ in the paper) that moves as $\dot\beta_i = g_i(\theta^k)$ in units of log(1 /
@@ -13,6 +12,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -27,15 +27,22 @@ GONE = 1e-8  # |p| below which a coordinate that still falls has left the suppor
 MAX_STEPS = 100_000  # of a stage on its way to rest
 
 
+class Valued(Restrictable, Protocol):
+    """A loss whose value can be asked for."""
+
+    def value(self, p: torch.Tensor) -> torch.Tensor:
+        """L(p)."""
+        ...
+
+
 @dataclass(frozen=True)
 class Stage:
-    r"""The plateau of stage k, from T_k on, in units of log(1 / init_scale); stage 0 is the start,
-    with p = 0.
+    r"""The plateau of stage k, from T_k on, in units of log(1 / init_scale).
 
-    `coordinate` and `sign` are what joined the support at T_k (-1 and 0 at the start), `dropped`
-    what then left it. `next_time` is $T_{k+1}$, infinite where nothing will ever join; `gap` is how
-    much later the second candidate would join (Assumption 4.2: positive). `residual` is $\max_A
-    |g|$ over $\max |g(0)|$. `charge` is β at T_k.
+    Stage 0 is the start, with p = 0. `coordinate` and `sign` are what joined the support at T_k (-1
+    and 0 at the start), `dropped` what then left it. `next_time` is $T_{k+1}$, infinite where
+    nothing will ever join; `gap` is how much later the second candidate would join (Assumption 4.2:
+    positive). `residual` is $\max_A |g|$ over $\max |g(0)|$. `charge` is β at T_k.
     """
 
     k: int
@@ -90,32 +97,58 @@ def greedy(
             return
         charge[~support] += g[~support] * step
         newest = int(order[0])
-        sign = int(np.sign(g[order[0]]))
-        k = k + 1
-        time = time + step
+        sign = int(np.sign(g[newest]))
+        k += 1
+        time += step
         before = support.copy()
-        p[newest], support[newest] = sign * kick, True
+        before[newest] = True
+        p[newest] = sign * kick
         tolerance = stationary * min(first, abs(float(g[newest])))
         p = _settle(loss, p, tolerance, rtol, atol, loss if curvature is None else curvature)
         support = p != 0
-        dropped = tuple(np.flatnonzero((before | (np.arange(size) == newest)) & ~support).tolist())
+        dropped = tuple(np.flatnonzero(before & ~support).tolist())
         if newest in dropped:
             warnings.warn(
                 f"stage {k}: coordinate {newest} left the support in the stage it joined",
                 stacklevel=2,
             )
         charge[newest] = sign
-        charge[support] = np.sign(
-            p[support]
-        )  # b is exactly 0 or 2 there, and where a coordinate has left
+        # b is exactly 0 or 2 there, and where a coordinate has left
+        charge[support] = np.sign(p[support])
         p = _refine(loss, p, 1e-12 * first)
         g = gradient(loss, p)
 
 
+def stage_row(loss: Valued, stage: Stage) -> dict[str, Any]:
+    """What tables of stages say of one: where it is, and how stable and strict a minimum."""
+    on = np.flatnonzero(stage.support)
+    p = torch.from_numpy(stage.p)
+    H = loss.hessian(p, torch.from_numpy(on)).numpy()[on]
+    in_products, in_weights = strong_minimum(H, stage.p[on])
+    return {
+        "stage": stage.k,
+        "time": stage.time,
+        "next_time": stage.next_time,
+        "gap": stage.gap,
+        "coordinate": stage.coordinate,
+        "sign": stage.sign,
+        "loss": float(loss.value(p)) / float(loss.value(torch.zeros_like(p))),
+        "residual": stage.residual,
+        "n_active": len(on),
+        "dropped": np.array(stage.dropped, np.int64),
+        "n_dropped": len(stage.dropped),
+        "learning_rate_limit": stability_limit(H, stage.p[on]),
+        "strictness_products": in_products,
+        "strictness_weights": in_weights,
+        "g": stage.g,
+        "charge": stage.charge,
+        "p": stage.p,
+        "support": stage.support,
+    }
+
+
 def _waits(charge: Vector, g: Vector, support: Bool[np.ndarray, " p"]) -> Vector:
-    """How long until each coordinate off the support has the charge sign(g); for ever where g =
-    0.
-    """
+    """How long until each coordinate off the support has the charge sign(g)."""
     wait = np.full_like(g, np.inf)
     moves = ~support & (g != 0)
     wait[moves] = np.maximum(0.0, (np.sign(g[moves]) - charge[moves]) / g[moves])
@@ -130,8 +163,9 @@ def _settle(
     atol: float,
     curvature: Restrictable,
 ) -> Vector:
-    """Follow d log|p_i| / dt = 2 sign(p_i) g_i on the support of p to rest; coordinates that fade
-    become zero.
+    """Follow d log|p_i| / dt = 2 sign(p_i) g_i on the support of p to rest.
+
+    Coordinates that fade become zero.
     """
     support = np.flatnonzero(p)
     on = torch.from_numpy(support)
@@ -177,10 +211,10 @@ def _settle(
 
 
 def _refine(loss: Restrictable, p: Vector, tolerance: float) -> Vector:
-    """Newton's method for g = 0 on the support of p; a step is cut so that no sign changes, and
-    taken if g shrinks.
+    """Newton's method for g = 0 on the support of p.
 
-    The Hessian is kept for as long as g shrinks tenfold a step.
+    A step is cut so that no sign changes, and taken if g shrinks. The Hessian is kept for as long
+    as g shrinks tenfold a step.
     """
     support = np.flatnonzero(p)
     if not len(support):
@@ -213,3 +247,30 @@ def _refine(loss: Restrictable, p: Vector, tolerance: float) -> Vector:
     p = p.copy()
     p[support] = q
     return p
+
+
+def stability_limit(H: Float[np.ndarray, "k k"], p: Float[np.ndarray, " k"]) -> float:
+    r"""The largest stable learning rate: $2 / \lambda_{\max}$ of the Hessian in (u, v).
+
+    At a stationary point with c = 0 its spectrum is that of $\sqrt{2|p|}\, H \sqrt{2|p|}$ (and
+    zeros); infinite where nothing is curved upwards, as with an empty support.
+    """
+    if not len(p):
+        return math.inf
+    root = np.sqrt(2 * np.abs(p))
+    sharpest = float(np.linalg.eigvalsh(root[:, None] * H * root)[-1])
+    return 2 / sharpest if sharpest > 0 else math.inf
+
+
+def strong_minimum(H: Float[np.ndarray, "k k"], p: Float[np.ndarray, " k"]) -> tuple[float, float]:
+    r"""How strict a minimum on its support a plateau is, in products and in weights.
+
+    Assumption 4.3 wants both positive.
+    The least eigenvalue of H, and the paper's constant, $2 \lambda_{\min}(\sqrt{|p|}\, H
+    \sqrt{|p|})$, for the loss as a function of $u = |p|^{1/2}$; infinite for an empty support.
+    """
+    if not len(p):
+        return math.inf, math.inf
+    root = np.sqrt(np.abs(p))
+    in_weights = 2 * np.linalg.eigvalsh(root[:, None] * H * root)[0]
+    return float(np.linalg.eigvalsh(H)[0]), float(in_weights)

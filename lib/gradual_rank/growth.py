@@ -1,20 +1,19 @@
-"""What a training shows of gradual rank: the delay, the order and the separation of its
-directions.
-"""
+"""What a training shows: delay, order and separation of its directions, and what it conserves."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from lib.gradual_rank.orders import kendall
+from lib.matrices.ranks import numerical_rank, stable_rank
 
 Vector = Float[np.ndarray, " _"]
 Course = Float[np.ndarray, "_ _"]
+Factors = Float[Tensor, "side product *batch row col"]
 
 # shares of its last value at which a direction has begun, and has ended
 BEGUN = 0.1
@@ -213,161 +212,69 @@ def learned_early(
     return found
 
 
-Table = pd.DataFrame
-Measures = dict[str, pd.Series | dict[str, pd.Series]]
-N_SHUFFLES = 400
-BY_SCALE = ("order", "order_KQ", "separate", "plateau", "first_rise", "slope_least", "slope_most")
+def changes(
+    before: Factors, after: Factors, products: Sequence[str]
+) -> dict[str, Float[Tensor, "*batch"]]:
+    r"""How well the difference of the two factors of each product is kept, by its name.
 
-
-def training_measures(runs: Table) -> Measures:
-    """Delay, order and separation by optimiser and teacher, and the ranks on the way and at the
-    end.
+    The change of the difference of P and Q over that of their sum, in Frobenius norms: of squares,
+    of which gradient flow keeps $P^\top P - Q^\top Q$, and of roots, of which Muon flow of aligned
+    weights keeps $\sqrt{P^\top P} - \sqrt{Q^\top Q}$.
     """
-    found: Measures = {}
-    runs = runs.assign(
-        stable_rank_ratio=runs["stable_rank_half"] / runs["stable_rank_end"],
-        keys_over_values=runs["first_rise_KQ"] / runs["first_rise"],
-    )
-    full = runs["teacher_rank"].max()
-    for (optimizer, rank), own in runs.groupby(["optimizer", "teacher_rank"], sort=False):
-        name = f"{optimizer}_%s_{'full' if rank == full else 'low'}"
-        for column in (*BY_SCALE, "stable_rank_ratio", "keys_over_values"):
-            found[name % column] = by_scale(own, column)
-        found |= {name % key: values for key, values in delays(own).items()}
-    chosen = runs[
-        (runs["teacher_rank"] == full)
-        & (runs["log10_init_scale"] == runs["log10_init_scale"].min())
-    ]
-    first = chosen[chosen["optimizer"] == chosen["optimizer"].iloc[0]].set_index("seed")[
-        "n_directions"
-    ]
-    return found | {"shuffled_order": shuffled_orders(first)}
-
-
-def delays(runs: Table) -> dict[str, pd.Series]:
-    r"""How the time of the first rise follows log(1/α) between the two smallest scales, by seed.
-
-    `delay` is per log(1/α), times $\log(1 + \eta \sigma_1) / \eta$, the growth that gradient
-    descent has at zero: 1 for it. `delay_change` is the change of the time as a share of it.
-    Nothing where there is one scale alone.
-    """
-    if runs["log10_init_scale"].nunique() < 2:
-        return {}
-    small, large = sorted(runs["log10_init_scale"].unique())[:2]
-    late, early = (runs[runs["log10_init_scale"] == s].set_index("seed") for s in (small, large))
-    change = late["first_rise"] - early["first_rise"]
-    return {
-        "delay": change / ((large - small) * math.log(10)) * late["growth"],
-        "delay_change": change.abs() / early["first_rise"],
-    }
-
-
-def shuffled_orders(n_directions: pd.Series) -> pd.Series:
-    """A null of the order, by seed: the mean of Kendall's tau over random times of as many
-    directions, two at least.
-    """
-
-    def null(seed: int, n: int) -> float:
-        draw = np.random.default_rng(seed)
-        return float(
-            np.mean([kendall(np.arange(n), draw.permutation(n)) for _ in range(N_SHUFFLES)])
-        )
-
-    cases = zip(n_directions.index.tolist(), n_directions.tolist(), strict=True)
-    return pd.Series({seed: null(seed, n) for seed, n in cases if n > 1}, dtype=float)
-
-
-def few_measures(few: Table) -> Measures:
-    """Effective ranks where the minimum is not unique; under noise the best and the last test loss,
-    over that of gd.
-    """
-    found: Measures = {}
-    for (optimizer, n, noise), own in few.groupby(["optimizer", "n_samples", "noise"], sort=False):
-        rows = own.set_index("seed")
-        if noise == 0:
-            found |= {
-                f"{optimizer}_{key}_{n}": rows[key]
-                for key in ("effective_rank_KQ", "effective_rank_VO")
-            }
-        else:
-            base = few[(few["optimizer"] == "gd") & (few["noise"] == noise)].set_index("seed")[
-                "best_test_loss"
-            ]
-            found[f"{optimizer}_best_over_gd"] = rows["best_test_loss"] / base
-            found[f"{optimizer}_last_over_best"] = rows["last_test_loss"] / rows["best_test_loss"]
+    found = {}
+    for kind, of in (("square", square), ("root", root)):
+        P, Q = of(after) - of(before)
+        shares = torch.linalg.matrix_norm(P - Q) / torch.linalg.matrix_norm(P + Q)
+        for name, share in zip(products, shares, strict=True):
+            found[f"{kind}_change_{name}"] = share
     return found
 
 
-def sign_measures(changes: Table, slopes: Table, diagonal: Table, rises: Table) -> Measures:
-    """The ray's forecast against sign descent, Adam's slope with long and short memory, descent's
-    time and order.
+def square(W: Float[Tensor, "*batch row col"]) -> Float[Tensor, "*batch col col"]:
+    r"""$W^\top W$."""
+    return W.mT @ W
+
+
+def root(W: Float[Tensor, "*batch row col"]) -> Float[Tensor, "*batch col col"]:
+    r"""$\sqrt{W^\top W} = V \Sigma V^\top$ of $W = U \Sigma V^\top$."""
+    _, sigma, Vh = torch.linalg.svd(W, full_matrices=False)
+    return Vh.mT @ (sigma[..., None] * Vh)
+
+
+def diagonal_shares(
+    before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]
+) -> dict[str, Float[np.ndarray, "*batch"]]:
+    """What ||u| - |v|| and |u² - v²| are, in multiples of what they were.
+
+    Medians over the pairs. Sign flow keeps the first, gradient flow the second.
     """
-    off = changes.assign(
-        error=(changes["measured"] - changes["predicted"]).abs(),
-        same=(changes["measured_coordinate"] == changes["predicted_coordinate"]).astype(float),
+    (first, of_first), (last, of_last) = (
+        ((u.abs() - v.abs()).abs(), u.abs() + v.abs()) for u, v in (before, after)
     )
-    betas = slopes["beta_2"]
-    long, short = (slopes[betas == beta].set_index("seed") for beta in (betas.max(), betas.min()))
-    gd, adam = (
-        diagonal[diagonal["optimizer"] == name].set_index("seed") for name in ("gd", "adam")
-    )
-    flow = diagonal[diagonal["optimizer"] == "gradient flow"]
-    predicted = changes.drop_duplicates("seed").set_index("seed")["predicted"]
-    waited = (
-        rises[rises["optimizer"] == "gd"]
-        .sort_values("log10_init_scale")
-        .groupby("seed")["first_rise"]
-        .last()
-    )
-    return {
-        "first_change_error": by_scale(off, "error"),
-        "first_change_coordinate": by_scale(off, "same"),
-        "gd_over_first_change": waited / predicted,
-        "adam_slope_VO": long["slope_VO"],
-        "adam_slope_KQ": long["slope_KQ"],
-        "adam_slope_short_VO": short["slope_VO"],
-        "adam_order_diagonal": adam["order"],
-        "flow_order_diagonal": by_scale(flow, "order"),
-        "flow_order_VO_diagonal": by_scale(flow, "order_VO"),
-        "adam_rank_early_diagonal": adam["rank_early"],
-        "gd_rank_early_diagonal": gd["rank_early"],
-    }
+    lengths = last / first
+    # u² - v² = (|u| - |v|) (|u| + |v|), without rounding of small numbers
+    found = {"lengths_kept": lengths, "squares_kept": lengths * (of_last / of_first)}
+    return {name: share.median(-1).values.numpy() for name, share in found.items()}
 
 
-def flow_measures(distances: Table) -> Measures:
-    """How far sign descent is from sign flow at most: of the signed roots, and of u and v before
-    and after a change.
+def ranks_on_the_way(
+    keys: Float[np.ndarray, "step rank"],
+    values: Float[np.ndarray, "step rank"],
+    early: int,
+    half: int,
+    rtol: float,
+) -> dict[str, float]:
+    """Stable ranks of W_KQ and W_VO on the way and at the end, numerical ranks at the end.
+
+    `keys` and `values` are their singular values.
     """
-    parts = {
-        "sign_flow_roots": distances["method"] == "roots",
-        "sign_flow_before": (distances["method"] == "weights") & ~distances["passed"],
-        "sign_flow_after": (distances["method"] == "weights") & distances["passed"],
-    }
-    least = distances.loc[distances["method"] == "weights", "log10_init_scale"].min()
-    small = distances["log10_init_scale"].isin([-math.inf, least])
+    stable = stable_rank(np.stack([values[half], values[-1], keys[early], keys[-1]])).tolist()
+    numerical = numerical_rank(np.stack([keys[-1], values[-1]]), rtol).tolist()
     return {
-        name: distances[rows & small].groupby("seed")["distance"].max()
-        for name, rows in parts.items()
-    }
-
-
-def flow_distances(paths: Table, events: Table) -> Table:
-    """The largest difference of a product from sign flow's, at every look; whether a product has
-    passed zero there.
-    """
-    passes = events[events["kind"] == "passes"].groupby("seed")["time"].min()
-    base = paths[paths["method"] == "flow"].set_index(["seed", "time"])["p"]
-    rows = paths[paths["method"] != "flow"].copy()
-    flow = base.loc[list(zip(rows["seed"], rows["time"], strict=True))]
-    rows["distance"] = [float(np.abs(a - b).max()) for a, b in zip(rows["p"], flow, strict=True)]
-    rows["passed"] = rows["time"] >= rows["seed"].map(passes).fillna(math.inf)
-    return rows.drop(columns="p").reset_index(drop=True)
-
-
-def by_scale(table: Table, column: str) -> dict[str, pd.Series]:
-    """A column by seed at every init scale at which it was taken, the smallest last."""
-    values = pd.Series(table[column].to_numpy(float), table["seed"], name=column)
-    scales = table["log10_init_scale"].to_numpy()
-    return {
-        f"1e{s:g}": of for s in np.unique(scales)[::-1] if len(of := values[scales == s].dropna())
+        "stable_rank_half": stable[0],
+        "stable_rank_end": stable[1],
+        "stable_rank_KQ_early": stable[2],
+        "stable_rank_KQ_end": stable[3],
+        "rank_KQ": numerical[0],
+        "rank_VO": numerical[1],
     }

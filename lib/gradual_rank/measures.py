@@ -1,16 +1,29 @@
-"""What claims say of heads and full matrices: a value a seed, from the tables of flows, stages and
-descents.
-"""
+"""What claims say of heads and full matrices: a value a seed, from tables of flows and stages."""
 
 import math
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-Table = pd.DataFrame
+from lib.files.files import clear
+from lib.files.tables import compact, pick, write_measures, write_table
+from lib.matrices.ranks import stable_rank
 
+Table = pd.DataFrame
+Vector = Float[np.ndarray, " n"]
+CELL = ["seed", "log10_init_scale"]
+
+PLATEAU_ERRORS = [
+    "plateau_loss_error",
+    "plateau_loss_error_apart",
+    "plateau_product_error",
+    "final_product_error",
+    "final_stage",
+]
 BY_SCALE = {  # measures of every seed at each scale, and their columns of the table of errors
     "limit_error": "time_error_median",
     "order_agreement": "order_agreement",
@@ -25,10 +38,29 @@ BY_SCALE = {  # measures of every seed at each scale, and their columns of the t
 }
 
 
+def by_cell(table: Table, columns: Sequence[str], of: Callable[[Table], Sequence[Any]]) -> Table:
+    """A row for every seed and scale of a table: what `of` makes of its rows, as these columns."""
+    rows = [(*cell, *of(part)) for cell, part in table.groupby(CELL)]  # pyright: ignore
+    return pd.DataFrame(rows, columns=[*CELL, *columns])
+
+
+def write_metrics(
+    tables: Mapping[str, Table],
+    measured: Mapping[str, Any],
+    metrics: Path,
+    setup: Mapping[str, float | str],
+    headlines: Sequence[str],
+) -> None:
+    """Write the tables, small enough for git, and the measures that have a value."""
+    clear(metrics / "tables", "*.parquet")
+    for name, table in tables.items():
+        write_table(compact(table), metrics / "tables" / f"{name}.parquet")
+    found = {name: values for name, values in measured.items() if len(values)}
+    write_measures(found, metrics, setup, headlines)
+
+
 def stage_measures(stages: Table) -> dict[str, pd.Series]:
-    """The worst residual, how many coordinates leave and their pulls, and how strict a minimum
-    every plateau is.
-    """
+    """The worst residual, what leaves and its pulls, and how strict a minimum every plateau is."""
     later = stages[stages["stage"] > 0].groupby("seed")
     return {
         "residual": stages.groupby("seed")["residual"].max(),
@@ -43,8 +75,7 @@ def by_scale(table: Table, column: str) -> dict[str, pd.Series]:
     """A column by seed, for every init scale at which it was taken, the smallest last."""
     table = table.dropna(subset=column)
     scales = sorted(table["log10_init_scale"].unique(), reverse=True)
-    rows = {scale: table[table["log10_init_scale"] == scale] for scale in scales}
-    return {f"1e{scale:g}": of.set_index("seed").sort_index()[column] for scale, of in rows.items()}
+    return {f"1e{scale:g}": pick(table, log10_init_scale=scale)[column] for scale in scales}
 
 
 def measures_by_scale(errors: Table) -> dict[str, dict[str, pd.Series]]:
@@ -53,10 +84,9 @@ def measures_by_scale(errors: Table) -> dict[str, dict[str, pd.Series]]:
 
 
 def same_supports(stages: Table, plateaus: Table, significant: float) -> Table:
-    """The share of the plateaus at whose middle the flow has Algorithm 1's significant products:
-    `same`.
+    """The share of the plateaus at whose middle the flow has Algorithm 1's significant products.
 
-    One row per seed and scale; plateaus of no duration have no middle.
+    As `same`, one row per seed and scale; plateaus of no duration have no middle.
     """
     both = stages[(stages["stage"] > 0) & (stages["next_time"] > stages["time"])]
     both = both.merge(plateaus, on=["seed", "stage"], suffixes=("", "_flow"))
@@ -65,43 +95,38 @@ def same_supports(stages: Table, plateaus: Table, significant: float) -> Table:
         for p, q in zip(both["p"], both["p_flow"], strict=True)
     ]
     both = both.assign(same=pd.Series(same, both.index, float))
-    return both.groupby(["seed", "log10_init_scale"])["same"].mean().reset_index()
+    return both.groupby(CELL)["same"].mean().reset_index()
 
 
 def charge_constants(stages: Table, plateaus: Table) -> Table:
-    r"""How far the charges of the flow are from Algorithm 1's at mid-plateau, times log(1 /
-    init_scale): `constant`.
+    r"""How far the charges of the flow are from Algorithm 1's at mid-plateau: `constant`.
 
-    In the flow $\beta_i = y_i / \log(1 / \alpha)$, so that $w_{\pm, i} = \alpha^{1 \mp \beta_i}$ up
-    to a constant; the paper's $b_i$ is $1 - \beta_i$ (equations 10 and 17). In Algorithm 1 it moves
-    at $g_i(\theta^k)$ off the support, and stays on it. The median over all coordinates and
-    plateaus, one row per seed and scale.
+    Times log(1 / init_scale). In the flow $\beta_i = y_i / \log(1 / \alpha)$, so that $w_{\pm, i} =
+    \alpha^{1 \mp \beta_i}$ up to a constant; the paper's $b_i$ is $1 - \beta_i$ (equations 10 and
+    17). In Algorithm 1 it moves at $g_i(\theta^k)$ off the support, and stays on it. The median
+    over all coordinates and plateaus, one row per seed and scale.
     """
-    theory = stages[["seed", "stage", "time", "g", "charge", "support"]].rename(
-        columns={"time": "begin"}
-    )
+    theory = stages[["seed", "stage", "g", "charge", "support"]].assign(begin=stages["time"])
     both = plateaus[plateaus["stage"] > 0].merge(
         theory, on=["seed", "stage"], suffixes=("", "_theory")
     )
-    names = ["charge", "charge_theory", "support", "g", "rescaled_time", "begin"]
-    off = [
-        np.abs(found - charge - np.where(support, 0.0, g * (time - begin)))
-        for found, charge, support, g, time, begin in zip(
-            *(both[name] for name in names), strict=True
-        )
-    ]
-    rows = []
-    for cell, here in both.assign(off=off).groupby(["seed", "log10_init_scale"]):
-        seed, scale = cast("tuple[int, float]", cell)
-        constant = float(np.median(np.concatenate(list(here["off"])))) * -scale * math.log(10)
-        rows.append({"seed": seed, "log10_init_scale": scale, "constant": constant})
-    return pd.DataFrame(rows, columns=["seed", "log10_init_scale", "constant"])
+
+    def off(row: Any) -> Vector:
+        moved = row.g * (row.rescaled_time - row.begin)
+        return np.abs(row.charge - row.charge_theory - np.where(row.support, 0.0, moved))
+
+    def constant(here: Table) -> tuple[float]:
+        scale = float(here["log10_init_scale"].iloc[0])
+        every = np.concatenate([off(row) for row in here.itertuples()])
+        return (float(np.median(every)) * -scale * math.log(10),)
+
+    return by_cell(both, ["constant"], constant)
 
 
 def departed(stages: Table) -> Table:
-    r"""What leaves the support, one row per coordinate and stage: `pull`, positive where g holds it
-    where it is.
+    r"""What leaves the support, one row per coordinate and stage, and its `pull`.
 
+    It is positive where g holds the coordinate where it is:
     $-\beta_i g_i(\theta^k) / \max |g(0)|$ of the coordinates in $\mathrm{supp}\,\theta^{k-1}
     \setminus \mathrm{supp}\,\theta^k$: not zero by the third part of Assumption 4.2, and positive
     by Lemma D.4.
@@ -109,13 +134,10 @@ def departed(stages: Table) -> Table:
     rows = []
     for seed, own in stages.groupby("seed"):
         first = float(np.abs(own.loc[own["stage"] == 0, "g"].iloc[0]).max())
-        for k, dropped, charge, g in zip(
-            *(own[name] for name in ("stage", "dropped", "charge", "g")), strict=True
-        ):
-            rows += [
-                {"seed": seed, "stage": k, "coordinate": int(i), "pull": -charge[i] * g[i] / first}
-                for i in dropped
-            ]
+        for row in own.itertuples():
+            for i in row.dropped:  # pyright: ignore
+                pull = -row.charge[i] * row.g[i] / first  # pyright: ignore
+                rows.append((seed, row.stage, int(i), pull))
     return pd.DataFrame(rows, columns=["seed", "stage", "coordinate", "pull"])
 
 
@@ -131,15 +153,11 @@ def pulls(gone: Table) -> pd.Series:
 def plateau_distances(stages: Table, plateaus: Table, significant: float) -> Table:
     """Shares of same supports and constants of the charges, side by side."""
     constants = charge_constants(stages, plateaus)
-    return same_supports(stages, plateaus, significant).merge(
-        constants, on=["seed", "log10_init_scale"], how="outer"
-    )
+    return same_supports(stages, plateaus, significant).merge(constants, on=CELL, how="outer")
 
 
 def descent_errors(events: Table, ends: Table, flow: Table) -> Table:
-    """Beside how each descent ended, its median time error against the flow; 1 where it never
-    activates.
-    """
+    """Beside how each descent ended, its median time error; 1 where it never activates."""
     key = ["form", "share_of_limit", "seed"]
     scale = float(ends["log10_init_scale"].iloc[0])
     flow = flow[flow["rises"] & (flow["log10_init_scale"] == scale)]
@@ -154,9 +172,7 @@ def descent_errors(events: Table, ends: Table, flow: Table) -> Table:
 
 
 def return_errors(returns: Table, truth: str) -> pd.Series:
-    """The relative error of the time at which something returned, by method, at its smallest
-    scale.
-    """
+    """The relative error of the time of return, by method, at its smallest scale."""
     first = (
         returns.sort_values("log10_init_scale", kind="stable")
         .groupby("method")["rescaled_time"]
@@ -168,48 +184,35 @@ def return_errors(returns: Table, truth: str) -> pd.Series:
 def descent_measures(descents: Table) -> dict[str, pd.Series]:
     """Gradient descent against the flow; of the plain form at its largest and smallest rate."""
     shares = descents.loc[descents["form"] == "plain", "share_of_limit"]
+    large = pick(descents, form="plain", share_of_limit=shares.max())
+    small = pick(descents, form="plain", share_of_limit=shares.min())
     return {
-        "exponential_time_error": _by_seed(descents, "time_error", form="exponential"),
-        "factors_drift": _by_seed(descents, "drift", form="factors"),
-        "plain_time_error_large_rate": _by_seed(
-            descents, "time_error", form="plain", share_of_limit=shares.max()
-        ),
-        "plain_time_error_small_rate": _by_seed(
-            descents, "time_error", form="plain", share_of_limit=shares.min()
-        ),
+        "exponential_time_error": pick(descents, form="exponential")["time_error"],
+        "factors_drift": pick(descents, form="factors")["drift"],
+        "plain_time_error_large_rate": large["time_error"],
+        "plain_time_error_small_rate": small["time_error"],
     }
 
 
 def example_measures(drop: Table) -> dict[str, pd.Series]:
-    """The example whose third coordinate comes back with the other sign, against Algorithm 1, by
-    method.
-    """
+    """The example whose third coordinate returns, against Algorithm 1, by method."""
     errors = return_errors(drop[(drop["coordinate"] == 2) & (drop["sign"] < 0)], "Algorithm 1")
     plain = ["plain gradient descent, float64", "plain gradient descent, float32"]
+
+    def of(*methods: str) -> pd.Series:
+        return errors.reindex(list(methods), fill_value=math.inf)
+
     return {
-        "drop_flow_time_error": errors.reindex(["flow in log coordinates"], fill_value=math.inf),
-        "drop_finite_time_error": errors.reindex(["finite-scale Algorithm 1"], fill_value=math.inf),
-        "drop_factors_time_error": errors.reindex(
-            ["factors gradient descent, float64"], fill_value=math.inf
-        ),
-        "drop_reached_by_plain": errors.reindex(plain, fill_value=math.inf) < math.inf,
+        "drop_flow_time_error": of("flow in log coordinates"),
+        "drop_finite_time_error": of("finite-scale Algorithm 1"),
+        "drop_factors_time_error": of("factors gradient descent, float64"),
+        "drop_reached_by_plain": of(*plain) < math.inf,
         "drop_loss_detected": drop.groupby("method")["lost"].any().reindex(plain, fill_value=False),
     }
 
 
-def _by_seed(table: Table, column: str, **where: object) -> pd.Series:
-    """A column of the rows whose other columns have these values, by seed."""
-    for name, value in where.items():
-        table = table[table[name] == value]
-    return table.set_index("seed").sort_index()[column]
-
-
-CELL = ["seed", "log10_init_scale"]
-
-
 def rise_errors(rises: Table, runs: Table, forecast: str) -> pd.Series:
-    """The relative error of a forecast of the first rise, by seed: the worst over the scales of its
-    runs.
+    """The worst relative error of a forecast of the first rise over the scales, by seed.
 
     Infinite where nothing rose.
     """
@@ -220,9 +223,7 @@ def rise_errors(rises: Table, runs: Table, forecast: str) -> pd.Series:
 
 
 def rise_times(spectra: Table, k: int, threshold: float) -> pd.Series:
-    """The time of the first snapshot in which k singular values are above the threshold, by seeds
-    that have one.
-    """
+    """The time of the first snapshot with k singular values above the threshold, by seed."""
     above = spectra["singular_values"].map(lambda sigma: (np.asarray(sigma) > threshold).sum())
     return spectra.loc[above >= k, ["seed", "time"]].groupby("seed")["time"].min()
 
@@ -233,14 +234,13 @@ def rise_ratios(later: pd.Series, first: pd.Series, seeds: np.ndarray) -> pd.Ser
 
 
 def first_after(spectra: Table, times: pd.Series, column: str) -> pd.Series:
-    """A column in the first snapshot from each seed's time on, by seeds that have one."""
+    """A column in the first snapshot from each seed's time on, by seed."""
     rows = spectra.sort_values("step")
     return rows[rows["time"] >= rows["seed"].map(times)].groupby("seed")[column].first()
 
 
 def full_measures(rises: Table, full: Table, threshold: float) -> dict[str, pd.Series]:
-    """When the first direction of the full matrices rises against theory: the worst over the
-    scales, for each seed.
+    """When the first direction of the full matrices rises against theory, worst over the scales.
 
     At the smallest scale, the stable rank of both products at the first snapshot after that rise
     and at the end, and when the second direction of W_VO and the first of W_KQ rise, over when the
@@ -251,14 +251,12 @@ def full_measures(rises: Table, full: Table, threshold: float) -> dict[str, pd.S
     smallest = full[full["log10_init_scale"] == scale].sort_values("step")
     W_KQ, W_VO = (smallest[smallest["matrix"] == name] for name in ("W_KQ", "W_VO"))
     first = rise_times(W_VO, 1, threshold)
+    risen = pick(rises, log10_init_scale=scale)["time"]
     return {
-        **{
-            f"full_first_rise_{name}": rise_errors(rises, full, name)
-            for name in ("limit", "finite", "stepped")
-        },
-        "full_first_stable_rank_VO": first_after(
-            W_VO, _by_seed(rises, "time", log10_init_scale=scale), "stable_rank"
-        ),
+        "full_first_rise_limit": rise_errors(rises, full, "limit"),
+        "full_first_rise_finite": rise_errors(rises, full, "finite"),
+        "full_first_rise_stepped": rise_errors(rises, full, "stepped"),
+        "full_first_stable_rank_VO": first_after(W_VO, risen, "stable_rank"),
         "full_final_stable_rank_KQ": W_KQ.groupby("seed")["stable_rank"].last(),
         "full_final_stable_rank_VO": W_VO.groupby("seed")["stable_rank"].last(),
         "full_second_over_first_VO": rise_ratios(rise_times(W_VO, 2, threshold), first, seeds),
@@ -267,7 +265,7 @@ def full_measures(rises: Table, full: Table, threshold: float) -> dict[str, pd.S
 
 
 def end_distances(paths: Table) -> Table:
-    """How far the disturbed products are from the undisturbed at the end of each path: `distance`.
+    """How far the disturbed products are from the others at the end of each path: `distance`.
 
     Where a coordinate rises, the disturbed products are as small as the noise squared, and what it
     moves later may be larger: there this, of the coordinates that were disturbed, says more than a
@@ -283,9 +281,7 @@ def end_distances(paths: Table) -> Table:
 
 
 def by_case(table: Table, column: str, number: str) -> pd.Series:
-    """A column by the case that it was measured in: the seed, and the number of a point or
-    stage.
-    """
+    """A column by the case that it was measured in: the seed, and a point's or stage's number."""
     names = [
         f"seed {seed}, {number} {k}" for seed, k in zip(table["seed"], table[number], strict=True)
     ]
@@ -300,9 +296,7 @@ def share_below(table: Table, column: str, bar: float) -> pd.Series:
 def assumption_measures(
     returns: Table, kicks: Table, ends: Table, returned: float, near: float
 ) -> dict[str, pd.Series]:
-    """Assumptions 4.3 and 4.4 by disturbances: a value for each, or, of the shares, for each
-    seed.
-    """
+    """Assumptions 4.3 and 4.4 by disturbances: a value of each, or, of the shares, of each seed."""
     found = {"kick_error_none": by_case(kicks[kicks["noise"] == "none"], "error", "stage")}
     for noise in ("balanced", "independent"):
         back, begun, ended = (table[table["noise"] == noise] for table in (returns, kicks, ends))
@@ -321,16 +315,12 @@ def assumption_measures(
     return found
 
 
-Vector = Float[np.ndarray, " n"]
-
-
 def rank_at(
     times: Vector, joins: Float[np.ndarray, " joined"], leaves: Float[np.ndarray, " left"]
 ) -> Vector:
     """The number of active coordinates at each time."""
-    joined, left = (
-        np.searchsorted(np.sort(moments), times, side="right") for moments in (joins, leaves)
-    )
+    joined = np.searchsorted(np.sort(joins), times, side="right")
+    left = np.searchsorted(np.sort(leaves), times, side="right")
     return (joined - left).astype(float)
 
 
@@ -342,48 +332,40 @@ def rank_of(events: Table, times: Vector) -> Vector:
 
 
 def ranks_of_head(events: Table, predicted: Table, stages: Table, n_budgets: int) -> Table:
-    """The rank at every budget up to the last stage: measured, by the finite-scale form, and in the
-    limit.
+    """The rank at every budget up to the last stage: measured, predicted, and in the limit.
 
     One row per seed, scale that was both followed and predicted, and budget.
     """
     columns = [*CELL, "rescaled_time", "measured", "finite", "limit"]
     tables = [pd.DataFrame(columns=columns, dtype=float)]
-    last = stages.groupby("seed")["time"].max()
-    for cell, part in predicted.groupby(CELL):
-        seed, scale = cast("tuple[int, float]", cell)
+    for (seed, scale), part in predicted.groupby(CELL):  # pyright: ignore
         flow = events[(events["seed"] == seed) & (events["log10_init_scale"] == scale)]
         if not len(flow):
             continue
-        unit = -scale * math.log(10)
-        times = np.linspace(0, last[seed], n_budgets)
-        own = stages[(stages["seed"] == seed) & (stages["stage"] > 0)]
+        unit = -float(scale) * math.log(10)  # pyright: ignore
+        own = stages[stages["seed"] == seed]
+        times = np.linspace(0, own["time"].max(), n_budgets)
+        own = own[own["stage"] > 0]
         left = np.repeat(own["time"].to_numpy(), own["dropped"].map(len).to_numpy(int))
         ranks = {
             "measured": rank_of(flow, times * unit),
             "finite": rank_of(part, times * unit),
             "limit": rank_at(times, own["time"].to_numpy(), left),
         }
-        tables.append(
-            pd.DataFrame({"seed": seed, "log10_init_scale": scale, "rescaled_time": times, **ranks})
-        )
+        cell = {"seed": seed, "log10_init_scale": scale, "rescaled_time": times}
+        tables.append(pd.DataFrame({**cell, **ranks}))
     return pd.concat(tables[1:] or tables, ignore_index=True)
 
 
 def ranks_of_adapter(events: Table, n_budgets: int) -> Table:
-    """The rank at every budget up to the end of its run, forecast and measured, by the `source` of
-    the events.
-    """
-    tables = [pd.DataFrame(columns=[*CELL, "time", "forecast", "measured"], dtype=float)]
-    for cell, part in events.groupby(CELL):
-        seed, scale = cast("tuple[int, float]", cell)
+    """The rank at every budget up to the end of its run, by the `source` of the events."""
+    sources = ["forecast", "measured"]
+    tables = [pd.DataFrame(columns=[*CELL, "time", *sources], dtype=float)]
+    for (seed, scale), part in events.groupby(CELL):  # pyright: ignore
         times = np.linspace(0, part["end"].iloc[0], n_budgets)
-        ranks = {
-            name: rank_of(part[part["source"] == name], times) for name in ("forecast", "measured")
-        }
-        tables.append(
-            pd.DataFrame({"seed": seed, "log10_init_scale": scale, "time": times, **ranks})
-        )
+        ranks = {name: rank_of(part[part["source"] == name], times) for name in sources}
+        cell = {"seed": seed, "log10_init_scale": scale, "time": times}
+        tables.append(pd.DataFrame({**cell, **ranks}))
     return pd.concat(tables[1:] or tables, ignore_index=True)
 
 
@@ -396,8 +378,59 @@ def departures(events: Table, seeds: np.ndarray) -> Table:
 
 
 def rank_errors(ranks: Table, column: str) -> Table:
-    """The mean difference of the ranks in a column from the measured ones, one row per seed and
-    scale: `error`.
-    """
+    """The mean difference of the ranks in a column from the measured: `error` of seed and scale."""
     gap = (ranks[column] - ranks["measured"]).abs().rename("error")
     return gap.groupby([ranks[name] for name in CELL]).mean().reset_index()
+
+
+def relative_gaps(stages: Table) -> pd.Series:
+    """The least gap between the next stage and its second candidate, over its time, by seed."""
+    followed = stages[np.isfinite(stages["next_time"])]
+    return (followed["gap"] / followed["next_time"]).groupby(followed["seed"]).min()
+
+
+def plateau_errors(stages: Table, plateaus: Table, apart: float, lasting: float) -> Table:
+    """How far the flow in the middle of its plateaus is from Algorithm 1's, by seed and scale.
+
+    Medians over the plateaus, and over those that stand `apart`: whose next stage leads its rival
+    by more than this share of its time. The final products are those of the last plateau that lasts
+    more than a share of its time.
+    """
+    theory = stages[["seed", "stage", "loss", "p", "gap", "next_time"]].assign(begin=stages["time"])
+    met = plateaus[plateaus["stage"] > 0].merge(
+        theory, on=["seed", "stage"], suffixes=("", "_theory")
+    )
+    pairs = zip(met["p"], met["p_theory"], strict=True)
+    met = met.assign(
+        loss_error=(met["loss"] - met["loss_theory"]).abs(),
+        product_error=[float(np.abs(a - b).max()) for a, b in pairs],
+        apart=met["gap"] / met["next_time"] > apart,
+        lasting=met["next_time"] / met["begin"] - 1 > lasting,
+    )
+
+    def errors(here: Table) -> list[float]:
+        last = here.loc[here["lasting"], "stage"].max()
+        final = here[here["lasting"] & (here["stage"] == last)]
+        return [
+            float(here["loss_error"].median()),
+            float(here.loc[here["apart"], "loss_error"].median()),
+            float(here["product_error"].median()),
+            float(final["product_error"].max()),
+            float(final["stage"].max()),
+        ]
+
+    return by_cell(met, PLATEAU_ERRORS, errors)
+
+
+def of_products(spectra: pd.DataFrame) -> pd.DataFrame:
+    r"""The singular values of the updates of both products by time, and their stable ranks.
+
+    `spectra` has one row per training, step and matrix; time is step × learning rate,
+    `rescaled_time` that over $\log(1 / \mathrm{init\_scale})$.
+    """
+    chosen = spectra[spectra["matrix"].isin(["W_KQ", "W_VO"]) & (spectra["of"] == "update")]
+    time = chosen["step"] * chosen["learning_rate"]
+    rescaled = time / (-chosen["log10_init_scale"] * math.log(10))
+    kept = chosen[["seed", "log10_init_scale", "matrix", "step", "singular_values"]]
+    ranks = stable_rank(np.stack(list(chosen["singular_values"])))
+    return kept.assign(time=time, rescaled_time=rescaled, stable_rank=ranks)

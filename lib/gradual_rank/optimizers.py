@@ -1,34 +1,29 @@
-r"""Optimisers as update rules, without weight decay: what a step of rate one adds to each of the
-weights.
+r"""Optimisers as update rules: what a step of rate one adds to each of the weights.
 
 A rule takes $G = -\nabla L$ of every weight by its name and gives the step of each; one that
-remembers is an object, made for one training. Batch axes come first and are trainings side by side.
-In units of τ, the sum of the rates, the flow of `signs` moves every entry by one, that of
-`polar_factors` every singular value, and that of `normalized` the Frobenius norm: none knows how
-long the gradient is. That of `slopes` is gradient flow, whose time is τ.
+remembers is an object, made for one training. None has weight decay. Batch axes come first and are
+trainings side by side. In units of τ, the sum of the rates, the flow of `signs` moves every entry
+by one, that of `polar_factors` every singular value, and that of `normalized` the Frobenius norm:
+none knows how long the gradient is. That of `slopes` is gradient flow, whose time is τ.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-Weights = dict[str, Tensor]
-Rule = Callable[[Weights], Weights]
+from lib.training.gradient_descent import Weights, descent
+from lib.training.sgd import MOMENTUM, newton_schulz
 
-NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # a, b, c of torch.optim.Muon, five times
-NEWTON_SCHULZ_STEPS = 5
-NORM_EPS = 1e-7  # under the norm of what torch.optim.Muon orthogonalises
+Rule = Callable[[Weights], Weights]
 
 
 class Step(NamedTuple):
-    """Where a descent stands after `number` steps: τ, the weights, and the loss there; no tensor is
-    changed later.
-    """
+    """Where a descent stands after `number` steps: τ, the weights, and the loss there."""
 
     number: int
     time: float
@@ -37,32 +32,34 @@ class Step(NamedTuple):
 
 
 def descend(
-    loss_and_slopes: Callable[[Weights], tuple[Tensor, Weights]],
+    loss_and_slopes: Callable[[Weights], tuple[Any, Weights]],
     start: Weights,
     rule: Rule,
-    rates: Iterable[float],
+    rates: Sequence[float],
 ) -> Iterator[Step]:
-    r"""Yield the start and then the state after every step $W \leftarrow W +
-    \eta_t\,\mathrm{rule}(G)$.
+    r"""Yield the start, and the state after every step $W \leftarrow W + \eta_t\,\mathrm{rule}(G)$.
+
+    No tensor of a state is changed later.
     """
-    weights = dict(start)
-    number = 0
-    time = 0.0
-    for rate in rates:
-        loss, slopes_here = loss_and_slopes(weights)
-        yield Step(number, time, weights, loss)
-        weights = {name: weights[name] + rate * step for name, step in rule(slopes_here).items()}
-        number = number + 1
-        time = time + rate
-    yield Step(number, time, weights, loss_and_slopes(weights)[0])
+
+    def moved(number: int, weights: Weights, G: Weights) -> Weights:
+        return {name: weights[name] + rates[number] * step for name, step in rule(G).items()}
+
+    weights, time = start, 0.0
+    for rate, step in zip(rates, descent(loss_and_slopes, start, moved), strict=False):
+        yield Step(step.number, time, step.weights, step.loss)
+        weights = step.after
+        time += rate
+    yield Step(len(rates), time, weights, loss_and_slopes(weights)[0])
 
 
 def descended(steps: Iterable[Step], share: float) -> tuple[Weights, Bool[Tensor, "*batch"]]:
-    """The weights [..., *batch, row, col] at which each loss is at most that share of its first, or
-    the last ones; and which of them came there.
+    """The weights at which each loss has come to that share of its first; which of them came there.
+
+    Of the others the last weights; all are [..., *batch, row, col].
     """
     first = None
-    end = {}
+    end: Weights = {}
     reached = torch.tensor(False)
     for step in steps:
         first = step.loss if first is None else first
@@ -75,9 +72,7 @@ def descended(steps: Iterable[Step], share: float) -> tuple[Weights, Bool[Tensor
 
 
 def annealed(rate: float, n_steps: int, share: float) -> list[float]:
-    """Rates of so many steps: constant, and over the last share of them linear towards zero, which
-    none is.
-    """
+    """Rates of so many steps: constant, and over the last share of them linear towards zero."""
     falling = round(share * n_steps)
     return [rate * min(1.0, (n_steps - k) / (falling + 1)) for k in range(n_steps)]
 
@@ -106,9 +101,7 @@ def polar_factors(G: Weights) -> Weights:
 
 @dataclass
 class Adam:
-    r"""$\hat m / (\sqrt{\hat v} + \epsilon)$ of Kingma & Ba (2015), means over time with bias
-    correction.
-    """
+    r"""$\hat m / (\sqrt{\hat v} + \epsilon)$ of Kingma & Ba (2015)."""
 
     beta_1: float = 0.9
     beta_2: float = 0.999
@@ -122,7 +115,7 @@ class Adam:
         self.step += 1
         self.m = {name: _mean(self.m.get(name), g, self.beta_1) for name, g in G.items()}
         self.v = {name: _mean(self.v.get(name), g.square(), self.beta_2) for name, g in G.items()}
-        of_m = 1 - self.beta_1**self.step
+        of_m = 1 - self.beta_1**self.step  # corrects the bias of the mean of so few
         of_v = 1 - self.beta_2**self.step
         return {
             name: m / of_m / ((self.v[name] / of_v).sqrt() + self.eps) for name, m in self.m.items()
@@ -131,9 +124,7 @@ class Adam:
 
 @dataclass
 class RMSProp:
-    r"""$G / (\sqrt v + \epsilon)$, v the mean of G² without bias correction, as torch.optim.RMSprop
-    has it.
-    """
+    r"""$G / (\sqrt v + \epsilon)$ of torch.optim.RMSprop; the bias of the mean v stays."""
 
     alpha: float = 0.99
     eps: float = 1e-8
@@ -147,47 +138,21 @@ class RMSProp:
 
 @dataclass
 class TorchMuon:
-    r"""torch.optim.Muon without weight decay: five Newton–Schulz steps in bfloat16 on a Nesterov
-    mean of G.
+    r"""torch.optim.Muon: Newton–Schulz steps in bfloat16 on a Nesterov mean of G.
 
     They leave singular values of .7 to 1.2 where the polar factor has ones. All matrices have one
     shape.
     """
 
-    momentum: float = 0.95
+    momentum: float = MOMENTUM
     m: Weights = field(default_factory=dict)
 
     def __call__(self, G: Weights) -> Weights:
         """The step, after G has joined the mean."""
         self.m = {name: _mean(self.m.get(name), g, self.momentum) for name, g in G.items()}
         looked_ahead = [g.lerp(self.m[name], self.momentum) for name, g in G.items()]
-        steps = newton_schulz(torch.stack(looked_ahead))
-        return {name: step.to(g.dtype) for (name, g), step in zip(G.items(), steps, strict=True)}
-
-
-def newton_schulz(G: Float[Tensor, "*batch row col"]) -> Tensor:
-    r"""$X \leftarrow a X + (b X X^\top + c (X X^\top)^2) X$ from $G / \|G\|_F$, towards the polar
-    factor, in bfloat16.
-
-    Products are summed in float32 and rounded, as torch.optim.Muon has them on a CPU, so that any
-    batch gives the same. Wide or square; a tall one is turned.
-    """
-    if G.shape[-2] > G.shape[-1]:
-        return newton_schulz(G.mT).mT
-    a, b, c = NEWTON_SCHULZ
-    X = G.bfloat16()
-    norm = X.float().square().sum((-2, -1), keepdim=True).sqrt().bfloat16()
-    X = (X / norm.clamp(min=NORM_EPS)).float().reshape(-1, *G.shape[-2:])
-    for _ in range(NEWTON_SCHULZ_STEPS):
-        gram = _rounded(X @ X.mT)
-        polynomial = _rounded(torch.baddbmm(gram, gram, gram, beta=b, alpha=c))
-        X = _rounded(torch.baddbmm(X, polynomial, X, beta=a))
-    return X.bfloat16().reshape(G.shape)
-
-
-def _rounded(X: Tensor) -> Tensor:
-    """The nearest numbers of bfloat16, in float32."""
-    return X.bfloat16().float()
+        steps = newton_schulz(torch.stack(looked_ahead), bfloat16=True)
+        return dict(zip(G, steps, strict=True))
 
 
 def _mean(before: Tensor | None, now: Tensor, beta: float) -> Tensor:
@@ -221,20 +186,28 @@ class DiagonalStep(NamedTuple):
 
 
 def descend_diagonal(
-    gradient: Callable[[Tensor], Tensor], u: Tensor, v: Tensor, rule: Rule, rates: Iterable[float]
+    gradient: Callable[[Tensor], Tensor], u: Tensor, v: Tensor, rule: Rule, rates: Sequence[float]
 ) -> Iterator[DiagonalStep]:
-    """Yield the start of a network with diagonal weights and then the state after every step."""
-    number = 0
-    time = 0.0
-    for rate in rates:
-        g = gradient(u * v)
-        yield DiagonalStep(number, time, u, v, g)
-        step = rule({"u": v * g, "v": u * g})
-        u = u + rate * step["u"]
-        v = v + rate * step["v"]
-        number = number + 1
-        time = time + rate
-    yield DiagonalStep(number, time, u, v, gradient(u * v))
+    """Yield the start of a network with diagonal weights, and the state after every step."""
+
+    def g_and_slopes(W: Weights) -> tuple[Tensor, Weights]:
+        g = gradient(W["u"] * W["v"])
+        return g, {"u": W["v"] * g, "v": W["u"] * g}
+
+    for step in descend(g_and_slopes, {"u": u, "v": v}, rule, rates):
+        yield DiagonalStep(step.number, step.time, **step.weights, g=step.loss)
+
+
+def descend_roots(
+    gradient: Callable[[Tensor], Tensor], q: Tensor, rates: Sequence[float]
+) -> Iterator[Float[Tensor, "*batch p"]]:
+    """Yield the products p = q |q| of signed roots q under steps of the signs of g(p)."""
+
+    def p_and_g(W: Weights) -> tuple[Tensor, Weights]:
+        p = W["q"] * W["q"].abs()
+        return p, {"q": gradient(p)}
+
+    return (step.loss for step in descend(p_and_g, {"q": q}, signs, rates))
 
 
 def path_of(
@@ -244,20 +217,18 @@ def path_of(
     return np.array([step.time for step in steps]), np.stack([step.p.numpy() for step in steps], -2)
 
 
-def root_speed(descent: Iterable[DiagonalStep], begin: int, end: int) -> Float[Tensor, "*batch p"]:
+def root_speed(steps: Iterable[DiagonalStep], begin: int, end: int) -> Float[Tensor, "*batch p"]:
     r"""How fast $\sqrt{|p|}$ grows per τ between two steps."""
     (t_0, r_0), (t_1, r_1) = (
-        (step.time, step.p.abs().sqrt()) for step in descent if step.number in (begin, end)
+        (step.time, step.p.abs().sqrt()) for step in steps if step.number in (begin, end)
     )
     return (r_1 - r_0) / (t_1 - t_0)
 
 
-def first_rise(descent: Iterable[DiagonalStep], threshold: float) -> Float[Tensor, "*batch"]:
-    """The time at which a |p| of each network exceeds the threshold first; infinite where none
-    does.
-    """
+def first_rise(steps: Iterable[DiagonalStep], threshold: float) -> Float[Tensor, "*batch"]:
+    """When a |p| of each network first exceeds the threshold; infinite where none does."""
     risen = torch.tensor(torch.inf, dtype=torch.float64)
-    for step in descent:
+    for step in steps:
         now = (step.p.abs() > threshold).any(-1)
         risen = torch.where(now & risen.isinf(), step.time, risen)
         if risen.isfinite().all():
@@ -266,14 +237,12 @@ def first_rise(descent: Iterable[DiagonalStep], threshold: float) -> Float[Tenso
 
 
 def until_changed(
-    descent: Iterable[DiagonalStep], s: Float[Tensor, "*batch p"]
+    steps: Iterable[DiagonalStep], s: Float[Tensor, "*batch p"]
 ) -> Iterator[DiagonalStep]:
-    """Yield a descent up to the step at which, in each network, a g that had the sign s has had the
-    other after it.
-    """
+    """Yield a descent until, in each network, a g that had the sign s has the other."""
     changed = torch.tensor(False)
     had = torch.zeros_like(s, dtype=torch.bool)
-    for step in descent:
+    for step in steps:
         yield step
         along = s * step.g
         changed = changed | (had & (along < 0)).any(-1)
@@ -283,37 +252,23 @@ def until_changed(
 
 
 def until_fallen(
-    descent: Iterable[DiagonalStep], value: Callable[[Tensor], Tensor], share: float, every: int
+    steps: Iterable[DiagonalStep], value: Callable[[Tensor], Tensor], share: float, every: int
 ) -> Iterator[DiagonalStep]:
-    """Yield a descent until each network's loss `value(p)` is at most that share of that of zero,
-    seen at every so many steps.
+    """Yield a descent until the loss of every network is at most a share of that of zero.
+
+    `value(p)` gives the losses; they are looked at every so many steps.
     """
     bar = None
-    for step in descent:
+    for step in steps:
         yield step
         bar = share * value(torch.zeros_like(step.u)) if bar is None else bar
         if step.number % every == 0 and (value(step.p) <= bar).all():
             return
 
 
-def descend_roots(
-    gradient: Callable[[Tensor], Tensor], q: Tensor, rate: float, n_steps: int
-) -> Iterator[Float[Tensor, "*batch p"]]:
-    """Yield the products p = q |q| of signed roots q, first those of the start, under steps of the
-    signs of g(p).
-    """
-    for _ in range(n_steps):
-        p = q * q.abs()
-        yield p
-        q = q + rate * gradient(p).sign()
-    yield q * q.abs()
-
-
 def warmed_up(first: float, growth: float, rate: float, time: float) -> list[float]:
-    """Rates that grow from the first by a factor a step up to `rate`, and stay there until their
-    sum is `time`.
-    """
-    found = []
+    """Rates that grow by a factor a step from the first up to `rate`, until their sum is `time`."""
+    found: list[float] = []
     total = 0.0
     while total < time:
         found.append(min(rate, first * growth ** len(found) if first < rate else rate))

@@ -1,10 +1,10 @@
 """Sequences of independent Gaussian tokens, and random points of the size of a network."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import Annotated, Literal, TypeVar, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from lib.files.files import InputError
-from lib.files.params import read_cases, read_params
+from lib.files.params import Interval, read_cases, read_params
+from lib.training.devices import generator
 
 Schema = TypeVar("Schema")
 
@@ -40,49 +41,75 @@ PROBLEM = (
     "drawn",
 )
 
+Samples = Annotated[int, Interval("[1, 1e6]")]
+Size = Annotated[int, Interval("[1, 1000]")]
 Law = Literal["gaussian", "uniform"]
-Pair = tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]
+Pair = tuple[Float[Tensor, " size"], Float[Tensor, " size"]]
 
 
 def gaussian_sequences(
     n_samples: int, seq_len: int, d_model: int, generator: torch.Generator
 ) -> Float[Tensor, "sample token d_model"]:
-    """Tokens with independent N(0, 1) entries, in float64: the inputs of the toy of Boix-Adserà et
-    al. (2023).
-    """
+    """Tokens with independent N(0, 1) entries, in float64 (Boix-Adserà et al. 2023)."""
     return torch.randn(n_samples, seq_len, d_model, generator=generator, dtype=torch.float64)
 
 
-def gaussian_pair(shape: int | tuple[int, ...], generator: torch.Generator) -> Pair:
-    """Two arrays u, v of independent N(0, 1) entries, in float64: a teacher's weights or the
-    direction of a start.
-    """
-    size = (shape,) if isinstance(shape, int) else shape
-    u, v = torch.randn(2, *size, generator=generator, dtype=torch.float64)
+def tokens_of(
+    seeds: Sequence[int], n_samples: int, seq_len: int, d_model: int, purpose: str = "tokens"
+) -> Float[Tensor, "seed sample token d_model"]:
+    """`gaussian_sequences` of every seed."""
+    sources = [generator(seed, purpose) for seed in seeds]
+    return torch.stack([gaussian_sequences(n_samples, seq_len, d_model, one) for one in sources])
+
+
+def gaussian_pair(size: int, generator: torch.Generator) -> Pair:
+    """Two vectors u, v of independent N(0, 1) entries: a teacher's weights, or a start."""
+    u, v = torch.randn(2, size, generator=generator, dtype=torch.float64)
     return u, v
 
 
-def uniform_pair(shape: int | tuple[int, ...], generator: torch.Generator) -> Pair:
-    r"""Two arrays of independent entries, uniform on $(-\sqrt 3, \sqrt 3)$: their variance is 1,
-    too.
-    """
-    size = (shape,) if isinstance(shape, int) else shape
-    u, v = math.sqrt(3) * (2 * torch.rand(2, *size, generator=generator, dtype=torch.float64) - 1)
+def uniform_pair(size: int, generator: torch.Generator) -> Pair:
+    r"""Two vectors of independent entries, uniform on $(-\sqrt 3, \sqrt 3)$, of variance 1."""
+    u, v = math.sqrt(3) * (2 * torch.rand(2, size, generator=generator, dtype=torch.float64) - 1)
     return u, v
 
 
-PAIRS: dict[Law, Callable[[int | tuple[int, ...], torch.Generator], Pair]] = {
+PAIRS: dict[Law, Callable[[int, torch.Generator], Pair]] = {
     "gaussian": gaussian_pair,
     "uniform": uniform_pair,
 }
 assert set(PAIRS) == set(get_args(Law))
 
 
+def frozen_blocks(
+    n_layers: int,
+    n_heads: int,
+    d_model: int,
+    d_mlp: int,
+    common: bool,
+    generator: torch.Generator,
+) -> dict[str, Tensor]:
+    """A transformer's orthogonal frames, of every head or of all in `common`, and its blocks.
+
+    The entries of the feed-forward blocks are N(0, 1 / rows).
+    """
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    frames = torch.linalg.qr(normal(n_layers, 1 if common else n_heads, d_model, d_model)).Q
+    return {
+        "frames": frames.expand(-1, n_heads, -1, -1).contiguous(),
+        "W_1": normal(n_layers, d_model, d_mlp) / d_model**0.5,
+        "W_2": normal(n_layers, d_mlp, d_model) / d_mlp**0.5,
+    }
+
+
 @dataclass(frozen=True)
 class Toy:
-    """The toy task of every seed: tokens X, targets Y = teacher(X), teacher's products, a start's
-    direction (u, v).
+    """The toy task of every seed.
 
+    Tokens X, targets Y = teacher(X), the teacher's products, and the direction (u, v) of the start.
     A transformer has the frames of its heads and its frozen feed-forward blocks besides.
     """
 
@@ -102,11 +129,16 @@ class Toy:
         return self.u.shape[1]
 
     def network(self, index: int) -> dict[str, Tensor]:
-        """The data of one seed's network: its tokens, targets, frames and blocks, as far as there
-        are.
-        """
+        """The tokens and targets of a seed, and its frames and blocks where it has some."""
         parts = {name: getattr(self, name) for name in ("X", "Y", "frames", "W_1", "W_2")}
         return {name: tensor[index] for name, tensor in parts.items() if tensor is not None}
+
+    def places(self, seeds: Sequence[int], section: str) -> list[int]:
+        """Where these seeds stand; raises `InputError`, which names the section, for others."""
+        known = self.seeds.tolist()
+        if not set(seeds) <= set(known):
+            raise InputError(f"{section}: wanted seeds of {known}, got {list(seeds)}")
+        return [known.index(seed) for seed in seeds]
 
 
 def read_toy(path: Path) -> Toy:
@@ -114,12 +146,26 @@ def read_toy(path: Path) -> Toy:
     return Toy(**load_file(path))
 
 
+def read_head(path: Path) -> Toy:
+    """Read the toy task of one head; raises `InputError` for that of a transformer."""
+    toy = read_toy(path)
+    if toy.frames is not None:
+        raise InputError(f"{path}: wanted a problem of one head, got a transformer")
+    return toy
+
+
 def read_problems(file: Path, schema: type[Schema], usual: str) -> tuple[Schema, ...]:
-    """What the schema knows of the table of problems; an empty cell is as in the section `usual`
-    of params.
-    """
+    """What the schema knows of the table of problems; an empty cell is as in `usual` of params."""
     shared = read_params(usual, dict)
     for key in shared:
         if key not in PROBLEM:
             raise InputError(f"params.yaml: {usual}: unknown key {key!r}, wanted {sorted(PROBLEM)}")
     return read_cases(file, schema, columns=PROBLEM, shared=shared)
+
+
+def read_studied(key: str, problems: Collection[str]) -> str:
+    """The name that params have under the key; raises `InputError` for none of the problems."""
+    name = read_params(key, str)
+    if name not in problems:
+        raise InputError(f"{key}: wanted one of the problems {sorted(problems)}, got {name!r}")
+    return name

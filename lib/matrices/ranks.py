@@ -3,11 +3,9 @@
 Zeros that pad a stack of spectra change none.
 """
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Float, Int
 from scipy.special import entr
 
@@ -26,43 +24,6 @@ def summaries(
         "numerical_rank": numerical_rank(sigma, rtol),
         **{f"rank_{share:.0%}"[:-1]: energy_rank(sigma, share) for share in (0.90, 0.95, 0.99)},
     }
-
-
-def ranks_on_the_way(
-    keys: Float[np.ndarray, "step rank"],
-    values: Float[np.ndarray, "step rank"],
-    early: int,
-    half: int,
-    rtol: float,
-) -> dict[str, float]:
-    """Stable ranks of W_KQ and W_VO on the way and at the end, numerical ranks at the end.
-
-    `keys` and `values` are their singular values.
-    """
-    stable = stable_rank(np.stack([values[half], values[-1], keys[early], keys[-1]])).tolist()
-    numerical = numerical_rank(np.stack([keys[-1], values[-1]]), rtol).tolist()
-    return {
-        "stable_rank_half": stable[0],
-        "stable_rank_end": stable[1],
-        "stable_rank_KQ_early": stable[2],
-        "stable_rank_KQ_end": stable[3],
-        "rank_KQ": numerical[0],
-        "rank_VO": numerical[1],
-    }
-
-
-def of_products(spectra: pd.DataFrame) -> pd.DataFrame:
-    r"""The singular values of the updates of both products by time, and their stable ranks.
-
-    `spectra` has one row per training, step and matrix; time is step × learning rate,
-    `rescaled_time` that over $\log(1 / \mathrm{init\_scale})$.
-    """
-    chosen = spectra[spectra["matrix"].isin(["W_KQ", "W_VO"]) & (spectra["of"] == "update")]
-    time = chosen["step"] * chosen["learning_rate"]
-    rescaled = time / (-chosen["log10_init_scale"] * math.log(10))
-    kept = chosen[["seed", "log10_init_scale", "matrix", "step", "singular_values"]]
-    ranks = stable_rank(np.stack(list(chosen["singular_values"])))
-    return kept.assign(time=time, rescaled_time=rescaled, stable_rank=ranks)
 
 
 def stable_rank(sigma: Float[np.ndarray, "*batch case rank"]) -> Float[np.ndarray, "*batch case"]:

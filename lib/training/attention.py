@@ -39,13 +39,15 @@ def attention(
     W_K: Float[Tensor, "head d_model d_head"],
     W_V: Float[Tensor, "head d_model d_head"],
     W_O: Float[Tensor, "head d_model d_head"],
+    *,
+    fused: bool = True,
 ) -> Float[Tensor, "batch query d_model"]:
     r"""Multi-head attention without biases (Vaswani et al. 2017).
 
     The sum over heads of $\mathrm{softmax}(X_q W_Q W_K^\top X^\top / \sqrt{d_\mathrm{head}}) \, X
     W_V W_O^\top$.
     """
-    Z = attend(project(X_query, W_Q), project(X, W_K), project(X, W_V))
+    Z = attend(project(X_query, W_Q), project(X, W_K), project(X, W_V), fused=fused)
     return Z.transpose(1, 2).flatten(2) @ merge_heads(W_O).T
 
 
@@ -53,24 +55,15 @@ def attend(
     Q: Float[Tensor, "batch head query d_head"],
     K: Float[Tensor, "batch head token d_head"],
     V: Float[Tensor, "batch head token d_head"],
+    *,
+    fused: bool = True,
 ) -> Float[Tensor, "batch head query d_head"]:
-    r"""$\mathrm{softmax}(Q K^\top / \sqrt{d_\mathrm{head}}) V$, by what is fastest on short
-    sequences.
+    r"""$\mathrm{softmax}(Q K^\top / \sqrt{d_\mathrm{head}}) V$, by what is fastest for few tokens.
 
-    That is plain products on a CPU, torch's fused kernels on a GPU unless `fuse` switched them off.
+    That is plain products on a CPU, and torch's fused kernels on a GPU, where they are wanted
+    (`fused`): they have no gradient for models that are trained stacked, and not the same bits each
+    time.
     """
-    if Q.device.type == "cpu" or not _fused:
+    if Q.device.type == "cpu" or not fused:
         return torch.softmax(Q @ K.transpose(-1, -2) * K.shape[-1] ** -0.5, -1) @ V
     return torch.nn.functional.scaled_dot_product_attention(Q, K, V)
-
-
-_fused = True
-
-
-def fuse(wanted: bool) -> None:
-    """Whether attention on a GPU is by torch's fused kernels from here on.
-
-    They have no gradient for models that are trained stacked, and not the same bits each time.
-    """
-    global _fused
-    _fused = wanted

@@ -1,8 +1,8 @@
-"""Plain gradient descent with constant step sizes, as a generator of its steps."""
+"""Full-batch and minibatch descents on tensors by name, as generators of their steps."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -19,33 +19,44 @@ class Step(NamedTuple):
     after: Weights
 
 
+def descent(
+    loss_gradient: Callable[..., tuple[Any, Weights]],
+    start: Weights,
+    move: Callable[[int, Weights, Weights], Weights],
+    batches: Iterable[tuple[Tensor, ...]] | None = None,
+) -> Iterator[Step]:
+    """Yield the steps to `move(t, weights, gradients)`, t = 0, 1, ..., without end but for batches.
+
+    `loss_gradient(weights, *batch)` gives the loss (or one for each of a stack) and the gradients.
+    What `move` does not name stays. No tensor of a step is changed later.
+    """
+    weights = dict(start)
+    for number, batch in enumerate(repeat(()) if batches is None else batches):
+        loss, gradients = loss_gradient(weights, *batch)
+        after = weights | move(number, weights, gradients)
+        yield Step(number, weights, loss, gradients, after)
+        weights = after
+
+
 def gradient_descent(
     loss_gradient: Callable[..., tuple[Tensor, Weights]],
     start: Weights,
     learning_rate: float | Mapping[str, float],
     batches: Iterable[tuple[Tensor, ...]] | None = None,
 ) -> Iterator[Step]:
-    r"""Yield the steps $W^{(t+1)} = W^{(t)} - \eta \nabla \mathrm{loss}(W^{(t)};
-    \mathrm{batch}_t)$, t = 0, 1, ...
+    r"""Yield $W^{(t+1)} = W^{(t)} - \eta \nabla \mathrm{loss}(W^{(t)}; \mathrm{batch}_t)$.
 
-    `loss_gradient(weights, *batch)` gives the loss (or one for each of a stack) and the gradients.
     One η moves every matrix that has a gradient; a mapping names the matrices that move, each with
-    its own. Without batches the loss is that of all data, and the steps have no end. No tensor of a
-    step is changed later.
+    its own. Without batches the loss is that of all data, and the steps have no end.
     """
-    weights = dict(start)
-    for number, batch in enumerate(repeat(()) if batches is None else batches):
-        loss, gradients = loss_gradient(weights, *batch)
-        rates = (
-            learning_rate
-            if isinstance(learning_rate, Mapping)
-            else dict.fromkeys(gradients, learning_rate)
-        )
-        after = weights | {
-            name: weights[name] - rate * gradients[name] for name, rate in rates.items()
-        }
-        yield Step(number, weights, loss, gradients, after)
-        weights = after
+
+    def move(_: int, weights: Weights, gradients: Weights) -> Weights:
+        rates = learning_rate
+        if not isinstance(rates, Mapping):
+            rates = dict.fromkeys(gradients, rates)
+        return {name: weights[name] - rate * gradients[name] for name, rate in rates.items()}
+
+    return descent(loss_gradient, start, move, batches)
 
 
 def last_and_fitted(steps: Iterable[Step], start: Weights, level: float) -> tuple[Weights, int]:

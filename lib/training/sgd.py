@@ -193,21 +193,38 @@ def _muon(
     )
 
 
-def newton_schulz(G: Float[Tensor, "*batch row col"]) -> Float[Tensor, "*batch row col"]:
-    r"""$X \leftarrow a X + (b X X^\top + c (X X^\top)^2) X$, five times from $G / \|G\|_F$: near
-    its polar factor.
+def newton_schulz(
+    G: Float[Tensor, "*batch row col"], *, bfloat16: bool = False
+) -> Float[Tensor, "*batch row col"]:
+    r"""$X \leftarrow a X + (b X X^\top + c (X X^\top)^2) X$, five times from $G / \|G\|_F$.
 
-    In the precision of G, where torch.optim.Muon has bfloat16. Singular values from a hundredth of
-    the norm on come to lie in about [0.68, 1.14]; the smallest stay below.
+    It brings X near the polar factor of G: singular values from a hundredth of the norm on come to
+    lie in about [0.68, 1.14], the smallest stay below. In the precision of G, or, as
+    torch.optim.Muon does on a CPU, with every product summed in float32 and rounded to `bfloat16`.
     """
     if G.shape[-2] > G.shape[-1]:
-        return newton_schulz(G.mT).mT
+        return newton_schulz(G.mT, bfloat16=bfloat16).mT
     a, b, c = NEWTON_SCHULZ
-    X = G / torch.linalg.vector_norm(G, dim=(-2, -1), keepdim=True).clamp(min=NORM_EPS)
+    if bfloat16:
+        X = _rounded(G).reshape(-1, *G.shape[-2:])
+        norm = _rounded(X.square().sum((-2, -1), keepdim=True).sqrt())
+        X = _rounded(X / _rounded(norm.clamp(min=NORM_EPS)))
+    else:
+        X = G / torch.linalg.vector_norm(G, dim=(-2, -1), keepdim=True).clamp(min=NORM_EPS)
     for _ in range(NEWTON_SCHULZ_STEPS):
-        gram = X @ X.mT
-        X = a * X + (b * gram + c * (gram @ gram)) @ X
-    return X
+        if bfloat16:
+            gram = _rounded(X @ X.mT)
+            polynomial = _rounded(torch.baddbmm(gram, gram, gram, beta=b, alpha=c))
+            X = _rounded(torch.baddbmm(X, polynomial, X, beta=a))
+        else:
+            gram = X @ X.mT
+            X = a * X + (b * gram + c * (gram @ gram)) @ X
+    return X.reshape(G.shape).to(G.dtype)
+
+
+def _rounded(X: Tensor) -> Tensor:
+    """The nearest numbers of bfloat16, in float32."""
+    return X.bfloat16().float()
 
 
 def _plain(weights: Weights, moments: Weights, learning_rate: float) -> None:

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64, UInt8
 
+from lib.files.files import InputError
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -47,6 +49,11 @@ class Official:
     n_classes: int
     train: tuple[Batch, ...]
     test: tuple[Batch, ...]
+
+    @property
+    def batches(self) -> tuple[Batch, ...]:
+        """The files of both parts."""
+        return self.train + self.test
 
 
 OFFICIAL: dict[str, Official] = {
@@ -94,7 +101,7 @@ def read_cifar(folder: Path, name: str) -> dict[str, np.ndarray]:
 
     `folder` holds the official files themselves. The keys are train_images, train_labels,
     test_images and test_labels; of CIFAR-100, the labels are the 100 fine ones.
-    Raises `ValueError` where a file is missing, cut short or not the official one.
+    Raises `InputError` where a file is missing, cut short or not the official one.
     """
     official = OFFICIAL[name]
     arrays = {}
@@ -108,25 +115,20 @@ def read_cifar(folder: Path, name: str) -> dict[str, np.ndarray]:
     return arrays
 
 
-def cifar_shape(name: str) -> tuple[int, int]:
-    """How many images a data set has in both parts, and values an image."""
-    return sum(batch.n_images for batch in OFFICIAL[name].train + OFFICIAL[name].test), 3072
-
-
 def folder_batches(folder: Path, name: str) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of each official file that lies in `folder`, verified."""
-    for batch in OFFICIAL[name].train + OFFICIAL[name].test:
+    for batch in OFFICIAL[name].batches:
         yield batch.name, read_batch(folder, batch)
 
 
 def archive_batches(archive: Path, name: str) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of each official file in the official archive, verified; nothing else
-    is unpacked.
+    """Yield name and content of each official file in the official archive, verified.
 
-    Raises `ValueError` where the archive is cut short, is another, or lacks a file.
+    Nothing else is unpacked. Raises `InputError` where the archive is cut short, is another, or
+    lacks a file.
     """
     official = OFFICIAL[name]
-    missing = {f"{official.folder}/{batch.name}": batch for batch in official.train + official.test}
+    missing = {f"{official.folder}/{batch.name}": batch for batch in official.batches}
     try:
         with tarfile.open(archive, "r:gz") as members:
             for member in members:
@@ -136,30 +138,28 @@ def archive_batches(archive: Path, name: str) -> Iterator[tuple[str, bytes]]:
                     content = file.read(batch.n_bytes + 1)
                     yield batch.name, verified(content, batch, f"{archive}: {member.name}")
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
-        raise ValueError(f"{archive}: wanted {official.archive}, got: {error}") from error
+        raise InputError(f"{archive}: wanted {official.archive}, got: {error}") from error
     if missing:
-        raise ValueError(f"{archive}: wanted {sorted(missing)} in it, got an archive without")
+        raise InputError(f"{archive}: wanted {sorted(missing)} in it, got an archive without")
 
 
 def read_batch(folder: Path, batch: Batch) -> bytes:
-    """The content of an official file in `folder`; raises `ValueError` where it is not that
-    file.
-    """
+    """The content of an official file in `folder`; raises `InputError` where it is another."""
     path = folder / batch.name
     try:
         with path.open("rb") as file:
             content = file.read(batch.n_bytes + 1)
     except OSError as error:
-        raise ValueError(f"{path}: wanted the official {batch.name}, got: {error}") from error
+        raise InputError(f"{path}: wanted the official {batch.name}, got: {error}") from error
     return verified(content, batch, path)
 
 
 def verified(content: bytes, batch: Batch, where: Path | str) -> bytes:
-    """The content, if it is that of the official file; raises `ValueError` where it is not."""
+    """The content, if it is that of the official file; raises `InputError` where it is not."""
     md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if md5 == batch.md5:
         return content
-    known = {other.md5: other.name for o in OFFICIAL.values() for other in o.train + o.test}
+    known = {other.md5: other.name for one in OFFICIAL.values() for other in one.batches}
     if md5 in known:
         got = f"the official {known[md5]} under another name"
     elif len(content) < batch.n_bytes:
@@ -168,26 +168,22 @@ def verified(content: bytes, batch: Batch, where: Path | str) -> bytes:
         got = "more bytes: another file"
     else:
         got = f"as many bytes with MD5 {md5}: an altered file"
-    raise ValueError(
-        f"{where}: wanted the official {batch.name} ({batch.n_bytes} bytes, MD5 {batch.md5}), got "
-        f"{got}"
-    )
+    known_as = f"the official {batch.name} ({batch.n_bytes} bytes, MD5 {batch.md5})"
+    raise InputError(f"{where}: wanted {known_as}, got {got}")
 
 
 def parse_batch(
     content: bytes, official: Official, n_images: int, where: Path | str
 ) -> tuple[UInt8[np.ndarray, "n channel height width"], Int64[np.ndarray, " n"]]:
-    """Images and labels of one pickled batch, whatever wrote it: no name in it is looked up, no
-    code in it runs.
+    """Images and labels of one pickled batch; no name in it is looked up, no code in it runs.
 
-    Raises `ValueError` where it asks for any name but numpy's array, or does not hold what a batch
-    holds.
+    Raises `InputError` where it asks for any name but those of numpy's arrays, or is no batch.
     """
     try:
         batch = _Unpickler(io.BytesIO(content), encoding="bytes").load()
         _, shape, dtype, fortran, pixels = batch[b"data"].state
         labels = batch[official.labels]
-        if (shape, dtype.args[0], fortran) != ((n_images, 3072), b"u1", False):
+        if shape != (n_images, 3072) or dtype.args[0] != b"u1" or fortran:
             raise ValueError(f"an array of shape {shape}, type {dtype.args[0]}")
         if type(pixels) is not bytes or len(pixels) != n_images * 3072:
             raise ValueError(f"{len(pixels)} bytes of pixels")
@@ -196,12 +192,10 @@ def parse_batch(
         if not all(type(k) is int and 0 <= k < official.n_classes for k in labels):
             raise ValueError(f"a label not in 0..{official.n_classes - 1}")
     except Exception as error:  # what a foreign pickle raises is its writer's choice
-        raise ValueError(
-            f"{where}: wanted a pickled batch of {n_images} images with "
-            f"{official.labels.decode()}, "
-            f"got: {type(error).__name__}: {error}"
-        ) from error
-    return np.frombuffer(pixels, np.uint8).reshape(n_images, 3, 32, 32), np.array(labels, np.int64)
+        wanted = f"wanted a pickled batch of {n_images} images with {official.labels.decode()}"
+        raise InputError(f"{where}: {wanted}, got: {type(error).__name__}: {error}") from error
+    images = np.frombuffer(pixels, np.uint8).reshape(n_images, 3, 32, 32)
+    return images, np.array(labels, np.int64)
 
 
 class _StandIn:
@@ -217,9 +211,7 @@ class _StandIn:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Builds dicts, lists, tuples, bytes and numbers, and a stand-in for each of numpy's three
-    names.
-    """
+    """Builds dicts, lists, tuples, bytes, numbers, and a stand-in for numpy's three names."""
 
     def find_class(self, module: str, name: str) -> type[_StandIn]:
         wanted = {"numpy.core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype"}

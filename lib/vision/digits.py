@@ -9,26 +9,22 @@ from pathlib import Path
 
 import numpy as np
 
-
-def digits_shape() -> tuple[int, int]:
-    """How many images the data set has in both parts, and pixels an image."""
-    return 1797, 64
+from lib.files.files import InputError
 
 
 def digits_file() -> Path:
     """Where scikit-learn has its file `digits.csv.gz`; it is found without loading scikit-learn."""
     package = find_spec("sklearn")
     if package is None or not package.submodule_search_locations:
-        raise ValueError("wanted scikit-learn, which carries the digits, got none")
+        raise InputError("wanted scikit-learn, which carries the digits, got none")
     return Path(package.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
 
 
 def read_digits(folder: Path, n_test: int, seed: int) -> dict[str, np.ndarray]:
-    """The digits (values 0 to 16) from a folder that holds `digits.csv.gz`, split at random, class
-    by class.
+    """The digits (values 0 to 16) from the folder of `digits.csv.gz`, split at random by class.
 
     The keys are train_images (uint8, [n, 1, 8, 8]), train_labels, test_images and test_labels.
-    Raises `ValueError` where the file is missing or another.
+    Raises `InputError` where the file is missing or another.
     """
     from sklearn.model_selection import train_test_split
 
@@ -36,17 +32,17 @@ def read_digits(folder: Path, n_test: int, seed: int) -> dict[str, np.ndarray]:
     try:
         table = np.loadtxt(path, delimiter=",").astype(np.int64)
     except (OSError, EOFError, ValueError) as error:
-        raise ValueError(f"{path}: wanted scikit-learn's digits, got: {error}") from error
+        raise InputError(f"{path}: wanted scikit-learn's digits, got: {error}") from error
     if (
         table.shape != (1797, 65)
         or table.min() < 0
         or table[:, :64].max() > 16
         or table[:, 64].max() > 9
     ):
-        raise ValueError(
-            f"{path}: wanted 1797 rows of 64 pixels in 0..16 and a class, got {table.shape}"
-        )
-    pictures, labels = table[:, :64].reshape(-1, 1, 8, 8).astype(np.uint8), table[:, 64]
+        wanted = "wanted 1797 rows of 64 pixels in 0..16 and a class"
+        raise InputError(f"{path}: {wanted}, got {table.shape}")
+    pictures = table[:, :64].reshape(-1, 1, 8, 8).astype(np.uint8)
+    labels = table[:, 64]
     train, test = train_test_split(
         np.arange(len(labels)), test_size=n_test, random_state=seed, stratify=labels
     )

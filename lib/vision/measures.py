@@ -1,9 +1,8 @@
-"""What is measured of trained transformers, from tables of their losses, ranks and cuts; beside
-every rank its nulls.
+"""What is measured of trained transformers, from tables of their losses, ranks and cuts.
 
 A measure is a series by init scale and seed; what was not trained is not in it. Stable ranks are
-means over layers and heads. `control` says what differs from the plain training, `none` for that
-itself.
+means over layers and heads; beside every rank stand its nulls. `control` says what differs from the
+plain training, `none` for that itself.
 """
 
 from collections.abc import Mapping
@@ -12,6 +11,9 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from lib.matrices.ranks import summaries
+
+NULL_SEED = 0  # of the Gaussian products
 ONE_POINT = 0.01 + 1e-6  # of accuracy, which a cut may cost; tables in git are of single precision
 PRODUCTS = ["W_KQ", "W_VO"]
 PERMUTED = "labels=permuted"
@@ -30,12 +32,25 @@ Tables = Mapping[str, pd.DataFrame]
 Measures = dict[str, pd.Series]
 
 
+def ranks_of(spectra: pd.DataFrame, rtol: float, d_model: int) -> pd.DataFrame:
+    """The norm and the ranks of every spectrum.
+
+    Of the last update of every product also those of a Gaussian matrix of its norm.
+    """
+    described = spectra.drop(columns="singular_values")
+    measured = described.assign(**summaries(list(spectra["singular_values"]), rtol))
+    last = (measured["of"] == "update") & (measured["step"] == measured["step"].max())
+    last &= measured["matrix"].isin(PRODUCTS)
+    norms = measured[last]["norm"].to_numpy(float)
+    sigma = gaussian_singular_values(norms, d_model, np.random.default_rng(NULL_SEED))
+    drawn = described[last].assign(of="gaussian product", **summaries(list(sigma), rtol))
+    return pd.concat([measured, drawn], ignore_index=True)
+
+
 def gaussian_singular_values(
     norms: Float[np.ndarray, " case"], size: int, source: np.random.Generator
 ) -> Float[np.ndarray, "case size"]:
-    """Singular values of Gaussian size × size matrices of these Frobenius norms: of updates without
-    any structure.
-    """
+    """Singular values of Gaussian size × size matrices of these Frobenius norms."""
     found = np.empty((len(norms), size))
     for row, norm in zip(found, norms, strict=True):
         sigma = np.linalg.svd(source.standard_normal((size, size)), compute_uv=False)
@@ -104,6 +119,29 @@ def derived(tables: Tables) -> dict[str, pd.DataFrame]:
         "growth": updates.index.to_frame(index=False).assign(growth=growth),
         "equal_loss": pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(columns[3:], float)),
     }
+
+
+def measured(tables: Tables, reference_scale: float) -> dict[str, dict[str, pd.Series]]:
+    """Every measure by init scale and seed; the reference scale stands last."""
+    tables = {name: plain_typed(table) for name, table in tables.items()}
+    found: Measures = {
+        **finals(tables["training"]),
+        **against_nulls(tables),
+        **growth_with_init_scale(tables),
+        **cuts(tables["truncate"], tables["prune"]),
+    }
+    by_scale: dict[str, dict[str, pd.Series]] = {}
+    for name, values in found.items():
+        scales = sorted(
+            set(values.index.get_level_values("init_scale")),
+            key=lambda scale: (scale == reference_scale, scale),
+        )
+        of_scale = {
+            f"{scale:g}": values.xs(scale, level="init_scale").sort_index() for scale in scales
+        }
+        if of_scale:
+            by_scale[name] = of_scale
+    return by_scale
 
 
 def plain_typed(table: pd.DataFrame) -> pd.DataFrame:

@@ -8,19 +8,21 @@ biases [C], the MLP and the head have.
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy, gelu, layer_norm
 
+from lib.files.files import InputError
+from lib.files.params import Interval
 from lib.training.attention import attention
 
 Weights = dict[str, Tensor]
 Scaled = Literal["layers", "all but patch embedding"]
-
-LARGEST_SIZE, MOST_LAYERS = 16384, 256
+Precision = Literal["float32", "bfloat16"]
+Size = Annotated[int, Interval("[1, 16384]")]
 
 ATTENTION = ("W_Q", "W_K", "W_V", "W_O")
 MATRICES = {
@@ -36,18 +38,12 @@ NORMS = ("norm_1", "norm_1_bias", "norm_2", "norm_2_bias")
 class ViT:
     """The sizes of a vision transformer."""
 
-    patch_size: int
-    d_model: int
-    n_heads: int
-    d_head: int
-    d_mlp: int
-    n_layers: int
-
-    def __post_init__(self) -> None:
-        for name, size in vars(self).items():
-            largest = MOST_LAYERS if name == "n_layers" else LARGEST_SIZE
-            if not 1 <= size <= largest:
-                raise ValueError(f"{name}: wanted a number in [1, {largest}], got {size}")
+    patch_size: Size
+    d_model: Size
+    n_heads: Size
+    d_head: Size
+    d_mlp: Size
+    n_layers: Annotated[int, Interval("[1, 256]")]
 
     def initial_weights(
         self,
@@ -67,9 +63,8 @@ class ViT:
         """
         channels, height, width = image_shape
         if height % self.patch_size or width % self.patch_size:
-            raise ValueError(
-                f"patch_size: wanted a divisor of {height} and {width}, got {self.patch_size}"
-            )
+            wanted = f"wanted a divisor of {height} and {width}"
+            raise InputError(f"patch_size: {wanted}, got {self.patch_size}")
         n_patches = (height // self.patch_size) * (width // self.patch_size)
         d_patch = channels * self.patch_size**2
         d, h, e, m, n = self.d_model, self.n_heads, self.d_head, self.d_mlp, self.n_layers
@@ -116,23 +111,6 @@ def training_cost(model: ViT, image_shape: tuple[int, ...], n_classes: int) -> t
     return 3 * forward_flops(weights), sum(w.numel() * w.element_size() for w in weights.values())
 
 
-def training_memory(model: ViT, image_shape: tuple[int, ...], n_bytes: int, batch_size: int) -> int:
-    """About the bytes that a training holds: weights of `n_bytes` with slopes, Adam's moments and
-    copies; a batch's.
-    """
-    channels, height, width = image_shape
-    n_tokens = height * width // model.patch_size**2 + 1
-    of_token = (
-        12 * model.d_model
-        + 4 * model.n_heads * model.d_head
-        + 3 * model.d_mlp
-        + 3 * model.n_heads * n_tokens
-    )
-    return 8 * n_bytes + 4 * batch_size * n_tokens * (
-        model.n_layers * of_token + channels * model.patch_size**2
-    )
-
-
 def patches(
     images: Float[Tensor, "batch channel height width"], patch_size: int
 ) -> Float[Tensor, "batch patch d_patch"]:
@@ -142,7 +120,7 @@ def patches(
 
 
 def logits(
-    weights: Weights, images: Float[Tensor, "batch channel height width"]
+    weights: Weights, images: Float[Tensor, "batch channel height width"], *, fused: bool = True
 ) -> Float[Tensor, "batch n_classes"]:
     """Class logits of a batch of standardised images.
 
@@ -162,7 +140,7 @@ def logits(
         N_query = N
         if layer == len(blocks):
             X, N_query = X[:, :1], N[:, :1]
-        X = X + attention(N_query, N, W_Q, W_K, W_V, W_O)
+        X = X + attention(N_query, N, W_Q, W_K, W_V, W_O, fused=fused)
         N = layer_norm(X, (d_model,), norm_2, bias_2)
         X = X + gelu(N @ W_1 + b_1) @ W_2 + b_2
     X = layer_norm(X[:, 0], (d_model,), weights["norm"], weights["norm_bias"])
@@ -173,20 +151,22 @@ def training_loss(
     weights: Weights,
     images: Float[Tensor, "n channel height width"],
     labels: Int[Tensor, " n"],
-    precision: str,
+    precision: Precision,
+    *,
+    fused: bool = True,
 ) -> Float[Tensor, ""]:
-    """Mean cross entropy on standardised images; the logits are computed in `float32` or
-    `bfloat16`.
-    """
-    return cross_entropy(computed_logits(weights, images, precision), labels)
+    """Mean cross entropy on standardised images."""
+    return cross_entropy(computed_logits(weights, images, precision, fused=fused), labels)
 
 
-def computed_logits(weights: Weights, images: Tensor, precision: str) -> Tensor:
+def computed_logits(
+    weights: Weights, images: Tensor, precision: Precision, *, fused: bool = True
+) -> Tensor:
     """The logits, in float32, of matrix products in that precision."""
     if precision == "float32":
-        return logits(weights, images)
+        return logits(weights, images, fused=fused)
     with torch.autocast(images.device.type, torch.bfloat16):
-        return logits(weights, images).float()
+        return logits(weights, images, fused=fused).float()
 
 
 @torch.no_grad()
@@ -194,17 +174,18 @@ def score(
     weights: Weights,
     images: Float[Tensor, "n channel height width"],
     labels: Int[Tensor, " n"],
-    precision: str = "float32",
+    precision: Precision = "float32",
     batch_size: int = 1000,
+    *,
+    fused: bool = True,
 ) -> dict[str, Float[Tensor, ""]]:
-    """Mean cross entropy and accuracy on standardised images, in float64, of logits computed as in
-    training.
+    """Mean cross entropy and accuracy on standardised images, in float64, of logits as in training.
 
     Tensors on the images' device: who reads them waits for it.
     """
     loss, right = torch.zeros(2, dtype=torch.float64, device=images.device)
     for x, y in zip(images.split(batch_size), labels.split(batch_size), strict=True):
-        found = computed_logits(weights, x, precision)
+        found = computed_logits(weights, x, precision, fused=fused)
         loss = loss + cross_entropy(found, y, reduction="sum")
         right = right + (found.argmax(1) == y).sum()
     return {"test_loss": loss / len(labels), "test_accuracy": right / len(labels)}

@@ -1,5 +1,4 @@
-"""Work that is kept: cells, what functions give for their arguments, which an earlier run has
-computed.
+"""Work that is kept: a cell is what a function gives for its arguments.
 
 A cell is computed once for as long as its arguments, the files that they name, the code by which it
 is computed, the packages and the kind of machine stay what they are: a problem, scale or seed that
@@ -181,9 +180,7 @@ def write_tables(folder: Path, found: Mapping[str, Sequence[Tables | Course]]) -
 
 
 def joined(parts: Sequence[Tables], name: str) -> pd.DataFrame:
-    """The tables of that name of all cells, one after another; those without rows give their
-    columns alone.
-    """
+    """The tables of that name, one after another; without rows they give their columns alone."""
     tables = [part[name] for part in parts if name in part]
     filled = [table for table in tables if len(table)]
     if not tables:
@@ -241,9 +238,7 @@ class Checkpoints:
         return complete
 
     def save(self, step: int, tensors: Tensors, scores: Row) -> None:
-        """Save the snapshot of a step, with a row of the step and its scores, which are read
-        here.
-        """
+        """Save the snapshot of a step, with a row of its scores, which are read here."""
         row = {"step": step, **{name: float(score) for name, score in scores.items()}}
         self._cell.save(_snapshot(step), tensors, row)
         self._curves.log(row)
@@ -253,9 +248,7 @@ class Checkpoints:
         return [int(name.split("-")[1]) for name in self._cell.names("checkpoint")]
 
     def load(self, step: int) -> dict[str, Any] | None:
-        """The tensors of the checkpoint of a step; None where it, or a snapshot up to it, is not
-        whole.
-        """
+        """The tensors of a step's checkpoint; None where it, or a snapshot up to it, is broken."""
         loaded = self._cell.load(_checkpoint(step))
         if loaded is None or any(saved not in self._rows for saved in self._steps if saved <= step):
             return None
@@ -288,9 +281,7 @@ class Checkpoints:
 
 
 class Pace:
-    """Says when the next checkpoint is due: after five seconds, or thirty times what the last one
-    cost.
-    """
+    """When a checkpoint is due: after five seconds, or thirty times what the last one cost."""
 
     def __init__(self) -> None:
         self.cost = 0.0
@@ -325,9 +316,7 @@ def unfinished(
 
 
 def newest(trainings: Sequence[Checkpoints]) -> tuple[int, list[dict[str, Any]]] | None:
-    """The newest step of which every training has a whole checkpoint, and its tensors in each; None
-    where none is.
-    """
+    """The newest step of which every training has a whole checkpoint, and its tensors in each."""
     steps = set.intersection(*(set(training.steps()) for training in trainings))
     for step in sorted(steps, reverse=True):
         found = [training.load(step) for training in trainings]
@@ -337,8 +326,7 @@ def newest(trainings: Sequence[Checkpoints]) -> tuple[int, list[dict[str, Any]]]
 
 
 def stacked(trainings: Mapping[int, Scratch], step: int) -> tuple[dict[str, Any], list[Row]]:
-    """The snapshots of one step of several trainings, by seed: their tensors stacked, and a row per
-    seed.
+    """The snapshots of a step of several trainings: tensors stacked, and a row for each seed.
 
     Raises `InputError` where one broke since it was saved.
     """

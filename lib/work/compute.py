@@ -34,9 +34,7 @@ def available_cores() -> int:
 
 
 def n_parallel(device: str, n_threads: int = 1) -> int:
-    """How many jobs of `n_threads` this machine computes side by side: one on a GPU, one per so
-    many cores on a CPU.
-    """
+    """How many jobs of `n_threads` are computed here side by side; one on a GPU."""
     return 1 if kind_of(device) == "cuda" else available_cores() // n_threads or 1
 
 
@@ -166,9 +164,7 @@ def _submitted(
 
 
 def _cause_of_death(workers: Iterable[BaseProcess], n_kills: int) -> str:
-    """How the first of the workers ended, and why that may be; the pool ends the others by
-    SIGTERM.
-    """
+    """How the first worker ended, and why that may be; the pool ends the others by SIGTERM."""
     end = time.monotonic() + 2
     while True:  # for a moment, another thread may be the one that asks for a process's end
         ended = [(worker.pid, worker.exitcode) for worker in workers if worker.exitcode is not None]

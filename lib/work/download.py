@@ -86,9 +86,7 @@ def download(
 
 
 def mismatch(path: Path, digest: str, size: int) -> str | None:
-    """What sets the file apart from the one of that SHA-256 and size, or None where it is the
-    same.
-    """
+    """What sets the file apart from that SHA-256 and size; None where nothing does."""
     length = path.stat().st_size
     if length != size:
         return f"{length} bytes, wanted {size}"
@@ -106,9 +104,7 @@ class _Source:
     size: int
     timeout: float
     bar: Any
-    etag: str | None = (
-        None  # of the version that this address gives; a range of another one is not taken
-    )
+    etag: str | None = None  # of the version that it gives: a range of another is not taken
     whole: bool = False  # all of `part` came in one answer of this address
 
     def bring(self, digest: str, attempts: int, pause: float) -> None:
@@ -137,9 +133,7 @@ class _Source:
             time.sleep(pause * 2 ** max(0, failed - 1))
 
     def receive(self) -> None:
-        """Append what is missing of `part`, or begin anew where the server does not give a
-        range.
-        """
+        """Append what is missing of `part`, or begin anew where the server gives no range."""
         have = _length(self.part)
         if have >= self.size:  # an earlier run ended before it could verify this
             self.whole = False
@@ -174,9 +168,7 @@ class _Source:
             raise _CutShortError(f"ended after {length} of {self.size} bytes")
 
     def check(self, answer: requests.Response, have: int) -> None:
-        """Raise before a byte of `part` is lost to an answer that cannot be (the rest of) the
-        file.
-        """
+        """Raise where the answer cannot be (the rest of) the file: no byte of `part` is lost."""
         status = f"{answer.status_code} {answer.reason}"
         if answer.status_code in (408, 425, 429) or answer.status_code >= 500:
             raise _CutShortError(status)

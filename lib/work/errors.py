@@ -28,9 +28,7 @@ WANTED = {  # of the machine, by the error that it gave
 
 
 class StoppedError(RuntimeError):
-    """Why the work has ended, in one line: no fault of the code or of the input, such as a lost
-    worker.
-    """
+    """Why work has ended, in one line: no fault of code or input, such as a lost worker."""
 
 
 def stop_where_changed(names: Sequence[str]) -> None:

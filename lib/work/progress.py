@@ -1,6 +1,4 @@
-"""How far the work has come: what computes reports it, to a bar in this process or in its
-parent.
-"""
+"""How far the work has come: what computes reports it to a bar, here or in the parent."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

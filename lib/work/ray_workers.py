@@ -86,9 +86,7 @@ def spread_over_cluster(
 
 
 def connect(address: str) -> None:
-    """Join the cluster at `auto`, HOST:PORT or ray://HOST:PORT, and ship it the code of this
-    process, once.
-    """
+    """Join the cluster at `auto`, HOST:PORT or ray://HOST:PORT, and ship it this code, once."""
     global _shipped
     try:
         import ray  # pyright: ignore[reportMissingImports]
@@ -158,9 +156,7 @@ def _terms(n_threads: int) -> Iterator[Terms]:
 def _results(
     terms: Terms, jobs: list[bytes], needs: Mapping[str, Any], label: str, bar: tqdm
 ) -> Iterator[Any]:
-    """What each job gave, in order; the first error is raised, and a job that lost its worker is
-    tried again.
-    """
+    """What each job gave, in order; raises the first error, and tries a lost job again."""
     import ray  # pyright: ignore[reportMissingImports]
     from ray.exceptions import RayError  # pyright: ignore[reportMissingImports]
 
@@ -231,9 +227,7 @@ def _places(needs: Mapping[str, int], label: str) -> int:
 
 
 def _lost(error: Exception, number: int, tried: int, label: str) -> None:
-    """Say that a job lost its worker; raises `StoppedError` where that was the last try, or another
-    would not help.
-    """
+    """Say that a job lost its worker; raises `StoppedError` where another try is of no use."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = f"{type(error).__name__}: {lines[0] if lines else 'no more is known'}"
     if _no_use(error) or tried >= TRIES:
@@ -300,9 +294,7 @@ def _work(terms: Terms, number: int, job: bytes | Path) -> bytes | Path:
 
 
 def accept(terms: Terms) -> None:
-    """Make this process a worker of the project; raises `InputError` where it cannot give the bytes
-    that are wanted.
-    """
+    """Make this process a worker; raises `InputError` where it could not give the same bytes."""
     where = f"the Ray worker on {platform.node()}"
     marks = [terms.shared / "mark", terms.home / ".dvc" / "tmp" / f"{terms.token}.mark"]
     for mark in marks:
@@ -319,7 +311,8 @@ def accept(terms: Terms) -> None:
         raise InputError(
             f"{where}: wanted the code that was shipped, in runtime_resources, got {code}"
         )
-    if found := differences(terms.machine, machine()):
+    found = differences(terms.machine, machine())
+    if found:
         if not terms.mixed:
             wanted = "wanted a machine that gives the same bits (or LAB_MIXED_CPUS=1)"
             raise InputError(f"{where}: {wanted}, got {found}")

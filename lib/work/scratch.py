@@ -18,6 +18,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from lib.files.files import atomic, sha256
+from lib.files.inputs import header_of
 
 DIGEST = 24 * "[0-9a-f]"
 Tensors = Mapping[str, Any]  # torch's, by name; only who saves or loads them loads torch
@@ -72,9 +73,7 @@ class Scratch:
             part.write_bytes(data)
 
     def load(self, name: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """The tensors and the note of that name, or None, with a warning where the file is
-        broken.
-        """
+        """The tensors and the note of a name, or None; with a warning where the file is broken."""
         from safetensors import SafetensorError
         from safetensors.torch import load
 
@@ -82,7 +81,7 @@ class Scratch:
             data = path.read_bytes()
             if sha256(data)[:24] == path.stem.rsplit("-", 1)[1]:
                 try:
-                    return load(data), note_of(data)
+                    return load(data), json.loads(header_of(data)[0]["__metadata__"]["note"])
                 except (SafetensorError, ValueError, KeyError):
                     pass
             warnings.warn(f"scratch: {path} is cut short or altered; it is skipped", stacklevel=2)
@@ -96,9 +95,3 @@ class Scratch:
 
     def _files(self, name: str) -> list[Path]:
         return sorted(self.folder.glob(f"{name}-{DIGEST}.safetensors"))
-
-
-def note_of(data: bytes) -> dict[str, Any]:
-    """The JSON note in the header of a safetensors file."""
-    length = int.from_bytes(data[:8], "little")
-    return json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["note"])

@@ -63,9 +63,7 @@ def _ancestors() -> list[int]:
 
 
 def _adopts_orphans(parent: int) -> bool:
-    """Whether that process started nothing here: it is the init, or a user's systemd, to which
-    orphans fall.
-    """
+    """Whether a process is no true parent: orphans fall to the init, or to a user's systemd."""
     if parent == 1:  # in a container that may be DVC, which leads the group of its stages
         return os.getpgid(1) != os.getpgrp()
     try:

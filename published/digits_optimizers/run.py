@@ -28,14 +28,14 @@ from lib.files.runs import Run, open_run, open_runs
 from lib.files.tables import compact, read_table, write_json, write_measures, write_table
 from lib.matrices.ranks import stable_rank
 from lib.training.sgd import Optimizer
+from lib.vision.cuts import truncated
 from lib.vision.images import channel_statistics, read_images, standardise
 from lib.vision.measures import of_optimizers
+from lib.vision.variants import Variant
 from lib.vision.vit import score
 from lib.work.cells import joined, spread_cells
 from lib.work.command import run
 from stages.vision import plot
-from stages.vision.cut import truncated
-from stages.vision.train import Variant
 from tools.publish import provenance
 
 ROOT = Path(__file__).parents[2]

@@ -22,21 +22,14 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lib.checkpoints.adapters import lora_config
+from lib.checkpoints.adapters import lora_config, with_adapter
 from lib.checkpoints.attribution import path_attribution
 from lib.checkpoints.folders import open_checkpoint
-from lib.checkpoints.models import (
-    Batch,
-    LinearUpdates,
-    linear_modules,
-    loss,
-    matched_by_content,
-    open_model,
-    read_batches,
-    stored_as_columns,
-    with_adapter,
-)
+from lib.checkpoints.gains import LinearUpdates
+from lib.checkpoints.linear_modules import linear_modules, matched_by_content, stored_as_columns
+from lib.checkpoints.models import open_model
 from lib.checkpoints.plans import Module, budget_of, parameters, plan, shuffled
+from lib.checkpoints.texts import Batch, loss, read_batches
 from lib.checkpoints.update_spectra import update_of
 from lib.files.params import Name, load_yaml, read_cases, read_params
 from lib.files.tables import compact, write_json, write_measures, write_table

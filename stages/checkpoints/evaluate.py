@@ -1,6 +1,4 @@
-"""What git keeps of the example: plans, ranks, rounding, pruning and heads as small tables,
-measures for the claims.
-"""
+"""Write what git keeps of the example: small tables, and measures for the claims."""
 
 from pathlib import Path
 
@@ -12,27 +10,31 @@ from lib.work.command import OutFolder, run
 
 SLIGHT = 0.02  # of |W|: updates below it are slight, and rounding to bfloat16 shows
 CELL = ["model", "run", "budget"]
-TABLES = {  # of a model's folder, with the columns by which they are known
-    "plans": "budget rule shuffle parameters loss share_lost ranks run",
-    "modules": "module run",
-    "losses": "gain run",
-    "budgets": "share_lost run",
-    "pruning": "what rate loss run",
+# Of a model's folder, with the columns by which each table is known.
+TABLES = {
+    "plans": "run budget rule shuffle parameters loss share_lost ranks",
+    "modules": "run module earned",
+    "losses": "run gain",
+    "budgets": "run share_lost",
+    "pruning": "run what rate loss",
 }
-ROUNDING = "module above_edge run step"
+ROUNDING = "run step module above_edge"
 SPECTRA = "run step layer module head of rank_90"
+RANKS = (
+    "run step layer module rows cols norm base_norm stable_rank rank_90 edge rank_above_edge method"
+)
+HEADS = "step layer head module offset norm stable_rank rank_90"
 
 
 def main(metrics: OutFolder, models: list[Path]) -> None:
     tables = {
-        **{name: stacked(models, f"plans/{name}", columns) for name, columns in TABLES.items()},
+        **{name: stacked(models, f"plans/{name}", of) for name, of in TABLES.items()},
         "rounding": stacked(models, "rounding", ROUNDING),
         "ranks": module_ranks(stacked(models, "spectra", SPECTRA)),
         "heads": head_ranks(stacked(models, "pretrained", SPECTRA)),
     }
-    rate = float(
-        np.sort(tables["pruning"]["rate"].unique())[tables["pruning"]["rate"].nunique() // 2]
-    )
+    rates = np.sort(tables["pruning"]["rate"].unique())
+    rate = float(rates[len(rates) // 2])
     measured = {
         **of_plans(tables["plans"]),
         **of_losses(tables["losses"]),
@@ -42,63 +44,38 @@ def main(metrics: OutFolder, models: list[Path]) -> None:
         **of_heads(tables["heads"]),
     }
     kinds = tables["losses"]["run"].str.rsplit("-", n=1, expand=True)
-    setup = {"n_seeds": float(kinds[1].nunique()), "budgets": budgets_in_words(tables["plans"])}
-    setup |= {"slight": f"{SLIGHT:g}", "pruning_rate": f"{rate:.0%}"}
-    small = {name: compact(table.reset_index(drop=True)) for name, table in tables.items()}
-    for name, table in small.items():
-        write_table(table, metrics / "tables" / f"{name}.parquet")
+    setup = {
+        "n_seeds": float(kinds[1].nunique()),
+        "budgets": budgets_in_words(tables["plans"]),
+        "slight": f"{SLIGHT:g}",
+        "pruning_rate": f"{rate:.0%}",
+    }
+    for name, table in tables.items():
+        small = compact(table.reset_index(drop=True))
+        write_table(small, metrics / "tables" / f"{name}.parquet")
     write_measures(measured, metrics, setup, headlines=["attributed_less_uniform"])
 
 
-def stacked(models: list[Path], name: str, columns: str) -> pd.DataFrame:
-    """The tables of that name of all models, one after another; each has these columns."""
+def stacked(models: list[Path], name: str, known_by: str) -> pd.DataFrame:
+    """The tables of that name of all models, one after another."""
     tables = []
     for model in models:
-        file = model / f"{name}.parquet"
-        read_table(file, columns.split())  # which refuses another table
-        tables.append(read_table(file).assign(model=model.name))
+        table = read_table(model / f"{name}.parquet", known_by.split(), and_others=True)
+        tables.append(table.assign(model=model.name))
     return pd.concat(tables)
 
 
 def module_ranks(spectra: pd.DataFrame) -> pd.DataFrame:
     """Of the matrices of layers: size and ranks of their updates."""
     found = spectra[(spectra["of"] == "update") & (spectra["head"] == 0) & (spectra["layer"] > 0)]
-    keep = [
-        "model",
-        "run",
-        "step",
-        "layer",
-        "module",
-        "rows",
-        "cols",
-        "norm",
-        "base_norm",
-        "stable_rank",
-        "rank_90",
-    ]
-    return found[[*keep, "edge", "rank_above_edge", "method"]]
+    return found[["model", *RANKS.split()]]
 
 
 def head_ranks(spectra: pd.DataFrame) -> pd.DataFrame:
-    """Of the products of heads: stable ranks of their updates, through training on each text from
-    its first step on.
-    """
+    """Of the products of heads: stable ranks of their updates, from the first step on, by text."""
     found = spectra[(spectra["of"] == "update") & (spectra["head"] > 0) & (spectra["step"] > 0)]
     found = found.rename(columns={"run": "text"}).sort_values("text", kind="stable")
-    return found[
-        [
-            "model",
-            "step",
-            "layer",
-            "head",
-            "module",
-            "offset",
-            "norm",
-            "stable_rank",
-            "rank_90",
-            "text",
-        ]
-    ]
+    return found[["model", *HEADS.split(), "text"]]
 
 
 def budgets_in_words(plans: pd.DataFrame) -> str:
@@ -135,8 +112,9 @@ def of_losses(losses: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 def of_rounding(rounding: pd.DataFrame, slight: float) -> dict[str, pd.Series]:
-    """By snapshot: energy ranks of rounded weights over true ones, of slight and of other updates;
-    noise over edge.
+    """By snapshot: energy ranks of rounded weights over true ones, and noise over edge.
+
+    Slight updates have measures of their own.
     """
     by = ["model", "run", "step"]
     found = rounding.groupby(by)[["relative_update", "rank_90", "rank_90_stored"]].mean()
@@ -154,9 +132,7 @@ def of_rounding(rounding: pd.DataFrame, slight: float) -> dict[str, pd.Series]:
 
 
 def of_pruning(pruning: pd.DataFrame, losses: pd.DataFrame, rate: float) -> dict[str, pd.Series]:
-    """What taking back a share of the entries of the updates costs, in nats: at random over
-    smallest first.
-    """
+    """What taking back a share of the updates' entries costs: at random over smallest first."""
     at = pruning[np.isclose(pruning["rate"], rate)]
     cost = at.pivot_table(index=["model", "run"], columns="what", values="loss", observed=True)
     cost = cost.sub(losses.set_index(["model", "run"])["loss_tuned"], axis=0)
@@ -165,9 +141,7 @@ def of_pruning(pruning: pd.DataFrame, losses: pd.DataFrame, rate: float) -> dict
 
 
 def of_ranks(ranks: pd.DataFrame) -> dict[str, pd.Series]:
-    """How early ranks order the modules as the last ones do: Spearman's correlation of 90 % energy
-    ranks, by run.
-    """
+    """By run: Spearman's correlation of the modules' first and last 90 % energy ranks."""
     found = {}
     for (model, name), rows in ranks.groupby(["model", "run"]):
         by_step = rows.pivot_table(index="module", columns="step", values="rank_90", observed=True)
@@ -178,9 +152,7 @@ def of_ranks(ranks: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 def of_heads(heads: pd.DataFrame) -> dict[str, pd.Series]:
-    """By model, at the end: mean stable rank of heads' updates under the text in random order, over
-    the text's.
-    """
+    """By model: final mean stable rank of heads' updates, of the shuffled text over the text."""
     final = heads[(heads["step"] == heads["step"].max()) & (heads["offset"] == 0)]
     means = final.groupby(["module", "text", "model"])["stable_rank"].mean()
     return {

@@ -1,5 +1,6 @@
-"""Make the texts: of one language, the same bytes in random order, of a second language to tune to
-and measure on.
+"""Make the texts: one language, the same bytes in random order, and a second language.
+
+To the second one models are tuned, and on other texts of it they are measured.
 """
 
 from dataclasses import dataclass
@@ -20,18 +21,6 @@ TRAINED, MEASURED = 0, 1  # streams of a language: other texts
 class Generate:
     n_bytes: Bytes
     n_measured_bytes: Bytes
-
-    @property
-    def memory(self) -> int:
-        """Bytes: the texts, and the parts of which the longest is made."""
-        return 2 * (self.n_bytes + self.n_measured_bytes) + 6 * max(
-            self.n_bytes, self.n_measured_bytes
-        )
-
-    @property
-    def disk(self) -> int:
-        """Bytes: the texts, and their digests."""
-        return 3 * self.n_bytes + self.n_measured_bytes + 1000
 
 
 def main(section: str, texts: OutFolder) -> None:

@@ -1,5 +1,4 @@
-"""Which ranks, and which entries, keep what a training gained: plans at equal budgets and pruning,
-with their loss.
+"""Which ranks, and which entries, keep what a training gained: plans at equal budgets and pruning.
 
 A plan cuts the update of every linear module to a rank; embeddings, heads, norms and biases stay
 tuned, and what they moved is measured apart. `share_lost` is 0 for the whole update of the linear
@@ -11,11 +10,11 @@ takes a share of the entries of their updates back, all ranked together. Without
 is measured.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 import numpy as np
 import pandas as pd
@@ -25,31 +24,24 @@ from lib.checkpoints.adapters import whether
 from lib.checkpoints.attribution import path_attribution
 from lib.checkpoints.folders import (
     Checkpoint,
-    check_memory,
     check_pair,
-    memory_of,
     open_checkpoint,
     open_snapshots,
+    plan_memory,
 )
-from lib.checkpoints.models import (
-    Batch,
-    Factors,
-    GainMeasure,
-    LinearUpdates,
-    ModelError,
+from lib.checkpoints.gains import GainMeasure, LinearUpdates
+from lib.checkpoints.linear_modules import (
     beside_linear_layers,
-    check_architecture,
     linear_modules,
-    loss,
     matched_by_content,
-    open_model,
-    read_batches,
     stored_as_columns,
 )
-from lib.checkpoints.plans import Module, Rule, candidates, least_attributed, parameters
-from lib.checkpoints.update_spectra import leading_triplets, update_of
+from lib.checkpoints.models import check_architecture, open_model
+from lib.checkpoints.plans import Module, Ranks, Rule, candidates, least_attributed, parameters
+from lib.checkpoints.texts import Batch, loss, read_batches
+from lib.checkpoints.update_spectra import Triplets, leading_triplets, update_of
 from lib.files.files import InputError, clear
-from lib.files.memory import COPIES, check_disk
+from lib.files.memory import available_memory, check_memory
 from lib.files.params import Count, Fraction, Interval, read_params
 from lib.files.tables import read_table, write_table
 from lib.matrices.pruning import pruned_states
@@ -58,23 +50,14 @@ from lib.work.cells import Keep, kept
 from lib.work.command import OutFolder, run
 from lib.work.compute import available_cores, spread
 
-# Of the weights in float32, at most: 10.1 copies were measured with a text (where updates are
-# ranked to be pruned), 4.7 without, both at 77 million parameters; and 2 more of factors, where all
-# matrices are square and decomposed whole.
-HELD, HELD_UNMEASURED = 12, 6
-BISECTIONS, SEED = (
-    7,
-    0,
-)  # the seed is that of shuffles, randomised ranges, and what is pruned at random
+SEED = 0  # of shuffles, randomised ranges, and what is pruned at random
+BISECTIONS = 7
 TABLES = ("plans", "modules", "losses", "budgets", "pruning")
+SIZES = ("rows", "cols", "norm", "base_norm")  # of a module, as its spectrum says them
+SPECTRA = ["run", "step", "module", "head", "of", "rank_above_edge", "singular_values", *SIZES]
+BUDGETS = {"parameters": int, "share_lost": float, "least": bool}
+PRUNING = {"what": str, "rate": float, "loss": float}
 Tables = dict[str, pd.DataFrame]
-Modules = Mapping[str, Module]
-Work = tuple[
-    list[tuple[Any, ...]], dict[str, Any]
-]  # a job for each tuned checkpoint, and how they are spread
-Earned = Mapping[str, float] | None  # by module; nothing is known of it without a text
-SPECTRA = ["run", "step", "layer", "module", "head", "offset", "of", "rows", "cols", "norm"]
-SPECTRA += ["stable_rank", "rank_90", "base_norm", "tail", "edge", "rank_above_edge", "method"]
 
 
 @dataclass(frozen=True)
@@ -106,80 +89,53 @@ def main(
     modules_to_save: str = "no",
 ) -> None:
     saved = whether("modules_to_save", modules_to_save)
-    work, n_bytes = prepared(section, measure, base, tuned, text, spectra, saved=saved)
-    check_disk(plans, n_bytes, "plan")
-    make(work, plans)
-
-
-def held(text: str) -> int:
-    """How many copies of the weights in float32 a plan holds at once, at most."""
-    return HELD if text != "-" else HELD_UNMEASURED
-
-
-def prepared(
-    section: str,
-    measure: str,
-    base: Path,
-    tuned: Path,
-    text: str,
-    spectra: Path,
-    *,
-    saved: bool = False,
-) -> tuple[Work, int]:
-    """The work, by headers and the table of spectra, and the bytes on disk that it takes; its
-    memory is there.
-    """
-    params, sizes = read_params(section, Plan), read_params(measure, Measure)
+    params = read_params(section, Plan)
+    sizes = read_params(measure, Measure)
     use_device(params.device)
     begun = open_checkpoint(base)
-    table = read_table(spectra, [*SPECTRA, "singular_values"])
     last = {one.run: one for one in open_snapshots(tuned)}
     for one in last.values():
         check_pair(begun, one.checkpoint)
-    try:
-        check_architecture(
-            base, begun.config
-        )  # and the library is loaded once, before each worker would
-    except ModelError as error:
-        raise InputError(str(error)) from error
-    n_fit = check_memory(begun, held(text), "plan")
-    rows = {
-        name: table[(table["run"] == name) & (table["step"] == one.step)]
-        for name, one in last.items()
-    }
-    jobs = [
-        (params, sizes, base, one.checkpoint.folder, text, rows[name], name, saved)
-        for name, one in last.items()
-    ]
-    how = {
-        "device": params.device,
-        "n_processes": min(available_cores(), n_fit) if params.device == "cpu" else 1,
-    }
-    how |= {"n_bytes": memory_of(begun, held(text)), "label": f"plans of {tuned}"}
-    total = None if text == "-" else len(jobs) * n_losses(params, sizes)
-    how |= {"unit": "checkpoint" if text == "-" else "loss", "total": total}
-    return (jobs, how), COPIES * len(jobs) * (
-        n_losses(params, sizes) * (8 * len(begun.tensors) + 500) + 70_000
-    )
-
-
-def make(work: Work, plans: Path) -> None:
-    """Plan and measure, and write the tables."""
-    jobs, how = work
+    check_architecture(base, begun.config)  # the library is loaded once, before workers would
+    n_bytes = plan_memory(begun, text)
+    check_memory("plan", n_bytes)
+    table = read_table(spectra, SPECTRA)
     clear(plans, *(f"{name}.parquet" for name in TABLES))
-    parts = list(spread(planned, jobs, **how))
+    jobs = []
+    for name, one in last.items():
+        rows = table[(table["run"] == name) & (table["step"] == one.step)]
+        jobs.append((params, sizes, base, one.checkpoint.folder, text, rows, name, saved))
+    n_fit = available_memory() // n_bytes if params.device == "cpu" else 1
+    found = spread(
+        planned,
+        jobs,
+        label=f"plans of {tuned}",
+        unit="checkpoint" if text == "-" else "loss",
+        total=None if text == "-" else len(jobs) * n_losses(params, sizes),
+        n_processes=max(1, min(available_cores(), n_fit)),
+        n_bytes=n_bytes,
+        device=params.device,
+    )
+    parts = list(found)
     for name in TABLES:
-        write_table(
-            pd.concat([part[name] for part in parts], ignore_index=True), plans / f"{name}.parquet"
-        )
+        joined = pd.concat([part[name] for part in parts], ignore_index=True)
+        write_table(joined, plans / f"{name}.parquet")
 
 
 def n_losses(params: Plan, sizes: Measure) -> int:
-    """How many a checkpoint needs at most: plans, also on the base, shuffles, bisection, pruning,
-    attribution.
-    """
+    """How many losses a checkpoint needs at most: of plans, bisection, pruning and attribution."""
     of_budget = 2 * len(get_args(Rule)) + params.n_shuffles
     return len(sizes.budgets) * of_budget + BISECTIONS + 3 * len(params.pruning_rates) + 3
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A tuned model with its updates, and what the rules know of its modules."""
+
+    linear: LinearUpdates
+    factors: dict[str, Triplets]
+    modules: dict[str, Module]
+    table: pd.DataFrame  # a row for each module
 
 
 def planned(
@@ -193,142 +149,149 @@ def planned(
     saved: bool,
 ) -> Tables:
     """The tables of one tuned checkpoint."""
-    begun, ended = open_checkpoint(base), open_checkpoint(tuned)
-    try:
-        linear, factors, modules, described = opened(params, begun, ended, rows)
-        wanted = (
-            Path(text),
-            sizes.seq_len,
-            sizes.batch_size,
-            sizes.n_batches + sizes.n_measured_batches,
-        )
-        read = (
-            [] if text == "-" else read_batches(base, begun.config, *wanted, device=params.device)
-        )
-        measure = GainMeasure(linear, factors, read[sizes.n_batches :]) if read else None
-    except (ModelError, OSError) as error:
-        raise InputError(str(error)) from error
-    files = [*begun.files, *ended.files, *([Path(text)] if read else [])]
-    given = {
-        "n_points": params.n_points,
-        "device": params.device,
-        "sizes": asdict(sizes),
-        "spectra": rows.to_json(),
-    }
-    given |= {"modules_to_save": saved}
-    with kept(planned, *files, given, device=params.device) as keep:
-        attribution = partial(attributed, linear, read[: sizes.n_batches], params.n_points)
-        earned = keep("attribution", attribution) if measure else None
-        plans = plan_table(params, sizes.budgets, modules, measure, earned, keep)
-        losses = {"gain": np.nan}
-        if measure and earned:
-            losses = {
-                "loss_tuned": measure.tuned,
-                "loss_without_linear": measure.none,
-                "gain": measure.gain,
-            }
-            losses |= {
-                "attributed": sum(earned[one] for one in modules),
-                "drop": linear.drop(read[: sizes.n_batches]),
-            }
-            on_base = losses_on_base(params, begun, measure, modules, plans, keep, saved=saved)
-            *plans["loss_on_base"], losses["loss_base"] = on_base
-        budgets, pruning = (
-            bisection(params, modules, measure, earned, keep),
-            pruned(params, measure, keep),
-        )
-    described = described.assign(
-        earned=[earned[module] if earned else np.nan for module in modules]
-    )
-    tables = dict(
-        zip(TABLES, (plans, described, pd.DataFrame([losses]), budgets, pruning), strict=True)
-    )
-    return {key: table.assign(run=name) for key, table in tables.items()}
+    begun = open_checkpoint(base)
+    ended = open_checkpoint(tuned)
+    model = opened(params, begun, ended, rows)
+    if text == "-":
+        found = unmeasured(params, sizes, model)
+    else:
+        n_batches = sizes.n_batches + sizes.n_measured_batches
+        how = (sizes.seq_len, sizes.batch_size, n_batches, params.device)
+        batches = read_batches(base, begun.config, Path(text), *how)
+        given = {
+            "n_points": params.n_points,
+            "device": params.device,
+            "sizes": asdict(sizes),
+            "spectra": rows.to_json(),
+            "modules_to_save": saved,
+        }
+        files = [*begun.files, *ended.files, Path(text)]
+        with kept(planned, *files, given, device=params.device) as keep:
+            found = measured(params, sizes, begun, model, batches, keep, saved=saved)
+    return {key: table.assign(run=name) for key, table in found.items()}
 
 
-def opened(
-    params: Plan, base: Checkpoint, tuned: Checkpoint, rows: pd.DataFrame
-) -> tuple[LinearUpdates, dict[str, Factors], dict[str, Module], pd.DataFrame]:
-    """The tuned model, its updates in factors, what the rules know of its modules, and the table
-    that says it.
-    """
+def opened(params: Plan, base: Checkpoint, tuned: Checkpoint, spectra: pd.DataFrame) -> Opened:
+    """The tuned model, opened; the largest rank of a module is that above the edge of rounding."""
     model = open_model(tuned.folder, tuned.config)
     places = matched_by_content(model, ((name, tuned.load(name)) for name in tuned.tensors))
     live = linear_modules(model)
-    matrices = rows[(rows["of"] == "update") & (rows["head"] == 0)]
-    measured = matrices.set_index("module").to_dict("index")
-    factors, modules, begun, described = {}, {}, {}, []
+    matrices = spectra[(spectra["of"] == "update") & (spectra["head"] == 0)]
+    rows = matrices.set_index("module").to_dict("index")
+    factors, modules, begun, table = {}, {}, {}, []
     for name, place in places.items():
-        if place not in measured:
-            raise InputError(
-                f"{place}: wanted its spectrum, got none: measure spectra of {tuned.folder} first"
-            )
-        row, begun[name] = measured[place], base.load(place)
-        sigma, shape = np.asarray(row["singular_values"]), (int(row["rows"]), int(row["cols"]))
+        if place not in rows:
+            wanted = f"wanted its spectrum, got none: measure spectra of {tuned.folder} first"
+            raise InputError(f"{place}: {wanted}")
+        row = rows[place]
+        begun[name] = base.load(place)
+        sigma = np.asarray(row["singular_values"])
         limit = min(int(row["rank_above_edge"]), len(sigma))
         update = update_of(tuned.load(place), begun[name])
         found = leading_triplets(update, max(limit, 1), generator(SEED, "factors", place))
-        factors[name] = Factors(*(part.float().to(params.device) for part in found))
+        factors[name] = Triplets(*(part.float().to(params.device) for part in found))
+        shape = (int(row["rows"]), int(row["cols"]))
         modules[name] = Module(shape, sigma, float(row["norm"]) ** 2, limit)
-        kept = {key: row[key] for key in ("rows", "cols", "norm", "base_norm")} | {"limit": limit}
-        described.append(
-            {"module": name, "tensor": place, **kept, "by_columns": stored_as_columns(live[name])}
-        )
-    return (
-        LinearUpdates(model.float().to(params.device), begun),
-        factors,
-        modules,
-        pd.DataFrame(described),
+        said = {"module": name, "tensor": place, **{key: row[key] for key in SIZES}}
+        by_columns = stored_as_columns(live[name])
+        table.append(said | {"limit": limit, "by_columns": by_columns})
+    linear = LinearUpdates(model.float().to(params.device), begun)
+    return Opened(linear, factors, modules, pd.DataFrame(table))
+
+
+def unmeasured(params: Plan, sizes: Measure, model: Opened) -> Tables:
+    """The tables where no text was given."""
+    plans = plan_table(params, sizes.budgets, model.modules, None, lambda _: np.nan)
+    plans.insert(5, "share_lost", np.nan)
+    modules = model.table.assign(earned=np.nan)
+    losses = pd.DataFrame([{"gain": np.nan}])
+    budgets = typed(BUDGETS, [])
+    pruning = typed(PRUNING, [])
+    return dict(zip(TABLES, (plans, modules, losses, budgets, pruning), strict=True))
+
+
+def measured(
+    params: Plan,
+    sizes: Measure,
+    base: Checkpoint,
+    model: Opened,
+    batches: Sequence[Batch],
+    keep: Keep,
+    *,
+    saved: bool,
+) -> Tables:
+    """The tables with what is measured on a text; what is attributed is so on other batches."""
+    linear = model.linear
+    others = batches[: sizes.n_batches]
+    measure = GainMeasure(linear, model.factors, batches[sizes.n_batches :])
+    earned = keep("attribution", partial(attributed, linear, others, params.n_points))
+
+    def lost(ranks: Ranks) -> float:
+        return keep(f"{ranks}", partial(measure.of, ranks))
+
+    plans = plan_table(params, sizes.budgets, model.modules, earned, lost)
+    plans.insert(5, "share_lost", measure.share_lost(plans["loss"]))
+    drop = linear.drop(others)
+    *plans["loss_on_base"], alone = losses_on_base(params, base, measure, plans, keep, saved=saved)
+    losses = {
+        "loss_tuned": measure.tuned,
+        "loss_without_linear": measure.none,
+        "gain": measure.gain,
+        "attributed": sum(earned[name] for name in model.modules),
+        "drop": drop,
+        "loss_base": alone,
+    }
+    tried = least_attributed(
+        lambda ranks: measure.share_lost(lost(ranks)),
+        model.modules,
+        earned,
+        params.max_loss_share,
+        BISECTIONS,
     )
+    return {
+        "plans": plans,
+        "modules": model.table.assign(earned=[earned[name] for name in model.modules]),
+        "losses": pd.DataFrame([losses]),
+        "budgets": typed(BUDGETS, tried),
+        "pruning": typed(PRUNING, list(pruned(params, measure, keep))),
+    }
 
 
-def attributed(linear: LinearUpdates, batches: list[Batch], n_points: int) -> dict[str, float]:
-    """What each module earned, on batches that measure no plan."""
+def typed(columns: Mapping[str, type], rows: Sequence[tuple]) -> pd.DataFrame:
+    """A table of these columns, also where it has no row."""
+    return pd.DataFrame(rows, columns=list(columns)).astype(columns)
+
+
+def attributed(linear: LinearUpdates, batches: Sequence[Batch], n_points: int) -> dict[str, float]:
+    """What each module earned."""
     linear.set(linear.tuned)
-    return path_attribution(
-        linear.parameters, linear.updates, batches, partial(loss, linear.model), n_points
-    )
+    of_batch = partial(loss, linear.model)
+    return path_attribution(linear.parameters, linear.updates, batches, of_batch, n_points)
 
 
 def plan_table(
     params: Plan,
     budgets: Sequence[int],
-    modules: Modules,
-    measure: GainMeasure | None,
-    earned: Earned,
-    keep: Keep,
+    modules: Mapping[str, Module],
+    earned: Mapping[str, float] | None,
+    lost: Callable[[Ranks], float],
 ) -> pd.DataFrame:
-    """Every rule and, of the attributed one, its nulls, at every budget."""
+    """Every rule and, of the attributed one, its nulls, at every budget; with the loss of each."""
     source = partial(generator, SEED, "shuffle")
-    every = (
-        (b, one)
-        for b in budgets
-        for one in candidates(modules, b, earned, params.n_shuffles, source)
-    )
     rows = []
-    for budget, (rule, shuffle, ranks) in every:
-        measured = keep(f"{ranks}", partial(measure.of, ranks)) if measure else np.nan
-        share = measure.share_lost(measured) if measure else np.nan
-        rows.append(
-            (
-                budget,
-                rule,
-                shuffle,
-                parameters(modules, ranks),
-                measured,
-                share,
-                [*map(ranks.get, modules)],
-            )
-        )
-    columns = ["budget", "rule", "shuffle", "parameters", "loss", "share_lost", "ranks"]
-    return pd.DataFrame(rows, columns=columns)
+    for budget in budgets:
+        for one in candidates(modules, budget, earned, params.n_shuffles, source):
+            rule, shuffle, ranks = one
+            row = {"budget": budget, "rule": rule, "shuffle": shuffle}
+            row |= {"parameters": parameters(modules, ranks), "loss": lost(ranks)}
+            rows.append(row | {"ranks": [ranks[name] for name in modules]})
+    return pd.DataFrame(rows)
 
 
 def losses_on_base(
     params: Plan,
     base: Checkpoint,
     measure: GainMeasure,
-    modules: Modules,
     plans: pd.DataFrame,
     keep: Keep,
     *,
@@ -343,47 +306,25 @@ def losses_on_base(
     alone = keep("the base", partial(lost, {}))
     if saved:
         with torch.no_grad():
-            for name, parameter in beside_linear_layers(
-                model, measure.linear.model
-            ).parameters.items():
+            rest = beside_linear_layers(model, measure.linear.model)
+            for name, parameter in rest.parameters.items():
                 model.get_parameter(name).copy_(parameter)
     found = []
     for shuffle, values in zip(plans["shuffle"], plans["ranks"], strict=True):
-        ranks = dict(zip(modules, map(int, values), strict=True))
+        ranks = dict(zip(measure.factors, map(int, values), strict=True))
         found.append(keep(f"on the base {ranks}", partial(lost, ranks)) if shuffle == 0 else np.nan)
     return [*found, alone]
 
 
-def bisection(
-    params: Plan, modules: Modules, measure: GainMeasure | None, earned: Earned, keep: Keep
-) -> pd.DataFrame:
-    """The least budget of the attributed plan that loses at most `max_loss_share`, and what was
-    tried.
-    """
-    tried = []
-    if measure and earned:
-        of, share = measure.of, measure.share_lost
-        how = modules, earned, params.max_loss_share, BISECTIONS
-        tried = least_attributed(lambda ranks: share(keep(f"{ranks}", partial(of, ranks))), *how)
-    types = {"parameters": int, "share_lost": float, "least": bool}
-    return pd.DataFrame(tried, columns=list(types)).astype(types)
-
-
-def pruned(params: Plan, measure: GainMeasure | None, keep: Keep) -> pd.DataFrame:
+def pruned(params: Plan, measure: GainMeasure, keep: Keep) -> Iterator[tuple[str, float, float]]:
     """What is gone, which share of it, and the loss."""
-    rows = []
-    if measure:
-        linear, source = measure.linear, partial(generator, SEED)
-        for what, rate, weights in pruned_states(
-            linear.base, linear.tuned, params.pruning_rates, source
-        ):
-            linear.set(weights)
-            rows.append(
-                (what, rate, keep(f"{what} {rate}", partial(linear.mean_loss, measure.batches)))
-            )
-    return pd.DataFrame(rows, columns=["what", "rate", "loss"]).astype(
-        {"what": str, "rate": float, "loss": float}
-    )
+    linear = measure.linear
+    source = partial(generator, SEED)
+    states = pruned_states(linear.base, linear.tuned, params.pruning_rates, source)
+    for what, rate, weights in states:
+        linear.set(weights)
+        lost = partial(linear.mean_loss, measure.batches)
+        yield what, rate, keep(f"{what} {rate}", lost)
 
 
 if __name__ == "__main__":

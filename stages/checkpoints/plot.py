@@ -16,20 +16,24 @@ from lib.checkpoints.figures import (
     trained_adapters,
 )
 from lib.files.files import InputError, clear, write_files
-from lib.files.tables import read_table
+from lib.files.tables import read_tables
 from lib.pages.style import as_svg
 from lib.work.command import OutFolder, run
 from lib.work.compute import spread_by_name
 
-# The tables of each figure.
-FIGURES: dict[str, tuple[Callable[..., Figure], tuple[str, ...]]] = {
-    "plans": (share_lost, ("plans",)),
-    "ranks": (ranks_of_modules, ("plans", "modules")),
-    "pruning": (pruned, ("pruning", "losses")),
-    "rounding": (rounding, ("rounding",)),
-    "ranks-through-tuning": (early_ranks, ("ranks",)),
-    "heads": (heads_through_training, ("heads",)),
-    "adapters": (trained_adapters, ("trained",)),
+# The tables of each figure, each with the columns by which it is known.
+PLANS = {"plans": "model run budget rule shuffle share_lost ranks"}
+FIGURES: dict[str, tuple[Callable[..., Figure], dict[str, str]]] = {
+    "plans": (share_lost, PLANS),
+    "ranks": (ranks_of_modules, PLANS | {"modules": "model run module rows cols"}),
+    "pruning": (
+        pruned,
+        {"pruning": "model run what rate loss", "losses": "model run loss_tuned gain"},
+    ),
+    "rounding": (rounding, {"rounding": "model relative_update rank_90 rank_90_stored"}),
+    "ranks-through-tuning": (early_ranks, {"ranks": "model run step module rank_90"}),
+    "heads": (heads_through_training, {"heads": "model text step layer module stable_rank"}),
+    "adapters": (trained_adapters, {"trained": "model rule fine_tune seed n_steps loss"}),
 }
 
 
@@ -43,17 +47,12 @@ def main(tables: Path, figures: OutFolder) -> None:
 def drawings(tables: Path) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn whose tables are there."""
     there = {path.stem for path in tables.glob("*.parquet")}
-    chosen = {
-        name: (draw, names) for name, (draw, names) in FIGURES.items() if there.issuperset(names)
-    }
+    chosen = {name: figure for name, figure in FIGURES.items() if there.issuperset(figure[1])}
     if not chosen:
         raise InputError(f"{tables}: wanted the tables of a figure, got {sorted(there)}")
-    read = {
-        name: read_table(tables / f"{name}.parquet")
-        for name in {n for _, names in chosen.values() for n in names}
-    }
     return {
-        name: partial(draw, *(read[n] for n in names)) for name, (draw, names) in chosen.items()
+        name: partial(draw, *read_tables(tables, needed).values())
+        for name, (draw, needed) in chosen.items()
     }
 
 

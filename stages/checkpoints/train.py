@@ -1,7 +1,7 @@
-"""Train a small transformer on a text and on the same in random order, then tune it to another,
-largely and gently.
+"""Train small transformers on a text and on its null, then tune them to another text.
 
-All is written as transformers writes it: `base`, `tuned/NAME-SEED/step-N`,
+The null is the text in random order; the fine-tunes are large and gentle ones. All is written as
+transformers writes it: `base`, `tuned/NAME-SEED/step-N`,
 `pretrained/{language,permuted}/step-N`.
 """
 
@@ -9,16 +9,16 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 from lib.checkpoints.folders import open_checkpoint
-from lib.checkpoints.models import Kind, loss, open_model, save_model, small_model
+from lib.checkpoints.models import Kind, open_model, save_model, small_model
+from lib.checkpoints.texts import loss
 from lib.files.files import InputError, clear
 from lib.files.inputs import write_sums
-from lib.files.memory import COPIES, check_disk
 from lib.files.params import Interval, Name, Positive, Seeds, Steps, read_cases, read_params
 from lib.training.devices import generator
 from lib.work.cells import Course, spread_cells
@@ -26,6 +26,7 @@ from lib.work.command import OutFolder, run
 from lib.work.progress import advance
 
 Size = Annotated[int, Interval("[1, 65536]")]
+FILES = ("config.json", "model.safetensors", "SHA256SUMS")
 NULLS = ("language", "permuted")  # the text that the base is trained on, and its null
 WARMUP_STEPS = 20
 FINAL_RATE = 0.1  # of the learning rate, at the end
@@ -41,10 +42,8 @@ class Training:
 
     def __post_init__(self) -> None:
         if any(step >= self.n_steps for step in self.snapshot_steps):
-            raise ValueError(
-                f"snapshot_steps: wanted steps below n_steps = {self.n_steps}, got "
-                f"{self.snapshot_steps}"
-            )
+            wanted = f"wanted steps below n_steps = {self.n_steps}"
+            raise ValueError(f"snapshot_steps: {wanted}, got {self.snapshot_steps}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,87 +57,51 @@ class Train(Seeds):
     seq_len: Size
     batch_size: Size
 
-    @property
-    def memory(self) -> int:
-        """Bytes: weights, slopes and moments of AdamW, a copy that is saved, and what a batch
-        leaves for its slopes.
-        """
-        d, tokens = self.d_model, self.batch_size * self.seq_len
-        of_layer = 12 * d + 4 * self.d_mlp + 3 * self.n_heads * self.seq_len
-        return 4 * (6 * self.n_weights + tokens * (self.n_layers * of_layer + 4 * 256))
-
-    @property
-    def n_weights(self) -> int:
-        """At most, of either kind."""
-        d, d_mlp = self.d_model, self.d_mlp
-        return (256 * 2 + self.seq_len + 2) * d + self.n_layers * (
-            4 * d * d + 3 * d * d_mlp + 9 * d + d_mlp
-        )
-
-    def written(self, cases: Mapping[str, Training]) -> int:
-        """Bytes: the snapshots of all trainings, each with its header and config, and the base once
-        more.
-        """
-        of_base = len(NULLS) * (1 + len(cases["base"].snapshot_steps)) + 1
-        tuned = [1 + len(case.snapshot_steps) for name, case in cases.items() if name != "base"]
-        return (of_base + self.n_seeds * sum(tuned)) * (
-            4 * self.n_weights + 2000 * self.n_layers + 5000
-        )
-
     def __post_init__(self) -> None:
         if self.d_model % self.n_heads or self.n_heads % self.n_kv_heads:
             wanted = "n_heads: wanted a divisor of d_model and a multiple of n_kv_heads"
-            raise ValueError(
-                f"{wanted}, got {self.n_heads} for {self.d_model} and {self.n_kv_heads}"
-            )
+            got = f"got {self.n_heads} for {self.d_model} and {self.n_kv_heads}"
+            raise ValueError(f"{wanted}, {got}")
+
+
+class Job(NamedTuple):
+    """One training: how, of which kind of model, on which text, and from which checkpoint."""
+
+    training: Training
+    kind: Any
+    text: Path
+    start: Path | None
+    purpose: tuple[str | int, ...]  # of its random numbers
 
 
 def main(section: str, trainings: Path, texts: Path, models: list[OutFolder]) -> None:
     params = read_params(section, Train)
     cases = {one.name: one for one in read_cases(trainings, Training)}
     if "base" not in cases or len(cases) < 2:
-        raise InputError(
-            f"{trainings}: wanted a case named base and one or more that are tuned, got "
-            f"{list(cases)}"
-        )
+        wanted = "wanted a case named base and one or more that are tuned"
+        raise InputError(f"{trainings}: {wanted}, got {list(cases)}")
     for folder in models:
         if folder.name not in get_args(Kind):
-            raise InputError(
-                f"{folder}: wanted a folder named {' or '.join(get_args(Kind))}, got {folder.name}"
-            )
-    check_disk(models[0], COPIES * len(models) * params.written(cases), section)
+            wanted = f"wanted a folder named {' or '.join(get_args(Kind))}"
+            raise InputError(f"{folder}: {wanted}, got {folder.name}")
     for folder in models:
         for part, depth in (("base", ""), ("tuned", "*/*/"), ("pretrained", "*/*/")):
-            clear(
-                folder / part,
-                *(depth + name for name in ("config.json", "model.safetensors", "SHA256SUMS")),
-            )
-    scratch = cases.pop("base")
+            clear(folder / part, *(depth + name for name in FILES))
+    base = cases.pop("base")
     first = {
-        folder / "pretrained" / name: (
-            scratch,
-            folder.name,
-            texts / f"{name}.txt",
-            None,
-            "base",
-            name,
+        folder / "pretrained" / name: Job(
+            base, folder.name, texts / f"{name}.txt", None, ("base", name)
         )
         for folder in models
         for name in NULLS
     }
     compute(params, first, "bases and their nulls")
     for folder in models:
-        shutil.copytree(
-            folder / "pretrained" / "language" / step_name(scratch.n_steps), folder / "base"
-        )
+        last = folder / "pretrained" / "language" / step_name(base.n_steps)
+        shutil.copytree(last, folder / "base")
     then = {
-        folder / "tuned" / f"{name}-{seed}": (
-            one,
-            folder.name,
-            texts / "tuned.txt",
-            folder / "base",
-            name,
-            seed,
+        folder / "tuned" / f"{name}-{seed}": Job(
+            one, folder.name, texts / "tuned.txt", folder / "base", (name, seed)
         )
         for folder in models
         for name, one in cases.items()
@@ -147,24 +110,24 @@ def main(section: str, trainings: Path, texts: Path, models: list[OutFolder]) ->
     compute(params, then, "tuned")
 
 
-def compute(params: Train, trainings: Mapping[Path, tuple], label: str) -> None:
-    """Train, and write the snapshots of each training into its folder, through a model of their
-    kind.
+def compute(params: Train, trainings: Mapping[Path, Job], label: str) -> None:
+    """Train, and write the snapshots of each training into its folder.
 
-    Those models are made before workers begin: so they need not load the library, each some
-    seconds, themselves.
+    They are written through a model of their kind. Those models are made before workers begin: so
+    the workers need not load the library, each some seconds, themselves.
     """
-    kinds = [kind for _, kind, *_ in trainings.values()]
-    models = {kind: fresh(params, kind) for kind in kinds}
-    jobs = [(train, replace(params, n_seeds=1), *arguments) for arguments in trainings.values()]
+    models = {one.kind: fresh(params, one.kind) for one in trainings.values()}
+    jobs = [(train, replace(params, n_seeds=1), *one) for one in trainings.values()]
     courses: list[Course] = spread_cells(
         {"": jobs}, label=label, unit="step", size=lambda _, one, *rest: one.n_steps
     )[""]
-    for folder, kind, course in zip(trainings, kinds, courses, strict=True):
+    for (folder, one), course in zip(trainings.items(), courses, strict=True):
+        model = models[one.kind]
         for weights, [row] in course.states:
-            models[kind].load_state_dict(weights)
-            save_model(models[kind], folder / step_name(row["step"]))
-            write_sums(folder / step_name(row["step"]))
+            at = folder / step_name(row["step"])
+            model.load_state_dict(weights)
+            save_model(model, at)
+            write_sums(at)
 
 
 def train(
@@ -173,15 +136,15 @@ def train(
     kind: Any,
     text: Path,
     start: Path | None,
-    *purpose: str | int,
+    purpose: tuple[str | int, ...],
 ) -> Course:
-    """One training by AdamW without weight decay; the rate rises, then falls on a line. Its
-    snapshots.
-    """
-    model, states = begun(params, kind, start), []
+    """The snapshots of one training by AdamW; the rate rises, then falls on a line."""
+    model = begun(params, kind, start)
     source = generator(params.first_seed, "batches", *purpose)
+    saved = (*training.snapshot_steps, training.n_steps)
+    states = []
     for step in descent(model, text, params, training.n_steps, training.learning_rate, source):
-        if step in (*training.snapshot_steps, training.n_steps):
+        if step in saved:
             weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
             states.append((weights, [{"step": step}]))
         advance(step > 0)
@@ -201,9 +164,7 @@ def descent(
     learning_rate: float,
     source: torch.Generator,
 ) -> Iterator[int]:
-    """Train what of the model asks for a gradient; yields the number of steps that are done, from 0
-    to all of them.
-    """
+    """Train what asks for a gradient, without weight decay; yields how many steps are done."""
     tokens = torch.frombuffer(bytearray(text.read_bytes()), dtype=torch.uint8).long()
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimiser = torch.optim.AdamW(trained, betas=(0.9, BETA_2), weight_decay=0.0)

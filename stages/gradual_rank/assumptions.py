@@ -11,7 +11,6 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from lib.files.files import InputError
 from lib.files.inputs import read_as
 from lib.files.params import Interval, Positive, Seeds, read_params
 from lib.files.tables import read_table, write_table
@@ -82,15 +81,10 @@ def main(section: str, solver: str, task: Path, stages: Path, disturbed: OutFold
     """Write `returns`, `paths` and `kicks`."""
     use_threads(1)
     params = read_params(section, Assumptions)
-    accuracy = read_params(solver, Solver)
-    toy = read_as("a toy task", read_toy, task)
-    known = toy.seeds.tolist()
-    if not set(params.seeds) <= set(known):
-        raise InputError(f"{section}: wanted seeds of {known}, got {list(params.seeds)}")
-    jobs = [
-        (disturb, task, stages, params, accuracy.curvature_share, seed) for seed in params.seeds
-    ]
-    found = spread_cells({"": jobs}, label=section, unit="seed")[""]
+    share = read_params(solver, Solver).curvature_share
+    read_as("a toy task", read_toy, task).places(params.seeds, section)
+    jobs = [(disturb, task, stages, params, share, seed) for seed in params.seeds]
+    found = spread_cells({"seeds": jobs}, label=section, unit="seed")["seeds"]
     for name in COLUMNS:
         write_table(joined(found, name), disturbed / f"{name}.parquet")
 
@@ -206,8 +200,7 @@ def move(
     draw = np.random.default_rng(generator(seed, "disturbance", number).initial_seed()).normal(
         0, params.noise, (2, size)
     )
-    u = u + draw[0] * touched
-    v = v + draw[1] * touched
+    u, v = u + draw[0] * touched, v + draw[1] * touched
     if noise == "balanced":  # both keep their signs, and c is the same
         y = np.where(touched, np.sign(here.y) * here.level(np.maximum(u**2, 1e-300)), here.y)
         return Point(LogCoordinates(y, here.log_c), plus, minus), touched
@@ -230,8 +223,7 @@ def begin_elsewhere(
     for k in sorted(
         {1 + i * n_stages // params.n_kicks for i in range(params.n_kicks)} if n_stages else ()
     ):
-        before = predicted.iloc[k - 1]
-        after = predicted.iloc[k]
+        before, after = predicted.iloc[k - 1], predicted.iloc[k]
         i = int(after["coordinate"])
         p = np.array(before["p"])
         active = p != 0
@@ -244,8 +236,7 @@ def begin_elsewhere(
         )
         newcomer = np.arange(len(p)) == i
         for noise in ("none", "balanced", "independent"):
-            u = np.abs(root + draw[0])
-            v = np.abs(root + draw[1])
+            u, v = np.abs(root + draw[0]), np.abs(root + draw[1])
             if noise == "none":  # the newcomer alone, as Algorithm 1 begins
                 u = np.where(newcomer, params.noise, root)
             if noise != "independent":

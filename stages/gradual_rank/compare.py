@@ -1,22 +1,18 @@
-"""Compare optimisers: what git keeps of their trainings, tables for the figures and measures for
-the claims.
-"""
+"""Compare optimisers: tables for the figures, and measures for the claims."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
-
-from lib.files.files import clear
 from lib.files.params import Count, Positive, read_params
-from lib.files.tables import compact, read_table, write_measures, write_table
-from lib.gradual_rank.growth import (
+from lib.files.tables import read_tables
+from lib.gradual_rank.comparison import (
     few_measures,
     flow_distances,
     flow_measures,
     sign_measures,
     training_measures,
 )
+from lib.gradual_rank.measures import write_metrics
 from lib.work.command import OutFolder, run
 
 HEADLINES = ("gd_delay_full", "muon_best_over_gd")
@@ -49,31 +45,24 @@ class Said:
     noise: Positive
 
 
-def tables_of(folder: Path, columns: dict[str, str]) -> list[pd.DataFrame]:
-    """The tables of these names, each of which has these columns."""
-    for name, wanted in columns.items():
-        read_table(folder / f"{name}.parquet", wanted.split())  # which refuses another table
-    return [read_table(folder / f"{name}.parquet") for name in columns]
-
-
 def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> None:
     """Write `tables`, `measures.json` and `summary.json` in metrics."""
     said = read_params(section, Said, part=True)
-    runs, courses, few, paths, conserved = tables_of(trained, TRAINED)
-    changes, events, descents, slopes, diagonal, rises = tables_of(followed, FOLLOWED)
-    small = runs["log10_init_scale"].min()
-    large = runs["log10_init_scale"].max()
+    runs, courses, few, paths, conserved = read_tables(trained, TRAINED).values()
+    of_signs = read_tables(followed, FOLLOWED)
+    changes, events, descents, slopes, diagonal, rises = of_signs.values()
+    scales = sorted(runs["log10_init_scale"].unique())
     full = runs["teacher_rank"].max()
     seed = runs["seed"].min()
     of_one = (
         (courses["seed"] == seed)
         & (courses["teacher_rank"] == full)
-        & (courses["log10_init_scale"] == small)
+        & (courses["log10_init_scale"] == scales[0])
     )
     distances = flow_distances(descents, events)
+    of_seed = descents[descents["seed"] == seed].drop(columns="seed")
     sign_small = descents.loc[descents["method"] == "weights", "log10_init_scale"].min()
-    shown = descents[(descents["seed"] == seed) & (descents["log10_init_scale"] == sign_small)]
-    flow = descents[(descents["seed"] == seed) & (descents["method"] == "flow")]
+    flow = of_seed[of_seed["method"] == "flow"]
     tables = {
         "optimizers": runs,
         "courses": courses[of_one].drop(columns=["seed", "teacher_rank", "W_KQ"]),
@@ -82,30 +71,23 @@ def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> Non
         "noisy_paths": paths[paths["noise"] > 0].drop(columns=["n_samples", "noise"]),
         "changes": changes,
         "events": events,
-        "flow": flow.drop(columns=["log10_init_scale", "seed"]),
-        "descent": shown.drop(columns=["seed"]),
+        "flow": flow.drop(columns="log10_init_scale"),
+        "descent": of_seed[of_seed["log10_init_scale"] == sign_small],
         "distances": distances,
         "slopes": slopes,
         "diagonal": diagonal,
         "first_rises": rises,
     }
-    measured = (
-        training_measures(runs)
-        | few_measures(few)
-        | sign_measures(changes, slopes, diagonal, rises)
-    )
-    measured |= flow_measures(distances)
-    middle = sorted(runs["log10_init_scale"].unique())[:2][-1]
-    scales = {"small": small, "middle": middle, "large": large}
-    scales |= {"sign_small": sign_small, "sign_smallest": changes["log10_init_scale"].min()}
-    setup: dict[str, float | str] = {name: f"1e{scale:g}" for name, scale in scales.items()}
-    small_tables = {name: compact(table) for name, table in tables.items()}
-    clear(metrics / "tables", "*.parquet")
-    for name, table in small_tables.items():
-        write_table(table, metrics / "tables" / f"{name}.parquet")
-    write_measures(
-        {n: v for n, v in measured.items() if len(v)}, metrics, setup | vars(said), HEADLINES
-    )
+    measured = {
+        **training_measures(runs),
+        **few_measures(few),
+        **sign_measures(changes, slopes, diagonal, rises),
+        **flow_measures(distances),
+    }
+    named = {"small": scales[0], "middle": scales[:2][-1], "large": scales[-1]}
+    named |= {"sign_small": sign_small, "sign_smallest": changes["log10_init_scale"].min()}
+    setup = {name: f"1e{scale:g}" for name, scale in named.items()} | vars(said)
+    write_metrics(tables, measured, metrics, setup, HEADLINES)
 
 
 if __name__ == "__main__":

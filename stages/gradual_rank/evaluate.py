@@ -1,6 +1,4 @@
-"""Compare theory with measurement: what git keeps of the family, tables for the figures and
-measures for the claims.
-"""
+"""Compare theory with measurement: tables for the figures, and measures for the claims."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -8,9 +6,8 @@ from typing import Annotated
 
 import pandas as pd
 
-from lib.files.files import InputError, clear
 from lib.files.params import Count, Fraction, Interval, Name, Positive, Seed, read_params
-from lib.files.tables import compact, read_table, write_csv, write_measures, write_table
+from lib.files.tables import read_table, write_csv
 from lib.gradual_rank.activation_times import (
     activations,
     control_shares,
@@ -20,6 +17,8 @@ from lib.gradual_rank.activation_times import (
     with_control,
 )
 from lib.gradual_rank.measures import (
+    CELL,
+    Table,
     assumption_measures,
     by_scale,
     departed,
@@ -30,19 +29,67 @@ from lib.gradual_rank.measures import (
     example_measures,
     full_measures,
     measures_by_scale,
+    of_products,
     plateau_distances,
+    plateau_errors,
     rank_errors,
     ranks_of_adapter,
     ranks_of_head,
+    relative_gaps,
     stage_measures,
+    write_metrics,
 )
-from lib.gradual_rank.staircase import plateau_errors, relative_gaps
-from lib.gradual_rank.tasks import read_problems
-from lib.matrices.ranks import of_products
+from lib.gradual_rank.tasks import read_problems, read_studied
 from lib.work.command import OutFile, OutFolder, run
 
-Table = pd.DataFrame
 Measures = dict[str, pd.Series | dict[str, pd.Series]]
+EVENTS = [*CELL, "time", "coordinate", "sign", "rises"]
+STAGES = [
+    "seed",
+    "stage",
+    "time",
+    "next_time",
+    "gap",
+    "coordinate",
+    "sign",
+    "loss",
+    "residual",
+    "n_active",
+    "dropped",
+    "n_dropped",
+    "learning_rate_limit",
+    "strictness_products",
+    "strictness_weights",
+    "g",
+    "charge",
+    "p",
+    "support",
+]
+TIMES = [*CELL, "time", "rescaled_time", "loss", "p", "charge"]
+PLATEAUS = [*CELL, "rescaled_time", "loss", "p", "stage", "charge"]
+TWINS = [*CELL, "head", "share", "predicted"]
+CROSSED = ["form", "share_of_limit", "seed", "time", "coordinate", "rises"]
+ENDS = [
+    "form",
+    "share_of_limit",
+    "log10_init_scale",
+    "seed",
+    "steps",
+    "learning_rate",
+    "loss",
+    "drift",
+    "lost_at",
+]
+DROP = ["method", "log10_init_scale", "coordinate", "sign", "rescaled_time", "lost"]
+RATIOS = ["ratio_products", "ratio_weights", "baseline_moves"]
+RETURNS = ["seed", "point", "kind", "time", "noise", *RATIOS]
+KICKS = ["seed", "stage", "noise", "error"]
+MOVED = ["after", "coordinates", "p", "p_undisturbed"]
+PATHS = ["seed", "point", "kind", "time", "noise", *MOVED]
+RISES = [*CELL, "time", "limit", "finite", "stepped"]
+SPECTRA = [*CELL, "step", "learning_rate", "matrix", "of", "singular_values"]
+SIZES = ("n_seeds", "d_model", "n_heads", "n_layers")
+ADAPTER = [*CELL, "source", "end", "time", "rises"]
 
 
 @dataclass(frozen=True)
@@ -59,8 +106,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """What is counted: a coordinate of a `significant` product, a plateau that stands `apart` or is
-    `lasting`.
+    """What is counted: a `significant` product, a plateau that stands `apart` or is `lasting`.
 
     The figures show the trajectories of one seed, `figure_seed` where it was run, else of the
     first.
@@ -83,9 +129,7 @@ class Full:
 
 @dataclass(frozen=True)
 class Bars:
-    """The init scale from which the error is C / log(1 / init_scale), and when what is disturbed
-    has come back.
-    """
+    """From which init scale errors are C / log(1 / init_scale), and what has come back."""
 
     log10_init_scale: Annotated[float, Interval("[-1000, 0)")]
     returned: Positive
@@ -114,10 +158,71 @@ def main(
     params = read_params(section, Evaluate)
     bar = read_params(bars, Bars)
     matrices = read_params(full_weights, Full, part=True)
-    base = read_params(studied, str)
     cases = read_problems(problems, Problem, usual)
-    if base not in [problem.name for problem in cases]:
-        raise InputError(f"{studied}: wanted one of the problems of {problems}, got {base!r}")
+    base = read_studied(studied, [problem.name for problem in cases])
+    tables, measured = all_compared(cases, base, params, bar, predictions, flows)
+
+    own = tables["activations"]["problem"] == base
+    control = read_table(flows / "control.parquet", EVENTS)
+    flipped = with_control(tables["activations"][own], control)
+    tables["activations"] = pd.concat([flipped, tables["activations"][~own]], ignore_index=True)
+    measured["control_flipped_share"] = control_shares(flipped)
+
+    stages = read_table(predictions / f"{base}_stages.parquet", STAGES)
+    predicted = read_table(predictions / f"{base}_events.parquet", EVENTS)
+    events = read_table(flows / f"{base}_events.parquet", EVENTS)
+    ranks = ranks_of_head(events, predicted, stages, params.n_budgets)
+    forecast = read_table(predictions / "forecast.parquet", ADAPTER)
+    adapter = ranks_of_adapter(forecast, params.n_budgets)
+    tables |= {"ranks": ranks, "forecast": adapter}
+
+    crossed = read_table(descents / "events.parquet", CROSSED)
+    ends = read_table(descents / "ends.parquet", ENDS)
+    tables["drop"] = read_table(descents / "drop.parquet", DROP)
+    tables["descents"] = descent_errors(crossed, ends, events)
+
+    returns = read_table(disturbed / "returns.parquet", RETURNS)
+    kicks = read_table(disturbed / "kicks.parquet", KICKS)
+    paths = read_table(disturbed / "paths.parquet", PATHS)
+    near = end_distances(paths)
+    shown = paths[(paths["seed"] == params.figure_seed) & (paths["noise"] == "independent")]
+    tables |= {"returns": returns, "kicks": kicks, "paths": shown, "path_ends": near}
+
+    full = of_products(read_table(spectra, SPECTRA))
+    first = read_table(rises, RISES)
+    rising = full_measures(first, full, matrices.threshold)
+    columns = {name.removeprefix("full_"): values for name, values in rising.items()}
+    small = full["log10_init_scale"] == full["log10_init_scale"].min()
+    shown = full[small & (full["seed"] == params.figure_seed)]
+    tables["full_weights"] = shown.drop(columns=["time", "stable_rank"])
+    tables["full_ratios"] = Table(columns).rename_axis("seed").reset_index()
+    tables["rises"] = first
+
+    measured |= assumption_measures(returns, kicks, near, bar.returned, bar.near) | rising
+    measured |= descent_measures(tables["descents"]) | example_measures(tables["drop"])
+    measured |= {
+        "rank_error_adapter": by_scale(rank_errors(adapter, "forecast"), "error"),
+        "rank_error_head": by_scale(rank_errors(ranks, "finite"), "error"),
+        "rank_error_head_limit": by_scale(rank_errors(ranks, "limit"), "error"),
+    }
+    said = setup(cases, tables, bar, matrices)
+    said |= {"threshold": read_params(threshold, float), "grown": read_params(grown, float)}
+    write_metrics(tables, measured, metrics, said, [f"{base}_time_constant"])
+    loss = tables["trajectories"][tables["trajectories"]["problem"] == base]
+    variant = "init scale 1e" + loss["log10_init_scale"].map("{:g}".format)
+    loss = loss.assign(variant=variant)[["variant", "rescaled_time", "loss"]]
+    write_csv(loss.iloc[::4], curves)
+
+
+def all_compared(
+    cases: tuple[Problem, ...],
+    base: str,
+    params: Evaluate,
+    bar: Bars,
+    predictions: Path,
+    flows: Path,
+) -> tuple[dict[str, Table], Measures]:
+    """The tables of all problems (charges: of `base` alone), and the measures of each."""
     found: dict[str, list[Table]] = {}
     measured: Measures = {}
     for problem in cases:
@@ -126,69 +231,12 @@ def main(
             if name != "charges" or problem.name == base:
                 found.setdefault(name, []).append(table.assign(problem=problem.name))
         measured |= {f"{problem.name}_{name}": values for name, values in measures.items()}
-    tables = {
+    rows = [{**asdict(problem), "studied": problem.name == base} for problem in cases]
+    joined = {
         name: pd.concat([t for t in parts if len(t)] or parts[:1], ignore_index=True)
         for name, parts in found.items()
     }
-    tables["problems"] = Table(
-        [{**asdict(problem), "studied": problem.name == base} for problem in cases]
-    )
-
-    stages, predicted = (
-        read_table(predictions / f"{base}_{name}.parquet") for name in ("stages", "events")
-    )
-    events = read_table(flows / f"{base}_events.parquet")
-    control = read_table(flows / "control.parquet")
-    own = tables["activations"]["problem"] == base
-    flipped = with_control(tables["activations"][own], control)
-    tables["activations"] = pd.concat([flipped, tables["activations"][~own]], ignore_index=True)
-    measured["control_flipped_share"] = control_shares(flipped)
-    ranks = tables["ranks"] = ranks_of_head(events, predicted, stages, params.n_budgets)
-    crossed, ends, tables["drop"] = (
-        read_table(descents / f"{n}.parquet") for n in ("events", "ends", "drop")
-    )
-    tables["descents"] = descent_errors(crossed, ends, events)
-    returns, kicks, paths = (
-        read_table(disturbed / f"{name}.parquet") for name in ("returns", "kicks", "paths")
-    )
-    shown = paths[(paths["seed"] == params.figure_seed) & (paths["noise"] == "independent")]
-    near = end_distances(paths)
-    tables |= {"returns": returns, "kicks": kicks, "paths": shown, "path_ends": near}
-    full = of_products(read_table(spectra))
-    first = read_table(rises, ["seed", "log10_init_scale", "time", "limit", "finite", "stepped"])
-    smallest = full[full["log10_init_scale"] == full["log10_init_scale"].min()].query(
-        f"seed == {params.figure_seed}"
-    )
-    tables |= {"full_weights": smallest.drop(columns=["time", "stable_rank"]), "rises": first}
-    adapter = tables["forecast"] = ranks_of_adapter(
-        read_table(predictions / "forecast.parquet"), params.n_budgets
-    )
-    rising = full_measures(first, full, matrices.threshold)
-    columns = {name.removeprefix("full_"): values for name, values in rising.items()}
-    tables["full_ratios"] = Table(columns).rename_axis("seed").reset_index()
-    measured |= assumption_measures(returns, kicks, near, bar.returned, bar.near) | rising
-    measured |= descent_measures(tables["descents"]) | example_measures(tables["drop"])
-    forecasts = {
-        "adapter": (adapter, "forecast"),
-        "head": (ranks, "finite"),
-        "head_limit": (ranks, "limit"),
-    }
-    measured |= {
-        f"rank_error_{name}": by_scale(rank_errors(*one), "error")
-        for name, one in forecasts.items()
-    }
-    said = setup(cases, tables, bar, matrices)
-    said |= {"threshold": read_params(threshold, float), "grown": read_params(grown, float)}
-    loss = tables["trajectories"][tables["trajectories"]["problem"] == base]
-    loss = loss.assign(variant="init scale 1e" + loss["log10_init_scale"].map("{:g}".format))
-    small = {name: compact(table) for name, table in tables.items()}
-    clear(metrics / "tables", "*.parquet")
-    for name, table in small.items():
-        write_table(table, metrics / "tables" / f"{name}.parquet")
-    write_measures(
-        {n: v for n, v in measured.items() if len(v)}, metrics, said, [f"{base}_time_constant"]
-    )
-    write_csv(loss[["variant", "rescaled_time", "loss"]].iloc[::4], curves)
+    return joined | {"problems": Table(rows)}, measured
 
 
 def compared(
@@ -197,70 +245,61 @@ def compared(
     """Tables and measures of one problem: the flow against Algorithm 1 and its finite-scale
     form.
     """
-    stages, predicted = (
-        read_table(predictions / f"{name}_{kind}.parquet") for kind in ("stages", "events")
-    )
-    times, plateaus, events, grown, twins = (
-        read_table(flows / f"{name}_{kind}.parquet")
-        for kind in ("times", "plateaus", "events", "grown", "twins")
-    )
+    stages = read_table(predictions / f"{name}_stages.parquet", STAGES)
+    predicted = read_table(predictions / f"{name}_events.parquet", EVENTS)
+    times = read_table(flows / f"{name}_times.parquet", TIMES)
+    plateaus = read_table(flows / f"{name}_plateaus.parquet", PLATEAUS)
+    events = read_table(flows / f"{name}_events.parquet", EVENTS)
+    grown = read_table(flows / f"{name}_grown.parquet", EVENTS)
+    twins = read_table(flows / f"{name}_twins.parquet", TWINS)
     activated = activations(stages, events, predicted, params.significant)
-    key = ["seed", "log10_init_scale"]
     errors = time_errors(activated)
-    left = departed(stages)
     for more in (
         plateau_errors(stages, plateaus, params.apart, params.lasting),
         plateau_distances(stages, plateaus, params.significant),
         rise_durations(events, grown, stages),
     ):
-        errors = errors.merge(more, on=key, how="left")
+        errors = errors.merge(more, on=CELL, how="left")
     seed = min(times["seed"].unique(), key=lambda s: (s != params.figure_seed, s))
+    shown = times[times["seed"] == seed].drop(columns="time")
     tables = {
         "stages": stages.drop(columns=["support", "g"]),
         "activations": activated,
         "errors": errors,
-        "trajectories": times[times["seed"] == seed].drop(columns=["time", "charge"]),
-        "charges": times[times["seed"] == seed].drop(columns=["time", "loss", "p"]),
-        "departed": left,
+        "trajectories": shown.drop(columns="charge"),
+        "charges": shown.drop(columns=["loss", "p"]),
+        "departed": departed(stages),
         "twins": twins,
     }
-    measures: Measures = {**time_measures(errors, bar.log10_init_scale), **stage_measures(stages)}
-    measures |= {"relative_gap": relative_gaps(stages), **measures_by_scale(errors)}
-    measures["coordinates_that_leave_the_flow"] = by_scale(
-        departures(events, stages["seed"].unique()), "left"
-    )
+    left = departures(events, stages["seed"].unique())
+    measures: Measures = {
+        **time_measures(errors, bar.log10_init_scale),
+        **stage_measures(stages),
+        "relative_gap": relative_gaps(stages),
+        **measures_by_scale(errors),
+        "coordinates_that_leave_the_flow": by_scale(left, "left"),
+    }
     if len(twins):
-        off = (twins["share"] - twins["predicted"]).abs()
-        measures["share_error"] = by_scale(
-            twins.assign(off=off).groupby(key)["off"].max().reset_index(), "off"
-        )
-        measures["largest_share"] = by_scale(
-            twins.groupby(key)["share"].max().reset_index(), "share"
-        )
+        off = twins.assign(off=(twins["share"] - twins["predicted"]).abs())
+        largest = off.groupby(CELL)[["off", "share"]].max().reset_index()
+        measures["share_error"] = by_scale(largest, "off")
+        measures["largest_share"] = by_scale(largest, "share")
     return tables, measures
 
 
 def setup(
     cases: tuple[Problem, ...], tables: dict[str, Table], bar: Bars, full: Full
 ) -> dict[str, float | str]:
-    """What statements of claims name: sizes, scales, and how long and how strongly was
-    disturbed.
-    """
-    counts = tables["stages"].groupby("problem")["stage"].max()
+    """What statements of claims name: sizes, scales, and how long and strongly was disturbed."""
     said: dict[str, float | str] = {}
+    last = tables["stages"].groupby("problem")["stage"].max()
     for problem in cases:
-        own = {
-            key: value
-            for key, value in asdict(problem).items()
-            if isinstance(value, int) and key != "drawn"
+        sizes = {name: getattr(problem, name) for name in SIZES} | {"n_stages": last[problem.name]}
+        said |= {
+            f"{problem.name}_{key}": int(size) for key, size in sizes.items() if size is not None
         }
-        said |= {f"{problem.name}_{key}": value for key, value in own.items()}
-        said[f"{problem.name}_n_stages"] = int(counts[problem.name])
-    drop = (
-        tables["drop"]
-        .groupby(tables["drop"]["method"].str.split().str[0])["log10_init_scale"]
-        .min()
-    )
+    method = tables["drop"]["method"].str.split().str[0]
+    drop = tables["drop"].groupby(method)["log10_init_scale"].min()
     scales = {
         "drop_scale": drop["flow"],
         "plain_scale": drop["plain"],
@@ -269,14 +308,15 @@ def setup(
         "full_scale": tables["rises"]["log10_init_scale"].min(),
         "tiny": bar.log10_init_scale,
     }
-    said |= {name: f"1e{scale:g}" for name, scale in scales.items()}
-    said |= {
+    return {
+        **said,
+        **{name: f"1e{scale:g}" for name, scale in scales.items()},
         "full_d_model": full.d_model,
         "risen": full.threshold,
         "near": bar.near,
         "returned": bar.returned,
+        "duration": float(tables["path_ends"]["after"].max()),
     }
-    return said | {"duration": float(tables["path_ends"]["after"].max())}
 
 
 if __name__ == "__main__":

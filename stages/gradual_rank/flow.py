@@ -1,9 +1,8 @@
-"""Follow gradient flow of the diagonal head, for every seed and scale of the start, to the end of
-its last stage.
-"""
+"""Follow gradient flow of the diagonal head, for every seed and scale of the start, to its end."""
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,27 +14,30 @@ import torch
 from lib.files.files import InputError, clear
 from lib.files.inputs import read_as
 from lib.files.params import Interval, Name, Positive, read_params
-from lib.files.runs import Layout, clear_runs, write_run
+from lib.files.runs import clear_runs, write_run
 from lib.files.tables import read_table, write_table
 from lib.gradual_rank.diagonal_heads import Uphill, diagonal_network, head_matrices, same_entry
 from lib.gradual_rank.flow import (
     LogCoordinates,
+    LogScale,
     Solver,
+    Tolerance,
     event_table,
     log_flow,
     with_events,
     with_samples,
 )
-from lib.gradual_rank.tasks import Toy, read_problems, read_toy
-from lib.training.attention import PRODUCTS
+from lib.gradual_rank.runs import head_layout
+from lib.gradual_rank.tasks import Toy, read_problems, read_studied, read_toy
 from lib.training.devices import use_threads
 from lib.training.stiff_flow import StalledError
 from lib.work.cells import Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
 
-LogScale = Annotated[float, Interval("[-1000, 0)")]
 CELL = {"seed": int, "log10_init_scale": float}
 TWIN = CELL | {"head": int, "share": float, "predicted": float}
+STAGES = ["seed", "stage", "time", "next_time", "coordinate", "sign"]
+CONTROL = "control"
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,8 @@ class Flow:
     control_log10_init_scale: LogScale
     rest: Positive
     grown: Positive
-    rtol: Annotated[float, Interval("(0, 0.1]")]
-    atol: Annotated[float, Interval("(0, 0.1]")]
+    rtol: Tolerance
+    atol: Tolerance
 
 
 def main(
@@ -75,46 +77,44 @@ def main(
     runs: OutFolder,
     flows: OutFolder,
 ) -> None:
-    """Write, for each problem, the runs of heads, and `times`, `plateaus`, `events`, `grown` and
-    `twins`; a control.
-    """
+    """Write the runs of heads; `times`, `plateaus`, `events`, `grown`, `twins` of each problem."""
     use_threads(1)
     params = read_params(section, Flow)
-    base = read_params(studied, str)
     common = replace(read_params(solver, Solver), rtol=params.rtol, atol=params.atol)
-    listed = read_problems(problems, Problem, usual)
-    cases = {problem.name: problem for problem in listed}
-    if base not in cases:
-        raise InputError(f"{studied}: wanted one of the problems {sorted(cases)}, got {base!r}")
-    files = {
-        name: (tasks / f"{name}.safetensors", predictions / f"{name}_stages.parquet")
-        for name in cases
-    }
-    toys = {name: read_as("a toy task", read_toy, task) for name, (task, _) in files.items()}
-    large_first = sorted(cases, key=lambda name: -toys[name].X[0].numel())  # which take long
-    cells = [
-        (name, scale, False) for name in large_first for scale in sorted(cases[name].flow_scales)
-    ]
-    control = (base, params.control_log10_init_scale, True)
-    jobs = {}
-    for cell in (*cells, control):
-        name, scale, uphill = cell
+    cases = {problem.name: problem for problem in read_problems(problems, Problem, usual)}
+    base = read_studied(studied, cases)
+    toys = {name: read_as("a toy task", read_toy, tasks / f"{name}.safetensors") for name in cases}
+
+    def jobs_of(name: str, scale: float, uphill: bool) -> list[tuple]:
         alone = replace(cases[name], flow_scales=(scale,))  # another scale has no part in its cells
-        how = (alone, params.rest, params.grown, common)
+        share = alone.curvature_share or common.curvature_share
+        used = replace(common, curvature_share=share)
+        files = (tasks / f"{name}.safetensors", predictions / f"{name}_stages.parquet")
         seeds = range(len(toys[name].seeds))
-        jobs[cell] = [(follow, *files[name], *how, i, uphill) for i in seeds]
+        return [
+            (follow, *files, alone, params.rest, params.grown, used, index, uphill)
+            for index in seeds
+        ]
+
+    large_first = sorted(cases, key=lambda name: -toys[name].X[0].numel())
+    jobs = {
+        f"{name} {scale}": jobs_of(name, scale, False)
+        for name in large_first
+        for scale in sorted(cases[name].flow_scales)
+    }
+    jobs[CONTROL] = jobs_of(base, params.control_log10_init_scale, True)
     found = spread_cells(jobs, label=section, unit="flow")
     clear(flows, "*.parquet")
     for name, problem in cases.items():
         clear_runs(runs / name)
-        here = {scale: found[name, scale, False] for scale in sorted(problem.flow_scales)}
-        for scale, parts in here.items():
-            if toys[name].frames is None:
+        here = {scale: found[f"{name} {scale}"] for scale in sorted(problem.flow_scales)}
+        if toys[name].frames is None:
+            for scale, parts in here.items():
                 publish(runs / name, scale, toys[name], parts)
         every = list(itertools.chain(*here.values()))
         for table in ("times", "plateaus", "events", "grown", "twins"):
             write_table(joined(every, table), flows / f"{name}_{table}.parquet")
-    write_table(joined(found[control], "events"), flows / "control.parquet")
+    write_table(joined(found[CONTROL], "events"), flows / "control.parquet")
 
 
 def follow(
@@ -130,105 +130,87 @@ def follow(
     """The flow of a seed from the problem's one scale, to the middle of the last plateau that
     Algorithm 1 predicts.
     """
-    toy, (log10_init_scale,) = read_toy(task), problem.flow_scales
+    toy = read_toy(task)
+    seed = int(toy.seeds[index])
     u = toy.u[index].numpy()
     v = toy.v[index].numpy()
-    seed = int(toy.seeds[index])
     loss = diagonal_network(**toy.network(index))
-    of_twins = [] if toy.frames is None else ["coordinate", "sign"]
-    table = read_table(stages, ["seed", "stage", "time", "next_time", *of_twins])
+    table = read_table(stages, STAGES)
     predicted = table[table["seed"] == seed].sort_values("stage")
+    (log10_init_scale,) = problem.flow_scales
     log_scale = log10_init_scale * math.log(10)
     start = LogCoordinates.of(u, v, log_scale)
     last = float(predicted["time"].max())
-    middles = (
-        (predicted["time"] + predicted["next_time"].clip(upper=(1 + 2 * rest) * last))
-        / 2
-        * -log_scale
-    )
+    next_times = predicted["next_time"].clip(upper=(1 + 2 * rest) * last)
+    middles = (predicted["time"] + next_times) / 2 * -log_scale
     end = max(solver.end(last, log_scale), float(middles.max()))
     looks = {
         "snapshots": np.linspace(0.0, end, problem.n_snapshots),
         "times": np.linspace(0.0, end, problem.n_times),
+        "plateaus": middles.to_numpy(),
     }
-    looks |= {"plateaus": middles.to_numpy()}
     every = (
         (time, kind, i) for kind, times in looks.items() for i, time in enumerate(times.tolist())
     )
     wanted = [] if uphill else sorted(every)
     initial = float(loss.value(torch.zeros(loss.size, dtype=torch.float64)))
-    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in (*looks, "events", "grown")}
     cell = {"seed": seed, "log10_init_scale": log10_init_scale}
+    where = f"seed {seed}, init scale 1e{log10_init_scale:g}"
+    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in (*looks, "events", "grown")}
 
-    def note(y: np.ndarray, time: float, kind: str, number: int) -> None:
+    def row(y: np.ndarray, time: float, kind: str, number: int) -> dict[str, Any]:
         p = start.products(y)
         relative = float(loss.value(torch.from_numpy(p))) / initial
         row = {**cell, "time": time, "rescaled_time": time / -log_scale, "loss": relative, "p": p}
+        charge = y / -log_scale
         if kind == "snapshots":
             w_u, w_v = start.weights(y, np.sign(u + v), np.sign(u - v))
-            row |= {"u": w_u, "v": w_v, "y": y.copy()}
-        elif kind == "times":
-            row |= {"p": p.astype(np.float32), "charge": (y / -log_scale).astype(np.float32)}
-        else:
-            row |= {"stage": predicted["stage"].iloc[number], "charge": y / -log_scale}
-        found[kind].append(row)
+            return row | {"u": w_u, "v": w_v, "y": y.copy()}
+        if kind == "times":
+            return row | {"p": p.astype(np.float32), "charge": charge.astype(np.float32)}
+        return row | {"stage": predicted["stage"].iloc[number], "charge": charge}
 
-    losses = loss, loss.on_share(problem.curvature_share or solver.curvature_share)
-    bent, curvature = map(Uphill, losses) if uphill else losses
-    flow = log_flow(bent, start, end, rtol=solver.rtol, atol=solver.atol, curvature=curvature)
+    numbers = solver.on(loss)
+    if uphill:
+        numbers["curvature"] = Uphill(numbers["curvature"])
+    flow = log_flow(Uphill(loss) if uphill else loss, start, end, **numbers)
     first, second, third = itertools.tee(flow, 3)
     sampled = with_samples(first, start.y, [time for time, *_ in wanted])
     risen = with_events(second, start, solver.threshold)
     higher = with_events(third, start, grown)
     try:
-        for (_, samples), *passed in zip(sampled, risen, higher, strict=True):
+        for (_, samples), (_, events), (_, of_grown) in zip(sampled, risen, higher, strict=True):
             for i, y in samples:
-                note(y, *wanted[i])
-            for kind, (_, events) in zip(("events", "grown"), passed, strict=True):
-                found[kind].extend({**cell, **vars(event)} for event in events)
-                if len(found[kind]) > solver.max_events:
-                    most = (
-                        f"wanted at most max_events, {solver.max_events}, rises and falls of "
-                        "products, got more"
-                    )
-                    raise InputError(
-                        f"{task}: seed {seed}, init scale 1e{log10_init_scale:g}: {most}"
-                    )
+                found[wanted[i][1]].append(row(y, *wanted[i]))
+            found["events"] += [{**cell, **vars(event)} for event in events]
+            found["grown"] += [{**cell, **vars(event)} for event in of_grown]
+            if max(len(found["events"]), len(found["grown"])) > solver.max_events:
+                raise InputError(
+                    f"{task}: {where}: wanted at most max_events, {solver.max_events}, rises and "
+                    "falls of products, got more"
+                )
     except StalledError as error:
         if not uphill:  # whose products grow without bound
-            raise StalledError(
-                f"seed {seed}, init scale 1e{log10_init_scale:g}: {error}"
-            ) from error
+            raise StalledError(f"{where}: {error}") from error
     tables = {name: pd.DataFrame(rows) for name, rows in found.items()}
     tables |= {kind: event_table(found[kind], **CELL) for kind in ("events", "grown")}
-    return tables | {"twins": twins(toy, start, predicted, found["plateaus"], cell)}
+    shares = twins(toy, start, predicted, found["plateaus"])
+    rows = [{**cell, **shared} for shared in shares]
+    return tables | {"twins": pd.DataFrame(rows, columns=list(TWIN)).astype(TWIN)}
 
 
 def twins(
-    toy: Toy,
-    start: LogCoordinates,
-    predicted: pd.DataFrame,
-    plateaus: list[dict[str, Any]],
-    cell: dict[str, Any],
-) -> pd.DataFrame:
-    """How the heads of a common frame share what the first of them learns, and how they must by the
-    start alone.
-    """
-    rows = []
-    if (
-        toy.frames is not None
-        and len(predicted) > 1
-        and plateaus
-        and bool((toy.frames == toy.frames[:, :, :1]).all())
-    ):
+    toy: Toy, start: LogCoordinates, predicted: pd.DataFrame, plateaus: list[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """How heads of a common frame share what the first learns, and how they must by the start."""
+    if toy.frames is None or len(predicted) < 2 or not plateaus:
+        return
+    if bool((toy.frames == toy.frames[:, :, :1]).all()):
         heads = same_entry(toy.frames[0], int(predicted["coordinate"].iloc[1]))
         p = next(row["p"] for row in plateaus if row["stage"] == 1)[heads]
         shares = start.shares(heads, int(predicted["sign"].iloc[1]))
-        rows = [
-            {**cell, "head": h, "share": p[h] / p.sum(), "predicted": shares[h]}
-            for h in range(len(heads))
-        ]
-    return pd.DataFrame(rows, columns=list(TWIN)).astype(TWIN)
+        for head, share in enumerate(p / p.sum()):
+            yield {"head": head, "share": share, "predicted": shares[head]}
 
 
 def publish(runs: Path, log10_init_scale: float, toy: Toy, flows: list[Tables]) -> None:
@@ -236,27 +218,19 @@ def publish(runs: Path, log10_init_scale: float, toy: Toy, flows: list[Tables]) 
     as they are.
     """
     variant = f"log10_init_scale={log10_init_scale:g}"
-    cell = {"variant": variant, "log10_init_scale": log10_init_scale}
-    axes = {name: ["seed", "row", "col"] for name in ("W_K", "W_Q", "W_V", "W_O")}
-    layout = Layout("gradual_rank", axes, PRODUCTS, cell=cell, seeds=toy.seeds.tolist())
+    layout = head_layout(toy.seeds.tolist(), variant, log10_init_scale=log10_init_scale)
+    log_scale = log10_init_scale * math.log(10)
     both = zip(toy.u.numpy(), toy.v.numpy(), strict=True)
-    log_c = np.stack(
-        [LogCoordinates.of(u, v, log10_init_scale * math.log(10)).log_c for u, v in both]
-    )
+    log_c = torch.from_numpy(np.stack([LogCoordinates.of(u, v, log_scale).log_c for u, v in both]))
+    snapshots = [flow["snapshots"].to_dict("records") for flow in flows]
+    told = ("seed", "time", "rescaled_time", "loss")
     with write_run(runs, variant, layout) as writer:
-        for k in range(len(flows[0]["snapshots"])):
-            rows = [flow["snapshots"].iloc[k] for flow in flows]
+        for rows in zip(*snapshots, strict=True):
             u, v, y, p = (
-                torch.from_numpy(np.stack([row[name] for row in rows]))
-                for name in ("u", "v", "y", "p")
+                torch.from_numpy(np.stack([row[name] for row in rows])) for name in "uvyp"
             )
-            told = [
-                {name: row[name] for name in ("seed", "time", "rescaled_time", "loss")}
-                for row in rows
-            ]
-            writer.add(
-                {**head_matrices(u, v), "y": y, "p": p, "log_c": torch.from_numpy(log_c)}, told
-            )
+            weights = {**head_matrices(u, v), "y": y, "p": p, "log_c": log_c}
+            writer.add(weights, [{name: row[name] for name in told} for row in rows])
 
 
 if __name__ == "__main__":

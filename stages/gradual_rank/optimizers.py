@@ -27,39 +27,35 @@ from lib.files.params import (
     read_cases,
     read_params,
 )
-from lib.files.runs import Layout, clear_runs, write_run
+from lib.files.runs import clear_runs, write_run
 from lib.files.tables import write_table
-from lib.gradual_rank.balance import changes
-from lib.gradual_rank.full_heads import FullHead
-from lib.gradual_rank.growth import step_of_share, timing
-from lib.gradual_rank.optimizers import RULES, annealed, descend, descended
-from lib.gradual_rank.shared_tokens import (
+from lib.gradual_rank.full_heads import (
     SharedTokensHead,
     gaussian_factors,
     named,
+    output,
     products_of_ranks,
     spectra,
 )
+from lib.gradual_rank.growth import changes, ranks_on_the_way, step_of_share, timing
+from lib.gradual_rank.optimizers import RULES, annealed, descend, descended
+from lib.gradual_rank.runs import head_layout
 from lib.gradual_rank.step_counts import evenly, steps_to
-from lib.gradual_rank.tasks import gaussian_sequences
-from lib.matrices.ranks import effective_rank, ranks_on_the_way
-from lib.training.attention import PRODUCTS
+from lib.gradual_rank.tasks import Samples, tokens_of
+from lib.matrices.ranks import effective_rank
 from lib.training.devices import generator, use_threads
 from lib.training.stacked import groups
 from lib.work.cells import Course, Saved, Tables, joined, spread_cells
 from lib.work.command import OutFolder, run
 
-Trainings = tuple[
-    tuple[float, int], ...
-]  # log10 of the init scale and rank of the teacher, side by side
+# log10 of the init scale and rank of the teacher of trainings side by side
+Trainings = tuple[tuple[float, int], ...]
 WINDOW = (0.05, 0.15)  # of τ, in which the singular values of the factors grow
-# shares of the first loss at which ranks are noted, or at the end
-EARLY = 0.9
+EARLY = 0.9  # shares of the first loss at which ranks are noted, or at the end
 HALF = 0.5
 RTOL = 0.01  # of the numerical rank
-# init scales of P and Q, of which a difference is to be seen; the share of the loss
-UNEVEN = (0.1, 0.05)
-LEFT = 0.1
+UNEVEN = (0.1, 0.05)  # init scales of P and Q, of which a difference is to be seen
+LEFT = 0.1  # the share of the loss to which these are followed
 N_LOOKS = 121  # points of a course that are kept
 N_SNAPSHOTS = 9  # of the weights
 
@@ -93,38 +89,27 @@ class Head:  # what the section of the full matrices says of it
 @dataclass(frozen=True)
 class Optimizers(Seeds):
     log10_init_scales: tuple[Annotated[float, Interval("[-100, 0)")], ...]
-    n_samples: Count
+    n_samples: Samples
     teacher_rank: Count
     significant: Positive
-    few_samples: tuple[Count, ...]
+    few_samples: tuple[Samples, ...]
     few_log10_init_scale: Annotated[float, Interval("[-100, 0)")]
-    noisy_samples: Count
+    noisy_samples: Samples
     noise: Positive
     noisy_longer: Annotated[int, Interval("[1, 1000]")]
-    n_test: Count
+    n_test: Samples
 
 
 def main(section: str, head: str, optimizers: Path, runs: OutFolder, trained: OutFolder) -> None:
-    """Write the runs on many tokens; a row of each, `runs`, and its course, `courses`; `few`,
-    `paths`, `conserved`.
-    """
+    """Write the runs on many tokens, and `runs`, `courses`, `few`, `paths` and `conserved`."""
     use_threads(1)
     params = read_params(section, Optimizers)
     sizes = read_params(head, Head, part=True)
     cases = read_cases(optimizers, Optimizer)
-    for case in cases:  # too many steps are refused before any work
+    for case in cases:  # none of which may take too many steps
         case.rates(math.log10(UNEVEN[0]))
         case.rates(params.few_log10_init_scale, params.noisy_longer)
-    clear_runs(runs)
-    ranks = sorted({sizes.d_model, min(params.teacher_rank, sizes.d_model)}, reverse=True)
-    every = product(cases, sorted(params.log10_init_scales))
-    alike = groups(
-        every, lambda one: (one[0], len(one[0].rates(one[1]))), len(params.log10_init_scales)
-    )
-    longest = sorted(alike, key=lambda those: -sum(len(case.rates(scale)) for case, scale in those))
-    many = [
-        (those[0][0], tuple(product([scale for _, scale in those], ranks))) for those in longest
-    ]
+    many = alike_trainings(params, sizes, cases)
     few = [(n, 0.0) for n in params.few_samples] + [(params.noisy_samples, params.noise)]
     jobs = {
         "many": [(train, params, sizes, *job) for job in many],
@@ -133,6 +118,7 @@ def main(section: str, head: str, optimizers: Path, runs: OutFolder, trained: Ou
         ],
         "uneven": [(conserved, params, sizes, case) for case in cases],
     }
+    clear_runs(runs)
     found = spread_cells(jobs, label=section, unit="training")
     for (case, trainings), course in zip(many, found["many"], strict=True):
         save(runs, params, case, trainings, course.states)
@@ -143,8 +129,27 @@ def main(section: str, head: str, optimizers: Path, runs: OutFolder, trained: Ou
             [table["optimizer"].map(places), -table["teacher_rank"], table["log10_init_scale"]]
         )
         write_table(table.iloc[order].reset_index(drop=True), trained / f"{name}.parquet")
-    for name, kind in (("few", "few"), ("paths", "few"), ("conserved", "uneven")):
-        write_table(joined(found[kind], name), trained / f"{name}.parquet")
+    for name in ("few", "paths"):
+        write_table(joined(found["few"], name), trained / f"{name}.parquet")
+    write_table(joined(found["uneven"], "conserved"), trained / "conserved.parquet")
+
+
+def alike_trainings(
+    params: Optimizers, sizes: Head, cases: tuple[Optimizer, ...]
+) -> list[tuple[Optimizer, Trainings]]:
+    """Trainings of one optimiser and number of steps, which go side by side; the longest first."""
+    d = sizes.d_model
+    ranks = sorted({d, min(params.teacher_rank, d)}, reverse=True)
+    every = [
+        (case, scale, len(case.rates(scale)))
+        for case in cases
+        for scale in sorted(params.log10_init_scales)
+    ]
+    alike = groups(every, lambda one: (one[0], one[2]), len(params.log10_init_scales))
+    alike.sort(key=lambda group: -sum(n_steps for _, _, n_steps in group))
+    return [
+        (group[0][0], tuple(product([scale for _, scale, _ in group], ranks))) for group in alike
+    ]
 
 
 def save(
@@ -153,18 +158,17 @@ def save(
     """A run of each of the trainings that were computed together."""
     for place, (scale, rank) in enumerate(trainings):
         variant = f"optimizer={case.name},teacher_rank={rank},log10_init_scale={scale:g}"
-        cell = {
-            "variant": variant,
-            "optimizer": case.name,
-            "teacher_rank": rank,
-            "log10_init_scale": scale,
-        }
-        cell |= {"learning_rate": case.learning_rate}
-        axes = {name: ["seed", "row", "col"] for pair in PRODUCTS.values() for name in pair}
-        layout = Layout("gradual_rank", axes, PRODUCTS, cell=cell, seeds=list(params.seeds))
+        layout = head_layout(
+            params.seeds,
+            variant,
+            optimizer=case.name,
+            teacher_rank=rank,
+            log10_init_scale=scale,
+            learning_rate=case.learning_rate,
+        )
+        waited = -scale * math.log(10)
         with write_run(runs, variant, layout) as writer:
             for W, rows in states:
-                waited = -scale * math.log(10)
                 own = [
                     row | {"rescaled_time": row["time"] / waited, "loss": row["loss"][place]}
                     for row in rows
@@ -174,36 +178,30 @@ def save(
 
 def taught(
     params: Optimizers, sizes: Head, purpose: str, n: int, ranks: list[int], noise: float = 0
-) -> list[Tensor]:
-    """Tokens of all seeds, and what teachers of some ranks and one norm make of them; noise in
-    deviations of it.
+) -> tuple[Tensor, Tensor]:
+    """Tokens of all seeds, and the targets that teachers of some ranks and one norm give.
+
+    The noise is in standard deviations of the targets.
     """
-    X = torch.stack(
-        [
-            gaussian_sequences(n, sizes.seq_len, sizes.d_model, generator(s, purpose))
-            for s in params.seeds
-        ]
-    )
+    X = tokens_of(params.seeds, n, sizes.seq_len, sizes.d_model, purpose)
     teachers = products_of_ranks(drawn(params, sizes, "full teacher"), ranks)
-    Y = torch.stack([FullHead(X, X).output(W_KQ, W_VO) for W_KQ, W_VO in teachers], 1)
+    Y = torch.stack([output(X, W_KQ, W_VO) for W_KQ, W_VO in teachers], 1)
     if noise:
-        each = [
-            torch.randn(X[0].shape, generator=generator(s, "noise"), dtype=X.dtype)
-            for s in params.seeds
-        ]
+        sources = [generator(seed, "noise") for seed in params.seeds]
+        each = [torch.randn(X[0].shape, generator=one, dtype=X.dtype) for one in sources]
         Y = Y + noise * Y.std((-3, -2, -1), keepdim=True) * torch.stack(each)[:, None]
-    return [X, Y]
+    return X, Y
 
 
 def drawn(params: Optimizers, sizes: Head, purpose: str) -> Tensor:
-    return gaussian_factors(sizes.d_model, [generator(seed, purpose) for seed in params.seeds])[
-        "factors"
-    ]
+    """The factors of all seeds."""
+    return gaussian_factors(sizes.d_model, params.seeds, purpose)
 
 
 def conserved(params: Optimizers, sizes: Head, case: Optimizer) -> Tables:
-    """One optimiser from factors of uneven size, till a tenth of the loss is left: what of their
-    difference is kept.
+    """One optimiser from factors of uneven size: what of their difference is kept.
+
+    It is followed till a tenth of the loss is left.
     """
     head = SharedTokensHead(*taught(params, sizes, "tokens", params.n_samples, [sizes.d_model]))
     P, Q = drawn(params, sizes, "full start").unsqueeze(-3)
@@ -211,44 +209,41 @@ def conserved(params: Optimizers, sizes: Head, case: Optimizer) -> Tables:
     rates = case.rates(math.log10(UNEVEN[0]))
     end, reached = descended(descend(head.loss_and_slopes, start, RULES[case.rule](), rates), LEFT)
     kept = changes(start["factors"], end["factors"], ("KQ", "VO"))
-    cell = {"optimizer": case.name, "seed": list(params.seeds), "reached": reached[:, 0].numpy()}
-    return {
-        "conserved": pd.DataFrame(
-            {**cell, **{name: share[:, 0].numpy() for name, share in kept.items()}}
-        )
-    }
+    columns = {"optimizer": case.name, "seed": list(params.seeds), "reached": reached[:, 0].numpy()}
+    columns |= {name: share[:, 0].numpy() for name, share in kept.items()}
+    return {"conserved": pd.DataFrame(columns)}
 
 
 def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings) -> Course:
-    """One optimiser from several scales and by several teachers, side by side: a row of each,
-    courses and states.
+    """One optimiser from several scales and by several teachers, side by side.
+
+    A row of each, its course, and the states.
     """
-    head = SharedTokensHead(
-        *taught(params, sizes, "tokens", params.n_samples, [rank for _, rank in trainings])
-    )
+    ranks = [rank for _, rank in trainings]
+    head = SharedTokensHead(*taught(params, sizes, "tokens", params.n_samples, ranks))
     unscaled = drawn(params, sizes, "full start")
     rates = case.rates(trainings[0][0])
     start = torch.stack([10**scale * unscaled for scale, _ in trainings], -3)
-    saved, looks = (evenly(n, len(rates)) for n in (N_SNAPSHOTS, N_LOOKS))
-    losses = []
-    products = []
-    of_values = []
-    states = []
+    saved = evenly(N_SNAPSHOTS, len(rates))
+    looks = evenly(N_LOOKS, len(rates))
     last = start
+    losses: list[np.ndarray] = []
+    products: list[np.ndarray] = []
+    of_values: list[np.ndarray] = []
+    states: list[Saved] = []
     for step in descend(head.loss_and_slopes, {"factors": start}, RULES[case.rule](), rates):
         last = step.weights["factors"]
         losses.append(step.loss.numpy())
-        products.append(spectra(step.weights))
+        products.append(spectra(last))
         if step.time <= 1.1 * WINDOW[1] or len(of_values) < 2:
             of_values.append(torch.linalg.svdvals(last[:, 1]).numpy())
         if step.number in saved:
-            at = {"step": step.number, "time": step.time}
             shares = (losses[-1] / losses[0]).tolist()
             rows = [
-                {"seed": seed, **at, "loss": own}
+                {"seed": seed, "step": step.number, "time": step.time, "loss": own}
                 for seed, own in zip(params.seeds, shares, strict=True)
             ]
-            states.append((named(step.weights), rows))
+            states.append((named(last), rows))
     t = np.cumsum([0.0, *rates])
     loss = np.stack(losses)
     both = np.stack(products)
@@ -263,14 +258,14 @@ def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings
             "log10_init_scale": scale,
             "seed": seed,
         }
+        own = {name: float(one[n, k]) for name, one in kept.items()}
+        of_one = loss[:, n, k]
         KQ = both[:, 0, n, k]
         VO = both[:, 1, n, k]
-        own_loss = loss[:, n, k]
-        timed = timing(
-            t, own_loss, KQ, VO, factors[:, :, n, k], sizes.threshold, params.significant, WINDOW
-        )
-        early, half = (step_of_share(own_loss, share) for share in (EARLY, HALF))
-        own = {name: float(one[n, k]) for name, one in kept.items()}
+        grown = factors[:, :, n, k]
+        timed = timing(t, of_one, KQ, VO, grown, sizes.threshold, params.significant, WINDOW)
+        early = step_of_share(of_one, EARLY)
+        half = step_of_share(of_one, HALF)
         runs.append({**cell, **own, **timed, **ranks_on_the_way(KQ, VO, early, half, RTOL)})
         courses += [{**cell, "step": i, "time": t[i], "W_KQ": KQ[i], "W_VO": VO[i]} for i in looks]
     return Course({"runs": pd.DataFrame(runs), "courses": pd.DataFrame(courses)}, states)
@@ -279,8 +274,9 @@ def train(params: Optimizers, sizes: Head, case: Optimizer, trainings: Trainings
 def train_on_few(
     params: Optimizers, sizes: Head, case: Optimizer, n_samples: int, noise: float
 ) -> Tables:
-    """One optimiser where the minimum is not unique, or the targets are noisy: ranks at the end,
-    losses on the path.
+    """One optimiser where the minimum is not unique, or the targets are noisy.
+
+    Ranks at the end, and the losses on the path.
     """
     scale = params.few_log10_init_scale
     rank = min(params.teacher_rank, sizes.d_model)
@@ -288,30 +284,29 @@ def train_on_few(
     X, Y = taught(params, sizes, "test tokens", params.n_test, [rank])
     test = SharedTokensHead(X, Y)
     share = 1 / Y.square().mean((-3, -2, -1))
-    start = 10**scale * drawn(params, sizes, "full start").unsqueeze(-3)
+    start = {"factors": 10**scale * drawn(params, sizes, "full start").unsqueeze(-3)}
     rates = case.rates(scale, params.noisy_longer if noise else 1)
     looks = evenly(N_LOOKS, len(rates))
+    last = start["factors"]
     rows = []
-    last = {"factors": start}
-    for step in descend(head.loss_and_slopes, {"factors": start}, RULES[case.rule](), rates):
+    for step in descend(head.loss_and_slopes, start, RULES[case.rule](), rates):
         if step.number in looks:
-            last = step.weights
+            last = step.weights["factors"]
             off = test.loss_and_slopes(step.weights)[0] * share
-            each = zip(params.seeds, step.loss[:, 0].tolist(), off[:, 0].tolist(), strict=True)
-            at = step[:2]
-            rows += [(seed, *at, one, other) for seed, one, other in each]
+            losses = zip(step.loss[:, 0].tolist(), off[:, 0].tolist(), strict=True)
+            for seed, (own, of_test) in zip(params.seeds, losses, strict=True):
+                rows.append((seed, step.number, step.time, own, of_test))
     cell = {"optimizer": case.name, "n_samples": n_samples, "noise": noise}
     paths = pd.DataFrame(rows, columns=["seed", "step", "time", "loss", "test_loss"]).assign(**cell)
     paths["loss"] = paths["loss"] / paths.groupby("seed")["loss"].transform("first")
-    KQ, VO = effective_rank(spectra(last)[:, :, 0])
     ends = {
         "loss": ("loss", "last"),
         "best_test_loss": ("test_loss", "min"),
         "last_test_loss": ("test_loss", "last"),
     }
-    few = (
-        paths.groupby("seed").agg(**ends).assign(effective_rank_KQ=KQ, effective_rank_VO=VO, **cell)
-    )
+    KQ, VO = effective_rank(spectra(last)[:, :, 0])
+    few = paths.groupby("seed").agg(**ends)
+    few = few.assign(effective_rank_KQ=KQ, effective_rank_VO=VO, **cell)
     return {"few": few.reset_index(), "paths": paths}
 
 

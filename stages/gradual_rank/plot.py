@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from lib.files.files import clear, write_files
 from lib.files.params import read_params
-from lib.files.tables import read_table
+from lib.files.tables import read_tables
 from lib.gradual_rank.figures.disturbances import assumption_checks, disturbed_paths
 from lib.gradual_rank.figures.forecasts import descents_beside_the_flow, ranks_by_budget
 from lib.gradual_rank.figures.greedy_limit import (
@@ -33,39 +33,39 @@ from lib.work.command import OutFolder, run
 from lib.work.compute import spread_by_name
 
 Tables = dict[str, pd.DataFrame]
-NAMES = (
-    "activations",
-    "charges",
-    "departed",
-    "descents",
-    "drop",
-    "errors",
-    "forecast",
-    "full_ratios",
-    "full_weights",
-    "kicks",
-    "path_ends",
-    "paths",
-    "problems",
-    "ranks",
-    "returns",
-    "rises",
-    "stages",
-    "trajectories",
-    "twins",
-)
-
-COMPARED = (
-    "changes",
-    "courses",
-    "descent",
-    "distances",
-    "few",
-    "flow",
-    "noisy_paths",
-    "optimizers",
-    "slopes",
-)
+# The columns by which each table is known.
+TABLES = {
+    "activations": "problem seed log10_init_scale stage measured finite flipped",
+    "charges": "problem seed log10_init_scale rescaled_time charge",
+    "departed": "problem seed stage coordinate",
+    "descents": "form share_of_limit log10_init_scale seed",
+    "drop": "method log10_init_scale coordinate rescaled_time",
+    "errors": "problem seed log10_init_scale time_error_median order_agreement",
+    "forecast": "seed log10_init_scale time forecast measured",
+    "full_ratios": "seed first_stable_rank_VO second_over_first_VO",
+    "full_weights": "seed log10_init_scale matrix rescaled_time singular_values",
+    "kicks": "seed stage noise error",
+    "path_ends": "seed kind noise distance",
+    "paths": "point kind time after coordinates p p_undisturbed",
+    "problems": "name drawn studied n_heads n_layers",
+    "ranks": "seed log10_init_scale rescaled_time measured finite limit",
+    "returns": "seed kind noise ratio_products ratio_weights",
+    "rises": "seed log10_init_scale time limit finite stepped",
+    "stages": "problem seed stage time coordinate loss",
+    "trajectories": "problem seed log10_init_scale rescaled_time loss p",
+    "twins": "problem seed log10_init_scale head share predicted",
+}
+COMPARED = {
+    "changes": "seed log10_init_scale predicted measured",
+    "courses": "optimizer log10_init_scale time W_VO",
+    "descent": "method log10_init_scale time p",
+    "distances": "method log10_init_scale seed distance",
+    "few": "seed optimizer n_samples noise",
+    "flow": "method time p",
+    "noisy_paths": "seed optimizer step loss",
+    "optimizers": "optimizer teacher_rank log10_init_scale seed",
+    "slopes": "seed beta_2 slope_KQ slope_VO",
+}
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ def drawings(
     """How each figure is drawn."""
     bar = read_params(bars, Bars)
     d_full = read_params(full_d_model, int)
-    t = {name: read_table(metrics / f"{name}.parquet") for name in NAMES}
-    c = {name: read_table(optimizers / f"{name}.parquet") for name in COMPARED}
+    t = read_tables(metrics, TABLES)
+    c = read_tables(optimizers, COMPARED)
     problems = t["problems"]
     errors = t["errors"]
     cases = [case(t, name) for name in problems.loc[problems["drawn"], "name"]]

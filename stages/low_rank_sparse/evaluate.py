@@ -26,22 +26,16 @@ from lib.matrices.ranks import summaries
 from lib.work.command import OutFile, OutFolder, run
 
 MATRICES = ("W_Q", "W_K", "W_V", "W_O")
-RUN = "configuration labels readout seed"
-SCORES = "hinge accuracy margin least_margin attention attention_of_relevant"
+# The columns by which each table is known.
 COLUMNS = {
     "losses": "configuration step seed loss",
     "spectra": "configuration matrix of step seed singular_values",
-    "truncate": f"kind rank {SCORES} {RUN}",
-    "directions": f"step matrix side span alignment dimension energy {RUN}",
-    "prune": f"""what order rate flops weights
-        hinge accuracy margin least_margin factor rescaled_hinge {RUN}""",
-    "neurons": f"""threshold small_share small_norm large_norm bimodality
-        initial_norm cosine norms {RUN}""",
-    "adapt": f"configuration rank seed fitted_step {SCORES}",
-    "sweep": f"""sweep varies value seed
-        n_train n_test d_model n_patterns seq_len n_relevant n_confusion noise
-        init_scale value_error query_key_error batch_size learning_rate
-        labels permuted n_outputs readout n_neurons n_steps fitted_step {SCORES}""",
+    "truncate": "configuration labels seed kind rank hinge attention",
+    "directions": "configuration labels seed step matrix side span alignment dimension",
+    "prune": "configuration labels seed what order rate weights hinge",
+    "neurons": "configuration labels seed threshold small_share norms",
+    "adapt": "configuration seed rank fitted_step hinge",
+    "sweep": "sweep varies value seed n_relevant labels permuted fitted_step hinge",
 }
 
 
@@ -85,10 +79,8 @@ def main(
     )
     kept = {"training": training.drop(columns="snapshot")}
     for path in tables:
-        kept[path.stem] = read_table(path, COLUMNS[path.stem].split())
-        if path.stem == "sweep":  # to which every look adds columns of its own
-            kept["sweep"] = read_table(path)
-    kept["spectra"] = updates(kept["spectra"], params.rtol)
+        kept[path.stem] = read_table(path, COLUMNS[path.stem].split(), and_others=True)
+    kept["spectra"] = updates(kept["spectra"][COLUMNS["spectra"].split()], params.rtol)
     of_values = kept["prune"]["what"] == "rows of W_V"
     setup["judged_steps"] = ", ".join(map(str, params.steps))
     setup["values_rate"] = kept["prune"]["rate"][of_values].max()

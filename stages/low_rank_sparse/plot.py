@@ -1,6 +1,4 @@
-"""Draw figures 1, 2 and 3 of Li et al. (2024), corollary 1, and ours beside them, from tables in
-git.
-"""
+"""Draw figures 1, 2 and 3 of Li et al. (2024), corollary 1, and ours, from tables in git."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +10,7 @@ from matplotlib.figure import Figure
 
 from lib.files.files import write_files
 from lib.files.params import Interval, read_params
-from lib.files.tables import read_measures, read_table
+from lib.files.tables import read_measures, read_tables
 from lib.low_rank_sparse.figures.cuts import (
     adapters_against_cuts,
     attention_through_training,
@@ -34,17 +32,20 @@ from lib.pages.style import as_svg
 from lib.work.command import OutFolder, run
 from lib.work.compute import spread_by_name
 
-TABLES = (
-    "training",
-    "losses",
-    "spectra",
-    "truncate",
-    "directions",
-    "prune",
-    "neurons",
-    "adapt",
-    "sweep",
-)
+# The columns by which each table is known.
+TABLES = {
+    "training": "configuration seed step hinge accuracy attention",
+    "losses": "configuration seed step loss",
+    "spectra": "configuration seed matrix of step singular_values",
+    "truncate": "configuration seed kind rank hinge attention",
+    "directions": "configuration seed step matrix side span alignment",
+    "prune": "configuration seed what order rate weights hinge",
+    "neurons": "configuration threshold small_share norms",
+    "adapt": "configuration seed rank hinge",
+    "sweep": "sweep varies value seed labels hinge W_Q_energy W_V_energy",
+    "generalisation": "sweep n_relevant seq_len n_train hinge",
+    "samples": "sweep n_relevant seq_len n_needed",
+}
 LABELLED = {
     "classes_tied": "one output per class, tied",
     "classes_untied": "one output per class, untied",
@@ -68,10 +69,7 @@ def main(section: str, metrics: Path, figures: OutFolder) -> None:
 def drawings(section: str, metrics: Path) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn."""
     shown = read_params(section, Shown, part=True)
-    of = {
-        name: read_table(metrics / "tables" / f"{name}.parquet")
-        for name in (*TABLES, "generalisation", "samples")
-    }
+    of = read_tables(metrics / "tables", TABLES)
     measures = read_measures(metrics / "measures.json")
     setup = measures["setup"]
     # The configurations that are judged, each with its null.
@@ -81,7 +79,6 @@ def drawings(section: str, metrics: Path) -> dict[str, Callable[[], Figure]]:
         if name.endswith("_permuted")
     }
     names = list(permuted)
-    losses = setup["swept_fitted_loss"], setup["generalised_loss"]
     return {
         "figure-1": partial(hinge_and_attention_against_rank, of["truncate"], names),
         "figure-2": partial(singular_values_of_steps, of["spectra"], "W_K", shown.steps, names),
@@ -95,7 +92,13 @@ def drawings(section: str, metrics: Path) -> dict[str, Callable[[], Figure]]:
         "energies": partial(beyond_two, of["spectra"], permuted),
         "directions": partial(directions_of_updates, of["directions"], permuted),
         "sweeps": partial(
-            power_laws, of["sweep"], of["generalisation"], of["samples"], measures, *losses
+            power_laws,
+            of["sweep"],
+            of["generalisation"],
+            of["samples"],
+            measures,
+            setup["swept_fitted_loss"],
+            setup["generalised_loss"],
         ),
         "robustness-data": partial(robustness, of["sweep"], DATA),
         "robustness-training": partial(robustness, of["sweep"], TRAINING),

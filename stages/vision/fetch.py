@@ -1,5 +1,6 @@
-"""Fetch the official files of a data set: embedded, downloaded or from a local folder, compared
-with their digests.
+"""Fetch the official files of a data set: embedded, downloaded, or from a local folder.
+
+Each is compared with its digest.
 """
 
 import os
@@ -23,21 +24,15 @@ def main(section: str, folder: OutFolder) -> None:
         write_files(folder, {"digits.csv.gz": digits_file().read_bytes()})
         write_sums(folder)
         return
-    batches = (
-        downloaded(params.source)
-        if params.source_folder is None
-        else local(params.source, params.source_folder)
-    )
-    try:
-        for name, content in batches:
-            write_files(folder, {name: content})
-            print(f"{folder / name}: {len(content)} bytes, the official file")
-    except ValueError as error:  # a file that is not the official one
-        raise InputError(str(error)) from error
+    given = params.source_folder
+    batches = downloaded(params.source) if given is None else local(params.source, given)
+    for name, content in batches:
+        write_files(folder, {name: content})
+        print(f"{folder / name}: {len(content)} bytes, the official file")
 
 
 def downloaded(source: str) -> Iterator[tuple[str, bytes]]:
-    """The files of the archive, which stays in scratch, so that it comes over the network once."""
+    """The files of the archive, which stays in scratch: it comes over the network once."""
     official = OFFICIAL[source]
     with Scratch("downloads", {"sha256": official.sha256}) as scratch:
         archive = scratch.folder / official.archive
@@ -58,10 +53,8 @@ def local(source: str, source_folder: str) -> Iterator[tuple[str, bytes]]:
             raise InputError(f"{archive}: wanted the official archive, got {difference}")
         yield from archive_batches(archive, source)
     else:
-        raise InputError(
-            f"source_folder: wanted a folder that holds {official.folder}/ or {official.archive}, "
-            f"got {folder.absolute()}"
-        )
+        wanted = f"wanted a folder that holds {official.folder}/ or {official.archive}"
+        raise InputError(f"source_folder: {wanted}, got {folder.absolute()}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""Draw the figures of section 5 and appendix B of Boix-Adserà et al. (2023) for one data set, from
-tables in git.
+"""Draw the figures of section 5 and appendix B of Boix-Adserà et al. (2023), from tables in git.
+
+Those of one data set; the tables of several optimisers have figures of their own.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from matplotlib.figure import Figure
 
 from lib.files.files import InputError, write_files
 from lib.files.params import Interval, Positive, read_params
-from lib.files.tables import read_table
+from lib.files.tables import read_tables
 from lib.pages.style import as_svg
 from lib.vision.figures.cuts import accuracy_against_pruning, accuracy_against_rank
 from lib.vision.figures.ranks import (
@@ -39,6 +40,22 @@ from lib.work.command import OutFolder, run
 from lib.work.compute import spread_by_name
 
 Place = Annotated[int, Interval("[1, 1000]")]
+TABLES = {  # of a data set, with the columns that every one has
+    "training": "control init_scale step seed train_loss test_loss test_accuracy",
+    "ranks": "control init_scale matrix of step seed layer head stable_rank",
+    "spectra": "control init_scale matrix of step seed layer head singular_values",
+    "truncate": "variant kind rank test_accuracy",
+    "prune": "variant what order rate test_accuracy",
+    "growth": "control init_scale matrix growth",
+    "equal_loss": "init_scale matrix train_loss learned permuted",
+    "scales": "use init_scale",
+}
+OF_OPTIMIZERS = {  # of several
+    "trained": "rule labels init_scale seed step train_loss",
+    "ranks": "rule labels init_scale seed step matrix of stable_rank",
+    "truncate": "rule labels init_scale rank test_accuracy",
+    "rates": "rule init_scale learning_rate train_loss",
+}
 
 
 @dataclass(frozen=True)
@@ -51,80 +68,74 @@ class Plot:
 
 def main(section: str, tables: Path, figures: OutFolder) -> None:
     jobs = {f"{name}.svg": (draw,) for name, draw in drawings(section, tables).items()}
-    drawn = spread_by_name(as_svg, jobs, label="figures", unit="figure")
-    write_files(figures, drawn)
+    write_files(figures, spread_by_name(as_svg, jobs, label="figures", unit="figure"))
 
 
 def drawings(section: str, tables: Path) -> dict[str, Callable[[], Figure]]:
-    """How each figure is drawn; those of published/digits_optimizers of its own tables."""
+    """How each figure is drawn; those of several optimisers have tables of their own."""
     params = read_params(section, Plot)
     if (tables / "rates.parquet").exists():
-        return of_optimizers(tables)
-    names = ("training", "ranks", "spectra", "truncate", "prune", "growth", "equal_loss")
-    found = {name: read_table(tables / f"{name}.parquet") for name in names}
-    training, ranks = found["training"], found["ranks"]
-    plain = {
-        name: table[table["control"] == "none"]
-        for name, table in found.items()
-        if "control" in table
-    }
-    compared = read_table(tables / "scales.parquet").groupby("use")["init_scale"].agg(list)
-    [reference], scales = compared["reference"], compared.get("growth", compared["reference"])
-    check_shown(params, plain["spectra"], section)
-    place = params.layer, params.head
+        return of_optimizers(read_tables(tables, OF_OPTIMIZERS))
+    return of_data_set(read_tables(tables, TABLES), params, section)
+
+
+def of_data_set(
+    tables: dict[str, pd.DataFrame], params: Plot, section: str
+) -> dict[str, Callable[[], Figure]]:
+    """How each figure of a data set is drawn."""
+    training = tables["training"]
+    ranks = tables["ranks"]
+    spectra = tables["spectra"]
+    spectra = spectra[spectra["control"] == "none"]
+    check_shown(params, spectra, section)
+    compared = tables["scales"].groupby("use")["init_scale"].agg(list)
+    [reference] = compared["reference"]
+    scales = compared.get("growth", [reference])
+    place = (params.layer, params.head)
     drawn = {
-        "figure-1": partial(normalised_spectra, plain["spectra"], reference, *place),
-        "figure-3": partial(
-            spectra_through_training, plain["spectra"], scales, *place, params.lines
-        ),
+        "figure-1": partial(normalised_spectra, spectra, reference, *place),
+        "figure-3": partial(spectra_through_training, spectra, scales, *place, params.lines),
         "figure-4": partial(rank_against_init_scale, ranks, training, params.trained_loss),
-        "figure-5-KQ": partial(spectra_of_heads, plain["spectra"], "W_KQ", reference),
-        "figure-5-VO": partial(spectra_of_heads, plain["spectra"], "W_VO", reference),
+        "figure-5-KQ": partial(spectra_of_heads, spectra, "W_KQ", reference),
+        "figure-5-VO": partial(spectra_of_heads, spectra, "W_VO", reference),
         "figure-12": partial(rank_through_training, ranks, scales),
-        "growth": partial(growth_against_null, found["growth"]),
+        "growth": partial(growth_against_null, tables["growth"]),
         "learning-curves": partial(learning_curves, training),
         "nulls": partial(rank_against_nulls, ranks, scales),
-        "truncation": partial(accuracy_against_rank, found["truncate"]),
-        "pruning": partial(accuracy_against_pruning, found["prune"]),
+        "truncation": partial(accuracy_against_rank, tables["truncate"]),
+        "pruning": partial(accuracy_against_pruning, tables["prune"]),
     }
-    if len(found["equal_loss"]):
-        drawn["equal-loss"] = partial(rank_against_loss, ranks, training, found["equal_loss"])
+    if len(tables["equal_loss"]):
+        drawn["equal-loss"] = partial(rank_against_loss, ranks, training, tables["equal_loss"])
     if training["control"].str.startswith("scaled=").any():
         drawn["readings-of-init-scale"] = partial(readings_of_init_scale, training, ranks)
     return drawn
 
 
 def check_shown(params: Plot, spectra: pd.DataFrame, section: str) -> None:
-    """Raise `InputError` where the tables lack the layer or the head that is drawn, or so many
-    singular values.
-    """
+    """Raise `InputError` where the tables lack the layer, the head or the values that are drawn."""
     updates = spectra[spectra["of"] == "update"]
     for key, asked in (("layer", params.layer), ("head", params.head)):
         known = sorted(map(int, updates[key].unique()))
         if asked not in known:
-            raise InputError(
-                f"{section}.{key}: wanted one of {known}, those of the tables, got {asked}"
-            )
+            wanted = f"wanted one of {known}, those of the tables"
+            raise InputError(f"{section}.{key}: {wanted}, got {asked}")
     most = updates["singular_values"].map(len).max()
     if params.lines > most:
-        raise InputError(
-            f"{section}.lines: wanted at most the {most} singular values of a head, got "
-            f"{params.lines}"
-        )
+        wanted = f"wanted at most the {most} singular values of a head"
+        raise InputError(f"{section}.lines: {wanted}, got {params.lines}")
 
 
-def of_optimizers(tables: Path) -> dict[str, Callable[[], Figure]]:
-    """How the figures of several optimisers are drawn; those of one init scale at that of the
-    rates' choice.
-    """
-    trained, ranks, truncate, rates = (
-        read_table(tables / f"{name}.parquet") for name in ("trained", "ranks", "truncate", "rates")
-    )
-    [scale] = rates["init_scale"].unique()
+def of_optimizers(tables: dict[str, pd.DataFrame]) -> dict[str, Callable[[], Figure]]:
+    """How each figure of several optimisers is drawn, of one scale at that of the rates' choice."""
+    ranks = tables["ranks"]
+    [scale] = tables["rates"]["init_scale"].unique()
     return {
         "optimizers": partial(ranks_of_optimizers, ranks),
-        "optimizers-equal-loss": partial(ranks_at_loss, ranks, trained, scale),
-        "optimizers-truncation": partial(cuts_and_rates, truncate, rates, scale),
+        "optimizers-equal-loss": partial(ranks_at_loss, ranks, tables["trained"], scale),
+        "optimizers-truncation": partial(
+            cuts_and_rates, tables["truncate"], tables["rates"], scale
+        ),
     }
 
 

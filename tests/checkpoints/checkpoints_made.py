@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from transformers_made import made, moved, saved
+
+from tests.checkpoints.transformers_made import made, moved, saved
 
 SPECTRA = {"method": "auto", "rank": 8, "rotary_offsets": [0, 3]}
 PLAN = {
@@ -75,10 +76,10 @@ def written(folder: Path, model: str) -> Path:
                         "shuffle": shuffle,
                         "parameters": 100 * budget,
                     }
-                    plans.append(
-                        row | {"loss": 1 + share, "share_lost": share, "ranks": [1, 0], "run": run}
-                    )
-        sizes = {"rows": 8, "cols": 4, "run": run}
+                    lost = {"loss": 1 + share, "share_lost": share, "loss_on_base": 2 + share}
+                    plans.append(row | lost | {"ranks": [1, 0], "run": run})
+        sizes = {"rows": 8, "cols": 4, "norm": 1.0, "base_norm": 2.0, "limit": 3, "run": run}
+        sizes |= {"by_columns": False, "earned": 0.5}
         modules += [
             {"module": f"layers.{i}.up", "tensor": f"layers.{i}.up.weight", **sizes} for i in (0, 1)
         ]

@@ -3,18 +3,18 @@ import warnings
 
 import pytest
 import torch
-from transformers_made import KINDS, pair
 
 from lib.checkpoints.adapters import lora_config, write_adapter
 from lib.checkpoints.folders import open_checkpoint
-from lib.checkpoints.models import (
+from lib.checkpoints.linear_modules import (
     beside_linear_layers,
     linear_modules,
     matched_by_content,
-    open_model,
     stored_as_columns,
 )
+from lib.checkpoints.models import open_model
 from lib.checkpoints.update_spectra import leading_triplets, update_of
+from tests.checkpoints.transformers_made import KINDS, pair
 
 
 def all_parameters(model):

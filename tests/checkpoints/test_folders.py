@@ -4,10 +4,10 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers_made import made, moved, pair, saved
 
 from lib.checkpoints.folders import check_pair, layer_of, open_checkpoint, open_snapshots
 from lib.files.files import InputError
+from tests.checkpoints.transformers_made import made, moved, pair, saved
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,12 @@ import pytest
 import torch
 
 from lib.checkpoints.attribution import path_attribution
+from lib.checkpoints.gains import LinearUpdates
 from lib.checkpoints.grammar import text
-from lib.checkpoints.models import LinearUpdates, linear_modules, loss, small_model
+from lib.checkpoints.linear_modules import linear_modules
+from lib.checkpoints.models import small_model
 from lib.checkpoints.plans import Module, budget_of, plan
+from lib.checkpoints.texts import loss
 from lib.training.devices import generator
 from stages.checkpoints.train import Train, descent
 

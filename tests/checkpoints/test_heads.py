@@ -1,9 +1,9 @@
 import pytest
 import torch
-from transformers_made import ATTENTION, made, saved
 
 from lib.checkpoints.folders import open_checkpoint
 from lib.checkpoints.heads import attention_tensors, head_sizes, heads, rotation
+from tests.checkpoints.transformers_made import ATTENTION, made, saved
 
 ROTARY = ("llama", "phi3", "gpt_neox")
 

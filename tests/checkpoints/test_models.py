@@ -5,25 +5,16 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers_made import made, moved, pair, saved
 
+from lib.checkpoints.adapters import with_adapter
 from lib.checkpoints.folders import open_checkpoint
-from lib.checkpoints.models import (
-    Factors,
-    GainMeasure,
-    LinearUpdates,
-    ModelError,
-    check_architecture,
-    linear_modules,
-    loss,
-    matched_by_content,
-    open_model,
-    read_batches,
-    small_model,
-    stored_as_columns,
-    token_ids,
-    with_adapter,
-)
+from lib.checkpoints.gains import GainMeasure, LinearUpdates
+from lib.checkpoints.linear_modules import linear_modules, matched_by_content, stored_as_columns
+from lib.checkpoints.models import check_architecture, open_model, small_model
+from lib.checkpoints.texts import loss, read_batches, token_ids
+from lib.checkpoints.update_spectra import Triplets
+from lib.files.files import InputError
+from tests.checkpoints.transformers_made import made, moved, pair, saved
 
 SIZES = {
     "d_model": 16,
@@ -134,7 +125,7 @@ def test_an_architecture_that_is_no_model_of_transformers_is_refused(copy, names
     wanted = (
         rf"copy: wanted an architecture that transformers \S+ has, got {re.escape(str(names))}$"
     )
-    with pytest.raises(ModelError, match=wanted):
+    with pytest.raises(InputError, match=wanted):
         opening(copy, rewritten(copy, architectures=names))
 
 
@@ -161,7 +152,7 @@ def ran(copy, monkeypatch):
 )
 def test_a_model_with_code_of_its_own_is_refused(copy, ran, changes, opening):
     with pytest.raises(
-        ModelError, match=r"copy: wanted a model of .*, got one with code of its own \(auto_map\)$"
+        InputError, match=r"copy: wanted a model of .*, got one with code of its own \(auto_map\)$"
     ):
         opening(copy, rewritten(copy, **changes))
     assert not ran.exists()
@@ -171,7 +162,7 @@ def test_a_tokenizer_with_code_of_its_own_is_refused(copy, ran):
     (copy / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": ["mine.T", null]}}')
     rewritten(copy, model_type="mine")
     with pytest.raises(
-        ModelError, match=r"wanted a tokenizer of .*, got one with code of its own \(auto_map\)$"
+        InputError, match=r"wanted a tokenizer of .*, got one with code of its own \(auto_map\)$"
     ):
         token_ids(copy, b"words", 256)
     assert not ran.exists()
@@ -196,7 +187,7 @@ def test_a_tokenizer_with_code_of_its_own_is_refused(copy, ran):
 )
 def test_what_the_library_cannot_open_is_refused_in_one_line(copy, changes, message):
     config = rewritten(copy, **changes)
-    with pytest.raises(ModelError, match=rf"copy: .*{message}.*Error\)$") as refused:
+    with pytest.raises(InputError, match=rf"copy: .*{message}.*Error\)$") as refused:
         check_architecture(copy, config)
         open_model(copy, config)
     assert "\n" not in str(refused.value)
@@ -206,7 +197,7 @@ def test_what_the_library_cannot_open_is_refused_in_one_line(copy, changes, mess
 def test_a_broken_tokenizer_is_refused_in_one_line(copy, text):
     (copy / "tokenizer.json").write_text(text)
     with pytest.raises(
-        ModelError, match=r"copy: wanted a tokenizer that .*, got: .*\(\w+Error\)$"
+        InputError, match=r"copy: wanted a tokenizer that .*, got: .*\(\w+Error\)$"
     ) as refused:
         token_ids(copy, b"words", 256)
     assert "\n" not in str(refused.value)
@@ -214,7 +205,7 @@ def test_a_broken_tokenizer_is_refused_in_one_line(copy, text):
 
 def test_samples_of_which_a_model_has_no_loss_are_refused(tmp_path):
     with pytest.raises(
-        ModelError, match=r"of which ViT\w+ has a loss, got \['input_ids'\], got: .*Error\)$"
+        InputError, match=r"of which ViT\w+ has a loss, got \['input_ids'\], got: .*Error\)$"
     ):
         loss(made("vit"), {"input_ids": torch.zeros(1, 4, dtype=torch.long)})
 
@@ -324,7 +315,7 @@ def test_a_model_is_moved_between_base_and_tuned(tmp_path):
     )
     linear = LinearUpdates(tuned, base_weights)
     factors = {
-        name: Factors(*torch.linalg.svd(update, full_matrices=False))
+        name: Triplets(*torch.linalg.svd(update, full_matrices=False))
         for name, update in linear.updates.items()
     }
     batch = {"input_ids": torch.randint(256, (2, 9), generator=torch.Generator().manual_seed(0))}
@@ -342,7 +333,7 @@ def test_a_model_is_moved_between_base_and_tuned(tmp_path):
         linear.parameters[name] - base_weights[name], factors[name].cut(2), atol=1e-6, rtol=1e-5
     )
     with pytest.raises(
-        ModelError, match=r"wanted a text on .*, got \d.* without their updates and \d.* with them"
+        InputError, match=r"wanted a text on .*, got \d.* without their updates and \d.* with them"
     ):
         GainMeasure(LinearUpdates(worse, weights), factors, [batch])
 

@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from checkpoints_made import TEXT
 from transformers import AutoModelForCausalLM
 
 from lib.training.devices import generator
 from published.rank_patterns import run as rank_patterns
 from stages.checkpoints import train as training
+from tests.checkpoints.checkpoints_made import TEXT
 
 SIZES = {
     "d_model": 16,

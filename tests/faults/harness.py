@@ -19,9 +19,18 @@ from typing import Any, Literal
 
 import psutil
 import yaml
-from project import PYTHON, ROOT, Stage, contents, duplicate, environment, followers, stages
 
 from lib.files.sources import closure
+from tests.pipeline.project import (
+    PYTHON,
+    ROOT,
+    Stage,
+    contents,
+    duplicate,
+    environment,
+    followers,
+    stages,
+)
 
 Begun = Callable[[Path], bool]
 Victim = Literal["stage", "worker", "dvc"]

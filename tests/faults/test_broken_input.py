@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from alone import declared_files, run_alone
-from project import Stage, contents, stages
 
 from lib.files.tables import write_table
+from tests.pipeline.alone import declared_files, run_alone
+from tests.pipeline.project import Stage, contents, stages
 
 pytestmark = pytest.mark.slow
 
@@ -127,6 +127,7 @@ FOREIGN = {
         RUNS[0],
         "wanted a run of low_rank_sparse, got one of gradual_rank",
     ),
+    "gradual_rank_plot": "metrics/gradual_rank/tables/errors.parquet",
     "low_rank_sparse_evaluate": (
         RUNS[1],
         RUNS[0],
@@ -139,6 +140,7 @@ FOREIGN = {
     ),
     "vision_train@digits": (SETS[2], SETS[0], "wanted a data set of images, got tensors"),
     "vision_cut@digits": (SETS[2], SETS[1], "wanted a data set of images, got tensors"),
+    "decision_lists_plot": "metrics/decision_lists/tables/theorem.parquet",
     "vision_evaluate@digits": (
         "data/vision/digits/runs",
         RUNS[0],
@@ -164,7 +166,7 @@ def test_whole_data_of_another_family_are_refused_on_one_line(name, tiny_pipelin
     assert message in error
 
 
-# Of each stage that reads tables, one of them; plots read what their family's evaluation has made.
+# Of each stage that reads tables, one of them.
 GREEDY = "data/gradual_rank/predictions/small_stages.parquet"
 TABLES = {
     "gradual_rank_flow": GREEDY,
@@ -172,7 +174,9 @@ TABLES = {
     "gradual_rank_assumptions": GREEDY,
     "gradual_rank_evaluate": "data/gradual_rank/rises.parquet",
     "gradual_rank_compare": "data/gradual_rank/optimizers/runs.parquet",
+    "gradual_rank_plot": "metrics/gradual_rank/tables/errors.parquet",
     "low_rank_sparse_evaluate": "data/low_rank_sparse/sweep.parquet",
+    "low_rank_sparse_plot": "metrics/low_rank_sparse/tables/truncate.parquet",
     "decision_lists_flow": "data/decision_lists/tasks_flow.parquet",
     "decision_lists_scales": "data/decision_lists/tasks_scales.parquet",
     "decision_lists_descend": "data/decision_lists/tasks_descend.parquet",
@@ -180,9 +184,12 @@ TABLES = {
     "decision_lists_control": "data/decision_lists/tasks_train.parquet",
     "decision_lists_certify": "data/decision_lists/tasks_train.parquet",
     "decision_lists_evaluate": "data/decision_lists/flow/theorem.parquet",
+    "decision_lists_plot": "metrics/decision_lists/tables/theorem.parquet",
     "vision_evaluate@digits": "data/vision/digits/spectra.parquet",
+    "vision_plot@digits": "metrics/vision/digits/tables/ranks.parquet",
     "checkpoints_plan": "data/checkpoints/llama/spectra.parquet",
     "checkpoints_evaluate": "data/checkpoints/gpt2/plans/plans.parquet",
+    "checkpoints_plot": "metrics/checkpoints/tables/plans.parquet",
 }
 
 
@@ -236,7 +243,7 @@ def test_every_stage_that_reads_tables_is_listed(tiny_pipeline):
     reading = {
         stage.name
         for stage in tiny_pipeline.stages
-        if stage.verb != "plot" and any(tables_in(tiny_pipeline.folder / dep) for dep in stage.deps)
+        if any(tables_in(tiny_pipeline.folder / dep) for dep in stage.deps)
     }
     assert set(TABLES) == reading
 

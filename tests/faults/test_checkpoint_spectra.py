@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from checkpoints_made import SPECTRA
-from project import ROOT
 from safetensors.torch import save_file
+
+from tests.checkpoints.checkpoints_made import SPECTRA
+from tests.pipeline.project import ROOT
 
 CHILD = """
 import os, resource, sys

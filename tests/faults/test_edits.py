@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from project import environment
+
+from tests.pipeline.project import environment
 
 ROOT = Path(__file__).parents[2]
 STAGE = """

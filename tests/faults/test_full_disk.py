@@ -7,8 +7,9 @@ import shlex
 import sys
 
 import pytest
-from alone import declared_files, run_alone
-from project import contents, different_stages
+
+from tests.pipeline.alone import declared_files, run_alone
+from tests.pipeline.project import contents, different_stages
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from project import ROOT
 
 from lib.decision_lists.lists import Task
 from lib.decision_lists.runs import publish as publish_lists
@@ -21,6 +20,7 @@ from lib.work.cells import Course
 from stages.decision_lists import evaluate, generate
 from stages.low_rank_sparse import adapt, train
 from stages.vision.train import Variant
+from tests.pipeline.project import ROOT
 from tools import publish
 
 LAYOUT = Layout("toy", {"W": ["row", "col"]})

@@ -15,11 +15,11 @@ from typing import get_origin
 
 import psutil
 import pytest
-from harness import Reproduction, assert_same, not_yet_run, repeat, scratch_holds
-from project import ROOT, stages
 
 from lib.work.command import OutFile, OutFolder, run
 from lib.work.errors import WANTED, lacking
+from tests.faults.harness import Reproduction, assert_same, not_yet_run, repeat, scratch_holds
+from tests.pipeline.project import ROOT, stages
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows gives other errors")
 

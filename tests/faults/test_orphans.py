@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from harness import Reproduction, not_yet_run
-from project import ROOT
 
 from lib.work import signals
+from tests.faults.harness import Reproduction, not_yet_run
+from tests.pipeline.project import ROOT
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="Windows gives an orphan no other parent"

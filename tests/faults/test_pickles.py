@@ -4,7 +4,7 @@ import ast
 import subprocess
 import sys
 
-from project import ROOT
+from tests.pipeline.project import ROOT
 
 # What would unpickle, or may where it is asked for; CIFAR's own format is read by an unpickler that
 # looks up no name.

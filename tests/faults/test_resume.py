@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from alone import declared_files, run_alone
-from harness import keeps_cells
-from project import contents, different_stages, environment
 
 from lib.work.compute import available_cores
+from tests.faults.harness import keeps_cells
+from tests.pipeline.alone import declared_files, run_alone
+from tests.pipeline.project import contents, different_stages, environment
 
 pytestmark = pytest.mark.slow
 

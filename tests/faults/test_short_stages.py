@@ -4,8 +4,9 @@ the same bytes.
 
 import psutil
 import pytest
-from harness import is_worker, kill_and_repeat
-from project import stages
+
+from tests.faults.harness import is_worker, kill_and_repeat
+from tests.pipeline.project import stages
 
 pytestmark = pytest.mark.slow
 

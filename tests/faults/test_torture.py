@@ -3,10 +3,9 @@
 import random
 
 import pytest
-from project import duplicate
 
-from tools import torture
-from tools.torture import (
+from tests.faults import torture
+from tests.faults.torture import (
     EDITS,
     KILLS,
     OTHERS,
@@ -18,6 +17,7 @@ from tools.torture import (
     table,
     torment,
 )
+from tests.pipeline.project import duplicate
 
 QUICK = ("low_rank_sparse_adapt", "decision_lists_control", "low_rank_sparse_cut")
 

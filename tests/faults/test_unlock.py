@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 from dvc.schema import COMPILED_LOCKFILE_SCHEMA
-from project import PYTHON, ROOT, duplicate, dvc, run
 from ruamel.yaml import YAML
 from safetensors.torch import save_file
 
 from lib.files.files import InputError
 from lib.work import command
+from tests.pipeline.project import PYTHON, ROOT, duplicate, dvc, run
 from tools import compare, unlock
 
 RWLOCK = json.dumps(

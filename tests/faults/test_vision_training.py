@@ -7,7 +7,8 @@ from functools import reduce
 from pathlib import Path
 
 import pytest
-from harness import (
+
+from tests.faults.harness import (
     Reproduction,
     assert_same,
     kill_and_repeat,
@@ -15,7 +16,7 @@ from harness import (
     repeat,
     scratch_holds,
 )
-from project import Stage, duplicate, dvc, params_of, set_params, stages
+from tests.pipeline.project import Stage, duplicate, dvc, params_of, set_params, stages
 
 SNAPSHOT, CHECKPOINT = "vision/*/snapshot-*.safetensors", "vision/*/checkpoint-*.safetensors"
 HASTY = {

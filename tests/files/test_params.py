@@ -40,6 +40,7 @@ from lib.files.params import (
 from lib.files.runs import open_runs
 from lib.training.devices import Device, generator
 from lib.vision.images import Images
+from lib.vision.variants import chosen_variants
 from stages.vision import train
 from stages.vision.train import Train
 
@@ -820,7 +821,8 @@ def test_a_fuzzed_section_that_is_accepted_trains_to_a_readable_run(
         controls = ROOT / "stages" / "vision" / "controls.tsv"
         train.main("toy", controls, Path("images.safetensors"), Path("runs"))
         runs = {run.folder.name: run for run in open_runs(Path("runs"))}
-        assert sorted(runs) == sorted(variant.run for variant in train.chosen(params, controls))
+        wanted = chosen_variants(controls, params.controls, params.init_scales)
+        assert sorted(runs) == sorted(variant.run for variant in wanted)
         model = params.model
         for run in runs.values():
             assert run.layout.seeds == list(params.seeds)

@@ -5,7 +5,7 @@ aligned weights.
 import pytest
 import torch
 
-from lib.gradual_rank.balance import changes, diagonal_shares, root, square
+from lib.gradual_rank.growth import changes, diagonal_shares, root, square
 from lib.gradual_rank.optimizers import descend, descend_diagonal, polar_factors, signs, slopes
 
 

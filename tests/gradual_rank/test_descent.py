@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from lib.files.files import InputError
-from lib.gradual_rank.descent import State, descend, drift, lost, with_crossings
-from stages.gradual_rank.descend import while_finite
+from lib.gradual_rank.descent import State, descend, drift, lost, while_finite, with_crossings
 
 H = torch.tensor([[1, 0, 0.65], [0, 1, 0.65], [0.65, 0.65, 1]], dtype=torch.float64)
 MINIMUM = torch.tensor([1, 0.8, -0.2], dtype=torch.float64)

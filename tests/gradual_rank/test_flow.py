@@ -346,22 +346,6 @@ def test_a_run_ends_by_the_margin_after_the_last_stage():
     assert Solver(**SOLVER).end(3.0, -8 * math.log(10)) == pytest.approx(3 * (8 * math.log(10) + 4))
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("kick", 1e-8),
-        ("rtol", 0.2),
-        ("atol", 0),
-        ("curvature_share", 1.1),
-        ("threshold", math.nan),
-        ("max_events", 0),
-    ],
-)
-def test_what_no_solver_can_be_given_is_refused(name, value):
-    with pytest.raises(ValueError, match=rf"{name}: wanted a number in \(.*\], got {value!r}"):
-        Solver(**{**SOLVER, name: value})
-
-
 def test_samples_are_the_states_at_the_times_and_the_start_at_zero():
     def step(before, time):
         return Step(
@@ -386,9 +370,3 @@ def test_a_table_of_events_has_its_types_without_rows_too():
     ]
     assert none.dtypes.to_dict() == found.dtypes.to_dict()
     assert len(none) == 0
-
-
-def test_the_solver_says_how_stages_are_predicted():
-    assert Solver(**SOLVER).of_stages == {
-        name: SOLVER[name] for name in ("threshold", "stationary", "rtol", "atol", "max_events")
-    }

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.gradual_rank.growth import (
+from lib.gradual_rank.comparison import (
     few_measures,
     flow_distances,
     flow_measures,

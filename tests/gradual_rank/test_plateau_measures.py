@@ -13,6 +13,7 @@ from lib.gradual_rank.measures import (
     charge_constants,
     departed,
     measures_by_scale,
+    of_products,
     plateau_distances,
     same_supports,
     stage_measures,
@@ -116,3 +117,20 @@ def test_measures_are_by_scale_and_seed_where_they_were_taken():
     }
     assert list(found) == ["1e-1", "1e-8"]
     assert list(measures_by_scale(table)) == ["supports"]
+
+
+def test_products_have_the_stable_ranks_of_their_updates_by_time():
+    rows = [
+        ("W_KQ", "update", 4, [2.0, 2.0]),
+        ("W_VO", "initial", 4, [1.0, 1.0]),
+        ("W_K", "update", 4, [1.0, 0.0]),
+    ]
+    rows += [("W_VO", "update", 8, [3.0, 0.0])]
+    spectra = pd.DataFrame(rows, columns=["matrix", "of", "step", "singular_values"])
+    spectra = spectra.assign(seed=1, log10_init_scale=-2.0, learning_rate=0.5)
+    spectra["singular_values"] = spectra["singular_values"].map(np.array)
+    found = of_products(spectra)
+    assert found["matrix"].tolist() == ["W_KQ", "W_VO"]
+    assert found["time"].tolist() == [2, 4]
+    assert found["rescaled_time"].tolist() == pytest.approx([1 / math.log(10), 2 / math.log(10)])
+    assert found["stable_rank"].tolist() == [2, 1]

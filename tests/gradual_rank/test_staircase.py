@@ -6,13 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.gradual_rank.staircase import (
-    grows_by_one,
-    plateau_errors,
-    relative_gaps,
-    stability_limit,
-    strong_minimum,
-)
+from lib.gradual_rank.greedy import stability_limit, strong_minimum
+from lib.gradual_rank.measures import plateau_errors, relative_gaps
 
 INF = math.inf
 
@@ -51,21 +46,6 @@ def test_a_strong_minimum_bounds_the_loss_from_below_by_its_constants():
         in_weights, rel=1e-3
     )  # the largest c of L >= L* + c |u - u*|²
     assert strong_minimum(np.empty((0, 0)), array()) == (INF, INF)
-
-
-@pytest.mark.parametrize(
-    ("after", "grows"),
-    [
-        ((1, 0, 1, 0), True),
-        ((0, 0, 1, 0), True),
-        ((1, 0, 0, 0), True),
-        ((1, 0, 1, 1), False),
-        ((1, 1, 0, 0), False),
-    ],
-)
-def test_a_support_may_gain_the_coordinate_that_joined_and_lose_any(after, grows):
-    before = np.array([1, 0, 0, 0], bool)
-    assert grows_by_one(before, np.array(after, bool), joined=2) == grows
 
 
 def stages(rows):

@@ -30,15 +30,14 @@ def test_tokens_are_standard_normal_and_repeatable():
 
 
 def test_the_two_arrays_of_a_pair_are_independent():
-    u, v = gaussian_pair((100, 100), generator())
-    assert u.shape == v.shape == (100, 100)
+    u, v = gaussian_pair(10000, generator())
+    assert u.shape == v.shape == (10000,)
     assert abs((u * v).mean()) < 0.05
     assert abs(u.var() - 1) < 0.05
-    assert gaussian_pair(4, generator())[0].shape == (4,)
 
 
 def test_a_toy_is_read_as_it_was_written(tmp_path):
-    u, v = gaussian_pair((2, 6), generator())
+    u, v = (w.reshape(2, 6) for w in gaussian_pair(12, generator()))
     X = torch.stack([gaussian_sequences(4, 5, 3, generator(seed)) for seed in (3, 8)])
     toy = Toy(torch.tensor([3, 8]), X, 2 * X, u * v, u, v)
     parts = {"frames": torch.eye(3).double().expand(2, 1, 2, 3, 3).contiguous()}
@@ -60,7 +59,7 @@ def test_a_toy_is_read_as_it_was_written(tmp_path):
 
 def test_every_law_of_pairs_has_mean_0_and_variance_1():
     for law, pair in PAIRS.items():
-        for w in pair((100, 100), generator()):
+        for w in pair(10000, generator()):
             assert w.dtype == torch.float64
             assert abs(w.mean()) < 0.05, law
             assert abs(w.var() - 1) < 0.05, law

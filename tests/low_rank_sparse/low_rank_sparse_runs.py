@@ -4,8 +4,9 @@ loops.
 
 import numpy as np
 import torch
-from made import write_run
 from safetensors.torch import save_file
+
+from tests.stages.made import write_run
 
 D, M, L, NEURONS, N_TRAIN, N_TEST = 6, 5, 4, 9, 10, 8
 SEEDS = [4, 2, 9]

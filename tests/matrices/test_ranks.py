@@ -3,13 +3,12 @@
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.matrices import ranks
-from lib.matrices.ranks import of_products, summaries
+from lib.matrices.ranks import summaries
 
 
 def of(*sigma):
@@ -143,20 +142,3 @@ def test_the_summaries_of_no_spectra_are_empty_columns():
     assert {name: column.tolist() for name, column in summaries([], 0.1).items()} == {
         name: [] for name in COLUMNS
     }
-
-
-def test_products_have_the_stable_ranks_of_their_updates_by_time():
-    rows = [
-        ("W_KQ", "update", 4, [2.0, 2.0]),
-        ("W_VO", "initial", 4, [1.0, 1.0]),
-        ("W_K", "update", 4, [1.0, 0.0]),
-    ]
-    rows += [("W_VO", "update", 8, [3.0, 0.0])]
-    spectra = pd.DataFrame(rows, columns=["matrix", "of", "step", "singular_values"])
-    spectra = spectra.assign(seed=1, log10_init_scale=-2.0, learning_rate=0.5)
-    spectra["singular_values"] = spectra["singular_values"].map(np.array)
-    found = of_products(spectra)
-    assert found["matrix"].tolist() == ["W_KQ", "W_VO"]
-    assert found["time"].tolist() == [2, 4]
-    assert found["rescaled_time"].tolist() == pytest.approx([1 / math.log(10), 2 / math.log(10)])
-    assert found["stable_rank"].tolist() == [2, 1]

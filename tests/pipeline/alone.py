@@ -7,7 +7,8 @@ from shutil import ignore_patterns
 from typing import Any
 
 import yaml
-from project import Stage, environment, params_of
+
+from tests.pipeline.project import Stage, environment, params_of
 
 Contents = dict[str, bytes]
 

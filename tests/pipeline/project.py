@@ -108,7 +108,7 @@ def _stage(stage: Any, project: Path) -> Stage:
     return Stage(
         name=stage.name,
         desc=stage.desc,
-        cmd=stage.cmd,
+        cmd=" && ".join(stage.cmd) if isinstance(stage.cmd, list) else stage.cmd,
         deps=tuple(path(dep) for dep in plain),
         params=tuple(key for dep in keys for key in dep.params),
         outs=tuple(Out(path(out), not out.use_cache, bool(out.persist)) for out in stage.outs),

@@ -6,9 +6,9 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from project import ROOT, different_stages
 
 from lib.work.command import run
+from tests.pipeline.project import ROOT, different_stages
 
 COMMANDS = {stage.module: stage.cmd.split()[3:] for stage in different_stages()}
 READ = [

@@ -7,11 +7,11 @@ import re
 
 import pytest
 import yaml
-from project import ROOT, claim_files
 
 from lib.files.files import InputError
 from lib.pages.claims import read_claims
 from stages.claims import main
+from tests.pipeline.project import ROOT, claim_files
 
 PLACE = r"any\.claims\[0\]\.claims\.one"
 GROUP = {"family": "vision", "figures": "plots/any", "command": "dvc repro a"}

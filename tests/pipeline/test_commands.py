@@ -12,7 +12,9 @@ from typing import Any
 import pandas as pd
 import psutil
 import pytest
-from project import (
+
+from lib.files.params import load_yaml
+from tests.pipeline.project import (
     PYTHON,
     ROOT,
     clone,
@@ -25,8 +27,6 @@ from project import (
     run,
     stages,
 )
-
-from lib.files.params import load_yaml
 
 PLOT = "vision.plot.lines"  # a param that only figures depend on
 TRAIN = "vision.digits.train.n_steps"  # a param that all depends on

@@ -10,11 +10,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from browser import misdrawn, needs_browser, opened, pictures
-from project import ROOT, append, commit, git
 
 from lib.files.files import InputError
 from lib.files.tables import write_json, write_table
+from tests.pipeline.browser import misdrawn, needs_browser, opened, pictures
+from tests.pipeline.project import ROOT, append, commit, git
 from tools.compare import Tree, differs, figures, main, numbers
 
 OLD = {

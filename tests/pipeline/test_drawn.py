@@ -19,12 +19,12 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from project import ROOT, claim_files, stages
 
 from lib.files.tables import read_table, write_table
 from lib.pages.claims import read_claims
 from lib.pages.html import COLUMN
 from lib.pages.style import LEAST_TEXT, READ_WIDTH, rendered, styled
+from tests.pipeline.project import ROOT, claim_files, stages
 
 PAPERS_OWN = ("theorem", "paper's figure")
 
@@ -116,7 +116,7 @@ def test_another_number_makes_another_figure(shown, tmp_path, monkeypatch):
         if isinstance(value, Path) and value.is_dir():
             given[i] = shutil.copytree(value, tmp_path / f"{i}-{value.name}")
     [file] = tmp_path.rglob(f"{name}.parquet")
-    table = read_table(file, None)
+    table = read_table(file)
     write_table(table.assign(**{column: moved(table[column])}), file)
     with styled():
         changed = rendered(draw(*given)[shown.figure]())

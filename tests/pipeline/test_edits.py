@@ -5,7 +5,9 @@ from functools import reduce
 from pathlib import Path
 
 import pytest
-from project import (
+
+from lib.pages.claims import read_claims
+from tests.pipeline.project import (
     DRAWS,
     TRAINS,
     Stage,
@@ -21,8 +23,6 @@ from project import (
     set_params,
     would_run,
 )
-
-from lib.pages.claims import read_claims
 
 
 @pytest.fixture(scope="module")

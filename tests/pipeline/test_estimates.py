@@ -27,7 +27,7 @@ def images() -> Images:
 
 
 def test_the_estimate_names_operations_hours_and_disk(params, images, tmp_path, capsys):
-    train.estimate(params, 4, images, tmp_path)
+    train.say_cost(params, images, 4, tmp_path)
     said = capsys.readouterr().err
     assert f"4 trainings of {params.n_steps} steps" in said
     assert "operations" in said
@@ -38,7 +38,7 @@ def test_the_estimate_names_operations_hours_and_disk(params, images, tmp_path, 
 def test_a_training_that_would_take_too_long_is_refused(params, images, tmp_path):
     long = dataclasses.replace(params, n_steps=10**8, snapshot_every=10**8, max_hours=0.5)
     with pytest.raises(InputError, match=r"max_hours: wanted at most 0.5 h, got about"):
-        train.estimate(long, 1, images, tmp_path)
+        train.say_cost(long, images, 1, tmp_path)
 
 
 def test_a_training_whose_snapshots_find_no_room_is_refused(params, images, tmp_path, monkeypatch):
@@ -46,23 +46,23 @@ def test_a_training_whose_snapshots_find_no_room_is_refused(params, images, tmp_
     with pytest.raises(
         InputError, match=r"snapshots: wanted .* GB of disk, got 1e-06 GB that are free"
     ):
-        train.estimate(params, 1, images, tmp_path)
+        train.say_cost(params, images, 1, tmp_path)
 
 
-def test_a_batch_larger_than_the_data_set_is_refused(params, images, tmp_path):
+def test_a_batch_larger_than_the_data_set_is_refused(params, images):
     with pytest.raises(InputError, match="batch_size: wanted at most 80 images, got 81"):
-        train.estimate(dataclasses.replace(params, batch_size=81), 1, images, tmp_path)
+        train.check_fit(dataclasses.replace(params, batch_size=81), images)
 
 
-def test_randaugment_is_for_images_in_colour(params, images, tmp_path):
+def test_randaugment_is_for_images_in_colour(params, images):
     coloured = dataclasses.replace(
         params, randaugment=train.RandAugment(n_operations=2, magnitude=9)
     )
     with pytest.raises(InputError, match=r"randaugment: wanted images of 3 channels .* got 1"):
-        train.estimate(coloured, 1, images, tmp_path)
+        train.check_fit(coloured, images)
 
 
 def test_a_patch_that_does_not_divide_the_image_is_refused(params, images, tmp_path):
     model = dataclasses.replace(params.model, patch_size=3)
     with pytest.raises(InputError, match="patch_size"):
-        train.estimate(dataclasses.replace(params, model=model), 1, images, tmp_path)
+        train.say_cost(dataclasses.replace(params, model=model), images, 1, tmp_path)

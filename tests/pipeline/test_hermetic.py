@@ -5,8 +5,9 @@ writes.
 import dataclasses
 
 import pytest
-from alone import declared_files, run_alone
-from project import contents, different_stages
+
+from tests.pipeline.alone import declared_files, run_alone
+from tests.pipeline.project import contents, different_stages
 
 NAMES = [stage.name for stage in different_stages()]
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from project import DRAWS, ROOT, Stage, append, stages
 
 from lib.files.sources import closure, imported
+from tests.pipeline.project import DRAWS, ROOT, Stage, append, stages
 from tools.imports import dep, imports_by_name
 
 # What a shared room may import beside its own modules; a family's room may import all shared rooms.
@@ -54,11 +54,8 @@ def may_import(file: str, other: str) -> bool:
     """
     here = Path(file)
     there = Path(other)
-    if (
-        there.parts[0] != "lib"
-    ):  # an example runs its family's stages in one process, whose libraries load once
-        own_example = here.stem.startswith("example_") and here.parent == there.parent
-        return here.parts[0] == "stages" and (other == "stages/__init__.py" or own_example)
+    if there.parts[0] != "lib":
+        return here.parts[0] == "stages" and other == "stages/__init__.py"
     room = there.parts[1]
     own = here.parts[1] == room
     draws = here.stem in DRAWS if here.parts[0] == "stages" else _is_figure(here)

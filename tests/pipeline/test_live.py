@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from alone import declared_files, run_alone
-from project import contents, dvc, git
+
+from tests.pipeline.alone import declared_files, run_alone
+from tests.pipeline.project import contents, dvc, git
 
 pytest.importorskip("dvclive", reason="DVCLive is not installed")
 

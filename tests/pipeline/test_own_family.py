@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from project import PYTHON, ROOT, append, checkout, dvc, git, run, stages
 from ruamel.yaml import YAML
-from test_imports import differences
+
+from tests.pipeline.project import PYTHON, ROOT, append, checkout, dvc, git, run, stages
+from tests.pipeline.test_imports import differences
 
 PAGE = ROOT / "docs" / "add_a_family.md"
 BLOCK = re.compile(r"^`([\w/.]+)`\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)

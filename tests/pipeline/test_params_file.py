@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from dvc.utils.hydra import apply_overrides
 from dvc.utils.serialize import modify_yaml
-from project import ROOT
 from ruamel.yaml import YAML
-from tiny import read_rows
 
 from lib.files.params import load_yaml
 from lib.gradual_rank.tasks import read_problems
 from stages.gradual_rank import flow, generate, greedy
+from tests.pipeline.project import ROOT
+from tests.pipeline.tiny import read_rows
 
 MOST_LINES, MOST_NODES = 650, 1100
 

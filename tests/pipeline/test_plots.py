@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from browser import needs_browser, opened
-from project import PYTHON, ROOT, dvc, run
+
+from tests.pipeline.browser import needs_browser, opened
+from tests.pipeline.project import PYTHON, ROOT, dvc, run
 
 DRAWN = """all => all.map(e => [e.id, e.querySelectorAll("canvas, svg").length && e.getBoundingClientRect().height])"""
 INKED = """all => all.map(c => c.getContext("2d").getImageData(0, 0, c.width, c.height).data)

@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from project import dvc, git, params_of, stages
 
 from lib.files.params import load_yaml
+from tests.pipeline.project import dvc, git, params_of, stages
 from tools.readme import (
     ROOT,
     captioned,

@@ -12,7 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browser import (
+from PIL import Image
+
+from lib.files.params import load_yaml
+from lib.pages.html import picture
+from tests.pipeline.browser import (
     READABLE,
     colours_of_texts,
     contrast,
@@ -23,11 +27,7 @@ from browser import (
     opened,
     pictures,
 )
-from PIL import Image
-from project import ROOT, run, stages
-
-from lib.files.params import load_yaml
-from lib.pages.html import picture
+from tests.pipeline.project import ROOT, run, stages
 
 SHOWN = """chosen => [...document.querySelectorAll(chosen)].filter(
     e => e.checkVisibility({contentVisibilityAuto: true})).map(e => e.id)"""

@@ -6,9 +6,19 @@ import os
 from pathlib import Path
 
 import pytest
-from project import ROOT, TRAINS, checkout, contents, dvc, git, run, stages, would_run
 
 from lib.files.params import load_yaml
+from tests.pipeline.project import (
+    ROOT,
+    TRAINS,
+    checkout,
+    contents,
+    dvc,
+    git,
+    run,
+    stages,
+    would_run,
+)
 
 DETERMINES = [
     "lib",

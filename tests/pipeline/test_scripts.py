@@ -5,10 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
-from browser import needs_browser, opened
-from project import PYTHON, ROOT, commit, git, run
 
 from stages import report
+from tests.pipeline.browser import needs_browser, opened
+from tests.pipeline.project import PYTHON, ROOT, commit, git, run
 from tools import compare
 
 HOSTILE = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9" onload="document.title = 'ran'">

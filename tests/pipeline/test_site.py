@@ -10,9 +10,9 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, needs_browser
-from project import PYTHON, ROOT, run
 
+from tests.pipeline.browser import CHROMIUM, needs_browser
+from tests.pipeline.project import PYTHON, ROOT, run
 from tools.site import PAGES, listed, on_page_content, packages
 
 SHOWN = ("index.html", "docs/gradual_rank.html", "docs/claims.html", "api/analysis/ranks.html")

@@ -13,8 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
-from project import ROOT, Stage, checkout, commit, dvc, git, one_core, params_of, set_params, stages
 from ruamel.yaml import YAML
+
+from tests.pipeline.project import (
+    ROOT,
+    Stage,
+    checkout,
+    commit,
+    dvc,
+    git,
+    one_core,
+    params_of,
+    set_params,
+    stages,
+)
 
 Section = dict[str, Any]
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from made import files
 from scipy.special import ndtr, ndtri
 from scipy.stats import quantile_test
 
 from lib.files.files import InputError
+from tests.stages.made import files
 
 DESCRIBED = {"where": "figure 2", "source": "[C]"}
 GROUPS = {

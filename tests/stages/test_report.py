@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from project import ROOT
 
 from lib.files.files import InputError
 from stages.report import items_of
+from tests.pipeline.project import ROOT
 
 ROW = re.compile(r'(?s)<tr id="([^"]+)" data-state="([\w-]+)" data-kind="([\w-]+)">\n(.*?)</tr>')
 CELL = re.compile(r"(?s)<td[^>]*>(.*?)</td>")

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from made import files, generator, read_run, write_run
+
+from tests.stages.made import files, generator, read_run, write_run
 
 NULL_SEED = 0
 SEEDS, LAYERS, HEADS, STEPS = [4, 2], 2, 3, [0, 5, 20]

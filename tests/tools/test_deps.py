@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from project import ROOT
 
 from lib.files.files import InputError
+from tests.pipeline.project import ROOT
 from tools import deps
 from tools.deps import with_deps
 

@@ -7,7 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import yaml
-from project import ROOT
+
+from tests.pipeline.project import ROOT
 
 CONFIG = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
 HOOKS = [hook for repository in CONFIG["repos"] for hook in repository["hooks"]]

@@ -4,8 +4,7 @@ lock.
 
 import re
 
-from project import ROOT
-
+from tests.pipeline.project import ROOT
 from tools.licences import PIN
 
 

@@ -10,7 +10,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from project import PYTHON, ROOT
+
+from tests.pipeline.project import PYTHON, ROOT
 
 NAMES = (
     "REV",

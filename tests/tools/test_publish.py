@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from project import commit, git
 from safetensors.torch import save_file
 
 from lib.files.files import InputError
+from tests.pipeline.project import commit, git
 from tools import publish
 
 TRAIN = {

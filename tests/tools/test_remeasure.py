@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from project import ROOT
 
 from lib.files.files import InputError
+from tests.pipeline.project import ROOT
 from tools import remeasure
 
 PUBLISHED = sorted(

@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from project import PYTHON, ROOT, commit, git
 
+from tests.pipeline.project import PYTHON, ROOT, commit, git
 from tools.repro import Progress, verdicts
 
 SAID = """Stage 'a_generate' didn't change, skipping

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from project import PYTHON
 
 from lib.files.files import InputError
+from tests.pipeline.project import PYTHON
 from tools import sweep
 
 FILE = "metrics/any/summary.json"

@@ -15,8 +15,6 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from project import ROOT
-from vit_made import scored
 
 from lib.files.params import read_cases
 from lib.files.runs import open_run
@@ -24,6 +22,8 @@ from lib.matrices.ranks import stable_rank
 from lib.vision.images import channel_statistics, read_images, standardise
 from lib.work.command import run
 from published.digits_optimizers import run as optimizers
+from tests.pipeline.project import ROOT
+from tests.vision.vit_made import scored
 
 MODEL = {"patch_size": 4, "d_model": 8, "n_heads": 2, "d_head": 3, "d_mlp": 8, "n_layers": 2}
 TRAIN = {

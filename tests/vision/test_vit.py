@@ -9,6 +9,8 @@ import torch
 from torch.func import functional_call
 from torch.nn.functional import conv2d, gelu, layer_norm
 
+from lib.files.files import InputError
+from lib.files.params import parse
 from lib.training.attention import attention
 from lib.vision.vit import MATRICES, ViT, logits, patches, training_cost, training_loss
 
@@ -235,8 +237,8 @@ def test_patches_that_do_not_fill_the_image_are_refused():
 )
 def test_a_size_out_of_range_is_refused(name, size):
     sizes = {"patch_size": 2, "d_model": 8, "n_heads": 2, "d_head": 3, "d_mlp": 5, "n_layers": 1}
-    with pytest.raises(ValueError, match=rf"{name}: wanted a number in \[1, \d+\], got {size}"):
-        ViT(**sizes | {name: size})
+    with pytest.raises(InputError, match=rf"{name}: wanted a number in \[1, \d+\], got {size}"):
+        parse(sizes | {name: size}, ViT, "model")
 
 
 def test_a_training_step_costs_three_times_a_forward_pass_and_weights_four_bytes_each():

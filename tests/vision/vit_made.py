@@ -7,9 +7,10 @@ from itertools import product
 from pathlib import Path
 
 import torch
-from made import write_run
 from safetensors.torch import save_file
 from torch import Tensor
+
+from tests.stages.made import write_run
 
 Weights = dict[str, Tensor]
 Sizes = dict[str, int]

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from lib.files import sources
+from lib.files.inputs import header_of
 from lib.work.cells import joined, kept, key_of, spread_cells
 from lib.work.errors import StoppedError
 from lib.work.machines import machine
@@ -184,10 +185,7 @@ def test_a_cell_says_what_it_was_made_of():
     run(Params(1.5))
     keys = []
     for file in Path(".dvc/tmp/scratch").rglob("done-*.safetensors"):
-        data = file.read_bytes()
-        note = json.loads(
-            json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]["note"]
-        )
+        note = json.loads(header_of(file.read_bytes())[0]["__metadata__"]["note"])
         keys.append((note["key"]["function"], note["key"]["arguments"][1:]))
     assert sorted(keys, key=str) == [("cell", [{"factor": 1.5, "names": []}, i]) for i in (0, 1, 5)]
 

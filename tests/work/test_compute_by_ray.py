@@ -16,13 +16,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from alone import declared_files, run_alone
-from project import PYTHON, ROOT, contents, different_stages, environment
 
 from lib.files.files import InputError
 from lib.work import ray_workers
 from lib.work.compute import spread
 from lib.work.errors import StoppedError
+from tests.pipeline.alone import declared_files, run_alone
+from tests.pipeline.project import PYTHON, ROOT, contents, different_stages, environment
 
 pytestmark = [
     pytest.mark.slow,

@@ -1,15 +1,14 @@
-"""The norms of neurons, and what remains when some are removed (figure 3 of Li et al. 2024,
-corollary 1).
-"""
+"""The norms of neurons, and what remains when some are removed (figure 3, corollary 1)."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from lib.low_rank_sparse.figures.panels import SEEDS, dotted, grid, where, whiskers
 from lib.pages.style import (
     BLUE,
     GREEN,
@@ -21,41 +20,40 @@ from lib.pages.style import (
     ranged,
 )
 
-ORDERS = {
-    "smallest": (ORDER_COLORS["smallest"], "smallest first"),
-    "random": (ORDER_COLORS["random"], "at random"),
-    "largest": (ORDER_COLORS["largest"], "largest first"),
+ORDERS = {"smallest": "smallest first", "random": "at random", "largest": "largest first"}
+WITHOUT = {
+    "smallest": "without the\nsmall ones",
+    "random": "without as\nmany at random",
+    "largest": "without as many\nof the largest",
 }
-SEEDS = "mean over seeds, least to largest shaded"
 
 
 def norms_and_pruning(
     neurons: pd.DataFrame, prune: pd.DataFrame, permuted: Mapping[str, str]
 ) -> Figure:
-    """Figure 3: the norms of the rows of W_O; hinge loss and margins against the share of neurons
-    removed.
+    """Figure 3: the norms of the rows of W_O; hinge loss and margins without a share of neurons.
 
-    Beside the norms those of the training on permuted labels, and in the titles how clearly they
+    Beside the norms those of the training on permuted labels, and in the legends how clearly they
     part.
     """
-    figure, panels = plt.subplots(
-        len(permuted), 3, figsize=(10.6, 3.2 * len(permuted)), squeeze=False
-    )
-    for line, (configuration, null) in zip(panels, permuted.items(), strict=True):
-        of, of_null = (neurons[neurons["configuration"] == name] for name in (configuration, null))
-        _norms(line[0], of, of_null)
-        line[0].set_ylabel(f"{configuration} readout\nshare of the neurons")
-        rows = prune[(prune["configuration"] == configuration) & (prune["what"] == "neurons")]
-        for order, (color, name) in ORDERS.items():
-            chosen = rows[rows["order"] == order]
-            ranged(line[1], chosen, "rate", "hinge", color=color, label=name)
-            ranged(line[2], chosen, "rate", "margin", color=color)
-            ranged(line[2], chosen, "rate", "least_margin", color=color, ls=":")
-        line[1].set(
-            xlabel="share of the neurons removed", ylabel="test hinge loss", ylim=(-0.02, 1.04)
-        )
-        line[2].set(xlabel="share of the neurons removed", ylabel="margin; dotted: the least")
-        line[2].axhline(1, color="black", lw=0.8)
+    figure, panels = grid(len(permuted), 3, (10.6, 3.2 * len(permuted)))
+    for (norms, losses, margins), (configuration, null) in zip(
+        panels, permuted.items(), strict=True
+    ):
+        own = where(neurons, configuration=configuration)
+        _norms(norms, own, where(neurons, configuration=null))
+        norms.set_ylabel(f"{configuration} readout\nshare of the neurons")
+        rows = where(prune, configuration=configuration, what="neurons")
+        for order, name in ORDERS.items():
+            chosen = where(rows, order=order)
+            color = ORDER_COLORS[order]
+            ranged(losses, chosen, "rate", "hinge", color=color, label=name)
+            ranged(margins, chosen, "rate", "margin", color=color)
+            ranged(margins, chosen, "rate", "least_margin", color=color, ls=":")
+        removed = "share of the neurons removed"
+        losses.set(xlabel=removed, ylabel="test hinge loss", ylim=(-0.02, 1.04))
+        margins.set(xlabel=removed, ylabel="margin; dotted: the least")
+        margins.axhline(1, color="black", lw=0.8)
     panels[0][1].legend(loc="upper left")
     figure.suptitle(SEEDS)
     return figure
@@ -69,82 +67,64 @@ def corollary(prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
     loss without a share R of the large ones, with and without one factor on the output, beside the
     law of lost scale; and without a share R of the small ones alone.
     """
-    figure, panels = plt.subplots(
-        len(configurations), 2, figsize=(9.6, 3.5 * len(configurations)), sharey=True, squeeze=False
-    )
+    n = len(configurations)
+    figure, panels = grid(n, 2, (9.6, 3.5 * n), sharey=True)
     for (left, right), configuration in zip(panels, configurations, strict=True):
-        rows = prune[prune["configuration"] == configuration]
-        neurons, many = (rows[rows["what"] == what] for what in ("neurons", "as many as small"))
-        whole = neurons[(neurons["order"] == "smallest") & (neurons["rate"] == 0)]
-        shown = [("all neurons", "black", whole)]
-        names = {"smallest": "without the\nsmall ones", "random": "without as\nmany at random"}
-        names |= {"largest": "without as many\nof the largest"}
-        shown += [
-            (names[order], color, many[many["order"] == order])
-            for order, (color, _) in ORDERS.items()
-        ]
-        for place, (_, color, of) in enumerate(shown):
+        rows = where(prune, configuration=configuration)
+        many = where(rows, what="as many as small")
+        whole = where(rows, what="neurons", order="smallest", rate=0)
+        shown = {"all neurons": ("black", whole)}
+        for order, name in WITHOUT.items():
+            shown[name] = (ORDER_COLORS[order], where(many, order=order))
+        for place, (color, of) in enumerate(shown.values()):
             values = of["hinge"].to_numpy()
             left.bar(place, values.mean(), 0.7, color=color, alpha=0.3, lw=0)
             left.plot(place + np.linspace(-0.25, 0.25, len(values)), values, ".", color=color, ms=4)
+        left.set_xticks(range(len(shown)), labels=list(shown), fontsize=8)
         share = 1 - many["weights"].mean()
-        left.set_xticks(range(len(shown)), labels=[name for name, *_ in shown], fontsize=8)
-        left.set(
-            title=f"{configuration} readout: {share:.0%} of the neurons are small",
-            ylabel="test hinge loss",
-        )
-        large, small = (rows[rows["what"] == f"{size} neurons"] for size in ("large", "small"))
-        start = large[large["rate"] == 0]["margin"].mean()
+        title = f"{configuration} readout: {share:.0%} of the neurons are small"
+        left.set(title=title, ylabel="test hinge loss")
+        large = where(rows, what="large neurons")
+        small = where(rows, what="small neurons")
+        start = where(large, rate=0)["margin"].mean()
         R = np.linspace(0, 1, 200)
-        right.plot(
-            R,
-            np.maximum(0, 1 - (1 - R) * start),
-            color="black",
-            ls="--",
-            lw=1.3,
-            label=rf"max(0, 1 − (1 − R) |F$_0$|), F$_0$ = {start:.2f}",
-        )
+        label = rf"max(0, 1 − (1 − R) |F$_0$|), F$_0$ = {start:.2f}"
+        law = np.maximum(0, 1 - (1 - R) * start)
+        right.plot(R, law, color="black", ls="--", lw=1.3, label=label)
         for of, column, color, name in (
             (large, "hinge", HINGE_COLOR, "without R of the large ones and all small ones"),
             (large, "rescaled_hinge", BLUE, "the same, one factor on the output"),
             (small, "hinge", GREEN, "without R of the small ones alone"),
         ):
-            ranged(right, of, "rate", column, color=color, marker="o", ms=3.5, label=name)
-        right.set(
-            title=f"{configuration} readout", xlabel="share R removed at random", ylim=(-0.02, 1.04)
-        )
+            dotted(right, of, "rate", column, color, name, ms=3.5)
+        removed = "share R removed at random"
+        right.set(title=f"{configuration} readout", xlabel=removed, ylim=(-0.02, 1.04))
     panels[0][1].legend(loc="upper left", fontsize=7.5)
     figure.suptitle(f"points: seeds, bars: their mean; lines: {SEEDS}")
     return figure
 
 
 def what_to_prune(prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
-    """Hinge loss against the share of W_O that is left: neurons, single weights, N:M groups;
-    dotted: rescaled.
-    """
-    figure, panels = plt.subplots(
-        1, len(configurations), figsize=(4.6 * len(configurations), 3.5), sharey=True, squeeze=False
-    )
-    kinds = [
-        ("neurons", BLUE, "neurons: rows of $W_O$"),
-        ("weights", GREEN, "single weights of $W_O$"),
-    ]
+    """Hinge loss against the share of W_O that is left: neurons, single weights, N:M groups."""
+    n = len(configurations)
+    figure, panels = grid(1, n, (4.6 * n, 3.5), sharey=True)
     for axes, configuration in zip(panels[0], configurations, strict=True):
-        rows = prune[(prune["configuration"] == configuration) & (prune["order"] == "smallest")]
-        rows = rows.assign(left=1 - rows["rate"])
-        for what, color, name in kinds:
-            chosen = rows[rows["what"] == what]
-            ranged(axes, chosen, "left", "hinge", color=color, label=name)
-            label = f"{name.split(':')[0]}, output rescaled"
-            ranged(axes, chosen, "left", "rescaled_hinge", color=color, ls=":", label=label)
-        grouped = rows[rows["what"].astype(str).str.contains(":")]
-        for what, of in grouped.groupby(grouped["what"].astype(str)):
-            hinge = of["hinge"]
-            reach = [[hinge.mean() - hinge.min()], [hinge.max() - hinge.mean()]]
+        rows = where(prune, configuration=configuration, order="smallest")
+        rows = rows.assign(left=1 - rows["rate"], what=rows["what"].astype(str))
+        for what, color, name, rows_of in (
+            ("neurons", BLUE, "neurons", ": rows of $W_O$"),
+            ("weights", GREEN, "single weights of $W_O$", ""),
+        ):
+            chosen = where(rows, what=what)
+            ranged(axes, chosen, "left", "hinge", color=color, label=name + rows_of)
+            rescaled = f"{name}, output rescaled"
+            ranged(axes, chosen, "left", "rescaled_hinge", color=color, ls=":", label=rescaled)
+        for what, of in rows[rows["what"].str.contains(":")].groupby("what"):
+            hinge = of.groupby("what")["hinge"].agg(["mean", "min", "max"])
             axes.errorbar(
                 [of["weights"].mean()],
-                [hinge.mean()],
-                reach,
+                hinge["mean"],
+                whiskers(hinge),
                 color=ORANGE,
                 marker="D",
                 ms=5,
@@ -153,11 +133,8 @@ def what_to_prune(prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
                 ls="none",
                 label=f"{what} in each row",
             )
-        axes.set(
-            title=f"{configuration} readout",
-            xlabel="share of $W_O$ that is left",
-            ylim=(-0.02, 1.04),
-        )
+        left = "share of $W_O$ that is left"
+        axes.set(title=f"{configuration} readout", xlabel=left, ylim=(-0.02, 1.04))
         axes.set_xlim(1.02, 0)
     panels[0][0].set_ylabel("test hinge loss")
     panels[0][0].legend(loc="upper left", fontsize=7.5)
@@ -169,43 +146,31 @@ def _norms(axes: Axes, of: pd.DataFrame, of_null: pd.DataFrame) -> None:
     """How the norms of all neurons are distributed, and those of the null."""
     norms = np.concatenate(list(of["norms"]))
     bins = np.histogram_bin_edges(norms, 60).tolist()
-    axes.hist(
-        norms,
-        bins=bins,
-        color=BLUE,
-        alpha=0.75,
-        weights=np.full(len(norms), 1 / len(norms)),
-        label=f"bimodality {of['bimodality'].mean():.2f}, large / small "
-        f"{(of['large_norm'] / of['small_norm']).mean():.2f}",
-    )
+    ratio = (of["large_norm"] / of["small_norm"]).mean()
+    label = f"bimodality {of['bimodality'].mean():.2f}, large / small {ratio:.2f}"
+    axes.hist(norms, bins, weights=_shares(norms), color=BLUE, alpha=0.75, label=label)
     if len(of_null):
         null = np.concatenate(list(of_null["norms"]))
-        axes.hist(
-            null,
-            bins=bins,
-            histtype="step",
-            color=PERMUTED_COLOR,
-            weights=np.full(len(null), 1 / len(null)),
-            label=f"permuted labels: bimodality {of_null['bimodality'].mean():.2f}",
-        )
-    axes.axvline(
-        of["threshold"].mean(),
-        color="black",
-        ls="--",
-        lw=1.4,
-        ymax=0.62,
-        label=f"Otsu's threshold: {of['small_share'].mean():.0%} are small",
-    )
+        label = f"permuted labels: bimodality {of_null['bimodality'].mean():.2f}"
+        style: Any = {"histtype": "step", "color": PERMUTED_COLOR, "label": label}
+        axes.hist(null, bins, weights=_shares(null), **style)
     kept = (of["small_norm"] / of["initial_norm"]).mean()
-    axes.axvline(
-        of["initial_norm"].mean(),
-        color=NULL_COLOR,
-        ls=":",
-        lw=1.4,
-        ymax=0.62,
-        label=f"mean norm at the start; the small have {kept:.2f} of it",
-    )
+    for place, color, ls, label in (
+        ("threshold", "black", "--", f"Otsu's threshold: {of['small_share'].mean():.0%} are small"),
+        (
+            "initial_norm",
+            NULL_COLOR,
+            ":",
+            f"mean norm at the start; the small have {kept:.2f} of it",
+        ),
+    ):
+        axes.axvline(of[place].mean(), color=color, ls=ls, lw=1.4, ymax=0.62, label=label)
     axes.set(xlabel="norm of a neuron, a row of $W_O$")
     axes.locator_params(axis="x", nbins=6)
     axes.legend(loc="upper right", fontsize=7)
     axes.set_ylim(top=1.65 * axes.get_ylim()[1])
+
+
+def _shares(values: np.ndarray) -> np.ndarray:
+    """The weight of each value in a histogram of shares."""
+    return np.full(len(values), 1 / len(values))

@@ -8,7 +8,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.low_rank_sparse.figures.panels import MATRICES, SEEDS, grid, shade, update_of, where
+from lib.low_rank_sparse.figures.panels import (
+    MATRICES,
+    SEEDS,
+    dotted,
+    grid,
+    shade,
+    update_of,
+    where,
+)
 from lib.pages.style import (
     BLUE,
     GREENS,
@@ -26,6 +34,7 @@ SPANS = {
     "discriminative": (BLUE, r"span{$\mu_1, \mu_2$}", 2),
     "with mean irrelevant": (TRAINED_COLOR, r"span{$\mu_1, \mu_2$, mean irrelevant}", 3),
 }
+JUDGED = {"energy": "$1 - e_k$", "energy_2": "$1 - e_2$", "gap": r"$\sigma_{k+1} / \sigma_k$"}
 # The sides of updates that are drawn: the tokens' side of W_K, and their images on the others'.
 SIDES = (("W_K", "input"), ("W_Q", "output"), ("W_V", "input"), ("W_V", "output"), ("W_O", "input"))
 
@@ -104,7 +113,7 @@ def beyond_two(spectra: pd.DataFrame, permuted: Mapping[str, str]) -> Figure:
             (null, PERMUTED_COLOR, "permuted labels"),
         ):
             chosen = where(of, configuration=name, of="update")
-            ranged(axes, chosen, "step", "beyond", color=color, marker="o", ms=3, label=label)
+            dotted(axes, chosen, "step", "beyond", color, label, ms=3)
         gaussian = where(of, configuration=configuration, of="gaussian")["beyond"].mean()
         axes.axhline(gaussian, color=NULL_COLOR, ls=":", label="Gaussian of equal norm")
         axes.set(yscale="log", ylim=(5e-6, 1.5))
@@ -168,7 +177,7 @@ def rank_follows_patterns(sweep: pd.DataFrame, labelled: Mapping[str, str]) -> F
             ("hinge_at_rank_2", NULL_COLOR, "s", "rank 2"),
             ("hinge_at_rank_k", TRAINED_COLOR, "o", "rank k"),
         ):
-            ranged(last, rows, "value", column, color=color, marker=mark, ms=4, label=what)
+            dotted(last, rows, "value", column, color, what, marker=mark)
         ticks = sorted(rows["value"].unique())
         last.set(xticks=ticks, ylim=(-0.03, 1.03), title="test hinge loss at")
         last.legend(fontsize=7.5)
@@ -197,22 +206,17 @@ def patterns_and_nulls(sweep: pd.DataFrame, labelled: Mapping[str, str], grouped
         *of_matrices, last = line
         for axes, matrix in zip(of_matrices, MATRICES, strict=True):
             column = "energy"
-            what = "$1 - e_k$"
             if name == grouped:
-                column = "energy_2"
-                what = "$1 - e_2$"
-                if matrix in ("W_Q", "W_K"):
-                    column = "gap"
-                    what = r"$\sigma_{k+1} / \sigma_k$"
+                column = "gap" if matrix in ("W_Q", "W_K") else "energy_2"
             for rows, of, color, style, label in (
                 (own, f"{matrix}_{column}", TRAINED_COLOR, "-", "trained"),
                 (permuted, f"{matrix}_{column}", PERMUTED_COLOR, "--", "permuted labels"),
                 (own, f"gaussian_{matrix}_{column}", NULL_COLOR, ":", "Gaussian of equal norm"),
             ):
                 left = rows[of] if column == "gap" else np.maximum(1 - rows[of], FLOOR)
-                drawn = {"color": color, "ls": style, "marker": "o", "ms": 4, "label": label}
-                ranged(axes, rows.assign(shown=left), "value", "shown", **drawn)
-            axes.set(title=f"{what} of {update_of(matrix)}", xticks=ticks)
+                shown = rows.assign(shown=left)
+                dotted(axes, shown, "value", "shown", color, label, ls=style)
+            axes.set(title=f"{JUDGED[column]} of {update_of(matrix)}", xticks=ticks)
             if column == "gap":
                 axes.set(ylim=(-0.03, 1.03))
             else:
@@ -223,7 +227,7 @@ def patterns_and_nulls(sweep: pd.DataFrame, labelled: Mapping[str, str], grouped
             ("hinge_in_random_directions", HINGE_COLOR, "x", "k random directions"),
             ("hinge_of_gaussian", NULL_COLOR, "s", "Gaussian updates"),
         ):
-            ranged(last, own, "value", column, color=color, marker=mark, ms=4, label=label)
+            dotted(last, own, "value", column, color, label, marker=mark)
         last.set(xticks=ticks, ylim=(-0.03, None), title="test hinge loss with")
         last.legend(fontsize=7, loc="center")
         line[0].set_ylabel(text)
@@ -244,7 +248,7 @@ def directions_of_updates(directions: pd.DataFrame, permuted: Mapping[str, str])
             for span, (color, name, n) in SPANS.items():
                 of = where(chosen, span=span)
                 own = where(of, configuration=configuration)
-                ranged(axes, own, "step", "alignment", color=color, marker="o", ms=3, label=name)
+                dotted(axes, own, "step", "alignment", color, name, ms=3)
                 axes.axhline(n / of["dimension"].iloc[0], color=color, ls="--", lw=1)
             of = where(chosen, span="with mean irrelevant", configuration=null)
             style = {"color": PERMUTED_COLOR, "ls": ":", "label": "the same, permuted labels"}

@@ -1,21 +1,14 @@
-"""What remains of the accuracy when updates are cut to a low rank, or weights, neurons and heads
-are removed.
-"""
-
-from typing import Any
+"""What remains of the accuracy when updates are cut to a rank, or parts of the model removed."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.pages.style import ORDER_COLORS, VIRIDIS
+from lib.pages.style import ORDER_COLORS, VIRIDIS, ranged
 
 
 def accuracy_against_rank(table: pd.DataFrame) -> Figure:
-    """Test accuracy against the rank that updates are cut to, all together and each alone; means
-    over seeds.
-    """
+    """Test accuracy against the rank that updates are cut to, all together and each kind alone."""
     runs = sorted(table["variant"].unique())
     size = max(6.2, 4.4 * len(runs)), 4.2
     figure, panels = plt.subplots(1, len(runs), figsize=size, sharey=True, squeeze=False)
@@ -23,25 +16,13 @@ def accuracy_against_rank(table: pd.DataFrame) -> Figure:
         rows = table[table["variant"] == variant]
         kinds = [kind for kind in rows["kind"].unique() if kind != "all"]
         for i, kind in enumerate(kinds):
-            by_rank = _over_seeds(rows[rows["kind"] == kind], "rank")
-            color = VIRIDIS(0.9 * i / len(kinds))
-            axes.plot(
-                by_rank.index,
-                by_rank["mean"],
-                color=color,
-                lw=1.2,
-                label=f"${kind[0]}_{kind[2:]}$ alone",
-            )
-        by_rank = _over_seeds(rows[rows["kind"] == "all"], "rank")
-        _shaded(
-            axes,
-            by_rank,
-            color="black",
-            lw=2.4,
-            marker="o",
-            ms=4,
-            label="all matrices, mean and range",
-        )
+            means = rows[rows["kind"] == kind].groupby("rank")["test_accuracy"].mean()
+            label = f"${kind[0]}_{kind[2:]}$ alone"
+            axes.plot(means.index, means, color=VIRIDIS(0.9 * i / len(kinds)), lw=1.2, label=label)
+        line = {"color": "black", "lw": 2.4, "marker": "o", "ms": 4}
+        label = "all matrices, mean and range"
+        together = rows[rows["kind"] == "all"]
+        ranged(axes, together, "rank", "test_accuracy", **line, label=label)
         axes.set_xscale("symlog", base=2, linthresh=1)
         ranks = sorted(rows["rank"].unique())
         axes.set_xticks(ranks, labels=[str(rank) for rank in ranks])
@@ -57,36 +38,30 @@ def accuracy_against_rank(table: pd.DataFrame) -> Figure:
 
 
 def accuracy_against_pruning(table: pd.DataFrame) -> Figure:
-    """Test accuracy against the share removed, smallest first, at random, largest first; mean and
-    range over seeds.
+    """Test accuracy against the share that is removed, by the order; mean and range over seeds.
 
     The share is what is really removed: of few heads a rate is rounded to a number of them. Tables
     that have only the rates say so.
     """
-    share, named = (
-        ("removed", "share removed") if "removed" in table else ("rate", "rate of removal")
-    )
+    share = "removed" if "removed" in table else "rate"
+    named = {"removed": "share removed", "rate": "rate of removal"}[share]
     runs = sorted(table["variant"].unique())
     kinds = {
         "weights": "weights, ranked together",
         "neurons": "MLP neurons of each layer",
         "heads": "heads of each layer",
     }
+    size = 10.2, 0.8 + 2.5 * len(runs)
     figure, panels = plt.subplots(
-        len(runs),
-        len(kinds),
-        figsize=(10.2, 0.8 + 2.5 * len(runs)),
-        sharex=True,
-        sharey=True,
-        squeeze=False,
+        len(runs), len(kinds), figsize=size, sharex=True, sharey=True, squeeze=False
     )
     for row, variant in enumerate(runs):
         for axes, (what, name) in zip(panels[row], kinds.items(), strict=True):
             rows = table[(table["variant"] == variant) & (table["what"] == what)]
             for order, color in ORDER_COLORS.items():
-                by_rate = _over_seeds(rows[rows["order"] == order], share)
                 label = "at random" if order == "random" else f"{order} first"
-                _shaded(axes, by_rate, color=color, label=label, marker="o", ms=3)
+                line = {"color": color, "label": label, "marker": "o", "ms": 3}
+                ranged(axes, rows[rows["order"] == order], share, "test_accuracy", **line)
             if row == 0:
                 axes.set_title(name)
             if row == len(runs) - 1:
@@ -95,13 +70,3 @@ def accuracy_against_pruning(table: pd.DataFrame) -> Figure:
     panels[0][0].set_ylim(0, 1.02)
     panels[0][-1].legend()
     return figure
-
-
-def _over_seeds(rows: pd.DataFrame, by: str) -> pd.DataFrame:
-    return rows.groupby(by)["test_accuracy"].agg(["mean", "min", "max"])
-
-
-def _shaded(axes: Axes, found: pd.DataFrame, *, color: str, **line: Any) -> None:
-    """The mean, and the range over seeds as a band."""
-    axes.plot(found.index, found["mean"], color=color, **line)
-    axes.fill_between(found.index, found["min"], found["max"], color=color, alpha=0.16, lw=0)

@@ -1,6 +1,4 @@
-"""Spectra of W_KQ and W_VO and of their updates (figures 1, 3, 5, 11, 13, 15 of Boix-Adserà et al.
-2023).
-"""
+"""Spectra of products and their updates (figures 1, 3, 5, 11, 13, 15, Boix-Adserà et al. 2023)."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -10,12 +8,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from lib.pages.style import GREENS, INITIAL_COLOR, MATRIX_NAMES, VIRIDIS, scale_label
+from lib.vision.figures.panels import by_product
 
 
 def normalised_spectra(table: pd.DataFrame, init_scale: float, layer: int, head: int) -> Figure:
-    """Figure 1: the spectrum at initialisation (red) and of the update at several steps (green),
-    over its largest.
-    """
+    """Figure 1: the spectrum at the start (brown) and of the update (green), over its largest."""
     chosen = table[
         (table["init_scale"] == init_scale) & (table["layer"] == layer) & (table["head"] == head)
     ]
@@ -25,9 +22,8 @@ def normalised_spectra(table: pd.DataFrame, init_scale: float, layer: int, head:
         initial = rows[rows["of"] == "initial"]["singular_values"].iloc[0]
         updates = rows[rows["of"] == "update"].sort_values("step")
         updates = updates.iloc[_spaced(len(updates), 6)]
-        for i, (step, values) in enumerate(
-            zip(updates["step"], updates["singular_values"], strict=True)
-        ):
+        steps = zip(updates["step"], updates["singular_values"], strict=True)
+        for i, (step, values) in enumerate(steps):
             shade = GREENS(i / max(1, len(updates) - 1))
             axes.plot(_index(values), values / values[0], color=shade, label=f"update, step {step}")
         axes.plot(_index(initial), initial / initial[0], color=INITIAL_COLOR, label="initial state")
@@ -42,52 +38,40 @@ def normalised_spectra(table: pd.DataFrame, init_scale: float, layer: int, head:
 def spectra_through_training(
     table: pd.DataFrame, init_scales: list[float], layer: int, head: int, top: int
 ) -> Figure:
-    """Figure 3: every singular value of the update of one head against the step, for several init
-    scales.
-    """
+    """Figure 3: the singular values of the update of one head against the step, by init scale."""
     size = max(5.8, 3.0 * len(init_scales)), 5.2  # the title needs the width
-    figure, panels = plt.subplots(2, len(init_scales), figsize=size, sharex=True, squeeze=False)
-    for row, (matrix, name) in enumerate(MATRIX_NAMES.items()):
-        for axes, scale in zip(panels[row], init_scales, strict=True):
-            rows = table[
-                (table["matrix"] == matrix)
-                & (table["init_scale"] == scale)
-                & (table["layer"] == layer)
-                & (table["head"] == head)
-                & (table["of"] == "update")
-            ].sort_values("step")
+    figure, panels = by_product(
+        [scale_label(scale) for scale in init_scales],
+        size,
+        quantity="singular values",
+        xlabel="step",
+        share_y=False,
+    )
+    here = (table["layer"] == layer) & (table["head"] == head) & (table["of"] == "update")
+    for matrix, row in panels.items():
+        for axes, scale in zip(row, init_scales, strict=True):
+            chosen = here & (table["matrix"] == matrix) & (table["init_scale"] == scale)
+            rows = table[chosen].sort_values("step")
             values = np.stack(list(rows["singular_values"]))[:, :top]
             for i in reversed(range(values.shape[1])):
                 color = VIRIDIS(0.9 * np.sqrt(i / max(1, values.shape[1] - 1)))
                 axes.plot(rows["step"], values[:, i], color=color, lw=1.2)
             axes.set_ylim(bottom=0)
             axes.xaxis.set_major_locator(MaxNLocator(4, prune="upper"))
-            if row == 0:
-                axes.set_title(scale_label(scale))
-            else:
-                axes.set_xlabel("step")
-        panels[row][0].set_ylabel(rf"singular values of $\Delta$ {name}")
-    seed, n_values = table["seed"].iloc[0], max(map(len, table["singular_values"]))
-    figure.suptitle(
-        f"layer {layer}, head {head}, seed {seed}; each line one of the {min(top, n_values)} "
-        "largest singular values"
-    )
+    seed = table["seed"].iloc[0]
+    n_values = min(top, max(map(len, table["singular_values"])))
+    shown = f"each line one of the {n_values} largest singular values"
+    figure.suptitle(f"layer {layer}, head {head}, seed {seed}; {shown}")
     return figure
 
 
 def spectra_of_heads(table: pd.DataFrame, matrix: str, init_scale: float) -> Figure:
-    """Figures 5, 11, 13: the final update's spectrum against that of the initial state, every layer
-    and head.
-    """
+    """Figures 5, 11, 13: the final update's spectrum against the initial one, of every head."""
     chosen = table[(table["matrix"] == matrix) & (table["init_scale"] == init_scale)]
-    layers, heads = sorted(chosen["layer"].unique()), sorted(chosen["head"].unique())
+    layers, heads = (sorted(chosen[name].unique()) for name in ("layer", "head"))
+    size = 1.0 + 1.75 * len(heads), 0.6 + 1.5 * len(layers)
     figure, panels = plt.subplots(
-        len(layers),
-        len(heads),
-        figsize=(1.0 + 1.75 * len(heads), 0.6 + 1.5 * len(layers)),
-        sharex=True,
-        sharey=True,
-        squeeze=False,
+        len(layers), len(heads), figsize=size, sharex=True, sharey=True, squeeze=False
     )
     last = chosen[chosen["of"] == "update"]["step"].max()
     for (layer, head), rows in chosen.groupby(["layer", "head"], observed=True):

@@ -3,9 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from lib.pages.style import (
     BLUE,
@@ -13,7 +11,6 @@ from lib.pages.style import (
     GREEN,
     MAGENTA,
     MATRIX_COLORS,
-    MATRIX_NAMES,
     NULL_COLOR,
     PERMUTED_COLOR,
     READ_WIDTH,
@@ -22,6 +19,7 @@ from lib.pages.style import (
     ranged,
     scale_label,
 )
+from lib.vision.figures.panels import PERMUTED, by_product, loss_axis, points, rank_axis
 
 OPTIMIZERS = {
     "adam": ("Adam", MAGENTA),
@@ -33,8 +31,7 @@ OPTIMIZERS = {
 
 
 def learning_curves(table: pd.DataFrame) -> Figure:
-    """Training loss, test loss and test accuracy against the step, for every init scale; mean and
-    range over seeds.
+    """Losses and accuracy against the step, for every init scale; mean and range over seeds.
 
     Dashed: of permuted labels.
     """
@@ -48,22 +45,16 @@ def learning_curves(table: pd.DataFrame) -> Figure:
     for axes, (column, name) in zip(panels, quantities.items(), strict=True):
         for i, scale in enumerate(scales):
             color = VIRIDIS(0.9 * i / max(1, len(scales) - 1))
-            for control, style in (("none", "-"), ("labels=permuted", "--")):
-                rows = table[(table["init_scale"] == scale) & (table["control"] == control)].dropna(
-                    subset=[column]
-                )
-                if rows.empty:
-                    continue
-                by_step = rows.groupby("step")[column].agg(["mean", "min", "max"])
-                label = scale_label(float(f"{scale:g}")) if control == "none" else None
-                axes.plot(by_step.index, by_step["mean"], style, color=color, label=label)
-                axes.fill_between(
-                    by_step.index, by_step["min"], by_step["max"], color=color, alpha=0.16, lw=0
-                )
+            for control, style in (("none", "-"), (PERMUTED, "--")):
+                rows = table[(table["init_scale"] == scale) & (table["control"] == control)]
+                rows = rows.dropna(subset=[column])
+                if len(rows):
+                    label = scale_label(float(f"{scale:g}")) if control == "none" else None
+                    ranged(axes, rows, "step", column, ls=style, color=color, label=label)
         axes.set(title=name, xlabel="step")
     panels[2].set_ylim(0, 1.01)
     panels[2].set_yticks(np.arange(0, 1.01, 0.2))
-    if (table["control"] == "labels=permuted").any():
+    if (table["control"] == PERMUTED).any():
         panels[2].plot([], [], "--", color="black", label="permuted labels")
     handles, labels = panels[2].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
@@ -81,107 +72,70 @@ def color_of(rule: str) -> str:
 
 
 def ranks_of_optimizers(ranks: pd.DataFrame) -> Figure:
-    """Stable ranks of updates by optimiser and init scale: after the first step, at the end, and on
-    permuted labels.
+    """Stable ranks of updates by optimiser and init scale, also on permuted labels.
 
-    Means over layers and heads: one point per seed, a bar at their mean.
+    After the first step and at the end; means over layers and heads: one point per seed, a bar at
+    their mean.
     """
     updates = ranks[ranks["of"] == "update"]
-    rules, scales, last = (
-        list(dict.fromkeys(updates["rule"])),
-        sorted(updates["init_scale"].unique()),
-        ranks["step"].max(),
-    )
-    figure, panels = plt.subplots(
-        2, len(scales), figsize=(READ_WIDTH, 6.4), sharex=True, sharey="row", squeeze=False
-    )
-    for row, (matrix, name) in enumerate(MATRIX_NAMES.items()):
+    rules = list(dict.fromkeys(updates["rule"]))
+    scales = sorted(updates["init_scale"].unique())
+    last = ranks["step"].max()
+    titles = [scale_label(float(f"{scale:g}")) for scale in scales]
+    figure, panels = by_product(titles, (READ_WIDTH, 6.4))
+    for matrix, row in panels.items():
         kinds = {
             "first step": (1, "true", NULL_COLOR),
             "last step": (last, "true", MATRIX_COLORS[matrix]),
             "last step, permuted labels": (last, "permuted", PERMUTED_COLOR),
         }
-        for axes, scale in zip(panels[row], scales, strict=True):
+        for axes, scale in zip(row, scales, strict=True):
             here = updates[(updates["matrix"] == matrix) & (updates["init_scale"] == scale)]
-            for shift, (label, (step, labels, color)) in zip(
-                (-0.27, 0, 0.27), kinds.items(), strict=True
-            ):
+            shifted = zip((-0.27, 0, 0.27), kinds.items(), strict=True)
+            for shift, (label, (step, labels, color)) in shifted:
                 chosen = here[(here["step"] == step) & (here["labels"] == labels)]
                 for x, rule in enumerate(rules):
                     values = chosen[chosen["rule"] == rule]["stable_rank"]
-                    axes.hlines(
-                        values.mean(), x + shift - 0.11, x + shift + 0.11, color=color, lw=2.5
-                    )
-                    axes.plot(
-                        [x + shift] * len(values), values, "o", ms=3.5, mfc="none", color=color
-                    )
+                    points(axes, x + shift, values, color, width=0.11, ms=3.5)
                 axes.plot([], [], "o", ms=3.5, mfc="none", color=color, label=label)
             axes.set_xticks(range(len(rules)), labels=[name_of(rule) for rule in rules])
             axes.grid(visible=False, axis="x")
-            _powers_of_two(axes)
-            if row == 0:
-                axes.set_title(scale_label(float(f"{scale:g}")))
-        panels[row][0].set_ylabel(rf"stable rank of $\Delta$ {name}")
-        panels[row][0].legend(loc="upper left")
+            rank_axis(axes)
+        row[0].legend(loc="upper left")
     return figure
 
 
 def ranks_at_loss(ranks: pd.DataFrame, trained: pd.DataFrame, init_scale: float) -> Figure:
-    """Stable ranks of updates against the training loss that falls, by optimiser, for both labels;
-    a line is a seed.
-    """
+    """Stable ranks of updates against the falling training loss, by optimiser; a line is a seed."""
     keys = ["rule", "labels", "init_scale", "seed", "step"]
     updates = ranks[(ranks["of"] == "update") & np.isclose(ranks["init_scale"], init_scale)]
     told = updates.merge(trained[[*keys, "train_loss"]], on=keys).sort_values("step")
     rules = list(dict.fromkeys(ranks["rule"]))
-    figure, panels = plt.subplots(
-        2, len(rules), figsize=(READ_WIDTH, 5.4), sharex=True, sharey="row", squeeze=False
-    )
-    for row, (matrix, name) in enumerate(MATRIX_NAMES.items()):
-        for axes, rule in zip(panels[row], rules, strict=True):
+    titles = [name_of(rule).replace("\n", " ") for rule in rules]
+    figure, panels = by_product(titles, (READ_WIDTH, 5.4), xlabel="training loss")
+    for matrix, row in panels.items():
+        for axes, rule in zip(row, rules, strict=True):
             kinds = {"true": (MATRIX_COLORS[matrix], "-"), "permuted": (PERMUTED_COLOR, "--")}
             for labels, (color, style) in kinds.items():
-                here = told[
-                    (told["matrix"] == matrix) & (told["rule"] == rule) & (told["labels"] == labels)
-                ]
+                chosen = (told["matrix"] == matrix) & (told["rule"] == rule)
+                here = told[chosen & (told["labels"] == labels)]
                 for i, (_, rows) in enumerate(here.groupby("seed")):
-                    label = None if i else f"{labels} labels"
-                    axes.plot(
-                        rows["train_loss"],
-                        rows["stable_rank"],
-                        style,
-                        color=color,
-                        lw=1,
-                        label=label,
-                    )
-            axes.set_xscale("log")
-            axes.xaxis.set_major_locator(LogLocator(subs=(1,)))
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axes.xaxis.set_minor_formatter(NullFormatter())
-            _powers_of_two(axes)
-            if row == 0:
-                axes.set_title(name_of(rule).replace("\n", " "))
-            else:
-                axes.set_xlabel("training loss")
-        panels[row][0].set_ylabel(rf"stable rank of $\Delta$ {name}")
-        panels[row][0].legend(loc="upper left")
-    panels[0][0].invert_xaxis()
+                    line = {"color": color, "lw": 1, "label": None if i else f"{labels} labels"}
+                    axes.plot(rows["train_loss"], rows["stable_rank"], style, **line)
+            loss_axis(axes)
+            rank_axis(axes)
+        row[0].legend(loc="upper left")
+    panels["W_KQ"][0].invert_xaxis()
     return figure
 
 
 def cuts_and_rates(truncate: pd.DataFrame, rates: pd.DataFrame, init_scale: float) -> Figure:
-    """What truncation costs where trainings are equally accurate; the training loss at every rate
-    that was tried.
-    """
+    """What cuts cost where trainings are equally accurate; the loss at every rate tried."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(READ_WIDTH, 4.2))
     at = truncate[(truncate["labels"] == "true") & np.isclose(truncate["init_scale"], init_scale)]
     for rule in dict.fromkeys(rates["rule"]):
-        line = {
-            "color": color_of(rule),
-            "marker": "o",
-            "ms": 4,
-            "label": name_of(rule).replace("\n", " "),
-        }
+        line = {"color": color_of(rule), "marker": "o", "ms": 4}
+        line["label"] = name_of(rule).replace("\n", " ")
         ranged(left, at[at["rule"] == rule], "rank", "test_accuracy", **line)
         tried = rates[rates["rule"] == rule].groupby("learning_rate")["train_loss"].mean()
         right.plot(tried.index, tried, **line)
@@ -196,9 +150,3 @@ def cuts_and_rates(truncate: pd.DataFrame, rates: pd.DataFrame, init_scale: floa
     left.set_title(f"first saved step above one test accuracy; {scale_label(init_scale)}")
     left.legend(loc="lower right")
     return figure
-
-
-def _powers_of_two(axes: Axes) -> None:
-    axes.set_yscale("log", base=2)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.minorticks_off()

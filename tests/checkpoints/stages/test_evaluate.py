@@ -4,7 +4,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from checkpoints_made import number, written
+
+from tests.checkpoints.checkpoints_made import number, written
 
 
 @pytest.fixture

@@ -12,15 +12,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from checkpoints_made import MEASURE, PLAN, SPECTRA, TEXT, taught
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from lib.checkpoints import plans as rank_plans
-from lib.checkpoints.models import GainMeasure
+from lib.checkpoints.gains import GainMeasure
 from lib.checkpoints.plans import Module, budget_of
 from lib.files.files import InputError
 from stages.checkpoints import plan as module
+from tests.checkpoints.checkpoints_made import MEASURE, PLAN, SPECTRA, TEXT, taught
 
 SECTIONS = {"s": SPECTRA, "p": PLAN, "m": MEASURE}
 
@@ -412,11 +412,9 @@ def test_a_text_on_which_the_tuned_model_is_no_better_is_refused(stage, tmp_path
 
 def test_too_little_memory_is_said_before_any_work(stage, tmp_path, monkeypatch):
     base, tuned = taught("llama", tmp_path, 1)
-    monkeypatch.setattr("lib.checkpoints.folders.available_memory", lambda: 1000)
-    with pytest.raises(
-        InputError,
-        match=r"memory: wanted .* GB of memory for each checkpoint, got 1e-06 GB that are",
-    ):
+    monkeypatch.setattr("lib.files.memory.available_memory", lambda: 1000)
+    wanted = r"plan: wanted about .* GB of memory, got 1e-06 GB free"
+    with pytest.raises(InputError, match=wanted):
         plan(stage, base, tuned, text="-")
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from checkpoints_made import RULES, RUNS, number, written
-from made import files
-from project import ROOT
 
 from lib.checkpoints.figures import spectra_of_snapshots
 from lib.files.files import InputError
+from tests.checkpoints.checkpoints_made import RULES, RUNS, number, written
+from tests.pipeline.project import ROOT
+from tests.stages.made import files
 
 NAMES = ["heads", "plans", "pruning", "ranks", "ranks-through-tuning", "rounding"]
 GROUPS = [(model, kind) for model in ("gpt2", "llama") for kind in ("gentle", "large")]

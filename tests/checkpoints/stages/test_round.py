@@ -3,8 +3,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from checkpoints_made import noisy
 from safetensors.torch import load_file
+
+from tests.checkpoints.checkpoints_made import noisy
 
 
 def energy_rank(sigma):

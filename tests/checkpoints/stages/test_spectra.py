@@ -5,12 +5,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from checkpoints_made import SPECTRA, noisy
 from safetensors.torch import load_file
-from transformers_made import made, saved
 
 from lib.checkpoints import update_spectra
 from lib.files.files import InputError
+from tests.checkpoints.checkpoints_made import SPECTRA, noisy
+from tests.checkpoints.transformers_made import made, saved
 
 
 def measure(stage, base, tuned, **changes):

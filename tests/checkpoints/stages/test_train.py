@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from checkpoints_made import TEXT
 from transformers import AutoModelForCausalLM
 
 from lib.checkpoints.folders import open_snapshots
 from lib.files.files import InputError
 from lib.training.devices import generator
+from tests.checkpoints.checkpoints_made import TEXT
 
 SIZES = {
     "d_model": 16,

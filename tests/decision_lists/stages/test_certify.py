@@ -3,8 +3,16 @@
 import pandas as pd
 import pytest
 import torch
-from decision_lists_made import Brute, certified, every_sequence, ordered, task, write_tasks
-from made import files, generator, write_run
+
+from tests.decision_lists.decision_lists_made import (
+    Brute,
+    certified,
+    every_sequence,
+    ordered,
+    task,
+    write_tasks,
+)
+from tests.stages.made import files, generator, write_run
 
 SECTION = "decision_lists.certify"
 LISTS, PI, WEIGHTS = [[3, 1, 0], [2, 1], [2], [1, 3]], [2, 0, 3, 1], [5, 1, 3, 2, 7, 4]

@@ -7,8 +7,16 @@ import math
 import pandas as pd
 import pytest
 import torch
-from decision_lists_made import Brute, classes, every_sequence, ordered, task, write_tasks
-from made import files, generator
+
+from tests.decision_lists.decision_lists_made import (
+    Brute,
+    classes,
+    every_sequence,
+    ordered,
+    task,
+    write_tasks,
+)
+from tests.stages.made import files, generator
 
 SECTION = "decision_lists.check"
 PARAMS = {"seed": 9, "n_cases": 60, "most_tokens": 5}

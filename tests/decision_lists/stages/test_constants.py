@@ -6,10 +6,10 @@ import math
 import pandas as pd
 import pytest
 import torch
-from decision_lists_made import Brute, rarest, task
-from made import files, generator
 
 from lib.files.files import InputError
+from tests.decision_lists.decision_lists_made import Brute, rarest, task
+from tests.stages.made import files, generator
 
 SECTION = "decision_lists.constants"
 # Lists, and the chance of each pair of four tokens.

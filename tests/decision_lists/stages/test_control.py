@@ -5,8 +5,9 @@ import math
 
 import pandas as pd
 import torch
-from decision_lists_made import Brute, task, write_tasks
-from made import files
+
+from tests.decision_lists.decision_lists_made import Brute, task, write_tasks
+from tests.stages.made import files
 
 FIRST = task(
     "first",

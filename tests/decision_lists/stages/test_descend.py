@@ -9,9 +9,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from decision_lists_made import Brute, every_sequence, order_margin, rarest, task, write_tasks
-from made import files, generator
 from scipy.optimize import brentq
+
+from tests.decision_lists.decision_lists_made import (
+    Brute,
+    every_sequence,
+    order_margin,
+    rarest,
+    task,
+    write_tasks,
+)
+from tests.stages.made import files, generator
 
 SECTIONS = ("decision_lists.descend", "decision_lists.solver.descend")
 ONE = task(

@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from made import files, write_run
 
 from lib.files.files import InputError
 from lib.pages.claims import read_claims
 from stages.decision_lists.evaluate import TABLES
+from tests.stages.made import files, write_run
 
 SECTION, INF, NAN = "any.evaluate", math.inf, math.nan
 CLAIMS = read_claims([Path(__file__).parents[3] / "stages/decision_lists/claims.yaml"]).values()

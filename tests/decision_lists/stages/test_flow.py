@@ -8,10 +8,10 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from decision_lists_made import classes, of_loss, rarest, task, write_tasks
-from made import files
 
 from lib.files.files import InputError
+from tests.decision_lists.decision_lists_made import classes, of_loss, rarest, task, write_tasks
+from tests.stages.made import files
 
 SECTION, SOLVER = "decision_lists.flow", "decision_lists.solver.flow"
 LISTS = [[3, 1, 0], [2, 1], [2], [1, 3]]

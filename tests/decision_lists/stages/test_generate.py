@@ -9,9 +9,9 @@ import math
 import pandas as pd
 import pytest
 import torch
-from made import files, generator
 
 from lib.files.files import InputError
+from tests.stages.made import files, generator
 
 FILES = {  # the uses of each file
     "flow": ("theorem", "bound", "gamma", "repeats"),

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from made import files
+
+from tests.stages.made import files
 
 FIGURES = [
     *(

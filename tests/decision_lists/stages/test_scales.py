@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from decision_lists_made import of_choices, of_loss, task, write_tasks
-from made import files, read_run
 
 from lib.files.files import InputError
+from tests.decision_lists.decision_lists_made import of_choices, of_loss, task, write_tasks
+from tests.stages.made import files, read_run
 
 SECTION, SOLVER = "decision_lists.scales", "decision_lists.solver.scales"
 LISTS, PI, WEIGHTS = [[3, 1, 0], [2, 1], [2], [1, 3]], [2, 0, 3, 1], [5, 1, 3, 2, 7, 4]

@@ -8,10 +8,10 @@ import math
 import pandas as pd
 import pytest
 import torch
-from decision_lists_made import Brute, certified, task, write_tasks
-from made import files, generator, read_run
 
 from lib.files.files import InputError
+from tests.decision_lists.decision_lists_made import Brute, certified, task, write_tasks
+from tests.stages.made import files, generator, read_run
 
 SECTION = "decision_lists.train"
 LISTS, PI, WEIGHTS = [[3, 1, 0], [2, 1], [2], [1, 3]], [2, 0, 3, 1], [5, 1, 3, 2, 7, 4]

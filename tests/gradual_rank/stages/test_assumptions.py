@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from made import files, generator
 from safetensors.torch import save_file
 from scipy.integrate import solve_ivp
 
 from lib.files.files import InputError
+from tests.stages.made import files, generator
 
 SECTION = "any.family.assumptions"
 PARAMS = {

@@ -9,7 +9,8 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from made import files
+
+from tests.stages.made import files
 
 SECTION = "any.optimizers"
 PARAMS = {

@@ -9,10 +9,18 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from gradual_rank_reference import Bowl, Head, Start, algorithm_1, draw_toy, flow, staged_events
-from made import files, generator
 
 from lib.files.files import InputError
+from tests.gradual_rank.gradual_rank_reference import (
+    Bowl,
+    Head,
+    Start,
+    algorithm_1,
+    draw_toy,
+    flow,
+    staged_events,
+)
+from tests.stages.made import files, generator
 
 SIZES, NOISE = (4, 3, 2), 0.3
 # Seed, time and limit of the learning rate of every stage, in no order; the least limit and the
@@ -277,7 +285,7 @@ def test_the_example_ends_with_its_last_step(stage, tmp_path):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"first_seed": 5}, r"a\.b: wanted seeds of .*task, got \[5\]"),
+        ({"first_seed": 5}, r"a\.b: wanted seeds of .*8\], got \[5\]"),
         (
             {"variants": [("plain", 2e-4)]},
             r"share_of_limit 0\.0002: wanted .* at most 200000 steps, got 414893",

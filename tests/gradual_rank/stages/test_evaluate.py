@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from made import files
 
 from lib.pages.claims import read_claims
+from tests.stages.made import files
 
 SECTIONS = [
     "any.evaluate",

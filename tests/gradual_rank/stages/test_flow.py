@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from gradual_rank_reference import Head, Start, draw_toy, flow, write_problems
-from made import files, read_run
 from safetensors.torch import save_file
 
 from lib.files.files import InputError
 from lib.training.stiff_flow import StalledError
+from tests.gradual_rank.gradual_rank_reference import Head, Start, draw_toy, flow, write_problems
+from tests.stages.made import files, read_run
 
 SOLVER = {
     "threshold": 0.02,
@@ -62,6 +62,7 @@ def write(tmp_path):
     (tmp_path / "p").mkdir()
     for name, rows in STAGES.items():
         table = pd.DataFrame(rows, columns=["seed", "stage", "time", "next_time"])
+        table = table.assign(coordinate=-1, sign=0)  # which a head does not need
         table.astype({"time": float, "next_time": float}).to_parquet(
             tmp_path / f"p/{name}_stages.parquet"
         )

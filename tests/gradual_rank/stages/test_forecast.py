@@ -8,10 +8,18 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from gradual_rank_reference import Head, Start, draw_toy, flow, head, staged_events, write_problems
-from made import files, generator
 
 from lib.training.stiff_flow import StalledError
+from tests.gradual_rank.gradual_rank_reference import (
+    Head,
+    Start,
+    draw_toy,
+    flow,
+    head,
+    staged_events,
+    write_problems,
+)
+from tests.stages.made import files, generator
 
 # One stage of a head that is learned at once: the stage predicts heads, too (test_greedy.py).
 PROBLEM = {"max_stages": 1, "forecast_scales": []}

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from made import files, generator, read_run
 
 from lib.files.files import InputError
+from tests.stages.made import files, generator, read_run
 
 SECTION = "any.family.full_weights"
 PARAMS = {

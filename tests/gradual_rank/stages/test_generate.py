@@ -6,10 +6,10 @@ import math
 
 import pytest
 import torch
-from made import files, generator
 from safetensors import safe_open
 
 from lib.files.files import InputError
+from tests.stages.made import files, generator
 
 HEADER = [
     "name",

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from made import generator
 from scipy.stats import kendalltau
 
 from lib.files.files import InputError
 from lib.files.runs import open_runs
+from tests.stages.made import generator
 
 SECTION, HEAD = "any.family.optimizers", "any.family.full"
 PARAMS = {

@@ -9,9 +9,10 @@ import statistics
 import numpy as np
 import pandas as pd
 import pytest
-from gradual_rank_optimizers import FIGURES as OPTIMIZERS
-from gradual_rank_optimizers import check_optimizers, made_optimizers
-from made import files
+
+from tests.gradual_rank.gradual_rank_optimizers import FIGURES as OPTIMIZERS
+from tests.gradual_rank.gradual_rank_optimizers import check_optimizers, made_optimizers
+from tests.stages.made import files
 
 SEEDS = {"small": [7, 5, 2], "paper": [5, 4]}
 SHOWN = {"small": 5, "paper": 4}  # neither the first nor the least of the seeds that have stages

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from made import generator
 from scipy.integrate import solve_ivp
 from scipy.stats import kendalltau
 
 from lib.files.files import InputError
+from tests.stages.made import generator
 
 SECTION, PROBLEM, SOLVER = "any.signs", "any.problem", "any.solver"
 PARAMS = {

@@ -2,14 +2,14 @@
 row.
 """
 
-import low_rank_sparse_made as reference
 import pandas as pd
 import pytest
 import torch
-from made import files, generator, write_run
 from safetensors.torch import save_file
 
 from lib.files.files import InputError
+from tests.low_rank_sparse import low_rank_sparse_made as reference
+from tests.stages.made import files, generator, write_run
 
 SECTION, TRAINING = "family.adapt", "family.train"
 N_TRAIN, N_TEST, SEQ_LEN, D_MODEL, D_HEAD, D_VALUE, N_NEURONS = 11, 8, 5, 6, 4, 3, 9

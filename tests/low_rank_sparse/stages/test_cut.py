@@ -9,7 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from low_rank_sparse_runs import (
+from safetensors.numpy import save_file
+
+from lib.files.files import InputError
+from tests.low_rank_sparse.low_rank_sparse_runs import (
     CELLS,
     KEYS,
     MATRICES,
@@ -23,10 +26,7 @@ from low_rank_sparse_runs import (
     write_runs,
     write_samples,
 )
-from made import files, generator
-from safetensors.numpy import save_file
-
-from lib.files.files import InputError
+from tests.stages.made import files, generator
 
 SECTION, TRAINING = "any.family.cut", "any.trainings"
 RANKS, ALONE = [3, 0, 9], [5, 1]  # 9 is beyond the sizes of all matrices

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from made import files, write_run
 
 from lib.pages.claims import read_claims
+from tests.stages.made import files, write_run
 
 SECTION = "any.family.evaluate"
 ROOT = Path(__file__).parents[3]

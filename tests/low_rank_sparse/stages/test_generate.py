@@ -1,12 +1,12 @@
 """The data set of patterns is what each seed's own draws give, sample by sample."""
 
-import low_rank_sparse_made as reference
 import pytest
 import torch
-from made import files, generator
 from safetensors.torch import load_file
 
 from lib.files.files import InputError
+from tests.low_rank_sparse import low_rank_sparse_made as reference
+from tests.stages.made import files, generator
 
 SECTION = "family.generate"
 PARAMS = {

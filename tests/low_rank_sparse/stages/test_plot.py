@@ -11,10 +11,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from made import files
 
 from lib.files.files import InputError
 from lib.files.tables import write_table
+from tests.stages.made import files
 
 SECTION = "any.family.evaluate"
 PARAMS = {"steps": [2, 9, 40], "rtol": "the stage evaluate's"}

@@ -2,15 +2,15 @@
 every row.
 """
 
-import low_rank_sparse_made as reference
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from made import files, generator
 
 from lib.files.files import InputError
 from lib.work.cells import spread_cells
+from tests.low_rank_sparse import low_rank_sparse_made as reference
+from tests.stages.made import files, generator
 
 SECTION, DATA, TRAINING = "family.sweep", "family.data", "family.train"
 DRAWN = {

@@ -2,15 +2,15 @@
 snapshot and row.
 """
 
-import low_rank_sparse_made as reference
 import pandas as pd
 import pytest
 import torch
-from made import files, generator, read_run
 from safetensors.torch import save_file
 
 from lib.files.files import InputError
 from lib.training import gradient_descent
+from tests.low_rank_sparse import low_rank_sparse_made as reference
+from tests.stages.made import files, generator, read_run
 
 SECTION, N_SEEDS = "family.train", "data.n_seeds"
 N_TRAIN, N_TEST, SEQ_LEN, D_MODEL = 13, 9, 6, 8

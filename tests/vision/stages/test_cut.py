@@ -6,8 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from made import files, generator
-from vit_made import (
+
+from lib.files.files import InputError
+from tests.stages.made import files, generator
+from tests.vision.vit_made import (
     ATTENTION,
     CELLS,
     IMAGE_SHAPE,
@@ -19,8 +21,6 @@ from vit_made import (
     standardised,
     write_runs,
 )
-
-from lib.files.files import InputError
 
 SECTION, N_IMAGES, RANDOM_SEED = "vision.any.cut", 31, 6
 RANKS = [0, 1, 2, 4, 8, 10]  # powers of two, and that of all matrices over all heads: the width

@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from made import files, write_run
 
 from lib.files.files import InputError
 from lib.pages.claims import read_claims
+from tests.stages.made import files, write_run
 
 SECTION = "any.evaluate"
 PARAMS = {
@@ -108,7 +108,7 @@ def cells():
 @pytest.fixture
 def truncate():
     rows = [dict(zip(CUT.split(), row, strict=True)) for row in TRUNCATE]
-    return pd.DataFrame(rows).assign(test_loss=np.linspace(0.1, 2.3, len(rows)))
+    return pd.DataFrame(rows).assign(test_loss=np.linspace(0.1, 2.3, len(rows)), variant="a")
 
 
 @pytest.fixture
@@ -119,7 +119,8 @@ def prune():
         for key, found in PRUNE.items()
         for rate, accuracy in zip(RATES, found, strict=True)
     ]
-    return pd.DataFrame(rows).assign(parameters=np.linspace(0.2, 1, len(rows)))
+    more = {name: np.linspace(0.2, 1, len(rows)) for name in ("parameters", "flops", "removed")}
+    return pd.DataFrame(rows).assign(**more, test_loss=1.0, variant="a")
 
 
 @pytest.fixture

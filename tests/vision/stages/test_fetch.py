@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made import files
 from sklearn.datasets import load_digits
 
 from lib.files.files import InputError
 from lib.vision.cifar import OFFICIAL, Batch
+from tests.stages.made import files
 
 ROOT = Path(__file__).parents[3]
 SECTION = "vision.any.data"

@@ -10,12 +10,12 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from made import files
 from safetensors.torch import load_file
 from sklearn.model_selection import train_test_split
 
 from lib.files.files import InputError
 from lib.vision.cifar import OFFICIAL, Batch
+from tests.stages.made import files
 
 SECTION = "vision.any.data"
 N_DIGITS, N_TEST, SEED = 1797, 411, 7
@@ -130,33 +130,3 @@ def test_what_is_not_there_stops_the_stage(stage, tmp_path, params, message):
             tmp_path / "images",
         )
     assert files(tmp_path) == ["params.yaml"]
-
-
-@pytest.mark.parametrize(
-    ("params", "n_bytes", "message"),
-    [
-        (DIGITS, N_DIGITS * (64 + 8), r"official/digits.csv.gz: wanted scikit-learn's digits, got"),
-        (
-            {"source": "cifar10"},
-            9 * (3072 + 8),
-            r"official/data_batch_2: wanted the official data_batch_2, got",
-        ),
-        ({"source": "cifar100"}, 7 * (3072 + 8), r"official/train: wanted the official train, got"),
-    ],
-)
-def test_room_is_asked_for_before_anything_is_read(
-    stage, published, tmp_path, monkeypatch, params, n_bytes, message
-):
-    """Three times, as scratch, the outs and DVC's cache hold it."""
-    usage = type("Usage", (), {"free": 3 * (n_bytes + 1000)})
-    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
-    for said in (message, rf"^{SECTION}: wanted {usage.free / 1e9:.3g} GB of disk, got"):
-        with pytest.raises(InputError, match=said):
-            stage(
-                "vision.generate",
-                {SECTION: params},
-                SECTION,
-                tmp_path / "official",
-                tmp_path / "images",
-            )
-        usage.free -= 1

@@ -9,9 +9,9 @@ from statistics import mean
 import numpy as np
 import pandas as pd
 import pytest
-from made import files
 
 from lib.files.files import InputError
+from tests.stages.made import files
 
 SECTION = "any.plot"
 PARAMS = {"layer": 2, "head": 3, "lines": 3, "trained_loss": 5}

@@ -17,11 +17,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from made import generator, read_run
 from PIL import Image, ImageEnhance, ImageOps
-from project import PYTHON, ROOT
 from torch.nn.functional import pad
-from vit_made import (
+
+from lib.files.files import InputError
+from lib.vision.images import Images
+from lib.vision.vit import ViT
+from lib.work.cells import Checkpoints
+from tests.pipeline.project import PYTHON, ROOT
+from tests.stages.made import generator, read_run
+from tests.vision.vit_made import (
     LAYOUT,
     SIZES,
     cross_entropy,
@@ -32,11 +37,6 @@ from vit_made import (
     shapes,
     standardised,
 )
-
-from lib.files.files import InputError
-from lib.vision.images import Images
-from lib.vision.vit import ViT
-from lib.work.cells import Checkpoints
 
 SECTION, IMAGE_SHAPE, N_CLASSES = "vision.any.train", (3, 8, 16), 4
 SAVED = [0, 1, 2, 3, 5]  # powers of two below 3, multiples of 3, the last
@@ -535,7 +535,7 @@ def test_the_loop_neither_reads_a_number_from_its_device_nor_mixes_devices(
     }
     params = stage.Train(**fields, randaugment=stage.RandAugment(**RANDAUGMENT))
     variant = stage.Variant(**{"init_scale": 0.5, "labels": "permuted", **rule})
-    cells = {(variant, seed): Unread() for seed in range(n)}
+    cells = {stage.Training(variant, seed): Unread() for seed in range(n)}
     stage.train(Images(**data), params, cells)
     scores = ["test_accuracy", "test_loss", "train_loss"]
     for kept in cells.values():
@@ -764,9 +764,7 @@ def test_a_training_that_takes_too_long_is_refused_with_its_cost(
         3 * operations(weights, IMAGE_SHAPE) * 5 * 5 * n_trainings
     )  # three times forward, of each of 5 images
     hours = flops / (0.4 * rate) / 3600
-    gigabytes = (
-        3 * n_trainings * len(SAVED) * (4 * sum(w.numel() for w in weights.values()) + 5000) / 1e9
-    )
+    gigabytes = 3 * n_trainings * len(SAVED) * 4 * sum(w.numel() for w in weights.values()) / 1e9
     with pytest.raises(InputError) as refused:
         train(PARAMS | changes | {"max_hours": 1e-5})
     assert str(refused.value) == f"max_hours: wanted at most 1e-05 h, got about {hours:.3g} h"
@@ -779,7 +777,7 @@ def test_a_training_that_takes_too_long_is_refused_with_its_cost(
 
 def test_snapshots_that_find_no_room_are_refused(train, monkeypatch, tmp_path):
     shape = shapes(SIZES, IMAGE_SHAPE, N_CLASSES)
-    n_bytes = 3 * 8 * len(SAVED) * (4 * sum(math.prod(sizes) for sizes in shape.values()) + 5000)
+    n_bytes = 3 * 8 * len(SAVED) * 4 * sum(math.prod(sizes) for sizes in shape.values())
     asked = []
 
     def usage(path):
@@ -795,9 +793,7 @@ def test_snapshots_that_find_no_room_are_refused(train, monkeypatch, tmp_path):
 def test_snapshots_may_fill_the_disk(train, monkeypatch):
     shape = shapes(SIZES, IMAGE_SHAPE, N_CLASSES)
     of_weights = 4 * sum(math.prod(sizes) for sizes in shape.values())
-    n_bytes = (
-        3 * 2 * (of_weights + 5000)
-    )  # two snapshots of one training, with what stands beside the weights
+    n_bytes = 3 * 2 * of_weights  # two snapshots of one training
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10 * n_bytes, 9 * n_bytes, n_bytes))
     assert train(SHORT).exists()
 

@@ -1,5 +1,4 @@
-"""Seeded faults, one after another, on one tiny pipeline, and what became of each: `make torture
-FAULTS=60 SEED=0`.
+"""Strike one tiny pipeline with seeded faults, one after another: `make torture FAULTS=60 SEED=0`.
 
 A stage is made as if it had not run, it is disturbed while `dvc repro` makes it, and `dvc repro`
 runs again as after `make repro`'s first step. A fault is survived where nothing of the first run
@@ -29,13 +28,8 @@ import psutil
 import yaml
 
 from lib.work.command import run
-from tools import unlock
-
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("faults", "pipeline")]
-
-from harness import Reproduction, keeps_cells, recorded, remove  # noqa: E402
-from project import (  # noqa: E402
+from tests.faults.harness import Reproduction, keeps_cells, recorded, remove
+from tests.pipeline.project import (
     PYTHON,
     Stage,
     checkout,
@@ -47,7 +41,8 @@ from project import (  # noqa: E402
     params_of,
     stages,
 )
-from tiny import make_tiny  # noqa: E402
+from tests.pipeline.tiny import make_tiny
+from tools import unlock
 
 FLOATS = "{name: 1.001 * frame[name] for name in frame.select_dtypes('floating')}"
 # code of every stage, and an edit that shows in all tables: a text and its replacement

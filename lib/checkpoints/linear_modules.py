@@ -1,0 +1,139 @@
+"""The linear layers of a live model, and what tuning changed beside their weights.
+
+peft knows modules by their names in the live model, which are not always those of the tensors on
+disk: here the two are matched by content, and what matches nothing is refused by name.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lib.files.files import InputError
+
+NEVER = (  # adapted
+    "lm_head",
+    "embed_out",
+    "score",
+    "classifier",
+    "pooler",
+    "wte",
+    "wpe",
+    "router",
+    "gate",
+)
+
+
+def linear_modules(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """The linear layers that an adapter may change, by name: no embedding, head or router."""
+    whole: Any = model
+    head = whole.get_output_embeddings() if hasattr(whole, "get_output_embeddings") else None
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if type(module).__name__ in ("Linear", "Conv1D")
+        and module is not head  # which may be tied to the embedding
+        and not set(name.split(".")) & set(NEVER)
+    }
+
+
+def stored_as_columns(module: torch.nn.Module) -> bool:
+    """Whether the weight is stored as in × out (transformers' Conv1D)."""
+    return type(module).__name__ == "Conv1D"
+
+
+def matched_by_content(
+    model: torch.nn.Module, tensors: Iterable[tuple[str, Tensor]]
+) -> dict[str, str]:
+    """For each linear module, the name of the one tensor on disk that its weight equals to the bit.
+
+    The model must have been read in the types of its checkpoint. Raises `InputError`, naming the
+    module, where no tensor or more than one is equal: then names would have to be guessed.
+    """
+    by_digest: dict[str, list[str]] = {}
+    for name, tensor in tensors:
+        if tensor.dim() == 2:
+            by_digest.setdefault(_digest(tensor), []).append(name)
+    matched = {}
+    for name, module in linear_modules(model).items():
+        weight: Any = module.weight
+        equal = by_digest.get(_digest(weight), [])
+        if len(equal) != 1:
+            wanted = "wanted one tensor of the checkpoint that equals this module's weight"
+            raise InputError(f"{name}: {wanted}, got {equal}")
+        matched[name] = equal[0]
+    return matched
+
+
+class Rest(NamedTuple):
+    """What tuning changed beside the weights of linear layers.
+
+    peft carries it as `modules_to_save` and `bias`.
+    """
+
+    modules: list[str]  # saved whole
+    parameters: dict[str, Tensor]  # of these modules, and the biases of linear layers
+    biases: bool  # whether a bias of a linear layer is among them
+    tied: bool  # whether peft must tie a saved head and embedding
+    left: list[str]  # parameters that cannot be carried so
+
+    @property
+    def n_parameters(self) -> int:
+        """The number of parameters that are carried whole."""
+        return sum(parameter.numel() for parameter in self.parameters.values())
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The arguments of `LoraConfig`."""
+        tying = {"ensure_weight_tying": True} if self.tied else {}
+        return {"modules_to_save": self.modules, "bias": "all" if self.biases else "none", **tying}
+
+
+def beside_linear_layers(base: torch.nn.Module, tuned: torch.nn.Module) -> Rest:
+    """What differs between two models beside the weights of linear layers.
+
+    A module is saved whole, a tied head with its embedding. A parameter is left that has another
+    shape than in the base, or whose module holds linear layers.
+    """
+    linear = linear_modules(tuned)
+    before = dict(base.named_parameters())
+    after = dict(tuned.named_parameters())
+    moved = [name for name, p in after.items() if name not in before or not p.equal(before[name])]
+    owners = {name: name.rpartition(".")[0] for name in moved}
+    biases = [name for name in moved if owners[name] in linear and not name.endswith(".weight")]
+    rest = [name for name in moved if owners[name] not in linear]
+
+    def fits(name: str) -> bool:
+        same_shape = name in before and after[name].shape == before[name].shape
+        return same_shape and not any(other.startswith(f"{owners[name]}.") for other in linear)
+
+    owned = {owners[name] for name in rest if fits(name)}
+    modules = {m for m in owned if not any(m.startswith(f"{other}.") for other in owned)}
+    whole: Any = tuned
+    names = {module: name for name, module in tuned.named_modules()}
+    head = whole.get_output_embeddings()
+    embedding = whole.get_input_embeddings()
+    if head is not None and head.weight is embedding.weight and names[embedding] in modules:
+        modules.add(names[head])
+    parameters = {name: after[name] for name in biases}
+    for module in sorted(modules):
+        own = tuned.get_submodule(module).named_parameters()
+        parameters |= {f"{module}.{name}": parameter for name, parameter in own}
+    # peft knows tied modules by these names alone
+    told = any(name.split(".")[-1] in ("embed_tokens", "lm_head") for name in modules)
+    return Rest(
+        modules=sorted(modules),
+        parameters={name: one.detach().clone() for name, one in parameters.items()},
+        biases=bool(biases),
+        tied=told and bool(whole.config.get_text_config().tie_word_embeddings),
+        left=[name for name in rest if not fits(name)],
+    )
+
+
+def _digest(weight: Float[Tensor, "row col"]) -> str:
+    data = weight.detach().cpu().contiguous()
+    shape = f"{tuple(data.shape)} {data.dtype}".encode()
+    return hashlib.sha256(shape + data.view(torch.uint8).numpy().tobytes()).hexdigest()

@@ -1,0 +1,18 @@
+"""What the tensors of the family's runs are."""
+
+from collections.abc import Sequence
+
+from lib.files.runs import Layout
+from lib.training.attention import PRODUCTS
+
+
+def head_layout(seeds: Sequence[int], variant: str, **cell: object) -> Layout:
+    """The four d × d matrices of one head, and what tells the run from its neighbours."""
+    names = [name for pair in PRODUCTS.values() for name in pair]
+    return Layout(
+        family="gradual_rank",
+        matrices={name: ["seed", "row", "col"] for name in names},
+        products=PRODUCTS,
+        cell={"variant": variant, **cell},
+        seeds=list(seeds),
+    )
