@@ -208,7 +208,7 @@ def newton_schulz(
     if bfloat16:
         X = _rounded(G).reshape(-1, *G.shape[-2:])
         norm = _rounded(X.square().sum((-2, -1), keepdim=True).sqrt())
-        X = _rounded(X / norm.clamp(min=NORM_EPS))
+        X = _rounded(X / _rounded(norm.clamp(min=NORM_EPS)))
     else:
         X = G / torch.linalg.vector_norm(G, dim=(-2, -1), keepdim=True).clamp(min=NORM_EPS)
     for _ in range(NEWTON_SCHULZ_STEPS):
