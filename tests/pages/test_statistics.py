@@ -31,7 +31,7 @@ def table() -> dict[tuple[str, str, int], float]:
 def test_an_interval_covers_what_the_page_says(statistic, law, n):
     draw, median, mean = DRAWS[law]
     samples = draw(np.random.default_rng(n), size=(4000, n))
-    found = [interval(sample, statistic) for sample in samples]
+    found = [interval(sample.tolist(), statistic) for sample in samples]
     truth = mean if statistic == "mean" else median
     covered = np.mean([low <= truth <= high for low, high in found])
     said = table()[statistic, law, n]

@@ -13,25 +13,26 @@ import pytest
 
 from lib.files.files import InputError
 from lib.files.tables import write_json, write_table
+from lib.pages.claims import VERDICTS
 from tests.pipeline.browser import misdrawn, needs_browser, opened, pictures
 from tests.pipeline.project import ROOT, append, commit, git
 from tools.compare import Tree, differs, figures, main, numbers
 
 OLD = {
     "metrics/claims.json": {
-        "noisy": {"state": "holds", "value": 1.0, "spread": 0.1},
-        "moved": {"state": "holds", "value": 1.0, "spread": 0.1},
-        "flipped": {"state": "holds", "value": 1.0, "spread": None},
-        "gone": {"state": "not run"},
+        "noisy": {"holds": True, "value": 1.0, "min": 0.9, "max": 1.1},
+        "moved": {"holds": True, "value": 1.0, "min": 0.9, "max": 1.1},
+        "flipped": {"holds": True, "value": 1.0, "min": 1.0, "max": 1.0},
+        "gone": {"holds": None},
     },
     "metrics/a/summary.json": {"rank": {"mean": 2.0, "sd": 0.5}, "count": 7},
 }
 NEW = {
     "metrics/claims.json": {
-        "noisy": {"state": "holds", "value": 1.05, "spread": 0.1},
-        "moved": {"state": "holds", "value": 1.3, "spread": 0.1},
-        "flipped": {"state": "fails", "value": 1.0005, "spread": None},
-        "fresh": {"state": "holds", "value": 3.0, "spread": 0.0},
+        "noisy": {"holds": True, "value": 1.05, "min": 0.95, "max": 1.15},
+        "moved": {"holds": True, "value": 1.3, "min": 1.2, "max": 1.4},
+        "flipped": {"holds": False, "value": 1.0005, "min": 1.0005, "max": 1.0005},
+        "fresh": {"holds": True, "value": 3.0, "min": 3.0, "max": 3.0},
     },
     "metrics/a/summary.json": {"rank": {"mean": 2.2, "sd": 0.1}, "count": 8},
 }
@@ -98,7 +99,7 @@ def test_only_what_moved_beyond_its_spread_is_marked(project, tmp_path, capsys):
     assert rows_of(page) == {
         "claims": [
             ("moved", "holds 1 ± 0.1", "holds 1.3 ± 0.1", "changed"),
-            ("flipped", "holds 1", "fails 1", "changed"),
+            ("flipped", "holds 1", "does not hold 1", "changed"),
             ("gone", "not run –", "– –", "removed"),
             ("fresh", "– –", "holds 3", "added"),
             ("noisy", "holds 1 ± 0.1", "holds 1.05 ± 0.1", "same"),
@@ -206,7 +207,7 @@ TABLE = pd.DataFrame(
         "sigma": [[3.0, 1e-9], [2.0], []],
     }
 )
-NUMBER = {"cases": ["0"], "value": 2.0, "spread": 0.0, "state": "holds"}
+NUMBER = {"value": 2.0, "min": 2.0, "max": 2.0, "holds": True}
 
 
 def of_another_machine(column: pd.Series) -> pd.Series:
@@ -229,13 +230,14 @@ def two_machines(tmp_path):
         for machine, scale in (("one", 1.0), ("other", 1 + 2e-7)):
             table = TABLE if machine == "one" else change(TABLE.apply(of_another_machine))
             write_table(table, folder / "metrics/a/b/tables/runs.parquet")
-            tiny = {"value": 2e-13 if machine == "one" else 7e-14, "spread": 0.0, "state": "holds"}
+            residual = 2e-13 if machine == "one" else 7e-14
+            tiny = {"value": residual, "min": residual, "max": residual, "holds": True}
             write_json(
                 {"loss": {**NUMBER, "value": 2.0 * scale}, "tiny": tiny},
                 folder / "metrics/claims.json",
             )
             write_json(
-                {"loss": 2.0 * scale, "residual": tiny["value"]},
+                {"loss": 2.0 * scale, "residual": residual},
                 folder / "metrics/a/b/summary.json",
             )
             figure = folder / "plots/a/b/figures/f.svg"
@@ -303,7 +305,7 @@ def certain_marks(old: dict[str, Any], new: dict[str, Any]) -> dict[str, str]:
         new.keys() - old.keys(), "added"
     )
     for name in old.keys() & new.keys():
-        if old[name]["state"] != new[name]["state"]:
+        if old[name].get("holds") != new[name].get("holds"):
             marks[name] = "changed"
         elif old[name] == new[name]:
             marks[name] = "same"
@@ -319,15 +321,22 @@ def test_claims_that_came_went_or_turned_in_this_repository_are_marked_so(tmp_pa
     else:
         pytest.skip("in this clone no commit adds, removes or turns some of the claims")
     said, page = compared(ROOT, tmp_path, capsys, f"{revision}^", revision)
-    rows = rows_of(page)["claims"]
+    answers = {
+        name.replace("_", " ")
+        for one in (f"{revision}^", revision)
+        for name in Tree(ROOT, one).json("metrics/items.json")
+    }
+    rows = [row for row in rows_of(page)["claims"] if row[0] not in answers]
     marks = {name: mark for name, _, _, mark in rows}
     assert sorted(row[0] for row in rows) == sorted(old | new)
     assert {name: marks[name] for name in wanted} == wanted
     assert {marks[name] for name in marks.keys() - wanted.keys()} <= {"same", "changed"}
     for name, *texts, _ in rows:
         for claims, text in zip((old, new), texts, strict=True):
-            assert text.startswith(f"{claims[name]['state'] if name in claims else '–'} "), name
-    assert f"claims: {len(marked(page)['claims'])} of {len(rows)} changed" in said
+            verdict = VERDICTS[claims[name].get("holds")] if name in claims else "–"
+            assert text.startswith(f"{verdict} "), name
+    n = len(rows) + len(answers)
+    assert f"claims: {len(marked(page)['claims'])} of {n} changed" in said
 
 
 def sides(project: Path, old: str, new: str) -> list[str]:

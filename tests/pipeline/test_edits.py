@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lib.pages.claims import read_claims
+from lib.pages.claims import claims_of, read_families
 from tests.pipeline.project import (
     DRAWS,
     TRAINS,
@@ -75,8 +75,10 @@ def test_editing_the_spectra_retrains_nothing(project, listed, tiny_pipeline, tm
 def test_editing_a_bar_reruns_only_claims_and_report(project):
     [file, *_] = claim_files(project)
     text = file.read_text(encoding="utf-8")
-    bar = next(iter(read_claims([file]).values())).bar
-    file.write_text(text.replace(f" in {bar}", " in (-1e300, 1e300)", 1), encoding="utf-8")
+    _, _, claim = next(claims_of(read_families([file])[file.parent.name]))
+    file.write_text(
+        text.replace(f" in {claim.interval}", " in (-1e300, 1e300)", 1), encoding="utf-8"
+    )
     rerun = would_run(project)
     assert "claims" in rerun
     assert set(rerun) <= {"claims", "report"}

@@ -87,10 +87,13 @@ def test_it_runs_and_its_claim_stands_in_the_report(project):
     dvc("repro", "deep_linear_plot", at=project)
     dvc("repro", "--single-item", "claims", "report", at=project)
     claim = json.loads((project / "metrics" / "claims.json").read_text())["deep_linear_rank"]
-    assert (claim["state"], claim["values"]) == ("holds", [3, 3, 3])
+    [case] = claim["cases"]
+    assert (claim["holds"], case["values"]) == (True, [3, 3, 3])
+    items = json.loads((project / "metrics" / "items.json").read_text())
+    assert items["deep_linear.one_after_the_other"]["answer"] == "reproduced with limits"
     summary = json.loads((project / "metrics" / "deep_linear" / "summary.json").read_text())
     assert summary == {"rank": {"mean": 3.0, "sd": 0.0}}
     page = (project / "report.html").read_text(encoding="utf-8")
-    assert 'id="plots/deep_linear/figures/singular-values.svg"' in page
-    assert "the update has the rank of the map, three" in page
+    assert "<code>plots/deep_linear/figures/singular-values.svg</code>" in page
+    assert "the update has the rank of the map, 3" in page
     assert "One direction after the other" in page

@@ -27,14 +27,19 @@ def reported(folder: Path) -> Path:
     """A report of a hostile figure and a claim of hostile texts."""
     (folder / FIGURES).mkdir(parents=True)
     (folder / FIGURES / "a.svg").write_text(HOSTILE.format(4))
-    texts = dict.fromkeys(("statement", "where", "source", "kind", "command", "bar", "over"), TEXT)
-    claim = {**texts, "family": "any", "figure": str(FIGURES / "a.svg"), "state": "not run"}
+    texts = dict.fromkeys(("statement", "kind", "command", "bar", "stood", "missing"), TEXT)
+    drawn = {"family": "any", "figure": str(FIGURES / "a.svg")}
+    claim = {**texts, **drawn, "item": "any.one", "holds": None, "n": 0}
     (folder / "claims.json").write_text(json.dumps({"one": claim}))
+    said = dict.fromkeys(("title", "says", "where", "limits", "number", "null", "proof"), TEXT)
+    item = {**said, **drawn, "answer": "not tested", "claims": ["one"]}
+    (folder / "items.json").write_text(json.dumps({"any.one": item}))
     (folder / "any").mkdir()
     (folder / "any" / "captions.yaml").write_text(json.dumps(CAPTIONS))
     template = ROOT / "stages" / "report.html"
     page = folder / "report.html"
-    report.main(Path("claims.json"), template, page, [Path("any/captions.yaml"), FIGURES])
+    given = [Path("any/captions.yaml"), FIGURES]
+    report.main(Path("claims.json"), Path("items.json"), template, page, given)
     return folder / "report.html"
 
 

@@ -1,95 +1,98 @@
-"""The tables of the README say of every claim what its verdict says."""
+"""The pages say of every item and claim what its answer and its verdict say."""
 
 from tools import readme
 
+ITEMS = {
+    "b.one": {
+        "family": "b",
+        "title": "Theorem 1",
+        "says": "It is so.",
+        "where": "theorem 1",
+        "answer": "reproduced with limits",
+        "limits": "In part.",
+        "figure": "plots/b/1.svg",
+        "headline": "It is **2**.",
+        "claims": ["one", "two"],
+    },
+    "a.two": {
+        "family": "a",
+        "title": "Ours",
+        "asks": "Is it?",
+        "answer": "no",
+        "figure": "plots/a/2.svg",
+        "claims": ["three"],
+    },
+    "a.three": {"family": "a", "title": "Later", "asks": "Is it?", "answer": "not tested"},
+}
+ITEMS["a.three"]["claims"] = []
 CLAIMS = {
     "one": {
-        "family": "b",
         "statement": "The rank | is two",
-        "where": "theorem 1",
-        "source": "[P]",
-        "kind": "theorem",
+        "kind": "paper",
+        "bar": "mean in [1, 3]",
         "value": 2.00004,
-        "spread": 0.1234,
-        "n": 3,
-        "over": "mean",
-        "bar": "[1, 3]",
-        "state": "holds",
-        "figure": "plots/b/1.svg",
-        "nulls": {"weak": "beats", "strong": "does not beat", "far": "not run"},
+        "interval_95": [1.5, 2.5],
+        "min": 1.0,
+        "max": 3.0,
+        "n": 8,
+        "case": "small",
+        "scale": "1e-8",
+        "null": {"what": "chance", "value": 9.125, "beats": True},
+        "holds": True,
     },
     "two": {
-        "family": "a",
         "statement": "It falls",
-        "where": "figure 2",
-        "source": "[C]",
-        "kind": "our bar",
+        "kind": "ours",
+        "bar": "every in (0, 1]",
         "value": 12345.6,
-        "spread": None,
-        "n": 1,
-        "over": "every",
-        "bar": "(0, 1]",
-        "state": "fails",
-        "figure": "plots/a/2.svg",
-        "expected": "fails, because it is so",
+        "interval_95": [None, None],
+        "min": 1.0,
+        "max": None,
+        "n": 2,
+        "null": {"what": "another", "value": 1.0, "beats": None},
+        "holds": False,
+        "outcome": "finding",
+        "why": "so it is",
     },
     "three": {
-        "family": "a",
         "statement": "It was not run",
-        "where": "figure 3",
-        "source": "[G]",
-        "kind": "control",
-        "over": "median",
-        "bar": "[0, 1]",
-        "state": "not run",
-        "figure": "plots/a/3.svg",
-    },
-    "four": {
-        "family": "a",
-        "statement": "It fails",
-        "where": "figure 4",
-        "source": "[G]",
-        "kind": "control",
-        "value": 0.5,
-        "spread": 0.0,
-        "scale": "1e-8",
-        "n": 2,
-        "over": "median",
-        "bar": "[0, 1]",
-        "state": "fails",
-        "figure": "plots/a/4.svg",
+        "kind": "ours",
+        "bar": "median in [0, 1]",
+        "n": 0,
+        "holds": None,
     },
 }
-TABLES = r"""## b: 1 of 1 claims hold
+SECTIONS = r"""## b: 1 reproduced with limits
 
-| claim | kind | value ± spread (n) | bar | |
+**Theorem 1** (theorem 1): *reproduced with limits*. It is so. Limits: In part.
+
+| claim | number | null | bar | |
 |---|---|---|---|---|
-| The rank \| is two (theorem 1) [P]; beats weak; does not beat strong | theorem | 2 ± 0.12 (3) | mean in [1, 3] | [holds](../plots/b/1.svg) |
+| The rank \| is two (paper) | 2 (1.5 to 2.5; n = 8), small, 1e-8 | 9.12: chance, beaten | mean in [1, 3] | holds |
+| It falls (ours) *so it is* | 1.23e+04 (1 to –; n = 2) | 1: another | every in (0, 1] | finding |
 
-## a: 0 of 3 claims hold; 2 fail, 1 of them as expected; 1 not run
+## a: 1 no, 1 not tested
 
-| claim | kind | value ± spread (n) | bar | |
+**Ours**: *no*. Is it?
+
+| claim | number | null | bar | |
 |---|---|---|---|---|
-| It falls (figure 2) [C] *fails, because it is so* | our bar | 1.235e+04 (1) | every in (0, 1] | [fails, as expected](../plots/a/2.svg) |
-| It was not run (figure 3) [G] | control | – | median in [0, 1] | [not run](../plots/a/3.svg) |
-| It fails (figure 4) [G] | control | 0.5 ± 0 at 1e-8 (2) | median in [0, 1] | [fails](../plots/a/4.svg) |
+| It was not run (ours) | – | – | median in [0, 1] | not run |
+
+**Later**: *not tested*. Is it?
 """  # noqa: E501
 
 
-def test_every_claim_is_a_row_with_its_value_and_verdict():
-    assert readme.page(CLAIMS) == readme.PAGE + TABLES
+def test_every_item_has_its_claims_with_numbers_and_verdicts():
+    assert readme.page(ITEMS, CLAIMS) == readme.PAGE + SECTIONS
 
 
-def test_the_headlines_are_the_claims_that_say_so_in_their_order():
-    chosen = {
-        "one": CLAIMS["one"],
-        "two": CLAIMS["two"] | {"headline": 2},
-        "four": {**CLAIMS["four"], "headline": 1},
-    }
-    assert readme.headlines(chosen) == (
-        "- It fails: **0.5 ± 0 at 1e-8 (2)**, median in [0, 1]; [fails](plots/a/4.svg) (control).\n"
-        "- It falls: **1.235e+04 (1)**, every in (0, 1]; [fails](plots/a/2.svg) (our bar)."
-    )
+def test_the_results_are_the_items_with_a_headline():
+    assert readme.results(ITEMS) == "- It is **2**. [figure](plots/b/1.svg)"
+
+
+def test_what_does_not_hold_is_listed():
+    assert readme.unsure(ITEMS) == "- *no*: Ours."
 
 
 def test_a_part_is_set_and_the_rest_stays():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline.project import PYTHON, ROOT, commit, git
-from tools.repro import Progress, verdicts
+from tools.repro import Progress
 
 SAID = """Stage 'a_generate' didn't change, skipping
 Running stage 'a_train@x':
@@ -56,20 +56,6 @@ def test_nothing_is_said_of_the_time_where_a_stage_never_ran():
     assert Progress([], {}).read("Running stage 'new':", 0.0) == "stage 1 of 1: new"
 
 
-def test_a_claim_that_turned_is_named_with_its_figure():
-    claims = {
-        "same": {"state": "holds", "figure": "a.svg"},
-        "turned": {"state": "fails", "figure": "b.svg"},
-        "new": {"state": "not run", "figure": "c.svg"},
-        "known": {"state": "fails", "expected": "fails, because", "figure": "d.svg"},
-    }
-    before = {"same": {"state": "holds"}, "turned": {"state": "holds"}, "known": {"state": "fails"}}
-    assert list(verdicts(claims, before)) == [
-        "4 claims: 1 hold, 2 fail (1 as expected), 1 not run",
-        "  turned: holds in the last commit, fails now: b.svg",
-    ]
-
-
 @pytest.fixture
 def project(tmp_path) -> Path:
     """A project whose DVC says what it is given."""
@@ -78,9 +64,10 @@ def project(tmp_path) -> Path:
     (tmp_path / "dvc" / "__main__.py").write_text(DVC)
     (tmp_path / "said").write_text(SAID)
     (tmp_path / "metrics").mkdir()
-    (tmp_path / "metrics" / "claims.json").write_text(
-        json.dumps({"a": {"state": "holds", "figure": "a.svg"}})
-    )
+    claims = {"a": {"holds": True, "value": 1.0, "figure": "a.svg"}}
+    (tmp_path / "metrics" / "claims.json").write_text(json.dumps(claims))
+    items = {"a.t": {"answer": "reproduced"}, "a.u": {"answer": "no"}}
+    (tmp_path / "metrics" / "items.json").write_text(json.dumps(items))
     (tmp_path / "dvc.lock").write_text(
         "stages:\n" + "".join(f"  {name}: {{cmd: a}}\n" for name in NAMES)
     )
@@ -105,15 +92,18 @@ def made(project: Path, ends: int) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_run_ends_with_the_counts_and_where_to_look(project):
+def test_a_run_ends_with_the_answers_what_turned_and_where_to_look(project):
+    turned = {"a": {"holds": False, "value": 2.0, "figure": "a.svg"}}
+    (project / "metrics" / "claims.json").write_text(json.dumps(turned))
     done = made(project, 0)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "stage 2 of 4: a_train@x",
         "stage 3 of 4: plot",
         "4 stages are up to date; 2 of them ran.",
-        "1 claims: 1 hold, 0 fail (0 as expected), 0 not run",
-        "Open report.html (or: make report); claims are in metrics/claims.json, figures in plots/.",
+        "2 items: 1 reproduced, 1 no",
+        "turned: a: holds (1.0) in the last commit, does not hold (2.0) now: a.svg",
+        "Open report.html (or: make report); answers are in metrics/items.json, figures in plots/.",
     ]
     assert json.loads((project / ".dvc" / "tmp" / "stage_times.json").read_text()).keys() == {
         "a_train@x",

@@ -1,0 +1,98 @@
+"""What is no item or claim is refused by file and line, before anything is judged."""
+
+import copy
+
+import pytest
+import yaml
+
+from lib.files.files import InputError
+from lib.pages.claims import read_families, turned
+
+CLAIM = {"statement": "It is so", "bar": "every in [1, 2]", "measure": "rank"}
+FAMILY = {
+    "runs": {"near": {"measures": "m.json", "figures": "plots/a", "command": "dvc repro a"}},
+    "items": {
+        "theorem": {
+            "title": "A theorem",
+            "says": "It is so.",
+            "where": "theorem 1",
+            "figure": "a",
+            "claims": {"one": CLAIM},
+        }
+    },
+}
+
+
+def read(folder, family, name="toy"):
+    """The family as it is read from a file."""
+    file = folder / name / "claims.yaml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(yaml.safe_dump(family, sort_keys=False))
+    return file
+
+
+def changed(place, changes):
+    """The family with another item or claim."""
+    family = copy.deepcopy(FAMILY)
+    item = family["items"]["theorem"]
+    (item["claims"]["one"] if place == "claim" else item).update(changes)
+    return family
+
+
+@pytest.mark.parametrize(
+    ("place", "changes", "message"),
+    [
+        ("claim", {"bar": "every in about 3"}, "line 13: .*wanted an interval such as"),
+        ("claim", {"bar": "all in [0, 1]"}, "line 13: .*bar: wanted every, mean or median"),
+        ("claim", {"bar": "every in [2, 1]"}, r"wanted an interval such as .*, got '\[2, 1\]'"),
+        ("claim", {"measure": "a@x"}, "wanted MEASURE, MEASURE@SCALE.* got 'a@x'"),
+        ("claim", {"measure": "elsewhere/a"}, r"elsewhere/a: wanted a run of \['near'\]"),
+        ("claim", {"cases": {"a": "rank"}}, "wanted a measure, or cases .*, got both or none"),
+        ("claim", {"null_is": "chance"}, "wanted null_is, in words, and null_measure"),
+        ("claim", {"outcome": "finding"}, "wanted outcome and why, or none"),
+        ("claim", {"outcome": "sad", "why": "so"}, "outcome"),
+        ("claim", {"figure": "a from b"}, "figure: wanted NAME, or NAME, from TABLE.COLUMN"),
+        (
+            "claim",
+            {"null_is": "chance", "null_measure": {"b": "rank"}},
+            r"null_measure: wanted \[''\], got \['b'\]",
+        ),
+        ("claim", {"colour": "red"}, "line 13: .*unknown key 'colour'"),
+        ("item", {"asks": "Is it so?"}, "line 7: .*what the paper says, or what is asked"),
+        ("item", {"where": ""}, "where: wanted the place in the paper"),
+        ("item", {"run": "far"}, r"line 7: run: wanted one of \['near'\], got 'far'"),
+        ("item", {"figure": ""}, "line 13: one: wanted a figure, of the claim or of its item"),
+        ("item", {"otherwise": "sad"}, "line 7: .*otherwise"),
+        ("item", {"claims": {"One!": CLAIM}}, "wanted a name of small letters"),
+    ],
+)
+def test_what_is_no_item_or_claim_is_refused_by_its_line(tmp_path, place, changes, message):
+    file = read(tmp_path, changed(place, changes))
+    with pytest.raises(InputError, match=message):
+        read_families([file])
+
+
+@pytest.mark.parametrize("text", ["", "- one\n", "3\n", "items: {}\n"])
+def test_a_file_without_runs_and_items_is_refused(tmp_path, text):
+    file = tmp_path / "claims.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=r"claims\.yaml"):
+        read_families([file])
+
+
+def test_a_name_is_that_of_one_claim(tmp_path):
+    files = [read(tmp_path, FAMILY, name) for name in ("a", "b")]
+    wanted = r"b.claims\.yaml, line 13: one: wanted another name, as .*a.claims\.yaml has it"
+    with pytest.raises(InputError, match=wanted):
+        read_families(files)
+
+
+def test_what_turned_is_said_with_both_numbers():
+    before = {"a": {"holds": True, "value": 1}, "b": {"holds": False, "value": 2}}
+    now = {
+        "a": {"holds": False, "value": 3, "figure": "a.svg"},
+        "b": {"holds": False, "value": 4, "figure": "b.svg"},
+        "new": {"holds": False, "value": 5, "figure": "c.svg"},
+    }
+    [line] = turned(now, before)
+    assert line == "turned: a: holds (1) in the last commit, does not hold (3) now: a.svg"
