@@ -74,9 +74,13 @@ lora: .venv/installed
 deps: .venv/installed
 	$(ACTIVATE) && python -m tools.deps
 
-# In README.md the headline claims, in docs/claims.md all claims with their verdicts
+# In README.md what came out, in docs/claims.md all items and claims
 readme: .venv/installed
 	$(ACTIVATE) && python -m tools.readme
+
+# All families on seeds that set no bar, and which answers and verdicts turn: SEEDS=9000; as long as a cold run
+unseen: .venv/installed
+	$(ACTIVATE) && python -m tools.unseen
 
 # Keep the results of a long run, with where they come from: DATASET=cifar10 HOURS=2.5 COMMAND="..."
 publish: .venv/installed

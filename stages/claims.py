@@ -28,6 +28,7 @@ from lib.work.command import OutFile, run
 
 BRACES = re.compile(r"{([^{}:]+)(?::([^{}]+))?}")
 OWN = ("bar", "interval", "statement", "kind", "stood", "over")
+NOT_RUN = "(not run)"
 UNEXPLAINED = "no reason is known: it held when it was written"
 Measures = Mapping[str, Mapping[str, Any]]  # of each file
 Values = Mapping[str, Any]  # of a measure at a scale: `cases`, the name of each, and `values`
@@ -163,6 +164,7 @@ class Said:
         `{low}` and `{high}` are the ends of the claim's bar, `{n_failing}` and `{n_cases}` count
         its cases; other names are numbers of the run's setup, or measures: their median, and their
         range where there are several. Behind a colon stands Python's format of a number (`:.0%`).
+        What was not run is said to be so: a sweep may leave out cases.
         """
         setup = self.measures[self.family.run_of(self.item).measures].get("setup", {})
         known: dict[str, Any] = dict(setup)
@@ -180,10 +182,7 @@ class Said:
             values = self.values(name) if MEASURE.fullmatch(name) else {}
             numbers = [v for of in values.values() for v in _numbers(of["values"])]
             if not numbers:
-                wanted = f"wanted a measure, or one of the setup's {sorted(known)}"
-                raise InputError(
-                    f"stages/{self.name}/claims.yaml: {text!r}: {wanted}, got {name!r}"
-                )
+                return NOT_RUN
             median, *ends = (format(f(numbers), form) for f in (np.median, np.min, np.max))
             return median if len(numbers) == 1 else f"{median} ({ends[0]} to {ends[1]})"
 

@@ -17,6 +17,7 @@ from lib.work.cells import spread_cells
 from lib.work.command import OutFile, run
 
 CLAIM = {"family", "item", "statement", "bar", "figure", "command", "holds", "n"}
+UNSEEN = ("claims", "items", "provenance")
 ITEM = {"family", "title", "answer", "claims"}
 
 
@@ -43,8 +44,12 @@ class Paper:
     figures: dict[str, Caption]
 
 
-def main(claims: Path, items: Path, template: Path, page: OutFile, families: list[Path]) -> None:
-    """FAMILIES: for each family its captions (YAML), in its folder, then folders of its figures.
+def main(
+    claims: Path, items: Path, unseen: Path, template: Path, page: OutFile, families: list[Path]
+) -> None:
+    """UNSEEN: a folder of answers and verdicts on other seeds, of `make unseen`.
+
+    FAMILIES: for each family its captions (YAML), in its folder, then folders of its figures.
 
     A folder of figures is plots/FAMILY/...figures, or figures beside a provenance.json.
     """
@@ -73,6 +78,7 @@ def main(claims: Path, items: Path, template: Path, page: OutFile, families: lis
         page,
         claims=judged,
         items=answered,
+        unseen={name: read_json(unseen / f"{name}.json") for name in UNSEEN},
         papers=papers,
         sections=sections,
         figures=figures,

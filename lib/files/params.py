@@ -39,6 +39,7 @@ Schema = TypeVar("Schema")
 MOST_YAML = 1 << 24  # bytes
 MOST_DEPTH = 50  # values in one another
 MOST_VALUES = 1_000_000
+MOST_SHIFT = 100_000_000  # of seeds
 
 
 @dataclass(frozen=True)
@@ -133,15 +134,43 @@ def read_params(
     """
 
     def read() -> Any:
-        value = _section(section, file)
-        return _known(value, schema) if part else value
+        whole = _loaded(file)
+        value = _section(section, whole, file)
+        return shifted(_known(value, schema) if part else value, schema, seeds_from(whole, file))
 
     value = noted(f"{section} of {file}", read)
     return parse(value, schema, f"{file}: {section}")
 
 
-def _section(section: str, file: Path) -> Any:
-    value = _loaded(file)
+def seeds_from(whole: Any, file: Path) -> int:
+    """By how much all seeds of a params file are shifted; 0 where it does not say."""
+    value = whole.get("seeds_from", 0) if isinstance(whole, dict) else 0
+    if type(value) is not int or not 0 <= value <= MOST_SHIFT:
+        wanted = f"wanted a whole number in [0, {MOST_SHIFT:g}]"
+        raise InputError(f"{file}: seeds_from: {wanted}, got {value!r}")
+    return value
+
+
+def shifted(value: Any, schema: Any, by: int) -> Any:
+    """The values of a section in which every seed is larger by a number.
+
+    Seeds are `first_seed`, also where it is left out, and what the schema calls a `Seed`.
+    """
+    if not by or not isinstance(value, dict) or not is_dataclass(schema):
+        return value
+    kinds = get_type_hints(schema, include_extras=True)
+    found = dict(value)
+    for name, kind in kinds.items():
+        if name == "first_seed":
+            found[name] = found.get(name, 0)
+        if name == "first_seed" or Seed in (kind, *get_args(kind)):
+            found |= {name: found[name] + by} if isinstance(found.get(name), int) else {}
+        elif name in found:
+            found[name] = shifted(found[name], kind, by)
+    return found
+
+
+def _section(section: str, value: Any, file: Path) -> Any:
     seen = []
     for name in section.split("."):
         if not isinstance(value, dict) or name not in value:
@@ -186,6 +215,7 @@ def read_cases(
             f"{lines[:3]}"
         )
     wanted = sorted(columns or _keys(schema, ()))
+    by = noted("seeds_from of params.yaml", _of_params)
     for column in header:
         if column not in wanted:
             raise InputError(f"{file}: unknown column {column!r}, wanted {wanted}")
@@ -201,16 +231,22 @@ def read_cases(
             column: _cell(cell, f"{where}, column {column}")
             for column, cell in zip(header, cells, strict=True)
         }
-        row = {
-            **_known(shared or {}, schema),
-            **{column: value for column, value in row.items() if value is not None},
-        }
+        said = {column: value for column, value in row.items() if value is not None}
+        given = _known(shared or {}, schema)
+        if "first_seed" in said or "first_seed" not in given:
+            said = shifted(said, schema, by)
+        row = {**given, **said}
         case = parse(_known(row, schema) if columns else row, schema, where, ", column ")
         name = getattr(case, "name", repr(case))
         if name in cases:
             raise InputError(f"{where}: wanted a case of its own, got {name!r} again")
         cases[name] = case
     return tuple(cases.values())
+
+
+def _of_params() -> int:
+    file = Path("params.yaml")
+    return seeds_from(_loaded(file), file) if file.is_file() else 0
 
 
 def parse(value: Any, wanted: type[Schema], where: str, separator: str = ".") -> Schema:

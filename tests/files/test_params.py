@@ -349,6 +349,50 @@ def test_seeds_are_a_count_from_the_first(read, text, seeds):
     assert found.width == 2
 
 
+@dataclass(frozen=True)
+class Drawn(Seeds):
+    """Seeds, and others by themselves and further in."""
+
+    figure_seed: Seed
+    inner: dict[str, int]
+    more: Sown
+    other_seed: Seed | None = None
+
+
+def test_one_number_shifts_every_seed_of_a_section(read):
+    more = "more: {n_seeds: 1, first_seed: 5, width: 2}"
+    text = f"s: {{n_seeds: 2, figure_seed: 3, inner: {{figure_seed: 3}}, {more}}}"
+    found = read(f"seeds_from: 70\n{text}", "s", Drawn)
+    assert (found.seeds, found.figure_seed, found.other_seed) == ((70, 71), 73, None)
+    assert (found.more.seeds, found.more.width, found.inner) == ((75,), 2, {"figure_seed": 3})
+    assert read(text, "s", Drawn).seeds == (0, 1)
+
+
+@pytest.mark.parametrize("value", ["-1", "1.5", "true", "many", "1000000000"])
+def test_a_shift_that_is_none_is_refused(read, value):
+    with pytest.raises(InputError, match=r"seeds_from: wanted a whole number in \[0, 1e\+08\]"):
+        read(f"seeds_from: {value}\ns: {{n_seeds: 3, width: 2}}", "s", Sown)
+
+
+def test_seeds_of_a_table_are_shifted_once(tmp_path, monkeypatch):
+    """Those that a table shares with a section were shifted as the section was read."""
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text("seeds_from: 70\ns: {n_seeds: 2, first_seed: 4, width: 1}\n")
+    Path("cases.tsv").write_text("width\tfirst_seed\n2\t\n3\t9\n")
+    section = read_params("s", Sown)
+    cases = read_cases(Path("cases.tsv"), Sown, shared=vars(section))
+    assert [case.seeds for case in cases] == [(74, 75), (79, 80)]
+    [alone] = read_cases(table(tmp_path), Sown)
+    assert alone.seeds == (70, 71)
+
+
+def table(folder):
+    """A table whose cases do not say the first seed."""
+    file = folder / "alone.tsv"
+    file.write_text("width\tn_seeds\n2\t2\n")
+    return file
+
+
 def test_the_largest_seed_that_is_accepted_is_a_seed():
     assert Seeds(n_seeds=100_000, first_seed=4_000_000_000).seeds[-1] in Seed.__metadata__[0]
 

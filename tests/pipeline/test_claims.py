@@ -35,6 +35,11 @@ def test_every_item_has_an_answer_and_what_was_not_tested_says_why():
     assert 45 <= len(answers) <= 75
 
 
+def test_every_number_of_a_sentence_was_taken():
+    said = [committed(name) for name in ("items", "claims")]
+    assert "(not run)" not in json.dumps(said)
+
+
 def test_claims_are_few():
     """At most 160, and 1,000 lines: what is added takes the place of something."""
     assert len(CLAIMS) <= 160

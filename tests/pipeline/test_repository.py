@@ -151,3 +151,24 @@ def test_a_second_run_finds_all_up_to_date(tiny_pipeline):
 
 def within(name: str, outs: list[str]) -> bool:
     return any(name == out or name.startswith(out + "/") for out in outs)
+
+
+def test_every_stage_that_reads_seeds_reads_from_where_they_count():
+    """`seeds_from` shifts all seeds; a stage that draws without it would keep its own."""
+
+    def reads_seeds(file: str) -> bool:
+        imports = [
+            node
+            for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8")))
+            if isinstance(node, ast.ImportFrom) and node.module == "lib.files.params"
+        ]
+        return any({"Seed", "Seeds"} & {name.name for name in one.names} for one in imports)
+
+    own = {"lib/files/params.py"}
+    drawing = {
+        stage.name
+        for stage in stages()
+        if any(reads_seeds(file) for file in stage.code - own if file.endswith(".py"))
+    }
+    assert len(drawing) > 20
+    assert {stage.name for stage in stages() if "seeds_from" in stage.params} == drawing

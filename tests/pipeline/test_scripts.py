@@ -20,6 +20,7 @@ TEXT = (
 FIGURES = Path("plots/any/figures")
 CAPTIONS = dict.fromkeys(("title", "source", "why", "unsaid"), TEXT)
 CAPTIONS |= {"figures": {"a": dict.fromkeys(("title", "caption", "of"), TEXT)}}
+UNSEEN = {"seeds_from": TEXT, "commit": TEXT, "offsets": [TEXT]}
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]+)">')
 
 
@@ -38,8 +39,11 @@ def reported(folder: Path) -> Path:
     (folder / "any" / "captions.yaml").write_text(json.dumps(CAPTIONS))
     template = ROOT / "stages" / "report.html"
     page = folder / "report.html"
+    (folder / "unseen").mkdir()
+    for name, said_there in (("claims", {}), ("items", {}), ("provenance", UNSEEN)):
+        (folder / "unseen" / f"{name}.json").write_text(json.dumps(said_there))
     given = [Path("any/captions.yaml"), FIGURES]
-    report.main(Path("claims.json"), Path("items.json"), template, page, given)
+    report.main(Path("claims.json"), Path("items.json"), Path("unseen"), template, page, given)
     return folder / "report.html"
 
 

@@ -234,11 +234,9 @@ def test_a_sentence_has_the_numbers_of_the_run(judged, text, said):
         assert verdicts["b"]["why"] == "75% of 1 in 1"
 
 
-def test_a_number_that_nothing_has_is_refused(judged):
-    with pytest.raises(
-        InputError, match=r"wanted a measure, or one of the setup's .*, got 'width'"
-    ):
-        judged(t=item(a=claim("every in [0, 9]", "few", statement="at {width}")))
+def test_a_number_that_was_not_taken_is_said_not_to_be_run(judged):
+    verdicts, _ = judged(t=item(a=claim("every in [0, 9]", "few", statement="at {width}")))
+    assert verdicts["a"]["statement"] == "at (not run)"
 
 
 def test_values_that_do_not_name_their_cases_are_refused(judged, monkeypatch):

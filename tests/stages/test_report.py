@@ -100,6 +100,13 @@ PROVENANCE = {"device": "a <GPU>", "wall_hours": 0.123, "commit": "0123456789abc
 PROVENANCE |= {"command": "dvc 'x'", "versions": {"torch": "2"}, "params": {"rate": 0.5}}
 
 
+UNSEEN = {
+    "claims": {"one": {"holds": False, "value": 7.0}},
+    "items": {"toy.t": {"answer": "not reproduced", "number": "7"}, "toy.q": {"answer": "yes"}},
+    "provenance": {"seeds_from": 9000, "commit": "abcdef0123456", "offsets": [70, 9000]},
+}
+
+
 @pytest.fixture
 def report(stage, tmp_path):
     """Makes the page of these claims, some of them changed; gives its text."""
@@ -116,10 +123,12 @@ def report(stage, tmp_path):
         root = Path(__file__).parents[2]
         folders = [Path("plots/toy/figures"), Path("published/long/figures")]
         given = [Path("toy/captions.yaml"), *folders]
+        for name, said in UNSEEN.items():
+            (tmp_path / "unseen").mkdir(exist_ok=True)
+            (tmp_path / "unseen" / f"{name}.json").write_text(json.dumps(said))
         template = root / "stages" / "report.html"
-        stage(
-            "report", {}, Path("claims.json"), Path("items.json"), template, Path("r.html"), given
-        )
+        judged = (Path("claims.json"), Path("items.json"), Path("unseen"))
+        stage("report", {}, *judged, template, Path("r.html"), given)
         return (tmp_path / "r.html").read_text()
 
     return make
@@ -143,7 +152,8 @@ def test_every_item_says_its_answer_its_number_and_its_null(report):
     found = {name: plain(summary) for name, (summary, _) in items_of(report()).items()}
     assert found == {
         "toy.t": "A theorem & <more> reproduced with limits theorem 1 It is <so>. "
-        "1.23 (1 to 2; n = 2) null: 9 (chance) Only <here>.",
+        "1.23 (1 to 2; n = 2) null: 9 (chance) Only <here>. On seeds that set no bar: "
+        "not reproduced 7",
         "toy.q": "A question yes Is it?",
         "toy.u": "Untested not tested So.",
     }
@@ -162,7 +172,8 @@ def test_every_claim_stands_once_in_its_item_with_its_verdict(report):
         "toy.u": [],
     }
     one, two, three = (plain(row) for _, row in rows["toy.t"])
-    assert one.startswith("holds t & <plots/toy/figures/a.svg> the paper says so; every in [1, 2)")
+    said = "holds unseen: does not hold 7 t & <plots/toy/figures/a.svg> the paper says so; every"
+    assert one.startswith(said)
     assert "1.23 (1 to 2; n = 2)" in one
     assert one.endswith("9 chance & <co>; beaten: difference -7.7 (-8 to -7)")
     assert "4: 1, 5: 1.47" in one
@@ -196,6 +207,7 @@ def test_a_figure_has_its_caption_and_a_published_run_its_origin(report):
     assert "Alone. plots/toy/figures/alone.svg" in text
     assert "long a <GPU>, 0.12 h, commit 0123456789 dvc 'x'" in text
     assert "Not drawn" not in text
+    assert "all larger by 9000 (commit abcdef0123 ; offsets that were ever used: 70, 9000)" in text
 
 
 def test_a_drawing_that_has_not_changed_is_not_drawn_again(report, monkeypatch):

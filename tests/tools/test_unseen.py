@@ -1,0 +1,71 @@
+"""What turned on other seeds is said with both numbers, and kept."""
+
+import json
+
+import pytest
+
+from lib.files.files import InputError
+from tests.pipeline.project import ROOT
+from tools import unseen
+
+BEFORE = {
+    "items": {
+        "a.same": {"answer": "reproduced", "number": "1"},
+        "a.turned": {"answer": "yes", "number": "2"},
+        "a.gone": {"answer": "no"},
+    },
+    "claims": {
+        "same": {"holds": True, "value": 1.0, "cases": []},
+        "turned": {"holds": True, "value": 2.0, "cases": []},
+        "lost": {"holds": True, "value": 3.0},
+    },
+}
+AFTER = {
+    "items": {"a.same": {"answer": "reproduced"}, "a.turned": {"answer": "no", "number": "9"}},
+    "claims": {
+        "same": {"holds": True, "value": 1.5, "cases": [1]},
+        "turned": {"holds": False, "value": 9.0, "cases": [1]},
+        "lost": {"holds": None},
+    },
+}
+
+
+def test_every_answer_and_verdict_that_turned_is_a_line():
+    assert list(unseen.table(BEFORE, AFTER)) == [
+        "1 of 3 answers turned",
+        "  a.turned: yes (2), unseen: no (9)",
+        "2 of 3 verdicts turned",
+        "  turned: holds (2.0), unseen: does not hold (9.0)",
+        "  lost: holds (3.0), unseen: not run (None)",
+    ]
+
+
+def test_what_came_out_is_kept_with_all_offsets_that_were_used(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, said in AFTER.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(said))
+    for seeds in (70, 9000, 70):
+        unseen.publish(tmp_path, "abc", seeds, 0.25)
+    kept = tmp_path / "published" / "unseen"
+    assert json.loads((kept / "claims.json").read_text())["turned"] == {
+        "holds": False,
+        "value": 9.0,
+    }
+    note = json.loads((kept / "provenance.json").read_text())
+    assert (note["seeds_from"], note["offsets"], note["commit"]) == (70, [70, 9000], "abc")
+    assert (note["command"], note["wall_hours"]) == ("make unseen SEEDS=70", 0.25)
+
+
+def test_one_line_of_params_says_from_where_seeds_count(tmp_path):
+    file = tmp_path / "params.yaml"
+    text = (ROOT / "params.yaml").read_text(encoding="utf-8")
+    file.write_text(text)
+    unseen.shift(file, 70)
+    before, after = text.splitlines(), file.read_text().splitlines()
+    changed = [(a, b) for a, b in zip(before, after, strict=True) if a != b]
+    assert changed == [("seeds_from: 0", "seeds_from: 70")]
+
+
+def test_no_shift_is_refused():
+    with pytest.raises(InputError, match="SEEDS: wanted a number above zero, got 0"):
+        unseen.main(0)
