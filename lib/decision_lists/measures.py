@@ -260,14 +260,11 @@ def both_measures(both: pd.DataFrame) -> Measures:
     """Part 2: what the theorem assumes and concludes of each descent on W and V."""
     both = both.set_axis(both["task"].astype(str) + ", " + both["noise"].astype(str))
     met = both[both["preconditions"]]
-    uniform = both["law"] == "uniform"
     return {
         "both_met": both["preconditions"],
         "both_ratio": (met["n_steps"] / met["earliest"]).where(met["margin"] > 0, math.inf),
         "both_V_moved": met["V_moved"] / met["epsilon"],
         "both_curvature_growth": met["curvature_growth"],
-        "both_steps": both["n_steps"][~uniform],
-        "both_steps_uniform": both["n_steps"][uniform],
     }
 
 

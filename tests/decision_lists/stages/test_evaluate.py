@@ -570,8 +570,6 @@ MEASURES = {
     "both_ratio": dict(zip(MET, [0.02, INF, INF, 0.15], strict=True)),
     "both_curvature_growth": dict(zip(MET, [5, 3, 4, 7], strict=True)),
     "both_V_moved": dict(zip(MET, [0.02, 0.05, 0.04, 0.03], strict=True)),
-    "both_steps": dict(zip(RUNS[2:], [9, 4, 3, 7], strict=True)),
-    "both_steps_uniform": dict(zip(RUNS[:2], [1, 6], strict=True)),
     "lemma_1_ratio": {"all": -2},
     "least_n_over_closed_form": {"M = 3": 2, "M = 1": 0, "M = 8": -3, "M = 2": 1},
     "joint_certified_all": {"1": 1 / 3, "5": 2 / 3},
