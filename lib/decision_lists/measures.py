@@ -92,8 +92,7 @@ def lemma_ratios(lemmas: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
         ratio = table["derivative"] / table["bound"]
         bins = np.floor(np.log10(ratio.clip(lower=1e-12)) * 20).astype(int)
         counted = ratio.groupby(bins).agg(["size", "min"]).reset_index(names="bin")
-        violations = int((ratio < 1 - 1e-12).sum())
-        tables.append(counted.assign(lemma=number, violations=violations, cases=len(ratio)))
+        tables.append(counted.assign(lemma=number, cases=len(ratio)))
     return pd.concat(tables)
 
 
@@ -182,7 +181,8 @@ def measures(tables: Tables, law_from: float) -> Measures:
         "law": partial(law_measures, law_from=law_from),
         "alone": alone_measures,
         "both": both_measures,
-        "certificates": lambda _: check_measures(tables),
+        "lemmas": lemma_measures,
+        "feasible": feasible_measures,
         "joint": lambda _: joint_measures(tables),
         "starts": start_measures,
         "alignment": alignment_measures,
@@ -200,15 +200,11 @@ def measures(tables: Tables, law_from: float) -> Measures:
 
 def theorem_measures(theorem: pd.DataFrame) -> Measures:
     """When all is right at the theorem's scale over its bound, and what else is said of it."""
-    not_exchangeable = (theorem["law"] != "uniform") & ~theorem["at_once"]
     again = _of_task(theorem[theorem["lost"] > 0])
     return {
         "theorem_ratio": _ratios(_of_task(theorem)),
-        "theorem_share_learned_and_not_exchangeable": _over_all(not_exchangeable.mean()),
-        "theorem_perfect_at_bound": _of_task(theorem)["perfect_at_bound"].dropna(),
         "theorem_runs_that_lose_it": _over_all(len(again)),
         "theorem_regained_over_bound": (again["regained_time"] / again["bound"]).fillna(math.inf),
-        "theorem_largest_rise": _over_all(theorem["largest_rise"].max()),
         "theorem_largest_attention": _over_all(theorem["largest_attention"].max()),
     }
 
@@ -254,57 +250,33 @@ def law_measures(law: pd.DataFrame, law_from: float) -> Measures:
 
 
 def alone_measures(alone: pd.DataFrame) -> Measures:
-    """Part 1 by gradient descent: when all is right over the bound, and what is assumed of it."""
+    """Part 1 by gradient descent: when all is right over the bound."""
     alone = _of_task(alone)
     ratio = (alone["n_steps"] / alone["bound"]).where(alone["margin"] > 0, math.inf)
-    return {
-        "alone_ratio": ratio,
-        "alone_failures": alone["failures"],
-        "alone_step_times_curvature": _largest_curvature(alone),
-    }
+    return {"alone_ratio": ratio}
 
 
 def both_measures(both: pd.DataFrame) -> Measures:
     """Part 2: what the theorem assumes and concludes of each descent on W and V."""
     both = both.set_axis(both["task"].astype(str) + ", " + both["noise"].astype(str))
     met = both[both["preconditions"]]
-    uniform = both["law"] == "uniform"
     return {
         "both_met": both["preconditions"],
-        "both_step_times_curvature": _largest_curvature(both),
-        "both_grid_change": both["on_a_finer_grid"] / both["step_times_curvature"] - 1,
         "both_ratio": (met["n_steps"] / met["earliest"]).where(met["margin"] > 0, math.inf),
-        "both_failures": met["failures"],
-        "both_deviation": met["deviation"] / met["epsilon"],
         "both_V_moved": met["V_moved"] / met["epsilon"],
         "both_curvature_growth": met["curvature_growth"],
-        "both_steps": both["n_steps"][~uniform],
-        "both_steps_uniform": both["n_steps"][uniform],
     }
 
 
-def check_measures(tables: Tables) -> Measures:
-    """How certificates, lemmas and constants fare; how the error of sampled gradients falls."""
-    cases = tables["certificates"]
-    tokens = cases["repeats"].map({True: "with repeats", False: "distinct tokens"})
-    right = cases["right"].groupby(cases["certificate"] + ", " + tokens).mean()
-    represent = tables["represent"]
-    least = tables["lemmas"].groupby("lemma")["min"].min()
-    constants = tables["constants"]
-    constants = constants.set_index(constants["task"] + ", " + constants["constant"])
-    feasible = tables["feasible"].set_index("length").rename("M = {}".format)
-    noise = tables["monte_carlo"].groupby("n_samples")["error"].mean()
-    slope = np.log(noise.iloc[-1] / noise.iloc[0]) / np.log(noise.index.max() / noise.index.min())
-    return {
-        "certificates_agree": _over_all((cases["certified"] == cases["right"]).mean()),
-        "certificates_rarer_outcome": pd.Series(np.minimum(right, 1 - right)),
-        "represent_difference": _over_all((represent["margin"] - represent["wanted"]).abs().max()),
-        "lemma_1_ratio": _over_all(least[1]),
-        "lemma_2_ratio": _over_all(least[2]),
-        "constants_over_hand": constants["found"] / constants["by_hand"],
-        "least_n_over_closed_form": feasible["least_n"] - feasible["closed_form"],
-        "monte_carlo_slope": _over_all(slope),
-    }
+def lemma_measures(lemmas: pd.DataFrame) -> Measures:
+    """How tight Lemma 1 is: the least ratio of its sides."""
+    return {"lemma_1_ratio": _over_all(lemmas["min"][lemmas["lemma"] == 1].min())}
+
+
+def feasible_measures(feasible: pd.DataFrame) -> Measures:
+    """By how much the least n that a search finds exceeds the derived one."""
+    feasible = feasible.set_index("length").rename("M = {}".format)
+    return {"least_n_over_closed_form": feasible["least_n"] - feasible["closed_form"]}
 
 
 def joint_measures(tables: Tables) -> Measures:
@@ -326,12 +298,10 @@ def alignment_measures(alignment: pd.DataFrame) -> Measures:
     """How V moves along P under uniform attention, and where it is at the end."""
     alignment = alignment.sort_values(["task", "step"])
     end = _of_task(alignment[alignment["step"] == alignment["step"].max()])
-    first = _of_task(alignment[alignment["step"] == 1])
     along = (alignment["along_P"] * alignment["step"]).groupby(alignment["task"], sort=False)
     growth = along.agg(lambda path: float(np.diff(path, prepend=0).min()))
     repeats = end["repeats"].astype(bool).reindex(growth.index)
     return {
-        "alignment_first": first["along_P"] - first["least_rate"],
         "alignment_growth": growth[~repeats],
         "alignment_growth_with_repeats": growth[repeats],
         "alignment_argmax": end["argmax_right"],
@@ -394,18 +364,15 @@ def setup(tables: Tables) -> dict[str, float | str]:
         return int(tables[name]["step"].max()) if name in tables else 0
 
     learned = ~tables["theorem"]["at_once"] if "theorem" in tables else pd.Series(dtype=bool)
+    met = int(tables["both"]["preconditions"].sum()) if "both" in tables else 0
     return {
         "theorem_runs": number("theorem"),
         "learned_runs": int(learned.sum()),
-        "theorem_tokens": span("theorem", "n_tokens"),
-        "bound_runs": number("late"),
         "gammas": span("gamma", "gamma"),
         "many_tokens": ", ".join(values("many", "n_tokens")) or "no",
         "lemma_cases": int(tables["lemmas"]["cases"].max()),
-        "certificate_cases": number("certificates"),
-        "represent_cases": number("represent"),
-        "constants_tasks": tables["constants"]["task"].nunique(),
         "both_runs": number("both"),
+        "both_met_runs": met,
         "both_lengths": span("both", "length"),
         "both_seq_len": span("both", "seq_len"),
         "feasible_lengths": ", ".join(values("feasible", "length")),
@@ -416,7 +383,6 @@ def setup(tables: Tables) -> dict[str, float | str]:
         "minibatch_tokens": span("minibatch", "n_tokens"),
         "minibatch_size": span("minibatch", "batch_size"),
         "length_trained": span("lengths", "seq_len"),
-        "n_heads": span("lengths", "n_heads"),
     }
 
 
@@ -431,11 +397,6 @@ def _ratios(runs: pd.DataFrame) -> pd.Series:
     """
     learned = runs[~runs["at_once"]]
     return (learned["first_time"] / learned["bound"]).fillna(math.inf)
-
-
-def _largest_curvature(descents: pd.DataFrame) -> pd.Series:
-    """The step size times the largest curvature that was found, on any grid."""
-    return descents[["step_times_curvature", "on_a_finer_grid"]].max(axis=1)
 
 
 def _over_all(value: Any) -> pd.Series:

@@ -1,9 +1,8 @@
-"""Random cases for certificates and lemmas: a small task of any law, and weights of any size.
+"""Random cases for both lemmas: a small task of any law, and weights of any size.
 
 The weights lie around what the lists ask for, so that right and wrong ones both occur.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -23,49 +22,11 @@ from lib.decision_lists.bounds import (
     lemma_1_bound,
     lemma_2_bound,
 )
-from lib.decision_lists.certificates import list_order_margin, logit_margin
 from lib.decision_lists.lists import Task, in_list_order, whole
 
 Rows = list[dict[str, Any]]
 
 WEIGHTS_A_CASE = 8  # drawn for one task: making a task costs more than a gradient
-
-
-def certificates(draw: torch.Generator, most_tokens: int) -> Rows:
-    """Both certificates on one case, beside every sequence enumerated."""
-    task = Task.drawn(most_tokens, draw)
-    loss = PopulationLoss.of(task)
-    ordered = in_list_order(task.lists)
-    W = _uniform(draw, 0.5, 4) * ordered + _uniform(draw, 0, 1.2) * _normal(draw, task.n_tokens)
-    V = task.label_matrix + _uniform(draw, 0, 0.5) * _normal(draw, task.n_tokens)
-    of_order = list_order_margin(W, task.lists, task.seq_len, task.repeats)
-    of_logits = logit_margin(W, V, task.lists, task.permutation, task.seq_len, task.repeats)
-    cases = {
-        "V = cP": (of_order, attention_margins(W, loss.rows)),
-        "any V": (of_logits, logit_margins(W, V, loss.rows, loss.permutation)),
-    }
-    return [
-        {
-            "certificate": name,
-            "repeats": task.repeats,
-            "certified": margin > 0,
-            "right": bool((margins > 0).all()),
-        }
-        for name, (margin, margins) in cases.items()
-    ]
-
-
-def represent(draw: torch.Generator, most_tokens: int) -> Rows:
-    """The least margin over all of [L]^n at W = κ times the places of the lists, V = cP.
-
-    Beside what is proved.
-    """
-    task = Task.drawn(most_tokens, draw, repeats=True)
-    kappa = _uniform(draw, 0, 3)
-    margins = attention_margins(kappa * in_list_order(task.lists), PopulationLoss.of(task).rows)
-    wanted = kappa - math.log(task.seq_len - 1)
-    margin = float(margins.min())
-    return [{"seq_len": task.seq_len, "kappa": kappa, "margin": margin, "wanted": wanted}]
 
 
 def lemma_1(draw: torch.Generator, most_tokens: int) -> Rows:
@@ -125,8 +86,6 @@ def lemma_2(draw: torch.Generator, most_tokens: int) -> Rows:
 
 
 QUESTIONS: dict[str, Callable[[torch.Generator, int], Rows]] = {
-    "certificates": certificates,
-    "represent": represent,
     "lemma_1": lemma_1,
     "lemma_2": lemma_2,
 }

@@ -1,4 +1,4 @@
-"""Check certificates and lemmas, and that attention can represent any list, on random cases."""
+"""Check both lemmas on random cases."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ CASES_A_CHUNK = 1000  # drawn from one random generator, by one process
 
 @dataclass(frozen=True)
 class Check:
-    """Random cases for each question, of up to `most_tokens`."""
+    """Random cases for each lemma, of up to `most_tokens`."""
 
     seed: Seed
     n_cases: Annotated[int, Interval("[1, 10000000]")]

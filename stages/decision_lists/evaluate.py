@@ -26,47 +26,31 @@ from lib.files.runs import open_run
 from lib.files.tables import compact, read_table, write_csv, write_measures, write_table
 from lib.work.command import OutFile, OutFolder, run
 
-CASES_SHOWN = 500  # random cases, in a figure
-COURSE = (
-    "step loss accuracy cosine centred_cosine argmax_right attention_to_star certified_sets "
-    "certified_all gradient task start seed law n_tokens length"
-)
-THEOREM = (
-    "task group n_tokens seq_len length law P_min gamma scale bound at_once first_time "
-    "perfect_at_bound lost lost_time regained_time largest_rise largest_attention n_steps"
-)
-DESCENT = (
-    "task law n_tokens seq_len length step_size n_steps failures curvature_growth "
-    "step_times_curvature on_a_finer_grid"
-)
-TABLES = {  # the columns of every table of the stages before; a use that was not run has none
-    "theorem": THEOREM,
-    "gamma": THEOREM,
+JUDGED_ALONE = ("alone", "gamma", "many", "minibatch")  # tables of measures that no figure draws
+COURSE = "task start seed step accuracy certified_sets certified_all n_tokens"
+TABLES = {  # what is read of the stages before: columns by table; a use not run has none
+    "theorem": "task n_tokens seq_len length law scale bound at_once first_time perfect_at_bound "
+    "lost lost_time regained_time largest_attention",
+    "gamma": "task gamma bound at_once first_time",
     "paths": "time loss accuracy margin task",
-    "repeats": "task law n_tokens seq_len length first_time largest_W attention_to_star",
-    "many": "n_tokens seq_len length scale bound first_time at_once",
-    "law": "task law n_tokens seq_len scale at_once rescaled_time path_error largest_attention "
-    "attention_to_star",
-    "alone": f"{DESCENT} scale bound margin",
-    "both": f"{DESCENT} noise preconditions scale delta residual L_0 epsilon earliest latest "
-    "margin start_deviation deviation V_moved largest_attention",
-    "courses": "step loss wrong step_times_curvature task noise",
+    "repeats": "task law seq_len length first_time largest_W attention_to_star",
+    "many": "n_tokens seq_len length bound first_time at_once",
+    "law": "task law seq_len scale at_once rescaled_time path_error attention_to_star",
+    "alone": "task n_steps bound margin",
+    "both": "task noise law seq_len length preconditions delta epsilon n_steps earliest margin "
+    "curvature_growth V_moved",
+    "courses": "task noise step loss step_times_curvature",
     "joint": COURSE,
     "starts": COURSE,
-    "alignment": "step loss along_P least_rate accuracy cosine centred_cosine argmax_right "
-    "attention_to_star task law length repeats",
-    "minibatch": "step loss certified_sets certified_all seed n_tokens batch_size",
+    "alignment": "task step along_P least_rate accuracy cosine centred_cosine argmax_right length "
+    "repeats",
+    "minibatch": "seed step certified_sets n_tokens batch_size",
     "controls": "task control accuracy",
-    "certificates": "certificate repeats certified right",
-    "represent": "seq_len kappa margin wanted",
-    "lemma_1": "repeats scale derivative bound",
-    "lemma_2": "derivative bound L_0 abstract",
-    "constants": "constant found by_hand task",
+    "lemma_1": "derivative bound",
+    "lemma_2": "derivative bound",
     "feasible": "length least_n",
-    "monte_carlo": "n_samples error",
-    "trained": "task group law seed certified_sets certified_all longest n_entries list_entries "
-    "kept_in_gauge kept_raw",
-    "lengths": "time longest task law seq_len n_heads",
+    "trained": "task seed list_entries kept_in_gauge kept_raw",
+    "lengths": "time longest task law seq_len",
 }
 SPECTRA = ["law", "task", "of", "time", "singular_values"]
 CURVES = ["task", "step", "cosine", "centred_cosine", "accuracy"]
@@ -124,12 +108,10 @@ def main(
     early = f"{params.early_begin:g} to {params.early_end:g}"
     sizes = setup(tables) | {"law_from": params.law_from, "early": early, "rtol": params.rtol}
     measured = measures(tables, params.law_from)
-    counted = tables["certificates"].value_counts().rename("n").reset_index()
-    kept = tables | {"certificates": counted, "represent": tables["represent"].head(CASES_SHOWN)}
     clear(metrics / "tables", "*.parquet")
-    for name, table in kept.items():
+    for name in tables.keys() - set(JUDGED_ALONE):
         # Times span more decades than single precision has.
-        small = compact(table, single_precision=False)
+        small = compact(tables[name], single_precision=False)
         write_table(small, metrics / "tables" / f"{name}.parquet")
     write_measures(measured, metrics, sizes, ["late_slope"])
     course = tables.get("alignment", pd.DataFrame(columns=CURVES))
@@ -137,9 +119,10 @@ def main(
 
 
 def read_tables(*folders: Path) -> Tables:
-    """Every table of the folders, by its name."""
+    """Those of `TABLES` that are in the folders, by name."""
     files = [file for folder in folders for file in sorted(folder.glob("*.parquet"))]
-    return {file.stem: read_table(file, TABLES[file.stem].split()) for file in files}
+    wanted = [file for file in files if file.stem in TABLES]
+    return {file.stem: read_table(file, TABLES[file.stem].split()) for file in wanted}
 
 
 def described(tables: Tables, tasks: dict[str, Task], params: Evaluate, section: str) -> Tables:

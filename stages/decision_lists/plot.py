@@ -19,25 +19,17 @@ from lib.decision_lists.figures.convergence import (
     bound_ratios,
     courses_with_bound,
     late_losses,
-    many_tokens,
-    other_gammas,
     perfection_lost,
     scale_crossover,
     sequences_with_repeats,
 )
 from lib.decision_lists.figures.descents import (
-    descents_alone,
     descents_on_both,
-    minibatches,
     outcomes,
 )
 from lib.decision_lists.figures.proofs import (
-    certificates,
-    constants_by_hand,
     feasible_lengths,
-    gradients_from_samples,
     lemma_ratios,
-    lists_represented,
 )
 from lib.files.files import clear, write_files
 from lib.files.tables import read_table
@@ -57,15 +49,10 @@ FIGURES: dict[str, tuple[Callable[..., Figure], dict[str, str]]] = {
         {"theorem": "law bound at_once first_time scale largest_attention"},
     ),
     "late": (late_losses, {"late": "law rescaled_time slope loss_times_time limit"}),
-    "gamma": (
-        other_gammas,
-        {"gamma": "task law n_tokens length gamma bound first_time at_once"},
-    ),
     "lost": (
         perfection_lost,
         {"paths": "task time margin", "theorem": f"{THEOREM} lost lost_time regained_time"},
     ),
-    "many": (many_tokens, {"many": "n_tokens length bound first_time at_once"}),
     "repeats": (
         sequences_with_repeats,
         {"repeats": "law length seq_len first_time largest_W attention_to_star"},
@@ -75,29 +62,13 @@ FIGURES: dict[str, tuple[Callable[..., Figure], dict[str, str]]] = {
         {"law": "task law seq_len scale rescaled_time path_error attention_to_star at_once"},
     ),
     "lemmas": (lemma_ratios, {"lemmas": "bin size min lemma cases"}),
-    "certificates": (certificates, {"certificates": "certificate repeats certified right n"}),
-    "represent": (lists_represented, {"represent": "seq_len margin wanted"}),
-    "constants": (constants_by_hand, {"constants": "constant found by_hand task"}),
     "feasible": (feasible_lengths, {"feasible": "length least_n closed_form"}),
-    "samples": (gradients_from_samples, {"monte_carlo": "n_samples error"}),
     "descents": (
         descents_on_both,
         {
-            "both": "task noise law seq_len length delta epsilon n_steps earliest margin failures "
-            "deviation",
+            "both": "task noise law seq_len length delta n_steps earliest margin",
             "courses": "task noise step loss step_times_curvature",
         },
-    ),
-    "descents-alone": (
-        descents_alone,
-        {
-            "alone": "law n_tokens seq_len length n_steps bound margin failures "
-            "step_times_curvature on_a_finer_grid"
-        },
-    ),
-    "minibatches": (
-        minibatches,
-        {"minibatch": "seed step loss certified_sets certified_all n_tokens batch_size"},
     ),
     "weights": (weights_in_list_order, {"weights": "query key row place W"}),
     "attention": (attention_before_after, {"attention": "when sequence query key attention star"}),

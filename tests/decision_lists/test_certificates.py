@@ -1,5 +1,6 @@
 """A certificate says of all sequences what enumerating them says."""
 
+import math
 from itertools import product
 
 import pytest
@@ -10,6 +11,7 @@ from lib.decision_lists.certificates import list_order_margin, logit_margin, lon
 from lib.decision_lists.lists import (
     cyclic_lists,
     determining_tokens,
+    in_list_order,
     label_matrix,
     multisets,
     random_lists,
@@ -126,3 +128,17 @@ def test_large_weights_do_not_overflow():
         W[list(entries), a] = torch.tensor([2000.0, 1000.0], dtype=torch.float64)
     assert logit_margin(W, V, lists, range(4), 3, repeats=True) > 0
     assert list_order_margin(W, lists, 3, repeats=True) > 900
+
+
+def test_attention_can_represent_any_list():
+    """W = κ times the places of each list: over all sequences the least margin is κ - log(n - 1).
+
+    So everything is right for κ > log(n - 1), and not below it.
+    """
+    draw = torch.Generator().manual_seed(5)
+    for L, n, m in [(3, 2, 2), (4, 3, 1), (4, 4, 3), (5, 3, 2), (6, 5, 4)]:
+        lists = random_lists(L, m, draw)
+        rows = enumerated(L, n, lists, repeats=True)
+        for kappa in (0.0, 0.5, 1.0, 3.0):
+            margin = float(attention_margins(kappa * in_list_order(lists), rows).min())
+            assert margin == pytest.approx(kappa - math.log(n - 1), abs=1e-12)

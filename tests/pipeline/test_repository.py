@@ -2,6 +2,7 @@
 and stays clean.
 """
 
+import ast
 import os
 from pathlib import Path
 

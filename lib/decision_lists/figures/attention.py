@@ -70,9 +70,7 @@ def values_under_uniform_attention(alignment: pd.DataFrame) -> Figure:
         "centred_cosine": "cos(V, P), columns centred",
         "argmax_right": "share of columns, argmax right",
     }
-    colors = {
-        length: color for length, _, color in shaded(alignment, "length", ordered=True, last=0.85)
-    }
+    colors = {length: color for length, _, color in shaded(alignment, "length", ordered=True)}
     for axes, (column, title) in zip(panels, columns.items(), strict=True):
         for _, rows, _ in shaded(alignment, "task"):
             style = ":" if rows["repeats"].iloc[0] else "-"
@@ -109,7 +107,7 @@ def spectra_in_time(spectra: pd.DataFrame) -> Figure:
         rows = rows.sort_values("time")
         values = np.stack(list(rows["singular_values"]))
         for i in reversed(range(values.shape[1])):
-            color = VIRIDIS(0.9 * np.sqrt(i / max(1, values.shape[1] - 1)))
+            color = VIRIDIS(0.25 + 0.65 * np.sqrt(i / max(1, values.shape[1] - 1)))
             above.plot(rows["time"], values[:, i], color=color, lw=1.2)
         rank = {"color": "black", "where": "mid", "label": "measured"}
         below.step(rows["time"], rows["numerical_rank"], **rank)

@@ -1,7 +1,5 @@
 """How soon a flow classifies everything: its course, the bound, and the law of the time."""
 
-from typing import Any
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -13,7 +11,6 @@ from lib.pages.style import MATRIX_COLORS, sized
 
 LOSS_COLOR = MATRIX_COLORS["W_KQ"]
 ACCURACY_COLOR = MATRIX_COLORS["W_VO"]
-AT_MOST_1 = "theorem: at most 1"
 
 
 def courses_with_bound(paths: pd.DataFrame, runs: pd.DataFrame) -> Figure:
@@ -44,7 +41,7 @@ def courses_with_bound(paths: pd.DataFrame, runs: pd.DataFrame) -> Figure:
         if np.isfinite(run["late_limit"]) and len(late):
             level = run["late_limit"] / run["scale"] ** 2
             derived = "derived, late: $|\\hat u|^2 / c^2 t$"
-            loss.plot(late, level / late, color="black", ls=":", lw=1.4, label=derived)
+            loss.plot(late, level / late, **DASHED, label=derived)
         loss.set(**LOG_LOG)
         loss.set_title(setting(run), fontsize=9)
         accuracy.set(xlabel="time t of the gradient flow", ylim=(0, 1.03))
@@ -73,7 +70,7 @@ def bound_ratios(runs: pd.DataFrame) -> Figure:
         color=[color for _, _, color in laws],
         label=[f"{law} ({len(rows)} runs)" for law, rows, _ in laws],
     )
-    axes.axvline(0, **BOUND, label=AT_MOST_1)
+    axes.axvline(0, **BOUND, label="theorem: at most 1")
     median = ratio.fillna(np.inf).median()  # a run that is never right takes for ever
     if np.isfinite(median):
         axes.axvline(median, color="black", lw=1.2, label=f"measured median, {10**median:.2g}")
@@ -108,35 +105,6 @@ def late_losses(late: pd.DataFrame) -> Figure:
     slope.set(ylabel="exponent of the loss in t, last decade")
     figure.legend(*level.get_legend_handles_labels(), fontsize=SMALL, loc="outside right upper")
     return figure
-
-
-def other_gammas(gamma: pd.DataFrame) -> Figure:
-    """The time over the bound against γ, a line per task."""
-    figure, axes = plt.subplots(figsize=(5.2, 3.6))
-    for _, rows, color in shaded(gamma[~gamma["at_once"]], "task"):
-        run = rows.iloc[0]
-        label = f"{run['law']}, L = {run['n_tokens']}, M = {run['length']}"
-        _over_bound(axes, rows, "gamma", ms=3.5, color=color, label=label)
-    axes.axhline(1, **BOUND, label=AT_MOST_1)
-    axes.set(**LOG_LOG, xlabel="γ", ylabel="time at which all is right ÷ bound")
-    axes.legend(fontsize=SMALL, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return figure
-
-
-def many_tokens(many: pd.DataFrame) -> Figure:
-    """The time over the bound against the number of tokens, under a uniform law."""
-    figure, axes = plt.subplots(figsize=(5.2, 3.4))
-    for length, rows, color in shaded(many[~many["at_once"]], "length", ordered=True):
-        _over_bound(axes, rows, "n_tokens", ms=4.5, color=color, label=f"M = {length}")
-    axes.axhline(1, **BOUND, label=AT_MOST_1)
-    axes.set(**LOG_LOG, xlabel="number of tokens L", ylabel="time at which all is right ÷ bound")
-    axes.legend(fontsize=SMALL)
-    return figure
-
-
-def _over_bound(axes: Axes, rows: pd.DataFrame, by: str, **line: Any) -> None:
-    rows = rows.sort_values(by)
-    axes.plot(rows[by], rows["first_time"] / rows["bound"], "o-", **line)
 
 
 def perfection_lost(paths: pd.DataFrame, runs: pd.DataFrame) -> Figure:

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from lib.decision_lists.figures.lines import BOUND, LOG_LOG, SMALL, setting, shaded
-from lib.pages.style import BLUE, BOUND_COLOR, GREEN, NULL_COLOR, ORANGE, READ_WIDTH, sized
+from lib.decision_lists.figures.lines import BOUND, LOG_LOG, SMALL, shaded
+from lib.pages.style import BLUE, BOUND_COLOR, GREEN, LOST_COLOR, ORANGE, READ_WIDTH, sized
 
 NOISE_COLORS = {"none": BLUE, "uniform": GREEN, "adversarial": ORANGE}
 RIGHT = GREEN
@@ -16,9 +16,7 @@ RIGHT = GREEN
 
 def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
     """Part 2: the loss, the curvature, the steps until all is right, and what the theorem says."""
-    figure, ((loss, curvature, hard), (ratio, near, lemma)) = plt.subplots(
-        2, 3, figsize=(READ_WIDTH, 7.2)
-    )
+    figure, ((loss, curvature), (hard, ratio)) = plt.subplots(2, 2, figsize=(READ_WIDTH, 7.2))
     uniform = set(both["task"][both["law"] == "uniform"])
     for (task, noise), rows in courses.groupby(["task", "noise"], sort=False, observed=True):
         color = NOISE_COLORS[str(noise)]
@@ -49,43 +47,14 @@ def descents_on_both(both: pd.DataFrame, courses: pd.DataFrame) -> Figure:
         point = {"ms": 4.5, "color": color}
         hard.plot(rows["delta"], rows["n_steps"], "o", **point)
         _right_or_not(ratio, rows["n_steps"] / rows["earliest"], at, rows["margin"] > 0, **point)
-        near.plot(rows["deviation"] / rows["epsilon"], at, "o", **point)
-        lemma.plot(rows["failures"], at, "o", **point)
     hard.set(**LOG_LOG, xlabel="δ: the rarest sequence's probability")
     hard.set_ylabel("steps until all is right")
     names = [f"{row.law}, n = {row.seq_len}, m = {row.length}" for row in tasks.itertuples()]
     ratio.set(xscale="log", xlabel="steps until all is right ÷ the earliest T")
     ratio.set_yticks(range(len(names)), labels=names, fontsize=SMALL)
-    near.set(xlabel="largest |V − cP| ÷ ε", xlim=(-0.05, 1.1))
-    lemma.set(xlabel="steps that break the descent lemma")
-    lemma.set(xlim=(-0.5, max(3, both["failures"].max() + 0.5)))
-    for axes, at, rule in ((ratio, 1, "at most 1"), (near, 1, "at most 1"), (lemma, 0, "none")):
-        _rule(axes, at, f"theorem: {rule}")
-        axes.set_ylim(-0.6, len(names) - 0.4)
-    for axes in (near, lemma):
-        axes.set_yticks(range(len(names)), labels=[])
-    return figure
-
-
-def descents_alone(alone: pd.DataFrame) -> Figure:
-    """Part 1 by gradient descent: steps over the bound, curvature and descent lemma, by task."""
-    figure, panels = plt.subplots(1, 3, figsize=(10.6, 3.4), sharey=True)
-    ratio, fits, lemma = panels
-    y = np.arange(len(alone))
-    curvature = alone[["step_times_curvature", "on_a_finer_grid"]].max(axis=1)
-    shown = (alone["n_steps"] / alone["bound"], curvature, alone["failures"])
-    for axes, values in zip(panels, shown, strict=True):
-        right = alone["margin"] > 0
-        _right_or_not(axes, values, y, right, ms=5, color=NOISE_COLORS["none"])
-    _rule(ratio, 1, "theorem: at most 1")
-    _rule(fits, 1, "assumption: at most 1")
-    _rule(lemma, 0, "theorem: none")
-    ratio.set(xscale="log", xlabel="steps until all is certified right ÷ bound")
-    fits.set(xlim=(0.9, 1.02), xlabel="step size · largest curvature on the way")
-    lemma.set(xlabel="steps that break the descent lemma")
-    lemma.set(xlim=(-0.5, max(3, alone["failures"].max() + 0.5)))
-    names = [setting(run) for run in alone.itertuples()]
-    ratio.set_yticks(y, labels=names, fontsize=SMALL)
+    ratio.set_ylim(-0.6, len(names) - 0.4)
+    ratio.axvline(1, **BOUND)
+    ratio.set_title("theorem: at most 1", color=BOUND_COLOR, fontsize=9)
     return figure
 
 
@@ -95,12 +64,6 @@ def _right_or_not(
     """Points, filled where all is right in the end."""
     for chosen, fill in ((right.to_numpy(), color), (~right.to_numpy(), "none")):
         axes.plot(x[chosen], y[chosen], "o", ms=ms, color=color, mfc=fill)
-
-
-def _rule(axes: Axes, at: float, title: str) -> None:
-    """What is proved or assumed, as a line and above the panel."""
-    axes.axvline(at, **BOUND)
-    axes.set_title(title, color=BOUND_COLOR, fontsize=9)
 
 
 def outcomes(joint: pd.DataFrame, **others: pd.DataFrame) -> Figure:
@@ -129,7 +92,7 @@ def _strip(axes: Axes, values: np.ndarray, y: float) -> None:
     offsets = np.linspace(-0.2, 0.2, len(values)) if len(values) > 1 else np.zeros(1)
     right = values > 1 - 1e-9
     axes.plot(values[right], y + offsets[right], "o", ms=4.5, color=RIGHT)
-    axes.plot(values[~right], y + offsets[~right], "o", ms=4.5, mfc="none", color=NULL_COLOR)
+    axes.plot(values[~right], y + offsets[~right], "o", ms=4.5, mfc="none", color=LOST_COLOR)
 
 
 def _certified(axes: Axes, joint: pd.DataFrame) -> None:
@@ -141,31 +104,7 @@ def _certified(axes: Axes, joint: pd.DataFrame) -> None:
         at = np.full(len(rows), y)
         axes.plot(steps[certified], at[certified], "o", ms=4, color=RIGHT)
         left = ~certified
-        axes.plot(steps[left], at[left], "o", ms=4, mfc="none", color=NULL_COLOR)
+        axes.plot(steps[left], at[left], "o", ms=4, mfc="none", color=LOST_COLOR)
     axes.set_yticks(range(len(tasks)), labels=[task for task, _, _ in tasks], fontsize=SMALL)
     axes.set(title="both trained, small starts", xlim=(0, None))
     axes.set_xlabel("step at which all of $[L]^n$ is certified")
-
-
-def minibatches(table: pd.DataFrame) -> Figure:
-    """The loss of each batch, and when the weights are certified; a line per seed."""
-    figure, axes = plt.subplots(figsize=(5.2, 3.4))
-    for _, rows, color in shaded(table, "seed", ordered=True, last=0.9):
-        axes.plot(rows["step"], rows["loss"], color=color, lw=1.2)
-        sets = rows["certified_sets"].to_numpy(bool)
-        every = rows["certified_all"].to_numpy(bool)
-        for chosen, marker, fill in (
-            (~sets, "o", "none"),
-            (sets & ~every, "o", color),
-            (every, "s", color),
-        ):
-            some = rows[chosen]
-            axes.plot(some["step"], some["loss"], marker, ms=5.5, color=color, mfc=fill)
-    axes.plot([], [], "o", mfc="none", color="black", label="not certified")
-    axes.plot([], [], "o", color="black", label="every sequence of distinct tokens certified")
-    axes.plot([], [], "s", color="black", label="all of $[L]^n$ certified")
-    axes.set(yscale="log", xlabel="step", ylabel="loss of the batch")
-    run = table.iloc[0]
-    axes.set_title(f"L = {run['n_tokens']}, {run['batch_size']} fresh sequences a step")
-    axes.legend(fontsize=SMALL)
-    return figure

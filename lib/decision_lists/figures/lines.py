@@ -16,14 +16,18 @@ SMALL = 7.5  # points, of the text of a legend
 
 
 def shaded(
-    table: pd.DataFrame, column: str, *, ordered: bool = False, last: float = 0.92
+    table: pd.DataFrame, column: str, *, ordered: bool = False
 ) -> Iterator[tuple[Any, pd.DataFrame, Color]]:
-    """Every value of a column, with its rows and a colour, as they come or in order."""
+    """Every value of a column, with its rows and a colour, as they come or in order.
+
+    Colours begin at blue, as violet is for permuted labels.
+    """
     values = list(dict.fromkeys(table[column]))
     if ordered:
         values.sort()
     for i, value in enumerate(values):
-        yield value, table[table[column] == value], VIRIDIS(last * i / max(1, len(values) - 1))
+        share = i / max(1, len(values) - 1)
+        yield value, table[table[column] == value], VIRIDIS(0.25 + 0.67 * share)
 
 
 def setting(run: Any) -> str:

@@ -1,8 +1,4 @@
-"""The certificates and lemmas of the stage, on the same random cases, against every sequence and
-autograd.
-"""
-
-import math
+"""Both lemmas of the stage, on the same random cases, against every sequence and autograd."""
 
 import pandas as pd
 import pytest
@@ -11,7 +7,6 @@ import torch
 from tests.decision_lists.decision_lists_made import (
     Brute,
     classes,
-    every_sequence,
     ordered,
     task,
     write_tasks,
@@ -92,52 +87,6 @@ def random_task(draw, repeats=None):
     return task("any", "any", L, n, lists, pi, exponential.tolist(), repeats=repeats)
 
 
-def certificates(draw):
-    one = random_task(draw)
-    L, brute = one["n_tokens"], Brute(one)
-    W = uniform(draw, 0.5, 4) * ordered(one["lists"]) + uniform(draw, 0, 1.2) * normal(draw, L)
-    V = brute.P + uniform(draw, 0, 0.5) * normal(draw, L)
-    every = Brute(every_sequence(one, one["repeats"]))
-    for name, margins in (
-        ("V = cP", lambda b: b.margins(W)),
-        ("any V", lambda b: b.logit_margins(W, V)),
-    ):
-        row = {
-            "certificate": name,
-            "repeats": one["repeats"],
-            "certified": bool((margins(every) > 0).all()),
-        }
-        yield row | {"right": bool((margins(brute) > 0).all())}
-
-
-def test_certificates_agree_with_every_sequence(tables):
-    rows = chunks("certificates", certificates)
-    assert len({tuple(row.values()) for row in rows}) == 8
-    equal(tables["certificates"], rows)
-
-
-def represent(draw):
-    """W is kappa times the places of a list, V is cP: over all sequences the least margin is kappa
-    - log(n - 1).
-    """
-    one = random_task(draw, True)
-    kappa = uniform(draw, 0, 3)
-    margin = float(Brute(every_sequence(one, True)).margins(kappa * ordered(one["lists"])).min())
-    yield {
-        "seq_len": one["seq_len"],
-        "kappa": kappa,
-        "margin": margin,
-        "wanted": kappa - math.log(one["seq_len"] - 1),
-    }
-
-
-def test_any_list_is_represented_with_the_margin_that_is_proved(tables):
-    rows = chunks("represent", represent)
-    equal(tables["represent"], rows)
-    assert all(row["margin"] == pytest.approx(row["wanted"], abs=1e-12) for row in rows)
-    assert min(row["margin"] for row in rows) < 0 < max(row["margin"] for row in rows)
-
-
 def along_the_list(one, W, V, wrong):
     """The loss's descent along the entries of the first failing list up to its failing place; those
     rows.
@@ -213,5 +162,4 @@ def test_lemma_2_has_both_its_sides(tables):
 
 
 def test_what_is_written_is_nothing_else(tables):
-    names = ("certificates", "lemma_1", "lemma_2", "represent")
-    assert tables["files"] == [f"{name}.parquet" for name in names]
+    assert tables["files"] == ["lemma_1.parquet", "lemma_2.parquet"]

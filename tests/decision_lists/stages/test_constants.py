@@ -2,7 +2,9 @@
 
 import itertools
 import math
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -135,3 +137,13 @@ def test_a_task_that_is_not_there_is_refused(stage, tmp_path):
     ):
         run(stage, tmp_path, monte_carlo_task="third")
     assert files(tmp_path) == ["constants.tsv", "params.yaml"]
+
+
+def test_the_constants_of_six_small_tasks_are_those_derived_by_hand(stage, tmp_path):
+    """The bounds are too loose for a run to notice a wrong factor: this would."""
+    by_hand = Path(__file__).parents[3] / "stages/decision_lists/constants.tsv"
+    params = PARAMS | {"list_lengths": [1], "monte_carlo_task": "m = 1"}
+    stage("decision_lists.constants", {SECTION: params}, SECTION, by_hand, tmp_path / "tables")
+    found = pd.read_parquet(tmp_path / "tables" / "constants.parquet")
+    assert len(found) == 6 * len(NAMES)
+    np.testing.assert_allclose(found["found"], found["by_hand"], rtol=1e-8)
