@@ -71,27 +71,13 @@ def activations(stages: Table, events: Table, predicted: Table, significant: flo
     )
 
 
-def with_control(activated: Table, control: Table) -> Table:
-    """Beside each activation, when the control makes it, with the same sign: `flipped`.
-
-    `flipped_scale` is the scale of the control, NaN where it makes no activation at all.
-    """
+def control_shares(activated: Table, control: Table) -> pd.Series:
+    """The share of each seed's activations that a control makes, too, with the same sign."""
     key = ["seed", "coordinate", "sign"]
-    risen = control[control["rises"].astype(bool)]
-    made = (
-        risen.assign(flipped=risen["time"] / (-risen["log10_init_scale"] * LOG10))
-        .groupby(key)["flipped"]
-        .min()
-    )
-    rows = activated.join(made, on=key)
-    scale = float(control["log10_init_scale"].max()) if len(control) else math.nan
-    return rows.assign(flipped=rows["flipped"].fillna(math.inf), flipped_scale=scale)
-
-
-def control_shares(activated: Table) -> pd.Series:
-    """The share of each seed's activations that the control makes, too."""
-    wanted = activated.drop_duplicates(["seed", "coordinate"])
-    return (wanted["flipped"] < math.inf).groupby(wanted["seed"]).mean()
+    wanted = activated[key].drop_duplicates(ignore_index=True)
+    made = control.loc[control["rises"].astype(bool), key].drop_duplicates()
+    found = wanted.merge(made, on=key, how="left", indicator="source")
+    return (found["source"] == "both").groupby(found["seed"]).mean()
 
 
 def time_errors(activated: Table) -> Table:
