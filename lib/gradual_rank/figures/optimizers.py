@@ -17,39 +17,39 @@ from lib.pages.style import (
     GREEN,
     MAGENTA,
     MATRIX_NAMES,
-    NULL_COLOR,
     ORANGE,
-    PURPLE,
     READ_WIDTH,
     SEED_MARKERS,
     TEAL,
     VIRIDIS,
 )
 
+LIGHT_GREEN = "#8fb339"
 NAMES = {
     "gd": ("gradient descent", BLUE),
     "ngd": ("normalised descent", TEAL),
     "sign": ("sign descent", ORANGE),
     "adam": ("Adam", MAGENTA),
     "rmsprop": ("RMSProp", BROWN),
-    "torch_muon": ("torch.optim.Muon", PURPLE),
+    "torch_muon": ("torch.optim.Muon", LIGHT_GREEN),
     "muon": ("Muon, polar factor", GREEN),
 }
+OTHER = "black"  # of an optimiser that only a user's table has
 SHOWN = ("gd", "adam", "muon")
+DIAGONAL = {"gradient flow": BLUE, "sign": ORANGE, "adam": MAGENTA}
 # of a property
 HAS = GREEN
 HALF = ORANGE
-HAS_NOT = NULL_COLOR
 
 
 def name_of(optimizer: str) -> str:
     """How figures name a line of the table of optimisers."""
-    return NAMES.get(optimizer, (optimizer, NULL_COLOR))[0]
+    return NAMES.get(optimizer, (optimizer, OTHER))[0]
 
 
 def color_of(optimizer: str) -> str:
     """Its colour in all figures."""
-    return NAMES.get(optimizer, (optimizer, NULL_COLOR))[1]
+    return NAMES.get(optimizer, (optimizer, OTHER))[1]
 
 
 def listed(optimizers: pd.Series) -> list[str]:
@@ -165,9 +165,9 @@ def said(values: pd.Series) -> str:
     return f"{mean}\n{least} … {largest}"
 
 
-def verdict(clearly: pd.Series, at_all: pd.Series) -> str:
-    """The colour of a property that all seeds have clearly, that some have, or none."""
-    return HAS if clearly.all() else HALF if at_all.any() else HAS_NOT
+def verdict(clearly: pd.Series, at_all: pd.Series) -> str | None:
+    """The colour of a property that all seeds have clearly, or some; without one, none has it."""
+    return HAS if clearly.all() else HALF if at_all.any() else None
 
 
 def coloured_table(
@@ -187,7 +187,7 @@ def coloured_table(
     table.auto_set_font_size(False)
     table.set_fontsize(8)
     for (row, column), cell in table.get_celld().items():
-        cell.set(linewidth=0.4, edgecolor=NULL_COLOR)
+        cell.set(linewidth=0.4)
         color = colors[row - 1][column] if row else None
         if color is not None:
             cell.set_facecolor((*plt.matplotlib.colors.to_rgb(color), 0.3))  # pyright: ignore
@@ -265,31 +265,18 @@ def seeds(
 def signs(
     flow: pd.DataFrame,
     steps: pd.DataFrame,
-    changes: pd.DataFrame,
+    diagonal: pd.DataFrame,
     distances: pd.DataFrame,
     slopes: pd.DataFrame,
 ) -> Figure:
-    """Sign flow beside small steps of sign descent, the forecast by the first ray alone, and Adam's
-    early slope.
+    """The diagonal head: the order by optimiser, sign flow beside small steps of sign descent, and
+    Adam's early slope.
     """
-    figure, (path, first, far, adam) = plt.subplots(
-        1, 4, figsize=(READ_WIDTH, 3.9), width_ratios=[1.4, 1, 1.2, 0.8]
+    figure, (order, path, far, adam) = plt.subplots(
+        1, 4, figsize=(READ_WIDTH, 3.9), width_ratios=[0.9, 1.4, 1.2, 0.8]
     )
+    draw_orders(order, diagonal)
     draw_roots(path, flow.sort_values("time"), steps.sort_values("time"))
-    for n, (scale, rows) in enumerate(changes.groupby("log10_init_scale", sort=True)):
-        first.plot(
-            rows["predicted"],
-            rows["measured"],
-            SEED_MARKERS[n],
-            ms=4.5 + 2 * n,
-            mfc="none",
-            color=list(NAMES.values())[n][1],
-            label=f"$10^{{{scale:g}}}$",
-        )
-    ends = [0, 1.1 * float(changes["measured"].max())]
-    first.plot(ends, ends, "--", color="black", lw=0.9)
-    first.set(xlabel="first change of sign of $g$,\nby the first ray", ylabel="measured")
-    first.legend(loc="upper left", title="init scale", title_fontsize=8)
     draw_distances(far, distances)
     for x, (_, rows) in enumerate(slopes.groupby("beta_2", sort=True)):
         adam.plot(np.full(len(rows), x - 0.1), rows["slope_VO"], "o", color=ORANGE, ms=4.5)
@@ -308,6 +295,23 @@ def signs(
         ylim=(0, 3),
     )
     return figure
+
+
+def draw_orders(axes: Axes, diagonal: pd.DataFrame) -> None:
+    """Kendall's tau of size and earliness of the products from the largest scale, by seed."""
+    own = diagonal[diagonal["log10_init_scale"] == diagonal["log10_init_scale"].max()]
+    own = own.dropna(subset="order")
+    for x, (name, color) in enumerate(DIAGONAL.items()):
+        orders = own.loc[own["optimizer"] == name, "order"]
+        axes.plot(np.full(len(orders), x), orders, "o", color=color, ms=4.5)
+    axes.axhline(0, color="black", lw=0.8)
+    names = ["gradient\nflow", "sign\ndescent", "Adam"]
+    axes.set_xticks(range(len(DIAGONAL)), labels=names, fontsize=8)
+    axes.set(
+        ylabel="order: 1 largest first, −1 smallest first",
+        xlim=(-0.5, len(DIAGONAL) - 0.5),
+        ylim=(-1.05, 1.05),
+    )
 
 
 def draw_roots(axes: Axes, flow: pd.DataFrame, steps: pd.DataFrame) -> None:
@@ -341,6 +345,6 @@ def draw_distances(axes: Axes, distances: pd.DataFrame) -> None:
         worst = own.groupby("time")["distance"].agg(["median", "max"]).clip(lower=1e-6)
         name, color = ("of the roots", BLUE) if method == "roots" else ("of u and v", ORANGE)
         axes.plot(worst.index, worst["median"], color=color, label=f"{name}, median")
-        axes.plot(worst.index, worst["max"], "--", color=color, label=f"{name}, worst")
+        axes.plot(worst.index, worst["max"], ":", color=color, label=f"{name}, worst")
     axes.set(xlabel=r"$\tau$", ylabel="largest distance of a product", yscale="log")
     axes.legend(loc="lower right", fontsize=7.5)
