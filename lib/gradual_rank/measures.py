@@ -17,13 +17,7 @@ Table = pd.DataFrame
 Vector = Float[np.ndarray, " n"]
 CELL = ["seed", "log10_init_scale"]
 
-PLATEAU_ERRORS = [
-    "plateau_loss_error",
-    "plateau_loss_error_apart",
-    "plateau_product_error",
-    "final_product_error",
-    "final_stage",
-]
+PLATEAU_ERRORS = ["plateau_loss_error", "plateau_product_error", "final_product_error"]
 BY_SCALE = {  # measures of every seed at each scale, and their columns of the table of errors
     "limit_error": "time_error_median",
     "order_agreement": "order_agreement",
@@ -58,12 +52,11 @@ def write_metrics(
 
 
 def stage_measures(stages: Table) -> dict[str, pd.Series]:
-    """How many coordinates leave, how strict a minimum every plateau is, and the least gap."""
+    """How many coordinates leave, and how strict a minimum every plateau is."""
     later = stages[stages["stage"] > 0].groupby("seed")
     return {
         "coordinates_that_leave": stages.groupby("seed")["n_dropped"].sum(),
         "strictness_weights": later["strictness_weights"].min(),
-        "relative_gap": relative_gaps(stages),
     }
 
 
@@ -350,14 +343,13 @@ def relative_gaps(stages: Table) -> pd.Series:
     return (followed["gap"] / followed["next_time"]).groupby(followed["seed"]).min()
 
 
-def plateau_errors(stages: Table, plateaus: Table, apart: float, lasting: float) -> Table:
+def plateau_errors(stages: Table, plateaus: Table, lasting: float) -> Table:
     """How far the flow in the middle of its plateaus is from Algorithm 1's, by seed and scale.
 
-    Medians over the plateaus, and over those that stand `apart`: whose next stage leads its rival
-    by more than this share of its time. The final products are those of the last plateau that lasts
-    more than a share of its time.
+    Medians over the plateaus. The final products are those of the last plateau that lasts more
+    than a share of its time.
     """
-    theory = stages[["seed", "stage", "loss", "p", "gap", "next_time"]].assign(begin=stages["time"])
+    theory = stages[["seed", "stage", "loss", "p", "next_time"]].assign(begin=stages["time"])
     met = plateaus[plateaus["stage"] > 0].merge(
         theory, on=["seed", "stage"], suffixes=("", "_theory")
     )
@@ -365,7 +357,6 @@ def plateau_errors(stages: Table, plateaus: Table, apart: float, lasting: float)
     met = met.assign(
         loss_error=(met["loss"] - met["loss_theory"]).abs(),
         product_error=[float(np.abs(a - b).max()) for a, b in pairs],
-        apart=met["gap"] / met["next_time"] > apart,
         lasting=met["next_time"] / met["begin"] - 1 > lasting,
     )
 
@@ -374,10 +365,8 @@ def plateau_errors(stages: Table, plateaus: Table, apart: float, lasting: float)
         final = here[here["lasting"] & (here["stage"] == last)]
         return [
             float(here["loss_error"].median()),
-            float(here.loc[here["apart"], "loss_error"].median()),
             float(here["product_error"].median()),
             float(final["product_error"].max()),
-            float(final["stage"].max()),
         ]
 
     return by_cell(met, PLATEAU_ERRORS, errors)

@@ -32,6 +32,7 @@ from lib.gradual_rank.measures import (
     rank_errors,
     ranks_of_adapter,
     ranks_of_head,
+    relative_gaps,
     stage_measures,
     write_metrics,
 )
@@ -101,14 +102,13 @@ class Problem:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """What is counted: a `significant` product, a plateau that stands `apart` or is `lasting`.
+    """What is counted: a `significant` product, a plateau that is `lasting`.
 
     The figures show the trajectories of one seed, `figure_seed` where it was run, else of the
     first.
     """
 
     significant: Positive
-    apart: Annotated[float, Interval("[0, 1)")]
     lasting: Fraction
     n_budgets: Annotated[int, Interval("[2, 100000]")]
     figure_seed: Seed
@@ -246,7 +246,7 @@ def compared(
     activated = activations(stages, events, predicted, params.significant)
     errors = time_errors(activated)
     for more in (
-        plateau_errors(stages, plateaus, params.apart, params.lasting),
+        plateau_errors(stages, plateaus, params.lasting),
         plateau_distances(stages, plateaus, params.significant),
         rise_durations(events, grown, stages),
     ):
@@ -265,6 +265,7 @@ def compared(
     measures: Measures = {
         **time_measures(errors, bar.log10_init_scale),
         **stage_measures(stages),
+        "relative_gap": relative_gaps(stages),
         **measures_by_scale(errors),
     }
     if len(twins):

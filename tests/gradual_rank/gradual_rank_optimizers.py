@@ -76,14 +76,16 @@ def made_optimizers():
             {"method": "weights", "log10_init_scale": -8.0, "time": t, "p": draw.normal(0, 1, 2)}
             for t in (0.0, 0.5, 1.0, 1.5)
         ],
-        "changes": [
+        "diagonal": [
             {
-                "seed": seed,
+                "optimizer": name,
                 "log10_init_scale": scale,
-                "predicted": draw.uniform(),
-                "measured": draw.uniform(),
+                "seed": seed,
+                "order": math.nan if name == "gd" else draw.uniform(-1, 1),
             }
-            for seed, scale in itertools.product(SEEDS, (-4.0, -8.0))
+            for name, scale, seed in itertools.product(
+                ("gd", "sign", "adam", "gradient flow"), (-8.0, -4.0), SEEDS
+            )
         ],
         "distances": [
             {
@@ -190,15 +192,19 @@ def check_few(few, paths, figure):
 
 
 def check_signs(made, figure):
-    path, first, far, adam = figure.axes
+    order, path, far, adam = figure.axes
+    for place, name in enumerate(("gradient flow", "sign", "adam")):
+        own = [
+            row["order"]
+            for row in made["diagonal"]
+            if row["optimizer"] == name and row["log10_init_scale"] == -4.0
+        ]
+        assert has(order, [place] * 2, own)
     for i in range(2):
         for name, every in (("flow", 1), ("descent", 3)):
             rows = made[name][::every]
             roots = [math.copysign(math.sqrt(abs(row["p"][i])), row["p"][i]) for row in rows]
             assert has(path, [row["time"] for row in rows], roots)
-    for scale in (-4.0, -8.0):
-        own = [row for row in made["changes"] if row["log10_init_scale"] == scale]
-        assert has(first, [row["predicted"] for row in own], [row["measured"] for row in own])
     for method, scale in (("roots", -math.inf), ("weights", -8.0)):
         by_time = [
             [
