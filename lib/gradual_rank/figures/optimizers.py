@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.transforms import Bbox
 
 from lib.pages.style import (
     BLUE,
@@ -37,9 +36,6 @@ NAMES = {
 OTHER = "black"  # of an optimiser that only a user's table has
 SHOWN = ("gd", "adam", "muon")
 DIAGONAL = {"gradient flow": BLUE, "sign": ORANGE, "adam": MAGENTA}
-# of a property
-HAS = GREEN
-HALF = ORANGE
 
 
 def name_of(optimizer: str) -> str:
@@ -95,102 +91,47 @@ def courses(table: pd.DataFrame) -> Figure:
 
 
 def properties(runs: pd.DataFrame) -> Figure:
-    """Optimisers by properties: the mean of a number over seeds, its least and its largest, and
-    whether it has it.
+    """Optimisers by properties, from the smallest scale, a point a seed.
 
-    Delay, slope and stable rank are of the full teacher, order too; separate directions of the low
-    one.
+    The delay of the first rise, the order, the growth of the stable rank and the speeds are of the
+    full teacher, separate directions of the low one.
     """
-    scales = sorted(runs["log10_init_scale"].unique())
-    small = scales[0]
-    large = scales[-1]
-    full = runs["teacher_rank"].max()
-    low = runs["teacher_rank"].min()
-    power = f"$10^{{{small:g}}}$"
-    header = [
-        "optimiser",
-        f"first rise,\n$10^{{{large:g}}}$",
-        f"first rise,\n{power}",
-        "delay",
-        f"stable rank\nat ½, {power}",
-        "stable rank\nat the end",
-        f"order,\n{power}",
-        f"separate,\nrank {low}, {power}",
-        f"slopes,\n{power}",
-        f"last loss,\n{power}",
-    ]
-    rows = []
-    colors = []
-    for name in listed(runs["optimizer"]):
-        own = runs[runs["optimizer"] == name]
-        of = own[(own["teacher_rank"] == full) & (own["log10_init_scale"] == small)]
-        first = own[(own["teacher_rank"] == full) & (own["log10_init_scale"] == large)]
-        apart = own[(own["teacher_rank"] == low) & (own["log10_init_scale"] == small)]
-        delay = of.set_index("seed")["first_rise"] / first.set_index("seed")["first_rise"]
-        ratio = of["stable_rank_half"] / of["stable_rank_end"]
-        slopes = (
-            f"{of['slope_least'].min():.2f} … {of['slope_most'].max():.3g}" if name != "gd" else "–"
-        )
-        rows.append(
-            [
-                name_of(name),
-                said(first["first_rise"]),
-                said(of["first_rise"]),
-                f"× {said(delay)}",
-                said(of["stable_rank_half"]),
-                said(of["stable_rank_end"]),
-                said(of["order"]),
-                said(apart["separate"]),
-                slopes,
-                f"{of['loss'].max():.0e}",
-            ]
-        )
-        verdicts = [
-            verdict(delay > 2, delay > 1.5),
-            verdict(ratio <= 0.95, ratio < 1),
-            verdict(of["order"] > 0.5, of["order"] > 0),
-            verdict(apart["separate"] >= 0.5, apart["separate"] > 0),
-        ]
-        colors.append(
-            [None, None, None, verdicts[0], verdicts[1], None, verdicts[2], verdicts[3], None, None]
-        )
-    return coloured_table(header, rows, colors)
-
-
-def said(values: pd.Series) -> str:
-    """The mean, and from the least to the largest."""
-    least, mean, largest = (
-        f"{x:.0f}" if x >= 100 else f"{x:.2g}" for x in (values.min(), values.mean(), values.max())
-    )
-    return f"{mean}\n{least} … {largest}"
-
-
-def verdict(clearly: pd.Series, at_all: pd.Series) -> str | None:
-    """The colour of a property that all seeds have clearly, or some; without one, none has it."""
-    return HAS if clearly.all() else HALF if at_all.any() else None
-
-
-def coloured_table(
-    header: list[str], rows: list[list[str]], colors: list[list[str | None]]
-) -> Figure:
-    """A table whose cells may have a colour."""
-    figure, axes = plt.subplots(figsize=(READ_WIDTH, 0.6 + 0.42 * (len(rows) + 1)))
-    axes.axis("off")
-    table = axes.table(
-        rows,
-        colLabels=header,
-        bbox=Bbox.unit(),
-        cellLoc="center",
-        edges="closed",
-        colWidths=[1.5, *[1.0] * (len(header) - 1)],
-    )
-    table.auto_set_font_size(False)
-    table.set_fontsize(8)
-    for (row, column), cell in table.get_celld().items():
-        cell.set(linewidth=0.4)
-        color = colors[row - 1][column] if row else None
-        if color is not None:
-            cell.set_facecolor((*plt.matplotlib.colors.to_rgb(color), 0.3))  # pyright: ignore
+    scales = runs["log10_init_scale"]
+    small = runs[scales == scales.min()].set_index(["optimizer", "seed"])
+    large = runs[scales == scales.max()].set_index(["optimizer", "seed"])
+    full = small[small["teacher_rank"] == runs["teacher_rank"].max()]
+    low = small[small["teacher_rank"] == runs["teacher_rank"].min()]
+    stepped = full[full.index.get_level_values("optimizer") != "gd"]
+    first = large.loc[large["teacher_rank"] == runs["teacher_rank"].max(), "first_rise"]
+    shown = {
+        f"first rise, from $10^{{{scales.min():g}}}$\nover from $10^{{{scales.max():g}}}$": [
+            full["first_rise"] / first
+        ],
+        "order: 1 largest first,\n−1 smallest first": [full["order"]],
+        "stable rank at half of\nthe loss / at the end": [
+            full["stable_rank_half"] / full["stable_rank_end"]
+        ],
+        f"share of separate directions,\nteacher of rank {low['teacher_rank'].iloc[0]}": [
+            low["separate"]
+        ],
+        "least and largest speed\nof singular values, per τ": [
+            stepped["slope_least"],
+            stepped["slope_most"],
+        ],
+    }
+    names = listed(runs["optimizer"])
+    figure, panels = plt.subplots(1, len(shown), figsize=(READ_WIDTH, 3.4), sharey=True)
+    for axes, (label, columns) in zip(panels, shown.items(), strict=True):
+        for column in columns:
+            for y, name in enumerate(names):
+                own = column[column.index.get_level_values("optimizer") == name]
+                axes.plot(own, np.full(len(own), y), "o", color=color_of(name), ms=4.5, alpha=0.8)
+        axes.set_xlabel(label, fontsize=8.5)
+    panels[0].set_yticks(range(len(names)), labels=[name_of(name) for name in names])
+    panels[0].invert_yaxis()
+    for axes in (panels[0], panels[2]):
+        axes.axvline(1, color="black", lw=0.8)
+    panels[1].axvline(0, color="black", lw=0.8)
     return figure
 
 
