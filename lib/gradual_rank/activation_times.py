@@ -19,7 +19,6 @@ TIME_ERRORS = [
     "time_error_median",
     "time_error_max",
     "order_agreement",
-    "exact_order",
     "finite_error_median",
     "finite_error_max",
 ]
@@ -71,33 +70,19 @@ def activations(stages: Table, events: Table, predicted: Table, significant: flo
     )
 
 
-def with_control(activated: Table, control: Table) -> Table:
-    """Beside each activation, when the control makes it, with the same sign: `flipped`.
-
-    `flipped_scale` is the scale of the control, NaN where it makes no activation at all.
-    """
+def control_shares(activated: Table, control: Table) -> pd.Series:
+    """The share of each seed's activations that a control makes, too, with the same sign."""
     key = ["seed", "coordinate", "sign"]
-    risen = control[control["rises"].astype(bool)]
-    made = (
-        risen.assign(flipped=risen["time"] / (-risen["log10_init_scale"] * LOG10))
-        .groupby(key)["flipped"]
-        .min()
-    )
-    rows = activated.join(made, on=key)
-    scale = float(control["log10_init_scale"].max()) if len(control) else math.nan
-    return rows.assign(flipped=rows["flipped"].fillna(math.inf), flipped_scale=scale)
-
-
-def control_shares(activated: Table) -> pd.Series:
-    """The share of each seed's activations that the control makes, too."""
-    wanted = activated.drop_duplicates(["seed", "coordinate"])
-    return (wanted["flipped"] < math.inf).groupby(wanted["seed"]).mean()
+    wanted = activated[key].drop_duplicates(ignore_index=True)
+    made = control.loc[control["rises"].astype(bool), key].drop_duplicates()
+    found = wanted.merge(made, on=key, how="left", indicator="source")
+    return (found["source"] == "both").groupby(found["seed"]).mean()
 
 
 def time_errors(activated: Table) -> Table:
     """How far Algorithm 1 and its finite-scale form are from the flow, by seed and scale."""
 
-    def errors(part: Table) -> list[float | bool]:
+    def errors(part: Table) -> list[float]:
         names = ("predicted", "measured", "finite")
         predicted, measured, finite = (part[name].to_numpy() for name in names)
         error = relative_errors(measured, predicted, predicted)
@@ -105,13 +90,11 @@ def time_errors(activated: Table) -> Table:
         off = relative_errors(finite[seen], measured[seen], measured[seen])
         if not len(off) or np.isnan(finite).all():
             off = np.array([math.nan])
-        same = np.array_equal(np.argsort(measured, kind="stable"), np.argsort(predicted))
         return [
             -float(part["log10_init_scale"].iloc[0]) * LOG10,
             float(np.median(error)),
             float(error.max()),
             order_agreement(measured, predicted),
-            same,
             float(np.median(off)),
             float(off.max()),
         ]
@@ -138,12 +121,10 @@ def rise_durations(events: Table, grown: Table, stages: Table) -> Table:
     return both.assign(ratio=both["duration"] / both.groupby("seed")["duration"].transform("first"))
 
 
-def constants(errors: Table, log10_init_scale: float) -> tuple[pd.Series, pd.Series]:
-    """C of error = C / log(1 / init_scale) from this scale on, by seed: median error, and worst."""
+def constants(errors: Table, log10_init_scale: float) -> pd.Series:
+    """C of error = C / log(1 / init_scale) from this scale on, of the median error, by seed."""
     tiny = errors[errors["log10_init_scale"] <= log10_init_scale]
-    median = (tiny["time_error_median"] * tiny["log_scale"]).groupby(tiny["seed"]).median()
-    worst = (tiny["time_error_max"] * tiny["log_scale"]).groupby(tiny["seed"]).max()
-    return median, worst
+    return (tiny["time_error_median"] * tiny["log_scale"]).groupby(tiny["seed"]).median()
 
 
 def halvings(errors: Table, log10_init_scale: float) -> pd.Series:
@@ -155,9 +136,7 @@ def halvings(errors: Table, log10_init_scale: float) -> pd.Series:
 
 def time_measures(errors: Table, log10_init_scale: float) -> dict[str, pd.Series]:
     """The constants of the law by seed, and the halvings of the error by scale."""
-    median, worst = constants(errors, log10_init_scale)
     return {
-        "time_constant": median,
-        "worst_time_constant": worst,
+        "time_constant": constants(errors, log10_init_scale),
         "halving": halvings(errors, log10_init_scale),
     }

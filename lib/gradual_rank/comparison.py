@@ -7,30 +7,21 @@ import pandas as pd
 
 from lib.files.tables import pick
 from lib.gradual_rank.measures import Table, by_scale
-from lib.gradual_rank.orders import kendall
 
 Measures = dict[str, pd.Series | dict[str, pd.Series]]
-N_SHUFFLES = 400
-BY_SCALE = ("order", "order_KQ", "separate", "plateau", "first_rise", "slope_least", "slope_most")
+BY_SCALE = ("order", "separate", "slope_least", "slope_most")
 
 
 def training_measures(runs: Table) -> Measures:
-    """Delay, order, separation and ranks by optimiser and teacher."""
+    """Delay, order, separation and speeds by optimiser and teacher."""
     found: Measures = {}
-    runs = runs.assign(
-        stable_rank_ratio=runs["stable_rank_half"] / runs["stable_rank_end"],
-        keys_over_values=runs["first_rise_KQ"] / runs["first_rise"],
-    )
     full = runs["teacher_rank"].max()
     for (optimizer, rank), own in runs.groupby(["optimizer", "teacher_rank"], sort=False):
         name = f"{optimizer}_%s_{'full' if rank == full else 'low'}"
-        for column in (*BY_SCALE, "stable_rank_ratio", "keys_over_values"):
+        for column in BY_SCALE:
             found[name % column] = by_scale(own, column)
         found |= {name % key: values for key, values in delays(own).items()}
-    scale = runs["log10_init_scale"].min()
-    chosen = runs[(runs["teacher_rank"] == full) & (runs["log10_init_scale"] == scale)]
-    first = pick(chosen, optimizer=chosen["optimizer"].iloc[0])
-    return found | {"shuffled_order": shuffled_orders(first["n_directions"])}
+    return found
 
 
 def delays(runs: Table) -> dict[str, pd.Series]:
@@ -52,76 +43,25 @@ def delays(runs: Table) -> dict[str, pd.Series]:
     }
 
 
-def shuffled_orders(n_directions: pd.Series) -> pd.Series:
-    """A null of the order, by seed: the mean of Kendall's tau over random times of directions."""
-
-    def null(seed: int, n: int) -> float:
-        draw = np.random.default_rng(seed)
-        return float(
-            np.mean([kendall(np.arange(n), draw.permutation(n)) for _ in range(N_SHUFFLES)])
-        )
-
-    cases = zip(n_directions.index.tolist(), n_directions.tolist(), strict=True)
-    return pd.Series({seed: null(seed, n) for seed, n in cases if n > 1}, dtype=float)
-
-
 def few_measures(few: Table) -> Measures:
-    """Effective ranks on few tokens; under noise the best and the last test loss over gd's."""
+    """Effective ranks on few tokens; under noise the best test loss over gradient descent's."""
     found: Measures = {}
     for (optimizer, n, noise), own in few.groupby(["optimizer", "n_samples", "noise"], sort=False):
         rows = own.set_index("seed")
         if noise == 0:
-            for key in ("effective_rank_KQ", "effective_rank_VO"):
-                found[f"{optimizer}_{key}_{n}"] = rows[key]
+            found[f"{optimizer}_effective_rank_KQ_{n}"] = rows["effective_rank_KQ"]
         else:
             base = pick(few, optimizer="gd", noise=noise)["best_test_loss"]
-            best = rows["best_test_loss"]
-            found[f"{optimizer}_best_over_gd"] = best / base
-            found[f"{optimizer}_last_over_best"] = rows["last_test_loss"] / best
+            found[f"{optimizer}_best_over_gd"] = rows["best_test_loss"] / base
     return found
 
 
-def sign_measures(changes: Table, slopes: Table, diagonal: Table, rises: Table) -> Measures:
-    """The ray's forecast against sign descent, Adam's early slope, descent's time and order."""
-    off = changes.assign(
-        error=(changes["measured"] - changes["predicted"]).abs(),
-        same=(changes["measured_coordinate"] == changes["predicted_coordinate"]).astype(float),
-    )
-    betas = slopes["beta_2"]
-    long, short = (pick(slopes, beta_2=beta) for beta in (betas.max(), betas.min()))
-    gd, adam = (pick(diagonal, optimizer=name) for name in ("gd", "adam"))
+def diagonal_measures(diagonal: Table) -> Measures:
+    """The order of the products of the diagonal head under Adam, and in gradient flow."""
     flow = diagonal[diagonal["optimizer"] == "gradient flow"]
-    predicted = changes.drop_duplicates("seed").set_index("seed")["predicted"]
-    of_gd = rises[rises["optimizer"] == "gd"].sort_values("log10_init_scale")
-    waited = of_gd.groupby("seed")["first_rise"].last()
     return {
-        "first_change_error": by_scale(off, "error"),
-        "first_change_coordinate": by_scale(off, "same"),
-        "gd_over_first_change": waited / predicted,
-        "adam_slope_VO": long["slope_VO"],
-        "adam_slope_KQ": long["slope_KQ"],
-        "adam_slope_short_VO": short["slope_VO"],
-        "adam_order_diagonal": adam["order"],
+        "adam_order_diagonal": pick(diagonal, optimizer="adam")["order"],
         "flow_order_diagonal": by_scale(flow, "order"),
-        "flow_order_VO_diagonal": by_scale(flow, "order_VO"),
-        "adam_rank_early_diagonal": adam["rank_early"],
-        "gd_rank_early_diagonal": gd["rank_early"],
-    }
-
-
-def flow_measures(distances: Table) -> Measures:
-    """The largest distances of sign descent from sign flow: roots, and u and v as p passes 0."""
-    of_weights = distances["method"] == "weights"
-    parts = {
-        "sign_flow_roots": distances["method"] == "roots",
-        "sign_flow_before": of_weights & ~distances["passed"],
-        "sign_flow_after": of_weights & distances["passed"],
-    }
-    least = distances.loc[of_weights, "log10_init_scale"].min()
-    small = distances["log10_init_scale"].isin([-math.inf, least])
-    return {
-        name: distances[rows & small].groupby("seed")["distance"].max()
-        for name, rows in parts.items()
     }
 
 

@@ -17,13 +17,7 @@ Table = pd.DataFrame
 Vector = Float[np.ndarray, " n"]
 CELL = ["seed", "log10_init_scale"]
 
-PLATEAU_ERRORS = [
-    "plateau_loss_error",
-    "plateau_loss_error_apart",
-    "plateau_product_error",
-    "final_product_error",
-    "final_stage",
-]
+PLATEAU_ERRORS = ["plateau_loss_error", "plateau_product_error", "final_product_error"]
 BY_SCALE = {  # measures of every seed at each scale, and their columns of the table of errors
     "limit_error": "time_error_median",
     "order_agreement": "order_agreement",
@@ -31,10 +25,8 @@ BY_SCALE = {  # measures of every seed at each scale, and their columns of the t
     "plateau_product_error": "plateau_product_error",
     "final_product_error": "final_product_error",
     "finite_time_error": "finite_error_median",
-    "finite_worst_error": "finite_error_max",
     "supports": "same",
     "charge_constant": "constant",
-    "rise_duration": "ratio",
 }
 
 
@@ -60,14 +52,11 @@ def write_metrics(
 
 
 def stage_measures(stages: Table) -> dict[str, pd.Series]:
-    """The worst residual, what leaves and its pulls, and how strict a minimum every plateau is."""
+    """How many coordinates leave, and how strict a minimum every plateau is."""
     later = stages[stages["stage"] > 0].groupby("seed")
     return {
-        "residual": stages.groupby("seed")["residual"].max(),
         "coordinates_that_leave": stages.groupby("seed")["n_dropped"].sum(),
-        "strictness_products": later["strictness_products"].min(),
         "strictness_weights": later["strictness_weights"].min(),
-        "pull": pulls(departed(stages)),
     }
 
 
@@ -141,15 +130,6 @@ def departed(stages: Table) -> Table:
     return pd.DataFrame(rows, columns=["seed", "stage", "coordinate", "pull"])
 
 
-def pulls(gone: Table) -> pd.Series:
-    """The pull of what leaves, by the seed, stage and coordinate."""
-    cases = zip(gone["seed"], gone["stage"], gone["coordinate"], strict=True)
-    return pd.Series(
-        gone["pull"].to_numpy(float),
-        [f"seed {seed}, stage {k}, coordinate {i}" for seed, k, i in cases],
-    )
-
-
 def plateau_distances(stages: Table, plateaus: Table, significant: float) -> Table:
     """Shares of same supports and constants of the charges, side by side."""
     constants = charge_constants(stages, plateaus)
@@ -181,19 +161,6 @@ def return_errors(returns: Table, truth: str) -> pd.Series:
     return (first / float(first[truth]) - 1).abs()
 
 
-def descent_measures(descents: Table) -> dict[str, pd.Series]:
-    """Gradient descent against the flow; of the plain form at its largest and smallest rate."""
-    shares = descents.loc[descents["form"] == "plain", "share_of_limit"]
-    large = pick(descents, form="plain", share_of_limit=shares.max())
-    small = pick(descents, form="plain", share_of_limit=shares.min())
-    return {
-        "exponential_time_error": pick(descents, form="exponential")["time_error"],
-        "factors_drift": pick(descents, form="factors")["drift"],
-        "plain_time_error_large_rate": large["time_error"],
-        "plain_time_error_small_rate": small["time_error"],
-    }
-
-
 def example_measures(drop: Table) -> dict[str, pd.Series]:
     """The example whose third coordinate returns, against Algorithm 1, by method."""
     errors = return_errors(drop[(drop["coordinate"] == 2) & (drop["sign"] < 0)], "Algorithm 1")
@@ -204,10 +171,8 @@ def example_measures(drop: Table) -> dict[str, pd.Series]:
 
     return {
         "drop_flow_time_error": of("flow in log coordinates"),
-        "drop_finite_time_error": of("finite-scale Algorithm 1"),
         "drop_factors_time_error": of("factors gradient descent, float64"),
         "drop_reached_by_plain": of(*plain) < math.inf,
-        "drop_loss_detected": drop.groupby("method")["lost"].any().reindex(plain, fill_value=False),
     }
 
 
@@ -297,22 +262,19 @@ def assumption_measures(
     returns: Table, kicks: Table, ends: Table, returned: float, near: float
 ) -> dict[str, pd.Series]:
     """Assumptions 4.3 and 4.4 by disturbances: a value of each, or, of the shares, of each seed."""
-    found = {"kick_error_none": by_case(kicks[kicks["noise"] == "none"], "error", "stage")}
-    for noise in ("balanced", "independent"):
-        back, begun, ended = (table[table["noise"] == noise] for table in (returns, kicks, ends))
-        random, rises = (back[back["kind"] == kind] for kind in ("random", "rise"))
-        risen = ended[ended["kind"] == "rise"]
-        found |= {
-            f"rise_distance_{noise}": by_case(risen, "distance", "point"),
-            f"rise_share_{noise}": share_below(risen, "distance", near),
-            f"rise_ratio_{noise}": by_case(rises, "ratio_products", "point"),
-            f"return_ratio_{noise}": by_case(random, "ratio_products", "point"),
-            f"return_share_{noise}": share_below(random, "ratio_products", returned),
-            f"weights_return_ratio_{noise}": by_case(random, "ratio_weights", "point"),
-            f"kick_error_{noise}": by_case(begun, "error", "stage"),
-            f"kick_share_{noise}": share_below(begun, "error", near),
-        }
-    return found
+    random = returns[returns["kind"] == "random"]
+    balanced = random[random["noise"] == "balanced"]
+    independent = random[random["noise"] == "independent"]
+    risen = ends[(ends["kind"] == "rise") & (ends["noise"] == "independent")]
+    begun = kicks[kicks["noise"] == "independent"]
+    return {
+        "return_ratio_balanced": by_case(balanced, "ratio_products", "point"),
+        "return_ratio_independent": by_case(independent, "ratio_products", "point"),
+        "weights_return_ratio_independent": by_case(independent, "ratio_weights", "point"),
+        "return_share_independent": share_below(independent, "ratio_products", returned),
+        "rise_share_independent": share_below(risen, "distance", near),
+        "kick_error_independent": by_case(begun, "error", "stage"),
+    }
 
 
 def rank_at(
@@ -369,14 +331,6 @@ def ranks_of_adapter(events: Table, n_budgets: int) -> Table:
     return pd.concat(tables[1:] or tables, ignore_index=True)
 
 
-def departures(events: Table, seeds: np.ndarray) -> Table:
-    """How many coordinates leave the flow, one row per scale and for each of the seeds: `left`."""
-    scales = events["log10_init_scale"].unique()
-    every = pd.MultiIndex.from_product([seeds, scales], names=CELL)
-    left = events[~events["rises"]].groupby(CELL).size()
-    return left.reindex(every, fill_value=0).rename("left").reset_index()
-
-
 def rank_errors(ranks: Table, column: str) -> Table:
     """The mean difference of the ranks in a column from the measured: `error` of seed and scale."""
     gap = (ranks[column] - ranks["measured"]).abs().rename("error")
@@ -389,14 +343,13 @@ def relative_gaps(stages: Table) -> pd.Series:
     return (followed["gap"] / followed["next_time"]).groupby(followed["seed"]).min()
 
 
-def plateau_errors(stages: Table, plateaus: Table, apart: float, lasting: float) -> Table:
+def plateau_errors(stages: Table, plateaus: Table, lasting: float) -> Table:
     """How far the flow in the middle of its plateaus is from Algorithm 1's, by seed and scale.
 
-    Medians over the plateaus, and over those that stand `apart`: whose next stage leads its rival
-    by more than this share of its time. The final products are those of the last plateau that lasts
-    more than a share of its time.
+    Medians over the plateaus. The final products are those of the last plateau that lasts more
+    than a share of its time.
     """
-    theory = stages[["seed", "stage", "loss", "p", "gap", "next_time"]].assign(begin=stages["time"])
+    theory = stages[["seed", "stage", "loss", "p", "next_time"]].assign(begin=stages["time"])
     met = plateaus[plateaus["stage"] > 0].merge(
         theory, on=["seed", "stage"], suffixes=("", "_theory")
     )
@@ -404,7 +357,6 @@ def plateau_errors(stages: Table, plateaus: Table, apart: float, lasting: float)
     met = met.assign(
         loss_error=(met["loss"] - met["loss_theory"]).abs(),
         product_error=[float(np.abs(a - b).max()) for a, b in pairs],
-        apart=met["gap"] / met["next_time"] > apart,
         lasting=met["next_time"] / met["begin"] - 1 > lasting,
     )
 
@@ -413,10 +365,8 @@ def plateau_errors(stages: Table, plateaus: Table, apart: float, lasting: float)
         final = here[here["lasting"] & (here["stage"] == last)]
         return [
             float(here["loss_error"].median()),
-            float(here.loc[here["apart"], "loss_error"].median()),
             float(here["product_error"].median()),
             float(final["product_error"].max()),
-            float(final["stage"].max()),
         ]
 
     return by_cell(met, PLATEAU_ERRORS, errors)

@@ -38,7 +38,7 @@ LOST_COLOR = MAGENTA  # what leaves, is lost or goes wrong
 HINGE_COLOR = TEAL  # the hinge loss
 NULL_COLOR = GREY  # a null that nothing was trained for: Gaussian, random, at random
 PERMUTED_COLOR = PURPLE  # training on permuted labels
-PROBLEM_COLORS = (GREEN, BLUE, PURPLE, ORANGE, MAGENTA, TEAL, BROWN)
+PROBLEM_COLORS = (GREEN, BLUE, BROWN, ORANGE, MAGENTA, TEAL)
 ORDER_COLORS = {
     "smallest": GREEN,
     "random": NULL_COLOR,

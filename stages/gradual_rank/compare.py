@@ -6,10 +6,9 @@ from pathlib import Path
 from lib.files.params import Count, Positive, read_params
 from lib.files.tables import read_tables
 from lib.gradual_rank.comparison import (
+    diagonal_measures,
     few_measures,
     flow_distances,
-    flow_measures,
-    sign_measures,
     training_measures,
 )
 from lib.gradual_rank.measures import write_metrics
@@ -81,11 +80,9 @@ def main(section: str, trained: Path, followed: Path, metrics: OutFolder) -> Non
     measured = {
         **training_measures(runs),
         **few_measures(few),
-        **sign_measures(changes, slopes, diagonal, rises),
-        **flow_measures(distances),
+        **diagonal_measures(diagonal),
     }
-    named = {"small": scales[0], "middle": scales[:2][-1], "large": scales[-1]}
-    named |= {"sign_small": sign_small, "sign_smallest": changes["log10_init_scale"].min()}
+    named = {"small": scales[0], "middle": scales[:2][-1]}
     setup = {name: f"1e{scale:g}" for name, scale in named.items()} | vars(said)
     write_metrics(tables, measured, metrics, setup, HEADLINES)
 

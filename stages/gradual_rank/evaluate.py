@@ -14,7 +14,6 @@ from lib.gradual_rank.activation_times import (
     rise_durations,
     time_errors,
     time_measures,
-    with_control,
 )
 from lib.gradual_rank.measures import (
     CELL,
@@ -22,9 +21,7 @@ from lib.gradual_rank.measures import (
     assumption_measures,
     by_scale,
     departed,
-    departures,
     descent_errors,
-    descent_measures,
     end_distances,
     example_measures,
     full_measures,
@@ -53,7 +50,6 @@ STAGES = [
     "coordinate",
     "sign",
     "loss",
-    "residual",
     "n_active",
     "dropped",
     "n_dropped",
@@ -106,14 +102,13 @@ class Problem:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """What is counted: a `significant` product, a plateau that stands `apart` or is `lasting`.
+    """What is counted: a `significant` product, a plateau that is `lasting`.
 
     The figures show the trajectories of one seed, `figure_seed` where it was run, else of the
     first.
     """
 
     significant: Positive
-    apart: Annotated[float, Interval("[0, 1)")]
     lasting: Fraction
     n_budgets: Annotated[int, Interval("[2, 100000]")]
     figure_seed: Seed
@@ -141,8 +136,6 @@ def main(
     bars: str,
     full_weights: str,
     studied: str,
-    threshold: str,
-    grown: str,
     usual: str,
     problems: Path,
     predictions: Path,
@@ -162,11 +155,10 @@ def main(
     base = read_studied(studied, [problem.name for problem in cases])
     tables, measured = all_compared(cases, base, params, bar, predictions, flows)
 
-    own = tables["activations"]["problem"] == base
+    activated = tables.pop("activations")
     control = read_table(flows / "control.parquet", EVENTS)
-    flipped = with_control(tables["activations"][own], control)
-    tables["activations"] = pd.concat([flipped, tables["activations"][~own]], ignore_index=True)
-    measured["control_flipped_share"] = control_shares(flipped)
+    own = activated[activated["problem"] == base]
+    measured["control_flipped_share"] = control_shares(own, control)
 
     stages = read_table(predictions / f"{base}_stages.parquet", STAGES)
     predicted = read_table(predictions / f"{base}_events.parquet", EVENTS)
@@ -199,14 +191,13 @@ def main(
     tables["rises"] = first
 
     measured |= assumption_measures(returns, kicks, near, bar.returned, bar.near) | rising
-    measured |= descent_measures(tables["descents"]) | example_measures(tables["drop"])
+    measured |= example_measures(tables["drop"])
     measured |= {
         "rank_error_adapter": by_scale(rank_errors(adapter, "forecast"), "error"),
         "rank_error_head": by_scale(rank_errors(ranks, "finite"), "error"),
         "rank_error_head_limit": by_scale(rank_errors(ranks, "limit"), "error"),
     }
     said = setup(cases, tables, bar, matrices)
-    said |= {"threshold": read_params(threshold, float), "grown": read_params(grown, float)}
     write_metrics(tables, measured, metrics, said, [f"{base}_time_constant"])
     loss = tables["trajectories"][tables["trajectories"]["problem"] == base]
     variant = "init scale 1e" + loss["log10_init_scale"].map("{:g}".format)
@@ -255,7 +246,7 @@ def compared(
     activated = activations(stages, events, predicted, params.significant)
     errors = time_errors(activated)
     for more in (
-        plateau_errors(stages, plateaus, params.apart, params.lasting),
+        plateau_errors(stages, plateaus, params.lasting),
         plateau_distances(stages, plateaus, params.significant),
         rise_durations(events, grown, stages),
     ):
@@ -271,13 +262,11 @@ def compared(
         "departed": departed(stages),
         "twins": twins,
     }
-    left = departures(events, stages["seed"].unique())
     measures: Measures = {
         **time_measures(errors, bar.log10_init_scale),
         **stage_measures(stages),
         "relative_gap": relative_gaps(stages),
         **measures_by_scale(errors),
-        "coordinates_that_leave_the_flow": by_scale(left, "left"),
     }
     if len(twins):
         off = twins.assign(off=(twins["share"] - twins["predicted"]).abs())
@@ -298,13 +287,9 @@ def setup(
         said |= {
             f"{problem.name}_{key}": int(size) for key, size in sizes.items() if size is not None
         }
-    method = tables["drop"]["method"].str.split().str[0]
-    drop = tables["drop"].groupby(method)["log10_init_scale"].min()
+    plain = tables["drop"][tables["drop"]["method"].str.startswith("plain")]
     scales = {
-        "drop_scale": drop["flow"],
-        "plain_scale": drop["plain"],
-        "control_scale": tables["activations"]["flipped_scale"].max(),
-        "descend_scale": tables["descents"]["log10_init_scale"].min(),
+        "plain_scale": plain["log10_init_scale"].min(),
         "full_scale": tables["rises"]["log10_init_scale"].min(),
         "tiny": bar.log10_init_scale,
     }

@@ -11,7 +11,11 @@ from matplotlib.figure import Figure
 from lib.files.files import clear, write_files
 from lib.files.params import read_params
 from lib.files.tables import read_tables
-from lib.gradual_rank.figures.disturbances import assumption_checks, disturbed_paths
+from lib.gradual_rank.figures.disturbances import (
+    assumption_checks,
+    disturbed_at_a_rise,
+    disturbed_at_random,
+)
 from lib.gradual_rank.figures.forecasts import descents_beside_the_flow, ranks_by_budget
 from lib.gradual_rank.figures.greedy_limit import (
     charges_and_rises,
@@ -26,7 +30,6 @@ from lib.gradual_rank.figures.staircase import (
     entries_by_scale,
     full_matrices,
     losses_by_scale,
-    stage_table,
 )
 from lib.pages.style import as_svg
 from lib.work.command import OutFolder, run
@@ -35,7 +38,6 @@ from lib.work.compute import spread_by_name
 Tables = dict[str, pd.DataFrame]
 # The columns by which each table is known.
 TABLES = {
-    "activations": "problem seed log10_init_scale stage measured finite flipped",
     "charges": "problem seed log10_init_scale rescaled_time charge",
     "departed": "problem seed stage coordinate",
     "descents": "form share_of_limit log10_init_scale seed",
@@ -56,9 +58,9 @@ TABLES = {
     "twins": "problem seed log10_init_scale head share predicted",
 }
 COMPARED = {
-    "changes": "seed log10_init_scale predicted measured",
     "courses": "optimizer log10_init_scale time W_VO",
     "descent": "method log10_init_scale time p",
+    "diagonal": "optimizer log10_init_scale seed order",
     "distances": "method log10_init_scale seed distance",
     "few": "seed optimizer n_samples noise",
     "flow": "method time p",
@@ -112,8 +114,8 @@ def drawings(
         "figure-6": partial(losses_by_scale, cases),
         "figure-7": partial(entries_by_scale, cases, "W_KQ"),
         "figure-8": partial(entries_by_scale, cases, "W_VO"),
-        "figure-9": partial(disturbed_paths, t["paths"], "random", d),
-        "figure-10": partial(disturbed_paths, t["paths"], "rise", d),
+        "figure-9": partial(disturbed_at_random, t["paths"], d),
+        "figure-10": partial(disturbed_at_a_rise, t["paths"], d),
         "full-weights": partial(full_matrices, t["rises"], t["full_ratios"]),
         "errors": partial(errors_by_scale, errors, problems, bar.log10_init_scale),
         "supports": partial(supports_by_scale, errors, t["stages"], t["departed"], problems),
@@ -132,16 +134,10 @@ def drawings(
         "properties": partial(properties, c["optimizers"]),
         "few-tokens": partial(what_the_path_decides, c["few"], c["noisy_paths"]),
         "sign-flow": partial(
-            signs, c["flow"], c["descent"], c["changes"], c["distances"], c["slopes"]
+            signs, c["flow"], c["descent"], c["diagonal"], c["distances"], c["slopes"]
         ),
         "descent": partial(descents_beside_the_flow, t["descents"], own, t["drop"]),
     }
-    for name in problems.loc[problems["drawn"], "name"]:
-        _, _, of_seed, _ = case(t, name)
-        timed = t["activations"][(t["activations"]["problem"] == name)]
-        timed = timed[timed["seed"] == of_seed["seed"].iloc[0]]
-        scale = float(timed.loc[timed["finite"].notna(), "log10_init_scale"].min())
-        drawn[f"stages-{name}"] = partial(stage_table, label(name, problems), of_seed, timed, scale)
     tied = t["twins"]["problem"].unique() if len(t["twins"]) else []
     free = problems.loc[problems["n_layers"].notna() & ~problems["name"].isin(tied), "name"]
     if len(free) and len(tied):

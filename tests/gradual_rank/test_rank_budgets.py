@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 
 from lib.gradual_rank.measures import (
-    departures,
     rank_at,
     rank_errors,
     rank_of,
@@ -80,9 +79,3 @@ def test_the_adapter_has_a_rank_up_to_the_end_of_its_run_forecast_and_measured()
         "log10_init_scale": [-1.0],
         "error": [0.6],
     }
-
-
-def test_every_seed_has_a_count_of_what_leaves_the_flow_at_every_scale():
-    table = events((1, -1.0, 1.0, False), (1, -1.0, 2.0, False), (1, -2.0, 2.0, True))
-    found = departures(table, np.array([1, 2])).set_index(["seed", "log10_init_scale"])["left"]
-    assert found.to_dict() == {(1, -1.0): 2, (1, -2.0): 0, (2, -1.0): 0, (2, -2.0): 0}

@@ -81,18 +81,9 @@ def test_the_errors_of_plateaus_are_those_in_loss_and_products_the_last_of_the_l
     flow = plateaus(
         -8.0, [9.0, 0.72, 0.41, 0.5], [[0, 0, 0], [0, 0.5, 0.1], [0.3, 0.8, 0], [0, 0.6, 0.4]]
     )
-    [found] = plateau_errors(stages(STAGES), flow, apart=0.1, lasting=0.5).to_dict("records")
+    [found] = plateau_errors(stages(STAGES), flow, lasting=0.5).to_dict("records")
     assert found["plateau_loss_error"] == pytest.approx(0.02)  # of 0.02, 0.01 and 0.4
-    assert found["plateau_loss_error_apart"] == pytest.approx(
-        0.01
-    )  # of the second stage alone: 1.0 / 5
     assert found["plateau_product_error"] == pytest.approx(0.2)
-    assert (found["final_stage"], found["final_product_error"]) == (
-        3,
-        pytest.approx(0.5),
-    )  # it lasts for ever
-    [found] = plateau_errors(stages(STAGES), flow.iloc[:2], apart=0.1, lasting=0.5).to_dict(
-        "records"
-    )
+    assert found["final_product_error"] == pytest.approx(0.5)  # of stage 3, which lasts for ever
+    [found] = plateau_errors(stages(STAGES), flow.iloc[:2], lasting=0.5).to_dict("records")
     assert math.isnan(found["final_product_error"])  # stage 1 lasts a quarter of its time
-    assert math.isnan(found["plateau_loss_error_apart"])

@@ -6,16 +6,10 @@ import itertools
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
-from lib.gradual_rank.activation_times import (
-    control_shares,
-    order_agreement,
-    relative_errors,
-    with_control,
-)
+from lib.gradual_rank.activation_times import order_agreement, relative_errors
 from lib.gradual_rank.diagonal_heads import DiagonalHead, diagonal_head
 from lib.gradual_rank.flow import LogCoordinates, log_flow, staged_flow
 from lib.gradual_rank.greedy import greedy, strong_minimum
@@ -184,24 +178,3 @@ def test_with_the_sign_of_the_gradient_flipped_nothing_of_this_holds(toys):
     )
     assert np.sign(last.state[first_stage.coordinate]) == -first_stage.sign
     assert np.abs(last.state[first_stage.coordinate]) < level[first_stage.coordinate]
-
-
-def test_the_control_is_judged_at_its_own_scale_whichever_scales_the_flow_has():
-    rows = [(0, 3, 1), (0, 5, -1), (1, 2, 1)]
-    activations = pd.DataFrame(rows, columns=["seed", "coordinate", "sign"]).merge(
-        pd.DataFrame({"log10_init_scale": [-4.0, -32.0]}), how="cross"
-    )
-    control = pd.DataFrame(
-        [
-            (0, 3, 1, 20.0, True),
-            (0, 3, 1, 10.0, True),
-            (0, 5, 1, 10.0, True),
-            (1, 2, 1, 10.0, False),
-        ],
-        columns=["seed", "coordinate", "sign", "time", "rises"],
-    ).assign(log10_init_scale=-8.0)
-    found = with_control(activations, control)
-    assert found["flipped"].tolist() == pytest.approx(
-        [10 / (8 * math.log(10))] * 2 + [math.inf] * 4
-    )
-    assert control_shares(found).to_dict() == {0: 0.5, 1: 0.0}

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from lib.pages.style import (
     BOUND_COLOR,
     MATRIX_COLORS,
+    MATRIX_NAMES,
     NULL_COLOR,
     PROBLEM_COLORS,
     READ_WIDTH,
@@ -24,15 +25,39 @@ NOISE_COLORS = {
 }
 
 SMALLEST = 1e-6  # of a gap, where a tie is drawn
+LEAST_APART = 1e-6  # of two products, where nearer ones are drawn
 
 
-def disturbed_paths(paths: pd.DataFrame, kind: str, d: int) -> Figure:
-    """Figures 9 (`random` times) and 10 (times of a `rise`) of a head of width d: each product,
-    dashed undisturbed.
+def disturbed_at_random(paths: pd.DataFrame, d: int) -> Figure:
+    """Figure 9 of a head of width d: the largest distance of a disturbed product of each matrix
+    from the undisturbed one, a line a disturbance.
+    """
+    rows = paths[paths["kind"] == "random"]
+    times = sorted(rows["time"].unique())
+    figure, panels = plt.subplots(1, 2, figsize=(9.6, 3.6), sharey=True)
+    for axes, (matrix, name) in zip(panels, MATRIX_NAMES.items(), strict=True):
+        for n, time in enumerate(times):
+            own = rows[rows["time"] == time].sort_values("after")
+            held = np.asarray(own["coordinates"].iloc[0])
+            chosen = held < d if matrix == "W_KQ" else held >= d
+            apart = np.abs(np.stack(list(own["p"])) - np.stack(list(own["p_undisturbed"])))
+            color = VIRIDIS(0.9 * n / max(1, len(times) - 1))
+            if chosen.any():
+                far = apart[:, chosen].max(1).clip(min=LEAST_APART)
+                axes.plot(own["after"], far, color=color, label=f"{time:.0f}")
+        axes.set_xscale("symlog", linthresh=10, linscale=0.5)
+        axes.set(yscale="log", xlabel="time since the disturbance", title=f"entries of {name}")
+    panels[0].set_ylabel("largest distance from the undisturbed")
+    panels[1].legend(title="disturbed at time", fontsize=8, title_fontsize=8)
+    return figure
+
+
+def disturbed_at_a_rise(paths: pd.DataFrame, d: int) -> Figure:
+    """Figure 10 of a head of width d: each product that is disturbed, dashed undisturbed.
 
     A coordinate has one colour in all panels.
     """
-    rows = paths[paths["kind"] == kind]
+    rows = paths[paths["kind"] == "rise"]
     points = sorted(rows["point"].unique())
     every = sorted({int(i) for held in rows["coordinates"] for i in held})
     colors = {i: VIRIDIS(0.95 * n / max(1, len(every) - 1)) for n, i in enumerate(every)}
@@ -74,11 +99,11 @@ def assumption_checks(
     """Assumption 4.2 by gaps, 4.3 by strictness and by what comes back, 4.4 by stages begun
     elsewhere.
 
-    The first three of every problem. Dashed: the share of a disturbance at which products are back,
+    The first two of every problem. Dashed: the share of a disturbance at which products are back,
     and the error of those on the same plateau.
     """
-    figure, panels = plt.subplots(2, 3, figsize=(READ_WIDTH, 7.4), sharey=True)
-    gaps, strict, rest, back, risen, begun = panels.flat
+    figure, panels = plt.subplots(2, 3, figsize=(READ_WIDTH, 6.8), sharey="row")
+    gaps, strict, key, back, risen, begun = panels.flat
     finite = stages[np.isfinite(stages["next_time"]) & np.isfinite(stages["gap"])]
     for n, problem in enumerate(dict.fromkeys(stages["problem"])):
         color = PROBLEM_COLORS[n % len(PROBLEM_COLORS)]
@@ -87,9 +112,8 @@ def assumption_checks(
         )
         gap = (followed["gap"] / followed["next_time"]).clip(lower=SMALLEST)
         _shares(gaps, gap, color, f"{problem}, {len(gap)} stages")
-        _shares(strict, later["strictness_products"], color, problem)
+        _shares(strict, later["strictness_products"], color, None)
         _shares(strict, later["strictness_weights"], color, None, ls=":")
-        _shares(rest, later["residual"].clip(lower=1e-18), color, problem)
     gaps.set(
         xlabel=f"gap to the second candidate / its time (0 at {SMALLEST:g})",
         title="4.2: one coordinate at a time",
@@ -98,10 +122,8 @@ def assumption_checks(
         xlabel="least curvature in products (dotted: in weights)",
         title="4.3: every plateau is a strict minimum",
     )
-    rest.set(
-        xlabel="largest gradient on the support / at 0",
-        title="Algorithm 1's plateaus are stationary",
-    )
+    key.axis("off")
+    key.legend(*gaps.get_legend_handles_labels(), loc="center left", fontsize=9)
     for noise in ("balanced", "independent"):
         rows = returns[(returns["kind"] == "random") & (returns["noise"] == noise)]
         _shares(back, rows["ratio_products"], NOISE_COLORS[noise], f"products, {noise} noise")
@@ -131,10 +153,12 @@ def assumption_checks(
         axes.axvline(bar, color=BOUND_COLOR, ls="--", lw=1)
     for row in panels:
         row[0].set_ylabel("share of cases below")
-    for axes in panels.flat:
-        axes.set(xscale="log", ylim=(0, 1.5))  # legends stand above the curves
-        axes.set_yticks(np.arange(0, 1.01, 0.2))
+    for axes in (gaps, strict, back, risen, begun):
+        axes.set(xscale="log")
+    for axes in (back, risen, begun):
         axes.legend(fontsize=7.5, loc="upper left")
+        axes.set_ylim(0, 1.5)  # legends stand above the curves
+        axes.set_yticks(np.arange(0, 1.01, 0.2))
     return figure
 
 

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from lib.pages.style import (
+    INITIAL_COLOR,
     LOST_COLOR,
     MATRIX_COLORS,
-    NULL_COLOR,
     PROBLEM_COLORS,
     READ_WIDTH,
     VIRIDIS,
@@ -162,7 +162,9 @@ def charges_and_rises(
     joined = [int(i) for i in dict.fromkeys(own["coordinate"]) if i >= 0]
     for i in range(flow.shape[1]):
         color = (
-            VIRIDIS(0.9 * joined.index(i) / max(1, len(joined) - 1)) if i in joined else NULL_COLOR
+            VIRIDIS(0.9 * joined.index(i) / max(1, len(joined) - 1))
+            if i in joined
+            else INITIAL_COLOR
         )
         course.plot(rows["rescaled_time"], flow[:, i], color=color, lw=1.3)
         course.plot(own["time"], theory[:, i], "--", color="black", lw=0.7)

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from lib.gradual_rank.figures.staircase import stairs
 from lib.pages.style import MATRIX_COLORS, READ_WIDTH, VIRIDIS
 
 
@@ -45,7 +46,7 @@ def _losses(axes: Axes, trajectory: pd.DataFrame, stages: pd.DataFrame) -> None:
         rows = trajectory[trajectory["log10_init_scale"] == scale]
         color = VIRIDIS(0.85 * n / max(1, len(scales) - 1))
         axes.plot(rows["rescaled_time"], rows["loss"], color=color, label=f"$10^{{{scale:g}}}$")
-    time, loss = _steps(
+    time, loss = stairs(
         stages, float(trajectory["rescaled_time"].max()), [[x] for x in stages["loss"]]
     )
     axes.plot(time, loss[:, 0], "--", color="black", lw=0.9, label="Algorithm 1")
@@ -63,7 +64,7 @@ def _products(axes: Axes, trajectory: pd.DataFrame, stages: pd.DataFrame) -> Non
     scale = trajectory["log10_init_scale"].min()
     rows = trajectory[trajectory["log10_init_scale"] == scale]
     p = np.stack(list(rows["p"]))
-    time, theory = _steps(stages, float(rows["rescaled_time"].max()), stages["p"])
+    time, theory = stairs(stages, float(rows["rescaled_time"].max()), stages["p"])
     for i in range(p.shape[1]):
         axes.plot(
             rows["rescaled_time"], p[:, i], color=VIRIDIS(0.95 * i / max(1, p.shape[1] - 1)), lw=1.3
@@ -95,15 +96,6 @@ def _shares(axes: Axes, twins: pd.DataFrame) -> None:
     axes.minorticks_off()
     axes.set_title("shares of tied heads\n(dashed: by the start)", fontsize=9)
     axes.legend(loc="upper center", ncols=2)
-
-
-def _steps(stages: pd.DataFrame, end: float, values: object) -> tuple[np.ndarray, np.ndarray]:
-    """Times and values of the staircase, two points a stage."""
-    begin = stages["time"].to_numpy()
-    last = float(stages["next_time"].iloc[-1])
-    until = np.append(begin[1:], max(min(end, last), begin[-1]))
-    heights = np.stack([np.asarray(v, float) for v in values])  # pyright: ignore
-    return np.stack([begin, until], 1).ravel(), np.repeat(heights, 2, axis=0)
 
 
 def _window(stages: pd.DataFrame) -> tuple[float, float]:

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.transforms import Bbox
 
 from lib.pages.style import (
     BLUE,
@@ -17,39 +16,36 @@ from lib.pages.style import (
     GREEN,
     MAGENTA,
     MATRIX_NAMES,
-    NULL_COLOR,
     ORANGE,
-    PURPLE,
     READ_WIDTH,
     SEED_MARKERS,
     TEAL,
     VIRIDIS,
 )
 
+LIGHT_GREEN = "#8fb339"
 NAMES = {
     "gd": ("gradient descent", BLUE),
     "ngd": ("normalised descent", TEAL),
     "sign": ("sign descent", ORANGE),
     "adam": ("Adam", MAGENTA),
     "rmsprop": ("RMSProp", BROWN),
-    "torch_muon": ("torch.optim.Muon", PURPLE),
+    "torch_muon": ("torch.optim.Muon", LIGHT_GREEN),
     "muon": ("Muon, polar factor", GREEN),
 }
+OTHER = "black"  # of an optimiser that only a user's table has
 SHOWN = ("gd", "adam", "muon")
-# of a property
-HAS = GREEN
-HALF = ORANGE
-HAS_NOT = NULL_COLOR
+DIAGONAL = {"gradient flow": BLUE, "sign": ORANGE, "adam": MAGENTA}
 
 
 def name_of(optimizer: str) -> str:
     """How figures name a line of the table of optimisers."""
-    return NAMES.get(optimizer, (optimizer, NULL_COLOR))[0]
+    return NAMES.get(optimizer, (optimizer, OTHER))[0]
 
 
 def color_of(optimizer: str) -> str:
     """Its colour in all figures."""
-    return NAMES.get(optimizer, (optimizer, NULL_COLOR))[1]
+    return NAMES.get(optimizer, (optimizer, OTHER))[1]
 
 
 def listed(optimizers: pd.Series) -> list[str]:
@@ -95,102 +91,47 @@ def courses(table: pd.DataFrame) -> Figure:
 
 
 def properties(runs: pd.DataFrame) -> Figure:
-    """Optimisers by properties: the mean of a number over seeds, its least and its largest, and
-    whether it has it.
+    """Optimisers by properties, from the smallest scale, a point a seed.
 
-    Delay, slope and stable rank are of the full teacher, order too; separate directions of the low
-    one.
+    The delay of the first rise, the order, the growth of the stable rank and the speeds are of the
+    full teacher, separate directions of the low one.
     """
-    scales = sorted(runs["log10_init_scale"].unique())
-    small = scales[0]
-    large = scales[-1]
-    full = runs["teacher_rank"].max()
-    low = runs["teacher_rank"].min()
-    power = f"$10^{{{small:g}}}$"
-    header = [
-        "optimiser",
-        f"first rise,\n$10^{{{large:g}}}$",
-        f"first rise,\n{power}",
-        "delay",
-        f"stable rank\nat ½, {power}",
-        "stable rank\nat the end",
-        f"order,\n{power}",
-        f"separate,\nrank {low}, {power}",
-        f"slopes,\n{power}",
-        f"last loss,\n{power}",
-    ]
-    rows = []
-    colors = []
-    for name in listed(runs["optimizer"]):
-        own = runs[runs["optimizer"] == name]
-        of = own[(own["teacher_rank"] == full) & (own["log10_init_scale"] == small)]
-        first = own[(own["teacher_rank"] == full) & (own["log10_init_scale"] == large)]
-        apart = own[(own["teacher_rank"] == low) & (own["log10_init_scale"] == small)]
-        delay = of.set_index("seed")["first_rise"] / first.set_index("seed")["first_rise"]
-        ratio = of["stable_rank_half"] / of["stable_rank_end"]
-        slopes = (
-            f"{of['slope_least'].min():.2f} … {of['slope_most'].max():.3g}" if name != "gd" else "–"
-        )
-        rows.append(
-            [
-                name_of(name),
-                said(first["first_rise"]),
-                said(of["first_rise"]),
-                f"× {said(delay)}",
-                said(of["stable_rank_half"]),
-                said(of["stable_rank_end"]),
-                said(of["order"]),
-                said(apart["separate"]),
-                slopes,
-                f"{of['loss'].max():.0e}",
-            ]
-        )
-        verdicts = [
-            verdict(delay > 2, delay > 1.5),
-            verdict(ratio <= 0.95, ratio < 1),
-            verdict(of["order"] > 0.5, of["order"] > 0),
-            verdict(apart["separate"] >= 0.5, apart["separate"] > 0),
-        ]
-        colors.append(
-            [None, None, None, verdicts[0], verdicts[1], None, verdicts[2], verdicts[3], None, None]
-        )
-    return coloured_table(header, rows, colors)
-
-
-def said(values: pd.Series) -> str:
-    """The mean, and from the least to the largest."""
-    least, mean, largest = (
-        f"{x:.0f}" if x >= 100 else f"{x:.2g}" for x in (values.min(), values.mean(), values.max())
-    )
-    return f"{mean}\n{least} … {largest}"
-
-
-def verdict(clearly: pd.Series, at_all: pd.Series) -> str:
-    """The colour of a property that all seeds have clearly, that some have, or none."""
-    return HAS if clearly.all() else HALF if at_all.any() else HAS_NOT
-
-
-def coloured_table(
-    header: list[str], rows: list[list[str]], colors: list[list[str | None]]
-) -> Figure:
-    """A table whose cells may have a colour."""
-    figure, axes = plt.subplots(figsize=(READ_WIDTH, 0.6 + 0.42 * (len(rows) + 1)))
-    axes.axis("off")
-    table = axes.table(
-        rows,
-        colLabels=header,
-        bbox=Bbox.unit(),
-        cellLoc="center",
-        edges="closed",
-        colWidths=[1.5, *[1.0] * (len(header) - 1)],
-    )
-    table.auto_set_font_size(False)
-    table.set_fontsize(8)
-    for (row, column), cell in table.get_celld().items():
-        cell.set(linewidth=0.4, edgecolor=NULL_COLOR)
-        color = colors[row - 1][column] if row else None
-        if color is not None:
-            cell.set_facecolor((*plt.matplotlib.colors.to_rgb(color), 0.3))  # pyright: ignore
+    scales = runs["log10_init_scale"]
+    small = runs[scales == scales.min()].set_index(["optimizer", "seed"])
+    large = runs[scales == scales.max()].set_index(["optimizer", "seed"])
+    full = small[small["teacher_rank"] == runs["teacher_rank"].max()]
+    low = small[small["teacher_rank"] == runs["teacher_rank"].min()]
+    stepped = full[full.index.get_level_values("optimizer") != "gd"]
+    first = large.loc[large["teacher_rank"] == runs["teacher_rank"].max(), "first_rise"]
+    shown = {
+        f"first rise, from $10^{{{scales.min():g}}}$\nover from $10^{{{scales.max():g}}}$": [
+            full["first_rise"] / first
+        ],
+        "order: 1 largest first,\n−1 smallest first": [full["order"]],
+        "stable rank at half of\nthe loss / at the end": [
+            full["stable_rank_half"] / full["stable_rank_end"]
+        ],
+        f"share of separate directions,\nteacher of rank {low['teacher_rank'].iloc[0]}": [
+            low["separate"]
+        ],
+        "least and largest speed\nof singular values, per τ": [
+            stepped["slope_least"],
+            stepped["slope_most"],
+        ],
+    }
+    names = listed(runs["optimizer"])
+    figure, panels = plt.subplots(1, len(shown), figsize=(READ_WIDTH, 3.4), sharey=True)
+    for axes, (label, columns) in zip(panels, shown.items(), strict=True):
+        for column in columns:
+            for y, name in enumerate(names):
+                own = column[column.index.get_level_values("optimizer") == name]
+                axes.plot(own, np.full(len(own), y), "o", color=color_of(name), ms=4.5, alpha=0.8)
+        axes.set_xlabel(label, fontsize=8.5)
+    panels[0].set_yticks(range(len(names)), labels=[name_of(name) for name in names])
+    panels[0].invert_yaxis()
+    for axes in (panels[0], panels[2]):
+        axes.axvline(1, color="black", lw=0.8)
+    panels[1].axvline(0, color="black", lw=0.8)
     return figure
 
 
@@ -265,31 +206,18 @@ def seeds(
 def signs(
     flow: pd.DataFrame,
     steps: pd.DataFrame,
-    changes: pd.DataFrame,
+    diagonal: pd.DataFrame,
     distances: pd.DataFrame,
     slopes: pd.DataFrame,
 ) -> Figure:
-    """Sign flow beside small steps of sign descent, the forecast by the first ray alone, and Adam's
-    early slope.
+    """The diagonal head: the order by optimiser, sign flow beside small steps of sign descent, and
+    Adam's early slope.
     """
-    figure, (path, first, far, adam) = plt.subplots(
-        1, 4, figsize=(READ_WIDTH, 3.9), width_ratios=[1.4, 1, 1.2, 0.8]
+    figure, (order, path, far, adam) = plt.subplots(
+        1, 4, figsize=(READ_WIDTH, 3.9), width_ratios=[0.9, 1.4, 1.2, 0.8]
     )
+    draw_orders(order, diagonal)
     draw_roots(path, flow.sort_values("time"), steps.sort_values("time"))
-    for n, (scale, rows) in enumerate(changes.groupby("log10_init_scale", sort=True)):
-        first.plot(
-            rows["predicted"],
-            rows["measured"],
-            SEED_MARKERS[n],
-            ms=4.5 + 2 * n,
-            mfc="none",
-            color=list(NAMES.values())[n][1],
-            label=f"$10^{{{scale:g}}}$",
-        )
-    ends = [0, 1.1 * float(changes["measured"].max())]
-    first.plot(ends, ends, "--", color="black", lw=0.9)
-    first.set(xlabel="first change of sign of $g$,\nby the first ray", ylabel="measured")
-    first.legend(loc="upper left", title="init scale", title_fontsize=8)
     draw_distances(far, distances)
     for x, (_, rows) in enumerate(slopes.groupby("beta_2", sort=True)):
         adam.plot(np.full(len(rows), x - 0.1), rows["slope_VO"], "o", color=ORANGE, ms=4.5)
@@ -308,6 +236,23 @@ def signs(
         ylim=(0, 3),
     )
     return figure
+
+
+def draw_orders(axes: Axes, diagonal: pd.DataFrame) -> None:
+    """Kendall's tau of size and earliness of the products from the largest scale, by seed."""
+    own = diagonal[diagonal["log10_init_scale"] == diagonal["log10_init_scale"].max()]
+    own = own.dropna(subset="order")
+    for x, (name, color) in enumerate(DIAGONAL.items()):
+        orders = own.loc[own["optimizer"] == name, "order"]
+        axes.plot(np.full(len(orders), x), orders, "o", color=color, ms=4.5)
+    axes.axhline(0, color="black", lw=0.8)
+    names = ["gradient\nflow", "sign\ndescent", "Adam"]
+    axes.set_xticks(range(len(DIAGONAL)), labels=names, fontsize=8)
+    axes.set(
+        ylabel="order: 1 largest first, −1 smallest first",
+        xlim=(-0.5, len(DIAGONAL) - 0.5),
+        ylim=(-1.05, 1.05),
+    )
 
 
 def draw_roots(axes: Axes, flow: pd.DataFrame, steps: pd.DataFrame) -> None:
@@ -341,6 +286,6 @@ def draw_distances(axes: Axes, distances: pd.DataFrame) -> None:
         worst = own.groupby("time")["distance"].agg(["median", "max"]).clip(lower=1e-6)
         name, color = ("of the roots", BLUE) if method == "roots" else ("of u and v", ORANGE)
         axes.plot(worst.index, worst["median"], color=color, label=f"{name}, median")
-        axes.plot(worst.index, worst["max"], "--", color=color, label=f"{name}, worst")
+        axes.plot(worst.index, worst["max"], ":", color=color, label=f"{name}, worst")
     axes.set(xlabel=r"$\tau$", ylabel="largest distance of a product", yscale="log")
     axes.legend(loc="lower right", fontsize=7.5)

@@ -1,5 +1,4 @@
-"""Learning by stages (figures 2, 6, 7 and 8 of Boix-Adserà et al. 2023, v1), and the stages as a
-table.
+"""Learning by stages (figures 2, 6, 7 and 8 of Boix-Adserà et al. 2023, v1).
 
 Times are rescaled: time / log(1 / init_scale). Dashed lines are Algorithm 1's, which knows no
 scale; solid ones are the flow's. p = (a, b): the first half of the products are the diagonal of W_K
@@ -12,7 +11,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.pages.style import MATRIX_COLORS, MATRIX_NAMES, NULL_COLOR, VIRIDIS, sized
+from lib.pages.style import (
+    INITIAL_COLOR,
+    MATRIX_COLORS,
+    MATRIX_NAMES,
+    NULL_COLOR,
+    VIRIDIS,
+    sized,
+)
+
+MOVED = 0.05  # the share of its largest entry from which a product is seen to move
 
 
 def entries_and_singular_values(
@@ -113,7 +121,7 @@ def losses_by_scale(cases: list[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFr
     for row, (name, trajectory, stages, errors) in zip(panels, cases, strict=True):
         for axes, scale in zip(row, _scales(trajectory), strict=False):
             rows = trajectory[trajectory["log10_init_scale"] == scale]
-            time, loss = _steps(
+            time, loss = stairs(
                 stages, float(rows["rescaled_time"].max()), [[x] for x in stages["loss"]]
             )
             axes.plot(
@@ -135,7 +143,13 @@ def entries_by_scale(
 ) -> Figure:
     """Figures 7 and 8: diagonal entries of a product by rescaled time; one column per scale, one
     row per problem.
+
+    Scales from which no entry moves in the time that is drawn are left out.
     """
+    cases = [
+        (name, moving(trajectory, stages, matrix), stages, errors)
+        for name, trajectory, stages, errors in cases
+    ]
     figure, panels = _grid(cases)
     for row, (name, trajectory, stages, errors) in zip(panels, cases, strict=True):
         for axes, scale in zip(row, _scales(trajectory), strict=False):
@@ -146,16 +160,27 @@ def entries_by_scale(
     return figure
 
 
+def moving(trajectory: pd.DataFrame, stages: pd.DataFrame, matrix: str) -> pd.DataFrame:
+    """The trajectories from scales from which a product is seen to move; all, if from none."""
+    p = np.abs(np.stack(list(trajectory["p"])))
+    half = p.shape[1] // 2
+    own = p[:, :half] if matrix == "W_KQ" else p[:, half:]
+    seen = own.max(1) > MOVED * own.max()
+    seen &= trajectory["rescaled_time"].to_numpy() <= _window(stages)[1]
+    scales = trajectory.loc[seen, "log10_init_scale"].unique()
+    return trajectory[trajectory["log10_init_scale"].isin(scales)] if len(scales) else trajectory
+
+
 def draw_entries(axes: Axes, rows: pd.DataFrame, stages: pd.DataFrame, matrix: str) -> None:
     """The entries of one diagonal by rescaled time, coloured in the order in which they join."""
     p = np.stack(list(rows["p"]))
-    time, theory = _steps(stages, float(rows["rescaled_time"].max()), stages["p"])
+    time, theory = stairs(stages, float(rows["rescaled_time"].max()), stages["p"])
     half = p.shape[1] // 2
     own = range(half) if matrix == "W_KQ" else range(half, 2 * half)
     order = [i for i in dict.fromkeys(stages["coordinate"].tolist()) if i in own]
     for i in own:
         if i not in order:
-            axes.plot(rows["rescaled_time"], p[:, i], color=NULL_COLOR, lw=0.7, alpha=0.6)
+            axes.plot(rows["rescaled_time"], p[:, i], color=INITIAL_COLOR, lw=0.7)
     for n, i in enumerate(order):
         color = VIRIDIS(0.9 * n / max(1, len(order) - 1))
         axes.plot(rows["rescaled_time"], p[:, i], color=color, lw=1.4)
@@ -163,72 +188,9 @@ def draw_entries(axes: Axes, rows: pd.DataFrame, stages: pd.DataFrame, matrix: s
     axes.set_xlim(0, rows["rescaled_time"].max())
 
 
-def stage_table(name: str, stages: pd.DataFrame, activations: pd.DataFrame, scale: float) -> Figure:
-    """The stages of one run: what joins and when, by Algorithm 1, by its finite-scale form, and in
-    the flow.
-
-    Beside it, where there is a control: when the flow with the sign of g flipped, from its own
-    scale, makes the same activation.
-    """
-    half = len(stages["p"].iloc[0]) // 2
-    at_scale = activations[activations["log10_init_scale"] == scale].set_index("stage")
-    timed = {
-        f"finite {power(scale)}": at_scale["finite"],
-        f"flow {power(scale)}": at_scale["measured"],
-    }
-    control = (
-        float(activations["flipped_scale"].max()) if "flipped_scale" in activations else np.nan
-    )
-    if not np.isnan(control):
-        timed[f"g flipped {power(control)}"] = at_scale["flipped"]
-    header = [
-        "stage",
-        "joins",
-        "T: limit",
-        *timed,
-        "relative gap",
-        "lr limit",
-        "loss / loss at 0",
-        "leaves",
-    ]
-    rows = []
-    for stage in stages[stages["stage"] > 0].to_dict("records"):
-        times = [float(column.get(stage["stage"], np.inf)) for column in timed.values()]
-        gap = float(stage["gap"] / stage["next_time"])
-        limit = float(stage["learning_rate_limit"])
-        rows.append(
-            [
-                str(stage["stage"]),
-                _entry(stage["coordinate"], half, "+" if stage["sign"] > 0 else "−"),
-                f"{stage['time']:.2f}",
-                *(f"{t:.2f}" if np.isfinite(t) else "–" for t in times),
-                f"{gap:.2%}" if np.isfinite(gap) else "–",
-                f"{limit:.3g}" if np.isfinite(limit) else "–",
-                f"{stage['loss']:.4f}",
-                ", ".join(_entry(i, half) for i in stage["dropped"]),
-            ]
-        )
-    figure, axes = plt.subplots(figsize=(len(header) - 0.4, 0.8 + 0.24 * (len(rows) + 1)))
-    axes.axis("off")
-    axes.set_title(f"{name}; the stages of one seed, times over log(1 / init scale)")
-    table = axes.table(
-        rows, colLabels=header, loc="upper center", cellLoc="center", edges="horizontal"
-    )
-    table.auto_set_font_size(False)
-    table.set_fontsize(8)
-    for (row, _), cell in table.get_celld().items():
-        cell.set(linewidth=0.3 if row else 1.0, height=1 / (len(rows) + 1.5))
-    table.auto_set_column_width(list(range(len(header))))
-    return figure
-
-
 def power(log10_scale: float) -> str:
     """The init scale as a power of ten."""
     return f"$10^{{{log10_scale:g}}}$"
-
-
-def _entry(i: int, half: int, sign: str = "") -> str:
-    return f"{'KQ' if i < half else 'VO'} {i % half}{sign and ' ' + sign}"
 
 
 def _scales(trajectory: pd.DataFrame) -> list[float]:
@@ -247,7 +209,7 @@ def _window(stages: pd.DataFrame) -> tuple[float, float]:
     )
 
 
-def _steps(stages: pd.DataFrame, end: float, values: object) -> tuple[np.ndarray, np.ndarray]:
+def stairs(stages: pd.DataFrame, end: float, values: object) -> tuple[np.ndarray, np.ndarray]:
     """Times and values of the staircase, two points a stage, to the end or to that of the last
     plateau.
     """

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lib.gradual_rank.figures.staircase import moving
 from tests.gradual_rank.gradual_rank_optimizers import FIGURES as OPTIMIZERS
 from tests.gradual_rank.gradual_rank_optimizers import check_optimizers, made_optimizers
 from tests.stages.made import files
@@ -35,8 +36,6 @@ NAMES = {
     "assumptions",
     "forecast",
     "descent",
-    "stages-paper",
-    "stages-small",
     "full-weights",
     "supports",
     "charges",
@@ -57,7 +56,7 @@ def made_tables():
     made = {}
     for problem, seeds in SEEDS.items():
         size = 2 * HALF[problem]
-        stages, timed, errors = [], [], []
+        stages, errors = [], []
         for seed in seeds:
             late = 1 if seed == SHOWN[problem] else 10 + seed
             for k, (time, coordinate, sign) in enumerate(JOINS[problem]):
@@ -81,7 +80,6 @@ def made_tables():
                 }
                 row |= {"strictness_products": draw.uniform(), "strictness_weights": draw.uniform()}
                 row |= {
-                    "residual": draw.uniform(),
                     "n_active": k,
                     "n_dropped": int((seed, k) == (2, 3)),
                 }
@@ -89,16 +87,6 @@ def made_tables():
                 stages.append(
                     {**row, "p": draw.normal(0, 1, size), "charge": draw.uniform(-1, 1, size)}
                 )
-                for scale in (-1.0, -8.0, -64.0) if k and k < 4 else ():
-                    found = {
-                        name: draw.uniform(1, 30) for name in ("measured", "finite", "flipped")
-                    }
-                    found |= {"finite": math.nan} if scale == -64 else {}  # was not forecast
-                    found |= {"flipped": math.inf, "measured": math.inf} if k == 2 else {}
-                    found["flipped_scale"] = -8.0
-                    if problem == "paper":
-                        found |= {"flipped": math.nan, "flipped_scale": math.nan}
-                    timed.append({"seed": seed, "stage": k, "log10_init_scale": scale, **found})
             for scale in (-1.0, -4.0, -8.0, -16.0):
                 row = {"seed": seed, "log10_init_scale": scale, "log_scale": -scale * math.log(10)}
                 row |= {
@@ -132,16 +120,13 @@ def made_tables():
             }
             for scale, time in itertools.product(SCALES[problem], (0.0, 6.5 - scale, 11.0 - scale))
         ]
-        made[f"{problem}_stages"], made[f"{problem}_activations"] = (
-            shuffled(stages, draw),
-            shuffled(timed, draw),
-        )
+        made[f"{problem}_stages"] = shuffled(stages, draw)
         made[f"{problem}_errors"], made[f"{problem}_trajectories"] = (
             shuffled(errors, draw),
             trajectories,
         )
     made |= heads(draw)
-    for table in ("stages", "activations", "errors", "trajectories"):
+    for table in ("stages", "errors", "trajectories"):
         names = [name for name in PROBLEMS if f"{name}_{table}" in made]
         made[table] = [
             {**row, "problem": name} for name in names for row in made[f"{name}_{table}"]
@@ -321,7 +306,6 @@ def heads(draw):
                     "n_dropped": 0,
                     "n_active": k,
                     "loss": 1 / (k + 1),
-                    "residual": 0.5,
                     "learning_rate_limit": 1.0,
                     "strictness_products": 0.3,
                     "strictness_weights": 0.2,
@@ -339,7 +323,7 @@ def heads(draw):
             }
             for scale, time in itertools.product((-4.0, -16.0), (0.0, 5.0, 12.0))
         ]
-        made[f"{problem}_errors"], made[f"{problem}_activations"] = [], []
+        made[f"{problem}_errors"] = []
     made["twins"] = [
         {
             "problem": "tied",
@@ -504,8 +488,6 @@ def test_every_figure_shows_what_stands_in_the_tables(figures):
     check_assumptions(made, drawn["assumptions"])
     check_ranks(made, drawn["forecast"])
     check_descents(made, drawn["descent"])
-    for problem in ("small", "paper"):
-        check_stages(made, problem, drawn[f"stages-{problem}"])
 
 
 def check_figure_2(made, figure):
@@ -562,17 +544,34 @@ def check_scales(made, drawn):
 
 
 def check_paths(made, drawn):
-    """Figures 9 and 10: the disturbed solid, the undisturbed dashed."""
-    for name, points in (("figure-9", {0: 120, 1: 317}), ("figure-10", {2: 41})):
-        assert titles(drawn[name]) == [f"disturbed at time {time}" for time in points.values()]
-        for axes, point in zip(drawn[name].axes, points, strict=True):
+    """Figure 9: the largest distance of a product of each matrix, those from 2 on of W_VO; figure
+    10: the disturbed solid, the undisturbed dashed.
+    """
+    for axes, own in zip(drawn["figure-9"].axes, ((0, 1), (2, 3)), strict=True):
+        wanted = []
+        for point, time in ((0, "120"), (1, "317")):
             rows = sorted(where(made["paths"], point=point), key=lambda row: row["after"])
-            wanted = [
-                ("", style, column(rows, "after"), [row[which][i] for row in rows])
-                for which, style in (("p", "-"), ("p_undisturbed", "--"))
-                for i in range(len(rows[0]["p"]))
+            far = [
+                [
+                    abs(p - q)
+                    for i, p, q in zip(
+                        row["coordinates"], row["p"], row["p_undisturbed"], strict=True
+                    )
+                    if i in own
+                ]
+                for row in rows
             ]
-            assert_drawn(axes, wanted)
+            if far[0]:
+                wanted.append((time, "-", column(rows, "after"), [max(one) for one in far]))
+        assert_drawn(axes, wanted)
+    assert titles(drawn["figure-10"]) == ["disturbed at time 41"]
+    rows = sorted(where(made["paths"], point=2), key=lambda row: row["after"])
+    wanted = [
+        ("", style, column(rows, "after"), [row[which][i] for row in rows])
+        for which, style in (("p", "-"), ("p_undisturbed", "--"))
+        for i in range(len(rows[0]["p"]))
+    ]
+    assert_drawn(drawn["figure-10"].axes[0], wanted)
 
 
 def by_problem(made, name, style="-"):
@@ -719,8 +718,8 @@ def check_heads(made, figure):
 
 def check_assumptions(made, figure):
     """Distributions of every problem's stages; of the disturbances and kicks."""
-    gaps, strict, rest, back, risen, begun = figure.axes
-    wanted = {axes: [] for axes in (gaps, strict, rest)}
+    gaps, strict, _, back, risen, begun = figure.axes
+    wanted = {axes: [] for axes in (gaps, strict)}
     for problem in PROBLEMS:
         stages = made[f"{problem}_stages"]
         followed = [
@@ -728,9 +727,8 @@ def check_assumptions(made, figure):
         ]
         wanted[gaps].append(shares(followed, f"{problem}, {len(followed)} stages"))
         later = [row for row in stages if row["stage"] > 0]
-        wanted[strict].append(shares(column(later, "strictness_products"), problem))
+        wanted[strict].append(shares(column(later, "strictness_products"), ""))
         wanted[strict].append(shares(column(later, "strictness_weights"), "", ":"))
-        wanted[rest].append(shares(column(later, "residual"), problem))
     for axes, lines in wanted.items():
         assert_drawn(axes, lines)
     wanted = {
@@ -831,13 +829,11 @@ def check_descents(made, figure):
     wanted = []
     for y, (form, share) in enumerate(kinds):
         rows = column(where(made["descents"], form=form, share_of_limit=share), "drift")
-        kept, lost = [x for x in rows if x < math.inf], [1e4 for x in rows if x == math.inf]
-        wanted += [
-            ("", mark, found, [y] * len(found))
-            for mark, found in (("o", kept), ("x", lost))
-            if found
-        ]
+        kept = [x for x in rows if x < math.inf]
+        wanted.append(("", "o", kept, [y] * len(kept)))
     assert_drawn(drift, wanted)
+    said = {text.get_position()[1]: text.get_text() for text in drift.texts}
+    assert said == dict.fromkeys((1, 2), "lost in 1 of 2 seeds, as |u| = |v|")
     assert [label.get_text() for label in error.get_yticklabels()] == [
         f"{f}, {s:g} of the limit" for f, s in kinds
     ]
@@ -875,56 +871,17 @@ def check_descents(made, figure):
     assert drawn == {67.0, 66.0}
 
 
-def check_stages(made, problem, figure):
-    """A row a stage of the shown seed, and its activations at the smallest scale that was
-    forecast.
-    """
-    axes = figure.axes[0]
-    assert axes.get_title().startswith(f"{problem}: d = {HALF[problem]};")
-    found = {
-        place: cell.get_text().get_text() for place, cell in axes.tables[0].get_celld().items()
-    }
-    head = [
-        "stage",
-        "joins",
-        "T: limit",
-        "finite $10^{-8}$",
-        "flow $10^{-8}$",
-        "g flipped $10^{-8}$",
-        "relative gap",
-        "lr limit",
+def test_scales_from_which_no_product_is_seen_to_move_are_left_out():
+    """From 1e-1 W_KQ moves after the time that is drawn, 1.35 times the last stage's."""
+    stages = pd.DataFrame({"time": [0.0, 1.0], "next_time": [1.0, math.inf]})
+    rows = [
+        (-1.0, 1.0, [0.01, 2.0]),
+        (-1.0, 1.4, [1.0, 2.0]),
+        (-8.0, 1.0, [0.1, 0.0]),
+        (-8.0, 1.4, [1.0, 0.0]),
     ]
-    head = [
-        name
-        for name in [*head, "loss / loss at 0", "leaves"]
-        if problem == "small" or "flipped" not in name
-    ]
-    assert [found[0, k] for k in range(len(head))] == head
-    stages = shown_stages(made, problem)[1:]
-    assert len(found) == len(head) * (1 + len(stages))
-    for row, stage in enumerate(stages, 1):
-        timed = where(
-            made[f"{problem}_activations"],
-            seed=SHOWN[problem],
-            stage=stage["stage"],
-            log10_init_scale=-8.0,
-        )
-        names = ("finite", "measured", "flipped")[: 3 if problem == "small" else 2]
-        times = [timed[0][name] if timed else math.inf for name in names]
-        cells = [
-            str(stage["stage"]),
-            named(stage["coordinate"], problem) + (" +" if stage["sign"] > 0 else " −"),
-        ]
-        cells += [f"{stage['time']:.2f}", *(f"{t:.2f}" if t < math.inf else "–" for t in times)]
-        cells += [f"{stage['gap'] / stage['next_time']:.2%}" if stage["gap"] < math.inf else "–"]
-        cells += [
-            f"{stage['learning_rate_limit']:.3g}"
-            if stage["learning_rate_limit"] < math.inf
-            else "–"
-        ]
-        cells += [f"{stage['loss']:.4f}", ""]  # nothing leaves
-        assert [found[row, k] for k in range(len(head))] == cells
-
-
-def named(i, problem):
-    return f"{'KQ' if i < HALF[problem] else 'VO'} {i % HALF[problem]}"
+    trajectory = pd.DataFrame(rows, columns=["log10_init_scale", "rescaled_time", "p"])
+    assert set(moving(trajectory, stages, "W_KQ")["log10_init_scale"]) == {-8.0}
+    assert set(moving(trajectory, stages, "W_VO")["log10_init_scale"]) == {-1.0}
+    still = trajectory.assign(p=[np.zeros(2)] * 4)
+    assert len(moving(still, stages, "W_KQ")) == 4
