@@ -143,9 +143,7 @@ def truncation_measures(table: pd.DataFrame) -> Measures:
 
     return {
         "rank_2_cost": two["hinge"] - whole["hinge"],
-        "rank_2_attention": two["attention"] - whole["attention"],
-        "rank_2_attention_of_relevant": two["attention_of_relevant"]
-        - whole["attention_of_relevant"],
+        "rank_2_attention_lost": whole["attention"] - two["attention"],
         "random_directions_attention_lost": whole["attention"] - chance["attention"],
         "random_directions_attention_of_relevant_lost": whole["attention_of_relevant"]
         - chance["attention_of_relevant"],
