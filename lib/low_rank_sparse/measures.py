@@ -19,7 +19,6 @@ EXPONENTS = {
     "slope_of_steps_in_relevant_with_confusion": ("relevant_with_confusion", "n_batches"),
     "slope_of_steps_in_step_size": ("step_size", "n_batches"),
     "slope_of_third_in_patterns": ("patterns", "W_K_next"),
-    "slope_of_tail_in_patterns": ("patterns", "W_K_tail"),
 }
 
 

@@ -72,11 +72,9 @@ def power_laws(
     rows = where(sweep, sweep="patterns")
     rows = rows.assign(x=rows["value"])
     slopes = measures["slope_of_third_in_patterns"]["values"]
-    _power_law(tails, rows, "W_K_next", slopes, r"$\sigma_3(\Delta W_K)$", 0.15)
-    slopes = measures["slope_of_tail_in_patterns"]["values"]
-    _power_law(tails, rows, "W_K_tail", slopes, r"tail $(\sum_{i>2} \sigma_i^2)^{1/2}$ / norm", 0.6)
+    _power_law(tails, rows, "W_K_next", slopes, "", 0.15)
     _ticks(tails, rows["x"])
-    tails.set(xlabel="number of patterns M", ylabel=r"of $\Delta W_K$")
+    tails.set(xlabel="number of patterns M", ylabel=r"$\sigma_3$ of $\Delta W_K$")
     figure.suptitle(
         "points: mean over seeds, least to largest; lines: power laws, the exponents' mean and "
         "their range"

@@ -402,7 +402,6 @@ def wanted_of_sweeps(rows):
         "slope_of_steps_in_relevant_with_confusion": ("relevant_with_confusion", "fitted_step", 0),
         "slope_of_steps_in_step_size": ("step_size", "fitted_step", 0),
         "slope_of_third_in_patterns": ("patterns", "W_K_next", 8),
-        "slope_of_tail_in_patterns": ("patterns", "W_K_tail", 8),
     }
     for measure, (sweep, column, least) in slopes.items():
         fitted = {}

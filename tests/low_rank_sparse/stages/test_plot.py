@@ -25,7 +25,7 @@ MATRICES = ["W_Q", "W_K", "W_V", "W_O"]
 SCORES = ["hinge", "margin", "least_margin", "attention", "attention_of_relevant", "accuracy"]
 ORDERS = ["smallest", "random", "largest"]
 SLOPES = ["of_steps_in_relevant", "of_steps_in_relevant_with_confusion", "of_steps_in_step_size"]
-SLOPES += ["of_third_in_patterns", "of_tail_in_patterns", "of_samples_in_relevant"]
+SLOPES += ["of_third_in_patterns", "of_samples_in_relevant"]
 SLOPES += ["of_samples_with_confusion_in_relevant"]
 FIGURES = {"figure-1", "figure-2", "figure-3", "corollary-1", "attention", "cuts", "spectra"}
 FIGURES |= {"energies", "sweeps", "robustness", "noise", "patterns", "adapters"}
@@ -517,13 +517,12 @@ def sweeps(rows, slopes, panels):
         ),
         (panels[1], chosen(table, sweep="step_size"), "value", "n_batches", SLOPES[2], float),
         (panels[2], chosen(table, sweep="patterns"), "value", "W_K_next", SLOPES[3], float),
-        (panels[2], chosen(table, sweep="patterns"), "value", "W_K_tail", SLOPES[4], float),
         (
             panels[3],
             chosen(samples, sweep="samples"),
             "n_relevant",
             "n_needed",
-            SLOPES[5],
+            SLOPES[4],
             per_token,
         ),
         (
@@ -531,7 +530,7 @@ def sweeps(rows, slopes, panels):
             chosen(samples, sweep="samples_with_confusion"),
             "n_relevant",
             "n_needed",
-            SLOPES[6],
+            SLOPES[5],
             per_token,
         ),
     ]
@@ -626,8 +625,8 @@ def patterns(table, figures):
             ": setup: wanted 'generalised_loss', got tied_permuted, untied_permuted, ",
         ),
         (
-            ["slope_of_tail_in_patterns"],
-            ": wanted 'slope_of_tail_in_patterns', got slope_of_steps_in_relevant, ",
+            ["slope_of_third_in_patterns"],
+            ": wanted 'slope_of_third_in_patterns', got slope_of_steps_in_relevant, ",
         ),
     ],
     ids=str,
