@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,77 +19,35 @@ EXPONENTS = {
     "slope_of_steps_in_relevant_with_confusion": ("relevant_with_confusion", "n_batches"),
     "slope_of_steps_in_step_size": ("step_size", "n_batches"),
     "slope_of_third_in_patterns": ("patterns", "W_K_next"),
-    "slope_of_tail_in_patterns": ("patterns", "W_K_tail"),
 }
 
 
-def training_measures(training: pd.DataFrame, losses: pd.DataFrame) -> Measures:
-    """What the training reached, and the largest loss of a batch after the first fitted one."""
+def training_measures(training: pd.DataFrame) -> Measures:
+    """What the training reached."""
     last = pick(training, step=training["step"].max())
-    names = ["hinge", "accuracy", "margin", "attention", "attention_of_relevant", "fitted_step"]
-    since = losses["seed"].map(last["fitted_step"].where(last["fitted_step"] >= 0))
-    highest = losses[losses["step"] >= since].groupby("seed")["loss"].max()
-    return {**{name: last[name] for name in names}, "loss_once_fitted": highest.reindex(last.index)}
+    return {name: last[name] for name in ("hinge", "margin", "attention", "attention_of_relevant")}
 
 
-class Updates(NamedTuple):
-    """Of each matrix, by its letter: a row per seed at the end, and the energies on the way."""
-
-    energy: pd.DataFrame
-    gap: pd.DataFrame
-    tail: pd.DataFrame
-    energy_by_step: dict[str, pd.DataFrame]
-
-
-def updates(spectra: pd.DataFrame, steps: Sequence[int]) -> Updates:
-    """How low the rank of the updates is at the end, and at those of the steps that were saved."""
-    end = spectra[spectra["step"] == spectra["step"].max()]
-    return Updates(
-        of_matrices(end, leading_energy),
-        of_matrices(end, gap),
-        of_matrices(end, nuclear_tail),
-        {
-            str(step): of_matrices(of, leading_energy)
-            for step, of in spectra.groupby("step")
-            if step in steps
-        },
-    )
-
-
-def update_measures(spectra: pd.DataFrame, steps: Sequence[int], n_patterns: int) -> Measures:
+def update_measures(spectra: pd.DataFrame, steps: Sequence[int]) -> Measures:
     """How low the rank of the updates is, and of Gaussian ones.
 
     Matrices that are judged together are judged by the worse.
     """
     update = spectra[spectra["of"] == "update"]
     gaussian = spectra[spectra["of"] == "gaussian"]
-    of = updates(update, steps)
-
-    def rank(rows: pd.DataFrame, matrix: str) -> pd.Series:
-        end = rows["step"] == rows["step"].max()
-        return pick(rows[end], matrix=matrix)["numerical_rank"]
-
-    def worse(letters: list[str]) -> ByValue:
-        return {step: energy[letters].min(axis=1) for step, energy in of.energy_by_step.items()}
-
+    end = update[update["step"] == update["step"].max()]
+    energy = of_matrices(end, leading_energy)
+    tail = of_matrices(end, nuclear_tail)
+    ranks = end.pivot_table(index="seed", columns="matrix", values="numerical_rank")
+    by_step = energies_by_step(update, steps)
     return {
-        "energy_Q": of.energy["Q"],
-        "energy_K": of.energy["K"],
-        "energy_V": of.energy["V"],
-        "energy_O": of.energy["O"],
-        "numerical_rank_Q": rank(update, "W_Q"),
-        "numerical_rank_K": rank(update, "W_K"),
-        "numerical_rank_V": rank(update, "W_V"),
-        "numerical_rank_O": rank(update, "W_O"),
-        "rank_beyond_K": rank(update, "W_K") - (n_patterns - 1),
-        "gaussian_rank_beyond_K": rank(gaussian, "W_K") - (n_patterns - 1),
+        **{f"energy_{letter}": energy[letter] for letter in energy},
+        **{f"numerical_rank_{letter}": ranks[f"W_{letter}"] for letter in energy},
         "gaussian_energy": of_matrices(gaussian, leading_energy).max(axis=1),
-        "gap_QK": of.gap[["Q", "K"]].max(axis=1),
-        "nuclear_tail_QK": of.tail[["Q", "K"]].max(axis=1),
-        "energy_QK_by_step": worse(["Q", "K"]),
-        "gap_VO": of.gap[["V", "O"]].max(axis=1),
-        "nuclear_tail_VO": of.tail[["V", "O"]].max(axis=1),
-        "energy_VO_by_step": worse(["V", "O"]),
+        "gap_QK": of_matrices(end, gap)[["Q", "K"]].max(axis=1),
+        "nuclear_tail_QK": tail[["Q", "K"]].max(axis=1),
+        "nuclear_tail_VO": tail[["V", "O"]].max(axis=1),
+        "energy_QK_by_step": {step: of.min(axis=1) for step, of in by_step.items()},
     }
 
 
@@ -99,32 +56,32 @@ def null_measures(
 ) -> Measures:
     """How near to low rank trainings on permuted labels come; nothing where there are none.
 
-    Matrices that are judged together are judged by the one nearest to low rank. On the way V stands
-    alone: it comes near by itself.
+    Matrices that are judged together are judged by the one nearest to low rank.
     """
     if spectra.empty:
         return {}
-    of = updates(spectra[spectra["of"] == "update"], steps)
-    lies = direction_measures(directions)
-
-    def nearest_of(letters: list[str]) -> ByValue:
-        return {step: energy[letters].max(axis=1) for step, energy in of.energy_by_step.items()}
-
+    update = spectra[spectra["of"] == "update"]
+    end = update[update["step"] == update["step"].max()]
+    energy = of_matrices(end, leading_energy)
+    tail = of_matrices(end, nuclear_tail)
+    by_step = energies_by_step(update, steps)
     return {
-        "permuted_energy_Q": of.energy["Q"],
-        "permuted_energy_K": of.energy["K"],
-        "permuted_energy_V": of.energy["V"],
-        "permuted_energy_O": of.energy["O"],
-        "permuted_gap_QK": of.gap[["Q", "K"]].min(axis=1),
-        "permuted_gap_VO": of.gap[["V", "O"]].min(axis=1),
-        "permuted_nuclear_tail_QK": of.tail[["Q", "K"]].min(axis=1),
-        "permuted_nuclear_tail_VO": of.tail[["V", "O"]].min(axis=1),
-        "permuted_energy_QK_by_step": nearest_of(["Q", "K"]),
-        "permuted_energy_V_by_step": nearest_of(["V"]),
-        "permuted_energy_O_by_step": nearest_of(["O"]),
-        "permuted_alignment_K": lies["alignment_K"],
-        "permuted_alignment_QVO": lies["alignment_QVO"],
+        **{f"permuted_energy_{letter}": energy[letter] for letter in energy},
+        "permuted_gap_QK": of_matrices(end, gap)[["Q", "K"]].min(axis=1),
+        "permuted_nuclear_tail_QK": tail[["Q", "K"]].min(axis=1),
+        "permuted_nuclear_tail_VO": tail[["V", "O"]].min(axis=1),
+        "permuted_energy_QK_by_step": {step: of.max(axis=1) for step, of in by_step.items()},
+        "permuted_alignment_K": direction_measures(directions)["alignment_K"],
         "permuted_bimodality": pick(neurons)["bimodality"],
+    }
+
+
+def energies_by_step(update: pd.DataFrame, steps: Sequence[int]) -> dict[str, pd.DataFrame]:
+    """The energies of W_Q and W_K, a row per seed, at those of the steps that were saved."""
+    return {
+        str(step): of_matrices(of, leading_energy)[["Q", "K"]]
+        for step, of in update.groupby("step")
+        if step in steps
     }
 
 
@@ -137,43 +94,30 @@ def truncation_measures(table: pd.DataFrame) -> Measures:
     whole = pick(table, kind="all", rank=table[table["kind"] == "all"]["rank"].max())
     two = pick(table, kind="all", rank=2)
     chance = pick(table, kind="random directions")
-
-    def hinge(kind: str, **where: Any) -> pd.Series:
-        return pick(table, kind=kind, **where)["hinge"]
-
+    attention = pick(table, kind="W_Q and W_K", rank=1)
+    without_attention = pick(table, kind="W_Q and W_K", rank=0)
     return {
         "rank_2_cost": two["hinge"] - whole["hinge"],
-        "rank_2_attention": two["attention"] - whole["attention"],
-        "rank_2_attention_of_relevant": two["attention_of_relevant"]
-        - whole["attention_of_relevant"],
+        "rank_2_attention_lost": whole["attention"] - two["attention"],
         "random_directions_attention_lost": whole["attention"] - chance["attention"],
-        "random_directions_attention_of_relevant_lost": whole["attention_of_relevant"]
-        - chance["attention_of_relevant"],
-        "rank_0_hinge": hinge("all", rank=0),
-        "rank_1_hinge": hinge("all", rank=1),
-        "pairs_3_and_4_hinge": hinge("pairs 3 and 4"),
-        "random_directions_hinge": hinge("random directions"),
-        "gaussian_hinge": hinge("gaussian"),
-        "without_attention_hinge": hinge("W_Q and W_K", rank=0),
-        "rank_1_attention_hinge": hinge("W_Q and W_K", rank=1),
+        "rank_1_hinge": pick(table, kind="all", rank=1)["hinge"],
+        "random_directions_hinge": chance["hinge"],
+        "gaussian_hinge": pick(table, kind="gaussian")["hinge"],
+        "without_attention_hinge": without_attention["hinge"],
+        "rank_1_attention_hinge": attention["hinge"],
     }
 
 
 def direction_measures(table: pd.DataFrame) -> dict[str, BySeed]:
-    """Where the two leading directions of the updates lie at the last step.
+    """Where the two leading directions of the update of W_K lie, on its tokens' side, at the end.
 
-    One row per seed, saved step, `matrix`, `side` and `span`, with the `alignment`. W_K counts on
-    its tokens' side; of the others the least counts, the tokens' side of W_Q left out.
+    One row per seed, saved step, `matrix`, `side` and `span`, with the `alignment`.
     """
     last = table[table["step"] == table["step"].max()]
-    of_all = last[last["span"] == "with mean irrelevant"]
-    tokens_of_Q = (of_all["matrix"] == "W_Q") & (of_all["side"] == "input")
-    others = of_all[(of_all["matrix"] != "W_K") & ~tokens_of_Q]
-    alone = pick(last, matrix="W_K", side="input", span="discriminative")
+    of_K = {"matrix": "W_K", "side": "input"}
     return {
-        "alignment_K": pick(of_all, matrix="W_K", side="input")["alignment"],
-        "alignment_QVO": others.groupby("seed")["alignment"].min(),
-        "alignment_without_mean": alone["alignment"],
+        "alignment_K": pick(last, span="with mean irrelevant", **of_K)["alignment"],
+        "alignment_without_mean": pick(last, span="discriminative", **of_K)["alignment"],
     }
 
 
@@ -181,21 +125,13 @@ def neuron_measures(table: pd.DataFrame) -> Measures:
     """How the neurons part: one row per seed, with `norm_groups` and the `initial_norm`."""
     rows = pick(table)
     return {
-        "small_share": rows["small_share"],
         "bimodality": rows["bimodality"],
-        "large_over_small": rows["large_norm"] / rows["small_norm"],
         "small_over_initial": rows["small_norm"] / rows["initial_norm"],
     }
 
 
 def pruning_measures(
-    table: pd.DataFrame,
-    *,
-    pruning_rate: float,
-    moderate_rate: float,
-    strong_rate: float,
-    slack: float,
-    corollary_from: float,
+    table: pd.DataFrame, *, pruning_rate: float, corollary_from: float
 ) -> Measures:
     """What can be removed, and the two halves of corollary 1.
 
@@ -203,23 +139,15 @@ def pruning_measures(
     table counts.
     """
     neurons = table[table["what"] == "neurons"]
-    smallest = neurons[neurons["order"] == "smallest"]
     large = table[table["what"] == "large neurons"]
-
-    def near(rows: pd.DataFrame, rate: float) -> pd.DataFrame:
-        return pick(rows, rate=nearest(list(rows["rate"]), rate))
-
-    measures: Measures = {}
-    for order in ("smallest", "random", "largest"):
-        rows = neurons[neurons["order"] == order]
-        as_many = pick(table, what="as many as small", order=order)
-        measures[f"harmless_{order}"] = harmless_rates(rows, "hinge", slack)
-        measures[f"pruned_{order}"] = near(rows, pruning_rate)["hinge"]
-        measures[f"as_many_{order}"] = as_many["hinge"]
     hinge = large.pivot_table(index="seed", columns="rate", values="hinge")
-    return measures | {
-        "neurons_moderate_rescaled": near(smallest, moderate_rate)["rescaled_hinge"],
-        "neurons_strong_rescaled": near(smallest, strong_rate)["rescaled_hinge"],
+    rate = nearest(list(neurons["rate"]), pruning_rate)
+    smallest = neurons[neurons["order"] == "smallest"]
+    as_many = pick(table, what="as many as small", order="random")
+    return {
+        "pruned_smallest": pick(smallest, rate=rate)["hinge"],
+        "pruned_random": pick(neurons, order="random", rate=rate)["hinge"],
+        "as_many_random": as_many["hinge"],
         "values": pick(table, what="rows of W_V")["hinge"],
         "without_small_cost": hinge[0.0] - pick(smallest, rate=0)["hinge"],
         "large_least_rise": least_rise(hinge, corollary_from),
@@ -252,65 +180,28 @@ def sweep_measures(
 
 
 def one_sweep(rows: pd.DataFrame) -> dict[str, ByValue]:
-    """What one sweep shows, by the value that varies; one of permuted labels is a null."""
-    labelled = bool((rows["varies"] == "labels").all())
-    columns = nearness_of_null(rows) if rows["permuted"].all() else low_rank_columns(rows, labelled)
-    return {name: by_value(rows.assign(of=column), "of") for name, column in columns.items()}
+    """What one sweep shows, by the value that varies; one of permuted labels is a null.
 
-
-def low_rank_columns(rows: pd.DataFrame, labelled: bool) -> dict[str, pd.Series]:
-    """Of each training: the loss, what rank 2 adds to it, and how low the rank of the updates is.
-
-    Matrices that are judged together are judged by the worse: the energy in the leading k
-    directions, k the number of label-relevant patterns, and the gap behind them. Where k varies,
-    with the labels, the same at 2, the losses at k and k - 1, and nulls; else how the neurons part.
+    Matrices that are judged together are judged by the worse, of a null by the nearest to low rank:
+    the energy in the leading k directions, k the number of label-relevant patterns, and the gap
+    behind them. Where k varies, with the labels, also the losses at k and k - 1; else how the
+    neurons part.
     """
-    shown = {
-        "hinge": rows["hinge"],
+    gaps = rows[["W_Q_gap", "W_K_gap"]]
+    if rows["permuted"].all():
+        return {"gap_QK": by_value(rows.assign(of=gaps.min(axis=1)), "of")}
+    columns = {
         "rank_2_cost": rows["hinge_at_rank_2"] - rows["hinge"],
         "energy_QK": rows[["W_Q_energy", "W_K_energy"]].min(axis=1),
-        "gap_QK": rows[["W_Q_gap", "W_K_gap"]].max(axis=1),
+        "gap_QK": gaps.max(axis=1),
     }
-    if labelled:
-        shown["energy_2_QK"] = rows[["W_Q_energy_2", "W_K_energy_2"]].min(axis=1)
-        shown["gap_2_QK"] = rows[["W_Q_gap_2", "W_K_gap_2"]].min(axis=1)
-    shown["energy_VO"] = rows[["W_V_energy", "W_O_energy"]].min(axis=1)
-    shown["gap_VO"] = rows[["W_V_gap", "W_O_gap"]].max(axis=1)
-    if not labelled:
-        shown["small_share"] = rows["small_share"]
-        shown["large_over_small"] = rows["large_over_small"]
-        return shown
-    four = [f"gaussian_{matrix}" for matrix in ("W_Q", "W_K", "W_V", "W_O")]
-    return {
-        **shown,
-        "energy_2_VO": rows[["W_V_energy_2", "W_O_energy_2"]].min(axis=1),
-        "gap_2_VO": rows[["W_V_gap_2", "W_O_gap_2"]].min(axis=1),
-        "hinge_at_rank_below": rows["hinge_at_rank_below"],
-        "hinge_at_rank_k": rows["hinge_at_rank_k"],
-        "gaussian_energy": rows[[f"{one}_energy" for one in four]].max(axis=1),
-        "gaussian_energy_2": rows[[f"{one}_energy_2" for one in four]].max(axis=1),
-        "gaussian_gap": rows[[f"{one}_gap" for one in four]].min(axis=1),
-        "random_directions_hinge": rows["hinge_in_random_directions"],
-        "gaussian_hinge": rows["hinge_of_gaussian"],
-    }
-
-
-def nearness_of_null(rows: pd.DataFrame) -> dict[str, pd.Series]:
-    """How near to low rank the updates of each training of a null come, by the nearest matrix.
-
-    The largest energy in the leading k directions and in the leading two, and the least gap.
-    """
-    return {
-        "energy_QK": rows[["W_Q_energy", "W_K_energy"]].max(axis=1),
-        "energy_2_QK": rows[["W_Q_energy_2", "W_K_energy_2"]].max(axis=1),
-        "gap_QK": rows[["W_Q_gap", "W_K_gap"]].min(axis=1),
-        "energy_V": rows["W_V_energy"],
-        "energy_2_V": rows["W_V_energy_2"],
-        "gap_V": rows["W_V_gap"],
-        "energy_O": rows["W_O_energy"],
-        "energy_2_O": rows["W_O_energy_2"],
-        "gap_O": rows["W_O_gap"],
-    }
+    if (rows["varies"] == "labels").all():
+        columns["energy_2_VO"] = rows[["W_V_energy_2", "W_O_energy_2"]].min(axis=1)
+        more = ["hinge_at_rank_below", "hinge_at_rank_k"]
+    else:
+        more = ["small_share", "large_over_small"]
+    columns |= {name: rows[name] for name in more}
+    return {name: by_value(rows.assign(of=column), "of") for name, column in columns.items()}
 
 
 def nearest(values: Sequence[float], wanted: float) -> float:
@@ -341,20 +232,6 @@ def exponents(table: pd.DataFrame, x: str, y: str) -> pd.Series:
         known = len(of) > 1 and (of[y] > 0).all()
         fitted[seed] = log_log_slope(of[x].tolist(), of[y].tolist()) if known else np.nan
     return pd.Series(fitted, dtype=float)
-
-
-def harmless_rate(rates: Sequence[float], losses: Sequence[float], slack: float) -> float:
-    """The largest of rising rates up to which no loss exceeds the first by more than a slack."""
-    harmful = np.flatnonzero(np.asarray(losses) > losses[0] + slack)
-    return rates[(harmful[0] if len(harmful) else len(rates)) - 1]
-
-
-def harmless_rates(table: pd.DataFrame, loss: str, slack: float) -> pd.Series:
-    """The harmless rate of each seed, of a column of losses beside the column `rate`."""
-    by_seed = table.sort_values("rate").groupby("seed")
-    return pd.Series(
-        {seed: harmless_rate(list(of["rate"]), list(of[loss]), slack) for seed, of in by_seed}
-    )
 
 
 def least_rise(hinge: pd.DataFrame, least_rate: float) -> pd.Series:

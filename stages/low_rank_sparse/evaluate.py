@@ -41,12 +41,10 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Judged:
-    """The configuration's null, with permuted labels, and the pruning rates of its claims."""
+    """The configuration's null, with permuted labels, and the pruning rate of its claim."""
 
     permuted: str
     pruning_rate: Fraction
-    moderate_rate: Fraction
-    strong_rate: Fraction
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,6 @@ class Evaluate:
     judged: dict[str, Judged]
     rtol: Fraction
     steps: tuple[int, ...]
-    harmless_slack: Fraction
     generalised_loss: Positive
     corollary_from: Fraction
     easy_n_relevant: int
@@ -89,7 +86,7 @@ def main(
     for name, judged in params.judged.items():
         own = {key: of[of["configuration"] == name] for key, of in kept.items()}
         null = {key: of[of["configuration"] == judged.permuted] for key, of in kept.items()}
-        found = measures_of(own, null, judged, params, setup["n_patterns"])
+        found = measures_of(own, null, judged, params)
         measured |= {f"{name}_{key}": of for key, of in found.items()}
         setup |= {f"{name}_{key}": value for key, value in vars(judged).items()}
         setup[f"{name}_steps"] = int(own["training"]["step"].max())
@@ -102,11 +99,11 @@ def main(
     # Where the number of samples varies, updates are not looked at.
     of_samples = swept["varies"] == "n_train"
     kept["sweep"] = swept[~of_samples].dropna(axis=1, how="all")
-    kept["generalisation"] = swept[of_samples].dropna(axis=1, how="all")
-    kept["samples"] = numbers_needed(kept["generalisation"], params.generalised_loss)
+    kept["samples"] = numbers_needed(swept[of_samples], params.generalised_loss)
     measured |= sweep_measures(
         kept["sweep"], kept["samples"], params.easy_n_relevant, setup["n_patterns"]
     )
+    del kept["directions"]  # no figure shows them
     for name, table in kept.items():
         write_table(compact(table), metrics / "tables" / f"{name}.parquet")
     write_measures(measured, metrics, setup, ["tied_energy_K"])
@@ -137,12 +134,11 @@ def measures_of(
     null: dict[str, pd.DataFrame],
     judged: Judged,
     params: Evaluate,
-    n_patterns: int,
 ) -> Measures:
     """Every measure of one configuration, by the tables of its own and of its null."""
     return {
-        **training_measures(own["training"], own["losses"]),
-        **update_measures(own["spectra"], params.steps, n_patterns),
+        **training_measures(own["training"]),
+        **update_measures(own["spectra"], params.steps),
         **null_measures(null["spectra"], null["directions"], null["neurons"], params.steps),
         **truncation_measures(own["truncate"]),
         **direction_measures(own["directions"]),
@@ -150,9 +146,6 @@ def measures_of(
         **pruning_measures(
             own["prune"],
             pruning_rate=judged.pruning_rate,
-            moderate_rate=judged.moderate_rate,
-            strong_rate=judged.strong_rate,
-            slack=params.harmless_slack,
             corollary_from=params.corollary_from,
         ),
         **adapter_measures(own["adapt"]),

@@ -17,12 +17,10 @@ from lib.low_rank_sparse.figures.cuts import (
     cuts_of_parts,
     hinge_and_attention_against_rank,
 )
-from lib.low_rank_sparse.figures.neurons import corollary, norms_and_pruning, what_to_prune
-from lib.low_rank_sparse.figures.scaling import DATA, TRAINING, power_laws, robustness
+from lib.low_rank_sparse.figures.neurons import corollary, norms_and_pruning
+from lib.low_rank_sparse.figures.scaling import power_laws, robustness
 from lib.low_rank_sparse.figures.updates import (
     beyond_two,
-    directions_of_updates,
-    patterns_and_nulls,
     rank_follows_patterns,
     singular_values_by_noise,
     singular_values_of_steps,
@@ -38,12 +36,10 @@ TABLES = {
     "losses": "configuration seed step loss",
     "spectra": "configuration seed matrix of step singular_values",
     "truncate": "configuration seed kind rank hinge attention",
-    "directions": "configuration seed step matrix side span alignment",
     "prune": "configuration seed what order rate weights hinge",
     "neurons": "configuration threshold small_share norms",
     "adapt": "configuration seed rank hinge",
     "sweep": "sweep varies value seed labels hinge W_Q_energy W_V_energy",
-    "generalisation": "sweep n_relevant seq_len n_train hinge",
     "samples": "sweep n_relevant seq_len n_needed",
 }
 LABELLED = {
@@ -90,23 +86,18 @@ def drawings(section: str, metrics: Path) -> dict[str, Callable[[], Figure]]:
         "cuts": partial(cuts_of_parts, of["truncate"], of["prune"], names),
         "spectra": partial(spectra_and_nulls, of["spectra"], permuted),
         "energies": partial(beyond_two, of["spectra"], permuted),
-        "directions": partial(directions_of_updates, of["directions"], permuted),
         "sweeps": partial(
             power_laws,
             of["sweep"],
-            of["generalisation"],
             of["samples"],
             measures,
             setup["swept_fitted_loss"],
             setup["generalised_loss"],
         ),
-        "robustness-data": partial(robustness, of["sweep"], DATA),
-        "robustness-training": partial(robustness, of["sweep"], TRAINING),
+        "robustness": partial(robustness, of["sweep"]),
         "noise": partial(singular_values_by_noise, of["sweep"]),
         "patterns": partial(rank_follows_patterns, of["sweep"], LABELLED),
-        "patterns-nulls": partial(patterns_and_nulls, of["sweep"], LABELLED, "grouped"),
         "adapters": partial(adapters_against_cuts, of["adapt"], of["truncate"], names),
-        "compression": partial(what_to_prune, of["prune"], names),
     }
 
 

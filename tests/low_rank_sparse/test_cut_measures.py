@@ -28,30 +28,23 @@ def test_a_cut_costs_the_loss_over_that_of_the_largest_rank():
     table = pd.DataFrame([*truncations(4, 1), *truncations(2, 0)])
     found = {name: of.to_dict() for name, of in truncation_measures(table).items()}
     assert found["rank_2_cost"] == {2: 3, 4: 3}
-    assert found["rank_2_attention"] == pytest.approx({2: 0.3, 4: 0.3})
+    assert found["rank_2_attention_lost"] == pytest.approx({2: -0.3, 4: -0.3})
     assert found["random_directions_attention_lost"] == pytest.approx({2: -0.2, 4: -0.2})
-    assert found["random_directions_attention_of_relevant_lost"] == pytest.approx(
-        {2: -0.4, 4: -0.4}
-    )
-    hinges = {"rank_0": 9, "rank_1": 8, "pairs_3_and_4": 6, "random_directions": 4, "gaussian": 11}
+    hinges = {"rank_1": 8, "random_directions": 4, "gaussian": 11}
     hinges |= {"without_attention": 3, "rank_1_attention": 7}
     for name, hinge in hinges.items():
         assert found[f"{name}_hinge"] == {2: hinge, 4: hinge + 1}
-    assert len(found) == 12
+    assert len(found) == 8
 
 
-def test_directions_are_those_of_the_last_step_and_of_the_others_the_least():
+def test_directions_are_those_of_the_keys_on_the_side_of_the_tokens_at_the_last_step():
     span, alone = "with mean irrelevant", "discriminative"
     rows = [
         (3, "W_K", "input", span, 0.9),
         (3, "W_K", "output", span, 0.1),
         (3, "W_K", "input", alone, 0.7),
-        (3, "W_Q", "input", span, 0.05),
-        (3, "W_Q", "output", span, 0.6),
         (3, "W_V", "input", span, 0.5),
-        (3, "W_O", "input", alone, 0.2),
         (1, "W_K", "input", span, 0.3),
-        (1, "W_V", "input", span, 0.0),
     ]
     table = pd.DataFrame(rows, columns=["step", "matrix", "side", "span", "alignment"]).assign(
         seed=8
@@ -59,21 +52,18 @@ def test_directions_are_those_of_the_last_step_and_of_the_others_the_least():
     found = {name: of.to_dict() for name, of in direction_measures(table).items()}
     assert found == {
         "alignment_K": {8: 0.9},
-        "alignment_QVO": {8: 0.5},
         "alignment_without_mean": {8: 0.7},
     }
 
 
-def test_neurons_part_by_their_mean_norms():
-    rows = [(3, 0.5, 0.8, 2.0, 6.0, 4.0), (1, 0.25, 0.9, 1.0, 2.0, 1.0)]
-    columns = ["seed", "small_share", "bimodality", "small_norm", "large_norm", "initial_norm"]
+def test_small_neurons_are_measured_by_their_norm_at_the_start():
+    rows = [(3, 0.8, 2.0, 4.0), (1, 0.9, 1.0, 1.0)]
+    columns = ["seed", "bimodality", "small_norm", "initial_norm"]
     found = {
         name: of.to_dict()
         for name, of in neuron_measures(pd.DataFrame(rows, columns=columns)).items()
     }
     assert found == {
-        "small_share": {1: 0.25, 3: 0.5},
         "bimodality": {1: 0.9, 3: 0.8},
-        "large_over_small": {1: 2, 3: 3},
         "small_over_initial": {1: 1, 3: 0.5},
     }

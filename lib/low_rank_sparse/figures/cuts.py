@@ -1,6 +1,6 @@
 """What a model is worth when its updates are cut to a low rank (figure 1); adapters beside it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -46,13 +46,14 @@ def hinge_and_attention_against_rank(table: pd.DataFrame, configurations: Sequen
     table = table.assign(place=table["rank"].map({rank: place for place, rank in enumerate(ranks)}))
     figure, panels = plt.subplots(1, 3, figsize=(10.6, 3.4))
     for axes, (column, name) in zip(panels, QUANTITIES.items(), strict=True):
-        for configuration, color in zip(configurations, COLORS, strict=False):
+        for configuration, color, mark in zip(configurations, COLORS, "x+*", strict=False):
             rows = where(table, configuration=configuration)
             label = f"{configuration} readout ({rows['seed'].nunique()} seeds)"
             dotted(axes, where(rows, kind="all"), "place", column, color, label)
             null = where(rows, kind="random directions")[["place", column]].mean()
-            label = "two random directions of each"
-            axes.plot(null["place"], null[column], "x", color=color, ms=7, mew=1.8, label=label)
+            label = f"two random directions of each, {configuration}"
+            style = {"color": NULL_COLOR, "ms": 7, "mew": 1.8, "label": label}
+            axes.plot(null["place"], null[column], mark, **style)
         _ranks(axes, ranks)
         axes.set(xlabel="rank r of every update", title=name)
     panels[0].legend(loc="center right", fontsize=7.5)
@@ -85,29 +86,28 @@ def cuts_of_parts(
 def adapters_against_cuts(
     adapt: pd.DataFrame, truncate: pd.DataFrame, configurations: Sequence[str]
 ) -> Figure:
-    """Adapters trained at rank r beside full training cut to rank r: loss and attention."""
+    """The loss of adapters that were trained at rank r, beside full training that is cut to it."""
     shown = [name for name in configurations if name in set(adapt["configuration"])]
     n = max(1, len(shown))
-    figure, panels = grid(2, n, (4.2 * n, 5.2))
-    for column, line in zip(("hinge", "attention_of_relevant"), panels, strict=True):
-        for axes, configuration in zip(line, shown, strict=False):
-            own = where(adapt, configuration=configuration)
-            ranks = sorted(own["rank"].unique())
-            cut = where(truncate, configuration=configuration, kind="all")
-            for rows, color, side, label in (
-                (cut, NULL_COLOR, -0.18, "full training, cut to rank r"),
-                (own, GREEN, 0.18, "adapters of rank r (LoRA)"),
-            ):
-                for place, rank in enumerate(ranks):
-                    values = where(rows, rank=rank)[column].to_numpy()
-                    if len(values):
-                        _points(axes, place + side, values, color, 0.32, label)
-                        label = None
-            _ranks(axes, ranks)
-            axes.set(xlabel="rank r", title=f"{configuration} readout")
-        line[0].set_ylabel(QUANTITIES[column])
-    panels[0][0].legend(loc="upper right", fontsize=7.5)
-    figure.suptitle(POINTS)
+    figure, [panels] = grid(1, n, (4.4 * n, 3.4), sharey=True)
+    for axes, configuration in zip(panels, shown, strict=False):
+        own = where(adapt, configuration=configuration)
+        ranks = sorted(own["rank"].unique())
+        cut = where(truncate, configuration=configuration, kind="all")
+        for rows, color, side, label in (
+            (cut, BLUE, -0.18, "full training, cut to rank r"),
+            (own, GREEN, 0.18, "adapters of rank r (LoRA)"),
+        ):
+            for place, rank in enumerate(ranks):
+                values = where(rows, rank=rank)["hinge"].to_numpy()
+                if len(values):
+                    _points(axes, place + side, values, color, 0.32, label, np.median)
+                    label = None
+        _ranks(axes, ranks)
+        axes.set(xlabel="rank r", title=f"{configuration} readout")
+    panels[0].set_ylabel(QUANTITIES["hinge"])
+    panels[0].legend(loc="upper right", fontsize=7.5)
+    figure.suptitle("one point per seed, a bar at their median")
     return figure
 
 
@@ -124,7 +124,7 @@ def attention_through_training(
         shown = where(losses, configuration=configuration)
         ranged(upper, shown, "step", "loss", color=color, label="training loss of the batch")
         label = f"fitted: below {fitted_loss:g}"
-        upper.axhline(fitted_loss, color=NULL_COLOR, ls="--", lw=1, label=label)
+        upper.axhline(fitted_loss, color="black", lw=0.8, label=label)
         for column, (shade, style, _) in COURSES.items():
             dotted(lower, rows, "step", column, shade or color, ls=style, ms=3)
         for axes in (upper, lower):
@@ -137,7 +137,7 @@ def attention_through_training(
     lines = [Line2D([], [], color=shade or "black", ls=ls) for shade, ls, _ in COURSES.values()]
     names = [name for *_, name in COURSES.values()]
     figure.legend(lines, names, loc="outside lower center", ncols=4)
-    figure.suptitle(f"{SEEDS}; shaded grey: where the seeds' batches are first fitted")
+    figure.suptitle(f"{SEEDS}; shaded orange: where the seeds' batches are first fitted")
     return figure
 
 
@@ -148,17 +148,24 @@ def _ranks(axes: Axes, ranks: list[Any]) -> None:
 
 
 def _points(
-    axes: Axes, x: float, values: np.ndarray, color: str, width: float, label: str | None
+    axes: Axes,
+    x: float,
+    values: np.ndarray,
+    color: str,
+    width: float,
+    label: str | None,
+    middle: Callable[[np.ndarray], Any] = np.mean,
 ) -> None:
-    """One point per seed, and a bar at their mean."""
-    axes.bar(x, values.mean() if len(values) else 0.0, width, color=color, alpha=0.35, lw=0)
+    """One point per seed, and a bar at their mean, or another middle."""
+    height = middle(values) if len(values) else 0.0
+    axes.bar(x, height, width, color=color, alpha=0.35, lw=0)
     reach = 0.3 if len(values) > 1 else 0.0
     spread = np.linspace(-reach, reach, len(values)) * width
     axes.plot(x + spread, values, ".", color=color, ms=3.5, label=label)
 
 
 def _mark(axes: Axes, fitted: np.ndarray) -> None:
-    """A grey band over the steps at which the seeds' batches were first fitted."""
+    """A band over the steps at which the seeds' batches were first fitted."""
     reached = fitted[fitted >= 0]
     if len(reached):
-        axes.axvspan(reached.min(), reached.max(), color=NULL_COLOR, alpha=0.25, lw=0)
+        axes.axvspan(reached.min(), reached.max(), color=ORANGE, alpha=0.25, lw=0)

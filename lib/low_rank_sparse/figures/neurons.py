@@ -8,13 +8,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lib.low_rank_sparse.figures.panels import SEEDS, dotted, grid, where, whiskers
+from lib.low_rank_sparse.figures.panels import SEEDS, dotted, grid, where
 from lib.pages.style import (
     BLUE,
     GREEN,
     HINGE_COLOR,
-    NULL_COLOR,
-    ORANGE,
+    INITIAL_COLOR,
     ORDER_COLORS,
     PERMUTED_COLOR,
     ranged,
@@ -104,44 +103,6 @@ def corollary(prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
     return figure
 
 
-def what_to_prune(prune: pd.DataFrame, configurations: Sequence[str]) -> Figure:
-    """Hinge loss against the share of W_O that is left: neurons, single weights, N:M groups."""
-    n = len(configurations)
-    figure, panels = grid(1, n, (4.6 * n, 3.5), sharey=True)
-    for axes, configuration in zip(panels[0], configurations, strict=True):
-        rows = where(prune, configuration=configuration, order="smallest")
-        rows = rows.assign(left=1 - rows["rate"], what=rows["what"].astype(str))
-        for what, color, name, rows_of in (
-            ("neurons", BLUE, "neurons", ": rows of $W_O$"),
-            ("weights", GREEN, "single weights of $W_O$", ""),
-        ):
-            chosen = where(rows, what=what)
-            ranged(axes, chosen, "left", "hinge", color=color, label=name + rows_of)
-            rescaled = f"{name}, output rescaled"
-            ranged(axes, chosen, "left", "rescaled_hinge", color=color, ls=":", label=rescaled)
-        for what, of in rows[rows["what"].str.contains(":")].groupby("what"):
-            hinge = of.groupby("what")["hinge"].agg(["mean", "min", "max"])
-            axes.errorbar(
-                [of["weights"].mean()],
-                hinge["mean"],
-                whiskers(hinge),
-                color=ORANGE,
-                marker="D",
-                ms=5,
-                capsize=3,
-                lw=1.4,
-                ls="none",
-                label=f"{what} in each row",
-            )
-        left = "share of $W_O$ that is left"
-        axes.set(title=f"{configuration} readout", xlabel=left, ylim=(-0.02, 1.04))
-        axes.set_xlim(1.02, 0)
-    panels[0][0].set_ylabel("test hinge loss")
-    panels[0][0].legend(loc="upper left", fontsize=7.5)
-    figure.suptitle(f"smallest first; {SEEDS}")
-    return figure
-
-
 def _norms(axes: Axes, of: pd.DataFrame, of_null: pd.DataFrame) -> None:
     """How the norms of all neurons are distributed, and those of the null."""
     norms = np.concatenate(list(of["norms"]))
@@ -156,10 +117,10 @@ def _norms(axes: Axes, of: pd.DataFrame, of_null: pd.DataFrame) -> None:
         axes.hist(null, bins, weights=_shares(null), **style)
     kept = (of["small_norm"] / of["initial_norm"]).mean()
     for place, color, ls, label in (
-        ("threshold", "black", "--", f"Otsu's threshold: {of['small_share'].mean():.0%} are small"),
+        ("threshold", "black", "-", f"Otsu's threshold: {of['small_share'].mean():.0%} are small"),
         (
             "initial_norm",
-            NULL_COLOR,
+            INITIAL_COLOR,
             ":",
             f"mean norm at the start; the small have {kept:.2f} of it",
         ),

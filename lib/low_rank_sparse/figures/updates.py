@@ -1,4 +1,4 @@
-"""The singular values of updates of whole matrices, and where their leading directions lie."""
+"""The singular values of updates of whole matrices."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -25,18 +25,10 @@ from lib.pages.style import (
     PERMUTED_COLOR,
     READ_WIDTH,
     TRAINED_COLOR,
-    ranged,
     sized,
 )
 
 FLOOR = 1e-9  # below it a share is rounding
-SPANS = {
-    "discriminative": (BLUE, r"span{$\mu_1, \mu_2$}", 2),
-    "with mean irrelevant": (TRAINED_COLOR, r"span{$\mu_1, \mu_2$, mean irrelevant}", 3),
-}
-JUDGED = {"energy": "$1 - e_k$", "energy_2": "$1 - e_2$", "gap": r"$\sigma_{k+1} / \sigma_k$"}
-# The sides of updates that are drawn: the tokens' side of W_K, and their images on the others'.
-SIDES = (("W_K", "input"), ("W_Q", "output"), ("W_V", "input"), ("W_V", "output"), ("W_O", "input"))
 
 
 def singular_values_of_steps(
@@ -84,13 +76,13 @@ def spectra_and_nulls(spectra: pd.DataFrame, permuted: Mapping[str, str]) -> Fig
     def draw(axes: Axes, matrix: str, configuration: str, null: str) -> None:
         for name, of, color, style, label in (
             (configuration, "update", TRAINED_COLOR, "-", "trained"),
-            (null, "update", PERMUTED_COLOR, "--", "trained on permuted labels"),
+            (null, "update", PERMUTED_COLOR, "-", "trained on permuted labels"),
             (configuration, "gaussian", NULL_COLOR, ":", "Gaussian of equal norm"),
         ):
             rows = where(spectra, configuration=name, of=of, matrix=matrix)
             rows = where(rows, step=rows["step"].max())
             _spectrum(axes, rows, color=color, ls=style, marker="o", ms=2.5, label=label)
-        axes.axvline(2.5, color=NULL_COLOR, lw=0.8)
+        axes.axvline(2.5, color="black", lw=0.8)
         axes.set(yscale="log", ylim=(1e-5, 1.5))
 
     figure = _of_configurations(
@@ -137,7 +129,7 @@ def singular_values_by_noise(sweep: pd.DataFrame) -> Figure:
         axes.fill_between(index, sigma.min(0), sigma.max(0), color=color, alpha=0.16, lw=0)
     n_patterns = int(rows["n_patterns"].iloc[0])
     behind = f"behind M - 1 = {n_patterns - 1}"
-    axes.axvline(n_patterns - 0.5, color=NULL_COLOR, ls="--", lw=1, label=behind)
+    axes.axvline(n_patterns - 0.5, color="black", ls="--", lw=1, label=behind)
     axes.set(yscale="log", xlabel="index i", ylabel=r"$\sigma_i$ of $\Delta W_K$ at the end")
     axes.locator_params(axis="x", integer=True)
     axes.legend(fontsize=7.5, loc="lower left")
@@ -148,10 +140,11 @@ def singular_values_by_noise(sweep: pd.DataFrame) -> Figure:
 def rank_follows_patterns(sweep: pd.DataFrame, labelled: Mapping[str, str]) -> Figure:
     """Singular values over the largest, and the loss with all updates cut to ranks k, k - 1 and 2.
 
-    k is the number of label-relevant patterns; a ring marks the k-th singular value. A row per
-    sweep, by its description.
+    k is the number of label-relevant patterns; a ring marks the k-th singular value. The null of a
+    cut is a projection on k random directions. A row per sweep, by its description.
     """
-    figure, panels = _of_labellings(labelled)
+    size = (READ_WIDTH, 2.7 * len(labelled))
+    figure, panels = grid(len(labelled), len(MATRICES) + 1, size)
     for line, (name, text) in zip(panels, labelled.items(), strict=True):
         rows = where(sweep, sweep=name)
         labels = list(rows.sort_values("value")["labels"].unique())
@@ -174,94 +167,20 @@ def rank_follows_patterns(sweep: pd.DataFrame, labelled: Mapping[str, str]) -> F
             axes.set(yscale="log", ylim=(1e-3, 1.5), xticks=range(1, 9), title=update_of(matrix))
         for column, color, mark, what in (
             ("hinge_at_rank_below", HINGE_COLOR, "v", "rank k - 1"),
-            ("hinge_at_rank_2", NULL_COLOR, "s", "rank 2"),
+            ("hinge_at_rank_2", BLUE, "s", "rank 2"),
             ("hinge_at_rank_k", TRAINED_COLOR, "o", "rank k"),
+            ("hinge_in_random_directions", NULL_COLOR, "x", "k random directions"),
         ):
             dotted(last, rows, "value", column, color, what, marker=mark)
         ticks = sorted(rows["value"].unique())
         last.set(xticks=ticks, ylim=(-0.03, 1.03), title="test hinge loss at")
-        last.legend(fontsize=7.5)
         line[0].set_ylabel(f"{text}\n" + r"$\sigma_i / \sigma_1$")
         line[0].legend(fontsize=7, loc="lower left")
     for axes in panels[-1][:-1]:
         axes.set_xlabel("index i")
     panels[-1][-1].set_xlabel("label-relevant patterns k")
+    panels[-1][-1].legend(fontsize=7.5, loc="center")
     figure.suptitle(f"the ring is the k-th singular value; {SEEDS}")
-    return figure
-
-
-def patterns_and_nulls(sweep: pd.DataFrame, labelled: Mapping[str, str], grouped: str) -> Figure:
-    """What is judged of trainings with other labellings, beside the same of their nulls.
-
-    Against the number k of label-relevant patterns: what is left of the squares beyond the k-th
-    singular value, and the loss at rank k. Of the sweep `grouped`, the gap behind the k-th for W_Q
-    and W_K, what is left beyond the second for W_V and W_O, and the loss at rank 2. Nulls are
-    permuted labels (the sweep of that name and `_permuted`), Gaussian updates, random directions.
-    """
-    figure, panels = _of_labellings(labelled)
-    for line, (name, text) in zip(panels, labelled.items(), strict=True):
-        own = where(sweep, sweep=name)
-        permuted = where(sweep, sweep=f"{name}_permuted")
-        ticks = sorted(own["value"].unique())
-        *of_matrices, last = line
-        for axes, matrix in zip(of_matrices, MATRICES, strict=True):
-            column = "energy"
-            if name == grouped:
-                column = "gap" if matrix in ("W_Q", "W_K") else "energy_2"
-            for rows, of, color, style, label in (
-                (own, f"{matrix}_{column}", TRAINED_COLOR, "-", "trained"),
-                (permuted, f"{matrix}_{column}", PERMUTED_COLOR, "--", "permuted labels"),
-                (own, f"gaussian_{matrix}_{column}", NULL_COLOR, ":", "Gaussian of equal norm"),
-            ):
-                left = rows[of] if column == "gap" else np.maximum(1 - rows[of], FLOOR)
-                shown = rows.assign(shown=left)
-                dotted(axes, shown, "value", "shown", color, label, ls=style)
-            axes.set(title=f"{JUDGED[column]} of {update_of(matrix)}", xticks=ticks)
-            if column == "gap":
-                axes.set(ylim=(-0.03, 1.03))
-            else:
-                axes.set(yscale="log", ylim=(1e-5, 1.5))
-        rank = "2" if name == grouped else "k"
-        for column, color, mark, label in (
-            (f"hinge_at_rank_{rank}", TRAINED_COLOR, "o", f"rank {rank}"),
-            ("hinge_in_random_directions", HINGE_COLOR, "x", "k random directions"),
-            ("hinge_of_gaussian", NULL_COLOR, "s", "Gaussian updates"),
-        ):
-            dotted(last, own, "value", column, color, label, marker=mark)
-        last.set(xticks=ticks, ylim=(-0.03, None), title="test hinge loss with")
-        last.legend(fontsize=7, loc="center")
-        line[0].set_ylabel(text)
-        line[0].legend(fontsize=7, loc="best")
-    for axes in panels[-1]:
-        axes.set_xlabel("label-relevant patterns k")
-    figure.suptitle(SEEDS)
-    return figure
-
-
-def directions_of_updates(directions: pd.DataFrame, permuted: Mapping[str, str]) -> Figure:
-    """How far the two leading directions of each update lie in the span of the patterns."""
-    size = (2.3 * len(SIDES), 2.9 * len(permuted))
-    figure, panels = grid(len(permuted), len(SIDES), size, sharey=True)
-    for line, (configuration, null) in zip(panels, permuted.items(), strict=True):
-        for axes, (matrix, side) in zip(line, SIDES, strict=True):
-            chosen = where(directions, matrix=matrix, side=side)
-            for span, (color, name, n) in SPANS.items():
-                of = where(chosen, span=span)
-                own = where(of, configuration=configuration)
-                dotted(axes, own, "step", "alignment", color, name, ms=3)
-                axes.axhline(n / of["dimension"].iloc[0], color=color, ls="--", lw=1)
-            of = where(chosen, span="with mean irrelevant", configuration=null)
-            style = {"color": PERMUTED_COLOR, "ls": ":", "label": "the same, permuted labels"}
-            ranged(axes, of, "step", "alignment", **style)
-            axes.set(title=f"{update_of(matrix)}, {side} side", ylim=(0, 1.04))
-        line[0].set_ylabel(
-            f"{configuration} readout\nmean squared cosine of the two\nleading directions with "
-            "the span"
-        )
-    for axes in panels[-1]:
-        axes.set_xlabel("step t")
-    figure.legend(*panels[0][-1].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    figure.suptitle(f"{SEEDS}; dashed: random directions")
     return figure
 
 
@@ -285,11 +204,6 @@ def _of_configurations(
         axes.set_xlabel(xlabel)
     panels[0][0].legend(loc="lower left", fontsize=7)
     return figure
-
-
-def _of_labellings(labelled: Mapping[str, str]) -> tuple[Figure, np.ndarray]:
-    """A row for each sweep of labellings: a panel for each matrix, and one more."""
-    return grid(len(labelled), len(MATRICES) + 1, (READ_WIDTH, 2.7 * len(labelled)))
 
 
 def _spectrum(
