@@ -37,6 +37,7 @@ def main(metrics: OutFolder, models: list[Path]) -> None:
     rate = float(rates[len(rates) // 2])
     measured = {
         **of_plans(tables["plans"]),
+        **of_budgets(tables["plans"]),
         **of_losses(tables["losses"]),
         **of_rounding(tables["rounding"], SLIGHT),
         **of_pruning(tables["pruning"], tables["losses"], rate),
@@ -44,8 +45,11 @@ def main(metrics: OutFolder, models: list[Path]) -> None:
         **of_heads(tables["heads"]),
     }
     kinds = tables["losses"]["run"].str.rsplit("-", n=1, expand=True)
+    budgets = tables["plans"]["budget"]
     setup = {
         "n_seeds": float(kinds[1].nunique()),
+        "least_budget": float(budgets.min()),
+        "largest_budget": float(budgets.max()),
         "budgets": budgets_in_words(tables["plans"]),
         "slight": f"{SLIGHT:g}",
         "pruning_rate": f"{rate:.0%}",
@@ -103,6 +107,18 @@ def of_plans(plans: pd.DataFrame) -> dict[str, pd.Series]:
         "water_filling_less_uniform": lost["water-filling"] - lost["uniform"],
     }
     return {name: values.set_axis(names) for name, values in differences.items()}
+
+
+def of_budgets(plans: pd.DataFrame) -> dict[str, pd.Series]:
+    """By model and run: the share of the gain that a rule loses at the largest budget, the least."""
+    plans = plans[plans["shuffle"] == 0]
+    found = {}
+    for rule in ("attributed", "uniform"):
+        lost = plans[plans["rule"] == rule].set_index(["budget", "model", "run"])["share_lost"]
+        for name, budget in (("", plans["budget"].max()), ("_least", plans["budget"].min())):
+            at = lost.loc[budget].sort_index()
+            found[f"share_lost_{rule}{name}"] = at.set_axis(named(at.reset_index(), CELL[:2]))
+    return found
 
 
 def of_losses(losses: pd.DataFrame) -> dict[str, pd.Series]:
