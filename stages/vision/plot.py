@@ -24,6 +24,7 @@ from lib.vision.figures.ranks import (
     rank_against_nulls,
     rank_through_training,
     readings_of_init_scale,
+    where_learned,
 )
 from lib.vision.figures.spectra import (
     normalised_spectra,
@@ -88,9 +89,9 @@ def of_data_set(
     spectra = tables["spectra"]
     spectra = spectra[spectra["control"] == "none"]
     check_shown(params, spectra, section)
-    compared = tables["scales"].groupby("use")["init_scale"].agg(list)
-    [reference] = compared["reference"]
-    scales = compared.get("growth", [reference])
+    by_use = tables["scales"].groupby("use")["init_scale"].agg(list)
+    [reference] = by_use["reference"]
+    scales = by_use.get("growth", [reference])
     place = (params.layer, params.head)
     drawn = {
         "figure-1": partial(normalised_spectra, spectra, reference, *place),
@@ -105,8 +106,9 @@ def of_data_set(
         "truncation": partial(accuracy_against_rank, tables["truncate"]),
         "pruning": partial(accuracy_against_pruning, tables["prune"]),
     }
-    if len(tables["equal_loss"]):
-        drawn["equal-loss"] = partial(rank_against_loss, ranks, training, tables["equal_loss"])
+    compared = where_learned(tables["equal_loss"])
+    if len(compared):
+        drawn["equal-loss"] = partial(rank_against_loss, ranks, training, compared)
     if training["control"].str.startswith("scaled=").any():
         drawn["readings-of-init-scale"] = partial(readings_of_init_scale, training, ranks)
     return drawn

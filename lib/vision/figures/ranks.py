@@ -8,9 +8,17 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lib.pages.style import MATRIX_COLORS, MATRIX_NAMES, NULL_COLOR, PERMUTED_COLOR, scale_label
-from lib.vision.figures.panels import PERMUTED, by_product, loss_axis, points, rank_axis
+from lib.vision.figures.panels import (
+    FIRST_STEP_COLOR,
+    PERMUTED,
+    by_product,
+    loss_axis,
+    points,
+    rank_axis,
+)
 
 SCALE = "init scale (1 = library default)"
+LEARNED_LOSS = 1.0  # below it a good part of the permuted labels is learned; guessing has ln 10
 
 
 def rank_against_init_scale(
@@ -29,21 +37,21 @@ def rank_against_init_scale(
     plain = table["control"] == "none"
     final = table["step"] == last
     update = table["of"] == "update"
-    nulls = {
-        "Gaussian factors of equal norm": (final & plain & (table["of"] == "gaussian"), "-"),
-        "permuted labels": (final & (table["control"] == PERMUTED) & update, "--"),
-        "first step": (plain & update & (table["step"] == 1), ":"),
+    permuted = table["control"] == PERMUTED
+    beside = {
+        "Gaussian factors of equal norm": (final & plain & (table["of"] == "gaussian"), NULL_COLOR),
+        "permuted labels": (final & permuted & update, PERMUTED_COLOR),
+        "first step": (plain & update & (table["step"] == 1), FIRST_STEP_COLOR),
     }
     layers = [int(layer) for layer in sorted(table["layer"].unique())]
     titles = [f"layer {layer}" for layer in layers]
     figure, panels = by_product(titles, (1.0 + 2.7 * len(layers), 5.6), xlabel=SCALE)
     for matrix, row in panels.items():
         for axes, layer in zip(row, layers, strict=True):
-            for label, (chosen, style) in nulls.items():
-                means = (
-                    _here(table[chosen], matrix, layer).groupby("init_scale")["stable_rank"].mean()
-                )
-                shade = PERMUTED_COLOR if label == "permuted labels" else NULL_COLOR
+            for label, (chosen, shade) in beside.items():
+                rows = _here(table[chosen], matrix, layer)
+                means = rows.groupby("init_scale")["stable_rank"].mean()
+                style = ":" if label == "first step" else "-"
                 axes.plot(means.index, means, style, color=shade, marker=".", label=label)
             learned = _here(table[final & plain & update], matrix, layer)
             by_head = learned.groupby(["init_scale", "head"])["stable_rank"].mean().unstack("head")
@@ -70,8 +78,8 @@ def rank_against_init_scale(
 def rank_through_training(table: pd.DataFrame, init_scales: list[float]) -> Figure:
     """Figures 12, 14, 16: stable rank of both updates against the step, in every layer.
 
-    Bold: mean over heads and seeds; thin: each seed; dashed: under permuted labels; the band is
-    from the lowest head to the highest, means over seeds.
+    Bold: mean over heads and seeds; thin: each seed; violet: under permuted labels, dotted for
+    W_VO; the band is from the lowest head to the highest, means over seeds.
     """
     chosen = table[(table["of"] == "update") & table["matrix"].isin(list(MATRIX_NAMES))]
     layers = [int(layer) for layer in sorted(chosen["layer"].unique())]
@@ -96,7 +104,9 @@ def rank_through_training(table: pd.DataFrame, init_scales: list[float]) -> Figu
                 permuted = rows[rows["control"] == PERMUTED].groupby("step")["stable_rank"].mean()
                 if len(permuted):
                     label += ", permuted labels"
-                    axes.plot(permuted.index, permuted, "--", color=color, lw=1.4, label=label)
+                    style = "-" if matrix == "W_KQ" else ":"
+                    line: Any = {"color": PERMUTED_COLOR, "lw": 1.6, "label": label}
+                    axes.plot(permuted.index, permuted, style, **line)
             if row == 0:
                 axes.set_title(f"layer {layer}")
             if row == len(init_scales) - 1:
@@ -134,12 +144,17 @@ def rank_against_nulls(table: pd.DataFrame, init_scales: list[float]) -> Figure:
     titles = [scale_label(scale) for scale in init_scales]
     figure, panels = by_product(titles, (1.0 + 2.9 * len(init_scales), 5.8), share_y=True)
     for matrix, row in panels.items():
-        shades = {"learned": MATRIX_COLORS[matrix], "permuted labels": PERMUTED_COLOR}
+        shades = {
+            "permuted labels": PERMUTED_COLOR,
+            "first step": FIRST_STEP_COLOR,
+            "Gaussian factors": NULL_COLOR,
+            "Gaussian product": NULL_COLOR,
+        }
         for axes, scale in zip(row, init_scales, strict=True):
             here = (table["matrix"] == matrix) & np.isclose(table["init_scale"], scale)
             for x, (label, chosen) in enumerate(shown.items()):
                 by_seed = table[here & chosen].groupby("seed")["stable_rank"].mean()
-                points(axes, x, by_seed, shades.get(label, NULL_COLOR), width=0.3)
+                points(axes, x, by_seed, shades.get(label, MATRIX_COLORS[matrix]), width=0.3)
             axes.set_xticks(range(len(shown)), labels=list(shown), rotation=40, ha="right")
             axes.set_xlim(-0.5, len(shown) - 0.5)
             axes.grid(visible=False, axis="x")
@@ -172,13 +187,22 @@ def growth_against_null(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def where_learned(compared: pd.DataFrame) -> pd.DataFrame:
+    """The comparisons at equal loss of init scales from which permuted labels were learned.
+
+    Elsewhere the beginning of training alone would be compared.
+    """
+    losses = compared.groupby("init_scale")["train_loss"].transform("mean")
+    return compared[losses < LEARNED_LOSS]
+
+
 def rank_against_loss(
     ranks: pd.DataFrame, training: pd.DataFrame, compared: pd.DataFrame
 ) -> Figure:
     """Stable ranks against the falling training loss; means over layers and heads.
 
     A line is a seed; a cross marks where both labels have the same training loss, the lowest to
-    which both come down.
+    which both come down; `compared` has these points, of the init scales that are shown.
     """
     scales = sorted(compared["init_scale"].unique())
     keys = ["init_scale", "control", "seed", "step"]
