@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from lib.files.files import InputError
+from lib.pages.style import MATRIX_COLORS, NULL_COLOR, PERMUTED_COLOR
 from tests.stages.made import files
 
 SECTION = "any.plot"
@@ -114,7 +115,7 @@ def tables(cells, growth):
     scales = [scale for scale, control in cells if control == PERMUTED]
     equal_loss = every(draw, "learned", matrix=MATRICES, seed=SEEDS, init_scale=scales)
     equal_loss = [
-        {**row, "permuted": draw.uniform(1, 9), "train_loss": draw.uniform(1, 9)}
+        {**row, "permuted": draw.uniform(1, 9), "train_loss": draw.uniform(0.1, 0.9)}
         for row in equal_loss
     ]
     return {
@@ -263,6 +264,13 @@ def test_permuted_labels_are_in_the_legend_where_only_some_scales_have_them(plot
     ranks_through_training(plot()["figure-12"], tables["ranks"], [0.1, 0.5])
 
 
+def test_labels_are_not_compared_where_permuted_ones_are_not_learned(plot, tables):
+    for row in tables["equal_loss"]:
+        row["train_loss"] += 0.9  # above 1 as a mean, not in every seed
+    tables["equal_loss"][0]["train_loss"] = 0.5
+    assert "equal-loss" not in plot()
+
+
 def normalised(figure, spectra):
     for axes, matrix in zip(figure.axes, MATRICES, strict=True):
         here = {"matrix": matrix, "init_scale": 0.5, "control": "none", "layer": 2, "head": 3}
@@ -340,6 +348,8 @@ def against_init_scale(figure, ranks, training):
                 mean(of(training, "train_loss", control="none", init_scale=s, step=LAST))
                 for s in SCALES
             ]
+            shades = [line.get_color() for line in axes.lines[:4]]
+            assert shades == [NULL_COLOR, PERMUTED_COLOR, "black", MATRIX_COLORS[matrix]]
             assert [line.get_fillstyle() == "none" for line in axes.lines[-3:]] == [
                 loss > 5 for loss in losses
             ]
@@ -400,6 +410,8 @@ def ranks_through_training(figure, ranks, scales):
                     lines.append((STEPS, permuted[0]))
             check_lines(axes, *lines)
             check_bands(axes, *bands)
+            violet = [line for line in axes.lines if line.get_color() == PERMUTED_COLOR]
+            assert [line.get_linestyle() for line in violet] == (["-", ":"] if scale == 0.5 else [])
         assert row[0].get_ylabel() == f"stable rank\ninit scale {scale}"
     assert [axes.get_title() for axes in figure.axes[:2]] == ["layer 1", "layer 2"]
     kinds = ("", ", permuted labels") if 0.5 in scales else ("",)
@@ -444,8 +456,10 @@ def nulls(figure, ranks, scales, others=True):
     }
     for row, matrix in zip(grid(figure, 2, len(scales)), MATRICES, strict=True):
         for axes, scale in zip(row, scales, strict=True):
-            points = []
-            for x, (control, kind, step) in enumerate(kinds.values()):
+            points, colors = [], []
+            shades = {"permuted labels": PERMUTED_COLOR, "first step": "black"}
+            shades |= dict.fromkeys(("Gaussian factors", "Gaussian product"), NULL_COLOR)
+            for x, (name, (control, kind, step)) in enumerate(kinds.items()):
                 here = {
                     "matrix": matrix,
                     "init_scale": scale,
@@ -458,7 +472,9 @@ def nulls(figure, ranks, scales, others=True):
                         mean(of(ranks, "stable_rank", seed=seed, **here)) for seed in sorted(SEEDS)
                     ]
                     points.append((x, 0.3, by_seed))
+                    colors.append(shades.get(name, MATRIX_COLORS[matrix]))
             check_lines(axes, *(([x] * 3, values) for x, _, values in points))
+            assert [line.get_color() for line in axes.lines] == colors
             check_points(axes, *points)
             assert labels(axes.get_xticklabels()) == (list(kinds) if matrix == "W_VO" else [])
             assert axes.get_title() == (f"init scale {scale}" if matrix == "W_KQ" else "")
