@@ -162,31 +162,6 @@ def rank_against_nulls(table: pd.DataFrame, init_scales: list[float]) -> Figure:
     return figure
 
 
-def growth_against_null(table: pd.DataFrame) -> Figure:
-    """Growth of stable ranks through training, by init scale, of true and of permuted labels.
-
-    One point per seed, a bar at their mean; above 1 the rank grows.
-    """
-    kinds = {"none": "true labels", PERMUTED: "permuted labels"}
-    scales = sorted(table[table["control"] == "none"]["init_scale"].unique())
-    figure, panels = plt.subplots(1, 2, figsize=(9.2, 3.6), sharey=True)
-    for axes, (matrix, name) in zip(panels, MATRIX_NAMES.items(), strict=True):
-        for shift, (control, label) in zip((-0.15, 0.15), kinds.items(), strict=True):
-            color = MATRIX_COLORS[matrix] if control == "none" else PERMUTED_COLOR
-            for x, scale in enumerate(scales):
-                chosen = (table["matrix"] == matrix) & (table["control"] == control)
-                values = table[chosen & (table["init_scale"] == scale)]["growth"]
-                points(axes, x + shift, values, color, width=0.12)
-            axes.plot([], [], "o", mfc="none", color=color, label=label)
-        axes.axhline(1, color="black", lw=0.8, ls=":")
-        axes.set_xticks(range(len(scales)), labels=[f"{scale:g}" for scale in scales])
-        axes.set(title=rf"stable rank of $\Delta$ {name}", xlabel=SCALE)
-        axes.grid(visible=False, axis="x")
-        axes.legend()
-    panels[0].set_ylabel("mean of the last third of the steps\nover that of the first third")
-    return figure
-
-
 def where_learned(compared: pd.DataFrame) -> pd.DataFrame:
     """The comparisons at equal loss of init scales from which permuted labels were learned.
 
@@ -235,33 +210,3 @@ def rank_against_loss(
 
 def _here(table: pd.DataFrame, matrix: str, layer: int) -> pd.DataFrame:
     return table[(table["matrix"] == matrix) & (table["layer"] == layer)]
-
-
-def readings_of_init_scale(training: pd.DataFrame, ranks: pd.DataFrame) -> Figure:
-    """Accuracy and stable ranks under both readings of "the initial value of every layer"."""
-    other = "scaled=all-but-patch-embedding"
-    scales = sorted(ranks[ranks["control"] == other]["init_scale"].unique())
-    names = {"none": "layers", other: "all but patch\nembedding"}
-    last = ranks["step"].max()
-    final, learned = (
-        table[(table["step"] == last) & table["init_scale"].isin(scales)]
-        for table in (ranks[ranks["of"] == "update"], training)
-    )
-    figure, panels = plt.subplots(1, 3, figsize=(9.2, 3.2))
-    circle: Any = {"ms": 5, "mfc": "none"}
-    for x, control in enumerate(names):
-        accuracy = learned[learned["control"] == control]["test_accuracy"]
-        panels[0].plot([x] * len(accuracy), accuracy, "o", **circle, color="black")
-        for axes, (matrix, color) in zip(panels[1:], MATRIX_COLORS.items(), strict=True):
-            rows = final[(final["control"] == control) & (final["matrix"] == matrix)]
-            by_seed = rows.groupby(["seed", "init_scale"])["stable_rank"].mean()
-            axes.plot([x] * len(by_seed), by_seed, "o", **circle, color=color)
-    panels[0].set(title="test accuracy", ylim=(0, 1.02))
-    for axes, name in zip(panels[1:], MATRIX_NAMES.values(), strict=True):
-        axes.set(title=rf"stable rank of $\Delta$ {name}")
-    for axes in panels:
-        axes.set_xticks(range(len(names)), labels=list(names.values()))
-        axes.set_xlim(-0.5, len(names) - 0.5)
-    said = ", ".join(f"{scale:g}" for scale in scales)
-    figure.suptitle(f"what init scale {said} multiplies; one point per seed")
-    return figure

@@ -39,7 +39,7 @@ NAMES = {"W_KQ": r"$W_K W_Q^\top$", "W_VO": r"$W_V W_O^\top$"}
 RATES, RANKS, ORDERS = [0.5, 0, 0.9], [4, 0, 1], ["smallest", "random", "largest"]
 FIGURES = [
     *("figure-1", "figure-3", "figure-4", "figure-5-KQ", "figure-5-VO", "figure-12"),
-    *("learning-curves", "nulls", "truncation", "pruning", "growth", "equal-loss"),
+    *("learning-curves", "nulls", "truncation", "pruning", "equal-loss"),
 ]
 
 
@@ -111,7 +111,6 @@ def tables(cells, growth):
         draw, "test_accuracy", variant=variants, what=what, order=ORDERS, rate=RATES, seed=SEEDS
     )
     prune = [row | {"removed": 0.9 * row["rate"]} for row in prune]
-    grown_rows = every(draw, "growth", matrix=MATRICES, seed=SEEDS, init_scale_and_control=cells)
     scales = [scale for scale, control in cells if control == PERMUTED]
     equal_loss = every(draw, "learned", matrix=MATRICES, seed=SEEDS, init_scale=scales)
     equal_loss = [
@@ -119,7 +118,6 @@ def tables(cells, growth):
         for row in equal_loss
     ]
     return {
-        "growth": grown_rows,
         "equal_loss": equal_loss
         or [dict.fromkeys(["matrix", "seed", "init_scale", "permuted", "train_loss"])],
         "ranks": ranks,
@@ -231,7 +229,7 @@ def grid(figure, *shape):
 
 def test_every_figure_draws_its_table(plot, tables):
     figures = plot()
-    assert set(figures) == {*FIGURES, "readings-of-init-scale"}
+    assert set(figures) == set(FIGURES)
     normalised(figures["figure-1"], tables["spectra"])
     through_training(figures["figure-3"], tables["spectra"], [4, 0.1])
     against_init_scale(figures["figure-4"], tables["ranks"], tables["training"])
@@ -240,18 +238,14 @@ def test_every_figure_draws_its_table(plot, tables):
     ranks_through_training(figures["figure-12"], tables["ranks"], [4, 0.1])
     learning_curves(figures["learning-curves"], tables["training"])
     nulls(figures["nulls"], tables["ranks"], [4, 0.1])
-    grown(figures["growth"], tables["growth"])
     equal_loss(figures["equal-loss"], tables)
     truncation(figures["truncation"], tables["truncate"])
     pruning(figures["pruning"], tables["prune"])
-    readings(figures["readings-of-init-scale"], tables["training"], tables["ranks"])
 
 
 @pytest.mark.parametrize("growth", [[]])
 @pytest.mark.parametrize("cells", [[cell for cell in CELLS if cell[1] in ("none", PERMUTED)]])
-def test_without_wanted_scales_or_another_reading_the_reference_is_drawn_and_nothing_of_the_reading(
-    plot, tables
-):
+def test_without_wanted_scales_the_reference_is_drawn(plot, tables):
     figures = plot()
     assert set(figures) == set(FIGURES)
     through_training(figures["figure-3"], tables["spectra"], [0.5])
@@ -481,26 +475,6 @@ def nulls(figure, ranks, scales, others=True):
         assert row[0].get_ylabel() == rf"stable rank of $\Delta$ {NAMES[matrix]}"
 
 
-def grown(figure, growth):
-    for axes, matrix in zip(figure.axes, MATRICES, strict=True):
-        points = []
-        for shift, control in ((-0.15, "none"), (0.15, PERMUTED)):
-            for x, scale in enumerate(SCALES):
-                if control == "none" or scale == 0.5:
-                    values = of(growth, "growth", matrix=matrix, control=control, init_scale=scale)
-                    points.append((x + shift, 0.12, values))
-        *drawn, one = [line for line in axes.lines if len(line.get_xdata())]
-        assert list(one.get_ydata()) == [1, 1]
-        for line, (x, _, values) in zip(drawn, points, strict=True):
-            np.testing.assert_allclose(
-                line.get_xydata(), np.column_stack([[x] * 3, values]), rtol=1e-5
-            )
-        check_points(axes, *points)
-        assert labels(axes.get_xticklabels()) == ["0.1", "0.5", "4"]
-        assert legend(axes) == ["true labels", "permuted labels"]
-        assert axes.get_title() == rf"stable rank of $\Delta$ {NAMES[matrix]}"
-
-
 def equal_loss(figure, tables):
     for axes, matrix in zip(figure.axes, MATRICES, strict=True):
         lines = []
@@ -562,36 +536,6 @@ def pruning(figure, prune):
     titles = ["weights, ranked together", "MLP neurons of each layer", "heads of each layer"]
     assert [axes.get_title() for axes in figure.axes[:3]] == titles
     assert legend(figure.axes[2]) == ["smallest first", "at random", "largest first"]
-
-
-def readings(figure, training, ranks):
-    accuracy, *of_ranks = figure.axes
-    both = ["none", SCALED]
-    here = {"step": LAST, "init_scale": 0.1}
-    found = [of(training, "test_accuracy", control=control, **here) for control in both]
-    check_lines(accuracy, *(([x] * 3, values) for x, values in enumerate(found)))
-    for axes, matrix in zip(of_ranks, MATRICES, strict=True):
-        means = [
-            [
-                mean(
-                    of(
-                        ranks,
-                        "stable_rank",
-                        matrix=matrix,
-                        of="update",
-                        control=control,
-                        seed=seed,
-                        **here,
-                    )
-                )
-                for seed in sorted(SEEDS)
-            ]
-            for control in both
-        ]
-        check_lines(axes, *(([x] * 3, values) for x, values in enumerate(means)))
-        assert axes.get_title() == rf"stable rank of $\Delta$ {NAMES[matrix]}"
-    assert labels(accuracy.get_xticklabels()) == ["layers", "all but patch\nembedding"]
-    assert figure.get_suptitle() == "what init scale 0.1 multiplies; one point per seed"
 
 
 @pytest.mark.parametrize(
