@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from lib.pages.style import (
     BLUE,
+    BOUND_COLOR,
     GREEN,
     GREENS,
     INITIAL_COLOR,
@@ -21,8 +22,7 @@ from lib.pages.style import (
     MATRIX_NAMES,
     NULL_COLOR,
     ORANGE,
-    PURPLE,
-    SEED_MARKERS,
+    TEAL,
     VIRIDIS,
     ranged,
     sized,
@@ -32,7 +32,7 @@ RULES = {
     "attributed": (GREEN, "o"),
     "uniform": (BLUE, "s"),
     "energy": (ORANGE, "^"),
-    "water-filling": (PURPLE, "v"),
+    "water-filling": (TEAL, "v"),
 }
 TRAINED = {"attributed": GREEN, "shuffled": NULL_COLOR, "uniform, longer": BLUE}
 PRUNED = {
@@ -188,12 +188,12 @@ def pruned(pruning: pd.DataFrame, losses: pd.DataFrame) -> Figure:
             chosen = rows[rows["what"] == what]
             if len(chosen):
                 ranged(axes, chosen, "rate", "loss", color=color, marker="o", ms=4, label=what)
-        axes.axhline(part["loss_tuned"].mean(), color="black", lw=0.9, ls="--", label="tuned")
+        axes.axhline(part["loss_tuned"].mean(), color="black", lw=0.9, ls=":", label="tuned")
         axes.axhline(
             part["loss_without_linear"].mean(),
             color=INITIAL_COLOR,
             lw=0.9,
-            ls="--",
+            ls=":",
             label="no linear update",
         )
         axes.set(xlabel="share that is removed", title=title)
@@ -204,90 +204,56 @@ def pruned(pruning: pd.DataFrame, losses: pd.DataFrame) -> Figure:
 
 
 def heads_through_training(heads: pd.DataFrame) -> Figure:
-    """Stable rank of what training from scratch adds to the products of heads, and under the text
-    in random order.
+    """Stable rank of what training from scratch adds to the products of heads, a column each
+    model; grey: under the text in random order.
     """
     models = sorted(heads["model"].unique())
-    figure, panels = plt.subplots(
-        1, len(models), figsize=sized(4.4 * len(models), 3.7), sharey=True, squeeze=False
-    )
-    for axes, model in zip(panels[0], models, strict=True):
-        rows = heads[heads["model"] == model]
-        for text, style in (("language", "-"), ("permuted", "--")):
-            for product, color in MATRIX_COLORS.items():
-                for offset in sorted(rows["offset"].unique()):
-                    chosen = rows[
-                        (rows["text"] == text)
-                        & (rows["module"] == product)
-                        & (rows["offset"] == offset)
-                    ]
-                    if chosen.empty:
-                        continue
-                    means = chosen.groupby("step")["stable_rank"].mean()
-                    name = MATRIX_NAMES[product] + (f" at offset {offset}" if offset else "")
-                    name += "" if text == "language" else ", text in random order"
-                    marker = "s" if offset else "o"
-                    axes.plot(
-                        means.index, means, style, marker=marker, ms=3.5, color=color, label=name
-                    )
-        axes.set(xscale="log", xlabel="step", title=model)
-    panels[0][0].set_ylabel("stable rank of the update, mean over heads")
-    figure.legend(
-        *max(
-            (axes.get_legend_handles_labels() for axes in panels[0]),
-            key=lambda found: len(found[1]),
-        ),
-        loc="outside lower center",
-        ncols=3,
-        fontsize=7,
-        handlelength=3.5,
-    )
-    return figure
-
-
-def early_ranks(ranks: pd.DataFrame) -> Figure:
-    """The rank of every matrix's update at the end of a fine-tune against that at its first
-    snapshot, every seed.
-    """
-    groups = _kinds(ranks)
-    figure, panels = _panels(len(groups), height=3.2, width=3.4)
-    for axes, (title, rows) in zip(panels, groups, strict=True):
-        by_step = rows.pivot_table(
-            index=["run", "module"], columns="step", values="rank_90", observed=True
-        )
-        first, last = by_step.columns[0], by_step.columns[-1]
-        for marker, (name, part) in zip(
-            SEED_MARKERS, by_step.groupby("run", observed=True), strict=False
-        ):
-            axes.plot(
-                part[first], part[last], marker, ms=4, mfc="none", color=GREEN, label=str(name)
-            )
-        end = float(by_step.max().max()) + 1
-        axes.plot([0, end], [0, end], color=NULL_COLOR, ls="--", lw=1)
-        axes.set(xlabel=f"rank at step {first}", ylabel=f"rank at step {last}", title=title)
-        axes.legend(fontsize=7)
+    size = sized(4.4 * len(models), 5.2)
+    figure, panels = plt.subplots(2, len(models), figsize=size, sharex=True, sharey=True)
+    panels = np.reshape(panels, (2, len(models)))
+    for row, (product, color) in zip(panels, MATRIX_COLORS.items(), strict=True):
+        texts = {"language": (color, "text"), "permuted": (NULL_COLOR, "text in random order")}
+        for axes, model in zip(row, models, strict=True):
+            here = heads[(heads["model"] == model) & (heads["module"] == product)]
+            for text, (shade, name) in texts.items():
+                rows = here[here["text"] == text]
+                for offset, part in rows.groupby("offset"):
+                    means = part.groupby("step")["stable_rank"].mean()
+                    label = f"{name}, offset {offset}" if offset else name
+                    line = {"marker": "s" if offset else "o", "ms": 3.5, "color": shade}
+                    axes.plot(means.index, means, label=label, **line)
+            axes.set(xscale="log")
+        row[0].set_ylabel(f"stable rank of the update\nof {MATRIX_NAMES[product]}")
+        row[-1].legend(fontsize=7)
+    for axes, top, model in zip(panels[1], panels[0], models, strict=True):
+        axes.set_xlabel("step")
+        top.set_title(model)
     return figure
 
 
 def trained_adapters(trained: pd.DataFrame) -> Figure:
     """The loss of the base with a trained adapter, less that of the uniform rank's of the same
-    seed, by rule.
+    seed, by rule; a bar at the median.
     """
     rows = trained[trained["part"] == "measured"]
     keys = ["kind", "model", "seed"]
     losses = rows.pivot_table(index=keys, columns="rule", values="loss", observed=True)
     rules = [rule for rule in TRAINED if rule in losses]
     groups = list(losses.groupby(["model", "kind"], observed=True))
+    differences = losses[rules].sub(losses["uniform"], axis=0)
+    least, most = float(differences.min().min()), float(differences.max().max())
+    room = 0.05 * (most - least)
     figure, panels = _panels(len(groups), height=2.6)
     for axes, ((model, kind), part) in zip(panels, groups, strict=True):
         for place, rule in enumerate(rules):
             values = (part[rule] - part["uniform"]).to_numpy()
             spots = place + np.linspace(-0.18, 0.18, len(values))
             axes.plot(values, spots, "o", ms=4, mfc="none", color=TRAINED[rule])
-            axes.plot([values.mean()], [place], "|", ms=22, mew=2, color=TRAINED[rule])
+            axes.plot([np.median(values)], [place], "|", ms=22, mew=2, color=TRAINED[rule])
         axes.axvline(0, color=BLUE, lw=1)
         axes.set_yticks(range(len(rules)), labels=rules)
         axes.set(
+            xlim=(least - room, most + room),
             ylim=(len(rules) - 0.5, -0.5),
             title=f"{model}, {kind}",
             xlabel="loss less that of the uniform rank, nats",
@@ -313,7 +279,7 @@ def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: in
                 f"step {row['step']}" if len(chosen) > 1 or row["step"] else "tuned"
             )  # a folder without a step
             axes.plot(range(1, len(sigma) + 1), sigma, ".-", ms=4, lw=1, color=shade, label=name)
-        axes.axhline(final["edge"], color=NULL_COLOR, ls="--", lw=1, label="edge of rounding")
+        axes.axhline(final["edge"], color=BOUND_COLOR, ls="--", lw=1, label="edge of rounding")
         axes.set(yscale="log", xlabel="number")
         axes.set_title(str(final["module"]).removesuffix(".weight"), fontsize=7)
     for axes in panels[::2]:

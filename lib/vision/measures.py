@@ -20,14 +20,6 @@ PERMUTED = "labels=permuted"
 LABELS = ("none", PERMUTED)
 NUMBERS = ("learning_rate", "weight_decay")  # of a control, which names of measures leave out
 RULE = ("optimizer", "muon_of", *NUMBERS)  # what a control says of an optimiser
-OVER_PLAIN = (
-    "stable_rank_KQ",
-    "stable_rank_VO",
-    "first_step_rank_KQ",
-    "first_step_rank_VO",
-    "rank_at_equal_accuracy",
-)
-
 Tables = Mapping[str, pd.DataFrame]
 Measures = dict[str, pd.Series]
 
@@ -170,39 +162,37 @@ def finals(training: pd.DataFrame) -> Measures:
 
 
 def against_nulls(tables: Tables) -> Measures:
-    """Final stable ranks and their growth through training, plain and of every control; those of
-    nulls over learned.
+    """Final stable ranks of updates and their growth through training, plain and of every control.
 
-    At equal steps, and under permuted labels at equal training loss as well.
+    Beside them those of the initial matrices; of the plain training also the ranks of a Gaussian
+    product and of the first step over the learned ones, and those under permuted labels at equal
+    training loss.
     """
     means = mean_ranks(tables["ranks"])
     growths = tables["growth"].set_index(["matrix", "control", "init_scale", "seed"])["growth"]
-    last, found = means.index.get_level_values("step").max(), {}
+    last = means.index.get_level_values("step").max()
+    found: Measures = {}
     for matrix in PRODUCTS:
-        letters, equal = matrix[2:], tables["equal_loss"].set_index(["init_scale", "seed"])
-        at = means.xs(last, level="step").loc[matrix]
-        for control in sorted(set(at.index.get_level_values("control"))):
-            found[named(f"stable_rank_{letters}", control)] = at.loc[control].xs(
-                "update", level="of"
-            )
+        letters = matrix[2:]
+        updates = means.loc[matrix].xs(("update", last), level=["of", "step"])
+        for control in sorted(set(updates.index.get_level_values("control"))):
+            found[named(f"stable_rank_{letters}", control)] = updates.loc[control]
             growth = growths.loc[matrix, control]
             found[named(f"growth_through_training_{letters}", control)] = growth
-        learned, plain = found[f"stable_rank_{letters}"], at.loc["none"]
-        nulls = {
-            of: plain.xs(of, level="of")
-            for of in sorted(set(plain.index.get_level_values("of")) - {"update", "initial"})
-        }
-        nulls |= {"first step": means.loc[matrix, "none"].xs(("update", 1), level=["of", "step"])}
-        nulls |= {"permuted": found.get(f"stable_rank_{letters}_permuted", learned[:0])}
-        for null, ranks in nulls.items():
-            found[f"{null.replace(' ', '_')}_over_learned_{letters}"] = (ranks / learned).dropna()
+        learned = found[f"stable_rank_{letters}"]
+        plain = means.loc[matrix, "none"]
+        by_kind = {of: ranks.droplevel(["of", "step"]) for of, ranks in plain.groupby("of")}
+        if "initial" in by_kind:
+            found[f"stable_rank_{letters}_initial"] = by_kind["initial"]
+        if "gaussian product" in by_kind:
+            ratio = by_kind["gaussian product"] / learned
+            found[f"gaussian_product_over_learned_{letters}"] = ratio
+        first = plain.xs(("update", 1), level=["of", "step"])
+        found[f"first_step_over_learned_{letters}"] = first / learned
+        equal = tables["equal_loss"].set_index(["init_scale", "seed"])
         equal = equal[equal["matrix"] == matrix]
-        found[f"permuted_over_learned_at_equal_loss_{letters}"] = (
-            equal["permuted"] / equal["learned"]
-        )
-        growth = found[f"growth_through_training_{letters}"]
-        twin = found.get(f"growth_through_training_{letters}_permuted", growth[:0])
-        found[f"growth_through_training_over_permuted_{letters}"] = (growth / twin).dropna()
+        ratio = equal["permuted"] / equal["learned"]
+        found[f"permuted_over_learned_at_equal_loss_{letters}"] = ratio
     return found
 
 
@@ -239,9 +229,6 @@ def growth_with_init_scale(tables: Tables) -> Measures:
         found |= {
             f"growth_with_init_scale_{letters}{name}": ratio for name, ratio in ratios.items()
         }
-        for null in ("_first_step", "_permuted"):
-            over = (ratios[""] / ratios.get(null, ratios[""][:0])).dropna()
-            found[f"growth_with_init_scale_over{null}_{letters}"] = over
     return found
 
 
@@ -267,7 +254,6 @@ def cuts(truncate: pd.DataFrame, prune: pd.DataFrame) -> Measures:
     average = kept.mean(axis="columns").unstack("order")
     return {
         "rank_within_one_point": rank_needed(cut),
-        "accuracy_at_rank_zero": cut[0],
         "pruning_within_one_point": pd.Series(
             [float(kept.columns[int(n) - 1]) for n in harmless], harmless.index
         ),
@@ -315,22 +301,23 @@ def apart(control: str) -> tuple[str, str]:
 def of_optimizers(tables: Tables) -> Measures:
     """The measures of every optimiser beside its own nulls, its name behind theirs.
 
-    Some also over those of the plain training at the same init scale and seed.
+    The rank at equal accuracy also over that of the plain training at the same init scale and seed.
     """
-    found, plain = {}, {}
+    needed = "rank_at_equal_accuracy"
+    found: Measures = {}
     for name, part in by_optimizer(tables).items():
         part |= derived(part)
+        truncate = part["truncate"]
         own = {
             **finals(part["training"]),
             **against_nulls(part),
             **growth_with_init_scale(part),
             **first_steps(part["ranks"]),
-            **where_equally_accurate(part["truncate"]),
+            needed: rank_needed(by_rank(truncate[truncate["control"] == "none"])),
         }
-        plain = plain or own
         found |= {f"{measure}{name}": values for measure, values in own.items()}
         if name:
-            found |= {f"{m}_over_plain{name}": (own[m] / plain[m]).dropna() for m in OVER_PLAIN}
+            found[f"{needed}_over_plain{name}"] = (own[needed] / found[needed]).dropna()
     return found
 
 
@@ -342,14 +329,6 @@ def first_steps(ranks: pd.DataFrame) -> Measures:
         for matrix in PRODUCTS
         for control in sorted(set(first.loc[matrix].index.get_level_values("control")))
     }
-
-
-def where_equally_accurate(truncate: pd.DataFrame) -> Measures:
-    """Of updates cut where a training first has a given test accuracy: that accuracy, and the rank
-    that keeps it.
-    """
-    cut = by_rank(truncate[truncate["control"] == "none"])
-    return {"accuracy_where_cut": cut.iloc[:, -1], "rank_at_equal_accuracy": rank_needed(cut)}
 
 
 def named(measure: str, control: str) -> str:

@@ -20,9 +20,6 @@ TABLES = {
 }
 ROUNDING = "run step module above_edge"
 SPECTRA = "run step layer module head of rank_90"
-RANKS = (
-    "run step layer module rows cols norm base_norm stable_rank rank_90 edge rank_above_edge method"
-)
 HEADS = "step layer head module offset norm stable_rank rank_90"
 
 
@@ -30,22 +27,24 @@ def main(metrics: OutFolder, models: list[Path]) -> None:
     tables = {
         **{name: stacked(models, f"plans/{name}", of) for name, of in TABLES.items()},
         "rounding": stacked(models, "rounding", ROUNDING),
-        "ranks": module_ranks(stacked(models, "spectra", SPECTRA)),
         "heads": head_ranks(stacked(models, "pretrained", SPECTRA)),
     }
     rates = np.sort(tables["pruning"]["rate"].unique())
     rate = float(rates[len(rates) // 2])
     measured = {
         **of_plans(tables["plans"]),
+        **of_budgets(tables["plans"]),
         **of_losses(tables["losses"]),
         **of_rounding(tables["rounding"], SLIGHT),
         **of_pruning(tables["pruning"], tables["losses"], rate),
-        **of_ranks(tables["ranks"]),
         **of_heads(tables["heads"]),
     }
     kinds = tables["losses"]["run"].str.rsplit("-", n=1, expand=True)
+    budgets = tables["plans"]["budget"]
     setup = {
         "n_seeds": float(kinds[1].nunique()),
+        "least_budget": float(budgets.min()),
+        "largest_budget": float(budgets.max()),
         "budgets": budgets_in_words(tables["plans"]),
         "slight": f"{SLIGHT:g}",
         "pruning_rate": f"{rate:.0%}",
@@ -63,12 +62,6 @@ def stacked(models: list[Path], name: str, known_by: str) -> pd.DataFrame:
         table = read_table(model / f"{name}.parquet", known_by.split(), and_others=True)
         tables.append(table.assign(model=model.name))
     return pd.concat(tables)
-
-
-def module_ranks(spectra: pd.DataFrame) -> pd.DataFrame:
-    """Of the matrices of layers: size and ranks of their updates."""
-    found = spectra[(spectra["of"] == "update") & (spectra["head"] == 0) & (spectra["layer"] > 0)]
-    return found[["model", *RANKS.split()]]
 
 
 def head_ranks(spectra: pd.DataFrame) -> pd.DataFrame:
@@ -105,6 +98,18 @@ def of_plans(plans: pd.DataFrame) -> dict[str, pd.Series]:
     return {name: values.set_axis(names) for name, values in differences.items()}
 
 
+def of_budgets(plans: pd.DataFrame) -> dict[str, pd.Series]:
+    """By model and run: the share of the gain that is lost at the largest and the least budget."""
+    plans = plans[plans["shuffle"] == 0]
+    found = {}
+    for rule in ("attributed", "uniform"):
+        lost = plans[plans["rule"] == rule].set_index(["budget", "model", "run"])["share_lost"]
+        for name, budget in (("", plans["budget"].max()), ("_least", plans["budget"].min())):
+            at = lost.loc[budget].sort_index()
+            found[f"share_lost_{rule}{name}"] = at.set_axis(named(at.reset_index(), CELL[:2]))
+    return found
+
+
 def of_losses(losses: pd.DataFrame) -> dict[str, pd.Series]:
     """How far the attributed losses are from summing to the measured drop, as a share of it."""
     error = (losses["attributed"] / losses["drop"] - 1).abs()
@@ -112,22 +117,17 @@ def of_losses(losses: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 def of_rounding(rounding: pd.DataFrame, slight: float) -> dict[str, pd.Series]:
-    """By snapshot: energy ranks of rounded weights over true ones, and noise over edge.
+    """By snapshot: energy ranks of rounded weights over true ones.
 
-    Slight updates have measures of their own.
+    Slight updates have a measure of their own.
     """
     by = ["model", "run", "step"]
     found = rounding.groupby(by)[["relative_update", "rank_90", "rank_90_stored"]].mean()
     ratio = (found["rank_90_stored"] / found["rank_90"]).set_axis(named(found.reset_index(), by))
     is_slight = (found["relative_update"] < slight).to_numpy()
-    worst = rounding.groupby(by)["noise_over_edge"].max()
-    beyond = rounding["above_edge_stored"] - rounding["above_edge"]
-    counted = beyond.groupby([rounding[name] for name in by]).mean()
     return {
         "rounded_over_exact_rank_slight": ratio[is_slight],
         "rounded_over_exact_rank": ratio[~is_slight],
-        "noise_over_edge": worst.set_axis(named(worst.reset_index(), by)),
-        "counted_above_edge": counted.set_axis(named(counted.reset_index(), by))[is_slight],
     }
 
 
@@ -138,17 +138,6 @@ def of_pruning(pruning: pd.DataFrame, losses: pd.DataFrame, rate: float) -> dict
     cost = cost.sub(losses.set_index(["model", "run"])["loss_tuned"], axis=0)
     ratio = cost["updates, at random"] / cost["updates, smallest first"]
     return {"random_over_smallest": ratio.set_axis(named(cost.reset_index(), ["model", "run"]))}
-
-
-def of_ranks(ranks: pd.DataFrame) -> dict[str, pd.Series]:
-    """By run: Spearman's correlation of the modules' first and last 90 % energy ranks."""
-    found = {}
-    for (model, name), rows in ranks.groupby(["model", "run"]):
-        by_step = rows.pivot_table(index="module", columns="step", values="rank_90", observed=True)
-        if by_step.shape[1] > 1:
-            first, last = by_step.iloc[:, 0], by_step.iloc[:, -1]
-            found[f"{model} {name}"] = first.rank().corr(last.rank())  # Spearman's
-    return {"early_rank_order": pd.Series(found, dtype=float)}
 
 
 def of_heads(heads: pd.DataFrame) -> dict[str, pd.Series]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from lib.checkpoints.figures import (
-    early_ranks,
     heads_through_training,
     pruned,
     ranks_of_modules,
@@ -31,7 +30,6 @@ FIGURES: dict[str, tuple[Callable[..., Figure], dict[str, str]]] = {
         {"pruning": "model run what rate loss", "losses": "model run loss_tuned gain"},
     ),
     "rounding": (rounding, {"rounding": "model relative_update rank_90 rank_90_stored"}),
-    "ranks-through-tuning": (early_ranks, {"ranks": "model run step module rank_90"}),
     "heads": (heads_through_training, {"heads": "model text step layer module stable_rank"}),
     "adapters": (trained_adapters, {"trained": "model rule fine_tune seed n_steps loss"}),
 }

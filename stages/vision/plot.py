@@ -18,12 +18,11 @@ from lib.files.tables import read_tables
 from lib.pages.style import as_svg
 from lib.vision.figures.cuts import accuracy_against_pruning, accuracy_against_rank
 from lib.vision.figures.ranks import (
-    growth_against_null,
     rank_against_init_scale,
     rank_against_loss,
     rank_against_nulls,
     rank_through_training,
-    readings_of_init_scale,
+    where_learned,
 )
 from lib.vision.figures.spectra import (
     normalised_spectra,
@@ -46,7 +45,6 @@ TABLES = {  # of a data set, with the columns that every one has
     "spectra": "control init_scale matrix of step seed layer head singular_values",
     "truncate": "variant kind rank test_accuracy",
     "prune": "variant what order rate test_accuracy",
-    "growth": "control init_scale matrix growth",
     "equal_loss": "init_scale matrix train_loss learned permuted",
     "scales": "use init_scale",
 }
@@ -88,9 +86,9 @@ def of_data_set(
     spectra = tables["spectra"]
     spectra = spectra[spectra["control"] == "none"]
     check_shown(params, spectra, section)
-    compared = tables["scales"].groupby("use")["init_scale"].agg(list)
-    [reference] = compared["reference"]
-    scales = compared.get("growth", [reference])
+    by_use = tables["scales"].groupby("use")["init_scale"].agg(list)
+    [reference] = by_use["reference"]
+    scales = by_use.get("growth", [reference])
     place = (params.layer, params.head)
     drawn = {
         "figure-1": partial(normalised_spectra, spectra, reference, *place),
@@ -99,16 +97,14 @@ def of_data_set(
         "figure-5-KQ": partial(spectra_of_heads, spectra, "W_KQ", reference),
         "figure-5-VO": partial(spectra_of_heads, spectra, "W_VO", reference),
         "figure-12": partial(rank_through_training, ranks, scales),
-        "growth": partial(growth_against_null, tables["growth"]),
         "learning-curves": partial(learning_curves, training),
         "nulls": partial(rank_against_nulls, ranks, scales),
         "truncation": partial(accuracy_against_rank, tables["truncate"]),
         "pruning": partial(accuracy_against_pruning, tables["prune"]),
     }
-    if len(tables["equal_loss"]):
-        drawn["equal-loss"] = partial(rank_against_loss, ranks, training, tables["equal_loss"])
-    if training["control"].str.startswith("scaled=").any():
-        drawn["readings-of-init-scale"] = partial(readings_of_init_scale, training, ranks)
+    compared = where_learned(tables["equal_loss"])
+    if len(compared):
+        drawn["equal-loss"] = partial(rank_against_loss, ranks, training, compared)
     return drawn
 
 

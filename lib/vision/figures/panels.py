@@ -11,6 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from lib.pages.style import MATRIX_NAMES
 
 PERMUTED = "labels=permuted"
+FIRST_STEP_COLOR = "black"  # the update of the first step of training
 
 
 def by_product(

@@ -8,9 +8,17 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lib.pages.style import MATRIX_COLORS, MATRIX_NAMES, NULL_COLOR, PERMUTED_COLOR, scale_label
-from lib.vision.figures.panels import PERMUTED, by_product, loss_axis, points, rank_axis
+from lib.vision.figures.panels import (
+    FIRST_STEP_COLOR,
+    PERMUTED,
+    by_product,
+    loss_axis,
+    points,
+    rank_axis,
+)
 
 SCALE = "init scale (1 = library default)"
+LEARNED_LOSS = 1.0  # below it a good part of the permuted labels is learned; guessing has ln 10
 
 
 def rank_against_init_scale(
@@ -29,21 +37,21 @@ def rank_against_init_scale(
     plain = table["control"] == "none"
     final = table["step"] == last
     update = table["of"] == "update"
-    nulls = {
-        "Gaussian factors of equal norm": (final & plain & (table["of"] == "gaussian"), "-"),
-        "permuted labels": (final & (table["control"] == PERMUTED) & update, "--"),
-        "first step": (plain & update & (table["step"] == 1), ":"),
+    permuted = table["control"] == PERMUTED
+    beside = {
+        "Gaussian factors of equal norm": (final & plain & (table["of"] == "gaussian"), NULL_COLOR),
+        "permuted labels": (final & permuted & update, PERMUTED_COLOR),
+        "first step": (plain & update & (table["step"] == 1), FIRST_STEP_COLOR),
     }
     layers = [int(layer) for layer in sorted(table["layer"].unique())]
     titles = [f"layer {layer}" for layer in layers]
     figure, panels = by_product(titles, (1.0 + 2.7 * len(layers), 5.6), xlabel=SCALE)
     for matrix, row in panels.items():
         for axes, layer in zip(row, layers, strict=True):
-            for label, (chosen, style) in nulls.items():
-                means = (
-                    _here(table[chosen], matrix, layer).groupby("init_scale")["stable_rank"].mean()
-                )
-                shade = PERMUTED_COLOR if label == "permuted labels" else NULL_COLOR
+            for label, (chosen, shade) in beside.items():
+                rows = _here(table[chosen], matrix, layer)
+                means = rows.groupby("init_scale")["stable_rank"].mean()
+                style = ":" if label == "first step" else "-"
                 axes.plot(means.index, means, style, color=shade, marker=".", label=label)
             learned = _here(table[final & plain & update], matrix, layer)
             by_head = learned.groupby(["init_scale", "head"])["stable_rank"].mean().unstack("head")
@@ -70,8 +78,8 @@ def rank_against_init_scale(
 def rank_through_training(table: pd.DataFrame, init_scales: list[float]) -> Figure:
     """Figures 12, 14, 16: stable rank of both updates against the step, in every layer.
 
-    Bold: mean over heads and seeds; thin: each seed; dashed: under permuted labels; the band is
-    from the lowest head to the highest, means over seeds.
+    Bold: mean over heads and seeds; thin: each seed; violet: under permuted labels, dotted for
+    W_VO; the band is from the lowest head to the highest, means over seeds.
     """
     chosen = table[(table["of"] == "update") & table["matrix"].isin(list(MATRIX_NAMES))]
     layers = [int(layer) for layer in sorted(chosen["layer"].unique())]
@@ -96,7 +104,9 @@ def rank_through_training(table: pd.DataFrame, init_scales: list[float]) -> Figu
                 permuted = rows[rows["control"] == PERMUTED].groupby("step")["stable_rank"].mean()
                 if len(permuted):
                     label += ", permuted labels"
-                    axes.plot(permuted.index, permuted, "--", color=color, lw=1.4, label=label)
+                    style = "-" if matrix == "W_KQ" else ":"
+                    line: Any = {"color": PERMUTED_COLOR, "lw": 1.6, "label": label}
+                    axes.plot(permuted.index, permuted, style, **line)
             if row == 0:
                 axes.set_title(f"layer {layer}")
             if row == len(init_scales) - 1:
@@ -134,12 +144,17 @@ def rank_against_nulls(table: pd.DataFrame, init_scales: list[float]) -> Figure:
     titles = [scale_label(scale) for scale in init_scales]
     figure, panels = by_product(titles, (1.0 + 2.9 * len(init_scales), 5.8), share_y=True)
     for matrix, row in panels.items():
-        shades = {"learned": MATRIX_COLORS[matrix], "permuted labels": PERMUTED_COLOR}
+        shades = {
+            "permuted labels": PERMUTED_COLOR,
+            "first step": FIRST_STEP_COLOR,
+            "Gaussian factors": NULL_COLOR,
+            "Gaussian product": NULL_COLOR,
+        }
         for axes, scale in zip(row, init_scales, strict=True):
             here = (table["matrix"] == matrix) & np.isclose(table["init_scale"], scale)
             for x, (label, chosen) in enumerate(shown.items()):
                 by_seed = table[here & chosen].groupby("seed")["stable_rank"].mean()
-                points(axes, x, by_seed, shades.get(label, NULL_COLOR), width=0.3)
+                points(axes, x, by_seed, shades.get(label, MATRIX_COLORS[matrix]), width=0.3)
             axes.set_xticks(range(len(shown)), labels=list(shown), rotation=40, ha="right")
             axes.set_xlim(-0.5, len(shown) - 0.5)
             axes.grid(visible=False, axis="x")
@@ -147,29 +162,13 @@ def rank_against_nulls(table: pd.DataFrame, init_scales: list[float]) -> Figure:
     return figure
 
 
-def growth_against_null(table: pd.DataFrame) -> Figure:
-    """Growth of stable ranks through training, by init scale, of true and of permuted labels.
+def where_learned(compared: pd.DataFrame) -> pd.DataFrame:
+    """The comparisons at equal loss of init scales from which permuted labels were learned.
 
-    One point per seed, a bar at their mean; above 1 the rank grows.
+    Elsewhere the beginning of training alone would be compared.
     """
-    kinds = {"none": "true labels", PERMUTED: "permuted labels"}
-    scales = sorted(table[table["control"] == "none"]["init_scale"].unique())
-    figure, panels = plt.subplots(1, 2, figsize=(9.2, 3.6), sharey=True)
-    for axes, (matrix, name) in zip(panels, MATRIX_NAMES.items(), strict=True):
-        for shift, (control, label) in zip((-0.15, 0.15), kinds.items(), strict=True):
-            color = MATRIX_COLORS[matrix] if control == "none" else PERMUTED_COLOR
-            for x, scale in enumerate(scales):
-                chosen = (table["matrix"] == matrix) & (table["control"] == control)
-                values = table[chosen & (table["init_scale"] == scale)]["growth"]
-                points(axes, x + shift, values, color, width=0.12)
-            axes.plot([], [], "o", mfc="none", color=color, label=label)
-        axes.axhline(1, color="black", lw=0.8, ls=":")
-        axes.set_xticks(range(len(scales)), labels=[f"{scale:g}" for scale in scales])
-        axes.set(title=rf"stable rank of $\Delta$ {name}", xlabel=SCALE)
-        axes.grid(visible=False, axis="x")
-        axes.legend()
-    panels[0].set_ylabel("mean of the last third of the steps\nover that of the first third")
-    return figure
+    losses = compared.groupby("init_scale")["train_loss"].transform("mean")
+    return compared[losses < LEARNED_LOSS]
 
 
 def rank_against_loss(
@@ -178,7 +177,7 @@ def rank_against_loss(
     """Stable ranks against the falling training loss; means over layers and heads.
 
     A line is a seed; a cross marks where both labels have the same training loss, the lowest to
-    which both come down.
+    which both come down; `compared` has these points, of the init scales that are shown.
     """
     scales = sorted(compared["init_scale"].unique())
     keys = ["init_scale", "control", "seed", "step"]
@@ -211,33 +210,3 @@ def rank_against_loss(
 
 def _here(table: pd.DataFrame, matrix: str, layer: int) -> pd.DataFrame:
     return table[(table["matrix"] == matrix) & (table["layer"] == layer)]
-
-
-def readings_of_init_scale(training: pd.DataFrame, ranks: pd.DataFrame) -> Figure:
-    """Accuracy and stable ranks under both readings of "the initial value of every layer"."""
-    other = "scaled=all-but-patch-embedding"
-    scales = sorted(ranks[ranks["control"] == other]["init_scale"].unique())
-    names = {"none": "layers", other: "all but patch\nembedding"}
-    last = ranks["step"].max()
-    final, learned = (
-        table[(table["step"] == last) & table["init_scale"].isin(scales)]
-        for table in (ranks[ranks["of"] == "update"], training)
-    )
-    figure, panels = plt.subplots(1, 3, figsize=(9.2, 3.2))
-    circle: Any = {"ms": 5, "mfc": "none"}
-    for x, control in enumerate(names):
-        accuracy = learned[learned["control"] == control]["test_accuracy"]
-        panels[0].plot([x] * len(accuracy), accuracy, "o", **circle, color="black")
-        for axes, (matrix, color) in zip(panels[1:], MATRIX_COLORS.items(), strict=True):
-            rows = final[(final["control"] == control) & (final["matrix"] == matrix)]
-            by_seed = rows.groupby(["seed", "init_scale"])["stable_rank"].mean()
-            axes.plot([x] * len(by_seed), by_seed, "o", **circle, color=color)
-    panels[0].set(title="test accuracy", ylim=(0, 1.02))
-    for axes, name in zip(panels[1:], MATRIX_NAMES.values(), strict=True):
-        axes.set(title=rf"stable rank of $\Delta$ {name}")
-    for axes in panels:
-        axes.set_xticks(range(len(names)), labels=list(names.values()))
-        axes.set_xlim(-0.5, len(names) - 0.5)
-    said = ", ".join(f"{scale:g}" for scale in scales)
-    figure.suptitle(f"what init scale {said} multiplies; one point per seed")
-    return figure

@@ -11,7 +11,6 @@ from lib.pages.style import (
     GREEN,
     MAGENTA,
     MATRIX_COLORS,
-    NULL_COLOR,
     PERMUTED_COLOR,
     READ_WIDTH,
     TEAL,
@@ -19,7 +18,14 @@ from lib.pages.style import (
     ranged,
     scale_label,
 )
-from lib.vision.figures.panels import PERMUTED, by_product, loss_axis, points, rank_axis
+from lib.vision.figures.panels import (
+    FIRST_STEP_COLOR,
+    PERMUTED,
+    by_product,
+    loss_axis,
+    points,
+    rank_axis,
+)
 
 OPTIMIZERS = {
     "adam": ("Adam", MAGENTA),
@@ -33,7 +39,7 @@ OPTIMIZERS = {
 def learning_curves(table: pd.DataFrame) -> Figure:
     """Losses and accuracy against the step, for every init scale; mean and range over seeds.
 
-    Dashed: of permuted labels.
+    Violet: of permuted labels, the paler the smaller the init scale.
     """
     quantities = {
         "train_loss": "training loss (since the last point)",
@@ -44,18 +50,19 @@ def learning_curves(table: pd.DataFrame) -> Figure:
     scales = sorted(table[table["control"] == "none"]["init_scale"].unique())
     for axes, (column, name) in zip(panels, quantities.items(), strict=True):
         for i, scale in enumerate(scales):
-            color = VIRIDIS(0.9 * i / max(1, len(scales) - 1))
-            for control, style in (("none", "-"), (PERMUTED, "--")):
+            share = i / max(1, len(scales) - 1)
+            true = {"color": VIRIDIS(0.9 * share), "label": scale_label(float(f"{scale:g}"))}
+            permuted = {"color": PERMUTED_COLOR, "alpha": 0.4 + 0.6 * share}
+            for control, line in (("none", true), (PERMUTED, permuted)):
                 rows = table[(table["init_scale"] == scale) & (table["control"] == control)]
                 rows = rows.dropna(subset=[column])
                 if len(rows):
-                    label = scale_label(float(f"{scale:g}")) if control == "none" else None
-                    ranged(axes, rows, "step", column, ls=style, color=color, label=label)
+                    ranged(axes, rows, "step", column, **line)
         axes.set(title=name, xlabel="step")
     panels[2].set_ylim(0, 1.01)
     panels[2].set_yticks(np.arange(0, 1.01, 0.2))
     if (table["control"] == PERMUTED).any():
-        panels[2].plot([], [], "--", color="black", label="permuted labels")
+        panels[2].plot([], [], color=PERMUTED_COLOR, label="permuted labels")
     handles, labels = panels[2].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     return figure
@@ -68,7 +75,7 @@ def name_of(rule: str) -> str:
 
 def color_of(rule: str) -> str:
     """Its colour where optimisers share a panel."""
-    return OPTIMIZERS.get(rule, ("", NULL_COLOR))[1]
+    return OPTIMIZERS.get(rule, ("", "black"))[1]
 
 
 def ranks_of_optimizers(ranks: pd.DataFrame) -> Figure:
@@ -85,7 +92,7 @@ def ranks_of_optimizers(ranks: pd.DataFrame) -> Figure:
     figure, panels = by_product(titles, (READ_WIDTH, 6.4))
     for matrix, row in panels.items():
         kinds = {
-            "first step": (1, "true", NULL_COLOR),
+            "first step": (1, "true", FIRST_STEP_COLOR),
             "last step": (last, "true", MATRIX_COLORS[matrix]),
             "last step, permuted labels": (last, "permuted", PERMUTED_COLOR),
         }
@@ -115,13 +122,15 @@ def ranks_at_loss(ranks: pd.DataFrame, trained: pd.DataFrame, init_scale: float)
     figure, panels = by_product(titles, (READ_WIDTH, 5.4), xlabel="training loss")
     for matrix, row in panels.items():
         for axes, rule in zip(row, rules, strict=True):
-            kinds = {"true": (MATRIX_COLORS[matrix], "-"), "permuted": (PERMUTED_COLOR, "--")}
-            for labels, (color, style) in kinds.items():
+            for labels, color in {
+                "true": MATRIX_COLORS[matrix],
+                "permuted": PERMUTED_COLOR,
+            }.items():
                 chosen = (told["matrix"] == matrix) & (told["rule"] == rule)
                 here = told[chosen & (told["labels"] == labels)]
                 for i, (_, rows) in enumerate(here.groupby("seed")):
                     line = {"color": color, "lw": 1, "label": None if i else f"{labels} labels"}
-                    axes.plot(rows["train_loss"], rows["stable_rank"], style, **line)
+                    axes.plot(rows["train_loss"], rows["stable_rank"], **line)
             loss_axis(axes)
             rank_axis(axes)
         row[0].legend(loc="upper left")

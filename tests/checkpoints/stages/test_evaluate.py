@@ -1,3 +1,4 @@
+import itertools
 import json
 from pathlib import Path
 
@@ -49,12 +50,6 @@ def test_the_other_measures_by_hand(measures):
         ("rounded_over_exact_rank", 19 / 6),
     ):
         assert list(values(measures, name).values()) == pytest.approx([wanted] * 8, rel=1e-5)
-    assert set(values(measures, "counted_above_edge").values()) == {1.0}
-    for cell, value in values(measures, "noise_over_edge").items():
-        model, run, step = cell.split()
-        assert value == pytest.approx(
-            max(number(model, run, int(step), i) for i in range(3)), rel=1e-5
-        )
     for cell, value in values(measures, "random_over_smallest").items():
         losses = [
             1 + number(*cell.split(), f"updates, {how}", 0.5)
@@ -76,20 +71,23 @@ def test_the_other_measures_by_hand(measures):
             assert value == pytest.approx(means[0] / means[1], rel=1e-5)
     assert measures["setup"] == {
         "budgets": "1 and 2",
+        "largest_budget": 2.0,
+        "least_budget": 1.0,
         "n_seeds": 2.0,
         "pruning_rate": "50%",
         "slight": "0.02",
     }
 
 
-def test_early_order_is_spearmans_correlation(measures):
-    for cell, value in values(measures, "early_rank_order").items():
-        model, run = cell.split()
-        ranks = [
-            pd.Series([int(9 * number(model, run, step, i, "r")) for i in range(3)]).rank()
-            for step in (1, 9)
-        ]
-        assert value == pytest.approx(np.corrcoef(*ranks)[0, 1], abs=1e-5)
+def test_shares_lost_are_of_the_largest_and_the_least_budget(measures):
+    for rule, (name, budget) in itertools.product(
+        ("attributed", "uniform"), (("", 2), ("_least", 1))
+    ):
+        found = values(measures, f"share_lost_{rule}{name}")
+        assert len(found) == 2 * 4
+        for cell, value in found.items():
+            wanted = number(*cell.split(), budget, rule, 0)
+            assert value == pytest.approx(wanted, abs=1e-5)
 
 
 def test_tables_for_the_figures_are_small_and_whole(measures):
@@ -101,10 +99,8 @@ def test_tables_for_the_figures_are_small_and_whole(measures):
         "pruning",
         "budgets",
         "rounding",
-        "ranks",
         "heads",
     }
     assert len(tables["plans"]) == 2 * 4 * 2 * 6
     assert set(tables["heads"]["text"]) == {"language", "permuted"}
     assert set(tables["heads"]["step"]) == {1, 8}, "before its first step nothing was learned"
-    assert set(tables["ranks"]["module"]) == {f"layers.{i}.up" for i in range(3)}

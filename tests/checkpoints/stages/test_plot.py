@@ -2,6 +2,7 @@
 tables.
 """
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -12,11 +13,12 @@ import pytest
 
 from lib.checkpoints.figures import spectra_of_snapshots
 from lib.files.files import InputError
+from lib.pages.style import MATRIX_COLORS, NULL_COLOR
 from tests.checkpoints.checkpoints_made import RULES, RUNS, number, written
 from tests.pipeline.project import ROOT
 from tests.stages.made import files
 
-NAMES = ["heads", "plans", "pruning", "ranks", "ranks-through-tuning", "rounding"]
+NAMES = ["heads", "plans", "pruning", "ranks", "rounding"]
 GROUPS = [(model, kind) for model in ("gpt2", "llama") for kind in ("gentle", "large")]
 
 
@@ -86,28 +88,19 @@ def test_rounding_shows_both_ranks_against_the_size_of_the_update(figures):
         )
 
 
-def test_early_ranks_are_a_point_for_each_matrix(figures):
-    for axes, (model, kind) in zip(figures["ranks-through-tuning"].axes, GROUPS, strict=True):
-        for seed in (0, 1):
-            line = lines(axes)[f"{kind}-{seed}"]
-            for step, found in ((1, line.get_xdata()), (9, line.get_ydata())):
-                assert list(found) == [
-                    int(9 * number(model, f"{kind}-{seed}", step, i, "r")) for i in range(3)
-                ]
-
-
-def test_heads_are_means_through_training_solid_and_their_nulls_dashed(figures):
-    for axes, model in zip(figures["heads"].axes, ("gpt2", "llama"), strict=True):
-        drawn = axes.get_lines()
-        assert len(drawn) == 2 * 2 * 2
-        for text, style in (("language", "-"), ("permuted", "--")):
-            wanted = {
-                tuple(mean_rank(model, text, step, product, offset) for step in (1, 8))
-                for product in ("W_KQ", "W_VO")
-                for offset in (0, 16)
-            }
-            shown = [line for line in drawn if line.get_linestyle() == style]
-            assert {tuple(round(float(y), 4) for y in line.get_ydata()) for line in shown} == wanted
+def test_heads_are_means_through_training_beside_the_grey_of_random_order(figures):
+    places = itertools.product(("W_KQ", "W_VO"), ("gpt2", "llama"))
+    for axes, (product, model) in zip(figures["heads"].axes, places, strict=True):
+        wanted = [
+            (color, [mean_rank(model, text, step, product, offset) for step in (1, 8)])
+            for text, color in (("language", MATRIX_COLORS[product]), ("permuted", NULL_COLOR))
+            for offset in (0, 16)
+        ]
+        shown = axes.get_lines()
+        assert [line.get_color() for line in shown] == [color for color, _ in wanted]
+        for line, (_, ranks) in zip(shown, wanted, strict=True):
+            np.testing.assert_allclose(line.get_ydata(), ranks, atol=1e-4)
+        assert axes.get_title() == (model if product == "W_KQ" else "")
 
 
 def mean_rank(model, text, step, product, offset):
@@ -125,6 +118,13 @@ def test_the_figure_of_the_published_run_shows_every_pair(stage, tmp_path, drawn
     shown = np.sort(
         np.concatenate([line.get_xdata() for axes in figure.axes for line in axes.get_lines()[:-1]])
     )
+    kinds = [(model, kind) for model in ("gpt2", "llama") for kind in ("gentle", "large")]
+    for axes, (model, kind) in zip(figure.axes, kinds, strict=True):
+        found = measures[f"attributed_less_uniform_{kind}"]
+        pairs = zip(found["cases"], found["values"], strict=True)
+        median = np.median([value for case, value in pairs if case.startswith(model)])
+        assert axes.get_lines()[1].get_xdata()[0] == pytest.approx(median, abs=1e-5)
+        assert axes.get_xlim() == figure.axes[0].get_xlim()
     for name in ("attributed_less_uniform", "shuffled_less_uniform", "longer_less_uniform"):
         for kind in ("large", "gentle"):
             for value in measures[f"{name}_{kind}"]["values"]:

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from lib.files.files import InputError
+from lib.pages.style import MATRIX_COLORS, NULL_COLOR, PERMUTED_COLOR
 from tests.stages.made import files
 
 SECTION = "any.plot"
@@ -38,7 +39,7 @@ NAMES = {"W_KQ": r"$W_K W_Q^\top$", "W_VO": r"$W_V W_O^\top$"}
 RATES, RANKS, ORDERS = [0.5, 0, 0.9], [4, 0, 1], ["smallest", "random", "largest"]
 FIGURES = [
     *("figure-1", "figure-3", "figure-4", "figure-5-KQ", "figure-5-VO", "figure-12"),
-    *("learning-curves", "nulls", "truncation", "pruning", "growth", "equal-loss"),
+    *("learning-curves", "nulls", "truncation", "pruning", "equal-loss"),
 ]
 
 
@@ -110,15 +111,13 @@ def tables(cells, growth):
         draw, "test_accuracy", variant=variants, what=what, order=ORDERS, rate=RATES, seed=SEEDS
     )
     prune = [row | {"removed": 0.9 * row["rate"]} for row in prune]
-    grown_rows = every(draw, "growth", matrix=MATRICES, seed=SEEDS, init_scale_and_control=cells)
     scales = [scale for scale, control in cells if control == PERMUTED]
     equal_loss = every(draw, "learned", matrix=MATRICES, seed=SEEDS, init_scale=scales)
     equal_loss = [
-        {**row, "permuted": draw.uniform(1, 9), "train_loss": draw.uniform(1, 9)}
+        {**row, "permuted": draw.uniform(1, 9), "train_loss": draw.uniform(0.1, 0.9)}
         for row in equal_loss
     ]
     return {
-        "growth": grown_rows,
         "equal_loss": equal_loss
         or [dict.fromkeys(["matrix", "seed", "init_scale", "permuted", "train_loss"])],
         "ranks": ranks,
@@ -230,7 +229,7 @@ def grid(figure, *shape):
 
 def test_every_figure_draws_its_table(plot, tables):
     figures = plot()
-    assert set(figures) == {*FIGURES, "readings-of-init-scale"}
+    assert set(figures) == set(FIGURES)
     normalised(figures["figure-1"], tables["spectra"])
     through_training(figures["figure-3"], tables["spectra"], [4, 0.1])
     against_init_scale(figures["figure-4"], tables["ranks"], tables["training"])
@@ -239,18 +238,14 @@ def test_every_figure_draws_its_table(plot, tables):
     ranks_through_training(figures["figure-12"], tables["ranks"], [4, 0.1])
     learning_curves(figures["learning-curves"], tables["training"])
     nulls(figures["nulls"], tables["ranks"], [4, 0.1])
-    grown(figures["growth"], tables["growth"])
     equal_loss(figures["equal-loss"], tables)
     truncation(figures["truncation"], tables["truncate"])
     pruning(figures["pruning"], tables["prune"])
-    readings(figures["readings-of-init-scale"], tables["training"], tables["ranks"])
 
 
 @pytest.mark.parametrize("growth", [[]])
 @pytest.mark.parametrize("cells", [[cell for cell in CELLS if cell[1] in ("none", PERMUTED)]])
-def test_without_wanted_scales_or_another_reading_the_reference_is_drawn_and_nothing_of_the_reading(
-    plot, tables
-):
+def test_without_wanted_scales_the_reference_is_drawn(plot, tables):
     figures = plot()
     assert set(figures) == set(FIGURES)
     through_training(figures["figure-3"], tables["spectra"], [0.5])
@@ -261,6 +256,13 @@ def test_without_wanted_scales_or_another_reading_the_reference_is_drawn_and_not
 @pytest.mark.parametrize("growth", [[0.1, 0.5]])
 def test_permuted_labels_are_in_the_legend_where_only_some_scales_have_them(plot, tables):
     ranks_through_training(plot()["figure-12"], tables["ranks"], [0.1, 0.5])
+
+
+def test_labels_are_not_compared_where_permuted_ones_are_not_learned(plot, tables):
+    for row in tables["equal_loss"]:
+        row["train_loss"] += 0.9  # above 1 as a mean, not in every seed
+    tables["equal_loss"][0]["train_loss"] = 0.5
+    assert "equal-loss" not in plot()
 
 
 def normalised(figure, spectra):
@@ -340,6 +342,8 @@ def against_init_scale(figure, ranks, training):
                 mean(of(training, "train_loss", control="none", init_scale=s, step=LAST))
                 for s in SCALES
             ]
+            shades = [line.get_color() for line in axes.lines[:4]]
+            assert shades == [NULL_COLOR, PERMUTED_COLOR, "black", MATRIX_COLORS[matrix]]
             assert [line.get_fillstyle() == "none" for line in axes.lines[-3:]] == [
                 loss > 5 for loss in losses
             ]
@@ -400,6 +404,8 @@ def ranks_through_training(figure, ranks, scales):
                     lines.append((STEPS, permuted[0]))
             check_lines(axes, *lines)
             check_bands(axes, *bands)
+            violet = [line for line in axes.lines if line.get_color() == PERMUTED_COLOR]
+            assert [line.get_linestyle() for line in violet] == (["-", ":"] if scale == 0.5 else [])
         assert row[0].get_ylabel() == f"stable rank\ninit scale {scale}"
     assert [axes.get_title() for axes in figure.axes[:2]] == ["layer 1", "layer 2"]
     kinds = ("", ", permuted labels") if 0.5 in scales else ("",)
@@ -444,8 +450,10 @@ def nulls(figure, ranks, scales, others=True):
     }
     for row, matrix in zip(grid(figure, 2, len(scales)), MATRICES, strict=True):
         for axes, scale in zip(row, scales, strict=True):
-            points = []
-            for x, (control, kind, step) in enumerate(kinds.values()):
+            points, colors = [], []
+            shades = {"permuted labels": PERMUTED_COLOR, "first step": "black"}
+            shades |= dict.fromkeys(("Gaussian factors", "Gaussian product"), NULL_COLOR)
+            for x, (name, (control, kind, step)) in enumerate(kinds.items()):
                 here = {
                     "matrix": matrix,
                     "init_scale": scale,
@@ -458,31 +466,13 @@ def nulls(figure, ranks, scales, others=True):
                         mean(of(ranks, "stable_rank", seed=seed, **here)) for seed in sorted(SEEDS)
                     ]
                     points.append((x, 0.3, by_seed))
+                    colors.append(shades.get(name, MATRIX_COLORS[matrix]))
             check_lines(axes, *(([x] * 3, values) for x, _, values in points))
+            assert [line.get_color() for line in axes.lines] == colors
             check_points(axes, *points)
             assert labels(axes.get_xticklabels()) == (list(kinds) if matrix == "W_VO" else [])
             assert axes.get_title() == (f"init scale {scale}" if matrix == "W_KQ" else "")
         assert row[0].get_ylabel() == rf"stable rank of $\Delta$ {NAMES[matrix]}"
-
-
-def grown(figure, growth):
-    for axes, matrix in zip(figure.axes, MATRICES, strict=True):
-        points = []
-        for shift, control in ((-0.15, "none"), (0.15, PERMUTED)):
-            for x, scale in enumerate(SCALES):
-                if control == "none" or scale == 0.5:
-                    values = of(growth, "growth", matrix=matrix, control=control, init_scale=scale)
-                    points.append((x + shift, 0.12, values))
-        *drawn, one = [line for line in axes.lines if len(line.get_xdata())]
-        assert list(one.get_ydata()) == [1, 1]
-        for line, (x, _, values) in zip(drawn, points, strict=True):
-            np.testing.assert_allclose(
-                line.get_xydata(), np.column_stack([[x] * 3, values]), rtol=1e-5
-            )
-        check_points(axes, *points)
-        assert labels(axes.get_xticklabels()) == ["0.1", "0.5", "4"]
-        assert legend(axes) == ["true labels", "permuted labels"]
-        assert axes.get_title() == rf"stable rank of $\Delta$ {NAMES[matrix]}"
 
 
 def equal_loss(figure, tables):
@@ -546,36 +536,6 @@ def pruning(figure, prune):
     titles = ["weights, ranked together", "MLP neurons of each layer", "heads of each layer"]
     assert [axes.get_title() for axes in figure.axes[:3]] == titles
     assert legend(figure.axes[2]) == ["smallest first", "at random", "largest first"]
-
-
-def readings(figure, training, ranks):
-    accuracy, *of_ranks = figure.axes
-    both = ["none", SCALED]
-    here = {"step": LAST, "init_scale": 0.1}
-    found = [of(training, "test_accuracy", control=control, **here) for control in both]
-    check_lines(accuracy, *(([x] * 3, values) for x, values in enumerate(found)))
-    for axes, matrix in zip(of_ranks, MATRICES, strict=True):
-        means = [
-            [
-                mean(
-                    of(
-                        ranks,
-                        "stable_rank",
-                        matrix=matrix,
-                        of="update",
-                        control=control,
-                        seed=seed,
-                        **here,
-                    )
-                )
-                for seed in sorted(SEEDS)
-            ]
-            for control in both
-        ]
-        check_lines(axes, *(([x] * 3, values) for x, values in enumerate(means)))
-        assert axes.get_title() == rf"stable rank of $\Delta$ {NAMES[matrix]}"
-    assert labels(accuracy.get_xticklabels()) == ["layers", "all but patch\nembedding"]
-    assert figure.get_suptitle() == "what init scale 0.1 multiplies; one point per seed"
 
 
 @pytest.mark.parametrize(
