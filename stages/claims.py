@@ -155,6 +155,7 @@ class Said:
             said |= {"number": number(run_of[0]), "figure": run_of[0]["figure"]}
             null = run_of[0].get("null")
             said["null"] = f"{_short(null['value'])} ({null['what']})" if null else ""
+            said["because"] = run_of[0].get("why", "")
         return {key: value for key, value in said.items() if value} | {"claims": list(judged)}
 
     def filled(
@@ -205,7 +206,7 @@ def verdict(claim: Claim, values: Values, measure: str) -> dict[str, Any]:
         raise InputError(f"{measure}: {wanted}, got {len(names)}")
     bar = Interval(claim.interval)
     summed = middle(numbers, claim.over)
-    units = _of_units(claim, names, numbers)
+    units = list(_by_unit(claim, names, numbers).values())
     return {
         "measure": measure,
         "value": summed,
@@ -220,7 +221,7 @@ def verdict(claim: Claim, values: Values, measure: str) -> dict[str, Any]:
 
 
 def compared(claim: Claim, own: Values, null: Values) -> dict[str, Any]:
-    """A claim's numbers beside those of its null, in pairs of one name.
+    """A claim's numbers beside those of its null, in pairs of one name, or else of one unit.
 
     `difference` is the middle of value less null. The claim beats its null where its numbers are
     better: with an interval, where all of that is on the better side of 0, below six pairs where
@@ -229,15 +230,20 @@ def compared(claim: Claim, own: Values, null: Values) -> dict[str, Any]:
     mine = dict(zip(map(str, own["cases"]), _numbers(own["values"]), strict=True))
     other = dict(zip(map(str, null["cases"]), _numbers(null["values"]), strict=True))
     said: dict[str, Any] = {"value": middle(list(other.values()), claim.over)}
+    if not mine.keys() & other.keys():
+        mine = _by_unit(claim, list(mine), list(mine.values()))
+        other = _by_unit(claim, list(other), list(other.values()))
     shared = [name for name in mine if name in other]
     if not shared and len(other) == 1:
         other = dict.fromkeys(mine, next(iter(other.values())))
         shared = list(mine)
     if not shared:
         return said | {"n": 0, "beats": None}
-    differences = _of_units(claim, shared, [mine[name] - other[name] for name in shared])
-    gains = [advantage(claim, mine[name]) - advantage(claim, other[name]) for name in shared]
-    of_units = _of_units(claim, shared, gains)
+    pairs = [(mine[name], other[name]) for name in shared]
+    by_unit = _by_unit(claim, shared, [own - of_null for own, of_null in pairs])
+    differences = list(by_unit.values())
+    gains = [advantage(claim, own) - advantage(claim, of_null) for own, of_null in pairs]
+    of_units = list(_by_unit(claim, shared, gains).values())
     low, _ = interval(of_units, claim.over)
     return said | {
         "difference": middle(differences, claim.over),
@@ -283,13 +289,13 @@ def _room(claim: Claim, case: Mapping[str, Any]) -> float:
     return found if math.isfinite(found) else -math.inf
 
 
-def _of_units(claim: Claim, names: Sequence[str], numbers: Sequence[float]) -> list[float]:
+def _by_unit(claim: Claim, names: Sequence[str], numbers: Sequence[float]) -> dict[str, float]:
     """One number for what is independent: the middle of those that share a seed, base or task."""
     units: dict[str, list[float]] = {}
     for name, value in zip(names, numbers, strict=True):
         found = re.match(claim.units, name)
         units.setdefault(found[0] if found else name, []).append(value)
-    return [middle(of, claim.over) for of in units.values()]
+    return {unit: middle(of, claim.over) for unit, of in units.items()}
 
 
 def _numbers(values: Sequence[float | None]) -> list[float]:

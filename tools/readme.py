@@ -122,12 +122,13 @@ def results(items: Named) -> str:
 
 
 def unsure(items: Named) -> str:
-    """What does not hold, as a list."""
+    """What does not hold, as a list, each with the reason."""
     shown = [item for item in items.values() if item["answer"] in UNSURE]
     lines = []
     for item in shown:
-        where = f" ({item['where']})" if "where" in item else ""
-        lines.append(f"- *{item['answer']}*: {item['title']}{where}.")
+        said = item.get("says") or item.get("asks")
+        because = item["because"][:1].upper() + item["because"][1:].rstrip(".")
+        lines.append(f"- {said} *{item['answer'].capitalize()}.* {because}.")
     return "\n".join(lines)
 
 

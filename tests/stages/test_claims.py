@@ -18,6 +18,7 @@ MEASURES = {
     "null_few": {"cases": ["0", "1", "2"], "values": [1.5, 1.5, 9.0]},
     "one": {"cases": ["all"], "values": [0.125]},
     "grouped": {"cases": ["a 1", "a 2", "b 1"], "values": [1.0, 3.0, 4.0]},
+    "few_of_a": {"cases": ["a 7", "a 8"], "values": [1.0, 2.0]},
     "gap": {"cases": ["0", "1"], "values": [1.5, None]},
     "empty": {"cases": [], "values": []},
     "scaled": {
@@ -155,13 +156,15 @@ def test_a_null_is_compared_in_pairs_of_one_seed(judged):
         ("every in [2, 3]", "few", "null_few", False),  # nearer to 2.5: 1.5 for 1, 0.5 for 1
         ("every in [0, 9]", "few", "one", False),  # a null of one value stands beside each
         ("every in [0, 9]", "one", "few", None),  # no pairs
+        ("every in [0, 2]", "few of a", "grouped", True),  # 1.5 of a, and the null's 2
     ],
 )
 def test_a_claim_beats_its_null_where_the_whole_interval_or_every_pair_is_better(
     judged, bar, own, other, beats
 ):
     null = {"null_is": "another", "null_measure": other}
-    verdicts, _ = judged(t=item(a=claim(bar, own, **null)))
+    units = {"units": r"\w+"} if own == "few of a" else {}
+    verdicts, _ = judged(t=item(a=claim(bar, own.replace(" ", "_"), **null, **units)))
     assert verdicts["a"]["null"]["beats"] is beats
 
 
