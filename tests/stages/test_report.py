@@ -70,6 +70,7 @@ ITEMS = {
         "limits": "Only <here>.",
         "number": "1.23 (1 to 2; n = 2)",
         "null": "9 (chance)",
+        "measured": "The first & <claim>.",
         "figure": FIGURES[0],
         "claims": ["one", "two", "three"],
     },
@@ -152,7 +153,8 @@ def test_every_item_says_its_answer_its_number_and_its_null(report):
     found = {name: plain(summary) for name, (summary, _) in items_of(report()).items()}
     assert found == {
         "toy.t": "A theorem & <more> reproduced with limits theorem 1 It is <so>. "
-        "1.23 (1 to 2; n = 2) null: 9 (chance) Only <here>. On seeds that set no bar: "
+        "1.23 (1 to 2; n = 2) null: 9 (chance) The first & <claim>. Only <here>. "
+        "On seeds that set no bar: "
         "not reproduced 7",
         "toy.q": "A question yes Is it?",
         "toy.u": "Untested not tested So.",
