@@ -3,7 +3,7 @@
 PYTHON ?= python3
 ACTIVATE := . .venv/bin/activate
 
-.PHONY: repro report test test-slow test-all torture bench compare sweep lora deps readme publish gpu clean-scratch docs help
+.PHONY: repro report test test-slow test-all torture bench compare sweep lora deps readme unseen publish gpu clean-scratch docs help
 
 # What people give is data: it reaches Python as it was typed, in the environment, and no shell and no make reads it.
 override REV := $(value REV)

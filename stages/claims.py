@@ -155,7 +155,7 @@ class Said:
             said |= {"number": number(run_of[0]), "figure": run_of[0]["figure"]}
             null = run_of[0].get("null")
             said["null"] = f"{_short(null['value'])} ({null['what']})" if null else ""
-            said |= {"measured": run_of[0]["statement"], "because": run_of[0].get("why", "")}
+            said["measured"] = run_of[0]["statement"]
         return {key: value for key, value in said.items() if value} | {"claims": list(judged)}
 
     def filled(

@@ -122,14 +122,12 @@ def results(items: Named) -> str:
 
 
 def unsure(items: Named) -> str:
-    """What does not hold, as a list, each with the reason."""
+    """What does not hold, as a list."""
     shown = [item for item in items.values() if item["answer"] in UNSURE]
-    lines = []
-    for item in shown:
-        said = item.get("says") or item.get("asks")
-        because = item["because"][:1].upper() + item["because"][1:].rstrip(".")
-        lines.append(f"- {said} *{item['answer'].capitalize()}.* {because}.")
-    return "\n".join(lines)
+    return "\n".join(
+        f"- {item.get('says') or item.get('asks')} *{item['answer'].capitalize()}.*"
+        for item in shown
+    )
 
 
 def changes(table: pd.DataFrame) -> str:

@@ -37,6 +37,7 @@ PAGES = {
             "changing_things",
             "sweeps",
             "comparing",
+            "statistics",
             "data_sets",
             "many_machines",
             "beyond_one_machine",

@@ -23,6 +23,7 @@ from matplotlib.transforms import Bbox
 BLUE = "#2b6cb0"
 ORANGE = "#dd7b1a"
 GREEN = "#276749"
+LIGHT_GREEN = "#8fb339"
 PURPLE = "#805ad5"
 MAGENTA = "#b83280"
 TEAL = "#319795"

@@ -121,7 +121,8 @@ def test_plots_of_two_commits_are_compared(tiny_pipeline, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "family", sorted({key.split(".")[0] for stage in stages() for key in stage.params})
+    "family",
+    sorted({key.split(".")[0] for stage in stages() for key in stage.params if "." in key}),
 )
 def test_a_sweep_over_a_param_that_does_not_exist_is_refused(tiny_pipeline, family):
     [key, *_] = [

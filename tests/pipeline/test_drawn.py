@@ -58,14 +58,14 @@ SHOWN = sorted(
 
 
 def test_what_a_paper_says_is_drawn():
-    """In most claims; what a table in a figure's caption or two columns show has none."""
+    """Where one column shows it; a claim of several cases may need more than one."""
     kinds = [
         (", from " in (claim.figure or of.items[item].figure))
         for of in FAMILIES.values()
         for item, _, claim in claims_of(of)
         if claim.kind == "paper"
     ]
-    assert sum(kinds) > len(kinds) / 2
+    assert sum(kinds) > len(kinds) / 3
 
 
 def drawings(

@@ -35,11 +35,14 @@ TABLES: dict[str, str] = {}  # small tables of cases, by their paths in the proj
 
 def tiny(params: dict[str, Section]) -> dict[str, Section]:
     """The params with every family's seeds, steps, scales and sizes made small."""
+    params = dict(params)
+    shift = {"seeds_from": params.pop("seeds_from")}
     unknown = sorted(set(params) - set(FAMILIES))
     assert not unknown, (
         f"{unknown}: wanted how to make the params of this family small in {__file__}, got nothing"
     )
-    return {name: FAMILIES[name](copy.deepcopy(section)) for name, section in params.items()}
+    small = {name: FAMILIES[name](copy.deepcopy(section)) for name, section in params.items()}
+    return shift | small
 
 
 def vision(section: Section) -> Section:

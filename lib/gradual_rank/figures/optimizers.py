@@ -14,6 +14,7 @@ from lib.pages.style import (
     BLUE,
     BROWN,
     GREEN,
+    LIGHT_GREEN,
     MAGENTA,
     MATRIX_NAMES,
     ORANGE,
@@ -23,7 +24,6 @@ from lib.pages.style import (
     VIRIDIS,
 )
 
-LIGHT_GREEN = "#8fb339"
 NAMES = {
     "gd": ("gradient descent", BLUE),
     "ngd": ("normalised descent", TEAL),
