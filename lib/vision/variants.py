@@ -77,6 +77,8 @@ def chosen_variants(
         scales = init_scales if case.init_scale is None else [case.init_scale]
         variants += [replace(case, init_scale=scale) for scale in scales]
     runs = [variant.run for variant in variants]
+    if not runs:
+        raise InputError(f"init_scales: wanted one for the controls {list(names)}, got none")
     if len(set(runs)) < len(runs):
         raise InputError(f"controls: wanted variants that differ, got {runs}")
     return variants

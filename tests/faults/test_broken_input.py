@@ -127,7 +127,6 @@ FOREIGN = {
         RUNS[0],
         "wanted a run of low_rank_sparse, got one of gradual_rank",
     ),
-    "gradual_rank_plot": "metrics/gradual_rank/tables/errors.parquet",
     "low_rank_sparse_evaluate": (
         RUNS[1],
         RUNS[0],
@@ -140,7 +139,6 @@ FOREIGN = {
     ),
     "vision_train@digits": (SETS[2], SETS[0], "wanted a data set of images, got tensors"),
     "vision_cut@digits": (SETS[2], SETS[1], "wanted a data set of images, got tensors"),
-    "decision_lists_plot": "metrics/decision_lists/tables/theorem.parquet",
     "vision_evaluate@digits": (
         "data/vision/digits/runs",
         RUNS[0],

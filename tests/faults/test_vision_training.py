@@ -35,9 +35,9 @@ def undisturbed(tiny_pipeline, tmp_path_factory) -> Path:
         tiny_pipeline.folder, tmp_path_factory.mktemp("faults") / "undisturbed", "scratch"
     )
     params = params_of(project)
-    section = reduce(
-        lambda found, name: found[name], training(tiny_pipeline.folder).params[0].split("."), params
-    )
+    declared = training(tiny_pipeline.folder).params
+    [path] = [name.split(".") for name in declared if name.endswith(".train")]
+    section = reduce(lambda found, name: found[name], path, params)
     section |= {
         "init_scales": section["init_scales"][-1:],
         "controls": [],

@@ -53,3 +53,9 @@ def test_a_name_that_no_case_has_is_refused_with_those_that_there_are(table):
 )
 def test_what_differs_is_named_by_its_field_and_value(variant, said):
     assert variant.control == said
+
+
+def test_controls_without_an_init_scale_are_refused(table):
+    wanted = r"init_scales: wanted one for the controls \['slow'\], got none"
+    with pytest.raises(InputError, match=wanted):
+        chosen_variants(table, ["slow"], [])
