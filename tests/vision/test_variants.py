@@ -56,6 +56,6 @@ def test_what_differs_is_named_by_its_field_and_value(variant, said):
 
 
 def test_controls_without_an_init_scale_are_refused(table):
-    wanted = r"init_scales: wanted one for the controls \['slow'\], got none"
+    wanted = r"init_scales: wanted one for the controls \['other'\], got none"
     with pytest.raises(InputError, match=wanted):
-        chosen_variants(table, ["slow"], [])
+        chosen_variants(table, ["other"], [])
