@@ -858,14 +858,14 @@ def test_a_fuzzed_section_that_is_accepted_trains_to_a_readable_run(
         if len(trained) == n_sections:
             return
         Path("params.yaml").write_text(yaml.safe_dump({"toy": section}), encoding="utf-8")
+        controls = ROOT / "stages" / "vision" / "controls.tsv"
         try:
             params = read_params("toy", Train)
+            wanted = chosen_variants(controls, params.controls, params.init_scales)
         except InputError:
             return
-        controls = ROOT / "stages" / "vision" / "controls.tsv"
         train.main("toy", controls, Path("images.safetensors"), Path("runs"))
         runs = {run.folder.name: run for run in open_runs(Path("runs"))}
-        wanted = chosen_variants(controls, params.controls, params.init_scales)
         assert sorted(runs) == sorted(variant.run for variant in wanted)
         model = params.model
         for run in runs.values():
