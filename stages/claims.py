@@ -177,7 +177,8 @@ class Said:
             known |= {"n_failing": sum(not case["holds"] for case in cases)}
 
         def put_in(match: re.Match[str]) -> str:
-            name, form = match[1], match[2] or ".3g"
+            name = match[1]
+            form = match[2] or ".3g"
             if name in known:
                 value = known[name]
                 return format(value, form) if isinstance(value, float) or match[2] else str(value)

@@ -409,15 +409,15 @@ class Work:
         published = self.folder / "published" / step.dataset / "tables"
         beside = ["--beside", str(published)] if self._provenance(step) else []
         print(f"{step.dataset}: init scale {scale:g}", flush=True)
-        data, metrics = f"data/vision/{step.dataset}", f"metrics/vision/{step.dataset}"
+        data = f"data/vision/{step.dataset}"
+        metrics = f"metrics/vision/{step.dataset}"
         plots = f"plots/vision/{step.dataset}"
-        images, runs, spectra = (
-            f"{data}/images.safetensors",
-            f"{data}/runs",
-            f"{data}/spectra.parquet",
-        )
+        images = f"{data}/images.safetensors"
+        runs = f"{data}/runs"
+        spectra = f"{data}/spectra.parquet"
         cuts = [f"{data}/truncate.parquet", f"{data}/prune.parquet"]
-        ours, model = f"vision.{step.dataset}", f"vision.{step.dataset}.train.model"
+        ours = f"vision.{step.dataset}"
+        model = f"vision.{step.dataset}.train.model"
         self._run(new, ["stages.vision.train", f"{ours}.train", str(CONTROLS), images, runs])
         self._run(new, ["stages.spectra", runs, spectra])
         if scale in step.section["cut"]["init_scales"] or not beside:
@@ -467,7 +467,8 @@ class Work:
         provenance = self._provenance(step)
         if not provenance:
             return False
-        found, wanted = provenance["params"], significant(self._recorded(step))
+        found = provenance["params"]
+        wanted = significant(self._recorded(step))
         scales = [set(section["train"].pop("init_scales")) for section in (found, wanted)]
         if found != wanted:
             differ = [f"{part}={found[part]}" for part in wanted if found.get(part) != wanted[part]]

@@ -102,7 +102,8 @@ def ranks_of_modules(plans: pd.DataFrame, modules: pd.DataFrame) -> Figure:
         chosen = plan[(plan["rule"] == rule) & (plan["shuffle"] == 0) & (plan["budget"] == budget)]
         [ranks] = chosen["ranks"]
         kinds, layers = zip(*(_kind(name) for name in listed["module"]), strict=True)
-        names, places = list(dict.fromkeys(kinds)), sorted(set(layers))
+        names = list(dict.fromkeys(kinds))
+        places = sorted(set(layers))
         grid = np.full((len(names), len(places)), np.nan)
         for kind, layer, rank in zip(kinds, layers, ranks, strict=True):
             grid[names.index(kind), places.index(layer)] = rank
@@ -241,7 +242,8 @@ def trained_adapters(trained: pd.DataFrame) -> Figure:
     rules = [rule for rule in TRAINED if rule in losses]
     groups = list(losses.groupby(["model", "kind"], observed=True))
     differences = losses[rules].sub(losses["uniform"], axis=0)
-    least, most = float(differences.min().min()), float(differences.max().max())
+    least = float(differences.min().min())
+    most = float(differences.max().max())
     room = 0.05 * (most - least)
     figure, panels = _panels(len(groups), height=2.6)
     for axes, ((model, kind), part) in zip(panels, groups, strict=True):

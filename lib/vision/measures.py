@@ -77,7 +77,8 @@ def growth_through_training(
     Step 0, where nothing was learned, is left out.
     """
     last = steps[-1]
-    early, late = (steps > 0) & (steps <= last / 3), steps > 2 * last / 3
+    early = (steps > 0) & (steps <= last / 3)
+    late = steps > 2 * last / 3
     return values[..., late].mean(-1) / values[..., early].mean(-1)
 
 
@@ -96,7 +97,8 @@ def derived(tables: Tables) -> dict[str, pd.DataFrame]:
         .unstack("step")
         .T
     )
-    rows, ranks_of = [], updates.T
+    rows = []
+    ranks_of = updates.T
     permuted = updates[updates.index.get_level_values("control") == PERMUTED]
     for matrix, _, scale, seed in permuted.index:
         both = [
@@ -202,7 +204,8 @@ def growth_with_init_scale(tables: Tables) -> Measures:
     So under permuted labels, in the first step, and where the training loss is the highest of the
     scales' final ones.
     """
-    means, found = mean_ranks(tables["ranks"]).xs("update", level="of"), {}
+    means = mean_ranks(tables["ranks"]).xs("update", level="of")
+    found = {}
     last = means.index.get_level_values("step").max()
     losses = (
         tables["training"]
