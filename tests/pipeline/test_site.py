@@ -15,7 +15,7 @@ from tests.pipeline.browser import CHROMIUM, needs_browser
 from tests.pipeline.project import PYTHON, ROOT, run
 from tools.site import PAGES, listed, on_page_content, packages
 
-SHOWN = ("index.html", "docs/gradual_rank.html", "docs/claims.html", "api/analysis/ranks.html")
+SHOWN = ("index.html", "docs/gradual_rank.html", "docs/claims.html", "api/matrices/ranks.html")
 
 
 def test_every_page_of_the_documentation_is_on_the_site():
@@ -58,7 +58,8 @@ def test_a_browser_shows_the_pages_and_asks_for_nothing_outside(site, width):
         view.on("console", lambda message: said.append(message.text))
         view.on("pageerror", lambda error: said.append(str(error)))
         for page in SHOWN:
-            view.goto(site + page)
+            answer = view.goto(site + page)
+            assert answer.ok, page
             assert view.evaluate("document.documentElement.scrollWidth") <= width, page
             assert (
                 view.evaluate("[...document.images].filter(i => !i.naturalWidth).map(i => i.src)")
