@@ -43,11 +43,11 @@ TABLES = {  # of plans, with their columns
     "plans": ["run", "budget", "rule", "shuffle", "parameters", "loss", "share_lost", "ranks"],
     "modules": ["run", "module"],
     "losses": ["run", "gain"],
-    "budgets": ["run", "parameters", "share_lost", "least"],
+    "budgets": ["run", "rule", "parameters", "share_lost", "least"],
     "pruning": ["run", "what", "rate", "loss"],
 }
 MEASURED = {  # the columns that they have where there is a text
-    "plans": ["loss_on_base"],
+    "plans": ["choosing_loss", "loss_on_base", "above_uniform", "noise", "chosen"],
     "losses": ["loss_tuned", "loss_without_linear", "attributed", "drop", "loss_base"],
 }
 SPECTRA = "run step layer head of module rows cols norm base_norm stable_rank rank_90 edge"
@@ -65,6 +65,7 @@ class Own:
     batch_size: Count
     n_batches: Count
     n_measured_batches: Count
+    n_choosing_batches: Count
 
 
 @dataclass(frozen=True)
@@ -226,8 +227,8 @@ def plan_figures(tables: dict[str, pd.DataFrame], measured: bool) -> list[dict[s
 def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]]) -> dict[str, Any]:
     """What the page says of plans: a row per budget and rule, losses, least budgets, adapters.
 
-    Of each run, `best` is the adapter with which the base has the lowest loss, and `worse` how many
-    raise its loss.
+    Of each run, `best` is the adapter with which the base has the lowest loss on the windows that
+    choose, and `worse` how many raise its loss.
     """
     plans = tables["plans"]
     plain = plans[plans["shuffle"] == 0]
@@ -235,7 +236,8 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
     rows = [
         {
             **row[["run", "budget", "rule", "parameters", "loss", "share_lost"]],
-            "loss_on_base": row.get("loss_on_base", np.nan),
+            **{name: row.get(name, np.nan) for name in ("loss_on_base", "above_uniform", "noise")},
+            "chosen": bool(row.get("chosen", row["rule"] == "uniform")),
             "null": tuple(null.loc[(row["run"], row["budget"])])
             if row["rule"] == "attributed" and (row["run"], row["budget"]) in null.index
             else None,
@@ -243,7 +245,8 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
         for _, row in plain.iterrows()
     ]
     budgets = tables["budgets"]
-    least = budgets[budgets["least"].astype(bool)].to_dict("records")
+    found = budgets[budgets["least"].astype(bool)].to_dict("records")
+    least = sorted(found, key=lambda one: (one["run"], one["parameters"]))
     values = {
         "plans": rows,
         "losses": [],
@@ -256,7 +259,7 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
         values["losses"].append(loss)
         own = [one for one in adapters if one["run"] == loss["run"] and one["loss"] is not None]
         if own:
-            values["best"][loss["run"]] = min(own, key=lambda one: one["loss"])
+            values["best"][loss["run"]] = min(own, key=lambda one: one["choosing_loss"])
             values["worse"][loss["run"]] = sum(one["loss"] > loss["loss_base"] for one in own)
     return values
 

@@ -84,7 +84,7 @@ def test_a_page_that_needs_no_network_and_adapters_for_every_budget(folder):
     assert "Nothing was measured" not in page
 
 
-def page_of(losses, loss_base, mixed=()):
+def page_of(losses, loss_base, mixed=(), choosing=None, left=()):
     """The page as if the adapters had these losses, the base that one, and these adapters mixed
     ranks.
     """
@@ -93,7 +93,9 @@ def page_of(losses, loss_base, mixed=()):
     path = Path("out/adapters/adapters.json")
     listed = json.loads(path.read_text())
     for one in listed:
-        one.update(loss=losses[one["folder"]], mixed=one["folder"] in mixed)
+        name = one["folder"]
+        one.update(loss=losses[name], choosing_loss=(choosing or losses)[name], left=list(left))
+        one.update(mixed=name in mixed, parameters=4321, rule="uniform")
     path.write_text(json.dumps(listed))
     lora.page(
         Checkpoint(Path("base"), {}, {}),
@@ -107,25 +109,52 @@ def page_of(losses, loss_base, mixed=()):
     return Path("out/page.html").read_text()
 
 
-def test_the_first_sentence_names_the_adapter_with_the_lowest_measured_loss(folder):
+def test_the_first_sentence_says_which_adapter_keeps_how_much_at_what_size(folder):
     page = run()
     plans = pd.read_parquet("out/plans/plans.parquet")
-    best = plans.loc[plans["loss_on_base"].idxmin()]
+    best = plans.loc[plans[plans["chosen"]]["choosing_loss"].idxmin()]
+    [losses] = pd.read_parquet("out/plans/losses.parquet").to_dict("records")
+    whole = losses["loss_base"] - losses["loss_tuned"]
+    kept = (losses["loss_base"] - best["loss_on_base"]) / whole
     [first, *_] = re.findall(r'<p class="lead">(.*)</p>', page)
     assert first.startswith(
-        f"<strong>Take <code>adapters/rank-{best['budget']}</code>: of the 8 adapters"
+        f"<strong>Take <code>adapters/rank-{best['budget']}</code></strong>: the base with it "
+        f"keeps {100 * kept:.1f} % of what the full fine-tune gained on my.txt, at "
+        f"{best['parameters']:,} parameters by the rule {best['rule']}; tuned too, and left behind"
     )
-    assert f"</strong>, {best['loss_on_base']:.4g} on my.txt" in first
+    assert "<code>transformer.wte.weight</code>" in first
     page = page_of({"rank-1": 1.25, "rank-3": 1.5}, 2.0)
-    assert "Take <code>adapters/rank-1</code>" in page
     assert (
-        "lowest loss</strong>, 1.25 on my.txt; the base alone has 2, the full fine-tune 0.5."
-        in page
+        "Take <code>adapters/rank-1</code></strong>: the base with it keeps 50.0 % of what the "
+        "full fine-tune gained on my.txt, at 4,321 parameters by the rule uniform; nothing that "
+        "was tuned stays behind." in page
     )
-    assert "50.0 % of what the full fine-tune gained is kept" in page
-    page = page_of({"rank-1": 1.5, "rank-3": 1.25}, 1.0)
-    assert "<strong>Take no adapter: with none of the 8" in page
-    assert "with the best, <code>adapters/rank-3</code>, it has 1.25" in page
+    assert "has a loss of 1.25, alone 2, the full fine-tune 0.5." in page
+    page = page_of({"rank-1": 1.5, "rank-3": 1.25}, 1.0, left=["wte"])
+    assert "<strong>Take no adapter: with none of the 10" in page
+    assert "the best, <code>adapters/rank-3</code> of 4,321 parameters" in page
+    assert "leaves behind <code>wte</code>" in page
+
+
+def test_the_adapter_to_take_is_chosen_on_other_windows_than_it_is_reported_on(folder):
+    run()
+    losses = {"rank-1": 1.25, "rank-3": 1.5}
+    page = page_of(losses, 2.0, choosing={"rank-1": 1.5, "rank-3": 1.25})
+    assert "Take <code>adapters/rank-3</code>" in page
+    assert "has a loss of 1.5, alone 2" in page
+
+
+def test_the_first_column_is_the_loss_of_base_and_adapter_beside_uniform_with_its_noise(folder):
+    page = run()
+    assert "<thead><tr><th>loss of base + adapter</th><th>above uniform</th>" in page
+    plans = pd.read_parquet("out/plans/plans.parquet")
+    for _, row in plans[plans["shuffle"] == 0].iterrows():
+        loss = f"{row['loss_on_base']:.4g}"
+        loss = f"<strong>{loss}</strong>" if row["chosen"] else loss
+        said = f"{row['above_uniform']:+.2g} ± {row['noise']:.1g}"
+        said = "–" if row["rule"] == "uniform" else said
+        first = f'<tr><td data-label="base + adapter">{loss}</td>'
+        assert f'{first}<td data-label="above uniform">{said}</td>' in page
 
 
 def test_the_page_says_where_the_base_with_an_adapter_does_worse_than_alone(folder):
