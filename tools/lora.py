@@ -4,7 +4,8 @@
 TEXT is UTF-8, or a safetensors file of the model's own arguments. Without TEXT nothing is measured:
 there are spectra, and uniform and energy plans. With MODULES_TO_SAVE=yes an adapter carries whole
 what else was tuned (embeddings, head, norms, biases). The params are those of `checkpoints.own`. In
-OUT stand `spectra.parquet`, `plans/`, `adapters/` and `page.html`.
+OUT stand `spectra.parquet`, `plans/`, `adapters/` and `page.html`, and `pair.json`, by which an OUT
+of another pair is refused.
 """
 
 import subprocess
@@ -28,12 +29,13 @@ from lib.checkpoints.folders import (
     plan_memory,
     tuned_snapshots,
 )
+from lib.checkpoints.gains import check_text
 from lib.checkpoints.models import check_architecture
 from lib.checkpoints.texts import read_batches
 from lib.files.files import InputError
 from lib.files.memory import check_disk, check_memory
 from lib.files.params import Count, read_params
-from lib.files.tables import read_json, read_table
+from lib.files.tables import read_json, read_table, write_json
 from lib.pages.html import picture, write_page
 from lib.pages.style import rendered, styled
 from lib.work.command import run
@@ -53,6 +55,8 @@ MEASURED = {  # the columns that they have where there is a text
 SPECTRA = "run step layer head of module rows cols norm base_norm stable_rank rank_90 edge"
 SPECTRA += " rank_above_edge method singular_values"
 SHOWN = ("run", "module", "rows", "cols", "stable_rank", "rank_above_edge", "method")
+PAIR = "pair.json"  # in OUT: the pair that it is of
+MADE = ("page.html", "spectra.parquet", "plans", "adapters")  # in OUT
 SECTIONS = ("checkpoints.plan", "checkpoints.own")  # of params.yaml
 
 
@@ -78,6 +82,7 @@ class Share:
 def main(base: Path, tuned: Path, out: Path, text: str = "-", modules_to_save: str = "no") -> None:
     saved = whether("MODULES_TO_SAVE", modules_to_save)
     begun, plannable = checked(base, tuned, out, text, saved=saved)
+    write_json(pair(base, tuned), out / PAIR)
     call("spectra", "checkpoints.spectra", base, tuned, out / "spectra.parquet")
     if plannable:
         option = f"--modules-to-save={modules_to_save}"
@@ -97,8 +102,7 @@ def checked(
     """
     begun = open_checkpoint(base)
     snapshots = tuned_snapshots(begun, tuned)
-    if out.exists() and not out.is_dir():
-        raise InputError(f"OUT: wanted a folder, got the file {out}")
+    check_out(out, base, tuned, snapshots)
     wanted = read_params("checkpoints.own", Own, part=True)
     check_disk(out, room(begun, snapshots, wanted.budgets, saved=saved), "OUT")
     plannable = True
@@ -110,15 +114,46 @@ def checked(
         print(f"{error}: spectra only, no plan and no adapter", file=sys.stderr)
     if plannable:
         check_memory("plan", plan_memory(begun, text))
+    batches = []
     if plannable and text != "-":
-        n_batches = wanted.n_batches + wanted.n_measured_batches
+        n_batches = wanted.n_batches + wanted.n_measured_batches + wanted.n_choosing_batches
         sizes = (wanted.seq_len, wanted.batch_size, n_batches)
         try:
-            read_batches(base, begun.config, Path(text), *sizes)
+            batches = read_batches(base, begun.config, Path(text), *sizes)
         except InputError as error:
             raise InputError(f"TEXT: {error}") from error
     read_through(begun, [one.checkpoint for one in snapshots], tuned)
+    if plannable:
+        measured = batches[wanted.n_batches :][: wanted.n_measured_batches]
+        last = {one.run: one.checkpoint for one in snapshots}
+        for checkpoint in last.values():
+            check_text(begun, checkpoint, batches, measured)
     return begun, plannable
+
+
+def check_out(out: Path, base: Path, tuned: Path, snapshots: list[Snapshot]) -> None:
+    """Raise `InputError` where OUT is no folder for what is made of this pair."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"OUT: wanted a folder, got the file {out}")
+    given = [base, tuned, *(one.checkpoint.folder for one in snapshots)]
+    if out.resolve() in [folder.resolve() for folder in given]:
+        raise InputError(f"OUT: wanted a folder of its own, got that of a checkpoint, {out}")
+    if any((out / name).exists() for name in ("config.json", "adapter_config.json")):
+        raise InputError(f"OUT: wanted a folder of its own, got one that holds a model, {out}")
+    if (out / PAIR).is_file():
+        found = read_json(out / PAIR)
+    elif any((out / name).exists() for name in MADE):
+        found = "one that is not named"
+    else:
+        return
+    wanted = pair(base, tuned)
+    if found != wanted:
+        raise InputError(f"OUT: wanted a new folder or that of {wanted}, got {out} of {found}")
+
+
+def pair(base: Path, tuned: Path) -> dict[str, str]:
+    """What a folder of results is of."""
+    return {"BASE": str(base.resolve()), "TUNED": str(tuned.resolve())}
 
 
 def room(

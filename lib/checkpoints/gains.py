@@ -8,7 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lib.checkpoints.linear_modules import linear_modules, stored_as_columns
+from lib.checkpoints.folders import Checkpoint
+from lib.checkpoints.linear_modules import (
+    linear_modules,
+    matched_by_content,
+    stored_as_columns,
+)
+from lib.checkpoints.models import open_model
 from lib.checkpoints.texts import Batch, mean_loss
 from lib.checkpoints.update_spectra import Triplets
 from lib.files.files import InputError
@@ -100,11 +106,7 @@ class GainMeasure:
         peft does.
         """
         layers = linear_modules(model)
-        dtype = next(model.parameters()).dtype
-        own_type = [
-            {name: of.to(dtype) if of.is_floating_point() else of for name, of in batch.items()}
-            for batch in parts
-        ]
+        own_type = [_in_type_of(model, part) for part in parts]
 
         def lost(ranks: Mapping[str, int]) -> list[float]:
             hooks = []
@@ -173,6 +175,36 @@ class Parts:
                 mean = self.mean(found)
                 means[rule] = mean if np.isfinite(mean) else np.inf
         return min(means, key=means.__getitem__)
+
+
+def check_text(
+    base: Checkpoint, tuned: Checkpoint, batches: Sequence[Batch], measured: Sequence[Batch]
+) -> None:
+    """Raise `InputError` where a plan of this pair and text would: before any work.
+
+    One batch goes through both models, in the types in which they run; the batches that are
+    measured tell whether there is a gain. Without batches only the names of modules are matched.
+    """
+    model = open_model(tuned.folder, tuned.config)
+    places = matched_by_content(model, ((name, tuned.load(name)) for name in tuned.tensors))
+    alone = open_model(base.folder, base.config)
+    if not batches:
+        return
+    if not all(map(_counted, batches)):
+        raise InputError(f"TEXT: wanted labels that count in every batch, got {IGNORED} alone")
+    first = [_in_type_of(alone, batches[0])]
+    for one, batch in ((model.float(), batches[:1]), (alone, first)):
+        found = mean_loss(one, batch)
+        if not np.isfinite(found):
+            name = type(one).__name__
+            raise InputError(f"TEXT: wanted samples of which {name} has a finite loss, got {found}")
+    GainMeasure(LinearUpdates(model, {n: base.load(at) for n, at in places.items()}), {}, measured)
+
+
+def _in_type_of(model: torch.nn.Module, batch: Batch) -> Batch:
+    """A batch whose real numbers have the type of the model's."""
+    dtype = next(model.parameters()).dtype
+    return {name: of.to(dtype) if of.is_floating_point() else of for name, of in batch.items()}
 
 
 def _counted(part: Batch) -> int:

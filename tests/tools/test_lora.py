@@ -15,6 +15,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from lib.checkpoints.folders import Checkpoint
 from lib.files.files import InputError
@@ -276,9 +277,95 @@ def test_what_is_wrong_is_said_before_any_work(folder, never, given, message):
         run(**given)
 
 
+def saved_text(**tensors):
+    save_file(tensors, "text.safetensors")
+    return "text.safetensors"
+
+
+def windows(n=32):
+    return torch.frombuffer(bytearray(TEXT), dtype=torch.uint8).long().view(-1, 16)[:n]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (lambda: {"input_ids": windows().double()}, "TEXT: wanted samples of which GPT2LMHead"),
+        (lambda: {"pixel_values": torch.zeros(32, 3, 8, 8)}, "TEXT: wanted samples of which GPT2"),
+        (
+            lambda: {"input_ids": windows(), "labels": torch.zeros(32, dtype=torch.long)},
+            "TEXT: wanted samples of which GPT2LMHead",
+        ),
+        (lambda: {"input_ids": windows().repeat(1, 65)}, "TEXT: wanted samples of which GPT2LMHea"),
+        (
+            lambda: {"input_ids": windows(), "labels": torch.full((32, 16), -100)},
+            "TEXT: wanted labels that count in every batch, got -100 alone",
+        ),
+        (
+            lambda: {"input_ids": torch.randint(128, 256, (32, 16))},
+            "TEXT: wanted a text on which the tuned linear layers lower the loss",
+        ),
+    ],
+    ids=["floats", "images", "classes", "positions", "ignored", "no gain"],
+)
+def test_a_text_that_is_none_of_the_model_is_refused_before_any_work(folder, never, text, message):
+    with pytest.raises(InputError, match=message):
+        run(saved_text(**text()))
+    assert not Path("out").exists()
+
+
+def test_a_loss_that_is_no_number_is_refused_before_any_work(folder, never):
+    """The base overflows in the narrow type in which it is stored."""
+    for name in ("base", "tuned"):
+        model = AutoModelForCausalLM.from_pretrained(name).half()
+        if name == "base":
+            model.transformer.h[0].mlp.c_fc.weight.data.fill_(60000)
+        model.save_pretrained(name)
+    with pytest.raises(InputError, match="GPT2LMHeadModel has a finite loss, got nan"):
+        run()
+
+
+def test_a_broken_tokenizer_and_modules_without_a_tensor_are_refused_before_any_work(folder, never):
+    Path("base/tokenizer.json").write_text("{")
+    with pytest.raises(InputError, match="TEXT: base: wanted a tokenizer that transformers can"):
+        run()
+    tensors = load_file("tuned/model.safetensors")
+    one, other = (f"transformer.h.{i}.attn.c_proj.weight" for i in (0, 1))
+    save_file(tensors | {one: tensors[other].clone()}, "tuned/model.safetensors", {"format": "pt"})
+    with pytest.raises(InputError, match=r"attn\.c_proj: wanted one tensor"):
+        run("-")
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("base", "OUT: wanted a folder of its own, got that of a checkpoint, base"),
+        ("tuned", "OUT: wanted a folder of its own, got that of a checkpoint, tuned"),
+        ("runs", "OUT: wanted a folder of its own, got that of a checkpoint, runs"),
+        ("runs/step-1", "OUT: wanted a folder of its own, got that of a checkpoint, runs/step-1"),
+        ("other", "OUT: wanted a folder of its own, got one that holds a model, other"),
+        ("old", "OUT: wanted a new folder or that of .*tuned.*, got old of one that is not named"),
+    ],
+)
+def test_a_folder_that_is_no_place_for_results_is_refused(folder, never, out, message):
+    shutil.copytree("tuned", "runs/step-1")
+    shutil.copytree("base", "other")
+    Path("old/plans").mkdir(parents=True)
+    with pytest.raises(InputError, match=message):
+        lora.main(Path("base"), Path("runs" if "runs" in out else "tuned"), Path(out), "-")
+
+
+def test_a_folder_with_the_results_of_another_pair_is_refused(folder, monkeypatch):
+    run("-")
+    run("-")
+    shutil.copytree("tuned", "another")
+    monkeypatch.setattr(lora, "call", lambda *_: pytest.fail("work began"))
+    with pytest.raises(InputError, match=r"OUT: wanted .*another'}, got out of .*tuned'}"):
+        run("-", tuned="another")
+
+
 def test_too_little_text_and_a_file_as_folder_are_refused(folder, never):
     (folder / "my.txt").write_bytes(TEXT[:100])
-    with pytest.raises(InputError, match=r"TEXT: my.txt: wanted 16 samples .*, got 6"):
+    with pytest.raises(InputError, match=r"TEXT: my.txt: wanted 24 samples .*, got 6"):
         run()
     (folder / "out").write_text("mine")
     with pytest.raises(InputError, match="OUT: wanted a folder, got the file out"):
@@ -337,7 +424,7 @@ def test_stages_are_processes_of_their_own_and_their_error_is_that_of_the_progra
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     assert "How to load an adapter" in run()
-    save_file({"input_ids": torch.randint(128, 256, (32, 16))}, "noise.safetensors")
-    with pytest.raises(SystemExit) as ended:  # for a text on which tuning gained nothing
-        run("noise.safetensors")
+    Path("out/spectra.parquet").unlink()
+    with pytest.raises(SystemExit) as ended:
+        lora.call("adapt", "base", "tuned", "nowhere", "out/adapters")
     assert ended.value.code == 1
