@@ -1,7 +1,9 @@
 r"""Which rank each module's update is given, when all together may spend a number of parameters.
 
 A module of shape m × n costs $c = m + n$ parameters per rank. Every rule gives each next direction
-of each module a value, and buys in the order of falling value what still fits (`fill`):
+of each module a value, and buys in the order of falling value what still fits (`fill`).
+Directions that rounding can have made come after all others, so that a full budget has the whole
+update:
 
 - `attributed`: $v_{ij} = |g_i|\, \sigma_{ij}^2 / \|\Delta W_i\|_F^2 / c_i$, where $g_i$ is the loss
   that module i
@@ -26,6 +28,7 @@ from jaxtyping import Float
 
 Rule = Literal["uniform", "energy", "water-filling", "attributed", "gains-first"]
 BY_ATTRIBUTION = ("attributed", "gains-first")  # rules that want the attributed losses
+NEGLIGIBLE = 1e-8  # of the squared norm of an update: what no loss shows
 WITHIN = 0.1  # of itself: how near below the least budget one was tried that does not do
 Ranks = dict[str, int]
 
@@ -33,18 +36,25 @@ Ranks = dict[str, int]
 @dataclass(frozen=True)
 class Module:
     """What a rule knows of a module: shape, leading singular values, squared norm, the largest rank
-    it may have.
+    it may have, and how many directions are above the edge of rounding (all, where not said).
     """
 
     shape: tuple[int, int]
     sigma: Float[np.ndarray, " rank"]
     squared_norm: float
     limit: int
+    above_edge: int | None = None
 
     @property
     def cost(self) -> int:
         """Parameters per rank."""
         return sum(self.shape)
+
+
+def largest_rank(sigma: Float[np.ndarray, " rank"], squared_norm: float) -> int:
+    """The least rank that leaves a negligible share of the squared norm; at most what is known."""
+    before = np.concatenate([[0.0], (sigma**2).cumsum()[:-1]]) if len(sigma) else sigma
+    return int((squared_norm - before > NEGLIGIBLE * squared_norm).sum())
 
 
 def budget_of(modules: Mapping[str, Module], rank: float) -> int:
@@ -87,16 +97,17 @@ def fill(
     """Ranks bought in the order of falling value; what does not fit any more is skipped.
 
     Equal values are bought in the order of the names, and in a module its directions come in their
-    order.
+    order. Those that are not above the edge of rounding come last.
     """
     names = list(modules)
+    edges = [one.limit if one.above_edge is None else one.above_edge for one in modules.values()]
     offered = [
-        (-values[name][j], i, j)
+        (j >= edges[i], -values[name][j], j, i)
         for i, name in enumerate(names)
         for j in range(min(len(values[name]), modules[name].limit))
     ]
     ranks, left = dict.fromkeys(names, 0), budget
-    for _, i, j in sorted(offered, key=lambda one: (one[0], one[2], one[1])):
+    for *_, j, i in sorted(offered):
         name = names[i]
         if ranks[name] == j and modules[name].cost <= left:
             ranks[name] += 1

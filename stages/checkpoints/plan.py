@@ -45,6 +45,7 @@ from lib.checkpoints.plans import (
     Ranks,
     Rule,
     candidates,
+    largest_rank,
     least_of_rule,
     parameters,
     rules,
@@ -185,7 +186,7 @@ def planned(
 
 
 def opened(params: Plan, base: Checkpoint, tuned: Checkpoint, spectra: pd.DataFrame) -> Opened:
-    """The tuned model, opened; the largest rank of a module is that above the edge of rounding."""
+    """The tuned model, opened; what each of its modules may have, and what of it rounding made."""
     model = open_model(tuned.folder, tuned.config)
     places = matched_by_content(model, ((name, tuned.load(name)) for name in tuned.tensors))
     live = linear_modules(model)
@@ -199,12 +200,13 @@ def opened(params: Plan, base: Checkpoint, tuned: Checkpoint, spectra: pd.DataFr
         row = rows[place]
         begun[name] = base.load(place)
         sigma = np.asarray(row["singular_values"])
-        limit = min(int(row["rank_above_edge"]), len(sigma))
+        above_edge = min(int(row["rank_above_edge"]), len(sigma))
+        limit = max(above_edge, largest_rank(sigma, float(row["norm"]) ** 2))
         update = update_of(tuned.load(place), begun[name])
         found = leading_triplets(update, max(limit, 1), generator(SEED, "factors", place))
         factors[name] = Triplets(*(part.float().to(params.device) for part in found))
         shape = (int(row["rows"]), int(row["cols"]))
-        modules[name] = Module(shape, sigma, float(row["norm"]) ** 2, limit)
+        modules[name] = Module(shape, sigma, float(row["norm"]) ** 2, limit, above_edge)
         said = {"module": name, "tensor": place, **{key: row[key] for key in SIZES}}
         by_columns = stored_as_columns(live[name])
         table.append(said | {"limit": limit, "by_columns": by_columns})

@@ -12,6 +12,7 @@ from lib.checkpoints.plans import (
     Rule,
     budget_of,
     fill,
+    largest_rank,
     least_budget,
     least_of_rule,
     parameters,
@@ -84,6 +85,26 @@ def test_what_does_not_fit_is_skipped_and_the_next_is_bought():
         "b": 1,
         "c": 0,
     }
+
+
+def test_directions_below_the_edge_of_rounding_come_after_all_others():
+    modules = {
+        "a": Module((2, 3), np.array([9.0, 8.0]), 145.0, 2, above_edge=1),
+        "b": Module((2, 3), np.array([2.0, 1.0]), 5.0, 2, above_edge=2),
+    }
+    order = [list(plan("water-filling", modules, 5 * n).values()) for n in range(5)]
+    assert order == [[0, 0], [1, 0], [1, 1], [1, 2], [2, 2]]
+
+
+@pytest.mark.parametrize(
+    ("sigma", "rank"),
+    [([3.0, 2.0, 1.0], 3), ([3.0, 1.0, 1e-5], 2), ([3.0, 1.0, 1e-3], 3), ([0.0, 0.0], 0), ([], 0)],
+)
+def test_the_largest_rank_leaves_a_negligible_share(sigma, rank):
+    sigma = np.array(sigma)
+    assert largest_rank(sigma, float((sigma**2).sum())) == rank
+    if rank:
+        assert largest_rank(sigma, float((sigma**2).sum()) + 1) == len(sigma), "not all are known"
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])

@@ -134,10 +134,10 @@ def test_what_a_rule_is_above_uniform_has_the_noise_of_windows(stage, pair):
     assert row["noise"] == pytest.approx(2 * pairs.std(ddof=1) / 8**0.5, rel=1e-2)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_at_full_rank_every_rule_keeps_the_gain_of_what_it_adapts(stage, dtype, tmp_path):
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1.0), (torch.bfloat16, 0.05)])
+def test_at_full_rank_every_rule_keeps_the_gain_of_what_it_adapts(stage, dtype, size, tmp_path):
     """Of a mixture of experts, one of whose modules was turned round and so earned less than
-    nothing.
+    nothing; in bfloat16 the update is so slight that most of it is below the edge of rounding.
     """
     (tmp_path / "text.txt").write_bytes(TEXT)
     pair = taught("mixtral", tmp_path)
@@ -147,6 +147,9 @@ def test_at_full_rank_every_rule_keeps_the_gain_of_what_it_adapts(stage, dtype, 
         W_0 = base.get_parameter(place)
         W = tuned.get_parameter(place)
         W.copy_(2 * W_0 - W)
+        for name, parameter in tuned.named_parameters():
+            begun = base.get_parameter(name)
+            parameter.copy_(begun + size * (parameter - begun))
     for model, folder in zip((base, tuned), pair, strict=True):
         model.to(dtype).save_pretrained(folder)
     tables = plan(stage, *pair, budgets=[2, 32])
@@ -158,11 +161,11 @@ def test_at_full_rank_every_rule_keeps_the_gain_of_what_it_adapts(stage, dtype, 
     assert (shares.abs() < 1e-3).all(), shares
 
 
-def test_ranks_are_those_of_the_singular_values_above_the_edge(stage, pair):
+def test_singular_values_that_rounding_can_have_made_are_bought_last(stage, pair):
     base, tuned = pair
     plan(stage, base, tuned)
     spectra = pd.read_parquet("spectra.parquet")
-    last = spectra["module"].iloc[-1]
+    last = spectra[spectra["head"] == 0]["module"].iloc[-1]
     spectra.assign(rank_above_edge=np.where(spectra["module"] == last, 1, 5)).to_parquet(
         "spectra.parquet"
     )
@@ -178,20 +181,23 @@ def test_ranks_are_those_of_the_singular_values_above_the_edge(stage, pair):
         Path("plans"),
     )
     plans, table = (pd.read_parquet(f"plans/{name}.parquet") for name in ("plans", "modules"))
-    assert dict(zip(table["tensor"], table["limit"], strict=True)) == {
-        n: 1 if n == last else 5 for n in table["tensor"]
-    }
+    assert (table["limit"] == table[["rows", "cols"]].min(axis=1)).all()
     W_0, W = tensors(base), tensors(tuned)
     modules = {}
     for row in table.to_dict("records"):
         sigma = torch.linalg.svdvals(W[row["tensor"]] - W_0[row["tensor"]]).numpy()
         modules[row["module"]] = Module(
-            (row["rows"], row["cols"]), sigma, float((sigma**2).sum()), row["limit"]
+            (row["rows"], row["cols"]),
+            sigma,
+            float((sigma**2).sum()),
+            row["limit"],
+            1 if row["tensor"] == last else 5,
         )
     earned = dict(zip(table["module"], table["earned"], strict=True))
     for row in plans[plans["shuffle"] == 0].to_dict("records"):
         ranks = rank_plans.plan(row["rule"], modules, budget_of(modules, row["budget"]), earned)
         assert list(row["ranks"]) == list(ranks.values()), (row["rule"], row["budget"])
+        assert row["ranks"][list(table["tensor"]).index(last)] <= 1
 
 
 def test_attribution_is_a_path_integral_over_other_windows(stage, pair):
