@@ -4,7 +4,8 @@
 TEXT is UTF-8, or a safetensors file of the model's own arguments. Without TEXT nothing is measured:
 there are spectra, and uniform and energy plans. With MODULES_TO_SAVE=yes an adapter carries whole
 what else was tuned (embeddings, head, norms, biases). The params are those of `checkpoints.own`. In
-OUT stand `spectra.parquet`, `plans/`, `adapters/` and `page.html`.
+OUT stand `spectra.parquet`, `plans/`, `adapters/` and `page.html`, and `pair.json`, by which an OUT
+of another pair is refused.
 """
 
 import subprocess
@@ -28,12 +29,13 @@ from lib.checkpoints.folders import (
     plan_memory,
     tuned_snapshots,
 )
+from lib.checkpoints.gains import check_text
 from lib.checkpoints.models import check_architecture
 from lib.checkpoints.texts import read_batches
 from lib.files.files import InputError
 from lib.files.memory import check_disk, check_memory
 from lib.files.params import Count, read_params
-from lib.files.tables import read_json, read_table
+from lib.files.tables import read_json, read_table, write_json
 from lib.pages.html import picture, write_page
 from lib.pages.style import rendered, styled
 from lib.work.command import run
@@ -43,16 +45,18 @@ TABLES = {  # of plans, with their columns
     "plans": ["run", "budget", "rule", "shuffle", "parameters", "loss", "share_lost", "ranks"],
     "modules": ["run", "module"],
     "losses": ["run", "gain"],
-    "budgets": ["run", "parameters", "share_lost", "least"],
+    "budgets": ["run", "rule", "parameters", "share_lost", "least"],
     "pruning": ["run", "what", "rate", "loss"],
 }
 MEASURED = {  # the columns that they have where there is a text
-    "plans": ["loss_on_base"],
+    "plans": ["choosing_loss", "loss_on_base", "above_uniform", "noise", "chosen"],
     "losses": ["loss_tuned", "loss_without_linear", "attributed", "drop", "loss_base"],
 }
 SPECTRA = "run step layer head of module rows cols norm base_norm stable_rank rank_90 edge"
 SPECTRA += " rank_above_edge method singular_values"
 SHOWN = ("run", "module", "rows", "cols", "stable_rank", "rank_above_edge", "method")
+PAIR = "pair.json"  # in OUT: the pair that it is of
+MADE = ("page.html", "spectra.parquet", "plans", "adapters")  # in OUT
 SECTIONS = ("checkpoints.plan", "checkpoints.own")  # of params.yaml
 
 
@@ -65,6 +69,7 @@ class Own:
     batch_size: Count
     n_batches: Count
     n_measured_batches: Count
+    n_choosing_batches: Count
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,7 @@ class Share:
 def main(base: Path, tuned: Path, out: Path, text: str = "-", modules_to_save: str = "no") -> None:
     saved = whether("MODULES_TO_SAVE", modules_to_save)
     begun, plannable = checked(base, tuned, out, text, saved=saved)
+    write_json(pair(base, tuned), out / PAIR)
     call("spectra", "checkpoints.spectra", base, tuned, out / "spectra.parquet")
     if plannable:
         option = f"--modules-to-save={modules_to_save}"
@@ -96,8 +102,7 @@ def checked(
     """
     begun = open_checkpoint(base)
     snapshots = tuned_snapshots(begun, tuned)
-    if out.exists() and not out.is_dir():
-        raise InputError(f"OUT: wanted a folder, got the file {out}")
+    check_out(out, base, tuned, snapshots)
     wanted = read_params("checkpoints.own", Own, part=True)
     check_disk(out, room(begun, snapshots, wanted.budgets, saved=saved), "OUT")
     plannable = True
@@ -109,15 +114,46 @@ def checked(
         print(f"{error}: spectra only, no plan and no adapter", file=sys.stderr)
     if plannable:
         check_memory("plan", plan_memory(begun, text))
+    batches = []
     if plannable and text != "-":
-        n_batches = wanted.n_batches + wanted.n_measured_batches
+        n_batches = wanted.n_batches + wanted.n_measured_batches + wanted.n_choosing_batches
         sizes = (wanted.seq_len, wanted.batch_size, n_batches)
         try:
-            read_batches(base, begun.config, Path(text), *sizes)
+            batches = read_batches(base, begun.config, Path(text), *sizes)
         except InputError as error:
             raise InputError(f"TEXT: {error}") from error
     read_through(begun, [one.checkpoint for one in snapshots], tuned)
+    if plannable:
+        measured = batches[wanted.n_batches :][: wanted.n_measured_batches]
+        last = {one.run: one.checkpoint for one in snapshots}
+        for checkpoint in last.values():
+            check_text(begun, checkpoint, batches, measured)
     return begun, plannable
+
+
+def check_out(out: Path, base: Path, tuned: Path, snapshots: list[Snapshot]) -> None:
+    """Raise `InputError` where OUT is no folder for what is made of this pair."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"OUT: wanted a folder, got the file {out}")
+    given = [base, tuned, *(one.checkpoint.folder for one in snapshots)]
+    if out.resolve() in [folder.resolve() for folder in given]:
+        raise InputError(f"OUT: wanted a folder of its own, got that of a checkpoint, {out}")
+    if any((out / name).exists() for name in ("config.json", "adapter_config.json")):
+        raise InputError(f"OUT: wanted a folder of its own, got one that holds a model, {out}")
+    if (out / PAIR).is_file():
+        found = read_json(out / PAIR)
+    elif any((out / name).exists() for name in MADE):
+        found = "one that is not named"
+    else:
+        return
+    wanted = pair(base, tuned)
+    if found != wanted:
+        raise InputError(f"OUT: wanted a new folder or that of {wanted}, got {out} of {found}")
+
+
+def pair(base: Path, tuned: Path) -> dict[str, str]:
+    """What a folder of results is of."""
+    return {"BASE": str(base.resolve()), "TUNED": str(tuned.resolve())}
 
 
 def room(
@@ -226,8 +262,8 @@ def plan_figures(tables: dict[str, pd.DataFrame], measured: bool) -> list[dict[s
 def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]]) -> dict[str, Any]:
     """What the page says of plans: a row per budget and rule, losses, least budgets, adapters.
 
-    Of each run, `best` is the adapter with which the base has the lowest loss, and `worse` how many
-    raise its loss.
+    Of each run, `best` is the adapter with which the base has the lowest loss on the windows that
+    choose, and `worse` how many raise its loss.
     """
     plans = tables["plans"]
     plain = plans[plans["shuffle"] == 0]
@@ -235,7 +271,8 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
     rows = [
         {
             **row[["run", "budget", "rule", "parameters", "loss", "share_lost"]],
-            "loss_on_base": row.get("loss_on_base", np.nan),
+            **{name: row.get(name, np.nan) for name in ("loss_on_base", "above_uniform", "noise")},
+            "chosen": bool(row.get("chosen", row["rule"] == "uniform")),
             "null": tuple(null.loc[(row["run"], row["budget"])])
             if row["rule"] == "attributed" and (row["run"], row["budget"]) in null.index
             else None,
@@ -243,7 +280,8 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
         for _, row in plain.iterrows()
     ]
     budgets = tables["budgets"]
-    least = budgets[budgets["least"].astype(bool)].to_dict("records")
+    found = budgets[budgets["least"].astype(bool)].to_dict("records")
+    least = sorted(found, key=lambda one: (one["run"], one["parameters"]))
     values = {
         "plans": rows,
         "losses": [],
@@ -256,7 +294,7 @@ def plan_values(tables: dict[str, pd.DataFrame], adapters: list[dict[str, Any]])
         values["losses"].append(loss)
         own = [one for one in adapters if one["run"] == loss["run"] and one["loss"] is not None]
         if own:
-            values["best"][loss["run"]] = min(own, key=lambda one: one["loss"])
+            values["best"][loss["run"]] = min(own, key=lambda one: one["choosing_loss"])
             values["worse"][loss["run"]] = sum(one["loss"] > loss["loss_base"] for one in own)
     return values
 

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from lib.pages.style import (
     BLUE,
     BOUND_COLOR,
+    BROWN,
     GREEN,
     GREENS,
     INITIAL_COLOR,
@@ -28,7 +29,8 @@ from lib.pages.style import (
     sized,
 )
 
-RULES = {
+RULES = {  # in the order in which they are drawn: the first two are often the same
+    "gains-first": (BROWN, "D"),
     "attributed": (GREEN, "o"),
     "uniform": (BLUE, "s"),
     "energy": (ORANGE, "^"),

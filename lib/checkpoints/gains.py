@@ -3,15 +3,24 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lib.checkpoints.linear_modules import linear_modules, stored_as_columns
+from lib.checkpoints.folders import Checkpoint
+from lib.checkpoints.linear_modules import (
+    linear_modules,
+    matched_by_content,
+    stored_as_columns,
+)
+from lib.checkpoints.models import open_model
 from lib.checkpoints.texts import Batch, mean_loss
 from lib.checkpoints.update_spectra import Triplets
 from lib.files.files import InputError
 
+PARTS = 8  # of a batch, at most, each of which has a loss of its own: what noise is told by
+IGNORED = -100  # a label that no loss counts
 Weight = Float[Tensor, "_ _"]
 
 
@@ -87,27 +96,26 @@ class GainMeasure:
         self.linear.set_ranks(ranks, self.factors)
         return self.linear.mean_loss(self.batches)
 
-    def on(self, model: torch.nn.Module) -> Callable[[Mapping[str, int]], float]:
-        """The loss of another model, such as the base, by the ranks of the adapter that it gets.
+    def on(
+        self, model: torch.nn.Module, parts: Sequence[Batch]
+    ) -> Callable[[Mapping[str, int]], list[float]]:
+        """The losses of another model, such as the base, on parts of a text, by the ranks of the
+        adapter that it gets.
 
         The model computes in its own type; the adapter is added to a layer's output in float32, as
         peft does.
         """
         layers = linear_modules(model)
-        dtype = next(model.parameters()).dtype
-        batches = [
-            {name: of.to(dtype) if of.is_floating_point() else of for name, of in batch.items()}
-            for batch in self.batches
-        ]
+        own_type = [_in_type_of(model, part) for part in parts]
 
-        def lost(ranks: Mapping[str, int]) -> float:
+        def lost(ranks: Mapping[str, int]) -> list[float]:
             hooks = []
             for name, rank in ranks.items():
                 update = self.factors[name].first(rank)
                 by_columns = stored_as_columns(layers[name])
                 hooks.append(layers[name].register_forward_hook(_adding(update, by_columns)))
             try:
-                return mean_loss(model, batches)
+                return [mean_loss(model, [part]) for part in own_type]
             finally:
                 for hook in hooks:
                     hook.remove()
@@ -117,6 +125,94 @@ class GainMeasure:
     def share_lost(self, loss: Any) -> Any:
         """0 with the whole update of the linear layers, 1 with none."""
         return (loss - self.tuned) / self.gain
+
+
+class Parts:
+    """A text in parts of some samples: what its loss is, and how certainly it is less than another.
+
+    A part has the weight of the samples, or of the labels, that it counts, so that the mean over
+    parts is the mean over batches. A part that counts none is left out.
+    """
+
+    def __init__(self, batches: Sequence[Batch]):
+        self.batches: list[Batch] = []
+        weights: list[float] = []
+        for batch in batches:
+            pieces = {name: values.chunk(PARTS) for name, values in batch.items()}
+            parts = [
+                dict(zip(pieces, one, strict=True)) for one in zip(*pieces.values(), strict=True)
+            ]
+            counts = [_counted(part) for part in parts]
+            self.batches += [part for part, n in zip(parts, counts, strict=True) if n]
+            weights += [n / sum(counts) / len(batches) for n in counts if n]
+        self.weights = np.array(weights)
+
+    def mean(self, losses: Sequence[float]) -> float:
+        """The loss over all parts."""
+        return float(self.weights @ np.array(losses))
+
+    def difference(self, one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
+        """By how much the mean of some losses is above that of others, and its noise: two standard
+        errors of the paired differences over parts; infinity where there is one part.
+        """
+        pairs = np.subtract(one, other)
+        mean = float(self.weights @ pairs)
+        n = len(pairs)
+        spread = float(np.sqrt((self.weights**2) @ (pairs - mean) ** 2))
+        return mean, 2 * spread * (n / (n - 1)) ** 0.5 if n > 1 else np.inf
+
+    def best(self, losses: Mapping[str, Sequence[float]]) -> str:
+        """The rule with the lowest loss of those that are below `uniform` by more than the noise.
+
+        It is `uniform` where there is none: then an adapter of one rank is as good, and right in
+        every runtime. A loss that is no number is above all others.
+        """
+        uniform = losses["uniform"]
+        means = {}
+        for rule, found in losses.items():
+            above, noise = self.difference(found, uniform)
+            if found is uniform or above < -noise or not np.isfinite(uniform).all():
+                mean = self.mean(found)
+                means[rule] = mean if np.isfinite(mean) else np.inf
+        return min(means, key=means.__getitem__)
+
+
+def check_text(
+    base: Checkpoint, tuned: Checkpoint, batches: Sequence[Batch], measured: Sequence[Batch]
+) -> None:
+    """Raise `InputError` where a plan of this pair and text would: before any work.
+
+    One batch goes through both models, in the types in which they run; the batches that are
+    measured tell whether there is a gain. Without batches only the names of modules are matched.
+    """
+    model = open_model(tuned.folder, tuned.config)
+    places = matched_by_content(model, ((name, tuned.load(name)) for name in tuned.tensors))
+    alone = open_model(base.folder, base.config)
+    if not batches:
+        return
+    if not all(map(_counted, batches)):
+        raise InputError(f"TEXT: wanted labels that count in every batch, got {IGNORED} alone")
+    first = [_in_type_of(alone, batches[0])]
+    for one, batch in ((model.float(), batches[:1]), (alone, first)):
+        found = mean_loss(one, batch)
+        if not np.isfinite(found):
+            name = type(one).__name__
+            raise InputError(f"TEXT: wanted samples of which {name} has a finite loss, got {found}")
+    GainMeasure(LinearUpdates(model, {n: base.load(at) for n, at in places.items()}), {}, measured)
+
+
+def _in_type_of(model: torch.nn.Module, batch: Batch) -> Batch:
+    """A batch whose real numbers have the type of the model's."""
+    dtype = next(model.parameters()).dtype
+    return {name: of.to(dtype) if of.is_floating_point() else of for name, of in batch.items()}
+
+
+def _counted(part: Batch) -> int:
+    """How many labels, or samples where labels are none of tokens, the loss of a part is over."""
+    labels = part.get("labels")
+    if labels is None or labels.dim() < 2 or labels.is_floating_point():
+        return len(next(iter(part.values())))
+    return int((labels != IGNORED).sum())
 
 
 def _adding(update: Triplets, by_columns: bool) -> Callable[..., Tensor]:

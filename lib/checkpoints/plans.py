@@ -1,12 +1,15 @@
 r"""Which rank each module's update is given, when all together may spend a number of parameters.
 
 A module of shape m × n costs $c = m + n$ parameters per rank. Every rule gives each next direction
-of each module a value, and buys in the order of falling value what still fits (`fill`):
+of each module a value, and buys in the order of falling value what still fits (`fill`).
+Directions that rounding can have made come after all others, so that a full budget has the whole
+update:
 
 - `attributed`: $v_{ij} = |g_i|\, \sigma_{ij}^2 / \|\Delta W_i\|_F^2 / c_i$, where $g_i$ is the loss
   that module i
   earned (`lib/checkpoints/attribution.py`): ours. A $g_i$ below zero does not say that the update
   may go: it is bought by its size, and at a full budget every update is whole;
+- `gains-first`: as attributed, but what earned no gain ($g_i \le 0$) comes after all that did;
 - `water-filling`: $v_{ij} = \sigma_{ij}^2 / c_i$, one threshold for all modules;
 - `energy`: minus the share of $\|\Delta W_i\|_F^2$ that the directions before hold: every module
   keeps an equal share
@@ -14,33 +17,44 @@ of each module a value, and buys in the order of falling value what still fits (
 - `uniform`: the number of directions before: one rank for all.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import isqrt
 from typing import Literal, get_args
 
 import numpy as np
 import torch
 from jaxtyping import Float
 
-Rule = Literal["uniform", "energy", "water-filling", "attributed"]
+Rule = Literal["uniform", "energy", "water-filling", "attributed", "gains-first"]
+BY_ATTRIBUTION = ("attributed", "gains-first")  # rules that want the attributed losses
+NEGLIGIBLE = 1e-8  # of the squared norm of an update: what no loss shows
+WITHIN = 0.1  # of itself: how near below the least budget one was tried that does not do
 Ranks = dict[str, int]
 
 
 @dataclass(frozen=True)
 class Module:
     """What a rule knows of a module: shape, leading singular values, squared norm, the largest rank
-    it may have.
+    it may have, and how many directions are above the edge of rounding (all, where not said).
     """
 
     shape: tuple[int, int]
     sigma: Float[np.ndarray, " rank"]
     squared_norm: float
     limit: int
+    above_edge: int | None = None
 
     @property
     def cost(self) -> int:
         """Parameters per rank."""
         return sum(self.shape)
+
+
+def largest_rank(sigma: Float[np.ndarray, " rank"], squared_norm: float) -> int:
+    """The least rank that leaves a negligible share of the squared norm; at most what is known."""
+    before = np.concatenate([[0.0], (sigma**2).cumsum()[:-1]]) if len(sigma) else sigma
+    return int((squared_norm - before > NEGLIGIBLE * squared_norm).sum())
 
 
 def budget_of(modules: Mapping[str, Module], rank: float) -> int:
@@ -59,17 +73,19 @@ def plan(
     budget: int,
     earned: Mapping[str, float] | None = None,
 ) -> Ranks:
-    """The ranks that a rule gives for a budget; `earned` is the attributed loss of each module, for
-    that rule.
+    """The ranks that a rule gives for a budget.
+
+    `earned` is the attributed loss of each module, for the rules by attribution.
     """
-    if rule == "attributed" and earned is None:
+    if rule in BY_ATTRIBUTION and earned is None:
         raise ValueError("earned: wanted the attributed loss of each module, got none")
-    weight = {name: abs(earned[name]) if earned else 1.0 for name in modules}
+    gains = earned or dict.fromkeys(modules, 0.0)
     value: dict[Rule, Callable[[str, Module], np.ndarray]] = {
         "uniform": lambda _, module: -np.arange(len(module.sigma), dtype=float),
         "energy": lambda _, module: -_before(module),
         "water-filling": lambda _, module: module.sigma**2 / module.cost,
-        "attributed": lambda name, module: weight[name] * _shares(module) / module.cost,
+        "attributed": lambda name, module: _attributed(module, gains[name]),
+        "gains-first": lambda name, module: _gain_first(module, gains[name]),
     }
     values = {name: value[rule](name, module) for name, module in modules.items()}
     return fill(values, modules, budget)
@@ -81,16 +97,17 @@ def fill(
     """Ranks bought in the order of falling value; what does not fit any more is skipped.
 
     Equal values are bought in the order of the names, and in a module its directions come in their
-    order.
+    order. Those that are not above the edge of rounding come last.
     """
     names = list(modules)
+    edges = [one.limit if one.above_edge is None else one.above_edge for one in modules.values()]
     offered = [
-        (-values[name][j], i, j)
+        (j >= edges[i], -values[name][j], j, i)
         for i, name in enumerate(names)
         for j in range(min(len(values[name]), modules[name].limit))
     ]
     ranks, left = dict.fromkeys(names, 0), budget
-    for _, i, j in sorted(offered, key=lambda one: (one[0], one[2], one[1])):
+    for *_, j, i in sorted(offered):
         name = names[i]
         if ranks[name] == j and modules[name].cost <= left:
             ranks[name] += 1
@@ -127,57 +144,92 @@ def candidates(
     """The plans of a budget, a uniform rank: rule, the number of the shuffle (0 for the plan
     itself), ranks.
 
-    The attributed plan, and its shuffles, are there where it is known what was earned. `source` has
-    a generator for the budget and the number of a shuffle.
+    Plans by attribution, and the shuffles of the attributed one, are there where it is known what
+    was earned. `source` has a generator for the budget and the number of a shuffle.
     """
-    for rule in get_args(Rule):
-        if rule == "attributed" and earned is None:
-            continue
+    for rule in rules(earned):
         ranks = plan(rule, modules, budget_of(modules, budget), earned)
         yield rule, 0, ranks
         for shuffle in range(1, n_shuffles + 1 if rule == "attributed" else 1):
             yield rule, shuffle, shuffled(ranks, modules, source(budget, shuffle))
 
 
-def least_budget(
-    lost: Callable[[int], float], most: int, max_share: float, n_steps: int
-) -> tuple[int | None, Sequence[tuple[int, float]]]:
-    """The least budget, by bisection, that loses at most a share of the gain, and what was tried;
-    None where none does.
+def rules(earned: Mapping[str, float] | None) -> list[Rule]:
+    """All rules, or those that can do without attribution where it is not known what was earned."""
+    return [rule for rule in get_args(Rule) if earned is not None or rule not in BY_ATTRIBUTION]
 
-    It takes the loss for falling in the budget: where it is not, some budget that keeps the share
-    is found, not the least.
+
+def least_budget(
+    lost: Callable[[int], float], most: int, max_share: float, known: Mapping[int, float]
+) -> tuple[int | None, dict[int, float]]:
+    """The least budget that loses at most a share of the gain, and all whose loss is known.
+
+    It is searched to a tenth of itself: by doubling what is known to lose more, then by bisection
+    of the ratio. None where even the most loses more. It takes the loss for falling in the budget:
+    where it is not, some budget that keeps the share is found, not the least.
     """
-    tried = [(most, lost(most))]
-    if tried[0][1] > max_share:
+    tried = dict(known)
+
+    def keeps(budget: int) -> bool:
+        if budget not in tried:
+            tried[budget] = lost(budget)
+        return tried[budget] <= max_share
+
+    high = min(filter(keeps, known), default=None)
+    low = max((budget for budget in known if high is None or budget < high), default=0)
+    if high is None:
+        while 0 < 2 * low < most and not keeps(2 * low):
+            low = 2 * low
+        high = min(2 * low, most) if low else most
+    if not keeps(high):
         return None, tried
-    low, high = 0, most
-    for _ in range(n_steps):
-        middle = (low + high) // 2
+    while high - low > WITHIN * high:
+        middle = isqrt(low * high) if low else high // 2
         if middle in (low, high):
             break
-        tried.append((middle, lost(middle)))
-        low, high = (low, middle) if tried[-1][1] <= max_share else (middle, high)
+        low, high = (low, middle) if keeps(middle) else (middle, high)
     return high, tried
 
 
-def least_attributed(
+def least_of_rule(
+    rule: Rule,
     lost: Callable[[Ranks], float],
     modules: Mapping[str, Module],
     earned: Mapping[str, float],
     max_share: float,
-    n: int,
-) -> list[tuple[int, float, bool]]:
-    """`least_budget` of the attributed plan, in at most n steps down from all limits: each budget
-    that was tried, the share `lost` with its ranks, and whether it is the least.
+    known: Mapping[int, float],
+) -> list[tuple[str, int, float, bool]]:
+    """`least_budget` of a rule, up to the ranks of all limits.
+
+    `known` are the shares that it loses at budgets given as uniform ranks. Gives of each budget
+    that was tried the rule, the parameters of its plan, the share `lost` with its ranks, and
+    whether it is the least.
     """
 
-    def of_budget(budget: int) -> float:
-        return lost(plan("attributed", modules, budget, earned))
+    def ranks(budget: int) -> Ranks:
+        return plan(rule, modules, budget, earned)
 
     most = sum(module.cost * module.limit for module in modules.values())
-    least, tried = least_budget(of_budget, most, max_share, n)
-    return [(budget, share, budget == least) for budget, share in tried]
+    shares = {budget_of(modules, rank): share for rank, share in known.items()}
+    least, tried = least_budget(lambda budget: lost(ranks(budget)), most, max_share, shares)
+    return [
+        (rule, parameters(modules, ranks(budget)), share, budget == least)
+        for budget, share in sorted(tried.items())
+    ]
+
+
+def _attributed(module: Module, gain: float) -> Float[np.ndarray, " rank"]:
+    """What each direction earned, by its share of the squared norm, for each of its parameters."""
+    return abs(gain) * _shares(module) / module.cost
+
+
+def _gain_first(module: Module, gain: float) -> Float[np.ndarray, " rank"]:
+    """As `_attributed`; where there is no gain in the same order, but below zero."""
+    values = _attributed(module, gain)
+    if gain > 0:
+        return values
+    with np.errstate(divide="ignore"):
+        return -1 / values
 
 
 def _shares(module: Module) -> Float[np.ndarray, " rank"]:

@@ -1,10 +1,10 @@
-"""Write a LoRA adapter for each budget of a plan, by the rule with which the base does best.
+"""Write a LoRA adapter for each budget of a plan, by the rule that was chosen for it.
 
-That is the rule with which the base has the lowest measured loss; where nothing was measured, one
-rank for all. An adapter is the update of the linear modules, cut. With `modules_to_save`, as the
-plan was measured with, it carries whole what else was tuned: embeddings, head, norms, biases; then
-live models are opened, where else weights alone are read. `adapters.json` says what each is, and
-what it lacks.
+That is the rule with which the base has the lowest measured loss, where it is below that of one
+uniform rank by more than the noise; where nothing was measured, one uniform rank. An adapter is the
+update of the linear modules, cut. With `modules_to_save`, as the plan was measured with, it carries
+whole what else was tuned: embeddings, head, norms, biases; then live models are opened, where else
+weights alone are read. `adapters.json` says what each is, and what it lacks.
 """
 
 import re
@@ -37,6 +37,7 @@ from lib.work.command import OutFolder, run
 
 SEED = 0  # of randomised ranges, as those of the plan
 PLANS = ["run", "budget", "rule", "shuffle", "parameters", "loss", "share_lost", "ranks"]
+MEASURED = ["choosing_loss", "loss_on_base", "above_uniform", "noise", "chosen"]
 MODULES = ["run", "module", "tensor", "rows", "cols", "limit", "by_columns"]
 Factors = dict[str, Tensor]  # A (rank × in) and B (out × rank)
 
@@ -83,18 +84,17 @@ def main(
 
 
 def read_plans(file: Path) -> pd.DataFrame:
-    """The plans, with `loss_on_base` where something was measured."""
+    """The plans, with what was measured on the base where there was a text."""
     plans = read_table(file, PLANS)
-    return plans if plans["loss"].isna().all() else read_table(file, [*PLANS, "loss_on_base"])
+    return plans if plans["loss"].isna().all() else read_table(file, [*PLANS, *MEASURED])
 
 
 def chosen(plans: pd.DataFrame) -> pd.DataFrame:
-    """Of each budget, the plan with which the base has the lowest loss, or one rank for all."""
+    """Of each budget, the chosen plan, or one uniform rank where nothing was measured."""
     plans = plans[plans["shuffle"] == 0]
-    if "loss_on_base" not in plans:
+    if "chosen" not in plans:
         return plans[plans["rule"] == "uniform"]
-    losses = plans["loss_on_base"].fillna(np.inf)  # not a number, where a narrow type overflows
-    return plans.loc[losses.groupby(plans["budget"]).idxmin()]
+    return plans[plans["chosen"].astype(bool)]
 
 
 def factor_jobs(base: Checkpoint, fit: Fit) -> list[tuple]:
@@ -150,6 +150,7 @@ def write_adapters(
                 "folder": folder.relative_to(adapters).as_posix(),
                 "rule": row["rule"],
                 "loss": row.get("loss_on_base"),
+                "choosing_loss": row.get("choosing_loss"),
                 "parameters": row["parameters"] + (rest.n_parameters if rest else 0),
                 "mixed": len(set(targets.values())) > 1,
                 "left": left,
@@ -182,8 +183,9 @@ def card(row: Mapping[Any, Any], base: str, left: Sequence[str], rest: Rest | No
     )
     if not np.isnan(row["loss"]):
         said = (
-            f"On the text that was given, {base} with this adapter has a loss of "
-            f"{row['loss_on_base']:.4g}, the lowest of the rules that were measured at this size. "
+            f"On windows that chose nothing, {base} with this adapter has a loss of "
+            f"{row['loss_on_base']:.4g}; less that of one uniform rank of its size, it is "
+            f"{row['above_uniform']:+.2g}, with a noise of {row['noise']:.1g}. "
             f"Cutting the linear layers so loses {row['share_lost']:.1%} of what their updates "
             "gained, all else as tuned."
         )

@@ -4,10 +4,13 @@ A plan cuts the update of every linear module to a rank; embeddings, heads, norm
 tuned, and what they moved is measured apart. `share_lost` is 0 for the whole update of the linear
 modules and 1 for none of it. Budgets are parameters, stated as the uniform rank that costs as much.
 `loss_on_base` is the loss of the base with a plan's adapter as peft loads it, in the type in which
-the base is stored; of embeddings, head, norms and biases it has what `modules_to_save` carries. All
-other losses are measured in float32. Pruning removes a share of the weights of linear modules, or
-takes a share of the entries of their updates back, all ranked together. Without TEXT (`-`) nothing
-is measured.
+the base is stored; of embeddings, head, norms and biases it has what `modules_to_save` carries.
+Of each budget one rule is `chosen`: the one with the lowest `choosing_loss`, measured in the same
+way on windows of their own, if it is below that of one uniform rank by more than the noise. All
+other losses are of the measured windows, which choose nothing; `above_uniform` and its `noise` are
+paired differences of `loss_on_base` there. All but the base's are measured in float32. Pruning
+removes a share of the weights of linear modules, or takes a share of the entries of their updates
+back, all ranked together. Without TEXT (`-`) nothing is measured.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +32,7 @@ from lib.checkpoints.folders import (
     open_snapshots,
     plan_memory,
 )
-from lib.checkpoints.gains import GainMeasure, LinearUpdates
+from lib.checkpoints.gains import GainMeasure, LinearUpdates, Parts
 from lib.checkpoints.linear_modules import (
     beside_linear_layers,
     linear_modules,
@@ -37,7 +40,16 @@ from lib.checkpoints.linear_modules import (
     stored_as_columns,
 )
 from lib.checkpoints.models import check_architecture, open_model
-from lib.checkpoints.plans import Module, Ranks, Rule, candidates, least_attributed, parameters
+from lib.checkpoints.plans import (
+    Module,
+    Ranks,
+    Rule,
+    candidates,
+    largest_rank,
+    least_of_rule,
+    parameters,
+    rules,
+)
 from lib.checkpoints.texts import Batch, loss, read_batches
 from lib.checkpoints.update_spectra import Triplets, leading_triplets, update_of
 from lib.files.files import InputError, clear
@@ -51,11 +63,11 @@ from lib.work.command import OutFolder, run
 from lib.work.compute import available_cores, spread
 
 SEED = 0  # of shuffles, randomised ranges, and what is pruned at random
-BISECTIONS = 7
+SEARCHED = 4  # losses that the search for a least budget takes, about, for each rule
 TABLES = ("plans", "modules", "losses", "budgets", "pruning")
 SIZES = ("rows", "cols", "norm", "base_norm")  # of a module, as its spectrum says them
 SPECTRA = ["run", "step", "module", "head", "of", "rank_above_edge", "singular_values", *SIZES]
-BUDGETS = {"parameters": int, "share_lost": float, "least": bool}
+BUDGETS = {"rule": str, "parameters": int, "share_lost": float, "least": bool}
 PRUNING = {"what": str, "rate": float, "loss": float}
 Tables = dict[str, pd.DataFrame]
 
@@ -74,6 +86,7 @@ class Measure:
     budgets: tuple[Annotated[int, Interval("[1, 65536]")], ...]
     n_batches: Count
     n_measured_batches: Count
+    n_choosing_batches: Count
     batch_size: Count
     seq_len: Annotated[int, Interval("[2, 1e6]")]
 
@@ -123,9 +136,10 @@ def main(
 
 
 def n_losses(params: Plan, sizes: Measure) -> int:
-    """How many losses a checkpoint needs at most: of plans, bisection, pruning and attribution."""
-    of_budget = 2 * len(get_args(Rule)) + params.n_shuffles
-    return len(sizes.budgets) * of_budget + BISECTIONS + 3 * len(params.pruning_rates) + 3
+    """How many losses a checkpoint needs, about: of plans, searches, pruning and attribution."""
+    n_rules = len(get_args(Rule))
+    of_budget = 3 * n_rules + params.n_shuffles
+    return len(sizes.budgets) * of_budget + SEARCHED * n_rules + 3 * len(params.pruning_rates) + 3
 
 
 @dataclass(frozen=True)
@@ -155,7 +169,7 @@ def planned(
     if text == "-":
         found = unmeasured(params, sizes, model)
     else:
-        n_batches = sizes.n_batches + sizes.n_measured_batches
+        n_batches = sizes.n_batches + sizes.n_measured_batches + sizes.n_choosing_batches
         how = (sizes.seq_len, sizes.batch_size, n_batches, params.device)
         batches = read_batches(base, begun.config, Path(text), *how)
         given = {
@@ -172,7 +186,7 @@ def planned(
 
 
 def opened(params: Plan, base: Checkpoint, tuned: Checkpoint, spectra: pd.DataFrame) -> Opened:
-    """The tuned model, opened; the largest rank of a module is that above the edge of rounding."""
+    """The tuned model, opened; what each of its modules may have, and what of it rounding made."""
     model = open_model(tuned.folder, tuned.config)
     places = matched_by_content(model, ((name, tuned.load(name)) for name in tuned.tensors))
     live = linear_modules(model)
@@ -186,12 +200,13 @@ def opened(params: Plan, base: Checkpoint, tuned: Checkpoint, spectra: pd.DataFr
         row = rows[place]
         begun[name] = base.load(place)
         sigma = np.asarray(row["singular_values"])
-        limit = min(int(row["rank_above_edge"]), len(sigma))
+        above_edge = min(int(row["rank_above_edge"]), len(sigma))
+        limit = max(above_edge, largest_rank(sigma, float(row["norm"]) ** 2))
         update = update_of(tuned.load(place), begun[name])
         found = leading_triplets(update, max(limit, 1), generator(SEED, "factors", place))
         factors[name] = Triplets(*(part.float().to(params.device) for part in found))
         shape = (int(row["rows"]), int(row["cols"]))
-        modules[name] = Module(shape, sigma, float(row["norm"]) ** 2, limit)
+        modules[name] = Module(shape, sigma, float(row["norm"]) ** 2, limit, above_edge)
         said = {"module": name, "tensor": place, **{key: row[key] for key in SIZES}}
         by_columns = stored_as_columns(live[name])
         table.append(said | {"limit": limit, "by_columns": by_columns})
@@ -220,10 +235,14 @@ def measured(
     *,
     saved: bool,
 ) -> Tables:
-    """The tables with what is measured on a text; what is attributed is so on other batches."""
+    """The tables with what is measured on a text.
+
+    What is attributed, what is chosen and what is measured are so on batches of their own.
+    """
     linear = model.linear
+    n_measured = sizes.n_batches + sizes.n_measured_batches
     others = batches[: sizes.n_batches]
-    measure = GainMeasure(linear, model.factors, batches[sizes.n_batches :])
+    measure = GainMeasure(linear, model.factors, batches[sizes.n_batches : n_measured])
     earned = keep("attribution", partial(attributed, linear, others, params.n_points))
 
     def lost(ranks: Ranks) -> float:
@@ -232,7 +251,8 @@ def measured(
     plans = plan_table(params, sizes.budgets, model.modules, earned, lost)
     plans.insert(5, "share_lost", measure.share_lost(plans["loss"]))
     drop = linear.drop(others)
-    *plans["loss_on_base"], alone = losses_on_base(params, base, measure, plans, keep, saved=saved)
+    choosing = batches[n_measured:]
+    columns, alone = on_base(params, base, measure, choosing, plans, keep, saved=saved)
     losses = {
         "loss_tuned": measure.tuned,
         "loss_without_linear": measure.none,
@@ -241,15 +261,19 @@ def measured(
         "drop": drop,
         "loss_base": alone,
     }
-    tried = least_attributed(
-        lambda ranks: measure.share_lost(lost(ranks)),
-        model.modules,
-        earned,
-        params.max_loss_share,
-        BISECTIONS,
-    )
+    tried = []
+    for rule in rules(earned):
+        rows = plans[(plans["rule"] == rule) & (plans["shuffle"] == 0)]
+        tried += least_of_rule(
+            rule,
+            lambda ranks: measure.share_lost(lost(ranks)),
+            model.modules,
+            earned,
+            params.max_loss_share,
+            dict(zip(rows["budget"], rows["share_lost"], strict=True)),
+        )
     return {
-        "plans": plans,
+        "plans": plans.join(columns),
         "modules": model.table.assign(earned=[earned[name] for name in model.modules]),
         "losses": pd.DataFrame([losses]),
         "budgets": typed(BUDGETS, tried),
@@ -288,32 +312,60 @@ def plan_table(
     return pd.DataFrame(rows)
 
 
-def losses_on_base(
+def on_base(
     params: Plan,
     base: Checkpoint,
     measure: GainMeasure,
+    choosing: Sequence[Batch],
     plans: pd.DataFrame,
     keep: Keep,
     *,
     saved: bool,
-) -> list[float]:
-    """Of each rule's plan, the loss of the base with its adapter; last, the loss of the base alone.
+) -> tuple[pd.DataFrame, float]:
+    """Of each rule's plan, what the base loses with its adapter, and which rule is chosen; and the
+    loss of the base alone.
 
     With `saved` the adapter carries whole what else was tuned.
     """
     model = open_model(base.folder, base.config).to(params.device)
-    lost = measure.on(model)
-    alone = keep("the base", partial(lost, {}))
+    parts = {"choosing": Parts(choosing), "measured": Parts(measure.batches)}
+    lost = {name: measure.on(model, text.batches) for name, text in parts.items()}
+    alone = parts["measured"].mean(keep("the base", partial(lost["measured"], {})))
     if saved:
         with torch.no_grad():
             rest = beside_linear_layers(model, measure.linear.model)
             for name, parameter in rest.parameters.items():
                 model.get_parameter(name).copy_(parameter)
     found = []
-    for shuffle, values in zip(plans["shuffle"], plans["ranks"], strict=True):
-        ranks = dict(zip(measure.factors, map(int, values), strict=True))
-        found.append(keep(f"on the base {ranks}", partial(lost, ranks)) if shuffle == 0 else np.nan)
-    return [*found, alone]
+    for _, of_budget in plans[plans["shuffle"] == 0].groupby("budget", sort=False):
+        losses: dict[str, dict[str, list[float]]] = {name: {} for name in parts}
+        for rule, values in zip(of_budget["rule"], of_budget["ranks"], strict=True):
+            ranks = dict(zip(measure.factors, map(int, values), strict=True))
+            for name, of in lost.items():
+                losses[name][rule] = keep(f"{name}, on the base {ranks}", partial(of, ranks))
+        found.append(compared(parts, losses).set_index(of_budget.index))
+    columns = pd.concat(found).reindex(plans.index)
+    return columns.assign(chosen=columns["chosen"].eq(True)), alone
+
+
+def compared(
+    parts: Mapping[str, Parts], losses: Mapping[str, Mapping[str, list[float]]]
+) -> pd.DataFrame:
+    """A row for each rule of a budget: losses, what they are above uniform's, whether chosen."""
+    best = parts["choosing"].best(losses["choosing"])
+    rows = []
+    for rule, measured_losses in losses["measured"].items():
+        above, noise = parts["measured"].difference(measured_losses, losses["measured"]["uniform"])
+        rows.append(
+            {
+                "choosing_loss": parts["choosing"].mean(losses["choosing"][rule]),
+                "loss_on_base": parts["measured"].mean(measured_losses),
+                "above_uniform": above,
+                "noise": noise,
+                "chosen": rule == best,
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def pruned(params: Plan, measure: GainMeasure, keep: Keep) -> Iterator[tuple[str, float, float]]:

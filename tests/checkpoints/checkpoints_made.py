@@ -23,6 +23,7 @@ MEASURE = {
     "budgets": [1, 3],
     "n_batches": 2,
     "n_measured_batches": 2,
+    "n_choosing_batches": 2,
     "batch_size": 4,
     "seq_len": 16,
 }

@@ -12,8 +12,9 @@ from lib.checkpoints.plans import (
     Rule,
     budget_of,
     fill,
-    least_attributed,
+    largest_rank,
     least_budget,
+    least_of_rule,
     parameters,
     plan,
     shuffled,
@@ -63,6 +64,7 @@ def test_water_filling_is_the_best_of_all_plans_where_modules_cost_alike(budget)
         ),  # before the second and third direction: a .60, .98; b .68, .98; c .33, .67
         ("water-filling", "aabbcccab"),  # a 2.5, 1.6, .1; b 1.5, .67, .04; c .2 thrice
         ("attributed", "ababacccb"),  # in thousandths: a 119, 76, 4.8; b 113, 50, 3.1; c 3.3 thrice
+        ("gains-first", "aaacccbbb"),  # as above; b, whose gain is below zero, after all others
     ],
 )
 def test_ranks_at_every_budget_by_hand(rule, order):
@@ -83,6 +85,26 @@ def test_what_does_not_fit_is_skipped_and_the_next_is_bought():
         "b": 1,
         "c": 0,
     }
+
+
+def test_directions_below_the_edge_of_rounding_come_after_all_others():
+    modules = {
+        "a": Module((2, 3), np.array([9.0, 8.0]), 145.0, 2, above_edge=1),
+        "b": Module((2, 3), np.array([2.0, 1.0]), 5.0, 2, above_edge=2),
+    }
+    order = [list(plan("water-filling", modules, 5 * n).values()) for n in range(5)]
+    assert order == [[0, 0], [1, 0], [1, 1], [1, 2], [2, 2]]
+
+
+@pytest.mark.parametrize(
+    ("sigma", "rank"),
+    [([3.0, 2.0, 1.0], 3), ([3.0, 1.0, 1e-5], 2), ([3.0, 1.0, 1e-3], 3), ([0.0, 0.0], 0), ([], 0)],
+)
+def test_the_largest_rank_leaves_a_negligible_share(sigma, rank):
+    sigma = np.array(sigma)
+    assert largest_rank(sigma, float((sigma**2).sum())) == rank
+    if rank:
+        assert largest_rank(sigma, float((sigma**2).sum()) + 1) == len(sigma), "not all are known"
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
@@ -106,11 +128,12 @@ def test_energy_keeps_an_equal_share_of_every_module():
     assert share["flat"] >= 0.5
 
 
-def test_attributed_without_attribution_is_refused():
+@pytest.mark.parametrize("rule", ["attributed", "gains-first"])
+def test_attributed_without_attribution_is_refused(rule):
     with pytest.raises(
         ValueError, match="earned: wanted the attributed loss of each module, got none"
     ):
-        plan("attributed", THREE, 10)
+        plan(rule, THREE, 10)
 
 
 RULES = get_args(Rule)
@@ -170,38 +193,49 @@ def test_a_shuffled_rank_stays_at_the_limit_of_its_new_module():
     assert {(ranks["a"], ranks["b"]) for ranks in moved} == {(1, 3), (1, 1)}
 
 
-def test_bisection_finds_the_least_budget():
-    least, tried = least_budget(lambda budget: 1 - budget / 1000, 1000, 0.25, 20)
-    assert least == 750
-    assert tried[0] == (1000, 0.0)
+@pytest.mark.parametrize("known", [{}, {400: 0.6, 800: 0.2}, {10: 0.99}, {900: 0.1}, {1: 0.999}])
+@pytest.mark.parametrize("share", [0.05, 0.25, 0.98])
+def test_the_least_budget_is_found_to_a_tenth_of_itself(share, known):
+    """Of a loss that falls as 1 - b / 1000; what is known already is not asked for."""
+    asked = []
+
+    def lost(budget):
+        asked.append(budget)
+        return 1 - budget / 1000
+
+    least, tried = least_budget(lost, 1000, share, known)
+    exact = round(1000 * (1 - share))
+    assert exact <= least <= exact / 0.9 + 1
+    assert max(budget for budget, lost in tried.items() if lost > share) >= 0.9 * least - 1
+    assert not set(asked) & set(known)
+    assert len(asked) == len(set(asked)) <= 14
 
 
-def test_bisection_says_that_no_budget_keeps_the_share():
-    assert least_budget(lambda _: 0.5, 1000, 0.25, 20)[0] is None
+def test_where_no_budget_keeps_the_share_there_is_no_least():
+    assert least_budget(lambda _: 0.5, 1000, 0.25, {})[0] is None
+    least, tried = least_budget(lambda _: 0.5, 1000, 0.25, {300: 0.7})
+    assert (least, list(tried)) == (None, [300, 600, 1000])
 
 
-def test_the_least_attributed_plan_is_sought_from_the_ranks_of_all_limits():
-    """Two modules of 5 and 7 parameters a rank, at most two and one of them: 17 parameters; all
-    earn the same.
+def test_the_least_plan_of_a_rule_is_sought_among_its_plans_up_to_all_limits():
+    """Two modules of 5 and 7 parameters a rank, at most two and one of them: 17 parameters; what b
+    earned is a hundredth of what a did.
     """
     modules = {
         "a": Module((2, 3), np.array([3.0, 2.0]), 13.0, 2),
         "b": Module((3, 4), np.array([1.0]), 1.0, 1),
     }
-    earned, asked = {"a": 1.0, "b": 1.0}, []
+    earned, asked = {"a": 1.0, "b": 0.01}, []
 
     def lost(ranks):
         asked.append(ranks)
         return 1 - (ranks["a"] + ranks["b"]) / 3
 
-    found = least_attributed(lost, modules, earned, 0.5, 9)
+    found = least_of_rule("attributed", lost, modules, earned, 0.5, {})
     assert asked[0] == {"a": 2, "b": 1}
-    assert found[0] == (17, 0.0, False)
-    assert asked == [plan("attributed", modules, budget, earned) for budget, *_ in found]
-    assert [share for _, share, _ in found] == [1 - sum(ranks.values()) / 3 for ranks in asked]
-    [least] = {budget for budget, _, is_least in found if is_least}
-    assert sum(plan("attributed", modules, least, earned).values()) == 2
-    assert sum(plan("attributed", modules, least - 1, earned).values()) < 2
+    assert [one for one in found if one[3]] == [("attributed", 10, 1 - 2 / 3, True)]
+    found = least_of_rule("uniform", lost, modules, earned, 0.5, {1: 1 / 3})
+    assert [one for one in found if one[3]] == [("uniform", 10, 1 - 2 / 3, True)]
     assert not any(
-        is_least for *_, is_least in least_attributed(lambda _: 0.6, modules, earned, 0.5, 9)
+        one[3] for one in least_of_rule("energy", lambda _: 0.6, modules, earned, 0.5, {})
     )

@@ -26,6 +26,7 @@ def made(kind: str, seed: int = 0, **changes):
         "llama": lambda: t.LlamaConfig(**grouped | changes),
         "mistral": lambda: t.MistralConfig(**grouped | {"head_dim": 8} | changes),
         "qwen2": lambda: t.Qwen2Config(**grouped | changes),
+        "mixtral": lambda: t.MixtralConfig(**grouped | {"num_local_experts": 4} | changes),
         "gemma": lambda: t.GemmaConfig(**grouped | {"head_dim": 8} | changes),
         "qwen3": lambda: t.Qwen3Config(**grouped | {"head_dim": 16} | changes),
         "gpt2": lambda: t.GPT2Config(**words | {"n_embd": 32, "n_layer": 2, "n_head": 4} | changes),

@@ -15,6 +15,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from lib.checkpoints.folders import Checkpoint
 from lib.files.files import InputError
@@ -84,7 +85,7 @@ def test_a_page_that_needs_no_network_and_adapters_for_every_budget(folder):
     assert "Nothing was measured" not in page
 
 
-def page_of(losses, loss_base, mixed=()):
+def page_of(losses, loss_base, mixed=(), choosing=None, left=()):
     """The page as if the adapters had these losses, the base that one, and these adapters mixed
     ranks.
     """
@@ -93,7 +94,9 @@ def page_of(losses, loss_base, mixed=()):
     path = Path("out/adapters/adapters.json")
     listed = json.loads(path.read_text())
     for one in listed:
-        one.update(loss=losses[one["folder"]], mixed=one["folder"] in mixed)
+        name = one["folder"]
+        one.update(loss=losses[name], choosing_loss=(choosing or losses)[name], left=list(left))
+        one.update(mixed=name in mixed, parameters=4321, rule="uniform")
     path.write_text(json.dumps(listed))
     lora.page(
         Checkpoint(Path("base"), {}, {}),
@@ -107,25 +110,52 @@ def page_of(losses, loss_base, mixed=()):
     return Path("out/page.html").read_text()
 
 
-def test_the_first_sentence_names_the_adapter_with_the_lowest_measured_loss(folder):
+def test_the_first_sentence_says_which_adapter_keeps_how_much_at_what_size(folder):
     page = run()
     plans = pd.read_parquet("out/plans/plans.parquet")
-    best = plans.loc[plans["loss_on_base"].idxmin()]
+    best = plans.loc[plans[plans["chosen"]]["choosing_loss"].idxmin()]
+    [losses] = pd.read_parquet("out/plans/losses.parquet").to_dict("records")
+    whole = losses["loss_base"] - losses["loss_tuned"]
+    kept = (losses["loss_base"] - best["loss_on_base"]) / whole
     [first, *_] = re.findall(r'<p class="lead">(.*)</p>', page)
     assert first.startswith(
-        f"<strong>Take <code>adapters/rank-{best['budget']}</code>: of the 8 adapters"
+        f"<strong>Take <code>adapters/rank-{best['budget']}</code></strong>: the base with it "
+        f"keeps {100 * kept:.1f} % of what the full fine-tune gained on my.txt, at "
+        f"{best['parameters']:,} parameters by the rule {best['rule']}; tuned too, and left behind"
     )
-    assert f"</strong>, {best['loss_on_base']:.4g} on my.txt" in first
+    assert "<code>transformer.wte.weight</code>" in first
     page = page_of({"rank-1": 1.25, "rank-3": 1.5}, 2.0)
-    assert "Take <code>adapters/rank-1</code>" in page
     assert (
-        "lowest loss</strong>, 1.25 on my.txt; the base alone has 2, the full fine-tune 0.5."
-        in page
+        "Take <code>adapters/rank-1</code></strong>: the base with it keeps 50.0 % of what the "
+        "full fine-tune gained on my.txt, at 4,321 parameters by the rule uniform; nothing that "
+        "was tuned stays behind." in page
     )
-    assert "50.0 % of what the full fine-tune gained is kept" in page
-    page = page_of({"rank-1": 1.5, "rank-3": 1.25}, 1.0)
-    assert "<strong>Take no adapter: with none of the 8" in page
-    assert "with the best, <code>adapters/rank-3</code>, it has 1.25" in page
+    assert "has a loss of 1.25, alone 2, the full fine-tune 0.5." in page
+    page = page_of({"rank-1": 1.5, "rank-3": 1.25}, 1.0, left=["wte"])
+    assert "<strong>Take no adapter: with none of the 10" in page
+    assert "the best, <code>adapters/rank-3</code> of 4,321 parameters" in page
+    assert "leaves behind <code>wte</code>" in page
+
+
+def test_the_adapter_to_take_is_chosen_on_other_windows_than_it_is_reported_on(folder):
+    run()
+    losses = {"rank-1": 1.25, "rank-3": 1.5}
+    page = page_of(losses, 2.0, choosing={"rank-1": 1.5, "rank-3": 1.25})
+    assert "Take <code>adapters/rank-3</code>" in page
+    assert "has a loss of 1.5, alone 2" in page
+
+
+def test_the_first_column_is_the_loss_of_base_and_adapter_beside_uniform_with_its_noise(folder):
+    page = run()
+    assert "<thead><tr><th>loss of base + adapter</th><th>above uniform</th>" in page
+    plans = pd.read_parquet("out/plans/plans.parquet")
+    for _, row in plans[plans["shuffle"] == 0].iterrows():
+        loss = f"{row['loss_on_base']:.4g}"
+        loss = f"<strong>{loss}</strong>" if row["chosen"] else loss
+        said = f"{row['above_uniform']:+.2g} ± {row['noise']:.1g}"
+        said = "–" if row["rule"] == "uniform" else said
+        first = f'<tr><td data-label="base + adapter">{loss}</td>'
+        assert f'{first}<td data-label="above uniform">{said}</td>' in page
 
 
 def test_the_page_says_where_the_base_with_an_adapter_does_worse_than_alone(folder):
@@ -247,9 +277,95 @@ def test_what_is_wrong_is_said_before_any_work(folder, never, given, message):
         run(**given)
 
 
+def saved_text(**tensors):
+    save_file(tensors, "text.safetensors")
+    return "text.safetensors"
+
+
+def windows(n=32):
+    return torch.frombuffer(bytearray(TEXT), dtype=torch.uint8).long().view(-1, 16)[:n]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (lambda: {"input_ids": windows().double()}, "TEXT: wanted samples of which GPT2LMHead"),
+        (lambda: {"pixel_values": torch.zeros(32, 3, 8, 8)}, "TEXT: wanted samples of which GPT2"),
+        (
+            lambda: {"input_ids": windows(), "labels": torch.zeros(32, dtype=torch.long)},
+            "TEXT: wanted samples of which GPT2LMHead",
+        ),
+        (lambda: {"input_ids": windows().repeat(1, 65)}, "TEXT: wanted samples of which GPT2LMHea"),
+        (
+            lambda: {"input_ids": windows(), "labels": torch.full((32, 16), -100)},
+            "TEXT: wanted labels that count in every batch, got -100 alone",
+        ),
+        (
+            lambda: {"input_ids": torch.randint(128, 256, (32, 16))},
+            "TEXT: wanted a text on which the tuned linear layers lower the loss",
+        ),
+    ],
+    ids=["floats", "images", "classes", "positions", "ignored", "no gain"],
+)
+def test_a_text_that_is_none_of_the_model_is_refused_before_any_work(folder, never, text, message):
+    with pytest.raises(InputError, match=message):
+        run(saved_text(**text()))
+    assert not Path("out").exists()
+
+
+def test_a_loss_that_is_no_number_is_refused_before_any_work(folder, never):
+    """The base overflows in the narrow type in which it is stored."""
+    for name in ("base", "tuned"):
+        model = AutoModelForCausalLM.from_pretrained(name).half()
+        if name == "base":
+            model.transformer.h[0].mlp.c_fc.weight.data.fill_(60000)
+        model.save_pretrained(name)
+    with pytest.raises(InputError, match="GPT2LMHeadModel has a finite loss, got nan"):
+        run()
+
+
+def test_a_broken_tokenizer_and_modules_without_a_tensor_are_refused_before_any_work(folder, never):
+    Path("base/tokenizer.json").write_text("{")
+    with pytest.raises(InputError, match="TEXT: base: wanted a tokenizer that transformers can"):
+        run()
+    tensors = load_file("tuned/model.safetensors")
+    one, other = (f"transformer.h.{i}.attn.c_proj.weight" for i in (0, 1))
+    save_file(tensors | {one: tensors[other].clone()}, "tuned/model.safetensors", {"format": "pt"})
+    with pytest.raises(InputError, match=r"attn\.c_proj: wanted one tensor"):
+        run("-")
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("base", "OUT: wanted a folder of its own, got that of a checkpoint, base"),
+        ("tuned", "OUT: wanted a folder of its own, got that of a checkpoint, tuned"),
+        ("runs", "OUT: wanted a folder of its own, got that of a checkpoint, runs"),
+        ("runs/step-1", "OUT: wanted a folder of its own, got that of a checkpoint, runs/step-1"),
+        ("other", "OUT: wanted a folder of its own, got one that holds a model, other"),
+        ("old", "OUT: wanted a new folder or that of .*tuned.*, got old of one that is not named"),
+    ],
+)
+def test_a_folder_that_is_no_place_for_results_is_refused(folder, never, out, message):
+    shutil.copytree("tuned", "runs/step-1")
+    shutil.copytree("base", "other")
+    Path("old/plans").mkdir(parents=True)
+    with pytest.raises(InputError, match=message):
+        lora.main(Path("base"), Path("runs" if "runs" in out else "tuned"), Path(out), "-")
+
+
+def test_a_folder_with_the_results_of_another_pair_is_refused(folder, monkeypatch):
+    run("-")
+    run("-")
+    shutil.copytree("tuned", "another")
+    monkeypatch.setattr(lora, "call", lambda *_: pytest.fail("work began"))
+    with pytest.raises(InputError, match=r"OUT: wanted .*another'}, got out of .*tuned'}"):
+        run("-", tuned="another")
+
+
 def test_too_little_text_and_a_file_as_folder_are_refused(folder, never):
     (folder / "my.txt").write_bytes(TEXT[:100])
-    with pytest.raises(InputError, match=r"TEXT: my.txt: wanted 16 samples .*, got 6"):
+    with pytest.raises(InputError, match=r"TEXT: my.txt: wanted 24 samples .*, got 6"):
         run()
     (folder / "out").write_text("mine")
     with pytest.raises(InputError, match="OUT: wanted a folder, got the file out"):
@@ -308,7 +424,7 @@ def test_stages_are_processes_of_their_own_and_their_error_is_that_of_the_progra
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     assert "How to load an adapter" in run()
-    save_file({"input_ids": torch.randint(128, 256, (32, 16))}, "noise.safetensors")
-    with pytest.raises(SystemExit) as ended:  # for a text on which tuning gained nothing
-        run("noise.safetensors")
+    Path("out/spectra.parquet").unlink()
+    with pytest.raises(SystemExit) as ended:
+        lora.call("adapt", "base", "tuned", "nowhere", "out/adapters")
     assert ended.value.code == 1

@@ -7,6 +7,7 @@ import re
 import shutil
 import warnings
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -105,6 +106,8 @@ def test_plans_have_the_losses_of_models_built_by_hand(stage, pair):
             name: cut(W_0, W, name, rank) for name, rank in zip(names, row["ranks"], strict=True)
         }
         assert row["loss_on_base"] == pytest.approx(loss_of(base, made), rel=1e-5)
+        choosing = loss_of(base, made, slice(16, 24))
+        assert row["choosing_loss"] == pytest.approx(choosing, rel=1e-5), "of other windows"
     assert (plans["rule"] == "attributed").sum() == 2 * 3, (
         "a plan and two shuffles at each of two budgets"
     )
@@ -114,11 +117,55 @@ def test_plans_have_the_losses_of_models_built_by_hand(stage, pair):
     ]
 
 
-def test_ranks_are_those_of_the_singular_values_above_the_edge(stage, pair):
+def test_what_a_rule_is_above_uniform_has_the_noise_of_windows(stage, pair):
+    """Batches of four are cut into parts of one window."""
+    base, tuned = pair
+    tables = plan(stage, base, tuned)
+    W_0, W = tensors(base), tensors(tuned)
+    of_budget = tables["plans"][tables["plans"]["budget"] == 1].set_index(["rule", "shuffle"])
+    losses = {}
+    for rule in ("uniform", "energy"):
+        ranks = zip(tables["modules"]["tensor"], of_budget.loc[rule, 0]["ranks"], strict=True)
+        made = {name: cut(W_0, W, name, rank) for name, rank in ranks}
+        losses[rule] = np.array([loss_of(base, made, slice(i, i + 1)) for i in range(8, 16)])
+    pairs = losses["energy"] - losses["uniform"]
+    row = of_budget.loc["energy", 0]
+    assert row["above_uniform"] == pytest.approx(pairs.mean(), abs=1e-5)
+    assert row["noise"] == pytest.approx(2 * pairs.std(ddof=1) / 8**0.5, rel=1e-2)
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1.0), (torch.bfloat16, 0.05)])
+def test_at_full_rank_every_rule_keeps_the_gain_of_what_it_adapts(stage, dtype, size, tmp_path):
+    """Of a mixture of experts, one of whose modules was turned round and so earned less than
+    nothing; in bfloat16 the update is so slight that most of it is below the edge of rounding.
+    """
+    (tmp_path / "text.txt").write_bytes(TEXT)
+    pair = taught("mixtral", tmp_path)
+    base, tuned = (AutoModelForCausalLM.from_pretrained(folder) for folder in pair)
+    place = "model.layers.1.self_attn.o_proj.weight"
+    with torch.no_grad():
+        W_0 = base.get_parameter(place)
+        W = tuned.get_parameter(place)
+        W.copy_(2 * W_0 - W)
+        for name, parameter in tuned.named_parameters():
+            begun = base.get_parameter(name)
+            parameter.copy_(begun + size * (parameter - begun))
+    for model, folder in zip((base, tuned), pair, strict=True):
+        model.to(dtype).save_pretrained(folder)
+    tables = plan(stage, *pair, budgets=[2, 32])
+    assert tables["modules"].set_index("tensor")["earned"][place] < 0
+    plans = tables["plans"].set_index(["budget", "rule", "shuffle"])
+    assert plans.loc[2, "gains-first", 0]["ranks"][7] == 0
+    shares = plans["share_lost"].xs((32, 0), level=("budget", "shuffle"))
+    assert set(shares.index) == set(get_args(rank_plans.Rule))
+    assert (shares.abs() < 1e-3).all(), shares
+
+
+def test_singular_values_that_rounding_can_have_made_are_bought_last(stage, pair):
     base, tuned = pair
     plan(stage, base, tuned)
     spectra = pd.read_parquet("spectra.parquet")
-    last = spectra["module"].iloc[-1]
+    last = spectra[spectra["head"] == 0]["module"].iloc[-1]
     spectra.assign(rank_above_edge=np.where(spectra["module"] == last, 1, 5)).to_parquet(
         "spectra.parquet"
     )
@@ -134,20 +181,23 @@ def test_ranks_are_those_of_the_singular_values_above_the_edge(stage, pair):
         Path("plans"),
     )
     plans, table = (pd.read_parquet(f"plans/{name}.parquet") for name in ("plans", "modules"))
-    assert dict(zip(table["tensor"], table["limit"], strict=True)) == {
-        n: 1 if n == last else 5 for n in table["tensor"]
-    }
+    assert (table["limit"] == table[["rows", "cols"]].min(axis=1)).all()
     W_0, W = tensors(base), tensors(tuned)
     modules = {}
     for row in table.to_dict("records"):
         sigma = torch.linalg.svdvals(W[row["tensor"]] - W_0[row["tensor"]]).numpy()
         modules[row["module"]] = Module(
-            (row["rows"], row["cols"]), sigma, float((sigma**2).sum()), row["limit"]
+            (row["rows"], row["cols"]),
+            sigma,
+            float((sigma**2).sum()),
+            row["limit"],
+            1 if row["tensor"] == last else 5,
         )
     earned = dict(zip(table["module"], table["earned"], strict=True))
     for row in plans[plans["shuffle"] == 0].to_dict("records"):
         ranks = rank_plans.plan(row["rule"], modules, budget_of(modules, row["budget"]), earned)
         assert list(row["ranks"]) == list(ranks.values()), (row["rule"], row["budget"])
+        assert row["ranks"][list(table["tensor"]).index(last)] <= 1
 
 
 def test_attribution_is_a_path_integral_over_other_windows(stage, pair):
@@ -182,12 +232,15 @@ def test_attribution_is_a_path_integral_over_other_windows(stage, pair):
 
 
 def test_the_least_budget_loses_at_most_the_share(stage, pair):
-    budgets = plan(stage, *pair)["budgets"]
-    [least] = budgets[budgets["least"]].to_dict("records")
-    assert least["share_lost"] <= 0.5
-    assert least["parameters"] == budgets[budgets["share_lost"] <= 0.5]["parameters"].min()
-    below = budgets[budgets["parameters"] < least["parameters"]]
-    assert (below["share_lost"] > 0.5).all()
+    tables = plan(stage, *pair)
+    assert set(tables["budgets"]["rule"]) == set(get_args(rank_plans.Rule))
+    for rule, budgets in tables["budgets"].groupby("rule"):
+        [least] = budgets[budgets["least"]].to_dict("records")
+        assert least["share_lost"] <= 0.5
+        below = budgets[budgets["parameters"] < least["parameters"]]
+        assert (below["share_lost"] > 0.5).all()
+        most = int((tables["modules"]["rows"] + tables["modules"]["cols"]).max())  # of one rank
+        assert below["parameters"].max() >= 0.9 * least["parameters"] - most, rule
 
 
 def test_a_plan_that_was_stopped_goes_on_and_gives_the_same_bytes(stage, pair, monkeypatch):
@@ -283,7 +336,7 @@ def test_adapters_give_the_loss_that_their_card_says(stage, pair):
         "rank-3",
     ]
     found = loss_with_adapter(base)
-    chosen = plans.loc[plans[plans["budget"] == 3]["loss_on_base"].idxmin()]
+    chosen = plans[plans["chosen"] & (plans["budget"] == 3)].iloc[0]
     assert found == pytest.approx(chosen["loss_on_base"], rel=1e-4)
     assert f"a loss of {found:.3g}"[:-1] in Path("adapters/rank-3/README.md").read_text()
     carried = set(pd.read_parquet("plans/modules.parquet")["tensor"])
@@ -303,22 +356,20 @@ def test_the_base_is_measured_in_the_type_in_which_it_is_stored(stage, pair, sav
         AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(folder)
     tables = plan(stage, *pair, modules_to_save=saved)
     stage("checkpoints.adapt", SECTIONS, *pair, Path("plans"), Path("adapters"), saved)
-    of_budget = tables["plans"][tables["plans"]["budget"] == 3]
-    assert of_budget["loss_on_base"].min() == pytest.approx(loss_with_adapter(pair[0]), rel=1e-6)
+    plans = tables["plans"]
+    [loss] = plans[plans["chosen"] & (plans["budget"] == 3)]["loss_on_base"]
+    assert loss == pytest.approx(loss_with_adapter(pair[0]), rel=1e-6)
     assert tables["losses"]["loss_base"].item() == pytest.approx(loss_of(pair[0]), rel=1e-6)
 
 
-def test_of_each_budget_the_rule_with_which_the_base_has_the_lowest_loss_becomes_the_adapter(
-    stage, pair
-):
+def test_of_each_budget_the_rule_that_was_chosen_becomes_the_adapter(stage, pair):
     plans = plan(stage, *pair)["plans"]
     best = {1: "attributed", 3: "energy"}
-    measured = [
-        2.0 if best[budget] == rule else 3.0
-        for budget, rule in zip(plans["budget"], plans["rule"], strict=True)
+    chosen = [
+        best[budget] == rule for budget, rule in zip(plans["budget"], plans["rule"], strict=True)
     ]
-    plans = plans.assign(loss_on_base=np.where(plans["shuffle"] == 0, measured, np.nan))
-    plans.assign(loss=5 - plans["loss_on_base"]).to_parquet("plans/plans.parquet")
+    plans = plans.assign(chosen=chosen, loss_on_base=np.where(chosen, 2.0, 1.0))
+    plans.to_parquet("plans/plans.parquet")
     stage("checkpoints.adapt", SECTIONS, *pair, Path("plans"), Path("adapters"))
     names = pd.read_parquet("plans/modules.parquet")["module"]
     listed = json.loads(Path("adapters/adapters.json").read_text())
@@ -379,7 +430,7 @@ def test_pruning_has_the_losses_of_models_pruned_by_hand(stage, pair):
     [
         (
             {"n_batches": 9},
-            r"text.txt: wanted 44 samples \(11 batches of 4, windows of 16 tokens\), got 32",
+            r"text.txt: wanted 52 samples \(13 batches of 4, windows of 16 tokens\), got 32",
         ),
         ({"max_loss_share": 2.0}, r"p.max_loss_share: wanted a number in \[0, 1\], got 2.0"),
     ],
@@ -443,7 +494,7 @@ def test_with_all_carried_the_base_and_the_adapter_have_the_loss_of_the_plan(sta
     base, tuned = pair
     plans = plan(stage, base, tuned, modules_to_save="yes")["plans"]
     stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"), "yes")
-    chosen = plans.loc[plans[plans["budget"] == 3]["loss_on_base"].idxmin()]
+    chosen = plans[plans["chosen"] & (plans["budget"] == 3)].iloc[0]
     assert loss_with_adapter(base) == pytest.approx(chosen["loss_on_base"], rel=1e-4)
     assert chosen["loss"] == pytest.approx(chosen["loss_on_base"], rel=1e-5)
     [losses] = pd.read_parquet("plans/losses.parquet").to_dict("records")
@@ -467,7 +518,7 @@ def test_what_cannot_be_carried_is_not_in_the_measured_loss(stage, pair):
     model.save_pretrained(tuned)
     plans = plan(stage, base, tuned, modules_to_save="yes")["plans"]
     stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"), "yes")
-    chosen = plans.loc[plans[plans["budget"] == 3]["loss_on_base"].idxmin()]
+    chosen = plans[plans["chosen"] & (plans["budget"] == 3)].iloc[0]
     assert loss_with_adapter(base) == pytest.approx(chosen["loss_on_base"], rel=1e-4)
     assert chosen["loss_on_base"] - chosen["loss"] > 1e-2
     [_, listed] = json.loads(Path("adapters/adapters.json").read_text())

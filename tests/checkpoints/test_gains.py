@@ -1,0 +1,68 @@
+"""Parts of a text: their loss is that of the batches, and what is no more than noise chooses
+nothing.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from lib.checkpoints.gains import Parts
+from lib.checkpoints.texts import mean_loss
+from tests.checkpoints.transformers_made import made
+
+
+def masked():
+    """Two batches of three windows, of whose labels some count; of one window none does."""
+    source = torch.Generator().manual_seed(0)
+    batches = []
+    for hidden in ([0, 5, 12], [0, 3, 9]):
+        ids = torch.randint(256, (3, 12), generator=source)
+        labels = ids.clone()
+        for row, n in enumerate(hidden):
+            labels[row, : max(n, 1)] = -100
+        batches.append({"input_ids": ids, "labels": labels})
+    return batches
+
+
+def plain():
+    return [{"input_ids": batch["input_ids"]} for batch in masked()]
+
+
+@pytest.mark.parametrize(("batches", "n_parts"), [(masked(), 5), (plain(), 6)])
+def test_the_loss_over_parts_is_the_loss_over_batches(batches, n_parts):
+    model = made("llama")
+    parts = Parts(batches)
+    losses = [mean_loss(model, [part]) for part in parts.batches]
+    assert len(losses) == n_parts
+    assert parts.mean(losses) == pytest.approx(mean_loss(model, batches), rel=1e-6)
+
+
+def test_labels_of_samples_count_samples():
+    batch = {"pixel_values": torch.zeros(8, 2), "labels": torch.arange(8)}
+    parts = Parts([batch, {name: values[:2] for name, values in batch.items()}])
+    np.testing.assert_allclose(parts.weights, [1 / 16] * 8 + [1 / 4] * 2)
+
+
+def test_the_noise_is_two_standard_errors_of_paired_differences():
+    parts = Parts([{"input_ids": torch.zeros(4, 3, dtype=torch.long)}])
+    one, other = [3.0, 5.0, 2.0, 8.0], [1.0, 4.0, 3.0, 4.0]
+    pairs = np.array([2.0, 1.0, -1.0, 4.0])
+    assert parts.difference(one, other) == pytest.approx((1.5, 2 * pairs.std(ddof=1) / 2))
+    alone = Parts([{"input_ids": torch.zeros(1, 3, dtype=torch.long)}])
+    assert alone.difference([1.0], [2.0]) == (-1.0, np.inf)
+
+
+@pytest.mark.parametrize(
+    ("losses", "best"),
+    [
+        ({"energy": [0.9, 1.9, 2.9, 3.9], "attributed": [0.7, 1.8, 2.7, 3.8]}, "attributed"),
+        ({"energy": [0.9, 1.9, 2.9, 3.9], "attributed": [1, 2, 3, 4]}, "energy"),
+        ({"energy": [0.5, 2.4, 2.5, 4.4], "attributed": [1.1, 2.1, 3.1, 4.1]}, "uniform"),
+        ({"energy": [np.nan] * 4, "attributed": [1.1, 2.1, 3.1, 4.1]}, "uniform"),
+    ],
+)
+def test_a_rule_is_best_where_it_is_below_uniform_by_more_than_the_noise(losses, best):
+    parts = Parts([{"input_ids": torch.zeros(4, 3, dtype=torch.long)}])
+    assert parts.best({"uniform": [1.0, 2.0, 3.0, 4.0], **losses}) == best
+    beyond = {"uniform": [np.nan] * 4, "energy": [2.0] * 4, "attributed": [1.0] * 4}
+    assert parts.best(beyond) == "attributed"
