@@ -3,8 +3,9 @@
 `make lora BASE=... TUNED=... TEXT=my.txt OUT=out`: TUNED is a checkpoint or a folder of snapshots;
 TEXT is UTF-8, or a safetensors file of the model's own arguments. Without TEXT nothing is measured:
 there are spectra, and uniform and energy plans. With MODULES_TO_SAVE=yes an adapter carries whole
-what else was tuned (embeddings, head, norms, biases). The params are those of `checkpoints.own`. In
-OUT stand `spectra.parquet`, `plans/`, `adapters/` and `page.html`.
+what else was tuned (embeddings, head, norms, biases); with RANKS=equal every module has one rank.
+NAME is the base's on the hub, where its config does not say it. The params are those of
+`checkpoints.own`. In OUT stand `spectra.parquet`, `plans/`, `adapters/` and `page.html`.
 """
 
 import subprocess
@@ -74,21 +75,31 @@ class Share:
     max_loss_share: float
 
 
-def main(base: Path, tuned: Path, out: Path, text: str = "-", modules_to_save: str = "no") -> None:
+def main(
+    base: Path,
+    tuned: Path,
+    out: Path,
+    text: str = "-",
+    modules_to_save: str = "no",
+    ranks: str = "mixed",
+    name: str = "",
+) -> None:
     saved = whether("MODULES_TO_SAVE", modules_to_save)
-    begun, plannable = checked(base, tuned, out, text, saved=saved)
+    equal = whether("RANKS", ranks, ("equal", "mixed"))
+    begun, plannable = checked(base, tuned, out, text, saved=saved, equal=equal)
     call("spectra", "checkpoints.spectra", base, tuned, out / "spectra.parquet")
     if plannable:
         option = f"--modules-to-save={modules_to_save}"
         call("plan", *SECTIONS, base, tuned, text, out / "spectra.parquet", out / "plans", option)
-        call("adapt", base, tuned, out / "plans", out / "adapters", option)
+        how = (option, f"--ranks={ranks}", f"--name={name}")
+        call("adapt", base, tuned, out / "plans", out / "adapters", *how)
     share = read_params("checkpoints.plan", Share, part=True).max_loss_share
     page(begun, tuned, text, out, share, planned=plannable, saved=saved)
     print(f"the page is {out / 'page.html'}")
 
 
 def checked(
-    base: Path, tuned: Path, out: Path, text: str, *, saved: bool
+    base: Path, tuned: Path, out: Path, text: str, *, saved: bool, equal: bool = False
 ) -> tuple[Checkpoint, bool]:
     """The base, and whether its architecture can be planned for.
 
@@ -99,7 +110,7 @@ def checked(
     if out.exists() and not out.is_dir():
         raise InputError(f"OUT: wanted a folder, got the file {out}")
     wanted = read_params("checkpoints.own", Own, part=True)
-    check_disk(out, room(begun, snapshots, wanted.budgets, saved=saved), "OUT")
+    check_disk(out, room(begun, snapshots, wanted.budgets, saved=saved, equal=equal), "OUT")
     plannable = True
     try:
         for one in (begun, *(snapshot.checkpoint for snapshot in snapshots)):
@@ -121,13 +132,18 @@ def checked(
 
 
 def room(
-    base: Checkpoint, snapshots: list[Snapshot], budgets: tuple[int, ...], *, saved: bool
+    base: Checkpoint,
+    snapshots: list[Snapshot],
+    budgets: tuple[int, ...],
+    *,
+    saved: bool,
+    equal: bool = False,
 ) -> int:
     """About the bytes of singular values, in OUT and in scratch, and of the adapters."""
     shapes = [entry.shape for entry in base.tensors.values() if len(entry.shape) == 2]
     spectra = 2 * 8 * len(snapshots) * sum(map(min, shapes))
     n_runs = len({one.run for one in snapshots})
-    return spectra + n_runs * adapter_disk(base, budgets, whole=saved)
+    return spectra + n_runs * adapter_disk(base, budgets, whole=saved, equal=equal)
 
 
 def read_through(base: Checkpoint, snapshots: list[Checkpoint], tuned: Path) -> None:

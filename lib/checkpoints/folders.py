@@ -182,17 +182,34 @@ def plan_memory(base: Checkpoint, text: str) -> int:
     return 4 * copies * sum(prod(entry.shape) for entry in base.tensors.values())
 
 
-def adapter_disk(base: Checkpoint, budgets: Sequence[int], *, whole: bool) -> int:
+def hub_name(base: Checkpoint) -> str:
+    """The name of a checkpoint on the hub: by the cache that it stands in, or by its config.
+
+    The folder's own name where neither has one.
+    """
+    cached = re.search(r"/models--([^/]+)/snapshots/", f"{base.folder.resolve()}/")
+    told = str(base.config.get("_name_or_path", ""))
+    if cached:
+        return cached[1].replace("--", "/", 1)
+    if re.fullmatch(r"\w[\w.-]*/[\w.-]+", told) and not re.search(r"/checkpoint-\d+$", told):
+        return told
+    return base.folder.resolve().name
+
+
+def adapter_disk(
+    base: Checkpoint, budgets: Sequence[int], *, whole: bool, equal: bool = False
+) -> int:
     """About the bytes of the adapters of one fine-tune, one for each budget.
 
     What an adapter carries `whole` is counted as embeddings and all that is no matrix; a tied head
-    as another.
+    as another. Where all ranks are made `equal`, an adapter is taken for three times as large.
     """
     shapes = [entry.shape for entry in base.tensors.values()]
     matrices = [shape for shape in shapes if len(shape) == 2]
     words = base.config.get("vocab_size")
     rest = sum(prod(shape) for shape in shapes if len(shape) != 2 or shape[0] == words)
-    return 4 * (sum(budgets) * sum(map(sum, matrices)) + 2 * len(budgets) * rest * whole)
+    ranks = sum(budgets) * (3 if equal else 1)
+    return 4 * (ranks * sum(map(sum, matrices)) + 2 * len(budgets) * rest * whole)
 
 
 def _check_layers(folder: Path, config: dict[str, Any], n_tensors: int) -> None:

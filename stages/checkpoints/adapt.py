@@ -3,8 +3,9 @@
 That is the rule with which the base has the lowest measured loss; where nothing was measured, one
 rank for all. An adapter is the update of the linear modules, cut. With `modules_to_save`, as the
 plan was measured with, it carries whole what else was tuned: embeddings, head, norms, biases; then
-live models are opened, where else weights alone are read. `adapters.json` says what each is, and
-what it lacks.
+live models are opened, where else weights alone are read. With `ranks` equal every module is padded
+to the largest rank, which runtimes without patterns need. `name` is the base's, where it is not
+that of the hub. `adapters.json` says what each is, and what it lacks.
 """
 
 import re
@@ -22,6 +23,7 @@ from lib.checkpoints.adapters import FILES, LISTED, lora_config, whether, write_
 from lib.checkpoints.folders import (
     Checkpoint,
     check_pair,
+    hub_name,
     load_tensor,
     open_checkpoint,
     open_snapshots,
@@ -53,9 +55,16 @@ class Fit:
 
 
 def main(
-    base: Path, tuned: Path, plans: Path, adapters: OutFolder, modules_to_save: str = "no"
+    base: Path,
+    tuned: Path,
+    plans: Path,
+    adapters: OutFolder,
+    modules_to_save: str = "no",
+    ranks: str = "mixed",
+    name: str = "",
 ) -> None:
     whole = whether("modules_to_save", modules_to_save)
+    equal = whether("ranks", ranks, ("equal", "mixed"))
     begun = open_checkpoint(base)
     last = {one.run: one.checkpoint for one in open_snapshots(tuned)}
     all_plans = read_plans(plans / "plans.parquet")
@@ -78,7 +87,8 @@ def main(
     for fit in fits:
         factors = [course.states[0][0] for course in made[fit.run]]
         of_module = dict(zip(fit.modules["module"], factors, strict=True))
-        listed += write_adapters(begun, fit, of_module, adapters, whole=whole)
+        named = name or hub_name(begun)
+        listed += write_adapters(begun, fit, of_module, adapters, named, whole=whole, equal=equal)
     write_json(listed, adapters / LISTED)
 
 
@@ -122,9 +132,16 @@ def factored(
 
 
 def write_adapters(
-    base: Checkpoint, fit: Fit, factors: Mapping[str, Factors], adapters: Path, *, whole: bool
+    base: Checkpoint,
+    fit: Fit,
+    factors: Mapping[str, Factors],
+    adapters: Path,
+    named: str,
+    *,
+    whole: bool,
+    equal: bool,
 ) -> list[dict[str, Any]]:
-    """Write the adapters of a fine-tune; gives what is listed of each."""
+    """Write the adapters of a fine-tune, of a base so `named`; gives what is listed of each."""
     rest = carried_whole(base, fit.checkpoint) if whole else None
     left = rest.left if rest else left_out(base, fit.checkpoint, set(fit.modules["tensor"]))
     left = of_all_layers(left)
@@ -134,24 +151,29 @@ def write_adapters(
     for row in fit.plans.to_dict("records"):
         ranks = dict(zip(fit.modules["module"], map(int, row["ranks"]), strict=True))
         targets = {module: rank for module, rank in ranks.items() if rank}
+        most = max(targets.values(), default=0)
         folder = fit.folder / f"rank-{row['budget']}"
         write_adapter(
             folder,
             {m: (factors[m]["A"][:rank], factors[m]["B"][:, :rank]) for m, rank in targets.items()},
             lora_config(ranks, fan_in_fan_out=by_columns) | (rest.config if rest else {}),
-            base=base.folder.name,
-            card=card(row, base.folder.name, left, rest),
+            base=named,
+            card=card(row, named, left, rest, padded=most if equal else 0),
             task_type="CAUSAL_LM" if causal else None,
             saved=rest.parameters if rest else None,
+            equal=equal,
         )
+        costs = {m: sum(factors[m]["A"].shape[1:] + factors[m]["B"].shape[:1]) for m in targets}
+        n = sum(cost * (most if equal else targets[m]) for m, cost in costs.items())
         listed.append(
             {
                 "run": fit.run,
                 "folder": folder.relative_to(adapters).as_posix(),
                 "rule": row["rule"],
                 "loss": row.get("loss_on_base"),
-                "parameters": row["parameters"] + (rest.n_parameters if rest else 0),
-                "mixed": len(set(targets.values())) > 1,
+                "parameters": n + (rest.n_parameters if rest else 0),
+                "mixed": not equal and len(set(targets.values())) > 1,
+                "base": named,
                 "left": left,
             }
         )
@@ -175,7 +197,14 @@ def of_all_layers(names: Iterable[str]) -> list[str]:
     return sorted({re.sub(r"(?<=\.)\d+(?=\.)", "*", name) for name in names})
 
 
-def card(row: Mapping[Any, Any], base: str, left: Sequence[str], rest: Rest | None = None) -> str:
+def card(
+    row: Mapping[Any, Any],
+    base: str,
+    left: Sequence[str],
+    rest: Rest | None = None,
+    *,
+    padded: int = 0,
+) -> str:
     """The model card: what the adapter is, what it carries, and what was measured of it."""
     said = (
         "No text was given, and nothing was measured: how much of the gain it keeps is not known."
@@ -199,7 +228,8 @@ def card(row: Mapping[Any, Any], base: str, left: Sequence[str], rest: Rest | No
     return (
         f"# LoRA adapter cut from a full fine-tune of {base}\n\n"
         f"Rule: {row['rule']}; {row['parameters']} parameters, those of a uniform rank "
-        f"{row['budget']}. {said}{carries}{missing}\n\n"
+        f"{row['budget']}{f', padded to rank {padded}' if padded else ''}. "
+        f"{said}{carries}{missing}\n\n"
         "`PeftModel.from_pretrained(base_model, folder)` adds it; `plan.json` goes into "
         "`LoraConfig(**...)`.\n"
     )

@@ -191,6 +191,7 @@ def test_without_a_text_the_page_says_that_nothing_was_measured(folder):
     page = run("-")
     assert "<strong>Nothing was measured:</strong>" in page
     assert page.count("<figure>") == 2
+    assert "vLLM and llama.cpp refuse" not in page
     assert "<h2>Pruning</h2>" not in page
     assert Path("out/adapters/rank-3/adapter_model.safetensors").is_file()
 
@@ -199,8 +200,17 @@ def test_with_modules_to_save_an_adapter_carries_all_that_was_tuned(folder):
     page = run(modules_to_save="yes")
     assert "it carries whole, beside the parameters in the table" in page
     assert "which each adapter here carries whole" in page
+    assert "vLLM and llama.cpp refuse these adapters</strong>" in page
     plan = json.loads(Path("out/adapters/rank-3/plan.json").read_text())
     assert {"transformer.wte", "lm_head"} <= set(plan["modules_to_save"])
+
+
+def test_with_equal_ranks_no_runtime_is_warned_of_and_the_base_has_the_name_that_is_given(folder):
+    page = run("-", ranks="equal", name="org/model")
+    assert "scales adapters of mixed ranks wrongly" not in page
+    assert "As their base they name <code>org/model</code>" in page
+    config = json.loads(Path("out/adapters/rank-3/adapter_config.json").read_text())
+    assert (config["rank_pattern"], config["r"]) == ({}, 3)
 
 
 def test_an_architecture_that_transformers_lacks_has_spectra_alone(folder, capfd):
@@ -235,6 +245,7 @@ def test_for_a_tuned_model_with_code_of_its_own_nothing_is_planned(folder, capfd
         ({"text": "missing.txt"}, r"TEXT: .*No such file"),
         ({"base": "nowhere"}, "nowhere: wanted a checkpoint with a config.json, got none"),
         ({"modules_to_save": "all"}, "MODULES_TO_SAVE: wanted yes or no, got all"),
+        ({"ranks": "5"}, "RANKS: wanted equal or mixed, got 5"),
         ({"tuned": "base"}, "base: wanted a checkpoint tuned from the base, got the base itself"),
         (
             {"tuned": "nowhere"},

@@ -297,6 +297,33 @@ def test_adapters_give_the_loss_that_their_card_says(stage, pair):
     assert sum(W.numel() for W in weights.values()) == chosen["parameters"]
 
 
+def test_padded_to_one_rank_an_adapter_has_the_same_loss_and_no_patterns(stage, pair):
+    base, tuned = pair
+    plans = plan(stage, base, tuned)["plans"]
+    of_three = plans["budget"] == 3
+    mixed = plans["rule"] == "attributed"
+    plans.loc[of_three & mixed & (plans["shuffle"] == 0), "loss_on_base"] -= 9  # it is chosen
+    plans.to_parquet("plans/plans.parquet")
+    arguments = base, tuned, Path("plans"), Path("adapters"), "no", "equal", "org/model"
+    stage("checkpoints.adapt", SECTIONS, *arguments)
+    [chosen] = plans[of_three & mixed & (plans["shuffle"] == 0)].to_dict("records")
+    assert len({rank for rank in chosen["ranks"] if rank}) > 1
+    assert loss_with_adapter(base) == pytest.approx(chosen["loss_on_base"] + 9, rel=1e-4)
+    config = json.loads(Path("adapters/rank-3/adapter_config.json").read_text())
+    assert (config["rank_pattern"], config["alpha_pattern"]) == ({}, {})
+    assert config["r"] == config["lora_alpha"] == max(chosen["ranks"])
+    assert config["base_model_name_or_path"] == "org/model"
+    [_, listed] = json.loads(Path("adapters/adapters.json").read_text())
+    held = load_file("adapters/rank-3/adapter_model.safetensors")
+    assert listed["parameters"] == sum(W.numel() for W in held.values()) > chosen["parameters"]
+    assert (listed["mixed"], listed["base"]) == (False, "org/model")
+    card = Path("adapters/rank-3/README.md").read_text()
+    assert f"of a uniform rank 3, padded to rank {config['r']}. " in card
+    assert "\nbase_model: org/model\n" in card
+    with pytest.raises(InputError, match="ranks: wanted equal or mixed, got 4"):
+        stage("checkpoints.adapt", SECTIONS, *arguments[:5], "4")
+
+
 @pytest.mark.parametrize("saved", ["no", "yes"])
 def test_the_base_is_measured_in_the_type_in_which_it_is_stored(stage, pair, saved):
     for folder in pair:
