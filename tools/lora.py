@@ -4,10 +4,13 @@
 TEXT is UTF-8, or a safetensors file of the model's own arguments. Without TEXT nothing is measured:
 there are spectra, and uniform and energy plans. With MODULES_TO_SAVE=yes an adapter carries whole
 what else was tuned (embeddings, head, norms, biases); with RANKS=equal every module has one rank.
-NAME is the base's on the hub, where its config does not say it. The params are those of
+NAME is the base's on the hub, where its config does not say it. EVAL is a command of yours: it gets
+the folder of an adapter as its last argument and prints one number. The params are those of
 `checkpoints.own`. In OUT stand `spectra.parquet`, `plans/`, `adapters/` and `page.html`.
 """
 
+import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -34,7 +37,7 @@ from lib.checkpoints.texts import read_batches
 from lib.files.files import InputError
 from lib.files.memory import check_disk, check_memory
 from lib.files.params import Count, read_params
-from lib.files.tables import read_json, read_table
+from lib.files.tables import read_json, read_table, write_json
 from lib.pages.html import picture, write_page
 from lib.pages.style import rendered, styled
 from lib.work.command import run
@@ -83,7 +86,9 @@ def main(
     modules_to_save: str = "no",
     ranks: str = "mixed",
     name: str = "",
+    eval: str = "",  # noqa: A002 (the variable that a user gives)
 ) -> None:
+    program = eval_program(eval)
     saved = whether("MODULES_TO_SAVE", modules_to_save)
     equal = whether("RANKS", ranks, ("equal", "mixed"))
     begun, plannable = checked(base, tuned, out, text, saved=saved, equal=equal)
@@ -93,6 +98,8 @@ def main(
         call("plan", *SECTIONS, base, tuned, text, out / "spectra.parquet", out / "plans", option)
         how = (option, f"--ranks={ranks}", f"--name={name}")
         call("adapt", base, tuned, out / "plans", out / "adapters", *how)
+        if program:
+            add_evaluations(program, out / "adapters")
     share = read_params("checkpoints.plan", Share, part=True).max_loss_share
     page(begun, tuned, text, out, share, planned=plannable, saved=saved)
     print(f"the page is {out / 'page.html'}")
@@ -129,6 +136,33 @@ def checked(
             raise InputError(f"TEXT: {error}") from error
     read_through(begun, [one.checkpoint for one in snapshots], tuned)
     return begun, plannable
+
+
+def eval_program(command: str) -> list[str]:
+    """The words of EVAL; raises `InputError` where the first is no program."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InputError(f"EVAL: wanted a command, got {command}: {error}") from error
+    if words and not shutil.which(words[0]):
+        raise InputError(f"EVAL: wanted a program that can be run, got {words[0]}")
+    return words
+
+
+def add_evaluations(program: list[str], adapters: Path) -> None:
+    """Add to `adapters.json` what the user's program prints of each adapter, one number."""
+    listed = read_json(adapters / LISTED)
+    for one in tqdm(listed, desc="EVAL", unit="adapter"):
+        words = [*program, str((adapters / one["folder"]).resolve())]
+        done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
+        try:
+            one["eval"] = float(done.stdout)
+        except ValueError:
+            one["eval"] = np.nan
+        if done.returncode or not np.isfinite(one["eval"]):
+            got = f"got {done.stdout.strip()[-200:]!r} and exit status {done.returncode}"
+            raise InputError(f"EVAL: {shlex.join(words)}: wanted one number, {got}")
+    write_json(listed, adapters / LISTED)
 
 
 def room(

@@ -38,7 +38,7 @@ from lib.checkpoints.linear_modules import (
 )
 from lib.checkpoints.models import check_architecture, open_model
 from lib.checkpoints.plans import Module, Ranks, Rule, candidates, least_attributed, parameters
-from lib.checkpoints.texts import Batch, loss, read_batches
+from lib.checkpoints.texts import Batch, loss, read_batches, shares
 from lib.checkpoints.update_spectra import Triplets, leading_triplets, update_of
 from lib.files.files import InputError, clear
 from lib.files.memory import available_memory, check_memory
@@ -265,8 +265,13 @@ def typed(columns: Mapping[str, type], rows: Sequence[tuple]) -> pd.DataFrame:
 def attributed(linear: LinearUpdates, batches: Sequence[Batch], n_points: int) -> dict[str, float]:
     """What each module earned."""
     linear.set(linear.tuned)
-    of_batch = partial(loss, linear.model)
-    return path_attribution(linear.parameters, linear.updates, batches, of_batch, n_points)
+    weighted = list(zip(shares(batches), batches, strict=True))
+
+    def of_batch(one: tuple[float, Batch]) -> torch.Tensor:
+        share, batch = one
+        return share * loss(linear.model, batch)
+
+    return path_attribution(linear.parameters, linear.updates, weighted, of_batch, n_points)
 
 
 def plan_table(

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -213,6 +214,34 @@ def test_with_equal_ranks_no_runtime_is_warned_of_and_the_base_has_the_name_that
     assert (config["rank_pattern"], config["r"]) == ({}, 3)
 
 
+def test_the_number_of_the_users_own_program_stands_beside_the_loss(folder):
+    Path("count.py").write_text(
+        "import sys; from safetensors.torch import load_file\n"
+        "tensors = load_file(sys.argv[2] + '/adapter_model.safetensors')\n"
+        "print(sum(W.numel() for W in tensors.values()) * float(sys.argv[1]))\n"
+    )
+    page = run(eval=f"{sys.executable} count.py 0.5")
+    listed = json.loads(Path("out/adapters/adapters.json").read_text())
+    assert [one["eval"] for one in listed] == [one["parameters"] / 2 for one in listed]
+    for one in listed:
+        row = f'>{one["loss"]:.4g}</td><td data-label="EVAL">{one["eval"]:.4g}</td>'
+        assert row in page
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("print('good')", "EVAL: .*rank-3: wanted one number, got 'good' and exit status 0"),
+        ("print(1); exit(3)", "EVAL: .*rank-3: wanted one number, got '1' and exit status 3"),
+        ("print('nan')", "EVAL: .*rank-3: wanted one number, got 'nan' and exit status 0"),
+    ],
+)
+def test_a_program_that_prints_no_number_is_named(tmp_path, program, message):
+    (tmp_path / "adapters.json").write_text('[{"folder": "rank-3"}]')
+    with pytest.raises(InputError, match=message):
+        lora.add_evaluations([sys.executable, "-c", program], tmp_path)
+
+
 def test_an_architecture_that_transformers_lacks_has_spectra_alone(folder, capfd):
     for name in ("base", "tuned"):
         config = json.loads((folder / name / "config.json").read_text()) | {
@@ -246,6 +275,8 @@ def test_for_a_tuned_model_with_code_of_its_own_nothing_is_planned(folder, capfd
         ({"base": "nowhere"}, "nowhere: wanted a checkpoint with a config.json, got none"),
         ({"modules_to_save": "all"}, "MODULES_TO_SAVE: wanted yes or no, got all"),
         ({"ranks": "5"}, "RANKS: wanted equal or mixed, got 5"),
+        ({"eval": "no_such_program --fast"}, "EVAL: wanted a program that .*, got no_such_program"),
+        ({"eval": "'open"}, "EVAL: wanted a command, got 'open: No closing quotation"),
         ({"tuned": "base"}, "base: wanted a checkpoint tuned from the base, got the base itself"),
         (
             {"tuned": "nowhere"},

@@ -417,15 +417,24 @@ def test_what_does_not_fit_is_refused(stage, tmp_path, changes, message):
         plan(stage, *taught("llama", tmp_path), **changes)
 
 
-@pytest.mark.parametrize(
-    ("name", "words"), [("t.txt", b'{"prompt": "the cat"}\n' * 99), ("t.jsonl", TEXT)]
-)
-def test_json_lines_are_refused(stage, tmp_path, name, words):
-    (tmp_path / name).write_bytes(words)
-    with pytest.raises(
-        InputError, match=f"^{name}: wanted plain text, got JSON lines, which are not read yet$"
-    ):
-        plan(stage, *taught("llama", tmp_path, 1), text=name)
+def test_of_completions_every_token_counts_the_same(stage, tmp_path):
+    """Batches of few and of many tokens that count: the loss is the mean over these tokens."""
+    pieces = [bytes(row.tolist()).decode() for row in windows()]
+    cuts = [(3 + 7 * (i % 8 // 4)) for i in range(len(pieces))]
+    lines = [
+        json.dumps({"prompt": piece[:-n], "completion": piece[-n:]})
+        for piece, n in zip(pieces, cuts, strict=True)
+    ]
+    (tmp_path / "t.jsonl").write_text("\n".join(lines))
+    base, tuned = taught("llama", tmp_path)
+    [losses] = plan(stage, base, tuned, text="t.jsonl")["losses"].to_dict("records")
+    with torch.no_grad():
+        rows = windows()[8:16]
+        logits = AutoModelForCausalLM.from_pretrained(base)(input_ids=rows).logits[:, :-1]
+        lost = torch.nn.functional.cross_entropy(logits.mT, rows[:, 1:], reduction="none")
+    counted = torch.cat([row[-n:] for row, n in zip(lost, cuts[8:16], strict=True)])
+    assert losses["loss_base"] == pytest.approx(float(counted.mean()), rel=1e-5)
+    assert losses["attributed"] == pytest.approx(losses["drop"], rel=0.2)
 
 
 def test_a_text_on_which_the_tuned_model_is_no_better_is_refused(stage, tmp_path):
