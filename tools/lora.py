@@ -28,6 +28,7 @@ from lib.checkpoints.folders import (
     Checkpoint,
     Snapshot,
     adapter_disk,
+    aligned,
     open_checkpoint,
     plan_memory,
     tuned_snapshots,
@@ -183,12 +184,13 @@ def room(
 def read_through(base: Checkpoint, snapshots: list[Checkpoint], tuned: Path) -> None:
     """Read every tensor once; raises `InputError` for NaN, infinity, and where none has moved."""
     moved = False
+    bases = [aligned(base, one) for one in snapshots]
     for name in tqdm(base.tensors, desc=f"reading {base.folder}", unit="tensor"):
         base.load(name)
-    for one in snapshots:
+    for one, begun in zip(snapshots, bases, strict=True):
         for name in tqdm(one.tensors, desc=f"reading {one.folder}", unit="tensor"):
             tensor = one.load(name)
-            moved = moved or name not in base.tensors or not equal(tensor, base.load(name))
+            moved = moved or name not in begun.tensors or not equal(tensor, begun.load(name))
     if not moved:
         raise InputError(f"{tuned}: wanted weights that differ from the base's, got none that does")
 

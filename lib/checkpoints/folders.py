@@ -7,7 +7,7 @@ adapter in place of a model, a part of a file.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,17 @@ CONVERT = "AutoModel....from_pretrained(FOLDER).save_pretrained(OUT)"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was opened; tensors are read one at a time."""
+    """A checkpoint that was opened; tensors are read one at a time.
+
+    A base may have the names, and the architecture, of what was tuned from it (`aligned`): then
+    `stored` has the names in its own files.
+    """
 
     folder: Path
     config: dict[str, Any]
     tensors: dict[str, Entry]
+    stored: dict[str, str] = field(default_factory=dict)
+    tuned: "Checkpoint | None" = None
 
     @property
     def model_type(self) -> str:
@@ -51,7 +57,7 @@ class Checkpoint:
 
     def load(self, name: str) -> Any:
         """The tensor of that name; raises `InputError` where it holds NaN or infinity."""
-        return load_tensor(self.tensors[name].file, name)
+        return load_tensor(self.tensors[name].file, self.stored.get(name, name))
 
 
 @dataclass(frozen=True)
@@ -140,12 +146,38 @@ def tuned_snapshots(base: Checkpoint, folder: Path) -> list[Snapshot]:
     return tuned
 
 
+def aligned(base: Checkpoint, tuned: Checkpoint) -> Checkpoint:
+    """The base with the names of what was tuned from it.
+
+    One of the two may have a prefix before every name, as a backbone lacks that of its model.
+    """
+    heads = [{f"{name.split('.')[0]}." for name in of.tensors} for of in (base, tuned)]
+    changes = [("", ""), *((old, "") for old in sorted(heads[0]))]
+    changes += [("", new) for new in sorted(heads[1])]
+
+    def renamed(change: tuple[str, str]) -> dict[str, str]:
+        old, new = change
+        inside = [name for name in base.tensors if name.startswith(old)]
+        moved = {new + name.removeprefix(old): name for name in inside}
+        return {name: place for name, place in moved.items() if name in tuned.tensors}
+
+    best = max(changes, key=lambda change: len(renamed(change)))
+    if best == ("", ""):
+        return replace(base, tuned=tuned)
+    stored = renamed(best)
+    taken = set(stored.values())
+    stored |= {name: name for name in base.tensors if name not in {*taken, *stored}}
+    tensors = {name: base.tensors[place] for name, place in sorted(stored.items())}
+    return replace(base, tensors=tensors, stored=stored, tuned=tuned)
+
+
 def check_pair(base: Checkpoint, tuned: Checkpoint) -> dict[str, int]:
     """The rows that base and tuned have in common, of each tensor of real numbers in both.
 
     Rows that only one of them has are those of words that were added to the vocabulary. Raises
     `InputError` where both are one checkpoint, of two architectures, or have other shapes.
     """
+    base = aligned(base, tuned)
     if base.folder.resolve() == tuned.folder.resolve():
         raise InputError(f"{tuned.folder}: {TUNED}, got the base itself")
     if base.model_type != tuned.model_type:

@@ -22,6 +22,7 @@ from torch import Tensor
 from lib.checkpoints.adapters import FILES, LISTED, lora_config, whether, write_adapter
 from lib.checkpoints.folders import (
     Checkpoint,
+    aligned,
     check_pair,
     hub_name,
     load_tensor,
@@ -29,7 +30,7 @@ from lib.checkpoints.folders import (
     open_snapshots,
 )
 from lib.checkpoints.linear_modules import Rest, beside_linear_layers
-from lib.checkpoints.models import open_model
+from lib.checkpoints.models import open_base, open_model
 from lib.checkpoints.update_spectra import leading_triplets, update_of
 from lib.files.files import clear
 from lib.files.tables import read_table, write_json
@@ -81,14 +82,16 @@ def main(
     ]
     files = [depth + name for depth in ("rank-*/", "*/rank-*/") for name in FILES]
     clear(adapters, LISTED, *files)
-    jobs = {fit.run: factor_jobs(begun, fit) for fit in fits}
+    bases = {fit.run: aligned(begun, fit.checkpoint) for fit in fits}
+    jobs = {fit.run: factor_jobs(bases[fit.run], fit) for fit in fits}
     made = spread_cells(jobs, label=f"adapters of {tuned}", unit="module")
     listed = []
     for fit in fits:
         factors = [course.states[0][0] for course in made[fit.run]]
         of_module = dict(zip(fit.modules["module"], factors, strict=True))
         named = name or hub_name(begun)
-        listed += write_adapters(begun, fit, of_module, adapters, named, whole=whole, equal=equal)
+        how = {"whole": whole, "equal": equal}
+        listed += write_adapters(bases[fit.run], fit, of_module, adapters, named, **how)
     write_json(listed, adapters / LISTED)
 
 
@@ -114,16 +117,17 @@ def factor_jobs(base: Checkpoint, fit: Fit) -> list[tuple]:
     for row, rank in zip(fit.modules.to_dict("records"), most, strict=True):
         place = row["tensor"]
         files = [one.tensors[place].file for one in (base, fit.checkpoint)]
+        stored = base.stored.get(place, place)
         limit = max(int(row["limit"]), 1)
-        jobs.append((factored, *files, place, limit, rank, bool(row["by_columns"])))
+        jobs.append((factored, *files, stored, place, limit, rank, bool(row["by_columns"])))
     return jobs
 
 
 def factored(
-    base: Path, tuned: Path, place: str, limit: int, rank: int, by_columns: bool
+    base: Path, tuned: Path, stored: str, place: str, limit: int, rank: int, by_columns: bool
 ) -> Course:
-    """The factors of the update of one tensor."""
-    update = update_of(load_tensor(tuned, place), load_tensor(base, place))
+    """The factors of the update of one tensor, which the base may have stored by another name."""
+    update = update_of(load_tensor(tuned, place), load_tensor(base, stored))
     U, sigma, Vh = leading_triplets(update, limit, generator(SEED, "factors", place))
     B = U[:, :rank] * sigma[:rank].sqrt()
     A = sigma[:rank, None].sqrt() * Vh[:rank]
@@ -142,10 +146,12 @@ def write_adapters(
     equal: bool,
 ) -> list[dict[str, Any]]:
     """Write the adapters of a fine-tune, of a base so `named`; gives what is listed of each."""
-    rest = carried_whole(base, fit.checkpoint) if whole else None
-    left = rest.left if rest else left_out(base, fit.checkpoint, set(fit.modules["tensor"]))
+    rest = carried_whole(base, fit.checkpoint, whole=whole)
+    left = (
+        rest.left if rest and whole else left_out(base, fit.checkpoint, set(fit.modules["tensor"]))
+    )
     left = of_all_layers(left)
-    causal = str(base.config.get("architectures")).endswith("ForCausalLM']")
+    causal = str(fit.checkpoint.config.get("architectures")).endswith("ForCausalLM']")
     by_columns = bool(fit.modules["by_columns"].any())
     listed = []
     for row in fit.plans.to_dict("records"):
@@ -158,7 +164,7 @@ def write_adapters(
             {m: (factors[m]["A"][:rank], factors[m]["B"][:, :rank]) for m, rank in targets.items()},
             lora_config(ranks, fan_in_fan_out=by_columns) | (rest.config if rest else {}),
             base=named,
-            card=card(row, named, left, rest, padded=most if equal else 0),
+            card=card(row, named, left, rest, padded=most if equal else 0, whole=whole),
             task_type="CAUSAL_LM" if causal else None,
             saved=rest.parameters if rest else None,
             equal=equal,
@@ -174,15 +180,25 @@ def write_adapters(
                 "parameters": n + (rest.n_parameters if rest else 0),
                 "mixed": not equal and len(set(targets.values())) > 1,
                 "base": named,
+                "lacking": rest.modules if rest and not whole else [],
                 "left": left,
             }
         )
     return listed
 
 
-def carried_whole(base: Checkpoint, tuned: Checkpoint) -> Rest:
-    """What of a fine-tune is no update of a linear layer."""
-    return beside_linear_layers(*(open_model(one.folder, one.config) for one in (base, tuned)))
+def carried_whole(base: Checkpoint, tuned: Checkpoint, *, whole: bool) -> Rest | None:
+    """What of a fine-tune is carried that is no update of a linear layer.
+
+    All of it, or what the base lacks, which every adapter carries; None where that is nothing.
+    """
+    if not whole and base.config.get("architectures") == tuned.config.get("architectures"):
+        return None
+    model, new = open_base(base)
+    if not whole and not new:
+        return None
+    ended = open_model(tuned.folder, tuned.config)
+    return beside_linear_layers(model, ended, new, whole=whole)
 
 
 def left_out(base: Checkpoint, tuned: Checkpoint, carried: AbstractSet[str]) -> list[str]:
@@ -204,6 +220,7 @@ def card(
     rest: Rest | None = None,
     *,
     padded: int = 0,
+    whole: bool = True,
 ) -> str:
     """The model card: what the adapter is, what it carries, and what was measured of it."""
     said = (
@@ -219,8 +236,9 @@ def card(
     carries = " It carries no embedding, head, norm or bias."
     missing = f" Tuned too and not carried: {', '.join(left)}." if left else ""
     if rest:
+        what = "else was tuned" if whole else f"{base} lacks"
         carries = (
-            f" It carries whole what else was tuned: {rest.n_parameters} parameters of "
+            f" It carries whole what {what}: {rest.n_parameters} parameters of "
             f"{len(rest.modules)} modules and of biases."
         )
     elif left:

@@ -24,6 +24,7 @@ from lib.checkpoints.adapters import whether
 from lib.checkpoints.attribution import path_attribution
 from lib.checkpoints.folders import (
     Checkpoint,
+    aligned,
     check_pair,
     open_checkpoint,
     open_snapshots,
@@ -36,7 +37,7 @@ from lib.checkpoints.linear_modules import (
     matched_by_content,
     stored_as_columns,
 )
-from lib.checkpoints.models import check_architecture, open_model
+from lib.checkpoints.models import check_architecture, open_base, open_model
 from lib.checkpoints.plans import Module, Ranks, Rule, candidates, least_attributed, parameters
 from lib.checkpoints.texts import Batch, loss, read_batches, shares
 from lib.checkpoints.update_spectra import Triplets, leading_triplets, update_of
@@ -149,8 +150,8 @@ def planned(
     saved: bool,
 ) -> Tables:
     """The tables of one tuned checkpoint."""
-    begun = open_checkpoint(base)
     ended = open_checkpoint(tuned)
+    begun = aligned(open_checkpoint(base), ended)
     model = opened(params, begun, ended, rows)
     if text == "-":
         found = unmeasured(params, sizes, model)
@@ -306,12 +307,13 @@ def losses_on_base(
 
     With `saved` the adapter carries whole what else was tuned.
     """
-    model = open_model(base.folder, base.config).to(params.device)
+    model, new = open_base(base)
+    model = model.to(params.device)
     lost = measure.on(model)
     alone = keep("the base", partial(lost, {}))
     if saved:
         with torch.no_grad():
-            rest = beside_linear_layers(model, measure.linear.model)
+            rest = beside_linear_layers(model, measure.linear.model, new)
             for name, parameter in rest.parameters.items():
                 model.get_parameter(name).copy_(parameter)
     found = []
