@@ -34,11 +34,12 @@ from lib.checkpoints.folders import (
     tuned_snapshots,
 )
 from lib.checkpoints.models import check_architecture
+from lib.checkpoints.snapshots import COLUMNS, audited, findings
 from lib.checkpoints.texts import read_batches
 from lib.files.files import InputError
 from lib.files.memory import check_disk, check_memory
 from lib.files.params import Count, read_params
-from lib.files.tables import read_json, read_table, write_json
+from lib.files.tables import read_json, read_table, write_json, write_table
 from lib.pages.html import picture, write_page
 from lib.pages.style import rendered, styled
 from lib.work.command import run
@@ -93,6 +94,7 @@ def main(
     saved = whether("MODULES_TO_SAVE", modules_to_save)
     equal = whether("RANKS", ranks, ("equal", "mixed"))
     begun, plannable = checked(base, tuned, out, text, saved=saved, equal=equal)
+    write_table(audited(tuned_snapshots(begun, tuned)), out / "snapshots.parquet")
     call("spectra", "checkpoints.spectra", base, tuned, out / "spectra.parquet")
     if plannable:
         option = f"--modules-to-save={modules_to_save}"
@@ -132,7 +134,8 @@ def checked(
         n_batches = wanted.n_batches + wanted.n_measured_batches
         sizes = (wanted.seq_len, wanted.batch_size, n_batches)
         try:
-            read_batches(base, begun.config, Path(text), *sizes)
+            ended = snapshots[-1].checkpoint.config.get("architectures")
+            read_batches(base, begun.config | {"architectures": ended}, Path(text), *sizes)
         except InputError as error:
             raise InputError(f"TEXT: {error}") from error
     read_through(begun, [one.checkpoint for one in snapshots], tuned)
@@ -254,6 +257,7 @@ def page(
         figures=figures,
         modules=module_table(spectra),
         max_share=max_share,
+        snapshots=findings(read_table(out / "snapshots.parquet", list(COLUMNS))),
         **values,
     )
 

@@ -158,7 +158,8 @@ def planned(
     else:
         n_batches = sizes.n_batches + sizes.n_measured_batches
         how = (sizes.seq_len, sizes.batch_size, n_batches, params.device)
-        batches = read_batches(base, begun.config, Path(text), *how)
+        config = begun.config | {"architectures": ended.config.get("architectures")}
+        batches = read_batches(base, config, Path(text), *how)
         given = {
             "n_points": params.n_points,
             "device": params.device,

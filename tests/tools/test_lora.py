@@ -85,6 +85,14 @@ def test_a_page_that_needs_no_network_and_adapters_for_every_budget(folder):
     assert "Nothing was measured" not in page
 
 
+def test_equal_snapshots_are_named(folder):
+    for step in (1, 2):
+        shutil.copytree("tuned", f"run/step-{step}")
+    page = run("-", tuned="run")
+    assert "run: step 2 is equal to step 1 in every matrix.</strong>" in page
+    assert "jumps" not in page
+
+
 def page_of(losses, loss_base, mixed=()):
     """The page as if the adapters had these losses, the base that one, and these adapters mixed
     ranks.
