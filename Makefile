@@ -18,6 +18,9 @@ override TUNED := $(value TUNED)
 override TEXT := $(value TEXT)
 override OUT := $(value OUT)
 override MODULES_TO_SAVE := $(value MODULES_TO_SAVE)
+override RANKS := $(value RANKS)
+override NAME := $(value NAME)
+override EVAL := $(value EVAL)
 override MINUTES := $(value MINUTES)
 override FOLDER := $(value FOLDER)
 override SOURCE := $(value SOURCE)
@@ -28,7 +31,7 @@ override SEED := $(value SEED)
 override LAB_WORKERS := $(value LAB_WORKERS)
 override LAB_MIXED_CPUS := $(value LAB_MIXED_CPUS)
 override MAX_MEMORY := $(value MAX_MEMORY)
-export REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS KEEP BASE TUNED TEXT OUT MODULES_TO_SAVE FAULTS SEED
+export REV TO PARAM METRIC DATASET COMMAND HOURS MINUTES FOLDER SOURCE EPOCHS KEEP BASE TUNED TEXT OUT MODULES_TO_SAVE RANKS NAME EVAL FAULTS SEED
 export LAB_WORKERS LAB_MIXED_CPUS MAX_MEMORY
 
 # The whole pipeline: data, runs, metrics, figures, claims, report.html
@@ -66,7 +69,7 @@ compare: .venv/installed
 sweep: .venv/installed
 	$(ACTIVATE) && python -m tools.sweep
 
-# Adapters and a page from your own checkpoints: BASE=folder TUNED=folder TEXT=my.txt OUT=out [MODULES_TO_SAVE=yes]
+# Adapters and a page from your own checkpoints: BASE=folder TUNED=folder TEXT=my.txt OUT=out [MODULES_TO_SAVE=yes] [RANKS=equal]
 lora: .venv/installed
 	$(ACTIVATE) && python -m tools.lora
 

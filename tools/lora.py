@@ -3,11 +3,15 @@
 `make lora BASE=... TUNED=... TEXT=my.txt OUT=out`: TUNED is a checkpoint or a folder of snapshots;
 TEXT is UTF-8, or a safetensors file of the model's own arguments. Without TEXT nothing is measured:
 there are spectra, and uniform and energy plans. With MODULES_TO_SAVE=yes an adapter carries whole
-what else was tuned (embeddings, head, norms, biases). The params are those of `checkpoints.own`. In
-OUT stand `spectra.parquet`, `plans/`, `adapters/` and `page.html`, and `pair.json`, by which an OUT
-of another pair is refused.
+what else was tuned (embeddings, head, norms, biases); with RANKS=equal every module has one rank.
+NAME is the base's on the hub, where its config does not say it. EVAL is a command of yours: it gets
+the folder of an adapter as its last argument and prints one number. The params are those of
+`checkpoints.own`. In OUT stand `spectra.parquet`, `snapshots.parquet`, `plans/`, `adapters/`,
+`page.html`, and `pair.json`, by which an OUT of another pair is refused.
 """
 
+import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -25,17 +29,19 @@ from lib.checkpoints.folders import (
     Checkpoint,
     Snapshot,
     adapter_disk,
+    aligned,
     open_checkpoint,
     plan_memory,
     tuned_snapshots,
 )
 from lib.checkpoints.gains import check_text
 from lib.checkpoints.models import check_architecture
+from lib.checkpoints.snapshots import COLUMNS, audited, findings
 from lib.checkpoints.texts import read_batches
 from lib.files.files import InputError
 from lib.files.memory import check_disk, check_memory
 from lib.files.params import Count, read_params
-from lib.files.tables import read_json, read_table, write_json
+from lib.files.tables import read_json, read_table, write_json, write_table
 from lib.pages.html import picture, write_page
 from lib.pages.style import rendered, styled
 from lib.work.command import run
@@ -79,22 +85,37 @@ class Share:
     max_loss_share: float
 
 
-def main(base: Path, tuned: Path, out: Path, text: str = "-", modules_to_save: str = "no") -> None:
+def main(
+    base: Path,
+    tuned: Path,
+    out: Path,
+    text: str = "-",
+    modules_to_save: str = "no",
+    ranks: str = "mixed",
+    name: str = "",
+    eval: str = "",  # noqa: A002 (the variable that a user gives)
+) -> None:
+    program = eval_program(eval)
     saved = whether("MODULES_TO_SAVE", modules_to_save)
-    begun, plannable = checked(base, tuned, out, text, saved=saved)
+    equal = whether("RANKS", ranks, ("equal", "mixed"))
+    begun, plannable = checked(base, tuned, out, text, saved=saved, equal=equal)
     write_json(pair(base, tuned), out / PAIR)
+    write_table(audited(tuned_snapshots(begun, tuned)), out / "snapshots.parquet")
     call("spectra", "checkpoints.spectra", base, tuned, out / "spectra.parquet")
     if plannable:
         option = f"--modules-to-save={modules_to_save}"
         call("plan", *SECTIONS, base, tuned, text, out / "spectra.parquet", out / "plans", option)
-        call("adapt", base, tuned, out / "plans", out / "adapters", option)
+        how = (option, f"--ranks={ranks}", f"--name={name}")
+        call("adapt", base, tuned, out / "plans", out / "adapters", *how)
+        if program:
+            add_evaluations(program, out / "adapters")
     share = read_params("checkpoints.plan", Share, part=True).max_loss_share
     page(begun, tuned, text, out, share, planned=plannable, saved=saved)
     print(f"the page is {out / 'page.html'}")
 
 
 def checked(
-    base: Path, tuned: Path, out: Path, text: str, *, saved: bool
+    base: Path, tuned: Path, out: Path, text: str, *, saved: bool, equal: bool = False
 ) -> tuple[Checkpoint, bool]:
     """The base, and whether its architecture can be planned for.
 
@@ -104,7 +125,7 @@ def checked(
     snapshots = tuned_snapshots(begun, tuned)
     check_out(out, base, tuned, snapshots)
     wanted = read_params("checkpoints.own", Own, part=True)
-    check_disk(out, room(begun, snapshots, wanted.budgets, saved=saved), "OUT")
+    check_disk(out, room(begun, snapshots, wanted.budgets, saved=saved, equal=equal), "OUT")
     plannable = True
     try:
         for one in (begun, *(snapshot.checkpoint for snapshot in snapshots)):
@@ -119,7 +140,9 @@ def checked(
         n_batches = wanted.n_batches + wanted.n_measured_batches + wanted.n_choosing_batches
         sizes = (wanted.seq_len, wanted.batch_size, n_batches)
         try:
-            batches = read_batches(base, begun.config, Path(text), *sizes)
+            ended = snapshots[-1].checkpoint.config.get("architectures")
+            config = begun.config | {"architectures": ended}
+            batches = read_batches(base, config, Path(text), *sizes)
         except InputError as error:
             raise InputError(f"TEXT: {error}") from error
     read_through(begun, [one.checkpoint for one in snapshots], tuned)
@@ -156,25 +179,58 @@ def pair(base: Path, tuned: Path) -> dict[str, str]:
     return {"BASE": str(base.resolve()), "TUNED": str(tuned.resolve())}
 
 
+def eval_program(command: str) -> list[str]:
+    """The words of EVAL; raises `InputError` where the first is no program."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InputError(f"EVAL: wanted a command, got {command}: {error}") from error
+    if words and not shutil.which(words[0]):
+        raise InputError(f"EVAL: wanted a program that can be run, got {words[0]}")
+    return words
+
+
+def add_evaluations(program: list[str], adapters: Path) -> None:
+    """Add to `adapters.json` what the user's program prints of each adapter, one number."""
+    listed = read_json(adapters / LISTED)
+    for one in tqdm(listed, desc="EVAL", unit="adapter"):
+        words = [*program, str((adapters / one["folder"]).resolve())]
+        done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
+        try:
+            one["eval"] = float(done.stdout)
+        except ValueError:
+            one["eval"] = np.nan
+        if done.returncode or not np.isfinite(one["eval"]):
+            got = f"got {done.stdout.strip()[-200:]!r} and exit status {done.returncode}"
+            raise InputError(f"EVAL: {shlex.join(words)}: wanted one number, {got}")
+    write_json(listed, adapters / LISTED)
+
+
 def room(
-    base: Checkpoint, snapshots: list[Snapshot], budgets: tuple[int, ...], *, saved: bool
+    base: Checkpoint,
+    snapshots: list[Snapshot],
+    budgets: tuple[int, ...],
+    *,
+    saved: bool,
+    equal: bool = False,
 ) -> int:
     """About the bytes of singular values, in OUT and in scratch, and of the adapters."""
     shapes = [entry.shape for entry in base.tensors.values() if len(entry.shape) == 2]
     spectra = 2 * 8 * len(snapshots) * sum(map(min, shapes))
     n_runs = len({one.run for one in snapshots})
-    return spectra + n_runs * adapter_disk(base, budgets, whole=saved)
+    return spectra + n_runs * adapter_disk(base, budgets, whole=saved, equal=equal)
 
 
 def read_through(base: Checkpoint, snapshots: list[Checkpoint], tuned: Path) -> None:
     """Read every tensor once; raises `InputError` for NaN, infinity, and where none has moved."""
     moved = False
+    bases = [aligned(base, one) for one in snapshots]
     for name in tqdm(base.tensors, desc=f"reading {base.folder}", unit="tensor"):
         base.load(name)
-    for one in snapshots:
+    for one, begun in zip(snapshots, bases, strict=True):
         for name in tqdm(one.tensors, desc=f"reading {one.folder}", unit="tensor"):
             tensor = one.load(name)
-            moved = moved or name not in base.tensors or not equal(tensor, base.load(name))
+            moved = moved or name not in begun.tensors or not equal(tensor, begun.load(name))
     if not moved:
         raise InputError(f"{tuned}: wanted weights that differ from the base's, got none that does")
 
@@ -238,6 +294,7 @@ def page(
         figures=figures,
         modules=module_table(spectra),
         max_share=max_share,
+        snapshots=findings(read_table(out / "snapshots.parquet", list(COLUMNS))),
         **values,
     )
 

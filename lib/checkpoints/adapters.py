@@ -5,6 +5,10 @@ A module's update $\Delta W \approx U \Sigma V^\top$ (out × in) is written as B
 \Sigma^{1/2}$ and $A = \Sigma^{1/2} V^\top$; alpha = r for every module, so that peft adds B A as it
 is. Modules are named in full, and the keys of the patterns, which peft reads as regular
 expressions, are escaped: a name such as `c_proj` stands in attention and MLP.
+
+Runtimes scale B A of module i by a rule of their own: peft by $\alpha_i / r_i$ of the patterns,
+vLLM by `lora_alpha` / r, llama.cpp by `lora_alpha` over the rows of A. The last is wrong for mixed
+ranks. With one rank for all (`equal`: A and B padded by zeros, no pattern) all three are 1.
 """
 
 import json
@@ -24,11 +28,11 @@ FILES = ("adapter_config.json", "adapter_model.safetensors", "README.md", "plan.
 LISTED = "adapters.json"  # what says of all adapters of a plan what they are
 
 
-def whether(name: str, answer: str) -> bool:
-    """Whether `modules_to_save` is wanted; raises `InputError` for what is neither yes nor no."""
-    if answer not in ("yes", "no"):
-        raise InputError(f"{name}: wanted yes or no, got {answer}")
-    return answer == "yes"
+def whether(name: str, answer: str, words: tuple[str, str] = ("yes", "no")) -> bool:
+    """Whether an answer is the first of two words; raises `InputError` for what is neither."""
+    if answer not in words:
+        raise InputError(f"{name}: wanted {words[0]} or {words[1]}, got {answer}")
+    return answer == words[0]
 
 
 def lora_config(
@@ -77,11 +81,13 @@ def write_adapter(
     card: str,
     task_type: str | None,
     saved: Mapping[str, Any] | None = None,
+    equal: bool = False,
 ) -> None:
     """Write an adapter from the factors (A of r × in, B of out × r) of each target module.
 
     `saved` are the parameters by name that it carries whole, those of the config's
-    `modules_to_save` and biases. `plan.json` is the config alone, for `LoraConfig(**...)`.
+    `modules_to_save` and biases. With `equal` all factors have the largest rank, and the adapter no
+    patterns. `plan.json` is the config alone, for `LoraConfig(**...)`.
     """
     tensors = {}
     for name, tensor in (saved or {}).items():
@@ -90,6 +96,9 @@ def write_adapter(
         place = wrapped if module in factors else name
         tensors[f"base_model.model.{place}"] = tensor.contiguous()
     for name, (A, B) in sorted(factors.items()):
+        zeros = config["r"] - len(A) if equal else 0
+        A = torch.nn.functional.pad(A, (0, 0, 0, zeros))
+        B = torch.nn.functional.pad(B, (0, zeros))
         tensors[f"base_model.model.{name}.lora_A.weight"] = A.float().contiguous()
         tensors[f"base_model.model.{name}.lora_B.weight"] = B.float().contiguous()
     written = {
@@ -98,8 +107,10 @@ def write_adapter(
         "base_model_name_or_path": base,
         "inference_mode": True,
         **config,
+        **({"rank_pattern": {}, "alpha_pattern": {}} if equal else {}),
     }
-    front = "---\nlibrary_name: peft\ntags:\n- lora\n---\n\n"
+    named = f"base_model: {base}\n" if "/" in base else ""
+    front = f"---\n{named}library_name: peft\ntags:\n- lora\n---\n\n"
     contents = {
         "adapter_model.safetensors": save(tensors, {"format": "pt"}),
         "adapter_config.json": json.dumps(written, indent=2, sort_keys=True).encode() + b"\n",

@@ -7,7 +7,7 @@ adapter in place of a model, a part of a file.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,17 @@ CONVERT = "AutoModel....from_pretrained(FOLDER).save_pretrained(OUT)"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was opened; tensors are read one at a time."""
+    """A checkpoint that was opened; tensors are read one at a time.
+
+    A base may have the names, and the architecture, of what was tuned from it (`aligned`): then
+    `stored` has the names in its own files.
+    """
 
     folder: Path
     config: dict[str, Any]
     tensors: dict[str, Entry]
+    stored: dict[str, str] = field(default_factory=dict)
+    tuned: "Checkpoint | None" = None
 
     @property
     def model_type(self) -> str:
@@ -51,7 +57,7 @@ class Checkpoint:
 
     def load(self, name: str) -> Any:
         """The tensor of that name; raises `InputError` where it holds NaN or infinity."""
-        return load_tensor(self.tensors[name].file, name)
+        return load_tensor(self.tensors[name].file, self.stored.get(name, name))
 
 
 @dataclass(frozen=True)
@@ -140,12 +146,38 @@ def tuned_snapshots(base: Checkpoint, folder: Path) -> list[Snapshot]:
     return tuned
 
 
+def aligned(base: Checkpoint, tuned: Checkpoint) -> Checkpoint:
+    """The base with the names of what was tuned from it.
+
+    One of the two may have a prefix before every name, as a backbone lacks that of its model.
+    """
+    heads = [{f"{name.split('.')[0]}." for name in of.tensors} for of in (base, tuned)]
+    changes = [("", ""), *((old, "") for old in sorted(heads[0]))]
+    changes += [("", new) for new in sorted(heads[1])]
+
+    def renamed(change: tuple[str, str]) -> dict[str, str]:
+        old, new = change
+        inside = [name for name in base.tensors if name.startswith(old)]
+        moved = {new + name.removeprefix(old): name for name in inside}
+        return {name: place for name, place in moved.items() if name in tuned.tensors}
+
+    best = max(changes, key=lambda change: len(renamed(change)))
+    if best == ("", ""):
+        return replace(base, tuned=tuned)
+    stored = renamed(best)
+    taken = set(stored.values())
+    stored |= {name: name for name in base.tensors if name not in {*taken, *stored}}
+    tensors = {name: base.tensors[place] for name, place in sorted(stored.items())}
+    return replace(base, tensors=tensors, stored=stored, tuned=tuned)
+
+
 def check_pair(base: Checkpoint, tuned: Checkpoint) -> dict[str, int]:
     """The rows that base and tuned have in common, of each tensor of real numbers in both.
 
     Rows that only one of them has are those of words that were added to the vocabulary. Raises
     `InputError` where both are one checkpoint, of two architectures, or have other shapes.
     """
+    base = aligned(base, tuned)
     if base.folder.resolve() == tuned.folder.resolve():
         raise InputError(f"{tuned.folder}: {TUNED}, got the base itself")
     if base.model_type != tuned.model_type:
@@ -182,17 +214,34 @@ def plan_memory(base: Checkpoint, text: str) -> int:
     return 4 * copies * sum(prod(entry.shape) for entry in base.tensors.values())
 
 
-def adapter_disk(base: Checkpoint, budgets: Sequence[int], *, whole: bool) -> int:
+def hub_name(base: Checkpoint) -> str:
+    """The name of a checkpoint on the hub: by the cache that it stands in, or by its config.
+
+    The folder's own name where neither has one.
+    """
+    cached = re.search(r"/models--([^/]+)/snapshots/", f"{base.folder.resolve()}/")
+    told = str(base.config.get("_name_or_path", ""))
+    if cached:
+        return cached[1].replace("--", "/", 1)
+    if re.fullmatch(r"\w[\w.-]*/[\w.-]+", told) and not re.search(r"/checkpoint-\d+$", told):
+        return told
+    return base.folder.resolve().name
+
+
+def adapter_disk(
+    base: Checkpoint, budgets: Sequence[int], *, whole: bool, equal: bool = False
+) -> int:
     """About the bytes of the adapters of one fine-tune, one for each budget.
 
     What an adapter carries `whole` is counted as embeddings and all that is no matrix; a tied head
-    as another.
+    as another. Where all ranks are made `equal`, an adapter is taken for three times as large.
     """
     shapes = [entry.shape for entry in base.tensors.values()]
     matrices = [shape for shape in shapes if len(shape) == 2]
     words = base.config.get("vocab_size")
     rest = sum(prod(shape) for shape in shapes if len(shape) != 2 or shape[0] == words)
-    return 4 * (sum(budgets) * sum(map(sum, matrices)) + 2 * len(budgets) * rest * whole)
+    ranks = sum(budgets) * (3 if equal else 1)
+    return 4 * (ranks * sum(map(sum, matrices)) + 2 * len(budgets) * rest * whole)
 
 
 def _check_layers(folder: Path, config: dict[str, Any], n_tensors: int) -> None:

@@ -8,19 +8,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lib.checkpoints.folders import Checkpoint
+from lib.checkpoints.folders import Checkpoint, aligned
 from lib.checkpoints.linear_modules import (
     linear_modules,
     matched_by_content,
     stored_as_columns,
 )
-from lib.checkpoints.models import open_model
-from lib.checkpoints.texts import Batch, mean_loss
+from lib.checkpoints.models import open_base, open_model
+from lib.checkpoints.texts import Batch, counted, mean_loss, shares
 from lib.checkpoints.update_spectra import Triplets
 from lib.files.files import InputError
 
 PARTS = 8  # of a batch, at most, each of which has a loss of its own: what noise is told by
-IGNORED = -100  # a label that no loss counts
 Weight = Float[Tensor, "_ _"]
 
 
@@ -130,22 +129,19 @@ class GainMeasure:
 class Parts:
     """A text in parts of some samples: what its loss is, and how certainly it is less than another.
 
-    A part has the weight of the samples, or of the labels, that it counts, so that the mean over
-    parts is the mean over batches. A part that counts none is left out.
+    A part has the weight of what it counts, so that the mean over parts is that over batches. What
+    counts nothing is left out.
     """
 
     def __init__(self, batches: Sequence[Batch]):
         self.batches: list[Batch] = []
-        weights: list[float] = []
         for batch in batches:
             pieces = {name: values.chunk(PARTS) for name, values in batch.items()}
             parts = [
                 dict(zip(pieces, one, strict=True)) for one in zip(*pieces.values(), strict=True)
             ]
-            counts = [_counted(part) for part in parts]
-            self.batches += [part for part, n in zip(parts, counts, strict=True) if n]
-            weights += [n / sum(counts) / len(batches) for n in counts if n]
-        self.weights = np.array(weights)
+            self.batches += [part for part in parts if counted(part)]
+        self.weights = np.array(shares(self.batches)) / len(self.batches)
 
     def mean(self, losses: Sequence[float]) -> float:
         """The loss over all parts."""
@@ -185,13 +181,13 @@ def check_text(
     One batch goes through both models, in the types in which they run; the batches that are
     measured tell whether there is a gain. Without batches only the names of modules are matched.
     """
+    base = aligned(base, tuned)
     model = open_model(tuned.folder, tuned.config)
     places = matched_by_content(model, ((name, tuned.load(name)) for name in tuned.tensors))
-    alone = open_model(base.folder, base.config)
+    alone, _ = open_base(base)
     if not batches:
         return
-    if not all(map(_counted, batches)):
-        raise InputError(f"TEXT: wanted labels that count in every batch, got {IGNORED} alone")
+    shares(batches)
     first = [_in_type_of(alone, batches[0])]
     for one, batch in ((model.float(), batches[:1]), (alone, first)):
         found = mean_loss(one, batch)
@@ -205,14 +201,6 @@ def _in_type_of(model: torch.nn.Module, batch: Batch) -> Batch:
     """A batch whose real numbers have the type of the model's."""
     dtype = next(model.parameters()).dtype
     return {name: of.to(dtype) if of.is_floating_point() else of for name, of in batch.items()}
-
-
-def _counted(part: Batch) -> int:
-    """How many labels, or samples where labels are none of tokens, the loss of a part is over."""
-    labels = part.get("labels")
-    if labels is None or labels.dim() < 2 or labels.is_floating_point():
-        return len(next(iter(part.values())))
-    return int((labels != IGNORED).sum())
 
 
 def _adding(update: Triplets, by_columns: bool) -> Callable[..., Tensor]:

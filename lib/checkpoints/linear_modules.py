@@ -5,7 +5,7 @@ disk: here the two are matched by content, and what matches nothing is refused b
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -50,8 +50,9 @@ def matched_by_content(
 ) -> dict[str, str]:
     """For each linear module, the name of the one tensor on disk that its weight equals to the bit.
 
-    The model must have been read in the types of its checkpoint. Raises `InputError`, naming the
-    module, where no tensor or more than one is equal: then names would have to be guessed.
+    The model must have been read in the types of its checkpoint, or in wider ones, as the library
+    does for some modules. Raises `InputError`, naming the module, where no tensor or more than one
+    is equal: then names would have to be guessed.
     """
     by_digest: dict[str, list[str]] = {}
     for name, tensor in tensors:
@@ -92,16 +93,23 @@ class Rest(NamedTuple):
         return {"modules_to_save": self.modules, "bias": "all" if self.biases else "none", **tying}
 
 
-def beside_linear_layers(base: torch.nn.Module, tuned: torch.nn.Module) -> Rest:
-    """What differs between two models beside the weights of linear layers.
+def beside_linear_layers(
+    base: torch.nn.Module, tuned: torch.nn.Module, new: Collection[str] = (), *, whole: bool = True
+) -> Rest:
+    """What differs between two models beside the weights of linear layers, and what is `new`.
 
+    Without `whole` that is only what is new: parameters that the base's own checkpoint lacks.
     A module is saved whole, a tied head with its embedding. A parameter is left that has another
     shape than in the base, or whose module holds linear layers.
     """
     linear = linear_modules(tuned)
     before = dict(base.named_parameters())
     after = dict(tuned.named_parameters())
-    moved = [name for name, p in after.items() if name not in before or not p.equal(before[name])]
+    moved = [
+        name
+        for name, p in after.items()
+        if name in new or (whole and (name not in before or not p.equal(before[name])))
+    ]
     owners = {name: name.rpartition(".")[0] for name in moved}
     biases = [name for name in moved if owners[name] in linear and not name.endswith(".weight")]
     rest = [name for name in moved if owners[name] not in linear]
@@ -112,10 +120,10 @@ def beside_linear_layers(base: torch.nn.Module, tuned: torch.nn.Module) -> Rest:
 
     owned = {owners[name] for name in rest if fits(name)}
     modules = {m for m in owned if not any(m.startswith(f"{other}.") for other in owned)}
-    whole: Any = tuned
+    live: Any = tuned
     names = {module: name for name, module in tuned.named_modules()}
-    head = whole.get_output_embeddings()
-    embedding = whole.get_input_embeddings()
+    head = live.get_output_embeddings()
+    embedding = live.get_input_embeddings()
     if head is not None and head.weight is embedding.weight and names[embedding] in modules:
         modules.add(names[head])
     parameters = {name: after[name] for name in biases}
@@ -128,12 +136,13 @@ def beside_linear_layers(base: torch.nn.Module, tuned: torch.nn.Module) -> Rest:
         modules=sorted(modules),
         parameters={name: one.detach().clone() for name, one in parameters.items()},
         biases=bool(biases),
-        tied=told and bool(whole.config.get_text_config().tie_word_embeddings),
+        tied=told and bool(live.config.get_text_config().tie_word_embeddings),
         left=[name for name in rest if not fits(name)],
     )
 
 
 def _digest(weight: Float[Tensor, "row col"]) -> str:
-    data = weight.detach().cpu().contiguous()
-    shape = f"{tuple(data.shape)} {data.dtype}".encode()
+    wide = torch.promote_types(weight.dtype, torch.float32)  # every narrower type fits into it
+    data = weight.detach().cpu().to(wide).contiguous()
+    shape = f"{tuple(data.shape)}".encode()
     return hashlib.sha256(shape + data.view(torch.uint8).numpy().tobytes()).hexdigest()

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import torch
 
+from lib.checkpoints.folders import Checkpoint
 from lib.checkpoints.library import SAFE, has_code, quiet, refusing
 from lib.files.files import InputError
 
@@ -79,6 +80,29 @@ def open_model(
         got = f"got none for {len(missing)} of them: {missing[:9]}"
         raise InputError(f"{folder}: wanted every weight of {kind.__name__}, {got}")
     return model.train(False)
+
+
+def open_base(base: Checkpoint) -> tuple[torch.nn.Module, list[str]]:
+    """The model of a base in the architecture of what was tuned from it, and what the base lacks.
+
+    The parameters that it lacks, such as the head of a classifier, are the tuned ones.
+    """
+    tuned = base.tuned
+    if tuned is None or tuned.config.get("architectures") == base.config.get("architectures"):
+        return open_model(base.folder, base.config), []
+    ended = open_model(tuned.folder, tuned.config)
+    kind: Any = type(ended)
+    with refusing(f"{base.folder}: wanted a base of the {kind.__name__} in {tuned.folder}"):
+        model, told = kind.from_pretrained(
+            base.folder, config=ended.config, dtype="auto", output_loading_info=True, **SAFE
+        )
+    missing = sorted(told["missing_keys"])
+    after: dict[str, Any] = ended.state_dict()
+    with torch.no_grad():
+        for name in missing:
+            model.state_dict()[name].copy_(after[name])
+    parameters = dict(model.named_parameters())
+    return model.train(False), [name for name in missing if name in parameters]
 
 
 def check_architecture(folder: Path, config: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from lib.checkpoints.library import SAFE, has_code, refusing
+from lib.checkpoints.samples import IGNORED, json_samples, masked, of_json_lines
 from lib.files.files import InputError
 
 Batch = dict[str, Tensor]
@@ -28,9 +29,31 @@ def loss(model: torch.nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
 
 
 def mean_loss(model: torch.nn.Module, batches: Sequence[Batch]) -> float:
-    """The mean of the loss over batches of equal size."""
+    """The mean of the loss over all that counts in the batches."""
     with torch.no_grad():
-        return sum(float(loss(model, batch)) for batch in batches) / len(batches)
+        losses = (
+            share * float(loss(model, batch))
+            for share, batch in zip(shares(batches), batches, strict=True)
+        )
+        return sum(losses) / len(batches)
+
+
+def shares(batches: Sequence[Batch]) -> list[float]:
+    """What each batch counts in a mean: its labels that count, over the mean number of them.
+
+    Raises `InputError` where a batch has none.
+    """
+    counts = [counted(batch) for batch in batches]
+    if not all(counts):
+        raise InputError(f"TEXT: wanted a label that counts in every batch, got {IGNORED} alone")
+    return [count * len(counts) / sum(counts) for count in counts]
+
+
+def counted(batch: Batch) -> int:
+    """How many labels, or samples where a batch has no labels, its loss is a mean over."""
+    if "labels" in batch:
+        return int((batch["labels"] != IGNORED).sum())
+    return len(next(iter(batch.values())))
 
 
 def read_batches(
@@ -44,26 +67,34 @@ def read_batches(
 ) -> list[Batch]:
     """The first batches of a text: windows of tokens that do not overlap, or samples of a file.
 
-    Windows have `seq_len` tokens, or as many positions as the model was made for. A safetensors
-    file holds the model's own arguments by name (`input_ids`, `pixel_values`, ...; `labels`, which
-    a causal model may lack), samples along the first axis. Raises `InputError` where there is too
-    little, or a token that the vocabulary lacks.
+    Windows have `seq_len` tokens, or as many positions as the model was made for; for a masked
+    language model some are masked. A file of JSON lines holds conversations or completions
+    (`json_samples`). A safetensors file holds the model's own arguments by name (`input_ids`,
+    `pixel_values`, ...; `labels`, which a language model may lack), samples along the first axis.
+    Raises `InputError` where there is too little, or a token that the vocabulary lacks.
     """
     n_words = int(config.get("vocab_size", 0))
+    most = config.get("max_position_embeddings") or config.get("n_positions") or seq_len
+    wanted = n_batches * batch_size
+    is_masked = str(config.get("architectures")).endswith("ForMaskedLM']")
     try:
         if text.suffix == ".safetensors":
             samples = load_file(text)
         else:
-            most = config.get("max_position_embeddings") or config.get("n_positions") or seq_len
             seq_len = min(seq_len, int(most))
-            tokens = token_ids(folder, plain_text(text), n_words)
-            samples = {"input_ids": tokens[: len(tokens) // seq_len * seq_len].view(-1, seq_len)}
+            words = text.read_bytes()
+            if text.suffix == ".jsonl" or of_json_lines(words):
+                samples = lines(folder, config, text, words, seq_len, wanted)
+            else:
+                tokens = token_ids(folder, words, n_words)
+                samples = {"input_ids": windows(folder, tokens, seq_len, special=is_masked)}
+        if is_masked and "input_ids" in samples and "labels" not in samples:
+            samples = masked(samples, folder, open_tokenizer(folder))
     except SafetensorError as error:
         raise InputError(f"{text}: wanted a safetensors file, got: {error}") from error
     except OSError as error:
         raise InputError(f"{text}: wanted a text, got: {error}") from error
     n = min(map(len, samples.values()), default=0)
-    wanted = n_batches * batch_size
     if n < wanted:
         sizes = f"{n_batches} batches of {batch_size}, windows of {seq_len} tokens"
         raise InputError(f"{text}: wanted {wanted} samples ({sizes}), got {n}")
@@ -77,16 +108,41 @@ def read_batches(
     ]
 
 
-def plain_text(file: Path) -> bytes:
-    """The bytes of a text; raises `InputError` for JSON lines, which are not read yet."""
-    words = file.read_bytes()
-    try:
-        of_json = isinstance(json.loads(words.strip().partition(b"\n")[0]), dict)
-    except (ValueError, RecursionError):
-        of_json = False
-    if of_json or file.suffix == ".jsonl":
-        raise InputError(f"{file}: wanted plain text, got JSON lines, which are not read yet")
-    return words
+def windows(
+    folder: Path, tokens: Int[Tensor, " token"], seq_len: int, *, special: bool
+) -> Int[Tensor, "sample position"]:
+    """Windows of tokens; `special` ones begin and end as the tokenizer's samples do."""
+    tokenizer = open_tokenizer(folder) if special else None
+    first, last = (
+        [] if tokenizer is None or one is None else [one]
+        for one in (
+            getattr(tokenizer, "cls_token_id", None),
+            getattr(tokenizer, "sep_token_id", None),
+        )
+    )
+    width = seq_len - len(first) - len(last)
+    rows = tokens[: len(tokens) // width * width].view(-1, width)
+    ends = (torch.tensor(one, dtype=torch.long).expand(len(rows), -1) for one in (first, last))
+    begun, ended = ends
+    return torch.cat([begun, rows, ended], 1)
+
+
+def lines(
+    folder: Path, config: Mapping[str, Any], file: Path, text: bytes, seq_len: int, n_wanted: int
+) -> dict[str, Int[Tensor, "sample position"]]:
+    """The samples of JSON lines, which a causal model alone has."""
+    if not str(config.get("architectures")).endswith("ForCausalLM']"):
+        got = f"got {config.get('architectures')}: give its own arguments as safetensors"
+        raise InputError(f"{file}: wanted a causal model for JSON lines, {got}")
+    tokenizer = open_tokenizer(folder)
+    n_words = int(config.get("vocab_size", 0))
+
+    def ids(words: str) -> list[int]:
+        if tokenizer is None:
+            return token_ids(folder, words.encode(), n_words).tolist() if words else []
+        return tokenizer(words, add_special_tokens=False)["input_ids"]
+
+    return json_samples(file, text, ids, tokenizer, seq_len, n_wanted)
 
 
 def token_ids(folder: Path, text: bytes, vocab_size: int) -> Int[Tensor, " token"]:
@@ -95,21 +151,36 @@ def token_ids(folder: Path, text: bytes, vocab_size: int) -> Int[Tensor, " token
     Bytes are read where it has no tokenizer and a vocabulary of 256. Raises `InputError` where it
     has neither.
     """
-    file = folder / "tokenizer_config.json"
-    if (folder / "tokenizer.json").is_file() or file.is_file():
+    if has_tokenizer(folder):
         try:
             words = text.decode("utf-8")
         except UnicodeDecodeError as error:
             raise InputError(f"wanted a text in UTF-8, got: {error}") from error
+        tokenizer = open_tokenizer(folder)
         with refusing(f"{folder}: wanted a tokenizer that transformers can read"):
-            from transformers import AutoTokenizer
-
-            if file.is_file() and has_code(json.loads(file.read_bytes())):
-                got = "got one with code of its own (auto_map)"
-                raise InputError(f"{file}: wanted a tokenizer of transformers, {got}")
-            tokenizer: Any = AutoTokenizer.from_pretrained(folder, **SAFE)
             return torch.tensor(tokenizer(words, add_special_tokens=False)["input_ids"])
     if vocab_size != 256:
         wanted = "wanted a tokenizer, or a vocabulary of 256 bytes"
         raise InputError(f"{folder}: {wanted}, got neither ({vocab_size} words)")
     return torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether a tokenizer stands beside a checkpoint."""
+    return any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json"))
+
+
+def open_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a checkpoint, None where it has none; raises `InputError` for one with
+    code.
+    """
+    if not has_tokenizer(folder):
+        return None
+    file = folder / "tokenizer_config.json"
+    with refusing(f"{folder}: wanted a tokenizer that transformers can read"):
+        from transformers import AutoTokenizer
+
+        if file.is_file() and has_code(json.loads(file.read_bytes())):
+            got = "got one with code of its own (auto_map)"
+            raise InputError(f"{file}: wanted a tokenizer of transformers, {got}")
+        return AutoTokenizer.from_pretrained(folder, **SAFE)

@@ -4,7 +4,9 @@ That is the rule with which the base has the lowest measured loss, where it is b
 uniform rank by more than the noise; where nothing was measured, one uniform rank. An adapter is the
 update of the linear modules, cut. With `modules_to_save`, as the plan was measured with, it carries
 whole what else was tuned: embeddings, head, norms, biases; then live models are opened, where else
-weights alone are read. `adapters.json` says what each is, and what it lacks.
+weights alone are read. With `ranks` equal every module is padded to the largest rank, which
+runtimes without patterns need. `name` is the base's, where it is not that of the hub.
+`adapters.json` says what each is, and what it lacks.
 """
 
 import re
@@ -21,13 +23,15 @@ from torch import Tensor
 from lib.checkpoints.adapters import FILES, LISTED, lora_config, whether, write_adapter
 from lib.checkpoints.folders import (
     Checkpoint,
+    aligned,
     check_pair,
+    hub_name,
     load_tensor,
     open_checkpoint,
     open_snapshots,
 )
 from lib.checkpoints.linear_modules import Rest, beside_linear_layers
-from lib.checkpoints.models import open_model
+from lib.checkpoints.models import open_base, open_model
 from lib.checkpoints.update_spectra import leading_triplets, update_of
 from lib.files.files import clear
 from lib.files.tables import read_table, write_json
@@ -54,9 +58,16 @@ class Fit:
 
 
 def main(
-    base: Path, tuned: Path, plans: Path, adapters: OutFolder, modules_to_save: str = "no"
+    base: Path,
+    tuned: Path,
+    plans: Path,
+    adapters: OutFolder,
+    modules_to_save: str = "no",
+    ranks: str = "mixed",
+    name: str = "",
 ) -> None:
     whole = whether("modules_to_save", modules_to_save)
+    equal = whether("ranks", ranks, ("equal", "mixed"))
     begun = open_checkpoint(base)
     last = {one.run: one.checkpoint for one in open_snapshots(tuned)}
     all_plans = read_plans(plans / "plans.parquet")
@@ -73,13 +84,16 @@ def main(
     ]
     files = [depth + name for depth in ("rank-*/", "*/rank-*/") for name in FILES]
     clear(adapters, LISTED, *files)
-    jobs = {fit.run: factor_jobs(begun, fit) for fit in fits}
+    bases = {fit.run: aligned(begun, fit.checkpoint) for fit in fits}
+    jobs = {fit.run: factor_jobs(bases[fit.run], fit) for fit in fits}
     made = spread_cells(jobs, label=f"adapters of {tuned}", unit="module")
     listed = []
     for fit in fits:
         factors = [course.states[0][0] for course in made[fit.run]]
         of_module = dict(zip(fit.modules["module"], factors, strict=True))
-        listed += write_adapters(begun, fit, of_module, adapters, whole=whole)
+        named = name or hub_name(begun)
+        how = {"whole": whole, "equal": equal}
+        listed += write_adapters(bases[fit.run], fit, of_module, adapters, named, **how)
     write_json(listed, adapters / LISTED)
 
 
@@ -104,16 +118,17 @@ def factor_jobs(base: Checkpoint, fit: Fit) -> list[tuple]:
     for row, rank in zip(fit.modules.to_dict("records"), most, strict=True):
         place = row["tensor"]
         files = [one.tensors[place].file for one in (base, fit.checkpoint)]
+        stored = base.stored.get(place, place)
         limit = max(int(row["limit"]), 1)
-        jobs.append((factored, *files, place, limit, rank, bool(row["by_columns"])))
+        jobs.append((factored, *files, stored, place, limit, rank, bool(row["by_columns"])))
     return jobs
 
 
 def factored(
-    base: Path, tuned: Path, place: str, limit: int, rank: int, by_columns: bool
+    base: Path, tuned: Path, stored: str, place: str, limit: int, rank: int, by_columns: bool
 ) -> Course:
-    """The factors of the update of one tensor."""
-    update = update_of(load_tensor(tuned, place), load_tensor(base, place))
+    """The factors of the update of one tensor, which the base may have stored by another name."""
+    update = update_of(load_tensor(tuned, place), load_tensor(base, stored))
     U, sigma, Vh = leading_triplets(update, limit, generator(SEED, "factors", place))
     B = U[:, :rank] * sigma[:rank].sqrt()
     A = sigma[:rank, None].sqrt() * Vh[:rank]
@@ -122,28 +137,41 @@ def factored(
 
 
 def write_adapters(
-    base: Checkpoint, fit: Fit, factors: Mapping[str, Factors], adapters: Path, *, whole: bool
+    base: Checkpoint,
+    fit: Fit,
+    factors: Mapping[str, Factors],
+    adapters: Path,
+    named: str,
+    *,
+    whole: bool,
+    equal: bool,
 ) -> list[dict[str, Any]]:
-    """Write the adapters of a fine-tune; gives what is listed of each."""
-    rest = carried_whole(base, fit.checkpoint) if whole else None
-    left = rest.left if rest else left_out(base, fit.checkpoint, set(fit.modules["tensor"]))
+    """Write the adapters of a fine-tune, of a base so `named`; gives what is listed of each."""
+    rest = carried_whole(base, fit.checkpoint, whole=whole)
+    left = (
+        rest.left if rest and whole else left_out(base, fit.checkpoint, set(fit.modules["tensor"]))
+    )
     left = of_all_layers(left)
-    causal = str(base.config.get("architectures")).endswith("ForCausalLM']")
+    causal = str(fit.checkpoint.config.get("architectures")).endswith("ForCausalLM']")
     by_columns = bool(fit.modules["by_columns"].any())
     listed = []
     for row in fit.plans.to_dict("records"):
         ranks = dict(zip(fit.modules["module"], map(int, row["ranks"]), strict=True))
         targets = {module: rank for module, rank in ranks.items() if rank}
+        most = max(targets.values(), default=0)
         folder = fit.folder / f"rank-{row['budget']}"
         write_adapter(
             folder,
             {m: (factors[m]["A"][:rank], factors[m]["B"][:, :rank]) for m, rank in targets.items()},
             lora_config(ranks, fan_in_fan_out=by_columns) | (rest.config if rest else {}),
-            base=base.folder.name,
-            card=card(row, base.folder.name, left, rest),
+            base=named,
+            card=card(row, named, left, rest, padded=most if equal else 0, whole=whole),
             task_type="CAUSAL_LM" if causal else None,
             saved=rest.parameters if rest else None,
+            equal=equal,
         )
+        costs = {m: sum(factors[m]["A"].shape[1:] + factors[m]["B"].shape[:1]) for m in targets}
+        n = sum(cost * (most if equal else targets[m]) for m, cost in costs.items())
         listed.append(
             {
                 "run": fit.run,
@@ -151,17 +179,28 @@ def write_adapters(
                 "rule": row["rule"],
                 "loss": row.get("loss_on_base"),
                 "choosing_loss": row.get("choosing_loss"),
-                "parameters": row["parameters"] + (rest.n_parameters if rest else 0),
-                "mixed": len(set(targets.values())) > 1,
+                "parameters": n + (rest.n_parameters if rest else 0),
+                "mixed": not equal and len(set(targets.values())) > 1,
+                "base": named,
+                "lacking": rest.modules if rest and not whole else [],
                 "left": left,
             }
         )
     return listed
 
 
-def carried_whole(base: Checkpoint, tuned: Checkpoint) -> Rest:
-    """What of a fine-tune is no update of a linear layer."""
-    return beside_linear_layers(*(open_model(one.folder, one.config) for one in (base, tuned)))
+def carried_whole(base: Checkpoint, tuned: Checkpoint, *, whole: bool) -> Rest | None:
+    """What of a fine-tune is carried that is no update of a linear layer.
+
+    All of it, or what the base lacks, which every adapter carries; None where that is nothing.
+    """
+    if not whole and base.config.get("architectures") == tuned.config.get("architectures"):
+        return None
+    model, new = open_base(base)
+    if not whole and not new:
+        return None
+    ended = open_model(tuned.folder, tuned.config)
+    return beside_linear_layers(model, ended, new, whole=whole)
 
 
 def left_out(base: Checkpoint, tuned: Checkpoint, carried: AbstractSet[str]) -> list[str]:
@@ -176,7 +215,15 @@ def of_all_layers(names: Iterable[str]) -> list[str]:
     return sorted({re.sub(r"(?<=\.)\d+(?=\.)", "*", name) for name in names})
 
 
-def card(row: Mapping[Any, Any], base: str, left: Sequence[str], rest: Rest | None = None) -> str:
+def card(
+    row: Mapping[Any, Any],
+    base: str,
+    left: Sequence[str],
+    rest: Rest | None = None,
+    *,
+    padded: int = 0,
+    whole: bool = True,
+) -> str:
     """The model card: what the adapter is, what it carries, and what was measured of it."""
     said = (
         "No text was given, and nothing was measured: how much of the gain it keeps is not known."
@@ -192,8 +239,9 @@ def card(row: Mapping[Any, Any], base: str, left: Sequence[str], rest: Rest | No
     carries = " It carries no embedding, head, norm or bias."
     missing = f" Tuned too and not carried: {', '.join(left)}." if left else ""
     if rest:
+        what = "else was tuned" if whole else f"{base} lacks"
         carries = (
-            f" It carries whole what else was tuned: {rest.n_parameters} parameters of "
+            f" It carries whole what {what}: {rest.n_parameters} parameters of "
             f"{len(rest.modules)} modules and of biases."
         )
     elif left:
@@ -201,7 +249,8 @@ def card(row: Mapping[Any, Any], base: str, left: Sequence[str], rest: Rest | No
     return (
         f"# LoRA adapter cut from a full fine-tune of {base}\n\n"
         f"Rule: {row['rule']}; {row['parameters']} parameters, those of a uniform rank "
-        f"{row['budget']}. {said}{carries}{missing}\n\n"
+        f"{row['budget']}{f', padded to rank {padded}' if padded else ''}. "
+        f"{said}{carries}{missing}\n\n"
         "`PeftModel.from_pretrained(base_model, folder)` adds it; `plan.json` goes into "
         "`LoraConfig(**...)`.\n"
     )

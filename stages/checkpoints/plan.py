@@ -27,6 +27,7 @@ from lib.checkpoints.adapters import whether
 from lib.checkpoints.attribution import path_attribution
 from lib.checkpoints.folders import (
     Checkpoint,
+    aligned,
     check_pair,
     open_checkpoint,
     open_snapshots,
@@ -39,7 +40,7 @@ from lib.checkpoints.linear_modules import (
     matched_by_content,
     stored_as_columns,
 )
-from lib.checkpoints.models import check_architecture, open_model
+from lib.checkpoints.models import check_architecture, open_base, open_model
 from lib.checkpoints.plans import (
     Module,
     Ranks,
@@ -50,7 +51,7 @@ from lib.checkpoints.plans import (
     parameters,
     rules,
 )
-from lib.checkpoints.texts import Batch, loss, read_batches
+from lib.checkpoints.texts import Batch, loss, read_batches, shares
 from lib.checkpoints.update_spectra import Triplets, leading_triplets, update_of
 from lib.files.files import InputError, clear
 from lib.files.memory import available_memory, check_memory
@@ -163,15 +164,16 @@ def planned(
     saved: bool,
 ) -> Tables:
     """The tables of one tuned checkpoint."""
-    begun = open_checkpoint(base)
     ended = open_checkpoint(tuned)
+    begun = aligned(open_checkpoint(base), ended)
     model = opened(params, begun, ended, rows)
     if text == "-":
         found = unmeasured(params, sizes, model)
     else:
         n_batches = sizes.n_batches + sizes.n_measured_batches + sizes.n_choosing_batches
         how = (sizes.seq_len, sizes.batch_size, n_batches, params.device)
-        batches = read_batches(base, begun.config, Path(text), *how)
+        config = begun.config | {"architectures": ended.config.get("architectures")}
+        batches = read_batches(base, config, Path(text), *how)
         given = {
             "n_points": params.n_points,
             "device": params.device,
@@ -289,8 +291,13 @@ def typed(columns: Mapping[str, type], rows: Sequence[tuple]) -> pd.DataFrame:
 def attributed(linear: LinearUpdates, batches: Sequence[Batch], n_points: int) -> dict[str, float]:
     """What each module earned."""
     linear.set(linear.tuned)
-    of_batch = partial(loss, linear.model)
-    return path_attribution(linear.parameters, linear.updates, batches, of_batch, n_points)
+    weighted = list(zip(shares(batches), batches, strict=True))
+
+    def of_batch(one: tuple[float, Batch]) -> torch.Tensor:
+        share, batch = one
+        return share * loss(linear.model, batch)
+
+    return path_attribution(linear.parameters, linear.updates, weighted, of_batch, n_points)
 
 
 def plan_table(
@@ -327,13 +334,14 @@ def on_base(
 
     With `saved` the adapter carries whole what else was tuned.
     """
-    model = open_model(base.folder, base.config).to(params.device)
+    model, new = open_base(base)
+    model = model.to(params.device)
     parts = {"choosing": Parts(choosing), "measured": Parts(measure.batches)}
     lost = {name: measure.on(model, text.batches) for name, text in parts.items()}
     alone = parts["measured"].mean(keep("the base", partial(lost["measured"], {})))
     if saved:
         with torch.no_grad():
-            rest = beside_linear_layers(model, measure.linear.model)
+            rest = beside_linear_layers(model, measure.linear.model, new)
             for name, parameter in rest.parameters.items():
                 model.get_parameter(name).copy_(parameter)
     found = []

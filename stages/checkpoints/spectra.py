@@ -19,6 +19,7 @@ from torch import Tensor
 from lib.checkpoints.folders import (
     Checkpoint,
     Snapshot,
+    aligned,
     check_pair,
     layer_of,
     load_tensor,
@@ -77,6 +78,7 @@ class Layer:
     initial: bool  # whether the products at the base are measured too
     config: Mapping[str, Any]
     n_base: int  # of the files that hold the tensors: so many are the base's, then come the others
+    stored: Mapping[str, str]  # the base's own names, where they are others
 
 
 def main(section: str, base: Path, snapshots: Path, spectra: OutFile) -> None:
@@ -99,6 +101,7 @@ def main(section: str, base: Path, snapshots: Path, spectra: OutFile) -> None:
 
 def layers(base: Checkpoint, one: Snapshot, *, initial: bool) -> Iterator[tuple[Layer, list[Path]]]:
     """Every layer of a snapshot, and the files that hold its tensors, by headers alone."""
+    base = aligned(base, one.checkpoint)
     names = check_pair(base, one.checkpoint)
     matrices = [name for name in names if len(base.tensors[name].shape) == 2]
     attention = attention_tensors(base.config, names)
@@ -110,15 +113,27 @@ def layers(base: Checkpoint, one: Snapshot, *, initial: bool) -> Iterator[tuple[
             for of in (base, one.checkpoint)
         )
         layer = Layer(
-            one.run, one.step, number, inside, parts, initial, base.config, n_base=len(before)
+            one.run,
+            one.step,
+            number,
+            inside,
+            parts,
+            initial,
+            base.config,
+            n_base=len(before),
+            stored={name: base.stored.get(name, name) for name in (*inside, *parts.values())},
         )
         yield layer, [*before, *after]
 
 
 def measure_layer(params: Spectra, layer: Layer, *files: Path) -> Tables:
     """The rows of one layer of one snapshot: its matrices one by one, then its heads."""
-    begun = loader(files[: layer.n_base])
+    of_base = loader(files[: layer.n_base])
     ended = loader(files[layer.n_base :])
+
+    def begun(name: str) -> Tensor:
+        return of_base(layer.stored[name])
+
     rows = [matrix_row(params, name, begun(name), ended(name)) for name in layer.matrices]
     if layer.heads:
         rows += head_rows(params, layer, begun, ended)

@@ -40,7 +40,7 @@ def test_the_loss_over_parts_is_the_loss_over_batches(batches, n_parts):
 def test_labels_of_samples_count_samples():
     batch = {"pixel_values": torch.zeros(8, 2), "labels": torch.arange(8)}
     parts = Parts([batch, {name: values[:2] for name, values in batch.items()}])
-    np.testing.assert_allclose(parts.weights, [1 / 16] * 8 + [1 / 4] * 2)
+    np.testing.assert_allclose(parts.weights, [1 / 10] * 10)
 
 
 def test_the_noise_is_two_standard_errors_of_paired_differences():

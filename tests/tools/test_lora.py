@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -83,6 +84,14 @@ def test_a_page_that_needs_no_network_and_adapters_for_every_budget(folder):
         ]
     assert "That is experimental and saves no compute" in page, "of training an adapter"
     assert "Nothing was measured" not in page
+
+
+def test_equal_snapshots_are_named(folder):
+    for step in (1, 2):
+        shutil.copytree("tuned", f"run/step-{step}")
+    page = run("-", tuned="run")
+    assert "run: step 2 is equal to step 1 in every matrix.</strong>" in page
+    assert "jumps" not in page
 
 
 def page_of(losses, loss_base, mixed=(), choosing=None, left=()):
@@ -221,6 +230,7 @@ def test_without_a_text_the_page_says_that_nothing_was_measured(folder):
     page = run("-")
     assert "<strong>Nothing was measured:</strong>" in page
     assert page.count("<figure>") == 2
+    assert "vLLM and llama.cpp refuse" not in page
     assert "<h2>Pruning</h2>" not in page
     assert Path("out/adapters/rank-3/adapter_model.safetensors").is_file()
 
@@ -229,8 +239,45 @@ def test_with_modules_to_save_an_adapter_carries_all_that_was_tuned(folder):
     page = run(modules_to_save="yes")
     assert "it carries whole, beside the parameters in the table" in page
     assert "which each adapter here carries whole" in page
+    assert "vLLM and llama.cpp refuse these adapters</strong>" in page
     plan = json.loads(Path("out/adapters/rank-3/plan.json").read_text())
     assert {"transformer.wte", "lm_head"} <= set(plan["modules_to_save"])
+
+
+def test_with_equal_ranks_no_runtime_is_warned_of_and_the_base_has_the_name_that_is_given(folder):
+    page = run("-", ranks="equal", name="org/model")
+    assert "scales adapters of mixed ranks wrongly" not in page
+    assert "As their base they name <code>org/model</code>" in page
+    config = json.loads(Path("out/adapters/rank-3/adapter_config.json").read_text())
+    assert (config["rank_pattern"], config["r"]) == ({}, 3)
+
+
+def test_the_number_of_the_users_own_program_stands_beside_the_loss(folder):
+    Path("count.py").write_text(
+        "import sys; from safetensors.torch import load_file\n"
+        "tensors = load_file(sys.argv[2] + '/adapter_model.safetensors')\n"
+        "print(sum(W.numel() for W in tensors.values()) * float(sys.argv[1]))\n"
+    )
+    page = run(eval=f"{sys.executable} count.py 0.5")
+    listed = json.loads(Path("out/adapters/adapters.json").read_text())
+    assert [one["eval"] for one in listed] == [one["parameters"] / 2 for one in listed]
+    for one in listed:
+        row = f'>{one["loss"]:.4g}</td><td data-label="EVAL">{one["eval"]:.4g}</td>'
+        assert row in page
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("print('good')", "EVAL: .*rank-3: wanted one number, got 'good' and exit status 0"),
+        ("print(1); exit(3)", "EVAL: .*rank-3: wanted one number, got '1' and exit status 3"),
+        ("print('nan')", "EVAL: .*rank-3: wanted one number, got 'nan' and exit status 0"),
+    ],
+)
+def test_a_program_that_prints_no_number_is_named(tmp_path, program, message):
+    (tmp_path / "adapters.json").write_text('[{"folder": "rank-3"}]')
+    with pytest.raises(InputError, match=message):
+        lora.add_evaluations([sys.executable, "-c", program], tmp_path)
 
 
 def test_an_architecture_that_transformers_lacks_has_spectra_alone(folder, capfd):
@@ -265,6 +312,9 @@ def test_for_a_tuned_model_with_code_of_its_own_nothing_is_planned(folder, capfd
         ({"text": "missing.txt"}, r"TEXT: .*No such file"),
         ({"base": "nowhere"}, "nowhere: wanted a checkpoint with a config.json, got none"),
         ({"modules_to_save": "all"}, "MODULES_TO_SAVE: wanted yes or no, got all"),
+        ({"ranks": "5"}, "RANKS: wanted equal or mixed, got 5"),
+        ({"eval": "no_such_program --fast"}, "EVAL: wanted a program that .*, got no_such_program"),
+        ({"eval": "'open"}, "EVAL: wanted a command, got 'open: No closing quotation"),
         ({"tuned": "base"}, "base: wanted a checkpoint tuned from the base, got the base itself"),
         (
             {"tuned": "nowhere"},
@@ -298,7 +348,7 @@ def windows(n=32):
         (lambda: {"input_ids": windows().repeat(1, 65)}, "TEXT: wanted samples of which GPT2LMHea"),
         (
             lambda: {"input_ids": windows(), "labels": torch.full((32, 16), -100)},
-            "TEXT: wanted labels that count in every batch, got -100 alone",
+            "TEXT: wanted a label that counts in every batch, got -100 alone",
         ),
         (
             lambda: {"input_ids": torch.randint(128, 256, (32, 16))},

@@ -350,6 +350,33 @@ def test_adapters_give_the_loss_that_their_card_says(stage, pair):
     assert sum(W.numel() for W in weights.values()) == chosen["parameters"]
 
 
+def test_padded_to_one_rank_an_adapter_has_the_same_loss_and_no_patterns(stage, pair):
+    base, tuned = pair
+    plans = plan(stage, base, tuned)["plans"]
+    of_three = plans["budget"] == 3
+    mixed = plans["rule"] == "attributed"
+    plans["chosen"] = mixed & (plans["shuffle"] == 0)
+    plans.to_parquet("plans/plans.parquet")
+    arguments = base, tuned, Path("plans"), Path("adapters"), "no", "equal", "org/model"
+    stage("checkpoints.adapt", SECTIONS, *arguments)
+    [chosen] = plans[of_three & mixed & (plans["shuffle"] == 0)].to_dict("records")
+    assert len({rank for rank in chosen["ranks"] if rank}) > 1
+    assert loss_with_adapter(base) == pytest.approx(chosen["loss_on_base"], rel=1e-4)
+    config = json.loads(Path("adapters/rank-3/adapter_config.json").read_text())
+    assert (config["rank_pattern"], config["alpha_pattern"]) == ({}, {})
+    assert config["r"] == config["lora_alpha"] == max(chosen["ranks"])
+    assert config["base_model_name_or_path"] == "org/model"
+    [_, listed] = json.loads(Path("adapters/adapters.json").read_text())
+    held = load_file("adapters/rank-3/adapter_model.safetensors")
+    assert listed["parameters"] == sum(W.numel() for W in held.values()) > chosen["parameters"]
+    assert (listed["mixed"], listed["base"]) == (False, "org/model")
+    card = Path("adapters/rank-3/README.md").read_text()
+    assert f"of a uniform rank 3, padded to rank {config['r']}. " in card
+    assert "\nbase_model: org/model\n" in card
+    with pytest.raises(InputError, match="ranks: wanted equal or mixed, got 4"):
+        stage("checkpoints.adapt", SECTIONS, *arguments[:5], "4")
+
+
 @pytest.mark.parametrize("saved", ["no", "yes"])
 def test_the_base_is_measured_in_the_type_in_which_it_is_stored(stage, pair, saved):
     for folder in pair:
@@ -441,15 +468,24 @@ def test_what_does_not_fit_is_refused(stage, tmp_path, changes, message):
         plan(stage, *taught("llama", tmp_path), **changes)
 
 
-@pytest.mark.parametrize(
-    ("name", "words"), [("t.txt", b'{"prompt": "the cat"}\n' * 99), ("t.jsonl", TEXT)]
-)
-def test_json_lines_are_refused(stage, tmp_path, name, words):
-    (tmp_path / name).write_bytes(words)
-    with pytest.raises(
-        InputError, match=f"^{name}: wanted plain text, got JSON lines, which are not read yet$"
-    ):
-        plan(stage, *taught("llama", tmp_path, 1), text=name)
+def test_of_completions_every_token_counts_the_same(stage, tmp_path):
+    """Batches of few and of many tokens that count: the loss is the mean over these tokens."""
+    pieces = [bytes(row.tolist()).decode() for row in windows()]
+    cuts = [(3 + 7 * (i % 8 // 4)) for i in range(len(pieces))]
+    lines = [
+        json.dumps({"prompt": piece[:-n], "completion": piece[-n:]})
+        for piece, n in zip(pieces, cuts, strict=True)
+    ]
+    (tmp_path / "t.jsonl").write_text("\n".join(lines))
+    base, tuned = taught("llama", tmp_path)
+    [losses] = plan(stage, base, tuned, text="t.jsonl")["losses"].to_dict("records")
+    with torch.no_grad():
+        rows = windows()[8:16]
+        logits = AutoModelForCausalLM.from_pretrained(base)(input_ids=rows).logits[:, :-1]
+        lost = torch.nn.functional.cross_entropy(logits.mT, rows[:, 1:], reduction="none")
+    counted = torch.cat([row[-n:] for row, n in zip(lost, cuts[8:16], strict=True)])
+    assert losses["loss_base"] == pytest.approx(float(counted.mean()), rel=1e-5)
+    assert losses["attributed"] == pytest.approx(losses["drop"], rel=0.2)
 
 
 def test_a_text_on_which_the_tuned_model_is_no_better_is_refused(stage, tmp_path):

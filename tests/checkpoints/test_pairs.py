@@ -1,0 +1,112 @@
+"""Pairs as the hub has them: a backbone and a model on it, with and without its prefix, in f16."""
+
+import json
+import warnings
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from lib.checkpoints.folders import aligned, check_pair, open_checkpoint
+from lib.checkpoints.linear_modules import linear_modules, matched_by_content
+from lib.checkpoints.models import open_model
+from tests.checkpoints.checkpoints_made import MEASURE, PLAN, SPECTRA
+from tests.checkpoints.transformers_made import made, moved, pair, saved
+
+ONE = ("n_batches", "n_choosing_batches", "n_measured_batches")
+SECTIONS = {"s": SPECTRA, "p": PLAN, "m": {**MEASURE, **dict.fromkeys(ONE, 1)}}
+
+
+def without(folder, prefix):
+    """A checkpoint whose tensors have lost a prefix."""
+    file = folder / "model.safetensors"
+    tensors = {name.removeprefix(prefix): W.clone() for name, W in load_file(file).items()}
+    save_file(tensors, file, {"format": "pt"})
+
+
+@pytest.mark.parametrize("which", ["base", "tuned"])
+def test_one_of_a_pair_may_lack_the_prefix(tmp_path, which):
+    folders = dict(zip(("base", "tuned"), pair("gpt2", tmp_path), strict=True))
+    whole = {name: open_checkpoint(folder) for name, folder in folders.items()}
+    wanted = {name: whole["base"].load(name) for name in whole["base"].tensors}
+    without(folders[which], "transformer.")
+    base, tuned = (open_checkpoint(folders[name]) for name in ("base", "tuned"))
+    found = aligned(base, tuned)
+    assert set(found.tensors) == set(tuned.tensors) == set(check_pair(base, tuned))
+    prefix = "transformer." if which == "tuned" else ""
+    for name, W in wanted.items():
+        assert torch.equal(found.load(name.removeprefix(prefix)), W)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_modules_that_the_library_keeps_wider_are_matched(tmp_path, dtype):
+    import transformers as t
+
+    config = t.T5Config(d_model=16, d_ff=24, d_kv=4, num_layers=1, num_heads=4, vocab_size=99)
+    folder = saved(moved(t.T5ForConditionalGeneration(config), 1).to(dtype), tmp_path / "t5")
+    opened = open_checkpoint(folder)
+    model = open_model(folder, opened.config)
+    kept = {str(m.weight.dtype) for m in linear_modules(model).values()}
+    assert len(kept) == (2 if dtype == torch.float16 else 1)
+    places = matched_by_content(model, ((name, opened.load(name)) for name in opened.tensors))
+    assert places["encoder.block.0.layer.1.DenseReluDense.wo"].endswith("DenseReluDense.wo.weight")
+    assert len(places) == 16
+
+
+def classifiers(kind, folder):
+    """A base without a head, what was tuned from it with one, and samples on which it is better."""
+    import transformers as t
+
+    if kind == "vit":
+        base = saved(made("vit").vit, folder / "base")
+        tuned = t.ViTForImageClassification.from_pretrained(base)
+        samples = {"pixel_values": torch.randn(16, 3, 8, 8)}
+    else:
+        base = saved(made("bert"), folder / "base")
+        tuned = t.BertForSequenceClassification.from_pretrained(base)
+        samples = {"input_ids": torch.randint(256, (16, 12))}
+    samples["labels"] = torch.arange(16) % 2
+    optimiser = torch.optim.Adam(tuned.parameters(), lr=3e-3)
+    for _ in range(12):
+        optimiser.zero_grad()
+        tuned(**samples).loss.backward()
+        optimiser.step()
+    save_file({n: torch.cat([x[:4]] * 3) for n, x in samples.items()}, folder / "my.safetensors")
+    return base, saved(tuned.eval(), folder / "tuned"), {n: x[:4] for n, x in samples.items()}
+
+
+@pytest.mark.parametrize("saves", ["no", "yes"])
+@pytest.mark.parametrize("kind", ["vit", "bert"])
+def test_a_backbone_and_a_classifier_that_was_tuned_from_it(stage, tmp_path, kind, saves):
+    """The head is new: every adapter carries it, and peft has the loss that is listed."""
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        base, tuned, samples = classifiers(kind, tmp_path)
+    table = Path("spectra.parquet")
+    stage("checkpoints.spectra", SECTIONS, "s", base, tuned, table)
+    given = base, tuned, "my.safetensors", table, Path("plans"), saves
+    stage("checkpoints.plan", SECTIONS, "p", "m", *given)
+    stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"), saves)
+    listed = json.loads(Path("adapters/adapters.json").read_text())
+    kind_of = json.loads((tuned / "config.json").read_text())["architectures"][0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import transformers
+        from peft import PeftModel
+
+        begun = getattr(transformers, kind_of).from_pretrained(base)
+        whole = PeftModel.from_pretrained(begun, "adapters/rank-3")
+    with torch.no_grad():
+        found = float(whole(**samples).loss)
+    assert found == pytest.approx(listed[-1]["loss"], rel=1e-4)
+    config = json.loads(Path("adapters/rank-3/adapter_config.json").read_text())
+    assert "classifier" in config["modules_to_save"]
+    assert ("bert.pooler.dense" in config["modules_to_save"]) == (kind == "bert")
+    card = Path("adapters/rank-3/README.md").read_text()
+    assert ("It carries whole what base lacks: " in card) == (saves == "no")
+    assert ("classifier" in listed[0]["lacking"]) == (saves == "no")
+    [losses] = pd.read_parquet("plans/losses.parquet").to_dict("records")
+    assert losses["loss_tuned"] < found < losses["loss_base"]
