@@ -36,6 +36,7 @@ RULES = {  # in the order in which they are drawn: the first two are often the s
     "energy": (ORANGE, "^"),
     "water-filling": (TEAL, "v"),
 }
+AGAINST = {"attributed": GREEN, "energy": ORANGE, "shuffled": NULL_COLOR}
 TRAINED = {"attributed": GREEN, "shuffled": NULL_COLOR, "uniform, longer": BLUE}
 PRUNED = {
     "weights, smallest first": BLUE,
@@ -265,6 +266,54 @@ def trained_adapters(trained: pd.DataFrame) -> Figure:
     return figure
 
 
+def rules_by_architecture(rules: pd.DataFrame) -> Figure:
+    """The share of the gain that a rule loses less that of one uniform rank, mean over budgets: a
+    point for each base, a bar at their median.
+    """
+    by = ["kind", "architecture", "base", "budget"]
+    plain = rules[rules["shuffle"] == 0]
+    lost = plain.pivot_table(index=by, columns="rule", values="share_lost", observed=True)
+    lost["shuffled"] = rules[rules["shuffle"] > 0].groupby(by, observed=True)["share_lost"].min()
+    above = lost[list(AGAINST)].sub(lost["uniform"], axis=0).groupby(level=by[:3]).mean()
+    groups = list(above.groupby(level="kind"))
+    names = sorted(rules["architecture"].unique())
+    size = sized(3.2 * len(groups) + 1.2, 0.42 * len(names) + 1.2)
+    figure, [panels] = plt.subplots(1, len(groups), figsize=size, sharey=True, squeeze=False)
+    for axes, (kind, part) in zip(panels, groups, strict=True):
+        for i, (rule, color) in enumerate(AGAINST.items()):
+            for place, name in enumerate(names):
+                values = part.xs(name, level="architecture")[rule].to_numpy()
+                label = rule if place == 0 else None
+                _points(axes, values, place + (i - 1) * 0.25, color, label)
+        axes.axvline(0, color=BLUE, lw=1)
+        axes.set(title=kind, xlabel="share lost less uniform's", ylim=(len(names) - 0.5, -0.5))
+        axes.locator_params(axis="x", nbins=4)
+    panels[0].set_yticks(range(len(names)), labels=names)
+    marks, labels = panels[0].get_legend_handles_labels()
+    figure.legend(marks, labels, fontsize=8, ncols=3, loc="outside lower center")
+    return figure
+
+
+def cut_or_trained(fitted: pd.DataFrame) -> Figure:
+    """The loss above that of the full fine-tune: of the base, of the base with an adapter that is
+    cut from the fine-tune, and with one of the same ranks that is trained; a point for each base.
+    """
+    names = sorted(fitted["architecture"].unique())
+    figure, axes = plt.subplots(figsize=sized(5.6, 0.6 * len(names) + 1.2))
+    labels = {"loss_base": "the base", "cut": "adapter, cut", "trained": "adapter, trained"}
+    colors = (NULL_COLOR, GREEN, BLUE)
+    for i, ((column, label), color) in enumerate(zip(labels.items(), colors, strict=True)):
+        for place, name in enumerate(names):
+            rows = fitted[fitted["architecture"] == name]
+            values = (rows[column] - rows["loss_tuned"]).to_numpy()
+            _points(axes, values, place + (i - 1) * 0.25, color, label if place == 0 else None)
+    axes.axvline(0, color="black", lw=1)
+    axes.set_yticks(range(len(names)), labels=names)
+    axes.set(xlabel="loss above that of the full fine-tune, nats", ylim=(len(names) - 0.5, -0.5))
+    figure.legend(fontsize=8, ncols=3, loc="outside lower center")
+    return figure
+
+
 def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: int = 32) -> Figure:
     """Leading singular values of the largest updates, a line per snapshot, with the edge of
     rounding of the last.
@@ -290,6 +339,15 @@ def spectra_of_snapshots(spectra: pd.DataFrame, n_modules: int = 4, n_values: in
         axes.set_ylabel("singular value of the update")
     panels[0].legend(fontsize=7)
     return figure
+
+
+def _points(
+    axes: Axes, values: Sequence[float], height: float, color: str, label: str | None
+) -> None:
+    """Points on a line of that height, and a bar at their median."""
+    heights = np.full(len(values), height)
+    axes.plot(values, heights, "o", ms=3.5, mfc="none", color=color, label=label)
+    axes.plot([np.median(values)], [height], "|", ms=8, mew=2, color=color)
 
 
 def _panels(

@@ -1,4 +1,4 @@
-"""Draw the figures of the tables in a folder: of the example, or of published/rank_patterns."""
+"""Draw the figures of the tables in a folder: of the example, or of what is published."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,10 +7,12 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from lib.checkpoints.figures import (
+    cut_or_trained,
     heads_through_training,
     pruned,
     ranks_of_modules,
     rounding,
+    rules_by_architecture,
     share_lost,
     trained_adapters,
 )
@@ -32,6 +34,11 @@ FIGURES: dict[str, tuple[Callable[..., Figure], dict[str, str]]] = {
     "rounding": (rounding, {"rounding": "model relative_update rank_90 rank_90_stored"}),
     "heads": (heads_through_training, {"heads": "model text step layer module stable_rank"}),
     "adapters": (trained_adapters, {"trained": "model rule fine_tune seed n_steps loss"}),
+    "rules": (
+        rules_by_architecture,
+        {"rules": "architecture base kind budget rule shuffle share_lost"},
+    ),
+    "fitted": (cut_or_trained, {"fitted": "architecture base loss_base loss_tuned cut trained"}),
 }
 
 

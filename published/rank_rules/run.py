@@ -1,0 +1,323 @@
+"""Which ranks keep most of what a fine-tune gained: `python -m published.rank_rules.run`.
+
+Architectures of the transformers library, several bases of each. A base is trained on a made-up
+language of its own and tuned, largely and gently, to another one; the steps are those of the
+example. A third fine-tune begins from scratch: at the base's random start, with its steps. Of each
+every rule is measured as `make lora` measures it: the share of the gain that is lost with all else
+as tuned, the loss of the base with the adapter, and the rule that is chosen. Of some architectures
+the large fine-tune has the best of three learning rates, and beside its adapter of the least ranks
+that `make lora` would advise stands one of these ranks that is trained, for as many steps, with the
+best of three rates of its own. Tables, figures, measures and where they come from are kept beside
+this program; claims and report read them. An hour of one CPU core.
+"""
+
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pandas as pd
+import torch
+
+from lib.checkpoints.adapters import lora_config, with_adapter
+from lib.checkpoints.folders import Checkpoint, open_checkpoint, open_snapshots
+from lib.checkpoints.grammar import text
+from lib.checkpoints.library import quiet
+from lib.checkpoints.linear_modules import linear_modules, stored_as_columns
+from lib.checkpoints.models import open_model, save_model
+from lib.checkpoints.texts import mean_loss, read_batches
+from lib.files.params import load_yaml, read_cases, read_params
+from lib.files.tables import compact, write_json, write_measures, write_table
+from lib.training.devices import generator
+from lib.work.cells import joined, spread_cells
+from lib.work.command import run
+from stages.checkpoints import plot
+from stages.checkpoints.plan import Measure, Plan, planned
+from stages.checkpoints.spectra import Spectra, layers, measure_layer
+from stages.checkpoints.train import Train, Training, descent
+from tools.publish import PACKAGES, commit
+
+TRAINED = ("gpt2", "llama", "qwen2", "gemma2")  # of which adapters are trained, too
+LARGE = "large"  # the fine-tune beside which adapters are trained
+TIMES = (0.5, 1, 2)  # the learning rate of that fine-tune, of which the best is taken
+RATES = (1e-2, 3e-2, 1e-1)  # of adapters that are trained
+SCALE = 2  # alpha over rank
+N_BYTES = 200_000  # of each text that is trained on
+FIRST_LANGUAGE = 1000  # of base 0; a base has two
+WINDOWS = 16  # of a batch: they are short here
+SCRATCH = "scratch"  # the fine-tune of a base that is not trained
+OUT = Path("published/rank_rules")
+COMPARED = {  # a fine-tune, and the rules whose shares lost are compared
+    "attributed_less_uniform_gentle": ("gentle", "attributed", "uniform"),
+    "attributed_less_uniform_large": ("large", "attributed", "uniform"),
+    "attributed_less_uniform_scratch": ("scratch", "attributed", "uniform"),
+    "attributed_less_energy_gentle": ("gentle", "attributed", "energy"),
+    "attributed_less_energy_large": ("large", "attributed", "energy"),
+    "attributed_less_energy_scratch": ("scratch", "attributed", "energy"),
+    "attributed_less_shuffled_gentle": ("gentle", "attributed", "shuffled"),
+    "attributed_less_shuffled_large": ("large", "attributed", "shuffled"),
+    "attributed_less_shuffled_scratch": ("scratch", "attributed", "shuffled"),
+    "energy_less_uniform_gentle": ("gentle", "energy", "uniform"),
+    "energy_less_uniform_large": ("large", "energy", "uniform"),
+    "energy_less_uniform_scratch": ("scratch", "energy", "uniform"),
+}
+KEPT = ["kind", "budget", "rule", "shuffle", "parameters", "share_lost"]
+KEPT += ["choosing_loss", "loss_on_base", "above_uniform", "noise", "chosen"]
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Where the trainings stand."""
+
+    trainings: str
+
+
+def architectures(sizes: Train) -> dict[str, dict[str, Any]]:
+    """What the config of every architecture is made of, by its type in the library."""
+    shared: dict[str, Any] = {
+        "vocab_size": 256,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
+        "initializer_range": sizes.init_scale,
+        "hidden_size": sizes.d_model,
+        "intermediate_size": sizes.d_mlp,
+        "num_hidden_layers": sizes.n_layers,
+        "num_attention_heads": sizes.n_heads,
+        "max_position_embeddings": sizes.seq_len,
+    }
+    grouped = shared | {"num_key_value_heads": sizes.n_kv_heads}
+    with_heads = grouped | {"head_dim": sizes.d_model // sizes.n_heads}
+    opt = {"ffn_dim": sizes.d_mlp, "word_embed_proj_dim": sizes.d_model}
+    opt |= {"init_std": sizes.init_scale}
+    return {
+        "gpt2": shared | {"n_inner": sizes.d_mlp},
+        "gpt_neox": shared,
+        "opt": shared | opt,
+        "phi": shared,
+        "phi3": grouped,
+        "llama": grouped,
+        "mistral": with_heads,
+        "qwen2": grouped,
+        "qwen3": with_heads,
+        "gemma2": with_heads,
+        "gemma3_text": with_heads,
+        "mixtral": grouped | {"num_local_experts": 4},
+    }
+
+
+def main(n_bases: int = 5) -> None:
+    begun = time.monotonic()
+    sizes = read_params("checkpoints.example.train", Train)
+    how = read_params("checkpoints.plan", Plan)
+    how = replace(how, pruning_rates=())
+    of_spectra = read_params("checkpoints.spectra", Spectra)
+    trainings = read_cases(Path(read_params("checkpoints.cases", Cases).trainings), Training)
+    names = list(architectures(sizes))
+    measure = replace(read_params("checkpoints.own", Measure), batch_size=WINDOWS)
+    jobs = [
+        (
+            of_base,
+            replace(sizes, n_seeds=1, first_seed=base),
+            how,
+            measure,
+            of_spectra,
+            trainings,
+            name,
+        )
+        for name in names
+        for base in range(n_bases)
+    ]
+    cells = spread_cells({"": jobs}, label="bases", unit="base")[""]
+    tables = {name: joined(cells, name) for name in ("rules", "gains", "fitted")}
+    for name, table in tables.items():
+        write_table(compact(table), OUT / "tables" / f"{name}.parquet")
+    setup = {
+        "n_architectures": float(len(names)),
+        "n_bases": float(n_bases),
+        "n_trained": float(len(TRAINED)),
+        "budgets": ", ".join(map(str, measure.budgets)),
+    }
+    write_measures(measured(tables), OUT, setup, headlines=["attributed_less_uniform_large"])
+    plot.main(OUT / "tables", OUT / "figures")
+    hours = (time.monotonic() - begun) / 3600
+    write_json(provenance(n_bases, measure, hours), OUT / "provenance.json")
+
+
+def of_base(
+    sizes: Train,
+    how: Plan,
+    measure: Measure,
+    of_spectra: Spectra,
+    trainings: list[Training],
+    architecture: str,
+) -> dict[str, pd.DataFrame]:
+    """Of one base: what every rule loses of each fine-tune, and adapters that were trained."""
+    seed = sizes.first_seed
+    cases = {one.name: one for one in trainings}
+    found: dict[str, list[pd.DataFrame]] = {"rules": [], "gains": [], "fitted": []}
+    with TemporaryDirectory() as folder:
+        at = Path(folder)
+        for name, language, stream in (("base", 0, 0), ("tuned", 1, 0), ("measured", 1, 1)):
+            words = text(FIRST_LANGUAGE + 2 * seed + language, N_BYTES, stream)
+            (at / f"{name}.txt").write_bytes(words)
+        start = fresh(architecture, sizes)
+        save_model(start, at / "start")
+        fit(start, at / "base", at / "base.txt", sizes, cases["base"])
+        cases[SCRATCH] = cases.pop("base")
+        for kind, training in cases.items():
+            base = open_checkpoint(at / ("start" if kind == SCRATCH else "base"))
+            tuned = at / kind
+            fit(open_model(base.folder, base.config), tuned, at / "tuned.txt", sizes, training)
+            tables = plans_of(how, measure, of_spectra, base, tuned)
+            found["rules"].append(tables["plans"].assign(kind=kind)[KEPT])
+            found["gains"].append(tables["losses"].assign(kind=kind))
+        if architecture in TRAINED:
+            found["fitted"].append(fitted(sizes, at, cases[LARGE], how, measure, of_spectra))
+    where = {"architecture": architecture, "base": seed}
+    return {name: pd.concat(parts).assign(**where) for name, parts in found.items() if parts}
+
+
+def fresh(architecture: str, sizes: Train) -> torch.nn.Module:
+    """A new model of an architecture."""
+    with quiet(), torch.random.fork_rng():
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        torch.manual_seed(sizes.first_seed)
+        config = AutoConfig.for_model(architecture, **architectures(sizes)[architecture])
+        return AutoModelForCausalLM.from_config(config)
+
+
+def fit(
+    model: torch.nn.Module, folder: Path, words: Path, sizes: Train, training: Training
+) -> None:
+    """Train all of a model on a text, and write it."""
+    source = generator(sizes.first_seed, "batches", training.name)
+    for _ in descent(model, words, sizes, training.n_steps, training.learning_rate, source):
+        pass
+    save_model(model, folder)
+
+
+def plans_of(
+    how: Plan, measure: Measure, of_spectra: Spectra, base: Checkpoint, tuned: Path
+) -> dict[str, pd.DataFrame]:
+    """The plans of a fine-tune and what they lose, from the spectra of what was added."""
+    [one] = open_snapshots(tuned)
+    parts = layers(base, one, initial=False)
+    rows = joined([measure_layer(of_spectra, layer, *files) for layer, files in parts], "spectra")
+    words = tuned.parent / "measured.txt"
+    return planned(how, measure, base.folder, tuned, str(words), rows, tuned.name, saved=False)
+
+
+def fitted(
+    sizes: Train,
+    at: Path,
+    training: Training,
+    how: Plan,
+    measure: Measure,
+    of_spectra: Spectra,
+) -> pd.DataFrame:
+    """The least adapter of those chosen that loses at most the share asked for, or the largest:
+    as it is cut, and with the same ranks trained.
+    """
+    base = open_checkpoint(at / "base")
+    where = (base.folder, base.config, at / "measured.txt", measure.seq_len, measure.batch_size)
+    n_measured = measure.n_batches + measure.n_measured_batches
+    batches = read_batches(*where, n_measured + measure.n_choosing_batches)
+    choosing = batches[n_measured:]
+    fits = {}
+    for times in TIMES:
+        one = replace(training, learning_rate=training.learning_rate * times)
+        folder = at / f"times-{times}"
+        model = open_model(base.folder, base.config)
+        fit(model, folder, at / "tuned.txt", sizes, one)
+        fits[mean_loss(model.train(False), choosing)] = folder
+    tables = plans_of(how, measure, of_spectra, base, fits[min(fits)])
+    chosen = tables["plans"][tables["plans"]["chosen"]].sort_values("budget")
+    enough = chosen[chosen["share_lost"] <= how.max_loss_share]
+    row = (enough if len(enough) else chosen.tail(1)).iloc[0]
+    ranks = dict(zip(tables["modules"]["module"], map(int, row["ranks"]), strict=True))
+    adapters = {}
+    for rate in RATES:
+        model = trained(sizes, base, at / "tuned.txt", training, ranks, rate)
+        loss = mean_loss(model, batches[measure.n_batches : n_measured])
+        adapters[mean_loss(model, choosing)] = {"trained": loss, "learning_rate": rate}
+    own = row[["budget", "rule", "parameters"]].to_dict() | {"cut": row["loss_on_base"]}
+    of_pair = tables["losses"][["loss_base", "loss_tuned"]].iloc[0].to_dict()
+    return pd.DataFrame([own | adapters[min(adapters)] | of_pair])
+
+
+def trained(
+    sizes: Train,
+    base: Checkpoint,
+    words: Path,
+    training: Training,
+    ranks: Mapping[str, int],
+    rate: float,
+) -> torch.nn.Module:
+    """The base with an adapter of these ranks, trained on a text."""
+    model = open_model(base.folder, base.config)
+    by_columns = any(map(stored_as_columns, linear_modules(model).values()))
+    config = lora_config(ranks, fan_in_fan_out=by_columns, scale=SCALE)
+    adapted = with_adapter(model, config, sizes.first_seed)
+    source = generator(sizes.first_seed, "batches", training.name)
+    for _ in descent(adapted, words, sizes, training.n_steps, rate, source):
+        pass
+    return adapted.train(False)
+
+
+def measured(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.Series]:
+    """By architecture and base: shares lost, as means over budgets, of one rule less another's;
+    how far above uniform the chosen adapter is, in units of the noise; and what a trained adapter
+    has beside the one that is cut, and beside the full fine-tune, nats.
+    """
+    by = ["kind", "architecture", "base"]
+    rules = tables["rules"]
+    plain = rules[rules["shuffle"] == 0]
+    lost = plain.pivot_table(index=[*by, "budget"], columns="rule", values="share_lost")
+    shuffles = rules[rules["shuffle"] > 0].groupby([*by, "budget"])["share_lost"]
+    means = lost.assign(shuffled=shuffles.min()).groupby(level=by).mean()
+    found = {
+        name: means.loc[kind][rule] - means.loc[kind][other]
+        for name, (kind, rule, other) in COMPARED.items()
+    }
+    chosen = plain[plain["chosen"] & (plain["rule"] != "uniform")]
+    above = chosen["above_uniform"] / chosen["noise"]
+    found["chosen_above_uniform"] = above.groupby([chosen[name] for name in by[1:]]).max()
+    pairs = tables["fitted"].set_index(by[1:])
+    found["trained_less_cut"] = pairs["trained"] - pairs["cut"]
+    found["trained_less_tuned"] = pairs["trained"] - pairs["loss_tuned"]
+    return {name: values.set_axis(list(map(case, values.index))) for name, values in found.items()}
+
+
+def case(index: tuple[str, int]) -> str:
+    """The name of a case: an architecture and a base of it."""
+    architecture, base = index
+    return f"{architecture} {base}"
+
+
+def provenance(n_bases: int, measure: Measure, hours: float) -> dict[str, Any]:
+    """Where the numbers come from."""
+    return {
+        "device": f"CPU, {platform.machine()}",
+        "commit": commit(),
+        "versions": {"python": platform.python_version()}
+        | {name: version(name) for name in [*PACKAGES, "transformers", "peft"]},
+        "seeds": list(range(n_bases)),
+        "params": {
+            "train": load_yaml(Path("params.yaml"))["checkpoints"]["example"]["train"],
+            "plan": load_yaml(Path("params.yaml"))["checkpoints"]["plan"],
+            "measure": asdict(measure) | {"budgets": list(measure.budgets)},
+            "learning_rates": list(RATES),
+        },
+        "command": "python -m published.rank_rules.run",
+        "wall_hours": hours,
+    }
+
+
+if __name__ == "__main__":
+    run(main)
