@@ -126,8 +126,8 @@ def main(n_bases: int = 5) -> None:
             how,
             measure,
             of_spectra,
-            trainings,
             name,
+            *trainings,
         )
         for name in names
         for base in range(n_bases)
@@ -153,8 +153,8 @@ def of_base(
     how: Plan,
     measure: Measure,
     of_spectra: Spectra,
-    trainings: list[Training],
     architecture: str,
+    *trainings: Training,
 ) -> dict[str, pd.DataFrame]:
     """Of one base: what every rule loses of each fine-tune, and adapters that were trained."""
     seed = sizes.first_seed
