@@ -36,7 +36,7 @@ from lib.training.devices import generator
 from lib.work.cells import joined, spread_cells
 from lib.work.command import run
 from stages.checkpoints import plot
-from stages.checkpoints.plan import Measure, Plan, planned
+from stages.checkpoints.plan import Measure, Plan, n_losses, planned
 from stages.checkpoints.spectra import Spectra, layers, measure_layer
 from stages.checkpoints.train import Train, Training, descent
 from tools.publish import PACKAGES, commit
@@ -132,7 +132,9 @@ def main(n_bases: int = 5) -> None:
         for name in names
         for base in range(n_bases)
     ]
-    cells = spread_cells({"": jobs}, label="bases", unit="base")[""]
+    n_fits = len(trainings) + len(TRAINED) / len(names)
+    size = round(n_fits * n_losses(how, measure))
+    cells = spread_cells({"": jobs}, label="bases", unit="loss", size=lambda *_: size)[""]
     tables = {name: joined(cells, name) for name in ("rules", "gains", "fitted")}
     for name, table in tables.items():
         write_table(compact(table), OUT / "tables" / f"{name}.parquet")
