@@ -55,14 +55,15 @@ TABLES = ("stages", "rises", "heads", "courses", "full")
 
 @dataclass(frozen=True)
 class Full:
-    """Heads with full matrices: from the largest scale all steps are made, else until all that can
-    rise has risen to `threshold`.
+    """Heads with full matrices, followed until the first singular value of all that can rise is at
+    the threshold; from the scale of rest for all steps.
     """
 
     n_samples: Samples
     seq_len: Size
     d_model: Size
     log10_init_scales: Scales
+    rest_log10_init_scale: LogScale
     learning_rate: Positive
     n_steps: Count
     look_every: Count
@@ -93,10 +94,13 @@ def main(section: str, solver: str, task: Path, decayed: OutFolder) -> None:
     common = read_params(solver, Solver)
     places = read_as("a toy task", read_head, task).places(params.seeds, section)
     numbers = (params.log10_init_scales, params.rest, params.n_times, common)
-    largest = max(params.full.log10_init_scales)
-    jobs = [
-        (train, params.full, params.shares, tuple(params.seeds), scale, scale == largest)
-        for scale in sorted(params.full.log10_init_scales, reverse=True)
+    full = params.full
+    alike = tuple(params.seeds)
+    rising = tuple(share for share in params.shares if share < 1)
+    jobs = [(train, full, rising, alike, full.rest_log10_init_scale, True)]
+    jobs += [
+        (train, full, params.shares, alike, scale, False)
+        for scale in sorted(full.log10_init_scales)
     ]
     jobs += [
         (follow, task, *numbers, index, share)
