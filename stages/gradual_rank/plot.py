@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from lib.files.files import clear, write_files
 from lib.files.params import read_params
 from lib.files.tables import read_tables
+from lib.gradual_rank.figures.decay import weight_decay
 from lib.gradual_rank.figures.disturbances import (
     assumption_checks,
     disturbed_at_a_rise,
@@ -68,6 +69,14 @@ COMPARED = {
     "optimizers": "optimizer teacher_rank log10_init_scale seed",
     "slopes": "seed beta_2 slope_KQ slope_VO",
 }
+DECAYED = {
+    "course": "seed share log10_init_scale rescaled_time p",
+    "full_rests": "seed share rank_KQ rank_VO",
+    "full_rises": "share first_rise undecayed",
+    "heads": "seed share log10_init_scale first_rise undecayed rank",
+    "joins": "log10_init_scale predicted without measured",
+    "stages": "seed share stage time p",
+}
 
 
 @dataclass(frozen=True)
@@ -81,11 +90,16 @@ class Bars:
     near: float
 
 
-def main(bars: str, full_d_model: str, metrics: Path, optimizers: Path, figures: OutFolder) -> None:
-    jobs = {
-        f"{name}.svg": (draw,)
-        for name, draw in drawings(bars, full_d_model, metrics, optimizers).items()
-    }
+def main(
+    bars: str,
+    full_d_model: str,
+    metrics: Path,
+    optimizers: Path,
+    decayed: Path,
+    figures: OutFolder,
+) -> None:
+    drawn = drawings(bars, full_d_model, metrics, optimizers) | drawing_of_decay(decayed)
+    jobs = {f"{name}.svg": (draw,) for name, draw in drawn.items()}
     drawn = spread_by_name(as_svg, jobs, label="figures", unit="figure")
     clear(figures, "*.svg")
     write_files(figures, drawn)
@@ -149,6 +163,13 @@ def drawings(
             several_heads, said[0], rows, theory, said[1], together, first, twins
         )
     return drawn
+
+
+def drawing_of_decay(decayed: Path) -> dict[str, Callable[[], Figure]]:
+    """How the figure of weight decay is drawn."""
+    t = read_tables(decayed, DECAYED)
+    of_heads = (t["course"], t["stages"], t["heads"])
+    return {"decay": partial(weight_decay, *of_heads, t["full_rises"], t["joins"], t["full_rests"])}
 
 
 def case(tables: Tables, problem: str) -> tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
