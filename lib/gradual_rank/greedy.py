@@ -152,9 +152,7 @@ def stage_row(loss: Valued, stage: Stage) -> dict[str, Any]:
     }
 
 
-def _waits(
-    charge: Vector, g: Vector, support: Bool[np.ndarray, " p"], lowest: float
-) -> Vector:
+def _waits(charge: Vector, g: Vector, support: Bool[np.ndarray, " p"], lowest: float) -> Vector:
     """How long until each coordinate off the support has the charge 1, or `lowest` where g < 0."""
     wait = np.full_like(g, np.inf)
     moves = ~support & (g != 0)
