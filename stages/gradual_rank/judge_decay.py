@@ -8,7 +8,7 @@ import pandas as pd
 from lib.files.params import read_params
 from lib.files.tables import read_tables
 from lib.gradual_rank.activation_times import LOG10, order_agreement, relative_errors
-from lib.gradual_rank.measures import Table, by_scale, write_metrics
+from lib.gradual_rank.measures import Table, by_cell, by_scale, write_metrics
 from lib.work.command import OutFolder, run
 
 HEADLINES = ("decay_rise_error", "decay_time_constant")
@@ -20,7 +20,6 @@ FOLLOWED = {
     "courses": "seed share log10_init_scale rescaled_time p",
     "full": "seed share log10_init_scale to_rest first_rise expected rank_KQ rank_VO",
 }
-CELL = ["seed", "share", "log10_init_scale"]
 OFF_REST = ["on_KQ", "off_KQ", "on_VO", "off_VO"]
 
 
@@ -112,24 +111,19 @@ def time_measures(joined: Table) -> dict[str, dict[str, pd.Series]]:
     """Median errors of activation times, times log(1 / init_scale), and agreements of orders, of
     Algorithm 1 with decay and without.
     """
-    rows = []
-    for cell, part in named(joined).groupby(CELL):
+
+    def errors(part: Table) -> list[float]:
         measured = part["measured"].to_numpy()
         log_scale = -float(part["log10_init_scale"].iloc[0]) * LOG10
-        found = dict(zip(CELL, cell, strict=True))
-        for kind in ("predicted", "without"):
-            theory = part[kind].to_numpy()
+        found = []
+        for theory in (part["predicted"].to_numpy(), part["without"].to_numpy()):
             error = relative_errors(measured, theory, measured)
-            found[f"constant_{kind}"] = float(np.median(error)) * log_scale
-            found[f"order_{kind}"] = order_agreement(measured, theory)
-        rows.append(found)
-    table = pd.DataFrame(rows)
-    return {
-        "decay_time_constant": by_scale(table, "constant_predicted"),
-        "decay_time_constant_without": by_scale(table, "constant_without"),
-        "decay_order": by_scale(table, "order_predicted"),
-        "decay_order_without": by_scale(table, "order_without"),
-    }
+            found += [float(np.median(error)) * log_scale, order_agreement(measured, theory)]
+        return found
+
+    names = ("time_constant", "order", "time_constant_without", "order_without")
+    table = by_cell(named(joined), names, errors)
+    return {f"decay_{name}": by_scale(table, name) for name in names}
 
 
 def rank_measures(heads: Table, resting: Table, most: float) -> dict[str, pd.Series]:
