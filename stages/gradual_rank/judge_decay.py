@@ -143,7 +143,7 @@ def rank_measures(heads: Table, resting: Table, most: float) -> dict[str, pd.Ser
 def never(rows: Table) -> pd.Series:
     """How many heads of each seed rise where λ is beyond the bound."""
     beyond = rows[rows["share"] >= 1]
-    return np.isfinite(beyond["first_rise"]).groupby(beyond["seed"]).sum()
+    return (beyond["first_rise"] < np.inf).groupby(beyond["seed"]).sum()
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ import torch
 from scipy.integrate import solve_ivp
 
 from lib.files.files import InputError
-from tests.gradual_rank.gradual_rank_reference import TIGHT, Halves, Head, algorithm_1, draw_toy
+from tests.gradual_rank.gradual_rank_reference import TIGHT, Halves, Head, algorithm_1, head
 from tests.stages.made import generator
 
-SECTION, SOLVER = "any.decay", "any.solver"
+SOLVER, THRESHOLD = "any.solver", "any.threshold"
 NUMBERS = {
     "threshold": 0.02,
     "margin": 3,
@@ -25,60 +25,59 @@ NUMBERS = {
     "atol": 1e-5,
     "curvature_share": 0.7,
 }
-FULL = {
-    "n_samples": 7,
-    "seq_len": 3,
-    "d_model": 3,
-    "log10_init_scales": [-2, -3],
-    "rest_log10_init_scale": -0.5,
-    "learning_rate": 0.8,
-    "n_steps": 55,
-    "look_every": 3,
-    "threshold": 0.1,
-}
-PARAMS = {
-    "n_seeds": 2,
-    "first_seed": 5,
-    "shares": [0, 0.4, 1.5],
-    "log10_init_scales": [-2, -5],
-    "rest": 0.5,
-    "n_times": 4,
-    "full": FULL,
-}
+SHARES, SCALES = (0, 0.4, 1.5), (-2, -5)
+LINES = (
+    "name\tn_seeds\tfirst_seed\tn_samples\tseq_len\td_model\tshares\tlog10_init_scales",
+    "diagonal\t2\t5\t12\t3\t2\t[0, 0.4, 1.5]\t[-2, -5]",
+    "full\t2\t5\t7\t3\t3\t[0, 0.4, 1.5]\t[-2, -3]",
+)
 SEEDS = (5, 6)
-CASES = [(seed, share) for seed in SEEDS for share in PARAMS["shares"]]
+CASES = [(seed, share) for seed in SEEDS for share in SHARES]
+N_STEPS = 54
+# What of the method is made small.
+METHOD = {"REST": 0.5, "N_LOOKS": 4, "RATE": 0.8, "MOST_STEPS": N_STEPS, "EVERY": 3}
+METHOD |= {"REST_SCALE": -0.5}
 
 
 @pytest.fixture
-def toy(tmp_path):
-    return draw_toy(tmp_path / "toy.safetensors", [6, 5], (12, 3, 2), [9, 36], 0.1)
+def run(stage, tmp_path, monkeypatch):
+    def on(lines):
+        (tmp_path / "decays.tsv").write_text("\n".join(lines), encoding="utf-8")
+        for name, value in METHOD.items():
+            monkeypatch.setattr(f"stages.gradual_rank.decay.{name}", value)
+        sections = {SOLVER: NUMBERS, THRESHOLD: 0.1}
+        stage("gradual_rank.decay", sections, *sections, tmp_path / "decays.tsv", tmp_path / "d")
+        return {file.stem: pd.read_parquet(file) for file in sorted((tmp_path / "d").iterdir())}
+
+    return on
 
 
-@pytest.fixture
-def tables(stage, tmp_path, toy):
-    sections = {SECTION: PARAMS, SOLVER: NUMBERS}
-    stage("gradual_rank.decay", sections, *sections, tmp_path / "toy.safetensors", tmp_path / "d")
-    return {file.stem: pd.read_parquet(file) for file in sorted((tmp_path / "d").iterdir())}
-
-
-def test_every_table_is_that_of_plain_integrals_and_loops(tables, toy):
+def test_every_table_is_that_of_plain_integrals_and_loops(run):
     """One test, as one run follows all."""
+    tables = run(LINES)
     assert set(tables) == {"stages", "rises", "heads", "courses", "full"}
-    check_heads(tables, toy)
+    check_heads(tables)
     check_matrices(tables["full"])
 
 
-def check_heads(tables, toy):
+def small_head(seed):
+    """The loss of a head of the diagonal line, and its start."""
+    [X] = torch.randn(1, 12, 3, 2, generator=generator(seed, "tokens"), dtype=torch.float64)
+    u, v = torch.randn(2, 4, generator=generator(seed, "teacher"), dtype=torch.float64)
+    start = torch.randn(2, 4, generator=generator(seed, "start"), dtype=torch.float64)
+    return Head(X, head(X, u * v)), start.numpy()
+
+
+def check_heads(tables):
     for seed, share in CASES:
-        index = toy["seeds"].tolist().index(seed)
-        loss = Head(toy["X"][index], toy["Y"][index])
+        loss, start = small_head(seed)
         largest = np.abs(loss.g(np.zeros(4))).max()
         decayed = Halves(loss, share * largest)
         stages = list(algorithm_1(decayed, lowest=-math.inf))
         check_stages(of(tables["stages"], seed, share), stages, loss)
-        for scale in PARAMS["log10_init_scales"]:
+        for scale in SCALES:
             cell = {"seed": seed, "share": share, "log10_init_scale": scale}
-            check_flow(tables, cell, decayed, stages, (toy["u"][index], toy["v"][index]), largest)
+            check_flow(tables, cell, decayed, stages, start, largest)
 
 
 def of(table, *values):
@@ -106,7 +105,7 @@ def check_stages(rows, stages, loss):
 
 def check_flow(tables, cell, decayed, stages, start, largest):
     log_scale = cell["log10_init_scale"] * math.log(10)
-    u, v = (one.numpy() for one in start)
+    u, v = start
     w = np.concatenate([u + v, u - v])
     begin = np.log(np.abs(w)) + log_scale
     end = 1.5 * max(stages[-1]["time"], 1 / largest) * (3 - log_scale)
@@ -178,11 +177,11 @@ def check_matrices(full):
             for seed, share in CASES
             if share < 1 or not to_rest
         }
-        n_steps = 55
+        n_steps = N_STEPS
         if not to_rest:
             last = max(one["risen"] for (_, share), one in trained.items() if share < 1)
-            assert (last < 55) == (scale == -2)  # from the smaller scale not all rise in time
-            n_steps = min(55, 3 * math.ceil(min(last, 55) / 3))
+            assert (last < N_STEPS) == (scale == -2)  # from the smaller scale not all rise in time
+            n_steps = min(N_STEPS, 3 * math.ceil(min(last, N_STEPS) / 3))
         for (seed, share), one in trained.items():
             [row] = of(rows, seed, share).to_dict("records")
             check_training(row, one, n_steps, scale)
@@ -211,7 +210,7 @@ def train(seed, share, scale):
     W = [(scale * one).requires_grad_() for one in drawn[1]]
     sgd = torch.optim.SGD(W, lr=0.8, weight_decay=decay)
     path = []
-    for _ in range(56):
+    for _ in range(N_STEPS + 1):
         W_KQ, W_VO = W[0] @ W[1].T, W[2] @ W[3].T
         loss = loss_of(W_KQ, W_VO)
         path.append((loss.item(), [one.detach().clone() for one in W], slopes(W_KQ, W_VO)))
@@ -258,7 +257,13 @@ def check_training(row, trained, n_steps, scale):
             assert row[f"off_{name}"] == pytest.approx(off / trained["decay"], abs=1e-9)
 
 
-def test_decays_without_zero_are_refused_as_nothing_could_be_compared(stage, tmp_path, toy):
-    sections = {SECTION: PARAMS | {"shares": [0.5]}, SOLVER: NUMBERS}
+def test_decays_without_zero_are_refused_as_nothing_could_be_compared(run):
+    lines = [line.replace("[0, 0.4, 1.5]", "[0.5]") for line in LINES]
     with pytest.raises(InputError, match=r"shares: wanted 0, no decay, among them, got \[0.5\]"):
-        stage("gradual_rank.decay", sections, *sections, tmp_path / "toy.safetensors", tmp_path)
+        run(lines)
+
+
+def test_a_table_with_one_kind_of_head_is_refused(run):
+    wanted = r"wanted a line for diagonal and one for full, got \['diagonal'\]"
+    with pytest.raises(InputError, match=wanted):
+        run(LINES[:2])

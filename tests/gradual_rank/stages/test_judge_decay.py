@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import statistics
+from operator import itemgetter
 
 import numpy as np
 import pandas as pd
@@ -134,7 +135,7 @@ def check_first_rises(tables, measures):
 
 def check_rests(tables, measures):
     for name in REST:
-        check_by_scale(measures.pop(f"decay_{name}"), tables["heads"], lambda row: row[name])
+        check_by_scale(measures.pop(f"decay_{name}"), tables["heads"], itemgetter(name))
     rows = [row for row in where(tables["full"], to_rest=True) if row["share"] > 0]
     cases = [f"seed {row['seed']}, share {row['share']:g}" for row in rows]
     worst = [max(row[name] for name in OFF_REST) for row in rows]
