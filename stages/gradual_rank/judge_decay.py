@@ -42,7 +42,7 @@ def main(significant: str, decayed: Path, metrics: OutFolder) -> None:
         "full_rests": resting.drop(columns=["first_rise", "expected", "to_rest"]),
         "joins": joined[joined["share"].between(0, 1, "neither")],
         "course": courses[of_one & courses["log10_init_scale"].eq(scale)],
-        "stages": stages,
+        "plateaus": stages,
     }
     measured = {
         **rise_measures(heads, "decay_rise"),

@@ -75,7 +75,7 @@ DECAYED = {
     "full_rises": "share first_rise undecayed",
     "heads": "seed share log10_init_scale first_rise undecayed rank",
     "joins": "log10_init_scale predicted without measured",
-    "stages": "seed share stage time p",
+    "plateaus": "seed share stage time p",
 }
 
 
@@ -98,21 +98,25 @@ def main(
     decayed: Path,
     figures: OutFolder,
 ) -> None:
-    drawn = drawings(bars, full_d_model, metrics, optimizers) | drawing_of_decay(decayed)
-    jobs = {f"{name}.svg": (draw,) for name, draw in drawn.items()}
+    jobs = {
+        f"{name}.svg": (draw,)
+        for name, draw in drawings(bars, full_d_model, metrics, optimizers, decayed).items()
+    }
     drawn = spread_by_name(as_svg, jobs, label="figures", unit="figure")
     clear(figures, "*.svg")
     write_files(figures, drawn)
 
 
 def drawings(
-    bars: str, full_d_model: str, metrics: Path, optimizers: Path
+    bars: str, full_d_model: str, metrics: Path, optimizers: Path, decayed: Path
 ) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn."""
     bar = read_params(bars, Bars)
     d_full = read_params(full_d_model, int)
     t = read_tables(metrics, TABLES)
     c = read_tables(optimizers, COMPARED)
+    w = read_tables(decayed, DECAYED)
+    diagonal = (w["course"], w["plateaus"], w["heads"])
     problems = t["problems"]
     errors = t["errors"]
     cases = [case(t, name) for name in problems.loc[problems["drawn"], "name"]]
@@ -151,6 +155,7 @@ def drawings(
             signs, c["flow"], c["descent"], c["diagonal"], c["distances"], c["slopes"]
         ),
         "descent": partial(descents_beside_the_flow, t["descents"], own, t["drop"]),
+        "decay": partial(weight_decay, *diagonal, w["full_rises"], w["joins"], w["full_rests"]),
     }
     tied = t["twins"]["problem"].unique() if len(t["twins"]) else []
     free = problems.loc[problems["n_layers"].notna() & ~problems["name"].isin(tied), "name"]
@@ -163,13 +168,6 @@ def drawings(
             several_heads, said[0], rows, theory, said[1], together, first, twins
         )
     return drawn
-
-
-def drawing_of_decay(decayed: Path) -> dict[str, Callable[[], Figure]]:
-    """How the figure of weight decay is drawn."""
-    t = read_tables(decayed, DECAYED)
-    of_heads = (t["course"], t["stages"], t["heads"])
-    return {"decay": partial(weight_decay, *of_heads, t["full_rises"], t["joins"], t["full_rests"])}
 
 
 def case(tables: Tables, problem: str) -> tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]:

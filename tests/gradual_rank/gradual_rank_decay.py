@@ -25,7 +25,7 @@ def made_decay():
         "full_rises": [row(("first_rise", "undecayed"), **cell) for cell in cells],
         "full_rests": [row(("rank_KQ", "rank_VO"), **cell) for cell in cells[::2]],
         "joins": [row(("predicted", "without", "measured"), **cell) for cell in cells * 2],
-        "stages": [
+        "plateaus": [
             cell | {"stage": k, "time": time, "p": draw.normal(size=2)}
             for cell in cells[::2]
             for k, time in ((1, 3.0), (0, 0.0), (2, 5.0))
@@ -73,7 +73,8 @@ def check_course(made, axes):
     rows = sorted(made["course"], key=lambda row: row["rescaled_time"])
     cell = {"seed": 4, "share": 0.5}
     stages = sorted(
-        (row for row in made["stages"] if cell.items() <= row.items()), key=lambda row: row["stage"]
+        (row for row in made["plateaus"] if cell.items() <= row.items()),
+        key=lambda row: row["stage"],
     )
     times = [row["time"] for row in stages]
     for i in range(2):

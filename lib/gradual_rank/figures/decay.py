@@ -56,7 +56,7 @@ def draw_course(axes: Axes, course: pd.DataFrame, stages: pd.DataFrame) -> None:
         axes.plot(course["rescaled_time"], p[:, i], color=color, lw=1.3)
         axes.plot(time, theory[:, i], "--", color="black", lw=0.7)
     axes.set_title(
-        f"init scale {power(cell['log10_init_scale'])}, $\\lambda$ = {cell['share']:g}",
+        f"init scale {power(float(cell['log10_init_scale']))}, $\\lambda$ = {cell['share']:g}",
         fontsize=9,
     )
     axes.set(xscale="log", xlabel="time / log(1 / init scale)", ylabel="products of a head")
@@ -82,7 +82,7 @@ def draw_first(axes: Axes, heads: pd.DataFrame, rises: pd.DataFrame) -> None:
 
 def draw_joins(axes: Axes, joins: pd.DataFrame) -> None:
     """When each product rises from the smallest scale, by Algorithm 1 with decay and without."""
-    scale = joins["log10_init_scale"].min()
+    scale = float(joins["log10_init_scale"].min())
     own = joins[joins["log10_init_scale"] == scale]
     for column, name, color in (
         ("without", "without decay", NULL_COLOR),

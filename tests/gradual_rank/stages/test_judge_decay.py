@@ -198,12 +198,12 @@ def check_ranks(tables, measures):
 
 
 def check_tables(tables, kept):
-    assert set(kept) == {"heads", "full_rises", "full_rests", "joins", "course", "stages"}
+    assert set(kept) == {"heads", "full_rises", "full_rests", "joins", "course", "plateaus"}
     [shown] = kept["course"].to_dict("records")
     assert (shown["seed"], shown["share"], shown["log10_init_scale"]) == (4, 0.5, -6.0)
     assert len(kept["full_rises"]) == 20
     assert len(kept["full_rests"]) == 8
-    assert len(kept["stages"]) == len(tables["stages"])
+    assert len(kept["plateaus"]) == len(tables["stages"])
     for row in kept["heads"].to_dict("records"):
         [base] = [
             one
