@@ -68,8 +68,12 @@ def greedy(
     rtol: float,
     atol: float,
     curvature: Restrictable | None = None,
+    lowest: float = -1.0,
 ) -> Iterator[Stage]:
     """Yield stage after stage, without end unless nothing joins any more.
+
+    At the charge `lowest` a coordinate joins with the negative sign; it is -inf where no product
+    can be negative.
 
     A new coordinate starts from |p| = `kick`, and a stage is at rest when g on its support is
     `stationary`, a share of the smaller of max|g(0)| and the newcomer's g; then Newton's method
@@ -86,7 +90,8 @@ def greedy(
     sign = 0
     dropped: tuple[int, ...] = ()
     while True:
-        wait = _waits(charge, np.where(np.abs(g) > ROUNDING * first, g, 0.0), support)
+        seen = np.where(np.abs(g) > ROUNDING * first, g, 0.0)
+        wait = _waits(charge, seen, support, lowest)
         order = np.argsort(wait, kind="stable")
         step = float(wait[order[0]])
         gap = float(wait[order[1]] - step) if size > 1 and math.isfinite(step) else math.inf
@@ -147,11 +152,12 @@ def stage_row(loss: Valued, stage: Stage) -> dict[str, Any]:
     }
 
 
-def _waits(charge: Vector, g: Vector, support: Bool[np.ndarray, " p"]) -> Vector:
-    """How long until each coordinate off the support has the charge sign(g)."""
+def _waits(charge: Vector, g: Vector, support: Bool[np.ndarray, " p"], lowest: float) -> Vector:
+    """How long until each coordinate off the support has the charge 1, or `lowest` where g < 0."""
     wait = np.full_like(g, np.inf)
     moves = ~support & (g != 0)
-    wait[moves] = np.maximum(0.0, (np.sign(g[moves]) - charge[moves]) / g[moves])
+    end = np.where(g[moves] > 0, 1.0, lowest)
+    wait[moves] = np.maximum(0.0, (end - charge[moves]) / g[moves])
     return wait
 
 

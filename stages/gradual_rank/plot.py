@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from lib.files.files import clear, write_files
 from lib.files.params import read_params
 from lib.files.tables import read_tables
+from lib.gradual_rank.figures.decay import weight_decay
 from lib.gradual_rank.figures.disturbances import (
     assumption_checks,
     disturbed_at_a_rise,
@@ -68,6 +69,14 @@ COMPARED = {
     "optimizers": "optimizer teacher_rank log10_init_scale seed",
     "slopes": "seed beta_2 slope_KQ slope_VO",
 }
+DECAYED = {
+    "course": "seed share log10_init_scale rescaled_time p",
+    "full_rests": "seed share rank_KQ rank_VO",
+    "full_rises": "share first_rise undecayed",
+    "heads": "seed share log10_init_scale first_rise undecayed rank",
+    "joins": "log10_init_scale predicted without measured",
+    "plateaus": "seed share stage time p",
+}
 
 
 @dataclass(frozen=True)
@@ -81,10 +90,17 @@ class Bars:
     near: float
 
 
-def main(bars: str, full_d_model: str, metrics: Path, optimizers: Path, figures: OutFolder) -> None:
+def main(
+    bars: str,
+    full_d_model: str,
+    metrics: Path,
+    optimizers: Path,
+    decayed: Path,
+    figures: OutFolder,
+) -> None:
     jobs = {
         f"{name}.svg": (draw,)
-        for name, draw in drawings(bars, full_d_model, metrics, optimizers).items()
+        for name, draw in drawings(bars, full_d_model, metrics, optimizers, decayed).items()
     }
     drawn = spread_by_name(as_svg, jobs, label="figures", unit="figure")
     clear(figures, "*.svg")
@@ -92,13 +108,15 @@ def main(bars: str, full_d_model: str, metrics: Path, optimizers: Path, figures:
 
 
 def drawings(
-    bars: str, full_d_model: str, metrics: Path, optimizers: Path
+    bars: str, full_d_model: str, metrics: Path, optimizers: Path, decayed: Path
 ) -> dict[str, Callable[[], Figure]]:
     """How each figure is drawn."""
     bar = read_params(bars, Bars)
     d_full = read_params(full_d_model, int)
     t = read_tables(metrics, TABLES)
     c = read_tables(optimizers, COMPARED)
+    w = read_tables(decayed, DECAYED)
+    diagonal = (w["course"], w["plateaus"], w["heads"])
     problems = t["problems"]
     errors = t["errors"]
     cases = [case(t, name) for name in problems.loc[problems["drawn"], "name"]]
@@ -137,6 +155,7 @@ def drawings(
             signs, c["flow"], c["descent"], c["diagonal"], c["distances"], c["slopes"]
         ),
         "descent": partial(descents_beside_the_flow, t["descents"], own, t["drop"]),
+        "decay": partial(weight_decay, *diagonal, w["full_rises"], w["joins"], w["full_rests"]),
     }
     tied = t["twins"]["problem"].unique() if len(t["twins"]) else []
     free = problems.loc[problems["n_layers"].notna() & ~problems["name"].isin(tied), "name"]

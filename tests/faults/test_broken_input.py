@@ -172,6 +172,7 @@ TABLES = {
     "gradual_rank_assumptions": GREEDY,
     "gradual_rank_evaluate": "data/gradual_rank/rises.parquet",
     "gradual_rank_compare": "data/gradual_rank/optimizers/runs.parquet",
+    "gradual_rank_judge_decay": "data/gradual_rank/decay/rises.parquet",
     "gradual_rank_plot": "metrics/gradual_rank/tables/errors.parquet",
     "low_rank_sparse_evaluate": "data/low_rank_sparse/sweep.parquet",
     "low_rank_sparse_plot": "metrics/low_rank_sparse/tables/truncate.parquet",

@@ -214,16 +214,32 @@ def staged_events(loss, start, end, threshold):
         events.append((time, i, int(np.sign(p[i])), bool(on[i])))
 
 
-def algorithm_1(loss):
-    """Stage after stage, as dictionaries: a charge that comes to ±1 joins, and the flow without
-    scale runs to rest.
+class Halves:
+    """Products q₊ - q₋ of a loss, and weight decay as a slope on both."""
+
+    def __init__(self, loss, decay):
+        self.loss, self.decay, self.size = loss, decay, 2 * loss.size
+
+    def g(self, q):
+        plus, minus = q.reshape(2, -1)
+        g = self.loss.g(plus - minus)
+        g[np.abs(g) < 1e-12] = 0  # at rest, where the other half would join some day
+        return np.concatenate([g, -g]) - self.decay
+
+
+def algorithm_1(loss, lowest=-1.0):
+    """Stage after stage, as dictionaries: a charge that comes to 1, or to the lowest, joins, and
+    the flow without scale runs to rest.
     """
     p, charge, time = np.zeros(loss.size), np.zeros(loss.size), 0.0
     joined, sign, dropped = -1, 0, []
     while True:
         g = np.where(p == 0, loss.g(p), 0.0)
         wait = np.array(
-            [(np.sign(s) - b) / s if s else math.inf for s, b in zip(g, charge, strict=True)]
+            [
+                ((1 if s > 0 else lowest) - b) / s if s else math.inf
+                for s, b in zip(g, charge, strict=True)
+            ]
         )
         first, second = np.sort(wait)[:2]
         gap = second - first if math.isfinite(second) else math.inf

@@ -155,6 +155,9 @@ def gradual_rank(section: Section) -> Section:
         n_test=4,
     )
     replace(section, "signs", n_seeds=2, end=0.2, learning_rate=0.01)
+    one_scale = small | {"n_seeds": 1, "seq_len": 2, "log10_init_scales": [-2]}
+    decays = section["cases"]["decays"]
+    write_rows(decays, [row | one_scale for row in read_rows(decays)])
     replace(section, "assumptions", n_seeds=1, log10_init_scale=-4, duration=20, n_path_times=3)
     replace(section, "assumptions", n_random=1, n_rises=1, n_kicks=1, rtol=1e-3, atol=1e-2)
     replace(section, "forecast", log10_init_scales=[-4], n_changed=1, rescaled_end=10)

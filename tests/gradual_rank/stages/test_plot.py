@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from lib.gradual_rank.figures.staircase import moving
+from tests.gradual_rank.gradual_rank_decay import check_decay, made_decay
 from tests.gradual_rank.gradual_rank_optimizers import FIGURES as OPTIMIZERS
 from tests.gradual_rank.gradual_rank_optimizers import check_optimizers, made_optimizers
 from tests.stages.made import files
@@ -39,6 +40,7 @@ NAMES = {
     "full-weights",
     "supports",
     "charges",
+    "decay",
     "example-3-2",
     *OPTIMIZERS,
 }
@@ -465,7 +467,11 @@ def figures(stage, drawn, tmp_path):
     (tmp_path / "optimizers").mkdir()
     for name, rows in made["compared"].items():
         pd.DataFrame(rows).to_parquet(tmp_path / "optimizers" / f"{name}.parquet")
-    folders = [tmp_path / name for name in ("metrics", "optimizers", "figures")]
+    made["decayed"] = made_decay()
+    (tmp_path / "decay").mkdir()
+    for name, rows in made["decayed"].items():
+        pd.DataFrame(rows).to_parquet(tmp_path / "decay" / f"{name}.parquet")
+    folders = [tmp_path / name for name in ("metrics", "optimizers", "decay", "figures")]
     stage("gradual_rank.plot", sections, *sections, *folders)
     assert files(tmp_path / "figures") == sorted(f"{name}.svg" for name in NAMES)
     return made, {
@@ -478,6 +484,7 @@ def test_every_figure_shows_what_stands_in_the_tables(figures):
     made, drawn = figures
     check_figure_2(made, drawn["figure-2"])
     check_optimizers(made["compared"], drawn)
+    check_decay(made["decayed"], drawn["decay"])
     check_scales(made, drawn)
     check_paths(made, drawn)
     check_errors(made, drawn["errors"])

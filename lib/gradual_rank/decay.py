@@ -1,0 +1,203 @@
+r"""Weight decay on networks from small starts: the flow, its first rise, and where it rests.
+
+On a diagonal network the loss is $L(p) + \frac\lambda2 (\|u\|^2 + \|v\|^2)$ with $p = u \odot v$
+and $g = -\partial L / \partial p$, and $w_\pm = |u \pm v|$ obey $\dot w_\pm = (\pm g - \lambda)
+w_\pm$. The halves $q_\pm = w_\pm^2 / 4$ of $p = q_+ - q_-$ are products that are never negative,
+under the loss $L(q_+ - q_-) + \lambda \sum (q_+ + q_-)$ without decay: with its own g,
+
+    d log q / dt = 2 g(q),   g(q) = (g(p) − λ, −g(p) − λ).
+
+So `greedy` of the halves is Algorithm 1 with decay: each half has a charge of its own, which joins
+at 1 and has no lower end. What rests solves the problem of $L + \lambda \|p\|_1$. A product $P
+Q^\top$ of matrices has the nuclear norm in its place. Ours, not the paper's; the proofs are in
+docs/gradual_rank.md.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lib.gradual_rank.diagonal_heads import DiagonalLoss, Products
+from lib.gradual_rank.full_heads import SharedTokensHead
+from lib.training.gradient_descent import Step as Descended
+from lib.training.gradient_descent import Weights, descent
+from lib.training.stiff_flow import Loss, Step, Vector, crossing_of, gradient, stiff_flow
+
+OVERFLOW = math.log(1e6)  # of q in trial steps of the implicit solver
+PRESENT = 1e-6  # |p| from which a product is there at rest
+
+
+class Decayed(DiagonalLoss):
+    r"""The loss $L(q_+ - q_-) + \lambda \sum (q_+ + q_-)$ of the halves $q = (q_+, q_-)$."""
+
+    def __init__(self, loss: DiagonalLoss, decay: float):
+        self.loss = loss
+        self.decay = decay
+        self.size = 2 * loss.size
+
+    def value(self, p: Products) -> Float[Tensor, "*batch"]:
+        """L of the products, and the decay."""
+        return self.loss.value(whole(p)) + self.decay * p.sum(-1)
+
+    def gradient(self, p: Products) -> Products:
+        r"""$(g - \lambda, -g - \lambda)$."""
+        g = self.loss.gradient(whole(p))
+        return torch.cat([g, -g], -1) - self.decay
+
+    def hessian(self, p: Float[Tensor, " p"], support: Int[Tensor, " k"]) -> Float[Tensor, "p k"]:
+        """Columns of [[H, −H], [−H, H]]."""
+        n = self.loss.size
+        columns = self.loss.hessian(whole(p), support % n)
+        signed = torch.where(support < n, columns, -columns)
+        return torch.cat([signed, -signed])
+
+
+def whole(q: Float[Tensor, "*batch half"]) -> Products:
+    """The products of halves."""
+    plus, minus = q.chunk(2, -1)
+    return plus - minus
+
+
+def log_halves(u: Vector, v: Vector, log_scale: float) -> Float[np.ndarray, " half"]:
+    """The logarithms of the halves of e^log_scale (u, v)."""
+    return 2 * (np.log(np.abs(np.concatenate([u + v, u - v])) / 2) + log_scale)
+
+
+def halves_flow(
+    loss: Loss,
+    start: Vector,
+    end: float,
+    *,
+    rtol: float,
+    atol: float,
+    curvature: Loss | None = None,
+) -> Iterator[Step]:
+    """Yield the flow of log q to the end, a step of the implicit solver at a time.
+
+    Where it rests what is learned is still, and the rest moves on straight lines: BDF, whose steps
+    then grow without bound.
+    """
+    bent = loss if curvature is None else curvature
+    n = len(start)
+    reached = [start]
+
+    def velocity(x: Vector) -> Vector:
+        return 2 * gradient(loss, halves(x))
+
+    def jacobian(_: Vector) -> Float[np.ndarray, "half half"]:
+        q = halves(reached[0])
+        found = np.zeros((n, n))
+        there = np.flatnonzero(q > PRESENT)
+        if len(there):
+            H = bent.hessian(torch.from_numpy(q), torch.from_numpy(there)).numpy()
+            found[:, there] = -2 * H * q[there]
+        return found
+
+    for step in stiff_flow(velocity, jacobian, start, end, rtol=rtol, atol=atol, method="BDF"):
+        yield step
+        reached[0] = step.state
+
+
+def halves(x: Vector) -> Vector:
+    """q from its logarithm, cut where it would overflow."""
+    return np.exp(np.minimum(x, OVERFLOW))
+
+
+def first_rises(steps: Iterable[Step], threshold: float, n: int) -> Vector:
+    """When each of n halves first comes to the threshold; infinite where never."""
+    level = math.log(threshold)
+    found = np.full(n, np.inf)
+    for step in steps:
+        for i in np.flatnonzero((step.state >= level) & np.isinf(found)):
+            found[i] = crossing_of(step, int(i), level)
+    return found
+
+
+def first_rise(g: Vector, start: Vector, threshold: float) -> float:
+    r"""When the first half comes to the threshold θ if g(q) stays that of the start.
+
+    $\min_i \log(\theta / q_i(0)) / 2 g_i$ over g > 0; infinite where there is none.
+    """
+    rising = g > 0
+    waits = (math.log(threshold) - start[rising]) / (2 * g[rising])
+    return float(waits.min(initial=np.inf))
+
+
+def rest_error(g: Vector, p: Vector, decay: float) -> float:
+    r"""How far a point is from rest under $L + \lambda \|p\|_1$, as a share of λ.
+
+    $\max |g_i - \lambda\,\mathrm{sign}\, p_i|$ over what is there, and $\max (|g_i| - \lambda)$.
+    """
+    there = np.abs(p) > PRESENT
+    on = np.abs(g - decay * np.sign(p))[there].max(initial=0.0)
+    return float(max(on, np.abs(g).max() - decay) / decay)
+
+
+def ridge_error(g: Vector, p: Vector, decay: float) -> float:
+    r"""The same under decay of the products themselves, $L + \frac\lambda2 \|p\|^2$: $\max |g_i -
+    \lambda p_i|$.
+    """
+    return float(np.abs(g - decay * p).max() / decay)
+
+
+def decayed_descent(
+    head: SharedTokensHead,
+    start: Float[Tensor, "side product *batch training d d"],
+    rate: float,
+    decays: Float[Tensor, "*batch training"],
+) -> Iterator[Descended]:
+    r"""Gradient descent of factors with weight decay: $P \mathrel{+}= \eta (G Q - \lambda P)$, $Q
+    \mathrel{+}= \eta (G^\top P - \lambda Q)$.
+    """
+    each = decays[..., None, None]
+
+    def moved(_: int, W: Weights, slopes: Weights) -> Weights:
+        return {"factors": W["factors"] + rate * (slopes["factors"] - each * W["factors"])}
+
+    return descent(head.loss_and_slopes, {"factors": start}, moved)
+
+
+def decayed_rise(
+    forecast: Mapping[str, Tensor], sigma: Tensor, decays: Tensor, rate: float
+) -> Tensor:
+    r"""When the first singular value rises under descent with decay; infinite where $\lambda \ge
+    \sigma$.
+
+    The joint direction grows by $1 + \eta (\sigma - \lambda)$ a step; without decay by $e^{\eta
+    \sigma}$ in the `finite` forecast of `full_heads.first_rise`.
+    """
+    growth = torch.log1p(rate * (sigma - decays)) / rate
+    return torch.where(growth > 0, forecast["finite"] * sigma / growth, math.inf)
+
+
+def spectral_rest(
+    W: Float[Tensor, "*batch d d"],
+    G: Float[Tensor, "*batch d d"],
+    decays: Float[Tensor, "*batch"],
+    risen: float,
+) -> tuple[Float[np.ndarray, "*batch"], Float[np.ndarray, "*batch"]]:
+    r"""How far what has risen is from rest under $L + \lambda \|W\|_*$, and what has not: shares
+    of λ.
+
+    With U, V the singular vectors whose singular value is above `risen`: the spectral norm of
+    $U^\top G V - \lambda$, and what σ₁(G) is above λ.
+    """
+    U, sigma, Vh = torch.linalg.svd(W)
+    there = (sigma > risen).to(W.dtype)
+    inner = U.mT @ G @ Vh.mT - decays[..., None, None] * torch.eye(W.shape[-1], dtype=W.dtype)
+    on = torch.linalg.matrix_norm(inner * there[..., None] * there[..., None, :], 2)
+    off = torch.linalg.matrix_norm(G, 2) - decays
+    return (on / decays).numpy(), (off / decays).numpy()
+
+
+def balance(W: Float[Tensor, "side *batch d d"]) -> Float[np.ndarray, "*batch"]:
+    r"""$(\|P\|_F^2 + \|Q\|_F^2) / 2 \|P Q^\top\|_*$: 1 where both factors have the same Gram
+    matrix, else more.
+    """
+    P, Q = W
+    squares = (P.square() + Q.square()).sum((-2, -1)) / 2
+    return (squares / torch.linalg.matrix_norm(P @ Q.mT, "nuc")).numpy()
