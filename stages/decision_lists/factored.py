@@ -65,10 +65,23 @@ class Case:
     staircase_scales: tuple[Scale, ...]
     until: Literal["right", "next rise"]
 
+    def __post_init__(self) -> None:
+        if not self.staircase_scales:
+            raise ValueError("staircase_scales: wanted at least one, got none")
+        try:
+            Law.named(self.law)
+        except ValueError as error:
+            raise ValueError(f"law: {error}") from error
+
     @property
     def n_large(self) -> int:
         """How many directions are expected to be large when every sequence is right."""
         return max(1, self.n_heads - 1)
+
+    @property
+    def shared(self) -> bool:
+        """Whether some head is in the lists of several other tokens."""
+        return self.n_tokens > 2 * self.n_heads
 
     def task(self, number: int) -> Task:
         """The task, the `number`th."""
@@ -94,6 +107,10 @@ def main(section: str, cases: Path, tables: OutFolder) -> None:
     params = read_params(section, Apart)
     jobs = []
     for number, case in enumerate(read_cases(cases, Case)):
+        unknown = sorted(set(case.staircase_scales) - set(params.log10_init_scales))
+        if unknown:
+            wanted = f"wanted some of {list(params.log10_init_scales)}, got {unknown}"
+            raise InputError(f"{cases}: case {number + 1}: staircase_scales: {wanted}")
         try:
             task = case.task(number)
         except ValueError as error:
@@ -126,19 +143,20 @@ def descend(case: Case, task: Task, params: Apart, of: Kind) -> Tables:
         params.look_every,
         params.max_steps,
     )
-    about = task.about() | {"group": case.group, "of": of, "n_heads": case.n_heads}
-    about |= {"length": task.longest, "n_large": case.n_large, "sigma_1": largest(G[0])}
-    about |= {"learning_rate": params.learning_rate}
+    about = task.about() | {"group": case.group, "of": of, "length": task.longest}
+    about |= {"n_heads": case.n_heads, "n_large": case.n_large, "shared": case.shared}
+    about |= {"sigma_1": largest(G[0]), "learning_rate": params.learning_rate}
     rows = []
-    courses = []
     for (seed, scale), one in zip(starts, found, strict=True):
-        start = {**about, "seed": seed, "log10_init_scale": scale}
-        rows.append({**start, **described(loss, one)})
-        if one.until != "first rise":
-            course = {"time": one.times, "singular_values": one.singular_values}
-            course |= {"right": one.right}
-            courses.append(pd.DataFrame(course).assign(**start))
-    return {"factored": pd.DataFrame(rows), "staircases": pd.concat(courses)}
+        rows.append({**about, "seed": seed, "log10_init_scale": scale, **described(loss, one)})
+    tables = {"factored": pd.DataFrame(rows)}
+    drawn = params.first_seed, min(case.staircase_scales)
+    if of == "factored":
+        one = found[starts.index(drawn)]
+        course = {"time": one.times, "singular_values": one.singular_values}
+        about = {"task": task.name, "group": case.group, "log10_init_scale": drawn[1]}
+        tables["staircases"] = pd.DataFrame(course).assign(**about)
+    return tables
 
 
 def described(loss: StackedLoss, one: Staircase) -> dict[str, Any]:
