@@ -8,10 +8,11 @@ added to a column of W changes no output: singular values are of W less the mean
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
+import torch
+from jaxtyping import Bool, Float
 from scipy import sparse
 
 from lib.decision_lists.lists import Task
@@ -72,17 +73,6 @@ class StackedLoss:
         return W.reshape(len(W), -1).T[self.entries]
 
 
-class Weights(Protocol):
-    """What descends: W of every start, one step on, and some of the starts alone."""
-
-    @property
-    def W(self) -> Squares: ...  # noqa: N802
-
-    def moved(self, G: Squares, rate: float) -> "Weights": ...
-
-    def only(self, kept: Float[np.ndarray, " start"]) -> "Weights": ...
-
-
 @dataclass(frozen=True)
 class Whole:
     """W itself."""
@@ -93,7 +83,7 @@ class Whole:
         """W + rate · G."""
         return Whole(self.W + rate * G)
 
-    def only(self, kept: np.ndarray) -> "Whole":
+    def only(self, kept: Bool[np.ndarray, " start"]) -> "Whole":
         """The starts that are kept."""
         return Whole(self.W[kept])
 
@@ -112,11 +102,12 @@ class Factored:
         """Entries init_scale · N(0, 1): a start for each pair of a seed and its scale."""
 
         def drawn(name: str) -> np.ndarray:
-            stacked = []
-            for seed, scale in zip(seeds, init_scales, strict=True):
-                normal = np.random.default_rng(generator(seed, name).initial_seed())
-                stacked.append(scale * normal.standard_normal((n_tokens, n_tokens)))
-            return np.stack(stacked)
+            size = n_tokens, n_tokens
+            normal = [
+                torch.randn(size, generator=generator(seed, name), dtype=torch.float64).numpy()
+                for seed in seeds
+            ]
+            return np.stack(normal) * np.array(init_scales)[:, None, None]
 
         return cls(drawn("W_K"), drawn("W_Q"))
 
@@ -129,9 +120,12 @@ class Factored:
         r"""$W_K + \mathrm{rate}\, W_Q G^\top$ and $W_Q + \mathrm{rate}\, W_K G$."""
         return Factored(self.W_K + rate * self.W_Q @ G.mT, self.W_Q + rate * self.W_K @ G)
 
-    def only(self, kept: np.ndarray) -> "Factored":
+    def only(self, kept: Bool[np.ndarray, " start"]) -> "Factored":
         """The starts that are kept."""
         return Factored(self.W_K[kept], self.W_Q[kept])
+
+
+Weights = Whole | Factored  # of all starts: W, a step on, and some of the starts alone
 
 
 @dataclass(frozen=True)
@@ -239,7 +233,5 @@ def permuted(task: Task, shift: int) -> Task:
     The law stays, so that frequent tokens head lists no more.
     """
     L = task.n_tokens
-    lists = tuple(
-        tuple((b + shift) % L for b in task.lists[(a - shift) % L]) for a in range(L)
-    )
+    lists = tuple(tuple((b + shift) % L for b in task.lists[(a - shift) % L]) for a in range(L))
     return replace(task, lists=lists)

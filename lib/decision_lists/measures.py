@@ -413,7 +413,9 @@ def _by_scale(rows: pd.DataFrame, column: str) -> dict[str, pd.Series]:
     """A column by init scale, the smallest last, where it has a value."""
     return {
         f"1e{scale:g}": of_scale.set_index("start")[column]
-        for scale, of_scale in reversed(list(rows.dropna(subset=column).groupby("log10_init_scale")))
+        for scale, of_scale in reversed(
+            list(rows.dropna(subset=column).groupby("log10_init_scale"))
+        )
     }
 
 

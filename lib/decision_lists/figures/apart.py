@@ -58,11 +58,12 @@ def _course(axes: Axes, of_heads: pd.DataFrame, staircases: pd.DataFrame) -> Non
         axes.plot(rows["time"], values[:, i], color=color, lw=1.2)
     run = there[(there["task"] == task) & (there["of"] == "factored")]
     run = run[run["log10_init_scale"] == rows["log10_init_scale"].iloc[0]].iloc[0]
-    axes.axvline(run["log"] / run["sigma_1"], **DASHED, label=r"$\log(1/\alpha)/\sigma_1(G)$")
+    axes.axvline(run["log"] / run["sigma_1"], **DASHED, label="limit of the first rise")
     if np.isfinite(run["right"]):
         axes.axvline(run["right"], color=GREEN, lw=1.2, label="all right")
     axes.set(**LOG_LOG, xlabel="time t", ylabel="singular values of W")
-    axes.set_title(f"{run['n_heads']} heads, α = 1e{run['log10_init_scale']:g}", fontsize=9)
+    axes.set_ylim(run["init_scale"] ** 2 / 10, None)
+    axes.set_title(f"heads: {run['n_heads']}, α = 1e{run['log10_init_scale']:g}", fontsize=9)
     axes.legend(fontsize=SMALL, loc="upper left")
 
 
@@ -88,7 +89,9 @@ def _times(axes: Axes, apart: pd.DataFrame) -> None:
     for n_heads, rows, color in shaded(gone_on, "n_heads", ordered=True):
         medians = rows.groupby("init_scale")[["right", "next_rise", "log"]].median()
         right = medians["right"] / medians["log"]
-        axes.plot(medians.index, right, "o-", ms=3.5, lw=1.2, color=color, label=f"{n_heads} heads")
+        axes.plot(
+            medians.index, right, "o-", ms=3.5, lw=1.2, color=color, label=f"heads: {n_heads}"
+        )
         following = medians["next_rise"] / medians["log"]
         axes.plot(medians.index, following, "^:", ms=3.5, lw=1.2, color=color)
     axes.plot([], [], "o-", ms=3.5, color="black", label="all right")
