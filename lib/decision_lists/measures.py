@@ -375,7 +375,7 @@ def factored_measures(factored: pd.DataFrame) -> Measures:
         right_after=factored["right"] / log,
         next_over_first=factored["next_rise"] / factored["first_rise"],
     )
-    kinds = {of: rows for of, rows in table.groupby("of", sort=False)}
+    kinds = dict(list(table.groupby("of", sort=False)))
     apart = kinds["factored"]
     gone_on = {of: rows[rows["until"] != "first rise"] for of, rows in kinds.items()}
     without_heads = gone_on["factored"][gone_on["factored"]["n_heads"] == 0]
@@ -451,9 +451,10 @@ def setup(tables: Tables) -> dict[str, float | str]:
 
     learned = ~tables["theorem"]["at_once"] if "theorem" in tables else pd.Series(dtype=bool)
     met = int(tables["both"]["preconditions"].sum()) if "both" in tables else 0
-    factored = tables.get("factored", pd.DataFrame(columns=["of", "until", "n_heads"]))
+    factored = tables.get("factored", pd.DataFrame(columns=["of", "until", "n_heads", "right"]))
     heads = (factored["of"] == "factored") & (factored["n_heads"] > 0)
     apart = factored[heads & (factored["until"] != "first rise")]
+    n_heads = sorted(apart["n_heads"].unique())
     return {
         "theorem_runs": number("theorem"),
         "learned_runs": int(learned.sum()),
@@ -471,9 +472,9 @@ def setup(tables: Tables) -> dict[str, float | str]:
         "joint_tokens": span("joint", "n_tokens"),
         "minibatch_tokens": span("minibatch", "n_tokens"),
         "minibatch_size": span("minibatch", "batch_size"),
-        "factored_heads": f"{apart['n_heads'].min()} to {apart['n_heads'].max()}",
+        "factored_heads": f"{n_heads[0]} to {n_heads[-1]}" if n_heads else "no",
         "factored_descents": len(apart),
-        "factored_right": len(apart.query("right < inf")),
+        "factored_right": int((apart["right"] < math.inf).sum()),
         "length_trained": span("lengths", "seq_len"),
     }
 

@@ -1,4 +1,4 @@
-"""W_K and W_Q trained apart: when directions of W rise, and how many are large when all is right."""
+"""W_K and W_Q trained apart: when directions of W rise, and how many are large in the end."""
 
 import matplotlib.pyplot as plt
 import numpy as np
