@@ -163,7 +163,9 @@ class Staircase:
         [above] = np.nonzero(course > self.risen)
         if not len(above):
             return math.nan
-        i = max(1, int(above[0]))
+        i = int(above[0])
+        if not i:
+            return self.times[0]
         logs = np.log(course[i - 1 : i + 1])
         share = (math.log(self.risen) - logs[0]) / (logs[1] - logs[0])
         return self.times[i - 1] + share * (self.times[i] - self.times[i - 1])

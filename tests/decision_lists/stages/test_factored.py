@@ -95,6 +95,8 @@ def descent(brute, of, seed, scale, until):
 
 
 def rise(looks, direction):
+    if looks[0][1][direction] > 0.02:
+        return 0
     for (t, before), (u, after) in zip(looks, looks[1:], strict=False):
         if after[direction] > 0.02:
             logs = [math.log(x[direction]) for x in (before, after)]
