@@ -52,9 +52,9 @@ TABLES = {  # what is read of the stages before: columns by table; a use not run
     "feasible": "length least_n",
     "trained": "task seed list_entries kept_in_gauge kept_raw",
     "lengths": "time longest task law seq_len",
-    "factored": "task group of seed log10_init_scale until n_heads n_large shared sigma_1 "
+    "factored": "task of seed log10_init_scale until n_heads n_large shared sigma_1 "
     "learning_rate first_rise next_rise right singular_values sigma_then fewest right_when_cut",
-    "staircases": "task group log10_init_scale time singular_values",
+    "staircases": "task log10_init_scale time singular_values",
 }
 SPECTRA = ["law", "task", "of", "time", "singular_values"]
 CURVES = ["task", "step", "cosine", "centred_cosine", "accuracy"]

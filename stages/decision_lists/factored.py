@@ -143,7 +143,7 @@ def descend(case: Case, task: Task, params: Apart, of: Kind) -> Tables:
         params.look_every,
         params.max_steps,
     )
-    about = task.about() | {"group": case.group, "of": of, "length": task.longest}
+    about = task.about() | {"of": of, "length": task.longest}
     about |= {"n_heads": case.n_heads, "n_large": case.n_large, "shared": case.shared}
     about |= {"sigma_1": largest(G[0]), "learning_rate": params.learning_rate}
     rows = []
@@ -154,7 +154,7 @@ def descend(case: Case, task: Task, params: Apart, of: Kind) -> Tables:
     if of == "factored":
         one = found[starts.index(drawn)]
         course = {"time": one.times, "singular_values": one.singular_values}
-        about = {"task": task.name, "group": case.group, "log10_init_scale": drawn[1]}
+        about = {"task": task.name, "log10_init_scale": drawn[1]}
         tables["staircases"] = pd.DataFrame(course).assign(**about)
     return tables
 

@@ -89,7 +89,7 @@ FIGURES: dict[str, tuple[Callable[..., Figure], dict[str, str]]] = {
     "apart": (
         keys_and_queries,
         {
-            "factored": "task group of until log10_init_scale n_heads sigma_1 first_rise next_rise "
+            "factored": "task of until log10_init_scale n_heads sigma_1 first_rise next_rise "
             "right fewest numerical_rank",
             "staircases": "task log10_init_scale time singular_values",
         },

@@ -26,10 +26,14 @@ def keys_and_queries(factored: pd.DataFrame, staircases: pd.DataFrame) -> Figure
         init_scale=10.0 ** factored["log10_init_scale"],
         log=-np.log(10) * factored["log10_init_scale"],
     )
-    of_heads = factored[(factored["n_heads"] > 0) & (factored["group"] == "heads")]
+    with_heads = factored[factored["n_heads"] > 0]
+    first = with_heads.groupby("n_heads")["task"].first()  # of each number of heads
+    of_heads = with_heads[with_heads["task"].isin(first)]
     _waits(waits, factored)
     _course(course, of_heads, staircases)
-    _ranks(ranks, factored[(factored["n_heads"] > 0) & np.isfinite(factored["right"])])
+    _ranks(
+        ranks, with_heads[(with_heads["until"] != "first rise") & (with_heads["right"] < np.inf)]
+    )
     _times(times, of_heads[of_heads["of"] == "factored"])
     return figure
 
@@ -49,6 +53,8 @@ def _waits(axes: Axes, factored: pd.DataFrame) -> None:
 
 def _course(axes: Axes, of_heads: pd.DataFrame, staircases: pd.DataFrame) -> None:
     there = of_heads[of_heads["task"].isin(staircases["task"])]
+    if there.empty:
+        return
     nearest = (there["n_heads"] - SHOWN).abs().idxmin()
     task = there.loc[nearest, "task"]
     rows = staircases[(staircases["task"] == task) & (staircases["time"] > 0)]
@@ -69,13 +75,13 @@ def _course(axes: Axes, of_heads: pd.DataFrame, staircases: pd.DataFrame) -> Non
 
 def _ranks(axes: Axes, right: pd.DataFrame) -> None:
     for i, (of, (name, color)) in enumerate(KINDS.items()):
-        rows = right[(right["of"] == of) & (right["until"] != "first rise")]
+        rows = right[right["of"] == of]
         points = {"ms": 4, "mfc": "none", "color": color, "label": name}
         axes.plot(rows["n_heads"] + 0.16 * (i - 1), rows["numerical_rank"], "o", **points)
     apart = right[right["of"] == "factored"]
     fewest = {"ms": 5, "color": NULL_COLOR, "label": "fewest that keep it right"}
     axes.plot(apart["n_heads"] + 0.32, apart["fewest"], "_", **fewest)
-    heads = np.arange(1, right["n_heads"].max() + 1) if len(right) else np.array([1])
+    heads = np.arange(1, 1 + max(right["n_heads"], default=1))
     axes.plot(heads, np.maximum(1, heads - 1), **DASHED, label="max(1, heads − 1)")
     axes.set(xlabel="frequent heads", ylabel="large directions when all is right")
     axes.set_ylim(0, 20)

@@ -326,26 +326,27 @@ MINIBATCH = frame(
     (50, 0.125, True, True, 4, 64, 256),
 )
 
-# A start: a seed and a scale. One that is not right has no rank; heads 1 and 2, and one list without.
+# Lists with two and three heads, and without; what is not right by the end has no rank.
 APART = frame(
-    "of task group seed log10_init_scale until n_heads n_large shared sigma_1 learning_rate first_rise "
-    "next_rise right singular_values sigma_then fewest right_when_cut",
-    ("factored", "f-1", "h", 5, -2, "next rise", 2, 1, True, 0.5, 0.25, 8, 20, 40, [8, 0.5], 0.25, 4, 0.5),
-    ("factored", "f-1", "h", 5, -6, "next rise", 2, 1, True, 0.5, 0.25, 16, 48, 80, [4, 2], 0.125, 3, 0.75),
-    ("factored", "f-1", "h", 5, -8, "first rise", 2, 1, True, 0.5, 0.25, 32, NAN, INF, [], NAN, NAN, NAN),
-    ("factored", "f-2", "h", 5, -2, "right", 3, 2, False, 0.75, 0.25, 4, NAN, 16, [9, 8, 7], 0.5, 2, 1.0),
-    ("factored", "f-2", "h", 5, -6, "right", 3, 2, False, 0.75, 0.25, 24, NAN, INF, [], NAN, NAN, NAN),
-    ("factored", "f-3", "n", 5, -2, "right", 0, 1, True, 1.0, 0.25, NAN, NAN, 6, [3, 2, 1], 0.5, 3, 0.25),
-    ("whole", "f-1", "h", 5, -2, "next rise", 2, 1, True, 0.5, 0.25, 1, 3, 4, [8, 7], 0.5, 2, 0.5),
-    ("whole", "f-1", "h", 5, -6, "next rise", 2, 1, True, 0.5, 0.25, 2, 5, 8, [8, 0.25], 0.25, 2, 0.5),
-    ("permuted", "f-1", "h", 5, -2, "right", 2, 1, True, 0.5, 0.25, 1, NAN, 2, [8, 4, 2], 0.5, 3, 0.5),
+    "of task log10_init_scale until n_heads n_large shared sigma_1 first_rise next_rise right "
+    "singular_values sigma_then fewest right_when_cut",
+    ("factored", "f-1", -2, "next rise", 2, 1, True, 0.5, 8, 20, 40, [8, 0.5], 0.25, 4, 0.5),
+    ("factored", "f-1", -6, "next rise", 2, 1, True, 0.5, 16, 48, 80, [4, 2], 0.125, 3, 0.75),
+    ("factored", "f-1", -8, "first rise", 2, 1, True, 0.5, 32, NAN, INF, [], NAN, NAN, NAN),
+    ("factored", "f-2", -2, "right", 3, 2, False, 0.75, 4, NAN, 16, [9, 8, 7], 0.5, 2, 1.0),
+    ("factored", "f-2", -6, "right", 3, 2, False, 0.75, 24, NAN, INF, [], NAN, NAN, NAN),
+    ("factored", "f-3", -2, "right", 0, 1, True, 1.0, NAN, NAN, 6, [3, 2, 1], 0.5, 3, 0.25),
+    ("whole", "f-1", -2, "next rise", 2, 1, True, 0.5, 1, 3, 4, [8, 7], 0.5, 2, 0.5),
+    ("whole", "f-1", -6, "next rise", 2, 1, True, 0.5, 2, 5, 8, [8, 0.25], 0.25, 2, 0.5),
+    ("permuted", "f-1", -2, "right", 2, 1, True, 0.5, 1, NAN, 2, [8, 4, 2], 0.5, 3, 0.5),
 )  # fmt: skip
+APART = APART.assign(seed=5, learning_rate=0.25)
 STAIRCASES = frame(
-    "task group log10_init_scale time singular_values",
-    ("f-1", "h", -6, 0.0, [0.25, 0.125]),
-    ("f-1", "h", -6, 1.0, [0.5, 0.25]),
-    ("f-1", "h", -6, 2.0, [2.0, 1.0]),
-    ("f-2", "h", -6, 0.0, [0.5, 0.375]),
+    "task log10_init_scale time singular_values",
+    ("f-1", -6, 0.0, [0.25, 0.125]),
+    ("f-1", -6, 1.0, [0.5, 0.25]),
+    ("f-1", -6, 2.0, [2.0, 1.0]),
+    ("f-2", -6, 0.0, [0.5, 0.375]),
 )
 # A case of lemma 1: what the derivative and its bound are. Ratios of 1 up to rounding are no
 # violations.

@@ -2,6 +2,7 @@
 loss of sequences.
 """
 
+import itertools
 import math
 
 import numpy as np
@@ -25,13 +26,13 @@ PARAMS = {
     "look_every": 3,
     "max_steps": 360,
 }
-HEADER = "group n_tokens seq_len list_length lists n_heads law staircase_scales until".split()
+HEADER = "group n_tokens seq_len list_length lists n_heads law staircase_scales until"
 HEADS = ["h", 4, 2, 2, "shared heads", 1, "frequent heads 9", [-1], "next rise"]
 NONE = ["n", 5, 3, 2, "cyclic", 0, "uniform", [-1, -2], "right"]
 
 
 def run(stage, folder, *rows, **params):
-    lines = ["\t".join(map(str, row)) for row in (HEADER, *rows)]
+    lines = ["\t".join(map(str, row)) for row in (HEADER.split(), *rows)]
     (folder / "cases.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     stage(
         "decision_lists.factored",
@@ -97,7 +98,7 @@ def descent(brute, of, seed, scale, until):
 def rise(looks, direction):
     if looks[0][1][direction] > 0.02:
         return 0
-    for (t, before), (u, after) in zip(looks, looks[1:], strict=False):
+    for (t, before), (u, after) in itertools.pairwise(looks):
         if after[direction] > 0.02:
             logs = [math.log(x[direction]) for x in (before, after)]
             return t + (u - t) * (math.log(0.02) - logs[0]) / (logs[1] - logs[0])
