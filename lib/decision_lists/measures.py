@@ -189,6 +189,8 @@ def measures(tables: Tables, law_from: float) -> Measures:
         "law": partial(law_measures, law_from=law_from),
         "alone": alone_measures,
         "both": both_measures,
+        "followed": lambda followed: followed_measures(followed, tables["both"]),
+        "draws": draw_measures,
         "lemmas": lemma_measures,
         "feasible": feasible_measures,
         "joint": lambda _: joint_measures(tables),
@@ -274,6 +276,29 @@ def both_measures(both: pd.DataFrame) -> Measures:
         "both_ratio": (met["n_steps"] / met["earliest"]).where(met["margin"] > 0, math.inf),
         "both_V_moved": met["V_moved"] / met["epsilon"],
         "both_curvature_growth": met["curvature_growth"],
+    }
+
+
+def followed_measures(followed: pd.DataFrame, both: pd.DataFrame) -> Measures:
+    """Part 2 with the steps of V summed up apart, of the descents that meet every condition."""
+    run_of = ["task", "noise"]
+    runs = both[both["preconditions"]].merge(followed, on=run_of)
+    runs = runs.set_axis(runs["task"].astype(str) + ", " + runs["noise"].astype(str))
+    return {
+        "followed_ratio": runs["followed_steps"] / runs["earliest"],
+        "followed_steps_over_float64": runs["followed_steps"] - runs["n_steps"],
+        "followed_moved": runs["moved"] / runs["epsilon"],
+        "stands_still": runs["stands_still"],
+    }
+
+
+def draw_measures(draws: pd.DataFrame) -> Measures:
+    """What draws of uniform noise leave of the conditions of part 2; losses over log n."""
+    draws = draws.set_axis(draws["task"] + ", draw " + draws["seed"].astype(str))
+    return {
+        "noise_met": draws["met"],
+        "noise_share": draws["share"],
+        "noise_least_share": draws["least_share"],
     }
 
 
@@ -451,6 +476,8 @@ def setup(tables: Tables) -> dict[str, float | str]:
 
     learned = ~tables["theorem"]["at_once"] if "theorem" in tables else pd.Series(dtype=bool)
     met = int(tables["both"]["preconditions"].sum()) if "both" in tables else 0
+    still = int(tables["followed"]["stands_still"].sum()) if "followed" in tables else 0
+    noise_met = int(tables["draws"]["met"].sum()) if "draws" in tables else 0
     factored = tables.get("factored", pd.DataFrame(columns=["of", "until", "n_heads", "right"]))
     heads = (factored["of"] == "factored") & (factored["n_heads"] > 0)
     apart = factored[heads & (factored["until"] != "first rise")]
@@ -463,6 +490,9 @@ def setup(tables: Tables) -> dict[str, float | str]:
         "lemma_cases": int(tables["lemmas"]["cases"].max()),
         "both_runs": number("both"),
         "both_met_runs": met,
+        "both_still_runs": still,
+        "noise_draws": number("draws"),
+        "noise_met_draws": noise_met,
         "both_lengths": span("both", "length"),
         "both_seq_len": span("both", "seq_len"),
         "feasible_lengths": ", ".join(values("feasible", "length")),

@@ -27,7 +27,14 @@ from lib.files.runs import open_run
 from lib.files.tables import compact, read_table, write_csv, write_measures, write_table
 from lib.work.command import OutFile, OutFolder, run
 
-JUDGED_ALONE = ("alone", "gamma", "many", "minibatch")  # tables of measures that no figure draws
+JUDGED_ALONE = (
+    "alone",
+    "draws",
+    "followed",
+    "gamma",
+    "many",
+    "minibatch",
+)  # tables of measures that no figure draws
 COURSE = "task start seed step accuracy certified_sets certified_all n_tokens"
 TABLES = {  # what is read of the stages before: columns by table; a use not run has none
     "theorem": "task n_tokens seq_len length law scale bound at_once first_time perfect_at_bound "
@@ -41,6 +48,8 @@ TABLES = {  # what is read of the stages before: columns by table; a use not run
     "both": "task noise law seq_len length preconditions delta epsilon n_steps earliest margin "
     "curvature_growth V_moved",
     "courses": "task noise step loss step_times_curvature",
+    "followed": "task noise followed_steps moved stands_still",
+    "draws": "task seed share least_share met",
     "joint": COURSE,
     "starts": COURSE,
     "alignment": "task step along_P least_rate accuracy cosine centred_cosine argmax_right length "
@@ -94,6 +103,7 @@ def main(
     constants: Path,
     certify: Path,
     factored: Path,
+    follow: Path,
     joint: Path,
     spectra: Path,
     metrics: OutFolder,
@@ -105,8 +115,8 @@ def main(
         raise InputError(
             f"{section}.shown_task: wanted a task of {of_train}, got {params.shown_task!r}"
         )
-    folders = flow, scales, descend, train, control, check, constants, certify, factored
-    tables = read_tables(*folders)
+    folders = flow, scales, descend, train, control, check, constants, certify
+    tables = read_tables(*folders, factored, follow)
     tables["spectra"] = read_table(spectra, SPECTRA)
     tables |= described(tables, tasks, params, section)
     tables |= shown(tasks[params.shown_task], joint, params)
