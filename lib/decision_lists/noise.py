@@ -1,8 +1,8 @@
 r"""Part 2 with noise in V_0: which first loss it has to leave, and steps of V below its last place.
 
 With $\epsilon = n \log n / 18$, the best at V_0 = cP, and $r = L_0 / \log n$ the interval for T is
-not empty if and only if $n \log^2 n\, (r - 1/3)^2 > 72\, m\, r$: at r = 1 that is $n \log^2 n > 162\,
-m$, and it holds for a larger r if it does for a smaller one.
+not empty if and only if $n \log^2 n\, (r - 1/3)^2 > 72\, m\, r$. At r = 1 that is $n \log^2 n >
+162\, m$; what holds for some r holds for all larger ones.
 """
 
 import math

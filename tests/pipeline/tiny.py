@@ -97,6 +97,7 @@ def decision_lists(section: Section) -> Section:
     replace(scales, "spectral", n_snapshots=4, last_time=10)
     replace(section, "flow", gamma_shares=[1, 2])
     replace(section, "descend", noise=["none"])
+    replace(section, "follow", n_seeds=2)
     replace(train, "joint", n_seeds=2, n_steps=8)
     replace(train, "starts", n_seeds=1, n_steps=8)
     replace(section, "train", alignment_steps=8)

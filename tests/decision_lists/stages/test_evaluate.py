@@ -246,6 +246,19 @@ BOTH = frame(
     ),
     ("d-5", "none", "zipf 1", 5, 38, False, 0.5, 7, 10.0, -1.0, 5, 8.0, 6.0, 9.0, 2.0, 2.0),
 )
+FOLLOWED = frame(  # of a run that does not meet the conditions nothing is said
+    "task noise followed_steps moved stands_still",
+    ("d-3", "uniform", 6.0, 0.25, True),
+    ("d-1", "none", 2.0, 0.125, False),
+    ("d-2", "none", 9.0, 0.5, True),
+    ("d-3", "adversarial", INF, 1.0, True),
+)
+DRAWS = frame(
+    "task seed share least_share met",
+    ("d-1", 8, 0.96875, 0.984375, False),
+    ("d-1", 9, 1.25, 0.984375, True),
+    ("d-3", 8, 1.0, 0.9375, True),
+)
 COURSES = frame(
     "step loss wrong step_times_curvature task noise",
     (0, 2.0, 0.5, 0.5, "d-1", "none"),
@@ -562,6 +575,7 @@ EARLY = [False, True, False, True, False, False, False, True, True, False]
 LOG = [zeros * math.log(10) for zeros in range(9)]  # of the ratio of scales
 RUNS = ("d-1, none", "d-1, uniform", "d-2, none", "d-3, uniform", "d-3, adversarial", "d-5, none")
 MET = ("d-1, none", "d-1, uniform", "d-3, uniform", "d-3, adversarial")
+FOLLOWING = ("d-1, none", "d-3, uniform", "d-3, adversarial")
 PRUNED = ("heads-1, seed 0", "heads-2, seed 0", "joint-sets, seed 7", "joint-sets, seed 3")
 MEASURES = {
     "theorem_ratio": {
@@ -593,6 +607,17 @@ MEASURES = {
     "both_ratio": dict(zip(MET, [0.02, INF, INF, 0.15], strict=True)),
     "both_curvature_growth": dict(zip(MET, [5, 3, 4, 7], strict=True)),
     "both_V_moved": dict(zip(MET, [0.02, 0.05, 0.04, 0.03], strict=True)),
+    "followed_ratio": dict(zip(FOLLOWING, [0.04, 0.075, INF], strict=True)),
+    "followed_steps_over_float64": dict(zip(FOLLOWING, [1, 2, INF], strict=True)),
+    "followed_moved": dict(zip(FOLLOWING, [0.25, 0.2, 0.5], strict=True)),
+    "stands_still": dict(zip(FOLLOWING, [0, 1, 1], strict=True)),
+    "noise_met": {"d-1, draw 8": 0, "d-1, draw 9": 1, "d-3, draw 8": 1},
+    "noise_share": {"d-1, draw 8": 0.96875, "d-1, draw 9": 1.25, "d-3, draw 8": 1},
+    "noise_least_share": {
+        "d-1, draw 8": 0.984375,
+        "d-1, draw 9": 0.984375,
+        "d-3, draw 8": 0.9375,
+    },
     "lemma_1_ratio": {"all": -2},
     "least_n_over_closed_form": {"M = 3": 2, "M = 1": 0, "M = 8": -3, "M = 2": 1},
     "joint_certified_all": {"1": 1 / 3, "5": 2 / 3},
@@ -652,6 +677,9 @@ SETUP = {
     "lemma_cases": 7,
     "both_runs": 6,
     "both_met_runs": 4,
+    "both_still_runs": 3,
+    "noise_draws": 3,
+    "noise_met_draws": 2,
     "both_lengths": "1 to 5",
     "both_seq_len": "20 to 38",
     "feasible_lengths": "1, 2, 3, 8",
@@ -687,6 +715,8 @@ def made():
         "descend/alone": ALONE,
         "descend/both": BOTH,
         "descend/courses": COURSES,
+        "follow/followed": FOLLOWED,
+        "follow/draws": DRAWS,
         "train/starts": STARTS,
         "train/joint": JOINT,
         "train/alignment": ALIGNMENT,
@@ -748,6 +778,7 @@ def evaluate(stage, made, weights, tmp_path):
             "constants",
             "certify",
             "factored",
+            "follow",
             "joint",
         ]
         folders = [tmp_path / name for name in names]
@@ -814,7 +845,12 @@ USES = {  # what is not there where a use has no group, and what is then not mea
     ("flow/many",): ("many_",),
     ("scales/law",): ("law_",),
     ("descend/alone",): ("alone_",),
-    ("descend/both", "descend/courses"): ("both_",),
+    ("descend/both", "descend/courses", "follow/followed", "follow/draws"): (
+        "both_",
+        "followed_",
+        "stands_",
+        "noise_",
+    ),
     ("control/controls",): ("control_",),
     ("train/alignment",): ("alignment_",),
     ("train/starts",): ("failing_",),
