@@ -29,31 +29,25 @@ from lib.decision_lists.keys_and_queries import (
 )
 from lib.decision_lists.lists import Law, Task, lists_of, random_permutation, subsets
 from lib.files.files import InputError
-from lib.files.params import Count, Interval, Name, Positive, Seeds, Steps, read_cases, read_params
+from lib.files.params import Interval, Name, Positive, Seeds, read_cases
 from lib.training.devices import generator, use_threads
 from lib.work.cells import Tables, spread_cells, write_tables
 from lib.work.command import OutFolder, run
 
 Size = Annotated[int, Interval("[2, 20]")]
 Scale = Annotated[float, Interval("[-100, 0)")]
+RISEN = 0.05  # the singular value of a direction of W that has risen
+LOOK_EVERY = 10  # steps
+MAX_STEPS = 40_000
 Kind = Literal["factored", "whole", "permuted"]
 
 
 @dataclass(frozen=True)
-class Apart(Seeds):
-    """How W_K and W_Q descend, at V = `scale` · P, and when a singular value of W has risen."""
+class Case(Seeds):
+    """Lists and a law, how W_K and W_Q descend at V = `scale` · P, and how far from which scales.
 
-    scale: Positive
-    log10_init_scales: tuple[Scale, ...]  # at which the first rise is timed
-    learning_rate: Positive
-    risen: Positive
-    look_every: Count
-    max_steps: Steps
-
-
-@dataclass(frozen=True)
-class Case:
-    """Lists and a law, and how far descent goes on from which scales."""
+    The seeds are those of the starts.
+    """
 
     group: Name
     n_tokens: Size
@@ -62,12 +56,17 @@ class Case:
     lists: Literal["shared heads", "random", "cyclic"]
     n_heads: Annotated[int, Interval("[0, 20]")]
     law: str
+    scale: Positive
+    learning_rate: Positive
+    log10_init_scales: tuple[Scale, ...]
     staircase_scales: tuple[Scale, ...]
     until: Literal["right", "next rise"]
 
     def __post_init__(self) -> None:
-        if not self.staircase_scales:
-            raise ValueError("staircase_scales: wanted at least one, got none")
+        known = set(self.log10_init_scales)
+        if not self.staircase_scales or not known.issuperset(self.staircase_scales):
+            wanted = f"wanted some of {list(self.log10_init_scales)}"
+            raise ValueError(f"staircase_scales: {wanted}, got {list(self.staircase_scales)}")
         try:
             Law.named(self.law)
         except ValueError as error:
@@ -85,7 +84,8 @@ class Case:
 
     def task(self, number: int) -> Task:
         """The task, the `number`th."""
-        draw = generator(0, "factored", repr(self))
+        sizes = f"{self.n_tokens}, {self.seq_len}, {self.list_length}"
+        draw = generator(0, "task", f"{sizes}, {self.lists}, {self.n_heads}, {self.law}")
         n_heads = max(1, self.n_heads)
         law = Law.named(self.law)
         counts = subsets(self.n_tokens, self.seq_len)
@@ -102,30 +102,25 @@ class Case:
         )
 
 
-def main(section: str, cases: Path, tables: OutFolder) -> None:
+def main(cases: Path, tables: OutFolder) -> None:
     use_threads(1)
-    params = read_params(section, Apart)
     jobs = []
     for number, case in enumerate(read_cases(cases, Case)):
-        unknown = sorted(set(case.staircase_scales) - set(params.log10_init_scales))
-        if unknown:
-            wanted = f"wanted some of {list(params.log10_init_scales)}, got {unknown}"
-            raise InputError(f"{cases}: case {number + 1}: staircase_scales: {wanted}")
         try:
             task = case.task(number)
         except ValueError as error:
             raise InputError(f"{cases}: case {number + 1}: {error}") from error
         kinds = ("factored", "whole", "permuted") if case.n_heads else ("factored",)
-        jobs += [(descend, case, task, params, of) for of in kinds]
-    write_tables(tables, spread_cells({"factored": jobs}, label=section, unit="descent"))
+        jobs += [(descend, case, task, of) for of in kinds]
+    write_tables(tables, spread_cells({"factored": jobs}, label="W_K and W_Q", unit="descent"))
 
 
-def descend(case: Case, task: Task, params: Apart, of: Kind) -> Tables:
+def descend(case: Case, task: Task, of: Kind) -> Tables:
     """Every seed and scale of a case: W_K and W_Q apart, W itself, or permuted lists."""
     if of == "permuted":
         task = permuted(task, case.n_heads)
-    loss = StackedLoss(task, params.scale)
-    starts = list(product(params.seeds, params.log10_init_scales))
+    loss = StackedLoss(task, case.scale)
+    starts = list(product(case.seeds, case.log10_init_scales))
     seeds = [seed for seed, _ in starts]
     scales = [10**log10_scale for _, log10_scale in starts]
     weights: Weights = Factored.gaussian(task.n_tokens, seeds, scales)
@@ -138,19 +133,19 @@ def descend(case: Case, task: Task, params: Apart, of: Kind) -> Tables:
     found = staircases(
         loss,
         weights,
-        [Staircase(case.n_large, params.risen, until) for until in untils],
-        params.learning_rate,
-        params.look_every,
-        params.max_steps,
+        [Staircase(case.n_large, RISEN, until) for until in untils],
+        case.learning_rate,
+        LOOK_EVERY,
+        MAX_STEPS,
     )
     about = task.about() | {"of": of, "length": task.longest}
     about |= {"n_heads": case.n_heads, "n_large": case.n_large, "shared": case.shared}
-    about |= {"sigma_1": largest(G[0]), "learning_rate": params.learning_rate}
+    about |= {"sigma_1": largest(G[0]), "learning_rate": case.learning_rate}
     rows = []
     for (seed, scale), one in zip(starts, found, strict=True):
         rows.append({**about, "seed": seed, "log10_init_scale": scale, **described(loss, one)})
     tables = {"factored": pd.DataFrame(rows)}
-    drawn = params.first_seed, min(case.staircase_scales)
+    drawn = case.first_seed, min(case.staircase_scales)
     if of == "factored":
         one = found[starts.index(drawn)]
         course = {"time": one.times, "singular_values": one.singular_values}

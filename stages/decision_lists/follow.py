@@ -15,12 +15,13 @@ from lib.decision_lists.attention import PopulationLoss
 from lib.decision_lists.descent import Noise, noisy_start
 from lib.decision_lists.lists import Task, read_tasks, used_for
 from lib.decision_lists.noise import descent_beside, latest_over_earliest, least_share
-from lib.files.params import Seed, Seeds, read_params
+from lib.files.params import Seed, read_params
 from lib.files.tables import read_table
 from lib.training.devices import use_threads
 from lib.work.cells import Tables, spread_cells, write_tables
 from lib.work.command import OutFolder, run
 
+N_DRAWS = 20  # of noise, for each task
 COLUMNS = ["task", "noise", "n_steps", "step_size"]
 
 
@@ -31,10 +32,10 @@ class Descent:
     noise_seed: Seed
 
 
-def main(section: str, descend: str, tasks: Path, descents: Path, tables: OutFolder) -> None:
+def main(section: str, tasks: Path, descents: Path, tables: OutFolder) -> None:
     use_threads(1)
-    draws = read_params(section, Seeds)
-    seed = read_params(descend, Descent, part=True).noise_seed
+    seed = read_params(section, Descent, part=True).noise_seed
+    others = tuple(range(seed + 1, seed + 1 + N_DRAWS))
     listed = {task.name: task for task in used_for(read_tasks(tasks), "both")}
     both = descents / "both.parquet"
     rows = read_table(both, COLUMNS).to_dict("records") if both.is_file() else []
@@ -44,9 +45,9 @@ def main(section: str, descend: str, tasks: Path, descents: Path, tables: OutFol
             (follow, listed[row["task"]], row["noise"], row["step_size"], row["n_steps"], seed)
             for row in rows
         ],
-        "draws": [(draw, task, draws.seeds) for task in listed.values()],
+        "draws": [(draw, task, others) for task in listed.values()],
     }
-    write_tables(tables, spread_cells(jobs, label=section, unit="run"))
+    write_tables(tables, spread_cells(jobs, label="descents and draws", unit="run"))
 
 
 def follow(task: Task, noise: Noise, step_size: float, n_steps: int, seed: int) -> Tables:

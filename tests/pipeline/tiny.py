@@ -89,15 +89,14 @@ def decision_lists(section: Section) -> Section:
     for table, n_rows in (("starts", 2), ("many", 1), ("constants", 1)):
         write_rows(section["cases"][table], read_rows(section["cases"][table])[:n_rows])
     [first, *_] = read_rows(section["cases"]["factored"])
-    small = {"n_tokens": 5, "seq_len": 2, "staircase_scales": [-1, -2]}
-    write_rows(section["cases"]["factored"], [first | small])
-    replace(section, "factored", n_seeds=2, log10_init_scales=[-1, -2], max_steps=600)
+    small = {"n_tokens": 5, "seq_len": 2, "n_seeds": 2, "until": "right"}
+    scales = {"log10_init_scales": [-1, -2], "staircase_scales": [-1, -2]}
+    write_rows(section["cases"]["factored"], [first | small | scales])
     scales, train = section["scales"], section["train"]
     scales["law_scales"] = scales["law_scales"][-2:]
     replace(scales, "spectral", n_snapshots=4, last_time=10)
     replace(section, "flow", gamma_shares=[1, 2])
     replace(section, "descend", noise=["none"])
-    replace(section, "follow", n_seeds=2)
     replace(train, "joint", n_seeds=2, n_steps=8)
     replace(train, "starts", n_seeds=1, n_steps=8)
     replace(section, "train", alignment_steps=8)
