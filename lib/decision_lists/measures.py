@@ -148,6 +148,14 @@ def with_ranks(
     )
 
 
+def when_right(factored: pd.DataFrame, rtol: float) -> pd.DataFrame:
+    """The descents on W_K and W_Q apart, with the rank of W when every sequence was right first."""
+    right = np.isfinite(factored["right"])
+    rank = summaries(list(factored["singular_values"]), rtol)["numerical_rank"]
+    found = factored.drop(columns="singular_values")
+    return found.assign(numerical_rank=np.where(right, rank, np.nan))
+
+
 def weights_by_place(task: Task, W: Any) -> pd.DataFrame:
     """W by the places of each list; the keys that are in no list come behind, at place 0."""
     rows = []
@@ -181,6 +189,8 @@ def measures(tables: Tables, law_from: float) -> Measures:
         "law": partial(law_measures, law_from=law_from),
         "alone": alone_measures,
         "both": both_measures,
+        "followed": lambda followed: followed_measures(followed, tables["both"]),
+        "draws": draw_measures,
         "lemmas": lemma_measures,
         "feasible": feasible_measures,
         "joint": lambda _: joint_measures(tables),
@@ -190,6 +200,7 @@ def measures(tables: Tables, law_from: float) -> Measures:
         "trained": trained_measures,
         "lengths": length_measures,
         "spectra": spectral_measures,
+        "factored": factored_measures,
     }
     found: Measures = {}
     for name, measured in takes.items():
@@ -265,6 +276,29 @@ def both_measures(both: pd.DataFrame) -> Measures:
         "both_ratio": (met["n_steps"] / met["earliest"]).where(met["margin"] > 0, math.inf),
         "both_V_moved": met["V_moved"] / met["epsilon"],
         "both_curvature_growth": met["curvature_growth"],
+    }
+
+
+def followed_measures(followed: pd.DataFrame, both: pd.DataFrame) -> Measures:
+    """Part 2 with the steps of V summed up apart, of the descents that meet every condition."""
+    run_of = ["task", "noise"]
+    runs = both[both["preconditions"]].merge(followed, on=run_of)
+    runs = runs.set_axis(runs["task"].astype(str) + ", " + runs["noise"].astype(str))
+    return {
+        "followed_ratio": runs["followed_steps"] / runs["earliest"],
+        "followed_steps_over_float64": runs["followed_steps"] - runs["n_steps"],
+        "followed_moved": runs["moved"] / runs["epsilon"],
+        "stands_still": runs["stands_still"],
+    }
+
+
+def draw_measures(draws: pd.DataFrame) -> Measures:
+    """What draws of uniform noise leave of the conditions of part 2; losses over log n."""
+    draws = draws.set_axis(draws["task"] + ", draw " + draws["seed"].astype(str))
+    return {
+        "noise_met": draws["met"],
+        "noise_share": draws["share"],
+        "noise_least_share": draws["least_share"],
     }
 
 
@@ -346,6 +380,83 @@ def spectral_measures(spectra: pd.DataFrame) -> Measures:
     return found
 
 
+def factored_measures(factored: pd.DataFrame) -> Measures:
+    r"""W_K and W_Q apart: when directions rise, and the rank of W when every sequence is right.
+
+    A wait is in units of $\log(1/\alpha) / \sigma_1$. A delay is how much later a direction rises
+    from the smallest init scale than from the one before, over the log of their ratio and times the
+    rate at which it grows: $\log(1 + \eta \sigma_1) / \eta$ at first, then $\sigma_1$ of G when all
+    is right.
+    """
+    log = -factored["log10_init_scale"] * math.log(10)
+    rate = factored["learning_rate"]
+    table = factored.assign(
+        start=factored["task"] + ", seed " + factored["seed"].astype(str),
+        log=log,
+        growth=np.log1p(rate * factored["sigma_1"]) / rate,
+        wait=factored["first_rise"] * factored["sigma_1"] / log,
+        excess=factored["numerical_rank"] - factored["n_large"],
+        missing=factored["fewest"] - factored["n_large"],
+        right_after=factored["right"] / log,
+        next_over_first=factored["next_rise"] / factored["first_rise"],
+    )
+    kinds = dict(list(table.groupby("of", sort=False)))
+    apart = kinds["factored"]
+    gone_on = {of: rows[rows["until"] != "first rise"] for of, rows in kinds.items()}
+    without_heads = gone_on["factored"][gone_on["factored"]["n_heads"] == 0]
+    with_heads = gone_on["factored"][gone_on["factored"]["n_heads"] > 0]
+    shared = with_heads[with_heads["shared"]]
+    found: Measures = {
+        "factored_wait": _by_scale(apart, "wait"),
+        "factored_first_delay": _delay(apart, "first_rise", "growth"),
+        "factored_next_delay": _delay(_beyond(apart), "next_rise", "sigma_then"),
+        "factored_next_over_first": _by_scale(_beyond(apart), "next_over_first"),
+        "factored_right_after": _by_scale(with_heads, "right_after"),
+        "factored_rank_over_heads": _by_scale(with_heads, "excess"),
+        "factored_rank_without_heads": _by_scale(without_heads, "numerical_rank"),
+        "factored_missing_directions": _by_scale(shared, "missing"),
+        "factored_missing_directions_own": _by_scale(with_heads[~with_heads["shared"]], "missing"),
+        "factored_right_when_cut": _by_scale(shared, "right_when_cut"),
+    }
+    if "whole" in kinds:
+        whole = kinds["whole"]
+        found |= {
+            "whole_first_delay": _delay(whole, "first_rise", "growth"),
+            "whole_next_delay": _delay(_beyond(whole), "next_rise", "sigma_then"),
+            "whole_rank_over_heads": _by_scale(gone_on["whole"], "excess"),
+            "permuted_rank_over_heads": _by_scale(gone_on["permuted"], "excess"),
+        }
+    return {name: one for name, one in found.items() if len(one)}
+
+
+def _beyond(rows: pd.DataFrame) -> pd.DataFrame:
+    """The descents that go on until the next direction has risen."""
+    return rows[rows["until"] == "next rise"]
+
+
+def _by_scale(rows: pd.DataFrame, column: str) -> dict[str, pd.Series]:
+    """A column by init scale, the smallest last, where it has a value."""
+    return {
+        f"1e{scale:g}": of_scale.set_index("start")[column]
+        for scale, of_scale in reversed(
+            list(rows.dropna(subset=column).groupby("log10_init_scale"))
+        )
+    }
+
+
+def _delay(rows: pd.DataFrame, time: str, rate: str) -> pd.Series:
+    """How much later a time is from the smallest init scale than from the one before.
+
+    Times the rate from the smallest, over the log of the ratio of the scales.
+    """
+    logs = sorted(rows["log"].unique())[-2:]
+    if len(logs) < 2:
+        return pd.Series(dtype=float)
+    before, after = (rows[rows["log"] == log].set_index("start") for log in logs)
+    delay = (after[time] - before[time]) * after[rate] / (logs[1] - logs[0])
+    return delay.dropna()
+
+
 def setup(tables: Tables) -> dict[str, float | str]:
     """The sizes that statements of claims name."""
 
@@ -365,6 +476,12 @@ def setup(tables: Tables) -> dict[str, float | str]:
 
     learned = ~tables["theorem"]["at_once"] if "theorem" in tables else pd.Series(dtype=bool)
     met = int(tables["both"]["preconditions"].sum()) if "both" in tables else 0
+    still = int(tables["followed"]["stands_still"].sum()) if "followed" in tables else 0
+    noise_met = int(tables["draws"]["met"].sum()) if "draws" in tables else 0
+    factored = tables.get("factored", pd.DataFrame(columns=["of", "until", "n_heads", "right"]))
+    heads = (factored["of"] == "factored") & (factored["n_heads"] > 0)
+    apart = factored[heads & (factored["until"] != "first rise")]
+    n_heads = sorted(apart["n_heads"].unique())
     return {
         "theorem_runs": number("theorem"),
         "learned_runs": int(learned.sum()),
@@ -373,6 +490,9 @@ def setup(tables: Tables) -> dict[str, float | str]:
         "lemma_cases": int(tables["lemmas"]["cases"].max()),
         "both_runs": number("both"),
         "both_met_runs": met,
+        "both_still_runs": still,
+        "noise_draws": number("draws"),
+        "noise_met_draws": noise_met,
         "both_lengths": span("both", "length"),
         "both_seq_len": span("both", "seq_len"),
         "feasible_lengths": ", ".join(values("feasible", "length")),
@@ -382,6 +502,9 @@ def setup(tables: Tables) -> dict[str, float | str]:
         "joint_tokens": span("joint", "n_tokens"),
         "minibatch_tokens": span("minibatch", "n_tokens"),
         "minibatch_size": span("minibatch", "batch_size"),
+        "factored_heads": f"{n_heads[0]} to {n_heads[-1]}" if n_heads else "no",
+        "factored_descents": len(apart),
+        "factored_right": int((apart["right"] < math.inf).sum()),
         "length_trained": span("lengths", "seq_len"),
     }
 

@@ -18,6 +18,7 @@ from lib.decision_lists.measures import (
     setup,
     thinned,
     weights_by_place,
+    when_right,
     with_ranks,
 )
 from lib.files.files import InputError, clear, file_name
@@ -26,7 +27,14 @@ from lib.files.runs import open_run
 from lib.files.tables import compact, read_table, write_csv, write_measures, write_table
 from lib.work.command import OutFile, OutFolder, run
 
-JUDGED_ALONE = ("alone", "gamma", "many", "minibatch")  # tables of measures that no figure draws
+JUDGED_ALONE = (
+    "alone",
+    "draws",
+    "followed",
+    "gamma",
+    "many",
+    "minibatch",
+)  # tables of measures that no figure draws
 COURSE = "task start seed step accuracy certified_sets certified_all n_tokens"
 TABLES = {  # what is read of the stages before: columns by table; a use not run has none
     "theorem": "task n_tokens seq_len length law scale bound at_once first_time perfect_at_bound "
@@ -40,6 +48,8 @@ TABLES = {  # what is read of the stages before: columns by table; a use not run
     "both": "task noise law seq_len length preconditions delta epsilon n_steps earliest margin "
     "curvature_growth V_moved",
     "courses": "task noise step loss step_times_curvature",
+    "followed": "task noise followed_steps moved stands_still",
+    "draws": "task seed share least_share met",
     "joint": COURSE,
     "starts": COURSE,
     "alignment": "task step along_P least_rate accuracy cosine centred_cosine argmax_right length "
@@ -51,6 +61,9 @@ TABLES = {  # what is read of the stages before: columns by table; a use not run
     "feasible": "length least_n",
     "trained": "task seed list_entries kept_in_gauge kept_raw",
     "lengths": "time longest task law seq_len",
+    "factored": "task of seed log10_init_scale until n_heads n_large shared sigma_1 "
+    "learning_rate first_rise next_rise right singular_values sigma_then fewest right_when_cut",
+    "staircases": "task log10_init_scale time singular_values",
 }
 SPECTRA = ["law", "task", "of", "time", "singular_values"]
 CURVES = ["task", "step", "cosine", "centred_cosine", "accuracy"]
@@ -89,6 +102,8 @@ def main(
     check: Path,
     constants: Path,
     certify: Path,
+    factored: Path,
+    follow: Path,
     joint: Path,
     spectra: Path,
     metrics: OutFolder,
@@ -100,7 +115,8 @@ def main(
         raise InputError(
             f"{section}.shown_task: wanted a task of {of_train}, got {params.shown_task!r}"
         )
-    tables = read_tables(flow, scales, descend, train, control, check, constants, certify)
+    folders = flow, scales, descend, train, control, check, constants, certify
+    tables = read_tables(*folders, factored, follow)
     tables["spectra"] = read_table(spectra, SPECTRA)
     tables |= described(tables, tasks, params, section)
     tables |= shown(tasks[params.shown_task], joint, params)
@@ -139,6 +155,10 @@ def described(tables: Tables, tasks: dict[str, Task], params: Evaluate, section:
     if "courses" in tables:
         run_of = ["task", "noise"]
         found["courses"] = thinned(tables["courses"], run_of, params.path_points, logarithmic=True)
+    if "factored" in tables:
+        found["factored"] = when_right(tables["factored"], params.rtol)
+        staircases = tables["staircases"]
+        found["staircases"] = thinned(staircases, ["task"], params.path_points, logarithmic=True)
     for name in {"starts", "joint"} & tables.keys():
         found[name] = last_of_runs(tables[name])
     found["lemmas"] = lemma_ratios({1: tables.pop("lemma_1"), 2: tables.pop("lemma_2")})

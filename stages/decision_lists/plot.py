@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
+from lib.decision_lists.figures.apart import keys_and_queries
 from lib.decision_lists.figures.attention import (
     attention_before_after,
     entries_that_matter,
@@ -83,6 +84,14 @@ FIGURES: dict[str, tuple[Callable[..., Figure], dict[str, str]]] = {
         spectra_in_time,
         {
             "spectra": "law task time numerical_rank expected_rank early rtol singular_values",
+        },
+    ),
+    "apart": (
+        keys_and_queries,
+        {
+            "factored": "task of until log10_init_scale n_heads sigma_1 first_rise next_rise "
+            "right fewest numerical_rank",
+            "staircases": "task log10_init_scale time singular_values",
         },
     ),
     "lengths": (longest_sequences, {"lengths": "time longest task law seq_len"}),

@@ -10,6 +10,8 @@ import torch
 from scipy.integrate import solve_ivp
 from scipy.optimize import brentq
 
+from tests.stages.made import generator
+
 Task = dict[str, object]
 
 
@@ -187,6 +189,36 @@ def rarest(task):
                     sum(p for p, here in zip(task["probability"], held, strict=True) if here)
                 )
     return min(p for p in found if p > 0)
+
+
+def noisy_start(one, noise, seed):
+    """c, ε and V_0 − cP, by the equation for c."""
+    brute = Brute(one)
+    L, n, delta = one["n_tokens"], one["seq_len"], min(p for p in one["probability"] if p > 0)
+    W = 0 * brute.P
+
+    def residual(c, offset, epsilon):
+        L_0 = float(brute.loss(W, c * brute.P + offset))
+        return c - 10 * n * n * L_0 / delta - 4 * (n * L_0 / 18 if epsilon is None else epsilon) * n
+
+    most = 30 * n * n * math.log(L) / delta
+    plain = brentq(residual, 1, most, (0, None), xtol=1e-13 * most, rtol=1e-15)
+    epsilon = n * float(brute.loss(W, plain * brute.P)) / 18
+    offset = 0 * W
+    if noise == "uniform":
+        draw = torch.rand(
+            L,
+            L,
+            generator=generator(seed, "noise", one["name"]),
+            dtype=torch.float64,
+        )
+        offset = epsilon * (draw - 0.5)
+    elif noise == "adversarial":
+        for _ in range(20):  # up the loss, to the corner of the box from which no sign leads on
+            gradient = brute.gradients(W, plain * brute.P + offset)[1]
+            offset = epsilon / 2 * gradient.sign() * (gradient.abs() > 1e-12)
+    c = brentq(residual, 1, 3 * most, (offset, epsilon), xtol=1e-13 * most, rtol=1e-15)
+    return c, epsilon, offset
 
 
 class Flow:

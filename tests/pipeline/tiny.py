@@ -88,6 +88,10 @@ def decision_lists(section: Section) -> Section:
     )
     for table, n_rows in (("starts", 2), ("many", 1), ("constants", 1)):
         write_rows(section["cases"][table], read_rows(section["cases"][table])[:n_rows])
+    [first, *_] = read_rows(section["cases"]["factored"])
+    small = {"n_tokens": 5, "seq_len": 2, "n_seeds": 2}
+    scales = {"log10_init_scales": [-1, -2], "staircase_scales": [-1, -2]}
+    write_rows(section["cases"]["factored"], [first | small | scales])
     scales, train = section["scales"], section["train"]
     scales["law_scales"] = scales["law_scales"][-2:]
     replace(scales, "spectral", n_snapshots=4, last_time=10)

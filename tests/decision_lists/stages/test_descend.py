@@ -9,17 +9,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy.optimize import brentq
 
 from tests.decision_lists.decision_lists_made import (
     Brute,
     every_sequence,
+    noisy_start,
     order_margin,
     rarest,
     task,
     write_tasks,
 )
-from tests.stages.made import files, generator
+from tests.stages.made import files
 
 SECTIONS = ("decision_lists.descend", "decision_lists.solver.descend")
 ONE = task(
@@ -163,36 +163,6 @@ def check_curvature(found, descent):
     )
 
 
-def start(one, noise, params):
-    """c, ε and V_0 − cP, by the equation for c."""
-    brute = Brute(one)
-    L, n, delta = one["n_tokens"], one["seq_len"], min(p for p in one["probability"] if p > 0)
-    W = 0 * brute.P
-
-    def residual(c, offset, epsilon):
-        L_0 = float(brute.loss(W, c * brute.P + offset))
-        return c - 10 * n * n * L_0 / delta - 4 * (n * L_0 / 18 if epsilon is None else epsilon) * n
-
-    most = 30 * n * n * math.log(L) / delta
-    plain = brentq(residual, 1, most, (0, None), xtol=1e-13 * most, rtol=1e-15)
-    epsilon = n * float(brute.loss(W, plain * brute.P)) / 18
-    offset = 0 * W
-    if noise == "uniform":
-        draw = torch.rand(
-            L,
-            L,
-            generator=generator(params["noise_seed"], "noise", one["name"]),
-            dtype=torch.float64,
-        )
-        offset = epsilon * (draw - 0.5)
-    elif noise == "adversarial":
-        for _ in range(20):  # up the loss, to the corner of the box from which no sign leads on
-            gradient = brute.gradients(W, plain * brute.P + offset)[1]
-            offset = epsilon / 2 * gradient.sign() * (gradient.abs() > 1e-12)
-    c = brentq(residual, 1, 3 * most, (offset, epsilon), xtol=1e-13 * most, rtol=1e-15)
-    return c, epsilon, offset
-
-
 def least_margin(one, W, V):
     """The least lead of the label over another in any sequence of distinct tokens.
 
@@ -277,7 +247,7 @@ def test_descents_on_attention_alone_are_those_of_autograd_beside_their_bound(ta
 def test_descents_on_both_are_those_of_autograd_beside_their_constants(tables, one):
     rows = tables["both"][tables["both"]["task"] == one["name"]].to_dict("records")
     for noise, found in zip(PARAMS["noise"], rows, strict=True):
-        c, epsilon, offset = start(one, noise, PARAMS)
+        c, epsilon, offset = noisy_start(one, noise, PARAMS["noise_seed"])
         brute, n = Brute(one), one["seq_len"]
         W_0, V_0 = 0 * brute.P, c * brute.P + offset
 

@@ -246,6 +246,19 @@ BOTH = frame(
     ),
     ("d-5", "none", "zipf 1", 5, 38, False, 0.5, 7, 10.0, -1.0, 5, 8.0, 6.0, 9.0, 2.0, 2.0),
 )
+FOLLOWED = frame(  # of a run that does not meet the conditions nothing is said
+    "task noise followed_steps moved stands_still",
+    ("d-3", "uniform", 6.0, 0.25, True),
+    ("d-1", "none", 2.0, 0.125, False),
+    ("d-2", "none", 9.0, 0.5, True),
+    ("d-3", "adversarial", INF, 1.0, True),
+)
+DRAWS = frame(
+    "task seed share least_share met",
+    ("d-1", 8, 0.96875, 0.984375, False),
+    ("d-1", 9, 1.25, 0.984375, True),
+    ("d-3", 8, 1.0, 0.9375, True),
+)
 COURSES = frame(
     "step loss wrong step_times_curvature task noise",
     (0, 2.0, 0.5, 0.5, "d-1", "none"),
@@ -326,6 +339,28 @@ MINIBATCH = frame(
     (50, 0.125, True, True, 4, 64, 256),
 )
 
+# Lists with two and three heads, and without; what is not right by the end has no rank.
+APART = frame(
+    "of task log10_init_scale until n_heads n_large shared sigma_1 first_rise next_rise right "
+    "singular_values sigma_then fewest right_when_cut",
+    ("factored", "f-1", -2, "next rise", 2, 1, True, 0.5, 8, 20, 40, [8, 0.5], 0.25, 4, 0.5),
+    ("factored", "f-1", -6, "next rise", 2, 1, True, 0.5, 16, 48, 80, [4, 2], 0.125, 3, 0.75),
+    ("factored", "f-1", -8, "first rise", 2, 1, True, 0.5, 32, NAN, INF, [], NAN, NAN, NAN),
+    ("factored", "f-2", -2, "right", 3, 2, False, 0.75, 4, NAN, 16, [9, 8, 7], 0.5, 2, 1.0),
+    ("factored", "f-2", -6, "right", 3, 2, False, 0.75, 24, NAN, INF, [], NAN, NAN, NAN),
+    ("factored", "f-3", -2, "right", 0, 1, True, 1.0, NAN, NAN, 6, [3, 2, 1], 0.5, 3, 0.25),
+    ("whole", "f-1", -2, "next rise", 2, 1, True, 0.5, 1, 3, 4, [8, 7], 0.5, 2, 0.5),
+    ("whole", "f-1", -6, "next rise", 2, 1, True, 0.5, 2, 5, 8, [8, 0.25], 0.25, 2, 0.5),
+    ("permuted", "f-1", -2, "right", 2, 1, True, 0.5, 1, NAN, 2, [8, 4, 2], 0.5, 3, 0.5),
+)  # fmt: skip
+APART = APART.assign(seed=5, learning_rate=0.25)
+STAIRCASES = frame(
+    "task log10_init_scale time singular_values",
+    ("f-1", -6, 0.0, [0.25, 0.125]),
+    ("f-1", -6, 1.0, [0.5, 0.25]),
+    ("f-1", -6, 2.0, [2.0, 1.0]),
+    ("f-2", -6, 0.0, [0.5, 0.375]),
+)
 # A case of lemma 1: what the derivative and its bound are. Ratios of 1 up to rounding are no
 # violations.
 LEMMA_1 = frame(
@@ -537,8 +572,10 @@ SPECTRA = frame(
 RANKS, EXPECTED = [1, 4, 3, 0, 1, 2, 1, 4, 1, 2], [2, 2, 2, 3, 3, 3, 6, 6, 6, 6]
 EARLY = [False, True, False, True, False, False, False, True, True, False]
 
+LOG = [zeros * math.log(10) for zeros in range(9)]  # of the ratio of scales
 RUNS = ("d-1, none", "d-1, uniform", "d-2, none", "d-3, uniform", "d-3, adversarial", "d-5, none")
 MET = ("d-1, none", "d-1, uniform", "d-3, uniform", "d-3, adversarial")
+FOLLOWING = ("d-1, none", "d-3, uniform", "d-3, adversarial")
 PRUNED = ("heads-1, seed 0", "heads-2, seed 0", "joint-sets, seed 7", "joint-sets, seed 3")
 MEASURES = {
     "theorem_ratio": {
@@ -570,6 +607,17 @@ MEASURES = {
     "both_ratio": dict(zip(MET, [0.02, INF, INF, 0.15], strict=True)),
     "both_curvature_growth": dict(zip(MET, [5, 3, 4, 7], strict=True)),
     "both_V_moved": dict(zip(MET, [0.02, 0.05, 0.04, 0.03], strict=True)),
+    "followed_ratio": dict(zip(FOLLOWING, [0.04, 0.075, INF], strict=True)),
+    "followed_steps_over_float64": dict(zip(FOLLOWING, [1, 2, INF], strict=True)),
+    "followed_moved": dict(zip(FOLLOWING, [0.25, 0.2, 0.5], strict=True)),
+    "stands_still": dict(zip(FOLLOWING, [0, 1, 1], strict=True)),
+    "noise_met": {"d-1, draw 8": 0, "d-1, draw 9": 1, "d-3, draw 8": 1},
+    "noise_share": {"d-1, draw 8": 0.96875, "d-1, draw 9": 1.25, "d-3, draw 8": 1},
+    "noise_least_share": {
+        "d-1, draw 8": 0.984375,
+        "d-1, draw 9": 0.984375,
+        "d-3, draw 8": 0.9375,
+    },
     "lemma_1_ratio": {"all": -2},
     "least_n_over_closed_form": {"M = 3": 2, "M = 1": 0, "M = 8": -3, "M = 2": 1},
     "joint_certified_all": {"1": 1 / 3, "5": 2 / 3},
@@ -593,6 +641,30 @@ MEASURES = {
     "kept_in_gauge_over_list_entries": dict(zip(PRUNED, [0, 2, -1, 16], strict=True)),
     "kept_raw_over_list_entries": dict(zip(PRUNED, [3, -1, 11, 16], strict=True)),
     "longest_over_trained": {"heads-1": 7, "uniform": -1},
+    "factored_wait": {
+        "1e-2": {"f-1, seed 5": 4 / LOG[2], "f-2, seed 5": 3 / LOG[2]},
+        "1e-6": {"f-1, seed 5": 8 / LOG[6], "f-2, seed 5": 18 / LOG[6]},
+        "1e-8": {"f-1, seed 5": 16 / LOG[8]},
+    },
+    "factored_first_delay": {"f-1, seed 5": 16 * math.log(1.125) / 0.25 / LOG[2]},
+    "factored_next_delay": {"f-1, seed 5": 28 * 0.125 / LOG[4]},
+    "factored_next_over_first": {"1e-2": {"f-1, seed 5": 2.5}, "1e-6": {"f-1, seed 5": 3}},
+    "factored_right_after": {
+        "1e-2": {"f-1, seed 5": 40 / LOG[2], "f-2, seed 5": 16 / LOG[2]},
+        "1e-6": {"f-1, seed 5": 80 / LOG[6], "f-2, seed 5": INF},
+    },
+    "factored_rank_over_heads": {
+        "1e-2": {"f-1, seed 5": 0, "f-2, seed 5": 1},
+        "1e-6": {"f-1, seed 5": 1},
+    },
+    "factored_rank_without_heads": {"1e-2": {"f-3, seed 5": 3}},
+    "factored_missing_directions": {"1e-2": {"f-1, seed 5": 3}, "1e-6": {"f-1, seed 5": 2}},
+    "factored_missing_directions_own": {"1e-2": {"f-2, seed 5": 0}},
+    "factored_right_when_cut": {"1e-2": {"f-1, seed 5": 0.5}, "1e-6": {"f-1, seed 5": 0.75}},
+    "whole_first_delay": {"f-1, seed 5": math.log(1.125) / 0.25 / LOG[4]},
+    "whole_next_delay": {"f-1, seed 5": 2 * 0.25 / LOG[4]},
+    "whole_rank_over_heads": {"1e-2": {"f-1, seed 5": 1}, "1e-6": {"f-1, seed 5": 0}},
+    "permuted_rank_over_heads": {"1e-2": {"f-1, seed 5": 2}},
 }
 
 
@@ -605,6 +677,9 @@ SETUP = {
     "lemma_cases": 7,
     "both_runs": 6,
     "both_met_runs": 4,
+    "both_still_runs": 3,
+    "noise_draws": 3,
+    "noise_met_draws": 2,
     "both_lengths": "1 to 5",
     "both_seq_len": "20 to 38",
     "feasible_lengths": "1, 2, 3, 8",
@@ -615,6 +690,9 @@ SETUP = {
     "minibatch_tokens": "64",
     "minibatch_size": "256",
     "length_trained": "2 to 3",
+    "factored_heads": "2 to 3",
+    "factored_descents": 4,
+    "factored_right": 3,
     "early": "1.5 to 20",
     "rtol": 0.125,
 }
@@ -637,6 +715,8 @@ def made():
         "descend/alone": ALONE,
         "descend/both": BOTH,
         "descend/courses": COURSES,
+        "follow/followed": FOLLOWED,
+        "follow/draws": DRAWS,
         "train/starts": STARTS,
         "train/joint": JOINT,
         "train/alignment": ALIGNMENT,
@@ -648,6 +728,8 @@ def made():
         "constants/constants": UNREAD,
         "certify/trained": TRAINED,
         "certify/lengths": LENGTHS,
+        "factored/factored": APART,
+        "factored/staircases": STAIRCASES,
         "spectra": SPECTRA,
     }
     return {name: filled(Path(name).name, table) for name, table in tables.items()}
@@ -695,6 +777,8 @@ def evaluate(stage, made, weights, tmp_path):
             "check",
             "constants",
             "certify",
+            "factored",
+            "follow",
             "joint",
         ]
         folders = [tmp_path / name for name in names]
@@ -761,10 +845,16 @@ USES = {  # what is not there where a use has no group, and what is then not mea
     ("flow/many",): ("many_",),
     ("scales/law",): ("law_",),
     ("descend/alone",): ("alone_",),
-    ("descend/both", "descend/courses"): ("both_",),
+    ("descend/both", "descend/courses", "follow/followed", "follow/draws"): (
+        "both_",
+        "followed_",
+        "stands_",
+        "noise_",
+    ),
     ("control/controls",): ("control_",),
     ("train/alignment",): ("alignment_",),
     ("train/starts",): ("failing_",),
+    ("factored/factored", "factored/staircases"): ("factored_", "whole_", "permuted_"),
 }
 
 
@@ -791,6 +881,7 @@ LEFT_OUT = {  # columns of the stages before that git does not keep
     "alignment": "loss law",
     "trained": "group law certified_sets certified_all longest n_entries",
     "lengths": "n_heads",
+    "factored": "singular_values",
 }
 
 
@@ -816,6 +907,8 @@ def test_every_table_and_the_curves_hold_what_the_stages_before_found(evaluate, 
         "trained": TRAINED,
         "lengths": LENGTHS,
         "spectra": updates.assign(**ranks),
+        "factored": APART.assign(numerical_rank=[1, 2, NAN, 3, NAN, 3, 2, 1, 3]),
+        "staircases": STAIRCASES.iloc[[0, 2, 3]],
     }
     for name, made_rows in wanted.items():
         found = table(tmp_path, name)

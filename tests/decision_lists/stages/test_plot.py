@@ -15,6 +15,7 @@ def frame(columns, *rows):
     return pd.DataFrame(rows, columns=columns.split())
 
 
+LN10 = math.log(10)
 TABLES = {
     "theorem": frame(
         "task law n_tokens seq_len length bound at_once first_time scale largest_attention lost "
@@ -160,6 +161,25 @@ TABLES = {
         (12, 7, 4.25, 1, 9),
         (5, 3, 1.8125, 2, 14),
         (40, 11, 103.0, 2, 14),
+    ),
+    "factored": frame(
+        "of task until log10_init_scale n_heads sigma_1 first_rise next_rise right fewest "
+        "numerical_rank",
+        ("factored", "f-2", "right", -1, 2, 0.5, LN10, 8.0, 6.0, 4, 1),
+        ("factored", "f-2", "right", -2, 2, 0.5, 3 * LN10, math.nan, 12.0, 3, 2),
+        ("factored", "f-4", "right", -2, 4, 0.25, 4 * LN10, 20.0, 16.0, 6, 3),
+        ("factored", "f-4", "first rise", -4, 4, 0.25, 12 * LN10, 20.0, 18.0, 6, 9),
+        ("factored", "o-1", "right", -2, 2, 1.0, LN10, 5.0, math.inf, 8, 7),
+        ("factored", "n-0", "right", -2, 0, 1.0, 1.5 * LN10, 5.0, 6.0, 8, 6),
+        ("whole", "f-2", "right", -1, 2, 0.5, 0.25 * LN10, 1.0, 3.0, 2, 2),
+        ("permuted", "f-4", "right", -2, 4, 0.25, 1.0, 1.0, 3.0, 2, 5),
+    ),
+    "staircases": frame(
+        "task log10_init_scale time singular_values",
+        ("f-2", -2, 0.0, np.array([0.25, 0.125])),
+        ("f-2", -2, 1.0, np.array([0.5, 0.375])),
+        ("f-2", -2, 4.0, np.array([2.0, 1.0])),
+        ("o-1", -2, 2.0, np.array([3.0, 1.0])),
     ),
     "weights": frame(
         "query key row place W",
@@ -410,6 +430,35 @@ def descents(figure):
     assert labels(ratio.get_yticklabels()) == ["zipf 2, n = 38, m = 3", "uniform, n = 29, m = 2"]
 
 
+def apart(figure):
+    waits, course, ranks, times = panels(figure)
+    scales = [1e-1, 1e-2, 1e-2, 1e-4, 1e-2, 1e-2]
+    check_lines(waits, (scales, [0.5, 0.75, 0.5, 0.75, 0.5, 0.75]), ([0.1], [0.125]), along(1))
+    limit = across(4 * LN10)
+    check_lines(course, ([1, 4], [0.375, 1.0]), ([1, 4], [0.5, 2.0]), limit, across(12))
+    assert course.get_title() == "heads: 2, α = 1e-2"
+    check_lines(
+        ranks,
+        ([1.84, 1.84, 3.84], [1, 2, 3]),  # those that are right, and went on until then
+        ([2], [2]),
+        ([4.16], [5]),
+        ([2.32, 2.32, 4.32], [4, 3, 6]),
+        ([1, 2, 3, 4], [1, 1, 2, 3]),
+    )
+    right, following = [6 / (2 * LN10), 6 / LN10], [math.nan, 8 / LN10]
+    check_lines(
+        times,
+        ([0.01, 0.1], [12 / (2 * LN10), right[1]]),
+        ([0.01, 0.1], following),
+        ([0.01], [16 / (2 * LN10)]),
+        ([0.01], [20 / (2 * LN10)]),
+        ([], []),
+        ([], []),
+    )
+    assert legend(times)[:2] == ["heads: 2", "heads: 4"]
+    assert legend(waits) == ["W_K and W_Q apart", "W itself", "limit"]
+
+
 def lengths(figure):
     (axes,) = panels(figure)
     check_lines(axes, ([1, 8], [2, 5]), ([1], [4]), along(3))
@@ -567,6 +616,7 @@ DRAWN = {
     "attention": attention,
     "alignment": alignment,
     "spectra": spectra,
+    "apart": apart,
     "lengths": lengths,
     "pruning": pruning,
 }

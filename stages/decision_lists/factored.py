@@ -1,0 +1,186 @@
+r"""Train W_K and W_Q apart, from small random starts at V = cP: when directions of W rise.
+
+Beside them W itself, from the same starts, and the same lists of other tokens.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from lib.decision_lists.keys_and_queries import (
+    Factored,
+    StackedLoss,
+    Staircase,
+    Until,
+    Weights,
+    Whole,
+    centred,
+    cut,
+    fewest_directions,
+    permuted,
+    share_right,
+    staircases,
+)
+from lib.decision_lists.lists import Law, Task, lists_of, random_permutation, subsets
+from lib.files.files import InputError
+from lib.files.params import Interval, Name, Positive, Seeds, read_cases
+from lib.training.devices import generator, use_threads
+from lib.work.cells import Tables, spread_cells, write_tables
+from lib.work.command import OutFolder, run
+
+Size = Annotated[int, Interval("[2, 20]")]
+Scale = Annotated[float, Interval("[-100, 0)")]
+RISEN = 0.05  # the singular value of a direction of W that has risen
+LOOK_EVERY = 10  # steps
+MAX_STEPS = 40_000
+Kind = Literal["factored", "whole", "permuted"]
+
+
+@dataclass(frozen=True)
+class Case(Seeds):
+    """Lists and a law, how W_K and W_Q descend at V = `scale` · P, and how far from which scales.
+
+    The seeds are those of the starts.
+    """
+
+    group: Name
+    n_tokens: Size
+    seq_len: Size
+    list_length: Size
+    lists: Literal["shared heads", "random", "cyclic"]
+    n_heads: Annotated[int, Interval("[0, 20]")]
+    law: str
+    scale: Positive
+    learning_rate: Positive
+    log10_init_scales: tuple[Scale, ...]
+    staircase_scales: tuple[Scale, ...]
+    until: Literal["right", "next rise"]
+
+    def __post_init__(self) -> None:
+        known = set(self.log10_init_scales)
+        if not self.staircase_scales or not known.issuperset(self.staircase_scales):
+            wanted = f"wanted some of {list(self.log10_init_scales)}"
+            raise ValueError(f"staircase_scales: {wanted}, got {list(self.staircase_scales)}")
+        try:
+            Law.named(self.law)
+        except ValueError as error:
+            raise ValueError(f"law: {error}") from error
+
+    @property
+    def n_large(self) -> int:
+        """How many directions are expected to be large when every sequence is right."""
+        return max(1, self.n_heads - 1)
+
+    @property
+    def shared(self) -> bool:
+        """Whether some head is in the lists of several other tokens."""
+        return self.n_tokens > 2 * self.n_heads
+
+    def task(self, number: int) -> Task:
+        """The task, the `number`th."""
+        sizes = f"{self.n_tokens}, {self.seq_len}, {self.list_length}"
+        draw = generator(0, "task", f"{sizes}, {self.lists}, {self.n_heads}, {self.law}")
+        n_heads = max(1, self.n_heads)
+        law = Law.named(self.law)
+        counts = subsets(self.n_tokens, self.seq_len)
+        return Task(
+            name=f"{self.group}-{number:03d}",
+            group=self.group,
+            n_tokens=self.n_tokens,
+            seq_len=self.seq_len,
+            repeats=False,
+            lists=lists_of(self.lists, self.n_tokens, self.list_length, n_heads, draw),
+            permutation=random_permutation(self.n_tokens, draw),
+            probability=tuple(law.probabilities(counts, n_heads, draw).tolist()),
+            law=law.label,
+        )
+
+
+def main(cases: Path, tables: OutFolder) -> None:
+    use_threads(1)
+    jobs = []
+    for number, case in enumerate(read_cases(cases, Case)):
+        try:
+            task = case.task(number)
+        except ValueError as error:
+            raise InputError(f"{cases}: case {number + 1}: {error}") from error
+        kinds = ("factored", "whole", "permuted") if case.n_heads else ("factored",)
+        jobs += [(descend, case, task, of) for of in kinds]
+    write_tables(tables, spread_cells({"factored": jobs}, label="W_K and W_Q", unit="descent"))
+
+
+def descend(case: Case, task: Task, of: Kind) -> Tables:
+    """Every seed and scale of a case: W_K and W_Q apart, W itself, or permuted lists."""
+    if of == "permuted":
+        task = permuted(task, case.n_heads)
+    loss = StackedLoss(task, case.scale)
+    starts = list(product(case.seeds, case.log10_init_scales))
+    seeds = [seed for seed, _ in starts]
+    scales = [10**log10_scale for _, log10_scale in starts]
+    weights: Weights = Factored.gaussian(task.n_tokens, seeds, scales)
+    G = loss.ascent(np.zeros_like(weights.W))
+    if of == "whole":
+        weights = Whole(weights.W)
+    untils: list[Until] = [
+        case.until if scale in case.staircase_scales else "first rise" for _, scale in starts
+    ]
+    found = staircases(
+        loss,
+        weights,
+        [Staircase(case.n_large, RISEN, until) for until in untils],
+        case.learning_rate,
+        LOOK_EVERY,
+        MAX_STEPS,
+    )
+    about = task.about() | {"of": of, "length": task.longest}
+    about |= {"n_heads": case.n_heads, "n_large": case.n_large, "shared": case.shared}
+    about |= {"sigma_1": largest(G[0]), "learning_rate": case.learning_rate}
+    rows = []
+    for (seed, scale), one in zip(starts, found, strict=True):
+        rows.append({**about, "seed": seed, "log10_init_scale": scale, **described(loss, one)})
+    tables = {"factored": pd.DataFrame(rows)}
+    drawn = case.first_seed, min(case.staircase_scales)
+    if of == "factored":
+        one = found[starts.index(drawn)]
+        course = {"time": one.times, "singular_values": one.singular_values}
+        about = {"task": task.name, "log10_init_scale": drawn[1]}
+        tables["staircases"] = pd.DataFrame(course).assign(**about)
+    return tables
+
+
+def described(loss: StackedLoss, one: Staircase) -> dict[str, Any]:
+    """When directions of W rose and all was right, and W by then."""
+    row = {
+        "until": one.until,
+        "first_rise": one.rise(0),
+        "next_rise": one.rise(one.n_large),
+        "right": one.right,
+        "margin": one.margin,
+        "singular_values": [],
+        "sigma_then": math.nan,
+        "fewest": math.nan,
+        "right_when_cut": math.nan,
+    }
+    if one.W is None or one.G is None:
+        return row
+    return row | {
+        "singular_values": np.linalg.svd(centred(one.W), compute_uv=False),
+        "sigma_then": largest(one.G),
+        "fewest": fewest_directions(loss, one.W),
+        "right_when_cut": share_right(loss, cut(one.W, one.n_large)),
+    }
+
+
+def largest(G: Float[np.ndarray, "key query"]) -> float:
+    """The largest singular value."""
+    return float(np.linalg.norm(G, 2))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,89 @@
+"""The descents with the steps of V apart, and draws of noise, against autograd."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.decision_lists.decision_lists_made import Brute, noisy_start, task, write_tasks
+from tests.stages.made import files
+
+SECTION = "decision_lists.descend"
+LISTS, PI = [[3, 1, 0], [2, 1], [2], [1, 3]], [2, 0, 3, 1]
+# Two are right after some steps; one is not within twice the steps that it had.
+ONE = task("one", "any", 4, 2, LISTS, PI, [5, 1, 3, 2, 7, 4], law="first law", use="both")
+LONG = task("long", "any", 12, 11, [[a] for a in range(12)], [*range(1, 12), 0], [3, 4], use="both")
+OTHER = ONE | {"name": "other", "use": "alone"}
+RUNS = [
+    ("one", "adversarial", 12, 1e-4),
+    ("long", "uniform", 7, 1e-7),
+    ("one", "uniform", 2, 1e-13),
+]
+PARAMS = {SECTION: {"noise": ["none"], "noise_seed": 6}}
+
+
+@pytest.fixture
+def tables(stage, tmp_path):
+    tasks = write_tasks(tmp_path / "tasks", OTHER, LONG, ONE)
+    runs = pd.DataFrame(RUNS, columns=["task", "noise", "n_steps", "step_size"])
+    (tmp_path / "descend").mkdir()
+    runs.assign(law="any").to_parquet(tmp_path / "descend" / "both.parquet")
+    arguments = SECTION, tasks, tmp_path / "descend", tmp_path / "out"
+    stage("decision_lists.follow", PARAMS, *arguments)
+    assert files(tmp_path / "out") == ["draws.parquet", "followed.parquet"]
+    return {file.stem: pd.read_parquet(file) for file in (tmp_path / "out").iterdir()}
+
+
+def test_every_descent_is_that_of_autograd_and_says_how_far_v_moves(tables):
+    wanted = []
+    for name, noise, n_steps, eta in sorted(RUNS, key=lambda run: -run[2]):
+        one = {"one": ONE, "long": LONG}[name]
+        brute = Brute(one)
+        c, _, offset = noisy_start(one, noise, 6)
+        V_0 = c * brute.P + offset
+        W = moved = 0 * V_0
+        steps = []
+        number = math.inf
+        for k in range(2 * n_steps + 1):
+            by_W, by_V = brute.gradients(W, V_0 + moved)
+            steps.append(float((eta * by_V * brute.P).abs().max()))
+            at_P = float((moved * brute.P).abs().max())
+            if float(brute.logit_margins(W, V_0 + moved).min()) > 0:
+                number = k
+                break
+            W, moved = W - eta * by_W, moved - eta * by_V
+        found = {"task": name, "noise": noise, "followed_steps": float(number)}
+        found |= {"largest_step": max(steps), "moved": at_P}
+        wanted.append(found | {"stands_still": max(steps) < np.spacing(c) / 2})
+    wanted = pd.DataFrame(wanted)
+    assert wanted["stands_still"].nunique() == 2
+    assert wanted["followed_steps"].between(1, 100).tolist() == [True, True, False]
+    pd.testing.assert_frame_equal(tables["followed"], wanted, rtol=1e-5, atol=0, check_dtype=False)
+
+
+def test_every_draw_of_noise_has_its_first_loss_and_what_that_leaves(tables):
+    draws = tables["draws"].to_dict("records")
+    assert [(row["task"], row["seed"]) for row in draws] == [
+        (name, seed) for name in ("long", "one") for seed in range(7, 27)
+    ]
+    for row in draws[::7]:
+        one = {"one": ONE, "long": LONG}[row["task"]]
+        n, m = one["seq_len"], max(len(entries) for entries in one["lists"])
+        c, epsilon, offset = noisy_start(one, "uniform", row["seed"])
+        brute = Brute(one)
+        L_0 = float(brute.loss(0 * offset, c * brute.P + offset))
+        A = L_0 - 6 * epsilon / n
+        assert row["share"] == pytest.approx(L_0 / math.log(n), rel=1e-9)
+        interval = (epsilon / 2) / (2 * m * L_0 / A**2)  # ε being n log n / 18
+        assert row["interval"] == pytest.approx(interval, rel=1e-6)
+        assert row["met"] == (A > 0 and 4 * m * L_0 / epsilon < A**2) == (row["interval"] > 1)
+        r = row["least_share"]
+        assert n * math.log(n) ** 2 * (r - 1 / 3) ** 2 == pytest.approx(72 * m * r)
+        assert 0 <= row["residual"] < 1e-9
+
+
+def test_without_descents_there_are_draws_alone(stage, tmp_path):
+    tasks = write_tasks(tmp_path / "tasks", ONE)
+    stage("decision_lists.follow", PARAMS, SECTION, tasks, tmp_path / "no", tmp_path / "out")
+    assert files(tmp_path / "out") == ["draws.parquet"]
