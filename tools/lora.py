@@ -27,16 +27,14 @@ from lib.checkpoints.adapters import LISTED, whether
 from lib.checkpoints.figures import pruned, ranks_of_modules, share_lost, spectra_of_snapshots
 from lib.checkpoints.folders import (
     Checkpoint,
-    Snapshot,
     adapter_disk,
     aligned,
     open_checkpoint,
     plan_memory,
-    tuned_snapshots,
 )
 from lib.checkpoints.gains import check_text
 from lib.checkpoints.models import check_architecture
-from lib.checkpoints.snapshots import COLUMNS, audited, findings
+from lib.checkpoints.snapshots import COLUMNS, Snapshot, audited, findings, tuned_snapshots
 from lib.checkpoints.texts import read_batches
 from lib.files.files import InputError
 from lib.files.memory import check_disk, check_memory
@@ -98,7 +96,7 @@ def main(
     program = eval_program(eval)
     saved = whether("MODULES_TO_SAVE", modules_to_save)
     equal = whether("RANKS", ranks, ("equal", "mixed"))
-    begun, plannable = checked(base, tuned, out, text, saved=saved, equal=equal)
+    begun, kind, plannable = checked(base, tuned, out, text, saved=saved, equal=equal)
     write_json(pair(base, tuned), out / PAIR)
     write_table(audited(tuned_snapshots(begun, tuned)), out / "snapshots.parquet")
     call("spectra", "checkpoints.spectra", base, tuned, out / "spectra.parquet")
@@ -110,14 +108,14 @@ def main(
         if program:
             add_evaluations(program, out / "adapters")
     share = read_params("checkpoints.plan", Share, part=True).max_loss_share
-    page(begun, tuned, text, out, share, planned=plannable, saved=saved)
+    page(begun, tuned, text, out, share, planned=plannable, saved=saved, kind=kind)
     print(f"the page is {out / 'page.html'}")
 
 
 def checked(
     base: Path, tuned: Path, out: Path, text: str, *, saved: bool, equal: bool = False
-) -> tuple[Checkpoint, bool]:
-    """The base, and whether its architecture can be planned for.
+) -> tuple[Checkpoint, str, bool]:
+    """The base, what the tuned one is in words, and whether there can be a plan for the model.
 
     All that is wrong with the input is said here, and what the work takes of memory and disk.
     """
@@ -129,7 +127,7 @@ def checked(
     plannable = True
     try:
         for one in (begun, *(snapshot.checkpoint for snapshot in snapshots)):
-            check_architecture(one.folder, one.config)
+            check_architecture(one.model_folder, one.config)
     except InputError as error:
         plannable = False
         print(f"{error}: spectra only, no plan and no adapter", file=sys.stderr)
@@ -151,7 +149,7 @@ def checked(
         last = {one.run: one.checkpoint for one in snapshots}
         for checkpoint in last.values():
             check_text(begun, checkpoint, batches, measured)
-    return begun, plannable
+    return begun, snapshots[-1].checkpoint.kind, plannable
 
 
 def check_out(out: Path, base: Path, tuned: Path, snapshots: list[Snapshot]) -> None:
@@ -236,8 +234,8 @@ def read_through(base: Checkpoint, snapshots: list[Checkpoint], tuned: Path) -> 
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Whether two tensors are the same, types and shapes too."""
-    return one.dtype == other.dtype and one.equal(other)
+    """Whether two tensors have the same values."""
+    return one.shape == other.shape and bool((one == other).all())
 
 
 def call(stage: str, *arguments: object) -> None:
@@ -257,6 +255,7 @@ def page(
     *,
     planned: bool,
     saved: bool,
+    kind: str = "full fine-tune",
 ) -> None:
     """Write the page: figures, plans, how to load the adapters, what was not measured."""
     spectra = read_table(out / "spectra.parquet", SPECTRA.split())
@@ -287,6 +286,7 @@ def page(
         beside=[ROOT / "stages"],
         base=base.folder.name,
         tuned=tuned.name,
+        kind=kind,
         text=text,
         measured=measured,
         planned=planned,

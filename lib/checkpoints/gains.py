@@ -14,7 +14,7 @@ from lib.checkpoints.linear_modules import (
     matched_by_content,
     stored_as_columns,
 )
-from lib.checkpoints.models import open_base, open_model
+from lib.checkpoints.models import open_base, open_tuned_model
 from lib.checkpoints.texts import Batch, counted, mean_loss, shares
 from lib.checkpoints.update_spectra import Triplets
 from lib.files.files import InputError
@@ -182,7 +182,7 @@ def check_text(
     measured tell whether there is a gain. Without batches only the names of modules are matched.
     """
     base = aligned(base, tuned)
-    model = open_model(tuned.folder, tuned.config)
+    model = open_tuned_model(tuned)
     places = matched_by_content(model, ((name, tuned.load(name)) for name in tuned.tensors))
     alone, _ = open_base(base)
     if not batches:

@@ -9,6 +9,7 @@ import torch
 
 from lib.checkpoints.folders import Checkpoint
 from lib.checkpoints.library import SAFE, has_code, quiet, refusing
+from lib.checkpoints.tuned_adapters import AdapterCheckpoint
 from lib.files.files import InputError
 
 Kind = Literal["llama", "gpt2"]
@@ -82,6 +83,31 @@ def open_model(
     return model.train(False)
 
 
+def open_tuned_model(tuned: Checkpoint) -> torch.nn.Module:
+    """The model of what was tuned; that of an adapter is its base's in float32, with what it
+    changes.
+
+    Raises `InputError` where an adapter changes one alone of tied weights.
+    """
+    if not isinstance(tuned, AdapterCheckpoint):
+        return open_model(tuned.folder, tuned.config)
+    model = open_model(tuned.model_folder, tuned.config, torch.float32)
+    names: dict[int, list[str]] = {}
+    live = dict(model.named_parameters(remove_duplicate=False))
+    for name, parameter in live.items():
+        names.setdefault(id(parameter), []).append(name)
+    for name in tuned.changed:
+        alike = names[id(live[name])] if name in live else []
+        if not alike or not {*alike} <= {*tuned.changed}:
+            wanted = f"wanted a weight of {type(model).__name__} that is tied to no other"
+            raise InputError(f"{tuned.folder}: {wanted}, got {name}: merge it first")
+    with torch.no_grad():
+        for name in tuned.changed:
+            if name in tuned.tensors:
+                live[name].copy_(tuned.load(name))
+    return model
+
+
 def open_base(base: Checkpoint) -> tuple[torch.nn.Module, list[str]]:
     """The model of a base in the architecture of what was tuned from it, and what the base lacks.
 
@@ -90,7 +116,7 @@ def open_base(base: Checkpoint) -> tuple[torch.nn.Module, list[str]]:
     tuned = base.tuned
     if tuned is None or tuned.config.get("architectures") == base.config.get("architectures"):
         return open_model(base.folder, base.config), []
-    ended = open_model(tuned.folder, tuned.config)
+    ended = open_tuned_model(tuned)
     kind: Any = type(ended)
     with refusing(f"{base.folder}: wanted a base of the {kind.__name__} in {tuned.folder}"):
         model, told = kind.from_pretrained(

@@ -1,12 +1,13 @@
 """Spectra of large updates W - W_0, and what random rounding alone would show."""
 
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, overload
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-Method = Literal["full", "gram", "randomised"]
+Method = Literal["full", "gram", "randomised", "factors"]
 LARGEST_FULL = 1024  # the shorter side up to which a matrix is decomposed whole
 OVERSAMPLE = 16  # columns of a randomised range
 PASSES = 2  # over it: the tail is then within 2 % of the best
@@ -36,10 +37,51 @@ class Triplets(NamedTuple):
         return (first.U * first.sigma) @ first.Vh
 
 
+@dataclass(frozen=True)
+class Product:
+    """An update that is known by its factors, B A, in float64: of an adapter, its scale in B."""
+
+    B: Float[Tensor, "row rank"]
+    A: Float[Tensor, "rank col"]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.B.shape[0], self.A.shape[1]
+
+    def added_to(self, W_0: Float[Tensor, "row col"]) -> Float[Tensor, "row col"]:
+        """W_0 + B A in float32."""
+        return W_0.float() + self.B.float() @ self.A.float()
+
+    def triplets(self) -> Triplets:
+        r"""All singular triplets, at most as many as the rank, in O((m + n) r²).
+
+        With B = Q R and Aᵀ = P S, those of the small core R Sᵀ = u σ vᵀ give Q u, σ and (P v)ᵀ. A σ
+        that rounding of float64 can have made is 0.
+        """
+        Q, R = torch.linalg.qr(self.B)
+        P, S = torch.linalg.qr(self.A.mT)
+        U, sigma, Vh = torch.linalg.svd(R @ S.mT, full_matrices=False)
+        least = sigma[:1] * max(self.shape) * torch.finfo(sigma.dtype).eps
+        return Triplets(Q @ U, torch.where(sigma > least, sigma, 0.0), Vh @ P.mT)
+
+
+Update = Float[Tensor, "row col"] | Product
+
+
+@overload
+def update_of(W: Product, W_0: Float[Tensor, "row col"]) -> Product: ...
+@overload
 def update_of(
     W: Float[Tensor, "row col"], W_0: Float[Tensor, "row col"]
-) -> Float[Tensor, "row col"]:
-    """The update W - W_0, taken in float64; kept so for a matrix that is decomposed whole."""
+) -> Float[Tensor, "row col"]: ...
+def update_of(W: Update, W_0: Float[Tensor, "row col"]) -> Update:
+    """The update W - W_0, taken in float64; kept so for a matrix that is decomposed whole.
+
+    An adapter has no W: what it adds to W_0 is the update.
+    """
+    if isinstance(W, Product):
+        return W
     if min(W.shape) <= LARGEST_FULL:
         return W.double() - W_0.double()
     update = torch.empty(W.shape, dtype=torch.float32)
@@ -48,8 +90,10 @@ def update_of(
     return update
 
 
-def squared_norm(A: Float[Tensor, "row col"]) -> float:
+def squared_norm(A: Update) -> float:
     r"""$\|A\|_F^2$, summed in float64."""
+    if isinstance(A, Product):
+        return float(A.triplets().sigma.square().sum())
     return sum((float(A[rows].double().square().sum()) for rows in _blocks(len(A))), start=0.0)
 
 
@@ -68,20 +112,22 @@ def gram_singular_values(A: Float[Tensor, "row col"]) -> Float[Tensor, " rank"]:
 
 
 def leading_triplets(
-    A: Float[Tensor, "row col"],
+    A: Update,
     rank: int,
     generator: torch.Generator,
     oversample: int = OVERSAMPLE,
     passes: int = PASSES,
 ) -> Triplets:
-    r"""The `rank` leading triplets: exact for a small matrix, else of a randomised range (Halko et
-    al. 2011).
+    r"""The `rank` leading triplets: exact for a small matrix or a product, else of a randomised
+    range (Halko et al. 2011).
 
     The range is that of $(A A^\top)^{passes} A \Omega$, Gaussian $\Omega$ with `rank + oversample`
     columns, made orthonormal after each product. The cut $U \Sigma V^\top$ is a projection of A, so
     that its squared error is $\|A\|_F^2 - \sum \sigma_i^2$ exactly, and that is an upper bound of
     the best one. Single $\sigma_i$ are good to some percent where the spectrum is flat.
     """
+    if isinstance(A, Product):
+        return A.triplets().first(rank)
     n = min(A.shape)
     if n <= LARGEST_FULL or rank + oversample >= n:
         U, sigma, Vh = torch.linalg.svd(A.double(), full_matrices=False)
@@ -95,9 +141,13 @@ def leading_triplets(
 
 
 def update_singular_values(
-    A: Float[Tensor, "row col"], method: Method, rank: int, generator: torch.Generator
+    A: Update, method: Method, rank: int, generator: torch.Generator
 ) -> Float[Tensor, " rank"]:
-    """Singular values of an update: all by `full` and `gram`, else the leading ones."""
+    """Singular values of an update: all by `full` and `gram`, and all of a product that are not 0
+    for its shape; else the leading ones.
+    """
+    if isinstance(A, Product):
+        return A.triplets().sigma
     if method == "full":
         return torch.linalg.svdvals(A.double())
     if method == "gram":

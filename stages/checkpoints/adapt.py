@@ -26,12 +26,12 @@ from lib.checkpoints.folders import (
     aligned,
     check_pair,
     hub_name,
-    load_tensor,
     open_checkpoint,
-    open_snapshots,
 )
 from lib.checkpoints.linear_modules import Rest, beside_linear_layers
-from lib.checkpoints.models import open_base, open_model
+from lib.checkpoints.models import open_base, open_tuned_model
+from lib.checkpoints.snapshots import open_snapshots
+from lib.checkpoints.stored import load_tensor
 from lib.checkpoints.update_spectra import leading_triplets, update_of
 from lib.files.files import clear
 from lib.files.tables import read_table, write_json
@@ -69,7 +69,7 @@ def main(
     whole = whether("modules_to_save", modules_to_save)
     equal = whether("ranks", ranks, ("equal", "mixed"))
     begun = open_checkpoint(base)
-    last = {one.run: one.checkpoint for one in open_snapshots(tuned)}
+    last = {one.run: one.checkpoint for one in open_snapshots(tuned, begun)}
     all_plans = read_plans(plans / "plans.parquet")
     all_modules = read_table(plans / "modules.parquet", MODULES)
     fits = [
@@ -154,6 +154,7 @@ def write_adapters(
     left = of_all_layers(left)
     causal = str(fit.checkpoint.config.get("architectures")).endswith("ForCausalLM']")
     by_columns = bool(fit.modules["by_columns"].any())
+    of = fit.checkpoint.kind
     listed = []
     for row in fit.plans.to_dict("records"):
         ranks = dict(zip(fit.modules["module"], map(int, row["ranks"]), strict=True))
@@ -165,7 +166,7 @@ def write_adapters(
             {m: (factors[m]["A"][:rank], factors[m]["B"][:, :rank]) for m, rank in targets.items()},
             lora_config(ranks, fan_in_fan_out=by_columns) | (rest.config if rest else {}),
             base=named,
-            card=card(row, named, left, rest, padded=most if equal else 0, whole=whole),
+            card=card(row, named, left, rest, padded=most if equal else 0, whole=whole, of=of),
             task_type="CAUSAL_LM" if causal else None,
             saved=rest.parameters if rest else None,
             equal=equal,
@@ -199,7 +200,7 @@ def carried_whole(base: Checkpoint, tuned: Checkpoint, *, whole: bool) -> Rest |
     model, new = open_base(base)
     if not whole and not new:
         return None
-    ended = open_model(tuned.folder, tuned.config)
+    ended = open_tuned_model(tuned)
     return beside_linear_layers(model, ended, new, whole=whole)
 
 
@@ -223,8 +224,10 @@ def card(
     *,
     padded: int = 0,
     whole: bool = True,
+    of: str = "full fine-tune",
 ) -> str:
-    """The model card: what the adapter is, what it carries, and what was measured of it."""
+    """The model card: what the adapter is and is cut `of`, what it carries, what was measured."""
+    article = "an" if of == "adapter" else "a"
     said = (
         "No text was given, and nothing was measured: how much of the gain it keeps is not known."
     )
@@ -247,7 +250,7 @@ def card(
     elif left:
         missing += " `modules_to_save` would train them."
     return (
-        f"# LoRA adapter cut from a full fine-tune of {base}\n\n"
+        f"# LoRA adapter cut from {article} {of} of {base}\n\n"
         f"Rule: {row['rule']}; {row['parameters']} parameters, those of a uniform rank "
         f"{row['budget']}{f', padded to rank {padded}' if padded else ''}. "
         f"{said}{carries}{missing}\n\n"

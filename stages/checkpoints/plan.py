@@ -30,7 +30,6 @@ from lib.checkpoints.folders import (
     aligned,
     check_pair,
     open_checkpoint,
-    open_snapshots,
     plan_memory,
 )
 from lib.checkpoints.gains import GainMeasure, LinearUpdates, Parts
@@ -40,7 +39,7 @@ from lib.checkpoints.linear_modules import (
     matched_by_content,
     stored_as_columns,
 )
-from lib.checkpoints.models import check_architecture, open_base, open_model
+from lib.checkpoints.models import check_architecture, open_base, open_tuned_model
 from lib.checkpoints.plans import (
     Module,
     Ranks,
@@ -51,8 +50,9 @@ from lib.checkpoints.plans import (
     parameters,
     rules,
 )
+from lib.checkpoints.snapshots import open_snapshots, open_tuned
 from lib.checkpoints.texts import Batch, loss, read_batches, shares
-from lib.checkpoints.update_spectra import Triplets, leading_triplets, update_of
+from lib.checkpoints.update_spectra import Triplets, leading_triplets
 from lib.files.files import InputError, clear
 from lib.files.memory import available_memory, check_memory
 from lib.files.params import Count, Fraction, Interval, read_params
@@ -107,7 +107,7 @@ def main(
     sizes = read_params(measure, Measure)
     use_device(params.device)
     begun = open_checkpoint(base)
-    last = {one.run: one for one in open_snapshots(tuned)}
+    last = {one.run: one for one in open_snapshots(tuned, begun)}
     for one in last.values():
         check_pair(begun, one.checkpoint)
     check_architecture(base, begun.config)  # the library is loaded once, before workers would
@@ -164,8 +164,9 @@ def planned(
     saved: bool,
 ) -> Tables:
     """The tables of one tuned checkpoint."""
-    ended = open_checkpoint(tuned)
-    begun = aligned(open_checkpoint(base), ended)
+    begun = open_checkpoint(base)
+    ended = open_tuned(tuned, begun)
+    begun = aligned(begun, ended)
     model = opened(params, begun, ended, rows)
     if text == "-":
         found = unmeasured(params, sizes, model)
@@ -189,7 +190,7 @@ def planned(
 
 def opened(params: Plan, base: Checkpoint, tuned: Checkpoint, spectra: pd.DataFrame) -> Opened:
     """The tuned model, opened; what each of its modules may have, and what of it rounding made."""
-    model = open_model(tuned.folder, tuned.config)
+    model = open_tuned_model(tuned)
     places = matched_by_content(model, ((name, tuned.load(name)) for name in tuned.tensors))
     live = linear_modules(model)
     matrices = spectra[(spectra["of"] == "update") & (spectra["head"] == 0)]
@@ -204,7 +205,7 @@ def opened(params: Plan, base: Checkpoint, tuned: Checkpoint, spectra: pd.DataFr
         sigma = np.asarray(row["singular_values"])
         above_edge = min(int(row["rank_above_edge"]), len(sigma))
         limit = max(above_edge, largest_rank(sigma, float(row["norm"]) ** 2))
-        update = update_of(tuned.load(place), begun[name])
+        update = tuned.update(place, begun[name])
         found = leading_triplets(update, max(limit, 1), generator(SEED, "factors", place))
         factors[name] = Triplets(*(part.float().to(params.device) for part in found))
         shape = (int(row["rows"]), int(row["cols"]))

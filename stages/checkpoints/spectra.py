@@ -18,16 +18,16 @@ from torch import Tensor
 
 from lib.checkpoints.folders import (
     Checkpoint,
-    Snapshot,
     aligned,
     check_pair,
     layer_of,
-    load_tensor,
     open_checkpoint,
-    tuned_snapshots,
 )
 from lib.checkpoints.heads import attention_tensors, heads, rotation
+from lib.checkpoints.snapshots import Snapshot, tuned_snapshots
+from lib.checkpoints.stored import load_tensor, stored_names
 from lib.checkpoints.update_spectra import (
+    Product,
     chosen_method,
     rounding_edge,
     squared_norm,
@@ -35,7 +35,6 @@ from lib.checkpoints.update_spectra import (
     update_singular_values,
 )
 from lib.files.files import InputError
-from lib.files.inputs import read_header
 from lib.files.params import Interval, read_params
 from lib.files.tables import write_table
 from lib.matrices.ranks import summaries
@@ -129,36 +128,52 @@ def layers(base: Checkpoint, one: Snapshot, *, initial: bool) -> Iterator[tuple[
 def measure_layer(params: Spectra, layer: Layer, *files: Path) -> Tables:
     """The rows of one layer of one snapshot: its matrices one by one, then its heads."""
     of_base = loader(files[: layer.n_base])
-    ended = loader(files[layer.n_base :])
+    of_tuned = loader(files[layer.n_base :], layer.stored)
 
     def begun(name: str) -> Tensor:
         return of_base(layer.stored[name])
 
-    rows = [matrix_row(params, name, begun(name), ended(name)) for name in layer.matrices]
+    def ended(name: str) -> Tensor:
+        found = of_tuned(name)
+        return found.added_to(begun(name)) if isinstance(found, Product) else found
+
+    rows = [matrix_row(params, name, begun(name), of_tuned(name)) for name in layer.matrices]
     if layer.heads:
         rows += head_rows(params, layer, begun, ended)
     labels = {"run": layer.run, "step": layer.step, "layer": layer.number}
     return {"spectra": pd.DataFrame([labels | row for row in rows])}
 
 
-def loader(files: Sequence[Path]) -> Load:
-    """Reads a tensor from the one of some files that has it."""
-    places = {name: file for file in files for name in read_header(file)}
-    return lambda name: load_tensor(places[name], name)
+def loader(places: Sequence[Path], stored: Mapping[str, str] | None = None) -> Callable[[str], Any]:
+    """Reads a tensor from the one of some places that has it, by its name or that in `stored`."""
+    placed = {name: place for place in places for name in stored_names(place)}
+
+    def load(name: str) -> Any:
+        own = name if name in placed or not stored else stored[name]
+        return load_tensor(placed[own], own)
+
+    return load
 
 
-def matrix_row(params: Spectra, name: str, W_0: Tensor, W: Tensor) -> dict[str, Any]:
-    """What is said of a matrix's update; rows of words that only one of them has are left out."""
-    n_rows = min(len(W_0), len(W))
-    W_0 = W_0[:n_rows]
-    W = W[:n_rows]
-    method = chosen_method((W.shape[0], W.shape[1]), params.method)
+def matrix_row(params: Spectra, name: str, W_0: Tensor, W: Tensor | Product) -> dict[str, Any]:
+    """What is said of a matrix's update; rows of words that only one of them has are left out.
+
+    The product that an adapter adds is known as it is: no rounding of W has an edge there.
+    """
+    if isinstance(W, Product):
+        method = "factors"
+        edge = 0.0
+    else:
+        n_rows = min(len(W_0), len(W))
+        W_0 = W_0[:n_rows]
+        W = W[:n_rows]
+        method = chosen_method((W.shape[0], W.shape[1]), params.method)
+        edge = rounding_edge(W_0, W)
     update = update_of(W, W_0)
     source = generator(SEED, name)
     sigma = update_singular_values(update, method, params.rank, source).numpy()
     total = squared_norm(update)
-    edge = rounding_edge(W_0, W)
-    complete = len(sigma) == min(W.shape)
+    complete = method == "factors" or len(sigma) == min(W.shape)
     return {
         "module": name,
         "head": 0,

@@ -63,9 +63,9 @@ def never(monkeypatch):
     monkeypatch.setattr(lora, "call", lambda *_: pytest.fail("work began"))
 
 
-def run(text="my.txt", base="base", tuned="tuned", **options):
-    lora.main(Path(base), Path(tuned), Path("out"), text, **options)
-    return Path("out/page.html").read_text()
+def run(text="my.txt", base="base", tuned="tuned", out="out", **options):
+    lora.main(Path(base), Path(tuned), Path(out), text, **options)
+    return Path(out, "page.html").read_text()
 
 
 def test_a_page_that_needs_no_network_and_adapters_for_every_budget(folder):
@@ -244,6 +244,29 @@ def test_with_modules_to_save_an_adapter_carries_all_that_was_tuned(folder):
     assert {"transformer.wte", "lm_head"} <= set(plan["modules_to_save"])
 
 
+def test_an_adapter_as_tuned_is_cut_to_smaller_ones(folder):
+    run("-", modules_to_save="yes")
+    Path("out/adapters/rank-3").rename("mine")
+    page = run(tuned="mine", out="small")
+    assert "of what the adapter gained on my.txt" in page
+    assert "the full fine-tune" not in page
+    assert "What an adapter adds (method factors) is known exactly" in page
+    card = Path("small/adapters/rank-1/README.md").read_text()
+    assert "# LoRA adapter cut from an adapter of base" in card
+    *_, listed = json.loads(Path("small/adapters/adapters.json").read_text())
+    assert "transformer.wte.weight" in listed["left"]
+    A, B = (
+        {n: W for n, W in load_file(f"{at}/adapter_model.safetensors").items() if "lora_" in n}
+        for at in ("mine", "small/adapters/rank-3")
+    )
+    products = [
+        {n: W.T @ one[n.replace("_A", "_B")].T for n, W in one.items() if "_A" in n}
+        for one in (A, B)
+    ]
+    for name, W in products[0].items():
+        torch.testing.assert_close(products[1][name], W, atol=1e-5, rtol=0)
+
+
 def test_with_equal_ranks_no_runtime_is_warned_of_and_the_base_has_the_name_that_is_given(folder):
     page = run("-", ranks="equal", name="org/model")
     assert "scales adapters of mixed ranks wrongly" not in page
@@ -297,7 +320,7 @@ def test_for_a_tuned_model_with_code_of_its_own_nothing_is_planned(folder, capfd
         "auto_map": {"AutoModel": "mine.Model"}
     }
     Path("tuned/config.json").write_text(json.dumps(config))
-    _, plannable = lora.checked(Path("base"), Path("tuned"), Path("out"), "my.txt", saved=False)
+    *_, plannable = lora.checked(Path("base"), Path("tuned"), Path("out"), "my.txt", saved=False)
     assert not plannable
     said = (
         "tuned: wanted a model of transformers, got one with code of its own (auto_map): "
