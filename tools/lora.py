@@ -29,6 +29,7 @@ from lib.checkpoints.folders import (
     Checkpoint,
     adapter_disk,
     aligned,
+    n_matrices,
     open_checkpoint,
     plan_memory,
 )
@@ -213,7 +214,11 @@ def room(
     equal: bool = False,
 ) -> int:
     """About the bytes of singular values, in OUT and in scratch, and of the adapters."""
-    shapes = [entry.shape for entry in base.tensors.values() if len(entry.shape) == 2]
+    shapes = [
+        entry.shape[-2:]
+        for name, entry in base.tensors.items()
+        for _ in range(n_matrices(name, entry.shape))
+    ]
     spectra = 2 * 8 * len(snapshots) * sum(map(min, shapes))
     n_runs = len({one.run for one in snapshots})
     return spectra + n_runs * adapter_disk(base, budgets, whole=saved, equal=equal)
@@ -277,7 +282,7 @@ def page(
             for name, columns in TABLES.items():
                 of_text = MEASURED.get(name, []) if measured else []
                 file = out / "plans" / f"{name}.parquet"
-                tables[name] = read_table(file, [*columns, *of_text])
+                tables[name] = read_table(file, [*columns, *of_text], and_others=name == "losses")
             figures = [*plan_figures(tables, measured), *figures]
             values = plan_values(tables, read_json(out / "adapters" / LISTED))
     write_page(

@@ -167,6 +167,18 @@ def plan_memory(base: Checkpoint, text: str) -> int:
     return 4 * copies * sum(prod(entry.shape) for entry in base.tensors.values())
 
 
+def is_expert(name: str) -> bool:
+    """Whether a tensor is one of a mixture of experts, by its name."""
+    return bool(re.search(r"expert|moe", name)) and not {"gate", "router"} & {*name.split(".")}
+
+
+def n_matrices(name: str, shape: Sequence[int]) -> int:
+    """How many matrices a tensor is: as many as there are experts where it is of all of them."""
+    if len(shape) == 3:
+        return shape[0] if is_expert(name) else 0
+    return int(len(shape) == 2)
+
+
 def hub_name(base: Checkpoint) -> str:
     """The name of a checkpoint on the hub: by the cache that it stands in, or by its config.
 

@@ -121,6 +121,14 @@ class GainMeasure:
 
         return lost
 
+    def without(self, parameters: Mapping[str, Tensor]) -> float:
+        """The loss as tuned but for these parameters, which the model is left with."""
+        self.linear.set(self.linear.tuned)
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                self.linear.model.get_parameter(name).copy_(parameter)
+        return self.linear.mean_loss(self.batches)
+
     def share_lost(self, loss: Any) -> Any:
         """0 with the whole update of the linear layers, 1 with none."""
         return (loss - self.tuned) / self.gain

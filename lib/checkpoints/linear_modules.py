@@ -69,6 +69,20 @@ def matched_by_content(
     return matched
 
 
+def fused_experts(model: torch.nn.Module) -> list[str]:
+    """The parameters of modules that hold all experts of a layer together, in three dimensions.
+
+    They are no linear layers: an adapter of modules has none of them.
+    """
+    found = []
+    for name, module in model.named_modules():
+        own = dict(module.named_parameters(recurse=False))
+        of_experts = "expert" in f"{name}.{type(module).__name__}".lower()
+        if of_experts and any(one.dim() == 3 for one in own.values()):
+            found += [f"{name}.{parameter}" for parameter in own]
+    return found
+
+
 class Rest(NamedTuple):
     """What tuning changed beside the weights of linear layers.
 

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from lib.checkpoints.adapters import LISTED
-from lib.checkpoints.folders import TUNED, Checkpoint, check_pair, open_checkpoint
+from lib.checkpoints.folders import TUNED, Checkpoint, check_pair, n_matrices, open_checkpoint
 from lib.checkpoints.stored import CONFIG
 from lib.checkpoints.tuned_adapters import is_adapter, open_adapter
 from lib.checkpoints.update_spectra import squared_norm, update_of
@@ -96,16 +96,16 @@ def neighbours(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Snapshot, Snapsh
 def audited(snapshots: Sequence[Snapshot]) -> pd.DataFrame:
     r"""A row for each matrix and each two neighbours: $\|W_t - W_{t-1}\|_F$, and the digest of W_t.
 
-    Tensors are read one at a time. What only one of the two has, or has in another shape, is left
-    out.
+    Experts that are stored together are one matrix. Tensors are read one at a time. What only one
+    of the two has, or has in another shape, is left out.
     """
     rows = []
     for one, other in neighbours(snapshots):
         before, after = one.checkpoint, other.checkpoint
         place = {"run": one.run, "before": one.step, "step": other.step}
         for name in _matrices(before, after):
-            W = after.load(name)
-            moved = squared_norm(update_of(W, before.load(name))) ** 0.5
+            W, W_before = (one.load(name).flatten(0, -2) for one in (after, before))
+            moved = squared_norm(update_of(W, W_before)) ** 0.5
             rows.append({**place, "tensor": name, "digest": digest(W), "moved": moved})
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
@@ -143,7 +143,7 @@ def _matrices(one: Checkpoint, other: Checkpoint) -> list[str]:
     return [
         name
         for name, entry in one.tensors.items()
-        if len(entry.shape) == 2
+        if n_matrices(name, entry.shape)
         and name in other.tensors
         and other.tensors[name].shape == entry.shape
     ]

@@ -26,6 +26,7 @@ from lib.checkpoints.folders import (
     aligned,
     check_pair,
     hub_name,
+    is_expert,
     open_checkpoint,
 )
 from lib.checkpoints.linear_modules import Rest, beside_linear_layers
@@ -55,6 +56,7 @@ class Fit:
     folder: Path
     plans: pd.DataFrame
     modules: pd.DataFrame
+    losses: Mapping[Any, Any]  # what was measured of it, nothing without a text
 
 
 def main(
@@ -72,6 +74,8 @@ def main(
     last = {one.run: one.checkpoint for one in open_snapshots(tuned, begun)}
     all_plans = read_plans(plans / "plans.parquet")
     all_modules = read_table(plans / "modules.parquet", MODULES)
+    losses = read_table(plans / "losses.parquet", ["run", "gain"], and_others=True)
+    of_run = {row["run"]: row for row in losses.to_dict("records")}
     fits = [
         Fit(
             run=name,
@@ -79,6 +83,7 @@ def main(
             folder=adapters / name if len(last) > 1 else adapters,
             plans=chosen(all_plans[all_plans["run"] == name]),
             modules=all_modules[all_modules["run"] == name],
+            losses=of_run[name],
         )
         for name, checkpoint in last.items()
     ]
@@ -152,6 +157,9 @@ def write_adapters(
         rest.left if rest and whole else left_out(base, fit.checkpoint, set(fit.modules["tensor"]))
     )
     left = of_all_layers(left)
+    beside = [*left, *(rest.parameters if rest else {})]
+    experts = of_all_layers(name for name in beside if is_expert(name))
+    share = experts_share(fit.losses)
     causal = str(fit.checkpoint.config.get("architectures")).endswith("ForCausalLM']")
     by_columns = bool(fit.modules["by_columns"].any())
     of = fit.checkpoint.kind
@@ -166,7 +174,9 @@ def write_adapters(
             {m: (factors[m]["A"][:rank], factors[m]["B"][:, :rank]) for m, rank in targets.items()},
             lora_config(ranks, fan_in_fan_out=by_columns) | (rest.config if rest else {}),
             base=named,
-            card=card(row, named, left, rest, padded=most if equal else 0, whole=whole, of=of),
+            card=card(
+                row, named, left, rest, padded=most if equal else 0, whole=whole, of=of, share=share
+            ),
             task_type="CAUSAL_LM" if causal else None,
             saved=rest.parameters if rest else None,
             equal=equal,
@@ -185,6 +195,8 @@ def write_adapters(
                 "base": named,
                 "lacking": rest.modules if rest and not whole else [],
                 "left": left,
+                "experts": experts,
+                "experts_share": share,
             }
         )
     return listed
@@ -211,6 +223,18 @@ def left_out(base: Checkpoint, tuned: Checkpoint, carried: AbstractSet[str]) -> 
     return [n for n in others if not tuned.load(n)[: rows[n]].equal(base.load(n)[: rows[n]])]
 
 
+def experts_share(losses: Mapping[Any, Any]) -> float | None:
+    """The share of the whole gain that is lost with the base's experts, all else as tuned.
+
+    None where it was not measured, or where nothing was gained.
+    """
+    without = losses.get("loss_without_experts", np.nan)
+    gain = losses.get("loss_base", np.nan) - losses.get("loss_tuned", np.nan)
+    if not (np.isfinite(without) and gain > 0):
+        return None
+    return float((without - losses["loss_tuned"]) / gain)
+
+
 def of_all_layers(names: Iterable[str]) -> list[str]:
     """Names of tensors, those of all layers under one name."""
     return sorted({re.sub(r"(?<=\.)\d+(?=\.)", "*", name) for name in names})
@@ -225,6 +249,7 @@ def card(
     padded: int = 0,
     whole: bool = True,
     of: str = "full fine-tune",
+    share: float | None = None,
 ) -> str:
     """The model card: what the adapter is and is cut `of`, what it carries, what was measured."""
     article = "an" if of == "adapter" else "a"
@@ -239,7 +264,8 @@ def card(
             f"Cutting the linear layers so loses {row['share_lost']:.1%} of what their updates "
             "gained, all else as tuned."
         )
-    carries = " It carries no embedding, head, norm or bias."
+    experts = any(map(is_expert, left))
+    carries = f" It carries no {'expert, ' if experts else ''}embedding, head, norm or bias."
     missing = f" Tuned too and not carried: {', '.join(left)}." if left else ""
     if rest:
         what = "else was tuned" if whole else f"{base} lacks"
@@ -249,6 +275,11 @@ def card(
         )
     elif left:
         missing += " `modules_to_save` would train them."
+    if experts:
+        hold = "how much of the gain they hold was not measured"
+        if share is not None:
+            hold = f"with the base's, all else as tuned, {share:.1%} of the whole gain is lost"
+        missing += f" The experts are held together and are no linear layers: {hold}."
     return (
         f"# LoRA adapter cut from {article} {of} of {base}\n\n"
         f"Rule: {row['rule']}; {row['parameters']} parameters, those of a uniform rank "

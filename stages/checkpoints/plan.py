@@ -10,7 +10,9 @@ way on windows of their own, if it is below that of one uniform rank by more tha
 other losses are of the measured windows, which choose nothing; `above_uniform` and its `noise` are
 paired differences of `loss_on_base` there. All but the base's are measured in float32. Pruning
 removes a share of the weights of linear modules, or takes a share of the entries of their updates
-back, all ranked together. Without TEXT (`-`) nothing is measured.
+back, all ranked together. Experts that a model holds together, in three dimensions, are no linear
+modules: `loss_without_experts` is that with those of the base. Without TEXT (`-`) nothing is
+measured.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +37,7 @@ from lib.checkpoints.folders import (
 from lib.checkpoints.gains import GainMeasure, LinearUpdates, Parts
 from lib.checkpoints.linear_modules import (
     beside_linear_layers,
+    fused_experts,
     linear_modules,
     matched_by_content,
     stored_as_columns,
@@ -275,13 +278,23 @@ def measured(
             params.max_loss_share,
             dict(zip(rows["budget"], rows["share_lost"], strict=True)),
         )
+    pruning = typed(PRUNING, list(pruned(params, measure, keep)))
+    if experts := fused_experts(linear.model):
+        lost_without = partial(without_experts, measure, base, experts)
+        losses["loss_without_experts"] = keep("without the experts", lost_without)
     return {
         "plans": plans.join(columns),
         "modules": model.table.assign(earned=[earned[name] for name in model.modules]),
         "losses": pd.DataFrame([losses]),
         "budgets": typed(BUDGETS, tried),
-        "pruning": typed(PRUNING, list(pruned(params, measure, keep))),
+        "pruning": pruning,
     }
+
+
+def without_experts(measure: GainMeasure, base: Checkpoint, experts: Sequence[str]) -> float:
+    """The loss with the base's experts, all else as tuned; the model is left so."""
+    model, _ = open_base(base)
+    return measure.without({name: model.get_parameter(name) for name in experts})
 
 
 def typed(columns: Mapping[str, type], rows: Sequence[tuple]) -> pd.DataFrame:

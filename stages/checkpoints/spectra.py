@@ -4,6 +4,7 @@ Weights are read shard by shard, a layer at a time; a layer that an earlier call
 measured again. Rows of matrices are of the `update` W - W_0; rows of products (`W_KQ` at each
 offset of rotary positions, `W_VO`) of the product at the base (`initial`, beside each run's first
 step alone) and of its `update`. Layers and heads count from 1; 0 stands where there is none.
+Experts that are stored together have a row each: the name of their tensor and a number from 0.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from lib.checkpoints.folders import (
     aligned,
     check_pair,
     layer_of,
+    n_matrices,
     open_checkpoint,
 )
 from lib.checkpoints.heads import attention_tensors, heads, rotation
@@ -102,7 +104,7 @@ def layers(base: Checkpoint, one: Snapshot, *, initial: bool) -> Iterator[tuple[
     """Every layer of a snapshot, and the files that hold its tensors, by headers alone."""
     base = aligned(base, one.checkpoint)
     names = check_pair(base, one.checkpoint)
-    matrices = [name for name in names if len(base.tensors[name].shape) == 2]
+    matrices = [name for name in names if n_matrices(name, base.tensors[name].shape)]
     attention = attention_tensors(base.config, names)
     for number in sorted({layer_of(name) for name in matrices}):
         inside = [name for name in matrices if layer_of(name) == number]
@@ -137,7 +139,10 @@ def measure_layer(params: Spectra, layer: Layer, *files: Path) -> Tables:
         found = of_tuned(name)
         return found.added_to(begun(name)) if isinstance(found, Product) else found
 
-    rows = [matrix_row(params, name, begun(name), of_tuned(name)) for name in layer.matrices]
+    rows = []
+    for name in layer.matrices:
+        for of, W_0, W in slices(name, begun(name), of_tuned(name)):
+            rows.append(matrix_row(params, of, W_0, W))
     if layer.heads:
         rows += head_rows(params, layer, begun, ended)
     labels = {"run": layer.run, "step": layer.step, "layer": layer.number}
@@ -153,6 +158,15 @@ def loader(places: Sequence[Path], stored: Mapping[str, str] | None = None) -> C
         return load_tensor(placed[own], own)
 
     return load
+
+
+def slices(name: str, W_0: Tensor, W: Any) -> Iterator[tuple[str, Tensor, Any]]:
+    """The matrices of a tensor, with names: those of all experts where they are stored together."""
+    if W_0.dim() == 2:
+        yield name, W_0, W
+        return
+    for number, pair in enumerate(zip(W_0, W, strict=True)):
+        yield f"{name}.{number}", *pair
 
 
 def matrix_row(params: Spectra, name: str, W_0: Tensor, W: Tensor | Product) -> dict[str, Any]:

@@ -267,6 +267,25 @@ def test_an_adapter_as_tuned_is_cut_to_smaller_ones(folder):
         torch.testing.assert_close(products[1][name], W, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("saves", ["no", "yes"])
+def test_the_page_says_what_experts_hold_and_whether_an_adapter_has_them(folder, saves):
+    for name in ("base", "tuned"):
+        shutil.rmtree(name)
+    taught("mixtral", folder)
+    page = run(modules_to_save=saves)
+    [losses] = pd.read_parquet("out/plans/losses.parquet").to_dict("records")
+    held = losses["loss_without_experts"] - losses["loss_tuned"]
+    share = held / (losses["loss_base"] - losses["loss_tuned"])
+    assert f"<strong>The experts hold {100 * share:.1f} % of the whole gain:</strong>" in page
+    carried = saves == "yes"
+    assert ("each adapter here carries them whole" in page) == carried
+    assert ("no adapter here carries them" in page) == (not carried)
+    assert page.count("experts, embeddings, head, norms, biases)") == 3
+    assert "(embeddings, head" not in page
+    left = "<code>model.layers.*.block_sparse_moe.experts.*.w1.weight</code>" in page
+    assert left == (not carried)
+
+
 def test_with_equal_ranks_no_runtime_is_warned_of_and_the_base_has_the_name_that_is_given(folder):
     page = run("-", ranks="equal", name="org/model")
     assert "scales adapters of mixed ranks wrongly" not in page
