@@ -86,10 +86,12 @@ def test_a_backbone_and_a_classifier_that_was_tuned_from_it(stage, tmp_path, kin
         warnings.simplefilter("ignore")
         base, tuned, samples = classifiers(kind, tmp_path)
     table = Path("spectra.parquet")
-    stage("checkpoints.spectra", SECTIONS, "s", base, tuned, table)
-    given = base, tuned, "my.safetensors", table, Path("plans"), saves
+    factors = Path("factors")
+    stage("checkpoints.spectra", SECTIONS, "s", base, tuned, table, "factors")
+    given = base, tuned, "my.safetensors", table, factors, Path("plans"), saves
     stage("checkpoints.plan", SECTIONS, "p", "m", *given)
-    stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"), saves)
+    written = Path("plans"), factors, Path("adapters")
+    stage("checkpoints.adapt", SECTIONS, base, tuned, *written, saves)
     listed = json.loads(Path("adapters/adapters.json").read_text())
     kind_of = json.loads((tuned / "config.json").read_text())["architectures"][0]
     with warnings.catch_warnings():
