@@ -23,10 +23,6 @@ INDEX, WHOLE = "model.safetensors.index.json", "model.safetensors"
 FLOAT_WEIGHTS = "wanted weights in f32, bf16 or f16"
 TUNED = "wanted a checkpoint tuned from the base"
 MOST_LAYERS = 1000  # of a model, where its weights have fewer tensors
-# Of a plan, the weights that are held at once in float32, at most. 10.1 copies were measured with a
-# text, 4.7 without, at 77 million parameters; factors of square matrices may be two more.
-MEASURED = 12
-PLANNED = 6
 CONVERT = "AutoModel....from_pretrained(FOLDER).save_pretrained(OUT)"
 
 
@@ -159,12 +155,6 @@ def layer_of(name: str) -> int:
     """The layer of a tensor, from 1: the first whole number of its name; 0 where it has none."""
     found = re.search(r"(?:^|\.)(\d+)\.", name)
     return int(found[1]) + 1 if found else 0
-
-
-def plan_memory(base: Checkpoint, text: str) -> int:
-    """About the bytes of memory that a plan for a checkpoint takes: what it must have to begin."""
-    copies = PLANNED if text == "-" else MEASURED
-    return 4 * copies * sum(prod(entry.shape) for entry in base.tensors.values())
 
 
 def is_expert(name: str) -> bool:

@@ -9,6 +9,12 @@ import torch
 
 from lib.checkpoints.folders import Checkpoint
 from lib.checkpoints.library import SAFE, has_code, quiet, refusing
+from lib.checkpoints.linear_modules import (
+    linear_modules,
+    matched_by_content,
+    matched_by_name,
+    stored_as_columns,
+)
 from lib.checkpoints.tuned_adapters import AdapterCheckpoint
 from lib.files.files import InputError
 
@@ -81,6 +87,27 @@ def open_model(
         got = f"got none for {len(missing)} of them: {missing[:9]}"
         raise InputError(f"{folder}: wanted every weight of {kind.__name__}, {got}")
     return model.train(False)
+
+
+def linear_places(checkpoint: Checkpoint) -> dict[str, tuple[str, bool]]:
+    """Of each linear module its tensor, and whether that is stored as in × out.
+
+    Where names decide no weight is read; else the model is opened, and matched by content.
+    """
+    folder = checkpoint.model_folder
+    kind = _model_class(folder, checkpoint.config)
+    with refusing(f"{folder}: wanted a model that {kind.__name__} can make"):
+        config = kind.config_class.from_pretrained(folder, **SAFE)
+        with torch.device("meta"):
+            model = kind(config)
+        shapes = {name: entry.shape for name, entry in checkpoint.tensors.items()}
+        places = matched_by_name(model, shapes)
+    if places is None:
+        model = open_tuned_model(checkpoint)
+        tensors = ((name, checkpoint.load(name)) for name in checkpoint.tensors)
+        places = matched_by_content(model, tensors)
+    live = linear_modules(model)
+    return {name: (place, stored_as_columns(live[name])) for name, place in places.items()}
 
 
 def open_tuned_model(tuned: Checkpoint) -> torch.nn.Module:

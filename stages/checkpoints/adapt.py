@@ -21,6 +21,7 @@ import pandas as pd
 from torch import Tensor
 
 from lib.checkpoints.adapters import FILES, LISTED, lora_config, whether, write_adapter
+from lib.checkpoints.factors import rank_of, read_factors
 from lib.checkpoints.folders import (
     Checkpoint,
     aligned,
@@ -32,18 +33,16 @@ from lib.checkpoints.folders import (
 from lib.checkpoints.linear_modules import Rest, beside_linear_layers
 from lib.checkpoints.models import open_base, open_tuned_model
 from lib.checkpoints.snapshots import open_snapshots
-from lib.checkpoints.stored import load_tensor
-from lib.checkpoints.update_spectra import leading_triplets, update_of
+from lib.checkpoints.update_spectra import Triplets, leading_triplets
 from lib.files.files import clear
 from lib.files.tables import read_table, write_json
 from lib.training.devices import generator
-from lib.work.cells import Course, spread_cells
 from lib.work.command import OutFolder, run
 
-SEED = 0  # of randomised ranges, as those of the plan
+SEED = 0  # of randomised ranges
 PLANS = ["run", "budget", "rule", "shuffle", "parameters", "loss", "share_lost", "ranks"]
 MEASURED = ["choosing_loss", "loss_on_base", "above_uniform", "noise", "chosen"]
-MODULES = ["run", "module", "tensor", "rows", "cols", "limit", "by_columns"]
+MODULES = ["run", "module", "tensor", "rows", "cols", "by_columns"]
 Factors = dict[str, Tensor]  # A (rank × in) and B (out × rank)
 
 
@@ -63,6 +62,7 @@ def main(
     base: Path,
     tuned: Path,
     plans: Path,
+    factors: Path,
     adapters: OutFolder,
     modules_to_save: str = "no",
     ranks: str = "mixed",
@@ -90,12 +90,9 @@ def main(
     files = [depth + name for depth in ("rank-*/", "*/rank-*/") for name in FILES]
     clear(adapters, LISTED, *files)
     bases = {fit.run: aligned(begun, fit.checkpoint) for fit in fits}
-    jobs = {fit.run: factor_jobs(bases[fit.run], fit) for fit in fits}
-    made = spread_cells(jobs, label=f"adapters of {tuned}", unit="module")
     listed = []
     for fit in fits:
-        factors = [course.states[0][0] for course in made[fit.run]]
-        of_module = dict(zip(fit.modules["module"], factors, strict=True))
+        of_module = module_factors(bases[fit.run], fit, read_factors(factors / fit.run))
         named = name or hub_name(begun)
         how = {"whole": whole, "equal": equal}
         listed += write_adapters(bases[fit.run], fit, of_module, adapters, named, **how)
@@ -116,29 +113,25 @@ def chosen(plans: pd.DataFrame) -> pd.DataFrame:
     return plans[plans["chosen"].astype(bool)]
 
 
-def factor_jobs(base: Checkpoint, fit: Fit) -> list[tuple]:
-    """A job for each module, factored at the largest of its ranks; smaller ones are parts of it."""
+def module_factors(base: Checkpoint, fit: Fit, found: Mapping[str, Triplets]) -> dict[str, Factors]:
+    """The factors of each module at the largest of its ranks; smaller ones are parts of them.
+
+    They are those that the spectra kept; an update is decomposed again only where a plan gives it
+    more than that, as one uniform rank does where other modules are frozen.
+    """
     most = np.stack(fit.plans["ranks"].tolist()).max(0).tolist()
-    jobs = []
+    factors = {}
     for row, rank in zip(fit.modules.to_dict("records"), most, strict=True):
         place = row["tensor"]
-        files = [one.tensors[place].file for one in (base, fit.checkpoint)]
-        stored = base.stored.get(place, place)
-        limit = max(int(row["limit"]), 1)
-        jobs.append((factored, *files, stored, place, limit, rank, bool(row["by_columns"])))
-    return jobs
-
-
-def factored(
-    base: Path, tuned: Path, stored: str, place: str, limit: int, rank: int, by_columns: bool
-) -> Course:
-    """The factors of the update of one tensor, which the base may have stored by another name."""
-    update = update_of(load_tensor(tuned, place), load_tensor(base, stored))
-    U, sigma, Vh = leading_triplets(update, limit, generator(SEED, "factors", place))
-    B = U[:, :rank] * sigma[:rank].sqrt()
-    A = sigma[:rank, None].sqrt() * Vh[:rank]
-    factors = {"A": B.mT, "B": A.mT} if by_columns else {"A": A, "B": B}
-    return Course({}, [({name: one.float() for name, one in factors.items()}, [])])
+        triplets = found.get(place)
+        if triplets is None or rank_of(triplets) < rank:
+            update = fit.checkpoint.update(place, base.load(place))
+            triplets = leading_triplets(update, rank, generator(SEED, "factors", place))
+        U, sigma, Vh = triplets.first(rank)
+        B = (U * sigma.sqrt()).float()
+        A = (sigma.sqrt()[:, None] * Vh).float()
+        factors[row["module"]] = {"A": B.mT, "B": A.mT} if row["by_columns"] else {"A": A, "B": B}
+    return factors
 
 
 def write_adapters(

@@ -86,10 +86,12 @@ def test_a_backbone_and_a_classifier_that_was_tuned_from_it(stage, tmp_path, kin
         warnings.simplefilter("ignore")
         base, tuned, samples = classifiers(kind, tmp_path)
     table = Path("spectra.parquet")
-    stage("checkpoints.spectra", SECTIONS, "s", base, tuned, table)
-    given = base, tuned, "my.safetensors", table, Path("plans"), saves
+    factors = Path("factors")
+    stage("checkpoints.spectra", SECTIONS, "s", base, tuned, table, "factors")
+    given = base, tuned, "my.safetensors", table, factors, Path("plans"), saves
     stage("checkpoints.plan", SECTIONS, "p", "m", *given)
-    stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"), saves)
+    written = Path("plans"), factors, Path("adapters")
+    stage("checkpoints.adapt", SECTIONS, base, tuned, *written, saves)
     listed = json.loads(Path("adapters/adapters.json").read_text())
     kind_of = json.loads((tuned / "config.json").read_text())["architectures"][0]
     with warnings.catch_warnings():
@@ -126,10 +128,11 @@ def test_experts_that_are_held_together_are_named_with_their_share(stage, tmp_pa
 
     base, tuned = taught(kind, tmp_path)
     (tmp_path / "my.txt").write_bytes(TEXT)
-    given = base, tuned, "my.txt", Path("spectra.parquet"), Path("plans")
-    stage("checkpoints.spectra", SECTIONS, "s", base, tuned, Path("spectra.parquet"))
+    given = base, tuned, "my.txt", Path("spectra.parquet"), Path("factors"), Path("plans")
+    stage("checkpoints.spectra", SECTIONS, "s", base, tuned, Path("spectra.parquet"), "factors")
     stage("checkpoints.plan", SECTIONS, "p", "m", *given)
-    stage("checkpoints.adapt", SECTIONS, base, tuned, Path("plans"), Path("adapters"))
+    made = Path("plans"), Path("factors"), Path("adapters")
+    stage("checkpoints.adapt", SECTIONS, base, tuned, *made)
     begun, ended = (AutoModelForCausalLM.from_pretrained(folder) for folder in (base, tuned))
     tokens = torch.frombuffer(bytearray(TEXT), dtype=torch.uint8).long().view(-1, 16)[4:8]
 

@@ -118,7 +118,7 @@ def test_an_adapter_is_cut_by_the_same_stages_as_a_full_fine_tune(stage, folder,
     held = {name.removeprefix(prefix): W.clone() for name, W in load_file(file).items()}
     save_file(held, file, {"format": "pt"})
     given = Path("base"), Path("tuned")
-    stage("checkpoints.spectra", SECTIONS, "s", *given, Path("spectra.parquet"))
+    stage("checkpoints.spectra", SECTIONS, "s", *given, Path("spectra.parquet"), "factors")
     table = pd.read_parquet("spectra.parquet")
     matrices = table[(table["of"] == "update") & (table["head"] == 0)].set_index("module")
     tensors = load_file("tuned/adapter_model.safetensors")
@@ -134,9 +134,9 @@ def test_an_adapter_is_cut_by_the_same_stages_as_a_full_fine_tune(stage, folder,
         assert row["rank_90"] <= 3
     assert matrices.loc["transformer.wte.weight"]["norm"] == 0
     assert (table["head"] > 0).any()
-    plans = (*given, "my.txt", Path("spectra.parquet"), Path("plans"))
+    plans = (*given, "my.txt", Path("spectra.parquet"), Path("factors"), Path("plans"))
     stage("checkpoints.plan", SECTIONS, "p", "m", *plans)
-    stage("checkpoints.adapt", SECTIONS, *given, Path("plans"), Path("adapters"))
+    stage("checkpoints.adapt", SECTIONS, *given, Path("plans"), Path("factors"), Path("adapters"))
     modules = pd.read_parquet("plans/modules.parquet")
     assert set(modules["limit"]) == {3}
     [losses] = pd.read_parquet("plans/losses.parquet").to_dict("records")
