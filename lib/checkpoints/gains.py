@@ -122,12 +122,17 @@ class GainMeasure:
         return lost
 
     def without(self, parameters: Mapping[str, Tensor]) -> float:
-        """The loss as tuned but for these parameters, which the model is left with."""
+        """The loss as tuned but for these parameters; the model is left as tuned."""
         self.linear.set(self.linear.tuned)
+        live = {name: self.linear.model.get_parameter(name) for name in parameters}
+        held = {name: one.detach().clone() for name, one in live.items()}
         with torch.no_grad():
-            for name, parameter in parameters.items():
-                self.linear.model.get_parameter(name).copy_(parameter)
-        return self.linear.mean_loss(self.batches)
+            for name, one in live.items():
+                one.copy_(parameters[name])
+            found = self.linear.mean_loss(self.batches)
+            for name, one in live.items():
+                one.copy_(held[name])
+        return found
 
     def share_lost(self, loss: Any) -> Any:
         """0 with the whole update of the linear layers, 1 with none."""

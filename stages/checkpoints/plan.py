@@ -292,7 +292,7 @@ def measured(
 
 
 def without_experts(measure: GainMeasure, base: Checkpoint, experts: Sequence[str]) -> float:
-    """The loss with the base's experts, all else as tuned; the model is left so."""
+    """The loss with the base's experts, all else as tuned."""
     model, _ = open_base(base)
     return measure.without({name: model.get_parameter(name) for name in experts})
 
